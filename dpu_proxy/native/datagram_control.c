@@ -1,12 +1,15 @@
 /* Control data of datagrams: items of the wire as cmsg(3) has them, and back. */
+#include <time.h> /* which errqueue.h needs */
+
 #include <errno.h>
+#include <linux/errqueue.h>
 #include <linux/in6.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <string.h>
-#include <time.h>
 
 #include "datagram_socket.h"
+#include "endpoint.h"
 
 struct pktinfo4 { /* struct in_pktinfo is not in all headers under all feature macros */
 	int32_t interface;
@@ -96,6 +99,32 @@ static uint32_t int_of(const struct cmsghdr *item)
 	return byte;
 }
 
+/* An entry of the error queue: the kernel's struct, and behind it the address of who has sent the error. */
+static void take_error(struct xts_datagram *d, const struct cmsghdr *item)
+{
+	struct sock_extended_err e;
+	struct sockaddr_storage offender;
+	size_t bytes = item->cmsg_len - CMSG_LEN(0);
+
+	if (item->cmsg_len < CMSG_LEN(sizeof e))
+		return;
+	memcpy(&e, CMSG_DATA(item), sizeof e);
+	memset(&offender, 0, sizeof offender);
+	bytes -= sizeof e;
+	memcpy(&offender, CMSG_DATA(item) + sizeof e, bytes < sizeof offender ? bytes : sizeof offender);
+	d->error = (struct xts_datagram_error){
+		.error = e.ee_errno,
+		.origin = e.ee_origin,
+		.type = e.ee_type,
+		.code = e.ee_code,
+		.info = e.ee_info,
+		.data = e.ee_data,
+	};
+	if (offender.ss_family == AF_INET || offender.ss_family == AF_INET6)
+		d->error.offender = xts_endpoint_of(&offender);
+	d->controls |= 1u << XTS_DATAGRAM_ERROR;
+}
+
 static void take_ip(struct xts_datagram *d, const struct cmsghdr *item)
 {
 	struct pktinfo4 info;
@@ -109,6 +138,8 @@ static void take_ip(struct xts_datagram *d, const struct cmsghdr *item)
 			d->spec_dst = xts_get32(info.source);
 			d->controls |= 1u << XTS_DATAGRAM_SPEC_DST;
 		}
+	} else if (item->cmsg_type == IP_RECVERR) {
+		take_error(d, item);
 	} else if (item->cmsg_type == IP_TTL) {
 		d->hop_limit = int_of(item);
 		d->controls |= 1u << XTS_DATAGRAM_HOP_LIMIT;
@@ -127,6 +158,8 @@ static void take_ipv6(struct xts_datagram *d, const struct cmsghdr *item)
 		d->pktinfo = (struct xts_endpoint){ .ip_version = 6, .scope_id = info.interface };
 		memcpy(d->pktinfo.address, info.address, 16);
 		d->controls |= 1u << XTS_DATAGRAM_PKTINFO;
+	} else if (item->cmsg_type == IPV6_RECVERR) {
+		take_error(d, item);
 	} else if (item->cmsg_type == IPV6_HOPLIMIT) {
 		d->hop_limit = int_of(item);
 		d->controls |= 1u << XTS_DATAGRAM_HOP_LIMIT;

@@ -225,6 +225,39 @@ static void take_one(struct making *m, struct mmsghdr *message, const uint8_t *d
 	}
 }
 
+/* Entries of the error queue, which the kernel bounds as it does what is received. */
+static void make_of_errors(struct making *m)
+{
+	struct connection *c = m->c;
+	struct datagram_scratch *s = c->worker->datagram_scratch;
+
+	while (c->datagrams->has_errors && !m->more && !c->datagrams->unsent.end && m->datagrams < MESSAGE_DATAGRAMS) {
+		struct iovec iov = { s->data[0], DATAGRAM_QUOTED_BYTES };
+		struct msghdr h = {
+			.msg_name = &s->address[0],
+			.msg_namelen = sizeof s->address[0],
+			.msg_iov = &iov,
+			.msg_iovlen = 1,
+			.msg_control = s->control[0],
+			.msg_controllen = sizeof s->control[0],
+		};
+		ssize_t n = recvmsg(c->fd, &h, MSG_ERRQUEUE | MSG_DONTWAIT);
+		struct xts_datagram d = { .record.data_bytes = (uint16_t)(n < 0 ? 0 : n) };
+		uint32_t dropped = 0;
+
+		if (n < 0) {
+			c->datagrams->has_errors = errno == EINTR;
+			continue;
+		}
+		d.record.endpoint = xts_endpoint_of(h.msg_namelen ? h.msg_name : NULL);
+		datagram_get_control(&h, &d, &dropped);
+		if (!(d.controls & 1u << XTS_DATAGRAM_ERROR))
+			continue; /* a time stamp of something sent */
+		xts_datagram_size_controls(&d);
+		(void)put_datagram(m, &d, s->data[0]); /* without memory the pending error alone says it */
+	}
+}
+
 /* Fills the message from the kernel, as credits allow. */
 static void make_of_kernel(struct making *m)
 {
@@ -277,8 +310,10 @@ static bool send_one(struct connection *c, struct xts_tx_slot *slot)
 	int error = c->error;
 
 	m.end = largest < slot->capacity ? largest : slot->capacity;
-	if (!error && make_of_unsent(&m))
+	if (!error && make_of_unsent(&m)) {
+		make_of_errors(&m);
 		make_of_kernel(&m);
+	}
 	if (m.at > XTS_RECV_DATAGRAMS_BYTES) {
 		submit(c, slot, 0, m.more, m.at - XTS_RECV_DATAGRAMS_BYTES);
 		return true;
@@ -293,8 +328,8 @@ static bool send_one(struct connection *c, struct xts_tx_slot *slot)
 
 static bool has_something(const struct connection *c)
 {
-	return c->error || c->datagrams->unsent.end || (c->readable && c->held > XTS_DATAGRAM_CREDITS) ||
-	       xts_credit_due(&c->grant);
+	return c->error || c->datagrams->unsent.end || c->datagrams->has_errors ||
+	       (c->readable && c->held > XTS_DATAGRAM_CREDITS) || xts_credit_due(&c->grant);
 }
 
 bool datagram_send(struct connection *c, uint32_t budget)

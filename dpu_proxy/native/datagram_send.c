@@ -159,7 +159,8 @@ static bool may_leave_by(struct connection *c, const struct xts_datagram *d)
 static uint32_t why_not(struct connection *c, const struct xts_datagram *d)
 {
 	forget_old_rules(c);
-	if (d->unknown || d->controls & (1u << XTS_DATAGRAM_TIMESTAMP_NS | 1u << XTS_DATAGRAM_SPEC_DST))
+	if (d->unknown ||
+	    d->controls & (1u << XTS_DATAGRAM_TIMESTAMP_NS | 1u << XTS_DATAGRAM_SPEC_DST | 1u << XTS_DATAGRAM_ERROR))
 		return EINVAL;
 	if (!may_send_to(c, &d->record.endpoint) || !may_leave_by(c, d))
 		return EACCES;
@@ -209,7 +210,7 @@ static void batch_add(struct connection *c, struct batch *b, const struct xts_da
 static bool is_of_icmp(int error)
 {
 	return error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH || error == ENOPROTOOPT ||
-	       error == EPROTO || error == EMSGSIZE;
+	       error == EPROTO;
 }
 
 /* The first datagram that is sent binds the socket, to a port that the kernel picks. */

@@ -26,6 +26,7 @@ void datagram_event(struct connection *c, uint32_t events)
 	if (events & EPOLLERR && !getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &length) && error)
 		datagram_fails(c, error);
 	if (events & (EPOLLIN | EPOLLERR)) {
+		c->datagrams->has_errors |= (events & EPOLLERR) != 0;
 		c->readable = true;
 		connection_wake(c);
 	}

@@ -18,6 +18,7 @@
  * batch at most.
  *
  * Errors (of a send, or that ICMP has brought) are the socket's pending error, in c->error: the host is sent the latest.
+ * With IP_RECVERR the kernel's error queue has each of them; they go to the host as records, among the datagrams.
  */
 #ifndef XTS_DATAGRAM_SOCKET_H
 #define XTS_DATAGRAM_SOCKET_H
@@ -32,6 +33,8 @@
 
 /* A datagram and what the kernel says about it take no more of the credits than this. */
 #define DATAGRAM_CONTROL_MOST 64u
+/* Of what was sent, that an entry of the error queue quotes: all of what ICMP does as a rule. */
+#define DATAGRAM_QUOTED_BYTES 1024u
 #define DATAGRAM_CMSG_BYTES 256u
 #define DATAGRAM_RECEIVES 32u    /* taken by one recvmmsg(2) at most */
 #define DATAGRAM_RECEIVES_MIN 2u /* at least, as far as there is room for them */
@@ -60,6 +63,7 @@ struct datagrams {
 	uint32_t permitted_next;
 	struct xts_endpoint source; /* from which it may send (PKTINFO), under the same rules */
 	/* network to host */
+	bool has_errors;         /* the kernel's error queue may have something */
 	uint32_t dropped;        /* by the kernel, as SO_RXQ_OVFL says */
 	uint32_t expected_bytes; /* the next datagrams are not larger, as far as can be known */
 	uint32_t takes;          /* the most that the next recvmmsg(2) is asked for */

@@ -159,6 +159,7 @@ static const struct allowed list[] = {
 	{ IPPROTO_IP, IP_MULTICAST_ALL, GET | DATAGRAM, NULL },
 	{ IPPROTO_IP, IP_MSFILTER, GET | DATAGRAM, NULL },
 	{ IPPROTO_IP, MCAST_MSFILTER, GET | DATAGRAM, NULL },
+	{ IPPROTO_IP, IP_RECVERR, GET | SET | DATAGRAM, NULL },
 	/* A source route (IP_OPTIONS) would lead around policy; foreign local addresses need CAP_NET_ADMIN. */
 	{ IPPROTO_IP, IP_OPTIONS, DENY, NULL },
 	{ IPPROTO_IP, IP_TRANSPARENT, DENY, NULL },
@@ -178,6 +179,7 @@ static const struct allowed list[] = {
 	{ IPPROTO_IPV6, IPV6_MULTICAST_LOOP, GET | SET | DATAGRAM, NULL },
 	{ IPPROTO_IPV6, IPV6_MULTICAST_ALL, GET | DATAGRAM, NULL },
 	{ IPPROTO_IPV6, MCAST_MSFILTER, GET | DATAGRAM, NULL },
+	{ IPPROTO_IPV6, IPV6_RECVERR, GET | SET | DATAGRAM, NULL },
 	/* A source for all datagrams: it comes with each, and policy is asked about it. */
 	{ IPPROTO_IPV6, IPV6_PKTINFO, DENY, NULL },
 	{ IPPROTO_IPV6, IPV6_RTHDR, DENY, NULL },

@@ -252,9 +252,9 @@ int xts_sendmmsg(int s, struct mmsghdr *messages, unsigned count, int flags);
 /*
  * Receive data.
  *
- * Flags: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC. Blocks until there is some, unless the
- * socket is non-blocking. On a socket with PDUs one call gives one PDU; see SOL_XTS. On a datagram
- * socket one call gives one datagram, cut to the size of the buffer.
+ * Flags: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC; on a datagram socket MSG_ERRQUEUE. Blocks
+ * until there is some, unless the socket is non-blocking. On a socket with PDUs one call gives one
+ * PDU; see SOL_XTS. On a datagram socket one call gives one datagram, cut to the size of the buffer.
  *
  * Returns: the bytes received; 0 at the end of the stream.
  * Errors: as recv(2). ECONNRESET: the peer has reset the connection, or the proxy has gone.
@@ -277,7 +277,8 @@ ssize_t xts_recvfrom(int s, void *data, size_t bytes, int flags, struct sockaddr
  *
  * As xts_recvfrom(). msg_flags has MSG_EOR, MSG_TRUNC and MSG_CTRUNC; see SOL_XTS. A datagram's
  * control data is what the options of its socket ask for (IP_PKTINFO, IP_RECVTTL, IP_RECVTOS,
- * IPV6_RECVPKTINFO, IPV6_RECVHOPLIMIT, IPV6_RECVTCLASS, UDP_GRO, SO_RXQ_OVFL).
+ * IPV6_RECVPKTINFO, IPV6_RECVHOPLIMIT, IPV6_RECVTCLASS, UDP_GRO, SO_RXQ_OVFL; IP_RECVERR and
+ * IPV6_RECVERR with MSG_ERRQUEUE).
  *
  * Errors: as xts_recv(), and EMSGSIZE: more than IOV_MAX buffers.
  * See: recvmsg(2), xts_recv().

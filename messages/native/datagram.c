@@ -6,6 +6,8 @@
 
 #define ITEM_BYTES 4u /* type and length */
 
+#define ERROR_BYTES (16u + sizeof(struct xts_wire_endpoint))
+
 #define HAS(d, type) ((d)->controls & (1u << (type)))
 
 static uint32_t padded(uint32_t bytes)
@@ -29,6 +31,8 @@ void xts_datagram_size_controls(struct xts_datagram *d)
 		bytes += ITEM_BYTES + 8;
 	if (HAS(d, XTS_DATAGRAM_SPEC_DST))
 		bytes += ITEM_BYTES + 4;
+	if (HAS(d, XTS_DATAGRAM_ERROR))
+		bytes += ITEM_BYTES + ERROR_BYTES;
 	d->record.control_bytes = (uint16_t)bytes;
 }
 
@@ -37,6 +41,18 @@ static uint8_t *put_item(uint8_t *p, uint16_t type, uint16_t bytes)
 	xts_put16(p, type);
 	xts_put16(p + 2, bytes);
 	return p + ITEM_BYTES;
+}
+
+static void put_error(uint8_t *p, const struct xts_datagram_error *e)
+{
+	xts_put32(p, e->error);
+	p[4] = e->origin;
+	p[5] = e->type;
+	p[6] = e->code;
+	p[7] = 0;
+	xts_put32(p + 8, e->info);
+	xts_put32(p + 12, e->data);
+	xts_endpoint_put(p + 16, &e->offender);
 }
 
 uint32_t xts_datagram_write(void *to, uint32_t room, struct xts_datagram *d)
@@ -73,11 +89,33 @@ uint32_t xts_datagram_write(void *to, uint32_t room, struct xts_datagram *d)
 	if (HAS(d, XTS_DATAGRAM_SPEC_DST)) {
 		p = put_item(p, XTS_DATAGRAM_SPEC_DST, 4);
 		xts_put32(p, d->spec_dst);
+		p += 4;
 	}
+	if (HAS(d, XTS_DATAGRAM_ERROR))
+		put_error(put_item(p, XTS_DATAGRAM_ERROR, ERROR_BYTES), &d->error);
 	return bytes;
 }
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
+
+static bool get_error(struct xts_datagram_error *e, const uint8_t *p)
+{
+	struct xts_endpoint offender;
+
+	xts_endpoint_get(&offender, p + 16);
+	if (offender.ip_version != 0 && offender.ip_version != 4 && offender.ip_version != 6)
+		return false;
+	*e = (struct xts_datagram_error){
+		.error = xts_get32(p),
+		.origin = p[4],
+		.type = p[5],
+		.code = p[6],
+		.info = xts_get32(p + 8),
+		.data = xts_get32(p + 12),
+		.offender = offender,
+	};
+	return true;
+}
 
 /* One control item. False: it is not one that this version knows. */
 static bool get_item(struct xts_datagram *d, uint16_t type, const uint8_t *p, uint16_t bytes)
@@ -97,6 +135,9 @@ static bool get_item(struct xts_datagram *d, uint16_t type, const uint8_t *p, ui
 		d->timestamp_ns = xts_get64(p);
 	} else if (type == XTS_DATAGRAM_SPEC_DST && bytes == 4) {
 		d->spec_dst = xts_get32(p);
+	} else if (type == XTS_DATAGRAM_ERROR && bytes == ERROR_BYTES) {
+		if (!get_error(&d->error, p))
+			return false;
 	} else {
 		return false;
 	}

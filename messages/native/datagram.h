@@ -20,6 +20,14 @@
 
 #define XTS_DATAGRAM_HEAD_BYTES_MAX (XTS_DATAGRAM_RECORD_BYTES + XTS_DATAGRAM_CONTROL_BYTES_MAX)
 
+/* struct sock_extended_err, and who has sent the error. */
+struct xts_datagram_error {
+	uint32_t error; /* errno */
+	uint8_t origin, type, code;
+	uint32_t info, data;
+	struct xts_endpoint offender; /* ip_version 0: nobody, the error is local */
+};
+
 /* A datagram, or a train of equal ones, without its data. */
 struct xts_datagram {
 	struct xts_datagram_record record;
@@ -30,6 +38,7 @@ struct xts_datagram {
 	uint32_t traffic_class;
 	uint64_t timestamp_ns;
 	uint32_t spec_dst;
+	struct xts_datagram_error error;
 };
 
 /* Post credits that a record takes. */

@@ -185,6 +185,10 @@ enum xts_datagram_control {
 	                                 * 1970 */
 	XTS_DATAGRAM_SPEC_DST      = 5, /* 4 bytes, u32, with PKTINFO of IPv4, to a group or broadcast: the device's
 	                                 * address there (ipi_spec_dst) */
+	XTS_DATAGRAM_ERROR         = 6, /* 40 bytes, to the host: an entry of the error queue (struct
+	                                 * sock_extended_err: u32 errno, u8 origin, type, code, zero, u32 info, u32
+	                                 * data; then the offender's endpoint). The record's endpoint and data are
+	                                 * those of what was sent */
 };
 
 /* The fixed part of each message in bytes, Ethernet header included. */

@@ -39,12 +39,22 @@ class Datagram:
         return next((value for kind, value in self.controls if kind == number), None)
 
 
-def item(name: str, value: int | Endpoint) -> tuple[int, bytes]:
+def item(name: str, value: int | Endpoint | bytes) -> tuple[int, bytes]:
     """A control item: `item("HOP_LIMIT", 3)`."""
     number, size, _ = table.DATAGRAM_CONTROLS[name]
+    if isinstance(value, bytes):
+        return number, value
     if isinstance(value, Endpoint):
         return number, encode_fields((table.Field("", table.Kind.ENDPOINT, ""),), {"": value})
     return number, value.to_bytes(size, "big")
+
+
+def error_item(
+    error: int, kinds: tuple[int, int, int], offender: Endpoint, *, info: int = 0, data: int = 0
+) -> tuple[int, bytes]:
+    """The control item of an entry of the error queue (struct sock_extended_err); `kinds` are origin, type and code."""
+    fixed = struct.pack(">IBBBBII", error, *kinds, 0, info, data)
+    return item("ERROR", fixed + item("PKTINFO", offender)[1])
 
 
 def encode_controls(controls: Iterable[tuple[int, bytes]]) -> bytes:
@@ -101,7 +111,10 @@ def understood(kind: int, value: bytes) -> bool:
     """Is it a control item of this version, and of the length that it has?"""
     if kind not in _TYPES or len(value) != _TYPES[kind][1]:
         return False
-    return _TYPES[kind][0] != "PKTINFO" or value[2] in (4, 6)
+    name = _TYPES[kind][0]
+    if name == "ERROR":
+        return value[18] in (0, 4, 6)
+    return name != "PKTINFO" or value[2] in (4, 6)
 
 
 class Reader:

@@ -143,6 +143,12 @@ DATAGRAM_CONTROLS: dict[str, tuple[int, int, str]] = {
     "TRAFFIC_CLASS": (3, 4, "u32: type of service, or traffic class"),
     "TIMESTAMP_NS": (4, 8, "u64: when it arrived, by the device's clock, in nanoseconds since 1970"),
     "SPEC_DST": (5, 4, "u32, with PKTINFO of IPv4, to a group or broadcast: the device's address there (ipi_spec_dst)"),
+    "ERROR": (
+        6,
+        16 + Kind.ENDPOINT.bytes,
+        "to the host: an entry of the error queue (struct sock_extended_err: u32 errno, u8 origin, type, code, zero, "
+        "u32 info, u32 data; then the offender's endpoint). The record's endpoint and data are those of what was sent",
+    ),
 }
 #: The level of GETSOCKOPT for options of our own: the device's interfaces.
 SOL_XTS = 0x5854

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import struct
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from xts_messages import datagram, table
 from xts_messages._native import ffi, lib
 from xts_messages.codec import Endpoint, MalformedFrameError
-from xts_messages.datagram import Datagram, item
+from xts_messages.datagram import Datagram, error_item, item
 
 endpoints = st.one_of(
     st.just(Endpoint()),
@@ -32,6 +34,17 @@ known_items = st.tuples(
     st.one_of(st.none(), st.builds(lambda v: item("TRAFFIC_CLASS", v), st.integers(0, 255))),
     st.one_of(st.none(), st.builds(lambda v: item("TIMESTAMP_NS", v), st.integers(0, 2**64 - 1))),
     st.one_of(st.none(), st.builds(lambda v: item("SPEC_DST", v), st.integers(0, 2**32 - 1))),
+    st.one_of(
+        st.none(),
+        st.builds(
+            lambda error, kinds, offender, info, data: error_item(error, kinds, offender, info=info, data=data),
+            st.integers(0, 2**32 - 1),
+            st.tuples(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255)),
+            endpoints,
+            st.integers(0, 2**32 - 1),
+            st.integers(0, 2**32 - 1),
+        ),
+    ),
 ).map(lambda items: tuple(i for i in items if i is not None))
 strange_items = st.lists(st.tuples(st.integers(0, 65535), st.binary(max_size=40)), max_size=4).map(tuple)
 datagrams = st.builds(Datagram, st.binary(max_size=300), endpoints, st.integers(0, 65535), known_items)
@@ -50,7 +63,12 @@ def endpoint_of(e: object) -> Endpoint:
     return Endpoint(int(e.ip_version), int(e.port), int(e.scope_id), bytes(e.address))  # type: ignore[attr-defined]
 
 
-def controls_of(d: object) -> dict[str, int | Endpoint]:
+def error_of(e: Any) -> bytes:
+    kinds = (int(e.origin), int(e.type), int(e.code))
+    return error_item(int(e.error), kinds, endpoint_of(e.offender), info=int(e.info), data=int(e.data))[1]
+
+
+def controls_of(d: object) -> dict[str, int | Endpoint | bytes]:
     """By name, what the C code has found."""
     values = {
         "PKTINFO": lambda: endpoint_of(d.pktinfo),  # type: ignore[attr-defined]
@@ -58,6 +76,7 @@ def controls_of(d: object) -> dict[str, int | Endpoint]:
         "TRAFFIC_CLASS": lambda: int(d.traffic_class),  # type: ignore[attr-defined]
         "TIMESTAMP_NS": lambda: int(d.timestamp_ns),  # type: ignore[attr-defined]
         "SPEC_DST": lambda: int(d.spec_dst),  # type: ignore[attr-defined]
+        "ERROR": lambda: error_of(d.error),  # type: ignore[attr-defined]
     }
     present = int(d.controls)  # type: ignore[attr-defined]
     return {n: value() for n, value in values.items() if present & 1 << table.DATAGRAM_CONTROLS[n][0]}
@@ -101,6 +120,11 @@ def write_in_c(value: Datagram) -> bytes:
         d.controls |= 1 << number
         if name == "PKTINFO":
             fill(d.pktinfo, Endpoint(raw[2], int.from_bytes(raw[:2], "big"), int.from_bytes(raw[4:8], "big"), raw[8:]))
+        elif name == "ERROR":
+            e = d.error
+            e.error, e.origin, e.type, e.code, _, e.info, e.data = struct.unpack(">IBBBBII", raw[:16])
+            offender, (port, scope) = raw[16:], struct.unpack(">HxxI", raw[16:24])
+            fill(e.offender, Endpoint(offender[2], port, scope, offender[8:]))
         else:
             assert len(raw) == size
             setattr(d, name.lower(), int.from_bytes(raw, "big"))

@@ -27,6 +27,8 @@ int datagram_peer(const struct xts_sock *s, struct sockaddr *address, socklen_t 
 /* message has name and control data; NULL: neither. */
 ssize_t datagram_send(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message);
 ssize_t datagram_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, int flags, struct about *about);
+/* MSG_ERRQUEUE: an entry of the error queue, without waiting. */
+ssize_t datagram_recv_error(struct xts_sock *s, const struct iovec *iov, size_t bytes, struct about *about);
 /* sendmmsg(2) and recvmmsg(2): messages, or -errno when the first has failed. */
 int datagram_send_messages(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags);
 /* deadline_ns: after the message with which it has passed no more are received; FOREVER: there is none. */
@@ -38,6 +40,8 @@ int datagram_recv_messages(struct xts_sock *s, struct mmsghdr *messages, unsigne
 int datagram_controls_read(const struct xts_sock *s, struct xts_datagram *out, const struct msghdr *message);
 /* Of recvmsg(2): of the first datagram. */
 void datagram_controls_put(struct xts_sock *s, struct about *about);
+/* Of an entry of the error queue: what came with the datagram's error, and struct sock_extended_err. */
+void datagram_error_put(const struct xts_sock *s, const struct xts_datagram *d, struct about *about);
 
 /* --- datagram_option.c: options of this end. 0 or -errno, or 1: the proxy has to be asked ------------------------- */
 

@@ -2,10 +2,15 @@
  * Control data of datagrams: between cmsg(3) and the items of a record (messages/native/datagram.h). Which items come
  * is the device's kernel's business: it has the socket's options (IP_PKTINFO, IP_RECVTTL ...).
  */
+#include <time.h> /* which errqueue.h needs */
+
+#include <linux/errqueue.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <stddef.h>
 
 #include "calls/datagram_calls.h"
+#include "core/address.h"
 #include "core/buffer.h"
 #include "core/datagram_socket.h"
 #include "core/socket.h"
@@ -160,6 +165,35 @@ static void put_v6(struct about *about, const struct xts_datagram *d)
 		about_put(about, IPPROTO_IPV6, IPV6_HOPLIMIT, &number, sizeof number);
 	if (d->controls & 1u << XTS_DATAGRAM_TRAFFIC_CLASS)
 		about_put(about, IPPROTO_IPV6, IPV6_TCLASS, &class, sizeof class);
+}
+
+void datagram_error_put(const struct xts_sock *s, const struct xts_datagram *d, struct about *about)
+{
+	const struct xts_datagram_error *e = &d->error;
+	struct {
+		struct sock_extended_err error;
+		union {
+			struct sockaddr_in v4;
+			struct sockaddr_in6 v6;
+		} offender;
+	} out;
+	bool v4 = s->family == 4;
+
+	memset(&out, 0, sizeof out);
+	out.error.ee_errno = e->error;
+	out.error.ee_origin = e->origin;
+	out.error.ee_type = e->type;
+	out.error.ee_code = e->code;
+	out.error.ee_info = e->info;
+	out.error.ee_data = e->data;
+	if (e->offender.ip_version)
+		(void)address_bytes(s->family, &e->offender, &out.offender, sizeof out.offender);
+	if (v4)
+		put_v4(about, d);
+	else
+		put_v6(about, d);
+	about_put(about, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_RECVERR : IPV6_RECVERR, &out,
+		  offsetof(__typeof__(out), offender) + (v4 ? sizeof out.offender.v4 : sizeof out.offender.v6));
 }
 
 void datagram_controls_put(struct xts_sock *s, struct about *about)

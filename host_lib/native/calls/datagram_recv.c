@@ -1,5 +1,8 @@
 /* Receiving datagrams: udp_recvmsg() of the kernel. A pending error comes before data. */
+#include <time.h> /* which errqueue.h needs */
+
 #include <limits.h>
+#include <linux/errqueue.h>
 
 #include "calls/datagram_calls.h"
 #include "core/address.h"
@@ -72,6 +75,50 @@ ssize_t datagram_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes,
 	if (!(flags & MSG_PEEK))
 		datagram_consume(s);
 	return (ssize_t)(flags & MSG_TRUNC ? length : n);
+}
+
+/* Of ICMP: what is pending is the first of them. */
+static bool is_of_icmp(const struct queued_error *e)
+{
+	return e->about.error.origin == SO_EE_ORIGIN_ICMP || e->about.error.origin == SO_EE_ORIGIN_ICMP6;
+}
+
+/* ip_recv_error(), and sock_dequeue_err_skb(): with the last one that ICMP has brought none is pending any more. */
+ssize_t datagram_recv_error(struct xts_sock *s, const struct iovec *iov, size_t bytes, struct about *about)
+{
+	struct queued_error *e = datagram_first_error(s);
+	bool of_icmp;
+	size_t n, done = 0;
+
+	if (!e) {
+		channel_pump(s->stack);
+		e = datagram_first_error(s);
+	}
+	if (!e)
+		return -EAGAIN;
+	n = e->about.record.data_bytes < bytes ? e->about.record.data_bytes : bytes;
+	for (const struct iovec *at = iov; done < n; at++) {
+		size_t part = at->iov_len < n - done ? at->iov_len : n - done;
+
+		if (part)
+			memcpy(at->iov_base, e->data + done, part);
+		done += part;
+	}
+	if (about) {
+		about->flags |= MSG_ERRQUEUE;
+		if (n < e->about.record.data_bytes)
+			about->flags |= MSG_TRUNC;
+		if (about->name)
+			about->name_length = address_bytes(s->family, &e->about.record.endpoint, about->name,
+							   about->name_length);
+		datagram_error_put(s, &e->about, about);
+	}
+	of_icmp = is_of_icmp(e);
+	datagram_drop_error(s);
+	e = datagram_first_error(s);
+	if (of_icmp && !(e && is_of_icmp(e)))
+		s->error = 0;
+	return (ssize_t)n;
 }
 
 static ssize_t recv_message(struct xts_sock *s, struct msghdr *m, int flags)

@@ -210,8 +210,8 @@ static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int 
 		s = table_use_for(st, number, PURPOSE_NOBODY);
 		if (!s)
 			r = -EBADF;
-		else if (flags & MSG_ERRQUEUE)
-			r = -EAGAIN; /* there is never anything in it */
+		else if (flags & MSG_ERRQUEUE) /* of a stream socket there is never anything in it */
+			r = s->datagrams ? datagram_recv_error(s, iov, bytes, about) : -EAGAIN;
 		else if (s->datagrams)
 			r = datagram_recv(s, iov, bytes, flags, about);
 		else if (flags & MSG_OOB)

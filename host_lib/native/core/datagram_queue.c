@@ -74,11 +74,25 @@ static void drop_first(struct xts_sock *s)
 	s->stack->spare_datagram_count++;
 }
 
+static void drop_error(struct xts_sock *s)
+{
+	struct datagrams *q = s->datagrams;
+	struct queued_error *e = q->first_error;
+
+	q->first_error = e->next;
+	if (!q->first_error)
+		q->last_error = NULL;
+	free(e);
+}
+
 void datagram_drop(struct xts_sock *s)
 {
 	while (s->datagrams->first)
 		drop_first(s);
+	s->datagrams->coming = NULL;
 	s->datagrams->missing = 0;
+	while (s->datagrams->first_error)
+		drop_error(s);
 }
 
 void datagram_free(struct xts_sock *s)
@@ -98,7 +112,14 @@ const struct received_datagram *datagram_first(const struct xts_sock *s)
 {
 	const struct datagrams *q = s->datagrams;
 
-	return q->first == q->last && q->missing ? NULL : q->first;
+	return q->first == q->last && q->missing && !q->coming ? NULL : q->first;
+}
+
+struct queued_error *datagram_first_error(const struct xts_sock *s)
+{
+	const struct datagrams *q = s->datagrams;
+
+	return q->first_error == q->coming ? NULL : q->first_error;
 }
 
 /* --- the account -------------------------------------------------------------------------------------------------- */
@@ -151,6 +172,29 @@ static void give_back(struct xts_sock *s, uint32_t credits)
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
 
+/* An entry of the error queue. False: the channel has ended. */
+static bool begin_error(struct xts_sock *s, const struct xts_datagram *d, uint32_t credits)
+{
+	struct datagrams *q = s->datagrams;
+	struct queued_error *e = malloc(sizeof *e + d->record.data_bytes);
+
+	if (!e) {
+		channel_fail(s->stack, ENOMEM);
+		return false;
+	}
+	e->next = NULL;
+	e->about = *d;
+	e->credits = credits;
+	if (q->last_error)
+		q->last_error->next = e;
+	else
+		q->first_error = e;
+	q->last_error = e;
+	q->missing = d->record.data_bytes;
+	q->coming = q->missing ? e : NULL;
+	return true;
+}
+
 /* A header: the datagram is in the list from now on, with its control items. False: the channel has ended. */
 static bool begin(struct xts_sock *s, struct xts_datagram *d)
 {
@@ -164,6 +208,8 @@ static bool begin(struct xts_sock *s, struct xts_datagram *d)
 		channel_fail(s->stack, EPROTO);
 		return false;
 	}
+	if (d->controls & 1u << XTS_DATAGRAM_ERROR)
+		return begin_error(s, d, xts_datagram_credits(&d->record));
 	r = add(s);
 	if (!r) {
 		channel_fail(s->stack, ENOMEM);
@@ -185,6 +231,22 @@ static bool begin(struct xts_sock *s, struct xts_datagram *d)
 	return false;
 }
 
+static void append_to_error(struct datagrams *q, struct xts_datagram_cursor *cursor, uint32_t bytes)
+{
+	uint8_t *to = q->coming->data + q->coming->about.record.data_bytes - q->missing;
+	struct iovec iov[XTS_SEGMENTS_MAX];
+	uint32_t count = XTS_SEGMENTS_MAX;
+
+	(void)xts_datagram_data(cursor, bytes, iov, &count);
+	for (uint32_t i = 0; i < count; i++) {
+		memcpy(to, iov[i].iov_base, iov[i].iov_len);
+		to += iov[i].iov_len;
+	}
+	q->missing -= bytes;
+	if (!q->missing)
+		q->coming = NULL;
+}
+
 /* The data of the last one, as far as this message has it. 1: the frame has been taken over, 0: not; -1: the channel
  * has ended. */
 static int append(struct xts_sock *s, struct xts_datagram_cursor *cursor, struct xts_rx_frame *frame, uint32_t end)
@@ -197,6 +259,10 @@ static int append(struct xts_sock *s, struct xts_datagram_cursor *cursor, struct
 
 	if (!bytes)
 		return 0;
+	if (q->coming) {
+		append_to_error(q, cursor, bytes);
+		return 0;
+	}
 	q->missing -= bytes;
 	s->received_bytes += bytes;
 	st->received_bytes += bytes;
@@ -278,6 +344,8 @@ bool message_recv_datagrams(struct stack *st, const struct xts_head *head, const
 			return true;
 		if (datagram_first(s))
 			events |= EPOLLIN;
+		if (datagram_first_error(s))
+			events |= EPOLLERR;
 	}
 	if (head->error) {
 		s->error = head->error;
@@ -342,6 +410,16 @@ void datagram_consume(struct xts_sock *s)
 	status_data(s);
 }
 
+void datagram_drop_error(struct xts_sock *s)
+{
+	uint32_t credits = s->datagrams->first_error->credits;
+
+	drop_error(s);
+	give_back(s, credits);
+	if (s->mirror)
+		mirror_dirty(s);
+}
+
 /* --- readiness ---------------------------------------------------------------------------------------------------- */
 
 /* As sock_writeable(): half of the room is there, which is enough for any datagram unless the window is very small. */
@@ -371,7 +449,7 @@ uint32_t datagram_events(struct xts_sock *s)
 
 	if (s->lost)
 		return EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLERR | EPOLLHUP;
-	if (s->error)
+	if (s->error || datagram_first_error(s))
 		events |= EPOLLERR;
 	if (s->shutdown & RCV_SHUTDOWN)
 		events |= EPOLLRDHUP | EPOLLIN | EPOLLRDNORM;

@@ -11,6 +11,7 @@
  * Received datagrams (datagram_queue.c) are a list. The bytes of all of them, each one's control items before its data,
  * are in the pieces of buffer.c, in order. Only the last may still be incomplete. The account of post credits bounds
  * them: a datagram takes its data, its control items and XTS_DATAGRAM_CREDITS from its header on until it has been read.
+ * So do entries of the error queue (IP_RECVERR), which are a list of their own.
  *
  * A datagram is sent (calls/datagram_send.c) when there are credits for all of it and a frame for its beginning. What
  * the first message does not hold follows at once, and what finds no frame then is kept in s->pending, and leaves
@@ -47,6 +48,14 @@ struct received_datagram {
 /* With what malloc() takes for itself: what waits must not cost more than the credits it has taken. */
 _Static_assert(sizeof(struct received_datagram) + 16 <= XTS_DATAGRAM_CREDITS, "struct received_datagram");
 
+/* An entry of the error queue, which the program takes with MSG_ERRQUEUE. */
+struct queued_error {
+	struct queued_error *next;
+	struct xts_datagram about; /* its endpoint is where the datagram went */
+	uint32_t credits;          /* that it has taken */
+	uint8_t data[];            /* of what was sent, as far as it is quoted */
+};
+
 struct datagrams {
 	bool connected;         /* s->peer is set */
 	bool opens;             /* a thread is at OPEN_DATAGRAM */
@@ -60,6 +69,8 @@ struct datagrams {
 	uint32_t dropped;       /* as the proxy has told last */
 	uint32_t flushed;       /* bytes of s->pending that have been sent */
 	struct received_datagram *first, *last;
+	struct queued_error *first_error, *last_error;
+	struct queued_error *coming; /* of these: `missing` is of its data */
 };
 
 /* The most post credits that a datagram takes. */
@@ -73,7 +84,9 @@ void datagram_grant(struct xts_sock *s); /* its account begins, with the whole w
 void datagram_set_window(struct xts_sock *s, uint32_t bytes);
 
 bool datagram_told(struct xts_sock *s, const struct xts_head *head, const struct xts_recv *m); /* as message_recv() */
-uint32_t datagram_events(struct xts_sock *s); /* readiness, as datagram_poll() in the kernel */
+uint32_t datagram_events(struct xts_sock *s);                        /* readiness, as datagram_poll() in the kernel */
+struct queued_error *datagram_first_error(const struct xts_sock *s); /* that has come whole, or NULL */
+void datagram_drop_error(struct xts_sock *s);                        /* the first one has been read */
 /* The first one that has come whole, or NULL. */
 const struct received_datagram *datagram_first(const struct xts_sock *s);
 void datagram_read_controls(struct xts_sock *s, struct xts_datagram *out); /* of the first one */

@@ -9,11 +9,13 @@ import socket
 import struct
 from typing import Any
 
-from beds.calls import Calls, address
-from beds.datagram_calls import bound, datagram, sendto, udp_peer
+from beds.calls import Calls, address, until
+from beds.datagram_calls import bound, datagram, recvfrom, sendto, udp_peer
 from beds.libc_structs import Header, Message, Vector
 from beds.scripts import script
 
+ALL = 0x2047 | select.POLLOUT
+IP_RECVERR, IPV6_RECVERR = 11, 25
 UDP_SEGMENT, UDP_GRO, IP_PKTINFO, IP_RECVTTL, IP_RECVTOS, SO_RXQ_OVFL = 103, 104, 8, 12, 13, 40
 
 
@@ -151,6 +153,56 @@ def datagram_train_received(c: Calls) -> None:
         for _ in range(4):
             _message(c, s, 5000)
         _message(c, s, 5000, socket.MSG_DONTWAIT)
+
+
+def _error(c: Calls, s: int, size: int = 100) -> None:
+    """MSG_ERRQUEUE: what was sent, and struct sock_extended_err with the address of the offender. Waits for one: the
+    pending error comes before."""
+    c.wait(s, 0)
+    before = len(c.trace)
+
+    def has_come() -> bool:
+        del c.trace[before:]
+        _message(c, s, size, socket.MSG_ERRQUEUE)
+        return c.trace[before] != ["recvmsg", "EAGAIN"]
+
+    until(has_come)
+
+
+@script("calls")
+def datagram_errors_queued(c: Calls) -> None:
+    s = datagram(c)
+    with udp_peer() as gone:
+        port = gone.getsockname()[1]
+    _message(c, s, 100, socket.MSG_ERRQUEUE)
+    c.set(s, socket.IPPROTO_IP, IP_RECVERR, 1)
+    c.get(s, socket.IPPROTO_IP, IP_RECVERR)
+    c.bind(s, 0)
+    sendto(c, s, b"one", port)
+    c.wait(s, 0)  # POLLERR
+    recvfrom(c, s, 10, socket.MSG_DONTWAIT)
+    _error(c, s)
+    c.events(s, ALL)
+    sendto(c, s, b"the second", port)
+    _error(c, s, 4)
+    recvfrom(c, s, 10, socket.MSG_DONTWAIT)  # with the last one the pending error has gone
+    c.events(s, ALL)
+    _message(c, s, 100, socket.MSG_ERRQUEUE)
+    c.set(s, socket.IPPROTO_IP, IP_RECVERR, 0)
+    sendto(c, s, b"unnoticed", port)  # as the socket is not connected
+    recvfrom(c, s, 10, socket.MSG_DONTWAIT)
+
+
+@script("calls")
+def datagram_errors_queued_v6(c: Calls) -> None:
+    s, _ = bound(c, "::1")
+    with udp_peer("::1") as gone:
+        port = gone.getsockname()[1]
+    c.set(s, socket.IPPROTO_IPV6, IPV6_RECVERR, 1)
+    sendto(c, s, b"six", port, "::1")
+    _error(c, s)
+    c.get(s, socket.SOL_SOCKET, socket.SO_ERROR)
+    c.events(s, ALL)
 
 
 @script("calls")
