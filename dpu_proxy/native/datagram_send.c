@@ -81,7 +81,8 @@ void datagram_drop_waiting(struct connection *c)
 	if (!c->out.spill.bytes)
 		return;
 	free_credits(c, c->datagrams->waiting_credits);
-	c->datagrams->waiting_credits = c->datagrams->coming = 0;
+	c->worker->stats.datagrams_refused += c->datagrams->waiting;
+	c->datagrams->waiting_credits = c->datagrams->waiting = c->datagrams->coming = 0;
 	drop_spilled(c, c->out.spill.bytes);
 }
 
@@ -279,6 +280,7 @@ static bool wait_in_line(struct connection *c, struct xts_datagram *d, const str
 		return false;
 	count_spill(c, (uint32_t)sizeof copy + head_bytes + bytes);
 	c->datagrams->waiting_credits += waiting->credits;
+	c->datagrams->waiting++;
 	return true;
 }
 
@@ -326,6 +328,7 @@ static bool read_waiting(struct xts_datagram_cursor *cursor, struct line *line, 
 static void leaves_line(struct connection *c, uint32_t credits, uint32_t bytes)
 {
 	c->datagrams->waiting_credits -= credits;
+	c->datagrams->waiting--;
 	drop_spilled(c, bytes);
 }
 

@@ -52,6 +52,7 @@ struct datagrams_unsent {
 struct datagrams {
 	/* host to network */
 	uint32_t waiting_credits; /* paid for what is in the spill buffer */
+	uint32_t waiting;         /* datagrams there */
 	uint32_t coming;          /* data of the last datagram there that is still to come (MORE) */
 	bool lost;                /* there was no memory for that datagram: what comes of it is dropped */
 	bool closing;             /* the host has closed it: what waits is still sent */

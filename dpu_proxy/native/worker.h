@@ -211,7 +211,7 @@ struct xts_worker_stats {
 	uint32_t kept_listeners, parked_connections;
 	uint32_t datagram_sockets; /* gauge; not among the connections */
 	uint64_t datagrams_sent, datagrams_received;
-	uint64_t datagrams_refused; /* of the host, by policy or by the device's kernel */
+	uint64_t datagrams_refused; /* of the host, by policy or by the device's kernel, or left waiting */
 	uint64_t datagrams_dropped; /* of the network, mostly by the device's kernel: SO_RCVBUF was full */
 	uint32_t orphans;           /* of connections: gauge */
 	uint64_t orphans_cut;       /* reset, as their tenant's budget was full */

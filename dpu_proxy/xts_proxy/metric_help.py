@@ -36,7 +36,7 @@ _WORKER = {
     "xts_datagram_sockets": "Datagram sockets, which are not among the connections.",
     "xts_datagrams_sent": "Datagrams of hosts that the device's kernel has taken; a train of segments counts as one.",
     "xts_datagrams_received": "Datagrams taken from the device's kernel for hosts; a train of GRO counts as one.",
-    "xts_datagrams_refused": "Datagrams of hosts that policy or the device's kernel refused.",
+    "xts_datagrams_refused": "Datagrams of hosts that policy or the kernel refused, or that waited when a host left.",
     "xts_datagrams_dropped": "Datagrams from the network dropped before the proxy took them: SO_RCVBUF was full.",
     "xts_orphans_cut": "Orphans that were reset because their tenant's budget was full.",
     "xts_connects_ok": "Connections made.",

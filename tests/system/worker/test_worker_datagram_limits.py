@@ -365,7 +365,7 @@ def test_what_the_kernel_has_no_room_for_waits(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["waited", "sent", "closed"]
+    assert done.stdout.split() == ["waited", "sent", "closed", "counted"]
 
 
 def test_what_waits_is_told(worker: Worker, host: ScriptedHost) -> None:

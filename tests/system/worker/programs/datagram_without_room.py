@@ -64,6 +64,15 @@ def main() -> None:
         stats = worker.stats()
         assert stats.datagrams_sent == COUNT and stats.datagrams_refused == 0 and stats.spill_bytes == 0
         print("closed")
+        with worker.attach(features=FEATURES) as leaving:
+            udp = Udp.open(leaving.open(), peer=Endpoint.of("198.18.0.3", 9))
+            assert udp.set(socket.SOL_SOCKET, socket.SO_SNDBUF, 4608) == 0
+            udp.send(*mine[:30])
+            worker.wait(lambda s: s.spill_bytes > 10 * SIZE, "nothing waits")
+        # None is lost uncounted with its host.
+        worker.wait(lambda s: s.datagrams_sent + s.datagrams_refused == COUNT + 30, "some are in no count")
+        assert worker.stats().datagrams_refused > 10 and worker.stats().spill_bytes == 0
+        print("counted")
 
 
 if __name__ == "__main__":
