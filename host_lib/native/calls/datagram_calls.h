@@ -34,6 +34,9 @@ int datagram_send_messages(struct xts_sock *s, struct mmsghdr *messages, unsigne
 /* deadline_ns: after the message with which it has passed no more are received; FOREVER: there is none. */
 int datagram_recv_messages(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags, uint64_t deadline_ns);
 
+/* UDP_CORK is off: what is pending leaves. 0 or -errno. */
+int datagram_uncork(struct xts_sock *s);
+
 /* --- datagram_control.c: control data both ways ------------------------------------------------------------------- */
 
 /* Of sendmsg(2), as ip_cmsg_send() and ip6_datagram_send_ctl() in the kernel. 0 or -errno. */

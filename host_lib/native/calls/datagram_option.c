@@ -35,8 +35,12 @@ int datagram_option_set(struct xts_sock *s, int level, int option, const void *v
 	}
 	if (level != IPPROTO_UDP)
 		return level == SOL_SOCKET || level == IPPROTO_IP || level == IPPROTO_IPV6 ? 1 : -ENOPROTOOPT;
-	if (option == UDP_CORK)
-		return number ? -EOPNOTSUPP : 0;
+	if (option == UDP_CORK) {
+		if (length < sizeof number)
+			return -EINVAL;
+		q->cork.on = number != 0;
+		return q->cork.on ? 0 : datagram_uncork(s);
+	}
 	if (option != UDP_SEGMENT)
 		return 1;
 	if (length < sizeof number || number < 0 || number > UINT16_MAX)
@@ -47,14 +51,16 @@ int datagram_option_set(struct xts_sock *s, int level, int option, const void *v
 
 bool datagram_option_is_here(int level, int option)
 {
-	return (level == SOL_SOCKET && option == SO_RXQ_OVFL) || (level == IPPROTO_UDP && option == UDP_SEGMENT);
+	return (level == SOL_SOCKET && option == SO_RXQ_OVFL) ||
+	       (level == IPPROTO_UDP && (option == UDP_SEGMENT || option == UDP_CORK));
 }
 
 int datagram_option_get(const struct xts_sock *s, int level, int option, void *value, socklen_t *length)
 {
-	int number = level == SOL_SOCKET ? s->datagrams->tells_drops : s->datagrams->segment_bytes;
+	int number = level == SOL_SOCKET   ? s->datagrams->tells_drops :
+		     option == UDP_SEGMENT ? s->datagrams->segment_bytes :
+					     s->datagrams->cork.on;
 
-	(void)option;
 	if (*length > sizeof number)
 		*length = sizeof number;
 	if (*length)

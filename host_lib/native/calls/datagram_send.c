@@ -59,32 +59,36 @@ static uint32_t longest(const struct xts_sock *s, const struct xts_endpoint *to)
 	return address_is_v4(to->ip_version ? to : &s->peer) ? UDP_BYTES_MAX_V4 : UDP_BYTES_MAX_V6;
 }
 
-/* Fills *d. 0 or -errno. */
-static int prepare(struct xts_sock *s, struct xts_datagram *d, size_t bytes, int flags, const struct msghdr *message)
+/* The record is to have so many bytes of data. 0 or -errno. */
+static int set_length(const struct xts_sock *s, struct xts_datagram *d, size_t bytes)
 {
-	uint32_t segment;
-	int r;
+	uint32_t segment = d->record.segment_bytes;
 
-	if (bytes > UINT16_MAX)
-		return -EMSGSIZE;
-	if (flags & (MSG_OOB | MSG_MORE)) /* a datagram is not gathered from several calls */
-		return -EOPNOTSUPP;
-	*d = (struct xts_datagram){ .record = { .data_bytes = (uint16_t)bytes,
-						.segment_bytes = s->datagrams->segment_bytes } };
-	r = read_destination(s, &d->record.endpoint, message);
-	if (!r && message && message->msg_controllen)
-		r = datagram_controls_read(s, d, message);
-	if (r)
-		return r;
-	segment = d->record.segment_bytes;
 	if (bytes > longest(s, &d->record.endpoint))
 		return -EMSGSIZE;
 	if (segment && bytes > (size_t)segment * SEGMENTS_OF_A_TRAIN_MAX)
 		return -EINVAL;
-	if (bytes <= segment)
-		d->record.segment_bytes = 0; /* one datagram */
-	xts_datagram_size_controls(d);
+	d->record.data_bytes = (uint16_t)bytes;
 	return 0;
+}
+
+/* Fills *d. 0 or -errno. */
+static int prepare(struct xts_sock *s, struct xts_datagram *d, size_t bytes, int flags, const struct msghdr *message)
+{
+	int r;
+
+	if (bytes > UINT16_MAX)
+		return -EMSGSIZE;
+	if (flags & MSG_OOB)
+		return -EOPNOTSUPP;
+	*d = (struct xts_datagram){ .record.segment_bytes = s->datagrams->segment_bytes };
+	r = read_destination(s, &d->record.endpoint, message);
+	if (!r && message && message->msg_controllen)
+		r = datagram_controls_read(s, d, message);
+	if (!r)
+		r = set_length(s, d, bytes);
+	xts_datagram_size_controls(d);
+	return r;
 }
 
 /* --- sending ------------------------------------------------------------------------------------------------------ */
@@ -204,6 +208,8 @@ static int send_or_wait(struct xts_sock *s, struct xts_datagram *d, struct sourc
 	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
 	int r;
 
+	if (d->record.data_bytes <= d->record.segment_bytes)
+		d->record.segment_bytes = 0; /* one datagram */
 	for (;;) {
 		r = why_not(s);
 		if (!r)
@@ -245,6 +251,67 @@ static int need_port(struct xts_sock *s)
 	return r == -EINVAL && s->local.port ? 0 : r; /* another thread was faster */
 }
 
+/* --- one datagram of several calls -------------------------------------------------------------------------------- */
+
+static int cork_drop(struct xts_sock *s, int error)
+{
+	free(s->datagrams->cork.data);
+	s->datagrams->cork.data = NULL;
+	return error;
+}
+
+/* udp_push_pending_frames(): what does not leave is lost, as in the kernel. 0 or -errno. */
+static int cork_push(struct xts_sock *s, int flags)
+{
+	struct cork *cork = &s->datagrams->cork;
+	struct iovec iov = { .iov_base = cork->data, .iov_len = cork->bytes };
+	struct source src = { .iov = &iov, .left = cork->bytes };
+	struct xts_datagram d = cork->about;
+	uint32_t id = s->id;
+	int r;
+
+	cork->data = NULL; /* another thread may begin the next meanwhile */
+	r = need_port(s);
+	if (!r)
+		r = send_or_wait(s, &d, &src, flags);
+	free(iov.iov_base);
+	if (r == -ERESTART)
+		r = -EINTR; /* there is nothing any more to begin again with */
+	return socket_is_open(s, id) || r ? r : -EBADF;
+}
+
+int datagram_uncork(struct xts_sock *s)
+{
+	return s->datagrams->cork.data ? cork_push(s, 0) : 0;
+}
+
+/* More of the datagram that is pending, or its beginning. Bytes or -errno. */
+static ssize_t cork_send(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)
+{
+	struct cork *cork = &s->datagrams->cork;
+	size_t bytes = src->left;
+	int r;
+
+	if (!cork->data) {
+		r = prepare(s, &cork->about, bytes, flags, message);
+		if (!r)
+			r = why_not(s);
+		if (r)
+			return r;
+		cork->data = malloc(CORK_BYTES);
+		if (!cork->data)
+			return -ENOBUFS;
+		cork->bytes = 0;
+	}
+	r = bytes > UINT16_MAX ? -EMSGSIZE : set_length(s, &cork->about, cork->bytes + bytes);
+	if (r)
+		return cork_drop(s, r);
+	source_take(src, cork->data + cork->bytes, bytes);
+	cork->bytes += (uint32_t)bytes;
+	r = cork->on || flags & MSG_MORE ? 0 : cork_push(s, flags);
+	return r ? r : (ssize_t)bytes;
+}
+
 /* Bytes or -errno. The socket may be closed when it returns. */
 static ssize_t send_message(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)
 {
@@ -252,6 +319,8 @@ static ssize_t send_message(struct xts_sock *s, struct source *src, int flags, c
 	struct xts_datagram d;
 	int r;
 
+	if (__builtin_expect(s->datagrams->cork.on || s->datagrams->cork.data || flags & MSG_MORE, 0))
+		return cork_send(s, src, flags, message);
 	r = prepare(s, &d, bytes, flags, message);
 	if (!r)
 		r = need_port(s);

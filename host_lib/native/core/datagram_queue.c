@@ -74,25 +74,12 @@ static void drop_first(struct xts_sock *s)
 	s->stack->spare_datagram_count++;
 }
 
-static void drop_error(struct xts_sock *s)
-{
-	struct datagrams *q = s->datagrams;
-	struct queued_error *e = q->first_error;
-
-	q->first_error = e->next;
-	if (!q->first_error)
-		q->last_error = NULL;
-	free(e);
-}
-
 void datagram_drop(struct xts_sock *s)
 {
 	while (s->datagrams->first)
 		drop_first(s);
-	s->datagrams->coming = NULL;
 	s->datagrams->missing = 0;
-	while (s->datagrams->first_error)
-		drop_error(s);
+	datagram_drop_errors(s);
 }
 
 void datagram_free(struct xts_sock *s)
@@ -104,6 +91,7 @@ void datagram_free(struct xts_sock *s)
 	if (c && c->making.of == s)
 		datagram_message_submit(c);
 	datagram_drop(s);
+	free(s->datagrams->cork.data);
 	free(s->datagrams);
 	s->datagrams = NULL;
 }
@@ -113,13 +101,6 @@ const struct received_datagram *datagram_first(const struct xts_sock *s)
 	const struct datagrams *q = s->datagrams;
 
 	return q->first == q->last && q->missing && !q->coming ? NULL : q->first;
-}
-
-struct queued_error *datagram_first_error(const struct xts_sock *s)
-{
-	const struct datagrams *q = s->datagrams;
-
-	return q->first_error == q->coming ? NULL : q->first_error;
 }
 
 /* --- the account -------------------------------------------------------------------------------------------------- */
@@ -160,7 +141,7 @@ void datagram_set_window(struct xts_sock *s, uint32_t bytes)
 	set_limit(&s->grant);
 }
 
-static void give_back(struct xts_sock *s, uint32_t credits)
+void datagram_give_back(struct xts_sock *s, uint32_t credits)
 {
 	if (s->lost || s->closing || !s->grant.window)
 		return;
@@ -171,29 +152,6 @@ static void give_back(struct xts_sock *s, uint32_t credits)
 }
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
-
-/* An entry of the error queue. False: the channel has ended. */
-static bool begin_error(struct xts_sock *s, const struct xts_datagram *d, uint32_t credits)
-{
-	struct datagrams *q = s->datagrams;
-	struct queued_error *e = malloc(sizeof *e + d->record.data_bytes);
-
-	if (!e) {
-		channel_fail(s->stack, ENOMEM);
-		return false;
-	}
-	e->next = NULL;
-	e->about = *d;
-	e->credits = credits;
-	if (q->last_error)
-		q->last_error->next = e;
-	else
-		q->first_error = e;
-	q->last_error = e;
-	q->missing = d->record.data_bytes;
-	q->coming = q->missing ? e : NULL;
-	return true;
-}
 
 /* A header: the datagram is in the list from now on, with its control items. False: the channel has ended. */
 static bool begin(struct xts_sock *s, struct xts_datagram *d)
@@ -209,7 +167,7 @@ static bool begin(struct xts_sock *s, struct xts_datagram *d)
 		return false;
 	}
 	if (d->controls & 1u << XTS_DATAGRAM_ERROR)
-		return begin_error(s, d, xts_datagram_credits(&d->record));
+		return datagram_begin_error(s, d);
 	r = add(s);
 	if (!r) {
 		channel_fail(s->stack, ENOMEM);
@@ -231,22 +189,6 @@ static bool begin(struct xts_sock *s, struct xts_datagram *d)
 	return false;
 }
 
-static void append_to_error(struct datagrams *q, struct xts_datagram_cursor *cursor, uint32_t bytes)
-{
-	uint8_t *to = q->coming->data + q->coming->about.record.data_bytes - q->missing;
-	struct iovec iov[XTS_SEGMENTS_MAX];
-	uint32_t count = XTS_SEGMENTS_MAX;
-
-	(void)xts_datagram_data(cursor, bytes, iov, &count);
-	for (uint32_t i = 0; i < count; i++) {
-		memcpy(to, iov[i].iov_base, iov[i].iov_len);
-		to += iov[i].iov_len;
-	}
-	q->missing -= bytes;
-	if (!q->missing)
-		q->coming = NULL;
-}
-
 /* The data of the last one, as far as this message has it. 1: the frame has been taken over, 0: not; -1: the channel
  * has ended. */
 static int append(struct xts_sock *s, struct xts_datagram_cursor *cursor, struct xts_rx_frame *frame, uint32_t end)
@@ -260,7 +202,7 @@ static int append(struct xts_sock *s, struct xts_datagram_cursor *cursor, struct
 	if (!bytes)
 		return 0;
 	if (q->coming) {
-		append_to_error(q, cursor, bytes);
+		datagram_append_to_error(q, cursor, bytes);
 		return 0;
 	}
 	q->missing -= bytes;
@@ -404,20 +346,10 @@ void datagram_consume(struct xts_sock *s)
 	buffer_consume(s, (uint32_t)d->data_bytes + d->control_bytes);
 	s->read_bytes += d->data_bytes;
 	drop_first(s);
-	give_back(s, credits);
+	datagram_give_back(s, credits);
 	if (s->mirror && !datagram_first(s))
 		mirror_dirty(s);
 	status_data(s);
-}
-
-void datagram_drop_error(struct xts_sock *s)
-{
-	uint32_t credits = s->datagrams->first_error->credits;
-
-	drop_error(s);
-	give_back(s, credits);
-	if (s->mirror)
-		mirror_dirty(s);
 }
 
 /* --- readiness ---------------------------------------------------------------------------------------------------- */

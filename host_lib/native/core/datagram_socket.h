@@ -56,6 +56,15 @@ struct queued_error {
 	uint8_t data[];            /* of what was sent, as far as it is quoted */
 };
 
+/* What MSG_MORE and UDP_CORK gather into one datagram: address and control data are the first call's. */
+struct cork {
+	bool on;       /* UDP_CORK */
+	uint8_t *data; /* CORK_BYTES of it; NULL: nothing is pending */
+	struct xts_datagram about;
+	uint32_t bytes;
+};
+#define CORK_BYTES 65536u
+
 struct datagrams {
 	bool connected;         /* s->peer is set */
 	bool opens;             /* a thread is at OPEN_DATAGRAM */
@@ -69,6 +78,7 @@ struct datagrams {
 	uint32_t dropped;       /* as the proxy has told last */
 	uint32_t flushed;       /* bytes of s->pending that have been sent */
 	struct received_datagram *first, *last;
+	struct cork cork;
 	struct queued_error *first_error, *last_error;
 	struct queued_error *coming; /* of these: `missing` is of its data */
 };
@@ -84,13 +94,21 @@ void datagram_grant(struct xts_sock *s); /* its account begins, with the whole w
 void datagram_set_window(struct xts_sock *s, uint32_t bytes);
 
 bool datagram_told(struct xts_sock *s, const struct xts_head *head, const struct xts_recv *m); /* as message_recv() */
-uint32_t datagram_events(struct xts_sock *s);                        /* readiness, as datagram_poll() in the kernel */
-struct queued_error *datagram_first_error(const struct xts_sock *s); /* that has come whole, or NULL */
-void datagram_drop_error(struct xts_sock *s);                        /* the first one has been read */
+uint32_t datagram_events(struct xts_sock *s); /* readiness, as datagram_poll() in the kernel */
 /* The first one that has come whole, or NULL. */
 const struct received_datagram *datagram_first(const struct xts_sock *s);
 void datagram_read_controls(struct xts_sock *s, struct xts_datagram *out); /* of the first one */
 void datagram_consume(struct xts_sock *s);                                 /* the first one has been read */
+
+void datagram_give_back(struct xts_sock *s, uint32_t credits); /* which what has been read had taken */
+
+/* --- datagram_errors.c ---------------------------------------------------------------------------------------------- */
+
+bool datagram_begin_error(struct xts_sock *s, const struct xts_datagram *d); /* false: the channel has ended */
+void datagram_append_to_error(struct datagrams *q, struct xts_datagram_cursor *cursor, uint32_t bytes);
+struct queued_error *datagram_first_error(const struct xts_sock *s); /* that has come whole, or NULL */
+void datagram_drop_error(struct xts_sock *s);                        /* the first one has been read */
+void datagram_drop_errors(struct xts_sock *s);                       /* all of them */
 
 /*
  * datagram_opening.c: the proxy makes its socket, bound and connected where addresses are given. Waits. 0, -errno, or

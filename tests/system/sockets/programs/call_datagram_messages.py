@@ -15,7 +15,7 @@ from beds.libc_structs import Header, Message, Vector
 from beds.scripts import script
 
 ALL = 0x2047 | select.POLLOUT
-IP_RECVERR, IPV6_RECVERR = 11, 25
+IP_RECVERR, IPV6_RECVERR, UDP_CORK = 11, 25, 1
 UDP_SEGMENT, UDP_GRO, IP_PKTINFO, IP_RECVTTL, IP_RECVTOS, SO_RXQ_OVFL = 103, 104, 8, 12, 13, 40
 
 
@@ -153,6 +153,46 @@ def datagram_train_received(c: Calls) -> None:
         for _ in range(4):
             _message(c, s, 5000)
         _message(c, s, 5000, socket.MSG_DONTWAIT)
+
+
+@script("calls")
+def datagram_gathered(c: Calls) -> None:
+    """MSG_MORE and UDP_CORK: one datagram of several calls, to where the first one says."""
+    s = datagram(c)
+    more = socket.MSG_MORE
+    with udp_peer() as peer, udp_peer() as other:
+        where, elsewhere = address(peer.getsockname()[1]), address(other.getsockname()[1])
+
+        def send(data: bytes, flags: int, to: bytes | None) -> None:
+            c.do("sendto", s, data, len(data), flags, to, 0 if to is None else len(to))
+
+        send(b"one ", more, where)
+        send(b"", more, None)
+        send(b"two ", more, elsewhere)
+        send(b"three", 0, where)
+        c.note("peer", peer.recv(100).decode())
+        c.set(s, socket.IPPROTO_UDP, UDP_CORK, 1)
+        c.get(s, socket.IPPROTO_UDP, UDP_CORK)
+        for word in (b"a", b"b", b"c"):
+            send(word, 0, where)
+        c.set(s, socket.IPPROTO_UDP, UDP_CORK, 0)
+        c.note("peer", peer.recv(100).decode())
+        c.get(s, socket.IPPROTO_UDP, UDP_CORK)
+        send(b"x" * 60_000, more, where)
+        send(b"y" * 6_000, more, where)  # which is too much: all of it is dropped
+        send(b"alone", 0, where)
+        c.note("peer", peer.recv(100).decode())
+        c.set(s, socket.IPPROTO_UDP, UDP_SEGMENT, 100)
+        for _ in range(5):
+            send(b"z" * 50, more, where)
+        send(b"", 0, where)
+        c.note("train", [len(peer.recv(500)) for _ in range(3)])
+        send(b"", more, where)
+        send(b"", 0, where)
+        c.note("empty", len(peer.recv(500)))
+        send(b"no address", more, None)
+        c.set(s, socket.IPPROTO_UDP, UDP_CORK, 0)
+        send(b"closed with it", more, where)
 
 
 def _error(c: Calls, s: int, size: int = 100) -> None:
