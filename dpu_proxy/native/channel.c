@@ -217,7 +217,7 @@ static bool deliver(struct channel *ch, const struct xts_head *head, struct batc
 		explicit_bzero(first->iov_base, first->iov_len);
 	if (result == COMMAND_KEPT)
 		ch->batch_bytes += e->bytes;
-	else if (result != COMMAND_REPLIES && ch->link.epoch == epoch)
+	else if (result != COMMAND_REPLIES && result != COMMAND_UNFINISHED && ch->link.epoch == epoch)
 		xts_link_recycled(&ch->link);
 	return result == COMMAND_KEPT;
 }
@@ -254,7 +254,7 @@ static int receive_one(struct channel *ch)
 	}
 	if (kept)
 		ch->batch_used++;
-	else
+	else if (!ch->unfinished.there)
 		xts_queue_recycle(ch->queue, &e->frame);
 	if (ch->link.state != XTS_LINK_UP)
 		link_closed(ch);
@@ -269,8 +269,8 @@ static uint32_t receive_batch(struct channel *ch, int *last)
 	uint32_t taken = 0,
 		 max = account_frames(&ch->account, list_empty(&ch->ready) ? left_ns : left_ns / 2, CHANNEL_BATCH);
 
-	while (taken < max && !ch->ending && !ch->refusing && !ch->binding && ch->batch_used < CHANNEL_BATCH &&
-	       ch->batch_bytes < BATCH_BYTES) {
+	while (taken < max && !ch->ending && !ch->refusing && !ch->binding && !ch->unfinished.there &&
+	       ch->batch_used < CHANNEL_BATCH && ch->batch_bytes < BATCH_BYTES) {
 		*last = receive_one(ch);
 		if (*last <= 0)
 			break;
@@ -291,6 +291,18 @@ static void last_words(struct channel *ch, bool received)
 	channel_log(ch, "the process has gone");
 }
 
+/* With a message that the last turn had no time for. */
+static void go_on(struct channel *ch)
+{
+	if (datagrams_read_on(ch)) {
+		ch->unfinished.there = false;
+		xts_link_recycled(&ch->link);
+		xts_queue_recycle(ch->queue, &ch->unfinished.frame);
+	}
+	if (ch->link.state != XTS_LINK_UP)
+		link_closed(ch);
+}
+
 bool channel_receive(struct channel *ch)
 {
 	uint64_t begun_ns = ch->worker->now_ns;
@@ -307,6 +319,10 @@ bool channel_receive(struct channel *ch)
 	}
 	if (ch->binding) {
 		command_bind_goes_on(ch);
+		return true;
+	}
+	if (ch->unfinished.there) {
+		go_on(ch);
 		return true;
 	}
 	taken = receive_batch(ch, &last);

@@ -25,6 +25,7 @@
 
 #include "command_dispatch.h"
 #include "credit.h"
+#include "datagram.h"
 #include "link.h"
 #include "list.h"
 #include "bound_addresses.h"
@@ -166,6 +167,15 @@ struct id_slot {
 	uint32_t next_free;
 };
 
+/* A message of datagrams that a turn had no time for all of. */
+struct unfinished {
+	bool there;
+	bool more; /* its flag MORE */
+	uint32_t id;
+	struct xts_rx_frame frame;
+	struct xts_datagram_cursor cursor; /* in the frame */
+};
+
 struct channel {
 	struct watch queue_watch, life_watch;
 	struct list member; /* on worker->channels */
@@ -185,9 +195,10 @@ struct channel {
 	bool refusing_unwaited;      /* nobody waits for its CLOSED */
 	struct connection *binding;  /* it waits for kept listeners on its address to be closed (bind.c); NULL: none */
 	struct xts_bind bind;        /* what its host has asked for */
-	bool ending;                 /* connections of an epoch that is over are being closed (ending.c) */
-	bool ending_reset;           /* by reset */
-	bool dying;                  /* to be freed at the end of a round, when nothing is ending any more */
+	struct unfinished unfinished; /* nothing more is received until it is read */
+	bool ending;                  /* connections of an epoch that is over are being closed (ending.c) */
+	bool ending_reset;            /* by reset */
+	bool dying;                   /* to be freed at the end of a round, when nothing is ending any more */
 	uint32_t last_rounds; /* its process has gone; so many more rounds for what it sent before. 0: it lives */
 	bool cut_short;       /* the last turn ended with more to send */
 	bool kick_again;
@@ -270,6 +281,11 @@ void command_reply_local(struct channel *ch, uint8_t type, uint32_t xts_socket, 
 struct connection *command_target(struct channel *ch, uint32_t id, uint32_t xts_socket, uint32_t domain, int *error);
 /* Does policy allow it? Counts if not. */
 bool command_allowed(struct channel *ch, enum xts_policy_action action, const struct xts_endpoint *endpoint);
+
+/* --- datagram_send.c ---------------------------------------------------------------------------------------------- */
+
+/* Goes on with channel->unfinished for the rest of the turn. True: it has been read, or the link has failed. */
+bool datagrams_read_on(struct channel *ch);
 
 /* --- bind.c ------------------------------------------------------------------------------------------------------- */
 

@@ -9,10 +9,11 @@ struct channel;
 
 /* What becomes of a message's frame. */
 enum command_result {
-	COMMAND_DONE,      /* its credit is to be returned at once */
-	COMMAND_REPLIES,   /* a reply, which waits its turn, will return the credit */
-	COMMAND_KEPT,      /* it stays in the batch until the flush */
-	COMMAND_MALFORMED, /* no host that keeps to the protocol sends it */
+	COMMAND_DONE,       /* its credit is to be returned at once */
+	COMMAND_REPLIES,    /* a reply, which waits its turn, will return the credit */
+	COMMAND_KEPT,       /* it stays in the batch until the flush */
+	COMMAND_UNFINISHED, /* the channel has it until the rest is done, in later turns */
+	COMMAND_MALFORMED,  /* no host that keeps to the protocol sends it */
 };
 
 enum command_result command_connect(struct channel *ch, const struct xts_head *head, const struct xts_connect *m,

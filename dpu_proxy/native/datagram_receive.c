@@ -19,6 +19,7 @@
 #include "datagram_socket.h"
 #include "endpoint.h"
 
+#define ERRORS_UNLOOKED 8u     /* taken between two looks at the clock */
 #define MESSAGE_DATAGRAMS 128u /* of one message: what follows it should not wait for more */
 
 /* The message that is being made. */
@@ -28,6 +29,7 @@ struct making {
 	uint32_t at, end; /* in the slot */
 	uint32_t datagrams;
 	bool more; /* the last goes on in the next message */
+	bool over; /* the turn */
 };
 
 /* --- what was taken and not sent yet ------------------------------------------------------------------------------ */
@@ -231,7 +233,8 @@ static void make_of_errors(struct making *m)
 	struct connection *c = m->c;
 	struct datagram_scratch *s = c->worker->datagram_scratch;
 
-	while (c->datagrams->has_errors && !m->more && !c->datagrams->unsent.end && m->datagrams < MESSAGE_DATAGRAMS) {
+	while (c->datagrams->has_errors && !m->more && !m->over && !c->datagrams->unsent.end &&
+	       m->datagrams < MESSAGE_DATAGRAMS) {
 		struct iovec iov = { s->data[0], DATAGRAM_QUOTED_BYTES };
 		struct msghdr h = {
 			.msg_name = &s->address[0],
@@ -255,6 +258,7 @@ static void make_of_errors(struct making *m)
 			continue; /* a time stamp of something sent */
 		xts_datagram_size_controls(&d);
 		(void)put_datagram(m, &d, s->data[0]); /* without memory the pending error alone says it */
+		m->over = m->datagrams % ERRORS_UNLOOKED == 0 && worker_turn_is_over(c->worker);
 	}
 }
 
@@ -266,7 +270,7 @@ static void make_of_kernel(struct making *m)
 	struct mmsghdr messages[DATAGRAM_RECEIVES];
 	struct iovec iov[DATAGRAM_RECEIVES];
 
-	while (c->readable && !m->more && !c->datagrams->unsent.end && m->datagrams < MESSAGE_DATAGRAMS &&
+	while (c->readable && !m->more && !m->over && !c->datagrams->unsent.end && m->datagrams < MESSAGE_DATAGRAMS &&
 	       m->end - m->at > XTS_DATAGRAM_RECORD_BYTES + DATAGRAM_CONTROL_MOST) {
 		uint32_t most = may_take(m);
 		int n = most ? take_some(c, s, messages, iov, most) : 0;
@@ -284,15 +288,25 @@ static void make_of_kernel(struct making *m)
 			take_one(m, &messages[i], s->data[i]);
 		if ((uint32_t)n < most)
 			c->readable = false;
+		m->over = worker_turn_is_over(c->worker);
 	}
 }
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
+/* Not while a message of the socket is being read: until its end the host has no more than when it sent it, and the
+ * message is checked against that. */
+static bool credits_due(const struct connection *c)
+{
+	const struct unfinished *u = &c->channel->unfinished;
+
+	return xts_credit_due(&c->grant) && !(u->there && u->id == c->proxy_id);
+}
+
 static void submit(struct connection *c, const struct xts_tx_slot *slot, int error, bool more, uint32_t length)
 {
 	struct xts_recv_datagrams m = {
-		.post_credits = xts_credit_advertise(&c->grant),
+		.post_credits = credits_due(c) ? xts_credit_advertise(&c->grant) : 0,
 		.dropped = c->datagrams->dropped,
 		.length = length,
 	};
@@ -320,7 +334,7 @@ static bool send_one(struct connection *c, struct xts_tx_slot *slot)
 	}
 	error = c->error;
 	c->error = 0;
-	if (!error && !xts_credit_due(&c->grant))
+	if (!error && !credits_due(c))
 		return false;
 	submit(c, slot, error, false, 0);
 	return true;
@@ -329,7 +343,7 @@ static bool send_one(struct connection *c, struct xts_tx_slot *slot)
 static bool has_something(const struct connection *c)
 {
 	return c->error || c->datagrams->unsent.end || c->datagrams->has_errors ||
-	       (c->readable && c->held > XTS_DATAGRAM_CREDITS) || xts_credit_due(&c->grant);
+	       (c->readable && c->held > XTS_DATAGRAM_CREDITS) || credits_due(c);
 }
 
 bool datagram_send(struct connection *c, uint32_t budget)
@@ -345,6 +359,8 @@ bool datagram_send(struct connection *c, uint32_t budget)
 			xts_queue_abandon(c->channel->queue, &slot);
 			return false;
 		}
+		if (worker_turn_is_over(c->worker))
+			break;
 	}
 	return has_something(c);
 }

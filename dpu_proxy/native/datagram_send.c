@@ -12,7 +12,7 @@
 
 #include "datagram_socket.h"
 
-#define BATCH 16u /* datagrams of one sendmmsg(2), and between two looks at the clock */
+#define BATCH 16u /* datagrams of one sendmmsg(2), and records between two looks at the clock */
 #define BATCH_PIECES 96u
 #define WAITING_PIECES 40 /* of the spill buffer: more than the largest record has */
 
@@ -84,90 +84,6 @@ void datagram_drop_waiting(struct connection *c)
 	c->worker->stats.datagrams_refused += c->datagrams->waiting;
 	c->datagrams->waiting_credits = c->datagrams->waiting = c->datagrams->coming = 0;
 	drop_spilled(c, c->out.spill.bytes);
-}
-
-/* --- policy ------------------------------------------------------------------------------------------------------- */
-
-/* What was permitted under other rules has to be asked for again. */
-static void forget_old_rules(struct connection *c)
-{
-	struct datagrams *d = c->datagrams;
-
-	if (d->policy_number == c->worker->policy_number)
-		return;
-	d->policy_number = c->worker->policy_number;
-	memset(d->permitted, 0, sizeof d->permitted);
-	memset(&d->source, 0, sizeof d->source);
-}
-
-static bool same(const struct xts_endpoint *a, const struct xts_endpoint *b)
-{
-	return a->ip_version == b->ip_version && a->port == b->port &&
-	       !memcmp(a->address, b->address, sizeof a->address);
-}
-
-static bool may_send_to(struct connection *c, const struct xts_endpoint *to)
-{
-	struct datagrams *d = c->datagrams;
-
-	if (!to->ip_version)
-		return true; /* it was asked when the socket was connected */
-	for (uint32_t i = 0; i < DATAGRAM_PERMITTED; i++)
-		if (same(&d->permitted[i], to))
-			return true;
-	if (!command_allowed(c->channel, XTS_POLICY_CONNECT, to))
-		return false;
-	d->permitted[d->permitted_next++ % DATAGRAM_PERMITTED] = *to;
-	return true;
-}
-
-/* As if it were bound to that address. The kernel refuses those that are not the device's. */
-static bool may_send_from(struct connection *c, const struct xts_endpoint *from)
-{
-	struct datagrams *d = c->datagrams;
-	struct xts_endpoint local = *from;
-
-	if (endpoint_is_unspecified(from) || same(&d->source, from))
-		return true;
-	local.port = 0;
-	if (d->bound) {
-		struct xts_endpoint bound;
-
-		socket_local(c->fd, &bound);
-		local.port = bound.port;
-	}
-	if (!command_allowed(c->channel, XTS_POLICY_LISTEN, &local))
-		return false;
-	d->source = *from;
-	return true;
-}
-
-/* A datagram to a group may name the interface that it leaves by. */
-static bool may_leave_by(struct connection *c, const struct xts_datagram *d)
-{
-	uint32_t interface = d->controls & 1u << XTS_DATAGRAM_PKTINFO ? d->pktinfo.scope_id : 0;
-	struct xts_endpoint peer;
-
-	if (d->record.endpoint.ip_version)
-		return multicast_may_send(c, &d->record.endpoint, interface);
-	if (!interface || !c->datagrams->peer_is_multicast)
-		return true;
-	socket_peer(c->fd, &peer);
-	return multicast_may_send(c, &peer, interface);
-}
-
-/* Why it will not be sent; 0: nothing is known against it. */
-static uint32_t why_not(struct connection *c, const struct xts_datagram *d)
-{
-	forget_old_rules(c);
-	if (d->unknown ||
-	    d->controls & (1u << XTS_DATAGRAM_TIMESTAMP_NS | 1u << XTS_DATAGRAM_SPEC_DST | 1u << XTS_DATAGRAM_ERROR))
-		return EINVAL;
-	if (!may_send_to(c, &d->record.endpoint) || !may_leave_by(c, d))
-		return EACCES;
-	if (d->controls & 1u << XTS_DATAGRAM_PKTINFO && !may_send_from(c, &d->pktinfo))
-		return EACCES;
-	return 0;
 }
 
 /* --- to the kernel ------------------------------------------------------------------------------------------------ */
@@ -376,12 +292,13 @@ void datagram_flush(struct connection *c)
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
-/* What a message is read with. */
+/* What a message is read with, in one turn. */
 struct reading {
 	struct connection *c;
 	struct xts_datagram_cursor cursor;
 	struct batch batch;
-	bool over; /* the turn: the rest of the message waits */
+	uint32_t unlooked; /* records since the last look at the clock */
+	bool over;         /* the turn */
 };
 
 /* Data of a record whose beginning came before. */
@@ -407,7 +324,8 @@ static void send_batch(struct reading *r)
 
 	batch_waits(r->c, &r->batch, settled);
 	r->batch.count = r->batch.pieces = 0;
-	r->over = r->over || worker_turn_is_over(r->c->worker);
+	r->unlooked = 0;
+	r->over = worker_turn_is_over(r->c->worker);
 }
 
 /* A record: into the batch, or to wait. */
@@ -415,7 +333,7 @@ static void take_record(struct reading *r, struct xts_datagram *d)
 {
 	struct connection *c = r->c;
 	struct batch *b = &r->batch;
-	struct waiting waiting = { .credits = xts_datagram_credits(&d->record), .refused = why_not(c, d) };
+	struct waiting waiting = { .credits = xts_datagram_credits(&d->record), .refused = datagram_why_not(c, d) };
 	uint32_t count = XTS_SEGMENTS_MAX, bytes;
 	bool whole;
 
@@ -423,7 +341,7 @@ static void take_record(struct reading *r, struct xts_datagram *d)
 		send_batch(r);
 	bytes = xts_datagram_data(&r->cursor, d->record.data_bytes, b->piece + b->pieces, &count);
 	whole = bytes == d->record.data_bytes;
-	if (whole && !waiting.refused && !r->over && !c->out.spill.bytes && c->writable) {
+	if (whole && !waiting.refused && !c->out.spill.bytes && c->writable) {
 		batch_add(c, b, d, waiting.credits, count);
 		return;
 	}
@@ -444,8 +362,8 @@ static void take_record(struct reading *r, struct xts_datagram *d)
 		refuse(c, waiting.credits, ENOBUFS);
 }
 
-/* Reads the records of a message. What is wrong with it, or NULL. */
-static const char *take_message(struct reading *r, bool more)
+/* Reads records of a message, some at least, until its end or that of the turn. What is wrong with it, or NULL. */
+static const char *take_records(struct reading *r, bool more)
 {
 	struct connection *c = r->c;
 	struct xts_datagram d;
@@ -453,26 +371,65 @@ static const char *take_message(struct reading *r, bool more)
 
 	if (c->datagrams->coming)
 		take_rest(r);
-	while (!c->datagrams->coming && (got = xts_datagram_next(&r->cursor, &d)) == 1) {
+	while (!r->over && !c->datagrams->coming && (got = xts_datagram_next(&r->cursor, &d)) == 1) {
 		if (xts_credit_receive(&c->grant, xts_datagram_credits(&d.record)))
 			return "datagrams beyond credits";
 		take_record(r, &d);
+		if (++r->unlooked == BATCH) {
+			r->unlooked = 0;
+			r->over = worker_turn_is_over(c->worker);
+		}
 	}
 	if (r->batch.count)
 		send_batch(r);
 	if (got < 0)
 		return "a malformed record of a datagram";
+	if (r->cursor.left)
+		return NULL;
 	if (c->datagrams->coming && !more)
 		return "a datagram that is cut off";
 	return !c->datagrams->coming && more ? "MORE, and no datagram that goes on" : NULL;
+}
+
+/* Goes on with a message. True: it has been read, or its link has failed. */
+static bool read_on(struct channel *ch, struct connection *c, struct xts_datagram_cursor *cursor, bool more)
+{
+	struct reading r;
+	const char *wrong;
+
+	r.c = c;
+	r.cursor = *cursor;
+	r.over = false;
+	r.batch.count = r.batch.pieces = r.unlooked = 0;
+	wrong = take_records(&r, more);
+	if (wrong) {
+		channel_violation(ch, wrong, c->proxy_id);
+		return true;
+	}
+	*cursor = r.cursor;
+	if (c->out.spill.bytes && c->writable)
+		connection_note(c, EPOLLOUT);
+	check_account(c);
+	return !cursor->left;
+}
+
+bool datagrams_read_on(struct channel *ch)
+{
+	struct unfinished *u = &ch->unfinished;
+	struct connection *c = connection_find(ch, u->id);
+
+	if (c && !c->close_reply && !read_on(ch, c, &u->cursor, u->more))
+		return false;
+	if (c)
+		connection_wake(c); /* it has not advertised credits meanwhile */
+	return true;
 }
 
 enum command_result command_send_datagrams(struct channel *ch, const struct xts_head *head,
 					   const struct xts_send_datagrams *m, struct batch_entry *e)
 {
 	struct connection *c = connection_find(ch, head->id);
-	struct reading r;
-	const char *wrong;
+	struct xts_datagram_cursor cursor;
 
 	if (!c || c->announced) {
 		ch->worker->stats.bad_identifiers++;
@@ -484,17 +441,12 @@ enum command_result command_send_datagrams(struct channel *ch, const struct xts_
 	}
 	if (!connection_take_credits(c, m->post_credits) || (!m->length && !(head->flags & XTS_FLAG_MORE)))
 		return COMMAND_DONE;
-	r.c = c;
-	r.over = false;
-	r.batch.count = r.batch.pieces = 0;
-	xts_datagram_begin(&r.cursor, &e->frame, XTS_SEND_DATAGRAMS_BYTES, m->length);
-	wrong = take_message(&r, head->flags & XTS_FLAG_MORE);
-	if (wrong) {
-		channel_violation(ch, wrong, head->id);
+	xts_datagram_begin(&cursor, &e->frame, XTS_SEND_DATAGRAMS_BYTES, m->length);
+	if (read_on(ch, c, &cursor, head->flags & XTS_FLAG_MORE))
 		return COMMAND_DONE;
-	}
-	if (c->out.spill.bytes && c->writable)
-		connection_note(c, EPOLLOUT);
-	check_account(c);
-	return COMMAND_DONE;
+	ch->unfinished = (struct unfinished){
+		.there = true, .id = head->id, .more = head->flags & XTS_FLAG_MORE, .frame = e->frame, .cursor = cursor
+	};
+	ch->unfinished.cursor.piece = ch->unfinished.frame.segment + (cursor.piece - e->frame.segment);
+	return COMMAND_UNFINISHED;
 }

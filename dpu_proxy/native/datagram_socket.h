@@ -7,15 +7,16 @@
  * those of connections. What only datagrams need is in struct datagrams.
  *
  * Host to network (datagram_send.c): the records of a message are read once, checked against policy and credits, and
- * given to the kernel by sendmmsg(2), their data from where it lies in the frame. What the kernel has no room for
- * waits, in order, in the connection's spill buffer, as does a datagram whose end is still to come (MORE). So the spill
- * buffer is bounded by the credits that were granted. Each credit is free when the kernel has the datagram, or when the
- * kernel or policy has refused it.
+ * given to the kernel by sendmmsg(2), their data from where it lies in the frame. A message may have a thousand
+ * records: those that a turn has no time for are read in the next ones, and the channel receives nothing meanwhile.
+ * What the kernel has no room for waits, in order, in the connection's spill buffer, as does a datagram whose end is
+ * still to come (MORE). So the spill buffer is bounded by the credits that were granted. Each credit is free when the
+ * kernel has the datagram, or when the kernel or policy has refused it.
  *
  * Network to host (datagram_receive.c): datagrams are taken from the kernel only when the host's credits are enough for
- * them, as far as their size can be known. So the place where a flood piles up is SO_RCVBUF, which the kernel bounds and
- * whose drops it counts. What was taken and does not fit into the messages that may be sent now is kept until then: one
- * batch at most.
+ * them, as far as their size can be known. So the place where a flood piles up is SO_RCVBUF, which the kernel bounds
+ * and whose drops it counts. What was taken and does not fit into the messages that may be sent now is kept until then:
+ * one batch at most.
  *
  * Errors (of a send, or that ICMP has brought) are the socket's pending error, in c->error: the host is sent the latest.
  * With IP_RECVERR the kernel's error queue has each of them; they go to the host as records, among the datagrams.
@@ -93,6 +94,11 @@ void datagram_fails(struct connection *c, int error);
 int datagram_bind(struct connection *c, const struct xts_endpoint *local);
 /* For connection_free(): ends the count of it, and frees what it has. */
 void datagram_free(struct connection *c);
+
+/* --- datagram_policy.c -------------------------------------------------------------------------------------------- */
+
+/* Why it will not be sent: an errno; 0: nothing is known against it. */
+uint32_t datagram_why_not(struct connection *c, const struct xts_datagram *d);
 
 /* --- datagram_send.c ---------------------------------------------------------------------------------------------- */
 

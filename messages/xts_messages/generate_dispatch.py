@@ -37,10 +37,11 @@ struct channel;
 
 /* What becomes of a message's frame. */
 enum command_result {
-\tCOMMAND_DONE,      /* its credit is to be returned at once */
-\tCOMMAND_REPLIES,   /* a reply, which waits its turn, will return the credit */
-\tCOMMAND_KEPT,      /* it stays in the batch until the flush */
-\tCOMMAND_MALFORMED, /* no host that keeps to the protocol sends it */
+\tCOMMAND_DONE,       /* its credit is to be returned at once */
+\tCOMMAND_REPLIES,    /* a reply, which waits its turn, will return the credit */
+\tCOMMAND_KEPT,       /* it stays in the batch until the flush */
+\tCOMMAND_UNFINISHED, /* the channel has it until the rest is done, in later turns */
+\tCOMMAND_MALFORMED,  /* no host that keeps to the protocol sends it */
 };
 """,
     result="enum command_result",

@@ -2,7 +2,7 @@
 
 A slot is a quarter of a second, and slots without the attack, with it, and of the control alternate. So what the
 machine does meanwhile is spread over all of them. A ratio is that of the percentiles of all requests together; its
-range is found by drawing the slots anew, with replacement, many times (bootstrap). Requests of one slot belong
+range is found by drawing the slots again, with replacement, many times (bootstrap). Requests of one slot belong
 together: what stalls one of them stalls those around it, and drawing requests instead of slots would show a range that
 is far too narrow.
 """

@@ -10,19 +10,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from beds.datagrams import Udp, endpoint_of, udp_peer
 from beds.scripted_host import ScriptedHost, Worker
 from beds.share import KEEP_MS, bind, goodbye, joined, new_key, port_of, refused, share
 from beds.worker import FEATURES
 from beds.worker_clock import LOOPBACK, MS, US, Clock, Connect, clock, connect, has_ended, worker
 from xts_messages import table
 from xts_messages.codec import Endpoint
+from xts_messages.datagram import Datagram
 from xts_proxy._native import ffi, lib
 
 __all__ = ["clock", "connect", "worker"]  # fixtures
 
 MANY = 60
 RETURNED = 3000
-TAKING = FEATURES | table.FEATURES["SHARE"][0] | table.FEATURES["TAKE"][0]
+RECORDS = 600
+RECEIVED = 200  # SO_RCVBUF has room for them
+TAKING = FEATURES | table.FEATURES["SHARE"][0] | table.FEATURES["TAKE"][0] | table.FEATURES["DATAGRAM"][0]
 
 
 class Bystander:
@@ -252,3 +256,50 @@ def test_what_was_returned_and_nobody_reads_is_freed_in_turns(
     assert left[0] > RETURNED
     worker.wait(lambda _: not worker.used("kept_bytes"), "it is kept yet")
     assert has_ended(peer)
+
+
+# --- datagrams --------------------------------------------------------------------------------------------------
+
+
+def drained(peer: socket.socket) -> int:
+    """How many datagrams have come."""
+    count = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            peer.recv(64)
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize("size", [0, 32])
+def test_a_message_full_of_datagrams_is_read_in_turns(
+    worker: Worker, taker: ScriptedHost, bystander: Bystander, size: int
+) -> None:
+    """And nothing of it is copied, to be sent later. What its host sends next comes after it."""
+    with udp_peer(SO_RCVBUF=4 << 20) as peer, udp_peer() as last:
+        peer.setblocking(False)
+        udp = Udp.open(taker)
+        many = [Datagram(bytes(size), endpoint_of(peer))] * RECORDS
+        with bystander.waits(lambda: drained(peer)) as came:
+            udp.send(*many)
+            udp.send(Datagram(b"last", endpoint_of(last)))
+        assert came[0] < RECORDS // 2
+        assert last.recv(64) == b"last"
+        assert came[0] + drained(peer) == RECORDS
+        assert not worker.stats().spilled_bytes
+        udp.settle()
+        assert udp.close().error == 0
+
+
+def test_datagrams_of_a_peer_are_taken_in_turns(worker: Worker, taker: ScriptedHost, bystander: Bystander) -> None:
+    with udp_peer() as peer:
+        udp = Udp.open(taker, local=Endpoint.of(LOOPBACK, 0))
+        with bystander.waits():
+            for _ in range(RECEIVED):
+                peer.sendto(b"x", (LOOPBACK, udp.local.port))
+        sizes: list[int] = []
+        while sum(sizes) < RECEIVED:
+            udp.take()
+            sizes.append(len(udp.ready))
+            udp.ready.clear()
+        assert sizes[0] < 100  # else as many as a message may have

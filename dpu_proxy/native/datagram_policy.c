@@ -1,0 +1,88 @@
+/* Where a datagram may go, and from where: what the rules say is remembered for a few destinations and one source, as
+ * long as the rules are the same (datagram_socket.h). */
+#include <errno.h>
+#include <string.h>
+
+#include "datagram_socket.h"
+#include "multicast.h"
+
+/* What was permitted under other rules has to be asked for again. */
+static void forget_old_rules(struct connection *c)
+{
+	struct datagrams *d = c->datagrams;
+
+	if (d->policy_number == c->worker->policy_number)
+		return;
+	d->policy_number = c->worker->policy_number;
+	memset(d->permitted, 0, sizeof d->permitted);
+	memset(&d->source, 0, sizeof d->source);
+}
+
+static bool same(const struct xts_endpoint *a, const struct xts_endpoint *b)
+{
+	return a->ip_version == b->ip_version && a->port == b->port &&
+	       !memcmp(a->address, b->address, sizeof a->address);
+}
+
+static bool may_send_to(struct connection *c, const struct xts_endpoint *to)
+{
+	struct datagrams *d = c->datagrams;
+
+	if (!to->ip_version)
+		return true; /* it was asked when the socket was connected */
+	for (uint32_t i = 0; i < DATAGRAM_PERMITTED; i++)
+		if (same(&d->permitted[i], to))
+			return true;
+	if (!command_allowed(c->channel, XTS_POLICY_CONNECT, to))
+		return false;
+	d->permitted[d->permitted_next++ % DATAGRAM_PERMITTED] = *to;
+	return true;
+}
+
+/* As if it were bound to that address. The kernel refuses those that are not the device's. */
+static bool may_send_from(struct connection *c, const struct xts_endpoint *from)
+{
+	struct datagrams *d = c->datagrams;
+	struct xts_endpoint local = *from;
+
+	if (endpoint_is_unspecified(from) || same(&d->source, from))
+		return true;
+	local.port = 0;
+	if (d->bound) {
+		struct xts_endpoint bound;
+
+		socket_local(c->fd, &bound);
+		local.port = bound.port;
+	}
+	if (!command_allowed(c->channel, XTS_POLICY_LISTEN, &local))
+		return false;
+	d->source = *from;
+	return true;
+}
+
+/* A datagram to a group may name the interface that it leaves by. */
+static bool may_leave_by(struct connection *c, const struct xts_datagram *d)
+{
+	uint32_t interface = d->controls & 1u << XTS_DATAGRAM_PKTINFO ? d->pktinfo.scope_id : 0;
+	struct xts_endpoint peer;
+
+	if (d->record.endpoint.ip_version)
+		return multicast_may_send(c, &d->record.endpoint, interface);
+	if (!interface || !c->datagrams->peer_is_multicast)
+		return true;
+	socket_peer(c->fd, &peer);
+	return multicast_may_send(c, &peer, interface);
+}
+
+uint32_t datagram_why_not(struct connection *c, const struct xts_datagram *d)
+{
+	forget_old_rules(c);
+	if (d->unknown ||
+	    d->controls & (1u << XTS_DATAGRAM_TIMESTAMP_NS | 1u << XTS_DATAGRAM_SPEC_DST | 1u << XTS_DATAGRAM_ERROR))
+		return EINVAL;
+	if (!may_send_to(c, &d->record.endpoint) || !may_leave_by(c, d))
+		return EACCES;
+	if (d->controls & 1u << XTS_DATAGRAM_PKTINFO && !may_send_from(c, &d->pktinfo))
+		return EACCES;
+	return 0;
+}
