@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,8 +41,8 @@ class Machine:
         return self.late_us > LATE_US or sum(self.foreign_ms.values()) > FOREIGN_MS
 
 
-#: The core on which a task ran last, and for how long it has run, in nanoseconds; by its number and name.
-Runs = dict[tuple[int, str], tuple[int, int]]
+#: For how long each task has run, in nanoseconds; by its folder in /proc.
+Runs = dict[str, int]
 
 
 def _stat(task: Path) -> tuple[int, list[str]]:
@@ -71,25 +72,26 @@ def family(roots: Iterable[int]) -> set[int]:
 def runs_of_others(own: set[int]) -> Runs:
     """Of all tasks of other processes."""
     runs: Runs = {}
-    for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
-        if int(task.parts[2]) in own:
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit() or int(process.name) in own:
             continue
-        try:
-            name = (task / "comm").read_text().strip()
-            ran_ns = int((task / "schedstat").read_text().split()[0])
-            runs[int(task.name), name] = int(_stat(task)[1][_PROCESSOR]), ran_ns
-        except (OSError, ValueError, IndexError):
-            continue
+        with suppress(OSError, ValueError, IndexError):
+            for task in (process / "task").iterdir():
+                runs[str(task)] = int((task / "schedstat").read_bytes().split()[0])
     return runs
 
 
 def foreign_ms(core: int, before: Runs, after: Runs) -> dict[str, float]:
     """What tasks whose core this is have run in between, by name."""
     out: dict[str, float] = {}
-    for (task, name), (last, ran_ns) in after.items():
-        took_ns = ran_ns - before.get((task, name), (0, 0))[1]
-        if last == core and took_ns > 0 and not name.startswith(_OWN_THREADS):
-            out[name] = out.get(name, 0.0) + took_ns / 1e6
+    for folder, ran_ns in after.items():
+        took_ns = ran_ns - before.get(folder, 0)
+        if took_ns <= 0:
+            continue
+        with suppress(OSError, ValueError, IndexError):
+            name = Path(folder, "comm").read_text().strip()
+            if int(_stat(Path(folder))[1][_PROCESSOR]) == core and not name.startswith(_OWN_THREADS):
+                out[name] = out.get(name, 0.0) + took_ns / 1e6
     return out
 
 

@@ -23,7 +23,9 @@ from .samples import Slots
 from .scene import ECHO_PORT, OTHER_USER, Scene, cores, module, raised
 
 _END_S = 60.0
-_SETTLE_S = 1.0
+_SETTLE_S = 0.5
+#: For what ends with an attack outside of the proxy: processes, and queues that the agent opens again.
+_CALM_S = 0.3
 KINDS = ("quiet", "attacked", "control")
 
 Say = Callable[[str], None]
@@ -160,6 +162,7 @@ class Stage:
         deadline = time.monotonic() + _SETTLE_S
         while scene.kept() > kept and time.monotonic() < deadline:
             time.sleep(0.02)
+        time.sleep(_CALM_S)
 
     # --- a slot -------------------------------------------------------------------------------------------------
 
