@@ -313,6 +313,7 @@ WORKLOADS = (
             f"udp-{way}",
             _UDP,
             sockets,
+            stretch=3,
             batch=batch,
         )
         for way, title in (("send", "sent"), ("receive", "received"))
@@ -325,6 +326,7 @@ WORKLOADS = (
             f"UDP: 64-byte datagrams {title} in trains of 64 ({kind.upper()})",
             f"udp-{way}",
             _UDP,
+            stretch=3,
             segments=64,
         )
         for way, title, kind in (("send", "sent", "gso"), ("receive", "received", "gro"))
@@ -335,6 +337,7 @@ WORKLOADS = (
             "UDP: 100,000 64-byte datagrams a second received" + (f", {batch} a call" if batch > 1 else ""),
             "udp-receive",
             _UDP,
+            stretch=3,
             batch=batch,
             rate_per_s=100_000,
         )
