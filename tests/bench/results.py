@@ -18,7 +18,7 @@ from . import analysis, limits
 from .analysis import Figures, Spread
 from .resultfile import Recorded, read
 from .rows import ROWS, Row, needed
-from .subjects import LABELS
+from .subjects import LABELS, WORKLOADS
 
 SUFFIX = ".jsonl"
 #: Where the figures are in a page.
@@ -136,11 +136,17 @@ def print_rows(console: Console, measured: Sequence[Measured]) -> None:
 
 
 def _limits(measured: Sequence[Measured]) -> Iterator[tuple[str, ...]]:
-    """Of the newest file: workload, path, busy shares of both cores, and what limits it."""
-    newest = max(measured, key=_date)
+    """Of the newest file that has the workload: workload, path, busy shares of both cores, and what limits it."""
     wanted = needed()
-    for limit in limits.of(newest.figures):
-        if (limit.workload, limit.path) in wanted:
+    found: dict[str, list[limits.Limit]] = {}
+    for one in sorted(measured, key=_date):
+        of_file: dict[str, list[limits.Limit]] = {}
+        for limit in limits.of(one.figures):
+            if (limit.workload, limit.path) in wanted:
+                of_file.setdefault(limit.workload, []).append(limit)
+        found |= of_file
+    for workload in WORKLOADS:
+        for limit in found.get(workload.key, ()):
             peer = "" if limit.peer_share is None else f"{limit.peer_share:.0%}"
             busy = (f"{limit.host_share:.0%}", f"{limit.device_share:.0%}")
             yield limit.workload, LABELS[limit.path], *busy, peer, limit.reason
