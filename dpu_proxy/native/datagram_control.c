@@ -99,19 +99,23 @@ static uint32_t int_of(const struct cmsghdr *item)
 	return byte;
 }
 
+/* Who has sent an error; none if the kernel does not say. */
+static struct xts_endpoint offender_of(const uint8_t *bytes, size_t count)
+{
+	struct sockaddr_storage address = { .ss_family = AF_UNSPEC };
+
+	memcpy(&address, bytes, count < sizeof address ? count : sizeof address);
+	return xts_endpoint_of(&address);
+}
+
 /* An entry of the error queue: the kernel's struct, and behind it the address of who has sent the error. */
 static void take_error(struct xts_datagram *d, const struct cmsghdr *item)
 {
 	struct sock_extended_err e;
-	struct sockaddr_storage offender;
-	size_t bytes = item->cmsg_len - CMSG_LEN(0);
 
 	if (item->cmsg_len < CMSG_LEN(sizeof e))
 		return;
 	memcpy(&e, CMSG_DATA(item), sizeof e);
-	memset(&offender, 0, sizeof offender);
-	bytes -= sizeof e;
-	memcpy(&offender, CMSG_DATA(item) + sizeof e, bytes < sizeof offender ? bytes : sizeof offender);
 	d->error = (struct xts_datagram_error){
 		.error = e.ee_errno,
 		.origin = e.ee_origin,
@@ -119,9 +123,8 @@ static void take_error(struct xts_datagram *d, const struct cmsghdr *item)
 		.code = e.ee_code,
 		.info = e.ee_info,
 		.data = e.ee_data,
+		.offender = offender_of(CMSG_DATA(item) + sizeof e, item->cmsg_len - CMSG_LEN(sizeof e)),
 	};
-	if (offender.ss_family == AF_INET || offender.ss_family == AF_INET6)
-		d->error.offender = xts_endpoint_of(&offender);
 	d->controls |= 1u << XTS_DATAGRAM_ERROR;
 }
 

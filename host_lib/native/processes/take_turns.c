@@ -46,11 +46,12 @@ static void lost_with_its_process(struct xts_sock *s)
 
 static void read_common(struct xts_sock *s)
 {
-	const struct common *c = s->own.common;
+	const volatile struct common *c = s->own.common; /* read once: a relative may write it meanwhile */
+	struct ulps ulps = c->ulps;
 
 	s->shutdown |= c->shutdown & SEND_SHUTDOWN;
-	if (c->ulps.depth[ULPS_RECEIVE] <= ULP_DEPTH && c->ulps.depth[ULPS_SEND] <= ULP_DEPTH)
-		s->ulps = c->ulps;
+	if (ulps.depth[ULPS_RECEIVE] <= ULP_DEPTH && ulps.depth[ULPS_SEND] <= ULP_DEPTH)
+		s->ulps = ulps;
 	s->ulps.sending = s->ulps.handshaking = false;
 	s->own.pdu_read = c->pdu_read;
 }
