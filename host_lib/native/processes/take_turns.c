@@ -138,7 +138,7 @@ static int consider(int r, uint32_t purpose, uint64_t needed_until_ns, uint64_t 
 		return purpose != PURPOSE_RECEIVE && now - begun_ns > ANSWER_NS ? -ETIMEDOUT : 0;
 	}
 	if (r == -EBUSY)
-		return purpose == PURPOSE_POLL ? -EAGAIN : now - *answered_ns > ANSWER_NS ? -ETIMEDOUT : 0;
+		return purpose <= PURPOSE_POLL ? -EAGAIN : now - *answered_ns > ANSWER_NS ? -ETIMEDOUT : 0;
 	return r == -ENOENT && now - begun_ns < UNKNOWN_NS ? 0 : r;
 }
 
