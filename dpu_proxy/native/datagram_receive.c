@@ -316,8 +316,9 @@ static void submit(struct connection *c, const struct xts_tx_slot *slot, int err
 	channel_submit(c->channel, slot, XTS_RECV_DATAGRAMS_BYTES + length);
 }
 
-/* The next message, in the slot; false: there is none. */
-static bool send_one(struct connection *c, struct xts_tx_slot *slot)
+/* The next message, in the slot; false: there is none. *over: the turn ended before it was known whether there is more,
+ * for all that was taken may be for nobody (multicast_passes()). */
+static bool send_one(struct connection *c, struct xts_tx_slot *slot, bool *over)
 {
 	uint32_t largest = c->channel->link.largest_message;
 	struct making m = { .c = c, .slot = slot, .at = XTS_RECV_DATAGRAMS_BYTES };
@@ -328,6 +329,7 @@ static bool send_one(struct connection *c, struct xts_tx_slot *slot)
 		make_of_errors(&m);
 		make_of_kernel(&m);
 	}
+	*over = m.over;
 	if (m.at > XTS_RECV_DATAGRAMS_BYTES) {
 		submit(c, slot, 0, m.more, m.at - XTS_RECV_DATAGRAMS_BYTES);
 		return true;
@@ -349,15 +351,16 @@ static bool has_something(const struct connection *c)
 bool datagram_send(struct connection *c, uint32_t budget)
 {
 	struct xts_tx_slot slot;
+	bool over;
 
 	for (; budget; budget--) {
 		if (!has_something(c))
 			return false;
 		if (!channel_slot(c->channel, &slot))
 			return true;
-		if (!send_one(c, &slot)) {
+		if (!send_one(c, &slot, &over)) {
 			xts_queue_abandon(c->channel->queue, &slot);
-			return false;
+			return over;
 		}
 		if (worker_turn_is_over(c->worker))
 			break;

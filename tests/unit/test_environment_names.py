@@ -35,6 +35,10 @@ OF_TESTS = {
     "BENCH_TRUST",
     "BENCH_CA",
     "CORE_COVERAGE",
+    "XTS_TEST_NETWORK",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "INHERIT_PEERS",
 }
 
 

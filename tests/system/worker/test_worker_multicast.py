@@ -117,6 +117,19 @@ def test_all_means_the_groups_of_the_tenant(sender: socket.socket) -> None:
         assert words(late, b"direct") == [b"direct"]
 
 
+def test_a_turn_of_what_is_for_nobody_is_not_the_last(sender: socket.socket) -> None:
+    """Datagrams of another tenant's group fill a turn, and nothing is left of them; what comes behind them arrives."""
+    one, two = make_tenant("one", 1), make_tenant("two", 2)
+    with Worker() as worker, host_of(worker, tenant=one) as first, host_of(worker, epoch=2, tenant=two) as second:
+        everything, stranger = reusing(first), Udp.open(second)
+        assert join(stranger, OTHER) == join(everything) == 0
+        for _ in range(50):
+            for _ in range(100):
+                sender.sendto(b"foreign", (OTHER, everything.local.port))
+            sender.sendto(b"direct", (LOOPBACK, everything.local.port))
+            assert words(everything, b"direct") == [b"direct"]
+
+
 def test_tenants_may_be_bound_to_one_group_and_not_to_one_port(sender: socket.socket) -> None:
     one, two = make_tenant("one", 1), make_tenant("two", 2)
     with Worker() as worker, host_of(worker, tenant=one) as first, host_of(worker, epoch=2, tenant=two) as second:
