@@ -173,7 +173,7 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 		return -EINVAL;
 	if (s->datagrams)
 		return -EOPNOTSUPP;
-	listener_interest(s);
+	listener_interest(s, true);
 	if (!s->accept_first && st->channel)
 		channel_pump(st);
 	while (!s->accept_first) {

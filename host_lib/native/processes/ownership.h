@@ -31,7 +31,7 @@ struct ownership {
 	bool shared;          /* it has one with the proxy */
 	bool others_may_have; /* other processes may have it too */
 	bool leaves_last;     /* no other process has it any more, and this one is leaving */
-	bool accepting;       /* the application has waited for it, or accepted */
+	bool accepting;       /* the application has called accept() */
 	/* an accepted connection: its NEWCONN is not yet answered, so that it may still go back */
 	bool offered;
 	uint64_t accepting_ns;   /* when this process last waited for it or accepted */

@@ -5,8 +5,9 @@
  * first fork or exec, and each process that has it listens for itself.
  *
  * Until other processes can have it, a listener works as any other, with one exception: connections that come before
- * the application has shown interest are not answered, so that a process which listens, and leaves the accepting to its
- * children, can give it back. From the fork on, or from joining, credits are posted only when the application shows
+ * the application has called accept() are not answered, so that a process which listens, and leaves the accepting to its
+ * children, can give them back. Waiting for a connection is not enough: a superserver (inetd(8), systemd's socket
+ * activation) waits, and starts the program that accepts. From the fork on, or from joining, credits are posted only when the application shows
  * interest, few at a time. An offer is a socket in the accept queue whose NEWCONN has no answer yet: accept takes it,
  * EAGAIN gives it back and voids the credits the proxy still holds of us. A NEWCONN that crosses such an answer comes
  * without a credit, as far as this end can tell; the number of open offers is what bounds a proxy.
@@ -241,7 +242,7 @@ static void take_held(struct xts_sock *listener)
 	}
 }
 
-void listener_interest(struct xts_sock *s)
+void listener_interest(struct xts_sock *s, bool accepts)
 {
 	struct stack *st = s->stack;
 	uint32_t wanted = s->own.others_may_have ? OFFERS_AT_ONCE : s->backlog + 1, have = promised(s) + s->accept_count;
@@ -249,9 +250,11 @@ void listener_interest(struct xts_sock *s)
 	if (!s->own.shared || s->closing || s->lost || s->state != TCP_STATE_LISTEN || !st->channel)
 		return;
 	s->own.accepting_ns = now_ns();
-	if (!s->own.accepting && !s->own.others_may_have)
-		take_held(s);
-	s->own.accepting = true;
+	if (accepts && !s->own.accepting) {
+		s->own.accepting = true;
+		if (!s->own.others_may_have)
+			take_held(s);
+	}
 	/* What goes back voids the credits that are there: new ones have to come after it. */
 	if (have > wanted / 2 || st->channel->refused_count)
 		return;
@@ -262,7 +265,7 @@ void share_wait_begins(struct stack *st)
 {
 	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next)
 		if (is_awaited(s))
-			listener_interest(s);
+			listener_interest(s, false);
 }
 
 void share_wait_ends(struct stack *st)
@@ -343,7 +346,7 @@ void share_tick(struct stack *st, uint64_t now)
 			if (!st->channel)
 				return;
 		} else if (!promised(s) && waits_elsewhere(s) && now - s->own.accepting_ns >= RETRY_NS) {
-			listener_interest(s);
+			listener_interest(s, false);
 		}
 	}
 }

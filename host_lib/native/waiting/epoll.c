@@ -222,7 +222,7 @@ void epoll_arrive(struct epoll_ctx *ctx)
 		inherit_take_watched(ctx);
 	for (struct watch *w = ctx->listeners; w; w = w->listeners_next) {
 		if (!w->disabled && (w->events & EPOLLIN) && w->socket->state == TCP_STATE_LISTEN)
-			listener_interest(w->socket);
+			listener_interest(w->socket, false);
 	}
 	channel_flush(st, true);
 	channel_pump(st);

@@ -172,7 +172,7 @@ static int change(struct epoll_ctx *ctx, int op, struct xts_sock *s, struct epol
 	if (s && s->state == TCP_STATE_LISTEN) {
 		epoll_note_listener(w);
 		if (ctx->waiters || ctx->set >= 0)
-			listener_interest(s); /* else when the program comes to wait */
+			listener_interest(s, false); /* else when the program comes to wait */
 	}
 	if (epoll_watch_events(w))
 		epoll_set_ready(w);

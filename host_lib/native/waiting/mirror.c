@@ -157,7 +157,7 @@ int xts_fileno(int number)
 	st = stack_enter_of(number);
 	s = table_use_for(st, number, PURPOSE_POLL);
 	if (s) {
-		listener_interest(s);
+		listener_interest(s, false);
 		r = s->mirror ? 0 : mirror_make(s);
 		if (s->mirror)
 			r = s->mirror->theirs;

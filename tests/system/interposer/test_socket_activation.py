@@ -14,7 +14,7 @@ ROUNDS = 3
 PATIENCE_S = 20.0
 
 
-@pytest.mark.parametrize("what", ["connection"])
+@pytest.mark.parametrize("what", ["listener", "connection"])
 def test_a_service_gets_its_socket(what: str, bed: PreloadBed) -> None:
     """What has arrived before the service is there is answered; when it has ended, the next one is started."""
     command = [str(PROGRAMS / "activator.py"), what, str(ROUNDS), sys.executable, str(PROGRAMS / "activated.py")]
