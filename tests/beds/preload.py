@@ -36,6 +36,11 @@ def preload_library() -> str:
 _OUR_USER = f'user = "{pwd.getpwuid(os.geteuid()).pw_name}"\n'
 
 
+def preloaded() -> str:
+    """LD_PRELOAD of a program under the interposer. A sanitizer's run-time library, if there is one, has to be first."""
+    return ":".join(filter(None, [os.environ.get("LD_PRELOAD"), preload_library()]))
+
+
 @dataclass(frozen=True, slots=True)
 class PreloadBed:
     """`run` and `start` put programs under the interposer. Its listeners are at 127.0.0.1 as everybody else's."""
@@ -46,8 +51,7 @@ class PreloadBed:
     def environment(self, rules: str | None = ALL, env: Mapping[str, str] | None = None) -> dict[str, str]:
         """For a program under the interposer. `rules`: the text of a file, or None for the default rules."""
         out = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
-        # A sanitizer's run-time library, if there is one, has to be first.
-        out["LD_PRELOAD"] = ":".join(filter(None, [os.environ.get("LD_PRELOAD"), preload_library()]))
+        out["LD_PRELOAD"] = preloaded()
         out["XTS_ENDPOINT"] = self.proxy.endpoint
         if rules is not None:
             path = self.folder / f"{abs(hash(rules)):x}.rules"

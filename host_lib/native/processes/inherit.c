@@ -74,7 +74,7 @@ static void forget_channel(struct xts_sock *s)
 	s->own.moved = NOT_MOVED;
 	s->own.ending = s->own.counted = false;
 	s->own.asked_for = 0;
-	s->own.shared = s->pushing = s->ulps.sending = false;
+	s->own.shared = s->pushing = s->ulps.sending = s->ulps.handshaking = false;
 }
 
 void xts_on_gone(void (*tell)(int number, unsigned reason))

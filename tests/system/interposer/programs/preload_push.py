@@ -235,8 +235,8 @@ def what_the_proxy_refuses_fails_the_connect() -> None:
     with socket.socket() as s:
         assert errno_of(lambda: push(s, BOTH, struct.pack("=HH", 0, 0))) == errno.EINVAL
         assert errno_of(lambda: push(s, BOTH, struct.pack("=HH", 1, 500) + bytes(500))) == errno.EINVAL
-        push(s, BOTH, struct.pack("=HH", 1, 470) + bytes(470))
-        assert errno_of(lambda: push(s, BOTH, struct.pack("=HH", 1, 470) + bytes(470))) == errno.ENOBUFS
+        for _ in range(2):  # together they are more than one record of the interposer's holds
+            push(s, BOTH, struct.pack("=HH", 1, 470) + bytes(470))
 
 
 @script("pushes")

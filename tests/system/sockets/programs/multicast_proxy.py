@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from beds.groups import GROUP, sender
-from beds.preload import preload_library
+from beds.preload import preloaded
 from beds.scripts import RUN_S
 from beds.shm_proxy import ShmProxy, library
 
@@ -22,7 +22,7 @@ RULES = "use xts udp_sender *:*\nuse xts udp_receiver *:*\nuse xts udp_connect *
 def interposed(proxy: ShmProxy, directory: Path) -> str:
     rules = directory / "rules"
     rules.write_text(RULES)
-    settings = {"LD_PRELOAD": preload_library(), "XTS_RULES": str(rules), "XTS_STRICT": "1"}
+    settings = {"LD_PRELOAD": preloaded(), "XTS_RULES": str(rules), "XTS_STRICT": "1"}
     done = subprocess.run(
         proxy.command(PROGRAM, "kernel"), env=proxy.environment(**settings), text=True, capture_output=True,
         timeout=RUN_S, check=False,
@@ -35,7 +35,7 @@ def apart(proxy: ShmProxy, directory: Path, how: str) -> str:
     """A member in a network namespace without interfaces; datagrams to the group until it has one."""
     rules = directory / "rules"
     rules.write_text(RULES if how != "kernel" else "use xts udp_sender *:*\n")
-    settings = {"XTS_RULES": str(rules)} | ({} if how == "install" else {"LD_PRELOAD": preload_library()})
+    settings = {"XTS_RULES": str(rules)} | ({} if how == "install" else {"LD_PRELOAD": preloaded()})
     command = ["unshare", "--net", *proxy.command("sockets/programs/group_member.py", how)]
     with (
         subprocess.Popen(command, env=proxy.environment(**settings), stdout=subprocess.PIPE, text=True) as member,
