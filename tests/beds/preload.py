@@ -37,7 +37,7 @@ _OUR_USER = f'user = "{pwd.getpwuid(os.geteuid()).pw_name}"\n'
 
 
 def preloaded() -> str:
-    """LD_PRELOAD of a program under the interposer. A sanitizer's run-time library, if there is one, has to be first."""
+    """LD_PRELOAD of a program under the interposer. A sanitizer's run-time library, where there is one, is first."""
     return ":".join(filter(None, [os.environ.get("LD_PRELOAD"), preload_library()]))
 
 

@@ -7,10 +7,10 @@
  * Until other processes can have it, a listener works as any other, with one exception: connections that come before
  * the application has called accept() are not answered, so that a process which listens, and leaves the accepting to its
  * children, can give them back. Waiting for a connection is not enough: a superserver (inetd(8), systemd's socket
- * activation) waits, and starts the program that accepts. From the fork on, or from joining, credits are posted only when the application shows
- * interest, few at a time. An offer is a socket in the accept queue whose NEWCONN has no answer yet: accept takes it,
- * EAGAIN gives it back and voids the credits the proxy still holds of us. A NEWCONN that crosses such an answer comes
- * without a credit, as far as this end can tell; the number of open offers is what bounds a proxy.
+ * activation) waits, and starts the program that accepts. From the fork on, or from joining, credits are posted only when
+ * the application shows interest, few at a time. An offer is a socket in the accept queue whose NEWCONN has no answer
+ * yet: accept takes it, EAGAIN gives it back and voids the credits the proxy still holds of us. A NEWCONN that crosses
+ * such an answer comes without a credit, as far as this end can tell; the number of open offers is what bounds a proxy.
  *
  * An application that sleeps on a mirror or on a context's descriptor cannot be seen waiting: it is offered connections
  * again after RETRY_NS.
