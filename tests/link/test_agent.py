@@ -385,7 +385,7 @@ def test_an_agent_that_was_killed_is_succeeded(running: Running) -> None:
             running.exchange(again, 60)
 
 
-@pytest.mark.parametrize("pause_s", [0, 0.5])
+@pytest.mark.parametrize("pause_s", [0, pytest.param(0.5, marks=pytest.mark.long)])
 def test_a_queue_in_use_outlives_agents_without_losing_a_frame(running: Running, pause_s: float) -> None:
     stop_traffic = threading.Event()
     crossed = 0

@@ -1,8 +1,8 @@
 """Spin's verdict on the models of credits, acknowledgement and close (credits.pml), of the doorbell (doorbell.pml) and
 of PDUs longer than the window (pdu.pml), and on variants that must fail.
 
-A verdict depends on the model alone, so the large searches are marked long. They are run by .ci/release, and after a
-change of a model by `tests/run tests/model -m "long or not long"`."""
+A verdict depends on the model alone, so all but one of each kind are marked long. They are run by .ci/release, and
+after a change of a model by `tests/run tests/model -m "long or not long"`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ WINDOW = 3
 pytestmark = pytest.mark.skipif(
     shutil.which("spin") is None or shutil.which("gcc") is None, reason="spin or gcc is not installed"
 )
+
+
+def once(*cases: Any, names: Any = None) -> list[Any]:
+    """The first of them in every run, the others when long tests are."""
+    rows = [case if isinstance(case, tuple) else (case,) for case in cases]
+    later = [pytest.mark.long]
+    return [pytest.param(*row, id=names and names(row[0]), marks=later if row != rows[0] else []) for row in rows]
 
 
 def verify(directory: Path, model: Path = MODEL, optimise: str = "-O1", **parameters: int | bool) -> str:
@@ -76,14 +83,14 @@ def test_more_messages_than_the_window_holds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("variant", "complaint"),
-    [
+    once(
         ("HOLD_FRAMES", "invalid end state"),  # why held frames are copied out: host_lib/native/core/buffer.c
         ("ADVERT_TWICE", "assertion violated 0"),
         ("OVERSEND", "assertion violated 0"),
         ("UNCOUNTED_CLOSE", "frame_credits"),
         ("FREE_EARLY", "assertion violated (host!="),
         ("TALK_AFTER_CLOSE", "assertion violated (host!="),
-    ],
+    ),
 )
 def test_a_broken_rule_is_found(tmp_path: Path, variant: str, complaint: str) -> None:
     # Two messages fill the window, which is where held frames are missed; the other faults show with any.
@@ -93,7 +100,7 @@ def test_a_broken_rule_is_found(tmp_path: Path, variant: str, complaint: str) ->
     assert complaint in verdict, verdict or "nothing found"
 
 
-@pytest.mark.parametrize("mode", ["PLAIN", "TURN", "MIRROR"])
+@pytest.mark.parametrize("mode", once("TURN", "PLAIN", "MIRROR"))
 @pytest.mark.parametrize(
     ("threads", "frames"), [(1, 2), pytest.param(2, 1, marks=pytest.mark.long)], ids=["one-thread", "two-threads"]
 )
@@ -105,7 +112,7 @@ def test_no_wake_up_is_lost(tmp_path: Path, mode: str, threads: int, frames: int
 
 @pytest.mark.parametrize(
     ("fault", "parameters"),
-    [
+    once(
         ("KEEPS_ARMED", {"THREADS": 1, "FRAMES": 2}),
         ("CLOCK_DISARMS", {"THREADS": 1, "FRAMES": 2}),
         ("STANDS_BY", {"THREADS": 1, "FRAMES": 2}),
@@ -113,7 +120,7 @@ def test_no_wake_up_is_lost(tmp_path: Path, mode: str, threads: int, frames: int
         ("NO_NEED", {"THREADS": 1, "FRAMES": 2, "MIRROR": True}),
         ("LEAVES_UNARMED", {"THREADS": 1, "FRAMES": 2}),
         ("UNWATCHED", {"THREADS": 1, "FRAMES": 2}),
-    ],
+    ),
 )
 def test_a_lost_wake_up_is_found(tmp_path: Path, fault: str, parameters: dict[str, Any]) -> None:
     verdict = verify(tmp_path, DOORBELL, "-O0", **parameters | {fault: True})
@@ -122,15 +129,14 @@ def test_a_lost_wake_up_is_found(tmp_path: Path, fault: str, parameters: dict[st
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"W": 16, "COST": 2, "P": 40}, {"W": 12, "COST": 3, "P": 40}, {"W": 16, "COST": 2, "P": 1, "N": 9}],
-    ids=["long", "as-small-as-it-may-be", "short"],
+    once({"W": 12, "COST": 3, "P": 40}, {"W": 16, "COST": 2, "P": 40}, {"W": 16, "COST": 2, "P": 1, "N": 9}, names=str),
 )
 def test_a_pdu_of_any_length_flows(tmp_path: Path, parameters: dict[str, Any]) -> None:
     """While a part is handed on at half of the window, and the window is that much larger than the limit and a cost."""
     assert verify(tmp_path, PDU, "-O0", **parameters) == ""
 
 
-@pytest.mark.parametrize("fault", [{"GATHER": True}, {"LATE": True}, {"LIMIT": 8}], ids=str)
+@pytest.mark.parametrize("fault", once({"GATHER": True}, {"LATE": True}, {"LIMIT": 8}, names=str))
 def test_a_pdu_that_stops_the_flow_is_found(tmp_path: Path, fault: dict[str, Any]) -> None:
     verdict = verify(tmp_path, PDU, "-O0", **fault)
     assert "invalid end state" in verdict, verdict or "no deadlock found"

@@ -284,10 +284,14 @@ struct common *relatives_adopt(int fd, uint32_t slot, uint32_t index)
 	if (!own.family) {
 		if (fstat(fd, &file) < 0 || file.st_size != sizeof *own.family || !map(fd))
 			return NULL;
+		/* A lock ends when any descriptor of its file is closed, as happens when this one gets another number.
+		 * Until it is taken again this process lives as one that is being born. */
+		atomic_store(&own.family->slot[slot], now_ns());
 		own.fd = xts_own(fd);
 		own.slot = slot;
-		if (!lock_slot(slot)) /* again: a lock ends when any descriptor of its file is closed */
+		if (!lock_slot(slot))
 			return NULL;
+		atomic_store(&own.family->slot[slot], SLOT_LIVES);
 		relatives_pass(false);
 	}
 	c = &own.family->common[index];

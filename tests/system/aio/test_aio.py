@@ -82,7 +82,7 @@ LIVES = {
 SCRIPTS: dict[str, Script] = {**LIVES, **{script.__name__: script for script in aio_serving.OTHERS}}
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", ["asyncio", "ours", pytest.param("uvloop", marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_as_asyncio(name: str, loop: str, certificate: Path) -> None:
     ours = play(SCRIPTS[name], lambda: aio, LOOPS[loop], certificate)

@@ -63,8 +63,6 @@ class Part:
 
 
 QUICK = (
-    Part("test.test_socketserver", 40),
-    Part("test.test_httplib", 60),
     Part("test.test_selectors", 100, besides=(AS_MANY_AS_POSSIBLE,), setup=TCP_PAIRS),
     Part("test.test_socket", 200),
     Part("test.test_asyncio.test_streams", 20),
@@ -79,6 +77,8 @@ ASYNCIO_ELSEWHERE = tuple(
     for name in ("streams", "sock_lowlevel", "server", "unix_events", "events", "ssl", "sendfile", "subprocess")
 )
 SLOW = (
+    Part("test.test_socketserver", 40),
+    Part("test.test_httplib", 60),
     Part("test.test_ssl", 200),
     Part("test.test_asyncio.test_events", 60),
     Part("test.test_asyncio.test_ssl", 20),
