@@ -127,10 +127,12 @@ class Plan:
 def measured(unit: str, result: dict[str, Any]) -> tuple[float, float]:
     """What one run gives: the figure, and operations or gigabits per second."""
     seconds = result["seconds"]
+    # What other programs had of the core is taken off, and may be more than all there was.
+    host_core_s = max(0.0, result["host_core_s"])
     if unit == "s/GB":
         gigabytes = result["bytes"] / 1e9
-        return result["host_core_s"] / gigabytes, 8 * gigabytes / seconds
-    value = result["p50_us"] if unit == "µs latency" else 1e6 * result["host_core_s"] / result["operations"]
+        return host_core_s / gigabytes, 8 * gigabytes / seconds
+    value = result["p50_us"] if unit == "µs latency" else 1e6 * host_core_s / result["operations"]
     return value, result["operations"] / seconds
 
 

@@ -11,7 +11,7 @@ from bench.subjects import WORKLOADS
 from rich.console import Console
 from xts_lab import demo_picture
 from xts_lab.certificate import self_signed
-from xts_lab.demo_measure import ROWS, WAYS, Figure, Found, Plan, found_in, rows_named
+from xts_lab.demo_measure import ROWS, WAYS, Figure, Found, Plan, found_in, measured, rows_named
 from xts_lab.demo_picture import bar, losses, print_all, throughput, verdict
 
 PLAN = Plan(ROWS, ("afxdp", "shm"), False, 3, 0.3)
@@ -66,6 +66,12 @@ def test_disturbed_runs_do_not_count_where_there_are_others() -> None:
     assert calm.figures["request", "shm"].high == 200 and calm.foreign_share < 0.02
     *_, (_, busy) = found_in(PLAN, iter([line(0.9, 0.8), line(0.8, 0.7)]))
     assert busy.figures["request", "shm"].value == 850 and busy.foreign_share == 0.75
+
+
+def test_no_figure_is_below_nothing() -> None:
+    """What other programs had of a core is taken off, and it cannot be measured exactly."""
+    assert measured("µs", {"seconds": 0.5, "host_core_s": -0.01, "operations": 100}) == (0.0, 200.0)
+    assert measured("s/GB", {"seconds": 1.0, "host_core_s": -0.01, "bytes": 1e9}) == (0.0, 8.0)
 
 
 def test_the_verdict_says_what_is_gained() -> None:
