@@ -17,8 +17,8 @@ from .._socket import socket
 from ._resolve import Info, interleave, resolve
 from ._server import check_socket, check_tls
 from ._sock import connect
+from ._socket_transport import logger, until_begun
 from ._tls import in_proxy, make_transport, push_tls
-from ._transport import logger
 
 if TYPE_CHECKING:
     from ..layers import Layer, Tls
@@ -94,11 +94,7 @@ async def create_connection(
         if sock is not passed or offloaded is not None:
             sock.close()
         raise
-    try:
-        await waiter
-    except BaseException:
-        transport.close()
-        raise
+    await until_begun(transport, waiter)
     if loop.get_debug():
         logger.debug("%r connected to %s:%r: (%r, %r)", sock, host, port, transport, protocol)
     return transport, protocol

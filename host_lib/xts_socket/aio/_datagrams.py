@@ -8,20 +8,15 @@ datagrams, but not without end: the rest is read in the next.
 from __future__ import annotations
 
 import asyncio
-import warnings
 from asyncio import constants, transports
-from asyncio.trsock import TransportSocket
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
-from contextvars import copy_context
 from socket import AF_INET, AF_INET6, AF_UNSPEC, SO_BROADCAST, SO_REUSEPORT, SOCK_DGRAM, SOL_SOCKET
 from typing import Any, TypeVar
 
 from .._socket import socket
-from ._poller import poller_of
 from ._resolve import resolve
-from ._transport import logger, wake
+from ._socket_transport import SocketTransport, logger, until_begun
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -29,10 +24,10 @@ _DATAGRAM_BYTES = 65_536
 _READ_IN_A_TURN = 32
 
 
-class DatagramTransport(transports._FlowControlMixin, transports.DatagramTransport):
+class DatagramTransport(SocketTransport, transports.DatagramTransport):
     """Made by `create_datagram_endpoint`. The socket is the transport's and closes with it."""
 
-    _sock: socket | None = None  # for __del__, should __init__ fail
+    _kind = "datagram"
 
     def __init__(
         self,
@@ -42,120 +37,29 @@ class DatagramTransport(transports._FlowControlMixin, transports.DatagramTranspo
         address: Any = None,
         waiter: asyncio.Future[None] | None = None,
     ) -> None:
-        super().__init__(None, loop)
-        self._extra: dict[str, Any]
-        self._loop: asyncio.AbstractEventLoop
-        self._extra["socket"] = TransportSocket(sock)  # type: ignore[arg-type]
-        self._extra["sockname"] = sock.getsockname()
-        try:
-            self._extra["peername"] = sock.getpeername()
-        except OSError:
-            self._extra["peername"] = None
+        super().__init__(loop, sock)
         self._address = address
-        self._poller = poller_of(loop)
-        self._context = copy_context()
         self._buffer: deque[tuple[bytes, Any]] = deque()
         self._buffer_bytes = 0
-        self._unread = self._scheduled = self._closing = False
-        self._conn_lost = 0  # counts sends after connection_lost() has been scheduled
-        self._protocol: Any = protocol
-        self._sock = sock
-        loop.call_soon(protocol.connection_made, self)
-        loop.call_soon(self._start)
-        if waiter is not None:
-            loop.call_soon(wake, waiter)
+        self.set_protocol(protocol)
+        self._begin(sock, waiter)
 
     def __repr__(self) -> str:
         state = "closed" if self._sock is None else "closing" if self._closing else "open"
         name = "" if self._sock is None else f" xts={self._sock.number} bufsize={self._buffer_bytes}"
         return f"<{self.__class__.__name__} {state}{name}>"
 
-    def __del__(self, _warn: Any = warnings.warn) -> None:
-        if self._sock is not None:
-            try:
-                _warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
-            finally:
-                with suppress(OSError):
-                    self._sock.close()
-
-    # --- protocol and life ----------------------------------------------------------------------------------
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._protocol = protocol
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        protocol: asyncio.BaseProtocol = self._protocol
-        return protocol
-
-    def is_closing(self) -> bool:
-        return self._closing
-
-    def close(self) -> None:
-        """What is buffered is sent first."""
-        if self._closing:
-            return
-        self._closing = True
-        if not self._buffer:
-            self._conn_lost += 1
-            self._loop.call_soon(self._call_connection_lost, None)
-
-    def abort(self) -> None:
-        self._force_close(None)
-
-    def _start(self) -> None:
-        """connection_made() has been called: now events may come."""
-        if self._conn_lost or self._sock is None:
-            return
-        try:
-            self._poller.add(self._sock.number, self._handle)
-        except OSError as failure:
-            self._fatal_error(failure, "Fatal error on datagram transport")
-
-    def _fatal_error(self, exc: BaseException, message: str) -> None:
-        if isinstance(exc, OSError):
-            if self._loop.get_debug():
-                logger.debug("%r: %s", self, message, exc_info=True)
-        else:
-            self._loop.call_exception_handler(
-                {"message": message, "exception": exc, "transport": self, "protocol": self._protocol}
-            )
-        self._force_close(exc)
-
-    def _force_close(self, exc: BaseException | None) -> None:
-        if self._conn_lost:
-            return
-        self._buffer.clear()
+    def _drop_buffer(self) -> None:
+        super()._drop_buffer()
         self._buffer_bytes = 0
-        self._closing = True
-        self._conn_lost += 1
-        self._loop.call_soon(self._call_connection_lost, exc)
-
-    def _call_connection_lost(self, exc: BaseException | None) -> None:
-        try:
-            self._protocol.connection_lost(exc)
-        finally:
-            sock, self._sock = self._sock, None
-            if sock is not None:
-                self._poller.remove(sock.number)
-                sock.close()
-            self._protocol = None
-            self._loop = None  # type: ignore[assignment]
 
     # --- receiving ------------------------------------------------------------------------------------------
 
-    def _handle(self, events: int) -> None:
-        """An edge, reported by the poller; in the context of the one who made the transport. Whatever it says, an error
-        may be pending."""
-        self._context.run(self._edge)
-
-    def _edge(self) -> None:
+    def _edge(self, events: int) -> None:
+        """Whatever the events say, an error may be pending."""
         self._unread = True
         if self._buffer:
             self._send_rest()
-        self._read()
-
-    def _read_again(self) -> None:
-        self._scheduled = False
         self._read()
 
     def _read(self) -> None:
@@ -165,9 +69,8 @@ class DatagramTransport(transports._FlowControlMixin, transports.DatagramTranspo
                     return
                 self._read_one(self._sock)
         finally:  # also after an exception of the protocol's, which the loop reports
-            if self._unread and not self._closing and not self._scheduled:
-                self._scheduled = True
-                self._loop.call_soon(self._read_again)
+            if self._unread and not self._closing:
+                self._read_later()
 
     def _read_one(self, sock: socket) -> None:
         try:
@@ -283,11 +186,7 @@ async def create_datagram_endpoint(
         if made is not sock:
             made.close()
         raise
-    try:
-        await waiter
-    except BaseException:
-        transport.close()
-        raise
+    await until_begun(transport, waiter)
     return transport, protocol
 
 

@@ -31,8 +31,8 @@ from .._connect import as_server
 from .._socket import socket
 from ._poller import poller_of
 from ._resolve import resolve
+from ._socket_transport import logger, until_begun
 from ._tls import in_proxy, make_transport, push_tls
-from ._transport import logger
 
 if TYPE_CHECKING:
     from ..layers import Tls
@@ -413,9 +413,5 @@ async def connect_accepted_socket(
         tls=bool(ssl) and offloaded is None, server_side=True, server_hostname="",
         handshake_timeout_s=ssl_handshake_timeout, shutdown_timeout_s=ssl_shutdown_timeout,
     )  # fmt: skip
-    try:
-        await waiter
-    except BaseException:
-        transport.close()
-        raise
+    await until_begun(transport, waiter)
     return transport, protocol

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
-import warnings
 from asyncio import constants, transports
-from asyncio.trsock import TransportSocket
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import copy_context
 from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from socket import SHUT_WR
@@ -23,15 +19,14 @@ from typing import TYPE_CHECKING, Any
 from .._errors import error
 from .._native import ffi, lib
 from .._socket import socket
-from ._poller import RECEIVE_BYTES, poller_of
+from ._poller import RECEIVE_BYTES
 from ._sock import push_when_sent
+from ._socket_transport import SocketTransport, logger
 
 if TYPE_CHECKING:
     from .._tls import TlsConnection
     from ..layers import Layer
     from ._server import Server
-
-logger = logging.getLogger("asyncio")
 
 _recv = lib.xts_py_recv
 _send = lib.xts_py_send
@@ -55,18 +50,13 @@ _OF_TLS: dict[str, Callable[[TlsConnection], Any]] = {
 _ENDS = EPOLLRDHUP | EPOLLHUP | EPOLLERR
 
 
-def wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.cancelled():
-        waiter.set_result(None)
-
-
-class Transport(transports._FlowControlMixin, transports.Transport):
+class Transport(SocketTransport, transports.Transport):
     """Made by `create_connection` and servers. The socket is the transport's and closes with it."""
 
     _start_tls_compatible = True  # loop.start_tls() of the standard loop asks for this,
     _sendfile_compatible = constants._SendfileMode.FALLBACK  # and loop.sendfile() for this
 
-    _sock: socket | None = None  # for __del__, should __init__ fail
+    _kind = "socket"
 
     def __init__(
         self,
@@ -78,34 +68,19 @@ class Transport(transports._FlowControlMixin, transports.Transport):
         extra: dict[str, Any] | None = None,
         server: Server | None = None,
     ) -> None:
-        super().__init__(extra, loop)
-        self._extra: dict[str, Any]
-        self._loop: asyncio.AbstractEventLoop
-        self._extra["socket"] = TransportSocket(sock)  # type: ignore[arg-type]
-        self._extra["sockname"] = _address(sock.getsockname)
-        if "peername" not in self._extra:
-            self._extra["peername"] = _address(sock.getpeername)
-        self._number = sock.number
-        self._poller = poller_of(loop)
-        self._context = copy_context()
+        super().__init__(loop, sock, extra)
         self._buffer = bytearray()
         self._eof = False
         self._paused = False
         self._reading = False  # from connection_made() to the end of the stream
-        self._unread = self._ended = self._scheduled = False
-        self._closing = False
-        self._conn_lost = 0  # counts writes after connection_lost() has been scheduled
+        self._ended = False
         self._tls: TlsConnection | None = sock.tls if sock._layers else None
         self._change: asyncio.Future[None] | None = None  # for who waits for an event, or for the buffer to be empty
         self.set_protocol(protocol)
         self._server = server
         if server is not None:
             server._attach(self)
-        self._sock = sock
-        loop.call_soon(protocol.connection_made, self)
-        loop.call_soon(self._start)
-        if waiter is not None:
-            loop.call_soon(wake, waiter)
+        self._begin(sock, waiter)
 
     def __repr__(self) -> str:
         info = [self.__class__.__name__]
@@ -120,14 +95,6 @@ class Transport(transports._FlowControlMixin, transports.Transport):
             info.append(f"write=<{state}, bufsize={self.get_write_buffer_size()}>")
         return f"<{' '.join(info)}>"
 
-    def __del__(self, _warn: Any = warnings.warn) -> None:
-        if self._sock is not None:
-            try:
-                _warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
-            finally:
-                with suppress(OSError):  # of the two, the socket may have been collected first
-                    self._sock.close()
-
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """As asyncio's; with TLS in the proxy also "ssl_object", "peercert", "cipher", "compression" and
         "sslcontext"."""
@@ -141,75 +108,24 @@ class Transport(transports._FlowControlMixin, transports.Transport):
     # --- protocol and life ----------------------------------------------------------------------------------
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._protocol: Any = protocol
+        super().set_protocol(protocol)
         self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
 
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        protocol: asyncio.BaseProtocol = self._protocol
-        return protocol
-
-    def is_closing(self) -> bool:
-        return self._closing
-
-    def close(self) -> None:
-        if self._closing:
-            return
-        self._closing = True
-        if not self._buffer:
-            self._conn_lost += 1
-            self._loop.call_soon(self._call_connection_lost, None)
-
-    def abort(self) -> None:
-        self._force_close(None)
-
     def _start(self) -> None:
-        """connection_made() has been called: now events may come."""
-        if self._conn_lost or self._sock is None:
-            return
-        self._reading = True
-        try:
-            self._poller.add(self._number, self._handle)
-        except OSError as failure:
-            self._fatal_error(failure, "Fatal error on socket transport")
+        self._reading = not self._conn_lost and self._sock is not None
+        super()._start()
 
-    def _fatal_error(self, exc: BaseException, message: str = "Fatal error on transport") -> None:
-        if isinstance(exc, OSError):
-            if self._loop.get_debug():
-                logger.debug("%r: %s", self, message, exc_info=True)
-        else:
-            self._loop.call_exception_handler(
-                {"message": message, "exception": exc, "transport": self, "protocol": self._protocol}
-            )
-        self._force_close(exc)
-
-    def _force_close(self, exc: BaseException | None) -> None:
-        if self._conn_lost:
-            return
-        self._buffer.clear()
-        self._closing = True
-        self._conn_lost += 1
+    def _drop_buffer(self) -> None:
+        super()._drop_buffer()
         self._changed()
-        self._loop.call_soon(self._call_connection_lost, exc)
 
     def _call_connection_lost(self, exc: BaseException | None) -> None:
         try:
-            self._protocol.connection_lost(exc)
+            super()._call_connection_lost(exc)
         finally:
-            sock, self._sock = self._sock, None
-            self._poller.remove(self._number)
-            if sock is not None:
-                sock.close()
-            self._protocol = None
-            self._loop = None  # type: ignore[assignment]
             server, self._server = self._server, None
             if server is not None:
                 server._detach(self)
-
-    # --- events ---------------------------------------------------------------------------------------------
-
-    def _handle(self, events: int) -> None:
-        """An edge, reported by the poller; in the context of the one who made the transport."""
-        self._context.run(self._edge, events)
 
     def _edge(self, events: int) -> None:
         self._changed()
@@ -242,15 +158,6 @@ class Transport(transports._FlowControlMixin, transports.Transport):
             self._read_later()
         if self._loop.get_debug():
             logger.debug("%r resumes reading", self)
-
-    def _read_later(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._read_again)
-
-    def _read_again(self) -> None:
-        self._scheduled = False
-        self._read()
 
     def _read(self) -> None:
         if not self._unread or self._paused or self._closing or not self._reading:
@@ -444,10 +351,3 @@ class Transport(transports._FlowControlMixin, transports.Transport):
 
     def _failure(self, code: int) -> OSError:
         return error(code) if self._sock is None else self._sock._failure(code)
-
-
-def _address(call: Any) -> Any:
-    try:
-        return call()
-    except OSError:
-        return None
