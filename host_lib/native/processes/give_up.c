@@ -73,7 +73,7 @@ void turn_yield_some(struct stack *st)
 		if (!s->own.asked_for || s->own.inherited != NOT_INHERITED || s->own.moved != NOT_MOVED)
 			continue;
 		if (!is_spare(s, s->own.asked_for) || !turn_give_up(s))
-			st->asked_to_yield = s->own.asked_for != PURPOSE_POLL;
+			st->asked_to_yield |= s->own.asked_for != PURPOSE_POLL;
 	}
 }
 
