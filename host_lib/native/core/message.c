@@ -137,23 +137,34 @@ void message_reply(struct stack *st, const struct xts_head *head, uint8_t reques
 		socket_learn(s, proxy_id);
 }
 
-/* The connection is ours from here on: what follows this message belongs to it already. */
+/* A connection that was another process's is ours from here on: what follows this message belongs to it already. False:
+ * the channel has failed. */
+static bool connection_comes(struct xts_sock *s, uint32_t proxy_id, uint32_t post_credits,
+			     const struct xts_endpoint *local, const struct xts_endpoint *peer)
+{
+	if (!proxy_id)
+		channel_fail(s->stack, EPROTO);
+	if (!proxy_id || !message_credits(s, post_credits))
+		return false;
+	s->local = *local;
+	s->peer = *peer;
+	return true;
+}
+
+/* Does this answer bring what the call has asked for? */
+static bool has_brought(const struct call *call, uint32_t type, uint32_t token, const struct xts_head *head)
+{
+	return call && call->type == type && call->token == token && !head->error;
+}
+
 bool message_claim_ack(struct stack *st, const struct xts_head *head, const struct xts_claim_ack *m,
 		       struct xts_rx_frame *frame)
 {
 	struct xts_sock *s = message_target(st, head->id);
-	struct call *call = s ? s->call : NULL;
 
-	if (call && call->type == XTS_CMD_CLAIM && call->token == m->token && !head->error) {
-		if (!m->proxy_id) {
-			channel_fail(st, EPROTO);
-			return false;
-		}
-		if (!message_credits(s, m->post_credits))
-			return false;
-		s->local = m->local;
-		s->peer = m->peer;
-	}
+	if (s && has_brought(s->call, XTS_CMD_CLAIM, m->token, head) &&
+	    !connection_comes(s, m->proxy_id, m->post_credits, &m->local, &m->peer))
+		return false;
 	if (s)
 		message_reply(st, head, XTS_CMD_CLAIM, m->proxy_id, m->token, NULL, frame, 0, 0);
 	return false;
@@ -165,15 +176,9 @@ bool message_take_ack(struct stack *st, const struct xts_head *head, const struc
 	struct xts_sock *s = message_target(st, head->id);
 	struct call *call = s ? s->call : NULL;
 
-	if (call && call->type == XTS_CMD_TAKE && call->token == m->token && !head->error) {
-		if (!m->proxy_id) {
-			channel_fail(st, EPROTO);
+	if (has_brought(call, XTS_CMD_TAKE, m->token, head)) {
+		if (!connection_comes(s, m->proxy_id, m->post_credits, &m->local, &m->peer))
 			return false;
-		}
-		if (!message_credits(s, m->post_credits))
-			return false;
-		s->local = m->local;
-		s->peer = m->peer;
 		call->died = m->died;
 		call->delivered_bytes = m->delivered_bytes;
 		call->accepted_bytes = m->accepted_bytes;
