@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import select
 import socket
 import struct
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from beds.libc_structs import PollFd
@@ -190,3 +192,18 @@ def fill(c: Calls, s: int) -> int:
     while c.call("send", s, b"x", 1, 0) == 1:
         sent += 1
     return sent
+
+
+def print_traces(scripts: Mapping[str, Callable[[Calls], None]], side: str, wanted: Iterable[str]) -> None:
+    """A JSON object, script name -> trace: what each call returned and its errno, and how the script failed, if it did.
+    `side`: "kernel", or the path of libxts."""
+    calls = Calls(None if side == "kernel" else side)
+    traces: dict[str, Any] = {}
+    for name in wanted:
+        failure = None
+        try:
+            scripts[name](calls)
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+        traces[name] = calls.finish() + ([["failed", failure]] if failure else [])
+    json.dump(traces, sys.stdout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,13 +14,26 @@ from xts_messages import codec, datagram, table
 from xts_messages.codec import Endpoint, flags
 from xts_messages.datagram import Datagram
 
-from beds.scripted_host import ScriptedHost
+from beds.scripted_host import ScriptedHost, Worker
 
 LOOPBACK = "127.0.0.1"
 WINDOW = table.DATAGRAM_WINDOW_DEFAULT
 FEATURES = table.FEATURES["DATAGRAM"][0] | table.FEATURES["REFUSAL"][0]
 MORE = flags("MORE")
 NOBODY = Endpoint()
+
+
+@contextmanager
+def host_of(worker: Worker, **changes: int) -> Iterator[ScriptedHost]:
+    """A host that knows datagrams, its link open."""
+    with worker.attach(features=FEATURES, **changes) as made:
+        yield made.open()
+
+
+@pytest.fixture
+def host(worker: Worker) -> Iterator[ScriptedHost]:
+    with host_of(worker) as made:
+        yield made
 
 
 def endpoint_of(peer: socket.socket) -> Endpoint:

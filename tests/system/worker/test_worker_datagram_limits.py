@@ -8,35 +8,22 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from beds.datagrams import FEATURES, LOOPBACK, WINDOW, Udp, endpoint_of, open_datagram, peer, udp_peer
+from beds.datagrams import FEATURES, LOOPBACK, WINDOW, Udp, endpoint_of, host, host_of, open_datagram, peer, udp_peer
 from beds.scripted_host import ScriptedHost, Worker
 from beds.worker import wait_for, worker
 from xts_messages import datagram, table
 from xts_messages.codec import Endpoint, flags
 from xts_messages.datagram import Datagram, item
 
-__all__ = ["peer", "worker"]
+__all__ = ["host", "peer", "worker"]
 
 PROGRAMS = Path(__file__).parent / "programs"
 LISTEN, CONNECT = 2, 1
 SMALL = datagram.encode(Datagram(b"small", Endpoint.of(LOOPBACK, 9)))
-
-
-@contextmanager
-def host_of(worker: Worker, **changes: int) -> Iterator[ScriptedHost]:
-    with worker.attach(features=FEATURES, **changes) as made:
-        yield made.open()
-
-
-@pytest.fixture
-def host(worker: Worker) -> Iterator[ScriptedHost]:
-    with host_of(worker) as made:
-        yield made
 
 
 def refusal(name: str) -> tuple[int, int]:

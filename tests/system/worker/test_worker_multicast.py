@@ -7,17 +7,17 @@ import random
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
-from beds.datagrams import FEATURES, LOOPBACK, Udp
+from beds.datagrams import LOOPBACK, Udp, host, host_of
 from beds.scripted_host import ScriptedHost, Worker, make_tenant
 from beds.worker import wait_for, worker
 from xts_messages import table
 from xts_messages.codec import Endpoint
 from xts_messages.datagram import Datagram
 
-__all__ = ["worker"]
+__all__ = ["host", "worker"]
 
 IP, IPV6 = socket.IPPROTO_IP, socket.IPPROTO_IPV6
 JOIN, LEAVE, JOIN_SOURCE, MSFILTER, IP_MULTICAST_ALL, IP_PKTINFO = 42, 45, 46, 48, 49, 8
@@ -29,18 +29,6 @@ EXPECTED = {
     *(0, errno.EINVAL, errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.ENODEV, errno.ENOPROTOOPT, errno.ENOBUFS),
     *(errno.EACCES, errno.EPERM, errno.ENXIO),
 }
-
-
-@contextmanager
-def host_of(worker: Worker, **changes: int) -> Iterator[ScriptedHost]:
-    with worker.attach(features=FEATURES, **changes) as made:
-        yield made.open()
-
-
-@pytest.fixture
-def host(worker: Worker) -> Iterator[ScriptedHost]:
-    with host_of(worker) as made:
-        yield made
 
 
 def mreq(group: str, interface: str = LOOPBACK) -> bytes:

@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import Any
 
-from beds.calls import Calls
+from beds.calls import print_traces
 from beds.scripts import scripts
 from system.sockets.programs import call_groups, call_membership
 
@@ -18,17 +16,8 @@ TOPICS = (call_groups, call_membership)
 
 
 def main() -> None:
-    side = sys.argv[1]
-    calls = Calls(None if side == "kernel" else side)
-    traces: dict[str, Any] = {}
-    for name, function in scripts("multicast").items():
-        failure = None
-        try:
-            function(calls)
-        except Exception as error:
-            failure = f"{type(error).__name__}: {error}"
-        traces[name] = calls.finish() + ([["failed", failure]] if failure else [])
-    json.dump(traces, sys.stdout)
+    found = scripts("multicast")
+    print_traces(found, sys.argv[1], found)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,9 @@ interface, so Python's socket module smooths nothing over.
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import Any
 
-from beds.calls import Calls
+from beds.calls import print_traces
 from beds.scripts import scripts
 from system.sockets.programs import (
     call_connecting,
@@ -28,18 +26,7 @@ SCRIPTS = scripts("calls")
 
 
 def main() -> None:
-    side = sys.argv[1]
-    wanted = sys.argv[2:] or list(SCRIPTS)
-    calls = Calls(None if side == "kernel" else side)
-    traces: dict[str, Any] = {}
-    for name in wanted:
-        failure = None
-        try:
-            SCRIPTS[name](calls)
-        except Exception as error:
-            failure = f"{type(error).__name__}: {error}"
-        traces[name] = calls.finish() + ([["failed", failure]] if failure else [])
-    json.dump(traces, sys.stdout)
+    print_traces(SCRIPTS, sys.argv[1], sys.argv[2:] or SCRIPTS)
 
 
 if __name__ == "__main__":
