@@ -7,13 +7,13 @@ import os
 import resource
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO
 
+from . import rival
 from .certificates import TLS_NAME, Certificates
+from .rival import Spawn
 from .subjects import HAPROXY_SHIFT, HAPROXY_SPLICE_SHIFT, HAPROXY_TLS_SHIFT, PEER_PORT, SERVICES, TLS_SHIFT
 
 _GLOBAL = """\
@@ -70,32 +70,15 @@ def config(
     return text
 
 
-@contextmanager
 def running(
-    spawn: Callable[[list[str], IO[str]], subprocess.Popen[str]],
-    address: str,
-    peer: str,
-    servers: Iterable[tuple[str, str, int]],
-    certificates: Certificates,
-) -> Iterator[subprocess.Popen[str]]:
-    """HAProxy, accepting, until the block ends. `spawn` starts a command in the device's namespace, with its output
-    in a file."""
+    spawn: Spawn, address: str, peer: str, servers: Iterable[tuple[str, str, int]], certificates: Certificates
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """HAProxy, accepting, until the block ends."""
     directory = certificates.directory
     path = directory / "haproxy.cfg"
     path.write_text(config(address, peer, servers, directory, certificates))
-    log = directory / "haproxy.log"
-    with log.open("w") as file:
-        process = spawn([str(_program()), "-db", "-f", str(path)], file)
-    try:
-        deadline = time.monotonic() + 10
-        while not (directory / "haproxy.sock").is_socket():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"haproxy did not start: exit status {process.poll()}\n{log.read_text()[-1000:]}")
-            time.sleep(0.02)
-        yield process
-    finally:
-        process.terminate()
-        process.wait(10)
+    command = [str(_program()), "-db", "-f", str(path)]
+    return rival.running(spawn, command, directory / "haproxy.log", (directory / "haproxy.sock").is_socket)
 
 
 def installed() -> bool:

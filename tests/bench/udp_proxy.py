@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO
 
+from . import rival
+from .rival import Spawn
 from .subjects import UDP_PORT, UDP_PROXY_SHIFT, UDP_SERVICES
 
 #: Where Debian has it.
 _MODULE = Path("/usr/lib/nginx/modules/ngx_stream_module.so")
-_START_S = 10.0
 
 _CONFIG = """\
 load_module {module};
@@ -45,23 +43,9 @@ def config(address: str, peer: str, directory: Path) -> str:
     return _CONFIG.format(module=_MODULE, directory=directory, servers="".join(servers))
 
 
-@contextmanager
-def running(
-    spawn: Callable[[list[str], IO[str]], subprocess.Popen[str]], address: str, peer: str, directory: Path
-) -> Iterator[subprocess.Popen[str]]:
-    """nginx, with its sockets bound, until the block ends. `spawn` starts a command in the device's namespace."""
+def running(spawn: Spawn, address: str, peer: str, directory: Path) -> AbstractContextManager[subprocess.Popen[str]]:
+    """nginx, with its sockets bound, until the block ends."""
     path = directory / "udp-proxy.conf"
     path.write_text(config(address, peer, directory))
-    log = directory / "udp-proxy.out"
-    with log.open("w") as file:
-        process = spawn(["nginx", "-e", "stderr", "-p", str(directory), "-c", str(path)], file)
-    try:
-        deadline = time.monotonic() + _START_S
-        while not (directory / "udp-proxy.pid").exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"nginx did not start: exit status {process.poll()}\n{log.read_text()[-1000:]}")
-            time.sleep(0.02)
-        yield process
-    finally:
-        process.terminate()
-        process.wait(10)
+    command = ["nginx", "-e", "stderr", "-p", str(directory), "-c", str(path)]
+    return rival.running(spawn, command, directory / "udp-proxy.out", (directory / "udp-proxy.pid").exists)

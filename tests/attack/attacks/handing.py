@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import itertools
 import socket
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from beds.share import share
@@ -30,8 +32,8 @@ _STREAM, _USE = 1, 3
 _KEYS = itertools.count(1 << 32, 1 << 20)
 
 
-def _server(script: Script) -> None:
-    """Accepts, sends as much as is taken, and reads nothing."""
+def _server(script: Script, sends: bool = True) -> None:
+    """Accepts, sends as much as is taken (or nothing), and reads nothing."""
     with socket.create_server((script.place.peer_address, PORT), backlog=4096) as listener:
         listener.settimeout(0.1)
         accepted: list[socket.socket] = []
@@ -41,30 +43,18 @@ def _server(script: Script) -> None:
                 connection, _ = listener.accept()
             except TimeoutError:
                 continue
+            accepted.append(connection)
+            if not sends:
+                continue
             connection.setblocking(False)
-            try:
+            with suppress(BlockingIOError):
                 while connection.send(bytes(_CHUNK)) == _CHUNK:
                     pass
-            except BlockingIOError:
-                pass
-            accepted.append(connection)
         for connection in accepted:
             connection.close()
 
 
-def _quiet_server(script: Script) -> None:
-    """Accepts, and sends nothing."""
-    with socket.create_server((script.place.peer_address, PORT), backlog=4096) as listener:
-        listener.settimeout(0.1)
-        accepted: list[socket.socket] = []
-        script.under_way()
-        while not script.stopped:
-            try:
-                accepted.append(listener.accept()[0])
-            except TimeoutError:
-                continue
-        for connection in accepted:
-            connection.close()
+_quiet_server = partial(_server, sends=False)
 
 
 def _connect(script: Script, host: ScriptedHost, window: int = _WINDOW) -> tuple[int, int]:

@@ -84,6 +84,8 @@ void bulk_receive(const struct options *o);
 void bulk_check(const struct options *o);
 void nvme_with_digests(const struct options *o);
 void nvme_without(const struct options *o);
+/* Requests of so many bytes on a socket, each echoed before the next; then the socket is closed. */
+void round_trips_on(const struct options *o, int s, size_t bytes, void (*receive)(int s, void *data, size_t bytes));
 void requests_one(const struct options *o);
 void requests_many(const struct options *o);
 void connects(const struct options *o);

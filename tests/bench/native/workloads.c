@@ -213,16 +213,14 @@ void nvme_without(const struct options *o)
 	nvme_receive(o, false);
 }
 
-void requests_one(const struct options *o)
+void round_trips_on(const struct options *o, int s, size_t bytes, void (*receive)(int s, void *data, size_t bytes))
 {
 	uint8_t request[REQUEST_BYTES_MAX], response[REQUEST_BYTES_MAX];
-	size_t bytes = o->request_bytes;
 	struct intervals round_trips = { 0 };
 	uint64_t count = 0, begin;
 	struct window w;
-	int s, phase;
+	int phase;
 
-	s = connect_to(o, 0);
 	window_open(&w, o);
 	while ((phase = window_step(&w, begin = now_ns())) != 2) {
 		if (phase == 1) {
@@ -233,7 +231,7 @@ void requests_one(const struct options *o)
 		memcpy(request, &count, sizeof(count));
 		if (net_api.send(s, request, bytes, 0) != (ssize_t)bytes)
 			die("send");
-		receive_all(s, response, bytes);
+		receive(s, response, bytes);
 		if (memcmp(request, response, bytes))
 			die_wrong("response", count * bytes);
 		intervals_add(&round_trips, now_ns() - begin);
@@ -244,4 +242,9 @@ void requests_one(const struct options *o)
 	intervals_print(&round_trips);
 	printf(", \"checked\": \"every byte\"}\n");
 	net_api.close(s);
+}
+
+void requests_one(const struct options *o)
+{
+	round_trips_on(o, connect_to(o, 0), o->request_bytes, receive_all);
 }
