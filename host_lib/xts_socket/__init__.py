@@ -358,6 +358,13 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         value: Any = getattr(import_module(f".{_LATER[name]}", __name__), name)
+    elif name in _MODULES:
+        from importlib import import_module
+
+        try:
+            value = import_module(f".{name}", __name__)
+        except ModuleNotFoundError as error:  # trio for instance, without which there is no such attribute
+            raise AttributeError(f"{__name__}.{name} is not to be had: {error}", name=name) from error
     elif name in _STANDARD or (name[:1] == "_" != name[1:2] and hasattr(_standard, name)):
         value = getattr(_standard, name)  # also its private ones, which CPython's own tests use: _LOCALHOST
     else:

@@ -44,6 +44,20 @@ def test_nothing_else_is_there() -> None:
     assert not modules
 
 
+def _in_a_fresh_process(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
+
+
+def test_what_is_shown_can_be_had_without_importing_it_first() -> None:
+    done = _in_a_fresh_process("import xts_socket\nfor name in dir(xts_socket):\n    getattr(xts_socket, name)")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_module_whose_package_is_missing_is_not_an_attribute() -> None:
+    done = _in_a_fresh_process("import sys, xts_socket\nsys.modules['trio'] = None\nprint(hasattr(xts_socket, 'trio'))")
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+
+
 def test_our_own_names_are_listed_apart_in_the_reference() -> None:
     text = (TOP / "host_lib" / "PYTHON.md").read_text()
     section = text.split("## Names\n")[1].split("\n## ")[0]
