@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/timex.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BATCH_BYTES (256u * 1024) /* of payload gathered before writing: TCP starts while the host still copies */
@@ -32,6 +34,21 @@ static uint32_t sockets_max(const struct xts_tenant *t)
 	return sockets < UINT32_MAX ? (uint32_t)sockets : UINT32_MAX;
 }
 
+/* The time, for an answer that leaves now. Without CAP_SYS_TIME, and with no modes, clock_adjtime(2) only reads. */
+static void device_time(void *context, struct xts_clock_ack *ack)
+{
+	struct timex kernel = { .modes = 0 };
+	struct timespec now;
+	int state = clock_adjtime(CLOCK_REALTIME, &kernel);
+
+	(void)context;
+	ack->error_ns = state < 0 || state == TIME_ERROR || kernel.status & STA_UNSYNC || kernel.maxerror < 0 ?
+				UINT64_MAX :
+				(uint64_t)kernel.maxerror * 1000u;
+	clock_gettime(CLOCK_REALTIME, &now);
+	ack->time_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *queue, int life_fd,
 		 uint32_t queue_id, struct xts_tenant *tenant)
 {
@@ -42,10 +59,12 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		.largest_message = queue->largest_message,
 		.features = XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS |
 			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_TAKE | XTS_FEATURE_DATAGRAM |
+			    XTS_FEATURE_STAMPS |
 			    (queue->packets ? XTS_FEATURE_BUNDLE : 0) |
 			    (worker->config.names.resolver_count ? XTS_FEATURE_NAMES : 0) |
 			    (queue->packets && queue->multi_buffer && worker->config.relayed_max ? XTS_FEATURE_RELAY : 0),
 		.sockets_max = sockets_max(tenant),
+		.clock = device_time,
 	};
 	struct channel *ch = calloc(1, sizeof *ch);
 	int error;

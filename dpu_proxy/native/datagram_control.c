@@ -20,6 +20,10 @@ struct pktinfo6 {
 	uint32_t interface;
 };
 
+#ifndef SCM_TS_OPT_ID
+#define SCM_TS_OPT_ID 81
+#endif
+
 static const uint8_t mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
 
 /* --- to the kernel ------------------------------------------------------------------------------------------------ */
@@ -66,7 +70,7 @@ void datagram_put_control(struct msghdr *h, void *room, const struct xts_datagra
 {
 	uint16_t segment_bytes = d->record.segment_bytes;
 
-	_Static_assert(DATAGRAM_SEND_CMSG_BYTES >= CMSG_SPACE(sizeof(struct pktinfo6)) + 2 * CMSG_SPACE(sizeof(int)) +
+	_Static_assert(DATAGRAM_SEND_CMSG_BYTES >= CMSG_SPACE(sizeof(struct pktinfo6)) + 4 * CMSG_SPACE(sizeof(int)) +
 							   CMSG_SPACE(sizeof segment_bytes),
 		       "room for all items");
 	if (!d->controls && !segment_bytes)
@@ -80,6 +84,10 @@ void datagram_put_control(struct msghdr *h, void *room, const struct xts_datagra
 		put_int(h, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TTL : IPV6_HOPLIMIT, d->hop_limit);
 	if (d->controls & 1u << XTS_DATAGRAM_TRAFFIC_CLASS)
 		put_int(h, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS, d->traffic_class);
+	if (d->controls & 1u << XTS_DATAGRAM_STAMP_SEND)
+		put_int(h, SOL_SOCKET, SO_TIMESTAMPING, d->stamp_send);
+	if (d->controls & 1u << XTS_DATAGRAM_STAMP_ID)
+		put_int(h, SOL_SOCKET, SCM_TS_OPT_ID, d->stamp_id);
 	if (segment_bytes)
 		put(h, SOL_UDP, UDP_SEGMENT, &segment_bytes, sizeof segment_bytes);
 }
@@ -172,26 +180,15 @@ static void take_ipv6(struct xts_datagram *d, const struct cmsghdr *item)
 	}
 }
 
-static void take_of_socket(struct xts_datagram *d, const struct cmsghdr *item, uint32_t *dropped)
-{
-	struct timespec stamp;
-
-	if (item->cmsg_type == SO_RXQ_OVFL) {
-		*dropped = int_of(item);
-	} else if (item->cmsg_type == SCM_TIMESTAMPNS && item->cmsg_len >= CMSG_LEN(sizeof stamp)) {
-		memcpy(&stamp, CMSG_DATA(item), sizeof stamp);
-		d->timestamp_ns = (uint64_t)stamp.tv_sec * 1000000000u + (uint64_t)stamp.tv_nsec;
-		d->controls |= 1u << XTS_DATAGRAM_TIMESTAMP_NS;
-	}
-}
-
 void datagram_get_control(struct msghdr *h, struct xts_datagram *d, uint32_t *dropped)
 {
 	struct cmsghdr *item;
 
 	for (item = CMSG_FIRSTHDR(h); item; item = CMSG_NXTHDR(h, item)) {
-		if (item->cmsg_level == SOL_SOCKET)
-			take_of_socket(d, item, dropped);
+		if (item->cmsg_level == SOL_SOCKET && item->cmsg_type == SO_RXQ_OVFL)
+			*dropped = int_of(item);
+		else if (item->cmsg_level == SOL_SOCKET)
+			datagram_take_stamp(d, item);
 		else if (item->cmsg_level == IPPROTO_IP)
 			take_ip(d, item);
 		else if (item->cmsg_level == IPPROTO_IPV6)

@@ -1,11 +1,16 @@
 /* Where a datagram may go, and from where: what the rules say is remembered for a few destinations and one source, as
  * long as the rules are the same (datagram_socket.h). */
 #include <errno.h>
+#include <linux/net_tstamp.h>
 #include <string.h>
 
 #include "datagram_socket.h"
 #include "multicast.h"
 
+/* What a host may say about a datagram that it sends; all else comes with those that it receives. */
+#define SENT_ITEMS                                                                                               \
+	(1u << XTS_DATAGRAM_PKTINFO | 1u << XTS_DATAGRAM_HOP_LIMIT | 1u << XTS_DATAGRAM_TRAFFIC_CLASS |          \
+	 1u << XTS_DATAGRAM_STAMP_SEND | 1u << XTS_DATAGRAM_STAMP_ID)
 /* What was permitted under other rules has to be asked for again. */
 static void forget_old_rules(struct connection *c)
 {
@@ -77,8 +82,9 @@ static bool may_leave_by(struct connection *c, const struct xts_datagram *d)
 uint32_t datagram_why_not(struct connection *c, const struct xts_datagram *d)
 {
 	forget_old_rules(c);
-	if (d->unknown ||
-	    d->controls & (1u << XTS_DATAGRAM_TIMESTAMP_NS | 1u << XTS_DATAGRAM_SPEC_DST | 1u << XTS_DATAGRAM_ERROR))
+	if (d->unknown || d->controls & ~SENT_ITEMS)
+		return EINVAL;
+	if (d->controls & 1u << XTS_DATAGRAM_STAMP_SEND && d->stamp_send & ~(uint32_t)SOF_TIMESTAMPING_TX_RECORD_MASK)
 		return EINVAL;
 	if (!may_send_to(c, &d->record.endpoint) || !may_leave_by(c, d))
 		return EACCES;

@@ -255,7 +255,7 @@ static void make_of_errors(struct making *m)
 		d.record.endpoint = xts_endpoint_of(h.msg_namelen ? h.msg_name : NULL);
 		datagram_get_control(&h, &d, &dropped);
 		if (!(d.controls & 1u << XTS_DATAGRAM_ERROR))
-			continue; /* a time stamp of something sent */
+			continue; /* there was no room for all that the kernel says of it */
 		xts_datagram_size_controls(&d);
 		(void)put_datagram(m, &d, s->data[0]); /* without memory the pending error alone says it */
 		m->over = m->datagrams % ERRORS_UNLOOKED == 0 && worker_turn_is_over(c->worker);

@@ -33,10 +33,10 @@
 #include "multicast.h"
 
 /* A datagram and what the kernel says about it take no more of the credits than this. */
-#define DATAGRAM_CONTROL_MOST 64u
+#define DATAGRAM_CONTROL_MOST 96u
 /* Of what was sent, that an entry of the error queue quotes: all of what ICMP does as a rule. */
 #define DATAGRAM_QUOTED_BYTES 1024u
-#define DATAGRAM_CMSG_BYTES 256u
+#define DATAGRAM_CMSG_BYTES 384u
 #define DATAGRAM_RECEIVES 32u    /* taken by one recvmmsg(2) at most */
 #define DATAGRAM_RECEIVES_MIN 2u /* at least, as far as there is room for them */
 #define DATAGRAM_PERMITTED 4u    /* destinations that are remembered */
@@ -116,11 +116,16 @@ void datagram_free_unsent(struct connection *c);
 
 /* --- datagram_control.c ------------------------------------------------------------------------------------------- */
 
-/* An item of a message to be sent: enough for PKTINFO, TTL, TOS and UDP_SEGMENT. */
-#define DATAGRAM_SEND_CMSG_BYTES 128u
+/* Of a message to be sent: enough for all that datagram_put_control() puts there. */
+#define DATAGRAM_SEND_CMSG_BYTES 160u
 /* Control data of a datagram of the host's, as sendmsg(2) wants it. */
 void datagram_put_control(struct msghdr *h, void *room, const struct xts_datagram *d, bool ipv4, bool to_group);
 /* What recvmsg(2) has said about a datagram; *dropped is SO_RXQ_OVFL. */
 void datagram_get_control(struct msghdr *h, struct xts_datagram *d, uint32_t *dropped);
+
+/* --- datagram_stamps.c -------------------------------------------------------------------------------------------- */
+
+/* An item of level SOL_SOCKET: a time stamp, or nothing that is looked at. */
+void datagram_take_stamp(struct xts_datagram *d, const struct cmsghdr *item);
 
 #endif

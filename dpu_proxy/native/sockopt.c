@@ -3,11 +3,11 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/in6.h>
+#include <linux/net_tstamp.h>
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -17,6 +17,16 @@
 #ifndef IPV6_MINHOPCOUNT
 #define IPV6_MINHOPCOUNT 73
 #endif
+
+#ifndef SO_TIMESTAMP_NEW
+#define SO_TIMESTAMP_NEW 63
+#define SO_TIMESTAMPNS_NEW 64
+#define SO_TIMESTAMPING_NEW 65
+#endif
+#define SOF_OPT_ID_TCP (1u << 16)
+#define SOF_OPT_RX_FILTER (1u << 17)
+/* All up to OPT_TX_SWHW, and those two: which kernel knows which is for it to say. */
+#define STAMPING_FLAGS (((SOF_TIMESTAMPING_OPT_TX_SWHW << 1) - 1u) | SOF_OPT_ID_TCP | SOF_OPT_RX_FILTER)
 
 #define TCP_CA_NAME_BYTES 16u /* TCP_CA_NAME_MAX, with the terminator */
 #define GET 1u
@@ -62,6 +72,19 @@ static int check_congestion(const void *value, uint32_t bytes, const char *allow
 	return -EPERM;
 }
 
+/* Time stamps of what the socket sends and receives. The clock of a network card is the operator's to choose
+ * (BIND_PHC), and so is what a later kernel may mean by other bits. */
+static int check_stamping(const void *value, uint32_t bytes, const char *congestion_controls)
+{
+	uint32_t flags;
+
+	(void)congestion_controls;
+	if (bytes < sizeof flags)
+		return -EINVAL;
+	memcpy(&flags, value, sizeof flags);
+	return flags & ~STAMPING_FLAGS ? -EINVAL : 0;
+}
+
 static const struct allowed list[] = {
 	/* The socket itself: harmless to read. */
 	{ SOL_SOCKET, SO_TYPE, GET, NULL },
@@ -87,7 +110,12 @@ static const struct allowed list[] = {
 	/* Without effect on TCP, in the kernel too. What datagrams may be sent to is policy. */
 	{ SOL_SOCKET, SO_BROADCAST, GET | SET, NULL },
 	/* What the kernel says with each datagram. */
+	{ SOL_SOCKET, SO_TIMESTAMP, GET | SET | DATAGRAM, NULL },
 	{ SOL_SOCKET, SO_TIMESTAMPNS, GET | SET | DATAGRAM, NULL },
+	{ SOL_SOCKET, SO_TIMESTAMPING, GET | SET | DATAGRAM, check_stamping },
+	{ SOL_SOCKET, SO_TIMESTAMP_NEW, GET | SET | DATAGRAM, NULL },
+	{ SOL_SOCKET, SO_TIMESTAMPNS_NEW, GET | SET | DATAGRAM, NULL },
+	{ SOL_SOCKET, SO_TIMESTAMPING_NEW, GET | SET | DATAGRAM, check_stamping },
 	{ SOL_SOCKET, SO_RXQ_OVFL, GET | DATAGRAM, NULL }, /* the proxy sets it: each message has it */
 
 	/* Would choose routes, marks or devices around the device's own policy; some need CAP_NET_ADMIN or
@@ -197,6 +225,13 @@ static const struct allowed list[] = {
 	/* Would hand datagrams to tunnels of the device's kernel. */
 	{ SOL_UDP, UDP_ENCAP, DENY, NULL },
 };
+
+bool xts_sockopt_is_stamp(int level, int option)
+{
+	return level == SOL_SOCKET &&
+	       (option == SO_TIMESTAMP || option == SO_TIMESTAMPNS || option == SO_TIMESTAMPING ||
+		(option >= SO_TIMESTAMP_NEW && option <= SO_TIMESTAMPING_NEW));
+}
 
 static bool is_datagram(int fd)
 {

@@ -11,6 +11,7 @@
 #ifndef XTS_SOCKOPT_H
 #define XTS_SOCKOPT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* As setsockopt(2). Does not block, and opens nothing. congestion_controls: the names that TCP_CONGESTION may give, as
@@ -20,6 +21,9 @@ int xts_sockopt_set(int fd, int level, int option, const void *value, uint32_t b
 
 /* As getsockopt(2): *bytes is the room at value, and then the length of the answer. The same errors. */
 int xts_sockopt_get(int fd, int level, int option, void *value, uint32_t *bytes);
+
+/* An option of time stamps: of use only to a host whose library passes them on (XTS_FEATURE_STAMPS). */
+bool xts_sockopt_is_stamp(int level, int option);
 
 /* As ioctl(2), for requests that answer with an int: *bytes is the room at value, and then the length of the answer.
  * -EINVAL: no room for it; -ENOTTY: not on the list. */

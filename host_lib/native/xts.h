@@ -420,6 +420,19 @@ void xts_epoll_ctx_destroy(void *ectx);
  */
 void xts_flush(void);
 
+/* --- time stamps of datagrams ----------------------------------------------------------------- */
+
+/*
+ * Options of level SOL_XTS. SO_XTS_CLOCK says of which clock the stamps of a datagram socket are
+ * (SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING): as the device has made them, or converted to
+ * this host's CLOCK_REALTIME. `xts status` shows how far the clocks are apart, and the error of
+ * that. Stamps of a network card have the card's clock, and are not converted. Its first use for
+ * XTS_CLOCK_HOST waits for an answer of the proxy; EOPNOTSUPP: that proxy does not tell its time.
+ */
+#define SO_XTS_CLOCK 0x58540001
+#define XTS_CLOCK_DEVICE 0
+#define XTS_CLOCK_HOST 1
+
 /* --- pushed protocols ------------------------------------------------------------------------- */
 
 /*

@@ -121,6 +121,7 @@ from ._socket import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ._clock import SO_XTS_CLOCK, SOL_XTS, XTS_CLOCK_DEVICE, XTS_CLOCK_HOST
     from ._dev import dev
     from ._explained import WithReason
     from ._info import SPIN_NEVER, Info, configure, info
@@ -189,6 +190,7 @@ __all__ = [
     "SOCK_SEQPACKET",
     "SOCK_STREAM",
     "SOL_SOCKET",
+    "SOL_XTS",
     "SOMAXCONN",
     "SO_BROADCAST",
     "SO_ERROR",
@@ -199,6 +201,7 @@ __all__ = [
     "SO_REUSEPORT",
     "SO_SNDBUF",
     "SO_TYPE",
+    "SO_XTS_CLOCK",
     "SPIN_NEVER",
     "TCP_CONGESTION",
     "TCP_CORK",
@@ -210,6 +213,8 @@ __all__ = [
     "TCP_NODELAY",
     "TCP_QUICKACK",
     "TCP_USER_TIMEOUT",
+    "XTS_CLOCK_DEVICE",
+    "XTS_CLOCK_HOST",
     "AddressFamily",
     "BpfParser",
     "CertificateError",
@@ -339,6 +344,7 @@ _LATER = {
     **dict.fromkeys(("CertificateError", "TlsError"), "_tls_errors"),
     **dict.fromkeys(("LayerInfo", "Offer", "ulps"), "_ulp"),
     **dict.fromkeys(("Interface", "interfaces"), "_interfaces"),
+    **dict.fromkeys(("SOL_XTS", "SO_XTS_CLOCK", "XTS_CLOCK_DEVICE", "XTS_CLOCK_HOST"), "_clock"),
     **dict.fromkeys(
         ("DnsHeader", "GrpcMessage", "Http2Frame", "KernelTlsRecordType", "NvmePdu", "Pdu", "TlsRecordHeader"),
         "control",

@@ -23,7 +23,8 @@
 #define ATTACH_DESCRIPTORS 3 /* of either kind of queue */
 #define ATTACH_DESCRIPTORS_MAX 16
 #define ENTRIES_BYTES (sizeof(struct xts_status_page) + XTS_STATUS_ENTRIES * sizeof(struct xts_status_entry))
-#define STATUS_BYTES (ENTRIES_BYTES + sizeof(struct xts_status_figures))
+#define FIGURES_BYTES (ENTRIES_BYTES + sizeof(struct xts_status_figures))
+#define STATUS_BYTES (FIGURES_BYTES + sizeof(struct xts_status_clock))
 
 static int64_t now_ms(void)
 {
@@ -157,9 +158,15 @@ static void status_unmap(struct xts_attachment *attachment)
 		munmap(attachment->status, attachment->status_bytes);
 	attachment->status = NULL;
 	attachment->figures = NULL;
+	attachment->clock = NULL;
 }
 
-/* An older server's page has no room for figures. */
+/* What of a status page of this size is used: an older server's has no room for the clock, or for figures. */
+static size_t status_size(uint64_t bytes)
+{
+	return bytes >= STATUS_BYTES ? STATUS_BYTES : bytes >= FIGURES_BYTES ? FIGURES_BYTES : ENTRIES_BYTES;
+}
+
 static int status_map(struct xts_attachment *out, int fd)
 {
 	struct stat st;
@@ -169,7 +176,7 @@ static int status_map(struct xts_attachment *out, int fd)
 
 	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 || (uint64_t)st.st_size < ENTRIES_BYTES)
 		return -EPROTO;
-	bytes = (uint64_t)st.st_size < STATUS_BYTES ? ENTRIES_BYTES : STATUS_BYTES;
+	bytes = status_size((uint64_t)st.st_size);
 	page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (page == MAP_FAILED)
 		return -errno;
@@ -179,7 +186,10 @@ static int status_map(struct xts_attachment *out, int fd)
 	}
 	out->status = page;
 	out->status_bytes = bytes;
-	out->figures = bytes == STATUS_BYTES ? (struct xts_status_figures *)((char *)page + ENTRIES_BYTES) : NULL;
+	if (bytes >= FIGURES_BYTES)
+		out->figures = (struct xts_status_figures *)((char *)page + ENTRIES_BYTES);
+	if (bytes == STATUS_BYTES)
+		out->clock = (struct xts_status_clock *)((char *)page + FIGURES_BYTES);
 	return 0;
 }
 

@@ -111,6 +111,7 @@ struct xts_attachment {
 	int connection;                     /* the Unix socket; readable (end of file) when the server has gone */
 	struct xts_status_page *status;     /* mapped for writing (MADV_DONTFORK) */
 	struct xts_status_figures *figures; /* in the same memory; NULL: an older server's page has none */
+	struct xts_status_clock *clock;     /* behind them; NULL likewise */
 	size_t status_bytes;                /* mapped */
 	struct xts_attach_reply reply;
 };

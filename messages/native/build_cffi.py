@@ -18,6 +18,7 @@ HEADERS = (
         "wire.h",
         "link.h",
         "credit.h",
+        "clock_samples.h",
         "queue.h",
         "datagram.h",
         "status.h",

@@ -19,20 +19,23 @@ static uint32_t padded(uint32_t bytes)
 
 void xts_datagram_size_controls(struct xts_datagram *d)
 {
+	static const uint8_t item_bytes[] = {
+		[XTS_DATAGRAM_PKTINFO] = sizeof(struct xts_wire_endpoint),
+		[XTS_DATAGRAM_HOP_LIMIT] = 4,
+		[XTS_DATAGRAM_TRAFFIC_CLASS] = 4,
+		[XTS_DATAGRAM_TIMESTAMP_NS] = 8,
+		[XTS_DATAGRAM_SPEC_DST] = 4,
+		[XTS_DATAGRAM_ERROR] = ERROR_BYTES,
+		[XTS_DATAGRAM_STAMPING] = 16,
+		[XTS_DATAGRAM_STAMP_PKTINFO] = 8,
+		[XTS_DATAGRAM_STAMP_SEND] = 4,
+		[XTS_DATAGRAM_STAMP_ID] = 4,
+	};
 	uint32_t bytes = 0;
 
-	if (HAS(d, XTS_DATAGRAM_PKTINFO))
-		bytes += ITEM_BYTES + sizeof(struct xts_wire_endpoint);
-	if (HAS(d, XTS_DATAGRAM_HOP_LIMIT))
-		bytes += ITEM_BYTES + 4;
-	if (HAS(d, XTS_DATAGRAM_TRAFFIC_CLASS))
-		bytes += ITEM_BYTES + 4;
-	if (HAS(d, XTS_DATAGRAM_TIMESTAMP_NS))
-		bytes += ITEM_BYTES + 8;
-	if (HAS(d, XTS_DATAGRAM_SPEC_DST))
-		bytes += ITEM_BYTES + 4;
-	if (HAS(d, XTS_DATAGRAM_ERROR))
-		bytes += ITEM_BYTES + ERROR_BYTES;
+	for (uint32_t type = 1; d->controls >> type && type < sizeof item_bytes; type++)
+		if (HAS(d, type))
+			bytes += ITEM_BYTES + item_bytes[type];
 	d->record.control_bytes = (uint16_t)bytes;
 }
 
@@ -41,6 +44,39 @@ static uint8_t *put_item(uint8_t *p, uint16_t type, uint16_t bytes)
 	xts_put16(p, type);
 	xts_put16(p + 2, bytes);
 	return p + ITEM_BYTES;
+}
+
+/* An item of one number, if it is there. */
+static uint8_t *put_number(uint8_t *p, const struct xts_datagram *d, uint16_t type, uint32_t number)
+{
+	if (!HAS(d, type))
+		return p;
+	xts_put32(put_item(p, type, 4), number);
+	return p + ITEM_BYTES + 4;
+}
+
+/* The same of two, or of one large one. */
+static uint8_t *put_numbers(uint8_t *p, const struct xts_datagram *d, uint16_t type, uint32_t high, uint32_t low)
+{
+	if (!HAS(d, type))
+		return p;
+	p = put_item(p, type, 8);
+	xts_put32(p, high);
+	xts_put32(p + 4, low);
+	return p + 8;
+}
+
+static void put_stamps(uint8_t *p, const struct xts_datagram *d)
+{
+	if (HAS(d, XTS_DATAGRAM_STAMPING)) {
+		p = put_item(p, XTS_DATAGRAM_STAMPING, 16);
+		xts_put64(p, d->software_ns);
+		xts_put64(p + 8, d->hardware_ns);
+		p += 16;
+	}
+	p = put_numbers(p, d, XTS_DATAGRAM_STAMP_PKTINFO, d->stamp_interface, d->stamp_bytes);
+	p = put_number(p, d, XTS_DATAGRAM_STAMP_SEND, d->stamp_send);
+	(void)put_number(p, d, XTS_DATAGRAM_STAMP_ID, d->stamp_id);
 }
 
 static void put_error(uint8_t *p, const struct xts_datagram_error *e)
@@ -71,28 +107,15 @@ uint32_t xts_datagram_write(void *to, uint32_t room, struct xts_datagram *d)
 		xts_endpoint_put(p, &d->pktinfo);
 		p += sizeof(struct xts_wire_endpoint);
 	}
-	if (HAS(d, XTS_DATAGRAM_HOP_LIMIT)) {
-		p = put_item(p, XTS_DATAGRAM_HOP_LIMIT, 4);
-		xts_put32(p, d->hop_limit);
-		p += 4;
-	}
-	if (HAS(d, XTS_DATAGRAM_TRAFFIC_CLASS)) {
-		p = put_item(p, XTS_DATAGRAM_TRAFFIC_CLASS, 4);
-		xts_put32(p, d->traffic_class);
-		p += 4;
-	}
-	if (HAS(d, XTS_DATAGRAM_TIMESTAMP_NS)) {
-		p = put_item(p, XTS_DATAGRAM_TIMESTAMP_NS, 8);
-		xts_put64(p, d->timestamp_ns);
-		p += 8;
-	}
-	if (HAS(d, XTS_DATAGRAM_SPEC_DST)) {
-		p = put_item(p, XTS_DATAGRAM_SPEC_DST, 4);
-		xts_put32(p, d->spec_dst);
-		p += 4;
-	}
-	if (HAS(d, XTS_DATAGRAM_ERROR))
+	p = put_number(p, d, XTS_DATAGRAM_HOP_LIMIT, d->hop_limit);
+	p = put_number(p, d, XTS_DATAGRAM_TRAFFIC_CLASS, d->traffic_class);
+	p = put_numbers(p, d, XTS_DATAGRAM_TIMESTAMP_NS, (uint32_t)(d->timestamp_ns >> 32), (uint32_t)d->timestamp_ns);
+	p = put_number(p, d, XTS_DATAGRAM_SPEC_DST, d->spec_dst);
+	if (HAS(d, XTS_DATAGRAM_ERROR)) {
 		put_error(put_item(p, XTS_DATAGRAM_ERROR, ERROR_BYTES), &d->error);
+		p += ITEM_BYTES + ERROR_BYTES;
+	}
+	put_stamps(p, d);
 	return bytes;
 }
 
@@ -117,6 +140,27 @@ static bool get_error(struct xts_datagram_error *e, const uint8_t *p)
 	return true;
 }
 
+/* A control item of time stamps. False: it is none, or of another length. */
+static bool get_stamp(struct xts_datagram *d, uint16_t type, const uint8_t *p, uint16_t bytes)
+{
+	if (type == XTS_DATAGRAM_TIMESTAMP_NS && bytes == 8) {
+		d->timestamp_ns = xts_get64(p);
+	} else if (type == XTS_DATAGRAM_STAMPING && bytes == 16) {
+		d->software_ns = xts_get64(p);
+		d->hardware_ns = xts_get64(p + 8);
+	} else if (type == XTS_DATAGRAM_STAMP_PKTINFO && bytes == 8) {
+		d->stamp_interface = xts_get32(p);
+		d->stamp_bytes = xts_get32(p + 4);
+	} else if (type == XTS_DATAGRAM_STAMP_SEND && bytes == 4) {
+		d->stamp_send = xts_get32(p);
+	} else if (type == XTS_DATAGRAM_STAMP_ID && bytes == 4) {
+		d->stamp_id = xts_get32(p);
+	} else {
+		return false;
+	}
+	return true;
+}
+
 /* One control item. False: it is not one that this version knows. */
 static bool get_item(struct xts_datagram *d, uint16_t type, const uint8_t *p, uint16_t bytes)
 {
@@ -131,14 +175,12 @@ static bool get_item(struct xts_datagram *d, uint16_t type, const uint8_t *p, ui
 		d->hop_limit = xts_get32(p);
 	} else if (type == XTS_DATAGRAM_TRAFFIC_CLASS && bytes == 4) {
 		d->traffic_class = xts_get32(p);
-	} else if (type == XTS_DATAGRAM_TIMESTAMP_NS && bytes == 8) {
-		d->timestamp_ns = xts_get64(p);
 	} else if (type == XTS_DATAGRAM_SPEC_DST && bytes == 4) {
 		d->spec_dst = xts_get32(p);
 	} else if (type == XTS_DATAGRAM_ERROR && bytes == ERROR_BYTES) {
 		if (!get_error(&d->error, p))
 			return false;
-	} else {
+	} else if (!get_stamp(d, type, p, bytes)) {
 		return false;
 	}
 	d->controls |= 1u << type;

@@ -37,6 +37,9 @@ struct xts_datagram {
 	uint32_t hop_limit;
 	uint32_t traffic_class;
 	uint64_t timestamp_ns;
+	uint64_t software_ns, hardware_ns;     /* STAMPING; 0: none */
+	uint32_t stamp_interface, stamp_bytes; /* STAMP_PKTINFO */
+	uint32_t stamp_send, stamp_id;
 	uint32_t spec_dst;
 	struct xts_datagram_error error;
 };

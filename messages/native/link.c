@@ -10,6 +10,8 @@ enum link_due {
 	DUE_PONG = 8,
 	DUE_GOODBYE = 16,
 	DUE_TOKEN = 32,
+	DUE_CLOCK = 64,
+	DUE_CLOCK_ACK = 128,
 };
 
 static uint64_t ms_to_ns(uint32_t ms)
@@ -113,6 +115,7 @@ static void open_epoch(struct xts_link *link, uint64_t epoch, uint16_t window, u
 	link->sent = link->acked = link->received = link->recycled = link->acked_to_peer = 0;
 	link->traffic = false;
 	link->pinged_ns = 0;
+	link->clock_token = 0;
 }
 
 /* Refuses a HELLO: the answer carries the error, and the link waits for a better one. */
@@ -243,7 +246,34 @@ static enum xts_link_verdict receive_epoch(struct xts_link *link, const struct x
 	return XTS_LINK_DROPPED;
 }
 
-/* FRAME_ACK, PING, PONG of an open link. */
+/* CLOCK: the time is told when the answer leaves. */
+static enum xts_link_verdict receive_clock(struct xts_link *link, const void *frame, size_t bytes)
+{
+	struct xts_clock clock;
+
+	if (xts_clock_decode(&clock, frame, bytes))
+		return violation(link, &link->stats.malformed);
+	if (link->config.clock) {
+		link->clock_token = clock.token;
+		link->due |= DUE_CLOCK_ACK;
+	}
+	return XTS_LINK_CONSUMED;
+}
+
+static enum xts_link_verdict receive_clock_ack(struct xts_link *link, const void *frame, size_t bytes)
+{
+	struct xts_clock_ack ack;
+
+	if (xts_clock_ack_decode(&ack, frame, bytes))
+		return violation(link, &link->stats.malformed);
+	if (link->config.clock && link->clock_token && ack.token == link->clock_token) {
+		link->clock_token = 0;
+		link->config.clock(link->config.clock_context, &ack);
+	}
+	return XTS_LINK_CONSUMED;
+}
+
+/* FRAME_ACK, PING, PONG, CLOCK and CLOCK_ACK of an open link. */
 static enum xts_link_verdict receive_control(struct xts_link *link, const struct xts_head *head, const void *frame,
 					     size_t bytes)
 {
@@ -265,6 +295,10 @@ static enum xts_link_verdict receive_control(struct xts_link *link, const struct
 		if (xts_pong_decode(&pong, frame, bytes))
 			return violation(link, &link->stats.malformed);
 		return XTS_LINK_CONSUMED;
+	case XTS_LINK_CLOCK:
+		return receive_clock(link, frame, bytes);
+	case XTS_LINK_CLOCK_ACK:
+		return receive_clock_ack(link, frame, bytes);
 	default:
 		link->stats.malformed++; /* a control type of a later version: no harm in forgetting it */
 		return XTS_LINK_DROPPED;
@@ -409,6 +443,27 @@ static size_t write_token(struct xts_link *link, uint8_t *frame)
 	return bytes;
 }
 
+/* The question's token is the time at which it is asked. */
+static size_t write_clock(struct xts_link *link, uint8_t *frame, uint64_t now_ns)
+{
+	struct xts_clock clock = { .token = now_ns };
+
+	control(link, frame, DUE_CLOCK, XTS_LINK_CLOCK, 0, XTS_CLOCK_BYTES);
+	link->clock_token = now_ns;
+	xts_clock_encode(frame, &clock);
+	return XTS_CLOCK_BYTES;
+}
+
+static size_t write_clock_ack(struct xts_link *link, uint8_t *frame)
+{
+	struct xts_clock_ack ack = { .token = link->clock_token };
+
+	control(link, frame, DUE_CLOCK_ACK, XTS_LINK_CLOCK_ACK, 0, XTS_CLOCK_ACK_BYTES);
+	link->config.clock(link->config.clock_context, &ack);
+	xts_clock_ack_encode(frame, &ack);
+	return XTS_CLOCK_ACK_BYTES;
+}
+
 size_t xts_link_control(struct xts_link *link, void *frame, uint64_t now_ns)
 {
 	struct xts_ping ping;
@@ -439,6 +494,10 @@ size_t xts_link_control(struct xts_link *link, void *frame, uint64_t now_ns)
 		xts_ping_encode(frame, &ping);
 		return XTS_PING_BYTES;
 	}
+	if (link->due & DUE_CLOCK)
+		return write_clock(link, frame, now_ns);
+	if (link->due & DUE_CLOCK_ACK)
+		return write_clock_ack(link, frame);
 	if (ack_due(link)) {
 		link->stats.sent_acks++;
 		return control(link, frame, 0, XTS_LINK_FRAME_ACK, 0, XTS_FRAME_ACK_BYTES);
@@ -470,9 +529,17 @@ enum xts_link_verdict xts_link_tick(struct xts_link *link, uint64_t now_ns)
 		if (!link->pinged_ns && now_ns - link->heard_ns >= ms_to_ns(config->ping_ms)) {
 			link->pinged_ns = now_ns;
 			link->due |= DUE_PING;
+			xts_link_ask_clock(link);
 		}
 	}
 	return XTS_LINK_CONSUMED;
+}
+
+void xts_link_ask_clock(struct xts_link *link)
+{
+	if (link->config.role == XTS_LINK_HOST && link->config.clock && link->state == XTS_LINK_UP &&
+	    link->features & XTS_FEATURE_STAMPS)
+		link->due |= DUE_CLOCK;
 }
 
 uint64_t xts_link_deadline_ns(const struct xts_link *link)

@@ -67,6 +67,10 @@ struct xts_link_config {
 	 * or the positive errno that refuses it. NULL: everybody may, and tokens are not looked at. */
 	int (*admit)(void *context, const struct xts_hello *hello, const struct xts_token *token, const uint8_t *cgroup);
 	void *admit_context;
+	/* Proxy: writes the device's clock into an answer that leaves now. Host: the answer has come, with the now_ns
+	 * of the question as its token. NULL: clocks are not compared. */
+	void (*clock)(void *context, struct xts_clock_ack *ack);
+	void *clock_context;
 };
 
 struct xts_link_stats {
@@ -106,6 +110,7 @@ struct xts_link {
 	struct xts_token token;
 	uint8_t token_cgroup[255];
 	uint64_t ping_token, pong_token;
+	uint64_t clock_token; /* host: of the question that is out, or 0; proxy: of the one to answer */
 	uint64_t heard_ns;  /* last frame received */
 	uint64_t pinged_ns; /* when the outstanding ping went out, 0 for none */
 	uint64_t hello_ns;  /* when HELLO was last sent */
@@ -125,6 +130,9 @@ int xts_link_init(struct xts_link *link, const struct xts_link_config *config, u
  */
 enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, size_t head_bytes, size_t frame_bytes,
 				       uint64_t now_ns, struct xts_head *out);
+
+/* Host: asks for the device's clock with the next control frames, if the proxy tells it. Also done with each ping. */
+void xts_link_ask_clock(struct xts_link *link);
 
 /* The buffers of one delivered message are free again: returns its frame credit (with whatever is sent next, or by a
  * FRAME_ACK when a quarter of the window has gathered). A frame of an earlier epoch must not be reported: compare

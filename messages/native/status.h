@@ -83,4 +83,17 @@ struct xts_status_figures { /* 312 bytes */
 };
 _Static_assert(sizeof(struct xts_status_figures) == 312, "figures layout");
 
+/* The device's clock as the process has measured it last (PROTOCOL.md), behind the figures: for the same reason. */
+#define XTS_CLOCK_MAGIC 0x58545343u /* "XTSC" */
+
+struct xts_status_clock { /* 40 bytes */
+	uint32_t magic;       /* XTS_CLOCK_MAGIC; 0: nothing has been measured */
+	uint32_t reserved;
+	int64_t ahead_ns;     /* of this host's CLOCK_REALTIME, by as much as it was then */
+	uint64_t error_ns;    /* of that, either way */
+	uint64_t measured_ns; /* CLOCK_MONOTONIC */
+	uint64_t follows_ns;  /* how far it may be from the time that it follows; all ones: it follows none */
+};
+_Static_assert(sizeof(struct xts_status_clock) == 40, "clock layout");
+
 #endif

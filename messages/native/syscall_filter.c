@@ -18,6 +18,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -101,6 +102,8 @@ static const struct call of_workers[] = {
 #endif
 	ANY(epoll_ctl),
 	ANY(sched_yield),
+	/* to read how well the clock is kept; to set it takes CAP_SYS_TIME */
+	{ __NR_clock_adjtime, ONE_OF_TWO, 0, { CLOCK_REALTIME, CLOCK_REALTIME } },
 	/* threads of handshakes (ulp/handshake_pool.h) */
 	{ __NR_sched_setscheduler, ONE_OF_TWO, 1, { SCHED_BATCH, SCHED_IDLE } },
 };

@@ -59,6 +59,8 @@ enum xts_msg_type {
 	                                      * and mean nothing */
 	XTS_LINK_TOKEN                 = 23, /* host: what the agent of the host vouches for, right before the HELLO
 	                                      * it is about; the payload is the path of the process's cgroup */
+	XTS_LINK_CLOCK                 = 24, /* host: what time is it? Sent where STAMPS is in force */
+	XTS_LINK_CLOCK_ACK             = 25, /* proxy: the time, as of when this leaves */
 	XTS_CMD_BIND                   = 32, /* host: bind(2) */
 	XTS_REPLY_BIND_ACK             = 33, /* proxy: answer to bind */
 	XTS_CMD_SETSOCKOPT             = 34, /* host: setsockopt(2), against the proxy's allow-list */
@@ -139,6 +141,8 @@ enum xts_msg_type {
                                                 * (TAKE, YIELD, RETURN) */
 #define XTS_FEATURE_DATAGRAM UINT64_C(0x400)   /* datagram sockets (OPEN_DATAGRAM, SEND_DATAGRAMS, RECV_DATAGRAMS) */
 #define XTS_FEATURE_NAMES   UINT64_C(0x800)    /* the proxy asks name servers for the host (QUERY_NAME) */
+#define XTS_FEATURE_STAMPS  UINT64_C(0x1000)   /* time stamps of datagrams (SO_TIMESTAMP and its like), and the clock
+                                                * that they are of (CLOCK) */
 
 /* Why the proxy refuses a request: in a reply, where other messages have their flags. */
 enum xts_refusal {
@@ -177,18 +181,26 @@ enum xts_refusal {
 
 /* Control items of a datagram. */
 enum xts_datagram_control {
-	XTS_DATAGRAM_PKTINFO       = 1, /* 24 bytes, endpoint: the local address; scope_id is the device's interface
-	                                 * index */
-	XTS_DATAGRAM_HOP_LIMIT     = 2, /* 4 bytes, u32: time to live, or hop limit */
-	XTS_DATAGRAM_TRAFFIC_CLASS = 3, /* 4 bytes, u32: type of service, or traffic class */
-	XTS_DATAGRAM_TIMESTAMP_NS  = 4, /* 8 bytes, u64: when it arrived, by the device's clock, in nanoseconds since
-	                                 * 1970 */
-	XTS_DATAGRAM_SPEC_DST      = 5, /* 4 bytes, u32, with PKTINFO of IPv4, to a group or broadcast: the device's
-	                                 * address there (ipi_spec_dst) */
-	XTS_DATAGRAM_ERROR         = 6, /* 40 bytes, to the host: an entry of the error queue (struct
-	                                 * sock_extended_err: u32 errno, u8 origin, type, code, zero, u32 info, u32
-	                                 * data; then the offender's endpoint). The record's endpoint and data are
-	                                 * those of what was sent */
+	XTS_DATAGRAM_PKTINFO       = 1,  /* 24 bytes, endpoint: the local address; scope_id is the device's interface
+	                                  * index */
+	XTS_DATAGRAM_HOP_LIMIT     = 2,  /* 4 bytes, u32: time to live, or hop limit */
+	XTS_DATAGRAM_TRAFFIC_CLASS = 3,  /* 4 bytes, u32: type of service, or traffic class */
+	XTS_DATAGRAM_TIMESTAMP_NS  = 4,  /* 8 bytes, u64: when it arrived, by the device's clock, in nanoseconds
+	                                  * since 1970 */
+	XTS_DATAGRAM_SPEC_DST      = 5,  /* 4 bytes, u32, with PKTINFO of IPv4, to a group or broadcast: the device's
+	                                  * address there (ipi_spec_dst) */
+	XTS_DATAGRAM_ERROR         = 6,  /* 40 bytes, to the host: an entry of the error queue (struct
+	                                  * sock_extended_err: u32 errno, u8 origin, type, code, zero, u32 info, u32
+	                                  * data; then the offender's endpoint). The record's endpoint and data are
+	                                  * those of what was sent */
+	XTS_DATAGRAM_STAMPING      = 7,  /* 16 bytes, to the host: SCM_TIMESTAMPING: u64 of the device's clock, u64
+	                                  * of the network card's, in nanoseconds; 0: none */
+	XTS_DATAGRAM_STAMP_PKTINFO = 8,  /* 8 bytes, to the host: SCM_TIMESTAMPING_PKTINFO: u32 interface index, u32
+	                                  * length of the packet */
+	XTS_DATAGRAM_STAMP_SEND    = 9,  /* 4 bytes, to the proxy: u32: which stamps to make as it is sent
+	                                  * (SOF_TIMESTAMPING_TX_*) */
+	XTS_DATAGRAM_STAMP_ID      = 10, /* 4 bytes, to the proxy: u32: the number that its stamps have
+	                                  * (SCM_TS_OPT_ID) */
 };
 
 /* The fixed part of each message in bytes, Ethernet header included. */
@@ -208,6 +220,8 @@ enum xts_datagram_control {
 #define XTS_GOODBYE_BYTES       32u
 #define XTS_BUNDLE_BYTES        28u
 #define XTS_TOKEN_BYTES         68u
+#define XTS_CLOCK_BYTES         32u
+#define XTS_CLOCK_ACK_BYTES     48u
 #define XTS_BIND_BYTES          60u
 #define XTS_BIND_ACK_BYTES      56u
 #define XTS_SETSOCKOPT_BYTES    48u
@@ -503,6 +517,28 @@ _Static_assert(__builtin_offsetof(struct xts_wire_token, mac_high) == 48, "token
 _Static_assert(__builtin_offsetof(struct xts_wire_token, mac_low) == 56, "token.mac_low: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_token, length) == 64, "token.length: offset");
 _Static_assert(XTS_TOKEN_BYTES == sizeof(struct xts_wire_token), "token: constant");
+
+struct xts_wire_clock {
+	struct xts_wire_head head;
+	__be64 token;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_clock) == 32, "clock: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_clock, head) == 0, "clock.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_clock, token) == 24, "clock.token: offset");
+_Static_assert(XTS_CLOCK_BYTES == sizeof(struct xts_wire_clock), "clock: constant");
+
+struct xts_wire_clock_ack {
+	struct xts_wire_head head;
+	__be64 token;
+	__be64 time_ns;
+	__be64 error_ns;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_clock_ack) == 48, "clock_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_clock_ack, head) == 0, "clock_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_clock_ack, token) == 24, "clock_ack.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_clock_ack, time_ns) == 32, "clock_ack.time_ns: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_clock_ack, error_ns) == 40, "clock_ack.error_ns: offset");
+_Static_assert(XTS_CLOCK_ACK_BYTES == sizeof(struct xts_wire_clock_ack), "clock_ack: constant");
 
 struct xts_wire_bind {
 	struct xts_wire_head head;
@@ -1582,6 +1618,57 @@ static inline void xts_token_encode(void *frame, const struct xts_token *m)
 	xts_put64(p + offsetof(struct xts_wire_token, mac_high), m->mac_high);
 	xts_put64(p + offsetof(struct xts_wire_token, mac_low), m->mac_low);
 	xts_put32(p + offsetof(struct xts_wire_token, length), m->length);
+}
+
+/* XTS_LINK_CLOCK: what time is it? Sent where STAMPS is in force. id: unused. */
+struct xts_clock {
+	uint64_t token; /* repeated in the answer */
+};
+
+static inline int xts_clock_decode(struct xts_clock *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_CLOCK_BYTES)
+		return -EBADMSG;
+	m->token = xts_get64(p + offsetof(struct xts_wire_clock, token));
+	return 0;
+}
+
+static inline void xts_clock_encode(void *frame, const struct xts_clock *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put64(p + offsetof(struct xts_wire_clock, token), m->token);
+}
+
+/* XTS_LINK_CLOCK_ACK: the time, as of when this leaves. id: unused. */
+struct xts_clock_ack {
+	uint64_t token;    /* the question's */
+	uint64_t time_ns;  /* the device's clock: nanoseconds since 1970 (CLOCK_REALTIME) (ns) */
+	uint64_t error_ns; /* how far it may be from the time that it follows (by PTP or NTP: maxerror of
+	                    * adjtimex(2)); all ones: it follows none (ns) */
+};
+
+static inline int xts_clock_ack_decode(struct xts_clock_ack *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_CLOCK_ACK_BYTES)
+		return -EBADMSG;
+	m->token = xts_get64(p + offsetof(struct xts_wire_clock_ack, token));
+	m->time_ns = xts_get64(p + offsetof(struct xts_wire_clock_ack, time_ns));
+	m->error_ns = xts_get64(p + offsetof(struct xts_wire_clock_ack, error_ns));
+	return 0;
+}
+
+static inline void xts_clock_ack_encode(void *frame, const struct xts_clock_ack *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put64(p + offsetof(struct xts_wire_clock_ack, token), m->token);
+	xts_put64(p + offsetof(struct xts_wire_clock_ack, time_ns), m->time_ns);
+	xts_put64(p + offsetof(struct xts_wire_clock_ack, error_ns), m->error_ns);
 }
 
 /* XTS_CMD_BIND: bind(2). id: the proxy's identifier, or 0: create the socket. */
@@ -2730,6 +2817,8 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_LINK_GOODBYE: return XTS_GOODBYE_BYTES;
 	case XTS_LINK_BUNDLE: return XTS_BUNDLE_BYTES;
 	case XTS_LINK_TOKEN: return XTS_TOKEN_BYTES;
+	case XTS_LINK_CLOCK: return XTS_CLOCK_BYTES;
+	case XTS_LINK_CLOCK_ACK: return XTS_CLOCK_ACK_BYTES;
 	case XTS_CMD_BIND: return XTS_BIND_BYTES;
 	case XTS_REPLY_BIND_ACK: return XTS_BIND_ACK_BYTES;
 	case XTS_CMD_SETSOCKOPT: return XTS_SETSOCKOPT_BYTES;
@@ -2867,6 +2956,7 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_LINK_PONG: return 1;
 	case XTS_LINK_GOODBYE: return 1;
 	case XTS_LINK_BUNDLE: return 1;
+	case XTS_LINK_CLOCK_ACK: return 1;
 	case XTS_REPLY_BIND_ACK: return 1;
 	case XTS_REPLY_SOCKOPT_ACK: return 1;
 	case XTS_REPLY_IOCTL_ACK: return 1;
@@ -2900,6 +2990,7 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_LINK_GOODBYE: return 1;
 	case XTS_LINK_BUNDLE: return 1;
 	case XTS_LINK_TOKEN: return 1;
+	case XTS_LINK_CLOCK: return 1;
 	case XTS_CMD_BIND: return 1;
 	case XTS_CMD_SETSOCKOPT: return 1;
 	case XTS_CMD_GETSOCKOPT: return 1;
@@ -2939,6 +3030,8 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_LINK_GOODBYE: return "XTS_LINK_GOODBYE";
 	case XTS_LINK_BUNDLE: return "XTS_LINK_BUNDLE";
 	case XTS_LINK_TOKEN: return "XTS_LINK_TOKEN";
+	case XTS_LINK_CLOCK: return "XTS_LINK_CLOCK";
+	case XTS_LINK_CLOCK_ACK: return "XTS_LINK_CLOCK_ACK";
 	case XTS_CMD_BIND: return "XTS_CMD_BIND";
 	case XTS_REPLY_BIND_ACK: return "XTS_REPLY_BIND_ACK";
 	case XTS_CMD_SETSOCKOPT: return "XTS_CMD_SETSOCKOPT";

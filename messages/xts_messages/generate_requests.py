@@ -13,8 +13,9 @@ from .table import Message
 
 
 def requests() -> list[Message]:
-    """What a host may send with a token."""
-    return [m for m in table.MESSAGES if m.sender == "host" and any(f.name == "token" for f in m.fields)]
+    """What a host may send with a token; the link's own messages are made in native/link.c."""
+    sent = [m for m in table.MESSAGES if m.sender == "host" and m.sequenced]
+    return [m for m in sent if any(f.name == "token" for f in m.fields)]
 
 
 def _case(m: Message) -> Iterator[str]:

@@ -20,6 +20,8 @@ _HEAD_BYTES = int(ffi.sizeof("struct xts_status_page"))
 _ENTRY_BYTES = int(ffi.sizeof("struct xts_status_entry"))
 _FIGURES_OFFSET = _HEAD_BYTES + int(lib.XTS_STATUS_ENTRIES) * _ENTRY_BYTES
 _FIGURES_BYTES = int(ffi.sizeof("struct xts_status_figures"))
+_CLOCK_OFFSET = _FIGURES_OFFSET + _FIGURES_BYTES
+_CLOCK_BYTES = int(ffi.sizeof("struct xts_status_clock"))
 _F_ADD_SEALS = 1033
 _SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 _U64 = (1 << 64) - 1
@@ -28,7 +30,7 @@ _U64 = (1 << 64) - 1
 def create_status_page(link_state: int = 0) -> int:
     """An empty status page: a sealed memfd."""
     fd = os.memfd_create("xts-status", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, _FIGURES_OFFSET + _FIGURES_BYTES)
+    os.ftruncate(fd, _CLOCK_OFFSET + _CLOCK_BYTES)
     head = (lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES, 0, link_state)
     os.pwrite(fd, struct.pack("=IIIII", *head), 0)
     fcntl.fcntl(fd, _F_ADD_SEALS, _SEALS)
@@ -104,3 +106,31 @@ def read_figures(fd: int) -> Figures | None:
         return None
     native = ffi.from_buffer("struct xts_status_figures *", data)
     return Figures.read(native) if native.magic == lib.XTS_FIGURES_MAGIC else None
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The device's clock, as a process has measured it: `struct xts_status_clock`. `ahead_ns` of this host's clock,
+    `error_ns` either way, at `measured_ns` of CLOCK_MONOTONIC. `follows_ns`: how far the device's clock may be from the
+    time that it follows (PTP, NTP), as its kernel says; None: it follows none."""
+
+    ahead_ns: int
+    error_ns: int
+    measured_ns: int
+    follows_ns: int | None
+
+
+def read_clock(fd: int) -> Clock | None:
+    """The clock in a status page; None: its process has measured none."""
+    data = os.pread(fd, _CLOCK_BYTES, _CLOCK_OFFSET)
+    if len(data) != _CLOCK_BYTES:
+        return None
+    native = ffi.from_buffer("struct xts_status_clock *", data)
+    if native.magic != lib.XTS_CLOCK_MAGIC:
+        return None
+    return Clock(
+        ahead_ns=int(native.ahead_ns),
+        error_ns=int(native.error_ns),
+        measured_ns=int(native.measured_ns),
+        follows_ns=None if native.follows_ns == _U64 else int(native.follows_ns),
+    )

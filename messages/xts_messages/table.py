@@ -149,6 +149,14 @@ DATAGRAM_CONTROLS: dict[str, tuple[int, int, str]] = {
         "to the host: an entry of the error queue (struct sock_extended_err: u32 errno, u8 origin, type, code, zero, "
         "u32 info, u32 data; then the offender's endpoint). The record's endpoint and data are those of what was sent",
     ),
+    "STAMPING": (
+        7,
+        16,
+        "to the host: SCM_TIMESTAMPING: u64 of the device's clock, u64 of the network card's, in nanoseconds; 0: none",
+    ),
+    "STAMP_PKTINFO": (8, 8, "to the host: SCM_TIMESTAMPING_PKTINFO: u32 interface index, u32 length of the packet"),
+    "STAMP_SEND": (9, 4, "to the proxy: u32: which stamps to make as it is sent (SOF_TIMESTAMPING_TX_*)"),
+    "STAMP_ID": (10, 4, "to the proxy: u32: the number that its stamps have (SCM_TS_OPT_ID)"),
 }
 #: The level of GETSOCKOPT for options of our own: the device's interfaces.
 SOL_XTS = 0x5854
@@ -189,6 +197,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "TAKE": (0x200, "connections that several processes have, each using them by turns (TAKE, YIELD, RETURN)"),
     "DATAGRAM": (0x400, "datagram sockets (OPEN_DATAGRAM, SEND_DATAGRAMS, RECV_DATAGRAMS)"),
     "NAMES": (0x800, "the proxy asks name servers for the host (QUERY_NAME)"),
+    "STAMPS": (0x1000, "time stamps of datagrams (SO_TIMESTAMP and its like), and the clock that they are of (CLOCK)"),
 }
 
 _EXPLAIN = "`xts-proxy --explain` on the device names the rule"
@@ -464,6 +473,32 @@ MESSAGES: tuple[Message, ...] = (
             Field("length", Kind.U32, "bytes of payload", "bytes", TOKEN_CGROUP_BYTES_MAX),
         ),
         "length",
+    ),
+    Message(
+        "XTS_LINK_CLOCK",
+        24,
+        "host",
+        False,
+        "what time is it? Sent where STAMPS is in force",
+        (Field("token", Kind.U64, "repeated in the answer"),),
+    ),
+    Message(
+        "XTS_LINK_CLOCK_ACK",
+        25,
+        "proxy",
+        False,
+        "the time, as of when this leaves",
+        (
+            Field("token", Kind.U64, "the question's"),
+            Field("time_ns", Kind.U64, "the device's clock: nanoseconds since 1970 (CLOCK_REALTIME)", "ns"),
+            Field(
+                "error_ns",
+                Kind.U64,
+                "how far it may be from the time that it follows (by PTP or NTP: maxerror of adjtimex(2)); "
+                "all ones: it follows none",
+                "ns",
+            ),
+        ),
     ),
     Message("XTS_CMD_BIND", 32, "host", True, "bind(2)", (_XTS, _TOKEN, _DOMAIN, _LOCAL), id_of=_FIRST),
     Message(

@@ -51,7 +51,10 @@ class Calls:
 
     def do(self, name: str, *arguments: Any) -> int:
         """Calls and records."""
-        result = self.call(name, *arguments)
+        return self.result(name, self.call(name, *arguments))
+
+    def result(self, name: str, result: int) -> int:
+        """Records what a call has returned."""
         self.note(name, errno.errorcode[-result] if result < 0 else result)
         return result
 

@@ -18,7 +18,7 @@ from beds.scripted_host import ScriptedHost, Worker
 
 LOOPBACK = "127.0.0.1"
 WINDOW = table.DATAGRAM_WINDOW_DEFAULT
-FEATURES = table.FEATURES["DATAGRAM"][0] | table.FEATURES["REFUSAL"][0]
+FEATURES = table.FEATURES["DATAGRAM"][0] | table.FEATURES["REFUSAL"][0] | table.FEATURES["STAMPS"][0]
 MORE = flags("MORE")
 NOBODY = Endpoint()
 

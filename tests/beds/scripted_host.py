@@ -124,7 +124,7 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         worker_lib.xts_worker_stop(self.native, 0)
 
-    def attach(self, epoch: int = 0x1234, *, tenant: Any = None, **changes: int) -> ScriptedHost:
+    def attach(self, epoch: int = 0x1234, *, tenant: Any = None, **changes: Any) -> ScriptedHost:
         """A new channel with a host on it, whose link is not open yet. `tenant`: another than the worker's own."""
         host_queue, proxy_queue = queue.open_shm_pair()
         native = worker_ffi.cast("struct xts_queue *", proxy_queue.detach())
@@ -173,7 +173,7 @@ class ScriptedHost:
 
     queue: queue.Queue
     epoch: int
-    changes: dict[str, int] = field(default_factory=dict)
+    changes: dict[str, Any] = field(default_factory=dict)
     token: bytes = b""  # of the agent's, to be shown with HELLO
     next_socket: int = 1
     tokens: int = 0

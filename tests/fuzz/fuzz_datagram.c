@@ -23,6 +23,9 @@ static void goes_round(const struct xts_datagram *d)
 	ENSURE(again.hop_limit == d->hop_limit || !(d->controls & 1u << XTS_DATAGRAM_HOP_LIMIT));
 	ENSURE(again.spec_dst == d->spec_dst || !(d->controls & 1u << XTS_DATAGRAM_SPEC_DST));
 	ENSURE(again.timestamp_ns == d->timestamp_ns || !(d->controls & 1u << XTS_DATAGRAM_TIMESTAMP_NS));
+	ENSURE(again.hardware_ns == d->hardware_ns || !(d->controls & 1u << XTS_DATAGRAM_STAMPING));
+	ENSURE(again.stamp_bytes == d->stamp_bytes || !(d->controls & 1u << XTS_DATAGRAM_STAMP_PKTINFO));
+	ENSURE(again.stamp_id == d->stamp_id || !(d->controls & 1u << XTS_DATAGRAM_STAMP_ID));
 	ENSURE(!xts_datagram_write(head, written - 1, &out));
 }
 

@@ -61,6 +61,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	case XTS_LINK_HELLO_ACK: ROUND_TRIP(hello_ack, XTS_HELLO_ACK_BYTES, data, bytes); break;
 	case XTS_LINK_PING: ROUND_TRIP(ping, XTS_PING_BYTES, data, bytes); break;
 	case XTS_LINK_PONG: ROUND_TRIP(pong, XTS_PONG_BYTES, data, bytes); break;
+	case XTS_LINK_CLOCK: ROUND_TRIP(clock, XTS_CLOCK_BYTES, data, bytes); break;
+	case XTS_LINK_CLOCK_ACK: ROUND_TRIP(clock_ack, XTS_CLOCK_ACK_BYTES, data, bytes); break;
 	case XTS_LINK_GOODBYE: ROUND_TRIP(goodbye, XTS_GOODBYE_BYTES, data, bytes); break;
 	case XTS_LINK_BUNDLE: PAYLOAD_WITHIN(bundle, XTS_BUNDLE_BYTES, data, bytes); break;
 	case XTS_LINK_TOKEN: PAYLOAD_WITHIN(token, XTS_TOKEN_BYTES, data, bytes); break;

@@ -46,6 +46,9 @@ static struct xts_datagram pick_datagram(struct input *in)
 	uint8_t what = take(in);
 	struct xts_datagram d = { .controls = what & 0x10 ? take(in) & 0x1eu : 0 };
 
+	if (what & 0x40) /* which stamps to make of it, and their number */
+		d.controls |= 1u << XTS_DATAGRAM_STAMP_SEND | 1u << XTS_DATAGRAM_STAMP_ID;
+
 	d.record.data_bytes = (uint16_t)(what & 1 ? take(in) : what & 2 ? pick_number(in) % 3000u : 0);
 	d.record.segment_bytes = what & 4 && d.record.data_bytes ? take(in) : 0;
 	if (what & 8)
@@ -53,7 +56,8 @@ static struct xts_datagram pick_datagram(struct input *in)
 	if (what & 0x20)
 		d.record.endpoint.address[3] = take(in);
 	d.pktinfo = server_endpoint();
-	d.hop_limit = d.traffic_class = what;
+	d.hop_limit = d.traffic_class = d.stamp_id = what;
+	d.stamp_send = what & 0x80 ? what : 2;
 	return d;
 }
 

@@ -45,6 +45,10 @@ known_items = st.tuples(
             st.integers(0, 2**32 - 1),
         ),
     ),
+    st.one_of(st.none(), st.builds(lambda v: item("STAMPING", v), st.integers(0, 2**128 - 1))),
+    st.one_of(st.none(), st.builds(lambda v: item("STAMP_PKTINFO", v), st.integers(0, 2**64 - 1))),
+    st.one_of(st.none(), st.builds(lambda v: item("STAMP_SEND", v), st.integers(0, 2**32 - 1))),
+    st.one_of(st.none(), st.builds(lambda v: item("STAMP_ID", v), st.integers(0, 2**32 - 1))),
 ).map(lambda items: tuple(i for i in items if i is not None))
 strange_items = st.lists(st.tuples(st.integers(0, 65535), st.binary(max_size=40)), max_size=4).map(tuple)
 datagrams = st.builds(Datagram, st.binary(max_size=300), endpoints, st.integers(0, 65535), known_items)
@@ -77,6 +81,10 @@ def controls_of(d: object) -> dict[str, int | Endpoint | bytes]:
         "TIMESTAMP_NS": lambda: int(d.timestamp_ns),  # type: ignore[attr-defined]
         "SPEC_DST": lambda: int(d.spec_dst),  # type: ignore[attr-defined]
         "ERROR": lambda: error_of(d.error),  # type: ignore[attr-defined]
+        "STAMPING": lambda: int(d.software_ns) << 64 | int(d.hardware_ns),  # type: ignore[attr-defined]
+        "STAMP_PKTINFO": lambda: int(d.stamp_interface) << 32 | int(d.stamp_bytes),  # type: ignore[attr-defined]
+        "STAMP_SEND": lambda: int(d.stamp_send),  # type: ignore[attr-defined]
+        "STAMP_ID": lambda: int(d.stamp_id),  # type: ignore[attr-defined]
     }
     present = int(d.controls)  # type: ignore[attr-defined]
     return {n: value() for n, value in values.items() if present & 1 << table.DATAGRAM_CONTROLS[n][0]}
@@ -125,6 +133,10 @@ def write_in_c(value: Datagram) -> bytes:
             e.error, e.origin, e.type, e.code, _, e.info, e.data = struct.unpack(">IBBBBII", raw[:16])
             offender, (port, scope) = raw[16:], struct.unpack(">HxxI", raw[16:24])
             fill(e.offender, Endpoint(offender[2], port, scope, offender[8:]))
+        elif name == "STAMPING":
+            d.software_ns, d.hardware_ns = struct.unpack(">QQ", raw)
+        elif name == "STAMP_PKTINFO":
+            d.stamp_interface, d.stamp_bytes = struct.unpack(">II", raw)
         else:
             assert len(raw) == size
             setattr(d, name.lower(), int.from_bytes(raw, "big"))

@@ -23,7 +23,7 @@ FIGURES = Figures(0, 1, False, 100, 10, 5000, 6000, (1, *[0] * 31))
 def write(status_fd: int, figures: Figures) -> None:
     native = ffi.new("struct xts_status_figures *")
     figures.write(native)
-    size = ffi.sizeof("struct xts_status_figures")
+    size = int(ffi.sizeof("struct xts_status_figures")) + int(ffi.sizeof("struct xts_status_clock"))
     os.pwrite(status_fd, bytes(ffi.buffer(native)), os.fstat(status_fd).st_size - size)
 
 

@@ -46,6 +46,20 @@ void datagram_controls_put(struct xts_sock *s, struct about *about);
 /* Of an entry of the error queue: what came with the datagram's error, and struct sock_extended_err. */
 void datagram_error_put(const struct xts_sock *s, const struct xts_datagram *d, struct about *about);
 
+/* --- datagram_stamps.c: time stamps ------------------------------------------------------------------------------- */
+
+struct cmsghdr;
+
+/* An item of level SOL_SOCKET of sendmsg(2), as __sock_cmsg_send() in the kernel. 0 or -errno. */
+int datagram_stamps_read(const struct xts_sock *s, struct xts_datagram *out, const struct cmsghdr *c);
+/* Of recvmsg(2), in the form that the program has asked for. */
+void datagram_stamps_put(const struct xts_sock *s, const struct xts_datagram *d, struct about *about);
+/* The device's socket has this option: sock_set_timestamp() and sock_set_timestamping() of the kernel. */
+void datagram_stamps_were_set(struct xts_sock *s, int option, const void *value, socklen_t length);
+/* SO_XTS_CLOCK: 0 or -errno; the first use of the host's clock waits for a round trip. */
+int datagram_clock_set(struct xts_sock *s, const void *value, socklen_t length);
+int datagram_clock_get(const struct xts_sock *s);
+
 /* --- datagram_option.c: options of this end. 0 or -errno, or 1: the proxy has to be asked ------------------------- */
 
 int datagram_option_set(struct xts_sock *s, int level, int option, const void *value, socklen_t length);

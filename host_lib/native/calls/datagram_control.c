@@ -123,7 +123,7 @@ int datagram_controls_read(const struct xts_sock *s, struct xts_datagram *out, c
 		else if (c->cmsg_level == IPPROTO_IPV6 && s->family == 6)
 			r = read_v6(c, out);
 		else if (c->cmsg_level == SOL_SOCKET)
-			r = -EINVAL; /* marks, times to send at: nothing of it reaches the device */
+			r = datagram_stamps_read(s, out, c); /* marks, times to send at do not reach the device */
 	}
 	return r;
 }
@@ -188,6 +188,7 @@ void datagram_error_put(const struct xts_sock *s, const struct xts_datagram *d, 
 	out.error.ee_data = e->data;
 	if (e->offender.ip_version)
 		(void)address_bytes(s->family, &e->offender, &out.offender, sizeof out.offender);
+	datagram_stamps_put(s, d, about);
 	if (v4)
 		put_v4(about, d);
 	else
@@ -200,15 +201,15 @@ void datagram_controls_put(struct xts_sock *s, struct about *about)
 {
 	const struct received_datagram *first = s->datagrams->first;
 	int segment = first->segment_bytes;
-	struct xts_datagram d;
+	struct xts_datagram d = { .controls = 0 };
 
+	if (first->control_bytes)
+		datagram_read_controls(s, &d);
+	datagram_stamps_put(s, &d, about);
 	if (s->datagrams->tells_drops && first->dropped)
 		about_put(about, SOL_SOCKET, SO_RXQ_OVFL, &first->dropped, sizeof first->dropped);
 	if (segment)
 		about_put(about, IPPROTO_UDP, UDP_GRO, &segment, sizeof segment);
-	if (!first->control_bytes)
-		return;
-	datagram_read_controls(s, &d);
 	if (s->family == 4)
 		put_v4(about, &d);
 	else

@@ -6,6 +6,7 @@
 #include "core/channel.h"
 #include "core/datagram_socket.h"
 #include "core/socket.h"
+#include "xts.h"
 
 static int number_of(const void *value, socklen_t length)
 {
@@ -33,6 +34,8 @@ int datagram_option_set(struct xts_sock *s, int level, int option, const void *v
 		datagram_set_window(s, q->receive_bytes);
 		return 0;
 	}
+	if (level == SOL_XTS && option == SO_XTS_CLOCK)
+		return datagram_clock_set(s, value, length);
 	if (level != IPPROTO_UDP)
 		return level == SOL_SOCKET || level == IPPROTO_IP || level == IPPROTO_IPV6 ? 1 : -ENOPROTOOPT;
 	if (option == UDP_CORK) {
@@ -51,13 +54,14 @@ int datagram_option_set(struct xts_sock *s, int level, int option, const void *v
 
 bool datagram_option_is_here(int level, int option)
 {
-	return (level == SOL_SOCKET && option == SO_RXQ_OVFL) ||
+	return (level == SOL_SOCKET && option == SO_RXQ_OVFL) || (level == SOL_XTS && option == SO_XTS_CLOCK) ||
 	       (level == IPPROTO_UDP && (option == UDP_SEGMENT || option == UDP_CORK));
 }
 
 int datagram_option_get(const struct xts_sock *s, int level, int option, void *value, socklen_t *length)
 {
-	int number = level == SOL_SOCKET   ? s->datagrams->tells_drops :
+	int number = level == SOL_XTS      ? datagram_clock_get(s) :
+		     level == SOL_SOCKET   ? s->datagrams->tells_drops :
 		     option == UDP_SEGMENT ? s->datagrams->segment_bytes :
 					     s->datagrams->cork.on;
 
@@ -81,4 +85,6 @@ void datagram_option_was_set(struct xts_sock *s, int level, int option, const vo
 		datagram_set_window(s, number < 0 || number > (int)XTS_CREDITS_MAX ? XTS_CREDITS_MAX : (uint32_t)number);
 	else if (option == SO_SNDBUF)
 		s->peer_window = s->credits; /* may be smaller from now on, as the next adverts show */
+	else
+		datagram_stamps_were_set(s, option, value, length);
 }

@@ -108,7 +108,9 @@ ssize_t datagram_recv_error(struct xts_sock *s, const struct iovec *iov, size_t 
 		about->flags |= MSG_ERRQUEUE;
 		if (n < e->about.record.data_bytes)
 			about->flags |= MSG_TRUNC;
-		if (about->name)
+		if (!e->about.record.endpoint.ip_version)
+			about->name_length = 0; /* a time stamp */
+		else if (about->name)
 			about->name_length = address_bytes(s->family, &e->about.record.endpoint, about->name,
 							   about->name_length);
 		datagram_error_put(s, &e->about, about);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "attach.h"
+#include "core/device_clock.h"
 #include "link.h"
 #include "queue.h"
 
@@ -41,6 +42,7 @@ struct channel {
 	struct xts_queue *queue;  /* attachment.queue, perhaps decorated */
 	struct xts_queue *bundle; /* one of the decorators (xts_bundle_wrap()), or NULL */
 	struct xts_link link;
+	struct device_clock clock;
 	bool dead;
 	bool retry;        /* no slot, or a doorbell that must be repeated: look again in a millisecond */
 	bool armed;        /* by stack_leave(), for who sleeps on the queue outside of our waits */

@@ -65,6 +65,14 @@ struct cork {
 };
 #define CORK_BYTES 65536u
 
+/* Time stamps that the device's socket has been asked for: flags of struct sock in the kernel. */
+struct stamping {
+	bool receives, in_ns; /* SOCK_RCVTSTAMP, SOCK_RCVTSTAMPNS */
+	bool is_new;          /* SOCK_TSTAMP_NEW: the option was one of the _NEW ones */
+	uint32_t flags;       /* SO_TIMESTAMPING */
+	bool by_host;         /* SO_XTS_CLOCK: converted to this host's clock */
+};
+
 struct datagrams {
 	bool connected;         /* s->peer is set */
 	bool opens;             /* a thread is at OPEN_DATAGRAM */
@@ -78,6 +86,7 @@ struct datagrams {
 	uint32_t dropped;       /* as the proxy has told last */
 	uint32_t flushed;       /* bytes of s->pending that have been sent */
 	struct received_datagram *first, *last;
+	struct stamping stamping;
 	struct cork cork;
 	struct queued_error *first_error, *last_error;
 	struct queued_error *coming; /* of these: `missing` is of its data */

@@ -74,13 +74,15 @@ static int link_start(struct channel *c)
 		.largest_message = c->queue->largest_message,
 		.features = XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS |
 			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_TAKE | XTS_FEATURE_DATAGRAM |
-			    XTS_FEATURE_NAMES | (c->bundle ? XTS_FEATURE_BUNDLE : 0),
+			    XTS_FEATURE_NAMES | XTS_FEATURE_STAMPS | (c->bundle ? XTS_FEATURE_BUNDLE : 0),
 		.epoch = reply->epoch,
 		.pid = (uint32_t)getpid(),
 		.ping_ms = PING_MS,
 		.dead_ms = OPENING_MS,
 		.token = reply->token,
 		.token_bytes = reply->token_bytes,
+		.clock = device_clock_told,
+		.clock_context = c,
 	};
 
 	if (st->settings.frame_window && st->settings.frame_window < config.frame_window)
@@ -131,6 +133,7 @@ static int link_open(struct channel *c)
 		r = -c->link.error;
 	if (!r && c->bundle)
 		xts_bundle_send(c->bundle, c->link.features & XTS_FEATURE_BUNDLE);
+	xts_link_ask_clock(&c->link);
 	/* after a ping, which comes after so much silence */
 	c->link.config.dead_ms = c->stack->settings.dead_ms - PING_MS;
 	return r;

@@ -84,7 +84,7 @@ struct stack {
 	/* waiting */
 	struct waiter *waiters, *leader;
 	unsigned waiting;
-	uint16_t attach_waiters, frame_waiters, poll_waiters, close_waiters;
+	uint16_t attach_waiters, frame_waiters, poll_waiters, close_waiters, clock_waiters;
 	/* spins to skip, and how many are left to skip: doubles with every one in vain */
 	unsigned spin_skip, spin_skipped;
 	struct bells bells;

@@ -127,6 +127,20 @@ void status_link(struct stack *st)
 	figures_update(st);
 }
 
+void status_clock(const struct channel *c)
+{
+	struct xts_status_clock *out = c->attachment.clock;
+	struct xts_clock_sample s;
+
+	if (!out || !device_clock_compare(&c->clock, &s))
+		return;
+	out->ahead_ns = s.ahead_ns;
+	out->error_ns = s.error_ns;
+	out->measured_ns = s.at_ns;
+	out->follows_ns = c->clock.follows_ns;
+	out->magic = XTS_CLOCK_MAGIC;
+}
+
 int xts_state(int number)
 {
 	struct stack *st;

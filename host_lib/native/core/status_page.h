@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+struct channel;
 struct stack;
 struct xts_sock;
 
@@ -11,6 +12,7 @@ void status_state(const struct xts_sock *s);
 void status_data(const struct xts_sock *s);
 void status_ulps(const struct xts_sock *s); /* what is pushed has changed */
 void status_link(struct stack *st);
+void status_clock(const struct channel *c); /* the device's clock has been measured */
 /* The figures behind the page: status_figures.c. */
 void figures_data(struct stack *st);         /* its bytes have changed */
 void figures_update(struct stack *st);       /* all of them; CPU time not too often */

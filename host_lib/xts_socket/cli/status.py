@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import takewhile
@@ -19,7 +20,7 @@ from xts_messages._native import ffi, lib
 from xts_messages.attach import Listing, list_attachments
 from xts_messages.command_line import add_watch, watch
 from xts_messages.printable import printable
-from xts_messages.status_page import read_status_page
+from xts_messages.status_page import Clock, read_clock, read_status_page
 from xts_messages.ulps import BY_NAME, BY_NUMBER
 
 from .. import interfaces
@@ -79,7 +80,8 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Process:
     """One attached process. `interface`: that its queue is of; None over shared memory to the proxy. `relayed`: its
-    number behind the agent's relay, which shares the queue; None: the queue is its own."""
+    number behind the agent's relay, which shares the queue; None: the queue is its own. `clock`: the device's, as the
+    process has measured it last; None: it has not."""
 
     pid: int
     uid: int
@@ -94,6 +96,7 @@ class Process:
     sockets: int
     sleeps: int
     spins: int
+    clock: Clock | None
     entries: tuple[Entry, ...]
 
 
@@ -188,6 +191,7 @@ def _process(listing: Listing) -> Process:
         sockets=page.sockets,
         sleeps=page.sleeps,
         spins=page.spins,
+        clock=read_clock(listing.status_fd),
         entries=entries,
     )
 
@@ -303,11 +307,12 @@ def _print(attached: list[Process], listening: bool) -> None:
             str(sum(entry.send_credits for entry in p.entries)),
             str(sum(entry.recv_queue for entry in p.entries if entry.state != "LISTEN")),
             f"{p.sleeps}/{p.spins}",
+            clock_text(p.clock),
         )
         for p in attached
     ]
     figures = ("Sockets", "Frame credits", "Post credits", "Unread", "Sleeps/spins")
-    print_table(("Process", "Uid", "Queue", "Link", *figures), summary, figures)
+    print_table(("Process", "Uid", "Queue", "Link", *figures, "Device's clock"), summary, figures)
     if any(p.link_state == _ADOPTED for p in attached):
         print("\nadopted: it has its queue from an agent before this one, which does not see its sockets")
 
@@ -317,6 +322,19 @@ def _queue_text(process: Process) -> str:
     queue = f"{process.interface} {process.queue_id}" if process.interface else str(process.queue_id)
     number = "" if process.relayed is None else f" ({process.relayed})"
     return f"{process.queue_kind} {queue}{number}"
+
+
+def clock_text(clock: Clock | None, now_ns: int | None = None) -> str:
+    """How far the device's clock is ahead of this host's, when that was measured, and what time it follows itself."""
+    if clock is None:
+        return "-"
+    age_s = ((time.monotonic_ns() if now_ns is None else now_ns) - clock.measured_ns) / 1e9
+    follows = "follows none" if clock.follows_ns is None else f"follows one to {_duration(clock.follows_ns)}"
+    return f"{clock.ahead_ns / 1e6:+.3f} ms to {_duration(clock.error_ns)}, {max(age_s, 0):.0f} s ago; {follows}"
+
+
+def _duration(ns: int) -> str:
+    return f"{ns / 1e3:.0f} us" if ns < 10_000_000 else f"{ns / 1e6:.0f} ms"
 
 
 def _layers_text(entry: Entry) -> str:

@@ -289,7 +289,9 @@ BEDS: dict[str, Callable[[Bed], Measured]] = {
 #: Measured by itself (below), or kept where the push that asked for it has made room.
 APART = {"XTS_CMD_SEND": "spilled", "XTS_CMD_GIVE_BACK": "what IOCTL has made room for"}
 #: The link handles these in the frame they came in.
-AT_ONCE = {"XTS_LINK_BUNDLE", "XTS_LINK_FRAME_ACK", "XTS_LINK_PING", "XTS_LINK_PONG", "XTS_LINK_GOODBYE"}
+AT_ONCE = {
+    *("XTS_LINK_BUNDLE", "XTS_LINK_FRAME_ACK", "XTS_LINK_PING", "XTS_LINK_PONG", "XTS_LINK_CLOCK", "XTS_LINK_GOODBYE")
+}
 
 
 def test_every_message_of_a_host_has_its_place_here() -> None:

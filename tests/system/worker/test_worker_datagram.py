@@ -5,19 +5,23 @@ from __future__ import annotations
 import errno
 import random
 import socket
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from beds.datagrams import FEATURES, LOOPBACK, NOBODY, WINDOW, Udp, endpoint_of, open_datagram, peer, udp_peer
 from beds.scripted_host import ScriptedHost, Worker
 from beds.worker import wait_for, worker
 from xts_messages import datagram, table
+from xts_messages._native import ffi, lib
 from xts_messages.codec import Endpoint
 from xts_messages.datagram import Datagram, item
 
 __all__ = ["peer", "worker"]
 
 UDP_SEGMENT, UDP_GRO = 103, 104
+CONTROL_MOST = 96  # DATAGRAM_CONTROL_MOST
 SIZES = (0, 1, 512, 3800, 3840, 9000, 61_440, 65_507)
 
 
@@ -91,7 +95,7 @@ def test_many_small_ones_travel_in_one_message(host: ScriptedHost, worker: Worke
     before = udp.messages
     for each in mine:
         peer.sendto(each.data, source)
-    while udp.granted > 2 * table.DATAGRAM_CREDITS + 64 + 4:
+    while udp.granted > 2 * table.DATAGRAM_CREDITS + CONTROL_MOST + 4:
         udp.take()
     assert udp.messages - before <= 20
     before = udp.messages
@@ -107,7 +111,7 @@ def test_credits_bound_what_comes_exactly_and_drops_are_counted(host: ScriptedHo
     udp.send(Datagram(b"here I am"))
     _, source = peer.recvfrom(100)
     size, cost = 1000, 1000 + table.DATAGRAM_CREDITS
-    while udp.granted >= cost + 64:  # the proxy leaves room for control data
+    while udp.granted >= cost + CONTROL_MOST:  # the proxy leaves room for control data
         peer.sendto(bytes(size), source)
         assert len(udp.receive(credit=False).data) == size
     for number in range(100):
@@ -282,3 +286,45 @@ def test_draining_refuses_new_sockets_and_waits_for_none(worker: Worker, host: S
     assert answer.error == errno.ESHUTDOWN and answer.refusal == table.REFUSALS["STOPPING"][0]
     assert worker.stats().connections == 0 and worker.stats().datagram_sockets == 1
     udp.close()
+
+
+def test_time_stamps_are_for_hosts_that_know_them(worker: Worker) -> None:
+    with worker.attach(features=table.FEATURES["DATAGRAM"][0]) as made:
+        udp = Udp.open(made.open())
+        for option in (29, 35, 37, 63, 64, 65):
+            assert udp.set(socket.SOL_SOCKET, option, 1) == errno.ENOPROTOOPT
+
+
+def test_a_datagram_may_ask_for_stamps_of_sending_alone(host: ScriptedHost, peer: socket.socket) -> None:
+    udp = Udp.open(host, peer=endpoint_of(peer))
+    assert udp.set(socket.SOL_SOCKET, 37, 1 << 4 | 1 << 11) == 0  # reported, without data
+    for wrong in (1 << 3, 1 << 4, 1 << 31):
+        udp.send(Datagram(b"wrong", controls=(item("STAMP_SEND", wrong),)))
+        assert udp.error() == errno.EINVAL
+    for kind in ("TIMESTAMP_NS", "STAMPING", "STAMP_PKTINFO"):
+        udp.send(Datagram(b"wrong", controls=(item(kind, 1),)))
+        assert udp.error() == errno.EINVAL
+    udp.send(Datagram(b"right", controls=(item("STAMP_SEND", 1 << 1),)))
+    assert peer.recv(100) == b"right"
+    stamped = udp.receive()
+    stamps, error = stamped.control("STAMPING"), stamped.control("ERROR")
+    assert stamped.data == b"" and stamps and error
+    assert int.from_bytes(stamps[:8], "big") > 10**18 and not any(stamps[8:])
+    assert (int.from_bytes(error[:4], "big"), error[4]) == (errno.ENOMSG, 4)  # SO_EE_ORIGIN_TIMESTAMPING
+
+
+def test_the_device_tells_its_time(worker: Worker) -> None:
+    told: list[tuple[int, int]] = []
+
+    @ffi.callback("void(void *, struct xts_clock_ack *)")  # type: ignore[untyped-decorator]
+    def hears(_: Any, ack: Any) -> None:
+        told.append((int(ack.time_ns), int(ack.error_ns)))
+
+    with worker.attach(features=FEATURES, clock=hears) as made:
+        host = made.open()
+        before = time.time_ns()
+        lib.xts_link_ask_clock(host.link)
+        while not told:
+            host.pump(10)
+    ((time_ns, error_ns),) = told
+    assert before <= time_ns <= time.time_ns() and error_ns > 0

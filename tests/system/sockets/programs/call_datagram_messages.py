@@ -11,43 +11,13 @@ from typing import Any
 
 from beds.calls import Calls, address, until
 from beds.datagram_calls import bound, datagram, recvfrom, sendto, udp_peer
+from beds.datagram_control import control, controls, message, sendmsg
 from beds.libc_structs import Header, Message, Vector
 from beds.scripts import script
 
 ALL = 0x2047 | select.POLLOUT
 IP_RECVERR, IPV6_RECVERR, UDP_CORK = 11, 25, 1
 UDP_SEGMENT, UDP_GRO, IP_PKTINFO, IP_RECVTTL, IP_RECVTOS, SO_RXQ_OVFL = 103, 104, 8, 12, 13, 40
-
-
-def _controls(c: Calls, s: int) -> list[tuple[int, int, bytes]]:
-    """recvmsg(2): the control data alone, which is not recorded."""
-    data, control = ctypes.create_string_buffer(100), ctypes.create_string_buffer(256)
-    vector = Vector(ctypes.addressof(data), len(data))
-    header = Header(None, 0, ctypes.pointer(vector), 1, ctypes.addressof(control), len(control), 0)
-    assert c.call("recvmsg", s, ctypes.byref(header), 0) >= 0
-    at, items = 0, []
-    while at + 16 <= header.control_bytes:
-        length, level, kind = struct.unpack_from("=Qii", control, at)
-        items.append((level, kind, control.raw[at + 16 : at + length]))
-        at += length + -length % 8
-    return items
-
-
-def _message(c: Calls, s: int, size: int, flags: int = 0) -> None:
-    """recvmsg(2): data, flags, control data."""
-    data, control, where = (ctypes.create_string_buffer(n) for n in (max(size, 1), 256, 28))
-    vector = Vector(ctypes.addressof(data), size)
-    header = Header(
-        ctypes.addressof(where), 28, ctypes.pointer(vector), 1, ctypes.addressof(control), len(control), 0
-    )  # fmt: skip
-    n = c.do("recvmsg", s, ctypes.byref(header), flags)
-    c.note("message", [data.raw[: min(max(n, 0), size)].hex(), header.name_bytes, header.flags])
-    at, items = 0, []
-    while n >= 0 and at + 16 <= header.control_bytes:
-        length, level, kind = struct.unpack_from("=Qii", control, at)
-        items.append([level, kind, control.raw[at + 16 : at + length].hex()])
-        at += length + -length % 8
-    c.note("control", sorted(items))
 
 
 @script("calls")
@@ -60,8 +30,8 @@ def datagram_control_received(c: Calls) -> None:
         peer.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0x28)
         peer.sendto(b"with control", ("127.0.0.1", port))
         c.wait(s, select.POLLIN)
-        _message(c, s, 100, socket.MSG_PEEK)
-        _message(c, s, 4)
+        message(c, s, 100, socket.MSG_PEEK)
+        message(c, s, 4)
 
 
 @script("calls")
@@ -73,24 +43,7 @@ def datagram_control_received_v6(c: Calls) -> None:
         peer.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, 7)
         peer.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, 0x28)
         peer.sendto(b"with control", ("::1", port))
-        _message(c, s, 100)
-
-
-def _control(*items: tuple[int, int, bytes]) -> bytes:
-    out = b""
-    for level, kind, value in items:
-        out += struct.pack("=Qii", 16 + len(value), level, kind) + value + bytes(-len(value) % 8)
-    return out
-
-
-def _sendmsg(c: Calls, s: int, data: bytes, where: bytes, control: bytes) -> int:
-    text, name = ctypes.create_string_buffer(data, max(len(data), 1)), ctypes.create_string_buffer(where, len(where))
-    extra = ctypes.create_string_buffer(control, max(len(control), 1))
-    vector = Vector(ctypes.addressof(text), len(data))
-    header = Header(
-        ctypes.addressof(name), len(where), ctypes.pointer(vector), 1, ctypes.addressof(extra), len(control), 0
-    )  # fmt: skip
-    return c.do("sendmsg", s, ctypes.byref(header), 0)
+        message(c, s, 100)
 
 
 def _received(peer: socket.socket) -> list[Any]:
@@ -107,18 +60,18 @@ def datagram_control_sent(c: Calls) -> None:
         for option in (IP_RECVTTL, IP_RECVTOS):
             peer.setsockopt(socket.IPPROTO_IP, option, 1)
         ip = socket.IPPROTO_IP
-        _sendmsg(c, s, b"ttl", where, _control((ip, socket.IP_TTL, number(9)), (ip, socket.IP_TOS, b"\x10")))
+        sendmsg(c, s, b"ttl", where, control((ip, socket.IP_TTL, number(9)), (ip, socket.IP_TOS, b"\x10")))
         c.note("peer", _received(peer))
         source = struct.pack("=i", 0) + socket.inet_aton("127.0.0.9") + bytes(4)
-        _sendmsg(c, s, b"from", where, _control((ip, IP_PKTINFO, source)))
+        sendmsg(c, s, b"from", where, control((ip, IP_PKTINFO, source)))
         c.note("source", peer.recvfrom(100)[1][0])
         for wrong in (
             (ip, socket.IP_TTL, number(0)), (ip, socket.IP_TTL, number(256)), (ip, socket.IP_TTL, b"\1"),
             (ip, socket.IP_TOS, number(256)), (ip, 99, number(1)), (socket.SOL_SOCKET, 9999, number(1)),
             (socket.IPPROTO_UDP, UDP_SEGMENT, number(1)), (socket.IPPROTO_UDP, 99, b"\1\0"),
         ):  # fmt: skip
-            _sendmsg(c, s, b"wrong", where, _control(wrong))
-        _sendmsg(c, s, b"other level", where, _control((socket.IPPROTO_TCP, 1, number(1))))
+            sendmsg(c, s, b"wrong", where, control(wrong))
+        sendmsg(c, s, b"other level", where, control((socket.IPPROTO_TCP, 1, number(1))))
         c.note("peer", peer.recv(100).decode())
 
 
@@ -133,8 +86,8 @@ def datagram_train(c: Calls) -> None:
         c.note("received", [len(peer.recv(5000)) for _ in range(4)])
         sendto(c, s, bytes(1000), peer.getsockname()[1])
         c.note("received", len(peer.recv(5000)))
-        train = _control((socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("=H", 300)))
-        _sendmsg(c, s, bytes(700), where, train)
+        train = control((socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("=H", 300)))
+        sendmsg(c, s, bytes(700), where, train)
         c.note("received", [len(peer.recv(5000)) for _ in range(3)])
 
 
@@ -147,12 +100,12 @@ def datagram_train_received(c: Calls) -> None:
         c.set(s, socket.IPPROTO_UDP, UDP_GRO, 1)
         for size, room in ((3500, 5000), (2000, 5000), (1000, 5000), (300, 5000), (3500, 1200)):
             peer.sendto(bytes(size), ("127.0.0.1", port))
-            _message(c, s, room)
+            message(c, s, room)
         c.set(s, socket.IPPROTO_UDP, UDP_GRO, 0)
         peer.sendto(bytes(3500), ("127.0.0.1", port))
         for _ in range(4):
-            _message(c, s, 5000)
-        _message(c, s, 5000, socket.MSG_DONTWAIT)
+            message(c, s, 5000)
+        message(c, s, 5000, socket.MSG_DONTWAIT)
 
 
 @script("calls")
@@ -203,7 +156,7 @@ def _error(c: Calls, s: int, size: int = 100) -> None:
 
     def has_come() -> bool:
         del c.trace[before:]
-        _message(c, s, size, socket.MSG_ERRQUEUE)
+        message(c, s, size, socket.MSG_ERRQUEUE)
         return c.trace[before] != ["recvmsg", "EAGAIN"]
 
     until(has_come)
@@ -214,7 +167,7 @@ def datagram_errors_queued(c: Calls) -> None:
     s = datagram(c)
     with udp_peer() as gone:
         port = gone.getsockname()[1]
-    _message(c, s, 100, socket.MSG_ERRQUEUE)
+    message(c, s, 100, socket.MSG_ERRQUEUE)
     c.set(s, socket.IPPROTO_IP, IP_RECVERR, 1)
     c.get(s, socket.IPPROTO_IP, IP_RECVERR)
     c.bind(s, 0)
@@ -227,7 +180,7 @@ def datagram_errors_queued(c: Calls) -> None:
     _error(c, s, 4)
     recvfrom(c, s, 10, socket.MSG_DONTWAIT)  # with the last one the pending error has gone
     c.events(s, ALL)
-    _message(c, s, 100, socket.MSG_ERRQUEUE)
+    message(c, s, 100, socket.MSG_ERRQUEUE)
     c.set(s, socket.IPPROTO_IP, IP_RECVERR, 0)
     sendto(c, s, b"unnoticed", port)  # as the socket is not connected
     recvfrom(c, s, 10, socket.MSG_DONTWAIT)
@@ -253,7 +206,7 @@ def datagram_drops_counted(c: Calls) -> None:
     c.get(s, socket.SOL_SOCKET, SO_RXQ_OVFL)
     with udp_peer() as peer:
         peer.sendto(b"before", ("127.0.0.1", port))
-        _message(c, s, 100)
+        message(c, s, 100)
         c.set(s, socket.SOL_SOCKET, socket.SO_RCVBUF, 5000)
         c.set(s, socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 200_000))
         for _ in range(2000):
@@ -263,9 +216,9 @@ def datagram_drops_counted(c: Calls) -> None:
         while c.call("recv", s, buffer, 1000, 0) == 1000:
             received += 1
         peer.sendto(b"after", ("127.0.0.1", port))
-        control = _controls(c, s)
-        c.note("told", len(control))
-        level, kind, value = control[0]
+        items = controls(c, s)
+        c.note("told", len(items))
+        level, kind, value = items[0]
         dropped = int.from_bytes(value, "little")
         c.note("dropped", [level, kind, len(value), dropped > 0, received + dropped])
 

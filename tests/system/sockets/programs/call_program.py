@@ -15,13 +15,17 @@ from system.sockets.programs import (
     call_connecting,
     call_data,
     call_datagram_messages,
+    call_datagram_stamps,
     call_datagrams,
     call_ending,
     call_options,
 )
 
 #: Each has added its scripts when it was imported.
-TOPICS = (call_connecting, call_data, call_datagram_messages, call_datagrams, call_ending, call_options)
+TOPICS = (
+    *(call_connecting, call_data, call_ending, call_options),
+    *(call_datagrams, call_datagram_messages, call_datagram_stamps),
+)
 SCRIPTS = scripts("calls")
 
 
