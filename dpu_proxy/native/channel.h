@@ -193,6 +193,7 @@ struct channel {
 	bool epoch_live;             /* the link is up and nothing has ended it yet */
 	struct connection *refusing; /* a listener that its host has closed, whose backlog is being reset; NULL: none */
 	bool refusing_unwaited;      /* nobody waits for its CLOSED */
+	bool refusing_keeps;         /* it is kept for other processes, as if its own had ended */
 	struct connection *binding;  /* it waits for kept listeners on its address to be closed (bind.c); NULL: none */
 	struct xts_bind bind;        /* what its host has asked for */
 	struct unfinished unfinished; /* nothing more is received until it is read */

@@ -433,11 +433,11 @@ static void close_at_once(struct connection *c)
 void connection_close_listener(struct connection *c)
 {
 	c->channel->refusing = c;
-	if (c->shared ? !share_end_some(c, true) : !listener_refuse_some(c))
+	if (c->shared ? !share_end_some(c, !c->channel->refusing_keeps) : !listener_refuse_some(c))
 		return;
 	c->channel->refusing = NULL;
 	if (c->shared)
-		share_leave(c, true);
+		share_leave(c, !c->channel->refusing_keeps);
 	c->unwaited = c->channel->refusing_unwaited;
 	close_at_once(c);
 	connection_wake(c);
@@ -466,6 +466,7 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 	unwaited = !(flags & (XTS_FLAG_ABORT | XTS_FLAG_LINGER));
 	if (c->state == CONNECTION_LISTENER) {
 		c->channel->refusing_unwaited = unwaited;
+		c->channel->refusing_keeps = flags & XTS_FLAG_LINGER;
 		connection_close_listener(c);
 		return;
 	}
@@ -473,7 +474,7 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 		return;
 	c->unwaited = unwaited;
 	if (c->shared) /* bound, and not listening yet */
-		share_leave(c, true);
+		share_leave(c, !(flags & XTS_FLAG_LINGER));
 	if (c->state != CONNECTION_ESTABLISHED || flags & XTS_FLAG_ABORT || unread || c->error || has_unread(c)) {
 		close_at_once(c);
 	} else {

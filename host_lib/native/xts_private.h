@@ -141,6 +141,15 @@ int xts_inherit_next(int memfd, struct xts_exec_socket *out);
  * memfd. */
 void xts_resume(int memfd);
 /*
+ * To pass a socket to another program over a Unix socket: a descriptor to be sent in its place, and then to be closed
+ * (pass.c). kernel_fd: the kernel's socket that listens for it on this host, or -1. -1 and errno: ENOTCONN, there is
+ * nothing to be passed, for it has ended; EOPNOTSUPP, it cannot be now; EUSERS, too many programs have it.
+ */
+int xts_pass(int number, int kernel_fd);
+/* And of a descriptor that was received: 1 and *out, 0: it is no such descriptor, -1 and errno: it cannot be had. The
+ * descriptor is the caller's to close in any case. */
+int xts_take_passed(int fd, struct xts_exec_socket *out);
+/*
  * Before _exit(), which runs no destructor: what has been sent leaves, and living children are left what they may want.
  * Not in a child of vfork(). The library must not be used after it.
  */

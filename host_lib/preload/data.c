@@ -8,6 +8,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "passing.h"
+
 #define PAGE_BYTES 4096u
 
 /* What can never be memory of the program's: EFAULT instead of a fault. */
@@ -84,9 +86,14 @@ EXPORT ssize_t __recvfrom_chk(int fd, void *data, size_t bytes, size_t room, int
 EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 {
 	int s = descriptor_offloaded(fd);
+	ssize_t r;
 
-	return s < 0 ? kernel_has_received(fd, real()->recvmsg(fd, message, flags)) :
-		       XTS(xts_recvmsg(s, message, flags));
+	if (s >= 0)
+		return XTS(xts_recvmsg(s, message, flags));
+	r = kernel_has_received(fd, real()->recvmsg(fd, message, flags));
+	if (r >= 0 && message->msg_controllen)
+		passing_received(message);
+	return r;
 }
 
 EXPORT ssize_t read(int fd, void *data, size_t bytes)
@@ -180,10 +187,15 @@ ssize_t preadv64v2(int fd, const struct iovec *vector, int count, off64_t offset
 
 EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct timespec *timeout)
 {
-	int s = descriptor_offloaded(fd);
+	int s = descriptor_offloaded(fd), r;
 
-	return s < 0 ? (int)kernel_has_received(fd, real()->recvmmsg(fd, messages, count, flags, timeout)) :
-		       XTS(xts_recvmmsg(s, messages, count, flags, timeout));
+	if (s >= 0)
+		return XTS(xts_recvmmsg(s, messages, count, flags, timeout));
+	r = (int)kernel_has_received(fd, real()->recvmmsg(fd, messages, count, flags, timeout));
+	for (int i = 0; i < r; i++)
+		if (messages[i].msg_hdr.msg_controllen)
+			passing_received(&messages[i].msg_hdr);
+	return r;
 }
 
 /* --- sending ------------------------------------------------------------------------------------------------------ */
@@ -246,35 +258,23 @@ EXPORT ssize_t sendto(int fd, const void *data, size_t bytes, int flags, const s
 	return is_bad(data, bytes) ? fault() : XTS(xts_sendto((int)d.number, data, bytes, flags, address, length));
 }
 
-/* An offloaded socket is this process's: the descriptor alone would be dead at the other end. */
-static bool passes_offloaded(const struct msghdr *message)
+static bool passes_descriptors(const struct msghdr *message)
 {
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR((struct msghdr *)message, c)) {
-		int fd;
-
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t at = CMSG_LEN(0); at + sizeof fd <= c->cmsg_len; at += sizeof fd) {
-			memcpy(&fd, (uint8_t *)c + at, sizeof fd);
-			if (descriptor_get(fd).kind == DESCRIPTOR_OFFLOADED) {
-				preload_log("descriptor %d: offloaded, cannot be passed over a Unix socket", fd);
-				return true;
-			}
-			if (descriptor_get(fd).kind == DESCRIPTOR_UNDECIDED && decide_stay(fd, XTS_REASON_RAW) < 0)
-				return true;
-		}
-	}
-	return false;
+	return message && !is_bad(message, sizeof *message) && !is_bad(message->msg_control, message->msg_controllen) &&
+	       passing_any(message);
 }
 
 static ssize_t send_elsewhere(int fd, const struct msghdr *message, int flags)
 {
-	if (message && !is_bad(message, sizeof *message) && message->msg_controllen && passes_offloaded(message)) {
-		preload_refused();
-		errno = EOPNOTSUPP;
-		return -1;
-	}
-	return real()->sendmsg(fd, message, flags);
+	return passes_descriptors(message) ? passing_send(fd, message, flags) : real()->sendmsg(fd, message, flags);
+}
+
+static int send_all_elsewhere(int fd, struct mmsghdr *messages, unsigned count, int flags)
+{
+	for (unsigned i = 0; i < count && !is_bad(messages, sizeof *messages); i++)
+		if (passes_descriptors(&messages[i].msg_hdr))
+			return passing_send_all(fd, messages, count, flags);
+	return real()->sendmmsg(fd, messages, count, flags);
 }
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
@@ -298,7 +298,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags)
 	if (count && !is_bad(messages, sizeof *messages) &&
 	    !decide_by_datagram(fd, &d, messages->msg_hdr.msg_name, messages->msg_hdr.msg_namelen))
 		return -1;
-	return d.kind != DESCRIPTOR_OFFLOADED ? real()->sendmmsg(fd, messages, count, flags) :
+	return d.kind != DESCRIPTOR_OFFLOADED ? send_all_elsewhere(fd, messages, count, flags) :
 						XTS(xts_sendmmsg((int)d.number, messages, count, flags));
 }
 

@@ -66,7 +66,8 @@ ADVICE = {
         "Before the socket was connected or listened, it became a stdio stream (`fdopen`), or was passed to another "
         "process over a Unix socket. stdio reads and writes inside the C library, where the interposer does not see "
         "it.",
-        "Nothing, or connect the socket first. An offloaded socket can become a stdio stream. It cannot be passed.",
+        "Nothing, or connect the socket first. An offloaded socket can become a stdio stream, and passes to programs "
+        "under the interposer.",
     ),
     "INHERITED": (
         "The descriptor existed before the interposer was loaded: a parent, a service manager (socket activation) or "

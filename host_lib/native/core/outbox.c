@@ -105,7 +105,7 @@ static uint8_t closing_flags(const struct xts_sock *s)
 
 	if (s->abort)
 		flags |= XTS_FLAG_ABORT;
-	else if (s->linger && s->linger_s)
+	else if ((s->linger && s->linger_s) || share_is_on_its_way(s))
 		flags |= XTS_FLAG_LINGER;
 	return flags;
 }

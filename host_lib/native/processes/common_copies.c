@@ -17,6 +17,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
+#include "processes/passed_names.h"
 #include "processes/relatives.h"
 #include "processes/take_turns.h"
 #include "waiting/progress_thread.h"
@@ -25,6 +26,34 @@
 #define LOOK_NS (100 * NS_PER_MS)
 #define SEEK_NS (20 * NS_PER_MS)
 #define EXIT_NS NS_PER_S
+
+/* --- who has it --------------------------------------------------------------------------------------------------- */
+
+bool common_others_have(struct xts_sock *s, struct living *living)
+{
+	return relatives_others_have(s->own.common, living) || passed_names_others_have(s);
+}
+
+/* Relatives first: the entry may be another connection's once it is left. */
+static bool is_left_to_others(struct xts_sock *s, bool (*leave_relatives)(struct common *c))
+{
+	bool passed = atomic_load(&s->own.common->passed);
+	struct passed_name name = s->own.common->passed_name;
+	bool others = leave_relatives(s->own.common);
+
+	passed_names_leave(s);
+	return others || (passed && passed_name_is_taken(&name));
+}
+
+bool common_leave(struct xts_sock *s)
+{
+	return is_left_to_others(s, relatives_leave);
+}
+
+bool common_kept(struct xts_sock *s)
+{
+	return is_left_to_others(s, relatives_kept);
+}
 
 /* --- fork --------------------------------------------------------------------------------------------------------- */
 
@@ -61,6 +90,13 @@ static bool become_common(struct xts_sock *s)
 	return true;
 }
 
+int common_make(struct xts_sock *s)
+{
+	if (!is_possible(s))
+		return -EOPNOTSUPP;
+	return become_common(s) ? 0 : -ENOMEM;
+}
+
 void common_before_fork(struct stack *st)
 {
 	struct xts_sock *s = NULL;
@@ -80,12 +116,14 @@ void common_after_fork_parent(struct stack *st)
 
 bool common_inherited(struct xts_sock *s)
 {
-	if (!s->own.common || !relatives_have(s->own.common)) {
+	bool has_it = s->own.common && relatives_have(s->own.common);
+
+	passed_names_after_fork(s, has_it);
+	if (!has_it)
 		s->own.common = NULL;
-		return false;
-	}
-	common_count(s);
-	return true;
+	else
+		common_count(s);
+	return has_it;
 }
 
 void common_count(struct xts_sock *s)
@@ -96,6 +134,7 @@ void common_count(struct xts_sock *s)
 
 void common_drop(struct xts_sock *s)
 {
+	passed_names_leave(s);
 	s->own.common = NULL;
 	if (s->own.counted)
 		s->stack->commons--;
@@ -106,7 +145,7 @@ void common_forget(struct xts_sock *s)
 {
 	if (!s->own.common)
 		return;
-	relatives_leave(s->own.common);
+	common_leave(s);
 	common_drop(s);
 	if (s->own.inherited != NOT_INHERITED || s->own.moved != NOT_MOVED)
 		return;
@@ -148,13 +187,13 @@ bool common_closes(struct xts_sock *s)
 	s->own.close_waits = false;
 	if (!s->own.common)
 		return false;
-	if (s->own.inherited == NOT_INHERITED && !s->lost && relatives_others_have(s->own.common, NULL)) {
+	if (s->own.inherited == NOT_INHERITED && !s->lost && common_others_have(s, NULL)) {
 		relatives_keep(s->own.common);
 		s->own.ending = true;
 		common_look_soon(s->stack);
 		return true;
 	}
-	others = relatives_leave(s->own.common);
+	others = common_leave(s);
 	common_drop(s);
 	if (!others && s->own.inherited != NOT_INHERITED && !s->lost)
 		take_to_close(s);
@@ -174,11 +213,11 @@ static void take_back(struct xts_sock *s)
 /* This process ends. What it holds is given up if others have it, and what is left to it alone ends with it. */
 static void leave(struct xts_sock *s)
 {
-	bool holds = s->own.inherited == NOT_INHERITED, is_left_to_others;
+	bool holds = s->own.inherited == NOT_INHERITED, others;
 
 	/* First the entry, then the connection: who leaves after this does not count on us any more. */
-	is_left_to_others = s->own.ending ? relatives_kept(s->own.common) : relatives_leave(s->own.common);
-	if (is_left_to_others) {
+	others = s->own.ending ? common_kept(s) : common_leave(s);
+	if (others) {
 		if (holds)
 			(void)turn_give_up(s);
 		return;
@@ -240,9 +279,9 @@ struct looking {
 
 static void look_after_closed(struct xts_sock *s, struct looking *l)
 {
-	if (relatives_others_have(s->own.common, &l->living))
+	if (common_others_have(s, &l->living))
 		return;
-	relatives_kept(s->own.common);
+	common_kept(s);
 	s->own.common = NULL; /* it counts until it is closed: the answers of many find no room on the link unless taken */
 	s->own.ending = false;
 	socket_end(s);
@@ -267,7 +306,7 @@ static void look(struct xts_sock *s, struct looking *l)
 {
 	if (s->own.ending)
 		look_after_closed(s, l);
-	else if (s->own.inherited == NOT_INHERITED && !relatives_others_have(s->own.common, &l->living))
+	else if (s->own.inherited == NOT_INHERITED && !common_others_have(s, &l->living))
 		common_forget(s);
 }
 

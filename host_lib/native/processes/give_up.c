@@ -151,7 +151,7 @@ static void given_up(struct xts_sock *s)
 	over(s);
 	status_state(s);
 	if (!s->open && !s->own.taking && !s->own.close_waits) {
-		if (s->own.common && !relatives_kept(s->own.common)) {
+		if (s->own.common && !common_kept(s)) {
 			/* The others have gone meanwhile, and counted on us: it is taken back, and closed. */
 			s->own.common = NULL;
 			s->own.ending = true;

@@ -1,6 +1,6 @@
 /*
  * Sockets that several processes have: shared listeners (shared_listener.c), fork (common_copies.c, take_turns.c,
- * inherit.c), exec (socket_record.c).
+ * inherit.c), exec (exec.c), other programs (pass.c).
  *
  * Theory of operation
  *
@@ -25,6 +25,11 @@
  *
  * Over exec() keys go through a memfd, with the number of the relatives' file. A connection that nobody else has is
  * parked under a key, and what is unread of it is in that memfd too.
+ *
+ * To another program a socket passes as a descriptor of a socket of the kernel, on which its key and state are written
+ * (pass.c, label.h). The receiver joins a listener, and takes a connection when it uses it. Programs that are no
+ * relatives have no file in common. Who has a connection stands in a name in the abstract name space of Unix sockets
+ * (passed_names.h).
  */
 #ifndef XTS_INHERIT_H
 #define XTS_INHERIT_H
@@ -68,6 +73,10 @@ bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns);
 /* --- sharing_processes.c
  * ------------------------------------------------------------------------------------------------------------ */
 
+/* A listener, or a bound socket, has its key with the proxy, for a program that is no relative; waits; 0 or -errno. */
+int share_by_key_with_others(struct xts_sock *s);
+/* It was passed to another program, which may not have joined it yet. */
+bool share_is_on_its_way(const struct xts_sock *s);
 void sharers_before_fork(struct stack *st);
 void sharers_leave(struct xts_sock *listener); /* this process has it no more */
 void sharers_at_exit(struct stack *st);
@@ -88,15 +97,5 @@ void connection_take_back(struct xts_sock *s); /* and after an exec that failed 
 /* it is not this process's: told when the application uses it */
 void socket_not_here(struct xts_sock *s, uint8_t reason);
 void socket_report_gone(struct xts_sock *s);
-
-/* --- socket_record.c: state that passes between processes
- * --------------------------------------------------------------------- */
-
-int record_make(const char *name, unsigned flags);               /* an empty memfd or -errno */
-int record_write(int memfd, struct xts_sock *s, int descriptor); /* appends it, with unread data; 0 or -errno */
-/* Reads the next one into *s, or a new socket where that is NULL: 1, 0 at the end, -errno; RECORD_AGAIN: one that was
- * read before, with another descriptor. */
-#define RECORD_AGAIN 2
-int record_read(struct stack *st, int memfd, struct xts_sock **s, int *descriptor);
 
 #endif

@@ -30,6 +30,7 @@ struct ownership {
 	bool share_at_listen; /* it shall have a key at listen */
 	bool shared;          /* it has one with the proxy */
 	bool others_may_have; /* other processes may have it too */
+	uint64_t passed_ns;   /* when it was passed to another program last; 0: never */
 	bool leaves_last;     /* no other process has it any more, and this one is leaving */
 	bool accepting;       /* the application has called accept() */
 	/* an accepted connection: its NEWCONN is not yet answered, so that it may still go back */
@@ -49,6 +50,9 @@ struct ownership {
 	uint64_t sought_ns;   /* a poll waits for it: when it was asked for last */
 	uint32_t pdu_read;    /* of the next PDU that comes, so much had been read by another process */
 	uint64_t sent_before; /* sent_bytes when this process took it over */
+	/* It was passed to other programs: this process's place in its name (0: none), and the socket that holds it. */
+	uint8_t passed_place;
+	int passed_fd;
 };
 
 #endif

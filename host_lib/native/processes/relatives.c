@@ -180,6 +180,14 @@ void relatives_keep(struct common *c)
 	bury(c, own.slot);
 }
 
+void relatives_have_again(struct common *c)
+{
+	uint32_t keeper = own.slot + 1; /* or already who has it now */
+
+	relatives_rejoin(c);
+	(void)atomic_compare_exchange_strong(&c->keeper, &keeper, 0);
+}
+
 bool relatives_kept(struct common *c)
 {
 	uint32_t keeper = own.slot + 1; /* or already who has it now */
@@ -206,6 +214,7 @@ struct common *relatives_add(void)
 			atomic_store(&c->has[word], 0);
 		atomic_store(&c->has[own.slot / 64], bit(own.slot));
 		atomic_store(&c->keeper, 0);
+		atomic_store(&c->passed, 0);
 		return c;
 	}
 	return NULL;

@@ -23,6 +23,11 @@
 #define RELATIVES_MAX 512u /* processes at a time */
 #define COMMON_MAX 16384u  /* connections at a time */
 
+/* Of a connection that was passed to other programs: passed_names.h. */
+struct passed_name {
+	uint8_t bytes[16];
+};
+
 /* A connection that several processes may have. */
 struct common {
 	_Atomic uint32_t used;
@@ -32,6 +37,8 @@ struct common {
 	uint8_t shutdown;
 	uint32_t pdu_read; /* of the first PDU that is returned: bytes that had been read before */
 	struct ulps ulps;
+	_Atomic uint32_t passed; /* programs that are no relatives may have it, too; the name says which */
+	struct passed_name passed_name;
 	_Atomic uint64_t has[RELATIVES_MAX / 64];
 };
 
@@ -51,8 +58,9 @@ bool relatives_seem_to_have(const struct common *c); /* others may: without look
 bool relatives_others_have(struct common *c, struct living *living);
 /* This process has it no more. False: nobody has it or keeps it, and this process is the one that closes it. */
 bool relatives_leave(struct common *c);
-void relatives_rejoin(struct common *c); /* after an exec that failed: it has it still */
-void relatives_keep(struct common *c);   /* it has it no more, but keeps it for the others */
+void relatives_rejoin(struct common *c);     /* after an exec that failed: it has it still */
+void relatives_keep(struct common *c);       /* it has it no more, but keeps it for the others */
+void relatives_have_again(struct common *c); /* after relatives_keep(): it has it, and does not keep it */
 /* It does not keep it any more. False: as of relatives_leave(). Who has left before this counted on us. */
 bool relatives_kept(struct common *c);
 /* Over exec: the descriptor of the file, which the new program keeps (or not after all); -1: there is no file. */

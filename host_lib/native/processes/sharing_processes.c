@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include "core/buffer.h"
+#include "core/call.h"
+#include "core/clock.h"
 #include "core/outbox.h"
 #include "core/process.h"
 #include "core/socket.h"
@@ -65,7 +67,7 @@ static bool leave(struct xts_sock *s)
 /* Whichever of its members' channels the proxy then sees end last, it is closed with that one. */
 void sharers_leave(struct xts_sock *s)
 {
-	if (!s->own.sharers || !leave(s) || !s->own.shared)
+	if (!s->own.sharers || !leave(s) || !s->own.shared || share_is_on_its_way(s))
 		return;
 	s->own.leaves_last = true;
 	outbox_add(s, TODO_SHARE);
@@ -76,7 +78,27 @@ void sharers_at_exit(struct stack *st)
 	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next) {
 		if (!s->own.sharers)
 			continue;
-		s->own.leaves_last = leave(s);
+		s->own.leaves_last = leave(s) && !share_is_on_its_way(s);
 		outbox_add(s, TODO_SHARE);
 	}
+}
+
+bool share_is_on_its_way(const struct xts_sock *s)
+{
+	return s->own.passed_ns && share_by_key(s) && now_ns() - s->own.passed_ns < LISTENER_KEEP_MS * NS_PER_MS;
+}
+
+/* A listener that was not to be shared, or a bound socket, gets its key now. */
+int share_by_key_with_others(struct xts_sock *s)
+{
+	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS };
+
+	if (s->own.inherited != NOT_INHERITED)
+		return 0;
+	if (s->state == TCP_STATE_LISTEN ? !sharing_possible(s->stack) : !sharing_bound_possible(s->stack))
+		return -EOPNOTSUPP;
+	if (!s->own.key)
+		s->own.key = key_make();
+	call.key = s->own.key;
+	return call_proxy(s, &call);
 }

@@ -18,39 +18,14 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
+#include "processes/passed_names.h"
 #include "processes/relatives.h"
+#include "processes/socket_record.h"
 #include "processes/take_turns.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
 #include "waiting/wait.h"
 #include "xts_private.h"
-
-#define RECORD_MAGIC 0x58545342u /* "XTSB" */
-#define RECORD_VERSION 5u
-
-struct socket_record {
-	uint32_t magic, version;
-	uint32_t number;    /* in the program that wrote it */
-	int32_t descriptor; /* of the program; -1: none */
-	int32_t refused; /* not 0: it could not be given up, for this errno; nothing else is set but the descriptor */
-	/* not -1: other processes have it too: the descriptor of their file, this process's slot, the entry */
-	int32_t relatives;
-	uint32_t relatives_slot, relatives_entry;
-	uint64_t key; /* 0: the connection has ended, only what is unread is left of it */
-	uint64_t receive_timeout_ns, send_timeout_ns;
-	uint64_t sent_bytes, received_bytes;
-	int32_t error, linger_s;
-	uint32_t backlog, window, window_max, receive_lowat;
-	uint32_t unread; /* bytes that follow */
-	uint32_t pdus;   /* structures that follow */
-	uint8_t family, state, phase, shutdown;
-	bool done, nonblocking, close_on_exec, linger, seqpacket;
-	bool bound, bound_address, v6only;
-	bool again; /* another descriptor of a socket whose record came before: nothing else is set */
-	struct xts_endpoint local, peer;
-	struct ulps ulps;
-	char endpoint[ENDPOINT_BYTES]; /* empty: the process's */
-};
 
 int record_make(const char *name, unsigned flags)
 {
@@ -110,17 +85,17 @@ static int write_unread(int memfd, struct xts_sock *s)
 	return r;
 }
 
-int record_write(int memfd, struct xts_sock *s, int descriptor)
+void record_fill(struct socket_record *b, const struct xts_sock *s)
 {
-	struct common *c = s->own.common;
-	struct socket_record b = {
+	const struct common *c = s->own.common;
+
+	*b = (struct socket_record){
 		.magic = RECORD_MAGIC,
 		.version = RECORD_VERSION,
 		.number = s->id,
-		.descriptor = descriptor,
-		.relatives = c ? relatives_pass(true) : -1,
-		.relatives_slot = c ? relatives_slot() : 0,
-		.relatives_entry = c ? relatives_index(c) : 0,
+		.descriptor = -1,
+		.relatives = -1,
+		.passed_fd = -1,
 		.key = s->own.key,
 		.receive_timeout_ns = s->receive_timeout_ns,
 		.send_timeout_ns = s->send_timeout_ns,
@@ -132,7 +107,6 @@ int record_write(int memfd, struct xts_sock *s, int descriptor)
 		.window = s->grant.window,
 		.window_max = s->window_max,
 		.receive_lowat = s->receive_lowat,
-		.unread = s->unread,
 		.family = s->family,
 		.state = s->state,
 		.phase = s->phase,
@@ -149,9 +123,31 @@ int record_write(int memfd, struct xts_sock *s, int descriptor)
 		.peer = s->peer,
 		.ulps = s->ulps,
 	};
+	if (c) {
+		b->common_read_bytes = atomic_load(&c->read_bytes);
+		b->common_sent_bytes = atomic_load(&c->sent_bytes);
+		b->passed = atomic_load(&c->passed) != 0;
+		b->passed_name = c->passed_name;
+	}
+	memcpy(b->endpoint, s->stack->endpoint, sizeof b->endpoint);
+}
+
+int record_write(int memfd, struct xts_sock *s, int descriptor)
+{
+	struct common *c = s->own.common;
+	struct socket_record b;
 	int r;
 
-	memcpy(b.endpoint, s->stack->endpoint, sizeof b.endpoint);
+	record_fill(&b, s);
+	b.descriptor = descriptor;
+	b.unread = s->unread;
+	if (c) {
+		b.relatives = relatives_pass(true);
+		b.relatives_slot = relatives_slot();
+		b.relatives_entry = relatives_index(c);
+		b.passed_fd = passed_names_keep(s, true);
+		b.passed_place = s->own.passed_place;
+	}
 	for (const struct pdu *p = s->pdu_first; p; p = p->next)
 		b.pdus++;
 	r = write_all(memfd, &b, sizeof b);
@@ -166,7 +162,7 @@ int record_write(int memfd, struct xts_sock *s, int descriptor)
 	return r;
 }
 
-static int record_write_again(int memfd, struct xts_sock *s, int descriptor)
+int record_write_again(int memfd, struct xts_sock *s, int descriptor)
 {
 	struct socket_record b = {
 		.magic = RECORD_MAGIC,
@@ -180,8 +176,7 @@ static int record_write_again(int memfd, struct xts_sock *s, int descriptor)
 	return write_all(memfd, &b, sizeof b);
 }
 
-/* That the new program has it not, and why. */
-static void record_write_refused(int memfd, int error, int descriptor)
+void record_write_refused(int memfd, int error, int descriptor)
 {
 	/* EPROTO: of the memfd */
 	struct socket_record b = { .magic = RECORD_MAGIC,
@@ -192,7 +187,28 @@ static void record_write_refused(int memfd, int error, int descriptor)
 	(void)write_all(memfd, &b, sizeof b);
 }
 
-static bool is_sound(const struct socket_record *b)
+/* A bool is 0 or 1, and nothing is under way. */
+static bool flags_are_sound(const struct ulps *u)
+{
+	const bool *flags[] = { &u->peeking,      &u->handshaking,  &u->sending,     &u->begun,        &u->tls,
+				&u->keys_expired, &u->with_connect, &u->zerocopy_ro, &u->expect_no_pad };
+
+	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+		uint8_t byte;
+
+		memcpy(&byte, flags[i], sizeof byte);
+		if (byte > 1)
+			return false;
+	}
+	return !u->sending;
+}
+
+static bool is_address(const struct xts_endpoint *e)
+{
+	return e->ip_version == 0 || e->ip_version == 4 || e->ip_version == 6;
+}
+
+bool record_is_sound(const struct socket_record *b)
 {
 	if (b->magic != RECORD_MAGIC || b->version != RECORD_VERSION || b->endpoint[ENDPOINT_BYTES - 1])
 		return false;
@@ -202,14 +218,16 @@ static bool is_sound(const struct socket_record *b)
 		return true;
 	if ((b->family != 4 && b->family != 6) || b->phase > PHASE_DISCONNECTING || b->shutdown > SHUTDOWN_MASK)
 		return false;
-	if (b->ulps.depth[ULPS_RECEIVE] > ULP_DEPTH || b->ulps.depth[ULPS_SEND] > ULP_DEPTH || b->ulps.sending)
+	if (b->ulps.depth[ULPS_RECEIVE] > ULP_DEPTH || b->ulps.depth[ULPS_SEND] > ULP_DEPTH || !flags_are_sound(&b->ulps))
+		return false;
+	if (!is_address(&b->local) || !is_address(&b->peer) || b->backlog > XTS_CREDITS_MAX ||
+	    b->window > XTS_CREDITS_MAX || b->window_max > XTS_CREDITS_MAX)
 		return false;
 	if (b->state == TCP_STATE_LISTEN)
 		return b->key && !b->unread && b->relatives == -1;
 	if (b->state != TCP_STATE_ESTABLISHED && b->state != TCP_STATE_CLOSE)
 		return false;
-	return b->window <= XTS_CREDITS_MAX && b->unread <= XTS_CREDITS_MAX &&
-	       (b->state == TCP_STATE_CLOSE || b->unread <= b->window);
+	return b->unread <= XTS_CREDITS_MAX && (b->state == TCP_STATE_CLOSE || b->unread <= b->window);
 }
 
 static int read_unread(int memfd, struct xts_sock *s, uint32_t bytes)
@@ -265,6 +283,37 @@ static struct xts_sock *find_adopted(struct stack *st, uint32_t number)
 	return NULL;
 }
 
+void record_apply(const struct socket_record *b, struct xts_sock *s)
+{
+	s->seqpacket = b->seqpacket;
+	s->bound = b->bound;
+	s->bound_address = b->bound_address;
+	s->v6only = b->v6only;
+	s->ulps = b->ulps;
+	s->own.key = b->key;
+	s->state = b->state;
+	s->phase = b->phase;
+	s->error = b->error;
+	s->done = b->done;
+	s->shutdown = b->shutdown;
+	s->backlog = b->backlog;
+	s->grant.window = b->window;
+	s->window_max = b->window_max;
+	s->sent_bytes = b->sent_bytes;
+	s->received_bytes = b->received_bytes;
+	s->local = b->local;
+	s->peer = b->peer;
+	s->open = true;
+	s->own.number_before = b->number;
+	s->nonblocking = b->nonblocking;
+	s->close_on_exec = b->close_on_exec;
+	s->linger = b->linger;
+	s->linger_s = b->linger_s;
+	s->receive_lowat = b->receive_lowat;
+	s->receive_timeout_ns = b->receive_timeout_ns;
+	s->send_timeout_ns = b->send_timeout_ns;
+}
+
 int record_read(struct stack *st, int memfd, struct xts_sock **out, int *descriptor)
 {
 	struct xts_sock *s = *out;
@@ -273,7 +322,7 @@ int record_read(struct stack *st, int memfd, struct xts_sock **out, int *descrip
 
 	if (r != 1)
 		return r;
-	if (!is_sound(&b))
+	if (!record_is_sound(&b))
 		return -EPROTO;
 	*descriptor = b.descriptor;
 	if (b.refused)
@@ -291,233 +340,14 @@ int record_read(struct stack *st, int memfd, struct xts_sock **out, int *descrip
 		r = read_pdus(memfd, s, &b);
 	if (r)
 		return r;
-	s->seqpacket = b.seqpacket;
-	s->bound = b.bound;
-	s->bound_address = b.bound_address;
-	s->v6only = b.v6only;
-	s->ulps = b.ulps;
-	s->own.key = b.key;
-	s->state = b.state;
-	s->phase = b.phase;
-	s->error = b.error;
-	s->done = b.done;
-	s->shutdown = b.shutdown;
-	s->backlog = b.backlog;
-	s->grant.window = b.window;
-	s->window_max = b.window_max;
-	s->sent_bytes = b.sent_bytes;
-	s->received_bytes = b.received_bytes;
-	s->local = b.local;
-	s->peer = b.peer;
-	s->open = true;
-	s->own.number_before = b.number;
+	record_apply(&b, s);
 	s->own.common = b.relatives >= 0 ? relatives_adopt(b.relatives, b.relatives_slot, b.relatives_entry) : NULL;
-	if (s->own.common)
+	if (s->own.common) {
 		common_count(s);
-	else if (b.relatives >= 0)
+		passed_names_adopt(s, b.passed_fd, b.passed_place);
+	} else if (b.relatives >= 0) {
 		return -EPROTO;
+	}
 	inherit_adopt(s);
-	s->nonblocking = b.nonblocking;
-	s->close_on_exec = b.close_on_exec;
-	s->linger = b.linger;
-	s->linger_s = b.linger_s;
-	s->receive_lowat = b.receive_lowat;
-	s->receive_timeout_ns = b.receive_timeout_ns;
-	s->send_timeout_ns = b.send_timeout_ns;
 	return 1;
-}
-
-/* --- exec --------------------------------------------------------------------------------------------------------- */
-
-/* A listener that was not to be shared, or a bound socket, gets its key now. */
-static int name_for_exec(struct xts_sock *s)
-{
-	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS };
-	int r;
-
-	if (s->own.inherited != NOT_INHERITED)
-		return 0;
-	if (s->state == TCP_STATE_LISTEN ? !sharing_possible(s->stack) : !sharing_bound_possible(s->stack))
-		return -EOPNOTSUPP;
-	if (!s->own.key)
-		s->own.key = key_make();
-	call.key = s->own.key;
-	r = call_proxy(s, &call);
-	return r;
-}
-
-static bool is_bound_only(const struct xts_sock *s)
-{
-	return s->bound && s->proxy_id && !s->lost && s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED;
-}
-
-/* Other processes have it too: the new program asks for it as they do. */
-static int give_up_common(struct xts_sock *s)
-{
-	uint64_t deadline = now_ns() + NS_PER_S;
-	uint32_t id = s->id;
-
-	if (s->own.inherited == NOT_INHERITED && s->own.moved == NOT_MOVED && !turn_give_up(s))
-		return -EBUSY;
-	while (socket_is_open(s, id) && s->own.moved != NOT_MOVED && s->stack->channel && now_ns() < deadline) {
-		channel_flush(s->stack, true);
-		if (wait_for(s->stack, &s->callers, now_ns() + NS_PER_MS, false) == -ENOBUFS)
-			break;
-	}
-	return !socket_is_open(s, id) ? -EBADF : s->own.inherited == NOT_INHERITED ? -EBUSY : 0;
-}
-
-static int give_up_for_exec(struct xts_sock *s)
-{
-	if (s->own.common)
-		return give_up_common(s);
-	if (s->own.moved != NOT_MOVED)
-		return -ENOTCONN;
-	if (share_by_key(s) || is_bound_only(s))
-		return name_for_exec(s);
-	if (s->own.inherited != NOT_INHERITED)
-		return s->own.taking ? -EBUSY : 0; /* as it is: its parent's, or keyed */
-	if (s->lost || s->phase == PHASE_UNCONNECTED || s->state == TCP_STATE_SYN_SENT)
-		return -EOPNOTSUPP;
-	if (s->state == TCP_STATE_ESTABLISHED)
-		return sharing_possible(s->stack) ? connection_park(s, now_ns() + NS_PER_S) : -EOPNOTSUPP;
-	return 0; /* what is left of an ended one */
-}
-
-static int write_for_exec(struct stack *st, int memfd, const struct xts_exec_socket *b)
-{
-	struct xts_sock *s = table_open(st, b->number);
-	int r = s ? give_up_for_exec(s) : -EBADF;
-
-	if (!r && (s = table_open(st, b->number)))
-		r = record_write(memfd, s, b->descriptor);
-	return r;
-}
-
-static bool is_again(const struct xts_exec_socket *sockets, unsigned i)
-{
-	for (unsigned earlier = 0; earlier < i; earlier++)
-		if (sockets[earlier].number == sockets[i].number)
-			return true;
-	return false;
-}
-
-/* The new program does not have them; other processes may. */
-static void leave_others(struct stack *st, const struct xts_exec_socket *sockets, unsigned count)
-{
-	struct xts_sock *s = NULL;
-
-	while ((s = table_next(st, s))) {
-		unsigned i = 0;
-
-		while (i < count && sockets[i].number != (int)s->id)
-			i++;
-		if (i < count || !s->own.common || !relatives_others_have(s->own.common, NULL))
-			continue;
-		(void)give_up_common(s);
-		if (s->own.common)
-			relatives_leave(s->own.common);
-	}
-}
-
-int xts_exec_prepare(const struct xts_exec_socket *sockets, unsigned count)
-{
-	int memfd = record_make("xts-sockets", 0), r = 0;
-
-	if (memfd < 0)
-		return finish(memfd);
-	for (unsigned i = 0; i < count && r != -ENOMEM && r != -ENOSPC; i++) {
-		struct stack *st = stack_enter_of(sockets[i].number);
-		struct xts_sock *s = is_again(sockets, i) ? table_open(st, sockets[i].number) : NULL;
-
-		r = s ? record_write_again(memfd, s, sockets[i].descriptor) : write_for_exec(st, memfd, &sockets[i]);
-		if (r)
-			st->not_inherited++;
-		if (r && r != -ENOMEM && r != -ENOSPC)
-			record_write_refused(memfd, -r, sockets[i].descriptor);
-		stack_leave(st);
-	}
-	for (struct stack *st = process_stacks(); st; st = process_next(st)) {
-		stack_enter(st);
-		leave_others(st, sockets, count);
-		stack_settle(st);
-		stack_leave(st);
-	}
-	lseek(memfd, 0, SEEK_SET);
-	return memfd;
-}
-
-void xts_resume(int memfd)
-{
-	close(memfd);
-	for (struct stack *st = process_stacks(); st; st = process_next(st)) {
-		struct xts_sock *s = NULL;
-
-		stack_enter(st);
-		relatives_pass(false);
-		while ((s = table_next(st, s))) {
-			if (s->own.common && s->open)
-				relatives_rejoin(s->own.common);
-			if (s->own.moved == PARKING && s->own.key && !s->proxy_id)
-				connection_take_back(s);
-		}
-		stack_leave(st);
-	}
-}
-
-/* The stack that the next record's socket comes into: the calling thread's for the endpoint it was at, if that takes it. */
-static struct stack *stack_of_next(int memfd)
-{
-	struct stack *st, *own;
-	struct socket_record b;
-
-	process_start();
-	own = process_own_stack();
-	if (pread(memfd, &b, sizeof b, lseek(memfd, 0, SEEK_CUR)) != (ssize_t)sizeof b || !is_sound(&b) || b.refused)
-		return own;
-	st = b.endpoint[0] ? process_stack_at(b.endpoint) : own;
-	if (st)
-		return st;
-	st = process_new_stack(b.endpoint);
-	return st ? st : own;
-}
-
-int xts_inherit_next(int memfd, struct xts_exec_socket *out)
-{
-	struct stack *st = stack_enter(stack_of_next(memfd));
-	struct xts_sock *s = NULL;
-	int r;
-
-	out->descriptor = -1;
-	out->number = -1;
-	out->again = out->listens = false;
-	r = record_read(st, memfd, &s, &out->descriptor);
-	if (r == -EPROTO)
-		lseek(memfd, 0, SEEK_END); /* where the next one begins cannot be known */
-	if (s && r == RECORD_AGAIN) {
-		out->number = (int)s->id;
-		out->again = true;
-		out->listens = s->state == TCP_STATE_LISTEN;
-		r = 1;
-	} else if (s && r == 1) {
-		uint32_t id = s->id;
-
-		out->number = (int)id;
-		out->listens = s->state == TCP_STATE_LISTEN;
-		/* A connection waits for nobody long. The rest is taken over when it is used. */
-		if (s->own.common)
-			(void)turn_take(s, PURPOSE_NOBODY, 0);
-		else if (!share_by_key(s))
-			inherit_take(s);
-		if (s->id != id)
-			r = -EBADF;
-		else if (s->lost)
-			r = s->error ? -s->error : -ECONNRESET;
-	}
-	if (s && r < 0 && s->in_use)
-		socket_free(s);
-	if (r == 0)
-		close(memfd);
-	stack_leave(st);
-	return finish(r);
 }

@@ -7,6 +7,7 @@
 
 #define CONNECTION_KEEP_MS 60000u /* a connection that nobody holds: the longest the protocol has */
 
+struct living;
 struct stack;
 struct xts_sock;
 
@@ -43,6 +44,11 @@ void turn_channel_died(struct xts_sock *s);
 void common_before_fork(struct stack *st);
 void common_after_fork_parent(struct stack *st);
 bool common_inherited(struct xts_sock *s); /* in the child: it has a copy */
+int common_make(struct xts_sock *s);       /* others will have it: 0; -EOPNOTSUPP, -ENOMEM: they cannot */
+/* As relatives_others_have() and its like, of relatives and of programs that it was passed to. */
+bool common_others_have(struct xts_sock *s, struct living *living);
+bool common_leave(struct xts_sock *s);
+bool common_kept(struct xts_sock *s);
 /* At close: true when the rest happens later, or nothing is to be done. */
 bool common_closes(struct xts_sock *s);
 void common_at_exit(struct stack *st);

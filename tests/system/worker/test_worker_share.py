@@ -231,6 +231,19 @@ def test_a_listener_is_kept_for_who_joins_later(worker: Worker, other_worker: Wo
                 assert taker.offered().fields["peer"].port == port_of(late)
 
 
+def test_a_listener_that_was_passed_is_kept_when_it_is_closed(worker: Worker, join: Join) -> None:
+    """What waits in it is for who joins it yet."""
+    key, first = shared(join(worker), credits=1)
+    waits = client(first.port)
+    first.offered()
+    first.host.send("XTS_CMD_SEND", id=first.proxy_id, flags=flags("CLOSE", "LINGER"))
+    assert first.host.expect("XTS_REPLY_RECV").flags & flags("CLOSED")
+    second = joined(join(worker), key, credits=2)
+    second.take(second.offered())
+    second.host.send("XTS_CMD_SEND", id=second.proxy_id, flags=flags("CLOSE"))
+    waits.close()
+
+
 def test_a_kept_listener_ends_when_its_time_is_over(worker: Worker, join: Join) -> None:
     key, first = shared(join(worker), credits=1)
     assert share(first.host, key, first.proxy_id, first.number, keep_ms=50).error == 0

@@ -20,6 +20,7 @@ from system.processes.programs import (
     inherit_exec,
     inherit_exits,
     inherit_listeners,
+    inherit_passing,
     inherit_turns,
     inherit_ulps,
 )
@@ -27,7 +28,15 @@ from system.processes.programs.inherit_exec import NEXT, take_over
 from xts_lab import netns
 
 #: Each has added its scripts when it was imported.
-TOPICS = (inherit_listeners, inherit_connections, inherit_turns, inherit_exits, inherit_exec, inherit_ulps)
+TOPICS = (
+    inherit_listeners,
+    inherit_connections,
+    inherit_turns,
+    inherit_exits,
+    inherit_exec,
+    inherit_ulps,
+    inherit_passing,
+)
 SCRIPTS = scripts("inherit")
 
 

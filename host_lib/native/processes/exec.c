@@ -1,0 +1,205 @@
+/*
+ * exec(): giving the sockets up that the new program keeps, and taking them over in it. inherit.h has the theory of
+ * operation.
+ */
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/buffer.h"
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/process.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "processes/inherit.h"
+#include "processes/passed_names.h"
+#include "processes/relatives.h"
+#include "processes/socket_record.h"
+#include "processes/take_turns.h"
+#include "ulps/pdu.h"
+#include "ulps/pushed.h"
+#include "waiting/wait.h"
+#include "xts_private.h"
+
+static bool is_bound_only(const struct xts_sock *s)
+{
+	return s->bound && s->proxy_id && !s->lost && s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED;
+}
+
+/* Other processes have it too: the new program asks for it as they do. */
+static int give_up_common(struct xts_sock *s)
+{
+	uint64_t deadline = now_ns() + NS_PER_S;
+	uint32_t id = s->id;
+
+	if (s->own.inherited == NOT_INHERITED && s->own.moved == NOT_MOVED && !turn_give_up(s))
+		return -EBUSY;
+	while (socket_is_open(s, id) && s->own.moved != NOT_MOVED && s->stack->channel && now_ns() < deadline) {
+		channel_flush(s->stack, true);
+		if (wait_for(s->stack, &s->callers, now_ns() + NS_PER_MS, false) == -ENOBUFS)
+			break;
+	}
+	return !socket_is_open(s, id) ? -EBADF : s->own.inherited == NOT_INHERITED ? -EBUSY : 0;
+}
+
+static int give_up_for_exec(struct xts_sock *s)
+{
+	if (s->own.common)
+		return give_up_common(s);
+	if (s->own.moved != NOT_MOVED)
+		return -ENOTCONN;
+	if (share_by_key(s) || is_bound_only(s))
+		return share_by_key_with_others(s);
+	if (s->own.inherited != NOT_INHERITED)
+		return s->own.taking ? -EBUSY : 0; /* as it is: its parent's, or keyed */
+	if (s->lost || s->phase == PHASE_UNCONNECTED || s->state == TCP_STATE_SYN_SENT)
+		return -EOPNOTSUPP;
+	if (s->state == TCP_STATE_ESTABLISHED)
+		return sharing_possible(s->stack) ? connection_park(s, now_ns() + NS_PER_S) : -EOPNOTSUPP;
+	return 0; /* what is left of an ended one */
+}
+
+static int write_for_exec(struct stack *st, int memfd, const struct xts_exec_socket *b)
+{
+	struct xts_sock *s = table_open(st, b->number);
+	int r = s ? give_up_for_exec(s) : -EBADF;
+
+	if (!r && (s = table_open(st, b->number)))
+		r = record_write(memfd, s, b->descriptor);
+	return r;
+}
+
+static bool is_again(const struct xts_exec_socket *sockets, unsigned i)
+{
+	for (unsigned earlier = 0; earlier < i; earlier++)
+		if (sockets[earlier].number == sockets[i].number)
+			return true;
+	return false;
+}
+
+/* The new program does not have them; other processes may. */
+static void leave_others(struct stack *st, const struct xts_exec_socket *sockets, unsigned count)
+{
+	struct xts_sock *s = NULL;
+
+	while ((s = table_next(st, s))) {
+		unsigned i = 0;
+
+		while (i < count && sockets[i].number != (int)s->id)
+			i++;
+		if (i < count || !s->own.common || !common_others_have(s, NULL))
+			continue;
+		(void)give_up_common(s);
+		if (s->own.common)
+			common_leave(s);
+	}
+}
+
+int xts_exec_prepare(const struct xts_exec_socket *sockets, unsigned count)
+{
+	int memfd = record_make("xts-sockets", 0), r = 0;
+
+	if (memfd < 0)
+		return finish(memfd);
+	for (unsigned i = 0; i < count && r != -ENOMEM && r != -ENOSPC; i++) {
+		struct stack *st = stack_enter_of(sockets[i].number);
+		struct xts_sock *s = is_again(sockets, i) ? table_open(st, sockets[i].number) : NULL;
+
+		r = s ? record_write_again(memfd, s, sockets[i].descriptor) : write_for_exec(st, memfd, &sockets[i]);
+		if (r)
+			st->not_inherited++;
+		if (r && r != -ENOMEM && r != -ENOSPC)
+			record_write_refused(memfd, -r, sockets[i].descriptor);
+		stack_leave(st);
+	}
+	for (struct stack *st = process_stacks(); st; st = process_next(st)) {
+		stack_enter(st);
+		leave_others(st, sockets, count);
+		stack_settle(st);
+		stack_leave(st);
+	}
+	lseek(memfd, 0, SEEK_SET);
+	return memfd;
+}
+
+void xts_resume(int memfd)
+{
+	close(memfd);
+	for (struct stack *st = process_stacks(); st; st = process_next(st)) {
+		struct xts_sock *s = NULL;
+
+		stack_enter(st);
+		relatives_pass(false);
+		while ((s = table_next(st, s))) {
+			if (s->own.common && s->open) {
+				relatives_rejoin(s->own.common);
+				passed_names_join(s);
+				passed_names_keep(s, false);
+			}
+			if (s->own.moved == PARKING && s->own.key && !s->proxy_id)
+				connection_take_back(s);
+		}
+		stack_leave(st);
+	}
+}
+
+/* The stack that the next record's socket comes into: the calling thread's for the endpoint it was at, if that takes it. */
+static struct stack *stack_of_next(int memfd)
+{
+	struct stack *st, *own;
+	struct socket_record b;
+
+	process_start();
+	own = process_own_stack();
+	if (pread(memfd, &b, sizeof b, lseek(memfd, 0, SEEK_CUR)) != (ssize_t)sizeof b || !record_is_sound(&b) ||
+	    b.refused)
+		return own;
+	st = b.endpoint[0] ? process_stack_at(b.endpoint) : own;
+	if (st)
+		return st;
+	st = process_new_stack(b.endpoint);
+	return st ? st : own;
+}
+
+int xts_inherit_next(int memfd, struct xts_exec_socket *out)
+{
+	struct stack *st = stack_enter(stack_of_next(memfd));
+	struct xts_sock *s = NULL;
+	int r;
+
+	out->descriptor = -1;
+	out->number = -1;
+	out->again = out->listens = false;
+	r = record_read(st, memfd, &s, &out->descriptor);
+	if (r == -EPROTO)
+		lseek(memfd, 0, SEEK_END); /* where the next one begins cannot be known */
+	if (s && r == RECORD_AGAIN) {
+		out->number = (int)s->id;
+		out->again = true;
+		out->listens = s->state == TCP_STATE_LISTEN;
+		r = 1;
+	} else if (s && r == 1) {
+		uint32_t id = s->id;
+
+		out->number = (int)id;
+		out->listens = s->state == TCP_STATE_LISTEN;
+		/* A connection waits for nobody long. The rest is taken over when it is used. */
+		if (s->own.common)
+			(void)turn_take(s, PURPOSE_NOBODY, 0);
+		else if (!share_by_key(s))
+			inherit_take(s);
+		if (s->id != id)
+			r = -EBADF;
+		else if (s->lost)
+			r = s->error ? -s->error : -ECONNRESET;
+	}
+	if (s && r < 0 && s->in_use)
+		socket_free(s);
+	if (r == 0)
+		close(memfd);
+	stack_leave(st);
+	return finish(r);
+}

@@ -1,0 +1,264 @@
+/*
+ * Passing a socket to another program over a Unix socket (SCM_RIGHTS). inherit.h has the theory of operation.
+ *
+ * What is sent in the socket's place is its *carrier*: a socket of the kernel that has a label (label.h) with the
+ * socket's record, and so its key. Who gets the carrier, from whomever, can have the socket; nobody else can read the
+ * label. A program without this library finds in it a socket that is not connected (ENOTCONN).
+ *
+ * For a listener that the program also has with the kernel, for clients on this host, the carrier is that socket of the
+ * kernel. Any other is made for the purpose: a Unix socket, bound to a place of the connection's name (passed_names.h),
+ * so that a connection on its way counts as one that somebody has.
+ */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/process.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "processes/inherit.h"
+#include "processes/label.h"
+#include "processes/passed_names.h"
+#include "processes/relatives.h"
+#include "processes/socket_record.h"
+#include "processes/take_turns.h"
+#include "waiting/progress_thread.h"
+#include "waiting/wait.h"
+#include "xts_private.h"
+
+_Static_assert(sizeof(struct socket_record) <= LABEL_BYTES_MAX, "a record fits into a label");
+
+/* --- to another program ------------------------------------------------------------------------------------------- */
+
+static bool is_server(const struct xts_sock *s)
+{
+	return s->state == TCP_STATE_LISTEN ||
+	       (s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && s->bound);
+}
+
+/* A listener, or a socket that is bound: who has its key may join it. */
+static int pass_server(struct xts_sock *s)
+{
+	struct stack *st = s->stack;
+	uint32_t id = s->id;
+	int r;
+
+	if (s->state == TCP_STATE_LISTEN && !s->own.key)
+		return -EOPNOTSUPP; /* it was not to be shared */
+	if (s->state != TCP_STATE_LISTEN)
+		share_bound_sockets(st);
+	r = share_by_key_with_others(s);
+	if (!socket_is_open(s, id))
+		return -EBADF;
+	if (r)
+		return r;
+	s->own.passed_ns = now_ns();
+	s->own.others_may_have = st->joint = true;
+	progress_need(st); /* what has been promised to this process alone may have to go to another */
+	return 0;
+}
+
+static int pass_connection(struct xts_sock *s)
+{
+	int r = common_make(s);
+
+	if (!r)
+		r = passed_names_begin(s);
+	if (!r && s->stack->channel)
+		channel_flush(s->stack, true); /* the key is known when somebody asks */
+	progress_need(s->stack);
+	return r;
+}
+
+/* It has ended, or never began: nothing of it can be used, here or elsewhere. */
+static bool is_nothing(const struct xts_sock *s)
+{
+	return s->lost || (!is_server(s) && s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED);
+}
+
+static int make_carrier(const struct xts_sock *s, int kernel_fd)
+{
+	uint8_t place;
+	int fd;
+
+	if (kernel_fd >= 0)
+		fd = (int)kernel_calls.syscall(SYS_fcntl, kernel_fd, F_DUPFD_CLOEXEC, 0);
+	else if (s->own.common)
+		return passed_name_take(&s->own.common->passed_name, &place);
+	else
+		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	return fd < 0 ? -errno : fd;
+}
+
+/* Another program's default endpoint may be another one. */
+static void name_endpoint(struct socket_record *b, const struct stack *st)
+{
+	memcpy(b->endpoint, st->settings.endpoint, sizeof b->endpoint);
+	b->endpoint[sizeof b->endpoint - 1] = 0;
+}
+
+static int pass(struct xts_sock *s, int kernel_fd)
+{
+	struct socket_record b;
+	int r, fd;
+
+	if (is_nothing(s))
+		return -ENOTCONN;
+	if (s->datagrams)
+		return -EOPNOTSUPP;
+	r = is_server(s) ? pass_server(s) : pass_connection(s);
+	if (r)
+		return r;
+	fd = make_carrier(s, kernel_fd);
+	if (fd < 0)
+		return fd;
+	record_fill(&b, s);
+	name_endpoint(&b, s->stack);
+	b.done = 0;
+	if (!is_server(s)) {
+		b.state = TCP_STATE_ESTABLISHED;
+		b.phase = PHASE_CONNECTED;
+		b.shutdown &= SEND_SHUTDOWN;
+	}
+	r = label_write(fd, &b, sizeof b);
+	if (!r)
+		return fd;
+	close(fd);
+	return r;
+}
+
+int xts_pass(int number, int kernel_fd)
+{
+	struct stack *st = stack_enter_of(number);
+	struct xts_sock *s = table_open(st, number);
+	int r = s ? pass(s, kernel_fd) : -EBADF;
+
+	stack_leave(st);
+	return finish(r);
+}
+
+/* --- from another program ----------------------------------------------------------------------------------------- */
+
+/* Nobody would listen for it, or read what is not there. */
+static bool is_of_a_label(const struct socket_record *b)
+{
+	bool connection = b->state == TCP_STATE_ESTABLISHED,
+	     server = b->state == TCP_STATE_LISTEN || (b->state == TCP_STATE_CLOSE && b->bound);
+
+	return record_is_sound(b) && !b->refused && !b->again && b->key && !b->unread && !b->pdus &&
+	       b->relatives == -1 &&
+	       ((connection && b->passed && b->phase == PHASE_CONNECTED) || (server && b->phase == PHASE_UNCONNECTED));
+}
+
+/* A connection that this process has closed and still keeps for others is had again. */
+static bool has_again(struct xts_sock *s)
+{
+	if (s->open)
+		return true;
+	if (!s->own.ending || !s->own.common || s->own.moved != NOT_MOVED || s->own.taking || s->closing)
+		return false;
+	relatives_have_again(s->own.common);
+	s->own.ending = false;
+	s->open = true;
+	return true;
+}
+
+/* Does this process have it already? Its number, or -1. */
+static int find(const struct socket_record *b)
+{
+	int number = -1;
+
+	for (struct stack *st = process_stacks(); st && number < 0; st = process_next(st)) {
+		struct xts_sock *s = NULL;
+
+		stack_enter(st);
+		while (number < 0 && (s = table_next(st, s)))
+			if (s->own.key == b->key && !s->lost && has_again(s))
+				number = (int)s->id;
+		stack_leave(st);
+	}
+	return number;
+}
+
+/* The stack of the calling thread for the endpoint that it is at. */
+static struct stack *stack_for(const struct socket_record *b)
+{
+	struct settings own;
+	struct stack *st;
+
+	process_start();
+	process_settings(&own);
+	if (!b->endpoint[0] || (settings_complete(&own) == 0 && strcmp(own.endpoint, b->endpoint) == 0))
+		return process_own_stack();
+	st = process_stack_at(b->endpoint);
+	return st ? st : process_own_stack();
+}
+
+static int take_connection(struct xts_sock *s, const struct socket_record *b)
+{
+	s->own.common = relatives_add();
+	if (!s->own.common)
+		return -ENOMEM;
+	common_count(s);
+	s->own.common->shutdown = b->shutdown & SEND_SHUTDOWN;
+	s->own.common->ulps = b->ulps;
+	s->own.common->pdu_read = 0;
+	atomic_store(&s->own.common->read_bytes, b->common_read_bytes);
+	atomic_store(&s->own.common->sent_bytes, b->common_sent_bytes);
+	s->own.common->passed_name = b->passed_name;
+	atomic_store(&s->own.common->passed, 1);
+	passed_names_join(s);
+	return s->own.passed_place ? 0 : -EUSERS;
+}
+
+static int take(const struct socket_record *b)
+{
+	struct stack *st = stack_enter(stack_for(b));
+	struct xts_sock *s = socket_make(st, b->family);
+	int r = s ? 0 : -EMFILE;
+
+	if (s) {
+		record_apply(b, s);
+		s->own.number_before = 0;
+		s->error = 0;
+		if (b->state == TCP_STATE_ESTABLISHED)
+			r = take_connection(s, b);
+	}
+	if (!r) {
+		r = (int)s->id;
+		inherit_adopt(s);
+		if (share_by_key(s))
+			inherit_take(s); /* at once: the other program may close it now */
+	} else if (s) {
+		s->open = false;
+		socket_free(s);
+	}
+	stack_leave(st);
+	return r;
+}
+
+int xts_take_passed(int fd, struct xts_exec_socket *out)
+{
+	struct socket_record b;
+	int bytes = label_read(fd, &b, sizeof b), r;
+
+	if (bytes != (int)sizeof b || b.magic != RECORD_MAGIC)
+		return 0;
+	if (!is_of_a_label(&b))
+		return finish(-EPROTO);
+	*out = (struct xts_exec_socket){ .number = -1, .descriptor = fd, .listens = b.state == TCP_STATE_LISTEN };
+	r = find(&b);
+	out->again = r >= 0;
+	if (r < 0)
+		r = take(&b);
+	if (r < 0)
+		return finish(r);
+	out->number = r;
+	return 1;
+}

@@ -1,0 +1,213 @@
+/*
+ * Descriptors that pass over Unix sockets (SCM_RIGHTS).
+ *
+ * In the place of an offloaded socket's descriptor its carrier is sent (xts_pass()), which is closed here when it is on
+ * its way. Who receives one has the socket, and in the carrier's place a placeholder as for an accepted connection; the
+ * carrier of a listener that also listens on this host stays, for it is the kernel's half of it.
+ */
+#include "preload.h"
+
+#include <netinet/in.h>
+#include <string.h>
+
+#include "decide.h"
+#include "passing.h"
+#include "report.h"
+
+#define CONTROL_MAX 8192u /* of a message that has offloaded sockets; the kernel passes 253 descriptors at most */
+
+/* Descriptor i of a control message, 0 while there is one. */
+static int descriptor_at(const struct cmsghdr *c, size_t i, int *fd)
+{
+	size_t at = CMSG_LEN(i * sizeof *fd);
+
+	if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || at + sizeof *fd > c->cmsg_len)
+		return -1;
+	memcpy(fd, (const uint8_t *)c + at, sizeof *fd);
+	return 0;
+}
+
+static void put_descriptor_at(struct cmsghdr *c, size_t i, int fd)
+{
+	memcpy((uint8_t *)c + CMSG_LEN(i * sizeof fd), &fd, sizeof fd);
+}
+
+static struct cmsghdr *next_control(const struct msghdr *message, struct cmsghdr *c)
+{
+	return CMSG_NXTHDR((struct msghdr *)message, c);
+}
+
+bool passing_any(const struct msghdr *message)
+{
+	int fd;
+
+	if (!message->msg_control || !message->msg_controllen)
+		return false;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = next_control(message, c))
+		if (descriptor_at(c, 0, &fd) == 0)
+			return true;
+	return false;
+}
+
+/* --- sending ------------------------------------------------------------------------------------------------------ */
+
+/* Where an undecided socket is passed, it is the kernel's for good: two processes would decide about it. */
+static int count_offloaded(const struct msghdr *message)
+{
+	int count = 0, fd;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = next_control(message, c)) {
+		for (size_t i = 0; descriptor_at(c, i, &fd) == 0; i++) {
+			struct descriptor d = descriptor_get(fd);
+
+			if (d.kind == DESCRIPTOR_UNDECIDED && decide_stay(fd, XTS_REASON_RAW) < 0)
+				return -1;
+			count += d.kind == DESCRIPTOR_OFFLOADED;
+		}
+	}
+	return count;
+}
+
+/* 0, and *carrier is sent in its place; 1: it is sent as it is; -1 and errno. */
+static int carrier_of(int fd, int *carrier)
+{
+	struct descriptor d = descriptor_get(fd);
+
+	if (d.kind != DESCRIPTOR_OFFLOADED)
+		return 1;
+	*carrier = XTS(xts_pass((int)d.number, d.flags & DESCRIPTOR_ALSO_LOCAL ? fd : -1));
+	if (*carrier >= 0)
+		return 0;
+	if (errno == ENOTCONN)
+		return 1; /* it has ended: the placeholder says the same */
+	preload_refused();
+	preload_log("descriptor %d: cannot be passed over a Unix socket: %s", fd, strerror(errno));
+	return -1;
+}
+
+static void close_carriers(const int *carriers, int count)
+{
+	int before = errno;
+
+	while (count > 0)
+		real()->close(carriers[--count]);
+	errno = before;
+}
+
+/* The carriers take the places in the message's own copy of its control data. How many; -1 and errno: none. */
+static int put_carriers(struct msghdr *message, int *carriers)
+{
+	int count = 0, fd, r;
+	INSIDE;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = next_control(message, c)) {
+		for (size_t i = 0; descriptor_at(c, i, &fd) == 0; i++) {
+			r = carrier_of(fd, &carriers[count]);
+			if (r < 0) {
+				close_carriers(carriers, count);
+				return -1;
+			}
+			if (r == 0)
+				put_descriptor_at(c, i, carriers[count++]);
+		}
+	}
+	return count;
+}
+
+ssize_t passing_send(int fd, const struct msghdr *message, int flags)
+{
+	_Alignas(struct cmsghdr) uint8_t control[CONTROL_MAX];
+	struct msghdr copy = *message;
+	int carriers[CONTROL_MAX / sizeof(int)], count = count_offloaded(message);
+	ssize_t sent;
+
+	if (count < 0)
+		return -1;
+	if (count == 0)
+		return real()->sendmsg(fd, message, flags);
+	if (message->msg_controllen > sizeof control) {
+		errno = ETOOMANYREFS;
+		return -1;
+	}
+	memcpy(control, message->msg_control, message->msg_controllen);
+	copy.msg_control = control;
+	count = put_carriers(&copy, carriers);
+	if (count < 0)
+		return -1;
+	sent = real()->sendmsg(fd, &copy, flags);
+	close_carriers(carriers, count);
+	return sent;
+}
+
+int passing_send_all(int fd, struct mmsghdr *messages, unsigned count, int flags)
+{
+	unsigned sent = 0;
+
+	for (; sent < count; sent++) {
+		ssize_t r = sendmsg(fd, &messages[sent].msg_hdr, flags);
+
+		if (r < 0)
+			break;
+		messages[sent].msg_len = (unsigned)r;
+	}
+	return sent || !count ? (int)sent : -1;
+}
+
+/* --- receiving ---------------------------------------------------------------------------------------------------- */
+
+static void put_placeholder(int fd)
+{
+	int placeholder = decide_placeholder(), flags = real()->fcntl(fd, F_GETFD);
+
+	if (placeholder < 0)
+		return; /* no descriptor left: the carrier does as well, but its place in the name is taken for longer */
+	real()->dup3(placeholder, fd, flags >= 0 && flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+	real()->close(placeholder);
+}
+
+static void receive(int fd)
+{
+	struct xts_exec_socket got;
+	struct descriptor d;
+	int r;
+
+	descriptor_forget_stale(fd);
+	if ((unsigned)fd >= DESCRIPTORS_MAX || decide_number_option(fd, SO_TYPE) < 0)
+		return; /* it is no socket */
+	r = XTS(xts_take_passed(fd, &got));
+	if (r == 0)
+		return;
+	report_start();
+	if (r < 0) {
+		preload_log("descriptor %d: was passed, and cannot be had: %s", fd, strerror(errno));
+		(void)decide_stay(fd, XTS_REASON_LOST);
+		return;
+	}
+	d = (struct descriptor){ .kind = DESCRIPTOR_OFFLOADED, .number = (uint32_t)got.number };
+	if (got.listens)
+		d.flags |= DESCRIPTOR_LISTENS;
+	if (decide_number_option(fd, SO_DOMAIN) == AF_UNIX)
+		put_placeholder(fd);
+	else if (!got.listens || decide_number_option(fd, SO_ACCEPTCONN) == 1)
+		d.flags |= DESCRIPTOR_ALSO_LOCAL;
+	descriptor_set(fd, d);
+	if (got.again)
+		descriptor_share(d);
+	else
+		atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);
+	report_counters();
+	preload_log("descriptor %d: offloaded, passed by another program", fd);
+}
+
+void passing_received(const struct msghdr *message)
+{
+	int before = errno, fd;
+
+	if (!preload.rules || xts_inside.locked || !message->msg_control)
+		return;
+	INSIDE;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = next_control(message, c))
+		for (size_t i = 0; descriptor_at(c, i, &fd) == 0; i++)
+			receive(fd);
+	errno = before;
+}
