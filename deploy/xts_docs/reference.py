@@ -6,8 +6,9 @@ import ast
 import socket as standard
 from collections.abc import Callable, Iterator
 
+from xts_agent.metric_catalogue import PARTS as PARTS_OF_AGENT
 from xts_messages.environment import VARIABLES
-from xts_proxy.metric_help import PARTS
+from xts_proxy.metric_catalogue import LABELS, PARTS
 
 from . import commands, header, settings
 from .commands import Command
@@ -167,12 +168,15 @@ def metrics_page() -> str:
     lines = [
         "# Metrics",
         "",
-        "`proxy.metrics` says where they are served, in the text format of Prometheus. A counter has `_total` behind",
-        "its name here.",
+        "The proxy's key `proxy.metrics` and the agent's `metrics` say where they are served, in the text formats of",
+        "Prometheus and OpenMetrics. A histogram is several series: its name with `_bucket`, `_sum` and `_count`.",
     ]
-    for title, part in PARTS.items():
-        lines += ["", f"## {title}", "", "| metric | meaning |", "|---|---|"]
-        lines += [f"| `{name}` | {_cell(text)} |" for name, text in part.items()]
+    parts = {title: (LABELS[title], part) for title, part in PARTS.items()} | PARTS_OF_AGENT
+    for title, (of_row, part) in parts.items():
+        lines += ["", f"## {title}", "", "| metric | kind | labels | meaning |", "|---|---|---|---|"]
+        for metric in part:
+            labels = ", ".join(f"`{name}`" for name in [*of_row, *([metric.label] if metric.label else [])])
+            lines.append(f"| `{metric.series}` | {metric.kind} | {labels} | {_cell(metric.help)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -56,6 +56,8 @@ class Settings:
     loopback: bool = True
     #: How many processes the agent's relay serves when no queue is free; 0: there is none.
     relayed_max: int = 0
+    #: Do agent and proxy serve metrics, at `Lab.metrics_path()`?
+    metrics: bool = False
 
     def __post_init__(self) -> None:
         if self.queue not in QUEUE_KINDS:
@@ -158,6 +160,7 @@ class Lab(AbstractContextManager["Lab"]):
             stored.get("tokens", True),
             stored.get("loopback", True),
             stored.get("relayed_max", 0),
+            stored.get("metrics", False),
         )
 
     def _store_settings(self) -> None:
@@ -191,6 +194,8 @@ class Lab(AbstractContextManager["Lab"]):
             command += ["--token-key", str(self.token_key)]
         if self.settings.relayed_max:
             command += ["--relayed-max", str(self.settings.relayed_max)]
+        if self.settings.metrics:
+            command += ["--metrics", f"unix:{self.metrics_path('agent')}"]
         return self.spawn("host", command, name="agent", ready=True)
 
     def proxy_configuration(self) -> str:
@@ -198,6 +203,7 @@ class Lab(AbstractContextManager["Lab"]):
         values: dict[str, str | int] = {
             "queue": self.settings.queue,
             "control": str(self.directory / "proxy.sock"),
+            "metrics": f"unix:{self.metrics_path('proxy')}" if self.settings.metrics else "off",
         }
         if self.settings.queue == "afxdp":
             values |= {
@@ -377,6 +383,10 @@ class Lab(AbstractContextManager["Lab"]):
     def log_path(self, program: str) -> Path:
         """Where a program's output goes."""
         return self.directory / f"{program}.log"
+
+    def metrics_path(self, program: str) -> Path:
+        """The Unix socket where the agent or the proxy serves metrics."""
+        return self.directory / f"{program}-metrics.sock"
 
     def _record_path(self, program: str) -> Path:
         return self.directory / f"{program}.process"

@@ -108,6 +108,7 @@ struct connection {
 	struct outgoing out;                    /* what was sent to TCP and waits */
 	uint64_t received_bytes;
 	uint64_t accepted_bytes;  /* from the host, of this channel */
+	uint64_t since_ns;        /* when its connect began; then, when its host sent last; 0: neither yet */
 	struct returned returned; /* what another process had not read: sent before what TCP has */
 	struct held *name_held;   /* its key, by which other processes may ask for it (share.h); NULL: it has none */
 	/* charged for buffers in the kernel that its program has set (buffers.c) */
@@ -219,6 +220,7 @@ struct channel {
 	struct list returning;
 	bool returning_left; /* the channel is ending, and some of them may be left */
 	struct account account;
+	uint64_t looked_ns; /* when the last look found nothing from its host; 0: it found something */
 	uint32_t connection_count, listener_count;
 	uint64_t window_bytes; /* sum of the windows granted */
 	uint64_t ulp_bytes;    /* kept by the protocols of all connections */
@@ -513,6 +515,7 @@ struct worker_state { /* what channels and connections see of their worker */
 	struct ulp_bell bell; /* jobs of the handshake pool come back here */
 	int command_fd;       /* an eventfd: the supervisor has a request, or another worker has left something */
 	uint64_t now_ns;
+	uint64_t woken_ns; /* when it last ended a sleep */
 	bool draining;
 	uint64_t policy_number;                    /* of the present rules */
 	struct datagram_scratch *datagram_scratch; /* NULL: there has been no datagram socket */

@@ -142,6 +142,7 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 	if (!connection_grant_window(c) || (pushed_any(c) && c->window < XTS_ULP_WINDOW_MIN))
 		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
 	c->held = m->post_credits;
+	c->since_ns = c->worker->now_ns;
 	if (!connect(c->fd, (struct sockaddr *)&address, length)) {
 		connection_enter(c, CONNECTION_CONNECTING);
 		connection_connected(c);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "datagram_socket.h"
+#include "histogram.h"
 #include "pushed.h"
 #include "share.h"
 
@@ -227,6 +228,10 @@ void connection_connect_failed(struct connection *c, int error)
 void connection_connected(struct connection *c)
 {
 	c->writable = true;
+	if (c->since_ns) {
+		histogram_add(&c->worker->stats.connect_time, c->worker->now_ns - c->since_ns);
+		c->since_ns = 0;
+	}
 	if (c->pushed && !c->pushed->started) {
 		pushed_start(c);
 		if (c->state != CONNECTION_CONNECTING || (c->pushed->started && !c->pushed->ready))

@@ -9,6 +9,8 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "histogram.h"
+
 #define NS_PER_MS 1000000u
 #define UNREAD_BYTES_MAX (1u << 20)
 #define DRAIN_READS 16 /* at once, if the turn lasts that long: more has to wait */
@@ -341,8 +343,10 @@ static void becomes_ready(struct connection *c)
 
 	p->ready = true;
 	pushed_note_tls(c);
-	if (p->handshaking)
+	if (p->handshaking) {
 		c->worker->stats.ulp_handshakes_ok++;
+		histogram_add(&c->worker->stats.handshake_time, c->worker->now_ns - p->handshake_ns);
+	}
 	handshake_ends(c);
 	c->readable = true;
 	if (is_new(c)) {
@@ -370,6 +374,7 @@ static int handshake_begins(struct connection *c)
 					"as many handshakes of this tenant are under way as may be (limits.handshakes)");
 	}
 	p->handshaking = true;
+	p->handshake_ns = c->worker->now_ns;
 	c->worker->stats.ulp_handshakes++;
 	return 0;
 }

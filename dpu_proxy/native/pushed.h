@@ -39,6 +39,7 @@ struct pushed {
 	bool started;
 	bool ready;               /* and its handshakes are done */
 	bool handshaking;         /* counted as such */
+	uint64_t handshake_ns;    /* when that began */
 	bool event_wanted;        /* the host waits for READY */
 	bool tls_wanted;          /* the event TLS is to be sent */
 	struct ulp_tls_state tls; /* as sent last, or as it will be sent next */

@@ -1,16 +1,9 @@
-/* The histogram of round_time.h. */
+/* When round_time.h looks. */
 #include "round_time.h"
 
 #include <time.h>
 
-#define BOUNDS (XTS_ROUND_COUNTS - 1)
-
-static const uint64_t bounds_us[BOUNDS] = { 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000 };
-
-uint64_t xts_round_bound_us(uint32_t count)
-{
-	return count < BOUNDS ? bounds_us[count] : 0;
-}
+#include "histogram.h"
 
 static uint64_t thread_cpu_ns(void)
 {
@@ -23,7 +16,6 @@ static uint64_t thread_cpu_ns(void)
 void round_time_begin(struct round_time *t, uint64_t now_ns, struct xts_worker_stats *stats)
 {
 	uint64_t cpu_ns, took_ns;
-	uint32_t count = 0;
 
 	if (now_ns - t->looked_ns < ROUND_TIME_LOOK_NS)
 		return;
@@ -34,8 +26,5 @@ void round_time_begin(struct round_time *t, uint64_t now_ns, struct xts_worker_s
 	if (!t->worked)
 		return;
 	t->worked = false;
-	while (count < BOUNDS && took_ns > bounds_us[count] * 1000u)
-		count++;
-	stats->round_cpu[count]++;
-	stats->round_cpu_ns += took_ns;
+	histogram_add(&stats->round_cpu, took_ns);
 }

@@ -1,5 +1,6 @@
 /* SEND and SEND_PDU: the host's data, credits, FIN and CLOSE, gathered per connection until the whole batch of frames
  * has been decoded. */
+#include "histogram.h"
 #include "pushed.h"
 
 /* Adds the data of a batch entry to the connection's chain, for so many credits; false when it is not kept. */
@@ -22,10 +23,14 @@ static bool take_data(struct channel *ch, struct connection *c, struct batch_ent
 	e->skip = skip;
 	e->bytes = length;
 	e->next = BATCH_NONE;
-	if (c->gathered_last == BATCH_NONE)
+	if (c->gathered_last == BATCH_NONE) {
 		c->gathered_first = entry;
-	else
+		if (c->since_ns)
+			histogram_add(&c->worker->stats.request_gap, c->worker->now_ns - c->since_ns);
+		c->since_ns = c->worker->now_ns;
+	} else {
 		ch->batch[c->gathered_last].next = entry;
+	}
 	c->gathered_last = entry;
 	if (list_empty(&c->dirty))
 		list_append(&ch->dirty, &c->dirty);

@@ -1,6 +1,7 @@
 /* A round of the worker, channel by channel: each works until its turn is over by the clock, and is charged for it.
  * schedule.h has the theory of operation. */
 #include "channel.h"
+#include "histogram.h"
 #include "share.h"
 
 #define CHEAP_EVENTS 8u /* between two looks at the clock */
@@ -28,6 +29,17 @@ static void turn_ends(struct worker_state *w, struct account *a, struct xts_tena
 	tenant_take_anyway(tenant, XTS_USE_CPU_NS, took_ns);
 }
 
+/* A queue that had been idle has messages. They have waited for what the worker did meanwhile, but not for it to wake:
+ * that is the kernel's. */
+static void note_delay(struct worker_state *w, struct channel *ch, uint64_t begun_ns)
+{
+	uint64_t since_ns = ch->looked_ns > w->woken_ns ? ch->looked_ns : w->woken_ns;
+
+	if (ch->looked_ns)
+		histogram_add(&w->stats.turn_delay, begun_ns - since_ns);
+	ch->looked_ns = 0;
+}
+
 /* It is not known whether a channel without a turn has work: the worker stays awake until it has one. */
 bool turns_receive(struct worker_state *w)
 {
@@ -44,8 +56,11 @@ bool turns_receive(struct worker_state *w)
 		}
 		begun_ns = turn_begins(w, &ch->account);
 		worker_doing(w, XTS_PHASE_RECEIVE, ch->queue_id);
-		if (!channel_receive(ch))
+		if (!channel_receive(ch)) {
+			ch->looked_ns = begun_ns;
 			continue;
+		}
+		note_delay(w, ch, begun_ns);
 		turn_ends(w, &ch->account, ch->tenant, begun_ns);
 		any = true;
 	}

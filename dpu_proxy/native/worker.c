@@ -203,6 +203,7 @@ static void idle(struct xts_worker *worker)
 	disarm_all(w);
 	worker->idle_since_ns = 0;
 	w->now_ns = w->config.clock_ns();
+	w->woken_ns = w->now_ns;
 }
 
 static void close_everything(struct worker_state *w, int error)

@@ -192,17 +192,23 @@ struct xts_worker_pulse {
 };
 void xts_worker_pulse(struct xts_worker *worker, struct xts_worker_pulse *out);
 
-/* Rounds are counted by their CPU time: each within the least bound that it does not exceed, the last count has those
- * beyond all bounds (round_time.h). */
-#define XTS_ROUND_COUNTS 11
+/* Times: each is counted within the least bound that it does not exceed; the last count has those beyond all bounds. */
+#define XTS_HISTOGRAM_COUNTS 23
+struct xts_histogram {
+	uint64_t counts[XTS_HISTOGRAM_COUNTS];
+	uint64_t sum_ns;
+};
 /* A bound, in microseconds; 0 for the last count, which has none. */
-uint64_t xts_round_bound_us(uint32_t count);
+uint64_t xts_histogram_bound_us(uint32_t count);
 
 /* Counters of a worker since its start, and gauges. Read without stopping it. */
 struct xts_worker_stats {
 	uint64_t rounds, sleeps, spins, yields;
-	uint64_t round_cpu[XTS_ROUND_COUNTS];
-	uint64_t round_cpu_ns; /* of all that are counted */
+	struct xts_histogram round_cpu;    /* round_time.h */
+	struct xts_histogram turn_delay;   /* since an idle queue was looked at, when it then has messages (turns.c) */
+	struct xts_histogram connect_time; /* of TCP, of those that succeed */
+	struct xts_histogram handshake_time; /* of protocols of one connection, of those that succeed */
+	struct xts_histogram request_gap;  /* between what a host sends on one connection, by batches */
 	/* by timers, for what comes without an event (connection_look_later()) */
 	uint64_t looks;
 	uint32_t channels, channels_up, connections, listeners;

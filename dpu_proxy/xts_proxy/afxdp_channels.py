@@ -89,7 +89,7 @@ class DeviceChannels:
                 LOG.warning("no metrics of the XDP program: %s", error)
             self._told = True
             return {}
-        return {f"xts_steer_{name}": getattr(found, name) for name in found.__slots__}
+        return {name: getattr(found, name) for name in found.__slots__}
 
     def close(self) -> None:
         self._opened.close()

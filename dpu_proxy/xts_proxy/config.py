@@ -20,6 +20,7 @@ import msgspec
 import msgspec.inspect
 from msgspec import Meta, Struct
 from xts_messages.ended import ENDED_KEEP_S, ENDED_KEEP_S_MAX
+from xts_messages.metrics_address import MetricsAddress
 from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
 from xts_proxy.config_names import Domain, Names, Resolver
@@ -27,13 +28,13 @@ from xts_proxy.config_names import together as names_together
 from xts_proxy.config_tenant import DEFAULT, Interface, Limits, Tenant, limits_together
 from xts_proxy.config_tenant import Name as TenantName
 from xts_proxy.config_tenant import together as tenants_together
-from xts_proxy.config_tls import Tls
+from xts_proxy.config_tls import FileOrNone, Tls
 from xts_proxy.config_tls import together as tls_together
 from xts_proxy.config_ulp import Ulp
 from xts_proxy.config_ulp import of_files as ulp_of_files
 from xts_proxy.config_ulp import together as ulp_together
 from xts_proxy.config_values import PARSED as PLAIN
-from xts_proxy.config_values import Exposition, Mac, Network, Ports, Queues
+from xts_proxy.config_values import Mac, Network, Ports, Queues
 from xts_proxy.toml_positions import Path as KeyPath
 from xts_proxy.toml_positions import Place, Position, dotted, locate
 
@@ -71,7 +72,10 @@ class Proxy(Struct, frozen=True, kw_only=True):
     spin_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 50
     drain_timeout_s: Annotated[float, Meta(ge=0, le=86400)] = 10.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    metrics: Exposition = Exposition()
+    metrics: MetricsAddress = MetricsAddress()
+    metrics_certificate: FileOrNone = ""
+    metrics_key: FileOrNone = ""
+    metrics_token: FileOrNone = ""
     control: SocketPath = "/run/xts/proxy.sock"
     user: Annotated[str, Meta(pattern=r"^[^:\s\x00]{0,64}$", description="the name of a user")] = ""
     core_dumps: bool = False
@@ -352,11 +356,23 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
 def _of_files(config: Config) -> Iterator[tuple[KeyPath, str]]:
     """Mistakes in the files that this one names, and in what only the libraries that use them know."""
     yield from ulp_of_files(config.ulp)
+    yield from _metrics_files(config.proxy)
     if config.tls == Tls():
         return
     from xts_proxy import ulp_tls  # native code, which most files need not
 
     yield from ulp_tls.check(config.tls)
+
+
+def _metrics_files(proxy: Proxy) -> Iterator[tuple[KeyPath, str]]:
+    if not (proxy.metrics_certificate or proxy.metrics_key or proxy.metrics_token):
+        return
+    from xts_messages import metrics_credentials
+
+    try:
+        metrics_credentials.read(proxy.metrics_certificate, proxy.metrics_key, proxy.metrics_token)
+    except metrics_credentials.CredentialError as error:
+        yield ("proxy", f"metrics_{error.which}"), str(error)
 
 
 # --- showing -------------------------------------------------------------------------------------------

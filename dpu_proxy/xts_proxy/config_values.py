@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from xts_messages.metrics_address import MetricsAddress
+
 ALL = "all"
 LOOPBACK = "loopback"
 
@@ -112,37 +114,4 @@ class Mac:
         return "" if self.octets is None else self.octets.hex(":")
 
 
-@dataclass(frozen=True, slots=True)
-class Exposition:
-    """Where metrics are served: a Unix socket, or a loopback address and port, or nowhere."""
-
-    expected: ClassVar[str] = '"unix:/path", a loopback address such as "127.0.0.1:9464", or "off"'
-    unix_path: str | None = None
-    host: str | None = None
-    port: int = 0
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        if text == "off":
-            return cls()
-        if text.startswith("unix:"):
-            if not text.startswith("unix:/"):
-                raise ValueError("the path of the socket must be absolute")
-            return cls(unix_path=text.removeprefix("unix:"))
-        match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):(\d{1,5})", text, re.ASCII)
-        if not match or int(match[3]) > 65535:
-            raise ValueError("this is no address and port")
-        address = ipaddress.ip_address(match[1] or match[2])
-        if not address.is_loopback:
-            raise ValueError(f"{address} is not a loopback address; metrics are served on this machine only")
-        return cls(host=str(address), port=int(match[3]))
-
-    def __str__(self) -> str:
-        if self.unix_path is not None:
-            return f"unix:{self.unix_path}"
-        if self.host is None:
-            return "off"
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-PARSED = (Ports, Queues, Network, Mac, Exposition)
+PARSED = (Ports, Queues, Network, Mac, MetricsAddress)

@@ -10,11 +10,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-import os
 import socket
-import stat
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -29,44 +26,6 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True):
 
     ask: Literal["status"]
     connections: bool = False
-
-
-def listen_unix(path: str, mode: int) -> socket.socket:
-    """A listening stream socket at path. A file left by a dead process is replaced; OSError EADDRINUSE: a living one
-    serves it; ENOTSOCK: it is something else."""
-    target = Path(path)
-    if target.is_symlink() or target.exists():
-        if not stat.S_ISSOCK(target.lstat().st_mode):
-            raise OSError(errno.ENOTSOCK, f"{path} exists and is not a socket: remove it or choose another path")
-        if _is_served(path):
-            raise OSError(errno.EADDRINUSE, f"{path} is served by another process: stop it or choose another path")
-    if not target.parent.is_dir():
-        raise OSError(errno.ENOENT, f"{path}: there is no directory {target.parent}: make it, or choose another path")
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        temporary.unlink(missing_ok=True)
-        listener.bind(str(temporary))
-        temporary.chmod(mode)
-        listener.listen(16)
-        temporary.rename(target)  # with its mode, or not at all
-    except OSError as error:
-        listener.close()
-        temporary.unlink(missing_ok=True)
-        raise OSError(error.errno, f"{path}: {error.strerror}") from error
-    return listener
-
-
-def _is_served(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(path)
-        except BlockingIOError:  # its backlog is full
-            return True
-        except OSError:
-            return False
-        return True
 
 
 def workers_pid(path: str) -> int:

@@ -81,7 +81,7 @@ class ShmChannels:
 
     def counters(self) -> dict[str, int]:
         """For metrics."""
-        return {"xts_attaches": self.attaches, "xts_attaches_refused": self.refusals}
+        return {"attaches": self.attaches, "attaches_refused": self.refusals}
 
     def programs(self) -> dict[int, tuple[int, str]]:
         """Process and program of each queue."""

@@ -4,7 +4,7 @@ Theory of operation. Three processes: this one, with an asyncio loop; the worker
 nothing from it to carry data; and the one that has the private keys of TLS (keys.py). Everything that takes privilege
 or can fail is opened first (sockets, queues, files), the other two are forked, and then all give up their rights. Then
 workers start and get their queues. Only then are we ready. A mistake on the way ends the proxy before anything serves,
-and so does the end of one of the processes.
+and so does the end of one of the processes. A fourth, which serves metrics (metrics_process.py), is started again.
 
 SIGHUP: the file is read and checked; only if it is valid and changes nothing that needs a restart is any of it taken
 over. SIGTERM, SIGINT: new sockets are refused and listeners closed, connections go on until none is left or the time
@@ -28,9 +28,11 @@ from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from xts_proxy import control, log, metrics, sandbox
+from xts_messages.metrics_address import listen_unix
+
+from xts_proxy import control, log, sandbox
 from xts_proxy.children import Child
 from xts_proxy.config import Config, ConfigError, load, restart_needed
 from xts_proxy.config_tenant import effective, shortages
@@ -43,6 +45,9 @@ from xts_proxy.tenants import Tenants, machine_of
 from xts_proxy.ulp import Material, Protocols
 from xts_proxy.worker_process import RemoteWorker, WorkerProcess
 from xts_proxy.workers import LINK_STATES
+
+if TYPE_CHECKING:
+    from xts_proxy.metrics_process import MetricsProcess
 
 _DRAIN_LOOK_S = 0.05
 _REAP_S = 0.05
@@ -83,6 +88,7 @@ class Supervisor:
         self._keys: KeyProcess | None = None
         self._protocols: Protocols | None = None
         self._process: WorkerProcess | None = None
+        self._metrics: MetricsProcess | None = None
         self._material: Material | None = None  # until the workers have it
         self._failed = ""  # which process has ended, and how
         self.reloads = {"taken": 0, "refused": 0}
@@ -109,16 +115,8 @@ class Supervisor:
             LOG.warning("%s", warning)
         sandbox.user_to_become(proxy.user)
         self._listen_unix(proxy.control, 0o600, control.handler(self.answer))
-        where = proxy.metrics
-        if where.unix_path is not None:
-            self._listen_unix(where.unix_path, 0o666, metrics.handler(self.metrics_text))
-        elif where.host is not None:
-            family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
-            try:
-                listener = socket.create_server((where.host, where.port), family=family)
-            except OSError as error:
-                raise OSError(error.errno, f"metrics at {where}: {error.strerror}") from error
-            self._listeners.append((self._undo.enter_context(listener), metrics.handler(self.metrics_text)))
+        if proxy.metrics:
+            self._open_metrics()
         self.channels = (
             ShmChannels(self.config, self.tenants) if proxy.queue == "shm" else _open_device(self.config, self.tenants)
         )
@@ -126,6 +124,20 @@ class Supervisor:
         self._fork()
         for line in sandbox.confine(proxy.user, sandbox.OF_SUPERVISOR, proxy.core_dumps):
             LOG.info("sandbox: %s", line)
+
+    def _open_metrics(self) -> None:
+        """Before there are keys in memory."""
+        from xts_proxy.metrics_process import MetricsProcess  # and prometheus_client, which most do without
+
+        proxy = self.config.proxy
+        listener = self._undo.enter_context(proxy.metrics.listen())
+        if proxy.metrics.unix_path is not None:
+            self._undo.callback(_unlink, proxy.metrics.unix_path)
+        self._metrics = MetricsProcess(proxy, listener, self.figures)
+        self._undo.callback(self._metrics.close)
+        if proxy.metrics.is_remote and not (proxy.metrics_certificate and proxy.metrics_token):
+            without = "TLS (proxy.metrics_certificate)" if not proxy.metrics_certificate else "proxy.metrics_token"
+            LOG.warning("metrics are served to other machines at %s without %s", proxy.metrics, without)
 
     def _fork(self) -> None:
         """The other processes, and what they need of files."""
@@ -139,7 +151,7 @@ class Supervisor:
         self._keys.handed_over()
 
     def _listen_unix(self, path: str, mode: int, serve: Callable[..., object]) -> None:
-        listener = self._undo.enter_context(control.listen_unix(path, mode))
+        listener = self._undo.enter_context(listen_unix(path, mode))
         self._undo.callback(_unlink, path)
         self._listeners.append((listener, serve))
 
@@ -156,6 +168,8 @@ class Supervisor:
             self._start_workers()
             for listener, serve in self._listeners:
                 await _serve(listener, serve)
+            if self._metrics:
+                self._metrics.serve()
             self._check_children()
             self.state = "running"
             LOG.info("ready: queue kind %s, %d worker(s)", self.config.proxy.queue, len(self.workers))
@@ -305,6 +319,8 @@ class Supervisor:
         assert self._process and self._protocols and self._keys
         with sandbox.reading():
             material = self._protocols.gather(new)
+        if self._metrics:
+            self._metrics.configure(new.proxy)
         try:
             self._log_notes(self._process.configure(new, material))
         except OSError:
@@ -380,7 +396,7 @@ class Supervisor:
         return row | {**stats, "refused": refused, "kept": kept}
 
     def _children(self) -> list[Child]:
-        return [process.child for process in (self._process, self._keys) if process]
+        return [process.child for process in (self._process, self._keys, self._metrics) if process]
 
     def _answers(self) -> bool:
         """Does the workers' process answer, whatever its workers do?"""
@@ -395,31 +411,28 @@ class Supervisor:
     def _tls_counts(self) -> dict[str, int]:
         return self._process.tls_counts() if self._process and self._answers() else {}
 
-    def metrics_text(self) -> str:
-        """What /metrics shows."""
-        families = metrics.Families()
-        info = {"version": version("xts-offload"), "queue": self.config.proxy.queue}
-        families.add("xts_proxy_info", 1, info, gauge=True)
-        families.add("xts_proxy_start_time_seconds", self.started_at, {}, gauge=True)
-        draining = int(self.state == "draining")
-        families.add("xts_proxy_draining", draining, {}, gauge=True)
-        for result, count in self.reloads.items():
-            families.add("xts_proxy_reloads", count, {"result": result})
-        for name, count in (self.channels.counters() if self.channels else {}).items():
-            families.add(name, count, {})
-        for name, count in self._tls_counts().items():
-            families.add(f"xts_tls_{name}", count, {})
+    def figures(self) -> dict[str, Any]:
+        """What metrics are made of (metrics.families())."""
         awake = [worker for worker in self.workers if answers(worker)]
-        for worker in self.workers:
-            metrics.add_progress(families, worker.index, *self._heartbeat.figures(worker))
-        for worker in awake:
-            metrics.add_worker(families, worker.index, worker.stats())
-        for name, figures in self._tenants().items():
-            metrics.add_tenant(families, name, figures)
-        for worker in awake:
-            for row in worker.channels():
-                metrics.add_channel(families, worker.index, row)
-        return families.text()
+        return {
+            "info": {"version": version("xts-offload"), "queue": self.config.proxy.queue},
+            "proxy": {
+                "started_at": self.started_at,
+                "draining": int(self.state == "draining"),
+                "reloads": self.reloads,
+            },
+            "shm": self.channels.counters() if isinstance(self.channels, ShmChannels) else {},
+            "steer": self.channels.counters() if self.channels and not isinstance(self.channels, ShmChannels) else {},
+            "progress": [self._progress(worker) for worker in self.workers],
+            "workers": [worker.stats() | {"worker": worker.index} for worker in awake],
+            "tenants": self._tenants(),
+            "channels": [row | {"worker": worker.index} for worker in awake for row in worker.channels()],
+            "tls": self._tls_counts(),
+        }
+
+    def _progress(self, worker: RemoteWorker) -> dict[str, float]:
+        stands_s, reports = self._heartbeat.figures(worker)
+        return {"worker": worker.index, "stands_s": stands_s, "reports": reports}
 
 
 def _open_device(config: Config, tenants: Tenants) -> Channels:

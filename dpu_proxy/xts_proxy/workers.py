@@ -53,15 +53,15 @@ def _check(result: int, what: str) -> int:
     return result
 
 
-def _round_bounds() -> dict[int, str]:
-    """In seconds, as text: "0.0001" and so on, the last one "+Inf"."""
-    bounds_us = itertools.takewhile(bool, map(lib.xts_round_bound_us, itertools.count()))
+def _bounds() -> dict[int, str]:
+    """Of histograms, in seconds, as text: "0.0001" and so on, the last one "+Inf"."""
+    bounds_us = itertools.takewhile(bool, map(lib.xts_histogram_bound_us, itertools.count()))
     return dict(enumerate([*(f"{bound_us / 1e6:g}" for bound_us in bounds_us), "+Inf"]))
 
 
 #: Arrays of counters: what the index stands for, by its name.
 _ARRAYS: dict[str, dict[int, str]] = {
-    "round_cpu": _round_bounds(),
+    "counts": _bounds(),
     "ulp_pushed": {ulp.number: ulp.name.lower() for ulp in ulps.ULPS},
     "ulp_faults": {number: name.lower() for name, (number, _, _) in ulps.FAULTS.items()},
 }

@@ -30,7 +30,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xts_bpf.program import Owner
 from xts_messages import attach_token, landlock, privilege
@@ -39,11 +39,16 @@ from xts_messages.endpoint import Adopted, Attached, Endpoint, Grant, NotReady, 
 from xts_messages.printable import printable
 from xts_messages.refusals import Refusals
 from xts_messages.table import RELAY_SHIFT
+from xts_messages.version import __version__
 
 from xts_agent import opener, related_processes, relay_keeper
 from xts_agent.config import AgentConfig
+from xts_agent.host_figures import HostFigures
 from xts_agent.pool import Pool, Slot, State
 from xts_agent.relay import Relay, Relayed
+
+if TYPE_CHECKING:
+    from xts_agent.metrics_process import MetricsProcess
 
 log = logging.getLogger("xts-agent")
 
@@ -61,11 +66,19 @@ class Agent:
         self._last_expiry_ms = 0
         self._selector = selectors.EpollSelector()
         self.relays: list[Relay] = []
+        self.metrics: MetricsProcess | None = None
+        self._host = HostFigures()
+        self._counted = {"started_at": time.time(), "attached": 0, "refused": 0, "released": 0}
         with ExitStack() as undo:
             undo.callback(self._selector.close)
             self.pools = [self._open_pool(one, undo) for one in config.each()]
             if config.relayed_max:
                 self.relays = self._open_relays(undo)
+            if config.metrics != "off":
+                from xts_agent.metrics_process import MetricsProcess  # and prometheus_client
+
+                self.metrics = undo.enter_context(MetricsProcess(config, self._user, self.figures))
+            self._refusals = Refusals(log.warning)
             self._key = attach_token.load_key(config.token_key) if config.token_key else b""
             self.per_uid_max = config.per_uid_limit(self.count)
             for pool in self.pools:
@@ -77,7 +90,7 @@ class Agent:
                     self._allocate,
                     self._attached,
                     self._released,
-                    Refusals(log.warning).note,
+                    self._refused,
                     mode=config.endpoint_mode,
                     ended_keep_s=config.ended_keep_s,
                     adopted=self._adopted,
@@ -115,8 +128,9 @@ class Agent:
         """Gives up all privilege of this process, and of files all but reading /proc and Python's own, and removing
         the endpoint. OSError: nothing can be relied on."""
         privilege.confine(user=self._user)
-        endpoint = Path(self.config.endpoint)
-        done = landlock.restrict(reads=("/proc", *(path for path in sys.path if path)), removes=[str(endpoint.parent)])
+        made = [self.config.endpoint, *([self.metrics.unix_path or ""] if self.metrics else [])]
+        removes = {str(Path(path).parent) for path in made if path}
+        done = landlock.restrict(reads=("/proc", *(path for path in sys.path if path)), removes=removes)
         log.info("sandbox: %s", done)
 
     def __enter__(self) -> Agent:
@@ -131,7 +145,8 @@ class Agent:
 
     def serve(self, stop_fd: int) -> None:
         """Serves until stop_fd is readable. ConnectionResetError: the opener has ended."""
-        sources: list[Endpoint | Pool | int] = [self.endpoint, *self.pools, stop_fd]
+        sources: list[Endpoint | Pool | MetricsProcess | int] = [self.endpoint, *self.pools, stop_fd]
+        sources += [self.metrics] if self.metrics else []
         for source in sources:
             self._selector.register(source, selectors.EVENT_READ, source)
         while True:
@@ -146,6 +161,23 @@ class Agent:
             if any([one.collect() for one in sources_of_queues]):
                 self.endpoint.retry()
             self.endpoint.process()
+            if self.metrics and self.metrics in ready and not self.metrics.answer():
+                self._selector.unregister(self.metrics)
+
+    def figures(self) -> dict[str, Any]:
+        """What metrics are made of (metric_catalogue.py)."""
+        relayed = {relay.pool.interface: len(relay.served) for relay in self.relays}
+        interfaces = [
+            {
+                "interface": pool.interface,
+                "queues": {state.value: sum(slot.state is state for slot in pool.slots) for state in State},
+                "kept": sum(slot.kept for slot in pool.slots),
+                "relayed": relayed.get(pool.interface, 0),
+            }
+            for pool in self.pools
+        ]
+        users = self._host.by_user(self.endpoint.attachments)
+        return {"version": __version__, "agent": self._counted, "interfaces": interfaces, "users": users}
 
     def _watch(self, relay: Relay) -> None:
         """The process of a relay is another, or has ended."""
@@ -272,7 +304,12 @@ class Agent:
             expires_ms=self._last_expiry_ms,
         )
 
+    def _refused(self, peer: Peer, reason: str) -> None:
+        self._counted["refused"] += 1
+        self._refusals.note(peer, reason)
+
     def _attached(self, attached: Attached) -> None:
+        self._counted["attached"] += 1
         peer, tag = attached.peer, attached.tag
         queue = f"{_pool_of(tag).interface}: queue {attached.queue_id}"
         if isinstance(tag, Relayed):
@@ -280,6 +317,8 @@ class Agent:
         log.info("%s: %s (pid %d, uid %d)", queue, printable(peer.program) or "?", peer.pid, peer.uid)
 
     def _released(self, attached: Attached) -> None:
+        self._counted["released"] += 1
+        self._host.ended(attached)
         slot = attached.tag
         if isinstance(slot, Relayed):
             slot.relay.remove(slot)

@@ -13,9 +13,11 @@ from xts_bpf.program import QUEUES_MAX, parse_mac
 from xts_messages.attach import DEFAULT_ENDPOINT
 from xts_messages.command_line import add_common
 from xts_messages.ended import ENDED_KEEP_S, ENDED_KEEP_S_MAX
+from xts_messages.metrics_address import MetricsAddress
 from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
 MacText = Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$")]
+FileOrNone = Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$")]
 InterfaceName = Annotated[str, Meta(min_length=1, max_length=15)]
 
 
@@ -40,6 +42,10 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     ended_keep_s: Annotated[int, Meta(ge=0, le=ENDED_KEEP_S_MAX)] = ENDED_KEEP_S  # of killed processes; 0: none
     user: str = ""  # whom the unprivileged process becomes; "": xts-agent or nobody if root has started it
     token_key: str = ""  # file with the key that the proxy has, too; "": no tokens
+    metrics: str = "off"  # where they are served: "unix:/path", an address and port, or "off"
+    metrics_certificate: FileOrNone = ""  # PEM, its chain behind it; "": plain HTTP
+    metrics_key: FileOrNone = ""
+    metrics_token: FileOrNone = ""  # file with the bearer token to ask for; "": none
     single_chunk: bool = False
     exclusive: bool = False
 
@@ -129,6 +135,14 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--user", metavar="NAME", help="user to become for what needs no privilege (default: xts-agent or nobody)")
     add("--token-key", metavar="FILE", help="key shared with the proxy, to vouch for users and cgroups (default: none)")
+    add(
+        "--metrics",
+        metavar="WHERE",
+        help='serve metrics to Prometheus: "unix:/path", or an address and port such as 127.0.0.1:9465 (default: off)',
+    )
+    add("--metrics-certificate", metavar="FILE", help="serve them by HTTPS, with this certificate and chain (PEM)")
+    add("--metrics-key", metavar="FILE", help="the certificate's key (PEM)")
+    add("--metrics-token", metavar="FILE", help="ask for the bearer token in this file (default: for none)")
     add("--single-chunk", action="store_true", default=None, help="no frames over several buffers")
     add("--exclusive", action="store_true", default=None, help="drop all other traffic of the interface")
     add("--ready-fd", metavar="FD", type=int, help="write a line to this descriptor, and close it, when serving")
@@ -151,7 +165,15 @@ def load(options: argparse.Namespace) -> AgentConfig:
     try:
         config = msgspec.convert(merged, AgentConfig)
         config.each()
+        _check_metrics(config.metrics)
         return config
     except msgspec.ValidationError as error:
         where = f"{options.config} or the command line" if options.config else "the command line"
         raise ConfigError(f"{where}: {error} (see xts-agent --help)") from None
+
+
+def _check_metrics(text: str) -> None:
+    try:
+        MetricsAddress.parse(text)
+    except ValueError as error:
+        raise ConfigError(f"metrics: expected {MetricsAddress.expected}, found {text!r}: {error}") from None

@@ -363,15 +363,15 @@ class Endpoint:
             _close_all(fds)
         connection.socket.close()
         attached = connection.attached
-        if attached and attached.status_fd >= 0:
-            if connection.pidfd >= 0:
-                peer = attached.peer
-                self._killed.add(peer.pid, peer.uid, peer.program, connection.pidfd, attached.status_fd)
-            os.close(attached.status_fd)
+        if attached and attached.status_fd >= 0 and connection.pidfd >= 0:
+            peer = attached.peer
+            self._killed.add(peer.pid, peer.uid, peer.program, connection.pidfd, attached.status_fd)
         if connection.pidfd >= 0:
             os.close(connection.pidfd)
         if attached:
-            self._on_released(attached)
+            self._on_released(attached)  # which may look at its page yet
+            if attached.status_fd >= 0:
+                os.close(attached.status_fd)
 
     # --- the list of attached processes --------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ class Scene:
 
     def rounds(self) -> dict[str, int]:
         """How many rounds of the worker took how much CPU time: by the bound in seconds that they did not exceed."""
-        counts: dict[str, int] = self.status()["workers"][0]["round_cpu"]
+        counts: dict[str, int] = self.status()["workers"][0]["round_cpu"]["counts"]
         return counts
 
     def kept(self) -> int:

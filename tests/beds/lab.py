@@ -12,7 +12,14 @@ QUEUES = 8
 
 
 def raise_or_skip(
-    queue: str, suffix: str = "", queues: int = QUEUES, tables: str = "", tokens: bool = True, *, relayed_max: int = 0
+    queue: str,
+    suffix: str = "",
+    queues: int = QUEUES,
+    tables: str = "",
+    tokens: bool = True,
+    *,
+    relayed_max: int = 0,
+    metrics: bool = False,
 ) -> Lab:
     """A lab of this run's own, up, with so many device queues, more tables for the proxy's configuration, and a key
     that agent and proxy share or none; the test is skipped where the machine or the user cannot have one."""
@@ -27,6 +34,7 @@ def raise_or_skip(
         tables=tables,
         tokens=tokens,
         relayed_max=relayed_max,
+        metrics=metrics,
     )
     lab.up()
     return lab

@@ -8,7 +8,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_messages.attach import Attachment, attach
 from xts_proxy import control, sandbox
 
+from beds.metrics import scrape
 from beds.scripted_host import ScriptedHost
 
 PROXY = [sys.executable, "-m", "xts_proxy"]
@@ -48,11 +48,7 @@ class Proxy:
 
     def metrics(self) -> str:
         """What it answers at its metrics socket, with the head of HTTP."""
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(str(self.directory / "metrics.sock"))
-            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-            with connection.makefile("rb") as answer:
-                return answer.read().decode()
+        return scrape(self.directory / "metrics.sock")
 
     def write_config(self, text: str = "", **proxy: Any) -> Path:
         return write_config(self.directory, text, **proxy)

@@ -11,7 +11,7 @@ from beds.authority import Authority
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_proxy.config import Config, ConfigError, load, parse, read, render, restart_needed
-from xts_proxy.config_values import Exposition, Mac, Network, Ports, Queues
+from xts_proxy.config_values import Mac, MetricsAddress, Network, Ports, Queues
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "xts-proxy.toml"
 
@@ -70,7 +70,7 @@ def test_values_arrive_as_their_types() -> None:
     assert config.proxy.peer_mac.octets == bytes.fromhex("020000000a01")
     assert config.proxy.queues.pairs == ((0, 3), (7, 7))
     assert config.proxy.drain_timeout_s == 3.0
-    assert config.proxy.metrics == Exposition(host="::1", port=9464)
+    assert config.proxy.metrics == MetricsAddress(host="::1", port=9464)
     assert config.limits.window_kib == 128
     assert config.policy.rule[0].ports.pairs == ((80, 80), (443, 443), (1000, 2000))
 
@@ -135,7 +135,9 @@ ports = "80-70"
         ("[limits]\nwindow_kib = 8192", "f:2:14: limits.window_kib: 8192 is above window_max_kib = 2048"),
         ("[limits]\nspill_mib = 1", "limits.window_max_kib: 2048 KiB is more than spill_mib = 1"),
         ("[ulp]\nhandshake_timeout_ms = 500", "ulp.first_byte_timeout_ms: 2000 is longer than the whole handshake"),
-        ('[proxy]\nmetrics = "0.0.0.0:9464"', "0.0.0.0 is not a loopback address"),
+        ('[proxy]\nmetrics = "0.0.0.0"', "this is no address and port"),
+        ('[proxy]\nmetrics_key = "/none"', "1:1: proxy.metrics_certificate: is needed with a key"),
+        ('[proxy]\nmetrics_token = "/none"', "2:17: proxy.metrics_token: /none: No such file"),
         ('[proxy]\nmetrics = "unix:x"', "the path of the socket must be absolute"),
         ('[proxy]\npeer_mac = "03:00:00:00:00:01"', "this is a group address"),
         ('[proxy]\nqueues = ""', "'' is neither a number nor a range"),
@@ -201,7 +203,7 @@ def test_any_text_is_a_configuration_or_a_list_of_mistakes(text: str) -> None:
 
 @given(st.text(max_size=20))
 def test_strings_are_parsed_or_refused_and_print_as_they_parse(text: str) -> None:
-    for kind in (Ports, Queues, Network, Mac, Exposition):
+    for kind in (Ports, Queues, Network, Mac, MetricsAddress):
         try:
             value = kind.parse(text)
         except ValueError:

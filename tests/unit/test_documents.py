@@ -70,7 +70,8 @@ def test_links(tmp_path: Path) -> None:
 def test_pages_of_the_reference_are_made() -> None:
     assert set(reference.MAKERS) == links.PAGES
     assert "XTS_ENDPOINT" in reference.environment_page()
-    assert "| `xts_accepts` | Connections accepted by listeners. |" in reference.metrics_page()
+    row = "| `xts_accepts_total` | counter | `worker` | Connections accepted by listeners. |"
+    assert row in reference.metrics_page()
     assert {"socket", "Tls", "xts_connect"} <= set(reference.own_names())
 
 

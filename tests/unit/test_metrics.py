@@ -1,166 +1,169 @@
-"""The metrics of the proxy: format, names, and what its HTTP answers."""
+"""The metrics of the proxy: their names, that none of its figures is without one, and what they are made of."""
 
 from __future__ import annotations
 
-import asyncio
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 from xts_bpf.program import SteerCounters
-from xts_proxy._native import ffi
-from xts_proxy.metric_help import HELP
-from xts_proxy.metrics import ROUND_CPU, WORKER_GAUGES, Families, add_channel, add_worker, handler, respond
+from xts_messages.metric import Family, Metric, counter, families, histogram
+from xts_proxy import metric_catalogue as catalogue
+from xts_proxy import metrics
+from xts_proxy._native import ffi, lib
+from xts_proxy.tenants import POOLS, RESOURCES
 
-ROUNDS = {"0.0001": 5, "0.0002": 2, "+Inf": 1}
+TIMES = {"counts": {"0.0001": 5, "0.0002": 2, "+Inf": 1}, "sum_ns": 2_500_000}
 
 
 def fields(struct: str) -> dict[str, Any]:
-    return {name: ROUNDS if name == "round_cpu" else 0 for name, _ in ffi.typeof(f"struct {struct}").fields}
+    """Of a native struct: what workers.py makes of one that has counted nothing."""
+    return {
+        name: TIMES if field.type.cname == "struct xts_histogram" else {"some": 0} if name.startswith("ulp_") else 0
+        for name, field in ffi.typeof(f"struct {struct}").fields
+    }
 
 
-def channel(queue_id: int) -> dict[str, Any]:
-    nested = {"link": fields("xts_link_stats"), "queue": fields("xts_queue_stats")}
-    return fields("xts_channel_stats") | nested | {"queue_id": queue_id, "link_state": 1}
+def worker(index: int = 0) -> dict[str, Any]:
+    plain = {"ulp_bytes": 0, "ulp_handshakes": 0, "ulp_handshakes_ok": 0, "ulp_handshakes_failed": 0}
+    return fields("xts_worker_stats") | plain | {"worker": index}
 
 
-PARTS = {"_bucket", "_sum", "_count"}
-SAMPLE = re.compile(r'[a-z_]+(\{[a-z_]+="(?:[^"\\\n]|\\.)*"(,[a-z_]+="(?:[^"\\\n]|\\.)*")*\})? -?[0-9.e+]+')
+def channel(queue_id: int, index: int = 0) -> dict[str, Any]:
+    nested = {"link": fields("xts_link_stats"), "queue": fields("xts_queue_stats"), "ulp_bytes": 0}
+    return fields("xts_channel_stats") | nested | {"queue_id": queue_id, "worker": index, "link_state": 1}
 
 
-def test_the_text_is_prometheus_format() -> None:
-    families = Families()
-    for index in (0, 1):
-        add_worker(families, index, fields("xts_worker_stats"))
-        add_channel(families, index, channel(queue_id=index + 4))
-    text = families.text()
-    assert text.endswith("\n")
-    kinds: dict[str, str] = {}
-    current = ""
-    for line in text.splitlines():
-        if line.startswith("# TYPE "):
-            _, _, current, kind = line.split(" ")
-            assert current not in kinds, "samples of one name stand together"
-            kinds[current] = kind
-        elif not line.startswith("# HELP "):
-            assert SAMPLE.fullmatch(line), line
-            name = re.split(r"[{ ]", line)[0]
-            of_histogram = kinds[current] == "histogram" and name.removeprefix(current) in PARTS
-            assert name == current or of_histogram, line
-    assert all(name.endswith("_total") == (kind == "counter") for name, kind in kinds.items())
-    assert 'xts_accepts_total{worker="1"} 0' in text
-    assert 'xts_channel_up{queue="5",worker="1"} 1' in text
-    assert 'xts_link_sent_frames_total{queue="4",worker="0"} 0' in text
+def account() -> dict[str, dict[str, int]]:
+    pools = dict.fromkeys(POOLS.values(), 0)
+    counts = dict.fromkeys(RESOURCES.values(), 0)
+    return {
+        "used": counts | {"cpu_ns": 1_500_000_000},
+        "refused": counts,
+        "pool_used": pools,
+        "pool_guaranteed": pools,
+        "pool_refused": pools,
+    }
 
 
-def test_what_is_counted_by_name_has_a_label() -> None:
-    families = Families()
-    stats = fields("xts_worker_stats") | {"ulp_pushed": {"tls": 3, "lines": 0}, "ulp_faults": {"digest": 1}}
-    add_worker(families, 0, stats)
-    text = families.text()
-    assert 'xts_ulp_pushed_total{worker="0",ulp="tls"} 3' in text
-    assert 'xts_ulp_faults_total{worker="0",fault="digest"} 1' in text
-    assert text.count("# TYPE xts_ulp_pushed_total") == 1
-    assert "# TYPE xts_ulp_handshakes gauge" in text
+def figures(workers: int = 1, channels: int = 1) -> dict[str, Any]:
+    """What Supervisor.figures() has."""
+    return {
+        "info": {"version": "1.2.3", "queue": "shm"},
+        "proxy": {"started_at": 1.0, "draining": 0, "reloads": {"taken": 2, "refused": 1}},
+        "shm": {"attaches": 4, "attaches_refused": 0},
+        "steer": dict.fromkeys(SteerCounters.__slots__, 0),
+        "progress": [{"worker": index, "stands_s": 0.0, "reports": 0} for index in range(workers)],
+        "workers": [worker(index) for index in range(workers)],
+        "tenants": {"default": account(), 'of "quotes"\\\n': account()},
+        "channels": [channel(queue_id) for queue_id in range(channels)],
+        "tls": fields("xts_tls_counts"),
+    }
 
 
-def test_the_cpu_time_of_rounds_is_a_histogram() -> None:
-    families = Families()
-    add_worker(families, 1, fields("xts_worker_stats") | {"round_cpu_ns": 2_500_000})
-    lines = [line for line in families.text().splitlines() if line.startswith("xts_round_cpu")]
+class Once(Collector):
+    def __init__(self, found: Iterable[Family]) -> None:
+        self.found = list(found)
+
+    def collect(self) -> Iterable[Family]:
+        return self.found
+
+
+def text(found: Iterable[Family]) -> str:
+    registry = CollectorRegistry()
+    registry.register(Once(found))
+    return generate_latest(registry).decode()
+
+
+def every() -> list[Metric]:
+    return [metric for part in catalogue.PARTS.values() for metric in part]
+
+
+def test_all_metrics_are_written_once_and_can_be_read() -> None:
+    written = text(metrics.families(figures(workers=2, channels=3)))
+    read = {family.name: family for family in text_string_to_metric_families(written)}
+    assert [metric.name for metric in every() if metric.name not in read] == []
+    assert len(read) == len(every()) == written.count("# TYPE ")
+    assert {metric.name: metric.kind for metric in every()} == {name: family.type for name, family in read.items()}
+    assert 'xts_proxy_info{queue="shm",version="1.2.3"} 1.0' in written
+    assert 'xts_accepts_total{worker="1"} 0.0' in written
+    assert 'xts_channel_up{queue="2",worker="0"} 1.0' in written
+    assert 'xts_proxy_reloads_total{result="taken"} 2.0' in written
+    assert 'xts_tenant_cpu_seconds_total{tenant="default"} 1.5' in written
+    tenants = {sample.labels["tenant"] for sample in read["xts_tenant_cpu_seconds"].samples}
+    assert 'of "quotes"\\\n' in tenants
+
+
+def test_names_are_as_prometheus_wants_them() -> None:
+    assert len({metric.name for metric in every()}) == len(every())
+    for metric in every():
+        assert not re.search(r"_(ns|us|ms|kb|mib|count|sum|bucket|total)(_|$)", metric.name), metric.name
+        assert metric.kind != "histogram" or metric.name.endswith("_seconds"), metric.name
+        assert "_bytes_" not in metric.name and "_seconds_" not in metric.name, metric.name
+        assert len(metric.help) > 15 and "struct " not in metric.help, metric.name
+
+
+def used(metrics_: Iterable[Metric]) -> list[str]:
+    return sorted(figure for metric in metrics_ for figure in metric.used)
+
+
+def test_every_figure_of_a_worker_is_one_metric() -> None:
+    """A new counter in C needs a line in metric_catalogue.py."""
+    assert used(catalogue.WORKER) == sorted(fields("xts_worker_stats"))
+
+
+def test_every_figure_of_a_channel_is_one_metric() -> None:
+    described = {"queue_id", "relayed", "tenant", "link_state", "link_error", "pid", "link", "queue"}
+    wanted = {"up", *fields("xts_channel_stats")} - described
+    wanted |= {f"link.{name}" for name in fields("xts_link_stats")}
+    wanted |= {f"queue.{name}" for name in fields("xts_queue_stats")}
+    assert used(catalogue.CHANNEL) == sorted(wanted)
+
+
+def test_every_other_figure_is_one_metric() -> None:
+    assert used(catalogue.TLS) == sorted(fields("xts_tls_counts"))
+    assert used(catalogue.STEER) == sorted(SteerCounters.__slots__)
+    assert used(catalogue.TENANT) == sorted(metrics.tenant_figures(account()))
+
+
+def test_a_histogram_counts_up() -> None:
+    rows = [({"worker": "1"}, {"took": TIMES})]
+    lines = text(families([histogram("xts_took_seconds", "How long it took.", "took")], rows)).splitlines()[2:]
     assert lines == [
-        'xts_round_cpu_seconds_bucket{worker="1",le="0.0001"} 5',
-        'xts_round_cpu_seconds_bucket{worker="1",le="0.0002"} 7',
-        'xts_round_cpu_seconds_bucket{worker="1",le="+Inf"} 8',
-        'xts_round_cpu_seconds_sum{worker="1"} 0.0025',
-        'xts_round_cpu_seconds_count{worker="1"} 8',
+        'xts_took_seconds_bucket{le="0.0001",worker="1"} 5.0',
+        'xts_took_seconds_bucket{le="0.0002",worker="1"} 7.0',
+        'xts_took_seconds_bucket{le="+Inf",worker="1"} 8.0',
+        'xts_took_seconds_count{worker="1"} 8.0',
+        'xts_took_seconds_sum{worker="1"} 0.0025',
     ]
 
 
-def test_gauges_are_fields_of_the_worker() -> None:
-    assert set(fields("xts_worker_stats")) >= WORKER_GAUGES
+def test_a_figure_that_is_missing_is_a_mistake() -> None:
+    with pytest.raises(KeyError):
+        list(families([counter("xts_nobody_knows", "What nobody knows.", "unknown")], [({}, {})]))
+
+
+def test_what_is_not_there_is_left_out() -> None:
+    nothing = {"shm": {}, "steer": {}, "tls": {}, "workers": [], "channels": [], "tenants": {}}
+    written = text(metrics.families(figures() | nothing))
+    assert "xts_worker_stalled_seconds" in written
+    assert "xts_accepts" not in written and "xts_tls" not in written
 
 
 def test_the_number_of_series_does_not_grow_with_connections() -> None:
     def series(connections: int) -> int:
-        families = Families()
-        add_worker(families, 0, fields("xts_worker_stats") | {"connections": connections})
-        add_channel(families, 0, channel(0) | {"connections": connections})
-        return families.text().count("\n")
+        found = figures()
+        found["workers"][0]["connections"] = found["channels"][0]["connections"] = connections
+        return text(metrics.families(found)).count("\n")
 
     assert series(0) == series(100_000)
 
 
-def test_every_metric_says_what_it_means() -> None:
-    """Sentences for what the structs of C have, and none for what they do not have."""
-    parts = {
-        "xts_": "xts_worker_stats",
-        "xts_link_": "xts_link_stats",
-        "xts_queue_": "xts_queue_stats",
-        "xts_tls_": "xts_tls_counts",
-    }
-    of_structs = {f"{prefix}{name}" for prefix, struct in parts.items() for name in fields(struct)}
-    of_steer = {f"xts_steer_{name}" for name in SteerCounters.__slots__}
-    of_python = {"xts_worker_no_progress", "xts_worker_no_progress_seconds"}
-    others = {name for name in HELP if re.match(r"xts_(proxy|channel|tenant|attaches)", name)}
-    of_structs = (of_structs - {f"xts_{name}" for name in ROUND_CPU}) | {"xts_round_cpu_seconds"}
-    assert of_structs | of_steer | of_python | others == set(HELP)
-    assert all(text.endswith(".") and "struct " not in text for text in HELP.values())
-    with pytest.raises(KeyError):
-        Families().add("xts_nobody_knows", 1, {})
-
-
-@given(st.text())
-def test_labels_are_escaped(label: str) -> None:
-    families = Families()
-    families.add("xts_channels", 1, {"label": label}, gauge=True)
-    sample = families.text().split("\n", 2)[2]
-    assert sample.count("\n") == 1
-    quoted = sample[len('xts_channels{label="') : -len('"} 1\n')]
-    assert re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], quoted, flags=re.DOTALL) == label
-
-
-@pytest.mark.parametrize(
-    ("request_line", "status"),
-    [
-        (b"GET /metrics HTTP/1.1", b"200"),
-        (b"GET /metrics?x=1 HTTP/1.1", b"200"),
-        (b"HEAD /metrics HTTP/1.1", b"200"),
-        (b"GET / HTTP/1.1", b"404"),
-        (b"POST /metrics HTTP/1.1", b"405"),
-        (b"\x00", b"405"),
-    ],
-)
-def test_requests_get_their_status(request_line: bytes, status: bytes) -> None:
-    head, *body = respond(request_line + b"\r\n\r\n", lambda: "text\n")
-    assert head.split(b" ")[1] == status
-    if request_line.startswith(b"HEAD"):
-        assert not body
-        assert b"Content-Length: 5\r\n" in head
-    elif status == b"200":
-        assert body == [b"text\n"]
-
-
-@pytest.mark.parametrize("sent", [b"", b"GET /metrics HT", b"x" * 100_000])
-def test_a_broken_request_ends_the_connection_and_nothing_else(sent: bytes) -> None:
-    async def run() -> bytes:
-        server = await asyncio.start_server(handler(lambda: "text\n"), "127.0.0.1", 0)
-        async with server:
-            port = server.sockets[0].getsockname()[1]
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(sent)
-            writer.write_eof()
-            try:
-                answer = await reader.read()
-            except ConnectionResetError:
-                answer = b""
-            writer.close()
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
-            assert (await reader.read()).endswith(b"\r\n\r\ntext\n")
-            writer.close()
-            return answer
-
-    assert asyncio.run(run()) == b""
+def test_bounds_of_histograms_rise() -> None:
+    bounds = [int(lib.xts_histogram_bound_us(i)) for i in range(22)]
+    assert bounds == sorted(set(bounds)) and bounds[0] == 10 and bounds[-1] == 100_000_000
+    assert lib.xts_histogram_bound_us(22) == 0

@@ -296,7 +296,7 @@ def test_workers_that_stand_still_do_not_block_the_supervisor(tmp_path: Path) ->
             row = proxy.status()["workers"][0]
             assert row["no_progress_s"] > 0
             assert "rounds" not in row
-            assert "xts_worker_no_progress_seconds" in proxy.metrics()
+            assert "xts_worker_stalled_seconds" in proxy.metrics()
         finally:
             os.kill(workers, signal.SIGCONT)
         wait(lambda: "goes on after" in proxy.log.read_text(), "end of it", 10)
@@ -336,7 +336,7 @@ def test_who_computes_for_long_gives_way_to_workers(directory: Path) -> None:
 
 
 def spins_and_yields(proxy: Proxy) -> tuple[int, int]:
-    found = dict(re.findall(r"^xts_(spins|yields)_total\{[^}]*\} (\d+)", proxy.metrics(), re.MULTILINE))
+    found = dict(re.findall(r"^xts_worker_(spins|yields)_total\{[^}]*\} (\d+)", proxy.metrics(), re.MULTILINE))
     return int(found["spins"]), int(found["yields"])
 
 

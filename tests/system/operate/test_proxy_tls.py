@@ -58,7 +58,7 @@ def test_a_connection_and_what_is_told_of_it(directory: Path, server: socket.soc
             asker.connect(str(directory / "metrics.sock"))
             asker.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
             metrics = b"".join(iter(lambda: asker.recv(65536), b"")).decode()
-        assert "xts_tls_client_handshakes_total 1" in metrics
+        assert 'xts_tls_handshakes_total{role="client"} 1' in metrics
         command = [sys.executable, "-m", "xts_proxy", "status", "--connections", "--control", f"{directory}/proxy.sock"]
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
         assert "tls: 1 handshakes, 0 of them resumed" in shown

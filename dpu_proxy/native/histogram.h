@@ -1,0 +1,12 @@
+/*
+ * Times, counted in fixed buckets: struct xts_histogram of worker.h. It takes no memory and no call of the system, and
+ * each has one writer: the thread of its worker.
+ */
+#ifndef XTS_HISTOGRAM_H
+#define XTS_HISTOGRAM_H
+
+#include "worker.h"
+
+void histogram_add(struct xts_histogram *h, uint64_t ns);
+
+#endif

@@ -1,0 +1,60 @@
+"""What the processes of this host have done, by user: what their libraries write into their status pages
+(xts_messages/status_page.py), and the sum of those that have ended.
+
+A process writes its page itself, and may write anything: so what it writes is summed up with that of no other user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from xts_messages._native import ffi
+from xts_messages.endpoint import Attached
+from xts_messages.status_page import read_figures, read_status_page
+
+#: Users whose ended processes are remembered; of more, those of who ended first are forgotten.
+USERS_MAX = 256
+_COUNTED = ("sent_bytes", "received_bytes", "sleeps", "spins")
+
+
+def _counted(status_fd: int) -> tuple[dict[str, int], int]:
+    """What a process has done, and how many sockets it has. OSError: it is no page of this version."""
+    data = read_status_page(status_fd)
+    head = ffi.from_buffer("struct xts_status_page *", data)
+    found = {"sleeps": int(head.sleeps), "spins": int(head.spins), "sent_bytes": 0, "received_bytes": 0}
+    if figures := read_figures(status_fd):
+        found |= {"sent_bytes": figures.sent_bytes, "received_bytes": figures.received_bytes}
+    return found, int(head.sockets)
+
+
+@dataclass(slots=True)
+class HostFigures:
+    """`ended()` is called for each process whose attachment ends."""
+
+    _ended: dict[int, dict[str, int]] = field(default_factory=dict)
+
+    def ended(self, attached: Attached) -> None:
+        """Its page is open yet."""
+        with suppress(OSError):
+            counted, _ = _counted(attached.status_fd)
+            uid = attached.peer.uid
+            before = self._ended.pop(uid, {})
+            while len(self._ended) >= USERS_MAX:
+                del self._ended[next(iter(self._ended))]
+            self._ended[uid] = {name: before.get(name, 0) + number for name, number in counted.items()}
+
+    def by_user(self, attachments: Iterable[Attached]) -> dict[int, dict[str, int]]:
+        """Of each user: processes and sockets that there are, and what has been counted ever."""
+        start = {"processes": 0, "sockets": 0}
+        found = {uid: start | counted for uid, counted in self._ended.items()}
+        for attached in attachments:
+            mine = found.setdefault(attached.peer.uid, start | dict.fromkeys(_COUNTED, 0))
+            mine["processes"] += 1
+            with suppress(OSError):
+                counted, sockets = _counted(attached.status_fd)
+                mine["sockets"] += sockets
+                for name, number in counted.items():
+                    mine[name] += number
+        return found

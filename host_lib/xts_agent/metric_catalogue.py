@@ -1,0 +1,60 @@
+"""The metrics of the agent: of itself, of its interfaces, and of the processes of this host by user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from xts_messages.metric import Family, counter, counter_by, families, gauge, gauge_each
+
+INFO = (gauge("xts_agent_info", "Always 1; a label has the agent's version.", "one"),)
+AGENT = (
+    gauge("xts_agent_start_time_seconds", "When the agent started, in seconds of Unix time.", "started_at"),
+    counter_by(
+        "xts_agent_attaches",
+        "Processes that asked the agent for a queue, by result.",
+        "result",
+        ok="attached",
+        refused="refused",
+    ),
+    counter("xts_agent_releases", "Processes whose queue the agent has taken back.", "released"),
+)
+INTERFACE = (
+    gauge_each(
+        "xts_agent_queues",
+        "Queues of an interface by state: ready for a process, used by one, returned by one and not yet closed, "
+        "closed, or opening.",
+        "state",
+        "queues",
+    ),
+    gauge(
+        "xts_agent_kept_queues",
+        "Queues whose process has let go of them and that are busy all the same: some process keeps the descriptors.",
+        "kept",
+    ),
+    gauge("xts_agent_relayed_processes", "Processes that share a queue through the relay.", "relayed"),
+)
+#: What processes write of themselves (HostFigures.by_user()).
+USER = (
+    gauge("xts_host_processes", "Processes of a user that have a queue.", "processes"),
+    gauge("xts_host_sockets", "Offloaded sockets of a user's processes.", "sockets"),
+    counter("xts_host_sent_bytes", "Bytes that a user's processes have sent by offloaded sockets.", "sent_bytes"),
+    counter("xts_host_received_bytes", "Bytes that they have received by offloaded sockets.", "received_bytes"),
+    counter("xts_host_sleeps", "How often they slept for messages of the device.", "sleeps"),
+    counter("xts_host_spins", "How often they looked again before sleeping.", "spins"),
+)
+
+#: Title of a part of the reference -> its labels and metrics.
+PARTS = {
+    "The agent": ((), (*INFO, *AGENT)),
+    "Interfaces of the host": (("interface",), INTERFACE),
+    "Processes of the host": (("uid",), USER),
+}
+
+
+def metrics(figures: dict[str, Any]) -> Iterator[Family]:
+    """Of Agent.figures()."""
+    yield from families(INFO, [({"version": figures["version"]}, {"one": 1})])
+    yield from families(AGENT, [({}, figures["agent"])])
+    yield from families(INTERFACE, [({"interface": row["interface"]}, row) for row in figures["interfaces"]])
+    yield from families(USER, [({"uid": uid}, row) for uid, row in figures["users"].items()])
