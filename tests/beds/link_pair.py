@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xts_messages import codec, table
+from xts_messages.codec import Frame
 
 from beds.native_core import load
 
@@ -172,3 +173,24 @@ class Pair:
         assert self.host.up
         assert self.proxy.up
         return self
+
+
+# --- frames by hand -------------------------------------------------------------------------------
+
+
+def from_host(name: str, fields: dict[str, Any] | None = None, **changes: Any) -> bytes:
+    return codec.encode(Frame(name, fields or {}, destination=MAC[PROXY], source=MAC[HOST], **changes))
+
+
+def from_proxy(name: str, fields: dict[str, Any] | None = None, **changes: Any) -> bytes:
+    return codec.encode(Frame(name, fields or {}, destination=MAC[HOST], source=MAC[PROXY], **changes))
+
+
+def hello(**changes: Any) -> bytes:
+    fields = {"version": table.VERSION, "frame_window": 16, "largest_message": table.FRAME_BYTES_MAX, "epoch": EPOCH}
+    return from_host("XTS_LINK_HELLO", fields | changes)
+
+
+def hello_ack(error: int = 0, **changes: Any) -> bytes:
+    fields = {"version": table.VERSION, "frame_window": 16, "largest_message": table.FRAME_BYTES_MAX, "epoch": EPOCH}
+    return from_proxy("XTS_LINK_HELLO_ACK", fields | changes, error=error)

@@ -25,30 +25,16 @@ from beds.link_pair import (
     config,
     core,
     ffi,
+    from_host,
+    from_proxy,
+    hello,
+    hello_ack,
     kind,
 )
 from xts_messages import codec, table
 from xts_messages.codec import Frame
 
 MULTI_BUFFER = 1
-
-
-def from_host(name: str, fields: dict[str, Any] | None = None, **changes: Any) -> bytes:
-    return codec.encode(Frame(name, fields or {}, destination=MAC[PROXY], source=MAC[HOST], **changes))
-
-
-def from_proxy(name: str, fields: dict[str, Any] | None = None, **changes: Any) -> bytes:
-    return codec.encode(Frame(name, fields or {}, destination=MAC[HOST], source=MAC[PROXY], **changes))
-
-
-def hello(**changes: Any) -> bytes:
-    fields = {"version": table.VERSION, "frame_window": 16, "largest_message": table.FRAME_BYTES_MAX, "epoch": EPOCH}
-    return from_host("XTS_LINK_HELLO", fields | changes)
-
-
-def hello_ack(error: int = 0, **changes: Any) -> bytes:
-    fields = {"version": table.VERSION, "frame_window": 16, "largest_message": table.FRAME_BYTES_MAX, "epoch": EPOCH}
-    return from_proxy("XTS_LINK_HELLO_ACK", fields | changes, error=error)
 
 
 # --- opening --------------------------------------------------------------------------------------
