@@ -13,6 +13,7 @@ TOP = Path(__file__).resolve().parents[2]
 SOURCES = {
     "config": [*TOP.glob("deploy/*.toml")],
     "systemd": [*TOP.glob("deploy/systemd/*")],
+    "prometheus": [*TOP.glob("deploy/prometheus/*")],
     "wireshark": [*TOP.glob("deploy/wireshark/*")],
     "examples": [*TOP.glob("host_lib/examples/*.py"), *TOP.glob("host_lib/native/examples/*.c")],
 }
@@ -40,4 +41,4 @@ def test_paths_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["files", "xts.lau"]) == 1
-    assert "there is no xts.lau; kinds are config, systemd, wireshark, examples" in capsys.readouterr().err
+    assert "there is no xts.lau; kinds are config, systemd, prometheus, wireshark, examples" in capsys.readouterr().err

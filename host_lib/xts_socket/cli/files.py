@@ -24,6 +24,7 @@ examples:
 _FOLDERS = {
     "config": "configuration, with every key and its default",
     "systemd": "units and a user for systemd",
+    "prometheus": "alert rules for Prometheus, with tests, and a dashboard for Grafana",
     "wireshark": "dissector for Wireshark and tshark",
     "examples": "example, in Python or C",
 }
