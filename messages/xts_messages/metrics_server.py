@@ -138,15 +138,15 @@ def application(registry: CollectorRegistry, token: Callable[[], bytes]) -> Appl
     metrics = make_wsgi_app(registry)
     making = threading.Lock()  # one text at a time: many at once would make all of them late
 
-    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        wanted, given = token(), environ.get("HTTP_AUTHORIZATION", "").encode("latin-1")
+    def answer(request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        wanted, given = token(), request.get("HTTP_AUTHORIZATION", "").encode("latin-1")
         if wanted and not hmac.compare_digest(given, b"Bearer " + wanted):
             return _plain(start, "401 Unauthorized", "a bearer token is needed", ("WWW-Authenticate", "Bearer"))
-        if environ["PATH_INFO"] != "/metrics":
+        if request["PATH_INFO"] != "/metrics":
             return _plain(start, "404 Not Found", "metrics are at /metrics")
         try:
             with making:
-                return list(metrics(environ, start))
+                return list(metrics(request, start))
         except OSError as error:
             return _plain(start, "503 Service Unavailable", error.strerror or str(error))
 
