@@ -164,7 +164,7 @@ def _run(config: Config, options: argparse.Namespace) -> int:
     from xts_proxy.supervisor import Supervisor
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it means a reload
-    log.start(config.proxy.log_level)
+    log.start(config.proxy.log_level, config.proxy.log_format)
     if not WIPES_MEMORY:
         log.LOG.warning("tls: OpenSSL was in use before the proxy began: its memory is not wiped when it is freed")
 

@@ -20,6 +20,7 @@ import msgspec
 import msgspec.inspect
 from msgspec import Meta, Struct
 from xts_messages.ended import ENDED_KEEP_S, ENDED_KEEP_S_MAX
+from xts_messages.log_format import Format
 from xts_messages.metrics_address import MetricsAddress
 from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
@@ -72,6 +73,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
     spin_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 50
     drain_timeout_s: Annotated[float, Meta(ge=0, le=86400)] = 10.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Format = "auto"
     metrics: MetricsAddress = MetricsAddress()
     metrics_certificate: FileOrNone = ""
     metrics_key: FileOrNone = ""

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from xts_messages.log_format import about
+
 from xts_proxy.log import LOG
 
 LOOK_S = 0.5
@@ -55,14 +57,17 @@ class Heartbeat:
 
     def _look_at(self, worker: Worker, seen: _Seen) -> None:
         stands_s, what = worker.pulse()
+        extra = about(worker=worker.index)
         if stands_s < seen.stands_s and seen.told_s:
-            LOG.warning("worker %d: goes on after %.1f s", worker.index, seen.stands_s)
+            LOG.warning(
+                "worker %d: goes on after %.1f s", worker.index, seen.stands_s, extra=about(worker=worker.index)
+            )
             seen.told_s = 0.0
         seen.stands_s = stands_s
         if stands_s >= max(NO_PROGRESS_S, 2 * seen.told_s):
             seen.count += not seen.told_s
             seen.told_s = stands_s
-            LOG.warning("worker %d: no progress for %.1f s (%s)", worker.index, stands_s, what)
+            LOG.warning("worker %d: no progress for %.1f s (%s)", worker.index, stands_s, what, extra=extra)
 
     def figures(self, worker: Worker) -> tuple[float, int]:
         """For how long it has stood still now (0.0: it does not), and how often it was reported."""

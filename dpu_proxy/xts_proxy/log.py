@@ -1,13 +1,15 @@
-"""Log lines on stderr: with time and level for people, with the priority prefix that the journal understands for it."""
+"""The log of the proxy: its own lines, and those of its workers, which must not be floods. xts_messages/log_format.py
+has its formats."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import sys
+import re
 import time
 from typing import Protocol
+
+from xts_messages.log_format import Format, about, handler
 
 LOG = logging.getLogger("xts-proxy")
 
@@ -18,25 +20,14 @@ LINES_PER_S = 200
 #: Of those, and of the supervisor's own, about one tenant (TENANT_LOG_LINES_PER_S in native/tenant.h).
 TENANT_LINES_PER_S = 20
 
-_PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
+#: How a worker's line begins that is about a tenant (channel_log() in native/channel.c).
+_ABOUT = re.compile(r"tenant ([A-Za-z0-9._-]{1,63}): (?:queue (\d+): )?")
 
 
-class _JournalFormatter(logging.Formatter):
-    """sd-daemon(3): each line begins with its priority."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        prefix = f"<{_PRIORITIES.get(record.levelno, 6)}>"
-        return "\n".join(prefix + line for line in super().format(record).splitlines())
-
-
-def start(level: str) -> None:
-    """Sends everything from `level` on to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
-    if "JOURNAL_STREAM" in os.environ:
-        handler.setFormatter(_JournalFormatter("%(message)s"))
-    else:
-        handler.setFormatter(logging.Formatter("%(asctime)s xts-proxy %(levelname)s %(message)s"))
-    LOG.handlers[:] = [handler]
+def start(level: str, wanted: Format = "auto") -> None:
+    """Sends everything from `level` on to stderr, or to the journal."""
+    text = "%(asctime)s xts-proxy %(levelname)s %(message)s"
+    LOG.handlers[:] = [handler(wanted, "xts-proxy", text)]
     LOG.propagate = False
     set_level(level)
 
@@ -63,9 +54,10 @@ class Budget:
             return
         self._lines += 1
         if self._suppressed:
-            LOG.warning("tenant %s: %d lines suppressed", tenant, self._suppressed)
+            count = self._suppressed
+            LOG.warning("tenant %s: %d lines suppressed", tenant, count, extra=about(tenant=tenant, count=count))
             self._suppressed = 0
-        LOG.log(level, "%s", message)
+        LOG.log(level, "%s", message, extra=about(tenant=tenant))
 
 
 class Source(Protocol):
@@ -115,5 +107,8 @@ class WorkerLog:
             self._budget = 0
             return
         for line in lines:
-            LOG.info("worker %d: %s", self._worker.index, line)
+            found = _ABOUT.match(line)
+            tenant, queue = found.groups() if found else (None, None)
+            extra = about(worker=self._worker.index, tenant=tenant, queue=None if queue is None else int(queue))
+            LOG.info("worker %d: %s", self._worker.index, line, extra=extra)
             self._budget -= 1

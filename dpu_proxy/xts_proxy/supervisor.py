@@ -40,6 +40,7 @@ from xts_proxy.heartbeat import Heartbeat, answers
 from xts_proxy.keys import Key, KeyProcess
 from xts_proxy.log import LOG
 from xts_proxy.readiness import Readiness
+from xts_proxy.refusals import RefusalLog
 from xts_proxy.shm import ShmChannels
 from xts_proxy.tenants import Tenants, machine_of
 from xts_proxy.ulp import Material, Protocols
@@ -82,6 +83,7 @@ class Supervisor:
         self.state = "starting"
         self.workers: list[RemoteWorker] = []
         self._heartbeat = Heartbeat(self.workers)
+        self._refusals = RefusalLog(self._tenants)
         self._logs: list[log.WorkerLog] = []
         self.tenants = Tenants(config)
         self.channels: Channels | None = None
@@ -175,6 +177,7 @@ class Supervisor:
             LOG.info("ready: queue kind %s, %d worker(s)", self.config.proxy.queue, len(self.workers))
             self.readiness.ready("serving")
             self._heartbeat.start()
+            self._refusals.start()
             self._stay_alive()
             await self._stopping.wait()
             self._check_children()
@@ -211,6 +214,7 @@ class Supervisor:
     def _stop_workers(self, error: int) -> None:
         """Once; GOODBYE(error) to the hosts."""
         self._heartbeat.stop()
+        self._refusals.stop()
         if self._process and self._process.child.ended():
             self.workers.clear()
             return
@@ -250,6 +254,7 @@ class Supervisor:
     async def _drain(self) -> int:
         """Until no connection is left, or the time is over. The errno for the GOODBYE."""
         self.state = "draining"
+        self._refusals.look()
         timeout_s = self.config.proxy.drain_timeout_s
         self.readiness.stopping(self.state)
         if isinstance(self.channels, ShmChannels):

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 
+from xts_messages.log_format import handler
 from xts_messages.standard_output import ends_with_reader
 
 from xts_agent.agent import Agent, stop_on_signals
@@ -29,14 +30,13 @@ def announce(line: str, ready_fd: int | None) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Runs until SIGTERM. 0; 1: could not serve; 2: bad configuration. What went wrong is on standard error."""
     options = parser().parse_args(arguments)
-    logging.basicConfig(
-        level=logging.INFO if options.verbose else logging.WARNING, format="xts-agent: %(message)s", stream=sys.stderr
-    )
     try:
         config = load(options)
     except ConfigError as error:
         print(f"xts-agent: {error}", file=sys.stderr)
         return 2
+    writer = handler(config.log_format, "xts-agent", "xts-agent: %(message)s")
+    logging.basicConfig(level=logging.INFO if options.verbose else logging.WARNING, handlers=[writer])
     stop_fd = stop_on_signals()
     try:
         with Agent(config) as agent:

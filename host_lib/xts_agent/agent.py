@@ -36,6 +36,7 @@ from xts_bpf.program import Owner
 from xts_messages import attach_token, landlock, privilege
 from xts_messages._native import ffi, lib
 from xts_messages.endpoint import Adopted, Attached, Endpoint, Grant, NotReady, Peer
+from xts_messages.log_format import about
 from xts_messages.printable import printable
 from xts_messages.refusals import Refusals
 from xts_messages.table import RELAY_SHIFT
@@ -314,7 +315,8 @@ class Agent:
         queue = f"{_pool_of(tag).interface}: queue {attached.queue_id}"
         if isinstance(tag, Relayed):
             queue += f", relayed as {tag.number}"
-        log.info("%s: %s (pid %d, uid %d)", queue, printable(peer.program) or "?", peer.pid, peer.uid)
+        extra = about(client_pid=peer.pid, uid=peer.uid, interface=_pool_of(tag).interface, queue=attached.queue_id)
+        log.info("%s: %s (pid %d, uid %d)", queue, printable(peer.program) or "?", peer.pid, peer.uid, extra=extra)
 
     def _released(self, attached: Attached) -> None:
         self._counted["released"] += 1
@@ -322,14 +324,16 @@ class Agent:
         slot = attached.tag
         if isinstance(slot, Relayed):
             slot.relay.remove(slot)
-            log.info("relayed %d: pid %d has gone", slot.number, attached.peer.pid)
+            extra = about(client_pid=attached.peer.pid, uid=attached.peer.uid)
+            log.info("relayed %d: pid %d has gone", slot.number, attached.peer.pid, extra=extra)
             return
         assert isinstance(slot, Slot)
         try:
             slot.pool.release(slot)
         except OSError as failure:
             log.warning("queue %d: GOODBYE for pid %d: %s", slot.queue_id, attached.peer.pid, failure.strerror)
-        log.info("queue %d: pid %d has gone", slot.queue_id, attached.peer.pid)
+        extra = about(client_pid=attached.peer.pid, uid=attached.peer.uid, queue=slot.queue_id)
+        log.info("queue %d: pid %d has gone", slot.queue_id, attached.peer.pid, extra=extra)
 
 
 def _name_of(pid: int) -> str:

@@ -13,6 +13,7 @@ from xts_bpf.program import QUEUES_MAX, parse_mac
 from xts_messages.attach import DEFAULT_ENDPOINT
 from xts_messages.command_line import add_common
 from xts_messages.ended import ENDED_KEEP_S, ENDED_KEEP_S_MAX
+from xts_messages.log_format import FORMATS, Format
 from xts_messages.metrics_address import MetricsAddress
 from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
@@ -42,6 +43,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     ended_keep_s: Annotated[int, Meta(ge=0, le=ENDED_KEEP_S_MAX)] = ENDED_KEEP_S  # of killed processes; 0: none
     user: str = ""  # whom the unprivileged process becomes; "": xts-agent or nobody if root has started it
     token_key: str = ""  # file with the key that the proxy has, too; "": no tokens
+    log_format: Format = "auto"  # "text", "json", "journal"; "auto": the journal under systemd, else text
     metrics: str = "off"  # where they are served: "unix:/path", an address and port, or "off"
     metrics_certificate: FileOrNone = ""  # PEM, its chain behind it; "": plain HTTP
     metrics_key: FileOrNone = ""
@@ -135,6 +137,12 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--user", metavar="NAME", help="user to become for what needs no privilege (default: xts-agent or nobody)")
     add("--token-key", metavar="FILE", help="key shared with the proxy, to vouch for users and cgroups (default: none)")
+    add(
+        "--log-format",
+        choices=FORMATS,
+        help="write log lines as text, as JSON, or to the journal with fields (default auto: the journal under "
+        "systemd, else text)",
+    )
     add(
         "--metrics",
         metavar="WHERE",

@@ -280,8 +280,8 @@ OTHERS = (
     Variable(
         "JOURNAL_STREAM",
         Kind.TEXT,
-        "Set by systemd when output goes to the journal: lines then have no time and carry their priority.",
-        (Reader.PROXY,),
+        "Set by systemd: the file that is the journal. Log lines have fields when standard error is that file.",
+        (Reader.PROXY, Reader.AGENT),
         owner="systemd",
     ),
     Variable(

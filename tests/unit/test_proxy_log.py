@@ -8,8 +8,10 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from xts_messages.log_format import fields_of
 from xts_messages.printable import printable
 from xts_proxy.log import LINES_PER_S, LOG, Budget, WorkerLog
+from xts_proxy.refusals import RefusalLog
 
 
 class Chatterbox:
@@ -77,3 +79,56 @@ def test_lines_about_one_tenant_are_cut_and_told(monkeypatch: pytest.MonkeyPatch
     now = 101.0
     budget.log(logging.INFO, "web", "later")
     assert lines[3:] == ["tenant web: 7 lines suppressed", "later"]
+
+
+def test_lines_of_workers_say_what_they_are_about() -> None:
+    kept: list[logging.LogRecord] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            kept.append(record)
+
+    class Teller(Chatterbox):
+        def log_lines(self, lines_max: int) -> list[str]:
+            return ["tenant web: queue 7: closed", "tenant web: 3 lines suppressed", "worker: scheduled as others"]
+
+    async def run() -> None:
+        worker = Teller()
+        WorkerLog(asyncio.get_running_loop(), worker).close()
+        os.close(worker.readable)
+
+    before, LOG.handlers[:], level = list(LOG.handlers), [Keep()], LOG.level
+    LOG.setLevel("INFO")
+    asyncio.run(run())
+    LOG.handlers[:] = before
+    LOG.setLevel(level)
+    assert [fields_of(record) for record in kept] == [
+        {"worker": 3, "tenant": "web", "queue": 7},
+        {"worker": 3, "tenant": "web"},
+        {"worker": 3},
+    ]
+
+
+def test_refusals_are_summed_up_by_tenant_and_limit(lines: list[str]) -> None:
+    def account(**refused: int) -> dict[str, dict[str, int]]:
+        counts = {"connections": 0, "kept": 0, "handshakes": 0, "spill_bytes": 0} | refused
+        pools = {"memory": counts.pop("memory", 0), "descriptors": 0}
+        return {"refused": counts, "pool_refused": pools}
+
+    accounts = {"web": account(), "mail": account(handshakes=2)}
+    log = RefusalLog(lambda: accounts)
+    log.look()
+    assert lines == ["tenant mail: refused 2 times because of limits: 2 by limits.handshakes"]
+    lines.clear()
+    log.look()
+    assert lines == [], "only what has been added"
+    accounts = {"web": account(connections=1000, kept=5, memory=3), "mail": account(handshakes=2)}
+    log.look()
+    assert lines == [
+        "tenant web: refused 1008 times because of limits: 1005 by limits.connections, "
+        "3 by what others have left of the device's memory"
+    ]
+    lines.clear()
+    accounts = {}
+    log.look()
+    assert lines == []

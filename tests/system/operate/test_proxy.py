@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import pwd
 import select
@@ -121,6 +122,23 @@ def test_what_a_process_sent_last_arrives_although_it_ends_at_once(proxy: Proxy,
     with peer:
         assert peer.recv(64) == b"last words"
         assert peer.recv(64) == b""
+
+
+def test_lines_of_json_say_which_tenant_was_refused(tmp_path: Path, server: socket.socket) -> None:
+    with running(tmp_path, "[limits]\nconnections = 1", log_format="json") as proxy:
+        with proxy.host() as (_, host):
+            _, peer = connected(host, server)
+            with peer:
+                assert host.connect(LOOPBACK, server.getsockname()[1])[1].error == errno.ENOBUFS
+                proxy.process.terminate()
+                wait(lambda: "refused 1 times" in proxy.log.read_text(), "line about it")
+        assert proxy.ended() == 0
+        lines = [json.loads(line) for line in proxy.log.read_text().splitlines()]
+    (refused,) = [line for line in lines if "because of limits" in line["message"]]
+    assert refused["message"] == "tenant default: refused 1 times because of limits: 1 by limits.connections"
+    assert (refused["level"], refused["tenant"], refused["count"]) == ("warning", "default", 1)
+    (opened,) = [line for line in lines if ": open, " in line["message"]]
+    assert (opened["worker"], opened["tenant"], opened["queue"]) == (0, "default", 0)
 
 
 def test_a_reload_takes_limits_and_policy_over(proxy: Proxy, server: socket.socket) -> None:

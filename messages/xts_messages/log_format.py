@@ -1,0 +1,118 @@
+"""How the daemons log: as text for people, as JSON for collectors, or to the journal with fields.
+
+    text     2026-11-23 10:00:00,123 xts-proxy WARNING worker 0: tenant web: queue 3: closed
+    json     {"time": "2026-11-23T10:00:00.123Z", "level": "warning", "program": "xts-proxy", "pid": 4711,
+              "message": "worker 0: …", "worker": 0, "tenant": "web", "queue": 3}
+    journal  MESSAGE, PRIORITY, SYSLOG_IDENTIFIER, XTSLOG_WORKER, XTSLOG_TENANT, XTSLOG_QUEUE:
+             `journalctl XTSLOG_TENANT=web`
+
+"auto" is the journal when standard error leads there (systemd sets JOURNAL_STREAM), else text. Who logs says what a
+line is about with `extra=about(tenant="web")`.
+
+The journal's protocol is a datagram with lines NAME=value, and is stable (systemd's "Native Journal Protocol"). It is
+spoken here: the libraries that do link libsystemd into processes that hold rights. A socket is made for each record:
+records are few, a process that was forked has other descriptors, and journald may have been restarted.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import os
+import socket
+import struct
+import sys
+from typing import Any, Literal
+
+Format = Literal["auto", "text", "json", "journal"]
+FORMATS: tuple[Format, ...] = ("auto", "text", "json", "journal")
+#: What a line may be about.
+FIELDS = ("tenant", "worker", "queue", "interface", "uid", "client_pid", "count", "resource")
+
+_JOURNAL = "/run/systemd/journal/socket"
+_PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
+_MESSAGE_BYTES_MAX = 65536
+
+
+def about(**fields: object) -> dict[str, object]:
+    """For `extra` of a record. KeyError: no such field."""
+    unknown = set(fields) - set(FIELDS)
+    if unknown:
+        raise KeyError(f"no fields of a log line: {', '.join(sorted(unknown))}")
+    return {f"xts_{name}": value for name, value in fields.items() if value is not None}
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """What `about()` has put there."""
+    return {name: getattr(record, f"xts_{name}") for name in FIELDS if hasattr(record, f"xts_{name}")}
+
+
+def handler(wanted: Format, program: str, text: str) -> logging.Handler:
+    """What writes records. `text`: the format of a line as text, of logging.Formatter."""
+    if wanted == "journal" or (wanted == "auto" and _is_journal()):
+        return JournalHandler(program)
+    made = logging.StreamHandler(sys.stderr)
+    made.setFormatter(JsonFormatter(program) if wanted == "json" else logging.Formatter(text))
+    return made
+
+
+def _is_journal() -> bool:
+    """Whether standard error leads to the journal: a unit may have sent it elsewhere, or a child may have."""
+    device, _, inode = os.environ.get("JOURNAL_STREAM", "").partition(":")
+    try:
+        found = os.fstat(2)
+        return (found.st_dev, found.st_ino) == (int(device), int(inode))
+    except (OSError, ValueError):
+        return False
+
+
+class JsonFormatter(logging.Formatter):
+    """A record is one line."""
+
+    def __init__(self, program: str) -> None:
+        super().__init__()
+        self._program = program
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        line = {
+            "time": at.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z",
+            "level": record.levelname.lower(),
+            "program": self._program,
+            "pid": record.process,
+            "message": record.getMessage(),
+        } | fields_of(record)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class JournalHandler(logging.Handler):
+    """To journald; what it does not take goes to standard error, with the prefix that it knows (sd-daemon(3))."""
+
+    def __init__(self, program: str, path: str = _JOURNAL) -> None:
+        super().__init__()
+        self._program = program
+        self._path = path
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = self.format(record)
+        priority = _PRIORITIES.get(record.levelno, 6)
+        entry = [("MESSAGE", message), ("PRIORITY", str(priority)), ("SYSLOG_IDENTIFIER", self._program)]
+        entry += [(f"XTSLOG_{name.upper()}", str(value)) for name, value in fields_of(record).items()]
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                sender.sendto(b"".join(journal_field(*one) for one in entry), socket.MSG_DONTWAIT, self._path)
+        except OSError:
+            for line in message.splitlines():
+                sys.stderr.write(f"<{priority}>{line}\n")
+            sys.stderr.flush()
+
+
+def journal_field(name: str, value: str) -> bytes:
+    """NAME=value, or for a value of several lines its length as a number."""
+    data = value.encode(errors="replace")[:_MESSAGE_BYTES_MAX]
+    if b"\n" not in data:
+        return name.encode() + b"=" + data + b"\n"
+    return name.encode() + b"\n" + struct.pack("<Q", len(data)) + data + b"\n"
