@@ -147,8 +147,8 @@ void xts_resume(int memfd);
  */
 int xts_pass(int number, int kernel_fd);
 /* And of a descriptor that was received: 1 and *out, 0: it is no such descriptor, -1 and errno: it cannot be had. The
- * descriptor is the caller's to close in any case. */
-int xts_take_passed(int fd, struct xts_exec_socket *out);
+ * descriptor is the caller's to close in any case. at_once: a listener is joined, and not only when it is used. */
+int xts_take_passed(int fd, bool at_once, struct xts_exec_socket *out);
 /*
  * Before _exit(), which runs no destructor: what has been sent leaves, and living children are left what they may want.
  * Not in a child of vfork(). The library must not be used after it.

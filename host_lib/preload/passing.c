@@ -165,23 +165,22 @@ static void put_placeholder(int fd)
 	real()->close(placeholder);
 }
 
-static void receive(int fd)
+bool passing_receive(int fd, bool at_once)
 {
 	struct xts_exec_socket got;
 	struct descriptor d;
 	int r;
 
-	descriptor_forget_stale(fd);
 	if ((unsigned)fd >= DESCRIPTORS_MAX || decide_number_option(fd, SO_TYPE) < 0)
-		return; /* it is no socket */
-	r = XTS(xts_take_passed(fd, &got));
+		return false; /* it is no socket */
+	r = XTS(xts_take_passed(fd, at_once, &got));
 	if (r == 0)
-		return;
+		return false;
 	report_start();
 	if (r < 0) {
 		preload_log("descriptor %d: was passed, and cannot be had: %s", fd, strerror(errno));
 		(void)decide_stay(fd, XTS_REASON_LOST);
-		return;
+		return false;
 	}
 	d = (struct descriptor){ .kind = DESCRIPTOR_OFFLOADED, .number = (uint32_t)got.number };
 	if (got.listens)
@@ -197,6 +196,7 @@ static void receive(int fd)
 		atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);
 	report_counters();
 	preload_log("descriptor %d: offloaded, passed by another program", fd);
+	return true;
 }
 
 void passing_received(const struct msghdr *message)
@@ -207,7 +207,9 @@ void passing_received(const struct msghdr *message)
 		return;
 	INSIDE;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = next_control(message, c))
-		for (size_t i = 0; descriptor_at(c, i, &fd) == 0; i++)
-			receive(fd);
+		for (size_t i = 0; descriptor_at(c, i, &fd) == 0; i++) {
+			descriptor_forget_stale(fd);
+			(void)passing_receive(fd, true);
+		}
 	errno = before;
 }

@@ -30,7 +30,7 @@
  * Files: real.h the C library's functions; descriptor.[ch]; decide*.c rules, reasons and the change to offloaded;
  * socket_calls.c, data.c, option_calls.c, undecided_options.c (options until a socket is offloaded), ulp_ioctl.c
  * (pushed protocols), file.c (dup, close), passing.c (descriptors over Unix sockets), open.c (other descriptors),
- * sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process_calls.c (fork, exec, exit);
+ * sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process_calls.c (fork, exec, exit), spawn.c;
  * signal.c; start.c (environment), report.c (what others see of it), fallback_notice.c, once_per_run.c and summary.c
  * (lines on standard error). CALLS.md lists all functions, and what becomes of each.
  */
@@ -133,7 +133,7 @@ int decide_datagram_connect(int fd, struct descriptor d, const struct sockaddr *
 int decide_datagram_send(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length);
 /*
  * The kernel's socket only keeps an offloaded one's place from now on. A program that is started past us
- * (posix_spawn(), system()) finds such a socket where its parent had an offloaded one: decide_lost_places(), at its
+ * (system(), popen()) finds such a socket where its parent had an offloaded one: decide_lost_places(), at its
  * start, gives those the reason LOST.
  */
 void decide_mark_place(int fd);
@@ -172,6 +172,11 @@ int preload_sleep_epoll(int set, struct epoll_event *events, int max, const stru
 
 /* The sockets that came over exec() have their descriptors again. */
 void process_take_over(void);
+
+/* --- spawn.c ------------------------------------------------------------------------------------------------------ */
+
+/* Carriers among the descriptors of a new program are its sockets. */
+void spawn_take_over(void);
 
 /* --- stdio.c ------------------------------------------------------------------------------------------------------ */
 

@@ -5,8 +5,7 @@
  * becomes fork(): its child would close and duplicate descriptors in its parent's table.
  *
  * exec() keeps the offloaded sockets that are not close-on-exec. They are written into a memfd. The new program finds
- * its number in the environment (XTS_INHERITED) and takes the sockets over. posix_spawn() makes its child inside the C
- * library, where this cannot be done: it is refused where it asks for an offloaded descriptor by name.
+ * its number in the environment (XTS_INHERITED) and takes the sockets over. posix_spawn(): spawn.c.
  */
 #include "preload.h"
 
@@ -286,7 +285,7 @@ __attribute__((constructor)) static void follow_fork(void)
 	pthread_atfork(NULL, NULL, note_process);
 }
 
-/* --- fork, spawn -------------------------------------------------------------------------------------------------- */
+/* --- fork --------------------------------------------------------------------------------------------------------- */
 
 EXPORT pid_t vfork(void)
 {
@@ -316,15 +315,6 @@ EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument
 	return child;
 }
 int __clone(int (*function)(void *), void *stack, int flags, void *argument, ...) __attribute__((alias("clone"))) EXPORT;
-
-EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd, int as)
-{
-	if (descriptor_offloaded(fd) < 0)
-		return real()->posix_spawn_file_actions_adddup2(actions, fd, as);
-	preload_refused();
-	preload_log("descriptor %d: offloaded, cannot be given to posix_spawn()", fd);
-	return EOPNOTSUPP;
-}
 
 /* --- exit --------------------------------------------------------------------------------------------------------- */
 

@@ -120,5 +120,6 @@ __attribute__((constructor)) static void start(void)
 {
 	preload_start();
 	process_take_over();
+	spawn_take_over();
 	decide_lost_places();
 }

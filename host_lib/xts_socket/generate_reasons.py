@@ -93,8 +93,8 @@ ADVICE = {
     "LOST": (
         "A socket came over `fork` or `exec` that is neither connected nor a listener. Or it is a connection whose "
         "state only the last process knew (see ELSEWHERE). Or that process was killed, and had not read all that was "
-        "delivered to it. Or the proxy could not be reached. Or `posix_spawn`, "
-        "`system` or `popen` started the program, which work inside the C library. A descriptor that came over `exec` "
+        "delivered to it. Or the proxy could not be reached. Or `system` or `popen` started "
+        "the program, which work inside the C library. A descriptor that came over `exec` "
         "is then an unconnected socket (ENOTCONN). Calls in a forked child fail with ENETDOWN, ECONNRESET or "
         "ENOTCONN.",
         "Start the program by `fork` and `exec`, and connect after that. End handshakes and peek mode before. Look at "

@@ -27,7 +27,7 @@
 	X(14, ELSEWHERE, \
 	  "over fork or exec: another process has the connection and does not give it up (ETIMEDOUT, ENOTCONN)") \
 	X(15, LOST, \
-	  "over fork, exec or posix_spawn: the socket could not be kept (not connected yet, peek mode, no proxy)") \
+	  "over fork, exec or a Unix socket: the socket could not be kept (not connected yet, peek mode, no proxy)") \
 	X(16, NO_QUEUE, \
 	  "the endpoint has no queue for this process: all are in use, or a limit of its user or of all is reached")
 

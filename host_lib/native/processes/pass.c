@@ -217,7 +217,7 @@ static int take_connection(struct xts_sock *s, const struct socket_record *b)
 	return s->own.passed_place ? 0 : -EUSERS;
 }
 
-static int take(const struct socket_record *b)
+static int take(const struct socket_record *b, bool at_once)
 {
 	struct stack *st = stack_enter(stack_for(b));
 	struct xts_sock *s = socket_make(st, b->family);
@@ -233,8 +233,8 @@ static int take(const struct socket_record *b)
 	if (!r) {
 		r = (int)s->id;
 		inherit_adopt(s);
-		if (share_by_key(s))
-			inherit_take(s); /* at once: the other program may close it now */
+		if (at_once && share_by_key(s))
+			inherit_take(s); /* the other program may close it now */
 	} else if (s) {
 		s->open = false;
 		socket_free(s);
@@ -243,7 +243,7 @@ static int take(const struct socket_record *b)
 	return r;
 }
 
-int xts_take_passed(int fd, struct xts_exec_socket *out)
+int xts_take_passed(int fd, bool at_once, struct xts_exec_socket *out)
 {
 	struct socket_record b;
 	int bytes = label_read(fd, &b, sizeof b), r;
@@ -256,7 +256,7 @@ int xts_take_passed(int fd, struct xts_exec_socket *out)
 	r = find(&b);
 	out->again = r >= 0;
 	if (r < 0)
-		r = take(&b);
+		r = take(&b, at_once);
 	if (r < 0)
 		return finish(r);
 	out->number = r;

@@ -114,3 +114,54 @@ def test_cluster_of_node(policy: str, bed: PreloadBed, tmp_path: Path) -> None:
         assert answers == workers if policy == "rr" else answers and answers <= workers
         primary.terminate()
         until(lambda: primary.poll() is not None)
+
+
+HAPROXY = """
+global
+    noreuseport
+    stats socket {folder}/{name}.sock mode 600 level admin expose-fd listeners
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 5s
+    timeout server 5s
+frontend test
+    bind 127.0.0.1:{port}
+    http-request return status 200 content-type text/plain string {name}
+"""
+
+
+def test_reload_of_haproxy(bed: PreloadBed, tmp_path: Path) -> None:
+    """The new process gets the listener from the old one (expose-fd): no connection is refused or lost meanwhile."""
+    haproxy = need("haproxy")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    def command(name: str, *more: str) -> list[str]:
+        (tmp_path / f"{name}.cfg").write_text(HAPROXY.format(folder=tmp_path, name=name, port=port))
+        return [haproxy, "-db", "-f", str(tmp_path / f"{name}.cfg"), *more]
+
+    def ask() -> bytes:
+        with connect(port) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            return client.makefile("rb").read().rpartition(b"\r\n\r\n")[2]
+
+    with bed.start(command("first")) as first:
+        until(lambda: not refused(port))
+        assert ask() == b"first"
+        takes_over = command("second", "-x", f"{tmp_path}/first.sock", "-sf", str(first.pid))
+        with bed.start(takes_over):
+            answers = [ask()]
+            while answers[-1] == b"first":
+                answers.append(ask())
+            assert set(answers) <= {b"first", b"second"}
+            assert first.wait(PATIENCE_S) == 0
+            assert ask() == b"second"
+
+
+def refused(port: int) -> bool:
+    try:
+        connect(port).close()
+    except ConnectionRefusedError:
+        return True
+    return False

@@ -128,16 +128,6 @@ def internal_descriptors_are_protected() -> None:
 
 
 @script("interposer")
-def offloaded_descriptors_are_not_given_to_posix_spawn() -> None:
-    client, server = pair()
-    with client, server:
-        actions = [(os.POSIX_SPAWN_DUP2, client.fileno(), 1)]
-        raised = errno_of(lambda: os.posix_spawn("/bin/true", ["true"], {}, file_actions=actions))
-        assert raised == errno.EOPNOTSUPP
-        assert Report.read().unseen == 1
-
-
-@script("interposer")
 def reasons_of_staying() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         with socket.socket() as s:

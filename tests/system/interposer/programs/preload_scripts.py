@@ -17,6 +17,7 @@ from system.interposer.programs import (
     preload_own,
     preload_processes,
     preload_push,
+    preload_spawn,
 )
 
 TOPICS = (
@@ -25,6 +26,7 @@ TOPICS = (
     preload_processes,
     preload_gone,
     preload_push,
+    preload_spawn,
     preload_own,
     preload_limits,
 )

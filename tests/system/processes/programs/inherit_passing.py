@@ -59,7 +59,7 @@ class Way:
 
 def take_passed(c: Calls, carrier: int) -> int:
     out = ExecSocket()
-    r = c.call("take_passed", carrier, ctypes.byref(out))
+    r = c.call("take_passed", carrier, True, ctypes.byref(out))
     os.close(carrier)
     assert r == 1, r
     return int(out.number)
@@ -365,10 +365,10 @@ def not_a_record(c: Calls) -> None:
             words = words[: rolls.randrange(len(words))]
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
             write_words(made, words)
-            r = c.call("take_passed", made.fileno(), ctypes.byref(out))
+            r = c.call("take_passed", made.fileno(), True, ctypes.byref(out))
             assert r in (0, 1, -errno.EPROTO, -errno.ENOTCONN, -errno.EMFILE, -errno.EUSERS), errno.errorcode[-r]
     with socket.socket() as plain:
-        assert c.call("take_passed", plain.fileno(), ctypes.byref(out)) == 0
+        assert c.call("take_passed", plain.fileno(), True, ctypes.byref(out)) == 0
 
 
 def words_of(fd: int) -> list[int]:

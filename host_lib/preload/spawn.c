@@ -1,0 +1,204 @@
+/*
+ * posix_spawn(): the C library makes the child, and its file actions are done on the kernel's descriptors. So what the
+ * child may get is in these: while it is made, the descriptor of each offloaded socket that it may have is the socket's
+ * carrier (xts_pass()), and not a placeholder. A program under the interposer finds carriers among its descriptors when
+ * it starts (spawn_take_over()), wherever dup2() has put them; those that were closed are gone.
+ *
+ * A child may have what is not close-on-exec, and what a dup2 of any file actions names.
+ */
+#include "preload.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "decide.h"
+#include "passing.h"
+#include "report.h"
+
+#define DESCRIPTORS_LOOKED_AT 256 /* when a program starts */
+#define NAMED_WORDS (DESCRIPTORS_MAX / 64)
+
+static pthread_mutex_t spawn_lock = PTHREAD_MUTEX_INITIALIZER; /* one child at a time */
+static _Atomic uint64_t named[NAMED_WORDS]; /* by file actions: costs nothing until touched */
+
+static bool is_named(int fd)
+{
+	return atomic_load_explicit(&named[fd / 64], memory_order_relaxed) & UINT64_C(1) << fd % 64;
+}
+
+EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd, int as)
+{
+	if (descriptor_offloaded(fd) >= 0)
+		atomic_fetch_or(&named[fd / 64], UINT64_C(1) << fd % 64);
+	return real()->posix_spawn_file_actions_adddup2(actions, fd, as);
+}
+
+/* --- the parent --------------------------------------------------------------------------------------------------- */
+
+/* A descriptor that is a carrier now, and what it was. */
+struct carried {
+	int fd;
+	struct descriptor d;
+	ino_t carrier;
+};
+
+struct carrying {
+	struct carried *list;
+	unsigned count, room;
+};
+
+static ino_t inode_of(int fd)
+{
+	struct stat is;
+
+	return fstat(fd, &is) == 0 ? is.st_ino : 0;
+}
+
+static bool may_go(int fd)
+{
+	int flags = real()->fcntl(fd, F_GETFD);
+
+	return flags >= 0 && (!(flags & FD_CLOEXEC) || is_named(fd));
+}
+
+static void put(int fd, int other)
+{
+	int flags = real()->fcntl(fd, F_GETFD);
+
+	(void)real()->dup3(other, fd, flags >= 0 && flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+}
+
+static void count_one(int fd, struct descriptor d, void *argument)
+{
+	struct carrying *all = argument;
+
+	(void)d;
+	all->room += may_go(fd);
+}
+
+/* What cannot be passed stays a placeholder, which the child finds (LOST). */
+static void put_carrier(int fd, struct descriptor d, void *argument)
+{
+	struct carrying *all = argument;
+	int half = d.flags & DESCRIPTOR_ALSO_LOCAL ? fd : -1, carrier;
+
+	if (all->count == all->room || !may_go(fd))
+		return;
+	carrier = XTS(xts_pass((int)d.number, half));
+	if (carrier < 0) {
+		if (errno != ENOTCONN)
+			preload_log("descriptor %d: cannot be given to a new program: %s", fd, strerror(errno));
+		return;
+	}
+	if (half < 0) {
+		all->list[all->count++] = (struct carried){ .fd = fd, .d = d, .carrier = inode_of(carrier) };
+		put(fd, carrier);
+	}
+	real()->close(carrier);
+}
+
+/* Unless another thread has closed it meanwhile. */
+static void put_back(const struct carried *one)
+{
+	struct descriptor now = descriptor_get(one->fd);
+	int placeholder;
+
+	if (now.kind != DESCRIPTOR_OFFLOADED || now.number != one->d.number || inode_of(one->fd) != one->carrier)
+		return;
+	placeholder = decide_placeholder();
+	if (placeholder < 0)
+		return;
+	put(one->fd, placeholder);
+	real()->close(placeholder);
+}
+
+static void put_carriers(struct carrying *all)
+{
+	int before = errno;
+
+	descriptor_each(DESCRIPTOR_OFFLOADED, count_one, all);
+	all->list = all->room ? malloc(all->room * sizeof *all->list) : NULL;
+	if (all->list)
+		descriptor_each(DESCRIPTOR_OFFLOADED, put_carrier, all);
+	errno = before;
+}
+
+static void put_all_back(struct carrying *all)
+{
+	int before = errno;
+
+	while (all->count)
+		put_back(&all->list[--all->count]);
+	free(all->list);
+	errno = before;
+}
+
+/* What was sent has left before the child sends more. */
+static void send_held(void)
+{
+	if (!xts_inside.locked)
+		xts_flush();
+}
+
+typedef int spawn_function(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
+			   const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[]);
+
+static int spawn(spawn_function *function, pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
+		 const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[])
+{
+	struct carrying all = { 0 };
+	int r;
+	INSIDE;
+
+	if (xts_inside.locked)
+		return function(pid, path, actions, attributes, arguments, environment);
+	send_held();
+	pthread_mutex_lock(&spawn_lock);
+	put_carriers(&all);
+	r = function(pid, path, actions, attributes, arguments, environment);
+	put_all_back(&all);
+	pthread_mutex_unlock(&spawn_lock);
+	return r;
+}
+
+EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
+		       const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[])
+{
+	return spawn(real()->posix_spawn, pid, path, actions, attributes, arguments, environment);
+}
+
+EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
+			const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[])
+{
+	return spawn(real()->posix_spawnp, pid, file, actions, attributes, arguments, environment);
+}
+
+static void lock_spawning(void)
+{
+	xts_go_in();
+	pthread_mutex_lock(&spawn_lock);
+}
+
+static void unlock_spawning(void)
+{
+	pthread_mutex_unlock(&spawn_lock);
+	xts_come_out();
+}
+
+__attribute__((constructor)) static void keep_over_fork(void)
+{
+	pthread_atfork(lock_spawning, unlock_spawning, unlock_spawning);
+}
+
+/* --- the child ---------------------------------------------------------------------------------------------------- */
+
+void spawn_take_over(void)
+{
+	int before = errno;
+
+	for (int fd = 0; fd < DESCRIPTORS_LOOKED_AT; fd++)
+		if (descriptor_get(fd).kind == DESCRIPTOR_KERNEL && passing_receive(fd, false))
+			stream_follow(fd);
+	errno = before;
+}
