@@ -35,7 +35,7 @@ UPWARD = {
         common_at_exit common_before_fork common_closes common_drop common_look_soon relatives_after_fork
         inherit_after_fork inherit_after_fork_parent inherit_is_here inherit_take
         message_yield turn_channel_died turn_is_elsewhere turn_is_taken turn_parked turn_send_park turn_send_returns
-        turn_take turn_yield_some
+        turn_begin turn_use turn_yield_some
         share_bound_sockets share_by_key share_forget share_is_on_its_way share_offered share_wait_begins
         sharers_at_exit sharers_before_fork sharers_leave socket_report_gone
     """,
@@ -53,7 +53,7 @@ UPWARD = {
     # What is unread of PDUs goes with a connection to another process.
     ("processes", "ulps"): "pdu_consume pdu_credits pdu_restore",
     # A request of a protocol is made of a connection that other processes may have.
-    ("ulps", "processes"): "turn_is_elsewhere turn_take",
+    ("ulps", "processes"): "turn_is_elsewhere turn_use",
     # PDUs are sent and received by the parts of the calls for a byte stream.
     ("ulps", "calls"): """
         connect_socket recv_consume send_account send_all send_wait_connected source_take

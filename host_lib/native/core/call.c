@@ -51,7 +51,7 @@ static int call_begin(struct xts_sock *s, uint8_t type, struct xts_tx_slot *slot
 		if (r)
 			return r;
 		if (turn_is_elsewhere(s) && !is_about_turns(type)) {
-			r = turn_take(s, PURPOSE_USE, FOREVER);
+			r = turn_use(s);
 			if (r || !socket_is(s, id))
 				return r ? r : -EBADF;
 			continue;

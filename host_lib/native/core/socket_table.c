@@ -149,8 +149,8 @@ struct xts_sock *table_use_for(struct stack *st, int number, uint32_t purpose)
 		return s;
 	if (s->own.common)
 		s->own.used_ns = now_ns();
-	if (s->own.common && purpose != PURPOSE_NOBODY)
-		(void)turn_take(s, purpose, purpose == PURPOSE_USE ? FOREVER : 0);
+	if (s->own.common)
+		turn_begin(s, purpose);
 	if (!s->own.common && s->own.inherited != NOT_INHERITED)
 		inherit_take(s);
 	s = table_open(st, number);

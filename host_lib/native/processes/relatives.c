@@ -266,10 +266,14 @@ void relatives_after_fork(bool is_child)
 
 /* --- exec --------------------------------------------------------------------------------------------------------- */
 
+/* The lock ends when any descriptor of the file is closed, which the new program may do before it knows of it. So it
+ * lives as one that is being born meanwhile. */
 int relatives_pass(bool pass)
 {
-	if (own.fd >= 0)
-		ioctl(own.fd, pass ? FIONCLEX : FIOCLEX);
+	if (own.fd < 0)
+		return -1;
+	ioctl(own.fd, pass ? FIONCLEX : FIOCLEX);
+	atomic_store(&own.family->slot[own.slot], pass ? now_ns() : SLOT_LIVES);
 	return own.fd;
 }
 
@@ -293,8 +297,7 @@ struct common *relatives_adopt(int fd, uint32_t slot, uint32_t index)
 	if (!own.family) {
 		if (fstat(fd, &file) < 0 || file.st_size != sizeof *own.family || !map(fd))
 			return NULL;
-		/* A lock ends when any descriptor of its file is closed, as happens when this one gets another number.
-		 * Until it is taken again this process lives as one that is being born. */
+		/* This one may get another number, which ends the lock. */
 		atomic_store(&own.family->slot[slot], now_ns());
 		own.fd = xts_own(fd);
 		own.slot = slot;

@@ -147,9 +147,9 @@ static uint64_t longer(uint64_t pause_ns, uint64_t limit_ns)
 	return pause_ns * 2 < limit_ns ? pause_ns * 2 : limit_ns;
 }
 
-static int take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns)
+static int take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns, uint64_t begun_ns)
 {
-	uint64_t begun_ns = now_ns(), answered_ns = begun_ns, pause_ns = PAUSE_MIN_NS;
+	uint64_t answered_ns = begun_ns, pause_ns = PAUSE_MIN_NS;
 	uint32_t id = s->id;
 	uint16_t nobody = 0;
 
@@ -177,14 +177,15 @@ static int take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns)
 int turn_take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns)
 {
 	struct stack *st = s->stack;
+	uint64_t begun_ns = now_ns();
 	uint32_t id = s->id;
 	int r;
 
-	s->own.used_ns = now_ns();
+	s->own.used_ns = begun_ns;
 	while (socket_is(s, id) && (s->own.moved != NOT_MOVED || s->own.taking)) {
 		if (purpose > s->own.taking_for)
 			s->own.taking_for = (uint8_t)purpose;
-		r = wait_for(st, &s->callers, now_ns() + ANSWER_NS, false);
+		r = wait_for(st, &s->callers, begun_ns + ANSWER_NS, false);
 		if (r)
 			return r;
 	}
@@ -194,7 +195,7 @@ int turn_take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns)
 		return 0;
 	s->own.taking = true;
 	s->own.taking_for = (uint8_t)purpose;
-	r = take(s, purpose, needed_until_ns);
+	r = take(s, purpose, needed_until_ns, begun_ns);
 	if (!socket_is(s, id))
 		return -EBADF;
 	s->own.taking = false;
@@ -212,4 +213,25 @@ int turn_take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns)
 		return -EBADF;
 	}
 	return s->own.why_gone == XTS_REASON_LOST ? 0 : r; /* the call finds its error */
+}
+
+/* --- once for each call ------------------------------------------------------------------------------------------- */
+
+/* The connection that the calling thread's call has asked for in vain; 0: none. */
+static __thread uint32_t not_had;
+
+void turn_begin(struct xts_sock *s, uint32_t purpose)
+{
+	uint32_t id = s->id;
+
+	not_had = 0;
+	if (purpose != PURPOSE_NOBODY && turn_take(s, purpose, purpose == PURPOSE_USE ? FOREVER : 0) == -ETIMEDOUT)
+		not_had = id;
+}
+
+int turn_use(struct xts_sock *s)
+{
+	if (!turn_is_elsewhere(s))
+		return 0;
+	return not_had == s->id ? -ETIMEDOUT : turn_take(s, PURPOSE_USE, FOREVER);
 }

@@ -19,6 +19,10 @@ enum { PURPOSE_NOBODY, PURPOSE_POLL, PURPOSE_RECEIVE, PURPOSE_USE }; /* of TAKE 
  * (or, with PURPOSE_POLL, uses it); -ETIMEDOUT, its holder does not answer; -ERESTART, a signal; -EBADF, closed
  * meanwhile; or it has failed, with its errno. */
 int turn_take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns);
+/* A call on it begins: it is taken, unless for PURPOSE_NOBODY. turn_use(), later in the call, takes it where it is
+ * elsewhere, and does not wait for a holder that has not answered this call before: as turn_take(). */
+void turn_begin(struct xts_sock *s, uint32_t purpose);
+int turn_use(struct xts_sock *s);
 /* the proxy says so: what the last process said of it holds from here on */
 void turn_is_taken(struct xts_sock *s, bool died);
 /* Is it being given up, or another process's? Then the calls that use it have to take it first. */

@@ -164,7 +164,7 @@ static int begin(struct xts_sock *s, struct sending *o, int flags)
 static int why_not(struct xts_sock *s)
 {
 	uint32_t id = s->id;
-	int r = turn_is_elsewhere(s) ? turn_take(s, PURPOSE_USE, FOREVER) : 0;
+	int r = turn_use(s);
 
 	if (r || !socket_is_open(s, id))
 		return r ? r : -EBADF;

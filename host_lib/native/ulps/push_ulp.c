@@ -175,7 +175,7 @@ static int check(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 	uint32_t id = s->id;
-	int r = turn_is_elsewhere(s) ? turn_take(s, PURPOSE_USE, FOREVER) : 0;
+	int r = turn_use(s);
 
 	if (r || !socket_is_open(s, id))
 		return r ? r : -EBADF;

@@ -9,8 +9,10 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 from beds.calls import Calls, address, until
 from beds.scripts import script
@@ -26,6 +28,7 @@ from system.processes.programs.inheriting import (
     open_descriptors,
     poll,
     receive_all,
+    receive_exactly,
     refused,
     serve_names,
 )
@@ -70,6 +73,32 @@ def take_over(c: Calls, memfd: int) -> tuple[dict[int, int], list[tuple[int, int
         else:
             lost.append((out.descriptor, -r))
     return got, lost
+
+
+def drop_the_lock() -> None:
+    """Closes a copy of the relatives' file, as a program may that looks at its descriptors. Then another process has
+    the time to look for this one."""
+    opened = list(Path("/proc/self/fd").iterdir())
+    file = next(fd for fd in opened if fd.exists() and "xts-relatives" in str(fd.readlink()))
+    os.close(os.dup(int(file.name)))
+    time.sleep(0.5)
+
+
+@after_exec
+def lives_while_it_starts(c: Calls, sockets: dict[int, int]) -> None:
+    assert send(c, sockets[100], b"child") == 5
+    assert c.call("close", sockets[100]) == 0
+
+
+@script("inherit")
+def a_program_that_starts_is_not_dead(c: Calls) -> None:
+    """Its parent has the connection, and looks whether others have it."""
+    s, peer = c.connected()
+    child = Child(c, lambda: execute(lives_while_it_starts, exec_prepare(c, s)))
+    assert receive_exactly(peer, 5) == b"child"
+    child.wait()
+    assert send(c, s, b"parent") == 6
+    assert receive_exactly(peer, 6) == b"parent"
 
 
 @after_exec

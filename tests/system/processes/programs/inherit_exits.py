@@ -249,6 +249,29 @@ def stopped_holder(c: Calls) -> None:
 
 
 @script("inherit")
+def a_stopped_holder_is_asked_once_by_a_call(c: Calls) -> None:
+    """A call that makes a request of the proxy takes no longer to fail than one that sends."""
+    s, peer = c.connected()
+
+    def child() -> None:
+        assert send(c, s, b"x") == 1
+        Signal().wait()
+
+    def fails(name: str, *arguments: object) -> float:
+        begun = time.monotonic()
+        assert c.call(name, s, *arguments) == -errno.ETIMEDOUT, name
+        return time.monotonic() - begun
+
+    holder = Child(c, child)
+    assert peer.recv(1) == b"x"
+    os.kill(holder.pid, signal.SIGSTOP)
+    length = ctypes.c_uint(104)
+    asked = fails("getsockopt", socket.SOL_TCP, socket.TCP_INFO, ctypes.create_string_buffer(104), ctypes.byref(length))
+    assert asked < 1.6 * fails("send", b"y", 1, 0)
+    holder.kill()
+
+
+@script("inherit")
 def what_cannot_be_kept(c: Calls) -> None:
     """Refused, each with an errno; and what the proxy never knew is as good as new."""
     _server = socket.create_server(("127.0.0.1", 0))

@@ -24,7 +24,7 @@ from system.processes.programs import (
     inherit_turns,
     inherit_ulps,
 )
-from system.processes.programs.inherit_exec import NEXT, take_over
+from system.processes.programs.inherit_exec import NEXT, drop_the_lock, take_over
 from xts_lab import netns
 
 #: Each has added its scripts when it was imported.
@@ -63,6 +63,8 @@ def main() -> None:
     calls = (CallsToNamespace if "INHERIT_PEERS" in os.environ else Calls)(sys.argv[1])
     calls.native.xts_inherit_over_fork()
     if len(sys.argv) > 3:
+        if name == "lives_while_it_starts":
+            drop_the_lock()
         got, lost = take_over(calls, int(sys.argv[3]))
         if sys.argv[2] == "says_what_is_lost":
             assert not got and [descriptor for descriptor, _ in lost] == [100, 101], (got, lost)
