@@ -19,5 +19,7 @@ async def main() -> None:
         print(*await asyncio.gather(*(fetch(session, url) for url in sys.argv[1:])), sep="\n")
 
 
+if len(sys.argv) < 2:
+    sys.exit("usage: python aiohttp_get.py URL [...]")
 with asyncio.Runner(loop_factory=aio.EventLoop) as runner:
     runner.run(main())

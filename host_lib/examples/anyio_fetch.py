@@ -17,4 +17,6 @@ async def main(host: str, port: int) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit("usage: python anyio_fetch.py HOST PORT [asyncio|trio]")
     anyio.run(main, sys.argv[1], int(sys.argv[2]), backend=(sys.argv[3:] or ["asyncio"])[0])

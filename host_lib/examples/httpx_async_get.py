@@ -14,4 +14,6 @@ async def main() -> None:
             print(answer.status_code, len(answer.content), "bytes over", xts_socket.info().queue_kind)
 
 
+if len(sys.argv) < 2:
+    sys.exit("usage: python httpx_async_get.py URL [...]")
 asyncio.run(main())

@@ -20,6 +20,8 @@ def request(opcode: int, number: int, key: bytes, value: bytes = b"") -> bytes:
     return HEADER.pack(0x80, opcode, len(key), len(extras), 0, 0, len(body), number, 0) + body
 
 
+if len(sys.argv) < 2:
+    sys.exit("usage: python memcached_many.py HOST:PORT [...]")
 with Multiplexer(timeout=10) as servers:
     for name in sys.argv[1:]:
         host, _, port = name.rpartition(":")

@@ -5,6 +5,8 @@ import sys
 import xts_socket
 from xts_socket.adapters.requests import session
 
+if len(sys.argv) < 2:
+    sys.exit("usage: python requests_get.py URL [...]")
 with session() as client:
     for url in sys.argv[1:]:
         answer = client.get(url, timeout=10)

@@ -8,6 +8,8 @@ import sys
 import httpx
 from xts_socket.adapters.httpx import XtsTransport
 
+if len(sys.argv) < 2:
+    sys.exit("usage: python tls_fetch.py URL [...]")
 with httpx.Client(transport=XtsTransport(tls=True)) as client:
     for url in sys.argv[1:]:
         answer = client.get(url)

@@ -8,6 +8,8 @@ import urllib.request
 
 import xts_socket
 
+if len(sys.argv) < 2:
+    sys.exit("usage: python urllib_get.py URL [...]")
 xts_socket.install()
 for url in sys.argv[1:]:
     with urllib.request.urlopen(url, timeout=10) as answer:

@@ -19,6 +19,11 @@ _UNSEEN = (
     "no socket of this test was offloaded: it made none through the socket module. Those of modules that make them in"
     " C (uvloop, grpcio, gevent, psycopg) are offloaded only where the tests run as `xts dev -- pytest`"
 )
+_NONE = "no socket of this test was offloaded: this process made none. Programs that a test starts are not counted"
+_NO_TCP = (
+    "no socket of this test was offloaded: it made none that is TCP. UDP is offloaded where a rule says so"
+    " (host_lib/RULES.md)"
+)
 
 
 class Offloaded:
@@ -43,9 +48,11 @@ class Offloaded:
         news = {name: count for name, count in (stayed - self._stayed).items() if name not in _NOT_TCP | allowed}
         if news:
             return "\n".join(_line(name, count) for name, count in news.items())
-        if offloaded == self._offloaded:
-            return _UNSEEN
-        return None
+        if offloaded != self._offloaded:
+            return None
+        if any(stayed[name] > self._stayed[name] for name in _NOT_TCP):
+            return _NO_TCP
+        return _NONE if under_interposer() else _UNSEEN
 
 
 def _line(name: str, count: int) -> str:

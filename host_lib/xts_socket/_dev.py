@@ -8,10 +8,11 @@ import os
 from _thread import allocate_lock
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from . import _report, _scope
 from ._dev_proxy import RULES, DevProxy
-from ._environment import setting
+from ._environment import DEFAULT_ENDPOINT, setting
 from ._info import configure
 from ._install import under_interposer
 from ._native import lib
@@ -25,8 +26,32 @@ _users = 0
 _before: dict[str, str | None] = {}
 
 
+class GivenProxy:
+    """The proxy of `xts dev` or `xts run`, which started this process: there is no other one in it."""
+
+    @property
+    def endpoint(self) -> str:
+        """Where programs attach."""
+        queue = setting("XTS_QUEUE") or ""
+        return queue.removeprefix("shm:") or setting("XTS_ENDPOINT") or DEFAULT_ENDPOINT
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        """os.environ with `extra`: programs that are started attach to the same proxy."""
+        return {**os.environ, **extra}
+
+    def log_text(self) -> str:
+        """Nothing: the log is that of whoever has started the proxy."""
+        return ""
+
+    def _not_ours(self) -> NoReturn:
+        text = "the proxy is that of `xts dev` or `xts run`: run without it for one that can be stopped and killed"
+        raise OSError(errno.EPERM, text)
+
+    kill = start = pause = resume = _not_ours
+
+
 @contextmanager
-def dev(tables: str = "") -> Iterator[DevProxy]:
+def dev(tables: str = "") -> Iterator[DevProxy | GivenProxy]:
     """An offload proxy for this process, without privilege or configuration: XTS sockets made in the block are its.
 
     Its network is this machine's, loopback included. It is a child process over shared memory, and ends with the
@@ -36,10 +61,17 @@ def dev(tables: str = "") -> Iterator[DevProxy]:
     is offloaded too); install() and offload() have the same rules then. After fork() the child's new sockets are also
     the proxy's, which stays the parent's.
 
+    Under `xts dev` and `xts run` the process has a proxy already: the block uses that one, and changes nothing.
+
     tables: more of the proxy's configuration, [[tls.identity]] for instance (deploy/xts-proxy.toml).
-    Raises OSError: EBUSY if this process is attached to another proxy already or runs under `xts run`, ENETDOWN if the
-    proxy could not be started; ENOSYS on a kernel before 5.3. The text says why.
+    Raises OSError: EBUSY if this process is attached to another proxy already, or `tables` are for one that runs
+    already; ENETDOWN if the proxy could not be started; ENOSYS on a kernel before 5.3. The text says why.
     """
+    if under_interposer():
+        if tables:
+            raise OSError(errno.EBUSY, "the proxy of `xts dev` or `xts run` runs already: give the tables to that one")
+        yield GivenProxy()
+        return
     proxy = _enter(tables)
     try:
         yield proxy
@@ -57,8 +89,6 @@ def _enter(tables: str) -> DevProxy:
 
 
 def _started(tables: str) -> DevProxy:
-    if under_interposer():
-        raise OSError(errno.EBUSY, "this process runs under `xts run` or `xts dev`: its sockets have a proxy already")
     proxy = DevProxy(tables)
     proxy.start()
     try:

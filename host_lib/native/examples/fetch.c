@@ -16,7 +16,7 @@
 
 static void fail(const char *what)
 {
-	perror(what);
+	fprintf(stderr, "%s: %s\n", what, xts_last_error());
 	exit(1);
 }
 
@@ -44,7 +44,7 @@ int main(int argc, char **argv)
 		fail("xts_send");
 	while ((n = xts_recv(s, buffer, sizeof(buffer), 0)) > 0)
 		if (write(STDOUT_FILENO, buffer, (size_t)n) != n)
-			fail("write");
+			return 1;
 	if (n < 0)
 		fail("xts_recv");
 	return xts_close(s) ? 1 : 0;

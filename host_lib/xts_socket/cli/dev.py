@@ -24,11 +24,11 @@ from .._dev_proxy import RULES, DevProxy
 from .._native import lib
 from .._rules import RULES_VARIABLE, RulesError
 from . import rules as rules_verb
-from .run import PROFILES, RefusedError, add_rules, environment_for, program_for
+from .run import PROFILES, RefusedError, add_notices, add_rules, environment_for, notices, program_for
 
 _EPILOG = f"""\
 examples:
-  xts dev -- curl http://127.0.0.1:8000/
+  xts dev -v -- curl http://127.0.0.1:8000/  and at its end, what was offloaded
   xts dev -- python -m http.server 8000      and then, from anywhere: curl http://127.0.0.1:8000/
   xts dev --strict -- pytest                 what is not offloaded fails, and says why
   xts dev --no-preload -- python app.py      a program that uses xts_socket or libxts by itself
@@ -63,8 +63,8 @@ def add(verbs: Any) -> None:
         "dev",
         help="run a command with an offload proxy of its own, on this machine",
         description="Start an offload proxy on this machine, run a command with its TCP sockets offloaded to it.",
-        usage="xts dev [--rules FILE] [--strict] [--profile NAME] [--tables FILE] [--no-preload] [-v]"
-        " -- COMMAND [ARG ...]",
+        usage="xts dev [-q | -v] [--rules FILE] [--strict] [--profile NAME] [--tables FILE] [--no-preload]"
+        " [--proxy-log] -- COMMAND [ARG ...]",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -76,9 +76,10 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--no-preload", action="store_true", help="only xts_socket and libxts are offloaded, not the kernel's sockets"
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="show what the proxy logs")
+    add_notices(parser)
+    parser.add_argument("--proxy-log", action="store_true", help="show what the proxy logs")
     parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the command and its arguments")
-    parser.set_defaults(run=run, endpoint=None, quiet=False)
+    parser.set_defaults(run=run, endpoint=None)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -90,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         environment = _environment(arguments)
         path = program_for(command[0], environment.get("XTS_STRICT") == "1")
-        proxy = DevProxy(_tables(arguments.tables), arguments.verbose)
+        proxy = DevProxy(_tables(arguments.tables), arguments.proxy_log)
     except RulesError as error:
         rules_verb.print_error(error)
         return 2
@@ -119,7 +120,7 @@ def _tables(file: str | None) -> str:
 
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:
     """The command's environment, without the proxy's address. Raises RulesError, RefusedError."""
-    environment = environment_for(arguments)
+    environment = environment_for(arguments) | notices(arguments)
     if arguments.no_preload:
         environment.pop("LD_PRELOAD")
         if there := os.environ.get("LD_PRELOAD"):

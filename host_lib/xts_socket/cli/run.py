@@ -80,13 +80,7 @@ def add(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_rules(parser, "none")
-    parser.add_argument("-q", "--quiet", action="store_true", help="the library writes nothing on standard error")
-    parser.add_argument(
-        "-v",
-        "--verbose",
-        action="store_true",
-        help="each program writes at its end what was offloaded, what not and why, bytes and CPU time",
-    )
+    add_notices(parser)
     parser.add_argument("--profile", metavar="NAME", choices=sorted(PROFILES), help="settings by a name")
     parser.add_argument("--list-profiles", action="store_true", help="print the profiles and what they set")
     parser.add_argument("--json", action="store_true", help="print --list-profiles as JSON")
@@ -99,6 +93,17 @@ def add(verbs: Any) -> None:
     parser.set_defaults(run=run)
 
 
+def add_notices(parser: argparse.ArgumentParser) -> None:
+    """What the library writes on standard error."""
+    parser.add_argument("-q", "--quiet", action="store_true", help="the library writes nothing on standard error")
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="each program writes at its end what was offloaded, what not and why, bytes and CPU time",
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Becomes the program; returns only when that cannot be, with the exit status."""
     if arguments.list_profiles:
@@ -109,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("xts run: name a program to run; see xts run --help", file=sys.stderr)
         return 2
     try:
-        environment = environment_for(arguments) | _notices(arguments)
+        environment = environment_for(arguments) | _of_a_tree() | notices(arguments)
         path = program_for(command[0], environment.get("XTS_STRICT") == "1")
     except RulesError as error:
         rules_verb.print_error(error)
@@ -125,11 +130,14 @@ def preload_library() -> Path:
     return Path(_native.__file__ or "").with_name("libxts-preload.so")
 
 
-def _notices(arguments: argparse.Namespace) -> dict[str, str]:
-    """What the program is to write on standard error. This process becomes it, and the first of those that share a
-    record of the notices already written."""
+def _of_a_tree() -> dict[str, str]:
+    """This process becomes the program, and the first of those that share a record of the notices already written."""
+    return {"XTS_ROOT_PID": str(os.getpid())}
+
+
+def notices(arguments: argparse.Namespace) -> dict[str, str]:
+    """What the program is to write on standard error."""
     return {
-        "XTS_ROOT_PID": str(os.getpid()),
         **({"XTS_QUIET": "1"} if arguments.quiet else {}),
         **({"XTS_VERBOSE": "1"} if arguments.verbose else {}),
     }

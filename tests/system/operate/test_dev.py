@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -271,3 +272,10 @@ def test_in_a_user_namespace_with_one_user(bed: DevBed) -> None:
         pytest.skip("this machine allows no user namespaces")
     done = bed.run("unshare", "-r", *XTS, "dev", "--strict", "--", sys.executable, "-c", PROGRAM)
     assert (done.returncode, done.stdout) == (0, "3 0 True\n"), done.stderr
+
+
+def test_what_is_told_at_the_end_and_what_the_proxy_logs(bed: DevBed) -> None:
+    program = (sys.executable, "-c", "import socket; socket.create_server(('127.0.0.1', 0))")
+    told, logged = bed.dev("-v", "--", *program).stderr, bed.dev("--proxy-log", "--", *program).stderr
+    assert re.search(r"libxts: .* 1 offloaded", told) and "xts-proxy" not in told, told
+    assert "xts-proxy INFO ready" in logged and "libxts:" not in logged, logged

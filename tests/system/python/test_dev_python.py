@@ -186,8 +186,18 @@ print("as", "before")
 """
     with running_proxy(tmp_path) as proxy:
         assert output(bed, code, proxy.endpoint) == ["as", "before"]
-    under = bed.dev("--", sys.executable, "-c", HEAD + "print(error(lambda: dev().__enter__()))")
-    assert "runs under `xts run` or `xts dev`: its sockets have a proxy already" in under.stdout, under
+
+
+def test_under_xts_dev_it_is_that_proxy(bed: DevBed) -> None:
+    code = """
+with dev() as proxy:
+    print(echo(), os.environ["XTS_ENDPOINT"] == proxy.endpoint)
+    for fault in (proxy.kill, proxy.pause):
+        assert error(fault).errno == 1, error(fault)
+print(echo(), error(lambda: dev("x = 1").__enter__()).errno)
+"""
+    done = bed.dev("--", sys.executable, "-c", HEAD + code)
+    assert (done.returncode, done.stdout.split()) == (0, ["up", "True", "up", "16"]), done
 
 
 def test_the_proxys_environment_is_not_the_programs(bed: DevBed) -> None:

@@ -39,7 +39,7 @@ def outcome(bed: DevBed, pytester: pytest.Pytester) -> Callable[..., pytest.RunR
 
     def run(source: str, *arguments: str) -> pytest.RunResult:
         pytester.makepyfile(HEAD + source)
-        pytester.makeini("[pytest]\naddopts = --strict-markers\nfilterwarnings =\n  error\n  ignore:Module already\n")
+        pytester.makeini("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
         result = pytester.run(*(arguments or (sys.executable, "-m", "pytest")), "-p", "no:cacheprovider", "-ra")
         assert not bed.left(), "before pytest had ended"
         return result
@@ -137,10 +137,30 @@ def test_the_marker_under_xts_dev(outcome: Callable[..., pytest.RunResult]) -> N
     result.stdout.fnmatch_lines(["1 socket was not offloaded (OPTION): an option was set before that*"])
 
 
-def test_the_fixture_under_xts_dev_says_why_not(outcome: Callable[..., pytest.RunResult]) -> None:
-    result = outcome("def test_it(xts_proxy): pass", *XTS, "dev", "--", sys.executable, "-m", "pytest")
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*this process runs under `xts run` or `xts dev`: its sockets have a proxy already*"])
+def test_the_fixture_under_xts_dev_is_its_proxy(outcome: Callable[..., pytest.RunResult]) -> None:
+    """What makes a fault of it is skipped, with the reason."""
+    result = outcome(
+        """
+import xts_socket
+
+def test_it(xts_proxy):
+    exchange(xts_socket)
+    assert xts_proxy.endpoint == xts_proxy.environment()["XTS_ENDPOINT"]
+
+@pytest.mark.xts_offloaded
+def test_marked(xts_proxy):
+    exchange()
+
+def test_a_fault(xts_proxy):
+    xts_proxy.kill()
+
+def test_messages_of_this_process(xts_proxy):
+    xts_proxy.lose(1)
+""",
+        *(*XTS, "dev", "--", sys.executable, "-m", "pytest"),
+    )
+    result.assert_outcomes(passed=3, skipped=1)
+    result.stdout.fnmatch_lines(["*pytest runs under `xts dev` or `xts run`, whose proxy no test may stop*"])
 
 
 def test_faults(outcome: Callable[..., pytest.RunResult]) -> None:
