@@ -23,10 +23,12 @@ LIMIT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Of one slot. `resets`: how often the connection ended or said nothing for LIMIT_S."""
+    """Of one slot. `resets`: how often the connection ended or said nothing for LIMIT_S; `begun_ns`: when each request
+    began, by the monotonic clock."""
 
     resets: int
     us: list[float]
+    begun_ns: list[int]
 
 
 class Bystander:
@@ -52,6 +54,7 @@ class Bystander:
     def work(self, duration_s: float) -> Latencies:
         """A request each PACE_NS; one that begins late because others took long counts from when it was due."""
         samples: list[float] = []
+        begun_ns: list[int] = []
         resets = 0
         due = time.monotonic_ns()
         end = due + int(duration_s * 1e9)
@@ -69,8 +72,9 @@ class Bystander:
                 self.socket.close()
                 self.socket = self._connect()
             samples.append((time.monotonic_ns() - begin) / 1000)
+            begun_ns.append(begin)
             due += PACE_NS
-        return Latencies(resets, samples)
+        return Latencies(resets, samples, begun_ns)
 
 
 def _become(user: int) -> None:

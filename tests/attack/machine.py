@@ -1,64 +1,61 @@
-"""What the machine did meanwhile, known by other means than the bystanders' figures.
+"""What the machine did meanwhile that is no part of the scene.
 
-A core may stand still (its hypervisor runs something else), and programs that are no part of the scene may have it.
-The first is told by a thread that goes before all others on that core and looks how late it wakes up:
-`python -m attack.machine` answers each duration on its standard input. The second is told by /proc: the run time of all
-tasks that are not the scene's.
+A bystander's latency is wall-clock time, and a machine shared with other programs, or a kernel thread that nobody can
+interrupt, adds milliseconds to it at random. The kernel's trace of its scheduler (scheduler_trace.py) says exactly when
+a task that is none of the scene's had one of the two cores. That much of a request's time is taken off it. What a task
+of the scene took is never taken off, whatever it did: neither the proxy's own Python, nor the attacker's programs, nor
+the kernel's threads that handle packets and what is left of closed sockets.
+
+A core may also stand still, because its hypervisor runs something else. The kernel counts that, in steps of 10 ms
+(/proc/stat). It cannot be taken off, as nobody knows when it was. No thread looks for it: one that went before all
+others and woke up each millisecond took a tenth of the core, and was the p99 of requests without an attack.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .scene import PRIORITY, go_first
+from .scheduler_trace import Run, Taken
 
-PACE_NS = 1_000_000
-#: A kernel's thread that does the scene's own work: packets, and what is left for later of closed sockets.
-_OWN_THREADS = ("ksoftirqd/", "napi/", "rcu", "ktimers/")
-LATE_US = 500.0
-FOREIGN_MS = 1.0
-_PROCESSOR = 36  # of /proc/PID/stat, counted behind the name
+_STEAL = 8  # of a line of /proc/stat: counted from 1
+_KTHREADD = 2
+#: Kernel threads that may do the scene's own work.
+_OWN_THREADS = ("ksoftirqd/", "napi/", "rcu", "ktimers/", "kworker/", "migration/", "cpuhp/")
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """During one slot. `late_us`: how late a thread that goes before all others woke up at most, on either core;
-    `foreign_ms`: what tasks that are none of the scene's ran on the device's, by their name."""
+    """During one slot, on both cores. `stolen_ms`: what the hypervisor took; `foreign_ms`: what tasks that are none of
+    the scene's ran, by their name; `taken`: when."""
 
-    late_us: float
+    stolen_ms: float = 0.0
     foreign_ms: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def disturbed(self) -> bool:
-        """It stood still, or others had it, for so long that a p99 of a slot may be theirs."""
-        return self.late_us > LATE_US or sum(self.foreign_ms.values()) > FOREIGN_MS
+    taken: Taken = field(default_factory=lambda: Taken([]))
 
 
-#: For how long each task has run, in nanoseconds; by its folder in /proc.
-Runs = dict[str, int]
+def stolen_ms(cores: Sequence[int]) -> float:
+    """What the hypervisor has taken of these cores so far."""
+    lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+    ticks = sum(int(line[_STEAL]) for line in lines if line[0] in {f"cpu{core}" for core in cores})
+    return ticks * 1000 / os.sysconf("SC_CLK_TCK")
 
 
-def _stat(task: Path) -> tuple[int, list[str]]:
-    """Its parent, and the fields of its stat behind the name."""
-    fields = (task / "stat").read_text().rpartition(")")[2].split()
-    return int(fields[1]), fields
+def _parent(process: int | str) -> int:
+    stat = Path("/proc", str(process), "stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
 
 
 def family(roots: Iterable[int]) -> set[int]:
     """These processes and all that come from them."""
     children: dict[int, list[int]] = {}
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            children.setdefault(_stat(process)[0], []).append(int(process.name))
-        except (OSError, ValueError):
-            continue
+        with suppress(OSError, ValueError):
+            children.setdefault(_parent(process.name), []).append(int(process.name))
     found: set[int] = set()
     left = list(roots)
     while left:
@@ -69,55 +66,29 @@ def family(roots: Iterable[int]) -> set[int]:
     return found
 
 
-def runs_of_others(own: set[int]) -> Runs:
-    """Of all tasks of other processes."""
-    runs: Runs = {}
-    for process in Path("/proc").iterdir():
-        if not process.name.isdigit() or int(process.name) in own:
-            continue
-        with suppress(OSError, ValueError, IndexError):
-            for task in (process / "task").iterdir():
-                runs[str(task)] = int((task / "schedstat").read_bytes().split()[0])
-    return runs
+def _process_of(task: int) -> int:
+    status = Path("/proc", str(task), "status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("Tgid:")))
 
 
-def foreign_ms(core: int, before: Runs, after: Runs) -> dict[str, float]:
-    """What tasks whose core this is have run in between, by name."""
-    out: dict[str, float] = {}
-    for folder, ran_ns in after.items():
-        took_ns = ran_ns - before.get(folder, 0)
-        if took_ns <= 0:
-            continue
-        with suppress(OSError, ValueError, IndexError):
-            name = Path(folder, "comm").read_text().strip()
-            if int(_stat(Path(folder))[1][_PROCESSOR]) == core and not name.startswith(_OWN_THREADS):
-                out[name] = out.get(name, 0.0) + took_ns / 1e6
-    return out
+def foreign_tasks(names: Mapping[int, str], own: set[int]) -> set[int]:
+    """Of these tasks, those that are none of the scene's. One that has ended meanwhile is taken for the scene's."""
+    foreign = set()
+    for task, name in names.items():
+        with suppress(OSError, StopIteration):
+            process = _process_of(task)
+            kernel = _parent(process) == _KTHREADD
+            if not name.startswith(_OWN_THREADS) if kernel else process not in own:
+                foreign.add(task)
+    return foreign
 
 
-def most_late_us(duration_s: float) -> float:
-    """How late this thread wakes up at most."""
-    late_ns = 0
-    due = time.monotonic_ns()
-    end = due + int(duration_s * 1e9)
-    while due < end:
-        due += PACE_NS
-        if (left_ns := due - time.monotonic_ns()) > 0:
-            time.sleep(left_ns / 1e9)
-        now = time.monotonic_ns()
-        late_ns = max(late_ns, now - due)
-        due = max(due, now - PACE_NS)
-    return late_ns / 1000
-
-
-def main() -> int:
-    os.sched_setaffinity(0, {int(sys.argv[1])})
-    go_first(PRIORITY + 1)
-    print("ready", flush=True)
-    for line in sys.stdin:
-        print(json.dumps(most_late_us(float(line))), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def seen(traced: Mapping[int, Sequence[Run]], own: set[int], stolen_ms: float) -> Machine:
+    """From what each core ran."""
+    runs = [run for of_core in traced.values() for run in of_core if run.task]
+    foreign = foreign_tasks({run.task: run.name for run in runs}, own)
+    theirs = [run for run in runs if run.task in foreign]
+    ms: Counter[str] = Counter()
+    for run in theirs:
+        ms[run.name] += (run.ended_ns - run.begun_ns) / 1e6
+    return Machine(stolen_ms, dict(ms), Taken([(run.begun_ns, run.ended_ns) for run in theirs]))

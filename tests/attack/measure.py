@@ -21,6 +21,7 @@ from .machine import Machine
 from .programs import Attackers, Program, carried_out
 from .samples import Slots
 from .scene import ECHO_PORT, OTHER_USER, Scene, cores, module, raised
+from .scheduler_trace import scheduler_trace
 
 _END_S = 60.0
 _SETTLE_S = 0.5
@@ -48,10 +49,12 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What was seen in one: by the bystanders, of the machine, and of the worker. `waited`: the part of the slot in
-    which the worker could have run and something else had its core; `rounds`: its rounds, by their CPU time."""
+    """What was seen in one: by the bystanders, of the machine, and of the worker. `net_us`: the latencies without what
+    programs that are no part of this took of them; `waited`: the part of the slot in which the worker could have run
+    and something else had its core; `rounds`: its rounds, by their CPU time."""
 
     latencies: dict[str, Latencies]
+    net_us: dict[str, list[float]]
     machine: Machine
     waited: float
     rounds: dict[str, int]
@@ -75,16 +78,13 @@ class Result:
     def resets(self, who: str) -> int:
         return sum(slot.latencies[who].resets for slot in self.slots["attacked"])
 
-    def us(self, kind: str, who: str, *, undisturbed: bool = False) -> Slots:
-        """The latencies of each slot; or only of those in which, in no kind of slot, the machine was disturbed."""
-        return [
-            slot.latencies[who].us
-            for number, slot in enumerate(self.slots[kind])
-            if not undisturbed or not self.disturbed(number)
-        ]
+    def us(self, kind: str, who: str) -> Slots:
+        """The latencies of each slot, as the bystander had them."""
+        return [slot.latencies[who].us for slot in self.slots[kind]]
 
-    def disturbed(self, number: int) -> bool:
-        return any(slots[number].machine.disturbed for slots in self.slots.values())
+    def net_us(self, kind: str, who: str) -> Slots:
+        """The same without what other programs of the machine took of them."""
+        return [slot.net_us[who] for slot in self.slots[kind]]
 
     def rounds(self, kind: str) -> dict[str, int]:
         """Of all slots of this kind together."""
@@ -96,12 +96,12 @@ class Result:
 
 
 class Stage:
-    """A proxy to attack, another one on the same core for the control, the bystanders, and who watches the machine.
+    """A proxy to attack, another one on the same core for the control, the bystanders, and a trace of the cores.
     Attacks are measured on it one after the other."""
 
     def __init__(self, queue: str, how: Settings, stack: ExitStack, attacks: Iterable[Attack]) -> None:
         self.queue, self.how = queue, how
-        self.host_core, self.device_core = cores()
+        self.cores = self.host_core, self.device_core = cores()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xts-attack-")))
         folder.chmod(0o755)
         tables = list(dict.fromkeys(attack.tables for attack in attacks))
@@ -117,8 +117,7 @@ class Stage:
         self.attackers = stack.enter_context(Attackers(self.scene))
         self.other_attackers = stack.enter_context(Attackers(self.other)) if self.other else None
         self.bystanders = self._start_bystanders(stack)
-        watch = [module("machine", str(core)) for core in (self.host_core, self.device_core)]
-        self.watching = [stack.enter_context(Program(self.scene, "host", command)) for command in watch]
+        self.trace = stack.enter_context(scheduler_trace(self.cores))
 
     def _start_bystanders(self, stack: ExitStack) -> dict[str, Program]:
         """Without privilege there is none of another tenant."""
@@ -134,9 +133,7 @@ class Stage:
     def measure(self, attack: Attack, say: Say = lambda text: None) -> Result:
         """OSError, RuntimeError: it could not be measured, and the stage is of no use any more."""
         result = Result(attack.name, self.queue, {kind: [] for kind in self.how.kinds})
-        own = machine.family(
-            {os.getpid(), *self.scene.processes, *(self.other.processes if self.other else ())},
-        )
+        own = {os.getpid(), *self.scene.processes, *(self.other.processes if self.other else ())}
         for number in range(self.how.slots):
             say(f"{attack.name} over {self.queue}: slot {number + 1} of {self.how.slots}")
             result.slots["quiet"].append(self._slot(own))
@@ -167,18 +164,29 @@ class Stage:
     # --- a slot -------------------------------------------------------------------------------------------------
 
     def _slot(self, own: set[int]) -> Slot:
-        rounds, others = self.scene.rounds(), machine.runs_of_others(own)
+        rounds = self.scene.rounds()
         begun_ns, waited_ns = time.monotonic_ns(), self.scene.worker_waited_ns()
-        for program in (*self.watching, *self.bystanders.values()):
+        stolen_ms = machine.stolen_ms(self.cores)
+        if self.trace:
+            self.trace.forget()
+        for program in self.bystanders.values():
             program.tell(self.how.seconds)
             time.sleep(PACE_NS / len(self.bystanders) / 1e9)  # their requests do not meet
         latencies = {who: Latencies(**one.answer(_END_S)) for who, one in self.bystanders.items()}
-        late_us = max(one.answer(_END_S) for one in self.watching)
         waited = (self.scene.worker_waited_ns() - waited_ns) / (time.monotonic_ns() - begun_ns)
-        foreign_ms = machine.foreign_ms(self.device_core, others, machine.runs_of_others(own))
+        stolen_ms = machine.stolen_ms(self.cores) - stolen_ms
+        seen = machine.seen(self.trace.read() if self.trace else {}, machine.family(own), stolen_ms)
         after = self.scene.rounds()
         taken = {bound: after[bound] - count for bound, count in rounds.items()}
-        return Slot(latencies, Machine(late_us, foreign_ms), waited, taken)
+        net_us = {who: _net_us(of_one, seen) for who, of_one in latencies.items()}
+        return Slot(latencies, net_us, seen, waited, taken)
+
+
+def _net_us(latencies: Latencies, seen: Machine) -> list[float]:
+    return [
+        us - seen.taken.within_ns(begun_ns, begun_ns + int(us * 1000)) / 1000
+        for begun_ns, us in zip(latencies.begun_ns, latencies.us, strict=True)
+    ]
 
 
 @contextmanager

@@ -15,10 +15,11 @@ _HEADINGS = (
     "tenant",
     "verdict",
     *(f"{name}{what}" for name in SHARES for what in (" µs", " ratio", " control", " ÷ control")),
-    "p99 undisturbed",
+    "blank",
+    "p99 of all",
     "round's CPU",
     "core waited for",
-    "disturbed",
+    "stolen ms",
     "resets",
     "others on the core",
     "the attack did",
@@ -57,10 +58,11 @@ def _cells(summary: Summary, who: str) -> list[str]:
     return [
         summary.verdict(who),
         *(cell for name in SHARES for cell in _latency(figures[name])),
-        _ratio(figures["p99"].undisturbed),
+        _ratio(figures["p99"].blank),
+        _ratio(figures["p99"].wall),
         " → ".join(_rounds(summary, kind) for kind in ("quiet", "attacked")),
         " → ".join(f"{part:.0%}" for part in summary.waited.values()),
-        f"{summary.disturbed} of {summary.slots}",
+        f"{summary.stolen_ms:,.0f}",
         str(summary.resets[who]),
         ", ".join(f"{name} {ms:.0f} ms" for name, ms in summary.others.items()),
         ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in summary.done.items()),
@@ -70,8 +72,8 @@ def _cells(summary: Summary, who: str) -> list[str]:
 def markdown(summaries: list[Summary], who: str) -> str:
     """The table of SECURITY.md: a line an attack, of one bystander."""
     lines = [
-        "| attack | queue | median | control | p99 | control | p99 ÷ control | rounds | disturbed | state |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| attack | queue | median | control | p99 | control | p99 ÷ control | blank | rounds | verdict | state |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for summary in summaries:
         p50, p99 = (summary.figures[who][name] for name in SHARES)
@@ -83,9 +85,10 @@ def markdown(summaries: list[Summary], who: str) -> str:
             _range(p99.attack),
             _range(p99.control),
             _range(p99.own),
+            _range(p99.blank),
             _rounds(summary, "attacked"),
-            f"{summary.disturbed}/{summary.slots}",
             summary.verdict(who),
+            summary.commit,
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

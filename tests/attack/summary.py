@@ -16,29 +16,32 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A percentile of a bystander's latency. `attack`: with the attack divided by without it; `control`: the same of
-    the control; `own`: with the attack divided by the control, which is what the proxy itself adds. `undisturbed`:
-    `attack` of those slots only in which the machine was not disturbed, None where these are too few."""
+    """A percentile of a bystander's latency, without what other programs of the machine took of it. `attack`: with the
+    attack divided by without it; `control`: the same of the control; `own`: with the attack divided by the control,
+    which is what the proxy itself adds. `blank`: of slots without an attack, every other one divided by the rest: 1,
+    as far as the machine and so few slots can tell. `wall`: `attack` with what other programs took."""
 
     quiet_us: float
     attacked_us: float
     attack: Ratio
     control: Ratio | None
     own: Ratio | None
-    undisturbed: Ratio | None
+    blank: Ratio | None
+    wall: Ratio
 
     @classmethod
     def of(cls, result: Result, who: str, share: float) -> Self:
-        us = {kind: result.us(kind, who) for kind in result.slots}
-        calm = {kind: result.us(kind, who, undisturbed=True) for kind in ("quiet", "attacked")}
-        control = us.get("control")
+        us = {kind: result.net_us(kind, who) for kind in result.slots}
+        quiet, attacked, control = us["quiet"], us["attacked"], us.get("control")
+        half = len(quiet) // 2
         return cls(
-            percentile(us["quiet"], share),
-            percentile(us["attacked"], share),
-            ratio(us["attacked"], us["quiet"], share),
-            ratio(control, us["quiet"], share) if control else None,
-            ratio(us["attacked"], control, share) if control else None,
-            ratio(calm["attacked"], calm["quiet"], share) if len(calm["quiet"]) > 2 else None,
+            percentile(quiet, share),
+            percentile(attacked, share),
+            ratio(attacked, quiet, share),
+            ratio(control, quiet, share) if control else None,
+            ratio(attacked, control, share) if control else None,
+            ratio(quiet[1::2][:half], quiet[::2][:half], share) if half > 1 else None,
+            ratio(result.us("attacked", who), result.us("quiet", who), share),
         )
 
     @classmethod
@@ -46,10 +49,17 @@ class Figure:
         ratios = {name: Ratio(**value) if value else None for name, value in kept.items() if not name.endswith("_us")}
         return cls(**(kept | ratios))
 
+    def can_tell(self, goal: float) -> bool:
+        """Slots without an attack do not differ from each other by as much as is asked of the attack."""
+        return self.blank is not None and self.blank.high <= goal and self.blank.low >= 1 / goal
+
     def verdict(self, goal: float) -> str:
-        """As Ratio.verdict(). Where the goal is missed as clearly by the control, it is the machine's: "core"."""
+        """As Ratio.verdict(). What is within the goal where nothing can be told is "open". Where the goal is missed as
+        clearly by the control, it is the machine's: "core"."""
         verdict = self.attack.verdict(goal)
-        if verdict != "held" and self.control and self.own and self.own.verdict(goal) == "held":
+        if verdict == "held":
+            return "held" if self.can_tell(goal) else "open"
+        if self.control and self.own and self.own.verdict(goal) == "held":
             return "core" if self.control.verdict(goal) != "held" else verdict
         return verdict
 
@@ -63,8 +73,8 @@ class Summary:
     queue: str
     commit: str
     slots: int
-    disturbed: int
-    others: dict[str, float]  # what disturbed them: names of tasks, and their milliseconds
+    stolen_ms: float  # by the hypervisor, of all slots
+    others: dict[str, float]  # what else ran on the two cores: names of tasks, and their milliseconds
     figures: dict[str, dict[str, Figure]]
     resets: dict[str, int]
     rounds: dict[str, dict[str, int]]
@@ -75,15 +85,15 @@ class Summary:
     @classmethod
     def of(cls, result: Result, commit: str) -> Self:
         others: Counter[str] = Counter()
-        for slot in (slot for slots in result.slots.values() for slot in slots):
-            others.update(slot.machine.foreign_ms)
-        numbers = range(len(result.slots["quiet"]))
+        seen = [slot.machine for slots in result.slots.values() for slot in slots]
+        for machine in seen:
+            others.update(machine.foreign_ms)
         return cls(
             result.attack,
             result.queue,
             commit,
-            len(numbers),
-            sum(result.disturbed(number) for number in numbers),
+            len(result.slots["quiet"]),
+            sum(machine.stolen_ms for machine in seen),
             dict(others.most_common(_MOST_NAMED)),
             {
                 who: {name: Figure.of(result, who, share) for name, (share, _) in SHARES.items()}

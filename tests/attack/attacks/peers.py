@@ -14,7 +14,7 @@ from beds.authority import Authority
 from beds.grpc import DATA, PING, SETTINGS, frame, window_update
 from beds.scripted_host import ScriptedHost
 from beds.ulp_tls import server_context
-from xts_messages.codec import flags
+from xts_messages.codec import Frame, flags
 
 from .attack import Attack, Part, hostile_host
 
@@ -49,10 +49,15 @@ def _caller(port: int, pushes: Pushes, message: bool) -> Part:
                 if not made.error:
                     _read(script, host, id)
                 host.send("XTS_CMD_SEND", id=id, flags=flags("CLOSE", "ABORT"))
-                while not host.expect("XTS_REPLY_RECV").flags & flags("CLOSED"):
+                while not _is_the_end(host.receive()):
                     pass
 
     return Part("host", run)
+
+
+def _is_the_end(frame: Frame) -> bool:
+    """Data that was on its way comes before it, as PDUs on a message socket."""
+    return frame.name == "XTS_REPLY_RECV" and bool(frame.flags & flags("CLOSED"))
 
 
 def _read(script: Script, host: ScriptedHost, id: int) -> None:

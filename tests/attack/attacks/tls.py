@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ..part import Script
 
 PORT = 7201
-ALPN_PUSHES = 200
+PUSHES = 200
 _BATCH = 16
 _WINDOW = 1 << 16
 _SUITE = BY_NAME["aes-256-gcm"]
@@ -140,13 +141,22 @@ def _key_updates(script: Script) -> None:
         script.under_way()
 
 
-def _pushes(script: Script) -> None:
-    """TLS with an ALPN that was not there before, onto a socket that is then closed."""
+def _new_alpn(number: int) -> dict[str, str]:
+    return {"alpn": f"p{number}"}
+
+
+def _new_ciphers(number: int) -> dict[str, str]:
+    """A list that OpenSSL reads for longest: each word is about all ciphers, and a name nobody knows makes it new."""
+    return {"ciphers": f"p{number}:{'ALL:+HIGH:-RSA:' * 28}ECDHE+AESGCM"}
+
+
+def _pushes(script: Script, new: Callable[[int], dict[str, str]]) -> None:
+    """TLS with parameters that were not there before, onto a socket that is then closed."""
     with hostile_host(script, "ULP") as host:
         while not script.stopped:
-            for _ in range(script.size(ALPN_PUSHES)):
+            for _ in range(script.size(PUSHES)):
                 number = host.new_socket()
-                ack: Any = host.push("TLS", number=number, message=False, role=1, verify=0, alpn=f"p{number}")
+                ack: Any = host.push("TLS", number=number, message=False, role=1, verify=0, **new(number))
                 host.send("XTS_CMD_SEND", id=ack.fields["proxy_id"], flags=flags("CLOSE"))
                 host.expect("XTS_REPLY_RECV")
                 script.done["pushes"] += not ack.error
@@ -175,5 +185,16 @@ ATTACKS = [
         (_LISTENER, Part("net", _key_updates)),
         _identities,
     ),
-    Attack("tls-new-pushes", "pushes of TLS with ever new ALPN", (Part("host", _pushes),), _identities),
+    Attack(
+        "tls-new-pushes",
+        "pushes of TLS with ever new ALPN",
+        (Part("host", partial(_pushes, new=_new_alpn)),),
+        _identities,
+    ),
+    Attack(
+        "tls-new-ciphers",
+        "pushes of TLS with ever new lists of ciphers, as long as they can be",
+        (Part("host", partial(_pushes, new=_new_ciphers)),),
+        _identities,
+    ),
 ]

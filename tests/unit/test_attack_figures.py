@@ -1,0 +1,73 @@
+"""What tests/attack makes of what it has measured: what other programs took of a request, and what may be said."""
+
+from __future__ import annotations
+
+import random
+
+from attack.machine import seen
+from attack.samples import Ratio, ratio
+from attack.scheduler_trace import Run, Taken, runs_of
+from attack.summary import Figure
+
+TRACE = """\
+# tracer: nop
+          <idle>-0       [001] d..2. 10.000100: sched_switch: prev_comm=swapper/1 prev_pid=0 prev_prio=120 \
+prev_state=R ==> next_comm=a b next_pid=7 next_prio=120
+             a b-7       [001] d..2. 10.000350: sched_switch: prev_comm=a b prev_pid=7 prev_prio=120 \
+prev_state=S ==> next_comm=kdamond.0 next_pid=9 next_prio=120
+       kdamond.0-9       [001] d..2. 11.000000: sched_switch: prev_comm=kdamond.0 prev_pid=9 prev_prio=120 \
+prev_state=R ==> next_comm=swapper/1 next_pid=0 next_prio=120
+"""
+EVEN = Ratio(1.0, 0.8, 1.2)
+
+
+def test_a_trace_is_read() -> None:
+    assert runs_of(TRACE.splitlines()) == [
+        Run(10_000_100_000, 10_000_350_000, 7, "a b"),
+        Run(10_000_350_000, 11_000_000_000, 9, "kdamond.0"),
+    ]
+
+
+def test_what_was_taken_of_a_time() -> None:
+    taken = Taken([(10, 20), (40, 50), (15, 25)])
+    assert [taken.within_ns(*time) for time in [(0, 10), (0, 12), (12, 14), (0, 100), (24, 41), (25, 40)]] == [
+        0,
+        2,
+        2,
+        25,
+        2,
+        0,
+    ]
+
+
+def test_a_task_that_has_ended_is_taken_for_the_scenes() -> None:
+    gone = Run(0, 1000, 2**30, "gone")
+    assert seen({0: [gone], 1: []}, set(), 0.0).taken.within_ns(0, 1000) == 0
+
+
+def figure(attack: Ratio, blank: Ratio | None = EVEN, control: Ratio | None = None, own: Ratio | None = None) -> Figure:
+    return Figure(100.0, 100.0 * attack.value, attack, control, own, blank, attack)
+
+
+def test_held_is_said_only_where_a_miss_would_have_been_seen() -> None:
+    inside = Ratio(1.2, 1.0, 1.4)
+    assert figure(inside).verdict(2.0) == "held"
+    assert figure(inside, Ratio(1.0, 0.4, 1.3)).verdict(2.0) == "open"
+    assert figure(inside, Ratio(1.0, 0.9, 2.5)).verdict(2.0) == "open"
+    assert figure(inside, None).verdict(2.0) == "open"
+
+
+def test_what_the_control_shows_as_well_is_the_cores() -> None:
+    above, even = Ratio(3.0, 2.5, 3.5), Ratio(1.0, 0.9, 1.2)
+    assert figure(above).verdict(2.0) == "missed"
+    assert figure(above, control=above, own=even).verdict(2.0) == "core"
+    assert figure(above, control=even, own=above).verdict(2.0) == "missed"
+    assert figure(Ratio(2.0, 1.5, 2.5)).verdict(2.0) == "open"
+
+
+def test_a_stall_of_the_machine_in_half_of_the_slots_leaves_p99_open() -> None:
+    draw = random.Random(1)
+    calm = [[draw.uniform(90, 110) for _ in range(250)] for _ in range(12)]
+    stalled = [slot[:-25] + [30_000.0] * 25 if number % 3 == 1 else slot for number, slot in enumerate(calm)]
+    blank = ratio(stalled[1::2], stalled[::2], 0.99)
+    assert figure(ratio(stalled, stalled, 0.99), blank).verdict(2.0) == "open"
