@@ -232,13 +232,34 @@ static bool deliver(struct channel *ch, const struct xts_head *head, struct batc
 	result = command_dispatch(ch, ch->link.features, head, first->iov_base, e->frame.bytes, e);
 	if (result == COMMAND_MALFORMED)
 		channel_violation(ch, xts_type_name(head->type), head->id);
-	if (head->type == XTS_CMD_IOCTL || head->type == XTS_CMD_CONNECT) /* wipe keys that may have been pushed */
+	/* wipe keys that may have been pushed */
+	if ((head->type == XTS_CMD_IOCTL || head->type == XTS_CMD_CONNECT) && result != COMMAND_UNFINISHED)
 		explicit_bzero(first->iov_base, first->iov_len);
 	if (result == COMMAND_KEPT)
 		ch->batch_bytes += e->bytes;
 	else if (result != COMMAND_REPLIES && result != COMMAND_UNFINISHED && ch->link.epoch == epoch)
 		xts_link_recycled(&ch->link);
 	return result == COMMAND_KEPT;
+}
+
+/* A message in the batch's next entry: true when it is kept until the flush. */
+static bool carry_out(struct channel *ch, const struct xts_head *head, struct batch_entry *e)
+{
+	bool kept = deliver(ch, head, e);
+
+	channel_check(ch, head->id);
+	return kept;
+}
+
+/* What was in the batch's next entry has been looked at. */
+static void settle(struct channel *ch, const struct batch_entry *e, bool kept)
+{
+	if (kept)
+		ch->batch_used++;
+	else if (!ch->unfinished.there)
+		xts_queue_recycle(ch->queue, &e->frame);
+	if (ch->link.state != XTS_LINK_UP)
+		link_closed(ch);
 }
 
 /* Takes the next frame: -EPIPE, or one of these. */
@@ -259,8 +280,7 @@ static int receive_one(struct channel *ch)
 	case XTS_LINK_DELIVER:
 		if (head.type == XTS_RELAY_CARRIED && relay_take(ch, &head, &e->frame))
 			return TAKEN_CHEAP; /* the channel it is carried to recycles it */
-		kept = deliver(ch, &head, e);
-		channel_check(ch, head.id);
+		kept = carry_out(ch, &head, e);
 		if (!kept)
 			got = TAKEN_CALL;
 		break;
@@ -271,12 +291,7 @@ static int receive_one(struct channel *ch)
 	default:
 		break;
 	}
-	if (kept)
-		ch->batch_used++;
-	else if (!ch->unfinished.there)
-		xts_queue_recycle(ch->queue, &e->frame);
-	if (ch->link.state != XTS_LINK_UP)
-		link_closed(ch);
+	settle(ch, e, kept);
 	return got;
 }
 
@@ -310,9 +325,25 @@ static void last_words(struct channel *ch, bool received)
 	channel_log(ch, "the process has gone");
 }
 
+/* With a message that waited for something to be made. */
+static void begin_again(struct channel *ch)
+{
+	struct batch_entry *e = &ch->batch[ch->batch_used];
+	struct xts_head head = ch->unfinished.head;
+
+	e->frame = ch->unfinished.frame;
+	ch->unfinished.there = false;
+	settle(ch, e, carry_out(ch, &head, e));
+	ch->unfinished.again = false;
+}
+
 /* With a message that the last turn had no time for. */
 static void go_on(struct channel *ch)
 {
+	if (ch->unfinished.again) {
+		begin_again(ch);
+		return;
+	}
 	if (datagrams_read_on(ch)) {
 		ch->unfinished.there = false;
 		xts_link_recycled(&ch->link);
@@ -339,6 +370,10 @@ bool channel_receive(struct channel *ch)
 	if (ch->binding) {
 		command_bind_goes_on(ch);
 		return true;
+	}
+	if (ch->unfinished.preparation) {
+		prepare_help(ch);
+		return false;
 	}
 	if (ch->unfinished.there) {
 		go_on(ch);

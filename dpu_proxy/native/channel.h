@@ -168,13 +168,20 @@ struct id_slot {
 	uint32_t next_free;
 };
 
-/* A message of datagrams that a turn had no time for all of. */
+struct ulp_preparation;
+
+/* A message of datagrams that a turn had no time for all of; or one with a push for which something has to be made
+ * first (prepare.c). */
 struct unfinished {
 	bool there;
-	bool more; /* its flag MORE */
+	bool more; /* datagrams: its flag MORE */
 	uint32_t id;
 	struct xts_rx_frame frame;
 	struct xts_datagram_cursor cursor; /* in the frame */
+	bool again;                        /* it is to be carried out from the beginning, and does not wait again */
+	struct xts_head head;
+	struct ulp_preparation *preparation; /* NULL: it waits no more */
+	uint64_t since_ns;
 };
 
 struct channel {
@@ -289,6 +296,18 @@ bool command_allowed(struct channel *ch, enum xts_policy_action action, const st
 
 /* Goes on with channel->unfinished for the rest of the turn. True: it has been read, or the link has failed. */
 bool datagrams_read_on(struct channel *ch);
+
+/* --- prepare.c ---------------------------------------------------------------------------------------------------- */
+
+/* True: channel->unfinished waits; the message has not been carried out. */
+bool prepare_for_ioctl(struct channel *ch, const struct xts_head *head, const struct xts_ioctl *m,
+		       const struct batch_entry *e);
+bool prepare_for_connect(struct channel *ch, const struct xts_head *head, const struct xts_connect *m,
+			 const struct batch_entry *e);
+/* It still waits. */
+void prepare_help(struct channel *ch);
+/* It waits no more. */
+void prepare_forget(struct channel *ch);
 
 /* --- bind.c ------------------------------------------------------------------------------------------------------- */
 

@@ -179,6 +179,8 @@ enum command_result command_connect(struct channel *ch, const struct xts_head *h
 
 	if (m->length && !(ch->link.features & XTS_FEATURE_ULP))
 		return COMMAND_MALFORMED;
+	if (m->length && prepare_for_connect(ch, head, m, e))
+		return COMMAND_UNFINISHED;
 	c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
 	if (c && !head->id && list_empty(&c->unnamed))
 		list_append(&ch->unnamed, &c->unnamed);
@@ -332,6 +334,8 @@ enum command_result command_ioctl(struct channel *ch, const struct xts_head *hea
 	struct connection *c;
 	int error;
 
+	if (ch->link.features & XTS_FEATURE_ULP && prepare_for_ioctl(ch, head, m, e))
+		return COMMAND_UNFINISHED;
 	c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
 	length = m->length < sizeof value ? m->length : (uint32_t)sizeof value;
 	if (c) {

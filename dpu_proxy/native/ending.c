@@ -91,9 +91,10 @@ static void batch_drop(struct channel *ch)
 		xts_queue_recycle(ch->queue, &ch->batch[i].frame);
 	ch->batch_used = 0;
 	ch->batch_bytes = 0;
+	prepare_forget(ch);
 	if (ch->unfinished.there)
 		xts_queue_recycle(ch->queue, &ch->unfinished.frame);
-	ch->unfinished.there = false;
+	ch->unfinished.there = ch->unfinished.again = false;
 }
 
 void channel_end_epoch(struct channel *ch, bool reset)

@@ -5,8 +5,6 @@
 #include "pushed.h"
 #include "share.h"
 
-#define PUSH_BYTES 8u              /* read_bytes, flags, ulp_id */
-#define CONNECT_PUSH_HEAD_BYTES 8u /* of each push in a CONNECT: request, bytes */
 #define FLAG_MESSAGE_SOCKET 0x0001u
 #define POSITION_MASK (XTS_CREDITS_MAX - 1)
 

@@ -115,6 +115,8 @@ void pushed_count(struct connection *c, uint16_t ulp_id);
 /* --- push.c ------------------------------------------------------------------------------------------------------- */
 
 bool push_is_request(uint32_t request);
+#define PUSH_BYTES 8u              /* before its attributes: read_bytes, flags, ulp_id */
+#define CONNECT_PUSH_HEAD_BYTES 8u /* of each push in a CONNECT: request, bytes */
 /* Carries out a request; value holds *bytes of it and has room for SOCKET_CALL_BYTES_MAX of answer. 0 or -errno. */
 int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_t *bytes);
 /* Makes the pushes in the payload of a CONNECT, in order. 0, or -errno of the first that is refused. */

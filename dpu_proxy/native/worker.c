@@ -150,6 +150,11 @@ static bool arm_all(struct worker_state *w, int *timeout_ms)
 	for (node = w->channels.next; node != &w->channels; node = node->next) {
 		struct channel *ch = list_entry(node, struct channel, member);
 
+		if (ch->unfinished.preparation) { /* what is in its queue waits, too */
+			if (*timeout_ms < 0 || *timeout_ms > (int)ULP_POOL_HELP_MS)
+				*timeout_ms = ULP_POOL_HELP_MS;
+			continue;
+		}
 		quiet &= !xts_queue_arm(ch->queue);
 		if (ch->slot_missing || ch->kick_again)
 			*timeout_ms = SLOT_WAIT_MS;

@@ -57,6 +57,12 @@ struct ulp_job {
 	uint32_t account, weight;
 };
 
+/* What a push waits for. Its owner sets done(), and calls abandoned() of what it has back; the job frees itself there. */
+struct ulp_preparation {
+	struct ulp_job job; /* first */
+	void *owner;
+};
+
 /* The first starts the threads, the last ends them. 0 or -errno. */
 int ulp_pool_hold(void);
 void ulp_pool_release(void);

@@ -62,6 +62,7 @@
 #define ULP_REASON_BYTES 160
 
 struct ulp_layer;
+struct ulp_preparation;
 struct ulp_stack;
 struct xts_ulp_config;
 
@@ -89,6 +90,10 @@ struct ulp_protocol {
 	/* May it be pushed above below (NULL: above TCP)? Asked for each direction; l->receive, l->send and l->below_*
 	 * are set. 0, or ulp_refuse() with a reason. NULL: ulp_fits_stream(). */
 	int (*fits)(const struct ulp_layer *l, const struct ulp_layer *below);
+	/* A push with these parameters would need what takes too long for a worker to make, and is not there: the job
+	 * that makes it, not submitted. NULL: it is there, or the push will refuse them, or goes on without. l has no
+	 * place in a stack. prepare NULL: never. */
+	struct ulp_preparation *(*prepare)(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes);
 	/* Reads its parameters and makes l->state. 0, or ulp_refuse(); close() follows then if l->state is not NULL. */
 	int (*open)(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes);
 	/* The connection is established, or already was: from now on reads and writes may come. client: we connected. 0

@@ -37,6 +37,10 @@ int ulp_stack_copy(struct ulp_stack **out, const struct ulp_stack *from, const s
 /* A parked connection goes on elsewhere. */
 void ulp_stack_move(struct ulp_stack *s, const struct ulp_owner *owner);
 
+/* Before a push: what has to be made on another thread first, or NULL. Of the owner its configuration, and whose it is,
+ * are enough. */
+struct ulp_preparation *ulp_prepare(const struct ulp_owner *owner, uint16_t ulp_id, const uint8_t *attributes,
+				    uint32_t bytes);
 /* Puts a protocol on top. The attributes are copied when they are needed later. 0; -ENOPROTOOPT: not offered; else why
  * not, and ulp_stack_error() has the reason. Nothing has changed after an error. */
 int ulp_stack_push(struct ulp_stack *s, enum ulp_direction direction, uint16_t ulp_id, const uint8_t *attributes,

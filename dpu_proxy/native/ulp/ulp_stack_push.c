@@ -252,6 +252,20 @@ static int push_change(struct ulp_stack *s, struct ulp_layer *l, const struct ul
 	return r;
 }
 
+/* --- before a push ------------------------------------------------------------------------------------------------ */
+
+struct ulp_preparation *ulp_prepare(const struct ulp_owner *owner, uint16_t ulp_id, const uint8_t *attributes,
+				    uint32_t bytes)
+{
+	const struct ulp_protocol *p = ulp_protocol(ulp_id);
+	struct ulp_stack stack = { .owner = *owner };
+	struct ulp_layer layer = { .protocol = p, .stack = &stack };
+
+	if (!p || !p->prepare || !xts_ulp_config_offers(owner->config, ulp_id))
+		return NULL;
+	return p->prepare(&layer, attributes, bytes);
+}
+
 /* --- the push ----------------------------------------------------------------------------------------------------- */
 
 static int check(struct ulp_stack *s, const struct ulp_protocol *p, enum ulp_direction direction)

@@ -24,8 +24,9 @@
 
 #define APPLICATION_DATA 23u /* RFC 8446 5.1, ContentType */
 #define WRITE_MAX (4 * TLS_RECORD_BYTES)
-#define HANDSHAKE_BYTES 24576u /* in addition during a handshake: messages, keys, certificates; measured: 19 KB */
-#define SSL_BYTES 8192u        /* that OpenSSL takes for a connection, measured: 6 KB and what a handshake adds */
+#define HANDSHAKE_BYTES 24576u   /* in addition during a handshake: messages, keys, certificates; measured: 19 KB */
+#define TLS_CONTEXT_BYTES 16384u /* measured: 15 KB */
+#define SSL_BYTES 8192u          /* that OpenSSL takes for a connection, measured: 6 KB and what a handshake adds */
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
@@ -46,6 +47,20 @@ static int count_memory(struct tls *t, uint32_t bytes)
 	ulp_memory_return(t->layer, t->counted);
 	r = ulp_memory_take(t->layer, bytes);
 	t->counted = r ? 0 : bytes;
+	return r;
+}
+
+/* Of the connections that have a context in common one is charged for it. 0 or -ENOBUFS. */
+static int count_context(struct tls *t)
+{
+	int r;
+
+	if (!t->context || t->claims_context || !tls_context_claim(t->context))
+		return 0;
+	r = ulp_memory_take(t->layer, TLS_CONTEXT_BYTES);
+	t->claims_context = !r;
+	if (r)
+		tls_context_disclaim(t->context);
 	return r;
 }
 
@@ -70,7 +85,11 @@ static int tls_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t byt
 	if (r || p->role == TLS_BY_CONNECT)
 		return r;
 	r = tls_parameters_settle(l, p, p->role == TLS_CLIENT);
-	return r ? r : tls_context_get(l, p, &t->context);
+	if (!r)
+		r = tls_context_get(l, p, &t->context);
+	if (!r && count_context(t))
+		r = ulp_refuse(l, ENOBUFS, "tls: no room: %s", ULP_MEMORY_LIMIT);
+	return r;
 }
 
 void tls_free(struct tls *t)
@@ -95,7 +114,13 @@ void tls_free(struct tls *t)
 
 static void tls_close(struct ulp_layer *l)
 {
-	(void)count_memory(l->state, 0);
+	struct tls *t = l->state;
+
+	(void)count_memory(t, 0);
+	if (t->claims_context) {
+		ulp_memory_return(l, TLS_CONTEXT_BYTES);
+		tls_context_disclaim(t->context);
+	}
 	if (tls_handshake_end(l->state))
 		tls_free(l->state);
 }
@@ -171,29 +196,37 @@ static int make_ssl(struct tls *t)
 	return 0;
 }
 
+int tls_begin(struct tls *t)
+{
+	int r = count_context(t);
+
+	if (r)
+		return ulp_memory_fail(t->layer, r, "a set of parameters");
+	r = make_ssl(t);
+	ERR_clear_error();
+	if (r)
+		return ulp_fail(t->layer, XTS_FAULT_MEMORY, "no memory for TLS");
+	free(t->parameters);
+	t->parameters = NULL;
+	return 0;
+}
+
 static int tls_start(struct ulp_layer *l, bool client)
 {
 	struct tls *t = l->state;
-	int r;
+	int r = 0;
 
-	if (!t->context) {
+	if (t->parameters->role == TLS_BY_CONNECT)
 		r = tls_parameters_settle(l, t->parameters, client);
-		if (!r)
-			r = tls_context_get(l, t->parameters, &t->context);
-		if (r)
-			return r;
-	}
+	if (!r && !t->context)
+		r = tls_context_get(l, t->parameters, &t->context);
+	if (r)
+		return r;
 	t->client = t->parameters->role == TLS_CLIENT;
 	r = count_memory(t, (uint32_t)sizeof *t + SSL_BYTES + HANDSHAKE_BYTES);
 	if (r)
 		return ulp_memory_fail(l, r, "a connection");
-	r = make_ssl(t);
-	ERR_clear_error();
-	if (r)
-		return ulp_fail(l, XTS_FAULT_MEMORY, "no memory for TLS");
-	free(t->parameters);
-	t->parameters = NULL;
-	return 0;
+	return t->context ? tls_begin(t) : 0;
 }
 
 static void handshake_done(struct tls *t)
@@ -213,8 +246,16 @@ static void handshake_done(struct tls *t)
 /* As tls_handshake_step(), in this thread. */
 static int handshake_here(struct tls *t)
 {
-	int r;
+	int r = 0;
 
+	if (!t->ssl) { /* there was a bell when it started */
+		if (!t->context)
+			r = tls_context_get(t->layer, t->parameters, &t->context);
+		if (!r)
+			r = tls_begin(t);
+		if (r)
+			return r;
+	}
 	ERR_clear_error();
 	r = SSL_do_handshake(t->ssl);
 	if (t->flooded)
@@ -482,6 +523,7 @@ const struct ulp_protocol ulp_tls = {
 	.duplex = true,
 	.needs_both = true,
 	.fits = tls_fits,
+	.prepare = tls_contexts_prepare,
 	.open = tls_open,
 	.start = tls_start,
 	.handshake = tls_handshake,

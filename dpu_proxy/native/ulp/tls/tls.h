@@ -3,7 +3,8 @@
  *
  * tls.c             the layer: handshake, read, write, close (ulp.h)
  * tls_parameters.c  what was pushed, as a struct
- * tls_context.c     an SSL_CTX from parameters and configuration, shared by all connections that ask for the same
+ * tls_context.c     an SSL_CTX from parameters and configuration
+ * tls_contexts.c    those that are there, shared by all connections that ask for the same
  * tls_choice.c      a server's choices: identity by name, ALPN, OCSP
  * tls_session.c     sessions to resume: a cache for clients, keys of tickets for servers
  * tls_bio.c         between OpenSSL and the layer below
@@ -122,22 +123,48 @@ int tls_parameters_read(struct ulp_layer *l, const uint8_t *attributes, uint32_t
 /* The role is known: fills in defaults that depend on it, and checks the rest. 0 or ulp_refuse(). */
 int tls_parameters_settle(struct ulp_layer *l, struct tls_parameters *p, bool client);
 
-/* --- contexts: tls_context.c -------------------------------------------------------------------------------------- */
+/* --- contexts: tls_context.c, tls_contexts.c ---------------------------------------------------------------------- */
+
+#define TLS_WHY_BYTES 160
 
 struct tls_context {
 	struct tls_context *next; /* on config->contexts */
 	uint32_t references;      /* under the lock; the list has one */
 	uint8_t key[TLS_KEY_BYTES];
-	SSL_CTX *ssl;
+	SSL_CTX *ssl; /* NULL: refused, for this: */
+	int error;
+	char why[TLS_WHY_BYTES];
 	struct xts_tls_config *config;
+	bool claimed;
+	uint32_t tenant; /* that it was made for first */
 	const struct tls_identity *identity[TLS_IDENTITIES_MAX];
 	uint32_t identity_count;
 };
 
-/* The context for settled parameters: 0, with a reference, or ulp_refuse(). */
-int tls_context_get(struct ulp_layer *l, const struct tls_parameters *p, struct tls_context **out);
+/* Whose names count. */
+struct tls_asker {
+	struct xts_tls_config *config;
+	uint32_t tenant, queue_id;
+};
+
+struct tls_asker tls_asker(const struct ulp_layer *l);
+/* For settled parameters, with a reference. NULL: it is not there. */
+struct tls_context *tls_context_find(struct xts_tls_config *config, const struct tls_parameters *p);
+/* Makes it: for long, on any thread. NULL: no memory. */
+struct tls_context *tls_context_make(const struct tls_asker *asker, const struct tls_parameters *p);
+/* Fills in the SSL_CTX, or why there is none. */
+void tls_context_build(struct tls_context *context, const struct tls_asker *asker, const struct tls_parameters *p);
+/* 0, or ulp_refuse() if it was refused, or there was no memory for it: *context is NULL then. */
+int tls_context_check(const struct ulp_layer *l, struct tls_context **context);
+/* 0, and *out is it, or NULL: a thread of the pool has to make it. Or ulp_refuse(). */
+int tls_context_get(const struct ulp_layer *l, const struct tls_parameters *p, struct tls_context **out);
 void tls_context_put(struct tls_context *context);
+/* True: the caller is to be charged for it, until it disclaims it. */
+bool tls_context_claim(struct tls_context *context);
+void tls_context_disclaim(struct tls_context *context);
 void tls_contexts_free(struct xts_tls_config *config);
+/* As prepare() of a protocol (ulp.h). */
+struct ulp_preparation *tls_contexts_prepare(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes);
 /* Can the lists be used? 0 or -EINVAL with a reason. */
 int tls_check_ciphers(const struct xts_tls_settings *settings, char *why, uint32_t why_room);
 
@@ -175,6 +202,7 @@ struct tls {
 	uint8_t crypto;              /* wanted */
 	uint8_t send_by, receive_by; /* enum xts_tls_crypto */
 	const char *crypto_reason;
+	bool claims_context; /* it is charged for it */
 	bool client, done, verified;
 	bool in_pdu;  /* more of a PDU is to be written */
 	bool starved; /* OpenSSL needs more from below for the next byte */
@@ -307,6 +335,8 @@ int tls_handshake_put(struct tls *t, const void *data, uint32_t bytes);
 int tls_handshake_flush(struct tls *t);
 /* All of it, wherever. tls.c */
 void tls_free(struct tls *t);
+/* Its context is there: it can shake hands. 0, or the fault. */
+int tls_begin(struct tls *t);
 
 /* --- tls_info.c --------------------------------------------------------------------------------------------------- */
 

@@ -1,23 +1,35 @@
 /*
- * SSL_CTXs: one for each set of parameters in use, shared by the connections that ask for the same, whatever their
- * queue (whether a queue may use an identity is looked at for each connection). Making one costs as much as a
- * handshake; a listener's connections find it. At most TLS_CONTEXTS_MAX are kept, so that a host cannot make memory
- * grow by asking for ever new ones.
+ * An SSL_CTX from parameters and configuration. It takes 0.4 to 2 ms, most of it for lists of ciphers as long as a host
+ * may send them: a worker has no such time (tls_contexts.c).
  *
  * What is weak is not there: versions below 1.2, what the configuration's lists do not name, compression,
  * renegotiation, early data.
  */
 #include <errno.h>
 #include <openssl/err.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tls.h"
-#include "ulp/config_inside.h"
 
 #define READ_AHEAD_BYTES (64u << 10) /* with one call, where the kernel does not decrypt */
 #define SECURITY_LEVEL 2             /* OpenSSL's: 112 bits, so RSA of 2048 and SHA-256 */
+
+static int refuse(struct tls_context *context, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* For all who ask for the same. */
+static int refuse(struct tls_context *context, int error, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	(void)vsnprintf(context->why, sizeof context->why, format, arguments);
+	va_end(arguments);
+	context->error = error;
+	return -error;
+}
 
 /* --- ciphers ------------------------------------------------------------------------------------------------------ */
 
@@ -74,28 +86,29 @@ int tls_check_ciphers(const struct xts_tls_settings *settings, char *why, uint32
 }
 
 /* What was asked for, as far as the configuration allows it. */
-static int choose_ciphers(struct ulp_layer *l, SSL_CTX *ssl, const struct tls_parameters *p)
+static int choose_ciphers(struct tls_context *context, const struct tls_parameters *p)
 {
-	const struct xts_tls_settings *settings = &ulp_config(l)->tls->settings;
+	const struct xts_tls_settings *settings = &context->config->settings;
+	SSL_CTX *ssl = context->ssl;
 	char allowed[4096], chosen[4096];
 
 	if (!set_ciphers(ssl, settings->ciphers, settings->ciphersuites))
-		return ulp_refuse(l, EINVAL, "the proxy's own ciphers cannot be set");
+		return refuse(context, EINVAL, "the proxy's own ciphers cannot be set");
 	if (p->ciphers[0]) {
 		cipher_names(ssl, false, NULL, allowed, sizeof allowed);
 		if (SSL_CTX_set_cipher_list(ssl, p->ciphers) != 1)
-			return ulp_refuse(l, EINVAL, "CIPHERS: OpenSSL knows none of these");
+			return refuse(context, EINVAL, "CIPHERS: OpenSSL knows none of these");
 		cipher_names(ssl, false, allowed, chosen, sizeof chosen);
 		if (!chosen[0] || SSL_CTX_set_cipher_list(ssl, chosen) != 1)
-			return ulp_refuse(l, EACCES, "CIPHERS: the proxy's configuration allows none of these");
+			return refuse(context, EACCES, "CIPHERS: the proxy's configuration allows none of these");
 	}
 	if (p->ciphersuites[0]) {
 		cipher_names(ssl, true, NULL, allowed, sizeof allowed);
 		if (SSL_CTX_set_ciphersuites(ssl, p->ciphersuites) != 1)
-			return ulp_refuse(l, EINVAL, "CIPHERSUITES: OpenSSL does not know all of these");
+			return refuse(context, EINVAL, "CIPHERSUITES: OpenSSL does not know all of these");
 		cipher_names(ssl, true, allowed, chosen, sizeof chosen);
 		if (!chosen[0] || SSL_CTX_set_ciphersuites(ssl, chosen) != 1)
-			return ulp_refuse(l, EACCES, "CIPHERSUITES: the proxy's configuration allows none of these");
+			return refuse(context, EACCES, "CIPHERSUITES: the proxy's configuration allows none of these");
 	}
 	return 0;
 }
@@ -125,9 +138,10 @@ static void set_options(SSL_CTX *ssl, const struct xts_tls_settings *settings, c
 	SSL_CTX_set_timeout(ssl, settings->session_timeout_s);
 }
 
-static int set_verification(struct ulp_layer *l, SSL_CTX *ssl, const struct tls_parameters *p)
+static int set_verification(struct tls_context *context, const struct tls_asker *asker, const struct tls_parameters *p)
 {
 	bool client = p->role == TLS_CLIENT;
+	SSL_CTX *ssl = context->ssl;
 	const struct tls_trust *trust;
 	int mode = SSL_VERIFY_PEER;
 
@@ -136,7 +150,7 @@ static int set_verification(struct ulp_layer *l, SSL_CTX *ssl, const struct tls_
 		return 0;
 	}
 	/* settled: it is there */
-	trust = tls_config_trust(ulp_config(l)->tls, p->trust, ulp_tenant(l), ulp_queue_id(l));
+	trust = tls_config_trust(asker->config, p->trust, asker->tenant, asker->queue_id);
 	if (!client && p->verify == TLS_VERIFY_REQUIRED)
 		mode |= SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
 	SSL_CTX_set_verify(ssl, mode, NULL);
@@ -145,176 +159,59 @@ static int set_verification(struct ulp_layer *l, SSL_CTX *ssl, const struct tls_
 		STACK_OF(X509_NAME) *names = SSL_dup_CA_list(trust->names);
 
 		if (!names)
-			return ulp_refuse(l, ENOMEM, "no memory");
+			return refuse(context, ENOMEM, "no memory");
 		SSL_CTX_set_client_CA_list(ssl, names);
 	}
 	return 0;
 }
 
-static int set_client(struct ulp_layer *l, const struct tls_context *context)
+static int set_client(struct tls_context *context)
 {
 	const struct tls_identity *identity = context->identity[0];
 
 	if (identity &&
 	    SSL_CTX_use_cert_and_key(context->ssl, identity->certificate, identity->key, identity->chain, 1) != 1)
-		return ulp_refuse(l, EINVAL, "IDENTITY: %s cannot be used: %s", identity->name,
-				  ERR_reason_error_string(ERR_peek_last_error()));
+		return refuse(context, EINVAL, "IDENTITY: %s cannot be used: %s", identity->name,
+			      ERR_reason_error_string(ERR_peek_last_error()));
 	return 0;
 }
 
-static int build(struct ulp_layer *l, struct tls_context *context, const struct tls_parameters *p)
+static int build(struct tls_context *context, const struct tls_asker *asker, const struct tls_parameters *p)
 {
-	struct xts_tls_config *config = ulp_config(l)->tls;
 	bool client = p->role == TLS_CLIENT;
 	int r;
 
-	context->config = config;
 	context->ssl = SSL_CTX_new(client ? TLS_client_method() : TLS_server_method());
 	if (!context->ssl)
-		return ulp_refuse(l, ENOMEM, "no memory for TLS");
+		return refuse(context, ENOMEM, "no memory for TLS");
 	for (; context->identity_count < p->identity_count; context->identity_count++) {
 		const char *name = p->identity[context->identity_count];
 
-		context->identity[context->identity_count] = tls_config_identity(config, name, ulp_tenant(l),
-										 ulp_queue_id(l));
+		context->identity[context->identity_count] = tls_config_identity(asker->config, name, asker->tenant,
+										 asker->queue_id);
 	}
-	set_options(context->ssl, &config->settings, p);
-	r = choose_ciphers(l, context->ssl, p);
+	set_options(context->ssl, &asker->config->settings, p);
+	r = choose_ciphers(context, p);
 	if (!r)
-		r = set_verification(l, context->ssl, p);
+		r = set_verification(context, asker, p);
 	if (r)
 		return r;
 	/* till tls.c knows better */
 	if (SSL_CTX_set_session_id_context(context->ssl, context->key, sizeof context->key) != 1)
-		return ulp_refuse(l, ENOMEM, "no memory for TLS");
+		return refuse(context, ENOMEM, "no memory for TLS");
 	tls_session_install(context->ssl, client);
-	tls_rekey_install(config, context->ssl);
+	tls_rekey_install(asker->config, context->ssl);
 	if (client)
-		return set_client(l, context);
+		return set_client(context);
 	tls_choice_install(context);
 	return 0;
 }
 
-/* --- sharing ------------------------------------------------------------------------------------------------------ */
-
-static void context_free(struct tls_context *context)
+void tls_context_build(struct tls_context *context, const struct tls_asker *asker, const struct tls_parameters *p)
 {
-	SSL_CTX_free(context->ssl);
-	free(context);
-}
-
-static void link_first(struct xts_tls_config *config, struct tls_context *context)
-{
-	context->next = config->contexts;
-	config->contexts = context;
-	config->context_count++;
-}
-
-/* With the lock. */
-static struct tls_context *find(struct xts_tls_config *config, const uint8_t *key)
-{
-	for (struct tls_context **link = &config->contexts; *link; link = &(*link)->next) {
-		struct tls_context *context = *link;
-
-		if (memcmp(context->key, key, TLS_KEY_BYTES) != 0)
-			continue;
-		*link = context->next;
-		config->context_count--;
-		link_first(config, context);
-		context->references++;
-		return context;
+	if (build(context, asker, p)) {
+		SSL_CTX_free(context->ssl);
+		context->ssl = NULL;
 	}
-	return NULL;
-}
-
-/* With the lock. */
-static void drop(struct tls_context *context)
-{
-	if (--context->references == 0)
-		context_free(context);
-}
-
-/* With the lock: two threads may have made the same, which does no harm. */
-static void keep(struct xts_tls_config *config, struct tls_context *context)
-{
-	struct tls_context **link = &config->contexts, *last;
-
-	link_first(config, context);
-	context->references = 2;
-	if (config->context_count <= TLS_CONTEXTS_MAX)
-		return;
-	while ((*link)->next)
-		link = &(*link)->next;
-	last = *link;
-	*link = NULL;
-	config->context_count--;
-	drop(last);
-}
-
-int tls_context_get(struct ulp_layer *l, const struct tls_parameters *p, struct tls_context **out)
-{
-	struct xts_tls_config *config = ulp_config(l)->tls;
-	struct tls_parameters same = *p;
-	struct tls_context *context;
-	uint8_t key[TLS_KEY_BYTES];
-	int r;
-
-	/* of the connection, as are ALPN, and who does the crypto */
-	memset(same.server_name, 0, sizeof same.server_name);
-	memset(same.alpn, 0, sizeof same.alpn);
-	same.alpn_bytes = 0;
-	same.crypto = 0;
-	if (!EVP_Digest(&same, sizeof same, key, NULL, EVP_sha256(), NULL))
-		return ulp_refuse(l, ENOMEM, "no memory for TLS");
-	pthread_mutex_lock(&config->lock);
-	context = find(config, key);
-	pthread_mutex_unlock(&config->lock);
-	if (context) {
-		*out = context;
-		return 0;
-	}
-	context = calloc(1, sizeof *context);
-	if (!context)
-		return ulp_refuse(l, ENOMEM, "no memory for TLS");
-	memcpy(context->key, key, sizeof key);
-	r = build(l, context, p);
 	ERR_clear_error();
-	if (r) {
-		context_free(context);
-		return r;
-	}
-	pthread_mutex_lock(&config->lock);
-	keep(config, context);
-	pthread_mutex_unlock(&config->lock);
-	*out = context;
-	return 0;
-}
-
-void tls_context_put(struct tls_context *context)
-{
-	struct xts_tls_config *config = context->config;
-
-	pthread_mutex_lock(&config->lock);
-	drop(context);
-	pthread_mutex_unlock(&config->lock);
-}
-
-void tls_contexts_free(struct xts_tls_config *config)
-{
-	while (config->contexts) {
-		struct tls_context *context = config->contexts;
-
-		config->contexts = context->next;
-		drop(context);
-	}
-}
-
-uint32_t xts_tls_contexts(struct xts_ulp_config *config)
-{
-	uint32_t count;
-
-	pthread_mutex_lock(&config->tls->lock);
-	count = config->tls->context_count;
-	pthread_mutex_unlock(&config->tls->lock);
-	return count;
 }

@@ -11,6 +11,8 @@
  * A connection that ends meanwhile leaves its struct tls to the thread, which frees it; one that is given to another
  * worker has its job handed back there.
  *
+ * The first job of a connection whose SSL_CTX is not there makes that, and nothing else (tls_contexts.c).
+ *
  * Private keys are used by SSL_do_handshake() on these threads only: what signs elsewhere may block here.
  */
 #include <errno.h>
@@ -31,6 +33,7 @@
 struct tls_handshake_job {
 	struct ulp_job job; /* first */
 	struct tls *t;
+	struct tls_asker asker; /* of a context that is to be made */
 	struct tls_outcome outcome;
 	bool begun;
 	int fd;       /* the socket, while it is away; -1: not used */
@@ -95,6 +98,10 @@ static void step(struct ulp_job *job)
 {
 	struct tls_handshake_job *s = list_entry(job, struct tls_handshake_job, job);
 
+	if (!s->t->ssl) {
+		s->t->context = tls_context_make(&s->asker, s->t->parameters);
+		return;
+	}
 	ERR_clear_error();
 	s->outcome = tls_outcome(s->t, SSL_do_handshake(s->t->ssl));
 }
@@ -167,6 +174,13 @@ static ssize_t bring(struct tls *t)
 	return all;
 }
 
+static void submit(struct tls *t)
+{
+	t->away = true;
+	ulp_pool_submit(&t->handshake_job->job, ulp_bell(t->layer), ulp_account(t->layer), ulp_weight(t->layer));
+	ulp_wake_after(t->layer, ULP_POOL_HELP_MS);
+}
+
 static int send_away(struct tls *t)
 {
 	struct tls_handshake_job *s = t->handshake_job;
@@ -179,9 +193,30 @@ static int send_away(struct tls *t)
 		ulp_socket_empty(t->layer); /* unless there is an event meanwhile */
 	}
 	s->begun = true;
-	t->away = true;
-	ulp_pool_submit(&s->job, ulp_bell(t->layer), ulp_account(t->layer), ulp_weight(t->layer));
+	submit(t);
 	return 0;
+}
+
+/* The context, refused or not, is there: 0, and the handshake may begin. */
+static int begin(struct tls *t)
+{
+	int r = tls_context_check(t->layer, &t->context);
+
+	return r ? r : tls_begin(t);
+}
+
+/* Another connection may have had it made meanwhile. 0; -EAGAIN: it is being made; else why not. */
+static int find_context(struct tls *t)
+{
+	int r = tls_context_get(t->layer, t->parameters, &t->context);
+
+	if (r)
+		return r;
+	if (t->context)
+		return tls_begin(t);
+	t->handshake_job->asker = tls_asker(t->layer);
+	submit(t);
+	return -EAGAIN;
 }
 
 /* It is back: 1, the handshake is done; -EAGAIN, it goes on; else the fault. */
@@ -204,6 +239,10 @@ static int come_back(struct tls *t)
 		ulp_out_free(&t->slice.ahead);
 	if (s->job.undone)
 		return ulp_fail(t->layer, XTS_FAULT_STALLED, "too many handshakes are waiting");
+	if (!t->ssl) {
+		r = begin(t);
+		return r ? r : -EAGAIN;
+	}
 	if (s->out_bytes)
 		r = tls_bio_send(t, s->out + s->out_first, s->out_bytes);
 	s->out_first = s->out_bytes = 0;
@@ -232,6 +271,11 @@ int tls_handshake_step(struct tls *t)
 		if (r != -EAGAIN)
 			return r;
 	}
+	if (!t->ssl) {
+		r = find_context(t);
+		if (r)
+			return r;
+	}
 	if (s->begun && s->outcome.kind == SSL_ERROR_WANT_WRITE && !ulp_socket_writable(t->layer))
 		return -EAGAIN;
 	n = bring(t);
@@ -243,8 +287,6 @@ int tls_handshake_step(struct tls *t)
 	if (!n && (s->begun ? s->outcome.kind != SSL_ERROR_WANT_WRITE : !t->client))
 		return -EAGAIN;
 	r = send_away(t);
-	if (!r)
-		ulp_wake_after(t->layer, ULP_POOL_HELP_MS);
 	return r ? r : -EAGAIN;
 }
 

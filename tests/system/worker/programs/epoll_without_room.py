@@ -50,7 +50,7 @@ def main() -> None:
     with Worker() as worker, worker.attach(features=FEATURES) as host:
         host.open()
         number = host.new_socket()
-        id = host.push("TLS", number=number, message=False, verify=0).fields["proxy_id"]
+        id = host.push("TLS", number=number, message=False, role=1, verify=0).fields["proxy_id"]
         install()
         peer = Endpoint.of(LOOPBACK, 9)
         host.send("XTS_CMD_CONNECT", id=id, xts_socket=number, post_credits=WINDOW, domain=4, peer=peer)

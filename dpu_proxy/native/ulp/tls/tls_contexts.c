@@ -1,0 +1,292 @@
+/*
+ * SSL_CTXs that are there: one for each set of parameters in use, shared by the connections that ask for the same,
+ * whatever their queue (whether a queue may use an identity is looked at for each connection).
+ *
+ * Theory of operation
+ *
+ * A worker only looks for one. What is not there a thread of the pool makes (handshake_pool.h), charged to the tenant
+ * that asks: for a push before the push is carried out (tls_contexts_prepare(); its message and its queue wait), so
+ * that a refusal is the push's; for all others as the first step of the handshake. Refusals are kept like contexts, or
+ * who asks for what cannot be had would have it tried again each time.
+ *
+ * At most TLS_CONTEXTS_MAX are kept, so that a host cannot make memory grow by asking for ever new ones. Who has made
+ * most of them gives way, with the one that was used longest ago: a tenant that asks for ever new ones does so to
+ * itself.
+ */
+#include <errno.h>
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tls.h"
+#include "ulp/config.h"
+#include "ulp/config_inside.h"
+#include "ulp/handshake_pool.h"
+
+static void context_free(struct tls_context *context)
+{
+	SSL_CTX_free(context->ssl);
+	free(context);
+}
+
+static void link_first(struct xts_tls_config *config, struct tls_context *context)
+{
+	context->next = config->contexts;
+	config->contexts = context;
+	config->context_count++;
+}
+
+/* With the lock. */
+static struct tls_context *find(struct xts_tls_config *config, const uint8_t *key)
+{
+	for (struct tls_context **link = &config->contexts; *link; link = &(*link)->next) {
+		struct tls_context *context = *link;
+
+		if (memcmp(context->key, key, TLS_KEY_BYTES) != 0)
+			continue;
+		*link = context->next;
+		config->context_count--;
+		link_first(config, context);
+		context->references++;
+		return context;
+	}
+	return NULL;
+}
+
+/* With the lock. */
+static void drop(struct tls_context *context)
+{
+	if (--context->references == 0)
+		context_free(context);
+}
+
+/* With the lock. How many this tenant has made, and the one of them that was used longest ago. */
+static uint32_t count_of(struct xts_tls_config *config, uint32_t tenant, struct tls_context ***oldest)
+{
+	uint32_t count = 0;
+
+	for (struct tls_context **link = &config->contexts; *link; link = &(*link)->next) {
+		if ((*link)->tenant == tenant) {
+			*oldest = link;
+			count++;
+		}
+	}
+	return count;
+}
+
+/* With the lock: one of the tenant that has most. Some 100 times 100 looks, on a thread that has just taken 0.4 ms to
+ * make another one. */
+static void one_gives_way(struct xts_tls_config *config)
+{
+	struct tls_context **victim = NULL, *last;
+	uint32_t most = 0;
+
+	for (const struct tls_context *context = config->contexts; context; context = context->next) {
+		struct tls_context **oldest = NULL;
+		uint32_t count = count_of(config, context->tenant, &oldest);
+
+		if (count > most) {
+			most = count;
+			victim = oldest;
+		}
+	}
+	if (!victim)
+		return;
+	last = *victim;
+	*victim = last->next;
+	config->context_count--;
+	drop(last);
+}
+
+/* With the lock: two threads may have made the same, which does no harm. For want of memory is no answer to others. */
+static void keep(struct xts_tls_config *config, struct tls_context *context)
+{
+	context->references = 1;
+	if (context->error == ENOMEM)
+		return;
+	link_first(config, context);
+	context->references = 2;
+	if (config->context_count > TLS_CONTEXTS_MAX)
+		one_gives_way(config);
+}
+
+/* Of what has to be the same. False: no memory. */
+static bool key_of(const struct tls_parameters *p, uint8_t *key)
+{
+	struct tls_parameters same = *p;
+
+	/* of the connection, as are ALPN, and who does the crypto */
+	memset(same.server_name, 0, sizeof same.server_name);
+	memset(same.alpn, 0, sizeof same.alpn);
+	same.alpn_bytes = 0;
+	same.crypto = 0;
+	return EVP_Digest(&same, sizeof same, key, NULL, EVP_sha256(), NULL) == 1;
+}
+
+struct tls_context *tls_context_find(struct xts_tls_config *config, const struct tls_parameters *p)
+{
+	struct tls_context *context;
+	uint8_t key[TLS_KEY_BYTES];
+
+	if (!key_of(p, key))
+		return NULL;
+	pthread_mutex_lock(&config->lock);
+	context = find(config, key);
+	pthread_mutex_unlock(&config->lock);
+	return context;
+}
+
+struct tls_context *tls_context_make(const struct tls_asker *asker, const struct tls_parameters *p)
+{
+	struct xts_tls_config *config = asker->config;
+	struct tls_context *context = calloc(1, sizeof *context);
+
+	if (!context || !key_of(p, context->key)) {
+		free(context);
+		return NULL;
+	}
+	context->config = config;
+	context->tenant = asker->tenant;
+	tls_context_build(context, asker, p);
+	pthread_mutex_lock(&config->lock);
+	keep(config, context);
+	pthread_mutex_unlock(&config->lock);
+	return context;
+}
+
+struct tls_asker tls_asker(const struct ulp_layer *l)
+{
+	return (struct tls_asker){ ulp_config(l)->tls, ulp_tenant(l), ulp_queue_id(l) };
+}
+
+int tls_context_check(const struct ulp_layer *l, struct tls_context **context)
+{
+	struct tls_context *made = *context;
+	int r;
+
+	if (!made)
+		return ulp_refuse(l, ENOMEM, "no memory for TLS");
+	if (!made->error)
+		return 0;
+	r = ulp_refuse(l, made->error, "%s", made->why);
+	*context = NULL;
+	tls_context_put(made);
+	return r;
+}
+
+int tls_context_get(const struct ulp_layer *l, const struct tls_parameters *p, struct tls_context **out)
+{
+	struct tls_asker asker = tls_asker(l);
+
+	*out = tls_context_find(asker.config, p);
+	if (!*out && ulp_bell(l))
+		return 0;
+	if (!*out)
+		*out = tls_context_make(&asker, p);
+	return tls_context_check(l, out);
+}
+
+void tls_context_put(struct tls_context *context)
+{
+	struct xts_tls_config *config = context->config;
+
+	pthread_mutex_lock(&config->lock);
+	drop(context);
+	pthread_mutex_unlock(&config->lock);
+}
+
+static bool set_claimed(struct tls_context *context, bool claimed)
+{
+	struct xts_tls_config *config = context->config;
+	bool before;
+
+	pthread_mutex_lock(&config->lock);
+	before = context->claimed;
+	context->claimed = claimed;
+	pthread_mutex_unlock(&config->lock);
+	return before;
+}
+
+bool tls_context_claim(struct tls_context *context)
+{
+	return !set_claimed(context, true);
+}
+
+void tls_context_disclaim(struct tls_context *context)
+{
+	(void)set_claimed(context, false);
+}
+
+void tls_contexts_free(struct xts_tls_config *config)
+{
+	while (config->contexts) {
+		struct tls_context *context = config->contexts;
+
+		config->contexts = context->next;
+		drop(context);
+	}
+}
+
+uint32_t xts_tls_contexts(struct xts_ulp_config *config)
+{
+	uint32_t count;
+
+	pthread_mutex_lock(&config->tls->lock);
+	count = config->tls->context_count;
+	pthread_mutex_unlock(&config->tls->lock);
+	return count;
+}
+
+/* --- before a push ------------------------------------------------------------------------------------------------ */
+
+struct context_job {
+	struct ulp_preparation preparation; /* first */
+	struct xts_ulp_config *config;
+	struct tls_asker asker;
+	struct tls_parameters parameters;
+};
+
+static void make(struct ulp_job *job)
+{
+	struct context_job *c = list_entry(job, struct context_job, preparation.job);
+	struct tls_context *context = tls_context_make(&c->asker, &c->parameters);
+
+	if (context)
+		tls_context_put(context);
+}
+
+static void job_free(struct ulp_job *job)
+{
+	struct context_job *c = list_entry(job, struct context_job, preparation.job);
+
+	xts_ulp_config_release(c->config);
+	free(c);
+}
+
+struct ulp_preparation *tls_contexts_prepare(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
+{
+	struct context_job *c = calloc(1, sizeof *c);
+	struct tls_parameters *p;
+	struct tls_context *there;
+
+	if (!c)
+		return NULL;
+	p = &c->parameters;
+	if (tls_parameters_read(l, attributes, bytes, p) || p->role == TLS_BY_CONNECT ||
+	    tls_parameters_settle(l, p, p->role == TLS_CLIENT)) {
+		free(c); /* the push says why, or connecting knows more */
+		return NULL;
+	}
+	there = tls_context_find(ulp_config(l)->tls, p);
+	if (there) {
+		tls_context_put(there);
+		free(c);
+		return NULL;
+	}
+	c->config = ulp_config(l);
+	xts_ulp_config_hold(c->config);
+	c->asker = tls_asker(l);
+	c->preparation.job = (struct ulp_job){ .run = make, .abandoned = job_free };
+	list_init(&c->preparation.job.node);
+	return &c->preparation;
+}
