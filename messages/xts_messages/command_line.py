@@ -79,11 +79,11 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def watch(seconds: float | None, show: Callable[[], int], goes_on: bool = False) -> int:
+def watch(seconds: float | None, show: Callable[[], int], goes_on: bool = False, clears: bool = True) -> int:
     """Shows it once, or every so many seconds until it fails or KeyboardInterrupt; the exit status. `goes_on`: a
-    failure is what is shown, and does not end it."""
+    failure is what is shown, and does not end it. `clears`: a terminal, each time."""
     while True:
-        if seconds is not None and sys.stdout.isatty():
+        if clears and seconds is not None and sys.stdout.isatty():
             sys.stdout.write(_CLEAR)
         status = show()
         if seconds is None or (status and not goes_on):

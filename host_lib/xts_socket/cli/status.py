@@ -26,6 +26,8 @@ from xts_messages.ulps import BY_NAME, BY_NUMBER
 from .. import interfaces
 from . import ended, processes
 from .options import add_verb, endpoint_path, endpoint_text
+from .status_rates import COUNTED, COUNTED_BY_PROCESS, Looks, write_csv
+from .status_rates import text as rate_text
 from .text_table import print_table
 
 _STATES = (
@@ -106,6 +108,9 @@ def add(verbs: Any) -> None:
     parser.add_argument("--pid", type=int, help="only this process")
     parser.add_argument("--all", action="store_true", help="with --processes: also those that use another endpoint")
     add_watch(parser)
+    parser.add_argument(
+        "--csv", action="store_true", help="print CSV instead, a row for each socket; with --watch also its rates"
+    )
     parser.add_argument("-l", "--listening", action="store_true", help="only listeners")
     parser.add_argument(
         "--interfaces",
@@ -120,7 +125,8 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return watch(arguments.watch, lambda: _show(arguments))
+    looks = Looks()
+    return watch(arguments.watch, lambda: _show(arguments, looks), clears=not (arguments.csv or arguments.json))
 
 
 def _show_interfaces(as_json: bool) -> int:
@@ -136,26 +142,45 @@ def _show_interfaces(as_json: bool) -> int:
     return 0
 
 
-def _show(arguments: argparse.Namespace) -> int:
+def _show(arguments: argparse.Namespace, looks: Looks) -> int:
     if arguments.interfaces:
         return _show_interfaces(arguments.json)
     if arguments.processes:
         return processes.show(arguments.pid, arguments.json, None if arguments.all else endpoint_path())
     path = endpoint_path()
     attached = [process for process in ask(path) if arguments.pid in (None, process.pid)]
+    first = not looks.has_looked
+    if arguments.watch is not None:
+        looks.look(attached)
+    if arguments.csv:
+        write_csv(attached, looks, head=first, listening=arguments.listening)
+        return 0
     killed = [process for process in ended.ask(path) if arguments.pid in (None, process.pid)]
     if arguments.json:
-        living, dead = ([asdict(process) for process in found] for found in (attached, killed))
-        print(json.dumps({"endpoint": path, "processes": living, "ended": dead}, indent=2))
+        living, dead = [_as_json(process, looks) for process in attached], [asdict(process) for process in killed]
+        shown = {"endpoint": path, "processes": living, "ended": dead}
+        if arguments.watch is None:
+            print(json.dumps(shown, indent=2))
+        else:  # a line each time
+            print(json.dumps({"time": round(time.time(), 3)} | shown), flush=True)
         return 0
     if attached:
-        _print(attached, arguments.listening)
+        _print(attached, arguments.listening, looks)
     elif arguments.pid is not None:
         print(f"process {arguments.pid} is not attached to {path}")
     else:
         print(f"no process is attached to {path}" if not os.geteuid() else f"no process of yours is attached to {path}")
     ended.show(killed)
     return 0
+
+
+def _as_json(process: Process, looks: Looks) -> dict[str, Any]:
+    found = asdict(process)
+    if looks.are_there:
+        found["rates"] = looks.of(process)
+        for row, entry in zip(found["entries"], process.entries, strict=True):
+            row["rates"] = looks.of(process, entry)
+    return found
 
 
 def ask(path: str) -> list[Process]:
@@ -267,7 +292,9 @@ def _suites() -> dict[int, str]:
 _NO_SOCKETS = {False: "no offloaded sockets", True: "no offloaded listeners"}
 
 
-def _print(attached: list[Process], listening: bool) -> None:
+def _print(attached: list[Process], listening: bool, looks: Looks) -> None:
+    rated = COUNTED if looks.are_there else ()
+    rates = ("Sent/s", "Received/s") if rated else ()
     rows = [
         (
             entry.state if entry.reason is None else f"{entry.state} ({entry.reason})",
@@ -276,6 +303,7 @@ def _print(attached: list[Process], listening: bool) -> None:
             str(entry.recv_window),
             entry.local,
             entry.peer,
+            *(rate_text(looks.of(process, entry), name) for name in rated),
             _layers_text(entry),
             _tls_text(entry.tls),
             f"{entry.xts_socket:#x}",
@@ -287,15 +315,17 @@ def _print(attached: list[Process], listening: bool) -> None:
         if entry.state == "LISTEN" or not listening
     ]
     numeric = ("Recv-Q", "Credits", "Window")
-    pushed = ("Layers", "TLS") if any(row[6] for row in rows) else ()
-    shown = rows if pushed else [(*row[:6], *row[8:]) for row in rows]
+    at = 6 + len(rated)  # of the layers
+    pushed = ("Layers", "TLS") if any(row[at] for row in rows) else ()
+    shown = rows if pushed else [(*row[:at], *row[at + 2 :]) for row in rows]
     print_table(
-        ("State", *numeric, "Local", "Peer", *pushed, "XTS", "Proxy", "Process"),
+        ("State", *numeric, "Local", "Peer", *rates, *pushed, "XTS", "Proxy", "Process"),
         shown,
-        numeric,
+        (*numeric, *rates),
         empty=_NO_SOCKETS[listening],
     )
     print()
+    by_process = (*COUNTED, *COUNTED_BY_PROCESS) if rated else ()
     summary = [
         (
             f"{p.program or '?'} ({p.pid})",
@@ -307,11 +337,13 @@ def _print(attached: list[Process], listening: bool) -> None:
             str(sum(entry.send_credits for entry in p.entries)),
             str(sum(entry.recv_queue for entry in p.entries if entry.state != "LISTEN")),
             f"{p.sleeps}/{p.spins}",
+            *(rate_text(looks.of(p), name) for name in by_process),
             clock_text(p.clock),
         )
         for p in attached
     ]
-    figures = ("Sockets", "Frame credits", "Post credits", "Unread", "Sleeps/spins")
+    figures = ("Sockets", "Frame credits", "Post credits", "Unread", "Sleeps/spins", *rates)
+    figures = (*figures, "Sleeps/s", "Spins/s") if rated else figures
     print_table(("Process", "Uid", "Queue", "Link", *figures, "Device's clock"), summary, figures)
     if any(p.link_state == _ADOPTED for p in attached):
         print("\nadopted: it has its queue from an agent before this one, which does not see its sockets")

@@ -204,3 +204,30 @@ def test_numbers_that_nobody_knows_are_shown_as_they_are() -> None:
     _, (entry,) = status.read_page(bytes(ffi.buffer(head)) + bytes(ffi.buffer(raw)))
     assert entry.receive_layers == ("200",)
     assert entry.tls == status.Encryption("0x0305", "0xfefe", "9", None)
+
+
+def test_csv_and_rates(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three looks, as --watch makes them; something is sent before each."""
+    with plain() as sock:
+
+        def sleep(_: float) -> None:
+            sock.sendall(bytes(1000))
+            looked.append(1)
+            if len(looked) == 3:
+                raise KeyboardInterrupt
+
+        def said(*arguments: str) -> list[str]:
+            looked.clear()
+            assert main(["status", "--pid", str(os.getpid()), "--watch", "0.1", *arguments]) == 130
+            return capsys.readouterr().out.splitlines()
+
+        looked: list[int] = []
+        monkeypatch.setattr("xts_messages.command_line.time.sleep", sleep)
+        head, *rows = said("--csv")
+        number = head.split(",").index("sent_bytes_per_s")
+        mine = [row.split(",") for row in rows if f",{sock.number}," in row]
+        assert mine[0][number] == "" and float(mine[2][number]) > 0
+        first, _, last = (json.loads(line) for line in said("--json"))
+        assert "rates" not in first["processes"][0]
+        assert last["processes"][0]["rates"]["sent_bytes_per_s"] > 0
+        assert sum("Sent/s" in line for line in said()) == 4, "two tables, from the second look on"
