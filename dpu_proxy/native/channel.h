@@ -23,6 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "closed.h"
 #include "command_dispatch.h"
 #include "credit.h"
 #include "datagram.h"
@@ -108,6 +109,7 @@ struct connection {
 	struct outgoing out;                    /* what was sent to TCP and waits */
 	uint64_t received_bytes;
 	uint64_t accepted_bytes;  /* from the host, of this channel */
+	struct closed *closed;    /* its record (closed.h); NULL for most */
 	uint64_t since_ns;        /* when its connect began; then, when its host sent last; 0: neither yet */
 	struct returned returned; /* what another process had not read: sent before what TCP has */
 	struct held *name_held;   /* its key, by which other processes may ask for it (share.h); NULL: it has none */
@@ -560,6 +562,7 @@ struct worker_state { /* what channels and connections see of their worker */
 	bool poked; /* look at stale */
 	struct xts_worker_stats stats;
 	struct log log;
+	struct closed_list closed;
 };
 
 uint64_t worker_monotonic_ns(void);

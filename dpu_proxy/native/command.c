@@ -143,6 +143,7 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
 	c->held = m->post_credits;
 	c->since_ns = c->worker->now_ns;
+	closed_begin(c, XTS_BEGUN_CONNECT, &m->peer);
 	if (!connect(c->fd, (struct sockaddr *)&address, length)) {
 		connection_enter(c, CONNECTION_CONNECTING);
 		connection_connected(c);

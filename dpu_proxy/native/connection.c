@@ -96,6 +96,7 @@ static void socket_close(struct connection *c, bool reset)
 
 	if (c->fd < 0)
 		return;
+	closed_end(c, reset);
 	if (reset)
 		(void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
 	close(c->fd);
@@ -140,6 +141,7 @@ void connection_free(struct connection *c, bool reset)
 	while (!list_empty(&c->offers)) /* of a listener: its host will still answer it */
 		listener_offer_ends(list_entry(c->offers.next, struct connection, offers));
 	socket_close(c, reset);
+	closed_end(c, reset);  /* if it had no socket any more */
 	name_release(c->name); /* its socket has moved to another connection */
 	c->name = NULL;
 	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, sizeof *c + (c->pushed ? PUSHED_BYTES : 0));
@@ -220,6 +222,7 @@ static int connect_result(const struct connection *c)
 void connection_connect_failed(struct connection *c, int error)
 {
 	c->error = error;
+	closed_end(c, false);
 	c->connect_reply = true;
 	c->worker->stats.connects_failed++;
 	connection_wake(c);
@@ -231,6 +234,7 @@ void connection_connected(struct connection *c)
 	if (c->since_ns) {
 		histogram_add(&c->worker->stats.connect_time, c->worker->now_ns - c->since_ns);
 		c->since_ns = 0;
+		closed_connected(c);
 	}
 	if (c->pushed && !c->pushed->started) {
 		pushed_start(c);

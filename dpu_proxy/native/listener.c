@@ -205,6 +205,7 @@ bool listener_send(struct connection *l, uint32_t budget)
 			return false;
 		}
 		from = xts_endpoint_of(&peer);
+		closed_begin(c, XTS_BEGUN_ACCEPT, &from);
 		if ((to->pushed || pushed) && !accepting_begin(to, c, pushed, &from))
 			xts_queue_abandon(to->channel->queue, &slot); /* its handshake is under way, or has failed */
 		else

@@ -155,6 +155,7 @@ static void leave_channel(struct connection *c)
 	uint64_t kept = pushed_memory(c->pushed);
 
 	held_forget(c);
+	closed_leaves(c);
 	identifier_release(ch, c->proxy_id);
 	c->proxy_id = c->xts_socket = 0;
 	connection_return_window(c);

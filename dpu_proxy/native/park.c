@@ -124,6 +124,7 @@ static int take_from(struct parked *p, struct connection *c)
 	p->last.accepted_bytes = c->accepted_bytes;
 	c->worker->stats.spill_bytes -= c->out.spill.bytes;
 	c->channel->spill_bytes -= c->out.spill.bytes;
+	closed_handed_over(c);
 	p->out = c->out;
 	c->out = (struct outgoing){ 0 };
 	c->fd = -1;
@@ -268,6 +269,7 @@ bool park_drain(struct list *noted, struct worker_state *w)
 static void give_to(struct parked *p, struct connection *c)
 {
 	struct worker_state *keeper = p->keyed.keeper;
+	struct xts_endpoint peer;
 
 	if (p->watched)
 		(void)epoll_ctl(keeper->epoll_fd, EPOLL_CTL_DEL, p->fd, NULL);
@@ -286,6 +288,8 @@ static void give_to(struct parked *p, struct connection *c)
 	c->worker->stats.spill_bytes += c->out.spill.bytes;
 	c->channel->spill_bytes += c->out.spill.bytes;
 	c->worker->stats.claims++;
+	socket_peer(c->fd, &peer);
+	closed_begin(c, XTS_BEGUN_CLAIM, &peer);
 }
 
 static struct connection *claim(struct channel *ch, struct parked *p, int *error)

@@ -412,6 +412,7 @@ void share_give_back(struct connection *c)
 	if (c->in_epoll) /* its handshake is done, or under way */
 		(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 	buffers_tune(c);
+	closed_handed_over(c);
 	c->fd = -1;
 	if (!c->announced)
 		accepting_ends(c);

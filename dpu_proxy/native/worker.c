@@ -373,6 +373,7 @@ void xts_worker_stop(struct xts_worker *worker, int error)
 	worker_free_config(&worker->state.config);
 	trust_free(&worker->state.trust);
 	log_close(&worker->state.log);
+	closed_free(&worker->state.closed);
 	free(worker->state.datagram_scratch);
 	worker_requests_close(worker);
 	free(worker);

@@ -139,6 +139,7 @@ struct xts_worker_config {
 	struct xts_names_config names;
 	const struct xts_interface *interfaces; /* of the device, by index; copied */
 	uint32_t interface_count;
+	uint32_t closed_sample; /* one of so many connections has a record when it has ended; 0: none has */
 };
 
 struct xts_worker;
@@ -208,7 +209,7 @@ struct xts_worker_stats {
 	struct xts_histogram turn_delay;   /* since an idle queue was looked at, when it then has messages (turns.c) */
 	struct xts_histogram connect_time; /* of TCP, of those that succeed */
 	struct xts_histogram handshake_time; /* of protocols of one connection, of those that succeed */
-	struct xts_histogram request_gap;  /* between what a host sends on one connection, by batches */
+	struct xts_histogram request_gap;    /* between what a host sends on one connection, by batches */
 	/* by timers, for what comes without an event (connection_look_later()) */
 	uint64_t looks;
 	uint32_t channels, channels_up, connections, listeners;
@@ -236,6 +237,7 @@ struct xts_worker_stats {
 	uint64_t names_asked, names_answered, names_failed;
 	uint64_t names_denied; /* by policy */
 	uint64_t names_wrong;  /* answers dropped: of another ID, or to another question */
+	uint64_t closed_lost;  /* records of connections (xts_worker_closed()) that were not fetched in time */
 	uint64_t bad_messages, bad_identifiers, link_failures, hellos, goodbyes;
 	uint64_t ulp_bytes;      /* gauge: kept by pushed protocols, as XTS_USE_ULP_BYTES counts */
 	uint32_t ulp_handshakes; /* gauge: of pushed protocols, under way now */
@@ -279,6 +281,33 @@ struct xts_connection_stats {
 	char send_ulps[XTS_ULP_NAMES_BYTES];
 };
 int xts_worker_connections(struct xts_worker *worker, struct xts_connection_stats *out, uint32_t max);
+
+enum xts_closed_begin { XTS_BEGUN_CONNECT, XTS_BEGUN_ACCEPT, XTS_BEGUN_CLAIM };
+enum xts_closed_end {
+	XTS_ENDED_CLOSED,      /* both sides have closed it */
+	XTS_ENDED_UNCONNECTED, /* it could not be connected */
+	XTS_ENDED_FAILED,      /* with an error, such as a reset by the peer */
+	XTS_ENDED_RESET,       /* by the host, or by the proxy */
+	XTS_ENDED_HOST_GONE,   /* its process has ended, or the link has */
+	XTS_ENDED_DELIVERED,   /* closed by the host, and what it had sent was taken after that */
+	XTS_ENDED_UNDELIVERED, /* the same, and it was not */
+	XTS_ENDED_HANDED_OVER, /* to another process, which has a record of its own */
+};
+/* What a connection was. Times are by the worker's clock. */
+struct xts_closed_stats {
+	uint64_t begun_ns, connected_ns, ended_ns; /* connected_ns 0: never */
+	uint8_t begin, end;                        /* enum xts_closed_begin, enum xts_closed_end */
+	int32_t error;
+	uint32_t queue_id, relayed, pid, xts_socket, proxy_id; /* of its channel, its host's, the proxy's */
+	char tenant[XTS_TENANT_NAME_BYTES];
+	struct xts_endpoint local, peer;
+	uint64_t sent_bytes, received_bytes; /* to TCP, from TCP */
+	uint64_t host_bytes;                 /* that the host has sent */
+	uint32_t rtt_us, retransmits;        /* of TCP, at its end; 0: not known */
+	char ulps[XTS_ULP_NAMES_BYTES];      /* pushed, for sending */
+};
+/* Takes records of connections that have ended, at most max. How many; or -ETIMEDOUT. */
+int xts_worker_closed(struct xts_worker *worker, struct xts_closed_stats *out, uint32_t max);
 
 /* A descriptor that is readable when log lines wait, and the next line (NUL-terminated, at most bytes - 1), or 0. */
 int xts_worker_log_fd(struct xts_worker *worker);

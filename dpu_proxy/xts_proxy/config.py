@@ -74,6 +74,8 @@ class Proxy(Struct, frozen=True, kw_only=True):
     drain_timeout_s: Annotated[float, Meta(ge=0, le=86400)] = 10.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Format = "auto"
+    connection_log: FileOrNone = ""
+    connection_log_sample: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
     metrics: MetricsAddress = MetricsAddress()
     metrics_certificate: FileOrNone = ""
     metrics_key: FileOrNone = ""
@@ -116,7 +118,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
 
 #: Keys of [proxy] that a reload takes over; those of the other tables all are.
-RELOADABLE = frozenset({"memory_mib", "spin_us", "drain_timeout_s", "log_level"})
+RELOADABLE = frozenset({"memory_mib", "spin_us", "drain_timeout_s", "log_level", "connection_log_sample"})
 
 # --- mistakes ------------------------------------------------------------------------------------------
 

@@ -106,6 +106,11 @@ WORKER = (
     gauge("xts_shared_listeners", "Of the listeners, those that several processes may share.", "shared_listeners"),
     gauge("xts_kept_listeners", "Listeners that no process holds now, kept for one that may join.", "kept_listeners"),
     gauge("xts_parked_connections", "Connections on their way from one process to another.", "parked_connections"),
+    counter(
+        "xts_connection_log_lost",
+        "Records of connections that did not get into proxy.connection_log, as too many ended at once.",
+        "closed_lost",
+    ),
     gauge("xts_orphans", "Connections that a process has left and whose data peers have not taken yet.", "orphans"),
     gauge("xts_datagram_sockets", "Datagram sockets, which are not among the connections.", "datagram_sockets"),
     counter_by(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from xts_messages.log_format import about
 
@@ -38,7 +39,8 @@ class RefusalLog:
 
     def start(self) -> None:
         """From now on, every LOOK_S."""
-        self.look()
+        with suppress(OSError):  # the workers do not answer now
+            self.look()
         self._handle = asyncio.get_running_loop().call_later(LOOK_S, self.start)
 
     def stop(self) -> None:

@@ -36,6 +36,7 @@ from xts_proxy import control, log, sandbox
 from xts_proxy.children import Child
 from xts_proxy.config import Config, ConfigError, load, restart_needed
 from xts_proxy.config_tenant import effective, shortages
+from xts_proxy.connection_log import ConnectionLog
 from xts_proxy.heartbeat import Heartbeat, answers
 from xts_proxy.keys import Key, KeyProcess
 from xts_proxy.log import LOG
@@ -91,6 +92,7 @@ class Supervisor:
         self._protocols: Protocols | None = None
         self._process: WorkerProcess | None = None
         self._metrics: MetricsProcess | None = None
+        self._connection_log: ConnectionLog | None = None
         self._material: Material | None = None  # until the workers have it
         self._failed = ""  # which process has ended, and how
         self.reloads = {"taken": 0, "refused": 0}
@@ -117,6 +119,8 @@ class Supervisor:
             LOG.warning("%s", warning)
         sandbox.user_to_become(proxy.user)
         self._listen_unix(proxy.control, 0o600, control.handler(self.answer))
+        if proxy.connection_log:
+            self._connection_log = self._open_connection_log()
         if proxy.metrics:
             self._open_metrics()
         self.channels = (
@@ -126,6 +130,13 @@ class Supervisor:
         self._fork()
         for line in sandbox.confine(proxy.user, sandbox.OF_SUPERVISOR, proxy.core_dumps):
             LOG.info("sandbox: %s", line)
+
+    def _open_connection_log(self) -> ConnectionLog:
+        account = sandbox.user_to_become(self.config.proxy.user)
+        owner = account.pw_uid if account else os.geteuid()
+        opened = ConnectionLog(self.config.proxy.connection_log, self.workers, owner)
+        self._undo.callback(opened.close)
+        return opened
 
     def _open_metrics(self) -> None:
         """Before there are keys in memory."""
@@ -178,6 +189,8 @@ class Supervisor:
             self.readiness.ready("serving")
             self._heartbeat.start()
             self._refusals.start()
+            if self._connection_log:
+                self._connection_log.start()
             self._stay_alive()
             await self._stopping.wait()
             self._check_children()
@@ -215,6 +228,8 @@ class Supervisor:
         """Once; GOODBYE(error) to the hosts."""
         self._heartbeat.stop()
         self._refusals.stop()
+        if self._connection_log:
+            self._connection_log.stop()
         if self._process and self._process.child.ended():
             self.workers.clear()
             return
@@ -271,6 +286,8 @@ class Supervisor:
             left = 0 if self._failed else self._connections()
         if left:
             LOG.warning("%d connections are cut off", left)
+        if self._connection_log and not self._failed:
+            self._connection_log.fetch()
         return errno.ESHUTDOWN if left else 0
 
     def _connections(self) -> int:
@@ -317,6 +334,8 @@ class Supervisor:
             self.channels.config = new
             self.channels.reconfigure(self.workers)
         log.set_level(new.proxy.log_level)
+        if self._connection_log:
+            self._connection_log.open_again()
         LOG.info("reload: %s is in force", path)
         return True
 

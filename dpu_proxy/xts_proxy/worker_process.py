@@ -138,6 +138,9 @@ class _Host:
     def on_connections(self, came: list[int], index: int) -> Result:
         return self.workers[index].connections(), []
 
+    def on_closed(self, came: list[int], index: int) -> Result:
+        return self.workers[index].closed(), []
+
     def on_log_lines(self, came: list[int], index: int, lines_max: int) -> Result:
         return self.workers[index].log_lines(lines_max), []
 
@@ -264,6 +267,9 @@ class RemoteWorker:
 
     def connections(self) -> list[dict[str, Any]]:
         return list(self._process.call("connections", self.index))
+
+    def closed(self) -> list[dict[str, Any]]:
+        return list(self._process.call("closed", self.index))
 
     def log_fd(self) -> int:
         return self._log_fd

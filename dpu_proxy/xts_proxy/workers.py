@@ -22,6 +22,7 @@ from xts_proxy.tenants import Account
 LINK_STATES = ("opening", "up", "down")
 CONNECTION_STATES = ("idle", "connecting", "established", "listener", "closing", "failed", "datagram")
 _LOG_LINE_BYTES = 512
+_CLOSED_MAX = 512
 _NO_DEVICE = names.Device()
 
 
@@ -134,6 +135,7 @@ class Worker:
                 "names": lookups,
                 "interfaces": native_interfaces,
                 "interface_count": len(device.interfaces),
+                "closed_sample": config.proxy.connection_log_sample if config.proxy.connection_log else 0,
             },
         )
         return native, (rules, name_rules, native_interfaces, congestion_controls)
@@ -221,6 +223,17 @@ class Worker:
         for item in self._all("connection", lib.xts_worker_connections):
             row = _figures_but(item, ("local", "peer"))
             row["state"] = CONNECTION_STATES[row["state"]] if row["state"] < len(CONNECTION_STATES) else "?"
+            row["local"], row["peer"] = endpoint_text(item.local), endpoint_text(item.peer)
+            rows.append(row)
+        return rows
+
+    def closed(self) -> list[dict[str, Any]]:
+        """struct xts_closed_stats of connections that have ended since the last call, at most _CLOSED_MAX of them."""
+        out = ffi.new("struct xts_closed_stats[]", _CLOSED_MAX)
+        count = _check(lib.xts_worker_closed(self._native, out, _CLOSED_MAX), "asking for connections that have ended")
+        rows = []
+        for item in out[0:count]:
+            row = _figures_but(item, ("local", "peer"))
             row["local"], row["peer"] = endpoint_text(item.local), endpoint_text(item.peer)
             rows.append(row)
         return rows

@@ -69,7 +69,7 @@ def test_rates_are_of_the_time_between_two_looks() -> None:
     assert text({}, "sent_bytes") == ""
 
 
-def test_a_number_that_another_process_has_now_begins_anew() -> None:
+def test_a_number_that_another_process_has_now_has_no_rates() -> None:
     looks = Looks()
     looks.look([process(entry(sent_bytes=1000))], now=1.0)
     other = process(entry(sent_bytes=3), epoch="00000000000000bb")
