@@ -12,7 +12,7 @@ from importlib import import_module
 from xts_messages.command_line import add_common
 from xts_messages.standard_output import ends_with_reader
 
-_VERBS = ("run", "dev", "status", "doctor", "ping", "rules", "env", "files", "build-flags", "completion")
+_VERBS = ("run", "dev", "status", "doctor", "ping", "rules", "env", "files", "report", "build-flags", "completion")
 
 _EXAMPLES = """\
 examples:
@@ -25,6 +25,7 @@ examples:
   xts ping -n 100             the time of a round trip to the offload proxy
   xts rules check FILE        are the transport rules in FILE right
   xts files                   where dissector, units, configuration and examples are
+  xts report                  versions, status, configuration and logs in one file, for a report of a bug
   xts env                     the environment variables, and what they are set to
   cc fetch.c $(xts build-flags)           a C program that calls libxts
 """
