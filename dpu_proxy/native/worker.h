@@ -114,12 +114,14 @@ struct xts_names_config {
 };
 
 #define XTS_INTERFACE_TEXT_BYTES 220
+#define XTS_INTERFACE_STAMPS_BYTES 88
 #define XTS_INTERFACE_IPV4 32
 /* An interface of the device, where groups may be joined. */
 struct xts_interface {
 	uint32_t index;
 	uint8_t ipv4[XTS_INTERFACE_IPV4][4]; /* its first addresses; zeros: no more */
 	char text[XTS_INTERFACE_TEXT_BYTES]; /* that hosts are told (PROTOCOL.md), with a line feed; empty: not told */
+	char stamps[XTS_INTERFACE_STAMPS_BYTES]; /* likewise, of its time stamps */
 };
 
 struct xts_worker_config {

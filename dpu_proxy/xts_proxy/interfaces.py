@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from xts_proxy.stamping import Stamping
+
 _IF_INET6 = Path("/proc/net/if_inet6")
 #: linux/sockios.h; an entry of the answer of SIOCGIFCONF is a struct ifreq.
 _SIOCGIFCONF, _SIOCGIFFLAGS = 0x8912, 0x8913
@@ -39,6 +41,7 @@ class Interface:
     name: str
     multicast: bool
     addresses: tuple[Address, ...]
+    stamping: Stamping | None = None
 
 
 def read_interfaces() -> tuple[Interface, ...]:
@@ -54,7 +57,8 @@ def read_interfaces() -> tuple[Interface, ...]:
                 request = fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16sH22x", name.encode(), 0))
                 flags = struct.unpack("16sH22x", request)[1]
             multicast = bool(flags & _IFF_UP and flags & (_IFF_MULTICAST | _IFF_LOOPBACK))
-            found.append(Interface(index, name, multicast, tuple(addresses[name])))
+            stamping = Stamping.read(sock, name)
+            found.append(Interface(index, name, multicast, tuple(addresses[name]), stamping))
     return tuple(found)
 
 
@@ -66,6 +70,7 @@ def to_native(ffi: Any, interfaces: Iterable[Interface]) -> Any:
             {
                 "index": one.index,
                 "text": _text(one),
+                "stamps": one.stamping.line(one.index) if one.stamping and one.index != _LOOPBACK_INDEX else b"",
                 "ipv4": [address.packed for address in one.addresses if address.version == 4][:_IPV4],
             }
             for one in interfaces

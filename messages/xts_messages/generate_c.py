@@ -151,6 +151,7 @@ def _constants() -> Iterator[str]:
             "RELAYED_MAX",
             "RELAYED_WINDOW",
             "SOL_XTS",
+            "INTERFACE_STAMPS",
             "DATAGRAM_RECORD_BYTES",
             "DATAGRAM_CONTROL_BYTES_MAX",
             "DATAGRAM_CREDITS",

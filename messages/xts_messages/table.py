@@ -158,8 +158,9 @@ DATAGRAM_CONTROLS: dict[str, tuple[int, int, str]] = {
     "STAMP_SEND": (9, 4, "to the proxy: u32: which stamps to make as it is sent (SOF_TIMESTAMPING_TX_*)"),
     "STAMP_ID": (10, 4, "to the proxy: u32: the number that its stamps have (SCM_TS_OPT_ID)"),
 }
-#: The level of GETSOCKOPT for options of our own: the device's interfaces.
+#: The level of GETSOCKOPT for options of our own: the device's interfaces; with this bit their time stamps.
 SOL_XTS = 0x5854
+INTERFACE_STAMPS = 0x4000_0000
 #: What a datagram takes of the post credits in addition to its data and control items.
 DATAGRAM_CREDITS = 64
 #: The least window of a datagram socket, each way: the largest datagram with all control items fits.

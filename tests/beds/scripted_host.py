@@ -37,7 +37,12 @@ LOOPBACK = {
 }
 
 #: An interface that groups can be joined on; the second address is made up.
-LO = {"index": 1, "text": b"1 lo multicast 127.0.0.1\n", "ipv4": [b"\x7f\0\0\1", b"\x0a\x4d\x63\1"]}
+LO = {
+    "index": 1,
+    "text": b"1 lo multicast 127.0.0.1\n",
+    "stamps": b"1 -1 26 0 0 0 0\n",
+    "ipv4": [b"\x7f\0\0\1", b"\x0a\x4d\x63\1"],
+}
 
 #: What a tenant may use by default here, in addition to windows.
 LIMITS = {

@@ -115,7 +115,8 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--interfaces",
         action="store_true",
-        help="list the device's network interfaces, as the proxy tells them: where groups can be joined",
+        help="list the device's network interfaces, as the proxy tells them: where groups can be joined, and which "
+        "time stamps they make",
     )
     parser.add_argument(
         "--processes",
@@ -130,15 +131,27 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show_interfaces(as_json: bool) -> int:
-    found = [asdict(one) | {"addresses": [str(address) for address in one.addresses]} for one in interfaces()]
+    told = interfaces()
+    found = [asdict(one) | {"addresses": [str(address) for address in one.addresses]} for one in told]
     if as_json:
         print(json.dumps({"endpoint": endpoint_path(), "interfaces": found}, indent=2))
         return 0
     rows = [
-        (str(one["index"]), one["name"], "yes" if one["multicast"] else "no", " ".join(one["addresses"]))
-        for one in found
+        (
+            str(one.index),
+            one.name,
+            "yes" if one.multicast else "no",
+            one.stamping.text() if one.stamping else "?",
+            " ".join(map(str, one.addresses)),
+        )
+        for one in told
     ]
-    print_table(("Index", "Name", "Multicast", "Addresses"), rows, ("Index",), empty="the device has only loopback")
+    print_table(
+        ("Index", "Name", "Multicast", "Time stamps", "Addresses"),
+        rows,
+        ("Index",),
+        empty="the device has only loopback",
+    )
     return 0
 
 

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 import xts_socket
+from xts_messages import table
 from xts_messages.status_page import Clock
+from xts_socket import _interfaces
 from xts_socket.cli import main, status
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
@@ -117,3 +119,27 @@ def received_error(s: Any) -> Any:
         except BlockingIOError:
             assert time.monotonic() < deadline, "no stamp has come"
             time.sleep(0.001)
+
+
+def test_status_shows_what_stamps_interfaces_make(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The lines are a proxy's; an older one tells no stamps."""
+    lines = {0: ["2 p0 multicast 192.0.2.1", "5 p1 -"], table.INTERFACE_STAMPS: ["2 0 95 3 7 1 1", "5 -1 26 0 0 0 0"]}
+    monkeypatch.setattr(_interfaces, "_ask", lambda _, option: lines.get(option, []))
+    first, second = xts_socket.interfaces()
+    assert first.stamping and (first.stamping.clock, first.stamping.text()) == (0, "software, card (sent, received)")
+    assert second.stamping and (second.stamping.clock, second.stamping.text()) == (-1, "software")
+    assert main(["status", "--interfaces"]) == 0
+    assert "software, card (sent, received)" in capsys.readouterr().out
+    assert main(["status", "--interfaces", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["interfaces"][0]["stamping"]["tx_type"] == 1
+    del lines[table.INTERFACE_STAMPS]
+    assert [one.stamping for one in xts_socket.interfaces()] == [None, None]
+
+
+def test_stamps_of_a_card_in_words() -> None:
+    words = {(0, 0, 0): "none", (26, 0, 0): "software", (95, 0, 0): "software, card (switched off)"}
+    words |= {(95, 1, 0): "software, card (sent)", (95, 0, 12): "software, card (some received)"}
+    for (flags, tx_type, rx_filter), text in words.items():
+        assert _interfaces.Stamping(0, flags, 3, 7, tx_type, rx_filter).text() == text

@@ -237,6 +237,18 @@ def test_interfaces_are_told_within_the_length_asked_for(host: ScriptedHost) -> 
         assert (answer.error, bytes(answer.payload)) == (0, expected)
 
 
+def test_time_stamps_of_interfaces_are_told_apart(host: ScriptedHost) -> None:
+    udp = Udp.open(host)
+    for room, after, expected in ((512, 0, b"1 -1 26 0 0 0 0\n"), (9, 0, b""), (512, 1, b"")):
+        answer = udp._call(
+            *("XTS_CMD_GETSOCKOPT", "XTS_REPLY_SOCKOPT_ACK"),
+            level=table.SOL_XTS,
+            option=after | table.INTERFACE_STAMPS,
+            payload=bytes(room),
+        )
+        assert (answer.error, bytes(answer.payload)) == (0, expected)
+
+
 # --- sending ------------------------------------------------------------------------------------------------------
 
 
