@@ -171,6 +171,8 @@ local refusal_names = {
 	[15] = "LOOKUPS",
 	[16] = "GROUPS",
 	[17] = "DEVICE_GROUPS",
+	[18] = "FILTERS",
+	[19] = "FILTER_LOADS",
 }
 
 local type_names = {

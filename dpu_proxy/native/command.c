@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "datagram_socket.h"
 #include "interfaces.h"
 #include "multicast.h"
 #include "policy.h"
@@ -269,19 +270,24 @@ static uint32_t option_value(uint8_t *value, const void *payload, uint32_t lengt
 enum command_result command_setsockopt(struct channel *ch, const struct xts_head *head, const struct xts_setsockopt *m,
 				       struct batch_entry *e)
 {
+	const void *payload = batch_payload(e, XTS_SETSOCKOPT_BYTES);
 	uint8_t value[SOCKET_CALL_BYTES_MAX];
-	uint32_t length = option_value(value, batch_payload(e, XTS_SETSOCKOPT_BYTES), m->length);
+	uint32_t length = option_value(value, payload, m->length);
 	int error;
 	struct connection *c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
 
-	if (c && c->datagrams && multicast_is_option(m->level, m->option))
+	if (c && c->datagrams && filter_is_option(m->level, m->option))
+		error = m->length <= e->frame.segment[0].iov_len - XTS_SETSOCKOPT_BYTES ?
+				filter_set(c, m->option, payload, m->length) :
+				EINVAL;
+	else if (c && c->datagrams && multicast_is_option(m->level, m->option))
 		error = -multicast_set(c, m->level, m->option, value, length);
 	else if (c && xts_sockopt_is_stamp(m->level, m->option) && !(ch->link.features & XTS_FEATURE_STAMPS))
 		error = ENOPROTOOPT;
 	else if (c)
 		error = -xts_sockopt_set(c->fd, m->level, m->option, value, length,
 					 ch->worker->config.congestion_controls);
-	if (c && error == EPERM)
+	if (c && error == EPERM && !(c->datagrams && filter_is_option(m->level, m->option)))
 		(void)command_refuse(ch, XTS_REFUSED_OPTION);
 	if (c && !error)
 		buffers_option_set(c, m->level, m->option);

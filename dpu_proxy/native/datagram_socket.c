@@ -249,6 +249,7 @@ void datagram_free(struct connection *c)
 	if (!c->datagrams)
 		return;
 	multicast_end(c);
+	filter_free(c);
 	datagram_drop_waiting(c);
 	datagram_free_unsent(c);
 	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, sizeof *c->datagrams);

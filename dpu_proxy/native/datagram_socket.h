@@ -65,6 +65,7 @@ struct datagrams {
 	uint32_t permitted_next;
 	struct xts_endpoint source; /* from which it may send (PKTINFO), under the same rules */
 	/* network to host */
+	uint32_t filter_instructions; /* of its filter; 0: it has none */
 	bool has_errors;         /* the kernel's error queue may have something */
 	uint32_t dropped;        /* by the kernel, as SO_RXQ_OVFL says */
 	uint32_t expected_bytes; /* the next datagrams are not larger, as far as can be known */
@@ -122,6 +123,15 @@ void datagram_free_unsent(struct connection *c);
 void datagram_put_control(struct msghdr *h, void *room, const struct xts_datagram *d, bool ipv4, bool to_group);
 /* What recvmsg(2) has said about a datagram; *dropped is SO_RXQ_OVFL. */
 void datagram_get_control(struct msghdr *h, struct xts_datagram *d, uint32_t *dropped);
+
+/* --- datagram_filter.c -------------------------------------------------------------------------------------------- */
+
+/* Is it one of SO_ATTACH_FILTER and SO_DETACH_FILTER? */
+bool filter_is_option(int level, int option);
+/* value: the instructions, in memory that the host may change meanwhile. 0 or an errno. */
+int filter_set(struct connection *c, int option, const void *value, uint32_t bytes);
+/* The socket has gone, and its filter with it. */
+void filter_free(struct connection *c);
 
 /* --- datagram_stamps.c -------------------------------------------------------------------------------------------- */
 

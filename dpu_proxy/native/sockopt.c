@@ -116,6 +116,8 @@ static const struct allowed list[] = {
 	{ SOL_SOCKET, SO_TIMESTAMP_NEW, GET | SET | DATAGRAM, NULL },
 	{ SOL_SOCKET, SO_TIMESTAMPNS_NEW, GET | SET | DATAGRAM, NULL },
 	{ SOL_SOCKET, SO_TIMESTAMPING_NEW, GET | SET | DATAGRAM, check_stamping },
+	/* A filter that is there to stay; what sets one is in datagram_filter.c. */
+	{ SOL_SOCKET, SO_LOCK_FILTER, GET | SET | DATAGRAM, NULL },
 	{ SOL_SOCKET, SO_RXQ_OVFL, GET | DATAGRAM, NULL }, /* the proxy sets it: each message has it */
 
 	/* Would choose routes, marks or devices around the device's own policy; some need CAP_NET_ADMIN or

@@ -54,8 +54,9 @@ enum xts_resource {
 	XTS_USE_CPU_NS,       /* of workers, ever; has no limit */
 	XTS_USE_LOOKUPS,      /* of names, under way (names.h) */
 	XTS_USE_GROUPS,       /* memberships of datagram sockets, and sources of their filters (multicast.h) */
+	XTS_USE_FILTERS,      /* instructions of filters of datagram sockets (datagram_filter.c) */
 };
-#define XTS_RESOURCES 15
+#define XTS_RESOURCES 16
 
 /* What the machine has, of which each tenant has a guaranteed share (resource_pool.h). All that is counted in bytes is
  * of one pool. */

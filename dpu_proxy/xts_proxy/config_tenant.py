@@ -47,6 +47,7 @@ WindowKib = Annotated[int, Meta(ge=1, le=WINDOW_KIB_MAX)]
 Orphans = Annotated[int, Meta(ge=0, le=SOCKETS_MAX)]
 Lookups = Annotated[int, Meta(ge=0, le=65536)]
 Groups = Annotated[int, Meta(ge=0, le=1 << 20)]
+Filters = Annotated[int, Meta(ge=0, le=1 << 24)]
 TimeoutS = Annotated[int, Meta(ge=1, le=86400)]
 Descriptors = Annotated[int, Meta(ge=1, le=DESCRIPTORS_MAX)]
 PerUser = Annotated[int, Meta(ge=0, le=65536)]
@@ -68,6 +69,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     orphan_timeout_s: TimeoutS = 205
     lookups: Lookups = 256
     groups: Groups = 4096
+    filters: Filters = 65536
     descriptors: Descriptors = DESCRIPTORS_MAX
     clients: Clients = 64
     clients_per_user: PerUser = 0
@@ -88,6 +90,7 @@ class TenantLimits(Struct, frozen=True, kw_only=True):
     orphan_timeout_s: TimeoutS | None = None
     lookups: Lookups | None = None
     groups: Groups | None = None
+    filters: Filters | None = None
     descriptors: Descriptors | None = None
     clients: Clients | None = None
     clients_per_user: PerUser | None = None

@@ -59,6 +59,7 @@ def native_limits(limits: Limits) -> dict[str, int]:
         "cpu_ns": UNLIMITED,
         "lookups": limits.lookups,
         "groups": limits.groups,
+        "filters": limits.filters,
     }
 
 

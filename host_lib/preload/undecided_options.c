@@ -2,6 +2,7 @@
 #include "undecided_options.h"
 
 #include <errno.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <string.h>
@@ -144,14 +145,30 @@ static bool append(struct note *n, int level, int option, const void *value, uin
 	return true;
 }
 
+/* The kernel's socket has taken it, so it points to a program; which may be gone when it is repeated. */
+static bool append_filter(struct note *n, const void *value)
+{
+	struct sock_fprog program;
+
+	memcpy(&program, value, sizeof program);
+	return append(n, SOL_SOCKET, SO_ATTACH_FILTER, program.filter, program.len * sizeof program.filter[0]);
+}
+
 void note_option(uint32_t number, int level, int option, const void *value, socklen_t length)
 {
 	struct note *n = &notes[number - 1];
+	bool noted = true;
 
 	lock_notes();
 	if (!note_is_membership(level, option))
 		forget(n, level, option);
-	if (!append(n, level, option, value, length))
+	if (level == SOL_SOCKET && option == SO_DETACH_FILTER)
+		forget(n, level, SO_ATTACH_FILTER);
+	else if (level == SOL_SOCKET && option == SO_ATTACH_FILTER)
+		noted = append_filter(n, value);
+	else
+		noted = append(n, level, option, value, length);
+	if (!noted)
 		n->full = true;
 	unlock_notes();
 }
@@ -230,10 +247,23 @@ static void push_failed(uint32_t number, int error)
 	unlock_notes();
 }
 
+static int repeat_filter(const uint8_t *instructions, uint32_t bytes, int s)
+{
+	struct sock_filter copy[NOTE_BYTES / sizeof(struct sock_filter)];
+	const struct sock_fprog program = { .len = (unsigned short)(bytes / sizeof copy[0]), .filter = copy };
+
+	memcpy(copy, instructions, bytes);
+	return XTS(xts_setsockopt(s, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program)) < 0 ? -errno : 0;
+}
+
 /* One thing that was done: 0 or -errno. */
 static int repeat(const struct option_head *head, const uint8_t *value, int s)
 {
-	int r = head->level == LEVEL_IOCTL ?
+	int r;
+
+	if (head->level == SOL_SOCKET && head->option == SO_ATTACH_FILTER)
+		return repeat_filter(value, head->length, s);
+	r = head->level == LEVEL_IOCTL ?
 			XTS(xts_ioctl(s, (unsigned long)(unsigned)head->option, (void *)(uintptr_t)value)) :
 			XTS(xts_setsockopt(s, head->level, head->option, value, head->length));
 

@@ -27,6 +27,7 @@
 #define XTS_RELAYED_WINDOW     16u
 #define XTS_SOL_XTS            22612u
 #define XTS_INTERFACE_STAMPS   1073741824u
+#define XTS_FILTER_BYTES_MAX   2048u
 #define XTS_DATAGRAM_RECORD_BYTES 32u
 #define XTS_DATAGRAM_CONTROL_BYTES_MAX 256u
 #define XTS_DATAGRAM_CREDITS   64u
@@ -178,6 +179,10 @@ enum xts_refusal {
 	                                      * limits.groups of the proxy allows */
 	XTS_REFUSED_DEVICE_GROUPS      = 17, /* the device's kernel lets a socket join no more groups or sources:
 	                                      * net.ipv4.igmp_max_memberships, igmp_max_msf */
+	XTS_REFUSED_FILTERS            = 18, /* filters of this host's sockets have as many instructions as
+	                                      * limits.filters of the proxy allows */
+	XTS_REFUSED_FILTER_LOADS       = 19, /* a filter may look at packets, and not at the device's marks, queues,
+	                                      * processors and VLANs */
 };
 
 /* Control items of a datagram. */
@@ -2908,6 +2913,8 @@ static inline int xts_refusal_errno(unsigned refusal)
 	case XTS_REFUSED_LOOKUPS: return ENOBUFS;
 	case XTS_REFUSED_GROUPS: return ENOBUFS;
 	case XTS_REFUSED_DEVICE_GROUPS: return ENOBUFS;
+	case XTS_REFUSED_FILTERS: return ENOBUFS;
+	case XTS_REFUSED_FILTER_LOADS: return EPERM;
 	default: return 0;
 	}
 }
@@ -2933,6 +2940,8 @@ static inline const char *xts_refusal_text(unsigned refusal)
 	case XTS_REFUSED_LOOKUPS: return "as many names of this host are being looked up as limits.lookups of the proxy allows";
 	case XTS_REFUSED_GROUPS: return "sockets of this host are members of as many multicast groups as limits.groups of the proxy allows";
 	case XTS_REFUSED_DEVICE_GROUPS: return "the device's kernel lets a socket join no more groups or sources: net.ipv4.igmp_max_memberships, igmp_max_msf";
+	case XTS_REFUSED_FILTERS: return "filters of this host's sockets have as many instructions as limits.filters of the proxy allows";
+	case XTS_REFUSED_FILTER_LOADS: return "a filter may look at packets, and not at the device's marks, queues, processors and VLANs";
 	default: return NULL;
 	}
 }

@@ -152,6 +152,7 @@ def _constants() -> Iterator[str]:
             "RELAYED_WINDOW",
             "SOL_XTS",
             "INTERFACE_STAMPS",
+            "FILTER_BYTES_MAX",
             "DATAGRAM_RECORD_BYTES",
             "DATAGRAM_CONTROL_BYTES_MAX",
             "DATAGRAM_CREDITS",

@@ -161,6 +161,8 @@ DATAGRAM_CONTROLS: dict[str, tuple[int, int, str]] = {
 #: The level of GETSOCKOPT for options of our own: the device's interfaces; with this bit their time stamps.
 SOL_XTS = 0x5854
 INTERFACE_STAMPS = 0x4000_0000
+#: Of a filter for a datagram socket (SO_ATTACH_FILTER), 8 bytes an instruction: in the first chunk of a frame.
+FILTER_BYTES_MAX = 2048
 #: What a datagram takes of the post credits in addition to its data and control items.
 DATAGRAM_CREDITS = 64
 #: The least window of a datagram socket, each way: the largest datagram with all control items fits.
@@ -254,6 +256,16 @@ REFUSALS: dict[str, tuple[int, int, str]] = {
         17,
         errno.ENOBUFS,
         "the device's kernel lets a socket join no more groups or sources: net.ipv4.igmp_max_memberships, igmp_max_msf",
+    ),
+    "FILTERS": (
+        18,
+        errno.ENOBUFS,
+        "filters of this host's sockets have as many instructions as limits.filters of the proxy allows",
+    ),
+    "FILTER_LOADS": (
+        19,
+        errno.EPERM,
+        "a filter may look at packets, and not at the device's marks, queues, processors and VLANs",
     ),
 }
 

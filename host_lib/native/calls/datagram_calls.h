@@ -60,6 +60,15 @@ void datagram_stamps_were_set(struct xts_sock *s, int option, const void *value,
 int datagram_clock_set(struct xts_sock *s, const void *value, socklen_t length);
 int datagram_clock_get(const struct xts_sock *s);
 
+/* --- datagram_filter.c: SO_ATTACH_FILTER and its like ------------------------------------------------------------- */
+
+/* What the proxy is sent instead of a value that points to a program. 1: the proxy has to be asked; or -errno. */
+int datagram_filter_value(const struct xts_sock *s, int option, const void **value, socklen_t *length);
+/* The device's socket has it. */
+void datagram_filter_was_set(struct xts_sock *s, int option, const void *program, socklen_t bytes);
+/* SO_GET_FILTER, as sk_get_filter(): *length counts instructions, before and after. 0 or -errno. */
+int datagram_filter_get(const struct xts_sock *s, void *value, socklen_t *length);
+
 /* --- datagram_option.c: options of this end. 0 or -errno, or 1: the proxy has to be asked ------------------------- */
 
 int datagram_option_set(struct xts_sock *s, int level, int option, const void *value, socklen_t length);

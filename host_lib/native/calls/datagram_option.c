@@ -54,17 +54,21 @@ int datagram_option_set(struct xts_sock *s, int level, int option, const void *v
 
 bool datagram_option_is_here(int level, int option)
 {
-	return (level == SOL_SOCKET && option == SO_RXQ_OVFL) || (level == SOL_XTS && option == SO_XTS_CLOCK) ||
+	return (level == SOL_SOCKET && (option == SO_RXQ_OVFL || option == SO_GET_FILTER)) ||
+	       (level == SOL_XTS && option == SO_XTS_CLOCK) ||
 	       (level == IPPROTO_UDP && (option == UDP_SEGMENT || option == UDP_CORK));
 }
 
 int datagram_option_get(const struct xts_sock *s, int level, int option, void *value, socklen_t *length)
 {
-	int number = level == SOL_XTS      ? datagram_clock_get(s) :
-		     level == SOL_SOCKET   ? s->datagrams->tells_drops :
-		     option == UDP_SEGMENT ? s->datagrams->segment_bytes :
-					     s->datagrams->cork.on;
+	int number;
 
+	if (level == SOL_SOCKET && option == SO_GET_FILTER)
+		return datagram_filter_get(s, value, length);
+	number = level == SOL_XTS      ? datagram_clock_get(s) :
+		 level == SOL_SOCKET   ? s->datagrams->tells_drops :
+		 option == UDP_SEGMENT ? s->datagrams->segment_bytes :
+					 s->datagrams->cork.on;
 	if (*length > sizeof number)
 		*length = sizeof number;
 	if (*length)
@@ -85,6 +89,8 @@ void datagram_option_was_set(struct xts_sock *s, int level, int option, const vo
 		datagram_set_window(s, number < 0 || number > (int)XTS_CREDITS_MAX ? XTS_CREDITS_MAX : (uint32_t)number);
 	else if (option == SO_SNDBUF)
 		s->peer_window = s->credits; /* may be smaller from now on, as the next adverts show */
+	else if (option == SO_ATTACH_FILTER || option == SO_DETACH_FILTER)
+		datagram_filter_was_set(s, option, value, length);
 	else
 		datagram_stamps_were_set(s, option, value, length);
 }

@@ -253,19 +253,22 @@ static bool is_on(const void *value, socklen_t length)
 
 static int set_option(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
 {
-	struct call call = { .type = XTS_CMD_SETSOCKOPT, .level = level, .option = option, .length = length };
+	struct call call = { .type = XTS_CMD_SETSOCKOPT, .level = level, .option = option };
 	uint32_t id = s->id;
 	int r;
 
 	if (!value && length)
 		return -EFAULT;
 	r = set_here(s, level, option, value, length);
+	if (r > 0 && level == SOL_SOCKET)
+		r = datagram_filter_value(s, option, &value, &length);
 	if (r <= 0)
 		return r;
 	if (length > sizeof call.value)
 		return -EINVAL;
 	if (length)
 		memcpy(call.value, value, length);
+	call.length = length;
 	r = s->datagrams ? datagram_need_proxy(s) : 0;
 	if (!r)
 		r = call_proxy(s, &call);

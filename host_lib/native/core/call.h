@@ -9,7 +9,7 @@
 
 struct xts_sock;
 
-#define OPTION_BYTES_MAX 1024u /* of a value that is forwarded */
+#define OPTION_BYTES_MAX XTS_FILTER_BYTES_MAX /* of a value that is forwarded */
 
 /* BIND, LISTEN, SETSOCKOPT, GETSOCKOPT, IOCTL, SHARE, PARK, CLAIM, TAKE, OPEN_DATAGRAM or CONNECT_DATAGRAM. */
 struct call {

@@ -92,6 +92,7 @@ void datagram_free(struct xts_sock *s)
 		datagram_message_submit(c);
 	datagram_drop(s);
 	free(s->datagrams->cork.data);
+	free(s->datagrams->filter);
 	free(s->datagrams);
 	s->datagrams = NULL;
 }

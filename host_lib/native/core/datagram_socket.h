@@ -73,6 +73,12 @@ struct stamping {
 	bool by_host;         /* SO_XTS_CLOCK: converted to this host's clock */
 };
 
+/* A filter of the device's socket, kept for SO_GET_FILTER. */
+struct filter {
+	uint32_t bytes;
+	uint8_t program[];
+};
+
 struct datagrams {
 	bool connected;         /* s->peer is set */
 	bool opens;             /* a thread is at OPEN_DATAGRAM */
@@ -87,6 +93,7 @@ struct datagrams {
 	uint32_t flushed;       /* bytes of s->pending that have been sent */
 	struct received_datagram *first, *last;
 	struct stamping stamping;
+	struct filter *filter; /* SO_ATTACH_FILTER; NULL: none */
 	struct cork cork;
 	struct queued_error *first_error, *last_error;
 	struct queued_error *coming; /* of these: `missing` is of its data */

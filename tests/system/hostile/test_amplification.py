@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from beds.classic_bpf import SO_ATTACH_FILTER, of_length
 from beds.datagrams import FEATURES as DATAGRAM
 from beds.datagrams import open_datagram
 from beds.native_core import compiler
@@ -310,6 +311,21 @@ def test_a_message_keeps_at_most_eight_bytes_for_each_of_its_own(bed: Bed, name:
     kept = max(0, given_out() - before) + IN_KERNEL.get(name, 0) * sent // wire_bytes(name)
     print(f"| {name} | {kept / sent:.1f} |")
     assert kept / sent <= MOST
+    goodbye(bed.host)
+
+
+def test_a_filter_keeps_no_more_than_it_is_charged(bed: Bed) -> None:
+    """SETSOCKOPT makes a program in the kernel, of which each instruction is counted and charged as memory."""
+    ((number, proxy_id),) = datagram_sockets(bed, 1)
+    charged, before = bed.worker.used("socket_bytes"), given_out()
+    fields = {"token": 1, "domain": 4, "level": socket.SOL_SOCKET, "option": SO_ATTACH_FILTER}
+    bed.host.send("XTS_CMD_SETSOCKOPT", of_length(256), id=proxy_id, xts_socket=number, **fields)
+    assert bed.host.expect("XTS_REPLY_SOCKOPT_ACK").error == 0
+    bed.worker.stats()
+    cost = bed.worker.used("socket_bytes") - charged
+    assert bed.worker.used("filters") == 256
+    assert cost / wire_bytes("XTS_CMD_SETSOCKOPT", 8 * 256) <= MOST
+    assert given_out() - before <= cost
     goodbye(bed.host)
 
 

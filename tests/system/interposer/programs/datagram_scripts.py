@@ -12,6 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
+from beds.classic_bpf import SO_ATTACH_FILTER, SO_DETACH_FILTER, Program, begins_with, of_length
 from beds.libc_structs import Header, Message, Vector
 from beds.scripts import apart, script, scripts
 from system.interposer.programs.interposed import (
@@ -46,6 +47,30 @@ def _bound() -> socket.socket:
 def _is_udp_of_the_kernel(fd: int) -> bool:
     inode = str(Path(f"/proc/self/fd/{fd}").readlink()).removeprefix("socket:[").removesuffix("]")
     return any(line.split()[9] == inode for line in Path("/proc/net/udp").read_text().splitlines()[1:])
+
+
+@script("datagrams")
+def filter_before_the_decision() -> None:
+    """It is kept as a program: the program's memory may be gone when the socket moves to the device."""
+    receiver, sender, free, large = _made(), _made(), _made(), _made()
+    program = Program(begins_with(b"a"))
+    receiver.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program.raw)
+    free.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program.raw)
+    free.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
+    ctypes.memset(program.code, 0xFF, len(program.code))
+    long = Program(of_length(62))
+    large.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, long.raw)
+    for s in (receiver, free):
+        s.bind(("127.0.0.1", 0))
+    assert kind_of(receiver) == kind_of(free) == OFFLOADED
+    assert (
+        errno_of(lambda: large.bind(("127.0.0.1", 0))) == errno.EOPNOTSUPP
+    )  # reason OPTION; these programs run `strict`
+    for s in (receiver, free):
+        for word in (b"bird", b"ant"):
+            sender.sendto(word, s.getsockname())
+    assert receiver.recv(10) == b"ant"
+    assert [free.recv(10) for _ in range(2)] == [b"bird", b"ant"]
 
 
 @script("datagrams")

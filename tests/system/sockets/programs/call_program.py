@@ -14,6 +14,7 @@ from beds.scripts import scripts
 from system.sockets.programs import (
     call_connecting,
     call_data,
+    call_datagram_filters,
     call_datagram_messages,
     call_datagram_stamps,
     call_datagrams,
@@ -24,7 +25,7 @@ from system.sockets.programs import (
 #: Each has added its scripts when it was imported.
 TOPICS = (
     *(call_connecting, call_data, call_ending, call_options),
-    *(call_datagrams, call_datagram_messages, call_datagram_stamps),
+    *(call_datagrams, call_datagram_filters, call_datagram_messages, call_datagram_stamps),
 )
 SCRIPTS = scripts("calls")
 

@@ -1,0 +1,77 @@
+/*
+ * Filters of datagram sockets (SO_ATTACH_FILTER): classic BPF programs, which run on the device's socket. The program
+ * itself is sent to the proxy, where the kernel's option has a pointer to it.
+ */
+#include <linux/filter.h>
+#include <stdlib.h>
+
+#include "calls/datagram_calls.h"
+#include "core/datagram_socket.h"
+#include "core/error.h"
+#include "core/socket.h"
+
+#ifndef SO_ATTACH_REUSEPORT_CBPF
+#define SO_ATTACH_REUSEPORT_CBPF 51
+#define SO_ATTACH_REUSEPORT_EBPF 52
+#endif
+
+static int program_of(const void **value, socklen_t *length)
+{
+	struct sock_fprog program;
+
+	if (*length != sizeof program)
+		return -EINVAL;
+	memcpy(&program, *value, sizeof program);
+	if (!program.filter || !program.len || program.len > BPF_MAXINSNS)
+		return -EINVAL;
+	if (program.len * sizeof program.filter[0] > XTS_FILTER_BYTES_MAX) {
+		last_error_note(ENOMEM, "a filter on an offloaded socket has at most %zu instructions",
+				XTS_FILTER_BYTES_MAX / sizeof program.filter[0]);
+		return -ENOMEM;
+	}
+	*value = program.filter;
+	*length = (socklen_t)(program.len * sizeof program.filter[0]);
+	return 1;
+}
+
+int datagram_filter_value(const struct xts_sock *s, int option, const void **value, socklen_t *length)
+{
+	if (!s->datagrams || *length < sizeof(int))
+		return s->datagrams ? -EINVAL : 1;
+	if (option == SO_ATTACH_FILTER)
+		return program_of(value, length);
+	if (option != SO_ATTACH_BPF && option != SO_ATTACH_REUSEPORT_EBPF)
+		return 1;
+	last_error_note(EOPNOTSUPP, "the descriptor names a BPF program of this host's kernel, and the socket is the "
+				    "device's: SO_ATTACH_FILTER takes a program along");
+	return -EOPNOTSUPP;
+}
+
+void datagram_filter_was_set(struct xts_sock *s, int option, const void *program, socklen_t bytes)
+{
+	struct filter *f = NULL;
+
+	if (option != SO_ATTACH_FILTER && option != SO_DETACH_FILTER)
+		return;
+	if (option == SO_ATTACH_FILTER)
+		f = malloc(sizeof *f + bytes);
+	if (f) { /* without memory it is in force, and SO_GET_FILTER does not show it */
+		f->bytes = bytes;
+		memcpy(f->program, program, bytes);
+	}
+	free(s->datagrams->filter);
+	s->datagrams->filter = f;
+}
+
+int datagram_filter_get(const struct xts_sock *s, void *value, socklen_t *length)
+{
+	const struct filter *f = s->datagrams->filter;
+	socklen_t count = f ? f->bytes / (socklen_t)sizeof(struct sock_filter) : 0;
+
+	if (count && *length && *length < count)
+		return -EINVAL;
+	if (count && *length)
+		memcpy(value, f->program, f->bytes);
+	*length = count;
+	return 0;
+}

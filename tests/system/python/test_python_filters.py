@@ -1,0 +1,35 @@
+"""Filters of datagram sockets in Python and under install()."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+import pytest
+import xts_socket
+from beds.classic_bpf import SO_ATTACH_BPF, SO_ATTACH_FILTER, Program, begins_with, of_length
+
+pytestmark = pytest.mark.usefixtures("xts_endpoint")
+
+DEADLINE_S = 10.0
+
+
+def test_a_filter_runs_on_the_device() -> None:
+    program = Program(begins_with(b"a"))
+    with xts_socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s, socket.socket(type=socket.SOCK_DGRAM) as peer:
+        s.settimeout(DEADLINE_S)
+        s.bind(("127.0.0.1", 0))
+        s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program.raw)
+        for word in (b"bird", b"ant"):
+            peer.sendto(word, s.getsockname())
+        assert s.recv(10) == b"ant"
+
+
+def test_what_cannot_be_attached_says_why() -> None:
+    with xts_socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        with pytest.raises(OSError, match="BPF program of this host's kernel") as caught:
+            s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_BPF, 3)
+        assert caught.value.errno == errno.EOPNOTSUPP
+        with pytest.raises(OSError, match="at most 256 instructions") as caught:
+            s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, Program(of_length(257)).raw)
+        assert caught.value.errno == errno.ENOMEM

@@ -1,0 +1,116 @@
+"""Filters of datagram sockets in the worker: programs are bytes of a host, which are checked, counted and charged."""
+
+from __future__ import annotations
+
+import errno
+import random
+import socket
+
+import pytest
+from beds.classic_bpf import (
+    ALL,
+    CPU,
+    MARK,
+    PROTOCOL,
+    QUEUE,
+    SO_ATTACH_FILTER,
+    SO_DETACH_FILTER,
+    VLAN,
+    begins_with,
+    load_ancillary,
+    of_length,
+    ret,
+)
+from beds.datagrams import Udp, endpoint_of, host, host_of, peer
+from beds.scripted_host import ScriptedHost, Worker
+from beds.worker import wait_for, worker
+from xts_messages import table
+from xts_messages.datagram import Datagram
+
+__all__ = ["host", "peer", "worker"]
+
+MOST = table.FILTER_BYTES_MAX // 8
+#: What the proxy, or the kernel, says of a program that is random bytes.
+EXPECTED = {0, errno.EINVAL, errno.EPERM, errno.ENOMEM}
+
+
+def attach(udp: Udp, program: bytes) -> int:
+    return udp.set(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+
+
+def test_what_it_drops_does_not_come(host: ScriptedHost, peer: socket.socket) -> None:
+    udp = Udp.open(host, peer=endpoint_of(peer))
+    udp.send(Datagram(b"here I am"))
+    _, source = peer.recvfrom(100)
+    assert attach(udp, begins_with(b"a")) == 0
+    for word in (b"bird", b"ant", b"cat", b"ape"):
+        peer.sendto(word, source)
+    assert [udp.receive().data for _ in range(2)] == [b"ant", b"ape"]
+    assert udp.set(socket.SOL_SOCKET, SO_DETACH_FILTER, 0) == 0
+    peer.sendto(b"bird", source)
+    assert udp.receive().data == b"bird" and udp.dropped == 2
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 9, 8 * MOST + 8, 3000])
+def test_bytes_that_are_no_program(host: ScriptedHost, size: int) -> None:
+    udp = Udp.open(host)
+    assert attach(udp, (ret(ALL) * 500)[:size]) == errno.EINVAL
+    assert attach(udp, of_length(MOST)) == 0
+
+
+def test_loads_of_what_is_the_devices(host: ScriptedHost) -> None:
+    udp = Udp.open(host)
+    assert attach(udp, load_ancillary(PROTOCOL) + ret(ALL)) == 0
+    for what in (MARK, QUEUE, CPU, VLAN):
+        assert attach(udp, load_ancillary(what) + ret(ALL)) == errno.EPERM
+        assert attach(udp, ret(ALL) + load_ancillary(what) + ret(ALL)) == errno.EPERM, "unreached, and refused too"
+    answer = udp.set_answer(socket.SOL_SOCKET, SO_ATTACH_FILTER, load_ancillary(CPU) + ret(0))
+    assert answer.flags == table.REFUSALS["FILTER_LOADS"][0]
+
+
+def test_instructions_are_counted_for_the_tenant() -> None:
+    with Worker(filters=10) as small, host_of(small) as made:
+        one, two = Udp.open(made), Udp.open(made)
+        charged = small.used("socket_bytes")
+        assert attach(one, of_length(8)) == 0 and small.used("filters") == 8
+        assert small.used("socket_bytes") > charged
+        assert attach(two, of_length(3)) == errno.ENOBUFS
+        assert attach(two, of_length(2)) == 0 and small.used("filters") == 10
+        assert attach(one, of_length(9)) == errno.ENOBUFS and small.used("filters") == 10
+        assert attach(one, of_length(4)) == 0 and small.used("filters") == 6
+        assert attach(two, b"\xff" * 32) == errno.EINVAL and small.used("filters") == 6
+        assert one.set(socket.SOL_SOCKET, SO_DETACH_FILTER, 0) == 0 and small.used("filters") == 2
+        assert one.set(socket.SOL_SOCKET, SO_DETACH_FILTER, 0) == errno.ENOENT
+        two.close()
+        one.settle()
+        wait_for(lambda: small.used("filters") == 0, "a closed socket has a filter")
+        assert small.used("socket_bytes") <= charged
+
+
+def test_none_are_taken_where_none_are_allowed() -> None:
+    with Worker(filters=0) as none, host_of(none) as made:
+        assert attach(Udp.open(made), ret(ALL)) == errno.ENOBUFS
+
+
+def test_random_programs(host: ScriptedHost, worker: Worker, peer: socket.socket) -> None:
+    """Whatever a host sends, its socket works afterwards."""
+    chance = random.Random(6)
+    udp = Udp.open(host, peer=endpoint_of(peer))
+    udp.send(Datagram(b"here I am"))
+    _, source = peer.recvfrom(100)
+    codes = [0x20, 0x28, 0x30, 0x40, 0x80, 0xB1, 0x15, 0x25, 0x05, 0x06, 0x16, 0x02, 0x60, 0x04, 0x34, 0x07, 0x87]
+    for _ in range(1000):
+        program = b"".join(
+            chance.choice(codes).to_bytes(2, "little") + chance.randbytes(2) + chance.randbytes(4)
+            for _ in range(chance.randrange(1, 20))
+        )
+        assert attach(udp, program + ret(chance.choice((0, 9, ALL)))) in EXPECTED
+        peer.sendto(b"through it", source)
+    assert attach(udp, begins_with(b"!")) == 0
+    while udp.ready or udp.host.backlog:
+        udp.receive()
+    peer.sendto(b"!", source)
+    while udp.receive().data != b"!":
+        pass
+    udp.close()
+    wait_for(lambda: worker.used("filters") == 0, "a closed socket has a filter")
