@@ -8,7 +8,7 @@
  * in the time of whatever receives packets: so a program is short (XTS_FILTER_BYTES_MAX), and all of a tenant together
  * are counted.
  *
- * The kernel counts what a filter drops along with what it has no room for (SO_RXQ_OVFL).
+ * The kernel counts what a filter drops together with what it has no room for (SO_RXQ_OVFL).
  */
 #include <errno.h>
 #include <linux/filter.h>

@@ -44,6 +44,8 @@ UPWARD = {
         message_recv_pdu pdu_drop pdu_is_open pdu_is_readable pdu_stream_data
         push_answered push_forget push_give_back push_window fault_forget xts_ulp_error
     """,
+    # A program's callback sees a datagram, before it is queued, as a receive call would show it.
+    ("core", "calls"): "datagram_controls_of datagram_stamp_of",
     # A thread that waits for a listener shows interest in it, and the progress thread gives connections back. A
     # connection that others have too is waited for by asking for it.
     ("waiting", "processes"): """

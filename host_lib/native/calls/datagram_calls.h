@@ -43,6 +43,8 @@ int datagram_uncork(struct xts_sock *s);
 int datagram_controls_read(const struct xts_sock *s, struct xts_datagram *out, const struct msghdr *message);
 /* Of recvmsg(2): of the first datagram. */
 void datagram_controls_put(struct xts_sock *s, struct about *about);
+/* The same of a datagram that is not in the queue; dropped: as SO_RXQ_OVFL. */
+void datagram_controls_of(const struct xts_sock *s, const struct xts_datagram *d, uint32_t dropped, struct about *about);
 /* Of an entry of the error queue: what came with the datagram's error, and struct sock_extended_err. */
 void datagram_error_put(const struct xts_sock *s, const struct xts_datagram *d, struct about *about);
 
@@ -54,6 +56,8 @@ struct cmsghdr;
 int datagram_stamps_read(const struct xts_sock *s, struct xts_datagram *out, const struct cmsghdr *c);
 /* Of recvmsg(2), in the form that the program has asked for. */
 void datagram_stamps_put(const struct xts_sock *s, const struct xts_datagram *d, struct about *about);
+/* When it arrived, by the clock that the program wants; 0: it has not asked. */
+uint64_t datagram_stamp_of(const struct xts_sock *s, const struct xts_datagram *d);
 /* The device's socket has this option: sock_set_timestamp() and sock_set_timestamping() of the kernel. */
 void datagram_stamps_were_set(struct xts_sock *s, int option, const void *value, socklen_t length);
 /* SO_XTS_CLOCK: 0 or -errno; the first use of the host's clock waits for a round trip. */

@@ -197,21 +197,27 @@ void datagram_error_put(const struct xts_sock *s, const struct xts_datagram *d, 
 		  offsetof(__typeof__(out), offender) + (v4 ? sizeof out.offender.v4 : sizeof out.offender.v6));
 }
 
-void datagram_controls_put(struct xts_sock *s, struct about *about)
+void datagram_controls_of(const struct xts_sock *s, const struct xts_datagram *d, uint32_t dropped, struct about *about)
 {
-	const struct received_datagram *first = s->datagrams->first;
-	int segment = first->segment_bytes;
-	struct xts_datagram d = { .controls = 0 };
+	int segment = d->record.segment_bytes;
 
-	if (first->control_bytes)
-		datagram_read_controls(s, &d);
-	datagram_stamps_put(s, &d, about);
-	if (s->datagrams->tells_drops && first->dropped)
-		about_put(about, SOL_SOCKET, SO_RXQ_OVFL, &first->dropped, sizeof first->dropped);
+	datagram_stamps_put(s, d, about);
+	if (s->datagrams->tells_drops && dropped)
+		about_put(about, SOL_SOCKET, SO_RXQ_OVFL, &dropped, sizeof dropped);
 	if (segment)
 		about_put(about, IPPROTO_UDP, UDP_GRO, &segment, sizeof segment);
 	if (s->family == 4)
-		put_v4(about, &d);
+		put_v4(about, d);
 	else
-		put_v6(about, &d);
+		put_v6(about, d);
+}
+
+void datagram_controls_put(struct xts_sock *s, struct about *about)
+{
+	const struct received_datagram *first = s->datagrams->first;
+	struct xts_datagram d = { .record.segment_bytes = first->segment_bytes };
+
+	if (first->control_bytes)
+		datagram_read_controls(s, &d);
+	datagram_controls_of(s, &d, first->dropped, about);
 }

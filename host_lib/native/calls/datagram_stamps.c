@@ -64,6 +64,11 @@ static uint64_t arrived_ns(const struct xts_sock *s, const struct xts_datagram *
 	return HAS(d, XTS_DATAGRAM_TIMESTAMP_NS) ? d->timestamp_ns : device_clock_now(s->stack);
 }
 
+uint64_t datagram_stamp_of(const struct xts_sock *s, const struct xts_datagram *d)
+{
+	return s->datagrams->stamping.receives ? wanted(s, arrived_ns(s, d)) : 0;
+}
+
 void datagram_stamps_put(const struct xts_sock *s, const struct xts_datagram *d, struct about *about)
 {
 	const struct stamping *stamping = &s->datagrams->stamping;

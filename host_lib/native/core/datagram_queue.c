@@ -1,5 +1,5 @@
 /*
- * The receive queue of a datagram socket, and its readiness: see core/datagram_socket.h.
+ * The receive queue of a datagram socket: see core/datagram_socket.h.
  *
  * The account must never keep the largest datagram from coming when the queue is empty. So at most so much is left
  * unadvertised as the window is larger than that datagram (credit.h has the law).
@@ -78,7 +78,7 @@ void datagram_drop(struct xts_sock *s)
 {
 	while (s->datagrams->first)
 		drop_first(s);
-	s->datagrams->missing = 0;
+	s->datagrams->missing = s->datagrams->offer.missing = 0;
 	datagram_drop_errors(s);
 }
 
@@ -93,6 +93,7 @@ void datagram_free(struct xts_sock *s)
 	datagram_drop(s);
 	free(s->datagrams->cork.data);
 	free(s->datagrams->filter);
+	datagram_offer_end(s);
 	free(s->datagrams);
 	s->datagrams = NULL;
 }
@@ -154,22 +155,12 @@ void datagram_give_back(struct xts_sock *s, uint32_t credits)
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
 
-/* A header: the datagram is in the list from now on, with its control items. False: the channel has ended. */
-static bool begin(struct xts_sock *s, struct xts_datagram *d)
+bool datagram_enqueue(struct xts_sock *s, struct xts_datagram *d, uint32_t control_credits)
 {
-	struct datagrams *q = s->datagrams;
 	uint8_t head[XTS_DATAGRAM_HEAD_BYTES_MAX];
-	uint16_t control_credits = d->record.control_bytes;
-	struct received_datagram *r;
+	struct received_datagram *r = add(s);
 	struct iovec controls;
 
-	if (xts_credit_receive(&s->grant, xts_datagram_credits(&d->record))) {
-		channel_fail(s->stack, EPROTO);
-		return false;
-	}
-	if (d->controls & 1u << XTS_DATAGRAM_ERROR)
-		return datagram_begin_error(s, d);
-	r = add(s);
 	if (!r) {
 		channel_fail(s->stack, ENOMEM);
 		return false;
@@ -177,17 +168,25 @@ static bool begin(struct xts_sock *s, struct xts_datagram *d)
 	if (control_credits)
 		xts_datagram_write(head, sizeof head, d); /* the items that we know, and only those */
 	r->from = d->record.endpoint;
-	r->dropped = q->dropped;
+	r->dropped = s->datagrams->dropped;
 	r->data_bytes = d->record.data_bytes;
 	r->segment_bytes = d->record.segment_bytes;
 	r->control_bytes = d->record.control_bytes;
-	r->control_credits = control_credits;
-	q->missing = r->data_bytes;
+	r->control_credits = (uint16_t)control_credits;
 	controls = (struct iovec){ .iov_base = head + XTS_DATAGRAM_RECORD_BYTES, .iov_len = r->control_bytes };
 	if (!r->control_bytes || buffer_append_copy(s, &controls, 1))
 		return true;
 	channel_fail(s->stack, ENOMEM);
 	return false;
+}
+
+/* A header: the datagram is in the list from now on, with its control items. False: the channel has ended. */
+static bool begin(struct xts_sock *s, struct xts_datagram *d)
+{
+	if (d->controls & 1u << XTS_DATAGRAM_ERROR)
+		return datagram_begin_error(s, d);
+	s->datagrams->missing = d->record.data_bytes;
+	return datagram_enqueue(s, d, d->record.control_bytes);
 }
 
 /* The data of the last one, as far as this message has it. 1: the frame has been taken over, 0: not; -1: the channel
@@ -223,6 +222,19 @@ static int append(struct xts_sock *s, struct xts_datagram_cursor *cursor, struct
 	return -1;
 }
 
+/* The next record: to the program's callback, or into the list. As append(). */
+static int take_record(struct xts_sock *s, struct xts_datagram *d, struct xts_datagram_cursor *cursor,
+		       struct xts_rx_frame *frame, uint32_t end)
+{
+	if (xts_credit_receive(&s->grant, xts_datagram_credits(&d->record))) {
+		channel_fail(s->stack, EPROTO);
+		return -1;
+	}
+	if (s->datagrams->offer.callback && !(d->controls & 1u << XTS_DATAGRAM_ERROR))
+		return datagram_offer(s, d, cursor) ? 0 : -1;
+	return begin(s, d) ? append(s, cursor, frame, end) : -1;
+}
+
 /* The records of a message. As append(). */
 static int receive(struct xts_sock *s, const struct xts_recv_datagrams *m, bool more, struct xts_rx_frame *frame)
 {
@@ -234,18 +246,18 @@ static int receive(struct xts_sock *s, const struct xts_recv_datagrams *m, bool 
 	xts_datagram_begin(&cursor, frame, XTS_RECV_DATAGRAMS_BYTES, m->length);
 	if (s->datagrams->missing)
 		taken = append(s, &cursor, frame, end);
+	else if (s->datagrams->offer.missing && !datagram_offer_rest(s, &cursor))
+		return -1;
 	while (!taken && cursor.left) {
 		r = xts_datagram_next(&cursor, &d);
 		if (r < 0) {
 			channel_fail(s->stack, EPROTO);
 			return -1;
 		}
-		if (!begin(s, &d))
-			return -1;
-		taken = append(s, &cursor, frame, end);
+		taken = take_record(s, &d, &cursor, frame, end);
 	}
 	/* Only the last one may go on, and then the message says so. */
-	if (taken >= 0 && more != (s->datagrams->missing != 0)) {
+	if (taken >= 0 && more != (s->datagrams->missing || s->datagrams->offer.missing)) {
 		channel_fail(s->stack, EPROTO);
 		return -1;
 	}
@@ -351,53 +363,4 @@ void datagram_consume(struct xts_sock *s)
 	if (s->mirror && !datagram_first(s))
 		mirror_dirty(s);
 	status_data(s);
-}
-
-/* --- readiness ---------------------------------------------------------------------------------------------------- */
-
-/* As sock_writeable(): half of the room is there, which is enough for any datagram unless the window is very small. */
-static bool is_writable(struct xts_sock *s)
-{
-	uint32_t enough = s->peer_window / 2;
-
-	if (!s->proxy_id)
-		return true; /* what is sent now waits for the proxy's answer, not for room */
-	if (enough > DATAGRAM_CREDITS_MAX)
-		enough = DATAGRAM_CREDITS_MAX;
-	if (enough < s->datagrams->wanted)
-		enough = s->datagrams->wanted;
-	if (s->credits >= enough && channel_can_send(s->stack) && !(s->todo & TODO_DATA)) {
-		s->datagrams->wanted = 0;
-		return true;
-	}
-	s->no_space = true;
-	if (s->credits >= enough)
-		socket_wait_for_link(s);
-	return false;
-}
-
-uint32_t datagram_events(struct xts_sock *s)
-{
-	uint32_t events = 0;
-
-	if (s->lost)
-		return EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLERR | EPOLLHUP;
-	if (s->error || datagram_first_error(s))
-		events |= EPOLLERR;
-	if (s->shutdown & RCV_SHUTDOWN)
-		events |= EPOLLRDHUP | EPOLLIN | EPOLLRDNORM;
-	if (s->shutdown == SHUTDOWN_MASK)
-		events |= EPOLLHUP;
-	if (datagram_first(s))
-		events |= EPOLLIN | EPOLLRDNORM;
-	if (is_writable(s))
-		events |= EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;
-	return events;
-}
-
-void datagram_lose(struct xts_sock *s)
-{
-	s->error = ENETDOWN;
-	s->credits = 0;
-	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP);
 }

@@ -30,6 +30,7 @@
 
 #include "datagram.h"
 #include "wire.h"
+#include "xts.h"
 
 struct channel;
 struct stack;
@@ -79,6 +80,15 @@ struct filter {
 	uint8_t program[];
 };
 
+/* A datagram that the program's callback is asked about (datagram_offer.c). */
+struct offer {
+	xts_recv_callback callback; /* NULL: datagrams are queued without asking */
+	void *context;
+	struct offered *offered;   /* where it is put together; NULL: the program holds the last one */
+	struct xts_datagram about; /* of the one that is being put together */
+	uint32_t missing;          /* of its data */
+};
+
 struct datagrams {
 	bool connected;         /* s->peer is set */
 	bool opens;             /* a thread is at OPEN_DATAGRAM */
@@ -95,6 +105,7 @@ struct datagrams {
 	struct stamping stamping;
 	struct filter *filter; /* SO_ATTACH_FILTER; NULL: none */
 	struct cork cork;
+	struct offer offer;
 	struct queued_error *first_error, *last_error;
 	struct queued_error *coming; /* of these: `missing` is of its data */
 };
@@ -110,13 +121,25 @@ void datagram_grant(struct xts_sock *s); /* its account begins, with the whole w
 void datagram_set_window(struct xts_sock *s, uint32_t bytes);
 
 bool datagram_told(struct xts_sock *s, const struct xts_head *head, const struct xts_recv *m); /* as message_recv() */
-uint32_t datagram_events(struct xts_sock *s); /* readiness, as datagram_poll() in the kernel */
+uint32_t datagram_events(struct xts_sock *s); /* readiness, as datagram_poll() in the kernel: datagram_readiness.c */
 /* The first one that has come whole, or NULL. */
 const struct received_datagram *datagram_first(const struct xts_sock *s);
 void datagram_read_controls(struct xts_sock *s, struct xts_datagram *out); /* of the first one */
 void datagram_consume(struct xts_sock *s);                                 /* the first one has been read */
 
 void datagram_give_back(struct xts_sock *s, uint32_t credits); /* which what has been read had taken */
+
+/* A datagram, its data aside, is in the queue from now on. False: the channel has ended. */
+bool datagram_enqueue(struct xts_sock *s, struct xts_datagram *d, uint32_t control_credits);
+
+/* --- datagram_offer.c: the program is asked about each datagram before it is queued --------------------------------- */
+
+/* A header, which has taken its credits, and what of its data is here. False: the channel has ended. */
+bool datagram_offer(struct xts_sock *s, const struct xts_datagram *d, struct xts_datagram_cursor *cursor);
+/* The rest of the data, or more of it. */
+bool datagram_offer_rest(struct xts_sock *s, struct xts_datagram_cursor *cursor);
+void datagram_offer_end(struct xts_sock *s); /* the socket is freed */
+bool datagram_is_asking(const struct stack *st); /* this thread, with the stack's lock held */
 
 /* --- datagram_errors.c ---------------------------------------------------------------------------------------------- */
 

@@ -1,9 +1,12 @@
 /* Entering and leaving a stack. stack.h has the theory of operation. */
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "core/channel.h"
 #include "core/clock.h"
+#include "core/datagram_socket.h"
 #include "core/process.h"
 #include "core/socket.h"
 #include "core/stack.h"
@@ -41,6 +44,10 @@ void stack_lock(struct stack *st)
 {
 	if (pthread_mutex_trylock(&st->lock) == 0)
 		return;
+	if (datagram_is_asking(st)) {
+		fputs("libxts: a receive callback has called this library, which waits for it to return\n", stderr);
+		abort();
+	}
 	atomic_fetch_add_explicit(&st->lock_waits, 1, memory_order_relaxed);
 	pthread_mutex_lock(&st->lock);
 }

@@ -167,6 +167,12 @@ def test_udp_echo(bed: Bed) -> None:
             assert client.recv(65_536) == data
 
 
+def test_early_filter(bed: Bed) -> None:
+    with bed.server("early_filter", 3) as address, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        for data in (b"a flood?", b"quiet", b"q1?", b"", b"qq", b"q2?", b"spam", b"q3?"):
+            client.sendto(data, address)
+
+
 def test_event_loop(bed: Bed) -> None:
     with serving(echo) as port:
         assert bed.run("event_loop", "127.0.0.1", port) == 4 * "tick\n"

@@ -235,6 +235,8 @@ row("served", "accept EAGAIN")(lambda c: c.call("accept", listener(c, AGAIN), No
 row("served", "accept EINVAL")(lambda c: c.call("accept", unbound(c), None, None))
 row("served", "accept4 EINVAL")(lambda c: c.call("accept4", listener(c), None, None, 1))
 row("served", "send EPIPE")(lambda c: c.call("send", unbound(c), b"x", 1, socket.MSG_NOSIGNAL))
+simple("served", "register_recv_callback EBADF", BAD, None, None)
+row("served", "register_recv_callback EOPNOTSUPP")(lambda c: c.call("register_recv_callback", unbound(c), None, None))
 row("served", "send EOPNOTSUPP")(lambda c: c.call("send", connected(c), b"x", 1, socket.MSG_OOB))
 row("served", "sendto EPIPE")(lambda c: c.call("sendto", unbound(c), b"x", 1, socket.MSG_NOSIGNAL, None, 0))
 row("served", "sendmsg EMSGSIZE")(lambda c: c.call("sendmsg", connected(c), message(1025), 0))

@@ -1,0 +1,55 @@
+/* The readiness of a datagram socket: see core/datagram_socket.h. */
+#include <sys/epoll.h>
+
+#include "core/channel.h"
+#include "core/datagram_socket.h"
+#include "core/outbox.h"
+#include "core/socket.h"
+#include "core/stack.h"
+
+/* As sock_writeable(): half of the room is there, which is enough for any datagram unless the window is very small. */
+static bool is_writable(struct xts_sock *s)
+{
+	uint32_t enough = s->peer_window / 2;
+
+	if (!s->proxy_id)
+		return true; /* what is sent now waits for the proxy's answer, not for room */
+	if (enough > DATAGRAM_CREDITS_MAX)
+		enough = DATAGRAM_CREDITS_MAX;
+	if (enough < s->datagrams->wanted)
+		enough = s->datagrams->wanted;
+	if (s->credits >= enough && channel_can_send(s->stack) && !(s->todo & TODO_DATA)) {
+		s->datagrams->wanted = 0;
+		return true;
+	}
+	s->no_space = true;
+	if (s->credits >= enough)
+		socket_wait_for_link(s);
+	return false;
+}
+
+uint32_t datagram_events(struct xts_sock *s)
+{
+	uint32_t events = 0;
+
+	if (s->lost)
+		return EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLERR | EPOLLHUP;
+	if (s->error || datagram_first_error(s))
+		events |= EPOLLERR;
+	if (s->shutdown & RCV_SHUTDOWN)
+		events |= EPOLLRDHUP | EPOLLIN | EPOLLRDNORM;
+	if (s->shutdown == SHUTDOWN_MASK)
+		events |= EPOLLHUP;
+	if (datagram_first(s))
+		events |= EPOLLIN | EPOLLRDNORM;
+	if (is_writable(s))
+		events |= EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;
+	return events;
+}
+
+void datagram_lose(struct xts_sock *s)
+{
+	s->error = ENETDOWN;
+	s->credits = 0;
+	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP);
+}
