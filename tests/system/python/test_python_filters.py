@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import xts_socket
@@ -33,3 +36,19 @@ def test_what_cannot_be_attached_says_why() -> None:
         with pytest.raises(OSError, match="at most 256 instructions") as caught:
             s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, Program(of_length(257)).raw)
         assert caught.value.errno == errno.ENOMEM
+
+
+def test_the_example_program() -> None:
+    example = Path(__file__).resolve().parents[3] / "host_lib" / "examples" / "early_filter.py"
+    with socket.socket(type=socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, str(example), str(port), "want", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "bound\n"
+        with socket.socket(type=socket.SOCK_DGRAM) as client:
+            for word in (b"wan", b"wanted", b"", b"unwanted", b"wants"):
+                client.sendto(word, ("127.0.0.1", port))
+        said, _ = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 0
+    assert [line.split()[1] for line in said.splitlines()] == ["wanted", "wants"]

@@ -281,3 +281,26 @@ def datagram_many(c: Calls) -> None:
             sendto(c, s, str(port).encode(), peer.getsockname()[1])
             data, source = peer.recvfrom(100)
             c.note("own port", data == str(source[1]).encode() == str(port).encode())
+
+
+@script("calls")
+def datagram_path_mtu(c: Calls) -> None:
+    """IP_MTU_DISCOVER and IP_MTU, with every value of the former."""
+    ip, ip6 = (socket.IPPROTO_IP, 10, 14), (socket.IPPROTO_IPV6, 23, 24)  # IP_MTU_DISCOVER, IP_MTU
+    for family, host, (level, discover, mtu) in (
+        (socket.AF_INET, "127.0.0.1", ip), (socket.AF_INET6, "::1", ip6), (socket.AF_INET6, "::ffff:127.0.0.1", ip),
+    ):  # fmt: skip
+        s = datagram(c, family)
+        c.get(s, level, discover)
+        for value in (0, 1, 2, 3, 4, 5, 6, -1):
+            c.set(s, level, discover, value)
+            c.get(s, level, discover)
+        if level == socket.IPPROTO_IP and family == socket.AF_INET:
+            c.get(s, level, mtu)  # of no path
+        with udp_peer("127.0.0.1" if "." in host else host) as peer:
+            c.set(s, level, discover, 2)
+            c.connect(s, peer.getsockname()[1], host)
+            c.get(s, level, mtu)
+            c.do("send", s, bytes(60_000), 60_000, 0)
+            c.note("received", len(peer.recv(70_000)))
+        c.set(s, level, mtu, 1500)
