@@ -161,25 +161,41 @@ void registry_expire(struct worker_state *w)
 	registry_unlock();
 }
 
-static void end_piece(struct keyed *k)
+/* How many connections it was. */
+static uint32_t end_piece(struct keyed *k)
 {
-	if (k->kind == KEYED_LISTENER)
+	if (k->kind == KEYED_LISTENER) {
 		(void)shared_end_piece(list_entry(k, struct shared, keyed));
-	else
-		parked_end(k);
+		return 0;
+	}
+	parked_end(k);
+	return 1;
+}
+
+static void report_unclaimed(struct worker_state *w, struct xts_tenant *t, uint32_t count)
+{
+	uint32_t suppressed;
+
+	w->stats.unclaimed += count;
+	if (count && tenant_may_log(t, w->now_ns, &suppressed))
+		log_line(&w->log,
+			 "tenant %s: connections that no process took over in time, reset: %u (%u lines suppressed)",
+			 t->name, count, suppressed);
 }
 
 void registry_end_some(struct unowned *u, struct worker_state *w)
 {
+	uint32_t unclaimed = 0;
 	bool more;
 
 	do {
 		registry_lock();
 		if (!list_empty(&u->expired))
-			end_piece(list_entry(u->expired.next, struct keyed, kept));
+			unclaimed += end_piece(list_entry(u->expired.next, struct keyed, kept));
 		more = !list_empty(&u->expired);
 		registry_unlock();
 	} while (more && !worker_turn_is_over(w));
+	report_unclaimed(w, u->tenant, unclaimed);
 	if (more)
 		return;
 	u->expiring = false;

@@ -232,6 +232,7 @@ struct xts_worker_stats {
 	uint64_t relayed_unknown, relayed_dropped;
 	uint64_t given_back; /* of accepts: announced, and offered to another host then */
 	uint64_t parks, claims;
+	uint64_t unclaimed; /* parked connections that nobody took over in time */
 	uint64_t refused_policy, refused_limit;
 	uint64_t sent_bytes, received_bytes; /* towards TCP; from TCP */
 	uint64_t writes, gathered_messages, spilled_bytes;

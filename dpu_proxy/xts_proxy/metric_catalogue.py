@@ -125,6 +125,7 @@ WORKER = (
     counter("xts_connections_given_back", "Accepted connections that one process gave back for another.", "given_back"),
     counter("xts_connections_parked", "Connections that a process gave up for another one.", "parks"),
     counter("xts_connections_claimed", "Connections that a process took over from another one.", "claims"),
+    counter("xts_connections_unclaimed", "Parked connections that were reset: no process took them over.", "unclaimed"),
     counter("xts_orphans_cut", "Orphans that were reset because their tenant's budget was full.", "orphans_cut"),
     counter_by(
         "xts_refusals",

@@ -299,7 +299,7 @@ def test_nobody_claims_it_in_time(worker: Worker, join: Join, server: socket.soc
     with peer:
         first.park(key := new_key(), keep_ms=50)
         assert is_reset(peer)
-    worker.wait(lambda s: s.parked_connections == 0, "parked for ever")
+    worker.wait(lambda s: s.parked_connections == 0 and s.unclaimed == 1, "parked for ever")
     assert claim(first.host, key).error == errno.ENOENT
 
 
