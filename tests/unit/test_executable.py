@@ -49,6 +49,13 @@ def test_an_ordinary_program_has_no_obstacle(tmp_path: Path) -> None:
 
 
 @needs_cc
+def test_one_that_works_in_a_sandbox(tmp_path: Path) -> None:
+    sshd = executable(tmp_path / "sshd", compiled(tmp_path).read_bytes())
+    assert "sandbox" in obstacle(sshd) and look_at(str(sshd)).sandboxed
+    assert not look_at(find("cat")).sandboxed
+
+
+@needs_cc
 @pytest.mark.parametrize("option", ["-static", "-static-pie"])
 def test_statically_linked(tmp_path: Path, option: str) -> None:
     assert "statically linked" in obstacle(compiled(tmp_path, option))

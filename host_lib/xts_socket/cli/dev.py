@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     try:
         environment = _environment(arguments)
-        path = program_for(command[0], environment.get("XTS_STRICT") == "1")
+        path = program_for(command[0], environment)
         proxy = DevProxy(_tables(arguments.tables), arguments.proxy_log)
     except RulesError as error:
         rules_verb.print_error(error)

@@ -2,7 +2,8 @@
 
 The loader of the C library is what preloads libxts-preload.so. So a program without it (statically linked), one for
 which the loader ignores LD_PRELOAD (set-uid, file capabilities), one of another architecture or C library, and one
-that makes its system calls itself (Go) keep the kernel's sockets. The ELF headers show which it is.
+that makes its system calls itself (Go) keep the kernel's sockets. The ELF headers show which it is. One that would not
+work with offloaded sockets is known by its name.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ _PT_INTERP, _PT_NOTE = 3, 4
 _GO_BUILD_ID = 4  # note type, of owner "Go"
 _SCRIPTS_MAX = 5  # interpreters that are scripts themselves; the kernel's limit
 _SEGMENT_BYTES_MAX = 65536
+#: Programs that are started without the interposer, and why.
+_SANDBOXED = {
+    "sshd": "reads from each connection in a sandbox (chroot, seccomp), in which nothing can attach to a proxy",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,7 @@ class Program:
     path: str
     runs: str  # the executable in the end: of a script, its interpreter
     obstacle: str | None  # why its sockets will all stay with the kernel; None: they can be offloaded
+    sandboxed: bool = False  # it fails with the interposer
 
 
 def find(name: str) -> str:
@@ -67,7 +73,8 @@ def look_at(path: str) -> Program:
             with Path(runs).open("rb") as file:
                 head = file.read(256)
                 if not head.startswith(b"#!"):
-                    return Program(path, runs, _obstacle(runs, file, head))
+                    obstacle, sandbox = _obstacle(runs, file, head), _SANDBOXED.get(Path(runs).name)
+                    return Program(path, runs, obstacle or sandbox, sandbox is not None)
         except PermissionError:
             return Program(path, runs, None)
         runs = _interpreter(runs, head)

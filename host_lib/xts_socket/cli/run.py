@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     try:
         environment = environment_for(arguments) | _of_a_tree() | notices(arguments)
-        path = program_for(command[0], environment.get("XTS_STRICT") == "1")
+        path = program_for(command[0], environment)
     except RulesError as error:
         rules_verb.print_error(error)
         return 2
@@ -181,8 +181,10 @@ def _as_started() -> dict[str, str]:
     return environment
 
 
-def program_for(name: str, strict: bool) -> str:
-    """The file to start, after a word about what will not be offloaded. Raises RefusedError."""
+def program_for(name: str, environment: dict[str, str]) -> str:
+    """The file to start in this environment, after a word about what will not be offloaded. Where the interposer would
+    do harm it is taken out of the environment. Raises RefusedError."""
+    strict = environment.get("XTS_STRICT") == "1"
     try:
         program = look_at(find(name))
     except FileNotFoundError as failure:
@@ -196,6 +198,10 @@ def program_for(name: str, strict: bool) -> str:
         if strict:
             raise RefusedError(2, message)
         print(f"xts run: {message}", file=sys.stderr)
+    if program.sandboxed:
+        environment.pop("LD_PRELOAD", None)
+        if "LD_PRELOAD" in os.environ:
+            environment["LD_PRELOAD"] = os.environ["LD_PRELOAD"]
     return program.path
 
 

@@ -164,6 +164,15 @@ def test_a_program_that_cannot_be_interposed(tmp_path: Path) -> None:
         assert "refused" in refused.stderr
 
 
+def test_a_program_that_fails_with_the_interposer(tmp_path: Path) -> None:
+    """It is said before it starts, and it starts without."""
+    sshd = shutil.copy(str(shutil.which("env")), tmp_path / "sshd")
+    done = run("--", str(sshd))
+    assert done.returncode == 0 and "libxts-preload" not in done.stdout
+    assert "sandbox" in done.stderr and "stay with the kernel" in done.stderr
+    assert run("--strict", "--", str(sshd)).returncode == 2
+
+
 def test_profiles_are_listed() -> None:
     listed = json.loads(run("--list-profiles", "--json").stdout)["profiles"]
     assert {profile["name"]: profile["sets"] for profile in listed} == {n: sets for n, (_, sets) in PROFILES.items()}
