@@ -333,6 +333,27 @@ static inline int xts_py_fileno(int s)
 	return xts_py_result(xts_fileno(s));
 }
 
+/* Who has a descriptor of the kernel's socket `on` can have s, a listener or a socket that is bound. */
+static inline int xts_py_give(int s, int on)
+{
+	int carrier = xts_pass(s, on);
+
+	if (carrier < 0)
+		return xts_py_result(carrier);
+	close(carrier);
+	return 0;
+}
+
+/* The socket that a descriptor was given for, 0: none; *again: this process has had it before. */
+static inline int xts_py_take_passed(int fd, int *again)
+{
+	struct xts_exec_socket got;
+	int r = xts_py_result(xts_take_passed(fd, true, &got));
+
+	*again = r == 1 && got.again;
+	return r == 1 ? got.number : r;
+}
+
 static inline int xts_py_fcntl(int s, int command, int argument)
 {
 	return xts_py_result(xts_fcntl(s, command, argument));

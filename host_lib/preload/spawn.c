@@ -20,7 +20,7 @@
 #define NAMED_WORDS (DESCRIPTORS_MAX / 64)
 
 static pthread_mutex_t spawn_lock = PTHREAD_MUTEX_INITIALIZER; /* one child at a time */
-static _Atomic uint64_t named[NAMED_WORDS]; /* by file actions: costs nothing until touched */
+static _Atomic uint64_t named[NAMED_WORDS];                    /* by file actions: costs nothing until touched */
 
 static bool is_named(int fd)
 {

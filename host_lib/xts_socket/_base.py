@@ -39,7 +39,7 @@ from socket import (
 from typing import Any, Self
 
 from ._address import asked, encode
-from ._descriptor import adopt, descriptor_of, duplicate, forget_in_child, release
+from ._descriptor import adopt, descriptor_of, duplicate, forget_in_child, give, release
 from ._errors import again, check, error
 from ._native import ffi, lib
 
@@ -268,13 +268,13 @@ class SocketBase:
         return self._descriptor
 
     def get_inheritable(self) -> bool:
-        """False: XTS sockets end with exec()."""
-        return False
+        return self._descriptor >= 0 and os.get_inheritable(self._descriptor)
 
     def set_inheritable(self, inheritable: bool) -> None:
-        """OSError (EOPNOTSUPP) for True."""
-        if inheritable:
-            raise OSError(errno.EOPNOTSUPP, "an XTS socket cannot outlive exec()")
+        """A program that is started with the descriptor of a listener, or of a socket that is bound, has the socket by
+        `fromfd()`. OSError (EOPNOTSUPP) for any other."""
+        if inheritable or self._descriptor >= 0:
+            give(self._number, self.fileno(), inheritable)
 
     def settimeout(self, value: float | None) -> None:
         """Seconds an operation may wait: None for ever, 0 not at all (BlockingIOError), else TimeoutError

@@ -20,7 +20,7 @@ from socket import close as _close
 from socket import dup as _dup
 
 from ._errors import check, error
-from ._native import lib
+from ._native import ffi, lib
 
 _NUMBER_MIN = 1 << 20
 
@@ -57,7 +57,8 @@ def _same(mirror: int, fd: int) -> bool:
 
 
 def adopt(fileno: object) -> tuple[int, int]:
-    """(number, descriptor or -1) of what was given as a socket: a descriptor, or a number itself.
+    """(number, descriptor or -1) of what was given as a socket: a descriptor, also one that another program has given
+    this one, or a number itself.
 
     Raises TypeError, ValueError; OSError: EBADF, or ENOTSOCK for a descriptor that is no XTS socket's.
     """
@@ -68,6 +69,8 @@ def adopt(fileno: object) -> tuple[int, int]:
     if fileno >= _NUMBER_MIN:
         return fileno, -1
     number = number_of(fileno)
+    if number is None and take_over(fileno):
+        number = number_of(fileno)
     if number is None:
         os.fstat(fileno)  # EBADF
         raise OSError(errno.ENOTSOCK, "not the descriptor of an XTS socket")
@@ -92,6 +95,29 @@ def keep_under(fd: int, number: int) -> None:
     with _lock:
         _own.add(fd)
         _numbers[fd] = number
+
+
+def give(number: int, fd: int, inheritable: bool) -> None:
+    """Programs that are started with the mirroring descriptor `fd` have the socket by it. OSError (EOPNOTSUPP)."""
+    if inheritable and lib.xts_py_give(number, fd) < 0:
+        raise OSError(errno.EOPNOTSUPP, "of XTS sockets only those that listen or are bound can outlive exec()")
+    os.set_inheritable(fd, inheritable)
+
+
+def take_over(fd: int) -> bool:
+    """A descriptor that another program has given this one stands for its socket from now on. False: it does not
+    stand for one."""
+    again = ffi.new("int *")
+    number = check(lib.xts_py_take_passed(fd, again))
+    if not number:
+        return False
+    os.dup2(descriptor_of(number), fd, inheritable=False)
+    with _lock:
+        if again[0]:
+            _holders[number] = _holders.get(number, 1) + 1
+        _own.add(fd)
+        _numbers[fd] = number
+    return True
 
 
 def drop(fd: int) -> None:

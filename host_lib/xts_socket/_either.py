@@ -45,7 +45,7 @@ from typing import Any, Self
 
 from . import _report
 from ._deciding import DecidingSocket
-from ._descriptor import drop, duplicate, number_of
+from ._descriptor import drop, duplicate, give, number_of, take_over
 from ._membership import may_be_of_device
 from ._reason import Reason, count
 from ._scope import current
@@ -96,7 +96,7 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
         self._start()
-        if fileno is not None and number_of(fileno) is not None:
+        if fileno is not None and (number_of(fileno) is not None or take_over(fileno)):
             self._take(offloaded_socket(family, type, proto, fileno))
             return
         scope = current()
@@ -211,6 +211,17 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
             self._number_known = True
             self._show_mirror()
         return super().fileno()
+
+    def get_inheritable(self) -> bool:
+        return super().get_inheritable()
+
+    def set_inheritable(self, inheritable: bool) -> None:
+        if self._ours is None:
+            super().set_inheritable(inheritable)
+        elif self._kernel_listener is not None and self._scope is None:
+            raise OSError(errno.EOPNOTSUPP, "a listener on both the device and the host has two sockets")
+        else:
+            give(self._ours.number, self.fileno(), inheritable)
 
     def detach(self) -> int:
         _report.closed(super().fileno())
@@ -350,7 +361,7 @@ def _deciding(name: str) -> Callable[..., Any]:
 
 
 _CALLS = """getblocking getpeername getsockname getsockopt gettimeout recv recv_into send sendall sendfile setblocking
-settimeout shutdown get_inheritable set_inheritable"""
+settimeout shutdown"""
 for _name in _CALLS.split():
     setattr(socket, _name, _delegating(_name))
 for _name in ("recvfrom", "recvfrom_into", "recvmsg", "recvmsg_into", "sendmsg", "sendto"):
@@ -361,7 +372,7 @@ for _name in ("family", "proto", "timeout"):
 
 def fromfd(fd: int, family: int, type: int, proto: int = 0) -> _standard.socket:
     """socket.fromfd for descriptors of both kinds."""
-    if number_of(fd) is None:
+    if number_of(fd) is None and not take_over(fd):
         return socket(family, type, proto, os.dup(fd))
     return socket._of(offloaded_socket(family, type, proto, duplicate(fd)))
 

@@ -61,6 +61,7 @@ int share_name(struct xts_sock *listener);  /* tells the proxy its key; waits; 0
 int share_join(struct xts_sock *listener);  /* another process's, by its key; waits; 0 or -errno */
 /* Somebody waits for a connection of this listener, or accepts: to a shared one they may come. */
 void listener_interest(struct xts_sock *s, bool accepts);
+void share_add(struct xts_sock *s);           /* its key is with the proxy */
 void share_forget(struct xts_sock *listener); /* is not a shared listener of this process any more */
 void share_wait_begins(struct stack *st);     /* the same for every listener a thread waits for now */
 void share_wait_ends(struct stack *st);

@@ -49,10 +49,6 @@ static int pass_server(struct xts_sock *s)
 	uint32_t id = s->id;
 	int r;
 
-	if (s->state == TCP_STATE_LISTEN && !s->own.key)
-		return -EOPNOTSUPP; /* it was not to be shared */
-	if (s->state != TCP_STATE_LISTEN)
-		share_bound_sockets(st);
 	r = share_by_key_with_others(s);
 	if (!socket_is_open(s, id))
 		return -EBADF;
@@ -110,7 +106,7 @@ static int pass(struct xts_sock *s, int kernel_fd)
 
 	if (is_nothing(s))
 		return -ENOTCONN;
-	if (s->datagrams)
+	if (s->datagrams || (kernel_fd >= 0 && !is_server(s)))
 		return -EOPNOTSUPP;
 	r = is_server(s) ? pass_server(s) : pass_connection(s);
 	if (r)
@@ -243,12 +239,21 @@ static int take(const struct socket_record *b, bool at_once)
 	return r;
 }
 
+/* What a listener of the kernel's accepts has its label, too. */
+static bool was_accepted(int fd)
+{
+	struct sockaddr_storage peer;
+	socklen_t length = sizeof peer;
+
+	return kernel_calls.syscall(SYS_getpeername, fd, &peer, &length) == 0 && peer.ss_family != AF_UNIX;
+}
+
 int xts_take_passed(int fd, bool at_once, struct xts_exec_socket *out)
 {
 	struct socket_record b;
 	int bytes = label_read(fd, &b, sizeof b), r;
 
-	if (bytes != (int)sizeof b || b.magic != RECORD_MAGIC)
+	if (bytes != (int)sizeof b || b.magic != RECORD_MAGIC || was_accepted(fd))
 		return 0;
 	if (!is_of_a_label(&b))
 		return finish(-EPROTO);

@@ -66,7 +66,7 @@ bool share_by_key(const struct xts_sock *s)
 
 /* --- naming, joining ---------------------------------------------------------------------------------------------- */
 
-static void add(struct xts_sock *s)
+void share_add(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 
@@ -112,7 +112,7 @@ void share_bound_sockets(struct stack *st)
 		    s->phase != PHASE_UNCONNECTED)
 			continue;
 		s->own.key = key_make();
-		add(s);
+		share_add(s);
 		outbox_add(s, TODO_SHARE);
 	}
 }
@@ -133,7 +133,7 @@ int share_name(struct xts_sock *s)
 		return r ? r : -EINVAL;
 	start_account(s);
 	if (!s->own.shared)
-		add(s);
+		share_add(s);
 	if (!s->own.others_may_have)
 		promise(s, s->backlog + 1);
 	return 0;
@@ -192,7 +192,7 @@ int share_join(struct xts_sock *s)
 			return -EBADF;
 		if (!r) {
 			start_account(s);
-			add(s);
+			share_add(s);
 			return 0;
 		}
 		if (r == -ENOENT)

@@ -92,6 +92,8 @@ bool share_is_on_its_way(const struct xts_sock *s)
 int share_by_key_with_others(struct xts_sock *s)
 {
 	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS };
+	uint32_t id = s->id;
+	int r;
 
 	if (s->own.inherited != NOT_INHERITED)
 		return 0;
@@ -100,5 +102,8 @@ int share_by_key_with_others(struct xts_sock *s)
 	if (!s->own.key)
 		s->own.key = key_make();
 	call.key = s->own.key;
-	return call_proxy(s, &call);
+	r = call_proxy(s, &call);
+	if (!r && socket_is_open(s, id) && !s->own.shared)
+		share_add(s); /* what it has promised holds: those are offers from now on */
+	return r;
 }

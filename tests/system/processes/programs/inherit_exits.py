@@ -241,7 +241,8 @@ def stopped_holder(c: Calls) -> None:
     holder = Child(c, child)
     assert peer.recv(1) == b"x"
     os.kill(holder.pid, signal.SIGSTOP)
-    assert c.call("send", s, b"y", 1, 0) == -errno.ETIMEDOUT
+    result = c.call("send", s, b"y", 1, 0)
+    assert result == -errno.ETIMEDOUT, result
     os.kill(holder.pid, signal.SIGCONT)
     assert send(c, s, b"z") == 1
     assert peer.recv(1) == b"z"
