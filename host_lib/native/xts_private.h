@@ -180,6 +180,15 @@ void xts_on_gone(void (*notify)(int number, unsigned reason));
  */
 void xts_publish_counts(const uint64_t *sockets, unsigned count);
 
+/*
+ * The CPU time of this process since xts_cpu_begin(), which the interposer calls when it is loaded: a process keeps its
+ * CPU time over exec, and what `xts run` used before it became the program is none of the program's. Without that call,
+ * and in a child of fork, all of it.
+ */
+struct rusage;
+void xts_cpu_begin(void);
+int xts_cpu_used(struct rusage *used); /* only the two times; 0, or -1 and errno */
+
 /* A listener's connections are taken only while this process shows interest (a wait or an accept), in small numbers:
  * for listeners that may come to be shared. Call between socket and listen. */
 int xts_share_listener(int s);

@@ -102,7 +102,9 @@ struct preload {
 	/* XTS_STRICT=1: a socket that would have to stay with the kernel for another reason than a rule fails */
 	bool strict;
 	_Atomic uint64_t stayed[XTS_REASON_COUNT]; /* sockets by reason */
-	_Atomic uint64_t offloaded;                /* sockets ever offloaded */
+	/* of those with the reason PROTOCOL: UDP that no rule offloads, raw and others, which `xts run -v` leaves out */
+	_Atomic uint64_t not_streams;
+	_Atomic uint64_t offloaded; /* sockets ever offloaded */
 	/* system calls that had to be refused (syscall.c), by any program part */
 	_Atomic uint64_t unseen;
 };

@@ -236,7 +236,7 @@ static void in_child(void)
 		atomic_store(&page, NULL);
 		descriptor_disown(page_fd);
 		real()->close(page_fd);
-		preload.offloaded = preload.unseen = 0;
+		preload.offloaded = preload.unseen = preload.not_streams = 0;
 		for (unsigned i = 0; i < XTS_REASON_COUNT; i++)
 			preload.stayed[i] = 0;
 		make();

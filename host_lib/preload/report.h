@@ -58,7 +58,7 @@ void report_decision(int fd, unsigned rule_line, const struct sockaddr *local, c
 void report_duplicate(int fd, int copy);
 /* fd was accepted from listener, whose rule it goes by. NULL: its address is the listener's; unknown. */
 void report_accepted(int fd, int listener, const struct sockaddr *local, const struct sockaddr *peer);
-bool report_made(void);                 /* has the process had a TCP socket? */
+bool report_made(void);                 /* has the process had a socket of IP?  */
 void report_endpoint(const char *path); /* it is attached, or to be attached, here */
 /* What is known of the addresses of fd, as "to ADDRESS:PORT" or "at ADDRESS:PORT"; else empty. */
 void report_where(int fd, char *out, size_t room);

@@ -40,8 +40,13 @@ static void new_socket(int fd, int type, int protocol)
 		descriptor_set(fd, (struct descriptor){ .kind = DESCRIPTOR_UNDECIDED, .flags = DESCRIPTOR_DATAGRAM });
 	else if (is_stream(type, protocol) && may_be(XTS_ROLE_TCP_SERVER, XTS_ROLE_TCP_CLIENT))
 		descriptor_set(fd, (struct descriptor){ .kind = DESCRIPTOR_UNDECIDED });
-	else
-		decide_stay(fd, is_stream(type, protocol) ? XTS_REASON_RULE : XTS_REASON_PROTOCOL);
+	else if (is_stream(type, protocol))
+		decide_stay(fd, XTS_REASON_RULE);
+	else {
+		if (type != SOCK_STREAM)
+			atomic_fetch_add_explicit(&preload.not_streams, 1, memory_order_relaxed);
+		decide_stay(fd, XTS_REASON_PROTOCOL);
+	}
 	errno = before;
 }
 

@@ -118,6 +118,7 @@ void preload_start(void)
 
 __attribute__((constructor)) static void start(void)
 {
+	xts_cpu_begin();
 	preload_start();
 	process_take_over();
 	spawn_take_over();

@@ -46,15 +46,24 @@ static size_t append_bytes(char *text, size_t at, uint64_t bytes, const char *wh
 	return append(text, at, unit ? "%.1f %s %s" : "%.0f %s %s", amount, units[unit], what);
 }
 
+/* Those that nobody could mean to offload are left out: a look-up of a name has a UDP socket. */
+static uint64_t stayed(unsigned reason)
+{
+	uint64_t count = atomic_load_explicit(&preload.stayed[reason], memory_order_relaxed);
+	uint64_t others = atomic_load_explicit(&preload.not_streams, memory_order_relaxed);
+
+	return reason != XTS_REASON_PROTOCOL ? count : count > others ? count - others : 0;
+}
+
 static size_t append_stayed(char *text, size_t at)
 {
 	uint64_t total = 0;
 
 	for (unsigned i = 1; i < XTS_REASON_COUNT; i++)
-		total += atomic_load_explicit(&preload.stayed[i], memory_order_relaxed);
+		total += stayed(i);
 	at = append(text, at, "; %llu not", (unsigned long long)total);
 	for (unsigned i = 1, listed = 0; i < XTS_REASON_COUNT; i++) {
-		uint64_t count = atomic_load_explicit(&preload.stayed[i], memory_order_relaxed);
+		uint64_t count = stayed(i);
 
 		if (count)
 			at = append(text, at, "%s%llu %s", listed++ ? ", " : " (", (unsigned long long)count,
@@ -82,9 +91,10 @@ void summary_tell(void)
 	at = append_stayed(text, at);
 	if (!strcmp(info.queue_kind, "relay"))
 		at = append(text, at, "; over the agent's relay, as no queue was free");
-	getrusage(RUSAGE_SELF, &used);
-	append(text, at, "; CPU %.2f s user, %.2f s system", seconds(used.ru_utime), seconds(used.ru_stime));
-	xts_notice("%s (process %d): TCP sockets: %s", report_program(), (int)getpid(), text);
+	if (xts_cpu_used(&used) == 0)
+		append(text, at, "; CPU %.2f s user, %.2f s system", seconds(used.ru_utime),
+		       seconds(used.ru_stime));
+	xts_notice("%s (process %d): sockets: %s", report_program(), (int)getpid(), text);
 }
 
 /* exit(); _exit() has a call of its own. */

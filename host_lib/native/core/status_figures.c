@@ -7,7 +7,9 @@
  */
 #include <stdatomic.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "core/channel.h"
 #include "core/clock.h"
@@ -26,6 +28,11 @@ static struct {
 	_Atomic uint64_t program;
 } counts;
 
+static struct {
+	pid_t pid; /* of the process that began; 0: none */
+	struct rusage used;
+} begun;
+
 static struct xts_status_figures *figures_of(struct stack *st)
 {
 	return st->channel ? st->channel->attachment.figures : NULL;
@@ -34,6 +41,22 @@ static struct xts_status_figures *figures_of(struct stack *st)
 static uint64_t microseconds(struct timeval t)
 {
 	return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_usec;
+}
+
+void xts_cpu_begin(void)
+{
+	begun.pid = getrusage(RUSAGE_SELF, &begun.used) ? 0 : getpid();
+}
+
+int xts_cpu_used(struct rusage *used)
+{
+	int r = getrusage(RUSAGE_SELF, used);
+
+	if (r || begun.pid != getpid())
+		return r;
+	timersub(&used->ru_utime, &begun.used.ru_utime, &used->ru_utime);
+	timersub(&used->ru_stime, &begun.used.ru_stime, &used->ru_stime);
+	return 0;
 }
 
 /* A clock that costs no system call, and is good to some milliseconds. */
@@ -62,7 +85,7 @@ static void write_cpu(struct stack *st, struct xts_status_figures *f)
 	uint64_t now = coarse_ns();
 	struct rusage used;
 
-	if (now - st->cpu_written_ns < CPU_EVERY_NS || getrusage(RUSAGE_SELF, &used))
+	if (now - st->cpu_written_ns < CPU_EVERY_NS || xts_cpu_used(&used))
 		return;
 	st->cpu_written_ns = now;
 	f->user_us = microseconds(used.ru_utime);

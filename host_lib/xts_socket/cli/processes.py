@@ -184,9 +184,9 @@ def show(pid: int | None, as_json: bool, endpoint: str | None) -> int:
 def _print_none(pid: int | None, endpoint: str | None, elsewhere: int) -> None:
     whose = " of yours" if os.geteuid() else ""
     if pid is not None:
-        print(f"process {pid} is not under `xts run`, or has had no TCP socket yet")
+        print(f"process {pid} is not under `xts run`, or has had no socket yet")
     elif endpoint is None or not elsewhere:
-        print(f"no process{whose} under `xts run` has had a TCP socket")
+        print(f"no process{whose} with a socket runs under `xts run` now (`xts run -v` says at a program's end what it did)")
     else:
         print(f"no process{whose} under `xts run` uses {endpoint}; {elsewhere} use others: --all lists them")
 

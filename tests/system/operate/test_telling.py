@@ -19,6 +19,7 @@ import xts_socket
 from beds.proxy_process import ProxyProcess, running_proxy
 from beds.shm_proxy import library
 from xts_messages import table
+from xts_socket.cli import processes
 
 XTS = [sys.executable, "-m", "xts_socket.cli"]
 DEADLINE_S = 60
@@ -157,16 +158,41 @@ socket.create_connection((sys.argv[1], int(sys.argv[3]))).close()
         rules.write_text(f"use os tcp_client *:{port}\n{ALL}")
         where = ("-v", "--rules", str(rules), "--endpoint", proxy.endpoint)
         done = xts_run(*where, "--", sys.executable, "-c", program, *server, port)
-        assert xts_run(*where, "--", "true").stderr == "", "it had no TCP socket"
+        assert xts_run(*where, "--", "true").stderr == "", "it had no socket"
     if end == "killed":
         assert (done.returncode, done.stderr) == (-15, "")
         return
     assert re.fullmatch(
-        r"libxts: python\S* \(process \d+\): TCP sockets: "
+        r"libxts: python\S* \(process \d+\): sockets: "
         r"1 offloaded \(1\.5 kB sent, 0 bytes received\); 1 not \(1 RULE\); "
         r"CPU \d+\.\d\d s user, \d+\.\d\d s system\n",
         done.stderr,
     ), done.stderr
+
+
+def test_the_summary_leaves_out_what_nobody_offloads(tmp_path: Path) -> None:
+    """UDP without a rule for it, as the look-up of a name uses it. MPTCP could have been TCP, and is told."""
+    made = "import socket; [socket.socket(type=socket.SOCK_DGRAM) for _ in range(3)]"
+    where = ("-v", "--endpoint", str(tmp_path / "nowhere"), "--", sys.executable, "-c")
+    done = xts_run(*where, made)
+    assert "sockets: 0 offloaded (0 bytes sent, 0 bytes received); 0 not; CPU" in done.stderr
+    mptcp = "\ntry: socket.socket(proto=262)\nexcept OSError: print('none')"  # IPPROTO_MPTCP
+    done = xts_run(*where, made + mptcp)
+    assert "none" in done.stdout or "; 1 not (1 PROTOCOL); CPU" in done.stderr
+
+
+def test_the_summary_has_the_cpu_time_since_exec(tmp_path: Path) -> None:
+    """As `xts run` becomes the program, what it used before that counts in getrusage(), and not in the summary."""
+    program = "import resource, socket; socket.socket(); u = resource.getrusage(0); print(u.ru_utime + u.ru_stime)"
+    before = f'''
+import os, sys, time
+begun = time.process_time()
+while time.process_time() < begun + 1: pass
+os.execv(sys.executable, [sys.executable, "-c", {program!r}])
+'''
+    done = xts_run("-v", "--endpoint", str(tmp_path / "nowhere"), "--", sys.executable, "-c", before)
+    user, system = re.search(r"CPU (\S+) s user, (\S+) s system", done.stderr).groups()  # type: ignore[union-attr]
+    assert float(user) + float(system) < float(done.stdout)
 
 
 # --- the reason, in Python -------------------------------------------------------------------------
@@ -370,6 +396,12 @@ def test_status_lists_the_programs_of_its_own_endpoint(tmp_path: Path, rules: st
             process.stdin.close()
             assert process.wait(DEADLINE_S) == 0
     assert pids == [False, True, True]
+
+
+def test_programs_that_have_ended_are_not_denied(capsys: pytest.CaptureFixture[str]) -> None:
+    """`xts status --processes` knows only who runs: nothing follows from it about earlier programs."""
+    processes._print_none(None, None, 0)
+    assert re.match(r"no process( of yours)? with a socket runs under `xts run` now", capsys.readouterr().out)
 
 
 def test_an_idle_endpoint_says_so(xts_endpoint: ProxyProcess) -> None:
