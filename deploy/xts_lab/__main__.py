@@ -11,6 +11,7 @@ from typing import Any
 from pyroute2.netlink.exceptions import NetlinkError
 from rich.console import Console
 from rich.table import Table
+from xts_messages import line_origin
 from xts_messages.command_line import add_common, add_watch, watch
 from xts_messages.standard_output import ends_with_reader
 
@@ -108,7 +109,7 @@ def _up(options: argparse.Namespace) -> int:
         queues=options.queues,
         placement=QueuePlacement(options.placement),
         kern_placement=KernelPlacement(options.kern_placement),
-        tables=options.tables.read() if options.tables else "",
+        tables=line_origin.marked(options.tables.read(), options.tables.name) if options.tables else "",
     )
     lab.up(say=lambda text: print(f"xts-lab: {text}", flush=True))
     print(f"xts-lab: {lab.name} is up on {options.queue} queues; export XTS_ENDPOINT={lab.endpoint}")

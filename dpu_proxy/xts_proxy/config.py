@@ -12,13 +12,14 @@ import re
 import tomllib
 import types
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 import msgspec.inspect
 from msgspec import Meta, Struct
+from xts_messages import line_origin
 from xts_messages.ended import ENDED_KEEP_S, ENDED_KEEP_S_MAX
 from xts_messages.log_format import Format
 from xts_messages.metrics_address import MetricsAddress
@@ -170,7 +171,21 @@ def read(path: Path) -> tuple[Config, frozenset[KeyPath]]:
 
 
 def parse(text: str, file: str) -> tuple[Config, frozenset[KeyPath]]:
-    """Checks a text; `file` is its name in messages."""
+    """Checks a text; `file` is its name in messages, except for lines that are marked as those of another."""
+    try:
+        return _parse(text, file)
+    except ConfigError as error:
+        raise ConfigError([_at_origin(mistake, text) for mistake in error.mistakes]) from error
+
+
+def _at_origin(mistake: Mistake, text: str) -> Mistake:
+    if mistake.position is None:
+        return mistake
+    file, line = line_origin.origin(text, mistake.file, mistake.position.line)
+    return replace(mistake, file=file, position=replace(mistake.position, line=line))
+
+
+def _parse(text: str, file: str) -> tuple[Config, frozenset[KeyPath]]:
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -28,6 +28,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
+from xts_messages import line_origin
 from xts_messages.printable import printable
 
 #: Everything that is TCP is offloaded, loopback too: the network of this proxy is this machine's, with its loopback.
@@ -64,12 +65,13 @@ class DevProxy:
     """A proxy, from start() to stop(); both may be repeated. A context manager.
 
     `endpoint` is where processes attach: XTS_ENDPOINT. `tables`: more of its configuration (deploy/xts-proxy.toml), TLS
-    identities for instance. `verbose`: its log goes to standard error; else it is shown only in what is raised.
+    identities for instance; `tables_file`: where mistakes in them are reported. `verbose`: its log goes to standard
+    error; else it is shown only in what is raised.
     All methods raise OSError, with a sentence, for what cannot be done.
     """
 
-    def __init__(self, tables: str = "", verbose: bool = False) -> None:
-        self._tables = tables
+    def __init__(self, tables: str = "", verbose: bool = False, tables_file: str = "tables") -> None:
+        self._tables = line_origin.marked(tables, tables_file)
         self.verbose = verbose
         self._directory = Path()
         self._log = -1

@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         environment = _environment(arguments)
         path = program_for(command[0], environment)
-        proxy = DevProxy(_tables(arguments.tables), arguments.proxy_log)
+        proxy = DevProxy(_tables(arguments.tables), arguments.proxy_log, arguments.tables or "")
     except RulesError as error:
         rules_verb.print_error(error)
         return 2
