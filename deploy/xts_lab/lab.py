@@ -88,6 +88,8 @@ class Lab(AbstractContextManager["Lab"]):
         self.settings = Settings(**settings)
         self.directory = RUN_DIRECTORY / name
         self.endpoint = self.directory / "endpoint.sock"
+        #: Of the proxy: where `xts-proxy status` asks it.
+        self.control = self.directory / "proxy.sock"
         #: What agent and proxy share.
         self.token_key = self.directory / "token.key"
         #: Of the interpreter this runs in: where its commands are.
@@ -202,7 +204,7 @@ class Lab(AbstractContextManager["Lab"]):
         """The text of proxy.toml. In a lab everybody may connect and listen everywhere."""
         values: dict[str, str | int] = {
             "queue": self.settings.queue,
-            "control": str(self.directory / "proxy.sock"),
+            "control": str(self.control),
             "metrics": f"unix:{self.metrics_path('proxy')}" if self.settings.metrics else "off",
         }
         if self.settings.queue == "afxdp":
@@ -265,10 +267,12 @@ class Lab(AbstractContextManager["Lab"]):
     # --- programs ----------------------------------------------------------------
 
     def environment(self, role: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Our environment, with this installation's commands first; on the host also the way to the proxy."""
+        """Our environment, with this installation's commands first, and where the proxy is asked; on the host also
+        where a program attaches to it."""
         found = dict(os.environ)
         found["PATH"] = f"{self.commands}:{found.get('PATH', os.defpath)}"
         found.pop("XTS_ENDPOINT", None)
+        found["XTS_CONTROL"] = str(self.control)
         if role == "host":
             found["XTS_ENDPOINT"] = str(self.endpoint)
         return found | dict(extra or {})

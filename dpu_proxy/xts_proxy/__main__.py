@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -70,7 +71,12 @@ def parser() -> argparse.ArgumentParser:
         epilog="example:\n  xts-proxy status --connections --control /run/xts/proxy.sock",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    status.add_argument("--control", default=Proxy().control, metavar="PATH", help="its control socket (%(default)s)")
+    status.add_argument(
+        "--control",
+        default=os.environ.get("XTS_CONTROL") or Proxy().control,
+        metavar="PATH",
+        help=f"its control socket (default: $XTS_CONTROL, else {Proxy().control})",
+    )
     add_watch(status)
     status.add_argument("--connections", action="store_true", help="also list connections and listeners")
     status.add_argument("--json", action="store_true", help="everything, for programs")

@@ -69,7 +69,9 @@ def ask(path: str, question: Question) -> dict[str, Any]:
             with connection.makefile("rb") as answer:
                 line = answer.readline(_ANSWER_BYTES_MAX)
         except OSError as error:
-            raise OSError(error.errno, f"asking the proxy at {path}: {error.strerror or error}") from error
+            none = error.errno in (errno.ENOENT, errno.ECONNREFUSED)
+            advice = ": is it running? --control or XTS_CONTROL names another socket" if none else ""
+            raise OSError(error.errno, f"asking the proxy at {path}: {error.strerror or error}{advice}") from error
     if not line.endswith(b"\n"):
         raise OSError(errno.EPROTO, f"asking the proxy at {path}: it broke off")
     result = json.loads(line)

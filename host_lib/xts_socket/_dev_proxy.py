@@ -50,7 +50,7 @@ _CONFIGURATION = """\
 [proxy]
 queue = "shm"
 endpoint = "{directory}/endpoint.sock"
-control = "{directory}/proxy.sock"
+control = "{control}"
 user = "{user}"
 drain_timeout_s = {drain_s:.1f}
 log_level = "{log_level}"
@@ -89,15 +89,20 @@ class DevProxy:
         return str(self._directory / "endpoint.sock")
 
     @property
+    def control(self) -> str:
+        """Where `xts-proxy status` asks it: XTS_CONTROL."""
+        return str(self._directory / "proxy.sock")
+
+    @property
     def pid(self) -> int | None:
         """Of the running proxy."""
         return self._process.pid if self._process else None
 
     def environment(self, **extra: str) -> dict[str, str]:
-        """For a program whose XTS sockets are to be this proxy's: os.environ with XTS_ENDPOINT and XTS_RULES."""
+        """For a program whose XTS sockets are to be this proxy's: os.environ, with where it is and XTS_RULES."""
         there = {name: value for name, value in os.environ.items() if name != "XTS_QUEUE"}
         there.setdefault("XTS_RULES", str(RULES))
-        return {**there, "XTS_ENDPOINT": self.endpoint, **extra}
+        return {**there, "XTS_ENDPOINT": self.endpoint, "XTS_CONTROL": self.control, **extra}
 
     def start(self) -> Self:
         """Returns when it serves. A proxy that was killed starts again at the same endpoint."""
@@ -226,6 +231,7 @@ class DevProxy:
         # Listeners that several processes share (SO_REUSEPORT) have to be of one user: root's proxy stays root, too.
         return _CONFIGURATION.format(
             directory=self._directory,
+            control=self.control,
             user="root" if os.geteuid() == 0 else "",
             drain_s=_DRAIN_S,
             log_level="info" if self.verbose else "warning",

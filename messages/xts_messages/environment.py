@@ -247,6 +247,16 @@ OTHERS = (
         internal=True,
     ),
     Variable(
+        "XTS_CONTROL",
+        Kind.PATH,
+        "The control socket of the proxy that `xts-proxy status` asks. `xts dev` and `xts-lab exec` set it to that of "
+        "their proxy.",
+        (Reader.PROXY,),
+        default="/run/xts/proxy.sock",
+        maximum=107,
+        option="--control",
+    ),
+    Variable(
         "LD_PRELOAD",
         Kind.TEXT,
         "`xts run` puts the interposer before what is there.",

@@ -136,7 +136,7 @@ def _run(path: str, command: list[str], environment: dict[str, str], proxy: DevP
         proxy.start()
         if proxy.verbose:
             print(f"xts dev: the proxy serves after {time.monotonic() - begun:.1f} s", file=sys.stderr)
-        more = {"XTS_ENDPOINT": proxy.endpoint}
+        more = {"XTS_ENDPOINT": proxy.endpoint, "XTS_CONTROL": proxy.control}
         if _once_per_run.make() >= 0:  # open as long as this process is there
             more["XTS_ROOT_PID"] = str(os.getpid())
         status = _await(path, command, environment | more, proxy)

@@ -186,7 +186,7 @@ def _print_none(pid: int | None, endpoint: str | None, elsewhere: int) -> None:
     if pid is not None:
         print(f"process {pid} is not under `xts run`, or has had no socket yet")
     elif endpoint is None or not elsewhere:
-        print(f"no process{whose} with a socket runs under `xts run` now (`xts run -v` says at a program's end what it did)")
+        print(f"no process{whose} with a socket runs under `xts run` now; `xts run -v` shows at the end what one did")
     else:
         print(f"no process{whose} under `xts run` uses {endpoint}; {elsewhere} use others: --all lists them")
 

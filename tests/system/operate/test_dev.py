@@ -78,6 +78,12 @@ def test_rules_and_tables(bed: DevBed, tmp_path: Path) -> None:
     assert (missing.returncode, "No such file" in missing.stderr) == (2, True)
 
 
+def test_its_proxy_can_be_asked_from_inside(bed: DevBed) -> None:
+    shown = bed.dev("--", sys.executable, "-m", "xts_proxy", "status")
+    assert (shown.returncode, shown.stderr) == (0, ""), shown.stderr
+    assert "workers" in shown.stdout.lower()
+
+
 def test_signals_are_the_commands(bed: DevBed) -> None:
     """It may have its own mind about them; another one's kill(2) reaches it through us."""
     script = "trap 'echo trapped; exit 5' TERM; echo up; while :; do sleep 0.05; done"

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from beds.operated_proxy import PROXY, START_S, Proxy, running, wait, write_config
 from beds.scripted_host import ScriptedHost
+from xts_lab.lab import Lab
 from xts_messages.attach import Attachment, attach
 from xts_proxy import sandbox
 
@@ -267,6 +268,20 @@ def test_what_a_process_calls_itself_does_nothing_to_a_terminal(proxy: Proxy) ->
         shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         assert "[red]x?[2J?forged" in shown
         assert "\x1b" not in shown + proxy.log.read_text()
+
+
+def test_a_proxy_that_is_not_there_is_asked_by_another_name(proxy: Proxy) -> None:
+    """As in a lab, which says by XTS_CONTROL where its proxy is asked."""
+    names = Lab("named").environment("dpu"), os.environ | {"XTS_CONTROL": str(proxy.directory / "proxy.sock")}
+    assert names[0]["XTS_CONTROL"] == "/run/xts/named/proxy.sock"
+    absent, there = (
+        subprocess.run([*PROXY, "status"], env=environment, check=False, capture_output=True, text=True)
+        for environment in names
+    )
+    assert (there.returncode, there.stderr) == (0, "")
+    assert absent.returncode == 1
+    assert "asking the proxy at /run/xts/named/proxy.sock: No such file" in absent.stderr
+    assert "--control or XTS_CONTROL names another socket" in absent.stderr
 
 
 def attached(endpoint: str, program: str) -> contextlib.closing[Attachment]:

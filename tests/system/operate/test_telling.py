@@ -184,12 +184,12 @@ def test_the_summary_leaves_out_what_nobody_offloads(tmp_path: Path) -> None:
 def test_the_summary_has_the_cpu_time_since_exec(tmp_path: Path) -> None:
     """As `xts run` becomes the program, what it used before that counts in getrusage(), and not in the summary."""
     program = "import resource, socket; socket.socket(); u = resource.getrusage(0); print(u.ru_utime + u.ru_stime)"
-    before = f'''
+    before = f"""
 import os, sys, time
 begun = time.process_time()
 while time.process_time() < begun + 1: pass
 os.execv(sys.executable, [sys.executable, "-c", {program!r}])
-'''
+"""
     done = xts_run("-v", "--endpoint", str(tmp_path / "nowhere"), "--", sys.executable, "-c", before)
     user, system = re.search(r"CPU (\S+) s user, (\S+) s system", done.stderr).groups()  # type: ignore[union-attr]
     assert float(user) + float(system) < float(done.stdout)
