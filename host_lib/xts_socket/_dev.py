@@ -35,6 +35,11 @@ class GivenProxy:
         queue = setting("XTS_QUEUE") or ""
         return queue.removeprefix("shm:") or setting("XTS_ENDPOINT") or DEFAULT_ENDPOINT
 
+    @property
+    def control(self) -> str:
+        """Where `xts-proxy status` asks it, if this machine can reach that."""
+        return setting("XTS_CONTROL") or ""
+
     def environment(self, **extra: str) -> dict[str, str]:
         """os.environ with `extra`: programs that are started attach to the same proxy."""
         return {**os.environ, **extra}
