@@ -108,6 +108,7 @@ class Worker:
         protocols = ulp or _all_protocols()
         config.ulp, config.clock_ns = protocols, clock_ns
         config.cpu, config.spin_us = -1, 0
+        config.closed_sample = 1  # off in most proxies, and so that tests of all kinds of ends make records
         config.policy_default_allow = config.policy_listen_allow = policy_default_allow
         interfaces = worker_ffi.new("struct xts_interface[]", [LO])
         config.interfaces, config.interface_count = interfaces, 1
@@ -154,6 +155,14 @@ class Worker:
         assert worker_lib.xts_worker_connections(self.native, out, 256) > index
         self.figures = out  # an item does not keep the array alive
         return out[index]
+
+    def closed(self) -> list[Any]:
+        """Records of connections that have ended since the last call."""
+        out = worker_ffi.new("struct xts_closed_stats[64]")
+        count = worker_lib.xts_worker_closed(self.native, out, 64)
+        assert count >= 0
+        self.figures = out
+        return list(out[0:count])
 
     def used(self, resource: str) -> int:
         """What the tenant uses, by the name of a resource."""
