@@ -175,8 +175,8 @@ class Stage:
         latencies = {who: Latencies(**one.answer(_END_S)) for who, one in self.bystanders.items()}
         waited = (self.scene.worker_waited_ns() - waited_ns) / (time.monotonic_ns() - begun_ns)
         stolen_ms = machine.stolen_ms(self.cores) - stolen_ms
+        after = self.scene.rounds()  # at once: an attacker that is alone has longer rounds
         seen = machine.seen(self.trace.read() if self.trace else {}, machine.family(own), stolen_ms)
-        after = self.scene.rounds()
         taken = {bound: after[bound] - count for bound, count in rounds.items()}
         net_us = {who: _net_us(of_one, seen) for who, of_one in latencies.items()}
         return Slot(latencies, net_us, seen, waited, taken)
