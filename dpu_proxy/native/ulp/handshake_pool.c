@@ -60,6 +60,7 @@ void ulp_bell_init(struct ulp_bell *bell, int event_fd)
 	list_init(&bell->jobs);
 	bell->event_fd = event_fd;
 	atomic_init(&bell->rung, false);
+	bell->made = true;
 }
 
 /* With the lock: the job is its owner's. */
@@ -148,6 +149,19 @@ static struct ulp_job *take(void)
 
 /* --- threads ------------------------------------------------------------------------------------------------------ */
 
+/* The thread sanitizer has locks of its own, which others spin on: all would wait for an idle thread that has one and
+ * no processor. There every thread is an ordinary one. */
+#if defined(__SANITIZE_THREAD__)
+#define IDLE SCHED_OTHER
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define IDLE SCHED_OTHER
+#endif
+#endif
+#ifndef IDLE
+#define IDLE SCHED_IDLE
+#endif
+
 static void set_policy(int policy)
 {
 	struct sched_param none = { 0 };
@@ -174,7 +188,7 @@ static uint64_t run_next(bool visitor)
 	pthread_mutex_unlock(&pool.lock);
 	begun = now_ns();
 	if (visitor)
-		set_policy(SCHED_IDLE);
+		set_policy(IDLE);
 	job->run(job);
 	if (visitor)
 		set_policy(SCHED_BATCH);
@@ -207,7 +221,7 @@ static void *background_thread(void *nothing)
 {
 	bool visitor = may_leave_idle();
 
-	set_policy(visitor ? SCHED_BATCH : SCHED_IDLE);
+	set_policy(visitor ? SCHED_BATCH : IDLE);
 	key_in_background();
 	begin();
 	while (!pool.stopping) {

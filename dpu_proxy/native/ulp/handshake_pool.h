@@ -39,6 +39,7 @@ struct ulp_bell {
 	struct list jobs; /* under the pool's lock */
 	int event_fd;     /* an eventfd, not the bell's own */
 	atomic_bool rung;
+	bool made;
 };
 
 enum ulp_job_state { ULP_JOB_OWN, ULP_JOB_QUEUED, ULP_JOB_RUNNING, ULP_JOB_DONE };
@@ -71,7 +72,7 @@ void ulp_bell_init(struct ulp_bell *bell, int event_fd);
 /* Has it been made? A worker without one does everything by itself. */
 static inline bool ulp_bell_is_made(const struct ulp_bell *bell)
 {
-	return bell->jobs.next;
+	return bell->made;
 }
 /* On its thread: hands back what is there. */
 void ulp_bell_serve(struct ulp_bell *bell);

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..part import Script
 
 PORT = 7201
-PUSHES = 200
+PUSHES = 20  # between two looks whether to stop
 _BATCH = 16
 _WINDOW = 1 << 16
 _SUITE = BY_NAME["aes-256-gcm"]
