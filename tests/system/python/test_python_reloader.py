@@ -54,14 +54,6 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), PATIENCE_S).close()
-    except ConnectionRefusedError:
-        return False
-    return True
-
-
 def until(condition: Callable[[], object]) -> None:
     end = time.monotonic() + PATIENCE_S
     while not condition():
@@ -76,10 +68,12 @@ def test_reloader_of_flask(xts_endpoint: ProxyProcess, rules: Callable[[str], Pa
     application, port = tmp_path / "application.py", free_port()
     application.write_text(APPLICATION.format(answer="before"))
     command = [sys.executable, str(application), str(rules(EVERYTHING)), str(port)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as watching:
+    said = tmp_path / "said"
+    with said.open("wb") as log, subprocess.Popen(command, stderr=log, start_new_session=True) as watching:
         try:
-            until(lambda: watching.poll() is not None or listens(port))
-            assert ask(port) == b"before"
+            # It says so when the listener has been prepared for the programs to come.
+            until(lambda: watching.poll() is not None or "Running on" in said.read_text())
+            assert ask(port) == b"before", said.read_text()
             application.write_text(APPLICATION.format(answer="afterwards"))
             answers = [ask(port)]
             end = time.monotonic() + PATIENCE_S
@@ -89,7 +83,7 @@ def test_reloader_of_flask(xts_endpoint: ProxyProcess, rules: Callable[[str], Pa
             assert set(answers) <= {b"before", b"", b"afterwards"}
         finally:
             os.killpg(watching.pid, signal.SIGTERM)
-            watching.communicate()
+            watching.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize(
