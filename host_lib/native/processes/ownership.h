@@ -30,6 +30,7 @@ struct ownership {
 	bool share_at_listen; /* it shall have a key at listen */
 	bool shared;          /* it has one with the proxy */
 	bool others_may_have; /* other processes may have it too */
+	bool received;        /* from another program: it is not made again where nothing has its key */
 	uint64_t passed_ns;   /* when it was passed to another program last; 0: never */
 	bool leaves_last;     /* no other process has it any more, and this one is leaving */
 	bool accepting;       /* the application has called accept() */

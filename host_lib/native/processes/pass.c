@@ -182,18 +182,25 @@ static int find(const struct socket_record *b)
 	return number;
 }
 
-/* The stack of the calling thread for the endpoint that it is at. */
+static bool uses_endpoint(const char *endpoint)
+{
+	for (const struct stack *st = process_stacks(); st; st = process_next(st))
+		if (strcmp(st->endpoint, endpoint) == 0)
+			return true;
+	return false;
+}
+
+/* The stack of the calling thread for the endpoint that it is at. NULL: this process does not use that endpoint. It
+ * does not begin to, for whoever has sent the descriptor could name one of his own. */
 static struct stack *stack_for(const struct socket_record *b)
 {
 	struct settings own;
-	struct stack *st;
 
 	process_start();
 	process_settings(&own);
 	if (!b->endpoint[0] || (settings_complete(&own) == 0 && strcmp(own.endpoint, b->endpoint) == 0))
 		return process_own_stack();
-	st = process_stack_at(b->endpoint);
-	return st ? st : process_own_stack();
+	return uses_endpoint(b->endpoint) ? process_stack_at(b->endpoint) : NULL;
 }
 
 static int take_connection(struct xts_sock *s, const struct socket_record *b)
@@ -215,13 +222,20 @@ static int take_connection(struct xts_sock *s, const struct socket_record *b)
 
 static int take(const struct socket_record *b, bool at_once)
 {
-	struct stack *st = stack_enter(stack_for(b));
-	struct xts_sock *s = socket_make(st, b->family);
-	int r = s ? 0 : -EMFILE;
+	struct stack *st = stack_for(b);
+	struct xts_sock *s;
+	int r = 0;
 
+	if (!st)
+		return -EACCES;
+	stack_enter(st);
+	s = socket_make(st, b->family);
+	if (!s)
+		r = -EMFILE;
 	if (s) {
 		record_apply(b, s);
 		s->own.number_before = 0;
+		s->own.received = true;
 		s->error = 0;
 		if (b->state == TCP_STATE_ESTABLISHED)
 			r = take_connection(s, b);

@@ -195,7 +195,7 @@ int share_join(struct xts_sock *s)
 			share_add(s);
 			return 0;
 		}
-		if (r == -ENOENT)
+		if (r == -ENOENT && !s->own.received)
 			r = renew(s);
 		if (s->id != id || !s->open)
 			return -EBADF;

@@ -31,6 +31,7 @@ from system.sockets.programs.library_scripts import info, recv, send
 
 SO_ATTACH_FILTER = 26
 SO_GET_FILTER = SO_ATTACH_FILTER
+KEY_AT = 32  # in struct socket_record
 INSTRUCTION = struct.Struct("=HBBI")
 
 
@@ -366,9 +367,31 @@ def not_a_record(c: Calls) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
             write_words(made, words)
             r = c.call("take_passed", made.fileno(), True, ctypes.byref(out))
-            assert r in (0, 1, -errno.EPROTO, -errno.ENOTCONN, -errno.EMFILE, -errno.EUSERS), errno.errorcode[-r]
+            assert r in (0, 1, -errno.EPROTO, -errno.EACCES, -errno.EMFILE, -errno.EUSERS), errno.errorcode[-r]
     with socket.socket() as plain:
         assert c.call("take_passed", plain.fileno(), True, ctypes.byref(out)) == 0
+
+
+@script("inherit")
+def a_record_that_another_program_made_up(c: Calls) -> None:
+    """Who gets it attaches to no other endpoint than its own, and listens nowhere in its own right."""
+    way = Way()
+    s, _ = listen(c)
+    way.give(c, s)
+    record = b"".join(word.to_bytes(4, "little") for word in words_of(way.carrier()))
+    assert c.call("close", s) == 0
+    until(lambda: info(c).sockets == 0)
+    endpoint = os.environ["XTS_ENDPOINT"].encode()
+    assert endpoint in record
+    elsewhere = record.replace(endpoint, endpoint[:-1] + b"?")
+    key = (int.from_bytes(record[KEY_AT : KEY_AT + 8], "little") ^ 1).to_bytes(8, "little")
+    unknown = record[:KEY_AT] + key + record[KEY_AT + 8 :]
+    out = ExecSocket()
+    for made_up, result in ((elsewhere, -errno.EACCES), (unknown, 1)):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
+            write_words(made, [word for (word,) in struct.iter_unpack("=I", made_up)])
+            assert c.call("take_passed", made.fileno(), True, ctypes.byref(out)) == result
+    assert c.call("accept4", out.number, None, None, 0) == -errno.ENETDOWN
 
 
 def words_of(fd: int) -> list[int]:
