@@ -2,11 +2,11 @@
  * Filters of datagram sockets: classic BPF programs (SO_ATTACH_FILTER) of a host, which the device's kernel runs for
  * each datagram that comes for the socket. What a filter drops never crosses the queue.
  *
- * A program has no loops and no memory that outlives a run, and sees the packet that it is asked about. The kernel checks
- * that its jumps stay within it and that it ends. What is left to refuse here are loads of what is the device's: marks,
- * receive queues, processors, VLANs. Each run costs the device's kernel as many instructions as the program has at most,
- * in the time of whatever receives packets: so a program is short (XTS_FILTER_BYTES_MAX), and all of a tenant together
- * are counted.
+ * A program has no loops and no memory that outlives a run, and sees the packet that it is asked about. The kernel
+ * checks that its jumps stay within it and that it ends. What is left to refuse here are loads of what is the device's:
+ * marks, receive queues, processors, VLANs. Each run costs the device's kernel as many instructions as the program has
+ * at most, in the time of whatever receives packets: so a program is short (XTS_FILTER_BYTES_MAX), and all of a tenant
+ * together are counted.
  *
  * The kernel counts what a filter drops together with what it has no room for (SO_RXQ_OVFL).
  */

@@ -8,8 +8,8 @@
 #include "multicast.h"
 
 /* What a host may say about a datagram that it sends; all else comes with those that it receives. */
-#define SENT_ITEMS                                                                                               \
-	(1u << XTS_DATAGRAM_PKTINFO | 1u << XTS_DATAGRAM_HOP_LIMIT | 1u << XTS_DATAGRAM_TRAFFIC_CLASS |          \
+#define SENT_ITEMS \
+	(1u << XTS_DATAGRAM_PKTINFO | 1u << XTS_DATAGRAM_HOP_LIMIT | 1u << XTS_DATAGRAM_TRAFFIC_CLASS | \
 	 1u << XTS_DATAGRAM_STAMP_SEND | 1u << XTS_DATAGRAM_STAMP_ID)
 /* What was permitted under other rules has to be asked for again. */
 static void forget_old_rules(struct connection *c)

@@ -66,10 +66,10 @@ struct datagrams {
 	struct xts_endpoint source; /* from which it may send (PKTINFO), under the same rules */
 	/* network to host */
 	uint32_t filter_instructions; /* of its filter; 0: it has none */
-	bool has_errors;         /* the kernel's error queue may have something */
-	uint32_t dropped;        /* by the kernel, as SO_RXQ_OVFL says */
-	uint32_t expected_bytes; /* the next datagrams are not larger, as far as can be known */
-	uint32_t takes;          /* the most that the next recvmmsg(2) is asked for */
+	bool has_errors;              /* the kernel's error queue may have something */
+	uint32_t dropped;             /* by the kernel, as SO_RXQ_OVFL says */
+	uint32_t expected_bytes;      /* the next datagrams are not larger, as far as can be known */
+	uint32_t takes;               /* the most that the next recvmmsg(2) is asked for */
 	struct datagrams_unsent unsent;
 	struct multicast multicast;
 };

@@ -230,9 +230,8 @@ static const struct allowed list[] = {
 
 bool xts_sockopt_is_stamp(int level, int option)
 {
-	return level == SOL_SOCKET &&
-	       (option == SO_TIMESTAMP || option == SO_TIMESTAMPNS || option == SO_TIMESTAMPING ||
-		(option >= SO_TIMESTAMP_NEW && option <= SO_TIMESTAMPING_NEW));
+	return level == SOL_SOCKET && (option == SO_TIMESTAMP || option == SO_TIMESTAMPNS || option == SO_TIMESTAMPING ||
+				       (option >= SO_TIMESTAMP_NEW && option <= SO_TIMESTAMPING_NEW));
 }
 
 static bool is_datagram(int fd)

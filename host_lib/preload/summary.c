@@ -92,8 +92,7 @@ void summary_tell(void)
 	if (!strcmp(info.queue_kind, "relay"))
 		at = append(text, at, "; over the agent's relay, as no queue was free");
 	if (xts_cpu_used(&used) == 0)
-		append(text, at, "; CPU %.2f s user, %.2f s system", seconds(used.ru_utime),
-		       seconds(used.ru_stime));
+		append(text, at, "; CPU %.2f s user, %.2f s system", seconds(used.ru_utime), seconds(used.ru_stime));
 	xts_notice("%s (process %d): sockets: %s", report_program(), (int)getpid(), text);
 }
 

@@ -264,8 +264,8 @@ static int repeat(const struct option_head *head, const uint8_t *value, int s)
 	if (head->level == SOL_SOCKET && head->option == SO_ATTACH_FILTER)
 		return repeat_filter(value, head->length, s);
 	r = head->level == LEVEL_IOCTL ?
-			XTS(xts_ioctl(s, (unsigned long)(unsigned)head->option, (void *)(uintptr_t)value)) :
-			XTS(xts_setsockopt(s, head->level, head->option, value, head->length));
+		    XTS(xts_ioctl(s, (unsigned long)(unsigned)head->option, (void *)(uintptr_t)value)) :
+		    XTS(xts_setsockopt(s, head->level, head->option, value, head->length));
 
 	return r < 0 ? -errno : 0;
 }

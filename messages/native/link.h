@@ -111,10 +111,10 @@ struct xts_link {
 	uint8_t token_cgroup[255];
 	uint64_t ping_token, pong_token;
 	uint64_t clock_token; /* host: of the question that is out, or 0; proxy: of the one to answer */
-	uint64_t heard_ns;  /* last frame received */
-	uint64_t pinged_ns; /* when the outstanding ping went out, 0 for none */
-	uint64_t hello_ns;  /* when HELLO was last sent */
-	uint64_t opened_ns; /* when opening began */
+	uint64_t heard_ns;    /* last frame received */
+	uint64_t pinged_ns;   /* when the outstanding ping went out, 0 for none */
+	uint64_t hello_ns;    /* when HELLO was last sent */
+	uint64_t opened_ns;   /* when opening began */
 	uint64_t goodbye_epoch;
 	uint16_t goodbye_error;
 	struct xts_link_stats stats;

@@ -87,7 +87,7 @@ _Static_assert(sizeof(struct xts_status_figures) == 312, "figures layout");
 #define XTS_CLOCK_MAGIC 0x58545343u /* "XTSC" */
 
 struct xts_status_clock { /* 40 bytes */
-	uint32_t magic;       /* XTS_CLOCK_MAGIC; 0: nothing has been measured */
+	uint32_t magic;   /* XTS_CLOCK_MAGIC; 0: nothing has been measured */
 	uint32_t reserved;
 	int64_t ahead_ns;     /* of this host's CLOCK_REALTIME, by as much as it was then */
 	uint64_t error_ns;    /* of that, either way */

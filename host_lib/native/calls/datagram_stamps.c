@@ -48,8 +48,7 @@ static void put_time(const struct stamping *stamping, uint64_t ns, struct about 
 	if (stamping->in_ns)
 		about_put(about, SOL_SOCKET, stamping->is_new ? SO_TIMESTAMPNS_NEW : SO_TIMESTAMPNS, &t, sizeof t);
 	else
-		about_put(about, SOL_SOCKET, stamping->is_new ? SO_TIMESTAMP_NEW : SO_TIMESTAMP, &coarse,
-			  sizeof coarse);
+		about_put(about, SOL_SOCKET, stamping->is_new ? SO_TIMESTAMP_NEW : SO_TIMESTAMP, &coarse, sizeof coarse);
 }
 
 /* A stamp of the device's kernel, by the clock that the program wants. */
@@ -80,9 +79,7 @@ void datagram_stamps_put(const struct xts_sock *s, const struct xts_datagram *d,
 		put_time(stamping, wanted(s, arrived_ns(s, d)), about);
 	if (HAS(d, XTS_DATAGRAM_STAMPING)) {
 		/* that of the network card has a clock of its own */
-		struct timespec stamps[3] = { timespec_of(wanted(s, d->software_ns)),
-					      { 0 },
-					      timespec_of(d->hardware_ns) };
+		struct timespec stamps[3] = { timespec_of(wanted(s, d->software_ns)), { 0 }, timespec_of(d->hardware_ns) };
 
 		about_put(about, SOL_SOCKET, stamping->is_new ? SO_TIMESTAMPING_NEW : SO_TIMESTAMPING, stamps,
 			  sizeof stamps);

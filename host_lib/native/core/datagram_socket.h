@@ -138,7 +138,7 @@ bool datagram_enqueue(struct xts_sock *s, struct xts_datagram *d, uint32_t contr
 bool datagram_offer(struct xts_sock *s, const struct xts_datagram *d, struct xts_datagram_cursor *cursor);
 /* The rest of the data, or more of it. */
 bool datagram_offer_rest(struct xts_sock *s, struct xts_datagram_cursor *cursor);
-void datagram_offer_end(struct xts_sock *s); /* the socket is freed */
+void datagram_offer_end(struct xts_sock *s);     /* the socket is freed */
 bool datagram_is_asking(const struct stack *st); /* this thread, with the stack's lock held */
 
 /* --- datagram_errors.c ---------------------------------------------------------------------------------------------- */
