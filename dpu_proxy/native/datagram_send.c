@@ -82,6 +82,7 @@ void datagram_drop_waiting(struct connection *c)
 		return;
 	free_credits(c, c->datagrams->waiting_credits);
 	c->worker->stats.datagrams_refused += c->datagrams->waiting;
+	c->worker->stats.datagrams_waiting -= c->datagrams->waiting;
 	c->datagrams->waiting_credits = c->datagrams->waiting = c->datagrams->coming = 0;
 	drop_spilled(c, c->out.spill.bytes);
 }
@@ -197,6 +198,7 @@ static bool wait_in_line(struct connection *c, struct xts_datagram *d, const str
 	count_spill(c, (uint32_t)sizeof copy + head_bytes + bytes);
 	c->datagrams->waiting_credits += waiting->credits;
 	c->datagrams->waiting++;
+	c->worker->stats.datagrams_waiting++;
 	return true;
 }
 
@@ -245,6 +247,7 @@ static void leaves_line(struct connection *c, uint32_t credits, uint32_t bytes)
 {
 	c->datagrams->waiting_credits -= credits;
 	c->datagrams->waiting--;
+	c->worker->stats.datagrams_waiting--;
 	drop_spilled(c, bytes);
 }
 

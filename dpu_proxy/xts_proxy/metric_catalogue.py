@@ -162,8 +162,13 @@ WORKER = (
     ),
     counter(
         "xts_datagrams_dropped",
-        "Datagrams from the network dropped before the proxy took them: SO_RCVBUF was full.",
+        "Datagrams from the network dropped before the proxy took them: SO_RCVBUF was full, or by a filter.",
         "datagrams_dropped",
+    ),
+    gauge(
+        "xts_datagrams_waiting",
+        "Datagrams of hosts that wait in the proxy until the device's kernel has room.",
+        "datagrams_waiting",
     ),
     gauge("xts_name_lookups_active", "Names that are being looked up for hosts now.", "lookups"),
     counter("xts_name_lookups", "Names that hosts wanted to have looked up.", "names_asked"),

@@ -267,7 +267,7 @@ class Supervisor:
         self._stopping.set()
 
     async def _drain(self) -> int:
-        """Until no connection is left, or the time is over. The errno for the GOODBYE."""
+        """Until no connection is left, nor a datagram that waits, or the time is over. The errno for the GOODBYE."""
         self.state = "draining"
         self._refusals.look()
         timeout_s = self.config.proxy.drain_timeout_s
@@ -279,21 +279,29 @@ class Supervisor:
                 worker.drain()
         LOG.info("stopping: %d connections may go on for %g s", self._connections(), timeout_s)
         deadline = time.monotonic() + timeout_s
-        left = self._connections()
+        left = self._left()
         while left and time.monotonic() < deadline and not self._hurry.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), _DRAIN_LOOK_S)
-            left = 0 if self._failed else self._connections()
+            left = 0 if self._failed else self._left()
         if left:
-            LOG.warning("%d connections are cut off", left)
+            cut = min(left, self._connections())
+            LOG.warning("%d connections are cut off, and %d waiting datagrams are dropped", cut, left - cut)
         if self._connection_log and not self._failed:
             self._connection_log.fetch()
         return errno.ESHUTDOWN if left else 0
 
     def _connections(self) -> int:
+        return self._sum("connections", "parked_connections")
+
+    def _left(self) -> int:
+        """What a drain waits for."""
+        return self._sum("connections", "parked_connections", "datagrams_waiting")
+
+    def _sum(self, *gauges: str) -> int:
         every = [worker.stats() for worker in self.workers if answers(worker)]
         hanging = len(self.workers) - len(every)  # at least one each, as far as we know
-        return hanging + sum(int(stats["connections"] + stats["parked_connections"]) for stats in every)
+        return hanging + sum(int(stats[name]) for stats in every for name in gauges)
 
     # --- reloading -------------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ def main() -> None:
         udp.send(*mine[30:])
         worker.wait(lambda s: s.spill_bytes > 20 * SIZE, "nothing waits")
         assert worker.stats().datagrams_sent < COUNT // 2
+        assert worker.stats().datagrams_waiting == COUNT - worker.stats().datagrams_sent
         held = udp.held
         print("waited")
         # Its close waits for what was sent before.
@@ -63,6 +64,7 @@ def main() -> None:
             held += answer.fields["post_credits"]
         stats = worker.stats()
         assert stats.datagrams_sent == COUNT and stats.datagrams_refused == 0 and stats.spill_bytes == 0
+        assert stats.datagrams_waiting == 0
         print("closed")
         with worker.attach(features=FEATURES) as leaving:
             udp = Udp.open(leaving.open(), peer=Endpoint.of("198.18.0.3", 9))
