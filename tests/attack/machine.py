@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .scheduler_trace import Run, Taken
+from .scheduler_trace import Taken, Traced
 
 _STEAL = 8  # of a line of /proc/stat: counted from 1
 _KTHREADD = 2
@@ -71,22 +71,34 @@ def _process_of(task: int) -> int:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("Tgid:")))
 
 
-def foreign_tasks(names: Mapping[int, str], own: set[int]) -> set[int]:
-    """Of these tasks, those that are none of the scene's. One that has ended meanwhile is taken for the scene's."""
+def _is_foreign(task: int, name: str, own: set[int]) -> bool:
+    """OSError, StopIteration: it has ended."""
+    process = _process_of(task)
+    if _parent(process) == _KTHREADD:
+        return not name.startswith(_OWN_THREADS)
+    return process not in own
+
+
+def foreign_tasks(names: Mapping[int, str], parents: Mapping[int, int], own: set[int]) -> set[int]:
+    """Of these tasks, those that are none of the scene's. One that has ended meanwhile counts with who started it, or
+    with who started that one. Where none of them lives, it is taken for the scene's."""
     foreign = set()
     for task, name in names.items():
-        with suppress(OSError, StopIteration):
-            process = _process_of(task)
-            kernel = _parent(process) == _KTHREADD
-            if not name.startswith(_OWN_THREADS) if kernel else process not in own:
-                foreign.add(task)
+        asked: int | None = task
+        while asked is not None:
+            try:
+                if _is_foreign(asked, name, own):
+                    foreign.add(task)
+                break
+            except (OSError, StopIteration):
+                asked = parents.get(asked)
     return foreign
 
 
-def seen(traced: Mapping[int, Sequence[Run]], own: set[int], stolen_ms: float) -> Machine:
+def seen(traced: Traced, own: set[int], stolen_ms: float) -> Machine:
     """From what each core ran."""
-    runs = [run for of_core in traced.values() for run in of_core if run.task]
-    foreign = foreign_tasks({run.task: run.name for run in runs}, own)
+    runs = [run for of_core in traced.runs.values() for run in of_core if run.task]
+    foreign = foreign_tasks({run.task: run.name for run in runs}, traced.parents, own)
     theirs = [run for run in runs if run.task in foreign]
     ms: Counter[str] = Counter()
     for run in theirs:

@@ -21,7 +21,7 @@ from .machine import Machine
 from .programs import Attackers, Program, carried_out
 from .samples import Slots
 from .scene import ECHO_PORT, OTHER_USER, Scene, cores, module, raised
-from .scheduler_trace import scheduler_trace
+from .scheduler_trace import NOTHING, scheduler_trace
 
 _END_S = 60.0
 _SETTLE_S = 0.5
@@ -176,7 +176,7 @@ class Stage:
         waited = (self.scene.worker_waited_ns() - waited_ns) / (time.monotonic_ns() - begun_ns)
         stolen_ms = machine.stolen_ms(self.cores) - stolen_ms
         after = self.scene.rounds()  # at once: an attacker that is alone has longer rounds
-        seen = machine.seen(self.trace.read() if self.trace else {}, machine.family(own), stolen_ms)
+        seen = machine.seen(self.trace.read() if self.trace else NOTHING, machine.family(own), stolen_ms)
         taken = {bound: after[bound] - count for bound, count in rounds.items()}
         net_us = {who: _net_us(of_one, seen) for who, of_one in latencies.items()}
         return Slot(latencies, net_us, seen, waited, taken)

@@ -1,4 +1,5 @@
-"""Who had a core, and when: the kernel's trace of its scheduler (sched_switch, in an instance of tracefs of our own).
+"""Who had a core, and when, and who started whom: the kernel's trace of its scheduler (sched_switch and
+sched_process_fork, in an instance of tracefs of our own).
 
 The clock of the trace is CLOCK_MONOTONIC, so what it says is compared with the times of requests. A switch costs some
 hundred nanoseconds more while it is on, in every kind of slot. Needs root, and tracefs.
@@ -20,6 +21,7 @@ _SWITCH = re.compile(
     r"\s(?P<s>\d+)\.(?P<us>\d{6}): sched_switch: prev_comm=(?P<name>.*) prev_pid=(?P<task>\d+) prev_prio=.*"
     r" next_pid=(?P<next>\d+) "
 )
+_FORK = re.compile(r": sched_process_fork: comm=.* pid=(\d+) child_comm=.* child_pid=(\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,23 @@ def runs_of(lines: Sequence[str]) -> list[Run]:
             runs.append(Run(before_ns, now_ns, int(found["task"]), found["name"]))
         before_ns = now_ns
     return runs
+
+
+def parents_of(lines: Sequence[str]) -> dict[int, int]:
+    """Of the tasks that were started meanwhile."""
+    found = filter(None, map(_FORK.search, lines))
+    return {int(fork[2]): int(fork[1]) for fork in found}
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What each core ran, and who has started the tasks that were new."""
+
+    runs: dict[int, list[Run]]
+    parents: dict[int, int]
+
+
+NOTHING = Traced({}, {})
 
 
 class Taken:
@@ -77,21 +96,23 @@ class SchedulerTrace:
         """What was traced so far."""
         (self._place / "trace").write_text("")
 
-    def read(self) -> dict[int, list[Run]]:
-        """What was traced since, of each core. RuntimeError: it is not all there."""
+    def read(self) -> Traced:
+        """What was traced since. RuntimeError: it is not all there."""
         (self._place / "tracing_on").write_text("0")
         try:
-            return {core: self._read(core) for core in self._cores}
+            lines = {core: self._read(core) for core in self._cores}
         finally:
             (self._place / "tracing_on").write_text("1")
+        every = [line for of_core in lines.values() for line in of_core]
+        return Traced({core: runs_of(of_core) for core, of_core in lines.items()}, parents_of(every))
 
-    def _read(self, core: int) -> list[Run]:
+    def _read(self, core: int) -> list[str]:
         with (self._place / f"per_cpu/cpu{core}/trace").open() as lines:
             text = lines.read().splitlines()
         lost = (self._place / f"per_cpu/cpu{core}/stats").read_text()
         if not re.search(r"^overrun: 0$", lost, re.MULTILINE):
             raise RuntimeError("the trace of the scheduler is longer than its buffer: make shorter slots")
-        return runs_of(text)
+        return text
 
 
 @contextmanager
@@ -106,7 +127,8 @@ def scheduler_trace(cores: Sequence[int]) -> Iterator[SchedulerTrace | None]:
     try:
         (place / "trace_clock").write_text("mono")
         (place / "buffer_size_kb").write_text(str(_BUFFER_KB))
-        (place / "events/sched/sched_switch/enable").write_text("1")
+        for event in ("sched_switch", "sched_process_fork"):
+            (place / f"events/sched/{event}/enable").write_text("1")
         yield SchedulerTrace(place, cores)
     finally:
         with suppress(OSError):

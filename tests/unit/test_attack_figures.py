@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 from attack.machine import seen
 from attack.samples import Ratio, ratio
-from attack.scheduler_trace import Run, Taken, runs_of
+from attack.scheduler_trace import Run, Taken, Traced, parents_of, runs_of
 from attack.summary import Figure
 
 TRACE = """\
@@ -40,9 +41,15 @@ def test_what_was_taken_of_a_time() -> None:
     ]
 
 
-def test_a_task_that_has_ended_is_taken_for_the_scenes() -> None:
-    gone = Run(0, 1000, 2**30, "gone")
-    assert seen({0: [gone], 1: []}, set(), 0.0).taken.within_ns(0, 1000) == 0
+def test_who_has_ended_is_what_its_parent_is() -> None:
+    gone, started = 2**30, 2**30 + 1
+    fork = f"  sh-{gone} [000] d.... 1.000000: sched_process_fork: comm=sh pid={gone} child_comm=sh child_pid={started}"
+    assert parents_of([*TRACE.splitlines(), fork]) == {started: gone}
+    runs = {0: [Run(0, 1000, started, "sleep")], 1: []}
+    ours, theirs = Traced(runs, {started: gone, gone: os.getpid()}), Traced(runs, {started: gone})
+    assert seen(ours, {os.getpid()}, 0.0).taken.within_ns(0, 1000) == 0
+    assert seen(ours, set(), 0.0).taken.within_ns(0, 1000) == 1000
+    assert seen(theirs, set(), 0.0).taken.within_ns(0, 1000) == 0
 
 
 def figure(attack: Ratio, blank: Ratio | None = EVEN, control: Ratio | None = None, own: Ratio | None = None) -> Figure:
