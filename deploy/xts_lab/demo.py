@@ -104,6 +104,7 @@ def measure(plan: Plan, console: Console) -> Found:
 
 
 def _as_json(found: Found, plan: Plan) -> str:
+    calm = found.foreign_share <= demo_picture.NO_VERDICT
     return json.dumps(
         {
             "environment": found.environment,
@@ -121,8 +122,8 @@ def _as_json(found: Found, plan: Plan) -> str:
                 for way in WAYS
                 if (row.key, way) in found.figures
             ],
-            "verdict": demo_picture.verdict(found, plan.rows),
-            "worse": list(demo_picture.losses(found, plan.rows, plan.loopback)),
+            "verdict": demo_picture.verdict(found, plan.rows) if calm else "",
+            "worse": list(demo_picture.losses(found, plan.rows, plan.loopback)) if calm else [],
         },
         indent=2,
         ensure_ascii=False,

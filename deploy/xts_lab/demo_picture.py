@@ -20,7 +20,8 @@ _DRAWN = {"kernel": "#8c8c8c", "haproxy": "#d9a441", "afxdp": "#2f7d4f", "shm": 
 _WORSE = 1.1
 #: Where other programs had more of a core, the figures are theirs too.
 BUSY_MAX = 0.05
-_NO_VERDICT = 0.25
+#: Here they decide nothing any more.
+NO_VERDICT = 0.25
 
 
 def title_of(row: Row, way: str) -> str:
@@ -147,26 +148,26 @@ def losses(found: Found, rows: Sequence[Row], loopback: bool) -> Iterator[str]:
 
 
 def print_all(console: Console, found: Found, rows: Sequence[Row], loopback: bool) -> None:
-    """Picture, verdict, losses."""
+    """Picture, verdict, losses. On a busy machine that is said first, and last again."""
+    busy = found.foreign_share
+    warning = f"Other programs had {busy:.0%} of a core meanwhile: do not rely on the figures."
+    if busy > BUSY_MAX:
+        console.print(warning, style="yellow", highlight=False)
     console.print("[dim]Bars: what it costs, less is better. On the right: what went through.[/]", highlight=False)
     for line in picture(found, rows):
         console.print(line)
-    busy = found.foreign_share
-    if busy > BUSY_MAX:
-        console.print(
-            f"Other programs had {busy:.0%} of a core meanwhile: "
-            f"{'no verdict. ' if busy > _NO_VERDICT else ''}Do not rely on the figures.",
-            style="yellow",
-            highlight=False,
-        )
-    if busy > _NO_VERDICT:
+    if busy > NO_VERDICT:
+        console.print(f"No verdict. {warning}", style="yellow", highlight=False)
         return
+    rough = "Roughly, with what else ran: " if busy > BUSY_MAX else ""
     if sentence := verdict(found, rows):
-        console.print(f"[bold green]{sentence}[/]", highlight=False)
+        console.print(f"{rough}[bold green]{sentence}[/]", highlight=False)
     if sentence := throughput(found, rows):
-        console.print(sentence, highlight=False)
+        console.print(f"{rough}{sentence}", highlight=False)
     for loss in losses(found, rows, loopback):
-        console.print(f"[yellow]Costs more:[/] {loss}", highlight=False)
+        console.print(f"{rough}[yellow]Costs more:[/] {loss}", highlight=False)
+    if busy > BUSY_MAX:
+        console.print(warning, style="yellow", highlight=False)
 
 
 # --- the drawing ----------------------------------------------------------------------------------------------

@@ -105,7 +105,20 @@ def test_no_verdict_on_a_busy_machine() -> None:
     busy.foreign_share = 0.5
     screen = io.StringIO()
     print_all(Console(file=screen, width=100), busy, ROWS, False)
-    assert "50% of a core" in screen.getvalue() and "Of the host CPU" not in screen.getvalue()
+    lines = screen.getvalue().splitlines()
+    warning = "Other programs had 50% of a core meanwhile: do not rely on the figures."
+    assert (lines[0], lines[-1]) == (warning, f"No verdict. {warning}")
+    assert not [line for line in lines[1:-1] if "%" in line]
+
+
+def test_a_rough_verdict_on_a_machine_that_was_somewhat_busy() -> None:
+    busy = found(handshake=(1000, 200, 70, 50))
+    busy.foreign_share = 0.1
+    screen = io.StringIO()
+    print_all(Console(file=screen, width=200), busy, ROWS, False)
+    lines = screen.getvalue().splitlines()
+    assert "10% of a core" in lines[0] and lines[0] == lines[-1]
+    assert all(line.startswith("Roughly") for line in lines[1:-1] if "%" in line)
 
 
 @pytest.mark.parametrize("name", ["demo.svg", "demo.png"])
