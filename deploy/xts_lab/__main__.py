@@ -28,6 +28,9 @@ example:
   xts-lab status
   xts-lab down
 
+A program that you have started in the lab goes on without a network when the lab is taken down or replaced; down and up
+say which. Exit status of down: 1 if the lab's own programs do not end.
+
 Needs root. The namespaces are NAME-host (only the queue interface, no address), NAME-dpu (198.18.0.1,
 fd18::1, and 198.18.1.1), NAME-net (198.18.0.2, fd18::2) and NAME-kern (198.18.1.2: plain kernel TCP, for
 comparison). `up` also allows CUBIC in the machine's net.ipv4.tcp_allowed_congestion_control, which stays.
@@ -89,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         help="more tables for the proxy's configuration: TLS identities and trust roots, parsers, limits",
     )
 
-    command("down", "end its programs and remove everything", "--name mine")
+    command("down", "remove the lab and end its agent and proxy; name the programs that you left in it", "--name mine")
     status = command("status", "show the state of the lab (exit status 1: not up)", "--json")
     status.add_argument("--json", action="store_true", help="for programs")
     add_watch(status)
@@ -117,10 +120,13 @@ def _up(options: argparse.Namespace) -> int:
 
 
 def _down(options: argparse.Namespace) -> int:
-    complaints = Lab(options.name).down()
-    for complaint in complaints:
-        print(f"xts-lab: {complaint}", file=sys.stderr)
-    return 1 if complaints else 0
+    lab = Lab(options.name)
+    left = lab.down()
+    for process in left:
+        print(f"xts-lab: {process}", file=sys.stderr)
+    if left and not lab.exists():
+        print(f"xts-lab: lab {lab.name} is down", file=sys.stderr)
+    return 1 if any(process.namespace is None for process in left) else 0
 
 
 def _table(status: dict[str, Any]) -> Table:

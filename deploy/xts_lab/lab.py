@@ -26,6 +26,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from xts_messages.printable import printable
+
 from xts_lab.loopback import ALLOW_LOOPBACK
 
 from . import netns, placement, topology
@@ -68,6 +70,21 @@ class Settings:
             raise ValueError(f"placement {self.placement}: only an afxdp queue has one")
 
 
+@dataclass(frozen=True)
+class Left:
+    """A process that is still there when its lab is down: one of the lab's own, or (`namespace`) who was in it."""
+
+    pid: int
+    program: str
+    namespace: str | None = None
+
+    def __str__(self) -> str:
+        if self.namespace is None:
+            return f"{self.program} (process {self.pid}) does not end"
+        gone = f"{self.namespace} has no network any more"
+        return f"{self.program} (process {self.pid}) still runs, and {gone}: end it with `kill {self.pid}`"
+
+
 def _those_that_stay(namespace: str) -> list[int]:
     """Processes in the namespace that do not leave it. What was using the lab, the check of an `up` that was killed
     for one, notices its end and goes: it is given a moment."""
@@ -75,6 +92,13 @@ def _those_that_stay(namespace: str) -> list[int]:
     while (processes := netns.processes_in(namespace)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return processes
+
+
+def _program_of(pid: int) -> str:
+    try:
+        return printable(Path(f"/proc/{pid}/comm").read_text().strip())
+    except OSError:  # it has just ended
+        return "a program"
 
 
 class Lab(AbstractContextManager["Lab"]):
@@ -115,7 +139,8 @@ class Lab(AbstractContextManager["Lab"]):
             if not self._is_as_asked():
                 if self.exists():
                     say(f"replacing lab {self.name}")
-                self._tear_down()
+                for left in self._tear_down():
+                    say(str(left))
                 try:
                     self._raise(say)
                 except BaseException:
@@ -123,9 +148,9 @@ class Lab(AbstractContextManager["Lab"]):
                     raise
             self.place(self.settings.placement, self.settings.kern_placement)
 
-    def down(self) -> list[str]:
-        """Ends the lab's programs and removes all it has. Returns complaints: what still keeps a namespace
-        alive."""
+    def down(self) -> list[Left]:
+        """Ends the lab's programs and removes all it has. Other programs in its namespaces go on: returns them, and
+        those of the lab that do not end."""
         require_privilege()
         with exclusively():
             return self._tear_down()
@@ -232,20 +257,20 @@ class Lab(AbstractContextManager["Lab"]):
         if result.returncode != 0:
             raise LabError(f"no message crosses: {result.stderr.strip()}\n{self.tail('proxy')}{self.tail('agent')}")
 
-    def _tear_down(self) -> list[str]:
-        complaints = []
+    def _tear_down(self) -> list[Left]:
+        left = []
         for name, record in self.records().items():
             stop(record)
             if record.alive:
-                complaints.append(f"{name} (process {record.pid}) does not end")
+                left.append(Left(record.pid, name))
         for namespace in topology.remains(self.name):
             if netns.exists(namespace):
-                complaints += [f"process {pid} still runs in {namespace}" for pid in _those_that_stay(namespace)]
+                left += [Left(pid, _program_of(pid), namespace) for pid in _those_that_stay(namespace)]
         topology.remove_network(self.name)
         shutil.rmtree(self.directory, ignore_errors=True)
         with suppress(OSError):  # other labs, or an installed service, may be in it
             RUN_DIRECTORY.rmdir()
-        return complaints
+        return left
 
     # --- placement ----------------------------------------------------------------
 

@@ -121,6 +121,27 @@ def test_programs_are_stopped_with_what_they_started(bare: Lab) -> None:
         bare.spawn("net", ["no-such-program"], name="other", ready=True)
 
 
+@pytest.mark.root
+def test_a_program_that_is_left_in_a_lab_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    if lacking := missing_privilege():
+        pytest.skip(f"a lab needs root; lacking {', '.join(lacking)}")
+    lab = Lab(f"l{os.getpid()}", queue="shm", queues=1)
+    lab.directory.mkdir(parents=True)
+    topology.raise_network(lab.name, 1)
+    with lab.popen("net", ["sleep", "600"]) as sleeper:
+        try:
+            while netns.processes_in(f"{lab.name}-net") != [sleeper.pid]:
+                assert sleeper.poll() is None
+            assert main(["down", "--name", lab.name]) == 0
+            assert sleeper.poll() is None and not lab.exists()
+        finally:
+            sleeper.kill()
+    named, down = capfd.readouterr().err.splitlines()
+    assert f"(process {sleeper.pid}) still runs, and {lab.name}-net has no network any more" in named
+    assert f"`kill {sleeper.pid}`" in named
+    assert down == f"xts-lab: lab {lab.name} is down"
+
+
 def test_a_process_id_that_passed_on_is_left_alone() -> None:
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as stranger:
         record = Record.of(stranger.pid, ["sleep"])
