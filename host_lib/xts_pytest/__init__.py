@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from .offloaded import Offloaded
     from .proxy import XtsProxy
 
 __all__ = ["xts_proxy"]
@@ -60,27 +61,29 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture
 def _xts_offloaded(request: pytest.FixtureRequest) -> Iterator[None]:
+    from .marker import allowed_reasons
     from .offloaded import Offloaded, under_interposer
 
+    marker = request.node.get_closest_marker(_MARKER)
+    try:
+        allowed = allowed_reasons(marker.args, marker.kwargs)
+    except ValueError as mistake:
+        pytest.fail(str(mistake), pytrace=False)
     if not under_interposer():  # `xts dev -- pytest`, `xts run -- pytest`: there is a proxy
         request.getfixturevalue("xts_proxy")
     with Offloaded() as watched:
-        request.node.stash[_WATCHED] = watched
+        request.node.stash[_WATCHED] = watched, allowed
         yield
 
 
-_WATCHED: pytest.StashKey[object] = pytest.StashKey()
+_WATCHED: pytest.StashKey[tuple[Offloaded, frozenset[str]]] = pytest.StashKey()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     """What the marker asks for is looked at where the test can still fail."""
     result = yield
-    marker = pyfuncitem.get_closest_marker(_MARKER)
-    if marker is not None and (watched := pyfuncitem.stash.get(_WATCHED, None)) is not None:
-        from .offloaded import Offloaded
-
-        assert isinstance(watched, Offloaded)
-        if problem := watched.problem(frozenset(marker.kwargs.get("allow", ()))):
-            pytest.fail(problem, pytrace=False)
+    watched, allowed = pyfuncitem.stash.get(_WATCHED, (None, frozenset()))
+    if watched is not None and (problem := watched.problem(allowed)):
+        pytest.fail(problem, pytrace=False)
     return result

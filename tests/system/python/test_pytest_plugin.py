@@ -76,6 +76,28 @@ def test_plain():
     result.assert_outcomes(passed=1)
 
 
+def test_a_marker_with_a_mistake_is_refused(outcome: Callable[..., pytest.RunResult]) -> None:
+    result = outcome("""
+@pytest.mark.xts_offloaded(alow=["OPTION"])
+def test_keyword(): pass
+
+@pytest.mark.xts_offloaded(allow=["OPTOIN"])
+def test_name(): pass
+
+@pytest.mark.xts_offloaded(allow="OPTION")
+def test_text(): pass
+
+@pytest.mark.xts_offloaded(["OPTION"])
+def test_argument(): pass
+""")
+    result.assert_outcomes(errors=4)
+    text = str(result.stdout)
+    assert "xts_offloaded has no alow=: did you mean allow?" in text
+    assert "no reason is named OPTOIN: did you mean OPTION?" in text
+    assert 'allow is a list of names: allow=["OPTION"]' in text
+    assert "takes names by a keyword" in text and "Traceback" not in text
+
+
 MARKED = """
 import ctypes, _socket
 
