@@ -158,6 +158,9 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
+_NEEDED = {"--interface": "interface", "--peer-mac": "peer_mac"}
+
+
 def load(options: argparse.Namespace) -> AgentConfig:
     """The configuration of these options. ConfigError says what is wrong and where."""
     merged: dict[str, Any] = {}
@@ -170,13 +173,16 @@ def load(options: argparse.Namespace) -> AgentConfig:
             raise ConfigError(f"{options.config}: {error}") from None
     names = AgentConfig.__struct_fields__
     merged |= {n: getattr(options, n) for n in names if getattr(options, n, None) is not None}
+    where = f"{options.config} or the command line" if options.config else "the command line"
+    missing = [option for option, name in _NEEDED.items() if name not in merged]
+    if missing:
+        raise ConfigError(f"{where}: {' and '.join(missing)} must be given (see xts-agent --help)")
     try:
         config = msgspec.convert(merged, AgentConfig)
         config.each()
         _check_metrics(config.metrics)
         return config
     except msgspec.ValidationError as error:
-        where = f"{options.config} or the command line" if options.config else "the command line"
         raise ConfigError(f"{where}: {error} (see xts-agent --help)") from None
 
 

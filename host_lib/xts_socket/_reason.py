@@ -29,6 +29,12 @@ class Reason(IntEnum):
     LOST = 15  # under the interposer, over fork or exec: could not be kept
     NO_QUEUE = 16  # the endpoint has no queue for this process
 
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, how: str) -> str:
+        return format(int(self), how) if how else self.name
+
 
 _lock = allocate_lock()
 _counts: dict[Reason, int] = {}

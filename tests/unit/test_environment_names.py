@@ -221,4 +221,4 @@ def test_xts_env_tells_what_one_means(capsys: pytest.CaptureFixture[str], monkey
 
 def test_xts_env_of_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["env", "XTS_SPINUS"]) == 1
-    assert "XTS_SPINUS is not a variable of xts-offload" in capsys.readouterr().err
+    assert "XTS_SPINUS is not a variable of xts-offload: did you mean XTS_SPIN_US?" in capsys.readouterr().err

@@ -4,6 +4,7 @@ has `add(subparsers)` and `run(arguments)`."""
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -59,6 +60,10 @@ def make_parser(chosen: Sequence[str] = _VERBS) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0 well, 1 not, 2 wrong usage."""
     given = sys.argv[1:] if arguments is None else arguments
+    if given and not given[0].startswith("-") and given[0] not in _VERBS:
+        close = difflib.get_close_matches(given[0], _VERBS, 1)
+        advice = f"did you mean {close[0]}?" if close else f"the verbs are {', '.join(_VERBS)}"
+        make_parser(()).error(f"there is no verb {given[0]}: {advice}")
     # The one that is asked for need not wait for the others' modules.
     parsed = make_parser(given[:1] if given and given[0] in _VERBS else _VERBS).parse_args(given)
     if parsed.endpoint is not None:

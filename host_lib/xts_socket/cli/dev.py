@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     try:
         environment = _environment(arguments)
-        path = program_for(command[0], environment)
+        path = program_for(command[0], environment, "dev")
         proxy = DevProxy(_tables(arguments.tables), arguments.proxy_log, arguments.tables or "")
     except RulesError as error:
         rules_verb.print_error(error)
@@ -120,7 +120,7 @@ def _tables(file: str | None) -> str:
 
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:
     """The command's environment, without the proxy's address. Raises RulesError, RefusedError."""
-    environment = environment_for(arguments) | notices(arguments)
+    environment = environment_for(arguments, "dev") | notices(arguments)
     if arguments.no_preload:
         environment.pop("LD_PRELOAD")
         if there := os.environ.get("LD_PRELOAD"):

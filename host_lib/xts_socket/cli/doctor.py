@@ -49,6 +49,8 @@ def _look(arguments: argparse.Namespace) -> int:
 
 def _print(checks: list[Check], works: bool) -> None:
     rows = [(check.level, check.name, check.found, check.mend) for check in checks]
-    print_table(("", "Check", "Found", "To do"), rows, styles=_LEVEL_STYLES)
+    print_table(("", "Check", "Found", "To do"), rows, styles=_LEVEL_STYLES, piped_columns=100)
     print()
     print(f"Offloaded sockets {'work' if works else 'do not work'} here.")
+    if {check.name for check in checks if check.level == "fail"} == {"endpoint"}:
+        print("`xts dev -- PROGRAM` runs a program with a proxy of its own, on this machine.")

@@ -56,18 +56,17 @@ def faults(environment: Mapping[str, str]) -> list[str]:
 
 def unknown(environment: Iterable[str]) -> list[str]:
     """Names that look like ours and are not: a sentence on each."""
-    found = []
-    public = [variable.name for variable in VARIABLES if not variable.internal]
-    for name in sorted(environment):
-        if name.startswith("XTS_") and name not in BY_NAME:
-            close = difflib.get_close_matches(name, public, 1)
-            found.append(f"{name} is not a variable of xts-offload" + (f": did you mean {close[0]}?" if close else ""))
-    return found
+    return [_not_known(name) for name in sorted(environment) if name.startswith("XTS_") and name not in BY_NAME]
+
+
+def _not_known(name: str) -> str:
+    close = difflib.get_close_matches(name, [variable.name for variable in VARIABLES if not variable.internal], 1)
+    return f"{name} is not a variable of xts-offload" + (f": did you mean {close[0]}?" if close else "")
 
 
 def run(arguments: argparse.Namespace) -> int:
     if missing := [name for name in arguments.name if name not in BY_NAME]:
-        raise OSError(f"{missing[0]} is not a variable of xts-offload; `xts env` lists them")
+        raise OSError(f"{_not_known(missing[0])} (`xts env` lists all)")
     names = dict.fromkeys(BY_NAME[name].name for name in arguments.name)
     chosen = [BY_NAME[name] for name in names] or [v for v in VARIABLES if arguments.all or not (v.internal or v.owner)]
     wrong = {variable.name: text for variable in chosen if (text := fault(variable.name, _value(variable) or ""))}
@@ -109,7 +108,7 @@ def _print(chosen: list[Variable], complaints: list[str], details: bool) -> None
             )
             for variable in chosen
         ]
-        print_table(("Variable", "Set to", "Default", "Allowed", "Read by"), rows)
+        print_table(("Variable", "Set to", "Default", "Allowed", "Read by"), rows, piped_columns=100)
         print("`xts env NAME` says what one means.")
     for complaint in complaints:
         print(complaint)

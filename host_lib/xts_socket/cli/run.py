@@ -143,8 +143,8 @@ def notices(arguments: argparse.Namespace) -> dict[str, str]:
     }
 
 
-def environment_for(arguments: argparse.Namespace) -> dict[str, str]:
-    """The program's. Raises RulesError, RefusedError."""
+def environment_for(arguments: argparse.Namespace, verb: str = "run") -> dict[str, str]:
+    """The program's; `verb` is who warns. Raises RulesError, RefusedError."""
     environment = _as_started()
     rules = arguments.rules or environment.get(RULES_VARIABLE)
     if rules:
@@ -162,7 +162,7 @@ def environment_for(arguments: argparse.Namespace) -> dict[str, str]:
     if wrong := env.faults(environment):
         raise RefusedError(2, "; ".join(wrong))
     for stranger in env.unknown(environment):
-        print(f"xts run: {stranger}", file=sys.stderr)
+        print(f"xts {verb}: {stranger}", file=sys.stderr)
     library = preload_library()
     if not library.exists():
         raise RefusedError(2, f"{library} is not there: install the package again; nothing was started")
@@ -181,7 +181,7 @@ def _as_started() -> dict[str, str]:
     return environment
 
 
-def program_for(name: str, environment: dict[str, str]) -> str:
+def program_for(name: str, environment: dict[str, str], verb: str = "run") -> str:
     """The file to start in this environment, after a word about what will not be offloaded. Where the interposer would
     do harm it is taken out of the environment. Raises RefusedError."""
     strict = environment.get("XTS_STRICT") == "1"
@@ -197,7 +197,7 @@ def program_for(name: str, environment: dict[str, str]) -> str:
         message = f"{what} {program.obstacle}: {fate}"
         if strict:
             raise RefusedError(2, message)
-        print(f"xts run: {message}", file=sys.stderr)
+        print(f"xts {verb}: {message}", file=sys.stderr)
     if program.sandboxed:
         environment.pop("LD_PRELOAD", None)
         if "LD_PRELOAD" in os.environ:

@@ -21,10 +21,13 @@ def print_table(
     numeric: Iterable[str] = (),
     styles: Mapping[str, str] | None = None,
     empty: str = "",
+    *,
+    piped_columns: int | None = None,
 ) -> None:
     """A table; `empty` is said instead when it has no rows.
 
     `styles`: colours, on a terminal, of cells with just this text. `numeric`: columns to be aligned to the right.
+    `piped_columns`: how wide it may be where there is no terminal; without that each row stays a line.
     """
     cells = [tuple(row) for row in rows]
     if not cells and empty:
@@ -32,8 +35,9 @@ def print_table(
         return
     terminal = sys.stdout.isatty()
     widths = [max(len(row[i]) for row in (columns, *cells)) for i in range(len(columns))]
-    if terminal:
-        _shrink(widths, os.get_terminal_size(sys.stdout.fileno()).columns - 1)
+    room = os.get_terminal_size(sys.stdout.fileno()).columns - 1 if terminal else piped_columns
+    if room is not None:
+        _shrink(widths, room)
     right = [column in set(numeric) for column in columns]
     lines = [*_lines(columns, widths, right, {"": "bold"} if terminal else {}, True)]
     lines.append(_GAP.join("─" * width for width in widths))

@@ -17,7 +17,7 @@ from ..ping import round_trips_us
 from . import Check
 
 _MORE_QUEUES = "for less latency and CPU: more queues (xts-agent --queues, --raise-queues), or fewer programs"
-_START = "start xts-agent (host) or xts-proxy (same machine), or set XTS_ENDPOINT"
+_START = "start xts-agent (host) or xts-proxy (same machine), or {} XTS_ENDPOINT"
 
 
 def checks() -> Iterator[Check]:
@@ -83,21 +83,25 @@ def _in_use() -> Iterator[Check]:
         yield Check("processes", "ok", found)
 
 
+def _start() -> str:
+    return _START.format("correct" if os.environ.get("XTS_ENDPOINT") else "set")
+
+
 def _socket_there(path: str) -> Check:
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116 - pathlib has no plain stat of a str
-            return Check("endpoint", "fail", f"{path} is not a socket", _START)
+            return Check("endpoint", "fail", f"{path} is not a socket", _start())
         with kernel_socket.socket(kernel_socket.AF_UNIX, kernel_socket.SOCK_SEQPACKET) as connection:
             connection.settimeout(5)
             connection.connect(path)
     except FileNotFoundError:
-        return Check("endpoint", "fail", f"{path} does not exist", _START)
+        return Check("endpoint", "fail", f"{path} does not exist", _start())
     except PermissionError:
         return Check("endpoint", "fail", f"{path} may not be used by uid {os.getuid()}", "join its group, or chmod it")
     except ConnectionRefusedError:
-        return Check("endpoint", "fail", f"nobody listens on {path}", _START)
+        return Check("endpoint", "fail", f"nobody listens on {path}", _start())
     except OSError as failure:
-        return Check("endpoint", "fail", f"{path}: {failure.strerror or failure}", _START)
+        return Check("endpoint", "fail", f"{path}: {failure.strerror or failure}", _start())
     return Check("endpoint", "ok", path)
 
 
