@@ -41,7 +41,7 @@ static int bind_here(struct connection *c, const struct xts_endpoint *local)
 	name = name_take(c->tenant, NAME_TCP, local, &error);
 	if (!name)
 		return error;
-	if (!c->name && !share_gives_way(c->worker, c->tenant, local)) {
+	if (!c->name && !share_gives_way(c->worker, c->tenant, false, local)) {
 		name_release(name);
 		return LATER;
 	}

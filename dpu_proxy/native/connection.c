@@ -454,6 +454,8 @@ void connection_close_listener(struct connection *c)
 
 void connection_close_datagram(struct connection *c)
 {
+	if (c->shared)
+		share_leave(c, !c->datagrams->closing_keeps);
 	close_at_once(c);
 	connection_wake(c);
 }
@@ -479,7 +481,7 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 		connection_close_listener(c);
 		return;
 	}
-	if (c->state == CONNECTION_DATAGRAM && !datagram_close(c))
+	if (c->state == CONNECTION_DATAGRAM && !datagram_close(c, flags & XTS_FLAG_LINGER))
 		return;
 	c->unwaited = unwaited;
 	if (c->shared) /* bound, and not listening yet */

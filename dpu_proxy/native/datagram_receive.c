@@ -18,6 +18,7 @@
 
 #include "datagram_socket.h"
 #include "endpoint.h"
+#include "share.h"
 
 #define ERRORS_UNLOOKED 8u     /* taken between two looks at the clock */
 #define MESSAGE_DATAGRAMS 128u /* of one message: what follows it should not wait for more */
@@ -123,6 +124,10 @@ static uint32_t may_take(const struct making *m)
 	uint32_t room = (m->end - m->at) / (d->expected_bytes + DATAGRAM_CONTROL_MOST + XTS_DATAGRAM_RECORD_BYTES);
 	int next = 0;
 
+	if (c->shared && !d->turn)
+		return 0;
+	if (c->shared && most > d->turn)
+		most = d->turn;
 	if (most) {
 		if (most > room)
 			most = room ? room : 1;
@@ -216,11 +221,14 @@ static void take_one(struct making *m, struct mmsghdr *message, const uint8_t *d
 	if (d.record.segment_bytes >= d.record.data_bytes)
 		d.record.segment_bytes = 0; /* a train of one */
 	xts_datagram_size_controls(&d);
-	c->worker->stats.datagrams_dropped += dropped - c->datagrams->dropped;
+	c->worker->stats.datagrams_dropped += c->shared ? share_new_drops(c->shared, dropped) :
+							  dropped - c->datagrams->dropped;
 	c->datagrams->dropped = dropped;
 	c->received_bytes += d.record.data_bytes;
 	c->worker->stats.received_bytes += d.record.data_bytes;
 	c->worker->stats.datagrams_received++;
+	if (c->datagrams->turn)
+		c->datagrams->turn--;
 	if (!put_datagram(m, &d, data)) {
 		c->datagrams->dropped++;
 		c->worker->stats.datagrams_dropped++;
@@ -345,7 +353,7 @@ static bool send_one(struct connection *c, struct xts_tx_slot *slot, bool *over)
 static bool has_something(const struct connection *c)
 {
 	return c->error || c->datagrams->unsent.end || c->datagrams->has_errors ||
-	       (c->readable && c->held > XTS_DATAGRAM_CREDITS) || credits_due(c);
+	       (c->readable && c->held > XTS_DATAGRAM_CREDITS && (!c->shared || c->datagrams->turn)) || credits_due(c);
 }
 
 bool datagram_send(struct connection *c, uint32_t budget)

@@ -444,6 +444,10 @@ enum command_result command_send_datagrams(struct channel *ch, const struct xts_
 	}
 	if (!connection_take_credits(c, m->post_credits) || (!m->length && !(head->flags & XTS_FLAG_MORE)))
 		return COMMAND_DONE;
+	if (c->shared) {
+		c->datagrams->sends = true;
+		datagram_learn_peer(c);
+	}
 	xts_datagram_begin(&cursor, &e->frame, XTS_SEND_DATAGRAMS_BYTES, m->length);
 	if (read_on(ch, c, &cursor, head->flags & XTS_FLAG_MORE))
 		return COMMAND_DONE;

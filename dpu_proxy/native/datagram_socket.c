@@ -9,6 +9,7 @@
 
 #include "bound_addresses.h"
 #include "datagram_socket.h"
+#include "share.h"
 
 /* --- errors and events -------------------------------------------------------------------------------------------- */
 
@@ -18,11 +19,19 @@ void datagram_fails(struct connection *c, int error)
 	connection_wake(c);
 }
 
+/* Of a socket that others have, too, they may be for those who use it. */
+static bool takes_errors(const struct connection *c)
+{
+	return !c->shared || c->held || c->datagrams->sends;
+}
+
 void datagram_event(struct connection *c, uint32_t events)
 {
 	int error = 0;
 	socklen_t length = sizeof error;
 
+	if (events & EPOLLERR && !takes_errors(c))
+		events &= ~(uint32_t)EPOLLERR;
 	if (events & EPOLLERR && !getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &length) && error)
 		datagram_fails(c, error);
 	if (events & (EPOLLIN | EPOLLERR)) {
@@ -63,6 +72,8 @@ int datagram_bind(struct connection *c, const struct xts_endpoint *local)
 	name = name_take(c->tenant, NAME_UDP, local, &error);
 	if (!name)
 		return error;
+	if (!c->name) /* what this turn has no time for stays, and the address is in use */
+		(void)share_gives_way(c->worker, c->tenant, true, local);
 	error = bind(c->fd, (const struct sockaddr *)&address, length) ? errno : 0;
 	if (error) {
 		name_release(name);
@@ -71,16 +82,35 @@ int datagram_bind(struct connection *c, const struct xts_endpoint *local)
 	c->datagrams->bound = true;
 	name_release(c->name);
 	c->name = name;
-	if (local->port)
-		return 0;
-	name_release(name);
-	return connection_name_what_is_bound(c);
+	if (!local->port) {
+		name_release(name);
+		error = connection_name_what_is_bound(c);
+	}
+	if (c->shared)
+		share_is_bound(c);
+	return error;
+}
+
+static void set_peer(struct connection *c, const struct xts_endpoint *peer)
+{
+	static const uint8_t mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
+
+	c->datagrams->peer_is_multicast = endpoint_is_multicast(peer);
+	c->datagrams->peer_is_ipv4 = peer->ip_version == 4 || !memcmp(peer->address, mapped, sizeof mapped);
+}
+
+void datagram_learn_peer(struct connection *c)
+{
+	struct xts_endpoint peer = { 0 };
+
+	socket_peer(c->fd, &peer);
+	if (peer.ip_version)
+		set_peer(c, &peer);
 }
 
 /* Connects to the peer; to nobody any more if it is none. */
 static int connect_to(struct connection *c, const struct xts_endpoint *peer)
 {
-	static const uint8_t mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
 	const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
 	struct sockaddr_storage address;
 	socklen_t length = endpoint_to_sockaddr(peer, &address);
@@ -100,8 +130,7 @@ static int connect_to(struct connection *c, const struct xts_endpoint *peer)
 		return EACCES;
 	if (connect(c->fd, (const struct sockaddr *)&address, length))
 		return errno;
-	c->datagrams->peer_is_multicast = endpoint_is_multicast(peer);
-	c->datagrams->peer_is_ipv4 = peer->ip_version == 4 || !memcmp(peer->address, mapped, sizeof mapped);
+	set_peer(c, peer);
 	return c->name ? 0 : connection_name_what_is_bound(c);
 }
 
@@ -138,6 +167,22 @@ static bool make_scratch(struct worker_state *w)
 	return w->datagram_scratch;
 }
 
+/* False: no memory. */
+static bool become_datagrams(struct connection *c)
+{
+	c->datagrams = calloc(1, sizeof *c->datagrams);
+	if (!c->datagrams)
+		return false;
+	c->datagrams->expected_bytes = UINT16_MAX;
+	c->datagrams->takes = DATAGRAM_RECEIVES_MIN;
+	c->writable = true;
+	c->send_buffer_set = c->receive_tuned = true; /* the window is not sized by buffers */
+	connection_enter(c, CONNECTION_DATAGRAM);
+	c->worker->stats.connections--;
+	c->worker->stats.datagram_sockets++;
+	return true;
+}
+
 /* A socket of the kernel's with a struct connection, or NULL with *error. */
 static struct connection *make(struct channel *ch, uint32_t domain, int *error)
 {
@@ -158,18 +203,11 @@ static struct connection *make(struct channel *ch, uint32_t domain, int *error)
 		close(fd);
 		return NULL;
 	}
-	c->datagrams = calloc(1, sizeof *c->datagrams);
-	if (!c->datagrams) {
-		*error = command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
-		connection_free(c, false);
-		return NULL;
-	}
-	c->datagrams->expected_bytes = UINT16_MAX;
-	c->datagrams->takes = DATAGRAM_RECEIVES_MIN;
-	connection_enter(c, CONNECTION_DATAGRAM);
-	ch->worker->stats.connections--;
-	ch->worker->stats.datagram_sockets++;
-	return c;
+	if (become_datagrams(c))
+		return c;
+	*error = command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
+	connection_free(c, false);
+	return NULL;
 }
 
 /* What the socket is to be, in the order of the calls that a program would make. 0 or an errno. */
@@ -179,8 +217,6 @@ static int set_up(struct connection *c, const struct xts_open_datagram *m)
 	int error = 0;
 
 	c->held = m->post_credits;
-	c->writable = true;
-	c->send_buffer_set = c->receive_tuned = true; /* the window is not sized by buffers */
 	if (!connection_grant_datagrams(c))
 		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
 	if (setsockopt(c->fd, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on))
@@ -235,11 +271,48 @@ enum command_result command_open_datagram(struct channel *ch, const struct xts_h
 	return COMMAND_REPLIES;
 }
 
-bool datagram_close(struct connection *c)
+/* --- shared ------------------------------------------------------------------------------------------------------- */
+
+void datagram_named(struct connection *c)
+{
+	c->held = 0;
+	c->datagrams->sends = false;
+}
+
+int datagram_join(struct connection *c, struct multicast *multicast, bool bound)
+{
+	struct xts_endpoint local = { 0 }, peer = { 0 };
+
+	socket_local(c->fd, &local);
+	socket_peer(c->fd, &peer);
+	if (bound && !command_allowed(c->channel, XTS_POLICY_LISTEN, &local))
+		return EACCES;
+	if (peer.ip_version && !command_allowed(c->channel, XTS_POLICY_CONNECT, &peer))
+		return EACCES;
+	if (!make_scratch(c->worker) || !become_datagrams(c))
+		return command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY);
+	c->datagrams->multicast = multicast_hold(multicast);
+	c->datagrams->bound = bound;
+	if (peer.ip_version)
+		set_peer(c, &peer);
+	if (!connection_grant_datagrams(c))
+		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
+	/* SHARE_ACK has no credits: they follow it. */
+	c->grant.unadvertised = c->grant.outstanding;
+	c->grant.outstanding = 0;
+	buffers_option_set(c, SOL_SOCKET, SO_RCVBUF);
+	connection_wake(c);
+	return connection_watch(c) ? command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY) : 0;
+}
+
+/* --- closing ------------------------------------------------------------------------------------------------------ */
+
+bool datagram_close(struct connection *c, bool keeps)
 {
 	struct datagrams *d = c->datagrams;
 	bool again = d->closing;
 
+	d->closing_keeps = keeps;
 	d->closing = true;
 	return again || !c->out.spill.bytes || d->coming;
 }
@@ -248,7 +321,7 @@ void datagram_free(struct connection *c)
 {
 	if (!c->datagrams)
 		return;
-	multicast_end(c);
+	multicast_release(c->datagrams->multicast);
 	filter_free(c);
 	datagram_drop_waiting(c);
 	datagram_free_unsent(c);

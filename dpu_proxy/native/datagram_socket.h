@@ -20,6 +20,11 @@
  *
  * Errors (of a send, or that ICMP has brought) are the socket's pending error, in c->error: the host is sent the latest.
  * With IP_RECVERR the kernel's error queue has each of them; they go to the host as records, among the datagrams.
+ *
+ * Several channels may have one socket (share.h): each has a struct connection with a descriptor of its own for the same
+ * socket of the kernel, whose address, peer, options and receive queue are therefore common. Who has credits and takes a
+ * datagram first gets it, and takes no more than DATAGRAM_TURN before its host has posted credits again. A member whose host has neither posted credits nor sent takes no errors either: they are for
+ * those that use the socket.
  */
 #ifndef XTS_DATAGRAM_SOCKET_H
 #define XTS_DATAGRAM_SOCKET_H
@@ -39,6 +44,7 @@
 #define DATAGRAM_CMSG_BYTES 384u
 #define DATAGRAM_RECEIVES 32u    /* taken by one recvmmsg(2) at most */
 #define DATAGRAM_RECEIVES_MIN 2u /* at least, as far as there is room for them */
+#define DATAGRAM_TURN 8u         /* of a shared socket: for one member, which may be busy, while others wait */
 #define DATAGRAM_PERMITTED 4u    /* destinations that are remembered */
 /* Not a multiple of a page: the beginnings of all datagrams would compete for the same few lines of the cache. */
 #define DATAGRAM_SCRATCH_BYTES (65536u + 320u)
@@ -57,6 +63,8 @@ struct datagrams {
 	uint32_t coming;          /* data of the last datagram there that is still to come (MORE) */
 	bool lost;                /* there was no memory for that datagram: what comes of it is dropped */
 	bool closing;             /* the host has closed it: what waits is still sent */
+	bool closing_keeps;       /* and other processes may still join it */
+	bool sends;               /* a shared one: its host has sent since it was named, so it is told of errors */
 	bool bound;               /* by the host: it has chosen an address or a port */
 	bool peer_is_ipv4;        /* of the peer it is connected to */
 	bool peer_is_multicast;   /* likewise */
@@ -70,8 +78,9 @@ struct datagrams {
 	uint32_t dropped;             /* by the kernel, as SO_RXQ_OVFL says */
 	uint32_t expected_bytes;      /* the next datagrams are not larger, as far as can be known */
 	uint32_t takes;               /* the most that the next recvmmsg(2) is asked for */
+	uint32_t turn; /* a shared one: it takes so many until its host posts credits again */
 	struct datagrams_unsent unsent;
-	struct multicast multicast;
+	struct multicast *multicast;
 };
 
 /* Where recvmmsg(2) of a worker puts what comes. */
@@ -87,10 +96,17 @@ struct datagram_scratch {
 void datagram_event(struct connection *c, uint32_t events);
 /* The timer has expired: the kernel had no memory for a datagram. */
 void datagram_look(struct connection *c);
-/* CLOSE: true when the socket can be closed now, false when something still waits. */
-bool datagram_close(struct connection *c);
+/* CLOSE: true when the socket can be closed now, false when something still waits. keeps: a shared one stays for others. */
+bool datagram_close(struct connection *c, bool keeps);
 /* The pending error is this one, and the host is to be sent it. */
 void datagram_fails(struct connection *c, int error);
+/* It has just been given a key, or its key again: what credits its host has posted are void. */
+void datagram_named(struct connection *c);
+/* A connection of state IDLE, with a descriptor of a shared socket, becomes a member of it. bound: by a host. 0 or an
+ * errno. */
+int datagram_join(struct connection *c, struct multicast *multicast, bool bound);
+/* The peer of a shared socket may be one that another member has connected it to. */
+void datagram_learn_peer(struct connection *c);
 /* bind(2) where the host wants: 0 or an errno. */
 int datagram_bind(struct connection *c, const struct xts_endpoint *local);
 /* For connection_free(): ends the count of it, and frees what it has. */

@@ -2,11 +2,14 @@
 #include <errno.h>
 #include <string.h>
 
+#include "datagram_socket.h"
 #include "share.h"
 
-/* A listener, or a socket that can become one: it is bound, and not connecting. */
+/* A listener, or a socket that can become one: it is bound, and not connecting; or a datagram socket. */
 static bool can_be_shared(const struct connection *c)
 {
+	if (c->state == CONNECTION_DATAGRAM)
+		return c->channel->link.features & XTS_FEATURE_SHARE_DATAGRAM && !c->datagrams->closing;
 	if (c->state == CONNECTION_LISTENER)
 		return true;
 	return c->channel->link.features & XTS_FEATURE_SHARE_BOUND && c->state == CONNECTION_IDLE && c->name &&

@@ -8,33 +8,45 @@
 
 int multicast_begin(struct connection *c)
 {
-	struct multicast *m = &c->datagrams->multicast;
+	struct multicast *m = calloc(1, sizeof *m);
 
+	if (!m)
+		return ENOMEM;
+	pthread_mutex_init(&m->mutex, NULL);
+	atomic_store(&m->users, 1);
 	list_init(&m->memberships);
 	list_init(&m->of_tenant);
-	m->tenant = c->tenant;
+	m->tenant = tenant_hold(c->tenant);
 	m->fd = c->fd;
 	m->ipv6 = c->ip_version == 6;
 	m->all = !m->ipv6; /* so the kernel begins */
 	m->all6 = m->ipv6;
+	c->datagrams->multicast = m;
 	return groups_enter(m);
 }
 
-void multicast_end(struct connection *c)
+struct multicast *multicast_hold(struct multicast *m)
 {
-	struct multicast *m = &c->datagrams->multicast;
-
-	if (!m->tenant)
-		return;
-	while (!list_empty(&m->memberships))
-		multicast_forget(c, list_entry(m->memberships.next, struct membership, of_socket));
-	groups_leave(m);
+	atomic_fetch_add(&m->users, 1);
+	return m;
 }
 
-void multicast_forget(struct connection *c, struct membership *m)
+void multicast_release(struct multicast *m)
 {
-	tenant_give(c->tenant, XTS_USE_GROUPS, 1 + m->sources);
-	tenant_give(c->tenant, XTS_USE_SOCKET_BYTES, MEMBERSHIP_BYTES);
+	if (!m || atomic_fetch_sub(&m->users, 1) != 1)
+		return;
+	while (!list_empty(&m->memberships))
+		multicast_forget(m, list_entry(m->memberships.next, struct membership, of_socket));
+	groups_leave(m);
+	xts_tenant_release(m->tenant);
+	pthread_mutex_destroy(&m->mutex);
+	free(m);
+}
+
+void multicast_forget(struct multicast *of, struct membership *m)
+{
+	tenant_give(of->tenant, XTS_USE_GROUPS, 1 + m->sources);
+	tenant_give(of->tenant, XTS_USE_SOCKET_BYTES, MEMBERSHIP_BYTES);
 	group_release(m->group);
 	list_remove(&m->of_socket);
 	free(m);
@@ -93,18 +105,21 @@ bool multicast_may_join(struct connection *c, const struct xts_endpoint *group, 
 
 bool multicast_may_bind(struct connection *c, uint16_t port)
 {
-	const struct list *head = &c->datagrams->multicast.memberships, *node;
+	struct multicast *of = c->datagrams->multicast;
+	const struct list *head = &of->memberships, *node;
+	bool may = true;
 
 	if (!port)
 		return true; /* one that nobody can choose */
-	for (node = head->next; node != head; node = node->next) {
+	pthread_mutex_lock(&of->mutex);
+	for (node = head->next; may && node != head; node = node->next) {
 		const struct membership *m = list_entry(node, struct membership, of_socket);
 
-		if (!allowed(c, XTS_POLICY_LISTEN, m->address, port) ||
-		    !multicast_may_use(c, XTS_POLICY_LISTEN, m->address.scope_id, m->address.ip_version, port))
-			return false;
+		may = allowed(c, XTS_POLICY_LISTEN, m->address, port) &&
+		      multicast_may_use(c, XTS_POLICY_LISTEN, m->address.scope_id, m->address.ip_version, port);
 	}
-	return true;
+	pthread_mutex_unlock(&of->mutex);
+	return may;
 }
 
 bool multicast_may_send(struct connection *c, const struct xts_endpoint *to, uint32_t interface)
@@ -117,7 +132,7 @@ bool multicast_may_send(struct connection *c, const struct xts_endpoint *to, uin
 
 bool multicast_passes(struct connection *c, struct xts_datagram *d)
 {
-	struct multicast *m = &c->datagrams->multicast;
+	struct multicast *m = c->datagrams->multicast;
 	struct xts_endpoint to = d->pktinfo;
 
 	if (!(d->controls & 1u << XTS_DATAGRAM_PKTINFO))

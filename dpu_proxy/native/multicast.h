@@ -24,10 +24,14 @@
  *
  * The table of groups (multicast_groups.c) is one for the process, under a mutex, since the sockets of a tenant may be
  * with several workers.
+ *
+ * A socket that several channels have (share.h) is one socket of the kernel. So its members, which may be with several
+ * workers, have one struct multicast.
  */
 #ifndef XTS_MULTICAST_H
 #define XTS_MULTICAST_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,24 +57,28 @@ struct membership {
 	struct group *group; /* of the tenant; NULL without an interface */
 };
 
-/* Of a datagram socket. */
+/* Of a datagram socket, or of all members of a shared one. */
 struct multicast {
+	pthread_mutex_t mutex; /* of the memberships; the one of multicast_groups.c is taken after it */
+	atomic_uint users;     /* those members, and struct shared */
 	struct list memberships;
 	struct list of_tenant; /* its sockets, under the mutex of multicast_groups.c, as are the options: */
 	struct xts_tenant *tenant;
 	int fd;
 	bool ipv6;
-	bool all, all6;         /* IP_MULTICAST_ALL, IPV6_MULTICAST_ALL, as the host has set them */
-	bool pktinfo, pktinfo6; /* IP_PKTINFO, IPV6_RECVPKTINFO */
-	atomic_bool filters;    /* those that want all groups get them of the kernel: multicast_passes() decides */
+	atomic_bool all, all6;         /* IP_MULTICAST_ALL, IPV6_MULTICAST_ALL, as the host has set them */
+	atomic_bool pktinfo, pktinfo6; /* IP_PKTINFO, IPV6_RECVPKTINFO */
+	atomic_bool filters; /* those that want all groups get them of the kernel: multicast_passes() decides */
 };
 
 /* --- multicast.c -------------------------------------------------------------------------------------------------- */
 
 /* A new socket: 0 or an errno. */
 int multicast_begin(struct connection *c);
-/* It is about to be closed. */
-void multicast_end(struct connection *c);
+/* The socket has one more member, or struct shared. */
+struct multicast *multicast_hold(struct multicast *m);
+/* One less. The last is about to close the socket. NULL: nothing. */
+void multicast_release(struct multicast *m);
 /* May it be bound to this port, with the groups it has joined? */
 bool multicast_may_bind(struct connection *c, uint16_t port);
 /* May it join the group on the interface (0: not known yet), at its port? */
@@ -79,7 +87,7 @@ bool multicast_may_join(struct connection *c, const struct xts_endpoint *group, 
 bool multicast_may_use(struct connection *c, enum xts_policy_action action, uint32_t interface, uint8_t ip_version,
 		       uint16_t port);
 /* The kernel's socket is no member any more. */
-void multicast_forget(struct connection *c, struct membership *m);
+void multicast_forget(struct multicast *of, struct membership *m);
 /* May it send to this address, out of this interface (0: the device's choice)? Asks only about the interface. */
 bool multicast_may_send(struct connection *c, const struct xts_endpoint *to, uint32_t interface);
 /* A datagram has come: is it for this socket? Takes off PKTINFO where the host does not want it. */
@@ -96,12 +104,14 @@ int multicast_get(struct connection *c, int level, int option, void *value, uint
 
 /* The socket is one of the tenant's. 0 or an errno. */
 int groups_enter(struct multicast *m);
+/* This descriptor is open as long as the socket is. */
+void groups_use(struct multicast *m, int fd);
 void groups_leave(struct multicast *m);
 /* A socket of the tenant has joined the group on the interface (scope_id). NULL: no memory. */
 struct group *group_take(struct xts_tenant *t, const struct xts_endpoint *address);
 void group_release(struct group *g);
 bool group_is_taken(const struct xts_tenant *t, const struct xts_endpoint *address);
 /* Sets one of the options of struct multicast. 0 or -errno. */
-int groups_set_option(struct multicast *m, bool *option, bool value);
+int groups_set_option(struct multicast *m, atomic_bool *option, bool value);
 
 #endif

@@ -56,7 +56,7 @@ static int apply(struct multicast *m)
 	return error;
 }
 
-int groups_set_option(struct multicast *m, bool *option, bool value)
+int groups_set_option(struct multicast *m, atomic_bool *option, bool value)
 {
 	int error;
 
@@ -122,6 +122,13 @@ int groups_enter(struct multicast *m)
 	}
 	pthread_mutex_unlock(&table.mutex);
 	return error;
+}
+
+void groups_use(struct multicast *m, int fd)
+{
+	pthread_mutex_lock(&table.mutex);
+	m->fd = fd;
+	pthread_mutex_unlock(&table.mutex);
 }
 
 void groups_leave(struct multicast *m)

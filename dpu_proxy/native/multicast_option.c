@@ -44,7 +44,7 @@ static bool same_group(const struct membership *m, const struct xts_endpoint *gr
 
 static struct membership *find(struct connection *c, const struct xts_endpoint *group, uint32_t interface)
 {
-	const struct list *head = &c->datagrams->multicast.memberships, *node;
+	const struct list *head = &c->datagrams->multicast->memberships, *node;
 
 	for (node = head->next; node != head; node = node->next) {
 		struct membership *m = list_entry(node, struct membership, of_socket);
@@ -81,7 +81,7 @@ static bool remember(struct connection *c, const struct xts_endpoint *group, uin
 	}
 	charge(c, 0, 1 + sources);
 	tenant_take_anyway(c->tenant, XTS_USE_SOCKET_BYTES, MEMBERSHIP_BYTES);
-	list_append(&c->datagrams->multicast.memberships, &m->of_socket);
+	list_append(&c->datagrams->multicast->memberships, &m->of_socket);
 	return true;
 }
 
@@ -93,7 +93,7 @@ static bool look_at(struct connection *c, const struct xts_endpoint *group, uint
 
 	if (!ask_kernel(c, group, interface, &sources)) {
 		if (m)
-			multicast_forget(c, m);
+			multicast_forget(c->datagrams->multicast, m);
 		return false;
 	}
 	if (m) {
@@ -123,7 +123,7 @@ static int read_back(struct connection *c, const struct request *r)
 		struct membership *m = find(c, &r->group, 0);
 
 		if (m)
-			multicast_forget(c, m);
+			multicast_forget(c->datagrams->multicast, m);
 	}
 	return no_memory ? -ENOMEM : 0;
 }
@@ -167,7 +167,7 @@ static int check_interface(struct connection *c, const struct xts_endpoint *grou
 
 	if (!m || multicast_may_join(c, group, LOOPBACK_INTERFACE))
 		return 0;
-	multicast_forget(c, m);
+	multicast_forget(c->datagrams->multicast, m);
 	return -EACCES;
 }
 
@@ -254,7 +254,7 @@ static int read_switch(int level, const void *value, uint32_t bytes, int *on)
 }
 
 /* Those whose value in the kernel is another than the host's. */
-static bool *switch_of(struct multicast *m, int level, int option)
+static atomic_bool *switch_of(struct multicast *m, int level, int option)
 {
 	if (level == IPPROTO_IP)
 		return option == IP_MULTICAST_ALL ? &m->all : option == IP_PKTINFO ? &m->pktinfo : NULL;
@@ -269,24 +269,28 @@ static bool level_is_of_another_family(const struct connection *c, int level)
 int multicast_set(struct connection *c, int level, int option, const void *value, uint32_t bytes)
 {
 	const struct member_option *member = member_option(level, option);
-	bool *one = switch_of(&c->datagrams->multicast, level, option);
+	atomic_bool *one = switch_of(c->datagrams->multicast, level, option);
 	int on, error;
 
 	if (level_is_of_another_family(c, level))
 		return -ENOPROTOOPT;
-	if (member)
-		return set_member(c, member, level, option, value, bytes);
+	if (member) {
+		pthread_mutex_lock(&c->datagrams->multicast->mutex);
+		error = set_member(c, member, level, option, value, bytes);
+		pthread_mutex_unlock(&c->datagrams->multicast->mutex);
+		return error;
+	}
 	if (!one)
 		return set_interface(c, level, option, value, bytes);
 	error = read_switch(level, value, bytes, &on);
 	if (!error && level == IPPROTO_IP && option == IP_MULTICAST_ALL && on != 0 && on != 1)
 		error = -EINVAL;
-	return error ? error : groups_set_option(&c->datagrams->multicast, one, on);
+	return error ? error : groups_set_option(c->datagrams->multicast, one, on);
 }
 
 int multicast_get(struct connection *c, int level, int option, void *value, uint32_t *bytes)
 {
-	const bool *one = switch_of(&c->datagrams->multicast, level, option);
+	const atomic_bool *one = switch_of(c->datagrams->multicast, level, option);
 	int on, error = xts_sockopt_get(c->fd, level, option, value, bytes);
 
 	if (error || !one || !*bytes)

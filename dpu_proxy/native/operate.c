@@ -129,7 +129,7 @@ bool worker_drain(struct worker_state *w, struct walk *at)
 	while ((c = walk_connection(at, w))) {
 		if (c->state == CONNECTION_LISTENER && !listener_refuse_some(c))
 			return true;
-		if (c->shared)
+		if (c->shared && c->state != CONNECTION_DATAGRAM)
 			share_drain(c);
 		else if (c->state == CONNECTION_LISTENER)
 			listener_close(c); /* TCP refuses new connections from now on */

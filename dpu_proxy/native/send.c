@@ -1,6 +1,7 @@
 /* SEND and SEND_PDU: the host's data, credits, FIN and CLOSE, gathered per connection until the whole batch of frames
  * has been decoded. */
 #include "histogram.h"
+#include "datagram_socket.h"
 #include "pushed.h"
 
 /* Adds the data of a batch entry to the connection's chain, for so many credits; false when it is not kept. */
@@ -48,6 +49,11 @@ bool connection_take_credits(struct connection *c, uint32_t post_credits)
 	if (!c->receive_tuned && c->state == CONNECTION_ESTABLISHED)
 		buffers_read(c, post_credits);
 	c->readable |= c->state == CONNECTION_LISTENER || c->held == post_credits || c->pushed;
+	if (c->datagrams && c->shared) {
+		c->readable = true;
+		c->datagrams->has_errors |= c->held == post_credits; /* it may have left them to others */
+		c->datagrams->turn = DATAGRAM_TURN;
+	}
 	connection_wake(c);
 	return true;
 }

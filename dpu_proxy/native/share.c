@@ -1,5 +1,7 @@
-/* Listeners that several channels accept from. share.h has the theory of operation. */
+/* Listeners that several channels accept from, and datagram sockets that several have. share.h has the theory of
+ * operation. */
 #include "share.h"
+#include "datagram_socket.h"
 #include "pushed.h"
 
 #include <errno.h>
@@ -71,7 +73,27 @@ static void add_member(struct shared *s, struct connection *l)
 	registry_unkeep(&s->keyed);
 	l->shared = s;
 	list_append(&s->members, &l->share);
-	l->worker->stats.shared_listeners++;
+	if (l->datagrams)
+		datagram_named(l);
+	else
+		l->worker->stats.shared_listeners++;
+}
+
+static void remove_member(struct connection *l)
+{
+	list_remove(&l->share);
+	l->shared = NULL;
+	if (l->state != CONNECTION_DATAGRAM)
+		l->worker->stats.shared_listeners--;
+}
+
+/* With the lock: the descriptor of the shared one stays when those of members are closed. */
+static void begin_datagrams(struct shared *s, const struct connection *l)
+{
+	s->multicast = multicast_hold(l->datagrams->multicast);
+	s->bound = l->datagrams->bound;
+	atomic_store(&s->dropped, l->datagrams->dropped);
+	groups_use(s->multicast, s->fd);
 }
 
 int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
@@ -87,6 +109,8 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 		l->keep_ms = keep_ms;
 		s->abandoned |= !keep_ms;
 		registry_unlock();
+		if (l->datagrams)
+			datagram_named(l);
 		return 0;
 	}
 	s = calloc(1, sizeof *s);
@@ -102,8 +126,10 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 	if (!error)
 		error = registry_add(&s->keyed, l->tenant, key, KEYED_LISTENER);
 	if (!error) {
-		s->name = name_hold(l->name);
+		s->name = l->name ? name_hold(l->name) : NULL;
 		list_append(&listeners, &s->all);
+		if (l->datagrams)
+			begin_datagrams(s, l);
 		add_member(s, l);
 	}
 	registry_unlock();
@@ -134,6 +160,16 @@ static bool join_as_listener(struct connection *l, const struct shared *s, int *
 	return !connection_watch(l);
 }
 
+/* What the newcomer has in common with the other members. 0 or an errno. */
+static int become_member(struct connection *l, struct shared *s)
+{
+	int error = command_refuse(l->channel, XTS_REFUSED_DEVICE_MEMORY);
+
+	if (s->multicast)
+		return datagram_join(l, s->multicast, s->bound);
+	return (s->pushed && pushed_copy(&l->pushed, s->pushed, l)) || !join_as_listener(l, s, &error) ? error : 0;
+}
+
 /* A member of this channel's own for the same socket. With the lock held. */
 static struct connection *join(struct channel *ch, struct shared *s, int *error)
 {
@@ -142,7 +178,7 @@ static struct connection *join(struct channel *ch, struct shared *s, int *error)
 	int fd;
 
 	socket_local(s->fd, &local);
-	if (!command_allowed(ch, XTS_POLICY_LISTEN, &local)) {
+	if (!s->multicast && !command_allowed(ch, XTS_POLICY_LISTEN, &local)) {
 		*error = EACCES;
 		return NULL;
 	}
@@ -154,14 +190,13 @@ static struct connection *join(struct channel *ch, struct shared *s, int *error)
 			close(fd);
 		return NULL;
 	}
-	l->name = name_hold(s->name);
-	*error = command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
-	if ((s->pushed && pushed_copy(&l->pushed, s->pushed, l)) || !join_as_listener(l, s, error)) {
+	l->name = s->name ? name_hold(s->name) : NULL;
+	*error = become_member(l, s);
+	if (*error) {
 		listener_close(l);
 		connection_free(l, false);
 		return NULL;
 	}
-	*error = 0;
 	add_member(s, l);
 	return l;
 }
@@ -173,7 +208,7 @@ struct connection *share_join(struct channel *ch, uint64_t key, int *error)
 
 	registry_lock();
 	s = shared_of(registry_find(ch->tenant, key, KEYED_LISTENER));
-	if (s)
+	if (s && (!s->multicast || ch->link.features & XTS_FEATURE_SHARE_DATAGRAM))
 		l = join(ch, s, error);
 	else
 		*error = ENOENT;
@@ -245,10 +280,8 @@ void share_leave(struct connection *l, bool closed)
 	for (struct connection *c = accepting_any(l); c; c = accepting_any(l))
 		share_give_back(c);
 	listener_close(l);
-	l->shared = NULL;
-	l->worker->stats.shared_listeners--;
 	registry_lock();
-	list_remove(&l->share);
+	remove_member(l);
 	if (list_empty(&s->members)) {
 		if (is_not_kept(s, l, closed))
 			shared_end(s);
@@ -267,6 +300,27 @@ void share_listens(struct connection *l)
 	registry_unlock();
 }
 
+void share_is_bound(struct connection *c)
+{
+	struct shared *s = c->shared;
+
+	registry_lock();
+	s->bound = true;
+	name_release(s->name);
+	s->name = c->name ? name_hold(c->name) : NULL;
+	registry_unlock();
+}
+
+uint32_t share_new_drops(struct shared *s, uint32_t dropped)
+{
+	uint32_t before = atomic_load(&s->dropped);
+
+	while ((int32_t)(dropped - before) > 0)
+		if (atomic_compare_exchange_weak(&s->dropped, &before, dropped))
+			return dropped - before;
+	return 0;
+}
+
 int share_part(struct connection *c)
 {
 	struct shared *s = c->shared;
@@ -276,9 +330,7 @@ int share_part(struct connection *c)
 	if (s->members.next != &c->share || c->share.next != &s->members)
 		error = EOPNOTSUPP;
 	if (!error) {
-		list_remove(&c->share);
-		c->shared = NULL;
-		c->worker->stats.shared_listeners--;
+		remove_member(c);
 		shared_end(s);
 	}
 	registry_unlock();
@@ -290,6 +342,8 @@ void shared_end(struct shared *s)
 	registry_remove(&s->keyed);
 	list_remove(&s->all);
 	s->ended = true;
+	multicast_release(s->multicast);
+	s->multicast = NULL;
 	if (s->fd >= 0)
 		close(s->fd);
 	s->fd = -1;
@@ -465,24 +519,24 @@ void share_drain(struct connection *l)
 	listener_close(l);
 }
 
-static bool is_on(const struct shared *s, const struct xts_endpoint *address)
+static bool is_on(const struct shared *s, bool datagrams, const struct xts_endpoint *address)
 {
 	struct xts_endpoint local = { 0 };
 
 	socket_local(s->fd, &local);
-	return local.port == address->port && endpoint_overlaps(&local, address);
+	return datagrams == (s->multicast != NULL) && local.port == address->port && endpoint_overlaps(&local, address);
 }
 
 /* With the lock: a listener nobody holds; that keeper keeps (NULL: any), of this tenant (NULL: any), on this address
  * (NULL: any). */
-static struct shared *find_kept(const struct worker_state *keeper, const struct xts_tenant *t,
+static struct shared *find_kept(const struct worker_state *keeper, const struct xts_tenant *t, bool datagrams,
 				const struct xts_endpoint *address)
 {
 	for (struct list *node = listeners.next; node != &listeners; node = node->next) {
 		struct shared *s = list_entry(node, struct shared, all);
 
 		if (list_empty(&s->members) && (!keeper || s->keyed.keeper == keeper) && (!t || s->keyed.tenant == t) &&
-		    (!address || is_on(s, address)))
+		    (!address || is_on(s, datagrams, address)))
 			return s;
 	}
 	return NULL;
@@ -490,13 +544,13 @@ static struct shared *find_kept(const struct worker_state *keeper, const struct 
 
 /* Ends them, until the turn is over. True: none is left. */
 static bool end_kept(struct worker_state *w, const struct worker_state *keeper, const struct xts_tenant *t,
-		     const struct xts_endpoint *address)
+		     bool datagrams, const struct xts_endpoint *address)
 {
 	struct shared *s;
 
 	do {
 		registry_lock();
-		s = find_kept(keeper, t, address);
+		s = find_kept(keeper, t, datagrams, address);
 		if (s)
 			(void)shared_end_piece(s);
 		registry_unlock();
@@ -506,10 +560,11 @@ static bool end_kept(struct worker_state *w, const struct worker_state *keeper, 
 
 bool share_drain_kept(struct worker_state *w)
 {
-	return end_kept(w, w, NULL, NULL);
+	return end_kept(w, w, NULL, false, NULL);
 }
 
-bool share_gives_way(struct worker_state *w, const struct xts_tenant *t, const struct xts_endpoint *local)
+bool share_gives_way(struct worker_state *w, const struct xts_tenant *t, bool datagrams,
+		     const struct xts_endpoint *local)
 {
-	return !local->port || end_kept(w, NULL, t, local);
+	return !local->port || end_kept(w, NULL, t, datagrams, local);
 }

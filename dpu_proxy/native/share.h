@@ -17,6 +17,9 @@
  * them under the mutex. A connection that is given back waits in the shared listener for a worker whose members have
  * credits; they are poked.
  *
+ * A datagram socket is shared in the same way, at any time after it was opened. Its members are in the state DATAGRAM. What
+ * has come to it is in the kernel's queue until a member takes it, so nothing is offered and nothing goes back.
+ *
  * What nobody holds (a listener without members, a parked connection) has a *keeper*: the worker of the last that held
  * it, which ends it when its time is over, or when the worker stops. The number of connections that belong to no
  * channel and the bytes waiting in them are limited for each tenant, and a key means nothing to another tenant than the
@@ -39,6 +42,7 @@
 #define XTS_SHARE_H
 
 #include "channel.h"
+#include "multicast.h"
 
 enum keyed_kind { KEYED_LISTENER, KEYED_PARKED, KEYED_HELD };
 
@@ -67,6 +71,10 @@ struct shared {
 	struct list members;                          /* connection.share; in the order of their turns */
 	struct waiting *first_waiting, *last_waiting; /* given back */
 	struct pushed *pushed;                        /* protocols for what is accepted; for members that join */
+	/* of a datagram socket */
+	struct multicast *multicast; /* a reference; NULL: it is none */
+	bool bound;                  /* by a host */
+	_Atomic uint32_t dropped;    /* as SO_RXQ_OVFL has said last, to any member */
 };
 
 /* A connection with a key that a channel holds. */
@@ -149,12 +157,17 @@ void share_poked(struct worker_state *w);
 void share_drain(struct connection *l);
 /* Closes the listeners that this worker only keeps, until the turn is over. True: none is left. */
 bool share_drain_kept(struct worker_state *w);
-/* Likewise those, whoever keeps them, on an address that somebody of the same tenant binds. */
-bool share_gives_way(struct worker_state *w, const struct xts_tenant *t, const struct xts_endpoint *local);
+/* Likewise those, whoever keeps them, on an address that somebody of the same tenant binds: of UDP, or of TCP. */
+bool share_gives_way(struct worker_state *w, const struct xts_tenant *t, bool datagrams,
+		     const struct xts_endpoint *local);
 /* With the lock held: closes the socket and resets what waits; frees it when it has no members. */
 void shared_end(struct shared *s);
 /* With the lock held: a piece of that, of a listener without members. True: it was the last. */
 bool shared_end_piece(struct shared *s);
+/* A member, of a datagram socket, has been bound. */
+void share_is_bound(struct connection *c);
+/* The kernel says that so many datagrams have been dropped: how many of them no member has been told of. Without the lock. */
+uint32_t share_new_drops(struct shared *s, uint32_t dropped);
 /* Closes a connection's socket by reset. */
 void reset_and_close(int fd);
 

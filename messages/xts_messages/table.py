@@ -201,6 +201,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "DATAGRAM": (0x400, "datagram sockets (OPEN_DATAGRAM, SEND_DATAGRAMS, RECV_DATAGRAMS)"),
     "NAMES": (0x800, "the proxy asks name servers for the host (QUERY_NAME)"),
     "STAMPS": (0x1000, "time stamps of datagrams (SO_TIMESTAMP and its like), and the clock that they are of (CLOCK)"),
+    "SHARE_DATAGRAM": (0x2000, "SHARE also names and joins datagram sockets"),
 }
 
 _EXPLAIN = "`xts-proxy --explain` on the device names the rule"

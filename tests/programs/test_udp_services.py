@@ -1,5 +1,5 @@
 """Real services over UDP, on the host and asked from outside, or asked by the host: CoAP, NTP, a caching resolver,
-memcached, syslog, and a DNS server in Python."""
+memcached, syslog, a DNS server in Python, and nginx, whose workers are forked."""
 
 from __future__ import annotations
 
@@ -166,3 +166,25 @@ def test_a_dns_server_in_python(bed: Bed) -> None:
     )
     with service(bed, "host", sys.executable, str(program), bed.here4, PORT, name="dnslib", says="ready"):
         assert dig(bed, "net", bed.here4, PORT) == ANSWER, bed.logs()
+
+
+def test_nginx_forwards_datagrams(bed: Bed) -> None:
+    """nginx's stream module on the host: a datagram of a client goes to the name server from a socket of its own."""
+    nginx = need("nginx")
+    if not Path("/usr/lib/nginx/modules/ngx_stream_module.so").exists():
+        pytest.skip("nginx's stream module is not installed")
+    settings = bed.folder / "nginx.conf"
+    settings.write_text(
+        "load_module /usr/lib/nginx/modules/ngx_stream_module.so;\n"
+        f"daemon off; user root; worker_processes 2; pid {bed.folder}/nginx.pid;\n"
+        "error_log stderr notice; events {}\n"
+        f"stream {{ server {{ listen {bed.here4}:{PORT} udp reuseport; proxy_responses 1;\n"
+        f"proxy_pass {NET4}:{UPSTREAM_PORT}; }} }}\n"
+    )
+    command = (nginx, "-p", str(bed.folder), "-c", str(settings))
+    with (
+        dnsmasq(bed, "net", UPSTREAM_PORT),
+        service(bed, "host", *command, name="nginx", says="start worker process "),
+    ):
+        for _ in range(4):
+            assert dig(bed, "net", bed.here4, PORT) == ANSWER, bed.logs()

@@ -14,6 +14,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/transfer.h"
+#include "processes/inherit.h"
 #include "waiting/wait.h"
 
 /* __skb_recv_udp(): 0 when there is one, 1: the socket is shut down for receiving; or -errno. */
@@ -31,6 +32,7 @@ static int wait_for_one(struct xts_sock *s, int flags)
 			return 0;
 		if (s->lost)
 			return -ENETDOWN;
+		datagram_interest(s);
 		if (!pumped) {
 			pumped = true;
 			channel_pump(s->stack);

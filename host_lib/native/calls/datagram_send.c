@@ -142,7 +142,7 @@ static void send_long(struct xts_sock *s, struct xts_datagram *d, struct source 
 {
 	struct stack *st = s->stack;
 	uint32_t room = st->channel->link.largest_message - XTS_SEND_DATAGRAMS_BYTES, bytes;
-	struct xts_send_datagrams m = { .post_credits = xts_credit_advertise(&s->grant), .length = room };
+	struct xts_send_datagrams m = { .post_credits = datagram_advertise(s), .length = room };
 
 	bytes = xts_datagram_write(slot->data + XTS_SEND_DATAGRAMS_BYTES, room, d);
 	source_take(src, slot->data + XTS_SEND_DATAGRAMS_BYTES + bytes, room - bytes);

@@ -65,7 +65,7 @@ void datagram_message_submit(struct channel *c)
 	struct xts_send_datagrams m = { .length = making->length };
 
 	making->of = NULL;
-	m.post_credits = xts_credit_advertise(&s->grant);
+	m.post_credits = datagram_advertise(s);
 	if (s->todo == TODO_ADVERT)
 		outbox_remove(s); /* which this was */
 	xts_head_encode(making->slot.data, XTS_CMD_SEND_DATAGRAMS, 0, 0, s->proxy_id);
@@ -117,7 +117,7 @@ bool datagram_flush(struct xts_sock *s)
 
 		if (channel_slot(st, &slot))
 			return false;
-		m.post_credits = xts_credit_advertise(&s->grant);
+		m.post_credits = datagram_advertise(s);
 		xts_head_encode(slot.data, XTS_CMD_SEND_DATAGRAMS, m.length < left ? XTS_FLAG_MORE : 0, 0, s->proxy_id);
 		xts_send_datagrams_encode(slot.data, &m);
 		memcpy(slot.data + XTS_SEND_DATAGRAMS_BYTES, s->pending + q->flushed, m.length);

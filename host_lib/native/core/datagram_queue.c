@@ -17,6 +17,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "credit.h"
+#include "processes/inherit.h"
 #include "queue.h"
 #include "waiting/mirror.h"
 #include "waiting/wait.h"
@@ -105,9 +106,22 @@ const struct received_datagram *datagram_first(const struct xts_sock *s)
 	return q->first == q->last && q->missing && !q->coming ? NULL : q->first;
 }
 
+void datagram_forget(struct xts_sock *s)
+{
+	struct datagrams *q = s->datagrams;
+
+	datagram_drop(s);
+	free(q->cork.data);
+	q->cork.data = NULL;
+	q->opens = q->withheld = q->sought = false;
+	q->naming = 0;
+	q->wanted = q->flushed = q->dropped = 0;
+	s->error = 0;
+}
+
 /* --- the account -------------------------------------------------------------------------------------------------- */
 
-static void set_limit(struct xts_credit_grant *g)
+void datagram_limit(struct xts_credit_grant *g)
 {
 	uint32_t room = g->window > DATAGRAM_CREDITS_MAX ? g->window - DATAGRAM_CREDITS_MAX : 0;
 
@@ -117,7 +131,12 @@ static void set_limit(struct xts_credit_grant *g)
 void datagram_grant(struct xts_sock *s)
 {
 	xts_credit_grant_init(&s->grant, s->datagrams->window);
-	set_limit(&s->grant);
+	datagram_limit(&s->grant);
+}
+
+uint32_t datagram_advertise(struct xts_sock *s)
+{
+	return s->datagrams->withheld ? 0 : xts_credit_advertise(&s->grant);
 }
 
 /* The window for SO_RCVBUF of so many bytes: what waits in the device's kernel comes in addition. */
@@ -138,9 +157,10 @@ void datagram_set_window(struct xts_sock *s, uint32_t bytes)
 		xts_credit_shrink(&s->grant, bytes);
 	} else {
 		xts_credit_grow(&s->grant, bytes - s->grant.window);
-		outbox_add(s, TODO_ADVERT);
+		if (!s->datagrams->withheld)
+			outbox_add(s, TODO_ADVERT);
 	}
-	set_limit(&s->grant);
+	datagram_limit(&s->grant);
 }
 
 void datagram_give_back(struct xts_sock *s, uint32_t credits)
@@ -148,8 +168,8 @@ void datagram_give_back(struct xts_sock *s, uint32_t credits)
 	if (s->lost || s->closing || !s->grant.window)
 		return;
 	xts_credit_free(&s->grant, credits);
-	set_limit(&s->grant);
-	if (xts_credit_due(&s->grant))
+	datagram_limit(&s->grant);
+	if (xts_credit_due(&s->grant) && !s->datagrams->withheld)
 		outbox_add(s, TODO_ADVERT);
 }
 
@@ -362,5 +382,7 @@ void datagram_consume(struct xts_sock *s)
 	datagram_give_back(s, credits);
 	if (s->mirror && !datagram_first(s))
 		mirror_dirty(s);
+	if (s->own.shared && !s->datagrams->first && share_waits_elsewhere(s))
+		datagram_interest(s);
 	status_data(s);
 }

@@ -416,6 +416,10 @@ bool message_ioctl_ack(struct stack *st, const struct xts_head *head, const stru
 bool message_share_ack(struct stack *st, const struct xts_head *head, const struct xts_share_ack *m,
 		       struct xts_rx_frame *frame)
 {
+	struct xts_sock *s = message_target(st, head->id);
+
+	if (s && s->datagrams)
+		datagram_is_named(s, head->error);
 	message_reply(st, head, XTS_CMD_SHARE, m->proxy_id, m->token, &m->local, frame, 0, 0);
 	return false;
 }

@@ -96,6 +96,8 @@ static int send_share(struct xts_sock *s)
 	xts_share_encode(slot.data, &m);
 	channel_submit(st, &slot, XTS_SHARE_BYTES);
 	s->todo &= (uint8_t)~TODO_SHARE;
+	if (s->datagrams)
+		datagram_naming(s);
 	return 0;
 }
 
@@ -105,7 +107,7 @@ static uint8_t closing_flags(const struct xts_sock *s)
 
 	if (s->abort)
 		flags |= XTS_FLAG_ABORT;
-	else if ((s->linger && s->linger_s) || share_is_on_its_way(s))
+	else if ((s->linger && s->linger_s && !s->datagrams) || s->own.stays || share_is_on_its_way(s))
 		flags |= XTS_FLAG_LINGER;
 	return flags;
 }
@@ -135,7 +137,7 @@ static int send_todo(struct xts_sock *s)
 		flags |= closing_flags(s);
 		m.post_credits = (uint32_t)(s->read_bytes % XTS_CREDITS_MAX);
 	} else if (s->grant.window) {
-		m.post_credits = xts_credit_advertise(&s->grant);
+		m.post_credits = s->datagrams ? datagram_advertise(s) : xts_credit_advertise(&s->grant);
 	}
 	if (s->todo & TODO_FIN)
 		flags |= XTS_FLAG_FIN;

@@ -165,7 +165,7 @@ static void lock_all(void)
 		for (; st; st = process_next(st)) {
 			pthread_mutex_lock(&st->lock);
 			if (process_inherits())
-				share_bound_sockets(st);
+				share_before_fork(st);
 			common_before_fork(st);
 			sharers_before_fork(st);
 			last = st;

@@ -90,7 +90,7 @@ static const struct xts_state_rule states[SOCKET_STATES] = {
 	[SOCKET_DISCONNECTING] = { "disconnecting", "shutdown() after connecting has failed: no other connect().",
 				   .may = ANY | CARRIED | F(LOST) | F(ERROR) },
 	[SOCKET_DATAGRAM] = { "datagram", "A datagram socket, connected or not.",
-			      .may = ANY | F(LOST) | F(ERROR) | F(UNREAD) | F(PENDING) },
+			      .may = ANY | F(LOST) | F(ERROR) | F(UNREAD) | F(PENDING) | F(INHERITED) | F(SHARED) },
 	[SOCKET_FREE] = { "free", "The entry of the table waits for another socket.", .may = UINT32_MAX },
 };
 

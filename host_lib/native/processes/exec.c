@@ -51,7 +51,7 @@ static int give_up_for_exec(struct xts_sock *s)
 		return give_up_common(s);
 	if (s->own.moved != NOT_MOVED)
 		return -ENOTCONN;
-	if (share_by_key(s) || is_bound_only(s))
+	if (share_by_key(s) || is_bound_only(s) || (s->datagrams && s->proxy_id && !s->lost))
 		return share_by_key_with_others(s);
 	if (s->own.inherited != NOT_INHERITED)
 		return s->own.taking ? -EBUSY : 0; /* as it is: its parent's, or keyed */

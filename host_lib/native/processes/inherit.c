@@ -10,6 +10,7 @@
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
+#include "core/datagram_socket.h"
 #include "core/process.h"
 #include "core/reason.h"
 #include "core/socket.h"
@@ -71,7 +72,10 @@ static void forget_channel(struct xts_sock *s)
 	s->accept_first = s->accept_last = NULL;
 	s->accept_count = 0;
 	s->outbox_next = s->outbox_prev = s->blocked_next = s->own.shared_next = NULL;
+	if (s->datagrams)
+		datagram_forget(s);
 	s->own.moved = NOT_MOVED;
+	s->own.stays = false;
 	s->own.ending = s->own.counted = false;
 	s->own.asked_for = 0;
 	s->own.shared = s->pushing = s->ulps.sending = s->ulps.handshaking = false;
@@ -201,7 +205,7 @@ void inherit_adopt(struct xts_sock *s)
 	if (!share_by_key(s))
 		return;
 	s->own.others_may_have = true;
-	if (s->state != TCP_STATE_LISTEN)
+	if (s->state != TCP_STATE_LISTEN && !s->datagrams)
 		return; /* nobody waits for it before it listens */
 	s->own.shared_next = st->to_join;
 	st->to_join = s;

@@ -9,6 +9,9 @@
  * at a time, and are its own only when its application accepts. A process that neither waits nor accepts gives its
  * offers back after GIVE_BACK_NS; the progress thread does it if the application is busy.
  *
+ * A *datagram socket* has a key in the same way, from the first fork or exec on, and every process that has the key joins
+ * it when it uses it first. Who reads first gets what has come (shared_datagram.c).
+ *
  * A *connection* that several processes have is used by one at a time, its *holder*; the others have its key, which the
  * parent made at the fork and told the proxy (SHARE). A call on it in another process takes it (take_turns.c): TAKE
  * makes the proxy ask the holder (YIELD), which parks it when none of its calls needs it, and returns what it had
@@ -54,9 +57,10 @@ uint64_t key_make(void); /* random, not 0 */
 
 bool sharing_possible(struct stack *st);       /* the proxy can */
 bool sharing_bound_possible(struct stack *st); /* also sockets that are bound and do not listen yet */
-/* other processes have it by joining: it listens, or is bound and has its key */
+/* other processes have it by joining: it listens, or is bound, or a datagram socket, and has its key */
 bool share_by_key(const struct xts_sock *s);
-void share_bound_sockets(struct stack *st); /* before a fork: those that are bound get their keys; does not wait */
+bool share_is_awaited(const struct xts_sock *s);      /* a thread waits for what comes to it */
+bool share_waits_elsewhere(const struct xts_sock *s); /* the program may sleep on a descriptor that stands for it */
 int share_name(struct xts_sock *listener);  /* tells the proxy its key; waits; 0 or -errno */
 int share_join(struct xts_sock *listener);  /* another process's, by its key; waits; 0 or -errno */
 /* Somebody waits for a connection of this listener, or accepts: to a shared one they may come. */
@@ -71,6 +75,17 @@ void share_tick(struct stack *st, uint64_t now);   /* gives back what nobody acc
 /* Somebody has to take this process's offers, for it is away. *deadline_ns: when to look again (FOREVER: no need). */
 bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns);
 
+/* --- shared_datagram.c -------------------------------------------------------------------------------------------- */
+
+bool sharing_datagrams_possible(struct stack *st);
+void share_datagram_sockets(struct stack *st); /* before a fork: they get their keys; does not wait */
+void datagram_naming(struct xts_sock *s);      /* SHARE has been sent, or is about to be */
+void datagram_is_named(struct xts_sock *s, bool refused); /* and is answered */
+void datagram_interest(struct xts_sock *s);               /* somebody reads it, or waits for it */
+void datagram_share_tick(struct xts_sock *s, uint64_t now);
+uint64_t datagram_idle_at(const struct xts_sock *s); /* when to look again; FOREVER: no need */
+int datagram_join(struct xts_sock *s);               /* another process's, by its key; waits; 0 or -errno */
+
 /* --- sharing_processes.c
  * ------------------------------------------------------------------------------------------------------------ */
 
@@ -78,6 +93,7 @@ bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns);
 int share_by_key_with_others(struct xts_sock *s);
 /* It was passed to another program, which may not have joined it yet. */
 bool share_is_on_its_way(const struct xts_sock *s);
+void share_before_fork(struct stack *st); /* those that are bound get their keys; does not wait */
 void sharers_before_fork(struct stack *st);
 void sharers_leave(struct xts_sock *listener); /* this process has it no more */
 void sharers_at_exit(struct stack *st);

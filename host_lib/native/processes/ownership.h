@@ -33,6 +33,7 @@ struct ownership {
 	bool received;        /* from another program: it is not made again where nothing has its key */
 	uint64_t passed_ns;   /* when it was passed to another program last; 0: never */
 	bool leaves_last;     /* no other process has it any more, and this one is leaving */
+	bool stays;           /* a datagram socket that this process has closed, and others have */
 	bool accepting;       /* the application has called accept() */
 	/* an accepted connection: its NEWCONN is not yet answered, so that it may still go back */
 	bool offered;

@@ -60,6 +60,8 @@ bool sharing_bound_possible(struct stack *st)
 
 bool share_by_key(const struct xts_sock *s)
 {
+	if (s->datagrams)
+		return s->own.key && !s->lost;
 	return s->state == TCP_STATE_LISTEN ||
 	       (s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && s->bound && s->own.key && !s->lost);
 }
@@ -70,6 +72,8 @@ void share_add(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 
+	if (s->own.shared)
+		return;
 	s->own.shared = true;
 	s->own.shared_next = st->shared;
 	st->shared = s;
@@ -100,21 +104,6 @@ static void promise(struct xts_sock *s, uint32_t connections)
 {
 	xts_credit_free(&s->grant, connections);
 	outbox_add(s, TODO_ADVERT);
-}
-
-void share_bound_sockets(struct stack *st)
-{
-	struct xts_sock *s = NULL;
-
-	while (sharing_bound_possible(st) && (s = table_next(st, s))) {
-		if (!s->open || !s->bound || s->own.shared || s->lost || s->own.inherited != NOT_INHERITED ||
-		    !s->proxy_id || s->opening || s->closing || s->call || s->state != TCP_STATE_CLOSE ||
-		    s->phase != PHASE_UNCONNECTED)
-			continue;
-		s->own.key = key_make();
-		share_add(s);
-		outbox_add(s, TODO_SHARE);
-	}
 }
 
 int share_name(struct xts_sock *s)
@@ -183,6 +172,8 @@ int share_join(struct xts_sock *s)
 	uint16_t nobody = 0;
 	int r = -ENOENT;
 
+	if (s->datagrams)
+		return datagram_join(s);
 	s->own.others_may_have = st->joint = true;
 	for (int i = 0; i < JOIN_ATTEMPTS; i++) {
 		struct call call = { .type = XTS_CMD_SHARE, .key = s->own.key, .keep_ms = LISTENER_KEEP_MS };
@@ -216,12 +207,12 @@ int share_join(struct xts_sock *s)
 
 /* --- interest ----------------------------------------------------------------------------------------------------- */
 
-static bool is_awaited(const struct xts_sock *s)
+bool share_is_awaited(const struct xts_sock *s)
 {
 	return s->readers || (s->polled && s->stack->poll_waiters) || epoll_awaits(s);
 }
 
-static bool waits_elsewhere(const struct xts_sock *s)
+bool share_waits_elsewhere(const struct xts_sock *s)
 {
 	return s->mirror || epoll_awaits_elsewhere(s);
 }
@@ -247,6 +238,8 @@ void listener_interest(struct xts_sock *s, bool accepts)
 	struct stack *st = s->stack;
 	uint32_t wanted = s->own.others_may_have ? OFFERS_AT_ONCE : s->backlog + 1, have = promised(s) + s->accept_count;
 
+	if (s->datagrams)
+		datagram_interest(s);
 	if (!s->own.shared || s->closing || s->lost || s->state != TCP_STATE_LISTEN || !st->channel)
 		return;
 	s->own.accepting_ns = now_ns();
@@ -264,7 +257,7 @@ void listener_interest(struct xts_sock *s, bool accepts)
 void share_wait_begins(struct stack *st)
 {
 	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next)
-		if (is_awaited(s))
+		if (share_is_awaited(s))
 			listener_interest(s, false);
 }
 
@@ -273,7 +266,7 @@ void share_wait_ends(struct stack *st)
 	uint64_t now = now_ns();
 
 	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next)
-		if (is_awaited(s))
+		if (share_is_awaited(s))
 			s->own.accepting_ns = now;
 }
 
@@ -336,7 +329,9 @@ void share_tick(struct stack *st, uint64_t now)
 
 	for (s = st->shared; s; s = next) {
 		next = s->own.shared_next;
-		if (!s->own.others_may_have || s->state != TCP_STATE_LISTEN || is_awaited(s) ||
+		if (s->datagrams)
+			datagram_share_tick(s, now);
+		if (!s->own.others_may_have || s->state != TCP_STATE_LISTEN || share_is_awaited(s) ||
 		    now - s->own.accepting_ns < GIVE_BACK_NS)
 			continue;
 		if (has_offers(s)) {
@@ -345,7 +340,7 @@ void share_tick(struct stack *st, uint64_t now)
 			remove_offers(s, true);
 			if (!st->channel)
 				return;
-		} else if (!promised(s) && waits_elsewhere(s) && now - s->own.accepting_ns >= RETRY_NS) {
+		} else if (!promised(s) && share_waits_elsewhere(s) && now - s->own.accepting_ns >= RETRY_NS) {
 			listener_interest(s, false);
 		}
 	}
@@ -359,7 +354,9 @@ bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns)
 	for (const struct xts_sock *s = st->shared; s; s = s->own.shared_next) {
 		uint64_t at = s->own.accepting_ns + GIVE_BACK_NS;
 
-		if (!s->own.others_may_have || s->state != TCP_STATE_LISTEN || is_awaited(s))
+		if (s->datagrams && datagram_idle_at(s) < *deadline_ns)
+			*deadline_ns = datagram_idle_at(s);
+		if (!s->own.others_may_have || s->state != TCP_STATE_LISTEN || share_is_awaited(s))
 			continue;
 		if (has_offers(s)) {
 			away = true;
@@ -370,7 +367,7 @@ bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns)
 				away = true;
 				continue;
 			}
-		} else if (waits_elsewhere(s)) {
+		} else if (share_waits_elsewhere(s)) {
 			at = s->own.accepting_ns + RETRY_NS;
 		} else {
 			continue;

@@ -15,6 +15,7 @@
 #include "core/buffer.h"
 #include "core/call.h"
 #include "core/clock.h"
+#include "core/datagram_socket.h"
 #include "core/outbox.h"
 #include "core/process.h"
 #include "core/socket.h"
@@ -42,6 +43,22 @@ static void make(struct xts_sock *s)
 	s->own.sharers = made;
 }
 
+void share_before_fork(struct stack *st)
+{
+	struct xts_sock *s = NULL;
+
+	while (sharing_bound_possible(st) && (s = table_next(st, s))) {
+		if (!s->open || !s->bound || s->own.shared || s->lost || s->own.inherited != NOT_INHERITED ||
+		    !s->proxy_id || s->opening || s->closing || s->call || s->state != TCP_STATE_CLOSE ||
+		    s->phase != PHASE_UNCONNECTED)
+			continue;
+		s->own.key = key_make();
+		share_add(s);
+		outbox_add(s, TODO_SHARE);
+	}
+	share_datagram_sockets(st);
+}
+
 void sharers_before_fork(struct stack *st)
 {
 	if (!process_inherits())
@@ -67,7 +84,10 @@ static bool leave(struct xts_sock *s)
 /* Whichever of its members' channels the proxy then sees end last, it is closed with that one. */
 void sharers_leave(struct xts_sock *s)
 {
-	if (!s->own.sharers || !leave(s) || !s->own.shared || share_is_on_its_way(s))
+	bool had = s->own.sharers, last = had && leave(s);
+
+	s->own.stays = s->datagrams && s->own.shared && had && !last;
+	if (!last || !s->own.shared || share_is_on_its_way(s))
 		return;
 	s->own.leaves_last = true;
 	outbox_add(s, TODO_SHARE);
@@ -88,21 +108,40 @@ bool share_is_on_its_way(const struct xts_sock *s)
 	return s->own.passed_ns && share_by_key(s) && now_ns() - s->own.passed_ns < LISTENER_KEEP_MS * NS_PER_MS;
 }
 
+static int name_datagrams(struct xts_sock *s, struct call *call)
+{
+	uint32_t id = s->id;
+	int r;
+
+	datagram_naming(s);
+	r = call_proxy(s, call);
+	if (!socket_is_open(s, id))
+		return -EBADF;
+	if (r && !call->done && s->datagrams->naming)
+		datagram_is_named(s, true); /* it was not sent */
+	return r;
+}
+
 /* A listener that was not to be shared, or a bound socket, gets its key now. */
 int share_by_key_with_others(struct xts_sock *s)
 {
 	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS };
 	uint32_t id = s->id;
+	bool possible;
 	int r;
 
 	if (s->own.inherited != NOT_INHERITED)
 		return 0;
-	if (s->state == TCP_STATE_LISTEN ? !sharing_possible(s->stack) : !sharing_bound_possible(s->stack))
+	if (s->datagrams)
+		possible = sharing_datagrams_possible(s->stack);
+	else
+		possible = s->state == TCP_STATE_LISTEN ? sharing_possible(s->stack) : sharing_bound_possible(s->stack);
+	if (!possible)
 		return -EOPNOTSUPP;
 	if (!s->own.key)
 		s->own.key = key_make();
 	call.key = s->own.key;
-	r = call_proxy(s, &call);
+	r = s->datagrams ? name_datagrams(s, &call) : call_proxy(s, &call);
 	if (!r && socket_is_open(s, id) && !s->own.shared)
 		share_add(s); /* what it has promised holds: those are offers from now on */
 	return r;

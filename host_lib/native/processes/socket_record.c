@@ -85,6 +85,29 @@ static int write_unread(int memfd, struct xts_sock *s)
 	return r;
 }
 
+static void fill_datagrams(struct socket_record *b, const struct datagrams *q)
+{
+	b->datagrams = 1;
+	b->connected = q->connected;
+	b->broadcast = q->broadcast;
+	b->tells_drops = q->tells_drops;
+	b->segment_bytes = q->segment_bytes;
+	b->receive_bytes = q->receive_bytes;
+	b->window = q->window;
+	b->stamping = q->stamping;
+}
+
+static void apply_datagrams(const struct socket_record *b, struct datagrams *q)
+{
+	q->connected = b->connected;
+	q->broadcast = b->broadcast;
+	q->tells_drops = b->tells_drops;
+	q->segment_bytes = b->segment_bytes;
+	q->receive_bytes = b->receive_bytes;
+	q->window = b->window;
+	q->stamping = b->stamping;
+}
+
 void record_fill(struct socket_record *b, const struct xts_sock *s)
 {
 	const struct common *c = s->own.common;
@@ -129,6 +152,8 @@ void record_fill(struct socket_record *b, const struct xts_sock *s)
 		b->passed = atomic_load(&c->passed) != 0;
 		b->passed_name = c->passed_name;
 	}
+	if (s->datagrams)
+		fill_datagrams(b, s->datagrams);
 	memcpy(b->endpoint, s->stack->endpoint, sizeof b->endpoint);
 }
 
@@ -140,7 +165,7 @@ int record_write(int memfd, struct xts_sock *s, int descriptor)
 
 	record_fill(&b, s);
 	b.descriptor = descriptor;
-	b.unread = s->unread;
+	b.unread = s->datagrams ? 0 : s->unread; /* what this process has been sent is its own */
 	if (c) {
 		b.relatives = relatives_pass(true);
 		b.relatives_slot = relatives_slot();
@@ -151,7 +176,7 @@ int record_write(int memfd, struct xts_sock *s, int descriptor)
 	for (const struct pdu *p = s->pdu_first; p; p = p->next)
 		b.pdus++;
 	r = write_all(memfd, &b, sizeof b);
-	if (!r && s->unread)
+	if (!r && b.unread)
 		r = write_unread(memfd, s);
 	for (const struct pdu *p = s->pdu_first; p && !r; p = p->next) {
 		struct pdu copy = *p;
@@ -208,6 +233,22 @@ static bool is_address(const struct xts_endpoint *e)
 	return e->ip_version == 0 || e->ip_version == 4 || e->ip_version == 6;
 }
 
+static bool datagrams_are_sound(const struct socket_record *b)
+{
+	const bool *flags[] = { &b->stamping.receives, &b->stamping.in_ns, &b->stamping.is_new, &b->stamping.by_host };
+
+	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+		uint8_t byte;
+
+		memcpy(&byte, flags[i], sizeof byte);
+		if (byte > 1)
+			return false;
+	}
+	return b->datagrams == 1 && b->connected <= 1 && b->broadcast <= 1 && b->tells_drops <= 1 && b->key &&
+	       !b->unread && !b->pdus && b->relatives == -1 && b->state == TCP_STATE_CLOSE &&
+	       b->phase == PHASE_UNCONNECTED && b->window >= XTS_DATAGRAM_WINDOW_MIN;
+}
+
 bool record_is_sound(const struct socket_record *b)
 {
 	if (b->magic != RECORD_MAGIC || b->version != RECORD_VERSION || b->endpoint[ENDPOINT_BYTES - 1])
@@ -223,6 +264,8 @@ bool record_is_sound(const struct socket_record *b)
 	if (!is_address(&b->local) || !is_address(&b->peer) || b->backlog > XTS_CREDITS_MAX ||
 	    b->window > XTS_CREDITS_MAX || b->window_max > XTS_CREDITS_MAX)
 		return false;
+	if (b->datagrams)
+		return datagrams_are_sound(b);
 	if (b->state == TCP_STATE_LISTEN)
 		return b->key && !b->unread && b->relatives == -1;
 	if (b->state != TCP_STATE_ESTABLISHED && b->state != TCP_STATE_CLOSE)
@@ -297,7 +340,10 @@ void record_apply(const struct socket_record *b, struct xts_sock *s)
 	s->done = b->done;
 	s->shutdown = b->shutdown;
 	s->backlog = b->backlog;
-	s->grant.window = b->window;
+	if (s->datagrams)
+		apply_datagrams(b, s->datagrams);
+	else
+		s->grant.window = b->window;
 	s->window_max = b->window_max;
 	s->sent_bytes = b->sent_bytes;
 	s->received_bytes = b->received_bytes;
@@ -335,6 +381,8 @@ int record_read(struct stack *st, int memfd, struct xts_sock **out, int *descrip
 		s = *out = socket_make(st, b.family);
 	if (!s)
 		return -EMFILE;
+	if (b.datagrams && datagram_make(s))
+		return -ENOMEM;
 	r = read_unread(memfd, s, b.unread);
 	if (!r)
 		r = read_pdus(memfd, s, &b);

@@ -7,13 +7,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/datagram_socket.h"
 #include "core/stack.h"
 #include "processes/relatives.h"
 #include "ulps/pushed.h"
 #include "wire.h"
 
 #define RECORD_MAGIC 0x58545342u /* "XTSB" */
-#define RECORD_VERSION 6u
+#define RECORD_VERSION 7u
 
 struct socket_record {
 	uint32_t magic, version;
@@ -40,6 +41,12 @@ struct socket_record {
 	uint8_t again;        /* another descriptor of a socket whose record came before: nothing else is set */
 	int32_t passed_fd;    /* of the place; -1: none */
 	struct passed_name passed_name;
+	/* of a datagram socket */
+	uint8_t datagrams; /* 1: it is one */
+	uint8_t connected, broadcast, tells_drops;
+	uint16_t segment_bytes;
+	uint32_t receive_bytes;
+	struct stamping stamping;
 	struct xts_endpoint local, peer;
 	struct ulps ulps;
 	char endpoint[ENDPOINT_BYTES]; /* empty: the process's */

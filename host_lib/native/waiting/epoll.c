@@ -224,6 +224,9 @@ void epoll_arrive(struct epoll_ctx *ctx)
 		if (!w->disabled && (w->events & EPOLLIN) && w->socket->state == TCP_STATE_LISTEN)
 			listener_interest(w->socket, false);
 	}
+	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next)
+		if (s->datagrams && epoll_watches(ctx, s))
+			listener_interest(s, false);
 	channel_flush(st, true);
 	channel_pump(st);
 }

@@ -174,6 +174,8 @@ static int change(struct epoll_ctx *ctx, int op, struct xts_sock *s, struct epol
 		if (ctx->waiters || ctx->set >= 0)
 			listener_interest(s, false); /* else when the program comes to wait */
 	}
+	if (s && s->datagrams && (ctx->waiters || ctx->set >= 0))
+		listener_interest(s, false);
 	if (epoll_watch_events(w))
 		epoll_set_ready(w);
 	return 0;

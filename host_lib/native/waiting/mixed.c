@@ -90,7 +90,7 @@ static void use(const struct polling *p)
 	for (nfds_t i = 0; i < p->count && (st->untaken || st->shared); i++) {
 		struct xts_sock *s = p->sockets[i].fd < 0 ? NULL : table_use_for(st, p->sockets[i].fd, PURPOSE_POLL);
 
-		if (s && s->state == TCP_STATE_LISTEN && p->sockets[i].events & (POLLIN | POLLRDNORM))
+		if (s && (s->state == TCP_STATE_LISTEN || s->datagrams) && p->sockets[i].events & (POLLIN | POLLRDNORM))
 			listener_interest(s, false);
 	}
 	for (nfds_t i = 0; i < p->context_count && st->to_join; i++)

@@ -17,6 +17,7 @@ from beds.calls import DEADLINE_S, Calls, address
 from beds.scripts import apart, scripts
 from system.processes.programs import (
     inherit_connections,
+    inherit_datagrams,
     inherit_exec,
     inherit_exits,
     inherit_listeners,
@@ -36,6 +37,7 @@ TOPICS = (
     inherit_exec,
     inherit_ulps,
     inherit_passing,
+    inherit_datagrams,
 )
 SCRIPTS = scripts("inherit")
 

@@ -1,0 +1,200 @@
+/*
+ * Datagram sockets that several processes have. inherit.h has the theory of operation.
+ *
+ * The proxy's socket is one for all of them, and so are its address, peer, options and what has come to it. A process
+ * that does not read must not be sent what others wait for. So from the moment a socket has its key its receive credits
+ * are posted only while this process shows interest: it reads, or waits for the socket. SHARE voids those that the proxy
+ * holds: its answer says that no datagram is on its way which they paid for. It is sent with the key, and again when the
+ * process has not shown interest for IDLE_NS. The proxy sends a process a few datagrams, and more when it posts credits
+ * again, which it does when it has read them all and wants more.
+ *
+ * What a process had been sent before, and not read, stays its own.
+ */
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/datagram_socket.h"
+#include "core/outbox.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "credit.h"
+#include "processes/inherit.h"
+#include "waiting/epoll.h"
+#include "waiting/wait.h"
+
+#define IDLE_NS (20 * NS_PER_MS)
+#define CREDITS_NS NS_PER_S
+#define JOIN_ATTEMPTS 100
+#define JOIN_PAUSE_NS (5 * NS_PER_MS)
+
+bool sharing_datagrams_possible(struct stack *st)
+{
+	return sharing_possible(st) && (st->channel->link.features & XTS_FEATURE_SHARE_DATAGRAM);
+}
+
+/* --- naming ------------------------------------------------------------------------------------------------------- */
+
+/* No credits are posted until the answer to SHARE has come. */
+static void send_name(struct xts_sock *s)
+{
+	s->datagrams->withheld = true;
+	s->datagrams->sought = false;
+	outbox_add(s, TODO_SHARE);
+}
+
+void share_datagram_sockets(struct stack *st)
+{
+	struct xts_sock *s = NULL;
+
+	while (sharing_datagrams_possible(st) && (s = table_next(st, s))) {
+		if (!s->datagrams || !s->open || s->own.shared || s->lost || s->own.inherited != NOT_INHERITED ||
+		    !s->proxy_id || s->opening || s->closing)
+			continue;
+		if (!s->own.key)
+			s->own.key = key_make();
+		share_add(s);
+		send_name(s);
+	}
+}
+
+void datagram_naming(struct xts_sock *s)
+{
+	s->datagrams->withheld = true;
+	s->datagrams->naming++;
+}
+
+static bool is_sought(const struct xts_sock *s)
+{
+	return s->datagrams->sought || share_is_awaited(s) || share_waits_elsewhere(s);
+}
+
+static void post(struct xts_sock *s)
+{
+	s->datagrams->withheld = s->datagrams->sought = false;
+	outbox_add(s, TODO_ADVERT);
+}
+
+void datagram_is_named(struct xts_sock *s, bool refused)
+{
+	struct datagrams *q = s->datagrams;
+
+	if (!q->naming)
+		return;
+	q->naming--;
+	if (!refused) {
+		s->grant.unadvertised += s->grant.outstanding;
+		s->grant.outstanding = 0;
+	}
+	if (q->naming || s->todo & TODO_SHARE || s->closing)
+		return;
+	if (refused || is_sought(s))
+		post(s);
+}
+
+/* --- interest ----------------------------------------------------------------------------------------------------- */
+
+void datagram_interest(struct xts_sock *s)
+{
+	struct datagrams *q = s->datagrams;
+
+	if (!s->own.shared || s->closing || s->lost)
+		return;
+	s->own.accepting_ns = now_ns();
+	if (!q->withheld && !q->first && s->grant.unadvertised)
+		outbox_add(s, TODO_ADVERT); /* it is sent few, until it asks for more */
+	if (!q->withheld)
+		return;
+	if (q->naming || s->todo & TODO_SHARE)
+		q->sought = true;
+	else
+		post(s);
+}
+
+static bool may_be_idle(const struct xts_sock *s)
+{
+	return s->own.others_may_have && !s->datagrams->withheld && !s->closing && !share_is_awaited(s) &&
+	       !share_waits_elsewhere(s);
+}
+
+void datagram_share_tick(struct xts_sock *s, uint64_t now)
+{
+	if (may_be_idle(s) && now - s->own.accepting_ns >= IDLE_NS)
+		send_name(s);
+}
+
+uint64_t datagram_idle_at(const struct xts_sock *s)
+{
+	return may_be_idle(s) ? s->own.accepting_ns + IDLE_NS : FOREVER;
+}
+
+/* --- joining ------------------------------------------------------------------------------------------------------ */
+
+/* The credits to send with follow the answer: without them a call that does not wait would find no room. */
+static int wait_for_credits(struct xts_sock *s)
+{
+	uint64_t deadline = now_ns() + CREDITS_NS;
+	uint32_t id = s->id;
+
+	while (socket_is_open(s, id) && !s->credits && !s->lost && now_ns() < deadline)
+		if (wait_for(s->stack, &s->writers, deadline, true) == -ENOBUFS)
+			break;
+	return !socket_is_open(s, id) ? -EBADF : s->lost ? -ENETDOWN : 0;
+}
+
+static void begin_account(struct xts_sock *s)
+{
+	xts_credit_grant_init(&s->grant, s->datagrams->window);
+	datagram_limit(&s->grant);
+	s->grant.unadvertised = s->grant.outstanding;
+	s->grant.outstanding = 0;
+	s->credits = s->peer_window = 0;
+	s->datagrams->withheld = true;
+}
+
+/* There is none of its key any more: makes it again, where it was. Options that were set are lost. */
+static int renew(struct xts_sock *s)
+{
+	struct xts_endpoint local = s->local, peer = s->peer;
+	struct call call = { .type = XTS_CMD_SHARE, .key = s->own.key, .keep_ms = LISTENER_KEEP_MS };
+	uint32_t id = s->id;
+	int r = datagram_open(s, local.port ? &local : NULL, s->datagrams->connected ? &peer : NULL);
+
+	if (r)
+		return r == DATAGRAM_IS_OPEN ? 0 : r;
+	datagram_naming(s);
+	r = call_proxy(s, &call);
+	if (!r && socket_is_open(s, id))
+		share_add(s);
+	return r;
+}
+
+int datagram_join(struct xts_sock *s)
+{
+	struct stack *st = s->stack;
+	uint32_t id = s->id;
+	uint16_t nobody = 0;
+	int r = -EADDRINUSE;
+
+	s->own.others_may_have = st->joint = true;
+	if (!sharing_datagrams_possible(st))
+		return -EOPNOTSUPP;
+	for (int i = 0; r == -EADDRINUSE && i < JOIN_ATTEMPTS; i++) {
+		struct call call = { .type = XTS_CMD_SHARE, .key = s->own.key, .keep_ms = LISTENER_KEEP_MS };
+
+		if (i)
+			wait_for(st, &nobody, now_ns() + JOIN_PAUSE_NS, false);
+		if (!socket_is_open(s, id))
+			return -EBADF;
+		begin_account(s);
+		r = call_proxy(s, &call);
+		if (!socket_is_open(s, id))
+			return -EBADF;
+		if (!r) {
+			share_add(s);
+			return wait_for_credits(s);
+		}
+		if (r == -ENOENT)
+			r = renew(s); /* EADDRINUSE: another process is about to */
+	}
+	return r;
+}

@@ -1,0 +1,255 @@
+"""Datagram sockets that several hosts have: SHARE of the worker, against hosts made by hand. Hosts of two workers take
+from one socket of the kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import struct
+from collections.abc import Callable, Iterator
+
+import pytest
+from beds.datagrams import FEATURES, LOOPBACK, NOBODY, WINDOW, Udp, endpoint_of, peer
+from beds.scripted_host import ScriptedHost, Worker
+from beds.share import KEEP_MS, QUIET_MS, SHARE, goodbye, new_epoch, new_key, other_worker, share, worker
+from xts_messages import table
+from xts_messages.codec import Endpoint
+from xts_messages.datagram import Datagram
+
+__all__ = ["other_worker", "peer", "worker"]  # fixtures
+
+SHARE_DATAGRAM = table.FEATURES["SHARE_DATAGRAM"][0]
+ANYWHERE = Endpoint.of(LOOPBACK, 0)
+GROUP = "239.255.77.8"
+
+Attach = Callable[..., ScriptedHost]
+
+
+@pytest.fixture
+def attach() -> Iterator[Attach]:
+    """Attaches hosts that share datagram sockets."""
+    with contextlib.ExitStack() as stack:
+
+        def one(worker: Worker, features: int = FEATURES | SHARE | SHARE_DATAGRAM) -> ScriptedHost:
+            return stack.enter_context(worker.attach(new_epoch(), features=features)).open()
+
+        yield one
+
+
+def named(host: ScriptedHost, keep_ms: int = KEEP_MS, **fields: Endpoint) -> tuple[int, Udp]:
+    """A socket under a new key: the credits of its host are void."""
+    key, udp = new_key(), Udp.open(host, **{"local": ANYWHERE} | fields)
+    assert share(host, key, udp.id, udp.number, keep_ms).error == 0
+    udp.granted = 0
+    return key, udp
+
+
+def member(host: ScriptedHost, key: int, peer: Endpoint = NOBODY) -> Udp:
+    """Joins; the credits to send with come in a message of their own."""
+    answer = share(host, key)
+    assert answer.error == 0, errno.errorcode[answer.error]
+    udp = Udp(host, answer.id, answer.fields["proxy_id"], 0, 0, answer.fields["local"], peer)
+    udp.take()
+    assert udp.held
+    return udp
+
+
+def credit(udp: Udp, bytes: int = WINDOW) -> None:
+    udp.owing = bytes
+    udp.give()
+
+
+def quiet(udp: Udp) -> None:
+    with pytest.raises(TimeoutError):
+        udp.take(QUIET_MS)
+
+
+def address(udp: Udp) -> tuple[str, int]:
+    return LOOPBACK, udp.local.port
+
+
+def test_who_has_no_credits_takes_nothing(
+    worker: Worker, other_worker: Worker, attach: Attach, peer: socket.socket
+) -> None:
+    key, parent = named(attach(worker))
+    children = [member(attach(worker), key), member(attach(other_worker), key)]
+    assert {child.local for child in children} == {parent.local}
+    for n in range(40):
+        peer.sendto(b"%d" % n, address(parent))
+    for udp in (parent, *children):
+        quiet(udp)
+    credit(children[1])
+    got = []
+    for _ in range(5):  # few at a time: it may be busy, and others wait
+        got += [children[1].receive(credit=False).data for _ in range(8)]
+        quiet(children[1])
+        children[1].give()
+    assert got == [b"%d" % n for n in range(40)]
+    quiet(parent)
+    assert worker.stats().datagram_sockets == 2 and other_worker.stats().datagram_sockets == 1
+
+
+def test_each_datagram_goes_to_one_member(
+    worker: Worker, other_worker: Worker, attach: Attach, peer: socket.socket
+) -> None:
+    key, parent = named(attach(worker))
+    members = [parent, member(attach(worker), key), member(attach(other_worker), key)]
+    for udp in members:
+        credit(udp)
+    for n in range(200):
+        peer.sendto(b"%d" % n, address(parent))
+    got: list[bytes] = []
+    while len(got) < 200:
+        for udp in members:
+            with contextlib.suppress(TimeoutError):
+                udp.take(1)
+            got += [each.data for each in udp.ready]
+            udp.ready.clear()
+            if udp.owing:
+                udp.give()
+    assert sorted(got, key=int) == [b"%d" % n for n in range(200)]
+
+
+def test_all_send_from_the_same_port(worker: Worker, other_worker: Worker, attach: Attach, peer: socket.socket) -> None:
+    key, parent = named(attach(worker))
+    for udp in (parent, member(attach(worker), key), member(attach(other_worker), key)):
+        udp.send(Datagram(b"hello", endpoint_of(peer)))
+        assert peer.recvfrom(10) == (b"hello", address(parent))
+
+
+def test_the_peer_is_common(worker: Worker, other_worker: Worker, attach: Attach, peer: socket.socket) -> None:
+    key, parent = named(attach(worker))
+    child = member(attach(other_worker), key)
+    assert parent.connect(endpoint_of(peer)).error == 0
+    child.send(Datagram(b"to the peer"))
+    assert peer.recv(100) == b"to the peer"
+    late = member(attach(worker), key, endpoint_of(peer))
+    late.send(Datagram(b"again"))
+    assert peer.recv(100) == b"again"
+
+
+def test_it_lives_until_the_last_member_closes_it(
+    worker: Worker, other_worker: Worker, attach: Attach, peer: socket.socket
+) -> None:
+    key, parent = named(attach(worker))
+    child = member(attach(other_worker), key)
+    parent.close()
+    credit(child)
+    peer.sendto(b"still here", address(child))
+    assert child.receive().data == b"still here"
+    child.close()
+    peer.connect(address(parent))
+    with pytest.raises(ConnectionRefusedError):
+        peer.send(b"")
+        peer.recv(1)
+    assert share(attach(worker), key).error == errno.ENOENT
+    assert worker.stats().datagram_sockets == other_worker.stats().datagram_sockets == 0
+
+
+def test_it_is_kept_for_those_who_have_not_joined(worker: Worker, attach: Attach, peer: socket.socket) -> None:
+    """The parent of a daemon exits at once; what comes meanwhile waits in the device's kernel."""
+    host = attach(worker)
+    key, parent = named(host)
+    goodbye(host)
+    worker.wait(lambda s: s.kept_listeners == 1, "it is not kept")
+    peer.sendto(b"early", address(parent))
+    child = member(attach(worker), key)
+    credit(child)
+    assert child.receive().data == b"early"
+    assert worker.stats().kept_listeners == 0
+
+
+def test_close_with_linger_keeps_it(worker: Worker, attach: Attach, peer: socket.socket) -> None:
+    key, parent = named(attach(worker))
+    parent.close("LINGER")
+    assert worker.stats().kept_listeners == 1
+    credit(child := member(attach(worker), key))
+    peer.sendto(b"x", address(child))
+    assert child.receive().data == b"x"
+
+
+def test_it_is_not_kept_where_nobody_can_join(worker: Worker, attach: Attach) -> None:
+    host = attach(worker)
+    key, parent = named(host)
+    assert share(host, key, parent.id, parent.number, keep_ms=0).error == 0
+    goodbye(host)
+    worker.wait(lambda s: s.datagram_sockets == 0 and s.kept_listeners == 0, "it has not ended")
+
+
+def test_what_is_only_kept_gives_way_to_a_new_bind(worker: Worker, attach: Attach) -> None:
+    host = attach(worker)
+    _, parent = named(host)
+    goodbye(host)
+    worker.wait(lambda s: s.kept_listeners == 1, "it is not kept")
+    again = Udp.open(attach(worker), local=parent.local)
+    assert again.local == parent.local and worker.stats().kept_listeners == 0
+
+
+def test_groups_are_those_of_the_socket(worker: Worker, other_worker: Worker, attach: Attach) -> None:
+    """Who joined a group may leave; the others still have it, and may leave it for all."""
+    key, parent = named(attach(worker), local=Endpoint.of("0.0.0.0", 0))
+    child = member(attach(other_worker), key)
+    request = socket.inet_aton(GROUP) + socket.inet_aton(LOOPBACK)
+    assert parent.set(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request) == 0
+    assert child.set(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request) == errno.EADDRINUSE
+    assert worker.used("groups") == 1
+    parent.close()
+    assert worker.used("groups") == 1
+    assert child.set(socket.IPPROTO_IP, socket.IP_DROP_MEMBERSHIP, request) == 0
+    assert worker.used("groups") == 0
+    assert child.set(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request) == 0
+    child.close()
+    assert worker.used("groups") == 0
+
+
+def test_errors_are_for_those_who_use_it(
+    worker: Worker, other_worker: Worker, attach: Attach, peer: socket.socket
+) -> None:
+    nobody = endpoint_of(peer)
+    peer.close()
+    key, parent = named(attach(worker), peer=nobody)
+    child = member(attach(other_worker), key, nobody)
+    child.send(Datagram(b"x"))
+    assert child.error() == errno.ECONNREFUSED
+    quiet(parent)
+
+
+def test_what_has_been_taken_from_a_member_is_lost_with_it(worker: Worker, attach: Attach, peer: socket.socket) -> None:
+    host = attach(worker)
+    key, parent = named(host)
+    child = member(attach(worker), key)
+    credit(parent)
+    peer.sendto(b"lost", address(parent))
+    assert parent.receive(credit=False).data == b"lost"
+    goodbye(host)
+    credit(child)
+    peer.sendto(b"next", address(parent))
+    assert child.receive().data == b"next"
+
+
+def test_a_host_without_the_feature(worker: Worker, attach: Attach) -> None:
+    old = attach(worker, FEATURES | SHARE)
+    udp = Udp.open(old, local=ANYWHERE)
+    assert share(old, new_key(), udp.id, udp.number).error == errno.EINVAL
+    key, _ = named(attach(worker))
+    assert share(old, key).error == errno.ENOENT
+
+
+def test_keys(worker: Worker, attach: Attach) -> None:
+    host = attach(worker)
+    key, first = named(host)
+    second = Udp.open(host, local=ANYWHERE)
+    assert share(host, key, second.id, second.number).error == errno.EEXIST
+    assert share(host, 0, second.id, second.number).error == errno.EINVAL
+    assert share(host, new_key(), first.id, first.number).error == errno.EINVAL
+
+
+def test_options_are_common(worker: Worker, attach: Attach) -> None:
+    """Options are the socket's: what one member sets the others have."""
+    key, parent = named(attach(worker))
+    child = member(attach(worker), key)
+    assert child.set(socket.IPPROTO_IP, socket.IP_TTL, 33) == 0
+    assert parent.option(socket.IPPROTO_IP, socket.IP_TTL) == (0, 33)
+    assert child.set(socket.SOL_SOCKET, socket.SO_BROADCAST, struct.pack("i", 1)) == 0
+    assert parent.option(socket.SOL_SOCKET, socket.SO_BROADCAST) == (0, 1)
