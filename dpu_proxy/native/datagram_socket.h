@@ -23,8 +23,8 @@
  *
  * Several channels may have one socket (share.h): each has a struct connection with a descriptor of its own for the same
  * socket of the kernel, whose address, peer, options and receive queue are therefore common. Who has credits and takes a
- * datagram first gets it, and takes no more than DATAGRAM_TURN before its host has posted credits again. A member whose host has neither posted credits nor sent takes no errors either: they are for
- * those that use the socket.
+ * datagram first gets it, and takes no more than DATAGRAM_TURN before its host has posted credits again. A member whose
+ * host has neither posted credits nor sent takes no errors either: they are for those that use the socket.
  */
 #ifndef XTS_DATAGRAM_SOCKET_H
 #define XTS_DATAGRAM_SOCKET_H
@@ -78,7 +78,7 @@ struct datagrams {
 	uint32_t dropped;             /* by the kernel, as SO_RXQ_OVFL says */
 	uint32_t expected_bytes;      /* the next datagrams are not larger, as far as can be known */
 	uint32_t takes;               /* the most that the next recvmmsg(2) is asked for */
-	uint32_t turn; /* a shared one: it takes so many until its host posts credits again */
+	uint32_t turn;                /* a shared one: it takes so many until its host posts credits again */
 	struct datagrams_unsent unsent;
 	struct multicast *multicast;
 };

@@ -563,8 +563,7 @@ bool share_drain_kept(struct worker_state *w)
 	return end_kept(w, w, NULL, false, NULL);
 }
 
-bool share_gives_way(struct worker_state *w, const struct xts_tenant *t, bool datagrams,
-		     const struct xts_endpoint *local)
+bool share_gives_way(struct worker_state *w, const struct xts_tenant *t, bool datagrams, const struct xts_endpoint *local)
 {
 	return !local->port || end_kept(w, NULL, t, datagrams, local);
 }

@@ -17,8 +17,8 @@
  * them under the mutex. A connection that is given back waits in the shared listener for a worker whose members have
  * credits; they are poked.
  *
- * A datagram socket is shared in the same way, at any time after it was opened. Its members are in the state DATAGRAM. What
- * has come to it is in the kernel's queue until a member takes it, so nothing is offered and nothing goes back.
+ * A datagram socket is shared in the same way, at any time after it was opened. Its members are in the state DATAGRAM.
+ * What has come to it is in the kernel's queue until a member takes it, so nothing is offered and nothing goes back.
  *
  * What nobody holds (a listener without members, a parked connection) has a *keeper*: the worker of the last that held
  * it, which ends it when its time is over, or when the worker stops. The number of connections that belong to no

@@ -90,14 +90,14 @@ struct offer {
 };
 
 struct datagrams {
-	bool connected;         /* s->peer is set */
-	bool opens;             /* a thread is at OPEN_DATAGRAM */
-	bool broadcast;         /* SO_BROADCAST */
-	bool tells_drops;       /* SO_RXQ_OVFL */
+	bool connected;   /* s->peer is set */
+	bool opens;       /* a thread is at OPEN_DATAGRAM */
+	bool broadcast;   /* SO_BROADCAST */
+	bool tells_drops; /* SO_RXQ_OVFL */
 	/* of one that other processes may have, too (processes/shared_datagram.c) */
-	bool withheld;   /* no receive credits are posted */
-	bool sought;     /* they were wanted while a SHARE was unanswered */
-	uint16_t naming; /* SHAREs without an answer: each voids the credits that the proxy holds */
+	bool withheld;          /* no receive credits are posted */
+	bool sought;            /* they were wanted while a SHARE was unanswered */
+	uint16_t naming;        /* SHAREs without an answer: each voids the credits that the proxy holds */
 	uint16_t segment_bytes; /* UDP_SEGMENT; 0: none */
 	uint32_t receive_bytes; /* SO_RCVBUF that was set before the proxy had a socket; 0: none */
 	uint32_t window;        /* of receive credits */
@@ -120,7 +120,7 @@ struct datagrams {
 uint32_t datagram_advertise(struct xts_sock *s); /* credits for a message that is about to be sent */
 struct xts_credit_grant;
 void datagram_limit(struct xts_credit_grant *g); /* so that the largest datagram can always come */
-void datagram_forget(struct xts_sock *s);        /* in a forked child: nothing of it is here but what the program has set */
+void datagram_forget(struct xts_sock *s); /* in a forked child: nothing of it is here but what the program has set */
 
 int datagram_make(struct xts_sock *s); /* s is of type SOCK_DGRAM from now on; 0 or -ENOMEM */
 void datagram_free(struct xts_sock *s);

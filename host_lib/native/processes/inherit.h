@@ -61,8 +61,8 @@ bool sharing_bound_possible(struct stack *st); /* also sockets that are bound an
 bool share_by_key(const struct xts_sock *s);
 bool share_is_awaited(const struct xts_sock *s);      /* a thread waits for what comes to it */
 bool share_waits_elsewhere(const struct xts_sock *s); /* the program may sleep on a descriptor that stands for it */
-int share_name(struct xts_sock *listener);  /* tells the proxy its key; waits; 0 or -errno */
-int share_join(struct xts_sock *listener);  /* another process's, by its key; waits; 0 or -errno */
+int share_name(struct xts_sock *listener);            /* tells the proxy its key; waits; 0 or -errno */
+int share_join(struct xts_sock *listener);            /* another process's, by its key; waits; 0 or -errno */
 /* Somebody waits for a connection of this listener, or accepts: to a shared one they may come. */
 void listener_interest(struct xts_sock *s, bool accepts);
 void share_add(struct xts_sock *s);           /* its key is with the proxy */
@@ -78,8 +78,8 @@ bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns);
 /* --- shared_datagram.c -------------------------------------------------------------------------------------------- */
 
 bool sharing_datagrams_possible(struct stack *st);
-void share_datagram_sockets(struct stack *st); /* before a fork: they get their keys; does not wait */
-void datagram_naming(struct xts_sock *s);      /* SHARE has been sent, or is about to be */
+void share_datagram_sockets(struct stack *st);            /* before a fork: they get their keys; does not wait */
+void datagram_naming(struct xts_sock *s);                 /* SHARE has been sent, or is about to be */
 void datagram_is_named(struct xts_sock *s, bool refused); /* and is answered */
 void datagram_interest(struct xts_sock *s);               /* somebody reads it, or waits for it */
 void datagram_share_tick(struct xts_sock *s, uint64_t now);

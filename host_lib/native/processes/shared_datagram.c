@@ -3,10 +3,10 @@
  *
  * The proxy's socket is one for all of them, and so are its address, peer, options and what has come to it. A process
  * that does not read must not be sent what others wait for. So from the moment a socket has its key its receive credits
- * are posted only while this process shows interest: it reads, or waits for the socket. SHARE voids those that the proxy
- * holds: its answer says that no datagram is on its way which they paid for. It is sent with the key, and again when the
- * process has not shown interest for IDLE_NS. The proxy sends a process a few datagrams, and more when it posts credits
- * again, which it does when it has read them all and wants more.
+ * are posted only while this process shows interest: it reads, or waits for the socket. SHARE voids those that the
+ * proxy holds: its answer says that no datagram is on its way which they paid for. It is sent with the key, and again
+ * when the process has not shown interest for IDLE_NS. The proxy sends a process a few datagrams, and more when it
+ * posts credits again, which it does when it has read them all and wants more.
  *
  * What a process had been sent before, and not read, stays its own.
  */

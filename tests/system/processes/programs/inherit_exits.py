@@ -260,7 +260,8 @@ def a_stopped_holder_is_asked_once_by_a_call(c: Calls) -> None:
 
     def fails(name: str, *arguments: object) -> float:
         begun = time.monotonic()
-        assert c.call(name, s, *arguments) == -errno.ETIMEDOUT, name
+        result = c.call(name, s, *arguments)
+        assert result == -errno.ETIMEDOUT, (name, result)
         return time.monotonic() - begun
 
     holder = Child(c, child)
