@@ -47,9 +47,14 @@ void share_datagram_sockets(struct stack *st)
 	struct xts_sock *s = NULL;
 
 	while (sharing_datagrams_possible(st) && (s = table_next(st, s))) {
-		if (!s->datagrams || !s->open || s->own.shared || s->lost || s->own.inherited != NOT_INHERITED ||
-		    !s->proxy_id || s->opening || s->closing)
+		if (!s->datagrams || !s->open || s->lost || s->own.inherited != NOT_INHERITED || !s->proxy_id ||
+		    s->opening || s->closing)
 			continue;
+		if (s->own.shared) { /* the child may be whom the next datagram is for */
+			if (!s->datagrams->withheld)
+				send_name(s);
+			continue;
+		}
 		if (!s->own.key)
 			s->own.key = key_make();
 		share_add(s);
