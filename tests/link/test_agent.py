@@ -541,8 +541,8 @@ class TestBadInput:
     @pytest.mark.parametrize(
         "options, said",
         [
-            ([], "interface"),
-            (["--interface", "x0"], "peer_mac"),
+            ([], "--interface and --peer-mac must be given"),
+            (["--interface", "x0"], "--peer-mac must be given"),
             (["--interface", "x0", "--peer-mac", "zz"], "peer_mac"),
             (["--interface", "x0", "--peer-mac", "02:00:00:00:00:02", "--frame-window", "3"], "frame_window"),
             (["--interface", "x0", "--peer-mac", "02:00:00:00:00:02", "--queues", "-1"], "queues"),

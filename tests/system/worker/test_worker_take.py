@@ -320,7 +320,7 @@ def test_without_all_that_was_unread_it_is_reset(join: Join, server: socket.sock
             peer.recv(1)
         assert take(asker, key).error == errno.ENOENT
         worker.wait(lambda s: s.parked_connections == 0, "left over")
-        assert worker.used("kept_bytes") == 0
+        worker.wait(lambda s: worker.used("kept_bytes") == 0, "charged")
 
 
 def test_a_holder_that_never_ends_its_returns_is_waited_for_so_long(

@@ -240,7 +240,7 @@ def stopped_holder(c: Calls) -> None:
 
     holder = Child(c, child)
     assert peer.recv(1) == b"x"
-    os.kill(holder.pid, signal.SIGSTOP)
+    holder.stop()
     result = c.call("send", s, b"y", 1, 0)
     assert result == -errno.ETIMEDOUT, result
     os.kill(holder.pid, signal.SIGCONT)
@@ -266,7 +266,7 @@ def a_stopped_holder_is_asked_once_by_a_call(c: Calls) -> None:
 
     holder = Child(c, child)
     assert peer.recv(1) == b"x"
-    os.kill(holder.pid, signal.SIGSTOP)
+    holder.stop()
     length = ctypes.c_uint(104)
     asked = fails("getsockopt", socket.SOL_TCP, socket.TCP_INFO, ctypes.create_string_buffer(104), ctypes.byref(length))
     assert asked < 1.6 * fails("send", b"y", 1, 0)

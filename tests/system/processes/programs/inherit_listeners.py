@@ -206,7 +206,7 @@ def killed_with_an_offer(c: Calls) -> None:
     s, port = listen(c)
     with workers(c, s, 2) as (first, _second):
         until(lambda: len({ask(port) for _ in range(4)}) == 2)
-        os.kill(first.pid, signal.SIGSTOP)
+        first.stop()
         peers = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) for _ in range(8)]
         answered = select.select(peers, [], [], 0.2)[0]
         while len(ready := select.select(peers, [], [], 0.2)[0]) > len(answered):

@@ -59,6 +59,12 @@ class Child:
         os.close(self.complaints)
         assert os.waitstatus_to_exitcode(status) == expected, (status, complaint)
 
+    def stop(self) -> None:
+        """And waits until all its threads have stopped: until one of them has seen the signal, the others go on."""
+        os.kill(self.pid, signal.SIGSTOP)
+        _, status = os.waitpid(self.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), status
+
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
         self.wait(-signal.SIGKILL)
