@@ -10,6 +10,7 @@
 
 #include "datagram_socket.h"
 #include "endpoint.h"
+#include "timestamp_options.h"
 
 struct pktinfo4 { /* struct in_pktinfo is not in all headers under all feature macros */
 	int32_t interface;
@@ -19,10 +20,6 @@ struct pktinfo6 {
 	uint8_t address[16];
 	uint32_t interface;
 };
-
-#ifndef SCM_TS_OPT_ID
-#define SCM_TS_OPT_ID 81
-#endif
 
 static const uint8_t mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
 

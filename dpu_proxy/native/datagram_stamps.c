@@ -13,16 +13,7 @@
 #include <sys/time.h>
 
 #include "datagram_socket.h"
-
-/* Those with times of 64 bits everywhere; on 64-bit systems they are the same structures. */
-#ifndef SO_TIMESTAMP_NEW
-#define SO_TIMESTAMP_NEW 63
-#define SO_TIMESTAMPNS_NEW 64
-#define SO_TIMESTAMPING_NEW 65
-#endif
-#ifndef SCM_TIMESTAMPING_PKTINFO
-#define SCM_TIMESTAMPING_PKTINFO 58
-#endif
+#include "timestamp_options.h"
 
 _Static_assert(sizeof(time_t) == 8 && sizeof(struct timeval) == 16, "the old and the new options have one form");
 

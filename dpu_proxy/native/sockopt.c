@@ -1,4 +1,5 @@
 #include "sockopt.h"
+#include "timestamp_options.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -18,11 +19,6 @@
 #define IPV6_MINHOPCOUNT 73
 #endif
 
-#ifndef SO_TIMESTAMP_NEW
-#define SO_TIMESTAMP_NEW 63
-#define SO_TIMESTAMPNS_NEW 64
-#define SO_TIMESTAMPING_NEW 65
-#endif
 #define SOF_OPT_ID_TCP (1u << 16)
 #define SOF_OPT_RX_FILTER (1u << 17)
 /* All up to OPT_TX_SWHW, and those two: which kernel knows which is for it to say. */

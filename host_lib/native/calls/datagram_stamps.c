@@ -17,21 +17,9 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/transfer.h"
+#include "timestamp_options.h"
 #include "ulps/pdu.h"
 #include "xts.h"
-
-/* Those with times of 64 bits everywhere; on 64-bit systems they are the same structures. */
-#ifndef SO_TIMESTAMP_NEW
-#define SO_TIMESTAMP_NEW 63
-#define SO_TIMESTAMPNS_NEW 64
-#define SO_TIMESTAMPING_NEW 65
-#endif
-#ifndef SCM_TIMESTAMPING_PKTINFO
-#define SCM_TIMESTAMPING_PKTINFO 58
-#endif
-#ifndef SCM_TS_OPT_ID
-#define SCM_TS_OPT_ID 81
-#endif
 
 #define HAS(d, type) ((d)->controls & (1u << (type)))
 
