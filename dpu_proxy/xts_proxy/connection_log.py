@@ -6,7 +6,6 @@ opened again, costs records and a line in the log; connections notice nothing.
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import errno
 import json
@@ -21,6 +20,7 @@ from xts_proxy import sandbox
 from xts_proxy.heartbeat import Worker as Looked
 from xts_proxy.heartbeat import answers
 from xts_proxy.log import LOG
+from xts_proxy.periodic import Periodic
 
 FETCH_S = 0.5
 _TIMES_MAX = 8  # Worker.closed() returns some at a time
@@ -66,15 +66,15 @@ def line(row: Mapping[str, Any], worker: int, now: float, now_ns: int) -> str:
     return json.dumps(found)
 
 
-class ConnectionLog:
-    """The file, and what fetches records while the loop runs."""
+class ConnectionLog(Periodic):
+    """The file, and what fetches records every FETCH_S."""
 
     def __init__(self, path: str, workers: Sequence[Worker], owner: int) -> None:
         """Opens the file, which becomes `owner`'s if it is made. OSError: it cannot be opened."""
+        super().__init__(FETCH_S, self.fetch)
         self._path = path
         self._workers = workers
         self._owner = owner
-        self._handle: asyncio.TimerHandle | None = None
         self._lost = 0
         self._complained = -_COMPLAIN_S
         self._unfinished = False  # its last line has no end
@@ -103,15 +103,6 @@ class ConnectionLog:
             return
         os.close(self._fd)
         self._fd, self._unfinished = fd, False
-
-    def start(self) -> None:
-        """From now on, every FETCH_S."""
-        self.fetch()
-        self._handle = asyncio.get_running_loop().call_later(FETCH_S, self.start)
-
-    def stop(self) -> None:
-        if self._handle:
-            self._handle.cancel()
 
     def close(self) -> None:
         """Harmless when repeated."""

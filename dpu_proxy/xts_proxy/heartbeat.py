@@ -3,7 +3,6 @@ does not come to the end of a round for a second is reported: what it is at, and
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,6 +10,7 @@ from typing import Protocol
 from xts_messages.log_format import about
 
 from xts_proxy.log import LOG
+from xts_proxy.periodic import Periodic
 
 LOOK_S = 0.5
 NO_PROGRESS_S = 1.0
@@ -33,22 +33,13 @@ class _Seen:
     count: int = 0
 
 
-class Heartbeat:
-    """Looks at the workers while the loop runs."""
+class Heartbeat(Periodic):
+    """Looks at the workers every LOOK_S."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
+        super().__init__(LOOK_S, self.look)
         self._workers = workers
         self._seen: dict[int, _Seen] = {}
-        self._handle: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        """From now on, every LOOK_S."""
-        self.look()
-        self._handle = asyncio.get_running_loop().call_later(LOOK_S, self.start)
-
-    def stop(self) -> None:
-        if self._handle:
-            self._handle.cancel()
 
     def look(self) -> None:
         """Once."""
@@ -59,9 +50,7 @@ class Heartbeat:
         stands_s, what = worker.pulse()
         extra = about(worker=worker.index)
         if stands_s < seen.stands_s and seen.told_s:
-            LOG.warning(
-                "worker %d: goes on after %.1f s", worker.index, seen.stands_s, extra=about(worker=worker.index)
-            )
+            LOG.warning("worker %d: goes on after %.1f s", worker.index, seen.stands_s, extra=extra)
             seen.told_s = 0.0
         seen.stands_s = stands_s
         if stands_s >= max(NO_PROGRESS_S, 2 * seen.told_s):

@@ -6,13 +6,13 @@ The supervisor looks at the counters every LOOK_S, and says what has been added.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from xts_messages.log_format import about
 
 from xts_proxy.log import LOG
+from xts_proxy.periodic import Periodic
 
 LOOK_S = 5.0
 #: What a resource (enum xts_resource) is called in the configuration, where it is called otherwise.
@@ -29,23 +29,17 @@ _LIMITS = {
 Accounts = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 
-class RefusalLog:
-    """Looks while the loop runs. `accounts` returns {} while workers do not answer."""
+class RefusalLog(Periodic):
+    """Looks every LOOK_S. `accounts` returns {} while workers do not answer."""
 
     def __init__(self, accounts: Callable[[], Accounts]) -> None:
+        super().__init__(LOOK_S, self._look_if_they_answer)
         self._accounts = accounts
         self._before: dict[tuple[str, str], int] = {}
-        self._handle: asyncio.TimerHandle | None = None
 
-    def start(self) -> None:
-        """From now on, every LOOK_S."""
+    def _look_if_they_answer(self) -> None:
         with suppress(OSError):  # the workers do not answer now
             self.look()
-        self._handle = asyncio.get_running_loop().call_later(LOOK_S, self.start)
-
-    def stop(self) -> None:
-        if self._handle:
-            self._handle.cancel()
 
     def look(self) -> None:
         """Once."""
