@@ -147,7 +147,7 @@ static bool is_of_a_label(const struct socket_record *b)
 	bool connection = b->state == TCP_STATE_ESTABLISHED,
 	     server = b->state == TCP_STATE_LISTEN || (b->state == TCP_STATE_CLOSE && b->bound);
 
-	return record_is_sound(b) && !b->refused && !b->again && b->key && !b->unread && !b->pdus &&
+	return record_is_sound(b) && !b->refused && !b->again && !b->datagrams && b->key && !b->unread && !b->pdus &&
 	       b->relatives == -1 &&
 	       ((connection && b->passed && b->phase == PHASE_CONNECTED) || (server && b->phase == PHASE_UNCONNECTED));
 }
