@@ -212,20 +212,26 @@ void record_write_refused(int memfd, int error, int descriptor)
 	(void)write_all(memfd, &b, sizeof b);
 }
 
-/* A bool is 0 or 1, and nothing is under way. */
-static bool flags_are_sound(const struct ulps *u)
+/* A bool is 0 or 1, also where another program has written it. */
+static bool are_bools(const bool *const *flags, size_t count)
 {
-	const bool *flags[] = { &u->peeking,      &u->handshaking,  &u->sending,     &u->begun,        &u->tls,
-				&u->keys_expired, &u->with_connect, &u->zerocopy_ro, &u->expect_no_pad };
-
-	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+	for (size_t i = 0; i < count; i++) {
 		uint8_t byte;
 
 		memcpy(&byte, flags[i], sizeof byte);
 		if (byte > 1)
 			return false;
 	}
-	return !u->sending;
+	return true;
+}
+
+/* Nothing is under way. */
+static bool flags_are_sound(const struct ulps *u)
+{
+	const bool *const flags[] = { &u->peeking,      &u->handshaking,  &u->sending,     &u->begun,        &u->tls,
+				      &u->keys_expired, &u->with_connect, &u->zerocopy_ro, &u->expect_no_pad };
+
+	return are_bools(flags, sizeof flags / sizeof *flags) && !u->sending;
 }
 
 static bool is_address(const struct xts_endpoint *e)
@@ -235,18 +241,12 @@ static bool is_address(const struct xts_endpoint *e)
 
 static bool datagrams_are_sound(const struct socket_record *b)
 {
-	const bool *flags[] = { &b->stamping.receives, &b->stamping.in_ns, &b->stamping.is_new, &b->stamping.by_host };
+	const bool *const flags[] = { &b->stamping.receives, &b->stamping.in_ns, &b->stamping.is_new,
+				      &b->stamping.by_host };
 
-	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-		uint8_t byte;
-
-		memcpy(&byte, flags[i], sizeof byte);
-		if (byte > 1)
-			return false;
-	}
-	return b->datagrams == 1 && b->connected <= 1 && b->broadcast <= 1 && b->tells_drops <= 1 && b->key &&
-	       !b->unread && !b->pdus && b->relatives == -1 && b->state == TCP_STATE_CLOSE &&
-	       b->phase == PHASE_UNCONNECTED && b->window >= XTS_DATAGRAM_WINDOW_MIN;
+	return are_bools(flags, sizeof flags / sizeof *flags) && b->datagrams == 1 && b->connected <= 1 &&
+	       b->broadcast <= 1 && b->tells_drops <= 1 && b->key && !b->unread && !b->pdus && b->relatives == -1 &&
+	       b->state == TCP_STATE_CLOSE && b->phase == PHASE_UNCONNECTED && b->window >= XTS_DATAGRAM_WINDOW_MIN;
 }
 
 bool record_is_sound(const struct socket_record *b)
