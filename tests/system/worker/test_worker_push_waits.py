@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,25 +15,15 @@ from beds.authority import Authority
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
 from beds.share import goodbye
 from beds.ulp_tls import server_context
-from beds.worker import FEATURES, LOOPBACK
+from beds.worker import FEATURES, LOOPBACK, host, worker
 from xts_messages import ulp_attributes
 from xts_messages.codec import Endpoint, flags
 from xts_messages.ulps import BY_NAME, REQUESTS
 
+__all__ = ["host", "worker"]  # fixtures
+
 CLIENT = {"role": 1, "verify": 0}
 ISSUED = Authority().issue("localhost")
-
-
-@pytest.fixture
-def worker() -> Iterator[Worker]:
-    with Worker() as made:
-        yield made
-
-
-@pytest.fixture
-def host(worker: Worker) -> Iterator[ScriptedHost]:
-    with worker.attach(features=FEATURES) as made:
-        yield made.open()
 
 
 def ciphers(number: int) -> str:
