@@ -6,9 +6,10 @@ a task that is none of the scene's had one of the two cores. That much of a requ
 of the scene took is never taken off, whatever it did: neither the proxy's own Python, nor the attacker's programs, nor
 the kernel's threads that handle packets and what is left of closed sockets.
 
-A core may also stand still, because its hypervisor runs something else. The kernel counts that, in steps of 10 ms
-(/proc/stat). It cannot be taken off, as nobody knows when it was. No thread looks for it: one that went before all
-others and woke up each millisecond took a tenth of the core, and was the p99 of requests without an attack.
+A core may also stand still, because its hypervisor runs something else: 20 times a second for 0.2 to 2 ms on the
+machine of the table. The trace says when, where a task had the core, and that is taken off, too. No thread looks for
+it: one that went before all others and woke up each millisecond took a tenth of the core, and was the p99 of requests
+without an attack. What a hypervisor takes of a core that is idle (it wakes up late) stays in the latencies.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _OWN_THREADS = ("ksoftirqd/", "napi/", "rcu", "ktimers/", "kworker/", "migration
 @dataclass(frozen=True, slots=True)
 class Machine:
     """During one slot, on both cores. `stolen_ms`: what the hypervisor took; `foreign_ms`: what tasks that are none of
-    the scene's ran, by their name; `taken`: when."""
+    the scene's ran, by their name; `taken`: when, both."""
 
     stolen_ms: float = 0.0
     foreign_ms: dict[str, float] = field(default_factory=dict)
@@ -103,4 +104,5 @@ def seen(traced: Traced, own: set[int], stolen_ms: float) -> Machine:
     ms: Counter[str] = Counter()
     for run in theirs:
         ms[run.name] += (run.ended_ns - run.begun_ns) / 1e6
-    return Machine(stolen_ms, dict(ms), Taken([(run.begun_ns, run.ended_ns) for run in theirs]))
+    taken = [(run.begun_ns, run.ended_ns) for run in theirs]
+    return Machine(stolen_ms, dict(ms), Taken(taken + traced.stolen))

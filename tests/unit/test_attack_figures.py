@@ -7,7 +7,7 @@ import random
 
 from attack.machine import seen
 from attack.samples import Ratio, ratio
-from attack.scheduler_trace import Run, Taken, Traced, parents_of, runs_of
+from attack.scheduler_trace import Run, Taken, Traced, history_of, parents_of
 from attack.summary import Figure
 
 TRACE = """\
@@ -23,10 +23,34 @@ EVEN = Ratio(1.0, 0.8, 1.2)
 
 
 def test_a_trace_is_read() -> None:
-    assert runs_of(TRACE.splitlines()) == [
-        Run(10_000_100_000, 10_000_350_000, 7, "a b"),
-        Run(10_000_350_000, 11_000_000_000, 9, "kdamond.0"),
-    ]
+    assert history_of(TRACE.splitlines()) == (
+        [Run(10_000_100_000, 10_000_350_000, 7, "a b"), Run(10_000_350_000, 11_000_000_000, 9, "kdamond.0")],
+        [],
+    )
+
+
+def ran(time: str, task: int, ns: int) -> str:
+    return f"   a b-7   [001] d.h1. {time}: sched_stat_runtime: comm=a b pid={task} runtime={ns} [ns]"
+
+
+def test_what_the_hypervisor_took_is_what_a_task_did_not_run() -> None:
+    """The account leaves it out, and the clock does not: here 150 of 250 us. 10 us may be between two clocks."""
+    first, *rest = TRACE.splitlines()[1:]
+    assert history_of([first, ran("10.000349", 7, 99_000), *rest])[1] == [(10_000_199_000, 10_000_349_000)]
+    assert history_of([first, ran("10.000349", 7, 239_000), *rest])[1] == []
+
+
+def test_a_task_whose_switch_is_not_in_the_trace_is_known_by_its_account() -> None:
+    """8 has run for 100 us before 10.000300: 7 had the core until then, and neither was anything stolen."""
+    first, _, last = TRACE.splitlines()[1:]
+    assert history_of([first, ran("10.000300", 8, 100_000), last]) == (
+        [
+            Run(10_000_100_000, 10_000_200_000, 7, "a b"),
+            Run(10_000_200_000, 10_000_300_000, 8, "a b"),
+            Run(10_000_300_000, 11_000_000_000, 9, "kdamond.0"),
+        ],
+        [],
+    )
 
 
 def test_what_was_taken_of_a_time() -> None:
