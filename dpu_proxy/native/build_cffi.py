@@ -26,6 +26,7 @@ PRELUDE = """
 #include "syscall_filter.h"
 #include "keys/keys.h"
 #include "states.h"
+#include "device_clock.h"
 
 #include <sys/prctl.h>
 
@@ -89,6 +90,7 @@ def cdef() -> str:
         declarations(HERE / "ulp" / "tls" / "tls_config.h"),
         declarations(MESSAGES / "syscall_filter.h"),
         declarations(HERE / "keys" / "keys.h"),
+        declarations(HERE / "device_clock.h"),
         "struct iovec { void *iov_base; size_t iov_len; };",
         definition(HERE / "ulp" / "ulp.h", "struct ulp_mark").replace("ULP_CONTROL_BYTES", "..."),
         "struct ulp_stack;",

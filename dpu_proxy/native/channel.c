@@ -1,4 +1,5 @@
 /* The channel's rounds: receive, flush, send; and the end of an epoch. channel.h has the theory of operation. */
+#include "device_clock.h"
 #include "mux.h"
 #include "pushed.h"
 #include "share.h"
@@ -7,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/timex.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,17 +34,13 @@ static uint32_t sockets_max(const struct xts_tenant *t)
 	return sockets < UINT32_MAX ? (uint32_t)sockets : UINT32_MAX;
 }
 
-/* The time, for an answer that leaves now. Without CAP_SYS_TIME, and with no modes, clock_adjtime(2) only reads. */
+/* The time, for an answer that leaves now. */
 static void device_time(void *context, struct xts_clock_ack *ack)
 {
-	struct timex kernel = { .modes = 0 };
+	const struct worker_state *w = context;
 	struct timespec now;
-	int state = clock_adjtime(CLOCK_REALTIME, &kernel);
 
-	(void)context;
-	ack->error_ns = state < 0 || state == TIME_ERROR || kernel.status & STA_UNSYNC || kernel.maxerror < 0 ?
-				UINT64_MAX :
-				(uint64_t)kernel.maxerror * 1000u;
+	ack->error_ns = xts_device_clock_error_ns(w->now_ns);
 	clock_gettime(CLOCK_REALTIME, &now);
 	ack->time_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
@@ -64,6 +60,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 			    (queue->packets && queue->multi_buffer && worker->config.relayed_max ? XTS_FEATURE_RELAY : 0),
 		.sockets_max = sockets_max(tenant),
 		.clock = device_time,
+		.clock_context = worker,
 	};
 	struct channel *ch = calloc(1, sizeof *ch);
 	int error;

@@ -41,24 +41,31 @@ void datagram_free_unsent(struct connection *c)
 
 	if (!u->bytes)
 		return;
-	tenant_give(c->tenant, XTS_USE_SOCKET_BYTES, u->end);
-	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, u->end);
+	tenant_give(c->tenant, XTS_USE_SOCKET_BYTES, u->room);
+	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, u->room);
 	free(u->bytes);
 	*u = (struct datagrams_unsent){ 0 };
 }
 
-/* Keeps bytes of records. False: there is no memory. */
+/* Keeps bytes of records, in twice the room each time: to grow is to copy (mremap(2) is refused). False: there is no
+ * memory. */
 static bool unsent_add(struct connection *c, const void *bytes, uint32_t count)
 {
 	struct datagrams_unsent *u = &c->datagrams->unsent;
-	uint8_t *larger = realloc(u->bytes, u->end + count);
 
-	if (!larger)
-		return false;
-	memcpy(larger + u->end, bytes, count);
-	u->bytes = larger;
+	if (u->room - u->end < count) {
+		uint32_t room = u->end + count > 2 * u->room ? u->end + count : 2 * u->room;
+		uint8_t *larger = realloc(u->bytes, room);
+
+		if (!larger)
+			return false;
+		/* within the host's credits, and soon sent */
+		tenant_take_anyway(c->tenant, XTS_USE_SOCKET_BYTES, room - u->room);
+		u->bytes = larger;
+		u->room = room;
+	}
+	memcpy(u->bytes + u->end, bytes, count);
 	u->end += count;
-	tenant_take_anyway(c->tenant, XTS_USE_SOCKET_BYTES, count); /* within the host's credits, and soon sent */
 	return true;
 }
 

@@ -52,7 +52,7 @@
 /* Taken from the kernel and not sent to the host yet: records as on the wire. */
 struct datagrams_unsent {
 	uint8_t *bytes;
-	uint32_t at, end;
+	uint32_t at, end, room;
 	uint32_t data_left; /* of the datagram of which a part has been sent */
 };
 

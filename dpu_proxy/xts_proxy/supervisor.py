@@ -37,6 +37,7 @@ from xts_proxy.children import Child
 from xts_proxy.config import Config, ConfigError, load, restart_needed
 from xts_proxy.config_tenant import effective, shortages
 from xts_proxy.connection_log import ConnectionLog
+from xts_proxy.device_clock import DeviceClock
 from xts_proxy.heartbeat import Heartbeat, answers
 from xts_proxy.keys import Key, KeyProcess
 from xts_proxy.log import LOG
@@ -84,6 +85,7 @@ class Supervisor:
         self.state = "starting"
         self.workers: list[RemoteWorker] = []
         self._heartbeat = Heartbeat(self.workers)
+        self._clock = DeviceClock()
         self._refusals = RefusalLog(self._tenants)
         self._logs: list[log.WorkerLog] = []
         self.tenants = Tenants(config)
@@ -159,7 +161,7 @@ class Supervisor:
         self._undo.callback(self._keys.close)
         self._protocols = self._undo.enter_context(Protocols(self._keys.load))
         self._material = self._protocols.gather(self.config)
-        self._process = WorkerProcess([connection.fileno() for connection in self._keys.connections])
+        self._process = WorkerProcess([connection.fileno() for connection in self._keys.connections], self._clock)
         self._undo.callback(self._process.close)
         self._keys.handed_over()
 
@@ -186,6 +188,7 @@ class Supervisor:
             self._check_children()
             self.state = "running"
             LOG.info("ready: queue kind %s, %d worker(s)", self.config.proxy.queue, len(self.workers))
+            self._clock.start()
             self.readiness.ready("serving")
             self._heartbeat.start()
             self._refusals.start()
@@ -227,6 +230,7 @@ class Supervisor:
     def _stop_workers(self, error: int) -> None:
         """Once; GOODBYE(error) to the hosts."""
         self._heartbeat.stop()
+        self._clock.stop()
         self._refusals.stop()
         if self._connection_log:
             self._connection_log.stop()

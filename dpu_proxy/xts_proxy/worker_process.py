@@ -22,6 +22,7 @@ from xts_messages.queue import ShmArea
 from xts_proxy import calling, children, keys, sandbox, ulp, ulp_tls
 from xts_proxy.config import Config
 from xts_proxy.config_tenant import Identity
+from xts_proxy.device_clock import DeviceClock
 from xts_proxy.tenants import Account, Tenants
 from xts_proxy.ulp import Material
 from xts_proxy.workers import Worker
@@ -31,9 +32,10 @@ Result = tuple[Any, list[int]]
 _PULSE_S = 1.0
 
 
-def run(sock: socket.socket, key_connections: list[int]) -> None:
+def run(sock: socket.socket, key_connections: list[int], clock: DeviceClock) -> None:
     """In the forked process, until the supervisor has ended."""
     keys.connect(key_connections)
+    clock.be_read()
     host = _Host()
     calling.serve(sock, lambda name: getattr(host, f"on_{name}"))
 
@@ -156,13 +158,13 @@ def _close(descriptors: list[int]) -> None:
 class WorkerProcess:
     """The process, from the supervisor. A context manager in effect: `close()` ends it."""
 
-    def __init__(self, key_connections: list[int]) -> None:
+    def __init__(self, key_connections: list[int], clock: DeviceClock) -> None:
         """Forks it, with connections to the process that has the keys."""
         self._sock, its = socket.socketpair()
         self._caller = calling.Caller(self._sock)
         with its:
             kept = [its.fileno(), *key_connections]
-            self.child = children.fork("xts-workers", kept, lambda: run(its, key_connections))
+            self.child = children.fork("xts-workers", kept, lambda: run(its, key_connections, clock))
         self.workers: list[RemoteWorker] = []
 
     def close(self) -> None:

@@ -16,12 +16,12 @@
 #include "afxdp.h"
 #include "afxdp_rings.h"
 #include "own_descriptors.h"
+#include "sealed_memory.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
@@ -326,14 +326,11 @@ int xts_afxdp_adopt(struct xts_queue **out, int xsk_fd, int umem_fd, const struc
 {
 	size_t umem_bytes = (size_t)g->rx_chunks * XTS_CHUNK_BYTES + (size_t)g->tx_slots * g->slot_bytes;
 	struct afxdp_queue *q;
-	struct stat st;
-	int seals, error;
+	int error;
 
 	if (!afxdp_geometry_ok(g))
 		return -EINVAL;
-	/* Unsealed, another holder could truncate it under us: SIGBUS. */
-	seals = fcntl(umem_fd, F_GET_SEALS);
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(umem_fd, &st) < 0 || (uint64_t)st.st_size < umem_bytes)
+	if (xts_sealed_bytes(umem_fd) < umem_bytes)
 		return -EBADF;
 	q = calloc(1, sizeof *q);
 	if (!q)

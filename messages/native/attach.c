@@ -8,6 +8,7 @@
 #include "afxdp.h"
 #include "environment.h"
 #include "own_descriptors.h"
+#include "sealed_memory.h"
 #include "shm.h"
 
 #include <fcntl.h>
@@ -15,7 +16,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -169,14 +169,12 @@ static size_t status_size(uint64_t bytes)
 
 static int status_map(struct xts_attachment *out, int fd)
 {
-	struct stat st;
-	int seals = fcntl(fd, F_GET_SEALS);
-	size_t bytes;
+	uint64_t there = xts_sealed_bytes(fd);
+	size_t bytes = status_size(there);
 	void *page;
 
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 || (uint64_t)st.st_size < ENTRIES_BYTES)
+	if (there < ENTRIES_BYTES)
 		return -EPROTO;
-	bytes = status_size((uint64_t)st.st_size);
 	page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (page == MAP_FAILED)
 		return -errno;

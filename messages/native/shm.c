@@ -16,13 +16,13 @@
  */
 #include "shm.h"
 #include "own_descriptors.h"
+#include "sealed_memory.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define SHM_ENTRIES 256u /* of each ring; a power of two, at least XTS_SHM_SLOTS_MAX */
@@ -364,14 +364,10 @@ int xts_shm_open(struct xts_queue **out, enum xts_shm_side side, int memfd, int 
 {
 	int other_bell = side == XTS_SHM_HOST ? proxy_bell : host_bell;
 	struct shm_queue *q;
-	struct stat st;
-	int seals;
 
 	if (!shm_geometry_ok(geometry))
 		return -EINVAL;
-	/* Unsealed, the peer could truncate it under us: SIGBUS. */
-	seals = fcntl(memfd, F_GET_SEALS);
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(memfd, &st) < 0 || (uint64_t)st.st_size < shm_bytes(geometry))
+	if (xts_sealed_bytes(memfd) < shm_bytes(geometry))
 		return -EBADF;
 	q = calloc(1, sizeof *q);
 	if (!q)

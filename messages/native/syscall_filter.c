@@ -57,7 +57,7 @@ static const struct call common[] = {
 	{ __NR_mmap, HAS_NONE, 2, { PROT_EXEC, 0 } },
 	{ __NR_mprotect, HAS_NONE, 2, { PROT_EXEC, 0 } },
 	ANY(munmap),
-	ANY(mremap),
+	{ __NR_mremap, REFUSED, 0, { ENOMEM, 0 } }, /* realloc() then copies */
 	ANY(madvise),
 	ANY(futex),
 	ANY(getrandom),
@@ -74,6 +74,7 @@ static const struct call common[] = {
 	ANY(restart_syscall),
 	/* malloc() looks for /proc/sys/vm/overcommit_memory before it gives memory back, and does without. */
 	{ __NR_openat, REFUSED, 0, { EACCES, 0 } },
+	{ __NR_newfstatat, REFUSED, 0, { EACCES, 0 } }, /* nor can files be asked about by their names */
 };
 
 static const struct call of_workers[] = {
@@ -91,10 +92,7 @@ static const struct call of_workers[] = {
 	ANY(setsockopt),
 	ANY(ioctl),
 	ANY(fcntl),
-#ifdef __NR_newfstatat
-	ANY(newfstatat), /* fstat: its number differs between versions of the C library */
-#endif
-	ANY(fstat),
+	ANY(fstat), /* of shared memory (sealed_memory.h) */
 #ifdef __NR_epoll_wait
 	ANY(epoll_wait),
 #else
@@ -102,8 +100,6 @@ static const struct call of_workers[] = {
 #endif
 	ANY(epoll_ctl),
 	ANY(sched_yield),
-	/* to read how well the clock is kept; to set it takes CAP_SYS_TIME */
-	{ __NR_clock_adjtime, ONE_OF_TWO, 0, { CLOCK_REALTIME, CLOCK_REALTIME } },
 	/* threads of handshakes (ulp/handshake_pool.h) */
 	{ __NR_sched_setscheduler, ONE_OF_TWO, 1, { SCHED_BATCH, SCHED_IDLE } },
 };
@@ -111,11 +107,7 @@ static const struct call of_workers[] = {
 /* The relay: one thread, with queues and shared memory that it was given. */
 static const struct call of_relay[] = {
 	ANY(getsockopt), /* what an AF_XDP socket has counted */
-	ANY(fcntl),
-#ifdef __NR_newfstatat
-	ANY(newfstatat), /* as above */
-#endif
-	ANY(fstat),      ANY(epoll_create1),
+	ANY(fcntl),      ANY(fstat),       ANY(epoll_create1),
 #ifdef __NR_epoll_wait
 	ANY(epoll_wait),
 #else

@@ -17,6 +17,8 @@ from xts_messages import datagram, table
 from xts_messages._native import ffi, lib
 from xts_messages.codec import Endpoint
 from xts_messages.datagram import Datagram, item
+from xts_proxy._native import ffi as proxy_ffi
+from xts_proxy._native import lib as proxy_lib
 
 __all__ = ["peer", "worker"]
 
@@ -320,11 +322,16 @@ def test_the_device_tells_its_time(worker: Worker) -> None:
     def hears(_: Any, ack: Any) -> None:
         told.append((int(ack.time_ns), int(ack.error_ns)))
 
-    with worker.attach(features=FEATURES, clock=hears) as made:
-        host = made.open()
-        before = time.time_ns()
-        lib.xts_link_ask_clock(host.link)
-        while not told:
-            host.pump(10)
+    clock = proxy_ffi.new("struct xts_device_clock *", {"bound_ns": 3_000_000 - time.monotonic_ns() // 2000})
+    proxy_lib.xts_device_clock_is(clock)
+    try:
+        with worker.attach(features=FEATURES, clock=hears) as made:
+            host = made.open()
+            before = time.time_ns()
+            lib.xts_link_ask_clock(host.link)
+            while not told:
+                host.pump(10)
+    finally:
+        proxy_lib.xts_device_clock_is(proxy_ffi.NULL)
     ((time_ns, error_ns),) = told
-    assert before <= time_ns <= time.time_ns() and error_ns > 0
+    assert before <= time_ns <= time.time_ns() and 3_000_000 <= error_ns < 8_000_000
