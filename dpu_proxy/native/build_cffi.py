@@ -93,6 +93,7 @@ def cdef() -> str:
         declarations(HERE / "device_clock.h"),
         "struct iovec { void *iov_base; size_t iov_len; };",
         definition(HERE / "ulp" / "ulp.h", "struct ulp_mark").replace("ULP_CONTROL_BYTES", "..."),
+        definition(HERE / "ulp" / "ulp.h", "struct ulp_payer"),
         "struct ulp_stack;",
         *(
             definition(MESSAGES / "state_table.h", f"struct xts_{name}")

@@ -43,6 +43,22 @@ static bool owner_memory(void *owner, int64_t bytes)
 	return connection_count_memory(owner, bytes);
 }
 
+/* The tenant has to stay as long as it pays. */
+static bool payer_charge(void *who, int64_t bytes)
+{
+	struct xts_tenant *t = who;
+
+	if (bytes > 0) {
+		if (!tenant_take(t, XTS_USE_ULP_BYTES, (uint64_t)bytes))
+			return false;
+		tenant_hold(t);
+	} else {
+		tenant_give(t, XTS_USE_ULP_BYTES, (uint64_t)-bytes);
+		xts_tenant_release(t);
+	}
+	return true;
+}
+
 /* c NULL: for a template that no connection has. */
 static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool started)
 {
@@ -58,6 +74,7 @@ static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool
 	owner.now_ns = owner_now_ns;
 	owner.wake_after = owner_wake_after;
 	owner.memory = owner_memory;
+	owner.payer = (struct ulp_payer){ payer_charge, c->tenant };
 	owner.bell = ulp_bell_is_made(&c->worker->bell) ? &c->worker->bell : NULL;
 	owner.account = c->tenant->id;
 	owner.weight = atomic_load_explicit(&c->tenant->weight, memory_order_relaxed);

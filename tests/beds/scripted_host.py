@@ -164,10 +164,10 @@ class Worker:
         self.figures = out
         return list(out[0:count])
 
-    def used(self, resource: str) -> int:
-        """What the tenant uses, by the name of a resource."""
+    def used(self, resource: str, tenant: Any = None) -> int:
+        """What the tenant, or another one, uses, by the name of a resource."""
         out = worker_ffi.new("struct xts_tenant_stats *")
-        worker_lib.xts_tenant_stats(self.tenant, out)
+        worker_lib.xts_tenant_stats(tenant or self.tenant, out)
         return int(out.used[next(index for index, name in RESOURCES.items() if name == resource)])
 
     def drain(self) -> None:

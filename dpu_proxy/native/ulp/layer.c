@@ -169,6 +169,11 @@ uint32_t ulp_account(const struct ulp_layer *l)
 	return l->stack->owner.account;
 }
 
+struct ulp_payer ulp_payer(const struct ulp_layer *l)
+{
+	return l->stack->owner.payer;
+}
+
 uint32_t ulp_weight(const struct ulp_layer *l)
 {
 	return l->stack->owner.weight;

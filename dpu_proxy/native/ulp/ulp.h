@@ -143,6 +143,13 @@ struct ulp_out {
 	struct ulp_stack *counted; /* whose memory it is; NULL: too little to be counted */
 };
 
+/* Counts memory (negative: that is free again, true) with a tenant; false: its limit is reached. charge NULL: with
+ * nobody. */
+struct ulp_payer {
+	bool (*charge)(void *who, int64_t bytes);
+	void *who;
+};
+
 struct ulp_layer {
 	const struct ulp_protocol *protocol;
 	struct ulp_stack *stack;
@@ -206,6 +213,8 @@ bool ulp_message_socket(const struct ulp_layer *l);
  * they are; and reports the time a job took. */
 struct ulp_bell *ulp_bell(const struct ulp_layer *l);
 uint32_t ulp_account(const struct ulp_layer *l);
+/* Who pays for what this connection has in common with others. */
+struct ulp_payer ulp_payer(const struct ulp_layer *l);
 uint32_t ulp_weight(const struct ulp_layer *l);
 void ulp_spent(struct ulp_layer *l, uint64_t ns);
 /* The host's queue, and whether the local side connected: for policies and default roles. */

@@ -21,6 +21,8 @@ struct ulp_owner {
 	void (*wake_after)(void *owner, uint32_t timeout_ms);
 	/* Counts memory (negative: that is free again, true); false: the limit is reached. NULL: no limit. */
 	bool (*memory)(void *owner, int64_t bytes);
+	/* For what connections of several owners have in common, which may outlive this owner. */
+	struct ulp_payer payer;
 	/* For handshakes elsewhere (handshake_pool.h); bell NULL: they are done here. spent: what they took; NULL: it
 	 * does not matter. */
 	struct ulp_bell *bell;

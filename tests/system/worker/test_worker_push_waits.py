@@ -165,12 +165,53 @@ def test_who_asks_for_ever_new_ones_takes_them_from_itself(worker: Worker) -> No
     assert known.pool_ns < new.pool_ns / 4
 
 
-def test_what_is_made_is_charged_to_one_of_those_who_have_it(worker: Worker, host: ScriptedHost) -> None:
-    def charged(number: int) -> int:
-        push(host, number)
-        return int(worker.channel().ulp_bytes)
+def test_what_is_made_is_charged_while_somebody_has_it(worker: Worker, host: ScriptedHost) -> None:
+    """Once, whichever of the connections end first."""
 
-    first = charged(0)
-    same = charged(0) - first
-    other = charged(1) - first - same
-    assert other - same == first - same >= 15 << 10
+    def charged() -> int:
+        return worker.used("ulp_bytes")
+
+    def end(ack: Any, expected: int) -> None:
+        host.send("XTS_CMD_SEND", id=ack.fields["proxy_id"], flags=flags("CLOSE", "ABORT"))
+        worker.wait(lambda _: charged() == expected, f"{charged()} bytes are charged and not {expected}")
+
+    first, one = push(host, 0), charged()
+    same = push(host, 0)
+    connection = charged() - one
+    other = push(host, 1)
+    context = charged() - one - 2 * connection
+    assert context == one - connection >= 15 << 10
+    end(first, 2 * context + 2 * connection)
+    end(same, context + connection)
+    again = push(host, 0)
+    assert charged() == 2 * context + 2 * connection
+    end(other, context + connection)
+    end(again, 0)
+
+
+def test_each_tenant_is_charged_for_what_several_have(worker: Worker) -> None:
+    other = make_tenant("other", 1)
+    with worker.attach(1, features=FEATURES) as one, worker.attach(2, tenant=other, features=FEATURES) as two:
+        one.open()
+        two.open()
+        push(one, 0)
+        push(two, 0)
+        assert worker.used("ulp_bytes") == worker.used("ulp_bytes", other) >= 15 << 10
+        goodbye(one)
+        worker.wait(lambda _: worker.used("ulp_bytes") == 0, "a tenant without connections is charged")
+        assert worker.used("ulp_bytes", other) >= 15 << 10
+        goodbye(two)
+        worker.wait(lambda _: worker.used("ulp_bytes", other) == 0, "a tenant without connections is charged")
+
+
+def test_a_push_without_room_for_what_it_needs_is_refused(worker: Worker) -> None:
+    """Another tenant has it already; who has no memory for it gets none."""
+    poor = make_tenant("poor", 1, ulp_bytes=12 << 10)
+    with worker.attach(1, features=FEATURES) as rich, worker.attach(2, tenant=poor, features=FEATURES) as host:
+        rich.open()
+        host.open()
+        assert push(rich, 0).error == 0
+        assert push(host, 0).error == errno.ENOBUFS
+        assert push(host, 1).error == errno.ENOBUFS  # which nobody has
+        goodbye(host)
+        worker.wait(lambda _: worker.used("ulp_bytes", poor) == 0, "what was refused is charged")

@@ -24,9 +24,8 @@
 
 #define APPLICATION_DATA 23u /* RFC 8446 5.1, ContentType */
 #define WRITE_MAX (4 * TLS_RECORD_BYTES)
-#define HANDSHAKE_BYTES 24576u   /* in addition during a handshake: messages, keys, certificates; measured: 19 KB */
-#define TLS_CONTEXT_BYTES 16384u /* measured: 15 KB */
-#define SSL_BYTES 8192u          /* that OpenSSL takes for a connection, measured: 6 KB and what a handshake adds */
+#define HANDSHAKE_BYTES 24576u /* in addition during a handshake: messages, keys, certificates; measured: 19 KB */
+#define SSL_BYTES 8192u        /* that OpenSSL takes for a connection, measured: 6 KB and what a handshake adds */
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
@@ -50,18 +49,12 @@ static int count_memory(struct tls *t, uint32_t bytes)
 	return r;
 }
 
-/* Of the connections that have a context in common one is charged for it. 0 or -ENOBUFS. */
+/* Who pays for this connection pays for its context, once for all connections with it. 0, -ENOBUFS or -ENOMEM. */
 static int count_context(struct tls *t)
 {
-	int r;
-
-	if (!t->context || t->claims_context || !tls_context_claim(t->context))
+	if (!t->context || t->joined)
 		return 0;
-	r = ulp_memory_take(t->layer, TLS_CONTEXT_BYTES);
-	t->claims_context = !r;
-	if (r)
-		tls_context_disclaim(t->context);
-	return r;
+	return tls_context_join(t->context, ulp_payer(t->layer), &t->joined);
 }
 
 static int tls_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
@@ -117,10 +110,8 @@ static void tls_close(struct ulp_layer *l)
 	struct tls *t = l->state;
 
 	(void)count_memory(t, 0);
-	if (t->claims_context) {
-		ulp_memory_return(l, TLS_CONTEXT_BYTES);
-		tls_context_disclaim(t->context);
-	}
+	if (t->joined)
+		tls_context_leave(t->context, t->joined);
 	if (tls_handshake_end(l->state))
 		tls_free(l->state);
 }

@@ -126,6 +126,14 @@ int tls_parameters_settle(struct ulp_layer *l, struct tls_parameters *p, bool cl
 /* --- contexts: tls_context.c, tls_contexts.c ---------------------------------------------------------------------- */
 
 #define TLS_WHY_BYTES 160
+#define TLS_CONTEXT_BYTES 16384u /* measured: 15 KB */
+
+/* Of a context: how many connections of one payer have it. */
+struct tls_context_payer {
+	struct tls_context_payer *next;
+	struct ulp_payer payer;
+	uint32_t connections;
+};
 
 struct tls_context {
 	struct tls_context *next; /* on config->contexts */
@@ -135,8 +143,8 @@ struct tls_context {
 	int error;
 	char why[TLS_WHY_BYTES];
 	struct xts_tls_config *config;
-	bool claimed;
-	uint32_t tenant; /* that it was made for first */
+	struct tls_context_payer *payers; /* under the lock */
+	uint32_t tenant;                  /* that it was made for first */
 	const struct tls_identity *identity[TLS_IDENTITIES_MAX];
 	uint32_t identity_count;
 };
@@ -159,9 +167,10 @@ int tls_context_check(const struct ulp_layer *l, struct tls_context **context);
 /* 0, and *out is it, or NULL: a thread of the pool has to make it. Or ulp_refuse(). */
 int tls_context_get(const struct ulp_layer *l, const struct tls_parameters *p, struct tls_context **out);
 void tls_context_put(struct tls_context *context);
-/* True: the caller is to be charged for it, until it disclaims it. */
-bool tls_context_claim(struct tls_context *context);
-void tls_context_disclaim(struct tls_context *context);
+/* One more connection of this payer has it: the first one's is charged. 0 and *out, to leave it by; -ENOBUFS, -ENOMEM. */
+int tls_context_join(struct tls_context *context, struct ulp_payer payer, struct tls_context_payer **out);
+/* The last one's ends the charge. */
+void tls_context_leave(struct tls_context *context, struct tls_context_payer *joined);
 void tls_contexts_free(struct xts_tls_config *config);
 /* As prepare() of a protocol (ulp.h). */
 struct ulp_preparation *tls_contexts_prepare(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes);
@@ -202,7 +211,7 @@ struct tls {
 	uint8_t crypto;              /* wanted */
 	uint8_t send_by, receive_by; /* enum xts_tls_crypto */
 	const char *crypto_reason;
-	bool claims_context; /* it is charged for it */
+	struct tls_context_payer *joined; /* who is charged for the context; NULL: nobody yet */
 	bool client, done, verified;
 	bool in_pdu;  /* more of a PDU is to be written */
 	bool starved; /* OpenSSL needs more from below for the next byte */

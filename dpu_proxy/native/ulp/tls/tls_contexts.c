@@ -9,6 +9,9 @@
  * that a refusal is the push's; for all others as the first step of the handshake. Refusals are kept like contexts, or
  * who asks for what cannot be had would have it tried again each time.
  *
+ * Each tenant pays for a context as long as it has connections with it, and once for all of them: whose connection was
+ * first, and which of them end, makes no difference.
+ *
  * At most TLS_CONTEXTS_MAX are kept, so that a host cannot make memory grow by asking for ever new ones. Who has made
  * most of them gives way, with the one that was used longest ago: a tenant that asks for ever new ones does so to
  * itself.
@@ -195,26 +198,55 @@ void tls_context_put(struct tls_context *context)
 	pthread_mutex_unlock(&config->lock);
 }
 
-static bool set_claimed(struct tls_context *context, bool claimed)
+/* With the lock. The charge begins with the entry. */
+static int add_payer(struct tls_context *context, struct ulp_payer payer, struct tls_context_payer **out)
 {
-	struct xts_tls_config *config = context->config;
-	bool before;
+	struct tls_context_payer *p = calloc(1, sizeof *p);
 
-	pthread_mutex_lock(&config->lock);
-	before = context->claimed;
-	context->claimed = claimed;
-	pthread_mutex_unlock(&config->lock);
-	return before;
+	if (!p)
+		return -ENOMEM;
+	if (payer.charge && !payer.charge(payer.who, TLS_CONTEXT_BYTES)) {
+		free(p);
+		return -ENOBUFS;
+	}
+	p->payer = payer;
+	p->next = context->payers;
+	context->payers = *out = p;
+	return 0;
 }
 
-bool tls_context_claim(struct tls_context *context)
+int tls_context_join(struct tls_context *context, struct ulp_payer payer, struct tls_context_payer **out)
 {
-	return !set_claimed(context, true);
+	struct tls_context_payer *p;
+	int r = 0;
+
+	pthread_mutex_lock(&context->config->lock);
+	for (p = context->payers; p && p->payer.who != payer.who; p = p->next)
+		;
+	if (!p)
+		r = add_payer(context, payer, &p);
+	if (!r) {
+		p->connections++;
+		*out = p;
+	}
+	pthread_mutex_unlock(&context->config->lock);
+	return r;
 }
 
-void tls_context_disclaim(struct tls_context *context)
+void tls_context_leave(struct tls_context *context, struct tls_context_payer *joined)
 {
-	(void)set_claimed(context, false);
+	struct tls_context_payer **link = &context->payers;
+
+	pthread_mutex_lock(&context->config->lock);
+	if (!--joined->connections) {
+		while (*link != joined)
+			link = &(*link)->next;
+		*link = joined->next;
+		if (joined->payer.charge)
+			(void)joined->payer.charge(joined->payer.who, -(int64_t)TLS_CONTEXT_BYTES);
+		free(joined);
+	}
+	pthread_mutex_unlock(&context->config->lock);
 }
 
 void tls_contexts_free(struct xts_tls_config *config)
