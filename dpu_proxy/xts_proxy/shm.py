@@ -31,6 +31,8 @@ from xts_proxy.tenants import Account, Tenants
 from xts_proxy.worker_process import RemoteWorker
 
 _REMOVE_AFTER_S = 0.5
+#: Workers are asked which channels are left at most once in this time, however many processes come and go.
+_REAP_S = 0.05
 
 
 @dataclass(slots=True)
@@ -62,6 +64,7 @@ class ShmChannels:
         self.attaches = 0
         self.refusals = 0
         self.clients: dict[int, _Client] = {}  # by queue_id
+        self._reap_at = 0.0  # by time.monotonic(): not again before
         self.endpoint = Endpoint(
             config.proxy.endpoint,
             self._allocate,
@@ -101,7 +104,7 @@ class ShmChannels:
         if self.stopping or not self.workers:
             raise OSError(errno.ESHUTDOWN, "the proxy is stopping")
         tenant = self.tenants.of_process(peer.uid, cgroup_of(peer.pid))
-        self._check_room(peer, tenant)
+        self._make_room(peer, tenant)
         window = self.config.proxy.frame_window
         if peer.frame_window_max:
             window = max(FRAME_WINDOW_MIN, min(window, peer.frame_window_max))
@@ -112,6 +115,14 @@ class ShmChannels:
         ours = replace(area, memfd=os.dup(area.memfd), host_bell=-1)
         self.clients[queue_id] = client = _Client(queue_id, ours, tenant, peer.uid)
         return Grant(area.geometry, (area.memfd, area.host_bell), client)
+
+    def _make_room(self, peer: Peer, tenant: Account) -> None:
+        """OSError EUSERS: there is none, also when those are not counted that have just ended."""
+        try:
+            self._check_room(peer, tenant)
+        except OSError:
+            self._reap()
+            self._check_room(peer, tenant)
 
     def _check_room(self, peer: Peer, tenant: Account) -> None:
         """OSError EUSERS: the tenant, or the user within it, has as many queues as it may."""
@@ -166,11 +177,18 @@ class ShmChannels:
         else:
             client.remove_at = time.monotonic() + _REMOVE_AFTER_S
 
-    def reap(self) -> bool:
-        """Frees the numbers of ended channels. True: some have yet to end, call again in some milliseconds."""
+    def reap(self) -> float | None:
+        """Frees the numbers of ended channels, if it is time. In how many seconds to call again; None: all are free."""
+        if time.monotonic() >= self._reap_at:
+            self._reap()
+        if not any(client.remove_at for client in self.clients.values()):
+            return None
+        return max(0.0, self._reap_at - time.monotonic())
+
+    def _reap(self) -> None:
         released = [client for client in self.clients.values() if client.remove_at]
         for worker in {client.worker for client in released if client.worker and answers(client.worker)}:
-            alive = {channel["queue_id"] for channel in worker.channels()}
+            alive = set(worker.queue_ids())
             for client in released:
                 if client.worker is not worker:
                     continue
@@ -178,4 +196,4 @@ class ShmChannels:
                     del self.clients[client.queue_id]
                 elif client.remove_at <= time.monotonic():
                     worker.remove_channel(client.queue_id)
-        return any(client.remove_at for client in self.clients.values())
+        self._reap_at = time.monotonic() + _REAP_S

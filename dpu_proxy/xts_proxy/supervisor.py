@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from xts_messages.metrics_address import listen_unix
 
-from xts_proxy import control, log, sandbox
+from xts_proxy import control, log, placement, sandbox
 from xts_proxy.children import Child
 from xts_proxy.config import Config, ConfigError, load, restart_needed
 from xts_proxy.config_tenant import effective, shortages
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from xts_proxy.metrics_process import MetricsProcess
 
 _DRAIN_LOOK_S = 0.05
-_REAP_S = 0.05
 _REQUEST_BYTES_MAX = 8192
 
 
@@ -85,8 +84,8 @@ class Supervisor:
         self.state = "starting"
         self.workers: list[RemoteWorker] = []
         self._heartbeat = Heartbeat(self.workers)
-        self._clock = DeviceClock()
         self._refusals = RefusalLog(self._tenants)
+        self._clock = DeviceClock()
         self._logs: list[log.WorkerLog] = []
         self.tenants = Tenants(config)
         self.channels: Channels | None = None
@@ -188,8 +187,8 @@ class Supervisor:
             self._check_children()
             self.state = "running"
             LOG.info("ready: queue kind %s, %d worker(s)", self.config.proxy.queue, len(self.workers))
-            self._clock.start()
             self.readiness.ready("serving")
+            self._clock.start()
             self._heartbeat.start()
             self._refusals.start()
             if self._connection_log:
@@ -211,6 +210,8 @@ class Supervisor:
         done, notes = self._process.start(self.config, self._material)
         for line in done:
             LOG.info("sandbox of workers: %s", line)
+        if line := placement.leave_to_workers(self.config.proxy.cpus):
+            LOG.info("%s", line)
         self._log_notes(notes)
         self._material = None
         self.workers[:] = self._process.workers
@@ -229,8 +230,8 @@ class Supervisor:
 
     def _stop_workers(self, error: int) -> None:
         """Once; GOODBYE(error) to the hosts."""
-        self._heartbeat.stop()
         self._clock.stop()
+        self._heartbeat.stop()
         self._refusals.stop()
         if self._connection_log:
             self._connection_log.stop()
@@ -380,7 +381,7 @@ class Supervisor:
         if not isinstance(channels, ShmChannels) or not self.workers:
             return
         channels.endpoint.process()
-        waits = [channels.endpoint.timeout_s(), _REAP_S if channels.reap() else None]
+        waits = [channels.endpoint.timeout_s(), channels.reap()]
         if self._timer:
             self._timer.cancel()
             self._timer = None

@@ -19,7 +19,7 @@ from xts_messages._native import ffi as messages_ffi
 from xts_messages.afxdp import XskSocket
 from xts_messages.queue import ShmArea
 
-from xts_proxy import calling, children, keys, sandbox, ulp, ulp_tls
+from xts_proxy import calling, children, keys, placement, sandbox, ulp, ulp_tls
 from xts_proxy.config import Config
 from xts_proxy.config_tenant import Identity
 from xts_proxy.device_clock import DeviceClock
@@ -60,6 +60,7 @@ class _Host:
             numbers, controls = self.tenants.numbers(), material.congestion_controls
             self.workers.append(Worker(index, config, numbers, protocols, controls, device=material.device))
             self.workers[index].stats()  # it has begun: its thread needs no more than others
+        placement.leave_to_workers(config.proxy.cpus)  # this thread: those of handshakes may be anywhere
         done.append(sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=True))
         return (done, notes), [worker.log_fd() for worker in self.workers]
 
@@ -136,6 +137,9 @@ class _Host:
 
     def on_channels(self, came: list[int], index: int) -> Result:
         return self.workers[index].channels(), []
+
+    def on_queue_ids(self, came: list[int], index: int) -> Result:
+        return self.workers[index].queue_ids(), []
 
     def on_connections(self, came: list[int], index: int) -> Result:
         return self.workers[index].connections(), []
@@ -266,6 +270,9 @@ class RemoteWorker:
 
     def channels(self) -> list[dict[str, Any]]:
         return list(self._process.call("channels", self.index))
+
+    def queue_ids(self) -> list[int]:
+        return [int(number) for number in self._process.call("queue_ids", self.index)]
 
     def connections(self) -> list[dict[str, Any]]:
         return list(self._process.call("connections", self.index))

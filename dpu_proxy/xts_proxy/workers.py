@@ -217,6 +217,10 @@ class Worker:
         """struct xts_channel_stats of each channel."""
         return [_figures(item) for item in self._all("channel", lib.xts_worker_channels)]
 
+    def queue_ids(self) -> list[int]:
+        """Of each channel."""
+        return [int(item.queue_id) for item in self._all("channel", lib.xts_worker_channels)]
+
     def connections(self) -> list[dict[str, Any]]:
         """struct xts_connection_stats of each connection and listener, with addresses as text."""
         rows = []

@@ -385,3 +385,26 @@ def test_a_worker_gives_its_core_to_no_handshake(directory: Path, server: socket
                 assert not stays(1)
         finally:
             os.kill(keys, signal.SIGCONT)
+
+
+def cpus_of(pid: int) -> list[tuple[str, set[int]]]:
+    """Names of its threads, and where each may run."""
+    tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    return [((task / "comm").read_text().strip(), os.sched_getaffinity(int(task.name))) for task in tasks]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one CPU, which all share")
+def test_python_leaves_the_cpus_that_workers_are_pinned_to(directory: Path) -> None:
+    """A worker interrupts no ordinary thread: it would wait for what Python does for each process that attaches."""
+    allowed = os.sched_getaffinity(0)
+    pinned, others = {max(allowed)}, allowed - {max(allowed)}
+    with running(directory, cpus=sorted(pinned)) as proxy, proxy.host():
+        assert cpus_of(proxy.process.pid) == [(name, others) for name, _ in cpus_of(proxy.process.pid)]
+        found = dict(cpus_of(proxy.pid_of("xts-workers")))
+        assert found == {"xts-workers": others, "xts-worker": pinned, "xts-handshake": allowed}
+
+
+def test_python_stays_where_workers_have_every_cpu(directory: Path) -> None:
+    allowed = sorted(os.sched_getaffinity(0))
+    with running(directory, cpus=allowed, workers=len(allowed)) as proxy, proxy.host():
+        assert {frozenset(cpus) for _, cpus in cpus_of(proxy.process.pid)} == {frozenset(allowed)}
