@@ -18,6 +18,10 @@ STALLED = 40
 HANDSHAKES = 40
 DEADLINE_S = 30.0
 STALL_S = 4.0
+DATAGRAM_SOCKETS = 30
+DATAGRAMS = 50
+STEADY_CONNECTIONS = 100
+STEADY_PAUSE_S = 0.02
 
 #: What a client asks for, by its first byte.
 ECHO, SINK, SOURCE, STALL = b"e", b"s", b"g", b"w"
@@ -57,6 +61,13 @@ def accepting(listener: kernel.socket, wrap: Callable[[kernel.socket], kernel.so
         threading.Thread(target=one, args=(listener.accept()[0],), daemon=True).start()
 
 
+def datagrams(s: kernel.socket) -> None:
+    """Answers each one with the same."""
+    while True:
+        data, address = s.recvfrom(1 << 16)
+        s.sendto(data, address)
+
+
 def peer(certificate: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
@@ -70,6 +81,9 @@ def peer(certificate: str) -> None:
         listener = kernel.create_server(("", 0), backlog=2048)
         ports.append(listener.getsockname()[1])
         threading.Thread(target=accepting, args=(listener, wrap), daemon=True).start()
+    udp = kernel.socket(kernel.AF_INET, kernel.SOCK_DGRAM)
+    udp.bind(("", ports[0]))
+    threading.Thread(target=datagrams, args=(udp,), daemon=True).start()
     print(*ports, flush=True)
     for line in sys.stdin:  # connect to a host's listener, twenty times
         host, port = line.split()
@@ -81,6 +95,37 @@ def peer(certificate: str) -> None:
 
 
 # --- the host ------------------------------------------------------------------------------------------
+
+
+def exchange_datagrams(address: str, port: int) -> None:
+    import xts_socket as socket
+
+    made = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(DATAGRAM_SOCKETS)]
+    for s in made:
+        s.connect((address, port))
+        s.settimeout(DEADLINE_S)
+        for size in range(0, 1400, 1400 // DATAGRAMS):
+            s.send(bytes(size))
+            s.recv(1 << 16)
+    for s in made:
+        s.close()
+
+
+def stay(address: str, port: int) -> None:
+    """Uses connections until it is killed."""
+    import xts_socket as socket
+
+    made = [socket.create_connection((address, port)) for _ in range(STEADY_CONNECTIONS)]
+    for s in made:
+        s.sendall(ECHO)
+    print("busy", flush=True)
+    while True:
+        for s in made:
+            s.sendall(b"x" * 1000)
+            left = 1000
+            while left:
+                left -= len(s.recv(left))
+        time.sleep(STEADY_PAUSE_S)
 
 
 def host(address: str, port: int, tls_port: int, kind: str) -> None:
@@ -141,12 +186,14 @@ def host(address: str, port: int, tls_port: int, kind: str) -> None:
         for each in made:
             each.close()
 
-    for step in (many, bulk, tls, listeners, stalled):
+    for step in (many, bulk, tls, lambda: exchange_datagrams(address, port), listeners, stalled):
         step()
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "peer":
         peer(sys.argv[2])
+    elif sys.argv[5] == "steady":
+        stay(sys.argv[2], int(sys.argv[3]))
     else:
         host(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])

@@ -7,12 +7,24 @@ import os
 import pytest
 from xts_lab.access import afxdp_unavailable, missing_privilege
 
-from .memory import Sample, bed
+from .memory import GROWTH_BYTES, Sample, bed, growth
 
 ROUNDS = 2
 #: Python's own growth, and blocks of malloc's of which a few bytes are still in use.
 KEPT_BYTES = 3 << 20
-GROWTH_BYTES = 1 << 20
+MB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    "flat", [[], [9], [9, 10], [9, 20, 20, 20], [9, 20, 30, 20.5], [9, 20, 20, 25], [30, 20, 19, 18]]
+)
+def test_what_comes_back_is_no_growth(flat: list[float]) -> None:
+    assert not growth([int(amount * MB) for amount in flat])
+
+
+@pytest.mark.parametrize("grown", [[9, 20, 22, 24], [9, 20, 20, 23, 23], [9, 9, 9, 12, 11]])
+def test_growth_is_said(grown: list[float]) -> None:
+    assert "MB more after round" in growth([int(amount * MB) for amount in grown])
 
 
 @pytest.mark.long
