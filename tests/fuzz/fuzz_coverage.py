@@ -1,4 +1,5 @@
-"""Which lines the corpus of a target reaches, file by file, by clang's source-based coverage."""
+"""Which lines the corpus of a target reaches, by clang's source-based coverage: file by file, and as rows of the table
+in dpu_proxy/SECURITY.md."""
 
 from __future__ import annotations
 
@@ -18,8 +19,46 @@ def _tool(name: str) -> str:
     return str(neighbour) if neighbour.exists() else name
 
 
-def print_coverage(target: str, binary: Path, directory: Path) -> None:
-    """Runs the corpus once and prints a line for each file of the product. CalledProcessError: a tool failed."""
+#: What each target is for: files, by how their paths begin; "*.c": those of a folder, without what is deeper.
+MAIN: dict[str, tuple[str, ...]] = {
+    "fuzz_messages": ("messages/native/wire.h",),
+    "fuzz_link": ("messages/native/link.c",),
+    "fuzz_worker": ("dpu_proxy/native/*.c", "dpu_proxy/native/sockopt.c"),
+    "fuzz_stack": ("dpu_proxy/native/ulp/*.c", "dpu_proxy/native/ulp/http2/", "dpu_proxy/native/ulp/grpc/"),
+    "fuzz_layers": ("dpu_proxy/native/ulp/framing/", "dpu_proxy/native/ulp/mpa/", "dpu_proxy/native/ulp/nvme_tcp/"),
+    "fuzz_bundle": ("messages/native/bundle.c",),
+    "fuzz_datagram": ("messages/native/datagram.c",),
+    "fuzz_mux": ("messages/native/mux.c",),
+    "fuzz_tls": ("dpu_proxy/native/ulp/tls/",),
+    "fuzz_tls_keys": ("dpu_proxy/native/ulp/tls_keys/",),
+    "fuzz_shm": ("messages/native/shm.c",),
+    "fuzz_names": ("dpu_proxy/native/name_message.c",),
+    "fuzz_rules": ("host_lib/native/rules/",),
+    "fuzz_host": ("host_lib/native/", "host_lib/native/core/datagram", "host_lib/native/ulps/"),
+}
+
+Row = tuple[str, int, int]  # file, lines reached, lines
+
+
+def _is_of(name: str, main: str) -> bool:
+    folder = main.removesuffix("*.c")
+    return name.startswith(folder) and (folder == main or "/" not in name.removeprefix(folder))
+
+
+def table(target: str, rows: list[Row]) -> list[str]:
+    """Lines of Markdown: what the target is for, and everything that it is built with."""
+    parts = [(f"`{main}`", [row for row in rows if _is_of(row[0], main)]) for main in MAIN[target]]
+    lines = []
+    for what, of_it in [*parts, ("all that it is built with", rows)]:
+        reached, count = sum(row[1] for row in of_it), sum(row[2] for row in of_it)
+        name = "" if lines else f"`{target}`"
+        lines.append(f"| {name} | {what} | {count} | {100 * reached / max(1, count):.0f} % |")
+    return lines
+
+
+def print_coverage(target: str, binary: Path, directory: Path) -> list[str]:
+    """Runs the corpus once and prints a line for each file of the product. The target's rows of the table.
+    CalledProcessError: a tool failed."""
     raw, merged = directory / "coverage.raw", directory / "coverage"
     inputs = [str(path) for path in sorted((directory / "corpus").iterdir())]
     subprocess.run(
@@ -35,7 +74,7 @@ def print_coverage(target: str, binary: Path, directory: Path) -> None:
         capture_output=True,
         text=True,
     )
-    rows = []
+    rows: list[Row] = []
     for entry in json.loads(report.stdout)["data"][0]["files"]:
         path = Path(entry["filename"])
         if path.is_relative_to(TOP) and not path.is_relative_to(TOP / "tests"):
@@ -47,3 +86,4 @@ def print_coverage(target: str, binary: Path, directory: Path) -> None:
     print(f"{target}: {len(inputs)} inputs reach {reached} of {count} lines, {100 * reached / max(1, count):.1f} %")
     for name, covered, lines_of_file in sorted(rows, key=lambda row: row[1] / max(1, row[2])):
         print(f"  {100 * covered / max(1, lines_of_file):5.1f} %  {covered:5d} of {lines_of_file:5d}  {name}")
+    return table(target, rows)

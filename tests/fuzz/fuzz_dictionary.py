@@ -1,7 +1,8 @@
-"""libFuzzer's dictionary: the numbers that mean something on the wire, as bytes in network order."""
+"""libFuzzer's dictionaries: the numbers that mean something on the wire, as bytes in network order."""
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 from xts_messages import table, ulps
@@ -20,8 +21,26 @@ def tokens() -> list[bytes]:
     return list(dict.fromkeys(found))
 
 
-def write_dictionary(directory: Path) -> Path:
+def datagram_tokens() -> list[bytes]:
+    """Heads of control items, and the ends of lengths."""
+    items = [struct.pack(">HH", number, size) for number, size, _ in table.DATAGRAM_CONTROLS.values()]
+    return items + [(table.DATAGRAM_CONTROL_BYTES_MAX + step).to_bytes(2, "big") for step in (-4, 0, 4)]
+
+
+def name_tokens() -> list[bytes]:
+    """Of DNS: flags, types with their class, a reference to the question, the longest labels, EDNS."""
+    flags = [number.to_bytes(2, "big") for number in (0x0100, 0x8180, 0x8183, 0x8380, 0x8185, 0x7800)]
+    types = [struct.pack(">HH", number, 1) for number in (1, 2, 5, 6, 12, 15, 16, 28, 33, 65, 251, 252, 255)]
+    return [*flags, *types, b"\xc0\x0c", bytes([63]), bytes([64]), b"\0\0\x29\x10\0", b"\0\1\0\0\0\0\0\1"]
+
+
+#: Instead of what is on the wire between host and proxy.
+OF_TARGET = {"fuzz_datagram": datagram_tokens, "fuzz_names": name_tokens}
+
+
+def write_dictionary(directory: Path, target: str) -> Path:
     """The file to give to libFuzzer."""
     path = directory / "dictionary"
-    path.write_text("".join(f'"{"".join(f"{chr(92)}x{byte:02x}" for byte in token)}"\n' for token in tokens()))
+    found = OF_TARGET.get(target, tokens)()
+    path.write_text("".join(f'"{"".join(f"{chr(92)}x{byte:02x}" for byte in token)}"\n' for token in found))
     return path

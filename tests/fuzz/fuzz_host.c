@@ -6,41 +6,22 @@
  * it answers the calls that the library waits for (bind, listen, options), so that no call blocks. It takes the place
  * of attach.c and of the progress thread. All sockets are non-blocking.
  */
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 
 #include "core/outbox.h"
-#include "core/process.h"
-#include "core/socket.h"
-#include "core/stack.h"
-#include "memory_queue.h"
+#include "host_datagrams.h"
+#include "host_pdus.h"
+#include "host_proxy.h"
 #include "steps.h"
-#include "xts_private.h"
 
-#define SOCKETS 8u
-#define IDS 16u
-
-static struct {
-	struct memory_queue *queue; /* of the live attachment, or NULL */
-	struct xts_link link;       /* the proxy's */
-	uint64_t epoch;
-	uint32_t ids[IDS]; /* identifiers of the host's sockets, as the proxy learned them */
-	uint32_t id_count, next_proxy_id;
-	int sockets[SOCKETS];
-	struct memory_frame waiting[WAITING_MAX]; /* answers without a frame credit yet */
-	unsigned waiting_count;
-} scene;
+#define FEATURES \
+	(XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS | XTS_FEATURE_SHRINK | \
+	 XTS_FEATURE_REFUSAL | XTS_FEATURE_DATAGRAM | XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM | \
+	 XTS_FEATURE_NAMES)
 
 /* --- the proxy ---------------------------------------------------------------------------------------------------- */
-
-static void proxy_send(uint8_t *frame, uint32_t bytes)
-{
-	xts_link_seal(&scene.link, frame);
-	pipe_put(&scene.queue->in, frame, bytes);
-}
 
 static void proxy_answer(const uint8_t *frame, uint32_t bytes)
 {
@@ -101,12 +82,14 @@ static void answer(const struct xts_head *head, const uint8_t *request)
 		[XTS_CMD_TAKE] = XTS_REPLY_TAKE_ACK,
 	};
 	uint8_t frame[128] = { 0 }, type = reply_of[head->type];
-	uint32_t xts_socket = xts_get32(request + 24);
+	uint32_t xts_socket = xts_get32(request + 24), bytes = answer_datagram(frame, head->type, head->id, request);
 
 	if (head->type != XTS_CMD_SEND)
 		scene.ids[scene.id_count++ % IDS] = xts_socket;
 	if (head->type == XTS_CMD_SEND && head->flags & XTS_FLAG_CLOSE)
 		confirm(head->id);
+	if (bytes)
+		proxy_answer(frame, bytes);
 	if (!type)
 		return;
 	xts_head_encode(frame, type, 0, 0, xts_socket);
@@ -146,7 +129,7 @@ static void proxy_receive(struct memory_queue *m)
 int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request, int timeout_ms)
 {
 	struct xts_link_config config = {
-		.role = XTS_LINK_PROXY, .frame_window = WINDOW, .largest_message = LARGEST, .features = XTS_FEATURE_SHARE
+		.role = XTS_LINK_PROXY, .frame_window = WINDOW, .largest_message = LARGEST, .features = FEATURES
 	};
 
 	(void)endpoint, (void)request, (void)timeout_ms;
@@ -377,6 +360,21 @@ static void look(void)
 	xts_poll(fds, SOCKETS, 0);
 }
 
+static void op_other(struct input *in, uint8_t what)
+{
+	if (what >= 160) {
+		op_datagram(in, take(in));
+		return;
+	}
+	if (what >= 64) {
+		op_pdu(in, take(in));
+		return;
+	}
+	if (what % 8 == 0)
+		become_joint();
+	look();
+}
+
 static void check(void)
 {
 	const struct xts_sock *s = NULL;
@@ -388,6 +386,8 @@ static void check(void)
 		count++;
 		ENSURE(s->credits <= XTS_CREDITS_MAX);
 		ENSURE((s->first != NULL) == (s->unread != 0));
+		if (s->datagrams)
+			continue;
 		if (s->state == TCP_STATE_ESTABLISHED && !s->lost && !s->closing && s->grant.window)
 			ENSURE(xts_credit_buffered(&s->grant) >= s->unread);
 	}
@@ -411,6 +411,7 @@ static void finish_scene(void)
 	look();
 	for (unsigned i = 0; i < SOCKETS; i++)
 		xts_close(scene.sockets[i]);
+	datagrams_end();
 	look();
 	ENSURE(!st->channel || st->channel->link.state == XTS_LINK_UP);
 	if (st->channel) { /* the raw frames have spoiled the GOODBYE */
@@ -435,6 +436,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 		scene.sockets[i] = -1;
 	scene.sockets[0] = xts_socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
 	ENSURE(scene.sockets[0] >= 0);
+	datagrams_begin();
 	while (in.bytes) {
 		uint8_t op;
 
@@ -455,9 +457,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 			op_raw(&in);
 			break;
 		default:
-			if (take(&in) % 8 == 0)
-				become_joint();
-			look();
+			op_other(&in, take(&in));
 		}
 		check();
 	}

@@ -11,6 +11,8 @@ import json
 import re
 from pathlib import Path
 
+from fuzz_seeds_datagram import datagram_payloads, host_programs, name_exchanges
+
 TOP = Path(__file__).resolve().parents[2]
 CORPORA = Path(__file__).resolve().parent / "corpora"
 #: Of a saved corpus: the inputs are those that reach most, the shortest first.
@@ -50,10 +52,13 @@ def seed(corpus: Path, target: str) -> None:
         "fuzz_tls_keys": keys_programs,
         "fuzz_rules": rule_files,
         "fuzz_worker": worker_programs,
+        "fuzz_datagram": datagram_payloads,
+        "fuzz_names": name_exchanges,
+        "fuzz_host": host_programs,
     }
     for number, program in enumerate(own[target]() if target in own else []):
         (corpus / f"program-{number}").write_bytes(program)
-    if target in own and target != "fuzz_worker":
+    if target in own and target not in ("fuzz_worker", "fuzz_host"):
         return
     for path in sorted((TOP / "messages" / "vectors").glob("*.json")):
         for number, vector in enumerate(json.loads(path.read_text())["vectors"]):
@@ -124,6 +129,16 @@ def worker_programs() -> list[bytes]:
     answers = datagram + b"\4" + last + b"\x64\x27" + rounds + receive
     more_credits, close = datagram + b"\3" + last + b"\6", datagram + b"\2" + last
     dissolve, reconnect = datagram + b"\1" + last, datagram + b"\x81" + last
+    # A connection that several have (op_take()): it has a key, is asked for, parked, returned and taken.
+    take, yields, ends_there = bytes([17 * 8 + 7]), b"\x30", bytes([17 * 8 + 7]) + b"\2\0"
+    named = connect + b"\0" + none + rounds + receive + bytes([2, 0]) + share + b"\x10" + last
+    asks, parks = hosts[1] + take + yields + receive, hosts[0] + receive + park + b"\x10" + last
+    pieces = take + b"\2\1\x60" + take + b"\2\x12\x60" + ends_there
+    # Names (op_name()): a question; answers, cut off, with a mistake, of another number.
+    name = bytes([18 * 8 + 7])
+    asked, wrong = name + b"\0\1\5", name + b"\0\1\xf5"
+    found, cut_off, unknown, forged = (name + b"\1" + bytes([how]) for how in (0, 1, 0x32, 4))
+    joined_datagram = hosts[1] + share + key + none + rounds + receive + few + more_credits
     shared = listener + member + newcomers + offers + give_back + rounds + offers
     return [
         shared + accept,
@@ -151,6 +166,24 @@ def worker_programs() -> list[bytes]:
         opened + (long + rounds) * 4 + answers + dissolve + few + rounds + receive + close,
         opened_bound + train + marked + answers + reconnect + long + hosts[1] + opened + few + answers + restart,
         opened + long + end + b"\1" + rounds + receive,
+        opened_bound + share + key + last + few + joined_datagram + answers * 3 + hosts[0] + receive + close + receive,
+        opened + share + key + last + joined_datagram + end + b"\1" + rounds + hosts[0] + answers + few + restart,
+        asked * 3
+        + found
+        + rounds
+        + receive
+        + wrong
+        + asked
+        + unknown
+        + rounds
+        + asked
+        + forged * 20
+        + rounds
+        + receive,
+        (asked + cut_off + rounds + bytes([2, 0, 2, 24, 5, 60]) + rounds + timers + last) * 3 + end + b"\1" + rounds,
+        named + peer_sends + rounds + asks + parks + pieces + asks + rounds + receive + hosts[1] + end + b"\1" + rounds,
+        named + asks + hosts[0] + receive + share + b"\x10" + last + asks + parks + asks + restart + asks + expire,
+        named + parks + take + b"\2\1\x60" + expire + rounds + hosts[1] + claim + b"\x10" + none + rounds,
         connection_up + push + last + b"\x82\0\5" + rounds + send_pdu + rounds + end + b"\1" + rounds,
         spilled + peer_reads + rounds + expire,
         spilled + peer_resets + rounds + hosts[1] + claim + key + none + rounds,

@@ -8,13 +8,13 @@
  *
  * Protocols are pushed, with parameters that mostly fit, onto anything at any time; PDUs come in parts, bytes are given back.
  *
- * Datagram sockets send to a peer at the server's port, which answers.
+ * Datagram sockets send to a peer at the server's port, which answers. Names are asked of the same peer.
  *
  * Three hosts on two workers share listeners and hand connections over. The workers' rounds are run in turns, without
  * threads, which is why it includes worker.c (worker_scene.h); either may stop and start again while the other goes on.
  */
 #include "worker_life.h"
-#include "worker_datagrams.h"
+#include "worker_names.h"
 
 /* --- TCP peers ---------------------------------------------------------------------------------------------------- */
 
@@ -287,6 +287,12 @@ static void op_other(struct scene *s, struct input *in, uint8_t which)
 		break;
 	case 15:
 		op_datagram(s, in);
+		break;
+	case 17:
+		op_take(s, in);
+		break;
+	case 18:
+		op_name(s, in);
 		break;
 	case 12:
 	case 13:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from xts_messages import table
 
 RUN = Path(__file__).with_name("run")
 #: Not each time, but before a release: those that are made of a whole end, or of OpenSSL's part of the proxy. What they
@@ -27,12 +28,35 @@ def runner() -> ModuleType:
 
 
 FUZZ = runner()
+HERE = RUN.parent
+#: Of no host or proxy: the link's own answer to frames, which has no decoder.
+WITHOUT_DECODER = {"XTS_LINK_FRAME_ACK"}
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where all targets are built: a source that several have is compiled once."""
     return tmp_path_factory.mktemp("fuzz")
+
+
+@pytest.mark.parametrize("target", sorted(FUZZ.TARGETS))
+def test_target_has_a_corpus_and_a_place_in_the_table(target: str) -> None:
+    inputs = (HERE / "corpora" / f"{target}.txt").read_text().split()
+    assert len(inputs) > 10 and all(bytes.fromhex(line) for line in inputs)
+    assert FUZZ.coverage.MAIN[target]
+
+
+def test_each_message_is_in_a_program_of_those_who_read_it() -> None:
+    """Of what hosts say: the proxy's target, and of what the proxy says: the library's."""
+
+    def text(pattern: str) -> str:
+        return "".join(path.read_text() for path in HERE.glob(pattern))
+
+    names = {message.name for message in table.MESSAGES} - WITHOUT_DECODER
+    assert {name for name in names if f"case {name}:" not in text("fuzz_messages.c")} == set()
+    of_hosts, of_proxy = text("worker_*.h") + text("fuzz_worker.c"), text("host_*.h") + text("fuzz_host.c")
+    assert {name for name in names if "_CMD_" in name and name not in of_hosts} == set()
+    assert {name for name in names if "_REPLY_" in name and name not in of_proxy} == set()
 
 
 @pytest.mark.slow

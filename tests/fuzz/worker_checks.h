@@ -65,7 +65,8 @@ static void check(struct worker_state *w)
 			ENSURE(outgoing_credits(&c->out) <= c->window);
 			ENSURE(c->held <= XTS_CREDITS_MAX);
 			ENSURE(c->gathered_first == BATCH_NONE && list_empty(&c->dirty));
-			ENSURE(!c->shared || c->state == CONNECTION_LISTENER);
+			ENSURE(!c->shared || c->state == CONNECTION_LISTENER || c->state == CONNECTION_IDLE ||
+			       c->state == CONNECTION_DATAGRAM);
 			connection_check(c);
 			check_offers(c);
 			check_outgoing(&c->out);

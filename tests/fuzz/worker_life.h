@@ -53,6 +53,11 @@ static void worker_init(struct xts_worker *worker)
 		.clock_ns = worker_monotonic_ns,
 		.rules = rules,
 		.rule_count = 2,
+		.names = { .default_allow = true,
+			   .resolver_count = 1,
+			   .resolvers = { { .port = server_port, .ip_version = 4, .address = { 127, 0, 0, 1 } } },
+			   .timeout_ms = 500,
+			   .attempts = 2 },
 	};
 	w->config.ulp = xts_ulp_config_new(NULL);
 	ENSURE(w->config.ulp && w->epoll_fd >= 0 && !log_open(&w->log));
