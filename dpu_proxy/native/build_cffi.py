@@ -80,6 +80,7 @@ def cdef() -> str:
     """All declarations of the module."""
     parts = [
         definition(MESSAGES / "wire.h", "struct xts_endpoint"),
+        definition(MESSAGES / "waits.h", "struct xts_waits").replace("XTS_WAIT_REASONS", "4"),
         definition(MESSAGES / "link.h", "enum xts_link_state"),
         definition(MESSAGES / "link.h", "struct xts_link_stats"),
         definition(MESSAGES / "queue.h", "struct xts_queue_stats"),

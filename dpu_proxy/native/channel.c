@@ -496,6 +496,8 @@ static bool send_ready(struct channel *ch)
 	uint64_t before = ch->link.stats.sent_frames;
 	uint32_t turns = 0;
 
+	if (xts_link_credits(&ch->link))
+		waiting_frames_missing(ch, false);
 	while (!list_empty(&ch->ready) && xts_link_credits(&ch->link) && turns++ < MESSAGES_PER_ROUND) {
 		struct connection *c = list_entry(list_pop(&ch->ready), struct connection, ready);
 
@@ -509,6 +511,8 @@ static bool send_ready(struct channel *ch)
 			break;
 		}
 	}
+	if (ch->slot_missing || !xts_link_credits(&ch->link))
+		waiting_frames_missing(ch, !list_empty(&ch->ready));
 	return ch->cut_short || ch->link.stats.sent_frames != before;
 }
 

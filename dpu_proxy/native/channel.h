@@ -41,6 +41,7 @@
 #include "token.h"
 #include "timer.h"
 #include "trim_heap.h"
+#include "waiting.h"
 #include "ulp/handshake_pool.h"
 #include "ulp/ulp.h"
 #include "worker.h"
@@ -108,11 +109,12 @@ struct connection {
 	uint32_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */
 	struct outgoing out;                    /* what was sent to TCP and waits */
 	uint64_t received_bytes;
-	uint64_t accepted_bytes;  /* from the host, of this channel */
-	struct closed *closed;    /* its record (closed.h); NULL for most */
-	uint64_t since_ns;        /* when its connect began; then, when its host sent last; 0: neither yet */
-	struct returned returned; /* what another process had not read: sent before what TCP has */
-	struct held *name_held;   /* its key, by which other processes may ask for it (share.h); NULL: it has none */
+	uint64_t accepted_bytes;         /* from the host, of this channel */
+	struct closed *closed;           /* its record (closed.h); NULL for most */
+	struct connection_waits waiting; /* for what, and for how long it has been */
+	uint64_t since_ns;               /* when its connect began; then, when its host sent last; 0: neither yet */
+	struct returned returned;        /* what another process had not read: sent before what TCP has */
+	struct held *name_held; /* its key, by which other processes may ask for it (share.h); NULL: it has none */
 	/* charged for buffers in the kernel that its program has set (buffers.c) */
 	uint32_t kernel_send, kernel_receive;
 	/* An offer is a connection that is announced; a listener has a list of its own. */
@@ -224,6 +226,7 @@ struct channel {
 	struct list ready, dirty;
 	struct list unnamed;
 	struct list noted; /* connections with noted events */
+	struct frames_missing frames_missing;
 	struct names names;
 	/* connections that it has parked, and is to return the rest of; under the registry's lock */
 	struct list returning;

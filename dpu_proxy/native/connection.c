@@ -179,8 +179,10 @@ void connection_free(struct connection *c, bool reset)
 
 void connection_wake(struct connection *c)
 {
-	if (c->channel && !c->orphan && list_empty(&c->ready))
-		list_append(&c->channel->ready, &c->ready);
+	if (!c->channel || c->orphan || !list_empty(&c->ready))
+		return;
+	list_append(&c->channel->ready, &c->ready);
+	waiting_ready(c);
 }
 
 int connection_watch(struct connection *c)
@@ -339,6 +341,7 @@ static void connection_event(struct connection *c, uint32_t events)
 void connection_note(struct connection *c, uint32_t events)
 {
 	c->noted_events |= events;
+	waiting_noted(c);
 	if (list_empty(&c->noted))
 		list_append(c->channel ? &c->channel->noted : &c->unowned->noted, &c->noted);
 }
@@ -347,6 +350,7 @@ void connection_turn(struct connection *c)
 {
 	uint32_t events = c->noted_events;
 
+	waiting_has_turn(c);
 	if (c->orphan && atomic_load(&c->cut)) {
 		c->worker->stats.orphans_cut++;
 		connection_free(c, true);

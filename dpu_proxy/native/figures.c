@@ -4,6 +4,7 @@
 
 #include "pushed.h"
 #include "share.h"
+#include "tcp_figures.h"
 
 static bool run_stats(struct worker_state *w, void *argument)
 {
@@ -38,6 +39,7 @@ static void list_channel(struct listing *l, const struct channel *ch)
 		.link_state = ch->link.state,
 		.link_error = ch->link.error,
 		.pid = ch->link.config.pid,
+		.epoch = ch->link.epoch,
 		.connections = ch->connection_count,
 		.listeners = ch->listener_count,
 		.frame_credits = xts_link_credits(&ch->link),
@@ -77,10 +79,12 @@ int xts_worker_channels(struct xts_worker *worker, struct xts_channel_stats *out
 static void list_connection(struct listing *l, const struct channel *ch, const struct connection *c)
 {
 	struct xts_connection_stats *out = l->out;
+
 	if (l->found++ >= l->max)
 		return;
 	out += l->found - 1;
 	*out = (struct xts_connection_stats){
+		.epoch = ch->link.epoch,
 		.queue_id = ch->queue_id,
 		.xts_socket = c->xts_socket,
 		.proxy_id = c->proxy_id,
@@ -92,6 +96,7 @@ static void list_connection(struct listing *l, const struct channel *ch, const s
 		.sent_bytes = c->out.sent_bytes,
 		.received_bytes = c->received_bytes,
 	};
+	waiting_copy(c, &out->waits);
 	if (c->pushed) {
 		out->peeking = c->pushed->peeking;
 		ulp_stack_describe(c->pushed->stack, true, out->receive_ulps, sizeof out->receive_ulps);
@@ -101,6 +106,8 @@ static void list_connection(struct listing *l, const struct channel *ch, const s
 		return;
 	socket_local(c->fd, &out->local);
 	socket_peer(c->fd, &out->peer);
+	if (c->state != CONNECTION_LISTENER && c->state != CONNECTION_DATAGRAM)
+		tcp_figures(c->fd, &out->tcp);
 }
 
 static bool run_connections(struct worker_state *w, void *argument)

@@ -164,6 +164,7 @@ static void leave_channel(struct connection *c)
 	ch->ulp_bytes -= kept;
 	ch->spill_bytes -= c->out.spill.bytes;
 	ch->connection_count--;
+	waiting_leaves(c);
 	list_remove(&c->ready);
 	list_remove(&c->dirty);
 	list_remove(&c->unnamed);

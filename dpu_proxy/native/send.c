@@ -42,6 +42,7 @@ bool connection_take_credits(struct connection *c, uint32_t post_credits)
 {
 	if (!post_credits)
 		return true;
+	waiting_for(c, XTS_WAIT_RECEIVING, XTS_WAIT_NONE);
 	if (xts_credit_add(&c->held, post_credits)) {
 		channel_violation(c->channel, "credit overflow", c->proxy_id);
 		return false;

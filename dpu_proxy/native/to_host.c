@@ -241,6 +241,9 @@ static bool receive(struct connection *c, const struct xts_tx_slot *slot)
 	if (reader)
 		memset(&mark, 0, sizeof mark);
 	n = room ? read_some(c, reader, at, room, &mark) : look_for_end(c, reader);
+	/* Of TCP it is not known: it had more than there were credits for. */
+	if (!room && (n == 1 || (n == -EAGAIN && !reader && !c->error)))
+		waiting_for(c, XTS_WAIT_RECEIVING, XTS_WAIT_POST_CREDITS);
 	if (n < 0)
 		return nothing_read(c, slot, n);
 	if (!room) {
@@ -270,6 +273,7 @@ bool connection_send(struct connection *c, uint32_t budget)
 {
 	struct xts_tx_slot slot;
 
+	waiting_served(c);
 	if (c->state == CONNECTION_LISTENER && !c->close_reply)
 		return c->channel->refusing != c && listener_send(c, budget);
 	if (c->state == CONNECTION_DATAGRAM && !c->close_reply)

@@ -75,6 +75,7 @@ void connection_drop_outgoing(struct connection *c)
 		datagram_drop_waiting(c);
 		return;
 	}
+	waiting_for(c, XTS_WAIT_SENDING, XTS_WAIT_NONE);
 	connection_spill_gone(c, c->out.spill.bytes);
 	if (c->channel)
 		connection_free_credits(c, outgoing_credits(&c->out));
@@ -146,6 +147,7 @@ static bool spill(struct connection *c, const struct run *r, const struct iovec 
 		c->channel->spill_bytes += r->bytes;
 	c->worker->stats.spilled_bytes += r->bytes;
 	c->spilled = true;
+	waiting_for(c, XTS_WAIT_SENDING, XTS_WAIT_TCP);
 	return true;
 }
 
@@ -267,8 +269,10 @@ void connection_flush(struct connection *c)
 	if (c->pushed && !flush_stack(c))
 		return;
 	check_account(c);
-	if (!outgoing_waits(&c->out))
-		connection_drained(c);
+	if (outgoing_waits(&c->out))
+		return;
+	waiting_for(c, XTS_WAIT_SENDING, XTS_WAIT_NONE);
+	connection_drained(c);
 }
 
 bool pushed_finish(struct connection *c)

@@ -13,6 +13,7 @@
 #include "link.h"
 #include "queue.h"
 #include "ulp_wire.h"
+#include "waits.h"
 
 struct xts_ulp_config;
 
@@ -263,6 +264,7 @@ struct xts_channel_stats {
 	uint32_t link_state; /* enum xts_link_state */
 	int32_t link_error;
 	uint32_t pid;
+	uint64_t epoch;
 	uint32_t connections, listeners;
 	uint32_t frame_credits;
 	uint64_t window_bytes, spill_bytes, ulp_bytes;
@@ -272,8 +274,21 @@ struct xts_channel_stats {
 /* Fills at most max entries; returns how many there are. */
 int xts_worker_channels(struct xts_worker *worker, struct xts_channel_stats *out, uint32_t max);
 
+/* What the kernel's TCP says of a connection: tcp(7), TCP_INFO. What it does not know is 0. */
+struct xts_tcp_figures {
+	bool known; /* false: it is no TCP connection, or there is no socket */
+	uint32_t rtt_us, rttvar_us, min_rtt_us;
+	uint32_t retransmits; /* segments, in all */
+	uint32_t cwnd_segments, mss_bytes, unacked_segments;
+	uint32_t unsent_bytes;         /* in its send buffer */
+	uint64_t delivery_bytes_per_s; /* measured last */
+	/* in all: with data that is not acknowledged; of it, held back by the peer's window, and by the send buffer */
+	uint64_t busy_us, peer_window_us, send_buffer_us;
+};
+
 #define XTS_ULP_NAMES_BYTES 96
 struct xts_connection_stats {
+	uint64_t epoch; /* of the attachment: with xts_socket it names the socket at either end */
 	uint32_t queue_id, xts_socket, proxy_id;
 	uint8_t state; /* 0 idle, 1 connecting, 2 established, 3 listener, 4 closing, 5 failed, 6 datagram */
 	struct xts_endpoint local, peer;
@@ -281,6 +296,8 @@ struct xts_connection_stats {
 	uint32_t window_bytes, spill_bytes;
 	uint32_t unadvertised; /* post credits freed and not yet advertised to the host */
 	uint64_t sent_bytes, received_bytes;
+	struct xts_waits waits; /* since_ns is 0: ns has what goes on */
+	struct xts_tcp_figures tcp;
 	bool peeking;
 	char receive_ulps[XTS_ULP_NAMES_BYTES]; /* what is pushed, from TCP upwards: "tls/http2"; "" for nothing */
 	char send_ulps[XTS_ULP_NAMES_BYTES];

@@ -6,12 +6,14 @@ import ipaddress
 import itertools
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from xts_messages import ulps
 from xts_messages._native import ffi as messages_ffi
 from xts_messages.queue import PROXY, Queue, ShmArea
+from xts_messages.waits import PROXY_REASONS, Waits
 
 from xts_proxy import interfaces, names, policy
 from xts_proxy._native import ffi, lib
@@ -215,7 +217,9 @@ class Worker:
 
     def channels(self) -> list[dict[str, Any]]:
         """struct xts_channel_stats of each channel."""
-        return [_figures(item) for item in self._all("channel", lib.xts_worker_channels)]
+        return [
+            _figures(item) | {"epoch": f"{item.epoch:016x}"} for item in self._all("channel", lib.xts_worker_channels)
+        ]
 
     def queue_ids(self) -> list[int]:
         """Of each channel."""
@@ -225,7 +229,10 @@ class Worker:
         """struct xts_connection_stats of each connection and listener, with addresses as text."""
         rows = []
         for item in self._all("connection", lib.xts_worker_connections):
-            row = _figures_but(item, ("local", "peer"))
+            row = _figures_but(item, ("local", "peer", "waits", "tcp", "epoch"))
+            row["epoch"] = f"{item.epoch:016x}"
+            row["waits"] = asdict(Waits.read(item.waits, PROXY_REASONS, 0))
+            row["tcp"] = _figures_but(item.tcp, ("known",)) if item.tcp.known else None
             row["state"] = CONNECTION_STATES[row["state"]] if row["state"] < len(CONNECTION_STATES) else "?"
             row["local"], row["peer"] = endpoint_text(item.local), endpoint_text(item.peer)
             rows.append(row)

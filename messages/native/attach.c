@@ -24,7 +24,9 @@
 #define ATTACH_DESCRIPTORS_MAX 16
 #define ENTRIES_BYTES (sizeof(struct xts_status_page) + XTS_STATUS_ENTRIES * sizeof(struct xts_status_entry))
 #define FIGURES_BYTES (ENTRIES_BYTES + sizeof(struct xts_status_figures))
-#define STATUS_BYTES (FIGURES_BYTES + sizeof(struct xts_status_clock))
+#define CLOCK_BYTES (FIGURES_BYTES + sizeof(struct xts_status_clock))
+#define WAITS_BYTES (CLOCK_BYTES + XTS_STATUS_ENTRIES * sizeof(struct xts_status_waits))
+#define STATUS_BYTES (WAITS_BYTES + sizeof(struct xts_status_polling))
 
 static int64_t now_ms(void)
 {
@@ -159,12 +161,17 @@ static void status_unmap(struct xts_attachment *attachment)
 	attachment->status = NULL;
 	attachment->figures = NULL;
 	attachment->clock = NULL;
+	attachment->waits = NULL;
+	attachment->polling = NULL;
 }
 
-/* What of a status page of this size is used: an older server's has no room for the clock, or for figures. */
+/* What of a status page of this size is used: an older server's has no room for waits, the clock, or figures. */
 static size_t status_size(uint64_t bytes)
 {
-	return bytes >= STATUS_BYTES ? STATUS_BYTES : bytes >= FIGURES_BYTES ? FIGURES_BYTES : ENTRIES_BYTES;
+	return bytes >= STATUS_BYTES  ? STATUS_BYTES :
+	       bytes >= CLOCK_BYTES   ? CLOCK_BYTES :
+	       bytes >= FIGURES_BYTES ? FIGURES_BYTES :
+					ENTRIES_BYTES;
 }
 
 static int status_map(struct xts_attachment *out, int fd)
@@ -186,8 +193,12 @@ static int status_map(struct xts_attachment *out, int fd)
 	out->status_bytes = bytes;
 	if (bytes >= FIGURES_BYTES)
 		out->figures = (struct xts_status_figures *)((char *)page + ENTRIES_BYTES);
-	if (bytes == STATUS_BYTES)
+	if (bytes >= CLOCK_BYTES)
 		out->clock = (struct xts_status_clock *)((char *)page + FIGURES_BYTES);
+	if (bytes == STATUS_BYTES) {
+		out->waits = (struct xts_status_waits *)((char *)page + CLOCK_BYTES);
+		out->polling = (struct xts_status_polling *)((char *)page + WAITS_BYTES);
+	}
 	return 0;
 }
 

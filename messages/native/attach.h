@@ -112,6 +112,8 @@ struct xts_attachment {
 	struct xts_status_page *status;     /* mapped for writing (MADV_DONTFORK) */
 	struct xts_status_figures *figures; /* in the same memory; NULL: an older server's page has none */
 	struct xts_status_clock *clock;     /* behind them; NULL likewise */
+	struct xts_status_waits *waits;     /* of each socket, behind that; NULL likewise */
+	struct xts_status_polling *polling; /* behind those; NULL likewise */
 	size_t status_bytes;                /* mapped */
 	struct xts_attach_reply reply;
 };

@@ -21,6 +21,7 @@ HEADERS = (
         "clock_samples.h",
         "queue.h",
         "datagram.h",
+        "waits.h",
         "status.h",
         "attach.h",
         "environment_names.h",

@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "waits.h"
 #include "wire.h"
 
 #define XTS_STATUS_MAGIC 0x58545350u /* "XTSP" */
@@ -95,5 +96,26 @@ struct xts_status_clock { /* 40 bytes */
 	uint64_t follows_ns;  /* how far it may be from the time that it follows; all ones: it follows none */
 };
 _Static_assert(sizeof(struct xts_status_clock) == 40, "clock layout");
+
+/* Why each socket waits, behind the clock: for the same reason. One for each entry, by the same index. */
+#define XTS_WAITS_MAGIC 0x58545357u /* "XTSW" */
+
+struct xts_status_waits {    /* 80 bytes */
+	uint32_t magic;      /* XTS_WAITS_MAGIC; 0: nothing is known */
+	uint32_t xts_socket; /* of the entry when this was written: if it is another one's now, nothing is known */
+	struct xts_waits waits;
+};
+_Static_assert(sizeof(struct xts_status_waits) == 80, "waits layout");
+
+/* What spins cost, and what they bring, behind that; page->spins are those that ended a wait. */
+#define XTS_POLLING_MAGIC 0x5854534cu /* "XTSL" */
+
+struct xts_status_polling { /* 24 bytes */
+	uint32_t magic;     /* XTS_POLLING_MAGIC; 0: nothing is known */
+	uint32_t reserved;
+	uint64_t spin_misses; /* that found nothing: the wait slept after them */
+	uint64_t spin_ns;     /* of a processor, in all */
+};
+_Static_assert(sizeof(struct xts_status_polling) == 24, "polling layout");
 
 #endif

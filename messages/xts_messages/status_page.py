@@ -22,6 +22,10 @@ _FIGURES_OFFSET = _HEAD_BYTES + int(lib.XTS_STATUS_ENTRIES) * _ENTRY_BYTES
 _FIGURES_BYTES = int(ffi.sizeof("struct xts_status_figures"))
 _CLOCK_OFFSET = _FIGURES_OFFSET + _FIGURES_BYTES
 _CLOCK_BYTES = int(ffi.sizeof("struct xts_status_clock"))
+WAITS_OFFSET = _CLOCK_OFFSET + _CLOCK_BYTES
+WAITS_BYTES = int(ffi.sizeof("struct xts_status_waits"))
+_POLLING_OFFSET = WAITS_OFFSET + int(lib.XTS_STATUS_ENTRIES) * WAITS_BYTES
+_POLLING_BYTES = int(ffi.sizeof("struct xts_status_polling"))
 _F_ADD_SEALS = 1033
 _SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 _U64 = (1 << 64) - 1
@@ -30,7 +34,7 @@ _U64 = (1 << 64) - 1
 def create_status_page(link_state: int = 0) -> int:
     """An empty status page: a sealed memfd."""
     fd = os.memfd_create("xts-status", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, _CLOCK_OFFSET + _CLOCK_BYTES)
+    os.ftruncate(fd, _POLLING_OFFSET + _POLLING_BYTES)
     head = (lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES, 0, link_state)
     os.pwrite(fd, struct.pack("=IIIII", *head), 0)
     fcntl.fcntl(fd, _F_ADD_SEALS, _SEALS)
@@ -134,3 +138,22 @@ def read_clock(fd: int) -> Clock | None:
         measured_ns=int(native.measured_ns),
         follows_ns=None if native.follows_ns == _U64 else int(native.follows_ns),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Polling:
+    """What spinning cost a process, and brought: `struct xts_status_polling`. `spin_ns`: of a processor, in all."""
+
+    spin_misses: int
+    spin_ns: int
+
+
+def read_polling(fd: int) -> Polling | None:
+    """None: the process has written none, as an older library does."""
+    data = os.pread(fd, _POLLING_BYTES, _POLLING_OFFSET)
+    if len(data) != _POLLING_BYTES:
+        return None
+    native = ffi.from_buffer("struct xts_status_polling *", data)
+    if native.magic != lib.XTS_POLLING_MAGIC:
+        return None
+    return Polling(int(native.spin_misses), int(native.spin_ns))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from unit.test_endpoint import Server, until
 from xts_messages import ended
-from xts_messages._native import ffi
+from xts_messages._native import ffi, lib
 from xts_messages.attach import attach, list_ended
 from xts_messages.ended import PROGRAMS_MAX, PROGRAMS_OF_A_USER_MAX, EndedProcesses
 from xts_messages.status_page import Figures, create_status_page
@@ -23,8 +23,8 @@ FIGURES = Figures(0, 1, False, 100, 10, 5000, 6000, (1, *[0] * 31))
 def write(status_fd: int, figures: Figures) -> None:
     native = ffi.new("struct xts_status_figures *")
     figures.write(native)
-    size = int(ffi.sizeof("struct xts_status_figures")) + int(ffi.sizeof("struct xts_status_clock"))
-    os.pwrite(status_fd, bytes(ffi.buffer(native)), os.fstat(status_fd).st_size - size)
+    at = ffi.sizeof("struct xts_status_page") + lib.XTS_STATUS_ENTRIES * ffi.sizeof("struct xts_status_entry")
+    os.pwrite(status_fd, bytes(ffi.buffer(native)), int(at))
 
 
 @contextmanager

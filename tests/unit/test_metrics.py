@@ -117,7 +117,7 @@ def test_every_figure_of_a_worker_is_one_metric() -> None:
 
 
 def test_every_figure_of_a_channel_is_one_metric() -> None:
-    described = {"queue_id", "relayed", "tenant", "link_state", "link_error", "pid", "link", "queue"}
+    described = {"queue_id", "relayed", "tenant", "link_state", "link_error", "pid", "epoch", "link", "queue"}
     wanted = {"up", *fields("xts_channel_stats")} - described
     wanted |= {f"link.{name}" for name in fields("xts_link_stats")}
     wanted |= {f"queue.{name}" for name in fields("xts_queue_stats")}

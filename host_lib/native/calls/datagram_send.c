@@ -165,6 +165,7 @@ static int send_one(struct xts_sock *s, struct xts_datagram *d, struct source *s
 	if (s->credits < credits) {
 		s->datagrams->wanted = credits;
 		s->no_space = true;
+		s->refused_for = XTS_WAIT_POST_CREDITS;
 		return -EAGAIN;
 	}
 	room = datagram_message_join(s, record_bytes);
@@ -172,6 +173,7 @@ static int send_one(struct xts_sock *s, struct xts_datagram *d, struct source *s
 		room = datagram_gather(s, record_bytes);
 		if (!room) {
 			socket_wait_for_link(s);
+			s->refused_for = XTS_WAIT_FRAME_CREDITS;
 			return -EAGAIN;
 		}
 	} else if (!room && record_bytes <= c->link.largest_message - XTS_SEND_DATAGRAMS_BYTES) {
@@ -221,6 +223,7 @@ static int send_or_wait(struct xts_sock *s, struct xts_datagram *d, struct sourc
 			channel_pump(s->stack);
 			continue;
 		}
+		waits_to_send(s);
 		if (!blocking)
 			return -EAGAIN;
 		pumped = false;

@@ -107,6 +107,7 @@ static long send_some(struct xts_sock *s, struct source *src, bool blocking, int
 
 		if (!s->credits || (blocking && s->credits < (enough < n ? enough : n))) {
 			s->no_space = true;
+			s->refused_for = XTS_WAIT_POST_CREDITS;
 			return -EAGAIN;
 		}
 		n = s->credits;
@@ -116,6 +117,7 @@ static long send_some(struct xts_sock *s, struct source *src, bool blocking, int
 		if (n)
 			return n;
 		socket_wait_for_link(s);
+		s->refused_for = XTS_WAIT_FRAME_CREDITS;
 		return -EAGAIN;
 	}
 	m.post_credits = xts_credit_advertise(&s->grant);
@@ -193,6 +195,7 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 			channel_pump(st);
 			continue;
 		}
+		waits_to_send(s);
 		if (!blocking) {
 			r = -EAGAIN;
 			break;

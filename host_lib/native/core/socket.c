@@ -133,8 +133,10 @@ void socket_changed(struct xts_sock *s, uint32_t events)
 {
 	struct stack *st = s->stack;
 
-	if (events & EPOLLOUT)
+	if (events & EPOLLOUT) {
 		s->no_space = false;
+		waits_may_send(s);
+	}
 	if (events & ~(uint32_t)EPOLLOUT)
 		wake(st, &s->readers);
 	if (events & ~(uint32_t)(EPOLLIN | EPOLLRDHUP))
@@ -326,6 +328,7 @@ void socket_unconnected(struct xts_sock *s)
 	s->credits = s->peer_window = 0;
 	s->grant.window = 0;
 	s->received_bytes = s->sent_bytes = s->read_bytes = 0;
+	waits_forget(s);
 	buffer_drop(s);
 	memset(&s->peer, 0, sizeof s->peer);
 	status_state(s);

@@ -28,6 +28,7 @@
 #include "credit.h"
 #include "processes/ownership.h"
 #include "ulps/pushed.h"
+#include "waits.h"
 #include "wire.h"
 
 #define SOCKETS_MAX (1u << 20)
@@ -109,6 +110,8 @@ struct xts_sock {
 	struct watch *watches;
 	struct mirror *mirror;
 	uint64_t sent_bytes, received_bytes, read_bytes;
+	uint8_t refused_for; /* enum xts_wait: why the last attempt to send has sent nothing */
+	struct xts_waits waits;
 	struct xts_endpoint local, peer;
 	struct ulps ulps;
 	struct ownership own; /* what matters only for fork, exec and shared listeners */

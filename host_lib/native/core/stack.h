@@ -108,6 +108,7 @@ struct stack {
 	/* counted */
 	uint64_t not_inherited; /* sockets that could not be kept over fork or exec */
 	uint64_t spins, sleeps, bad_ids, bad_messages;
+	uint64_t spin_misses, spin_ns;       /* spins that found nothing; what all spins took */
 	uint64_t sent_bytes, received_bytes; /* of all sockets ever, since the process began or was forked */
 	uint64_t cpu_written_ns;             /* figures (status_figures.c): when the CPU time was written */
 	uint32_t counts_written;             /* likewise: the counts that were */

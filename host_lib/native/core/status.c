@@ -53,7 +53,7 @@ static uint8_t state_of(const struct xts_sock *s)
 	}
 }
 
-void status_data(const struct xts_sock *s)
+void status_data(struct xts_sock *s)
 {
 	struct xts_status_entry *e = entry_of(s);
 
@@ -65,6 +65,7 @@ void status_data(const struct xts_sock *s)
 	e->recv_unadvertised = s->grant.unadvertised;
 	e->sent_bytes = s->sent_bytes;
 	e->received_bytes = s->received_bytes;
+	waits_look(s);
 	figures_data(s->stack);
 }
 
@@ -89,7 +90,7 @@ void status_ulps(const struct xts_sock *s)
 	e->tls_receive = s->ulps.tls_by[ULPS_RECEIVE];
 }
 
-void status_state(const struct xts_sock *s)
+void status_state(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 	struct xts_status_entry *e = entry_of(s);
@@ -114,6 +115,17 @@ void status_state(const struct xts_sock *s)
 	status_ulps(s);
 }
 
+static void status_polling(const struct stack *st)
+{
+	struct xts_status_polling *out = st->channel->attachment.polling;
+
+	if (!out)
+		return;
+	out->spin_misses = st->spin_misses;
+	out->spin_ns = st->spin_ns;
+	out->magic = XTS_POLLING_MAGIC;
+}
+
 void status_link(struct stack *st)
 {
 	struct xts_status_page *p = page(st);
@@ -124,6 +136,7 @@ void status_link(struct stack *st)
 	p->frame_credits = xts_link_credits(&st->channel->link);
 	p->sleeps = st->sleeps;
 	p->spins = st->spins;
+	status_polling(st);
 	figures_update(st);
 }
 

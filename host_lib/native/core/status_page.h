@@ -8,11 +8,16 @@ struct channel;
 struct stack;
 struct xts_sock;
 
-void status_state(const struct xts_sock *s);
-void status_data(const struct xts_sock *s);
+void status_state(struct xts_sock *s);
+void status_data(struct xts_sock *s);
 void status_ulps(const struct xts_sock *s); /* what is pushed has changed */
 void status_link(struct stack *st);
 void status_clock(const struct channel *c); /* the device's clock has been measured */
+/* Why it waits: socket_waits.c. */
+void waits_to_send(struct xts_sock *s);  /* a send has found no room, for what s->refused_for says */
+void waits_may_send(struct xts_sock *s); /* there may be room */
+void waits_look(struct xts_sock *s);     /* what has been received, read or asked has changed */
+void waits_forget(struct xts_sock *s);   /* it is no connection any more */
 /* The figures behind the page: status_figures.c. */
 void figures_data(struct stack *st);         /* its bytes have changed */
 void figures_update(struct stack *st);       /* all of them; CPU time not too often */

@@ -115,10 +115,12 @@ static int send_message(struct xts_sock *s, struct sending *o)
 	s->ulps.wanted = s->credits < needed ? needed : 0;
 	if (s->ulps.wanted) {
 		s->no_space = true;
+		s->refused_for = XTS_WAIT_POST_CREDITS;
 		return -EAGAIN;
 	}
 	if (!outbox_flush_socket(s) || channel_slot(st, &slot)) {
 		socket_wait_for_link(s);
+		s->refused_for = XTS_WAIT_FRAME_CREDITS;
 		return -EAGAIN;
 	}
 	n = smaller(n, s->credits - XTS_PDU_CREDITS);
@@ -209,6 +211,7 @@ static int send_messages(struct xts_sock *s, struct sending *o, uint64_t deadlin
 				channel_pump(s->stack);
 			continue;
 		}
+		waits_to_send(s);
 		if (!goes_on(s, o))
 			return -EAGAIN;
 		pumped = false;

@@ -269,7 +269,7 @@ static bool look_at_watched(struct watched_fds *watched)
 static void spin(struct waiter *w, struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct stack *st = w->stack;
-	uint64_t end = now_ns() + st->settings.spin_us * NS_PER_US * (watched && watched->patient ? PATIENCE : 1);
+	uint64_t begun, now, end;
 	unsigned turn = 0;
 	bool other = false;
 
@@ -277,10 +277,11 @@ static void spin(struct waiter *w, struct watched_fds *watched, uint64_t deadlin
 		st->spin_skipped--;
 		return;
 	}
+	begun = now = now_ns();
+	end = begun + st->settings.spin_us * NS_PER_US * (watched && watched->patient ? PATIENCE : 1);
 	channel_flush(st, true);
 	while (st->channel) {
-		uint64_t now = now_ns();
-
+		now = now_ns();
 		channel_pump(st);
 		if (w->woken || st->waiting > 1 || other || xts_inside.put_off)
 			break;
@@ -296,10 +297,12 @@ static void spin(struct waiter *w, struct watched_fds *watched, uint64_t deadlin
 			cpu_relax();
 		stack_lock(st);
 	}
+	st->spin_ns += now - begun;
 	if (w->woken) {
 		st->spins++;
 		st->spin_skip = 0;
 	} else if (!other) {
+		st->spin_misses++;
 		st->spin_skip = st->spin_skip ? st->spin_skip * 2 : 1;
 		if (st->spin_skip > SKIP_MAX)
 			st->spin_skip = SKIP_MAX;

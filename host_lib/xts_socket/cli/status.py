@@ -11,20 +11,22 @@ import argparse
 import json
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import takewhile
+from types import MappingProxyType
 from typing import Any
 
 from xts_messages._native import ffi, lib
 from xts_messages.attach import Listing, list_attachments
 from xts_messages.command_line import add_watch, watch
 from xts_messages.printable import printable
-from xts_messages.status_page import Clock, read_clock, read_status_page
+from xts_messages.status_page import Clock, Polling, read_clock, read_polling, read_status_page
 from xts_messages.ulps import BY_NAME, BY_NUMBER
+from xts_messages.waits import Waits, read_waits
 
-from .. import interfaces
-from . import ended, processes
+from . import device_interfaces, ended, processes
 from .options import add_verb, endpoint_path, endpoint_text
 from .status_rates import COUNTED, COUNTED_BY_PROCESS, Looks, write_csv
 from .status_rates import text as rate_text
@@ -37,6 +39,7 @@ _STATES = (
 _LINK_STATES = ("opening", "up", "down", "adopted")
 #: Of a process that has its queue from an agent before this one (XTS_STATUS_ADOPTED).
 _ADOPTED = _LINK_STATES[3]
+_NOT_KNOWN: Mapping[tuple[int, int], Waits] = MappingProxyType({})
 
 #: The kernel's cipher types (linux/tls.h), which TLS_KEYS has.
 _KEYS_CIPHERS = {51: "AES_GCM_128", 52: "AES_GCM_256", 53: "AES_CCM_128", 54: "CHACHA20_POLY1305"}
@@ -59,6 +62,7 @@ class Entry:
 
     `receive_layers`, `send_layers`: the pushed protocols (ULPS.md), the first next to TCP. `tls`: None without TLS, or
     before its handshake is done. `reason`: why a connection of another process's is not this one's (REASONS.md).
+    `waits`: why it has waited, and does, as far as the host knows; None: its process does not say.
     """
 
     state: str
@@ -77,13 +81,14 @@ class Entry:
     send_layers: tuple[str, ...]
     tls: Encryption | None
     reason: str | None
+    waits: Waits | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
     """One attached process. `interface`: that its queue is of; None over shared memory to the proxy. `relayed`: its
     number behind the agent's relay, which shares the queue; None: the queue is its own. `clock`: the device's, as the
-    process has measured it last; None: it has not."""
+    process has measured it last; None: it has not. `polling`: what spinning has cost; None: it does not say."""
 
     pid: int
     uid: int
@@ -100,6 +105,7 @@ class Process:
     spins: int
     clock: Clock | None
     entries: tuple[Entry, ...]
+    polling: Polling | None = None
 
 
 def add(verbs: Any) -> None:
@@ -130,34 +136,9 @@ def run(arguments: argparse.Namespace) -> int:
     return watch(arguments.watch, lambda: _show(arguments, looks), clears=not (arguments.csv or arguments.json))
 
 
-def _show_interfaces(as_json: bool) -> int:
-    told = interfaces()
-    found = [asdict(one) | {"addresses": [str(address) for address in one.addresses]} for one in told]
-    if as_json:
-        print(json.dumps({"endpoint": endpoint_path(), "interfaces": found}, indent=2))
-        return 0
-    rows = [
-        (
-            str(one.index),
-            one.name,
-            "yes" if one.multicast else "no",
-            one.stamping.text() if one.stamping else "?",
-            " ".join(map(str, one.addresses)),
-        )
-        for one in told
-    ]
-    print_table(
-        ("Index", "Name", "Multicast", "Time stamps", "Addresses"),
-        rows,
-        ("Index",),
-        empty="the device has only loopback",
-    )
-    return 0
-
-
 def _show(arguments: argparse.Namespace, looks: Looks) -> int:
     if arguments.interfaces:
-        return _show_interfaces(arguments.json)
+        return device_interfaces.show(arguments.json)
     if arguments.processes:
         return processes.show(arguments.pid, arguments.json, None if arguments.all else endpoint_path())
     path = endpoint_path()
@@ -213,7 +194,8 @@ def ask(path: str) -> list[Process]:
 
 
 def _process(listing: Listing) -> Process:
-    page, entries = read_page(read_status_page(listing.status_fd))
+    data = read_status_page(listing.status_fd)
+    page, entries = read_page(data, read_waits(listing.status_fd, len(data) // ffi.sizeof("struct xts_status_entry")))
     state = page.link_state
     return Process(
         pid=listing.pid,
@@ -231,11 +213,13 @@ def _process(listing: Listing) -> Process:
         spins=page.spins,
         clock=read_clock(listing.status_fd),
         entries=entries,
+        polling=read_polling(listing.status_fd),
     )
 
 
-def read_page(data: bytes) -> tuple[Any, tuple[Entry, ...]]:
-    """The head and the used entries of a status page. OSError when it is not one."""
+def read_page(data: bytes, waits: Mapping[tuple[int, int], Waits] = _NOT_KNOWN) -> tuple[Any, tuple[Entry, ...]]:
+    """The head and the used entries of a status page, with what they wait for, by index and number. OSError when it is
+    not one."""
     head_bytes = ffi.sizeof("struct xts_status_page")
     if len(data) < head_bytes:
         raise OSError("a status page is too short")
@@ -245,7 +229,9 @@ def read_page(data: bytes) -> tuple[Any, tuple[Entry, ...]]:
     used = data[head_bytes:]
     entries = ffi.from_buffer("struct xts_status_entry[]", used)
     count = min(page.used, len(used) // ffi.sizeof("struct xts_status_entry"))
-    return page, tuple(_entry(entries[i]) for i in range(count) if entries[i].state)
+    return page, tuple(
+        _entry(entries[i], waits.get((i, entries[i].xts_socket))) for i in range(count) if entries[i].state
+    )
 
 
 _NUMBERS = (
@@ -254,7 +240,7 @@ _NUMBERS = (
 )
 
 
-def _entry(raw: Any) -> Entry:
+def _entry(raw: Any, waits: Waits | None) -> Entry:
     return Entry(
         state=_STATES[raw.state] if raw.state < len(_STATES) else str(raw.state),
         local=endpoint_text(raw.local),
@@ -263,6 +249,7 @@ def _entry(raw: Any) -> Entry:
         send_layers=_layers(raw.send_ulps),
         tls=_encryption(raw),
         reason=processes.reason_name(raw.reason) if raw.reason else None,
+        waits=waits,
         **{name: int(getattr(raw, name)) for name in _NUMBERS},
     )
 

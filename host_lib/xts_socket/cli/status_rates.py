@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from xts_messages.waits import HOST_REASONS
+
 if TYPE_CHECKING:
     from .status import Entry, Process
 
@@ -81,7 +83,8 @@ def text(rates: Rates, name: str) -> str:
 _OF_PROCESS = ("pid", "uid", "program", "queue_kind", "queue_id", "interface")
 _OF_ENTRY = ("state", "local", "peer", *COUNTED, "recv_queue", "send_credits", "recv_window")
 _RATES = tuple(f"{name}_per_s" for name in COUNTED)
-COLUMNS = ("time", *_OF_PROCESS, *_OF_ENTRY, *_RATES, "layers", "tls", "xts_socket", "proxy_id")
+_WAITS = tuple(f"wait_{name}_s" for name in HOST_REASONS)
+COLUMNS = ("time", *_OF_PROCESS, *_OF_ENTRY, *_RATES, "layers", "tls", "xts_socket", "proxy_id", *_WAITS)
 
 
 def write_csv(attached: Sequence[Process], looks: Looks, *, head: bool, listening: bool) -> None:
@@ -99,18 +102,19 @@ def write_csv(attached: Sequence[Process], looks: Looks, *, head: bool, listenin
             writer.writerow(
                 [
                     now,
-                    *(_cell(getattr(process, name)) for name in _OF_PROCESS),
+                    *(cell(getattr(process, name)) for name in _OF_PROCESS),
                     *(getattr(entry, name) for name in _OF_ENTRY),
                     *(round(rates[name], 1) if name in rates else "" for name in _RATES),
                     "/".join(entry.send_layers).lower(),
                     entry.tls.version if entry.tls else "",
                     *(entry.xts_socket, entry.proxy_id),
+                    *(entry.waits.by_reason[name].ns / 1e9 if entry.waits else "" for name in HOST_REASONS),
                 ]
             )
     sys.stdout.flush()
 
 
-def _cell(value: object) -> object:
+def cell(value: object) -> object:
     """A program names itself: a name that a spreadsheet takes for a formula is text."""
     if value is None:
         return ""

@@ -1,0 +1,78 @@
+/*
+ * Why a socket waits (waits.h), as far as the host knows, for `xts status` and `xts top`.
+ *
+ * Sending, it waits from a send that found no room until a sender would be told that there is some, whether a thread
+ * sleeps meanwhile or the program comes back by itself. Receiving, the reason follows from what there is to read and
+ * from who has spoken last, so that one look after each change is enough.
+ *
+ * A look compares; the clock is read when the reason is another one than before: up to three times in a round trip.
+ */
+#include "attach.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/datagram_socket.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "status.h"
+
+/* Where its waits are shown; NULL: nowhere, and they are not measured. */
+static struct xts_status_waits *shown(const struct xts_sock *s)
+{
+	struct xts_status_waits *waits = s->stack->channel ? s->stack->channel->attachment.waits : NULL;
+	uint32_t index = table_place(s);
+
+	return waits && index < XTS_STATUS_ENTRIES ? &waits[index] : NULL;
+}
+
+static void enter(struct xts_sock *s, enum xts_wait_direction direction, enum xts_wait reason)
+{
+	struct xts_status_waits *out;
+
+	if (s->waits.now[direction] == reason)
+		return;
+	out = shown(s);
+	if (!out)
+		return;
+	xts_wait_enter(&s->waits, direction, reason, now_ns());
+	out->xts_socket = s->id;
+	out->waits = s->waits;
+	out->magic = XTS_WAITS_MAGIC;
+}
+
+void waits_to_send(struct xts_sock *s)
+{
+	if (s->no_space)
+		enter(s, XTS_WAIT_SENDING, s->refused_for);
+}
+
+void waits_may_send(struct xts_sock *s)
+{
+	enter(s, XTS_WAIT_SENDING, XTS_WAIT_NONE);
+}
+
+static enum xts_wait receiving(const struct xts_sock *s)
+{
+	bool connects = s->state == TCP_STATE_SYN_SENT;
+
+	if (!s->in_use || s->closing || s->lost || s->state == TCP_STATE_LISTEN)
+		return XTS_WAIT_NONE;
+	if (s->unread)
+		return XTS_WAIT_APPLICATION;
+	return s->asked && (connects || s->datagrams || s->state == TCP_STATE_ESTABLISHED) ? XTS_WAIT_PEER :
+											     XTS_WAIT_NONE;
+}
+
+void waits_look(struct xts_sock *s)
+{
+	enter(s, XTS_WAIT_RECEIVING, receiving(s));
+}
+
+void waits_forget(struct xts_sock *s)
+{
+	struct xts_status_waits *out = shown(s);
+
+	memset(&s->waits, 0, sizeof s->waits);
+	if (out)
+		out->magic = 0;
+}
