@@ -234,6 +234,7 @@ local common = {
 	id = ProtoField.uint32("xts.id", "Id", base.HEX, nil, nil, "the target's identifier"),
 	refusal = ProtoField.uint8("xts.refusal", "Refusal", base.DEC, refusal_names, nil, "why it failed"),
 	payload = ProtoField.bytes("xts.payload", "Payload", base.NONE, "what the length field counts"),
+	stream = ProtoField.uint32("xts.stream", "Stream", base.DEC, nil, nil, "the socket, both ways"),
 	trailer = ProtoField.bytes("xts.trailer", "Trailer", base.NONE, "padding, or unknown to this version"),
 }
 
@@ -338,6 +339,7 @@ local messages = {
 		meaning = "start a connection, with protocols pushed onto it before its first byte (payload: xts_messages/ulps.py)",
 		id_of = "the proxy's identifier, or 0: create the socket", payload = "length",
 		flags = {},
+		sender = "host",
 		fields = {
 			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
 			{ name = "post_credits", offset = 28, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
@@ -352,6 +354,7 @@ local messages = {
 		id_of = "XTS socket", payload = nil,
 		flags = {},
 		refusal = true,
+		sender = "proxy",
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "post_credits", offset = 28, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
@@ -364,6 +367,7 @@ local messages = {
 		meaning = "start a listener; each post credit is one connection of the backlog",
 		id_of = "the proxy's identifier, or 0: create the socket", payload = nil,
 		flags = {},
+		sender = "host",
 		fields = {
 			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -378,6 +382,7 @@ local messages = {
 		id_of = "XTS socket", payload = nil,
 		flags = {},
 		refusal = true,
+		sender = "proxy",
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -389,6 +394,7 @@ local messages = {
 		meaning = "a listener has a new connection; takes one of its post credits",
 		id_of = "XTS socket of the listener", payload = nil,
 		flags = {},
+		sender = "proxy",
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "post_credits", offset = 28, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
@@ -401,6 +407,7 @@ local messages = {
 		meaning = "the new connection has an XTS socket; an error refuses it (reset)",
 		id_of = "proxy's identifier of the new connection", payload = nil,
 		flags = {},
+		sender = "host",
 		fields = {
 			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
 			{ name = "post_credits", offset = 28, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
@@ -411,6 +418,7 @@ local messages = {
 		meaning = "data, post credits, and the ways of closing; length 0 is a pure credit advertisement. On a listener, post_credits returns accepted connections",
 		id_of = "proxy's identifier", payload = "length",
 		flags = { FIN = true, CLOSE = true, ABORT = true, LINGER = true, MORE = true, },
+		sender = "host",
 		fields = {
 			{ name = "post_credits", offset = 24, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
 			{ name = "length", offset = 28, bytes = 4, field = "xts.length", limit = 61440, shown = true },
@@ -421,6 +429,7 @@ local messages = {
 		meaning = "received data, post credits, end of stream, failure, end of close",
 		id_of = "XTS socket", payload = "length",
 		flags = { EOS = true, RESET = true, CLOSED = true, },
+		sender = "proxy",
 		fields = {
 			{ name = "post_credits", offset = 24, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
 			{ name = "length", offset = 28, bytes = 4, field = "xts.length", limit = 61440, shown = true },
@@ -540,6 +549,7 @@ local messages = {
 		meaning = "bind(2)",
 		id_of = "the proxy's identifier, or 0: create the socket", payload = nil,
 		flags = {},
+		sender = "host",
 		fields = {
 			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -553,6 +563,7 @@ local messages = {
 		id_of = "XTS socket", payload = nil,
 		flags = {},
 		refusal = true,
+		sender = "proxy",
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -564,6 +575,7 @@ local messages = {
 		meaning = "setsockopt(2), against the proxy's allow-list",
 		id_of = "the proxy's identifier, or 0: create the socket", payload = "length",
 		flags = {},
+		sender = "host",
 		fields = {
 			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -578,6 +590,7 @@ local messages = {
 		meaning = "getsockopt(2); the payload is the value passed in, for options that read it",
 		id_of = "the proxy's identifier, or 0: create the socket", payload = "length",
 		flags = {},
+		sender = "host",
 		fields = {
 			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -593,6 +606,7 @@ local messages = {
 		id_of = "XTS socket", payload = "length",
 		flags = {},
 		refusal = true,
+		sender = "proxy",
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -604,6 +618,7 @@ local messages = {
 		meaning = "ioctl(2), and what is done with ULPs (xts_messages/ulps.py)",
 		id_of = "the proxy's identifier, or 0: create the socket", payload = "length",
 		flags = {},
+		sender = "host",
 		fields = {
 			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -618,6 +633,7 @@ local messages = {
 		id_of = "XTS socket", payload = "length",
 		flags = {},
 		refusal = true,
+		sender = "proxy",
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -629,6 +645,7 @@ local messages = {
 		meaning = "share a listener, or a bound socket, between processes: the first names it by a key, the others join (id 0)",
 		id_of = "the proxy's identifier of the socket, or 0: join the one of that key", payload = nil,
 		flags = {},
+		sender = "host",
 		fields = {
 			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -642,6 +659,7 @@ local messages = {
 		id_of = "XTS socket", payload = nil,
 		flags = {},
 		refusal = true,
+		sender = "proxy",
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -653,6 +671,7 @@ local messages = {
 		meaning = "this process gives the connection up; whoever knows the key may claim it",
 		id_of = "proxy's identifier", payload = nil,
 		flags = {},
+		sender = "host",
 		fields = {
 			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -666,6 +685,7 @@ local messages = {
 		id_of = "XTS socket", payload = nil,
 		flags = {},
 		refusal = true,
+		sender = "proxy",
 		fields = {
 			{ name = "token", offset = 24, bytes = 4, field = "xts.token" },
 		},
@@ -675,6 +695,7 @@ local messages = {
 		meaning = "take over the connection parked under the key",
 		id_of = "zero", payload = nil,
 		flags = {},
+		sender = "host",
 		fields = {
 			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -689,6 +710,7 @@ local messages = {
 		id_of = "XTS socket", payload = nil,
 		flags = {},
 		refusal = true,
+		sender = "proxy",
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -702,6 +724,7 @@ local messages = {
 		meaning = "a PDU for the pushed protocols, or a part of one (MORE: it goes on); takes its payload and XTS_PDU_CREDITS",
 		id_of = "proxy's identifier", payload = "length",
 		flags = { MORE = true, },
+		sender = "host",
 		fields = {
 			{ name = "post_credits", offset = 24, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
 			{ name = "length", offset = 28, bytes = 4, field = "xts.length", limit = 61440, shown = true },
@@ -717,6 +740,7 @@ local messages = {
 		meaning = "a PDU from the pushed protocols, or a part of one (MORE: it goes on); or an event, which takes no credits",
 		id_of = "XTS socket", payload = "length",
 		flags = { MORE = true, },
+		sender = "proxy",
 		fields = {
 			{ name = "post_credits", offset = 24, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
 			{ name = "length", offset = 28, bytes = 4, field = "xts.length", limit = 61440, shown = true },
@@ -732,6 +756,7 @@ local messages = {
 		meaning = "received bytes, in order, that the application had not read when it pushed a protocol that is to read them",
 		id_of = "proxy's identifier", payload = "length",
 		flags = {},
+		sender = "host",
 		fields = {
 			{ name = "length", offset = 24, bytes = 4, field = "xts.length", limit = 61440, shown = true },
 		},
@@ -750,6 +775,7 @@ local messages = {
 		meaning = "take over the connection of this key from whatever process has it",
 		id_of = "zero", payload = nil,
 		flags = {},
+		sender = "host",
 		fields = {
 			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -764,6 +790,7 @@ local messages = {
 		id_of = "XTS socket", payload = nil,
 		flags = {},
 		refusal = true,
+		sender = "proxy",
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -780,6 +807,7 @@ local messages = {
 		meaning = "another process asks for the connection: PARK gives it up, SHARE says that it is still needed",
 		id_of = "XTS socket", payload = nil,
 		flags = {},
+		sender = "proxy",
 		fields = {
 			{ name = "purpose", offset = 24, bytes = 4, field = "xts.purpose", legal = { 0, 1, 2, 3 } },
 		},
@@ -789,6 +817,7 @@ local messages = {
 		meaning = "what was received of a parked connection and is unread, in order (MORE: the PDU goes on); at last the end",
 		id_of = "zero", payload = "length",
 		flags = { MORE = true, },
+		sender = "host",
 		fields = {
 			{ name = "key", offset = 24, bytes = 8, field = "xts.key" },
 			{ name = "length", offset = 32, bytes = 4, field = "xts.length", limit = 61440, shown = true },
@@ -805,6 +834,7 @@ local messages = {
 		meaning = "create a datagram socket, bound and connected if the addresses say so",
 		id_of = "zero", payload = nil,
 		flags = {},
+		sender = "host",
 		fields = {
 			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -821,6 +851,7 @@ local messages = {
 		id_of = "XTS socket", payload = nil,
 		flags = {},
 		refusal = true,
+		sender = "proxy",
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -834,6 +865,7 @@ local messages = {
 		meaning = "connect(2) of a datagram socket, also again; ip_version 0: to nobody any more",
 		id_of = "proxy's identifier", payload = nil,
 		flags = {},
+		sender = "host",
 		fields = {
 			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -846,6 +878,7 @@ local messages = {
 		id_of = "XTS socket", payload = nil,
 		flags = {},
 		refusal = true,
+		sender = "proxy",
 		fields = {
 			{ name = "token", offset = 24, bytes = 4, field = "xts.token" },
 			{ name = "local", offset = 28, bytes = 24, endpoint = "local" },
@@ -857,6 +890,7 @@ local messages = {
 		meaning = "datagrams to be sent, each with its record in front; MORE: the last one goes on in the next message",
 		id_of = "proxy's identifier", payload = "length",
 		flags = { MORE = true, },
+		sender = "host",
 		fields = {
 			{ name = "post_credits", offset = 24, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
 			{ name = "length", offset = 28, bytes = 4, field = "xts.length", limit = 61440, shown = true },
@@ -867,6 +901,7 @@ local messages = {
 		meaning = "datagrams received, each with its record in front (MORE: the last one goes on in the next message); or, without any, the pending error of the socket",
 		id_of = "XTS socket", payload = "length",
 		flags = { MORE = true, },
+		sender = "proxy",
 		fields = {
 			{ name = "post_credits", offset = 24, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
 			{ name = "dropped", offset = 28, bytes = 4, field = "xts.dropped" },
@@ -878,6 +913,7 @@ local messages = {
 		meaning = "ask the device's name servers; the payload is a standard query with one question (RFC 1035)",
 		id_of = "zero", payload = "length",
 		flags = {},
+		sender = "host",
 		fields = {
 			{ name = "token", offset = 24, bytes = 4, field = "xts.token" },
 			{ name = "length", offset = 28, bytes = 4, field = "xts.length", limit = 1024, shown = true },
@@ -889,6 +925,7 @@ local messages = {
 		id_of = "zero", payload = "length",
 		flags = {},
 		refusal = true,
+		sender = "proxy",
 		fields = {
 			{ name = "token", offset = 24, bytes = 4, field = "xts.token" },
 			{ name = "families", offset = 28, bytes = 4, field = "xts.families", legal = { 0, 1, 2, 3 } },
@@ -923,6 +960,133 @@ for _, set in pairs(endpoints) do
 end
 xts.fields = all
 
+-- --- sockets, and what they carry -----------------------------------------------------------------------------------
+
+xts.prefs.payload = Pref.bool("Dissect payload", true, "Hand payload to the dissector of the socket's ports")
+
+local PT_TCP, UNTIL_THE_END = 2, 0x0ffffffe
+-- A dissector that wants more than this at once has been misled.
+local CONTINUED_BYTES_MAX = 1048576
+local interface_of = Field.new("frame.interface_id")
+local tcp_ports = DissectorTable.get("tcp.port")
+local channels, seen, streams = {}, {}, 0
+
+function xts.init()
+	channels, seen, streams = {}, {}, 0
+end
+
+-- Identifiers are of a channel: of two addresses on one interface, until the next HELLO.
+local function channel_of(packet)
+	local interface, a, b = interface_of(), tostring(packet.dl_src), tostring(packet.dl_dst)
+	if a > b then a, b = b, a end
+	local key = tostring(interface and interface.value or 0) .. " " .. a .. " " .. b
+	channels[key] = channels[key] or { host = {}, proxy = {} }
+	return channels[key]
+end
+
+-- The socket that a message is about; a new one where the message makes one, or the capture begins later.
+local function socket_of(channel, message, id, values)
+	if message.short == "HELLO" then channel.host, channel.proxy = {}, {} end
+	if not message.sender or message.short == "QUERY_NAME" or message.short == "NAME_ACK" then return nil end
+	local host_id, proxy_id = id, values.proxy_id
+	if message.sender == "host" then host_id, proxy_id = values.xts_socket, id end
+	if message.short == "NEWCONN" then host_id = nil end -- the listener's
+	if host_id == 0 then host_id = nil end
+	if proxy_id == 0 then proxy_id = nil end
+	if not host_id and not proxy_id then return nil end
+	local socket = (proxy_id and channel.proxy[proxy_id]) or (host_id and channel.host[host_id])
+	if not socket then
+		socket = { stream = streams, rest = {} }
+		streams = streams + 1
+	end
+	if host_id then channel.host[host_id] = socket end
+	if proxy_id then channel.proxy[proxy_id] = socket end
+	for _, name in ipairs({ "local", "peer" }) do
+		local endpoint = values[name]
+		if endpoint and endpoint.address then socket[name] = endpoint end
+	end
+	return socket
+end
+
+-- By the ports, that of the server first, as TCP's dissector does. What TLS is pushed onto is not encrypted here.
+local function dissector_for(socket, bytes)
+	local ports = {}
+	for _, endpoint in ipairs({ socket.peer or false, socket["local"] or false }) do
+		if endpoint then ports[#ports + 1] = endpoint.port end
+	end
+	table.sort(ports)
+	for _, port in ipairs(ports) do
+		local found = tcp_ports:get_dissector(port)
+		if found then
+			local encrypted = bytes:len() < 2 or (math.floor(bytes:get_index(0) / 4) == 5 and bytes:get_index(1) == 3)
+			local is_tls = string.lower(tostring(found)) == "tls"
+			return is_tls and not encrypted and Dissector.get("http") or found
+		end
+	end
+	return nil
+end
+
+local function set_addresses(packet, socket, from_host)
+	local source, target = socket["local"], socket.peer
+	if not from_host then source, target = target, source end
+	packet.src, packet.dst = source.address, target.address
+	packet.src_port, packet.dst_port = source.port, target.port
+	pcall(function() packet.port_type = PT_TCP end) -- Wireshark 4.0 does not have it
+end
+
+-- What a dissector wants to see again, with what comes next; nil: nothing.
+local function left_over(packet, bytes)
+	local at = packet.desegment_offset
+	if packet.desegment_len == 0 or at >= bytes:len() or bytes:len() - at > CONTINUED_BYTES_MAX then return nil end
+	return bytes:subset(at, bytes:len() - at)
+end
+
+local function hand_on(note, range, packet, root)
+	local socket, bytes, whole = note.socket, range:bytes(), range:tvb()
+	if note.before then
+		bytes = note.before .. bytes
+		whole = bytes:tvb("XTS stream")
+	end
+	local dissector = dissector_for(socket, bytes)
+	if not dissector then return end
+	set_addresses(packet, socket, note.from_host)
+	packet.can_desegment, packet.desegment_len, packet.desegment_offset = 2, 0, 0
+	dissector:call(whole, packet, root)
+	if packet.desegment_len == UNTIL_THE_END then
+		packet.can_desegment, packet.desegment_len, packet.desegment_offset = 0, 0, 0
+		dissector:call(whole, packet, root)
+	end
+	if not packet.visited then socket.rest[note.from_host] = left_over(packet, bytes) end
+	packet.can_desegment, packet.desegment_len, packet.desegment_offset = 0, 0, 0
+end
+
+-- Notes what the messages of a packet say of sockets when the packet is first seen; later the notes are used.
+local function note_message(packet, message, id, values)
+	local notes = seen[packet.number]
+	if not packet.visited then
+		local socket = socket_of(channel_of(packet), message, id, values)
+		local from_host = message.sender == "host"
+		notes = notes or { at = 0 }
+		seen[packet.number] = notes
+		notes[#notes + 1] = { socket = socket, from_host = from_host, before = socket and socket.rest[from_host] }
+		return notes[#notes]
+	end
+	if not notes then return {} end
+	notes.at = notes.at % #notes + 1
+	return notes[notes.at]
+end
+
+local STREAMS = { SEND = true, RECV = true, SEND_PDU = true, RECV_PDU = true }
+
+-- After the messages themselves: the dissectors of payload write to the columns.
+local function carry_on(carried, packet, root)
+	if not xts.prefs.payload then return end
+	for _, one in ipairs(carried) do
+		local socket = one.note.socket
+		if socket and socket["local"] and socket.peer then hand_on(one.note, one.range, packet, root) end
+	end
+end
+
 -- Is the value outside what the table allows? 64-bit values have no limits.
 local function breaks(spec, value)
 	if spec.limit and value > spec.limit then return true end
@@ -938,8 +1102,9 @@ local function number(range, spec)
 	return range:len() < 8 and range:uint() or nil
 end
 
--- Returns the endpoint as text.
+-- Returns the endpoint as text, and its port and address.
 local function dissect_endpoint(tree, range, spec)
+	local address
 	local f = endpoints[spec.endpoint]
 	local version, port = range(ENDPOINT_IP_VERSION, 1):uint(), range(ENDPOINT_PORT, 2):uint()
 	local branch = tree:add(f.whole, range)
@@ -951,10 +1116,12 @@ local function dissect_endpoint(tree, range, spec)
 	branch:add(f.scope_id, range(ENDPOINT_SCOPE_ID, 4))
 	if version == 4 then
 		branch:add(f.address4, range(ENDPOINT_ADDRESS, 4))
-		text = tostring(range(ENDPOINT_ADDRESS, 4):ipv4()) .. ":" .. port
+		address = range(ENDPOINT_ADDRESS, 4):ipv4()
+		text = tostring(address) .. ":" .. port
 	elseif version == 6 then
 		branch:add(f.address6, range(ENDPOINT_ADDRESS, 16))
-		text = "[" .. tostring(range(ENDPOINT_ADDRESS, 16):ipv6()) .. "]:" .. port
+		address = range(ENDPOINT_ADDRESS, 16):ipv6()
+		text = "[" .. tostring(address) .. "]:" .. port
 	else
 		branch:add(f.address, range(ENDPOINT_ADDRESS, 16))
 	end
@@ -962,7 +1129,7 @@ local function dissect_endpoint(tree, range, spec)
 	if breaks({ legal = ENDPOINT_IP_VERSIONS }, version) then
 		version_item:add_proto_expert_info(illegal)
 	end
-	return text
+	return text, { port = port, address = address }
 end
 
 local function dissect_flags(tree, range, message)
@@ -990,19 +1157,26 @@ local function dissect_payload(tree, buffer, message, length, length_item)
 		length_item:add_proto_expert_info(length_wrong)
 	end
 	length = math.min(length, rest)
-	if length > 0 then tree:add(common.payload, buffer(message.bytes, length)) end
 	if length < rest then tree:add(common.trailer, buffer(message.bytes + length)) end
+	if length <= 0 then return nil end
+	tree:add(common.payload, buffer(message.bytes, length))
+	return buffer(message.bytes, length)
 end
 
+-- Returns the values by name, and the payload.
 local function dissect_fields(tree, buffer, message, info)
+	local values = {}
 	local length, length_item
 
 	for _, spec in ipairs(message.fields) do
 		local range = buffer(spec.offset, spec.bytes)
 		if spec.endpoint then
-			info[#info + 1] = spec.endpoint .. "=" .. dissect_endpoint(tree, range, spec)
+			local text, endpoint = dissect_endpoint(tree, range, spec)
+			values[spec.endpoint] = endpoint
+			info[#info + 1] = spec.endpoint .. "=" .. text
 		else
 			local value = number(range, spec)
+			values[spec.name] = value
 			local item = tree:add(fields[spec.field], range)
 			if value and breaks(spec, value) then item:add_proto_expert_info(illegal) end
 			if spec.name == message.payload then length, length_item = value, item end
@@ -1010,10 +1184,11 @@ local function dissect_fields(tree, buffer, message, info)
 		end
 	end
 	if length then
-		dissect_payload(tree, buffer, message, length, length_item)
+		return values, dissect_payload(tree, buffer, message, length, length_item)
 	elseif buffer:len() > message.bytes then
 		tree:add(common.trailer, buffer(message.bytes))
 	end
+	return values
 end
 
 -- Wireshark hands over what follows the Ethernet header; the table's offsets count from the header's start.
@@ -1022,8 +1197,8 @@ local function from_ethernet(after_ethernet)
 		{ __call = function(_, offset, bytes) return after_ethernet(offset - ETH_BYTES, bytes) end })
 end
 
--- One frame; returns what the info column says of it.
-local function dissect_frame(after_ethernet, root)
+-- One frame; returns what the info column says of it. What goes to other dissectors is added to `carried`.
+local function dissect_frame(after_ethernet, packet, root, carried)
 	local tree = root:add(xts, after_ethernet())
 	if after_ethernet:len() < HEAD_BYTES - ETH_BYTES then
 		tree:add_proto_expert_info(too_short)
@@ -1063,28 +1238,34 @@ local function dissect_frame(after_ethernet, root)
 		info[#info + 1] = "[short frame]"
 		type_item:add_proto_expert_info(too_short)
 	else
-		dissect_fields(tree, buffer, message, info)
+		local values, payload = dissect_fields(tree, buffer, message, info)
+		local note = note_message(packet, message, buffer(HEAD_ID, 4):uint(), values)
+		if note.socket then tree:add(common.stream, note.socket.stream):set_generated() end
+		if payload and STREAMS[message.short] then carried[#carried + 1] = { note = note, range = payload } end
 	end
 	return table.concat(info, " "), message.short
 end
 
 -- Each frame of a bundle has its length in front.
-local function dissect_bundled(after_ethernet, root, info)
+local function dissect_bundled(after_ethernet, packet, root, info, carried)
 	local at = BUNDLE_BYTES - ETH_BYTES
 	while at + 2 <= after_ethernet:len() do
 		local bytes = after_ethernet(at, 2):uint()
 		if bytes < HEAD_BYTES or bytes > after_ethernet:len() - at - 2 then return end
-		info[#info + 1] = dissect_frame(after_ethernet(at + 2 + ETH_BYTES, bytes - ETH_BYTES):tvb(), root)
+		local frame = after_ethernet(at + 2 + ETH_BYTES, bytes - ETH_BYTES):tvb()
+		info[#info + 1] = dissect_frame(frame, packet, root, carried)
 		at = at + 2 + bytes
 	end
 end
 
 function xts.dissector(after_ethernet, packet, root)
-	local text, kind = dissect_frame(after_ethernet, root)
+	local carried = {}
+	local text, kind = dissect_frame(after_ethernet, packet, root, carried)
 	local info = { text }
 	packet.cols.protocol = "XTS"
-	if kind == "BUNDLE" then dissect_bundled(after_ethernet, root, info) end
+	if kind == "BUNDLE" then dissect_bundled(after_ethernet, packet, root, info, carried) end
 	packet.cols.info = table.concat(info, "; ")
+	carry_on(carried, packet, root)
 end
 
 local registered

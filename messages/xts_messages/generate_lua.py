@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from . import table
+from . import lua_payload, lua_program, table
 from .table import Field, Kind
 
 #: Linux errno, by number from 1; the numbers most architectures share. "-" is unused.
@@ -31,212 +31,6 @@ _LUA_TYPE = {Kind.U8: "uint8", Kind.U16: "uint16", Kind.U32: "uint32", Kind.U64:
 #: Numbers that are names rather than counts read better in hexadecimal.
 _HEX = {"id", "epoch", "features", "required", "token", "request"}
 _PLURALS = {"bytes": "byte", "frames": "frame", "connections": "connection", "sockets": "socket"}
-
-_PROGRAM = r"""
-local xts = Proto("xts", "XDP-Transport")
-
-xts.prefs.ethertype = Pref.uint("EtherType", ETHERTYPE, "EtherType of XDP-Transport frames")
-
-local function malformed(name, text)
-	return ProtoExpert.new("xts.malformed." .. name, text, expert.group.MALFORMED, expert.severity.ERROR)
-end
-
-local too_short = malformed("short", "Frame shorter than its message")
-local unknown = malformed("type", "Unknown message type")
-local illegal = malformed("value", "Illegal value")
-local length_wrong = malformed("length", "Length does not agree with the frame")
-local odd_flag = ProtoExpert.new("xts.odd_flag", "Flag without a meaning in this message", expert.group.PROTOCOL,
-	expert.severity.WARN)
-local failed = ProtoExpert.new("xts.failed", "Carries an error", expert.group.RESPONSE_CODE, expert.severity.NOTE)
-xts.experts = { too_short, unknown, illegal, length_wrong, odd_flag, failed }
-
-local all = {}
-for _, set in ipairs({ common, flag_fields, fields }) do
-	for _, f in pairs(set) do all[#all + 1] = f end
-end
-for _, set in pairs(endpoints) do
-	for _, f in pairs(set) do all[#all + 1] = f end
-end
-xts.fields = all
-
--- Is the value outside what the table allows? 64-bit values have no limits.
-local function breaks(spec, value)
-	if spec.limit and value > spec.limit then return true end
-	if not spec.legal then return false end
-	for _, v in ipairs(spec.legal) do
-		if v == value then return false end
-	end
-	return true
-end
-
-local function number(range, spec)
-	if spec.signed then return range:int() end
-	return range:len() < 8 and range:uint() or nil
-end
-
--- Returns the endpoint as text.
-local function dissect_endpoint(tree, range, spec)
-	local f = endpoints[spec.endpoint]
-	local version, port = range(ENDPOINT_IP_VERSION, 1):uint(), range(ENDPOINT_PORT, 2):uint()
-	local branch = tree:add(f.whole, range)
-	local text = "none"
-
-	branch:add(f.port, range(ENDPOINT_PORT, 2))
-	local version_item = branch:add(f.ip_version, range(ENDPOINT_IP_VERSION, 1))
-	branch:add(f.reserved, range(ENDPOINT_RESERVED, 1))
-	branch:add(f.scope_id, range(ENDPOINT_SCOPE_ID, 4))
-	if version == 4 then
-		branch:add(f.address4, range(ENDPOINT_ADDRESS, 4))
-		text = tostring(range(ENDPOINT_ADDRESS, 4):ipv4()) .. ":" .. port
-	elseif version == 6 then
-		branch:add(f.address6, range(ENDPOINT_ADDRESS, 16))
-		text = "[" .. tostring(range(ENDPOINT_ADDRESS, 16):ipv6()) .. "]:" .. port
-	else
-		branch:add(f.address, range(ENDPOINT_ADDRESS, 16))
-	end
-	branch:append_text(": " .. text)
-	if breaks({ legal = ENDPOINT_IP_VERSIONS }, version) then
-		version_item:add_proto_expert_info(illegal)
-	end
-	return text
-end
-
-local function dissect_flags(tree, range, message)
-	local value = range:uint()
-	local branch = tree:add(common.flags, range)
-	local names, odd = {}, false
-
-	for _, flag in ipairs(flags) do
-		branch:add(flag_fields[flag.name], range)
-		if math.floor(value / flag.bit) % 2 == 1 then
-			names[#names + 1] = flag.name
-			if message and not message.flags[flag.name] then odd = true end
-		end
-	end
-	branch:append_text(#names > 0 and " (" .. table.concat(names, ", ") .. ")" or " (none)")
-	if odd then branch:add_proto_expert_info(odd_flag) end
-	return table.concat(names, ",")
-end
-
--- The payload, and Ethernet's padding after it.
-local function dissect_payload(tree, buffer, message, length, length_item)
-	local rest = buffer:len() - message.bytes
-
-	if length > rest or (length < rest and buffer:len() > ETH_MIN_BYTES) then
-		length_item:add_proto_expert_info(length_wrong)
-	end
-	length = math.min(length, rest)
-	if length > 0 then tree:add(common.payload, buffer(message.bytes, length)) end
-	if length < rest then tree:add(common.trailer, buffer(message.bytes + length)) end
-end
-
-local function dissect_fields(tree, buffer, message, info)
-	local length, length_item
-
-	for _, spec in ipairs(message.fields) do
-		local range = buffer(spec.offset, spec.bytes)
-		if spec.endpoint then
-			info[#info + 1] = spec.endpoint .. "=" .. dissect_endpoint(tree, range, spec)
-		else
-			local value = number(range, spec)
-			local item = tree:add(fields[spec.field], range)
-			if value and breaks(spec, value) then item:add_proto_expert_info(illegal) end
-			if spec.name == message.payload then length, length_item = value, item end
-			if value and spec.shown then info[#info + 1] = spec.name .. "=" .. value end
-		end
-	end
-	if length then
-		dissect_payload(tree, buffer, message, length, length_item)
-	elseif buffer:len() > message.bytes then
-		tree:add(common.trailer, buffer(message.bytes))
-	end
-end
-
--- Wireshark hands over what follows the Ethernet header; the table's offsets count from the header's start.
-local function from_ethernet(after_ethernet)
-	return setmetatable({ len = function() return after_ethernet:len() + ETH_BYTES end },
-		{ __call = function(_, offset, bytes) return after_ethernet(offset - ETH_BYTES, bytes) end })
-end
-
--- One frame; returns what the info column says of it.
-local function dissect_frame(after_ethernet, root)
-	local tree = root:add(xts, after_ethernet())
-	if after_ethernet:len() < HEAD_BYTES - ETH_BYTES then
-		tree:add_proto_expert_info(too_short)
-		return "[short frame]"
-	end
-	local buffer = from_ethernet(after_ethernet)
-	local code = buffer(HEAD_TYPE, 1):uint()
-	local message = messages[code]
-	local error_number = buffer(HEAD_ERROR, 2):uint()
-
-	local type_item = tree:add(common.type, buffer(HEAD_TYPE, 1))
-	tree:add(common.seqno, buffer(HEAD_SEQNO, 1))
-	tree:add(common.frame_ack, buffer(HEAD_FRAME_ACK, 1))
-	local flag_names, refusal = "", 0
-	if message and message.refusal then
-		refusal = buffer(HEAD_FLAGS, 1):uint()
-		tree:add(common.refusal, buffer(HEAD_FLAGS, 1))
-	else
-		flag_names = dissect_flags(tree, buffer(HEAD_FLAGS, 1), message)
-	end
-	local error_item = tree:add(common.error, buffer(HEAD_ERROR, 2))
-	local id_item = tree:add(common.id, buffer(HEAD_ID, 4))
-	if error_number ~= 0 then error_item:add_proto_expert_info(failed) end
-	if not message then
-		type_item:add_proto_expert_info(unknown)
-		return "[unknown type " .. code .. "]"
-	end
-	id_item:append_text(" (" .. message.id_of .. ")")
-	type_item:append_text(": " .. message.meaning)
-
-	local info = { message.short, "seq=" .. buffer(HEAD_SEQNO, 1):uint(), "ack=" .. buffer(HEAD_FRAME_ACK, 1):uint() }
-	if message.id_of ~= "unused" then info[#info + 1] = string.format("id=0x%x", buffer(HEAD_ID, 4):uint()) end
-	if flag_names ~= "" then info[#info + 1] = "[" .. flag_names .. "]" end
-	if error_number ~= 0 then info[#info + 1] = errno_names[error_number] or ("errno " .. error_number) end
-	if refusal ~= 0 then info[#info + 1] = refusal_names[refusal] or ("refusal " .. refusal) end
-	if buffer:len() < message.bytes then
-		info[#info + 1] = "[short frame]"
-		type_item:add_proto_expert_info(too_short)
-	else
-		dissect_fields(tree, buffer, message, info)
-	end
-	return table.concat(info, " "), message.short
-end
-
--- Each frame of a bundle has its length in front.
-local function dissect_bundled(after_ethernet, root, info)
-	local at = BUNDLE_BYTES - ETH_BYTES
-	while at + 2 <= after_ethernet:len() do
-		local bytes = after_ethernet(at, 2):uint()
-		if bytes < HEAD_BYTES or bytes > after_ethernet:len() - at - 2 then return end
-		info[#info + 1] = dissect_frame(after_ethernet(at + 2 + ETH_BYTES, bytes - ETH_BYTES):tvb(), root)
-		at = at + 2 + bytes
-	end
-end
-
-function xts.dissector(after_ethernet, packet, root)
-	local text, kind = dissect_frame(after_ethernet, root)
-	local info = { text }
-	packet.cols.protocol = "XTS"
-	if kind == "BUNDLE" then dissect_bundled(after_ethernet, root, info) end
-	packet.cols.info = table.concat(info, "; ")
-end
-
-local registered
-local function register(ethertype)
-	local ethertypes = DissectorTable.get("ethertype")
-	if registered then ethertypes:remove(registered, xts) end
-	ethertypes:add(ethertype, xts)
-	registered = ethertype
-end
-
-function xts.prefs_changed()
-	if xts.prefs.ethertype ~= registered then register(xts.prefs.ethertype) end
-end
-
-register(xts.prefs.ethertype)
-"""
 
 
 def _quote(text: str) -> str:
@@ -330,6 +124,7 @@ def _common_fields() -> Iterator[str]:
             yield f"\t{f.name} = {_proto_field('xts.' + f.name, _label(f.name), f, f.meaning)},"
     yield '\trefusal = ProtoField.uint8("xts.refusal", "Refusal", base.DEC, refusal_names, nil, "why it failed"),'
     yield '\tpayload = ProtoField.bytes("xts.payload", "Payload", base.NONE, "what the length field counts"),'
+    yield '\tstream = ProtoField.uint32("xts.stream", "Stream", base.DEC, nil, nil, "the socket, both ways"),'
     yield '\ttrailer = ProtoField.bytes("xts.trailer", "Trailer", base.NONE, "padding, or unknown to this version"),'
     yield "}"
     yield ""
@@ -412,6 +207,9 @@ def _messages(names: dict[tuple[str, str], str]) -> Iterator[str]:
         yield f"\t\tflags = {{ {legal} }}," if legal else "\t\tflags = {},"
         if m.refusal:
             yield "\t\trefusal = true,"
+        sender = {"CMD": "host", "REPLY": "proxy"}.get(m.name.split("_")[1])
+        if sender:
+            yield f"\t\tsender = {_quote(sender)},"
         yield "\t\tfields = {"
         offset = table.HEAD_BYTES
         for f in m.fields:
@@ -435,5 +233,8 @@ def dissector() -> str:
         "",
     ]
     return (
-        _lines(opening, _constants(), _common_fields(), _fields(names), _endpoint_fields(), _messages(names)) + _PROGRAM
+        _lines(opening, _constants(), _common_fields(), _fields(names), _endpoint_fields(), _messages(names))
+        + lua_program.OPENING
+        + lua_payload.PAYLOAD
+        + lua_program.WALK
     )

@@ -1,0 +1,131 @@
+"""The part of the dissector (generate_lua.py) that knows sockets. Each has a number, `xts.stream`, which both
+directions share; its payload goes to the dissector of its ports, as that of a TCP connection would."""
+
+PAYLOAD = r"""
+-- --- sockets, and what they carry -----------------------------------------------------------------------------------
+
+xts.prefs.payload = Pref.bool("Dissect payload", true, "Hand payload to the dissector of the socket's ports")
+
+local PT_TCP, UNTIL_THE_END = 2, 0x0ffffffe
+-- A dissector that wants more than this at once has been misled.
+local CONTINUED_BYTES_MAX = 1048576
+local interface_of = Field.new("frame.interface_id")
+local tcp_ports = DissectorTable.get("tcp.port")
+local channels, seen, streams = {}, {}, 0
+
+function xts.init()
+	channels, seen, streams = {}, {}, 0
+end
+
+-- Identifiers are of a channel: of two addresses on one interface, until the next HELLO.
+local function channel_of(packet)
+	local interface, a, b = interface_of(), tostring(packet.dl_src), tostring(packet.dl_dst)
+	if a > b then a, b = b, a end
+	local key = tostring(interface and interface.value or 0) .. " " .. a .. " " .. b
+	channels[key] = channels[key] or { host = {}, proxy = {} }
+	return channels[key]
+end
+
+-- The socket that a message is about; a new one where the message makes one, or the capture begins later.
+local function socket_of(channel, message, id, values)
+	if message.short == "HELLO" then channel.host, channel.proxy = {}, {} end
+	if not message.sender or message.short == "QUERY_NAME" or message.short == "NAME_ACK" then return nil end
+	local host_id, proxy_id = id, values.proxy_id
+	if message.sender == "host" then host_id, proxy_id = values.xts_socket, id end
+	if message.short == "NEWCONN" then host_id = nil end -- the listener's
+	if host_id == 0 then host_id = nil end
+	if proxy_id == 0 then proxy_id = nil end
+	if not host_id and not proxy_id then return nil end
+	local socket = (proxy_id and channel.proxy[proxy_id]) or (host_id and channel.host[host_id])
+	if not socket then
+		socket = { stream = streams, rest = {} }
+		streams = streams + 1
+	end
+	if host_id then channel.host[host_id] = socket end
+	if proxy_id then channel.proxy[proxy_id] = socket end
+	for _, name in ipairs({ "local", "peer" }) do
+		local endpoint = values[name]
+		if endpoint and endpoint.address then socket[name] = endpoint end
+	end
+	return socket
+end
+
+-- By the ports, that of the server first, as TCP's dissector does. What TLS is pushed onto is not encrypted here.
+local function dissector_for(socket, bytes)
+	local ports = {}
+	for _, endpoint in ipairs({ socket.peer or false, socket["local"] or false }) do
+		if endpoint then ports[#ports + 1] = endpoint.port end
+	end
+	table.sort(ports)
+	for _, port in ipairs(ports) do
+		local found = tcp_ports:get_dissector(port)
+		if found then
+			local encrypted = bytes:len() < 2 or (math.floor(bytes:get_index(0) / 4) == 5 and bytes:get_index(1) == 3)
+			local is_tls = string.lower(tostring(found)) == "tls"
+			return is_tls and not encrypted and Dissector.get("http") or found
+		end
+	end
+	return nil
+end
+
+local function set_addresses(packet, socket, from_host)
+	local source, target = socket["local"], socket.peer
+	if not from_host then source, target = target, source end
+	packet.src, packet.dst = source.address, target.address
+	packet.src_port, packet.dst_port = source.port, target.port
+	pcall(function() packet.port_type = PT_TCP end) -- Wireshark 4.0 does not have it
+end
+
+-- What a dissector wants to see again, with what comes next; nil: nothing.
+local function left_over(packet, bytes)
+	local at = packet.desegment_offset
+	if packet.desegment_len == 0 or at >= bytes:len() or bytes:len() - at > CONTINUED_BYTES_MAX then return nil end
+	return bytes:subset(at, bytes:len() - at)
+end
+
+local function hand_on(note, range, packet, root)
+	local socket, bytes, whole = note.socket, range:bytes(), range:tvb()
+	if note.before then
+		bytes = note.before .. bytes
+		whole = bytes:tvb("XTS stream")
+	end
+	local dissector = dissector_for(socket, bytes)
+	if not dissector then return end
+	set_addresses(packet, socket, note.from_host)
+	packet.can_desegment, packet.desegment_len, packet.desegment_offset = 2, 0, 0
+	dissector:call(whole, packet, root)
+	if packet.desegment_len == UNTIL_THE_END then
+		packet.can_desegment, packet.desegment_len, packet.desegment_offset = 0, 0, 0
+		dissector:call(whole, packet, root)
+	end
+	if not packet.visited then socket.rest[note.from_host] = left_over(packet, bytes) end
+	packet.can_desegment, packet.desegment_len, packet.desegment_offset = 0, 0, 0
+end
+
+-- Notes what the messages of a packet say of sockets when the packet is first seen; later the notes are used.
+local function note_message(packet, message, id, values)
+	local notes = seen[packet.number]
+	if not packet.visited then
+		local socket = socket_of(channel_of(packet), message, id, values)
+		local from_host = message.sender == "host"
+		notes = notes or { at = 0 }
+		seen[packet.number] = notes
+		notes[#notes + 1] = { socket = socket, from_host = from_host, before = socket and socket.rest[from_host] }
+		return notes[#notes]
+	end
+	if not notes then return {} end
+	notes.at = notes.at % #notes + 1
+	return notes[notes.at]
+end
+
+local STREAMS = { SEND = true, RECV = true, SEND_PDU = true, RECV_PDU = true }
+
+-- After the messages themselves: the dissectors of payload write to the columns.
+local function carry_on(carried, packet, root)
+	if not xts.prefs.payload then return end
+	for _, one in ipairs(carried) do
+		local socket = one.note.socket
+		if socket and socket["local"] and socket.peer then hand_on(one.note, one.range, packet, root) end
+	end
+end
+"""
