@@ -249,9 +249,9 @@ OTHERS = (
     Variable(
         "XTS_CONTROL",
         Kind.PATH,
-        "The control socket of the proxy that `xts-proxy status` asks. `xts dev` and `xts-lab exec` set it to that of "
-        "their proxy.",
-        (Reader.PROXY,),
+        "The control socket of the proxy that `xts-proxy status` and `xts top` ask. `xts dev` and `xts-lab exec` set "
+        "it to that of their proxy.",
+        (Reader.PROXY, Reader.TOOLS),
         default="/run/xts/proxy.sock",
         maximum=107,
         option="--control",

@@ -13,7 +13,20 @@ from importlib import import_module
 from xts_messages.command_line import add_common
 from xts_messages.standard_output import ends_with_reader
 
-_VERBS = ("run", "dev", "status", "doctor", "ping", "rules", "env", "files", "report", "build-flags", "completion")
+_VERBS = (
+    "run",
+    "dev",
+    "status",
+    "top",
+    "doctor",
+    "ping",
+    "rules",
+    "env",
+    "files",
+    "report",
+    "build-flags",
+    "completion",
+)
 
 _EXAMPLES = """\
 examples:
@@ -22,6 +35,7 @@ examples:
   xts status                  the sockets of this host's processes, as ss(8) shows kernel sockets
   xts status --processes      why the kernel has the others
   xts status --watch          the same every second
+  xts top                     both ends of each socket, live, and why it waits
   xts doctor                  what this machine can and cannot do, and what to do about it
   xts ping -n 100             the time of a round trip to the offload proxy
   xts rules check FILE        are the transport rules in FILE right

@@ -1,0 +1,232 @@
+"""Both ends of each socket in one row: what its process writes (status.py), and what the proxy says (proxy_side.py).
+
+The epoch of the attachment and the socket's number name a socket at either end. A socket that only one end knows has a
+row too: of another host's process, of one that has just been closed, or where one end cannot be asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from xts_messages.printable import printable
+
+from . import proxy_side, status
+from .why import NAMES, REASONS, cause
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A socket. What an end would have to say that has not been asked is None. Waits by name (why.py)."""
+
+    epoch: str
+    xts_socket: int
+    proxy_id: int
+    pid: int
+    program: str
+    queue: str
+    state: str
+    local: str
+    peer: str
+    layers: str
+    sent_bytes: int
+    received_bytes: int
+    uid: int | None = None
+    tenant: str | None = None
+    worker: int | None = None
+    recv_queue: int | None = None
+    send_credits: int | None = None
+    recv_window: int | None = None
+    proxy_state: str | None = None
+    proxy_credits: int | None = None
+    window_bytes: int | None = None
+    spill_bytes: int | None = None
+    tcp: proxy_side.Tcp | None = None
+    waits_for: str = ""
+    wait_ns: Mapping[str, int] = field(default_factory=dict)
+    wait_times: Mapping[str, int] = field(default_factory=dict)
+    #: Since the look before: bytes in a second, and of each wait its part of the time, 0 to 1; None: it is new.
+    sent_per_s: float | None = None
+    received_per_s: float | None = None
+    wait_part: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return (self.epoch, self.xts_socket, self.proxy_id)
+
+    def seen_since(self, before: Row | None, passed_s: float) -> Row:
+        """With its rates. A peer may write anything: what has become less has not moved."""
+        if before is None or passed_s <= 0:
+            return self
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        passed_ns = passed_s * 1e9
+        values["sent_per_s"] = max(0, self.sent_bytes - before.sent_bytes) / passed_s
+        values["received_per_s"] = max(0, self.received_bytes - before.received_bytes) / passed_s
+        values["wait_part"] = {
+            name: min(1.0, max(0, ns - before.wait_ns.get(name, 0)) / passed_ns) for name, ns in self.wait_ns.items()
+        }
+        return Row(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All that could be seen at one moment. `missing`: sentences about the ends that could not be asked."""
+
+    at_s: float
+    rows: tuple[Row, ...]
+    processes: tuple[status.Process, ...]
+    proxy: proxy_side.Answer | None
+    missing: tuple[str, ...]
+    took_s: float = 0.0
+
+
+def look(endpoint: str, control: str, before: Look | None = None) -> Look:
+    """Asks both ends. OSError: neither answers, with what each has said."""
+    begun_s = time.monotonic()
+    missing = []
+    processes: Sequence[status.Process] = ()
+    answer: proxy_side.Answer | None = None
+    try:
+        processes = status.ask(endpoint)
+    except OSError as error:
+        missing.append(f"host: {error.strerror or error}")
+    try:
+        answer = proxy_side.ask(control)
+    except OSError as error:
+        missing.append(f"proxy: {error.strerror or error}")
+    if len(missing) == 2:
+        raise OSError("; ".join(missing))
+    if answer and any(connection.epoch is None for connection in answer.connections):
+        missing.append(f"proxy: version {printable(answer.proxy.version)} names no epochs: its sockets stand alone")
+    at_s = time.monotonic()
+    known = {row.key: row for row in before.rows} if before else {}
+    passed_s = at_s - before.at_s if before else 0.0
+    rows = tuple(row.seen_since(known.get(row.key), passed_s) for row in join(processes, answer))
+    return Look(at_s, rows, tuple(processes), answer, tuple(missing), at_s - begun_s)
+
+
+def join(processes: Iterable[status.Process], answer: proxy_side.Answer | None) -> Iterator[Row]:
+    """A row for each socket, those of this host first."""
+    channels = {channel.epoch: channel for channel in answer.channels} if answer else {}
+    theirs = {(c.epoch, c.proxy_id): c for c in answer.connections} if answer else {}
+    for process in processes:
+        channel = channels.get(process.epoch)
+        for entry in process.entries:
+            yield _row(process, entry, theirs.pop((process.epoch, entry.proxy_id), None), channel)
+    for connection in theirs.values():
+        yield _proxys_row(connection, channels.get(connection.epoch))
+
+
+def _row(
+    process: status.Process,
+    entry: status.Entry,
+    connection: proxy_side.Connection | None,
+    channel: proxy_side.Channel | None,
+) -> Row:
+    ns, times, now = _waits(entry, connection)
+    return Row(
+        epoch=process.epoch,
+        xts_socket=entry.xts_socket,
+        proxy_id=entry.proxy_id,
+        pid=process.pid,
+        uid=process.uid,
+        program=process.program,
+        queue=f"{process.queue_kind} {process.interface or ''} {process.queue_id}".replace("  ", " "),
+        tenant=printable(channel.tenant) if channel else None,
+        state=entry.state,
+        local=entry.local,
+        peer=entry.peer,
+        layers="/".join(entry.send_layers).lower(),
+        sent_bytes=entry.sent_bytes,
+        received_bytes=entry.received_bytes,
+        recv_queue=entry.recv_queue,
+        send_credits=entry.send_credits,
+        recv_window=entry.recv_window,
+        waits_for=cause(now),
+        wait_ns=ns,
+        wait_times=times,
+        **_of_proxy(connection),
+    )
+
+
+def _proxys_row(connection: proxy_side.Connection, channel: proxy_side.Channel | None) -> Row:
+    ns, times, now = _waits(None, connection)
+    return Row(
+        epoch=printable(connection.epoch or ""),
+        xts_socket=connection.xts_socket,
+        proxy_id=connection.proxy_id,
+        pid=channel.pid if channel else 0,
+        program=printable(channel.program) if channel else "",
+        queue=str(connection.queue_id),
+        tenant=printable(channel.tenant) if channel else None,
+        state="",
+        local=printable(connection.local),
+        peer=printable(connection.peer),
+        layers=printable(connection.send_ulps),
+        sent_bytes=connection.sent_bytes,
+        received_bytes=connection.received_bytes,
+        waits_for=cause(now),
+        wait_ns=ns,
+        wait_times=times,
+        **_of_proxy(connection),
+    )
+
+
+def _of_proxy(connection: proxy_side.Connection | None) -> dict[str, Any]:
+    if connection is None:
+        return {}
+    return {
+        "worker": connection.worker,
+        "proxy_state": printable(connection.state),
+        "proxy_credits": connection.send_credits,
+        "window_bytes": connection.window_bytes,
+        "spill_bytes": connection.spill_bytes,
+        "tcp": connection.tcp,
+    }
+
+
+def _waits(
+    entry: status.Entry | None, connection: proxy_side.Connection | None
+) -> tuple[dict[str, int], dict[str, int], frozenset[str]]:
+    """Nanoseconds and times by name, and the names of those that hold now."""
+    ns, times, now = {}, {}, set()
+    ends: dict[str, Any] = {
+        "host": entry.waits if entry else None,
+        "proxy": connection.waits if connection else None,
+    }
+    for reason in REASONS:
+        waits = ends.get(reason.end)
+        if reason.end == "tcp" and connection and connection.tcp:
+            ns[reason.name] = 1000 * int(getattr(connection.tcp, reason.measured))
+        elif waits is not None and (wait := waits.by_reason.get(reason.measured)) is not None:
+            ns[reason.name], times[reason.name] = wait.ns, wait.times
+            if reason.measured == (waits.receiving if reason.direction == "receive" else waits.sending):
+                now.add(reason.name)
+    return ns, times, frozenset(now)
+
+
+# --- for programs --------------------------------------------------------------------------------------------------
+
+_PLAIN = tuple(each.name for each in fields(Row) if each.name not in ("tcp", "wait_ns", "wait_times", "wait_part"))
+_TCP = proxy_side.Tcp.__struct_fields__
+COLUMNS = (
+    *_PLAIN,
+    *(f"tcp_{name}" for name in _TCP),
+    *(f"wait_{name}_s" for name in NAMES),
+    *(f"wait_{name}_times" for name in NAMES),
+    *(f"wait_{name}_part" for name in NAMES),
+)
+
+
+def flat(row: Row) -> dict[str, Any]:
+    """By column; None: not known."""
+    tcp = {f"tcp_{name}": getattr(row.tcp, name) if row.tcp else None for name in _TCP}
+    waits: dict[str, Any] = {}
+    for name in NAMES:
+        ns, part = row.wait_ns.get(name), row.wait_part.get(name)
+        waits[f"wait_{name}_s"] = None if ns is None else ns / 1e9
+        waits[f"wait_{name}_times"] = row.wait_times.get(name)
+        waits[f"wait_{name}_part"] = None if part is None else round(part, 4)
+    return {name: getattr(row, name) for name in _PLAIN} | tcp | waits

@@ -1,0 +1,178 @@
+"""What a proxy says of its connections, for `xts top`: asked over its control socket, and not believed.
+
+The socket is on the device. Where that is another machine, `ssh -L /tmp/proxy.sock:/run/xts/proxy.sock DEVICE` brings
+it here. Every answer is checked: a field that is missing or of another type is said, with the proxy's name.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import time
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+CONTROL_DEFAULT = "/run/xts/proxy.sock"
+_ANSWER_BYTES_MAX = 256 << 20
+_PIECE_BYTES = 1 << 20
+_PATIENCE_S = 10.0
+
+
+class Wait(Struct, frozen=True):
+    """How often a connection has begun to wait for a reason, and for how long in all."""
+
+    times: int = 0
+    ns: int = 0
+
+
+class Waits(Struct, frozen=True):
+    """As xts_messages.waits.Waits."""
+
+    by_reason: dict[str, Wait] = field(default_factory=dict)
+    sending: str | None = None
+    receiving: str | None = None
+
+
+class Tcp(Struct, frozen=True):
+    """TCP_INFO of a connection. *_us of the last three: in all, since it began to send."""
+
+    rtt_us: int = 0
+    rttvar_us: int = 0
+    min_rtt_us: int = 0
+    retransmits: int = 0
+    cwnd_segments: int = 0
+    mss_bytes: int = 0
+    unacked_segments: int = 0
+    unsent_bytes: int = 0
+    delivery_bytes_per_s: int = 0
+    busy_us: int = 0
+    peer_window_us: int = 0
+    send_buffer_us: int = 0
+
+
+class Connection(Struct, frozen=True):
+    """A socket of the proxy's. `epoch`: of the attachment; None: an older proxy does not say."""
+
+    queue_id: int
+    xts_socket: int
+    proxy_id: int
+    state: str
+    local: str
+    peer: str
+    epoch: str | None = None
+    worker: int = 0
+    send_credits: int = 0
+    window_bytes: int = 0
+    spill_bytes: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    send_ulps: str = ""
+    waits: Waits | None = None
+    tcp: Tcp | None = None
+
+
+class Channel(Struct, frozen=True):
+    """A queue's link to one process."""
+
+    queue_id: int
+    tenant: str
+    link_state: str
+    epoch: str | None = None
+    relayed: int = 0
+    pid: int = 0
+    program: str = ""
+    frame_credits: int = 0
+
+
+class Worker(Struct, frozen=True):
+    """A worker that stands still has no figures."""
+
+    worker: int
+    rounds: int = 0
+    sleeps: int = 0
+    spins: int = 0
+    yields: int = 0
+
+
+class Proxy(Struct, frozen=True):
+    """Who has answered."""
+
+    version: str
+    state: str
+    pid: int = 0
+
+
+class Answer(Struct, frozen=True):
+    """To {"ask": "status", "connections": true}."""
+
+    proxy: Proxy
+    channels: list[Channel]
+    connections: list[Connection]
+    workers: list[Worker] = field(default_factory=list)
+
+
+def control_path() -> str:
+    """Where the proxy is to be found."""
+    return os.environ.get("XTS_CONTROL") or CONTROL_DEFAULT
+
+
+def ask(path: str) -> Answer:
+    """Asks the proxy. OSError, with a sentence: it is not there, does not answer, or is something else."""
+    try:
+        line = _exchange(path)
+    except TimeoutError:
+        raise OSError(errno.ETIMEDOUT, f"the proxy at {path} does not answer within {_PATIENCE_S:.0f} s") from None
+    except OSError as error:
+        raise OSError(error.errno, f"no proxy at {path}: {error.strerror or error}") from error
+    if not line.endswith(b"\n"):
+        much = "more than we read" if len(line) > _ANSWER_BYTES_MAX else "only a part of an answer"
+        raise OSError(errno.EPROTO, f"who listens at {path} has sent {much}: is it an xts-proxy?")
+    return decode(path, line)
+
+
+def decode(path: str, line: bytes) -> Answer:
+    """An answer, checked. OSError: it is none."""
+    try:
+        return msgspec.json.decode(line, type=Answer)
+    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
+        refused = _refusal(line)
+        if refused:
+            raise OSError(errno.EPROTO, f"the proxy at {path} refuses: {refused}") from None
+        raise OSError(
+            errno.EPROTO, f"who listens at {path} is no xts-proxy, or one of another version: {error}"
+        ) from None
+
+
+def _refusal(line: bytes) -> str:
+    try:
+        answer: Any = json.loads(line[:65536])
+    except (ValueError, RecursionError):
+        return ""
+    return str(answer["error"])[:200] if isinstance(answer, dict) and "error" in answer else ""
+
+
+def _exchange(path: str) -> bytes:
+    deadline = time.monotonic() + _PATIENCE_S
+    pieces: list[bytes] = []
+    size = 0
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_PATIENCE_S)
+        connection.connect(path)
+        connection.sendall(b'{"ask": "status", "connections": true}\n')
+        while size <= _ANSWER_BYTES_MAX:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            connection.settimeout(left_s)
+            piece = connection.recv(_PIECE_BYTES)
+            if not piece:
+                break
+            pieces.append(piece)
+            size += len(piece)
+            if piece.endswith(b"\n"):
+                break
+    return b"".join(pieces)

@@ -1,0 +1,55 @@
+"""Why a connection waits, as `xts top` says it: what both ends have measured, in one list.
+
+The host measures post credits and frame credits (to send), its application and the peer (to receive); the proxy
+measures TCP, the worker's turn, frame credits, and post credits (to pass on what has come). The kernel of the device
+adds what TCP_INFO has: how long the peer's window, or the send buffer, has held TCP back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason: its name in JSON and CSV, the direction, and what it means in words for people."""
+
+    name: str
+    end: str  # "host", "proxy", or "tcp": who measures it
+    measured: str  # the name there
+    direction: str  # "send", "receive", or "both"
+    short: str
+    text: str
+
+
+REASONS = (
+    Reason("post_credits", "host", "post_credits", "send", "post credits", "no post credits: the proxy has no room"),
+    Reason("frame_credits", "host", "frame_credits", "send", "frame credits", "no frame credits: the proxy is behind"),
+    Reason("tcp", "proxy", "tcp", "send", "TCP", "TCP takes no more: it waits in the proxy's spill buffer"),
+    Reason("peer_window", "tcp", "peer_window_us", "send", "peer's window", "TCP: the peer's window is full"),
+    Reason("send_buffer", "tcp", "send_buffer_us", "send", "send buffer", "TCP: its send buffer is too small"),
+    Reason("application", "host", "application", "receive", "application", "it has not read what has come"),
+    Reason(
+        "application_window", "proxy", "post_credits", "receive", "application",
+        "the application has not read a whole window: the proxy keeps the rest",
+    ),
+    Reason("frame_credits_back", "proxy", "frame_credits", "receive", "frame credits", "none: the host is behind"),
+    Reason("peer", "host", "peer", "receive", "peer", "it has sent, and the peer has not answered yet"),
+    Reason("turn", "proxy", "turn", "both", "worker's turn", "the worker is at something else"),
+)  # fmt: skip
+NAMES = tuple(reason.name for reason in REASONS)
+BY_NAME: Mapping[str, Reason] = MappingProxyType({reason.name: reason for reason in REASONS})
+
+#: What to name when several reasons hold at once: the first of these, for it is behind those after it. A sender that
+#: has no post credits has none because TCP takes nothing.
+_FIRST = ("tcp", "frame_credits", "post_credits", "application_window", "frame_credits_back", "application", "peer")
+
+
+def cause(now: frozenset[str]) -> str:
+    """In a word or two, of the reasons that hold now; "": it does not wait."""
+    for name in _FIRST:
+        if name in now:
+            return BY_NAME[name].short
+    return ""
