@@ -221,6 +221,7 @@ local type_names = {
 	[67] = "XTS_REPLY_CONNECT_DATAGRAM_ACK",
 	[68] = "XTS_CMD_SEND_DATAGRAMS",
 	[69] = "XTS_REPLY_RECV_DATAGRAMS",
+	[70] = "XTS_REPLY_RECV_COPIES",
 	[80] = "XTS_CMD_QUERY_NAME",
 	[81] = "XTS_REPLY_NAME_ACK",
 }
@@ -307,6 +308,8 @@ local fields = {
 	["xts.kind"] = ProtoField.uint32("xts.kind", "Kind", base.DEC, nil, nil, "0: the end, 1: byte stream, 2: PDU"),
 	["xts.receive_bytes"] = ProtoField.uint32("xts.receive_bytes", "Receive bytes", base.UNIT_STRING, { " byte", " bytes" }, nil, "SO_RCVBUF of the device's socket; 0: the default of the device's kernel"),
 	["xts.dropped"] = ProtoField.uint32("xts.dropped", "Dropped", base.DEC, nil, nil, "datagrams that have arrived for this socket and were dropped so far, modulo 2^32 (as SO_RXQ_OVFL)"),
+	["xts.sockets"] = ProtoField.uint16("xts.sockets", "Sockets", base.UNIT_STRING, { " socket", " sockets" }, nil, "of these there are so many"),
+	["xts.records"] = ProtoField.uint16("xts.records", "Records", base.DEC, nil, nil, "records, each with all of its data"),
 	["xts.families"] = ProtoField.uint32("xts.families", "Families", base.DEC, nil, nil, "of addresses that the device has, loopback and link-local left out: 1 IPv4, 2 IPv6; 0: not known"),
 }
 
@@ -906,6 +909,17 @@ local messages = {
 			{ name = "post_credits", offset = 24, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
 			{ name = "dropped", offset = 28, bytes = 4, field = "xts.dropped" },
 			{ name = "length", offset = 32, bytes = 4, field = "xts.length", limit = 61440, shown = true },
+		},
+	},
+	[70] = {
+		short = "RECV_COPIES", bytes = 32,
+		meaning = "with the feature COPIES: datagrams that several sockets have received; before the records it is said which socket gets which of them",
+		id_of = "zero", payload = "length",
+		flags = {},
+		fields = {
+			{ name = "sockets", offset = 24, bytes = 2, field = "xts.sockets", shown = true },
+			{ name = "records", offset = 26, bytes = 2, field = "xts.records", limit = 32 },
+			{ name = "length", offset = 28, bytes = 4, field = "xts.length", limit = 61440, shown = true },
 		},
 	},
 	[80] = {

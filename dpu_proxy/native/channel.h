@@ -58,6 +58,7 @@ struct held;
 struct shared;
 struct pushed;
 struct datagrams;
+struct datagram_copies;
 struct datagram_scratch;
 
 /* What an epoll event points at. */
@@ -543,6 +544,7 @@ struct worker_state { /* what channels and connections see of their worker */
 	bool draining;
 	uint64_t policy_number;                    /* of the present rules */
 	struct datagram_scratch *datagram_scratch; /* NULL: there has been no datagram socket */
+	struct datagram_copies *datagram_copies;   /* likewise */
 	struct list channels, unowned;
 	uint64_t channel_numbers; /* given so far */
 	struct list cut;          /* orphans of this worker that are to be reset; under the lock of orphan.c */

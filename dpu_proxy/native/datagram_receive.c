@@ -11,119 +11,20 @@
  */
 #include <errno.h>
 #include <linux/sockios.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include "datagram_socket.h"
+#include "datagram_making.h"
 #include "endpoint.h"
 #include "share.h"
 
 #define ERRORS_UNLOOKED 8u     /* taken between two looks at the clock */
 #define MESSAGE_DATAGRAMS 128u /* of one message: what follows it should not wait for more */
 
-/* The message that is being made. */
-struct making {
-	struct connection *c;
-	struct xts_tx_slot *slot;
-	uint32_t at, end; /* in the slot */
-	uint32_t datagrams;
-	bool more; /* the last goes on in the next message */
-	bool over; /* the turn */
-};
-
-/* --- what was taken and not sent yet ------------------------------------------------------------------------------ */
-
-void datagram_free_unsent(struct connection *c)
-{
-	struct datagrams_unsent *u = &c->datagrams->unsent;
-
-	if (!u->bytes)
-		return;
-	tenant_give(c->tenant, XTS_USE_SOCKET_BYTES, u->room);
-	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, u->room);
-	free(u->bytes);
-	*u = (struct datagrams_unsent){ 0 };
-}
-
-/* Keeps bytes of records, in twice the room each time: to grow is to copy (mremap(2) is refused). False: there is no
- * memory. */
-static bool unsent_add(struct connection *c, const void *bytes, uint32_t count)
-{
-	struct datagrams_unsent *u = &c->datagrams->unsent;
-
-	if (u->room - u->end < count) {
-		uint32_t room = u->end + count > 2 * u->room ? u->end + count : 2 * u->room;
-		uint8_t *larger = realloc(u->bytes, room);
-
-		if (!larger)
-			return false;
-		/* within the host's credits, and soon sent */
-		tenant_take_anyway(c->tenant, XTS_USE_SOCKET_BYTES, room - u->room);
-		u->bytes = larger;
-		u->room = room;
-	}
-	memcpy(u->bytes + u->end, bytes, count);
-	u->end += count;
-	return true;
-}
-
-/* Takes the credits for a record, as its header goes into a message. False: there are too few. */
-static bool pay(struct connection *c, const struct xts_datagram *d)
-{
-	uint32_t credits = xts_datagram_credits(&d->record);
-
-	if (credits > c->held)
-		return false;
-	c->held -= credits;
-	return true;
-}
-
-static void copy_unsent(struct making *m, uint32_t bytes)
-{
-	struct datagrams_unsent *u = &m->c->datagrams->unsent;
-
-	memcpy(m->slot->data + m->at, u->bytes + u->at, bytes);
-	m->at += bytes;
-	u->at += bytes;
-}
-
-/* What fits of it goes into the message. True: all of it. */
-static bool make_of_unsent(struct making *m)
-{
-	struct datagrams_unsent *u = &m->c->datagrams->unsent;
-
-	while (u->at < u->end && !m->more) {
-		struct xts_datagram d;
-		uint32_t part;
-
-		if (!u->data_left) {
-			int head = xts_datagram_read(&d, u->bytes + u->at, u->end - u->at);
-
-			if (head < 0)
-				abort(); /* we have written it */
-			if ((uint32_t)head > m->end - m->at || !pay(m->c, &d))
-				return false;
-			copy_unsent(m, (uint32_t)head);
-			u->data_left = d.record.data_bytes;
-			m->datagrams++;
-		}
-		part = u->data_left < m->end - m->at ? u->data_left : m->end - m->at;
-		copy_unsent(m, part);
-		u->data_left -= part;
-		m->more = u->data_left;
-	}
-	if (u->at < u->end)
-		return false;
-	datagram_free_unsent(m->c);
-	return true;
-}
-
 /* --- from the kernel ---------------------------------------------------------------------------------------------- */
 
-/* How many may be taken, if they are not larger than expected. */
-static uint32_t may_take(const struct making *m)
+uint32_t datagram_may_take(const struct making *m)
 {
 	const struct connection *c = m->c;
 	const struct datagrams *d = c->datagrams;
@@ -161,9 +62,11 @@ static void learn(struct datagrams *d, const struct mmsghdr *messages, uint32_t 
 }
 
 /* recvmmsg(2) into the worker's scratch: how many have come, or -errno. */
-static int take_some(struct connection *c, struct datagram_scratch *s, struct mmsghdr *messages, struct iovec *iov,
-		     uint32_t most)
+static int take_some(struct connection *c, struct datagram_scratch *s, struct mmsghdr *messages, uint32_t most,
+		     int flags)
 {
+	struct iovec iov[DATAGRAM_RECEIVES];
+
 	for (uint32_t i = 0; i < most; i++) {
 		iov[i] = (struct iovec){ s->data[i], sizeof s->data[i] };
 		messages[i].msg_hdr = (struct msghdr){
@@ -176,35 +79,60 @@ static int take_some(struct connection *c, struct datagram_scratch *s, struct mm
 		};
 	}
 	for (;;) {
-		int n = recvmmsg(c->fd, messages, most, MSG_DONTWAIT, NULL);
+		int n = recvmmsg(c->fd, messages, most, MSG_DONTWAIT | flags, NULL);
 
 		if (n >= 0 || errno != EINTR)
 			return n < 0 ? -errno : n;
 	}
 }
 
-/* Writes a datagram behind what the message has; what does not fit, or has no credits, is kept. False: there is no
- * memory for that, and the datagram is lost. */
-static bool put_datagram(struct making *m, struct xts_datagram *d, const uint8_t *data)
+uint32_t datagram_fetch(struct connection *c, struct datagram_scratch *s, struct mmsghdr *messages, uint32_t most)
+{
+	int n = take_some(c, s, messages, most, 0);
+
+	if (n < 0) {
+		if (n != -EAGAIN)
+			datagram_fails(c, -n); /* and more may have come behind the error */
+		c->readable = n != -EAGAIN;
+		return 0;
+	}
+	learn(c->datagrams, messages, (uint32_t)n, most);
+	if ((uint32_t)n < most)
+		c->readable = false;
+	return (uint32_t)n;
+}
+
+bool datagram_peek(struct connection *c, struct datagram_scratch *s, struct mmsghdr *message)
+{
+	int n = take_some(c, s, message, 1, MSG_PEEK);
+
+	if (n < 0 && n != -EAGAIN)
+		datagram_fails(c, -n);
+	return n > 0;
+}
+
+void datagram_lost(struct connection *c)
+{
+	c->datagrams->dropped++;
+	c->worker->stats.datagrams_dropped++;
+}
+
+bool datagram_put(struct making *m, struct xts_datagram *d, const uint8_t *data)
 {
 	struct connection *c = m->c;
-	uint8_t head[XTS_DATAGRAM_HEAD_BYTES_MAX];
 	uint32_t bytes = d->record.data_bytes, head_bytes, part;
 
 	/* Others are kept already, or it has to be. */
 	if (c->datagrams->unsent.end || m->more ||
-	    m->end - m->at < XTS_DATAGRAM_RECORD_BYTES + d->record.control_bytes || !pay(c, d)) {
-		head_bytes = xts_datagram_write(head, sizeof head, d);
-		return unsent_add(c, head, head_bytes) && unsent_add(c, data, bytes);
-	}
+	    m->end - m->at < XTS_DATAGRAM_RECORD_BYTES + d->record.control_bytes || !datagram_pay(c, d))
+		return datagram_keep(c, d, data);
 	head_bytes = xts_datagram_write(m->slot->data + m->at, m->end - m->at, d);
 	part = bytes < m->end - m->at - head_bytes ? bytes : m->end - m->at - head_bytes;
 	if (part < bytes) {
-		if (!unsent_add(c, data + part, bytes - part)) {
+		if (!datagram_keep_rest(c, data + part, bytes - part)) {
 			c->held += xts_datagram_credits(&d->record);
 			return false;
 		}
-		c->datagrams->unsent.data_left = bytes - part;
 		m->more = true;
 	}
 	memcpy(m->slot->data + m->at + head_bytes, data, part);
@@ -213,33 +141,37 @@ static bool put_datagram(struct making *m, struct xts_datagram *d, const uint8_t
 	return true;
 }
 
-/* One of those that recvmmsg(2) has brought. */
-static void take_one(struct making *m, struct mmsghdr *message, const uint8_t *data)
+bool datagram_describe(struct connection *c, struct mmsghdr *message, struct xts_datagram *d, bool *direct,
+		       uint32_t *dropped)
 {
-	struct connection *c = m->c;
-	struct xts_datagram d = { 0 };
-	uint32_t dropped = c->datagrams->dropped;
+	*dropped = c->datagrams->dropped;
+	*d = (struct xts_datagram){ .record.data_bytes = (uint16_t)message->msg_len };
+	d->record.endpoint = xts_endpoint_of(message->msg_hdr.msg_namelen ? message->msg_hdr.msg_name : NULL);
+	datagram_get_control(&message->msg_hdr, d, dropped);
+	*direct = d->pktinfo.scope_id && !endpoint_is_multicast(&d->pktinfo);
+	if (!multicast_passes(c, d))
+		return false;
+	if (d->record.segment_bytes >= d->record.data_bytes)
+		d->record.segment_bytes = 0; /* a train of one */
+	xts_datagram_size_controls(d);
+	return true;
+}
 
-	d.record.data_bytes = (uint16_t)message->msg_len;
-	d.record.endpoint = xts_endpoint_of(message->msg_hdr.msg_namelen ? message->msg_hdr.msg_name : NULL);
-	datagram_get_control(&message->msg_hdr, &d, &dropped);
-	if (!multicast_passes(c, &d))
-		return;
-	if (d.record.segment_bytes >= d.record.data_bytes)
-		d.record.segment_bytes = 0; /* a train of one */
-	xts_datagram_size_controls(&d);
+bool datagram_take(struct connection *c, struct mmsghdr *message, struct xts_datagram *d, bool *direct)
+{
+	uint32_t dropped;
+
+	if (!datagram_describe(c, message, d, direct, &dropped))
+		return false;
 	c->worker->stats.datagrams_dropped += c->shared ? share_new_drops(c->shared, dropped) :
 							  dropped - c->datagrams->dropped;
 	c->datagrams->dropped = dropped;
-	c->received_bytes += d.record.data_bytes;
-	c->worker->stats.received_bytes += d.record.data_bytes;
+	c->received_bytes += d->record.data_bytes;
+	c->worker->stats.received_bytes += d->record.data_bytes;
 	c->worker->stats.datagrams_received++;
 	if (c->datagrams->turn)
 		c->datagrams->turn--;
-	if (!put_datagram(m, &d, data)) {
-		c->datagrams->dropped++;
-		c->worker->stats.datagrams_dropped++;
-	}
+	return true;
 }
 
 /* Entries of the error queue, which the kernel bounds as it does what is received. */
@@ -272,7 +204,7 @@ static void make_of_errors(struct making *m)
 		if (!(d.controls & 1u << XTS_DATAGRAM_ERROR))
 			continue; /* there was no room for all that the kernel says of it */
 		xts_datagram_size_controls(&d);
-		(void)put_datagram(m, &d, s->data[0]); /* without memory the pending error alone says it */
+		(void)datagram_put(m, &d, s->data[0]); /* without memory the pending error alone says it */
 		m->over = m->datagrams % ERRORS_UNLOOKED == 0 && worker_turn_is_over(c->worker);
 	}
 }
@@ -283,26 +215,20 @@ static void make_of_kernel(struct making *m)
 	struct connection *c = m->c;
 	struct datagram_scratch *s = c->worker->datagram_scratch;
 	struct mmsghdr messages[DATAGRAM_RECEIVES];
-	struct iovec iov[DATAGRAM_RECEIVES];
 
 	while (c->readable && !m->more && !m->over && !c->datagrams->unsent.end && m->datagrams < MESSAGE_DATAGRAMS &&
 	       m->end - m->at > XTS_DATAGRAM_RECORD_BYTES + DATAGRAM_CONTROL_MOST) {
-		uint32_t most = may_take(m);
-		int n = most ? take_some(c, s, messages, iov, most) : 0;
+		uint32_t most = datagram_may_take(m), count = most ? datagram_fetch(c, s, messages, most) : 0;
 
-		if (!most)
-			return; /* credits will wake it */
-		if (n < 0) {
-			if (n != -EAGAIN)
-				datagram_fails(c, -n); /* and more may have come behind the error */
-			c->readable = n != -EAGAIN;
-			return;
+		if (!count)
+			return; /* credits will wake it, or an event */
+		for (uint32_t i = 0; i < count; i++) {
+			struct xts_datagram d;
+			bool direct;
+
+			if (datagram_take(c, &messages[i], &d, &direct) && !datagram_put(m, &d, s->data[i]))
+				datagram_lost(c);
 		}
-		learn(c->datagrams, messages, (uint32_t)n, most);
-		for (int i = 0; i < n; i++)
-			take_one(m, &messages[i], s->data[i]);
-		if ((uint32_t)n < most)
-			c->readable = false;
 		m->over = worker_turn_is_over(c->worker);
 	}
 }
@@ -338,13 +264,19 @@ static bool send_one(struct connection *c, struct xts_tx_slot *slot, bool *over)
 	uint32_t largest = c->channel->link.largest_message;
 	struct making m = { .c = c, .slot = slot, .at = XTS_RECV_DATAGRAMS_BYTES };
 	int error = c->error;
+	bool sent = false;
 
 	m.end = largest < slot->capacity ? largest : slot->capacity;
-	if (!error && make_of_unsent(&m)) {
+	if (!error && datagram_make_of_unsent(&m)) {
 		make_of_errors(&m);
-		make_of_kernel(&m);
+		if (!copies_are_possible(c))
+			make_of_kernel(&m);
+		else if (m.at == XTS_RECV_DATAGRAMS_BYTES && !m.over && !c->datagrams->unsent.end)
+			sent = copies_make(&m);
 	}
 	*over = m.over;
+	if (sent)
+		return true;
 	if (m.at > XTS_RECV_DATAGRAMS_BYTES) {
 		submit(c, slot, 0, m.more, m.at - XTS_RECV_DATAGRAMS_BYTES);
 		return true;

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "bound_addresses.h"
-#include "datagram_socket.h"
+#include "datagram_making.h"
 #include "share.h"
 
 /* --- errors and events -------------------------------------------------------------------------------------------- */
@@ -80,6 +80,7 @@ int datagram_bind(struct connection *c, const struct xts_endpoint *local)
 		return error;
 	}
 	c->datagrams->bound = true;
+	copies_enter(c);
 	name_release(c->name);
 	c->name = name;
 	if (!local->port) {
@@ -164,7 +165,7 @@ static bool make_scratch(struct worker_state *w)
 {
 	if (!w->datagram_scratch)
 		w->datagram_scratch = calloc(1, sizeof *w->datagram_scratch);
-	return w->datagram_scratch;
+	return w->datagram_scratch && copies_begin(w);
 }
 
 /* False: no memory. */
@@ -175,6 +176,8 @@ static bool become_datagrams(struct connection *c)
 		return false;
 	c->datagrams->expected_bytes = UINT16_MAX;
 	c->datagrams->takes = DATAGRAM_RECEIVES_MIN;
+	list_init(&c->datagrams->by_port);
+	list_init(&c->datagrams->same_port);
 	c->writable = true;
 	c->send_buffer_set = c->receive_tuned = true; /* the window is not sized by buffers */
 	connection_enter(c, CONNECTION_DATAGRAM);
@@ -321,6 +324,7 @@ void datagram_free(struct connection *c)
 {
 	if (!c->datagrams)
 		return;
+	copies_leave(c);
 	multicast_release(c->datagrams->multicast);
 	filter_free(c);
 	datagram_drop_waiting(c);

@@ -16,7 +16,7 @@
  * Network to host (datagram_receive.c): datagrams are taken from the kernel only when the host's credits are enough for
  * them, as far as their size can be known. So the place where a flood piles up is SO_RCVBUF, which the kernel bounds
  * and whose drops it counts. What was taken and does not fit into the messages that may be sent now is kept until then:
- * one batch at most.
+ * one batch at most. What several sockets of a channel have received, of a group, crosses once (datagram_copies.c).
  *
  * Errors (of a send, or that ICMP has brought) are the socket's pending error, in c->error: the host is sent the latest.
  * With IP_RECVERR the kernel's error queue has each of them; they go to the host as records, among the datagrams.
@@ -81,6 +81,12 @@ struct datagrams {
 	uint32_t turn;                /* a shared one: it takes so many until its host posts credits again */
 	struct datagrams_unsent unsent;
 	struct multicast *multicast;
+	/* for messages to several sockets (datagram_copies.c), once it is bound */
+	struct connection *connection;
+	struct list by_port;   /* of the worker's sockets */
+	struct list same_port; /* a ring: of the same channel, and family */
+	uint16_t port;
+	uint8_t differs; /* others had lately not the same: it is looked at before it is taken */
 };
 
 /* Where recvmmsg(2) of a worker puts what comes. */
@@ -124,12 +130,15 @@ void datagram_flush(struct connection *c);
 /* What waits will not be sent. */
 void datagram_drop_waiting(struct connection *c);
 
+/* --- datagram_unsent.c -------------------------------------------------------------------------------------------- */
+
+/* What was taken from the kernel will not be sent. */
+void datagram_free_unsent(struct connection *c);
+
 /* --- datagram_receive.c ------------------------------------------------------------------------------------------- */
 
 /* Sends its messages to the host, at most budget; true when it has more. */
 bool datagram_send(struct connection *c, uint32_t budget);
-/* What was taken from the kernel will not be sent. */
-void datagram_free_unsent(struct connection *c);
 
 /* --- datagram_control.c ------------------------------------------------------------------------------------------- */
 

@@ -375,6 +375,7 @@ void xts_worker_stop(struct xts_worker *worker, int error)
 	log_close(&worker->state.log);
 	closed_free(&worker->state.closed);
 	free(worker->state.datagram_scratch);
+	free(worker->state.datagram_copies);
 	worker_requests_close(worker);
 	free(worker);
 }

@@ -224,6 +224,7 @@ struct xts_worker_stats {
 	uint64_t datagrams_sent, datagrams_received;
 	uint64_t datagrams_refused; /* of the host, by policy or by the device's kernel, or left waiting */
 	uint64_t datagrams_dropped; /* of the network, mostly by the device's kernel: no room, or a filter */
+	uint64_t datagram_copies;   /* of those received: crossed together with another socket's */
 	uint32_t datagrams_waiting; /* gauge: of hosts, until the device's kernel has room */
 	uint32_t orphans;           /* of connections: gauge */
 	uint64_t orphans_cut;       /* reset, as their tenant's budget was full */

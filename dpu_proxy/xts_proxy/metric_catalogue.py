@@ -165,6 +165,11 @@ WORKER = (
         "Datagrams from the network dropped before the proxy took them: SO_RCVBUF was full, or by a filter.",
         "datagrams_dropped",
     ),
+    counter(
+        "xts_datagram_copies",
+        "Of xts_datagrams_received: those of groups that crossed the queue in one copy with another socket's.",
+        "datagram_copies",
+    ),
     gauge(
         "xts_datagrams_waiting",
         "Datagrams of hosts that wait in the proxy until the device's kernel has room.",

@@ -30,6 +30,8 @@
 #define XTS_FILTER_BYTES_MAX   2048u
 #define XTS_DATAGRAM_RECORD_BYTES 32u
 #define XTS_DATAGRAM_CONTROL_BYTES_MAX 256u
+#define XTS_DATAGRAM_COPY_BYTES 12u
+#define XTS_COPIES_RECORDS_MAX 32u
 #define XTS_DATAGRAM_CREDITS   64u
 #define XTS_DATAGRAM_WINDOW_MIN 66048u
 #define XTS_DATAGRAM_WINDOW_DEFAULT 212992u
@@ -109,6 +111,9 @@ enum xts_msg_type {
 	XTS_REPLY_RECV_DATAGRAMS       = 69, /* proxy: datagrams received, each with its record in front (MORE: the
 	                                      * last one goes on in the next message); or, without any, the pending
 	                                      * error of the socket */
+	XTS_REPLY_RECV_COPIES          = 70, /* proxy: with the feature COPIES: datagrams that several sockets have
+	                                      * received; before the records it is said which socket gets which of
+	                                      * them */
 	XTS_CMD_QUERY_NAME             = 80, /* host: ask the device's name servers; the payload is a standard query
 	                                      * with one question (RFC 1035) */
 	XTS_REPLY_NAME_ACK             = 81, /* proxy: the answer of a name server, whole, as the payload; or error
@@ -148,6 +153,8 @@ enum xts_msg_type {
 #define XTS_FEATURE_STAMPS  UINT64_C(0x1000)        /* time stamps of datagrams (SO_TIMESTAMP and its like), and the
                                                      * clock that they are of (CLOCK) */
 #define XTS_FEATURE_SHARE_DATAGRAM UINT64_C(0x2000) /* SHARE also names and joins datagram sockets */
+#define XTS_FEATURE_COPIES  UINT64_C(0x4000)        /* a datagram for several sockets of the host, of a group, may
+                                                     * cross once (RECV_COPIES) */
 
 /* Why the proxy refuses a request: in a reply, where other messages have their flags. */
 enum xts_refusal {
@@ -258,6 +265,7 @@ enum xts_datagram_control {
 #define XTS_CONNECT_DATAGRAM_ACK_BYTES 76u
 #define XTS_SEND_DATAGRAMS_BYTES 32u
 #define XTS_RECV_DATAGRAMS_BYTES 36u
+#define XTS_RECV_COPIES_BYTES   32u
 #define XTS_QUERY_NAME_BYTES    32u
 #define XTS_NAME_ACK_BYTES      36u
 
@@ -312,6 +320,18 @@ _Static_assert(__builtin_offsetof(struct xts_wire_datagram_record, segment_bytes
 _Static_assert(__builtin_offsetof(struct xts_wire_datagram_record, control_bytes) == 4, "datagram_record.control_bytes: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_datagram_record, reserved) == 6, "datagram_record.reserved: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_datagram_record, endpoint) == 8, "datagram_record.endpoint: offset");
+
+struct xts_wire_datagram_copy {
+	__be32 xts_socket;
+	__be32 dropped;
+	__be16 first;
+	__be16 count;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_datagram_copy) == 12, "datagram_copy: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_datagram_copy, xts_socket) == 0, "datagram_copy.xts_socket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_datagram_copy, dropped) == 4, "datagram_copy.dropped: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_datagram_copy, first) == 8, "datagram_copy.first: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_datagram_copy, count) == 10, "datagram_copy.count: offset");
 
 struct xts_wire_connect {
 	struct xts_wire_head head;
@@ -964,6 +984,19 @@ _Static_assert(__builtin_offsetof(struct xts_wire_recv_datagrams, dropped) == 28
 _Static_assert(__builtin_offsetof(struct xts_wire_recv_datagrams, length) == 32, "recv_datagrams.length: offset");
 _Static_assert(XTS_RECV_DATAGRAMS_BYTES == sizeof(struct xts_wire_recv_datagrams), "recv_datagrams: constant");
 
+struct xts_wire_recv_copies {
+	struct xts_wire_head head;
+	__be16 sockets;
+	__be16 records;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_recv_copies) == 32, "recv_copies: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv_copies, head) == 0, "recv_copies.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv_copies, sockets) == 24, "recv_copies.sockets: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv_copies, records) == 26, "recv_copies.records: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv_copies, length) == 28, "recv_copies.length: offset");
+_Static_assert(XTS_RECV_COPIES_BYTES == sizeof(struct xts_wire_recv_copies), "recv_copies: constant");
+
 struct xts_wire_query_name {
 	struct xts_wire_head head;
 	__be32 token;
@@ -1106,6 +1139,39 @@ static inline void xts_datagram_record_encode(void *frame, const struct xts_data
 	xts_put16(p + offsetof(struct xts_wire_datagram_record, control_bytes), m->control_bytes);
 	xts_endpoint_put(p + offsetof(struct xts_wire_datagram_record, endpoint), &m->endpoint);
 	xts_put16(p + offsetof(struct xts_wire_datagram_record, reserved), 0);
+}
+
+/* Who gets which records of RECV_COPIES. */
+struct xts_datagram_copy {
+	uint32_t xts_socket; /* the host's identifier of a socket that gets some of the datagrams (id) */
+	uint32_t dropped;    /* datagrams that have arrived for this socket and were dropped so far, modulo 2^32 (as
+	                      * SO_RXQ_OVFL) (datagrams) */
+	uint16_t first;      /* the first of the message's records that it gets, counted from 0 (records) */
+	uint16_t count;      /* so many from there on (records) */
+};
+
+/* frame points at it. Returns 0, or -EBADMSG when it is too short. */
+static inline int xts_datagram_copy_decode(struct xts_datagram_copy *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_DATAGRAM_COPY_BYTES)
+		return -EBADMSG;
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_datagram_copy, xts_socket));
+	m->dropped = xts_get32(p + offsetof(struct xts_wire_datagram_copy, dropped));
+	m->first = xts_get16(p + offsetof(struct xts_wire_datagram_copy, first));
+	m->count = xts_get16(p + offsetof(struct xts_wire_datagram_copy, count));
+	return 0;
+}
+
+static inline void xts_datagram_copy_encode(void *frame, const struct xts_datagram_copy *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_datagram_copy, xts_socket), m->xts_socket);
+	xts_put32(p + offsetof(struct xts_wire_datagram_copy, dropped), m->dropped);
+	xts_put16(p + offsetof(struct xts_wire_datagram_copy, first), m->first);
+	xts_put16(p + offsetof(struct xts_wire_datagram_copy, count), m->count);
 }
 
 /*
@@ -2736,6 +2802,45 @@ static inline void xts_recv_datagrams_encode(void *frame, const struct xts_recv_
 }
 
 /*
+ * XTS_REPLY_RECV_COPIES: with the feature COPIES: datagrams that several sockets have received; before the records it
+ * is said which socket gets which of them. id: zero.
+ */
+struct xts_recv_copies {
+	uint16_t sockets; /* of these there are so many (sockets) */
+	uint16_t records; /* records, each with all of its data (records) */
+	uint32_t length;  /* bytes of payload (bytes) */
+};
+
+static inline int xts_recv_copies_decode(struct xts_recv_copies *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_RECV_COPIES_BYTES)
+		return -EBADMSG;
+	m->sockets = xts_get16(p + offsetof(struct xts_wire_recv_copies, sockets));
+	m->records = xts_get16(p + offsetof(struct xts_wire_recv_copies, records));
+	m->length = xts_get32(p + offsetof(struct xts_wire_recv_copies, length));
+	if (m->records > 32u)
+		return -EBADMSG;
+	if (m->length > 61440u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_RECV_COPIES_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_RECV_COPIES_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_recv_copies_encode(void *frame, const struct xts_recv_copies *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put16(p + offsetof(struct xts_wire_recv_copies, sockets), m->sockets);
+	xts_put16(p + offsetof(struct xts_wire_recv_copies, records), m->records);
+	xts_put32(p + offsetof(struct xts_wire_recv_copies, length), m->length);
+}
+
+/*
  * XTS_CMD_QUERY_NAME: ask the device's name servers; the payload is a standard query with one question (RFC 1035). id:
  * zero.
  */
@@ -2855,6 +2960,7 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_REPLY_CONNECT_DATAGRAM_ACK: return XTS_CONNECT_DATAGRAM_ACK_BYTES;
 	case XTS_CMD_SEND_DATAGRAMS: return XTS_SEND_DATAGRAMS_BYTES;
 	case XTS_REPLY_RECV_DATAGRAMS: return XTS_RECV_DATAGRAMS_BYTES;
+	case XTS_REPLY_RECV_COPIES: return XTS_RECV_COPIES_BYTES;
 	case XTS_CMD_QUERY_NAME: return XTS_QUERY_NAME_BYTES;
 	case XTS_REPLY_NAME_ACK: return XTS_NAME_ACK_BYTES;
 	default: return 0;
@@ -2983,6 +3089,7 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: return 1;
 	case XTS_REPLY_CONNECT_DATAGRAM_ACK: return 1;
 	case XTS_REPLY_RECV_DATAGRAMS: return 1;
+	case XTS_REPLY_RECV_COPIES: return 1;
 	case XTS_REPLY_NAME_ACK: return 1;
 	default: return 0;
 	}
@@ -3072,6 +3179,7 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_REPLY_CONNECT_DATAGRAM_ACK: return "XTS_REPLY_CONNECT_DATAGRAM_ACK";
 	case XTS_CMD_SEND_DATAGRAMS: return "XTS_CMD_SEND_DATAGRAMS";
 	case XTS_REPLY_RECV_DATAGRAMS: return "XTS_REPLY_RECV_DATAGRAMS";
+	case XTS_REPLY_RECV_COPIES: return "XTS_REPLY_RECV_COPIES";
 	case XTS_CMD_QUERY_NAME: return "XTS_CMD_QUERY_NAME";
 	case XTS_REPLY_NAME_ACK: return "XTS_REPLY_NAME_ACK";
 	default: return "unknown";

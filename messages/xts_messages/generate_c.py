@@ -155,6 +155,8 @@ def _constants() -> Iterator[str]:
             "FILTER_BYTES_MAX",
             "DATAGRAM_RECORD_BYTES",
             "DATAGRAM_CONTROL_BYTES_MAX",
+            "DATAGRAM_COPY_BYTES",
+            "COPIES_RECORDS_MAX",
             "DATAGRAM_CREDITS",
             "DATAGRAM_WINDOW_MIN",
             "DATAGRAM_WINDOW_DEFAULT",
@@ -251,6 +253,8 @@ def _wire_structs() -> Iterator[str]:
     )
     yield ""
     yield from _wire_struct("datagram_record", _placed(table.DATAGRAM_RECORD, 0), table.DATAGRAM_RECORD_BYTES)
+    yield ""
+    yield from _wire_struct("datagram_copy", _placed(table.DATAGRAM_COPY, 0), table.DATAGRAM_COPY_BYTES)
     yield ""
     for m in table.MESSAGES:
         yield from _wire_struct(
@@ -360,6 +364,14 @@ def _datagram_record() -> Iterator[str]:
     )
 
 
+def _datagram_copy() -> Iterator[str]:
+    yield "/* Who gets which records of RECV_COPIES. */"
+    yield from _host_struct("datagram_copy", (member(f) for f in table.DATAGRAM_COPY))
+    yield "/* frame points at it. Returns 0, or -EBADMSG when it is too short. */"
+    yield from _decoder("datagram_copy", "XTS_DATAGRAM_COPY_BYTES", table.DATAGRAM_COPY, [])
+    yield from _encoder("datagram_copy", table.DATAGRAM_COPY)
+
+
 def _encoder(stem: str, fields: Iterable[Field], more: Iterable[str] = ()) -> Iterator[str]:
     yield f"static inline void xts_{stem}_encode(void *frame, const struct xts_{stem} *m)"
     yield "{"
@@ -453,7 +465,7 @@ def _type_tables() -> Iterator[str]:
 
 def header() -> str:
     """The text of wire.h."""
-    user_space = [*_common(), *_datagram_record()]
+    user_space = [*_common(), *_datagram_record(), *_datagram_copy()]
     for message in table.MESSAGES:
         if message.fields:
             user_space += _message(message)

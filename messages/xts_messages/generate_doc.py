@@ -115,7 +115,8 @@ def document() -> str:
         "",
         wrapped(
             "What each datagram begins with, in the payload of `XTS_CMD_SEND_DATAGRAMS` and "
-            "`XTS_REPLY_RECV_DATAGRAMS`. Its control items follow, and its data."
+            "`XTS_REPLY_RECV_DATAGRAMS`, and in `XTS_REPLY_RECV_COPIES` behind what says whom they are for. Its "
+            "control items follow, and its data."
         ),
         "",
         *_rows(table.DATAGRAM_RECORD, 0),
@@ -132,6 +133,12 @@ def document() -> str:
             for name, (number, size, meaning) in table.DATAGRAM_CONTROLS.items()
         ),
         "",
+        "### copy",
+        "",
+        "What the payload of `XTS_REPLY_RECV_COPIES` begins with, once for each socket. The records follow.",
+        "",
+        *_rows(table.DATAGRAM_COPY, 0),
+        "",
         "### Limits",
         "",
         "| constant | value |",
@@ -145,6 +152,7 @@ def document() -> str:
                 "FRAME_WINDOW_MAX",
                 "CONTROL_RESERVE",
                 "CREDITS_MAX",
+                "COPIES_RECORDS_MAX",
                 "DATAGRAM_CREDITS",
                 "DATAGRAM_WINDOW_MIN",
                 "DATAGRAM_WINDOW_DEFAULT",

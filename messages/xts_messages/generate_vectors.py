@@ -40,6 +40,7 @@ _TYPICAL: dict[str, Value] = {
     "option": 1,
     "control_bytes": 9,
     "receive_bytes": table.DATAGRAM_WINDOW_DEFAULT,
+    "records": 2,
     "families": 1,
     "purpose": 2,
     "died": 1,

@@ -158,6 +158,21 @@ DATAGRAM_CONTROLS: dict[str, tuple[int, int, str]] = {
     "STAMP_SEND": (9, 4, "to the proxy: u32: which stamps to make as it is sent (SOF_TIMESTAMPING_TX_*)"),
     "STAMP_ID": (10, 4, "to the proxy: u32: the number that its stamps have (SCM_TS_OPT_ID)"),
 }
+#: Whom the datagrams of RECV_COPIES are for: so many of these come before the first record.
+DATAGRAM_COPY = (
+    Field("xts_socket", Kind.U32, "the host's identifier of a socket that gets some of the datagrams", "id"),
+    Field(
+        "dropped",
+        Kind.U32,
+        "datagrams that have arrived for this socket and were dropped so far, modulo 2^32 (as SO_RXQ_OVFL)",
+        "datagrams",
+    ),
+    Field("first", Kind.U16, "the first of the message's records that it gets, counted from 0", "records"),
+    Field("count", Kind.U16, "so many from there on", "records"),
+)
+DATAGRAM_COPY_BYTES = sum(f.kind.bytes for f in DATAGRAM_COPY)
+#: Of one message RECV_COPIES.
+COPIES_RECORDS_MAX = 32
 #: The level of GETSOCKOPT for options of our own: the device's interfaces; with this bit their time stamps.
 SOL_XTS = 0x5854
 INTERFACE_STAMPS = 0x4000_0000
@@ -202,6 +217,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "NAMES": (0x800, "the proxy asks name servers for the host (QUERY_NAME)"),
     "STAMPS": (0x1000, "time stamps of datagrams (SO_TIMESTAMP and its like), and the clock that they are of (CLOCK)"),
     "SHARE_DATAGRAM": (0x2000, "SHARE also names and joins datagram sockets"),
+    "COPIES": (0x4000, "a datagram for several sockets of the host, of a group, may cross once (RECV_COPIES)"),
 }
 
 _EXPLAIN = "`xts-proxy --explain` on the device names the rule"
@@ -836,6 +852,21 @@ MESSAGES: tuple[Message, ...] = (
         "length",
         ("MORE",),
         id_of="XTS socket",
+    ),
+    Message(
+        "XTS_REPLY_RECV_COPIES",
+        70,
+        "proxy",
+        True,
+        "with the feature COPIES: datagrams that several sockets have received; before the records it is said which "
+        "socket gets which of them",
+        (
+            Field("sockets", Kind.U16, "of these there are so many", "sockets"),
+            Field("records", Kind.U16, "records, each with all of its data", "records", COPIES_RECORDS_MAX),
+            _LENGTH,
+        ),
+        "length",
+        id_of="zero",
     ),
     Message(
         "XTS_CMD_QUERY_NAME",

@@ -209,8 +209,8 @@ static bool begin(struct xts_sock *s, struct xts_datagram *d)
 	return datagram_enqueue(s, d, d->record.control_bytes);
 }
 
-/* The data of the last one, as far as this message has it. 1: the frame has been taken over, 0: not; -1: the channel
- * has ended. */
+/* The data of the last one, as far as this message has it. 1: the frame has been taken over, 0: not, and never without
+ * a frame; -1: the channel has ended. */
 static int append(struct xts_sock *s, struct xts_datagram_cursor *cursor, struct xts_rx_frame *frame, uint32_t end)
 {
 	struct datagrams *q = s->datagrams;
@@ -228,7 +228,7 @@ static int append(struct xts_sock *s, struct xts_datagram_cursor *cursor, struct
 	q->missing -= bytes;
 	s->received_bytes += bytes;
 	st->received_bytes += bytes;
-	if (bytes == cursor->left) { /* the frame has nothing else: it may be kept as it is */
+	if (frame && bytes == cursor->left) { /* the frame has nothing else: it may be kept as it is */
 		struct channel *c = st->channel;
 
 		cursor->left = 0;
@@ -242,9 +242,8 @@ static int append(struct xts_sock *s, struct xts_datagram_cursor *cursor, struct
 	return -1;
 }
 
-/* The next record: to the program's callback, or into the list. As append(). */
-static int take_record(struct xts_sock *s, struct xts_datagram *d, struct xts_datagram_cursor *cursor,
-		       struct xts_rx_frame *frame, uint32_t end)
+int datagram_take_record(struct xts_sock *s, struct xts_datagram *d, struct xts_datagram_cursor *cursor,
+			 struct xts_rx_frame *frame, uint32_t end)
 {
 	if (xts_credit_receive(&s->grant, xts_datagram_credits(&d->record))) {
 		channel_fail(s->stack, EPROTO);
@@ -274,7 +273,7 @@ static int receive(struct xts_sock *s, const struct xts_recv_datagrams *m, bool 
 			channel_fail(s->stack, EPROTO);
 			return -1;
 		}
-		taken = take_record(s, &d, &cursor, frame, end);
+		taken = datagram_take_record(s, &d, &cursor, frame, end);
 	}
 	/* Only the last one may go on, and then the message says so. */
 	if (taken >= 0 && more != (s->datagrams->missing || s->datagrams->offer.missing)) {
@@ -284,8 +283,7 @@ static int receive(struct xts_sock *s, const struct xts_recv_datagrams *m, bool 
 	return taken;
 }
 
-/* A message has brought these events, and so many post credits. */
-static void has_changed(struct xts_sock *s, uint32_t events, uint32_t post_credits)
+void datagram_changed(struct xts_sock *s, uint32_t events, uint32_t post_credits)
 {
 	if (post_credits && s->no_space)
 		events |= EPOLLOUT;
@@ -327,7 +325,7 @@ bool message_recv_datagrams(struct stack *st, const struct xts_head *head, const
 		status_state(s);
 		events |= EPOLLERR;
 	}
-	has_changed(s, events, m->post_credits);
+	datagram_changed(s, events, m->post_credits);
 	return taken > 0;
 }
 
@@ -347,7 +345,7 @@ bool datagram_told(struct xts_sock *s, const struct xts_head *head, const struct
 		status_state(s);
 		events |= EPOLLERR;
 	}
-	has_changed(s, events, m->post_credits);
+	datagram_changed(s, events, m->post_credits);
 	return false;
 }
 

@@ -141,6 +141,14 @@ void datagram_give_back(struct xts_sock *s, uint32_t credits); /* which what has
 /* A datagram, its data aside, is in the queue from now on. False: the channel has ended. */
 bool datagram_enqueue(struct xts_sock *s, struct xts_datagram *d, uint32_t control_credits);
 
+/* The next record: to the program's callback, or into the list; its data, as far as the payload has it, which ends at
+ * `end` of the frame. 1: the frame has been taken over, 0: not, and never without a frame; -1: the channel has ended. */
+struct xts_rx_frame;
+int datagram_take_record(struct xts_sock *s, struct xts_datagram *d, struct xts_datagram_cursor *cursor,
+			 struct xts_rx_frame *frame, uint32_t end);
+/* A message has brought these events, and so many post credits. */
+void datagram_changed(struct xts_sock *s, uint32_t events, uint32_t post_credits);
+
 /* --- datagram_offer.c: the program is asked about each datagram before it is queued --------------------------------- */
 
 /* A header, which has taken its credits, and what of its data is here. False: the channel has ended. */

@@ -43,6 +43,8 @@ bool message_connect_datagram_ack(struct stack *st, const struct xts_head *head,
 				  struct xts_rx_frame *f);
 bool message_recv_datagrams(struct stack *st, const struct xts_head *head, const struct xts_recv_datagrams *m,
 			    struct xts_rx_frame *f);
+bool message_recv_copies(struct stack *st, const struct xts_head *head, const struct xts_recv_copies *m,
+			 struct xts_rx_frame *f);
 bool message_name_ack(struct stack *st, const struct xts_head *head, const struct xts_name_ack *m,
 		      struct xts_rx_frame *f);
 
@@ -164,6 +166,13 @@ static inline int message_dispatch(struct stack *st, const struct xts_head *head
 		if (xts_recv_datagrams_decode(&m, frame, frame_bytes))
 			return -EBADMSG;
 		return message_recv_datagrams(st, head, &m, f);
+	}
+	case XTS_REPLY_RECV_COPIES: {
+		struct xts_recv_copies m;
+
+		if (xts_recv_copies_decode(&m, frame, frame_bytes))
+			return -EBADMSG;
+		return message_recv_copies(st, head, &m, f);
 	}
 	case XTS_REPLY_NAME_ACK: {
 		struct xts_name_ack m;
