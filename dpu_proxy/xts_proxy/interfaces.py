@@ -1,6 +1,7 @@
 """The device's network interfaces, as hosts may name them: for joining groups, and to send to them.
 
-Read by the supervisor when it starts and with each reload, since workers open no files.
+Read by the supervisor when it starts, with each reload, and when they change (device_watch.py), since workers open no
+files.
 """
 
 from __future__ import annotations

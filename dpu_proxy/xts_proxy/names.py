@@ -1,7 +1,7 @@
 """Lookups of names: the configuration as the workers take it (struct xts_names_config of native/worker.h).
 
-The device's own name servers and addresses are read by the supervisor, when it starts and with each reload: workers
-open no files.
+The device's own name servers and addresses are read by the supervisor: workers open no files. It does so when it
+starts, with each reload, and when interfaces or addresses change (device_watch.py).
 """
 
 from __future__ import annotations

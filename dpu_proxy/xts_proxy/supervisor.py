@@ -6,6 +6,8 @@ or can fail is opened first (sockets, queues, files), the other two are forked, 
 workers start and get their queues. Only then are we ready. A mistake on the way ends the proxy before anything serves,
 and so does the end of one of the processes. A fourth, which serves metrics (metrics_process.py), is started again.
 
+When network interfaces or addresses of the device change (device_watch.py), the workers are told.
+
 SIGHUP: the file is read and checked; only if it is valid and changes nothing that needs a restart is any of it taken
 over. SIGTERM, SIGINT: new sockets are refused and listeners closed, connections go on until none is left or the time
 is over; then every host gets GOODBYE. A second signal ends the waiting. The end of who started the proxy
@@ -38,9 +40,11 @@ from xts_proxy.config import Config, ConfigError, load, restart_needed
 from xts_proxy.config_tenant import effective, shortages
 from xts_proxy.connection_log import ConnectionLog
 from xts_proxy.device_clock import DeviceClock
+from xts_proxy.device_watch import DeviceWatch
 from xts_proxy.heartbeat import Heartbeat, answers
 from xts_proxy.keys import Key, KeyProcess
 from xts_proxy.log import LOG
+from xts_proxy.names import Device
 from xts_proxy.readiness import Readiness
 from xts_proxy.refusals import RefusalLog
 from xts_proxy.shm import ShmChannels
@@ -95,6 +99,7 @@ class Supervisor:
         self._metrics: MetricsProcess | None = None
         self._connection_log: ConnectionLog | None = None
         self._material: Material | None = None  # until the workers have it
+        self._device = DeviceWatch(lambda: self.config, self._set_device)
         self._failed = ""  # which process has ended, and how
         self.reloads = {"taken": 0, "refused": 0}
         self._timer: asyncio.TimerHandle | None = None
@@ -159,7 +164,10 @@ class Supervisor:
         self._keys = KeyProcess(proxy.user, proxy.core_dumps)
         self._undo.callback(self._keys.close)
         self._protocols = self._undo.enter_context(Protocols(self._keys.load))
+        self._device.open()
+        self._undo.callback(self._device.close)
         self._material = self._protocols.gather(self.config)
+        self._device.known = self._material.device
         self._process = WorkerProcess([connection.fileno() for connection in self._keys.connections], self._clock)
         self._undo.callback(self._process.close)
         self._keys.handed_over()
@@ -191,6 +199,7 @@ class Supervisor:
             self._clock.start()
             self._heartbeat.start()
             self._refusals.start()
+            self._device.start()
             if self._connection_log:
                 self._connection_log.start()
             self._stay_alive()
@@ -365,6 +374,11 @@ class Supervisor:
                 if isinstance(key, Key):
                     self._keys.forget(key)
             raise
+        self._device.known = material.device
+
+    def _set_device(self, device: Device) -> None:
+        if self.state == "running" and self._process:
+            self._process.set_device(device)
 
     # --- events ----------------------------------------------------------------------------------------
 

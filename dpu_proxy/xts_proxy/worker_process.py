@@ -23,6 +23,7 @@ from xts_proxy import calling, children, keys, placement, sandbox, ulp, ulp_tls
 from xts_proxy.config import Config
 from xts_proxy.config_tenant import Identity
 from xts_proxy.device_clock import DeviceClock
+from xts_proxy.names import Device
 from xts_proxy.tenants import Account, Tenants
 from xts_proxy.ulp import Material
 from xts_proxy.workers import Worker
@@ -46,6 +47,7 @@ class _Host:
 
     workers: list[Worker] = field(default_factory=list)
     tenants: Tenants | None = None
+    in_force: tuple[Config, Any, bytes] | None = None  # the configuration; its protocols, and congestion controls
 
     def on_start(self, came: list[int], config: Config, material: Material) -> Result:
         """Gives up rights, starts workers. What was done and is to be logged; their log descriptors."""
@@ -56,6 +58,7 @@ class _Host:
         children.bound_to_parent()
         done.append(sandbox.give_up_files(network=True))
         sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False)
+        self.in_force = (config, protocols, material.congestion_controls)
         for index in range(config.proxy.workers):
             numbers, controls = self.tenants.numbers(), material.congestion_controls
             self.workers.append(Worker(index, config, numbers, protocols, controls, device=material.device))
@@ -69,10 +72,18 @@ class _Host:
         protocols, notes = self._build(came, config, material)
         assert self.tenants
         self.tenants.configure(config, material.machine)
+        self.in_force = (config, protocols, material.congestion_controls)
         for worker in self.workers:
             numbers, controls = self.tenants.numbers(), material.congestion_controls
             worker.configure(config, numbers, protocols, controls, device=material.device)
         return notes, []
+
+    def on_set_device(self, came: list[int], device: Device) -> Result:
+        assert self.tenants and self.in_force
+        config, protocols, controls = self.in_force
+        for worker in self.workers:
+            worker.configure(config, self.tenants.numbers(), protocols, controls, device=device)
+        return None, []
 
     def _build(self, came: list[int], config: Config, material: Material) -> tuple[Any, list[tuple[int, str]]]:
         assert self.tenants
@@ -205,6 +216,10 @@ class WorkerProcess:
             "configure", config, replace(material, programs=[]), descriptors=material.programs, patience_s=None
         )
         return [(int(level), str(text)) for level, text in notes]
+
+    def set_device(self, device: Device) -> None:
+        """For all workers, with the configuration that is in force. OSError: they do not answer."""
+        self.call("set_device", device)
 
     def tenants(self) -> dict[str, dict[str, dict[str, int]]]:
         """Account.figures() of each tenant, by its name."""

@@ -57,7 +57,7 @@ class Interface:
 
 
 def interfaces() -> list[Interface]:
-    """Of the device, without loopback, as of the proxy's start or last reload. Attaches; OSError (ENETDOWN) without a
+    """Of the device, without loopback, as they are now or were a second ago. Attaches; OSError (ENETDOWN) without a
     proxy, EOPNOTSUPP: it does not tell them."""
     found: list[Interface] = []
     with socket(AF_INET, SOCK_DGRAM) as asks:

@@ -68,3 +68,10 @@ def test_a_host_is_told_the_devices_interfaces(tmp_path: Path) -> None:
     assert [one["index"] for one in told["interfaces"]] == sorted(one["index"] for one in told["interfaces"])
     assert all(one["multicast"] for one in told["interfaces"])
     assert {"10.77.0.1", "10.77.0.2", "fd77::1"} <= set(by_name["mc0"]["addresses"])
+
+
+def test_interfaces_that_come_later_are_known(tmp_path: Path) -> None:
+    """Without a reload; and they are forgotten when they go."""
+    assert in_own_network("multicast_proxy.py", str(tmp_path), "later") == {
+        "received": "hello", "same number": True, "after": 0,
+    }  # fmt: skip
