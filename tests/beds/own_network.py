@@ -27,17 +27,18 @@ def _unshare() -> list[str]:
     return ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--user", "--map-root-user"]
 
 
-def _set_up() -> None:
+def batch() -> str:
+    """The interfaces, as `ip -batch` makes them."""
     lines = ["link set lo up"]
     for name, addresses in INTERFACES.items():
         lines += [f"link add {name} type veth peer name {name}p", f"link set {name} up", f"link set {name}p up"]
         lines += [f"addr add {each} dev {name}{' nodad' if ':' in each else ''}" for each in addresses]
-    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
     if os.environ.get("XTS_TEST_NETWORK") is None:
         os.environ["XTS_TEST_NETWORK"] = "own"
         os.execvp("unshare", [*_unshare(), sys.executable, __file__, *sys.argv[1:]])
-    _set_up()
+    subprocess.run(["ip", "-batch", "-"], input=batch(), text=True, check=True)
     os.execvp(sys.argv[1], sys.argv[1:])

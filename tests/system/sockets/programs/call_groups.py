@@ -226,7 +226,7 @@ def destination_is_told(c: Calls) -> None:
         _control(c, six)
 
 
-def _member(group: str, name: str) -> socket.socket:
+def member(group: str, name: str) -> socket.socket:
     """A socket of the kernel's that has joined the group."""
     made = socket.socket(socket.AF_INET6 if ":" in group else socket.AF_INET, socket.SOCK_DGRAM)
     made.bind(("::" if ":" in group else "0.0.0.0", 0))
@@ -248,7 +248,7 @@ def _sendto(c: Calls, s: int, data: bytes, port: int, host: str) -> None:
 @script("multicast")
 def sent_to_a_group(c: Calls) -> None:
     s = datagram(c)
-    with _member(GROUP, "mc0") as zero, _member(GROUP, "mc1") as one:
+    with member(GROUP, "mc0") as zero, member(GROUP, "mc1") as one:
         for value, peer in ((inet(MC0), zero), (mreq(GROUP, index("mc1")), one)):
             c.set(s, IP, socket.IP_MULTICAST_IF, value)
             c.set(s, IP, socket.IP_MULTICAST_TTL, 5)
@@ -272,7 +272,7 @@ def sent_to_a_group(c: Calls) -> None:
 @script("multicast")
 def sent_to_a_group_v6(c: Calls) -> None:
     s = datagram(c, socket.AF_INET6)
-    with _member(GROUP6, "mc0") as zero, _member("ff02::7:7", "mc1") as one:
+    with member(GROUP6, "mc0") as zero, member("ff02::7:7", "mc1") as one:
         c.set(s, IPV6, socket.IPV6_MULTICAST_IF, index("mc0"))
         _sendto(c, s, b"by option", zero.getsockname()[1], GROUP6)
         c.note("peer", zero.recv(100).decode())

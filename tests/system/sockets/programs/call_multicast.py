@@ -9,10 +9,10 @@ import sys
 
 from beds.calls import print_traces
 from beds.scripts import scripts
-from system.sockets.programs import call_groups, call_membership
+from system.sockets.programs import call_groups, call_membership, call_path_mtu
 
 #: Each has added its scripts when it was imported.
-TOPICS = (call_groups, call_membership)
+TOPICS = (call_groups, call_membership, call_path_mtu)
 
 
 def main() -> None:
