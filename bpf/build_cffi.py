@@ -44,6 +44,8 @@ int xts_bpf_reuse_map(struct bpf_object *object, int program_fd, const char *nam
 int xts_bpf_hold_map(int program_fd, int map_fd);
 uint32_t xts_bpf_program_id(int program_fd);
 int xts_bpf_run_parser(int program_fd);
+struct ethtool_channels { uint32_t max_rx, max_tx, max_combined, rx_count, tx_count, combined_count; ...; };
+int xts_bpf_channels(const char *interface, struct ethtool_channels *channels, bool set);
 void xts_bpf_catch_messages(void);
 const char *xts_bpf_messages(void);
 """
@@ -51,9 +53,15 @@ const char *xts_bpf_messages(void);
 PRELUDE = r"""
 #include <stdarg.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <linux/ethtool.h>
 #include <linux/if_link.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -169,6 +177,23 @@ static int xts_bpf_run_parser(int program_fd)
 	LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame, .data_size_in = sizeof frame, .repeat = 1);
 
 	return bpf_prog_test_run_opts(program_fd, &options);
+}
+
+/* Reads or sets how many queues an interface has. Any socket will do for that, and a service may not be allowed to make
+ * one of the Internet. 0 or -errno. */
+static int xts_bpf_channels(const char *interface, struct ethtool_channels *channels, bool set)
+{
+	struct ifreq request = { .ifr_data = (char *)channels };
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int error;
+
+	if (fd < 0)
+		return -errno;
+	strncpy(request.ifr_name, interface, sizeof request.ifr_name - 1);
+	channels->cmd = set ? ETHTOOL_SCHANNELS : ETHTOOL_GCHANNELS;
+	error = ioctl(fd, SIOCETHTOOL, &request) < 0 ? -errno : 0;
+	close(fd);
+	return error;
 }
 
 static void xts_bpf_catch_messages(void)

@@ -9,23 +9,33 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
-from pyroute2 import Ethtool
-from pyroute2.ethtool.ioctl import EthtoolError
 from xts_messages.afxdp import XskSocket, open_socket
 from xts_messages.queue import Queue
 
-from xts_bpf.program import SteerProgram, interface_index, interface_mac
+from xts_bpf import _native
+from xts_bpf.program import SteerCounters, SteerProgram, interface_index, interface_mac
+
+ffi, lib = _native.ffi, _native.lib
 
 
 def receive_queues(interface: str) -> int:
     """How many receive queues an interface of this network namespace has in use. OSError ENODEV: there is none."""
     interface_index(interface)
     try:
-        with Ethtool() as ethtool:
-            channels = ethtool.get_channels(interface)
-    except EthtoolError:  # a driver with a fixed number of queues, most often one
-        return 1
-    return max(1, (channels.rx_count or 0) + (channels.combined_count or 0))
+        channels = _channels(interface)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        return 1  # a driver with a fixed number of queues, most often one
+    return max(1, int(channels.rx_count) + int(channels.combined_count))
+
+
+def _channels(interface: str) -> Any:
+    """OSError EOPNOTSUPP: the driver does not tell."""
+    found = ffi.new("struct ethtool_channels *")
+    if result := int(lib.xts_bpf_channels(interface.encode(), found, False)):
+        raise OSError(-result, f"the queues of {interface}: {os.strerror(-result)}")
+    return found
 
 
 def raise_receive_queues(interface: str, wanted: int) -> int:
@@ -34,26 +44,25 @@ def raise_receive_queues(interface: str, wanted: int) -> int:
     the whole interface for this: to be called while nobody uses it."""
     interface_index(interface)
     try:
-        with Ethtool() as ethtool:
-            now = ethtool.get_channels(interface)
-            ethtool.set_channels(interface, _raised(now, wanted))
-    except EthtoolError as error:
-        raise OSError(errno.EOPNOTSUPP, f"the driver of {interface} has a fixed number of queues ({error})") from None
+        channels = _channels(interface)
     except OSError as error:
-        code = error.errno or errno.EIO
-        raise OSError(code, f"giving {interface} {wanted} queues: {os.strerror(code)}") from None
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        raise OSError(errno.EOPNOTSUPP, f"the driver of {interface} has a fixed number of queues") from None
+    _raise(channels, wanted)
+    if result := int(lib.xts_bpf_channels(interface.encode(), channels, True)):
+        raise OSError(-result, f"giving {interface} {wanted} queues: {os.strerror(-result)}")
     return receive_queues(interface)
 
 
-def _raised(now: Any, wanted: int) -> dict[str, int]:
-    """Of struct ethtool_channels: combined queues where the driver has such, else as many of either direction."""
-    if now.max_combined:
-        wanted_combined = min(wanted - now.rx_count, now.max_combined)
-        return {"combined_count": max(now.combined_count, wanted_combined)}
-    return {
-        "rx_count": max(now.rx_count, min(wanted, now.max_rx)),
-        "tx_count": max(now.tx_count, min(wanted, now.max_tx)),
-    }
+def _raise(channels: Any, wanted: int) -> None:
+    """Changes struct ethtool_channels: combined queues where the driver has such, else as many of either direction."""
+    if channels.max_combined:
+        combined = min(wanted - channels.rx_count, channels.max_combined)
+        channels.combined_count = max(channels.combined_count, combined)
+        return
+    channels.rx_count = max(channels.rx_count, min(wanted, channels.max_rx))
+    channels.tx_count = max(channels.tx_count, min(wanted, channels.max_tx))
 
 
 class Options(TypedDict, total=False):
@@ -79,6 +88,10 @@ class DeviceSockets:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+    def counters(self) -> SteerCounters:
+        """Of the program."""
+        return self.program.counters()
 
     def close(self) -> None:
         """Harmless when repeated."""

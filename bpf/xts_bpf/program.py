@@ -58,6 +58,18 @@ class Owner:
     pid: int
 
 
+def read_counters(fd: int) -> SteerCounters:
+    """Sums over the processors; not one moment's picture. OSError: this process may not read the map."""
+    return SteerCounters(*(_counter(fd, i) for i in range(len(SteerCounters.__slots__))))
+
+
+def _counter(fd: int, index: int) -> int:
+    values = ffi.new("uint64_t[]", int(lib.libbpf_num_possible_cpus()))
+    if lib.bpf_map_lookup_elem(fd, struct.pack("=I", index), values) < 0:
+        raise OSError(ffi.errno, f"reading counters: {os.strerror(ffi.errno)}")
+    return sum(int(v) for v in values)
+
+
 def parse_mac(text: str) -> bytes:
     """`02:00:00:00:00:01` as six bytes. ValueError says what is wrong."""
     if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
@@ -68,7 +80,7 @@ def parse_mac(text: str) -> bytes:
 def interface_mac(interface: str) -> bytes:
     """The MAC address of an interface of this network namespace. OSError ENODEV: there is none of this name."""
     interface_index(interface)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as control:
         answer = fcntl.ioctl(control, SIOCGIFHWADDR, interface.encode()[:15].ljust(64, b"\0"))
     return answer[18:24]
 
@@ -159,7 +171,12 @@ class SteerProgram:
 
     def counters(self) -> SteerCounters:
         """Sums over the processors; not one moment's picture."""
-        return SteerCounters(*(self._counter(i) for i in range(len(SteerCounters.__slots__))))
+        return read_counters(self._counters_fd)
+
+    @property
+    def counters_fd(self) -> int:
+        """The map for read_counters(), for another process."""
+        return self._counters_fd
 
     def close(self) -> None:
         """Detaches the program, unless another has taken its place, and unloads it; harmless when repeated."""
@@ -213,10 +230,3 @@ class SteerProgram:
     def _update(self, fd: int, key: int, value: bytes, what: str) -> None:
         if lib.bpf_map_update_elem(fd, struct.pack("=I", key), value, 0) < 0:
             raise OSError(ffi.errno, f"{what}: {os.strerror(ffi.errno)}")
-
-    def _counter(self, index: int) -> int:
-        cpus = int(lib.libbpf_num_possible_cpus())
-        values = ffi.new("uint64_t[]", cpus)
-        if lib.bpf_map_lookup_elem(self._counters_fd, struct.pack("=I", index), values) < 0:
-            raise OSError(ffi.errno, f"reading counters: {os.strerror(ffi.errno)}")
-        return sum(int(v) for v in values)

@@ -61,6 +61,12 @@ def parser() -> argparse.ArgumentParser:
         help="stop, as on SIGTERM, when this descriptor is readable or hung up: a pidfd or a pipe of who started it",
     )
     result.add_argument(
+        "--open-queues",
+        action="store_true",
+        help="open the queues of the configured interface, leave them with systemd for the service that it starts "
+        "next, and exit: for ExecStartPre=+ of the unit, so that the service needs no privilege for them",
+    )
+    result.add_argument(
         "--make-dir", type=Path, metavar="DIR", help="make this directory for the sockets, and remove it at the end"
     )
     commands = result.add_subparsers(dest="command", metavar="COMMAND")
@@ -93,9 +99,8 @@ def main(arguments: list[str] | None = None) -> int:
         if options.check is not None:
             return _check(options.check)
         config = load(options.config) if options.config else Config()
-        if options.explain:
-            return _explain(config, options)
-        return _run(config, options)
+        act = _explain if options.explain else _open_queues if options.open_queues else _run
+        return act(config, options)
     except ConfigError as error:
         for mistake in error.mistakes:
             print(mistake, file=sys.stderr)
@@ -164,9 +169,18 @@ def _status(options: argparse.Namespace) -> int:
     return watch(options.watch, show)
 
 
+def _open_queues(config: Config, _: argparse.Namespace) -> int:
+    if config.proxy.queue == "afxdp":
+        from xts_proxy.afxdp_channels import open_ahead  # libxdp, which shm does without
+
+        open_ahead(config)
+    return 0
+
+
 def _run(config: Config, options: argparse.Namespace) -> int:
+    from xts_messages.readiness import Readiness
+
     from xts_proxy import log
-    from xts_proxy.readiness import Readiness
     from xts_proxy.supervisor import Supervisor
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it means a reload

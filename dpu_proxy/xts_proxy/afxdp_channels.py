@@ -18,14 +18,14 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from typing import Any
 
-from pyroute2 import Ethtool, IPRoute
-from pyroute2.ethtool.ioctl import EthtoolError
-from xts_bpf.device import open_device_sockets
+from pyroute2 import IPRoute
+from xts_bpf.device import receive_queues
 from xts_messages import attach_token
 
 from xts_proxy.config import Config
 from xts_proxy.config_values import ALL, Queues
 from xts_proxy.log import LOG
+from xts_proxy.stored_queues import Settings, store, take
 from xts_proxy.tenants import Tenants
 from xts_proxy.worker_process import RemoteWorker
 
@@ -37,30 +37,22 @@ class DeviceChannels:
     """The queues of an interface, until they are given to workers."""
 
     def __init__(self, config: Config, tenants: Tenants) -> None:
-        """Opens program and queues. OSError says which could not be had and why; nothing is then left open."""
+        """Opens program and queues, or takes those that were opened for us. OSError says which could not be had
+        and why; nothing is then left open."""
         self.config = config
         self.tenants = tenants
         proxy = config.proxy
-        assert proxy.peer_mac.octets is not None
         self._told = False
         self._key = attach_token.load_key(proxy.token_key) if proxy.token_key else b""
-        self.queue_ids = queue_ids(config)
         if proxy.exclusive and (found := _addresses(proxy.interface)):
             LOG.warning(
                 "%s has the addresses %s: what is sent to them over it is dropped (proxy.exclusive)",
                 proxy.interface,
                 ", ".join(found),
             )
-        self._opened = open_device_sockets(
-            proxy.interface,
-            self.queue_ids,
-            proxy.peer_mac.octets,
-            frame_window=proxy.frame_window,
-            single_chunk=proxy.single_chunk,
-            ethertype=proxy.ethertype,
-            exclusive=proxy.exclusive,
-            patience_s=_PATIENCE_S,
-        )
+        settings = _settings(config)
+        self.queue_ids = list(settings.queue_ids)
+        self._opened = take(settings) or settings.open(_PATIENCE_S)
 
     def give_to(self, workers: list[RemoteWorker]) -> None:
         """Queue by queue in turn."""
@@ -83,7 +75,7 @@ class DeviceChannels:
     def counters(self) -> dict[str, int]:
         """For metrics."""
         try:
-            found = self._opened.program.counters()
+            found = self._opened.counters()
         except OSError as error:
             if not self._told:
                 LOG.warning("no metrics of the XDP program: %s", error)
@@ -93,6 +85,25 @@ class DeviceChannels:
 
     def close(self) -> None:
         self._opened.close()
+
+
+def open_ahead(config: Config) -> None:
+    """Opens the queues for the service that systemd starts next. OSError says what could not be had."""
+    store(_settings(config), _PATIENCE_S)
+
+
+def _settings(config: Config) -> Settings:
+    proxy = config.proxy
+    assert proxy.peer_mac.octets is not None
+    return Settings(
+        proxy.interface,
+        tuple(queue_ids(config)),
+        proxy.peer_mac.octets,
+        proxy.frame_window,
+        proxy.single_chunk,
+        proxy.ethertype,
+        proxy.exclusive,
+    )
 
 
 def queue_ids(config: Config) -> list[int]:
@@ -106,19 +117,6 @@ def queue_ids(config: Config) -> list[int]:
         problem = f"{interface} has queues 0-{count - 1}, not {config.proxy.queues} (see ethtool -l {interface})"
         raise OSError(errno.EINVAL, problem)
     return [number for number in range(count) if number in config.proxy.queues]
-
-
-def receive_queues(interface: str) -> int:
-    """How many receive queues an interface of this network namespace has."""
-    try:
-        socket.if_nametoindex(interface)
-    except OSError as error:
-        raise OSError(errno.ENODEV, f"there is no interface {interface} in this network namespace") from error
-    try:
-        channels = _outside(_channels, interface)
-    except EthtoolError:  # a driver with a fixed number of queues, most often one
-        return 1
-    return max(1, (channels.rx_count or 0) + (channels.combined_count or 0))
 
 
 def _outside(query: Callable[[str], Any], interface: str) -> Any:
@@ -135,8 +133,3 @@ def _addresses(interface: str) -> list[str]:
 def _all_addresses(interface: str) -> list[str]:
     with IPRoute() as route:
         return [str(a.get_attr("IFA_ADDRESS")) for a in route.get_addr(index=socket.if_nametoindex(interface))]
-
-
-def _channels(interface: str) -> Any:
-    with Ethtool() as ethtool:
-        return ethtool.get_channels(interface)

@@ -22,6 +22,7 @@ from xts_messages.endpoint import Attached, Endpoint, Grant, Peer
 from xts_messages.printable import printable
 from xts_messages.queue import ShmArea, create_shm
 from xts_messages.refusals import Refusals
+from xts_messages.service_manager import passed
 from xts_messages.table import FRAME_WINDOW_MIN
 
 from xts_proxy.config import Config
@@ -73,6 +74,7 @@ class ShmChannels:
             Refusals(LOG.warning).note,
             mode=config.proxy.endpoint_mode,
             ended_keep_s=config.proxy.ended_keep_s,
+            listener=passed().listener(config.proxy.endpoint, socket.SOCK_SEQPACKET),
         )
 
     def give_to(self, workers: list[RemoteWorker]) -> None:

@@ -33,6 +33,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from xts_messages.metrics_address import listen_unix
+from xts_messages.readiness import Readiness
+from xts_messages.service_manager import passed
 
 from xts_proxy import control, log, placement, sandbox
 from xts_proxy.children import Child
@@ -45,7 +47,6 @@ from xts_proxy.heartbeat import Heartbeat, answers
 from xts_proxy.keys import Key, KeyProcess
 from xts_proxy.log import LOG
 from xts_proxy.names import Device
-from xts_proxy.readiness import Readiness
 from xts_proxy.refusals import RefusalLog
 from xts_proxy.shm import ShmChannels
 from xts_proxy.tenants import Tenants, machine_of
@@ -133,6 +134,8 @@ class Supervisor:
             ShmChannels(self.config, self.tenants) if proxy.queue == "shm" else _open_device(self.config, self.tenants)
         )
         self._undo.callback(_close, self.channels)
+        for name, _ in passed().items:
+            LOG.warning("systemd passes the socket %s, which the configuration does not name", name)
         self._fork()
         for line in sandbox.confine(proxy.user, sandbox.OF_SUPERVISOR, proxy.core_dumps):
             LOG.info("sandbox: %s", line)

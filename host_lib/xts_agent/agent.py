@@ -39,6 +39,7 @@ from xts_messages.endpoint import Adopted, Attached, Endpoint, Grant, NotReady, 
 from xts_messages.log_format import about
 from xts_messages.printable import printable
 from xts_messages.refusals import Refusals
+from xts_messages.service_manager import passed
 from xts_messages.table import RELAY_SHIFT
 from xts_messages.version import __version__
 
@@ -49,6 +50,8 @@ from xts_agent.pool import Pool, Slot, State
 from xts_agent.relay import Relay, Relayed
 
 if TYPE_CHECKING:
+    from xts_messages.readiness import Readiness
+
     from xts_agent.metrics_process import MetricsProcess
 
 log = logging.getLogger("xts-agent")
@@ -95,8 +98,11 @@ class Agent:
                     mode=config.endpoint_mode,
                     ended_keep_s=config.ended_keep_s,
                     adopted=self._adopted,
+                    listener=passed().listener(config.endpoint, socket.SOCK_SEQPACKET),
                 )
             )
+            for name, _ in passed().items:
+                log.warning("systemd passes the socket %s, which the configuration does not name", name)
             self._undo = undo.pop_all()
 
     @staticmethod
@@ -144,8 +150,9 @@ class Agent:
         """GOODBYE for everybody, the endpoint's file removed, the program detached."""
         self._undo.close()
 
-    def serve(self, stop_fd: int) -> None:
-        """Serves until stop_fd is readable. ConnectionResetError: the opener has ended."""
+    def serve(self, stop_fd: int, readiness: Readiness) -> None:
+        """Serves until stop_fd is readable. Gives signs of life meanwhile. ConnectionResetError: an opener ended."""
+        alive_at = 0.0
         sources: list[Endpoint | Pool | MetricsProcess | int] = [self.endpoint, *self.pools, stop_fd]
         sources += [self.metrics] if self.metrics else []
         for source in sources:
@@ -155,6 +162,11 @@ class Agent:
                 relay.refill()
             timed: list[Endpoint | Pool | Relay] = [self.endpoint, *self.pools, *self.relays]
             limits = [t for t in (one.timeout_s() for one in timed) if t is not None]
+            if readiness.alive_every_s:
+                if time.monotonic() >= alive_at:
+                    readiness.alive()
+                    alive_at = time.monotonic() + readiness.alive_every_s
+                limits.append(max(0.0, alive_at - time.monotonic()))
             ready = [key.data for key, _ in self._selector.select(min(limits) if limits else None)]
             if stop_fd in ready:
                 return

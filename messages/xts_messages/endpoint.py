@@ -123,6 +123,7 @@ class Endpoint:
         grant_wait_s: float = 1.0,
         ended_keep_s: float = 0.0,
         adopted: Callable[[], Iterable[Adopted]] = tuple,
+        listener: socket.socket | None = None,
     ) -> None:
         """allocate(peer, epoch) gives a grant, raises NotReady, or an OSError whose errno and text are sent
         to the process.
@@ -131,6 +132,7 @@ class Endpoint:
         per_uid_max: attachments of one user at a time, root exempt; 0: any number.
         ended_keep_s: for how long processes that were killed are listed.
         adopted: processes to be listed in addition to those that are attached, with empty status pages.
+        listener: a socket that listens at path already, of systemd, say; its file is left alone.
         OSError EADDRINUSE: another server serves path; ENOTSOCK: path is something else.
         """
         self.path = Path(path)
@@ -146,13 +148,16 @@ class Endpoint:
         self._selector = selectors.EpollSelector()
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            self._listener = listen(self.path, mode)
+            self._listener = listener or listen(self.path, mode)
+            self._listener.setblocking(False)
         except OSError:
             os.close(self._reserve)
             self._selector.close()
             raise
-        found = self.path.stat()
-        self._inode = (found.st_dev, found.st_ino)
+        self._inode: tuple[int, int] | None = None  # of the file to remove at the end
+        if listener is None:
+            found = self.path.stat()
+            self._inode = (found.st_dev, found.st_ino)
         self._selector.register(self._listener, selectors.EVENT_READ, None)
 
     def __enter__(self) -> Self:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
+from xts_messages.service_manager import passed
+
 
 @dataclass(frozen=True, slots=True)
 class MetricsAddress:
@@ -57,10 +59,13 @@ class MetricsAddress:
         return self.host is not None and not ipaddress.ip_address(self.host).is_loopback
 
     def listen(self) -> socket.socket:
-        """A listening socket. OSError says what could not be had."""
+        """A listening socket: that of systemd for this address and port, or a new one. OSError says what could not be
+        had."""
         if self.unix_path is not None:
             return listen_unix(self.unix_path, 0o666)
         assert self.host is not None
+        if listener := passed().listener((self.host, self.port), socket.SOCK_STREAM):
+            return listener
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         try:
             return socket.create_server((self.host, self.port), family=family)

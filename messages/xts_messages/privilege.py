@@ -21,10 +21,10 @@ def find_user(name: str) -> pwd.struct_passwd:
 
 def confine(*keep: int, user: pwd.struct_passwd | None = None) -> None:
     """Becomes a user (None: stays the same) and keeps these capabilities, as far as they are held; to be called before
-    there are threads. With a user none can be kept. OSError: nothing can be relied on."""
+    there are threads. With another user none can be kept. OSError: nothing can be relied on."""
     mask = sum(1 << number for number in keep)
     _check(int(lib.xts_privilege_bound(mask)))
-    if user:
+    if user and (os.getresuid(), os.getresgid()) != ((user.pw_uid,) * 3, (user.pw_gid,) * 3):
         os.setgroups([])
         os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
         os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)

@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from beds.service_manager import Manager
 from conftest import Wire
 from pyroute2 import NetNS
 from xts_agent import opener, opener_protocol
@@ -590,3 +592,20 @@ def test_readiness_is_told_on_a_descriptor(wire: Wire, folder: str) -> None:
         assert told.readline().startswith("ready:")
         assert told.read() == ""
     assert stop(agent) == 0
+
+
+def test_an_agent_of_systemd(wire: Wire, folder: str) -> None:
+    """Its endpoint is made before it, and systemd hears that it is ready and lives."""
+    path = f"{folder}/endpoint.sock"
+    options = ["--interface", wire.host_if, "--peer-mac", wire.device_mac.hex(":"), "--endpoint", path, "--queues", "1"]
+    command = [sys.executable, "-m", "xts_agent", *options]
+    with Manager() as manager, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, wire.inside(wire.host):
+        listener.bind(path)
+        listener.listen()
+        with manager.start(command, sockets=[listener], watchdog_ms=200) as agent:
+            with attach(path, timeout_ms=20_000) as attachment:
+                assert attachment.queue.kind == "afxdp"
+            until(lambda: manager.heard.count("WATCHDOG=1") >= 3)
+            assert manager.heard[0].startswith("READY=1")
+            assert stop(agent) == 0
+        assert Path(path).is_socket(), "its file is systemd's"

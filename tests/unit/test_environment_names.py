@@ -36,8 +36,6 @@ OF_TESTS = {
     "BENCH_CA",
     "CORE_COVERAGE",
     "XTS_TEST_NETWORK",
-    "LISTEN_FDS",
-    "LISTEN_PID",
     "INHERIT_PEERS",
 }
 

@@ -7,9 +7,11 @@ import errno
 import itertools
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beds.operated_proxy import PROXY, START_S, Proxy, running, wait, write_config
+from beds.operated_proxy import PROXY, START_S, Proxy, running, user_to_become, wait, write_config
 from beds.scripted_host import ScriptedHost
+from beds.service_manager import Manager
 from pyroute2 import NetNS, netns
 from xts_bpf.device import DeviceQueues, open_device_queues
 from xts_messages.codec import flags
@@ -79,6 +82,15 @@ def ends(cable: Cable) -> Iterator[DeviceQueues]:
         with inside(cable.host):
             opened = open_device_queues("xts0", QUEUES, bytes.fromhex(DEVICE_MAC.replace(":", "")))
         yield stack.enter_context(opened)
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """One that other users can read; tmp_path is its owner's alone."""
+    with tempfile.TemporaryDirectory(prefix="xts-proxy-") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
 
 
 @contextlib.contextmanager
@@ -192,3 +204,55 @@ def test_a_queue_that_is_not_there_is_told(cable: Cable, tmp_path: Path) -> None
         )
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1] == "xts-proxy: dev0 has queues 0-1, not 0-7 (see ethtool -l dev0)"
+
+
+def test_queues_that_were_opened_ahead_need_no_privilege(
+    cable: Cable, ends: DeviceQueues, server: socket.socket, open_directory: Path
+) -> None:
+    """As deploy/systemd/xts-proxy.service starts it; twice, the second time after the proxy was killed."""
+    config = write_config(open_directory, queue="afxdp", interface="dev0", peer_mac=HOST_MAC, workers=QUEUES)
+    shutil.chown(open_directory, user_to_become())
+    with Manager() as manager, inside(cable.device):
+        for _ in range(2):
+            with manager.start([*PROXY, "--config", str(config), "--open-queues"]) as opener:
+                assert opener.wait(START_S) == 0, opener.communicate()[1]
+            assert len(manager.stored) == 2 * QUEUES + 2
+            manager.heard.clear()
+            with manager.start([*PROXY, "--config", str(config)], user=user_to_become()) as process:
+                try:
+                    wait(
+                        lambda: any(m.startswith("READY=1") for m in manager.heard) or process.poll(), "READY", START_S
+                    )
+                    assert process.poll() is None, process.communicate()[1]
+                    wait(lambda: not manager.stored, "end of what was stored")
+                    for number in range(QUEUES):
+                        exchange(host_on(ends, number), server)
+                    privilege = Path(f"/proc/{process.pid}/status").read_text()
+                    assert "CapPrm:\t0000000000000000\n" in privilege
+                finally:
+                    process.kill()
+
+
+def test_queues_for_another_configuration_are_refused(cable: Cable, open_directory: Path) -> None:
+    config = write_config(open_directory, queue="afxdp", interface="dev0", peer_mac=HOST_MAC)
+    with Manager() as manager, inside(cable.device):
+        with manager.start([*PROXY, "--config", str(config), "--open-queues"]) as opener:
+            assert opener.wait(START_S) == 0, opener.communicate()[1]
+        write_config(open_directory, queue="afxdp", interface="dev0", peer_mac=HOST_MAC, queues="1")
+        with manager.start([*PROXY, "--config", str(config)]) as process:
+            assert process.wait(START_S) == 1
+            assert "opened for another configuration" in process.communicate()[1]
+
+
+def test_queues_are_opened_ahead_for_systemd_only(cable: Cable, tmp_path: Path) -> None:
+    config = write_config(tmp_path, queue="afxdp", interface="dev0", peer_mac=HOST_MAC)
+    with inside(cable.device):
+        ended = subprocess.run(
+            [*PROXY, "--config", str(config), "--open-queues"],
+            capture_output=True,
+            text=True,
+            timeout=START_S,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert "systemd does not listen" in ended.stderr

@@ -1,0 +1,146 @@
+"""Queues that are opened ahead, so that the service itself never has the privilege to open any.
+
+Theory of operation. The unit starts two commands. `xts-proxy --open-queues` (ExecStartPre=+) is root for a moment: it
+attaches the XDP program, in place of one that an earlier proxy left there, opens the queues of the configuration, and
+stores their descriptors with systemd, with a description in a memfd. The proxy itself, which has no right to do any of
+that, finds them among the descriptors that it is started with, and has systemd forget them: a queue is free again when
+the proxy has ended. What an earlier start has left in the store is removed before anything is opened.
+
+The description names the settings that the queues were opened with. If the proxy's own differ, somebody has changed the
+file between the two commands, and the start fails.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import ExitStack
+
+import msgspec
+from xts_bpf.device import DeviceSockets, open_device_sockets
+from xts_bpf.program import QUEUES_MAX, SteerCounters, read_counters
+from xts_messages._native import ffi
+from xts_messages.afxdp import XskSocket
+from xts_messages.service_manager import ServiceManager, manager, passed
+
+PREFIX = "xts-queues"
+_BYTES_MAX = 1 << 20
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What queues are opened with."""
+
+    interface: str
+    queue_ids: tuple[int, ...]
+    peer_mac: bytes
+    frame_window: int
+    single_chunk: bool
+    ethertype: int
+    exclusive: bool
+
+    def open(self, patience_s: float) -> DeviceSockets:
+        """In this process. OSError says what could not be had."""
+        return open_device_sockets(
+            self.interface,
+            self.queue_ids,
+            self.peer_mac,
+            frame_window=self.frame_window,
+            single_chunk=self.single_chunk,
+            ethertype=self.ethertype,
+            exclusive=self.exclusive,
+            patience_s=patience_s,
+        )
+
+
+class _Description(msgspec.Struct, frozen=True):
+    settings: Settings
+    geometries: tuple[bytes, ...]  # a struct xts_attach_reply for each queue
+
+
+class StoredQueues:
+    """Sockets that another process has opened, in the order of the settings. A context manager, as DeviceSockets."""
+
+    def __init__(self, sockets: list[XskSocket], counters_fd: int) -> None:
+        self.sockets = sockets
+        self._counters_fd = counters_fd
+
+    def counters(self) -> SteerCounters:
+        """OSError: this process may not read the map."""
+        return read_counters(self._counters_fd)
+
+    def close(self) -> None:
+        """Harmless when repeated. The program stays on the interface."""
+        for xsk in self.sockets:
+            xsk.close()
+        if self._counters_fd >= 0:
+            os.close(self._counters_fd)
+        self._counters_fd = -1
+
+
+def store(settings: Settings, patience_s: float) -> None:
+    """Opens the queues and stores them with systemd. OSError: a queue could not be had, or nobody keeps it."""
+    systemd = manager()
+    if not systemd:
+        raise OSError(errno.ENOTCONN, "systemd does not listen: --open-queues is for ExecStartPre=+ of its unit")
+    clear(systemd)
+    systemd.wait_until_taken()
+    opened = settings.open(patience_s)
+    with ExitStack() as undo:
+        for xsk in opened.sockets:
+            undo.callback(xsk.close)
+        geometries = tuple(bytes(ffi.buffer(xsk.geometry)) for xsk in opened.sockets)
+        description = os.memfd_create(PREFIX)
+        undo.callback(os.close, description)
+        os.write(description, msgspec.msgpack.encode(_Description(settings, geometries)))
+        for number, xsk in enumerate(opened.sockets):
+            systemd.store(_name("socket", number), xsk.xsk_fd)
+            systemd.store(_name("memory", number), xsk.umem_fd)
+        systemd.store(_name("counters"), opened.program.counters_fd)
+        systemd.store(PREFIX, description)
+        systemd.wait_until_taken()
+        opened.program.leave()
+
+
+def take(settings: Settings) -> StoredQueues | None:
+    """What was stored for this process; None: nothing was. OSError ESTALE: it is not what the settings ask for."""
+    found = passed().named(PREFIX)
+    if not found:
+        return None
+    for name in found:
+        manager().forget(name)
+    with ExitStack() as undo:
+        for fd in found.values():
+            undo.callback(os.close, fd)
+        description = _read(found.get(PREFIX, -1))
+        if description is None or description.settings != settings:
+            raise OSError(errno.ESTALE, "the queues were opened for another configuration: start the service again")
+        sockets = []
+        for number, (queue_id, data) in enumerate(zip(settings.queue_ids, description.geometries, strict=True)):
+            geometry = ffi.new("struct xts_attach_reply *")
+            ffi.memmove(geometry, data, ffi.sizeof("struct xts_attach_reply"))
+            fd, memory_fd = (os.dup(found[_name(what, number)]) for what in ("socket", "memory"))
+            sockets.append(XskSocket(settings.interface, queue_id, fd, memory_fd, geometry))
+        return StoredQueues(sockets, os.dup(found[_name("counters")]))
+
+
+def clear(systemd: ServiceManager) -> None:
+    """Has systemd close what an earlier start has stored and not taken."""
+    for number in range(QUEUES_MAX):
+        systemd.forget(_name("socket", number))
+        systemd.forget(_name("memory", number))
+    systemd.forget(_name("counters"))
+    systemd.forget(PREFIX)
+
+
+def _name(what: str, number: int | None = None) -> str:
+    return f"{PREFIX}-{what}" + (f"-{number}" if number is not None else "")
+
+
+def _read(fd: int) -> _Description | None:
+    if fd < 0:
+        return None
+    data = os.pread(fd, _BYTES_MAX, 0)
+    try:
+        return msgspec.msgpack.decode(data, type=_Description)
+    except msgspec.DecodeError:
+        return None

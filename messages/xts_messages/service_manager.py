@@ -1,0 +1,110 @@
+"""What systemd and a service of it exchange: states (sd_notify(3)), and descriptors in both directions.
+
+Descriptors that come (sd_listen_fds(3)) are sockets of the service's .socket units, and what an earlier process of it
+has stored. They are looked at once, before anything else is opened, and taken by address or by name; what nobody has
+taken can be named in a warning. Without systemd there are none.
+"""
+
+from __future__ import annotations
+
+import array
+import functools
+import os
+import socket
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+FIRST_FD = 3  # SD_LISTEN_FDS_START
+BARRIER_S = 5.0
+
+
+@dataclass
+class Passed:
+    """Descriptors of systemd that have not been taken yet: (name, descriptor)."""
+
+    items: list[tuple[str, int]] = field(default_factory=list)
+
+    def listener(self, address: str | tuple[str, int], kind: socket.SocketKind) -> socket.socket | None:
+        """The socket that listens at this path, or at this address and port; the caller's from now on."""
+        for item in self.items:
+            with socket.socket(fileno=os.dup(item[1])) as found:
+                listens = found.type == kind and bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+                name = found.getsockname() if listens else ""
+            if name and (name if isinstance(address, str) else name[:2]) == address:
+                self.items.remove(item)
+                return socket.socket(fileno=item[1])
+        return None
+
+    def named(self, prefix: str) -> dict[str, int]:
+        """Stored descriptors whose names begin so, by name; the caller's from now on."""
+        found = {name: fd for name, fd in self.items if name.startswith(prefix)}
+        self.items = [item for item in self.items if item[0] not in found]
+        return found
+
+
+@functools.cache
+def passed() -> Passed:
+    """The descriptors that systemd has given this process."""
+    return _look()
+
+
+@functools.cache
+def manager() -> ServiceManager:
+    """Of this process."""
+    return ServiceManager()
+
+
+def _look() -> Passed:
+    """The variables go: they mean this process, and no child of it."""
+    whose, count, names = (os.environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
+    if whose != str(os.getpid()) or not count.isdigit():
+        return Passed()
+    called = names.split(":") if names else []
+    result = Passed()
+    for i in range(int(count)):
+        os.set_inheritable(FIRST_FD + i, False)
+        result.items.append((called[i] if i < len(called) else "unknown", FIRST_FD + i))
+    return result
+
+
+class ServiceManager:
+    """The way to systemd; it leads nowhere without $NOTIFY_SOCKET, which is taken out of the environment."""
+
+    def __init__(self) -> None:
+        self._address = os.environ.pop("NOTIFY_SOCKET", "")
+        if self._address.startswith("@"):
+            self._address = "\0" + self._address[1:]
+
+    def __bool__(self) -> bool:
+        """Whether anybody hears us."""
+        return bool(self._address)
+
+    def notify(self, message: str) -> None:
+        """A state. That it cannot be sent is no reason to stop."""
+        with suppress(OSError):
+            self._send(message, [])
+
+    def store(self, name: str, fd: int) -> None:
+        """Keeps a descriptor for the processes that this service will be; `passed().named()` finds it. OSError."""
+        self._send(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0", [fd])
+
+    def forget(self, name: str) -> None:
+        """Has systemd close what it keeps under this name; harmless when there is nothing."""
+        self.notify(f"FDSTOREREMOVE=1\nFDNAME={name}")
+
+    def wait_until_taken(self) -> None:
+        """Until systemd has read all of this: who sent a message has to live until then. TimeoutError."""
+        reader, writer = socket.socketpair()
+        with reader:
+            with writer:
+                self._send("BARRIER=1", [writer.fileno()])
+            reader.settimeout(BARRIER_S)
+            reader.recv(1)
+
+    def _send(self, message: str, descriptors: list[int]) -> None:
+        if not self._address:
+            return
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            sender.connect(self._address)
+            sender.sendmsg([message.encode()], rights)

@@ -1,0 +1,81 @@
+"""The units of systemd: what they may, by systemd's own reckoning, and that they name what there is."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from xts_agent import config as agent_config
+from xts_messages.attach import DEFAULT_ENDPOINT
+from xts_proxy.__main__ import parser as proxy_parser
+from xts_proxy.config import Proxy
+
+SYSTEMD = Path(__file__).parents[2] / "deploy/systemd"
+SERVICES = sorted(SYSTEMD.glob("*.service"))
+SOCKETS = sorted(SYSTEMD.glob("*.socket"))
+#: Tenths of what `systemd-analyze security` calls exposure.
+EXPOSURE_MAX = 20
+
+
+def lines(unit: Path, key: str) -> list[str]:
+    return re.findall(rf"^{key}=(.*)$", unit.read_text(), re.MULTILINE)
+
+
+def commands() -> Iterator[tuple[Path, str]]:
+    for unit in SERVICES:
+        for key in ("ExecStartPre", "ExecStart", "ExecReload"):
+            yield from ((unit, line) for line in lines(unit, key))
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
+def test_exposure(unit: Path) -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE_MAX}", "--no-pager", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("unit", "line"), list(commands()), ids=str)
+def test_commands_have_full_paths_and_known_options(unit: Path, line: str) -> None:
+    path, *arguments = line.lstrip("+-!@:").split()
+    assert path.startswith("/"), f"{unit.name}: a program looked up in PATH"
+    if path == "/usr/bin/xts-proxy":
+        proxy_parser().parse_args(arguments)
+    elif path == "/usr/bin/xts-agent":
+        agent_config.parser().parse_args(arguments)
+    else:
+        assert path == "/bin/kill"
+
+
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
+def test_users_are_made(unit: Path) -> None:
+    made = re.findall(r"^u (\S+)", (SYSTEMD / "xts.sysusers").read_text(), re.MULTILINE)
+    [user] = lines(unit, "User")
+    assert user in made
+    assert lines(unit, "CapabilityBoundingSet") == lines(unit, "AmbientCapabilities"), "what it has not it cannot use"
+
+
+@pytest.mark.parametrize("unit", SOCKETS, ids=lambda unit: unit.name)
+def test_sockets_belong_to_a_service_and_are_where_it_looks(unit: Path) -> None:
+    [service] = lines(unit, "Service") or [unit.with_suffix(".service").name]
+    assert (SYSTEMD / service).exists()
+    assert lines(unit, "ListenSequentialPacket") in ([], [DEFAULT_ENDPOINT])
+    assert Proxy().endpoint == DEFAULT_ENDPOINT
+
+
+@pytest.mark.parametrize("unit", [*SERVICES, *SOCKETS], ids=lambda unit: unit.name)
+def test_units_are_files_of_systemd(unit: Path) -> None:
+    """Sections and keys as systemd has them; that systemd knows each key, deploy/check-packages sees."""
+    reader = configparser.RawConfigParser(strict=False, allow_no_value=False)
+    reader.optionxform = str  # type: ignore[assignment,method-assign]
+    reader.read(unit)
+    assert reader.sections()[0] == "Unit" and reader.sections()[-1] == "Install"
