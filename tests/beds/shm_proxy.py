@@ -26,7 +26,7 @@ def library() -> str:
     spec = find_spec("xts_socket")
     assert spec is not None and spec.submodule_search_locations
     found = [str(path) for where in spec.submodule_search_locations for path in Path(where).glob("libxts.so.*")]
-    assert found, "libxts.so.0 is not installed"
+    assert found, "libxts.so.1 is not installed"
     return found[0]
 
 

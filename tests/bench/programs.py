@@ -43,10 +43,10 @@ class Programs:
 
 
 def libxts_directory() -> Path:
-    """Where the installed package has libxts.so.0; FileNotFoundError says what to do."""
+    """Where the installed package has libxts.so.1; FileNotFoundError says what to do."""
     spec = importlib.util.find_spec("xts_socket._native")
-    if spec is None or spec.origin is None or not (Path(spec.origin).parent / "libxts.so.0").exists():
-        raise FileNotFoundError("libxts.so.0 is not built: run ./deploy/setup (or pip install -e .) first")
+    if spec is None or spec.origin is None or not (Path(spec.origin).parent / "libxts.so.1").exists():
+        raise FileNotFoundError("libxts.so.1 is not built: run ./deploy/setup (or pip install -e .) first")
     return Path(spec.origin).parent
 
 
@@ -58,13 +58,13 @@ def compile_program(
     flags: tuple[str, ...] = (),
 ) -> Path:
     """Compiles when a source is newer than the program, or it was made by another command (another libxts, say).
-    `libxts`: links with the libxts.so.0 of this directory."""
+    `libxts`: links with the libxts.so.1 of this directory."""
     watched = [
         header
         for directory in {source.parent for source in sources} | set(includes)
         for header in directory.glob("*.h")
     ]
-    libraries = [libxts / "libxts.so.0"] if libxts else []
+    libraries = [libxts / "libxts.so.1"] if libxts else []
     newest = max(path.stat().st_mtime for path in [*sources, *watched, *libraries])
     command = ["cc", *_FLAGS, *(f"-I{directory}" for directory in includes), "-o", str(output), *map(str, sources)]
     if libxts:
@@ -72,7 +72,7 @@ def compile_program(
         command += [
             *(f"-I{directory}" for directory in headers),
             f"-L{libxts}",
-            "-l:libxts.so.0",
+            "-l:libxts.so.1",
             f"-Wl,-rpath,{libxts}",
         ]
     command += ["-pthread", *flags]

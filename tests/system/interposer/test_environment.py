@@ -44,7 +44,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*command, str(folder / "plain")], check=True)
     where = str(Path(library()).parent)
     includes = [f"-I{TOP / part / 'native'}" for part in ("host_lib", "messages")]
-    link = ["-DXTS", *includes, f"-L{where}", f"-Wl,-rpath,{where}", "-l:libxts.so.0"]
+    link = ["-DXTS", *includes, f"-L{where}", f"-Wl,-rpath,{where}", "-l:libxts.so.1"]
     subprocess.run([*command, str(folder / "linked"), *link], check=True)
     return folder
 
@@ -143,9 +143,9 @@ def test_a_privileged_program_believes_nothing_of_it(public: Path) -> None:
     if os.statvfs(public).f_flag & os.ST_NOSUID:
         pytest.skip(f"{public} is on a file system without set-uid")
     program, victim = public / "program", public / "victim"
-    shutil.copy(library(), public / "libxts.so.0")
+    shutil.copy(library(), public / "libxts.so.1")
     includes = [f"-I{TOP / part / 'native'}" for part in ("host_lib", "messages")]
-    link = [f"-L{public}", f"-Wl,-rpath,{public}", "-l:libxts.so.0"]
+    link = [f"-L{public}", f"-Wl,-rpath,{public}", "-l:libxts.so.1"]
     subprocess.run([compiler(), "-DXTS", str(SOURCE), "-o", str(program), *includes, *link], check=True)
     victim.write_text("root's own")
     victim.chmod(0o600)

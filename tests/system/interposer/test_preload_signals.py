@@ -92,7 +92,7 @@ def test_a_program_that_calls_libxts(installed: str, compiled: Compile, bed: Pre
     """Its handlers fork in the middle of the calls; those that xts_sigaction() has installed make such calls too."""
     where = str(Path(library()).parent)
     includes = [f"-I{TOP / part / 'native'}" for part in ("host_lib", "messages")]
-    program = compiled("handlers", *includes, f"-L{where}", f"-Wl,-rpath,{where}", "-l:libxts.so.0")
+    program = compiled("handlers", *includes, f"-L{where}", f"-Wl,-rpath,{where}", "-l:libxts.so.1")
     done = subprocess.run(
         [program, installed, str(CHILDREN)],
         env=os.environ | {"XTS_ENDPOINT": bed.proxy.endpoint},
