@@ -19,6 +19,23 @@ CDEF = """
 const char *xts_environment(int variable);
 int xts_environment_find(const char *name);
 int xts_environment_fault(int variable, const char *value, char *out, size_t room);
+int xts_environment_nth_fault(unsigned n, char *out, size_t room);
+const char *xts_environment_value(int variable);
+int xts_environment_origin(int variable, char *out, size_t room);
+const char *xts_environment_file(void);
+struct xts_settings_fault {
+    unsigned line, column;
+    char text[...];
+};
+struct xts_settings_file {
+    unsigned lines[...];
+    unsigned count;
+    struct xts_settings_fault fault[...];
+    ...;
+};
+int xts_settings_file_read(struct xts_settings_file *out, const char *path);
+int xts_settings_file_parse(struct xts_settings_file *out, const char *text, size_t bytes);
+void xts_settings_file_free(struct xts_settings_file *file);
 int xts_py_socket(int domain, int type, int protocol);
 int xts_py_close(int s);
 int xts_py_getsockopt(int s, int level, int option, void *value, unsigned int *length);
@@ -171,20 +188,30 @@ struct xts_rules_error {
     unsigned line, column;
     char text[256];
 };
+#define XTS_RULES_ERRORS ...
+struct xts_rules_errors {
+    unsigned count;
+    struct xts_rules_error error[...];
+};
 struct xts_verdict {
     bool offload;
     unsigned line, group_line;
     const char *endpoint;
     const char *why;
 };
-int xts_rules_read(struct xts_rules **out, const char *path, struct xts_rules_error *error);
-int xts_rules_parse(struct xts_rules **out, const char *text, size_t bytes, struct xts_rules_error *error);
+int xts_rules_read(struct xts_rules **out, const char *path, struct xts_rules_errors *errors);
+int xts_rules_parse(struct xts_rules **out, const char *text, size_t bytes, struct xts_rules_errors *errors);
 const struct xts_rules *xts_rules_default(void);
 void xts_rules_free(struct xts_rules *rules);
-const struct xts_rule_group *xts_rules_group(const struct xts_rules *rules, const char *program, const char *id);
+struct xts_rule_program {
+    const char *name, *id, *user, *cgroup;
+    uint32_t uid;
+};
+const struct xts_rule_group *xts_rules_group(const struct xts_rules *rules, const struct xts_rule_program *program);
+const struct xts_rule_group *xts_rules_group_here(const struct xts_rules *rules, const char *name, const char *id);
 struct xts_verdict xts_rules_ask(const struct xts_rule_group *group, int role, const void *local, const void *peer);
 bool xts_rules_may_offload(const struct xts_rule_group *group, int role);
-bool xts_rules_try_group(const struct xts_rules *rules, unsigned n, const char *program, const char *id,
+bool xts_rules_try_group(const struct xts_rules *rules, unsigned n, const struct xts_rule_program *program,
                          unsigned *line, const char **why);
 bool xts_rules_try(const struct xts_rule_group *group, unsigned n, int role, const void *local, const void *peer,
                    unsigned *line, const char **why);
@@ -258,14 +285,35 @@ struct xts_report_page {
 };
 """
 
+#: core/control_page.h
+CONTROL_CDEF = """
+struct xts_control_page {
+    uint32_t magic, version, pid, log_level;
+    char program[32];
+    uint32_t log_asked, rules_asked, rules_done;
+    int32_t rules_error;
+    char rules_text[...];
+    uint32_t settings_writes;
+    char settings[...];
+    ...;
+};
+#define XTS_CONTROL_MAGIC ...
+#define XTS_CONTROL_VERSION ...
+void xts_control_start(void);
+uint32_t xts_control_rules_asked(void);
+void xts_control_rules_done(uint32_t number, int error, const char *text);
+"""
+
 #: Tables of states (state_table.h), for the documentation.
 STATES_CDEF = "const struct xts_state_table *xts_socket_states(void);"
 
 PRELUDE = """
 #include "environment.h"
+#include "settings_file.h"
 #include "state_table.h"
 #include "xts_private.h"
 #include "python_calls.h"
+#include "core/control_page.h"
 #include "core/reason.h"
 #include "report.h"
 #include "once_per_run.h"
@@ -282,7 +330,15 @@ def structs(header: Path) -> str:
 def main(output: str) -> None:
     """Generates the module's C source; compiling it is CMake's."""
     ffi = FFI()
-    ffi.cdef(CDEF + RULES_CDEF + DECISION_CDEF + REPORT_CDEF + structs(MESSAGES / "state_table.h") + STATES_CDEF)
+    ffi.cdef(
+        CDEF
+        + RULES_CDEF
+        + DECISION_CDEF
+        + REPORT_CDEF
+        + CONTROL_CDEF
+        + structs(MESSAGES / "state_table.h")
+        + STATES_CDEF
+    )
     ffi.set_source("xts_socket._native", PRELUDE)
     ffi.emit_c_code(output)
     assert Path(output).exists()

@@ -769,6 +769,20 @@ int xts_stack_release(int stack);
 int xts_stack_of(int s);
 
 /*
+ * Give the calling thread rules of its own, in a program under the interposer.
+ *
+ * path is a file of transport rules (RULES.md), or NULL: the process's rules again. They decide about
+ * sockets that the thread binds, connects or lets listen from now on. Threads that it makes begin with
+ * the process's.
+ *
+ * Errors: EOPNOTSUPP: the program does not run under the interposer: its XTS sockets need no rules.
+ * EINVAL: a mistake in the file, and xts_last_error() has its place. ENOENT, EACCES and others of
+ * open(2). ENOMEM.
+ * See: xts_last_error().
+ */
+int xts_rules_thread(const char *path);
+
+/*
  * Tell the state of this process's attachment, for diagnosis.
  *
  * Set info->size to sizeof *info first. Never blocks.

@@ -11,6 +11,7 @@
 
 #include "undecided_options.h"
 #include "report.h"
+#include "rules_in_force.h"
 #include "fallback_notice.h"
 
 #define PLACE_MARK 0x58545350 /* a timeout that no program sets (in ms): 17 days */
@@ -94,7 +95,7 @@ bool decide_make(int fd, struct descriptor d, enum xts_role role, const struct s
 {
 	static atomic_flag reported = ATOMIC_FLAG_INIT;
 	int domain = decide_number_option(fd, SO_DOMAIN), status = real()->fcntl(fd, F_GETFL);
-	const struct xts_undecided undecided = { .rules = preload.rules,
+	const struct xts_undecided undecided = { .rules = rules_now(),
 						 .fd = fd,
 						 .family = domain,
 						 .type = (d.flags & DESCRIPTOR_DATAGRAM ? SOCK_DGRAM : SOCK_STREAM) |

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "report.h"
+#include "rules_in_force.h"
 
 #define BIND_TRIES 100 /* a millisecond each */
 
@@ -49,7 +50,7 @@ static int connect_offloaded(int fd, struct descriptor d, const struct sockaddr 
 		bool bound = d.flags & DESCRIPTOR_BOUND &&
 			     XTS(xts_getsockname((int)d.number, &local.any, &local_length)) == 0;
 
-		bool stays = xts_rules_ask(preload.rules, XTS_ROLE_TCP_CLIENT, bound ? &local.any : NULL, address).offload;
+		bool stays = xts_rules_ask(rules_now(), XTS_ROLE_TCP_CLIENT, bound ? &local.any : NULL, address).offload;
 
 		if (!stays && bound && d.flags & DESCRIPTOR_PUSHED)
 			return push_refuse(fd, XTS_REASON_RULE);

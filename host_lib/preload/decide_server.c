@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "report.h"
+#include "rules_in_force.h"
 #include "fallback_notice.h"
 
 void decide_bind_made(int fd, struct xts_decision *decision, const struct sockaddr *address, socklen_t length)
@@ -38,7 +39,7 @@ static uint8_t bind_kernel_too(int fd, int s, unsigned rule_line)
 	if (XTS(xts_getsockname(s, &bound.any, &length)) < 0)
 		return 0;
 	report_decision(fd, rule_line, &bound.any, NULL);
-	if (!xts_decide_also_local(preload.rules, &bound.any))
+	if (!xts_decide_also_local(rules_now(), &bound.any))
 		return 0;
 	if (real()->bind(fd, &bound.any, length) == 0)
 		return DESCRIPTOR_ALSO_LOCAL;

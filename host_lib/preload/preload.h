@@ -31,8 +31,8 @@
  * socket_calls.c, data.c, option_calls.c, undecided_options.c (options until a socket is offloaded), ulp_ioctl.c
  * (pushed protocols), file.c (dup, close), passing.c (descriptors over Unix sockets), open.c (other descriptors),
  * sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process_calls.c (fork, exec, exit), spawn.c;
- * signal.c; start.c (environment), report.c (what others see of it), fallback_notice.c, once_per_run.c and summary.c
- * (lines on standard error). CALLS.md lists all functions, and what becomes of each.
+ * signal.c; start.c (settings), rules_in_force.c, report.c (what others see of it), fallback_notice.c, once_per_run.c
+ * and summary.c (lines on standard error). CALLS.md lists all functions, and what becomes of each.
  */
 #ifndef XTS_PRELOAD_H
 #define XTS_PRELOAD_H
@@ -45,6 +45,7 @@
 #include "descriptor.h"
 #include "real.h"
 #include "core/reason.h"
+#include "notice.h"
 #include "rules/rules.h"
 #include "waiting/signals.h"
 #include "xts.h"
@@ -96,9 +97,9 @@ static inline void preload_come_out(const int *unused)
 /* --- start.c: settings of this process ---------------------------------------------------------------------------- */
 
 struct preload {
-	const struct xts_rule_group *rules; /* NULL: not started; everything is passed to the kernel */
+	/* of the process (rules_now() has those for a new socket); NULL: not started, everything is passed to the kernel */
+	const struct xts_rule_group *_Atomic rules;
 	pid_t pid;
-	bool log; /* XTS_LOG=1: a line on standard error for each decision */
 	/* XTS_STRICT=1: a socket that would have to stay with the kernel for another reason than a rule fails */
 	bool strict;
 	_Atomic uint64_t stayed[XTS_REASON_COUNT]; /* sockets by reason */

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/control_page.h"
 #include "endpoint.h"
 #include "environment.h"
 #include "preload.h"
@@ -126,6 +127,7 @@ void report_start(void)
 	if (!page)
 		make();
 	unlock_report();
+	xts_control_start();
 	errno = before;
 }
 

@@ -6,12 +6,15 @@
 
 #include "undecided_options.h"
 #include "report.h"
+#include "rules_in_force.h"
 #include "fallback_notice.h"
 
 static bool may_be(enum xts_role first, enum xts_role last)
 {
-	for (enum xts_role role = first; preload.rules && role <= last; role++)
-		if (xts_rules_may_offload(preload.rules, role))
+	const struct xts_rule_group *rules = rules_now();
+
+	for (enum xts_role role = first; rules && role <= last; role++)
+		if (xts_rules_may_offload(rules, role))
 			return true;
 	return false;
 }

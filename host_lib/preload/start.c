@@ -9,6 +9,7 @@
 #include "environment.h"
 #include "report.h"
 #include "once_per_run.h"
+#include "rules_in_force.h"
 
 struct preload preload;
 
@@ -34,7 +35,7 @@ void preload_log(const char *format, ...)
 	int before = errno;
 	va_list arguments;
 
-	if (!preload.log)
+	if (!xts_logs(XTS_LOG_INFO))
 		return;
 	va_start(arguments, format);
 	report(format, arguments);
@@ -74,39 +75,54 @@ static bool switched_on(enum xts_variable variable)
 	return value;
 }
 
+__attribute__((format(printf, 1, 2))) static void report_line(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	report(format, arguments);
+	va_end(arguments);
+}
+
 static void check_environment(void)
 {
-	char fault[256];
+	char fault[512];
 
-	if (xts_environment_first_fault(fault, sizeof fault))
-		refuse("%s", fault);
+	if (!xts_environment_first_fault(fault, sizeof fault)) {
+		xts_environment_begin();
+		return;
+	}
+	for (unsigned n = 0; xts_environment_nth_fault(n, fault, sizeof fault); n++)
+		report_line("%s", fault);
+	refuse("the settings are wrong: the program is not started");
+}
+
+static void refuse_rules(const char *path, const struct xts_rules_errors *errors)
+{
+	unsigned kept = errors->count < XTS_RULES_ERRORS ? errors->count : XTS_RULES_ERRORS;
+
+	for (unsigned i = 0; i < kept; i++)
+		report_line("%s:%u:%u: %s", path, errors->error[i].line, errors->error[i].column, errors->error[i].text);
+	refuse("%s: %u mistake%s: the program is not started", path, errors->count, errors->count == 1 ? "" : "s");
 }
 
 static void start_once(void)
 {
-	const struct xts_rules *rules = xts_rules_default();
-	const char *path = xts_environment(XTS_ENV_RULES);
-	struct xts_rules_error error = { 0 };
-	struct xts_rules *read = NULL;
+	const struct xts_rules_errors *mistakes;
+	const char *path;
 	int r;
 
 	xts_on_descriptors(descriptor_own, descriptor_disown);
 	xts_on_gone(descriptor_gone);
 	check_environment();
-	preload.log = switched_on(XTS_ENV_LOG);
 	preload.strict = switched_on(XTS_ENV_STRICT);
-	if (path) {
-		r = xts_rules_read(&read, path, &error);
-		if (r == -EINVAL)
-			refuse("%s:%u:%u: %s", path, error.line, error.column, error.text);
-		if (r)
-			refuse("XTS_RULES=%s: %s", path, strerror(-r));
-		rules = read;
-	}
-	report_begin(program_invocation_short_name, path);
+	r = rules_begin(&path, &mistakes);
+	if (r == -EINVAL)
+		refuse_rules(path, mistakes);
+	if (r)
+		refuse("XTS_RULES=%s: %s", path, strerror(-r));
 	once_per_run_start();
 	xts_inherit_over_fork();
-	preload.rules = xts_rules_group(rules, program_invocation_short_name, xts_environment(XTS_ENV_APPLICATION_ID));
 }
 
 void preload_start(void)

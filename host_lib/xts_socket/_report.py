@@ -47,6 +47,7 @@ def start(rules: str, strict: bool) -> None:
     _page.endpoint = os.fsencode(_endpoint or _endpoint_of_environment())[:111]
     _page.rules, _page.strict = os.fsencode(rules)[:255], strict
     _page.magic = lib.XTS_REPORT_MAGIC
+    lib.xts_control_start()
 
 
 def _endpoint_of_environment() -> str:

@@ -50,12 +50,30 @@ class Step(NamedTuple):
     mismatch: str | None  # None: it fits
 
 
-class RulesError(ValueError):
-    """A rule file that cannot be taken; str() is `path:line:column: expected …, found …`."""
+class Mistake(NamedTuple):
+    """What is wrong in a line of a rule file."""
 
-    def __init__(self, path: str, line: int, column: int, text: str) -> None:
-        super().__init__(f"{path}:{line}:{column}: {text}")
-        self.path, self.line, self.column, self.text = path, line, column, text
+    line: int
+    column: int
+    text: str
+
+
+class RulesError(ValueError):
+    """A rule file that cannot be taken; str() has a line `path:line:column: expected …, found …` for each mistake.
+
+    `mistakes` has the first 32, in the file's order; `count` counts all. `line`, `column` and `text` are the first's.
+    """
+
+    def __init__(self, path: str, mistakes: list[Mistake], count: int) -> None:
+        self.path, self.mistakes, self.count = path, mistakes, count
+        self.line, self.column, self.text = mistakes[0]
+        lines = [self.where(mistake) for mistake in mistakes]
+        more = count - len(mistakes)
+        super().__init__("\n".join(lines + ([f"{path}: and {more} more"] if more else [])))
+
+    def where(self, mistake: Mistake) -> str:
+        """One of them in a line."""
+        return f"{self.path}:{mistake.line}:{mistake.column}: {mistake.text}"
 
 
 def application_id() -> str | None:
@@ -71,7 +89,7 @@ class Rules:
 
     @classmethod
     def read(cls, path: str) -> Rules:
-        """The rules of a file. Raises RulesError for a fault in it, OSError when it cannot be read."""
+        """The rules of a file. Raises RulesError for faults in it, OSError when it cannot be read."""
         return cls._taken(path, lib.xts_rules_read, os.fsencode(path))
 
     @classmethod
@@ -92,24 +110,33 @@ class Rules:
 
     @classmethod
     def _taken(cls, path: str, function: Any, *arguments: Any) -> Rules:
-        out, error = ffi.new("struct xts_rules **"), ffi.new("struct xts_rules_error *")
-        result = function(out, *arguments, error)
-        if result == -errno.EINVAL and error.line:
-            text = ffi.string(error.text).decode("ascii", "replace")
-            raise RulesError(path, error.line, error.column, text)
+        out, errors = ffi.new("struct xts_rules **"), ffi.new("struct xts_rules_errors *")
+        result = function(out, *arguments, errors)
+        if result == -errno.EINVAL and errors.count:
+            kept = [errors.error[i] for i in range(min(errors.count, lib.XTS_RULES_ERRORS))]
+            mistakes = [Mistake(e.line, e.column, ffi.string(e.text).decode("ascii", "replace")) for e in kept]
+            raise RulesError(path, mistakes, errors.count)
         if result < 0:
             raise OSError(-result, os.strerror(-result), path)
         return cls(ffi.gc(out[0], lib.xts_rules_free))
 
-    def group(self, program: str, id: str | None) -> Group:
-        """The rules for a program, by its short name and its id."""
-        return Group(self, lib.xts_rules_group(self._native, os.fsencode(program), _id(id)))
+    def group(self, program: str, id: str | None, user: str | int | None = None, cgroup: str | None = None) -> Group:
+        """The rules for a program, by its short name, its id, its user and its cgroup."""
+        native, _kept = _program(program, id, user, cgroup)
+        return Group(self, lib.xts_rules_group(self._native, native))
 
-    def tried_groups(self, program: str, id: str | None) -> Iterator[Step]:
+    def group_here(self, program: str, id: str | None) -> Group:
+        """The same for this process, with its own user and cgroup."""
+        return Group(self, lib.xts_rules_group_here(self._native, os.fsencode(program), _id(id)))
+
+    def tried_groups(
+        self, program: str, id: str | None, user: str | int | None = None, cgroup: str | None = None
+    ) -> Iterator[Step]:
         """The groups looked at for a program, up to the one that is for it."""
         line, why = ffi.new("unsigned *"), ffi.new("char **")
+        native, _kept = _program(program, id, user, cgroup)
         n = 0
-        while lib.xts_rules_try_group(self._native, n, os.fsencode(program), _id(id), line, why):
+        while lib.xts_rules_try_group(self._native, n, native, line, why):
             yield Step(line[0], _text(why[0]))
             if not why[0]:
                 return
@@ -162,6 +189,19 @@ class Group:
             if not why[0]:
                 return
             n += 1
+
+
+_NO_USER = 0xFFFFFFFF  # (uid_t) -1
+
+
+def _program(program: str, id: str | None, user: str | int | None, cgroup: str | None) -> tuple[Any, list[Any]]:
+    """struct xts_rule_program, and what it points to. A user by number has no name, and one by name no number."""
+    number = int(user) if user is not None and str(user).isdecimal() else _NO_USER
+    name = None if number != _NO_USER else user
+    texts = [None if one is None else ffi.new("char[]", os.fsencode(str(one))) for one in (program, id, name, cgroup)]
+    native = ffi.new("struct xts_rule_program *", {"uid": number & _NO_USER})
+    native.name, native.id, native.user, native.cgroup = (ffi.NULL if one is None else one for one in texts)
+    return native, texts
 
 
 def _id(id: str | None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from contextvars import ContextVar
@@ -15,7 +16,7 @@ from ._errors import error
 from ._fallback_notice import notice_fallback, why
 from ._native import lib
 from ._reason import Reason, count
-from ._rules import RULES_VARIABLE, Role, Rules, Verdict, application_id
+from ._rules import RULES_VARIABLE, Group, Role, Rules, RulesError, Verdict, application_id
 
 #: Those of dev(), where the environment names none.
 dev_rules: Path | None = None
@@ -27,7 +28,7 @@ class Scope:
 
     def __init__(self, rules: str | os.PathLike[str] | Rules | None, strict: bool) -> None:
         """`rules`: a file; None: those of XTS_RULES, or the default. Raises OSError, ValueError (RulesError)."""
-        path = ""
+        path: str | os.PathLike[str] = ""
         if rules is None and dev_rules is not None:
             rules = dev_rules
         if rules is None:
@@ -37,8 +38,35 @@ class Scope:
             path = os.fspath(rules)
             rules = Rules.read(path)
         self.strict = strict
-        _report.start(path, strict)
-        self._group = rules.group(sys.orig_argv[0].rpartition("/")[2], application_id())
+        _report.start(str(path), strict)
+        self._path = os.path.abspath(path) if path else ""  # noqa: PTH100 - nothing is resolved
+        self._take(rules)
+
+    def _take(self, rules: Rules) -> None:
+        self._own_group = rules.group_here(sys.orig_argv[0].rpartition("/")[2], application_id())
+
+    @property
+    def _group(self) -> Group:
+        """The rules now: read again, if `xts rules reload` has asked for it."""
+        if number := lib.xts_control_rules_asked():
+            self._read_again(number)
+        return self._own_group
+
+    def _read_again(self, number: int) -> None:
+        """Where that cannot be, those before hold. A scope with rules that are no file has nothing to read."""
+        code, why = 0, ""
+        try:
+            if self._path:
+                self._take(Rules.read(self._path))
+            else:
+                code, why = errno.ENOENT, "the process has no file of rules"
+        except RulesError as failure:
+            code, why = errno.EINVAL, str(failure).splitlines()[0]
+        except OSError as failure:
+            code, why = failure.errno or errno.EIO, failure.strerror or str(failure)
+        if code:
+            lib.xts_py_notice(f"{self._path}: rules not read again, those before hold: {why}".encode())
+        lib.xts_control_rules_done(number, code, why.encode())
 
     def ask(self, role: Role, local: Any, peer: Any) -> Verdict:
         return self._group.ask(role, local, peer)

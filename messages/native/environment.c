@@ -1,4 +1,4 @@
-/* The environment as it was when the library was loaded: see environment.h. */
+/* The settings as they were when the library was loaded: see environment.h. */
 #include "environment.h"
 
 #include <errno.h>
@@ -11,12 +11,29 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "nearest_word.h"
 #include "notice.h"
+#include "settings_file.h"
 
-#define SHOWN_BYTES_MAX 120 /* of a wrong value */
+#define SHOWN_BYTES_MAX 120  /* of a wrong value */
+#define OF_TESTS "XTS_TEST_" /* set by tests for their own programs */
+#define UNKNOWN_MAX 8        /* names that are kept, to warn of */
+#define UNKNOWN_BYTES 64
+#define NO_FILE "/dev/null" /* XTS_CONFIG: not even the system's */
 
-static char *values[XTS_ENV_COUNT];
-static atomic_bool warned[XTS_ENV_COUNT];
+struct setting {
+	char *value;      /* NULL: the default */
+	const char *from; /* the variable's name or alias, or the profile's */
+	enum xts_origin origin;
+	unsigned line; /* of the file */
+};
+
+static struct setting settings[XTS_ENV_COUNT];
+static struct xts_settings_file file;
+static const char *file_path; /* of the file that was read, or could not be */
+static char unknown[UNKNOWN_MAX][UNKNOWN_BYTES];
+static unsigned unknown_count;
+static atomic_bool warned[XTS_ENV_COUNT], begun;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static bool is_named(const char *entry, const char *name)
@@ -27,40 +44,19 @@ static bool is_named(const char *entry, const char *name)
 }
 
 /* The entry that sets a variable: by its name, else by its aliases in their order. NULL: not set, or empty. */
-static const char *entry_of(const struct xts_variable_entry *variable)
+static const char *entry_of(const struct xts_variable_entry *variable, const char **name)
 {
+	*name = variable->name;
 	for (char **entry = environ; *entry; entry++)
 		if (is_named(*entry, variable->name))
 			return *entry;
 	for (const char *alias = variable->aliases; *alias; alias += strlen(alias) + 1)
 		for (char **entry = environ; *entry; entry++)
-			if (is_named(*entry, alias))
+			if (is_named(*entry, alias)) {
+				*name = alias;
 				return *entry;
+			}
 	return NULL;
-}
-
-static void read_environment(void)
-{
-	if (!environ || getauxval(AT_SECURE))
-		return;
-	for (unsigned i = 0; i < XTS_ENV_COUNT; i++) {
-		const char *entry = entry_of(&xts_variables[i]);
-
-		if (entry)
-			values[i] = strdup(strchr(entry, '=') + 1);
-	}
-}
-
-/* What else is started with the program may ask before our own constructor has run. */
-const char *xts_environment(enum xts_variable variable)
-{
-	pthread_once(&once, read_environment);
-	return variable < XTS_ENV_COUNT ? values[variable] : NULL;
-}
-
-__attribute__((constructor)) static void at_load(void)
-{
-	pthread_once(&once, read_environment);
 }
 
 static bool is_in(const char *list, const char *text)
@@ -69,6 +65,140 @@ static bool is_in(const char *list, const char *text)
 		if (!strcmp(list, text))
 			return true;
 	return false;
+}
+
+static void note_unknown(const char *entry)
+{
+	const char *end = strchr(entry, '=');
+	char name[UNKNOWN_BYTES];
+
+	if (!end || strncmp(entry, "XTS_", strlen("XTS_")) != 0 || unknown_count == UNKNOWN_MAX ||
+	    !strncmp(entry, OF_TESTS, strlen(OF_TESTS)))
+		return;
+	snprintf(name, sizeof name, "%.*s", (int)(end - entry), entry);
+	if (!is_in(xts_variable_names, name))
+		memcpy(unknown[unknown_count++], name, sizeof name);
+}
+
+static void take(unsigned variable, const char *value, struct setting from)
+{
+	if (settings[variable].value)
+		return;
+	from.value = strdup(value);
+	settings[variable] = from;
+}
+
+static void take_environment(void)
+{
+	const char *name;
+
+	for (char **entry = environ; *entry; entry++)
+		note_unknown(*entry);
+	for (unsigned i = 0; i < XTS_ENV_COUNT; i++) {
+		const char *entry = entry_of(&xts_variables[i], &name);
+
+		if (entry)
+			take(i, strchr(entry, '=') + 1,
+			     (struct setting){ .from = name, .origin = XTS_ORIGIN_ENVIRONMENT });
+	}
+}
+
+/* What the profile sets that has been named so far, if there is such a one. */
+static void take_profile(void)
+{
+	const char *name = settings[XTS_ENV_PROFILE].value;
+	const struct xts_profile_entry *profile = NULL;
+
+	for (unsigned i = 0; name && i < XTS_PROFILE_COUNT; i++)
+		if (!strcmp(xts_profiles[i].name, name))
+			profile = &xts_profiles[i];
+	for (unsigned i = 0; profile && i < XTS_ENV_COUNT; i++)
+		if (profile->values[i])
+			take(i, profile->values[i],
+			     (struct setting){ .from = profile->name, .origin = XTS_ORIGIN_PROFILE });
+}
+
+static void take_file(void)
+{
+	const char *path = settings[XTS_ENV_CONFIG].value;
+	bool is_named = path;
+	int r;
+
+	if (!path)
+		path = XTS_ENV_DEFAULT_CONFIG;
+	if (!strcmp(path, NO_FILE))
+		return;
+	r = xts_settings_file_read(&file, path);
+	if (r == -ENOENT && !is_named)
+		return;
+	if (r && !file.count) {
+		file.count = 1;
+		snprintf(file.fault[0].text, sizeof file.fault[0].text, "%s", strerror(-r));
+	}
+	file_path = path;
+	for (unsigned i = 0; i < XTS_ENV_COUNT; i++)
+		if (file.values[i])
+			take(i, file.values[i], (struct setting){ .line = file.lines[i], .origin = XTS_ORIGIN_FILE });
+	xts_settings_file_free(&file);
+}
+
+static void read_all(void)
+{
+	if (getauxval(AT_SECURE))
+		return;
+	if (environ)
+		take_environment();
+	take_profile();
+	take_file();
+	take_profile();
+}
+
+/* What else is started with the program may ask before our own constructor has run. */
+const char *xts_environment(enum xts_variable variable)
+{
+	pthread_once(&once, read_all);
+	return variable < XTS_ENV_COUNT ? settings[variable].value : NULL;
+}
+
+__attribute__((constructor)) static void at_load(void)
+{
+	pthread_once(&once, read_all);
+}
+
+const char *xts_environment_value(enum xts_variable variable)
+{
+	const char *value = xts_environment(variable);
+
+	return value ? value : variable < XTS_ENV_COUNT ? xts_variables[variable].fallback : "";
+}
+
+enum xts_origin xts_environment_origin(enum xts_variable variable, char *out, size_t room)
+{
+	const struct setting *setting = &settings[variable < XTS_ENV_COUNT ? variable : 0];
+
+	pthread_once(&once, read_all);
+	switch (setting->origin) {
+	case XTS_ORIGIN_ENVIRONMENT:
+		snprintf(out, room, "%s in the environment", setting->from);
+		break;
+	case XTS_ORIGIN_FILE:
+		snprintf(out, room, "%s:%u", file_path, setting->line);
+		break;
+	case XTS_ORIGIN_PROFILE:
+		snprintf(out, room, "profile %s", setting->from);
+		break;
+	case XTS_ORIGIN_DEFAULT:
+	case XTS_ORIGIN_CALL:
+		snprintf(out, room, "default");
+		break;
+	}
+	return setting->origin;
+}
+
+const char *xts_environment_file(void)
+{
+	pthread_once(&once, read_all);
+	return file_path;
 }
 
 int xts_environment_find(const char *name)
@@ -96,8 +226,9 @@ static bool to_number(const char *text, uint32_t *out)
 	return true;
 }
 
-static bool is_right(const struct xts_variable_entry *variable, const char *text)
+bool xts_variable_takes(enum xts_variable index, const char *text)
 {
+	const struct xts_variable_entry *variable = &xts_variables[index];
 	uint32_t number;
 
 	switch (variable->kind) {
@@ -126,23 +257,75 @@ static void say_fault(const struct xts_variable_entry *variable, const char *val
 
 int xts_environment_fault(enum xts_variable variable, const char *value, char *out, size_t room)
 {
-	if (variable >= XTS_ENV_COUNT || !*value || is_right(&xts_variables[variable], value))
+	if (variable >= XTS_ENV_COUNT || !*value || xts_variable_takes(variable, value))
 		return 0;
 	say_fault(&xts_variables[variable], value, out, room);
 	return -EINVAL;
 }
 
-int xts_environment_first_fault(char *out, size_t room)
+static int file_fault(unsigned n, char *out, size_t room)
 {
-	int r = 0;
+	const struct xts_settings_fault *fault = &file.fault[n];
 
-	for (unsigned i = 0; !r && i < XTS_ENV_COUNT; i++) {
+	if (fault->line)
+		snprintf(out, room, "%s:%u:%u: %s", file_path, fault->line, fault->column, fault->text);
+	else
+		snprintf(out, room, "%s: %s", file_path, fault->text);
+	return -EINVAL;
+}
+
+int xts_environment_nth_fault(unsigned n, char *out, size_t room)
+{
+	unsigned in_file, found = 0;
+
+	pthread_once(&once, read_all);
+	in_file = file.count < XTS_SETTINGS_FAULTS ? file.count : XTS_SETTINGS_FAULTS;
+	if (n < in_file)
+		return file_fault(n, out, room);
+	for (unsigned i = 0; i < XTS_ENV_COUNT; i++) {
 		const char *value = xts_environment(i);
 
-		if (value)
-			r = xts_environment_fault(i, value, out, room);
+		if (value && xts_environment_fault(i, value, out, room) && found++ == n - in_file)
+			return -EINVAL;
 	}
-	return r;
+	return 0;
+}
+
+int xts_environment_first_fault(char *out, size_t room)
+{
+	return xts_environment_nth_fault(0, out, room);
+}
+
+bool xts_environment_unknown(unsigned n, char *out, size_t room)
+{
+	const char *names[XTS_ENV_COUNT], *meant;
+
+	pthread_once(&once, read_all);
+	if (n >= unknown_count)
+		return false;
+	for (unsigned i = 0; i < XTS_ENV_COUNT; i++)
+		names[i] = xts_variables[i].name;
+	meant = xts_nearest_word(unknown[n], strlen(unknown[n]), names, XTS_ENV_COUNT);
+	snprintf(out, room, "%s is not a variable of xts-offload%s%s%s", unknown[n], meant ? ": did you mean " : "",
+		 meant ? meant : "", meant ? "?" : "");
+	return true;
+}
+
+int xts_environment_begin(void)
+{
+	uint32_t of_run = 0; /* `xts run` has refused unknown names */
+	char text[512];
+
+	if (atomic_exchange(&begun, true))
+		return file.count ? -EINVAL : 0;
+	xts_environment_number(XTS_ENV_ROOT_PID, &of_run);
+	for (unsigned n = 0; !of_run && xts_environment_unknown(n, text, sizeof text); n++)
+		xts_notice("%s", text);
+	for (unsigned n = 0; n < file.count && n < XTS_SETTINGS_FAULTS; n++) {
+		file_fault(n, text, sizeof text);
+		xts_notice("%s", text);
+	}
+	return file.count ? -EINVAL : 0;
 }
 
 int xts_environment_refuse(enum xts_variable variable)
@@ -161,7 +344,7 @@ int xts_environment_check(enum xts_variable variable)
 {
 	const char *value = xts_environment(variable);
 
-	return !value || is_right(&xts_variables[variable], value) ? 0 : xts_environment_refuse(variable);
+	return !value || xts_variable_takes(variable, value) ? 0 : xts_environment_refuse(variable);
 }
 
 int xts_environment_number(enum xts_variable variable, uint32_t *value)

@@ -1,9 +1,11 @@
-/* Generated from messages/xts_messages/environment.py by `python -m xts_messages.generate`. Do not edit. */
+/* Generated from xts_messages/environment.py and profiles.py by `python -m xts_messages.generate`. */
 #ifndef XTS_ENVIRONMENT_NAMES_H
 #define XTS_ENVIRONMENT_NAMES_H
 
 enum xts_variable {
 	XTS_ENV_ENDPOINT,
+	XTS_ENV_CONFIG,
+	XTS_ENV_PROFILE,
 	XTS_ENV_QUEUE,
 	XTS_ENV_RULES,
 	XTS_ENV_STRICT,
@@ -24,7 +26,9 @@ enum xts_variable {
 	XTS_ENV_COUNT
 };
 
+#define XTS_PROFILE_COUNT 3
 #define XTS_ENV_DEFAULT_ENDPOINT "/run/xts/endpoint.sock"
+#define XTS_ENV_DEFAULT_CONFIG "/etc/xts/xts.toml"
 #define XTS_ENV_MIN_ROOT_PID 0u
 #define XTS_ENV_MAX_ROOT_PID 4194304u
 #define XTS_ENV_MIN_SPIN_US 0u

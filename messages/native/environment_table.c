@@ -1,4 +1,4 @@
-/* Generated from messages/xts_messages/environment.py by `python -m xts_messages.generate`. Do not edit. */
+/* Generated from xts_messages/environment.py and profiles.py by `python -m xts_messages.generate`. */
 #include "environment.h"
 
 const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
@@ -9,8 +9,34 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "",
 		.choices = "",
 		.prefix = "",
+		.key = "endpoint",
+		.fallback = "/run/xts/endpoint.sock",
 		.minimum = 0u,
 		.maximum = 107u,
+	},
+	[XTS_ENV_CONFIG] = {
+		.name = "XTS_CONFIG",
+		.kind = XTS_VARIABLE_PATH,
+		.allowed = "a path of at most 4095 bytes",
+		.aliases = "",
+		.choices = "",
+		.prefix = "",
+		.key = NULL,
+		.fallback = "/etc/xts/xts.toml",
+		.minimum = 0u,
+		.maximum = 4095u,
+	},
+	[XTS_ENV_PROFILE] = {
+		.name = "XTS_PROFILE",
+		.kind = XTS_VARIABLE_CHOICE,
+		.allowed = "latency or throughput or low-cpu",
+		.aliases = "",
+		.choices = "latency\0" "throughput\0" "low-cpu\0",
+		.prefix = "",
+		.key = "profile",
+		.fallback = "",
+		.minimum = 0u,
+		.maximum = 0u,
 	},
 	[XTS_ENV_QUEUE] = {
 		.name = "XTS_QUEUE",
@@ -19,6 +45,8 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "",
 		.choices = "",
 		.prefix = "shm:",
+		.key = NULL,
+		.fallback = "",
 		.minimum = 0u,
 		.maximum = 111u,
 	},
@@ -29,6 +57,8 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "",
 		.choices = "",
 		.prefix = "",
+		.key = "rules",
+		.fallback = "",
 		.minimum = 0u,
 		.maximum = 0u,
 	},
@@ -39,6 +69,8 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "",
 		.choices = "",
 		.prefix = "",
+		.key = "strict",
+		.fallback = "0",
 		.minimum = 0u,
 		.maximum = 0u,
 	},
@@ -49,16 +81,20 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "XLIO_APPLICATION_ID\0" "VMA_APPLICATION_ID\0",
 		.choices = "",
 		.prefix = "",
+		.key = "application_id",
+		.fallback = "",
 		.minimum = 0u,
 		.maximum = 0u,
 	},
 	[XTS_ENV_LOG] = {
 		.name = "XTS_LOG",
-		.kind = XTS_VARIABLE_SWITCH,
-		.allowed = "0 or 1",
+		.kind = XTS_VARIABLE_CHOICE,
+		.allowed = "none or warning or info or debug or 0 or 1",
 		.aliases = "",
-		.choices = "",
+		.choices = "none\0" "warning\0" "info\0" "debug\0" "0\0" "1\0",
 		.prefix = "",
+		.key = "log",
+		.fallback = "warning",
 		.minimum = 0u,
 		.maximum = 0u,
 	},
@@ -69,6 +105,8 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "",
 		.choices = "",
 		.prefix = "",
+		.key = "quiet",
+		.fallback = "0",
 		.minimum = 0u,
 		.maximum = 0u,
 	},
@@ -79,6 +117,8 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "",
 		.choices = "",
 		.prefix = "",
+		.key = "verbose",
+		.fallback = "0",
 		.minimum = 0u,
 		.maximum = 0u,
 	},
@@ -89,6 +129,8 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "",
 		.choices = "",
 		.prefix = "",
+		.key = NULL,
+		.fallback = "",
 		.minimum = 0u,
 		.maximum = 4194304u,
 	},
@@ -99,6 +141,8 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "",
 		.choices = "refuse\0" "allow\0",
 		.prefix = "",
+		.key = "io_uring",
+		.fallback = "refuse",
 		.minimum = 0u,
 		.maximum = 0u,
 	},
@@ -109,6 +153,8 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "",
 		.choices = "",
 		.prefix = "",
+		.key = "spin_us",
+		.fallback = "50",
 		.minimum = 0u,
 		.maximum = 4294967295u,
 	},
@@ -119,6 +165,8 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "",
 		.choices = "",
 		.prefix = "",
+		.key = "stacks",
+		.fallback = "process",
 		.minimum = 0u,
 		.maximum = 8u,
 	},
@@ -129,6 +177,8 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "",
 		.choices = "",
 		.prefix = "",
+		.key = "window_bytes",
+		.fallback = "65536",
 		.minimum = 2u,
 		.maximum = 1073741824u,
 	},
@@ -139,6 +189,8 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "",
 		.choices = "",
 		.prefix = "",
+		.key = "window_bytes_max",
+		.fallback = "2097152",
 		.minimum = 2u,
 		.maximum = 1073741824u,
 	},
@@ -149,6 +201,8 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "",
 		.choices = "",
 		.prefix = "",
+		.key = "frame_window",
+		.fallback = "",
 		.minimum = 4u,
 		.maximum = 128u,
 	},
@@ -159,6 +213,8 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "",
 		.choices = "",
 		.prefix = "",
+		.key = "dead_ms",
+		.fallback = "3000",
 		.minimum = 500u,
 		.maximum = 4294967295u,
 	},
@@ -169,6 +225,8 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "",
 		.choices = "",
 		.prefix = "",
+		.key = NULL,
+		.fallback = "",
 		.minimum = 0u,
 		.maximum = 255u,
 	},
@@ -179,7 +237,55 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.aliases = "",
 		.choices = "",
 		.prefix = "",
+		.key = NULL,
+		.fallback = "",
 		.minimum = 0u,
 		.maximum = 255u,
 	},
 };
+
+const struct xts_profile_entry xts_profiles[XTS_PROFILE_COUNT] = {
+	{ .name = "latency",
+	  .values = {
+		[XTS_ENV_SPIN_US] = "1000",
+	  } },
+	{ .name = "throughput",
+	  .values = {
+		[XTS_ENV_WINDOW_BYTES] = "1048576",
+	  } },
+	{ .name = "low-cpu",
+	  .values = {
+		[XTS_ENV_SPIN_US] = "0",
+	  } },
+};
+
+const char xts_variable_names[] =
+	"XTS_APPLICATION_ID\0"
+	"XTS_CASES_SHOW\0"
+	"XTS_CONFIG\0"
+	"XTS_CONTROL\0"
+	"XTS_DEAD_MS\0"
+	"XTS_ENDPOINT\0"
+	"XTS_FAULTS\0"
+	"XTS_FRAME_WINDOW\0"
+	"XTS_INHERITED\0"
+	"XTS_IO_URING\0"
+	"XTS_LAB\0"
+	"XTS_LOG\0"
+	"XTS_PCAP\0"
+	"XTS_PROFILE\0"
+	"XTS_PROGRAMS_KERNEL\0"
+	"XTS_QUEUE\0"
+	"XTS_QUIET\0"
+	"XTS_ROOT_PID\0"
+	"XTS_RULES\0"
+	"XTS_SEARCH\0"
+	"XTS_SPIN_US\0"
+	"XTS_STACKS\0"
+	"XTS_STRICT\0"
+	"XTS_VERBOSE\0"
+	"XTS_VM\0"
+	"XTS_VM_KERNEL\0"
+	"XTS_WINDOW_BYTES\0"
+	"XTS_WINDOW_BYTES_MAX\0"
+	;

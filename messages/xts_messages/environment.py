@@ -1,4 +1,5 @@
-"""Every environment variable that a program of this project reads or sets, declared once.
+"""Every setting of the host side, and every environment variable that a program of this project reads or sets,
+declared once. Those with a key can also be set in xts.toml (native/settings_file.h).
 
 C reads the same table: `python -m xts_messages.generate` makes native/environment_names.h (numbers, ranges, defaults)
 and native/environment_table.c from it. `xts env` prints it. A test finds names in the code that are not here.
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+
+from .profiles import NAMES
 
 
 class Kind(Enum):
@@ -52,6 +55,7 @@ class Variable:
     option: str = ""  # the option of a command that sets it
     owner: str = ""  # whose it is, when it is not ours
     internal: bool = False  # one of our programs sets it for another; nobody else should
+    key: str = ""  # its name in xts.toml; "": it is not set there, for it concerns one run
 
     @property
     def allowed(self) -> str:
@@ -83,6 +87,26 @@ OURS = (
         default="/run/xts/endpoint.sock",
         maximum=107,
         option="--endpoint",
+        key="endpoint",
+    ),
+    Variable(
+        "XTS_CONFIG",
+        Kind.PATH,
+        "The file of settings, which hold where the environment does not say otherwise. It has to be there if it is "
+        "named; /dev/null: none.",
+        (_LIBRARY, Reader.TOOLS),
+        default="/etc/xts/xts.toml",
+        maximum=4095,
+    ),
+    Variable(
+        "XTS_PROFILE",
+        Kind.CHOICE,
+        "Settings by the name of what a program does (`xts run --list-profiles`). Where it is named they hold before "
+        "those of a file, and after those of the environment.",
+        (_LIBRARY, Reader.TOOLS),
+        choices=NAMES,
+        option="--profile",
+        key="profile",
     ),
     Variable(
         "XTS_QUEUE",
@@ -101,6 +125,7 @@ OURS = (
         "loopback.",
         (_INTERPOSER, _PYTHON, Reader.TOOLS),
         option="--rules",
+        key="rules",
     ),
     Variable(
         "XTS_STRICT",
@@ -109,6 +134,7 @@ OURS = (
         (_INTERPOSER, Reader.TOOLS),
         default=0,
         option="--strict",
+        key="strict",
     ),
     Variable(
         "XTS_APPLICATION_ID",
@@ -116,21 +142,28 @@ OURS = (
         "The id of this program, which an `application-id` line of the rules can name.",
         (_INTERPOSER, _PYTHON),
         aliases=("XLIO_APPLICATION_ID", "VMA_APPLICATION_ID"),
+        key="application_id",
     ),
     Variable(
         "XTS_LOG",
-        Kind.SWITCH,
-        "1: writes on standard error for each socket whether it is offloaded, and why not.",
-        (_INTERPOSER,),
-        default=0,
+        Kind.CHOICE,
+        "What the library writes on standard error: warning: what keeps sockets from being offloaded, and wrong "
+        "settings; info: also each socket of a program under the interposer, and why it is not offloaded; debug: also "
+        "where the process attaches and loses its queue. 0 is warning, 1 is info. `xts log` changes it in a process.",
+        (_LIBRARY, _INTERPOSER),
+        default="warning",
+        choices=("none", "warning", "info", "debug", "0", "1"),
+        key="log",
     ),
     Variable(
         "XTS_QUIET",
         Kind.SWITCH,
-        "1: the library writes nothing on standard error by itself, not even that sockets stay with the kernel.",
+        "1: the library writes nothing on standard error by itself, not even that sockets stay with the kernel: "
+        "XTS_LOG=none.",
         (_LIBRARY, _INTERPOSER, _PYTHON),
         default=0,
         option="-q",
+        key="quiet",
     ),
     Variable(
         "XTS_VERBOSE",
@@ -140,6 +173,7 @@ OURS = (
         (_INTERPOSER,),
         default=0,
         option="-v",
+        key="verbose",
     ),
     Variable(
         "XTS_ROOT_PID",
@@ -159,6 +193,7 @@ OURS = (
         (_INTERPOSER,),
         default="refuse",
         choices=("refuse", "allow"),
+        key="io_uring",
     ),
     Variable(
         "XTS_SPIN_US",
@@ -168,6 +203,7 @@ OURS = (
         default=50,
         unit="microseconds",
         maximum=_UINT32_MAX,
+        key="spin_us",
     ),
     Variable(
         "XTS_STACKS",
@@ -178,6 +214,7 @@ OURS = (
         default="process",
         maximum=8,
         form="process, thread or a number from 1 to 1024",
+        key="stacks",
     ),
     Variable(
         "XTS_WINDOW_BYTES",
@@ -188,6 +225,7 @@ OURS = (
         unit="bytes",
         minimum=2,
         maximum=1 << 30,
+        key="window_bytes",
     ),
     Variable(
         "XTS_WINDOW_BYTES_MAX",
@@ -198,6 +236,7 @@ OURS = (
         unit="bytes",
         minimum=2,
         maximum=1 << 30,
+        key="window_bytes_max",
     ),
     Variable(
         "XTS_FRAME_WINDOW",
@@ -207,6 +246,7 @@ OURS = (
         unit="frames",
         minimum=4,
         maximum=128,
+        key="frame_window",
     ),
     Variable(
         "XTS_DEAD_MS",
@@ -217,6 +257,7 @@ OURS = (
         unit="milliseconds",
         minimum=500,
         maximum=_UINT32_MAX,
+        key="dead_ms",
     ),
     Variable(
         "XTS_PCAP",

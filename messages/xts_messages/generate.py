@@ -30,6 +30,7 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "messages/native/ulp_wire.h": generate_ulps.header,
     "messages/native/environment_names.h": generate_environment.header,
     "messages/native/environment_table.c": generate_environment.table,
+    "deploy/xts.toml": generate_environment.example_file,
     "messages/ULPS.md": generate_ulps.document,
     "messages/MESSAGES.md": generate_doc.document,
     "deploy/wireshark/xts.lua": generate_lua.dissector,

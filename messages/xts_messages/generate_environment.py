@@ -1,13 +1,19 @@
-"""Generates native/environment_names.h and native/environment_table.c from the declaration in environment.py."""
+"""Generates native/environment_names.h and native/environment_table.c from environment.py and profiles.py."""
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator
 
-from .environment import OURS, Kind, Variable
+from .environment import OURS, VARIABLES, Kind, Variable
+from .profiles import PROFILES, Profile
 
-_FROM = "/* Generated from messages/xts_messages/environment.py by `python -m xts_messages.generate`. Do not edit. */"
+_FROM = "/* Generated from xts_messages/environment.py and profiles.py by `python -m xts_messages.generate`. */"
+
+
+#: The tests set these for their own programs: native/environment.c knows none of them as a mistake.
+OF_TESTS = "XTS_TEST_"
 
 
 def _short(variable: Variable) -> str:
@@ -42,6 +48,7 @@ def header() -> str:
         "\tXTS_ENV_COUNT",
         "};",
         "",
+        f"#define XTS_PROFILE_COUNT {len(PROFILES)}",
         *_constants(),
         "",
         "#endif",
@@ -62,13 +69,63 @@ def _entry(variable: Variable) -> Iterator[str]:
     yield f"\t\t.aliases = {_list(variable.aliases)},"
     yield f"\t\t.choices = {_list(variable.choices)},"
     yield f"\t\t.prefix = {_text(variable.prefix)},"
+    yield f"\t\t.key = {_text(variable.key) if variable.key else 'NULL'},"
+    yield f"\t\t.fallback = {_text('' if variable.default is None else str(variable.default))},"
     yield f"\t\t.minimum = {variable.minimum}u,"
     yield f"\t\t.maximum = {variable.maximum}u,"
     yield "\t},"
 
 
+_EXAMPLE = """\
+# xts.toml: settings of the programs of a host whose sockets are offloaded. Put it at /etc/xts/xts.toml, or name it by
+# XTS_CONFIG. Generated from messages/xts_messages/environment.py by `python -m xts_messages.generate`: every setting is
+# here, with its default where it has one, as a comment.
+#
+# The environment goes before this file, and xts_configure() of a program before both. `xts config check FILE` finds its
+# mistakes, and `xts config explain` shows what holds and why. It has to be root's or the user's own, and writable by
+# nobody else. A line is NAME = VALUE, with true, false, a decimal number, or a string on one line.
+"""
+
+
+def example_file() -> str:
+    """The text of deploy/xts.toml."""
+    lines = [_EXAMPLE]
+    for variable in OURS:
+        if not variable.key:
+            continue
+        is_switch = variable.kind is Kind.SWITCH
+        meaning = variable.meaning.replace("1: ", "true: ", 1) if is_switch else variable.meaning
+        allowed = "true or false" if is_switch else variable.allowed
+        text = f"{meaning} It is {allowed}. ({variable.name} in the environment.)"
+        lines += textwrap.wrap(text, 100, initial_indent="# ", subsequent_indent="# ")
+        lines += [f"#{variable.key} = {_toml(variable)}", ""]
+    return "\n".join(lines)
+
+
+def _toml(variable: Variable) -> str:
+    """The default, or an example."""
+    value = variable.default
+    if variable.kind is Kind.SWITCH:
+        return "true" if value else "false"
+    if value is None:
+        value = variable.choices[0] if variable.choices else variable.minimum or _EXAMPLES.get(variable.key, "")
+    return str(value) if isinstance(value, int) else _text(value)
+
+
+_EXAMPLES = {"rules": "/etc/xts/rules.conf", "application_id": "web"}
+
+
+def _profile(profile: Profile) -> Iterator[str]:
+    yield f"\t{{ .name = {_text(profile.name)},"
+    yield "\t  .values = {"
+    for name, value in profile.sets.items():
+        yield f"\t\t[XTS_ENV_{name.removeprefix('XTS_')}] = {_text(value)},"
+    yield "\t  } },"
+
+
 def table() -> str:
     """The text of environment_table.c."""
+    names = sorted(v.name for v in VARIABLES if v.name.startswith("XTS_") and not v.name.startswith(OF_TESTS))
     lines = [
         _FROM,
         '#include "environment.h"',
@@ -76,5 +133,13 @@ def table() -> str:
         "const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {",
         *(line for variable in OURS for line in _entry(variable)),
         "};",
+        "",
+        "const struct xts_profile_entry xts_profiles[XTS_PROFILE_COUNT] = {",
+        *(line for profile in PROFILES for line in _profile(profile)),
+        "};",
+        "",
+        "const char xts_variable_names[] =",
+        *(f'\t"{name}\\0"' for name in names),
+        "\t;",
     ]
     return "\n".join(lines) + "\n"

@@ -56,29 +56,35 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 						.sin6_port = 0xffff };
 	static const struct sockaddr nothing = { .sa_family = AF_UNIX };
 	const struct sockaddr *ends[] = { NULL, (const struct sockaddr *)&v4, (const struct sockaddr *)&v6, &nothing };
-	struct xts_rules_error error;
+	static struct xts_rules_errors errors;
 	struct xts_rules *rules = NULL;
 	char *text = malloc(bytes ? bytes : 1); /* not terminated, for AddressSanitizer */
 	unsigned line;
 	const char *note;
+	static const struct xts_rule_program programs[] = { { .name = "nginx", .user = "root" },
+							    { .name = "a", .id = "b", .cgroup = "/a/b", .uid = 7 } };
 	int r;
 
 	if (!text)
 		return 0;
 	memcpy(text, data, bytes);
-	r = xts_rules_parse(&rules, text, bytes, &error);
+	r = xts_rules_parse(&rules, text, bytes, &errors);
 	free(text); /* nothing of it may be kept */
 	if (r) {
 		ENSURE(r == -EINVAL);
-		check_error(&error, data, bytes);
+		ENSURE(errors.count);
+		for (unsigned i = 0; i < errors.count && i < XTS_RULES_ERRORS; i++) {
+			check_error(&errors.error[i], data, bytes);
+			ENSURE(!i || errors.error[i].line > errors.error[i - 1].line);
+		}
 		return 0;
 	}
 	ENSURE(!xts_rules_take_notes(rules));
 	for (unsigned n = 0; xts_rules_note(rules, n, &line, &note); n++)
 		ENSURE(note[0]);
 	for (unsigned i = 0; i < 16; i++) {
-		ask(xts_rules_group(rules, "nginx", NULL), ends[i % 4], ends[i / 4]);
-		ask(xts_rules_group(rules, "a", "b"), ends[i % 4], ends[i / 4]);
+		ask(xts_rules_group(rules, &programs[0]), ends[i % 4], ends[i / 4]);
+		ask(xts_rules_group(rules, &programs[1]), ends[i % 4], ends[i / 4]);
 	}
 	xts_rules_free(rules);
 	return 0;

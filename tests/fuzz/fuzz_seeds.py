@@ -51,6 +51,7 @@ def seed(corpus: Path, target: str) -> None:
         "fuzz_tls": tls_programs,
         "fuzz_tls_keys": keys_programs,
         "fuzz_rules": rule_files,
+        "fuzz_settings": settings_files,
         "fuzz_worker": worker_programs,
         "fuzz_datagram": datagram_payloads,
         "fuzz_names": name_exchanges,
@@ -66,6 +67,14 @@ def seed(corpus: Path, target: str) -> None:
             if target == "fuzz_link":
                 frame = link_program(frame)
             (corpus / f"{path.stem}-{number}").write_bytes(frame)
+
+
+def settings_files() -> list[bytes]:
+    """Files of settings: one with a value of each form, and one with mistakes."""
+    return [
+        b'# settings\nspin_us = 1_000\nstrict = true\nlog = \'debug\'\nrules = "/a\\"b"\nstacks = 4\r\n',
+        b'[a]\nspin = 5\nspin_us = -1\nrules = "x\nquiet = 0\n',
+    ]
 
 
 def layer_programs() -> list[bytes]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import fnmatch
 import ipaddress
 import os
+import pwd
 import re
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +60,8 @@ TAKEN = [
     "use xts tcp_client [::ffff:192.0.2.1]:80",
     "use xts tcp_client 192.0.2.1:80:[2001:db8::1]:*",
     "application-id tcp_* B1\nuse os tcp_client *:*",
+    "application-id nginx * user www-data cgroup /a/*  # both",
+    "application-id nginx * cgroup /a#b user 0",
     "application-id * *\napplication-id nginx 4711\napplication-id a#b c#d # comment",
     "default os",
     "default xts\napplication-id a *\ndefault os",
@@ -107,6 +111,15 @@ FAULTS = [
     ("use os tcp_client *:80 *:*", 1, 24, "the end of the line, or ':' and a second endpoint"),
     ("use os tcp_client *:80:", 1, 24, "expected an endpoint"),
     ("use os tcp_client *:80:*:*:*", 1, 27, "expected the end of the line"),
+    (
+        "use os tcp_client 192.0.2.77/24:80",
+        1,
+        19,
+        "beyond its prefix, found '192.0.2.77/24': did you mean '192.0.2.0/24'?",
+    ),
+    ("use os tcp_client 10.0.0.1/0:80", 1, 19, "did you mean '0.0.0.0/0'"),
+    ("use os tcp_client [fd18::1]/64:80", 1, 19, "did you mean '[fd18::]/64'"),
+    ("use os tcp_client *:*: 10.1.0.0 / 8:*", 1, 24, "did you mean '10.0.0.0/8'"),
     ("use os tcp_client 2001:db8::1:80", 1, 19, "in brackets"),
     ("use os tcp_client fe80:1:2:3:4:5:6:7:80", 1, 19, "in brackets"),
     ("use os tcp_client [2001:db8::1:80", 1, 20, "an IPv6 address and ']'"),
@@ -128,6 +141,10 @@ FAULTS = [
     ("application-id", 1, 15, "program's name"),
     ("application-id nginx", 1, 21, "an id, or *"),
     ("application-id nginx a b", 1, 24, "the end of the line"),
+    ("application-id nginx a usr www", 1, 24, "did you mean 'user'"),
+    ("application-id nginx a user", 1, 28, "the name or number of a user"),
+    ("application-id nginx a cgroup # /a", 1, 31, "a pattern for the path of a cgroup"),
+    ("application-id nginx a user a user b", 1, 31, "each condition once"),
     ("default", 1, 8, "os or xts"),
     ("default vma", 1, 9, "os or xts, found 'vma'"),
     ("default os\ndefault xts", 2, 9, "line 1 has it"),
@@ -156,6 +173,57 @@ def test_file_is_refused_as_a_whole(tmp_path: Path) -> None:
     path.write_text("use os tcp_client *:*\nuse os tcp_cleint *:*\n")
     with pytest.raises(RulesError, match=rf"^{path}:2:8: expected a role"):
         Rules.read(str(path))
+
+
+def test_all_mistakes_are_found_at_once() -> None:
+    text = """\
+application-id nginx
+default xts
+default os
+endpoint east run/east.sock
+use xts@east tcp_client *:443
+use xts@west tcp_client *:443
+application-id curl *
+use os tcp_clinet *:*
+use os tcp_client 10.0.0.7/8:*
+default os
+use os tcp_client *:80
+"""
+    error = fault("default os\n" + text)
+    assert [(mistake.line, mistake.column) for mistake in error.mistakes] == [
+        (2, 21),  # and the defaults under it are held against nobody
+        (5, 15),
+        (7, 9),  # not line 6: the endpoint is named, only its path is wrong
+        (9, 8),
+        (10, 19),
+    ]
+    assert str(error).count("\n") == 4
+    many = fault("use\n" * 100)
+    assert (len(many.mistakes), many.count, str(many).splitlines()[-1]) == (32, 100, "rules: and 68 more")
+
+
+def test_a_file_that_is_replaced_is_read_whole(tmp_path: Path) -> None:
+    """Old or new, never half of one: by rename, and by writing over it, which may also end in a refusal."""
+    path, spare = tmp_path / "rules", tmp_path / "spare"
+    texts = ["use os tcp_client *:*\n" + "# old\n" * 4000, "use xts tcp_client *:*\n" + "# new\n" * 20000]
+    ends = [text + "use os tcp_server *:1\n" for text in texts]
+    path.write_text(ends[0])
+    done = threading.Event()
+
+    def write() -> None:
+        for i in range(200):
+            spare.write_text(ends[i % 2])
+            spare.rename(path)
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        while not done.is_set():
+            asked = Rules.read(str(path)).group("app", None).ask(SERVER, ("192.0.2.1", 1), None)
+            assert not asked.offload, "the last line was not read"
+    finally:
+        writer.join()
 
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:
@@ -202,16 +270,16 @@ V4, V6, LOOP = ("192.0.2.1", 443), ("2001:db8::1", 443), ("127.0.0.1", 443)
         ("use os tcp_client *:80-443", CLIENT, None, V4, (False, 1)),
         ("use os tcp_client *:443-500", CLIENT, None, V4, (False, 1)),
         # addresses
-        ("use os tcp_client 192.0.2.77/24:*", CLIENT, None, V4, (False, 1)),
+        ("use os tcp_client 192.0.2.0/24:*", CLIENT, None, V4, (False, 1)),
         ("use os tcp_client 192.0.2.77:*", CLIENT, None, V4, (True, 0)),
-        ("use os tcp_client 192.0.2.1/31:*", CLIENT, None, ("192.0.2.0", 1), (False, 1)),
+        ("use os tcp_client 192.0.2.0/31:*", CLIENT, None, ("192.0.2.0", 1), (False, 1)),
         ("use os tcp_client 192.0.2.1:*", CLIENT, None, ("::ffff:192.0.2.1", 1), (False, 1)),
         ("use os tcp_client [::ffff:192.0.2.0]/120:*", CLIENT, None, V4, (False, 1)),
         ("use os tcp_client 0.0.0.0/0:*", CLIENT, None, V6, (True, 0)),
         ("use os tcp_client [::]/0:*", CLIENT, None, V4, (True, 0)),
         ("use os tcp_client [::]/0:*", CLIENT, None, V6, (False, 1)),
-        ("use os tcp_client [2001:db8:ffff::]/33:*", CLIENT, None, V6, (True, 0)),
-        ("use os tcp_client [2001:db8:7fff::]/33:*", CLIENT, None, V6, (False, 1)),
+        ("use os tcp_client [2001:db8:8000::]/33:*", CLIENT, None, V6, (True, 0)),
+        ("use os tcp_client [2001:db8::]/33:*", CLIENT, None, V6, (False, 1)),
         ("use os tcp_client *:*", CLIENT, None, V6, (False, 1)),
         # the second endpoint is the local one of a client; not known, only * fits
         ("use os tcp_client *:*:192.0.2.5:*", CLIENT, ("192.0.2.5", 9), V4, (False, 1)),
@@ -286,6 +354,49 @@ def test_groups(program: str, id: str | None, port: int, line: int) -> None:
     verdict = Rules.parse(GROUPS.encode()).group(program, id).ask(SERVER, ("192.0.2.1", port), None)
     assert verdict.line == line
     assert verdict.offload == (line == 0)
+
+
+CONDITIONS = """\
+application-id nginx * user www cgroup /system.slice/nginx*
+use os tcp_server *:80
+application-id nginx * user 33
+use os tcp_server *:81
+application-id * * cgroup */batch.slice*
+use os tcp_server *:82
+application-id nginx * user www cgroup /system.slice/nginx*
+use os tcp_server *:83
+"""
+
+
+@pytest.mark.parametrize(
+    ("user", "cgroup", "port", "line"),
+    [
+        ("www", "/system.slice/nginx.service", 80, 2),
+        ("www", "/system.slice/nginx.service/a", 83, 8),  # the same conditions: the group is taken up again
+        ("www", "/system.slice/apache.service", 80, 0),
+        ("www", None, 80, 0),
+        ("33", None, 81, 4),
+        (33, "/", 81, 4),
+        ("root", "/user.slice/batch.slice/x", 82, 6),
+        (None, "/user.slice/batch.slice", 82, 6),
+        (None, None, 82, 0),
+    ],
+)
+def test_groups_by_user_and_cgroup(user: str | int | None, cgroup: str | None, port: int, line: int) -> None:
+    rules = Rules.parse(CONDITIONS.encode())
+    assert rules.group("nginx", None, user, cgroup).ask(SERVER, ("192.0.2.1", port), None).line == line
+    assert rules.notes() == []
+
+
+def test_the_user_and_cgroup_of_this_process() -> None:
+    cgroup = next((t[3:] for t in Path("/proc/self/cgroup").read_text().splitlines() if t.startswith("0::")), None)
+    name = pwd.getpwuid(os.geteuid()).pw_name
+    conditions = [f"user {name}", f"user {os.geteuid()}", *([f"cgroup {cgroup}"] if cgroup else [])]
+    for condition in conditions:
+        rules = Rules.parse(f"application-id app * {condition}\nuse os tcp_client *:*".encode())
+        assert rules.group_here("app", None).ask(CLIENT, None, V4).line == 2, condition
+    rules = Rules.parse(b"application-id app * user nobody-of-that-name\nuse os tcp_client *:*")
+    assert rules.group_here("app", None).ask(CLIENT, None, V4).line == 0
 
 
 def test_rules_before_any_group_are_for_all() -> None:

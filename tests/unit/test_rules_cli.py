@@ -65,8 +65,19 @@ def test_check_points_at_the_fault(rules: str, capsys: pytest.CaptureFixture[str
     assert place.endswith("found 'tcp_clent': did you mean 'tcp_client'?")
     assert line.index("tcp_clent") == pointer.index("^")
     status, out, err = xts(capsys, "check", rules, "--json")
-    fault = json.loads(out)
-    assert (status, fault["valid"], fault["error"]["line"], fault["error"]["column"], err) == (1, False, 7, 11, "")
+    found = json.loads(out)
+    assert (status, found["valid"], found["mistakes"], err) == (1, False, 1, "")
+    assert [(fault["line"], fault["column"]) for fault in found["errors"]] == [(7, 11)]
+
+
+def test_check_says_all_that_is_wrong_at_once(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(rules).write_text(FILE.replace("xlio tcp_client", "xlio\ttcp_clent").replace("*:80", "*:80000"))
+    status, _, err = xts(capsys, "check", rules)
+    assert (status, [line.split(": ")[0] for line in err.splitlines()[::3]]) == (1, [f"{rules}:7:11", f"{rules}:8:21"])
+    Path(rules).write_text("uses os\n" * 40)
+    status, _, err = xts(capsys, "check", rules)
+    assert (status, err.splitlines()[-1]) == (1, f"{rules}: and 8 more")
+    assert json.loads(xts(capsys, "check", rules, "--json")[1])["mistakes"] == 40
 
 
 def test_check_of_what_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "link.h"
+#include "notice.h"
 #include "own_descriptors.h"
 #include "processes/inherit.h"
 #include "processes/take_turns.h"
@@ -296,6 +297,8 @@ void channel_die(struct stack *st, int error)
 	buffer_evict_all(c);
 	channel_control(c, now_ns());
 	xts_queue_kick(c->queue);
+	xts_log(XTS_LOG_DEBUG, "the queue at %s has ended: %s; %u sockets end with it", st->settings.endpoint,
+		strerror(error), st->sockets);
 	st->last_error = error;
 	st->channel = NULL;
 	c->dead = true;

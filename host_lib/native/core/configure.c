@@ -1,4 +1,5 @@
-/* Settings: xts_configure(), else the environment as it was when the library was loaded, else defaults. */
+/* Settings: xts_configure(), else the environment and the file of settings as they were when the library was loaded,
+ * else defaults. */
 #include <stdlib.h>
 
 #include "core/error.h"
@@ -147,7 +148,10 @@ static int take_environment(struct settings *s)
 int settings_complete(struct settings *s)
 {
 	struct settings complete = *s;
-	int r = take_environment(&complete);
+	int r = xts_environment_begin();
+
+	if (!r)
+		r = take_environment(&complete);
 
 	if (!r)
 		*s = complete;

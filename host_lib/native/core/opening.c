@@ -11,6 +11,7 @@
 #include "core/buffer.h"
 #include "core/channel.h"
 #include "core/clock.h"
+#include "core/control_page.h"
 #include "core/process.h"
 #include "core/settings.h"
 #include "core/stack.h"
@@ -257,10 +258,15 @@ int channel_attach(struct stack *st)
 	st->last_error = -r;
 	memcpy(st->attach_error, error, sizeof error);
 	if (r) {
+		xts_log(XTS_LOG_DEBUG, "not attached to %s: %s", st->settings.endpoint, error);
 		last_error_note(-result, "%s", error);
 		return result;
 	}
 	st->channel = c;
+	xts_control_start();
+	xts_log(XTS_LOG_DEBUG, "attached to %s: %s queue %u, %u frames each way, messages of at most %u bytes",
+		st->settings.endpoint, c->attachment.reply.kind == XTS_QUEUE_AFXDP ? "AF_XDP" : "shared-memory",
+		c->attachment.reply.queue_id, c->link.frame_window, c->link.largest_message);
 	epoll_channel_opened(st);
 	status_link(st);
 	if (st->waiters)

@@ -6,6 +6,7 @@
 #include "core/buffer.h"
 #include "core/channel.h"
 #include "core/clock.h"
+#include "core/control_page.h"
 #include "core/datagram_socket.h"
 #include "core/process.h"
 #include "core/settings.h"
@@ -273,6 +274,7 @@ static void after_fork_child(void)
 		}
 		choice_after_fork();
 		figures_after_fork();
+		control_after_fork();
 		xts_inside.locked = 0;
 	}
 	signals_after_fork_child();
@@ -310,6 +312,7 @@ void xts_leave(void)
 	process_lock();
 	process.configured = (struct settings){ 0 };
 	process_unlock();
+	control_settings_changed();
 }
 
 /*
@@ -375,5 +378,7 @@ int process_configure(const struct settings *settings)
 		st->started = false;
 	}
 	stack_leave(st);
+	if (!attached)
+		control_settings_changed();
 	return attached ? -EBUSY : 0;
 }

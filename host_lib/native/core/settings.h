@@ -1,4 +1,5 @@
-/* Settings of a stack: xts_configure(), else the environment as it was when the library was loaded, else defaults. */
+/* Settings of a stack: xts_configure(), else the environment and the file of settings as they were when the library was
+ * loaded, else defaults. */
 #ifndef XTS_SETTINGS_H
 #define XTS_SETTINGS_H
 

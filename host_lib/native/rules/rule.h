@@ -42,7 +42,8 @@ struct xts_rule_group {
 	struct xts_rule_group *next;
 	const struct xts_rules *rules;
 	char *program, *id;
-	unsigned line; /* of its first application-id line; 0: rules before any */
+	char *user, *cgroup; /* NULL: any */
+	unsigned line;       /* of its first application-id line; 0: rules before any */
 	struct rule *first, *last;
 	struct rule_default fallback;
 };

@@ -3,6 +3,7 @@
 
 #include <fnmatch.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,25 +19,33 @@ const struct xts_rules *xts_rules_default(void)
 /* --- groups ------------------------------------------------------------------------------------------------------- */
 
 /* Why a group is not for a program, or NULL. */
-static const char *group_mismatch(const struct xts_rule_group *group, const char *program, const char *id)
+static const char *group_mismatch(const struct xts_rule_group *group, const struct xts_rule_program *program)
 {
-	if (fnmatch(group->program, program, 0) != 0)
+	const char *id = program->id;
+	char uid[16];
+
+	if (fnmatch(group->program, program->name, 0) != 0)
 		return "the program's name does not fit the pattern";
-	if (!strcmp(group->id, "*") || (id && (!strcmp(id, "*") || !strcmp(id, group->id))))
-		return NULL;
-	return id ? "the program has another id" : "the program has no id (XTS_APPLICATION_ID)";
+	if (strcmp(group->id, "*") != 0 && (!id || (strcmp(id, "*") != 0 && strcmp(id, group->id) != 0)))
+		return id ? "the program has another id" : "the program has no id (XTS_APPLICATION_ID)";
+	snprintf(uid, sizeof uid, "%u", program->uid);
+	if (group->user && strcmp(group->user, uid) != 0 && (!program->user || strcmp(group->user, program->user) != 0))
+		return "another user";
+	if (group->cgroup && (!program->cgroup || fnmatch(group->cgroup, program->cgroup, 0) != 0))
+		return "another cgroup";
+	return NULL;
 }
 
-const struct xts_rule_group *xts_rules_group(const struct xts_rules *rules, const char *program, const char *id)
+const struct xts_rule_group *xts_rules_group(const struct xts_rules *rules, const struct xts_rule_program *program)
 {
 	for (const struct xts_rule_group *group = rules->first; group; group = group->next)
-		if (!group_mismatch(group, program, id))
+		if (!group_mismatch(group, program))
 			return group;
 	return &rules->nobody;
 }
 
-bool xts_rules_try_group(const struct xts_rules *rules, unsigned n, const char *program, const char *id, unsigned *line,
-			 const char **why)
+bool xts_rules_try_group(const struct xts_rules *rules, unsigned n, const struct xts_rule_program *program,
+			 unsigned *line, const char **why)
 {
 	const struct xts_rule_group *group = rules->first;
 
@@ -45,7 +54,7 @@ bool xts_rules_try_group(const struct xts_rules *rules, unsigned n, const char *
 	if (!group)
 		return false;
 	*line = group->line;
-	*why = group_mismatch(group, program, id);
+	*why = group_mismatch(group, program);
 	return true;
 }
 
@@ -267,6 +276,8 @@ void xts_rules_free(struct xts_rules *rules)
 		}
 		free(group->program);
 		free(group->id);
+		free(group->user);
+		free(group->cgroup);
 		free(group);
 	}
 	for (struct rule_name *name = rules->names, *next; name; name = next) {

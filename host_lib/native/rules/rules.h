@@ -44,18 +44,38 @@ struct xts_rules_error {
 	char text[256];
 };
 
-/* Reads rules. 0, or -errno: -EINVAL with *error filled for a fault in the text, else of open(2), read(2). */
-int xts_rules_read(struct xts_rules **out, const char *path, struct xts_rules_error *error);
-int xts_rules_parse(struct xts_rules **out, const char *text, size_t bytes, struct xts_rules_error *error);
+/* All of a file, in its order: each is counted, the first ones are kept. A line has at most one. */
+#define XTS_RULES_ERRORS 32u
+struct xts_rules_errors {
+	unsigned count;
+	struct xts_rules_error error[XTS_RULES_ERRORS];
+};
+
+/* Reads rules. 0, or -errno: -EINVAL with *errors filled for faults in the text, else of open(2), read(2). */
+int xts_rules_read(struct xts_rules **out, const char *path, struct xts_rules_errors *errors);
+int xts_rules_parse(struct xts_rules **out, const char *text, size_t bytes, struct xts_rules_errors *errors);
 /* The rules where there is no file: UDP, and TCP to and on loopback addresses stay with the kernel, the rest is
  * offloaded. */
 const struct xts_rules *xts_rules_default(void);
 void xts_rules_free(struct xts_rules *rules);
 
-/* The program the rules are asked for: its short name, and its id (XTS_APPLICATION_ID, else XLIO_APPLICATION_ID, else
- * VMA_APPLICATION_ID; NULL: none). Picks the group once; the answer stays valid as long as the rules. */
+/* The program the rules are asked for. */
+struct xts_rule_program {
+	const char *name;   /* short */
+	const char *id;     /* XTS_APPLICATION_ID, else XLIO_APPLICATION_ID, else VMA_APPLICATION_ID; NULL: none */
+	const char *user;   /* the name of its effective user in /etc/passwd; NULL: not known */
+	const char *cgroup; /* its path, as the process sees it; NULL: not known */
+	uint32_t uid;
+};
+
+/* Picks the group once; the answer stays valid as long as the rules. */
 struct xts_rule_group;
-const struct xts_rule_group *xts_rules_group(const struct xts_rules *rules, const char *program, const char *id);
+const struct xts_rule_group *xts_rules_group(const struct xts_rules *rules, const struct xts_rule_program *program);
+/* The same for this process: its user and its cgroup are looked for where the rules name any. */
+const struct xts_rule_group *xts_rules_group_here(const struct xts_rules *rules, const char *name, const char *id);
+
+/* Those that the calling thread has by xts_rules_thread(); NULL: it has none. */
+const struct xts_rule_group *xts_rules_of_thread(void);
 
 struct xts_verdict {
 	bool offload;
@@ -74,8 +94,8 @@ bool xts_rules_may_offload(const struct xts_rule_group *group, enum xts_role rol
 
 /* The n-th group of the file, in order: NULL in *why if it is for the program, else why not. false: there are no
  * more. */
-bool xts_rules_try_group(const struct xts_rules *rules, unsigned n, const char *program, const char *id, unsigned *line,
-			 const char **why);
+bool xts_rules_try_group(const struct xts_rules *rules, unsigned n, const struct xts_rule_program *program,
+			 unsigned *line, const char **why);
 /* The same for the n-th rule of the group, of any role. */
 bool xts_rules_try(const struct xts_rule_group *group, unsigned n, enum xts_role role, const struct sockaddr *local,
 		   const struct sockaddr *peer, unsigned *line, const char **why);

@@ -3,19 +3,35 @@
 #include "rules/rules_scan.h"
 
 #include <arpa/inet.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char endpoint_expected[] = "an endpoint such as 192.0.2.0/24:80-89, [2001:db8::]/32:443 or *:*";
 
-/* Rules apply to what a prefix covers, so the rest of the address does not matter. */
-static void clear_host_bits(struct rule_endpoint *e)
+static bool clear_host_bits(struct rule_endpoint *e)
 {
+	bool any = false;
+
 	for (unsigned i = 0; i < sizeof e->address; i++) {
 		unsigned kept = e->prefix > 8 * i ? e->prefix - 8 * i : 0;
+		uint8_t host = kept < 8 ? (uint8_t)(0xffu >> kept) : 0;
 
-		if (kept < 8)
-			e->address[i] &= (uint8_t)(0xff00u >> kept);
+		any = any || (e->address[i] & host);
+		e->address[i] = (uint8_t)(e->address[i] & ~host);
 	}
+	return any;
+}
+
+/* A network has no bits beyond its prefix, as in the proxy's policy: 10.0.0.7/8 may have been meant as one host. */
+static int check_network(struct scan *scan, const char *start, struct rule_endpoint *e)
+{
+	char address[INET6_ADDRSTRLEN], meant[INET6_ADDRSTRLEN + 8];
+
+	if (!clear_host_bits(e))
+		return 0;
+	inet_ntop(e->family == 4 ? AF_INET : AF_INET6, e->address, address, sizeof address);
+	snprintf(meant, sizeof meant, e->family == 4 ? "%s/%u" : "[%s]/%u", address, e->prefix);
+	return scan_fail_at(scan, start, (size_t)(scan->at - start), "a network without bits beyond its prefix", meant);
 }
 
 /* Mapped addresses are matched as IPv4. */
@@ -109,6 +125,7 @@ static int read_ports(struct scan *scan, struct rule_endpoint *e)
 
 int rule_endpoint_read(struct scan *scan, struct rule_endpoint *e)
 {
+	const char *start = scan_peek(scan).text;
 	unsigned prefix;
 	int r = 0;
 
@@ -119,10 +136,11 @@ int rule_endpoint_read(struct scan *scan, struct rule_endpoint *e)
 		r = scan_number(scan, 0, e->prefix, "a prefix length", &prefix);
 		if (!r)
 			e->prefix = (uint8_t)prefix;
+		if (!r)
+			r = check_network(scan, start, e);
 	}
 	if (r)
 		return r;
-	clear_host_bits(e);
 	unmap(e);
 	if (!scan_take(scan, ':'))
 		return scan_fail(scan, e->family ? "'/' and a prefix length, or ':' and ports" : "':' and ports");

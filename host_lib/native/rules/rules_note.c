@@ -79,7 +79,8 @@ int xts_rules_take_notes(struct xts_rules *rules)
 	for (const struct xts_rule_group *group = rules->first; group && !r; group = group->next) {
 		if (hidden)
 			r = rules_add_note(rules, group->line, "never applies: a group above is for every program");
-		hidden = hidden || (!strcmp(group->program, "*") && !strcmp(group->id, "*"));
+		hidden = hidden ||
+			 (!strcmp(group->program, "*") && !strcmp(group->id, "*") && !group->user && !group->cgroup);
 		for (const struct rule *rule = group->first; rule && !r; rule = rule->next)
 			r = note_rule(rules, group, rule);
 	}

@@ -1,25 +1,26 @@
 /*
  * Reading a rule file. One statement a line:
  *
- *     application-id PROGRAM-PATTERN ID
+ *     application-id PROGRAM-PATTERN ID [user NAME] [cgroup PATTERN]
  *     use TRANSPORT[@NAME] ROLE ADDRESS:PORTS[:ADDRESS:PORTS]
  *     default os|xts
  *     endpoint NAME PATH
  *     log [destination stderr|syslog|file PATH] [min-level NUMBER]
  *
- * The first fault ends it, and nothing of the file is kept.
+ * Reading goes on after a fault, at the next line, so that all of them are found. Then nothing of the file is kept. A
+ * line that only a fault above makes wrong is no fault of its own: the name of an endpoint whose path is wrong is
+ * known, and a `default` below an application-id that cannot be read is not held against another group's.
  */
 #include "rules/rule.h"
 #include "rules/rules_scan.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
+
+#include "file_text.h"
 
 #define COUNT(array) ((unsigned)(sizeof(array) / sizeof *(array)))
 #define FILE_BYTES_MAX (1u << 20)
@@ -29,15 +30,57 @@ struct parser {
 	struct xts_rules *rules;
 	struct xts_rule_group *group; /* the rules that follow are its; NULL: none named yet */
 	unsigned group_line;
+	bool group_is_wrong; /* its application-id line could not be read */
 };
 
 /* --- statements --------------------------------------------------------------------------------------------------- */
+
+struct conditions {
+	struct word user, cgroup; /* without text: not given */
+};
+
+static int read_conditions(struct parser *p, struct conditions *out)
+{
+	static const char *const words[] = { "user", "cgroup" };
+	static const char *const what[] = { "the name or number of a user", "a pattern for the path of a cgroup" };
+	struct word *const kept[] = { &out->user, &out->cgroup };
+
+	while (!scan_at_line_end(&p->scan)) {
+		struct word keyword = scan_peek(&p->scan);
+		unsigned index = 0;
+		int r = scan_keyword(&p->scan, words, COUNT(words), "user, cgroup or the end of the line", &index);
+
+		if (r)
+			return r;
+		if (kept[index]->text)
+			return scan_fail_at(&p->scan, keyword.text, keyword.bytes, "each condition once", NULL);
+		if (scan_at_line_end(&p->scan))
+			return scan_fail(&p->scan, what[index]);
+		*kept[index] = scan_peek_raw(&p->scan);
+		p->scan.at += kept[index]->bytes;
+	}
+	return 0;
+}
+
+static bool is_condition(struct word word, const char *text)
+{
+	return text ? word.text && word_is(word, text) : !word.text;
+}
+
+static int keep_condition(char **out, struct word word)
+{
+	*out = word.text ? strndup(word.text, word.bytes) : NULL;
+	return *out || !word.text ? 0 : -ENOMEM;
+}
 
 static int read_application(struct parser *p)
 {
 	struct xts_rule_group *group;
 	struct word program = scan_peek_raw(&p->scan), id;
+	struct conditions conditions = { 0 };
+	int r;
 
+	p->group_is_wrong = true;
 	if (scan_at_line_end(&p->scan))
 		return scan_fail(&p->scan, "a program's name or pattern");
 	p->scan.at += program.bytes;
@@ -45,9 +88,14 @@ static int read_application(struct parser *p)
 	if (scan_at_line_end(&p->scan))
 		return scan_fail(&p->scan, "an id, or * for any");
 	p->scan.at += id.bytes;
+	r = read_conditions(p, &conditions);
+	if (r)
+		return r;
+	p->group_is_wrong = false;
 	p->group_line = p->scan.line;
 	for (group = p->rules->first; group; group = group->next) {
-		if (word_is(program, group->program) && word_is(id, group->id)) {
+		if (word_is(program, group->program) && word_is(id, group->id) &&
+		    is_condition(conditions.user, group->user) && is_condition(conditions.cgroup, group->cgroup)) {
 			p->group = group;
 			return 0;
 		}
@@ -61,14 +109,17 @@ static int read_application(struct parser *p)
 	group->line = p->scan.line;
 	group->program = strndup(program.text, program.bytes);
 	group->id = strndup(id.text, id.bytes);
-	return group->program && group->id ? 0 : -ENOMEM;
+	r = keep_condition(&group->user, conditions.user);
+	if (!r)
+		r = keep_condition(&group->cgroup, conditions.cgroup);
+	return group->program && group->id ? r : -ENOMEM;
 }
 
-static const char *find_name(const struct xts_rules *rules, struct word word)
+static const struct rule_name *find_name(const struct xts_rules *rules, struct word word)
 {
 	for (const struct rule_name *name = rules->names; name; name = name->next)
 		if (word_is(word, name->name))
-			return name->path;
+			return name;
 	return NULL;
 }
 
@@ -78,6 +129,7 @@ static int read_transport(struct parser *p, struct rule *rule)
 	static const char expected[] = "a transport (xts, xts@NAME, xlio, vma, os, *)";
 	struct word word = scan_peek(&p->scan), name = { 0 };
 	const char *at = memchr(word.text, '@', word.bytes);
+	const struct rule_name *known;
 	struct scan whole = p->scan;
 	unsigned index = 0;
 
@@ -87,11 +139,12 @@ static int read_transport(struct parser *p, struct rule *rule)
 		if (!word_is(word, "xts"))
 			return scan_fail_at(&whole, word.text, word.bytes + 1 + name.bytes, "xts before @NAME", NULL);
 		p->scan.at = name.text + name.bytes;
-		rule->endpoint = find_name(p->rules, name);
+		known = find_name(p->rules, name);
 		rule->transport = TRANSPORT_XTS;
-		if (!rule->endpoint)
+		if (!known)
 			return scan_fail_at(&p->scan, name.text, name.bytes,
 					    "a name that an `endpoint NAME PATH` line above has given", NULL);
+		rule->endpoint = known->path;
 		return 0;
 	}
 	if (scan_keyword(&p->scan, words, COUNT(words), expected, &index))
@@ -150,7 +203,7 @@ static int read_default(struct parser *p)
 	char expected[80];
 	unsigned index = 0;
 
-	if (fallback->line) {
+	if (fallback->line && !p->group_is_wrong) {
 		snprintf(expected, sizeof expected, "one `default` here, and line %u has it", fallback->line);
 		return scan_fail_at(&p->scan, word.text, word.bytes, expected, NULL);
 	}
@@ -164,12 +217,19 @@ static int read_name(struct parser *p)
 {
 	struct word name = scan_peek(&p->scan), path;
 	struct rule_name *kept;
-	int r = 0;
 
 	if (!name.bytes || memchr(name.text, '@', name.bytes) || memchr(name.text, ':', name.bytes))
 		return scan_fail(&p->scan, "a name without '@' and ':'");
 	if (find_name(p->rules, name))
 		return scan_fail(&p->scan, "a name that no line above has given");
+	kept = calloc(1, sizeof *kept);
+	if (!kept)
+		return -ENOMEM;
+	kept->next = p->rules->names;
+	p->rules->names = kept;
+	kept->name = strndup(name.text, name.bytes);
+	if (!kept->name)
+		return -ENOMEM;
 	p->scan.at += name.bytes;
 	path = scan_peek_raw(&p->scan);
 	if (scan_at_line_end(&p->scan) || path.text[0] != '/')
@@ -177,16 +237,8 @@ static int read_name(struct parser *p)
 	if (path.bytes >= sizeof((struct sockaddr_un *)0)->sun_path)
 		return scan_fail_at(&p->scan, path.text, path.bytes, "a path of at most 107 bytes", NULL);
 	p->scan.at += path.bytes;
-	kept = calloc(1, sizeof *kept);
-	if (!kept)
-		return -ENOMEM;
-	kept->next = p->rules->names;
-	p->rules->names = kept;
-	kept->name = strndup(name.text, name.bytes);
 	kept->path = strndup(path.text, path.bytes);
-	if (!kept->name || !kept->path)
-		r = -ENOMEM;
-	return r;
+	return kept->path ? 0 : -ENOMEM;
 }
 
 /* Where libvma was to log: read, so that its files are taken, and without effect. */
@@ -234,19 +286,32 @@ static int read_statement(struct parser *p)
 	return r;
 }
 
-int xts_rules_parse(struct xts_rules **out, const char *text, size_t bytes, struct xts_rules_error *error)
+static int read_lines(struct parser *p, struct xts_rules_errors *errors)
 {
-	struct parser p = { .scan = { .at = text, .end = text + bytes, .line_start = text, .line = 1, .error = error } };
-	int r = 0;
+	struct xts_rules_error not_kept;
+	int r;
 
-	memset(error, 0, sizeof *error);
+	do {
+		p->scan.error = errors->count < XTS_RULES_ERRORS ? &errors->error[errors->count] : &not_kept;
+		r = scan_at_line_end(&p->scan) ? 0 : read_statement(p);
+		if (r && r != -EINVAL)
+			return r;
+		errors->count += r != 0;
+	} while (scan_next_line(&p->scan));
+	return errors->count ? -EINVAL : 0;
+}
+
+int xts_rules_parse(struct xts_rules **out, const char *text, size_t bytes, struct xts_rules_errors *errors)
+{
+	struct parser p = { .scan = { .at = text, .end = text + bytes, .line_start = text, .line = 1 } };
+	int r;
+
+	memset(errors, 0, sizeof *errors);
 	p.rules = calloc(1, sizeof *p.rules);
 	if (!p.rules)
 		return -ENOMEM;
 	p.rules->nobody.rules = p.rules;
-	do
-		r = scan_at_line_end(&p.scan) ? 0 : read_statement(&p);
-	while (!r && scan_next_line(&p.scan));
+	r = read_lines(&p, errors);
 	if (r) {
 		xts_rules_free(p.rules);
 		return r;
@@ -257,45 +322,26 @@ int xts_rules_parse(struct xts_rules **out, const char *text, size_t bytes, stru
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
 
-static int read_whole(int fd, char **text, size_t *bytes, struct xts_rules_error *error)
+static int refuse_file(struct xts_rules_errors *errors, const char *expected)
 {
-	struct stat status;
-	ssize_t n;
-
-	if (fstat(fd, &status) < 0)
-		return -errno;
-	if (!S_ISREG(status.st_mode) || status.st_size > FILE_BYTES_MAX) {
-		*error = (struct xts_rules_error){ .line = 1, .column = 1 };
-		strcpy(error->text, "expected a regular file of at most 1 MiB");
-		return -EINVAL;
-	}
-	*text = malloc((size_t)status.st_size + 1);
-	if (!*text)
-		return -ENOMEM;
-	for (*bytes = 0; *bytes < (size_t)status.st_size; *bytes += (size_t)n) {
-		n = read(fd, *text + *bytes, (size_t)status.st_size - *bytes);
-		if (n < 0)
-			return -errno;
-		if (!n)
-			break;
-	}
-	return 0;
+	errors->count = 1;
+	errors->error[0] = (struct xts_rules_error){ .line = 1, .column = 1 };
+	snprintf(errors->error[0].text, sizeof errors->error[0].text, "expected %s", expected);
+	return -EINVAL;
 }
 
-int xts_rules_read(struct xts_rules **out, const char *path, struct xts_rules_error *error)
+int xts_rules_read(struct xts_rules **out, const char *path, struct xts_rules_errors *errors)
 {
-	char *text = NULL;
-	size_t bytes = 0;
-	int fd, r;
+	struct xts_file_text file;
+	int r = xts_file_text_read(&file, path, FILE_BYTES_MAX);
 
-	memset(error, 0, sizeof *error);
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for its writer */
-	if (fd < 0)
-		return -errno;
-	r = read_whole(fd, &text, &bytes, error);
-	close(fd);
+	memset(errors, 0, sizeof *errors);
+	if (r == -EFBIG)
+		return refuse_file(errors, "a regular file of at most 1 MiB");
+	if (r == -EAGAIN)
+		return refuse_file(errors, "a file that nobody writes while it is read");
 	if (!r)
-		r = xts_rules_parse(out, text, bytes, error);
-	free(text);
+		r = xts_rules_parse(out, file.text, file.bytes, errors);
+	free(file.text);
 	return r;
 }

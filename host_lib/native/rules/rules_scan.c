@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WORD_BYTES_MAX 32u  /* of a keyword that may still be a misspelling */
+#include "nearest_word.h"
+
 #define SHOWN_BYTES_MAX 40u /* of a word in a message */
 #define NUMBER_DIGITS_MAX 9u
 
@@ -114,57 +115,11 @@ int scan_fail(struct scan *scan, const char *expected)
 	return scan_fail_at(scan, found.text, found.bytes, expected, NULL);
 }
 
-static char lower(char c)
-{
-	return (char)(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
-}
-
-/* Edit distance (insert, delete, replace, swap neighbours), capitals not counted. */
-static unsigned distance(struct word a, const char *b)
-{
-	unsigned rows[3][WORD_BYTES_MAX + 2], *before = rows[0], *above = rows[1], *row = rows[2];
-	size_t columns = strlen(b);
-
-	for (unsigned j = 0; j <= columns; j++)
-		above[j] = j;
-	for (size_t i = 1; i <= a.bytes; i++) {
-		char c = lower(a.text[i - 1]);
-		unsigned *oldest = before;
-
-		row[0] = (unsigned)i;
-		for (size_t j = 1; j <= columns; j++) {
-			unsigned best = above[j - 1] + (c != b[j - 1]);
-
-			if (above[j] + 1 < best)
-				best = above[j] + 1;
-			if (row[j - 1] + 1 < best)
-				best = row[j - 1] + 1;
-			if (i > 1 && j > 1 && c == b[j - 2] && lower(a.text[i - 2]) == b[j - 1] &&
-			    before[j - 2] + 1 < best)
-				best = before[j - 2] + 1;
-			row[j] = best;
-		}
-		before = above;
-		above = row;
-		row = oldest;
-	}
-	return above[columns];
-}
-
 int scan_fail_keyword(struct scan *scan, struct word found, const char *const *words, unsigned count,
 		      const char *expected)
 {
-	const char *meant = NULL;
-	unsigned nearest = found.bytes > 3 ? 3 : 2; /* three mistakes are another word */
+	const char *meant = xts_nearest_word(found.text, found.bytes, words, count);
 
-	for (unsigned i = 0; i < count && found.bytes && found.bytes <= WORD_BYTES_MAX; i++) {
-		unsigned mistakes = distance(found, words[i]);
-
-		if (mistakes < nearest) {
-			nearest = mistakes;
-			meant = words[i];
-		}
-	}
 	return scan_fail_at(scan, found.text, found.bytes, expected, meant);
 }
 

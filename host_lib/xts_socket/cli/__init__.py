@@ -21,6 +21,8 @@ _VERBS = (
     "doctor",
     "ping",
     "rules",
+    "config",
+    "log",
     "env",
     "files",
     "report",
@@ -39,6 +41,7 @@ examples:
   xts doctor                  what this machine can and cannot do, and what to do about it
   xts ping -n 100             the time of a round trip to the offload proxy
   xts rules check FILE        are the transport rules in FILE right
+  xts config explain --pid N  every setting of a process, and where it comes from
   xts files                   where dissector, units, configuration and examples are
   xts report                  versions, status, configuration and logs in one file, for a report of a bug
   xts env                     the environment variables, and what they are set to

@@ -19,12 +19,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from xts_messages.profiles import NAMES
+
 from .. import _once_per_run
 from .._dev_proxy import RULES, DevProxy
 from .._native import lib
 from .._rules import RULES_VARIABLE, RulesError
 from . import rules as rules_verb
-from .run import PROFILES, RefusedError, add_notices, add_rules, environment_for, notices, program_for
+from .run import RefusedError, add_notices, add_rules, environment_for, notices, program_for
 
 _EPILOG = f"""\
 examples:
@@ -69,7 +71,7 @@ def add(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_rules(parser, "all TCP")
-    parser.add_argument("--profile", metavar="NAME", choices=sorted(PROFILES), help="settings by a name (xts run)")
+    parser.add_argument("--profile", metavar="NAME", choices=sorted(NAMES), help="settings by a name (xts run)")
     parser.add_argument(
         "--tables", metavar="FILE", help="more of the proxy's configuration: TLS identities and roots, limits"
     )
@@ -96,7 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
         rules_verb.print_error(error)
         return 2
     except RefusedError as refused:
-        print(f"xts dev: {refused}", file=sys.stderr)
+        for line in str(refused).splitlines():
+            print(f"xts dev: {line}", file=sys.stderr)
         return refused.status
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who started us may have ignored it, and then nobody can be awaited
     try:
@@ -120,7 +123,7 @@ def _tables(file: str | None) -> str:
 
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:
     """The command's environment, without the proxy's address. Raises RulesError, RefusedError."""
-    environment = environment_for(arguments, "dev") | notices(arguments)
+    environment = environment_for(arguments) | notices(arguments)
     if arguments.no_preload:
         environment.pop("LD_PRELOAD")
         if there := os.environ.get("LD_PRELOAD"):

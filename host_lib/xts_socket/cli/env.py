@@ -54,6 +54,18 @@ def faults(environment: Mapping[str, str]) -> list[str]:
     return [text for name in names if (text := fault(name, environment.get(name, "")))]
 
 
+def file_faults() -> list[str]:
+    """What is wrong in the file of settings that holds here, each with its place."""
+    path, out = lib.xts_environment_file(), ffi.new("char[]", 5000)
+    found: list[str] = []
+    while path and lib.xts_environment_nth_fault(len(found), out, len(out)):
+        text = bytes(ffi.string(out))
+        if not text.startswith(ffi.string(path) + b":"):
+            break  # those of the environment follow
+        found.append(text.decode(errors="replace"))
+    return found
+
+
 def unknown(environment: Iterable[str]) -> list[str]:
     """Names that look like ours and are not: a sentence on each."""
     return [_not_known(name) for name in sorted(environment) if name.startswith("XTS_") and name not in BY_NAME]

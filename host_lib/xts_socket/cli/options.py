@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._environment import DEFAULT_ENDPOINT as ENDPOINT_DEFAULT
+from .._environment import setting
 
 
 def add_verb(
@@ -35,7 +36,7 @@ def add_verb(
 def endpoint_path() -> str:
     """Where the agent or proxy is to be found."""
     queue = os.environ.get("XTS_QUEUE", "")
-    return queue.removeprefix("shm:") or os.environ.get("XTS_ENDPOINT") or ENDPOINT_DEFAULT
+    return queue.removeprefix("shm:") or os.environ.get("XTS_ENDPOINT") or setting("XTS_ENDPOINT") or ENDPOINT_DEFAULT
 
 
 def endpoint_text(raw: Any) -> str:

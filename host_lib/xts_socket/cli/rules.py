@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .._rules import Role, Rules, RulesError, Verdict
+from . import rules_reload
 from .text_table import print_table
 
 _EXAMPLES = """\
@@ -17,6 +18,7 @@ examples:
   xts rules check /etc/xts/rules.conf
   xts rules explain /etc/xts/rules.conf --app nginx --role tcp_client --peer [2001:db8::1]:443
   xts rules explain --app curl --role tcp_client --peer 127.0.0.1:80      without a file: the default rules
+  xts rules reload --pid 4711       a process reads its file again, for the sockets that it makes from now on
 
 exit status: 0, 1 when the file is wrong, 2 for wrong usage
 """
@@ -46,9 +48,24 @@ def add(verbs: Any) -> None:
     explain.add_argument("file", metavar="FILE", nargs="?", help="default: the rules without a file")
     explain.add_argument("--app", required=True, metavar="NAME", help="the program's short name")
     explain.add_argument("--id", help="the program's id (XTS_APPLICATION_ID; default: none)")
+    explain.add_argument("--user", metavar="NAME", help="who runs it, by name or number (default: nobody known)")
+    explain.add_argument("--cgroup", metavar="PATH", help="its cgroup, as in /proc/PID/cgroup (default: none)")
     explain.add_argument("--role", required=True, choices=[role.name.lower() for role in Role])
     explain.add_argument("--local", type=parse_address, metavar="ADDRESS:PORT", help="where it is bound")
     explain.add_argument("--peer", type=parse_address, metavar="ADDRESS:PORT", help="the other end")
+    reload = _action(actions, "reload", "let running processes read their rules again", _RELOAD, rules_reload.run)
+    reload.add_argument("--pid", type=int, metavar="N", help="this process (default: all that can be reached)")
+
+
+_RELOAD = """\
+example:
+  xts rules reload            all processes that can be reached
+
+The files are checked first: where one is wrong, its process is not asked. Sockets that have been decided stay as they
+are. A process reads its rules with the next socket that it makes, binds or connects; this waits a second for it.
+
+exit status: 0; 1 when a file is wrong, or a process cannot be asked or could not read its file
+"""
 
 
 def _action(actions: Any, name: str, text: str, epilog: str, run: Any) -> argparse.ArgumentParser:
@@ -87,7 +104,7 @@ def format_address(address: tuple[str, int] | None) -> str | None:
 
 
 def read(path: str) -> Rules:
-    """The rules of a file. Raises RulesError for a fault in it; OSError, with the path in its text."""
+    """The rules of a file. Raises RulesError for faults in it; OSError, with the path in its text."""
     try:
         return Rules.read(path)
     except OSError as failure:
@@ -95,13 +112,16 @@ def read(path: str) -> Rules:
 
 
 def print_error(error: RulesError) -> None:
-    """The fault on standard error, with the line it is in and where."""
-    print(error, file=sys.stderr)
+    """The faults on standard error, each with the line it is in and where."""
     lines = _lines(error.path)
-    if error.line <= len(lines):
-        line = lines[error.line - 1]
-        before = "".join("\t" if char == "\t" else " " for char in line[: error.column - 1])
-        print(f"    {_shown(line)}\n    {before}^", file=sys.stderr)
+    for mistake in error.mistakes:
+        print(error.where(mistake), file=sys.stderr)
+        if mistake.line <= len(lines):
+            line = lines[mistake.line - 1]
+            before = "".join("\t" if char == "\t" else " " for char in line[: mistake.column - 1])
+            print(f"    {_shown(line)}\n    {before}^", file=sys.stderr)
+    if error.count > len(error.mistakes):
+        print(f"{error.path}: and {error.count - len(error.mistakes)} more", file=sys.stderr)
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -122,8 +142,9 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _wrong(arguments: argparse.Namespace, error: RulesError) -> int:
     if arguments.json:
-        where = {"line": error.line, "column": error.column, "text": error.text}
-        print(json.dumps({"file": error.path, "valid": False, "error": where}, indent=2))
+        errors = [mistake._asdict() for mistake in error.mistakes]
+        listed = {"file": error.path, "valid": False, "mistakes": error.count, "errors": errors}
+        print(json.dumps(listed, indent=2))
     else:
         print_error(error)
     return 1
@@ -142,10 +163,11 @@ def _explain(arguments: argparse.Namespace) -> int:
         rules = read(arguments.file) if arguments.file else Rules.default()
     except RulesError as error:
         return _wrong(arguments, error)
-    group = rules.group(arguments.app, arguments.id)
+    program = (arguments.app, arguments.id, arguments.user, arguments.cgroup)
+    group = rules.group(*program)
     verdict = group.ask(role, arguments.local, arguments.peer)
     steps = [
-        *rules.tried_groups(arguments.app, arguments.id),
+        *rules.tried_groups(*program),
         *group.tried(role, arguments.local, arguments.peer),
     ]
     lines = _lines(arguments.file) if arguments.file else []

@@ -14,26 +14,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from xts_messages.profiles import NAMES, PROFILES
+
 from .. import _native
 from .._environment import DEFAULT_ENDPOINT as ENDPOINT_DEFAULT
+from .._environment import setting
 from .._rules import RULES_VARIABLE, Rules, RulesError
 from . import env
 from . import rules as rules_verb
 from .executable import find, look_at, preload_value
 from .text_table import print_table
-
-#: What a profile says, and the settings it stands for (native/configure.c reads them).
-PROFILES = {
-    "latency": (
-        "waits for an answer on the processor for a millisecond before it sleeps",
-        {"XTS_SPIN_US": "1000"},
-    ),
-    "throughput": (
-        "receive windows begin at a mebibyte instead of growing to it",
-        {"XTS_WINDOW_BYTES": "1048576"},
-    ),
-    "low-cpu": ("sleeps at once, and never waits on the processor", {"XTS_SPIN_US": "0"}),
-}
 
 _EPILOG = """\
 examples:
@@ -43,12 +33,13 @@ examples:
   xts run -v -- curl http://198.18.0.2/   at its end: what was offloaded, and why the rest was not
   xts status --processes                  what was offloaded, and why the rest was not
 
-Settings that are in the environment (XTS_SPIN_US and the like) are kept, whatever the profile. Programs that the
-program starts are treated alike, as long as the environment reaches them (sudo and env -i clear it).
+Settings that are in the environment (XTS_SPIN_US and the like) are kept, whatever the profile; those of a file of
+settings hold where neither says otherwise (xts config). Programs that the program starts are treated alike, as long as
+the environment reaches them (sudo and env -i clear it).
 The program itself reads it once, at its start: clearing it there changes only what the program starts.
 
-exit status: the program's; 2 when the rules are wrong or --strict refuses, 126 when the program cannot be started,
-127 when it is not found
+exit status: the program's; 2 when rules or settings are wrong or --strict refuses, 126 when the program cannot be
+started, 127 when it is not found
 """
 
 
@@ -81,7 +72,7 @@ def add(verbs: Any) -> None:
     )
     add_rules(parser, "none")
     add_notices(parser)
-    parser.add_argument("--profile", metavar="NAME", choices=sorted(PROFILES), help="settings by a name")
+    parser.add_argument("--profile", metavar="NAME", choices=sorted(NAMES), help="settings by a name")
     parser.add_argument("--list-profiles", action="store_true", help="print the profiles and what they set")
     parser.add_argument("--json", action="store_true", help="print --list-profiles as JSON")
     parser.add_argument(
@@ -120,7 +111,8 @@ def run(arguments: argparse.Namespace) -> int:
         rules_verb.print_error(error)
         return 2
     except RefusedError as refused:
-        print(f"xts run: {refused}", file=sys.stderr)
+        for line in str(refused).splitlines():
+            print(f"xts run: {line}", file=sys.stderr)
         return refused.status
     return _become(path, command, environment)
 
@@ -143,10 +135,10 @@ def notices(arguments: argparse.Namespace) -> dict[str, str]:
     }
 
 
-def environment_for(arguments: argparse.Namespace, verb: str = "run") -> dict[str, str]:
-    """The program's; `verb` is who warns. Raises RulesError, RefusedError."""
+def environment_for(arguments: argparse.Namespace) -> dict[str, str]:
+    """The program's. Raises RulesError, RefusedError."""
     environment = _as_started()
-    rules = arguments.rules or environment.get(RULES_VARIABLE)
+    rules = arguments.rules or environment.get(RULES_VARIABLE) or setting(RULES_VARIABLE)
     if rules:
         try:
             Rules.read(rules)
@@ -158,11 +150,9 @@ def environment_for(arguments: argparse.Namespace, verb: str = "run") -> dict[st
     if arguments.endpoint:
         environment["XTS_ENDPOINT"] = str(Path(arguments.endpoint).absolute())
     if arguments.profile:
-        environment = {**PROFILES[arguments.profile][1], **environment}
-    if wrong := env.faults(environment):
-        raise RefusedError(2, "; ".join(wrong))
-    for stranger in env.unknown(environment):
-        print(f"xts {verb}: {stranger}", file=sys.stderr)
+        environment["XTS_PROFILE"] = arguments.profile
+    if wrong := [*env.file_faults(), *env.faults(environment), *env.unknown(environment)]:
+        raise RefusedError(2, "\n".join(wrong))
     library = preload_library()
     if not library.exists():
         raise RefusedError(2, f"{library} is not there: install the package again; nothing was started")
@@ -219,11 +209,8 @@ def _become(path: str, command: list[str], environment: dict[str, str]) -> int:
 
 def _list_profiles(as_json: bool) -> None:
     if as_json:
-        listed = [{"name": name, "text": text, "sets": sets} for name, (text, sets) in PROFILES.items()]
+        listed = [{"name": one.name, "text": one.meaning, "sets": one.sets} for one in PROFILES]
         print(json.dumps({"profiles": listed}, indent=2))
         return
-    rows = [
-        (name, " ".join(f"{key}={value}" for key, value in sets.items()), text)
-        for name, (text, sets) in PROFILES.items()
-    ]
+    rows = [(one.name, " ".join(f"{key}={value}" for key, value in one.sets.items()), one.meaning) for one in PROFILES]
     print_table(("Profile", "Sets", "Meaning"), rows)

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from beds.proxy_process import running_proxy
+from xts_messages.profiles import NAMES, PROFILES
 from xts_socket import cli
 from xts_socket.cli import run as run_verb
-from xts_socket.cli.run import PROFILES, preload_library
+from xts_socket.cli.run import preload_library
 
 XTS = [sys.executable, "-m", "xts_socket.cli"]
 LIBRARY = str(preload_library())
@@ -59,7 +60,7 @@ def test_environment_of_the_program(rules: Path) -> None:
     )
     assert full["XTS_RULES"] == str(Path(relative).absolute())
     assert full["XTS_ENDPOINT"] == str(Path("run/x.sock").absolute())
-    assert (full["XTS_STRICT"], full["XTS_SPIN_US"]) == ("1", "0")
+    assert (full["XTS_STRICT"], full["XTS_PROFILE"]) == ("1", "low-cpu")
 
 
 def test_environment_that_is_there_is_kept(rules: Path) -> None:
@@ -120,17 +121,19 @@ def test_wrong_settings_and_nothing_is_started(tmp_path: Path) -> None:
     done = run("--", "touch", str(touched), XTS_SPIN_US="soon", XTS_STRICT="yes")
     assert (done.returncode, touched.exists()) == (2, False)
     assert done.stderr == (
-        "xts run: XTS_STRICT=yes: must be 0 or 1; "
-        "XTS_SPIN_US=soon: must be a number from 0 to 4294967295 (microseconds)\n"
+        "xts run: XTS_STRICT=yes: must be 0 or 1\n"
+        "xts run: XTS_SPIN_US=soon: must be a number from 0 to 4294967295 (microseconds)\n"
     )
     done = run("--", "touch", str(touched), XTS_SPINUS="7")
-    assert (done.returncode, touched.exists()) == (0, True)
+    assert (done.returncode, touched.exists()) == (2, False)
     assert done.stderr == "xts run: XTS_SPINUS is not a variable of xts-offload: did you mean XTS_SPIN_US?\n"
 
 
 def test_the_interposer_does_not_run_on_half_of_the_settings() -> None:
     done = run("--", "env", "XTS_DEAD_MS=1", "XTS_IO_URING=perhaps", "true")
-    assert (done.returncode, done.stderr) == (2, "libxts-preload: XTS_IO_URING=perhaps: must be refuse or allow\n")
+    first, second, last = done.stderr.splitlines()
+    assert (done.returncode, first) == (2, "libxts-preload: XTS_IO_URING=perhaps: must be refuse or allow")
+    assert second.startswith("libxts-preload: XTS_DEAD_MS=1: must be") and last.endswith("the program is not started")
 
 
 def test_what_cannot_be_started(tmp_path: Path) -> None:
@@ -175,16 +178,16 @@ def test_a_program_that_fails_with_the_interposer(tmp_path: Path) -> None:
 
 def test_profiles_are_listed() -> None:
     listed = json.loads(run("--list-profiles", "--json").stdout)["profiles"]
-    assert {profile["name"]: profile["sets"] for profile in listed} == {n: sets for n, (_, sets) in PROFILES.items()}
+    assert {profile["name"]: profile["sets"] for profile in listed} == {one.name: one.sets for one in PROFILES}
     text = run("--list-profiles").stdout
-    assert all(name in text for name in PROFILES)
+    assert all(name in text for name in NAMES)
 
 
-@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("name", NAMES)
 def test_profiles_set_what_the_library_takes(name: str) -> None:
     """A setting that it finds wrong would be EINVAL, and not a proxy that is not there."""
     code = "import errno, xts_socket\ntry: xts_socket.socket()\nexcept OSError as e: print(errno.errorcode[e.errno])"
-    environment = {**os.environ, **PROFILES[name][1], "XTS_ENDPOINT": "/nowhere/endpoint.sock"}
+    environment = {**os.environ, "XTS_PROFILE": name, "XTS_ENDPOINT": "/nowhere/endpoint.sock"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("ENETDOWN\n", "")
 

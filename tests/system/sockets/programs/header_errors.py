@@ -131,6 +131,7 @@ simple("alone", "stack_create ENAMETOOLONG", b"x" * 200)
 simple("alone", "stack_use ENOENT", BAD)
 simple("alone", "stack_release ENOENT", BAD)
 simple("alone", "stack_of EBADF", BAD)
+simple("alone", "rules_thread EOPNOTSUPP", b"/etc/xts/rules.conf")
 
 
 @row("alone", "stack_create ENOMEM")

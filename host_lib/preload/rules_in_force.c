@@ -1,0 +1,98 @@
+/* The rules by which new sockets are decided: those of the process, read again when `xts rules reload` asks for it, or
+ * those that the calling thread has (xts_rules_thread()). Sockets that have been decided stay as they are. */
+#include "rules_in_force.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/control_page.h"
+#include "environment.h"
+#include "preload.h"
+#include "report.h"
+
+static char path[PATH_MAX];            /* empty: there is no file */
+static struct xts_rules_errors errors; /* large for the stack of whatever thread this is; under the lock */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The program may go to another directory before they are read again. */
+static void keep_path(const char *given)
+{
+	char here[PATH_MAX] = "";
+
+	if (given[0] != '/' && getcwd(here, sizeof here - 1))
+		strcat(here, "/");
+	if ((size_t)snprintf(path, sizeof path, "%s%s", here, given) >= sizeof path)
+		path[0] = 0;
+}
+
+static void choose_group(const struct xts_rules *rules)
+{
+	preload.rules = xts_rules_group_here(rules, report_program(), xts_environment(XTS_ENV_APPLICATION_ID));
+}
+
+int rules_begin(const char **file, const struct xts_rules_errors **mistakes)
+{
+	const struct xts_rules *rules = xts_rules_default();
+	struct xts_rules *read = NULL;
+	int r = 0;
+
+	*file = xts_environment(XTS_ENV_RULES);
+	*mistakes = &errors;
+	if (*file) {
+		keep_path(*file);
+		r = xts_rules_read(&read, *file, &errors);
+		rules = read;
+	}
+	report_begin(program_invocation_short_name, *file);
+	if (!r)
+		choose_group(rules);
+	return r;
+}
+
+/* Those before are never freed: sockets and other threads refer to them. An operator does not ask for it often. */
+static void read_again(uint32_t number)
+{
+	struct xts_rules *read = NULL;
+	char why[300] = "the process has no file of rules";
+	int r = path[0] ? xts_rules_read(&read, path, &errors) : -ENOENT;
+
+	if (r == -EINVAL)
+		snprintf(why, sizeof why, "%u:%u: %s%s", errors.error[0].line, errors.error[0].column,
+			 errors.error[0].text, errors.count > 1 ? ", and more" : "");
+	else if (r && path[0])
+		snprintf(why, sizeof why, "%s", strerror(-r));
+	if (r) {
+		xts_notice("%s: rules not read again, those before hold: %s", path, why);
+	} else {
+		choose_group(read);
+		xts_log(XTS_LOG_INFO, "%s: rules read again", path);
+	}
+	xts_control_rules_done(number, -r, r ? why : "");
+}
+
+const struct xts_rule_group *rules_now(void)
+{
+	const struct xts_rule_group *of_thread = xts_rules_of_thread();
+	uint32_t number = xts_control_rules_asked();
+
+	/* While another thread reads them, those before hold. */
+	if (number && pthread_mutex_trylock(&lock) == 0) {
+		number = xts_control_rules_asked();
+		if (number)
+			read_again(number);
+		pthread_mutex_unlock(&lock);
+	}
+	return of_thread ? of_thread : preload.rules;
+}
+
+static void in_child(void)
+{
+	pthread_mutex_init(&lock, NULL);
+}
+
+__attribute__((constructor)) static void keep_over_fork(void)
+{
+	pthread_atfork(NULL, NULL, in_child);
+}

@@ -1,0 +1,234 @@
+"""`xts config import`: settings of XLIO and VMA as lines of xts.toml, with a note on each name.
+
+It reads their variables, XLIO's JSON file, and the rule files of both, which work as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from xts_messages.profiles import PROFILES
+
+from .._rules import Rules, RulesError
+from .counterparts import BY_NAME, BY_PATH, Counterpart
+
+TEXT = "print settings of XLIO and VMA as xts.toml, with a note on each"
+EPILOG = """\
+examples:
+  xts config import --environment > xts.toml      the XLIO_ and VMA_ variables that are set here
+  xts config import /etc/libxlio_config.json
+  xts config import /etc/libvma.conf              a file of rules: it works as it is
+
+exit status: 0, 1 when a name is not known or a file cannot be read
+"""
+_PREFIXES = ("XLIO_", "VMA_")
+_SPIN_FOREVER_US = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What becomes of one of their settings."""
+
+    name: str
+    value: str
+    key: str  # ours; "": it has none
+    toml: str  # its value; "": not taken
+    note: str
+    known: bool = True
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("file", metavar="FILE", nargs="?", help="XLIO's JSON file, or a file of rules")
+    source.add_argument("--environment", action="store_true", help="the XLIO_ and VMA_ variables of the environment")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    found = list(_first_wins(_of_environment(os.environ) if arguments.environment else _of_file(arguments.file)))
+    if arguments.json:
+        print(json.dumps({"settings": [asdict(one) for one in found]}, indent=2))
+    else:
+        print("# Settings of XLIO or VMA, by `xts config import`. `xts config check` looks at this file.")
+        for one in found:
+            print(_line(one))
+    return 0 if all(one.known for one in found) else 1
+
+
+def _line(one: Imported) -> str:
+    comment = "".join(char if " " <= char <= "~" else "?" for char in f"{one.name} = {one.value}")
+    note = f": {one.note}" if one.note else ""
+    if not one.toml:
+        return f"# {comment}{note}"
+    if one.key == "rules" and not one.toml.startswith('"'):
+        return f"# {comment}{note}:\n" + "\n".join(f"#     {line}" for line in one.toml.splitlines())
+    return f"{one.key} = {one.toml}  # {comment}{note}"
+
+
+def _first_wins(found: Iterator[Imported]) -> Iterator[Imported]:
+    """A setting of ours that several of theirs would make is the first one's."""
+    seen: dict[str, str] = {}
+    for one in found:
+        if one.toml and one.key in seen:
+            yield Imported(one.name, one.value, one.key, "", f"{one.key} is set by {seen[one.key]}")
+            continue
+        if one.toml:
+            seen[one.key] = one.name
+        yield one
+
+
+# --- what there is ---------------------------------------------------------------------------------------------------
+
+
+def _of_environment(environment: Mapping[str, str]) -> Iterator[Imported]:
+    """In the order of the table, in which of two that mean the same the better one is first."""
+    order = {name: number for number, name in enumerate(BY_NAME)}
+    theirs = [(name, prefix) for name in environment for prefix in _PREFIXES if name.startswith(prefix)]
+    for name, prefix in sorted(
+        theirs, key=lambda pair: (order.get(pair[0].removeprefix(pair[1]), len(order)), pair[0])
+    ):
+        known = [prefix + short for short in BY_NAME]
+        yield _imported(name, environment[name], BY_NAME.get(name.removeprefix(prefix)), known)
+
+
+def _of_file(path: str) -> Iterator[Imported]:
+    text = Path(path).read_bytes()
+    if text.lstrip()[:1] != b"{":
+        yield _of_rules(path, text)
+        return
+    try:
+        tree = json.loads(text)
+    except (ValueError, RecursionError) as failure:
+        raise OSError(f"{path}: not JSON: {failure}") from None
+    for name, value in _leaves(tree, ""):
+        yield _imported(name, value, BY_PATH.get(name), list(BY_PATH))
+
+
+def _leaves(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, dict) and path not in BY_PATH:
+            yield from _leaves(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def _of_rules(path: str, text: bytes) -> Imported:
+    try:
+        Rules.parse(text, path)
+    except RulesError as failure:
+        raise OSError(f"{failure}") from None
+    return Imported(path, "a file of rules", "rules", json.dumps(str(Path(path).absolute())), "the file works as it is")
+
+
+def _imported(name: str, value: Any, counterpart: Counterpart | None, names: list[str]) -> Imported:
+    shown = value if isinstance(value, str) else json.dumps(value)
+    if counterpart is None:
+        close = difflib.get_close_matches(name, names, 1)
+        note = "not a setting of theirs" + (f": did you mean {close[0]}?" if close else "")
+        return Imported(name, shown, "", "", note, known=False)
+    if not counterpart.key:
+        return Imported(name, shown, "", "", counterpart.note)
+    toml, note = _CONVERSIONS[counterpart.key](value)
+    return Imported(name, shown, counterpart.key, toml, note or counterpart.note)
+
+
+# --- conversions: the value in TOML ("": it is not taken), and a note ------------------------------------------------
+
+_Converted = tuple[str, str]
+
+
+def _number(value: Any) -> int | None:
+    try:
+        return int(str(value).strip(), 0)
+    except ValueError:
+        return None
+
+
+def _text(value: Any) -> _Converted:
+    return (json.dumps(str(value), ensure_ascii=False), "") if str(value) else ("", "it is empty")
+
+
+def _rules(value: Any) -> _Converted:
+    """A path, or the array of XLIO's JSON file as lines of a file of rules."""
+    if isinstance(value, str):
+        return json.dumps(str(Path(value).absolute())), ""
+    lines = []
+    for group in value if isinstance(value, list) else []:
+        if not isinstance(group, dict):
+            continue
+        lines.append(f"application-id {group.get('name', '*')} {group.get('id', '*')}")
+        lines += [str(action) for action in group.get("actions", [])]
+    return "\n".join(lines), ""
+
+
+_LOG = {
+    **dict.fromkeys(("none", "panic", "-2", "-1", "0"), "none"),
+    **dict.fromkeys(("error", "warn", "warning", "info", "1", "2", "3"), "warning"),
+    **dict.fromkeys(("details", "4"), "info"),
+    **dict.fromkeys(("debug", "fine", "finer", "func", "func_all", "all", "5", "6", "7"), "debug"),
+}
+
+
+def _log(value: Any) -> _Converted:
+    level = _LOG.get(str(value).lower())
+    return (json.dumps(level), "") if level else ("", "not a level of theirs")
+
+
+def _strict(value: Any) -> _Converted:
+    """Theirs: log and go on with the kernel up to 0; above, and -2, the call or the program fails."""
+    failing = str(value).lower() in ("1", "2", "3", "-2", "exit", "return_error", "throw_exception", "handle_error")
+    return ("true", "a socket that cannot be offloaded fails") if failing else ("false", "")
+
+
+def _verbose(value: Any) -> _Converted:
+    return ("true", "") if str(value).lower() in ("1", "true", "on", "enable", "auto") else ("false", "")
+
+
+def _spin(value: Any) -> _Converted:
+    number = _number(value)
+    if number is None:
+        return "", "not a number"
+    if number < 0:
+        return str(_SPIN_FOREVER_US), "for ever is not offered: a wait spins this long at most, and adapts"
+    return str(min(number, 0xFFFFFFFF)), ""
+
+
+def _stacks(value: Any) -> _Converted:
+    match str(value).lower():
+        case "0" | "per_interface":
+            return '"process"', ""
+        case "20" | "21" | "per_thread":
+            return '"thread"', ""
+    return "", "queues are of the process or of its threads, not of sockets or cores"
+
+
+_SPECS = {
+    **dict.fromkeys(("1", "2", "ultra_latency", "latency", "multi_ring_latency"), "low-latency"),
+    **dict.fromkeys(("3", "4", "nginx", "nginx_dpu"), "nginx"),
+}
+
+
+def _profile(value: Any) -> _Converted:
+    profile = _SPECS.get(str(value).lower())
+    if profile in {one.name for one in PROFILES}:
+        return json.dumps(profile), ""
+    return "", "no profile of ours: the defaults are meant for it" if profile else "no profile of ours is like it"
+
+
+_CONVERSIONS = {
+    "application_id": _text,
+    "rules": _rules,
+    "log": _log,
+    "strict": _strict,
+    "verbose": _verbose,
+    "spin_us": _spin,
+    "stacks": _stacks,
+    "profile": _profile,
+}

@@ -1,0 +1,147 @@
+"""The page by which a process shows its settings, and can be asked to read its rules again or to log more
+(native/core/control_page.h): a memfd of its own, found in /proc/PID/fd. Root reaches all processes, others their own.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xts_messages.printable import printable
+
+from .._native import ffi, lib
+
+_LINK = "/memfd:xts-control (deleted)"
+_ORIGINS = ("default", "profile", "file", "environment", "call")  # enum xts_origin
+LOG_LEVELS = ("none", "warning", "info", "debug")  # enum xts_log_level
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A setting of a process."""
+
+    name: str  # the variable's
+    value: str
+    origin: str  # default, profile, file, environment or call
+    where: str  # in words
+
+
+def value_of(line: str) -> Value:
+    """From a line of a page: name, value, origin and where."""
+    name, value, origin, where = [printable(part) for part in (line.split("\t") + 3 * [""])[:4]]
+    known = origin.isdecimal() and int(origin) < len(_ORIGINS)
+    return Value(name, value, _ORIGINS[int(origin)] if known else "unknown", where)
+
+
+class ControlPage:
+    """That of a process, mapped."""
+
+    def __init__(self, pid: int, memory: mmap.mmap) -> None:
+        self.pid = pid
+        self._page = ffi.from_buffer("struct xts_control_page *", memory, True)
+
+    @property
+    def is_valid(self) -> bool:
+        return bool(self._page.magic == lib.XTS_CONTROL_MAGIC and self._page.version == lib.XTS_CONTROL_VERSION)
+
+    @property
+    def inner_pid(self) -> int:
+        """As the process itself sees it."""
+        return int(self._page.pid)
+
+    @property
+    def program(self) -> str:
+        return _text(self._page.program)
+
+    def settings(self) -> list[Value]:
+        """As they are now; what is being written is waited for, for a moment."""
+        for _ in range(100):
+            before = self._page.settings_writes
+            text = ffi.string(self._page.settings, len(self._page.settings)).decode("utf-8", "replace")
+            if before == self._page.settings_writes and not before % 2:
+                break
+            time.sleep(0.001)
+        return [value_of(line) for line in text.split("\n") if line.count("\t") == 3]
+
+    @property
+    def log_level(self) -> str:
+        asked = self._page.log_asked
+        level = asked - 1 if 0 < asked <= len(LOG_LEVELS) else self._page.log_level
+        return LOG_LEVELS[level] if level < len(LOG_LEVELS) else "unknown"
+
+    @property
+    def log_is_asked(self) -> bool:
+        """Is the level another than that of the settings says?"""
+        return bool(self._page.log_asked)
+
+    def ask_for_log(self, level: str | None) -> None:
+        """From now on; None: as the settings say."""
+        self._page.log_asked = 0 if level is None else LOG_LEVELS.index(level) + 1
+
+    def ask_for_rules(self) -> int:
+        """The rules shall be read again; the number of this."""
+        self._page.rules_asked = number = max(1, (self._page.rules_done + 1) & 0xFFFFFFFF)
+        return int(number)
+
+    def rules_answer(self, number: int, timeout_s: float) -> tuple[int, str] | None:
+        """0, or an errno and what is wrong, once it has been done; None: not yet."""
+        deadline = time.monotonic() + timeout_s
+        while self._page.rules_done != number:
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.01)
+        return int(self._page.rules_error), _text(self._page.rules_text)
+
+    def close(self) -> None:
+        ffi.release(self._page)
+
+
+def _text(field: Any) -> str:
+    return printable(ffi.string(field, len(field)).decode("utf-8", "replace"))
+
+
+def pids(proc: Path = Path("/proc")) -> list[int]:
+    """Of all processes, in order."""
+    return sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal())
+
+
+@contextmanager
+def page_of(pid: int, proc: Path = Path("/proc")) -> Iterator[ControlPage | None]:
+    """The page of a process; None: it has none, or we may not see it."""
+    memory = _map(proc / str(pid))
+    if memory is None:
+        yield None
+        return
+    page = ControlPage(pid, memory)
+    try:
+        yield page if page.is_valid else None
+    finally:
+        page.close()
+        memory.close()
+
+
+def _map(process: Path) -> mmap.mmap | None:
+    size = ffi.sizeof("struct xts_control_page")
+    try:
+        links = sorted(process.joinpath("fd").iterdir())
+    except OSError:  # gone, or another user's
+        return None
+    for link in links:
+        try:
+            if os.readlink(link) != _LINK:  # noqa: PTH115 - a Path would be made of what is no path
+                continue
+            fd = os.open(link, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if os.fstat(fd).st_size == size:
+                return mmap.mmap(fd, size)
+        finally:
+            os.close(fd)
+    return None

@@ -1,0 +1,60 @@
+"""`xts log`: how much the library writes on standard error, in processes that run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from . import control_pages
+from .control_pages import LOG_LEVELS, page_of
+from .text_table import print_table
+
+_EPILOG = """\
+examples:
+  xts log                     the level of each process
+  xts log info --pid 4711     from now on: each socket, and why it is not offloaded
+  xts log settings --pid 4711 as its settings say (XTS_LOG)
+
+exit status: 0, or 1 when a process cannot be asked
+"""
+
+
+def add(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "log",
+        help="show or change what the library writes in running processes",
+        description="Show or change what the library writes on standard error in running processes.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("level", nargs="?", choices=(*LOG_LEVELS, "settings"), help="from now on")
+    parser.add_argument("--pid", type=int, metavar="N", help="of this process (default: all that can be reached)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead")
+    parser.set_defaults(run=run, endpoint=None)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    found = []
+    for pid in [arguments.pid] if arguments.pid is not None else control_pages.pids():
+        with page_of(pid) as page:
+            if page is None:
+                continue
+            if arguments.level is not None:
+                page.ask_for_log(None if arguments.level == "settings" else arguments.level)
+            found.append({"pid": pid, "program": page.program, "level": page.log_level})
+    if arguments.json:
+        print(json.dumps({"processes": found}, indent=2))
+    elif found:
+        print_table(("Process", "Log"), [(f"{p['program']} ({p['pid']})", str(p["level"])) for p in found])
+    elif arguments.pid is not None:
+        print(f"xts log: {unreachable(arguments.pid)}", file=sys.stderr)
+    else:
+        print("no process that can be reached has the library in use")
+    return 1 if arguments.pid is not None and not found else 0
+
+
+def unreachable(pid: int) -> str:
+    """Why a process cannot be asked."""
+    return f"process {pid} is not there, is another user's, or has had no socket of the library yet"

@@ -1,0 +1,46 @@
+/*
+ * The file of settings, xts.toml: lines of `name = value`, of the variables that have a key (xts_messages/environment.py).
+ *
+ * C reads it in each process, so that a program under LD_PRELOAD and one that calls libxts have the same settings as one
+ * that `xts run` starts. What is read is a part of TOML: one table, keys without quotes, and as values true and false,
+ * decimal integers and strings on one line, "basic" with \" and \\ or 'literal'. A file that is taken means the same to
+ * a reader of TOML; what else TOML has is refused. A file is taken as a whole or not at all, with all its mistakes.
+ */
+#ifndef XTS_SETTINGS_FILE_H
+#define XTS_SETTINGS_FILE_H
+
+#include <stddef.h>
+
+#include "environment_names.h"
+
+#define XTS_SETTINGS_FAULTS 16u /* kept; all are counted */
+#define XTS_SETTINGS_FILE_BYTES_MAX (64u << 10)
+
+struct xts_settings_fault {
+	unsigned line, column; /* from 1; columns count bytes. 0: the file as a whole */
+	char text[200];
+};
+
+struct xts_settings_file {
+	char *values[XTS_ENV_COUNT];   /* malloc(), as the environment would have them; NULL: not given */
+	unsigned lines[XTS_ENV_COUNT]; /* where */
+	unsigned count;                /* of mistakes */
+	struct xts_settings_fault fault[XTS_SETTINGS_FAULTS];
+};
+
+#pragma GCC visibility push(default)
+
+/* 0; -EINVAL with mistakes, and no values; -ENOMEM. */
+int xts_settings_file_parse(struct xts_settings_file *out, const char *text, size_t bytes);
+
+/*
+ * The same for a file, which has to be root's or the user's own, and writable by nobody else: it names the endpoint to
+ * which a program's data goes. -ENOENT: there is none, which is no mistake by itself.
+ */
+int xts_settings_file_read(struct xts_settings_file *out, const char *path);
+
+void xts_settings_file_free(struct xts_settings_file *file);
+
+#pragma GCC visibility pop
+
+#endif

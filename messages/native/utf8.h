@@ -1,0 +1,10 @@
+/* Is a text UTF-8? */
+#ifndef XTS_UTF8_H
+#define XTS_UTF8_H
+
+#include <stddef.h>
+
+/* The length of the character at the beginning of so many bytes (at least one); 0: it is not UTF-8. */
+size_t xts_utf8_bytes(const unsigned char *at, size_t left);
+
+#endif
