@@ -124,9 +124,23 @@ def _check(path: Path) -> int:
             if error.filename is None:  # not who opens it, but who else may
                 raise
             print(f"{path}: warning: proxy.token_key: not checked, for only its owner may read it", file=sys.stderr)
+    for where, text in _policy_notes(path, config):
+        print(f"{where}: note: {text}", file=sys.stderr)
     print("ok\n")
     print(render(config, given), end="")
     return 0
+
+
+def _policy_notes(path: Path, config: Config) -> Iterator[tuple[str, str]]:
+    """Rules that decide nothing, with where they stand."""
+    from xts_messages.toml_positions import dotted, locate
+
+    from xts_proxy.policy_notes import notes
+
+    places = locate(path.read_text(encoding="utf-8"))
+    for key, text in notes(config):
+        position = places[key].key
+        yield f"{path}:{position.line}:{position.column}", f"{dotted(key)}: {text}"
 
 
 def _explain(config: Config, options: argparse.Namespace) -> int:

@@ -24,6 +24,8 @@ from xts_messages.ended import ENDED_KEEP_S, ENDED_KEEP_S_MAX
 from xts_messages.log_format import Format
 from xts_messages.metrics_address import MetricsAddress
 from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
+from xts_messages.toml_positions import Path as KeyPath
+from xts_messages.toml_positions import Place, Position, dotted, locate
 
 from xts_proxy.config_names import Domain, Names, Resolver
 from xts_proxy.config_names import together as names_together
@@ -37,8 +39,6 @@ from xts_proxy.config_ulp import of_files as ulp_of_files
 from xts_proxy.config_ulp import together as ulp_together
 from xts_proxy.config_values import PARSED as PLAIN
 from xts_proxy.config_values import Mac, Network, Ports, Queues
-from xts_proxy.toml_positions import Path as KeyPath
-from xts_proxy.toml_positions import Place, Position, dotted, locate
 
 #: Each rule counts once for each pair of its port and queue ranges; they are searched in order.
 RULES_MAX = 4096

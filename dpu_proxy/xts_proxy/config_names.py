@@ -10,9 +10,9 @@ from typing import Annotated, ClassVar, Literal, Self
 
 import msgspec
 from msgspec import Meta, Struct
+from xts_messages.toml_positions import Path as KeyPath
 
 from xts_proxy.config_tenant import Name as TenantName
-from xts_proxy.toml_positions import Path as KeyPath
 
 #: XTS_RESOLVERS_MAX of native/worker.h.
 RESOLVERS_MAX = 8

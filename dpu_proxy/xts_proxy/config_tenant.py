@@ -15,9 +15,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 from xts_messages.table import TOKEN_CGROUP_BYTES_MAX
+from xts_messages.toml_positions import Path as KeyPath
 
 from xts_proxy.config_values import Queues
-from xts_proxy.toml_positions import Path as KeyPath
 
 #: Identifiers have 20 bits for the index, and 0 is never one (messages/PROTOCOL.md).
 SOCKETS_MAX = (1 << 20) - 1

@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from xts_messages.toml_positions import Path as KeyPath
 
 from xts_proxy.config_tenant import Name as TenantName
 from xts_proxy.config_values import Queues
-from xts_proxy.toml_positions import Path as KeyPath
 
 #: Names travel in pushes; native/ulp/tls/tls.h has room for 63 bytes.
 _NAME = 'a name of at most 63 letters, digits, ".", "_" and "-"'

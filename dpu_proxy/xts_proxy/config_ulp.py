@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from xts_messages.toml_positions import Path as KeyPath
 
 from xts_proxy.config_tls import File, Name
-from xts_proxy.toml_positions import Path as KeyPath
 
 _A_PROGRAM = "the name of a program in the object, as in C"
 

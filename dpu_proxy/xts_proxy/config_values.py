@@ -67,9 +67,21 @@ class Queues(Ranges):
     __slots__ = ()
 
 
+def _unmapped(
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network,
+) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """A network of IPv4-mapped addresses as that of the IPv4 addresses, by which those are matched."""
+    if network.version == 6 and network.prefixlen >= 96 and network.network_address.ipv4_mapped is not None:
+        return ipaddress.IPv4Network((network.network_address.ipv4_mapped, network.prefixlen - 96))
+    return network
+
+
 @dataclass(frozen=True, slots=True)
 class Network:
-    """An IPv4 or IPv6 network in prefix notation, or None for "all"; `own`: the device's loopback and link-local."""
+    """An IPv4 or IPv6 network in prefix notation, or None for "all"; `own`: the device's loopback and link-local.
+
+    The host's rules (host_lib/RULES.md) take the same texts, and mean the same networks by them.
+    """
 
     expected: ClassVar[str] = 'a network such as "198.18.0.0/15" or "fd18::/64", or "all", or "loopback"'
     network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
@@ -81,10 +93,15 @@ class Network:
             return cls(None)
         if text.strip() == LOOPBACK:
             return cls(None, own=True)
+        _, slash, prefix = text.strip().partition("/")
+        if slash and not re.fullmatch(r"0|[1-9]\d{0,2}", prefix, re.ASCII):
+            raise ValueError("a prefix is the number of bits")
+        if "%" in text:
+            raise ValueError("a network has no scope")
         interface = ipaddress.ip_interface(text.strip())
         if interface.ip != interface.network.network_address:
             raise ValueError(f"{text} has bits set after its prefix; did you mean {interface.network}?")
-        return cls(interface.network)
+        return cls(_unmapped(interface.network))
 
     def __str__(self) -> str:
         if self.own:

@@ -167,7 +167,8 @@ def is_own(action: Action, address: IPAddress) -> bool:
     return _is_own(address) or (embedded is not None and _is_own(embedded))
 
 
-def _means_own(rule: Rule) -> bool:
+def means_own(rule: Rule) -> bool:
+    """Does it name a network of the device's own addresses?"""
     network = rule.network.network
     if network is None:
         return False
@@ -185,7 +186,7 @@ def _covers(rule: Rule, action: Action, address: IPAddress) -> bool:
     address = _plain(address)
     if address.is_unspecified and rule.action == "deny":
         return address.version == 6 or network.version == 4
-    if own and rule.action == "allow" and not _means_own(rule):
+    if own and rule.action == "allow" and not means_own(rule):
         return False
     if address.is_unspecified and not own:
         return address.version == network.version and network.prefixlen == 0

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from xts_messages.toml_positions import dotted
 from xts_messages.ulps import BY_NAME
 
 from xts_proxy import tls_files, ulp_tls
@@ -28,7 +29,6 @@ from xts_proxy.keys import Key
 from xts_proxy.names import Device, of_device
 from xts_proxy.tenants import this_machine
 from xts_proxy.tls_files import TlsFiles
-from xts_proxy.toml_positions import dotted
 from xts_proxy.workers import allowed_congestion_controls
 
 

@@ -8,6 +8,8 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from xts_messages.toml_positions import Path as KeyPath
+
 from xts_proxy import tls_files
 from xts_proxy._native import ffi, lib
 from xts_proxy.config_tenant import ANY_TENANT
@@ -15,7 +17,6 @@ from xts_proxy.config_tls import Identity, Tls, Trust, together
 from xts_proxy.config_values import Queues
 from xts_proxy.keys import Key
 from xts_proxy.tls_files import TlsFiles
-from xts_proxy.toml_positions import Path as KeyPath
 
 _VERSIONS = {"1.2": 0x0303, "1.3": 0x0304}
 _CRYPTO = {"auto": 0, "user": 1, "kernel": 2, "device": 3}
