@@ -916,6 +916,7 @@ local messages = {
 		meaning = "with the feature COPIES: datagrams that several sockets have received; before the records it is said which socket gets which of them",
 		id_of = "zero", payload = "length",
 		flags = {},
+		sender = "proxy",
 		fields = {
 			{ name = "sockets", offset = 24, bytes = 2, field = "xts.sockets", shown = true },
 			{ name = "records", offset = 26, bytes = 2, field = "xts.records", limit = 32 },

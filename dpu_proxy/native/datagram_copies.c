@@ -2,9 +2,9 @@
  * What several sockets of a channel have received crosses the queue once (RECV_COPIES).
  *
  * The device's kernel gives each member of a group a copy of its own, and what decides about it is that socket's:
- * memberships, filters, peer, receive buffer. So nothing of this is repeated here. When a socket's turn comes, and others
- * of the channel are bound to its port, their datagrams are taken together with its own. What is equal, byte by byte and
- * with its control data, is written once, and the message says which sockets get it.
+ * memberships, filters, peer, receive buffer. So nothing of this is repeated here. When a socket's turn comes, and
+ * others of the channel are bound to its port, their datagrams are taken together with its own. What is equal, byte by
+ * byte and with its control data, is written once, and the message says which sockets get it.
  *
  * So it does not matter whether two equal datagrams are copies of one: each that a socket had in the kernel is sent to
  * it once, in its order, and takes its credits. What differs goes a way of its own: of the socket whose turn it is in
@@ -32,7 +32,7 @@ struct taken {
 };
 
 struct datagram_copies {
-	struct list bound[BUCKETS]; /* by port: datagrams.by_port */
+	struct list bound[BUCKETS];     /* by port: datagrams.by_port */
 	struct datagram_scratch others; /* what comes for another socket than that whose turn it is */
 	struct taken mine[XTS_COPIES_RECORDS_MAX], theirs[XTS_COPIES_RECORDS_MAX];
 };

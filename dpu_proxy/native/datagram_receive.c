@@ -62,8 +62,7 @@ static void learn(struct datagrams *d, const struct mmsghdr *messages, uint32_t 
 }
 
 /* recvmmsg(2) into the worker's scratch: how many have come, or -errno. */
-static int take_some(struct connection *c, struct datagram_scratch *s, struct mmsghdr *messages, uint32_t most,
-		     int flags)
+static int take_some(struct connection *c, struct datagram_scratch *s, struct mmsghdr *messages, uint32_t most, int flags)
 {
 	struct iovec iov[DATAGRAM_RECEIVES];
 
