@@ -83,6 +83,18 @@ bool ulp_socket_readable(const struct ulp_layer *l, uint64_t *since_ns)
 	return l->stack->readable;
 }
 
+bool ulp_peer_is_silent(struct ulp_layer *l)
+{
+	struct ulp_stack *s = l->stack;
+	char byte;
+
+	if (!s->expects_peer || s->heard || ulp_socket(l) < 0)
+		return false;
+	if (s->readable && recv(s->owner.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN)
+		s->readable = false;
+	return !s->readable;
+}
+
 bool ulp_socket_writable(const struct ulp_layer *l)
 {
 	return l->stack->writable;

@@ -192,6 +192,8 @@ void ulp_socket_empty(struct ulp_layer *l);
 /* Has it something to read, as far as is known, and since when (as ulp_now_ns()): for time that is the peer's, not
  * ours. */
 bool ulp_socket_readable(const struct ulp_layer *l, uint64_t *since_ns);
+/* Does the peer have the first word, and has not said it yet? Looks at the socket. */
+bool ulp_peer_is_silent(struct ulp_layer *l);
 bool ulp_socket_writable(const struct ulp_layer *l);
 
 /* Notes why the connection fails; returns the fault's -errno. */

@@ -384,6 +384,19 @@ def test_silent_peers_give_way(worker: Worker, host: ScriptedHost) -> None:
         assert stats.ulp_faults[ulps.FAULTS["STALLED"][0]] == 45
 
 
+def test_nothing_is_made_for_a_silent_peer() -> None:
+    """Neither OpenSSL's part of the connection nor, for the first one, what all of them share."""
+    config = make_config(NEVER)
+    with Worker(ulp=config) as worker, worker.attach(features=FEATURES) as host, contextlib.ExitStack() as stack:
+        _, _, port = listening(host.open(), OWN)
+        silent = [stack.enter_context(dial(port)()) for _ in range(20)]
+        worker.wait(lambda s: s.ulp_handshakes == 20, "they are not accepted")
+        assert lib.xts_tls_contexts(config) == 0
+        silent[0].sendall(HELLO)
+        wait_for(lambda: lib.xts_tls_contexts(config) == 1, "it is not made after all")
+    lib.xts_ulp_config_release(config)
+
+
 @pytest.mark.parametrize("worker", [NEVER], indirect=True)
 def test_a_source_has_a_quarter_of_the_room(worker: Worker, host: ScriptedHost) -> None:
     """Peers that have begun are not turned out, unless their address has more than its share and others wait."""

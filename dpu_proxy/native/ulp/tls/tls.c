@@ -217,6 +217,8 @@ static int tls_start(struct ulp_layer *l, bool client)
 	r = count_memory(t, (uint32_t)sizeof *t + SSL_BYTES + HANDSHAKE_BYTES);
 	if (r)
 		return ulp_memory_fail(l, r, "a connection");
+	if (!t->client && ulp_bell(l))
+		return 0; /* not before the peer has said something: tls_handshake_step() */
 	return t->context ? tls_begin(t) : 0;
 }
 

@@ -208,7 +208,7 @@ static int begin(struct tls *t)
 /* Another connection may have had it made meanwhile. 0; -EAGAIN: it is being made; else why not. */
 static int find_context(struct tls *t)
 {
-	int r = tls_context_get(t->layer, t->parameters, &t->context);
+	int r = t->context ? 0 : tls_context_get(t->layer, t->parameters, &t->context);
 
 	if (r)
 		return r;
@@ -272,6 +272,8 @@ int tls_handshake_step(struct tls *t)
 			return r;
 	}
 	if (!t->ssl) {
+		if (!t->client && ulp_peer_is_silent(t->layer))
+			return -EAGAIN; /* and may be for ever: it gets nothing that takes long to make */
 		r = find_context(t);
 		if (r)
 			return r;
