@@ -1,0 +1,84 @@
+"""Which numbers of queues are free again: workers are asked, but not for each process that comes or goes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from xts_messages.attach import attach
+from xts_proxy.config import Config, Proxy
+from xts_proxy.config_tenant import Limits
+from xts_proxy.shm import ShmChannels
+from xts_proxy.tenants import Tenants
+
+
+@dataclass(eq=False)
+class FakeWorker:
+    """Ends a channel when it is told to, and counts how often it is asked what is left."""
+
+    index: int = 0
+    queues: set[int] = field(default_factory=set)
+    asked: int = 0
+
+    def add_shm_channel(self, area: Any, queue_id: int, tenant: Any, life_fd: int) -> None:
+        self.queues.add(queue_id)
+
+    def queue_ids(self) -> list[int]:
+        self.asked += 1
+        return sorted(self.queues)
+
+    def pulse(self) -> tuple[float, str]:
+        return 0.0, ""
+
+
+@pytest.fixture
+def worker() -> FakeWorker:
+    return FakeWorker()
+
+
+@pytest.fixture
+def channels(tmp_path: Path, worker: FakeWorker) -> Iterator[ShmChannels]:
+    path = str(tmp_path / "endpoint.sock")
+    config = Config(proxy=Proxy(endpoint=path), limits=Limits(clients=20))
+    made = ShmChannels(config, Tenants(config))
+    made.give_to(cast(Any, [worker]))
+    yield made
+    made.close()
+
+
+def come_and_go(channels: ShmChannels, worker: FakeWorker) -> None:
+    """One process, in a thread of its own while it waits for the answer."""
+    attached: list[Any] = []
+    path = channels.config.proxy.endpoint
+    thread = threading.Thread(target=lambda: attached.append(attach(path, program="test")))
+    thread.start()
+    while thread.is_alive():
+        channels.endpoint.process(0.01)
+        channels.reap()
+    thread.join()
+    attached[0].close()
+    while channels.endpoint.attachments:
+        channels.endpoint.process(0.01)
+        channels.reap()
+    worker.queues.clear()
+
+
+def test_workers_are_asked_seldom_however_many_come_and_go(channels: ShmChannels, worker: FakeWorker) -> None:
+    for _ in range(10):
+        come_and_go(channels, worker)
+    assert channels.attaches == 10
+    assert worker.asked < 10
+    while (again_s := channels.reap()) is not None:
+        assert again_s <= 0.05
+    assert not channels.clients
+
+
+def test_who_would_be_refused_has_it_looked_at_once(channels: ShmChannels, worker: FakeWorker) -> None:
+    """As many as there may be have ended, and nobody has looked yet."""
+    for _ in range(40):
+        come_and_go(channels, worker)
+    assert (channels.attaches, channels.refusals) == (40, 0)
