@@ -19,7 +19,7 @@
 #define FEATURES \
 	(XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS | XTS_FEATURE_SHRINK | \
 	 XTS_FEATURE_REFUSAL | XTS_FEATURE_DATAGRAM | XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM | \
-	 XTS_FEATURE_NAMES)
+	 XTS_FEATURE_NAMES | XTS_FEATURE_COPIES)
 
 /* --- the proxy ---------------------------------------------------------------------------------------------------- */
 
