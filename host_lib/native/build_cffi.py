@@ -88,6 +88,26 @@ ssize_t xts_py_recvfrom(int s, void *data, size_t bytes, int flags, void *addres
 ssize_t xts_py_recvmsg(int s, struct msghdr *message, int flags, int64_t timeout_ms);
 ssize_t xts_py_poll(int s, int events, int64_t timeout_ms);
 
+struct sockaddr;
+struct xts_packet {
+    const void *data;
+    size_t bytes;
+    size_t segment_bytes;
+    const struct sockaddr *address;
+    unsigned int address_bytes;
+    uint64_t stamp_ns;
+    const void *control;
+    size_t control_bytes;
+    int s;
+};
+enum xts_packet_verdict { XTS_PACKET_DROP, XTS_PACKET_RECV, XTS_PACKET_HOLD };
+#define XTS_PY_UNDECIDED ...
+int xts_py_ask_reader(int s, int on);
+int xts_py_undecided(int s, const struct xts_packet **out);
+void xts_decided(const struct xts_packet *packet, enum xts_packet_verdict verdict);
+void xts_packet_release(const struct xts_packet *packet);
+void xts_packet_free(const struct xts_packet *packet);
+
 ssize_t xts_py_push(int s, unsigned long request, void *info, int64_t timeout_ms);
 ssize_t xts_py_ulp_handshake(int s, int64_t timeout_ms);
 struct xts_py_pdu {

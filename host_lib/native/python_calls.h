@@ -10,6 +10,7 @@
  * - A call interrupted by a signal returns XTS_PY_INTERRUPTED - the time left, so that Python can run its signal
  * handlers
  *   and call again with that (PEP 475). -4095 to -1 stay free for -errno.
+ * - A receive call on a socket with a callback returns XTS_PY_UNDECIDED - the time left, for Python to ask it first.
  */
 #ifndef XTS_PYTHON_CALLS_H
 #define XTS_PYTHON_CALLS_H
@@ -27,6 +28,7 @@
 #include "xts.h"
 
 #define XTS_PY_INTERRUPTED (-8192)
+#define XTS_PY_UNDECIDED (-(INT64_C(1) << 48))
 #define XTS_PY_EVENTS_MAX 1024
 
 struct xts_py_wait {
@@ -85,6 +87,8 @@ static inline int64_t xts_py_failed(struct xts_py_wait *wait, int s, int events)
 
 	if (errno == EINTR)
 		return xts_py_interrupted(wait);
+	if (errno == XTS_UNDECIDED)
+		return XTS_PY_UNDECIDED - xts_py_left_ms(wait);
 	if (errno != EAGAIN || wait->timeout_ms <= 0)
 		return -errno;
 	ready = xts_py_wait_for(wait, s, events);
@@ -321,6 +325,16 @@ static inline int xts_py_getsockname(int s, void *address, socklen_t *length)
 static inline int xts_py_getpeername(int s, void *address, socklen_t *length)
 {
 	return xts_py_result(xts_getpeername(s, address, length));
+}
+
+static inline int xts_py_ask_reader(int s, int on)
+{
+	return xts_py_result(xts_ask_reader(s, on));
+}
+
+static inline int xts_py_undecided(int s, const struct xts_packet **out)
+{
+	return xts_py_result(xts_undecided(s, out));
 }
 
 static inline int xts_py_shutdown(int s, int how)

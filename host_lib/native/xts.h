@@ -433,14 +433,14 @@ void xts_flush(void);
 #define XTS_CLOCK_DEVICE 0
 #define XTS_CLOCK_HOST 1
 
-/* --- datagrams without a call ------------------------------------------------------------------ */
+/* --- datagrams and PDUs without a call --------------------------------------------------------- */
 
-/* A datagram that has just come. */
+/* A datagram or PDU that has just come. */
 struct xts_packet {
 	const void *data;
 	size_t bytes;
 	size_t segment_bytes; /* of a train (UDP_GRO): each datagram of it but the last has so many; 0: one datagram */
-	const struct sockaddr *address;
+	const struct sockaddr *address; /* of a PDU the peer of the connection */
 	socklen_t address_bytes;
 	uint64_t stamp_ns;   /* when it arrived, if the socket has SO_TIMESTAMPNS or SO_TIMESTAMP; else 0 */
 	const void *control; /* as recvmsg(2) has it in msg_control */
@@ -457,16 +457,18 @@ enum xts_packet_verdict {
 typedef enum xts_packet_verdict (*xts_recv_callback)(const struct xts_packet *packet, void *context);
 
 /*
- * Have a function called with each datagram of a socket before it is queued.
+ * Have a function called with each datagram or PDU of a socket before it is queued.
  *
  * It is called inside a call of this library, by whichever thread finds the datagram: one that
  * receives, polls or waits for events. It must not call this library, except for
  * xts_packet_free(): the program is ended with a sentence if it does. What it holds takes receive
  * credits: when those are used up the device's kernel keeps what comes, as SO_RCVBUF says. NULL as
- * callback: datagrams are queued again. What was queued before stays in the queue.
+ * callback: datagrams are queued again. What was queued before stays in the queue. A PDU that is
+ * longer than half of the window is queued in parts as it comes; the function is not called if a
+ * part of it has been received by then.
  *
  * Returns: 0.
- * Errors: EOPNOTSUPP: s is no datagram socket. EBADF.
+ * Errors: EOPNOTSUPP: s is a stream socket. ENOMEM. EBADF.
  * See: xts_packet_free(), SO_ATTACH_FILTER of socket(7).
  */
 int xts_register_recv_callback(int s, xts_recv_callback callback, void *context);

@@ -6,6 +6,7 @@
 #ifndef XTS_PRIVATE_H
 #define XTS_PRIVATE_H
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -108,6 +109,22 @@ unsigned xts_device_families(void);
  * does.
  */
 int xts_set_nodelay(int s);
+
+/* --- receive callbacks of an interpreter: core/receive_callback.h --------------------------------------------------- */
+
+/* errno of a receive call on a socket with xts_ask_reader(): the first datagram or PDU is to be decided about. */
+#define XTS_UNDECIDED ENOANO
+
+/* From now on (or no longer) receive calls on this socket ask. As xts_register_recv_callback(), which it replaces. */
+int xts_ask_reader(int number, bool on);
+/* A copy of the first datagram or PDU of the queue: 1, and this thread decides about it; 0: there is nothing to be
+ * decided now, or another thread is about to; -1 and errno. Again before it has decided: the same. Never blocks. */
+int xts_undecided(int number, const struct xts_packet **out);
+/* It has been decided. With any verdict the packet is the caller's until xts_packet_free(); with XTS_PACKET_HOLD it
+ * takes the credits that it came with until then, or until xts_packet_release(). */
+void xts_decided(const struct xts_packet *packet, enum xts_packet_verdict verdict);
+/* The credits of a packet are free again; its memory is not. */
+void xts_packet_release(const struct xts_packet *packet);
 
 /* --- connecting: connect.c ---------------------------------------------------------------------------------------- */
 

@@ -128,6 +128,7 @@ if TYPE_CHECKING:
     from ._install import install, offload, uninstall
     from ._interfaces import Interface, interfaces
     from ._reason import Reason, reasons
+    from ._receive_callback import Packet, PacketVerdict
     from ._ssl import wrap_ssl
     from ._stack import Stack, stack_of
     from ._tls import TlsConnection
@@ -236,6 +237,8 @@ __all__ = [
     "NvmePdu",
     "NvmeTcp",
     "Offer",
+    "Packet",
+    "PacketVerdict",
     "Pdu",
     "Reason",
     "SocketIO",
@@ -337,6 +340,7 @@ _LATER = {
     "WithReason": "_explained",
     **dict.fromkeys(("install", "offload", "uninstall"), "_install"),
     **dict.fromkeys(("Reason", "reasons"), "_reason"),
+    **dict.fromkeys(("Packet", "PacketVerdict"), "_receive_callback"),
     "wrap_ssl": "_ssl",
     "TlsConnection": "_tls",
     "ssl_context": "_tls_context",

@@ -18,6 +18,7 @@ import os
 from _thread import allocate_lock
 from socket import close as _close
 from socket import dup as _dup
+from typing import Any
 
 from ._errors import check, error
 from ._native import ffi, lib
@@ -28,6 +29,8 @@ _lock = allocate_lock()
 _numbers: dict[int, int] = {}  # descriptor -> number
 _own: set[int] = set()  # descriptors made by duplicate(): they close with their holder
 _holders: dict[int, int] = {}  # number -> how many hold it, where that is more than one
+#: number -> its receive callback (_receive_callback.py), as long as the socket is open
+receive_callbacks: dict[int, Any] = {}
 
 
 def descriptor_of(number: int) -> int:
@@ -138,7 +141,11 @@ def release(number: int, fd: int) -> int:
         holders = _holders.pop(number, 1) - 1
         if holders > 1:
             _holders[number] = holders
-    return 0 if holders else lib.xts_py_close(number)
+    if holders:
+        return 0
+    if receive_callbacks:
+        receive_callbacks.pop(number, None)
+    return lib.xts_py_close(number)
 
 
 def forget_in_child() -> None:
@@ -148,6 +155,7 @@ def forget_in_child() -> None:
     _numbers.clear()
     _own.clear()
     _holders.clear()
+    receive_callbacks.clear()
 
 
 # --- the functions of the socket module that take descriptors -------------------------------------------------------

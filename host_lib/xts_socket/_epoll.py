@@ -10,6 +10,7 @@ from select import EPOLLIN, EPOLLOUT, EPOLLPRI
 from typing import Any, Self
 
 from ._base import SocketBase
+from ._descriptor import receive_callbacks
 from ._errors import again, check, error
 from ._native import ffi, lib
 
@@ -35,7 +36,8 @@ class epoll:  # noqa: N801 - named as the class it stands in for
     Sockets are named by object or number; poll() returns numbers. With `batch` what is sent between two polls
     leaves at the second, with one doorbell for all (or at `flush()`): faster, for event loops that always
     come back soon. With `turn` the descriptor is not updated between a poll(0) that has found something and
-    `flush()`, which has to follow before the program sleeps on it: spares two system calls for each.
+    `flush()`, which has to follow before the program sleeps on it: spares two system calls for each. A socket's
+    receive callback is called before poll() reports it.
     """
 
     __slots__ = ("__weakref__", "_ctx", "_pairs")
@@ -109,7 +111,18 @@ class epoll:  # noqa: N801 - named as the class it stands in for
             count = check(again(count, lib.xts_py_epoll_wait, ctx, pairs, maxevents))
         flat = ffi.unpack(pairs, 2 * count)
         self._pairs = pairs
-        return list(zip(flat[::2], flat[1::2], strict=True))
+        found = list(zip(flat[::2], flat[1::2], strict=True))
+        if receive_callbacks:
+            self._run_callbacks(found)
+        return found
+
+    @staticmethod
+    def _run_callbacks(found: list[tuple[int, int]]) -> None:
+        from ._receive_callback import decide
+
+        for number, _ in found:
+            if number in receive_callbacks:
+                decide(number)
 
     def flush(self) -> None:
         """Sends at once what a `batch` program has gathered, and ends the turn of a `turn` program."""

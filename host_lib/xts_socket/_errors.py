@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from errno import EAGAIN
+from time import monotonic_ns
 from typing import Any
 
 from xts_messages.printable import printable
@@ -12,6 +14,9 @@ from ._native import ffi, lib
 
 #: python_calls.h: a call interrupted by a signal returns this less the milliseconds left.
 INTERRUPTED = -8192
+#: python_calls.h: likewise a receive call whose datagram or PDU the socket's callback has to be asked about first.
+_UNDECIDED = lib.XTS_PY_UNDECIDED
+_UNDECIDED_MAX = _UNDECIDED + 1  # -1 ms are left: for ever
 _ERRNO_MIN = -4095
 
 
@@ -60,7 +65,30 @@ def again(result: int, function: Callable[..., int], *arguments: Any) -> int:
     The signal handlers have run when this is reached: Python runs them on return from the native call.
     """
     while result < _ERRNO_MIN:
+        if result <= _UNDECIDED_MAX:
+            return _after_callback(result, function, *arguments)
         result = function(*arguments, INTERRUPTED - result)
+    return result
+
+
+def _after_callback(result: int, function: Callable[..., int], *arguments: Any) -> int:
+    """again(), where the socket's callback is asked. What it drops does not make the call's time longer."""
+    from ._receive_callback import decide
+
+    deadline_ns = None
+    while result < _ERRNO_MIN:
+        if result <= _UNDECIDED_MAX:
+            decide(arguments[0])
+            left_ms = _UNDECIDED - result
+        else:
+            left_ms = INTERRUPTED - result
+        if left_ms > 0 and deadline_ns is None:
+            deadline_ns = monotonic_ns() + left_ms * 1_000_000
+        elif deadline_ns is not None:
+            left_ms = -((monotonic_ns() - deadline_ns) // 1_000_000)  # rounded up: never too early
+            if left_ms <= 0:
+                return -EAGAIN
+        result = function(*arguments, left_ms)
     return result
 
 

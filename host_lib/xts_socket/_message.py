@@ -63,21 +63,25 @@ class Message:
         """What came in as ancillary data: (level, type, data) each."""
         if not self._control:
             return []
-        raw = bytes(ffi.buffer(self._control, self.header.msg_controllen))
-        found = []
-        at = 0
-        while at + _CMSGHDR.size <= len(raw):
-            length, level, kind = _CMSGHDR.unpack_from(raw, at)
-            if length < _CMSGHDR.size:
-                break
-            found.append((level, kind, raw[at + _CMSGHDR.size : at + length]))
-            at += (length + _ALIGN - 1) // _ALIGN * _ALIGN
-        return found
+        return unpack_ancillary(bytes(ffi.buffer(self._control, self.header.msg_controllen)))
 
     @property
     def sender(self) -> Address | None:
         """The address that came with the data; None on a stream."""
         return decode(bytes(ffi.buffer(self._address, min(self.header.msg_namelen, ROOM))))
+
+
+def unpack_ancillary(raw: bytes) -> list[tuple[int, int, bytes]]:
+    """The items of ancillary data that has come: (level, type, data) each."""
+    found = []
+    at = 0
+    while at + _CMSGHDR.size <= len(raw):
+        length, level, kind = _CMSGHDR.unpack_from(raw, at)
+        if length < _CMSGHDR.size:
+            break
+        found.append((level, kind, raw[at + _CMSGHDR.size : at + length]))
+        at += (length + _ALIGN - 1) // _ALIGN * _ALIGN
+    return found
 
 
 def pack_ancillary(items: Iterable[Iterable[Any]]) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from errno import EAGAIN
 from fcntl import F_SETFL
 from os import O_NONBLOCK
+from select import POLLIN
 from socket import SocketIO
 from time import monotonic_ns
 from typing import Any, BinaryIO
@@ -17,6 +18,10 @@ from ._address import ROOM, Address, decode, encode
 from ._errors import check
 from ._native import ffi, lib
 from ._pushing import PushingSocket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._receive_callback import ReceiveCallback
 
 _recv = lib.xts_py_recv
 _send = lib.xts_py_send
@@ -268,6 +273,31 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
             return got, message.ancillary(), message.header.msg_flags, message.sender
         finally:
             message.release()
+
+    def set_receive_callback(self, callback: ReceiveCallback | None) -> None:
+        """Has a function asked about each datagram or PDU before a receive call returns it; None: no more.
+
+        `callback(packet)` answers a PacketVerdict: DROP, QUEUE or KEEP. It is called in the thread that calls a receive
+        function of this socket, run_receive_callback(), or poll() of an `epoll` that the socket is in, and holds no
+        lock: it may use this socket and others, except for receiving from this one (EDEADLK). One packet is asked about
+        at a time; meanwhile the socket is not readable for other threads. An Exception is reported by
+        sys.unraisablehook, and what it was about is queued; KeyboardInterrupt and its like leave the receive call, and
+        it is queued as well. After DROP or KEEP a receive call goes on waiting.
+
+        A PDU that is longer than half of the receive window is queued in parts, and may not be asked about. Raises
+        OSError: EOPNOTSUPP, the socket is a stream socket.
+        """
+        from ._receive_callback import register
+
+        register(self._number, callback)
+
+    def run_receive_callback(self) -> None:
+        """Calls the receive callback for what has come, without receiving: for a program that waits by select(),
+        asyncio or trio, and keeps or drops everything. Never waits."""
+        from ._receive_callback import decide
+
+        lib.xts_py_poll(self._number, POLLIN, 0)  # takes what has come
+        decide(self._number)
 
     def makefile(
         self,

@@ -59,7 +59,7 @@ UPWARD = {
     ("ulps", "processes"): "turn_is_elsewhere turn_use",
     # PDUs are sent and received by the parts of the calls for a byte stream.
     ("ulps", "calls"): """
-        connect_socket recv_consume send_account send_all send_wait_connected source_take
+        connect_socket recv_give_back recv_was_read send_account send_all send_wait_connected source_take
     """,
 }
 

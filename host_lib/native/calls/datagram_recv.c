@@ -11,6 +11,7 @@
 #include "core/clock.h"
 #include "core/datagram_socket.h"
 #include "core/error.h"
+#include "core/receive_callback.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/transfer.h"
@@ -28,8 +29,11 @@ static int wait_for_one(struct xts_sock *s, int flags)
 		r = take_error(s);
 		if (r)
 			return r;
-		if (datagram_first(s))
-			return 0;
+		if (datagram_first(s)) {
+			r = callback_admits(s);
+			if (r || !callback_decides(s))
+				return r;
+		}
 		if (s->lost)
 			return -ENETDOWN;
 		datagram_interest(s);

@@ -13,6 +13,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/outbox.h"
+#include "core/receive_callback.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/status_page.h"
@@ -55,7 +56,8 @@ static void check_account(const struct xts_sock *s)
 	for (const struct piece *p = s->first; p; p = p->next)
 		bytes += p->bytes;
 	assert(bytes == s->unread);
-	assert(s->lost || xts_credit_buffered(&s->grant) == s->unread + pdu_credits(s));
+	assert(s->lost || xts_credit_buffered(&s->grant) ==
+				  s->unread + pdu_credits(s) + (s->callback ? s->callback->held : 0));
 	bytes = 0;
 	for (const struct pdu *p = s->pdu_first; p; p = p->next)
 		bytes += p->bytes;
@@ -68,18 +70,28 @@ static void check_account(const struct xts_sock *s)
 }
 #endif
 
-void recv_consume(struct xts_sock *s, uint32_t bytes, uint32_t credits)
+void recv_was_read(struct xts_sock *s, uint32_t bytes)
 {
-	buffer_consume(s, bytes);
 	s->read_bytes += bytes;
 	if (s->own.common && s->own.inherited == NOT_INHERITED)
 		atomic_store_explicit(&s->own.common->read_bytes, s->read_bytes, memory_order_relaxed);
 	if (!s->unread && s->mirror)
 		mirror_dirty(s);
+}
+
+void recv_consume(struct xts_sock *s, uint32_t bytes, uint32_t credits)
+{
+	buffer_consume(s, bytes);
+	recv_was_read(s, bytes);
+	recv_give_back(s, bytes + credits);
+}
+
+void recv_give_back(struct xts_sock *s, uint32_t credits)
+{
 	if (s->lost || s->state != TCP_STATE_ESTABLISHED || s->closing)
 		return;
-	xts_credit_free(&s->grant, bytes + credits);
-	s->consumed += bytes + credits;
+	xts_credit_free(&s->grant, credits);
+	s->consumed += credits;
 	grow_window(s);
 	check_account(s);
 	if (xts_credit_due(&s->grant) && !s->done)

@@ -10,6 +10,7 @@
 #include "core/buffer.h"
 #include "core/channel.h"
 #include "core/datagram_socket.h"
+#include "core/receive_callback.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "link.h"
@@ -130,13 +131,8 @@ static struct piece *piece_add(struct xts_sock *s)
 	return p;
 }
 
-static void piece_drop_first(struct xts_sock *s)
+static void piece_free(struct xts_sock *s, struct piece *p)
 {
-	struct piece *p = s->first;
-
-	s->first = p->next;
-	if (!s->first)
-		s->last = NULL;
 	if (p->held)
 		held_release(s->stack, p->held);
 	free(p->heap);
@@ -147,6 +143,16 @@ static void piece_drop_first(struct xts_sock *s)
 	p->next = s->stack->spare_pieces;
 	s->stack->spare_pieces = p;
 	s->stack->spare_piece_count++;
+}
+
+static void piece_drop_first(struct xts_sock *s)
+{
+	struct piece *p = s->first;
+
+	s->first = p->next;
+	if (!s->first)
+		s->last = NULL;
+	piece_free(s, p);
 }
 
 /* Room for bytes at the end of the last piece, or of a new one; NULL: no memory. They count as received. */
@@ -316,6 +322,32 @@ void buffer_consume(struct xts_sock *s, uint32_t bytes)
 	}
 }
 
+void buffer_drop_last(struct xts_sock *s, uint32_t bytes)
+{
+	uint32_t keep = s->unread - bytes;
+	struct piece *p = s->first, *last = NULL, *next;
+
+	s->unread = keep;
+	for (; p && keep >= p->bytes; p = p->next) {
+		keep -= p->bytes;
+		last = p;
+	}
+	if (p && keep) {
+		p->bytes = keep;
+		last = p;
+		p = p->next;
+	}
+	if (last)
+		last->next = NULL;
+	else
+		s->first = NULL;
+	s->last = last;
+	for (; p; p = next) {
+		next = p->next;
+		piece_free(s, p);
+	}
+}
+
 void buffer_drop(struct xts_sock *s)
 {
 	while (s->first)
@@ -324,5 +356,6 @@ void buffer_drop(struct xts_sock *s)
 		pdu_drop(s);
 	if (s->datagrams)
 		datagram_drop(s);
+	callback_dropped(s);
 	s->unread = 0;
 }

@@ -36,6 +36,7 @@ size_t buffer_copy(struct xts_sock *s, uint32_t skip, const struct iovec *out, s
 /* appends heap, now the buffer's; 0 or -ENOMEM */
 int buffer_take_over(struct xts_sock *s, uint8_t *heap, uint32_t bytes);
 void buffer_consume(struct xts_sock *s, uint32_t bytes);
+void buffer_drop_last(struct xts_sock *s, uint32_t bytes); /* the bytes that have come last */
 void buffer_drop(struct xts_sock *s);
 int buffer_pool_make(struct channel *c);
 void buffer_evict_all(struct channel *c);

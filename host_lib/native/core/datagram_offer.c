@@ -1,47 +1,24 @@
 /*
- * xts_register_recv_callback(): the program is asked about each datagram before it is queued.
+ * Datagrams that the program is asked about: see core/receive_callback.h.
  *
- * A datagram is put together in memory of its own, with its address and control data, so that the program sees it in
- * one piece, and may keep it as it is. The memory is used again unless the program has kept it; it is not much larger
- * than what lies in it, so that what is held is bounded by the credits that it has taken.
- *
- * The program is asked with the stack's lock held: it is in the middle of taking a message. A call that would wait for
- * that lock would wait for ever, so it ends the program with a sentence (stack_lock()).
+ * For a function of C a datagram is put together in memory of its own, with its address and control data, so that the
+ * program sees it in one piece, and may keep it as it is. The memory is used again unless the program has kept it; it
+ * is not much larger than what lies in it, so that what is held is bounded by the credits that it has taken.
  */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "calls/datagram_calls.h"
-#include "core/address.h"
 #include "core/buffer.h"
 #include "core/channel.h"
 #include "core/datagram_socket.h"
-#include "core/error.h"
-#include "core/outbox.h"
+#include "core/receive_callback.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/transfer.h"
 #include "credit.h"
 #include "queue.h"
 
-#define CONTROL_ROOM 320u
 #define LEAST_BYTES 256u /* of data that there is room for */
-
-struct offered {
-	struct xts_packet packet; /* first: the program gives this back */
-	struct sockaddr_storage address;
-	uint32_t credits; /* that it has taken */
-	uint32_t room;    /* for data */
-	_Alignas(struct cmsghdr) uint8_t control[CONTROL_ROOM];
-	uint8_t data[];
-};
-
-static _Thread_local const struct stack *asking;
-
-bool datagram_is_asking(const struct stack *st)
-{
-	return asking == st;
-}
 
 /* Memory for so many bytes of data: that of the one before if it fits. */
 static struct offered *make(struct offer *o, uint32_t bytes)
@@ -51,38 +28,25 @@ static struct offered *make(struct offer *o, uint32_t bytes)
 	if (o->offered && o->offered->room >= bytes && o->offered->room <= 2 * room)
 		return o->offered;
 	free(o->offered);
-	o->offered = malloc(sizeof *o->offered + room);
-	if (o->offered)
-		o->offered->room = room;
+	o->offered = offered_make(room);
 	return o->offered;
 }
 
-static enum xts_packet_verdict ask(struct xts_sock *s)
+/* All but the data. */
+static void describe(struct xts_sock *s, struct offered *p, const struct xts_datagram *d, uint32_t dropped)
 {
-	struct offer *o = &s->datagrams->offer;
-	struct offered *p = o->offered;
 	struct about about = { .control = p->control, .room = sizeof p->control };
-	const struct xts_datagram *d = &o->about;
-	enum xts_packet_verdict verdict;
 
-	if (!o->callback)
-		return XTS_PACKET_RECV; /* it was taken away meanwhile */
-	datagram_controls_of(s, d, s->datagrams->dropped, &about);
+	datagram_controls_of(s, d, dropped, &about);
 	p->packet = (struct xts_packet){
 		.data = p->data,
 		.bytes = d->record.data_bytes,
 		.segment_bytes = d->record.segment_bytes,
-		.address = (const struct sockaddr *)&p->address,
 		.stamp_ns = datagram_stamp_of(s, d),
 		.control = p->control,
 		.control_bytes = about.used,
-		.s = (int)s->id,
 	};
-	p->packet.address_bytes = address_bytes(s->family, &d->record.endpoint, &p->address, sizeof p->address);
-	asking = s->stack;
-	verdict = o->callback(&p->packet, o->context);
-	asking = NULL;
-	return verdict;
+	offered_address(s, p, &d->record.endpoint);
 }
 
 /* It has come whole. False: the channel has ended. */
@@ -91,8 +55,10 @@ static bool decide(struct xts_sock *s)
 	struct offer *o = &s->datagrams->offer;
 	struct iovec data = { o->offered->data, o->about.record.data_bytes };
 
-	switch (ask(s)) {
+	describe(s, o->offered, &o->about, s->datagrams->dropped);
+	switch (callback_ask(s, o->offered)) {
 	case XTS_PACKET_HOLD:
+		callback_hold(s, o->offered);
 		o->offered = NULL;
 		return true;
 	case XTS_PACKET_RECV:
@@ -146,44 +112,19 @@ void datagram_offer_end(struct xts_sock *s)
 	s->datagrams->offer.offered = NULL;
 }
 
-/* --- the program's calls ------------------------------------------------------------------------------------------ */
-
-int xts_register_recv_callback(int number, xts_recv_callback callback, void *context)
+struct offered *datagram_offered(struct xts_sock *s)
 {
-	struct stack *st = stack_enter_of(number);
-	struct xts_sock *s = table_use(st, number);
-	int r = !s ? -EBADF : !s->datagrams ? -EOPNOTSUPP : 0;
-
-	if (!r) {
-		s->datagrams->offer.callback = callback;
-		s->datagrams->offer.context = context;
-	}
-	stack_leave(st);
-	return finish_of(number, r);
-}
-
-static void give_back(struct stack *st, struct offered *p)
-{
-	struct xts_sock *s = table_open(st, p->packet.s);
-
-	if (s && s->datagrams)
-		datagram_give_back(s, p->credits);
-	free(p);
-}
-
-void xts_packet_free(const struct xts_packet *packet)
-{
-	struct offered *p = (struct offered *)(uintptr_t)packet; /* its first member */
-	struct stack *st;
+	const struct received_datagram *first = s->datagrams->first;
+	struct offered *p = offered_make(first->data_bytes);
+	struct xts_datagram d;
+	struct iovec data;
 
 	if (!p)
-		return;
-	st = table_stack(p->packet.s);
-	if (asking && (!st || st == asking)) { /* in a callback, which has the lock */
-		give_back((struct stack *)(uintptr_t)asking, p);
-		return;
-	}
-	st = stack_enter_of(p->packet.s);
-	give_back(st, p);
-	stack_leave(st);
+		return NULL;
+	datagram_read_controls(s, &d);
+	describe(s, p, &d, first->dropped);
+	data = (struct iovec){ p->data, first->data_bytes };
+	if (data.iov_len)
+		buffer_copy(s, first->control_bytes, &data, 0, data.iov_len);
+	return p;
 }

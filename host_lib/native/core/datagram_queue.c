@@ -13,6 +13,7 @@
 #include "core/message.h"
 #include "core/message_dispatch.h"
 #include "core/outbox.h"
+#include "core/receive_callback.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/status_page.h"
@@ -249,7 +250,7 @@ int datagram_take_record(struct xts_sock *s, struct xts_datagram *d, struct xts_
 		channel_fail(s->stack, EPROTO);
 		return -1;
 	}
-	if (s->datagrams->offer.callback && !(d->controls & 1u << XTS_DATAGRAM_ERROR))
+	if (callback_has_function(s) && !(d->controls & 1u << XTS_DATAGRAM_ERROR))
 		return datagram_offer(s, d, cursor) ? 0 : -1;
 	return begin(s, d) ? append(s, cursor, frame, end) : -1;
 }
@@ -369,7 +370,7 @@ void datagram_read_controls(struct xts_sock *s, struct xts_datagram *out)
 		memset(out, 0, sizeof *out); /* cannot be: we have written it ourselves */
 }
 
-void datagram_consume(struct xts_sock *s)
+uint32_t datagram_take(struct xts_sock *s)
 {
 	const struct received_datagram *d = s->datagrams->first;
 	uint32_t credits = (uint32_t)d->data_bytes + d->control_credits + XTS_DATAGRAM_CREDITS;
@@ -377,7 +378,13 @@ void datagram_consume(struct xts_sock *s)
 	buffer_consume(s, (uint32_t)d->data_bytes + d->control_bytes);
 	s->read_bytes += d->data_bytes;
 	drop_first(s);
-	datagram_give_back(s, credits);
+	callback_next(s);
+	return credits;
+}
+
+void datagram_consume(struct xts_sock *s)
+{
+	datagram_give_back(s, datagram_take(s));
 	if (s->mirror && !datagram_first(s))
 		mirror_dirty(s);
 	if (s->own.shared && !s->datagrams->first && share_waits_elsewhere(s))

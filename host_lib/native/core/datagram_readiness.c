@@ -4,6 +4,7 @@
 #include "core/channel.h"
 #include "core/datagram_socket.h"
 #include "core/outbox.h"
+#include "core/receive_callback.h"
 #include "core/socket.h"
 #include "core/stack.h"
 
@@ -40,7 +41,7 @@ uint32_t datagram_events(struct xts_sock *s)
 		events |= EPOLLRDHUP | EPOLLIN | EPOLLRDNORM;
 	if (s->shutdown == SHUTDOWN_MASK)
 		events |= EPOLLHUP;
-	if (datagram_first(s))
+	if (datagram_first(s) && !callback_decides(s))
 		events |= EPOLLIN | EPOLLRDNORM;
 	if (is_writable(s))
 		events |= EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;

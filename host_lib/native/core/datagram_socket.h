@@ -80,10 +80,8 @@ struct filter {
 	uint8_t program[];
 };
 
-/* A datagram that the program's callback is asked about (datagram_offer.c). */
+/* A datagram that a callback of C is asked about (datagram_offer.c). */
 struct offer {
-	xts_recv_callback callback; /* NULL: datagrams are queued without asking */
-	void *context;
 	struct offered *offered;   /* where it is put together; NULL: the program holds the last one */
 	struct xts_datagram about; /* of the one that is being put together */
 	uint32_t missing;          /* of its data */
@@ -135,6 +133,7 @@ uint32_t datagram_events(struct xts_sock *s); /* readiness, as datagram_poll() i
 const struct received_datagram *datagram_first(const struct xts_sock *s);
 void datagram_read_controls(struct xts_sock *s, struct xts_datagram *out); /* of the first one */
 void datagram_consume(struct xts_sock *s);                                 /* the first one has been read */
+uint32_t datagram_take(struct xts_sock *s); /* the same, but its credits are still taken: returns them */
 
 void datagram_give_back(struct xts_sock *s, uint32_t credits); /* which what has been read had taken */
 
@@ -155,8 +154,8 @@ void datagram_changed(struct xts_sock *s, uint32_t events, uint32_t post_credits
 bool datagram_offer(struct xts_sock *s, const struct xts_datagram *d, struct xts_datagram_cursor *cursor);
 /* The rest of the data, or more of it. */
 bool datagram_offer_rest(struct xts_sock *s, struct xts_datagram_cursor *cursor);
-void datagram_offer_end(struct xts_sock *s);     /* the socket is freed */
-bool datagram_is_asking(const struct stack *st); /* this thread, with the stack's lock held */
+void datagram_offer_end(struct xts_sock *s); /* the socket is freed */
+struct offered *datagram_offered(struct xts_sock *s); /* a copy of the first one in the queue; NULL: no memory */
 
 /* --- datagram_errors.c ---------------------------------------------------------------------------------------------- */
 

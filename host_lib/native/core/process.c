@@ -9,6 +9,7 @@
 #include "core/control_page.h"
 #include "core/datagram_socket.h"
 #include "core/process.h"
+#include "core/receive_callback.h"
 #include "core/settings.h"
 #include "core/socket.h"
 #include "core/stack.h"
@@ -251,6 +252,7 @@ static void forget_parent(struct stack *st)
 		epoll_forget_socket(s);
 		if (!process_inherits() || !s->open) {
 			datagram_free(s);
+			callback_free(s);
 			table_release(s);
 		}
 	}

@@ -14,6 +14,7 @@
 #include "core/datagram_socket.h"
 #include "core/error.h"
 #include "core/outbox.h"
+#include "core/receive_callback.h"
 #include "core/settings.h"
 #include "core/socket.h"
 #include "core/stack.h"
@@ -216,6 +217,7 @@ void socket_free(struct xts_sock *s)
 	}
 	buffer_drop(s);
 	datagram_free(s);
+	callback_free(s);
 	if (s->pending && c)
 		c->pending_bytes -= s->pending_capacity;
 	free(s->pending);

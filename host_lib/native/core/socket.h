@@ -49,6 +49,7 @@ struct fault;
 struct mirror;
 struct pdu;
 struct piece;
+struct receive_callback;
 struct stack;
 struct watch;
 
@@ -93,8 +94,9 @@ struct xts_sock {
 	bool squeezed;     /* since then, the peer had less than half of the window left */
 	uint32_t unread;   /* bytes */
 	struct piece *first, *last;
-	struct datagrams *datagrams;      /* of a datagram socket; NULL: it is none */
-	struct pdu *pdu_first, *pdu_last; /* none: all that is unread is of the byte stream */
+	struct datagrams *datagrams;       /* of a datagram socket; NULL: it is none */
+	struct receive_callback *callback; /* NULL: there never was one */
+	struct pdu *pdu_first, *pdu_last;  /* none: all that is unread is of the byte stream */
 
 	/* sending */
 	uint32_t credits;

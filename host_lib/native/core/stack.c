@@ -6,7 +6,7 @@
 
 #include "core/channel.h"
 #include "core/clock.h"
-#include "core/datagram_socket.h"
+#include "core/receive_callback.h"
 #include "core/process.h"
 #include "core/socket.h"
 #include "core/stack.h"
@@ -44,7 +44,7 @@ void stack_lock(struct stack *st)
 {
 	if (pthread_mutex_trylock(&st->lock) == 0)
 		return;
-	if (datagram_is_asking(st)) {
+	if (callback_is_asking(st)) {
 		fputs("libxts: a receive callback has called this library, which waits for it to return\n", stderr);
 		abort();
 	}

@@ -24,6 +24,9 @@ void about_return(const struct about *about, struct msghdr *message); /* what re
 
 /* These bytes of the buffer have been read; credits: taken in addition. */
 void recv_consume(struct xts_sock *s, uint32_t bytes, uint32_t credits);
+/* The same in two steps: what is no longer in the buffer has been read; and such credits are free again. */
+void recv_was_read(struct xts_sock *s, uint32_t bytes);
+void recv_give_back(struct xts_sock *s, uint32_t credits);
 
 struct source {
 	const struct iovec *iov;

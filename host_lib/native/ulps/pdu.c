@@ -21,6 +21,7 @@
 #include "core/message.h"
 #include "core/message_dispatch.h"
 #include "core/outbox.h"
+#include "core/receive_callback.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/status_page.h"
@@ -42,16 +43,25 @@ static bool is_crowded(const struct xts_sock *s)
 	return xts_credit_buffered(&s->grant) >= s->grant.window / 2;
 }
 
+/* Not only because of what the program holds (core/receive_callback.h): of what that leaves, half is taken. */
+static bool crowds(const struct xts_sock *s)
+{
+	uint32_t held = s->callback ? s->callback->held : 0;
+	uint32_t rest = s->grant.window > held ? s->grant.window - held : 0;
+
+	return xts_credit_buffered(&s->grant) >= held + rest / 2;
+}
+
 bool pdu_is_readable(const struct xts_sock *s)
 {
 	const struct pdu *p = s->pdu_first;
 
-	if (!p || s->pushing)
+	if (!p || s->pushing || callback_decides(s))
 		return false;
 	if (p->stream || p->whole)
 		return true;
 	/* The connection has failed: the rest of the PDU will never come. */
-	return p->bytes && s->state == TCP_STATE_ESTABLISHED && is_crowded(s);
+	return p->bytes && s->state == TCP_STATE_ESTABLISHED && is_crowded(s) && crowds(s);
 }
 
 uint32_t pdu_credits(const struct xts_sock *s)
@@ -134,14 +144,26 @@ static void make_room(struct xts_sock *s)
 	outbox_add(s, TODO_ADVERT);
 }
 
+static void describe(struct pdu *p, const struct xts_recv_pdu *m)
+{
+	uint64_t control[2] = { htobe64(m->control_high), htobe64(m->control_low) };
+
+	p->control_type = m->control_type;
+	p->control_bytes = (uint8_t)m->control_bytes;
+	memcpy(p->control, control, sizeof control);
+}
+
 /* The PDU this message belongs to; NULL: without memory, or it cannot belong to the one that is open. */
 static struct pdu *find_or_add(struct xts_sock *s, const struct xts_recv_pdu *m)
 {
-	uint64_t control[2] = { htobe64(m->control_high), htobe64(m->control_low) };
 	struct pdu *p = s->pdu_last;
 
-	if (pdu_is_open(s))
+	if (pdu_is_open(s) && (p->messages || p->bytes || p->read))
 		return p;
+	if (pdu_is_open(s)) { /* what was there has been dropped */
+		describe(p, m);
+		return p;
+	}
 	if (!p && s->unread) {
 		p = add(s);
 		if (!p)
@@ -154,9 +176,7 @@ static struct pdu *find_or_add(struct xts_sock *s, const struct xts_recv_pdu *m)
 		return NULL;
 	p->read = s->own.pdu_read;
 	s->own.pdu_read = 0;
-	p->control_type = m->control_type;
-	p->control_bytes = (uint8_t)m->control_bytes;
-	memcpy(p->control, control, sizeof control);
+	describe(p, m);
 	return p;
 }
 
@@ -256,6 +276,8 @@ bool message_recv_pdu(struct stack *st, const struct xts_head *head, const struc
 	taken = append(s, p, m, head->flags & XTS_FLAG_MORE, frame);
 	if (st->channel != c)
 		return true;
+	if (p->whole && callback_has_function(s))
+		pdu_offer(s);
 	make_room(s);
 	status_data(s);
 	if (pdu_is_readable(s))
@@ -267,8 +289,7 @@ bool message_recv_pdu(struct stack *st, const struct xts_head *head, const struc
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-/* These bytes of the first PDU have been read: returns the credits of the messages they came in. */
-void pdu_consume(struct xts_sock *s, uint32_t bytes)
+uint32_t pdu_take(struct xts_sock *s, uint32_t bytes)
 {
 	struct pdu *p = s->pdu_first;
 	uint32_t messages = bytes == p->bytes ? p->messages : (uint32_t)((uint64_t)p->messages * bytes / p->bytes);
@@ -276,13 +297,28 @@ void pdu_consume(struct xts_sock *s, uint32_t bytes)
 	p->messages -= messages;
 	p->bytes -= bytes;
 	p->read += bytes;
-	if (!p->bytes && (p->whole || p->stream))
+	if (!p->bytes && (p->whole || p->stream)) {
 		drop_first(s);
+		callback_next(s);
+	}
 	if (s->pdu_first && s->pdu_first == s->pdu_last && s->pdu_first->stream)
 		drop_first(s); /* a byte stream alone again */
-	recv_consume(s, bytes, messages * XTS_PDU_CREDITS);
+	buffer_consume(s, bytes);
+	recv_was_read(s, bytes);
+	return bytes + messages * XTS_PDU_CREDITS;
+}
+
+void pdu_give_back(struct xts_sock *s, uint32_t credits)
+{
+	recv_give_back(s, credits);
 	if (s->state == TCP_STATE_ESTABLISHED && !s->lost && !s->closing)
 		make_room(s);
+}
+
+/* These bytes of the first PDU have been read. */
+void pdu_consume(struct xts_sock *s, uint32_t bytes)
+{
+	pdu_give_back(s, pdu_take(s, bytes));
 	if (s->mirror)
 		mirror_dirty(s);
 }

@@ -10,6 +10,7 @@
 #include "wire.h"
 
 struct about;
+struct offered;
 struct source;
 struct stack;
 struct xts_head;
@@ -40,9 +41,23 @@ bool pdu_is_readable(const struct xts_sock *s); /* of a socket with PDUs: a rece
 uint32_t pdu_credits(const struct xts_sock *s); /* taken in addition to the bytes */
 void pdu_drop(struct xts_sock *s);
 void pdu_consume(struct xts_sock *s, uint32_t bytes);       /* bytes of the first one, or the rest of it */
+uint32_t pdu_take(struct xts_sock *s, uint32_t bytes); /* the same, but its credits are still taken: returns them */
+void pdu_give_back(struct xts_sock *s, uint32_t credits); /* such credits are free again */
 int pdu_restore(struct xts_sock *s, const struct pdu *pdu); /* appends; 0 or -ENOMEM */
 /* Receives of the first one: 1, or 0: nothing now, or -errno. *done: bytes copied. */
 int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *done, int flags, struct about *about);
+
+/* --- pdu_offer.c: receive callbacks (core/receive_callback.h) ------------------------------------------------------- */
+
+/* The last PDU has come whole: a callback of C decides about it. */
+void pdu_offer(struct xts_sock *s);
+/* A copy of the first one; NULL: no memory. */
+struct offered *pdu_offered(struct xts_sock *s);
+/* May a callback decide about it? Not where a part of it has been read, or it is no PDU. */
+bool pdu_is_offered(const struct xts_sock *s, const struct pdu *p);
+/* What recvmsg() returns with a PDU; 0 or -EIO. */
+int pdu_control_put(const struct pdu *p, struct about *about);
+
 /* A control message; false: it was cut off, or there was no room at all. */
 bool about_put(struct about *about, int level, int type, const void *data, size_t bytes);
 

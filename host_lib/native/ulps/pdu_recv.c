@@ -3,6 +3,7 @@
  * of a stream. One call gives one PDU, a part of one, or data that ends where a PDU begins.
  */
 #include "core/buffer.h"
+#include "core/receive_callback.h"
 #include "core/socket.h"
 #include "core/transfer.h"
 #include "ulps/ktls.h"
@@ -37,7 +38,7 @@ bool about_put(struct about *about, int level, int type, const void *data, size_
 
 /* Returns its control data. -EIO: there is no room for it, and without it the record must not be taken for data (as in
  * the kernel's net/tls). */
-static int put_control(const struct pdu *p, struct about *about)
+int pdu_control_put(const struct pdu *p, struct about *about)
 {
 	bool complete;
 
@@ -91,12 +92,17 @@ int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *
 		return *done ? 1 : 0;
 	if (before && (!p || !p->read || p->stream))
 		return 1; /* another thread has taken the rest */
+	if (p && !before && pdu_is_offered(s, p)) {
+		r = callback_admits(s);
+		if (r)
+			return r;
+	}
 	if (!pdu_is_readable(s))
 		return 0;
 	if (p->stream)
 		return recv_stream(s, iov, bytes, done, flags);
 	if (!before) {
-		r = put_control(p, about);
+		r = pdu_control_put(p, about);
 		if (r)
 			return r;
 	}

@@ -55,6 +55,7 @@ NOT_PROVOKED = {
     ("rules_thread", "ENOENT"): "under the interposer: tests/system/interposer/test_settings.py",
     ("rules_thread", "EACCES"): "under the interposer, and tests run as root",
     ("rules_thread", "ENOMEM"): "no memory",
+    ("register_recv_callback", "ENOMEM"): "no memory",
     ("stack_use", "ENOMEM"): "no memory",
     ("ulp_connect", "EMSGSIZE"): "tests/system/protocols: connecting with pushes",
     ("ulp_handshake", "EAGAIN"): "tests/system/protocols: non-blocking handshakes",

@@ -1,4 +1,4 @@
-"""Receive callbacks of datagram sockets: programs/recv_callback.py over both sizes of window."""
+"""Receive callbacks of datagram and message sockets: programs/recv_callback.py over both sizes of window."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def test_callbacks(proxy: ShmProxy, window: str) -> None:
         "verdicts": 12,
         "what_it_sees": "seen",
         "held_takes_credits": "bounded",
+        "pdus": "each",
         "refusals": [-errno.EOPNOTSUPP, -errno.EBADF, 0],
     }
 

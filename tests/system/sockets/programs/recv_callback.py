@@ -11,11 +11,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from beds.calls import Calls, until
+from beds.calls import Calls, address, until
 from beds.datagram_calls import bound, datagram, udp_peer
+from beds.ulp_calls import push
+from xts_messages.ulps import ULPS
 
 DROP, RECV, HOLD = 0, 1, 2
 SO_TIMESTAMPNS, IP_RECVTTL = 35, 12
+LINES = next(ulp.number for ulp in ULPS if ulp.name == "LINES")
 
 
 class Packet(ctypes.Structure):
@@ -43,10 +46,10 @@ def register(c: Calls, s: int, look: Callable[[Any], int]) -> Any:
     return made
 
 
-def pump(c: Calls, s: int) -> None:
+def pump(c: Calls, s: int, option: int = socket.SO_BROADCAST) -> None:
     """A call that waits for the proxy, and takes what comes meanwhile."""
     value, length = ctypes.create_string_buffer(4), ctypes.c_uint(4)
-    assert c.call("getsockopt", s, socket.SOL_SOCKET, socket.SO_BROADCAST, value, ctypes.byref(length)) == 0
+    assert c.call("getsockopt", s, socket.SOL_SOCKET, option, value, ctypes.byref(length)) == 0
 
 
 def received(c: Calls, s: int, size: int = 70_000) -> bytes | None:
@@ -154,6 +157,63 @@ def held_takes_credits(c: Calls) -> Any:
     return "bounded"
 
 
+def connected_lines(c: Calls) -> tuple[int, socket.socket]:
+    """A message socket that receives lines, and its peer."""
+    s = c.call("socket", socket.AF_INET, socket.SOCK_SEQPACKET, 0)
+    assert s >= 0
+    c.opened.append(s)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert c.call("connect", s, address(listener.getsockname()[1]), 16) == 0
+        peer, _ = listener.accept()
+    assert push(c, s, "PUSH_ULP_RX", LINES) == 0
+    return s, peer
+
+
+def pdus(c: Calls) -> Any:
+    """Each verdict, with PDUs of every size that come in any number of messages, and what is queued in between."""
+    s, peer = connected_lines(c)
+    seen: list[bytes] = []
+    held: list[Any] = []
+
+    def look(packet: Any) -> int:
+        data = data_of(packet)
+        assert packet.contents.s == s and packet.contents.address_bytes == 16
+        seen.append(data)
+        if data[:1] == b"h":
+            held.append(packet)
+        return {b"d": DROP, b"q": RECV, b"h": HOLD}[data[:1]]
+
+    keep = register(c, s, look)
+    sizes = (0, 10, 700, 5000)  # what is queued and held fits into the window
+    sent = [kind + b"x" * size for size in sizes for kind in (b"d", b"q", b"h", b"d", b"q", b"d")]
+    stream = b"".join(line + b"\n" for line in sent)
+    with peer:
+        for at in range(0, len(stream), 7777):
+            peer.sendall(stream[at : at + 7777])
+            whole = stream[: at + 7777].count(b"\n")
+            until(lambda whole=whole: pump(c, s, socket.SO_KEEPALIVE) or len(seen) == whole)  # type: ignore[misc]
+        assert seen == sent
+        queued = [received(c, s) for _ in range(2 * len(sizes))]
+        assert queued == [line for line in sent if line[:1] == b"q"] and received(c, s) is None
+        assert [data_of(packet) for packet in held] == [line for line in sent if line[:1] == b"h"]
+        for packet in held[::2]:
+            FREE["packet_free"](packet)
+        for _ in range(100):  # the window goes through several times
+            seen.clear()
+            peer.sendall(b"d" + bytes(50_000) + b"\n")
+            until(lambda: pump(c, s, socket.SO_KEEPALIVE) or bool(seen))  # type: ignore[func-returns-value]
+        assert c.call("register_recv_callback", s, None, None) == 0
+        peer.sendall(b"dropped no more\n")
+        c.wait(s, select.POLLIN)
+        assert received(c, s) == b"dropped no more"
+        c.call("close", s)
+        c.opened.remove(s)
+        for packet in held[1::2]:
+            FREE["packet_free"](packet)
+    del keep
+    return "each"
+
+
 def refusals(c: Calls) -> Any:
     keep = CALLBACK(lambda packet, _: DROP)
     stream = c.create()
@@ -175,7 +235,7 @@ def main() -> None:
     c = Calls(sys.argv[1])
     FREE["packet_free"] = c.native.xts_packet_free
     FREE["packet_free"].restype = None
-    wanted = sys.argv[2:] or ["verdicts", "what_it_sees", "held_takes_credits", "refusals"]
+    wanted = sys.argv[2:] or ["verdicts", "what_it_sees", "held_takes_credits", "pdus", "refusals"]
     print(json.dumps({name: globals()[name](c) for name in wanted}))
 
 

@@ -1,0 +1,170 @@
+/* The program's side of receive callbacks: see core/receive_callback.h. */
+#include <sys/epoll.h>
+
+#include "core/channel.h"
+#include "core/datagram_socket.h"
+#include "core/error.h"
+#include "core/receive_callback.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "ulps/pdu.h"
+#include "waiting/mirror.h"
+#include "xts.h"
+#include "xts_private.h"
+
+/* function NULL: none, or who reads is asked. */
+static int set_callback(struct xts_sock *s, xts_recv_callback function, void *context, bool of_reader)
+{
+	int r;
+
+	if (!s)
+		return -EBADF;
+	if (!s->datagrams && !s->seqpacket)
+		return -EOPNOTSUPP;
+	r = callback_make(s);
+	if (r)
+		return r;
+	s->callback->function = function;
+	s->callback->context = context;
+	s->callback->of_reader = of_reader;
+	if (!of_reader && !s->callback->asked)
+		s->callback->decided = false;
+	return 0;
+}
+
+static int set_by_number(int number, xts_recv_callback function, void *context, bool of_reader)
+{
+	struct stack *st = stack_enter_of(number);
+	int r = set_callback(table_use(st, number), function, context, of_reader);
+
+	stack_leave(st);
+	return finish_of(number, r);
+}
+
+int xts_register_recv_callback(int number, xts_recv_callback callback, void *context)
+{
+	return set_by_number(number, callback, context, false);
+}
+
+int xts_ask_reader(int number, bool on)
+{
+	return set_by_number(number, NULL, NULL, on);
+}
+
+/* --- what the program holds --------------------------------------------------------------------------------------- */
+
+static void give_back(struct stack *st, struct offered *p)
+{
+	struct xts_sock *s = p->credits ? table_open(st, p->packet.s) : NULL;
+
+	if (s && s->callback && s->callback->drops == p->drops) {
+		s->callback->held -= p->credits;
+		if (s->datagrams)
+			datagram_give_back(s, p->credits);
+		else
+			pdu_give_back(s, p->credits);
+	}
+	p->credits = 0;
+}
+
+/* Its credits are free again. */
+static void give_back_packet(struct offered *p)
+{
+	struct stack *st = table_stack(p->packet.s);
+	const struct stack *asking = callback_stack();
+
+	if (asking && (!st || st == asking)) { /* in a callback, which has the lock */
+		give_back((struct stack *)(uintptr_t)asking, p);
+		return;
+	}
+	st = stack_enter_of(p->packet.s);
+	give_back(st, p);
+	stack_leave(st);
+}
+
+void xts_packet_release(const struct xts_packet *packet)
+{
+	struct offered *p = (struct offered *)(uintptr_t)packet; /* its first member */
+
+	if (p->credits)
+		give_back_packet(p);
+}
+
+void xts_packet_free(const struct xts_packet *packet)
+{
+	if (!packet)
+		return;
+	xts_packet_release(packet);
+	offered_free((struct offered *)(uintptr_t)packet);
+}
+
+/* --- who reads is asked ------------------------------------------------------------------------------------------- */
+
+static int undecided(struct xts_sock *s, const struct xts_packet **out)
+{
+	struct receive_callback *c;
+	struct offered *p;
+
+	if (!s)
+		return -EBADF;
+	c = s->callback;
+	if (c && c->asked && pthread_equal(c->reader, pthread_self())) {
+		*out = &c->asked->packet; /* a signal has kept this thread from deciding */
+		return 1;
+	}
+	if (!c || !c->of_reader || c->decided || c->asked)
+		return 0;
+	if (s->datagrams ? !datagram_first(s) : !(s->pdu_first && !s->pushing && pdu_is_offered(s, s->pdu_first)))
+		return 0;
+	p = s->datagrams ? datagram_offered(s) : pdu_offered(s);
+	if (!p)
+		return -ENOMEM;
+	p->credits = 0; /* until the program has it */
+	c->asked = p;
+	c->reader = pthread_self();
+	*out = &p->packet;
+	return 1;
+}
+
+int xts_undecided(int number, const struct xts_packet **out)
+{
+	struct stack *st = stack_enter_of(number);
+	int r = undecided(table_use(st, number), out);
+
+	stack_leave(st);
+	return finish_of(number, r);
+}
+
+/* The first one leaves the queue. */
+static void unqueue(struct xts_sock *s, struct offered *p, bool held)
+{
+	uint32_t credits = s->datagrams ? datagram_take(s) : pdu_take(s, s->pdu_first->bytes);
+
+	if (held) {
+		p->credits = credits;
+		callback_hold(s, p);
+	} else if (s->datagrams) {
+		datagram_give_back(s, credits);
+	} else {
+		pdu_give_back(s, credits);
+	}
+	if (s->mirror)
+		mirror_dirty(s);
+}
+
+void xts_decided(const struct xts_packet *packet, enum xts_packet_verdict verdict)
+{
+	struct offered *p = (struct offered *)(uintptr_t)packet;
+	struct stack *st = stack_enter_of(p->packet.s);
+	struct xts_sock *s = table_open(st, p->packet.s);
+
+	if (s && s->callback && s->callback->asked == p) {
+		s->callback->asked = NULL;
+		if (verdict == XTS_PACKET_RECV)
+			s->callback->decided = true;
+		else
+			unqueue(s, p, verdict == XTS_PACKET_HOLD);
+		socket_changed(s, EPOLLIN); /* others may have waited for this one, and there may be more */
+	}
+	stack_leave(st);
+}
