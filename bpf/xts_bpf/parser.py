@@ -1,6 +1,7 @@
-"""Parser programs of the operator: opened, checked and loaded for BPF_PARSER (native/ulp/framing/bpf_parser.c).
+"""Programs of the operator: parsers for BPF_PARSER (native/ulp/framing/bpf_parser.c) and filters of datagram sockets
+(native/datagram_filter.c), opened, checked and loaded.
 
-A program is written as for the kernel's strparser (`SEC("sk_skb/stream_parser")` or `SEC("socket")`;
+A parser is written as for the kernel's strparser (`SEC("sk_skb/stream_parser")` or `SEC("socket")`;
 http2_parser.bpf.c is an example) and loaded as a socket filter, which is what the kernel runs on request; the verifier
 has then checked it.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ ffi, lib = _native.ffi, _native.lib
 #: The example that is installed with the package.
 EXAMPLE = Path(_native.__file__).with_name("http2_parser.bpf.o")
 SECTIONS = ("sk_skb", "socket")
+#: And of a filter for datagram sockets (native/datagram_filter.c), which is installed, too.
+EXAMPLE_FILTER = Path(_native.__file__).with_name("source_rate_filter.bpf.o")
+FILTER_SECTIONS = ("socket",)
 
 
 def _said() -> str:
@@ -56,36 +60,53 @@ def _programs(opened: Any) -> dict[str, Any]:
     return programs
 
 
-def _find(opened: Any, path: Path, name: str) -> Any:
+def _find(opened: Any, path: Path, name: str, sections: Sequence[str], what: str) -> Any:
     programs = _programs(opened)
     if name not in programs:
         raise OSError(errno.ENOENT, f"{path} has no program {name}: it has {', '.join(sorted(programs)) or 'none'}")
     section = ffi.string(lib.bpf_program__section_name(programs[name])).decode()
-    if section.split("/")[0] not in SECTIONS:
-        raise OSError(errno.EINVAL, f"{name} of {path} is in section {section!r}, which is for no parser")
+    if section.split("/")[0] not in sections:
+        raise OSError(errno.EINVAL, f"{name} of {path} is in section {section!r}, which is for no {what}")
     return programs[name]
 
 
 def check_parser(path: Path, name: str) -> None:
     """Is there such a program in that object? Needs no privilege. OSError says what is wrong."""
     with _opened(path) as opened:
-        _find(opened, path, name)
+        _find(opened, path, name, SECTIONS, "parser")
+
+
+def check_filter(path: Path, name: str) -> None:
+    """The same for a filter of datagram sockets."""
+    with _opened(path) as opened:
+        _find(opened, path, name, FILTER_SECTIONS, "filter")
 
 
 def load_parser(path: Path, name: str) -> int:
     """Loads a program, and none of the others of its object; returns its descriptor, the caller's. Needs CAP_BPF and
     CAP_NET_ADMIN. OSError has the verifier's reason; EOPNOTSUPP: the kernel cannot run it."""
     with _opened(path) as opened:
-        wanted = _find(opened, path, name)
-        for program in _programs(opened).values():
-            lib.bpf_program__set_autoload(program, program == wanted)
-        lib.bpf_program__set_type(wanted, lib.BPF_PROG_TYPE_SOCKET_FILTER)
-        lib.bpf_program__set_expected_attach_type(wanted, 0)
-        result = int(lib.bpf_object__load(opened))
-        if result < 0:
-            _raise(-result, f"loading {name} of {path}")
-        descriptor = int(lib.bpf_program__fd(wanted))
+        descriptor = _load(opened, path, name, _find(opened, path, name, SECTIONS, "parser"))
         result = int(lib.xts_bpf_run_parser(descriptor))
         if result < 0:
             raise OSError(errno.EOPNOTSUPP, f"this kernel does not run {name} of {path}: {os.strerror(-result)}")
         return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+
+
+def load_filter(path: Path, name: str) -> int:
+    """The same for a filter of datagram sockets. The maps of its object live as long as the program."""
+    with _opened(path) as opened:
+        descriptor = _load(opened, path, name, _find(opened, path, name, FILTER_SECTIONS, "filter"))
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+
+
+def _load(opened: Any, path: Path, name: str, wanted: Any) -> int:
+    """As a socket filter, and no other program of its object. The descriptor is the object's."""
+    for program in _programs(opened).values():
+        lib.bpf_program__set_autoload(program, program == wanted)
+    lib.bpf_program__set_type(wanted, lib.BPF_PROG_TYPE_SOCKET_FILTER)
+    lib.bpf_program__set_expected_attach_type(wanted, 0)
+    result = int(lib.bpf_object__load(opened))
+    if result < 0:
+        _raise(-result, f"loading {name} of {path}")
+    return int(lib.bpf_program__fd(wanted))

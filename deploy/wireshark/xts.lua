@@ -173,6 +173,7 @@ local refusal_names = {
 	[17] = "DEVICE_GROUPS",
 	[18] = "FILTERS",
 	[19] = "FILTER_LOADS",
+	[20] = "FILTER_NAME",
 }
 
 local type_names = {

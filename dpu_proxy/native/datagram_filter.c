@@ -1,12 +1,19 @@
 /*
- * Filters of datagram sockets: classic BPF programs (SO_ATTACH_FILTER) of a host, which the device's kernel runs for
- * each datagram that comes for the socket. What a filter drops never crosses the queue.
+ * Filters of datagram sockets: classic BPF programs (SO_ATTACH_FILTER) of a host, or an eBPF program of the operator's
+ * that the host names (XTS_OPTION_FILTER), which the device's kernel runs for each datagram that comes for the socket.
+ * What a filter drops never crosses the queue.
  *
- * A program has no loops and no memory that outlives a run, and sees the packet that it is asked about. The kernel
+ * A host's program has no loops and no memory that outlives a run, and sees the packet that it is asked about. The kernel
  * checks that its jumps stay within it and that it ends. What is left to refuse here are loads of what is the device's:
  * marks, receive queues, processors, VLANs. Each run costs the device's kernel as many instructions as the program has
  * at most, in the time of whatever receives packets: so a program is short (XTS_FILTER_BYTES_MAX), and all of a tenant
  * together are counted.
+ *
+ * An operator's program was loaded by the supervisor, and the kernel's verifier has checked it. It costs the host no
+ * more than a place in that account, as one instruction: what each run costs is for the operator to know.
+ *
+ * The socket of several processes has one filter, whoever has set it. It is charged until the last of them has closed
+ * the socket: the count is in struct shared, under the registry's lock.
  *
  * The kernel counts what a filter drops together with what it has no room for (SO_RXQ_OVFL).
  */
@@ -15,6 +22,8 @@
 #include <string.h>
 
 #include "datagram_socket.h"
+#include "share.h"
+#include "ulp/config.h"
 
 /* Of an instruction in the device's kernel: as it came, as the kernel runs it, and compiled; estimated. */
 #define INSTRUCTION_BYTES 64u
@@ -27,7 +36,8 @@ struct filter {
 
 bool filter_is_option(int level, int option)
 {
-	return level == SOL_SOCKET && (option == SO_ATTACH_FILTER || option == SO_DETACH_FILTER);
+	return (level == SOL_SOCKET && (option == SO_ATTACH_FILTER || option == SO_DETACH_FILTER)) ||
+	       (level == XTS_SOL_XTS && option == XTS_OPTION_FILTER);
 }
 
 /* A private copy: the host's memory is read once. 0 or an errno. */
@@ -59,10 +69,26 @@ static bool loads_are_harmless(const struct filter *f)
 	return true;
 }
 
+static bool is_common(const struct connection *c)
+{
+	return c->shared && !c->shared->ended;
+}
+
+static uint32_t *count_of(struct connection *c)
+{
+	return is_common(c) ? &c->shared->filter_instructions : &c->datagrams->filter_instructions;
+}
+
+static void give_back(struct xts_tenant *t, uint32_t count)
+{
+	tenant_give(t, XTS_USE_FILTERS, count);
+	tenant_give(t, XTS_USE_SOCKET_BYTES, (uint64_t)count * INSTRUCTION_BYTES);
+}
+
 /* Charges for as many instructions as it now has. False: the tenant has no room for them. */
 static bool charge(struct connection *c, uint32_t count)
 {
-	uint32_t before = c->datagrams->filter_instructions, more = count > before ? count - before : 0;
+	uint32_t before = *count_of(c), more = count > before ? count - before : 0;
 	uint64_t bytes = (uint64_t)more * INSTRUCTION_BYTES;
 
 	if (more && !tenant_take(c->tenant, XTS_USE_FILTERS, more))
@@ -71,46 +97,103 @@ static bool charge(struct connection *c, uint32_t count)
 		tenant_give(c->tenant, XTS_USE_FILTERS, more);
 		return false;
 	}
-	if (before > count) {
-		tenant_give(c->tenant, XTS_USE_FILTERS, before - count);
-		tenant_give(c->tenant, XTS_USE_SOCKET_BYTES, (uint64_t)(before - count) * INSTRUCTION_BYTES);
-	}
-	c->datagrams->filter_instructions = count;
+	if (before > count)
+		give_back(c->tenant, before - count);
+	*count_of(c) = count;
 	return true;
+}
+
+/* Sets an option that is a filter of so many instructions. 0 or an errno. */
+static int attach_charged(struct connection *c, uint32_t count, int option, const void *value, socklen_t bytes)
+{
+	uint32_t before = *count_of(c);
+	int error;
+
+	if (count > before && !charge(c, count))
+		return command_refuse(c->channel, XTS_REFUSED_FILTERS);
+	error = setsockopt(c->fd, SOL_SOCKET, option, value, bytes) ? errno : 0;
+	(void)charge(c, error ? before : count); /* gives back; takes nothing */
+	return error;
 }
 
 static int attach(struct connection *c, const void *value, uint32_t bytes)
 {
 	struct filter f;
 	struct sock_fprog program = { .filter = f.instruction };
-	uint32_t before = c->datagrams->filter_instructions;
 	int error = copy(&f, value, bytes);
 
 	if (error)
 		return error;
 	if (!loads_are_harmless(&f))
 		return command_refuse(c->channel, XTS_REFUSED_FILTER_LOADS);
-	if (f.count > before && !charge(c, f.count))
-		return command_refuse(c->channel, XTS_REFUSED_FILTERS);
 	program.len = (unsigned short)f.count;
-	error = setsockopt(c->fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) ? errno : 0;
-	(void)charge(c, error ? before : f.count); /* gives back; takes nothing */
-	return error;
+	return attach_charged(c, f.count, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+static int detach(struct connection *c)
+{
+	const int unused = 0;
+
+	if (setsockopt(c->fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused))
+		return errno;
+	(void)charge(c, 0);
+	return 0;
+}
+
+/* The operator's program of this name, for this host's tenant. */
+static int attach_named(struct connection *c, const void *value, uint32_t bytes)
+{
+	char name[XTS_FILTER_NAME_BYTES_MAX + 1];
+	int fd;
+
+	if (bytes > XTS_FILTER_NAME_BYTES_MAX)
+		return EINVAL;
+	memcpy(name, value, bytes);
+	name[bytes] = 0;
+	if (!name[0])
+		return detach(c);
+	fd = xts_ulp_config_filter(c->worker->config.ulp, name, c->tenant->id);
+	if (fd < 0)
+		return command_refuse(c->channel, XTS_REFUSED_FILTER_NAME);
+	return attach_charged(c, 1, SO_ATTACH_BPF, &fd, sizeof fd);
 }
 
 int filter_set(struct connection *c, int option, const void *value, uint32_t bytes)
 {
-	const int unused = 0;
+	bool shared = c->shared;
+	int error;
 
-	if (option == SO_ATTACH_FILTER)
-		return attach(c, value, bytes);
-	if (setsockopt(c->fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused))
-		return errno;
-	filter_free(c);
-	return 0;
+	if (shared)
+		registry_lock();
+	error = option == SO_ATTACH_FILTER    ? attach(c, value, bytes) :
+		option == XTS_OPTION_FILTER ? attach_named(c, value, bytes) :
+					      detach(c);
+	if (shared)
+		registry_unlock();
+	return error;
 }
 
 void filter_free(struct connection *c)
 {
-	(void)charge(c, 0);
+	if (!is_common(c))
+		(void)charge(c, 0);
+}
+
+void filter_share(struct connection *c, struct shared *s)
+{
+	s->filter_instructions = c->datagrams->filter_instructions;
+	c->datagrams->filter_instructions = 0;
+}
+
+void filter_unshare(struct connection *c, struct shared *s)
+{
+	c->datagrams->filter_instructions = s->filter_instructions;
+	s->filter_instructions = 0;
+}
+
+void filter_end(struct shared *s)
+{
+	if (s->filter_instructions)
+		give_back(s->keyed.tenant, s->filter_instructions);
+	s->filter_instructions = 0;
 }

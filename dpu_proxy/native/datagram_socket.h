@@ -151,12 +151,17 @@ void datagram_get_control(struct msghdr *h, struct xts_datagram *d, uint32_t *dr
 
 /* --- datagram_filter.c -------------------------------------------------------------------------------------------- */
 
-/* Is it one of SO_ATTACH_FILTER and SO_DETACH_FILTER? */
+/* Is it one of SO_ATTACH_FILTER, SO_DETACH_FILTER and XTS_OPTION_FILTER? */
 bool filter_is_option(int level, int option);
-/* value: the instructions, in memory that the host may change meanwhile. 0 or an errno. */
+/* value: the instructions, or a name, in memory that the host may change meanwhile. 0 or an errno. */
 int filter_set(struct connection *c, int option, const void *value, uint32_t bytes);
-/* The socket has gone, and its filter with it. */
+/* The socket has gone, and its filter with it, unless other processes have it. */
 void filter_free(struct connection *c);
+/* With the registry's lock: the socket gets a key, and what its filter is charged for is all its members' from now on;
+ * it has one member, whose alone it is again; it ends. */
+void filter_share(struct connection *c, struct shared *s);
+void filter_unshare(struct connection *c, struct shared *s);
+void filter_end(struct shared *s);
 
 /* --- datagram_stamps.c -------------------------------------------------------------------------------------------- */
 

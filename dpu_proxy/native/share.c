@@ -128,8 +128,10 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 	if (!error) {
 		s->name = l->name ? name_hold(l->name) : NULL;
 		list_append(&listeners, &s->all);
-		if (l->datagrams)
+		if (l->datagrams) {
 			begin_datagrams(s, l);
+			filter_share(l, s);
+		}
 		add_member(s, l);
 	}
 	registry_unlock();
@@ -330,6 +332,8 @@ int share_part(struct connection *c)
 	if (s->members.next != &c->share || c->share.next != &s->members)
 		error = EOPNOTSUPP;
 	if (!error) {
+		if (c->datagrams)
+			filter_unshare(c, s);
 		remove_member(c);
 		shared_end(s);
 	}
@@ -339,6 +343,7 @@ int share_part(struct connection *c)
 
 void shared_end(struct shared *s)
 {
+	filter_end(s);
 	registry_remove(&s->keyed);
 	list_remove(&s->all);
 	s->ended = true;

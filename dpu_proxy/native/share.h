@@ -74,6 +74,7 @@ struct shared {
 	/* of a datagram socket */
 	struct multicast *multicast; /* a reference; NULL: it is none */
 	bool bound;                  /* by a host */
+	uint32_t filter_instructions; /* that its tenant is charged for */
 	_Atomic uint32_t dropped;    /* as SO_RXQ_OVFL has said last, to any member */
 };
 

@@ -27,6 +27,9 @@ from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RE
 from xts_messages.toml_positions import Path as KeyPath
 from xts_messages.toml_positions import Place, Position, dotted, locate
 
+from xts_proxy.config_filter import Filter
+from xts_proxy.config_filter import of_files as filters_of_files
+from xts_proxy.config_filter import together as filters_together
 from xts_proxy.config_names import Domain, Names, Resolver
 from xts_proxy.config_names import together as names_together
 from xts_proxy.config_tenant import DEFAULT, Interface, Limits, Tenant, limits_together
@@ -115,6 +118,7 @@ class Config(Struct, frozen=True, kw_only=True):
     names: Names = Names()
     ulp: Ulp = Ulp()
     tls: Tls = Tls()
+    filter: list[Filter] = msgspec.field(default_factory=list)
     tenant: list[Tenant] = msgspec.field(default_factory=list)
 
 
@@ -352,6 +356,7 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
         (("names", "rule"), config.names.rule),
         (("tls", "identity"), config.tls.identity),
         (("tls", "trust"), config.tls.trust),
+        (("filter",), config.filter),
     ]
     for where, items in of_tenants:
         for i, item in enumerate(items):
@@ -369,12 +374,14 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
     yield from tenants_together(config.tenant, limits, proxy.queue, bool(proxy.token_key))
     yield from names_together(config.names)
     yield from ulp_together(config.ulp)
+    yield from filters_together(config.filter)
     yield from tls_together(config.tls)
 
 
 def _of_files(config: Config) -> Iterator[tuple[KeyPath, str]]:
     """Mistakes in the files that this one names, and in what only the libraries that use them know."""
     yield from ulp_of_files(config.ulp)
+    yield from filters_of_files(config.filter)
     yield from _metrics_files(config.proxy)
     if config.tls == Tls():
         return

@@ -13,6 +13,7 @@ from xts_messages.toml_positions import Path as KeyPath
 from xts_proxy.config_tls import File, Name
 
 _A_PROGRAM = "the name of a program in the object, as in C"
+ProgramName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", description=_A_PROGRAM)]
 
 
 class Parser(Struct, frozen=True, kw_only=True):
@@ -20,7 +21,7 @@ class Parser(Struct, frozen=True, kw_only=True):
 
     name: Name
     object: File
-    program: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", description=_A_PROGRAM)]
+    program: ProgramName
 
 
 class Ulp(Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from xts_messages.toml_positions import dotted
 from xts_messages.ulps import BY_NAME
@@ -23,7 +23,8 @@ from xts_messages.ulps import BY_NAME
 from xts_proxy import tls_files, ulp_tls
 from xts_proxy._native import ffi, lib
 from xts_proxy.config import Config
-from xts_proxy.config_tenant import Machine
+from xts_proxy.config_filter import Filter
+from xts_proxy.config_tenant import ANY_TENANT, Machine
 from xts_proxy.config_ulp import Parser, Ulp
 from xts_proxy.keys import Key
 from xts_proxy.names import Device, of_device
@@ -40,7 +41,7 @@ class Material:
     machine: Machine  # for tenants
     congestion_controls: bytes = b""  # that hosts may choose
     device: Device = field(default_factory=Device)  # its name servers
-    programs: list[int] = field(default_factory=list)  # descriptors of the parsers, in the order of the configuration
+    programs: list[int] = field(default_factory=list)  # descriptors of parsers, then of filters, as configured
 
 
 class Protocols:
@@ -49,7 +50,7 @@ class Protocols:
     def __init__(self, load_key: Callable[[int], Key] | None = None) -> None:
         """load_key: see tls_files.gather()."""
         self._load_key = load_key
-        self._programs: dict[tuple[str, str], int] = {}
+        self._programs: dict[tuple[str, str, str], int] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -63,23 +64,25 @@ class Protocols:
             os.close(self._programs.popitem()[1])
 
     def gather(self, config: Config) -> Material:
-        """OSError: a parser could not be loaded, and why."""
-        programs = [self._program(parser) for parser in config.ulp.parser]
+        """OSError: a program could not be loaded, and why."""
+        programs = [self._program("parser", parser) for parser in config.ulp.parser]
+        programs += [self._program("filter", one) for one in config.filter]
         tls = tls_files.gather(config.tls, self._load_key)
         return Material(tls, this_machine(config), allowed_congestion_controls(), of_device(config), programs)
 
-    def _program(self, parser: Parser) -> int:
-        key = (parser.object, parser.program)
+    def _program(self, kind: Literal["parser", "filter"], wanted: Parser | Filter) -> int:
+        key = (kind, wanted.object, wanted.program)
         if key not in self._programs:
-            from xts_bpf.parser import load_parser  # libbpf, which most do without
+            from xts_bpf import parser  # libbpf, which most do without
 
+            load = parser.load_parser if kind == "parser" else parser.load_filter
             try:
-                self._programs[key] = load_parser(Path(parser.object), parser.program)
+                self._programs[key] = load(Path(wanted.object), wanted.program)
             except PermissionError as error:
                 hint = "loading needs CAP_BPF and CAP_NET_ADMIN, which the proxy has, if at all, while it starts"
-                raise OSError(error.errno, f"parser {parser.name}: {error.strerror}; {hint}") from error
+                raise OSError(error.errno, f"{kind} {wanted.name}: {error.strerror}; {hint}") from error
             except OSError as error:
-                raise OSError(error.errno, f"parser {parser.name}: {error.strerror}") from error
+                raise OSError(error.errno, f"{kind} {wanted.name}: {error.strerror}") from error
         return self._programs[key]
 
 
@@ -94,13 +97,24 @@ def build(config: Config, material: Material) -> tuple[Any, list[tuple[int, str]
     notes = list(ulp_tls.add_of_this_machine(native, config.tls, material.tls))
     for name in config.ulp.optional:
         lib.xts_ulp_config_offer(native, BY_NAME[name.upper()].number)
-    for parser, program in zip(config.ulp.parser, material.programs, strict=True):
+    _add_programs(native, config, material)
+    return native, notes
+
+
+def _add_programs(native: Any, config: Config, material: Material) -> None:
+    """The configuration of C gets descriptors of its own."""
+    parsers = len(config.ulp.parser)
+    for parser, program in zip(config.ulp.parser, material.programs[:parsers], strict=True):
         descriptor = os.dup(program)
-        result = lib.xts_ulp_config_add_parser(native, parser.name.encode(), descriptor)
-        if result:
+        if result := lib.xts_ulp_config_add_parser(native, parser.name.encode(), descriptor):
             os.close(descriptor)
             raise OSError(-result, f"parser {parser.name}: {os.strerror(-result)}")
-    return native, notes
+    for one, program in zip(config.filter, material.programs[parsers:], strict=True):
+        for tenant in [material.tls.numbers[name] for name in one.tenants] or [ANY_TENANT]:
+            descriptor = os.dup(program)
+            if result := lib.xts_ulp_config_add_filter(native, one.name.encode(), tenant, descriptor):
+                os.close(descriptor)
+                raise OSError(-result, f"filter {one.name}: {os.strerror(-result)}")
 
 
 def _limits(ulp: Ulp) -> Any:

@@ -433,6 +433,18 @@ void xts_flush(void);
 #define XTS_CLOCK_DEVICE 0
 #define XTS_CLOCK_HOST 1
 
+/* --- filters of the operator's ------------------------------------------------------------------ */
+
+/*
+ * An option of level SOL_XTS: a datagram socket gets the filter that the proxy's operator has under
+ * this name (a string of at most 63 bytes), an eBPF program that runs on the device. It takes the
+ * place of what SO_ATTACH_FILTER has set, and is taken away by a string of no bytes or by
+ * SO_DETACH_FILTER. ENOENT: there is none of that name for this host. ENOBUFS: a limit of the
+ * proxy. ENOPROTOOPT: the proxy is of an older version. (SO_ATTACH_BPF names a program of this
+ * host's kernel, and fails.)
+ */
+#define SO_XTS_FILTER 0x58540002
+
 /* --- datagrams and PDUs without a call --------------------------------------------------------- */
 
 /* A datagram or PDU that has just come. */

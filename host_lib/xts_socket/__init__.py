@@ -124,6 +124,7 @@ if TYPE_CHECKING:
     from ._clock import SO_XTS_CLOCK, SOL_XTS, XTS_CLOCK_DEVICE, XTS_CLOCK_HOST
     from ._dev import dev
     from ._explained import WithReason
+    from ._filter import SO_XTS_FILTER
     from ._info import SPIN_NEVER, Info, configure, info
     from ._install import install, offload, uninstall
     from ._interfaces import Interface, interfaces
@@ -203,6 +204,7 @@ __all__ = [
     "SO_SNDBUF",
     "SO_TYPE",
     "SO_XTS_CLOCK",
+    "SO_XTS_FILTER",
     "SPIN_NEVER",
     "TCP_CONGESTION",
     "TCP_CORK",
@@ -338,6 +340,7 @@ _LATER = {
     **dict.fromkeys(("Stack", "stack_of"), "_stack"),
     "dev": "_dev",
     "WithReason": "_explained",
+    "SO_XTS_FILTER": "_filter",
     **dict.fromkeys(("install", "offload", "uninstall"), "_install"),
     **dict.fromkeys(("Reason", "reasons"), "_reason"),
     **dict.fromkeys(("Packet", "PacketVerdict"), "_receive_callback"),

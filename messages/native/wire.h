@@ -27,7 +27,9 @@
 #define XTS_RELAYED_WINDOW     16u
 #define XTS_SOL_XTS            22612u
 #define XTS_INTERFACE_STAMPS   1073741824u
+#define XTS_OPTION_FILTER      1481900034u
 #define XTS_FILTER_BYTES_MAX   2048u
+#define XTS_FILTER_NAME_BYTES_MAX 63u
 #define XTS_DATAGRAM_RECORD_BYTES 32u
 #define XTS_DATAGRAM_CONTROL_BYTES_MAX 256u
 #define XTS_DATAGRAM_COPY_BYTES 12u
@@ -193,6 +195,8 @@ enum xts_refusal {
 	                                      * limits.filters of the proxy allows */
 	XTS_REFUSED_FILTER_LOADS       = 19, /* a filter may look at packets, and not at the device's marks, queues,
 	                                      * processors and VLANs */
+	XTS_REFUSED_FILTER_NAME        = 20, /* the operator of the proxy has no filter of that name for this host
+	                                      * (filter in the proxy's configuration) */
 };
 
 /* Control items of a datagram. */
@@ -3024,6 +3028,7 @@ static inline int xts_refusal_errno(unsigned refusal)
 	case XTS_REFUSED_DEVICE_GROUPS: return ENOBUFS;
 	case XTS_REFUSED_FILTERS: return ENOBUFS;
 	case XTS_REFUSED_FILTER_LOADS: return EPERM;
+	case XTS_REFUSED_FILTER_NAME: return ENOENT;
 	default: return 0;
 	}
 }
@@ -3051,6 +3056,7 @@ static inline const char *xts_refusal_text(unsigned refusal)
 	case XTS_REFUSED_DEVICE_GROUPS: return "the device's kernel lets a socket join no more groups or sources: net.ipv4.igmp_max_memberships, igmp_max_msf";
 	case XTS_REFUSED_FILTERS: return "filters of this host's sockets have as many instructions as limits.filters of the proxy allows";
 	case XTS_REFUSED_FILTER_LOADS: return "a filter may look at packets, and not at the device's marks, queues, processors and VLANs";
+	case XTS_REFUSED_FILTER_NAME: return "the operator of the proxy has no filter of that name for this host (filter in the proxy's configuration)";
 	default: return NULL;
 	}
 }

@@ -176,6 +176,9 @@ COPIES_RECORDS_MAX = 32
 #: The level of GETSOCKOPT for options of our own: the device's interfaces; with this bit their time stamps.
 SOL_XTS = 0x5854
 INTERFACE_STAMPS = 0x4000_0000
+#: An option of that level for SETSOCKOPT of a datagram socket: the operator's filter of that name; none without one.
+OPTION_FILTER = 0x5854_0002
+FILTER_NAME_BYTES_MAX = 63
 #: Of a filter for a datagram socket (SO_ATTACH_FILTER), 8 bytes an instruction: in the first chunk of a frame.
 FILTER_BYTES_MAX = 2048
 #: What a datagram takes of the post credits in addition to its data and control items.
@@ -283,6 +286,11 @@ REFUSALS: dict[str, tuple[int, int, str]] = {
         19,
         errno.EPERM,
         "a filter may look at packets, and not at the device's marks, queues, processors and VLANs",
+    ),
+    "FILTER_NAME": (
+        20,
+        errno.ENOENT,
+        "the operator of the proxy has no filter of that name for this host (filter in the proxy's configuration)",
     ),
 }
 

@@ -148,6 +148,10 @@ def worker_programs() -> list[bytes]:
     asked, wrong = name + b"\0\1\5", name + b"\0\1\xf5"
     found, cut_off, unknown, forged = (name + b"\1" + bytes([how]) for how in (0, 1, 0x32, 4))
     joined_datagram = hosts[1] + share + key + none + rounds + receive + few + more_credits
+    filtered = datagram + b"\5" + last + b"\x40"  # of four instructions
+    named, unfiltered = datagram + b"\5" + last + b"\x12a", datagram + b"\5" + last + b"\3"
+    stamped = datagram + b"\5" + last + b"\x81\x20"
+    datagram_share = opened_bound + filtered + share + key + last
     shared = listener + member + newcomers + offers + give_back + rounds + offers
     return [
         shared + accept,
@@ -172,6 +176,9 @@ def worker_programs() -> list[bytes]:
         pushed + (send_pdu * 20 + rounds) * 8 + restart,
         push + none + b"\x82\0\5" + connect + b"\x20" + last + reach + timers + last + reach,
         opened + few + answers * 3 + more_credits + rounds + receive + close + receive,
+        opened + filtered + stamped + few + answers + named + unfiltered + answers + close + receive,
+        datagram_share + member + filtered + hosts[0] + close + receive + hosts[1] + unfiltered + close + receive,
+        datagram_share + member + close + hosts[0] + close + hosts[2] + end + b"\1" + rounds + expire + rounds,
         opened + (long + rounds) * 4 + answers + dissolve + few + rounds + receive + close,
         opened_bound + train + marked + answers + reconnect + long + hosts[1] + opened + few + answers + restart,
         opened + long + end + b"\1" + rounds + receive,

@@ -4,6 +4,8 @@
 #ifndef XTS_FUZZ_WORKER_DATAGRAMS_H
 #define XTS_FUZZ_WORKER_DATAGRAMS_H
 
+#include <linux/filter.h>
+
 #include "worker_messages.h"
 
 static int datagram_fd = -1; /* lives as long as the process */
@@ -118,6 +120,41 @@ static void say_call(struct scene *s, uint8_t *frame, uint8_t type, uint8_t flag
 	host_receive(s, WINDOW);
 }
 
+/* A filter of a few instructions, an operator's by name, or which time stamps are wanted. */
+static void say_datagram_option(struct scene *s, struct input *in, uint32_t id)
+{
+	struct xts_setsockopt m = { .xts_socket = 7, .token = 1, .domain = 4, .level = SOL_SOCKET };
+	uint8_t frame[LARGEST] = { 0 }, *value = frame + XTS_SETSOCKOPT_BYTES, what = take(in);
+	struct sock_filter one = { .code = BPF_RET | BPF_K, .k = UINT32_MAX };
+
+	switch (what % 4) {
+	case 0:
+		m.option = SO_ATTACH_FILTER;
+		m.length = (what >> 4) * sizeof one;
+		for (uint32_t at = 0; at < m.length; at += sizeof one)
+			memcpy(value + at, &one, sizeof one);
+		for (uint32_t i = 0; i < m.length && what & 8; i++)
+			value[i] ^= take(in);
+		break;
+	case 1:
+		m.option = what & 0x80 ? SO_TIMESTAMPING : what & 0x40 ? SO_TIMESTAMP : SO_TIMESTAMPNS;
+		m.length = sizeof(uint32_t);
+		xts_put32(value, pick_number(in));
+		break;
+	case 2:
+		m.level = XTS_SOL_XTS;
+		m.option = XTS_OPTION_FILTER;
+		m.length = what >> 2;
+		memset(value, take(in), m.length);
+		break;
+	default:
+		m.option = SO_DETACH_FILTER;
+		m.length = sizeof(uint32_t);
+	}
+	xts_setsockopt_encode(frame, &m);
+	say_call(s, frame, XTS_CMD_SETSOCKOPT, 0, id, XTS_SETSOCKOPT_BYTES + m.length);
+}
+
 static void op_datagram(struct scene *s, struct input *in)
 {
 	struct xts_open_datagram open = { .xts_socket = 7, .domain = 4, .post_credits = XTS_DATAGRAM_WINDOW_MIN };
@@ -153,8 +190,10 @@ static void op_datagram(struct scene *s, struct input *in)
 		say_call(s, frame, XTS_CMD_SEND_DATAGRAMS, 0, id, XTS_SEND_DATAGRAMS_BYTES);
 		break;
 	case 4:
-	case 5:
 		datagram_peer_answers(in);
+		break;
+	case 5:
+		say_datagram_option(s, in, id);
 		break;
 	default:
 		say_datagrams(s, in, id);

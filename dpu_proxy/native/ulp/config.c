@@ -49,6 +49,13 @@ void xts_ulp_config_release(struct xts_ulp_config *config)
 		close(parser->program_fd);
 		free(parser);
 	}
+	while (config->filters) {
+		struct ulp_filter *filter = config->filters;
+
+		config->filters = filter->next;
+		close(filter->program_fd);
+		free(filter);
+	}
 	tls_config_free(config->tls);
 	free(config);
 }
@@ -68,6 +75,33 @@ int xts_ulp_config_add_parser(struct xts_ulp_config *config, const char *name, i
 	parser->next = config->parsers;
 	config->parsers = parser;
 	return 0;
+}
+
+int xts_ulp_config_add_filter(struct xts_ulp_config *config, const char *name, uint32_t tenant, int program_fd)
+{
+	size_t bytes = strlen(name) + 1;
+	struct ulp_filter *filter;
+
+	if (xts_ulp_config_filter(config, name, tenant) >= 0)
+		return -EEXIST;
+	filter = malloc(sizeof *filter + bytes);
+	if (!filter)
+		return -ENOMEM;
+	memcpy(filter->name, name, bytes);
+	filter->program_fd = program_fd;
+	filter->tenant = tenant;
+	filter->next = config->filters;
+	config->filters = filter;
+	return 0;
+}
+
+int xts_ulp_config_filter(const struct xts_ulp_config *config, const char *name, uint32_t tenant)
+{
+	for (const struct ulp_filter *filter = config->filters; filter; filter = filter->next) {
+		if ((filter->tenant == UINT32_MAX || filter->tenant == tenant) && !strcmp(filter->name, name))
+			return filter->program_fd;
+	}
+	return -ENOENT;
 }
 
 void xts_ulp_config_offer(struct xts_ulp_config *config, uint16_t ulp_id)

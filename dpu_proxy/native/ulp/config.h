@@ -27,6 +27,9 @@ void xts_ulp_config_release(struct xts_ulp_config *config);
 /* A parser program, loaded by the supervisor; the configuration owns program_fd from here on. 0, -EEXIST, -ENOMEM. */
 int xts_ulp_config_add_parser(struct xts_ulp_config *config, const char *name, int program_fd);
 
+/* The same of a filter for datagram sockets, for a tenant by its id, or UINT32_MAX: for all. 0, -EEXIST, -ENOMEM. */
+int xts_ulp_config_add_filter(struct xts_ulp_config *config, const char *name, uint32_t tenant, int program_fd);
+
 /* Offers a protocol that is off unless the operator names it (XTS_ULP_OPTIONAL): protocols that few need, so that they
  * are no attack surface where nobody does. */
 void xts_ulp_config_offer(struct xts_ulp_config *config, uint16_t ulp_id);
@@ -38,5 +41,7 @@ const struct xts_ulp_limits *xts_ulp_config_limits(const struct xts_ulp_config *
 bool xts_ulp_config_offers(const struct xts_ulp_config *config, uint16_t ulp_id);
 /* The program's descriptor, the configuration's own; -ENOENT. */
 int xts_ulp_config_parser(const struct xts_ulp_config *config, const char *name);
+/* Likewise, of a filter that this tenant may name. */
+int xts_ulp_config_filter(const struct xts_ulp_config *config, const char *name, uint32_t tenant);
 
 #endif

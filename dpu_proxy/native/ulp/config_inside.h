@@ -14,11 +14,19 @@ struct ulp_parser {
 	char name[];
 };
 
+struct ulp_filter {
+	struct ulp_filter *next;
+	int program_fd;
+	uint32_t tenant; /* its id; UINT32_MAX: anybody */
+	char name[];
+};
+
 struct xts_ulp_config {
 	atomic_uint references;
 	struct xts_ulp_limits limits;
 	uint32_t offered; /* bits by enum xts_ulp_id */
 	struct ulp_parser *parsers;
+	struct ulp_filter *filters; /* of datagram sockets */
 	struct xts_tls_config *tls; /* tls_config.c */
 };
 

@@ -72,6 +72,8 @@ int datagram_filter_value(const struct xts_sock *s, int option, const void **val
 void datagram_filter_was_set(struct xts_sock *s, int option, const void *program, socklen_t bytes);
 /* SO_GET_FILTER, as sk_get_filter(): *length counts instructions, before and after. 0 or -errno. */
 int datagram_filter_get(const struct xts_sock *s, void *value, socklen_t *length);
+/* SO_XTS_FILTER: the name that was set; of no bytes: there is none. 0. */
+int datagram_filter_name(const struct xts_sock *s, void *value, socklen_t *length);
 
 /* --- datagram_option.c: options of this end. 0 or -errno, or 1: the proxy has to be asked ------------------------- */
 

@@ -9,6 +9,9 @@
 #include "core/datagram_socket.h"
 #include "core/error.h"
 #include "core/socket.h"
+#include "xts.h"
+
+_Static_assert(SO_XTS_FILTER == XTS_OPTION_FILTER, "the option of the messages");
 
 #ifndef SO_ATTACH_REUSEPORT_CBPF
 #define SO_ATTACH_REUSEPORT_CBPF 51
@@ -43,7 +46,7 @@ int datagram_filter_value(const struct xts_sock *s, int option, const void **val
 	if (option != SO_ATTACH_BPF && option != SO_ATTACH_REUSEPORT_EBPF)
 		return 1;
 	last_error_note(EOPNOTSUPP, "the descriptor names a BPF program of this host's kernel, and the socket is the "
-				    "device's: SO_ATTACH_FILTER brings a program with it");
+				    "device's: SO_ATTACH_FILTER brings a program with it, and SO_XTS_FILTER names one there");
 	return -EOPNOTSUPP;
 }
 
@@ -51,12 +54,13 @@ void datagram_filter_was_set(struct xts_sock *s, int option, const void *program
 {
 	struct filter *f = NULL;
 
-	if (option != SO_ATTACH_FILTER && option != SO_DETACH_FILTER)
+	if (option != SO_ATTACH_FILTER && option != SO_DETACH_FILTER && option != SO_XTS_FILTER)
 		return;
-	if (option == SO_ATTACH_FILTER)
+	if (option != SO_DETACH_FILTER && bytes)
 		f = malloc(sizeof *f + bytes);
 	if (f) { /* without memory it is in force, and SO_GET_FILTER does not show it */
 		f->bytes = bytes;
+		f->named = option == SO_XTS_FILTER;
 		memcpy(f->program, program, bytes);
 	}
 	free(s->datagrams->filter);
@@ -68,10 +72,24 @@ int datagram_filter_get(const struct xts_sock *s, void *value, socklen_t *length
 	const struct filter *f = s->datagrams->filter;
 	socklen_t count = f ? f->bytes / (socklen_t)sizeof(struct sock_filter) : 0;
 
+	if (f && f->named)
+		return -EACCES; /* as of any that is no classic one */
 	if (count && *length && *length < count)
 		return -EINVAL;
 	if (count && *length)
 		memcpy(value, f->program, f->bytes);
 	*length = count;
+	return 0;
+}
+
+int datagram_filter_name(const struct xts_sock *s, void *value, socklen_t *length)
+{
+	const struct filter *f = s->datagrams->filter;
+	socklen_t bytes = f && f->named ? f->bytes : 0;
+
+	if (*length > bytes)
+		*length = bytes;
+	if (*length)
+		memcpy(value, f->program, *length);
 	return 0;
 }

@@ -36,6 +36,8 @@ int datagram_option_set(struct xts_sock *s, int level, int option, const void *v
 	}
 	if (level == SOL_XTS && option == SO_XTS_CLOCK)
 		return datagram_clock_set(s, value, length);
+	if (level == SOL_XTS && option == SO_XTS_FILTER)
+		return length > XTS_FILTER_NAME_BYTES_MAX ? -EINVAL : 1;
 	if (level != IPPROTO_UDP)
 		return level == SOL_SOCKET || level == IPPROTO_IP || level == IPPROTO_IPV6 ? 1 : -ENOPROTOOPT;
 	if (option == UDP_CORK) {
@@ -55,7 +57,7 @@ int datagram_option_set(struct xts_sock *s, int level, int option, const void *v
 bool datagram_option_is_here(int level, int option)
 {
 	return (level == SOL_SOCKET && (option == SO_RXQ_OVFL || option == SO_GET_FILTER)) ||
-	       (level == SOL_XTS && option == SO_XTS_CLOCK) ||
+	       (level == SOL_XTS && (option == SO_XTS_CLOCK || option == SO_XTS_FILTER)) ||
 	       (level == IPPROTO_UDP && (option == UDP_SEGMENT || option == UDP_CORK));
 }
 
@@ -65,6 +67,8 @@ int datagram_option_get(const struct xts_sock *s, int level, int option, void *v
 
 	if (level == SOL_SOCKET && option == SO_GET_FILTER)
 		return datagram_filter_get(s, value, length);
+	if (level == SOL_XTS && option == SO_XTS_FILTER)
+		return datagram_filter_name(s, value, length);
 	number = level == SOL_XTS      ? datagram_clock_get(s) :
 		 level == SOL_SOCKET   ? s->datagrams->tells_drops :
 		 option == UDP_SEGMENT ? s->datagrams->segment_bytes :
@@ -81,6 +85,8 @@ void datagram_option_was_set(struct xts_sock *s, int level, int option, const vo
 {
 	int number = number_of(value, length);
 
+	if (level == SOL_XTS && option == SO_XTS_FILTER)
+		datagram_filter_was_set(s, option, value, length);
 	if (level != SOL_SOCKET)
 		return;
 	if (option == SO_BROADCAST)

@@ -77,6 +77,7 @@ struct stamping {
 /* A filter of the device's socket, kept for SO_GET_FILTER. */
 struct filter {
 	uint32_t bytes;
+	bool named; /* SO_XTS_FILTER: what is here is the name of the operator's program */
 	uint8_t program[];
 };
 

@@ -8,6 +8,7 @@ Memory of the process is what malloc has given out (mallinfo2), of the kernel an
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import secrets
 import socket
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from beds.classic_bpf import SO_ATTACH_FILTER, of_length
+from beds.classic_bpf import SO_ATTACH_FILTER, SO_DETACH_FILTER, of_length
 from beds.datagrams import FEATURES as DATAGRAM
 from beds.datagrams import open_datagram
 from beds.native_core import compiler
@@ -31,6 +32,7 @@ from xts_messages import codec, datagram, table
 MANY = 256
 MOST = 8
 PDU = 8000
+SHARE_DATAGRAM = table.FEATURES["SHARE_DATAGRAM"][0]
 WORKER = Path(__file__).resolve().parents[3] / "dpu_proxy" / "native"
 
 #: What makes something that is charged by itself, and by what.
@@ -46,6 +48,7 @@ MAKES = {
 }
 #: Of the kernel, per message: inet_bind_bucket and inet_bind2_bucket.
 IN_KERNEL = {"XTS_CMD_BIND": 256, "XTS_CMD_CONNECT_DATAGRAM": 256}
+SO_TIMESTAMPING = 37
 #: ip_mc_socklist, ip_mc_list with its timer, netdev_hw_addr.
 MEMBERSHIP_IN_KERNEL = 64 + 256 + 128
 
@@ -103,7 +106,7 @@ class Bed:
 def bed() -> Iterator[Bed]:
     with socket.create_server((LOOPBACK, 0), backlog=512) as server, Worker() as worker, ExitStack() as stack:
         server.settimeout(5)
-        host = stack.enter_context(worker.attach(features=FEATURES | DATAGRAM)).open()
+        host = stack.enter_context(worker.attach(features=FEATURES | DATAGRAM | SHARE_DATAGRAM)).open()
         yield Bed(worker, host, server, stack)
 
 
@@ -273,6 +276,30 @@ def datagrams_cut_off(bed: Bed) -> Measured:
     return run, MANY * wire_bytes("XTS_CMD_SEND_DATAGRAMS", len(head))
 
 
+def datagram_shares(bed: Bed) -> Measured:
+    made = datagram_sockets(bed, 64)
+
+    def run() -> None:
+        for number, proxy_id in made:
+            fields = {"xts_socket": number, "token": 2, "key": secrets.randbits(64) | 1, "keep_ms": KEEP_MS}
+            bed.host.send("XTS_CMD_SHARE", id=proxy_id, **fields)
+            assert bed.host.expect("XTS_REPLY_SHARE_ACK").error == 0
+
+    return run, 64 * wire_bytes("XTS_CMD_SHARE")
+
+
+def datagram_options(bed: Bed, level: int, option: int, value: bytes, error: int = 0) -> Measured:
+    made = datagram_sockets(bed, MANY)
+
+    def run() -> None:
+        for number, proxy_id in made:
+            fields = {"xts_socket": number, "token": 1, "domain": 4, "level": level, "option": option}
+            bed.host.send("XTS_CMD_SETSOCKOPT", value, id=proxy_id, **fields)
+            assert bed.host.expect("XTS_REPLY_SOCKOPT_ACK").error == error
+
+    return run, MANY * wire_bytes("XTS_CMD_SETSOCKOPT", len(value))
+
+
 BEDS: dict[str, Callable[[Bed], Measured]] = {
     "XTS_CMD_SETSOCKOPT": lambda bed: options(bed, "XTS_CMD_SETSOCKOPT"),
     "XTS_CMD_GETSOCKOPT": lambda bed: options(bed, "XTS_CMD_GETSOCKOPT"),
@@ -286,6 +313,15 @@ BEDS: dict[str, Callable[[Bed], Measured]] = {
     "XTS_CMD_SEND_PDU": pdus,
     "XTS_CMD_CONNECT_DATAGRAM": datagram_connects,
     "XTS_CMD_SEND_DATAGRAMS": datagrams_cut_off,
+}
+#: The same messages for datagram sockets. A filter that is attached is measured by itself (below).
+OF_DATAGRAMS: dict[str, Callable[[Bed], Measured]] = {
+    "XTS_CMD_SHARE": datagram_shares,
+    "SO_TIMESTAMPING": lambda bed: datagram_options(bed, socket.SOL_SOCKET, SO_TIMESTAMPING, struct.pack("=I", 0x9A)),
+    "SO_DETACH_FILTER": lambda bed: datagram_options(bed, socket.SOL_SOCKET, SO_DETACH_FILTER, bytes(4), errno.ENOENT),
+    "SO_XTS_FILTER": lambda bed: datagram_options(
+        bed, table.SOL_XTS, table.OPTION_FILTER, b"f" * table.FILTER_NAME_BYTES_MAX, errno.ENOENT
+    ),
 }
 #: Measured by itself (below), or kept where the push that asked for it has made room.
 APART = {"XTS_CMD_SEND": "spilled", "XTS_CMD_GIVE_BACK": "what IOCTL has made room for"}
@@ -303,12 +339,22 @@ def test_every_message_of_a_host_has_its_place_here() -> None:
 
 @pytest.mark.parametrize("name", BEDS)
 def test_a_message_keeps_at_most_eight_bytes_for_each_of_its_own(bed: Bed, name: str) -> None:
-    run, sent = BEDS[name](bed)
+    keeps_little(bed, name, *BEDS[name](bed))
+
+
+@pytest.mark.parametrize("name", OF_DATAGRAMS)
+def test_so_does_one_about_datagram_sockets(bed: Bed, name: str) -> None:
+    keeps_little(bed, name, *OF_DATAGRAMS[name](bed))
+
+
+def keeps_little(bed: Bed, name: str, run: Callable[[], None], sent: int) -> None:
     bed.worker.stats()
     before = given_out()
     run()
     bed.worker.stats()  # carried out: it answers between two rounds
-    kept = max(0, given_out() - before) + IN_KERNEL.get(name, 0) * sent // wire_bytes(name)
+    kept = max(0, given_out() - before)
+    if name in IN_KERNEL:
+        kept += IN_KERNEL[name] * sent // wire_bytes(name)
     print(f"| {name} | {kept / sent:.1f} |")
     assert kept / sent <= MOST
     goodbye(bed.host)

@@ -38,6 +38,22 @@ def test_what_cannot_be_attached_says_why() -> None:
         assert caught.value.errno == errno.ENOMEM
 
 
+def test_an_operators_filter_is_named() -> None:
+    """tests/system/operate/test_proxy_filter.py has proxies with some."""
+    with xts_socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        with pytest.raises(OSError, match="no filter of that name") as caught:
+            s.setsockopt(xts_socket.SOL_XTS, xts_socket.SO_XTS_FILTER, b"unknown")
+        assert caught.value.errno == errno.ENOENT
+        assert s.getsockopt(xts_socket.SOL_XTS, xts_socket.SO_XTS_FILTER, 64) == b""
+        with pytest.raises(OSError) as caught:
+            s.setsockopt(xts_socket.SOL_XTS, xts_socket.SO_XTS_FILTER, b"x" * 64)
+        assert caught.value.errno == errno.EINVAL
+    with xts_socket.socket() as stream:
+        with pytest.raises(OSError) as caught:
+            stream.setsockopt(xts_socket.SOL_XTS, xts_socket.SO_XTS_FILTER, b"unknown")
+        assert caught.value.errno == errno.ENOPROTOOPT
+
+
 def test_the_example_program() -> None:
     example = Path(__file__).resolve().parents[3] / "host_lib" / "examples" / "early_filter.py"
     with socket.socket(type=socket.SOCK_DGRAM) as free:

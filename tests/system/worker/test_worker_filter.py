@@ -21,14 +21,17 @@ from beds.classic_bpf import (
     of_length,
     ret,
 )
-from beds.datagrams import Udp, endpoint_of, host, host_of, peer
+from beds.datagrams import FEATURES, LOOPBACK, NOBODY, Udp, endpoint_of, host, host_of, peer
 from beds.scripted_host import ScriptedHost, Worker
+from beds.share import KEEP_MS, SHARE, new_epoch, new_key, share
 from beds.worker import wait_for, worker
 from xts_messages import table
+from xts_messages.codec import Endpoint
 from xts_messages.datagram import Datagram
 
 __all__ = ["host", "peer", "worker"]
 
+ANYWHERE = Endpoint.of(LOOPBACK, 0)
 MOST = table.FILTER_BYTES_MAX // 8
 #: What the proxy, or the kernel, says of a program that is random bytes.
 EXPECTED = {0, errno.EINVAL, errno.EPERM, errno.ENOMEM}
@@ -90,6 +93,33 @@ def test_instructions_are_counted_for_the_tenant() -> None:
 def test_none_are_taken_where_none_are_allowed() -> None:
     with Worker(filters=0) as none, host_of(none) as made:
         assert attach(Udp.open(made), ret(ALL)) == errno.ENOBUFS
+
+
+def test_a_shared_socket_is_charged_until_its_last_member_closes_it(worker: Worker) -> None:
+    features = FEATURES | SHARE | table.FEATURES["SHARE_DATAGRAM"][0]
+    with (
+        worker.attach(new_epoch(), features=features) as first,
+        worker.attach(new_epoch(), features=features) as second,
+        worker.attach(new_epoch(), features=features) as third,
+    ):
+        udp, key = Udp.open(first.open(), local=ANYWHERE), new_key()
+        assert attach(udp, of_length(8)) == 0
+        assert share(first, key, udp.id, udp.number, KEEP_MS).error == 0
+        others = []
+        for host in (second, third):
+            answer = share(host.open(), key)
+            others.append(Udp(host, answer.id, answer.fields["proxy_id"], 0, 0, answer.fields["local"], NOBODY))
+            others[-1].take()
+        assert worker.used("filters") == 8
+        assert attach(others[0], of_length(5)) == 0 and worker.used("filters") == 5, "it has one filter"
+        udp.close()
+        others[0].close()
+        others[1].settle()
+        assert worker.used("filters") == 5, "those who have set it have gone, and the filter has not"
+        assert others[1].set(socket.SOL_SOCKET, SO_DETACH_FILTER, 0) == 0 and worker.used("filters") == 0
+        assert attach(others[1], of_length(3)) == 0 and worker.used("filters") == 3
+        others[1].close()
+        wait_for(lambda: worker.used("filters") == 0, "a closed socket has a filter")
 
 
 def test_random_programs(host: ScriptedHost, worker: Worker, peer: socket.socket) -> None:

@@ -1,0 +1,57 @@
+/*
+ * A filter for datagram sockets, as an example: of each source at most so many datagrams a second, the others are
+ * dropped on the device. It runs for each datagram that comes for a socket whose host has named it (SO_XTS_FILTER). The
+ * contract is that of socket(7): 0 drops the datagram, anything else keeps so many bytes of it, from the UDP header on.
+ *
+ * All sockets with this filter have the map in common. When there are more sources than it has room for, those that
+ * have not sent for longest are forgotten.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#define RATE 100 /* datagrams a second, and as many at once after a pause */
+#define NS_PER_DATAGRAM (1000000000ull / RATE)
+#define SECOND_NS 1000000000ull
+#define SOURCES 65536
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, SOURCES);
+	__type(key, __u8[16]);
+	__type(value, __u64); /* when the source has used up what it may send */
+} used_until SEC(".maps");
+
+/* Its IPv4 or IPv6 address. */
+static int source_of(struct __sk_buff *skb, __u8 address[16])
+{
+	__u8 version;
+
+	if (bpf_skb_load_bytes_relative(skb, 0, &version, sizeof version, BPF_HDR_START_NET) < 0)
+		return -1;
+	if (version >> 4 == 6)
+		return bpf_skb_load_bytes_relative(skb, 8, address, 16, BPF_HDR_START_NET);
+	address[10] = address[11] = 0xff;
+	return bpf_skb_load_bytes_relative(skb, 12, address + 12, 4, BPF_HDR_START_NET);
+}
+
+SEC("socket")
+int source_rate(struct __sk_buff *skb)
+{
+	__u64 now = bpf_ktime_get_ns(), *until, next;
+	__u8 address[16] = { 0 };
+
+	if (source_of(skb, address) < 0)
+		return 0;
+	until = bpf_map_lookup_elem(&used_until, address);
+	next = until && *until > now - SECOND_NS ? *until : now - SECOND_NS;
+	next += NS_PER_DATAGRAM;
+	if (next > now)
+		return 0;
+	if (until)
+		*until = next; /* another processor may do so at the same time: it is no exact count */
+	else
+		bpf_map_update_elem(&used_until, address, &next, BPF_ANY);
+	return skb->len;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,47 @@
+"""The table of the configuration file about filters of datagram sockets: `[[filter]]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from xts_proxy.config_tenant import Name as TenantName
+from xts_proxy.config_tls import File, Name
+from xts_proxy.config_ulp import ProgramName
+from xts_proxy.toml_positions import Path as KeyPath
+
+
+class Filter(Struct, frozen=True, kw_only=True):
+    """[[filter]]: an eBPF program that drops datagrams on the device; hosts ask for it by name."""
+
+    name: Name
+    object: File
+    program: ProgramName
+    #: who may name it; empty: everybody
+    tenants: list[TenantName] = msgspec.field(default_factory=list)
+
+
+def together(filters: Sequence[Filter]) -> Iterator[tuple[KeyPath, str]]:
+    """Mistakes that only several values together make."""
+    names = [one.name for one in filters]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            yield ("filter", i, "name"), f"{name} is used already, at filter[{names.index(name)}]"
+
+
+def of_files(filters: Sequence[Filter]) -> Iterator[tuple[KeyPath, str]]:
+    """Mistakes in the objects that are named. Needs no privilege."""
+    if not filters:
+        return
+    from xts_bpf.parser import check_filter  # libbpf, which most do without
+
+    for i, one in enumerate(filters):
+        try:
+            check_filter(Path(one.object), one.program)
+        except OSError as error:
+            where = "program" if "program" in str(error.strerror) else "object"
+            text = str(error.strerror) if one.object in str(error.strerror) else f"{one.object}: {error.strerror}"
+            yield ("filter", i, where), text

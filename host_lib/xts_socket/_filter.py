@@ -1,0 +1,10 @@
+"""A filter of the operator's: an option of datagram sockets (xts.h)."""
+
+from __future__ import annotations
+
+from xts_messages.table import OPTION_FILTER
+
+#: `sock.setsockopt(SOL_XTS, SO_XTS_FILTER, b"name")`: the device drops what the operator's program of that name drops.
+SO_XTS_FILTER = OPTION_FILTER
+
+__all__ = ["SO_XTS_FILTER"]
