@@ -18,6 +18,7 @@ _VERBS = (
     "dev",
     "status",
     "top",
+    "capture",
     "doctor",
     "ping",
     "rules",
@@ -38,6 +39,7 @@ examples:
   xts status --processes      why the kernel has the others
   xts status --watch          the same every second
   xts top                     both ends of each socket, live, and why it waits
+  xts capture --output FILE -- COMMAND    what its sockets send and receive, for Wireshark
   xts doctor                  what this machine can and cannot do, and what to do about it
   xts ping -n 100             the time of a round trip to the offload proxy
   xts rules check FILE        are the transport rules in FILE right

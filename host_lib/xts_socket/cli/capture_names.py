@@ -1,0 +1,120 @@
+"""Which process and which socket a captured frame is of: what `xts capture` writes as its comment, and filters by."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xts_messages import codec, table
+from xts_messages.codec import Endpoint, Frame, MalformedFrameError
+from xts_messages.printable import printable
+
+_BUNDLE = "XTS_LINK_BUNDLE"
+
+
+def program_of(pid: int) -> str:
+    """Its name, while it lives."""
+    try:
+        return printable(Path(f"/proc/{pid}/comm").read_text().strip())
+    except OSError:
+        return "?"
+
+
+def frames_in(data: bytes) -> Iterator[Frame]:
+    """The frames of a packet: one, or those of a bundle. What is malformed is left to Wireshark."""
+    try:
+        frame = codec.decode(data)
+    except MalformedFrameError:
+        return
+    if frame.name != _BUNDLE:
+        yield frame
+        return
+    at = 0
+    while at + 2 <= len(frame.payload):
+        (size,) = struct.unpack_from(">H", frame.payload, at)
+        yield from frames_in(frame.payload[at + 2 : at + 2 + size])
+        at += 2 + size
+
+
+def _text(endpoint: object) -> str:
+    if not isinstance(endpoint, Endpoint) or not endpoint.ip_version:
+        return ""
+    return f"[{endpoint.host}]:{endpoint.port}" if endpoint.ip_version == 6 else f"{endpoint.host}:{endpoint.port}"
+
+
+@dataclass(slots=True)
+class Socket:
+    """As far as the frames have said."""
+
+    number: int = 0
+    local: str = ""
+    peer: str = ""
+
+
+@dataclass(slots=True)
+class Channel:
+    """A process's link to the proxy. `who`: "curl (4711)", from its HELLO on."""
+
+    name_of: Callable[[int], str] = program_of
+    who: str = "?"
+    _by_host: dict[int, Socket] = field(default_factory=dict)
+    _by_proxy: dict[int, Socket] = field(default_factory=dict)
+
+    def sockets(self, data: bytes) -> list[Socket]:
+        """Those that a packet is about."""
+        found: list[Socket] = []
+        for frame in frames_in(data):
+            socket = self._socket(frame)
+            if socket is not None and socket not in found:
+                found.append(socket)
+        return found
+
+    def comment(self, sockets: list[Socket]) -> str:
+        """For people: the process, and its sockets that the packet is about."""
+        each = (f"socket {s.number:#x} {s.local or '?'} → {s.peer or '?'}" for s in sockets)
+        return "; ".join((self.who, *each))
+
+    def _socket(self, frame: Frame) -> Socket | None:
+        if frame.name == "XTS_LINK_HELLO":
+            pid = int(str(frame.fields["pid"]))
+            self.who = f"{self.name_of(pid)} ({pid})"
+            self._by_host, self._by_proxy = {}, {}
+        sender = frame.name.split("_")[1]
+        if sender not in ("CMD", "REPLY") or frame.message.id_of is None:
+            return None
+        mine = frame.fields.get("xts_socket", 0) if sender == "CMD" else frame.id
+        theirs = frame.id if sender == "CMD" else frame.fields.get("proxy_id", 0)
+        if frame.name == "XTS_REPLY_NEWCONN":
+            mine = 0  # the listener's
+        return self._known(int(str(mine)), int(str(theirs)), frame)
+
+    def _known(self, mine: int, theirs: int, frame: Frame) -> Socket | None:
+        if not mine and not theirs:
+            return None
+        socket = self._by_proxy.get(theirs) or self._by_host.get(mine) or Socket()
+        if mine:
+            self._by_host[mine] = socket
+            socket.number = mine
+        if theirs:
+            self._by_proxy[theirs] = socket
+        socket.local = _text(frame.fields.get("local")) or socket.local
+        socket.peer = _text(frame.fields.get("peer")) or socket.peer
+        return socket
+
+
+def wanted(channel: Channel, sockets: list[Socket], words: str) -> bool:
+    """Without words everything; else what is of a socket that has them all, and what opens the link."""
+    if not words:
+        return True
+    texts = [f"{channel.who} {s.number:#x} {s.local} {s.peer}".lower() for s in sockets]
+    return any(all(word in text for word in words.lower().split()) for text in texts)
+
+
+def opens_link(data: bytes) -> bool:
+    """HELLO and its answer: without them no other frame is understood."""
+    return len(data) > table.ETH_BYTES and codec.BY_CODE.get(data[table.ETH_BYTES], None) in (
+        codec.BY_NAME["XTS_LINK_HELLO"],
+        codec.BY_NAME["XTS_LINK_HELLO_ACK"],
+    )
