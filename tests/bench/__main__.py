@@ -18,12 +18,22 @@ from rich.console import Console
 from xts_messages.standard_output import ends_with_reader
 
 from . import analysis, certificates, environment, haproxy, memory, options, programs, report, results, served, targets
-from .beds import Bed, loopback, raised
+from .beds import Bed, LoopbackBed, loopback, raised
 from .options import Asked
 from .resultfile import Writer
 from .session import Session, session
 from .steps import Steps
-from .subjects import AFXDP_THR, DIRECT_R0, HAPROXY, SHM, SUBJECTS, Subject, Workload
+from .subjects import (
+    AFXDP_THR,
+    DIRECT_R0,
+    HAPROXY,
+    NAME_SERVICE,
+    SHM,
+    SUBJECTS,
+    UDP_PORT,
+    Subject,
+    Workload,
+)
 
 FILES = 200_000
 FOREIGN_LOAD = 0.03
@@ -108,6 +118,12 @@ def _beds(asked: Asked, tables: str) -> AbstractContextManager[tuple[Bed, dict[s
     return loopback(tables) if asked.loopback else raised(asked.kinds(), tables)
 
 
+def _names(asked: Asked) -> str:
+    """The proxies ask the peer."""
+    peer = (LoopbackBed if asked.loopback else Bed)("").peer
+    return f'[names]\nresolvers = ["{peer}:{UDP_PORT + NAME_SERVICE}"]\n'
+
+
 def _go_on(writer: Writer, facts: dict[str, Any], asked: Asked) -> None:
     """RuntimeError when what is resumed was measured on something else."""
     for before in writer.recorded.environment:
@@ -131,6 +147,7 @@ def _check_modules(asked: Asked, plot: Path | None) -> None:
     needed = {"matplotlib"} if plot else set()
     for workload in asked.wanted():
         needed |= {"uvloop"} if workload.aio else {"h2", "hpack"} if workload.name == "http2" else set()
+        needed |= {"aioquic"} if workload.name == "udp-quic" else set()
     if missing := sorted(name for name in needed if find_spec(name) is None):
         raise RuntimeError(f"not installed: {', '.join(missing)}. .venv/bin/pip install it, or choose with --only")
 
@@ -144,7 +161,7 @@ def _session(asked: Asked, writer: Writer, console: Console) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="xts-bench-") as directory,
         nullcontext(programs.build(_build_directory(directory))) as built,
-        _beds(asked, (made := certificates.make(Path(directory))).tables()) as (baseline, beds),
+        _beds(asked, (made := certificates.make(Path(directory))).tables() + _names(asked)) as (baseline, beds),
         session(baseline, beds, built, asked.patience_s, made, warmup_s=asked.warmup_s) as live,
         Steps(console) as steps,
     ):

@@ -37,6 +37,10 @@ class Bed:
     peer: str = "198.18.0.2"
     device: str = "198.18.1.1"
 
+    def member(self, offloaded: bool) -> str:
+        """The address of the interface by which a group is received."""
+        return "198.18.0.1" if offloaded else "198.18.1.2"
+
     def spawn(
         self, role: str, command: Sequence[str], environment: Mapping[str, str] | None = None, **streams: Any
     ) -> subprocess.Popen[str]:
@@ -78,6 +82,9 @@ class LoopbackBed(Bed):
 
     peer: str = "127.18.0.2"
     device: str = "127.18.1.1"
+
+    def member(self, offloaded: bool) -> str:
+        return "127.0.0.1"
 
     def spawn(
         self, role: str, command: Sequence[str], environment: Mapping[str, str] | None = None, **streams: Any

@@ -26,7 +26,7 @@ _COPIES = {
     "shm": "2 copies",
 }
 #: Of datagrams, which nobody answers.
-_STREAMS = ("udp-send", "udp-receive", "udp-lossless")
+_STREAMS = ("udp-send", "udp-receive", "udp-lossless", "udp-group")
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,11 +195,18 @@ def _udp() -> Iterator[Row]:
     for label, key in (*_STREAMS, ("trains of 64 (GRO)", "gro")):
         yield Row(rate, f"received a second, {label}", f"udp-receive-{key}", "rate", "udp-proxy", "direct-r1")
     yield Row(rate, "received a second without loss", "udp-lossless", "lossless_rate", "udp-proxy", "direct-r1")
+    yield Row(rate, "QUIC bulk receive by aioquic, Gbit/s", "udp-quic", "gbit_s", "udp-proxy", "direct-r1")
+    yield Row(rate, "names looked up a second, one after the other", "udp-names", "rate", "udp-proxy", "direct-r1")
     for label, key in (*_STREAMS, ("trains of 64 (GSO)", "gso")):
         yield Row(host, f"µs per datagram sent, {label}", f"udp-send-{key}", "host_us_per_op", "udp-proxy", "direct-r1")
     for label, key in (("1 socket", "udp-paced"), ("1 socket, 32 a call", "udp-paced-mmsg")):
         of = f"µs per datagram received, 100,000 a second, {label}"
         yield Row(host, of, key, "host_us_per_op", "udp-proxy", "direct-r1")
+    yield Row(host, "s per GB received by QUIC (aioquic)", "udp-quic", "host_s_per_gb", "udp-proxy", "direct-r1")
+    yield Row(host, "µs per name looked up", "udp-names", "host_us_per_op", "udp-proxy", "direct-r1")
+    for label, key in (("1 member", "1"), ("8 members", "8"), ("1 member, 1,000 idle groups", "1-idle")):
+        of = f"µs per datagram of a group and member, 20,000 a second, {label}"
+        yield Row(host, of, f"udp-group-{key}", "host_us_per_op", None, "direct-r1")
 
 
 ROWS: tuple[Row, ...] = (*_plain(), *_tls(), *_own(), *_programs(), *_stacks(), *_relay(), *_udp())

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +22,7 @@ from .beds import Bed, LoopbackBed
 from .certificates import TLS_NAME, TRUST_NAME, Certificates
 from .foreign import Foreign
 from .programs import Programs
-from .subjects import PEER_PORT, UDP_PORT, Subject, Workload
+from .subjects import GROUP, PEER_PORT, UDP_PORT, UDP_SERVICES, Subject, Workload
 from .subjects import Path as Way
 
 RUN_TIMEOUT_S = 60
@@ -65,6 +66,11 @@ class Session:
             program += ["--connections", str(workload.connections)]
             if subject.path is Way.XTS:
                 program.append("--xts")
+        elif workload.name == "udp-quic":
+            program = [sys.executable, str(Path(__file__).with_name("quic.py")), "fetch"]
+            program += ["--tls-name", TLS_NAME, "--tls-trust", str(self.certificates.trust)]
+            if subject.path is Way.XTS:
+                program.append("--xts")
         elif workload.python or subject.python:
             module = "xts_socket" if subject.path is Way.XTS else "socket"
             program = [
@@ -84,7 +90,8 @@ class Session:
             program += ["--connections", str(workload.connections), "--request-bytes", str(workload.request_bytes)]
             if workload.name.startswith("udp-"):
                 program += ["--batch", str(workload.batch), "--segments", str(workload.segments)]
-                program += ["--rate", str(workload.rate_per_s)]
+                program += ["--rate", str(workload.rate_per_s), "--groups", str(workload.idle_groups)]
+                program += ["--interface", self.bed(subject).member(subject.path is Way.XTS)]
             if workload.spin_us is not None:
                 program += ["--spin", str(workload.spin_us)]
         bed = self.bed(subject)
@@ -182,7 +189,9 @@ def session(
         for bed in different:
             peer = [str(programs.peer), bed.peer, str(PEER_PORT), str(certificates.rsa), str(certificates.ecdsa)]
             pids += [stack.enter_context(_peer(bed, peer)).pid, *bed.pids]
-            pids.append(stack.enter_context(_peer(bed, [str(programs.datagram_peer), bed.peer, str(UDP_PORT)])).pid)
+            pids += [
+                stack.enter_context(_peer(bed, command)).pid for command in _datagram_peers(bed, programs, certificates)
+            ]
             wrong = {role: name for role, name in bed.congestion_controls().items() if name != "cubic"}
             if wrong and not isinstance(bed, LoopbackBed):
                 raise RuntimeError(f"lab {bed.name}: congestion control is not cubic: {wrong}")
@@ -197,6 +206,8 @@ def session(
             program = haproxy.running(spawn, baseline.device, baseline.peer, servers, certificates)
             haproxy_pid = stack.enter_context(program).pid
             pids.append(haproxy_pid)
+        if not isinstance(baseline, LoopbackBed):
+            pids.append(stack.enter_context(_peer(baseline, _router(baseline), "dpu")).pid)
         if udp_proxy.installed() and not isinstance(baseline, LoopbackBed):
             nginx = udp_proxy.running(spawn, baseline.device, baseline.peer, certificates.directory)
             udp_proxy_pid = stack.enter_context(nginx).pid
@@ -205,9 +216,23 @@ def session(
         yield Session(beds, baseline, *fixed)
 
 
+def _datagram_peers(bed: Bed, programs: Programs, certificates: Certificates) -> Iterator[list[str]]:
+    yield [str(programs.datagram_peer), bed.peer, str(UDP_PORT)]
+    if find_spec("aioquic"):
+        program = str(Path(__file__).with_name("quic.py"))
+        port = str(UDP_PORT + UDP_SERVICES - 1)
+        yield [sys.executable, program, "serve", bed.peer, port, str(certificates.rsa)]
+
+
+def _router(bed: Bed) -> list[str]:
+    """What passes the peer's group on to the host without offload."""
+    program = str(Path(__file__).with_name("multicast_router.py"))
+    return [sys.executable, program, bed.peer, GROUP, bed.member(True), bed.device]
+
+
 @contextmanager
-def _peer(bed: Bed, command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    process = bed.spawn("net", command, stdout=subprocess.PIPE)
+def _peer(bed: Bed, command: list[str], role: str = "net") -> Iterator[subprocess.Popen[str]]:
+    process = bed.spawn(role, command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         if process.stdout.readline() != "ready\n":

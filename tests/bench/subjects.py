@@ -19,9 +19,12 @@ PEER_PORT = 9001
 SERVICES = {"send": 0, "receive": 1, "request": 2, "requests": 2, "idle": 2, "connect": 3, "check": 4}
 SERVICES |= {"threads-send": SERVICES["send"], "threads-request": SERVICES["request"]}
 SERVICES |= {"nvme-digest": 6, "nvme-plain": 7, "http2": 8}
-#: UDP services of the peer (native/datagram_peer.c), and where nginx's UDP proxy has them.
+#: UDP services of the peer (native/datagram_peer.c, and QUIC), and where nginx's UDP proxy has them.
 UDP_PORT = 9021
-UDP_SERVICES = 3
+UDP_SERVICES = 5
+NAME_SERVICE = 3
+#: As native/datagrams.h has it.
+GROUP = "239.18.0.1"
 UDP_PROXY_SHIFT = 100
 #: HAProxy serves the same ports, shifted; with splice in the second range.
 HAPROXY_SHIFT = 100
@@ -111,6 +114,7 @@ _UVLOOP = tuple(
 )
 _ASYNCIO = (DIRECT_R0, HAPROXY, AFXDP_THR, AFXDP_SOFT, SHM, *_UVLOOP)
 _UDP = (DIRECT_R0, DIRECT_R1, UDP_PROXY, UDP_PROXY_R1, AFXDP_THR, AFXDP_SOFT, SHM)
+_GROUP = tuple(subject for subject in _UDP if subject.path is not Path.UDP_PROXY)  # which passes no groups on
 #: All that tables and pictures may name.
 LABELS = {
     subject.key: subject.label
@@ -145,6 +149,8 @@ class Workload:
     batch: int = 1
     segments: int = 1
     rate_per_s: int = 0
+    #: Multicast: groups that it is a member of besides, and to which nothing is sent.
+    idle_groups: int = 0
     #: The application is an unmodified server, loaded from the network: a key of `served.PROGRAMS`.
     served: str = ""
     #: What its load generator is asked for.
@@ -157,7 +163,7 @@ class Workload:
 
     @property
     def bulk(self) -> bool:
-        return self.name in ("send", "receive", "threads-send", "nvme-digest", "nvme-plain")
+        return self.name in ("send", "receive", "threads-send", "nvme-digest", "nvme-plain", "udp-quic")
 
 
 WORKLOADS = (
@@ -343,6 +349,22 @@ WORKLOADS = (
         )
         for batch in (1, 32)
     ),
+    *(
+        Workload(
+            f"udp-group-{members}" + ("-idle" if idle else ""),
+            f"UDP: 20,000 64-byte datagrams a second to a group, {members} member{'s'[: members > 1]}"
+            + (f", {idle:,} idle groups" if idle else ""),
+            "udp-group",
+            _GROUP,
+            members,
+            stretch=2,
+            rate_per_s=20_000,
+            idle_groups=idle,
+        )
+        for members, idle in ((1, 0), (8, 0), (1, 1000))
+    ),
+    Workload("udp-names", "names looked up, one after the other", "udp-names", _UDP, spin_us=0),
+    Workload("udp-quic", "QUIC by aioquic, bulk receive", "udp-quic", _UDP, stretch=2),
     Workload("udp-lossless", "UDP: 64-byte datagrams received without loss", "udp-lossless", _UDP),
     Workload("asyncio-1", "asyncio: 64-byte echo, 1 connection", "requests", _ASYNCIO, 1, aio=True),
     Workload("asyncio-32", "asyncio: 64-byte echo, 32 connections", "requests", _ASYNCIO, 32, aio=True),

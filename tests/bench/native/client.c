@@ -32,13 +32,16 @@ static const struct {
 	{ "udp-send", datagrams_send },
 	{ "udp-receive", datagrams_receive },
 	{ "udp-lossless", datagrams_lossless },
+	{ "udp-group", datagrams_group },
+	{ "udp-names", names },
 };
 
 static void usage(void)
 {
 	fprintf(stderr,
 		"usage: client WORKLOAD --address A --port P [--seconds S] [--warmup S] [--connections N] "
-		"[--spin US] [--request-bytes N] [--check-bytes N] [--batch N] [--segments N] [--rate N] [--core N]\nexample: client send --address 198.18.0.2 --port 9001\n");
+		"[--spin US] [--request-bytes N] [--check-bytes N] [--batch N] [--segments N] [--rate N] "
+		"[--interface A] [--groups N] [--core N]\nexample: client send --address 198.18.0.2 --port 9001\n");
 	exit(2);
 }
 
@@ -67,6 +70,8 @@ int main(int argc, char **argv)
 		{ "batch", 1, NULL, 'm' },
 		{ "segments", 1, NULL, 'g' },
 		{ "rate", 1, NULL, 'f' },
+		{ "interface", 1, NULL, 'i' },
+		{ "groups", 1, NULL, 'G' },
 		{ NULL, 0, NULL, 0 },
 	};
 	struct options o = { .seconds = 1,
@@ -74,6 +79,7 @@ int main(int argc, char **argv)
 			     .connections = 32,
 			     .check_bytes = 32u << 20,
 			     .request_bytes = REQUEST_BYTES,
+			     .interface = "0.0.0.0",
 			     .batch = 1,
 			     .segments = 1 };
 	struct rlimit files;
@@ -110,6 +116,12 @@ int main(int argc, char **argv)
 			break;
 		case 'g':
 			o.segments = (uint32_t)atoi(optarg);
+			break;
+		case 'i':
+			o.interface = optarg;
+			break;
+		case 'G':
+			o.groups = (uint32_t)atoi(optarg);
 			break;
 		case 'f':
 			o.rate = (uint32_t)atoi(optarg);

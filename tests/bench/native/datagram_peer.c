@@ -1,6 +1,6 @@
 /*
- * The UDP peer in the network: a sink, a source and an echo on consecutive ports (datagrams.h). What waits is taken,
- * and what is due is sent, many at a time: the peer should not be what limits a stream.
+ * The UDP peer in the network: a sink, a source, an echo and a name server on consecutive ports (datagrams.h). What
+ * waits is taken, and what is due is sent, many at a time: the peer should not be what limits a stream.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -70,9 +70,18 @@ static int open_service(const char *address, uint16_t port)
 
 /* --- commands ----------------------------------------------------------------------------------------------------- */
 
+static void send_to_group(struct client *c)
+{
+	c->address.sin_port = htons(DATAGRAM_GROUP_PORT);
+	(void)inet_pton(AF_INET, DATAGRAM_GROUP, &c->address.sin_addr);
+}
+
 static void start(struct client *c, const struct datagram_command *m)
 {
 	bool another = m->round != stream.round;
+
+	if (!another && m->group)
+		return; /* it is sending */
 
 	if (another) {
 		sources.each[0] = *c;
@@ -87,6 +96,8 @@ static void start(struct client *c, const struct datagram_command *m)
 		c->total = m->total ? m->total : UINT64_MAX;
 		c->round = m->round;
 	}
+	if (m->group)
+		send_to_group(c);
 }
 
 static void command(enum datagram_service of, struct datagram_command *m, const struct sockaddr_in *from)
@@ -99,6 +110,35 @@ static void command(enum datagram_service of, struct datagram_command *m, const 
 		sources.used = 0;
 	m->count = of == DATAGRAM_SOURCE && c->count < c->total && m->code == COMMAND_COUNT ? 0 : c->count;
 	(void)sendto(service[of], m, sizeof(*m), 0, (const struct sockaddr *)from, sizeof(*from));
+}
+
+/* --- names -------------------------------------------------------------------------------------------------------- */
+
+/* Where the question of a query ends; 0: it is none. */
+static size_t question_end(const uint8_t *query, size_t bytes)
+{
+	size_t at = 12;
+
+	while (at < bytes && query[at])
+		at += 1u + query[at];
+	return at + 5 <= bytes ? at + 5 : 0;
+}
+
+/* The query becomes its answer, which has an address. False: it is no query. */
+static bool answer_query(uint8_t *message, size_t room, size_t *bytes)
+{
+	static const uint8_t record[] = { 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 198, 18, 0, 2 };
+	static const uint8_t counts[] = { 0, 1, 0, 1, 0, 0, 0, 0 };
+	size_t end = *bytes > 12 ? question_end(message, *bytes) : 0;
+
+	if (!end || end + sizeof(record) > room)
+		return false;
+	message[2] |= 0x84; /* an answer, of the authority */
+	message[3] = 0x80;
+	memcpy(message + 4, counts, sizeof(counts));
+	memcpy(message + end, record, sizeof(record));
+	*bytes = end + sizeof(record);
+	return true;
 }
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
@@ -131,8 +171,10 @@ static void take(enum datagram_service of)
 			client_of(&sinks, &from[i])->count++;
 		}
 		iov[i].iov_len = messages[i].msg_len;
+		if (of == DATAGRAM_NAMES && !answer_query(data[i], sizeof(data[i]), &iov[i].iov_len))
+			iov[i].iov_len = 0;
 	}
-	if (of == DATAGRAM_ECHO && n > 0)
+	if ((of == DATAGRAM_ECHO || of == DATAGRAM_NAMES) && n > 0)
 		(void)sendmmsg(service[of], messages, (unsigned)n, MSG_DONTWAIT);
 }
 
@@ -191,6 +233,18 @@ static void send_due(void)
 		to[--count]->count -= stream.segments;
 }
 
+/* Datagrams to groups leave by the interface of the peer's address, and pass a router. */
+static void prepare_for_groups(const char *address)
+{
+	struct in_addr from;
+	int hops = 8;
+
+	if (inet_pton(AF_INET, address, &from) != 1 ||
+	    setsockopt(service[DATAGRAM_SOURCE], IPPROTO_IP, IP_MULTICAST_IF, &from, sizeof(from)) ||
+	    setsockopt(service[DATAGRAM_SOURCE], IPPROTO_IP, IP_MULTICAST_TTL, &hops, sizeof(hops)))
+		die("IP_MULTICAST_IF");
+}
+
 static void segment(uint32_t segments)
 {
 	int bytes = segments > 1 ? (int)DATAGRAM_BYTES : 0;
@@ -213,6 +267,7 @@ int main(int argc, char **argv)
 		service[i] = open_service(argv[1], (uint16_t)(port + i));
 		fds[i] = (struct pollfd){ .fd = service[i], .events = POLLIN };
 	}
+	prepare_for_groups(argv[1]);
 	puts("ready");
 	fflush(stdout);
 	for (;;) {

@@ -12,8 +12,12 @@
 #define DATAGRAM_BYTES 64u
 #define SEGMENTS 64u /* of a train (GSO) */
 
-/* Services of the peer, from the port given on. */
-enum datagram_service { DATAGRAM_SINK, DATAGRAM_SOURCE, DATAGRAM_ECHO, DATAGRAM_SERVICES };
+/* Services of the peer, from the port given on. The last is a name server: every name has one address. */
+enum datagram_service { DATAGRAM_SINK, DATAGRAM_SOURCE, DATAGRAM_ECHO, DATAGRAM_NAMES, DATAGRAM_SERVICES };
+
+/* Where a source sends that is asked for a group. */
+#define DATAGRAM_GROUP "239.18.0.1"
+#define DATAGRAM_GROUP_PORT 9041
 
 #define COMMAND_MIN (UINT64_MAX - 16)
 #define COMMAND_COUNT \
@@ -28,6 +32,8 @@ struct datagram_command {
 	uint32_t total;    /* START: of this socket, after which it ends; 0: until STOP */
 	uint32_t segments; /* START: of a train; 1: single datagrams */
 	uint32_t round;    /* of START: answers to an earlier one are not meant */
+	uint32_t group;    /* START: to DATAGRAM_GROUP */
+	uint32_t unused;
 };
 
 #endif

@@ -39,6 +39,9 @@ struct options {
 	uint32_t batch;    /* in one call */
 	uint32_t segments; /* of a train */
 	uint32_t rate;     /* a second that the peer sends; 0: as many as it can */
+	/* of groups */
+	const char *interface; /* its address: where they are joined */
+	uint32_t groups;       /* to which nothing is sent */
 };
 
 uint64_t now_ns(void);
@@ -97,5 +100,7 @@ void datagrams_request(const struct options *o);
 void datagrams_send(const struct options *o);
 void datagrams_receive(const struct options *o);
 void datagrams_lossless(const struct options *o);
+void datagrams_group(const struct options *o);
+void names(const struct options *o);
 
 #endif

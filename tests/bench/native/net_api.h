@@ -26,6 +26,8 @@ struct net_api {
 	/* Of datagrams. NULL: not this one. */
 	int (*sendmmsg)(int s, struct mmsghdr *messages, unsigned count, int flags);
 	int (*recvmmsg)(int s, struct mmsghdr *messages, unsigned count, int flags);
+	/* Names by the library. NULL: not this one. */
+	int (*query_name)(const void *query, size_t query_bytes, void *answer, size_t answer_bytes, int timeout_ms);
 	int (*shutdown)(int s, int how);
 	int (*close)(int s);
 	int (*setsockopt)(int s, int level, int option, const void *value, socklen_t length);

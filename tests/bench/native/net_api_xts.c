@@ -62,6 +62,7 @@ const struct net_api net_api = {
 	.recv = xts_recv,
 	.sendmmsg = xts_sendmmsg,
 	.recvmmsg = recv_messages,
+	.query_name = xts_query_name,
 	.shutdown = xts_shutdown,
 	.close = xts_close,
 	.setsockopt = xts_setsockopt,

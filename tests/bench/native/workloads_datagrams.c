@@ -15,13 +15,9 @@
 #include <string.h>
 #include <sys/time.h>
 
-#include "datagrams.h"
-#include "measure.h"
-#include "net_api.h"
+#include "datagram_client.h"
 
-#define SOCKETS_MAX 64u
 #define BATCH_MAX 64u
-#define ANSWER_MS 100
 #define TRIES 50 /* of a command */
 #define STEP_S 0.15
 #define RATE_MIN 10000u
@@ -33,7 +29,7 @@ static struct mmsghdr messages[BATCH_MAX];
 
 /* --- sockets and commands ----------------------------------------------------------------------------------------- */
 
-static int open_socket(const struct options *o, enum datagram_service service, int flags)
+int datagrams_open(const struct options *o, enum datagram_service service, int flags)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)(o->port + service)) };
 	int s = net_api.socket(AF_INET, SOCK_DGRAM | flags, 0);
@@ -50,7 +46,7 @@ static int open_socket(const struct options *o, enum datagram_service service, i
 	return s;
 }
 
-static void receive_timeout(int s, int ms)
+void datagrams_timeout(int s, int ms)
 {
 	struct timeval t = { .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
 
@@ -64,8 +60,7 @@ static void set_udp(int s, int option, int value)
 		die("an option of UDP");
 }
 
-/* The peer's answer to a command: its count. Data that comes meanwhile is passed over. The socket waits ANSWER_MS. */
-static uint64_t ask(int s, struct datagram_command m)
+uint64_t datagrams_ask(int s, struct datagram_command m)
 {
 	for (int i = 0; i < TRIES; i++) {
 		struct datagram_command answer;
@@ -86,7 +81,7 @@ static uint64_t ask(int s, struct datagram_command m)
 	die("the peer's answer");
 }
 
-static uint32_t new_round(void)
+uint32_t datagrams_round(void)
 {
 	return (uint32_t)(now_ns() / 1000);
 }
@@ -105,9 +100,9 @@ static void receive_one(int s, void *out, size_t bytes)
 
 void datagrams_request(const struct options *o)
 {
-	int s = open_socket(o, DATAGRAM_ECHO, 0);
+	int s = datagrams_open(o, DATAGRAM_ECHO, 0);
 
-	receive_timeout(s, 1000);
+	datagrams_timeout(s, 1000);
 	round_trips_on(o, s, DATAGRAM_BYTES, receive_one);
 }
 
@@ -149,9 +144,9 @@ void datagrams_send(const struct options *o)
 
 	prepare_messages(DATAGRAM_BYTES * o->segments);
 	for (uint32_t i = 0; i < o->connections; i++) {
-		s[i] = open_socket(o, DATAGRAM_SINK, 0);
-		receive_timeout(s[i], ANSWER_MS);
-		before += ask(s[i], count);
+		s[i] = datagrams_open(o, DATAGRAM_SINK, 0);
+		datagrams_timeout(s[i], ANSWER_MS);
+		before += datagrams_ask(s[i], count);
 		if (o->segments > 1)
 			set_udp(s[i], UDP_SEGMENT, DATAGRAM_BYTES);
 	}
@@ -169,7 +164,7 @@ void datagrams_send(const struct options *o)
 	for (uint32_t i = 0; i < o->connections; i++) {
 		if (o->segments > 1)
 			set_udp(s[i], UDP_SEGMENT, 0);
-		arrived += ask(s[i], count);
+		arrived += datagrams_ask(s[i], count);
 		net_api.close(s[i]);
 	}
 	printf("{\"operations\": %" PRIu64 ", \"delivered\": %.0f, ", sent,
@@ -180,13 +175,7 @@ void datagrams_send(const struct options *o)
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
 
-/* What one socket has received. */
-struct received {
-	uint64_t count, next;
-};
-
-/* A datagram or a train has come; false: it is none of the source's. */
-static bool account(struct received *r, const uint8_t *at, size_t bytes)
+bool datagrams_account(struct received *r, const uint8_t *at, size_t bytes)
 {
 	uint64_t number;
 
@@ -213,7 +202,7 @@ static long receive_some(const struct options *o, int s, struct received *r, int
 			return -1;
 		if (bytes < 0)
 			die("recv");
-		account(r, data[0], (size_t)bytes);
+		datagrams_account(r, data[0], (size_t)bytes);
 		return (long)(r->count - before);
 	}
 	n = net_api.recvmmsg(s, messages, o->batch, flags | MSG_WAITFORONE);
@@ -222,7 +211,7 @@ static long receive_some(const struct options *o, int s, struct received *r, int
 	if (n < 0)
 		die("recvmmsg");
 	for (int i = 0; i < n; i++)
-		account(r, data[i], messages[i].msg_len);
+		datagrams_account(r, data[i], messages[i].msg_len);
 	return (long)(r->count - before);
 }
 
@@ -245,7 +234,7 @@ static void receive_round(const struct options *o, int *s, struct received *r, v
 void datagrams_receive(const struct options *o)
 {
 	struct datagram_command m = {
-		.code = COMMAND_START, .rate = o->rate, .segments = o->segments, .round = new_round()
+		.code = COMMAND_START, .rate = o->rate, .segments = o->segments, .round = datagrams_round()
 	};
 	struct received r[SOCKETS_MAX] = { 0 };
 	uint64_t before = 0, lost_before = 0, count, lost;
@@ -257,8 +246,8 @@ void datagrams_receive(const struct options *o)
 	for (uint32_t i = 0; i < o->connections; i++) {
 		struct epoll_event event = { .events = EPOLLIN, .data.u32 = i };
 
-		s[i] = open_socket(o, DATAGRAM_SOURCE, 0);
-		receive_timeout(s[i], ANSWER_MS);
+		s[i] = datagrams_open(o, DATAGRAM_SOURCE, 0);
+		datagrams_timeout(s[i], ANSWER_MS);
 		if (net_api.set_ctl(set, EPOLL_CTL_ADD, s[i], &event))
 			die("epoll_ctl");
 		if (o->segments > 1)
@@ -284,7 +273,7 @@ void datagrams_receive(const struct options *o)
 		receive_round(o, s, r, set);
 	}
 	m.code = COMMAND_STOP;
-	ask(s[0], m);
+	datagrams_ask(s[0], m);
 	printf("{\"operations\": %" PRIu64 ", \"lost\": %" PRIu64 ", ", count - before, lost - lost_before);
 	sample_print(&w.from, &w.to);
 	printf(", \"checked\": \"the number of each\"}\n");
@@ -299,7 +288,7 @@ void datagrams_receive(const struct options *o)
  * was asked for where the peer is no faster. */
 static uint32_t all_come(const struct options *o, int s, uint32_t rate, uint64_t *received)
 {
-	struct datagram_command m = { .code = COMMAND_START, .rate = rate, .segments = 1, .round = new_round() };
+	struct datagram_command m = { .code = COMMAND_START, .rate = rate, .segments = 1, .round = datagrams_round() };
 	struct received r = { 0 };
 	struct options batched = *o;
 	uint64_t begun = 0, wanted = (uint64_t)(rate * STEP_S);
@@ -315,7 +304,7 @@ static uint32_t all_come(const struct options *o, int s, uint32_t rate, uint64_t
 			continue;
 		}
 		m.code = r.next ? COMMAND_COUNT : COMMAND_START; /* it may be START that was lost */
-		if (ask(s, m) == wanted)
+		if (datagrams_ask(s, m) == wanted)
 			break; /* the last were lost */
 	}
 	*received += r.count;
@@ -327,12 +316,12 @@ static uint32_t all_come(const struct options *o, int s, uint32_t rate, uint64_t
 void datagrams_lossless(const struct options *o)
 {
 	uint32_t good = 0, bad = 0, rate = RATE_MIN, reached;
-	int s = open_socket(o, DATAGRAM_SOURCE, 0);
+	int s = datagrams_open(o, DATAGRAM_SOURCE, 0);
 	uint64_t received = 0;
 	struct sample from, to;
 
 	prepare_messages(sizeof(data[0]));
-	receive_timeout(s, ANSWER_MS);
+	datagrams_timeout(s, ANSWER_MS);
 	sample_take(&from);
 	while ((!bad || bad - good > good / 16) && rate < RATE_MAX) {
 		reached = all_come(o, s, rate, &received);
