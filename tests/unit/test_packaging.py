@@ -1,0 +1,41 @@
+"""What deploy/debian says twice: versions, exported symbols, and the libraries that come with python3-xts."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+TOP = Path(__file__).parents[2]
+DEBIAN = TOP / "deploy" / "debian"
+PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())
+
+
+def name(requirement: str) -> str:
+    return re.sub(r"[-_.]+", "-", re.split(r"[<>=!~ \[]", requirement)[0]).lower()
+
+
+def test_the_changelog_has_the_version() -> None:
+    first = (DEBIAN / "changelog").read_text().splitlines()[0]
+    assert first.startswith(f"xts-offload ({PROJECT['project']['version']}) ")
+
+
+def test_the_symbols_are_those_of_the_library() -> None:
+    exported = (TOP / "host_lib/native/libxts.map").read_text()
+    public = re.findall(r"xts_\w+", exported[: exported.index("local")])
+    listed = re.findall(r"^ (xts_\w+)@XTS_1 ", (DEBIAN / "libxts1.symbols").read_text(), re.MULTILINE)
+    assert listed == sorted(public)
+
+
+def test_every_library_is_pinned() -> None:
+    """deploy/build-packages --update does that."""
+    wanted = {
+        "requirements.txt": PROJECT["project"]["dependencies"],
+        "build-requirements.txt": PROJECT["build-system"]["requires"],
+    }
+    pins = {}
+    for file, requirements in wanted.items():
+        pins[file] = dict(re.findall(r"^(\S+)==(\S+)", (DEBIAN / file).read_text(), re.MULTILINE))
+        assert {name(requirement) for requirement in requirements} <= set(pins[file]), file
+    built, used = (pins[file]["cffi"] for file in ("build-requirements.txt", "requirements.txt"))
+    assert built == used, "modules are built for the version of cffi that runs them"
