@@ -2,15 +2,55 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import sys
+import tomllib
+from functools import partial
+from pathlib import Path
 
+from xts_messages import attach_token
 from xts_messages.log_format import handler
 from xts_messages.readiness import Readiness
 from xts_messages.standard_output import ends_with_reader
 
-from xts_agent.agent import Agent, stop_on_signals
-from xts_agent.config import ConfigError, load, parser
+from xts_agent.agent import Agent
+from xts_agent.config import AgentConfig, ConfigError, load, parser, render
+from xts_agent.signals import stop_on_signals
+from xts_agent.users import find_user
+
+
+def check(options: argparse.Namespace, config: AgentConfig) -> int:
+    """--check: what only a look at this machine shows, and the values in effect. The exit status."""
+    wrong = []
+    missing = [name for one in config.each() if not Path(f"/sys/class/net/{(name := one.name)}").exists()]
+    if missing:
+        print(f"xts-agent: warning: no interface {', '.join(missing)} here, now", file=sys.stderr)
+    try:
+        if config.token_key:
+            attach_token.load_key(config.token_key)
+    except OSError as error:
+        wrong.append(f"token_key: {error.strerror or error}")
+    try:
+        if config.metrics_certificate or config.metrics_key or config.metrics_token:
+            from xts_messages import metrics_credentials  # and ssl
+
+            metrics_credentials.read(config.metrics_certificate, config.metrics_key, config.metrics_token)
+    except (OSError, ValueError) as error:
+        wrong.append(f"metrics_certificate, metrics_key, metrics_token: {error}")
+    try:
+        find_user(config.user)
+    except OSError as error:
+        wrong.append(f"user: {error.strerror or error}")
+    for text in wrong:
+        print(f"xts-agent: {text}", file=sys.stderr)
+    if wrong:
+        return 1
+    raw = tomllib.loads(Path(options.config).read_text(encoding="utf-8")) if options.config else {}
+    given = {*raw, *(name for name in AgentConfig.__struct_fields__ if getattr(options, name, None) is not None)}
+    print("ok\n")
+    print(render(config, given), end="")
+    return 0
 
 
 @ends_with_reader
@@ -20,14 +60,17 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         config = load(options)
     except ConfigError as error:
-        print(f"xts-agent: {error}", file=sys.stderr)
+        for mistake in str(error).splitlines():
+            print(f"xts-agent: {mistake}", file=sys.stderr)
         return 2
+    if options.check:
+        return check(options, config)
     writer = handler(config.log_format, "xts-agent", "xts-agent: %(message)s")
     logging.basicConfig(level=logging.INFO if options.verbose else logging.WARNING, handlers=[writer])
     stop_fd = stop_on_signals()
     try:
         readiness = Readiness(options.ready_fd)
-        with Agent(config) as agent:
+        with Agent(config, options.config or "", partial(load, options)) as agent:
             line = f"ready: {agent.count} queues of {config.name} at {config.endpoint}"
             agent.confine()
             print(line, flush=True)

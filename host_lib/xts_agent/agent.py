@@ -21,17 +21,17 @@ import contextlib
 import errno
 import logging
 import os
-import pwd
 import selectors
 import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from xts_bpf.program import Owner
 from xts_messages import attach_token, landlock, privilege
 from xts_messages._native import ffi, lib
@@ -44,10 +44,11 @@ from xts_messages.table import RELAY_SHIFT
 from xts_messages.version import __version__
 
 from xts_agent import opener, related_processes, relay_keeper
-from xts_agent.config import AgentConfig
+from xts_agent.config import RELOADABLE, AgentConfig, ConfigError, restart_needed
 from xts_agent.host_figures import HostFigures
 from xts_agent.pool import Pool, Slot, State
 from xts_agent.relay import Relay, Relayed
+from xts_agent.users import find_user
 
 if TYPE_CHECKING:
     from xts_messages.readiness import Readiness
@@ -56,16 +57,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("xts-agent")
 
-#: Whom the unprivileged process becomes when root has started it and the configuration names nobody.
-USERS = ("xts-agent", "nobody")
-
 
 class Agent:
     """Serves its interfaces while it is open. A context manager. OSError: what could not be had, and why."""
 
-    def __init__(self, config: AgentConfig) -> None:
-        """Forks the openers: to be called before there are threads."""
+    def __init__(
+        self, config: AgentConfig, file: str = "", read_again: Callable[[], AgentConfig] | None = None
+    ) -> None:
+        """Forks the openers: to be called before there are threads. `read_again`: for SIGHUP, the configuration as it
+        is now, out of `file`; ConfigError: it is wrong."""
         self.config = config
+        self._file, self._read_again = file, read_again
         self._user = find_user(config.user)
         self._last_expiry_ms = 0
         self._selector = selectors.EpollSelector()
@@ -137,7 +139,8 @@ class Agent:
         privilege.confine(user=self._user)
         made = [self.config.endpoint, *([self.metrics.unix_path or ""] if self.metrics else [])]
         removes = {str(Path(path).parent) for path in made if path}
-        done = landlock.restrict(reads=("/proc", *(path for path in sys.path if path)), removes=removes)
+        again = [str(Path(self._file).absolute().parent)] if self._file else []  # the file is replaced by another
+        done = landlock.restrict(reads=("/proc", *again, *(path for path in sys.path if path)), removes=removes)
         log.info("sandbox: %s", done)
 
     def __enter__(self) -> Agent:
@@ -151,7 +154,8 @@ class Agent:
         self._undo.close()
 
     def serve(self, stop_fd: int, readiness: Readiness) -> None:
-        """Serves until stop_fd is readable. Gives signs of life meanwhile. ConnectionResetError: an opener ended."""
+        """Serves until stop_fd is readable, and has more than the number of SIGHUP, which is a reload. Gives signs of
+        life meanwhile. ConnectionResetError: an opener ended."""
         alive_at = 0.0
         sources: list[Endpoint | Pool | MetricsProcess | int] = [self.endpoint, *self.pools, stop_fd]
         sources += [self.metrics] if self.metrics else []
@@ -169,13 +173,38 @@ class Agent:
                 limits.append(max(0.0, alive_at - time.monotonic()))
             ready = [key.data for key, _ in self._selector.select(min(limits) if limits else None)]
             if stop_fd in ready:
-                return
+                if set(os.read(stop_fd, 64)) != {signal.SIGHUP}:
+                    return
+                self.reload()
             sources_of_queues: list[Pool | Relay] = [*self.pools, *self.relays]
             if any([one.collect() for one in sources_of_queues]):
                 self.endpoint.retry()
             self.endpoint.process()
             if self.metrics and self.metrics in ready and not self.metrics.answer():
                 self._selector.unregister(self.metrics)
+
+    def reload(self) -> None:
+        """Takes over what may change (config.RELOADABLE) of the configuration as it is now. Where that is wrong or
+        cannot be read, nothing changes."""
+        if self._read_again is None:
+            return
+        try:
+            config = self._read_again()
+        except ConfigError as error:
+            for mistake in str(error).splitlines():
+                log.warning("not reloaded: %s", mistake)
+            return
+        for name in restart_needed(self.config, config):
+            log.warning("%s has changed, which takes effect with a restart", name)
+        keep = {name: getattr(config, name) for name in RELOADABLE}
+        self.config = msgspec.structs.replace(self.config, **keep)
+        self.per_uid_max = self.config.per_uid_limit(self.count)
+        for pool in self.pools:
+            pool.spares_wanted = self.config.spares
+            pool.refill()
+        self.endpoint.keep_ended(self.config.ended_keep_s)
+        self.endpoint.retry()
+        log.warning("the configuration is read again")
 
     def figures(self) -> dict[str, Any]:
         """What metrics are made of (metric_catalogue.py)."""
@@ -360,29 +389,3 @@ def _pool_of(tag: object) -> Pool:
     """Of the tag of a grant."""
     assert isinstance(tag, Slot | Relayed)
     return tag.pool if isinstance(tag, Slot) else tag.relay.pool
-
-
-def find_user(name: str) -> pwd.struct_passwd | None:
-    """Whom to become: the user of this name; without a name, when root has started us, one of USERS. None: nobody else.
-    OSError ENOENT: there is none."""
-    if name:
-        return privilege.find_user(name)
-    if os.geteuid() != 0:
-        return None
-    for candidate in USERS:
-        try:
-            return privilege.find_user(candidate)
-        except FileNotFoundError:
-            continue
-    raise FileNotFoundError(errno.ENOENT, f"none of the users {', '.join(USERS)} exists: name one (--user)")
-
-
-def stop_on_signals() -> int:
-    """A descriptor that becomes readable with SIGTERM or SIGINT."""
-    reader, writer = socket.socketpair()
-    for side in (reader, writer):
-        side.setblocking(False)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
-    signal.set_wakeup_fd(writer.detach())
-    return reader.detach()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import json
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +19,7 @@ from xts_messages.ended import ENDED_KEEP_S, ENDED_KEEP_S_MAX
 from xts_messages.log_format import FORMATS, Format
 from xts_messages.metrics_address import MetricsAddress
 from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
+from xts_messages.toml_positions import locate
 
 MacText = Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$")]
 FileOrNone = Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$")]
@@ -84,12 +88,16 @@ def parser() -> argparse.ArgumentParser:
         prog="xts-agent",
         description="Opens AF_XDP queues of an interface for processes without privilege: attaches the XDP program, "
         "hands a queue to each process that connects to the endpoint, and takes it back when the process has ended.",
-        epilog="example:\n  xts-agent --interface xts0 --peer-mac 02:00:00:00:00:02 --endpoint /run/xts/endpoint.sock",
+        epilog="examples:\n"
+        "  xts-agent --interface xts0 --peer-mac 02:00:00:00:00:02 --endpoint /run/xts/endpoint.sock\n"
+        "  xts-agent --check --config /etc/xts/xts-agent.toml\n"
+        "  kill -HUP PID     reads the file again: per_uid_max, spares, ended_keep_s",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_common(result)
     add = result.add_argument
     add("--config", metavar="FILE", help="TOML file, the options below as keys (frame_window = 64); they override it")
+    add("--check", action="store_true", help="check the configuration, print the values in effect, exit")
     several = "; may be repeated, for several interfaces"
     add(
         "--interface",
@@ -160,34 +168,95 @@ def parser() -> argparse.ArgumentParser:
 
 _NEEDED = {"--interface": "interface", "--peer-mac": "peer_mac"}
 
+#: Keys that a reload takes over. The others need a restart.
+RELOADABLE = frozenset({"ended_keep_s", "per_uid_max", "spares"})
+
 
 def load(options: argparse.Namespace) -> AgentConfig:
-    """The configuration of these options. ConfigError says what is wrong and where."""
-    merged: dict[str, Any] = {}
-    if options.config:
+    """The configuration of these options. ConfigError says all that is wrong, and where."""
+    text, file = "", options.config or ""
+    if file:
         try:
-            merged = tomllib.loads(Path(options.config).read_text())
+            text = Path(file).read_text(encoding="utf-8")
         except OSError as error:
-            raise ConfigError(f"{options.config}: {error.strerror}") from None
-        except ValueError as error:
-            raise ConfigError(f"{options.config}: {error}") from None
+            raise ConfigError(f"{file}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{file}: not UTF-8 at byte {error.start}") from None
     names = AgentConfig.__struct_fields__
-    merged |= {n: getattr(options, n) for n in names if getattr(options, n, None) is not None}
-    where = f"{options.config} or the command line" if options.config else "the command line"
-    missing = [option for option, name in _NEEDED.items() if name not in merged]
-    if missing:
-        raise ConfigError(f"{where}: {' and '.join(missing)} must be given (see xts-agent --help)")
-    try:
-        config = msgspec.convert(merged, AgentConfig)
-        config.each()
-        _check_metrics(config.metrics)
-        return config
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {error} (see xts-agent --help)") from None
+    given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
+    return parse(text, file, given)
 
 
-def _check_metrics(text: str) -> None:
+def parse(text: str, file: str, given: dict[str, Any]) -> AgentConfig:
+    """As load(), for the text of a file (its name is for messages) and what the command line has given."""
     try:
-        MetricsAddress.parse(text)
+        raw = tomllib.loads(text)
     except ValueError as error:
-        raise ConfigError(f"metrics: expected {MetricsAddress.expected}, found {text!r}: {error}") from None
+        raise ConfigError(f"{file}: {error}") from None
+    places = locate(text)
+    mistakes: list[str] = []
+    values: dict[str, Any] = {}
+    for name, value in raw.items():
+        where = f"{file}:{places[name,].value.line}:{places[name,].value.column}: {name}"
+        if name not in _TYPES:
+            mistakes.append(f"{where}: unknown key{_near(name)}")
+        elif name not in given:
+            _convert(name, value, where, values, mistakes)
+    for name, value in given.items():
+        _convert(name, value, f"the command line: --{name.replace('_', '-')}", values, mistakes)
+    missing = [option for option, name in _NEEDED.items() if name not in raw and name not in given]
+    if missing:
+        where = f"{file} or the command line" if file else "the command line"
+        mistakes.append(f"{where}: {' and '.join(missing)} must be given (see xts-agent --help)")
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    config = AgentConfig(**values)
+    config.each()
+    return config
+
+
+#: A struct of each key, whose type is made once: msgspec 0.22 crashes where it makes that of peer_mac again and again.
+_TYPES = {field.name: msgspec.defstruct("Key", [(field.name, field.type)]) for field in structs.fields(AgentConfig)}
+
+
+def _near(name: str) -> str:
+    close = difflib.get_close_matches(name, list(_TYPES), 1, 0.5)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(_TYPES)}"
+
+
+def _convert(name: str, value: Any, where: str, values: dict[str, Any], mistakes: list[str]) -> None:
+    try:
+        values[name] = getattr(msgspec.convert({name: value}, _TYPES[name]), name)
+        if name == "metrics":
+            MetricsAddress.parse(values[name])
+    except msgspec.ValidationError as error:
+        found = json.dumps(value, default=str, ensure_ascii=False)
+        wanted = str(error).partition(" - at ")[0].replace("`", "")
+        mistakes.append(f"{where}: {wanted[:1].lower()}{wanted[1:]}, found {found}")
+    except ValueError as error:
+        mistakes.append(f"{where}: expected {MetricsAddress.expected}, found {value!r}: {error}")
+
+
+def render(config: AgentConfig, given: Collection[str]) -> str:
+    """The values in effect as a file that gives the same configuration; defaults are marked."""
+    lines = []
+    for name in AgentConfig.__struct_fields__:
+        value = getattr(config, name)
+        if value is None:
+            lines.append(f"# {name}: not set")
+            continue
+        shown = (
+            f"0o{value:03o}" if name == "endpoint_mode" else f"0x{value:04x}" if name == "ethertype" else _toml(value)
+        )
+        lines.append(f"{name} = {shown}" + ("" if name in given else "  # default"))
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def restart_needed(old: AgentConfig, new: AgentConfig) -> list[str]:
+    """Keys that differ and cannot change while the agent runs."""
+    names = AgentConfig.__struct_fields__
+    return [name for name in names if name not in RELOADABLE and getattr(old, name) != getattr(new, name)]

@@ -52,7 +52,7 @@ class EndedProcesses:
 
     def __init__(self, keep_s: float, now: Callable[[], float] = time.monotonic) -> None:
         """keep_s: for how long each is listed; 0: none is."""
-        self._keep_s = keep_s
+        self.keep_s = keep_s
         self._now = now
         self._programs: dict[tuple[int, int], _Program] = {}  # the oldest first
 
@@ -61,7 +61,7 @@ class EndedProcesses:
 
     def add(self, pid: int, uid: int, name: str, pidfd: int, status_fd: int) -> None:
         """An attachment has ended. The descriptors stay the caller's."""
-        figures = read_figures(status_fd) if self._keep_s else None
+        figures = read_figures(status_fd) if self.keep_s else None
         if figures is None or figures.closed:
             return
         key = pid, figures.program
@@ -101,7 +101,7 @@ class EndedProcesses:
             if program.pidfd >= 0:
                 self._look(program)
             lives_on = not program.has_ended and program.at + ENDS_WITHIN_S <= now
-            if lives_on or program.signal < 0 or program.at + self._keep_s <= now:
+            if lives_on or program.signal < 0 or program.at + self.keep_s <= now:
                 self._forget(key)
 
     @staticmethod

@@ -203,6 +203,10 @@ class Endpoint:
         while not until():
             self.process(min(0.1, self.timeout_s() or 0.1))
 
+    def keep_ended(self, keep_s: float) -> None:
+        """From now on, for how long processes that were killed are listed; 0: they are not."""
+        self._killed.keep_s = keep_s
+
     def retry(self) -> None:
         """Asks `allocate` again for the connections that wait for a grant."""
         for connection in sorted((c for c in self._connections if c.peer), key=lambda c: c.deadline):

@@ -339,6 +339,39 @@ def test_a_user_has_a_limit(running: Running) -> None:
             pass
 
 
+def test_a_reload_changes_the_limit(wire: Wire, folder: str) -> None:
+    """Also after the sandbox has begun, and by a file that was replaced."""
+    file, endpoint = Path(folder) / "agent.toml", f"{folder}/endpoint.sock"
+
+    def write(text: str) -> None:
+        spare = file.with_suffix(".new")
+        spare.write_text(text)
+        spare.rename(file)
+
+    write("per_uid_max = 1\n")
+    agent = start_agent(wire, endpoint, "--queues", "3", "--config", str(file))
+    with wire.inside(wire.device):
+        device = open_device_queues(wire.device_if, 8, wire.host_mac, single_chunk=False)
+    with device:
+        running = Running(wire, agent, endpoint, device)
+
+        def second() -> bool:
+            try:
+                with running.echo():
+                    return "has 2 queues" in running.refusal()
+            except AssertionError:  # refused
+                return False
+
+        with running.echo():
+            write("per_uid_max = [")
+            agent.send_signal(signal.SIGHUP)
+            assert "has 1 queues" in running.refusal()
+            write("per_uid_max = 2\n")
+            agent.send_signal(signal.SIGHUP)
+            until(second)
+        assert stop(agent) == 0
+
+
 @pytest.mark.parametrize("running", [["--queues", "4", "--spares", "1"]], indirect=True)
 def test_one_spare_is_enough_for_many(running: Running) -> None:
     with running.echo() as (_, _, a), running.echo() as (_, _, b), running.echo() as (_, _, c):
@@ -545,9 +578,9 @@ class TestBadInput:
         [
             ([], "--interface and --peer-mac must be given"),
             (["--interface", "x0"], "--peer-mac must be given"),
-            (["--interface", "x0", "--peer-mac", "zz"], "peer_mac"),
-            (["--interface", "x0", "--peer-mac", "02:00:00:00:00:02", "--frame-window", "3"], "frame_window"),
-            (["--interface", "x0", "--peer-mac", "02:00:00:00:00:02", "--queues", "-1"], "queues"),
+            (["--interface", "x0", "--peer-mac", "zz"], "--peer-mac: "),
+            (["--interface", "x0", "--peer-mac", "02:00:00:00:00:02", "--frame-window", "3"], "--frame-window: "),
+            (["--interface", "x0", "--peer-mac", "02:00:00:00:00:02", "--queues", "-1"], "--queues: "),
             (["--config", "/nonexistent.toml"], "/nonexistent.toml"),
         ],
     )
