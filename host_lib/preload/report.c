@@ -121,13 +121,13 @@ void report_start(void)
 {
 	int before = errno;
 
+	xts_control_start();
 	if (atomic_load_explicit(&page, memory_order_relaxed))
 		return;
 	lock_report();
 	if (!page)
 		make();
 	unlock_report();
-	xts_control_start();
 	errno = before;
 }
 

@@ -23,6 +23,8 @@ _Static_assert(sizeof(struct xts_control_page) <= 4 * 4096, "four pages of memor
 static struct xts_control_page *_Atomic page;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int page_fd = -1;
+static uint32_t inherited_log;  /* what has been asked of the parent */
+static bool inherited_question; /* the parent has not read its rules again yet */
 
 /* What xts_configure() has said about a variable; NULL: nothing. */
 static const char *value_of_call(enum xts_variable variable, const struct settings *s, char out[24])
@@ -110,7 +112,10 @@ static void make(void)
 	page_fd = fd;
 	p->version = XTS_CONTROL_VERSION;
 	p->pid = (uint32_t)getpid();
+	xts_log_follow(NULL);
 	p->log_level = xts_log_level_now();
+	p->log_asked = inherited_log;
+	p->rules_asked = inherited_question;
 	snprintf(p->program, sizeof p->program, "%s", program_invocation_short_name);
 	write_settings(p);
 	p->magic = XTS_CONTROL_MAGIC;
@@ -172,7 +177,9 @@ void control_after_fork(void)
 	pthread_mutex_init(&lock, NULL);
 	if (!p)
 		return;
-	xts_log_follow(NULL);
+	inherited_log = __atomic_load_n(&p->log_asked, __ATOMIC_RELAXED);
+	inherited_question = xts_control_rules_asked();
+	xts_log_follow(&inherited_log);
 	atomic_store(&page, NULL);
 	xts_own_close(page_fd);
 	page_fd = -1;

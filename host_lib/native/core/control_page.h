@@ -3,6 +3,8 @@
  * It is made with the first attachment or decision about a socket; a program without sockets has none. Who may open it
  * there may trace the process, and so could do more than this: the process believes numbers of it only, read once each.
  *
+ * A child has a page of its own, from its first decision on, and goes on with what was asked of its parent.
+ *
  * Numbers that another process writes or waits for are read and written by __atomic builtins.
  *
  * A level of the log holds at once. Rules are read again by the next decision about a socket, for a process has no

@@ -158,6 +158,7 @@ def test_the_level_of_the_log(start: Start, tmp_path: Path, capsys: pytest.Captu
     assert program.ask() == "done\n"
     assert xts(capsys, "log", "info", "--pid", str(program.pid))[0] == 0
     assert ": offloaded" in program.ask()
+    assert ": offloaded" in program.ask("fork"), "a child goes on with it"
     assert explained(capsys, program.pid)["XTS_LOG"]["where"] == "xts log"
     assert xts(capsys, "log", "none", "--pid", str(program.pid))[0] == 0
     assert program.ask() == "done\n"
