@@ -29,9 +29,9 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 	[XTS_ENV_PROFILE] = {
 		.name = "XTS_PROFILE",
 		.kind = XTS_VARIABLE_CHOICE,
-		.allowed = "latency or throughput or low-cpu",
+		.allowed = "low-latency or throughput or low-cpu",
 		.aliases = "",
-		.choices = "latency\0" "throughput\0" "low-cpu\0",
+		.choices = "low-latency\0" "throughput\0" "low-cpu\0",
 		.prefix = "",
 		.key = "profile",
 		.fallback = "",
@@ -245,7 +245,7 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 };
 
 const struct xts_profile_entry xts_profiles[XTS_PROFILE_COUNT] = {
-	{ .name = "latency",
+	{ .name = "low-latency",
 	  .values = {
 		[XTS_ENV_SPIN_US] = "1000",
 	  } },

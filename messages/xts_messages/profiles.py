@@ -19,7 +19,9 @@ class Profile:
 
 PROFILES = (
     Profile(
-        "latency", "waits for an answer on the processor for a millisecond before it sleeps", {"XTS_SPIN_US": "1000"}
+        "low-latency",
+        "waits for an answer on the processor for a millisecond before it sleeps",
+        {"XTS_SPIN_US": "1000"},
     ),
     Profile(
         "throughput", "receive windows begin at a mebibyte instead of growing to it", {"XTS_WINDOW_BYTES": "1048576"}

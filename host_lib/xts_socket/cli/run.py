@@ -29,7 +29,7 @@ _EPILOG = """\
 examples:
   xts run -- curl http://198.18.0.2/
   xts run --rules web.conf --strict -- nginx -g 'daemon off;'
-  xts run --profile latency -- redis-server
+  xts run --profile low-latency -- redis-server
   xts run -v -- curl http://198.18.0.2/   at its end: what was offloaded, and why the rest was not
   xts status --processes                  what was offloaded, and why the rest was not
 

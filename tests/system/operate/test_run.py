@@ -65,7 +65,7 @@ def test_environment_of_the_program(rules: Path) -> None:
 
 def test_environment_that_is_there_is_kept(rules: Path) -> None:
     there = {"XTS_SPIN_US": "7", "XTS_RULES": str(rules), "XTS_STRICT": "1", "FOO": "bar"}
-    kept = variables(run("--profile", "latency", "--", "env", **there))
+    kept = variables(run("--profile", "low-latency", "--", "env", **there))
     assert {name: kept[name] for name in there} == there
 
 
