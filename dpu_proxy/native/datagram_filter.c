@@ -3,11 +3,11 @@
  * that the host names (XTS_OPTION_FILTER), which the device's kernel runs for each datagram that comes for the socket.
  * What a filter drops never crosses the queue.
  *
- * A host's program has no loops and no memory that outlives a run, and sees the packet that it is asked about. The kernel
- * checks that its jumps stay within it and that it ends. What is left to refuse here are loads of what is the device's:
- * marks, receive queues, processors, VLANs. Each run costs the device's kernel as many instructions as the program has
- * at most, in the time of whatever receives packets: so a program is short (XTS_FILTER_BYTES_MAX), and all of a tenant
- * together are counted.
+ * A host's program has no loops and no memory that outlives a run, and sees the packet that it is asked about. The
+ * kernel checks that its jumps stay within it and that it ends. What is left to refuse here are loads of what is the
+ * device's: marks, receive queues, processors, VLANs. Each run costs the device's kernel as many instructions as the
+ * program has at most, in the time of whatever receives packets: so a program is short (XTS_FILTER_BYTES_MAX), and all
+ * of a tenant together are counted.
  *
  * An operator's program was loaded by the supervisor, and the kernel's verifier has checked it. It costs the host no
  * more than a place in that account, as one instruction: what each run costs is for the operator to know.
@@ -165,7 +165,7 @@ int filter_set(struct connection *c, int option, const void *value, uint32_t byt
 
 	if (shared)
 		registry_lock();
-	error = option == SO_ATTACH_FILTER    ? attach(c, value, bytes) :
+	error = option == SO_ATTACH_FILTER  ? attach(c, value, bytes) :
 		option == XTS_OPTION_FILTER ? attach_named(c, value, bytes) :
 					      detach(c);
 	if (shared)

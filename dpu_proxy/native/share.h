@@ -72,10 +72,10 @@ struct shared {
 	struct waiting *first_waiting, *last_waiting; /* given back */
 	struct pushed *pushed;                        /* protocols for what is accepted; for members that join */
 	/* of a datagram socket */
-	struct multicast *multicast; /* a reference; NULL: it is none */
-	bool bound;                  /* by a host */
+	struct multicast *multicast;  /* a reference; NULL: it is none */
+	bool bound;                   /* by a host */
 	uint32_t filter_instructions; /* that its tenant is charged for */
-	_Atomic uint32_t dropped;    /* as SO_RXQ_OVFL has said last, to any member */
+	_Atomic uint32_t dropped;     /* as SO_RXQ_OVFL has said last, to any member */
 };
 
 /* A connection with a key that a channel holds. */

@@ -45,8 +45,9 @@ int datagram_filter_value(const struct xts_sock *s, int option, const void **val
 		return program_of(value, length);
 	if (option != SO_ATTACH_BPF && option != SO_ATTACH_REUSEPORT_EBPF)
 		return 1;
-	last_error_note(EOPNOTSUPP, "the descriptor names a BPF program of this host's kernel, and the socket is the "
-				    "device's: SO_ATTACH_FILTER brings a program with it, and SO_XTS_FILTER names one there");
+	last_error_note(EOPNOTSUPP,
+			"the descriptor names a BPF program of this host's kernel, and the socket is the "
+			"device's: SO_ATTACH_FILTER brings a program with it, and SO_XTS_FILTER names one there");
 	return -EOPNOTSUPP;
 }
 

@@ -56,8 +56,8 @@ static void check_account(const struct xts_sock *s)
 	for (const struct piece *p = s->first; p; p = p->next)
 		bytes += p->bytes;
 	assert(bytes == s->unread);
-	assert(s->lost || xts_credit_buffered(&s->grant) ==
-				  s->unread + pdu_credits(s) + (s->callback ? s->callback->held : 0));
+	assert(s->lost ||
+	       xts_credit_buffered(&s->grant) == s->unread + pdu_credits(s) + (s->callback ? s->callback->held : 0));
 	bytes = 0;
 	for (const struct pdu *p = s->pdu_first; p; p = p->next)
 		bytes += p->bytes;

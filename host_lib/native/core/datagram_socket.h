@@ -155,7 +155,7 @@ void datagram_changed(struct xts_sock *s, uint32_t events, uint32_t post_credits
 bool datagram_offer(struct xts_sock *s, const struct xts_datagram *d, struct xts_datagram_cursor *cursor);
 /* The rest of the data, or more of it. */
 bool datagram_offer_rest(struct xts_sock *s, struct xts_datagram_cursor *cursor);
-void datagram_offer_end(struct xts_sock *s); /* the socket is freed */
+void datagram_offer_end(struct xts_sock *s);          /* the socket is freed */
 struct offered *datagram_offered(struct xts_sock *s); /* a copy of the first one in the queue; NULL: no memory */
 
 /* --- datagram_errors.c ---------------------------------------------------------------------------------------------- */

@@ -40,8 +40,8 @@ bool pdu_is_open(const struct xts_sock *s);               /* the end of a PDU ha
 bool pdu_is_readable(const struct xts_sock *s); /* of a socket with PDUs: a receive call would return something */
 uint32_t pdu_credits(const struct xts_sock *s); /* taken in addition to the bytes */
 void pdu_drop(struct xts_sock *s);
-void pdu_consume(struct xts_sock *s, uint32_t bytes);       /* bytes of the first one, or the rest of it */
-uint32_t pdu_take(struct xts_sock *s, uint32_t bytes); /* the same, but its credits are still taken: returns them */
+void pdu_consume(struct xts_sock *s, uint32_t bytes);     /* bytes of the first one, or the rest of it */
+uint32_t pdu_take(struct xts_sock *s, uint32_t bytes);    /* the same, but its credits are still taken: returns them */
 void pdu_give_back(struct xts_sock *s, uint32_t credits); /* such credits are free again */
 int pdu_restore(struct xts_sock *s, const struct pdu *pdu); /* appends; 0 or -ENOMEM */
 /* Receives of the first one: 1, or 0: nothing now, or -errno. *done: bytes copied. */

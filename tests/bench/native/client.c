@@ -58,21 +58,11 @@ static void pin(size_t core)
 int main(int argc, char **argv)
 {
 	static const struct option long_options[] = {
-		{ "address", 1, NULL, 'a' },
-		{ "port", 1, NULL, 'p' },
-		{ "seconds", 1, NULL, 's' },
-		{ "warmup", 1, NULL, 'w' },
-		{ "connections", 1, NULL, 'n' },
-		{ "spin", 1, NULL, 'u' },
-		{ "check-bytes", 1, NULL, 'b' },
-		{ "request-bytes", 1, NULL, 'r' },
-		{ "core", 1, NULL, 'c' },
-		{ "batch", 1, NULL, 'm' },
-		{ "segments", 1, NULL, 'g' },
-		{ "rate", 1, NULL, 'f' },
-		{ "interface", 1, NULL, 'i' },
-		{ "groups", 1, NULL, 'G' },
-		{ NULL, 0, NULL, 0 },
+		{ "address", 1, NULL, 'a' },     { "port", 1, NULL, 'p' },          { "seconds", 1, NULL, 's' },
+		{ "warmup", 1, NULL, 'w' },      { "connections", 1, NULL, 'n' },   { "spin", 1, NULL, 'u' },
+		{ "check-bytes", 1, NULL, 'b' }, { "request-bytes", 1, NULL, 'r' }, { "core", 1, NULL, 'c' },
+		{ "batch", 1, NULL, 'm' },       { "segments", 1, NULL, 'g' },      { "rate", 1, NULL, 'f' },
+		{ "interface", 1, NULL, 'i' },   { "groups", 1, NULL, 'G' },        { NULL, 0, NULL, 0 },
 	};
 	struct options o = { .seconds = 1,
 			     .warmup_s = 0.3,

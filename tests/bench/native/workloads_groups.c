@@ -1,7 +1,7 @@
 /*
  * Multicast: a group that the peer sends to at a given rate, received by as many sockets as there are members; and what
- * it costs to be a member of other groups, to which nothing is sent. The operations are datagrams, each counted for each
- * socket that has got it.
+ * it costs to be a member of other groups, to which nothing is sent. The operations are datagrams, each counted for
+ * each socket that has got it.
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -66,7 +66,8 @@ void names(const struct options *o)
 		}
 		got = look_up(s, query, bytes, answer);
 		intervals_add(&times, now_ns() - begun);
-		if (got < bytes + 16 || memcmp(query, answer, 2) || !(answer[2] & 0x80) || memcmp(query + 12, answer + 12, bytes - 12))
+		if (got < bytes + 16 || memcmp(query, answer, 2) || !(answer[2] & 0x80) ||
+		    memcmp(query + 12, answer + 12, bytes - 12))
 			die_wrong("no answer to this query, number", count);
 		count++;
 	}
