@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from xts_messages.toml_positions import Path as KeyPath
 
 from xts_proxy.config_tenant import Name as TenantName
 from xts_proxy.config_tls import File, Name
 from xts_proxy.config_ulp import ProgramName
-from xts_proxy.toml_positions import Path as KeyPath
 
 
 class Filter(Struct, frozen=True, kw_only=True):
