@@ -115,6 +115,16 @@ static bool refusals_are_told(int number)
 	return gives_reasons;
 }
 
+/* Is it a socket of the parent process, which this forked child has not? */
+static bool is_of_parent(int number)
+{
+	struct stack *st = stack_enter_of(number);
+	bool is = table_was_parents(number);
+
+	stack_leave(st);
+	return is;
+}
+
 const char *xts_reason_of(int error, bool ask)
 {
 	const char *text = NULL;
@@ -122,6 +132,9 @@ const char *xts_reason_of(int error, bool ask)
 
 	if (last.error == error && last.text[0])
 		return last.text;
+	if (error == EBADF && last.error == error && last.number >= 0 && is_of_parent(last.number))
+		return "this socket is the parent process's: a forked child has none of its parent's sockets, unless the program "
+		       "runs under `xts run`";
 	if (is_of_waiting(error))
 		return NULL;
 	if (last.error == error && last.number >= 0) {

@@ -253,6 +253,7 @@ static void forget_parent(struct stack *st)
 		if (!process_inherits() || !s->open) {
 			datagram_free(s);
 			callback_free(s);
+			s->parents_id = s->open ? s->id : 0;
 			table_release(s);
 		}
 	}

@@ -56,6 +56,7 @@ struct watch;
 struct xts_sock {
 	struct stack *stack; /* whose it is as long as the process lives; the rest is under its lock */
 	uint32_t id;         /* the number; its generation moves on when the entry is released */
+	uint32_t parents_id; /* in a forked child: the number that this entry had in its parent; 0: none */
 	uint32_t proxy_id;   /* 0: the proxy knows nothing of this socket (yet) */
 	bool in_use;
 	bool open;          /* the application has not closed it */
@@ -148,6 +149,7 @@ struct xts_sock *table_use(struct stack *st, int number);
 /* The same for another purpose of take_turns.h: to wait for events, or PURPOSE_NOBODY, and the call takes it itself. */
 struct xts_sock *table_use_for(struct stack *st, int number, uint32_t purpose);
 void table_release(struct xts_sock *s);
+bool table_was_parents(int number); /* a number that the parent process had open at the fork, and this one has not */
 struct xts_sock *table_next(struct stack *st, struct xts_sock *after); /* all in use; NULL to begin */
 uint32_t table_place(const struct xts_sock *s);                        /* among the sockets of its stack, from 0 on */
 /* the stack that such a number is of; NULL: none. Without a lock */

@@ -91,8 +91,8 @@ static bool grow(struct stack *st)
 struct xts_sock *table_allocate(struct stack *st)
 {
 	uint16_t readers, writers, callers;
+	uint32_t id, parents_id;
 	struct xts_sock *s;
-	uint32_t id;
 
 	if (!st->free_sockets && !grow(st))
 		return NULL;
@@ -101,12 +101,14 @@ struct xts_sock *table_allocate(struct stack *st)
 	/* Threads that waited for the last socket here may not have run since they were woken:
 	 * they count themselves out. */
 	id = s->id;
+	parents_id = s->parents_id;
 	readers = s->readers;
 	writers = s->writers;
 	callers = s->callers;
 	memset(s, 0, sizeof *s);
 	s->stack = st;
 	s->id = id;
+	s->parents_id = parents_id;
 	s->readers = readers;
 	s->writers = writers;
 	s->callers = callers;
@@ -127,6 +129,13 @@ struct xts_sock *table_find(struct stack *st, uint32_t id)
 		return NULL;
 	socket_check(s);
 	return s;
+}
+
+bool table_was_parents(int number)
+{
+	struct block *block = number < 0 ? NULL : block_at(SOCKET_INDEX((uint32_t)number));
+
+	return block && block->sockets[(uint32_t)number % BLOCK_SOCKETS].parents_id == (uint32_t)number;
 }
 
 struct xts_sock *table_open(struct stack *st, int number)

@@ -16,7 +16,7 @@ from typing import Any
 from beds.calls import Calls, address
 from beds.libc_structs import Header, Message, PollFd, Vector
 from beds.ulp_calls import ULP_CALLS
-from system.sockets.programs.library_scripts import Info
+from system.sockets.programs.library_scripts import Info, last_error
 
 
 def malformed(c: Calls) -> int:
@@ -62,12 +62,6 @@ def recvmmsg(c: Calls, s: int, count: int) -> list[int] | int:
     made, _kept = messages_of([2000] * count, 0)
     r = c.call("recvmmsg", s, made, count, socket.MSG_DONTWAIT, None)
     return r if r < 0 else [made[i].bytes for i in range(r)]
-
-
-def last_error(c: Calls) -> str:
-    function = c.native.xts_last_error
-    function.restype = ctypes.c_char_p
-    return str(function().decode())
 
 
 CALLS: dict[str, Callable[..., Any]] = {

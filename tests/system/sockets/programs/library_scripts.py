@@ -46,6 +46,12 @@ def info(c: Calls) -> Info:
     return out
 
 
+def last_error(c: Calls) -> str:
+    function = c.native.xts_last_error
+    function.restype = ctypes.c_char_p
+    return str(function().decode())
+
+
 def recv(c: Calls, s: int, size: int, flags: int = 0) -> bytes:
     buffer = ctypes.create_string_buffer(size)
     n = c.call("recv", s, buffer, size, flags)
@@ -407,6 +413,7 @@ def fork_gives_the_child_nothing(c: Calls) -> None:
         status = 1
         try:
             assert c.call("send", s, b"x", 1, 0) == -errno.EBADF
+            assert "the parent process's" in last_error(c)
             assert c.call("close", s) == -errno.EBADF
             fds = (PollFd * 1)(PollFd(s, select.POLLIN, 0))
             assert c.call("poll", fds, ctypes.c_ulong(1), 0) == 1 and fds[0].revents == select.POLLNVAL
@@ -415,6 +422,9 @@ def fork_gives_the_child_nothing(c: Calls) -> None:
             assert mine != s
             assert c.call("connect", mine, address(server.getsockname()[1]), 16) == 0
             assert c.call("send", s, b"x", 1, 0) == -errno.EBADF
+            assert "the parent process's" in last_error(c)
+            assert c.call("send", s + (5 << 20), b"x", 1, 0) == -errno.EBADF
+            assert last_error(c) == os.strerror(errno.EBADF)
             peer, _ = server.accept()
             peer.sendall(b"child")
             assert kernel_events(c.call("fileno", mine), select.POLLIN, 5000)
