@@ -223,6 +223,7 @@ local type_names = {
 	[68] = "XTS_CMD_SEND_DATAGRAMS",
 	[69] = "XTS_REPLY_RECV_DATAGRAMS",
 	[70] = "XTS_REPLY_RECV_COPIES",
+	[71] = "XTS_CMD_RETURN_DATAGRAMS",
 	[80] = "XTS_CMD_QUERY_NAME",
 	[81] = "XTS_REPLY_NAME_ACK",
 }
@@ -922,6 +923,16 @@ local messages = {
 			{ name = "sockets", offset = 24, bytes = 2, field = "xts.sockets", shown = true },
 			{ name = "records", offset = 26, bytes = 2, field = "xts.records", limit = 32 },
 			{ name = "length", offset = 28, bytes = 4, field = "xts.length", limit = 61440, shown = true },
+		},
+	},
+	[71] = {
+		short = "RETURN_DATAGRAMS", bytes = 28,
+		meaning = "datagrams received on a shared socket and unread, in order, for whoever reads next, each with its record in front; MORE: the last one goes on in the next message",
+		id_of = "proxy's identifier", payload = "length",
+		flags = { MORE = true, },
+		sender = "host",
+		fields = {
+			{ name = "length", offset = 24, bytes = 4, field = "xts.length", limit = 61440, shown = true },
 		},
 	},
 	[80] = {

@@ -56,7 +56,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		.features = XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS |
 			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_TAKE | XTS_FEATURE_DATAGRAM |
 			    XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM | XTS_FEATURE_COPIES |
-			    (queue->packets ? XTS_FEATURE_BUNDLE : 0) |
+			    XTS_FEATURE_RETURN_DATAGRAM | (queue->packets ? XTS_FEATURE_BUNDLE : 0) |
 			    (worker->config.names.resolver_count ? XTS_FEATURE_NAMES : 0) |
 			    (queue->packets && queue->multi_buffer && worker->config.relayed_max ? XTS_FEATURE_RELAY : 0),
 		.sockets_max = sockets_max(tenant),

@@ -52,6 +52,8 @@ enum command_result command_connect_datagram(struct channel *ch, const struct xt
 					     struct batch_entry *e);
 enum command_result command_send_datagrams(struct channel *ch, const struct xts_head *head, const struct xts_send_datagrams *m,
 					   struct batch_entry *e);
+enum command_result command_return_datagrams(struct channel *ch, const struct xts_head *head, const struct xts_return_datagrams *m,
+					     struct batch_entry *e);
 enum command_result command_query_name(struct channel *ch, const struct xts_head *head, const struct xts_query_name *m,
 				       struct batch_entry *e);
 
@@ -188,6 +190,13 @@ static inline enum command_result command_dispatch(struct channel *ch, uint64_t 
 		if (xts_send_datagrams_decode(&m, frame, frame_bytes))
 			return COMMAND_MALFORMED;
 		return command_send_datagrams(ch, head, &m, e);
+	}
+	case XTS_CMD_RETURN_DATAGRAMS: {
+		struct xts_return_datagrams m;
+
+		if (xts_return_datagrams_decode(&m, frame, frame_bytes))
+			return COMMAND_MALFORMED;
+		return command_return_datagrams(ch, head, &m, e);
 	}
 	case XTS_CMD_QUERY_NAME: {
 		struct xts_query_name m;

@@ -130,6 +130,7 @@ bool datagram_put(struct making *m, struct xts_datagram *d, const uint8_t *data)
 	if (part < bytes) {
 		if (!datagram_keep_rest(c, data + part, bytes - part)) {
 			c->held += xts_datagram_credits(&d->record);
+			c->datagrams->delivered -= xts_datagram_credits(&d->record);
 			return false;
 		}
 		m->more = true;
@@ -171,6 +172,37 @@ bool datagram_take(struct connection *c, struct mmsghdr *message, struct xts_dat
 	if (c->datagrams->turn)
 		c->datagrams->turn--;
 	return true;
+}
+
+/* Is there room for this one, and are there credits? Its data may go on in the next message. */
+static bool has_room_for(const struct making *m, const struct xts_datagram *d)
+{
+	const struct connection *c = m->c;
+
+	return c->datagrams->turn && !m->more && !c->datagrams->unsent.end && m->datagrams < MESSAGE_DATAGRAMS &&
+	       m->end - m->at > XTS_DATAGRAM_RECORD_BYTES + d->record.control_bytes &&
+	       xts_datagram_credits(&d->record) <= c->held;
+}
+
+/* What members of a shared socket have given back. It is counted as received already. */
+static void make_of_returned(struct making *m)
+{
+	struct connection *c = m->c;
+	struct xts_datagram d;
+	const uint8_t *data;
+
+	if (!share_has_returned(c))
+		return;
+	registry_lock();
+	while ((data = returned_first(&c->shared->returned, &d)) && has_room_for(m, &d)) {
+		if (datagram_put(m, &d, data))
+			c->received_bytes += d.record.data_bytes;
+		else
+			c->worker->stats.datagrams_dropped++;
+		c->datagrams->turn--;
+		returned_taken(&c->shared->returned);
+	}
+	registry_unlock();
 }
 
 /* Entries of the error queue, which the kernel bounds as it does what is received. */
@@ -267,6 +299,7 @@ static bool send_one(struct connection *c, struct xts_tx_slot *slot, bool *over)
 
 	m.end = largest < slot->capacity ? largest : slot->capacity;
 	if (!error && datagram_make_of_unsent(&m)) {
+		make_of_returned(&m);
 		make_of_errors(&m);
 		if (!copies_are_possible(c))
 			make_of_kernel(&m);
@@ -291,7 +324,9 @@ static bool send_one(struct connection *c, struct xts_tx_slot *slot, bool *over)
 static bool has_something(const struct connection *c)
 {
 	return c->error || c->datagrams->unsent.end || c->datagrams->has_errors ||
-	       (c->readable && c->held > XTS_DATAGRAM_CREDITS && (!c->shared || c->datagrams->turn)) || credits_due(c);
+	       ((c->readable || share_has_returned(c)) && c->held > XTS_DATAGRAM_CREDITS &&
+		(!c->shared || c->datagrams->turn)) ||
+	       credits_due(c);
 }
 
 bool datagram_send(struct connection *c, uint32_t budget)

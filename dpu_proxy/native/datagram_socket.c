@@ -329,6 +329,7 @@ void datagram_free(struct connection *c)
 	filter_free(c);
 	datagram_drop_waiting(c);
 	datagram_free_unsent(c);
+	datagram_drop_returning(c);
 	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, sizeof *c->datagrams);
 	free(c->datagrams);
 	c->datagrams = NULL;

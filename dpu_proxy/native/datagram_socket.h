@@ -24,7 +24,8 @@
  * Several channels may have one socket (share.h): each has a struct connection with a descriptor of its own for the same
  * socket of the kernel, whose address, peer, options and receive queue are therefore common. Who has credits and takes a
  * datagram first gets it, and takes no more than DATAGRAM_TURN before its host has posted credits again. A member whose
- * host has neither posted credits nor sent takes no errors either: they are for those that use the socket.
+ * host has neither posted credits nor sent takes no errors either: they are for those that use the socket. What a host
+ * was sent and has not read it gives back before others are to read, and it goes to them (datagram_returned.c).
  */
 #ifndef XTS_DATAGRAM_SOCKET_H
 #define XTS_DATAGRAM_SOCKET_H
@@ -56,6 +57,8 @@ struct datagrams_unsent {
 	uint32_t data_left; /* of the datagram of which a part has been sent */
 };
 
+struct returned_block;
+
 struct datagrams {
 	/* host to network */
 	uint32_t waiting_credits; /* paid for what is in the spill buffer */
@@ -86,7 +89,10 @@ struct datagrams {
 	struct list by_port;   /* of the worker's sockets */
 	struct list same_port; /* a ring: of the same channel, and family */
 	uint16_t port;
-	uint8_t differs; /* others had lately not the same: it is looked at before it is taken */
+	uint8_t differs;    /* others had lately not the same: it is looked at before it is taken */
+	uint64_t delivered; /* credits for what was sent to the host: of a shared one it returns no more than that */
+	struct returned_block *returning; /* a datagram comes back, and goes on in the next message */
+	uint32_t skipping;                /* of such a one, which was dropped */
 };
 
 /* Where recvmmsg(2) of a worker puts what comes. */
@@ -139,6 +145,18 @@ void datagram_free_unsent(struct connection *c);
 
 /* Sends its messages to the host, at most budget; true when it has more. */
 bool datagram_send(struct connection *c, uint32_t budget);
+
+/* --- datagram_returned.c ------------------------------------------------------------------------------------------ */
+
+/* What was coming back, and will not be complete. */
+void datagram_drop_returning(struct connection *c);
+/* With the registry's lock, of a shared socket's: a block, whole, which is its from now on. False: it has too many. */
+struct returned_datagrams;
+bool returned_append(struct returned_datagrams *r, struct returned_block *b);
+bool returned_drop_block(struct returned_datagrams *r); /* false: there is none */
+/* The first one, without its data, which it returns; NULL: there is none. */
+const uint8_t *returned_first(const struct returned_datagrams *r, struct xts_datagram *d);
+void returned_taken(struct returned_datagrams *r); /* that one is a member's now */
 
 /* --- datagram_control.c ------------------------------------------------------------------------------------------- */
 

@@ -68,6 +68,7 @@ bool datagram_pay(struct connection *c, const struct xts_datagram *d)
 	if (credits > c->held)
 		return false;
 	c->held -= credits;
+	c->datagrams->delivered += credits;
 	return true;
 }
 

@@ -226,7 +226,7 @@ static void wake_own(struct shared *s, struct worker_state *w)
 	for (node = s->members.next; node != &s->members; node = node->next) {
 		struct connection *m = list_entry(node, struct connection, share);
 
-		if (m->worker != w || m->state != CONNECTION_LISTENER)
+		if (m->worker != w || (m->state != CONNECTION_LISTENER && m->state != CONNECTION_DATAGRAM))
 			continue;
 		m->readable = true;
 		connection_wake(m);
@@ -239,14 +239,14 @@ static bool is_not_kept(const struct shared *s, const struct connection *l, bool
 	return closed || s->ended || s->abandoned || !l->keep_ms || l->worker->draining;
 }
 
-/* With the lock: one that a member has given back. False: there is none. */
+/* With the lock: one that a member has given back, or a block of datagrams. False: there is none. */
 static bool reset_one_waiting(struct shared *s)
 {
 	struct pushed *pushed;
 	int fd = pop_waiting(s, &pushed);
 
 	if (fd < 0)
-		return false;
+		return returned_drop_block(&s->returned);
 	pushed_free(pushed);
 	reset_and_close(fd);
 	return true;
@@ -495,6 +495,24 @@ void share_give_back(struct connection *c)
 	xts_tenant_release(tenant);
 }
 
+bool share_returned(struct connection *c, struct returned_block *b)
+{
+	struct shared *s = c->shared;
+	bool here;
+
+	registry_lock();
+	here = !s->ended && returned_append(&s->returned, b);
+	if (here)
+		tell_members(s, c->worker);
+	registry_unlock();
+	return here;
+}
+
+bool share_has_returned(const struct connection *c)
+{
+	return c->shared && atomic_load_explicit(&c->shared->returned.any, memory_order_relaxed);
+}
+
 void share_poked(struct worker_state *w)
 {
 	struct list *node;
@@ -503,7 +521,7 @@ void share_poked(struct worker_state *w)
 	for (node = listeners.next; node != &listeners; node = node->next) {
 		struct shared *s = list_entry(node, struct shared, all);
 
-		if (s->first_waiting)
+		if (s->first_waiting || s->returned.first)
 			wake_own(s, w);
 	}
 	registry_unlock();

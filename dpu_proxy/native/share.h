@@ -18,7 +18,8 @@
  * credits; they are poked.
  *
  * A datagram socket is shared in the same way, at any time after it was opened. Its members are in the state DATAGRAM.
- * What has come to it is in the kernel's queue until a member takes it, so nothing is offered and nothing goes back.
+ * What has come to it is in the kernel's queue until a member takes it, so nothing is offered. What a member's host has
+ * not read may come back; it waits in struct shared, and goes first (datagram_returned.c).
  *
  * What nobody holds (a listener without members, a parked connection) has a *keeper*: the worker of the last that held
  * it, which ends it when its time is over, or when the worker stops. The number of connections that belong to no
@@ -58,6 +59,13 @@ struct keyed {
 	struct take_queue *queue; /* of those who ask for the connection; NULL: nobody has, lately */
 };
 
+/* Datagrams that members have given back (datagram_returned.c). */
+struct returned_datagrams {
+	struct returned_block *first, *last;
+	uint32_t blocks;
+	_Atomic bool any; /* to be looked at without the lock */
+};
+
 struct shared {
 	struct keyed keyed;
 	struct list all;   /* on the list of all */
@@ -76,6 +84,7 @@ struct shared {
 	bool bound;                   /* by a host */
 	uint32_t filter_instructions; /* that its tenant is charged for */
 	_Atomic uint32_t dropped;     /* as SO_RXQ_OVFL has said last, to any member */
+	struct returned_datagrams returned;
 };
 
 /* A connection with a key that a channel holds. */
@@ -169,10 +178,15 @@ bool shared_end_piece(struct shared *s);
 void share_is_bound(struct connection *c);
 /* The kernel says that so many datagrams have been dropped: how many of them no member has been told of. Without the lock. */
 uint32_t share_new_drops(struct shared *s, uint32_t dropped);
+/* Datagrams that c's host has given back are the shared socket's from now on, and its members are told. False: it has
+ * ended, or has too many. */
+bool share_returned(struct connection *c, struct returned_block *b);
+/* Is there one of those? Without the lock. */
+bool share_has_returned(const struct connection *c);
 /* Closes a connection's socket by reset. */
 void reset_and_close(int fd);
 
-/* --- park.c ------------------------------------------------------------------------------------------------------- */
+/* --- park.c, claim.c, park_returns.c ------------------------------------------------------------------------------ */
 
 /* The connection leaves its channel: c is freed, unless there is a (positive) error. Takes the lock. */
 int park_start(struct connection *c, uint64_t key, uint32_t keep_ms);

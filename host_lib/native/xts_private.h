@@ -148,7 +148,8 @@ struct xts_exec_socket {
 	int number;     /* XTS socket */
 	int descriptor; /* of the program; there may be several of one number */
 	bool again;     /* xts_inherit_next(): the number was given before, with another descriptor */
-	bool listens;   /* xts_inherit_next() */
+	bool listens;   /* xts_inherit_next(), xts_take_passed() */
+	bool datagrams; /* likewise: a datagram socket */
 };
 int xts_exec_prepare(const struct xts_exec_socket *sockets, unsigned count);
 /* In the new program: takes the sockets over, one call each, in order: 1 and *out filled, 0 at the end, -1 with errno

@@ -185,6 +185,8 @@ bool passing_receive(int fd, bool at_once)
 	d = (struct descriptor){ .kind = DESCRIPTOR_OFFLOADED, .number = (uint32_t)got.number };
 	if (got.listens)
 		d.flags |= DESCRIPTOR_LISTENS;
+	if (got.datagrams)
+		d.flags |= DESCRIPTOR_DATAGRAM;
 	if (decide_number_option(fd, SO_DOMAIN) == AF_UNIX)
 		put_placeholder(fd);
 	else if (!got.listens || decide_number_option(fd, SO_ACCEPTCONN) == 1)

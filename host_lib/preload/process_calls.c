@@ -229,7 +229,7 @@ static int parse_descriptor(const char *text)
  * unbound. */
 static uint8_t flags_after_exec(const struct xts_exec_socket *got)
 {
-	uint8_t flags = got->listens ? DESCRIPTOR_LISTENS : 0;
+	uint8_t flags = got->listens ? DESCRIPTOR_LISTENS : got->datagrams ? DESCRIPTOR_DATAGRAM : 0;
 	union address local;
 
 	if (decide_bound_to(got->descriptor, &local) &&

@@ -116,6 +116,9 @@ enum xts_msg_type {
 	XTS_REPLY_RECV_COPIES          = 70, /* proxy: with the feature COPIES: datagrams that several sockets have
 	                                      * received; before the records it is said which socket gets which of
 	                                      * them */
+	XTS_CMD_RETURN_DATAGRAMS       = 71, /* host: datagrams received on a shared socket and unread, in order, for
+	                                      * whoever reads next, each with its record in front; MORE: the last one
+	                                      * goes on in the next message */
 	XTS_CMD_QUERY_NAME             = 80, /* host: ask the device's name servers; the payload is a standard query
 	                                      * with one question (RFC 1035) */
 	XTS_REPLY_NAME_ACK             = 81, /* proxy: the answer of a name server, whole, as the payload; or error
@@ -131,32 +134,34 @@ enum xts_msg_type {
 #define XTS_FLAG_RESET  0x40u /* the connection has failed; error says how */
 #define XTS_FLAG_CLOSED 0x80u /* answer to CLOSE: both identifiers are free */
 
-#define XTS_FEATURE_SHARE   UINT64_C(0x1)           /* listeners shared between processes (SHARE), connections that
-                                                     * move between them (PARK, CLAIM) */
-#define XTS_FEATURE_ULP     UINT64_C(0x2)           /* protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU,
-                                                     * RECV_PDU), GIVE_BACK (xts_messages/ulps.py) */
-#define XTS_FEATURE_ULP_TLS UINT64_C(0x4)           /* the event TLS of pushed protocols: how a connection is
-                                                     * encrypted */
-#define XTS_FEATURE_BUNDLE  UINT64_C(0x8)           /* small frames may come several in one (BUNDLE) */
-#define XTS_FEATURE_SHRINK  UINT64_C(0x10)          /* a window may be lessened: less advertised than was freed */
-#define XTS_FEATURE_TOKEN   UINT64_C(0x20)          /* an attach token comes before HELLO (TOKEN); in HELLO_ACK: it
-                                                     * was checked and holds */
-#define XTS_FEATURE_REFUSAL UINT64_C(0x40)          /* replies that fail have the number of a refusal where other
-                                                     * messages have their flags */
-#define XTS_FEATURE_SHARE_BOUND UINT64_C(0x80)      /* SHARE also names and joins sockets that are bound and not yet
-                                                     * listening */
-#define XTS_FEATURE_RELAY   UINT64_C(0x100)         /* the host's end is a relay: the frames of many channels come
-                                                     * over this link (CARRIED) */
-#define XTS_FEATURE_TAKE    UINT64_C(0x200)         /* connections that several processes have, each using them by
-                                                     * turns (TAKE, YIELD, RETURN) */
-#define XTS_FEATURE_DATAGRAM UINT64_C(0x400)        /* datagram sockets (OPEN_DATAGRAM, SEND_DATAGRAMS,
-                                                     * RECV_DATAGRAMS) */
-#define XTS_FEATURE_NAMES   UINT64_C(0x800)         /* the proxy asks name servers for the host (QUERY_NAME) */
-#define XTS_FEATURE_STAMPS  UINT64_C(0x1000)        /* time stamps of datagrams (SO_TIMESTAMP and its like), and the
-                                                     * clock that they are of (CLOCK) */
-#define XTS_FEATURE_SHARE_DATAGRAM UINT64_C(0x2000) /* SHARE also names and joins datagram sockets */
-#define XTS_FEATURE_COPIES  UINT64_C(0x4000)        /* a datagram for several sockets of the host, of a group, may
-                                                     * cross once (RECV_COPIES) */
+#define XTS_FEATURE_SHARE   UINT64_C(0x1)            /* listeners shared between processes (SHARE), connections that
+                                                      * move between them (PARK, CLAIM) */
+#define XTS_FEATURE_ULP     UINT64_C(0x2)            /* protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU,
+                                                      * RECV_PDU), GIVE_BACK (xts_messages/ulps.py) */
+#define XTS_FEATURE_ULP_TLS UINT64_C(0x4)            /* the event TLS of pushed protocols: how a connection is
+                                                      * encrypted */
+#define XTS_FEATURE_BUNDLE  UINT64_C(0x8)            /* small frames may come several in one (BUNDLE) */
+#define XTS_FEATURE_SHRINK  UINT64_C(0x10)           /* a window may be lessened: less advertised than was freed */
+#define XTS_FEATURE_TOKEN   UINT64_C(0x20)           /* an attach token comes before HELLO (TOKEN); in HELLO_ACK: it
+                                                      * was checked and holds */
+#define XTS_FEATURE_REFUSAL UINT64_C(0x40)           /* replies that fail have the number of a refusal where other
+                                                      * messages have their flags */
+#define XTS_FEATURE_SHARE_BOUND UINT64_C(0x80)       /* SHARE also names and joins sockets that are bound and not yet
+                                                      * listening */
+#define XTS_FEATURE_RELAY   UINT64_C(0x100)          /* the host's end is a relay: the frames of many channels come
+                                                      * over this link (CARRIED) */
+#define XTS_FEATURE_TAKE    UINT64_C(0x200)          /* connections that several processes have, each using them by
+                                                      * turns (TAKE, YIELD, RETURN) */
+#define XTS_FEATURE_DATAGRAM UINT64_C(0x400)         /* datagram sockets (OPEN_DATAGRAM, SEND_DATAGRAMS,
+                                                      * RECV_DATAGRAMS) */
+#define XTS_FEATURE_NAMES   UINT64_C(0x800)          /* the proxy asks name servers for the host (QUERY_NAME) */
+#define XTS_FEATURE_STAMPS  UINT64_C(0x1000)         /* time stamps of datagrams (SO_TIMESTAMP and its like), and the
+                                                      * clock that they are of (CLOCK) */
+#define XTS_FEATURE_SHARE_DATAGRAM UINT64_C(0x2000)  /* SHARE also names and joins datagram sockets */
+#define XTS_FEATURE_COPIES  UINT64_C(0x4000)         /* a datagram for several sockets of the host, of a group, may
+                                                      * cross once (RECV_COPIES) */
+#define XTS_FEATURE_RETURN_DATAGRAM UINT64_C(0x8000) /* what a process has not read of a shared datagram socket goes
+                                                      * back (RETURN_DATAGRAMS) */
 
 /* Why the proxy refuses a request: in a reply, where other messages have their flags. */
 enum xts_refusal {
@@ -270,6 +275,7 @@ enum xts_datagram_control {
 #define XTS_SEND_DATAGRAMS_BYTES 32u
 #define XTS_RECV_DATAGRAMS_BYTES 36u
 #define XTS_RECV_COPIES_BYTES   32u
+#define XTS_RETURN_DATAGRAMS_BYTES 28u
 #define XTS_QUERY_NAME_BYTES    32u
 #define XTS_NAME_ACK_BYTES      36u
 
@@ -1000,6 +1006,15 @@ _Static_assert(__builtin_offsetof(struct xts_wire_recv_copies, sockets) == 24, "
 _Static_assert(__builtin_offsetof(struct xts_wire_recv_copies, records) == 26, "recv_copies.records: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_recv_copies, length) == 28, "recv_copies.length: offset");
 _Static_assert(XTS_RECV_COPIES_BYTES == sizeof(struct xts_wire_recv_copies), "recv_copies: constant");
+
+struct xts_wire_return_datagrams {
+	struct xts_wire_head head;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_return_datagrams) == 28, "return_datagrams: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_return_datagrams, head) == 0, "return_datagrams.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_return_datagrams, length) == 24, "return_datagrams.length: offset");
+_Static_assert(XTS_RETURN_DATAGRAMS_BYTES == sizeof(struct xts_wire_return_datagrams), "return_datagrams: constant");
 
 struct xts_wire_query_name {
 	struct xts_wire_head head;
@@ -2845,6 +2860,37 @@ static inline void xts_recv_copies_encode(void *frame, const struct xts_recv_cop
 }
 
 /*
+ * XTS_CMD_RETURN_DATAGRAMS: datagrams received on a shared socket and unread, in order, for whoever reads next, each
+ * with its record in front; MORE: the last one goes on in the next message. id: proxy's identifier.
+ */
+struct xts_return_datagrams {
+	uint32_t length; /* bytes of payload (bytes) */
+};
+
+static inline int xts_return_datagrams_decode(struct xts_return_datagrams *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_RETURN_DATAGRAMS_BYTES)
+		return -EBADMSG;
+	m->length = xts_get32(p + offsetof(struct xts_wire_return_datagrams, length));
+	if (m->length > 61440u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_RETURN_DATAGRAMS_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_RETURN_DATAGRAMS_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_return_datagrams_encode(void *frame, const struct xts_return_datagrams *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_return_datagrams, length), m->length);
+}
+
+/*
  * XTS_CMD_QUERY_NAME: ask the device's name servers; the payload is a standard query with one question (RFC 1035). id:
  * zero.
  */
@@ -2965,6 +3011,7 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_CMD_SEND_DATAGRAMS: return XTS_SEND_DATAGRAMS_BYTES;
 	case XTS_REPLY_RECV_DATAGRAMS: return XTS_RECV_DATAGRAMS_BYTES;
 	case XTS_REPLY_RECV_COPIES: return XTS_RECV_COPIES_BYTES;
+	case XTS_CMD_RETURN_DATAGRAMS: return XTS_RETURN_DATAGRAMS_BYTES;
 	case XTS_CMD_QUERY_NAME: return XTS_QUERY_NAME_BYTES;
 	case XTS_REPLY_NAME_ACK: return XTS_NAME_ACK_BYTES;
 	default: return 0;
@@ -2982,6 +3029,7 @@ static inline uint8_t xts_type_flags(uint8_t type)
 	case XTS_CMD_RETURN: return XTS_FLAG_MORE;
 	case XTS_CMD_SEND_DATAGRAMS: return XTS_FLAG_MORE;
 	case XTS_REPLY_RECV_DATAGRAMS: return XTS_FLAG_MORE;
+	case XTS_CMD_RETURN_DATAGRAMS: return XTS_FLAG_MORE;
 	default: return 0;
 	}
 }
@@ -3000,6 +3048,7 @@ static inline uint64_t xts_type_feature(uint8_t type)
 	case XTS_CMD_OPEN_DATAGRAM: return XTS_FEATURE_DATAGRAM;
 	case XTS_CMD_CONNECT_DATAGRAM: return XTS_FEATURE_DATAGRAM;
 	case XTS_CMD_SEND_DATAGRAMS: return XTS_FEATURE_DATAGRAM;
+	case XTS_CMD_RETURN_DATAGRAMS: return XTS_FEATURE_RETURN_DATAGRAM;
 	case XTS_CMD_QUERY_NAME: return XTS_FEATURE_NAMES;
 	default: return 0;
 	}
@@ -3132,6 +3181,7 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_CMD_OPEN_DATAGRAM: return 1;
 	case XTS_CMD_CONNECT_DATAGRAM: return 1;
 	case XTS_CMD_SEND_DATAGRAMS: return 1;
+	case XTS_CMD_RETURN_DATAGRAMS: return 1;
 	case XTS_CMD_QUERY_NAME: return 1;
 	default: return 0;
 	}
@@ -3186,6 +3236,7 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_CMD_SEND_DATAGRAMS: return "XTS_CMD_SEND_DATAGRAMS";
 	case XTS_REPLY_RECV_DATAGRAMS: return "XTS_REPLY_RECV_DATAGRAMS";
 	case XTS_REPLY_RECV_COPIES: return "XTS_REPLY_RECV_COPIES";
+	case XTS_CMD_RETURN_DATAGRAMS: return "XTS_CMD_RETURN_DATAGRAMS";
 	case XTS_CMD_QUERY_NAME: return "XTS_CMD_QUERY_NAME";
 	case XTS_REPLY_NAME_ACK: return "XTS_REPLY_NAME_ACK";
 	default: return "unknown";

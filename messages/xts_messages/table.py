@@ -221,6 +221,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "STAMPS": (0x1000, "time stamps of datagrams (SO_TIMESTAMP and its like), and the clock that they are of (CLOCK)"),
     "SHARE_DATAGRAM": (0x2000, "SHARE also names and joins datagram sockets"),
     "COPIES": (0x4000, "a datagram for several sockets of the host, of a group, may cross once (RECV_COPIES)"),
+    "RETURN_DATAGRAM": (0x8000, "what a process has not read of a shared datagram socket goes back (RETURN_DATAGRAMS)"),
 }
 
 _EXPLAIN = "`xts-proxy --explain` on the device names the rule"
@@ -875,6 +876,19 @@ MESSAGES: tuple[Message, ...] = (
         ),
         "length",
         id_of="zero",
+    ),
+    Message(
+        "XTS_CMD_RETURN_DATAGRAMS",
+        71,
+        "host",
+        True,
+        "datagrams received on a shared socket and unread, in order, for whoever reads next, each with its record in "
+        "front; MORE: the last one goes on in the next message",
+        (_LENGTH,),
+        "length",
+        ("MORE",),
+        id_of="proxy's identifier",
+        feature="RETURN_DATAGRAM",
     ),
     Message(
         "XTS_CMD_QUERY_NAME",

@@ -32,6 +32,8 @@ def address(port: int, host: str = "127.0.0.1") -> bytes:
 class Calls:
     """The socket calls of one side, recording what they do."""
 
+    here = there = "127.0.0.1"  # where this side is bound for peers, and where those are
+
     def __init__(self, library: str | None) -> None:
         self.is_kernel = library is None
         self.native = ctypes.CDLL(library, use_errno=True)
@@ -100,6 +102,13 @@ class Calls:
             peer, _ = server.accept()
         peer.settimeout(DEADLINE_S)
         return s, peer
+
+    def udp_peer(self) -> socket.socket:
+        """A datagram socket of the kernel's, bound at `there`."""
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.settimeout(DEADLINE_S)
+        made.bind((self.there, 0))
+        return made
 
     def accept(self, s: int, flags: int = 0) -> int:
         r = self.call("accept4", s, None, None, flags)

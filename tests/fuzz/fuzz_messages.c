@@ -85,6 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	case XTS_REPLY_CONNECT_DATAGRAM_ACK: ROUND_TRIP(connect_datagram_ack, XTS_CONNECT_DATAGRAM_ACK_BYTES, data, bytes); break;
 	case XTS_CMD_SEND_DATAGRAMS: PAYLOAD_WITHIN(send_datagrams, XTS_SEND_DATAGRAMS_BYTES, data, bytes); break;
 	case XTS_REPLY_RECV_DATAGRAMS: PAYLOAD_WITHIN(recv_datagrams, XTS_RECV_DATAGRAMS_BYTES, data, bytes); break;
+	case XTS_CMD_RETURN_DATAGRAMS: PAYLOAD_WITHIN(return_datagrams, XTS_RETURN_DATAGRAMS_BYTES, data, bytes); break;
 	case XTS_REPLY_RECV_COPIES: PAYLOAD_WITHIN(recv_copies, XTS_RECV_COPIES_BYTES, data, bytes); break;
 	case XTS_CMD_SEND_PDU: PAYLOAD_WITHIN(send_pdu, XTS_SEND_PDU_BYTES, data, bytes); break;
 	case XTS_REPLY_RECV_PDU: PAYLOAD_WITHIN(recv_pdu, XTS_RECV_PDU_BYTES, data, bytes); break;

@@ -36,9 +36,10 @@ UPWARD = {
         inherit_after_fork inherit_after_fork_parent inherit_is_here inherit_take
         message_yield turn_channel_died turn_is_elsewhere turn_is_taken turn_parked turn_send_park turn_send_returns
         turn_begin turn_use turn_yield_some
-        datagram_interest datagram_is_named datagram_naming share_before_fork share_by_key share_forget
+        datagram_interest datagram_is_named datagram_leave datagram_naming datagram_send_returns datagrams_before_fork
+        datagrams_leave         share_before_fork share_by_key share_forget
         share_waits_elsewhere share_is_on_its_way share_offered share_wait_begins
-        sharers_at_exit sharers_before_fork sharers_leave socket_report_gone
+        passed_names_leave sharers_at_exit sharers_before_fork sharers_leave socket_report_gone
     """,
     # Messages arrive in core, and the data in some is of a pushed protocol.
     ("core", "ulps"): """

@@ -23,6 +23,7 @@ static int wait_for_one(struct xts_sock *s, int flags)
 {
 	uint64_t deadline = deadline_after(s->receive_timeout_ns);
 	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
+	bool asks = !blocking && s->own.shared && s->datagrams->withheld; /* it may be there, and was not sent yet */
 	int r;
 
 	for (;;) {
@@ -40,6 +41,13 @@ static int wait_for_one(struct xts_sock *s, int flags)
 		if (!pumped) {
 			pumped = true;
 			channel_pump(s->stack);
+			continue;
+		}
+		if (asks) {
+			asks = pumped = false;
+			r = datagram_ask(s);
+			if (r)
+				return r;
 			continue;
 		}
 		if (!blocking)

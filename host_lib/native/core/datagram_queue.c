@@ -104,7 +104,7 @@ const struct received_datagram *datagram_first(const struct xts_sock *s)
 {
 	const struct datagrams *q = s->datagrams;
 
-	return q->first == q->last && q->missing && !q->coming ? NULL : q->first;
+	return (q->first == q->last && q->missing && !q->coming) || q->returned ? NULL : q->first;
 }
 
 void datagram_forget(struct xts_sock *s)
@@ -114,8 +114,9 @@ void datagram_forget(struct xts_sock *s)
 	datagram_drop(s);
 	free(q->cork.data);
 	q->cork.data = NULL;
-	q->opens = q->withheld = q->sought = false;
+	q->opens = q->withheld = q->sought = q->leaves = false;
 	q->naming = 0;
+	q->returned = 0;
 	q->wanted = q->flushed = q->dropped = 0;
 	s->error = 0;
 }
@@ -370,23 +371,35 @@ void datagram_read_controls(struct xts_sock *s, struct xts_datagram *out)
 		memset(out, 0, sizeof *out); /* cannot be: we have written it ourselves */
 }
 
-uint32_t datagram_take(struct xts_sock *s)
+/* The credits of the first one, which is removed. */
+static uint32_t remove_first(struct xts_sock *s)
 {
 	const struct received_datagram *d = s->datagrams->first;
 	uint32_t credits = (uint32_t)d->data_bytes + d->control_credits + XTS_DATAGRAM_CREDITS;
 
 	buffer_consume(s, (uint32_t)d->data_bytes + d->control_bytes);
-	s->read_bytes += d->data_bytes;
 	drop_first(s);
 	callback_next(s);
 	return credits;
 }
 
-void datagram_consume(struct xts_sock *s)
+uint32_t datagram_take(struct xts_sock *s)
 {
-	datagram_give_back(s, datagram_take(s));
+	s->read_bytes += s->datagrams->first->data_bytes;
+	return remove_first(s);
+}
+
+void datagram_remove(struct xts_sock *s)
+{
+	datagram_give_back(s, remove_first(s));
 	if (s->mirror && !datagram_first(s))
 		mirror_dirty(s);
+}
+
+void datagram_consume(struct xts_sock *s)
+{
+	s->read_bytes += s->datagrams->first->data_bytes;
+	datagram_remove(s);
 	if (s->own.shared && !s->datagrams->first && share_waits_elsewhere(s))
 		datagram_interest(s);
 	status_data(s);

@@ -96,7 +96,9 @@ struct datagrams {
 	/* of one that other processes may have, too (processes/shared_datagram.c) */
 	bool withheld;          /* no receive credits are posted */
 	bool sought;            /* they were wanted while a SHARE was unanswered */
+	bool leaves;            /* it is about to be closed, or the next program's: none are posted any more */
 	uint16_t naming;        /* SHAREs without an answer: each voids the credits that the proxy holds */
+	uint32_t returned;      /* bytes of the first one that have gone back already, and the rest is about to */
 	uint16_t segment_bytes; /* UDP_SEGMENT; 0: none */
 	uint32_t receive_bytes; /* SO_RCVBUF that was set before the proxy had a socket; 0: none */
 	uint32_t window;        /* of receive credits */
@@ -135,6 +137,8 @@ const struct received_datagram *datagram_first(const struct xts_sock *s);
 void datagram_read_controls(struct xts_sock *s, struct xts_datagram *out); /* of the first one */
 void datagram_consume(struct xts_sock *s);                                 /* the first one has been read */
 uint32_t datagram_take(struct xts_sock *s); /* the same, but its credits are still taken: returns them */
+
+void datagram_remove(struct xts_sock *s); /* the first one is not this process's any more */
 
 void datagram_give_back(struct xts_sock *s, uint32_t credits); /* which what has been read had taken */
 

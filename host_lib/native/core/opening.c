@@ -76,7 +76,7 @@ static int link_start(struct channel *c)
 		.features = XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS |
 			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_TAKE | XTS_FEATURE_DATAGRAM |
 			    XTS_FEATURE_NAMES | XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM | XTS_FEATURE_COPIES |
-			    (c->bundle ? XTS_FEATURE_BUNDLE : 0),
+			    XTS_FEATURE_RETURN_DATAGRAM | (c->bundle ? XTS_FEATURE_BUNDLE : 0),
 		.epoch = reply->epoch,
 		.pid = (uint32_t)getpid(),
 		.ping_ms = PING_MS,

@@ -164,7 +164,7 @@ bool outbox_flush_socket(struct xts_sock *s)
 		return false;
 	if ((s->todo & TODO_SHARE) && send_share(s))
 		return false;
-	if ((s->todo & TODO_GIVE_BACK) && push_give_back(s))
+	if ((s->todo & TODO_GIVE_BACK) && (s->datagrams ? datagram_send_returns(s) : push_give_back(s)))
 		return false;
 	if ((s->todo & TODO_DATA) && s->datagrams && !datagram_flush(s))
 		return false;

@@ -16,7 +16,7 @@ enum {                    /* what still has to leave */
        TODO_CLOSE = 16,
        TODO_SHARE = 32,     /* the key of a listener or a connection, and how long it shall be kept */
        TODO_PARK = 128,     /* PARK, and then what is unread: give_up.c */
-       TODO_GIVE_BACK = 64, /* received bytes, for a protocol that has been pushed */
+       TODO_GIVE_BACK = 64, /* received bytes, for a protocol that has been pushed; datagrams, for others to read */
 };
 
 #define PENDING_SMALL 4096u            /* data worth gathering; more waits for the link */

@@ -17,6 +17,7 @@
 #include "link.h"
 #include "own_descriptors.h"
 #include "processes/inherit.h"
+#include "processes/passed_names.h"
 #include "processes/relatives.h"
 #include "processes/take_turns.h"
 #include "waiting/epoll.h"
@@ -181,6 +182,11 @@ static void lock_all(void)
 
 static void before_fork(void)
 {
+	for (struct stack *st = process_stacks(); process_inherits() && !xts_inside.locked && st; st = process_next(st)) {
+		stack_enter(st);
+		datagrams_before_fork(st);
+		stack_leave(st);
+	}
 	signals_before_fork();
 	forks_inside = xts_inside.locked;
 	if (forks_inside)
@@ -251,6 +257,7 @@ static void forget_parent(struct stack *st)
 		}
 		epoll_forget_socket(s);
 		if (!process_inherits() || !s->open) {
+			passed_names_leave(s);
 			datagram_free(s);
 			callback_free(s);
 			s->parents_id = s->open ? s->id : 0;
@@ -333,6 +340,7 @@ static void before_exit(struct stack *st)
 		return;
 	xts_inside.locked = 1;
 	common_at_exit(st);
+	datagrams_leave(st);
 	sharers_at_exit(st);
 	stack_settle(st);
 	say_goodbye(st);

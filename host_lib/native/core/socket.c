@@ -434,6 +434,10 @@ int xts_close(int number)
 
 	st = stack_enter_of(number);
 	s = table_open(st, number);
+	if (s && s->datagrams) {
+		datagram_leave(s);
+		s = table_open(st, number);
+	}
 	if (s) {
 		socket_close(s);
 		r = 0;

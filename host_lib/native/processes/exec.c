@@ -45,13 +45,28 @@ static int give_up_common(struct xts_sock *s)
 	return !socket_is_open(s, id) ? -EBADF : s->own.inherited == NOT_INHERITED ? -EBUSY : 0;
 }
 
+/* What is unread goes back, for the new program to read. */
+static int give_up_datagrams(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+	int r = share_by_key_with_others(s);
+
+	if (r || !socket_is_open(s, id))
+		return r ? r : -EBADF;
+	s->own.others_may_have = s->stack->joint = true;
+	datagram_leave(s);
+	return socket_is_open(s, id) ? 0 : -EBADF;
+}
+
 static int give_up_for_exec(struct xts_sock *s)
 {
 	if (s->own.common)
 		return give_up_common(s);
 	if (s->own.moved != NOT_MOVED)
 		return -ENOTCONN;
-	if (share_by_key(s) || is_bound_only(s) || (s->datagrams && s->proxy_id && !s->lost))
+	if (s->datagrams && s->proxy_id && !s->lost)
+		return give_up_datagrams(s);
+	if (share_by_key(s) || is_bound_only(s))
 		return share_by_key_with_others(s);
 	if (s->own.inherited != NOT_INHERITED)
 		return s->own.taking ? -EBUSY : 0; /* as it is: its parent's, or keyed */
@@ -134,6 +149,8 @@ void xts_resume(int memfd)
 		stack_enter(st);
 		relatives_pass(false);
 		while ((s = table_next(st, s))) {
+			if (s->datagrams)
+				s->datagrams->leaves = false;
 			if (s->own.common && s->open) {
 				relatives_rejoin(s->own.common);
 				passed_names_join(s);
@@ -172,7 +189,7 @@ int xts_inherit_next(int memfd, struct xts_exec_socket *out)
 
 	out->descriptor = -1;
 	out->number = -1;
-	out->again = out->listens = false;
+	out->again = out->listens = out->datagrams = false;
 	r = record_read(st, memfd, &s, &out->descriptor);
 	if (r == -EPROTO)
 		lseek(memfd, 0, SEEK_END); /* where the next one begins cannot be known */
@@ -180,12 +197,14 @@ int xts_inherit_next(int memfd, struct xts_exec_socket *out)
 		out->number = (int)s->id;
 		out->again = true;
 		out->listens = s->state == TCP_STATE_LISTEN;
+		out->datagrams = s->datagrams != NULL;
 		r = 1;
 	} else if (s && r == 1) {
 		uint32_t id = s->id;
 
 		out->number = (int)id;
 		out->listens = s->state == TCP_STATE_LISTEN;
+		out->datagrams = s->datagrams != NULL;
 		/* A connection waits for nobody long. The rest is taken over when it is used. */
 		if (s->own.common)
 			(void)turn_take(s, PURPOSE_NOBODY, 0);

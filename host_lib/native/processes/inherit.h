@@ -10,7 +10,8 @@
  * offers back after GIVE_BACK_NS; the progress thread does it if the application is busy.
  *
  * A *datagram socket* has a key in the same way, from the first fork or exec on, and every process that has the key joins
- * it when it uses it first. Who reads first gets what has come (shared_datagram.c).
+ * it when it uses it first. Who reads first gets what has come (shared_datagram.c). What a process was sent and does not
+ * read goes back to the proxy (return_datagrams.c).
  *
  * A *connection* that several processes have is used by one at a time, its *holder*; the others have its key, which the
  * parent made at the fork and told the proxy (SHARE). A call on it in another process takes it (take_turns.c): TAKE
@@ -84,7 +85,22 @@ void datagram_is_named(struct xts_sock *s, bool refused); /* and is answered */
 void datagram_interest(struct xts_sock *s);               /* somebody reads it, or waits for it */
 void datagram_share_tick(struct xts_sock *s, uint64_t now);
 uint64_t datagram_idle_at(const struct xts_sock *s); /* when to look again; FOREVER: no need */
+void datagram_withhold(struct xts_sock *s);          /* the credits that the proxy has are void; SHARE leaves soon */
 int datagram_join(struct xts_sock *s);               /* another process's, by its key; waits; 0 or -errno */
+
+/* --- return_datagrams.c ------------------------------------------------------------------------------------------- */
+
+/* What is unread of it leaves by the outbox, for whoever reads next. */
+void datagram_return_unread(struct xts_sock *s);
+/* SHARE is to be answered, or something to go back: somebody has to see to it. */
+bool datagram_is_returning(const struct xts_sock *s);
+int datagram_send_returns(struct xts_sock *s); /* by the outbox: 0, or -errno of channel_slot() */
+/* This process leaves it to others, if there are any, with all that it has been sent. Waits. */
+void datagram_leave(struct xts_sock *s);
+void datagrams_leave(struct stack *st);       /* all, at the process's end */
+void datagrams_before_fork(struct stack *st); /* what is unread may be for the child: waits */
+/* A call that does not wait has posted credits: what was there before it is here after this. Waits; 0 or -EBADF. */
+int datagram_ask(struct xts_sock *s);
 
 /* --- sharing_processes.c
  * ------------------------------------------------------------------------------------------------------------ */

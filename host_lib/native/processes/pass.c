@@ -18,6 +18,7 @@
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
+#include "core/datagram_socket.h"
 #include "core/error.h"
 #include "core/process.h"
 #include "core/socket.h"
@@ -42,8 +43,8 @@ static bool is_server(const struct xts_sock *s)
 	       (s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && s->bound);
 }
 
-/* A listener, or a socket that is bound: who has its key may join it. */
-static int pass_server(struct xts_sock *s)
+/* A listener, a socket that is bound, or one of datagrams: who has its key may join it. */
+static int pass_by_key(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 	uint32_t id = s->id;
@@ -58,6 +59,22 @@ static int pass_server(struct xts_sock *s)
 	s->own.others_may_have = st->joint = true;
 	progress_need(st); /* what has been promised to this process alone may have to go to another */
 	return 0;
+}
+
+/* What is unread goes back, for whoever of the two reads next. */
+static int pass_datagrams(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+	int r = datagram_need_proxy(s);
+
+	if (!socket_is_open(s, id))
+		return -EBADF;
+	if (r)
+		return r;
+	r = pass_by_key(s);
+	if (!r && s->stack->channel)
+		channel_flush(s->stack, true);
+	return r;
 }
 
 static int pass_connection(struct xts_sock *s)
@@ -75,7 +92,8 @@ static int pass_connection(struct xts_sock *s)
 /* It has ended, or never began: nothing of it can be used, here or elsewhere. */
 static bool is_nothing(const struct xts_sock *s)
 {
-	return s->lost || (!is_server(s) && s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED);
+	return s->lost ||
+	       (!s->datagrams && !is_server(s) && s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED);
 }
 
 static int make_carrier(const struct xts_sock *s, int kernel_fd)
@@ -106,9 +124,9 @@ static int pass(struct xts_sock *s, int kernel_fd)
 
 	if (is_nothing(s))
 		return -ENOTCONN;
-	if (s->datagrams || (kernel_fd >= 0 && !is_server(s)))
+	if (kernel_fd >= 0 && (s->datagrams || !is_server(s)))
 		return -EOPNOTSUPP;
-	r = is_server(s) ? pass_server(s) : pass_connection(s);
+	r = s->datagrams ? pass_datagrams(s) : is_server(s) ? pass_by_key(s) : pass_connection(s);
 	if (r)
 		return r;
 	fd = make_carrier(s, kernel_fd);
@@ -117,7 +135,7 @@ static int pass(struct xts_sock *s, int kernel_fd)
 	record_fill(&b, s);
 	name_endpoint(&b, s->stack);
 	b.done = 0;
-	if (!is_server(s)) {
+	if (!share_by_key(s)) {
 		b.state = TCP_STATE_ESTABLISHED;
 		b.phase = PHASE_CONNECTED;
 		b.shutdown &= SEND_SHUTDOWN;
@@ -145,9 +163,9 @@ int xts_pass(int number, int kernel_fd)
 static bool is_of_a_label(const struct socket_record *b)
 {
 	bool connection = b->state == TCP_STATE_ESTABLISHED,
-	     server = b->state == TCP_STATE_LISTEN || (b->state == TCP_STATE_CLOSE && b->bound);
+	     server = b->state == TCP_STATE_LISTEN || (b->state == TCP_STATE_CLOSE && (b->bound || b->datagrams));
 
-	return record_is_sound(b) && !b->refused && !b->again && !b->datagrams && b->key && !b->unread && !b->pdus &&
+	return record_is_sound(b) && !b->refused && !b->again && b->key && !b->unread && !b->pdus &&
 	       b->relatives == -1 &&
 	       ((connection && b->passed && b->phase == PHASE_CONNECTED) || (server && b->phase == PHASE_UNCONNECTED));
 }
@@ -232,8 +250,12 @@ static int take(const struct socket_record *b, bool at_once)
 	s = socket_make(st, b->family);
 	if (!s)
 		r = -EMFILE;
-	if (s) {
+	else if (b->datagrams)
+		r = datagram_make(s);
+	if (s && !r) {
 		record_apply(b, s);
+		if (s->datagrams)
+			datagram_set_window(s, b->window); /* as large as this process's settings allow */
 		s->own.number_before = 0;
 		s->own.received = true;
 		s->error = 0;
@@ -271,7 +293,9 @@ int xts_take_passed(int fd, bool at_once, struct xts_exec_socket *out)
 		return 0;
 	if (!is_of_a_label(&b))
 		return finish(-EPROTO);
-	*out = (struct xts_exec_socket){ .number = -1, .descriptor = fd, .listens = b.state == TCP_STATE_LISTEN };
+	*out = (struct xts_exec_socket){
+		.number = -1, .descriptor = fd, .listens = b.state == TCP_STATE_LISTEN, .datagrams = b.datagrams
+	};
 	r = find(&b);
 	out->again = r >= 0;
 	if (r < 0)

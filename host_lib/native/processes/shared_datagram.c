@@ -8,7 +8,8 @@
  * when the process has not shown interest for IDLE_NS. The proxy sends a process a few datagrams, and more when it
  * posts credits again, which it does when it has read them all and wants more.
  *
- * What a process had been sent before, and not read, stays its own.
+ * What a process has been sent, and nobody in it waits for when the answer to SHARE has come, goes back
+ * (return_datagrams.c). So does what is unread when a process closes the socket, or passes it on, or ends in order.
  */
 #include "core/call.h"
 #include "core/channel.h"
@@ -35,7 +36,7 @@ bool sharing_datagrams_possible(struct stack *st)
 /* --- naming ------------------------------------------------------------------------------------------------------- */
 
 /* No credits are posted until the answer to SHARE has come. */
-static void send_name(struct xts_sock *s)
+void datagram_withhold(struct xts_sock *s)
 {
 	s->datagrams->withheld = true;
 	s->datagrams->sought = false;
@@ -51,14 +52,16 @@ void share_datagram_sockets(struct stack *st)
 		    s->opening || s->closing)
 			continue;
 		if (s->own.shared) { /* the child may be whom the next datagram is for */
-			if (!s->datagrams->withheld)
-				send_name(s);
+			if (s->datagrams->withheld)
+				datagram_return_unread(s);
+			else
+				datagram_withhold(s);
 			continue;
 		}
 		if (!s->own.key)
 			s->own.key = key_make();
 		share_add(s);
-		send_name(s);
+		datagram_withhold(s);
 	}
 }
 
@@ -70,7 +73,7 @@ void datagram_naming(struct xts_sock *s)
 
 static bool is_sought(const struct xts_sock *s)
 {
-	return s->datagrams->sought || share_is_awaited(s) || share_waits_elsewhere(s);
+	return !s->datagrams->leaves && (s->datagrams->sought || share_is_awaited(s) || share_waits_elsewhere(s));
 }
 
 static void post(struct xts_sock *s)
@@ -94,6 +97,8 @@ void datagram_is_named(struct xts_sock *s, bool refused)
 		return;
 	if (refused || is_sought(s))
 		post(s);
+	else
+		datagram_return_unread(s);
 }
 
 /* --- interest ----------------------------------------------------------------------------------------------------- */
@@ -102,7 +107,7 @@ void datagram_interest(struct xts_sock *s)
 {
 	struct datagrams *q = s->datagrams;
 
-	if (!s->own.shared || s->closing || s->lost)
+	if (!s->own.shared || s->closing || s->lost || q->leaves)
 		return;
 	s->own.accepting_ns = now_ns();
 	if (!q->withheld && !q->first && s->grant.unadvertised)
@@ -124,7 +129,7 @@ static bool may_be_idle(const struct xts_sock *s)
 void datagram_share_tick(struct xts_sock *s, uint64_t now)
 {
 	if (may_be_idle(s) && now - s->own.accepting_ns >= IDLE_NS)
-		send_name(s);
+		datagram_withhold(s);
 }
 
 uint64_t datagram_idle_at(const struct xts_sock *s)
@@ -198,7 +203,7 @@ int datagram_join(struct xts_sock *s)
 			share_add(s);
 			return wait_for_credits(s);
 		}
-		if (r == -ENOENT)
+		if (r == -ENOENT && !s->own.received)
 			r = renew(s); /* EADDRINUSE: another process is about to */
 	}
 	return r;

@@ -356,6 +356,7 @@ bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns)
 
 		if (s->datagrams && datagram_idle_at(s) < *deadline_ns)
 			*deadline_ns = datagram_idle_at(s);
+		away |= datagram_is_returning(s);
 		if (!s->own.others_may_have || s->state != TCP_STATE_LISTEN || share_is_awaited(s))
 			continue;
 		if (has_offers(s)) {

@@ -144,5 +144,7 @@ int share_by_key_with_others(struct xts_sock *s)
 	r = s->datagrams ? name_datagrams(s, &call) : call_proxy(s, &call);
 	if (!r && socket_is_open(s, id) && !s->own.shared)
 		share_add(s); /* what it has promised holds: those are offers from now on */
+	if (!r && socket_is_open(s, id) && s->datagrams && s->datagrams->withheld)
+		datagram_return_unread(s);
 	return r;
 }

@@ -22,17 +22,17 @@ from pathlib import Path
 import pytest
 from beds.classic_bpf import SO_ATTACH_FILTER, SO_DETACH_FILTER, of_length
 from beds.datagrams import FEATURES as DATAGRAM
-from beds.datagrams import open_datagram
+from beds.datagrams import Udp, open_datagram, udp_peer
 from beds.native_core import compiler
 from beds.scripted_host import ScriptedHost, Worker
-from beds.share import KEEP_MS, goodbye
+from beds.share import KEEP_MS, goodbye, share
 from beds.worker import FEATURES, LOOPBACK, PREFIX, Conn, connected
 from xts_messages import codec, datagram, table
 
+SHARED_DATAGRAM = table.FEATURES["SHARE_DATAGRAM"][0] | table.FEATURES["RETURN_DATAGRAM"][0]
 MANY = 256
 MOST = 8
 PDU = 8000
-SHARE_DATAGRAM = table.FEATURES["SHARE_DATAGRAM"][0]
 WORKER = Path(__file__).resolve().parents[3] / "dpu_proxy" / "native"
 
 #: What makes something that is charged by itself, and by what.
@@ -106,7 +106,7 @@ class Bed:
 def bed() -> Iterator[Bed]:
     with socket.create_server((LOOPBACK, 0), backlog=512) as server, Worker() as worker, ExitStack() as stack:
         server.settimeout(5)
-        host = stack.enter_context(worker.attach(features=FEATURES | DATAGRAM | SHARE_DATAGRAM)).open()
+        host = stack.enter_context(worker.attach(features=FEATURES | DATAGRAM | SHARED_DATAGRAM)).open()
         yield Bed(worker, host, server, stack)
 
 
@@ -300,6 +300,24 @@ def datagram_options(bed: Bed, level: int, option: int, value: bytes, error: int
     return run, MANY * wire_bytes("XTS_CMD_SETSOCKOPT", len(value))
 
 
+def datagrams_returned(bed: Bed) -> Measured:
+    """Empty ones, each in a message of its own: what is allocated with it is the most."""
+    key = secrets.randbits(64) | 1
+    udp = Udp.open(bed.host, local=codec.Endpoint.of(LOOPBACK, 0))
+    with udp_peer() as peer:
+        for _ in range(MANY):
+            peer.sendto(b"", (LOOPBACK, udp.local.port))
+            udp.receive(credit=False)
+    assert share(bed.host, key, udp.id, udp.number, KEEP_MS).error == 0
+    record = datagram.encode(datagram.Datagram())
+
+    def run() -> None:
+        for _ in range(MANY):
+            bed.host.send("XTS_CMD_RETURN_DATAGRAMS", record, id=udp.id)
+
+    return run, MANY * wire_bytes("XTS_CMD_RETURN_DATAGRAMS", len(record))
+
+
 BEDS: dict[str, Callable[[Bed], Measured]] = {
     "XTS_CMD_SETSOCKOPT": lambda bed: options(bed, "XTS_CMD_SETSOCKOPT"),
     "XTS_CMD_GETSOCKOPT": lambda bed: options(bed, "XTS_CMD_GETSOCKOPT"),
@@ -313,6 +331,7 @@ BEDS: dict[str, Callable[[Bed], Measured]] = {
     "XTS_CMD_SEND_PDU": pdus,
     "XTS_CMD_CONNECT_DATAGRAM": datagram_connects,
     "XTS_CMD_SEND_DATAGRAMS": datagrams_cut_off,
+    "XTS_CMD_RETURN_DATAGRAMS": datagrams_returned,
 }
 #: The same messages for datagram sockets. A filter that is attached is measured by itself (below).
 OF_DATAGRAMS: dict[str, Callable[[Bed], Measured]] = {

@@ -13,7 +13,7 @@ from beds.lab import raise_or_skip
 from beds.script_outcomes import Outcomes
 from beds.scripts import RUN_S
 from beds.shm_proxy import SYSTEM, ShmProxy, library
-from system.processes.programs.inherit_scripts import SCRIPTS
+from system.processes.programs.inherit_scripts import KERNEL, SCRIPTS
 from xts_lab import topology
 
 PROGRAM = "processes/programs/inherit_scripts.py"
@@ -64,6 +64,24 @@ def test_program(name: str, outcomes: Outcomes) -> None:
     outcomes.check("test_program", name)
 
 
+#: All of them are as on the kernel.
+DATAGRAMS = sorted(name for name in SCRIPTS if "datagrams" in name)
+
+
+@pytest.fixture(scope="module")
+def on_the_kernel(request: pytest.FixtureRequest) -> Outcomes:
+    def run(names: str, _: str) -> bytes:
+        command = [sys.executable, str(SYSTEM / PROGRAM), KERNEL, names]
+        return subprocess.run(command, check=True, timeout=RUN_S, stdout=subprocess.PIPE).stdout
+
+    return Outcomes(request, run)
+
+
+@pytest.mark.parametrize("name", DATAGRAMS)
+def test_the_kernel_does_the_same(name: str, on_the_kernel: Outcomes) -> None:
+    on_the_kernel.check("test_the_kernel_does_the_same", name)
+
+
 @pytest.fixture(scope="module")
 def on_afxdp(request: pytest.FixtureRequest) -> Iterator[Outcomes]:
     lab = raise_or_skip("afxdp", "inherit")
@@ -83,6 +101,6 @@ def on_afxdp(request: pytest.FixtureRequest) -> Iterator[Outcomes]:
 
 @pytest.mark.root
 @pytest.mark.afxdp
-@pytest.mark.parametrize("name", ON_AFXDP)
+@pytest.mark.parametrize("name", [*ON_AFXDP, *DATAGRAMS])
 def test_on_afxdp(name: str, on_afxdp: Outcomes) -> None:
     on_afxdp.check("test_on_afxdp", name)

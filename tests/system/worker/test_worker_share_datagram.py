@@ -13,14 +13,15 @@ import pytest
 from beds.datagrams import FEATURES, LOOPBACK, NOBODY, WINDOW, Udp, endpoint_of, peer
 from beds.scripted_host import ScriptedHost, Worker
 from beds.share import KEEP_MS, QUIET_MS, SHARE, goodbye, new_epoch, new_key, other_worker, share, worker
-from xts_messages import table
-from xts_messages.codec import Endpoint
+from xts_messages import datagram, table
+from xts_messages.codec import Endpoint, flags
 from xts_messages.datagram import Datagram
 
 __all__ = ["other_worker", "peer", "worker"]  # fixtures
 
-SHARE_DATAGRAM = table.FEATURES["SHARE_DATAGRAM"][0]
+SHARE_DATAGRAM = table.FEATURES["SHARE_DATAGRAM"][0] | table.FEATURES["RETURN_DATAGRAM"][0]
 ANYWHERE = Endpoint.of(LOOPBACK, 0)
+IP_PKTINFO = 8
 GROUP = "239.255.77.8"
 
 Attach = Callable[..., ScriptedHost]
@@ -253,3 +254,126 @@ def test_options_are_common(worker: Worker, attach: Attach) -> None:
     assert parent.option(socket.IPPROTO_IP, socket.IP_TTL) == (0, 33)
     assert child.set(socket.SOL_SOCKET, socket.SO_BROADCAST, struct.pack("i", 1)) == 0
     assert parent.option(socket.SOL_SOCKET, socket.SO_BROADCAST) == (0, 1)
+
+
+# --- what is unread goes back -------------------------------------------------------------------------
+
+
+def give_back(udp: Udp, *datagrams: Datagram, part: int = 30_000) -> None:
+    """RETURN_DATAGRAMS, in parts of so many bytes."""
+    raw = b"".join(datagram.encode(each) for each in datagrams)
+    for at in range(0, len(raw), part):
+        more = flags("MORE") if at + part < len(raw) else 0
+        udp.host.send("XTS_CMD_RETURN_DATAGRAMS", raw[at : at + part], id=udp.id, flags=more)
+
+
+def taken(udp: Udp, peer: socket.socket, *sent: bytes) -> list[Datagram]:
+    """The member is sent all of these, reads none, and is named again."""
+    credit(udp)
+    for data in sent:
+        peer.sendto(data, address(udp))
+    return [udp.receive(credit=False) for _ in sent]
+
+
+def void(udp: Udp, key: int) -> None:
+    assert share(udp.host, key, udp.id, udp.number, KEEP_MS).error == 0
+    udp.granted = 0
+
+
+def test_what_is_unread_goes_to_who_reads_next(
+    worker: Worker, other_worker: Worker, attach: Attach, peer: socket.socket
+) -> None:
+    """Also where it has been waiting; before what has come since; with where it is from, and what is said of it."""
+    key, parent = named(attach(worker))
+    child = member(attach(other_worker), key)
+    assert parent.set(socket.IPPROTO_IP, IP_PKTINFO, 1) == 0
+    got = taken(parent, peer, b"one", b"", b"three")
+    void(parent, key)
+    peer.sendto(b"four", address(parent))
+    give_back(parent, *got[:2], got[2])
+    worker.wait(lambda _: worker.used("kept_bytes") > 0, "nothing is kept")
+    credit(child)
+    again = [child.receive() for _ in range(4)]
+    assert [each.data for each in again] == [b"one", b"", b"three", b"four"]
+    assert [each.endpoint for each in again] == [endpoint_of(peer)] * 4
+    assert again[0].control("PKTINFO") == got[0].control("PKTINFO") is not None
+    worker.wait(lambda _: worker.used("kept_bytes") == 0, "something is kept")
+    quiet(parent)
+
+
+def test_a_member_that_waits_is_sent_it(
+    worker: Worker, other_worker: Worker, attach: Attach, peer: socket.socket
+) -> None:
+    key, parent = named(attach(worker))
+    got = taken(parent, peer, b"x", bytes(60_000))
+    void(parent, key)
+    child = member(attach(other_worker), key)
+    credit(child)
+    quiet(child)
+    give_back(parent, *got, part=1_000)
+    assert [child.receive().data for _ in got] == [b"x", bytes(60_000)]
+    void(child, key)
+    give_back(child, *got)
+    credit(parent)
+    assert parent.receive().data == b"x"
+
+
+def test_no_more_goes_back_than_was_sent(worker: Worker, attach: Attach, peer: socket.socket) -> None:
+    key, parent = named(attach(worker))
+    (got,) = taken(parent, peer, b"once")
+    void(parent, key)
+    give_back(parent, got)
+    give_back(parent, got)
+    assert parent.host.wait_down() == errno.EPROTO
+
+
+@pytest.mark.parametrize("wrong", ["cut off", "more", "an error", "garbage"])
+def test_what_cannot_be_returned(wrong: str, worker: Worker, attach: Attach, peer: socket.socket) -> None:
+    _, parent = named(attach(worker))
+    (got,) = taken(parent, peer, bytes(1000))
+    raw, more = datagram.encode(got), 0
+    if wrong == "cut off":
+        raw = raw[:-1]
+    elif wrong == "more":
+        more = flags("MORE")
+    elif wrong == "an error":
+        of_icmp = datagram.error_item(errno.ECONNREFUSED, (2, 3, 3), endpoint_of(peer))
+        raw = datagram.encode(Datagram(controls=(of_icmp,)))
+    else:
+        raw = b"\xff" * 40
+    parent.host.send("XTS_CMD_RETURN_DATAGRAMS", raw, id=parent.id, flags=more)
+    assert parent.host.wait_down() == errno.EPROTO
+
+
+def test_what_goes_back_ends_with_the_socket(worker: Worker, attach: Attach, peer: socket.socket) -> None:
+    key, parent = named(attach(worker))
+    got = taken(parent, peer, b"one", b"two")
+    void(parent, key)
+    give_back(parent, *got)
+    worker.wait(lambda _: worker.used("kept_bytes") > 0, "nothing is kept")
+    parent.close()
+    worker.wait(lambda _: worker.used("kept_bytes") == 0, "something is kept")
+
+
+def test_what_goes_back_of_a_socket_that_is_not_shared_is_dropped(
+    worker: Worker, attach: Attach, peer: socket.socket
+) -> None:
+    udp = Udp.open(attach(worker), local=ANYWHERE)
+    got = taken(udp, peer, b"x")
+    give_back(udp, *got)
+    worker.wait(lambda s: s.datagrams_dropped == 1, "it is not counted")
+    assert worker.used("kept_bytes") == 0
+
+
+def test_a_datagram_that_comes_back_in_part_ends_with_its_channel(
+    worker: Worker, attach: Attach, peer: socket.socket
+) -> None:
+    host = attach(worker)
+    key, parent = named(host)
+    (got,) = taken(parent, peer, bytes(10_000))
+    raw = datagram.encode(got)
+    host.send("XTS_CMD_RETURN_DATAGRAMS", raw[:5000], id=parent.id, flags=flags("MORE"))
+    worker.wait(lambda _: worker.used("kept_bytes") > 0, "nothing is kept")
+    goodbye(host)
+    worker.wait(lambda s: worker.used("kept_bytes") == 0 and s.datagrams_dropped == 1, "something is kept")
+    assert share(attach(worker), key).error in (0, errno.ENOENT)

@@ -12,7 +12,7 @@ import socket
 import time
 
 from beds.calls import Calls, address
-from beds.datagram_calls import bound, datagram, port_of, udp_peer
+from beds.datagram_calls import bound, datagram, port_of
 from beds.scripts import script
 from system.processes.programs.inherit_exec import after_exec, exec_prepare, execute
 from system.processes.programs.inheriting import PATIENCE_S, Child, Signal, poll
@@ -31,7 +31,7 @@ def receive(c: Calls, s: int, flags: int = 0) -> tuple[bytes, int]:
 
 
 def send_to(c: Calls, s: int, data: bytes, port: int) -> None:
-    where = address(port)
+    where = address(port, c.there)
     assert c.call("sendto", s, data, len(data), 0, where, len(where)) == len(data)
 
 
@@ -42,14 +42,14 @@ def echo(c: Calls, s: int, count: int = 1) -> None:
         send_to(c, s, data + b" back", port)
 
 
-def asks(port: int, attempts: int = 1) -> None:
+def asks(c: Calls, port: int, attempts: int = 1) -> None:
     """A client of the kernel gets an answer, from the port that it has asked. attempts: a datagram may be lost."""
-    with udp_peer() as peer:
+    with c.udp_peer() as peer:
         peer.settimeout(PATIENCE_S / attempts)
         for _ in range(attempts):
-            peer.sendto(b"hello", ("127.0.0.1", port))
+            peer.sendto(b"hello", (c.here, port))
             with contextlib.suppress(TimeoutError):
-                assert peer.recvfrom(100) == (b"hello back", ("127.0.0.1", port))
+                assert peer.recvfrom(100) == (b"hello back", (c.here, port))
                 return
     raise AssertionError("no answer")
 
@@ -60,7 +60,7 @@ def datagrams_of_a_daemon(c: Calls) -> None:
     port_known, served = Signal(), Signal()
 
     def parent() -> None:
-        s, port = bound(c)
+        s, port = bound(c, c.here)
         if os.fork():
             os._exit(0)
         try:
@@ -74,14 +74,14 @@ def datagrams_of_a_daemon(c: Calls) -> None:
             os._exit(0)
 
     Child(c, parent, orderly=False).wait()
-    asks(int.from_bytes(port_known.wait(2), "big"))
+    asks(c, int.from_bytes(port_known.wait(2), "big"))
     served.wait()
 
 
 @script("inherit")
 def datagrams_go_to_one_of_three(c: Calls) -> None:
     """Parent and two children receive on one socket: each datagram is received once."""
-    s, port = bound(c)
+    s, port = bound(c, c.here)
     got, over = os.pipe()
 
     def take_all() -> None:
@@ -89,9 +89,9 @@ def datagrams_go_to_one_of_three(c: Calls) -> None:
             os.write(over, data + b"\n")
 
     children = [Child(c, take_all) for _ in range(2)]
-    with udp_peer() as peer:
+    with c.udp_peer() as peer:
         for n in range(DATAGRAMS):
-            peer.sendto(b"%d" % n, ("127.0.0.1", port))
+            peer.sendto(b"%d" % n, (c.here, port))
         numbers: list[int] = []
         while len(numbers) < DATAGRAMS:
             if poll(c, s, timeout_ms=5) & select.POLLIN:
@@ -103,7 +103,7 @@ def datagrams_go_to_one_of_three(c: Calls) -> None:
         assert sorted(numbers) == list(range(DATAGRAMS))
         assert c.call("close", s) == 0
         for _ in range(20):
-            peer.sendto(b"end", ("127.0.0.1", port))
+            peer.sendto(b"end", (c.here, port))
     for child in children:
         child.wait()
 
@@ -111,7 +111,7 @@ def datagrams_go_to_one_of_three(c: Calls) -> None:
 @script("inherit")
 def datagrams_of_a_master_that_does_not_read(c: Calls) -> None:
     """The master binds and never reads; it goes on living. All is for the worker."""
-    s, port = bound(c)
+    s, port = bound(c, c.here)
     ready = Signal()
 
     def work() -> None:
@@ -120,9 +120,9 @@ def datagrams_of_a_master_that_does_not_read(c: Calls) -> None:
 
     child = Child(c, work)
     ready.wait()
-    with udp_peer() as peer:
+    with c.udp_peer() as peer:
         for n in range(DATAGRAMS):
-            peer.sendto(b"%d" % n, ("127.0.0.1", port))
+            peer.sendto(b"%d" % n, (c.here, port))
         answers = sorted(int(peer.recv(100).split()[0]) for _ in range(DATAGRAMS))
     assert answers == list(range(DATAGRAMS))
     child.wait()
@@ -130,23 +130,23 @@ def datagrams_of_a_master_that_does_not_read(c: Calls) -> None:
 
 @script("inherit")
 def datagrams_are_sent_from_one_port(c: Calls) -> None:
-    s, port = bound(c)
-    with udp_peer() as peer:
+    s, port = bound(c, c.here)
+    with c.udp_peer() as peer:
         for _ in range(2):
             Child(c, lambda: send_to(c, s, b"child", peer.getsockname()[1])).wait()
-            assert peer.recvfrom(100) == (b"child", ("127.0.0.1", port))
+            assert peer.recvfrom(100) == (b"child", (c.here, port))
         send_to(c, s, b"parent", peer.getsockname()[1])
-        assert peer.recvfrom(100) == (b"parent", ("127.0.0.1", port))
+        assert peer.recvfrom(100) == (b"parent", (c.here, port))
 
 
 @script("inherit")
 def datagrams_do_not_wait(c: Calls) -> None:
     """Calls that do not wait, in a child's first use of the socket: it sends at once."""
-    s, _ = bound(c)
-    with udp_peer() as peer:
+    s, _ = bound(c, c.here)
+    with c.udp_peer() as peer:
 
         def child() -> None:
-            where = address(peer.getsockname()[1])
+            where = address(peer.getsockname()[1], c.there)
             assert c.call("sendto", s, b"x", 1, socket.MSG_DONTWAIT, where, len(where)) == 1
 
         Child(c, child).wait()
@@ -155,11 +155,11 @@ def datagrams_do_not_wait(c: Calls) -> None:
 
 @script("inherit")
 def datagrams_of_a_connected_socket(c: Calls) -> None:
-    with udp_peer() as peer:
+    with c.udp_peer() as peer:
         s = datagram(c)
-        where = address(peer.getsockname()[1])
+        where = address(peer.getsockname()[1], c.there)
         assert c.call("connect", s, where, len(where)) == 0
-        here = ("127.0.0.1", port_of(c, s))
+        here = (c.here, port_of(c, s))
 
         def child() -> None:
             assert c.call("send", s, b"question", 8, 0) == 8
@@ -176,7 +176,7 @@ def datagrams_of_a_connected_socket(c: Calls) -> None:
 @script("inherit")
 def datagrams_close_in_one(c: Calls) -> None:
     """The parent closes its copy, before the child has used it: it is the child's."""
-    s, port = bound(c)
+    s, port = bound(c, c.here)
     closed = Signal()
 
     def child() -> None:
@@ -186,10 +186,10 @@ def datagrams_close_in_one(c: Calls) -> None:
     child_process = Child(c, child)
     assert c.call("close", s) == 0
     closed.tell()
-    asks(port)
+    asks(c, port)
     child_process.wait()
-    with udp_peer() as peer:
-        peer.connect(("127.0.0.1", port))
+    with c.udp_peer() as peer:
+        peer.connect((c.here, port))
         try:
             for _ in range(200):
                 peer.send(b"x")
@@ -201,7 +201,7 @@ def datagrams_close_in_one(c: Calls) -> None:
 
 @script("inherit")
 def datagrams_killed_child(c: Calls) -> None:
-    s, port = bound(c)
+    s, port = bound(c, c.here)
     ready = Signal()
 
     def child() -> None:
@@ -210,11 +210,11 @@ def datagrams_killed_child(c: Calls) -> None:
         signal.pause()
 
     child_process = Child(c, child)
-    asks(port)
+    asks(c, port)
     ready.wait()
     child_process.kill()
     other = Child(c, lambda: echo(c, s, FOREVER))
-    asks(port, 20)  # the proxy may not know of its end yet
+    asks(c, port, 20)  # the proxy may not know of its end yet
     other.kill()
 
 
@@ -223,7 +223,7 @@ def datagrams_killed_parent(c: Calls) -> None:
     tell, served = Signal(), Signal()
 
     def parent() -> None:
-        s, port = bound(c)
+        s, port = bound(c, c.here)
         if not os.fork():
             signal.alarm(30)
             echo(c, s)
@@ -237,30 +237,30 @@ def datagrams_killed_parent(c: Calls) -> None:
 
     parent_process = Child(c, parent)
     port = int.from_bytes(tell.wait(2), "big")
-    asks(port)
+    asks(c, port)
     assert tell.wait(2) == b"ok"
     parent_process.kill()
-    asks(port)
+    asks(c, port)
     served.wait()
 
 
 @script("inherit")
 def datagrams_after_the_parent_has_read(c: Calls) -> None:
     """A parent that has read, and does not any more, takes nothing from its child."""
-    s, port = bound(c)
-    with udp_peer() as peer:
-        peer.sendto(b"to the parent", ("127.0.0.1", port))
+    s, port = bound(c, c.here)
+    with c.udp_peer() as peer:
+        peer.sendto(b"to the parent", (c.here, port))
         assert receive(c, s)[0] == b"to the parent"
         child = Child(c, lambda: echo(c, s, 3))
         for n in range(3):
-            peer.sendto(b"%d" % n, ("127.0.0.1", port))
+            peer.sendto(b"%d" % n, (c.here, port))
             assert peer.recv(100) == b"%d back" % n
         child.wait()
         poll(c, s, timeout_ms=1)  # it shows interest, and is then away for longer than that lasts
         time.sleep(0.1)
         child = Child(c, lambda: echo(c, s, 3))
         for n in range(3):
-            peer.sendto(b"%d" % n, ("127.0.0.1", port))
+            peer.sendto(b"%d" % n, (c.here, port))
             assert peer.recv(100) == b"%d back" % n
         child.wait()
 
@@ -268,13 +268,13 @@ def datagrams_after_the_parent_has_read(c: Calls) -> None:
 @script("inherit")
 def datagrams_of_children_that_do_not_use_it(c: Calls) -> None:
     """Children that never use it cost it nothing."""
-    s, port = bound(c)
+    s, port = bound(c, c.here)
     for _ in range(50):
         Child(c, lambda: None).wait()
     child = Child(c, lambda: echo(c, s))
-    asks(port)
+    asks(c, port)
     child.wait()
-    asked = Child(c, lambda: asks(port))
+    asked = Child(c, lambda: asks(c, port))
     echo(c, s)
     asked.wait()
 
@@ -292,11 +292,11 @@ def option() -> tuple[object, object]:
 @script("inherit")
 def datagrams_over_exec(c: Calls) -> None:
     """A program that is started with the socket: its parent still has it, then has closed it."""
-    s, port = bound(c)
+    s, port = bound(c, c.here)
     child = Child(c, lambda: execute(serves_datagrams, exec_prepare(c, s)))
-    asks(port)
+    asks(c, port)
     assert c.call("close", s) == 0
-    asks(port)
+    asks(c, port)
     child.wait()
 
 
@@ -306,21 +306,21 @@ def datagrams_over_exec_alone(c: Calls) -> None:
     tell = Signal()
 
     def body() -> None:
-        s, port = bound(c)
+        s, port = bound(c, c.here)
         tell.tell(port.to_bytes(2, "big"))
         execute(serves_datagrams, exec_prepare(c, s))
 
     child = Child(c, body)
     port = int.from_bytes(tell.wait(2), "big")
-    asks(port)
-    asks(port)
+    asks(c, port)
+    asks(c, port)
     child.wait()
 
 
 @script("inherit")
 def datagrams_wait_for_a_late_child(c: Calls) -> None:
     """What comes when nobody reads waits in the device's kernel."""
-    s, port = bound(c)
+    s, port = bound(c, c.here)
     go = Signal()
 
     def child() -> None:
@@ -332,8 +332,8 @@ def datagrams_wait_for_a_late_child(c: Calls) -> None:
 
     child_process = Child(c, child)
     time.sleep(0.05)
-    with udp_peer() as peer:
+    with c.udp_peer() as peer:
         for n in range(10):
-            peer.sendto(b"%d" % n, ("127.0.0.1", port))
+            peer.sendto(b"%d" % n, (c.here, port))
     go.tell()
     child_process.wait()

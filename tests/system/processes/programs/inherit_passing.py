@@ -32,8 +32,6 @@ from system.sockets.programs.library_scripts import info, recv, send
 SO_ATTACH_FILTER = 26
 SO_GET_FILTER = SO_ATTACH_FILTER
 KEY_AT = 32  # in struct socket_record
-WINDOW_AT = KEY_AT + 68
-DATAGRAMS_AT = KEY_AT + 124
 INSTRUCTION = struct.Struct("=HBBI")
 
 
@@ -394,23 +392,6 @@ def a_record_that_another_program_made_up(c: Calls) -> None:
             write_words(made, [word for (word,) in struct.iter_unpack("=I", made_up)])
             assert c.call("take_passed", made.fileno(), True, ctypes.byref(out)) == result
     assert c.call("accept4", out.number, None, None, 0) == -errno.ENETDOWN
-
-
-@script("inherit")
-def a_made_up_record_of_a_datagram_socket(c: Calls) -> None:
-    """None is passed, so what says that it is one is refused."""
-    way = Way()
-    s = c.create()
-    assert c.call("bind", s, address(0), 16) == 0
-    way.give(c, s)
-    record = bytearray(b"".join(word.to_bytes(4, "little") for word in words_of(way.carrier())))
-    assert record[DATAGRAMS_AT] == 0
-    record[DATAGRAMS_AT] = 1
-    record[WINDOW_AT : WINDOW_AT + 4] = (1 << 20).to_bytes(4, "little")
-    out = ExecSocket()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
-        write_words(made, [word for (word,) in struct.iter_unpack("=I", bytes(record))])
-        assert c.call("take_passed", made.fileno(), True, ctypes.byref(out)) == -errno.EPROTO
 
 
 def words_of(fd: int) -> list[int]:
