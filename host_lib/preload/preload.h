@@ -30,9 +30,10 @@
  * Files: real.h the C library's functions; descriptor.[ch]; decide*.c rules, reasons and the change to offloaded;
  * socket_calls.c, data.c, option_calls.c, undecided_options.c (options until a socket is offloaded), ulp_ioctl.c
  * (pushed protocols), file.c (dup, close), passing.c (descriptors over Unix sockets), open.c (other descriptors),
- * sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process_calls.c (fork, exec, exit), spawn.c;
- * signal.c; start.c (settings), rules_in_force.c, report.c (what others see of it), fallback_notice.c, once_per_run.c
- * and summary.c (lines on standard error). CALLS.md lists all functions, and what becomes of each.
+ * sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process_calls.c (fork, exec, exit), spawn.c,
+ * shell.c (system, popen); signal.c; start.c (settings), rules_in_force.c, report.c (what others see of it),
+ * fallback_notice.c, once_per_run.c and summary.c (lines on standard error). CALLS.md lists all functions, and what
+ * becomes of each.
  */
 #ifndef XTS_PRELOAD_H
 #define XTS_PRELOAD_H
@@ -136,7 +137,7 @@ int decide_datagram_connect(int fd, struct descriptor d, const struct sockaddr *
 int decide_datagram_send(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length);
 /*
  * The kernel's socket only keeps an offloaded one's place from now on. A program that is started past us
- * (system(), popen()) finds such a socket where its parent had an offloaded one: decide_lost_places(), at its
+ * (wordexp()) finds such a socket where its parent had an offloaded one: decide_lost_places(), at its
  * start, gives those the reason LOST.
  */
 void decide_mark_place(int fd);

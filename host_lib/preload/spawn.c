@@ -15,6 +15,7 @@
 #include "decide.h"
 #include "passing.h"
 #include "report.h"
+#include "spawning.h"
 
 #define DESCRIPTORS_LOOKED_AT 256 /* when a program starts */
 #define NAMED_WORDS (DESCRIPTORS_MAX / 64)
@@ -131,6 +132,8 @@ static void put_all_back(struct carrying *all)
 	while (all->count)
 		put_back(&all->list[--all->count]);
 	free(all->list);
+	all->list = NULL;
+	all->room = 0;
 	errno = before;
 }
 
@@ -141,37 +144,46 @@ static void send_held(void)
 		xts_flush();
 }
 
-typedef int spawn_function(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
-			   const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[]);
+static struct carrying carrying; /* of the child that is being made */
 
-static int spawn(spawn_function *function, pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
-		 const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[])
+bool spawn_begin(void)
 {
-	struct carrying all = { 0 };
-	int r;
-	INSIDE;
-
 	if (xts_inside.locked)
-		return function(pid, path, actions, attributes, arguments, environment);
+		return false;
 	send_held();
+	xts_go_in();
 	pthread_mutex_lock(&spawn_lock);
-	put_carriers(&all);
-	r = function(pid, path, actions, attributes, arguments, environment);
-	put_all_back(&all);
+	put_carriers(&carrying);
+	return true;
+}
+
+void spawn_end(bool begun)
+{
+	if (!begun)
+		return;
+	put_all_back(&carrying);
 	pthread_mutex_unlock(&spawn_lock);
-	return r;
+	xts_come_out();
 }
 
 EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
 		       const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[])
 {
-	return spawn(real()->posix_spawn, pid, path, actions, attributes, arguments, environment);
+	bool begun = spawn_begin();
+	int r = real()->posix_spawn(pid, path, actions, attributes, arguments, environment);
+
+	spawn_end(begun);
+	return r;
 }
 
 EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
 			const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[])
 {
-	return spawn(real()->posix_spawnp, pid, file, actions, attributes, arguments, environment);
+	bool begun = spawn_begin();
+	int r = real()->posix_spawnp(pid, file, actions, attributes, arguments, environment);
+
+	spawn_end(begun);
+	return r;
 }
 
 static void lock_spawning(void)

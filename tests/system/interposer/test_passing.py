@@ -12,16 +12,14 @@ from pathlib import Path
 
 import pytest
 from beds.calls import until
-from beds.preload import PreloadBed
+from beds.interposed_place import PATIENCE_S, InLab, Place, refused
+from beds.script_outcomes import Outcomes
+from beds.scripts import RUN_S
 from beds.unmodified import need
+from system.interposer.programs.preload_scripts import KERNEL, OURS
 
 PROGRAMS = Path(__file__).parent / "programs"
-PATIENCE_S = 20.0
 CLUSTER_CLIENTS = 12
-
-
-def connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
 
 
 def answer(client: socket.socket, question: bytes) -> bytes:
@@ -32,34 +30,55 @@ def answer(client: socket.socket, question: bytes) -> bytes:
 
 
 @contextmanager
-def giving(bed: PreloadBed, way: Path, what: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def giving(place: Place, way: Path, what: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     command = [sys.executable, str(PROGRAMS / "passing.py"), "give", str(way), what]
-    with bed.start(command, env={"XTS_STRICT": "1"}) as giver:
+    with place.start(command) as giver:
         assert giver.stdout is not None
         yield giver, int(giver.stdout.readline())
 
 
-@pytest.mark.parametrize("what", ["connection", "listener", "wildcard"])
-def test_one_program_gives_another_a_socket(what: str, bed: PreloadBed, tmp_path: Path) -> None:
+def datagram_client(place: Place, port: int) -> socket.socket:
+    made = place.datagrams()
+    made.connect((place.here, port))
+    made.settimeout(PATIENCE_S)
+    return made
+
+
+def test_one_program_gives_another_a_datagram_socket(place: Place, tmp_path: Path) -> None:
+    """What the first has not read the second reads."""
     way = tmp_path / "way"
-    with giving(bed, way, what) as (giver, port):
-        client = connect(port) if what == "connection" else None
-        if client:
-            client.sendall(b"first ")
+    with giving(place, way, "datagrams") as (giver, port), datagram_client(place, port) as client:
+        client.send(b"unread")
         command = [sys.executable, str(PROGRAMS / "passing.py"), "take", str(way)]
-        with bed.start(command, env={"XTS_STRICT": "1"}) as taker:
-            if client:
-                assert answer(client, b"second") == b"SECOND"
-            else:
-                for _ in range(2):
-                    assert answer(connect(port), b"hello") == b"HELLO"
+        with place.start(command) as taker:
+            assert client.recv(100) == b"UNREAD"
+            client.send(b"second")
+            assert client.recv(100) == b"SECOND"
             assert taker.wait(PATIENCE_S) == 0
         assert giver.wait(PATIENCE_S) == 0
 
 
-def test_a_program_without_the_interposer_gets_nothing_of_it(bed: PreloadBed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["connection", "listener", "wildcard"])
+def test_one_program_gives_another_a_socket(what: str, place: Place, tmp_path: Path) -> None:
     way = tmp_path / "way"
-    with giving(bed, way, "connection") as (giver, port), connect(port) as client:
+    with giving(place, way, what) as (giver, port):
+        client = place.client(port) if what == "connection" else None
+        if client:
+            client.sendall(b"first ")
+        command = [sys.executable, str(PROGRAMS / "passing.py"), "take", str(way)]
+        with place.start(command) as taker:
+            if client:
+                assert answer(client, b"second") == b"SECOND"
+            else:
+                for _ in range(2):
+                    assert answer(place.client(port), b"hello") == b"HELLO"
+            assert taker.wait(PATIENCE_S) == 0
+        assert giver.wait(PATIENCE_S) == 0
+
+
+def test_a_program_without_the_interposer_gets_nothing_of_it(place: Place, tmp_path: Path) -> None:
+    way = tmp_path / "way"
+    with giving(place, way, "connection") as (giver, port), place.client(port) as client:
         client.sendall(b"first secret")
         with socket.socket(socket.AF_UNIX) as here:
             here.connect(str(way))
@@ -75,12 +94,12 @@ def test_a_program_without_the_interposer_gets_nothing_of_it(bed: PreloadBed, tm
             assert client.recv(1) == b""
 
 
-def test_handles_of_multiprocessing(bed: PreloadBed) -> None:
-    with bed.start([sys.executable, str(PROGRAMS / "passing_handles.py")], env={"XTS_STRICT": "1"}) as program:
+def test_handles_of_multiprocessing(place: Place) -> None:
+    with place.start([sys.executable, str(PROGRAMS / "passing_handles.py")]) as program:
         assert program.stdout is not None
         port = int(program.stdout.readline())
         for i in range(6):
-            assert answer(connect(port), b"hello %d" % i) == b"HELLO %d" % i
+            assert answer(place.client(port), b"hello %d" % i) == b"HELLO %d" % i
         assert program.wait(PATIENCE_S) == 0
 
 
@@ -92,22 +111,23 @@ if (cluster.isPrimary) {
   let listening = 0;
   cluster.on('listening', (worker, address) => { if (++listening === 2) console.log(address.port); });
 } else {
-  http.createServer((request, response) => response.end(`worker ${cluster.worker.id}\\n`)).listen(0, '127.0.0.1');
+  const server = http.createServer((request, response) => response.end(`worker ${cluster.worker.id}\\n`));
+  server.listen(0, process.env.LISTEN_AT);
 }
 """
 
 
 @pytest.mark.parametrize("policy", ["rr", "none"])
-def test_cluster_of_node(policy: str, bed: PreloadBed, tmp_path: Path) -> None:
+def test_cluster_of_node(policy: str, place: Place, tmp_path: Path) -> None:
     """The primary process accepts and passes connections (rr), or passes the listener (none)."""
     script = tmp_path / "cluster.js"
     script.write_text(CLUSTER)
-    with bed.start([need("node"), str(script), policy], env={"XTS_STRICT": "1"}) as primary:
+    with place.start([need("node"), str(script), policy]) as primary:
         assert primary.stdout is not None
         port = int(primary.stdout.readline())
         answers = set()
         for _ in range(CLUSTER_CLIENTS):
-            with connect(port) as client:
+            with place.client(port) as client:
                 client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 answers.add(client.makefile("rb").read().rpartition(b"\r\n\r\n")[2])
         workers = {b"worker 1\n", b"worker 2\n"}
@@ -126,31 +146,31 @@ defaults
     timeout client 5s
     timeout server 5s
 frontend test
-    bind 127.0.0.1:{port}
+    bind {here}:{port}
     http-request return status 200 content-type text/plain string {name}
 """
 
 
-def test_reload_of_haproxy(bed: PreloadBed, tmp_path: Path) -> None:
+def test_reload_of_haproxy(place: Place, tmp_path: Path) -> None:
     """The new process gets the listener from the old one (expose-fd): no connection is refused or lost meanwhile."""
     haproxy = need("haproxy")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 
     def command(name: str, *more: str) -> list[str]:
-        (tmp_path / f"{name}.cfg").write_text(HAPROXY.format(folder=tmp_path, name=name, port=port))
+        (tmp_path / f"{name}.cfg").write_text(HAPROXY.format(folder=tmp_path, name=name, here=place.here, port=port))
         return [haproxy, "-db", "-f", str(tmp_path / f"{name}.cfg"), *more]
 
     def ask() -> bytes:
-        with connect(port) as client:
+        with place.client(port) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             return client.makefile("rb").read().rpartition(b"\r\n\r\n")[2]
 
-    with bed.start(command("first")) as first:
-        until(lambda: not refused(port))
+    with place.start(command("first")) as first:
+        until(lambda: not refused(place, port))
         assert ask() == b"first"
         takes_over = command("second", "-x", f"{tmp_path}/first.sock", "-sf", str(first.pid))
-        with bed.start(takes_over):
+        with place.start(takes_over):
             answers = [ask()]
             while answers[-1] == b"first":
                 answers.append(ask())
@@ -159,9 +179,26 @@ def test_reload_of_haproxy(bed: PreloadBed, tmp_path: Path) -> None:
             assert ask() == b"second"
 
 
-def refused(port: int) -> bool:
-    try:
-        connect(port).close()
-    except ConnectionRefusedError:
-        return True
-    return False
+SPAWNING = sorted(name for name, function in {**KERNEL, **OURS}.items() if function.__module__.endswith("_spawn"))
+
+
+@pytest.fixture(scope="module")
+def spawning(request: pytest.FixtureRequest, in_lab: InLab, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    at = tmp_path_factory.mktemp("peers") / "peers.sock"
+
+    def run(names: str, _: str) -> bytes:
+        command = [sys.executable, str(PROGRAMS / "preload_scripts.py"), names]
+        with in_lab.peers(at), in_lab.start(command, {"PEERS_AT": str(at)}) as process:
+            output, _ = process.communicate(timeout=RUN_S)
+        assert process.returncode == 0, output
+        return bytes(output)
+
+    return Outcomes(request, run)
+
+
+@pytest.mark.root
+@pytest.mark.afxdp
+@pytest.mark.parametrize("name", SPAWNING)
+def test_spawning_on_afxdp(name: str, spawning: Outcomes) -> None:
+    """On shm these run with the others (test_preload.py)."""
+    spawning.check("test_spawning_on_afxdp", name)

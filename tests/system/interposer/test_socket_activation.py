@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from pathlib import Path
 
 import pytest
-from beds.preload import PreloadBed
+from beds.interposed_place import PATIENCE_S, Place
 
 PROGRAMS = Path(__file__).parent / "programs"
 ROUNDS = 3
-PATIENCE_S = 20.0
 
 
 @pytest.mark.parametrize("what", ["listener", "connection"])
-def test_a_service_gets_its_socket(what: str, bed: PreloadBed) -> None:
+def test_a_service_gets_its_socket(what: str, place: Place) -> None:
     """What has arrived before the service is there is answered; when it has ended, the next one is started."""
     command = [str(PROGRAMS / "activator.py"), what, str(ROUNDS), sys.executable, str(PROGRAMS / "activated.py")]
-    with bed.start([sys.executable, *command], env={"XTS_STRICT": "1"}) as activator:
+    with place.start([sys.executable, *command]) as activator:
         assert activator.stdout is not None
         port = int(activator.stdout.readline())
         for _ in range(ROUNDS):
-            with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
+            with place.client(port) as client:
                 client.sendall(b"hello")
                 answer = client.makefile("rb").read()
                 assert answer == b"hello for %d" % client.getsockname()[1], activator.stdout.read()

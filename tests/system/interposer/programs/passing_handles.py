@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import socket
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
@@ -24,7 +25,7 @@ def main() -> None:
     child = ways.Process(target=serve, args=(there,))
     child.start()
     assert child.pid is not None
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server((os.environ.get("LISTEN_AT", "127.0.0.1"), 0)) as listener:
         print(listener.getsockname()[1], flush=True)
         for _ in range(CLIENTS):
             connection, _ = listener.accept()

@@ -1,0 +1,115 @@
+/*
+ * system() and popen(). The C library starts the shell by a posix_spawn() of its own, which an interposer does not see.
+ * popen() is the C library's, called where a child may be made (spawning.h). system() waits for the shell's end, and
+ * other threads must be able to start programs meanwhile: it is made anew here.
+ */
+#include "preload.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "spawning.h"
+
+#define SHELL "/bin/sh"
+#define SHELL_FAILED (127 << 8) /* as if it had ended by _exit(127) */
+
+EXPORT FILE *popen(const char *command, const char *mode)
+{
+	bool begun = spawn_begin();
+	FILE *file = real()->popen(command, mode);
+
+	spawn_end(begun);
+	if (file)
+		descriptor_forget_stale(real()->fileno(file));
+	return file;
+}
+FILE *_IO_popen(const char *command, const char *mode) __attribute__((alias("popen"))) EXPORT;
+
+/* --- the signals of the terminal ---------------------------------------------------------------------------------- */
+
+/* While any thread is in system() they are for its command, and not for this process. */
+static struct {
+	pthread_mutex_t lock;
+	unsigned threads;
+	struct sigaction interrupt, quit; /* as they were */
+} terminal = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void ignore_terminal(void)
+{
+	struct sigaction ignore = { .sa_handler = SIG_IGN };
+
+	pthread_mutex_lock(&terminal.lock);
+	if (!terminal.threads++) {
+		real()->sigaction(SIGINT, &ignore, &terminal.interrupt);
+		real()->sigaction(SIGQUIT, &ignore, &terminal.quit);
+	}
+	pthread_mutex_unlock(&terminal.lock);
+}
+
+static void heed_terminal(void)
+{
+	pthread_mutex_lock(&terminal.lock);
+	if (!--terminal.threads) {
+		real()->sigaction(SIGINT, &terminal.interrupt, NULL);
+		real()->sigaction(SIGQUIT, &terminal.quit, NULL);
+	}
+	pthread_mutex_unlock(&terminal.lock);
+}
+
+/* --- system() ----------------------------------------------------------------------------------------------------- */
+
+static int start_shell(const char *command, const sigset_t *mask, pid_t *child)
+{
+	char name[] = "sh", option[] = "-c", *const arguments[] = { name, option, (char *)command, NULL };
+	posix_spawnattr_t attributes;
+	sigset_t defaults;
+	bool begun;
+	int r;
+
+	sigemptyset(&defaults);
+	if (terminal.interrupt.sa_handler != SIG_IGN)
+		sigaddset(&defaults, SIGINT);
+	if (terminal.quit.sa_handler != SIG_IGN)
+		sigaddset(&defaults, SIGQUIT);
+	posix_spawnattr_init(&attributes);
+	posix_spawnattr_setsigmask(&attributes, mask);
+	posix_spawnattr_setsigdefault(&attributes, &defaults);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+	begun = spawn_begin();
+	r = real()->posix_spawn(child, SHELL, NULL, &attributes, arguments, environ);
+	spawn_end(begun);
+	posix_spawnattr_destroy(&attributes);
+	return r;
+}
+
+static int run_shell(const char *command)
+{
+	sigset_t child_ends, before;
+	int status = SHELL_FAILED, r;
+	pid_t child;
+
+	ignore_terminal();
+	sigemptyset(&child_ends);
+	sigaddset(&child_ends, SIGCHLD);
+	pthread_sigmask(SIG_BLOCK, &child_ends, &before);
+	r = start_shell(command, &before, &child);
+	if (!r) {
+		while (waitpid(child, &status, 0) < 0) {
+			if (errno == EINTR)
+				continue;
+			r = errno; /* somebody else has waited for it, or nobody can (SIGCHLD is ignored) */
+			status = -1;
+			break;
+		}
+	}
+	heed_terminal();
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (r)
+		errno = r;
+	return status;
+}
+
+EXPORT int system(const char *command)
+{
+	return command ? run_shell(command) : run_shell("exit 0") == 0;
+}
