@@ -270,6 +270,7 @@ enum { XTS_REASON_COUNT = ..., XTS_REASON_ELSEWHERE = ..., XTS_REASON_LOST = ...
        XTS_REASON_PROXY_DOWN = ..., XTS_REASON_REFUSED = ..., XTS_REASON_NO_QUEUE = ... };
 const char *xts_reason_name(unsigned number);
 const char *xts_reason_text(unsigned number);
+const char *xts_sandboxed(const char *program);
 
 #define ONCE_BYTES ...
 #define XTS_REPORT_MAGIC ...
@@ -338,6 +339,7 @@ PRELUDE = """
 #include "report.h"
 #include "once_per_run.h"
 #include "decision/decision.h"
+#include "decision/sandboxed.h"
 """
 
 

@@ -57,7 +57,7 @@ void notice_refusal(int fd, int result)
 	if (result >= 0 || (before != EACCES && before != ENOBUFS && before != ESHUTDOWN))
 		return;
 	refusal = XTS((int)xts_last_refusal());
-	if (refusal > 0 && REFUSALS + (unsigned)refusal < ONCE_BITS && once_per_run(REFUSALS + (unsigned)refusal)) {
+	if (refusal > 0 && REFUSALS + (unsigned)refusal < ONCE_SANDBOXED && once_per_run(REFUSALS + (unsigned)refusal)) {
 		report_where(fd, where, sizeof where);
 		xts_notice("%s (process %d): descriptor %d%s: \"%s\": %s", report_program(), (int)getpid(), fd, where,
 			   strerror(before), xts_refusal_text((unsigned)refusal));

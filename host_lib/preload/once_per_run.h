@@ -11,7 +11,8 @@
 
 #define ONCE_NAME "xts-notices"
 #define ONCE_BITS 128u
-#define ONCE_BYTES (ONCE_BITS / 8u) /* of the page */
+#define ONCE_SANDBOXED (ONCE_BITS - 1u) /* the others are fallback_notice.c's */
+#define ONCE_BYTES (ONCE_BITS / 8u)     /* of the page */
 
 void once_per_run_start(void);
 /* Is this notice (a number below ONCE_BITS) still to be written? It counts as written from now on. */

@@ -7,6 +7,9 @@
 /* At the start: reads those of XTS_RULES (NULL: there are none), into preload.rules. 0, or as xts_rules_read(). */
 int rules_begin(const char **file, const struct xts_rules_errors **mistakes);
 
+/* All sockets of this process stay with the kernel, whatever the rules say. */
+void rules_leave_all(void);
+
 /* For a socket that is made or decided now, by this thread. */
 const struct xts_rule_group *rules_now(void);
 

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decision/sandboxed.h"
 #include "environment.h"
+#include "notice.h"
 #include "report.h"
 #include "once_per_run.h"
 #include "rules_in_force.h"
@@ -106,6 +108,20 @@ static void refuse_rules(const char *path, const struct xts_rules_errors *errors
 	refuse("%s: %u mistake%s: the program is not started", path, errors->count, errors->count == 1 ? "" : "s");
 }
 
+/* `xts run` starts such a program without the interposer, and says so. Others are started by a script, or a service. */
+static bool is_sandboxed(void)
+{
+	const char *name = program_invocation_short_name, *why = xts_sandboxed(name);
+
+	if (!why)
+		return false;
+	if (preload.strict)
+		refuse("%s %s: refused, for XTS_STRICT", name, why);
+	if (once_per_run(ONCE_SANDBOXED))
+		xts_notice("%s (process %d) %s: its sockets stay with the kernel", name, (int)getpid(), why);
+	return true;
+}
+
 static void start_once(void)
 {
 	const struct xts_rules_errors *mistakes;
@@ -122,6 +138,8 @@ static void start_once(void)
 	if (r)
 		refuse("XTS_RULES=%s: %s", path, strerror(-r));
 	once_per_run_start();
+	if (is_sandboxed())
+		rules_leave_all();
 	xts_inherit_over_fork();
 }
 

@@ -17,14 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from .._native import ffi, lib
+
 _PT_INTERP, _PT_NOTE = 3, 4
 _GO_BUILD_ID = 4  # note type, of owner "Go"
 _SCRIPTS_MAX = 5  # interpreters that are scripts themselves; the kernel's limit
 _SEGMENT_BYTES_MAX = 65536
-#: Programs that are started without the interposer, and why.
-_SANDBOXED = {
-    "sshd": "reads from each connection in a sandbox (chroot, seccomp), in which nothing can attach to a proxy",
-}
+
+
+def _sandbox(path: str) -> str | None:
+    """Why a program is started without the interposer; None: it is not."""
+    why = lib.xts_sandboxed(Path(path).name.encode())
+    return ffi.string(why).decode() if why else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ def look_at(path: str) -> Program:
             with Path(runs).open("rb") as file:
                 head = file.read(256)
                 if not head.startswith(b"#!"):
-                    obstacle, sandbox = _obstacle(runs, file, head), _SANDBOXED.get(Path(runs).name)
+                    obstacle, sandbox = _obstacle(runs, file, head), _sandbox(runs)
                     return Program(path, runs, obstacle or sandbox, sandbox is not None)
         except PermissionError:
             return Program(path, runs, None)

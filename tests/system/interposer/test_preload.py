@@ -150,6 +150,18 @@ def test_half_a_configuration_is_none(rules: str | None, env: dict[str, str], me
     assert all(words in line for words, line in zip(message.split(b"|"), lines, strict=True))
 
 
+def test_a_program_that_fails_with_the_interposer(bed: PreloadBed, tmp_path: Path) -> None:
+    """Whoever starts it: it is known by its own name, and has the kernel's sockets."""
+    sshd = tmp_path / "sshd"
+    sshd.symlink_to(sys.executable)
+    program = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.fileno())"
+    done = bed.run(["/bin/sh", "-c", f'{sshd} -c "{program}"; {sshd} -c "{program}"'], env={"XTS_LOG": "1"})
+    said = done.stderr.decode().splitlines()
+    assert len(said) == 2 and all("sandbox" in line and "stay with the kernel" in line for line in said), said
+    refused = bed.run([str(sshd), "-c", program], strict=True, check=False)
+    assert refused.returncode == 2 and b"sandbox" in refused.stderr and b"refused" in refused.stderr
+
+
 def test_silent_unless_asked(bed: PreloadBed) -> None:
     assert bed.run([sys.executable, SCRIPTS, "echo_both_families"]).stderr == b""
 

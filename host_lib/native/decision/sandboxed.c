@@ -1,0 +1,19 @@
+/* Programs that do not work with offloaded sockets. Whoever starts one knows its file, and the interposer its name. */
+#include "decision/sandboxed.h"
+
+#include <stddef.h>
+#include <string.h>
+
+static const struct {
+	const char *program, *why;
+} sandboxed[] = {
+	{ "sshd", "reads from each connection in a sandbox (chroot, seccomp), in which nothing can attach to a proxy" },
+};
+
+const char *xts_sandboxed(const char *program)
+{
+	for (size_t i = 0; i < sizeof sandboxed / sizeof *sandboxed; i++)
+		if (!strcmp(sandboxed[i].program, program))
+			return sandboxed[i].why;
+	return NULL;
+}
