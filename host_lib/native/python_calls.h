@@ -358,6 +358,12 @@ static inline int xts_py_give(int s, int on)
 	return 0;
 }
 
+/* What is sent in the place of s to another program, and then closed; kernel_fd: of a listener, that on this host. */
+static inline int xts_py_pass(int s, int kernel_fd)
+{
+	return xts_py_result(xts_pass(s, kernel_fd));
+}
+
 /* The socket that a descriptor was given for, 0: none; *again: this process has had it before. */
 static inline int xts_py_take_passed(int fd, int *again)
 {

@@ -128,6 +128,7 @@ if TYPE_CHECKING:
     from ._info import SPIN_NEVER, Info, configure, info
     from ._install import install, offload, uninstall
     from ._interfaces import Interface, interfaces
+    from ._passing import send_fds
     from ._reason import Reason, reasons
     from ._receive_callback import Packet, PacketVerdict
     from ._ssl import wrap_ssl
@@ -293,6 +294,7 @@ __all__ = [
     "ntohs",
     "offload",
     "reasons",
+    "send_fds",
     "setdefaulttimeout",
     "socket",
     "ssl_context",
@@ -342,6 +344,7 @@ _LATER = {
     "WithReason": "_explained",
     "SO_XTS_FILTER": "_filter",
     **dict.fromkeys(("install", "offload", "uninstall"), "_install"),
+    "send_fds": "_passing",
     **dict.fromkeys(("Reason", "reasons"), "_reason"),
     **dict.fromkeys(("Packet", "PacketVerdict"), "_receive_callback"),
     "wrap_ssl": "_ssl",

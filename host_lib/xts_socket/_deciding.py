@@ -18,7 +18,7 @@ from typing import Any
 from . import _report
 from ._address import decode, encode
 from ._decision import Decision
-from ._descriptor import drop, keep_under
+from ._descriptor import drop, keep_both, keep_under
 from ._errors import error
 from ._installed_pushing import InstalledPushing
 from ._reason import Reason, count
@@ -317,6 +317,7 @@ class DecidingSocket(InstalledPushing, _Base):
                 both.register(ours.fileno(), select.EPOLLIN)
                 both.register(self._kernel_listener.fileno(), select.EPOLLIN)
                 os.dup2(both.fileno(), fd, inheritable=False)
+            keep_both(fd, ours.number, self._kernel_listener.fileno())
         else:
             os.dup2(ours.fileno(), fd, inheritable=False)
             keep_under(fd, ours.number)

@@ -16,9 +16,11 @@ from __future__ import annotations
 import errno
 import os
 from _thread import allocate_lock
+from socket import AF_UNIX, SO_ACCEPTCONN, SOL_SOCKET
 from socket import close as _close
 from socket import dup as _dup
 from typing import Any
+from socket import socket as _socket
 
 from ._errors import check, error
 from ._native import ffi, lib
@@ -31,6 +33,9 @@ _own: set[int] = set()  # descriptors made by duplicate(): they close with their
 _holders: dict[int, int] = {}  # number -> how many hold it, where that is more than one
 #: number -> its receive callback (_receive_callback.py), as long as the socket is open
 receive_callbacks: dict[int, Any] = {}
+#: descriptor of a listener on host and device -> its number, the kernel's listener
+_both: dict[int, tuple[int, int]] = {}
+_halves: dict[int, int] = {}  # number of a listener that has come from another program -> the kernel's, on this host
 
 
 def descriptor_of(number: int) -> int:
@@ -49,6 +54,19 @@ def number_of(fd: int) -> int | None:
     if mirror == fd or (mirror >= 0 and fd in _own and _same(mirror, fd)):
         return number
     return None
+
+
+def number_behind(fd: int) -> tuple[int | None, int]:
+    """The same, also of a duplicate that was made without our knowing; and the kernel's listener, or -1, of a listener
+    on both this host and the device."""
+    if fd in _both:
+        return _both[fd]
+    if (number := number_of(fd)) is not None:
+        return number, -1
+    for other in set(_numbers.values()):
+        if (mirror := lib.xts_py_fileno(other)) >= 0 and _same(mirror, fd):
+            return other, -1
+    return None, -1
 
 
 def _same(mirror: int, fd: int) -> bool:
@@ -100,11 +118,30 @@ def keep_under(fd: int, number: int) -> None:
         _numbers[fd] = number
 
 
+def keep_both(fd: int, number: int, kernel_listener: int) -> None:
+    """`fd` shows what is ready of a listener on both this host and the device."""
+    _both[fd] = (number, kernel_listener)
+
+
 def give(number: int, fd: int, inheritable: bool) -> None:
     """Programs that are started with the mirroring descriptor `fd` have the socket by it. OSError (EOPNOTSUPP)."""
     if inheritable and lib.xts_py_give(number, fd) < 0:
         raise OSError(errno.EOPNOTSUPP, "of XTS sockets only those that listen or are bound can outlive exec()")
     os.set_inheritable(fd, inheritable)
+
+
+def _kernel_half(fd: int) -> int | None:
+    """A descriptor of the kernel's listener that has stood for one on both this host and the device."""
+    with _socket(fileno=os.dup(fd)) as given:
+        if given.family != AF_UNIX and given.getsockopt(SOL_SOCKET, SO_ACCEPTCONN):
+            return given.detach()
+    return None
+
+
+def take_half(fd: int) -> int | None:
+    """Once after take_over(fd): the kernel's listener of one on both this host and the device."""
+    number = number_of(fd)
+    return None if number is None else _halves.pop(number, None)
 
 
 def take_over(fd: int) -> bool:
@@ -114,6 +151,8 @@ def take_over(fd: int) -> bool:
     number = check(lib.xts_py_take_passed(fd, again))
     if not number:
         return False
+    if (half := _kernel_half(fd)) is not None:
+        _halves[number] = half
     os.dup2(descriptor_of(number), fd, inheritable=False)
     with _lock:
         if again[0]:
@@ -128,6 +167,7 @@ def drop(fd: int) -> None:
     with _lock:
         _own.discard(fd)
         _numbers.pop(fd, None)
+        _both.pop(fd, None)
 
 
 def release(number: int, fd: int) -> int:
@@ -156,6 +196,8 @@ def forget_in_child() -> None:
     _own.clear()
     _holders.clear()
     receive_callbacks.clear()
+    _both.clear()
+    _halves.clear()
 
 
 # --- the functions of the socket module that take descriptors -------------------------------------------------------

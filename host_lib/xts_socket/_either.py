@@ -45,11 +45,12 @@ from typing import Any, Self
 
 from . import _report
 from ._deciding import DecidingSocket
-from ._descriptor import drop, duplicate, give, number_of, take_over
+from ._descriptor import drop, duplicate, give, number_of, take_half, take_over
 from ._membership import may_be_of_device
 from ._reason import Reason, count
 from ._scope import current
 from ._socket import socket as offloaded_socket
+from ._stayed import StayedSocket
 
 _Base = _standard.socket  # what the standard module had when this was imported
 _FLAGS = SOCK_NONBLOCK | SOCK_CLOEXEC
@@ -64,30 +65,6 @@ class _IsASocket(type):
         return super().__instancecheck__(instance)
 
 
-class StayedSocket(DecidingSocket):
-    """What a `socket` becomes when it is the kernel's for good: its calls are the standard class's own, without a step
-    between."""
-
-    __slots__ = ()
-    __module__, __qualname__ = "xts_socket.installed", "socket"
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        self._start()
-        super().__init__(*arguments, **named)
-
-    def detach(self) -> int:
-        _report.closed(super().fileno())
-        return super().detach()
-
-    def _real_close(self, *arguments: Any) -> None:
-        _report.closed(super().fileno())
-        super()._real_close(*arguments)  # type: ignore[misc]
-
-    def __del__(self) -> None:
-        _report.closed(super().fileno())
-        super().__del__()  # type: ignore[misc]
-
-
 class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the class it stands in for
     """`socket.socket`, offloaded where the rules in force when it was made say so."""
 
@@ -97,7 +74,10 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
         self._start()
         if fileno is not None and (number_of(fileno) is not None or take_over(fileno)):
-            self._take(offloaded_socket(family, type, proto, fileno))
+            if (half := take_half(fileno)) is None:
+                self._take(offloaded_socket(family, type, proto, fileno))
+            else:
+                self._take_both(fileno, half)
             return
         scope = current()
         self._packets = (
@@ -134,6 +114,18 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
         self._io_refs = 0
         self._closed = False
         self._ours, self._reason = ours, Reason.NONE
+
+    def _take_both(self, fd: int, half: int) -> None:
+        """Fills it in as a listener on both this host and the device that another program has sent as `fd`."""
+        number = number_of(fd)
+        drop(fd)
+        os.dup2(half, fd, inheritable=False)
+        _Base.__init__(self, fileno=fd)
+        self._ours, self._reason = offloaded_socket(fileno=number), Reason.NONE
+        self._kernel_listener = _Base(fileno=half)
+        self._kernel_listener.setblocking(False)
+        self._number_known = True
+        self._show_mirror()
 
     @classmethod
     def _of(cls, ours: offloaded_socket) -> Self:
@@ -374,6 +366,9 @@ def fromfd(fd: int, family: int, type: int, proto: int = 0) -> _standard.socket:
     """socket.fromfd for descriptors of both kinds."""
     if number_of(fd) is None and not take_over(fd):
         return socket(family, type, proto, os.dup(fd))
+    if (half := take_half(fd)) is not None:
+        os.close(half)
+        raise OSError(errno.EOPNOTSUPP, "a listener on both the device and this host: use socket.socket(fileno=)")
     return socket._of(offloaded_socket(family, type, proto, duplicate(fd)))
 
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from . import _either, _made_in_c, _names, _scope
+from . import _either, _made_in_c, _names, _pickling, _scope
 from ._descriptor import close, dup
 from ._rules import Rules
 from ._scope import Scope
@@ -115,6 +115,7 @@ def _enter() -> None:
         _saved.append((owner, name, getattr(owner, name)))
         setattr(owner, name, ours)
     _made_in_c.look_out()
+    _pickling.tell(_either.socket, _either.StayedSocket)
 
 
 def _leave() -> None:
