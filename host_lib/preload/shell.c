@@ -1,7 +1,7 @@
 /*
  * system() and popen(). The C library starts the shell by a posix_spawn() of its own, which an interposer does not see.
  * popen() is the C library's, called where a child may be made (spawning.h). system() waits for the shell's end, and
- * other threads must be able to start programs meanwhile: it is made anew here.
+ * other threads must be able to start programs meanwhile: here it is written again.
  */
 #include "preload.h"
 
