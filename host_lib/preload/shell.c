@@ -23,7 +23,12 @@ EXPORT FILE *popen(const char *command, const char *mode)
 		descriptor_forget_stale(real()->fileno(file));
 	return file;
 }
-FILE *_IO_popen(const char *command, const char *mode) __attribute__((alias("popen"))) EXPORT;
+
+FILE *_IO_popen(const char *command, const char *mode);
+EXPORT FILE *_IO_popen(const char *command, const char *mode)
+{
+	return popen(command, mode);
+}
 
 /* --- the signals of the terminal ---------------------------------------------------------------------------------- */
 

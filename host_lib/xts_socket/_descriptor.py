@@ -19,8 +19,8 @@ from _thread import allocate_lock
 from socket import AF_UNIX, SO_ACCEPTCONN, SOL_SOCKET
 from socket import close as _close
 from socket import dup as _dup
-from typing import Any
 from socket import socket as _socket
+from typing import Any
 
 from ._errors import check, error
 from ._native import ffi, lib
