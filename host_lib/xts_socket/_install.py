@@ -24,6 +24,7 @@ from ._descriptor import close, dup
 from ._rules import Rules
 from ._scope import Scope
 from ._ssl import SSLSocket
+from ._stayed import StayedSocket
 
 RulesSource = str | os.PathLike[str] | Rules | None
 
@@ -115,7 +116,7 @@ def _enter() -> None:
         _saved.append((owner, name, getattr(owner, name)))
         setattr(owner, name, ours)
     _made_in_c.look_out()
-    _pickling.tell(_either.socket, _either.StayedSocket)
+    _pickling.tell(_either.socket, StayedSocket)
 
 
 def _leave() -> None:

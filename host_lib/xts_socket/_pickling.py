@@ -64,7 +64,7 @@ class _Finder:
     ) -> ModuleSpec | None:
         if name != _NAME:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = find_spec(name)
         if spec is not None and spec.loader is not None:
             spec.loader = _Told(spec.loader, self._classes)
@@ -76,4 +76,4 @@ def tell(*classes: type) -> None:
     if (loaded := sys.modules.get(_NAME)) is not None:
         _register(loaded, classes)
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder(classes))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Finder(classes))
