@@ -74,9 +74,10 @@ def datagrams_that_a_child_has_not_read(c: Calls) -> None:
 
 @script("inherit")
 def large_datagrams_go_back(c: Calls) -> None:
-    """They take several messages; so does what is between them."""
+    """They take several messages; so does what is between them. All together they fit into the device's SO_RCVBUF, which
+    counts more than their bytes: none is lost before the proxy has taken it."""
     s, port = bound(c, c.here)
-    sent = [bytes([n]) * size for n, size in enumerate((60_000, 0, 1, 40_000, 9_000, 65_000))]
+    sent = [bytes([n]) * size for n, size in enumerate((20_000, 0, 1, 9_000, 65_000))]
     room = ctypes.create_string_buffer(1 << 16)
 
     def takes_all() -> None:
