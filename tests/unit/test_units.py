@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import re
 import shutil
 import subprocess
@@ -74,8 +75,23 @@ def test_sockets_belong_to_a_service_and_are_where_it_looks(unit: Path) -> None:
 
 @pytest.mark.parametrize("unit", [*SERVICES, *SOCKETS], ids=lambda unit: unit.name)
 def test_units_are_files_of_systemd(unit: Path) -> None:
-    """Sections and keys as systemd has them; that systemd knows each key, deploy/check-packages sees."""
+    """Sections and keys are where systemd expects them."""
     reader = configparser.RawConfigParser(strict=False, allow_no_value=False)
     reader.optionxform = str  # type: ignore[assignment,method-assign]
     reader.read(unit)
     assert reader.sections()[0] == "Unit" and reader.sections()[-1] == "Install"
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+def test_systemd_has_nothing_to_say_against_them(tmp_path: Path) -> None:
+    """Of copies that call what there is: it looks for the programs, too."""
+    for unit in [*SERVICES, *SOCKETS]:
+        (tmp_path / unit.name).write_text(re.sub(r"/usr/bin/xts-\w+", "/bin/true", unit.read_text()))
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *sorted(map(str, tmp_path.iterdir()))],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
+    )
+    assert (verified.returncode, verified.stderr) == (0, "")

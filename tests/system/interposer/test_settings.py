@@ -139,7 +139,7 @@ def test_what_the_program_configures_itself(bed: PreloadBed, capsys: pytest.Capt
         "import sys, xts_socket; xts_socket.configure(spin_us=7, dead_ms=900)\n"
         "s = xts_socket.socket(); print('ready', flush=True); sys.stdin.read()"
     )
-    environment = {k: v for k, v in bed.environment(None).items() if k != "LD_PRELOAD"} | {"XTS_CONFIG": "/dev/null"}
+    environment = bed.environment(None) | {"XTS_CONFIG": "/dev/null", "LD_PRELOAD": os.environ.get("LD_PRELOAD", "")}
     with subprocess.Popen(
         [sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

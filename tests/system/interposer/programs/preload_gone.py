@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -27,6 +28,7 @@ from system.interposer.programs.interposed import (
 )
 from xts_socket.cli import processes
 
+WRDE_SHOWERR = 1 << 4
 SIOC_PEEK_MODE, SIOC_END_PEEK_MODE = 0x89EB, 0x89EC
 
 
@@ -166,12 +168,13 @@ for number in numbers:
     assert shown(number) == ("gone", "LOST")
     assert errno_of(lambda: os.read(number, 1)) == errno.ENOTCONN
 assert Report.read().stayed == {LOST: len(numbers)}
+print("told")
 """
 
 
 @script("interposer")
 def a_program_started_past_us_is_told_what_it_lacks() -> None:
-    """system() makes its child inside the C library."""
+    """wordexp() makes its child inside the C library."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
         server, _ = listener.accept()
@@ -184,7 +187,11 @@ def a_program_started_past_us_is_told_what_it_lacks() -> None:
             numbers = ",".join(str(s.fileno()) for s in sockets)
             words = [sys.executable, "-c", SPAWNED, numbers, "", *sys.path]
             line = " ".join(shlex.quote(word) for word in words)
-            assert libc("system", line.encode()) == 0
+            words_of = (ctypes.c_size_t * 3)()  # wordexp_t: how many, which, room at their beginning
+            assert libc("wordexp", f"$({line})".encode(), words_of, WRDE_SHOWERR) == 0
+            assert (
+                words_of[0] == 1 and ctypes.string_at(ctypes.c_void_p.from_address(words_of[1]).value or 0) == b"told"
+            )
     assert not Report.read().stayed
     client.sendall(b"still the parent's")
     assert server.recv(100) == b"still the parent's"

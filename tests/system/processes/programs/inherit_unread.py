@@ -74,7 +74,7 @@ def datagrams_that_a_child_has_not_read(c: Calls) -> None:
 
 @script("inherit")
 def large_datagrams_go_back(c: Calls) -> None:
-    """They take several messages; so does what is between them. All together they fit into the device's SO_RCVBUF, which
+    """They take several messages; so does what is between them. Together they fit into the device's SO_RCVBUF, which
     counts more than their bytes: none is lost before the proxy has taken it."""
     s, port = bound(c, c.here)
     sent = [bytes([n]) * size for n, size in enumerate((20_000, 0, 1, 9_000, 65_000))]
