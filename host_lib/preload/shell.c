@@ -24,7 +24,6 @@ EXPORT FILE *popen(const char *command, const char *mode)
 	return file;
 }
 
-FILE *_IO_popen(const char *command, const char *mode);
 EXPORT FILE *_IO_popen(const char *command, const char *mode)
 {
 	return popen(command, mode);
