@@ -12,7 +12,6 @@ host that nobody serves, and is replaced at the next start. `ip link set dev INT
 from __future__ import annotations
 
 import errno
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
@@ -20,6 +19,7 @@ from typing import Any
 
 from pyroute2 import IPRoute
 from xts_bpf.device import receive_queues
+from xts_bpf.program import interface_index
 from xts_messages import attach_token
 
 from xts_proxy.config import Config
@@ -132,4 +132,4 @@ def _addresses(interface: str) -> list[str]:
 
 def _all_addresses(interface: str) -> list[str]:
     with IPRoute() as route:
-        return [str(a.get_attr("IFA_ADDRESS")) for a in route.get_addr(index=socket.if_nametoindex(interface))]
+        return [str(a.get_attr("IFA_ADDRESS")) for a in route.get_addr(index=interface_index(interface))]

@@ -120,6 +120,23 @@ static void say_call(struct scene *s, uint8_t *frame, uint8_t type, uint8_t flag
 	host_receive(s, WINDOW);
 }
 
+/* What it has not read of a shared one. */
+static void say_returned(struct scene *s, struct input *in, uint32_t id)
+{
+	uint8_t frame[LARGEST] = { 0 };
+	struct xts_datagram d = pick_datagram(in);
+	struct xts_return_datagrams m = { .length = xts_datagram_write(frame + XTS_RETURN_DATAGRAMS_BYTES,
+								       LARGEST - XTS_RETURN_DATAGRAMS_BYTES, &d) };
+	uint32_t room = LARGEST - XTS_RETURN_DATAGRAMS_BYTES - m.length;
+	bool more = d.record.data_bytes > room;
+
+	m.length += more ? room : d.record.data_bytes;
+	if (take(in) >= 200)
+		m.length = pick_number(in) % (LARGEST - XTS_RETURN_DATAGRAMS_BYTES);
+	xts_return_datagrams_encode(frame, &m);
+	say_call(s, frame, XTS_CMD_RETURN_DATAGRAMS, more ? XTS_FLAG_MORE : 0, id, XTS_RETURN_DATAGRAMS_BYTES + m.length);
+}
+
 /* A filter of a few instructions, an operator's by name, or which time stamps are wanted. */
 static void say_datagram_option(struct scene *s, struct input *in, uint32_t id)
 {
@@ -190,7 +207,10 @@ static void op_datagram(struct scene *s, struct input *in)
 		say_call(s, frame, XTS_CMD_SEND_DATAGRAMS, 0, id, XTS_SEND_DATAGRAMS_BYTES);
 		break;
 	case 4:
-		datagram_peer_answers(in);
+		if (choice & 0x80)
+			say_returned(s, in, id);
+		else
+			datagram_peer_answers(in);
 		break;
 	case 5:
 		say_datagram_option(s, in, id);

@@ -20,6 +20,9 @@ from .ends import StressError
 _SETTLE_S = 3.0
 _OPEN = ("ESTAB", "CLOSE-WAIT", "FIN-WAIT", "LAST-ACK")
 
+#: Figures that go on while nothing moves: how long it waits, and TCP's own times.
+_GO_ON = ("waits", "tcp")
+
 Row = dict[str, Any]
 
 
@@ -42,12 +45,16 @@ def check(bed: Bed) -> int:
 
 def _pairs(bed: Bed) -> list[tuple[Row, Row]]:
     """Both sides of each connection that both know; those being opened or closed are left out."""
-    proxy = {row["proxy_id"]: row for row in bed.proxy_status()["connections"] if row["state"] == "established"}
+    proxy = {row["proxy_id"]: _still(row) for row in bed.proxy_status()["connections"] if row["state"] == "established"}
     return [
-        (entry, proxy[entry["proxy_id"]])
+        (_still(entry), proxy[entry["proxy_id"]])
         for entry in bed.host_status()
         if entry["state"] in _OPEN and entry["proxy_id"] in proxy
     ]
+
+
+def _still(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name not in _GO_ON}
 
 
 def _broken(host: Row, proxy: Row) -> list[str]:

@@ -37,6 +37,8 @@ OF_TESTS = {
     "CORE_COVERAGE",
     "XTS_TEST_NETWORK",
     "INHERIT_PEERS",
+    "LISTEN_AT",
+    "PEERS_AT",
 }
 
 

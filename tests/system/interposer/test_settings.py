@@ -226,12 +226,14 @@ def test_pages_of_others_are_not_believed(tmp_path: Path, capsys: pytest.Capture
 
     fd = os.memfd_create("xts-control")
     try:
-        for content in (b"", os.urandom(16384), bytes(100000)):
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, content, 0)
-            with page_of(os.getpid()) as page:
-                assert page is None
-        assert xts(capsys, "log", "--pid", str(os.getpid()))[0] == 1
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[fd]) as other:
+            for content in (b"", os.urandom(16384), bytes(100000)):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, content, 0)
+                with page_of(other.pid) as page:
+                    assert page is None
+            assert xts(capsys, "log", "--pid", str(other.pid))[0] == 1
+            other.communicate()
     finally:
         os.close(fd)
 
