@@ -38,7 +38,7 @@ struct datagram_copies {
 };
 _Static_assert(DATAGRAM_RECEIVES <= XTS_COPIES_RECORDS_MAX, "a batch fits into a message");
 
-/* --- sockets of one port ------------------------------------------------------------------------------------------- */
+/* --- sockets of one port ------------------------------------------------------------------------------------------ */
 
 bool copies_begin(struct worker_state *w)
 {
@@ -104,7 +104,7 @@ static bool may_join_in(const struct connection *c)
 	       !d->has_errors && !d->unsent.end;
 }
 
-/* --- what has come ------------------------------------------------------------------------------------------------- */
+/* --- what has come ------------------------------------------------------------------------------------------------ */
 
 /* Takes at most so many, and keeps those that are for the socket: how many. *direct: none of them was for a group. */
 static uint32_t take(struct connection *c, struct datagram_scratch *s, struct taken *out, uint32_t most, bool *direct)
@@ -173,7 +173,7 @@ static void pay(struct connection *c, const struct taken *t, uint32_t count)
 		(void)datagram_pay(c, &t[i].d); /* affordable() has seen to it */
 }
 
-/* --- the message --------------------------------------------------------------------------------------------------- */
+/* --- the message -------------------------------------------------------------------------------------------------- */
 
 static void write_socket(struct making *m, struct connection *c, uint32_t first, uint32_t count)
 {
