@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 from xts_messages.toml_positions import Path as KeyPath
 
+from xts_proxy.config_tables import of_programs, repeated
 from xts_proxy.config_tenant import Name as TenantName
 from xts_proxy.config_tls import File, Name
 from xts_proxy.config_ulp import ProgramName
@@ -26,10 +26,7 @@ class Filter(Struct, frozen=True, kw_only=True):
 
 def together(filters: Sequence[Filter]) -> Iterator[tuple[KeyPath, str]]:
     """Mistakes that only several values together make."""
-    names = [one.name for one in filters]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            yield ("filter", i, "name"), f"{name} is used already, at filter[{names.index(name)}]"
+    yield from repeated(("filter",), [one.name for one in filters])
 
 
 def of_files(filters: Sequence[Filter]) -> Iterator[tuple[KeyPath, str]]:
@@ -38,10 +35,4 @@ def of_files(filters: Sequence[Filter]) -> Iterator[tuple[KeyPath, str]]:
         return
     from xts_bpf.parser import check_filter  # libbpf, which most do without
 
-    for i, one in enumerate(filters):
-        try:
-            check_filter(Path(one.object), one.program)
-        except OSError as error:
-            where = "program" if "program" in str(error.strerror) else "object"
-            text = str(error.strerror) if one.object in str(error.strerror) else f"{one.object}: {error.strerror}"
-            yield ("filter", i, where), text
+    yield from of_programs(("filter",), filters, check_filter)

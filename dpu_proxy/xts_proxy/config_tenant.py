@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 from xts_messages.table import TOKEN_CGROUP_BYTES_MAX
 from xts_messages.toml_positions import Path as KeyPath
 
+from xts_proxy.config_tables import repeated
 from xts_proxy.config_values import Queues
 
 #: Identifiers have 20 bits for the index, and 0 is never one (messages/PROTOCOL.md).
@@ -228,9 +229,8 @@ def together(tenants: list[Tenant], limits: Limits, queue: str, tokens: bool) ->
     names = [tenant.name for tenant in tenants]
     if len(names) > TENANTS_MAX:
         yield ("tenant",), f"{len(names)} tenants; at most {TENANTS_MAX} are allowed"
+    yield from repeated(("tenant",), names)
     for i, tenant in enumerate(tenants):
-        if tenant.name in names[:i]:
-            yield ("tenant", i, "name"), f"{tenant.name} is used already, at tenant[{names.index(tenant.name)}]"
         yield from _who(i, tenant, queue, tokens)
         for key, problem in limits_together(tenant.limits_in_force(limits)):
             yield ("tenant", i, "limits", key), problem

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 from xts_messages.toml_positions import Path as KeyPath
 
+from xts_proxy.config_tables import repeated
 from xts_proxy.config_tenant import Name as TenantName
 from xts_proxy.config_values import Queues
 
@@ -67,9 +68,7 @@ def together(tls: Tls) -> Iterator[tuple[KeyPath, str]]:
         ("identity", [one.name for one in tls.identity]),
         ("trust", [one.name for one in tls.trust]),
     ):
-        for i, name in enumerate(names):
-            if name in names[:i]:
-                yield ("tls", kind, i, "name"), f"{name} is used already, at tls.{kind}[{names.index(name)}]"
+        yield from repeated(("tls", kind), names)
     for i, trust in enumerate(tls.trust):
         if bool(trust.file) == bool(trust.directory):
             found = "both" if trust.file else "neither"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 from xts_messages.toml_positions import Path as KeyPath
 
+from xts_proxy.config_tables import of_programs, repeated
 from xts_proxy.config_tls import File, Name
 
 _A_PROGRAM = "the name of a program in the object, as in C"
@@ -41,10 +41,7 @@ def together(ulp: Ulp) -> Iterator[tuple[KeyPath, str]]:
     if ulp.first_byte_timeout_ms > ulp.handshake_timeout_ms:
         text = f"{ulp.first_byte_timeout_ms} is longer than the whole handshake, handshake_timeout_ms = "
         yield ("ulp", "first_byte_timeout_ms"), f"{text}{ulp.handshake_timeout_ms}"
-    names = [parser.name for parser in ulp.parser]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            yield ("ulp", "parser", i, "name"), f"{name} is used already, at ulp.parser[{names.index(name)}]"
+    yield from repeated(("ulp", "parser"), [parser.name for parser in ulp.parser])
 
 
 def of_files(ulp: Ulp) -> Iterator[tuple[KeyPath, str]]:
@@ -53,10 +50,4 @@ def of_files(ulp: Ulp) -> Iterator[tuple[KeyPath, str]]:
         return
     from xts_bpf.parser import check_parser  # libbpf, which most do without
 
-    for i, parser in enumerate(ulp.parser):
-        try:
-            check_parser(Path(parser.object), parser.program)
-        except OSError as error:
-            where = "program" if "program" in str(error.strerror) else "object"
-            text = str(error.strerror) if parser.object in str(error.strerror) else f"{parser.object}: {error.strerror}"
-            yield ("ulp", "parser", i, where), text
+    yield from of_programs(("ulp", "parser"), ulp.parser, check_parser)
