@@ -71,13 +71,13 @@ def _take(host: ScriptedHost, key: int) -> None:
 
 def _takes(script: Script) -> None:
     """Thousands of connections whose keys look alike; another process asks for the first one, again and again, and
-    the one that has it says each time that it needs it."""
+    the one that has it says each time that it needs it. They end with their process, so the next run has room."""
     with hostile_host(script, *_FEATURES) as holder, hostile_host(script, *_FEATURES) as asker:
         keys = [next(_KEYS) for _ in range(script.size(_KEPT))]
         held: list[tuple[int, int]] = []
         for key in keys:
             number, id = _connect(script, holder)
-            assert not share(holder, key, id, number, _LONG_MS).error
+            assert not share(holder, key, id, number, _KEEP_MS).error
             held.append((number, id))
         while not script.stopped:
             for _ in range(_AT_ONCE):
@@ -86,7 +86,7 @@ def _takes(script: Script) -> None:
                 asker.expect("XTS_REPLY_TAKE_ACK")
             script.done["takes"] += _AT_ONCE
             number, id = held[0]
-            holder.send("XTS_CMD_SHARE", id=id, xts_socket=number, token=1, key=keys[0], keep_ms=_LONG_MS)
+            holder.send("XTS_CMD_SHARE", id=id, xts_socket=number, token=1, key=keys[0], keep_ms=_KEEP_MS)
             holder.pump(0)
             holder.backlog.clear()
             script.under_way()
