@@ -1,128 +1,126 @@
-"""`python -m xts_bpf.trace`: redirect errors and exceptions of our XDP program, from the kernel's tracepoints (bcc).
-
-An optional tool for a person who looks for lost frames: `xdp_redirect_err` says why a frame did not reach its socket
-(ENOBUFS: the fill ring was empty; ENOSPC: the receive ring was full; EINVAL: no socket on this queue).
-The tracepoints fire for every program of the machine, in every namespace, so ours is picked by its number.
-"""
+"""`xts-trace`: watches a system that runs, with bcc, at the static probes of libxts and of the proxy and at the
+kernel's tracepoints. Nothing has to be restarted, and what is not watched costs nothing."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
-from pyroute2 import IPRoute
 from rich.console import Console
 from rich.table import Table
+from xts_messages.command_line import add_common
+from xts_messages.standard_output import ends_with_reader
 
-from xts_bpf.program import interface_index
+from xts_bpf.probes import TraceError
+from xts_bpf.trace_drops import Tracer, program_of
+from xts_bpf.trace_programs import SUBJECTS, Row
 
-SOURCE = """
-struct key_t { u32 event; s32 error; u32 interface; u32 queue; };
-BPF_HASH(events, struct key_t, u64, 1024);
-
-TRACEPOINT_PROBE(xdp, xdp_redirect_err)
-{
-    struct key_t key = {.event = 0, .error = args->err, .interface = args->ifindex, .queue = args->map_index};
-    if (args->prog_id == PROGRAM_ID)
-        events.increment(key);
-    return 0;
-}
-
-TRACEPOINT_PROBE(xdp, xdp_exception)
-{
-    struct key_t key = {.event = 1, .error = args->act, .interface = args->ifindex};
-    if (args->prog_id == PROGRAM_ID)
-        events.increment(key);
-    return 0;
-}
+_DESCRIPTION = """\
+Watches a system that runs, with bcc. It needs root, python3-bpfcc, and kernel headers of any version. On a device with
+hosts of its own (AF_XDP) it sees one end: the stages of a send are complete where both ends are on this machine.
 """
-EVENTS = ("redirect error", "exception")
+_EXAMPLES = """\
+examples:
+  xts-trace send --seconds 5          how long sends take: in the call, the queue, the worker, TCP
+  xts-trace wakeups                   who sleeps how often, and how long it takes to run again
+  xts-trace queues --json             how deep queues and spill buffers are
+  xts-trace drops --interface xts0    frames that XDP could not deliver, and why
+"""
 
 
-class TraceError(Exception):
-    """Tracing is not possible here; the text says why and what would help."""
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 86400:
+        raise argparse.ArgumentTypeError("a number of seconds, from 0 to 86400")
+    return value
 
 
-def program_of(interface: str) -> int:
-    """The number of the XDP program on an interface of this network namespace."""
-    with IPRoute() as ip:
-        xdp = ip.link("get", index=interface_index(interface))[0].get_attr("IFLA_XDP")
-    number = xdp.get_attr("IFLA_XDP_PROG_ID") if xdp else None
-    if not number:
-        raise TraceError(f"{interface} has no XDP program: start xts-agent or xts-proxy first")
-    return int(number)
-
-
-class Tracer:
-    """Counts events of one program from its making on."""
-
-    def __init__(self, program_id: int) -> None:
-        try:
-            from bcc import BPF
-        except ImportError:
-            raise TraceError(
-                "bcc is missing: install python3-bpfcc, and make the environment from the system's python3"
-            ) from None
-        try:
-            self._bpf: Any = BPF(text=SOURCE.replace("PROGRAM_ID", str(program_id)).encode())
-        except Exception as error:
-            raise TraceError(f"bcc: {error}. It needs root, tracefs, and headers in /lib/modules/$(uname -r)") from None
-
-    def counts(self) -> list[dict[str, int | str]]:
-        """One row per kind of event, error, interface and queue."""
-        return [
-            {
-                "event": EVENTS[key.event],
-                "error": errno.errorcode.get(-key.error, str(key.error)) if key.event == 0 else f"action {key.error}",
-                "ifindex": int(key.interface),
-                "queue": int(key.queue),
-                "count": int(value.value),
-            }
-            for key, value in self._bpf[b"events"].items()
-        ]
-
-    def close(self) -> None:
-        """Takes the probes away."""
-        self._bpf.cleanup()
-
-
-def show(rows: list[dict[str, int | str]]) -> None:
-    """Prints the rows as a table."""
-    table = Table("event", "error", "ifindex", "queue", "count")
-    for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
-    Console().print(table if rows else "no errors seen")
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Traces for some seconds and prints what was counted. 0; 1: tracing is not possible here."""
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m xts_bpf.trace",
-        description="Counts redirect errors and exceptions of the XDP program on an interface, with bcc.",
-        epilog="example: xts-lab exec host -- python -m xts_bpf.trace --interface xts0 --seconds 10",
+        prog="xts-trace",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--interface", required=True, metavar="NAME", help="interface of this network namespace")
-    parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="how long (default 10)")
-    parser.add_argument("--json", action="store_true", help="one JSON array instead of a table")
-    options = parser.parse_args(arguments)
-    try:
-        tracer = Tracer(program_of(options.interface))
-    except (TraceError, OSError) as error:
-        print(f"xts_bpf.trace: {error}", file=sys.stderr)
-        return 1
+    add_common(parser)
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    for name, subject in SUBJECTS.items():
+        verb = verbs.add_parser(name, help=subject.summary, epilog=f"example: xts-trace {name} --seconds 5")
+        verb.set_defaults(run=_probes, verb=name)
+    verb = verbs.add_parser(
+        "drops",
+        help="frames that XDP could not deliver, and why",
+        epilog="example: xts-lab exec host -- xts-trace drops --interface xts0",
+    )
+    verb.add_argument("--interface", required=True, metavar="NAME", help="interface of this network namespace")
+    verb.set_defaults(run=_drops)
+    for verb in verbs.choices.values():
+        verb.add_argument("--seconds", type=_seconds, default=10.0, metavar="S", help="how long (default 10)")
+        verb.add_argument("--json", action="store_true", help="one JSON array instead of a table")
+    return parser
+
+
+def _watching(options: argparse.Namespace, rows: Callable[[], list[Row]]) -> list[Row]:
+    """After so many seconds, or Ctrl-C."""
+    print(f"xts-trace: watching for {options.seconds:g} s", file=sys.stderr, flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         time.sleep(options.seconds)
-    rows = tracer.counts()
-    tracer.close()
+    return rows()
+
+
+def _probes(options: argparse.Namespace) -> list[Row]:
+    subject = SUBJECTS[options.verb]
+    with subject.watch() as watch:
+        if watch.missing:
+            names = ", ".join(watch.missing)
+            print(f"xts-trace: no process that runs has the probes {names}: these are not seen", file=sys.stderr)
+        return _watching(options, lambda: subject.rows(watch.counts()))
+
+
+def _drops(options: argparse.Namespace) -> list[Row]:
+    tracer = Tracer(program_of(options.interface))
+    try:
+        return _watching(options, tracer.counts)
+    finally:
+        tracer.close()
+
+
+def _show(rows: list[Row]) -> None:
+    if not rows:
+        Console().print("nothing seen")
+        return
+    columns = [name for name, value in rows[0].items() if not isinstance(value, dict)]
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*(_cell(row.get(name)) for name in columns))
+    Console().print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.1f}" if isinstance(value, float) else str(value)
+
+
+@ends_with_reader
+def main(arguments: list[str] | None = None) -> int:
+    """The command. 0; 1: tracing is not possible here; 2: wrong usage."""
+    options = make_parser().parse_args(arguments)
+    try:
+        rows = options.run(options)
+    except (TraceError, OSError) as error:
+        print(f"xts-trace: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
+        return 1
     if options.json:
         print(json.dumps(rows))
     else:
-        show(rows)
+        _show(rows)
     return 0
 
 

@@ -1,6 +1,7 @@
 /* The channel's rounds: receive, flush, send; and the end of an epoch. channel.h has the theory of operation. */
 #include "device_clock.h"
 #include "mux.h"
+#include "probe.h"
 #include "pushed.h"
 #include "share.h"
 
@@ -377,6 +378,8 @@ bool channel_receive(struct channel *ch)
 		return true;
 	}
 	taken = receive_batch(ch, &last);
+	if (taken)
+		XTS_PROBE2(worker_frames, ch->queue_id, taken);
 	if (last < 0 && !ch->dying) {
 		/* A process that exits closes its end of the queue and its attach connection in either order, so this
 		 * is most likely its end; if it lives and broke the queue, it loses no more by it. */
@@ -410,6 +413,8 @@ bool channel_slot(struct channel *ch, struct xts_tx_slot *slot)
 
 static void kick(struct channel *ch)
 {
+	XTS_PROBE3(worker_replies, ch->queue_id, (uint32_t)(uint8_t)(ch->link.sent - ch->link.acked),
+		   (uint32_t)ch->link.frame_window);
 	ch->kick_again = xts_queue_kick(ch->queue) == -EAGAIN;
 	ch->unkicked_bytes = ch->unkicked_messages = 0;
 	ch->quiet_frames = 0;

@@ -1,6 +1,7 @@
 /* SEND and SEND_PDU: the host's data, credits, FIN and CLOSE, gathered per connection until the whole batch of frames
  * has been decoded. */
 #include "histogram.h"
+#include "probe.h"
 #include "datagram_socket.h"
 #include "pushed.h"
 
@@ -11,6 +12,7 @@ static bool take_data(struct channel *ch, struct connection *c, struct batch_ent
 	uint32_t entry = (uint32_t)(e - ch->batch);
 
 	c->accepted_bytes += length;
+	XTS_PROBE3(worker_took, ch->link.epoch, c->proxy_id, c->accepted_bytes);
 	if (c->state != CONNECTION_ESTABLISHED && c->state != CONNECTION_FAILED) {
 		channel_violation(ch, "data on a socket that is not connected", c->proxy_id);
 		return false;

@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 
 #include "datagram_socket.h"
+#include "probe.h"
 #include "pushed.h"
 
 #define GATHER_PIECES 512 /* below IOV_MAX; a batch of 32 frames of 16 pieces */
@@ -61,6 +62,7 @@ static void account_taken(struct connection *c, const struct outgoing_taken *tak
 	c->worker->stats.writes++;
 	if (!c->channel || c->orphan)
 		return;
+	XTS_PROBE4(worker_wrote, c->channel->link.epoch, c->proxy_id, c->out.sent_bytes, c->out.spill.bytes);
 	connection_free_credits(c, taken->credits);
 	c->consumed += taken->credits;
 	if (c->consumed >= c->window)
@@ -176,6 +178,7 @@ static bool write_run(struct connection *c, struct run *r, struct iovec *iov, in
 	bool over = false;
 	int error = 0;
 
+	XTS_PROBE3(worker_offers, c->channel->link.epoch, c->proxy_id, c->out.sent_bytes + c->out.spill.bytes + r->bytes);
 	r->raw = is_raw(c);
 	while (!outgoing_waits(&c->out) && taken.bytes && !taken.done && !over && !error) {
 		struct outgoing_target to = target_of(c);

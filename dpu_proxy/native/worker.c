@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "probe.h"
 #include "pushed.h"
 #include "share.h"
 #include "trim_heap.h"
@@ -76,12 +77,16 @@ static void handle_event(struct xts_worker *worker, const struct epoll_event *ev
 static bool poll_events(struct xts_worker *worker, int timeout_ms)
 {
 	struct epoll_event events[EVENTS];
-	int n = epoll_wait(worker->state.epoll_fd, events, EVENTS, timeout_ms);
 	bool any = false;
+	int n;
 
-	if (timeout_ms) /* it has slept */
+	if (timeout_ms)
+		XTS_PROBE0(worker_sleep);
+	n = epoll_wait(worker->state.epoll_fd, events, EVENTS, timeout_ms);
+	if (timeout_ms) { /* it has slept */
+		XTS_PROBE0(worker_wake);
 		atomic_store_explicit(&worker->state.round_ns, worker->state.config.clock_ns(), memory_order_relaxed);
-
+	}
 	for (int i = 0; i < n; i++) {
 		any |= ((struct watch *)events[i].data.ptr)->kind != WATCH_QUEUE;
 		handle_event(worker, &events[i]);

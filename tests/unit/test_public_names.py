@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import xts_socket
 from xts_agent.config import parser as agent_parser
+from xts_bpf.trace import make_parser as trace_parser
 from xts_lab.__main__ import _parser as lab_parser
 from xts_messages.command_line import SHELLS, completion
 from xts_messages.version import __version__
@@ -25,7 +26,13 @@ from xts_socket import cli
 TOP = Path(__file__).resolve().parents[2]
 PACKAGES = ("xts_messages", "xts_socket", "xts_agent", "xts_proxy", "xts_bpf", "xts_lab")
 OWN = set(xts_socket.__all__) - set(standard.__all__)
-PARSERS = {"xts": cli.make_parser, "xts-agent": agent_parser, "xts-proxy": proxy_parser, "xts-lab": lab_parser}
+PARSERS = {
+    "xts": cli.make_parser,
+    "xts-agent": agent_parser,
+    "xts-proxy": proxy_parser,
+    "xts-trace": trace_parser,
+    "xts-lab": lab_parser,
+}
 
 
 def test_every_public_name_of_socket_is_there() -> None:

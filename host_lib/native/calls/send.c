@@ -16,11 +16,13 @@
 #include "core/error.h"
 #include "core/outbox.h"
 #include "core/reason.h"
+#include "core/send_probes.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "core/transfer.h"
 #include "credit.h"
+#include "probe.h"
 #include "processes/relatives.h"
 #include "processes/take_turns.h"
 #include "queue.h"
@@ -87,6 +89,7 @@ static uint32_t gather(struct xts_sock *s, struct source *src)
 	source_take(src, s->pending + s->pending_bytes, n);
 	s->pending_bytes += n;
 	send_account(s, n, n);
+	send_taken(s);
 	if (n)
 		outbox_add(s, TODO_DATA);
 	return n;
@@ -126,6 +129,8 @@ static long send_some(struct xts_sock *s, struct source *src, bool blocking, int
 	xts_send_encode(slot.data, &m);
 	source_take(src, slot.data + XTS_SEND_BYTES, n);
 	send_account(s, n, n);
+	send_taken(s);
+	send_queued(s);
 	channel_submit(st, &slot, XTS_SEND_BYTES + n);
 	if (c->unkicked >= KICK_FRAMES && src->left)
 		channel_flush(st, true);
@@ -245,6 +250,7 @@ static ssize_t send_call(int number, const struct iovec *iov, size_t count, int 
 	}
 	if (src.left > SEND_BYTES_MAX)
 		src.left = SEND_BYTES_MAX;
+	XTS_PROBE2(send_call, number, src.left);
 	do {
 		st = stack_enter_of(number);
 		s = table_use_for(st, number, PURPOSE_NOBODY);

@@ -9,6 +9,7 @@
 #include "core/channel.h"
 #include "core/datagram_socket.h"
 #include "core/outbox.h"
+#include "core/send_probes.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/status_page.h"
@@ -143,6 +144,8 @@ static int send_todo(struct xts_sock *s)
 		flags |= XTS_FLAG_FIN;
 	xts_head_encode(slot.data, XTS_CMD_SEND, flags, 0, s->proxy_id);
 	xts_send_encode(slot.data, &m);
+	if (m.length)
+		send_queued(s);
 	channel_submit(st, &slot, XTS_SEND_BYTES + m.length);
 	s->todo &= TODO_PARK;
 	status_data(s);

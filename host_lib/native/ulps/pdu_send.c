@@ -11,6 +11,7 @@
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/outbox.h"
+#include "core/send_probes.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/status_page.h"
@@ -130,6 +131,8 @@ static int send_message(struct xts_sock *s, struct sending *o)
 	encode(s, o, slot.data, n, more);
 	source_take(o->src, slot.data + XTS_SEND_PDU_BYTES, n);
 	send_account(s, n + XTS_PDU_CREDITS, n);
+	send_taken(s);
+	send_queued(s);
 	channel_submit(st, &slot, XTS_SEND_PDU_BYTES + n);
 	s->ulps.begun = more;
 	s->ulps.sent = more ? s->ulps.sent + n : 0;

@@ -40,6 +40,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "link.h"
+#include "probe.h"
 #include "processes/inherit.h"
 #include "processes/take_turns.h"
 #include "queue.h"
@@ -167,7 +168,9 @@ static int sleep_on(struct stack *st, struct thread *thread, struct pollfd own[S
 	thread->sleeping = true;
 	pthread_mutex_unlock(&st->lock);
 	xts_inside.locked = 0;
+	XTS_PROBE0(host_sleep);
 	r = poll_until(own, watched, deadline_ns);
+	XTS_PROBE0(host_wake);
 	if (thread->shares_bell)
 		sched_yield(); /* it may have been rung for another thread, which has to be woken first */
 	xts_inside.locked = 1;

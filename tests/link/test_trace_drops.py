@@ -10,7 +10,8 @@ import time
 import pytest
 from conftest import Wire
 from xts_bpf.device import open_device_queues
-from xts_bpf.trace import TraceError, Tracer
+from xts_bpf.probes import TraceError
+from xts_bpf.trace_drops import Tracer
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 def test_an_interface_without_a_program(wire: Wire) -> None:
     with wire.inside(wire.host):
         done = subprocess.run(
-            [sys.executable, "-m", "xts_bpf.trace", "--interface", wire.host_if, "--seconds", "0"],
+            [sys.executable, "-m", "xts_bpf.trace", "drops", "--interface", wire.host_if, "--seconds", "0"],
             capture_output=True,
             text=True,
             timeout=30,

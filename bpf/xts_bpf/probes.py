@@ -1,0 +1,226 @@
+"""The static probes of libxts and of the proxy (messages/native/probe.h), watched with bcc.
+
+bcc compiles a program when it is loaded, and wants kernel headers. Ours use no structure of the kernel, so that the
+headers of another version serve: where those of the running kernel are missing, Debian's linux-headers are taken,
+whose two folders are made one for the compiler.
+
+A probe is watched in a file, not in a process: whoever runs that file, also later, and in a container. Which files
+there are is found in the memory maps of the processes that run now.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+PROVIDER = b"xts"
+#: What a probe's arguments are, as messages/native/probe.h has them.
+ARGUMENTS = {
+    "send_call": ("s32", "u64"),
+    "send_taken": ("u64", "u32", "u64"),
+    "send_queued": ("u64", "u32", "u64", "u32", "u32"),
+    "host_sleep": (),
+    "host_wake": (),
+    "worker_frames": ("u32", "u32"),
+    "worker_took": ("u64", "u32", "u64"),
+    "worker_offers": ("u64", "u32", "u64"),
+    "worker_wrote": ("u64", "u32", "u64", "u32"),
+    "worker_replies": ("u32", "u32", "u32"),
+    "worker_sleep": (),
+    "worker_wake": (),
+}
+_FILE = re.compile(r"/(libxts\.so\.[0-9.]+|xts_proxy/_native\.[^/]*so)$")
+_HEADERS = Path("/usr/src")
+
+
+class TraceError(Exception):
+    """Tracing is not possible here; the text says why and what would help."""
+
+
+# --- kernel headers ------------------------------------------------------------------------------------
+
+
+def _debian_headers() -> tuple[Path, Path]:
+    """Those for this processor, and those common to all: of the latest version there is."""
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    for own in sorted(_HEADERS.glob(f"linux-headers-*-{machine}"), reverse=True):
+        common = own.with_name(own.name.removesuffix(machine) + "common")
+        if common.is_dir():
+            return own, common
+    raise TraceError(
+        f"there are no kernel headers: neither /lib/modules/{platform.release()}/build nor /usr/src/linux-headers-*;"
+        f" install linux-headers-{machine} (of any version)"
+    )
+
+
+def _merge(into: Path, *folders: Path) -> None:
+    into.mkdir(parents=True)
+    for folder in folders:
+        for entry in folder.iterdir():
+            if not (into / entry.name).is_symlink():
+                (into / entry.name).symlink_to(entry)
+
+
+@contextmanager
+def kernel_headers() -> Iterator[None]:
+    """While a program is compiled. TraceError: there are none."""
+    if Path("/lib/modules", platform.release(), "build").exists() or os.environ.get("BCC_KERNEL_SOURCE"):
+        yield
+        return
+    own, common = _debian_headers()
+    architecture = {"x86_64": "x86", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    with tempfile.TemporaryDirectory(prefix="xts-headers-") as folder:
+        for part in ("include", f"arch/{architecture}/include"):
+            _merge(Path(folder, part), *(place / part for place in (own, common) if (place / part).is_dir()))
+        os.environ["BCC_KERNEL_SOURCE"] = folder
+        try:
+            yield
+        finally:
+            del os.environ["BCC_KERNEL_SOURCE"]
+
+
+# --- files with probes ---------------------------------------------------------------------------------
+
+
+def _mapped(pid: str) -> set[str]:
+    found = set()
+    with suppress(OSError):
+        for line in Path("/proc", pid, "maps").read_text(errors="replace").splitlines():
+            path = line.partition("/")[2]
+            if path and _FILE.search(f"/{path}"):
+                found.add(f"/proc/{pid}/root/{path}")
+    return found
+
+
+def files_with_probes() -> list[Path]:
+    """Of the processes that run, each file once."""
+    found: dict[tuple[int, int], Path] = {}
+    for process in Path("/proc").iterdir():
+        if not process.name.isdecimal():
+            continue
+        for path in _mapped(process.name):
+            with suppress(OSError):  # it has been replaced, or the process has ended
+                stat = Path(path).stat()
+                found.setdefault((stat.st_dev, stat.st_ino), Path(path))
+    return list(found.values())
+
+
+# --- programs ------------------------------------------------------------------------------------------
+
+
+def _handler(probe: str, number: int) -> str:
+    """What is run at a probe of a file: reads its arguments, and calls on_PROBE() with them."""
+    types = ARGUMENTS[probe]
+    lines = [f"{kind} a{i} = 0;" for i, kind in enumerate(types)]
+    lines += [f"bpf_usdt_readarg({i + 1}, ctx, &a{i});" for i in range(len(types))]
+    lines.append(f"on_{probe}({', '.join(f'a{i}' for i in range(len(types)))});")
+    return f"int at_{probe}_{number}(struct pt_regs *ctx)\n{{\n\t" + "\n\t".join([*lines, "return 0;"]) + "\n}\n"
+
+
+#: What programs count with: how many values lie in each of the slots of a table, four to a power of two.
+COUNTING = """
+#include <uapi/linux/ptrace.h>
+struct slot_t { u32 what; u32 who; u32 slot; };
+BPF_HASH(counts, struct slot_t, u64, 65536);
+
+static __always_inline u32 slot_of(u64 value)
+{
+    u32 log = bpf_log2l(value) - 1;
+
+    return value < 8 ? value : 8 + (log - 3) * 4 + ((value >> (log - 2)) & 3);
+}
+
+static __always_inline void count(u32 what, u32 who, u64 value)
+{
+    struct slot_t key = { .what = what, .who = who, .slot = slot_of(value) };
+
+    counts.increment(key);
+}
+"""
+
+
+def slot_limit(slot: int) -> int:
+    """The largest value that a slot holds."""
+    if slot < 8:
+        return slot
+    log, quarter = 3 + (slot - 8) // 4, (slot - 8) % 4
+    return ((5 + quarter) << (log - 2)) - 1
+
+
+class Watch:
+    """A program at its probes, from its making on. A context manager.
+
+    `source`: in C, with a function on_PROBE() for each of `probes`. TraceError: it cannot be done here.
+    """
+
+    def __init__(self, source: str, probes: tuple[str, ...]) -> None:
+        try:
+            from bcc import BPF, USDT
+        except ImportError:
+            raise TraceError(
+                "bcc is missing: install python3-bpfcc, and make the environment from the system's python3"
+            ) from None
+        if os.geteuid():
+            raise TraceError("watching other processes needs root")
+        texts, contexts = [COUNTING, source], []
+        wanted = set(probes)
+        for number, path in enumerate(files_with_probes()):
+            context = USDT(path=str(path))
+            there = {p.name.decode() for p in context.enumerate_probes() if p.provider == PROVIDER} & set(probes)
+            for probe in sorted(there):
+                context.enable_probe(probe=probe, fn_name=f"at_{probe}_{number}")
+                texts.append(_handler(probe, number))
+            if there:
+                contexts.append(context)
+            wanted -= there
+        if not contexts:
+            raise TraceError(
+                "no running process has the probes: start xts-proxy, or a program under xts run; or they were built"
+                " without <sys/sdt.h> (Debian: systemtap-sdt-dev)"
+            )
+        self.missing = sorted(wanted)
+        try:
+            with kernel_headers():
+                self._bpf: Any = BPF(text="".join(texts).encode(), usdt_contexts=contexts)
+        except TraceError:
+            raise
+        except Exception as error:
+            raise TraceError(f"bcc: {error}; its messages above say more") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def counts(self) -> dict[tuple[int, int], dict[int, int]]:
+        """By what and who: how many values, by the largest one that their slot holds."""
+        found: dict[tuple[int, int], dict[int, int]] = {}
+        for key, value in self._bpf[b"counts"].items():
+            found.setdefault((key.what, key.who), {})[slot_limit(key.slot)] = int(value.value)
+        return found
+
+    def close(self) -> None:
+        """Takes the probes away. Harmless when repeated."""
+        if self._bpf is not None:
+            self._bpf.cleanup()
+            self._bpf = None
+
+
+def percentile(values: dict[int, int], part: float) -> int:
+    """The smallest limit of a slot below which so large a part of the values lies."""
+    left = sum(values.values()) * part
+    for limit, number in sorted(values.items()):
+        left -= number
+        if left <= 0:
+            return limit
+    return max(values, default=0)
