@@ -253,6 +253,15 @@ static void wait_for_turn(struct worker_state *w)
 		log_line(&w->log, "worker: scheduled as others, not SCHED_BATCH: %s", strerror(error));
 }
 
+/* What datagram sockets are worked with. */
+static void free_scratch(struct worker_state *w)
+{
+	free(w->datagram_scratch);
+	free(w->datagram_copies);
+	w->datagram_scratch = NULL;
+	w->datagram_copies = NULL;
+}
+
 static void *worker_thread(void *argument)
 {
 	struct xts_worker *worker = argument;
@@ -379,8 +388,7 @@ void xts_worker_stop(struct xts_worker *worker, int error)
 	trust_free(&worker->state.trust);
 	log_close(&worker->state.log);
 	closed_free(&worker->state.closed);
-	free(worker->state.datagram_scratch);
-	free(worker->state.datagram_copies);
+	free_scratch(&worker->state);
 	worker_requests_close(worker);
 	free(worker);
 }

@@ -100,8 +100,7 @@ static void worker_close(struct scene *s, uint32_t index)
 	xts_ulp_config_release(w->config.ulp);
 	close(w->epoll_fd);
 	close(w->command_fd);
-	free(w->datagram_scratch);
-	w->datagram_scratch = NULL;
+	free_scratch(w);
 	log_close(&w->log);
 	ENSURE(list_empty(&w->unowned) && list_empty(&w->cut));
 	ENSURE(list_empty(&w->schedule.accounts) && list_empty(&w->schedule.groups));
