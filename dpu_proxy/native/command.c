@@ -164,8 +164,11 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
  * that the socket can only be closed. */
 static int push_from_connect(struct connection *c, const struct xts_connect *m, const void *pushes)
 {
-	int error = -push_with_connect(c, pushes, m->length);
+	int error;
 
+	if (c->shared && share_part(c))
+		return EOPNOTSUPP;
+	error = -push_with_connect(c, pushes, m->length);
 	if (!error)
 		error = connect_start(c, m);
 	if (error)

@@ -202,9 +202,10 @@ static void datagram_option(struct input *in, int s)
 	int value = (int)pick_number(in);
 	struct ip_mreqn group = { .imr_multiaddr.s_addr = htonl(0xe0000100u + (uint8_t)value) };
 	socklen_t length = sizeof value;
+	struct sock_filter told[sizeof value]; /* SO_GET_FILTER, which is SO_ATTACH_FILTER, counts instructions */
 
 	if (which >= 192)
-		xts_getsockopt(s, o[0], o[1], &value, &length);
+		xts_getsockopt(s, o[0], o[1], told, &length);
 	else if (o[1] == SO_ATTACH_FILTER && o[0] == SOL_SOCKET)
 		xts_setsockopt(s, o[0], o[1], &filter, sizeof filter);
 	else if (o[1] == IP_ADD_MEMBERSHIP && o[0] == IPPROTO_IP)

@@ -35,6 +35,7 @@ from beds.share import (
     shared,
     worker,
 )
+from xts_messages import table
 from xts_messages.codec import Endpoint, flags
 
 __all__ = ["join", "other_worker", "worker"]  # fixtures
@@ -567,6 +568,28 @@ def test_only_the_last_member_of_a_bound_socket_connects_it(worker: Worker, join
             assert share(parent.host, key).error == errno.ENOENT
             parent.close()
             assert accepted.recv(1) == b""  # its FIN: no other descriptor keeps the socket open
+
+
+def test_a_connect_with_protocols_is_refused_as_one_without(worker: Worker) -> None:
+    """What is wrong with the protocols spends the socket: it must not be a member of what others may join, then."""
+    features = SHARE | SHARE_BOUND | table.FEATURES["ULP"][0]
+    with worker.attach(new_epoch(), features=features) as one, worker.attach(new_epoch(), features=features) as two:
+        key, parent = shared_bound(one.open())
+        child = joined(two.open(), key)
+        connect = {"post_credits": WINDOW, "domain": 4, "peer": Endpoint.of("127.0.0.1", parent.port)}
+
+        def connects(member: Listener) -> int:
+            """With a push that is cut off."""
+            member.host.send("XTS_CMD_CONNECT", b"?", id=member.proxy_id, xts_socket=member.number, **connect)
+            error: int = member.host.expect("XTS_REPLY_CONNECT_ACK").error
+            return error
+
+        assert connects(child) == errno.EOPNOTSUPP
+        joined(two, key).close()  # nothing has become of it
+        child.close()
+        assert connects(parent) == errno.EINVAL
+        assert share(two, key).error == errno.ENOENT
+        parent.close()
 
 
 def test_what_is_not_bound_is_not_shared(worker: Worker, join: Join, join_bound: Join) -> None:
