@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from xts_messages import table, ulps
+from xts_messages import environment, table, ulps
 
 
 def tokens() -> list[bytes]:
@@ -34,8 +34,17 @@ def name_tokens() -> list[bytes]:
     return [*flags, *types, b"\xc0\x0c", bytes([63]), bytes([64]), b"\0\0\x29\x10\0", b"\0\1\0\0\0\0\0\1"]
 
 
+def settings_tokens() -> list[bytes]:
+    """Names, words that are values, the ends of numbers, and what begins something in a file of settings."""
+    settings = [variable for variable in environment.VARIABLES if variable.key]
+    words = ["true", "false", *(word for setting in settings for word in (setting.key, *setting.choices))]
+    numbers = [str(number) for setting in settings for number in (setting.minimum, setting.maximum) if number]
+    signs = [b" = ", b'"', b"'", b'""', b"#", b'\\"', b"\\\\", b"[", b"_", b"\r\n", b"\xef\xbb\xbf", b"\xc3\xa9"]
+    return list(dict.fromkeys([*(word.encode() for word in words + numbers), *signs]))
+
+
 #: Instead of what is on the wire between host and proxy.
-OF_TARGET = {"fuzz_datagram": datagram_tokens, "fuzz_names": name_tokens}
+OF_TARGET = {"fuzz_datagram": datagram_tokens, "fuzz_names": name_tokens, "fuzz_settings": settings_tokens}
 
 
 def write_dictionary(directory: Path, target: str) -> Path:

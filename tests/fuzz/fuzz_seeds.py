@@ -12,6 +12,8 @@ import re
 from pathlib import Path
 
 from fuzz_seeds_datagram import datagram_payloads, host_programs, name_exchanges
+from fuzz_seeds_ulp import stack_programs
+from xts_messages import environment
 
 TOP = Path(__file__).resolve().parents[2]
 CORPORA = Path(__file__).resolve().parent / "corpora"
@@ -70,10 +72,22 @@ def seed(corpus: Path, target: str) -> None:
 
 
 def settings_files() -> list[bytes]:
-    """Files of settings: one with a value of each form, and one with mistakes."""
+    """Each setting with a value of each form, good ones among them; and mistakes of every kind."""
+    values = ["true", "7", "1_000", "'/a'", '"shm:/a"', "''", "01", "99999999999", "1__0", "'x' y", r'"\n"', '"""']
+    files = []
+    for setting in (variable for variable in environment.VARIABLES if variable.key):
+        good = [str(setting.minimum), str(setting.maximum), *(f"'{choice}'" for choice in setting.choices)]
+        files += [f"{setting.key} = {value} # {setting.key}\r\n".encode() for value in (*values, *good)]
+        files.append(f"{setting.key} = 1\n{setting.key.upper()} = 2\n{setting.key}x\n{setting.key} = 1\n".encode())
+    texts = (b"\xc3", b"\xc3\xa9", b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\x7f")
     return [
+        *files,
+        *(f"{variable.name.removeprefix('XTS_').lower()} = 1\n".encode() for variable in environment.OURS),
         b'# settings\nspin_us = 1_000\nstrict = true\nlog = \'debug\'\nrules = "/a\\"b"\nstacks = 4\r\n',
         b'[a]\nspin = 5\nspin_us = -1\nrules = "x\nquiet = 0\n',
+        b"\xef\xbb\xbfstrict = true\n",
+        *(b"# " + text for text in texts),
+        b"rules = '/" + b"a" * 4085,
     ]
 
 
@@ -204,30 +218,6 @@ def worker_programs() -> list[bytes]:
         spilled + peer_reads + rounds + expire,
         spilled + peer_resets + rounds + hosts[1] + claim + key + none + rounds,
     ]
-
-
-def stack_programs() -> list[bytes]:
-    """Protocols pushed, started, and a PDU or two of each (the operations of fuzz_stack.c)."""
-    start, read, write, late = b"\1\1", b"\2\x0f\xff", b"\7\x20\0\x10", bytes([15, 1])
-    send = [
-        (1, b"\x03\x12\0\x25\2", b"\0\0\3\4abc"),  # STREAM_PARSER: offset, width
-        (3, b"\1\x20", b"line\nline\n"),
-        (4, b"\1\x25\2", b"\0\3abc\0\0"),
-        (5, b"\1\x45\0", bytes.fromhex("16030100310100002d0303") + bytes(45)),
-        (7, b"\0", bytes.fromhex("17030300050102030405")),
-        (8, b"\0", bytes.fromhex("000000040000000000000003010500000001") + b"\x82\x86\x84"),
-        (10, b"\0", b"\0\x0c\0\1\1\0\0\0\0\0\0\0\0\0"),
-        (11, b"\0", bytes.fromhex("00008000800000000000000000000000") + bytes(112)),
-        (12, b"\0", b"\0\4abcd\0\0" + bytes(4)),
-    ]
-    programs = []
-    for ulp, parameters, data in send:
-        for direction in (0x10, 0x30):
-            push = bytes([0, direction | ulp]) + parameters
-            peer = b"\5" + bytes([len(data)]) + data
-            programs.append(b"\0" + push + start + late + peer + read * 3 + write + b"\x0e\1" + read)
-            programs.append(b"\2" + start + push + b"\x0b" + bytes([len(data)]) + data + late + read * 2)
-    return programs
 
 
 def tls_programs() -> list[bytes]:

@@ -16,7 +16,9 @@
 #include "ensure.h"
 #include "input.h"
 #include "ulp/config.h"
+#include "ulp/http2/http2.h"
 #include "ulp/ulp_stack.h"
+#include "wire.h"
 #include "steps.h"
 
 #define CHUNK 4096u
@@ -198,6 +200,16 @@ static void op_read(struct scene *s, struct input *in)
 	free(out);
 }
 
+/* Of gRPC: which one, whether it is the last, or compressed. */
+static void message_of_stream(struct ulp_mark *mark, uint8_t which)
+{
+	mark->control_type = XTS_ULP_GRPC;
+	mark->control_bytes = 8;
+	memset(mark->control, 0, 8);
+	mark->control[1] = (which & 0x80) | (which >> 6 & 1);
+	mark->control[7] = which & 0x1f;
+}
+
 /* A PDU goes on behind what was taken of it, as its owner does it. */
 static void op_write(struct scene *s, struct input *in)
 {
@@ -216,6 +228,8 @@ static void op_write(struct scene *s, struct input *in)
 			s->writing.record_bytes = how & 0x20 ? bytes : how & 0x10 ? 2 * bytes : 0;
 		for (uint32_t i = 0; i < bytes; i++)
 			text[i] = how & 0x80 ? take(in) : (uint8_t)('a' + i % 23);
+		if (how & 0x08)
+			message_of_stream(&s->writing, take(in));
 	}
 	left = s->writing_left;
 	for (uint32_t i = 0; i < pieces; i++) {
@@ -243,6 +257,37 @@ static void op_peer_sends(struct scene *s, struct input *in)
 	for (uint32_t i = 0; i < count; i++)
 		bytes[i] = take(in);
 	if (count && send(s->peer, bytes, count, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+		ulp_stack_event(s->stack, true, false);
+}
+
+/* A frame of HTTP/2, as long as it says: with settings, a window, a message of gRPC or a part of one, or any bytes. */
+static void op_peer_frames(struct scene *s, struct input *in)
+{
+	static const uint8_t types[] = { HTTP2_DATA,     HTTP2_DATA,          HTTP2_HEADERS, HTTP2_RST_STREAM,
+					 HTTP2_SETTINGS, HTTP2_WINDOW_UPDATE, HTTP2_GOAWAY,  HTTP2_CONTINUATION };
+	uint8_t frame[HTTP2_HEAD_BYTES + 512], *payload = frame + HTTP2_HEAD_BYTES, kind = take(in);
+	struct http2_frame f = { .type = types[kind & 7], .flags = take(in), .stream = kind >> 3 & 7 };
+	uint32_t number = pick_number(in);
+
+	if (f.type == HTTP2_SETTINGS) {
+		xts_put16(payload, (uint16_t)(3 + (kind >> 6))); /* streams, window, frames, headers */
+		xts_put32(payload + 2, number);
+		f.length = 6;
+	} else if (f.type == HTTP2_WINDOW_UPDATE) {
+		xts_put32(payload, number);
+		f.length = 4;
+	} else if (f.type == HTTP2_DATA && kind & 0x40) {
+		f.length = 5 + number % 500;
+		memset(payload, 'm', f.length);
+		payload[0] = kind >> 7;
+		xts_put32(payload + 1, kind & 0x20 ? number : f.length - 5);
+	} else {
+		f.length = number % 64;
+		for (uint32_t i = 0; i < f.length; i++)
+			payload[i] = take(in);
+	}
+	http2_frame_put(frame, &f);
+	if (send(s->peer, frame, HTTP2_HEAD_BYTES + f.length, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
 		ulp_stack_event(s->stack, true, false);
 }
 
@@ -341,8 +386,10 @@ static void step(struct scene *s, struct input *in)
 		op_read(s, in);
 		break;
 	case 5:
-	case 6:
 		op_peer_sends(s, in);
+		break;
+	case 6:
+		op_peer_frames(s, in);
 		break;
 	case 7:
 	case 8:
@@ -382,9 +429,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	uint8_t how = take(&in);
 	int pair[2];
 
-	if (!config)
+	if (!config) {
 		config = xts_ulp_config_new(&(struct xts_ulp_limits){ 10000, 10000, 1 << 20, 1 << 12 });
-	ENSURE(config);
+		ENSURE(config);
+		xts_ulp_config_offer(config, XTS_ULP_GRPC);
+		xts_ulp_config_offer(config, XTS_ULP_MPA);
+	}
 	ENSURE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
 	s.peer = pair[1];
 	s.owner = (struct ulp_owner){
