@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include "datagram_socket.h"
+#include "local_ports.h"
 #include "policy.h"
 #include "share.h"
 
@@ -22,6 +23,22 @@ int connection_name_what_is_bound(struct connection *c)
 
 	socket_local(c->fd, &local);
 	c->name = name_take(c->tenant, c->datagrams ? NAME_UDP : NAME_TCP, &local, &error);
+	return error;
+}
+
+/* 0 or an errno. */
+static int bind_to_some_port(struct connection *c, const struct xts_endpoint *local, const struct sockaddr *address,
+			     socklen_t length)
+{
+	int error = EADDRINUSE;
+
+	for (unsigned i = 0; i < LOCAL_PORTS_TRIES && error == EADDRINUSE; i++) {
+		bool part = !local->port && local_ports_choose(c->worker, c->fd);
+
+		error = bind(c->fd, address, length) ? errno : 0;
+		if (!part)
+			break;
+	}
 	return error;
 }
 
@@ -45,7 +62,7 @@ static int bind_here(struct connection *c, const struct xts_endpoint *local)
 		name_release(name);
 		return LATER;
 	}
-	error = bind(c->fd, (const struct sockaddr *)&address, length) ? errno : 0;
+	error = bind_to_some_port(c, local, (const struct sockaddr *)&address, length);
 	if (error || c->name) {
 		name_release(name);
 		return error;

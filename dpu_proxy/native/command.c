@@ -10,6 +10,7 @@
 
 #include "datagram_socket.h"
 #include "interfaces.h"
+#include "local_ports.h"
 #include "multicast.h"
 #include "policy.h"
 #include "pushed.h"
@@ -127,10 +128,26 @@ bool command_allowed(struct channel *ch, enum xts_policy_action action, const st
 
 /* --- the calls ---------------------------------------------------------------------------------------------------- */
 
+/* 0 or an errno. */
+static int connect_from_some_port(struct connection *c, const struct sockaddr *address, socklen_t length)
+{
+	int error = EADDRNOTAVAIL;
+
+	for (unsigned i = 0; i < LOCAL_PORTS_TRIES && error == EADDRNOTAVAIL; i++) {
+		bool part = local_ports_choose(c->worker, c->fd);
+
+		error = connect(c->fd, address, length) ? errno : 0;
+		if (!part)
+			break;
+	}
+	return error;
+}
+
 static int connect_start(struct connection *c, const struct xts_connect *m)
 {
 	struct sockaddr_storage address;
 	socklen_t length = endpoint_to_sockaddr(&m->peer, &address);
+	int error;
 
 	if (!length)
 		return EAFNOSUPPORT;
@@ -145,14 +162,12 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 	c->held = m->post_credits;
 	c->since_ns = c->worker->now_ns;
 	closed_begin(c, XTS_BEGUN_CONNECT, &m->peer);
-	if (!connect(c->fd, (struct sockaddr *)&address, length)) {
-		connection_enter(c, CONNECTION_CONNECTING);
+	error = connect_from_some_port(c, (const struct sockaddr *)&address, length);
+	if (error && error != EINPROGRESS)
+		return error;
+	connection_enter(c, CONNECTION_CONNECTING);
+	if (!error)
 		connection_connected(c);
-	} else if (errno == EINPROGRESS) {
-		connection_enter(c, CONNECTION_CONNECTING);
-	} else {
-		return errno;
-	}
 	if (!connection_watch(c) || c->state == CONNECTION_FAILED)
 		return 0; /* a protocol that has failed at once is answered like one that fails later */
 	connection_enter(c, CONNECTION_IDLE); /* epoll has no room: as if there were no memory */

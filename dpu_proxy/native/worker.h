@@ -143,7 +143,8 @@ struct xts_worker_config {
 	struct xts_names_config names;
 	const struct xts_interface *interfaces; /* of the device, by index; copied */
 	uint32_t interface_count;
-	uint32_t closed_sample; /* one of so many connections has a record when it has ended; 0: none has */
+	uint16_t port_first, port_last; /* that the kernel picks local ports from (local_ports.h); 0: not known */
+	uint32_t closed_sample;         /* one of so many connections has a record when it has ended; 0: none has */
 };
 
 struct xts_worker;

@@ -137,6 +137,8 @@ class Worker:
                 "names": lookups,
                 "interfaces": native_interfaces,
                 "interface_count": len(device.interfaces),
+                "port_first": device.ports[0],
+                "port_last": device.ports[1],
                 "closed_sample": config.proxy.connection_log_sample if config.proxy.connection_log else 0,
             },
         )
