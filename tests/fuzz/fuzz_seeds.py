@@ -237,7 +237,7 @@ def tls_programs() -> list[bytes]:
     ]
     programs = []
     for how in range(64):
-        start = bytes([how + (how & 8) * 8])
+        start = bytes([how + (how & 8) * 8, (0, 1, 2, 33, 67, 96, 4, 8, 16, 128)[how % 10]])
         programs.append(start + dribble + rounds + theirs + ours + rounds)
         programs += [start + rounds + attack for attack in (late if how < 8 else ())]
         for flight in range(1, 4):

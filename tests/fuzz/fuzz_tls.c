@@ -38,6 +38,7 @@ struct scene {
 	uint64_t now_ns;
 	int fd, peer_fd;
 	bool client, messages, verifies, bad, small_records;
+	uint8_t asks; /* parameters: ASK_* */
 	uint16_t version;
 	bool forged;    /* the peer has said what its OpenSSL knows nothing of */
 	bool disturbed; /* it need not end well */
@@ -45,6 +46,20 @@ struct scene {
 	uint32_t peer_sent, received, sent, peer_received; /* bytes of data: what each is follows from its place */
 	uint32_t writing;                                  /* of ours, offered and not taken */
 };
+
+/* Parameters that a host may ask for, in addition to those that every connection here has. */
+enum {
+	ASK_CIPHERS = 1, /* CIPHERS and CIPHERSUITES that the peer has, and others */
+	ASK_NO_RESUMPTION = 2,
+	ASK_MIN_VERSION = 4, /* TLS 1.3: not with every peer */
+	ASK_MAX_VERSION = 8, /* TLS 1.2 */
+	ASK_OTHER_ALPN = 16, /* none that the peer has */
+	ASK_NAMES = 32,      /* a server of two identities, of which the client asks for one by its name */
+	ASK_OCSP = 64,       /* the client wants a server's OCSP response */
+	ASK_LAX = 128,       /* a client that verifies the chain alone; a server that takes no certificate, too */
+};
+/* With these a handshake need not come to a good end. */
+#define ASK_ODD (ASK_MIN_VERSION | ASK_MAX_VERSION | ASK_OTHER_ALPN | ASK_LAX)
 
 static uint64_t now_ns(void *owner)
 {
@@ -69,7 +84,7 @@ static uint64_t fault_count(const struct scene *s)
 	uint64_t count = 0;
 
 	for (unsigned i = 0; i < XTS_FAULT_COUNT; i++)
-		count += s->faults[i];
+		count += i == XTS_FAULT_PUSH ? 0 : s->faults[i];
 	return count;
 }
 
@@ -99,6 +114,27 @@ static void check_error(struct scene *s, ssize_t r)
 static void check_memory(void)
 {
 	ENSURE(watch.held <= MEMORY_MAX);
+}
+
+/* What ULP_INFO tells of a connection: in parts the same as in one piece. */
+static void check_info(struct scene *s)
+{
+	static uint8_t whole[8192], part[8192];
+
+	for (uint16_t item = 0; item < 14; item++) {
+		ssize_t n = WATCHED(ulp_stack_info(s->stack, true, 0, item, 0, whole, sizeof whole)), m;
+		uint32_t half;
+
+		if (n < 0) {
+			ENSURE(n == -ENOENT || n == -ENOTCONN);
+			continue;
+		}
+		ENSURE(n >= 4 && xts_get32(whole) == (uint32_t)n - 4); /* nothing here is larger than the room */
+		half = ((uint32_t)n - 4) / 2;
+		m = WATCHED(ulp_stack_info(s->stack, false, 0, item, half, part, 4 + half + 1));
+		ENSURE(m >= 4 && xts_get32(part) == (uint32_t)n - 4 && m - 4 <= half + 1);
+		ENSURE(!memcmp(part + 4, whole + 4 + half, (size_t)m - 4));
+	}
 }
 
 /* --- our side ----------------------------------------------------------------------------------------------------- */
@@ -310,28 +346,52 @@ static uint32_t attribute(uint8_t *out, uint16_t type, const void *value, uint16
 	out[1] = (uint8_t)type;
 	out[2] = (uint8_t)(bytes >> 8);
 	out[3] = (uint8_t)bytes;
-	memcpy(out + 4, value, bytes);
+	if (bytes)
+		memcpy(out + 4, value, bytes);
 	return 4u + bytes;
 }
 
-static void push(struct scene *s)
+/* False: it was refused. */
+static bool push(struct scene *s)
 {
-	uint8_t parameters[128], verify = s->verifies ? 2 : 0;
-	uint32_t bytes = attribute(parameters, XTS_TLS_VERIFY, &verify, 1);
+	static const char ciphers[] = "ECDHE+AESGCM:ECDHE+CHACHA20";
+	static const char suites[] = "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256";
+	uint8_t parameters[256], verify = s->verifies ? 2 : 0;
+	uint32_t bytes;
+	int r;
 
+	if (s->asks & ASK_LAX)
+		verify = 1;
+	bytes = attribute(parameters, XTS_TLS_VERIFY, &verify, 1);
 	if (s->client)
 		bytes += attribute(parameters + bytes, XTS_TLS_SERVER_NAME, "localhost", 9);
 	else
 		bytes += attribute(parameters + bytes, XTS_TLS_IDENTITY, "own", 3);
-	if (!s->client && s->verifies)
+	if (!s->client && s->asks & ASK_NAMES)
+		bytes += attribute(parameters + bytes, XTS_TLS_IDENTITY, "other", 5);
+	if (s->client && verify && s->asks & ASK_NAMES)
+		bytes += attribute(parameters + bytes, XTS_TLS_VERIFY_HOST, NULL, 0);
+	if (s->asks & ASK_CIPHERS) {
+		bytes += attribute(parameters + bytes, XTS_TLS_CIPHERS, ciphers, sizeof ciphers - 1);
+		bytes += attribute(parameters + bytes, XTS_TLS_CIPHERSUITES, suites, sizeof suites - 1);
+	}
+	if (s->asks & ASK_NO_RESUMPTION)
+		bytes += attribute(parameters + bytes, XTS_TLS_NO_RESUMPTION, NULL, 0);
+	if (s->asks & ASK_MIN_VERSION)
+		bytes += attribute(parameters + bytes, XTS_TLS_MIN_VERSION, "\3\4", 2);
+	if (s->asks & ASK_MAX_VERSION)
+		bytes += attribute(parameters + bytes, XTS_TLS_MAX_VERSION, "\3\3", 2);
+	if (!s->client && verify)
 		bytes += attribute(parameters + bytes, XTS_TLS_TRUST, "default", 7);
-	bytes += attribute(parameters + bytes, XTS_TLS_ALPN, "h2", 2);
-	ENSURE(!WATCHED(ulp_stack_push(s->stack, ULP_BOTH, XTS_ULP_TLS, parameters, bytes)));
+	bytes += attribute(parameters + bytes, XTS_TLS_ALPN, s->asks & ASK_OTHER_ALPN ? "no" : "h2", 2);
+	r = WATCHED(ulp_stack_push(s->stack, ULP_BOTH, XTS_ULP_TLS, parameters, bytes));
+	ENSURE(!r || (s->asks & ASK_ODD && r == -EINVAL));
+	return !r;
 }
 
 static void connect_both(struct scene *s)
 {
-	int pair[2], small = 1;
+	int pair[2], small = 1, r;
 	struct ulp_owner owner;
 
 	ENSURE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
@@ -347,9 +407,19 @@ static void connect_both(struct scene *s)
 				    .wake_after = wake_after,
 				    .owner = s };
 	ENSURE(!WATCHED(ulp_stack_new(&s->stack, &owner)));
-	push(s);
-	ENSURE(!WATCHED(ulp_stack_start(s->stack, s->fd, s->client)));
+	s->disturbed |= s->asks & ASK_ODD;
+	if (!push(s)) {
+		s->asks &= (uint8_t)~ASK_ODD;
+		ENSURE(push(s));
+	}
+	r = WATCHED(ulp_stack_start(s->stack, s->fd, s->client));
+	if (r)
+		check_error(s, r);
 	tls_peer_open(&s->peer, s->client, s->bad, s->version, s->small_records);
+	if (!s->client && s->asks & ASK_NAMES)
+		ENSURE(SSL_set_tlsext_host_name(s->peer.ssl, s->messages ? "localhost" : "nobody"));
+	if (!s->client && s->asks & ASK_OCSP)
+		SSL_set_tlsext_status_type(s->peer.ssl, TLSEXT_STATUSTYPE_ocsp);
 }
 
 static void disconnect(struct scene *s)
@@ -372,9 +442,12 @@ static void configure(struct scene *s)
 	ENSURE(s->config);
 	ENSURE(!WATCHED(xts_tls_add_trust(s->config, "default", world.authority_pem.text,
 					  (uint32_t)world.authority_pem.bytes, NULL, 0, NULL, 0, why, sizeof why)));
+	ENSURE(!WATCHED(xts_tls_add_identity(s->config, "other", world.bad_pem.text, (uint32_t)world.bad_pem.bytes,
+					     world.key_pem.text, (uint32_t)world.key_pem.bytes, "an answer", 9, NULL, 0,
+					     why, sizeof why)));
 	ENSURE(!WATCHED(xts_tls_add_identity(s->config, "own", world.good_pem.text, (uint32_t)world.good_pem.bytes,
-					     world.key_pem.text, (uint32_t)world.key_pem.bytes, NULL, 0, NULL, 0, why,
-					     sizeof why)));
+					     world.key_pem.text, (uint32_t)world.key_pem.bytes, "answered", 8, NULL, 0,
+					     why, sizeof why)));
 }
 
 /* --- the program -------------------------------------------------------------------------------------------------- */
@@ -416,6 +489,7 @@ static void connection_ends(struct scene *s)
 
 	if (!refused && !s->disturbed && !s->forged && !s->wire.touched && !s->finished)
 		end_well(s);
+	check_info(s);
 	disconnect(s);
 }
 
@@ -495,6 +569,7 @@ static void begin(struct scene *s, struct input *in)
 {
 	uint8_t how = take(in);
 
+	s->asks = take(in);
 	s->client = how & 1;
 	s->version = how & 2 ? TLS1_2_VERSION : TLS1_3_VERSION;
 	s->messages = how & 4;

@@ -34,7 +34,7 @@ struct tls_peer {
 static struct {
 	EVP_PKEY *key;
 	X509 *authority, *good, *bad;
-	struct pem authority_pem, good_pem, key_pem;
+	struct pem authority_pem, good_pem, bad_pem, key_pem;
 	SSL_CTX *contexts[2][2]; /* by client or server, and whether its certificate is bad */
 } world;
 
@@ -225,6 +225,7 @@ static void tls_world_make(void)
 	world.bad = make_certificate("nobody", NULL, false);
 	make_pem(&world.authority_pem, world.authority);
 	make_pem(&world.good_pem, world.good);
+	make_pem(&world.bad_pem, world.bad);
 	make_pem(&world.key_pem, NULL);
 	for (int i = 0; i < 4; i++)
 		world.contexts[i >> 1][i & 1] = make_context(i >> 1, i & 1);
