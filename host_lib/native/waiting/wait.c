@@ -15,14 +15,17 @@
  *     subject             who waits                                      what ends it
  *     s->readers          recv, accept                                   data, a connection, FIN, a signal
  *     s->writers          send, connect, the handshake of a push         credits, frames, the outcome, READY, a signal
- *     s->callers          first_request_wait(): another's first request  the reply to it
+ *     s->callers          first_request_wait(), datagram_open():         the reply to it
+ *                         another's first request
  *                         call_begin(), start(): another's call          its end (call_proxy)
  *                         call_proxy()                                   the reply
  *                         socket_disconnect()                            CLOSED (socket_disconnected)
  *                         end() of a push: what goes back to the proxy   its last frame has left (push_give_back)
  *                         turn_take(): another thread takes it           its end, in 2 s (ANSWER_NS)
+ *                         inherit_take(): another thread takes it over   its end: replies of the proxy
  *     st->frame_waiters   channel_wait_slot(), call_begin()              FRAME_ACK
- *     st->attach_waiters  channel_attach(): another attaches             that has ended, in 5 s at most
+ *     st->attach_waiters  channel_attach(): another attaches; leave(),   that has ended, in 5 s at most
+ *                         which ends the use of XTS in a process
  *     st->poll_waiters    poll, select                                   an event, a signal
  *     ctx->waiters        epoll_wait                                     an event, a signal
  */
