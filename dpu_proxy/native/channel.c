@@ -298,8 +298,8 @@ static uint32_t receive_batch(struct channel *ch, int *last)
 {
 	struct worker_state *w = ch->worker;
 	uint64_t left_ns = w->turn_end_ns - w->now_ns;
-	uint32_t taken = 0,
-		 max = account_frames(&ch->account, list_empty(&ch->ready) ? left_ns : left_ns / 2, CHANNEL_BATCH);
+	uint32_t taken = 0, max = schedule_fits(ch->account.frame_ns, list_empty(&ch->ready) ? left_ns : left_ns / 2,
+						CHANNEL_BATCH);
 
 	while (taken < max && !ch->ending && !ch->refusing && !ch->binding && !ch->unfinished.there &&
 	       ch->batch_used < CHANNEL_BATCH && ch->batch_bytes < BATCH_BYTES) {
@@ -393,7 +393,7 @@ bool channel_receive(struct channel *ch)
 		channel_flush(ch);
 	if (taken) {
 		(void)worker_turn_is_over(ch->worker); /* for the clock */
-		account_note_frames(&ch->account, taken, ch->worker->now_ns - begun_ns);
+		schedule_learn(&ch->account.frame_ns, taken, ch->worker->now_ns - begun_ns);
 	}
 	last_words(ch, taken);
 	return taken || ch->dying;

@@ -12,7 +12,7 @@
 
 #include "datagram_socket.h"
 
-#define BATCH 16u /* datagrams of one sendmmsg(2), and records between two looks at the clock */
+#define BATCH 16u /* at most: datagrams of one sendmmsg(2), and records between two looks at the clock */
 #define BATCH_PIECES 96u
 #define WAITING_PIECES 40 /* of the spill buffer: more than the largest record has */
 
@@ -25,6 +25,7 @@ struct waiting {
 /* What is given to the kernel in one call. The frame, or the spill buffer, has the data. */
 struct batch {
 	uint32_t count, pieces;
+	uint32_t most; /* as many as the turn has time for */
 	struct mmsghdr message[BATCH];
 	struct xts_datagram datagram[BATCH];
 	uint32_t credits[BATCH];
@@ -103,6 +104,26 @@ static bool goes_by_ipv4(const struct connection *c, const struct xts_endpoint *
 static bool goes_to_group(const struct connection *c, const struct xts_endpoint *to)
 {
 	return to->ip_version ? endpoint_is_multicast(to) : c->datagrams->peer_is_multicast;
+}
+
+/* A kernel that has to pass each datagram on takes from one microsecond for it to more than ten. */
+static void batch_begin(const struct connection *c, struct batch *b)
+{
+	const struct worker_state *w = c->worker;
+	uint64_t left_ns = w->turn_end_ns > w->now_ns ? w->turn_end_ns - w->now_ns : 0;
+
+	b->count = b->pieces = 0;
+	b->most = schedule_fits(c->datagrams->each_ns, left_ns, BATCH);
+}
+
+/* It has been sent since the clock was last read: reads it again. True: the turn is over. */
+static bool batch_ends(struct connection *c, uint32_t count)
+{
+	uint64_t begun_ns = c->worker->now_ns;
+	bool over = worker_turn_is_over(c->worker);
+
+	schedule_learn(&c->datagrams->each_ns, count, c->worker->now_ns - begun_ns);
+	return over;
 }
 
 /* The next datagram of the batch, its data in the pieces behind the last. */
@@ -261,10 +282,10 @@ static bool flush_some(struct connection *c)
 	struct line line;
 	struct batch b;
 
-	b.count = b.pieces = 0;
+	batch_begin(c, &b);
 	for (int i = 0; i < pieces; i++)
 		cursor.left += (uint32_t)piece[i].iov_len;
-	while (b.count < BATCH && b.pieces + WAITING_PIECES <= BATCH_PIECES &&
+	while (b.count < b.most && b.pieces + WAITING_PIECES <= BATCH_PIECES &&
 	       read_waiting(&cursor, &line, b.piece + b.pieces)) {
 		if (line.waiting.refused && !b.count) {
 			leaves_line(c, line.waiting.credits, line.bytes);
@@ -326,9 +347,9 @@ static void send_batch(struct reading *r)
 	uint32_t settled = r->c->out.spill.bytes ? 0 : batch_send(r->c, &r->batch);
 
 	batch_waits(r->c, &r->batch, settled);
-	r->batch.count = r->batch.pieces = 0;
 	r->unlooked = 0;
-	r->over = worker_turn_is_over(r->c->worker);
+	r->over = batch_ends(r->c, r->batch.count);
+	batch_begin(r->c, &r->batch);
 }
 
 /* A record: into the batch, or to wait. */
@@ -340,7 +361,7 @@ static void take_record(struct reading *r, struct xts_datagram *d)
 	uint32_t count = XTS_SEGMENTS_MAX, bytes;
 	bool whole;
 
-	if (b->count == BATCH || b->pieces + XTS_SEGMENTS_MAX > BATCH_PIECES)
+	if (b->pieces + XTS_SEGMENTS_MAX > BATCH_PIECES)
 		send_batch(r);
 	bytes = xts_datagram_data(&r->cursor, d->record.data_bytes, b->piece + b->pieces, &count);
 	whole = bytes == d->record.data_bytes;
@@ -378,7 +399,9 @@ static const char *take_records(struct reading *r, bool more)
 		if (xts_credit_receive(&c->grant, xts_datagram_credits(&d.record)))
 			return "datagrams beyond credits";
 		take_record(r, &d);
-		if (++r->unlooked == BATCH) {
+		if (r->batch.count == r->batch.most) {
+			send_batch(r);
+		} else if (++r->unlooked == BATCH) {
 			r->unlooked = 0;
 			r->over = worker_turn_is_over(c->worker);
 		}
@@ -403,7 +426,8 @@ static bool read_on(struct channel *ch, struct connection *c, struct xts_datagra
 	r.c = c;
 	r.cursor = *cursor;
 	r.over = false;
-	r.batch.count = r.batch.pieces = r.unlooked = 0;
+	r.unlooked = 0;
+	batch_begin(c, &r.batch);
 	wrong = take_records(&r, more);
 	if (wrong) {
 		channel_violation(ch, wrong, c->proxy_id);

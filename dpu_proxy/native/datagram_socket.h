@@ -64,6 +64,7 @@ struct datagrams {
 	uint32_t waiting_credits; /* paid for what is in the spill buffer */
 	uint32_t waiting;         /* datagrams there */
 	uint32_t coming;          /* data of the last datagram there that is still to come (MORE) */
+	uint32_t each_ns;         /* what sending a datagram has lately cost */
 	bool lost;                /* there was no memory for that datagram: what comes of it is dropped */
 	bool closing;             /* the host has closed it: what waits is still sent */
 	bool closing_keeps;       /* and other processes may still join it */

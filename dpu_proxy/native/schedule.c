@@ -163,19 +163,19 @@ void account_charge(struct schedule *s, struct account *a, uint64_t now_ns, uint
 	a->active_until_ns = now_ns + SCHEDULE_ACTIVE_NS;
 }
 
-uint32_t account_frames(const struct account *a, uint64_t left_ns, uint32_t max)
+uint32_t schedule_fits(uint32_t each_ns, uint64_t left_ns, uint32_t max)
 {
-	uint64_t frames = a->frame_ns ? left_ns / a->frame_ns : max;
+	uint64_t count = each_ns ? left_ns / each_ns : max;
 
-	return frames < 1 ? 1 : frames < max ? (uint32_t)frames : max;
+	return count < 1 ? 1 : count < max ? (uint32_t)count : max;
 }
 
-void account_note_frames(struct account *a, uint32_t frames, uint64_t took_ns)
+void schedule_learn(uint32_t *each_ns, uint32_t count, uint64_t took_ns)
 {
-	uint64_t each = took_ns / frames;
+	uint64_t each = took_ns / count;
 
-	/* A more expensive turn counts at once, a cheaper one gradually. */
-	if (each < a->frame_ns)
-		each = (7u * (uint64_t)a->frame_ns + each) / 8u;
-	a->frame_ns = each < UINT32_MAX ? (uint32_t)each : UINT32_MAX;
+	/* What has become more expensive counts at once, what is cheaper gradually. */
+	if (each < *each_ns)
+		each = (7u * (uint64_t)*each_ns + each) / 8u;
+	*each_ns = each < UINT32_MAX ? (uint32_t)each : UINT32_MAX;
 }

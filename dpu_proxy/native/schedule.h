@@ -68,8 +68,9 @@ void account_move(struct schedule *s, struct account *a, const _Atomic uint32_t 
 void schedule_round(struct schedule *s, uint64_t now_ns);
 /* It has worked for so long. */
 void account_charge(struct schedule *s, struct account *a, uint64_t now_ns, uint64_t took_ns);
-/* How many frames of its host fit into a turn of this length; and records what some have cost. */
-uint32_t account_frames(const struct account *a, uint64_t left_ns, uint32_t max);
-void account_note_frames(struct account *a, uint32_t frames, uint64_t took_ns);
+/* How many things of which each has lately cost each_ns (0: not known) fit into so much time: 1 to max. */
+uint32_t schedule_fits(uint32_t each_ns, uint64_t left_ns, uint32_t max);
+/* Some of them have cost so much. */
+void schedule_learn(uint32_t *each_ns, uint32_t count, uint64_t took_ns);
 
 #endif

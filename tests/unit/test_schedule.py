@@ -30,8 +30,8 @@ void begin(uint64_t now_ns) { schedule_round(&s, now_ns); }
 int64_t turn(int i) { return a[i].has_turn ? a[i].left_ns : 0; }
 void charge(int i, uint64_t now_ns, uint64_t took_ns) { account_charge(&s, &a[i], now_ns, took_ns); }
 uint64_t used(int i) { return a[i].used_ns; }
-unsigned frames(int i, uint64_t left_ns, unsigned max) { return account_frames(&a[i], left_ns, max); }
-void note(int i, unsigned count, uint64_t took_ns) { account_note_frames(&a[i], count, took_ns); }
+unsigned frames(int i, uint64_t left_ns, unsigned max) { return schedule_fits(a[i].frame_ns, left_ns, max); }
+void note(int i, unsigned count, uint64_t took_ns) { schedule_learn(&a[i].frame_ns, count, took_ns); }
 """
 CDEF = """
 void start(void); void group(int i, unsigned weight); int open_account(int i, int group); void close_account(int i);
