@@ -28,6 +28,7 @@
 #define XTS_ATTACH_MAGIC 0x58545341u        /* "XTSA" */
 #define XTS_ATTACH_STATUS_MAGIC 0x58545351u /* "XTSQ": not to attach, but to list */
 #define XTS_ATTACH_ENDED_MAGIC 0x5854534bu  /* "XTSK": not to attach, but to list processes that were killed */
+#define XTS_ATTACH_QUEUES_MAGIC 0x58545343u /* "XTSC": not to attach, but to hear how many queues there are */
 #define XTS_ATTACH_VERSION 2u
 #define XTS_ATTACH_TOKEN_BYTES_MAX 304u
 
@@ -103,6 +104,19 @@ struct xts_attach_ended {
 	uint32_t stacks; /* attachments that it had at its end */
 	uint32_t reserved;
 	struct xts_status_figures figures; /* bytes of all its stacks */
+};
+
+/*
+ * The answer to a request with XTS_ATTACH_QUEUES_MAGIC, for anybody: one of these per interface, then end of file. A
+ * proxy, which makes queues as they are asked for, sends none. An older server refuses.
+ */
+struct xts_attach_queues {
+	uint32_t magic, version;
+	uint32_t queues;  /* that processes can have of their own */
+	uint32_t relayed; /* processes more that the relay can serve; 0: there is no relay */
+	uint32_t used;    /* of both: taken, or kept beyond an attachment */
+	uint32_t reserved;
+	char interface[16];
 };
 
 /* A live attachment. */

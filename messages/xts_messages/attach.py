@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -154,6 +155,30 @@ def list_ended(endpoint: str | None = None, timeout_ms: int = 5000) -> Iterator[
             signal=int(native.signal),
             figures=Figures.read(native.figures),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedQueues:
+    """What an interface has for processes, as its endpoint says."""
+
+    interface: str
+    queues: int  # that processes can have of their own
+    relayed: int  # processes more that the relay can serve
+    used: int  # of both
+
+
+def list_queues(endpoint: str | None = None, timeout_ms: int = 5000) -> Iterator[OfferedQueues]:
+    """Asks an endpoint how many queues there are. A proxy makes them as they are asked for, and lists none. OSError as
+    attach(); EPROTO also for an older endpoint."""
+    queues_bytes = int(ffi.sizeof("struct xts_attach_queues"))
+    for data, fds in _ask(lib.XTS_ATTACH_QUEUES_MAGIC, queues_bytes, endpoint, timeout_ms):
+        for fd in fds:
+            os.close(fd)
+        native = ffi.from_buffer("struct xts_attach_queues *", data.ljust(queues_bytes, b"\0"))
+        if len(data) < queues_bytes or native.magic != lib.XTS_ATTACH_QUEUES_MAGIC:
+            raise OSError(errno.EPROTO, "the endpoint does not say how many queues it has: it is older")
+        interface = ffi.string(native.interface).decode(errors="replace")
+        yield OfferedQueues(interface, int(native.queues), int(native.relayed), int(native.used))
 
 
 def _ask(magic: int, answer_bytes: int, endpoint: str | None, timeout_ms: int) -> Iterator[tuple[bytes, list[int]]]:

@@ -96,6 +96,17 @@ class Adopted:
     relayed: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """What an interface has for processes: queues of their own, places behind a relay; and how many of both are
+    taken."""
+
+    interface: str
+    queues: int
+    relayed: int
+    used: int
+
+
 @dataclass(slots=True, eq=False)
 class _Connection:
     socket: socket.socket
@@ -123,6 +134,7 @@ class Endpoint:
         grant_wait_s: float = 1.0,
         ended_keep_s: float = 0.0,
         adopted: Callable[[], Iterable[Adopted]] = tuple,
+        queues: Callable[[], Iterable[Queues]] = tuple,
         listener: socket.socket | None = None,
     ) -> None:
         """allocate(peer, epoch) gives a grant, raises NotReady, or an OSError whose errno and text are sent
@@ -132,6 +144,7 @@ class Endpoint:
         per_uid_max: attachments of one user at a time, root exempt; 0: any number.
         ended_keep_s: for how long processes that were killed are listed.
         adopted: processes to be listed in addition to those that are attached, with empty status pages.
+        queues: what there is to be had, for who asks that.
         listener: a socket that listens at path already, of systemd, say; its file is left alone.
         OSError EADDRINUSE: another server serves path; ENOTSOCK: path is something else.
         """
@@ -144,6 +157,7 @@ class Endpoint:
         self._grant_wait_s = grant_wait_s
         self._killed = EndedProcesses(ended_keep_s)
         self._adopted = adopted
+        self._queues = queues
         self._connections: set[_Connection] = set()
         self._selector = selectors.EpollSelector()
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -297,9 +311,9 @@ class Endpoint:
         pid, uid, gid = _credentials(connection.socket)
         magic, version = struct.unpack_from("=II", data.ljust(8, b"\0"))
         known = len(data) == REQUEST_BYTES and version == lib.XTS_ATTACH_VERSION
-        if known and magic in (lib.XTS_ATTACH_STATUS_MAGIC, lib.XTS_ATTACH_ENDED_MAGIC):
-            attached = magic == lib.XTS_ATTACH_STATUS_MAGIC
-            connection.listing.extend(self._listing(uid) if attached else ((e, ()) for e in self._killed.listing(uid)))
+        listing = self._listing_of(magic, uid) if known else None
+        if listing is not None:
+            connection.listing.extend(listing)
             self._selector.modify(connection.socket, selectors.EVENT_WRITE, connection)
             if not connection.listing:
                 self._drop(connection)
@@ -341,6 +355,8 @@ class Endpoint:
         try:
             attached.status_fd = create_status_page()
             connection.pidfd = _peer_pidfd(connection.socket, peer.pid)
+            if pidfd_readable(connection.pidfd):  # what `allocate` read of its number may be another process's
+                raise ProcessLookupError(errno.ESRCH, "the process has ended")
             self._selector.register(connection.pidfd, selectors.EVENT_READ, connection)
             fds = [*grant.descriptors, attached.status_fd]
             socket.send_fds(connection.socket, [bytes(ffi.buffer(grant.reply))], fds)
@@ -382,7 +398,17 @@ class Endpoint:
             if attached.status_fd >= 0:
                 os.close(attached.status_fd)
 
-    # --- the list of attached processes --------------------------------------------------------------------
+    # --- lists -----------------------------------------------------------------------------------------------
+
+    def _listing_of(self, magic: int, uid: int) -> Iterable[tuple[bytes, tuple[int, ...]]] | None:
+        """The messages that answer a request; None: it is not for a list."""
+        if magic == lib.XTS_ATTACH_STATUS_MAGIC:
+            return self._listing(uid)
+        if magic == lib.XTS_ATTACH_ENDED_MAGIC:
+            return ((ended, ()) for ended in self._killed.listing(uid))
+        if magic == lib.XTS_ATTACH_QUEUES_MAGIC:
+            return ((_queues(found), ()) for found in self._queues())
+        return None
 
     def _listing(self, uid: int) -> Iterator[tuple[bytes, tuple[int, ...]]]:
         for attached in sorted(self.attachments, key=lambda a: (a.interface, a.queue_id, a.relayed)):
@@ -429,6 +455,15 @@ def _listing(process: Adopted, kind: int) -> bytes:
     native.program = process.program.encode()[:63]
     native.interface = process.interface.encode()[:15]
     native.relayed = process.relayed
+    return bytes(ffi.buffer(native))
+
+
+def _queues(found: Queues) -> bytes:
+    native = ffi.new("struct xts_attach_queues *")
+    native.magic = lib.XTS_ATTACH_QUEUES_MAGIC
+    native.version = lib.XTS_ATTACH_VERSION
+    native.queues, native.relayed, native.used = found.queues, found.relayed, found.used
+    native.interface = found.interface.encode()[:15]
     return bytes(ffi.buffer(native))
 
 
@@ -484,5 +519,7 @@ def _credentials(connection: socket.socket) -> tuple[int, int, int]:
 def _peer_pidfd(connection: socket.socket, pid: int) -> int:
     try:
         return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
-    except OSError:  # before Linux 6.5
-        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:  # it has ended, and its number may be another's by now
+            raise
+        return os.pidfd_open(pid)  # before Linux 6.5

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 from xts_messages import queue
 from xts_messages._native import ffi
-from xts_messages.attach import attach, list_attachments
-from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer
+from xts_messages.attach import attach, list_attachments, list_queues
+from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer, Queues
 from xts_messages.queue import PROXY, Queue
 from xts_messages.status_page import read_status_page
 
@@ -427,3 +427,44 @@ class TestSocketFile:
         with self.make(path):
             first.close()
             assert path.exists()
+
+
+def test_a_process_that_ended_meanwhile_gets_nothing(server: Server, tmp_path: Path) -> None:
+    """Its child has the connection. What was read in /proc of its number may be of another process."""
+    server.not_ready = True
+    program = """
+import os, socket, sys
+from xts_messages._native import ffi, lib
+request = ffi.new("struct xts_attach_request *", {"magic": lib.XTS_ATTACH_MAGIC, "version": lib.XTS_ATTACH_VERSION})
+connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+connection.connect(sys.argv[1])
+connection.send(bytes(ffi.buffer(request)))
+if os.fork() == 0:
+    sys.stdin.readline()
+    answer = connection.recv(4096)
+    reply = ffi.from_buffer("struct xts_attach_reply *", answer) if answer else None
+    print(reply.error if reply else "end", flush=True)
+"""
+    command = [sys.executable, "-c", program, str(server.endpoint.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin and process.stdout
+        assert process.wait(20) == 0  # the child lives
+        server.not_ready = False
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline().strip() not in ("", "0")
+    assert not server.attached
+
+
+def test_what_there_is_to_be_had(tmp_path: Path) -> None:
+    offered = [Queues("xts0", 3, 200, 2), Queues("a-name-of-15-let", 0, 0, 0)]
+    served = Server(str(tmp_path / "offering.sock"), queues=lambda: offered)
+    try:
+        path = str(served.endpoint.path)
+        found = list(list_queues(path))
+        assert [(one.interface, one.queues, one.relayed, one.used) for one in found] == [
+            ("xts0", 3, 200, 2),
+            ("a-name-of-15-le", 0, 0, 0),
+        ]
+    finally:
+        served.close()
