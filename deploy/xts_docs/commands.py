@@ -73,6 +73,7 @@ def all_commands() -> list[Command]:
     """Every command of the package, in the order of the manual."""
     from xts_agent.__main__ import main as agent
     from xts_bpf.trace import main as trace
+    from xts_kubernetes.__main__ import main as device_plugin
     from xts_lab.__main__ import main as lab
     from xts_proxy.__main__ import main as proxy
     from xts_socket.cli import main as xts
@@ -80,6 +81,7 @@ def all_commands() -> list[Command]:
     summaries = {
         "xts": (xts, "run programs with offloaded sockets, and look at them"),
         "xts-agent": (agent, "hand AF_XDP queues to programs without privilege"),
+        "xts-device-plugin": (device_plugin, "offer the queues of a node to pods of Kubernetes"),
         "xts-proxy": (proxy, "the offload proxy"),
         "xts-trace": (trace, "where time goes in a system that runs"),
         "xts-lab": (lab, "a test-bed of a host, a device and a network on one machine"),

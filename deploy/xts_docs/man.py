@@ -25,6 +25,7 @@ _USER, _FILES, _CALLS = "User Commands", "File Formats", "libxts"
 _ALSO = {
     "xts": "xts\\-agent(1), xts\\-proxy(1), xts\\-lab(1), xts\\-rules(5), xts_socket(3)",
     "xts-agent": "xts(1), xts\\-agent.toml(5)",
+    "xts-device-plugin": "xts\\-agent(1)",
     "xts-proxy": "xts(1), xts\\-proxy.toml(5)",
     "xts-trace": "xts(1), xts\\-top(1)",
     "xts-lab": "xts(1), ip\\-netns(8)",

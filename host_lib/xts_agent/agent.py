@@ -35,7 +35,7 @@ import msgspec
 from xts_bpf.program import Owner
 from xts_messages import attach_token, landlock, privilege
 from xts_messages._native import ffi, lib
-from xts_messages.endpoint import Adopted, Attached, Endpoint, Grant, NotReady, Peer
+from xts_messages.endpoint import Adopted, Attached, Endpoint, Grant, NotReady, Peer, Queues
 from xts_messages.log_format import about
 from xts_messages.printable import printable
 from xts_messages.refusals import Refusals
@@ -43,9 +43,10 @@ from xts_messages.service_manager import passed
 from xts_messages.table import RELAY_SHIFT
 from xts_messages.version import __version__
 
-from xts_agent import opener, related_processes, relay_keeper
+from xts_agent import accounts, opener, related_processes, relay_keeper
 from xts_agent.config import RELOADABLE, AgentConfig, ConfigError, restart_needed
 from xts_agent.host_figures import HostFigures
+from xts_agent.pods import PREFIX, Pod, Pods
 from xts_agent.pool import Pool, Slot, State
 from xts_agent.relay import Relay, Relayed
 from xts_agent.users import find_user
@@ -80,6 +81,9 @@ class Agent:
             self.pools = [self._open_pool(one, undo) for one in config.each()]
             if config.relayed_max:
                 self.relays = self._open_relays(undo)
+            self._pods = Pods(config.pods) if config.pods else None
+            if self._pods:
+                undo.callback(self._pods.close)
             if config.metrics != "off":
                 from xts_agent.metrics_process import MetricsProcess  # and prometheus_client
 
@@ -100,6 +104,7 @@ class Agent:
                     mode=config.endpoint_mode,
                     ended_keep_s=config.ended_keep_s,
                     adopted=self._adopted,
+                    queues=self._queues,
                     listener=passed().listener(config.endpoint, socket.SOCK_SEQPACKET),
                 )
             )
@@ -157,14 +162,16 @@ class Agent:
         """Serves until stop_fd is readable, and has more than the number of SIGHUP, which is a reload. Gives signs of
         life meanwhile. ConnectionResetError: an opener ended."""
         alive_at = 0.0
-        sources: list[Endpoint | Pool | MetricsProcess | int] = [self.endpoint, *self.pools, stop_fd]
+        sources: list[Endpoint | Pool | MetricsProcess | Pods | int] = [self.endpoint, *self.pools, stop_fd]
         sources += [self.metrics] if self.metrics else []
+        sources += [self._pods] if self._pods else []
         for source in sources:
             self._selector.register(source, selectors.EVENT_READ, source)
         while True:
             for relay in self.relays:
                 relay.refill()
-            timed: list[Endpoint | Pool | Relay] = [self.endpoint, *self.pools, *self.relays]
+            answering: list[Pool | Relay | Pods] = [*self.pools, *self.relays, *([self._pods] if self._pods else [])]
+            timed: list[Endpoint | Pool | Relay | Pods] = [self.endpoint, *answering]
             limits = [t for t in (one.timeout_s() for one in timed) if t is not None]
             if readiness.alive_every_s:
                 if time.monotonic() >= alive_at:
@@ -176,8 +183,7 @@ class Agent:
                 if set(os.read(stop_fd, 64)) != {signal.SIGHUP}:
                     return
                 self.reload()
-            sources_of_queues: list[Pool | Relay] = [*self.pools, *self.relays]
-            if any([one.collect() for one in sources_of_queues]):
+            if any([one.collect() for one in answering]):
                 self.endpoint.retry()
             self.endpoint.process()
             if self.metrics and self.metrics in ready and not self.metrics.answer():
@@ -236,6 +242,14 @@ class Agent:
                 with contextlib.suppress(OSError):
                     attached.connection.shutdown(socket.SHUT_RDWR)
 
+    def _queues(self) -> Iterator[Queues]:
+        relayed = {relay.pool.interface: relay for relay in self.relays}
+        for pool in self.pools:
+            relay = relayed.get(pool.interface)
+            served, most = (len(relay.served), relay.channels_max) if relay else (0, 0)
+            used = sum(slot.uid is not None and slot is not (relay and relay.slot) for slot in pool.slots)
+            yield Queues(pool.interface, pool.count - (relay is not None), most, used + served)
+
     def _adopted(self) -> Iterator[Adopted]:
         for pool in self.pools:
             for queue_id, owner in pool.adopted():
@@ -244,46 +258,49 @@ class Agent:
     # --- what the endpoint asks for --------------------------------------------------------------------
 
     def _allocate(self, peer: Peer, epoch: int) -> Grant:
+        pod = self._pods.of_process(peer.pid) if self._pods else None
+        cgroup = self._cgroup(peer.pid, pod)
+        if pod:
+            accounts.check_pod(self.pools, self.relays, pod)
+        elif self.config.pods_only:
+            raise OSError(errno.EUSERS, f"process {peer.pid} is in no pod, and queues are for pods (pods_only)")
         try:
-            self._check_account(peer.uid)
-            slot = self._take(peer)
+            if not pod:
+                accounts.check_user(self.pools, peer.uid, self.per_uid_max, self.config.name)
+            slot = self._take(peer, pod)
         except OSError as full:
-            return self._grant_relayed(peer, epoch, full)
+            return self._grant_relayed(peer, pod, cgroup, epoch, full)
         try:
-            return self._grant(slot, peer, epoch)
+            return self._grant(slot, peer, cgroup, epoch)
         except OSError:
             slot.pool.put_back(slot)
             raise
 
-    def _grant_relayed(self, peer: Peer, epoch: int, full: OSError) -> Grant:
+    def _grant_relayed(self, peer: Peer, pod: Pod | None, cgroup: str, epoch: int, full: OSError) -> Grant:
         """A place at a relay, for a process that gets no queue of its own because of `full`."""
         if not self.relays:
             raise full
-        held = sum(relay.charged(peer.uid) for relay in self.relays)
-        total = self.config.relayed_max * len(self.relays)
-        if peer.uid and self.config.per_uid_max != 0 and held >= max(1, total - total // 4):
-            raise OSError(
-                errno.EUSERS, f"{full.strerror}; user {peer.uid} has {held} places at the relay, the most allowed"
-            )
-        home = self._home(peer)
+        if not pod and self.config.per_uid_max != 0:
+            accounts.check_user_relayed(self.relays, peer.uid, self.config.relayed_max, full)
+        home = self._home(peer, pod)
         relays = sorted(self.relays, key=lambda relay: (relay.pool is not home, len(relay.served)))
         problem = full
         for relay in relays:
             try:
-                return relay.grant(peer, epoch)
+                return relay.grant(peer, epoch, cgroup, pod.uid if pod else "")
             except OSError as error:
                 problem = error
         raise OSError(problem.errno, f"{full.strerror}; {problem.strerror}")
 
-    def _take(self, peer: Peer) -> Slot:
+    def _take(self, peer: Peer, pod: Pod | None) -> Slot:
         """A queue for a process. OSError EUSERS: there is none. NotReady: there may be one in a moment."""
         pools = sorted(self.pools, key=Pool.used)
-        home = self._home(peer)
+        home = self._home(peer, pod)
         if home:
             pools.remove(home)
             pools.insert(0, home)
         for pool in pools:
-            if slot := pool.take(peer.uid):
+            if slot := pool.take(peer.uid, pod.uid if pod else ""):
                 return slot
             pool.refill()
             if pool is home and not pool.exhausted():
@@ -292,29 +309,18 @@ class Agent:
             raise NotReady
         raise OSError(errno.EUSERS, f"all {self.count} queues of {self.config.name} are in use")
 
-    def _home(self, peer: Peer) -> Pool | None:
-        """The pool of a process that this one is related to."""
+    def _home(self, peer: Peer, pod: Pod | None) -> Pool | None:
+        """The pool of a process that this one is related to, or shares its pod with."""
         if len(self.pools) == 1:
             return None
+        if pod:
+            mates = (a.tag for a in self.endpoint.attachments if isinstance(a.tag, Slot | Relayed))
+            return next((_pool_of(tag) for tag in mates if tag.pod == pod.uid), None)
         homes = {a.peer.pid: _pool_of(a.tag) for a in self.endpoint.attachments}
         found = related_processes.related(peer.pid, homes)
         return homes[found] if found else None
 
-    def _check_account(self, uid: int) -> None:
-        """Raises the error for a user who occupies as many queues as allowed: NotReady while some of them may be free
-        in a moment."""
-        charged = [slot for pool in self.pools for slot in pool.charged(uid)]
-        if not uid or not self.per_uid_max or len(charged) < self.per_uid_max:
-            return
-        if not all(slot.kept or slot.state is State.USED for slot in charged):
-            raise NotReady
-        kept = sum(slot.kept and not slot.before_us for slot in charged)
-        text = f"user {uid} has {len(charged)} queues of {self.config.name}, the most allowed"
-        if kept:
-            text += f"; {kept} of them without an attachment: some process keeps the descriptors, end it"
-        raise OSError(errno.EUSERS, text)
-
-    def _grant(self, slot: Slot, peer: Peer, epoch: int) -> Grant:
+    def _grant(self, slot: Slot, peer: Peer, cgroup: str, epoch: int) -> Grant:
         reply = ffi.new("struct xts_attach_reply *")
         ffi.memmove(reply, slot.geometry, len(slot.geometry))
         needed = int(reply.rx_chunks * reply.chunk_bytes + reply.tx_slots * reply.slot_bytes)
@@ -323,12 +329,12 @@ class Agent:
         if peer.frame_window_max:
             window = min(int(reply.frame_window), peer.frame_window_max)
             reply.frame_window = max(window, int(lib.XTS_FRAME_WINDOW_MIN))
-        token = self._token(reply, 0, peer.uid, peer.pid, epoch)
+        token = self._token(reply, 0, peer.uid, cgroup, epoch)
         reply.token_bytes = len(token)
         ffi.memmove(reply.token, token, len(token))
         return Grant(reply, slot.pool.admit(slot, Owner(epoch, peer.uid, peer.pid)), tag=slot)
 
-    def _token(self, reply: Any, whose: int, uid: int, pid: int, epoch: int) -> bytes:
+    def _token(self, reply: Any, whose: int, uid: int, cgroup: str, epoch: int) -> bytes:
         """What a process shows the proxy; b"" without a key. Each expires after the one before, or the proxy takes it
         for an old one. whose: 0, who has the queue; a number of the relay that has it; or RELAY_SELF."""
         if not self._key:
@@ -341,10 +347,17 @@ class Agent:
             bytes(ffi.buffer(reply.peer_mac)),
             queue_id=int(reply.queue_id) | whose << RELAY_SHIFT,
             uid=uid,
-            cgroup=attach_token.cgroup_of(pid),
+            cgroup=cgroup,
             epoch=epoch,
             expires_ms=self._last_expiry_ms,
         )
+
+    def _cgroup(self, pid: int, pod: Pod | None) -> str:
+        """What a token says of a process's cgroup."""
+        if pod:
+            return pod.cgroup
+        path = attach_token.cgroup_of(pid)
+        return "" if self._pods and path.startswith(PREFIX) else path  # nobody passes for a pod
 
     def _refused(self, peer: Peer, reason: str) -> None:
         self._counted["refused"] += 1

@@ -46,6 +46,8 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     per_uid_max: Annotated[int, Meta(ge=0)] | None = None  # queues of one user, root exempt; 0: no limit
     ended_keep_s: Annotated[int, Meta(ge=0, le=ENDED_KEEP_S_MAX)] = ENDED_KEEP_S  # of killed processes; 0: none
     user: str = ""  # whom the unprivileged process becomes; "": xts-agent or nobody if root has started it
+    pods: FileOrNone = ""  # socket of the device plug-in, which knows the pods of Kubernetes; "": nothing of pods
+    pods_only: bool = False  # with pods: nobody else gets a queue
     token_key: str = ""  # file with the key that the proxy has, too; "": no tokens
     log_format: Format = "auto"  # "text", "json", "journal"; "auto": the journal under systemd, else text
     metrics: str = "off"  # where they are served: "unix:/path", an address and port, or "off"
@@ -144,6 +146,13 @@ def parser() -> argparse.ArgumentParser:
         help="list processes that were killed for so many seconds, with what they had done (default 600; 0: never)",
     )
     add("--user", metavar="NAME", help="user to become for what needs no privilege (default: xts-agent or nobody)")
+    add(
+        "--pods",
+        metavar="PATH",
+        help="on a node of Kubernetes, the socket of xts-device-plugin: a pod has as many queues as it was allocated "
+        "(default: pods are not known)",
+    )
+    add("--pods-only", action="store_true", default=None, help="give queues to processes in pods, and to nobody else")
     add("--token-key", metavar="FILE", help="key shared with the proxy, to vouch for users and cgroups (default: none)")
     add(
         "--log-format",

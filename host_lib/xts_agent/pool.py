@@ -28,6 +28,7 @@ from enum import Enum
 from xts_bpf.program import Owner
 
 from xts_agent.opener_protocol import Answer, Ask, Request, Say, receive_answer, receive_ready
+from xts_agent.pod_cgroup import pod_of_process
 
 log = logging.getLogger("xts-agent")
 
@@ -61,6 +62,7 @@ class Slot:
     geometry: bytes = b""  # struct xts_attach_reply, while READY and USED
     descriptors: tuple[int, ...] = ()  # while READY
     uid: int | None = None  # whom it is charged to: from USED on, until it is open again
+    pod: str = ""  # likewise, the pod's identifier; "": none
     retry_at: float = 0.0  # time.monotonic(), after an opening that failed
     busy_since: float | None = None  # likewise; None: it was not found busy
     kept: bool = False  # busy for longer than a close takes
@@ -86,6 +88,8 @@ class Pool:
             slot = Slot(self, number, before_us=owner)
             if owner:
                 slot.state, slot.uid, slot.kept = State.RETURNED, owner.uid, True
+                with contextlib.suppress(OSError, ValueError):
+                    slot.pod = pod_of_process(owner.pid) or ""
             self.slots.append(slot)
         # Not settimeout(), with which Python waits even where MSG_DONTWAIT is given.
         self.opener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", ANSWER_S, 0))
@@ -121,21 +125,21 @@ class Pool:
                 raise OSError(answer.error, answer.text)
             self._take_in(answer)
 
-    def take(self, uid: int) -> Slot | None:
-        """A READY queue, now USED and charged to a user; None when there is none."""
+    def take(self, uid: int, pod: str = "") -> Slot | None:
+        """A READY queue, now USED and charged to a user, and a pod; None when there is none."""
         ready = [slot for slot in self.slots if slot.state is State.READY]
         if len(ready) <= self.reserved:
             return None
         slot = ready[0]
         slot.state = State.USED
-        slot.uid = uid
+        slot.uid, slot.pod = uid, pod
         self.refill()
         return slot
 
     def put_back(self, slot: Slot) -> None:
         """A USED queue that was not given to anybody after all is READY again."""
         slot.state = State.READY
-        slot.uid = None
+        slot.uid, slot.pod = None, ""
 
     def admit(self, slot: Slot, owner: Owner) -> tuple[int, ...]:
         """Lets frames of a USED queue in; its descriptors are the caller's from now on. OSError: it could not be."""
@@ -146,6 +150,10 @@ class Pool:
     def charged(self, uid: int) -> list[Slot]:
         """The queues that a user occupies: with an attachment, or without one."""
         return [slot for slot in self.slots if slot.uid == uid]
+
+    def charged_to_pod(self, pod: str) -> list[Slot]:
+        """As charged()."""
+        return [slot for slot in self.slots if slot.pod == pod]
 
     def adopted(self) -> Iterator[tuple[int, Owner]]:
         """The queues that processes got from an agent before us, by their numbers."""
@@ -229,6 +237,7 @@ class Pool:
         slot.state = State.READY
         slot.geometry, slot.descriptors = answer.geometry, answer.descriptors
         slot.uid = slot.busy_since = slot.before_us = None
+        slot.pod = ""
         slot.kept = slot.warned = False
         return True
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from xts_bpf.program import Owner
 from xts_messages._native import ffi, lib
+from xts_messages.attach_token import cgroup_of
 from xts_messages.endpoint import Grant, NotReady, Peer
 from xts_messages.queue import ShmArea, create_shm
 from xts_messages.table import RELAY_SELF, RELAYED_WINDOW
@@ -38,8 +39,8 @@ SPIN_US = 20
 _NO_UID = -1
 _REPORT_BYTES = int(ffi.sizeof("struct xts_relay_report"))
 
-#: Makes the token of a queue: geometry, whose (a number behind the relay, or RELAY_SELF), uid, pid, epoch.
-TokenOf = Callable[[Any, int, int, int, int], bytes]
+#: Makes the token of a queue: geometry, whose (a number behind the relay, or RELAY_SELF), uid, cgroup, epoch.
+TokenOf = Callable[[Any, int, int, str, int], bytes]
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +51,7 @@ class Relayed:
     number: int
     uid: int
     control: socket.socket  # of the relay's process that serves it
+    pod: str  # the pod's identifier; "": none
 
 
 @dataclass(slots=True, eq=False)
@@ -111,7 +113,7 @@ class Relay:
         if geometry.largest_message < LARGEST_MESSAGE + lib.XTS_CARRIED_BYTES:
             raise OSError(errno.EOPNOTSUPP, "a relay needs frames of several buffers (single_chunk, Linux before 6.6)")
         geometry.epoch = secrets.randbits(64) or 1
-        token = self.token_of(geometry, RELAY_SELF, os.geteuid(), os.getpid(), int(geometry.epoch))
+        token = self.token_of(geometry, RELAY_SELF, os.geteuid(), cgroup_of(os.getpid()), int(geometry.epoch))
         geometry.token_bytes = len(token)
         ffi.memmove(geometry.token, token, len(token))
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -150,8 +152,9 @@ class Relay:
 
     # --- processes -------------------------------------------------------------------------------------
 
-    def grant(self, peer: Peer, epoch: int) -> Grant:
-        """Serves one more process. NotReady: perhaps in a moment. OSError: it cannot be, and why."""
+    def grant(self, peer: Peer, epoch: int, cgroup: str, pod: str) -> Grant:
+        """Serves one more process, of a pod (its identifier) or of none (""). NotReady: perhaps in a moment. OSError:
+        it cannot be, and why."""
         if not self.up:
             if not self._failed:
                 raise NotReady
@@ -163,7 +166,7 @@ class Relay:
         window = min(RELAYED_WINDOW, peer.frame_window_max or RELAYED_WINDOW)
         area = create_shm(max(window, int(lib.XTS_FRAME_WINDOW_MIN)), LARGEST_MESSAGE)
         try:
-            return self._grant(area, peer, epoch)
+            return self._grant(area, peer, epoch, cgroup, pod)
         except OSError:
             os.close(area.memfd)
             os.close(area.host_bell)
@@ -171,7 +174,7 @@ class Relay:
         finally:
             os.close(area.proxy_bell)
 
-    def _grant(self, area: ShmArea, peer: Peer, epoch: int) -> Grant:
+    def _grant(self, area: ShmArea, peer: Peer, epoch: int, cgroup: str, pod: str) -> Grant:
         reply, of_queue = area.geometry, self._geometry
         needed = int(2 * reply.shm_slots * reply.slot_bytes)
         if peer.umem_bytes_max and peer.umem_bytes_max < needed:
@@ -182,12 +185,12 @@ class Relay:
         reply.epoch, reply.relayed = epoch, number
         for name in ("ethertype", "queue_id", "local_mac", "peer_mac", "interface"):
             setattr(reply, name, getattr(of_queue, name))
-        token = self.token_of(of_queue, number, peer.uid, peer.pid, epoch)
+        token = self.token_of(of_queue, number, peer.uid, cgroup, epoch)
         reply.token_bytes = len(token)
         ffi.memmove(reply.token, token, len(token))
         self._order(lib.XTS_RELAY_ADD, number, reply, (area.memfd, area.proxy_bell))
         assert self.control is not None
-        relayed = Relayed(self, number, peer.uid, self.control)
+        relayed = Relayed(self, number, peer.uid, self.control, pod)
         self.served[number] = relayed
         return Grant(reply, (area.memfd, area.host_bell), tag=relayed)
 
@@ -270,6 +273,10 @@ class Relay:
     def charged(self, uid: int) -> int:
         """How many processes of a user it serves."""
         return sum(relayed.uid == uid for relayed in self.served.values())
+
+    def charged_to_pod(self, pod: str) -> int:
+        """How many processes of a pod it serves."""
+        return sum(relayed.pod == pod for relayed in self.served.values())
 
     def close(self) -> None:
         """Ends it and its processes. Harmless when repeated."""

@@ -17,9 +17,13 @@ PACKAGES = {
     "xts_socket": ("host_lib", {"xts_messages"}),
     "xts_pytest": ("host_lib", {"xts_messages", "xts_socket"}),
     "xts_agent": ("host_lib", {"xts_messages", "xts_socket", "xts_bpf"}),
+    "xts_kubernetes": ("host_lib", {"xts_messages", "xts_socket", "xts_agent"}),
     "xts_proxy": ("dpu_proxy", {"xts_messages", "xts_bpf"}),
     "xts_lab": ("deploy", {"xts_messages", "xts_socket", "xts_bpf"}),
-    "xts_docs": ("deploy", {"xts_messages", "xts_socket", "xts_agent", "xts_proxy", "xts_bpf", "xts_lab"}),
+    "xts_docs": (
+        "deploy",
+        {"xts_messages", "xts_socket", "xts_agent", "xts_kubernetes", "xts_proxy", "xts_bpf", "xts_lab"},
+    ),
 }
 #: folder of C sources -> folders whose headers it may include
 NATIVE = {

@@ -17,6 +17,7 @@ import pytest
 import xts_socket
 from xts_agent.config import parser as agent_parser
 from xts_bpf.trace import make_parser as trace_parser
+from xts_kubernetes.config import parser as plugin_parser
 from xts_lab.__main__ import _parser as lab_parser
 from xts_messages.command_line import SHELLS, completion
 from xts_messages.version import __version__
@@ -29,6 +30,7 @@ OWN = set(xts_socket.__all__) - set(standard.__all__)
 PARSERS = {
     "xts": cli.make_parser,
     "xts-agent": agent_parser,
+    "xts-device-plugin": plugin_parser,
     "xts-proxy": proxy_parser,
     "xts-trace": trace_parser,
     "xts-lab": lab_parser,

@@ -19,6 +19,7 @@ COMMANDS = [
     pytest.param(["-m", "xts_socket.cli", "build-flags"], id="xts build-flags"),
     pytest.param(["-m", "xts_socket.cli", "doctor"], id="xts doctor"),
     pytest.param(["-m", "xts_agent", "--help"], id="xts-agent --help"),
+    pytest.param(["-m", "xts_kubernetes", "--help"], id="xts-device-plugin --help"),
     pytest.param(["-m", "xts_proxy", "--check", "deploy/xts-proxy.toml"], id="xts-proxy --check"),
     pytest.param(["-m", "xts_proxy", "--version"], id="xts-proxy --version"),
     pytest.param(["-m", "xts_lab", "--help"], id="xts-lab --help"),

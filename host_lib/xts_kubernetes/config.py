@@ -1,0 +1,159 @@
+"""The command line of xts-device-plugin."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from xts_agent.pods import DEFAULT_PODS_SOCKET
+from xts_messages.attach import DEFAULT_ENDPOINT
+from xts_messages.command_line import add_common
+from xts_messages.log_format import FORMATS
+
+from xts_kubernetes.offered import DEVICES_MAX
+
+_RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+class ConfigError(Exception):
+    """The options cannot be used; the text says what, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The options; see parser()."""
+
+    resource: str
+    endpoint: str
+    container_dir: str
+    kubelet_dir: str
+    pod_resources: str
+    pods_socket: str
+    pod_logs: str
+    relayed: bool
+    queues: int
+    interposer_dir: str
+    container_interposer_dir: str
+    period_s: float
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of xts-device-plugin."""
+    result = argparse.ArgumentParser(
+        prog="xts-device-plugin",
+        description="Offers the queues of this node to Kubernetes. A container that asks for the resource gets the "
+        "folder with the endpoint's socket and XTS_ENDPOINT, without any privilege. Also tells the agent which pod a "
+        "process belongs to, and how many queues that pod was allocated. Runs until SIGTERM.",
+        epilog="examples:\n"
+        "  xts-device-plugin --endpoint /run/xts/endpoint.sock\n"
+        "  xts-device-plugin --install-interposer /var/lib/xts/interposer\n"
+        "  xts-device-plugin --interposer-dir /var/lib/xts/interposer\n\n"
+        "exit status: 0, ended by SIGTERM or SIGINT; 1, it cannot serve; 2, a bad option",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_common(result)
+    add = result.add_argument
+    add("--resource", metavar="NAME", default="xts.io/queue", help="what a pod asks for (default %(default)s)")
+    add("--endpoint", metavar="PATH", default=DEFAULT_ENDPOINT, help="of the agent, on the node (default %(default)s)")
+    add(
+        "--container-dir",
+        metavar="PATH",
+        default="/run/xts",
+        help="where a container finds the folder of the endpoint (default %(default)s)",
+    )
+    add(
+        "--kubelet-dir",
+        metavar="PATH",
+        default="/var/lib/kubelet/device-plugins",
+        help="folder of the kubelet's socket, kubelet.sock, and of those of plug-ins (default %(default)s)",
+    )
+    add(
+        "--pod-resources",
+        metavar="PATH",
+        default="/var/lib/kubelet/pod-resources/kubelet.sock",
+        help="where the kubelet says what its pods have (default %(default)s)",
+    )
+    add(
+        "--pods-socket",
+        metavar="PATH",
+        default=DEFAULT_PODS_SOCKET,
+        help='where the agent asks for pods (its key "pods"); "": nowhere (default %(default)s)',
+    )
+    add(
+        "--pod-logs",
+        metavar="PATH",
+        default="/var/log/pods",
+        help="where the kubelet has a folder for each pod, whose name tells pods' names (default %(default)s)",
+    )
+    add("--relayed", action="store_true", help="offer places behind the agent's relays (relayed_max), too")
+    add(
+        "--queues",
+        metavar="N",
+        type=int,
+        default=0,
+        help="how many to offer where the endpoint does not say: a proxy's, over shared memory (default %(default)s)",
+    )
+    add(
+        "--interposer-dir",
+        metavar="PATH",
+        default="",
+        help="folder of the node with lib/, lib64/ ... that have libxts-preload.so: containers get it with LD_PRELOAD "
+        "(default: they do not)",
+    )
+    add(
+        "--container-interposer-dir",
+        metavar="PATH",
+        default="/run/xts-interposer",
+        help="where a container finds that folder (default %(default)s)",
+    )
+    add(
+        "--period-s",
+        metavar="S",
+        type=float,
+        default=2.0,
+        help="how often to ask the endpoint what it has, in seconds (default %(default)s)",
+    )
+    add(
+        "--install-interposer",
+        metavar="PATH",
+        help="put the interposer into this folder, for --interposer-dir, and exit",
+    )
+    add("--log-format", choices=FORMATS, default="auto", help="as text, as JSON, or to the journal (default auto)")
+    add("--ready-fd", metavar="FD", type=int, help="write a line to this descriptor, and close it, when serving")
+    add("--verbose", action="store_true", help="log each allocation")
+    return result
+
+
+_PATHS = ("endpoint", "container_dir", "kubelet_dir", "pod_resources", "pod_logs", "container_interposer_dir")
+_PATHS_OR_NONE = ("pods_socket", "interposer_dir")
+#: Of a Unix socket, without its last zero.
+_SOCKET_BYTES_MAX = 107
+
+
+def load(options: argparse.Namespace) -> Config:
+    """The configuration of these options. ConfigError says all that is wrong."""
+    config = Config(**{name: getattr(options, name) for name in Config.__dataclass_fields__})
+    mistakes = []
+    if not _RESOURCE.fullmatch(config.resource):
+        mistakes.append(f"--resource: expected a name such as xts.io/queue, found {config.resource!r}")
+    for name in (*_PATHS, *_PATHS_OR_NONE):
+        value = getattr(config, name)
+        allowed = not value and name in _PATHS_OR_NONE
+        if not allowed and (not PurePosixPath(value).is_absolute() or ".." in PurePosixPath(value).parts):
+            mistakes.append(f"--{name.replace('_', '-')}: expected an absolute path without .., found {value!r}")
+    for name in ("endpoint", "pods_socket", "pod_resources"):
+        if len(getattr(config, name).encode(errors="surrogateescape")) > _SOCKET_BYTES_MAX:
+            mistakes.append(f"--{name.replace('_', '-')}: a socket's path has at most {_SOCKET_BYTES_MAX} bytes")
+    if len(f"{config.kubelet_dir}/kubelet.sock".encode(errors="surrogateescape")) > _SOCKET_BYTES_MAX:
+        mistakes.append(f"--kubelet-dir: the path of a socket in it has more than {_SOCKET_BYTES_MAX} bytes")
+    if PurePosixPath(config.pods_socket).parent == PurePosixPath(config.endpoint).parent:
+        mistakes.append("--pods-socket: containers get the folder of --endpoint; choose another one")
+    if not 0 <= config.queues <= DEVICES_MAX:
+        mistakes.append(f"--queues: expected 0 to {DEVICES_MAX}, found {config.queues}")
+    if not 0.05 <= config.period_s <= 3600:
+        mistakes.append(f"--period-s: expected 0.05 to 3600, found {config.period_s:g}")
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    return config

@@ -1,0 +1,147 @@
+"""The device plug-in's service, which the kubelet calls (device_plugin.proto).
+
+All of it runs in one asyncio loop. The kubelet is trusted as root of the node is. What it sends is checked all the
+same, and an identifier that is not offered is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable
+from pathlib import PurePosixPath
+from typing import Any
+
+import grpc
+
+from xts_kubernetes import device_plugin_pb2 as messages
+from xts_kubernetes.config import Config
+from xts_kubernetes.offered import Offered, OfferedDevices
+
+log = logging.getLogger("xts-device-plugin")
+
+API_VERSION = "v1beta1"
+OPTIONS = messages.DevicePluginOptions(get_preferred_allocation_available=True)
+INTERPOSER = "libxts-preload.so"
+
+
+class DevicePlugin:
+    """The calls of v1beta1.DevicePlugin."""
+
+    def __init__(self, config: Config, offered: OfferedDevices) -> None:
+        self._config = config
+        self._offered = offered
+        self.watchers = 0  # open calls of ListAndWatch
+        self.watched = asyncio.Event()  # a call of ListAndWatch has begun or ended
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """For a server of grpc.aio."""
+        calls: dict[str, tuple[Any, Any]] = {
+            "GetDevicePluginOptions": (self._options, messages.Empty),
+            "GetPreferredAllocation": (self._prefer, messages.PreferredAllocationRequest),
+            "Allocate": (self._allocate, messages.AllocateRequest),
+            "PreStartContainer": (self._pre_start, messages.PreStartContainerRequest),
+        }
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(call, request.FromString, _serialized)
+            for name, (call, request) in calls.items()
+        }
+        watch = grpc.unary_stream_rpc_method_handler(self._watch, messages.Empty.FromString, _serialized)
+        return grpc.method_handlers_generic_handler(f"{API_VERSION}.DevicePlugin", handlers | {"ListAndWatch": watch})
+
+    async def _options(self, _request: messages.Empty, _context: Any) -> messages.DevicePluginOptions:
+        return OPTIONS
+
+    async def _watch(self, _request: messages.Empty, _context: Any) -> AsyncIterator[messages.ListAndWatchResponse]:
+        self.watchers += 1
+        self.watched.set()
+        try:
+            while True:
+                devices = self._offered.devices
+                yield messages.ListAndWatchResponse(devices=[_device(device) for device in devices])
+                if devices == self._offered.devices:
+                    await self._offered.changed()
+        finally:
+            self.watchers -= 1
+            self.watched.set()
+
+    async def _prefer(
+        self, request: messages.PreferredAllocationRequest, context: Any
+    ) -> messages.PreferredAllocationResponse:
+        answer = messages.PreferredAllocationResponse()
+        for one in request.container_requests:
+            try:
+                chosen = prefer(one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size)
+            except ValueError as error:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            answer.container_responses.add(deviceIDs=chosen)
+        return answer
+
+    async def _allocate(self, request: messages.AllocateRequest, context: Any) -> messages.AllocateResponse:
+        known = {device.id for device in self._offered.devices}
+        answer = messages.AllocateResponse()
+        for one in request.container_requests:
+            strange = [name for name in one.devices_ids if name not in known]
+            if strange or not one.devices_ids:
+                names = ", ".join(map(repr, strange)) or "no device"
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{names}: not among the {len(known)} offered")
+            answer.container_responses.append(container_gets(self._config))
+            log.info("allocated: %s", ", ".join(one.devices_ids))
+        return answer
+
+    async def _pre_start(
+        self, _request: messages.PreStartContainerRequest, _context: Any
+    ) -> messages.PreStartContainerResponse:
+        return messages.PreStartContainerResponse()
+
+
+def _serialized(message: Any) -> bytes:
+    return bytes(message.SerializeToString())
+
+
+def _device(device: Offered) -> messages.Device:
+    made = messages.Device(ID=device.id, health="Healthy" if device.healthy else "Unhealthy")
+    if device.numa_node is not None:
+        made.topology.nodes.add(ID=device.numa_node)
+    return made
+
+
+def container_gets(config: Config) -> messages.ContainerAllocateResponse:
+    """What a container has of an allocation: the same whatever it was allocated.
+
+    It gets the folder and not the socket, for the agent makes a new one when it starts again. The interposer's path has
+    $LIB, which glibc's loader replaces by the folder of its system ("lib/x86_64-linux-gnu", "lib64") and musl's does
+    not: there is no such file for it, and it ignores that.
+    """
+    endpoint = PurePosixPath(config.endpoint)
+    gets = messages.ContainerAllocateResponse()
+    gets.envs["XTS_ENDPOINT"] = str(PurePosixPath(config.container_dir) / endpoint.name)
+    gets.mounts.add(container_path=config.container_dir, host_path=str(endpoint.parent), read_only=True)
+    if config.interposer_dir:
+        inside = config.container_interposer_dir
+        gets.envs["LD_PRELOAD"] = f"{inside}/$LIB/{INTERPOSER}"
+        gets.mounts.add(container_path=inside, host_path=config.interposer_dir, read_only=True)
+    return gets
+
+
+def prefer(available: Iterable[str], needed: Iterable[str], size: int) -> list[str]:
+    """Devices of one interface as far as there are: connections are handed from process to process within one proxy.
+    ValueError: so many cannot be chosen."""
+    free, chosen = list(dict.fromkeys(available)), list(dict.fromkeys(needed))
+    missing = [name for name in chosen if name not in free]
+    if missing or not len(chosen) <= size <= len(free):
+        raise ValueError(f"{size} of {len(free)} devices with {len(chosen)} among them cannot be chosen")
+    groups: dict[str, list[str]] = {}
+    for name in free:
+        if name not in chosen:
+            groups.setdefault(name.rpartition("-")[0], []).append(name)
+    begun = {name.rpartition("-")[0] for name in chosen}
+    need = size - len(chosen)
+
+    def order(group: str) -> tuple[bool, bool, int]:
+        """First where something is chosen; then where all fits, and of these the fullest one; then the largest."""
+        fits = len(groups[group]) >= need
+        return group not in begun, not fits, len(groups[group]) if fits else -len(groups[group])
+
+    ordered = [name for group in sorted(groups, key=order) for name in groups[group]]
+    return chosen + ordered[:need]
