@@ -19,6 +19,7 @@
  */
 #include <errno.h>
 #include <linux/filter.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "datagram_socket.h"
@@ -28,6 +29,8 @@
 /* Of an instruction in the device's kernel: as it came, as the kernel runs it, and compiled; estimated. */
 #define INSTRUCTION_BYTES 64u
 #define ANCILLARY ((uint32_t)SKF_AD_OFF)
+
+_Static_assert(XTS_FILTER_NAME_BYTES == XTS_FILTER_NAME_BYTES_MAX + 1, "with its end");
 
 struct filter {
 	struct sock_filter instruction[XTS_FILTER_BYTES_MAX / sizeof(struct sock_filter)];
@@ -74,9 +77,9 @@ static bool is_common(const struct connection *c)
 	return c->shared && !c->shared->ended;
 }
 
-static uint32_t *count_of(struct connection *c)
+static struct filter_use *use_of(const struct connection *c)
 {
-	return is_common(c) ? &c->shared->filter_instructions : &c->datagrams->filter_instructions;
+	return is_common(c) ? &c->shared->filter : &c->datagrams->filter;
 }
 
 static void give_back(struct xts_tenant *t, uint32_t count)
@@ -88,7 +91,8 @@ static void give_back(struct xts_tenant *t, uint32_t count)
 /* Charges for as many instructions as it now has. False: the tenant has no room for them. */
 static bool charge(struct connection *c, uint32_t count)
 {
-	uint32_t before = *count_of(c), more = count > before ? count - before : 0;
+	uint32_t *charged = &use_of(c)->instructions;
+	uint32_t before = *charged, more = count > before ? count - before : 0;
 	uint64_t bytes = (uint64_t)more * INSTRUCTION_BYTES;
 
 	if (more && !tenant_take(c->tenant, XTS_USE_FILTERS, more))
@@ -99,20 +103,23 @@ static bool charge(struct connection *c, uint32_t count)
 	}
 	if (before > count)
 		give_back(c->tenant, before - count);
-	*count_of(c) = count;
+	*charged = count;
 	return true;
 }
 
-/* Sets an option that is a filter of so many instructions. 0 or an errno. */
-static int attach_charged(struct connection *c, uint32_t count, int option, const void *value, socklen_t bytes)
+/* Sets an option that is a filter of so many instructions, with this name of the operator's or none. 0 or an errno. */
+static int attach_charged(struct connection *c, uint32_t count, const char *name, int option, const void *value,
+			  socklen_t bytes)
 {
-	uint32_t before = *count_of(c);
+	uint32_t before = use_of(c)->instructions;
 	int error;
 
 	if (count > before && !charge(c, count))
 		return command_refuse(c->channel, XTS_REFUSED_FILTERS);
 	error = setsockopt(c->fd, SOL_SOCKET, option, value, bytes) ? errno : 0;
 	(void)charge(c, error ? before : count); /* gives back; takes nothing */
+	if (!error)
+		snprintf(use_of(c)->name, sizeof use_of(c)->name, "%s", name);
 	return error;
 }
 
@@ -127,7 +134,7 @@ static int attach(struct connection *c, const void *value, uint32_t bytes)
 	if (!loads_are_harmless(&f))
 		return command_refuse(c->channel, XTS_REFUSED_FILTER_LOADS);
 	program.len = (unsigned short)f.count;
-	return attach_charged(c, f.count, SO_ATTACH_FILTER, &program, sizeof program);
+	return attach_charged(c, f.count, "", SO_ATTACH_FILTER, &program, sizeof program);
 }
 
 static int detach(struct connection *c)
@@ -137,6 +144,7 @@ static int detach(struct connection *c)
 	if (setsockopt(c->fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused))
 		return errno;
 	(void)charge(c, 0);
+	use_of(c)->name[0] = 0;
 	return 0;
 }
 
@@ -155,7 +163,7 @@ static int attach_named(struct connection *c, const void *value, uint32_t bytes)
 	fd = xts_ulp_config_filter(c->worker->config.ulp, name, c->tenant->id);
 	if (fd < 0)
 		return command_refuse(c->channel, XTS_REFUSED_FILTER_NAME);
-	return attach_charged(c, 1, SO_ATTACH_BPF, &fd, sizeof fd);
+	return attach_charged(c, 1, name, SO_ATTACH_BPF, &fd, sizeof fd);
 }
 
 int filter_set(struct connection *c, int option, const void *value, uint32_t bytes)
@@ -173,6 +181,19 @@ int filter_set(struct connection *c, int option, const void *value, uint32_t byt
 	return error;
 }
 
+struct filter_use filter_of(const struct connection *c)
+{
+	bool shared = c->shared;
+	struct filter_use use;
+
+	if (shared)
+		registry_lock();
+	use = *use_of(c);
+	if (shared)
+		registry_unlock();
+	return use;
+}
+
 void filter_free(struct connection *c)
 {
 	if (!is_common(c))
@@ -181,19 +202,19 @@ void filter_free(struct connection *c)
 
 void filter_share(struct connection *c, struct shared *s)
 {
-	s->filter_instructions = c->datagrams->filter_instructions;
-	c->datagrams->filter_instructions = 0;
+	s->filter = c->datagrams->filter;
+	c->datagrams->filter = (struct filter_use){ 0 };
 }
 
 void filter_unshare(struct connection *c, struct shared *s)
 {
-	c->datagrams->filter_instructions = s->filter_instructions;
-	s->filter_instructions = 0;
+	c->datagrams->filter = s->filter;
+	s->filter = (struct filter_use){ 0 };
 }
 
 void filter_end(struct shared *s)
 {
-	if (s->filter_instructions)
-		give_back(s->keyed.tenant, s->filter_instructions);
-	s->filter_instructions = 0;
+	if (s->filter.instructions)
+		give_back(s->keyed.tenant, s->filter.instructions);
+	s->filter = (struct filter_use){ 0 };
 }

@@ -36,6 +36,7 @@
 
 #include "channel.h"
 #include "datagram.h"
+#include "filter_use.h"
 #include "multicast.h"
 
 /* A datagram and what the kernel says about it take no more of the credits than this. */
@@ -77,12 +78,12 @@ struct datagrams {
 	uint32_t permitted_next;
 	struct xts_endpoint source; /* from which it may send (PKTINFO), under the same rules */
 	/* network to host */
-	uint32_t filter_instructions; /* of its filter; 0: it has none */
-	bool has_errors;              /* the kernel's error queue may have something */
-	uint32_t dropped;             /* by the kernel, as SO_RXQ_OVFL says */
-	uint32_t expected_bytes;      /* the next datagrams are not larger, as far as can be known */
-	uint32_t takes;               /* the most that the next recvmmsg(2) is asked for */
-	uint32_t turn;                /* a shared one: it takes so many until its host posts credits again */
+	struct filter_use filter;
+	bool has_errors;         /* the kernel's error queue may have something */
+	uint32_t dropped;        /* by the kernel, as SO_RXQ_OVFL says */
+	uint32_t expected_bytes; /* the next datagrams are not larger, as far as can be known */
+	uint32_t takes;          /* the most that the next recvmmsg(2) is asked for */
+	uint32_t turn;           /* a shared one: it takes so many until its host posts credits again */
 	struct datagrams_unsent unsent;
 	struct multicast *multicast;
 	/* for messages to several sockets (datagram_copies.c), once it is bound */
@@ -176,6 +177,8 @@ bool filter_is_option(int level, int option);
 int filter_set(struct connection *c, int option, const void *value, uint32_t bytes);
 /* The socket has gone, and its filter with it, unless other processes have it. */
 void filter_free(struct connection *c);
+/* Of the socket, whichever process has set it. */
+struct filter_use filter_of(const struct connection *c);
 /* With the registry's lock: the socket gets a key, and what its filter is charged for is all its members' from now on;
  * it has one member, whose alone it is again; it ends. */
 void filter_share(struct connection *c, struct shared *s);

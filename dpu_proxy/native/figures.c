@@ -2,6 +2,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "datagram_socket.h"
 #include "pushed.h"
 #include "share.h"
 #include "tcp_figures.h"
@@ -76,6 +77,16 @@ int xts_worker_channels(struct xts_worker *worker, struct xts_channel_stats *out
 	return error ? error : (int)l.found;
 }
 
+static void list_datagrams(struct xts_connection_stats *out, const struct connection *c)
+{
+	struct filter_use filter = filter_of(c);
+
+	out->datagrams_dropped = c->shared ? atomic_load_explicit(&c->shared->dropped, memory_order_relaxed) :
+					     c->datagrams->dropped;
+	out->filter_instructions = filter.instructions;
+	memcpy(out->filter, filter.name, sizeof out->filter);
+}
+
 static void list_connection(struct listing *l, const struct channel *ch, const struct connection *c)
 {
 	struct xts_connection_stats *out = l->out;
@@ -108,6 +119,8 @@ static void list_connection(struct listing *l, const struct channel *ch, const s
 	socket_peer(c->fd, &out->peer);
 	if (c->state != CONNECTION_LISTENER && c->state != CONNECTION_DATAGRAM)
 		tcp_figures(c->fd, &out->tcp);
+	if (c->datagrams)
+		list_datagrams(out, c);
 }
 
 static bool run_connections(struct worker_state *w, void *argument)

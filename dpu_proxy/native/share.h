@@ -43,6 +43,7 @@
 #define XTS_SHARE_H
 
 #include "channel.h"
+#include "filter_use.h"
 #include "multicast.h"
 
 enum keyed_kind { KEYED_LISTENER, KEYED_PARKED, KEYED_HELD };
@@ -80,10 +81,10 @@ struct shared {
 	struct waiting *first_waiting, *last_waiting; /* given back */
 	struct pushed *pushed;                        /* protocols for what is accepted; for members that join */
 	/* of a datagram socket */
-	struct multicast *multicast;  /* a reference; NULL: it is none */
-	bool bound;                   /* by a host */
-	uint32_t filter_instructions; /* that its tenant is charged for */
-	_Atomic uint32_t dropped;     /* as SO_RXQ_OVFL has said last, to any member */
+	struct multicast *multicast; /* a reference; NULL: it is none */
+	bool bound;                  /* by a host */
+	struct filter_use filter;
+	_Atomic uint32_t dropped; /* as SO_RXQ_OVFL has said last, to any member */
 	struct returned_datagrams returned;
 };
 

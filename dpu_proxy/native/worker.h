@@ -67,6 +67,7 @@ enum xts_pool { XTS_POOL_DESCRIPTORS, XTS_POOL_MEMORY };
 void xts_pools_configure(const uint64_t *capacity);
 
 #define XTS_TENANT_NAME_BYTES 64
+#define XTS_FILTER_NAME_BYTES 64
 #define XTS_TENANT_ANY 0xffffffffu
 struct xts_tenant_config {
 	char name[XTS_TENANT_NAME_BYTES];
@@ -300,6 +301,10 @@ struct xts_connection_stats {
 	uint64_t sent_bytes, received_bytes;
 	struct xts_waits waits; /* since_ns is 0: ns has what goes on */
 	struct xts_tcp_figures tcp;
+	/* of a datagram socket */
+	uint32_t datagrams_dropped;         /* of the network: by its filter, or there was no room */
+	uint32_t filter_instructions;       /* 0: it has no filter; an operator's counts as one */
+	char filter[XTS_FILTER_NAME_BYTES]; /* the operator's that its host has named; "": none */
 	bool peeking;
 	char receive_ulps[XTS_ULP_NAMES_BYTES]; /* what is pushed, from TCP upwards: "tls/http2"; "" for nothing */
 	char send_ulps[XTS_ULP_NAMES_BYTES];

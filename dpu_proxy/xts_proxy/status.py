@@ -37,7 +37,7 @@ def show(path: str, *, as_json: bool, connections: bool) -> None:
         console.print(line)
     if connections:
         rows = answer["connections"]
-        shown = [row | {"ulps": _ulps(row)} for row in rows[:_SHOWN_CONNECTIONS]]
+        shown = [row | {"ulps": _ulps(row), "filter": _filter(row)} for row in rows[:_SHOWN_CONNECTIONS]]
         console.print(_table("connections", _CONNECTION_COLUMNS, shown))
         if len(rows) > _SHOWN_CONNECTIONS:
             console.print(f"… and {len(rows) - _SHOWN_CONNECTIONS} more; --json has all")
@@ -100,6 +100,8 @@ _CONNECTION_COLUMNS = {
     "spilled now": "spill_bytes",
     "sent": "sent_bytes",
     "received": "received_bytes",
+    "dropped": "datagrams_dropped",
+    "filter": "filter",
 }
 
 
@@ -115,7 +117,7 @@ def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> T
     return table
 
 
-_TEXTS = frozenset({"program", "tenant", "link", "state", "local", "peer", "ulps"})
+_TEXTS = frozenset({"program", "tenant", "link", "state", "local", "peer", "ulps", "filter"})
 
 
 #: fallback_… of struct xts_tls_counts
@@ -151,6 +153,13 @@ def _ulps(row: dict[str, Any]) -> str:
     receive, send = row["receive_ulps"], row["send_ulps"]
     text = receive if receive == send else f"in {receive or '-'}, out {send or '-'}"
     return f"{text} (peeking)".strip() if row["peeking"] else text
+
+
+def _filter(row: dict[str, Any]) -> str:
+    """Of a datagram socket: the operator's by its name, or the host's own by its length."""
+    if row["filter"] or not row["filter_instructions"]:
+        return str(row["filter"])
+    return f"the host's, {row['filter_instructions']} instructions"
 
 
 def _cell(key: str, value: Any) -> str:

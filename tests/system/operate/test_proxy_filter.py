@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from xts_proxy.config import ConfigError, parse
 __all__ = ["peer"]  # fixture
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="loading a BPF program needs CAP_BPF")
-SO_DETACH_FILTER = 27
+SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27
 RATE = 100  # of source_rate_filter.bpf.c
 
 
@@ -45,6 +46,12 @@ def configured(directory: Path, name: str = "rate", more: str = "") -> str:
 
 def named(udp: Udp, name: bytes) -> int:
     return udp.set(table.SOL_XTS, table.OPTION_FILTER, name)
+
+
+def shown(proxy: Proxy) -> dict[str, object]:
+    """What `xts-proxy status` says of the datagram socket's filter."""
+    (row,) = (row for row in proxy.status(connections=True)["connections"] if row["state"] == "datagram")
+    return {name: row[name] for name in ("filter", "filter_instructions", "datagrams_dropped")}
 
 
 def filters_work(proxy: Proxy, peer: socket.socket, name: bytes, rested: bool = False) -> None:
@@ -69,7 +76,11 @@ def filters_work(proxy: Proxy, peer: socket.socket, name: bytes, rested: bool = 
             got.append(udp.receive().data)
         assert not rested or got[:RATE] == [number.to_bytes(4, "big") for number in range(RATE)]
         assert len(got) < 10 * RATE and udp.dropped == 20 * RATE + 1 - len(got)
+        assert shown(proxy) == {"filter": "", "filter_instructions": 0, "datagrams_dropped": udp.dropped}
         assert named(udp, name) == 0
+        assert shown(proxy) == {"filter": name.decode(), "filter_instructions": 1, "datagrams_dropped": udp.dropped}
+        assert udp.set(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("=HBBI", 6, 0, 0, 100)) == 0
+        assert (shown(proxy)["filter"], shown(proxy)["filter_instructions"]) == ("", 1)
         udp.close()
     finally:
         attachment.close()
