@@ -1,5 +1,5 @@
-"""Programs that detach from who has started them, or are given their socket, with UDP: unbound as a daemon, and a
-service that systemd's socket activation starts. Many sockets on one port."""
+"""Programs that detach from who has started them, or are given their socket, with UDP: unbound and dnsmasq as daemons,
+and a service that systemd's socket activation starts. Many sockets on one port."""
 
 from __future__ import annotations
 
@@ -54,6 +54,28 @@ def test_unbound_as_a_daemon(bed: Bed) -> None:
     finally:
         os.kill(pid, signal.SIGTERM)
         wait_until(lambda: ended(pid), "unbound to end")
+
+
+def test_dnsmasq_as_a_daemon(bed: Bed) -> None:
+    """With an address to bind. Else it binds those of this host's interfaces, or looks there for the number of the
+    interface that a question came by, which is the device's."""
+    need("dnsmasq", "dig")
+    pid_file = bed.folder / "dnsmasq.pid"
+    bed.run(
+        "host",
+        *("dnsmasq", f"--port={PORT}", "--no-resolv", "--no-hosts", "--user=root", "--conf-file=/dev/null"),
+        *(f"--pid-file={pid_file}", f"--log-facility={bed.folder}/dnsmasq.log", f"--address=/device.example/{ANSWER}"),
+        *("--bind-interfaces", f"--listen-address={bed.here4}"),
+    )
+    wait_until(lambda: pid_file.exists() and pid_file.read_text().strip(), "dnsmasq to detach")
+    pid = int(pid_file.read_text())
+    try:
+        dig = ("dig", f"@{bed.here4}", "-p", PORT, "+short", "+tries=3", "+time=5", "device.example")
+        for options in ((), ("+tcp",)):
+            assert bed.run("net", *dig, *options).strip() == ANSWER, (bed.folder / "dnsmasq.log").read_text()
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: ended(pid), "dnsmasq to end")
 
 
 def test_a_service_that_is_started_for_its_datagram_socket(bed: Bed) -> None:

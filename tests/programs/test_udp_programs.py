@@ -1,4 +1,4 @@
-"""Real programs with UDP: iperf3, sockperf with multicast, and dig with dnsmasq, each way.
+"""Real programs with UDP: iperf3, sockperf in each of its modes and with multicast, and dig with dnsmasq, each way.
 
 The host has no network but the proxy's."""
 
@@ -45,8 +45,7 @@ def test_iperf3(bed: Bed, role: str, reverse: bool) -> None:
 
 @pytest.mark.usefixtures("environment")
 def test_dig_asks_dnsmasq(bed: Bed) -> None:
-    """dig is offloaded. An answer that is too long for a datagram is fetched by TCP. (dnsmasq on the host would look
-    for the device's interface, by its number, among the host's.)"""
+    """dig is offloaded. An answer that is too long for a datagram is fetched by TCP."""
     need("dig", "dnsmasq")
     record = ",".join(["x" * 250] * 8)
     command = (
@@ -64,6 +63,35 @@ def test_dig_asks_dnsmasq(bed: Bed) -> None:
         assert "(UDP)" in asked and "status: NOERROR" in asked
 
 
+def messages(said: str) -> tuple[int, int]:
+    """What a client of sockperf has sent and received, by its own count."""
+    found = re.search(r"SentMessages=(\d+); ReceivedMessages=(\d+)", said)
+    assert found, said
+    return int(found[1]), int(found[2])
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("role", ["host", "net"])
+def test_sockperf(bed: Bed, role: str) -> None:
+    """Its client, on `role`, in all modes. In two of them a thread is asleep in recvfrom() when another sends the first
+    datagram."""
+    need("sockperf")
+    server_role, address = ("net", NET4) if role == "host" else ("host", bed.here4)
+    where = ("-i", address, "-p", "11112")
+    played = bed.folder / "played.csv"
+    played.write_text("".join(f"{number / 1000:.3f}, {16 + number % 100}\n" for number in range(1, 1001)))  # s, bytes
+    with bed.program(server_role, "stdbuf", "-oL", "sockperf", "server", *where, name="sockperf-server"):
+        log = bed.folder / "sockperf-server.log"
+        wait_until(lambda: "Warmup stage" in log.read_text(errors="replace"), "sockperf to listen")
+        for mode in ("ping-pong", "under-load", "playback"):
+            options = ("--data-file", str(played)) if mode == "playback" else ("-t", "1", "--mps", "1000")
+            every = () if mode == "ping-pong" else ("--reply-every", "1")  # the others want few answers
+            sent, received = messages(bed.run(role, "sockperf", mode, *where, *options, *every))
+            assert sent > 100 and received > sent * 0.9, (mode, sent, received)
+        said = bed.run(role, "sockperf", "throughput", *where, "-t", "1", "--mps", "1000", "-m", "64")
+        assert bed.number(r"Message Rate is (\d+)", said) > 500, said
+
+
 @pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize("role", ["host", "net"])
 def test_sockperf_multicast(bed: Bed, role: str) -> None:
@@ -79,7 +107,5 @@ def test_sockperf_multicast(bed: Bed, role: str) -> None:
         log = bed.folder / "sockperf-server.log"
         wait_until(lambda: "Warmup stage" in log.read_text(errors="replace"), "sockperf to listen")
         said = bed.run(role, "sockperf", "ping-pong", "-t", "1", "--mps", "500", *options(role))
-    found = re.search(r"SentMessages=(\d+); ReceivedMessages=(\d+)", said)
-    assert found, said
-    sent, received = map(int, found.groups())
+    sent, received = messages(said)
     assert sent > 100 and received > sent * 0.9, said
