@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "passing.h"
+#include "undecided_wait.h"
 
 #define PAGE_BYTES 4096u
 
@@ -42,55 +43,68 @@ static ssize_t kernel_has_received(int fd, ssize_t result)
 {
 	struct descriptor d = descriptor_get(fd);
 
-	if (__builtin_expect(d.kind == DESCRIPTOR_UNDECIDED && d.flags & DESCRIPTOR_DATAGRAM && result >= 0, 0))
-		(void)decide_stay(fd, XTS_REASON_RULE);
+	if (__builtin_expect(is_undecided_datagram(d) && result >= 0, 0))
+		decide_stay_undecided(fd, d);
 	return result;
 }
 
+/* A receiving call on a datagram socket that is undecided: the kernel's, or the same again where the socket has been
+ * offloaded meanwhile, perhaps just before the kernel's was made. */
+#define RECEIVE_UNDECIDED(fd, flags, kernels, again) \
+	({ \
+		enum undecided_receiver receiver_ = undecided_receiver(fd, flags); \
+		ssize_t received_ = receiver_ == RECEIVER_KERNEL ? kernel_has_received(fd, kernels) : -1; \
+		bool late_ = receiver_ == RECEIVER_KERNEL && received_ < 0 && errno == ENOTCONN; \
+		if (receiver_ == RECEIVER_XTS || (late_ && descriptor_offloaded(fd) >= 0)) \
+			received_ = (again); \
+		received_; \
+	})
+
 EXPORT ssize_t recv(int fd, void *data, size_t bytes, int flags)
 {
-	int s = descriptor_offloaded(fd);
+	struct descriptor d = descriptor_get(fd);
 
-	return s < 0 ? real()->recv(fd, data, bytes, flags) : receive(s, data, bytes, flags);
+	if (is_undecided_datagram(d))
+		return recvfrom(fd, data, bytes, flags, NULL, NULL);
+	return d.kind == DESCRIPTOR_OFFLOADED ? receive((int)d.number, data, bytes, flags) :
+						real()->recv(fd, data, bytes, flags);
 }
 
+/* The fortified names: the C library's own ends the program where it asks for more than there is room for. */
 EXPORT ssize_t __recv_chk(int fd, void *data, size_t bytes, size_t room, int flags)
 {
-	int s = descriptor_offloaded(fd);
-
-	if (s < 0 || bytes > room)
-		/* which ends the program where it is too much */
-		return real()->__recv_chk(fd, data, bytes, room, flags);
-	return receive(s, data, bytes, flags);
+	return bytes > room ? real()->__recv_chk(fd, data, bytes, room, flags) : recv(fd, data, bytes, flags);
 }
 
 EXPORT ssize_t recvfrom(int fd, void *data, size_t bytes, int flags, struct sockaddr *address, socklen_t *length)
 {
-	int s = descriptor_offloaded(fd);
+	struct descriptor d = descriptor_get(fd);
 
-	if (s < 0)
-		return kernel_has_received(fd, real()->recvfrom(fd, data, bytes, flags, address, length));
-	return is_bad(data, bytes) ? fault() : XTS(xts_recvfrom(s, data, bytes, flags, address, length));
+	if (is_undecided_datagram(d))
+		return RECEIVE_UNDECIDED(fd, flags, real()->recvfrom(fd, data, bytes, flags, address, length),
+					 recvfrom(fd, data, bytes, flags, address, length));
+	if (d.kind != DESCRIPTOR_OFFLOADED)
+		return real()->recvfrom(fd, data, bytes, flags, address, length);
+	return is_bad(data, bytes) ? fault() : XTS(xts_recvfrom((int)d.number, data, bytes, flags, address, length));
 }
 
 EXPORT ssize_t __recvfrom_chk(int fd, void *data, size_t bytes, size_t room, int flags, struct sockaddr *address,
 			      socklen_t *length)
 {
-	int s = descriptor_offloaded(fd);
-
-	if (s < 0 || bytes > room)
-		return real()->__recvfrom_chk(fd, data, bytes, room, flags, address, length);
-	return recvfrom(fd, data, bytes, flags, address, length);
+	return bytes > room ? real()->__recvfrom_chk(fd, data, bytes, room, flags, address, length) :
+			      recvfrom(fd, data, bytes, flags, address, length);
 }
 
 EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 {
-	int s = descriptor_offloaded(fd);
+	struct descriptor d = descriptor_get(fd);
 	ssize_t r;
 
-	if (s >= 0)
-		return XTS(xts_recvmsg(s, message, flags));
-	r = kernel_has_received(fd, real()->recvmsg(fd, message, flags));
+	if (d.kind == DESCRIPTOR_OFFLOADED)
+		return XTS(xts_recvmsg((int)d.number, message, flags));
+	if (is_undecided_datagram(d))
+		return RECEIVE_UNDECIDED(fd, flags, real()->recvmsg(fd, message, flags), recvmsg(fd, message, flags));
+	r = real()->recvmsg(fd, message, flags);
 	if (r >= 0 && message->msg_controllen)
 		passing_received(message);
 	return r;
@@ -98,21 +112,20 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 
 EXPORT ssize_t read(int fd, void *data, size_t bytes)
 {
-	int s = descriptor_offloaded(fd);
+	struct descriptor d = descriptor_get(fd);
 
-	if (s < 0)
+	if (is_undecided_datagram(d) && bytes)
+		return recv(fd, data, bytes, 0);
+	if (d.kind != DESCRIPTOR_OFFLOADED)
 		return real()->read(fd, data, bytes);
-	return bytes ? receive(s, data, bytes, 0) : 0; /* unlike recv(), read() of nothing looks at nothing */
+	/* unlike recv(), read() of nothing looks at nothing */
+	return bytes ? receive((int)d.number, data, bytes, 0) : 0;
 }
 ssize_t __read(int fd, void *data, size_t bytes) __attribute__((alias("read"))) EXPORT;
 
 EXPORT ssize_t __read_chk(int fd, void *data, size_t bytes, size_t room)
 {
-	int s = descriptor_offloaded(fd);
-
-	if (s < 0 || bytes > room)
-		return real()->__read_chk(fd, data, bytes, room);
-	return read(fd, data, bytes);
+	return bytes > room ? real()->__read_chk(fd, data, bytes, room) : read(fd, data, bytes);
 }
 
 static ssize_t vector_bytes(const struct iovec *vector, int count)
@@ -155,9 +168,12 @@ static ssize_t transmit_vector(int s, const struct iovec *vector, int count, int
 
 EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
 {
-	int s = descriptor_offloaded(fd);
+	struct descriptor d = descriptor_get(fd);
 
-	return s < 0 ? real()->readv(fd, vector, count) : receive_vector(s, vector, count, 0);
+	if (is_undecided_datagram(d))
+		return RECEIVE_UNDECIDED(fd, 0, real()->readv(fd, vector, count), readv(fd, vector, count));
+	return d.kind != DESCRIPTOR_OFFLOADED ? real()->readv(fd, vector, count) :
+						receive_vector((int)d.number, vector, count, 0);
 }
 
 /* The offset -1 means "no offset"; with any other a socket is refused. RWF_NOWAIT is a socket's MSG_DONTWAIT. */
@@ -187,11 +203,15 @@ ssize_t preadv64v2(int fd, const struct iovec *vector, int count, off64_t offset
 
 EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct timespec *timeout)
 {
-	int s = descriptor_offloaded(fd), r;
+	struct descriptor d = descriptor_get(fd);
+	int r;
 
-	if (s >= 0)
-		return XTS(xts_recvmmsg(s, messages, count, flags, timeout));
-	r = (int)kernel_has_received(fd, real()->recvmmsg(fd, messages, count, flags, timeout));
+	if (d.kind == DESCRIPTOR_OFFLOADED)
+		return XTS(xts_recvmmsg((int)d.number, messages, count, flags, timeout));
+	if (is_undecided_datagram(d))
+		return (int)RECEIVE_UNDECIDED(fd, flags, real()->recvmmsg(fd, messages, count, flags, timeout),
+					      recvmmsg(fd, messages, count, flags, timeout));
+	r = real()->recvmmsg(fd, messages, count, flags, timeout);
 	for (int i = 0; i < r; i++)
 		if (messages[i].msg_hdr.msg_controllen)
 			passing_received(&messages[i].msg_hdr);
@@ -223,7 +243,7 @@ static ssize_t fast_open(int fd, const struct msghdr *message, int flags)
  * fails. */
 static bool decide_by_datagram(int fd, struct descriptor *d, const void *address, socklen_t length)
 {
-	if (d->kind != DESCRIPTOR_UNDECIDED || !(d->flags & DESCRIPTOR_DATAGRAM) || !address)
+	if (!is_undecided_datagram(*d) || !address)
 		return true;
 	if (decide_datagram_send(fd, *d, address, length) < 0)
 		return false;

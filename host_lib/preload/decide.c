@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "undecided_options.h"
+#include "undecided_wait.h"
 #include "report.h"
 #include "rules_in_force.h"
 #include "fallback_notice.h"
@@ -18,9 +19,9 @@
 #define PLACES_MAX 256        /* descriptors that are looked at when a program starts */
 
 /* attach_error: the endpoint's sentence about it, or empty. */
-static int stay(int fd, enum xts_reason reason, const char *attach_error)
+static int stay(int fd, struct descriptor was, enum xts_reason reason, const char *attach_error)
 {
-	struct descriptor was = descriptor_get(fd);
+	const struct descriptor d = { .kind = DESCRIPTOR_STAYED, .reason = (uint16_t)reason };
 	int pushed = was.kind == DESCRIPTOR_UNDECIDED ? note_push_error(was.number) : 0;
 	int elsewhere = was.kind == DESCRIPTOR_UNDECIDED ? note_interface_error(was.number) : 0;
 	int error = pushed ? pushed : preload.strict ? xts_reason_error(reason) : elsewhere;
@@ -33,11 +34,11 @@ static int stay(int fd, enum xts_reason reason, const char *attach_error)
 		errno = error;
 		return -1;
 	}
+	if (was.kind != DESCRIPTOR_UNDECIDED && was.kind != DESCRIPTOR_OFFLOADED)
+		descriptor_set(fd, d);
+	else if (!descriptor_become(fd, was, d))
+		return 0; /* another thread has decided it */
 	atomic_fetch_add_explicit(&preload.stayed[reason], 1, memory_order_relaxed);
-	if (was.kind == DESCRIPTOR_UNDECIDED || was.kind == DESCRIPTOR_OFFLOADED)
-		descriptor_become(fd, was, (struct descriptor){ .kind = DESCRIPTOR_STAYED, .reason = (uint16_t)reason });
-	else
-		descriptor_set(fd, (struct descriptor){ .kind = DESCRIPTOR_STAYED, .reason = (uint16_t)reason });
 	report_counters();
 	preload_log("descriptor %d: stays with the kernel (%s)", fd, xts_reason_name(reason));
 	return 0;
@@ -45,12 +46,17 @@ static int stay(int fd, enum xts_reason reason, const char *attach_error)
 
 int decide_stay(int fd, enum xts_reason reason)
 {
-	return stay(fd, reason, "");
+	return stay(fd, descriptor_get(fd), reason, "");
+}
+
+void decide_stay_undecided(int fd, struct descriptor was)
+{
+	(void)stay(fd, was, XTS_REASON_RULE, "");
 }
 
 int decide_stay_by(int fd, const struct xts_decision *decision)
 {
-	return stay(fd, decision->reason, decision->attach_error);
+	return stay(fd, descriptor_get(fd), decision->reason, decision->attach_error);
 }
 
 int decide_number_option(int fd, int option)
@@ -145,8 +151,10 @@ bool decide_publish(int fd, struct descriptor was, int s, uint8_t flags)
 	atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);
 	report_counters();
 	epoll_descriptor_offloaded(fd, d);
-	if (flags & DESCRIPTOR_DATAGRAM)
+	if (flags & DESCRIPTOR_DATAGRAM) {
+		undecided_wake(fd);
 		descriptor_each(DESCRIPTOR_OFFLOADED, put_placeholder, &d);
+	}
 	preload_log("descriptor %d: offloaded", fd);
 	return true;
 }

@@ -36,4 +36,15 @@ static inline bool deadline_of(const struct timespec *timeout, uint64_t *deadlin
 	return true;
 }
 
+/* What is left of it, in *left; NULL: it is for ever. */
+static inline const struct timespec *time_until(uint64_t deadline_ns, struct timespec *left)
+{
+	uint64_t now = deadline_ns && deadline_ns != XTS_FOREVER ? xts_now_ns() : 0;
+	uint64_t left_ns = deadline_ns > now ? deadline_ns - now : 0;
+
+	left->tv_sec = (time_t)(left_ns / NS_A_SECOND);
+	left->tv_nsec = (long)(left_ns % NS_A_SECOND);
+	return deadline_ns == XTS_FOREVER ? NULL : left;
+}
+
 #endif

@@ -10,6 +10,7 @@
 
 #include "epoll_set.h"
 #include "limit.h"
+#include "undecided_wait.h"
 
 #define FDS_ON_STACK 32
 #define YIELDS_MAX 10000
@@ -37,9 +38,9 @@ struct room {
 
 bool poll_is_ours(int fd)
 {
-	uint8_t kind = descriptor_get(fd).kind;
+	struct descriptor d = descriptor_get(fd);
 
-	return kind == DESCRIPTOR_OFFLOADED || kind == DESCRIPTOR_EPOLL;
+	return d.kind == DESCRIPTOR_OFFLOADED || d.kind == DESCRIPTOR_EPOLL || is_undecided_datagram(d);
 }
 
 static void sort_one(struct sorted *s, struct pollfd *fd, struct places *at)
@@ -87,10 +88,23 @@ static int merge(const struct sorted *s, struct pollfd *fds, nfds_t count)
 	return ready;
 }
 
-static int poll_sorted(struct sorted *s, struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask)
+/* One that was the kernel's when they were sorted is offloaded by now: what the kernel says of it means nothing. */
+static bool one_was_decided(const struct sorted *s, const struct pollfd *fds, nfds_t count)
+{
+	for (nfds_t i = 0; i < count; i++) {
+		const struct places *at = &s->places[i];
+
+		if (at->kernel >= 0 && at->socket < 0 && descriptor_offloaded(fds[i].fd) >= 0)
+			return true;
+	}
+	return false;
+}
+
+static int poll_once(struct sorted *s, struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask)
 {
 	int r;
 
+	s->socket_count = s->context_count = s->kernel_count = 0;
 	for (nfds_t i = 0; i < count; i++)
 		sort_one(s, &fds[i], &s->places[i]);
 	r = XTS(xts_poll_contexts(s->sockets, (nfds_t)s->socket_count, s->contexts, (nfds_t)s->context_count, s->kernel,
@@ -99,6 +113,16 @@ static int poll_sorted(struct sorted *s, struct pollfd *fds, nfds_t count, uint6
 		r = merge(s, fds, count);
 	for (int i = 0; i < s->context_count; i++)
 		set_drop(s->held[i], 1);
+	return r;
+}
+
+static int poll_sorted(struct sorted *s, struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask)
+{
+	int r;
+
+	do
+		r = poll_once(s, fds, count, deadline_ns, mask);
+	while (r >= 0 && one_was_decided(s, fds, count));
 	return r;
 }
 
@@ -176,6 +200,15 @@ static void drop_sets(struct plain_sets *plain)
 	}
 }
 
+static bool any_offloaded(const struct pollfd *fds, nfds_t count)
+{
+	for (nfds_t i = 0; i < count; i++) {
+		if (descriptor_offloaded(fds[i].fd) >= 0)
+			return true;
+	}
+	return false;
+}
+
 static bool got_context(const struct plain_sets *plain)
 {
 	for (int i = 0; i < plain->count; i++) {
@@ -187,11 +220,9 @@ static bool got_context(const struct plain_sets *plain)
 
 static int poll_kernel(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask)
 {
-	uint64_t now = deadline_ns && deadline_ns != XTS_FOREVER ? xts_now_ns() : 0;
-	uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
-	struct timespec timeout = { .tv_sec = (time_t)(left / NS_A_SECOND), .tv_nsec = (long)(left % NS_A_SECOND) };
+	struct timespec left;
 
-	return preload_sleep_poll(fds, count, deadline_ns == XTS_FOREVER ? NULL : &timeout, mask);
+	return preload_sleep_poll(fds, count, time_until(deadline_ns, &left), mask);
 }
 
 int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask)
@@ -201,14 +232,18 @@ int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigs
 	bool changed;
 	int r = 0, before;
 
+	undecided_sleep_begins();
 	hold_sets(&plain, fds, count);
 	if (!plain.others)
 		r = poll_kernel(fds, count, deadline_ns, mask);
-	changed = plain.others || got_context(&plain);
 	before = errno;
+	changed = plain.others || got_context(&plain) || any_offloaded(fds, count);
 	drop_sets(&plain);
 	errno = before;
-	return changed && r >= 0 ? poll_all(fds, count, deadline_ns, mask) : r;
+	if (changed && r >= 0)
+		r = poll_all(fds, count, deadline_ns, mask);
+	undecided_sleep_ends();
+	return r;
 }
 
 /* --- the calls ---------------------------------------------------------------------------------------------------- */

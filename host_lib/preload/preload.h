@@ -28,10 +28,10 @@
  * of the program's runs in it meanwhile.
  *
  * Files: real.h the C library's functions; descriptor.[ch]; decide*.c rules, reasons and the change to offloaded;
- * socket_calls.c, data.c, option_calls.c, undecided_options.c (options until a socket is offloaded), ulp_ioctl.c
- * (pushed protocols), file.c (dup, close), passing.c (descriptors over Unix sockets), open.c (other descriptors),
- * sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process_calls.c (fork, exec, exit), spawn.c,
- * shell.c (system, popen); signal.c; start.c (settings), rules_in_force.c, report.c (what others see of it),
+ * socket_calls.c, data.c, option_calls.c, undecided_options.c (options until a socket is offloaded), undecided_wait.c
+ * (sleeping until then), ulp_ioctl.c (pushed protocols), file.c (dup, close), passing.c (descriptors over Unix
+ * sockets), open.c (other descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c;
+ * process_calls.c (fork, exec, exit), spawn.c, shell.c (system, popen); signal.c; start.c (settings), rules_in_force.c, report.c (what others see of it),
  * fallback_notice.c, once_per_run.c and summary.c (lines on standard error). CALLS.md lists all functions, and what
  * becomes of each.
  */
@@ -121,6 +121,8 @@ void preload_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* It stays with the kernel, for this reason: 0. In a strict process, if the reason does not allow that: -1 and errno
  * for the program's call, and nothing has changed. */
 int decide_stay(int fd, enum xts_reason reason);
+/* By the rules, an UNDECIDED datagram socket; nothing happens if it is no longer what it was when it was read (was). */
+void decide_stay_undecided(int fd, struct descriptor was);
 /* A TCP socket that is not in the table (from before exec, or over a Unix socket) is STAYED from now on. What it is
  * now. */
 struct descriptor decide_unknown(int fd);

@@ -11,7 +11,8 @@ import select
 import socket as _standard
 import warnings
 from collections.abc import Callable
-from socket import SOCK_DGRAM, SOCK_SEQPACKET, SOCK_STREAM
+from contextlib import suppress
+from socket import SHUT_RDWR, SOCK_DGRAM, SOCK_SEQPACKET, SOCK_STREAM
 from time import monotonic, sleep
 from typing import Any
 
@@ -19,6 +20,7 @@ from . import _report
 from ._address import decode, encode
 from ._decision import Decision
 from ._descriptor import drop, keep_both, keep_under
+from ._epoll_registrations import kept_in_epoll_sets
 from ._errors import error
 from ._installed_pushing import InstalledPushing
 from ._reason import Reason, count
@@ -35,7 +37,7 @@ class DecidingSocket(InstalledPushing, _Base):
 
     __slots__ = (
         *("_datagrams", "_interface_failure", "_kernel_listener", "_notes", "_number_known"),
-        *("_ours", "_packets", "_pushes", "_reason", "_scope"),
+        *("_ours", "_packets", "_pushes", "_reason", "_scope", "_sleeping"),
     )
 
     _ours: offloaded_socket | None
@@ -46,6 +48,7 @@ class DecidingSocket(InstalledPushing, _Base):
     _pushes: list[Callable[[offloaded_socket], None]]  # protocols pushed before it was connected or listened
     _datagrams: bool  # SOCK_DGRAM, of UDP
     _interface_failure: OSError | None  # this host has no such interface; the device perhaps
+    _sleeping: int  # threads, in receiving calls while undecided
     _packets: bool  # SOCK_SEQPACKET, which the kernel's TCP does not have
     _number_known: bool  # the descriptor's number has been asked for
 
@@ -54,6 +57,7 @@ class DecidingSocket(InstalledPushing, _Base):
         self._notes = []
         self._interface_failure = None
         self._pushes = []
+        self._sleeping = 0
         self._datagrams = self._packets = self._number_known = False
 
     @property
@@ -105,8 +109,21 @@ class DecidingSocket(InstalledPushing, _Base):
     def _offload(self, ours: offloaded_socket) -> None:
         self._ours, self._reason = ours, Reason.NONE
         count(Reason.NONE)
-        if self._number_known:
-            self._show_mirror()
+        if not self._datagrams:
+            if self._number_known:
+                self._show_mirror()
+        elif self._number_known:
+            with kept_in_epoll_sets(super().fileno()):
+                self._wake_sleepers()
+                self._show_mirror()
+        elif self._sleeping:
+            self._wake_sleepers()
+
+    def _wake_sleepers(self) -> None:
+        """Threads that sleep for the kernel's socket. Another process may have it too (fork), and make another
+        decision: not without need."""
+        with suppress(OSError):  # ENOTCONN, but they are awake
+            super().shutdown(SHUT_RDWR)
 
     def _tell(self, line: int, local: Any, peer: Any) -> None:
         """What has been decided, by which line of the rules, for `xts status`."""
@@ -140,11 +157,11 @@ class DecidingSocket(InstalledPushing, _Base):
         self._repeat(decision)
         decision.bind(resolved)
         if decision.ours is not None:
-            if self._datagrams:
-                self._scope = None
-            else:
+            if not self._datagrams:
                 self._kernel_listener = _Base(self.family, self.type, self.proto, os.dup(super().fileno()))
             self._offload(decision.ours)
+            if self._datagrams:
+                self._scope = None  # not before: to other threads it would be the kernel's for good
             return True
         if decision.reason is Reason.RULE and not (self._datagrams and resolved[1]):
             return False  # decided by listen(), or as a client by connect() or the first datagram
@@ -192,8 +209,8 @@ class DecidingSocket(InstalledPushing, _Base):
         if decision.ours is None:
             self._stay(decision.reason, decision.attach_error)
         else:
-            self._scope = None
             self._offload(decision.ours)
+            self._scope = None
         self._tell(decision.line, bound, resolved)
 
     def _keeps_as_client(self, peer: Any) -> bool:

@@ -8,8 +8,9 @@ or holds an XTS socket that all calls go to. What was bound as a server and is t
 clients goes back to the kernel.
 
 The descriptor keeps its number. When `fileno()` of an offloaded socket is asked for, or has been before, the
-XTS socket's mirror is put in the kernel socket's place (dup2), so readiness shows under the same number; registrations
-made before that in an epoll set are lost with the kernel's socket. Accepted sockets have no other descriptor than the
+XTS socket's mirror is put in the kernel socket's place (dup2), so readiness shows under the same number. Registrations
+made before that in an epoll set are lost with the kernel's socket; those of a datagram socket, which event loops have
+before it is decided, are moved. Accepted sockets have no other descriptor than the
 mirror, made when it is asked for.
 
 A listener on the wildcard address serves both worlds, as under the interposer: the device's addresses through
@@ -51,6 +52,7 @@ from ._reason import Reason, count
 from ._scope import current
 from ._socket import socket as offloaded_socket
 from ._stayed import StayedSocket
+from ._undecided_receive import receive as receive_undecided
 
 _Base = _standard.socket  # what the standard module had when this was imported
 _FLAGS = SOCK_NONBLOCK | SOCK_CLOEXEC
@@ -334,7 +336,7 @@ def _delegating_property(name: str) -> property:
 
 def _deciding(name: str) -> Callable[..., Any]:
     """Of a datagram socket: sends or receives, which may decide where it belongs."""
-    plain = _delegating(name)
+    plain, kernels = _delegating(name), getattr(_Base, name)
 
     def send(self: socket, *arguments: Any) -> Any:
         if self._datagrams and self._scope is not None:
@@ -342,21 +344,22 @@ def _deciding(name: str) -> Callable[..., Any]:
         return plain(self, *arguments)
 
     def receive(self: socket, *arguments: Any, **named: Any) -> Any:
-        got = plain(self, *arguments, **named)
+        if self._ours is not None:
+            return getattr(self._ours, name)(*arguments, **named)
         if self._datagrams and self._scope is not None:
-            self._kernel_has_received()
-        return got
+            return receive_undecided(self, name, arguments, named)
+        return kernels(self, *arguments, **named)
 
     call = send if name.startswith("send") else receive
     call.__name__, call.__qualname__, call.__doc__ = plain.__name__, plain.__qualname__, plain.__doc__
     return call
 
 
-_CALLS = """getblocking getpeername getsockname getsockopt gettimeout recv recv_into send sendall sendfile setblocking
-settimeout shutdown"""
+_CALLS = """getblocking getpeername getsockname getsockopt gettimeout send sendall sendfile setblocking settimeout
+shutdown"""
 for _name in _CALLS.split():
     setattr(socket, _name, _delegating(_name))
-for _name in ("recvfrom", "recvfrom_into", "recvmsg", "recvmsg_into", "sendmsg", "sendto"):
+for _name in ("recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "recvmsg_into", "sendmsg", "sendto"):
     setattr(socket, _name, _deciding(_name))
 for _name in ("family", "proto", "timeout"):
     setattr(socket, _name, _delegating_property(_name))
