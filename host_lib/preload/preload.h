@@ -31,9 +31,9 @@
  * socket_calls.c, data.c, option_calls.c, undecided_options.c (options until a socket is offloaded), undecided_wait.c
  * (sleeping until then), ulp_ioctl.c (pushed protocols), file.c (dup, close), passing.c (descriptors over Unix
  * sockets), open.c (other descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c;
- * process_calls.c (fork, exec, exit), spawn.c, shell.c (system, popen); signal.c; start.c (settings), rules_in_force.c, report.c (what others see of it),
- * fallback_notice.c, once_per_run.c and summary.c (lines on standard error). CALLS.md lists all functions, and what
- * becomes of each.
+ * process_calls.c (fork, exec, exit), spawn.c, shell.c (system, popen); signal.c; start.c (settings), rules_in_force.c,
+ * report.c (what others see of it), fallback_notice.c, once_per_run.c and summary.c (lines on standard error). CALLS.md
+ * lists all functions, and what becomes of each.
  */
 #ifndef XTS_PRELOAD_H
 #define XTS_PRELOAD_H
