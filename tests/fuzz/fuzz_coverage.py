@@ -24,7 +24,12 @@ MAIN: dict[str, tuple[str, ...]] = {
     "fuzz_messages": ("messages/native/wire.h",),
     "fuzz_link": ("messages/native/link.c",),
     "fuzz_worker": ("dpu_proxy/native/*.c", "dpu_proxy/native/sockopt.c"),
-    "fuzz_stack": ("dpu_proxy/native/ulp/*.c", "dpu_proxy/native/ulp/http2/"),
+    "fuzz_stack": (
+        "dpu_proxy/native/ulp/*.c",
+        "dpu_proxy/native/ulp/framing/",
+        "dpu_proxy/native/ulp/http2/",
+        "dpu_proxy/native/ulp/grpc/",
+    ),
     "fuzz_layers": ("dpu_proxy/native/ulp/mpa/", "dpu_proxy/native/ulp/nvme_tcp/"),
     "fuzz_bundle": ("messages/native/bundle.c",),
     "fuzz_datagram": ("messages/native/datagram.c",),
