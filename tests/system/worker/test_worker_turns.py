@@ -13,12 +13,15 @@ import time
 from collections.abc import Callable
 
 import pytest
+from beds.datagrams import FEATURES as DATAGRAM
+from beds.datagrams import Udp, udp_peer
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
 from beds.share import KEEP_MS, goodbye, share
 from beds.worker import FEATURES, PREFIX, Conn, connected, receive_exactly
 from beds.worker_clock import LOOK_NS, LOOPBACK, MS, US, Clock, Connect, clock, connect, has_ended, worker
 from xts_messages import codec
 from xts_messages.codec import Endpoint, flags
+from xts_messages.datagram import Datagram
 from xts_proxy._native import ffi, lib
 
 __all__ = ["clock", "connect", "worker"]  # fixtures
@@ -297,3 +300,34 @@ def test_a_worker_that_makes_no_progress_tells_where_it_is(clock: Clock, connect
         while pulse.busy_ns and time.monotonic() < deadline:
             lib.xts_worker_pulse(worker.native, pulse)
         assert (pulse.busy_ns, pulse.phase) == (0, lib.XTS_PHASE_ASLEEP)
+
+
+def test_a_batch_of_datagrams_has_as_many_as_the_turn_has_time_for(
+    worker: Worker, clock: Clock, connect: Connect
+) -> None:
+    """Where each takes the device's kernel 20 us, 16 at once are more than a turn, which others wait for."""
+    batches: list[int] = []
+
+    def took_time() -> bool:
+        """What has come since the last look took so long."""
+        count = 0
+        with contextlib.suppress(BlockingIOError):
+            while peer.recv(64):
+                count += 1
+        clock.now_ns += count * 20 * US
+        batches.extend([count] if count else [])
+        return False
+
+    features = FEATURES | DATAGRAM
+    with udp_peer() as peer, worker.attach(1, features=features) as attacker, worker.attach(2) as bystander:
+        peer.setblocking(False)
+        _, bystander_id, _ = connect(bystander.open())
+        udp = Udp.open(attacker.open())
+        bystander.send("XTS_CMD_SEND", b"is active", id=bystander_id)
+        clock.arrived = took_time
+        udp.send(*[Datagram(b"x", Endpoint.of(*peer.getsockname())) for _ in range(200)])
+        worker.wait(lambda stats: stats.datagrams_sent == 200, "they were not sent")
+        clock.arrived = lambda: False
+        worker.stats()  # it looks at the clock without the peer from now on
+    assert sum(batches) == 200
+    assert max(batches[1:]) <= 3  # what the first ones cost says it; 50 us are a turn
