@@ -72,6 +72,7 @@ def _defaults() -> Iterator[None]:
 def all_commands() -> list[Command]:
     """Every command of the package, in the order of the manual."""
     from xts_agent.__main__ import main as agent
+    from xts_bluefield.__main__ import main as bluefield
     from xts_bpf.trace import main as trace
     from xts_kubernetes.__main__ import main as device_plugin
     from xts_lab.__main__ import main as lab
@@ -85,6 +86,7 @@ def all_commands() -> list[Command]:
         "xts-proxy": (proxy, "the offload proxy"),
         "xts-trace": (trace, "where time goes in a system that runs"),
         "xts-lab": (lab, "a test-bed of a host, a device and a network on one machine"),
+        "xts-bluefield": (bluefield, "set up a BlueField, or the host it is in, and take it back"),
     }
     with _defaults(), mock.patch.object(sys, "argv", ["xts"]):
         return [command(parser_of(main), name, summary) for name, (main, summary) in summaries.items()]

@@ -20,9 +20,19 @@ PACKAGES = {
     "xts_kubernetes": ("host_lib", {"xts_messages", "xts_socket", "xts_agent"}),
     "xts_proxy": ("dpu_proxy", {"xts_messages", "xts_bpf"}),
     "xts_lab": ("deploy", {"xts_messages", "xts_socket", "xts_bpf"}),
+    "xts_bluefield": ("deploy", {"xts_messages"}),
     "xts_docs": (
         "deploy",
-        {"xts_messages", "xts_socket", "xts_agent", "xts_kubernetes", "xts_proxy", "xts_bpf", "xts_lab"},
+        {
+            "xts_messages",
+            "xts_socket",
+            "xts_agent",
+            "xts_kubernetes",
+            "xts_proxy",
+            "xts_bpf",
+            "xts_lab",
+            "xts_bluefield",
+        },
     ),
 }
 #: folder of C sources -> folders whose headers it may include

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import xts_socket
 from xts_agent.config import parser as agent_parser
+from xts_bluefield.__main__ import make_parser as bluefield_parser
 from xts_bpf.trace import make_parser as trace_parser
 from xts_kubernetes.config import parser as plugin_parser
 from xts_lab.__main__ import _parser as lab_parser
@@ -25,7 +26,7 @@ from xts_proxy.__main__ import parser as proxy_parser
 from xts_socket import cli
 
 TOP = Path(__file__).resolve().parents[2]
-PACKAGES = ("xts_messages", "xts_socket", "xts_agent", "xts_proxy", "xts_bpf", "xts_lab")
+PACKAGES = ("xts_messages", "xts_socket", "xts_agent", "xts_proxy", "xts_bpf", "xts_lab", "xts_bluefield")
 OWN = set(xts_socket.__all__) - set(standard.__all__)
 PARSERS = {
     "xts": cli.make_parser,
@@ -34,6 +35,7 @@ PARSERS = {
     "xts-proxy": proxy_parser,
     "xts-trace": trace_parser,
     "xts-lab": lab_parser,
+    "xts-bluefield": bluefield_parser,
 }
 
 

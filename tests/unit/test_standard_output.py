@@ -24,6 +24,7 @@ COMMANDS = [
     pytest.param(["-m", "xts_proxy", "--version"], id="xts-proxy --version"),
     pytest.param(["-m", "xts_lab", "--help"], id="xts-lab --help"),
     pytest.param(["-m", "xts_bpf.trace", "--help"], id="xts-trace --help"),
+    pytest.param(["-m", "xts_bluefield", "--help"], id="xts-bluefield --help"),
     pytest.param(["-m", "xts_lab.demo", "--help"], id="demo --help"),
     pytest.param(["-m", "attack", "--help"], id="attack --help"),
     pytest.param(["-m", "bench", "--help"], id="bench --help"),

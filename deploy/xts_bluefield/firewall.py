@@ -1,0 +1,93 @@
+"""The firewall of the proxy's uplink: an nftables table of our own.
+
+It looks only at what comes in on the uplink. Answers to the device's own connections pass (those of the hosts are
+among them), ICMP passes, and the TCP ports on which hosts may listen. The rest is dropped, among it whatever else the
+device serves. A table of our own leaves the tables of others as they are; what one table drops no other brings back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from . import sources
+from .model import Action, Run, Setting, Source, Value
+from .names import View
+from .wanted import Firewall as WantedFirewall
+from .wanted import Wanted
+
+_PLACE = {"family": "inet", "table": "xts_bluefield"}
+_TABLE = {"family": "inet", "name": "xts_bluefield"}
+
+
+def _match(left: dict[str, Any], right: Any, operator: str = "==") -> dict[str, Any]:
+    return {"match": {"op": operator, "left": left, "right": right}}
+
+
+def table(wanted: WantedFirewall) -> list[Any]:
+    """The table, its chain and its rules, as `nft -j list` shows them."""
+    chain = {**_PLACE, "name": "uplink", "type": "filter", "hook": "input", "prio": 0, "policy": "accept"}
+    rules: list[list[Any]] = [
+        [_match({"meta": {"key": "iifname"}}, wanted.uplink, "!="), {"accept": None}],
+        [_match({"ct": {"key": "state"}}, ["established", "related"], "in"), {"accept": None}],
+        [_match({"meta": {"key": "l4proto"}}, {"set": ["icmp", "ipv6-icmp"]}), {"accept": None}],
+    ]
+    if wanted.tcp_ports:
+        ports = {"set": sorted(set(wanted.tcp_ports))}
+        rules.append([_match({"payload": {"protocol": "tcp", "field": "dport"}}, ports), {"accept": None}])
+    rules.append([{"drop": None}])
+    made = [{"rule": {**_PLACE, "chain": "uplink", "expr": rule}} for rule in rules]
+    return [{"table": dict(_TABLE)}, {"chain": chain}, *made]
+
+
+class FirewallTable:
+    """Setting("firewall", "inet xts_bluefield"): the table as JSON, without handles; None: none."""
+
+    name = "firewall"
+    source: Source = sources.FIREWALL
+
+    def wanted(self, wanted: Wanted) -> Iterator[tuple[Setting, Value]]:
+        if wanted.firewall:
+            yield Setting(self.name, "inet xts_bluefield"), table(wanted.firewall)
+
+    def read(self, setting: Setting, view: View) -> Value:
+        names = view.json("nft", "-j", "list", "tables")["nftables"]
+        if not any(one.get("table", {}).get("name") == _TABLE["name"] for one in names):
+            return None
+        shown = view.json("nft", "-j", "list", "table", "inet", _TABLE["name"])["nftables"]
+        return [_without_handles(one) for one in shown if "metainfo" not in one]
+
+    def actions(self, setting: Setting, old: Value, new: Value) -> tuple[Action, ...]:
+        """One transaction: there is no moment without the old rules or the new ones."""
+        delete = [{"add": {"table": _TABLE}}, {"delete": {"table": _TABLE}}]
+        commands = delete + [{"add": one} for one in new or ()]
+        lines = ",\n".join(json.dumps(command) for command in commands)
+        return (Run(("nft", "-j", "-f", "-"), f'{{"nftables": [\n{lines}\n]}}\n'),)
+
+    def what(self, setting: Setting, new: Value) -> str:
+        rules = [one["rule"]["expr"] for one in new or () if "rule" in one]
+        ports: list[int] = next((expr[0]["match"]["right"]["set"] for expr in rules if _is_ports(expr)), [])
+        uplink = rules[0][0]["match"]["right"] if rules else ""
+        return (
+            f"on {uplink} only answers, ICMP"
+            + (f" and TCP ports {', '.join(map(str, ports))}" if ports else "")
+            + " come in"
+        )
+
+    def why(self, setting: Setting) -> str:
+        return "what the device serves itself is not for the network on which it speaks for hosts"
+
+    def check(self, setting: Setting) -> str:
+        return "nft list table inet xts_bluefield"
+
+
+def _is_ports(expr: list[Any]) -> bool:
+    return "payload" in expr[0].get("match", {}).get("left", {})
+
+
+def _without_handles(one: dict[str, Any]) -> dict[str, Any]:
+    return {
+        kind: {key: value for key, value in inner.items() if key != "handle"} if isinstance(inner, dict) else inner
+        for kind, inner in one.items()
+    }

@@ -1,0 +1,79 @@
+"""Plans for people, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from .model import Action, Plan, Step, Value
+from .names import View
+from .planning import fingerprint
+
+_VALUE_CHARACTERS = 60
+
+
+def value_text(value: Value) -> str:
+    """A value on one line."""
+    text = "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+    text = " ".join(text.split())
+    return text if len(text) <= _VALUE_CHARACTERS else f"{text[: _VALUE_CHARACTERS - 1]}…"
+
+
+def plan_lines(plan: Plan, view: View) -> Iterator[str]:
+    """All of a plan."""
+    yield from (f"note: {note}" for note in plan.notes)
+    if not plan.steps:
+        yield "Everything is as the file wants it: there is nothing to do."
+        return
+    for number, step in enumerate(plan.steps, 1):
+        yield f"{number}. {view.shown(str(step.setting))}: {value_text(step.found)} -> {value_text(step.wanted)}"
+        yield f"   what    {view.shown(step.what)}"
+        yield f"   why     {step.why}"
+        yield from _actions("do", step.actions, view)
+        yield f"   source  {step.source.title}; {step.source.section}; {step.source.url}"
+        yield f"   check   {view.shown(step.check)}"
+        if not step.by_hand:
+            yield from _actions("undo", step.undo, view)
+    by_hand = sum(step.by_hand for step in plan.steps)
+    yield f"{len(plan.steps)} steps" + (f", {by_hand} of them by hand" if by_hand else "")
+    yield f"plan {fingerprint(plan.steps)}"
+
+
+def _actions(title: str, actions: Iterable[Action], view: View) -> Iterator[str]:
+    lines = [line for action in actions for line in view.shown(str(action)).splitlines()]
+    empty = "nothing can change this" if title == "do" else "goes with its interface"
+    for line in lines or [empty]:
+        yield f"   {title:7} {line}"
+        title = ""
+
+
+def differing_lines(steps: Iterable[Step], view: View) -> Iterator[str]:
+    """What differs: a line each, and the command that shows it."""
+    for step in steps:
+        setting = view.shown(str(step.setting))
+        yield f"{setting}: is {value_text(step.found)}, wanted {value_text(step.wanted)}  ({view.shown(step.check)})"
+
+
+def as_json(steps: Iterable[Step], notes: Iterable[str] = ()) -> str:
+    """Steps with everything about them, and the fingerprint that `apply --expect` takes."""
+    steps = tuple(steps)
+    shown: dict[str, Any] = {"plan": fingerprint(steps), "notes": list(notes), "steps": [_step(one) for one in steps]}
+    return json.dumps(shown, indent=2, ensure_ascii=False)
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {
+        "kind": step.setting.kind,
+        "place": step.setting.place,
+        "found": step.found,
+        "wanted": step.wanted,
+        "what": step.what,
+        "why": step.why,
+        "by_hand": step.by_hand,
+        "possible": not step.impossible,
+        "do": [str(action) for action in step.actions],
+        "undo": [str(action) for action in step.undo],
+        "check": step.check,
+        "source": {"title": step.source.title, "section": step.source.section, "url": step.source.url},
+    }
