@@ -66,8 +66,12 @@ class Firmware:
     def what(self, setting: Setting, new: Value) -> str:
         return f"{setting.place.split()[1]} = {new} at the next boot of the card"
 
+    def of_functions(self, setting: Setting) -> bool:
+        """The parameter is one of those that scalable functions need."""
+        return setting.place.split()[1] not in _DPU
+
     def why(self, setting: Setting) -> str:
-        if setting.place.split()[1] in _DPU:
+        if not self.of_functions(setting):
             return "the Arm cores must own the card, to run the proxy and steer frames to it"
         return "the firmware sets room aside for functions when it starts"
 

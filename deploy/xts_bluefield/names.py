@@ -58,7 +58,7 @@ class View:
         """devlink's ports, by their handles."""
         found = self.json("devlink", "-j", "port", "show")
         ports = found.get("port") if isinstance(found, dict) else {}
-        if not isinstance(ports, dict):
+        if not isinstance(ports, dict) or not all(isinstance(port, dict) for port in ports.values()):
             raise CommandError(errno.EPROTO, 'devlink -j port show: no object "port" in its output')
         return ports
 

@@ -13,6 +13,7 @@ from .functions import Eswitch, Function, Xdp, feature_notes
 from .model import Found, Kind, Plan, Setting, Step, Value
 from .names import View
 from .queues import Interrupts, Queues
+from .sources import FUNCTION_FIRMWARE
 from .steering_ovs import BridgePort, Flows
 from .steering_tc import Filters
 from .system import BootParameters, HugePages, IsolatedCpus, UnitEnabled, UnitFiles
@@ -104,7 +105,7 @@ def step_of(setting: Setting, found: Value, wanted: Value) -> Step:
         actions=kind.actions(setting, found, wanted),
         undo=kind.actions(setting, wanted, found),
         check=kind.check(setting),
-        source=kind.source,
+        source=FUNCTION_FIRMWARE if isinstance(kind, Firmware) and kind.of_functions(setting) else kind.source,
     )
 
 

@@ -21,7 +21,7 @@ FUNCTION_FIRMWARE = Source(
 )
 FUNCTION = Source(
     "Devlink Port (Linux kernel documentation)",
-    "Subfunction; Port function attributes",
+    "Function attributes: MAC address setup; Subfunction: create, configure, deploy",
     "https://docs.kernel.org/6.17/networking/devlink/devlink-port.html",
 )
 ESWITCH = Source(
@@ -46,7 +46,7 @@ OVS_FLOWS = Source(
 )
 TC = Source(
     "tc-flower(8) and tc-mirred(8) (iproute2 manual)",
-    "flower, matchall; action mirred egress redirect dev; the filter's protocol is the EtherType",
+    "Options: action; mirred: egress redirect dev",
     "man:tc-flower(8)",
 )
 QUEUES = Source(
@@ -61,7 +61,7 @@ IRQ = Source(
 )
 HUGE_PAGES = Source(
     "HugeTLB Pages (Linux kernel documentation)",
-    "Users of /sys/kernel/mm/hugepages: nr_hugepages",
+    "Overview: /sys/kernel/mm/hugepages, nr_hugepages",
     "https://docs.kernel.org/6.8/admin-guide/mm/hugetlbpage.html",
 )
 ISOLATED = Source(
@@ -71,11 +71,11 @@ ISOLATED = Source(
 )
 FIREWALL = Source(
     "libnftables-json(5) (nftables manual)",
-    "COMMAND OBJECTS: add, delete; TABLE, CHAIN, RULE",
+    "Command objects: add, delete; ruleset elements: table, chain, rule",
     "https://manpages.ubuntu.com/manpages/jammy/man5/libnftables-json.5.html",
 )
 UNITS = Source(
     "systemd.unit(5) (systemd manual)",
-    "Unit File Load Path: drop-in files in foo.service.d",
+    "Description: drop-in directories; Unit File Load Path",
     "https://www.freedesktop.org/software/systemd/man/248/systemd.unit.html",
 )

@@ -104,6 +104,8 @@ def test_the_plan_of_everything_has_sources_checks_and_undoing() -> None:
     for step in steps:
         assert step.what and step.why and step.check and step.source.title and step.source.section
         assert step.source.url.startswith(("https://", "man:"))
+    pages = {step.setting.place.split()[-1]: step.source.title for step in steps if step.setting.kind == "firmware"}
+    assert "Scalable Functions" in pages["PF_BAR2_ENABLE"] and "INTERNAL_CPU_MODEL" not in pages
     texts = [str(action) for step in steps for action in step.actions]
     assert f"mlxconfig -d {PCI} -y set PF_TOTAL_SF=16" not in texts  # the card has it
     assert f"devlink port add pci/{PCI} flavour pcisf pfnum 0 sfnum 88" in texts
@@ -193,7 +195,7 @@ def test_documented_answers_of_devlink(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-@pytest.mark.parametrize("answer", ["", "no JSON", "[]", '{"port": []}', '{"port": {"x": {}}}'])
+@pytest.mark.parametrize("answer", ["", "no JSON", "[]", '{"port": []}', '{"port": {"x": {}}}', '{"port": {"x": []}}'])
 def test_odd_answers_of_devlink_are_errors_or_nothing(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = SimulatedCard()
     monkeypatch.setattr(machine, "_devlink", lambda *_: answer)
