@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from beds.lab import raise_or_skip
@@ -106,6 +107,35 @@ def test_curl_finds_a_server_by_its_name(site: Site, name: str) -> None:
 def test_node_finds_a_server_by_its_name(site: Site) -> None:
     script = f"fetch('http://host.{DOMAIN}/').then(r => r.text()).then(t => process.stdout.write(t))"
     assert site.run(need("node"), "-e", script).stdout == f"hello host.{DOMAIN}\n"
+
+
+def test_a_program_with_a_resolver_of_its_own(site: Site, tmp_path: Path) -> None:
+    """Node's dns.resolve() is c-ares, which asks a name server by datagrams."""
+    rules = tmp_path / "udp.rules"
+    rules.write_text("default xts\n")
+    script = (
+        f"const dns = require('dns').promises; dns.setServers(['{IPV4}']);"
+        f"Promise.all([dns.resolve4('host.{DOMAIN}'), dns.resolve6('host.{DOMAIN}')]).then(a => console.log(a.join()))"
+    )
+    assert site.run(need("node"), "-e", script, XTS_RULES=str(rules)).stdout == f"{IPV4},{IPV6}\n"
+
+
+def test_java_finds_a_server_by_its_name(site: Site, tmp_path: Path) -> None:
+    program = tmp_path / "Fetch.java"
+    program.write_text(
+        "import java.net.*;\n"
+        "class Fetch {\n"
+        "    public static void main(String[] names) throws Exception {\n"
+        "        System.out.println(InetAddress.getByName(names[0]).getHostAddress());\n"
+        '        var body = new URL("http://" + names[0] + "/").openStream();\n'
+        "        System.out.print(new String(body.readAllBytes()));\n"
+        "    }\n"
+        "}\n"
+    )
+    done = site.run(need("java"), str(program), f"host.{DOMAIN}", check=False)
+    if "jdk.compiler" in done.stderr:
+        pytest.skip("this Java has no compiler")
+    assert done.stdout == f"{IPV4}\nhello host.{DOMAIN}\n", done.stderr
 
 
 def test_what_the_c_library_makes_of_answers(site: Site) -> None:
