@@ -130,8 +130,8 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
             raise TypeError(f"sendto() takes 2 or 3 arguments ({len(arguments) + 1} given)")
         flags, address = arguments if len(arguments) == 2 else (0, arguments[0])
         data = _readable(data)
-        sockaddr = encode(self._family, address, "sendto") if address is not None else ffi.NULL
-        call = (self._number, data, len(data), flags, sockaddr, 0 if address is None else len(sockaddr))
+        sockaddr = encode(self._family, address, "sendto")
+        call = (self._number, data, len(data), flags, sockaddr, len(sockaddr))
         sent = lib.xts_py_sendto(*call, self._timeout_ms)
         return sent if sent >= 0 else self._finish(sent, lib.xts_py_sendto, *call)
 

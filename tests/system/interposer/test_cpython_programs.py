@@ -14,7 +14,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
-from beds.preload import PreloadBed, preload_bed
+from beds.interposed_place import UDP
+from beds.preload import ALL, PreloadBed, preload_bed
 from oracles.cpython_cases import PYTHON, list_cases, outcomes
 from xts_proxy import control
 
@@ -48,6 +49,7 @@ class Part:
     offloaded_min: int
     only: tuple[str, ...] = ("*",)
     besides: tuple[str, ...] = ()
+    datagrams_min: int = 0  # sent by offloaded sockets
     setup: str = ""  # Python that is run before the module is imported, with and without the interposer
 
     @property
@@ -64,7 +66,7 @@ class Part:
 
 QUICK = (
     Part("test.test_selectors", 100, besides=(AS_MANY_AS_POSSIBLE,), setup=TCP_PAIRS),
-    Part("test.test_socket", 200),
+    Part("test.test_socket", 200, datagrams_min=50),
     Part("test.test_asyncio.test_streams", 20),
     Part("test.test_asyncio.test_sock_lowlevel", 40),
     Part("test.test_asyncio.test_server", 2),
@@ -103,7 +105,7 @@ def run_plain(part: Part, cases: Sequence[str]) -> dict[str, str]:
 
 def run_ours(part: Part, cases: Sequence[str], bed: PreloadBed) -> dict[str, str]:
     """Strict: a TCP socket that could not be offloaded would fail its call."""
-    environment = bed.environment(env={"XTS_STRICT": "1"})
+    environment = bed.environment(ALL + UDP, env={"XTS_STRICT": "1"})
     return outcomes(cases, environment=environment, setup=part.setup, case_timeout_s=CASE_TIMEOUT_S)
 
 
@@ -175,6 +177,8 @@ def check(part: Part, done: Outcomes) -> None:
     assert "ok" in done.plain.values(), "nothing was run"
     offloaded = done.worker["connects_ok"] + done.worker["accepts"]
     assert offloaded >= part.offloaded_min, f"only {offloaded} connections were offloaded"
+    datagrams = done.worker["datagrams_sent"]
+    assert datagrams >= part.datagrams_min, f"only {datagrams} datagrams were sent by the device"
     for fault in ("bad_messages", "bad_identifiers", "link_failures"):
         assert done.worker[fault] == 0, (fault, done.worker)
 

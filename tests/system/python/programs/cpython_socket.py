@@ -3,7 +3,7 @@ outcome of each case as JSON.
 
 MODE says what the name `socket` means to the cases: `plain`, the standard module; `swapped`, xts_socket;
 `installed`, the standard module after xts_socket.install(), with rules that offload loopback. The cases that are not
-about TCP, and those that differ for a reason, are in OTHER_PROTOCOLS and EXCLUDED; all others are run.
+about TCP or UDP, and those that differ for a reason, are in OTHER_PROTOCOLS and EXCLUDED; all others are run.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from typing import Any
 
 #: Cases that are not asked of offloaded sockets: pattern of Class.case -> reason. The first part is other protocols.
 OTHER_PROTOCOLS = {
-    "*UDP*": "datagrams",
-    "*SendrecvUDPTest.*": "datagrams",
-    "InterruptedRecvTimeoutTest.*": "datagrams",
-    "GeneralModuleTests.testSendtoErrors": "datagrams",
+    "*UDPLITE*": "UDP-Lite",
     "*UnixStream*": "AF_UNIX",
     "*SCMRights*": "AF_UNIX: descriptors are passed by the kernel",
     "TestUnixDomain.*": "AF_UNIX",
@@ -37,7 +34,7 @@ OTHER_PROTOCOLS = {
     "*SCTP*": "SCTP",
     "*QIPCRTR*": "AF_QIPCRTR",
 }
-#: What is different for xts_socket.socket although it is TCP.
+#: What is different for xts_socket.socket although it is TCP or UDP.
 SWAPPED = {
     "GeneralModuleTests.test_socket_fileno": "its second half is datagrams and AF_UNIX",
     "GeneralModuleTests.testRefCountGetNameInfo": "getnameinfo() is a Python function: the error has its frame",
@@ -60,7 +57,13 @@ INSTALLED = {
 EXCLUDED: dict[str, dict[str, str]] = {"plain": {}, "swapped": SWAPPED, "installed": INSTALLED}
 
 #: Loopback is the kernel's unless rules say otherwise.
-RULES = b"use xts tcp_client *:*\nuse xts tcp_server *:*\n"
+RULES = b"""\
+use xts tcp_client *:*
+use xts tcp_server *:*
+use xts udp_receiver *:*
+use xts udp_sender *:*
+use xts udp_connect *:*
+"""
 
 
 def excluded(case: str, mode: str) -> bool:
