@@ -209,6 +209,15 @@ static bool any_offloaded(const struct pollfd *fds, nfds_t count)
 	return false;
 }
 
+static bool any_undecided(const struct pollfd *fds, nfds_t count)
+{
+	for (nfds_t i = 0; i < count; i++) {
+		if (is_undecided_datagram(descriptor_get(fds[i].fd)))
+			return true;
+	}
+	return false;
+}
+
 static bool got_context(const struct plain_sets *plain)
 {
 	for (int i = 0; i < plain->count; i++) {
@@ -229,10 +238,11 @@ int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigs
 {
 	struct plain_sets plain = { .count = 0 };
 	INSIDE;
-	bool changed;
+	bool changed, undecided = any_undecided(fds, count);
 	int r = 0, before;
 
-	undecided_sleep_begins();
+	if (undecided)
+		undecided_sleep_begins();
 	hold_sets(&plain, fds, count);
 	if (!plain.others)
 		r = poll_kernel(fds, count, deadline_ns, mask);
@@ -242,7 +252,8 @@ int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigs
 	errno = before;
 	if (changed && r >= 0)
 		r = poll_all(fds, count, deadline_ns, mask);
-	undecided_sleep_ends();
+	if (undecided)
+		undecided_sleep_ends();
 	return r;
 }
 
