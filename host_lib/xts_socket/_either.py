@@ -196,13 +196,13 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
 
     def fileno(self) -> int:
         """The number it was made with, also when offloaded; it then mirrors the readiness: do not read or write it."""
+        # Before the look at _ours: another thread may be offloading it, and has to find that the number is known.
+        known, self._number_known = self._number_known, True
         if self._ours is None:
-            self._number_known = True
             return super().fileno()
         if super().fileno() < 0:
             return self._ours.fileno()
-        if not self._number_known:
-            self._number_known = True
+        if not known:
             self._show_mirror()
         return super().fileno()
 
