@@ -162,7 +162,7 @@ void xts_resume(int memfd);
  * To pass a socket to another program over a Unix socket: a descriptor to be sent in its place, and then to be closed
  * (pass.c). kernel_fd: of a listener, or a socket that is bound, a socket of the kernel that is to stand for it, as the
  * one that listens for it on this host; or -1. -1 and errno: ENOTCONN, there is
- * nothing to be passed, for it has ended; EOPNOTSUPP, it cannot be now; EUSERS, too many programs have it.
+ * nothing to be passed, for it has ended; EOPNOTSUPP, it cannot be now; EUSERS, other programs hold its whole name.
  */
 int xts_pass(int number, int kernel_fd);
 /* And of a descriptor that was received: 1 and *out, 0: it is no such descriptor, -1 and errno: it cannot be had. The

@@ -24,7 +24,7 @@ _RIGHTS = (_standard.SOL_SOCKET, _standard.SCM_RIGHTS)
 _REFUSED = {
     errno.EOPNOTSUPP: "an XTS socket that is being connected, is in peek mode, or has a push or a handshake under way, "
     "cannot be passed to another program",
-    errno.EUSERS: "as many programs have this connection as can have one",
+    errno.EUSERS: "other programs hold all places of this connection's name",
 }
 
 

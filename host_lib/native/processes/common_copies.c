@@ -102,8 +102,10 @@ void common_before_fork(struct stack *st)
 	struct xts_sock *s = NULL;
 
 	while (process_inherits() && (s = table_next(st, s)))
-		if (is_possible(s) && relatives_expect_child() && become_common(s))
+		if (is_possible(s) && relatives_expect_child() && become_common(s)) {
+			passed_names_before_fork(s);
 			relatives_give_child(s->own.common);
+		}
 	if (st->channel && st->commons)
 		channel_flush(st, true); /* the keys are known when the child asks */
 }

@@ -54,6 +54,7 @@ struct ownership {
 	uint64_t sent_before; /* sent_bytes when this process took it over */
 	/* It was passed to other programs: this process's place in its name (0: none), and the socket that holds it. */
 	uint8_t passed_place;
+	bool passed_place_shared; /* other processes may hold the same place */
 	int passed_fd;
 };
 

@@ -96,15 +96,14 @@ static bool is_nothing(const struct xts_sock *s)
 	       (!s->datagrams && !is_server(s) && s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED);
 }
 
-static int make_carrier(const struct xts_sock *s, int kernel_fd)
+static int make_carrier(struct xts_sock *s, int kernel_fd)
 {
-	uint8_t place;
 	int fd;
 
 	if (kernel_fd >= 0)
 		fd = (int)kernel_calls.syscall(SYS_fcntl, kernel_fd, F_DUPFD_CLOEXEC, 0);
 	else if (s->own.common)
-		return passed_name_take(&s->own.common->passed_name, &place);
+		return passed_names_carrier(s);
 	else
 		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	return fd < 0 ? -errno : fd;
@@ -221,7 +220,7 @@ static struct stack *stack_for(const struct socket_record *b)
 	return uses_endpoint(b->endpoint) ? process_stack_at(b->endpoint) : NULL;
 }
 
-static int take_connection(struct xts_sock *s, const struct socket_record *b)
+static int take_connection(struct xts_sock *s, const struct socket_record *b, int carrier)
 {
 	s->own.common = relatives_add();
 	if (!s->own.common)
@@ -234,11 +233,10 @@ static int take_connection(struct xts_sock *s, const struct socket_record *b)
 	atomic_store(&s->own.common->sent_bytes, b->common_sent_bytes);
 	s->own.common->passed_name = b->passed_name;
 	atomic_store(&s->own.common->passed, 1);
-	passed_names_join(s);
-	return s->own.passed_place ? 0 : -EUSERS;
+	return passed_names_receive(s, carrier) ? 0 : -EUSERS;
 }
 
-static int take(const struct socket_record *b, bool at_once)
+static int take(const struct socket_record *b, int carrier, bool at_once)
 {
 	struct stack *st = stack_for(b);
 	struct xts_sock *s;
@@ -260,7 +258,7 @@ static int take(const struct socket_record *b, bool at_once)
 		s->own.received = true;
 		s->error = 0;
 		if (b->state == TCP_STATE_ESTABLISHED)
-			r = take_connection(s, b);
+			r = take_connection(s, b, carrier);
 	}
 	if (!r) {
 		r = (int)s->id;
@@ -299,7 +297,7 @@ int xts_take_passed(int fd, bool at_once, struct xts_exec_socket *out)
 	r = find(&b);
 	out->again = r >= 0;
 	if (r < 0)
-		r = take(&b, at_once);
+		r = take(&b, fd, at_once);
 	if (r < 0)
 		return finish(r);
 	out->number = r;

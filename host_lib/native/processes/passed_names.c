@@ -1,17 +1,20 @@
 /* Which programs have a copy of a connection that was passed. passed_names.h has the theory of operation. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "core/socket.h"
 #include "own_descriptors.h"
 #include "processes/passed_names.h"
+#include "waiting/wait.h"
 
 #define PLACES 16u
 
@@ -48,7 +51,8 @@ static int bind_place(int fd, const struct passed_name *name, uint8_t place)
 	return bind(fd, (struct sockaddr *)&address, length) < 0 ? -errno : 0;
 }
 
-int passed_name_take(const struct passed_name *name, uint8_t *place)
+/* A socket bound to a free place of it, which is 1 and up in *place; -errno, -EUSERS: all are taken. */
+static int take_place(const struct passed_name *name, uint8_t *place)
 {
 	int fd = make_socket(), r = -EADDRINUSE;
 
@@ -63,6 +67,21 @@ int passed_name_take(const struct passed_name *name, uint8_t *place)
 		return fd;
 	close(fd);
 	return r == -EADDRINUSE ? -EUSERS : r;
+}
+
+/* The place that this descriptor holds; 0: none of this name. */
+static uint8_t place_of(int fd, const struct passed_name *name)
+{
+	struct sockaddr_un held, wanted;
+	socklen_t length = sizeof held;
+
+	memset(&held, 0, sizeof held);
+	if (kernel_calls.syscall(SYS_getsockname, fd, &held, &length) < 0)
+		return 0;
+	for (uint8_t place = 1; place <= PLACES; place++)
+		if (length == address_of(name, place, &wanted) && memcmp(&held, &wanted, length) == 0)
+			return place;
+	return 0;
 }
 
 /* Is any place taken except this one (0: any at all)? */
@@ -96,17 +115,31 @@ static bool was_passed(const struct xts_sock *s)
 	return s->own.common && atomic_load(&s->own.common->passed);
 }
 
+/* fd, -errno: no place. */
+static void set_place(struct xts_sock *s, int fd, uint8_t place, bool shared)
+{
+	s->own.passed_place = fd < 0 ? 0 : place;
+	s->own.passed_place_shared = fd >= 0 && shared;
+	if (fd >= 0)
+		s->own.passed_fd = xts_own(fd);
+}
+
+static int duplicate(int fd)
+{
+	int made = (int)kernel_calls.syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0);
+
+	return made < 0 ? -errno : made;
+}
+
 void passed_names_join(struct xts_sock *s)
 {
+	uint8_t place;
 	int fd;
 
 	if (!was_passed(s) || s->own.passed_place)
 		return;
-	fd = passed_name_take(&s->own.common->passed_name, &s->own.passed_place);
-	if (fd < 0)
-		s->own.passed_place = 0;
-	else
-		s->own.passed_fd = xts_own(fd);
+	fd = take_place(&s->own.common->passed_name, &place);
+	set_place(s, fd, place, false);
 }
 
 int passed_names_begin(struct xts_sock *s)
@@ -119,9 +152,52 @@ int passed_names_begin(struct xts_sock *s)
 	return s->own.passed_place ? 0 : -EUSERS;
 }
 
-bool passed_names_others_have(const struct xts_sock *s)
+int passed_names_carrier(struct xts_sock *s)
 {
-	return was_passed(s) && is_taken_except(&s->own.common->passed_name, s->own.passed_place);
+	uint8_t place;
+	int fd = take_place(&s->own.common->passed_name, &place);
+
+	if (fd != -EUSERS)
+		return fd;
+	fd = duplicate(s->own.passed_fd);
+	if (fd >= 0)
+		s->own.passed_place_shared = true;
+	return fd;
+}
+
+bool passed_names_receive(struct xts_sock *s, int carrier)
+{
+	uint8_t place;
+
+	passed_names_join(s);
+	if (s->own.passed_place)
+		return true;
+	place = place_of(carrier, &s->own.common->passed_name);
+	if (place)
+		set_place(s, duplicate(carrier), place, true);
+	return s->own.passed_place;
+}
+
+/* From a place that it may share to one of its own. False: none is free. */
+static bool move(struct xts_sock *s)
+{
+	uint8_t place;
+	int fd = take_place(&s->own.common->passed_name, &place);
+
+	if (fd < 0)
+		return false;
+	xts_own_close(s->own.passed_fd);
+	set_place(s, fd, place, false);
+	return true;
+}
+
+bool passed_names_others_have(struct xts_sock *s)
+{
+	if (!was_passed(s))
+		return false;
+	if (s->own.passed_place_shared && !move(s))
+		return true;
+	return is_taken_except(&s->own.common->passed_name, s->own.passed_place);
 }
 
 void passed_names_leave(struct xts_sock *s)
@@ -132,21 +208,19 @@ void passed_names_leave(struct xts_sock *s)
 	xts_own_close(s->own.passed_fd);
 }
 
+void passed_names_before_fork(struct xts_sock *s)
+{
+	s->own.passed_place_shared = s->own.passed_place; /* the child may find no other, and pass this one on */
+}
+
 void passed_names_after_fork(struct xts_sock *s, bool has_it)
 {
-	uint8_t parents_place = s->own.passed_place;
-	int parents = s->own.passed_fd;
-
-	s->own.passed_place = 0;
-	if (has_it)
+	if (!s->own.passed_place)
 		passed_names_join(s);
-	if (!parents_place)
-		return;
-	if (has_it && !s->own.passed_place) {
-		s->own.passed_place = parents_place; /* none is free: both have this one */
-		return;
-	}
-	xts_own_close(parents);
+	else if (!has_it)
+		passed_names_leave(s);
+	else
+		(void)move(s); /* or both have this one */
 }
 
 int passed_names_keep(const struct xts_sock *s, bool keep)
@@ -160,8 +234,7 @@ int passed_names_keep(const struct xts_sock *s, bool keep)
 void passed_names_adopt(struct xts_sock *s, int fd, uint8_t place)
 {
 	if (fd >= 0 && place && place <= PLACES) {
-		s->own.passed_fd = xts_own(fd);
-		s->own.passed_place = place;
+		set_place(s, fd, place, true);
 		passed_names_keep(s, false);
 	} else {
 		passed_names_join(s);

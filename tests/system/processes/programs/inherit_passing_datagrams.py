@@ -11,9 +11,10 @@ import struct
 from beds.calls import Calls, address, until
 from beds.datagram_calls import bound, datagram
 from beds.scripts import script
+from system.processes.programs.inherit_carriers import KEY_AT, words_of, write_words
 from system.processes.programs.inherit_datagrams import echo
 from system.processes.programs.inherit_exec import ExecSocket
-from system.processes.programs.inherit_passing import KEY_AT, Way, at_an_end, words_of, write_words
+from system.processes.programs.inherit_passing import Way, at_an_end
 from system.processes.programs.inheriting import PATIENCE_S, Signal, poll
 from system.sockets.programs.library_scripts import info, recv
 

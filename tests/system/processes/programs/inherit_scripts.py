@@ -17,6 +17,7 @@ from typing import Any
 from beds.calls import DEADLINE_S, Calls, address
 from beds.scripts import apart, scripts
 from system.processes.programs import (
+    inherit_carriers,
     inherit_connections,
     inherit_datagrams,
     inherit_exec,
@@ -42,6 +43,7 @@ TOPICS = (
     inherit_exec,
     inherit_ulps,
     inherit_passing,
+    inherit_carriers,
     inherit_passing_datagrams,
     inherit_datagrams,
     inherit_unread,

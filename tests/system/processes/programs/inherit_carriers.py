@@ -1,0 +1,103 @@
+"""Carriers: what is sent over a Unix socket in the place of a socket of ours, and what a program can make of it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import random
+import socket
+import struct
+
+from beds.calls import Calls, until
+from beds.scripts import script
+from system.processes.programs.inherit_exec import ExecSocket
+from system.processes.programs.inherit_passing import Way
+from system.processes.programs.inheriting import listen, receive_all
+from system.sockets.programs.library_scripts import info
+
+SO_ATTACH_FILTER = 26
+SO_GET_FILTER = SO_ATTACH_FILTER
+KEY_AT = 32  # in struct socket_record
+INSTRUCTION = struct.Struct("=HBBI")
+
+
+@script("inherit")
+def for_programs_without_the_library(c: Calls) -> None:
+    """They find a socket that is not connected, and no data that are not theirs."""
+    way = Way()
+    s, peer = c.connected()
+    peer.sendall(b"secret")
+    way.give(c, s)
+    carrier = socket.socket(fileno=way.carrier())
+    for call in (lambda: carrier.recv(1), lambda: carrier.send(b"x"), carrier.getpeername):
+        try:
+            call()  # type: ignore[operator]
+        except OSError as error:
+            assert error.errno == errno.ENOTCONN
+        else:
+            raise AssertionError
+    carrier.close()
+    assert receive_all(c, s, 6) == b"secret"
+    assert c.call("close", s) == 0
+    assert peer.recv(1) == b""
+
+
+@script("inherit")
+def not_a_record(c: Calls) -> None:
+    """Whatever a program writes on a socket that it sends, who gets it is not harmed."""
+    way = Way()
+    s, _ = c.connected()
+    way.give(c, s)
+    good = words_of(way.carrier())
+    rolls = random.Random(1)
+    out = ExecSocket()
+    for _ in range(1000):
+        words = list(good)
+        for _ in range(rolls.randrange(1, 4)):
+            words[rolls.randrange(2, len(words))] = rolls.choice((0, 1, 0xFF, 0xFFFFFFFF, rolls.getrandbits(32)))
+        if rolls.randrange(4) == 0:
+            words = words[: rolls.randrange(len(words))]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
+            write_words(made, words)
+            r = c.call("take_passed", made.fileno(), True, ctypes.byref(out))
+            assert r in (0, 1, -errno.EPROTO, -errno.EACCES, -errno.EMFILE, -errno.EUSERS), errno.errorcode[-r]
+    with socket.socket() as plain:
+        assert c.call("take_passed", plain.fileno(), True, ctypes.byref(out)) == 0
+
+
+@script("inherit")
+def a_record_that_another_program_made_up(c: Calls) -> None:
+    """Who gets it attaches to no other endpoint than its own, and listens nowhere in its own right."""
+    way = Way()
+    s, _ = listen(c)
+    way.give(c, s)
+    record = b"".join(word.to_bytes(4, "little") for word in words_of(way.carrier()))
+    assert c.call("close", s) == 0
+    until(lambda: info(c).sockets == 0)
+    endpoint = os.environ["XTS_ENDPOINT"].encode()
+    assert endpoint in record
+    elsewhere = record.replace(endpoint, endpoint[:-1] + b"?")
+    key = (int.from_bytes(record[KEY_AT : KEY_AT + 8], "little") ^ 1).to_bytes(8, "little")
+    unknown = record[:KEY_AT] + key + record[KEY_AT + 8 :]
+    out = ExecSocket()
+    for made_up, result in ((elsewhere, -errno.EACCES), (unknown, 1)):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
+            write_words(made, [word for (word,) in struct.iter_unpack("=I", made_up)])
+            assert c.call("take_passed", made.fileno(), True, ctypes.byref(out)) == result
+    assert c.call("accept4", out.number, None, None, 0) == -errno.ENETDOWN
+
+
+def words_of(fd: int) -> list[int]:
+    with socket.socket(fileno=fd) as carrier:
+        getsockopt = ctypes.CDLL(None, use_errno=True).getsockopt
+        count, program = ctypes.c_uint32(4096), ctypes.create_string_buffer(4096 * INSTRUCTION.size)
+        assert getsockopt(carrier.fileno(), socket.SOL_SOCKET, SO_GET_FILTER, program, ctypes.byref(count)) == 0
+        return [INSTRUCTION.unpack_from(program, i * INSTRUCTION.size)[3] for i in range(1, count.value - 1)]
+
+
+def write_words(s: socket.socket, words: list[int]) -> None:
+    program = INSTRUCTION.pack(0x05, 0, 0, len(words))
+    program += b"".join(INSTRUCTION.pack(0, 0, 0, word) for word in words) + INSTRUCTION.pack(6, 0, 0, 0xFFFFFFFF)
+    room = ctypes.create_string_buffer(program, len(program))
+    s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HxxxxxxQ", len(words) + 2, ctypes.addressof(room)))
