@@ -184,10 +184,12 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 		if (s->nonblocking && !first)
 			return -EAGAIN;
 		/* No connection could come before this call: one that waits at the proxy will be here in a moment. */
+		r = s->nonblocking ? share_ask(s) : 0;
 		if (s->nonblocking)
 			deadline = now_ns() + NS_PER_MS;
 		first = false;
-		r = wait_to_receive(s, deadline, false);
+		if (!r && !s->accept_first)
+			r = wait_to_receive(s, deadline, false);
 		if (r)
 			return r;
 	}

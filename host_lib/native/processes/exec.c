@@ -66,8 +66,12 @@ static int give_up_for_exec(struct xts_sock *s)
 		return -ENOTCONN;
 	if (s->datagrams && s->proxy_id && !s->lost)
 		return give_up_datagrams(s);
-	if (share_by_key(s) || is_bound_only(s))
-		return share_by_key_with_others(s);
+	if (share_by_key(s) || is_bound_only(s)) {
+		int r = share_by_key_with_others(s);
+
+		share_give_back_unaccepted(s->stack);
+		return r;
+	}
 	if (s->own.inherited != NOT_INHERITED)
 		return s->own.taking ? -EBUSY : 0; /* as it is: its parent's, or keyed */
 	if (s->lost || s->phase == PHASE_UNCONNECTED || s->state == TCP_STATE_SYN_SENT)

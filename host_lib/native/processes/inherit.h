@@ -73,6 +73,10 @@ void share_wait_ends(struct stack *st);
 bool share_offered(struct xts_sock *listener);     /* takes a credit for an offer; false: there was none */
 void share_drop_offers(struct xts_sock *listener); /* they go back with the listener or the channel */
 void share_tick(struct stack *st, uint64_t now);   /* gives back what nobody accepts */
+/* What this process waited for and has never accepted goes back at once: another one is about to look for it. */
+void share_give_back_unaccepted(struct stack *st);
+/* Credits were posted for a call that does not wait; the proxy has them after this. Waits; 0 or -EBADF. */
+int share_ask(struct xts_sock *listener);
 /* Somebody has to take this process's offers, for it is away. *deadline_ns: when to look again (FOREVER: no need). */
 bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns);
 

@@ -57,6 +57,7 @@ static int pass_by_key(struct xts_sock *s)
 		return r;
 	s->own.passed_ns = now_ns();
 	s->own.others_may_have = st->joint = true;
+	share_give_back_unaccepted(st);
 	progress_need(st); /* what has been promised to this process alone may have to go to another */
 	return 0;
 }

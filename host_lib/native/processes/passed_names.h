@@ -6,10 +6,10 @@
  * socket that is bound to a place, and so does a descriptor that is on its way. The kernel frees a place when its last
  * descriptor is closed, however that happens. Whether others have a copy shows by trying to bind the other places.
  *
- * The places are few, so that this is quick, and the programs may be many. When no place is free, the sender's own place
- * is sent, and the receiver keeps that descriptor: several processes then share a place, and it is free when all of them
- * have left. A process whose place may be shared cannot tell the others from itself. Before it looks, it moves to a free
- * place. If there is none, others have the connection, since fewer than all places are its own.
+ * The places are few, so that this is quick, and the programs may be many. When no place is free, the sender's own
+ * place is sent, and the receiver keeps that descriptor: several processes then share a place, and it is free when all
+ * of them have left. A process whose place may be shared cannot tell the others from itself. Before it looks, it moves
+ * to a free place. If there is none, others have the connection, since fewer than all places are its own.
  *
  * All users of the network namespace can see the names and bind their places. What one can do so is to have the
  * connection kept for longer: the right to use it is its key, which is in no name.

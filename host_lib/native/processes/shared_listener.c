@@ -35,6 +35,7 @@
 
 #define OFFERS_MAX 4097u /* open at a time: one more than the largest backlog */
 #define RETRY_NS (10 * NS_PER_MS)
+#define ASK_NS (100 * NS_PER_MS)
 #define JOIN_ATTEMPTS 100
 #define JOIN_PAUSE_NS (5 * NS_PER_MS)
 
@@ -323,6 +324,37 @@ static bool has_offers(const struct xts_sock *listener)
 	return false;
 }
 
+static void give_back(struct xts_sock *listener)
+{
+	listener->grant.outstanding = listener->grant.unadvertised = 0;
+	listener->own.accepting_ns = now_ns();
+	remove_offers(listener, true);
+}
+
+void share_give_back_unaccepted(struct stack *st)
+{
+	struct xts_sock *next;
+
+	for (struct xts_sock *s = st->shared; s && st->channel; s = next) {
+		next = s->own.shared_next;
+		if (s->state == TCP_STATE_LISTEN && !s->own.accepting && !share_is_awaited(s) && has_offers(s))
+			give_back(s);
+	}
+	channel_flush(st, true);
+}
+
+int share_ask(struct xts_sock *s)
+{
+	struct call call = {
+		.type = XTS_CMD_SHARE, .key = s->own.key, .keep_ms = LISTENER_KEEP_MS, .deadline_ns = now_ns() + ASK_NS
+	};
+	uint32_t id = s->id;
+
+	if (s->own.shared && s->stack->channel)
+		(void)call_proxy(s, &call);
+	return socket_is_open(s, id) ? 0 : -EBADF;
+}
+
 void share_tick(struct stack *st, uint64_t now)
 {
 	struct xts_sock *s, *next;
@@ -335,9 +367,7 @@ void share_tick(struct stack *st, uint64_t now)
 		    now - s->own.accepting_ns < GIVE_BACK_NS)
 			continue;
 		if (has_offers(s)) {
-			s->grant.outstanding = s->grant.unadvertised = 0;
-			s->own.accepting_ns = now;
-			remove_offers(s, true);
+			give_back(s);
 			if (!st->channel)
 				return;
 		} else if (!promised(s) && share_waits_elsewhere(s) && now - s->own.accepting_ns >= RETRY_NS) {

@@ -66,6 +66,8 @@ void sharers_before_fork(struct stack *st)
 	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next)
 		if (!s->own.sharers)
 			make(s);
+	if (st->shared)
+		share_give_back_unaccepted(st);
 }
 
 /* Closes this process's ends. True: nobody else has any. */

@@ -12,10 +12,11 @@ PROGRAMS = Path(__file__).parent / "programs"
 ROUNDS = 3
 
 
-@pytest.mark.parametrize("what", ["listener", "connection"])
-def test_a_service_gets_its_socket(what: str, place: Place) -> None:
+@pytest.mark.parametrize(("what", "how"), [("listener", "waits"), ("listener", "at-once"), ("connection", "waits")])
+def test_a_service_gets_its_socket(what: str, how: str, place: Place) -> None:
     """What has arrived before the service is there is answered; when it has ended, the next one is started."""
-    command = [str(PROGRAMS / "activator.py"), what, str(ROUNDS), sys.executable, str(PROGRAMS / "activated.py")]
+    service = [sys.executable, str(PROGRAMS / "activated.py"), how]
+    command = [str(PROGRAMS / "activator.py"), what, str(ROUNDS), *service]
     with place.start([sys.executable, *command]) as activator:
         assert activator.stdout is not None
         port = int(activator.stdout.readline())

@@ -25,6 +25,7 @@ from system.processes.programs.inheriting import (
     ask,
     kernel_receive_all,
     listen,
+    poll,
     refused,
     serve_names,
     workers,
@@ -60,6 +61,25 @@ def accept_does_not_wait(c: Calls) -> None:
     accept_one()
     Child(c, accept_one).wait()
     accept_one()
+
+
+@script("inherit")
+def a_service_accepts_once(c: Calls) -> None:
+    """A super-server sees readiness and starts a service, which accepts without waiting, before it does anything else.
+    The connection is there, though it had been offered to the super-server."""
+    s, port = listen(c)
+    c.call("ioctl", s, 0x5421, ctypes.byref(ctypes.c_int(1)))
+
+    def service() -> None:
+        connection = accept(c, s)
+        assert send(c, connection, b"served") == 6
+        assert c.call("close", connection) == 0
+
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as peer:
+            assert poll(c, s) & select.POLLIN
+            Child(c, service).wait()
+            assert kernel_receive_all(peer) == b"served"
 
 
 @script("inherit")

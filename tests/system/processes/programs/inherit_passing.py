@@ -22,6 +22,7 @@ from system.processes.programs.inheriting import (
     ask,
     kernel_receive_all,
     listen,
+    poll,
     receive_exactly,
     refused,
 )
@@ -291,6 +292,27 @@ def listener_passed(c: Calls) -> None:
     assert ask(port) == b"child"
     child.wait()
     until(lambda: refused(port))
+
+
+@script("inherit")
+def a_service_that_was_passed_the_listener_accepts_once(c: Calls) -> None:
+    """As inherit_listeners.a_service_accepts_once(); the service is a program of its own."""
+    ways = [Way() for _ in range(20)]
+
+    def service(s: int) -> None:
+        c.call("ioctl", s, 0x5421, ctypes.byref(ctypes.c_int(1)))
+        connection = accept(c, s)
+        assert send(c, connection, b"served") == 6
+        assert c.call("close", connection) == 0
+
+    services = [at_an_end(c, way, service) for way in ways]
+    s, port = listen(c)
+    for way, started in zip(ways, services, strict=True):
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as peer:
+            assert poll(c, s) & select.POLLIN
+            way.give(c, s)
+            started.wait()
+            assert kernel_receive_all(peer) == b"served"
 
 
 @script("inherit")
