@@ -213,7 +213,13 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
         if self._ours is None:
             super().set_inheritable(inheritable)
         elif self._kernel_listener is not None and self._scope is None:
-            raise OSError(errno.EOPNOTSUPP, "a listener on both the device and the host has two sockets")
+            # The descriptor is an epoll set of two sockets, the kernel's and the device's. A new program would get
+            # neither by it: only sockets have labels (xts_pass), and the kernel's alone would not serve the device.
+            raise OSError(
+                errno.EOPNOTSUPP,
+                "a listener on a wildcard address has two sockets here, the device's and this host's, and its "
+                "descriptor is neither: bind it to an address, or pass it by socket.send_fds()",
+            )
         else:
             give(self._ours.number, self.fileno(), inheritable)
 

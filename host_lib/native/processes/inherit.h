@@ -1,6 +1,6 @@
 /*
- * Sockets that several processes have: shared listeners (shared_listener.c), fork (common_copies.c, take_turns.c,
- * inherit.c), exec (exec.c), other programs (pass.c).
+ * Sockets that several processes have: shared listeners (shared_listener.c, listener_offers.c), fork (common_copies.c,
+ * take_turns.c, inherit.c), exec (exec.c), other programs (pass.c).
  *
  * Theory of operation
  *
@@ -9,18 +9,18 @@
  * at a time, and are its own only when its application accepts. A process that neither waits nor accepts gives its
  * offers back after GIVE_BACK_NS; the progress thread does it if the application is busy.
  *
- * A *datagram socket* has a key in the same way, from the first fork or exec on, and every process that has the key joins
- * it when it uses it first. Who reads first gets what has come (shared_datagram.c). What a process was sent and does not
- * read goes back to the proxy (return_datagrams.c).
+ * A *datagram socket* has a key in the same way, from the first fork or exec on, and every process that has the key
+ * joins it when it uses it first. Who reads first gets what has come (shared_datagram.c). What a process was sent and
+ * does not read goes back to the proxy (return_datagrams.c).
  *
  * A *connection* that several processes have is used by one at a time, its *holder*; the others have its key, which the
  * parent made at the fork and told the proxy (SHARE). A call on it in another process takes it (take_turns.c): TAKE
  * makes the proxy ask the holder (YIELD), which parks it when none of its calls needs it, and returns what it had
  * received and not read; then the connection goes, with these bytes first, to the process that needs it most, and among
- * equals to the one that asked first (take_queue.c of the proxy). Each process takes it on its own channel, attached for
- * the purpose. So parent, children and their children may alternate; each change costs some round
- * trips. Who only waits for events gets it from a holder that has not used it for 20 ms. A holder that does not answer
- * in 2 s is stopped: the call fails with ETIMEDOUT.
+ * equals to the one that asked first (take_queue.c of the proxy). Each process takes it on its own channel, attached
+ * for the purpose. So parent, children and their children may alternate; each change costs some round trips. Who only
+ * waits for events gets it from a holder that has not used it for 20 ms. A holder that does not answer in 2 s is
+ * stopped: the call fails with ETIMEDOUT.
  *
  * Who has a copy stands in a file that these processes have in common (relatives.h). When the holder closes or exits,
  * and others have copies, it parks the connection; the last copy closes it. When a holder is killed, the proxy keeps
@@ -53,8 +53,7 @@ struct xts_sock;
 
 uint64_t key_make(void); /* random, not 0 */
 
-/* --- shared_listener.c
- * ------------------------------------------------------------------------------------------------------------ */
+/* --- shared_listener.c -------------------------------------------------------------------------------------------- */
 
 bool sharing_possible(struct stack *st);       /* the proxy can */
 bool sharing_bound_possible(struct stack *st); /* also sockets that are bound and do not listen yet */
@@ -70,13 +69,17 @@ void share_add(struct xts_sock *s);           /* its key is with the proxy */
 void share_forget(struct xts_sock *listener); /* is not a shared listener of this process any more */
 void share_wait_begins(struct stack *st);     /* the same for every listener a thread waits for now */
 void share_wait_ends(struct stack *st);
+uint32_t share_promised(const struct xts_sock *s); /* credits that the proxy has, or is about to get */
+/* Credits were posted for a call that does not wait; the proxy has them after this. Waits; 0 or -EBADF. */
+int share_ask(struct xts_sock *listener);
+
+/* --- listener_offers.c -------------------------------------------------------------------------------------------- */
+
 bool share_offered(struct xts_sock *listener);     /* takes a credit for an offer; false: there was none */
 void share_drop_offers(struct xts_sock *listener); /* they go back with the listener or the channel */
 void share_tick(struct stack *st, uint64_t now);   /* gives back what nobody accepts */
 /* What this process waited for and has never accepted goes back at once: another one is about to look for it. */
 void share_give_back_unaccepted(struct stack *st);
-/* Credits were posted for a call that does not wait; the proxy has them after this. Waits; 0 or -EBADF. */
-int share_ask(struct xts_sock *listener);
 /* Somebody has to take this process's offers, for it is away. *deadline_ns: when to look again (FOREVER: no need). */
 bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns);
 
@@ -106,8 +109,7 @@ void datagrams_before_fork(struct stack *st); /* what is unread may be for the c
 /* A call that does not wait has posted credits: what was there before it is here after this. Waits; 0 or -EBADF. */
 int datagram_ask(struct xts_sock *s);
 
-/* --- sharing_processes.c
- * ------------------------------------------------------------------------------------------------------------ */
+/* --- sharing_processes.c ------------------------------------------------------------------------------------------ */
 
 /* A listener, or a bound socket, has its key with the proxy, for a program that is no relative; waits; 0 or -errno. */
 int share_by_key_with_others(struct xts_sock *s);

@@ -1,19 +1,14 @@
 /*
- * Shared listeners: interest, offers and what goes back. inherit.h has the theory of operation.
+ * Shared listeners: keys, and who is interested in connections. inherit.h has the theory of operation.
  *
  * A socket that is bound and does not listen yet is shared in the same way (share_by_key()): it gets its key at the
  * first fork or exec, and each process that has it listens for itself.
  *
  * Until other processes can have it, a listener works as any other, with one exception: connections that come before
- * the application has called accept() are not answered, so that a process which listens, and leaves the accepting to its
- * children, can give them back. Waiting for a connection is not enough: a superserver (inetd(8), systemd's socket
- * activation) waits, and starts the program that accepts. From the fork on, or from joining, credits are posted only when
- * the application shows interest, few at a time. An offer is a socket in the accept queue whose NEWCONN has no answer
- * yet: accept takes it, EAGAIN gives it back and voids the credits the proxy still holds of us. A NEWCONN that crosses
- * such an answer comes without a credit, as far as this end can tell; the number of open offers is what bounds a proxy.
- *
- * An application that sleeps on a mirror or on a context's descriptor cannot be seen waiting: it is offered connections
- * again after RETRY_NS.
+ * the application has called accept() are not answered, so that a process which listens, and leaves the accepting to
+ * its children, can give them back (listener_offers.c). Waiting for a connection is not enough: a superserver
+ * (inetd(8), systemd's socket activation) waits, and starts the program that accepts. From the fork on, or from
+ * joining, credits are posted only when the application shows interest, few at a time.
  */
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -33,8 +28,6 @@
 #include "waiting/wait.h"
 #include "xts_private.h"
 
-#define OFFERS_MAX 4097u /* open at a time: one more than the largest backlog */
-#define RETRY_NS (10 * NS_PER_MS)
 #define ASK_NS (100 * NS_PER_MS)
 #define JOIN_ATTEMPTS 100
 #define JOIN_PAUSE_NS (5 * NS_PER_MS)
@@ -206,6 +199,18 @@ int share_join(struct xts_sock *s)
 	return -EADDRINUSE;
 }
 
+int share_ask(struct xts_sock *s)
+{
+	struct call call = {
+		.type = XTS_CMD_SHARE, .key = s->own.key, .keep_ms = LISTENER_KEEP_MS, .deadline_ns = now_ns() + ASK_NS
+	};
+	uint32_t id = s->id;
+
+	if (s->own.shared && s->stack->channel)
+		(void)call_proxy(s, &call);
+	return socket_is_open(s, id) ? 0 : -EBADF;
+}
+
 /* --- interest ----------------------------------------------------------------------------------------------------- */
 
 bool share_is_awaited(const struct xts_sock *s)
@@ -218,7 +223,7 @@ bool share_waits_elsewhere(const struct xts_sock *s)
 	return s->mirror || epoll_awaits_elsewhere(s);
 }
 
-static uint32_t promised(const struct xts_sock *s)
+uint32_t share_promised(const struct xts_sock *s)
 {
 	return s->grant.outstanding + s->grant.unadvertised;
 }
@@ -237,7 +242,8 @@ static void take_held(struct xts_sock *listener)
 void listener_interest(struct xts_sock *s, bool accepts)
 {
 	struct stack *st = s->stack;
-	uint32_t wanted = s->own.others_may_have ? OFFERS_AT_ONCE : s->backlog + 1, have = promised(s) + s->accept_count;
+	uint32_t wanted = s->own.others_may_have ? OFFERS_AT_ONCE : s->backlog + 1,
+		 have = share_promised(s) + s->accept_count;
 
 	if (s->datagrams)
 		datagram_interest(s);
@@ -269,144 +275,6 @@ void share_wait_ends(struct stack *st)
 	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next)
 		if (share_is_awaited(s))
 			s->own.accepting_ns = now;
-}
-
-/* --- offers ------------------------------------------------------------------------------------------------------- */
-
-bool share_offered(struct xts_sock *s)
-{
-	if (s->accept_count >= OFFERS_MAX)
-		return false;
-	if (s->grant.outstanding)
-		s->grant.outstanding--;
-	if (!s->accept_count)
-		s->own.accepting_ns = now_ns(); /* the application has that long to come */
-	return true;
-}
-
-/* Takes the offers out of the accept queue. give_back: and tells the proxy. */
-static void remove_offers(struct xts_sock *listener, bool give_back)
-{
-	struct stack *st = listener->stack;
-	struct xts_sock **at = &listener->accept_first, *s;
-
-	listener->accept_last = NULL;
-	while ((s = *at)) {
-		if (!s->own.offered) {
-			listener->accept_last = s;
-			at = &s->accept_next;
-			continue;
-		}
-		*at = s->accept_next;
-		listener->accept_count--;
-		s->accept_next = s->listener = NULL;
-		if (give_back)
-			channel_refuse(st, s->proxy_id, EAGAIN);
-		socket_free(s);
-		if (!st->channel)
-			give_back = false;
-	}
-	if (listener->mirror)
-		mirror_dirty(listener);
-	status_data(listener);
-}
-
-void share_drop_offers(struct xts_sock *listener)
-{
-	remove_offers(listener, false);
-}
-
-static bool has_offers(const struct xts_sock *listener)
-{
-	for (const struct xts_sock *s = listener->accept_first; s; s = s->accept_next)
-		if (s->own.offered)
-			return true;
-	return false;
-}
-
-static void give_back(struct xts_sock *listener)
-{
-	listener->grant.outstanding = listener->grant.unadvertised = 0;
-	listener->own.accepting_ns = now_ns();
-	remove_offers(listener, true);
-}
-
-void share_give_back_unaccepted(struct stack *st)
-{
-	struct xts_sock *next;
-
-	for (struct xts_sock *s = st->shared; s && st->channel; s = next) {
-		next = s->own.shared_next;
-		if (s->state == TCP_STATE_LISTEN && !s->own.accepting && !share_is_awaited(s) && has_offers(s))
-			give_back(s);
-	}
-	channel_flush(st, true);
-}
-
-int share_ask(struct xts_sock *s)
-{
-	struct call call = {
-		.type = XTS_CMD_SHARE, .key = s->own.key, .keep_ms = LISTENER_KEEP_MS, .deadline_ns = now_ns() + ASK_NS
-	};
-	uint32_t id = s->id;
-
-	if (s->own.shared && s->stack->channel)
-		(void)call_proxy(s, &call);
-	return socket_is_open(s, id) ? 0 : -EBADF;
-}
-
-void share_tick(struct stack *st, uint64_t now)
-{
-	struct xts_sock *s, *next;
-
-	for (s = st->shared; s; s = next) {
-		next = s->own.shared_next;
-		if (s->datagrams)
-			datagram_share_tick(s, now);
-		if (!s->own.others_may_have || s->state != TCP_STATE_LISTEN || share_is_awaited(s) ||
-		    now - s->own.accepting_ns < GIVE_BACK_NS)
-			continue;
-		if (has_offers(s)) {
-			give_back(s);
-			if (!st->channel)
-				return;
-		} else if (!promised(s) && share_waits_elsewhere(s) && now - s->own.accepting_ns >= RETRY_NS) {
-			listener_interest(s, false);
-		}
-	}
-}
-
-bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns)
-{
-	bool away = false;
-
-	*deadline_ns = FOREVER;
-	for (const struct xts_sock *s = st->shared; s; s = s->own.shared_next) {
-		uint64_t at = s->own.accepting_ns + GIVE_BACK_NS;
-
-		if (s->datagrams && datagram_idle_at(s) < *deadline_ns)
-			*deadline_ns = datagram_idle_at(s);
-		away |= datagram_is_returning(s);
-		if (!s->own.others_may_have || s->state != TCP_STATE_LISTEN || share_is_awaited(s))
-			continue;
-		if (has_offers(s)) {
-			away = true;
-		} else if (promised(s)) {
-			if (st->leader)
-				continue; /* it takes the offer, and then calls us */
-			if (now >= at) {
-				away = true;
-				continue;
-			}
-		} else if (share_waits_elsewhere(s)) {
-			at = s->own.accepting_ns + RETRY_NS;
-		} else {
-			continue;
-		}
-		if (at < *deadline_ns)
-			*deadline_ns = at;
-	}
-	return away;
 }
 
 int xts_share_listener(int number)

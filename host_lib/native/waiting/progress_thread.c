@@ -1,6 +1,6 @@
 /*
  * The progress thread of a stack: keeps mirrors true and the outbox moving while the application sleeps elsewhere, and
- * gives connections back that a busy application does not accept (shared_listener.c), and sends what an application
+ * gives connections back that a busy application does not accept (listener_offers.c), and sends what an application
  * holds back (XTS_EPOLL_HOLD) and does not come back for: a clock wakes it for that, set with the first frame and never
  * taken back. It is started when first needed, then sleeps on the queue while no application thread does, and on its
  * bell while it is not needed or one leads. Application threads do not wait for it; when they leave the library they

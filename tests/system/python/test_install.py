@@ -489,6 +489,9 @@ def test_accepting_from_both(installed: None) -> None:
             thread.join(DEADLINE_S)
         with pytest.raises(OSError, match="two sockets"):
             listener.detach()
+        with pytest.raises(OSError, match=r"two sockets.*send_fds") as refused:
+            listener.set_inheritable(True)
+        assert refused.value.errno == errno.EOPNOTSUPP
 
 
 # --- offload() -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,146 @@
+/*
+ * Connections that a shared listener is offered, and those that go back. inherit.h has the theory of operation.
+ *
+ * An offer is a socket in the accept queue whose NEWCONN has no answer yet: accept takes it, EAGAIN gives it back and
+ * voids the credits the proxy still holds of us. A NEWCONN that crosses such an answer comes without a credit, as far
+ * as this end can tell; the number of open offers is what bounds a proxy.
+ *
+ * Offers go back when the application has neither waited nor accepted for GIVE_BACK_NS. They go back at once when a
+ * process that has never accepted is about to give the listener to another one: that is a superserver, and what it
+ * starts may accept without waiting. An application that sleeps on a mirror or on a context's descriptor cannot be seen
+ * waiting: it is offered connections again after RETRY_NS.
+ */
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "processes/inherit.h"
+#include "waiting/mirror.h"
+
+#define OFFERS_MAX 4097u /* open at a time: one more than the largest backlog */
+#define RETRY_NS (10 * NS_PER_MS)
+
+bool share_offered(struct xts_sock *s)
+{
+	if (s->accept_count >= OFFERS_MAX)
+		return false;
+	if (s->grant.outstanding)
+		s->grant.outstanding--;
+	if (!s->accept_count)
+		s->own.accepting_ns = now_ns(); /* the application has that long to come */
+	return true;
+}
+
+/* Takes the offers out of the accept queue. give_back: and tells the proxy. */
+static void remove_offers(struct xts_sock *listener, bool give_back)
+{
+	struct stack *st = listener->stack;
+	struct xts_sock **at = &listener->accept_first, *s;
+
+	listener->accept_last = NULL;
+	while ((s = *at)) {
+		if (!s->own.offered) {
+			listener->accept_last = s;
+			at = &s->accept_next;
+			continue;
+		}
+		*at = s->accept_next;
+		listener->accept_count--;
+		s->accept_next = s->listener = NULL;
+		if (give_back)
+			channel_refuse(st, s->proxy_id, EAGAIN);
+		socket_free(s);
+		if (!st->channel)
+			give_back = false;
+	}
+	if (listener->mirror)
+		mirror_dirty(listener);
+	status_data(listener);
+}
+
+void share_drop_offers(struct xts_sock *listener)
+{
+	remove_offers(listener, false);
+}
+
+static bool has_offers(const struct xts_sock *listener)
+{
+	for (const struct xts_sock *s = listener->accept_first; s; s = s->accept_next)
+		if (s->own.offered)
+			return true;
+	return false;
+}
+
+static void give_back(struct xts_sock *listener)
+{
+	listener->grant.outstanding = listener->grant.unadvertised = 0;
+	listener->own.accepting_ns = now_ns();
+	remove_offers(listener, true);
+}
+
+void share_give_back_unaccepted(struct stack *st)
+{
+	struct xts_sock *next;
+
+	for (struct xts_sock *s = st->shared; s && st->channel; s = next) {
+		next = s->own.shared_next;
+		if (s->state == TCP_STATE_LISTEN && !s->own.accepting && !share_is_awaited(s) && has_offers(s))
+			give_back(s);
+	}
+	channel_flush(st, true);
+}
+
+void share_tick(struct stack *st, uint64_t now)
+{
+	struct xts_sock *s, *next;
+
+	for (s = st->shared; s; s = next) {
+		next = s->own.shared_next;
+		if (s->datagrams)
+			datagram_share_tick(s, now);
+		if (!s->own.others_may_have || s->state != TCP_STATE_LISTEN || share_is_awaited(s) ||
+		    now - s->own.accepting_ns < GIVE_BACK_NS)
+			continue;
+		if (has_offers(s)) {
+			give_back(s);
+			if (!st->channel)
+				return;
+		} else if (!share_promised(s) && share_waits_elsewhere(s) && now - s->own.accepting_ns >= RETRY_NS) {
+			listener_interest(s, false);
+		}
+	}
+}
+
+bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns)
+{
+	bool away = false;
+
+	*deadline_ns = FOREVER;
+	for (const struct xts_sock *s = st->shared; s; s = s->own.shared_next) {
+		uint64_t at = s->own.accepting_ns + GIVE_BACK_NS;
+
+		if (s->datagrams && datagram_idle_at(s) < *deadline_ns)
+			*deadline_ns = datagram_idle_at(s);
+		away |= datagram_is_returning(s);
+		if (!s->own.others_may_have || s->state != TCP_STATE_LISTEN || share_is_awaited(s))
+			continue;
+		if (has_offers(s)) {
+			away = true;
+		} else if (share_promised(s)) {
+			if (st->leader)
+				continue; /* it takes the offer, and then calls us */
+			if (now >= at) {
+				away = true;
+				continue;
+			}
+		} else if (share_waits_elsewhere(s)) {
+			at = s->own.accepting_ns + RETRY_NS;
+		} else {
+			continue;
+		}
+		if (at < *deadline_ns)
+			*deadline_ns = at;
+	}
+	return away;
+}
