@@ -76,6 +76,7 @@ def all_commands() -> list[Command]:
     from xts_bpf.trace import main as trace
     from xts_kubernetes.__main__ import main as device_plugin
     from xts_lab.__main__ import main as lab
+    from xts_messages.otlp import main as otlp
     from xts_proxy.__main__ import main as proxy
     from xts_socket.cli import main as xts
 
@@ -85,6 +86,7 @@ def all_commands() -> list[Command]:
         "xts-device-plugin": (device_plugin, "offer the queues of a node to pods of Kubernetes"),
         "xts-proxy": (proxy, "the offload proxy"),
         "xts-trace": (trace, "where time goes in a system that runs"),
+        "xts-otlp": (otlp, "send metrics to a collector of OpenTelemetry"),
         "xts-lab": (lab, "a test-bed of a host, a device and a network on one machine"),
         "xts-bluefield": (bluefield, "set up a BlueField, or the host it is in, and take it back"),
     }

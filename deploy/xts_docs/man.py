@@ -28,6 +28,7 @@ _ALSO = {
     "xts-device-plugin": "xts\\-agent(1)",
     "xts-proxy": "xts(1), xts\\-proxy.toml(5)",
     "xts-trace": "xts(1), xts\\-top(1)",
+    "xts-otlp": "xts\\-proxy(1), xts\\-agent(1)",
     "xts-lab": "xts(1), ip\\-netns(8)",
     "xts-bluefield": "xts\\-proxy(1), xts\\-agent(1), devlink\\-port(8), ovs\\-ofctl(8)",
 }

@@ -21,6 +21,7 @@ from xts_bpf.trace import make_parser as trace_parser
 from xts_kubernetes.config import parser as plugin_parser
 from xts_lab.__main__ import _parser as lab_parser
 from xts_messages.command_line import SHELLS, completion
+from xts_messages.otlp import make_parser as otlp_parser
 from xts_messages.version import __version__
 from xts_proxy.__main__ import parser as proxy_parser
 from xts_socket import cli
@@ -34,6 +35,7 @@ PARSERS = {
     "xts-device-plugin": plugin_parser,
     "xts-proxy": proxy_parser,
     "xts-trace": trace_parser,
+    "xts-otlp": otlp_parser,
     "xts-lab": lab_parser,
     "xts-bluefield": bluefield_parser,
 }

@@ -23,6 +23,7 @@ COMMANDS = [
     pytest.param(["-m", "xts_proxy", "--check", "deploy/xts-proxy.toml"], id="xts-proxy --check"),
     pytest.param(["-m", "xts_proxy", "--version"], id="xts-proxy --version"),
     pytest.param(["-m", "xts_lab", "--help"], id="xts-lab --help"),
+    pytest.param(["-m", "xts_messages.otlp", "--help"], id="xts-otlp --help"),
     pytest.param(["-m", "xts_bpf.trace", "--help"], id="xts-trace --help"),
     pytest.param(["-m", "xts_bluefield", "--help"], id="xts-bluefield --help"),
     pytest.param(["-m", "xts_lab.demo", "--help"], id="demo --help"),
