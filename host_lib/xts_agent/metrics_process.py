@@ -1,5 +1,9 @@
 """The process that serves the agent's metrics, from the agent. xts_messages/metrics_server.py has the theory of
-operation. It is forked before the agent has its key, and has no right. When it ends, queues are handed out as before.
+operation. When it ends, queues are handed out as before, and another is started a second later.
+
+It must not have the agent's key in its memory, nor any right. So a keeper is forked before the agent has its key, which
+gives up all rights and forks the server, again each time when that has ended. Each server has a connection to the agent
+of its own, which the keeper sends to the agent, for the server before may have left half a message on its own.
 """
 
 from __future__ import annotations
@@ -9,12 +13,13 @@ import json
 import logging
 import os
 import pwd
+import select
 import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from xts_messages import landlock, metrics_credentials, metrics_server, privilege
 from xts_messages.metrics_address import MetricsAddress
@@ -23,6 +28,8 @@ from xts_agent import child, metric_catalogue
 from xts_agent.config import AgentConfig
 
 log = logging.getLogger("xts-agent")
+
+_AGAIN_S = 1.0
 
 
 class MetricsProcess:
@@ -39,12 +46,13 @@ class MetricsProcess:
             raise OSError(22, f"metrics_{error.which}: {error}") from error
         if self._address.is_remote and not (config.metrics_certificate and config.metrics_token):
             log.warning("metrics are served to other machines at %s without TLS or token", self._address)
-        self._sock, its = socket.socketpair()
-        with self._address.listen() as listener, its:
-            connection, self._process = child.fork(functools.partial(_main, user, credentials))
-            with connection:
-                socket.send_fds(connection, [b"begin"], [listener.fileno(), its.fileno()])
-        self._sock.setblocking(False)
+        self._server: socket.socket | None = None
+        self._poll = select.epoll()
+        with self._address.listen() as listener:
+            self._keeper, self._process = child.fork(functools.partial(_keep, user, credentials))
+            socket.send_fds(self._keeper, [b"begin"], [listener.fileno()])
+        self._keeper.setblocking(False)
+        self._poll.register(self._keeper, select.EPOLLIN)
 
     def __enter__(self) -> Self:
         return self
@@ -59,41 +67,104 @@ class MetricsProcess:
 
     def fileno(self) -> int:
         """Readable when `answer()` has something to do."""
-        return self._sock.fileno()
+        return self._poll.fileno()
 
     def answer(self) -> bool:
-        """Answers its questions; False: it has ended."""
+        """Does it; False: the keeper has ended."""
+        ready = {fd for fd, _ in self._poll.poll(0)}
+        if self._server and self._server.fileno() in ready:
+            self._answer(self._server)
+        return self._keeper.fileno() not in ready or self._take_server()
+
+    def _answer(self, server: socket.socket) -> None:
         try:
-            questions = self._sock.recv(64)
+            questions = server.recv(64)
             for _ in range(questions.count(b"?")):
                 message = metrics_server.figures_message(json.dumps(self._figures()).encode())
                 # It takes in each answer before it asks again, so that there is room.
-                if self._sock.send(message) != len(message):
+                if server.send(message) != len(message):
                     raise BlockingIOError
         except OSError:
             questions = b""
         if not questions:
-            log.error("the process that serves metrics has ended, or does not take answers; there are none any more")
-        return bool(questions)
+            log.error("the process that serves metrics has ended, or does not take answers; it is started again")
+            self._forget_server()
+
+    def _take_server(self) -> bool:
+        """Of one that the keeper has started."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._keeper, 16, 1)
+        except OSError:
+            data, descriptors = b"", []
+        if not data or not descriptors:
+            log.error("the process that starts those that serve metrics has ended; there are none any more")
+            return False
+        self._forget_server()
+        self._server = socket.socket(fileno=descriptors[0])
+        self._server.setblocking(False)
+        self._poll.register(self._server, select.EPOLLIN)
+        return True
+
+    def _forget_server(self) -> None:
+        if self._server:
+            self._poll.unregister(self._server)
+            self._server.close()  # which ends it, if it runs
+            self._server = None
 
     def close(self) -> None:
-        if self._sock.fileno() < 0:
+        if self._keeper.fileno() < 0:
             return
-        self._sock.close()  # which ends it
+        self._forget_server()
+        self._keeper.close()  # which ends it
+        self._poll.close()
         os.waitpid(self._process, 0)
         if self._address.unix_path is not None:
             with suppress(OSError):
                 Path(self._address.unix_path).unlink()
 
 
-def _main(user: pwd.struct_passwd | None, credentials: metrics_credentials.Credentials, first: socket.socket) -> int:
-    _, descriptors, _, _ = socket.recv_fds(first, 16, 2)
-    first.close()
-    if len(descriptors) != 2:
+def _keep(user: pwd.struct_passwd | None, credentials: metrics_credentials.Credentials, agent: socket.socket) -> int:
+    """In the keeper: starts servers until the agent has ended."""
+    _, descriptors, _, _ = socket.recv_fds(agent, 16, 1)
+    if len(descriptors) != 1:
         return 1
-    listener, connection = (socket.socket(fileno=fd) for fd in descriptors)
+    listener = socket.socket(fileno=descriptors[0])
     privilege.confine(user=user)
     metrics_server.limit()
     landlock.restrict(reads=[path for path in sys.path if path])
-    metrics_server.run(listener, connection, credentials, metric_catalogue.metrics)
-    return 0
+    events = select.poll()
+    events.register(agent, select.POLLIN)  # it never says anything: it has ended
+    while True:
+        ours, its = socket.socketpair()
+        with ours, its:
+            process = os.fork()
+            if process == 0:
+                agent.close()
+                ours.close()
+                _serve(listener, its, credentials)
+            socket.send_fds(agent, [b"server"], [ours.fileno()])
+        if not _outlived(process, events) or events.poll(_AGAIN_S * 1000):
+            return 0
+
+
+def _outlived(process: int, events: select.poll) -> bool:
+    """Waits until a server has ended; False: the agent has, which ends the server, too."""
+    ended = os.pidfd_open(process)
+    try:
+        events.register(ended, select.POLLIN)
+        outlived = any(fd == ended for fd, _ in events.poll())
+        events.unregister(ended)
+    finally:
+        os.close(ended)
+    if outlived:
+        os.waitpid(process, 0)
+    return outlived
+
+
+def _serve(listener: socket.socket, agent: socket.socket, credentials: metrics_credentials.Credentials) -> NoReturn:
+    status = 1
+    try:
+        metrics_server.run(listener, agent, credentials, metric_catalogue.metrics)
+        status = 0
+    finally:
+        os._exit(status)
