@@ -36,7 +36,7 @@ from xts_messages.metrics_address import listen_unix
 from xts_messages.readiness import Readiness
 from xts_messages.service_manager import passed
 
-from xts_proxy import control, log, placement, sandbox
+from xts_proxy import control, device_network, log, placement, sandbox
 from xts_proxy.children import Child
 from xts_proxy.config import Config, ConfigError, load, restart_needed
 from xts_proxy.config_tenant import effective, shortages
@@ -437,6 +437,7 @@ class Supervisor:
         }
         if question.connections:
             result["connections"] = [row | {"worker": worker.index} for worker in awake for row in worker.connections()]
+            result["network"] = device_network.read()
         return result
 
     def _worker_row(self, worker: RemoteWorker, awake: bool) -> dict[str, Any]:

@@ -13,13 +13,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from rich.console import Console
+from textual.widgets import Static
 from unit.test_status_rates import entry, process
 from xts_messages.waits import HOST_REASONS, Wait, Waits
-from xts_socket.cli import joined, main, proxy_side, top
+from xts_socket.cli import device_routes, joined, main, proxy_side, top
 from xts_socket.cli.grouped import grouped
 from xts_socket.cli.top_app import Top
 from xts_socket.cli.top_columns import duration, matches, rate
+from xts_socket.cli.top_network import NetworkPage, groups_table, routes_table
 from xts_socket.cli.top_page import ConnectionPage
 from xts_socket.cli.top_table import Table
 from xts_socket.cli.why import NAMES, cause
@@ -336,6 +340,69 @@ def test_a_connections_page() -> None:
         assert not isinstance(app.screen, ConnectionPage)
 
     run_screen(lambda _: look_of(many(2)), script)
+
+
+NETWORK: dict[str, Any] = {
+    "routes": [
+        {"destination": "0.0.0.0/0", "gateway": "10.0.0.1", "interface": "uplink0", "metric": 100},
+        {"destination": "198.18.0.0/15", "gateway": "", "interface": "fabric0", "metric": 20},
+        {"destination": "198.18.0.0/15", "gateway": "10.9.9.9", "interface": "spare0", "metric": 30},
+        {"destination": "nonsense", "gateway": "", "interface": "x", "metric": 0},
+        {"destination": "2001:db8::/32", "gateway": "", "interface": "fabric0", "metric": 0},
+    ],
+    "groups": [{"interface": "fabric0", "group": "239.1.2.3", "members": 2}],
+    "groups_more": 5,
+}
+
+
+@pytest.mark.parametrize(
+    ("peer", "interface"),
+    [
+        ("198.19.7.7:80", "fabric0"),  # the longest prefix, and of two the smaller metric
+        ("192.0.2.1:80", "uplink0"),
+        ("[2001:db8::5]:443", "fabric0"),
+        ("[2001:db9::5]:443", None),
+        ("*:80", None),
+        ("", None),
+    ],
+)
+def test_the_route_to_a_peer(peer: str, interface: str | None) -> None:
+    network = msgspec.convert(NETWORK, proxy_side.Network)
+    found = device_routes.route_of(network.routes, peer)
+    assert (found and found.interface) == interface
+
+
+def test_the_devices_network() -> None:
+    """Its page, and the route on a connection's page; of an older proxy that it does not say."""
+    old, new = proxy_side.decode("p", answer()), msgspec.json.decode(answer())
+    told = proxy_side.decode("p", json.dumps(new | {"network": NETWORK}).encode())
+
+    def seen(proxy: proxy_side.Answer) -> joined.Look:
+        return joined.Look(1.0, tuple(many(1)), (), proxy, ())
+
+    async def script(app: Top, pilot: Any) -> None:
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "route of the device: fabric0" in str(app.screen.query_one("#head", Static).render())
+        await pilot.press("escape", "n")
+        await pilot.pause()
+        assert isinstance(app.screen, NetworkPage)
+        shown = text_of(routes_table(told.network)) + text_of(groups_table(told.network))
+        assert "198.18.0.0/15" in shown and "239.1.2.3" in shown and "and 5 more" in shown
+        app.seen(seen(old))
+        assert "does not say" in str(app.screen.query_one("#routes", Static).render())
+        await pilot.press("n")
+        assert not isinstance(app.screen, NetworkPage)
+
+    run_screen(lambda _: seen(told), script)
+
+
+def text_of(table: Any) -> str:
+    console = Console(width=100, file=io.StringIO())
+    console.print(table)
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
 
 
 def test_a_proxy_that_goes_away_is_said_and_comes_back() -> None:

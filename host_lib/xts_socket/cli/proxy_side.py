@@ -106,13 +106,40 @@ class Proxy(Struct, frozen=True):
     pid: int = 0
 
 
+class Route(Struct, frozen=True):
+    """Of the device's kernel: "198.18.0.0/15", and "" where no gateway is needed."""
+
+    destination: str
+    interface: str
+    gateway: str = ""
+    metric: int = 0
+
+
+class Group(Struct, frozen=True):
+    """A multicast group that somebody on the device has joined on an interface: so many sockets."""
+
+    interface: str
+    group: str
+    members: int = 0
+
+
+class Network(Struct, frozen=True):
+    """The device's, with how many there are beyond what is listed."""
+
+    routes: list[Route] = field(default_factory=list)
+    routes_more: int = 0
+    groups: list[Group] = field(default_factory=list)
+    groups_more: int = 0
+
+
 class Answer(Struct, frozen=True):
-    """To {"ask": "status", "connections": true}."""
+    """To {"ask": "status", "connections": true}. `network`: None: an older proxy does not say."""
 
     proxy: Proxy
     channels: list[Channel]
     connections: list[Connection]
     workers: list[Worker] = field(default_factory=list)
+    network: Network | None = None
 
 
 def control_path() -> str:

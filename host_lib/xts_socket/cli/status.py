@@ -125,6 +125,16 @@ def add(verbs: Any) -> None:
         "time stamps they make",
     )
     parser.add_argument(
+        "--routes",
+        action="store_true",
+        help="list the device's routes and multicast groups, as the proxy tells them on its control socket",
+    )
+    parser.add_argument(
+        "--control",
+        metavar="PATH",
+        help="with --routes: control socket of the proxy (default: $XTS_CONTROL, else /run/xts/proxy.sock)",
+    )
+    parser.add_argument(
         "--processes",
         action="store_true",
         help="list the programs under `xts run`: what they offloaded, and why the rest stayed with the kernel",
@@ -139,6 +149,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _show(arguments: argparse.Namespace, looks: Looks) -> int:
     if arguments.interfaces:
         return device_interfaces.show(arguments.json)
+    if arguments.routes:
+        from . import device_routes  # and msgspec, which the rest does without
+
+        return device_routes.show(arguments.control, arguments.json)
     if arguments.processes:
         return processes.show(arguments.pid, arguments.json, None if arguments.all else endpoint_path())
     path = endpoint_path()

@@ -13,6 +13,7 @@ from textual.widgets import Footer, Input, Static
 from .grouped import BY, Group, grouped
 from .joined import Look, Row
 from .top_columns import GROUPS, SOCKETS, key_of, matches
+from .top_network import NetworkPage
 from .top_page import ConnectionPage
 from .top_table import Column, Table
 
@@ -32,6 +33,7 @@ class Top(App[None]):
         Binding("S", "sort(-1)", "sort", show=False),
         Binding("r", "reverse", "reverse"),
         Binding("slash", "filter", "filter"),
+        Binding("n", "network", "network"),
         Binding("p", "pause", "pause"),
         Binding("escape", "no_filter", show=False),
     ]
@@ -89,7 +91,7 @@ class Top(App[None]):
             if not self.paused:
                 self.last = found
                 for screen in self.screen_stack:
-                    if isinstance(screen, ConnectionPage):
+                    if isinstance(screen, ConnectionPage | NetworkPage):
                         screen.seen(found)
         self.draw()
         self.set_timer(max(self._interval_s, took_s / _LONGEST_PART - took_s), self._look)
@@ -150,6 +152,9 @@ class Top(App[None]):
         self.paused = not self.paused
         self.draw()
 
+    def action_network(self) -> None:
+        self.push_screen(NetworkPage(self.last))
+
     def action_filter(self) -> None:
         field = self.query_one("#filter", Input)
         field.display = True
@@ -175,8 +180,8 @@ class Top(App[None]):
     def on_table_chosen(self, message: Table.Chosen) -> None:
         """A socket's page; of a group, its sockets."""
         if isinstance(message.item, Row):
-            page = ConnectionPage(message.item)
-            self.push_screen(page)
+            network = self.last.proxy.network if self.last and self.last.proxy else None
+            self.push_screen(ConnectionPage(message.item, network.routes if network else ()))
             return
         fields = {"process": "pid", "queue": "queue", "tenant": "tenant", "worker": "worker", "peer": "peer"}
         name = message.item.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.table import Table
@@ -12,8 +13,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Footer, Sparkline, Static
+from xts_messages.printable import printable
 
+from .device_routes import route_of
 from .joined import Look, Row
+from .proxy_side import Route
 from .top_columns import duration, rate
 from .why import REASONS
 
@@ -30,9 +34,10 @@ class ConnectionPage(Screen[None]):
     ConnectionPage Static { margin: 0 1; }
     """
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: Row, routes: Sequence[Route] = ()) -> None:
         super().__init__()
         self.row: Row = row
+        self.routes = routes
         self.gone = False
         self.sent: deque[float] = deque(maxlen=_HISTORY)
         self.received: deque[float] = deque(maxlen=_HISTORY)
@@ -68,21 +73,24 @@ class ConnectionPage(Screen[None]):
 
     def _draw(self) -> None:
         row = self.row
-        self.query_one("#head", Static).update(heading(row, self.gone))
+        self.query_one("#head", Static).update(heading(row, self.gone, route_of(self.routes, row.peer)))
         self.query_one("#why", Static).update(why_table(row))
         self.query_one("#ends", Static).update(ends_table(row))
         for name in ("sent", "received", "waited"):
             self.query_one(f"#{name}", Sparkline).data = list(getattr(self, name))
 
 
-def heading(row: Row, gone: bool) -> Text:
-    """Who and where, in a line or two."""
+def heading(row: Row, gone: bool, route: Route | None = None) -> Text:
+    """Who and where, in a line or two, and by which way the device reaches the peer."""
     text = Text(
         f"{row.program or '?'} ({row.pid})  {row.local} → {row.peer}  {row.state or row.proxy_state or ''}", "bold"
     )
     text.append(
         "\nit has been closed" if gone else f"\nwaits for: {row.waits_for or 'nothing'}", "yellow" if gone else ""
     )
+    if route:
+        via = f" via {printable(route.gateway)}" if route.gateway else ""
+        text.append(f"\nroute of the device: {printable(route.interface)}{via}")
     return text
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import socket as kernel
 import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 import xts_socket
 from beds.authority import Authority
+from beds.proxy_process import ProxyProcess
 from beds.ulp_tls import client_context, server_context
 from system.tls.programs.ktls_scripts import SOL_TLS, TCP_ULP, TLS_RX, TLS_TX, info
 from xts_messages._native import ffi, lib
@@ -231,3 +233,17 @@ def test_csv_and_rates(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
         assert "rates" not in first["processes"][0]
         assert last["processes"][0]["rates"]["sent_bytes_per_s"] > 0
         assert sum("Sent/s" in line for line in said()) == 4, "two tables, from the second look on"
+
+
+def test_routes_of_the_device(xts_endpoint: ProxyProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a running proxy tells them, and what is said where it is not there."""
+    assert main(["status", "--routes", "--json", "--control", xts_endpoint.control]) == 0
+    told = json.loads(capsys.readouterr().out)
+    default = [route for route in told["routes"] if route["destination"] == "0.0.0.0/0"]
+    kernels = subprocess.run(["ip", "-4", "route", "show", "default"], capture_output=True, text=True, check=True)
+    assert bool(default) == bool(kernels.stdout)
+    assert all(route["interface"] in kernels.stdout for route in default)
+    assert main(["status", "--routes", "--control", xts_endpoint.control]) == 0
+    assert "Gateway" in capsys.readouterr().out
+    assert main(["status", "--routes", "--control", "/nowhere/proxy.sock"]) == 1
+    assert "no proxy at /nowhere/proxy.sock" in capsys.readouterr().err
