@@ -15,6 +15,7 @@ local ENDPOINT_IP_VERSION = 2
 local ENDPOINT_RESERVED = 3
 local ENDPOINT_SCOPE_ID = 4
 local ENDPOINT_ADDRESS = 8
+local RECORD = { data_bytes = 0, segment_bytes = 2, control_bytes = 4, reserved = 6, endpoint = 8, bytes = 32, endpoint_bytes = 24 }
 local ENDPOINT_IP_VERSIONS = { 0, 4, 6 }
 
 local errno_names = {
@@ -991,11 +992,13 @@ xts.fields = all
 
 xts.prefs.payload = Pref.bool("Dissect payload", true, "Hand payload to the dissector of the socket's ports")
 
-local PT_TCP, UNTIL_THE_END = 2, 0x0ffffffe
+local PT_TCP, PT_UDP, UNTIL_THE_END = 2, 3, 0x0ffffffe
+-- Of a train; more than the kernel makes (UDP_MAX_SEGMENTS).
+local SEGMENTS_MAX = 128
 -- A dissector that wants more than this at once has been misled.
 local CONTINUED_BYTES_MAX = 1048576
 local interface_of = Field.new("frame.interface_id")
-local tcp_ports = DissectorTable.get("tcp.port")
+local tcp_ports, udp_ports = DissectorTable.get("tcp.port"), DissectorTable.get("udp.port")
 local channels, seen, streams = {}, {}, 0
 
 function xts.init()
@@ -1035,30 +1038,26 @@ local function socket_of(channel, message, id, values)
 	return socket
 end
 
--- By the ports, that of the server first, as TCP's dissector does. What TLS is pushed onto is not encrypted here.
-local function dissector_for(socket, bytes)
-	local ports = {}
-	for _, endpoint in ipairs({ socket.peer or false, socket["local"] or false }) do
-		if endpoint then ports[#ports + 1] = endpoint.port end
-	end
-	table.sort(ports)
-	for _, port in ipairs(ports) do
-		local found = tcp_ports:get_dissector(port)
-		if found then
-			local encrypted = bytes:len() < 2 or (math.floor(bytes:get_index(0) / 4) == 5 and bytes:get_index(1) == 3)
-			local is_tls = string.lower(tostring(found)) == "tls"
-			return is_tls and not encrypted and Dissector.get("http") or found
-		end
-	end
-	return nil
+-- By the ports, the smaller first, which is most likely the server's, as the dissectors of TCP and UDP do.
+local function by_ports(ports, a, b)
+	return ports:get_dissector(math.min(a.port, b.port)) or ports:get_dissector(math.max(a.port, b.port))
 end
 
-local function set_addresses(packet, socket, from_host)
-	local source, target = socket["local"], socket.peer
+-- What TLS is pushed onto is not encrypted here.
+local function dissector_for(socket, bytes)
+	local found = by_ports(tcp_ports, socket.peer, socket["local"])
+	if not found then return nil end
+	local encrypted = bytes:len() < 2 or (math.floor(bytes:get_index(0) / 4) == 5 and bytes:get_index(1) == 3)
+	local is_tls = string.lower(tostring(found)) == "tls"
+	return is_tls and not encrypted and Dissector.get("http") or found
+end
+
+local function set_addresses(packet, own, other, from_host, port_type)
+	local source, target = own, other
 	if not from_host then source, target = target, source end
 	packet.src, packet.dst = source.address, target.address
 	packet.src_port, packet.dst_port = source.port, target.port
-	pcall(function() packet.port_type = PT_TCP end) -- Wireshark 4.0 does not have it
+	pcall(function() packet.port_type = port_type end) -- Wireshark 4.0 does not have it
 end
 
 -- What a dissector wants to see again, with what comes next; nil: nothing.
@@ -1076,7 +1075,7 @@ local function hand_on(note, range, packet, root)
 	end
 	local dissector = dissector_for(socket, bytes)
 	if not dissector then return end
-	set_addresses(packet, socket, note.from_host)
+	set_addresses(packet, socket["local"], socket.peer, note.from_host, PT_TCP)
 	packet.can_desegment, packet.desegment_len, packet.desegment_offset = 2, 0, 0
 	dissector:call(whole, packet, root)
 	if packet.desegment_len == UNTIL_THE_END then
@@ -1085,6 +1084,47 @@ local function hand_on(note, range, packet, root)
 	end
 	if not packet.visited then socket.rest[note.from_host] = left_over(packet, bytes) end
 	packet.can_desegment, packet.desegment_len, packet.desegment_offset = 0, 0, 0
+end
+
+local function endpoint_at(range)
+	local version, port = range(ENDPOINT_IP_VERSION, 1):uint(), range(ENDPOINT_PORT, 2):uint()
+	if version == 4 then return { port = port, address = range(ENDPOINT_ADDRESS, 4):ipv4() } end
+	if version == 6 then return { port = port, address = range(ENDPOINT_ADDRESS, 16):ipv6() } end
+	return nil
+end
+
+-- A datagram, or a train of datagrams of one length.
+local function hand_on_train(note, data, segment, other, packet, root)
+	local own = note.socket["local"]
+	local dissector = own and other and by_ports(udp_ports, own, other)
+	if not dissector then return end
+	if segment == 0 then segment = data:len() end
+	set_addresses(packet, own, other, note.from_host, PT_UDP)
+	for i = 0, SEGMENTS_MAX - 1 do
+		local at = i * segment
+		if at >= data:len() then break end
+		dissector:call(data(at, math.min(segment, data:len() - at)):tvb(), packet, root)
+	end
+end
+
+-- Each has a record in front. What the last one lacks comes with the next message, if there is `more`.
+local function hand_on_datagrams(note, range, more, packet, root)
+	local whole, at = range:tvb(), 0
+	if note.before then whole = (note.before .. range:bytes()):tvb("XTS datagrams") end
+	while at + RECORD.bytes <= whole:len() do
+		local bytes = whole(at + RECORD.data_bytes, 2):uint()
+		local first = at + RECORD.bytes + whole(at + RECORD.control_bytes, 2):uint()
+		if first + bytes > whole:len() then break end
+		local other = endpoint_at(whole(at + RECORD.endpoint, RECORD.endpoint_bytes)) or note.socket.peer
+		if bytes > 0 then
+			hand_on_train(note, whole(first, bytes), whole(at + RECORD.segment_bytes, 2):uint(), other, packet, root)
+		end
+		at = first + bytes
+	end
+	if packet.visited then return end
+	local left = whole:len() - at
+	local goes_on = more and left > 0 and left <= CONTINUED_BYTES_MAX
+	note.socket.rest[note.from_host] = goes_on and whole(at, left):bytes() or nil
 end
 
 -- Notes what the messages of a packet say of sockets when the packet is first seen; later the notes are used.
@@ -1104,13 +1144,18 @@ local function note_message(packet, message, id, values)
 end
 
 local STREAMS = { SEND = true, RECV = true, SEND_PDU = true, RECV_PDU = true }
+local DATAGRAMS = { SEND_DATAGRAMS = true, RECV_DATAGRAMS = true }
 
 -- After the messages themselves: the dissectors of payload write to the columns.
 local function carry_on(carried, packet, root)
 	if not xts.prefs.payload then return end
 	for _, one in ipairs(carried) do
 		local socket = one.note.socket
-		if socket and socket["local"] and socket.peer then hand_on(one.note, one.range, packet, root) end
+		if socket and one.datagrams then
+			hand_on_datagrams(one.note, one.range, one.more, packet, root)
+		elseif socket and socket["local"] and socket.peer then
+			hand_on(one.note, one.range, packet, root)
+		end
 	end
 end
 
@@ -1268,7 +1313,11 @@ local function dissect_frame(after_ethernet, packet, root, carried)
 		local values, payload = dissect_fields(tree, buffer, message, info)
 		local note = note_message(packet, message, buffer(HEAD_ID, 4):uint(), values)
 		if note.socket then tree:add(common.stream, note.socket.stream):set_generated() end
-		if payload and STREAMS[message.short] then carried[#carried + 1] = { note = note, range = payload } end
+		local datagrams = DATAGRAMS[message.short]
+		if payload and (datagrams or STREAMS[message.short]) then
+			local more = flag_names:find("MORE", 1, true) ~= nil
+			carried[#carried + 1] = { note = note, range = payload, datagrams = datagrams, more = more }
+		end
 	end
 	return table.concat(info, " "), message.short
 end

@@ -87,6 +87,11 @@ def _constants() -> Iterator[str]:
         yield f"local ENDPOINT_{f.name.upper()} = {offset}"
         offset += f.kind.bytes
     yield f"local ENDPOINT_ADDRESS = {offset}"
+    offset, places = 0, []
+    for f in table.DATAGRAM_RECORD:
+        places.append(f"{f.name} = {offset}")
+        offset += f.kind.bytes
+    yield f"local RECORD = {{ {', '.join(places)}, bytes = {offset}, endpoint_bytes = {table.Kind.ENDPOINT.bytes} }}"
     (versions,) = (f.values for f in table.ENDPOINT if f.name == "ip_version")
     yield f"local ENDPOINT_IP_VERSIONS = {{ {', '.join(str(v) for v in versions)} }}"
     yield ""

@@ -185,7 +185,11 @@ local function dissect_frame(after_ethernet, packet, root, carried)
 		local values, payload = dissect_fields(tree, buffer, message, info)
 		local note = note_message(packet, message, buffer(HEAD_ID, 4):uint(), values)
 		if note.socket then tree:add(common.stream, note.socket.stream):set_generated() end
-		if payload and STREAMS[message.short] then carried[#carried + 1] = { note = note, range = payload } end
+		local datagrams = DATAGRAMS[message.short]
+		if payload and (datagrams or STREAMS[message.short]) then
+			local more = flag_names:find("MORE", 1, true) ~= nil
+			carried[#carried + 1] = { note = note, range = payload, datagrams = datagrams, more = more }
+		end
 	end
 	return table.concat(info, " "), message.short
 end

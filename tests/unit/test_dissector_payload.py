@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from unit.test_dissector import TSHARK, run_tshark, write_pcap
-from xts_messages import codec
+from xts_messages import codec, datagram, table
 from xts_messages.codec import Endpoint, Frame
+from xts_messages.datagram import Datagram
 
 pytestmark = pytest.mark.skipif(TSHARK is None, reason="tshark is not installed")
 
@@ -114,3 +115,77 @@ def test_payload_that_nobody_knows(tmp_path: Path) -> None:
 def test_it_can_be_left(tmp_path: Path) -> None:
     frames = [*connected(), send(REQUEST)]
     assert shown(tmp_path, frames, ("http.request.uri",), "-o", "xts.payload:FALSE", "-Y", "http") == []
+
+
+# --- datagrams -----------------------------------------------------------------------------------------------------
+
+RESOLVER = Endpoint.of("198.18.0.53", 53)
+
+
+def query(name: str, answer: bool = False) -> bytes:
+    """A question of DNS, or an answer without records."""
+    labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
+    head = b"\x12\x34" + (b"\x81\x80" if answer else b"\x01\x00") + b"\0\1\0\0\0\0\0\0"
+    return head + labels + b"\0\0\1\0\1"
+
+
+def opened(peer: Endpoint | None = None) -> list[bytes]:
+    local = Endpoint.of("198.18.0.1", 40000)
+    fields = {"peer": peer} if peer else {}
+    return [
+        host("XTS_CMD_OPEN_DATAGRAM", xts_socket=1, domain=4, **fields),
+        proxy("XTS_REPLY_OPEN_DATAGRAM_ACK", 1, proxy_id=0x101, local=local, **fields),
+    ]
+
+
+def sent(*records: Datagram) -> bytes:
+    return host("XTS_CMD_SEND_DATAGRAMS", 0x101, b"".join(map(datagram.encode, records)))
+
+
+def names(path: Path, frames: list[bytes], *more: str) -> list[list[str]]:
+    fields = ("dns.qry.name", "dns.flags.response", "_ws.col.Source", "_ws.col.Destination")
+    return shown(path, frames, fields, "-Y", "dns", *more)
+
+
+def test_datagrams_go_to_the_dissector_of_their_port(tmp_path: Path) -> None:
+    """Of a socket that is not connected each has its peer; several in a message, and what has come back."""
+    back = proxy("XTS_REPLY_RECV_DATAGRAMS", 1, datagram.encode(Datagram(query("a.example", True), RESOLVER)))
+    records = [Datagram(query(name), RESOLVER, controls=(datagram.item("HOP_LIMIT", 3),)) for name in ("b.c", "d.e")]
+    rows = names(tmp_path, [*opened(), sent(Datagram(query("a.example"), RESOLVER)), back, sent(*records)])
+    assert [row[0] for row in rows] == ["a.example", "a.example", "b.c,d.e"]
+    assert rows[0][2:] == ["198.18.0.1", "198.18.0.53"] and rows[1][2:] == ["198.18.0.53", "198.18.0.1"]
+    assert rows[1][1] in ("1", "True")
+
+
+def test_datagrams_of_a_connected_socket_and_trains(tmp_path: Path) -> None:
+    one, two = query("one.example"), query("two.example")
+    train = Datagram(one + two + query("x"), segment_bytes=len(one))
+    assert [row[0] for row in names(tmp_path, [*opened(RESOLVER), sent(train)])] == ["one.example,two.example,x"]
+
+
+@pytest.mark.parametrize("cut", [33, 40, 60])
+def test_a_datagram_that_goes_on_in_the_next_message(tmp_path: Path, cut: int) -> None:
+    whole = datagram.encode(Datagram(query("long.example"), RESOLVER))
+    more = table.FLAGS["MORE"][0]
+    first = codec.encode(
+        Frame("XTS_CMD_SEND_DATAGRAMS", {}, whole[:cut], id=0x101, source=HOST, destination=DEVICE, flags=more)
+    )
+    rest = host("XTS_CMD_SEND_DATAGRAMS", 0x101, whole[cut:])
+    frames = [*opened(), first, rest]
+    assert [row[0] for row in names(tmp_path, frames)] == ["long.example"]
+    assert [row[0] for row in names(tmp_path, frames, "-2")] == ["long.example"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Datagram(b"short", RESOLVER, data_bytes=60_000),
+        Datagram(query("a.b"), RESOLVER, control_bytes=65_535),
+        Datagram(bytes(2000), RESOLVER, segment_bytes=1),
+        Datagram(b"", RESOLVER),
+    ],
+)
+def test_records_that_are_wrong(tmp_path: Path, wrong: Datagram) -> None:
+    """The dissector goes on with the next message."""
+    rows = names(tmp_path, [*opened(), sent(wrong), sent(Datagram(query("next.example"), RESOLVER))])
+    assert rows[-1][0] == "next.example"
