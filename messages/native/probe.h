@@ -3,9 +3,9 @@
  *
  * A probe is one nop in the code, and a note in the object file that says where it is and in which registers its
  * arguments are. Each argument has a type of its own: int, uint32_t (identifiers, queues, frames, windows, waiting
- * bytes) or 64 bits (the rest). The kernel puts a breakpoint over the nop while a tool is attached. Arguments are thus what the code
- * has at hand anyway: nothing is computed for a probe that would cost more than a load. Without <sys/sdt.h> (Debian:
- * systemtap-sdt-dev) there are none.
+ * bytes) or 64 bits (the rest). The kernel puts a breakpoint over the nop while a tool is attached. Arguments are what
+ * the code has at hand anyway: nothing is computed for a probe that would cost more than a load. Without <sys/sdt.h>
+ * (Debian: systemtap-sdt-dev) there are none.
  *
  * Both ends name a connection by the epoch of the attachment and the proxy's identifier. A position is the number of
  * bytes that the host has sent on it so far, as each end counts them.
@@ -18,7 +18,7 @@
  *     provider xts, in the proxy's module
  *     worker_frames(queue, frames)                                a look at a queue has found these
  *     worker_took(epoch, proxy_id, position)                      a message is decoded
- *     worker_offers(epoch, proxy_id, position)                    its bytes are next for TCP, or for the protocols on it
+ *     worker_offers(epoch, proxy_id, position)                    its bytes are next for TCP, or for its protocols
  *     worker_wrote(epoch, proxy_id, position, waiting_bytes)      they have been taken; what waits in the spill buffer
  *     worker_replies(queue, frames, window)                       the host is rung; frames in flight, of so many
  *     worker_sleep(), worker_wake()                               the worker sleeps in epoll_wait(), and is back
