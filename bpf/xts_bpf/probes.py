@@ -14,7 +14,7 @@ import os
 import platform
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -99,11 +99,11 @@ def _mapped(pid: str) -> set[str]:
     return found
 
 
-def files_with_probes() -> list[Path]:
-    """Of the processes that run, each file once."""
+def files_with_probes(pids: Collection[int] = ()) -> list[Path]:
+    """Of the processes that run, or of these alone, each file once."""
     found: dict[tuple[int, int], Path] = {}
     for process in Path("/proc").iterdir():
-        if not process.name.isdecimal():
+        if not process.name.isdecimal() or (pids and int(process.name) not in pids):
             continue
         for path in _mapped(process.name):
             with suppress(OSError):  # it has been replaced, or the process has ended
@@ -115,10 +115,13 @@ def files_with_probes() -> list[Path]:
 # --- programs ------------------------------------------------------------------------------------------
 
 
-def _handler(probe: str, number: int) -> str:
-    """What is run at a probe of a file: reads its arguments, and calls on_PROBE() with them."""
+def _handler(probe: str, number: int, pids: Collection[int]) -> str:
+    """What is run at a probe of a file: reads its arguments, and calls on_PROBE() with them. Only for these processes,
+    if there are any, for others may run the same file."""
     types = ARGUMENTS[probe]
-    lines = [f"{kind} a{i} = 0;" for i, kind in enumerate(types)]
+    lines = ["u32 pid = bpf_get_current_pid_tgid() >> 32;"] if pids else []
+    lines += [f"if ({' && '.join(f'pid != {one}' for one in sorted(pids))}) return 0;"] if pids else []
+    lines += [f"{kind} a{i} = 0;" for i, kind in enumerate(types)]
     lines += [f"bpf_usdt_readarg({i + 1}, ctx, &a{i});" for i in range(len(types))]
     lines.append(f"on_{probe}({', '.join(f'a{i}' for i in range(len(types)))});")
     return f"int at_{probe}_{number}(struct pt_regs *ctx)\n{{\n\t" + "\n\t".join([*lines, "return 0;"]) + "\n}\n"
@@ -157,10 +160,11 @@ def slot_limit(slot: int) -> int:
 class Watch:
     """A program at its probes, from its making on. A context manager.
 
-    `source`: in C, with a function on_PROBE() for each of `probes`. TraceError: it cannot be done here.
+    `source`: in C, with a function on_PROBE() for each of `probes`. `pids`: only of these processes; none: of all.
+    TraceError: it cannot be done here.
     """
 
-    def __init__(self, source: str, probes: tuple[str, ...]) -> None:
+    def __init__(self, source: str, probes: tuple[str, ...], pids: Collection[int] = ()) -> None:
         try:
             from bcc import BPF, USDT
         except ImportError:
@@ -171,12 +175,15 @@ class Watch:
             raise TraceError("watching other processes needs root")
         texts, contexts = [COUNTING, source], []
         wanted = set(probes)
-        for number, path in enumerate(files_with_probes()):
-            context = USDT(path=str(path))
+        for number, path in enumerate(files_with_probes(pids)):
+            try:
+                context = USDT(path=str(path))
+            except Exception:
+                continue  # its process has ended
             there = {p.name.decode() for p in context.enumerate_probes() if p.provider == PROVIDER} & set(probes)
             for probe in sorted(there):
                 context.enable_probe(probe=probe, fn_name=f"at_{probe}_{number}")
-                texts.append(_handler(probe, number))
+                texts.append(_handler(probe, number, pids))
             if there:
                 contexts.append(context)
             wanted -= there

@@ -52,6 +52,14 @@ def make_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for name, subject in SUBJECTS.items():
         verb = verbs.add_parser(name, help=subject.summary, epilog=f"example: xts-trace {name} --seconds 5")
+        verb.add_argument(
+            "--pid",
+            type=int,
+            action="append",
+            default=[],
+            metavar="PID",
+            help="only this process; may be repeated, as for a program and the proxy's xts-workers (default: all)",
+        )
         verb.set_defaults(run=_probes, verb=name)
     verb = verbs.add_parser(
         "drops",
@@ -76,7 +84,7 @@ def _watching(options: argparse.Namespace, rows: Callable[[], list[Row]]) -> lis
 
 def _probes(options: argparse.Namespace) -> list[Row]:
     subject = SUBJECTS[options.verb]
-    with subject.watch() as watch:
+    with subject.watch(options.pid) as watch:
         if watch.missing:
             names = ", ".join(watch.missing)
             print(f"xts-trace: no process that runs has the probes {names}: these are not seen", file=sys.stderr)

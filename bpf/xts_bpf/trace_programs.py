@@ -8,7 +8,7 @@ one when that has arrived, so that the cost does not grow with the load. Each st
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -240,9 +240,9 @@ class Subject:
     rows: Callable[[Counts], list[Row]]
     summary: str
 
-    def watch(self) -> Watch:
-        """Begins now. TraceError: it cannot be done here."""
-        return Watch(self.source, self.probes)
+    def watch(self, pids: Collection[int] = ()) -> Watch:
+        """Begins now, for these processes, or for all. TraceError: it cannot be done here."""
+        return Watch(self.source, self.probes, pids)
 
 
 SUBJECTS = {
