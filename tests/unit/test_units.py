@@ -19,6 +19,8 @@ from xts_proxy.config import Proxy
 SYSTEMD = Path(__file__).parents[2] / "deploy/systemd"
 SERVICES = sorted(SYSTEMD.glob("*.service"))
 SOCKETS = sorted(SYSTEMD.glob("*.socket"))
+#: Calls by which processes of the services restrict themselves, once they have begun.
+OWN_SANDBOX = {"seccomp", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "prctl", "capset"}
 #: Tenths of what `systemd-analyze security` calls exposure.
 EXPOSURE_MAX = 20
 
@@ -43,6 +45,25 @@ def test_exposure(unit: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def calls_of(name: str) -> set[str]:
+    """Of a set that systemd has a name for."""
+    if not name.startswith("@"):
+        return {name}
+    shown = subprocess.run(["systemd-analyze", "syscall-filter", name], capture_output=True, text=True, check=True)
+    words = [line.strip() for line in shown.stdout.splitlines()[1:] if not line.strip().startswith("#")]
+    return set().union(*(calls_of(word) for word in words if word))
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
+def test_a_service_may_restrict_itself_further(unit: Path) -> None:
+    allowed: set[str] = set()
+    for line in lines(unit, "SystemCallFilter"):
+        named = set().union(*(calls_of(word) for word in line.lstrip("~").split()))
+        allowed = allowed - named if line.startswith("~") else allowed | named
+    assert allowed >= OWN_SANDBOX
 
 
 @pytest.mark.parametrize(("unit", "line"), list(commands()), ids=str)
