@@ -52,11 +52,14 @@ void xts_ring_unmap(struct xts_ring *ring)
 	ring->map = NULL;
 }
 
-/* The largest frame the interface sends, Ethernet header included, or -errno. */
+/*
+ * The largest frame the interface sends, Ethernet header included, or -errno. Any socket will do to ask; the agent's
+ * unit allows none of the Internet.
+ */
 static int interface_frame_bytes(uint32_t ifindex)
 {
 	struct ifreq request = { 0 };
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	int result;
 
 	if (fd < 0)
