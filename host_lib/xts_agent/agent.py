@@ -78,7 +78,8 @@ class Agent:
         self._counted = {"started_at": time.time(), "attached": 0, "refused": 0, "released": 0}
         with ExitStack() as undo:
             undo.callback(self._selector.close)
-            self.pools = [self._open_pool(one, undo) for one in config.each()]
+            listener = passed().listener(config.endpoint, socket.SOCK_SEQPACKET)
+            self.pools = [self._open_pool(one, listener is not None, undo) for one in config.each()]
             if config.relayed_max:
                 self.relays = self._open_relays(undo)
             self._pods = Pods(config.pods) if config.pods else None
@@ -105,7 +106,7 @@ class Agent:
                     ended_keep_s=config.ended_keep_s,
                     adopted=self._adopted,
                     queues=self._queues,
-                    listener=passed().listener(config.endpoint, socket.SOCK_SEQPACKET),
+                    listener=listener,
                 )
             )
             for name, _ in passed().items:
@@ -113,8 +114,8 @@ class Agent:
             self._undo = undo.pop_all()
 
     @staticmethod
-    def _open_pool(config: AgentConfig, undo: ExitStack) -> Pool:
-        connection, process = opener.start(config)
+    def _open_pool(config: AgentConfig, endpoint_stays: bool, undo: ExitStack) -> Pool:
+        connection, process = opener.start(config, endpoint_stays)
         undo.callback(os.waitpid, process, 0)
         undo.callback(connection.close)
         pool = Pool(config.name, connection, config.spares)

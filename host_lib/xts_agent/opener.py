@@ -79,9 +79,10 @@ class _Queue:
 class Opener:
     """Serves one connection."""
 
-    def __init__(self, config: AgentConfig, connection: socket.socket) -> None:
+    def __init__(self, config: AgentConfig, endpoint_stays: bool, connection: socket.socket) -> None:
         """Attaches the program. OSError: it cannot serve this interface, and why."""
         self.config = config
+        self._endpoint_stays = endpoint_stays
         self._connection = connection
         self._local_mac = interface_mac(config.name)
         self._work: queue.SimpleQueue[_Queue | None] = queue.SimpleQueue()
@@ -235,6 +236,8 @@ class Opener:
             self._program.leave()
         else:
             self._program.close()
+        if self._endpoint_stays:  # to look whether it is served would start an agent
+            return
         endpoint = Path(self.config.endpoint)
         if endpoint.is_socket() and not is_served(endpoint):
             endpoint.unlink()
@@ -245,15 +248,16 @@ class Opener:
         return owner is not None and owner.epoch != q.goodbye_epoch and is_busy(self.config.name, q.number)
 
 
-def start(config: AgentConfig) -> tuple[socket.socket, int]:
-    """Forks the opener; to be called before there are threads. Our end of its connection, and its process number."""
-    return child.fork(functools.partial(_main, config))
+def start(config: AgentConfig, endpoint_stays: bool = False) -> tuple[socket.socket, int]:
+    """Forks the opener; to be called before there are threads. Our end of its connection, and its process number.
+    Without endpoint_stays it removes the endpoint of an agent that was killed: it is somebody else's who made it."""
+    return child.fork(functools.partial(_main, config, endpoint_stays))
 
 
-def _main(config: AgentConfig, connection: socket.socket) -> int:
+def _main(config: AgentConfig, endpoint_stays: bool, connection: socket.socket) -> int:
     try:
         try:
-            opener = Opener(config, connection)
+            opener = Opener(config, endpoint_stays, connection)
             privilege.confine(*KEPT)
         except OSError as error:
             Answer(Say.READY, error=error.errno or errno.EIO, text=error.strerror or str(error)).send(connection)

@@ -642,3 +642,6 @@ def test_an_agent_of_systemd(wire: Wire, folder: str) -> None:
             assert manager.heard[0].startswith("READY=1")
             assert stop(agent) == 0
         assert Path(path).is_socket(), "its file is systemd's"
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):  # it would start the next agent at once
+            listener.accept()
