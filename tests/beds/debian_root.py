@@ -1,0 +1,52 @@
+"""A clean root of Debian for tests of the packages: what a machine has that was just installed, and no more.
+
+The packages under test are not in it. What they depend on lies in it as archives that apt has not installed yet, so
+`apt-get install` in a machine without network does what it does elsewhere, and finds a dependency that is not named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+SUITE = "bookworm"
+#: systemd, its bus, and the tools that tests use in it: no library of ours is among what these need.
+MACHINE = ("systemd-sysv", "dbus", "curl", "iproute2", "procps")
+TOP = Path(__file__).parents[2]
+BUILD_S = 600
+
+
+def missing_programs() -> list[str]:
+    """What the machine must have to make and boot such a root."""
+    return [name for name in ("mmdebstrap", "systemd-nspawn", "dpkg-deb") if shutil.which(name) is None]
+
+
+def made(packages: Path) -> Path:
+    """The folder of a root for these packages; kept for the next time, until the packages need something else."""
+    archives = sorted(packages.glob("*.deb"))
+    depends = [
+        subprocess.run(["dpkg-deb", "--field", path, "Depends"], capture_output=True, text=True, check=True).stdout
+        for path in archives
+    ]
+    key = hashlib.sha256("\n".join([SUITE, *MACHINE, *depends]).encode()).hexdigest()[:16]
+    root = TOP / "build/packages" / f"clean-root-{key}"
+    if root.exists():
+        return root
+    sources = subprocess.run([TOP / "deploy/debian/archives", SUITE], capture_output=True, text=True, check=True).stdout
+    unfinished = root.with_suffix(".part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    hooks = [
+        'mkdir -p "$1/packages"',
+        f'cp "{packages}"/*.deb "$1/packages/"',
+        'chroot "$1" sh -c "apt-get install --yes --download-only -o APT::Install-Recommends=true /packages/*.deb"',
+        'rm -r "$1/packages" && mkdir "$1/packages"',
+    ]
+    command = ["mmdebstrap", "--mode=root", "--format=directory", "--variant=apt", f"--include={','.join(MACHINE)}"]
+    command += ["--skip=cleanup/apt", *(f"--customize-hook={hook}" for hook in hooks), SUITE, str(unfinished), "-"]
+    done = subprocess.run(command, input=sources, capture_output=True, text=True, timeout=BUILD_S, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"no clean root can be made: {done.stderr[-3000:]}")
+    unfinished.rename(root)
+    return root
