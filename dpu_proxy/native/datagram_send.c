@@ -278,7 +278,7 @@ static bool flush_some(struct connection *c)
 	struct iovec piece[WAITING_PIECES];
 	int pieces = spill_peek(&c->out.spill, piece, WAITING_PIECES);
 	struct xts_datagram_cursor cursor = { .piece = piece, .pieces = (uint32_t)pieces };
-	uint32_t bytes[BATCH], settled;
+	uint32_t bytes[BATCH] = { 0 }, settled;
 	struct line line;
 	struct batch b;
 

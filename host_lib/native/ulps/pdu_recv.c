@@ -97,7 +97,7 @@ int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *
 		if (r)
 			return r;
 	}
-	if (!pdu_is_readable(s))
+	if (!p || !pdu_is_readable(s))
 		return 0;
 	if (p->stream)
 		return recv_stream(s, iov, bytes, done, flags);

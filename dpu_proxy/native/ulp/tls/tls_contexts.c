@@ -81,7 +81,7 @@ static uint32_t count_of(struct xts_tls_config *config, uint32_t tenant, struct 
  * make another one. */
 static void one_gives_way(struct xts_tls_config *config)
 {
-	struct tls_context **victim = NULL, *last;
+	struct tls_context **victim = NULL, *last = NULL;
 	uint32_t most = 0;
 
 	for (const struct tls_context *context = config->contexts; context; context = context->next) {
@@ -93,9 +93,10 @@ static void one_gives_way(struct xts_tls_config *config)
 			victim = oldest;
 		}
 	}
-	if (!victim)
+	if (victim)
+		last = *victim;
+	if (!last)
 		return;
-	last = *victim;
 	*victim = last->next;
 	config->context_count--;
 	drop(last);
