@@ -63,7 +63,8 @@ class Site:
 
 def install(machine: Machine, folder: str, names: tuple[str, ...]) -> None:
     paths = " ".join(f"/packages/{folder}/{name}_*.deb" for name in names)
-    machine.run("sh", "-c", f"apt-get install --yes {paths}")
+    kept = "-o Dpkg::Options::=--force-confold"  # a configuration that was changed, as unattended upgrades do
+    machine.run("sh", "-c", f"apt-get install --yes {kept} {paths}")
 
 
 def fetch(machine: Machine) -> str:
