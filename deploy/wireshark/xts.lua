@@ -1,4 +1,4 @@
--- Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit.
+-- Generated from messages/xts_messages/wire_table.py by `python -m xts_messages.generate`. Do not edit.
 -- Use: tshark -X lua_script:xts.lua …, or copy it to Wireshark's plugin folder (Help, About, Folders).
 
 local ETHERTYPE = 0x855B

@@ -16,9 +16,9 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct, structs
-from xts_messages.table import ETHERTYPE
 from xts_messages.toml_positions import Path as KeyPath
 from xts_messages.toml_positions import Place, dotted, locate
+from xts_messages.wire_table import ETHERTYPE
 
 InterfaceName = Annotated[str, Meta(pattern=r"^[^\s/<>\"',]{1,15}$")]
 Pci = Annotated[str, Meta(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]

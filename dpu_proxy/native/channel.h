@@ -176,7 +176,7 @@ struct id_slot {
 struct ulp_preparation;
 
 /* A message of datagrams that a turn had no time for all of; or one with a push for which something has to be made
- * first (prepare.c). */
+ * first (slow_push.c). */
 struct unfinished {
 	bool there;
 	bool more; /* datagrams: its flag MORE */
@@ -303,7 +303,7 @@ bool command_allowed(struct channel *ch, enum xts_policy_action action, const st
 /* Goes on with channel->unfinished for the rest of the turn. True: it has been read, or the link has failed. */
 bool datagrams_read_on(struct channel *ch);
 
-/* --- prepare.c ---------------------------------------------------------------------------------------------------- */
+/* --- slow_push.c -------------------------------------------------------------------------------------------------- */
 
 /* True: channel->unfinished waits; the message has not been carried out. */
 bool prepare_for_ioctl(struct channel *ch, const struct xts_head *head, const struct xts_ioctl *m,
@@ -467,7 +467,7 @@ bool unowned_has_work(const struct unowned *u);
 /* One parked connection writes some of what it has. */
 void unowned_drain_some(struct unowned *u, struct worker_state *w);
 
-/* --- walk.c ------------------------------------------------------------------------------------------------------- */
+/* --- connection_walk.c -------------------------------------------------------------------------------------------- */
 
 /* The position of a walk over several rounds. What exists from its first round to its last is
  * visited once; begins as { 0 }. */
@@ -587,7 +587,7 @@ bool turns_receive(struct worker_state *w);
 bool turns_carry_out(struct worker_state *w);
 bool turns_send(struct worker_state *w); /* frees channels that are dying */
 
-/* --- operate.c ---------------------------------------------------------------------------------------------------- */
+/* --- supervisor_requests.c ---------------------------------------------------------------------------------------- */
 
 /* A configuration with rules and references of its own: 0 or -ENOMEM. */
 int worker_copy_config(struct xts_worker_config *to, const struct xts_worker_config *from);

@@ -1,4 +1,4 @@
-/* Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit. */
+/* Generated from messages/xts_messages/wire_table.py by `python -m xts_messages.generate`. Do not edit. */
 #ifndef XTS_COMMAND_DISPATCH_H
 #define XTS_COMMAND_DISPATCH_H
 

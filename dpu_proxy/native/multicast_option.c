@@ -6,7 +6,7 @@
 
 #include "datagram_socket.h"
 #include "multicast.h"
-#include "multicast_request.h"
+#include "multicast_values.h"
 #include "sockopt.h"
 
 bool multicast_is_option(int level, int option)

@@ -23,16 +23,17 @@ from xts_messages import line_origin
 from xts_messages.ended import ENDED_KEEP_S, ENDED_KEEP_S_MAX
 from xts_messages.log_format import Format
 from xts_messages.metrics_address import MetricsAddress
-from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 from xts_messages.toml_positions import Path as KeyPath
 from xts_messages.toml_positions import Place, Position, dotted, locate
+from xts_messages.wire_table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
 from xts_proxy.config_filter import Filter
 from xts_proxy.config_filter import of_files as filters_of_files
 from xts_proxy.config_filter import together as filters_together
+from xts_proxy.config_limits import Limits, limits_together
 from xts_proxy.config_names import Domain, Names, Resolver
 from xts_proxy.config_names import together as names_together
-from xts_proxy.config_tenant import DEFAULT, Interface, Limits, Tenant, limits_together
+from xts_proxy.config_tenant import DEFAULT, Interface, Tenant
 from xts_proxy.config_tenant import Name as TenantName
 from xts_proxy.config_tenant import together as tenants_together
 from xts_proxy.config_tls import FileOrNone, Tls

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 from xts_messages.toml_positions import Path as KeyPath
 
-from xts_proxy.config_tables import of_programs, repeated
+from xts_proxy.config_entries import of_programs, repeated
 from xts_proxy.config_tenant import Name as TenantName
 from xts_proxy.config_tls import File, Name
 from xts_proxy.config_ulp import ProgramName

@@ -1,4 +1,4 @@
-"""The tables of the configuration file about tenants: `[limits]`, `[[tenant]]`.
+"""The tables of the configuration file about tenants: `[[tenant]]`; config_limits.py has `[limits]`.
 
 A tenant is who the device's resources are charged to. The proxy finds its processes by what it sees itself: over shared
 memory the user and the cgroup of a process, over an interface the interface and its queues; and, where it shares a key
@@ -14,19 +14,14 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
-from xts_messages.table import TOKEN_CGROUP_BYTES_MAX
 from xts_messages.toml_positions import Path as KeyPath
+from xts_messages.wire_table import TOKEN_CGROUP_BYTES_MAX
 
-from xts_proxy.config_tables import repeated
+from xts_proxy.config_entries import repeated
+from xts_proxy.config_limits import DESCRIPTORS_MAX, Limits, TenantLimits, limits_together
 from xts_proxy.config_values import Queues
 
-#: Identifiers have 20 bits for the index, and 0 is never one (messages/PROTOCOL.md).
-SOCKETS_MAX = (1 << 20) - 1
-#: Post credits held by one peer never exceed 1 GiB (XTS_CREDITS_MAX).
-WINDOW_KIB_MAX = 1 << 20
 TENANTS_MAX = 1024
-#: As many as a process can have (NR_OPEN of Linux is 1048576 unless raised).
-DESCRIPTORS_MAX = 1 << 20
 #: The tenant of processes that no table names. A table by this name sets its weight and limits.
 DEFAULT = "default"
 #: Where a rule of the workers is about every tenant: XTS_TENANT_ANY of native/worker.h.
@@ -40,61 +35,6 @@ Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,63}$", description=_A_NAM
 User = Annotated[str, Meta(pattern=r"^[^:\s\x00]{1,64}$", description=_A_USER)]
 Cgroup = Annotated[str, Meta(pattern=r"^/[^\x00\n]{0,4094}$", description=_A_CGROUP)]
 Interface = Annotated[str, Meta(pattern=r"^[^/\s\x00]{0,15}$", description=_AN_INTERFACE)]
-
-Connections = Annotated[int, Meta(ge=1, le=SOCKETS_MAX)]
-Listeners = Annotated[int, Meta(ge=0, le=SOCKETS_MAX)]
-Mib = Annotated[int, Meta(ge=1, le=1 << 20)]
-WindowKib = Annotated[int, Meta(ge=1, le=WINDOW_KIB_MAX)]
-Orphans = Annotated[int, Meta(ge=0, le=SOCKETS_MAX)]
-Lookups = Annotated[int, Meta(ge=0, le=65536)]
-Groups = Annotated[int, Meta(ge=0, le=1 << 20)]
-Filters = Annotated[int, Meta(ge=0, le=1 << 24)]
-TimeoutS = Annotated[int, Meta(ge=1, le=86400)]
-Descriptors = Annotated[int, Meta(ge=1, le=DESCRIPTORS_MAX)]
-PerUser = Annotated[int, Meta(ge=0, le=65536)]
-Clients = Annotated[int, Meta(ge=1, le=65536)]
-
-
-class Limits(Struct, frozen=True, kw_only=True):
-    """[limits]: what a tenant may take from the device, unless its own table says otherwise."""
-
-    connections: Connections = 16384
-    listeners: Listeners = 1024
-    spill_mib: Mib = 1024
-    window_kib: WindowKib = 160
-    window_max_kib: WindowKib = 2048
-    ulp_mib: Mib = 256
-    handshakes: Connections = 4096
-    orphans: Orphans = 4096
-    orphan_mib: Mib = 128
-    orphan_timeout_s: TimeoutS = 205
-    lookups: Lookups = 256
-    groups: Groups = 4096
-    filters: Filters = 65536
-    descriptors: Descriptors = DESCRIPTORS_MAX
-    clients: Clients = 64
-    clients_per_user: PerUser = 0
-
-
-class TenantLimits(Struct, frozen=True, kw_only=True):
-    """[tenant.limits]: those of [limits] that are others for this tenant."""
-
-    connections: Connections | None = None
-    listeners: Listeners | None = None
-    spill_mib: Mib | None = None
-    window_kib: WindowKib | None = None
-    window_max_kib: WindowKib | None = None
-    ulp_mib: Mib | None = None
-    handshakes: Connections | None = None
-    orphans: Orphans | None = None
-    orphan_mib: Mib | None = None
-    orphan_timeout_s: TimeoutS | None = None
-    lookups: Lookups | None = None
-    groups: Groups | None = None
-    filters: Filters | None = None
-    descriptors: Descriptors | None = None
-    clients: Clients | None = None
-    clients_per_user: PerUser | None = None
 
 
 class Guarantees(Struct, frozen=True, kw_only=True):
@@ -266,12 +206,3 @@ def _processes(i: int, tenant: Tenant, queue: str) -> Iterator[tuple[KeyPath, st
                 yield ("tenant", i, "users", j), problem
         elif user_id(user) < 0:
             yield ("tenant", i, "users", j), f"this machine has no user {user}"
-
-
-def limits_together(limits: Limits) -> Iterator[tuple[str, str]]:
-    """Mistakes of limits that only several make: key and problem."""
-    if limits.window_kib > limits.window_max_kib:
-        yield "window_kib", f"{limits.window_kib} is above window_max_kib = {limits.window_max_kib}"
-    if limits.window_max_kib > limits.spill_mib * 1024:
-        problem = f"{limits.window_max_kib} KiB is more than spill_mib = {limits.spill_mib} allows in all"
-        yield "window_max_kib", problem

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 from xts_messages.toml_positions import Path as KeyPath
 
-from xts_proxy.config_tables import repeated
+from xts_proxy.config_entries import repeated
 from xts_proxy.config_tenant import Name as TenantName
 from xts_proxy.config_values import Queues
 

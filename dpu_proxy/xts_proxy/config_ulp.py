@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 from xts_messages.toml_positions import Path as KeyPath
 
-from xts_proxy.config_tables import of_programs, repeated
+from xts_proxy.config_entries import of_programs, repeated
 from xts_proxy.config_tls import File, Name
 
 _A_PROGRAM = "the name of a program in the object, as in C"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xts_proxy.stamping import Stamping
+from xts_proxy.time_stamping import Stamping
 
 _IF_INET6 = Path("/proc/net/if_inet6")
 #: linux/sockios.h; an entry of the answer of SIOCGIFCONF is a struct ifreq.

@@ -24,7 +24,7 @@ from typing import Any
 from xts_messages import landlock
 
 from xts_proxy._native import ffi, lib
-from xts_proxy.config_tenant import DESCRIPTORS_MAX
+from xts_proxy.config_limits import DESCRIPTORS_MAX
 
 CAPABILITIES = {"dac_read_search": 2, "net_bind_service": 10, "sys_nice": 23}
 #: What a supervisor keeps, to read again what it has read as root.

@@ -23,7 +23,7 @@ from xts_messages.printable import printable
 from xts_messages.queue import ShmArea, create_shm
 from xts_messages.refusals import Refusals
 from xts_messages.service_manager import passed
-from xts_messages.table import FRAME_WINDOW_MIN
+from xts_messages.wire_table import FRAME_WINDOW_MIN
 
 from xts_proxy.config import Config
 from xts_proxy.heartbeat import answers

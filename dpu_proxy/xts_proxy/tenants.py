@@ -13,7 +13,8 @@ from typing import Any
 
 from xts_proxy._native import ffi, lib
 from xts_proxy.config import Config
-from xts_proxy.config_tenant import DEFAULT, Identity, Limits, Machine, Tenant, effective, guarantees
+from xts_proxy.config_limits import Limits
+from xts_proxy.config_tenant import DEFAULT, Identity, Machine, Tenant, effective, guarantees
 
 #: enum xts_resource: number -> name, as in limits of the file and in figures.
 RESOURCES = {

@@ -1,7 +1,7 @@
 /* epoll_wait, epoll_pwait and epoll_pwait2, on sets of both kinds. */
 #include "epoll_set.h"
 
-#include "limit.h"
+#include "deadline.h"
 
 /* The call as the program made it. */
 struct request {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "epoll_set.h"
-#include "limit.h"
+#include "deadline.h"
 #include "undecided_wait.h"
 
 #define FDS_ON_STACK 32

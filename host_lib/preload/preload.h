@@ -4,7 +4,7 @@
  * Theory of operation
  *
  * Every libc function that may touch a socket is replaced by one of ours with the same name (LD_PRELOAD). It looks
- * up its descriptor (descriptor.h). If that is not ours, it calls the C library's function with the same
+ * up its descriptor (descriptor_table.h). If that is not ours, it calls the C library's function with the same
  * arguments, and that is all.
  *
  * socket() always makes a kernel socket, and its number is the program's descriptor for good. A TCP socket is UNDECIDED
@@ -29,8 +29,8 @@
  *
  * Files: real.h the C library's functions; descriptor.[ch]; decide*.c rules, reasons and the change to offloaded;
  * socket_calls.c, data.c, option_calls.c, undecided_options.c (options until a socket is offloaded), undecided_wait.c
- * (sleeping until then), ulp_ioctl.c (pushed protocols), file.c (dup, close), passing.c (descriptors over Unix
- * sockets), open.c (other descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c;
+ * (sleeping until then), ulp_ioctl.c (pushed protocols), descriptor_calls.c (dup, close), passing.c (descriptors over
+ * Unix sockets), open.c (other descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c;
  * process_calls.c (fork, exec, exit), spawn.c, shell.c (system, popen); signal.c; start.c (settings), rules_in_force.c,
  * report.c (what others see of it), fallback_notice.c, once_per_run.c and summary.c (lines on standard error). CALLS.md
  * lists all functions, and what becomes of each.
@@ -43,7 +43,7 @@
 #include <stdint.h>
 
 #include "xts_private.h"
-#include "descriptor.h"
+#include "descriptor_table.h"
 #include "real.h"
 #include "core/reason.h"
 #include "notice.h"

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "descriptor.h"
+#include "descriptor_table.h"
 #include "wire.h"
 
 #define XTS_REPORT_NAME "xts-preload"

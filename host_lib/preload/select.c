@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "limit.h"
+#include "deadline.h"
 #include "preload.h"
 
 #define LONG_BITS (CHAR_BIT * sizeof(long))

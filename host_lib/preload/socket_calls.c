@@ -1,4 +1,4 @@
-/* socket(), bind(), connect(), listen(), accept() and shutdown(); close() is in file.c. */
+/* socket(), bind(), connect(), listen(), accept() and shutdown(); close() is in descriptor_calls.c. */
 #include "preload.h"
 
 #include <netinet/in.h>

@@ -21,7 +21,7 @@
 #include <poll.h>
 #include <pthread.h>
 
-#include "limit.h"
+#include "deadline.h"
 #include "preload.h"
 
 static _Atomic unsigned sleeping; /* a thread that is cancelled in its sleep stays counted: a needless shutdown */

@@ -2,7 +2,7 @@
 #ifndef XTS_PRELOAD_UNDECIDED_WAIT_H
 #define XTS_PRELOAD_UNDECIDED_WAIT_H
 
-#include "descriptor.h"
+#include "descriptor_table.h"
 
 static inline bool is_undecided_datagram(struct descriptor d)
 {

@@ -40,8 +40,8 @@ from xts_messages.log_format import about
 from xts_messages.printable import printable
 from xts_messages.refusals import Refusals
 from xts_messages.service_manager import passed
-from xts_messages.table import RELAY_SHIFT
 from xts_messages.version import __version__
+from xts_messages.wire_table import RELAY_SHIFT
 
 from xts_agent import accounts, opener, related_processes, relay_keeper
 from xts_agent.config import RELOADABLE, AgentConfig, ConfigError, restart_needed

@@ -18,8 +18,8 @@ from xts_messages.command_line import add_common
 from xts_messages.ended import ENDED_KEEP_S, ENDED_KEEP_S_MAX
 from xts_messages.log_format import FORMATS, Format
 from xts_messages.metrics_address import MetricsAddress
-from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 from xts_messages.toml_positions import locate
+from xts_messages.wire_table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
 MacText = Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$")]
 FileOrNone = Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$")]

@@ -24,7 +24,7 @@ from xts_messages._native import ffi, lib
 from xts_messages.attach_token import cgroup_of
 from xts_messages.endpoint import Grant, NotReady, Peer
 from xts_messages.queue import ShmArea, create_shm
-from xts_messages.table import RELAY_SELF, RELAYED_WINDOW
+from xts_messages.wire_table import RELAY_SELF, RELAYED_WINDOW
 
 from xts_agent.pool import Pool, Slot
 from xts_agent.relay_keeper import Start

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xts_messages.table import OPTION_FILTER
+from xts_messages.wire_table import OPTION_FILTER
 
 #: `sock.setsockopt(SOL_XTS, SO_XTS_FILTER, b"name")`: the device drops what the operator's program of that name drops.
 SO_XTS_FILTER = OPTION_FILTER

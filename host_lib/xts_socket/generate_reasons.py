@@ -10,7 +10,8 @@ import errno
 import sys
 from collections.abc import Iterator
 
-from xts_messages import generated, table
+from xts_messages import generated
+from xts_messages import wire_table as table
 
 from ._native import lib
 from .cli.processes import reason_name, reason_text

@@ -1,4 +1,4 @@
-/* Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit. */
+/* Generated from messages/xts_messages/wire_table.py by `python -m xts_messages.generate`. Do not edit. */
 #ifndef XTS_WIRE_H
 #define XTS_WIRE_H
 

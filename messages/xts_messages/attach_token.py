@@ -14,7 +14,7 @@ import stat
 import struct
 from pathlib import Path
 
-from xts_messages.table import TOKEN_CGROUP_BYTES_MAX
+from xts_messages.wire_table import TOKEN_CGROUP_BYTES_MAX
 
 KEY_BYTES_MIN, KEY_BYTES_MAX = 32, 128
 #: How long before and after the agent made it a token holds, by the proxy's clock: also how far the clocks may differ.

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from . import table
-from .table import Field, Kind, Message
+from . import wire_table as table
+from .wire_table import Field, Kind, Message
 
 #: Formats of struct(3py), network byte order.
 _FORMAT = {Kind.U8: ">B", Kind.U16: ">H", Kind.U32: ">I", Kind.U64: ">Q", Kind.I32: ">i"}

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from . import table
+from . import wire_table as table
 from .codec import Endpoint, MalformedFrameError, decode_fields, encode_fields
 
 _ITEM = struct.Struct(">HH")

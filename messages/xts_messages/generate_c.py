@@ -14,8 +14,8 @@ import errno
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from . import table
-from .table import Field, Kind, Message
+from . import wire_table as table
+from .wire_table import Field, Kind, Message
 
 _COLUMNS = 120
 _TAB = 8
@@ -38,7 +38,7 @@ _WIRE_TYPE = {
 _BITS = {Kind.U8: "8", Kind.U16: "16", Kind.U32: "32", Kind.U64: "64"}
 
 _PRELUDE = """\
-/* Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit. */
+/* Generated from messages/xts_messages/wire_table.py by `python -m xts_messages.generate`. Do not edit. */
 #ifndef XTS_WIRE_H
 #define XTS_WIRE_H
 

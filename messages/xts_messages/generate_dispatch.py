@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from . import table
-from .table import Message
+from . import wire_table as table
+from .wire_table import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _case(side: _Side, m: Message) -> Iterator[str]:
 def _header(side: _Side) -> str:
     messages = [m for m in table.MESSAGES if m.sender == side.sender and m.sequenced]
     lines = [
-        "/* Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit. */",
+        "/* Generated from messages/xts_messages/wire_table.py by `python -m xts_messages.generate`. Do not edit. */",
         f"#ifndef {side.guard}",
         f"#define {side.guard}",
         "",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Iterator
 
-from . import table
+from . import wire_table as table
 from .generated import wrapped
-from .table import Field, Message
+from .wire_table import Field, Message
 
 
 def _cell(text: str) -> str:
@@ -62,7 +62,8 @@ def document() -> str:
     """The text of MESSAGES.md."""
     fixed = table.Kind.ENDPOINT.bytes - table.ENDPOINT_ADDRESS_BYTES
     lines = [
-        "<!-- Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit. -->",
+        "<!-- Generated from messages/xts_messages/wire_table.py by `python -m xts_messages.generate`."
+        " Do not edit. -->",
         "# XDP-Transport messages",
         "",
         f"Version {table.VERSION}, EtherType 0x{table.ETHERTYPE:04X} (configurable). Network byte order.",

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from . import lua_payload, lua_program, table
-from .table import Field, Kind
+from . import lua_payload, lua_program
+from . import wire_table as table
+from .wire_table import Field, Kind
 
 #: Linux errno, by number from 1; the numbers most architectures share. "-" is unused.
 ERRNO_NAMES = """
@@ -233,7 +234,7 @@ def dissector() -> str:
     """The text of xts.lua."""
     names = field_names()
     opening = [
-        "-- Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit.",
+        "-- Generated from messages/xts_messages/wire_table.py by `python -m xts_messages.generate`. Do not edit.",
         "-- Use: tshark -X lua_script:xts.lua …, or copy it to Wireshark's plugin folder (Help, About, Folders).",
         "",
     ]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import table
+from . import wire_table as table
 from .generate_c import member
-from .table import Message
+from .wire_table import Message
 
 
 def requests() -> list[Message]:
@@ -36,7 +36,7 @@ def header() -> str:
         declaration, _ = member(field)
         assert members.setdefault(field.name, declaration) == declaration, "one name, two types"
     lines = [
-        "/* Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit. */",
+        "/* Generated from messages/xts_messages/wire_table.py by `python -m xts_messages.generate`. Do not edit. */",
         "#ifndef XTS_REQUEST_ENCODE_H",
         "#define XTS_REQUEST_ENCODE_H",
         "",

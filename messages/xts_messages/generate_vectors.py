@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from . import codec, table
+from . import codec
+from . import wire_table as table
 from .codec import Endpoint, Frame, Value
-from .table import Field, Kind, Message
+from .wire_table import Field, Kind, Message
 
 _HOST_MAC = bytes.fromhex("020000000001")
 _PROXY_MAC = bytes.fromhex("020000000002")

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from xts_messages import codec, datagram, table
+from xts_messages import codec, datagram
+from xts_messages import wire_table as table
 from xts_messages.codec import Endpoint, flags
 from xts_messages.datagram import Datagram
 

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from xts_messages import codec, queue, table
+from xts_messages import codec, queue
+from xts_messages import wire_table as table
 from xts_messages._native import ffi, lib
 from xts_messages.endpoint import Endpoint, Grant, Peer
 from xts_messages.queue import PROXY

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from xts_messages import table
+from xts_messages import wire_table as table
 from xts_messages.codec import Frame, flags
 from xts_messages.ulps import BY_NAME, EVENTS
 

@@ -6,7 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from xts_messages import codec, table
+from xts_messages import codec
+from xts_messages import wire_table as table
 from xts_messages.codec import Frame
 
 from beds.native_core import load
@@ -187,10 +188,20 @@ def from_proxy(name: str, fields: dict[str, Any] | None = None, **changes: Any) 
 
 
 def hello(**changes: Any) -> bytes:
-    fields = {"version": table.VERSION, "frame_window": 16, "largest_message": table.FRAME_BYTES_MAX, "epoch": EPOCH}
+    fields = {
+        "version": table.VERSION,
+        "frame_window": 16,
+        "largest_message": table.FRAME_BYTES_MAX,
+        "epoch": EPOCH,
+    }
     return from_host("XTS_LINK_HELLO", fields | changes)
 
 
 def hello_ack(error: int = 0, **changes: Any) -> bytes:
-    fields = {"version": table.VERSION, "frame_window": 16, "largest_message": table.FRAME_BYTES_MAX, "epoch": EPOCH}
+    fields = {
+        "version": table.VERSION,
+        "frame_window": 16,
+        "largest_message": table.FRAME_BYTES_MAX,
+        "epoch": EPOCH,
+    }
     return from_proxy("XTS_LINK_HELLO_ACK", fields | changes, error=error)

@@ -12,7 +12,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from xts_messages import codec, queue, table, ulp_attributes, ulps
+from xts_messages import codec, queue, ulp_attributes, ulps
+from xts_messages import wire_table as table
 from xts_messages._native import ffi, lib
 from xts_proxy._native import ffi as worker_ffi
 from xts_proxy._native import lib as worker_lib

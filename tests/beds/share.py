@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from xts_messages import codec, table
+from xts_messages import codec
+from xts_messages import wire_table as table
 from xts_messages.codec import Endpoint, flags
 
 from beds.scripted_host import WINDOW, ScriptedHost, Worker

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from xts_messages import codec, table, ulps
+from xts_messages import codec, ulps
+from xts_messages import wire_table as table
 from xts_messages.codec import flags
 
 from beds.scripted_host import WINDOW, ScriptedHost, Worker

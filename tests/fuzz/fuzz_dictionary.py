@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from xts_messages import environment, table, ulps
+from xts_messages import environment, ulps
+from xts_messages import wire_table as table
 
 
 def tokens() -> list[bytes]:
@@ -16,7 +17,12 @@ def tokens() -> list[bytes]:
     found += [ulp.number.to_bytes(2, "big") for ulp in ulps.ULPS]
     found += [number.to_bytes(4, "big") for number, *_ in ulps.FAULTS.values()]
     found += [bytes([kind, 3, 3]) for kind in range(20, 25)]
-    for limit in (table.FRAME_BYTES_MAX, table.FRAME_BYTES_SINGLE, table.CREDITS_MAX, table.ETHERTYPE):
+    for limit in (
+        table.FRAME_BYTES_MAX,
+        table.FRAME_BYTES_SINGLE,
+        table.CREDITS_MAX,
+        table.ETHERTYPE,
+    ):
         found += [(limit + step).to_bytes(4, "big") for step in (-1, 0, 1)]
     return list(dict.fromkeys(found))
 

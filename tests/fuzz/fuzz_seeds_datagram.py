@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from xts_messages import table
+from xts_messages import wire_table as table
 from xts_messages.codec import Endpoint
 from xts_messages.datagram import Datagram, encode, error_item, item
 

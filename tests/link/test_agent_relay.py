@@ -12,7 +12,7 @@ from test_agent import NOBODY, Running, folder, start_agent, stop
 from xts_bpf.device import open_device_queues
 from xts_messages import codec
 from xts_messages.attach import attach
-from xts_messages.table import FEATURES
+from xts_messages.wire_table import FEATURES
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

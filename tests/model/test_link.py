@@ -31,7 +31,8 @@ from beds.link_pair import (
     hello_ack,
     kind,
 )
-from xts_messages import codec, table
+from xts_messages import codec
+from xts_messages import wire_table as table
 from xts_messages.codec import Frame
 
 MULTI_BUFFER = 1

@@ -26,7 +26,8 @@ from beds.link_pair import (
     hello_ack,
     kind,
 )
-from xts_messages import codec, table
+from xts_messages import codec
+from xts_messages import wire_table as table
 from xts_messages.codec import Frame
 
 TOKEN, REFUSAL = (table.FEATURES[name][0] for name in ("TOKEN", "REFUSAL"))

@@ -7,7 +7,7 @@ import os
 import pytest
 from xts_messages.attach_token import cgroup_of
 from xts_proxy.config import Config, ConfigError, parse, render
-from xts_proxy.config_tenant import Limits
+from xts_proxy.config_limits import Limits
 from xts_proxy.config_tls import Identity, Tls, explain
 from xts_proxy.config_values import Queues
 from xts_proxy.tenants import RESOURCES, Tenants, native_limits

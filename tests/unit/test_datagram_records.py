@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from xts_messages import datagram, table
+from xts_messages import datagram
+from xts_messages import wire_table as table
 from xts_messages._native import ffi, lib
 from xts_messages.codec import Endpoint, MalformedFrameError
 from xts_messages.datagram import Datagram, error_item, item

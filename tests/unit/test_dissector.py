@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from beds.native_core import TOP
-from xts_messages import codec, generate_lua, table
-from xts_messages.table import Kind
+from xts_messages import codec, generate_lua
+from xts_messages import wire_table as table
+from xts_messages.wire_table import Kind
 
 TSHARK = shutil.which("tshark")
 DISSECTOR = TOP / "deploy/wireshark/xts.lua"

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from unit.test_dissector import TSHARK, run_tshark, write_pcap
-from xts_messages import codec, datagram, table
+from xts_messages import codec, datagram
+from xts_messages import wire_table as table
 from xts_messages.codec import Endpoint, Frame
 from xts_messages.datagram import Datagram
 

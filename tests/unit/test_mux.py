@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from xts_messages import codec
 from xts_messages._native import ffi, lib
 from xts_messages.queue import Frame, Queue, open_shm_pair
-from xts_messages.table import CONTROL_RESERVE, FEATURES, FRAME_BYTES_MAX, RELAYED_WINDOW
+from xts_messages.wire_table import CONTROL_RESERVE, FEATURES, FRAME_BYTES_MAX, RELAYED_WINDOW
 
 WINDOW = 16
 CARRIED = int(lib.XTS_CARRIED_BYTES)

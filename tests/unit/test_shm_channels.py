@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from xts_messages.attach import attach
 from xts_proxy.config import Config, Proxy
-from xts_proxy.config_tenant import Limits
+from xts_proxy.config_limits import Limits
 from xts_proxy.shm import ShmChannels
 from xts_proxy.tenants import Tenants
 

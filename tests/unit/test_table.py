@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from beds.native_core import NATIVE, TOP, compiler, load
-from xts_messages import generate, generate_lua, table
-from xts_messages.table import Kind, Message
+from xts_messages import generate, generate_lua
+from xts_messages import wire_table as table
+from xts_messages.wire_table import Kind, Message
 
 each_message = pytest.mark.parametrize("message", table.MESSAGES, ids=lambda m: m.stem)
 

@@ -83,7 +83,7 @@ void channel_forget(struct stack *st);                             /* in a forke
 /* Notes that a connection the proxy has announced is not taken, for the outbox. */
 void channel_refuse(struct stack *st, uint32_t proxy_id, uint16_t error);
 
-/* Is this message to be lost? Called only while losses are simulated (loss.c). */
+/* Is this message to be lost? Called only while losses are simulated (simulated_loss.c). */
 bool loss_takes_it(struct stack *st);
 
 #endif

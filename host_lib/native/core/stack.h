@@ -112,7 +112,7 @@ struct stack {
 	uint64_t sent_bytes, received_bytes; /* of all sockets ever, since the process began or was forked */
 	uint64_t cpu_written_ns;             /* figures (status_figures.c): when the CPU time was written */
 	uint32_t counts_written;             /* likewise: the counts that were */
-	uint32_t lose_ppm, lose_next;        /* loss.c */
+	uint32_t lose_ppm, lose_next;        /* simulated_loss.c */
 	uint64_t lose_random;
 };
 

@@ -17,7 +17,7 @@ from typing import Any
 from xts_messages.profiles import PROFILES
 
 from .._rules import Rules, RulesError
-from .counterparts import BY_NAME, BY_PATH, Counterpart
+from .xlio_vma_settings import BY_NAME, BY_PATH, Counterpart
 
 TEXT = "print settings of XLIO and VMA as xts.toml, with a note on each"
 EPILOG = """\

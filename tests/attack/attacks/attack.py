@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from beds.scripted_host import ScriptedHost
-from xts_messages import table
+from xts_messages import wire_table as table
 from xts_messages.attach import attach
 
 if TYPE_CHECKING:

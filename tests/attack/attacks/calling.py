@@ -8,7 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from beds.scripted_host import ScriptedHost
-from xts_messages import codec, table
+from xts_messages import codec
+from xts_messages import wire_table as table
 from xts_messages._native import ffi, lib
 from xts_messages.codec import Endpoint, flags
 

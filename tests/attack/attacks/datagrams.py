@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from beds.datagrams import Udp
-from xts_messages import datagram, table
+from xts_messages import datagram
+from xts_messages import wire_table as table
 from xts_messages.codec import Endpoint, flags
 from xts_messages.datagram import Datagram
 

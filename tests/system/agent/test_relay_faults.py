@@ -16,7 +16,7 @@ import pytest
 from beds.lab import raise_or_skip
 from system.agent.test_relay import CLIENT, ECHO, HOLDER, line, program, relay_pid, relayed, tell, wait
 from xts_lab.lab import Lab
-from xts_messages import table
+from xts_messages import wire_table as table
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

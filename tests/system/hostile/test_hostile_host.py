@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
-from xts_messages import codec, table
+from xts_messages import codec
+from xts_messages import wire_table as table
 from xts_messages._native import ffi, lib
 from xts_messages.codec import Endpoint, Frame, flags
 
@@ -397,7 +398,12 @@ def test_a_storm_of_epochs(scene: Scene, server: socket.socket) -> None:
         scene.raw(
             scene.frame(
                 "XTS_LINK_HELLO",
-                fields={"version": 1, "frame_window": 64, "largest_message": table.FRAME_BYTES_MAX, "epoch": epoch},
+                fields={
+                    "version": 1,
+                    "frame_window": 64,
+                    "largest_message": table.FRAME_BYTES_MAX,
+                    "epoch": epoch,
+                },
             )
         )
         swallow(scene.hostile)

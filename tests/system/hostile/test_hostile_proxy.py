@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from beds.application import Application
 from beds.scripted_proxy import LOCAL, PEER, WINDOW, Channel, ScriptedProxy
-from xts_messages import codec, table
+from xts_messages import codec
+from xts_messages import wire_table as table
 from xts_messages.codec import Endpoint, flags
 
 #: What the application does: connects and reads on one socket, then on another; says how each call went.

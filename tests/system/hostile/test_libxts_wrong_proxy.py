@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from beds.handmade_proxy import Caller, ScriptedProxy
 from beds.shm_proxy import library
-from xts_messages import codec, table
+from xts_messages import codec
+from xts_messages import wire_table as table
 from xts_messages.codec import flags
 
 PEER = codec.Endpoint.of("127.0.0.1", 80)

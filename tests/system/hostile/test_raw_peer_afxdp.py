@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from beds.lab import raise_or_skip
 from xts_lab.lab import Lab
-from xts_messages import codec, table
+from xts_messages import codec
+from xts_messages import wire_table as table
 from xts_proxy import control
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]

@@ -18,7 +18,7 @@ import pytest
 import xts_socket
 from beds.proxy_process import ProxyProcess, running_proxy
 from beds.shm_proxy import library
-from xts_messages import table
+from xts_messages import wire_table as table
 from xts_socket.cli import processes
 
 XTS = [sys.executable, "-m", "xts_socket.cli"]

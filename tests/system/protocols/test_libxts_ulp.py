@@ -28,7 +28,8 @@ from beds.libxts_ulp import (
 )
 from beds.shm_proxy import library
 from beds.ulp_calls import body
-from xts_messages import codec, table
+from xts_messages import codec
+from xts_messages import wire_table as table
 from xts_messages.codec import flags
 from xts_messages.ulps import REQUESTS
 

@@ -14,7 +14,8 @@ from beds.handmade_proxy import Caller, ScriptedProxy
 from beds.scripted_host import WINDOW, ScriptedHost, Worker
 from beds.shm_proxy import library
 from beds.worker import FEATURES, LOOPBACK, Conn, host, prefixed, receive_exactly, server, worker
-from xts_messages import codec, table
+from xts_messages import codec
+from xts_messages import wire_table as table
 from xts_messages.ulps import BY_NAME, REQUESTS
 
 __all__ = ["host", "server", "worker"]  # fixtures

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import xts_socket
-from xts_messages import table
+from xts_messages import wire_table as table
 from xts_messages.status_page import Clock
 from xts_socket import _interfaces
 from xts_socket.cli import main, status
@@ -125,7 +125,10 @@ def test_status_shows_what_stamps_interfaces_make(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The lines are a proxy's; an older one tells no stamps."""
-    lines = {0: ["2 p0 multicast 192.0.2.1", "5 p1 -"], table.INTERFACE_STAMPS: ["2 0 95 3 7 1 1", "5 -1 26 0 0 0 0"]}
+    lines = {
+        0: ["2 p0 multicast 192.0.2.1", "5 p1 -"],
+        table.INTERFACE_STAMPS: ["2 0 95 3 7 1 1", "5 -1 26 0 0 0 0"],
+    }
     monkeypatch.setattr(_interfaces, "_ask", lambda _, option: lines.get(option, []))
     first, second = xts_socket.interfaces()
     assert first.stamping and (first.stamping.clock, first.stamping.text()) == (0, "software, card (sent, received)")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from beds.handmade_proxy import Caller, ScriptedProxy
 from beds.shm_proxy import library
-from xts_messages import datagram, table
+from xts_messages import datagram
+from xts_messages import wire_table as table
 from xts_messages.codec import Endpoint, Frame, flags
 from xts_messages.datagram import Copies, Datagram, encode_copies, item
 

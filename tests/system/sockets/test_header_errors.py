@@ -16,7 +16,8 @@ from beds.calls import until
 from beds.handmade_proxy import Caller, ScriptedProxy
 from beds.shm_proxy import ShmProxy, library
 from system.sockets.programs.header_errors import DENIED_PORT, ROWS
-from xts_messages import codec, table
+from xts_messages import codec
+from xts_messages import wire_table as table
 
 PROGRAM = "sockets/programs/header_errors.py"
 HEADER = Path(__file__).resolve().parents[3] / "host_lib" / "native" / "xts.h"

@@ -14,7 +14,7 @@ import pytest
 from beds.datagrams import FEATURES, LOOPBACK, WINDOW, Udp, endpoint_of
 from beds.scripted_host import ScriptedHost, Worker
 from beds.worker_clock import Clock
-from xts_messages import table
+from xts_messages import wire_table as table
 from xts_messages.codec import Endpoint
 from xts_messages.datagram import Copies, Datagram, decode_copies
 

@@ -13,7 +13,8 @@ import pytest
 from beds.datagrams import FEATURES, LOOPBACK, NOBODY, WINDOW, Udp, endpoint_of, open_datagram, peer, udp_peer
 from beds.scripted_host import ScriptedHost, Worker
 from beds.worker import wait_for, worker
-from xts_messages import datagram, table
+from xts_messages import datagram
+from xts_messages import wire_table as table
 from xts_messages._native import ffi, lib
 from xts_messages.codec import Endpoint
 from xts_messages.datagram import Datagram, item

@@ -13,7 +13,7 @@ import pytest
 from beds.datagrams import LOOPBACK, Udp, host, host_of
 from beds.scripted_host import ScriptedHost, Worker, make_tenant
 from beds.worker import wait_for, worker
-from xts_messages import table
+from xts_messages import wire_table as table
 from xts_messages.codec import Endpoint
 from xts_messages.datagram import Datagram
 

@@ -13,7 +13,8 @@ import pytest
 from beds.handmade_proxy import Caller, ScriptedProxy
 from beds.scripted_host import ScriptedHost, Worker
 from beds.shm_proxy import library
-from xts_messages import codec, table
+from xts_messages import codec
+from xts_messages import wire_table as table
 from xts_messages.codec import Frame
 
 REFUSAL = table.FEATURES["REFUSAL"][0]

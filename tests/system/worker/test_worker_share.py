@@ -35,7 +35,7 @@ from beds.share import (
     shared,
     worker,
 )
-from xts_messages import table
+from xts_messages import wire_table as table
 from xts_messages.codec import Endpoint, flags
 
 __all__ = ["join", "other_worker", "worker"]  # fixtures

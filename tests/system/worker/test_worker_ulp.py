@@ -27,7 +27,7 @@ from beds.worker import (
     server,
     worker,
 )
-from xts_messages import table
+from xts_messages import wire_table as table
 from xts_messages.codec import flags
 
 __all__ = ["host", "server", "worker"]  # fixtures

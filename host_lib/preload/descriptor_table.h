@@ -15,8 +15,8 @@
  *     EPOLL      an epoll set of the program's (epoll_set.h)
  *     INTERNAL   ours: the program may not close or replace it
  */
-#ifndef XTS_PRELOAD_DESCRIPTOR_H
-#define XTS_PRELOAD_DESCRIPTOR_H
+#ifndef XTS_PRELOAD_DESCRIPTOR_TABLE_H
+#define XTS_PRELOAD_DESCRIPTOR_TABLE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

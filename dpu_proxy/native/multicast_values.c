@@ -1,5 +1,5 @@
-/* Reads the values of the options about memberships (multicast_request.h). */
-#include "multicast_request.h"
+/* Reads the values of the options about memberships (multicast_values.h). */
+#include "multicast_values.h"
 
 #include <errno.h>
 #include <netinet/in.h>

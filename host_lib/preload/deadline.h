@@ -1,6 +1,6 @@
 /* Timeouts as programs give them, as deadlines of libxts. */
-#ifndef XTS_PRELOAD_LIMIT_H
-#define XTS_PRELOAD_LIMIT_H
+#ifndef XTS_PRELOAD_DEADLINE_H
+#define XTS_PRELOAD_DEADLINE_H
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* What an option of multicast asks for (multicast_option.c). */
-#ifndef XTS_MULTICAST_REQUEST_H
-#define XTS_MULTICAST_REQUEST_H
+#ifndef XTS_MULTICAST_VALUES_H
+#define XTS_MULTICAST_VALUES_H
 
 #include <stdbool.h>
 #include <stdint.h>
