@@ -32,6 +32,7 @@ OF_TESTS = {
     "USER",
     "CC",
     "PYTHONPATH",
+    "BCC_KERNEL_SOURCE",
     "BENCH_TRUST",
     "BENCH_CA",
     "CORE_COVERAGE",

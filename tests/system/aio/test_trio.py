@@ -254,7 +254,7 @@ def test_a_raw_socket() -> None:
             with peer:
                 peer.settimeout(DEADLINE_S)
                 assert not sock.is_readable()
-                assert await sock.sendmsg([b"scat", b"ter"]) == 7 and await sock.sendto(b"!", None) == 1
+                assert await sock.sendmsg([b"scat", b"ter"]) == 7 and await sock.send(b"!") == 1
                 with peer.makefile("rb") as said:  # two segments: with a time-out Python's MSG_WAITALL does not wait
                     assert said.read(8) == b"scatter!"
                 peer.sendall(b"12345678")
