@@ -93,6 +93,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0; 1 for a mistake in a file or a failure, described on stderr; 2 for a wrong command line."""
     options = parser().parse_args(arguments)
+    if os.getpid() == 1:  # of a container: until a signal is handled it would do nothing
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         if options.command == "status":
             return _status(options)

@@ -20,6 +20,8 @@ from xts_proxy import sandbox
 _STDERR = 2
 #: Exit status of a process that made a system call it may not (native/syscall_filter.c).
 _FORBIDDEN_CALL = 159
+#: Who made this process, if fork() did.
+_parent = 0
 
 
 @dataclass(slots=True)
@@ -64,9 +66,11 @@ class Child:
 def fork(name: str, keep: Iterable[int], run: Callable[[], None]) -> Child:
     """Runs `run` in a process that has of our descriptors stderr and `keep`. It calls `bound_to_parent()` when it has
     its final user. When it returns, the process ends."""
+    global _parent  # noqa: PLW0603 - the process made here has it from us
     kept = {_STDERR, *keep}
     gc.collect()
     sys.stderr.flush()
+    _parent = os.getpid()
     pid = os.fork()
     if pid:
         return Child(name, pid, os.pidfd_open(pid))
@@ -85,10 +89,9 @@ def fork(name: str, keep: Iterable[int], run: Callable[[], None]) -> Child:
 
 
 def bound_to_parent() -> None:
-    """From now on this process is killed when its parent has ended."""
-    parent = os.getppid()
+    """From now on this process is killed when the one that forked it has ended."""
     sandbox.die_with_parent()
-    if os.getppid() != parent or parent == 1:
+    if os.getppid() != _parent:  # it had ended before; it may have been process 1, of a container
         os._exit(1)
 
 

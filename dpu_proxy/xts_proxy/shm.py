@@ -61,6 +61,7 @@ class ShmChannels:
         self.tenants = tenants
         self.workers: list[RemoteWorker] = []
         self.stopping = False
+        self._told_of_namespaces = False
         self._budgets: dict[str, Budget] = {}
         self.attaches = 0
         self.refusals = 0
@@ -105,7 +106,7 @@ class ShmChannels:
     def _grant(self, peer: Peer) -> Grant:
         if self.stopping or not self.workers:
             raise OSError(errno.ESHUTDOWN, "the proxy is stopping")
-        tenant = self.tenants.of_process(peer.uid, cgroup_of(peer.pid))
+        tenant = self.tenants.of_process(peer.uid, self._cgroup(peer))
         self._make_room(peer, tenant)
         window = self.config.proxy.frame_window
         if peer.frame_window_max:
@@ -117,6 +118,18 @@ class ShmChannels:
         ours = replace(area, memfd=os.dup(area.memfd), host_bell=-1)
         self.clients[queue_id] = client = _Client(queue_id, ours, tenant, peer.uid)
         return Grant(area.geometry, (area.memfd, area.host_bell), client)
+
+    def _cgroup(self, peer: Peer) -> str:
+        """ "" of a process that has no number in our PID namespace, by which its cgroup would be found."""
+        if peer.pid == 0 and not self._told_of_namespaces and any(t.cgroups for t in self.config.tenant):
+            self._told_of_namespaces = True
+            LOG.warning(
+                "%s of user %d is in another PID namespace, where its cgroup cannot be read: "
+                "it and others like it belong to tenants by user only",
+                printable(peer.program) or "a process",
+                peer.uid,
+            )
+        return cgroup_of(peer.pid)
 
     def _make_room(self, peer: Peer, tenant: Account) -> None:
         """OSError EUSERS: there is none, also when those are not counted that have just ended."""
@@ -160,9 +173,10 @@ class ShmChannels:
         self.attaches += 1
         peer = attached.peer
         name = client.tenant.name
+        process = f"process {peer.pid}" if peer.pid else "a process of another PID namespace"
         message = (
             f"worker {worker.index}: tenant {name}: queue {client.queue_id}: "
-            f"attached by process {peer.pid} ({printable(peer.program)}) of user {peer.uid}"
+            f"attached by {process} ({printable(peer.program)}) of user {peer.uid}"
         )
         self._budget(name).log(logging.INFO, name, message)
 

@@ -97,6 +97,9 @@ class Pods:
     def of_process(self, pid: int) -> Pod | None:
         """The pod of a process; None: it is in none. NotReady: its plug-in is being asked. OSError EUSERS, with the
         reason: it is in a pod, of which nothing is known."""
+        if pid == 0:
+            problem = "its pod is not known: it is in a PID namespace that the agent, without the host's, cannot see"
+            raise OSError(errno.EUSERS, problem)
         try:
             uid = pod_cgroup.pod_of_process(pid)
         except (OSError, ValueError) as error:

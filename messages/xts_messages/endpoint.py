@@ -46,7 +46,7 @@ class NotReady(Exception):  # noqa: N818  (not an error: the grant is on its way
 class Peer:
     """Who asks."""
 
-    pid: int
+    pid: int  # 0: it is in a PID namespace that ours does not show, as that of another container
     uid: int
     gid: int
     program: str  # as it calls itself: for people only
@@ -355,9 +355,10 @@ class Endpoint:
         try:
             attached.status_fd = create_status_page()
             connection.pidfd = _peer_pidfd(connection.socket, peer.pid)
-            if pidfd_readable(connection.pidfd):  # what `allocate` read of its number may be another process's
-                raise ProcessLookupError(errno.ESRCH, "the process has ended")
-            self._selector.register(connection.pidfd, selectors.EVENT_READ, connection)
+            if connection.pidfd >= 0:
+                if pidfd_readable(connection.pidfd):  # what `allocate` read of its number may be another process's
+                    raise ProcessLookupError(errno.ESRCH, "the process has ended")
+                self._selector.register(connection.pidfd, selectors.EVENT_READ, connection)
             fds = [*grant.descriptors, attached.status_fd]
             socket.send_fds(connection.socket, [bytes(ffi.buffer(grant.reply))], fds)
         except OSError as error:  # it died while it was being served, or we are out of descriptors
@@ -517,9 +518,11 @@ def _credentials(connection: socket.socket) -> tuple[int, int, int]:
 
 
 def _peer_pidfd(connection: socket.socket, pid: int) -> int:
+    """Of the process at the other end. -1: it has no number here, and the kernel is older than Linux 6.5; then only
+    the end of its connection tells of its end."""
     try:
         return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
     except OSError as error:
         if error.errno != errno.ENOPROTOOPT:  # it has ended, and its number may be another's by now
             raise
-        return os.pidfd_open(pid)  # before Linux 6.5
+        return os.pidfd_open(pid) if pid else -1  # before Linux 6.5

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xts_messages import queue
+from xts_messages import endpoint, queue
 from xts_messages._native import ffi
 from xts_messages.attach import attach, list_attachments, list_queues
 from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer, Queues
@@ -454,6 +454,27 @@ if os.fork() == 0:
         process.stdin.flush()
         assert process.stdout.readline().strip() not in ("", "0")
     assert not server.attached
+
+
+def test_a_process_without_a_number_is_served_by_an_older_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of another PID namespace, before Linux 6.5: its connection tells of its end."""
+    monkeypatch.setattr(endpoint, "SO_PEERPIDFD", 9999)
+    monkeypatch.setattr(endpoint, "_credentials", lambda _: (0, os.getuid(), os.getgid()))
+    server = Server(str(tmp_path / "endpoint.sock"))
+    try:
+        with attach(str(server.endpoint.path)) as attachment:
+            until(lambda: server.attached)
+            assert server.attached[0].peer.pid == 0
+            (listed,) = list_attachments(str(server.endpoint.path))
+            assert listed.pid == 0
+            os.close(listed.status_fd)
+            assert not server.released
+        attachment.close()
+        until(lambda: server.released)
+    finally:
+        server.close()
 
 
 def test_what_there_is_to_be_had(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
@@ -176,6 +177,12 @@ def test_a_pod_that_the_kubelet_does_not_list(tmp_path: Path, kubelet: Kubelet, 
         time.sleep(1)  # for as long as a refusal is kept
         with pytest.raises(OSError, match="does not list its pods"):
             ask(pods, 1)
+
+
+def test_a_process_that_has_no_number_here_gets_nothing(pods: Pods) -> None:
+    with pytest.raises(OSError, match="in a PID namespace that the agent, without the host's, cannot see") as refused:
+        pods.of_process(0)
+    assert refused.value.errno == errno.EUSERS
 
 
 def test_no_plug_in_and_one_that_comes_later(tmp_path: Path, kubelet: Kubelet, pods: Pods) -> None:
