@@ -294,6 +294,8 @@ enum command_result command_setsockopt(struct channel *ch, const struct xts_head
 	int error;
 	struct connection *c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
 
+	if (c && c->datagrams)
+		datagram_flush(c); /* the option is of what is sent from now on */
 	if (c && c->datagrams && filter_is_option(m->level, m->option))
 		error = m->length <= e->frame.segment[0].iov_len - XTS_SETSOCKOPT_BYTES ?
 				filter_set(c, m->option, payload, m->length) :

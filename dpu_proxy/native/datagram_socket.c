@@ -109,22 +109,32 @@ void datagram_learn_peer(struct connection *c)
 		set_peer(c, &peer);
 }
 
+/* To nobody any more. The kernel takes a port back that it has picked, even of a bind(): the name is free, too. */
+static int dissolve(struct connection *c)
+{
+	const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
+	struct xts_endpoint local = { 0 };
+
+	if (connect(c->fd, &nobody, sizeof nobody))
+		return errno;
+	socket_local(c->fd, &local);
+	if (local.port)
+		return 0;
+	copies_leave(c);
+	c->datagrams->bound = false;
+	name_release(c->name);
+	c->name = NULL;
+	return 0;
+}
+
 /* Connects to the peer; to nobody any more if it is none. */
 static int connect_to(struct connection *c, const struct xts_endpoint *peer)
 {
-	const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
 	struct sockaddr_storage address;
 	socklen_t length = endpoint_to_sockaddr(peer, &address);
 
-	if (!peer->ip_version) {
-		if (connect(c->fd, &nobody, sizeof nobody))
-			return errno;
-		if (c->datagrams->bound)
-			return 0;
-		name_release(c->name); /* the kernel has given the port back */
-		c->name = NULL;
-		return 0;
-	}
+	if (!peer->ip_version)
+		return dissolve(c);
 	if (!length)
 		return EAFNOSUPPORT;
 	if (!command_allowed(c->channel, XTS_POLICY_CONNECT, peer) || !multicast_may_send(c, peer, 0))
@@ -147,8 +157,10 @@ enum command_result command_connect_datagram(struct channel *ch, const struct xt
 		c = command_target(ch, head->id, m->xts_socket, 0, &error);
 	if (c && (c->state != CONNECTION_DATAGRAM || c->datagrams->closing))
 		error = EOPNOTSUPP;
-	else if (c)
+	else if (c) {
+		datagram_flush(c); /* what has been sent goes to the peer of that time */
 		error = connect_to(c, &m->peer);
+	}
 	if (c && !error) {
 		socket_local(c->fd, &ack.local);
 		socket_peer(c->fd, &ack.peer);

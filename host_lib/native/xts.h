@@ -289,7 +289,8 @@ ssize_t xts_recvmsg(int s, struct msghdr *message, int flags);
  * Receive several messages.
  *
  * As xts_recvmsg() for one after the other; msg_len of each is set. MSG_WAITFORONE: waits for the
- * first only. The timeout is looked at after each message, as the kernel does.
+ * first only. The timeout is looked at after each message, as the kernel does, and what is left of
+ * it is in *timeout when something has been received.
  *
  * Returns: how many have been received, which are at most 1024.
  * Errors: as xts_recvmsg(), of the first message. EINVAL: a timeout that is none. A pending error

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "deadline.h"
 #include "passing.h"
 #include "undecided_wait.h"
 
@@ -201,6 +202,29 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t offs
 ssize_t preadv64v2(int fd, const struct iovec *vector, int count, off64_t offset, int flags)
 	__attribute__((alias("preadv2"))) EXPORT;
 
+/* The program's time limit counts from the beginning of the call, wherever the datagrams come from. */
+static int receive_many_undecided(int fd, struct mmsghdr *messages, unsigned count, int flags, struct timespec *timeout)
+{
+	struct timespec left;
+	uint64_t deadline_ns;
+	int r;
+
+	if (timeout && is_bad(timeout, sizeof *timeout))
+		return (int)fault();
+	if (!deadline_of(timeout, &deadline_ns))
+		return -1;
+	if (deadline_ns == XTS_FOREVER || !deadline_ns)
+		return (int)RECEIVE_UNDECIDED(fd, flags, real()->recvmmsg(fd, messages, count, flags, timeout),
+					      recvmmsg(fd, messages, count, flags, timeout));
+	r = (int)RECEIVE_UNDECIDED(
+		fd, flags,
+		real()->recvmmsg(fd, messages, count, flags, (struct timespec *)time_until(deadline_ns, &left)),
+		recvmmsg(fd, messages, count, flags, (struct timespec *)time_until(deadline_ns, &left)));
+	if (r > 0)
+		*timeout = left;
+	return r;
+}
+
 EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct timespec *timeout)
 {
 	struct descriptor d = descriptor_get(fd);
@@ -209,8 +233,7 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags,
 	if (d.kind == DESCRIPTOR_OFFLOADED)
 		return XTS(xts_recvmmsg((int)d.number, messages, count, flags, timeout));
 	if (is_undecided_datagram(d))
-		return (int)RECEIVE_UNDECIDED(fd, flags, real()->recvmmsg(fd, messages, count, flags, timeout),
-					      recvmmsg(fd, messages, count, flags, timeout));
+		return receive_many_undecided(fd, messages, count, flags, timeout);
 	r = real()->recvmmsg(fd, messages, count, flags, timeout);
 	for (int i = 0; i < r; i++)
 		if (messages[i].msg_hdr.msg_controllen)

@@ -29,6 +29,12 @@ static bool is_wildcard(const union address *a)
 					     IN6_IS_ADDR_UNSPECIFIED(&a->v6.sin6_addr);
 }
 
+/* To an address alone, too, which is what connect() to AF_UNSPEC leaves of a bind() without a port. */
+static bool is_bound(int fd, union address *local)
+{
+	return decide_bound_to(fd, local) || !is_wildcard(local);
+}
+
 int decide_datagram_bind(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length)
 {
 	struct xts_decision decision;
@@ -56,7 +62,7 @@ static int decide_by_peer(int fd, struct descriptor d, enum xts_role role, const
 {
 	struct xts_decision decision;
 	union address local;
-	bool bound = decide_bound_to(fd, &local);
+	bool bound = is_bound(fd, &local);
 
 	if (decide_make(fd, d, role, bound ? &local.any : NULL, peer, &decision) && bound && !is_wildcard(&local)) {
 		socklen_t length = local.any.sa_family == AF_INET ? sizeof local.v4 : sizeof local.v6;

@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 
 #include "undecided_options.h"
+#include "undecided_wait.h"
 #include "report.h"
 #include "rules_in_force.h"
 #include "fallback_notice.h"
@@ -263,10 +264,32 @@ EXPORT int getpeername(int fd, struct sockaddr *address, socklen_t *length)
 	return s < 0 ? real()->getpeername(fd, address, length) : XTS(xts_getpeername(s, address, length));
 }
 
+/* The kernel's datagram socket is not connected: this is ENOTCONN, and shuts it down all the same. So the socket that
+ * takes its place is, too. */
+static int shutdown_undecided(int fd, struct descriptor d, int how)
+{
+	INSIDE;
+	int r = real()->shutdown(fd, how), error = errno, noted;
+	uint32_t number = 0;
+
+	if (r < 0 && error != ENOTCONN)
+		return r;
+	noted = option_note(fd, d, &number);
+	if (noted == 0)
+		return shutdown(fd, how); /* as what it is now */
+	if (noted < 0)
+		return -1;
+	note_shutdown(number, how);
+	errno = error;
+	return r;
+}
+
 EXPORT int shutdown(int fd, int how)
 {
 	struct descriptor d = descriptor_get(fd);
 
+	if (is_undecided_datagram(d))
+		return shutdown_undecided(fd, d, how);
 	if (d.kind != DESCRIPTOR_OFFLOADED)
 		return real()->shutdown(fd, how);
 	if (d.flags & DESCRIPTOR_LISTENS && d.flags & DESCRIPTOR_ALSO_LOCAL)

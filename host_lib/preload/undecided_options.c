@@ -21,7 +21,9 @@ struct note {
 	uint16_t next;            /* number of the note that goes on; 0: none */
 	uint8_t data[NOTE_BYTES]; /* struct option_head, then its value, and again */
 };
-#define LEVEL_IOCTL (-1) /* of option_head: option is the request */
+/* Levels of option_head for what is no option. */
+#define LEVEL_IOCTL (-1)    /* option is the request */
+#define LEVEL_SHUTDOWN (-2) /* option is what is shut down */
 
 struct option_head {
 	int32_t level, option;
@@ -227,6 +229,17 @@ bool note_push(uint32_t number, unsigned long request, const void *argument, uin
 	return noted;
 }
 
+void note_shutdown(uint32_t number, int how)
+{
+	struct note *n = &notes[number - 1];
+
+	lock_notes();
+	forget(n, LEVEL_SHUTDOWN, how);
+	if (!append(n, LEVEL_SHUTDOWN, how, NULL, 0))
+		n->full = true;
+	unlock_notes();
+}
+
 int note_push_error(uint32_t number)
 {
 	int error = 0;
@@ -263,6 +276,10 @@ static int repeat(const struct option_head *head, const uint8_t *value, int s)
 
 	if (head->level == SOL_SOCKET && head->option == SO_ATTACH_FILTER)
 		return repeat_filter(value, head->length, s);
+	if (head->level == LEVEL_SHUTDOWN) {
+		(void)XTS(xts_shutdown(s, head->option)); /* ENOTCONN: as it was, and it counts all the same */
+		return 0;
+	}
 	r = head->level == LEVEL_IOCTL ?
 		    XTS(xts_ioctl(s, (unsigned long)(unsigned)head->option, (void *)(uintptr_t)value)) :
 		    XTS(xts_setsockopt(s, head->level, head->option, value, head->length));

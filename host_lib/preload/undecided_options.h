@@ -1,7 +1,7 @@
 /*
- * A record of the options that were set, and the protocols that were pushed, on a socket while it was UNDECIDED, in
- * order. They are repeated on the XTS socket. Records are numbered from 1, in a fixed store: setsockopt() takes none of
- * the program's memory. In the functions a note is such a record.
+ * A record of the options that were set, the protocols that were pushed, and what was shut down, on a socket while it
+ * was UNDECIDED, in order. They are repeated on the XTS socket. Records are numbered from 1, in a fixed store:
+ * setsockopt() takes none of the program's memory. In the functions a note is such a record.
  */
 #ifndef XTS_PRELOAD_UNDECIDED_OPTIONS_H
 #define XTS_PRELOAD_UNDECIDED_OPTIONS_H
@@ -26,6 +26,8 @@ void note_refused_interface(uint32_t number, int error);
 int note_interface_error(uint32_t number); /* 0: it has not */
 /* Records that a protocol is pushed, or peek mode begun (ioctl). false: there is no room. */
 bool note_push(uint32_t number, unsigned long request, const void *argument, uint32_t bytes);
+/* Records a shutdown(). A record that is full remembers that, as of options. */
+void note_shutdown(uint32_t number, int how);
 /* 0: nothing has been pushed. Else the socket cannot stay with the kernel: the errno of its bind, connect or listen,
  * which is that of the push where note_replay() has failed in it. */
 int note_push_error(uint32_t number);

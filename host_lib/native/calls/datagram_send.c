@@ -233,17 +233,18 @@ static int send_or_wait(struct xts_sock *s, struct xts_datagram *d, struct sourc
 	}
 }
 
-/* The proxy's socket, at a port: inet_autobind(). */
+/* The proxy's socket, at a port: inet_autobind(). The address of a bind() without a port outlasts the port, which
+ * connect() to AF_UNSPEC gives back. */
 static int need_port(struct xts_sock *s)
 {
 	const struct xts_endpoint any = { .ip_version = s->family };
-	struct call call = { .type = XTS_CMD_BIND, .local = any };
+	struct call call = { .type = XTS_CMD_BIND, .local = s->local.ip_version ? s->local : any };
 	uint32_t id = s->id;
 	int r;
 
 	if (s->local.port || s->lost)
 		return 0;
-	r = datagram_open(s, &any, NULL);
+	r = datagram_open(s, &call.local, NULL);
 	if (r != DATAGRAM_IS_OPEN || s->local.port)
 		return r == DATAGRAM_IS_OPEN ? 0 : r;
 	r = call_proxy(s, &call);

@@ -86,11 +86,20 @@ static int recv_on_stream(int number, struct mmsghdr *messages, unsigned count, 
 	return (int)i;
 }
 
-/* The timeout is looked at after each message only, as in the kernel. */
+static void tell_left(uint64_t deadline_ns, struct timespec *timeout)
+{
+	uint64_t now = now_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
+
+	timeout->tv_sec = (time_t)(left / NS_PER_S);
+	timeout->tv_nsec = (long)(left % NS_PER_S);
+}
+
+/* The timeout is looked at after each message only, as in the kernel; what is left of it is told where one came. */
 int xts_recvmmsg(int number, struct mmsghdr *messages, unsigned count, int flags, struct timespec *timeout)
 {
 	uint64_t deadline_ns = FOREVER;
 	ssize_t r;
+	int result;
 
 	if (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= (long)NS_PER_S))
 		return finish(-EINVAL);
@@ -102,6 +111,10 @@ int xts_recvmmsg(int number, struct mmsghdr *messages, unsigned count, int flags
 		return finish(-EFAULT);
 	if (!(flags & MSG_ERRQUEUE) &&
 	    on_datagrams(number, datagram_recv_messages, messages, count, flags, deadline_ns, &r))
-		return r < 0 ? (int)finish_of(number, (int)r) : (int)r;
-	return recv_on_stream(number, messages, count, flags, deadline_ns);
+		result = r < 0 ? (int)finish_of(number, (int)r) : (int)r;
+	else
+		result = recv_on_stream(number, messages, count, flags, deadline_ns);
+	if (timeout && result > 0)
+		tell_left(deadline_ns, timeout);
+	return result;
 }

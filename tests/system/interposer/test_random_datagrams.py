@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,12 @@ from beds.preload import PreloadBed
 
 PROGRAM = str(Path(__file__).with_name("programs") / "random_datagrams.py")
 SCRIPTS = 100
+RANDOM_SCRIPTS = 300
 RUN_S = 100
 
 
-def compare(bed: PreloadBed, first: int, folder: Path) -> None:
-    command = [sys.executable, PROGRAM, str(first), str(SCRIPTS)]
+def compare(bed: PreloadBed, first: int, folder: Path, scripts: int = SCRIPTS) -> None:
+    command = [sys.executable, PROGRAM, str(first), str(scripts)]
     plain = {name: value for name, value in os.environ.items() if not name.startswith("XTS_")}
     traces = folder / "traces.json"
     traces.write_bytes(subprocess.run(command, env=plain, capture_output=True, check=True, timeout=RUN_S).stdout)
@@ -30,3 +32,9 @@ def compare(bed: PreloadBed, first: int, folder: Path) -> None:
 
 def test_as_on_the_kernel(bed: PreloadBed, tmp_path: Path) -> None:
     compare(bed, 1, tmp_path)
+
+
+def test_as_on_the_kernel_by_a_random_seed(bed: PreloadBed, tmp_path: Path) -> None:
+    first = secrets.randbits(32)
+    print(f"scripts from {first}")
+    compare(bed, first, tmp_path, RANDOM_SCRIPTS)

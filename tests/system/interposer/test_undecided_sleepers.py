@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from beds.interposed_place import Place
 from beds.unmodified import DPU4, NET4
-from system.interposer.programs.undecided_sleepers import WAYS
+from system.interposer.programs.undecided_sleepers import OTHERS, WAYS
 
 PROGRAM = Path(__file__).with_name("programs") / "undecided_sleepers.py"
 RUN_S = 30
-OTHERS = ["time_goes_on", "shut_down_by_the_program"]
 
 
 @pytest.fixture

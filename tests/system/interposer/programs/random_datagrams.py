@@ -30,6 +30,7 @@ SIZES = (0, 1, 7, 100, 1400, 3000, 65507, 65508)
 LARGE = 10_000  # goes to a socket that has nothing: what is dropped for want of room is not compared
 ROOM = (0, 1, 10, 2000, 70000)
 FLAGS = (0, socket.MSG_PEEK, socket.MSG_TRUNC, socket.MSG_PEEK | socket.MSG_TRUNC)
+NOBODY = ("127.0.0.1", 9)  # no port that the kernel picks: it may pick one that was free before
 EVENTS = select.POLLIN | select.POLLOUT | select.POLLERR | select.POLLHUP | select.POLLRDHUP
 Trace = list[list[Any]]
 
@@ -40,16 +41,14 @@ class World:
     def __init__(self, chosen: random.Random) -> None:
         self.chosen = chosen
         self.sockets = [socket.socket(type=socket.SOCK_DGRAM) for _ in range(4)]
-        with socket.socket(type=socket.SOCK_DGRAM) as nobody:
-            nobody.bind(("127.0.0.1", 0))
-            self.addresses = [nobody.getsockname()]
         for s in self.sockets:
             s.setblocking(False)
         for s in self.sockets[:3]:
             s.bind(("127.0.0.1", 0))
-        self.addresses = [*(s.getsockname() for s in self.sockets[:3]), *self.addresses]
+        self.addresses = [*(s.getsockname() for s in self.sockets[:3]), NOBODY]
         self.senders: dict[int, int] = {}  # the last one, of what a socket has
         self.peers: dict[int, int] = {}
+        self.given_back: set[int] = set()  # ports of these, which the kernel may give to anybody, now or later
         self.with_port = {0, 1, 2}
 
     def named(self, address: Any) -> Any:
@@ -70,6 +69,8 @@ class World:
         return number[0]
 
     def may_send(self, sender: int, to: int, size: int) -> bool:
+        if to in self.given_back:
+            return False
         if to >= 3:
             return True
         busy = self.state()[to][0] & select.POLLIN
@@ -77,6 +78,13 @@ class World:
             return False
         self.senders[to] = sender
         return True
+
+    def others_have_sent(self, at: int) -> None:
+        """What others have sent has gone out: it takes its time, and would meet a socket with another peer or port. An
+        option is answered after what was sent before."""
+        for number, s in enumerate(self.sockets):
+            if number != at:
+                s.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 64)
 
     # --- the calls: what each came to -------------------------------------------------------------------------
 
@@ -110,14 +118,19 @@ class World:
 
     def connect(self, at: int) -> Any:
         to = self.chosen.randrange(4)
+        if to in self.given_back:
+            return "not connected"
+        self.others_have_sent(at)
         self.sockets[at].connect(self.addresses[to])
         self.peers[at] = to
         self.with_port.add(at)
         return None
 
     def disconnect(self, at: int) -> Any:
+        self.others_have_sent(at)
         self.peers.pop(at, None)
         self.with_port.discard(at)
+        self.given_back.add(at)
         return libc("connect", self.sockets[at].fileno(), bytes(16), 16)
 
     def names(self, at: int) -> Any:
@@ -129,8 +142,8 @@ class World:
 
     def shutdown(self, at: int) -> Any:
         how, rarely = self.chosen.randrange(2), self.chosen.random() < 0.2
-        if not rarely or at not in self.with_port:
-            return "not shut down"  # while it is undecided only the kernel's socket is, which is left then
+        if not rarely:
+            return "not shut down"
         return self.sockets[at].shutdown(how)
 
     def bind(self, at: int) -> Any:

@@ -177,6 +177,65 @@ def time_goes_on() -> None:
     assert LIMIT_S <= took < LIMIT_S + DECIDED_S * 0.9, took
 
 
+class _Limit(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+def time_of_recvmmsg_goes_on() -> None:
+    """Its limit, which only counts after a datagram: what is left of it when the socket is decided."""
+    s = socket.socket(type=socket.SOCK_DGRAM)
+    limit = _Limit(int(LIMIT_S), 0)
+    messages, room = (Message * 2)(), ctypes.create_string_buffer(100)
+    for message in messages:
+        message.header.vectors = ctypes.pointer(Vector(ctypes.addressof(room), len(room)))
+        message.header.count = 1
+    got: list[int] = []
+    thread = _in_a_thread(lambda: got.append(libc("recvmmsg", s.fileno(), messages, 2, 0, ctypes.byref(limit))))
+    over = time.monotonic() + LIMIT_S
+    thread.join(DECIDED_S)
+    s.sendto(WORD, (sys.argv[2], int(sys.argv[3])))
+    thread.join(over - time.monotonic())
+    assert not got, got
+    s.sendto(WORD, (sys.argv[2], int(sys.argv[3])))
+    thread.join(DEADLINE_S)
+    assert got == [2], got
+    assert (limit.seconds, limit.nanoseconds) == (0, 0), (limit.seconds, limit.nanoseconds)
+
+
+def time_of_recvmmsg_is_told() -> None:
+    """What is left of it after the last datagram."""
+    s = socket.socket(type=socket.SOCK_DGRAM)
+    limit = _Limit(int(LIMIT_S), 0)
+    message, room = Message(), ctypes.create_string_buffer(100)
+    message.header.vectors = ctypes.pointer(Vector(ctypes.addressof(room), len(room)))
+    message.header.count = 1
+    got: list[int] = []
+    arguments = (ctypes.byref(message), 1, 0, ctypes.byref(limit))
+    thread = _in_a_thread(lambda: got.append(libc("recvmmsg", s.fileno(), *arguments)))
+    thread.join(DECIDED_S)
+    s.sendto(WORD, (sys.argv[2], int(sys.argv[3])))
+    thread.join(DEADLINE_S)
+    left = limit.seconds + limit.nanoseconds / 1e9
+    assert got == [1], got
+    assert 0 <= left <= LIMIT_S - DECIDED_S, left
+
+
+def shut_down_before() -> None:
+    """What is shut down before the socket is decided stays so: EPIPE."""
+    s = socket.socket(type=socket.SOCK_DGRAM)
+    assert errno_of(lambda: s.shutdown(socket.SHUT_WR)) == errno.ENOTCONN
+    assert errno_of(lambda: s.sendto(WORD, (sys.argv[2], int(sys.argv[3])))) == errno.EPIPE
+
+
+def shut_down_before_for_reading() -> None:
+    """recv() of nothing does not wait, and a connect() changes nothing about that."""
+    s = socket.socket(type=socket.SOCK_DGRAM)
+    assert errno_of(lambda: s.shutdown(socket.SHUT_RD)) == errno.ENOTCONN
+    s.connect((sys.argv[2], int(sys.argv[3])))
+    assert s.recv(100) == b""
+    assert s.send(b"say nothing") == 11
+
+
 def shut_down_by_the_program() -> None:
     """Programs wake their own threads so, too."""
     s = socket.socket(type=socket.SOCK_DGRAM)
@@ -187,14 +246,16 @@ def shut_down_by_the_program() -> None:
     assert got == [b""], got
 
 
+#: Of the interposer alone: install() has neither recvmmsg() nor shutdown() before.
+OF_CALLS = (time_of_recvmmsg_goes_on, time_of_recvmmsg_is_told, shut_down_before, shut_down_before_for_reading)
+OTHERS = {check.__name__: check for check in (time_goes_on, shut_down_by_the_program, *OF_CALLS)}
+
 if __name__ == "__main__":
     if "install" in sys.argv:
         import xts_socket
 
         assert xts_socket.install()
-    if sys.argv[1] == "time_goes_on":
-        time_goes_on()
-    elif sys.argv[1] == "shut_down_by_the_program":
-        shut_down_by_the_program()
+    if sys.argv[1] in OTHERS:
+        OTHERS[sys.argv[1]]()
     else:
         woken(WAYS[sys.argv[1]])

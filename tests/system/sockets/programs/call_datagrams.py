@@ -12,7 +12,7 @@ import threading
 import time
 
 from beds.calls import DEADLINE_S, SIOCOUTQ, Calls, address, until
-from beds.datagram_calls import bound, datagram, pending, recvfrom, sendto, udp_peer
+from beds.datagram_calls import bound, datagram, pending, port_of, recvfrom, sendto, udp_peer
 from beds.scripts import script
 
 ALL = 0x2047 | select.POLLOUT
@@ -109,6 +109,54 @@ def datagram_connected(c: Calls) -> None:
         c.do("connect", s, NOWHERE, 1)
         sendto(c, s, b"unconnected", one.getsockname()[1])
         c.note("one", one.recv(100).decode())
+
+
+@script("calls")
+def datagram_keeps_its_address(c: Calls) -> None:
+    """The address of a bind() without a port outlasts the port, which connect() to nobody gives back; a port that the
+    program has chosen stays, too."""
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"), (socket.AF_INET, "0.0.0.0")):
+        s, port = bound(c, host) if host != "0.0.0.0" else (datagram(c, family), 0)
+        if not port:
+            c.bind(s, 0, host)
+        with udp_peer("127.0.0.1" if host == "0.0.0.0" else host) as peer:
+            to = peer.getsockname()[1], peer.getsockname()[0]
+            for _ in range(2):
+                c.connect(s, *to)
+                c.do("connect", s, NOWHERE, 16)
+                c.name("getsockname", s)
+                sendto(c, s, b"again", *to)
+                data, source = peer.recvfrom(100)
+                c.note("peer", [data.decode(), source[0], source[1] == port_of(c, s)])
+                c.name("getsockname", s)
+                peer.sendto(b"back", source)
+                recvfrom(c, s, 100)
+            again = datagram(c, family)  # the port of the first bind is free again
+            if port:
+                c.bind(again, port, host)
+            chosen = port_of(c, again) if port else 0
+            c.connect(again, *to)
+            c.do("connect", again, NOWHERE, 16)
+            c.note("its own port stays", [port_of(c, again) == chosen, bool(chosen)])
+
+
+@script("calls")
+def datagram_is_sent_before_a_connect(c: Calls) -> None:
+    """One that takes several messages, too: its refusal by ICMP is not that of the socket's peer, which there was none
+    of, and it needs no port after connect() to nobody has given that back."""
+    with udp_peer() as gone:
+        port = gone.getsockname()[1]
+    for _ in range(20):
+        s = datagram(c)
+        sendto(c, s, bytes(65_507), port)
+        c.connect(s, port)
+        c.events(s, ALL)
+        c.do("connect", s, NOWHERE, 16)
+        for size in (65_507, 7):
+            sendto(c, s, bytes(size), port)
+            c.do("connect", s, NOWHERE, 16)
+        c.name("getsockname", s)
+        c.close(s)
 
 
 @script("calls")
