@@ -15,14 +15,18 @@
  * The socket of several processes has one filter, whoever has set it. It is charged until the last of them has closed
  * the socket: the count is in struct shared, under the registry's lock.
  *
- * The kernel counts what a filter drops together with what it has no room for (SO_RXQ_OVFL).
+ * The kernel counts what a filter drops together with what it has no room for (SO_RXQ_OVFL, SO_MEMINFO). The totals of
+ * an operator's filter have what was dropped so while sockets had it: they learn of it with the next datagram that
+ * passes, and when the socket gets another filter, or ends.
  */
 #include <errno.h>
 #include <linux/filter.h>
+#include <linux/sock_diag.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "datagram_socket.h"
+#include "filter_totals.h"
 #include "share.h"
 #include "ulp/config.h"
 
@@ -107,6 +111,54 @@ static bool charge(struct connection *c, uint32_t count)
 	return true;
 }
 
+/* What the kernel has dropped at this socket so far; if it does not say, what is known of it. */
+static uint32_t kernel_drops(int fd, uint32_t known)
+{
+	uint32_t info[SK_MEMINFO_VARS] = { 0 };
+	socklen_t length = sizeof info;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &length) || length <= SK_MEMINFO_DROPS * sizeof info[0])
+		return known;
+	return info[SK_MEMINFO_DROPS];
+}
+
+static void count_drops(struct filter_use *use, uint32_t dropped)
+{
+	if (use->totals && (int32_t)(dropped - use->dropped) > 0)
+		filter_totals_dropped(use->totals, dropped - use->dropped);
+	use->dropped = dropped;
+}
+
+static void leave_totals(struct filter_use *use, int fd)
+{
+	if (!use->totals)
+		return;
+	count_drops(use, kernel_drops(fd, use->dropped));
+	filter_totals_leave(use->totals);
+	use->totals = NULL;
+}
+
+static void rename_use(struct filter_use *use, int fd, const char *name)
+{
+	leave_totals(use, fd);
+	snprintf(use->name, sizeof use->name, "%s", name);
+	if (!name[0])
+		return;
+	use->dropped = kernel_drops(fd, 0);
+	use->totals = filter_totals_join(name);
+}
+
+void filter_drops_known(struct connection *c, uint32_t dropped)
+{
+	bool shared = c->shared;
+
+	if (shared)
+		registry_lock();
+	count_drops(use_of(c), dropped);
+	if (shared)
+		registry_unlock();
+}
+
 /* Sets an option that is a filter of so many instructions, with this name of the operator's or none. 0 or an errno. */
 static int attach_charged(struct connection *c, uint32_t count, const char *name, int option, const void *value,
 			  socklen_t bytes)
@@ -119,7 +171,7 @@ static int attach_charged(struct connection *c, uint32_t count, const char *name
 	error = setsockopt(c->fd, SOL_SOCKET, option, value, bytes) ? errno : 0;
 	(void)charge(c, error ? before : count); /* gives back; takes nothing */
 	if (!error)
-		snprintf(use_of(c)->name, sizeof use_of(c)->name, "%s", name);
+		rename_use(use_of(c), c->fd, name);
 	return error;
 }
 
@@ -144,7 +196,7 @@ static int detach(struct connection *c)
 	if (setsockopt(c->fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused))
 		return errno;
 	(void)charge(c, 0);
-	use_of(c)->name[0] = 0;
+	rename_use(use_of(c), c->fd, "");
 	return 0;
 }
 
@@ -196,8 +248,10 @@ struct filter_use filter_of(const struct connection *c)
 
 void filter_free(struct connection *c)
 {
-	if (!is_common(c))
-		(void)charge(c, 0);
+	if (is_common(c))
+		return;
+	(void)charge(c, 0);
+	leave_totals(&c->datagrams->filter, c->fd);
 }
 
 void filter_share(struct connection *c, struct shared *s)
@@ -214,6 +268,7 @@ void filter_unshare(struct connection *c, struct shared *s)
 
 void filter_end(struct shared *s)
 {
+	leave_totals(&s->filter, s->fd);
 	if (s->filter.instructions)
 		give_back(s->keyed.tenant, s->filter.instructions);
 	s->filter = (struct filter_use){ 0 };

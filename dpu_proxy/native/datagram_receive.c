@@ -165,6 +165,8 @@ bool datagram_take(struct connection *c, struct mmsghdr *message, struct xts_dat
 		return false;
 	c->worker->stats.datagrams_dropped += c->shared ? share_new_drops(c->shared, dropped) :
 							  dropped - c->datagrams->dropped;
+	if (dropped != c->datagrams->dropped)
+		filter_drops_known(c, dropped);
 	c->datagrams->dropped = dropped;
 	c->received_bytes += d->record.data_bytes;
 	c->worker->stats.received_bytes += d->record.data_bytes;

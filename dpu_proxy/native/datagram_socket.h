@@ -175,6 +175,8 @@ void datagram_get_control(struct msghdr *h, struct xts_datagram *d, uint32_t *dr
 bool filter_is_option(int level, int option);
 /* value: the instructions, or a name, in memory that the host may change meanwhile. 0 or an errno. */
 int filter_set(struct connection *c, int option, const void *value, uint32_t bytes);
+/* The kernel says that so many datagrams have been dropped at the socket: its filter's totals learn of it. */
+void filter_drops_known(struct connection *c, uint32_t dropped);
 /* The socket has gone, and its filter with it, unless other processes have it. */
 void filter_free(struct connection *c);
 /* Of the socket, whichever process has set it. */

@@ -311,6 +311,16 @@ struct xts_connection_stats {
 };
 int xts_worker_connections(struct xts_worker *worker, struct xts_connection_stats *out, uint32_t max);
 
+/* An operator's filter, by its name: of all workers, since the process started. */
+struct xts_filter_totals {
+	char name[XTS_FILTER_NAME_BYTES];
+	uint64_t sockets; /* that have it now */
+	/* by the device's kernel, of what came for sockets while they had it: by the filter, or for want of room */
+	uint64_t dropped;
+};
+/* Those that a host has named. Returns how many there are; out has at most max of them. */
+uint32_t xts_filter_totals(struct xts_filter_totals *out, uint32_t max);
+
 enum xts_closed_begin { XTS_BEGUN_CONNECT, XTS_BEGUN_ACCEPT, XTS_BEGUN_CLAIM };
 enum xts_closed_end {
 	XTS_ENDED_CLOSED,      /* both sides have closed it */

@@ -290,6 +290,18 @@ TENANT = (
     ),
 )
 
+#: Of each filter of the operator's that a host has named (struct xts_filter_totals).
+FILTER = (
+    gauge("xts_filter_sockets", "Datagram sockets that have an operator's filter now.", "sockets"),
+    counter(
+        "xts_filter_socket_drops",
+        "Datagrams that the device's kernel dropped at sockets while they had an operator's filter: by it, or because "
+        "SO_RCVBUF was full, which the kernel counts together. Counted when the next datagram passes, or when the "
+        "socket closes or gets another filter.",
+        "dropped",
+    ),
+)
+
 #: struct xts_tls_counts.
 TLS = (
     counter_by(
@@ -338,6 +350,7 @@ PARTS = {
     "Workers": (*PROGRESS, *WORKER),
     "Queues and their links": CHANNEL,
     "Tenants": TENANT,
+    "Filters": FILTER,
     "TLS": TLS,
     "The XDP program": STEER,
 }
@@ -347,6 +360,7 @@ LABELS: dict[str, tuple[str, ...]] = {
     "Workers": ("worker",),
     "Queues and their links": ("queue", "worker"),
     "Tenants": ("tenant",),
+    "Filters": ("filter",),
     "TLS": (),
     "The XDP program": (),
 }

@@ -22,6 +22,8 @@ def families(figures: dict[str, Any]) -> Iterator[Family]:
     yield from metric.families(catalogue.CHANNEL, [channel_row(row) for row in figures["channels"]])
     tenants = [({"tenant": name}, tenant_figures(account)) for name, account in figures["tenants"].items()]
     yield from metric.families(catalogue.TENANT, tenants)
+    filters = [({"filter": name}, totals) for name, totals in figures["filters"].items()]
+    yield from metric.families(catalogue.FILTER, filters)
     if figures["tls"]:
         yield from metric.families(catalogue.TLS, [({}, figures["tls"])])
     if figures["steer"]:

@@ -33,6 +33,8 @@ def show(path: str, *, as_json: bool, connections: bool) -> None:
     console.print(_table("workers", _WORKER_COLUMNS, answer["workers"]))
     console.print(_table("tenants", _TENANT_COLUMNS, [_tenant_row(row) for row in answer["tenants"]]))
     console.print(_table("channels", _CHANNEL_COLUMNS, [_channel_row(row) for row in answer["channels"]]))
+    if answer["filters"]:
+        console.print(_table("filters", _FILTER_COLUMNS, answer["filters"]))
     for line in _tls(answer["tls"]):
         console.print(line)
     if connections:
@@ -88,6 +90,7 @@ _CHANNEL_COLUMNS = {
     "granted": "window_bytes",
     "kept by protocols": "ulp_bytes",
 }
+_FILTER_COLUMNS = {"filter": "filter", "sockets": "sockets", "dropped there, also for want of room": "dropped"}
 _CONNECTION_COLUMNS = {
     "queue": "queue_id",
     "xts": "xts_socket",

@@ -432,6 +432,7 @@ class Supervisor:
             },
             "workers": [self._worker_row(worker, worker in awake) for worker in self.workers],
             "tenants": [{"tenant": name} | figures for name, figures in self._tenants().items()],
+            "filters": [{"filter": name} | totals for name, totals in self._filters().items()],
             "tls": self._tls_counts(),
             "channels": sorted(channels, key=lambda row: row["queue_id"]),
         }
@@ -463,6 +464,9 @@ class Supervisor:
     def _tenants(self) -> dict[str, dict[str, dict[str, int]]]:
         return self._process.tenants() if self._process and self._answers() else {}
 
+    def _filters(self) -> dict[str, dict[str, int]]:
+        return self._process.filters() if self._process and self._answers() else {}
+
     def _tls_counts(self) -> dict[str, int]:
         return self._process.tls_counts() if self._process and self._answers() else {}
 
@@ -482,6 +486,7 @@ class Supervisor:
             "workers": [worker.stats() | {"worker": worker.index} for worker in awake],
             "tenants": self._tenants(),
             "channels": [row | {"worker": worker.index} for worker in awake for row in worker.channels()],
+            "filters": self._filters(),
             "tls": self._tls_counts(),
         }
 

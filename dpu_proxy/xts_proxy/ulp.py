@@ -117,6 +117,17 @@ def _add_programs(native: Any, config: Config, material: Material) -> None:
                 raise OSError(-result, f"filter {one.name}: {os.strerror(-result)}")
 
 
+def filter_totals() -> dict[str, dict[str, int]]:
+    """struct xts_filter_totals by the name of the filter: since the process started."""
+    count = int(lib.xts_filter_totals(ffi.NULL, 0))
+    rows = ffi.new("struct xts_filter_totals[]", count)
+    found = min(count, int(lib.xts_filter_totals(rows, count)))
+    return {
+        ffi.string(row.name).decode(errors="replace"): {"sockets": int(row.sockets), "dropped": int(row.dropped)}
+        for row in rows[0:found]
+    }
+
+
 def _limits(ulp: Ulp) -> Any:
     return ffi.new(
         "struct xts_ulp_limits *",

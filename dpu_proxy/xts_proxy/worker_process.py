@@ -161,6 +161,9 @@ class _Host:
     def on_log_lines(self, came: list[int], index: int, lines_max: int) -> Result:
         return self.workers[index].log_lines(lines_max), []
 
+    def on_filters(self, came: list[int]) -> Result:
+        return ulp.filter_totals(), []
+
     def on_tls_counts(self, came: list[int]) -> Result:
         return ulp_tls.counts(), []
 
@@ -224,6 +227,10 @@ class WorkerProcess:
     def tenants(self) -> dict[str, dict[str, dict[str, int]]]:
         """Account.figures() of each tenant, by its name."""
         return dict(self.call("tenants"))
+
+    def filters(self) -> dict[str, dict[str, int]]:
+        """ulp.filter_totals()."""
+        return dict(self.call("filters"))
 
     def tls_counts(self) -> dict[str, int]:
         """struct xts_tls_counts."""

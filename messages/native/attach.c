@@ -26,7 +26,8 @@
 #define FIGURES_BYTES (ENTRIES_BYTES + sizeof(struct xts_status_figures))
 #define CLOCK_BYTES (FIGURES_BYTES + sizeof(struct xts_status_clock))
 #define WAITS_BYTES (CLOCK_BYTES + XTS_STATUS_ENTRIES * sizeof(struct xts_status_waits))
-#define STATUS_BYTES (WAITS_BYTES + sizeof(struct xts_status_polling))
+#define POLLING_BYTES (WAITS_BYTES + sizeof(struct xts_status_polling))
+#define STATUS_BYTES (POLLING_BYTES + XTS_STATUS_ENTRIES * sizeof(struct xts_status_filter))
 
 static int64_t now_ms(void)
 {
@@ -163,12 +164,15 @@ static void status_unmap(struct xts_attachment *attachment)
 	attachment->clock = NULL;
 	attachment->waits = NULL;
 	attachment->polling = NULL;
+	attachment->filters = NULL;
 }
 
-/* What of a status page of this size is used: an older server's has no room for waits, the clock, or figures. */
+/* What of a status page of this size is used: an older server's has no room for filters, waits, the clock, or
+ * figures. */
 static size_t status_size(uint64_t bytes)
 {
 	return bytes >= STATUS_BYTES  ? STATUS_BYTES :
+	       bytes >= POLLING_BYTES ? POLLING_BYTES :
 	       bytes >= CLOCK_BYTES   ? CLOCK_BYTES :
 	       bytes >= FIGURES_BYTES ? FIGURES_BYTES :
 					ENTRIES_BYTES;
@@ -195,10 +199,12 @@ static int status_map(struct xts_attachment *out, int fd)
 		out->figures = (struct xts_status_figures *)((char *)page + ENTRIES_BYTES);
 	if (bytes >= CLOCK_BYTES)
 		out->clock = (struct xts_status_clock *)((char *)page + FIGURES_BYTES);
-	if (bytes == STATUS_BYTES) {
+	if (bytes >= POLLING_BYTES) {
 		out->waits = (struct xts_status_waits *)((char *)page + CLOCK_BYTES);
 		out->polling = (struct xts_status_polling *)((char *)page + WAITS_BYTES);
 	}
+	if (bytes == STATUS_BYTES)
+		out->filters = (struct xts_status_filter *)((char *)page + POLLING_BYTES);
 	return 0;
 }
 

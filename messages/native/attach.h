@@ -128,6 +128,7 @@ struct xts_attachment {
 	struct xts_status_clock *clock;     /* behind them; NULL likewise */
 	struct xts_status_waits *waits;     /* of each socket, behind that; NULL likewise */
 	struct xts_status_polling *polling; /* behind those; NULL likewise */
+	struct xts_status_filter *filters;  /* of each socket, behind that; NULL likewise */
 	size_t status_bytes;                /* mapped */
 	struct xts_attach_reply reply;
 };

@@ -118,4 +118,17 @@ struct xts_status_polling { /* 24 bytes */
 };
 _Static_assert(sizeof(struct xts_status_polling) == 24, "polling layout");
 
+/* Which filter a datagram socket has on the device, behind that. One for each entry, by the same index. */
+#define XTS_FILTERS_MAGIC 0x58545344u /* "XTSD" */
+#define XTS_STATUS_FILTER_NAME 64u    /* bytes, with the zero at its end */
+
+struct xts_status_filter {     /* 80 bytes */
+	uint32_t magic;        /* XTS_FILTERS_MAGIC; 0: no filter that is known */
+	uint32_t xts_socket;   /* of the entry when this was written: if it is another one's now, nothing is known */
+	uint32_t instructions; /* of the program's own filter (SO_ATTACH_FILTER); 0: it is the operator's of this name */
+	uint32_t reserved;
+	char name[XTS_STATUS_FILTER_NAME];
+};
+_Static_assert(sizeof(struct xts_status_filter) == 80, "filter layout");
+
 #endif

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from xts_messages._native import ffi, lib
+from xts_messages.printable import printable
 
 _HEAD_BYTES = int(ffi.sizeof("struct xts_status_page"))
 _ENTRY_BYTES = int(ffi.sizeof("struct xts_status_entry"))
@@ -26,6 +27,8 @@ WAITS_OFFSET = _CLOCK_OFFSET + _CLOCK_BYTES
 WAITS_BYTES = int(ffi.sizeof("struct xts_status_waits"))
 _POLLING_OFFSET = WAITS_OFFSET + int(lib.XTS_STATUS_ENTRIES) * WAITS_BYTES
 _POLLING_BYTES = int(ffi.sizeof("struct xts_status_polling"))
+_FILTERS_OFFSET = _POLLING_OFFSET + _POLLING_BYTES
+_FILTER_BYTES = int(ffi.sizeof("struct xts_status_filter"))
 _F_ADD_SEALS = 1033
 _SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 _U64 = (1 << 64) - 1
@@ -34,7 +37,7 @@ _U64 = (1 << 64) - 1
 def create_status_page(link_state: int = 0) -> int:
     """An empty status page: a sealed memfd."""
     fd = os.memfd_create("xts-status", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, _POLLING_OFFSET + _POLLING_BYTES)
+    os.ftruncate(fd, _FILTERS_OFFSET + int(lib.XTS_STATUS_ENTRIES) * _FILTER_BYTES)
     head = (lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES, 0, link_state)
     os.pwrite(fd, struct.pack("=IIIII", *head), 0)
     fcntl.fcntl(fd, _F_ADD_SEALS, _SEALS)
@@ -157,3 +160,26 @@ def read_polling(fd: int) -> Polling | None:
     if native.magic != lib.XTS_POLLING_MAGIC:
         return None
     return Polling(int(native.spin_misses), int(native.spin_ns))
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The filter of a datagram socket: `struct xts_status_filter`. `name`: the operator's that the program has named;
+    None: it is the program's own, of so many `instructions`."""
+
+    name: str | None
+    instructions: int
+
+
+def read_filters(fd: int, entries: int) -> dict[tuple[int, int], Filter]:
+    """Of the first so many entries of a status page, by index and number of the socket; those that have one."""
+    data = os.pread(fd, min(entries, int(lib.XTS_STATUS_ENTRIES)) * _FILTER_BYTES, _FILTERS_OFFSET)
+    rows = ffi.from_buffer("struct xts_status_filter[]", data[: len(data) // _FILTER_BYTES * _FILTER_BYTES])
+    return {
+        (i, int(row.xts_socket)): Filter(
+            None if row.instructions else printable(ffi.string(row.name).decode(errors="replace")),
+            int(row.instructions),
+        )
+        for i, row in enumerate(rows)
+        if row.magic == lib.XTS_FILTERS_MAGIC
+    }

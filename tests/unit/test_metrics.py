@@ -61,6 +61,7 @@ def figures(workers: int = 1, channels: int = 1) -> dict[str, Any]:
         "workers": [worker(index) for index in range(workers)],
         "tenants": {"default": account(), 'of "quotes"\\\n': account()},
         "channels": [channel(queue_id) for queue_id in range(channels)],
+        "filters": {"rate": {"sockets": 2, "dropped": 3}},
         "tls": fields("xts_tls_counts"),
     }
 
@@ -125,6 +126,7 @@ def test_every_figure_of_a_channel_is_one_metric() -> None:
 
 
 def test_every_other_figure_is_one_metric() -> None:
+    assert used(catalogue.FILTER) == sorted(fields("xts_filter_totals").keys() - {"name"})
     assert used(catalogue.TLS) == sorted(fields("xts_tls_counts"))
     assert used(catalogue.STEER) == sorted(SteerCounters.__slots__)
     assert used(catalogue.TENANT) == sorted(metrics.tenant_figures(account()))
@@ -148,7 +150,7 @@ def test_a_figure_that_is_missing_is_a_mistake() -> None:
 
 
 def test_what_is_not_there_is_left_out() -> None:
-    nothing = {"shm": {}, "steer": {}, "tls": {}, "workers": [], "channels": [], "tenants": {}}
+    nothing = {"shm": {}, "steer": {}, "tls": {}, "filters": {}, "workers": [], "channels": [], "tenants": {}}
     written = text(metrics.families(figures() | nothing))
     assert "xts_worker_stalled_seconds" in written
     assert "xts_accepts" not in written and "xts_tls" not in written

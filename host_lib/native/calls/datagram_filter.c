@@ -9,6 +9,7 @@
 #include "core/datagram_socket.h"
 #include "core/error.h"
 #include "core/socket.h"
+#include "core/status_page.h"
 #include "xts.h"
 
 _Static_assert(SO_XTS_FILTER == XTS_OPTION_FILTER, "the option of the messages");
@@ -66,6 +67,7 @@ void datagram_filter_was_set(struct xts_sock *s, int option, const void *program
 	}
 	free(s->datagrams->filter);
 	s->datagrams->filter = f;
+	status_filter(s);
 }
 
 int datagram_filter_get(const struct xts_sock *s, void *value, socklen_t *length)

@@ -1,5 +1,7 @@
 /* The status page (status.h): what `xts status` shows of this process. */
+#include <linux/filter.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "attach.h"
 #include "core/channel.h"
@@ -88,6 +90,27 @@ void status_ulps(const struct xts_sock *s)
 	e->tls_cipher = s->ulps.tls_cipher;
 	e->tls_send = s->ulps.tls_by[ULPS_SEND];
 	e->tls_receive = s->ulps.tls_by[ULPS_RECEIVE];
+}
+
+void status_filter(const struct xts_sock *s)
+{
+	struct xts_status_filter *out = s->stack->channel ? s->stack->channel->attachment.filters : NULL;
+	const struct filter *f = s->datagrams->filter;
+	uint32_t index = table_place(s);
+
+	_Static_assert(XTS_STATUS_FILTER_NAME > XTS_FILTER_NAME_BYTES_MAX, "with its end");
+	if (!out || index >= XTS_STATUS_ENTRIES)
+		return;
+	out += index;
+	out->magic = 0;
+	if (!f)
+		return;
+	memset(out->name, 0, sizeof out->name);
+	out->instructions = f->named ? 0 : f->bytes / (uint32_t)sizeof(struct sock_filter);
+	if (f->named)
+		memcpy(out->name, f->program, f->bytes);
+	out->xts_socket = s->id;
+	out->magic = XTS_FILTERS_MAGIC;
 }
 
 void status_state(struct xts_sock *s)

@@ -10,7 +10,8 @@ struct xts_sock;
 
 void status_state(struct xts_sock *s);
 void status_data(struct xts_sock *s);
-void status_ulps(const struct xts_sock *s); /* what is pushed has changed */
+void status_ulps(const struct xts_sock *s);   /* what is pushed has changed */
+void status_filter(const struct xts_sock *s); /* a datagram socket's filter is another one */
 void status_link(struct stack *st);
 void status_clock(const struct channel *c); /* the device's clock has been measured */
 /* Why it waits: socket_waits.c. */

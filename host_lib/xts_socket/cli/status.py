@@ -22,7 +22,15 @@ from xts_messages._native import ffi, lib
 from xts_messages.attach import Listing, list_attachments
 from xts_messages.command_line import add_watch, watch
 from xts_messages.printable import printable
-from xts_messages.status_page import Clock, Polling, read_clock, read_polling, read_status_page
+from xts_messages.status_page import (
+    Clock,
+    Filter,
+    Polling,
+    read_clock,
+    read_filters,
+    read_polling,
+    read_status_page,
+)
 from xts_messages.ulps import BY_NAME, BY_NUMBER
 from xts_messages.waits import Waits, read_waits
 
@@ -39,7 +47,7 @@ _STATES = (
 _LINK_STATES = ("opening", "up", "down", "adopted")
 #: Of a process that has its queue from an agent before this one (XTS_STATUS_ADOPTED).
 _ADOPTED = _LINK_STATES[3]
-_NOT_KNOWN: Mapping[tuple[int, int], Waits] = MappingProxyType({})
+_NOT_KNOWN: Mapping[tuple[int, int], Any] = MappingProxyType({})
 
 #: The kernel's cipher types (linux/tls.h), which TLS_KEYS has.
 _KEYS_CIPHERS = {51: "AES_GCM_128", 52: "AES_GCM_256", 53: "AES_CCM_128", 54: "CHACHA20_POLY1305"}
@@ -62,7 +70,8 @@ class Entry:
 
     `receive_layers`, `send_layers`: the pushed protocols (ULPS.md), the first next to TCP. `tls`: None without TLS, or
     before its handshake is done. `reason`: why a connection of another process's is not this one's (REASONS.md).
-    `waits`: why it has waited, and does, as far as the host knows; None: its process does not say.
+    `waits`: why it has waited, and does, as far as the host knows; None: its process does not say. `filter`: of a
+    datagram socket, what this process has attached to it; None: nothing.
     """
 
     state: str
@@ -82,6 +91,7 @@ class Entry:
     tls: Encryption | None
     reason: str | None
     waits: Waits | None = None
+    filter: Filter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +219,8 @@ def ask(path: str) -> list[Process]:
 
 def _process(listing: Listing) -> Process:
     data = read_status_page(listing.status_fd)
-    page, entries = read_page(data, read_waits(listing.status_fd, len(data) // ffi.sizeof("struct xts_status_entry")))
+    most = len(data) // ffi.sizeof("struct xts_status_entry")
+    page, entries = read_page(data, read_waits(listing.status_fd, most), read_filters(listing.status_fd, most))
     state = page.link_state
     return Process(
         pid=listing.pid,
@@ -231,9 +242,13 @@ def _process(listing: Listing) -> Process:
     )
 
 
-def read_page(data: bytes, waits: Mapping[tuple[int, int], Waits] = _NOT_KNOWN) -> tuple[Any, tuple[Entry, ...]]:
-    """The head and the used entries of a status page, with what they wait for, by index and number. OSError when it is
-    not one."""
+def read_page(
+    data: bytes,
+    waits: Mapping[tuple[int, int], Waits] = _NOT_KNOWN,
+    filters: Mapping[tuple[int, int], Filter] = _NOT_KNOWN,
+) -> tuple[Any, tuple[Entry, ...]]:
+    """The head and the used entries of a status page, with what they wait for and their filters, by index and number.
+    OSError when it is not one."""
     head_bytes = ffi.sizeof("struct xts_status_page")
     if len(data) < head_bytes:
         raise OSError("a status page is too short")
@@ -244,7 +259,8 @@ def read_page(data: bytes, waits: Mapping[tuple[int, int], Waits] = _NOT_KNOWN) 
     entries = ffi.from_buffer("struct xts_status_entry[]", used)
     count = min(page.used, len(used) // ffi.sizeof("struct xts_status_entry"))
     return page, tuple(
-        _entry(entries[i], waits.get((i, entries[i].xts_socket))) for i in range(count) if entries[i].state
+        _entry(entries[i], waits.get(key), filters.get(key))
+        for i, key in ((i, (i, entries[i].xts_socket)) for i in range(count) if entries[i].state)
     )
 
 
@@ -254,7 +270,7 @@ _NUMBERS = (
 )
 
 
-def _entry(raw: Any, waits: Waits | None) -> Entry:
+def _entry(raw: Any, waits: Waits | None, filter: Filter | None) -> Entry:
     return Entry(
         state=_STATES[raw.state] if raw.state < len(_STATES) else str(raw.state),
         local=endpoint_text(raw.local),
@@ -264,6 +280,7 @@ def _entry(raw: Any, waits: Waits | None) -> Entry:
         tls=_encryption(raw),
         reason=processes.reason_name(raw.reason) if raw.reason else None,
         waits=waits,
+        filter=filter,
         **{name: int(getattr(raw, name)) for name in _NUMBERS},
     )
 
@@ -320,6 +337,7 @@ def _print(attached: list[Process], listening: bool, looks: Looks) -> None:
             *(rate_text(looks.of(process, entry), name) for name in rated),
             _layers_text(entry),
             _tls_text(entry.tls),
+            _filter_text(entry.filter),
             f"{entry.xts_socket:#x}",
             f"{entry.proxy_id:#x}",
             f"{process.program} ({process.pid})",
@@ -331,9 +349,12 @@ def _print(attached: list[Process], listening: bool, looks: Looks) -> None:
     numeric = ("Recv-Q", "Credits", "Window")
     at = 6 + len(rated)  # of the layers
     pushed = ("Layers", "TLS") if any(row[at] for row in rows) else ()
-    shown = rows if pushed else [(*row[:at], *row[at + 2 :]) for row in rows]
+    filters = ("Filter",) if any(row[at + 2] for row in rows) else ()
+    shown = [
+        (*row[:at], *row[at : at + len(pushed)], *row[at + 2 : at + 2 + len(filters)], *row[at + 3 :]) for row in rows
+    ]
     print_table(
-        ("State", *numeric, "Local", "Peer", *rates, *pushed, "XTS", "Proxy", "Process"),
+        ("State", *numeric, "Local", "Peer", *rates, *pushed, *filters, "XTS", "Proxy", "Process"),
         shown,
         (*numeric, *rates),
         empty=_NO_SOCKETS[listening],
@@ -394,3 +415,10 @@ def _tls_text(tls: Encryption | None) -> str:
         return ""
     by = tls.send if tls.send == tls.receive else f"in {tls.receive or '-'}, out {tls.send or '-'}"
     return f"{tls.version} {tls.cipher} ({by})"
+
+
+def _filter_text(filter: Filter | None) -> str:
+    """The operator's by its name, or the program's own by its length; as `xts-proxy status` has it."""
+    if filter is None:
+        return ""
+    return f"own, {filter.instructions} instructions" if filter.name is None else filter.name

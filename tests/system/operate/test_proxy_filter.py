@@ -54,10 +54,17 @@ def shown(proxy: Proxy) -> dict[str, object]:
     return {name: row[name] for name in ("filter", "filter_instructions", "datagrams_dropped")}
 
 
+def totals(proxy: Proxy, name: bytes) -> dict[str, int]:
+    """What it says of all sockets that have, or had, this filter of the operator's."""
+    rows = [row for row in proxy.status()["filters"] if row["filter"] == name.decode()]
+    return {key: rows[0][key] if rows else 0 for key in ("sockets", "dropped")}
+
+
 def filters_work(proxy: Proxy, peer: socket.socket, name: bytes, rested: bool = False) -> None:
     """A host names it, and the device drops what is too much. `rested`: the peer has sent nothing before."""
     attachment = attach(proxy.endpoint, program="test")
     try:
+        before = totals(proxy, name)
         host = ScriptedHost(attachment.queue, attachment.epoch, {"features": FEATURES}).open()
         udp = Udp.open(host, peer=endpoint_of(peer))
         udp.send(Datagram(b"here I am"))
@@ -78,10 +85,13 @@ def filters_work(proxy: Proxy, peer: socket.socket, name: bytes, rested: bool = 
         assert len(got) < 10 * RATE and udp.dropped == 20 * RATE + 1 - len(got)
         assert shown(proxy) == {"filter": "", "filter_instructions": 0, "datagrams_dropped": udp.dropped}
         assert named(udp, name) == 0
+        assert totals(proxy, name)["sockets"] == before["sockets"] + 1
         assert shown(proxy) == {"filter": name.decode(), "filter_instructions": 1, "datagrams_dropped": udp.dropped}
         assert udp.set(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("=HBBI", 6, 0, 0, 100)) == 0
         assert (shown(proxy)["filter"], shown(proxy)["filter_instructions"]) == ("", 1)
+        assert named(udp, name) == 0
         udp.close()
+        assert totals(proxy, name) == {"sockets": before["sockets"], "dropped": before["dropped"] + udp.dropped}
     finally:
         attachment.close()
 
@@ -104,7 +114,8 @@ def test_a_filter_is_loaded_with_rights_and_attached_without(directory: Path, pe
 
 
 PROGRAM = """
-import errno, socket
+import errno, os, socket
+from xts_socket.cli import status
 from xts_socket import SOL_XTS, SO_XTS_FILTER, AF_INET, SOCK_DGRAM, SOL_SOCKET, socket as Socket
 
 with Socket(AF_INET, SOCK_DGRAM) as sock, socket.socket(type=SOCK_DGRAM) as peer:
@@ -112,6 +123,8 @@ with Socket(AF_INET, SOCK_DGRAM) as sock, socket.socket(type=SOCK_DGRAM) as peer
     sock.settimeout(10)
     sock.setsockopt(SOL_XTS, SO_XTS_FILTER, b"rate")
     assert sock.getsockopt(SOL_XTS, SO_XTS_FILTER, 64) == b"rate"
+    (process,) = status.ask(os.environ["XTS_ENDPOINT"])
+    assert [(entry.filter.name, entry.filter.instructions) for entry in process.entries] == [("rate", 0)]
     try:
         sock.getsockopt(SOL_SOCKET, 26, 64)  # SO_GET_FILTER
     except OSError as error:

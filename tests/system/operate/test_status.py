@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 import xts_socket
 from beds.authority import Authority
+from beds.classic_bpf import SO_ATTACH_FILTER, SO_DETACH_FILTER, Program, of_length
 from beds.proxy_process import ProxyProcess
 from beds.ulp_tls import client_context, server_context
 from system.tls.programs.ktls_scripts import SOL_TLS, TCP_ULP, TLS_RX, TLS_TX, info
 from xts_messages._native import ffi, lib
 from xts_messages.attach import list_attachments
-from xts_messages.status_page import read_status_page
+from xts_messages.status_page import Filter, read_status_page
 from xts_socket import LengthPrefixed, Lines, Tls
 from xts_socket.cli import main, status
 
@@ -196,6 +197,36 @@ def test_the_table_and_json(xts_authority: Authority, capsys: pytest.CaptureFixt
             "send": encryption.send,
             "receive": encryption.receive,
         }
+
+
+def test_filters_of_datagram_sockets(capsys: pytest.CaptureFixture[str]) -> None:
+    """A program's own; tests/system/operate/test_proxy_filter.py has one of the operator's."""
+
+    def said(*arguments: str) -> str:
+        assert main(["status", "--pid", str(os.getpid()), *arguments]) == 0
+        return capsys.readouterr().out
+
+    def datagrams() -> xts_socket.socket:
+        made = xts_socket.socket(kernel.AF_INET, kernel.SOCK_DGRAM)
+        made.bind(("127.0.0.1", 0))
+        return made
+
+    three, five = Program(of_length(3)), Program(of_length(5))
+    with datagrams() as sock, datagrams() as other:
+        assert "Filter" not in said()  # nobody has any
+        sock.setsockopt(kernel.SOL_SOCKET, SO_ATTACH_FILTER, three.raw)
+        assert (entry_of(sock).filter, entry_of(other).filter) == (Filter(None, 3), None)
+        (line,) = (line for line in said().splitlines() if f"{sock.number:#x}" in line)
+        assert "own, 3 instructions" in line
+        (process,) = json.loads(said("--json"))["processes"]
+        shown = {one["xts_socket"]: one["filter"] for one in process["entries"]}
+        assert (shown[sock.number], shown[other.number]) == ({"name": None, "instructions": 3}, None)
+        sock.setsockopt(kernel.SOL_SOCKET, SO_DETACH_FILTER, 0)
+        assert entry_of(sock).filter is None
+        other.setsockopt(kernel.SOL_SOCKET, SO_ATTACH_FILTER, five.raw)
+        assert entry_of(other).filter == Filter(None, 5)
+    with datagrams() as third:  # in the place of one of them
+        assert entry_of(third).filter is None
 
 
 def test_numbers_that_nobody_knows_are_shown_as_they_are() -> None:
