@@ -153,6 +153,15 @@ class Bed:
         return float(found.group(1))
 
 
+def ended(pid: int) -> bool:
+    """Has a daemon ended? Perhaps nobody has waited for it."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
 @dataclass(frozen=True)
 class Site:
     """A web site's files: one large, some small; and a certificate for its addresses."""

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from beds.unmodified import Bed, need, wait_until
+from beds.unmodified import Bed, ended, need, wait_until
 
 pytestmark = [pytest.mark.root]
 
@@ -23,14 +23,6 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rules = tmp_path / "udp.rules"
     rules.write_text("default xts\n")
     monkeypatch.setenv("XTS_RULES", str(rules))
-
-
-def ended(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_unbound_as_a_daemon(bed: Bed) -> None:

@@ -4,6 +4,7 @@ memcached, syslog, a DNS server in Python, and nginx, whose workers are forked."
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from beds.unmodified import NET4, Bed, need, wait_until
+from beds.unmodified import NET4, Bed, ended, need, wait_until
 
 pytestmark = [pytest.mark.root]
 
@@ -188,3 +189,57 @@ def test_nginx_forwards_datagrams(bed: Bed) -> None:
     ):
         for _ in range(4):
             assert dig(bed, "net", bed.here4, PORT) == ANSWER, bed.logs()
+
+
+def test_rsyslog(bed: Bed) -> None:
+    """rsyslogd on the host: it binds, becomes a daemon, and receives in a thread. What logger sends it is written."""
+    need("rsyslogd", "logger")
+    written, pid_file = bed.folder / "written.log", bed.folder / "rsyslog.pid"
+    settings = bed.folder / "rsyslog.conf"
+    settings.write_text(
+        f'global(workDirectory="{bed.folder}" net.enableDNS="off")\n'
+        f'module(load="imudp")\ninput(type="imudp" address="{bed.here4}" port="1514")\n'
+        f'action(type="omfile" file="{written}" template="RSYSLOG_SyslogProtocol23Format")\n'
+    )
+    bed.run("host", "rsyslogd", "-f", str(settings), "-i", str(pid_file))
+    wait_until(lambda: pid_file.exists() and pid_file.read_text().strip(), "rsyslogd to detach")
+    pid = int(pid_file.read_text())
+    try:
+        log = ("logger", "--udp", "--server", bed.here4, "--port", "1514", "-t", "xts")
+        wait_until(lambda: written.exists() or bed.run("net", *log, "are you there?") is None, "rsyslogd to receive")
+        for number in range(20):
+            bed.run("net", *log, f"line {number}")
+        lines = [f"line {number}" for number in range(20)]
+        wait_until(lambda: all(f"{line}\n" in written.read_text() for line in lines), "twenty lines")
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: ended(pid), "rsyslogd to end")
+
+
+SN_PORT = "2442"
+
+
+@pytest.mark.parametrize("gateway_on", ["host", "net"])
+def test_mqtt_sn(bed: Bed, gateway_on: str) -> None:
+    """An unmodified client of MQTT-SN 1.2 on the host: it subscribes, and another publishes, with QoS 0 and 1, at a
+    gateway that is on the host, too, or outside."""
+    pytest.importorskip("mqttsn12", reason="mqtt-sn-12 of PyPI")
+    where = ("-h", address_of(bed, gateway_on), "-p", SN_PORT, "-t", "house/kitchen")
+    gateway = (sys.executable, str(Path(__file__).with_name("sn_gateway.py")), address_of(bed, gateway_on), SN_PORT)
+    publish, subscribe = ((sys.executable, "-u", "-m", f"mqttsn12.mqtt_sn_{name}") for name in ("pub", "sub"))
+    with service(bed, gateway_on, *gateway, name="gateway", says="ready") as log:
+        for qos in ("0", "1"):
+            word, client = f"19.{qos} degrees", f"subscriber-{qos}"
+            with bed.program("host", *subscribe, *where, "-q", qos, "-1", "-i", client, name=client) as process:
+                wait_until(lambda name=client: has_subscribed(log, name), "the subscription")
+                bed.run("host", *publish, *where, "-q", qos, "-m", word, "-i", f"publisher-{qos}")
+                assert process.wait(30) == 0
+            assert (bed.folder / f"{client}.log").read_text().strip() == word
+        said = log.read_text()
+    for client in ("subscriber-0", "subscriber-1", "publisher-0", "publisher-1"):
+        assert f"disconnected {client}\n" in said, said
+
+
+def has_subscribed(log: Path, client: str) -> bool:
+    """By what the gateway says."""
+    return "subscribed" in log.read_text().partition(f"connected {client}\n")[2]
