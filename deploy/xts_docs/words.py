@@ -49,11 +49,10 @@ def faults(text: str, words: list[tuple[re.Pattern[str], str]]) -> Iterator[tupl
 
 def sources() -> Iterator[Path]:
     """The sources of the repository that are to be clean."""
-    later: list[str] = tomllib.loads(WORDS.read_text())["later"]
     listed = subprocess.run(["git", "ls-files", "-z", *SOURCES], cwd=markdown.TOP, stdout=subprocess.PIPE, check=True)
     for name in listed.stdout.decode().split("\0"):
         path = markdown.TOP / name
-        if name and name not in later and path.is_file():
+        if name and path.is_file():
             yield path
 
 

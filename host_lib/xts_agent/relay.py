@@ -3,8 +3,8 @@
 Theory of operation. The queue is taken from the pool when the agent begins, and the relay's process is started on it
 (relay_keeper.py, messages/native/relay_loop.h). Processes that find no queue free get shared memory whose other end is
 the relay. When the relay ends (the proxy has gone or refuses it, or it was killed), all of them have lost the proxy, as
-if the proxy had ended: they are told, and attach anew. The queue is opened anew, and another relay started on it, at
-once, or after RETRY_S if the last one never worked.
+if the proxy had ended: they are told, and attach again. The agent opens the queue again and starts another relay on it,
+at once, or after RETRY_S if the last one never worked.
 """
 
 from __future__ import annotations
