@@ -2,11 +2,11 @@
 #include "bound_addresses.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "channel.h"
+#include "common_lock.h"
 
 #define BUCKETS 1024u
 
@@ -62,16 +62,16 @@ struct name *name_take(struct xts_tenant *t, enum name_protocol protocol, const 
 	n->protocol = protocol;
 	n->local = *local;
 	n->holders = 1;
-	pthread_mutex_lock(&names.mutex);
+	common_lock(&names.mutex);
 	if (is_anothers(t, protocol, local)) {
-		pthread_mutex_unlock(&names.mutex);
+		common_unlock(&names.mutex);
 		free(n);
 		*error = EADDRINUSE;
 		return NULL;
 	}
 	n->tenant = tenant_hold(t);
 	list_append(bucket(local->port), &n->by_port);
-	pthread_mutex_unlock(&names.mutex);
+	common_unlock(&names.mutex);
 	*error = 0;
 	return n;
 }
@@ -80,9 +80,9 @@ struct name *name_hold(struct name *n)
 {
 	if (!n)
 		return NULL;
-	pthread_mutex_lock(&names.mutex);
+	common_lock(&names.mutex);
 	n->holders++;
-	pthread_mutex_unlock(&names.mutex);
+	common_unlock(&names.mutex);
 	return n;
 }
 
@@ -92,11 +92,11 @@ void name_release(struct name *n)
 
 	if (!n)
 		return;
-	pthread_mutex_lock(&names.mutex);
+	common_lock(&names.mutex);
 	last = --n->holders == 0;
 	if (last)
 		list_remove(&n->by_port);
-	pthread_mutex_unlock(&names.mutex);
+	common_unlock(&names.mutex);
 	if (!last)
 		return;
 	xts_tenant_release(n->tenant);

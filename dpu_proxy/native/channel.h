@@ -123,8 +123,11 @@ struct connection {
 	struct connection *listener; /* that announced it; NULL when it has gone */
 	uint32_t offer_count;
 	struct shared *shared; /* a listener's, when other channels accept from it too (share.h) */
-	struct list share;     /* on shared->members */
-	uint32_t keep_ms;      /* how long the shared listener outlives this member, if it was the last */
+	struct list share;     /* on shared->members; under the registry's lock */
+	/* The members on its own worker, in a ring without a head: no other worker touches it. */
+	struct list share_here;
+	uint64_t share_turn; /* of worker->share_turns, when this member had its last one */
+	uint32_t keep_ms;    /* how long the shared listener outlives this member, if it was the last */
 };
 
 #define BATCH_NONE UINT32_MAX
@@ -558,13 +561,17 @@ struct worker_state { /* what channels and connections see of their worker */
 	uint64_t turn_end_ns; /* of the present turn */
 	/* what this worker keeps while nobody holds it (share.h); under the registry's lock */
 	struct list kept;
-	struct list wanted;        /* connections that processes of other channels ask for; likewise */
-	uint32_t kept_count[3];    /* by enum keyed_kind; likewise */
-	struct timers kept_timers; /* when that is over; likewise */
-	uint64_t keep_deadline_ns; /* nothing kept has to be ended before */
+	struct list wanted;             /* connections that processes of other channels ask for; likewise */
+	_Atomic uint32_t kept_count[3]; /* by enum keyed_kind; written under that lock */
+	struct timers kept_timers;      /* when that is over; likewise */
+	uint64_t keep_deadline_ns;      /* nothing kept has to be ended before */
 	/* claimed or ended meanwhile: to be freed at the end of a round; under the registry's lock */
 	struct parked *stale;
-	bool poked; /* look at stale */
+	/* Another worker has left something in one of these lists, in a shared socket, or on cut. Looked at without a
+	 * lock: without it there is no reason to take one. */
+	atomic_bool left;
+	bool poked;           /* look at stale */
+	uint64_t share_turns; /* given so far to members of shared listeners */
 	struct xts_worker_stats stats;
 	struct log log;
 	struct closed_list closed;
@@ -576,6 +583,9 @@ static inline void worker_doing(struct worker_state *w, enum xts_worker_phase ph
 {
 	atomic_store_explicit(&w->doing, (uint64_t)phase << 32 | queue_id, memory_order_relaxed);
 }
+
+/* Something is left for the worker, under the lock of what it was left in: it looks in its next round. */
+void worker_poke(struct worker_state *w);
 
 /* --- turns.c ------------------------------------------------------------------------------------------------------ */
 

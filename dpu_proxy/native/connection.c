@@ -74,6 +74,7 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 	list_init(&c->by_age);
 	list_init(&c->offers);
 	list_init(&c->share);
+	list_init(&c->share_here);
 	list_append(&ch->connections, &c->member);
 	ch->connection_count++;
 	w->stats.connections++;

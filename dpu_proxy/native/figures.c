@@ -2,6 +2,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "common_lock.h"
 #include "datagram_socket.h"
 #include "pushed.h"
 #include "share.h"
@@ -12,6 +13,7 @@ static bool run_stats(struct worker_state *w, void *argument)
 	struct xts_worker_stats *out = argument;
 
 	*out = w->stats;
+	out->common_locks = common_locks;
 	registry_stats(w, out);
 	return false;
 }

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 
 #include "pushed.h"
 #include "share.h"
@@ -93,7 +92,7 @@ static int ask(struct held *h, uint32_t purpose)
 	h->asked = h->purpose = (uint8_t)purpose;
 	if (list_empty(&h->wanted)) {
 		list_append(&h->worker->wanted, &h->wanted);
-		(void)eventfd_write(h->worker->command_fd, 1);
+		worker_poke(h->worker);
 	}
 	return error;
 }

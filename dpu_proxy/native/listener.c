@@ -185,6 +185,7 @@ bool listener_send(struct connection *l, uint32_t budget)
 			return false;
 		if (!channel_slot(to->channel, &slot)) {
 			connection_wake(to); /* its own channel wakes it when it has one again */
+			share_turn_ends(to);
 			return to == l;
 		}
 		fd = next_connection(l, &peer, &pushed);
@@ -204,6 +205,7 @@ bool listener_send(struct connection *l, uint32_t budget)
 			l->readable = false;
 			return false;
 		}
+		share_turn_ends(to);
 		from = xts_endpoint_of(&peer);
 		closed_begin(c, XTS_BEGUN_ACCEPT, &from);
 		if ((to->pushed || pushed) && !accepting_begin(to, c, pushed, &from))

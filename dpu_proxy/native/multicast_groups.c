@@ -1,14 +1,20 @@
-/* Which groups the sockets of each tenant have joined, and which of its sockets want all of them (multicast.h). */
+/*
+ * Which groups the sockets of each tenant have joined, and which of its sockets want all of them (multicast.h).
+ *
+ * The table is everybody's and has one mutex, but each datagram to a group asks it. So a worker remembers the last
+ * answers, each with the number of changes that the table had seen then: while that is the same, so is the answer.
+ */
 #include <errno.h>
 #include <netinet/in.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "channel.h"
+#include "common_lock.h"
 #include "multicast.h"
 
 #define BUCKETS 1024u
+#define ANSWERS 64u
 
 struct group {
 	struct list by_address;
@@ -27,10 +33,20 @@ struct sockets {
 
 static struct {
 	pthread_mutex_t mutex;
+	_Atomic uint64_t changes; /* of which groups are joined, by whom */
 	bool ready;
 	struct list by_address[BUCKETS]; /* struct group */
 	struct list by_tenant[BUCKETS];  /* struct sockets */
-} table = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+} table = { .mutex = PTHREAD_MUTEX_INITIALIZER, .changes = 1 };
+
+/* What this worker has been told last. Of a tenant that has gone meanwhile, and another one at the same address, the
+ * answer is the same until the table changes. */
+static _Thread_local struct {
+	const struct xts_tenant *tenant;
+	struct xts_endpoint address;
+	uint64_t changes; /* 0: nothing yet */
+	bool joined;
+} answers[ANSWERS];
 
 /* --- options of sockets, with the mutex held ---------------------------------------------------------------------- */
 
@@ -60,10 +76,10 @@ int groups_set_option(struct multicast *m, atomic_bool *option, bool value)
 {
 	int error;
 
-	pthread_mutex_lock(&table.mutex);
+	common_lock(&table.mutex);
 	*option = value;
 	error = apply(m);
-	pthread_mutex_unlock(&table.mutex);
+	common_unlock(&table.mutex);
 	return -error;
 }
 
@@ -110,7 +126,7 @@ int groups_enter(struct multicast *m)
 	struct sockets *s;
 	int error = ENOMEM;
 
-	pthread_mutex_lock(&table.mutex);
+	common_lock(&table.mutex);
 	make_ready();
 	s = sockets_of(m->tenant);
 	if (!s)
@@ -120,29 +136,29 @@ int groups_enter(struct multicast *m)
 		list_append(&s->list, &m->of_tenant);
 		error = apply(m);
 	}
-	pthread_mutex_unlock(&table.mutex);
+	common_unlock(&table.mutex);
 	return error;
 }
 
 void groups_use(struct multicast *m, int fd)
 {
-	pthread_mutex_lock(&table.mutex);
+	common_lock(&table.mutex);
 	m->fd = fd;
-	pthread_mutex_unlock(&table.mutex);
+	common_unlock(&table.mutex);
 }
 
 void groups_leave(struct multicast *m)
 {
 	struct sockets *s;
 
-	pthread_mutex_lock(&table.mutex);
+	common_lock(&table.mutex);
 	list_remove(&m->of_tenant);
 	s = table.ready ? sockets_of(m->tenant) : NULL;
 	if (s && list_empty(&s->list)) {
 		list_remove(&s->by_tenant);
 		free(s);
 	}
-	pthread_mutex_unlock(&table.mutex);
+	common_unlock(&table.mutex);
 }
 
 /* The first join of a tenant: once while it has sockets, so nobody can have this done again and again. */
@@ -164,13 +180,24 @@ static void begin_to_filter(struct xts_tenant *t)
 
 /* --- groups of tenants -------------------------------------------------------------------------------------------- */
 
-static struct list *bucket(const struct xts_endpoint *address)
+static uint32_t hash(const struct xts_endpoint *address)
 {
-	uint32_t hash = address->scope_id;
+	uint32_t sum = address->scope_id;
 
 	for (uint32_t i = 0; i < sizeof address->address; i++)
-		hash = hash * 31u + address->address[i];
-	return &table.by_address[hash % BUCKETS];
+		sum = sum * 31u + address->address[i];
+	return sum;
+}
+
+static struct list *bucket(const struct xts_endpoint *address)
+{
+	return &table.by_address[hash(address) % BUCKETS];
+}
+
+static bool is_same(const struct xts_endpoint *a, const struct xts_endpoint *b)
+{
+	return a->ip_version == b->ip_version && a->scope_id == b->scope_id &&
+	       !memcmp(a->address, b->address, sizeof a->address);
 }
 
 static struct group *find(const struct xts_tenant *t, const struct xts_endpoint *address)
@@ -183,9 +210,7 @@ static struct group *find(const struct xts_tenant *t, const struct xts_endpoint 
 	for (node = head->next; node != head; node = node->next) {
 		struct group *g = list_entry(node, struct group, by_address);
 
-		if (g->tenant == t && g->address.ip_version == address->ip_version &&
-		    g->address.scope_id == address->scope_id &&
-		    !memcmp(g->address.address, address->address, sizeof address->address))
+		if (g->tenant == t && is_same(&g->address, address))
 			return g;
 	}
 	return NULL;
@@ -195,7 +220,7 @@ struct group *group_take(struct xts_tenant *t, const struct xts_endpoint *addres
 {
 	struct group *g;
 
-	pthread_mutex_lock(&table.mutex);
+	common_lock(&table.mutex);
 	g = find(t, address);
 	if (g) {
 		g->members++;
@@ -204,9 +229,10 @@ struct group *group_take(struct xts_tenant *t, const struct xts_endpoint *addres
 		g->address = *address;
 		g->members = 1;
 		list_append(bucket(address), &g->by_address);
+		atomic_fetch_add(&table.changes, 1);
 		begin_to_filter(t);
 	}
-	pthread_mutex_unlock(&table.mutex);
+	common_unlock(&table.mutex);
 	return g;
 }
 
@@ -216,11 +242,13 @@ void group_release(struct group *g)
 
 	if (!g)
 		return;
-	pthread_mutex_lock(&table.mutex);
+	common_lock(&table.mutex);
 	last = --g->members == 0;
-	if (last)
+	if (last) {
 		list_remove(&g->by_address);
-	pthread_mutex_unlock(&table.mutex);
+		atomic_fetch_add(&table.changes, 1);
+	}
+	common_unlock(&table.mutex);
 	if (!last)
 		return;
 	xts_tenant_release(g->tenant);
@@ -229,10 +257,16 @@ void group_release(struct group *g)
 
 bool group_is_taken(const struct xts_tenant *t, const struct xts_endpoint *address)
 {
-	bool taken;
+	uint32_t at = hash(address) % ANSWERS;
 
-	pthread_mutex_lock(&table.mutex);
-	taken = find(t, address);
-	pthread_mutex_unlock(&table.mutex);
-	return taken;
+	if (answers[at].changes == atomic_load(&table.changes) && answers[at].tenant == t &&
+	    is_same(&answers[at].address, address))
+		return answers[at].joined;
+	common_lock(&table.mutex);
+	answers[at].tenant = t;
+	answers[at].address = *address;
+	answers[at].changes = atomic_load(&table.changes);
+	answers[at].joined = find(t, address);
+	common_unlock(&table.mutex);
+	return answers[at].joined;
 }

@@ -14,11 +14,10 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <pthread.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "common_lock.h"
 #include "pushed.h"
 #include "share.h"
 
@@ -62,9 +61,9 @@ void orphan_give_bytes(struct connection *c, uint64_t bytes)
 void orphan_uncount(struct connection *c)
 {
 	c->worker->stats.orphans--;
-	pthread_mutex_lock(&by_age);
+	common_lock(&by_age);
 	list_remove(&c->by_age);
-	pthread_mutex_unlock(&by_age); /* c->cut does not change any more */
+	common_unlock(&by_age); /* c->cut does not change any more */
 	tenant_give(c->tenant, XTS_USE_ORPHAN_BYTES, atomic_exchange(&c->orphan_bytes, 0));
 	if (!atomic_load(&c->cut))
 		tenant_give(c->tenant, XTS_USE_ORPHANS, 1);
@@ -90,7 +89,7 @@ static uint64_t cut(struct connection *c)
 	atomic_store(&c->cut, true);
 	list_remove(&c->by_age);
 	list_append(&c->worker->cut, &c->by_age);
-	(void)eventfd_write(c->worker->command_fd, 1);
+	worker_poke(c->worker);
 	return atomic_exchange(&c->orphan_bytes, 0);
 }
 
@@ -100,12 +99,12 @@ bool orphan_gives_way(struct worker_state *w, struct xts_tenant *t)
 	uint64_t bytes = 0;
 	bool own;
 
-	pthread_mutex_lock(&by_age);
+	common_lock(&by_age);
 	c = list_empty(&t->orphans) ? NULL : list_entry(t->orphans.next, struct connection, by_age);
 	own = c && c->worker == w;
 	if (c && !own)
 		bytes = cut(c);
-	pthread_mutex_unlock(&by_age);
+	common_unlock(&by_age);
 	if (own) {
 		w->stats.orphans_cut++;
 		connection_free(c, true);
@@ -119,10 +118,10 @@ bool orphan_gives_way(struct worker_state *w, struct xts_tenant *t)
 
 void orphans_poked(struct worker_state *w)
 {
-	pthread_mutex_lock(&by_age);
+	common_lock(&by_age);
 	while (!list_empty(&w->cut))
 		connection_note(list_entry(list_pop(&w->cut), struct connection, by_age), 0);
-	pthread_mutex_unlock(&by_age);
+	common_unlock(&by_age);
 }
 
 /* Makes room in the budget for an orphan of so many bytes; false: there cannot be any. */
@@ -211,9 +210,9 @@ void connection_orphan(struct connection *c)
 	c->close_reply = false;
 	w->stats.orphans++;
 	list_append(&c->unowned->orphans, &c->member);
-	pthread_mutex_lock(&by_age);
+	common_lock(&by_age);
 	list_append(&c->tenant->orphans, &c->by_age);
-	pthread_mutex_unlock(&by_age);
+	common_unlock(&by_age);
 	if (c->pushed)
 		pushed_orphan(c, (uint32_t)timeout_ms);
 }

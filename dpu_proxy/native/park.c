@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,7 +32,7 @@ void parked_become_stale(struct parked *p)
 	p->fd = -1;
 	p->next_stale = keeper->stale;
 	keeper->stale = p;
-	(void)eventfd_write(keeper->command_fd, 1); /* for a round, at the end of which it is freed */
+	worker_poke(keeper); /* for a round, at the end of which it is freed */
 }
 
 static void parked_free(struct parked *p)

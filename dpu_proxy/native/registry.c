@@ -1,8 +1,8 @@
 /* The registry of keys: what each stands for, who keeps what nobody holds, and how much there may be. See share.h. */
 #include <errno.h>
-#include <pthread.h>
 #include <sys/random.h>
 
+#include "common_lock.h"
 #include "share.h"
 
 #define BUCKET_BITS 10u
@@ -17,9 +17,11 @@ static struct {
 	struct list by_key[BUCKETS];
 } registry = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
+_Thread_local uint64_t common_locks;
+
 void registry_lock(void)
 {
-	pthread_mutex_lock(&registry.mutex);
+	common_lock(&registry.mutex);
 	if (registry.ready)
 		return;
 	for (uint32_t i = 0; i < BUCKETS; i++)
@@ -38,7 +40,7 @@ static struct list *bucket(uint64_t key)
 
 void registry_unlock(void)
 {
-	pthread_mutex_unlock(&registry.mutex);
+	common_unlock(&registry.mutex);
 }
 
 static struct keyed *find(uint64_t key)
@@ -255,8 +257,6 @@ void registry_give_unowned(struct xts_tenant *t, uint64_t bytes)
 
 void registry_stats(struct worker_state *w, struct xts_worker_stats *out)
 {
-	registry_lock();
-	out->kept_listeners = w->kept_count[KEYED_LISTENER];
-	out->parked_connections = w->kept_count[KEYED_PARKED];
-	registry_unlock();
+	out->kept_listeners = atomic_load_explicit(&w->kept_count[KEYED_LISTENER], memory_order_relaxed);
+	out->parked_connections = atomic_load_explicit(&w->kept_count[KEYED_PARKED], memory_order_relaxed);
 }

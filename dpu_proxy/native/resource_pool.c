@@ -1,142 +1,136 @@
 /* Guaranteed and common parts of what the machine has. resource_pool.h has the theory of operation. */
 #include "resource_pool.h"
 
-#include <pthread.h>
+#include <stdatomic.h>
 
 static struct {
-	pthread_mutex_t mutex;
-	uint64_t capacity[XTS_POOLS];
-	uint64_t promised[XTS_POOLS]; /* sum of the guarantees */
-	uint64_t common[XTS_POOLS];   /* used above guarantees */
-	struct pool_share *first;
-} pools = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+	_Atomic uint64_t capacity[XTS_POOLS];
+	_Atomic uint64_t promised[XTS_POOLS]; /* sum of the guarantees */
+	_Atomic uint64_t common[XTS_POOLS];   /* used above guarantees */
+} pools;
 
 static uint64_t above(uint64_t used, uint64_t guaranteed)
 {
 	return used > guaranteed ? used - guaranteed : 0;
 }
 
-/* The sums, after guarantees have changed. */
-static void sum_up(void)
+/* Of the common part. */
+static uint64_t common_left(enum xts_pool pool, uint64_t common)
 {
-	for (int i = 0; i < XTS_POOLS; i++) {
-		pools.promised[i] = pools.common[i] = 0;
-		for (const struct pool_share *s = pools.first; s; s = s->next) {
-			pools.promised[i] += s->guaranteed[i];
-			pools.common[i] += above(s->used[i], s->guaranteed[i]);
-		}
-	}
+	uint64_t divided = atomic_load(&pools.promised[pool]) + common, capacity = atomic_load(&pools.capacity[pool]);
+
+	return divided < capacity ? capacity - divided : 0;
 }
 
+static bool take_common(enum xts_pool pool, uint64_t more)
+{
+	uint64_t common = atomic_load(&pools.common[pool]);
+
+	if (!more)
+		return true;
+	do {
+		if (atomic_load(&pools.capacity[pool]) && more > common_left(pool, common))
+			return false;
+	} while (!atomic_compare_exchange_weak(&pools.common[pool], &common, common + more));
+	return true;
+}
+
+/* With the share's mutex. What the tenant uses above its guarantee is counted in the common part. */
 static void set_guarantees(struct pool_share *share, const uint64_t guaranteed[XTS_POOLS])
 {
-	for (int i = 0; i < XTS_POOLS; i++)
-		share->guaranteed[i] = guaranteed[i];
-	sum_up();
+	for (int i = 0; i < XTS_POOLS; i++) {
+		uint64_t used = atomic_load(&share->used[i]), before = atomic_load(&share->guaranteed[i]);
+		uint64_t more_common = above(used, guaranteed[i]) - above(used, before); /* or less, modulo 2^64 */
+
+		/* What grows comes first: in between, others see less room than there is, and never more. */
+		if (guaranteed[i] >= before) {
+			atomic_fetch_add(&pools.promised[i], guaranteed[i] - before);
+			atomic_fetch_add(&pools.common[i], more_common);
+		} else {
+			atomic_fetch_add(&pools.common[i], more_common);
+			atomic_fetch_sub(&pools.promised[i], before - guaranteed[i]);
+		}
+		atomic_store(&share->guaranteed[i], guaranteed[i]);
+	}
 }
 
 void xts_pools_configure(const uint64_t *capacity)
 {
-	pthread_mutex_lock(&pools.mutex);
 	for (int i = 0; i < XTS_POOLS; i++)
-		pools.capacity[i] = capacity[i];
-	pthread_mutex_unlock(&pools.mutex);
+		atomic_store(&pools.capacity[i], capacity[i]);
 }
 
 void pool_join(struct pool_share *share, const uint64_t guaranteed[XTS_POOLS])
 {
-	pthread_mutex_lock(&pools.mutex);
-	share->next = pools.first;
-	pools.first = share;
-	set_guarantees(share, guaranteed);
-	pthread_mutex_unlock(&pools.mutex);
+	pthread_mutex_init(&share->mutex, NULL);
+	pool_guarantee(share, guaranteed);
 }
 
 void pool_guarantee(struct pool_share *share, const uint64_t guaranteed[XTS_POOLS])
 {
-	pthread_mutex_lock(&pools.mutex);
+	pthread_mutex_lock(&share->mutex);
 	set_guarantees(share, guaranteed);
-	pthread_mutex_unlock(&pools.mutex);
+	pthread_mutex_unlock(&share->mutex);
 }
 
 void pool_leave(struct pool_share *share)
 {
-	struct pool_share **link = &pools.first;
+	for (int i = 0; i < XTS_POOLS; i++) {
+		uint64_t guaranteed = atomic_load(&share->guaranteed[i]);
 
-	pthread_mutex_lock(&pools.mutex);
-	while (*link && *link != share)
-		link = &(*link)->next;
-	if (*link)
-		*link = share->next;
-	sum_up();
-	pthread_mutex_unlock(&pools.mutex);
-}
-
-/* Of the common part. With the mutex held. */
-static uint64_t common_left(enum xts_pool pool)
-{
-	uint64_t divided = pools.promised[pool] + pools.common[pool];
-
-	return divided < pools.capacity[pool] ? pools.capacity[pool] - divided : 0;
-}
-
-static void charge(struct pool_share *share, enum xts_pool pool, uint64_t amount)
-{
-	uint64_t before = above(share->used[pool], share->guaranteed[pool]);
-
-	share->used[pool] += amount;
-	pools.common[pool] += above(share->used[pool], share->guaranteed[pool]) - before;
+		atomic_fetch_sub(&pools.promised[i], guaranteed);
+		atomic_fetch_sub(&pools.common[i], above(atomic_load(&share->used[i]), guaranteed));
+	}
+	pthread_mutex_destroy(&share->mutex);
 }
 
 bool pool_take(struct pool_share *share, enum xts_pool pool, uint64_t amount)
 {
+	uint64_t used, guaranteed;
 	bool fits;
-	uint64_t more;
 
-	pthread_mutex_lock(&pools.mutex);
-	more = above(share->used[pool] + amount, share->guaranteed[pool]) -
-	       above(share->used[pool], share->guaranteed[pool]);
-	fits = !more || !pools.capacity[pool] || more <= common_left(pool);
+	pthread_mutex_lock(&share->mutex);
+	used = atomic_load(&share->used[pool]);
+	guaranteed = atomic_load(&share->guaranteed[pool]);
+	fits = take_common(pool, above(used + amount, guaranteed) - above(used, guaranteed));
 	if (fits)
-		charge(share, pool, amount);
+		atomic_store(&share->used[pool], used + amount);
 	else
-		share->refused[pool]++;
-	pthread_mutex_unlock(&pools.mutex);
+		atomic_fetch_add(&share->refused[pool], 1);
+	pthread_mutex_unlock(&share->mutex);
 	return fits;
+}
+
+/* It becomes so much more, or (modulo 2^64) less. */
+static void charge(struct pool_share *share, enum xts_pool pool, uint64_t amount)
+{
+	uint64_t before, after, guaranteed, more_common;
+
+	pthread_mutex_lock(&share->mutex);
+	before = atomic_load(&share->used[pool]);
+	after = before + amount;
+	guaranteed = atomic_load(&share->guaranteed[pool]);
+	more_common = above(after, guaranteed) - above(before, guaranteed);
+	atomic_store(&share->used[pool], after);
+	if (more_common)
+		atomic_fetch_add(&pools.common[pool], more_common);
+	pthread_mutex_unlock(&share->mutex);
 }
 
 void pool_take_anyway(struct pool_share *share, enum xts_pool pool, uint64_t amount)
 {
-	pthread_mutex_lock(&pools.mutex);
 	charge(share, pool, amount);
-	pthread_mutex_unlock(&pools.mutex);
 }
 
 void pool_give(struct pool_share *share, enum xts_pool pool, uint64_t amount)
 {
-	uint64_t before;
-
-	pthread_mutex_lock(&pools.mutex);
-	before = above(share->used[pool], share->guaranteed[pool]);
-	share->used[pool] -= amount;
-	pools.common[pool] -= before - above(share->used[pool], share->guaranteed[pool]);
-	pthread_mutex_unlock(&pools.mutex);
+	charge(share, pool, 0 - amount);
 }
 
 uint64_t pool_left(const struct pool_share *share, enum xts_pool pool)
 {
-	uint64_t left = UINT64_MAX;
-
-	pthread_mutex_lock(&pools.mutex);
-	if (pools.capacity[pool])
-		left = common_left(pool) + above(share->guaranteed[pool], share->used[pool]);
-	pthread_mutex_unlock(&pools.mutex);
-	return left;
-}
-
-void pool_read(const struct pool_share *share, struct pool_share *out)
-{
-	pthread_mutex_lock(&pools.mutex);
-	*out = *share;
-	pthread_mutex_unlock(&pools.mutex);
+	if (!atomic_load(&pools.capacity[pool]))
+		return UINT64_MAX;
+	return common_left(pool, atomic_load(&pools.common[pool])) +
+	       above(atomic_load(&share->guaranteed[pool]), atomic_load(&share->used[pool]));
 }

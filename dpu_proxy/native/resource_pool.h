@@ -5,23 +5,27 @@
  * first come, first served. So a charge is refused only when the tenant is above its guarantee and the common part is
  * used up. A pool of capacity 0 is unlimited.
  *
- * One mutex is enough: sockets come and go and windows grow, but nothing here is done per message.
+ * Sockets come and go, windows grow, and protocols take and return memory while data flows. So workers that serve
+ * different tenants have no mutex in common here: a tenant's part has one of its own, and only the sums are
+ * everybody's, as atomic counters. What is taken of the common part is compared with its limit and added in one step.
  */
 #ifndef XTS_POOL_H
 #define XTS_POOL_H
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "worker.h"
 
-/* A tenant's part in the pools; under their mutex. */
+/* A tenant's part in the pools. Changed under its mutex, read without it. */
 struct pool_share {
-	struct pool_share *next;
-	uint64_t used[XTS_POOLS], guaranteed[XTS_POOLS], refused[XTS_POOLS];
+	pthread_mutex_t mutex;
+	_Atomic uint64_t used[XTS_POOLS], guaranteed[XTS_POOLS], refused[XTS_POOLS];
 };
 
-/* Adds a tenant with these guarantees, or changes its guarantees. */
+/* Adds a tenant (of zeros) with these guarantees, or changes its guarantees. */
 void pool_join(struct pool_share *share, const uint64_t guaranteed[XTS_POOLS]);
 void pool_guarantee(struct pool_share *share, const uint64_t guaranteed[XTS_POOLS]);
 void pool_leave(struct pool_share *share);
@@ -31,6 +35,5 @@ void pool_take_anyway(struct pool_share *share, enum xts_pool pool, uint64_t amo
 void pool_give(struct pool_share *share, enum xts_pool pool, uint64_t amount);
 /* How much the tenant could take now. */
 uint64_t pool_left(const struct pool_share *share, enum xts_pool pool);
-void pool_read(const struct pool_share *share, struct pool_share *out);
 
 #endif

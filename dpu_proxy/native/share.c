@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -45,6 +44,7 @@ static void push_waiting(struct shared *s, struct waiting *given)
 	else
 		s->first_waiting = given;
 	s->last_waiting = given;
+	atomic_store(&s->any_waiting, true);
 }
 
 /* The descriptor of what has waited longest, or -1. */
@@ -56,8 +56,10 @@ static int pop_waiting(struct shared *s, struct pushed **pushed)
 	if (!given)
 		return -1;
 	s->first_waiting = given->next;
-	if (!s->first_waiting)
+	if (!s->first_waiting) {
 		s->last_waiting = NULL;
+		atomic_store(&s->any_waiting, false);
+	}
 	registry_give_unowned(given->tenant, pushed_memory(given->pushed));
 	xts_tenant_release(given->tenant);
 	fd = given->fd;
@@ -68,11 +70,33 @@ static int pop_waiting(struct shared *s, struct pushed **pushed)
 
 /* --- members ------------------------------------------------------------------------------------------------------ */
 
+/* With the lock: any member on this worker, or NULL. */
+static struct connection *member_on_worker(const struct shared *s, const struct worker_state *w)
+{
+	for (struct list *node = s->members.next; node != &s->members; node = node->next) {
+		struct connection *m = list_entry(node, struct connection, share);
+
+		if (m->worker == w)
+			return m;
+	}
+	return NULL;
+}
+
+static struct connection *next_here(const struct connection *m)
+{
+	return list_entry(m->share_here.next, struct connection, share_here);
+}
+
 static void add_member(struct shared *s, struct connection *l)
 {
+	struct connection *neighbour = member_on_worker(s, l->worker);
+
 	registry_unkeep(&s->keyed);
 	l->shared = s;
+	share_turn_ends(l); /* those that are here already go first */
 	list_append(&s->members, &l->share);
+	if (neighbour)
+		list_append(&neighbour->share_here, &l->share_here);
 	if (l->datagrams)
 		datagram_named(l);
 	else
@@ -82,6 +106,7 @@ static void add_member(struct shared *s, struct connection *l)
 static void remove_member(struct connection *l)
 {
 	list_remove(&l->share);
+	list_remove(&l->share_here);
 	l->shared = NULL;
 	if (l->state != CONNECTION_DATAGRAM)
 		l->worker->stats.shared_listeners--;
@@ -218,19 +243,20 @@ struct connection *share_join(struct channel *ch, uint64_t key, int *error)
 	return l;
 }
 
-/* The members on this worker look whether there is something to offer. */
+/* With the lock: the members on this worker look whether there is something to offer. */
 static void wake_own(struct shared *s, struct worker_state *w)
 {
-	struct list *node;
+	struct connection *first = member_on_worker(s, w), *m = first;
 
-	for (node = s->members.next; node != &s->members; node = node->next) {
-		struct connection *m = list_entry(node, struct connection, share);
-
-		if (m->worker != w || (m->state != CONNECTION_LISTENER && m->state != CONNECTION_DATAGRAM))
-			continue;
-		m->readable = true;
-		connection_wake(m);
-	}
+	if (!m)
+		return;
+	do {
+		if (m->state == CONNECTION_LISTENER || m->state == CONNECTION_DATAGRAM) {
+			m->readable = true;
+			connection_wake(m);
+		}
+		m = next_here(m);
+	} while (m != first);
 }
 
 /* With the lock: nobody keeps it when this member has left, if that is the last one. */
@@ -378,12 +404,10 @@ bool shared_end_piece(struct shared *s)
 
 bool share_has_news(const struct connection *l)
 {
-	bool news;
+	const struct shared *s = l->shared;
 
-	registry_lock();
-	news = !l->shared->ended && (l->readable || l->shared->first_waiting);
-	registry_unlock();
-	return news;
+	return !atomic_load_explicit(&s->ended, memory_order_relaxed) &&
+	       (l->readable || atomic_load_explicit(&s->any_waiting, memory_order_relaxed));
 }
 
 /* Members that can get the announcement at once come first, then those without frame credits, then those at a limit. */
@@ -392,34 +416,39 @@ static int nearness(const struct connection *m)
 	return !listener_has_room(m) ? 0 : !xts_link_credits(&m->channel->link) ? 1 : 2;
 }
 
+/* Then those with fewer offers that are open, then who has waited longest. */
+static bool goes_before(const struct connection *a, const struct connection *b)
+{
+	if (nearness(a) != nearness(b))
+		return nearness(a) > nearness(b);
+	if (a->offer_count != b->offer_count)
+		return a->offer_count < b->offer_count;
+	return a->share_turn < b->share_turn;
+}
+
 struct connection *share_turn(struct connection *l)
 {
-	struct shared *s = l->shared;
-	struct connection *best = NULL;
-	struct list *node;
+	struct connection *best = NULL, *m = l;
 
-	registry_lock();
-	for (node = s->members.next; node != &s->members; node = node->next) {
-		struct connection *m = list_entry(node, struct connection, share);
-
-		if (m->worker != l->worker || !m->held || m->channel->ending)
-			continue;
-		if (!best || nearness(m) > nearness(best) ||
-		    (nearness(m) == nearness(best) && m->offer_count < best->offer_count))
+	do {
+		if (m->held && !m->channel->ending && (!best || goes_before(m, best)))
 			best = m;
-	}
-	if (best) {
-		list_remove(&best->share);
-		list_append(&s->members, &best->share);
-	}
-	registry_unlock();
+		m = next_here(m);
+	} while (m != l);
 	return best;
+}
+
+void share_turn_ends(struct connection *l)
+{
+	l->share_turn = ++l->worker->share_turns;
 }
 
 int share_take_waiting(struct connection *l, struct pushed **pushed)
 {
 	int fd;
 
+	if (!atomic_load_explicit(&l->shared->any_waiting, memory_order_relaxed))
+		return -1;
 	registry_lock();
 	fd = pop_waiting(l->shared, pushed);
 	registry_unlock();
@@ -428,16 +457,12 @@ int share_take_waiting(struct connection *l, struct pushed **pushed)
 
 void share_accepted_all(struct connection *l)
 {
-	struct list *node;
+	struct connection *m = l;
 
-	registry_lock();
-	for (node = l->shared->members.next; node != &l->shared->members; node = node->next) {
-		struct connection *m = list_entry(node, struct connection, share);
-
-		if (m->worker == l->worker)
-			m->readable = false;
-	}
-	registry_unlock();
+	do {
+		m->readable = false;
+		m = next_here(m);
+	} while (m != l);
 }
 
 /* --- giving back -------------------------------------------------------------------------------------------------- */
@@ -454,7 +479,7 @@ static void tell_members(struct shared *s, struct worker_state *w)
 
 		if (m->worker != w && m->worker != poked) {
 			poked = m->worker;
-			(void)eventfd_write(poked->command_fd, 1);
+			worker_poke(poked);
 		}
 	}
 }

@@ -4,9 +4,13 @@
  *
  * Theory of operation
  *
- * Workers share nothing on the data path. This is the exception, and it is off that path: one registry per process,
- * under one mutex, taken when a listener is shared, joined or left, for each connection that a *shared* listener
- * announces, and when a connection is parked or claimed. Ordinary connections and listeners never come here.
+ * Workers share nothing on the data path, and between two messages none takes a mutex that is everybody's
+ * (common_lock.h). The registry, one per process under one mutex, is off that path: the mutex is taken when a socket is
+ * shared, joined or left, when a connection or datagrams are given back, when a connection is asked for, parked or
+ * claimed, and while a parked one drains. Whether there is any such thing to do is looked at without it: a shared
+ * socket has a flag for what waits in it (any_waiting, returned.any) and one for its end, a worker has one for all that
+ * other workers leave for it (worker->left, set by worker_poke()). A flag is written under the mutex and then the
+ * worker is poked, so who sees an old value looks again.
  *
  * A shared listener (struct shared) is one TCP socket. Each *member* is a connection of state LISTENER on some channel,
  * with a descriptor of its own for that socket (dup) in its worker's epoll, so that closing, options and events work as
@@ -14,8 +18,9 @@
  * each becomes a LISTENER by its own LISTEN, and from the first LISTEN on those that join are LISTENERs. All members'
  * workers are told of a newcomer, not one of them (EPOLLEXCLUSIVE): the one woken might hold no credits. Who accepts
  * offers it to its own worker's members; members and their counts are touched by their own worker only, the list of
- * them under the mutex. A connection that is given back waits in the shared listener for a worker whose members have
- * credits; they are poked.
+ * them under the mutex. In addition, the members on one worker are a ring (connection.share_here), which is that
+ * worker's own: it chooses whose turn it is without the mutex. A connection that is given back waits in the shared
+ * listener for a worker whose members have credits; they are poked.
  *
  * A datagram socket is shared in the same way, at any time after it was opened. Its members are in the state DATAGRAM.
  * What has come to it is in the kernel's queue until a member takes it, so nothing is offered. What a member's host has
@@ -74,11 +79,12 @@ struct shared {
 	struct name *name; /* likewise */
 	uint8_t ip_version;
 	bool closing;                                 /* nobody joins it any more; what waits for it is being reset */
-	bool ended;                                   /* drained: members remain until their hosts close them */
+	atomic_bool ended;                            /* drained: members remain until their hosts close them */
 	bool abandoned;                               /* no process is left that might still join it: never kept */
 	bool listens;                                 /* a member has called LISTEN */
-	struct list members;                          /* connection.share; in the order of their turns */
+	struct list members;                          /* connection.share */
 	struct waiting *first_waiting, *last_waiting; /* given back */
+	atomic_bool any_waiting;                      /* to be looked at without the lock */
 	struct pushed *pushed;                        /* protocols for what is accepted; for members that join */
 	/* of a datagram socket */
 	struct multicast *multicast; /* a reference; NULL: it is none */
@@ -135,7 +141,7 @@ void registry_expire(struct worker_state *w);
 void registry_end_some(struct unowned *u, struct worker_state *w);
 /* Ends all that the worker keeps, at once. Takes the lock. */
 void registry_end_all(struct worker_state *w);
-/* The worker's gauges. Takes the lock. */
+/* The worker's gauges. Without the lock. */
 void registry_stats(struct worker_state *w, struct xts_worker_stats *out);
 
 /* --- share.c ------------------------------------------------------------------------------------------------------ */
@@ -156,6 +162,8 @@ bool share_end_some(struct connection *l, bool closed);
 bool share_has_news(const struct connection *l);
 /* The member of l's listener, on l's worker, whose turn it is; NULL while none has post credits. */
 struct connection *share_turn(struct connection *l);
+/* It has been given a connection, or could not be told of one: the others go first. */
+void share_turn_ends(struct connection *l);
 /* A connection that was given back, and the protocols on it, or -1. */
 int share_take_waiting(struct connection *l, struct pushed **pushed);
 /* Nothing is left to accept: no member on this worker need try. */

@@ -114,13 +114,10 @@ uint64_t tenant_left(const struct xts_tenant *t, enum xts_resource resource)
 
 void xts_tenant_stats(const struct xts_tenant *t, struct xts_tenant_stats *out)
 {
-	struct pool_share share;
-
-	pool_read(&t->share, &share);
 	for (int i = 0; i < XTS_POOLS; i++) {
-		out->pool_used[i] = share.used[i];
-		out->pool_guaranteed[i] = share.guaranteed[i];
-		out->pool_refused[i] = share.refused[i];
+		out->pool_used[i] = atomic_load(&t->share.used[i]);
+		out->pool_guaranteed[i] = atomic_load(&t->share.guaranteed[i]);
+		out->pool_refused[i] = atomic_load(&t->share.refused[i]);
 	}
 	for (int i = 0; i < XTS_RESOURCES; i++) {
 		out->used[i] = atomic_load(&t->used[i]);

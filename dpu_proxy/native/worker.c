@@ -31,6 +31,12 @@ uint64_t worker_monotonic_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+void worker_poke(struct worker_state *w)
+{
+	atomic_store(&w->left, true);
+	(void)eventfd_write(w->command_fd, 1);
+}
+
 /* --- a round ------------------------------------------------------------------------------------------------------ */
 
 /* Its process has gone: what it sent before is still taken. */
@@ -57,6 +63,8 @@ static void handle_event(struct xts_worker *worker, const struct epoll_event *ev
 	case WATCH_COMMAND:
 		worker_doing(&worker->state, XTS_PHASE_REQUEST, 0);
 		worker_serve_requests(worker);
+		if (!atomic_exchange(&worker->state.left, false))
+			break; /* before it looks: what is left from now on pokes again */
 		share_poked(&worker->state);
 		held_poked(&worker->state);
 		orphans_poked(&worker->state);

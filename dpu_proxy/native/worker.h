@@ -235,7 +235,8 @@ struct xts_worker_stats {
 	uint64_t relayed_refused; /* as there were relayed_max already, or no memory */
 	/* frames of a number that is not there; no frame, or of a channel that has ended */
 	uint64_t relayed_unknown, relayed_dropped;
-	uint64_t given_back; /* of accepts: announced, and offered to another host then */
+	uint64_t common_locks; /* mutexes of all workers that it has taken (common_lock.h) */
+	uint64_t given_back;   /* of accepts: announced, and offered to another host then */
 	uint64_t parks, claims;
 	uint64_t unclaimed; /* parked connections that nobody took over in time */
 	uint64_t refused_policy, refused_limit;

@@ -85,6 +85,11 @@ WORKER = (
         "Looks by a timer for what comes without an event, such as the end of a close that lingers.",
         "looks",
     ),
+    counter(
+        "xts_worker_common_locks",
+        "Mutexes of all workers that a worker has taken: for sockets that change hands, not for messages.",
+        "common_locks",
+    ),
     gauge("xts_worker_channels", "Queues of processes of hosts that a worker serves.", "channels"),
     gauge("xts_worker_channels_up", "Of these, those whose link is up.", "channels_up"),
     gauge("xts_relay_processes", "Processes that come over the queue of a relay (proxy.relayed_max).", "relayed"),

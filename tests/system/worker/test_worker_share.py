@@ -75,6 +75,17 @@ def test_the_member_with_fewest_open_offers_is_next(worker: Worker, join: Join) 
         busy.quiet()
 
 
+def test_members_that_accept_at_once_take_turns(worker: Worker, join: Join) -> None:
+    """A look that finds nothing to accept is nobody's turn: with two members, one would get all."""
+    key, first = shared(join(worker), credits=10)
+    second = joined(join(worker), key, 10)
+    worker.wait(lambda s: s.shared_listeners == 2, "has not joined")
+    with contextlib.ExitStack() as stack:
+        for member in [first, second] * 5:
+            stack.enter_context(client(first.port))
+            member.take(member.offered())
+
+
 def test_members_on_two_workers(worker: Worker, other_worker: Worker, join: Join) -> None:
     key, here = shared(join(worker), credits=1)
     there = joined(join(other_worker), key, 1)
