@@ -15,7 +15,7 @@ from functools import partial
 from xts_messages import generated
 from xts_messages.environment import VARIABLES
 
-from . import commands, header, roff, settings
+from . import commands, header, roff, setting_tables
 from .commands import Command
 from .markdown import TOP
 
@@ -103,7 +103,7 @@ def _options(command: Command, title: str) -> Iterator[str]:
 def proxy_file_page() -> str:
     """xts-proxy.toml(5)."""
     lines = list(roff.head("xts-proxy.toml", "5", "configuration of the offload proxy", _FILES))
-    for table in settings.proxy_tables():
+    for table in setting_tables.proxy_tables():
         lines.append(f'.SH "{roff.escape(table.name) or "DESCRIPTION"}"')
         lines += roff.paragraphs(table.meaning) if table.meaning else []
         for key in table.keys:
@@ -119,7 +119,7 @@ def agent_file_page() -> str:
     lines = list(roff.head("xts-agent.toml", "5", "configuration of the agent of a host", _FILES))
     lines += [".SH DESCRIPTION", *roff.paragraphs("TOML, without tables. An option of xts-agent(1) overrides its key.")]
     lines.append(".SH KEYS")
-    for key in settings.agent_keys():
+    for key in setting_tables.agent_keys():
         shown = f"{key.name} = {key.value}" if key.value else key.name
         lines += [".TP", f".B {roff.escape(shown)}", roff.inline(f"{key.meaning} ({key.legal})")]
     lines += [".SH SEE ALSO", "xts\\-agent(1)"]

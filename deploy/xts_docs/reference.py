@@ -10,7 +10,7 @@ from xts_agent.metric_catalogue import PARTS as PARTS_OF_AGENT
 from xts_messages.environment import VARIABLES
 from xts_proxy.metric_catalogue import LABELS, PARTS
 
-from . import commands, header, settings
+from . import commands, header, setting_tables
 from .commands import Command
 from .markdown import TOP
 
@@ -122,7 +122,7 @@ def _cell(text: str) -> str:
 def configuration_page() -> str:
     """xts-proxy.toml and xts-agent.toml."""
     lines = ["# Configuration files", "", "## xts-proxy.toml", ""]
-    for table in settings.proxy_tables():
+    for table in setting_tables.proxy_tables():
         lines += [f"### {table.name}", ""] if table.name else []
         lines += [table.meaning, ""]
         for key in table.keys:
@@ -130,7 +130,7 @@ def configuration_page() -> str:
             lines += [f"**`{key.name} = {key.value}`**{limits}", "", key.meaning, ""]
     lines += ["## xts-agent.toml", "", "TOML, without tables. An option of the command overrides its key.", ""]
     lines += ["| key | default | may be | meaning |", "|---|---|---|---|"]
-    for key in settings.agent_keys():
+    for key in setting_tables.agent_keys():
         lines.append(f"| `{key.name}` | {f'`{key.value}`' if key.value else ''} | {key.legal} | {_cell(key.meaning)} |")
     return "\n".join(lines) + "\n"
 

@@ -5,8 +5,8 @@
  *
  * The C library's resolver is not replaced: getaddrinfo() and its like go on reading nsswitch.conf and /etc/hosts, and
  * come here where they would ask the DNS. libxts-preload loads this library by its path, so that the C library finds it
- * by its name, and puts `xts` where the machine has `dns` (preload/names.c); a machine may as well name it in its own
- * nsswitch.conf for programs that use libxts.
+ * by its name, and puts `xts` where the machine has `dns` (preload/resolver.c); a machine may as well name it in its
+ * own nsswitch.conf for programs that use libxts.
  *
  * Statuses and numbers of netdb.h are those that `dns` has. UNAVAIL, upon which the next service is asked, says that no
  * proxy looks up names for this process.

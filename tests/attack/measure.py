@@ -14,10 +14,10 @@ from typing import Any
 
 from xts_lab.demo import everything_on
 
-from . import machine
+from . import disturbance
 from .attacks import Attack
 from .bystander import PACE_NS, Latencies
-from .machine import Machine
+from .disturbance import Machine
 from .programs import Attackers, Program, carried_out
 from .samples import Slots
 from .scene import ECHO_PORT, OTHER_USER, Scene, cores, module, raised
@@ -166,7 +166,7 @@ class Stage:
     def _slot(self, own: set[int]) -> Slot:
         rounds = self.scene.rounds()
         begun_ns, waited_ns = time.monotonic_ns(), self.scene.worker_waited_ns()
-        stolen_ms = machine.stolen_ms(self.cores)
+        stolen_ms = disturbance.stolen_ms(self.cores)
         if self.trace:
             self.trace.forget()
         for program in self.bystanders.values():
@@ -174,9 +174,9 @@ class Stage:
             time.sleep(PACE_NS / len(self.bystanders) / 1e9)  # their requests do not meet
         latencies = {who: Latencies(**one.answer(_END_S)) for who, one in self.bystanders.items()}
         waited = (self.scene.worker_waited_ns() - waited_ns) / (time.monotonic_ns() - begun_ns)
-        stolen_ms = machine.stolen_ms(self.cores) - stolen_ms
+        stolen_ms = disturbance.stolen_ms(self.cores) - stolen_ms
         after = self.scene.rounds()  # at once: an attacker that is alone has longer rounds
-        seen = machine.seen(self.trace.read() if self.trace else NOTHING, machine.family(own), stolen_ms)
+        seen = disturbance.seen(self.trace.read() if self.trace else NOTHING, disturbance.family(own), stolen_ms)
         taken = {bound: after[bound] - count for bound, count in rounds.items()}
         net_us = {who: _net_us(of_one, seen) for who, of_one in latencies.items()}
         return Slot(latencies, net_us, seen, waited, taken)

@@ -17,7 +17,19 @@ from typing import Any
 from rich.console import Console
 from xts_messages.standard_output import ends_with_reader
 
-from . import analysis, certificates, environment, haproxy, memory, options, programs, report, results, served, targets
+from . import (
+    analysis,
+    certificates,
+    haproxy,
+    measured_on,
+    memory,
+    native_programs,
+    options,
+    report,
+    results,
+    served,
+    targets,
+)
 from .beds import Bed, LoopbackBed, loopback, raised
 from .options import Asked
 from .resultfile import Writer
@@ -137,7 +149,7 @@ def _go_on(writer: Writer, facts: dict[str, Any], asked: Asked) -> None:
 
 def _build_directory(scratch: str) -> Path:
     """The checkout's, so that it is built once; where that is somebody else's, one that goes."""
-    directory = programs.TOP / "build" / "bench"
+    directory = native_programs.TOP / "build" / "bench"
     existing = next(path for path in (directory, *directory.parents) if path.exists())
     return directory if os.access(existing, os.W_OK) else Path(scratch)
 
@@ -160,13 +172,13 @@ def _session(asked: Asked, writer: Writer, console: Console) -> None:
         served.check_installed(wanted)
     with (
         tempfile.TemporaryDirectory(prefix="xts-bench-") as directory,
-        nullcontext(programs.build(_build_directory(directory))) as built,
+        nullcontext(native_programs.build(_build_directory(directory))) as built,
         _beds(asked, (made := certificates.make(Path(directory))).tables() + _names(asked)) as (baseline, beds),
         session(baseline, beds, built, asked.patience_s, made, warmup_s=asked.warmup_s) as live,
         Steps(console) as steps,
     ):
-        facts = environment.record([baseline, *beds.values()], sys.argv)
-        foreign = facts["foreign_load"] = environment.foreign_load()
+        facts = measured_on.record([baseline, *beds.values()], sys.argv)
+        foreign = facts["foreign_load"] = measured_on.foreign_load()
         if foreign > FOREIGN_LOAD:
             console.print(f"[yellow]core 0 is {foreign:.0%} busy with something else: figures suffer[/]")
         _go_on(writer, facts, asked)

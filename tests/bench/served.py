@@ -24,7 +24,7 @@ from pathlib import Path
 from xts_lab import netns, topology
 
 from .beds import Bed
-from .programs import libxts_directory
+from .native_programs import libxts_directory
 from .pyclient import sample, window
 from .subjects import Path as Way
 from .subjects import Subject, Workload

@@ -21,7 +21,7 @@ from .analysis import Run
 from .beds import Bed, LoopbackBed
 from .certificates import TLS_NAME, TRUST_NAME, Certificates
 from .foreign import Foreign
-from .programs import Programs
+from .native_programs import Programs
 from .subjects import GROUP, PEER_PORT, UDP_PORT, UDP_SERVICES, Subject, Workload
 from .subjects import Path as Way
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from bench.programs import NATIVE as BENCH_NATIVE
-from bench.programs import TOP, compile_program, libxts_directory
+from bench.native_programs import NATIVE as BENCH_NATIVE
+from bench.native_programs import TOP, compile_program, libxts_directory
 
 _NATIVE = Path(__file__).with_name("native")
 _SOURCES = ("script.c", "conn.c", "worker.c", "main.c")

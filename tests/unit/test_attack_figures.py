@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 
-from attack.machine import seen
+from attack.disturbance import seen
 from attack.samples import Ratio, ratio
 from attack.scheduler_trace import Run, Taken, Traced, history_of, parents_of
 from attack.summary import Figure

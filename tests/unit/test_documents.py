@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from xts_docs import commands, header, links, markdown, prose, reference, roff, settings, words
+from xts_docs import commands, header, links, markdown, prose, reference, roff, setting_tables, words
 from xts_proxy.config import Proxy
 
 RULES = prose.Rules(60, 80, 8, {"widgets?": "say something else", "of course": "leave it out"})
@@ -149,9 +149,9 @@ def test_every_call_and_key_has_its_place() -> None:
     exported = set(re.findall(r"xts_\w+", (markdown.TOP / "host_lib" / "native" / "xts.h").read_text()))
     told = {name for section in header.sections() for entry in section.entries for name in entry.names}
     assert len(told) > 30 and told <= exported
-    tables = {table.name: [key.name for key in table.keys] for table in settings.proxy_tables()}
+    tables = {table.name: [key.name for key in table.keys] for table in setting_tables.proxy_tables()}
     assert tables["[proxy]"] == list(Proxy.__struct_fields__)
-    assert "peer_mac" in [key.name for key in settings.agent_keys()]
+    assert "peer_mac" in [key.name for key in setting_tables.agent_keys()]
 
 
 def test_rows_of_text_for_man() -> None:

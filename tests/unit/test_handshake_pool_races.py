@@ -21,7 +21,7 @@ PROGRAM = r"""
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
-#include "keys/client.h"
+#include "keys/key_client.h"
 
 #define WORKERS 3
 #define JOBS 16

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client.h"
+#include "key_client.h"
 #include "provider.h"
 
 #define PREMASTER_BYTES 48

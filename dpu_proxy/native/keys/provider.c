@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client.h"
+#include "key_client.h"
 #include "provider.h"
 
 #define NUMBER "xts-key-number" /* of OSSL_PARAM: the key's in the process */

@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "keys/client.h"
+#include "keys/key_client.h"
 
 #define THREADS_MAX 8u
 #define ACCOUNTS 64u     /* by number, modulo: those that meet share their time */

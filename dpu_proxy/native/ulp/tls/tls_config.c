@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "keys/client.h"
+#include "keys/key_client.h"
 #include "tls.h"
 #include "ulp/config_inside.h"
 

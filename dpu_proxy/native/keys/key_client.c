@@ -3,7 +3,7 @@
  * free would have to wait there, too. One is for urgent callers; the others, whose threads are in the background
  * (SCHED_IDLE), are for callers that are in the background themselves.
  */
-#include "client.h"
+#include "key_client.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from . import haproxy, served
 from .beds import Bed
-from .programs import TOP
+from .native_programs import TOP
 from .pyclient import Cores
 from .resultfile import FORMAT
 

@@ -1,6 +1,6 @@
 /* Asking the process that has the keys; and keys by number, as OpenSSL takes them. */
-#ifndef XTS_KEYS_CLIENT_H
-#define XTS_KEYS_CLIENT_H
+#ifndef XTS_KEY_CLIENT_H
+#define XTS_KEY_CLIENT_H
 
 #include <openssl/evp.h>
 #include <stddef.h>
