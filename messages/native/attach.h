@@ -5,7 +5,9 @@
  * AF_XDP socket and its UMEM (kind XTS_QUEUE_AFXDP; descriptors: xsk, umem memfd, status page), the proxy itself with
  * shared memory (kind XTS_QUEUE_SHM; descriptors: memfd, the host's bell (shm.h), status page). The status page is
  * status.h's. The connection stays open: its end is how each side learns of the other's death. For shm its end means
- * the proxy has gone, or the agent's relay; for afxdp only that the agent has, and the queue goes on.
+ * the proxy has gone, or the agent's relay; for afxdp only that the agent has, and the queue goes on. An agent that is
+ * stopped takes its AF_XDP queues back and says so first (struct xts_attach_taken): nothing arrives there any more, and
+ * without that word the process would find out by pings only, after seconds.
  *
  * When all queues are in use, an agent may answer with shared memory whose other end is its relay (relay_loop.h), which
  * carries the frames over a queue that it shares: the process then has `relayed`, its number there.
@@ -29,6 +31,7 @@
 #define XTS_ATTACH_STATUS_MAGIC 0x58545351u /* "XTSQ": not to attach, but to list */
 #define XTS_ATTACH_ENDED_MAGIC 0x5854534bu  /* "XTSK": not to attach, but to list processes that were killed */
 #define XTS_ATTACH_QUEUES_MAGIC 0x58545343u /* "XTSC": not to attach, but to hear how many queues there are */
+#define XTS_ATTACH_TAKEN_MAGIC 0x58545342u  /* "XTSB": the server takes the queue back */
 #define XTS_ATTACH_VERSION 2u
 #define XTS_ATTACH_TOKEN_BYTES_MAX 304u
 
@@ -117,6 +120,12 @@ struct xts_attach_queues {
 	uint32_t used;    /* of both: taken, or kept beyond an attachment */
 	uint32_t reserved;
 	char interface[16];
+};
+
+/* The last message of a server that takes an AF_XDP queue back. An older process takes it for the end of the
+ * connection. */
+struct xts_attach_taken {
+	uint32_t magic, version;
 };
 
 /* A live attachment. */

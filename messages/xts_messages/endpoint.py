@@ -228,8 +228,13 @@ class Endpoint:
                 self._grant(connection, connection.peer)
 
     def close(self) -> None:
-        """Ends all connections and removes the socket file, if it is still ours."""
+        """Ends all connections and removes the socket file, if it is still ours. Processes with an AF_XDP queue are
+        told that it ends, too; the end of a connection alone tells them of our death, which their queues outlive."""
+        taken = ffi.new("struct xts_attach_taken *", (lib.XTS_ATTACH_TAKEN_MAGIC, lib.XTS_ATTACH_VERSION))
         for connection in list(self._connections):
+            if connection.attached and connection.attached.kind == lib.XTS_QUEUE_AFXDP:
+                with contextlib.suppress(OSError):  # it ends as well, or has not read a thing for long
+                    connection.socket.send(bytes(ffi.buffer(taken)), socket.MSG_NOSIGNAL)
             self._drop(connection)
         self._killed.close()
         if self._listener.fileno() < 0:

@@ -344,21 +344,32 @@ void channel_reap(struct stack *st)
 	}
 }
 
-/* The server has closed the attach connection: for shm the proxy has gone; for afxdp only the agent. */
+/* For shm the end of the connection means that the proxy has gone; for afxdp only that the agent has, unless it has
+ * said that it takes the queue back. */
+bool channel_connection_ends_it(struct channel *c)
+{
+	struct xts_attach_taken word;
+	ssize_t n = recv(c->attachment.connection, &word, sizeof word, MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return false;
+	if (c->attachment.reply.kind == XTS_QUEUE_SHM)
+		return true;
+	if (n > 0)
+		return n == sizeof word && word.magic == XTS_ATTACH_TAKEN_MAGIC;
+	xts_own_close(c->attachment.connection);
+	c->attachment.connection = -1;
+	return false;
+}
+
 void channel_connection_event(struct channel *c)
 {
 	struct stack *st = c->stack;
-	char byte;
 
-	if (recv(c->attachment.connection, &byte, sizeof byte, MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR))
+	if (!channel_connection_ends_it(c))
 		return;
-	if (c->attachment.reply.kind == XTS_QUEUE_SHM) {
-		channel_pump(st); /* what it still said */
-		channel_die(st, ENETDOWN);
-		return;
-	}
-	xts_own_close(c->attachment.connection);
-	c->attachment.connection = -1;
+	channel_pump(st); /* what the proxy still said */
+	channel_die(st, ENETDOWN);
 }
 
 /* A proxy that has been silent for a while may have ended unseen, as nobody was waiting. A new proxy does not start in

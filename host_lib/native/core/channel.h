@@ -71,8 +71,9 @@ void channel_tick(struct stack *st, uint64_t now);
 void channel_die(struct stack *st, int error);  /* ends the channel and its sockets */
 void channel_fail(struct stack *st, int error); /* the same for a violation by the peer: says GOODBYE */
 void channel_reap(struct stack *st);
-void channel_check_idle(struct stack *st);        /* before something new is begun on it */
-void channel_connection_event(struct channel *c); /* the attach connection is readable */
+void channel_check_idle(struct stack *st);          /* before something new is begun on it */
+void channel_connection_event(struct channel *c);   /* the attach connection is readable */
+bool channel_connection_ends_it(struct channel *c); /* likewise: has the queue ended? */
 uint64_t channel_deadline_ns(const struct channel *c);
 bool channel_can_send(const struct stack *st);
 int channel_slot(struct stack *st, struct xts_tx_slot *slot); /* 0, or -EAGAIN: no frame can leave now; -ENETDOWN */

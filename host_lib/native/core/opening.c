@@ -127,7 +127,7 @@ static int link_open(struct channel *c)
 			poll(fds, 2, deadline > now ? (int)((deadline - now) / NS_PER_MS) + 1 : 0);
 			xts_queue_disarm(c->queue);
 		}
-		if (fds[1].revents && c->attachment.reply.kind == XTS_QUEUE_SHM)
+		if (fds[1].revents && channel_connection_ends_it(c))
 			return -ENETDOWN;
 		xts_link_tick(&c->link, now_ns());
 	}
