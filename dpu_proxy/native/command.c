@@ -302,7 +302,7 @@ enum command_result command_setsockopt(struct channel *ch, const struct xts_head
 				EINVAL;
 	else if (c && c->datagrams && multicast_is_option(m->level, m->option))
 		error = -multicast_set(c, m->level, m->option, value, length);
-	else if (c && xts_sockopt_is_stamp(m->level, m->option) && !(ch->link.features & XTS_FEATURE_STAMPS))
+	else if (c && xts_sockopt_needs_stamps(m->level, m->option) && !(ch->link.features & XTS_FEATURE_STAMPS))
 		error = ENOPROTOOPT;
 	else if (c)
 		error = -xts_sockopt_set(c->fd, m->level, m->option, value, length,

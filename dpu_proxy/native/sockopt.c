@@ -224,10 +224,12 @@ static const struct allowed list[] = {
 	{ SOL_UDP, UDP_ENCAP, DENY, NULL },
 };
 
-bool xts_sockopt_is_stamp(int level, int option)
+bool xts_sockopt_needs_stamps(int level, int option)
 {
-	return level == SOL_SOCKET && (option == SO_TIMESTAMP || option == SO_TIMESTAMPNS || option == SO_TIMESTAMPING ||
-				       (option >= SO_TIMESTAMP_NEW && option <= SO_TIMESTAMPING_NEW));
+	if (level == SOL_SOCKET)
+		return option == SO_TIMESTAMP || option == SO_TIMESTAMPNS || option == SO_TIMESTAMPING ||
+		       (option >= SO_TIMESTAMP_NEW && option <= SO_TIMESTAMPING_NEW);
+	return (level == IPPROTO_IP && option == IP_RECVERR) || (level == IPPROTO_IPV6 && option == IPV6_RECVERR);
 }
 
 static bool is_datagram(int fd)

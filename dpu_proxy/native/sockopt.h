@@ -22,8 +22,9 @@ int xts_sockopt_set(int fd, int level, int option, const void *value, uint32_t b
 /* As getsockopt(2): *bytes is the room at value, and then the length of the answer. The same errors. */
 int xts_sockopt_get(int fd, int level, int option, void *value, uint32_t *bytes);
 
-/* An option of time stamps: of use only to a host whose library passes them on (XTS_FEATURE_STAMPS). */
-bool xts_sockopt_is_stamp(int level, int option);
+/* An option of time stamps or of the error queue: of use only to a host whose library passes on what comes of it. Such
+ * a one has XTS_FEATURE_STAMPS; the error queue has no feature of its own, since it is older than that. */
+bool xts_sockopt_needs_stamps(int level, int option);
 
 /* As ioctl(2), for requests that answer with an int: *bytes is the room at value, and then the length of the answer.
  * -EINVAL: no room for it; -ENOTTY: not on the list. */

@@ -291,11 +291,12 @@ def test_draining_refuses_new_sockets_and_waits_for_none(worker: Worker, host: S
     udp.close()
 
 
-def test_time_stamps_are_for_hosts_that_know_them(worker: Worker) -> None:
+def test_time_stamps_and_the_error_queue_are_for_hosts_that_know_them(worker: Worker) -> None:
     with worker.attach(features=table.FEATURES["DATAGRAM"][0]) as made:
         udp = Udp.open(made.open())
         for option in (29, 35, 37, 63, 64, 65):
             assert udp.set(socket.SOL_SOCKET, option, 1) == errno.ENOPROTOOPT
+        assert udp.set(socket.IPPROTO_IP, 11, 1) == errno.ENOPROTOOPT  # IP_RECVERR
 
 
 def test_a_datagram_may_ask_for_stamps_of_sending_alone(host: ScriptedHost, peer: socket.socket) -> None:
