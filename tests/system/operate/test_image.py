@@ -192,16 +192,16 @@ def test_who_it_is_and_what_it_has(podman: Podman, application: Application) -> 
     assert labels["org.opencontainers.image.revision"] == podman.commit
     assert image["Size"] < MOST_BYTES
     assert podman.inside("application", "id", "-un").strip() == "xts"
-    check_programs(podman)
+    check_programs(podman, "application")
 
 
-def check_programs(podman: Podman) -> None:
+def check_programs(podman: Podman, name: str) -> None:
     imports = "import xts_kubernetes.kubelet, xts_kubernetes.pod_directory"  # the messages, with this protobuf
-    said = podman.inside("application", "sh", "-ec", f"{VERSIONS}; python3 -c '{imports}'; ls /usr/bin /opt/xts/bin")
+    said = podman.inside(name, "sh", "-ec", f"{VERSIONS}; python3 -c '{imports}'; ls /usr/bin /opt/xts/bin")
     for program in PROGRAMS:
         assert f"{program} 0." in said, program
     assert not {"gcc", "clang", "pip", "pip3", "cmake"} & set(said.split())
-    contents = json.loads(podman.inside("application", "cat", "/opt/xts/share/sbom.cdx.json"))
+    contents = json.loads(podman.inside(name, "cat", "/opt/xts/share/sbom.cdx.json"))
     named = {one["name"].lower() for one in contents["components"]}
     assert contents["metadata"]["component"]["name"] == "xts-offload" and {"cffi", "grpcio", "msgspec"} <= named
 
@@ -273,5 +273,5 @@ def test_the_containerfile_builds(podman: Podman, tmp_path: Path) -> None:
     )
     (image,) = json.loads(podman("image", "inspect", "localhost/built:test").stdout)
     assert image["Config"]["User"] == "xts" and image["Config"]["Cmd"] == ["xts", "--help"]
-    with podman.running("application", "--network=none", "localhost/built:test", "sleep", "infinity"):
-        check_programs(podman)
+    with podman.running("built", "--network=none", "localhost/built:test", "sleep", "infinity"):
+        check_programs(podman, "built")
