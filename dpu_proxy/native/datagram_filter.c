@@ -22,7 +22,6 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/sock_diag.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "datagram_socket.h"
@@ -138,14 +137,14 @@ static void leave_totals(struct filter_use *use, int fd)
 	use->totals = NULL;
 }
 
-static void rename_use(struct filter_use *use, int fd, const char *name)
+/* The socket's filter is now the one that these totals are of, or the host's own, or none (NULL). */
+static void change_totals(struct filter_use *use, int fd, struct filter_totals *totals)
 {
 	leave_totals(use, fd);
-	snprintf(use->name, sizeof use->name, "%s", name);
-	if (!name[0])
+	if (!totals)
 		return;
 	use->dropped = kernel_drops(fd, 0);
-	use->totals = filter_totals_join(name);
+	use->totals = totals;
 }
 
 void filter_drops_known(struct connection *c, uint32_t dropped)
@@ -164,14 +163,24 @@ static int attach_charged(struct connection *c, uint32_t count, const char *name
 			  socklen_t bytes)
 {
 	uint32_t before = use_of(c)->instructions;
+	struct filter_totals *totals = NULL;
 	int error;
 
 	if (count > before && !charge(c, count))
 		return command_refuse(c->channel, XTS_REFUSED_FILTERS);
+	if (name[0]) {
+		totals = filter_totals_join(name);
+		if (!totals) {
+			(void)charge(c, before);
+			return ENOBUFS;
+		}
+	}
 	error = setsockopt(c->fd, SOL_SOCKET, option, value, bytes) ? errno : 0;
 	(void)charge(c, error ? before : count); /* gives back; takes nothing */
 	if (!error)
-		rename_use(use_of(c), c->fd, name);
+		change_totals(use_of(c), c->fd, totals);
+	else if (totals)
+		filter_totals_leave(totals);
 	return error;
 }
 
@@ -196,7 +205,7 @@ static int detach(struct connection *c)
 	if (setsockopt(c->fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused))
 		return errno;
 	(void)charge(c, 0);
-	rename_use(use_of(c), c->fd, "");
+	change_totals(use_of(c), c->fd, NULL);
 	return 0;
 }
 

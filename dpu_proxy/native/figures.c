@@ -1,9 +1,11 @@
 /* What the supervisor reads of a worker: taken between two rounds, a listing some at a time (requests.c). */
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "common_lock.h"
 #include "datagram_socket.h"
+#include "filter_totals.h"
 #include "pushed.h"
 #include "share.h"
 #include "tcp_figures.h"
@@ -86,7 +88,7 @@ static void list_datagrams(struct xts_connection_stats *out, const struct connec
 	out->datagrams_dropped = c->shared ? atomic_load_explicit(&c->shared->dropped, memory_order_relaxed) :
 					     c->datagrams->dropped;
 	out->filter_instructions = filter.instructions;
-	memcpy(out->filter, filter.name, sizeof out->filter);
+	snprintf(out->filter, sizeof out->filter, "%s", filter_totals_name(filter.totals));
 }
 
 static void list_connection(struct listing *l, const struct channel *ch, const struct connection *c)

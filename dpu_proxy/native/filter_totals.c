@@ -51,6 +51,11 @@ void filter_totals_leave(struct filter_totals *t)
 	atomic_fetch_sub(&t->sockets, 1);
 }
 
+const char *filter_totals_name(const struct filter_totals *t)
+{
+	return t ? t->name : "";
+}
+
 void filter_totals_dropped(struct filter_totals *t, uint32_t datagrams)
 {
 	atomic_fetch_add(&t->dropped, datagrams);

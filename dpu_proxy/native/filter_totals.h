@@ -12,10 +12,12 @@
 
 struct filter_totals;
 
-/* One more socket has the filter of this name. NULL: no memory, and it is not counted. */
+/* One more socket has the filter of this name. NULL: no memory. */
 struct filter_totals *filter_totals_join(const char *name);
 /* It has it no more. */
 void filter_totals_leave(struct filter_totals *t);
+/* The operator's name of it. Empty for NULL. */
+const char *filter_totals_name(const struct filter_totals *t);
 void filter_totals_dropped(struct filter_totals *t, uint32_t datagrams);
 
 #endif
