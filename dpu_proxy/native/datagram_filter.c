@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/sock_diag.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "datagram_socket.h"
@@ -121,11 +122,17 @@ static uint32_t kernel_drops(int fd, uint32_t known)
 	return info[SK_MEMINFO_DROPS];
 }
 
+/* Each of them once, whichever worker of a shared socket's members hears of it first. */
 static void count_drops(struct filter_use *use, uint32_t dropped)
 {
-	if (use->totals && (int32_t)(dropped - use->dropped) > 0)
-		filter_totals_dropped(use->totals, dropped - use->dropped);
-	use->dropped = dropped;
+	struct filter_totals *totals = use->totals;
+	uint32_t before = use->dropped;
+
+	do {
+		if (!totals || (int32_t)(dropped - before) <= 0)
+			return;
+	} while (!atomic_compare_exchange_weak(&use->dropped, &before, dropped));
+	filter_totals_dropped(totals, dropped - before);
 }
 
 static void leave_totals(struct filter_use *use, int fd)
@@ -149,13 +156,7 @@ static void change_totals(struct filter_use *use, int fd, struct filter_totals *
 
 void filter_drops_known(struct connection *c, uint32_t dropped)
 {
-	bool shared = c->shared;
-
-	if (shared)
-		registry_lock();
-	count_drops(use_of(c), dropped);
-	if (shared)
-		registry_unlock();
+	count_drops(use_of(c), dropped); /* between two messages: without the registry's lock */
 }
 
 /* Sets an option that is a filter of so many instructions, with this name of the operator's or none. 0 or an errno. */

@@ -30,6 +30,7 @@ from xts_messages.codec import Endpoint, flags
 __all__ = ["join", "other_worker", "worker"]  # fixtures
 
 ROUNDS = 100
+FLOOD = 2000  # of datagrams: more than the kernel has room for
 SHARE_DATAGRAM = wire_table.FEATURES["SHARE_DATAGRAM"][0] | wire_table.FEATURES["RETURN_DATAGRAM"][0]
 GROUP = "239.7.6.5"
 
@@ -108,6 +109,13 @@ def test_datagrams_of_a_shared_socket(worker: Worker, other_worker: Worker) -> N
                 udp.give()  # a member's turn lasts for a few datagrams, from when it gives credits
                 sender.sendto(b"%d" % number, to)
                 assert udp.receive(credit=False).data == b"%d" % number
+            for _ in range(FLOOD):
+                sender.sendto(bytes(1000), to)
+            for _ in range(2 * ROUNDS):  # those behind what the kernel has dropped say so
+                udp.give()
+                assert len(udp.receive().data) == 1000
+                sender.sendto(bytes(1000), to)
+            assert worker.stats().datagrams_dropped > 0
 
 
 def test_datagrams_of_a_group(worker: Worker) -> None:
