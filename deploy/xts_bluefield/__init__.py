@@ -17,7 +17,7 @@ too, whose action is to say so: there apply stops, and the next one goes on behi
 boot, so a unit applies the file at each one; the journal keeps the original of the first time.
 
 A function's interfaces have no names before they exist. Until then they are written `<sf:DEVICE:PFNUM:SFNUM>` (its own
-interface), `<rep:...>` (its representor) and `<port:...>` (its devlink port); names.py finds the names when an action
+interface), `<rep:...>` (its representor) and `<port:...>` (its devlink port); look.py finds the names when an action
 runs.
 """
 

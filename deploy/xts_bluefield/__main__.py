@@ -14,8 +14,8 @@ from xts_messages.standard_output import ends_with_reader
 from . import report
 from .applying import Outcome, apply, differences, undo
 from .journal import DEFAULT, Journal
+from .look import View
 from .machine import Machine, ThisMachine
-from .names import View
 from .planning import make
 from .wanted import WantedError, load
 

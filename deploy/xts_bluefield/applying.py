@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from .journal import Entry, Journal
+from .look import View
 from .machine import Machine, missing_tool
 from .model import Action, ByHand, Run, SetQueues, Setting, Show, Step, Value, Write
-from .names import View
 from .planning import FOLLOWS, GONE_WITH_INTERFACE, KIND, NEEDS_INTERFACE, fingerprint, look, make, plan, resolved
 from .wanted import Wanted
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 
 from . import sources
+from .look import View
 from .machine import CommandError
 from .model import Action, ByHand, Run, Setting, Source, Value
-from .names import View
 from .wanted import Card, Wanted
 
 #: mode = "dpu": the Arm cores own the card.

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import sources
+from .look import View
 from .model import Action, Run, Setting, Source, Value
-from .names import View
 from .wanted import Firewall as WantedFirewall
 from .wanted import Wanted
 

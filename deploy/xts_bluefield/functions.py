@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from . import sources
+from .look import View, function_device
 from .model import Action, Run, Setting, Source, Value
-from .names import View, function_device
 from .wanted import OneLink, Wanted
 
 #: linux/netdev.h: what the queues of AF_XDP need, and what makes them fast.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from .names import View
+    from .look import View
     from .wanted import Wanted
 
 #: What JSON can hold; None: there is none.

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from .card import Firmware, FirmwareInUse
 from .firewall import FirewallTable
 from .functions import Eswitch, Function, Xdp, feature_notes
+from .look import View
 from .model import Found, Kind, Plan, Setting, Step, Value
-from .names import View
 from .queues import Interrupts, Queues
 from .sources import FUNCTION_FIRMWARE
 from .steering_ovs import BridgePort, Flows

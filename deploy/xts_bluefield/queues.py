@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from . import sources
 from .cpus import cpu_list
+from .look import View
 from .model import Action, SetQueues, Setting, Source, Value, Write
-from .names import View
 from .wanted import Wanted
 
 _SPREAD = "spread"

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from .look import View
 from .model import Action, Plan, Step, Value
-from .names import View
 from .planning import fingerprint
 
 _VALUE_CHARACTERS = 60

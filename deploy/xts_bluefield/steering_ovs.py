@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 
 from . import sources
+from .look import View
 from .model import Action, Run, Setting, Source, Value
-from .names import View
 from .wanted import OneLink, Wanted
 
 COOKIE = "0x585453"  # "XTS"

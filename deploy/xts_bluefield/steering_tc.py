@@ -11,8 +11,8 @@ import errno
 from collections.abc import Iterator
 
 from . import sources
+from .look import View
 from .model import Action, Run, Setting, Source, Value
-from .names import View
 from .wanted import Wanted
 
 #: The preferences of our filters: messages, and the rest.

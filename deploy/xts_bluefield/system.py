@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from . import sources
 from .cpus import cpu_list, cpu_text
+from .look import View
 from .model import Action, ByHand, Run, Setting, Source, Value, Write
-from .names import View
 from .wanted import Wanted
 
 GRUB_FILE = "/etc/default/grub.d/xts-bluefield.cfg"

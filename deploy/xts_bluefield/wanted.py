@@ -112,7 +112,7 @@ class Wanted(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class OneLink(Struct, frozen=True, kw_only=True):
-    """A link of one function. Names of what does not exist yet are references (names.py)."""
+    """A link of one function. Names of what does not exist yet are references (look.py)."""
 
     pci: str
     pfnum: int

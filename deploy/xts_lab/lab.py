@@ -34,7 +34,7 @@ from . import netns, placement, topology
 from .access import RUN_DIRECTORY, LabError, exclusively, require_privilege
 from .launch import raise_file_limit
 from .placement import KernelPlacement, QueuePlacement
-from .processes import Record, stop, wait_ready
+from .running_programs import Record, stop, wait_ready
 
 START_TIMEOUT_S = 20.0
 LEAVE_S = 3.0

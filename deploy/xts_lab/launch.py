@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from . import netns
-from .processes import Record
+from .running_programs import Record
 
 
 def raise_file_limit() -> None:

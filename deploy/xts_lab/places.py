@@ -26,7 +26,7 @@ from xts_lab.loopback import ALLOW_LOOPBACK
 from . import netns, topology
 from .access import RUN_DIRECTORY, LabError
 from .lab import START_TIMEOUT_S, Lab
-from .processes import wait_ready
+from .running_programs import wait_ready
 
 #: A demo's lab has the number of its process, so that several can run.
 LAB_PREFIX = "xts-demo-"

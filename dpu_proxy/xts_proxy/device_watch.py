@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from xts_proxy.config import Config
 from xts_proxy.log import LOG
-from xts_proxy.names import Device, of_device
+from xts_proxy.name_servers import Device, of_device
 
 SETTLE_S, EVERY_S = 0.1, 1.0
 #: linux/rtnetlink.h: RTMGRP_LINK, RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR

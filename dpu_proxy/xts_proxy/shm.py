@@ -21,7 +21,7 @@ from xts_messages.attach_token import cgroup_of
 from xts_messages.endpoint import Attached, Endpoint, Grant, Peer
 from xts_messages.printable import printable
 from xts_messages.queue import ShmArea, create_shm
-from xts_messages.refusals import Refusals
+from xts_messages.queue_refusals import Refusals
 from xts_messages.service_manager import passed
 from xts_messages.wire_table import FRAME_WINDOW_MIN
 

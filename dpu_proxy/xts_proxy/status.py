@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from xts_proxy import control
+from xts_proxy import control_socket
 
 _SHOWN_CONNECTIONS = 1000
 
 
 def show(path: str, *, as_json: bool, connections: bool) -> None:
-    """Asks the proxy at `path` and prints. OSError as control.ask()."""
-    answer = control.ask(path, control.Question("status", connections))
+    """Asks the proxy at `path` and prints. OSError as control_socket.ask()."""
+    answer = control_socket.ask(path, control_socket.Question("status", connections))
     if as_json:
         print(json.dumps(answer, indent=2))
         return

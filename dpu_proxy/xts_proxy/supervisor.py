@@ -36,7 +36,7 @@ from xts_messages.metrics_address import listen_unix
 from xts_messages.readiness import Readiness
 from xts_messages.service_manager import passed
 
-from xts_proxy import control, device_network, log, placement, sandbox
+from xts_proxy import control_socket, device_network, log, python_cpus, sandbox
 from xts_proxy.children import Child
 from xts_proxy.config import Config, ConfigError, load, restart_needed
 from xts_proxy.config_tenant import effective, shortages
@@ -45,9 +45,9 @@ from xts_proxy.device_clock import DeviceClock
 from xts_proxy.device_watch import DeviceWatch
 from xts_proxy.heartbeat import Heartbeat, answers
 from xts_proxy.keys import Key, KeyProcess
+from xts_proxy.limit_refusals import RefusalLog
 from xts_proxy.log import LOG
-from xts_proxy.names import Device
-from xts_proxy.refusals import RefusalLog
+from xts_proxy.name_servers import Device
 from xts_proxy.shm import ShmChannels
 from xts_proxy.tenants import Tenants, machine_of
 from xts_proxy.ulp import Material, Protocols
@@ -125,7 +125,7 @@ class Supervisor:
         for warning in shortages(effective(self.config.tenant), machine_of(self.config, descriptors)):
             LOG.warning("%s", warning)
         sandbox.user_to_become(proxy.user)
-        self._listen_unix(proxy.control, 0o600, control.handler(self.answer))
+        self._listen_unix(proxy.control, 0o600, control_socket.handler(self.answer))
         if proxy.connection_log:
             self._connection_log = self._open_connection_log()
         if proxy.metrics:
@@ -222,7 +222,7 @@ class Supervisor:
         done, notes = self._process.start(self.config, self._material)
         for line in done:
             LOG.info("sandbox of workers: %s", line)
-        if line := placement.leave_to_workers(self.config.proxy.cpus):
+        if line := python_cpus.leave_to_workers(self.config.proxy.cpus):
             LOG.info("%s", line)
         self._log_notes(notes)
         self._material = None
@@ -408,7 +408,7 @@ class Supervisor:
 
     # --- figures ---------------------------------------------------------------------------------------
 
-    def answer(self, question: control.Question) -> dict[str, Any]:
+    def answer(self, question: control_socket.Question) -> dict[str, Any]:
         """What the control socket is asked."""
         programs = self.channels.programs() if self.channels else {}
         awake = [worker for worker in self.workers if answers(worker)]

@@ -19,11 +19,11 @@ from xts_messages._native import ffi as messages_ffi
 from xts_messages.afxdp import XskSocket
 from xts_messages.queue import ShmArea
 
-from xts_proxy import calling, children, keys, placement, sandbox, ulp, ulp_tls
+from xts_proxy import calling, children, keys, python_cpus, sandbox, ulp, ulp_tls
 from xts_proxy.config import Config
 from xts_proxy.config_tenant import Identity
 from xts_proxy.device_clock import DeviceClock
-from xts_proxy.names import Device
+from xts_proxy.name_servers import Device
 from xts_proxy.tenants import Account, Tenants
 from xts_proxy.ulp import Material
 from xts_proxy.workers import Worker
@@ -63,7 +63,7 @@ class _Host:
             numbers, controls = self.tenants.numbers(), material.congestion_controls
             self.workers.append(Worker(index, config, numbers, protocols, controls, device=material.device))
             self.workers[index].stats()  # it has begun: its thread needs no more than others
-        placement.leave_to_workers(config.proxy.cpus)  # this thread: those of handshakes may be anywhere
+        python_cpus.leave_to_workers(config.proxy.cpus)  # this thread: those of handshakes may be anywhere
         done.append(sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=True))
         return (done, notes), [worker.log_fd() for worker in self.workers]
 

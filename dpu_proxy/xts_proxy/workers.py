@@ -15,7 +15,7 @@ from xts_messages._native import ffi as messages_ffi
 from xts_messages.queue import PROXY, Queue, ShmArea
 from xts_messages.waits import PROXY_REASONS, Waits
 
-from xts_proxy import interfaces, names, policy
+from xts_proxy import interfaces, name_servers, policy
 from xts_proxy._native import ffi, lib
 from xts_proxy.config import Config
 from xts_proxy.config_tenant import Identity
@@ -25,7 +25,7 @@ LINK_STATES = ("opening", "up", "down")
 CONNECTION_STATES = ("idle", "connecting", "established", "listener", "closing", "failed", "datagram")
 _LOG_LINE_BYTES = 512
 _CLOSED_MAX = 512
-_NO_DEVICE = names.Device()
+_NO_DEVICE = name_servers.Device()
 
 
 #: What hosts may choose with TCP_CONGESTION: read when the configuration is, for workers open no files.
@@ -96,7 +96,7 @@ class Worker:
         protocols: Any = None,
         congestion_controls: bytes | None = None,
         *,
-        device: names.Device = _NO_DEVICE,
+        device: name_servers.Device = _NO_DEVICE,
     ) -> None:
         """Starts the thread. `numbers`: of tenants, by name (Tenants.numbers()). `protocols`: struct xts_ulp_config *,
         None for its defaults. `congestion_controls`: that hosts may choose; None: what the kernel lets users have.
@@ -113,12 +113,12 @@ class Worker:
         numbers: Mapping[str, int],
         protocols: Any,
         controls: bytes | None,
-        device: names.Device,
+        device: name_servers.Device,
     ) -> tuple[Any, Any]:
         """struct xts_worker_config *, and what must live as long as it."""
         flat = policy.flatten(config.policy, numbers)
         rules = policy.to_native(ffi, flat)
-        lookups, name_rules = names.to_native(ffi, config, device, numbers)
+        lookups, name_rules = name_servers.to_native(ffi, config, device, numbers)
         native_interfaces = interfaces.to_native(ffi, device.interfaces)
         congestion_controls = ffi.new("char[]", allowed_congestion_controls() if controls is None else controls)
         native = ffi.new(
@@ -151,7 +151,7 @@ class Worker:
         protocols: Any = None,
         congestion_controls: bytes | None = None,
         *,
-        device: names.Device = _NO_DEVICE,
+        device: name_servers.Device = _NO_DEVICE,
     ) -> None:
         """Policy, protocols and spin for what comes from now on; arguments as at the start."""
         native, _alive = self._native_config(config, numbers, protocols, congestion_controls, device)

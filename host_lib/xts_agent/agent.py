@@ -38,7 +38,7 @@ from xts_messages._native import ffi, lib
 from xts_messages.endpoint import Adopted, Attached, Endpoint, Grant, NotReady, Peer, Queues
 from xts_messages.log_format import about
 from xts_messages.printable import printable
-from xts_messages.refusals import Refusals
+from xts_messages.queue_refusals import Refusals
 from xts_messages.service_manager import passed
 from xts_messages.version import __version__
 from xts_messages.wire_table import RELAY_SHIFT

@@ -16,7 +16,7 @@ from beds.proxy_process import running_proxy
 from stress.beds import LOOPBACK
 from xts_lab.demo import everything_on
 from xts_lab.lab import Lab
-from xts_proxy import control
+from xts_proxy import control_socket
 
 ECHO_PORT = 7007
 PRIORITY = 10
@@ -69,7 +69,7 @@ class Scene:
 
     def status(self) -> dict[str, Any]:
         """What `xts-proxy status --json` prints."""
-        return control.ask(self.control, control.Question("status", connections=False))
+        return control_socket.ask(self.control, control_socket.Question("status", connections=False))
 
     def rounds(self) -> dict[str, int]:
         """How many rounds of the worker took how much CPU time: by the bound in seconds that they did not exceed."""
@@ -87,7 +87,7 @@ class Scene:
     def worker_waited_ns(self) -> int:
         """For how long the worker could have run, and something else had its core, since it began."""
         waited_ns = 0
-        for task in Path(f"/proc/{control.workers_pid(self.control)}/task").iterdir():
+        for task in Path(f"/proc/{control_socket.workers_pid(self.control)}/task").iterdir():
             if (task / "comm").read_text().strip() == "xts-worker":
                 waited_ns += int((task / "schedstat").read_text().split()[1])
         return waited_ns

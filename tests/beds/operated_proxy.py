@@ -18,7 +18,7 @@ from typing import Any
 
 from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_messages.attach import Attachment, attach
-from xts_proxy import control, sandbox
+from xts_proxy import control_socket, sandbox
 
 from beds.metrics import scrape
 from beds.scripted_host import ScriptedHost
@@ -40,7 +40,7 @@ class Proxy:
         return str(self.directory / "endpoint.sock")
 
     def status(self, *, connections: bool = False) -> dict[str, Any]:
-        return control.ask(str(self.directory / "proxy.sock"), control.Question("status", connections))
+        return control_socket.ask(str(self.directory / "proxy.sock"), control_socket.Question("status", connections))
 
     def pid_of(self, name: str) -> int:
         """Of one of its other processes: "xts-workers", "xts-keys"."""

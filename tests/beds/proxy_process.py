@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xts_lab.loopback import ALLOW_LOOPBACK
-from xts_proxy.control import workers_pid
+from xts_proxy.control_socket import workers_pid
 
 READY_S = 60.0  # an emulated machine loads modules of the kernel meanwhile
 STOP_S = 10.0

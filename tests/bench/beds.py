@@ -18,7 +18,7 @@ from typing import Any
 from xts_lab import netns, placement, topology
 from xts_lab.lab import Lab
 from xts_lab.places import LoopbackPlace
-from xts_proxy import control
+from xts_proxy import control_socket
 
 _NAME = "xtsb"
 _PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -169,7 +169,7 @@ def raised(kinds: Sequence[str], tables: str) -> Iterator[tuple[Bed, dict[str, B
         for kind in kinds:
             lab = stack.enter_context(Lab(f"{_NAME}-{kind}", tables=tables, **_SETTINGS[kind]))
             pids = {name: record.pid for name, record in lab.records().items()}
-            workers = control.workers_pid(str(lab.directory / "proxy.sock"))
+            workers = control_socket.workers_pid(str(lab.directory / "proxy.sock"))
             bed = Bed(lab.name, str(lab.endpoint), workers, (*pids.values(), workers))
             beds[kind] = stack.enter_context(_only_the_relay(bed, pids["agent"])) if kind == "relay" else bed
         yield Bed(base), beds
@@ -179,7 +179,7 @@ def raised(kinds: Sequence[str], tables: str) -> Iterator[tuple[Bed, dict[str, B
 def loopback(tables: str) -> Iterator[tuple[Bed, dict[str, Bed]]]:
     """The same without privilege: one bed, for kernel TCP and for shared memory."""
     with _alone(), LoopbackPlace(tables) as place:
-        workers = control.workers_pid(str(place.directory / "proxy.sock"))
+        workers = control_socket.workers_pid(str(place.directory / "proxy.sock"))
         endpoint = str(place.directory / "endpoint.sock")
         bed = LoopbackBed("loopback", endpoint, workers, (place.proxy_pid, workers))
         yield bed, {"shm": bed}

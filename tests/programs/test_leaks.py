@@ -8,7 +8,7 @@ import pytest
 from beds.unmodified import Bed, Site, need, nginx, wait_until
 from test_nginx import children
 from test_redis import server
-from xts_proxy import control
+from xts_proxy import control_socket
 
 pytestmark = [pytest.mark.root]
 
@@ -31,7 +31,7 @@ def watched(bed: Bed, programs: list[int]) -> list[int]:
         return programs
     record = bed.lab.record("proxy")
     assert record
-    return [*programs, record.pid, control.workers_pid(str(bed.lab.directory / "proxy.sock"))]
+    return [*programs, record.pid, control_socket.workers_pid(str(bed.lab.directory / "proxy.sock"))]
 
 
 def nothing_is_left(pids: list[int], before: dict[int, int], resident: dict[int, int]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from xts_lab.lab import Lab
 from xts_lab.loopback import ALLOW_LOOPBACK
-from xts_proxy import control
+from xts_proxy import control_socket
 from xts_socket.cli import status as host_status
 
 from .ends import BUILT, build_proxy
@@ -100,7 +100,9 @@ class LoopbackBed:
         return _host_status(str(self.directory / "endpoint.sock"))
 
     def proxy_status(self) -> dict[str, Any]:
-        return control.ask(str(self.directory / "proxy.sock"), control.Question("status", connections=True))
+        return control_socket.ask(
+            str(self.directory / "proxy.sock"), control_socket.Question("status", connections=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,9 @@ class LabBed:
         return _host_status(str(self.lab.endpoint))
 
     def proxy_status(self) -> dict[str, Any]:
-        return control.ask(str(self.lab.directory / "proxy.sock"), control.Question("status", connections=True))
+        return control_socket.ask(
+            str(self.lab.directory / "proxy.sock"), control_socket.Question("status", connections=True)
+        )
 
 
 def _host_status(endpoint: str) -> list[dict[str, Any]]:
@@ -173,7 +177,7 @@ def raised(settings: Settings) -> Iterator[Bed]:
     else:
         lab = StressLab(settings, queue=settings.queue, queues=2)
         with lab:
-            yield LabBed(lab, control.workers_pid(str(lab.directory / "proxy.sock")))
+            yield LabBed(lab, control_socket.workers_pid(str(lab.directory / "proxy.sock")))
 
 
 @contextmanager
@@ -191,7 +195,7 @@ def _proxy(directory: Path, settings: Settings) -> Iterator[int]:
         with os.fdopen(reading, encoding="ascii") as ready:
             if not select.select([ready], [], [], _START_S)[0] or not ready.readline():
                 raise RuntimeError(f"xts-proxy did not get ready; configuration {configuration.read_text()}")
-        yield control.workers_pid(f"{directory}/proxy.sock")
+        yield control_socket.workers_pid(f"{directory}/proxy.sock")
     finally:
         process.terminate()  # were it killed, its workers might have the ports for a moment yet
         process.wait()

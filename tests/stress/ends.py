@@ -16,7 +16,7 @@ from bench.native_programs import NATIVE as BENCH_NATIVE
 from bench.native_programs import TOP, compile_program, libxts_directory
 
 _NATIVE = Path(__file__).with_name("native")
-_SOURCES = ("script.c", "conn.c", "worker.c", "main.c")
+_SOURCES = ("script.c", "conn.c", "stress_worker.c", "main.c")
 
 #: Queues whose both ends are built for the run, with the law and other invariants checked at every step, and with
 #: these sanitizers.

@@ -19,7 +19,7 @@ from xts_bluefield.applying import Outcome, RefusedError, StoppedError, apply, d
 from xts_bluefield.card import parameter
 from xts_bluefield.cpus import cpu_list, cpu_text
 from xts_bluefield.journal import Journal, JournalError
-from xts_bluefield.names import View
+from xts_bluefield.look import View
 from xts_bluefield.planning import fingerprint, make
 from xts_bluefield.wanted import Card, Cpus, Firewall, Link, Memory, Units, Wanted, WantedError, parse
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from xts_messages.log_format import fields_of
 from xts_messages.printable import printable
+from xts_proxy.limit_refusals import RefusalLog
 from xts_proxy.log import LINES_PER_S, LOG, Budget, WorkerLog
-from xts_proxy.refusals import RefusalLog
 
 
 class Chatterbox:

@@ -21,7 +21,7 @@ from beds.lab import raise_or_skip
 from xts_lab import topology
 from xts_lab.lab import Lab
 from xts_messages.attach import list_queues
-from xts_proxy import control
+from xts_proxy import control_socket
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
@@ -147,7 +147,7 @@ def test_a_pod_has_what_it_was_allocated(lab: Lab, kubelet: Kubelet, cgroups: di
                 assert "pod shop/none was allocated no queue" in line(none)
             with member(lab, unified()) as outside:
                 assert "is in no pod, and queues are for pods" in line(outside)
-            status = control.ask(str(Path(lab.directory) / "proxy.sock"), control.Question(ask="status"))
+            status = control_socket.ask(str(Path(lab.directory) / "proxy.sock"), control_socket.Question(ask="status"))
             found = [c["tenant"] for c in status["channels"] if c["listeners"]]
             assert sorted(found) == ["default", "shop", "shop"]
         with member(lab, cgroups[SHOP]) as again:

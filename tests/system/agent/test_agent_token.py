@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from beds.lab import raise_or_skip
 from xts_lab.lab import Lab
-from xts_proxy import control
+from xts_proxy import control_socket
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
@@ -80,7 +80,7 @@ def lab() -> Iterator[Lab]:
 
 
 def channels(lab: Lab) -> list[dict[str, Any]]:
-    status = control.ask(str(Path(lab.directory) / "proxy.sock"), control.Question(ask="status"))
+    status = control_socket.ask(str(Path(lab.directory) / "proxy.sock"), control_socket.Question(ask="status"))
     return list(status["channels"])
 
 

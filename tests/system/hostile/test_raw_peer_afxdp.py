@@ -17,7 +17,7 @@ from beds.lab import raise_or_skip
 from xts_lab.lab import Lab
 from xts_messages import codec
 from xts_messages import wire_table as table
-from xts_proxy import control
+from xts_proxy import control_socket
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
@@ -68,7 +68,7 @@ def addresses(lab: Lab) -> tuple[bytes, bytes]:
 
 
 def channels(lab: Lab) -> list[dict[str, Any]]:
-    status = control.ask(str(Path(lab.directory) / "proxy.sock"), control.Question(ask="status"))
+    status = control_socket.ask(str(Path(lab.directory) / "proxy.sock"), control_socket.Question(ask="status"))
     return list(status["channels"])
 
 

@@ -17,7 +17,7 @@ import pytest
 from beds.interposed_place import UDP
 from beds.preload import ALL, PreloadBed, preload_bed
 from oracles.cpython_cases import PYTHON, list_cases, outcomes
-from xts_proxy import control
+from xts_proxy import control_socket
 
 DIFFERENCES = tomllib.loads(Path(__file__).with_name("cpython_differences.toml").read_text())
 #: Other protocols, whose sockets are none of ours, on machines where they hang or need hardware.
@@ -125,7 +125,7 @@ def run(part: Part, folder: Path) -> Outcomes:
                 plain |= run_plain(part, again)
                 ours |= run_ours(part, again, bed)
                 again = [case for case in again if plain[case] != ours[case]]
-        (worker,) = control.ask(bed.proxy.control, control.Question("status", False))["workers"]
+        (worker,) = control_socket.ask(bed.proxy.control, control_socket.Question("status", False))["workers"]
     return Outcomes(plain, ours, worker)
 
 

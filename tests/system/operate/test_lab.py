@@ -19,7 +19,7 @@ from xts_lab.__main__ import main
 from xts_lab.access import LabError, missing_privilege
 from xts_lab.lab import Lab
 from xts_lab.placement import KernelPlacement, QueuePlacement
-from xts_lab.processes import Record, stop
+from xts_lab.running_programs import Record, stop
 
 
 @pytest.fixture

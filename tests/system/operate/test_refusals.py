@@ -22,7 +22,7 @@ from beds.shm_proxy import library
 from xts_messages import endpoint as endpoint_module
 from xts_messages.attach import attach
 from xts_messages.endpoint import Endpoint, Grant, NotReady, Peer
-from xts_messages.refusals import CAUSES_MAX, PERIOD_S, Refusals
+from xts_messages.queue_refusals import CAUSES_MAX, PERIOD_S, Refusals
 
 DEADLINE_S = 30
 FULL = "all 4 queues of xts0 are in use"

@@ -25,7 +25,7 @@ from beds.authority import Authority
 from beds.kernel_tls import kernel_changes_keys, kernel_tls_reason, tls_stat
 from beds.proxy_process import ProxyProcess
 from beds.ulp_tls import client_context, server_context
-from xts_proxy import control
+from xts_proxy import control_socket
 from xts_socket import Tls
 
 DEADLINE_S = 60.0
@@ -98,7 +98,7 @@ def later() -> Iterator[Callable[..., Future[Any]]]:
 
 
 def status(proxy: ProxyProcess) -> dict[str, Any]:
-    return control.ask(proxy.control, control.Question("status", connections=True))
+    return control_socket.ask(proxy.control, control_socket.Question("status", connections=True))
 
 
 def until(reached: Callable[[], bool], what: str) -> None:

@@ -25,7 +25,7 @@ from beds.process_memory import memory_of
 from beds.script_outcomes import Outcomes
 from beds.scripts import RUN_S
 from system.tls.programs.ktls_scripts import SCRIPTS
-from xts_proxy import control
+from xts_proxy import control_socket
 
 FOLDER = Path(__file__).with_name("programs")
 DEADLINE_S = 20.0
@@ -183,7 +183,7 @@ def test_nginx_hands_its_keys_over_and_sends_files(
     connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=DEADLINE_S)
     with bed.start([program, "-p", str(tmp_path), "-c", str(configuration)]), closing(connection):
         assert fetch(connection, "/file") == content
-        status = control.ask(bed.proxy.control, control.Question("status", connections=True))
+        status = control_socket.ask(bed.proxy.control, control_socket.Question("status", connections=True))
         ((send, receive),) = [
             (row["send_ulps"], row["receive_ulps"]) for row in status["connections"] if row["send_ulps"] != ""
         ]
