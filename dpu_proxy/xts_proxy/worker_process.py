@@ -1,5 +1,5 @@
 """The workers' process. It reads what hosts and peers send, so it has next to nothing else: no files, no private keys,
-no right but to bind to low ports, and only the system calls it needs (native/syscall_filter.h).
+no right but to bind to low ports, and only the system calls it needs (messages/native/syscall_filter.h).
 
 Theory of operation. The supervisor forks it when queues are open, and from then on calls its methods (calling.py).
 The first, `start`, gives up all rights and then starts the workers. The main thread carries out calls, one by one;

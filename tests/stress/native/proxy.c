@@ -180,5 +180,6 @@ int main(int argc, char **argv)
 			       queue_id++);
 	}
 	xts_worker_stop(worker, 0);
+	xts_tenant_release(tenant);
 	return 0;
 }
