@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -55,6 +55,20 @@ def first_of(unshare: subprocess.Popen[str]) -> int:
     return int(children.read_text())
 
 
+@contextmanager
+def running_inside(tmp_path: Path, configuration: str = "") -> Iterator[Proxy]:
+    """A proxy that is process 1 of a PID namespace. It is ended by itself: once it has changed its user, the kernel
+    no longer ends it with unshare (--kill-child)."""
+    with running(tmp_path, configuration, under=NAMESPACE) as proxy:
+        first = first_of(proxy.process)
+        try:
+            yield proxy
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(first, signal.SIGTERM)
+            proxy.process.wait(10)
+
+
 def is_first(proxy: Proxy) -> int:
     """Our number of a proxy, which is 1 in its own namespace."""
     pid = first_of(proxy.process)
@@ -63,7 +77,7 @@ def is_first(proxy: Proxy) -> int:
 
 
 def test_an_application_that_has_no_number_is_served(tmp_path: Path, server: socket.socket) -> None:
-    with running(tmp_path, under=NAMESPACE) as proxy, proxy.host() as (_, host):
+    with running_inside(tmp_path) as proxy, proxy.host() as (_, host):
         is_first(proxy)
         with connected(host, server) as (number, peer):
             host.send("XTS_CMD_SEND", b"question", id=number)
@@ -74,7 +88,7 @@ def test_an_application_that_has_no_number_is_served(tmp_path: Path, server: soc
 
 
 def test_it_belongs_to_tenants_by_user_and_the_log_says_so_once(tmp_path: Path) -> None:
-    with running(tmp_path, TENANTS, under=NAMESPACE) as proxy, proxy.host(), proxy.host():
+    with running_inside(tmp_path, TENANTS) as proxy, proxy.host(), proxy.host():
         assert [row["tenant"] for row in proxy.status()["channels"]] == ["by-user"] * 2
         told = f"test of user {os.getuid()} is in another PID namespace, where its cgroup cannot be read"
         assert proxy.log.read_text().count(told) == 1
@@ -89,7 +103,7 @@ def test_its_end_is_noticed_although_a_forked_child_lives(tmp_path: Path) -> Non
         "print('up', flush=True)\n"
         "time.sleep(60)\n"
     )
-    with running(tmp_path, under=NAMESPACE) as proxy:
+    with running_inside(tmp_path) as proxy:
         command = [PROXY[0], "-c", program, proxy.endpoint]
         with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
             try:
