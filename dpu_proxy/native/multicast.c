@@ -147,5 +147,8 @@ bool multicast_passes(struct connection *c, struct xts_datagram *d)
 	if (!atomic_load_explicit(&m->filters, memory_order_relaxed) || !to.scope_id || !endpoint_is_multicast(&to))
 		return true;
 	to = endpoint_plain(&to);
+	if (group_is_taken(c->tenant, &to))
+		return true;
+	to.scope_id = 0; /* joined on an interface that was not listed */
 	return group_is_taken(c->tenant, &to);
 }

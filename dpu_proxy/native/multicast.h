@@ -16,11 +16,13 @@
  *   machine has joined. Here "the machine" is the tenant. So the option is off in the kernel from the socket's
  *   beginning. When the first socket of a tenant joins a group it is switched on for all sockets of the tenant that
  *   want it, and for later ones, together with IP_PKTINFO; from then on multicast_passes() drops the datagrams of
- * groups that no socket of the tenant has joined on that interface. A tenant that never joins anything pays nothing.
+ *   groups that no socket of the tenant has joined on that interface. A tenant that never joins anything pays nothing.
  *
  * Who has joined what is read back from the kernel after each change (MCAST_MSFILTER says whether a socket is a member
  * on an interface, and with how many sources). So there is no second model of its rules here. The interface of a join
- * that does not name one by its index is found in this way, too, among those that the supervisor has listed.
+ * that does not name one by its index is found in this way, too, among those that the supervisor has listed. It lists
+ * them at most once a second, so one that has just come is not found: such a membership has no interface, and the
+ * tenant then gets what the kernel delivers to the group on any.
  *
  * The table of groups (multicast_groups.c) is one for the process, under a mutex, since the sockets of a tenant may be
  * with several workers.
@@ -54,7 +56,7 @@ struct membership {
 	struct list of_socket;
 	struct xts_endpoint address; /* scope_id: the interface; 0: one that the supervisor has not listed */
 	uint32_t sources;
-	struct group *group; /* of the tenant; NULL without an interface */
+	struct group *group; /* of the tenant */
 };
 
 /* Of a datagram socket, or of all members of a shared one. */
@@ -107,7 +109,7 @@ int groups_enter(struct multicast *m);
 /* This descriptor is open as long as the socket is. */
 void groups_use(struct multicast *m, int fd);
 void groups_leave(struct multicast *m);
-/* A socket of the tenant has joined the group on the interface (scope_id). NULL: no memory. */
+/* A socket of the tenant has joined the group on the interface (scope_id; 0: which is not known). NULL: no memory. */
 struct group *group_take(struct xts_tenant *t, const struct xts_endpoint *address);
 void group_release(struct group *g);
 bool group_is_taken(const struct xts_tenant *t, const struct xts_endpoint *address);

@@ -75,7 +75,7 @@ static bool remember(struct connection *c, const struct xts_endpoint *group, uin
 	m->address.port = 0;
 	m->address.scope_id = interface;
 	m->sources = sources;
-	if (interface && !(m->group = group_take(c->tenant, &m->address))) {
+	if (!(m->group = group_take(c->tenant, &m->address))) {
 		free(m);
 		return false;
 	}
@@ -119,7 +119,7 @@ static int read_back(struct connection *c, const struct request *r)
 		found = look_at(c, &r->group, config->interfaces[i].index, &no_memory) || found;
 	if (r->joins && !found && !find(c, &r->group, 0))
 		no_memory = !remember(c, &r->group, 0, 0);
-	if (!r->joins && !found) {
+	if (r->leaves && !found) { /* else it may be a member where we cannot ask */
 		struct membership *m = find(c, &r->group, 0);
 
 		if (m)

@@ -26,24 +26,25 @@ enum form {
 static const struct member_option {
 	int level, option;
 	enum form form;
-	bool joins; /* may make the socket a member */
+	bool joins;  /* may make the socket a member */
+	bool leaves; /* it is none any more */
 } options[] = {
-	{ IPPROTO_IP, IP_ADD_MEMBERSHIP, FORM_MREQ, true },
-	{ IPPROTO_IP, IP_DROP_MEMBERSHIP, FORM_MREQ, false },
-	{ IPPROTO_IP, IP_ADD_SOURCE_MEMBERSHIP, FORM_SOURCE4, true },
-	{ IPPROTO_IP, IP_DROP_SOURCE_MEMBERSHIP, FORM_SOURCE4, false },
-	{ IPPROTO_IP, IP_BLOCK_SOURCE, FORM_SOURCE4, false },
-	{ IPPROTO_IP, IP_UNBLOCK_SOURCE, FORM_SOURCE4, false },
-	{ IPPROTO_IP, IP_MSFILTER, FORM_FILTER4, false },
-	{ IPPROTO_IPV6, IPV6_JOIN_GROUP, FORM_MREQ6, true },
-	{ IPPROTO_IPV6, IPV6_LEAVE_GROUP, FORM_MREQ6, false },
-	{ LEVEL_BOTH, MCAST_JOIN_GROUP, FORM_GROUP, true },
-	{ LEVEL_BOTH, MCAST_LEAVE_GROUP, FORM_GROUP, false },
-	{ LEVEL_BOTH, MCAST_JOIN_SOURCE_GROUP, FORM_SOURCE, true },
-	{ LEVEL_BOTH, MCAST_LEAVE_SOURCE_GROUP, FORM_SOURCE, false },
-	{ LEVEL_BOTH, MCAST_BLOCK_SOURCE, FORM_SOURCE, false },
-	{ LEVEL_BOTH, MCAST_UNBLOCK_SOURCE, FORM_SOURCE, false },
-	{ LEVEL_BOTH, MCAST_MSFILTER, FORM_FILTER, false },
+	{ IPPROTO_IP, IP_ADD_MEMBERSHIP, FORM_MREQ, true, false },
+	{ IPPROTO_IP, IP_DROP_MEMBERSHIP, FORM_MREQ, false, true },
+	{ IPPROTO_IP, IP_ADD_SOURCE_MEMBERSHIP, FORM_SOURCE4, true, false },
+	{ IPPROTO_IP, IP_DROP_SOURCE_MEMBERSHIP, FORM_SOURCE4, false, false },
+	{ IPPROTO_IP, IP_BLOCK_SOURCE, FORM_SOURCE4, false, false },
+	{ IPPROTO_IP, IP_UNBLOCK_SOURCE, FORM_SOURCE4, false, false },
+	{ IPPROTO_IP, IP_MSFILTER, FORM_FILTER4, false, false },
+	{ IPPROTO_IPV6, IPV6_JOIN_GROUP, FORM_MREQ6, true, false },
+	{ IPPROTO_IPV6, IPV6_LEAVE_GROUP, FORM_MREQ6, false, true },
+	{ LEVEL_BOTH, MCAST_JOIN_GROUP, FORM_GROUP, true, false },
+	{ LEVEL_BOTH, MCAST_LEAVE_GROUP, FORM_GROUP, false, true },
+	{ LEVEL_BOTH, MCAST_JOIN_SOURCE_GROUP, FORM_SOURCE, true, false },
+	{ LEVEL_BOTH, MCAST_LEAVE_SOURCE_GROUP, FORM_SOURCE, false, false },
+	{ LEVEL_BOTH, MCAST_BLOCK_SOURCE, FORM_SOURCE, false, false },
+	{ LEVEL_BOTH, MCAST_UNBLOCK_SOURCE, FORM_SOURCE, false, false },
+	{ LEVEL_BOTH, MCAST_MSFILTER, FORM_FILTER, false, false },
 };
 
 const struct member_option *member_option(int level, int option)
@@ -171,7 +172,7 @@ static int read_filter(struct request *r, int level, const void *value, uint32_t
 
 int request_read(struct request *r, const struct member_option *option, int level, const void *value, uint32_t bytes)
 {
-	*r = (struct request){ .joins = option->joins };
+	*r = (struct request){ .joins = option->joins, .leaves = option->leaves };
 	switch (option->form) {
 	case FORM_MREQ:
 		return read_mreq(r, value, bytes);

@@ -11,6 +11,7 @@ struct member_option;
 
 struct request {
 	bool joins;                /* may make the socket a member */
+	bool leaves;               /* it is none any more */
 	struct xts_endpoint group; /* scope_id: the interface, where its index is given */
 	uint32_t interface;        /* LOOPBACK_INTERFACE also where one of its addresses is given */
 	uint32_t sources;          /* that it may add */

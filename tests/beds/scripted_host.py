@@ -91,8 +91,9 @@ def _all_protocols() -> Any:
 class Worker:
     """A worker of the proxy; `limits` are those of the tenant that it makes for its channels (make_tenant()) unless
     it is given one, `name_servers` are fields of struct xts_names_config, `rule` changes what is allowed on loopback
-    (LOOPBACK), `ports` are those that the kernel picks from, `ulp` is a struct xts_ulp_config * of the caller's, and
-    `clock_ns` a callback, called in the worker's thread in place of its clock."""
+    (LOOPBACK), `ports` are those that the kernel picks from, with `interfaces_listed=0` it does not know of the
+    loopback interface, `ulp` is a struct xts_ulp_config * of the caller's, and `clock_ns` a callback, called in the
+    worker's thread in place of its clock."""
 
     def __init__(
         self,
@@ -104,6 +105,7 @@ class Worker:
         name_servers: dict[str, Any] | None = None,
         rule: dict[str, Any] | None = None,
         ports: tuple[int, int] = (0, 0),
+        interfaces_listed: int = 1,
         **limits: int,
     ) -> None:
         config = worker_ffi.new("struct xts_worker_config *")
@@ -113,7 +115,7 @@ class Worker:
         config.closed_sample = 1  # off in most proxies, and so that tests of all kinds of ends make records
         config.policy_default_allow = config.policy_listen_allow = policy_default_allow
         interfaces = worker_ffi.new("struct xts_interface[]", [LO])
-        config.interfaces, config.interface_count = interfaces, 1
+        config.interfaces, config.interface_count = interfaces, interfaces_listed
         config.port_first, config.port_last = ports
         rules = worker_ffi.new("struct xts_policy_rule *", LOOPBACK | (rule or {}))
         if policy_default_allow or rule:

@@ -21,6 +21,7 @@ __all__ = ["host", "worker"]
 
 IP, IPV6 = socket.IPPROTO_IP, socket.IPPROTO_IPV6
 JOIN, LEAVE, JOIN_SOURCE, MSFILTER, IP_MULTICAST_ALL, IP_PKTINFO = 42, 45, 46, 48, 49, 8
+IP_UNBLOCK_SOURCE, IP_BLOCK_SOURCE = 37, 38
 GROUP, OTHER = "239.7.6.1", "239.7.6.2"
 ANY = Endpoint.of("0.0.0.0", 0)
 LISTEN, CONNECT = 2, 1
@@ -103,6 +104,31 @@ def test_all_means_the_groups_of_the_tenant(sender: socket.socket) -> None:
         sender.sendto(b"not ours any more", (GROUP, port))
         sender.sendto(b"direct", (LOOPBACK, port))
         assert words(late, b"direct") == [b"direct"]
+
+
+def test_a_join_on_an_interface_that_has_not_been_listed_yet(sender: socket.socket) -> None:
+    """It names the interface by an address: of one that has just come, the worker does not know the number."""
+    with (
+        Worker(interfaces_listed=0) as worker,
+        host_of(worker) as host,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as of_the_device,
+    ):
+        of_the_device.setsockopt(IP, socket.IP_ADD_MEMBERSHIP, mreq(GROUP))  # so the kernel delivers to the group
+        of_the_device.setsockopt(IP, socket.IP_ADD_MEMBERSHIP, mreq(OTHER))
+        udp = reusing(host)
+        port = udp.local.port
+        assert udp.set(IP, JOIN, group_req("239.7.6.3")) == 0  # what the tenant gets is filtered from now on
+        assert join(udp) == 0
+        for option in (IP_BLOCK_SOURCE, IP_UNBLOCK_SOURCE):
+            source = socket.inet_aton(LOOPBACK) + socket.inet_aton("10.1.1.1")
+            assert udp.set(IP, option, socket.inet_aton(GROUP) + source) == 0
+        sender.sendto(b"of nobody here", (OTHER, port))
+        sender.sendto(b"the group's", (GROUP, port))
+        assert udp.receive().data == b"the group's"
+        assert udp.set(IP, socket.IP_DROP_MEMBERSHIP, mreq(GROUP)) == 0
+        sender.sendto(b"left", (GROUP, port))
+        sender.sendto(b"direct", (LOOPBACK, port))
+        assert words(udp, b"direct") == [b"direct"]
 
 
 def test_a_turn_of_what_is_for_nobody_is_not_the_last(sender: socket.socket) -> None:
