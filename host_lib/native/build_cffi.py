@@ -57,6 +57,7 @@ int xts_py_getsockname(int s, void *address, unsigned int *length);
 int xts_py_getpeername(int s, void *address, unsigned int *length);
 int xts_py_shutdown(int s, int how);
 int xts_py_fileno(int s);
+int xts_py_wake_sleepers_of(int s, int fd);
 int xts_py_give(int s, int on);
 int xts_py_pass(int s, int kernel_fd);
 int xts_py_take_passed(int fd, int *again);

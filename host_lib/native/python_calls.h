@@ -347,6 +347,11 @@ static inline int xts_py_fileno(int s)
 	return xts_py_result(xts_fileno(s));
 }
 
+static inline int xts_py_wake_sleepers_of(int s, int fd)
+{
+	return xts_py_result(xts_wake_sleepers_of(s, fd));
+}
+
 /* Who has a descriptor of the kernel's socket `on` can have s, a listener or a socket that is bound. */
 static inline int xts_py_give(int s, int on)
 {

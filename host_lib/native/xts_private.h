@@ -92,6 +92,12 @@ int xts_stack_at(const char *endpoint);
  * and of the others this share, in millionths. 0, 0: none. */
 void xts_lose(uint32_t share_ppm, uint32_t next);
 
+/* --- descriptors that change: mirror.c ---------------------------------------------------------------------------- */
+
+/* Before the descriptor fd, of a kernel's socket, becomes a duplicate of xts_fileno(number): threads that sleep for
+ * what it was are woken whenever the XTS socket becomes readable. Keeps a duplicate. 0, or -1 with EBADF, EMFILE. */
+int xts_wake_sleepers_of(int number, int fd);
+
 /* --- names: name_query.c ------------------------------------------------------------------------------------------ */
 
 /* Does the proxy ask name servers for us? Attaches the process. 1, 0, or -1 with the errno of xts_socket(). */

@@ -19,7 +19,7 @@ from typing import Any
 from . import _report
 from ._address import decode, encode
 from ._decision import Decision
-from ._descriptor import drop, keep_both, keep_under
+from ._descriptor import drop, keep_both, keep_under, wake_sleepers_of
 from ._epoll_registrations import kept_in_epoll_sets
 from ._errors import error
 from ._installed_pushing import InstalledPushing
@@ -114,6 +114,7 @@ class DecidingSocket(InstalledPushing, _Base):
                 self._show_mirror()
         elif self._number_known:
             with kept_in_epoll_sets(super().fileno()):
+                wake_sleepers_of(ours.number, super().fileno())
                 self._wake_sleepers()
                 self._show_mirror()
         elif self._sleeping:

@@ -123,6 +123,12 @@ def keep_both(fd: int, number: int, kernel_listener: int) -> None:
     _both[fd] = (number, kernel_listener)
 
 
+def wake_sleepers_of(number: int, fd: int) -> None:
+    """Before `fd`, of a kernel's socket, becomes a duplicate of the socket's descriptor: threads that sleep for it in
+    the kernel's select() or poll() are woken whenever the socket becomes readable. OSError."""
+    check(lib.xts_py_wake_sleepers_of(number, fd))
+
+
 def give(number: int, fd: int, inheritable: bool) -> None:
     """Programs that are started with the mirroring descriptor `fd` have the socket by it. OSError (EOPNOTSUPP)."""
     if inheritable and lib.xts_py_give(number, fd) < 0:

@@ -8,7 +8,13 @@
  *
  * Both ends are in this process, so either can be used to undo. A hang-up cannot be undone, so it is only mirrored once
  * a connection has ended; a socket that was never connected, which the kernel calls hung up, is only writable here.
+ *
+ * A program may have slept for a kernel's socket when its descriptor became a duplicate of this one (an undecided
+ * socket that another thread's first datagram has had offloaded). select(2) and poll(2) look descriptors up each time
+ * they wake, but they sleep on the files that they found at first. So the replaced socket is kept, and those who sleep
+ * on it are woken whenever this one becomes readable: shutdown(2) wakes them each time.
  */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -22,13 +28,14 @@
 #include "processes/take_turns.h"
 #include "waiting/mirror.h"
 #include "waiting/progress_thread.h"
-#include "xts.h"
+#include "xts_private.h"
 
 #define SEND_BUFFER_BYTES 4608 /* the kernel's least */
 #define FILL_BYTES 2048        /* more than a quarter of it, so that it counts as full */
 
 struct mirror {
 	int ours, theirs;
+	int replaced; /* the kernel's socket whose place it has taken; -1: none */
 	bool readable, writable, half_closed, closed;
 };
 
@@ -47,6 +54,7 @@ static int mirror_make(struct xts_sock *s)
 	setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 	m->ours = xts_own(ends[0]);
 	m->theirs = xts_own(ends[1]);
+	m->replaced = -1;
 	m->writable = true;
 	s->mirror = m;
 	mirror_dirty(s);
@@ -55,16 +63,24 @@ static int mirror_make(struct xts_sock *s)
 	return 0;
 }
 
+static void wake_sleepers(const struct mirror *m)
+{
+	if (m->replaced >= 0)
+		(void)shutdown(m->replaced, SHUT_RDWR);
+}
+
 static void set_readable(struct mirror *m, bool readable)
 {
 	char byte = 0;
 
 	if (m->readable == readable)
 		return;
-	if (readable)
+	if (readable) {
 		m->readable = send(m->ours, &byte, 1, MSG_NOSIGNAL) == 1;
-	else
-		m->readable = recv(m->theirs, &byte, 1, 0) < 0 && errno != EAGAIN;
+		wake_sleepers(m);
+		return;
+	}
+	m->readable = recv(m->theirs, &byte, 1, 0) < 0 && errno != EAGAIN;
 }
 
 static void set_writable(struct mirror *m, bool writable)
@@ -93,6 +109,7 @@ static void update(struct xts_sock *s)
 	if ((s->shutdown & RCV_SHUTDOWN) && s->phase == PHASE_CONNECTED && !m->half_closed) {
 		m->half_closed = true;
 		shutdown(m->ours, SHUT_WR);
+		wake_sleepers(m);
 	}
 	if (!m->half_closed)
 		/* an error is to be fetched */
@@ -143,6 +160,8 @@ void mirror_close(struct xts_sock *s)
 	s->mirror_dirty = false;
 	xts_own_close(s->mirror->ours);
 	xts_own_close(s->mirror->theirs);
+	if (s->mirror->replaced >= 0)
+		xts_own_close(s->mirror->replaced);
 	free(s->mirror);
 	s->mirror = NULL;
 	st->mirrors--;
@@ -163,5 +182,30 @@ int xts_fileno(int number)
 			r = s->mirror->theirs;
 	}
 	stack_leave(st);
+	return finish(r);
+}
+
+int xts_wake_sleepers_of(int number, int fd)
+{
+	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0), r = copy < 0 ? -errno : 0;
+	struct stack *st;
+	struct xts_sock *s;
+
+	if (r)
+		return finish(r);
+	copy = xts_own(copy);
+	st = stack_enter_of(number);
+	s = table_use_for(st, number, PURPOSE_POLL);
+	if (!s)
+		r = -EBADF;
+	else if (!s->mirror)
+		r = mirror_make(s);
+	if (!r && s->mirror->replaced < 0) {
+		s->mirror->replaced = copy;
+		copy = -1;
+	}
+	stack_leave(st);
+	if (copy >= 0)
+		xts_own_close(copy);
 	return finish(r);
 }

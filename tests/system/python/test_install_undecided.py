@@ -17,6 +17,7 @@ from xts_lab.lab import Lab
 PROGRAM = Path(__file__).parents[1] / "interposer" / "programs" / "undecided_sleepers.py"
 RULES = "use xts udp_receiver *:*\nuse xts udp_connect *:*\nuse xts udp_sender *:*\n"
 RECEIVING = ["recv", "recv_within_time", "recvfrom", "recvmsg"]
+OTHERS = ["time_goes_on", "late_in_select", "shut_down_by_the_program"]
 POLLING = ["poll", "select_of_the_c_library", "epoll"]
 RUN_S = 30
 
@@ -46,7 +47,7 @@ def echo(lab: Lab) -> Iterator[int]:
             thread.join()
 
 
-@pytest.mark.parametrize("way", [*RECEIVING, *POLLING, "time_goes_on", "shut_down_by_the_program"])
+@pytest.mark.parametrize("way", [*RECEIVING, *POLLING, *OTHERS])
 def test_get_what_comes(way: str, lab: Lab, echo: int, tmp_path: Path) -> None:
     rules = tmp_path / "udp.rules"
     rules.write_text(RULES)

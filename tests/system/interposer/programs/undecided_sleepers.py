@@ -177,6 +177,25 @@ def time_goes_on() -> None:
     assert LIMIT_S <= took < LIMIT_S + DECIDED_S * 0.9, took
 
 
+def late_in_select() -> None:
+    """The sleeper looks again at what it sleeps for when that has become another file: it runs where this thread does,
+    and only while that sleeps."""
+    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+    s = socket.socket(type=socket.SOCK_DGRAM)
+    got: list[bytes] = []
+
+    def sleep() -> None:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        got.append(select_of_the_c_library(s))
+
+    thread = _in_a_thread(sleep)
+    begun = time.monotonic()
+    s.sendto(WORD, (sys.argv[2], int(sys.argv[3])))
+    thread.join(DEADLINE_S)
+    assert got == [WORD], got
+    assert time.monotonic() - begun < DEADLINE_S / 2, "woken by the end of its time"
+
+
 class _Limit(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
@@ -248,7 +267,7 @@ def shut_down_by_the_program() -> None:
 
 #: Of the interposer alone: install() has neither recvmmsg() nor shutdown() before.
 OF_CALLS = (time_of_recvmmsg_goes_on, time_of_recvmmsg_is_told, shut_down_before, shut_down_before_for_reading)
-OTHERS = {check.__name__: check for check in (time_goes_on, shut_down_by_the_program, *OF_CALLS)}
+OTHERS = {check.__name__: check for check in (time_goes_on, late_in_select, shut_down_by_the_program, *OF_CALLS)}
 
 if __name__ == "__main__":
     if "install" in sys.argv:
