@@ -60,7 +60,7 @@ def test_what_is_new_is_made_by_other_threads(host: ScriptedHost) -> None:
         assert not any(push(host, number).error for number in range(1, 21))
     with Took() as known:
         assert not any(push(host, number).error for number in range(1, 21))
-    assert new.pool_ns > 20 * 200_000 > 4 * known.pool_ns
+    assert new.pool_ns > 4 * known.pool_ns
     assert new.pool_ns > 2 * new.worker_ns
 
 
