@@ -6,11 +6,11 @@
  * - Results below 0 are -errno. (errno itself would be too late: Python may run a signal handler, which may make calls
  *   of its own, between the return of a call and the look at errno.)
  * - Calls that may wait take timeout_ms: -1 for a blocking socket (the library waits by itself), 0 for a non-blocking
- *   one, else the socket is non-blocking and the wait happens here. A wait that has run out is -EAGAIN.
+ *   one, else the socket is non-blocking and the wait happens here. A wait that has timed out returns -EAGAIN.
  * - A call interrupted by a signal returns XTS_PY_INTERRUPTED - the time left, so that Python can run its signal
- * handlers
- *   and call again with that (PEP 475). -4095 to -1 stay free for -errno.
- * - A receive call on a socket with a callback returns XTS_PY_UNDECIDED - the time left, for Python to ask it first.
+ *   handlers and call again with that time (PEP 475). -4095 to -1 stay free for -errno.
+ * - A receive call on a socket with a callback returns XTS_PY_UNDECIDED - the time left, so that Python asks the
+ *   callback first.
  */
 #ifndef XTS_PYTHON_CALLS_H
 #define XTS_PYTHON_CALLS_H
@@ -33,7 +33,7 @@
 
 struct xts_py_wait {
 	int64_t timeout_ms;  /* as passed in */
-	int64_t deadline_ns; /* 0: not begun to wait */
+	int64_t deadline_ns; /* 0: the wait has not begun */
 };
 
 static inline int64_t xts_py_now_ns(void)
@@ -60,7 +60,8 @@ static inline int64_t xts_py_interrupted(const struct xts_py_wait *wait)
 	return XTS_PY_INTERRUPTED - xts_py_left_ms(wait);
 }
 
-/* Waits for events on a socket: its events, -EAGAIN when the time is over, -errno, or interrupted. */
+/* Waits for events on a socket. Returns the events, -EAGAIN at the deadline, -errno, or the result for an interrupted
+ * call. */
 static inline int64_t xts_py_wait_for(struct xts_py_wait *wait, int s, int events)
 {
 	struct pollfd fd = { .fd = s, .events = (short)events };
@@ -80,7 +81,7 @@ static inline int64_t xts_py_wait_for(struct xts_py_wait *wait, int s, int event
 	}
 }
 
-/* The call failed with errno: 0 to make it again, else the result for Python. */
+/* The call failed with errno. Returns 0 if it shall be made again, else the result for Python. */
 static inline int64_t xts_py_failed(struct xts_py_wait *wait, int s, int events)
 {
 	int64_t ready;
@@ -169,7 +170,8 @@ static inline ssize_t xts_py_ulp_handshake(int s, int64_t timeout_ms)
 	XTS_PY_WAITING(ssize_t, s, POLLOUT, timeout_ms, xts_ulp_handshake(s));
 }
 
-/* SIOC_PUSH_ULP and its like. EAGAIN: what was sent before has not left yet; no event says when it has (push_ulp.c). */
+/* SIOC_PUSH_ULP and similar requests. EAGAIN: data sent earlier has not left yet; no event says when it has
+ * (push_ulp.c). */
 static inline ssize_t xts_py_push(int s, unsigned long request, void *info, int64_t timeout_ms)
 {
 	struct xts_py_wait wait = { timeout_ms, timeout_ms > 0 ? xts_py_now_ns() + timeout_ms * 1000000 : 0 };
@@ -352,7 +354,7 @@ static inline int xts_py_wake_sleepers_of(int s, int fd)
 	return xts_py_result(xts_wake_sleepers_of(s, fd));
 }
 
-/* Who has a descriptor of the kernel's socket `on` can have s, a listener or a socket that is bound. */
+/* Gives s, a listener or a bound socket, to every process that gets a descriptor of the kernel's socket `on`. */
 static inline int xts_py_give(int s, int on)
 {
 	int carrier = xts_pass(s, on);
@@ -363,13 +365,14 @@ static inline int xts_py_give(int s, int on)
 	return 0;
 }
 
-/* What is sent in the place of s to another program, and then closed; kernel_fd: of a listener, that on this host. */
+/* The descriptor to send to another program in place of s, and to close after that. kernel_fd: for a listener, its
+ * counterpart in this host's kernel. */
 static inline int xts_py_pass(int s, int kernel_fd)
 {
 	return xts_py_result(xts_pass(s, kernel_fd));
 }
 
-/* The socket that a descriptor was given for, 0: none; *again: this process has had it before. */
+/* The socket that a received descriptor stands for, 0: none. *again: this process already had that socket. */
 static inline int xts_py_take_passed(int fd, int *again)
 {
 	struct xts_exec_socket got;
@@ -394,7 +397,7 @@ static inline int xts_py_ioctl_int(int s, unsigned long request, int argument)
 	return xts_py_result(xts_ioctl(s, request, argument));
 }
 
-/* The errno of the fault, 0 for none; -errno when it is not to be had. */
+/* The errno of the fault, 0 for none; -errno if it is not available. */
 static inline int xts_py_ulp_error(int s, unsigned *fault, char *text, size_t bytes)
 {
 	return xts_py_result(xts_ulp_error(s, fault, text, bytes));
@@ -427,7 +430,7 @@ static inline int xts_py_stack_at(const char *endpoint)
 	return xts_py_result(xts_stack_at(endpoint));
 }
 
-/* 0, or -errno; *before is what the thread used. XTS_STACK_OF_SETTING is no errno, but below 0 as well. */
+/* 0, or -errno; *before is what the thread used before. XTS_STACK_OF_SETTING is no errno, but is below 0 too. */
 static inline int xts_py_stack_use(int stack, int *before)
 {
 	int r = xts_stack_use(stack);
@@ -448,13 +451,13 @@ static inline int xts_py_stack_of(int s)
 	return xts_py_result(xts_stack_of(s));
 }
 
-/* From now on this process gets the signal when its parent has ended: 0 or -errno. */
+/* From now on the kernel sends this process the signal when its parent ends: 0 or -errno. */
 static inline int xts_py_end_with_parent(int number)
 {
 	return prctl(PR_SET_PDEATHSIG, (unsigned long)number, 0ul, 0ul, 0ul) ? -errno : 0;
 }
 
-/* For the thread whose call has just returned -code; NULL: errno says it all. */
+/* The reason for the -code that the calling thread's last call returned; NULL: the errno alone says it. */
 static inline const char *xts_py_reason_of(int code)
 {
 	return xts_reason_of(code, false);
@@ -516,10 +519,11 @@ static inline ssize_t xts_py_epoll_wait(void *ectx, int32_t *pairs, int maxevent
 }
 
 /*
- * XTS sockets and the kernel's epoll set kernel_set together, for the selector of an event loop; timeout_ns -1: for
- * ever. The sockets' events come first, the descriptors' behind them: returns how many of the first plus XTS_PY_KERNEL
- * times how many of the second. 0 when the time is over, or after a signal. Sockets have to be in the context with
- * ~number as their data (xts_py_epoll_ctl_mixed), for descriptors are what select.epoll has as its data.
+ * Waits for XTS sockets and the kernel's epoll set kernel_set together, for the selector of an event loop; timeout_ns
+ * -1: forever. Writes the sockets' events first and the kernel descriptors' events after them; returns the number of
+ * the former plus XTS_PY_KERNEL times the number of the latter. Returns 0 at the timeout, or after a signal. The data
+ * of a socket in the context has to be ~number (xts_py_epoll_ctl_mixed), since select.epoll uses the descriptor as its
+ * data.
  */
 #define XTS_PY_KERNEL 65536
 

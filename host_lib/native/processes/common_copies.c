@@ -1,10 +1,10 @@
 /*
- * Connections of which several processes have a copy: fork, close, exit, and what is looked after now and then.
- * inherit.h has the theory of operation.
+ * Connections of which several processes have a copy: fork, close, exit, and the periodic look at them. inherit.h has
+ * the theory of operation.
  *
- * A connection that the application has closed, and that others have, stays here (own.ending) until one of them asks
- * for it, all are gone, or this process exits: so nobody has to wait for a time to be over when a process is killed
- * that never used it.
+ * A connection that the application has closed, but that other processes have, stays here (own.ending) until one of
+ * them asks for it, all are gone, or this process exits. So if a process that never used it is killed, nobody has to
+ * wait for a timeout.
  */
 #include <stdlib.h>
 
@@ -34,7 +34,7 @@ bool common_others_have(struct xts_sock *s, struct living *living)
 	return relatives_others_have(s->own.common, living) || passed_names_others_have(s);
 }
 
-/* Relatives first: the entry may be another connection's once it is left. */
+/* Relatives first: once this process has left it, the entry may become another connection's. */
 static bool is_left_to_others(struct xts_sock *s, bool (*leave_relatives)(struct common *c))
 {
 	bool passed = atomic_load(&s->own.common->passed);
@@ -57,7 +57,7 @@ bool common_kept(struct xts_sock *s)
 
 /* --- fork --------------------------------------------------------------------------------------------------------- */
 
-/* Could a child have it? */
+/* Could a child use it? */
 static bool is_possible(const struct xts_sock *s)
 {
 	const struct channel *c = s->stack->channel;
@@ -72,7 +72,7 @@ static bool is_possible(const struct xts_sock *s)
 	return s->state == TCP_STATE_ESTABLISHED || (s->state == TCP_STATE_CLOSE && s->phase == PHASE_CONNECTED);
 }
 
-/* From now on this process counts for the others what it reads and sends. */
+/* From now on this process counts, for the others, how much it reads and sends. */
 static bool become_common(struct xts_sock *s)
 {
 	if (s->own.common)
@@ -107,13 +107,13 @@ void common_before_fork(struct stack *st)
 			relatives_give_child(s->own.common);
 		}
 	if (st->channel && st->commons)
-		channel_flush(st, true); /* the keys are known when the child asks */
+		channel_flush(st, true); /* the proxy has to know the keys when the child asks */
 }
 
 void common_after_fork_parent(struct stack *st)
 {
 	if (st->commons)
-		progress_need(st); /* somebody may ask for them */
+		progress_need(st); /* another process may ask for them */
 }
 
 bool common_inherited(struct xts_sock *s)
@@ -158,7 +158,7 @@ void common_forget(struct xts_sock *s)
 
 /* --- close -------------------------------------------------------------------------------------------------------- */
 
-/* The last copy of a connection that another process had: it is taken to be closed. */
+/* Closes the last copy of a connection that another process held: this process takes it over first. */
 static void take_to_close(struct xts_sock *s)
 {
 	uint32_t id = s->id;
@@ -170,7 +170,7 @@ static void take_to_close(struct xts_sock *s)
 		return;
 	s->own.ending = false;
 	if (r)
-		s->lost = true; /* socket_end() forgets it */
+		s->lost = true; /* so that socket_end() only forgets it */
 }
 
 bool common_closes(struct xts_sock *s)
@@ -179,7 +179,7 @@ bool common_closes(struct xts_sock *s)
 	bool others;
 
 	if (s->own.taking)
-		return true; /* when that is done */
+		return true; /* it ends when that is done */
 	s->own.close_waits = true;
 	while (socket_is(s, id) && s->own.moved != NOT_MOVED)
 		if (wait_for(s->stack, &s->callers, now_ns() + NS_PER_S, false))
@@ -202,7 +202,7 @@ bool common_closes(struct xts_sock *s)
 	return !socket_is(s, id);
 }
 
-/* What was given up after close(), and nobody is left to take: it is taken back, and closed. */
+/* It was given up after close(), but no process is left to take it: takes it back and closes it. */
 static void take_back(struct xts_sock *s)
 {
 	uint32_t id = s->id;
@@ -212,12 +212,12 @@ static void take_back(struct xts_sock *s)
 		socket_end(s);
 }
 
-/* This process ends. What it holds is given up if others have it, and what is left to it alone ends with it. */
+/* This process ends. Connections that others have are given up; the rest end with this process. */
 static void leave(struct xts_sock *s)
 {
 	bool holds = s->own.inherited == NOT_INHERITED, others;
 
-	/* First the entry, then the connection: who leaves after this does not count on us any more. */
+	/* The entry first, then the connection: a process that leaves after this no longer relies on this one. */
 	others = s->own.ending ? common_kept(s) : common_leave(s);
 	if (others) {
 		if (holds)
@@ -237,7 +237,7 @@ static void leave(struct xts_sock *s)
 	outbox_add(s, TODO_SHARE); /* the proxy need not keep it */
 }
 
-/* Until what is on its way to others has arrived there. */
+/* Waits until what is on its way to other processes has arrived at the proxy. */
 static void settle(struct stack *st, uint64_t deadline_ns)
 {
 	while (st->moving && st->channel && now_ns() < deadline_ns) {
@@ -267,10 +267,10 @@ void common_at_exit(struct stack *st)
 	s = NULL;
 	while ((s = table_next(st, s)) && now_ns() < deadline)
 		if (!s->own.common && s->own.ending && !s->own.taking && s->own.moved == NOT_MOVED)
-			take_back(s); /* while it was given up the others have left, too */
+			take_back(s); /* the other processes have left too, while it was being given up */
 }
 
-/* --- now and then ------------------------------------------------------------------------------------------------- */
+/* --- the periodic look -------------------------------------------------------------------------------------------- */
 
 /* One look at all connections. */
 struct looking {
@@ -284,12 +284,14 @@ static void look_after_closed(struct xts_sock *s, struct looking *l)
 	if (common_others_have(s, &l->living))
 		return;
 	common_kept(s);
-	s->own.common = NULL; /* it counts until it is closed: the answers of many find no room on the link unless taken */
+	/* it stays counted until it is closed: unless it is taken, the answers of many sockets find no room on the
+	 * link */
+	s->own.common = NULL;
 	s->own.ending = false;
 	socket_end(s);
 }
 
-/* A poll waits for it: it is taken from a process that does not use it. */
+/* A poll waits for it: takes it from a process that does not use it. */
 static void seek(struct xts_sock *s, uint64_t now)
 {
 	if (now - s->own.sought_ns < SEEK_NS)
@@ -303,7 +305,7 @@ static bool is_sought(const struct xts_sock *s)
 	return s->own.inherited != NOT_INHERITED && (s->polled || s->watches || s->mirror);
 }
 
-/* Has anybody else still a copy of those that this process holds? */
+/* Does any other process still have a copy of a connection that this process holds? */
 static void look(struct xts_sock *s, struct looking *l)
 {
 	if (s->own.ending)
@@ -312,7 +314,7 @@ static void look(struct xts_sock *s, struct looking *l)
 		common_forget(s);
 }
 
-/* When to do it again. Some of it gives up the lock; a place in the table stays one. */
+/* Returns when to look again. Some of this releases the lock, but an index in the table stays valid. */
 static uint64_t look_at_all(struct stack *st, uint64_t now)
 {
 	struct looking l = { .at_copies = now >= st->looks_at_copies_ns };
@@ -352,7 +354,7 @@ void common_tick(struct stack *st, uint64_t *deadline_ns)
 	if (!st->commons)
 		return;
 	if (now >= st->looks_at_commons_ns) {
-		st->looks_at_commons_ns = FOREVER; /* what is asked for meanwhile counts */
+		st->looks_at_commons_ns = FOREVER; /* a request that comes meanwhile sets it again */
 		next = look_at_all(st, now);
 		if (next < st->looks_at_commons_ns)
 			st->looks_at_commons_ns = next;

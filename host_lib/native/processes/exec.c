@@ -1,5 +1,5 @@
 /*
- * exec(): giving the sockets up that the new program keeps, and taking them over in it. inherit.h has the theory of
+ * exec(): giving up the sockets that the new program keeps, and taking them over in it. inherit.h has the theory of
  * operation.
  */
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static bool is_bound_only(const struct xts_sock *s)
 	return s->bound && s->proxy_id && !s->lost && s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED;
 }
 
-/* Other processes have it too: the new program asks for it as they do. */
+/* Other processes have it too: the new program asks for it in the same way. */
 static int give_up_common(struct xts_sock *s)
 {
 	uint64_t deadline = now_ns() + NS_PER_S;
@@ -45,7 +45,7 @@ static int give_up_common(struct xts_sock *s)
 	return !socket_is_open(s, id) ? -EBADF : s->own.inherited == NOT_INHERITED ? -EBUSY : 0;
 }
 
-/* What is unread goes back, for the new program to read. */
+/* Unread datagrams go back to the proxy, so that the new program can read them. */
 static int give_up_datagrams(struct xts_sock *s)
 {
 	uint32_t id = s->id;
@@ -73,12 +73,12 @@ static int give_up_for_exec(struct xts_sock *s)
 		return r;
 	}
 	if (s->own.inherited != NOT_INHERITED)
-		return s->own.taking ? -EBUSY : 0; /* as it is: its parent's, or keyed */
+		return s->own.taking ? -EBUSY : 0; /* unchanged: its parent holds it, or the proxy has its key */
 	if (s->lost || s->phase == PHASE_UNCONNECTED || s->state == TCP_STATE_SYN_SENT)
 		return -EOPNOTSUPP;
 	if (s->state == TCP_STATE_ESTABLISHED)
 		return sharing_possible(s->stack) ? connection_park(s, now_ns() + NS_PER_S) : -EOPNOTSUPP;
-	return 0; /* what is left of an ended one */
+	return 0; /* what is left of a connection that has ended */
 }
 
 static int write_for_exec(struct stack *st, int memfd, const struct xts_exec_socket *b)
@@ -99,7 +99,7 @@ static bool is_again(const struct xts_exec_socket *sockets, unsigned i)
 	return false;
 }
 
-/* The new program does not have them; other processes may. */
+/* The new program does not keep these sockets; other processes may have them. */
 static void leave_others(struct stack *st, const struct xts_exec_socket *sockets, unsigned count)
 {
 	struct xts_sock *s = NULL;
@@ -167,7 +167,8 @@ void xts_resume(int memfd)
 	}
 }
 
-/* The stack that the next record's socket comes into: the calling thread's for the endpoint it was at, if that takes it. */
+/* The stack for the socket of the next record: the calling thread's, if the socket was at that endpoint and the stack
+ * takes it. */
 static struct stack *stack_of_next(int memfd)
 {
 	struct stack *st, *own;
@@ -196,7 +197,7 @@ int xts_inherit_next(int memfd, struct xts_exec_socket *out)
 	out->again = out->listens = out->datagrams = false;
 	r = record_read(st, memfd, &s, &out->descriptor);
 	if (r == -EPROTO)
-		lseek(memfd, 0, SEEK_END); /* where the next one begins cannot be known */
+		lseek(memfd, 0, SEEK_END); /* the start of the next record cannot be found */
 	if (s && r == RECORD_AGAIN) {
 		out->number = (int)s->id;
 		out->again = true;
@@ -209,7 +210,7 @@ int xts_inherit_next(int memfd, struct xts_exec_socket *out)
 		out->number = (int)id;
 		out->listens = s->state == TCP_STATE_LISTEN;
 		out->datagrams = s->datagrams != NULL;
-		/* A connection waits for nobody long. The rest is taken over when it is used. */
+		/* The proxy keeps a connection only for a short time. The others are taken over when they are used. */
 		if (s->own.common)
 			(void)turn_take(s, PURPOSE_NOBODY, 0);
 		else if (!share_by_key(s))

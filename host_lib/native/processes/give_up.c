@@ -1,7 +1,8 @@
 /*
- * Giving up a connection that other processes have too: PARK, and when that is answered what is unread goes back in
- * messages RETURN. Both leave by the outbox, whoever flushes it. What else the next process has to know (half-closed?
- * which protocols?) is in the entry of the relatives' file. inherit.h has the theory of operation.
+ * Giving up a connection that other processes have too: the holder sends PARK, and after the answer it returns the
+ * unread bytes in RETURN messages. Both leave through the outbox, whichever thread flushes it. What else the next
+ * process has to know (half-closed? which protocols?) is in the entry of the relatives' file. inherit.h has the theory
+ * of operation.
  */
 #include <sys/epoll.h>
 
@@ -23,9 +24,10 @@
 #include "waiting/progress_thread.h"
 #include "waiting/wait.h"
 
-#define IDLE_NS (20 * NS_PER_MS) /* who has not used it for so long gives it to who waits for events */
+/* a holder that has not used it for so long gives it to a process that waits for events */
+#define IDLE_NS (20 * NS_PER_MS)
 
-/* Can it go to another process, as far as the protocol is concerned? */
+/* Does the protocol allow to give it to another process now? */
 static bool is_between_calls(const struct xts_sock *s)
 {
 	return s->proxy_id && !s->opening && !s->call && !s->pushing && !s->closing && !s->lost && !s->disconnecting &&
@@ -33,7 +35,7 @@ static bool is_between_calls(const struct xts_sock *s)
 	       !(s->todo & (TODO_ACCEPTED | TODO_GIVE_BACK | TODO_CLOSE));
 }
 
-/* Does its holder need it less than who asks for it? */
+/* Does its holder need it less than the process that asks? */
 static bool is_spare(const struct xts_sock *s, uint32_t purpose)
 {
 	if (!s->open)
@@ -59,7 +61,8 @@ bool turn_give_up(struct xts_sock *s)
 	outbox_add(s, TODO_PARK);
 	s->own.moved = PARKING;
 	st->moving++;
-	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP); /* who waits for it finds it gone, and asks for it */
+	/* a thread that waits for it finds it gone, and asks for it */
+	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP);
 	progress_need(st);
 	return true;
 }
@@ -95,7 +98,8 @@ bool message_yield(struct stack *st, const struct xts_head *head, const struct x
 	if (!s || s->closing || s->own.moved != NOT_MOVED || !s->own.key || !m->purpose)
 		return false;
 	if (s->own.inherited != NOT_INHERITED) {
-		/* TAKE has been answered, and the thread that asked has not run since: it answers this, too. */
+		/* TAKE has been answered, but the thread that sent it has not run since: that thread answers this
+		 * request too. */
 		if (s->own.taking)
 			s->own.asked_for = (uint8_t)m->purpose;
 		return false;
@@ -110,10 +114,10 @@ bool message_yield(struct stack *st, const struct xts_head *head, const struct x
 void turn_is_asked_for(struct xts_sock *s)
 {
 	if (s->own.asked_for == PURPOSE_POLL)
-		s->own.asked_for = 0; /* it is asked again */
+		s->own.asked_for = 0; /* the other process asks again */
 	else
-		s->stack->asked_to_yield = true; /* when the call that needs it has ended */
-	outbox_add(s, TODO_SHARE);               /* an answer */
+		s->stack->asked_to_yield = true; /* it is given up when the call that needs it has ended */
+	outbox_add(s, TODO_SHARE);               /* sends the answer */
 }
 
 int turn_send_park(struct xts_sock *s)
@@ -152,7 +156,8 @@ static void given_up(struct xts_sock *s)
 	status_state(s);
 	if (!s->open && !s->own.taking && !s->own.close_waits) {
 		if (s->own.common && !common_kept(s)) {
-			/* The others have gone meanwhile, and counted on us: it is taken back, and closed. */
+			/* The other processes have gone meanwhile, and relied on this one: takes it back and closes
+			 * it. */
 			s->own.common = NULL;
 			s->own.ending = true;
 			common_look_soon(s->stack);
@@ -170,7 +175,7 @@ void turn_parked(struct xts_sock *s, int error)
 {
 	if (error) {
 		over(s);
-		outbox_add(s, TODO_SHARE); /* the answer to YIELD: it is not asked again before */
+		outbox_add(s, TODO_SHARE); /* the answer to YIELD: the proxy does not ask again before it */
 		socket_changed(s, socket_events(s));
 		if (!s->open && !s->own.ending && !s->own.close_waits)
 			socket_end(s);
@@ -179,13 +184,13 @@ void turn_parked(struct xts_sock *s, int error)
 	s->proxy_id = 0;
 	s->credits = 0;
 	socket_asked(s, false);
-	s->own.moved = NOT_MOVED; /* so that the outbox takes it */
+	s->own.moved = NOT_MOVED; /* a state in which the outbox handles it */
 	outbox_add(s, TODO_PARK);
 	s->own.moved = RETURNING;
 	inherit_is_elsewhere(s);
 }
 
-/* The first PDU, or what a frame holds of it. How many bytes. */
+/* Takes the first PDU, or the part of it that fits into a frame. Returns the number of bytes. */
 static uint32_t next_return(const struct xts_sock *s, uint32_t largest, struct xts_return *m, uint8_t *flags)
 {
 	const struct pdu *p = s->pdu_first;
@@ -247,7 +252,7 @@ int turn_send_returns(struct xts_sock *s)
 	return 0;
 }
 
-/* What was not returned yet is lost, and the proxy knows. */
+/* Bytes that were not yet returned are lost, and the proxy knows that. */
 void turn_channel_died(struct xts_sock *s)
 {
 	if (s->own.moved == RETURNING)

@@ -1,6 +1,7 @@
 /*
- * Sockets that came over fork or exec: what each is in the new process, and taking over those that are taken by a key alone:
- * listeners, bound sockets, and over exec connections that nobody else has. inherit.h has the theory of operation.
+ * Sockets that came through fork or exec: their state in the new process, and taking over those for which a key is
+ * enough: listeners, bound sockets and, over exec, connections that no other process has. inherit.h has the theory of
+ * operation.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -58,7 +59,7 @@ void inherit_is_elsewhere(struct xts_sock *s)
 
 /* --- after a fork ------------------------------------------------------------------------------------------------- */
 
-/* Nothing of it is on any channel of this process. */
+/* This process's channel knows nothing of the socket. */
 static void forget_channel(struct xts_sock *s)
 {
 	s->proxy_id = 0;
@@ -109,7 +110,7 @@ static void cannot_be_had(struct xts_sock *s, uint8_t reason)
 	socket_not_here(s, reason);
 }
 
-/* In the child: buffers, pending data and mirrors have gone already. */
+/* In the child. Buffers, pending data and mirrors are gone by now. */
 void inherit_after_fork(struct xts_sock *s)
 {
 	bool fresh = s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && !s->proxy_id && !s->opening &&
@@ -140,7 +141,7 @@ void inherit_after_fork_parent(struct stack *st)
 		for (struct xts_sock *s = st->shared; s; s = s->own.shared_next)
 			s->own.others_may_have = st->joint = true;
 		if (st->shared)
-			progress_need(st); /* what has been promised to this process alone may have to go to another */
+			progress_need(st); /* what the proxy promised to this process alone may have to go to another */
 	}
 	common_after_fork_parent(st);
 }
@@ -159,7 +160,7 @@ static int claim(struct xts_sock *s)
 	s->consumed = 0;
 	s->credits = s->peer_window = 0;
 	if (s->done) {
-		/* It is told again, with what follows the bytes we have. */
+		/* The proxy announces the end again, after the bytes that were unread. */
 		s->done = false;
 		s->shutdown &= (uint8_t)~RCV_SHUTDOWN;
 	}
@@ -174,7 +175,7 @@ static int take(struct xts_sock *s)
 	int r;
 
 	if (!s->own.key)
-		return 0; /* it had ended: what is unread is all there is */
+		return 0; /* the connection had ended: only the unread bytes are left */
 	r = st->channel ? 0 : channel_attach(st);
 	if (s->id != id)
 		return -EBADF;
@@ -206,7 +207,7 @@ void inherit_adopt(struct xts_sock *s)
 		return;
 	s->own.others_may_have = true;
 	if (s->state != TCP_STATE_LISTEN && !s->datagrams)
-		return; /* nobody waits for it before it listens */
+		return; /* nobody waits for connections before it listens */
 	s->own.shared_next = st->to_join;
 	st->to_join = s;
 }
@@ -250,11 +251,11 @@ int connection_park(struct xts_sock *s, uint64_t deadline_ns)
 	int r;
 
 	if (s->pushing || s->ulps.handshaking || s->ulps.sending)
-		return -EBUSY; /* whose they would be the proxy could not tell */
+		return -EBUSY; /* the proxy could not tell to which process they belong */
 	s->own.moved = PARKING;
 	s->own.park_token = 0;
 	st->moving++;
-	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP); /* who waits for it finds it gone */
+	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP); /* a thread that waits for it finds it gone */
 	r = call_proxy(s, &call);
 	st->moving--;
 	if (s->id != id)
@@ -292,6 +293,6 @@ void inherit_take_watched(const struct epoll_ctx *ctx)
 			continue;
 		}
 		inherit_take(s);
-		s = st->to_join; /* the lock was given up */
+		s = st->to_join; /* s may have changed: the lock was released */
 	}
 }

@@ -1,4 +1,4 @@
-/* Data that is written on a socket of the kernel. label.h says how. */
+/* Data attached to a kernel socket. label.h explains how. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <string.h>
@@ -10,11 +10,11 @@
 #include "xts_private.h"
 
 #define WORDS_MAX (LABEL_BYTES_MAX / 4)
-#define AROUND 2u /* instructions: the jump, and what accepts a packet */
+#define AROUND 2u /* instructions besides the data: the jump, and the one that accepts a packet */
 
 #define ACCEPT_ALL 0xffffffffu
 
-/* Of the kernel, whatever an interposer makes of the descriptor. */
+/* A direct system call, so that an interposer does not see the descriptor. */
 static long kernel_call(long number, int fd, int option, void *value, size_t length_or_pointer)
 {
 	long r = kernel_calls.syscall(number, fd, SOL_SOCKET, option, value, length_or_pointer);
@@ -46,7 +46,7 @@ int label_write(int fd, const void *data, size_t bytes)
 int label_read(int fd, void *data, size_t room)
 {
 	struct sock_filter program[WORDS_MAX + AROUND];
-	socklen_t count = 0; /* in instructions */
+	socklen_t count = 0; /* counted in instructions */
 	uint8_t *to = data;
 	size_t words;
 	long r = kernel_call(SYS_getsockopt, fd, SO_GET_FILTER, NULL, (size_t)&count);

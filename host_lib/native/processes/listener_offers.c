@@ -1,14 +1,14 @@
 /*
- * Connections that a shared listener is offered, and those that go back. inherit.h has the theory of operation.
+ * Connections that a shared listener is offered, and giving them back. inherit.h has the theory of operation.
  *
- * An offer is a socket in the accept queue whose NEWCONN has no answer yet: accept takes it, EAGAIN gives it back and
- * voids the credits the proxy still holds of us. A NEWCONN that crosses such an answer comes without a credit, as far
- * as this end can tell; the number of open offers is what bounds a proxy.
+ * An offer is a socket in the accept queue whose NEWCONN has no answer yet. accept() takes it. Answering with EAGAIN
+ * gives it back, and voids the credits for this listener that the proxy still holds. A NEWCONN that crosses such an
+ * answer comes without a credit, as far as this side can tell; so the limit for a proxy is the number of open offers.
  *
  * Offers go back when the application has neither waited nor accepted for GIVE_BACK_NS. They go back at once when a
- * process that has never accepted is about to give the listener to another one: that is a superserver, and what it
- * starts may accept without waiting. An application that sleeps on a mirror or on a context's descriptor cannot be seen
- * waiting: it is offered connections again after RETRY_NS.
+ * process that has never accepted is about to give the listener to another one: such a process is a superserver, and
+ * the program that it starts may accept without waiting. The library cannot see an application wait that sleeps on a
+ * mirror or on a context's descriptor: such an application is offered connections again after RETRY_NS.
  */
 #include "core/channel.h"
 #include "core/clock.h"
@@ -18,7 +18,7 @@
 #include "processes/inherit.h"
 #include "waiting/mirror.h"
 
-#define OFFERS_MAX 4097u /* open at a time: one more than the largest backlog */
+#define OFFERS_MAX 4097u /* offers open at a time: one more than the largest backlog */
 #define RETRY_NS (10 * NS_PER_MS)
 
 bool share_offered(struct xts_sock *s)
@@ -28,11 +28,11 @@ bool share_offered(struct xts_sock *s)
 	if (s->grant.outstanding)
 		s->grant.outstanding--;
 	if (!s->accept_count)
-		s->own.accepting_ns = now_ns(); /* the application has that long to come */
+		s->own.accepting_ns = now_ns(); /* from now on, the application has GIVE_BACK_NS to accept */
 	return true;
 }
 
-/* Takes the offers out of the accept queue. give_back: and tells the proxy. */
+/* Takes the offers out of the accept queue. give_back: also returns them to the proxy. */
 static void remove_offers(struct xts_sock *listener, bool give_back)
 {
 	struct stack *st = listener->stack;
@@ -129,7 +129,7 @@ bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns)
 			away = true;
 		} else if (share_promised(s)) {
 			if (st->leader)
-				continue; /* it takes the offer, and then calls us */
+				continue; /* that thread takes the offer, and then calls this function */
 			if (now >= at) {
 				away = true;
 				continue;

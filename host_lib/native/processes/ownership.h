@@ -8,9 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* INHERITED: another process has it, or the proxy keeps it for whoever asks first; the key is here. */
+/* INHERITED: another process has it, or the proxy keeps it for the process that asks first; the key is here. */
 enum { NOT_INHERITED, INHERITED };
-/* a connection that is being given up: PARK is out; then what is unread goes back */
+/* A connection that is being given up: PARKING: PARK has been sent; RETURNING: unread bytes go back. */
 enum { NOT_MOVED, PARKING, RETURNING };
 
 struct common;
@@ -18,39 +18,42 @@ struct sharers;
 struct xts_sock;
 
 struct ownership {
-	uint64_t key; /* of a shared listener, or a connection that several processes may have; else 0 */
+	/* of a listener, bound or datagram socket that is shared, or a connection that several processes may have; else
+	 * 0 */
+	uint64_t key;
 	uint8_t inherited, moved;
 	bool taking;            /* a thread is taking it over */
-	uint8_t taking_for;     /* the greatest purpose of the threads that wait for that */
-	bool gone_unreported;   /* nobody has used it since it has gone */
-	uint8_t why_gone;       /* enum xts_reason: why this process does not have it after fork or exec */
-	uint32_t number_before; /* over exec: its number in the old program */
+	uint8_t taking_for;     /* the greatest purpose of the threads that wait for the take-over */
+	bool gone_unreported;   /* it has gone, and no call has used it since */
+	uint8_t why_gone;       /* enum xts_reason: why this process does not have it after a fork or exec */
+	uint32_t number_before; /* after exec: its number in the old program */
 
-	/* listeners, and sockets that are bound */
-	bool share_at_listen; /* it shall have a key at listen */
-	bool shared;          /* it has one with the proxy */
+	/* listeners and bound sockets */
+	bool share_at_listen; /* it gets a key when it listens */
+	bool shared;          /* its key is registered at the proxy */
 	bool others_may_have; /* other processes may have it too */
-	bool received;        /* from another program: it is not made again where nothing has its key */
-	uint64_t passed_ns;   /* when it was passed to another program last; 0: never */
-	bool leaves_last;     /* no other process has it any more, and this one is leaving */
-	bool stays;           /* a datagram socket that this process has closed, and others have */
+	bool received;        /* it came from another program: not made again if its key is unknown to the proxy */
+	uint64_t passed_ns;   /* when it was last passed to another program; 0: never */
+	bool leaves_last;     /* this process is leaving it, and no other has it */
+	bool stays;           /* a datagram socket that this process has closed, and other processes have */
 	bool accepting;       /* the application has called accept() */
-	/* an accepted connection: its NEWCONN is not yet answered, so that it may still go back */
+	/* an accepted connection whose NEWCONN is unanswered, so that it may still go back */
 	bool offered;
 	uint64_t accepting_ns;   /* when this process last waited for it or accepted */
-	struct sharers *sharers; /* of one that was there at a fork */
+	struct sharers *sharers; /* if it existed at a fork */
 	struct xts_sock *shared_next;
 
 	/* connections: take_turns.c */
 	struct common *common; /* other processes may have it; NULL: this one alone */
-	bool counted;          /* in stack->commons: it has that, or is being closed after it */
-	bool ending;           /* closed by the application; kept for others that have it, or taken to be ended */
-	bool close_waits;      /* closed while it was being given up: its thread goes on when that is done */
-	uint8_t asked_for;     /* another process asks for it: the purpose, as in TAKE; 0: nobody does */
+	bool counted;          /* counted in stack->commons: it has an entry, or is being closed after it had one */
+	/* closed by the application; kept for other processes that have it, or taken over in order to end it */
+	bool ending;
+	bool close_waits;  /* closed while it was being given up: the closing thread goes on when that is done */
+	uint8_t asked_for; /* the purpose (as in TAKE) for which another process asks for it; 0: none asks */
 	uint32_t park_token;
 	uint64_t used_ns;     /* when this process used it last */
-	uint64_t sought_ns;   /* a poll waits for it: when it was asked for last */
-	uint32_t pdu_read;    /* of the next PDU that comes, so much had been read by another process */
+	uint64_t sought_ns;   /* a poll waits for it: when this process last asked for it */
+	uint32_t pdu_read;    /* bytes of the next PDU to come that another process has read */
 	uint64_t sent_before; /* sent_bytes when this process took it over */
 	/* It was passed to other programs: this process's place in its name (0: none), and the socket that holds it. */
 	uint8_t passed_place;

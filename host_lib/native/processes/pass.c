@@ -1,13 +1,13 @@
 /*
  * Passing a socket to another program over a Unix socket (SCM_RIGHTS). inherit.h has the theory of operation.
  *
- * What is sent in the socket's place is its *carrier*: a socket of the kernel that has a label (label.h) with the
- * socket's record, and so its key. Who gets the carrier, from whomever, can have the socket; nobody else can read the
- * label. A program without this library finds in it a socket that is not connected (ENOTCONN).
+ * The socket's *carrier* is sent in its place: a kernel socket with a label (label.h) that holds the socket's record,
+ * and so its key. Every process that gets the carrier can use the socket; no other process can read the label. A
+ * program without this library sees a socket that is not connected (ENOTCONN).
  *
- * For a listener that the program also has with the kernel, for clients on this host, the carrier is that socket of the
- * kernel. Any other is made for the purpose: a Unix socket, bound to a place of the connection's name (passed_names.h),
- * so that a connection on its way counts as one that somebody has.
+ * If the program also has the listener in the kernel, for clients on this host, the carrier is that kernel socket. In
+ * all other cases the carrier is made for the purpose: a Unix socket, bound to a place of the connection's name
+ * (passed_names.h), so that a connection in transit counts as one that a process has.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -43,7 +43,7 @@ static bool is_server(const struct xts_sock *s)
 	       (s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && s->bound);
 }
 
-/* A listener, a socket that is bound, or one of datagrams: who has its key may join it. */
+/* A listener, bound socket or datagram socket: a process that knows its key may join it. */
 static int pass_by_key(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
@@ -58,11 +58,11 @@ static int pass_by_key(struct xts_sock *s)
 	s->own.passed_ns = now_ns();
 	s->own.others_may_have = st->joint = true;
 	share_give_back_unaccepted(st);
-	progress_need(st); /* what has been promised to this process alone may have to go to another */
+	progress_need(st); /* what the proxy promised to this process alone may have to go to another */
 	return 0;
 }
 
-/* What is unread goes back, for whoever of the two reads next. */
+/* Unread datagrams go back to the proxy, for whichever of the two processes reads next. */
 static int pass_datagrams(struct xts_sock *s)
 {
 	uint32_t id = s->id;
@@ -85,12 +85,12 @@ static int pass_connection(struct xts_sock *s)
 	if (!r)
 		r = passed_names_begin(s);
 	if (!r && s->stack->channel)
-		channel_flush(s->stack, true); /* the key is known when somebody asks */
+		channel_flush(s->stack, true); /* the proxy has to know the key when the other process asks */
 	progress_need(s->stack);
 	return r;
 }
 
-/* It has ended, or never began: nothing of it can be used, here or elsewhere. */
+/* It has ended, or never began: no process can use it. */
 static bool is_nothing(const struct xts_sock *s)
 {
 	return s->lost ||
@@ -110,7 +110,7 @@ static int make_carrier(struct xts_sock *s, int kernel_fd)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Another program's default endpoint may be another one. */
+/* Names the endpoint, since the other program's default endpoint may differ. */
 static void name_endpoint(struct socket_record *b, const struct stack *st)
 {
 	memcpy(b->endpoint, st->settings.endpoint, sizeof b->endpoint);
@@ -159,7 +159,7 @@ int xts_pass(int number, int kernel_fd)
 
 /* --- from another program ----------------------------------------------------------------------------------------- */
 
-/* Nobody would listen for it, or read what is not there. */
+/* A record from a label has no descriptors and no unread bytes behind it, so it must not claim any. */
 static bool is_of_a_label(const struct socket_record *b)
 {
 	bool connection = b->state == TCP_STATE_ESTABLISHED,
@@ -170,7 +170,7 @@ static bool is_of_a_label(const struct socket_record *b)
 	       ((connection && b->passed && b->phase == PHASE_CONNECTED) || (server && b->phase == PHASE_UNCONNECTED));
 }
 
-/* A connection that this process has closed and still keeps for others is had again. */
+/* Reopens a connection that this process has closed and still keeps for others. */
 static bool has_again(struct xts_sock *s)
 {
 	if (s->open)
@@ -183,7 +183,7 @@ static bool has_again(struct xts_sock *s)
 	return true;
 }
 
-/* Does this process have it already? Its number, or -1. */
+/* The number of the socket if this process has it already, else -1. */
 static int find(const struct socket_record *b)
 {
 	int number = -1;
@@ -208,8 +208,8 @@ static bool uses_endpoint(const char *endpoint)
 	return false;
 }
 
-/* The stack of the calling thread for the endpoint that it is at. NULL: this process does not use that endpoint. It
- * does not begin to, for whoever has sent the descriptor could name one of his own. */
+/* The calling thread's stack for the record's endpoint. NULL: this process does not use that endpoint. It must not
+ * start to use it, since the sender of the descriptor could name an endpoint of its own. */
 static struct stack *stack_for(const struct socket_record *b)
 {
 	struct settings own;
@@ -254,7 +254,7 @@ static int take(const struct socket_record *b, int carrier, bool at_once)
 	if (s && !r) {
 		record_apply(b, s);
 		if (s->datagrams)
-			datagram_set_window(s, b->window); /* as large as this process's settings allow */
+			datagram_set_window(s, b->window); /* within the limit of this process's settings */
 		s->own.number_before = 0;
 		s->own.received = true;
 		s->error = 0;
@@ -265,7 +265,7 @@ static int take(const struct socket_record *b, int carrier, bool at_once)
 		r = (int)s->id;
 		inherit_adopt(s);
 		if (at_once && share_by_key(s))
-			inherit_take(s); /* the other program may close it now */
+			inherit_take(s); /* after this the other program may close its copy */
 	} else if (s) {
 		s->open = false;
 		socket_free(s);
@@ -274,7 +274,7 @@ static int take(const struct socket_record *b, int carrier, bool at_once)
 	return r;
 }
 
-/* What a listener of the kernel's accepts has its label, too. */
+/* A connection accepted from a labelled kernel listener has the label too. */
 static bool was_accepted(int fd)
 {
 	struct sockaddr_storage peer;

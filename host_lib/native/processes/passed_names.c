@@ -26,7 +26,7 @@ void passed_name_make(struct passed_name *name)
 
 static socklen_t address_of(const struct passed_name *name, uint8_t place, struct sockaddr_un *out)
 {
-	size_t at = 1; /* the first byte is 0: abstract */
+	size_t at = 1; /* the first byte is 0: an abstract name */
 
 	memset(out, 0, sizeof *out);
 	out->sun_family = AF_UNIX;
@@ -51,7 +51,8 @@ static int bind_place(int fd, const struct passed_name *name, uint8_t place)
 	return bind(fd, (struct sockaddr *)&address, length) < 0 ? -errno : 0;
 }
 
-/* A socket bound to a free place of it, which is 1 and up in *place; -errno, -EUSERS: all are taken. */
+/* Returns a socket that is bound to a free place of the name, with the place (from 1 on) in *place; -errno, -EUSERS:
+ * all are taken. */
 static int take_place(const struct passed_name *name, uint8_t *place)
 {
 	int fd = make_socket(), r = -EADDRINUSE;
@@ -69,7 +70,7 @@ static int take_place(const struct passed_name *name, uint8_t *place)
 	return r == -EADDRINUSE ? -EUSERS : r;
 }
 
-/* The place that this descriptor holds; 0: none of this name. */
+/* The place of this name that the descriptor holds; 0: none. */
 static uint8_t place_of(int fd, const struct passed_name *name)
 {
 	struct sockaddr_un held, wanted;
@@ -94,7 +95,7 @@ static bool is_taken_except(const struct passed_name *name, uint8_t own)
 			continue;
 		fd = make_socket();
 		if (fd < 0)
-			return true; /* not known: it is kept */
+			return true; /* unknown: the connection is kept */
 		r = bind_place(fd, name, place);
 		close(fd);
 		if (r)
@@ -115,7 +116,7 @@ static bool was_passed(const struct xts_sock *s)
 	return s->own.common && atomic_load(&s->own.common->passed);
 }
 
-/* fd, -errno: no place. */
+/* fd: the socket that holds the place; -errno: there is none. */
 static void set_place(struct xts_sock *s, int fd, uint8_t place, bool shared)
 {
 	s->own.passed_place = fd < 0 ? 0 : place;
@@ -178,7 +179,7 @@ bool passed_names_receive(struct xts_sock *s, int carrier)
 	return s->own.passed_place;
 }
 
-/* From a place that it may share to one of its own. False: none is free. */
+/* Moves from a place that may be shared to a free one. False: none is free. */
 static bool move(struct xts_sock *s)
 {
 	uint8_t place;
@@ -210,7 +211,7 @@ void passed_names_leave(struct xts_sock *s)
 
 void passed_names_before_fork(struct xts_sock *s)
 {
-	s->own.passed_place_shared = s->own.passed_place; /* the child may find no other, and pass this one on */
+	s->own.passed_place_shared = s->own.passed_place; /* the child may find no free place, and share this one */
 }
 
 void passed_names_after_fork(struct xts_sock *s, bool has_it)
@@ -220,7 +221,7 @@ void passed_names_after_fork(struct xts_sock *s, bool has_it)
 	else if (!has_it)
 		passed_names_leave(s);
 	else
-		(void)move(s); /* or both have this one */
+		(void)move(s); /* if that fails, both share this place */
 }
 
 int passed_names_keep(const struct xts_sock *s, bool keep)

@@ -10,10 +10,11 @@
 #include "own_descriptors.h"
 #include "processes/relatives.h"
 
-#define BIRTH_NS (5 * NS_PER_S) /* a child that has not run by then does not live */
+#define BIRTH_NS (5 * NS_PER_S) /* a child that has not run by then is taken for dead */
 #define WORDS (RELATIVES_MAX / 64)
 
-enum { SLOT_FREE, SLOT_LIVES }; /* or the time at which it was taken for a child that is to be born */
+/* values above these: the time at which the slot was reserved for a child that has not run yet */
+enum { SLOT_FREE, SLOT_LIVES };
 
 struct family {
 	_Atomic uint64_t slot[RELATIVES_MAX];
@@ -24,7 +25,7 @@ struct family {
 static struct {
 	struct family *family;
 	int fd;
-	uint32_t slot, child; /* of this process; of the child that is coming, or RELATIVES_MAX */
+	uint32_t slot, child; /* this process's slot; the slot of the child that a fork will create, or RELATIVES_MAX */
 } own = { .fd = -1, .child = RELATIVES_MAX };
 
 static bool lock_slot(uint32_t slot)
@@ -60,7 +61,7 @@ static bool map(int fd)
 	return own.family;
 }
 
-/* The first process of a family. */
+/* Creates the file, in the first process of a family. */
 static bool found(void)
 {
 	int fd;
@@ -94,7 +95,7 @@ bool relatives_have(const struct common *c)
 	return atomic_load(&c->has[own.slot / 64]) & bit(own.slot);
 }
 
-/* Forgets a process that has died. */
+/* Clears the bit of a process that has died. */
 static void bury(struct common *c, uint32_t slot)
 {
 	atomic_fetch_and(&c->has[slot / 64], ~bit(slot));
@@ -110,13 +111,14 @@ bool relatives_seem_to_have(const struct common *c)
 	return others;
 }
 
-/* A process whose slot it was has died. True: the slot is another's by now, which may have it. */
+/* The process that had the slot has died. True: the slot belongs to another process by now, which may have the
+ * connection. */
 static bool is_reused(struct common *c, uint32_t slot, uint64_t since)
 {
 	bury(c, slot);
 	if (atomic_load(&own.family->slot[slot]) == since)
 		return false;
-	atomic_fetch_or(&c->has[slot / 64], bit(slot)); /* at worst until that one ends */
+	atomic_fetch_or(&c->has[slot / 64], bit(slot)); /* wrong, at worst, until that process ends */
 	return true;
 }
 
@@ -155,7 +157,7 @@ static bool is_kept(const struct common *c)
 	return keeper && keeper <= RELATIVES_MAX && lives(keeper - 1);
 }
 
-/* Of several that leave at the same time each may see nobody else: one of them frees the entry. */
+/* If several processes leave at the same time, each may see no other: exactly one of them frees the entry. */
 static bool free_entry(struct common *c)
 {
 	uint32_t used = 1;
@@ -182,7 +184,7 @@ void relatives_keep(struct common *c)
 
 void relatives_have_again(struct common *c)
 {
-	uint32_t keeper = own.slot + 1; /* or already who has it now */
+	uint32_t keeper = own.slot + 1; /* unless another process keeps it by now */
 
 	relatives_rejoin(c);
 	(void)atomic_compare_exchange_strong(&c->keeper, &keeper, 0);
@@ -190,7 +192,7 @@ void relatives_have_again(struct common *c)
 
 bool relatives_kept(struct common *c)
 {
-	uint32_t keeper = own.slot + 1; /* or already who has it now */
+	uint32_t keeper = own.slot + 1; /* unless another process keeps it by now */
 
 	(void)atomic_compare_exchange_strong(&c->keeper, &keeper, 0);
 	return relatives_others_have(c, NULL) || is_kept(c) || !free_entry(c);
@@ -266,8 +268,8 @@ void relatives_after_fork(bool is_child)
 
 /* --- exec --------------------------------------------------------------------------------------------------------- */
 
-/* The lock ends when any descriptor of the file is closed, which the new program may do before it knows of it. So it
- * lives as one that is being born meanwhile. */
+/* The record lock is dropped when any descriptor of the file is closed, and the new program may close one before it
+ * knows of the file. So meanwhile the process counts as alive in the same way as a child that has not run yet. */
 int relatives_pass(bool pass)
 {
 	if (own.fd < 0)
@@ -297,7 +299,7 @@ struct common *relatives_adopt(int fd, uint32_t slot, uint32_t index)
 	if (!own.family) {
 		if (fstat(fd, &file) < 0 || file.st_size != sizeof *own.family || !map(fd))
 			return NULL;
-		/* This one may get another number, which ends the lock. */
+		/* This descriptor may get another number, which drops the lock. */
 		atomic_store(&own.family->slot[slot], now_ns());
 		own.fd = xts_own(fd);
 		own.slot = slot;

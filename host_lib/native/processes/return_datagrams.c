@@ -1,9 +1,10 @@
 /*
- * Datagrams that this process was sent, and another may be to read: they go back to the proxy (RETURN_DATAGRAMS), which
- * sends them to whoever reads next. So a process that polls, and starts another for what has come (inetd's "wait"),
- * takes nothing from it. shared_datagram.c says when.
+ * Datagrams that this process was sent, but that another process may read: they go back to the proxy
+ * (RETURN_DATAGRAMS), which sends them to the process that reads next. So a process that polls, and starts another one
+ * to read what has come (inetd's "wait"), takes nothing away from it. shared_datagram.c says when.
  *
- * They leave only after the proxy has answered that it sends no more (SHARE): what comes later is behind them there.
+ * They leave only after the proxy has answered that it sends no more (SHARE): the proxy queues later datagrams behind
+ * them.
  */
 #include "core/buffer.h"
 #include "core/call.h"
@@ -18,7 +19,7 @@
 #include "queue.h"
 #include "waiting/wait.h"
 
-#define RETURN_NS (200 * NS_PER_MS) /* the longest wait for it, at fork, exec, close and exit */
+#define RETURN_NS (200 * NS_PER_MS) /* the longest wait for this, at fork, exec, close and exit */
 
 static bool is_possible(const struct xts_sock *s)
 {
@@ -34,7 +35,7 @@ void datagram_return_unread(struct xts_sock *s)
 		outbox_add(s, TODO_GIVE_BACK);
 }
 
-/* The first one that has come whole, or NULL. */
+/* The first datagram that has arrived completely, or NULL. */
 static const struct received_datagram *next(const struct xts_sock *s)
 {
 	const struct datagrams *q = s->datagrams;
@@ -42,8 +43,8 @@ static const struct received_datagram *next(const struct xts_sock *s)
 	return q->returned ? q->first : datagram_first(s);
 }
 
-/* Records, as many as there is room for. The header of the first one is there if a part of it has left before.
- * *more: the last one goes on in the next message. */
+/* Writes as many records as fit. The first one has its header already if a part of it has left before. *more: the last
+ * one continues in the next message. */
 static uint32_t fill(struct xts_sock *s, uint8_t *to, uint32_t room, bool *more)
 {
 	struct datagrams *q = s->datagrams;
@@ -108,14 +109,14 @@ int datagram_send_returns(struct xts_sock *s)
 	return 0;
 }
 
-/* --- before others are to read ------------------------------------------------------------------------------------ */
+/* --- before other processes read ---------------------------------------------------------------------------------- */
 
 bool datagram_is_returning(const struct xts_sock *s)
 {
 	return s->datagrams && is_possible(s) && (s->datagrams->naming || s->todo & (TODO_SHARE | TODO_GIVE_BACK));
 }
 
-/* Of s, or with NULL of all of them. */
+/* Waits for s, or with NULL for all of them. */
 static void wait_until_returned(struct stack *st, struct xts_sock *s)
 {
 	uint64_t deadline = now_ns() + RETURN_NS;
@@ -176,7 +177,7 @@ void datagrams_before_fork(struct stack *st)
 	while ((s = table_next(st, s)) && !(s->datagrams && s->open && s->proxy_id))
 		;
 	if (s)
-		channel_pump(st); /* what has come, and nobody has looked */
+		channel_pump(st); /* takes datagrams that have arrived, but that no call has looked at */
 	s = NULL;
 	while ((s = table_next(st, s)))
 		any |= s->datagrams && s->datagrams->first && s->open;
@@ -188,8 +189,8 @@ void datagrams_before_fork(struct stack *st)
 
 /* --- a call that does not wait ------------------------------------------------------------------------------------ */
 
-/* Credits have just been posted. What comes for them is on its way before the answer to a request that is sent after
- * the answer to one that follows the credits; with a SHARE that was to be answered first, to one more. */
+/* Credits have just been posted. The datagrams they pay for are on their way before the answer to a request that
+ * follows the credits. If a SHARE has to be answered before the credits leave, its answer has to be awaited first. */
 int datagram_ask(struct xts_sock *s)
 {
 	unsigned questions = s->datagrams->naming || s->todo & TODO_SHARE ? 3 : 2;

@@ -1,15 +1,15 @@
 /*
  * Datagram sockets that several processes have. inherit.h has the theory of operation.
  *
- * The proxy's socket is one for all of them, and so are its address, peer, options and what has come to it. A process
- * that does not read must not be sent what others wait for. So from the moment a socket has its key its receive credits
- * are posted only while this process shows interest: it reads, or waits for the socket. SHARE voids those that the
- * proxy holds: its answer says that no datagram is on its way which they paid for. It is sent with the key, and again
- * when the process has not shown interest for IDLE_NS. The proxy sends a process a few datagrams, and more when it
- * posts credits again, which it does when it has read them all and wants more.
+ * All these processes share one socket of the proxy, with its address, peer, options and received datagrams. A process
+ * that does not read must not be sent datagrams that another one waits for. So once a socket has its key, receive
+ * credits are posted only while this process shows interest: it reads, or waits for the socket. SHARE voids the credits
+ * that the proxy holds: its answer says that no datagram they paid for is still on its way. It is sent with the key,
+ * and again when the process has not shown interest for IDLE_NS. The proxy sends a process a few datagrams at first. It
+ * sends more when the process posts credits again, which happens when it has read them all and wants more.
  *
- * What a process has been sent, and nobody in it waits for when the answer to SHARE has come, goes back
- * (return_datagrams.c). So does what is unread when a process closes the socket, or passes it on, or ends in order.
+ * Datagrams that have been sent to a process, and that none of its threads waits for when the answer to SHARE comes, go
+ * back (return_datagrams.c). So do unread datagrams when a process closes the socket, passes it on, or exits normally.
  */
 #include "core/call.h"
 #include "core/channel.h"
@@ -51,7 +51,7 @@ void share_datagram_sockets(struct stack *st)
 		if (!s->datagrams || !s->open || s->lost || s->own.inherited != NOT_INHERITED || !s->proxy_id ||
 		    s->opening || s->closing)
 			continue;
-		if (s->own.shared) { /* the child may be whom the next datagram is for */
+		if (s->own.shared) { /* the next datagram may be for the child */
 			if (s->datagrams->withheld)
 				datagram_return_unread(s);
 			else
@@ -111,7 +111,7 @@ void datagram_interest(struct xts_sock *s)
 		return;
 	s->own.accepting_ns = now_ns();
 	if (!q->withheld && !q->first && s->grant.unadvertised)
-		outbox_add(s, TODO_ADVERT); /* it is sent few, until it asks for more */
+		outbox_add(s, TODO_ADVERT); /* the proxy sends few, until this process posts credits */
 	if (!q->withheld)
 		return;
 	if (q->naming || s->todo & TODO_SHARE)
@@ -139,7 +139,7 @@ uint64_t datagram_idle_at(const struct xts_sock *s)
 
 /* --- joining ------------------------------------------------------------------------------------------------------ */
 
-/* The credits to send with follow the answer: without them a call that does not wait would find no room. */
+/* The credits to send with follow the answer: without them, a call that does not wait would find no room. */
 static int wait_for_credits(struct xts_sock *s)
 {
 	uint64_t deadline = now_ns() + CREDITS_NS;
@@ -161,7 +161,7 @@ static void begin_account(struct xts_sock *s)
 	s->datagrams->withheld = true;
 }
 
-/* There is none of its key any more: makes it again, where it was. Options that were set are lost. */
+/* No process has its key any more: makes the socket again, with the same address. Options that were set are lost. */
 static int renew(struct xts_sock *s)
 {
 	struct xts_endpoint local = s->local, peer = s->peer;
@@ -204,7 +204,7 @@ int datagram_join(struct xts_sock *s)
 			return wait_for_credits(s);
 		}
 		if (r == -ENOENT && !s->own.received)
-			r = renew(s); /* EADDRINUSE: another process is about to */
+			r = renew(s); /* EADDRINUSE: another process is making it */
 	}
 	return r;
 }

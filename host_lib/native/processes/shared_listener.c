@@ -1,14 +1,14 @@
 /*
- * Shared listeners: keys, and who is interested in connections. inherit.h has the theory of operation.
+ * Shared listeners: keys, and interest in connections. inherit.h has the theory of operation.
  *
  * A socket that is bound and does not listen yet is shared in the same way (share_by_key()): it gets its key at the
- * first fork or exec, and each process that has it listens for itself.
+ * first fork or exec, and each process that has the socket calls listen for itself.
  *
- * Until other processes can have it, a listener works as any other, with one exception: connections that come before
- * the application has called accept() are not answered, so that a process which listens, and leaves the accepting to
- * its children, can give them back (listener_offers.c). Waiting for a connection is not enough: a superserver
- * (inetd(8), systemd's socket activation) waits, and starts the program that accepts. From the fork on, or from
- * joining, credits are posted only when the application shows interest, few at a time.
+ * Until other processes can have it, a listener works as an unshared one, with one exception: connections that come
+ * before the application has called accept() are not answered. So a process that listens, and leaves accepting to its
+ * children, can give them back (listener_offers.c). Waiting for a connection is not enough to answer it: a superserver
+ * (inetd(8), systemd's socket activation) waits, and then starts the program that accepts. After a fork or a join,
+ * credits are posted only when the application shows interest, and few at a time.
  */
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -87,7 +87,7 @@ void share_forget(struct xts_sock *s)
 	share_drop_offers(s);
 }
 
-/* Its grant is counted by listener_interest() alone. */
+/* Only listener_interest() counts what it has granted. */
 static void start_account(struct xts_sock *s)
 {
 	xts_credit_grant_init(&s->grant, s->backlog + 1 < 2 ? 2 : s->backlog + 1);
@@ -122,7 +122,8 @@ int share_name(struct xts_sock *s)
 	return 0;
 }
 
-/* Makes the socket again where there is none of its key any more. 0, or -errno; -EADDRINUSE: another process has. */
+/* Makes the socket again if the proxy does not know its key any more. 0, or -errno; -EADDRINUSE: another process has
+ * made it. */
 static int renew(struct xts_sock *s)
 {
 	struct call bind = { .type = XTS_CMD_BIND, .local = s->local };
@@ -130,13 +131,13 @@ static int renew(struct xts_sock *s)
 	int r = call_proxy(s, &bind);
 
 	if (!r && s->state != TCP_STATE_LISTEN)
-		return 0; /* bound, and this process's alone */
+		return 0; /* bound, and only this process has it */
 	if (!r)
 		r = call_proxy(s, &listen);
 	return r ? r : share_name(s);
 }
 
-/* What a failed attempt has left with the proxy goes. */
+/* Closes what a failed attempt has left at the proxy. */
 static int start_again(struct xts_sock *s)
 {
 	struct xts_endpoint local = s->local;
@@ -188,7 +189,7 @@ int share_join(struct xts_sock *s)
 			return r;
 		if (r != -EADDRINUSE && r != -EEXIST)
 			return r;
-		/* Another process is about to make it. */
+		/* Another process is making it. */
 		r = start_again(s);
 		if (r)
 			return r;
@@ -228,7 +229,7 @@ uint32_t share_promised(const struct xts_sock *s)
 	return s->grant.outstanding + s->grant.unadvertised;
 }
 
-/* Answers connections that came before there was interest, as no other process can have them. */
+/* Answers connections that came before there was interest, since no other process can have them. */
 static void take_held(struct xts_sock *listener)
 {
 	for (struct xts_sock *s = listener->accept_first; s; s = s->accept_next) {
@@ -255,7 +256,7 @@ void listener_interest(struct xts_sock *s, bool accepts)
 		if (!s->own.others_may_have)
 			take_held(s);
 	}
-	/* What goes back voids the credits that are there: new ones have to come after it. */
+	/* Giving connections back voids the posted credits: new ones have to follow it. */
 	if (have > wanted / 2 || st->channel->refused_count)
 		return;
 	promise(s, wanted - have);

@@ -1,12 +1,12 @@
 /*
- * Does another process have a shared listener, too? A process that leaves it says so to the proxy: if there is none,
- * the listener is closed at once, as the kernel would; if there are some, at exit, it is kept for those that have not
- * joined it yet. inherit.h has the theory of operation.
+ * Does another process have a shared listener too? A process that leaves the listener tells the proxy. If no other
+ * process has it, the listener is closed at once, as the kernel would do. If some have it, and this process exits, the
+ * listener is kept for those that have not joined it yet. inherit.h has the theory of operation.
  *
- * Every process that has the listener over fork(), used or not, has both ends of a pipe. A process that leaves closes
- * its writing end; if that was the last one, the reading end shows it. Several that leave at once may all see that,
- * rightly. Over exec() the pipe closes. A killed process sends nothing: if it was the last that had joined, the
- * listener closes, and a child that has not joined makes it again.
+ * Every process that got the listener through fork(), whether it uses it or not, has both ends of a pipe. A process
+ * that leaves closes its writing end; the reading end shows whether that was the last one. If several leave at once,
+ * all of them may see that, and all are right. exec() closes the pipe. A process that is killed sends nothing: if it
+ * was the last that had joined, the listener closes, and a child that has not joined makes it again.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ void sharers_before_fork(struct stack *st)
 		share_give_back_unaccepted(st);
 }
 
-/* Closes this process's ends. True: nobody else has any. */
+/* Closes this process's ends. True: no other process has any. */
 static bool leave(struct xts_sock *s)
 {
 	struct pollfd seen = { .fd = s->own.sharers->seen };
@@ -83,7 +83,7 @@ static bool leave(struct xts_sock *s)
 	return seen.revents & POLLHUP;
 }
 
-/* Whichever of its members' channels the proxy then sees end last, it is closed with that one. */
+/* The proxy closes the listener with the last of its members' channels to end. */
 void sharers_leave(struct xts_sock *s)
 {
 	bool had = s->own.sharers, last = had && leave(s);
@@ -120,11 +120,11 @@ static int name_datagrams(struct xts_sock *s, struct call *call)
 	if (!socket_is_open(s, id))
 		return -EBADF;
 	if (r && !call->done && s->datagrams->naming)
-		datagram_is_named(s, true); /* it was not sent */
+		datagram_is_named(s, true); /* SHARE was not sent */
 	return r;
 }
 
-/* A listener that was not to be shared, or a bound socket, gets its key now. */
+/* Gives a key to a listener that was not meant to be shared, or to a bound socket. */
 int share_by_key_with_others(struct xts_sock *s)
 {
 	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS };
@@ -145,7 +145,8 @@ int share_by_key_with_others(struct xts_sock *s)
 	call.key = s->own.key;
 	r = s->datagrams ? name_datagrams(s, &call) : call_proxy(s, &call);
 	if (!r && socket_is_open(s, id) && !s->own.shared)
-		share_add(s); /* what it has promised holds: those are offers from now on */
+		/* the credits it has posted stay valid: connections that they pay for are offers from now on */
+		share_add(s);
 	if (!r && socket_is_open(s, id) && s->datagrams && s->datagrams->withheld)
 		datagram_return_unread(s);
 	return r;

@@ -1,9 +1,10 @@
 /*
- * Sockets as they pass from one process to another: a record each and, behind it, what had been received and not read
- * (its bytes, then the list of PDUs they are of), one after the other in a memfd that the new program keeps over exec().
+ * The format in which sockets pass from one process to another: one record for each, followed by the bytes that were
+ * received and not read, then the list of their PDUs. All are written one after the other into a memfd, which the new
+ * program keeps over exec().
  *
- * The reader was started by the writer under the same user, and both have the same build of this
- * library (version, sizes and ranges are checked all the same: a wrong memfd is refused, not believed).
+ * The writer started the reader under the same user, and both have the same build of this library. Version, sizes and
+ * ranges are checked nevertheless: a memfd of another kind is refused.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -51,7 +52,7 @@ static int write_all(int fd, const void *data, size_t bytes)
 	return 0;
 }
 
-/* 1, 0 at the end of the file, -EPROTO where it is cut short. */
+/* 1, 0 at the end of the file, -EPROTO if it ends within a record. */
 static int read_all(int fd, void *data, size_t bytes)
 {
 	uint8_t *at = data;
@@ -165,7 +166,7 @@ int record_write(int memfd, struct xts_sock *s, int descriptor)
 
 	record_fill(&b, s);
 	b.descriptor = descriptor;
-	b.unread = s->datagrams ? 0 : s->unread; /* what this process has been sent is its own */
+	b.unread = s->datagrams ? 0 : s->unread; /* datagrams that this process was sent stay its own */
 	if (c) {
 		b.relatives = relatives_pass(true);
 		b.relatives_slot = relatives_slot();
@@ -203,7 +204,7 @@ int record_write_again(int memfd, struct xts_sock *s, int descriptor)
 
 void record_write_refused(int memfd, int error, int descriptor)
 {
-	/* EPROTO: of the memfd */
+	/* EPROTO: a memfd that cannot be read */
 	struct socket_record b = { .magic = RECORD_MAGIC,
 				   .version = RECORD_VERSION,
 				   .descriptor = descriptor,
@@ -212,7 +213,7 @@ void record_write_refused(int memfd, int error, int descriptor)
 	(void)write_all(memfd, &b, sizeof b);
 }
 
-/* A bool is 0 or 1, also where another program has written it. */
+/* A bool has to be 0 or 1, even if another program has written it. */
 static bool are_bools(const bool *const *flags, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -225,7 +226,7 @@ static bool are_bools(const bool *const *flags, size_t count)
 	return true;
 }
 
-/* Nothing is under way. */
+/* None of them is in the middle of a push or a handshake. */
 static bool flags_are_sound(const struct ulps *u)
 {
 	const bool *const flags[] = { &u->peeking,      &u->handshaking,  &u->sending,     &u->begun,        &u->tls,
@@ -254,7 +255,7 @@ bool record_is_sound(const struct socket_record *b)
 	if (b->magic != RECORD_MAGIC || b->version != RECORD_VERSION || b->endpoint[ENDPOINT_BYTES - 1])
 		return false;
 	if (b->refused)
-		return b->refused > 0 && b->refused < 4096; /* an errno */
+		return b->refused > 0 && b->refused < 4096; /* it is an errno */
 	if (b->again)
 		return true;
 	if ((b->family != 4 && b->family != 6) || b->phase > PHASE_DISCONNECTING || b->shutdown > SHUTDOWN_MASK)
@@ -293,7 +294,7 @@ static int read_unread(int memfd, struct xts_sock *s, uint32_t bytes)
 	return r;
 }
 
-/* They cover the bytes, only the last of them may be incomplete, and they are within the window. */
+/* Their lengths have to add up to the bytes, only the last may be incomplete, and all have to be within the window. */
 static int read_pdus(int memfd, struct xts_sock *s, const struct socket_record *b)
 {
 	uint64_t bytes = 0, messages = 0;

@@ -1,5 +1,5 @@
 /*
- * What a process has to know of a socket that comes to it from another one: socket_record.c.
+ * What a process has to know about a socket that comes from another process: socket_record.c.
  */
 #ifndef XTS_SOCKET_RECORD_H
 #define XTS_SOCKET_RECORD_H
@@ -18,55 +18,56 @@
 
 struct socket_record {
 	uint32_t magic, version;
-	uint32_t number;    /* in the program that wrote it */
-	int32_t descriptor; /* of the program; -1: none */
-	int32_t refused; /* not 0: it could not be given up, for this errno; nothing else is set but the descriptor */
-	/* not -1: other processes have it too: the descriptor of their file, this process's slot, the entry */
+	uint32_t number;    /* its number in the program that wrote the record */
+	int32_t descriptor; /* its descriptor in that program; -1: none */
+	int32_t refused;    /* not 0: it could not be given up, for this errno; only the descriptor is set besides */
+	/* not -1: other processes have it too. The descriptor of their common file, this process's slot, and the
+	 * entry. */
 	int32_t relatives;
 	uint32_t relatives_slot, relatives_entry;
-	uint64_t key; /* 0: the connection has ended, only what is unread is left of it */
+	uint64_t key; /* 0: the connection has ended, and only its unread bytes are left */
 	uint64_t receive_timeout_ns, send_timeout_ns;
 	uint64_t sent_bytes, received_bytes;
 	uint64_t common_read_bytes, common_sent_bytes; /* as in struct common */
 	int32_t error, linger_s;
 	uint32_t backlog, window, window_max, receive_lowat;
-	uint32_t unread; /* bytes that follow */
-	uint32_t pdus;   /* structures that follow */
+	uint32_t unread; /* bytes that follow the record */
+	uint32_t pdus;   /* structures that follow the bytes */
 	uint8_t family, state, phase, shutdown;
-	/* Flags: not bool, for another program may have written them. */
+	/* Flags. They are not bool, since another program may have written other values than 0 and 1. */
 	uint8_t done, nonblocking, close_on_exec, linger, seqpacket;
 	uint8_t bound, bound_address, v6only;
-	uint8_t passed;       /* it was passed to other programs, too: passed_names.h */
-	uint8_t passed_place; /* of this process, over exec */
-	uint8_t again;        /* another descriptor of a socket whose record came before: nothing else is set */
-	int32_t passed_fd;    /* of the place; -1: none */
+	uint8_t passed;       /* it was passed to other programs: passed_names.h */
+	uint8_t passed_place; /* this process's place, over exec */
+	uint8_t again;        /* another descriptor of a socket whose record came earlier: nothing else is set */
+	int32_t passed_fd;    /* the descriptor that holds the place; -1: none */
 	struct passed_name passed_name;
 	/* of a datagram socket */
-	uint8_t datagrams; /* 1: it is one */
+	uint8_t datagrams; /* 1: it is a datagram socket */
 	uint8_t connected, broadcast, tells_drops;
 	uint16_t segment_bytes;
 	uint32_t receive_bytes;
 	struct stamping stamping;
 	struct xts_endpoint local, peer;
 	struct ulps ulps;
-	char endpoint[ENDPOINT_BYTES]; /* empty: the process's */
+	char endpoint[ENDPOINT_BYTES]; /* empty: the process's default */
 };
 
 struct xts_sock;
 
-void record_fill(struct socket_record *b, const struct xts_sock *s); /* with nothing that is unread */
-/* It may be believed: nothing in it is out of range. */
+void record_fill(struct socket_record *b, const struct xts_sock *s); /* leaves out what is unread */
+/* Checks that everything in it is in range. */
 bool record_is_sound(const struct socket_record *b);
-/* s, which is new, becomes what the record says; who else has it is not looked at. */
+/* Gives s, a new socket, the state of the record; does not look at which other processes have it. */
 void record_apply(const struct socket_record *b, struct xts_sock *s);
 
 int record_make(const char *name, unsigned flags);               /* an empty memfd or -errno */
 int record_write(int memfd, struct xts_sock *s, int descriptor); /* appends it, with unread data; 0 or -errno */
 int record_write_again(int memfd, struct xts_sock *s, int descriptor);
-/* That the new program has it not, and why. */
+/* Writes that the new program does not get it, and why. */
 void record_write_refused(int memfd, int error, int descriptor);
-/* Reads the next one into *s, or a new socket where that is NULL: 1, 0 at the end, -errno; RECORD_AGAIN: one that was
- * read before, with another descriptor. */
+/* Reads the next record into *s, or into a new socket if *s is NULL. Returns 1, 0 at the end, -errno; RECORD_AGAIN: the
+ * socket was read before, this record has another descriptor of it. */
 #define RECORD_AGAIN 2
 int record_read(struct stack *st, int memfd, struct xts_sock **s, int *descriptor);
 

@@ -1,6 +1,6 @@
 /*
- * Taking over a connection that several processes have: TAKE, again and again with growing pauses, until its holder has
- * parked it (give_up.c). inherit.h has the theory of operation.
+ * Taking over a connection that several processes have: TAKE is repeated with growing pauses until the holder has
+ * parked the connection (give_up.c). inherit.h has the theory of operation.
  */
 #include <sys/epoll.h>
 
@@ -22,15 +22,16 @@
 #define ANSWER_NS (2 * NS_PER_S) /* a holder that has not answered by then is stopped, or hangs */
 #define UNKNOWN_NS NS_PER_S      /* the parent's SHARE may be on its way */
 #define PAUSE_MIN_NS (100 * NS_PER_US)
-#define PAUSE_BUSY_NS (2 * NS_PER_MS)    /* who does not ask again soon loses its place to the next (PROTOCOL.md) */
-#define PAUSE_NEEDED_NS (20 * NS_PER_MS) /* the holder receives: it may do so for long */
+/* a process that does not ask again soon loses its place to the next one (PROTOCOL.md) */
+#define PAUSE_BUSY_NS (2 * NS_PER_MS)
+#define PAUSE_NEEDED_NS (20 * NS_PER_MS) /* the holder is receiving, possibly for long */
 
 bool turn_is_elsewhere(const struct xts_sock *s)
 {
 	return s->own.moved != NOT_MOVED || (s->own.inherited != NOT_INHERITED && s->own.common);
 }
 
-/* Its last process has died. Had that read everything, and has everything that it had sent arrived? */
+/* The process that held it last has died. Had it read everything, and has everything that it had sent arrived? */
 static bool nothing_is_missing(const struct xts_sock *s, const struct call *call)
 {
 	return !call->died || (s->own.common && call->delivered_bytes == atomic_load(&s->own.common->read_bytes) &&
@@ -46,7 +47,7 @@ static void lost_with_its_process(struct xts_sock *s)
 
 static void read_common(struct xts_sock *s)
 {
-	const volatile struct common *c = s->own.common; /* read once: a relative may write it meanwhile */
+	const volatile struct common *c = s->own.common; /* read once: a relative may write to it meanwhile */
 	struct ulps ulps = c->ulps;
 
 	s->shutdown |= c->shutdown & SEND_SHUTDOWN;
@@ -68,7 +69,7 @@ static void taken(struct xts_sock *s, const struct call *call)
 	inherit_is_here(s);
 	s->own.why_gone = 0;
 	if (s->state != TCP_STATE_ESTABLISHED)
-		return; /* it has failed meanwhile */
+		return; /* the socket has failed meanwhile */
 	if (!nothing_is_missing(s, call)) {
 		lost_with_its_process(s);
 		return;
@@ -76,7 +77,7 @@ static void taken(struct xts_sock *s, const struct call *call)
 	if (s->own.common) {
 		atomic_store(&s->own.common->read_bytes, s->read_bytes);
 		atomic_store(&s->own.common->sent_bytes, s->sent_bytes - s->own.sent_before);
-		progress_need(s->stack); /* it answers YIELD while the application is elsewhere */
+		progress_need(s->stack); /* the progress thread answers YIELD while the application is elsewhere */
 	}
 	if (s->own.asked_for)
 		turn_is_asked_for(s);
@@ -85,7 +86,7 @@ static void taken(struct xts_sock *s, const struct call *call)
 	socket_changed(s, socket_events(s) | EPOLLIN | EPOLLOUT);
 }
 
-/* Asks once. */
+/* Sends TAKE once. */
 static int ask(struct xts_sock *s, uint32_t purpose)
 {
 	struct call call = { .type = XTS_CMD_TAKE, .key = s->own.key, .purpose = purpose };
@@ -126,7 +127,7 @@ static void failed(struct xts_sock *s)
 	socket_fail(s, ECONNRESET);
 }
 
-/* What an answer means: 0 to ask again, else what the call ends with. */
+/* What an answer means: 0: ask again; otherwise the result of the call. */
 static int consider(int r, uint32_t purpose, uint64_t needed_until_ns, uint64_t begun_ns, uint64_t *answered_ns)
 {
 	uint64_t now = now_ns();
@@ -154,7 +155,7 @@ static int take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns, 
 	uint16_t nobody = 0;
 
 	for (;;) {
-		/* Other threads wait for this one's outcome. */
+		/* Other threads wait for the outcome of this one. */
 		int answer = ask(s, purpose > s->own.taking_for ? purpose : s->own.taking_for), r;
 
 		if (!answer || !socket_is(s, id))
@@ -162,7 +163,8 @@ static int take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns, 
 		r = consider(answer, purpose, needed_until_ns, begun_ns, &answered_ns);
 		if (r)
 			return r;
-		/* A signal ends it: the call is made again, or fails with EINTR, as one that waits for data. */
+		/* A signal ends the wait: the call is made again, or fails with EINTR, as a call does that waits for
+		 * data. */
 		r = wait_interruptibly(s->stack, &nobody, now_ns() + pause_ns, false);
 		if (!socket_is(s, id))
 			return -EBADF;
@@ -212,12 +214,12 @@ int turn_take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns)
 		socket_end(s); /* the application has closed it meanwhile */
 		return -EBADF;
 	}
-	return s->own.why_gone == XTS_REASON_LOST ? 0 : r; /* the call finds its error */
+	return s->own.why_gone == XTS_REASON_LOST ? 0 : r; /* the call finds the socket's error */
 }
 
 /* --- once for each call ------------------------------------------------------------------------------------------- */
 
-/* The connection that the calling thread's call has asked for in vain; 0: none. */
+/* The connection that the calling thread's current call has asked for without success; 0: none. */
 static __thread uint32_t not_had;
 
 void turn_begin(struct xts_sock *s, uint32_t purpose)

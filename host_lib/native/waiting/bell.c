@@ -1,10 +1,10 @@
 /*
  * Bells: the eventfds that wake sleeping threads. Each thread that waits has one of its own, made with its first wait.
- * If no descriptor is available then, the thread shares a spare one, made when the stack was attached, with all others
- * in the same situation: a wait must not fail for lack of a descriptor.
+ * If no descriptor is available then, the thread uses the spare bell of its stack, which was made when the stack
+ * attached and which all such threads share: a wait must not fail for lack of a descriptor.
  *
- * The spare wakes all threads that sleep on it, and is reset by the last of those for which it was rung; the others go
- * back to sleep. A thread tries to get a bell of its own again with each wait.
+ * Ringing the spare wakes all threads that sleep on it. The last thread for which it was rung resets it; the others go
+ * back to sleep. At each wait a thread tries again to get a bell of its own.
  */
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -52,7 +52,7 @@ void thread_ring(struct stack *st, struct thread *t)
 		st->bells.meant++;
 	}
 	if (write(t->bell, &one, sizeof one) < 0)
-		return; /* full: it rings already */
+		return; /* the counter is full: it is ringing already */
 }
 
 void bell_heard(struct stack *st, struct thread *t, bool ringing)

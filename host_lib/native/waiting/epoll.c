@@ -1,9 +1,9 @@
 /*
- * Polling contexts: ready lists, as in the kernel's epoll. A watch joins the ready list of its context when its
- * socket changes in a way it has asked for; collecting asks each socket on the list how it is now, reports, and puts
- * level-triggered ones back at the end. A socket nobody touches costs nothing. A watch may also be on another context,
- * which is readable while it has an event itself: sets in sets. Registering is in epoll_ctl.c, the descriptor that a
- * program can sleep on in epoll_fd.c, waiting in mixed.c.
+ * Polling contexts: ready lists, as in the kernel's epoll. A watch joins the ready list of its context when its socket
+ * has an event that the watch asked for. Collecting asks each socket on the list for its present state, reports it, and
+ * puts level-triggered watches back at the end of the list. A socket that does not change costs nothing. A watch may
+ * also be on another context, which is readable while it has an event itself (nested sets). Registering is in
+ * epoll_ctl.c, the descriptor that a program can sleep on in epoll_fd.c, waiting in mixed.c.
  */
 #include "attach.h"
 #include "core/channel.h"
@@ -90,7 +90,7 @@ static bool asks(const struct watch *w)
 	return !w->disabled && (w->events & EPOLLIN);
 }
 
-/* Is ctx this context, or one that watches it? */
+/* Is ctx this context, or a context that watches it? */
 static bool reaches(const struct epoll_ctx *from, const struct epoll_ctx *ctx)
 {
 	if (from == ctx)

@@ -8,12 +8,12 @@
 
 #include "core/stack.h"
 
-#define HOLD_EVENTS_MIN 4u /* in fewer events a turn there is less to save than the clock costs */
+#define HOLD_EVENTS_MIN 4u /* with fewer events per turn, the clock costs more than holding saves */
 #define EPOLL_ALWAYS (EPOLLERR | EPOLLHUP)
-#define EPOLL_WAYS (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE) /* these are not events but modes */
+#define EPOLL_WAYS (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE) /* flags that are modes, not events */
 
 struct epoll_ctx {
-	struct stack *stack; /* of the thread that made it: the rest is under its lock */
+	struct stack *stack; /* the stack of the thread that made it; its lock protects the other members */
 	struct epoll_ctx *next;
 	struct watch *ready_first, *ready_last;
 	struct watch *listeners; /* watches of listening sockets, whose connections a wait asks for */
@@ -24,19 +24,19 @@ struct epoll_ctx {
 	int queue_fd;  /* the queue's descriptor in the set, or -1 */
 	bool idle, ringing;
 	bool turn;                       /* XTS_EPOLL_TURN: between a collection that found something and xts_flush() */
-	struct foreign *_Atomic foreign; /* sockets and contexts of other stacks: foreign.h; NULL: none yet */
-	bool foreign_last;               /* they filled the whole array at the last wait */
+	struct foreign *_Atomic foreign; /* sockets and contexts of other stacks: foreign.h; NULL: none so far */
+	bool foreign_last;               /* events of other stacks filled the whole array at the last wait */
 	_Atomic bool kernel_first;       /* there was no room for the kernel's events at the last wait */
 };
 
-/* Watches of one socket in one context differ by a key, the interposer's descriptor: the kernel registers a file
- * once for each descriptor. */
+/* A context can have several watches of one socket, with different keys (for the interposer: descriptors): the kernel
+ * registers a file once for each descriptor. */
 struct watch {
-	struct watch *next; /* of the socket or the inner context */
+	struct watch *next; /* the next watch of the same socket or inner context */
 	struct watch *ready_next, *ready_previous;
 	struct watch *listeners_next;
 	struct epoll_ctx *ctx;
-	struct xts_sock *socket; /* watched, or */
+	struct xts_sock *socket; /* what is watched, or */
 	struct epoll_ctx *inner;
 	uint32_t key;
 	uint32_t events;
@@ -45,10 +45,10 @@ struct watch {
 	epoll_data_t data;
 };
 
-/* At the beginning of a call that collects: ends the promise to be back soon, takes the frames that have come. */
+/* Begins a call that collects: ends the thread's promise to be back soon, and handles the frames that have arrived. */
 void epoll_arrive(struct epoll_ctx *ctx);
 void epoll_promise(struct epoll_ctx *ctx, int count);
-/* Reports what is ready: how many. */
+/* Reports what is ready; returns the number of events. */
 int epoll_collect(struct epoll_ctx *ctx, struct epoll_event *events, int max);
 bool epoll_has_event(struct epoll_ctx *ctx);
 uint32_t epoll_watch_events(struct watch *w); /* what it has to report now */
@@ -56,12 +56,12 @@ void epoll_set_ready(struct watch *w);
 void epoll_ready_remove(struct watch *w);
 void epoll_note_listener(struct watch *w);
 
-/* The descriptor: ready until a collection finds nothing; what one has found; gone. */
+/* The descriptor: make it ready until a collection finds nothing; note what a collection has found; close it. */
 void epoll_ring(struct epoll_ctx *ctx);
 void epoll_collected(struct epoll_ctx *ctx, int found);
 void epoll_close_fd(struct epoll_ctx *ctx);
 
-/* For the rest of the library. */
+/* For other parts of the library. */
 void epoll_ready(struct xts_sock *s, uint32_t events);
 void epoll_end_turn(struct stack *st);
 void epoll_channel_opened(struct stack *st);

@@ -106,7 +106,8 @@ void xts_epoll_ctx_destroy(void *ectx)
 	epoll_close_fd(ctx);
 	foreign_free(ctx);
 	if (self)
-		self->batching = self->holding = false; /* a promise to come back to this context would not be kept */
+		/* the thread may not return to this context, as it had promised */
+		self->batching = self->holding = false;
 	stack_leave(st);
 	free(ctx);
 }
@@ -172,7 +173,7 @@ static int change(struct epoll_ctx *ctx, int op, struct xts_sock *s, struct epol
 	if (s && s->state == TCP_STATE_LISTEN) {
 		epoll_note_listener(w);
 		if (ctx->waiters || ctx->set >= 0)
-			listener_interest(s, false); /* else when the program comes to wait */
+			listener_interest(s, false); /* otherwise the interest begins when the program waits */
 	}
 	if (s && s->datagrams && (ctx->waiters || ctx->set >= 0))
 		listener_interest(s, false);

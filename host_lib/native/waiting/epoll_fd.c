@@ -1,10 +1,10 @@
 /*
  * The descriptor of a polling context (xts_epoll_fd): an epoll set of its own with the queue's descriptor and an
- * eventfd. When a collection finds nothing, the context is idle: the queue's doorbell stays armed whenever a thread
- * leaves the library, so that whatever comes makes the descriptor ready. When a collection finds something, or a thread
- * makes something ready, the eventfd is rung and stays so until a collection finds nothing: after handling events a
- * program can sleep on the descriptor at once. With XTS_EPOLL_TURN neither doorbell nor eventfd is touched between a
- * collection that found something and xts_flush(), which decides by what is on the ready list then.
+ * eventfd. When a collection finds nothing, the context is idle: every thread that leaves the library arms the queue's
+ * doorbell, so that any frame makes the descriptor ready. When a collection finds something, or a thread makes
+ * something ready, the eventfd is rung, and stays readable until a collection finds nothing: after handling events a
+ * program can sleep on the descriptor at once. With XTS_EPOLL_TURN neither the doorbell nor the eventfd is touched
+ * between a collection that found something and xts_flush(), which then decides by what is on the ready list.
  */
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -52,7 +52,7 @@ static void silence(struct epoll_ctx *ctx)
 	set_idle(ctx, true);
 }
 
-/* The set holds the live channel's descriptor. */
+/* Puts the descriptor of the channel that is alive into the set. */
 static void follow_channel(struct epoll_ctx *ctx)
 {
 	struct stack *st = ctx->stack;
@@ -60,7 +60,7 @@ static void follow_channel(struct epoll_ctx *ctx)
 	int fd = st->channel ? st->channel->queue->wait_fd : -1;
 
 	if (ctx->set < 0 || ctx->queue_fd == fd)
-		return; /* a dead channel's descriptor has left the set by being closed */
+		return; /* the descriptor of a channel that died left the set when it was closed */
 	ctx->queue_fd = fd;
 	if (fd >= 0 && epoll_ctl(ctx->set, EPOLL_CTL_ADD, fd, &event) < 0 && errno != EEXIST)
 		ctx->queue_fd = -1;
@@ -78,7 +78,7 @@ void epoll_collected(struct epoll_ctx *ctx, int found)
 		silence(ctx);
 }
 
-/* The turn is over: what is ready, or becomes so, shows at the descriptor again. */
+/* The turn is over: from now on the descriptor shows again what is ready. */
 void epoll_end_turn(struct stack *st)
 {
 	for (struct epoll_ctx *ctx = st->contexts; ctx; ctx = ctx->next) {
@@ -92,7 +92,8 @@ void epoll_end_turn(struct stack *st)
 	}
 }
 
-/* A thread may already sleep on a descriptor. The descriptor of this channel may have the number of the dead one's. */
+/* A program may be asleep on the descriptor already. The new channel's descriptor may have the number of the old
+ * one's. */
 void epoll_channel_opened(struct stack *st)
 {
 	for (struct epoll_ctx *ctx = st->contexts; ctx; ctx = ctx->next) {
@@ -124,7 +125,7 @@ static int open_descriptor(struct epoll_ctx *ctx)
 		return -errno;
 	ctx->queue_fd = -1;
 	follow_channel(ctx);
-	epoll_ring(ctx); /* the first collection decides */
+	epoll_ring(ctx); /* ready until the first collection */
 	return ctx->set;
 }
 
@@ -132,7 +133,7 @@ void epoll_close_fd(struct epoll_ctx *ctx)
 {
 	set_idle(ctx, false);
 	if (ctx->set >= 0) {
-		/* A context that this one is registered in may have a duplicate. */
+		/* If this context is registered in another one, that one may hold a duplicate of the descriptor. */
 		if (ctx->queue_fd >= 0)
 			epoll_ctl(ctx->set, EPOLL_CTL_DEL, ctx->queue_fd, NULL);
 		xts_own_close(ctx->set);

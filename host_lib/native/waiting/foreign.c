@@ -18,21 +18,21 @@
 #include "xts_private.h"
 
 #define EVENTS 64
-/* of what is asked for: what a mirror can show */
+/* the events that a mirror can show */
 #define MIRRORED (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET | EPOLLONESHOT)
 
 /* A registration. */
 struct member {
 	struct member *next;
-	void *inner; /* a context, and its stack; else NULL, and a socket: */
+	void *inner; /* for a context: it and its stack; for a socket: NULL, and */
 	struct stack *stack;
 	int number;
 	uint32_t key;
-	struct epoll_event event; /* as asked for */
-	int fd;                   /* a duplicate of its descriptor: it is in the set until the registration ends */
+	struct epoll_event event; /* as the program asked */
+	int fd;                   /* a duplicate of the socket's descriptor, in the set until the registration ends */
 };
 
-/* Under the lock of the context's stack. */
+/* Protected by the lock of the context's stack. */
 struct foreign {
 	int set; /* the kernel's epoll set of all members' descriptors */
 	struct member *members;
@@ -95,7 +95,7 @@ static void drop(struct foreign *f, struct member *m)
 	free(m);
 }
 
-/* Registers a duplicate of fd. 0 or -errno. */
+/* Adds a registration with a duplicate of fd. 0 or -errno. */
 static int add(struct epoll_ctx *ctx, int fd, const struct member *as)
 {
 	struct foreign *f = atomic_load_explicit(&ctx->foreign, memory_order_relaxed);
@@ -190,7 +190,7 @@ short foreign_poll(int number, short events)
 	return s ? (short)now : POLLNVAL;
 }
 
-/* Of a context, if it is there still. */
+/* The events of a context, if it still exists. */
 static uint32_t inner_events(const struct member *m, bool *gone)
 {
 	struct stack *st = stack_enter(m->stack);
@@ -206,7 +206,7 @@ static uint32_t inner_events(const struct member *m, bool *gone)
 	return ready ? EPOLLIN | EPOLLRDNORM : 0;
 }
 
-/* What a member has to report now; gone: it is no socket any more. */
+/* The member's present events; *gone: it is not a socket any more. */
 static uint32_t events_of(const struct member *m, bool *gone)
 {
 	uint32_t asked = m->event.events & ~(uint32_t)EPOLL_WAYS;
@@ -219,7 +219,7 @@ static uint32_t events_of(const struct member *m, bool *gone)
 	return *gone ? 0 : (uint32_t)(unsigned short)now;
 }
 
-/* After a look at one that the kernel said may be ready. Its registration may have ended meanwhile. */
+/* Called after looking at a member that the kernel reported as ready. Its registration may have ended meanwhile. */
 static void looked(struct epoll_ctx *ctx, const struct member *copy, const struct member *was, uint32_t now, bool gone)
 {
 	struct stack *st = stack_enter(ctx->stack);
@@ -228,11 +228,11 @@ static void looked(struct epoll_ctx *ctx, const struct member *copy, const struc
 	if (m == was && gone)
 		drop(atomic_load_explicit(&ctx->foreign, memory_order_relaxed), m);
 	else if (m == was && !now && copy->event.events & EPOLLONESHOT)
-		modify(ctx, m, &m->event); /* the kernel has spent it on nothing */
+		modify(ctx, m, &m->event); /* the kernel disabled it after an event that was none: arm it again */
 	stack_leave(st);
 }
 
-/* Copies what the kernel says may be ready: the set's members are this context's as long as the lock is held. */
+/* Copies the members that the kernel reports as ready. The set's members cannot change while the lock is held. */
 static int take(struct epoll_ctx *ctx, struct member copies[EVENTS], struct member *was[EVENTS], int max)
 {
 	struct epoll_event ready[EVENTS];

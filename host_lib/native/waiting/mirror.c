@@ -6,13 +6,15 @@
  *     writable   its send buffer has room       (filled from their end, drained from ours)
  *     read hang-up, hang-up                     our end has shut down one way, both ways
  *
- * Both ends are in this process, so either can be used to undo. A hang-up cannot be undone, so it is only mirrored once
- * a connection has ended; a socket that was never connected, which the kernel calls hung up, is only writable here.
+ * Both ends are in this process, so each state but the last can be undone from the other end. A hang-up cannot be
+ * undone, so it is mirrored only once a connection has ended. A socket that was never connected, which the kernel would
+ * report as hung up, is therefore only writable here.
  *
- * A program may have slept for a kernel's socket when its descriptor became a duplicate of this one (an undecided
- * socket that another thread's first datagram has had offloaded). select(2) and poll(2) look descriptors up each time
- * they wake, but they sleep on the files that they found at first. So the replaced socket is kept, and those who sleep
- * on it are woken whenever this one becomes readable: shutdown(2) wakes them each time.
+ * A thread may be asleep on a kernel socket when the descriptor of that socket becomes a duplicate of the mirror's (an
+ * undecided socket, which becomes offloaded with the first datagram that another thread sends). select(2) and poll(2)
+ * look up their descriptors each time they wake, but they sleep on the files that they found at first. So the replaced
+ * socket is kept open, and its sleepers are woken whenever the new one becomes readable: each shutdown(2) of it wakes
+ * them.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -30,12 +32,12 @@
 #include "waiting/progress_thread.h"
 #include "xts_private.h"
 
-#define SEND_BUFFER_BYTES 4608 /* the kernel's least */
-#define FILL_BYTES 2048        /* more than a quarter of it, so that it counts as full */
+#define SEND_BUFFER_BYTES 4608 /* the least that the kernel allows */
+#define FILL_BYTES 2048        /* more than a quarter of the buffer, so that the kernel counts it as full */
 
 struct mirror {
 	int ours, theirs;
-	int replaced; /* the kernel's socket whose place it has taken; -1: none */
+	int replaced; /* the kernel socket that this mirror has replaced; -1: none */
 	bool readable, writable, half_closed, closed;
 };
 
@@ -105,14 +107,15 @@ static void update(struct xts_sock *s)
 	struct mirror *m = s->mirror;
 	uint32_t events = socket_events(s);
 
-	/* This comes first, since it sets POLLIN for good, too: after a byte a poller would see POLLIN alone. */
+	/* This has to come first, since it sets POLLIN permanently: if a byte were written first, a poller would see
+	 * POLLIN alone. */
 	if ((s->shutdown & RCV_SHUTDOWN) && s->phase == PHASE_CONNECTED && !m->half_closed) {
 		m->half_closed = true;
 		shutdown(m->ours, SHUT_WR);
 		wake_sleepers(m);
 	}
 	if (!m->half_closed)
-		/* an error is to be fetched */
+		/* the second case: an error waits to be fetched */
 		set_readable(m, events & EPOLLIN || (s->datagrams && events & EPOLLERR));
 	set_writable(m, events & EPOLLOUT);
 	if (s->phase == PHASE_UNCONNECTED)

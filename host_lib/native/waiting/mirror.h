@@ -1,4 +1,4 @@
-/* Kernel descriptors that are as ready as a socket: mirror.c. */
+/* Kernel descriptors that have the same readiness as a socket: mirror.c. */
 #ifndef XTS_MIRROR_H
 #define XTS_MIRROR_H
 

@@ -1,13 +1,14 @@
 /*
- * poll(2) and epoll_wait(2) over XTS sockets, and over these and kernel descriptors at once (for the interposer).
+ * poll(2) and epoll_wait(2) over XTS sockets, and over XTS sockets and kernel descriptors together (for the
+ * interposer).
  *
- * XTS sockets are looked at first, in user space. If none is ready the thread waits like any other of libxts (wait.c),
- * and its ppoll() covers the kernel's descriptors, too. Each call looks at those once at least, so that neither kind
- * can starve the other, and no more often than necessary: after a sleep their state is known.
+ * XTS sockets are looked at first, in user space. If none is ready, the thread waits as in any other call of libxts
+ * (wait.c), and its ppoll() covers the kernel descriptors too. Each call looks at the kernel descriptors at least once,
+ * so that neither kind can starve the other, and no more often than necessary: after a sleep their state is known.
  *
- * For epoll, the wait covers the descriptor of the kernel's set, and the kernel's epoll_wait() collects
- * its events, without the lock. So they cost O(ready), in any mode. Where not all events fit, both kinds
- * take turns in coming first.
+ * For epoll, the wait covers the descriptor of the kernel's set, and the kernel's epoll_wait() collects its events,
+ * without the lock. So kernel descriptors cost O(ready), in any mode. If the array has no room for all events, the two
+ * kinds take turns in coming first.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -82,7 +83,7 @@ static void mark(const struct polling *p, int by)
 	}
 }
 
-/* Takes over inherited sockets, as they are waited for, and lets listeners be offered connections. */
+/* Takes over inherited sockets, since the thread waits for them, and lets the proxy offer connections to listeners. */
 static void use(const struct polling *p)
 {
 	struct stack *st = p->stack;
@@ -97,7 +98,7 @@ static void use(const struct polling *p)
 		inherit_take_watched(p->contexts[i].ectx);
 }
 
-/* How many of ours are ready, or -errno; or 0 with watched->ready, or at the deadline. */
+/* Waits for XTS sockets. Returns how many are ready, or -errno; 0 with watched->ready, or at the deadline. */
 static int poll_ours(const struct polling *p, struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct stack *st;
@@ -123,7 +124,8 @@ static int poll_ours(const struct polling *p, struct watched_fds *watched, uint6
 	return r;
 }
 
-/* The state of the kernel's descriptors: as the wait saw it, else now. How many are ready, or -errno. */
+/* The state of the kernel descriptors: the wait's result if it looked at them, otherwise looked up now. How many are
+ * ready, or -errno. */
 static int poll_kernels(struct watched_fds *watched, bool satisfied)
 {
 	struct timespec none = { 0 };
@@ -138,7 +140,7 @@ static int poll_kernels(struct watched_fds *watched, bool satisfied)
 	return ready < 0 ? -errno : ready;
 }
 
-/* All of one stack. How many are ready, or -errno. */
+/* poll() of sockets that all belong to one stack. How many are ready, or -errno. */
 static int poll_own(struct stack *st, struct pollfd *sockets, nfds_t count, struct xts_polled_context *contexts,
 		    nfds_t context_count, struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns,
 		    const sigset_t *mask)
@@ -189,7 +191,7 @@ static bool is_foreign(const struct stack *st, int number)
 	return its && its != st;
 }
 
-/* How many of those that other stacks have are ready now; fills their revents. */
+/* Fills the revents of sockets and contexts of other stacks. How many are ready. */
 static int look_at_foreign(const struct stack *st, const struct several *p)
 {
 	int ready = 0;
@@ -209,7 +211,7 @@ static int look_at_foreign(const struct stack *st, const struct several *p)
 	return ready;
 }
 
-/* The kernel's descriptors for them, behind the caller's. How many there are, or -errno. */
+/* Adds kernel descriptors for them after the caller's. How many it added, or -errno. */
 static int open_descriptors(const struct stack *st, const struct several *p, struct pollfd *out)
 {
 	int n = 0;
@@ -231,7 +233,7 @@ static int open_descriptors(const struct stack *st, const struct several *p, str
 	return n;
 }
 
-/* Of descriptors that have been polled. */
+/* Counts the descriptors with events after a poll. */
 static int count_ready(const struct pollfd *fds, int count)
 {
 	int ready = 0;
@@ -241,7 +243,8 @@ static int count_ready(const struct pollfd *fds, int count)
 	return ready;
 }
 
-/* One turn: how many are ready; 0 also when only descriptors of other stacks are, which may be by now what they say. */
+/* One turn: how many are ready. 0 also when only the descriptors of other stacks are ready: the next turn looks at the
+ * sockets. */
 static int poll_turn(struct stack *st, const struct several *p, struct pollfd *own, struct pollfd *kernel,
 		     uint64_t deadline_ns, const sigset_t *mask, bool *again)
 {
@@ -288,7 +291,7 @@ static int poll_several(struct stack *st, const struct several *p, uint64_t dead
 	return r;
 }
 
-/* The stack whose queue the wait sleeps on: of the first context or socket. */
+/* The stack whose queue the wait sleeps on: the one of the first context or socket. */
 static struct stack *main_stack(const struct pollfd *sockets, nfds_t count, const struct xts_polled_context *contexts,
 				nfds_t context_count)
 {
@@ -361,7 +364,7 @@ int xts_poll(struct pollfd *fds, unsigned long count, int timeout_ms)
 struct collecting {
 	struct epoll_ctx *ctx;
 	int kernel_set;                  /* or -1 */
-	const _Atomic uint32_t *members; /* of it; NULL: unknown */
+	const _Atomic uint32_t *members; /* how many descriptors it has; NULL: unknown */
 	struct epoll_event *events;
 	int max, count;
 };
@@ -371,7 +374,7 @@ static bool set_has_members(const struct collecting *c)
 	return c->kernel_set >= 0 && (!c->members || atomic_load_explicit(c->members, memory_order_relaxed));
 }
 
-/* Adds the kernel set's events of now. 0 or -errno. */
+/* Adds the events that the kernel set has now. 0 or -errno. */
 static int collect_kernels(struct collecting *c)
 {
 	int r = c->kernel_set < 0 ? 0 :
@@ -383,7 +386,7 @@ static int collect_kernels(struct collecting *c)
 	return 0;
 }
 
-/* Adds ours; waits for them, or for the kernel set's, if there is nothing yet. 0, -ETIMEDOUT or -errno. */
+/* Adds the events of XTS sockets. If there are none of either kind yet, waits for either. 0, -ETIMEDOUT or -errno. */
 static int collect_ours(struct collecting *c, struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct stack *st;
@@ -403,7 +406,7 @@ static int collect_ours(struct collecting *c, struct watched_fds *watched, uint6
 	return c->count ? 0 : r;
 }
 
-/* Waits for events of this context's own stack and of the kernel set. foreign: ends it as well (0),
+/* Waits for events of this context's own stack and of the kernel set. foreign: a descriptor that also ends the wait (0)
  * when it is readable; or -1. */
 static int wait_own(struct collecting *c, int foreign, uint64_t deadline_ns, const sigset_t *mask)
 {
@@ -432,10 +435,10 @@ static int wait_own(struct collecting *c, int foreign, uint64_t deadline_ns, con
 		r = collect_ours(c, &watched, c->count ? 0 : deadline_ns);
 		if (r < 0)
 			break;
-		/* A wait that slept has seen that the kernel's set has no events. */
+		/* If the wait has slept, it knows that the kernel set has no events. */
 		if (c->count < c->max && !kernels_taken && (watched.ready || (!watched.looked && set_has_members(c))))
 			r = collect_kernels(c);
-		/* another thread has taken what was there */
+		/* go on if another thread has taken the events */
 	} while (!c->count && !r && deadline_ns && !fds[SLEEP_FDS + 1].revents);
 	return r;
 }
@@ -455,7 +458,7 @@ int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *mem
 		r = wait_own(&c, -1, deadline_ns, mask);
 	} else {
 		do {
-			/* Those of other stacks first, unless they had all the room the last time. */
+			/* Events of other stacks come first, unless they filled the whole array the last time. */
 			if (!c.ctx->foreign_last)
 				c.count = foreign_collect(c.ctx, events, max);
 			c.ctx->foreign_last = c.count == max;

@@ -1,10 +1,10 @@
 /*
- * The progress thread of a stack: keeps mirrors true and the outbox moving while the application sleeps elsewhere, and
- * gives connections back that a busy application does not accept (listener_offers.c), and sends what an application
- * holds back (XTS_EPOLL_HOLD) and does not come back for: a clock wakes it for that, set with the first frame and never
- * taken back. It is started when first needed, then sleeps on the queue while no application thread does, and on its
- * bell while it is not needed or one leads. Application threads do not wait for it; when they leave the library they
- * arm the queue's doorbell on its behalf (stack_leave).
+ * The progress thread of a stack. While the application sleeps elsewhere, it keeps mirrors true and sends what is in
+ * the outbox. It gives back connections that a busy application does not accept (listener_offers.c). It also sends
+ * frames that an application holds back (XTS_EPOLL_HOLD) and does not flush in time: a timer, set with the first such
+ * frame and never cancelled, wakes it for that. The thread is started when first needed. Then it sleeps on the queue
+ * while no application thread does, and on its bell while it is not needed or an application thread leads. Application
+ * threads do not wait for it; when they leave the library they arm the queue's doorbell on its behalf (stack_leave).
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static bool share(struct stack *st, uint64_t *deadline_ns)
 	return share_is_away(st, now_ns(), deadline_ns) && st->channel && !st->leader;
 }
 
-/* Has the clock expired? Then the frames held back leave with the next flush. */
+/* If the timer has expired, the frames held back leave with the next flush. */
 static void clock_look(struct progress *p)
 {
 	uint64_t times;
@@ -83,8 +83,8 @@ static void one_turn(struct stack *st, struct watched_fds *watched, uint64_t dea
 		p->sleeping_on_queue = true;
 		sleep_on_channel(c, p->self, watched, deadline_ns);
 		p->sleeping_on_queue = false;
-		/* A leader that has come meanwhile sleeps on a doorbell that this thread, called
-		 * by the clock, has disarmed. */
+		/* A leader may have come meanwhile. It sleeps on the doorbell, which this thread disarmed when the
+		 * timer woke it. */
 		while (st->channel == c && st->leader && xts_queue_arm(c->queue))
 			channel_pump(st);
 	}
@@ -94,8 +94,8 @@ static void one_turn(struct stack *st, struct watched_fds *watched, uint64_t dea
 	channel_reap(st);
 }
 
-/* Before standing by: somebody may sleep on a polling context's descriptor, and the doorbell that its last call left
- * armed was disarmed by our turn. False: something has come meanwhile. */
+/* Called before this thread stands by: a program may sleep on a polling context's descriptor, and this turn has
+ * disarmed the doorbell that the program's last call left armed. False: a frame has come meanwhile. */
 static bool leave_armed(struct stack *st)
 {
 	struct channel *c = st->channel;

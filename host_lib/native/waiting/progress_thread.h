@@ -12,15 +12,15 @@ struct thread;
 
 struct progress {
 	bool started, standing_by, sleeping_on_queue;
-	uint64_t looks_again_ns; /* standing by: when it looks again by itself */
+	uint64_t looks_again_ns; /* while it stands by: when it looks again without being woken */
 	struct thread *self;
-	int clock_fd; /* -1: none yet */
+	int clock_fd; /* -1: none so far */
 	bool clock_set;
 };
 
-void progress_need(struct stack *st); /* something has to be looked after: wakes or starts the thread */
+void progress_need(struct stack *st); /* there is work for the thread: wakes or starts it */
 void progress_wake(struct stack *st); /* if it sleeps on the queue */
 void progress_forget(struct stack *st);
-bool progress_will_flush(struct stack *st); /* in HOLD_US at the latest; false: it cannot */
+bool progress_will_flush(struct stack *st); /* it will flush within HOLD_US; false: it cannot */
 
 #endif

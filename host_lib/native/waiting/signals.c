@@ -1,4 +1,4 @@
-/* Putting handlers off, and running them. signals.h has the theory of operation. */
+/* Deferring signal handlers, and running them later. signals.h has the theory of operation. */
 #include "waiting/signals.h"
 
 #include <errno.h>
@@ -15,22 +15,22 @@
 #include "waiting/wait.h"
 
 #define KERNEL_SIGNALS 64
-#define MASK_BYTES sizeof(uint64_t) /* of the kernel's signal sets; the C library's are larger */
+#define MASK_BYTES sizeof(uint64_t) /* size of the kernel's signal sets; the C library's are larger */
 #define BIT(number) (UINT64_C(1) << ((number) - 1))
-#define LIBRARY_OWN (BIT(32) | BIT(33)) /* the C library's: cancellation, setuid() */
+#define LIBRARY_OWN (BIT(32) | BIT(33)) /* used by the C library: cancellation, setuid() */
 #define FAULTS (BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGILL) | BIT(SIGTRAP) | BIT(SIGSYS) | BIT(SIGABRT))
-/* Sending them again would undo each other. */
+/* Deferred signals are sent again; with these, sending one cancels another that is pending. */
 #define JOB_CONTROL (BIT(SIGTSTP) | BIT(SIGTTIN) | BIT(SIGTTOU) | BIT(SIGCONT))
 #define BLOCKED_MEANWHILE (~(FAULTS | LIBRARY_OWN))
 #define FOREVER_S INT_MAX
 #define ONCE ((int)SA_RESETHAND)
 
-/* Of xts_inside.put_off. */
+/* Values of xts_inside.put_off. */
 enum { PUTTING_OFF = 1, PUT_OFF };
 
 typedef void handler(int number, siginfo_t *info, void *context);
 
-/* The program's, by signal. The rest of it (mask, SA_RESTART, SA_ONSTACK …) the kernel has. */
+/* The program's handler of a signal. The kernel has the other attributes (mask, SA_RESTART, SA_ONSTACK …). */
 struct action {
 	handler *_Atomic handler;
 	_Atomic int flags; /* SA_SIGINFO and SA_RESETHAND */
@@ -41,14 +41,14 @@ struct put_off {
 	siginfo_t info;
 	int number;
 	pid_t process;
-	uint64_t in_force, back; /* masks: for its delivery, and after it */
+	uint64_t in_force, back; /* the thread's mask while the signal is delivered, and after it */
 	bool restarts;
 };
 
 __thread struct xts_inside xts_inside __attribute__((tls_model("initial-exec")));
 static __thread struct put_off put_off __attribute__((tls_model("initial-exec")));
 static struct action actions[KERNEL_SIGNALS + 1];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of changes of actions */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* serialises changes of actions */
 
 /* --- the kernel's masks ------------------------------------------------------------------------------------------- */
 
@@ -81,7 +81,7 @@ static void run(int number, siginfo_t *info, void *context)
 	program(number, info, context);
 }
 
-/* To this thread, with all that was known of it. */
+/* Sends it to this thread, with the siginfo it came with. */
 static bool send_again(int number, siginfo_t *info)
 {
 	return kernel_calls.syscall(SYS_rt_tgsigqueueinfo, getpid(), kernel_calls.syscall(SYS_gettid), number, info) ==
@@ -90,7 +90,7 @@ static bool send_again(int number, siginfo_t *info)
 
 /*
  * The signal that came first, which interrupted the thread itself, decides about the thread's mask and about the call.
- * own: the mask it has interrupted; now: the one it is handled with. During a sleep the mask in force was another.
+ * own: the mask of the interrupted code; now: the mask while it is handled. During a sleep another mask was in force.
  */
 static void note_interrupted(int number, uint64_t own, uint64_t now)
 {
@@ -119,9 +119,9 @@ static void put_it_off(int number, const siginfo_t *info, uint64_t own)
 }
 
 /*
- * Another one is put off already, which has interrupted this one before it came to anything: the kernel
- * delivers what it has at once, the later on top of the earlier. Or it is the other way round (PUTTING_OFF).
- * The kernel may keep this one.
+ * A second signal, while one is already put off. Either the other one interrupted this one's handler before it did
+ * anything: the kernel delivers pending signals at once, one on top of the other. Or this one interrupts the other's
+ * (PUTTING_OFF). The second is sent again, and the kernel keeps it.
  */
 static void put_second_off(int number, siginfo_t *info, uint64_t own)
 {
@@ -132,7 +132,7 @@ static void put_second_off(int number, siginfo_t *info, uint64_t own)
 	send_again(number, info);
 }
 
-/* What the kernel calls for every signal that has a handler of the program's. */
+/* The handler that the kernel has for every signal for which the program has one. */
 static void arrive(int number, siginfo_t *info, void *context)
 {
 	ucontext_t *interrupted = context;
@@ -157,7 +157,7 @@ static void arrive(int number, siginfo_t *info, void *context)
 
 /* --- running what was put off ------------------------------------------------------------------------------------- */
 
-/* Where the kernel takes no more signals, or would not take this one as it was. */
+/* Runs the handler here, when the kernel's queue of signals is full or it would not send this one again unchanged. */
 static void run_here(struct put_off *one)
 {
 	struct sigaction installed;
@@ -178,7 +178,7 @@ enum xts_ran xts_run_put_off(void)
 	xts_inside.put_off = xts_inside.cut = 0;
 	if (BIT(one.number) & JOB_CONTROL || !send_again(one.number, &one.info))
 		run_here(&one);
-	change_mask(SIG_SETMASK, one.in_force); /* here it is delivered */
+	change_mask(SIG_SETMASK, one.in_force); /* the signal that was sent again is delivered here */
 	if (one.back != one.in_force)
 		change_mask(SIG_SETMASK, one.back);
 	errno = before;
@@ -195,9 +195,9 @@ bool xts_come_out_again(bool restarts)
 }
 
 /*
- * After a wait that a handler ended which was not put off. Which one cannot be seen: when all that are installed have
- * SA_RESTART, the answer is certain; when some have it and some not, we take it that the one without interrupted us, so
- * that a program that relies on EINTR gets it. Faults do not interrupt a sleeping thread.
+ * Called after a handler that was not put off has ended a wait. Which handler it was cannot be known. If all installed
+ * handlers have SA_RESTART, the answer is certain. If only some have it, we assume that one without it interrupted us,
+ * so that a program that relies on EINTR gets it. Faults do not interrupt a sleeping thread.
  */
 bool signal_restarts(void)
 {
@@ -252,13 +252,14 @@ int xts_sleep_poll(struct pollfd *fds, nfds_t count, const struct timespec *time
 	long r = 0;
 
 	sleep_begins(&limit, timeout, mask);
-	/* Not by the C library's function, which would copy the limit before it is in the kernel. */
+	/* A direct system call: the C library's function copies the limit before it enters the kernel, so that arrive()
+	 * could not change it. */
 	if (!xts_inside.cut)
 		r = kernel_calls.syscall(number, fds, count, &limit, mask, MASK_BYTES);
 	return sleep_ends(r);
 }
 
-/* Of kernels before 5.11. */
+/* For kernels before 5.11. */
 static int sleep_old(int set, struct epoll_event *events, int max, const struct timespec *timeout, const sigset_t *mask)
 {
 	struct pollfd fd = { .fd = set, .events = POLLIN };
@@ -281,7 +282,7 @@ int xts_sleep_epoll(int set, struct epoll_event *events, int max, const struct t
 
 /* --- installing --------------------------------------------------------------------------------------------------- */
 
-/* What the kernel is given for it. */
+/* The action that the kernel is given in place of the program's. */
 static struct sigaction for_kernel(const struct sigaction *action)
 {
 	struct sigaction k = *action;
@@ -306,7 +307,7 @@ static int change(int number, const struct sigaction *action, struct sigaction *
 
 	if (action && action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN) {
 		k = for_kernel(action);
-		set_action(a, action->sa_sigaction, action->sa_flags); /* before it can be called */
+		set_action(a, action->sa_sigaction, action->sa_flags); /* set before the handler can be called */
 		action = &k;
 	}
 	r = kernel_calls.sigaction(number, action, &was);
@@ -331,7 +332,7 @@ int xts_sigaction(int number, const struct sigaction *action, struct sigaction *
 	if (number < 1 || number > KERNEL_SIGNALS)
 		return kernel_calls.sigaction(number, action, old);
 	if (action)
-		read = *action; /* a bad pointer is a fault here, with no lock held */
+		read = *action; /* an invalid pointer faults here, while no lock is held */
 	xts_go_in();
 	pthread_mutex_lock(&lock);
 	r = change(number, action ? &read : NULL, old);

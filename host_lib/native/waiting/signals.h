@@ -1,25 +1,26 @@
 /*
- * Signal handlers of the program, put off while their thread is inside the library.
+ * Signal handlers of the program are deferred ("put off") while their thread is inside the library.
  *
  * Theory of operation
  *
- * A handler may do what it likes on the kernel: fork, use sockets, leave by siglongjmp(). One that runs in the middle
- * of a call of ours would wait for locks that its own thread holds. So the kernel is given one handler for all
- * (arrive()), the program's are in a table, and each thread counts how deep it is inside (xts_inside.depth). At depth 0
- * the program's handler is called at once. Above, the signal is put off: its siginfo is kept, the interrupted code goes
- * on with all signals blocked (the kernel keeps what comes meanwhile; so there is at most one to keep, and RT signals
- * lose none), and where the thread comes out, with nothing held, the signal is sent to it again with the same siginfo
- * and the mask is as it was: the kernel then delivers it as any other, on the stack, with the mask and the flags it was
- * installed with. Faults (SIGSEGV and its like) are never put off.
+ * With kernel sockets a handler may fork, use sockets, or leave by siglongjmp(). A handler that ran in the middle of a
+ * library call would wait for locks that its own thread holds. So the kernel is given one handler for all signals
+ * (arrive()), the program's handlers are in a table, and each thread counts how deep it is inside the library
+ * (xts_inside.depth). At depth 0 the program's handler is called at once. At a greater depth the signal is put off: its
+ * siginfo is kept, and the interrupted code goes on with all signals blocked. The kernel keeps signals that arrive
+ * meanwhile, so there is at most one to keep here, and no RT signal is lost. When the thread leaves the library and
+ * holds no lock, the signal is sent to it again with the same siginfo, and the mask is restored: the kernel then
+ * delivers it as usual, on the stack and with the mask and flags that the handler was installed with. Faults (SIGSEGV
+ * and similar) are never put off.
  *
- * A wait that signals end is ended by one that has been put off: calls return -ERESTART to where the thread comes out,
- * and are made again from the beginning if that very handler has SA_RESTART, else they fail with EINTR. There is no
- * moment at which a signal is missed: while a thread sleeps, or is about to, xts_inside.limit points to the time its
- * system call will sleep for, and arrive() sets it to nothing.
+ * A signal that is put off ends an interruptible wait: the call returns -ERESTART to the place where the thread leaves
+ * the library. It is made again from the beginning if the handler of that signal has SA_RESTART; otherwise it fails
+ * with EINTR. No signal can be missed: while a thread sleeps, or is about to, xts_inside.limit points to the timeout of
+ * its system call, and arrive() sets that to 0.
  *
- * Handlers are seen that are installed by xts_sigaction(): by the interposer all that a program installs by the C
- * library. Others run at once, wherever the thread is: a fork() in one that interrupted a call does not wait, but its
- * child may only exec or _exit.
+ * This works for handlers that are installed by xts_sigaction(); the interposer calls it for all that a program
+ * installs through the C library. Other handlers run at once, wherever the thread is. If such a handler has interrupted
+ * a library call and forks, the fork() does not wait, but the child may only exec or _exit.
  */
 #ifndef XTS_SIGNALS_H
 #define XTS_SIGNALS_H
@@ -36,18 +37,18 @@
 
 #pragma GCC visibility push(default)
 
-/* Of this thread. */
+/* State of this thread. */
 struct xts_inside {
-	volatile sig_atomic_t depth;              /* calls within calls; above 0 handlers are put off */
+	volatile sig_atomic_t depth;              /* nesting of calls; above 0, handlers are put off */
 	volatile sig_atomic_t locked;             /* in libxts, which may hold its lock */
-	volatile sig_atomic_t put_off;            /* a signal is, and all are blocked */
-	volatile sig_atomic_t cut;                /* one has been since the last sleep */
-	struct __kernel_timespec *volatile limit; /* of the sleep the thread is in, or about to begin */
-	const sigset_t *volatile mask;            /* in force during it; NULL: the thread's own */
+	volatile sig_atomic_t put_off;            /* a signal has been put off, and all are blocked */
+	volatile sig_atomic_t cut;                /* a signal has been put off since the last sleep */
+	struct __kernel_timespec *volatile limit; /* the timeout of the present sleep, or of one about to begin */
+	const sigset_t *volatile mask;            /* the mask in force during that sleep; NULL: the thread's own */
 };
 extern __thread struct xts_inside xts_inside __attribute__((tls_model("initial-exec")));
 
-/* what was put off, and what it does to an interrupted call */
+/* whether a handler that was put off has run, and what that does to the interrupted call */
 enum xts_ran { XTS_RAN_NONE, XTS_RAN_RESTARTS, XTS_RAN_ENDS };
 
 enum xts_ran xts_run_put_off(void);
@@ -58,7 +59,7 @@ static inline void xts_go_in(void)
 	__asm__ volatile("" ::: "memory");
 }
 
-/* Nothing is held any more. Handlers that were put off run here, and may not return. errno is kept. */
+/* Leaves the library with no lock held. Handlers that were put off run here, and may not return. errno is kept. */
 static inline enum xts_ran xts_come_out(void)
 {
 	__asm__ volatile("" ::: "memory");
@@ -68,13 +69,13 @@ static inline enum xts_ran xts_come_out(void)
 	return XTS_RAN_NONE;
 }
 
-/* Comes out of a call that may be made again; restarts: it has ended with ERESTART. True: it is to be made again. */
+/* Leaves a call that may be made again; restarts: the call has ended with ERESTART. True: the caller makes it again. */
 bool xts_come_out_again(bool restarts);
 bool signal_restarts(void);
 
 /*
- * ppoll(2) and epoll_pwait2(2) of kernel descriptors, for a thread that is inside: a signal that is put off ends them
- * (EINTR), also one that came since the last of them. timeout NULL: none. The timeout is not changed.
+ * ppoll(2) and epoll_pwait2(2) of kernel descriptors, for a thread inside the library. A signal that is put off ends
+ * them (EINTR), even if it came earlier, after the last such call. timeout NULL: none. The timeout is not changed.
  */
 int xts_sleep_poll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask);
 int xts_sleep_epoll(int set, struct epoll_event *events, int max, const struct timespec *timeout, const sigset_t *mask);
@@ -84,6 +85,6 @@ int xts_sleep_epoll(int set, struct epoll_event *events, int max, const struct t
 /* Around fork(). */
 void signals_before_fork(void);
 void signals_after_fork_parent(void);
-void signals_after_fork_child(void); /* what was put off is the parent's */
+void signals_after_fork_child(void); /* signals that were put off belong to the parent */
 
 #endif

@@ -1,16 +1,17 @@
 /*
- * Waiting and waking. A waiter names the counter of the thing that must change; wake() marks every waiter of that
- * counter and rings those that sleep. The leader, one of the waiting threads, sleeps on the queue and takes frames
- * for all; when it goes it hands over to another. Before sleeping a thread spins if it is the only one that waits and
- * exactly one socket awaits an answer; spins that find nothing make it skip ever more of them.
+ * Waiting and waking. A waiter names a counter in the object that must change; wake() marks every waiter of that
+ * counter and rings the bells of those that sleep. The leader, one of the waiting threads, sleeps on the queue and
+ * handles frames for all; when it stops waiting, it hands over to another. Before it sleeps, a thread spins if it is
+ * the only one that waits and exactly one socket awaits an answer. After spins that found nothing it skips more and
+ * more of them.
  *
  * A wait may watch kernel descriptors in addition to its subject (struct watched_fds). Leader or not, the thread sleeps
  * in one ppoll() on its own descriptors and on these. A ready one ends this thread's wait, and no other.
  *
- * Waits without a deadline. Each ends by what it waits for, and by the end of the channel, which wakes everybody: a
- * proxy that does not answer is found dead by pings (channel.h). Those on a socket's counter end by its close or
- * failure too, and where its entry in the table becomes another socket's (table_release wakes them; a counter is never
- * set back, for who has been woken may not have run yet).
+ * Waits without a deadline. Each ends when its condition is met, or when the channel ends, which wakes everybody: pings
+ * detect a proxy that does not answer (channel.h). A wait on a counter of a socket also ends when the socket is closed
+ * or fails, and when its entry in the table is reused for another socket (table_release() wakes the waiters; it never
+ * resets a counter, since a thread that was woken may not have run yet).
  *
  *     subject             who waits                                      what ends it
  *     s->readers          recv, accept                                   data, a connection, FIN, a signal
@@ -123,8 +124,8 @@ void wake_sleepers_on_queue(struct stack *st)
 	progress_wake(st);
 }
 
-/* ppoll() until the deadline, on our own descriptors and on the watched ones. 0, 1: a watched one is
- * ready, -ETIMEDOUT, -EINTR. */
+/* ppoll() until the deadline, on our own descriptors and on the watched ones. Returns 0; 1: a watched one is ready;
+ * -ETIMEDOUT, -EINTR. */
 static int poll_until(struct pollfd own[SLEEP_FDS], struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct pollfd *fds = watched ? watched->fds : own;
@@ -145,7 +146,7 @@ static int poll_until(struct pollfd own[SLEEP_FDS], struct watched_fds *watched,
 		memcpy(fds, own, SLEEP_FDS * sizeof *own);
 	r = kernel_calls.ppoll(fds, count, timeout, watched ? watched->mask : NULL);
 	if (r < 0) {
-		own[0].revents = POLLIN; /* unknown: looking does no harm */
+		own[0].revents = POLLIN; /* its state is unknown; looking does no harm */
 		return errno == EINTR ? -EINTR : 0;
 	}
 	others = r;
@@ -175,7 +176,7 @@ static int sleep_on(struct stack *st, struct thread *thread, struct pollfd own[S
 	r = poll_until(own, watched, deadline_ns);
 	XTS_PROBE0(host_wake);
 	if (thread->shares_bell)
-		sched_yield(); /* it may have been rung for another thread, which has to be woken first */
+		sched_yield(); /* it may have been rung for another thread, which has to run first */
 	xts_inside.locked = 1;
 	stack_lock(st);
 	thread->sleeping = false;
@@ -183,7 +184,7 @@ static int sleep_on(struct stack *st, struct thread *thread, struct pollfd own[S
 	return r;
 }
 
-/* The queue is armed: sleeps on it, and handles what has come. */
+/* Sleeps on the armed queue, then handles the frames that have come. */
 int sleep_on_channel(struct channel *c, struct thread *thread, struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct stack *st = c->stack;
@@ -197,7 +198,7 @@ int sleep_on_channel(struct channel *c, struct thread *thread, struct watched_fd
 
 	if (c->retry && now_ns() + RETRY_NS < limit)
 		limit = now_ns() + RETRY_NS;
-	c->armed = false; /* armed for this thread: another one that takes frames meanwhile must not disarm it */
+	c->armed = false; /* armed for this thread: another thread that handles frames meanwhile must not disarm it */
 	st->sleeps++;
 	c->sleepers++;
 	r = sleep_on(st, thread, own, watched, deadline_ns < limit ? deadline_ns : limit);
@@ -236,7 +237,7 @@ static int lead(struct waiter *w, struct watched_fds *watched, uint64_t deadline
 	return sleep_on_channel(c, w->thread, watched, deadline_ns);
 }
 
-/* Sleeps until rung, while another thread leads or where there is no channel to lead. */
+/* Sleeps until its bell rings, while another thread leads or there is no channel. */
 int sleep_on_bell(struct stack *st, struct thread *thread, struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct pollfd own[SLEEP_FDS] = { { .fd = thread->bell, .events = POLLIN }, { .fd = -1 }, { .fd = -1 } };
@@ -244,7 +245,7 @@ int sleep_on_bell(struct stack *st, struct thread *thread, struct watched_fds *w
 	return sleep_on(st, thread, own, watched, deadline_ns);
 }
 
-/* The leader leaves: another thread has to look after the queue. */
+/* The leader stops waiting: another thread has to watch the queue. */
 static void hand_over(struct stack *st)
 {
 	st->leader = NULL;
@@ -260,7 +261,7 @@ static void hand_over(struct stack *st)
 		progress_need(st);
 }
 
-/* Is a kernel descriptor ready now? Without the lock. */
+/* Is a kernel descriptor ready now? Called without the lock. */
 static bool look_at_watched(struct watched_fds *watched)
 {
 	struct timespec none = { 0 };
@@ -329,7 +330,7 @@ static int one_sleep(struct waiter *w, struct watched_fds *watched, uint64_t dea
 
 	if (st->channel && (!st->leader || st->leader == w))
 		return lead(w, watched, deadline_ns);
-	/* The leader sleeps: what this thread has built has to leave before it sleeps too. */
+	/* The leader is asleep, so this thread has to send its own frames before it sleeps too. */
 	channel_flush(st, true);
 	if (st->dirty)
 		mirrors_update(st);
