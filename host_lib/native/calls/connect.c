@@ -23,7 +23,7 @@
 #include "xts.h"
 #include "xts_private.h"
 
-/* Sends CONNECT. Waits only for a slot, or for another thread's first request. */
+/* Sends CONNECT. Waits only for a transmit slot, or for another thread's first request. */
 static int start(struct xts_sock *s, const struct xts_endpoint *peer, const struct connect_pushes *encoded)
 {
 	struct stack *st = s->stack;
@@ -36,7 +36,8 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 	int r;
 
 	if (s->renewed)
-		/* was bound, or had options set, before it was disconnected: that is lost, so it must not succeed */
+		/* The socket was bound, or had options set, before it was disconnected: those settings are lost, so the
+		 * connect must fail. */
 		return -EOPNOTSUPP;
 	do {
 		r = first_request_wait(s);
@@ -53,10 +54,10 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 	if (r)
 		return r;
 	if (s->phase != PHASE_UNCONNECTED || s->state != TCP_STATE_CLOSE || (s->opening && !s->proxy_id)) {
-		xts_queue_abandon(st->channel->queue, &slot); /* another thread was faster */
+		xts_queue_abandon(st->channel->queue, &slot); /* another thread has sent CONNECT first */
 		return -EALREADY;
 	}
-	if (s->own.shared) { /* while it was bound: from here on it is a connection */
+	if (s->own.shared) { /* processes shared it while it was bound: from here on it is a connection */
 		share_forget(s);
 		sharers_leave(s);
 		s->own.key = 0;
@@ -85,8 +86,8 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 }
 
 /*
- * The attempt, or the connection made by it, has failed before the result was fetched: returns the error, once. Then
- * the socket may try again; the next CONNECT resets the proxy's socket for that.
+ * The attempt, or the connection that it made, failed before the result was fetched: returns the error, once. After
+ * that the socket may try again; the next CONNECT resets the proxy's socket.
  */
 static int failed(struct xts_sock *s)
 {
@@ -102,7 +103,7 @@ static int failed(struct xts_sock *s)
 	if (!s->bound_address) /* inet_reset_saddr(): the port stays */
 		s->local = (struct xts_endpoint){ .ip_version = s->family, .port = s->local.port };
 	socket_unconnected(s);
-	socket_changed(s, EPOLLERR); /* tcp_disconnect() ends so */
+	socket_changed(s, EPOLLERR); /* tcp_disconnect() ends in the same way */
 	return r ? r : -ECONNABORTED;
 }
 
@@ -129,7 +130,7 @@ int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t
 		if (s->state != TCP_STATE_CLOSE)
 			return -EISCONN;
 		if (s->ulps.with_connect)
-			return -EINVAL; /* that attempt has failed: this one might run without the protocols */
+			return -EINVAL; /* an earlier attempt has failed: this one might run without the protocols */
 		r = address_read(&peer, s->family, address, length, false);
 		if (!r)
 			r = address_connectable(s, &peer);
@@ -161,7 +162,7 @@ int xts_connect(int number, const struct sockaddr *address, socklen_t length)
 
 	do {
 		st = stack_enter_of(number);
-		channel_pump(st); /* how the attempt has gone */
+		channel_pump(st); /* takes the outcome of the attempt, if it has arrived */
 		s = table_use(st, number);
 		r = s ? connect_socket(s, address, length, NULL) : -EBADF;
 	} while (stack_restarts(st, &r));
@@ -182,7 +183,7 @@ int xts_is_unconnected(int number)
 	return finish(r);
 }
 
-/* Both FINs are out: the kernel's socket is TCP_CLOSE as soon as ours is acknowledged. */
+/* Both FINs have been sent: the kernel's socket becomes TCP_CLOSE when the peer acknowledges ours. */
 static bool is_over(const struct xts_sock *s)
 {
 	return s->done && (s->shutdown & SEND_SHUTDOWN);
@@ -197,7 +198,8 @@ static int shutdown_socket(struct xts_sock *s, int how)
 		return datagram_shutdown(s, how);
 	if (how < SHUT_RD || how > SHUT_RDWR)
 		return -EINVAL;
-	if (s->phase == PHASE_CONNECTING && s->state != TCP_STATE_SYN_SENT) /* nobody has asked how the connect went */
+	/* the result of the connect has not been fetched */
+	if (s->phase == PHASE_CONNECTING && s->state != TCP_STATE_SYN_SENT)
 		s->phase = s->state == TCP_STATE_ESTABLISHED ? PHASE_CONNECTED : PHASE_DISCONNECTING;
 	if (s->state == TCP_STATE_LISTEN) {
 		if (bits & RCV_SHUTDOWN)
@@ -213,7 +215,7 @@ static int shutdown_socket(struct xts_sock *s, int how)
 		return -ENOTCONN;
 	}
 	if (turn_is_elsewhere(s))
-		return -ENOTCONN; /* table_use() could not have it */
+		return -ENOTCONN; /* table_use() could not take it over */
 	if (is_over(s)) {
 		socket_changed(s, STATE_CHANGE);
 		return -ENOTCONN;
@@ -222,11 +224,12 @@ static int shutdown_socket(struct xts_sock *s, int how)
 	if ((bits & SEND_SHUTDOWN) && !(before & SEND_SHUTDOWN))
 		outbox_add(s, TODO_FIN);
 	status_state(s);
-	socket_changed(s, STATE_CHANGE); /* also where nothing has changed, as in the kernel */
+	socket_changed(s, STATE_CHANGE); /* even if nothing has changed, as in the kernel */
 	return 0;
 }
 
-/* Enters the stack of the socket and takes what has come: it may be connected by now, or have ended. */
+/* Enters the stack of the socket and handles frames that have arrived: the socket may be connected by now, or have
+ * ended. */
 static struct stack *enter_pumped(int number)
 {
 	struct stack *st = stack_enter_of(number);

@@ -32,7 +32,7 @@ int datagram_bind(struct xts_sock *s, const struct sockaddr *address, socklen_t 
 	return r;
 }
 
-/* connect() to AF_UNSPEC: to nobody any more. */
+/* connect() to AF_UNSPEC: removes the peer. */
 static int dissolve(struct xts_sock *s)
 {
 	struct call call = { .type = XTS_CMD_CONNECT_DATAGRAM };
@@ -55,7 +55,7 @@ int datagram_connect(struct xts_sock *s, const struct sockaddr *address, socklen
 		return dissolve(s);
 	r = address_read_peer(&call.peer, s, address, length);
 	if (r == -ENETUNREACH)
-		r = -EAFNOSUPPORT; /* so says connect(), unlike sendto() */
+		r = -EAFNOSUPPORT; /* the errno of connect(), unlike that of sendto() */
 	if (!r && address_is_broadcast(&call.peer) && !s->datagrams->broadcast)
 		r = -EACCES;
 	if (r)
@@ -68,7 +68,7 @@ int datagram_shutdown(struct xts_sock *s, int how)
 {
 	if (how < SHUT_RD || how > SHUT_RDWR)
 		return -EINVAL;
-	s->shutdown |= (uint8_t)(how + 1); /* also where the call fails */
+	s->shutdown |= (uint8_t)(how + 1); /* even if the call fails */
 	status_state(s);
 	socket_changed(s, STATE_CHANGE);
 	return s->datagrams->connected ? 0 : -ENOTCONN;

@@ -1,6 +1,6 @@
 /*
- * Control data of datagrams: between cmsg(3) and the items of a record (messages/native/datagram.h). Which items come
- * is the device's kernel's business: it has the socket's options (IP_PKTINFO, IP_RECVTTL ...).
+ * Control data of datagrams: conversion between cmsg(3) and the items of a record (messages/native/datagram.h). The
+ * device's kernel decides which items come, since its socket has the options (IP_PKTINFO, IP_RECVTTL ...).
  */
 #include <time.h> /* which errqueue.h needs */
 
@@ -44,7 +44,7 @@ static int read_field(const struct cmsghdr *c, int least, enum xts_datagram_cont
 	int r = read_number(c, least, 255, &value);
 
 	if (r || value > 255)
-		return r; /* -1: as the socket has it */
+		return r; /* -1: the socket's own value */
 	out->controls |= 1u << type;
 	if (type == XTS_DATAGRAM_HOP_LIMIT)
 		out->hop_limit = value;
@@ -110,7 +110,7 @@ static int read_segment(const struct cmsghdr *c, struct xts_datagram *out)
 
 int datagram_controls_read(const struct xts_sock *s, struct xts_datagram *out, const struct msghdr *message)
 {
-	struct msghdr m = *message; /* the macros take none that is const */
+	struct msghdr m = *message; /* the macros take no const pointer */
 	int r = 0;
 
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c && !r; c = CMSG_NXTHDR(&m, c)) {
@@ -123,7 +123,8 @@ int datagram_controls_read(const struct xts_sock *s, struct xts_datagram *out, c
 		else if (c->cmsg_level == IPPROTO_IPV6 && s->family == 6)
 			r = read_v6(c, out);
 		else if (c->cmsg_level == SOL_SOCKET)
-			r = datagram_stamps_read(s, out, c); /* marks, times to send at do not reach the device */
+			/* other items, such as marks and transmit times, do not reach the device */
+			r = datagram_stamps_read(s, out, c);
 	}
 	return r;
 }

@@ -1,6 +1,6 @@
 /*
- * Filters of datagram sockets (SO_ATTACH_FILTER): classic BPF programs, which run on the device's socket. The program
- * itself is sent to the proxy, where the kernel's option has a pointer to it.
+ * Filters of datagram sockets (SO_ATTACH_FILTER): classic BPF programs, which run on the device's socket. The kernel's
+ * option has a pointer to the program; the message to the proxy has the program itself.
  */
 #include <linux/filter.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ void datagram_filter_was_set(struct xts_sock *s, int option, const void *program
 		return;
 	if (option != SO_DETACH_FILTER && bytes)
 		f = malloc(sizeof *f + bytes);
-	if (f) { /* without memory it is in force, and SO_GET_FILTER does not show it */
+	if (f) { /* without memory the filter is in force, but SO_GET_FILTER does not return it */
 		f->bytes = bytes;
 		f->named = option == SO_XTS_FILTER;
 		memcpy(f->program, program, bytes);
@@ -76,7 +76,7 @@ int datagram_filter_get(const struct xts_sock *s, void *value, socklen_t *length
 	socklen_t count = f ? f->bytes / (socklen_t)sizeof(struct sock_filter) : 0;
 
 	if (f && f->named)
-		return -EACCES; /* as of any that is no classic one */
+		return -EACCES; /* as for any filter that is not a classic one */
 	if (count && *length && *length < count)
 		return -EINVAL;
 	if (count && *length)

@@ -1,4 +1,5 @@
-/* Options that only datagram sockets have, as far as they are this end's; the others are the device's socket's. */
+/* Options that only datagram sockets have, as far as this side implements them; the others are options of the device's
+ * socket. */
 #include <netinet/in.h>
 #include <netinet/udp.h>
 
@@ -27,7 +28,7 @@ int datagram_option_set(struct xts_sock *s, int level, int option, const void *v
 		return 0;
 	}
 	if (level == SOL_SOCKET && option == SO_RCVBUF && !s->proxy_id && !q->opens) {
-		/* As the kernel takes a negative one: as very many. */
+		/* A negative size is taken as a very large one, as in the kernel. */
 		q->receive_bytes = number < 0 || number > (int)XTS_CREDITS_MAX ? XTS_CREDITS_MAX :
 				   number                                      ? (uint32_t)number :
 										 1;
@@ -80,7 +81,7 @@ int datagram_option_get(const struct xts_sock *s, int level, int option, void *v
 	return 0;
 }
 
-/* The device's socket has it: what this end has to know of it. */
+/* The option was set on the device's socket: notes what this side has to know about it. */
 void datagram_option_was_set(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
 {
 	int number = number_of(value, length);
@@ -94,7 +95,8 @@ void datagram_option_was_set(struct xts_sock *s, int level, int option, const vo
 	else if (option == SO_RCVBUF)
 		datagram_set_window(s, number < 0 || number > (int)XTS_CREDITS_MAX ? XTS_CREDITS_MAX : (uint32_t)number);
 	else if (option == SO_SNDBUF)
-		s->peer_window = s->credits; /* may be smaller from now on, as the next adverts show */
+		/* the window may become smaller, which the next credit adverts will show */
+		s->peer_window = s->credits;
 	else if (option == SO_ATTACH_FILTER || option == SO_DETACH_FILTER)
 		datagram_filter_was_set(s, option, value, length);
 	else

@@ -18,12 +18,13 @@
 #include "processes/inherit.h"
 #include "waiting/wait.h"
 
-/* __skb_recv_udp(): 0 when there is one, 1: the socket is shut down for receiving; or -errno. */
+/* __skb_recv_udp(): returns 0 if there is a datagram, 1 if the socket is shut down for receiving, or -errno. */
 static int wait_for_one(struct xts_sock *s, int flags)
 {
 	uint64_t deadline = deadline_after(s->receive_timeout_ns);
 	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
-	bool asks = !blocking && s->own.shared && s->datagrams->withheld; /* it may be there, and was not sent yet */
+	/* the proxy may have one that it has not sent yet */
+	bool asks = !blocking && s->own.shared && s->datagrams->withheld;
 	int r;
 
 	for (;;) {
@@ -91,13 +92,13 @@ ssize_t datagram_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes,
 	return (ssize_t)(flags & MSG_TRUNC ? length : n);
 }
 
-/* Of ICMP: what is pending is the first of them. */
+/* An error from ICMP: the pending error is the first of these. */
 static bool is_of_icmp(const struct queued_error *e)
 {
 	return e->about.error.origin == SO_EE_ORIGIN_ICMP || e->about.error.origin == SO_EE_ORIGIN_ICMP6;
 }
 
-/* ip_recv_error(), and sock_dequeue_err_skb(): with the last one that ICMP has brought none is pending any more. */
+/* ip_recv_error(), and sock_dequeue_err_skb(): after the last error from ICMP, none is pending any more. */
 ssize_t datagram_recv_error(struct xts_sock *s, const struct iovec *iov, size_t bytes, struct about *about)
 {
 	struct queued_error *e = datagram_first_error(s);

@@ -1,11 +1,11 @@
 /*
- * Sending datagrams: udp_sendmsg() of the kernel. What this host can know is said at once: addresses, lengths, the
- * socket's state. What the device finds out is the pending error of a later call.
+ * Sending datagrams: udp_sendmsg() of the kernel. Errors that this host can detect are returned at once: addresses,
+ * lengths, the socket's state. Errors that the device detects become the pending error of a later call.
  *
- * A datagram is sent whole or not at all. It needs post credits for all of it, and a frame for its beginning or room in
- * the message that is being made (core/datagram_outbox.c). The other messages of a long one follow at once; what no
- * frame is left for is copied, and leaves before anything else of the socket. So no thread ever waits in the middle of
- * a datagram.
+ * A datagram is sent whole or not at all. It needs post credits for all its bytes, and for its beginning a frame, or
+ * room in the message that is being built (core/datagram_outbox.c). The other messages of a long datagram follow at
+ * once. If no frame is left for them, they are copied, and leave before anything else of the socket. So no thread ever
+ * waits in the middle of a datagram.
  */
 #include <limits.h>
 #include <netinet/in.h>
@@ -33,9 +33,9 @@
 #define UDP_BYTES_MAX_V6 65527u      /* 65,535 with the header of UDP */
 #define SEGMENTS_OF_A_TRAIN_MAX 128u /* UDP_MAX_SEGMENTS */
 
-/* --- what is to be sent ------------------------------------------------------------------------------------------- */
+/* --- the datagram to send ----------------------------------------------------------------------------------------- */
 
-/* Where to: 0 or -errno. */
+/* Determines the destination: 0 or -errno. */
 static int read_destination(const struct xts_sock *s, struct xts_endpoint *to, const struct msghdr *message)
 {
 	const struct sockaddr *address = message ? message->msg_name : NULL;
@@ -46,7 +46,7 @@ static int read_destination(const struct xts_sock *s, struct xts_endpoint *to, c
 		return s->datagrams->connected ? 0 : -EDESTADDRREQ;
 	r = address_read_peer(to, s, address, length);
 	if (r == -EAFNOSUPPORT && s->family == 6)
-		r = -EINVAL; /* so says udpv6_sendmsg() */
+		r = -EINVAL; /* the errno of udpv6_sendmsg() */
 	if (r)
 		return r;
 	if (!to->port)
@@ -59,7 +59,7 @@ static uint32_t longest(const struct xts_sock *s, const struct xts_endpoint *to)
 	return address_is_v4(to->ip_version ? to : &s->peer) ? UDP_BYTES_MAX_V4 : UDP_BYTES_MAX_V6;
 }
 
-/* The record is to have so many bytes of data. 0 or -errno. */
+/* Sets the number of data bytes of the record. 0 or -errno. */
 static int set_length(const struct xts_sock *s, struct xts_datagram *d, size_t bytes)
 {
 	uint32_t segment = d->record.segment_bytes;
@@ -93,7 +93,8 @@ static int prepare(struct xts_sock *s, struct xts_datagram *d, size_t bytes, int
 
 /* --- sending ------------------------------------------------------------------------------------------------------ */
 
-/* Keeps the rest, until there are frames for it. Without memory a part of a datagram is lost, so the channel ends. */
+/* Keeps the rest of a datagram until there are frames for it. Without memory a part of a datagram is lost, so the
+ * channel ends. */
 static void keep(struct xts_sock *s, struct source *src)
 {
 	struct channel *c = s->stack->channel;
@@ -110,7 +111,7 @@ static void keep(struct xts_sock *s, struct source *src)
 	outbox_add(s, TODO_DATA);
 }
 
-/* The messages behind the first. */
+/* Sends the messages after the first. */
 static void send_rest(struct xts_sock *s, struct source *src)
 {
 	struct stack *st = s->stack;
@@ -137,7 +138,7 @@ static void send_rest(struct xts_sock *s, struct source *src)
 	}
 }
 
-/* A datagram that takes more than one message: the first, in the slot, and the others. */
+/* Sends a datagram that takes more than one message: the first one in the slot, then the others. */
 static void send_long(struct xts_sock *s, struct xts_datagram *d, struct source *src, const struct xts_tx_slot *slot)
 {
 	struct stack *st = s->stack;
@@ -192,7 +193,7 @@ static int send_one(struct xts_sock *s, struct xts_datagram *d, struct source *s
 	return 0;
 }
 
-/* sock_alloc_send_pskb(): 0, or why not to send. */
+/* sock_alloc_send_pskb(): 0, or the error for which nothing is sent. */
 static int why_not(struct xts_sock *s)
 {
 	int r = take_error(s);
@@ -233,8 +234,8 @@ static int send_or_wait(struct xts_sock *s, struct xts_datagram *d, struct sourc
 	}
 }
 
-/* The proxy's socket, at a port: inet_autobind(). The address of a bind() without a port outlasts the port, which
- * connect() to AF_UNSPEC gives back. */
+/* Makes the proxy's socket, with a port: inet_autobind(). The address of a bind() without a port stays when connect()
+ * to AF_UNSPEC releases the port. */
 static int need_port(struct xts_sock *s)
 {
 	const struct xts_endpoint any = { .ip_version = s->family };
@@ -252,10 +253,10 @@ static int need_port(struct xts_sock *s)
 		return -EBADF;
 	if (!r)
 		s->local = call.local;
-	return r == -EINVAL && s->local.port ? 0 : r; /* another thread was faster */
+	return r == -EINVAL && s->local.port ? 0 : r; /* another thread has bound it first */
 }
 
-/* --- one datagram of several calls -------------------------------------------------------------------------------- */
+/* --- one datagram from several calls ------------------------------------------------------------------------------ */
 
 static int cork_drop(struct xts_sock *s, int error)
 {
@@ -264,7 +265,7 @@ static int cork_drop(struct xts_sock *s, int error)
 	return error;
 }
 
-/* udp_push_pending_frames(): what does not leave is lost, as in the kernel. 0 or -errno. */
+/* udp_push_pending_frames(): a datagram that cannot be sent is lost, as in the kernel. 0 or -errno. */
 static int cork_push(struct xts_sock *s, int flags)
 {
 	struct cork *cork = &s->datagrams->cork;
@@ -280,7 +281,7 @@ static int cork_push(struct xts_sock *s, int flags)
 		r = send_or_wait(s, &d, &src, flags);
 	free(iov.iov_base);
 	if (r == -ERESTART)
-		r = -EINTR; /* there is nothing any more to begin again with */
+		r = -EINTR; /* the data is gone, so the call cannot be made again */
 	return socket_is_open(s, id) || r ? r : -EBADF;
 }
 
@@ -289,7 +290,7 @@ int datagram_uncork(struct xts_sock *s)
 	return s->datagrams->cork.data ? cork_push(s, 0) : 0;
 }
 
-/* More of the datagram that is pending, or its beginning. Bytes or -errno. */
+/* Appends to the pending datagram, or begins one. Bytes or -errno. */
 static ssize_t cork_send(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)
 {
 	struct cork *cork = &s->datagrams->cork;
@@ -337,7 +338,7 @@ static void has_sent(struct xts_sock *s)
 {
 	status_data(s);
 	if (s->mirror)
-		mirror_dirty(s); /* it may be full now */
+		mirror_dirty(s); /* the send buffer may be full now */
 }
 
 ssize_t datagram_send(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)
@@ -345,14 +346,14 @@ ssize_t datagram_send(struct xts_sock *s, struct source *src, int flags, const s
 	uint32_t id = s->id;
 	ssize_t r;
 
-	channel_pump(s->stack); /* who only ever sends has to hear of errors, too */
+	channel_pump(s->stack); /* a program that only sends has to see errors, too */
 	r = send_message(s, src, flags, message);
 	if (socket_is_open(s, id))
 		has_sent(s);
 	return r;
 }
 
-/* The data of a message; false: more than any length has room for. */
+/* The data of a message; false: its length does not fit the type. */
 static bool source_of(struct source *src, const struct msghdr *message)
 {
 	*src = (struct source){ .iov = message->msg_iov };

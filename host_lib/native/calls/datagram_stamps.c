@@ -1,6 +1,7 @@
 /*
  * Time stamps of datagrams (SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING), in the form that the program has asked for.
- * They are made by the device's kernel, or its network card, whose socket has the option. Here is known which one it is.
+ * The device's kernel or network card makes them, since the option is set on the device's socket. This side keeps track
+ * of which option is set.
  */
 #include <time.h> /* which errqueue.h needs */
 
@@ -39,13 +40,13 @@ static void put_time(const struct stamping *stamping, uint64_t ns, struct about 
 		about_put(about, SOL_SOCKET, stamping->is_new ? SO_TIMESTAMP_NEW : SO_TIMESTAMP, &coarse, sizeof coarse);
 }
 
-/* A stamp of the device's kernel, by the clock that the program wants. */
+/* Converts a stamp of the device's kernel to the clock that the program wants. */
 static uint64_t wanted(const struct xts_sock *s, uint64_t device_ns)
 {
 	return s->datagrams->stamping.by_host && device_ns ? device_clock_to_host(s->stack, device_ns) : device_ns;
 }
 
-/* As on the kernel: what came before the option was set has the time at which it is read. */
+/* As on the kernel: a datagram that came before the option was set gets the time at which it is read. */
 static uint64_t arrived_ns(const struct xts_sock *s, const struct xts_datagram *d)
 {
 	return HAS(d, XTS_DATAGRAM_TIMESTAMP_NS) ? d->timestamp_ns : device_clock_now(s->stack);
@@ -66,7 +67,7 @@ void datagram_stamps_put(const struct xts_sock *s, const struct xts_datagram *d,
 	if (stamping->receives)
 		put_time(stamping, wanted(s, arrived_ns(s, d)), about);
 	if (HAS(d, XTS_DATAGRAM_STAMPING)) {
-		/* that of the network card has a clock of its own */
+		/* The stamp of the network card is by a clock of its own. */
 		struct timespec stamps[3] = { timespec_of(wanted(s, d->software_ns)), { 0 }, timespec_of(d->hardware_ns) };
 
 		about_put(about, SOL_SOCKET, stamping->is_new ? SO_TIMESTAMPING_NEW : SO_TIMESTAMPING, stamps,

@@ -1,6 +1,6 @@
 /*
- * ioctl(2), fcntl(2). Flags and what is unread are this end's; the other requests of a TCP socket are carried out by
- * the proxy, against its allow-list.
+ * ioctl(2), fcntl(2). Flags and the number of unread bytes are answered here; the proxy carries out the other requests
+ * of a TCP socket, against its allow-list.
  */
 #include <fcntl.h>
 #include <linux/sockios.h>
@@ -17,7 +17,7 @@
 #include "ulps/pushed.h"
 #include "xts.h"
 
-/* Bytes of a request's argument, or 0 when the request is none of a TCP socket's. */
+/* Size in bytes of a request's argument, or 0 if the request is not one of a TCP socket. */
 static uint32_t argument_bytes(unsigned long request)
 {
 	switch (request) {
@@ -31,7 +31,7 @@ static uint32_t argument_bytes(unsigned long request)
 	}
 }
 
-/* Of a datagram socket: what the device's kernel may not have taken yet. Everything else is no ioctl() of UDP's. */
+/* For a datagram socket: bytes that the device's kernel may not have taken yet. UDP has no other ioctl(). */
 static int datagram_ioctl(const struct xts_sock *s, unsigned long request, void *argument)
 {
 	int bytes = (int)(s->peer_window > s->credits ? s->peer_window - s->credits : 0);
@@ -68,7 +68,7 @@ static int forward_ioctl(struct xts_sock *s, unsigned long request, void *argume
 	return 0;
 }
 
-/* What the next call would give: of datagrams and PDUs, the first one. */
+/* Bytes that the next call would return: of datagrams and PDUs, those of the first one. */
 static int unread_bytes(const struct xts_sock *s)
 {
 	const struct received_datagram *d = s->datagrams ? datagram_first(s) : NULL;
@@ -80,7 +80,7 @@ static int unread_bytes(const struct xts_sock *s)
 
 static int control(struct xts_sock *s, unsigned long request, void *argument)
 {
-	int value; /* the program's may lie anywhere */
+	int value; /* the program's variable may be unaligned */
 
 	switch (request) {
 	case FIONBIO:
@@ -108,7 +108,7 @@ static int control(struct xts_sock *s, unsigned long request, void *argument)
 	case SIOC_PEEK_MODE:
 	case SIOC_END_PEEK_MODE:
 		return s->datagrams ? -EOPNOTSUPP : push_ioctl(s, request, argument);
-	case FIOASYNC: /* no signals for XTS sockets */
+	case FIOASYNC: /* XTS sockets send no signals */
 	case FIOSETOWN:
 	case SIOCSPGRP:
 		return -EINVAL;

@@ -1,6 +1,6 @@
 /*
- * bind(2), listen(2), accept4(2). The proxy accepts; connections come as NEWCONN, have a socket and are answered before
- * the application accepts them, so that data can arrive. A listener's credit account counts connections.
+ * bind(2), listen(2), accept4(2). The proxy accepts connections and announces each with NEWCONN. It gets a socket and
+ * an answer before the application accepts it, so that data can arrive. A listener's credit account counts connections.
  */
 #include <sys/epoll.h>
 
@@ -38,7 +38,8 @@ static int bind_socket(struct xts_sock *s, const struct sockaddr *address, sockl
 
 	if (r)
 		return r;
-	/* What is wrong with the address is said before that it is too late for any; and after a reset it is not. */
+	/* A fault of the address is reported before the fault that it is too late to bind; after a reset it is not too
+	 * late. */
 	if ((s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED || s->bound) &&
 	    (!s->proxy_id || s->closing || !s->stack->channel))
 		return -EINVAL;
@@ -66,14 +67,14 @@ int xts_bind(int number, const struct sockaddr *address, socklen_t length)
 	return finish_of(number, r);
 }
 
-/* The kernel lets one more wait than the backlog says. */
+/* The kernel lets one connection more wait than the backlog says. */
 static int listen_socket(struct xts_sock *s, int backlog)
 {
 	uint32_t id = s->id, length = backlog < 0 || (uint32_t)backlog > BACKLOG_MAX ? BACKLOG_MAX : (uint32_t)backlog;
 	struct call call = { .type = XTS_CMD_LISTEN, .backlog = length };
 	bool was_listening = s->state == TCP_STATE_LISTEN;
 	uint32_t window = length + 1 < 2 ? 2 : length + 1;
-	bool named = s->own.shared; /* since it was bound */
+	bool named = s->own.shared; /* its key was registered while it was bound */
 	bool sharing = named || (s->own.share_at_listen && sharing_possible(s->stack));
 	int r;
 
@@ -85,7 +86,7 @@ static int listen_socket(struct xts_sock *s, int backlog)
 		return -EOPNOTSUPP;
 	if (!was_listening) {
 		call.post_credits = sharing ? 0 : window;
-		/* From now on, since a NEWCONN may come before we wake up. */
+		/* Listening from now on, since a NEWCONN may come before this thread wakes up. */
 		xts_credit_grant_init(&s->grant, window);
 		s->state = TCP_STATE_LISTEN;
 	} else if (window > s->grant.window && !s->own.shared) {
@@ -108,7 +109,7 @@ static int listen_socket(struct xts_sock *s, int backlog)
 	}
 	if (!r && sharing && !was_listening && share_name(s) && !named && socket_is(s, id) &&
 	    s->state == TCP_STATE_LISTEN) {
-		xts_credit_grant_init(&s->grant, window); /* as a listener of this process alone */
+		xts_credit_grant_init(&s->grant, window); /* a listener that only this process has */
 		s->grant.outstanding = 0;
 		s->grant.unadvertised = window;
 		s->own.key = 0;
@@ -183,7 +184,7 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 			return -EINVAL;
 		if (s->nonblocking && !first)
 			return -EAGAIN;
-		/* No connection could come before this call: one that waits at the proxy will be here in a moment. */
+		/* No connection could come before this call: one that waits at the proxy will arrive in a moment. */
 		r = s->nonblocking ? share_ask(s) : 0;
 		if (s->nonblocking)
 			deadline = now_ns() + NS_PER_MS;

@@ -13,7 +13,7 @@
 
 #define MESSAGES_MAX 1024u /* UIO_MAXIOV, at which the kernel cuts these calls */
 
-/* Of a socket that has datagrams: messages, or -errno. */
+/* A call on a datagram socket: returns the number of messages, or -errno. */
 typedef int call_on_datagrams(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags,
 			      uint64_t deadline_ns);
 
@@ -23,7 +23,7 @@ static int send_on(struct xts_sock *s, struct mmsghdr *messages, unsigned count,
 	return datagram_send_messages(s, messages, count, flags);
 }
 
-/* False: it has no datagrams. */
+/* False: it is not a datagram socket. */
 static bool on_datagrams(int number, call_on_datagrams *call, struct mmsghdr *messages, unsigned count, int flags,
 			 uint64_t deadline_ns, ssize_t *result)
 {
@@ -36,7 +36,7 @@ static bool on_datagrams(int number, call_on_datagrams *call, struct mmsghdr *me
 		s = table_use(st, number);
 		has_datagrams = !s || s->datagrams;
 		*result = !s ? -EBADF : has_datagrams ? call(s, messages, count, flags, deadline_ns) : 0;
-	} while (stack_restarts(st, result)); /* of which nothing has been sent or received */
+	} while (stack_restarts(st, result)); /* only if nothing has been sent or received */
 	return has_datagrams;
 }
 
@@ -61,7 +61,7 @@ int xts_sendmmsg(int number, struct mmsghdr *messages, unsigned count, int flags
 	return (int)i;
 }
 
-/* A pending error comes before data here, unlike in recvmsg(): do_recvmmsg(). */
+/* A pending error comes before data here, unlike in recvmsg(), as in do_recvmmsg(). */
 static int recv_on_stream(int number, struct mmsghdr *messages, unsigned count, int flags, uint64_t deadline_ns)
 {
 	int error = 0;
@@ -94,7 +94,8 @@ static void tell_left(uint64_t deadline_ns, struct timespec *timeout)
 	timeout->tv_nsec = (long)(left % NS_PER_S);
 }
 
-/* The timeout is looked at after each message only, as in the kernel; what is left of it is told where one came. */
+/* As in the kernel, the timeout is checked only after each message, and the remaining time is written back if a message
+ * came. */
 int xts_recvmmsg(int number, struct mmsghdr *messages, unsigned count, int flags, struct timespec *timeout)
 {
 	uint64_t deadline_ns = FOREVER;

@@ -1,8 +1,7 @@
 /*
- * getsockopt(2), setsockopt(2). What concerns this end alone (timeouts, low-water mark,
- * lingering, the pending error, the socket's nature) is done here, or in datagram_option.c; keys of TLS
- * are in ktls.c; everything else is carried out by the proxy on the TCP socket, against its allow-list, and what it
- * does not know fails there.
+ * getsockopt(2), setsockopt(2). Options that concern only this side (timeouts, low-water mark, lingering, the pending
+ * error, the socket's type) are handled here or in datagram_option.c; TLS keys in ktls.c. The proxy applies all other
+ * options to the TCP socket, against its allow-list; an option that is not on the list fails there.
  */
 #include <net/if.h>
 #include <netinet/in.h>
@@ -26,7 +25,7 @@
 #include "xts.h"
 #include "xts_private.h"
 
-/* --- options of this end ------------------------------------------------------------------------------------------ */
+/* --- options of this side ----------------------------------------------------------------------------------------- */
 
 static int set_timeout(uint64_t *timeout_ns, const void *value, socklen_t length)
 {
@@ -38,7 +37,7 @@ static int set_timeout(uint64_t *timeout_ns, const void *value, socklen_t length
 	if (t.tv_usec < 0 || t.tv_usec >= 1000000)
 		return -EDOM;
 	if (t.tv_sec < 0)
-		*timeout_ns = 0; /* the kernel: do not wait at all */
+		*timeout_ns = 0; /* as in the kernel: do not wait at all */
 	else if (!t.tv_sec && !t.tv_usec)
 		*timeout_ns = FOREVER;
 	else if ((uint64_t)t.tv_sec > FOREVER / NS_PER_S / 2)
@@ -59,7 +58,7 @@ static int set_lowat(struct xts_sock *s, int value)
 	uint32_t lowat = value < 0 ? INT32_MAX : (uint32_t)value, growth;
 
 	if (lowat > s->window_max / 2)
-		lowat = s->window_max / 2; /* more could never come together */
+		lowat = s->window_max / 2; /* more bytes could never be in the window together */
 	s->receive_lowat = lowat ? lowat : 1;
 	if (s->state == TCP_STATE_ESTABLISHED && s->grant.window / 2 < s->receive_lowat) {
 		growth = s->receive_lowat * 2 - s->grant.window;
@@ -85,8 +84,8 @@ static int set_linger(struct xts_sock *s, const void *value, socklen_t length)
 }
 
 /*
- * SO_BINDTODEVICE: by name. An offloaded socket is on none of this host's devices: only clearing the option is
- * possible. 0 or -errno, or 1: the proxy, which knows no host's devices, says EPERM.
+ * SO_BINDTODEVICE, by name. An offloaded socket is on none of this host's devices, so the option can only be cleared. 0
+ * or -errno, or 1: the proxy is asked, and answers EPERM, as it does not know this host's devices.
  */
 static int set_device(const void *value, socklen_t length)
 {
@@ -101,7 +100,7 @@ static int set_device(const void *value, socklen_t length)
 	return if_nametoindex(name) ? 1 : -ENODEV;
 }
 
-/* Options of this end: 0 or -errno, or 1 when the proxy has to be asked. */
+/* Sets an option of this side: 0 or -errno, or 1 if the proxy has to be asked. */
 static int set_local(struct xts_sock *s, int option, const void *value, socklen_t length)
 {
 	int number = 0;
@@ -196,7 +195,7 @@ static int get_local(struct xts_sock *s, int option, void *value, socklen_t *len
 
 /* --- forwarded ---------------------------------------------------------------------------------------------------- */
 
-/* 0 or -errno, or 1 when the proxy has to be asked. */
+/* 0 or -errno, or 1 if the proxy has to be asked. */
 static int set_here(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
 {
 	int r = s->datagrams ? datagram_option_set(s, level, option, value, length) : 1;
@@ -221,15 +220,15 @@ static int get_here(struct xts_sock *s, int level, int option, void *value, sock
 	return level == IPPROTO_TCP && option == TCP_ULP ? ktls_get_ulp(s, value, length) : 1;
 }
 
-/* TCP's buffers are set by the device's kernel, and doubled as there; in addition each has a window of up to half of
- * that (the proxy's buffers.c). */
+/* The device's kernel sets TCP's buffers, and doubles the size as usual. In addition each buffer has a window of up to
+ * half of that size (buffers.c of the proxy). */
 static void buffer_size_set(struct xts_sock *s, int option, const void *value)
 {
 	struct stack *st = s->stack;
 	int bytes;
 
 	if (option == SO_SNDBUF) {
-		s->peer_window = 0; /* may be smaller from now on, as the next adverts show */
+		s->peer_window = 0; /* the window may become smaller, which the next credit adverts will show */
 		return;
 	}
 	memcpy(&bytes, value, sizeof bytes);
@@ -309,7 +308,7 @@ static int get_option(struct xts_sock *s, int level, int option, void *value, so
 	if (!r)
 		r = call_proxy(s, &call);
 	if (r == -ENOPROTOOPT && s->family == 4 && level != SOL_SOCKET && level != IPPROTO_IP && level != protocol_of(s))
-		return -EOPNOTSUPP; /* so says ip_getsockopt(), unlike ip_setsockopt() */
+		return -EOPNOTSUPP; /* the errno of ip_getsockopt(), unlike that of ip_setsockopt() */
 	if (r)
 		return r;
 	if (call.length < *length)

@@ -1,8 +1,8 @@
 /*
- * Receiving: tcp_recvmsg() of the kernel, over the pieces that buffer.c keeps. What has been read returns as post
- * credits, with whatever is sent next or, when a quarter of the window has gathered, by itself. The window doubles when
- * the application has read a whole one, kept up (little was waiting) and the proxy had used most of it. Where there are
- * PDUs, pdu_recv.c decides what is available.
+ * Receiving: tcp_recvmsg() of the kernel, over the pieces that buffer.c keeps. Bytes that have been read return to the
+ * proxy as post credits, with the next message or, when they reach a quarter of the window, in a message of their own.
+ * The window doubles when the application has read a whole window, has kept up (little was waiting), and the proxy had
+ * used most of it. If the socket has PDUs, pdu_recv.c decides what is available.
  */
 #include <limits.h>
 #include <assert.h>
@@ -48,7 +48,7 @@ static void grow_window(struct xts_sock *s)
 }
 
 #ifdef XTS_DEBUG
-/* The conservation law, as far as this end sees it. */
+/* Checks the conservation law, as far as this side sees the account. */
 static void check_account(const struct xts_sock *s)
 {
 	uint64_t bytes = 0;
@@ -98,7 +98,8 @@ void recv_give_back(struct xts_sock *s, uint32_t credits)
 		outbox_add(s, TODO_ADVERT);
 }
 
-/* Copies what is there, at most bytes, from byte done of the caller's buffers on. MSG_TRUNC: drops it uncopied. */
+/* Copies available data, at most bytes, into the caller's buffers from byte done on. MSG_TRUNC: drops it without
+ * copying. */
 static uint32_t take(struct xts_sock *s, const struct iovec *iov, size_t done, size_t bytes, int flags)
 {
 	uint32_t skip = flags & MSG_PEEK ? (uint32_t)done : 0, n;
@@ -113,11 +114,11 @@ static uint32_t take(struct xts_sock *s, const struct iovec *iov, size_t done, s
 	return n;
 }
 
-/* Nothing is available (any more): 1 to end with what was copied, 0 to wait, or -errno. */
+/* Nothing is available (any more): 1: end with what was copied; 0: wait; or -errno. */
 static int at_end(struct xts_sock *s, size_t done, bool blocking)
 {
 	if (s->pushing && !s->error && s->state == TCP_STATE_ESTABLISHED)
-		return blocking ? 0 : -EAGAIN; /* later data will be read by another protocol */
+		return blocking ? 0 : -EAGAIN; /* another protocol will read later data */
 	if (done)
 		return s->error || s->state == TCP_STATE_CLOSE || (s->shutdown & RCV_SHUTDOWN) || !blocking;
 	if (s->done)
@@ -133,7 +134,8 @@ static int at_end(struct xts_sock *s, size_t done, bool blocking)
 	return blocking ? 0 : -EAGAIN;
 }
 
-/* Another process has used the connection in the midst of the call: MSG_WAITALL waits for the rest of a stream. */
+/* Another process may have used the connection in the middle of the call. True: MSG_WAITALL still waits for the rest of
+ * the stream. */
 static bool goes_on(const struct xts_sock *s, int flags)
 {
 	return flags & MSG_WAITALL && !(flags & MSG_PEEK) && !s->ulps.depth[ULPS_RECEIVE];
@@ -153,7 +155,7 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 	if (target > bytes)
 		target = bytes;
 	if (flags & MSG_PEEK && s->unread < bytes)
-		channel_pump(st); /* a peek that is repeated wants to see more */
+		channel_pump(st); /* a repeated peek expects to see more */
 	for (;;) {
 		if (turn_is_elsewhere(s)) {
 			r = done && !goes_on(s, flags) ? -EAGAIN :
@@ -193,7 +195,7 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 	return (ssize_t)done;
 }
 
-/* Data of TLS on a stream, for which the kernel's net/tls returns the record type, too. */
+/* Reports application data of TLS on a stream socket, where net/tls of the kernel returns the record type too. */
 static void tell_data(struct about *about)
 {
 	const uint8_t type = TLS_DATA_RECORD;
@@ -222,12 +224,12 @@ static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int 
 		s = table_use_for(st, number, PURPOSE_NOBODY);
 		if (!s)
 			r = -EBADF;
-		else if (flags & MSG_ERRQUEUE) /* of a stream socket there is never anything in it */
+		else if (flags & MSG_ERRQUEUE) /* the error queue of a stream socket is always empty */
 			r = s->datagrams ? datagram_recv_error(s, iov, bytes, about) : -EAGAIN;
 		else if (s->datagrams)
 			r = datagram_recv(s, iov, bytes, flags, about);
 		else if (flags & MSG_OOB)
-			r = s->state == TCP_STATE_LISTEN ? -ENOTCONN : -EINVAL; /* no urgent data */
+			r = s->state == TCP_STATE_LISTEN ? -ENOTCONN : -EINVAL; /* there is no urgent data */
 		else {
 			keys = about && !s->seqpacket && socket_ulp(s, ULPS_RECEIVE) == XTS_ULP_TLS_KEYS;
 			if (about)

@@ -1,4 +1,4 @@
-/* The program's side of receive callbacks: see core/receive_callback.h. */
+/* The program's side of receive callbacks: core/receive_callback.h. */
 #include <sys/epoll.h>
 
 #include "core/channel.h"
@@ -12,7 +12,7 @@
 #include "xts.h"
 #include "xts_private.h"
 
-/* function NULL: none, or who reads is asked. */
+/* function NULL: no callback, or the reader is asked. */
 static int set_callback(struct xts_sock *s, xts_recv_callback function, void *context, bool of_reader)
 {
 	int r;
@@ -51,7 +51,7 @@ int xts_ask_reader(int number, bool on)
 	return set_by_number(number, NULL, NULL, on);
 }
 
-/* --- what the program holds --------------------------------------------------------------------------------------- */
+/* --- packets that the program holds ------------------------------------------------------------------------------- */
 
 static void give_back(struct stack *st, struct offered *p)
 {
@@ -67,13 +67,13 @@ static void give_back(struct stack *st, struct offered *p)
 	p->credits = 0;
 }
 
-/* Its credits are free again. */
+/* Frees its credits. */
 static void give_back_packet(struct offered *p)
 {
 	struct stack *st = table_stack(p->packet.s);
 	const struct stack *asking = callback_stack();
 
-	if (asking && (!st || st == asking)) { /* in a callback, which has the lock */
+	if (asking && (!st || st == asking)) { /* inside a callback, where this thread has the lock */
 		give_back((struct stack *)(uintptr_t)asking, p);
 		return;
 	}
@@ -84,7 +84,7 @@ static void give_back_packet(struct offered *p)
 
 void xts_packet_release(const struct xts_packet *packet)
 {
-	struct offered *p = (struct offered *)(uintptr_t)packet; /* its first member */
+	struct offered *p = (struct offered *)(uintptr_t)packet; /* packet is its first member */
 
 	if (p->credits)
 		give_back_packet(p);
@@ -98,7 +98,7 @@ void xts_packet_free(const struct xts_packet *packet)
 	offered_free((struct offered *)(uintptr_t)packet);
 }
 
-/* --- who reads is asked ------------------------------------------------------------------------------------------- */
+/* --- asking the reader -------------------------------------------------------------------------------------------- */
 
 static int undecided(struct xts_sock *s, const struct xts_packet **out)
 {
@@ -109,7 +109,7 @@ static int undecided(struct xts_sock *s, const struct xts_packet **out)
 		return -EBADF;
 	c = s->callback;
 	if (c && c->asked && pthread_equal(c->reader, pthread_self())) {
-		*out = &c->asked->packet; /* a signal has kept this thread from deciding */
+		*out = &c->asked->packet; /* asked before, but a signal has kept the thread from deciding */
 		return 1;
 	}
 	if (!c || !c->of_reader || c->decided || c->asked)
@@ -119,7 +119,7 @@ static int undecided(struct xts_sock *s, const struct xts_packet **out)
 	p = s->datagrams ? datagram_offered(s) : pdu_offered(s);
 	if (!p)
 		return -ENOMEM;
-	p->credits = 0; /* until the program has it */
+	p->credits = 0; /* counted only once the program has the packet */
 	c->asked = p;
 	c->reader = pthread_self();
 	*out = &p->packet;
@@ -135,7 +135,7 @@ int xts_undecided(int number, const struct xts_packet **out)
 	return finish_of(number, r);
 }
 
-/* The first one leaves the queue. */
+/* Removes the first packet from the queue. */
 static void unqueue(struct xts_sock *s, struct offered *p, bool held)
 {
 	uint32_t credits = s->datagrams ? datagram_take(s) : pdu_take(s, s->pdu_first->bytes);
@@ -164,7 +164,8 @@ void xts_decided(const struct xts_packet *packet, enum xts_packet_verdict verdic
 			s->callback->decided = true;
 		else
 			unqueue(s, p, verdict == XTS_PACKET_HOLD);
-		socket_changed(s, EPOLLIN); /* others may have waited for this one, and there may be more */
+		/* other threads may have waited for this decision, and there may be more packets */
+		socket_changed(s, EPOLLIN);
 	}
 	stack_leave(st);
 }

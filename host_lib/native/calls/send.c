@@ -1,9 +1,9 @@
 /*
- * Sending. Data is copied once, from the caller into a transmit slot, as much at a time as post credits and the largest
- * message allow; the peer is rung once at the end, or every few frames of a long call. A blocking sender with more to
- * send waits for a quarter of the window rather than send many small frames. While no frame can leave (the link is out
- * of frame credits) small data is gathered in the socket's pending buffer, and leaves with the first credit as
- * one message, whatever the application does meanwhile.
+ * Sending. Data is copied once, from the caller into transmit slots, in parts as large as post credits and the largest
+ * message allow. The peer's doorbell is rung once at the end, or every few frames of a long call. A blocking sender
+ * with more to send waits for a quarter of the window rather than send many small frames. While no frame can leave (the
+ * link has no frame credits), small data is gathered in the socket's pending buffer. It leaves as one message with the
+ * first credit, whatever the application does meanwhile.
  */
 #include <limits.h>
 #include <signal.h>
@@ -65,7 +65,7 @@ void send_account(struct xts_sock *s, uint32_t credits, uint32_t bytes)
 	socket_asked(s, true);
 }
 
-/* No frame can leave: gathers small data. Bytes taken, or 0. */
+/* Gathers small data while no frame can leave. Returns the bytes taken, or 0. */
 static uint32_t gather(struct xts_sock *s, struct source *src)
 {
 	struct channel *c = s->stack->channel;
@@ -95,7 +95,7 @@ static uint32_t gather(struct xts_sock *s, struct source *src)
 	return n;
 }
 
-/* Sends one message. Bytes taken, or -EAGAIN: wait for post credits, frame credits or a slot. */
+/* Sends one message. Returns the bytes taken, or -EAGAIN: wait for post credits, frame credits or a slot. */
 static long send_some(struct xts_sock *s, struct source *src, bool blocking, int flags)
 {
 	struct stack *st = s->stack;
@@ -137,7 +137,7 @@ static long send_some(struct xts_sock *s, struct source *src, bool blocking, int
 	return n;
 }
 
-/* sk_stream_wait_connect(): 0, or why not to send. */
+/* sk_stream_wait_connect(): 0, or the error for which nothing is sent. */
 int send_wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline)
 {
 	for (;;) {
@@ -157,7 +157,7 @@ int send_wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline)
 	}
 }
 
-/* tcp_sendmsg(): all of it when blocking, else what fits. Bytes or -errno. */
+/* tcp_sendmsg(): sends all if it may block, else what fits. Bytes or -errno. */
 ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 {
 	struct stack *st = s->stack;
@@ -167,7 +167,7 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 	size_t sent = 0;
 	long r = 0;
 
-	channel_pump(st); /* who only ever sends has to hear of the end, too */
+	channel_pump(st); /* a program that only sends has to see the end of the connection, too */
 	if (s->state != TCP_STATE_ESTABLISHED && !turn_is_elsewhere(s))
 		r = send_wait_connected(s, blocking, deadline);
 	while (!r) {
@@ -211,7 +211,7 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 		return sent ? (ssize_t)sent : -EBADF;
 	status_data(s);
 	if (s->mirror)
-		mirror_dirty(s); /* it may be full now */
+		mirror_dirty(s); /* the send buffer may be full now */
 	if (sent)
 		return (ssize_t)sent;
 	if (r == -EPIPE && s->error)
@@ -219,7 +219,7 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 	return r;
 }
 
-/* message: name and control data, as far as there are any; NULL: neither. */
+/* message: name and control data; NULL, or without them: none. */
 static ssize_t send_on(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)
 {
 	struct control control = { 0 };
@@ -256,7 +256,7 @@ static ssize_t send_call(int number, const struct iovec *iov, size_t count, int 
 		s = table_use_for(st, number, PURPOSE_NOBODY);
 		is_stream = s && !s->datagrams;
 		r = s ? send_on(s, &src, flags, message) : -EBADF;
-	} while (stack_restarts(st, &r)); /* of which nothing has been sent */
+	} while (stack_restarts(st, &r)); /* only if nothing has been sent */
 	if (r >= 0)
 		return r;
 	if (r == -EPIPE && is_stream && !(flags & MSG_NOSIGNAL))

@@ -53,7 +53,7 @@ static bool is_channel_lost(int error)
 	return error == ENETDOWN || error == ECONNRESET;
 }
 
-/* No XTS socket could be made, at the stack that the calling thread uses now. */
+/* Why no XTS socket could be made on the stack that the calling thread uses now. */
 static enum xts_reason reason_of_no_socket(int error, struct xts_decision *out)
 {
 	struct xts_info info = { .size = sizeof info };
@@ -66,7 +66,7 @@ static enum xts_reason reason_of_no_socket(int error, struct xts_decision *out)
 	if (error == EUSERS)
 		return XTS_REASON_NO_QUEUE;
 	if (error == EPROTONOSUPPORT && attached)
-		return XTS_REASON_PROTOCOL; /* the proxy has no datagram sockets */
+		return XTS_REASON_PROTOCOL; /* the proxy has no support for datagram sockets */
 	if (error == EACCES || error == EPERM)
 		return XTS_REASON_REFUSED;
 	if (!attached && (info.link_error == ENOENT || info.link_error == ECONNREFUSED))
@@ -89,15 +89,15 @@ void xts_decision_failed(struct xts_decision *decision, enum xts_decision_step s
 	else if (step == XTS_STEP_OPTIONS)
 		decision->reason = XTS_REASON_OPTION;
 	else if (is_client(decision->role) || error == EADDRNOTAVAIL)
-		decision->reason = XTS_REASON_ADDRESS; /* perhaps it is one of this host */
+		decision->reason = XTS_REASON_ADDRESS; /* it may be an address of this host */
 	else
 		decision->error = error;
 }
 
 /* --- the kernel's socket ------------------------------------------------------------------------------------------ */
 
-/* Has the program bound it to the loopback device (SO_BINDTODEVICE)? That is this host's own, and the kernel's
- * business. */
+/* Has the program bound it to the loopback device (SO_BINDTODEVICE)? That is a device of this host, so the socket stays
+ * with the kernel. */
 static bool is_at_loopback(int fd)
 {
 	char name[IFNAMSIZ] = "";
@@ -118,7 +118,7 @@ static bool is_fast_open(int fd)
 
 /* --- deciding ----------------------------------------------------------------------------------------------------- */
 
-/* A socket at the endpoint that a rule names, or the process's. 0 or the reason. */
+/* Makes a socket at the endpoint that a rule names, or at the process's own. 0 or the reason. */
 static enum xts_reason make(const struct xts_undecided *socket, struct xts_decision *out)
 {
 	int stack, before = XTS_STACK_OF_SETTING;

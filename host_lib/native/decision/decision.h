@@ -4,22 +4,23 @@
  *
  * Theory of operation
  *
- * The program has a socket of the kernel's. It is *undecided* until the call from which on its port has to be known:
+ * The program has a kernel socket. It is *undecided* until the call that needs its port:
  *
  *     bind()      as a server. What the rules do not offload stays undecided: it may become a client.
  *     connect()   as a client, with the address it is bound to, if any.
  *     listen()    as a server on the wildcard address, if it is not bound. If it is, bind() has been told: it stays.
  *
  * A datagram socket is decided by bind() as a receiver, by connect(), or by the first datagram that it sends to an
- * address; what was bound without a port, and not offloaded, stays undecided. Once decided it stays where it is.
+ * address. One that is bound without a port, and not offloaded, stays undecided. Once a socket is decided, it stays
+ * where it is.
  *
- * xts_decide() asks the rules and makes an XTS socket at the endpoint that the rule names. Then the caller does with it
- * what the program has done with the kernel's: it sets options, pushes protocols, binds it. If that fails it closes the
- * XTS socket and calls xts_decision_failed(). In the end the program's socket is offloaded (reason NONE), or it stays
- * with the kernel for the reason, or the program's call fails with the error. A *strict* process has it fail for most
- * reasons, too: xts_reason_error().
+ * xts_decide() asks the rules and makes an XTS socket at the endpoint that the rule names. Then the caller repeats on
+ * it what the program has done with the kernel socket: it sets options, pushes protocols, binds it. If that fails, it
+ * closes the XTS socket and calls xts_decision_failed(). In the end the program's socket is offloaded (reason NONE), or
+ * it stays with the kernel for the reason, or the program's call fails with the error. In a *strict* process the call
+ * also fails for most reasons: xts_reason_error().
  *
- * How one of them is put in the other's place is the caller's.
+ * The caller has its own way to put one socket in the other's place.
  */
 #ifndef XTS_DECISION_H
 #define XTS_DECISION_H
@@ -31,39 +32,39 @@
 
 struct xts_undecided {
 	const struct xts_rule_group *rules;
-	int fd;           /* the kernel's socket, for its options */
-	int family, type; /* of the XTS socket: SOCK_STREAM, SOCK_SEQPACKET or SOCK_DGRAM, and SOCK_NONBLOCK */
+	int fd;           /* the kernel socket, for its options */
+	int family, type; /* for the XTS socket: SOCK_STREAM, SOCK_SEQPACKET or SOCK_DGRAM, and SOCK_NONBLOCK */
 };
 
 enum xts_decision_step {
-	XTS_STEP_OPTIONS, /* also protocols that were pushed */
+	XTS_STEP_OPTIONS, /* options, and protocols that were pushed */
 	XTS_STEP_BIND,
 };
 
 struct xts_decision {
 	enum xts_role role;
-	unsigned line;          /* of the rule that decided; 0: none */
-	const char *endpoint;   /* that it names; NULL: none */
+	unsigned line;          /* line of the rule that decided; 0: none */
+	const char *endpoint;   /* endpoint that the rule names; NULL: none */
 	int s;                  /* the XTS socket; -1: there is none */
-	int error;              /* errno of the program's call, whatever becomes of the socket; else 0 */
-	enum xts_reason reason; /* if s is -1 and there is no error: why it stays with the kernel */
-	char attach_error[256]; /* what the endpoint has said to that, else empty */
+	int error;              /* not 0: the program's call fails with this errno, wherever the socket is */
+	enum xts_reason reason; /* if s is -1 and error is 0: why the socket stays with the kernel */
+	char attach_error[256]; /* the endpoint's own explanation of the reason; may be empty */
 };
 
-/* local: what it is bound to, or a server is to be bound to; NULL: to nothing. peer: a client's, else NULL. Returns
- * 0. */
+/* local: the address that the socket is bound to, or that a server is being bound to; NULL: none. peer: the address
+ * that a client connects to; else NULL. Returns 0. */
 int xts_decide(const struct xts_undecided *socket, enum xts_role role, const struct sockaddr *local,
 	       const struct sockaddr *peer, struct xts_decision *out);
-/* This has failed with the XTS socket, and the caller has closed it. */
+/* This step has failed with the XTS socket, and the caller has closed the socket. */
 void xts_decision_failed(struct xts_decision *decision, enum xts_decision_step step, int error);
-/* Is an offloaded listener that is bound here for this host's own loopback, too? One on the wildcard address is,
- * unless the rules offload loopback as well. */
+/* Does an offloaded listener with this bound address also need a kernel socket for this host's loopback? A listener on
+ * the wildcard address does, unless the rules offload loopback as well. */
 bool xts_decide_also_local(const struct xts_rule_group *rules, const struct sockaddr *bound);
 
-/* What a call fails with in a strict process, where its socket would stay with the kernel for this reason; 0: it may
- * stay, for a rule says so or it is none that can be offloaded. */
+/* The errno with which a call fails in a strict process, where its socket would stay with the kernel for this reason.
+ * 0: it may stay, since a rule says so, or since it is not a socket that can be offloaded. */
 int xts_reason_error(unsigned reason);
-/* Is it none of the program's doing, but of the way to the proxy? Then somebody should hear of it. */
+/* Is the reason a fault on the way to the proxy, and not the program's choice? Then the user should see it. */
 bool xts_reason_is_noticed(unsigned reason);
 
 #pragma GCC visibility pop

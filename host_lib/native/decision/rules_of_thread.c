@@ -1,4 +1,4 @@
-/* Rules that a thread has for itself: xts_rules_thread(). Only it asks them, so it frees them. */
+/* Rules of a single thread: xts_rules_thread(). Only that thread asks them, so it can free them. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>

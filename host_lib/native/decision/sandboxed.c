@@ -1,4 +1,4 @@
-/* Programs that do not work with offloaded sockets. Whoever starts one knows its file, and the interposer its name. */
+/* Programs that do not work with offloaded sockets. `xts run` knows a program's file, the interposer its name. */
 #include "decision/sandboxed.h"
 
 #include <stddef.h>

@@ -2,7 +2,7 @@
 #ifndef XTS_SANDBOXED_H
 #define XTS_SANDBOXED_H
 
-/* Why, as the end of a sentence that the program begins; NULL: it is none of them. */
+/* The reason, as the end of a sentence that begins with the program's name; NULL: the program is not on the list. */
 const char *xts_sandboxed(const char *program);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a rule file is after reading. Shared by rules.c (asking), rules_parse.c, rules_endpoint.c (reading) and
+/* The parsed form of a rule file. Shared by rules.c (asking), rules_parse.c and rules_endpoint.c (reading), and
  * rules_note.c. */
 #ifndef XTS_RULE_H
 #define XTS_RULE_H
@@ -7,23 +7,23 @@
 
 enum transport {
 	TRANSPORT_OS,
-	TRANSPORT_XTS,    /* offloaded, loopback too */
-	TRANSPORT_BYPASS, /* offloaded by the word of another library: loopback only where it is named */
+	TRANSPORT_XTS,    /* offloaded, on loopback too */
+	TRANSPORT_BYPASS, /* offloaded by a keyword of another library: loopback only if the rule names it */
 };
 
 #define PORT_MAX 65535u
 
-/* Where a socket's address has to lie. */
+/* Where an address of a socket has to lie. */
 struct rule_endpoint {
 	uint8_t family; /* 4, 6, or 0: any address */
 	uint8_t prefix; /* bits */
 	uint8_t address[16];
 	uint16_t port_first, port_last;
-	bool any_port; /* `*`: a port that is not known yet, too */
+	bool any_port; /* `*`: also a port that is not known yet */
 };
 
 struct rule {
-	struct rule *next; /* of the group */
+	struct rule *next; /* next rule of the group */
 	unsigned line, group_line;
 	enum transport transport;
 	enum xts_role role;
@@ -33,7 +33,7 @@ struct rule {
 };
 
 struct rule_default {
-	unsigned line; /* 0: not said */
+	unsigned line; /* 0: not given */
 	unsigned group_line;
 	bool offload;
 };
@@ -43,12 +43,12 @@ struct xts_rule_group {
 	const struct xts_rules *rules;
 	char *program, *id;
 	char *user, *cgroup; /* NULL: any */
-	unsigned line;       /* of its first application-id line; 0: rules before any */
+	unsigned line;       /* line of its application-id; 0: the rules before any */
 	struct rule *first, *last;
 	struct rule_default fallback;
 };
 
-struct rule_name { /* of an endpoint */
+struct rule_name { /* name of an endpoint */
 	struct rule_name *next;
 	char *name, *path;
 };
@@ -61,8 +61,8 @@ struct rule_note {
 
 struct xts_rules {
 	struct xts_rule_group *first, *last;
-	struct xts_rule_group nobody; /* has no rules: for a program that no group is for */
-	struct rule_default fallback; /* of the file */
+	struct xts_rule_group nobody; /* without rules: for a program that no group fits */
+	struct rule_default fallback; /* the file's default */
 	struct rule_name *names;
 	struct rule_note *notes, *last_note;
 };
@@ -87,7 +87,7 @@ struct scan;
 
 /* Reads one from the text. 0, or -EINVAL with the scan's error filled. */
 int rule_endpoint_read(struct scan *scan, struct rule_endpoint *e);
-/* Is every address of the rule endpoint inner one of outer? */
+/* Is every address of the rule endpoint inner also in outer? */
 bool rule_endpoint_within(const struct rule_endpoint *inner, const struct rule_endpoint *outer);
 /* Does the rule name loopback addresses only? */
 bool rule_endpoint_is_loopback(const struct rule_endpoint *e);

@@ -1,4 +1,4 @@
-/* Asking the rules. See rules.h for who decides; nothing here allocates, or changes what was read. */
+/* Asking the rules. rules.h says which rule decides; nothing here allocates, or changes the parsed rules. */
 #include "rules/rule.h"
 
 #include <fnmatch.h>
@@ -60,7 +60,7 @@ bool xts_rules_try_group(const struct xts_rules *rules, unsigned n, const struct
 
 /* --- addresses ---------------------------------------------------------------------------------------------------- */
 
-/* An IPv4 address in an IPv6 one is an IPv4 address. */
+/* Treats an IPv4-mapped IPv6 address as the IPv4 address. */
 static struct xts_endpoint seen_from(const struct sockaddr *address)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, 0xff };

@@ -1,4 +1,4 @@
-/* Reading an address, its prefix, and ports: 192.0.2.0/24:80-89, [2001:db8::]/32:443, *:*. */
+/* Reading an address, its prefix and its ports: 192.0.2.0/24:80-89, [2001:db8::]/32:443, *:*. */
 #include "rules/rule.h"
 #include "rules/rules_scan.h"
 
@@ -22,7 +22,8 @@ static bool clear_host_bits(struct rule_endpoint *e)
 	return any;
 }
 
-/* A network has no bits beyond its prefix, as in the proxy's policy: 10.0.0.7/8 may have been meant as one host. */
+/* A network must have no bits beyond its prefix, as in the proxy's policy: 10.0.0.7/8 may have been meant as one
+ * host. */
 static int check_network(struct scan *scan, const char *start, struct rule_endpoint *e)
 {
 	char address[INET6_ADDRSTRLEN], meant[INET6_ADDRSTRLEN + 8];
@@ -34,7 +35,7 @@ static int check_network(struct scan *scan, const char *start, struct rule_endpo
 	return scan_fail_at(scan, start, (size_t)(scan->at - start), "a network without bits beyond its prefix", meant);
 }
 
-/* Mapped addresses are matched as IPv4. */
+/* Turns a mapped address into IPv4, since that is how it is matched. */
 static void unmap(struct rule_endpoint *e)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
@@ -75,7 +76,7 @@ static int read_ipv6(struct scan *scan, struct rule_endpoint *e)
 static int read_ipv4(struct scan *scan, struct rule_endpoint *e)
 {
 	struct word word = scan_peek(scan);
-	const char *bracket = memchr(word.text, '[', word.bytes); /* a second endpoint's */
+	const char *bracket = memchr(word.text, '[', word.bytes); /* the bracket of a second endpoint */
 	size_t bytes = bracket ? (size_t)(bracket - word.text) : word.bytes;
 	unsigned colons = 0, octet;
 	int r;

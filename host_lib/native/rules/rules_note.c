@@ -1,4 +1,4 @@
-/* Notes about a rule file that is right: what has no effect in it, or more than may be meant. */
+/* Notes about a rule file without errors: statements that have no effect, or that match more than may be meant. */
 #include "rules/rule.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ int rules_add_note(struct xts_rules *rules, unsigned line, const char *text)
 	return 0;
 }
 
-/* Does the earlier rule match whatever the later one does? */
+/* Does the earlier rule match everything that the later one does? */
 static bool rule_hides(const struct rule *earlier, const struct rule *later)
 {
 	static const struct rule_endpoint everything = { .any_port = true };
@@ -27,7 +27,7 @@ static bool rule_hides(const struct rule *earlier, const struct rule *later)
 		return false;
 	if (earlier->transport == TRANSPORT_BYPASS && later->transport != TRANSPORT_BYPASS &&
 	    !rule_endpoint_is_loopback(&earlier->first))
-		return false; /* it lets loopback pass */
+		return false; /* the earlier rule does not match loopback */
 	if (earlier->transport == TRANSPORT_BYPASS && rule_endpoint_is_loopback(&later->first) &&
 	    !rule_endpoint_is_loopback(&earlier->first))
 		return false;
@@ -36,7 +36,7 @@ static bool rule_hides(const struct rule *earlier, const struct rule *later)
 	return rule_endpoint_within(later->has_second ? &later->second : &everything, &earlier->second);
 }
 
-/* Is this the rule that offloads loopback on its ports, though it does not name loopback? */
+/* Is this the rule that offloads loopback on its ports, although it does not name loopback? */
 static bool rule_takes_loopback(const struct xts_rule_group *group, const struct rule *rule)
 {
 	struct rule_endpoint loopback = { .family = 4, .prefix = 8, .address = { 127 } };

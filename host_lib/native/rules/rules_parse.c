@@ -1,5 +1,5 @@
 /*
- * Reading a rule file. One statement a line:
+ * Reading a rule file. It has one statement per line:
  *
  *     application-id PROGRAM-PATTERN ID [user NAME] [cgroup PATTERN]
  *     use TRANSPORT[@NAME] ROLE ADDRESS:PORTS[:ADDRESS:PORTS]
@@ -7,9 +7,10 @@
  *     endpoint NAME PATH
  *     log [destination stderr|syslog|file PATH] [min-level NUMBER]
  *
- * Reading goes on after a fault, at the next line, so that all of them are found. Then nothing of the file is kept. A
- * line that only a fault above makes wrong is no fault of its own: the name of an endpoint whose path is wrong is
- * known, and a `default` below an application-id that cannot be read is not held against another group's.
+ * After a fault, reading goes on at the next line, so that all faults are found. Then nothing of the file is kept. A
+ * line that is wrong only because of a fault above it is not reported: the name of an endpoint whose path is wrong
+ * counts as known, and a `default` below an application-id that cannot be read is not counted as a second one of
+ * another group.
  */
 #include "rules/rule.h"
 #include "rules/rules_scan.h"
@@ -28,7 +29,7 @@
 struct parser {
 	struct scan scan;
 	struct xts_rules *rules;
-	struct xts_rule_group *group; /* the rules that follow are its; NULL: none named yet */
+	struct xts_rule_group *group; /* the group of the rules that follow; NULL: none named so far */
 	unsigned group_line;
 	bool group_is_wrong; /* its application-id line could not be read */
 };
@@ -36,7 +37,7 @@ struct parser {
 /* --- statements --------------------------------------------------------------------------------------------------- */
 
 struct conditions {
-	struct word user, cgroup; /* without text: not given */
+	struct word user, cgroup; /* empty: not given */
 };
 
 static int read_conditions(struct parser *p, struct conditions *out)
@@ -175,7 +176,7 @@ static int read_use(struct parser *p)
 							  "the end of the line, or ':' and a second endpoint");
 	if (r)
 		return r;
-	if (!p->group) { /* rules before any application-id are for every program */
+	if (!p->group) { /* rules before any application-id apply to every program */
 		struct scan all = { .at = "* *", .line = 0, .error = p->scan.error }, here = p->scan;
 
 		all.end = all.at + 3;
@@ -241,7 +242,7 @@ static int read_name(struct parser *p)
 	return kept->path ? 0 : -ENOMEM;
 }
 
-/* Where libvma was to log: read, so that its files are taken, and without effect. */
+/* The log statement of libvma: accepted, so that its files can be read, but without effect. */
 static int read_log(struct parser *p)
 {
 	static const char *const parts[] = { "destination", "min-level" };

@@ -1,4 +1,4 @@
-/* Which of the groups of the rules is for this process: its user and its cgroup, where the rules ask for them. */
+/* Which group of the rules fits this process: looks up its user and its cgroup, if the rules name any. */
 #include "rules/rule.h"
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #define CGROUP_BYTES 4096
 #define PASSWD_BYTES_MAX (4u << 20)
 
-/* Is this line of /etc/passwd the user's? */
+/* Does this line of /etc/passwd belong to the user? */
 static bool is_of(const char *line, size_t bytes, uint32_t uid)
 {
 	const char *password = memchr(line, ':', bytes), *number;
@@ -26,7 +26,7 @@ static bool is_of(const char *line, size_t bytes, uint32_t uid)
 	return number && bytes - (size_t)(number - line) >= strlen(text) && !memcmp(number, text, strlen(text));
 }
 
-/* By the file alone: asking the name services would load them, with sockets of theirs, into the start of a program. */
+/* Reads only the file: the name services would load libraries, with sockets of their own, while a program starts. */
 static const char *find_user(uint32_t uid, char out[USER_BYTES])
 {
 	struct xts_file_text file;
@@ -49,7 +49,7 @@ static const char *find_user(uint32_t uid, char out[USER_BYTES])
 	return found;
 }
 
-/* That of version 2, "0::PATH"; NULL: the kernel has none. */
+/* The cgroup of version 2, "0::PATH"; NULL: the kernel has none. */
 static const char *find_cgroup(char out[CGROUP_BYTES])
 {
 	int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);

@@ -7,7 +7,7 @@
 
 #include "nearest_word.h"
 
-#define SHOWN_BYTES_MAX 40u /* of a word in a message */
+#define SHOWN_BYTES_MAX 40u /* longest part of a word that a message shows */
 #define NUMBER_DIGITS_MAX 9u
 
 static bool is_blank(char c)
@@ -73,7 +73,7 @@ bool scan_take(struct scan *scan, char c)
 	return true;
 }
 
-/* A word as it can be shown anywhere: cut, and without control characters. */
+/* A word in a form that can be shown anywhere: truncated, and without control characters. */
 static void show(char out[4 * SHOWN_BYTES_MAX + 8], const char *text, size_t bytes)
 {
 	size_t used = 0;

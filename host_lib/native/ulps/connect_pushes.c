@@ -1,8 +1,8 @@
 /*
- * Connecting with protocols pushed: the pushes travel in the CONNECT, so that it all costs one message and one answer.
- * What can be checked here is refused before anything is sent; what only the proxy can check is an error of the
- * connect. After a failed attempt the socket can only be closed: it is not known here what is pushed then, and another
- * attempt must not run without a protocol that the application relies on (TLS, say).
+ * Connecting with protocols pushed: the pushes travel in the CONNECT, so that all of it costs one message and one
+ * answer. Faults that can be found here are returned before anything is sent; faults that only the proxy finds are
+ * errors of the connect. After a failed attempt the socket can only be closed: this side does not know what is pushed
+ * then, and another attempt must not run without a protocol that the application relies on (for example TLS).
  */
 #include "core/channel.h"
 #include "core/error.h"
@@ -11,8 +11,8 @@
 #include "ulps/pushed.h"
 #include "xts.h"
 
-#define PUSH_BYTES 16u    /* of each, before its attributes: request, bytes, read_bytes, flags, ulp_id */
-#define PUSH_SEQPACKET 1u /* flags */
+#define PUSH_BYTES 16u    /* bytes of each push before its attributes: request, bytes, read_bytes, flags, ulp_id */
+#define PUSH_SEQPACKET 1u /* a flag */
 
 static int add(struct connect_pushes *encoded, const struct xts_sock *s, const struct xts_ulp_push *push)
 {
@@ -76,6 +76,6 @@ int xts_ulp_connect(int number, const struct sockaddr *address, socklen_t length
 		if (!r)
 			r = connect_socket(s, address, length, &encoded);
 	} while (stack_restarts(st, &r));
-	explicit_bzero(encoded.payload, encoded.bytes); /* parameters may be keys */
+	explicit_bzero(encoded.payload, encoded.bytes); /* parameters may contain keys */
 	return finish_of(number, (int)r);
 }

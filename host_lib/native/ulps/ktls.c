@@ -1,11 +1,11 @@
 /*
  * The kernel's TLS interface (linux/tls.h, net/tls in the kernel) on an offloaded socket: setsockopt(TCP_ULP, "tls"),
  * then (SOL_TLS, TLS_TX and TLS_RX) with version, cipher and keys, which go to the proxy as the protocol TLS_KEYS. So a
- * TLS library with support for kernel TLS offloads its records without any change. Results and errno are the kernel's;
- * one without the module says ENOENT, and so do we where no proxy could do it. Where it is the proxy that refuses
- * (ENOPROTOOPT), the TLS library goes on by itself, as with any kernel.
+ * TLS library with support for kernel TLS offloads its records without any change. Results and errno are the kernel's:
+ * like a kernel without the module, this library returns ENOENT if the proxy has no support for it. If the proxy
+ * refuses (ENOPROTOOPT), the TLS library encrypts by itself, as on a kernel without support.
  *
- * Nothing here keeps a key.
+ * Nothing here stores a key.
  */
 #include <linux/tls.h>
 #include <netinet/in.h>
@@ -64,7 +64,7 @@ int ktls_get_ulp(const struct xts_sock *s, void *value, socklen_t *length)
 
 /* --- keys --------------------------------------------------------------------------------------------------------- */
 
-/* Of the structure with this cipher; 0: there is none. */
+/* Size of the structure for this cipher; 0: unknown cipher. */
 static size_t info_bytes(uint16_t cipher_type)
 {
 	switch (cipher_type) {
@@ -86,7 +86,7 @@ static bool same(const struct tls_crypto_info *a, const struct tls_crypto_info *
 	return a->version == b->version && a->cipher_type == b->cipher_type;
 }
 
-/* do_tls_setsockopt_conf(), with keys that change as since Linux 6.14. */
+/* do_tls_setsockopt_conf(), including a change of keys, which Linux has since 6.14. */
 static int check_keys(const struct xts_sock *s, unsigned direction, const struct tls_crypto_info *info, socklen_t length)
 {
 	const struct tls_crypto_info *had = &s->ulps.keys[direction], *other = &s->ulps.keys[!direction];
@@ -122,7 +122,7 @@ static int set_keys(struct xts_sock *s, unsigned direction, const void *value, s
 			ATTRIBUTE_HEAD + length);
 	explicit_bzero(attribute, sizeof attribute);
 	if (r == -EAGAIN)
-		return -EBUSY; /* much is still to leave as it is */
+		return -EBUSY; /* too much has not been sent yet, and has to leave without encryption */
 	if (r || !socket_is(s, id))
 		return r;
 	s->ulps.keys[direction] = info;
@@ -131,7 +131,7 @@ static int set_keys(struct xts_sock *s, unsigned direction, const void *value, s
 	return 0;
 }
 
-/* TLS_TX_ZEROCOPY_RO, TLS_RX_EXPECT_NO_PAD: promises of the application, on which nothing here depends. */
+/* TLS_TX_ZEROCOPY_RO, TLS_RX_EXPECT_NO_PAD: promises of the application. Nothing here depends on them. */
 static int set_promise(bool *promise, const void *value, socklen_t length)
 {
 	unsigned number;
@@ -156,7 +156,7 @@ static int get_promise(bool promise, void *value, socklen_t *length)
 	return 0;
 }
 
-/* do_tls_getsockopt_conf(): version and cipher. The kernel returns the whole structure, keys included; here keys are
+/* do_tls_getsockopt_conf(): version and cipher. The kernel returns the whole structure, with the keys; here keys are
  * never returned. */
 static int get_keys(const struct xts_sock *s, unsigned direction, void *value, const socklen_t *length)
 {
@@ -208,8 +208,7 @@ int ktls_get(const struct xts_sock *s, int option, void *value, socklen_t *lengt
 	}
 }
 
-/* tls_check_pending_rekey(): after a KeyUpdate of TLS 1.3 nothing is received (EKEYEXPIRED) before there are other
- * keys. */
+/* tls_check_pending_rekey(): after a KeyUpdate of TLS 1.3, receiving fails (EKEYEXPIRED) until new keys are set. */
 void ktls_control_read(struct xts_sock *s, uint8_t type, uint8_t first)
 {
 	if (type == HANDSHAKE && first == KEY_UPDATE && s->ulps.keys[ULPS_RECEIVE].version == TLS_1_3_VERSION)

@@ -1,17 +1,17 @@
 /*
  * PDUs in the receive buffer.
  *
- * Their bytes are pieces (buffer.c) like any other. In addition a socket has a list of *PDUs*, each with its share of
- * the unread bytes: the list covers all of them, in order, and only its last may still be incomplete. A byte stream
- * without PDUs has no list, and no cost of it; where stream data lies between PDUs (control records of TLS on a stream
- * socket) its stretch is in the list, marked so.
+ * Their bytes are kept in pieces (buffer.c), as those of a stream. In addition a socket has a list of *PDUs*, each with
+ * its share of the unread bytes: the list covers all unread bytes, in order, and only its last PDU may still be
+ * incomplete. A byte stream without PDUs has no list, and no cost for it. If stream data lies between PDUs (control
+ * records of TLS on a stream socket), the list has an entry for that run of bytes, marked as stream data.
  *
- * The account: each message of a PDU takes XTS_PDU_CREDITS in addition to its bytes. They are returned as its bytes are
+ * Credits: each message of a PDU takes XTS_PDU_CREDITS in addition to its bytes. They are returned when its bytes are
  * read.
  *
- * A PDU is handed on when it is whole. One that is longer than the window would stop the flow: when what waits reaches
- * half of the window, the window grows, and when it has its full size, a part of the PDU is handed on (PROTOCOL.md has
- * why that suffices; tests/model/pdu.pml).
+ * A PDU is delivered when it is complete. One that is longer than the window would stop the flow. So when the waiting
+ * bytes reach half of the window, the window grows, and when it has its full size, a part of the PDU is delivered
+ * (PROTOCOL.md explains why that suffices; tests/model/pdu.pml).
  */
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -37,13 +37,14 @@ bool pdu_is_open(const struct xts_sock *s)
 	return s->pdu_last && !s->pdu_last->stream && !s->pdu_last->whole;
 }
 
-/* So many bytes wait that some of them have to be delivered now. */
+/* Do so many bytes wait that some of them have to be delivered now? */
 static bool is_crowded(const struct xts_sock *s)
 {
 	return xts_credit_buffered(&s->grant) >= s->grant.window / 2;
 }
 
-/* Not only because of what the program holds (core/receive_callback.h): of what that leaves, half is taken. */
+/* Would that be so even without the packets that the program holds (core/receive_callback.h)? They reduce the window:
+ * half of the rest must be in use. */
 static bool crowds(const struct xts_sock *s)
 {
 	uint32_t held = s->callback ? s->callback->held : 0;
@@ -60,7 +61,7 @@ bool pdu_is_readable(const struct xts_sock *s)
 		return false;
 	if (p->stream || p->whole)
 		return true;
-	/* The connection has failed: the rest of the PDU will never come. */
+	/* The second condition: on a connection that has failed, the rest of the PDU will never come. */
 	return p->bytes && s->state == TCP_STATE_ESTABLISHED && is_crowded(s) && crowds(s);
 }
 
@@ -153,14 +154,14 @@ static void describe(struct pdu *p, const struct xts_recv_pdu *m)
 	memcpy(p->control, control, sizeof control);
 }
 
-/* The PDU this message belongs to; NULL: without memory, or it cannot belong to the one that is open. */
+/* The PDU that this message belongs to; NULL: no memory, or it cannot belong to the incomplete one. */
 static struct pdu *find_or_add(struct xts_sock *s, const struct xts_recv_pdu *m)
 {
 	struct pdu *p = s->pdu_last;
 
 	if (pdu_is_open(s) && (p->messages || p->bytes || p->read))
 		return p;
-	if (pdu_is_open(s)) { /* what was there has been dropped */
+	if (pdu_is_open(s)) { /* the data received so far has been dropped */
 		describe(p, m);
 		return p;
 	}
@@ -180,7 +181,7 @@ static struct pdu *find_or_add(struct xts_sock *s, const struct xts_recv_pdu *m)
 	return p;
 }
 
-/* True when the frame has been taken over. */
+/* True: the frame no longer belongs to the caller. */
 static bool append(struct xts_sock *s, struct pdu *p, const struct xts_recv_pdu *m, bool more, struct xts_rx_frame *frame)
 {
 	struct stack *st = s->stack;
@@ -198,7 +199,7 @@ static bool append(struct xts_sock *s, struct pdu *p, const struct xts_recv_pdu 
 	if (costs) {
 		p->messages++;
 	} else {
-		xts_credit_free(&s->grant, XTS_PDU_CREDITS); /* nothing is kept of it */
+		xts_credit_free(&s->grant, XTS_PDU_CREDITS); /* the message leaves nothing in the buffer */
 		if (xts_credit_due(&s->grant))
 			outbox_add(s, TODO_ADVERT);
 	}
@@ -213,7 +214,7 @@ static bool append(struct xts_sock *s, struct pdu *p, const struct xts_recv_pdu 
 	return true;
 }
 
-/* How it is encrypted: for `xts status`. */
+/* How the connection is encrypted, for `xts status`. */
 static void receive_tls(struct xts_sock *s, const struct xts_recv_pdu *m)
 {
 	s->ulps.tls_version = (uint16_t)(m->control_high >> 48);
@@ -251,7 +252,7 @@ bool message_recv_pdu(struct stack *st, const struct xts_head *head, const struc
 	bool taken;
 
 	if (!s || s->closing)
-		return false; /* crossed our CLOSE */
+		return false; /* it crossed our CLOSE */
 	if (s->state != TCP_STATE_ESTABLISHED || !(c->link.features & XTS_FEATURE_ULP)) {
 		channel_fail(st, EPROTO);
 		return true;
@@ -302,7 +303,7 @@ uint32_t pdu_take(struct xts_sock *s, uint32_t bytes)
 		callback_next(s);
 	}
 	if (s->pdu_first && s->pdu_first == s->pdu_last && s->pdu_first->stream)
-		drop_first(s); /* a byte stream alone again */
+		drop_first(s); /* only a byte stream again */
 	buffer_consume(s, bytes);
 	recv_was_read(s, bytes);
 	return bytes + messages * XTS_PDU_CREDITS;

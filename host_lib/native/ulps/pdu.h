@@ -17,58 +17,60 @@ struct xts_head;
 struct xts_rx_frame;
 struct xts_sock;
 
-#define CONTROL_BYTES 16u /* of a PDU's control data */
+#define CONTROL_BYTES 16u /* longest control data of a PDU */
 
-/* A PDU whose data is among the pieces, or a run of stream data between PDUs: pdu.c. */
+/* A PDU whose data is in the pieces, or a run of stream data between PDUs: pdu.c. */
 struct pdu {
 	struct pdu *next;
 	uint32_t bytes;        /* received and unread */
-	uint32_t read;         /* of it, modulo 2^32 */
-	uint32_t record_bytes; /* length of all of it; 0: not known */
-	uint32_t messages;     /* that it came in and whose XTS_PDU_CREDITS are still taken */
-	bool stream;           /* no PDU: data of the byte stream */
+	uint32_t read;         /* bytes read so far, modulo 2^32 */
+	uint32_t record_bytes; /* its whole length; 0: not known */
+	uint32_t messages;     /* messages that it came in and whose XTS_PDU_CREDITS are not returned yet */
+	bool stream;           /* not a PDU: data of the byte stream */
 	bool whole;            /* its last byte has come */
 	uint8_t control_bytes;
 	uint16_t control_type;
 	uint8_t control[CONTROL_BYTES];
 };
-/* With what malloc() takes for itself: what waits must not cost more than the credits it has taken. */
+/* Includes the overhead of malloc(): a waiting PDU must not cost more memory than the credits it has taken. */
 _Static_assert(sizeof(struct pdu) + 16 <= XTS_PDU_CREDITS, "struct pdu");
 
-bool pdu_stream_data(struct xts_sock *s, uint32_t bytes); /* stream data between PDUs; false: not allowed here */
-bool pdu_is_open(const struct xts_sock *s);               /* the end of a PDU has not come yet */
-bool pdu_is_readable(const struct xts_sock *s); /* of a socket with PDUs: a receive call would return something */
-uint32_t pdu_credits(const struct xts_sock *s); /* taken in addition to the bytes */
+bool pdu_stream_data(struct xts_sock *s, uint32_t bytes); /* adds stream data between PDUs; false: not allowed here */
+bool pdu_is_open(const struct xts_sock *s);               /* is the last PDU incomplete? */
+bool pdu_is_readable(const struct xts_sock *s); /* for a socket with PDUs: would a receive call return something? */
+uint32_t pdu_credits(const struct xts_sock *s); /* the credits taken in addition to the bytes */
 void pdu_drop(struct xts_sock *s);
-void pdu_consume(struct xts_sock *s, uint32_t bytes);     /* bytes of the first one, or the rest of it */
-uint32_t pdu_take(struct xts_sock *s, uint32_t bytes);    /* the same, but its credits are still taken: returns them */
-void pdu_give_back(struct xts_sock *s, uint32_t credits); /* such credits are free again */
+/* bytes of the first one were read, or its rest was dropped */
+void pdu_consume(struct xts_sock *s, uint32_t bytes);
+/* the same, but keeps its credits taken and returns their number */
+uint32_t pdu_take(struct xts_sock *s, uint32_t bytes);
+void pdu_give_back(struct xts_sock *s, uint32_t credits);   /* frees those credits */
 int pdu_restore(struct xts_sock *s, const struct pdu *pdu); /* appends; 0 or -ENOMEM */
-/* Receives of the first one: 1, or 0: nothing now, or -errno. *done: bytes copied. */
+/* Receives from the first one: 1; 0: nothing now; or -errno. *done: bytes copied. */
 int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *done, int flags, struct about *about);
 
 /* --- pdu_offer.c: receive callbacks (core/receive_callback.h) ------------------------------------------------------- */
 
-/* The last PDU has come whole: a callback of C decides about it. */
+/* The last PDU is complete: a callback in C decides about it. */
 void pdu_offer(struct xts_sock *s);
 /* A copy of the first one; NULL: no memory. */
 struct offered *pdu_offered(struct xts_sock *s);
-/* May a callback decide about it? Not where a part of it has been read, or it is no PDU. */
+/* May a callback decide about it? Not if a part of it has been read, or if it is stream data. */
 bool pdu_is_offered(const struct xts_sock *s, const struct pdu *p);
-/* What recvmsg() returns with a PDU; 0 or -EIO. */
+/* Writes the control data that recvmsg() returns with a PDU; 0 or -EIO. */
 int pdu_control_put(const struct pdu *p, struct about *about);
 
-/* A control message; false: it was cut off, or there was no room at all. */
+/* Writes a control message; false: it was truncated, or there was no room for it. */
 bool about_put(struct about *about, int level, int type, const void *data, size_t bytes);
 
-/* What a PDU is sent with in addition to its data. */
+/* What is sent with a PDU in addition to its data. */
 struct control {
-	uint16_t type; /* enum xts_ulp_id, 0: nothing */
+	uint16_t type; /* enum xts_ulp_id; 0: none */
 	uint16_t bytes;
 	uint8_t data[CONTROL_BYTES];
 };
-int control_read(struct control *out, const struct msghdr *message); /* of sendmsg(); 0 or -EINVAL */
-/* Of a message socket, or with control data. */
+int control_read(struct control *out, const struct msghdr *message); /* from the message of sendmsg(); 0 or -EINVAL */
+/* For a message socket, or with control data. */
 ssize_t pdu_send(struct xts_sock *s, struct source *src, int flags, const struct control *control);
 
 #endif

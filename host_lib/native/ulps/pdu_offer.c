@@ -1,11 +1,11 @@
 /*
- * PDUs that the program is asked about: see core/receive_callback.h.
+ * PDUs that a callback decides about: see core/receive_callback.h.
  *
- * A PDU comes in any number of messages, and is put together in the receive buffer as always. When it is whole a copy
- * in one piece is made for the program, and what the program does not want queued is taken off the end of the buffer.
- * The entry of the list stays then, as that of a PDU of which nothing has come, and the next PDU gets it. A PDU that is
- * longer than half of the window is handed on in parts as it comes (pdu.c): it is not asked about once a part of it has
- * been read.
+ * A PDU comes in any number of messages, and is assembled in the receive buffer as usual. When it is complete, a
+ * contiguous copy is made for the callback. If the program does not want the PDU queued, it is removed from the end of
+ * the buffer. Its entry then stays in the list, as that of a PDU of which nothing has come, and is used for the next
+ * PDU. A PDU that is longer than half of the window is delivered in parts as it comes (pdu.c): once a part of it has
+ * been read, no callback is asked.
  */
 #include "core/buffer.h"
 #include "core/channel.h"
@@ -20,7 +20,7 @@ bool pdu_is_offered(const struct xts_sock *s, const struct pdu *p)
 	return s->callback && s->seqpacket && p->whole && !p->stream && !p->read;
 }
 
-/* The bytes of p are at the end of what is unread, or at its beginning. NULL: no memory. */
+/* The bytes of p are the last of the unread ones, or the first after skip. NULL: no memory. */
 static struct offered *copy(struct xts_sock *s, const struct pdu *p, uint32_t skip)
 {
 	struct offered *out = offered_make(p->bytes);
@@ -51,7 +51,7 @@ struct offered *pdu_offered(struct xts_sock *s)
 	return copy(s, s->pdu_first, 0);
 }
 
-/* It has come, and is not to be queued. */
+/* Removes a complete PDU that is not to be queued. */
 static void unqueue(struct xts_sock *s, struct pdu *p)
 {
 	struct pdu *next = p->next;
@@ -68,10 +68,10 @@ void pdu_offer(struct xts_sock *s)
 	struct offered *copied;
 
 	if (s->pushing || !pdu_is_offered(s, p))
-		return; /* while a push is under way it goes back to the proxy */
+		return; /* during a push it goes back to the proxy */
 	copied = copy(s, p, s->unread - p->bytes);
 	if (!copied)
-		return; /* it is queued: nothing is lost */
+		return; /* without memory it stays queued, so that nothing is lost */
 	switch (callback_ask(s, copied)) {
 	case XTS_PACKET_RECV:
 		offered_free(copied);

@@ -1,6 +1,6 @@
 /*
  * Receiving PDUs: kcm_recvmsg() of the kernel for messages, and tls_sw_recvmsg() for control records between the data
- * of a stream. One call gives one PDU, a part of one, or data that ends where a PDU begins.
+ * of a stream. One call returns one PDU, a part of one, or stream data up to the next PDU.
  */
 #include "core/buffer.h"
 #include "core/receive_callback.h"
@@ -36,7 +36,7 @@ bool about_put(struct about *about, int level, int type, const void *data, size_
 	return head.cmsg_len == CMSG_LEN(bytes);
 }
 
-/* Returns its control data. -EIO: there is no room for it, and without it the record must not be taken for data (as in
+/* Writes its control data. -EIO: there is no room for it, and without it the record must not be taken for data (as in
  * the kernel's net/tls). */
 int pdu_control_put(const struct pdu *p, struct about *about)
 {
@@ -52,7 +52,7 @@ int pdu_control_put(const struct pdu *p, struct about *about)
 	return complete || p->control[0] == TLS_DATA_RECORD ? 0 : -EIO;
 }
 
-/* Length of the PDU from here on, as far as it is known. */
+/* Length of the rest of the PDU, as far as it is known. */
 static uint32_t length_of(const struct pdu *p)
 {
 	return p->record_bytes > p->read + p->bytes ? p->record_bytes - p->read : p->bytes;
@@ -119,7 +119,7 @@ int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *
 	}
 	*done = before + n;
 	if (!ends && flags & MSG_WAITALL && !(flags & MSG_PEEK) && *done < bytes)
-		return 0; /* more of the same */
+		return 0; /* more of the same PDU, or of the same run of stream data */
 	if (flags & MSG_TRUNC)
 		*done = before + length;
 	return 1;

@@ -1,12 +1,12 @@
 /*
- * Sending PDUs: one per call, or a part of one with MSG_MORE, in as many messages as post credits and the largest
- * message make of it. Nothing is gathered: two PDUs never share a message.
+ * Sending PDUs: a call sends one PDU, or a part of one with MSG_MORE, in as many messages as post credits and the
+ * largest message require. Nothing is gathered: two PDUs never share a message.
  *
- * A PDU once begun goes on: what a call could not send of it is the beginning of what the next call sends. A blocking
- * call sends all of its part. A non-blocking one sends a PDU whole, or, where the credits for all of it are not there,
- * not at all (EAGAIN, as kcm_sendmsg() has it): but a PDU of more than half of the peer's window, for which they may
- * never be there, goes in parts, and the call says how much it has taken. Where its length is known the next calls end
- * the PDU with its last byte, whatever they offer.
+ * A PDU that has begun is continued: the next call sends first what the last one could not. A blocking call sends all
+ * of its part. A non-blocking call sends the whole PDU, or nothing (EAGAIN, as kcm_sendmsg()) if there are not enough
+ * credits for all of it. There may never be enough for a PDU of more than half of the peer's window: it is sent in
+ * parts, and the call returns how much it has taken. If the PDU's length is known, the later calls end the PDU with its
+ * last byte, however many bytes they are given.
  */
 #include "core/channel.h"
 #include "core/clock.h"
@@ -26,11 +26,11 @@
 #include "waiting/wait.h"
 #include "xts.h"
 
-#define TLS_RECORD_BYTES 16384u /* of a control record; more becomes several, as in the kernel */
+#define TLS_RECORD_BYTES 16384u /* limit of a control record; a longer one becomes several, as in the kernel */
 
 int control_read(struct control *out, const struct msghdr *message)
 {
-	struct msghdr m = *message; /* the macros take none that is const */
+	struct msghdr m = *message; /* the macros take no const pointer */
 
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
 		size_t bytes = c->cmsg_len - CMSG_LEN(0);
@@ -52,11 +52,11 @@ int control_read(struct control *out, const struct msghdr *message)
 
 struct sending {
 	struct source *src;
-	const struct control *control; /* of the first message */
-	size_t goal;                   /* bytes left to this call */
+	const struct control *control; /* for the first message */
+	size_t goal;                   /* bytes that this call still has to send */
 	size_t sent;
 	bool blocking;
-	bool continues; /* MSG_MORE: the PDU goes on with the next call */
+	bool continues; /* MSG_MORE: the next call continues the PDU */
 };
 
 static uint32_t largest(struct stack *st)
@@ -69,7 +69,7 @@ static uint32_t smaller(uint64_t a, uint64_t b)
 	return (uint32_t)(a < b ? a : b);
 }
 
-/* Credits without which the next message is not sent. */
+/* The number of credits without which the next message is not sent. */
 static uint32_t credits_needed(const struct xts_sock *s, const struct sending *o)
 {
 	struct stack *st = s->stack;
@@ -143,7 +143,7 @@ static int send_message(struct xts_sock *s, struct sending *o)
 	return 0;
 }
 
-/* What this call is to send: the rest of a PDU that has begun, or a new one. 0 or -errno. */
+/* Determines what this call sends: the rest of a PDU that has begun, or a new one. 0 or -errno. */
 static int begin(struct xts_sock *s, struct sending *o, int flags)
 {
 	struct ulps *u = &s->ulps;
@@ -152,7 +152,7 @@ static int begin(struct xts_sock *s, struct sending *o, int flags)
 	o->continues = flags & MSG_MORE;
 	if (u->begun) {
 		if (o->control)
-			return -EINVAL; /* too late: it goes with the first part */
+			return -EINVAL; /* too late: control data goes with the first part */
 		if (u->record_bytes && o->goal > u->record_bytes - u->sent)
 			o->goal = u->record_bytes - u->sent;
 		return o->goal > UINT32_MAX - u->sent ? -EMSGSIZE : 0;
@@ -176,7 +176,7 @@ static int why_not(struct xts_sock *s)
 	return s->error || (s->shutdown & SEND_SHUTDOWN) ? -EPIPE : 0;
 }
 
-/* Until no other thread is in the middle of a PDU, or pushes a protocol. */
+/* Waits until no other thread is in the middle of a PDU, or pushes a protocol. */
 static int wait_for_turn(struct xts_sock *s, bool blocking, uint64_t deadline)
 {
 	int r = 0;
@@ -189,7 +189,7 @@ static int wait_for_turn(struct xts_sock *s, bool blocking, uint64_t deadline)
 	return r ? r : why_not(s);
 }
 
-/* A control record on a stream goes on to its end, for no data may come into the midst of it. */
+/* A control record on a stream is sent to its end, since no data may come in between. */
 static bool goes_on(const struct xts_sock *s, const struct sending *o)
 {
 	return o->blocking || (!s->seqpacket && s->ulps.begun);
@@ -246,10 +246,10 @@ static ssize_t send_pdu(struct xts_sock *s, struct source *src, int flags, const
 	if (!socket_is_open(s, id))
 		return o.sent ? (ssize_t)o.sent : r;
 	s->ulps.sending = false;
-	wake(s->stack, &s->writers); /* the next one's turn */
+	wake(s->stack, &s->writers); /* the next thread's turn */
 	status_data(s);
 	if (s->mirror)
-		mirror_dirty(s); /* it may be full now */
+		mirror_dirty(s); /* the send buffer may be full now */
 	if (o.sent)
 		return (ssize_t)o.sent;
 	return r == -EPIPE && s->error ? take_error(s) : r;
@@ -261,7 +261,7 @@ ssize_t pdu_send(struct xts_sock *s, struct source *src, int flags, const struct
 	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT);
 	int r = 0;
 
-	channel_pump(s->stack); /* who only ever sends has to hear of the end, too */
+	channel_pump(s->stack); /* a program that only sends has to see the end of the connection, too */
 	if (s->state != TCP_STATE_ESTABLISHED && !turn_is_elsewhere(s))
 		r = send_wait_connected(s, blocking, deadline);
 	if (!r)
@@ -273,6 +273,6 @@ ssize_t pdu_send(struct xts_sock *s, struct source *src, int flags, const struct
 	if (!s->seqpacket && (!control || control->type != XTS_ULP_TLS_KEYS))
 		return -EINVAL;
 	if (s->seqpacket ? !s->ulps.depth[ULPS_SEND] : control->data[0] == TLS_DATA_RECORD)
-		return send_all(s, src, flags); /* of the byte stream */
+		return send_all(s, src, flags); /* data of the byte stream */
 	return send_pdu(s, src, flags, control, blocking, deadline);
 }

@@ -1,10 +1,11 @@
 /*
  * Pushing protocols onto a socket, and peek mode (PROTOCOL.md, "Pushed protocols").
  *
- * A push is a request to the proxy. A receive push names the position the application has read to; what has been
- * received beyond it goes back to the proxy when the answer comes (push_answered, by whichever thread takes it), before
- * anything else is sent for this socket: it is the first thing in the socket's todo. While a push is under way nobody
- * reads, for the position must stay, or sends, as it would be undefined which protocol the data is for.
+ * A push is a request to the proxy. A receive push names the position up to which the application has read. The bytes
+ * received beyond it go back to the proxy when the answer comes (push_answered, in whichever thread handles it). They
+ * go before anything else is sent for this socket: giving them back is the first item of the socket's todo. During a
+ * push no thread reads, since the position must not move, and no thread sends, since it would be undefined which
+ * protocol the data is for.
  */
 #include <sys/epoll.h>
 
@@ -26,7 +27,7 @@
 #include "xts.h"
 
 #define PUSH_HEAD_BYTES 8u
-#define PUSH_SEQPACKET 1u /* flags */
+#define PUSH_SEQPACKET 1u /* a flag */
 #define AGAIN_NS (10 * NS_PER_MS)
 
 static bool is_receive(uint32_t request)
@@ -58,13 +59,13 @@ static void note(struct xts_sock *s, unsigned direction, uint16_t ulp_id)
 {
 	struct ulps *u = &s->ulps;
 
-	/* Pushed once more, TLS_KEYS only changes keys. */
+	/* Pushing TLS_KEYS again only changes the keys. */
 	if ((ulp_id == XTS_ULP_TLS_KEYS && socket_ulp(s, direction) == ulp_id) || u->depth[direction] == ULP_DEPTH)
 		return;
 	u->id[direction][u->depth[direction]++] = (uint8_t)ulp_id;
 }
 
-/* The end of the stream is behind bytes that will be read again: it is reported again. */
+/* The end of the stream comes after bytes that will be read again, so it has to be reported again. */
 static void unend(struct xts_sock *s)
 {
 	if (!s->done)
@@ -73,7 +74,7 @@ static void unend(struct xts_sock *s)
 	s->shutdown &= (uint8_t)~RCV_SHUTDOWN;
 }
 
-/* The unread bytes do not belong to this protocol any more. */
+/* The unread bytes no longer belong to this protocol: begins to give them back. */
 static void begin_giving_back(struct xts_sock *s)
 {
 	unend(s);
@@ -87,7 +88,7 @@ static void begin_giving_back(struct xts_sock *s)
 		outbox_add(s, TODO_GIVE_BACK);
 }
 
-/* All that was received is void, read or not. */
+/* All bytes received in peek mode become void, read or not. */
 static void void_peeked(struct xts_sock *s)
 {
 	unend(s);
@@ -101,7 +102,7 @@ static void void_peeked(struct xts_sock *s)
 
 void push_note(struct xts_sock *s, uint32_t request, uint16_t ulp_id)
 {
-	s->optioned = true; /* a connection of before a disconnect must not go on without */
+	s->optioned = true; /* if the socket is disconnected, it must not connect again without the protocol */
 	s->renewed = false;
 	if (is_receive(request))
 		note(s, ULPS_RECEIVE, ulp_id);
@@ -135,7 +136,7 @@ void push_answered(struct xts_sock *s, const struct call *call)
 		if (s->state == TCP_STATE_ESTABLISHED)
 			void_peeked(s);
 		break;
-	default: /* another thread's */
+	default: /* for another thread */
 		break;
 	}
 }
@@ -170,7 +171,7 @@ int push_give_back(struct xts_sock *s)
 
 /* --- the request -------------------------------------------------------------------------------------------------- */
 
-/* Can it be asked for now? 0 or -errno. */
+/* Can the push be requested now? 0 or -errno. */
 static int check(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
@@ -184,14 +185,14 @@ static int check(struct xts_sock *s)
 	if (st->channel && !(st->channel->link.features & XTS_FEATURE_ULP))
 		return -ENOPROTOOPT;
 	if (s->state == TCP_STATE_SYN_SENT)
-		/* allowed before or after connecting; now it would be undefined which bytes it is for */
+		/* allowed before or after connecting; during it, the bytes that it applies to would be undefined */
 		return -EALREADY;
 	if (s->state == TCP_STATE_CLOSE && (s->phase == PHASE_CONNECTED || s->shutdown || s->ulps.with_connect))
 		return -ENOTCONN;
 	return s->ulps.begun ? -EBUSY : 0;
 }
 
-/* Until this thread alone may push. 0 or -errno. */
+/* Waits until only this thread may push. 0 or -errno. */
 static int begin(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
@@ -212,7 +213,7 @@ static int begin(struct xts_sock *s)
 	return r;
 }
 
-/* Until what is to be given back has left; then others may read and send again. */
+/* Waits until everything to be given back has left; then other threads may read and send again. */
 static int end(struct xts_sock *s, uint32_t id, int r)
 {
 	struct stack *st = s->stack;
@@ -232,7 +233,7 @@ static int end(struct xts_sock *s, uint32_t id, int r)
 	return r;
 }
 
-/* Asks the proxy; of a push the attributes are in call->value already. 0 or -errno. */
+/* Asks the proxy. The attributes of a push are already in call->value. 0 or -errno. */
 static int ask(struct xts_sock *s, struct call *call)
 {
 	uint32_t id = s->id;
@@ -253,7 +254,7 @@ static int ask(struct xts_sock *s, struct call *call)
 	return end(s, id, r);
 }
 
-/* The proxy has not yet sent all that is to leave as it is. 0: it may be asked again; -errno. */
+/* The proxy has not yet sent all data that is to leave without the protocol. 0: the request may be repeated; -errno. */
 static int wait_until_sent(struct xts_sock *s, uint64_t deadline)
 {
 	uint64_t soon = now_ns() + AGAIN_NS;
@@ -261,7 +262,8 @@ static int wait_until_sent(struct xts_sock *s, uint64_t deadline)
 
 	if (s->nonblocking || soon > deadline)
 		return -EAGAIN;
-	/* Returned credits would show it, but the last ones are not returned until they are a quarter of the window. */
+	/* Returned credits would show it, but the last ones are returned only once they reach a quarter of the
+	 * window. */
 	r = wait_to_send(s, soon, false);
 	return r == -EAGAIN ? 0 : r;
 }
@@ -284,7 +286,7 @@ int socket_push(struct xts_sock *s, uint32_t request, uint16_t ulp_id, const uin
 		if (bytes)
 			memcpy(call.value + PUSH_HEAD_BYTES, attributes, bytes);
 		r = ask(s, &call);
-		explicit_bzero(&call, sizeof call); /* the attributes may be keys */
+		explicit_bzero(&call, sizeof call); /* the attributes may contain keys */
 		if (!socket_is(s, id))
 			return -EBADF;
 		if (r != -EAGAIN)
@@ -301,7 +303,7 @@ static int peek_mode(struct xts_sock *s, int on)
 	struct call call = { .type = XTS_CMD_IOCTL, .option = SIOC_PEEK_MODE, .length = 1, .value = { 1 } };
 
 	if (on != 1)
-		return -EINVAL; /* it ends with SIOC_END_PEEK_MODE */
+		return -EINVAL; /* only SIOC_END_PEEK_MODE ends it */
 	return ask(s, &call);
 }
 

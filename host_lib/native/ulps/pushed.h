@@ -11,27 +11,28 @@
 struct call;
 struct xts_sock;
 
-#define ULP_DEPTH 8u /* protocols on one another */
+#define ULP_DEPTH 8u /* the highest stack of protocols */
 
 enum { ULPS_RECEIVE, ULPS_SEND };
 
-/* What has been pushed onto a socket, and a PDU that is being sent: push_ulp.c. */
+/* The protocols pushed onto a socket, and the PDU that is being sent: push_ulp.c. */
 struct ulps {
-	uint8_t id[2][ULP_DEPTH]; /* by ULPS_RECEIVE and ULPS_SEND; the first is next to TCP */
+	uint8_t id[2][ULP_DEPTH]; /* indexed by ULPS_RECEIVE and ULPS_SEND; the first is next to TCP */
 	uint8_t depth[2];
-	bool peeking;                   /* peek mode */
-	bool handshaking;               /* READY will come, or RESET */
-	bool sending;                   /* a thread waits in the middle of a PDU */
-	bool begun;                     /* a PDU that the next send call goes on with */
-	uint32_t record_bytes;          /* its length; 0: not known */
-	uint32_t sent;                  /* of it */
-	uint32_t wanted;                /* credits without which a PDU was refused */
-	struct tls_crypto_info keys[2]; /* version and cipher of keys of the kernel's kind (ktls.c); version 0: none */
-	uint16_t tls_version, tls_cipher; /* from the event TLS; 0: none yet */
-	uint8_t tls_by[2];                /* who decrypts and encrypts, by ULPS_RECEIVE and ULPS_SEND */
+	bool peeking;          /* peek mode */
+	bool handshaking;      /* READY is still to come, or RESET */
+	bool sending;          /* a thread waits in the middle of a PDU */
+	bool begun;            /* a PDU has begun, and the next send call continues it */
+	uint32_t record_bytes; /* length of that PDU; 0: not known */
+	uint32_t sent;         /* bytes of it that have been sent */
+	uint32_t wanted;       /* the number of credits for lack of which a PDU was refused */
+	/* version and cipher set through the kernel's interface (ktls.c); version 0: none */
+	struct tls_crypto_info keys[2];
+	uint16_t tls_version, tls_cipher; /* from the event TLS; 0: none so far */
+	uint8_t tls_by[2];                /* where data is decrypted and encrypted, by ULPS_RECEIVE and ULPS_SEND */
 	bool tls;                         /* setsockopt(TCP_ULP, "tls") */
 	bool keys_expired;                /* the peer has sent KeyUpdate */
-	bool with_connect;                /* pushed in a CONNECT: if that fails, it is not known what is pushed */
+	bool with_connect;                /* pushed in a CONNECT: if that fails, it is unknown what is pushed */
 	bool zerocopy_ro, expect_no_pad;
 };
 
@@ -43,12 +44,13 @@ struct connect_pushes {
 	uint32_t bytes;
 	uint8_t payload[XTS_CONNECT_PUSH_BYTES];
 };
-void push_note(struct xts_sock *s, uint32_t request, uint16_t ulp_id);              /* it is there, or will be */
+void push_note(struct xts_sock *s, uint32_t request, uint16_t ulp_id);              /* it is pushed, or will be */
 void connect_pushes_sent(struct xts_sock *s, const struct connect_pushes *encoded); /* they have been sent */
-void push_answered(struct xts_sock *s, const struct call *call);                    /* the proxy has done it */
-int push_give_back(struct xts_sock *s); /* 0: all is given back; -EAGAIN: no frame can leave now; -ENETDOWN */
-void push_forget(struct xts_sock *s);   /* a new connection begins with nothing pushed */
-uint32_t push_window(const struct xts_sock *s, uint32_t window); /* at least what such a socket needs */
+/* the proxy has executed the push */
+void push_answered(struct xts_sock *s, const struct call *call);
+int push_give_back(struct xts_sock *s); /* 0: everything is given back; -EAGAIN: no frame can leave now; -ENETDOWN */
+void push_forget(struct xts_sock *s);   /* a new connection begins without pushed protocols */
+uint32_t push_window(const struct xts_sock *s, uint32_t window); /* raised to at least what such a socket needs */
 void fault_forget(struct xts_sock *s);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * What the proxy reports about protocols: which it offers, information about a pushed one, and why one has failed. The
- * reason of a failure is requested once and kept, since the proxy forgets it with the connection.
+ * What the proxy reports about protocols: which ones it offers, information about a pushed one, and why one has failed.
+ * The reason of a failure is requested once and kept, since the proxy forgets it with the connection.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 #define TEXT_BYTES 256u
 #define OFFER_BYTES 5u     /* on the wire */
-#define INFO_HEAD_BYTES 4u /* of an answer of ULP_INFO */
+#define INFO_HEAD_BYTES 4u /* bytes at the start of an answer to ULP_INFO */
 
 struct fault {
 	int error;
@@ -31,7 +31,7 @@ static int put_integer(uint8_t *out, const void *value, size_t bytes)
 	if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8)
 		return -EINVAL;
 	for (size_t i = 0; i < bytes; i++)
-		out[i] = ((const uint8_t *)value)[bytes - 1 - i]; /* the host is little-endian: wire.h has it checked */
+		out[i] = ((const uint8_t *)value)[bytes - 1 - i]; /* the host is little-endian, as wire.h asserts */
 	return 0;
 }
 
@@ -66,7 +66,7 @@ void fault_forget(struct xts_sock *s)
 	s->fault = NULL;
 }
 
-/* Text of the proxy is shown to people: makes it printable, and terminates it. */
+/* Text from the proxy is shown to people: this makes it printable, and terminates it. */
 static void copy_text(char *out, const uint8_t *text, size_t bytes)
 {
 	size_t i;
@@ -76,7 +76,7 @@ static void copy_text(char *out, const uint8_t *text, size_t bytes)
 	out[i] = 0;
 }
 
-/* Asks the proxy what has gone wrong; *out.error stays 0 when nothing has. */
+/* Asks the proxy for the fault; *out.error stays 0 if there is none. */
 static int ask_fault(struct xts_sock *s, struct fault *out)
 {
 	struct stack *st = s->stack;
@@ -86,7 +86,7 @@ static int ask_fault(struct xts_sock *s, struct fault *out)
 	if (s->lost || !st->channel)
 		return -ENETDOWN;
 	if (!s->proxy_id && !s->opening)
-		return 0; /* nothing was ever asked for */
+		return 0; /* there was never a request to it */
 	if (!(st->channel->link.features & XTS_FEATURE_ULP))
 		return 0;
 	r = call_proxy(s, &call);
@@ -149,7 +149,7 @@ struct item {
 	size_t room;
 };
 
-/* A part of it, from offset on: how many bytes came, or -errno. */
+/* Asks for a part of it, from offset on. Returns how many bytes came, or -errno. */
 static long ask_part(struct xts_sock *s, const struct item *item, uint32_t offset, uint32_t *total)
 {
 	struct call call = { .type = XTS_CMD_IOCTL, .option = SIOC_ULP_INFO, .length = 8 };
