@@ -4,7 +4,7 @@
 #include "core/address.h"
 #include "core/socket.h"
 
-#define SIN6_BYTES_MIN 24 /* RFC 2133: without the scope */
+#define SIN6_BYTES_MIN 24 /* RFC 2133: the size without the scope */
 
 static int read_v4(struct xts_endpoint *out, const struct sockaddr *address, socklen_t length, bool to_bind)
 {
@@ -13,7 +13,7 @@ static int read_v4(struct xts_endpoint *out, const struct sockaddr *address, soc
 	if (length < sizeof in)
 		return -EINVAL;
 	memcpy(&in, address, sizeof in);
-	/* bind(2) takes AF_UNSPEC for the wildcard address, for old programs' sake. */
+	/* bind(2) takes AF_UNSPEC for the wildcard address, to support old programs. */
 	if (in.sin_family != AF_INET && !(to_bind && in.sin_family == AF_UNSPEC && !in.sin_addr.s_addr))
 		return -EAFNOSUPPORT;
 	out->ip_version = 4;
@@ -48,7 +48,7 @@ int address_read(struct xts_endpoint *out, uint8_t family, const struct sockaddr
 	return family == 4 ? read_v4(out, address, length, to_bind) : read_v6(out, address, length);
 }
 
-/* --- where nobody can connect to ---------------------------------------------------------------------------------- */
+/* --- addresses that nothing can connect to ------------------------------------------------------------------------ */
 
 static bool is_mapped(const struct xts_endpoint *e)
 {
@@ -58,7 +58,8 @@ static bool is_mapped(const struct xts_endpoint *e)
 	return e->ip_version == 6 && IN6_IS_ADDR_V4MAPPED(&address);
 }
 
-/* ip_route_connect(): no unicast address. (Broadcast addresses of its networks only the device knows.) */
+/* ip_route_connect(): fails for an address that is not unicast. (Only the device knows the broadcast addresses of its
+ * networks.) */
 static int check_v4(const uint8_t address[4])
 {
 	struct in_addr in;
@@ -67,7 +68,7 @@ static int check_v4(const uint8_t address[4])
 	return IN_MULTICAST(ntohl(in.s_addr)) || in.s_addr == htonl(INADDR_BROADCAST) ? -ENETUNREACH : 0;
 }
 
-/* tcp_v6_connect(), in its order. */
+/* The checks of tcp_v6_connect(), in its order. */
 static int check_v6(const struct xts_sock *s, const struct xts_endpoint *peer)
 {
 	struct in6_addr to, from;
@@ -76,10 +77,10 @@ static int check_v6(const struct xts_sock *s, const struct xts_endpoint *peer)
 	memcpy(&to, peer->address, sizeof to);
 	memcpy(&from, s->local.address, sizeof from);
 	if (IN6_IS_ADDR_UNSPECIFIED(&to))
-		return 0; /* its own loopback, of either version */
+		return 0; /* the device's own loopback, of either version */
 	if (IN6_IS_ADDR_MULTICAST(&to))
 		return -ENETUNREACH;
-	/* The interface may be known by the address that it is bound to. */
+	/* The address that the socket is bound to may say which interface. */
 	if (IN6_IS_ADDR_LINKLOCAL(&to) && !peer->scope_id && !(s->bound_address && IN6_IS_ADDR_LINKLOCAL(&from)))
 		return -EINVAL;
 	if (mapped && (s->v6only || (s->bound_address && !is_mapped(&s->local))))
@@ -94,7 +95,7 @@ int address_connectable(const struct xts_sock *s, const struct xts_endpoint *pee
 	return peer->ip_version == 4 ? check_v4(peer->address) : check_v6(s, peer);
 }
 
-/* --- of a datagram ------------------------------------------------------------------------------------------------ */
+/* --- addresses of datagrams --------------------------------------------------------------------------------------- */
 
 bool address_is_v4(const struct xts_endpoint *e)
 {

@@ -11,16 +11,18 @@ struct xts_sock;
 
 int address_read(struct xts_endpoint *out, uint8_t family, const struct sockaddr *address, socklen_t length,
 		 bool to_bind);
-/* -errno where this host knows at once, as the kernel does, that s cannot connect to peer; else 0. */
+/* -errno if this host knows at once, as the kernel would, that s cannot connect to peer; else 0. */
 int address_connectable(const struct xts_sock *s, const struct xts_endpoint *peer);
-/* Where a datagram socket sends to. An AF_INET6 one takes AF_INET, too: -ENETUNREACH if it is for IPv6 only. */
+/* Reads the destination of a datagram socket. An AF_INET6 socket accepts AF_INET too: -ENETUNREACH if it is for IPv6
+ * only. */
 int address_read_peer(struct xts_endpoint *out, const struct xts_sock *s, const struct sockaddr *address,
 		      socklen_t length);
-bool address_is_v4(const struct xts_endpoint *e);        /* or is mapped */
-bool address_is_broadcast(const struct xts_endpoint *e); /* the limited one: others only the device knows */
+bool address_is_v4(const struct xts_endpoint *e); /* also for a mapped one */
+/* only the limited broadcast address: the device knows the others */
+bool address_is_broadcast(const struct xts_endpoint *e);
 /* Copies what fits into room and returns the whole length, as the kernel does. */
 socklen_t address_bytes(uint8_t family, const struct xts_endpoint *endpoint, void *address, socklen_t room);
-/* The same, of a call that returns an address. */
+/* The same for a call that returns an address. */
 int address_write(uint8_t family, const struct xts_endpoint *endpoint, struct sockaddr *address, socklen_t *length);
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * Received data, until the application reads it. A frame is held where it lies and copied once, straight into the
- * caller's buffer. At most half of the frame window is held, so that frame credits keep coming back however slowly an
- * application reads: beyond that the oldest held frame is copied to the heap. Small messages behind others
- * are gathered in heap buffers, so that many of them cost little more than their bytes. What waits in all is bounded
- * by the sockets' windows.
+ * Received data, until the application reads it. Data stays in the received frame, and is copied once, straight into
+ * the caller's buffer. At most half of the frame window is held in this way, so that frame credits keep coming back
+ * however slowly an application reads: beyond that the oldest held frame is copied to the heap. Small messages that
+ * follow others are gathered in heap buffers, so that many of them cost little more than their bytes. The sockets'
+ * windows bound the total of unread data.
  */
 #include <stdlib.h>
 
@@ -17,7 +17,7 @@
 #include "queue.h"
 #include "ulps/pdu.h"
 
-#define SMALL_BYTES 512u /* not worth holding a frame for, if data is waiting already */
+#define SMALL_BYTES 512u /* if data is waiting already, fewer bytes are not worth holding a frame for */
 #define HEAP_BYTES_MIN 2048u
 #define SPARE_PIECES 128u
 
@@ -155,7 +155,7 @@ static void piece_drop_first(struct xts_sock *s)
 	piece_free(s, p);
 }
 
-/* Room for bytes at the end of the last piece, or of a new one; NULL: no memory. They count as received. */
+/* Room for this many bytes at the end of the last piece, or of a new one; NULL: no memory. They count as received. */
 static uint8_t *heap_room(struct xts_sock *s, uint32_t bytes)
 {
 	struct piece *p = s->last;
@@ -236,7 +236,7 @@ static bool append_held(struct xts_sock *s, const struct xts_rx_frame *frame, ui
 	return true;
 }
 
-/* Takes over the frame: holds or recycles it. */
+/* Takes the frame over, and holds or recycles it. */
 void buffer_append(struct xts_sock *s, struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes)
 {
 	struct stack *st = s->stack;
@@ -276,7 +276,7 @@ static size_t piece_copy(const struct piece *p, uint32_t skip, uint8_t *out, siz
 	return n;
 }
 
-/* Copies unread data from byte skip on into out, from byte out_skip of it on. */
+/* Copies unread data, from byte skip on, into out, from its byte out_skip on. */
 size_t buffer_copy(struct xts_sock *s, uint32_t skip, const struct iovec *out, size_t out_skip, size_t bytes)
 {
 	struct piece *p = s->first;

@@ -1,6 +1,6 @@
 /*
- * Requests that have a reply, as struct call lists them. One at a time per socket; the proxy answers promptly or is
- * found dead, so these waits end, and a signal does not end them (as in the kernel, where these calls do not sleep).
+ * Requests that have a reply, as listed at struct call. There is one at a time per socket. The proxy answers promptly
+ * or is found dead, so these waits end, and a signal does not end them (the kernel does not sleep in these calls).
  */
 #include "core/call.h"
 #include "core/channel.h"
@@ -14,7 +14,8 @@
 #include "waiting/wait.h"
 #include "xts.h"
 
-/* Another thread's first request will tell the proxy's identifier: until then we cannot name the socket. */
+/* The reply to another thread's first request will bring the proxy's identifier; until then this side cannot name the
+ * socket. */
 int first_request_wait(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
@@ -37,7 +38,7 @@ static bool is_about_turns(uint8_t type)
 	return type == XTS_CMD_PARK || type == XTS_CMD_CLAIM || type == XTS_CMD_TAKE;
 }
 
-/* Waits for the socket's turn and for a slot: nothing of what was true before is true after. */
+/* Waits for the socket's turn and for a slot: after that nothing may be assumed of what was true before. */
 static int call_begin(struct xts_sock *s, uint8_t type, struct xts_tx_slot *slot)
 {
 	struct stack *st = s->stack;
@@ -45,8 +46,8 @@ static int call_begin(struct xts_sock *s, uint8_t type, struct xts_tx_slot *slot
 	int r;
 
 	for (;;) {
-		/* Behind a CONNECT the proxy knows the socket by our number (PROTOCOL.md, "Identifiers"): an option
-		 * must not wait for the outcome of a connect, which may take minutes. */
+		/* After a CONNECT the proxy knows the socket by our number (PROTOCOL.md, "Identifiers"): an option must
+		 * not wait for the outcome of a connect, which may take minutes. */
 		r = s->opening && s->state == TCP_STATE_SYN_SENT ? 0 : first_request_wait(s);
 		if (r)
 			return r;
@@ -104,7 +105,7 @@ static uint32_t encode(const struct xts_sock *s, const struct call *call, uint8_
 	return bytes + call->length;
 }
 
-/* Carries out a request whose reply nobody needs. 0; -EAGAIN when it would have to wait first; -ENETDOWN. */
+/* Sends a request whose reply is not needed. 0; -EAGAIN if it would have to wait first; -ENETDOWN. */
 int call_proxy_unanswered(struct xts_sock *s, struct call *call)
 {
 	struct stack *st = s->stack;
@@ -121,7 +122,7 @@ int call_proxy_unanswered(struct xts_sock *s, struct call *call)
 	return 0;
 }
 
-/* Carries out the request and waits for the reply. 0 or -errno; values are in *call. */
+/* Sends the request and waits for the reply. 0 or -errno; values are in *call. */
 int call_proxy(struct xts_sock *s, struct call *call)
 {
 	struct stack *st = s->stack;
@@ -148,7 +149,7 @@ int call_proxy(struct xts_sock *s, struct call *call)
 	if (socket_is(s, id)) {
 		if (s->call == call)
 			s->call = NULL;
-		wake(st, &s->callers); /* the next caller's turn */
+		wake(st, &s->callers); /* the turn of the next caller */
 	}
 	return r ? r : -call->error;
 }

@@ -9,22 +9,22 @@
 
 struct xts_sock;
 
-#define OPTION_BYTES_MAX XTS_FILTER_BYTES_MAX /* of a value that is forwarded */
+#define OPTION_BYTES_MAX XTS_FILTER_BYTES_MAX /* the longest option value that is forwarded */
 
 /* BIND, LISTEN, SETSOCKOPT, GETSOCKOPT, IOCTL, SHARE, PARK, CLAIM, TAKE, OPEN_DATAGRAM or CONNECT_DATAGRAM. */
 struct call {
-	uint8_t type; /* of the request */
+	uint8_t type; /* message type of the request */
 	uint32_t token;
 	int32_t level, option; /* IOCTL: option is the request */
-	uint16_t ulp_id;       /* of a push */
+	uint16_t ulp_id;       /* for a push */
 	uint32_t post_credits, backlog;
 	uint64_t key;
 	uint32_t keep_ms, unread, purpose;
-	bool died; /* of the answer to TAKE: these three */
+	bool died; /* this and the next two come with the answer to TAKE */
 	uint64_t delivered_bytes, accepted_bytes;
 	uint64_t deadline_ns; /* 0: none */
 	struct xts_endpoint local, peer;
-	uint32_t receive_bytes; /* OPEN_DATAGRAM */
+	uint32_t receive_bytes; /* for OPEN_DATAGRAM */
 	uint8_t value[OPTION_BYTES_MAX];
 	uint32_t length;
 	bool done;
@@ -33,6 +33,6 @@ struct call {
 
 int call_proxy(struct xts_sock *s, struct call *call);
 int call_proxy_unanswered(struct xts_sock *s, struct call *call);
-int first_request_wait(struct xts_sock *s); /* until nobody else's first request is out */
+int first_request_wait(struct xts_sock *s); /* waits until no other thread's first request is unanswered */
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The channel: taking frames, sending them, and the end (opening.c is the beginning). There is one live channel at
- * most; when it ends its sockets fail with an errno and the next xts_socket() attaches again. Its descriptors are
+ * The channel: receiving frames, sending them, and its end (opening.c has its beginning). There is at most one live
+ * channel. When it ends, its sockets fail with an errno, and the next xts_socket() attaches again. Its descriptors are
  * closed when no thread sleeps on them any more.
  */
 #include <stdlib.h>
@@ -29,7 +29,8 @@
 #include "waiting/wait.h"
 
 #define FRAMES_A_PUMP 256
-/* No more at a time once no further frame can be held: taking more would copy what the caller is about to read. */
+/* The most frames handled at a time when no further frame can be held: more would copy data that the caller is about to
+ * read. */
 #define FRAMES_WITHOUT_ROOM 16
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
@@ -120,8 +121,8 @@ uint64_t channel_deadline_ns(const struct channel *c)
 
 /* --- sending ------------------------------------------------------------------------------------------------------ */
 
-/* The kernel or the peer is behind. A thread that sleeps on the queue must now sleep for a millisecond only: wakes
- * it. */
+/* The kernel or the peer has fallen behind. A thread that sleeps on the queue is woken, as it may now sleep for a
+ * millisecond only. */
 static void look_again_soon(struct channel *c)
 {
 	if (c->retry)
@@ -164,11 +165,11 @@ int channel_slot(struct stack *st, struct xts_tx_slot *slot)
 	if (!c)
 		return -ENETDOWN;
 	if (c->making.of)
-		datagram_message_submit(c); /* it has the frame credit that was there when it was begun */
+		datagram_message_submit(c); /* it holds the frame credit that was available when it was begun */
 	if (!xts_link_credits(&c->link))
 		return -EAGAIN;
 	if (xts_queue_acquire(c->queue, slot)) {
-		xts_queue_kick(c->queue); /* returns slots that are waiting to go */
+		xts_queue_kick(c->queue); /* also returns the slots that wait to be sent */
 		c->unkicked = 0;
 		if (xts_queue_acquire(c->queue, slot)) {
 			look_again_soon(c);
@@ -187,7 +188,7 @@ int channel_wait_slot(struct stack *st, struct xts_tx_slot *slot)
 		r = channel_slot(st, slot);
 	}
 	while (r == -EAGAIN) {
-		/* The proxy recycles promptly or is found dead; a signal does not end this. */
+		/* The proxy recycles frames promptly or is found dead; a signal does not end this wait. */
 		r = wait_for(st, &st->frame_waiters, FOREVER, false);
 		if (r == -ENOBUFS)
 			return r;
@@ -236,7 +237,7 @@ void channel_flush(struct stack *st, bool kick)
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
-/* A socket of a channel that has died, as PROTOCOL.md has it. */
+/* What happens to a socket when its channel dies, according to PROTOCOL.md. */
 static void socket_lose(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
@@ -244,14 +245,14 @@ static void socket_lose(struct xts_sock *s)
 	if (s->own.moved != NOT_MOVED)
 		turn_channel_died(s);
 	if (!s->in_use || (s->own.inherited != NOT_INHERITED && !s->own.taking))
-		return; /* of no channel of this process yet */
+		return; /* it was not on any channel of this process */
 	outbox_remove(s);
 	s->in_blocked = false;
 	free(s->pending);
 	s->pending = NULL;
 	s->pending_bytes = s->pending_capacity = 0;
 	if (!s->open) {
-		/* Closed already, or never accepted. */
+		/* The application has closed it already, or it was never accepted. */
 		s->closing = false;
 		if (!s->listener) {
 			if (s->call) {
@@ -264,7 +265,7 @@ static void socket_lose(struct xts_sock *s)
 		}
 	}
 	if (s->state == TCP_STATE_CLOSE && !s->proxy_id && !s->opening)
-		return; /* the proxy never knew it: it can be used on the next channel */
+		return; /* the proxy never knew it, so it can be used on the next channel */
 	s->lost = true;
 	s->opening = false;
 	s->proxy_id = 0;
@@ -344,8 +345,8 @@ void channel_reap(struct stack *st)
 	}
 }
 
-/* For shm the end of the connection means that the proxy has gone; for afxdp only that the agent has, unless it has
- * said that it takes the queue back. */
+/* For shm, the end of the connection means that the proxy has gone. For afxdp it means only that the agent has gone,
+ * unless the agent has announced that it takes the queue back. */
 bool channel_connection_ends_it(struct channel *c)
 {
 	struct xts_attach_taken word;
@@ -368,12 +369,12 @@ void channel_connection_event(struct channel *c)
 
 	if (!channel_connection_ends_it(c))
 		return;
-	channel_pump(st); /* what the proxy still said */
+	channel_pump(st); /* handles what the proxy sent before it ended */
 	channel_die(st, ENETDOWN);
 }
 
-/* A proxy that has been silent for a while may have ended unseen, as nobody was waiting. A new proxy does not start in
- * so short a time, so that programs which make sockets one after the other avoid the system call. */
+/* A proxy that has been silent for a while may have ended unnoticed, since no thread was waiting. A new proxy does not
+ * start in such a short time, so programs that make sockets one after the other avoid the system call. */
 #define IDLE_MS 10u
 
 void channel_check_idle(struct stack *st)
@@ -393,10 +394,10 @@ void channel_forget(struct stack *st)
 		st->dead = c;
 	}
 	st->channel = NULL;
-	st->name_queries = NULL; /* of threads that are not here */
+	st->name_queries = NULL; /* their threads do not exist in the child */
 	for (c = st->dead; c; c = c->next_dead) {
 		c->sleepers = 0;
-		c->attachment.figures = NULL; /* the parent's memory, which is not here */
+		c->attachment.figures = NULL; /* this memory is mapped in the parent only */
 		for (struct held *h = c->held_oldest; h; h = h->newer) {
 			h->piece->held = NULL;
 			h->piece->bytes = 0;

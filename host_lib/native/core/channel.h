@@ -1,4 +1,4 @@
-/* A channel: an attachment, its queue and the link over it. opening.c begins it, channel.c has the rest. */
+/* A channel: an attachment, its queue and the link over it. opening.c has its beginning, channel.c the rest. */
 #ifndef XTS_HOST_CHANNEL_H
 #define XTS_HOST_CHANNEL_H
 
@@ -14,25 +14,26 @@ struct held;
 struct stack;
 struct xts_sock;
 
-#define KICK_FRAMES 4u /* frames after which a long send rings the peer, so that both sides work */
+/* after this many frames a long send rings the peer's doorbell, so that both sides work in parallel */
+#define KICK_FRAMES 4u
 #define PING_MS 250u
-/* A silent device may be busy, stopped or dead, which look alike from here. It is given up after this time, whatever
- * the queue. Where its end shows at once (over shm the attach connection hangs up) there is no wait. */
-#define OPENING_MS 2000u /* for the answer to HELLO */
+/* A silent device may be busy, stopped or dead, which look alike from here. It is given up after this time, on either
+ * kind of queue. If its end shows at once (over shm the attach connection hangs up), there is no wait. */
+#define OPENING_MS 2000u /* to wait for the answer to HELLO */
 #define ATTACH_ERROR_BYTES 256u
-#define HEAD_COPY_BYTES 128u /* of a frame, copied before anything in it is believed */
+#define HEAD_COPY_BYTES 128u /* bytes of a frame that are copied before anything in it is trusted */
 
-/* A connection the proxy has announced (its identifier) and that we do not take: EAGAIN gives it back. */
+/* A connection that the proxy has announced (its identifier) and this side does not take: EAGAIN gives it back. */
 struct refused {
 	uint32_t proxy_id;
 	uint16_t error;
 };
 
-/* A message of datagrams to which more of the same socket may be added. */
+/* A message with datagrams, to which more of the same socket may be added. */
 struct datagram_message {
 	struct xts_sock *of; /* NULL: there is none */
 	struct xts_tx_slot slot;
-	uint32_t length; /* of its payload, so far */
+	uint32_t length; /* bytes of its payload so far */
 };
 
 struct channel {
@@ -44,10 +45,10 @@ struct channel {
 	struct xts_link link;
 	struct device_clock clock;
 	bool dead;
-	bool retry;        /* no slot, or a doorbell that must be repeated: look again in a millisecond */
-	bool armed;        /* by stack_leave(), for who sleeps on the queue outside of our waits */
+	bool retry;        /* there is no slot, or a doorbell has to be rung again: look again in a millisecond */
+	bool armed;        /* by stack_leave(), for a thread that sleeps on the queue outside the waits of wait.c */
 	unsigned sleepers; /* threads in poll on its descriptors */
-	unsigned unkicked; /* frames since the last doorbell */
+	unsigned unkicked; /* frames sent since the last doorbell */
 	struct xts_sock *outbox_first, *outbox_last;
 	struct xts_sock *blocked; /* sockets to wake when frames may be sent again */
 	struct held *pool, *held_oldest, *held_newest;
@@ -58,7 +59,7 @@ struct channel {
 	struct held *held;
 };
 
-/* Something has still to leave, or to be looked at again. */
+/* Is there something to send, or to look at again? */
 static inline bool channel_busy(const struct channel *c)
 {
 	return c->outbox_first || c->refused_count || c->retry;
@@ -66,25 +67,26 @@ static inline bool channel_busy(const struct channel *c)
 
 int channel_attach(struct stack *st); /* makes st->channel, if there is none; blocks; 0 or -errno */
 void channel_control(struct channel *c, uint64_t now);
-void channel_pump(struct stack *st); /* takes and handles what has come */
+void channel_pump(struct stack *st); /* receives and handles the frames that have come */
 void channel_tick(struct stack *st, uint64_t now);
 void channel_die(struct stack *st, int error);  /* ends the channel and its sockets */
-void channel_fail(struct stack *st, int error); /* the same for a violation by the peer: says GOODBYE */
+void channel_fail(struct stack *st, int error); /* the same after the peer has violated the protocol: sends GOODBYE */
 void channel_reap(struct stack *st);
-void channel_check_idle(struct stack *st);          /* before something new is begun on it */
+void channel_check_idle(struct stack *st);          /* to be called before a new socket is made on it */
 void channel_connection_event(struct channel *c);   /* the attach connection is readable */
-bool channel_connection_ends_it(struct channel *c); /* likewise: has the queue ended? */
+bool channel_connection_ends_it(struct channel *c); /* called then: has the queue ended? */
 uint64_t channel_deadline_ns(const struct channel *c);
 bool channel_can_send(const struct stack *st);
 int channel_slot(struct stack *st, struct xts_tx_slot *slot); /* 0, or -EAGAIN: no frame can leave now; -ENETDOWN */
 void channel_submit(struct stack *st, const struct xts_tx_slot *slot, uint32_t bytes);
-void channel_flush(struct stack *st, bool kick);                   /* outbox, control frames, doorbell */
-int channel_wait_slot(struct stack *st, struct xts_tx_slot *slot); /* waits for one; 0 or -ENETDOWN */
+/* sends the outbox and control frames, and rings the doorbell */
+void channel_flush(struct stack *st, bool kick);
+int channel_wait_slot(struct stack *st, struct xts_tx_slot *slot); /* waits for a slot; 0 or -ENETDOWN */
 void channel_forget(struct stack *st);                             /* in a forked child */
-/* Notes that a connection the proxy has announced is not taken, for the outbox. */
+/* Notes, for the outbox, that a connection announced by the proxy is not taken. */
 void channel_refuse(struct stack *st, uint32_t proxy_id, uint16_t error);
 
-/* Is this message to be lost? Called only while losses are simulated (simulated_loss.c). */
+/* Shall this message be lost? Called only while losses are simulated (simulated_loss.c). */
 bool loss_takes_it(struct stack *st);
 
 #endif

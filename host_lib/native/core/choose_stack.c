@@ -1,8 +1,8 @@
 /*
- * Which stack a thread's new sockets and polling contexts come into. process.h has the rules.
+ * Which stack a thread's new sockets and polling contexts are made in. process.h has the rules.
  *
- * A thread that has none yet is given one, by the setting, with its first call that needs one. The lock of
- * the process is taken then.
+ * A thread without a stack is given one, according to the setting, by its first call that needs one. Only then is the
+ * lock of the process taken.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -16,9 +16,9 @@
 #include "xts.h"
 #include "xts_private.h"
 
-static uint32_t ordinals; /* given out; under the process's lock */
+static uint32_t ordinals; /* the last ordinal given out; under the process's lock */
 
-/* As configured; what the environment says wrong is refused when the first stack attaches. */
+/* The configured value; a wrong one in the environment is reported when the first stack attaches. */
 static uint32_t stacks_setting(void)
 {
 	const char *text = xts_environment(XTS_ENV_STACKS);
@@ -56,7 +56,7 @@ static struct stack *find(const char *endpoint, uint32_t slot)
 	return NULL;
 }
 
-/* The calling thread's stack for an endpoint (empty: the process's), by the setting. */
+/* The calling thread's stack for an endpoint (empty: the process's), according to the setting. */
 struct stack *process_stack_at(const char *endpoint)
 {
 	uint32_t stacks = stacks_setting(), slot;
@@ -97,7 +97,8 @@ struct stack *process_own_stack(void)
 		return t->own;
 	st = process_stack_at("");
 	if (!st)
-		return process_stacks(); /* no memory for another: it shares one, and only loses its independence */
+		/* no memory for another stack: the thread shares one, and only loses its independence */
+		return process_stacks();
 	this_thread->own = st;
 	return st;
 }
@@ -109,8 +110,9 @@ static void abandon(struct stack *st)
 	stack_enter(st);
 	st->abandoned = true;
 	if (st->channel && st->sockets)
-		progress_need(st); /* the replies to the last closes come when no thread of the program is in libxts */
-	stack_leave(st);           /* which ends it, if it is empty */
+		/* the replies to the last CLOSEs may come when no thread of the program is in libxts */
+		progress_need(st);
+	stack_leave(st); /* stack_leave() ends the stack if it is empty */
 }
 
 void choice_thread_ends(struct thread *t)
@@ -131,7 +133,7 @@ void choice_after_fork(void)
 	for (struct stack *st = process_stacks(); st; st = process_next(st)) {
 		if (atomic_load(&st->use) != STACK_USED || st->slot == slot || st->slot == STACK_EXPLICIT)
 			continue;
-		st->abandoned = true; /* no other thread is there */
+		st->abandoned = true; /* no other thread uses it */
 		stack_end_if_empty(st);
 	}
 }

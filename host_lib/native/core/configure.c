@@ -39,7 +39,7 @@ _Static_assert(XTS_ENV_MIN_FRAME_WINDOW == XTS_FRAME_WINDOW_MIN && XTS_ENV_MAX_F
 _Static_assert(XTS_ENV_MAX_WINDOW_BYTES == XTS_CREDITS_MAX && XTS_ENV_MAX_WINDOW_BYTES_MAX == XTS_CREDITS_MAX,
 	       "the declared range of XTS_WINDOW_BYTES is not the wire's");
 
-/* What the program gave to xts_configure(); what the environment says has been checked before. */
+/* Checks what the program gave to xts_configure(); values from the environment have been checked before. */
 static int check(struct settings *s)
 {
 	if (!s->window_bytes)
@@ -144,7 +144,7 @@ static int take_environment(struct settings *s)
 	return r ? r : check(s);
 }
 
-/* Settings that are wrong change nothing: the next attempt shall find them wrong as well. */
+/* Wrong settings change nothing, so that the next attempt finds them wrong as well. */
 int settings_complete(struct settings *s)
 {
 	struct settings complete = *s;
@@ -201,7 +201,7 @@ static uint32_t *fault_field(struct xts_faults *f, const char *name)
 	return NULL;
 }
 
-/* "seed=1,drop_ppm=1000,…": both ways; "tx.drop_ppm" or "rx.drop_ppm": one way. */
+/* "seed=1,drop_ppm=1000,…" is for both directions; "tx.drop_ppm" or "rx.drop_ppm" for one. */
 int faults_parse(const char *text, struct xts_faults *transmit, struct xts_faults *receive)
 {
 	char copy[256], *save = NULL;

@@ -1,4 +1,4 @@
-/* The page by which `xts` sees this process's settings, and asks it for a few things: see control_page.h. */
+/* The page through which `xts` reads this process's settings and sends it a few requests: see control_page.h. */
 #include "core/control_page.h"
 
 #include <errno.h>
@@ -23,10 +23,10 @@ _Static_assert(sizeof(struct xts_control_page) <= 4 * 4096, "four pages of memor
 static struct xts_control_page *_Atomic page;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int page_fd = -1;
-static uint32_t inherited_log;  /* what has been asked of the parent */
-static bool inherited_question; /* the parent has not read its rules again yet */
+static uint32_t inherited_log;  /* the log level that the parent was asked for */
+static bool inherited_question; /* the parent was asked to read its rules again, and has not done so */
 
-/* What xts_configure() has said about a variable; NULL: nothing. */
+/* The value that xts_configure() gave to a variable; NULL: none. */
 static const char *value_of_call(enum xts_variable variable, const struct settings *s, char out[24])
 {
 	uint32_t number = 0;
@@ -65,7 +65,7 @@ static const char *value_of_call(enum xts_variable variable, const struct settin
 	return number ? out : NULL;
 }
 
-/* Values are shown in lines: what would end one is left out. */
+/* Values are shown one per line: removes characters that would end a line. */
 static void make_plain(char *text)
 {
 	for (; *text; text++)
@@ -101,7 +101,7 @@ static void make(void)
 	struct xts_control_page *p = MAP_FAILED;
 
 	if (fd < 0)
-		return; /* no descriptor left: the program needs them more */
+		return; /* no descriptor is left, and the program needs them more */
 	if (ftruncate(fd, sizeof *p) == 0)
 		p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED) {

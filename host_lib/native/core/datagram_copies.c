@@ -1,10 +1,12 @@
 /*
- * RECV_COPIES: datagrams of a group, for several sockets of this process, in one message.
+ * RECV_COPIES: datagrams sent to a group, for several sockets of this process, in one message.
  *
- * What the proxy's kernel had for each socket is said by socket: which records of the message it gets. So each has what
- * it would have had in messages of its own, and its account of post credits is charged for it.
+ * For each socket the message says which of its records that socket gets: those that the proxy's kernel delivered to
+ * it. So each socket gets what it would have received in messages of its own, and its account of post credits is
+ * charged for that.
  *
- * The records are read once. The data is copied for each socket, for the frame goes back when the message has been read.
+ * The records are read once. The data is copied for each socket, since the frame is recycled when the message has been
+ * read.
  */
 #include <sys/epoll.h>
 
@@ -16,14 +18,14 @@
 #include "core/stack.h"
 #include "queue.h"
 
-/* The records of a message: what each says, and where its data begins. */
+/* The records of a message: the header of each, and where its data begins. */
 struct records {
 	uint32_t count;
 	struct xts_datagram about[XTS_COPIES_RECORDS_MAX];
 	struct xts_datagram_cursor data[XTS_COPIES_RECORDS_MAX];
 };
 
-/* False: they are not as many, or not whole, or not datagrams. */
+/* False: their number is wrong, they are incomplete, or they are not datagrams. */
 static bool read_records(struct records *r, uint32_t count, struct xts_datagram_cursor *cursor)
 {
 	for (r->count = 0; r->count < count; r->count++) {
@@ -40,7 +42,7 @@ static bool read_records(struct records *r, uint32_t count, struct xts_datagram_
 	return !cursor->left;
 }
 
-/* The next of the list of sockets. */
+/* Reads the next entry of the list of sockets. */
 static void read_socket(struct xts_datagram_copy *copy, struct xts_datagram_cursor *list)
 {
 	uint8_t bytes[XTS_DATAGRAM_COPY_BYTES], *to = bytes;
@@ -61,7 +63,7 @@ static bool give(struct stack *st, const struct xts_datagram_copy *copy, const s
 	struct xts_sock *s = message_target(st, copy->xts_socket);
 
 	if (!s || s->closing)
-		return true; /* crossed our CLOSE */
+		return true; /* it crossed our CLOSE */
 	if (!s->datagrams || s->datagrams->missing || s->datagrams->offer.missing) {
 		channel_fail(st, EPROTO);
 		return false;

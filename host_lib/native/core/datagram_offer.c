@@ -1,9 +1,9 @@
 /*
- * Datagrams that the program is asked about: see core/receive_callback.h.
+ * Datagrams that a callback decides about: see core/receive_callback.h.
  *
- * For a function of C a datagram is put together in memory of its own, with its address and control data, so that the
- * program sees it in one piece, and may keep it as it is. The memory is used again unless the program has kept it; it
- * is not much larger than what lies in it, so that what is held is bounded by the credits that it has taken.
+ * For a callback in C, a datagram is assembled in memory of its own, with its address and control data, so that the
+ * program sees it in one piece and may keep it. The memory is used again unless the program has kept it. It is not much
+ * larger than its content, so that the memory of packets that the program holds is bounded by their credits.
  */
 #include <stdlib.h>
 
@@ -18,9 +18,9 @@
 #include "credit.h"
 #include "queue.h"
 
-#define LEAST_BYTES 256u /* of data that there is room for */
+#define LEAST_BYTES 256u /* the least room for data */
 
-/* Memory for so many bytes of data: that of the one before if it fits. */
+/* Memory for this many bytes of data: that of the last datagram, if it fits. */
 static struct offered *make(struct offer *o, uint32_t bytes)
 {
 	uint32_t room = bytes < LEAST_BYTES ? LEAST_BYTES : bytes;
@@ -32,7 +32,7 @@ static struct offered *make(struct offer *o, uint32_t bytes)
 	return o->offered;
 }
 
-/* All but the data. */
+/* Fills everything except the data. */
 static void describe(struct xts_sock *s, struct offered *p, const struct xts_datagram *d, uint32_t dropped)
 {
 	struct about about = { .control = p->control, .room = sizeof p->control };
@@ -49,7 +49,7 @@ static void describe(struct xts_sock *s, struct offered *p, const struct xts_dat
 	offered_address(s, p, &d->record.endpoint);
 }
 
-/* It has come whole. False: the channel has ended. */
+/* The datagram is complete: asks the callback. False: the channel has ended. */
 static bool decide(struct xts_sock *s)
 {
 	struct offer *o = &s->datagrams->offer;

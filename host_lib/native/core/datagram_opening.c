@@ -1,6 +1,6 @@
 /*
- * The proxy's socket of a datagram socket: OPEN_DATAGRAM, which makes it, and CONNECT_DATAGRAM; with their replies.
- * An attempt that is refused leaves no socket at the proxy: the next call that needs one makes another.
+ * OPEN_DATAGRAM, which makes the proxy's socket for a datagram socket, and CONNECT_DATAGRAM, with their replies. A
+ * refused attempt leaves no socket at the proxy: the next call that needs one makes another.
  */
 #include <sys/epoll.h>
 

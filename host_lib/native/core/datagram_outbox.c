@@ -1,10 +1,10 @@
 /*
- * Datagrams that have not been submitted yet (core/datagram_socket.h): the message that is being made, to which more
- * datagrams of its socket may be added; and s->pending, from byte `flushed` on, which has the rest of one datagram or a
- * message of whole ones that found no frame.
+ * Datagrams that have not been submitted yet (core/datagram_socket.h). They are in two places: the message that is
+ * being built, to which more datagrams of its socket may be added; and s->pending, from byte `flushed` on, with the
+ * rest of one datagram, or a message of complete ones, for which there was no frame.
  *
- * The link numbers a message when it is submitted. So whoever takes a slot for another message submits this one first
- * (channel_slot()), and messages leave in the order in which they were begun.
+ * The link numbers a message when it is submitted. So a thread that takes a slot for another message submits this one
+ * first (channel_slot()), and messages leave in the order in which they were begun.
  */
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -18,10 +18,10 @@
 #include "credit.h"
 #include "queue.h"
 
-/* So that the proxy works on the first ones while the host writes the next. */
+/* The limit lets the proxy work on the first datagrams while the host writes the next. */
 #define MESSAGE_BYTES 8192u
 
-/* --- the message that is being made ------------------------------------------------------------------------------- */
+/* --- the message that is being built ------------------------------------------------------------------------------ */
 
 static uint32_t payload_room(const struct channel *c)
 {
@@ -67,13 +67,13 @@ void datagram_message_submit(struct channel *c)
 	making->of = NULL;
 	m.post_credits = datagram_advertise(s);
 	if (s->todo == TODO_ADVERT)
-		outbox_remove(s); /* which this was */
+		outbox_remove(s); /* that was this datagram */
 	xts_head_encode(making->slot.data, XTS_CMD_SEND_DATAGRAMS, 0, 0, s->proxy_id);
 	xts_send_datagrams_encode(making->slot.data, &m);
 	channel_submit(s->stack, &making->slot, XTS_SEND_DATAGRAMS_BYTES + m.length);
 }
 
-/* --- what found no frame ------------------------------------------------------------------------------------------ */
+/* --- datagrams that found no frame -------------------------------------------------------------------------------- */
 
 uint8_t *datagram_gather(struct xts_sock *s, uint32_t bytes)
 {
@@ -94,7 +94,7 @@ uint8_t *datagram_gather(struct xts_sock *s, uint32_t bytes)
 		s->pending_bytes = s->datagrams->flushed = 0;
 		c->pending_bytes += capacity;
 	}
-	/* The rest of a long datagram has no room behind it. */
+	/* No room is left behind the rest of a long datagram. */
 	if (bytes > s->pending_capacity - s->pending_bytes)
 		return NULL;
 	room = s->pending + s->pending_bytes;
@@ -130,7 +130,7 @@ bool datagram_flush(struct xts_sock *s)
 	s->pending_bytes = s->pending_capacity = q->flushed = 0;
 	s->todo &= (uint8_t)~(TODO_DATA | TODO_ADVERT);
 	status_data(s);
-	/* It was not writable until now, whatever has been reported, and no later event may report it. */
+	/* It was not writable until now, whatever has been reported, and no later event may report that it is. */
 	if (s->no_space)
 		socket_changed(s, EPOLLOUT);
 	return true;

@@ -1,8 +1,8 @@
 /*
  * The receive queue of a datagram socket: see core/datagram_socket.h.
  *
- * The account must never keep the largest datagram from coming when the queue is empty. So at most so much is left
- * unadvertised as the window is larger than that datagram (credit.h has the law).
+ * The account must never keep the largest datagram from coming when the queue is empty. So the unadvertised credits are
+ * limited to the window less that datagram (credit.h has the law).
  */
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -141,7 +141,7 @@ uint32_t datagram_advertise(struct xts_sock *s)
 	return s->datagrams->withheld ? 0 : xts_credit_advertise(&s->grant);
 }
 
-/* The window for SO_RCVBUF of so many bytes: what waits in the device's kernel comes in addition. */
+/* Sets the window for SO_RCVBUF of this many bytes; the device's kernel buffers datagrams in addition. */
 void datagram_set_window(struct xts_sock *s, uint32_t bytes)
 {
 	uint32_t most = s->stack->settings.window_bytes_max;
@@ -154,7 +154,7 @@ void datagram_set_window(struct xts_sock *s, uint32_t bytes)
 		bytes = XTS_DATAGRAM_WINDOW_MIN;
 	s->datagrams->window = bytes;
 	if (!s->grant.window)
-		return; /* it is granted with OPEN_DATAGRAM */
+		return; /* OPEN_DATAGRAM grants it */
 	if (bytes < s->grant.window) {
 		xts_credit_shrink(&s->grant, bytes);
 	} else {
@@ -188,7 +188,7 @@ bool datagram_enqueue(struct xts_sock *s, struct xts_datagram *d, uint32_t contr
 		return false;
 	}
 	if (control_credits)
-		xts_datagram_write(head, sizeof head, d); /* the items that we know, and only those */
+		xts_datagram_write(head, sizeof head, d); /* only the items that this version knows */
 	r->from = d->record.endpoint;
 	r->dropped = s->datagrams->dropped;
 	r->data_bytes = d->record.data_bytes;
@@ -202,7 +202,7 @@ bool datagram_enqueue(struct xts_sock *s, struct xts_datagram *d, uint32_t contr
 	return false;
 }
 
-/* A header: the datagram is in the list from now on, with its control items. False: the channel has ended. */
+/* A header: from now on the datagram is in the list, with its control items. False: the channel has ended. */
 static bool begin(struct xts_sock *s, struct xts_datagram *d)
 {
 	if (d->controls & 1u << XTS_DATAGRAM_ERROR)
@@ -211,8 +211,8 @@ static bool begin(struct xts_sock *s, struct xts_datagram *d)
 	return datagram_enqueue(s, d, d->record.control_bytes);
 }
 
-/* The data of the last one, as far as this message has it. 1: the frame has been taken over, 0: not, and never without
- * a frame; -1: the channel has ended. */
+/* Appends the data of the last datagram, as far as this message has it. 1: the frame was taken over; 0: it was not
+ * (always so without a frame); -1: the channel has ended. */
 static int append(struct xts_sock *s, struct xts_datagram_cursor *cursor, struct xts_rx_frame *frame, uint32_t end)
 {
 	struct datagrams *q = s->datagrams;
@@ -230,7 +230,7 @@ static int append(struct xts_sock *s, struct xts_datagram_cursor *cursor, struct
 	q->missing -= bytes;
 	s->received_bytes += bytes;
 	st->received_bytes += bytes;
-	if (frame && bytes == cursor->left) { /* the frame has nothing else: it may be kept as it is */
+	if (frame && bytes == cursor->left) { /* the rest of the frame is only this data, so the frame may be held */
 		struct channel *c = st->channel;
 
 		cursor->left = 0;
@@ -256,7 +256,7 @@ int datagram_take_record(struct xts_sock *s, struct xts_datagram *d, struct xts_
 	return begin(s, d) ? append(s, cursor, frame, end) : -1;
 }
 
-/* The records of a message. As append(). */
+/* Reads the records of a message. Results as those of append(). */
 static int receive(struct xts_sock *s, const struct xts_recv_datagrams *m, bool more, struct xts_rx_frame *frame)
 {
 	uint32_t end = XTS_RECV_DATAGRAMS_BYTES + m->length;
@@ -277,7 +277,7 @@ static int receive(struct xts_sock *s, const struct xts_recv_datagrams *m, bool 
 		}
 		taken = datagram_take_record(s, &d, &cursor, frame, end);
 	}
-	/* Only the last one may go on, and then the message says so. */
+	/* Only the last record may continue in the next message, and then the message has to say so. */
 	if (taken >= 0 && more != (s->datagrams->missing || s->datagrams->offer.missing)) {
 		channel_fail(s->stack, EPROTO);
 		return -1;
@@ -304,7 +304,7 @@ bool message_recv_datagrams(struct stack *st, const struct xts_head *head, const
 	int taken = 0;
 
 	if (!s || s->closing)
-		return false; /* crossed our CLOSE */
+		return false; /* it crossed our CLOSE */
 	if (!s->datagrams || (head->error && m->length)) {
 		channel_fail(st, EPROTO);
 		return true;
@@ -331,7 +331,7 @@ bool message_recv_datagrams(struct stack *st, const struct xts_head *head, const
 	return taken > 0;
 }
 
-/* RECV: post credits, or that the proxy has ended the socket. */
+/* RECV for a datagram socket: post credits, or the proxy has ended the socket. */
 bool datagram_told(struct xts_sock *s, const struct xts_head *head, const struct xts_recv *m)
 {
 	uint32_t events = 0;
@@ -368,10 +368,10 @@ void datagram_read_controls(struct xts_sock *s, struct xts_datagram *out)
 	xts_datagram_record_encode(head, &record);
 	buffer_copy(s, 0, &controls, 0, d->control_bytes);
 	if (xts_datagram_read(out, head, XTS_DATAGRAM_RECORD_BYTES + d->control_bytes) < 0)
-		memset(out, 0, sizeof *out); /* cannot be: we have written it ourselves */
+		memset(out, 0, sizeof *out); /* impossible, since this library has written it */
 }
 
-/* The credits of the first one, which is removed. */
+/* Removes the first datagram and returns its credits. */
 static uint32_t remove_first(struct xts_sock *s)
 {
 	const struct received_datagram *d = s->datagrams->first;

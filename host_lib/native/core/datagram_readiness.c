@@ -8,13 +8,13 @@
 #include "core/socket.h"
 #include "core/stack.h"
 
-/* As sock_writeable(): half of the room is there, which is enough for any datagram unless the window is very small. */
+/* As sock_writeable(): half of the room is free, which is enough for any datagram unless the window is very small. */
 static bool is_writable(struct xts_sock *s)
 {
 	uint32_t enough = s->peer_window / 2;
 
 	if (!s->proxy_id)
-		return true; /* what is sent now waits for the proxy's answer, not for room */
+		return true; /* a send would wait for the proxy's answer, not for room */
 	if (enough > DATAGRAM_CREDITS_MAX)
 		enough = DATAGRAM_CREDITS_MAX;
 	if (enough < s->datagrams->wanted)

@@ -1,4 +1,4 @@
-/* How a public call ends: errno, and the sentence about it (last_error.c). */
+/* How a public call returns an error: errno, and the sentence about it (last_error.c). */
 #ifndef XTS_ERROR_H
 #define XTS_ERROR_H
 
@@ -6,10 +6,10 @@
 
 #include "waiting/signals.h"
 
-/* The sentence about an error that a call is about to return, where errno does not say it all:
- * xts_last_error() gives it. */
+/* Notes a sentence about an error that a call is about to return, if errno alone does not explain it. xts_last_error()
+ * returns it. */
 __attribute__((format(printf, 2, 3))) void last_error_note(int error, const char *format, ...);
-/* A public call of this thread, on this socket (-1: on none), has failed. */
+/* A public call of this thread has failed, on this socket (-1: on none). */
 void last_error_failed(int error, int number);
 
 /* The result of a public call on a socket (-1: on none): -1 and errno for -errno. */

@@ -1,10 +1,10 @@
 /*
  * The sentence about the last call of this thread that failed (xts_last_error() in xts.h).
  *
- * Theory of operation. A call that fails leaves its errno and its socket's number here, nothing more: most failures are
- * EAGAIN. Code that knows more than errno says notes a sentence before it fails. xts_last_error() returns that
- * sentence, else what follows from the socket's state and the proxy's last refusal, else what that errno usually means
- * here, else the C library's text.
+ * Theory of operation. A call that fails stores only its errno and its socket's number here, since most failures are
+ * EAGAIN. Code that knows more than the errno tells notes a sentence before it fails. xts_last_error() returns that
+ * sentence; without one, what follows from the socket's state and the proxy's last refusal; else the usual meaning of
+ * that errno here; else the C library's text.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,8 +21,8 @@
 #define TEXT_BYTES ATTACH_ERROR_BYTES
 
 static __thread struct {
-	int error;  /* of the last call that failed; 0: none has */
-	int number; /* its socket; -1: of no socket */
+	int error;  /* errno of the last call that failed; 0: none has */
+	int number; /* its socket; -1: none */
 	int noted;  /* the errno that text is about; 0: none */
 	char text[TEXT_BYTES];
 } last = { .number = -1 };
@@ -46,7 +46,7 @@ void last_error_failed(int error, int number)
 	last.number = number;
 }
 
-/* What the library means by an errno beyond its usual text. */
+/* What an errno means in this library beyond its usual text. */
 static const char *meaning_of(int error)
 {
 	switch (error) {
@@ -61,7 +61,7 @@ static const char *meaning_of(int error)
 	}
 }
 
-/* What a proxy that does not send its reason usually means by an errno. */
+/* What an errno usually means if the proxy does not send the reason of its refusals. */
 static const char *likely_refusal(int error)
 {
 	switch (error) {
@@ -84,7 +84,7 @@ static bool is_of_waiting(int error)
 	return error == EAGAIN || error == EINTR || error == EINPROGRESS || error == EALREADY || error == EBADF;
 }
 
-/* What follows from the state of the socket; NULL: nothing. */
+/* What the state of the socket explains; NULL: nothing. */
 static const char *state_of(int number, int error, bool *pushed)
 {
 	struct stack *st;
@@ -105,7 +105,7 @@ static const char *state_of(int number, int error, bool *pushed)
 	return text;
 }
 
-/* Does the proxy send reasons of refusals? Then an error without one is not a refusal. */
+/* Does the proxy send reasons of refusals? If so, an error without a reason is not a refusal. */
 static bool refusals_are_told(int number)
 {
 	struct stack *st = stack_enter_of(number);
@@ -115,7 +115,7 @@ static bool refusals_are_told(int number)
 	return gives_reasons;
 }
 
-/* Is it a socket of the parent process, which this forked child has not? */
+/* Is it a socket of the parent process that this forked child does not have? */
 static bool is_of_parent(int number)
 {
 	struct stack *st = stack_enter_of(number);
@@ -145,7 +145,7 @@ const char *xts_reason_of(int error, bool ask)
 			text = last.text;
 		else if (!text)
 			last.text[0] = 0;
-		last.error = error; /* what xts_ulp_error() did is not a call of the program */
+		last.error = error; /* the program did not call what xts_ulp_error() calls */
 		last.number = number;
 	}
 	if (!text)

@@ -1,7 +1,7 @@
 /*
  * Messages from the proxy. Each is decoded from a private copy of the frame's first bytes; only payload is read from
- * the frame itself. The proxy is not trusted: an unknown identifier or token is counted and dropped, a message that no
- * correct proxy can send in the socket's state ends the channel (channel_fail).
+ * the frame itself. The proxy is not trusted: a message with an unknown identifier or token is counted and dropped. A
+ * message that no correct proxy can send in the socket's state ends the channel (channel_fail).
  */
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -27,9 +27,9 @@
 #include "waiting/wait.h"
 #include "xts.h"
 
-#define REFUSED_MAX (1u << 16) /* beyond any backlog */
+#define REFUSED_MAX (1u << 16) /* above any backlog */
 
-/* The sender's end of an account: more credits than there can be end the channel. */
+/* Adds post credits to the sender's side of an account; more than there can be end the channel. */
 bool message_credits(struct xts_sock *s, uint32_t post_credits)
 {
 	if (xts_credit_add(&s->credits, post_credits)) {
@@ -71,7 +71,7 @@ bool message_connect_ack(struct stack *st, const struct xts_head *head, const st
 	s->refusal = head->error ? head->flags : 0;
 	if (head->error || !m->proxy_id) {
 		s->grant.window = 0;
-		if (m->local.ip_version) /* the attempt has given the socket a port */
+		if (m->local.ip_version) /* the attempt has bound the socket to a port */
 			s->local = m->local;
 		socket_fail(s, head->error ? head->error : EPROTO);
 	} else {
@@ -89,7 +89,7 @@ bool message_connect_ack(struct stack *st, const struct xts_head *head, const st
 	return false;
 }
 
-/* A reply to a struct call; value is the payload's offset in the frame. */
+/* The reply to a struct call; value is the payload's offset in the frame. */
 void message_reply(struct stack *st, const struct xts_head *head, uint8_t request, uint32_t proxy_id, uint32_t token,
 		   const struct xts_endpoint *local, const struct xts_rx_frame *frame, uint32_t offset, uint32_t length)
 {
@@ -104,7 +104,7 @@ void message_reply(struct stack *st, const struct xts_head *head, uint8_t reques
 		s->opening = false;
 		s->proxy_id = proxy_id;
 	} else if (!s->opening && !s->proxy_id && !s->closing) {
-		s->proxy_id = proxy_id; /* the CONNECT before it came to nothing, and this call made the socket */
+		s->proxy_id = proxy_id; /* the CONNECT before it failed, so this call made the proxy's socket */
 	}
 	if (call && call->token == token) {
 		if (call->type != request && !(call->type == XTS_CMD_GETSOCKOPT && request == XTS_CMD_SETSOCKOPT)) {
@@ -137,8 +137,8 @@ void message_reply(struct stack *st, const struct xts_head *head, uint8_t reques
 		socket_learn(s, proxy_id);
 }
 
-/* A connection that was another process's is ours from here on: what follows this message belongs to it already. False:
- * the channel has failed. */
+/* A connection of another process comes to this one: data after this message belongs to it already. False: the channel
+ * has failed. */
 static bool connection_comes(struct xts_sock *s, uint32_t proxy_id, uint32_t post_credits,
 			     const struct xts_endpoint *local, const struct xts_endpoint *peer)
 {
@@ -151,7 +151,7 @@ static bool connection_comes(struct xts_sock *s, uint32_t proxy_id, uint32_t pos
 	return true;
 }
 
-/* Does this answer bring what the call has asked for? */
+/* Does this answer contain what the call has asked for? */
 static bool has_brought(const struct call *call, uint32_t type, uint32_t token, const struct xts_head *head)
 {
 	return call && call->type == type && call->token == token && !head->error;
@@ -190,8 +190,9 @@ bool message_take_ack(struct stack *st, const struct xts_head *head, const struc
 }
 
 /*
- * Notes a refusal for the outbox. A listener that closes may have as many connections on their way as its backlog, and
- * no frame credit may be there to refuse them with; holding back theirs could leave both sides waiting for the other.
+ * Notes a refusal for the outbox. When a listener closes, as many connections may be on their way as its backlog
+ * allows, and there may be no frame credit to refuse them with. To hold back their frames could make both sides wait
+ * for each other.
  */
 void channel_refuse(struct stack *st, uint32_t proxy_id, uint16_t error)
 {
@@ -244,7 +245,7 @@ bool message_newconn(struct stack *st, const struct xts_head *head, const struct
 		return false;
 	}
 	if (listener && listener->closing && listener->own.key)
-		return false; /* it goes back with the listener, whose CLOSE is on its way */
+		return false; /* the listener's CLOSE, which is on its way, returns it */
 	if (!listener || listener->closing) {
 		refuse(st, NULL, m->proxy_id);
 		return false;
@@ -291,7 +292,7 @@ bool message_newconn(struct stack *st, const struct xts_head *head, const struct
 	return false;
 }
 
-/* Data for a socket: true when the frame has been taken over. */
+/* Data for a socket. True: the frame was taken over. */
 static bool receive_data(struct xts_sock *s, struct xts_rx_frame *frame, uint32_t length)
 {
 	struct stack *st = s->stack;
@@ -324,7 +325,7 @@ static void receive_closed(struct xts_sock *s)
 		socket_free(s);
 }
 
-/* True when the frame has been taken over. */
+/* True: the frame was taken over. */
 bool message_recv(struct stack *st, const struct xts_head *head, const struct xts_recv *m, struct xts_rx_frame *frame)
 {
 	struct xts_sock *s = message_target(st, head->id);
@@ -339,7 +340,7 @@ bool message_recv(struct stack *st, const struct xts_head *head, const struct xt
 		return st->channel != c;
 	}
 	if (s->closing)
-		return false; /* crossed our CLOSE */
+		return false; /* it crossed our CLOSE */
 	if (s->datagrams)
 		return datagram_told(s, head, m);
 	if (s->state != TCP_STATE_ESTABLISHED) {
@@ -355,7 +356,7 @@ bool message_recv(struct stack *st, const struct xts_head *head, const struct xt
 		if (s->pdu_first || s->unread >= s->receive_lowat)
 			events |= EPOLLIN;
 		else
-			wake(st, &s->readers); /* a call may want less than SO_RCVLOWAT */
+			wake(st, &s->readers); /* the call may be satisfied with less than SO_RCVLOWAT */
 	}
 	if (m->post_credits && s->no_space)
 		events |= EPOLLOUT;
@@ -366,7 +367,7 @@ bool message_recv(struct stack *st, const struct xts_head *head, const struct xt
 		}
 		s->done = true;
 		s->shutdown |= RCV_SHUTDOWN;
-		events |= STATE_CHANGE & ~(uint32_t)EPOLLOUT; /* there is no more room than before */
+		events |= STATE_CHANGE & ~(uint32_t)EPOLLOUT; /* the room has not grown */
 		status_state(s);
 	}
 	if (head->flags & XTS_FLAG_RESET) {
@@ -436,9 +437,9 @@ bool message_park_ack(struct stack *st, const struct xts_head *head, const struc
 	return false;
 }
 
-/* --- all of them -------------------------------------------------------------------------------------------------- */
+/* --- all messages ------------------------------------------------------------------------------------------------- */
 
-/* Handles a sequenced message and recycles its frame, unless the data in it is kept. copy: its first 128 bytes. */
+/* Handles a sequenced message and recycles its frame, unless its data is held. copy: its first 128 bytes. */
 void message_receive(struct stack *st, struct xts_rx_frame *frame, const struct xts_head *head, const uint8_t *copy)
 {
 	struct channel *c = st->channel;
@@ -447,7 +448,7 @@ void message_receive(struct stack *st, struct xts_rx_frame *frame, const struct 
 	if (taken < 0)
 		channel_fail(st, -taken);
 	if (st->channel != c)
-		return; /* the queue goes, and this frame with it */
+		return; /* the queue ends, and this frame with it */
 	if (taken <= 0)
 		frame_recycle(st, frame);
 }

@@ -1,8 +1,8 @@
 /*
- * Queries for names: the proxy asks name servers. A query belongs to no socket, so that it has a record of its own
- * while its caller waits: on the caller's stack, in the list of the library's stack, found by its token. The answer is
- * copied into the caller's memory when it comes. A caller that gives up takes its record off the list; the answer is
- * dropped then.
+ * Queries for names: the proxy asks name servers. A query belongs to no socket, so it has a record of its own while its
+ * caller waits. The record is on the caller's C stack, in a list of the library's stack, and is found by its token. The
+ * answer is copied into the caller's memory when it comes. A caller that gives up removes its record from the list;
+ * then the answer is dropped.
  */
 #include "core/name_query.h"
 
@@ -19,7 +19,7 @@ struct name_query {
 	uint32_t token;
 	uint8_t *answer;
 	size_t room;
-	uint32_t bytes; /* of the answer, also where there is no room for it */
+	uint32_t bytes; /* bytes of the answer, even if they do not fit */
 	int error;      /* positive */
 	uint8_t refusal;
 	bool done;
@@ -59,7 +59,7 @@ bool message_name_ack(struct stack *st, const struct xts_head *head, const struc
 		q = q->next;
 	st->device_families = (uint8_t)m->families;
 	if (!q)
-		return false; /* its caller has given up */
+		return false; /* the caller has given up */
 	take_out(st, q);
 	q->error = head->error;
 	q->refusal = head->error ? head->flags : 0;
@@ -111,7 +111,7 @@ static int ask(struct stack *st, struct name_query *q, const void *query, uint32
 	return 0;
 }
 
-/* What an errno says of the device's name servers; NULL: it says what it does elsewhere. */
+/* What an errno means for the device's name servers; NULL: its usual meaning. */
 static const char *of_servers(int error)
 {
 	switch (error) {
@@ -145,7 +145,7 @@ static int wait_for_answer(struct stack *st, struct name_query *q, uint64_t dead
 	return -q->error;
 }
 
-static __thread int failure; /* errno of the first query of this thread that has failed since it was taken */
+static __thread int failure; /* errno of this thread's first query that has failed since this was last read */
 
 int xts_take_name_failure(void)
 {

@@ -4,6 +4,6 @@
 
 struct stack;
 
-void name_queries_lose(struct stack *st); /* the channel has ended */
+void name_queries_lose(struct stack *st); /* called when the channel has ended */
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * The beginning of a channel: attaching, decorating the queue as the settings ask, HELLO and HELLO_ACK. It blocks,
- * without the lock, for as long as that takes; the channel is nobody else's until it is up.
+ * without the lock; other threads do not see the channel until it is up.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@
 
 #define ATTACH_TIMEOUT_MS 3000
 
-/* A capture that cannot be written does not fail the attachment. */
+/* If a capture cannot be written, the attachment succeeds all the same. */
 static void capture(struct channel *c)
 {
 	struct stack *st = c->stack;
@@ -94,7 +94,7 @@ static int link_start(struct channel *c)
 	return xts_link_init(&c->link, &config, now_ns());
 }
 
-/* Exchanges HELLO and HELLO_ACK. The channel is not yet anybody else's. */
+/* Exchanges HELLO and HELLO_ACK. Other threads do not see the channel yet. */
 static int link_open(struct channel *c)
 {
 	int r = link_start(c);
@@ -136,7 +136,7 @@ static int link_open(struct channel *c)
 	if (!r && c->bundle)
 		xts_bundle_send(c->bundle, c->link.features & XTS_FEATURE_BUNDLE);
 	xts_link_ask_clock(&c->link);
-	/* after a ping, which comes after so much silence */
+	/* counted from a ping, which is sent after PING_MS of silence */
 	c->link.config.dead_ms = c->stack->settings.dead_ms - PING_MS;
 	return r;
 }
@@ -147,7 +147,7 @@ static bool refused(const struct channel *c, int r)
 	return r && xts_refusal_errno(c->link.refusal) == -r;
 }
 
-/* Why there is no queue, in a sentence, for people; c is as the failure has left it. */
+/* Describes in a sentence why there is no queue; c is in the state in which the failure has left it. */
 static void explain(char text[ATTACH_ERROR_BYTES], const struct channel *c, const char *endpoint, int r, bool attached)
 {
 	const char *reason = c->attachment.reply.reason;
@@ -172,7 +172,7 @@ static void explain(char text[ATTACH_ERROR_BYTES], const struct channel *c, cons
 			*at = '?';
 }
 
-/* The errno for the application. EUSERS if no queue was free, whatever errno the server has used for that. */
+/* The errno for the application. EUSERS if no queue was free, whatever errno the server has returned for that. */
 static int attach_result(const struct channel *c, int r)
 {
 	if (refused(c, r) && r == -EUSERS)
@@ -182,7 +182,7 @@ static int attach_result(const struct channel *c, int r)
 	return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EACCES || r == -EPERM ? r : -ENETDOWN;
 }
 
-/* 0, or -errno: error has what went wrong, and *result the errno for the application. */
+/* 0, or -errno: error has a description, and *result the errno for the application. */
 static int channel_open(struct stack *st, struct channel **out, char error[ATTACH_ERROR_BYTES], int *result)
 {
 	struct channel *c = calloc(1, sizeof *c);
@@ -270,6 +270,6 @@ int channel_attach(struct stack *st)
 	epoll_channel_opened(st);
 	status_link(st);
 	if (st->waiters)
-		wake_all(st); /* those who had nothing to lead */
+		wake_all(st); /* threads that had no channel to lead */
 	return 0;
 }

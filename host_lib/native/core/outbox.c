@@ -1,7 +1,7 @@
 /*
- * What could not leave at once. A socket with something to send is in the channel's outbox, first come
- * first served, until there are a frame credit and a slot: its pending data, its advert, its FIN or CLOSE,
- * all in one SEND where possible.
+ * Messages that could not leave at once. A socket with something to send is in the channel's outbox, in order of
+ * arrival, until there are a frame credit and a slot: its pending data, its advert, its FIN or CLOSE, all in one SEND
+ * if possible.
  */
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -48,7 +48,7 @@ void outbox_add(struct xts_sock *s, uint8_t todo)
 	if (!c)
 		return;
 	if (s->own.moved != NOT_MOVED)
-		return; /* nothing more may be sent for it on this channel */
+		return; /* nothing more can be sent for it on this channel */
 	s->todo |= todo;
 	if (s->in_outbox)
 		return;
@@ -83,7 +83,8 @@ static uint32_t keep_ms(const struct xts_sock *s)
 	return s->own.leaves_last ? 0 : share_by_key(s) ? LISTENER_KEEP_MS : CONNECTION_KEEP_MS;
 }
 
-/* Without a token: nobody waits for the answer. It is kept for other processes, if there are any. */
+/* Sent without a token, since no thread waits for the answer. The proxy keeps the socket for other processes, if there
+ * are any. */
 static int send_share(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
@@ -113,7 +114,7 @@ static uint8_t closing_flags(const struct xts_sock *s)
 	return flags;
 }
 
-/* One SEND with as much as it can carry. */
+/* Sends one SEND with as much as it can carry. */
 static int send_todo(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
@@ -149,7 +150,8 @@ static int send_todo(struct xts_sock *s)
 	channel_submit(st, &slot, XTS_SEND_BYTES + m.length);
 	s->todo &= TODO_PARK;
 	status_data(s);
-	/* It was not writable until now, whatever tell_blocked() has reported, and no later event may report it. */
+	/* It was not writable until now, whatever tell_blocked() has reported, and no later event may report that it
+	 * is. */
 	if (had_data && s->no_space)
 		socket_changed(s, EPOLLOUT);
 	return 0;
@@ -195,7 +197,7 @@ static void flush_refused(struct channel *c)
 		channel_submit(st, &slot, XTS_NEWCONN_ACK_BYTES);
 	}
 	if (!c->refused_count)
-		share_wait_begins(st); /* credits that had to wait for this */
+		share_wait_begins(st); /* posts credits that had to wait for the refusals */
 }
 
 void outbox_flush(struct stack *st)

@@ -33,7 +33,7 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_once_t once;
 	pthread_key_t thread_key;
-	struct stack first; /* the list of all stacks begins here */
+	struct stack first; /* first in the list of all stacks */
 	struct settings configured;
 	struct thread *threads;
 	atomic_bool inherits;
@@ -153,13 +153,14 @@ struct thread *thread_self(struct stack *st)
 /* --- fork --------------------------------------------------------------------------------------------------------- */
 
 /*
- * The thread itself may be in the library: fork() by a handler that xts_sigaction() does not know, in the midst of a
- * call. A lock is its own then, or it waits for one; what it guards may be half changed, and the child is good for exec
- * and _exit only.
+ * The thread itself may be in the library: in a handler that xts_sigaction() does not know, which has interrupted a
+ * call and forks. Then it holds a lock, or waits for one; the data under that lock may be half changed, and the child
+ * may only exec or _exit.
  */
 static __thread bool forks_inside;
 
-/* All stacks, in order of creation, and then the process. One that was made meanwhile is at the end of the list. */
+/* Locks all stacks, in order of creation, and then the process. A stack that was made meanwhile is at the end of the
+ * list. */
 static void lock_all(void)
 {
 	struct stack *st = process_stacks(), *last = NULL;
@@ -191,7 +192,7 @@ static void before_fork(void)
 	forks_inside = xts_inside.locked;
 	if (forks_inside)
 		return;
-	xts_inside.locked = 1; /* what is done until after_fork is the library's doing */
+	xts_inside.locked = 1; /* signals: the thread is inside the library until after_fork */
 	lock_all();
 }
 
@@ -202,7 +203,7 @@ static void after_fork_parent(void)
 		process_unlock();
 		for (struct stack *st = process_stacks(); st; st = process_next(st)) {
 			inherit_after_fork_parent(st);
-			stack_rest(st); /* the keys of bound sockets leave */
+			stack_rest(st); /* sends the keys of bound sockets */
 			pthread_mutex_unlock(&st->lock);
 		}
 		xts_inside.locked = 0;
@@ -228,9 +229,9 @@ static void forget_threads(void)
 }
 
 /*
- * The child has a copy of everything but the queue's memory (MADV_DONTFORK), which is the parent's alone. Its sockets
- * are forgotten with a new generation, so that an inherited number is EBADF even after the child has made its own; or,
- * where they are kept over fork, have no channel any more and wait to be used (inherit.c).
+ * The child has a copy of everything except the queue's memory (MADV_DONTFORK), which only the parent has. Its sockets
+ * get a new generation and so are forgotten: an inherited number is EBADF even after the child has made its own
+ * sockets. If sockets are kept over fork, they have no channel instead, and wait to be used (inherit.c).
  */
 static void forget_parent(struct stack *st)
 {
@@ -326,14 +327,15 @@ void xts_leave(void)
 }
 
 /*
- * At an orderly exit what is still in the outbox leaves, then GOODBYE: the proxy closes our connections as the kernel
- * would. Other threads may still be in calls; these wait until the process is gone.
+ * At a normal exit, everything in the outbox leaves, then GOODBYE: the proxy closes our connections as the kernel
+ * would. Other threads may still be in calls; these block until the process has ended.
  */
 static void before_exit(struct stack *st)
 {
 	struct timespec limit;
 
-	/* Never held for long; but exit() may have been called from a handler that has interrupted a call of ours. */
+	/* The lock is never held for long, but exit() may have been called from a handler that has interrupted a call
+	 * of this library. */
 	clock_gettime(CLOCK_REALTIME, &limit);
 	limit.tv_sec++;
 	if (pthread_mutex_timedlock(&st->lock, &limit) != 0)
@@ -376,7 +378,7 @@ void process_start(void)
 	pthread_once(&process.once, start_once);
 }
 
-/* Settings are taken when a stack attaches: too late for those of one that has. */
+/* A stack takes its settings when it attaches: after that they cannot be changed. */
 int process_configure(const struct settings *settings)
 {
 	struct stack *st = stack_enter_own();

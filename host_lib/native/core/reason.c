@@ -1,4 +1,4 @@
-/* The reasons by number, for those who show them. */
+/* The reasons by number, for programs that show them. */
 #include "core/reason.h"
 
 #include <stddef.h>

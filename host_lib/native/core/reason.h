@@ -1,12 +1,12 @@
 /*
- * Why a socket is the kernel's, or not this process's: a numbered reason for every socket that is not offloaded, or
- * that was not kept over fork or exec, counted per process and shown by `xts status`. The numbers are stable;
+ * Why a socket is a kernel socket, or not this process's: every socket that is not offloaded, or that was not kept over
+ * fork or exec, has a numbered reason, counted per process and shown by `xts status`. The numbers are stable;
  * REASONS.md is made from this list.
  */
 #ifndef XTS_REASON_H
 #define XTS_REASON_H
 
-/* number, name, meaning and what to do */
+/* number, name, meaning and remedy */
 #define XTS_REASONS(X) \
 	X(1, RULE, \
 	  "a rule says os, or the default rules leave loopback to the kernel: `xts rules explain` names the line") \
@@ -39,12 +39,12 @@ enum xts_reason {
 		XTS_REASON_COUNT
 };
 
-/* Is it about a socket that this process does not have at all, not even in the kernel? */
+/* Is the reason about a socket that this process does not have at all, not even in the kernel? */
 #define XTS_REASON_IS_GONE(reason) ((reason) == XTS_REASON_ELSEWHERE || (reason) == XTS_REASON_LOST)
 
 #pragma GCC visibility push(default)
 
-/* A reason's name and text; NULL where there is none of that number. Numbers begin at 1. */
+/* The name and text of a reason, whose numbers begin at 1; NULL: no such number. */
 const char *xts_reason_name(unsigned number);
 const char *xts_reason_text(unsigned number);
 

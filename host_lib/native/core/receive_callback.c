@@ -69,7 +69,7 @@ enum xts_packet_verdict callback_ask(struct xts_sock *s, const struct offered *p
 	enum xts_packet_verdict verdict;
 
 	if (!callback_has_function(s))
-		return XTS_PACKET_RECV; /* it was taken away meanwhile */
+		return XTS_PACKET_RECV; /* the callback was removed meanwhile */
 	asking = s->stack;
 	verdict = c->function(&p->packet, c->context);
 	asking = NULL;

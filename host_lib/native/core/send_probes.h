@@ -1,4 +1,4 @@
-/* The probes of a connection that sends (probe.h), as both its ways out have them: at once, and through the outbox. */
+/* The probes of a connection that sends (probe.h), for both ways to send: at once, and through the outbox. */
 #ifndef XTS_SEND_PROBES_H
 #define XTS_SEND_PROBES_H
 
@@ -7,7 +7,7 @@
 #include "core/stack.h"
 #include "probe.h"
 
-/* As the proxy counts: from where this process took the connection over. */
+/* The position as the proxy counts it: from where this process took the connection over. */
 static inline uint64_t send_position(const struct xts_sock *s)
 {
 	return s->sent_bytes - s->own.sent_before;
@@ -19,7 +19,7 @@ static inline void send_taken(const struct xts_sock *s)
 	(void)s;
 }
 
-/* Before the message is submitted, for the proxy may take it at once. */
+/* Called before the message is submitted, since the proxy may handle it at once. */
 static inline void send_queued(const struct xts_sock *s)
 {
 	const struct xts_link *link = &s->stack->channel->link;

@@ -12,9 +12,9 @@
 
 struct xts_faults;
 
-#define ENDPOINT_BYTES 108       /* of a path to a Unix socket, terminated */
-#define STACKS_MAX 1024u         /* of a process */
-#define STACKS_THREAD UINT32_MAX /* of struct settings: one for each thread */
+#define ENDPOINT_BYTES 108       /* the longest path of a Unix socket, with its end */
+#define STACKS_MAX 1024u         /* the most stacks of a process */
+#define STACKS_THREAD UINT32_MAX /* for the member stacks: one stack for each thread */
 
 struct settings {
 	char endpoint[ENDPOINT_BYTES];
@@ -22,11 +22,11 @@ struct settings {
 	char pcap[256];
 	char faults[256];
 	uint32_t spin_us, window_bytes, window_bytes_max, frame_window, dead_ms;
-	uint32_t stacks; /* threads are spread over so many, or STACKS_THREAD; 0: not configured */
+	uint32_t stacks; /* the number of stacks over which threads are spread, or STACKS_THREAD; 0: not configured */
 };
 
-int settings_complete(struct settings *settings);  /* environment and defaults where nothing was configured */
-int stacks_parse(const char *text, uint32_t *out); /* process, thread or a number; 0 or -EINVAL */
+int settings_complete(struct settings *settings);  /* fills in environment and defaults for what was not configured */
+int stacks_parse(const char *text, uint32_t *out); /* text: process, thread or a number; 0 or -EINVAL */
 int faults_parse(const char *text, struct xts_faults *transmit, struct xts_faults *receive);
 
 #endif

@@ -8,7 +8,7 @@
 
 #define MILLION 1000000u
 
-/* xorshift: any state but 0. */
+/* xorshift: any state except 0. */
 static uint64_t next_random(struct stack *st)
 {
 	st->lose_random ^= st->lose_random << 13;

@@ -1,6 +1,6 @@
 /*
- * A socket's life: made, changed, failed, disconnected, closed, freed; and its readiness, which follows tcp_poll() of
- * the kernel line by line.
+ * The life of a socket: made, changed, failed, disconnected, closed, freed; and its readiness, which follows tcp_poll()
+ * of the kernel line by line.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -69,7 +69,8 @@ void socket_asked(struct xts_sock *s, bool asked)
 
 /* --- readiness ---------------------------------------------------------------------------------------------------- */
 
-/* With fewer credits than this a sender with more to send waits: the proxy advertises a quarter window at a time. */
+/* A sender with more to send waits while it has fewer credits than this: the proxy advertises a quarter window at a
+ * time. */
 uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s)
 {
 	return s->peer_window / 4 ? s->peer_window / 4 : 1;
@@ -116,7 +117,7 @@ uint32_t socket_events(struct xts_sock *s)
 	if (s->shutdown == SHUTDOWN_MASK || s->state == TCP_STATE_CLOSE)
 		events |= EPOLLHUP;
 	if (turn_is_elsewhere(s))
-		return events; /* who has it learns of the others */
+		return events; /* whoever has it reports the other events */
 	if (s->shutdown & RCV_SHUTDOWN)
 		events |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
 	if (s->state != TCP_STATE_SYN_SENT) {
@@ -152,14 +153,14 @@ void socket_changed(struct xts_sock *s, uint32_t events)
 
 /* --- failing ------------------------------------------------------------------------------------------------------ */
 
-/* The connection, or the attempt, has ended in an error: tcp_reset() and tcp_done(). What was received stays readable. */
+/* The connection, or the attempt, has ended in an error: tcp_reset() and tcp_done(). Received data stays readable. */
 void socket_fail(struct xts_sock *s, int error)
 {
 	struct stack *st = s->stack;
 
 	socket_asked(s, false);
 	if (s->todo & TODO_GIVE_BACK)
-		buffer_drop(s); /* no application may read them as they are */
+		buffer_drop(s); /* the application must not read them, since they are not decoded */
 	s->ulps.handshaking = false;
 	s->error = error;
 	s->state = TCP_STATE_CLOSE;
@@ -168,7 +169,8 @@ void socket_fail(struct xts_sock *s, int error)
 	if (s->todo & ~TODO_CLOSE) {
 		uint8_t keep = s->todo & (TODO_CLOSE | TODO_PARK);
 
-		/* Nothing but our CLOSE interests the proxy any more; an answer to NEWCONN it still waits for. */
+		/* The proxy needs nothing more of it except our CLOSE, and the answer to a NEWCONN that it still waits
+		 * for. */
 		keep |= s->todo & TODO_ACCEPTED;
 		if (s->pending && st->channel)
 			st->channel->pending_bytes -= s->pending_capacity;
@@ -227,7 +229,7 @@ void socket_free(struct xts_sock *s)
 	wake(st, &st->close_waiters);
 }
 
-/* Tells the proxy, or waits for its reply to the first request to learn whom to tell. */
+/* Sends CLOSE, or waits for the reply to the first request, which brings the identifier for it. */
 static void start_closing(struct xts_sock *s)
 {
 	s->closing = true;
@@ -266,12 +268,13 @@ static void linger(struct xts_sock *s)
 	while (!r && socket_is(s, id) && s->closing)
 		r = wait_interruptibly(st, &st->close_waiters, deadline, false);
 	if (socket_is(s, id) && s->closing && st->channel) {
-		s->linger = false; /* time over: the proxy shall not wait either */
+		s->linger = false; /* the time has passed: the proxy shall not wait either */
 		outbox_add(s, TODO_CLOSE);
 	}
 }
 
-/* Closed for the application: now the connection too, unless other processes have it (then common_copies.c calls this again). */
+/* The application has closed it: now the connection is closed too, unless other processes have it (then common_copies.c
+ * calls this again). */
 void socket_end(struct xts_sock *s)
 {
 	bool wait = s->open && s->linger && s->linger_s && s->state == TCP_STATE_ESTABLISHED && !s->unread && !s->lost;
@@ -280,7 +283,7 @@ void socket_end(struct xts_sock *s)
 	if (common_closes(s))
 		return;
 	if (s->disconnecting)
-		return; /* another thread's doing: it is freed when that is done */
+		return; /* another thread is doing this, and frees it then */
 	s->abort = !s->datagrams && ((s->linger && !s->linger_s) || s->state == TCP_STATE_SYN_SENT);
 	if (!wait)
 		s->linger = false;
@@ -346,7 +349,7 @@ void socket_disconnected(struct xts_sock *s)
 	}
 	socket_asked(s, false);
 	if (s->cut)
-		s->error = ECONNRESET; /* as tcp_disconnect() leaves it */
+		s->error = ECONNRESET; /* the state in which tcp_disconnect() leaves it */
 	s->renewed = s->renewed || s->ulps.with_connect;
 	push_forget(s);
 	memset(&s->local, 0, sizeof s->local);
@@ -382,7 +385,7 @@ int socket_disconnect(struct xts_sock *s)
 
 /* --- public ------------------------------------------------------------------------------------------------------- */
 
-/* Its number, or -errno. */
+/* Returns its number, or -errno. */
 static int make_for_program(struct stack *st, uint8_t family, int type, int flags)
 {
 	struct xts_sock *s;

@@ -2,21 +2,21 @@
  * Sockets, and the table of them (socket_table.c).
  *
  * A socket keeps the kernel's own variables: state is sk_state, phase is the socket's SS_*, shutdown is sk_shutdown,
- * done is SOCK_DONE, error is sk_err. The calls then follow the kernel's code paths, and with them its errno.
+ * done is SOCK_DONE, error is sk_err. The calls then follow the kernel's code paths, and so return its errno.
  *
- * A socket over a wait. A pointer to a socket stays valid for the life of the process. But a thread that waits gives up
- * the stack's lock, and meanwhile another thread may close the socket, and its entry of the table may become the next
- * socket. So a call that goes on after something that may wait keeps the socket's number from before, and asks:
+ * Sockets and waits. A pointer to a socket stays valid for the life of the process. But a thread that waits releases
+ * the stack's lock: meanwhile another thread may close the socket, and its entry of the table may be used for the next
+ * socket. So a call that continues after something that may wait keeps the socket's number from before, and checks:
  *
  *     uint32_t id = s->id;
  *     r = call_proxy(s, &call);
  *     if (!socket_is_open(s, id))
  *             return -EBADF;
  *
- * socket_is() asks whether the entry is still this socket's: if not, nothing of *s may be read or changed. It is until
- * the proxy has confirmed the close, so what belongs to the connection asks only that. socket_is_open() asks also
- * whether the application still has it open: what belongs to the application's call asks that. wait_to_send() and
- * wait_to_receive() (wait.h) ask it themselves, and return -EBADF if it has not.
+ * socket_is() checks that the entry is still this socket's; if not, nothing of *s may be read or changed. It stays this
+ * socket's until the proxy has confirmed the close, so code about the connection checks only that. socket_is_open()
+ * checks also that the application still has the socket open: code about the application's call checks that.
+ * wait_to_send() and wait_to_receive() (wait.h) check it themselves, and return -EBADF if the socket is not open.
  */
 #ifndef XTS_SOCKET_H
 #define XTS_SOCKET_H
@@ -35,7 +35,7 @@
 #define SOCKET_INDEX(id) ((id) & (SOCKETS_MAX - 1))
 
 enum {                  /* sk_state, as far as the host can tell */
-       TCP_STATE_CLOSE, /* also that of a datagram socket, connected or not */
+       TCP_STATE_CLOSE, /* also the state of a datagram socket, connected or not */
        TCP_STATE_SYN_SENT,
        TCP_STATE_ESTABLISHED,
        TCP_STATE_LISTEN,
@@ -54,30 +54,30 @@ struct stack;
 struct watch;
 
 struct xts_sock {
-	struct stack *stack; /* whose it is as long as the process lives; the rest is under its lock */
+	struct stack *stack; /* its stack, for the life of the process; the other members are under that stack's lock */
 	uint32_t id;         /* the number; its generation moves on when the entry is released */
-	uint32_t parents_id; /* in a forked child: the number that this entry had in its parent; 0: none */
-	uint32_t proxy_id;   /* 0: the proxy knows nothing of this socket (yet) */
+	uint32_t parents_id; /* in a forked child: the number that this entry had in the parent; 0: none */
+	uint32_t proxy_id;   /* 0: the proxy knows nothing of this socket (so far) */
 	bool in_use;
 	bool open;          /* the application has not closed it */
-	bool opening;       /* the first request is out: proxy_id will come with its reply */
+	bool opening;       /* the first request has been sent: its reply will bring proxy_id */
 	bool closing;       /* CLOSE has been sent, or will be */
-	bool disconnecting; /* the CLOSE is for the proxy's socket only: this one stays */
-	/* disconnecting: what goes is a connection, or an attempt at one, that had not ended */
+	bool disconnecting; /* the CLOSE is for the proxy's socket only: this one remains */
+	/* disconnecting: the connection that ends, or the attempt at one, had not ended by itself */
 	bool cut;
 	bool lost; /* its channel has died */
 	bool done; /* the TCP peer's FIN has come (SOCK_DONE) */
 	bool nonblocking, close_on_exec;
 	bool linger, abort;   /* SO_LINGER; abort: CLOSE carries ABORT */
-	bool bound, optioned; /* state that only the proxy's socket has */
-	bool bound_address;   /* bound to an address, not to a port only */
+	bool bound, optioned; /* the proxy's socket has state that no other has */
+	bool bound_address;   /* bound to an address, not only to a port */
 	bool v6only;          /* the program has set IPV6_V6ONLY */
-	bool renewed;         /* disconnected since: such state is gone */
+	bool renewed;         /* disconnected since then: that state is gone */
 	bool no_space;        /* a sender was refused: report when there is room (SOCK_NOSPACE) */
 	bool asked;           /* has sent since it last received: counts in stack->asked */
 	bool in_outbox, in_blocked, mirror_dirty;
 	bool seqpacket; /* SOCK_SEQPACKET */
-	bool pushing;   /* a push or the end of peek mode is under way: nobody reads or sends meanwhile */
+	bool pushing;   /* a push or the end of peek mode is in progress: no thread reads or sends meanwhile */
 	uint8_t family; /* 4 or 6 */
 	uint8_t state, phase, shutdown;
 	uint8_t todo;
@@ -88,24 +88,24 @@ struct xts_sock {
 	uint32_t receive_lowat;
 	uint64_t receive_timeout_ns, send_timeout_ns; /* FOREVER: none */
 
-	/* receiving; for a listener the account counts connections */
+	/* receiving; the account of a listener counts connections */
 	struct xts_credit_grant grant;
 	uint32_t window_max;
 	uint32_t consumed; /* bytes read since the window last grew, while the peer used most of it */
-	bool squeezed;     /* since then, the peer had less than half of the window left */
-	uint32_t unread;   /* bytes */
+	bool squeezed;     /* since then the peer once had less than half of the window left */
+	uint32_t unread;   /* bytes not read yet */
 	struct piece *first, *last;
-	struct datagrams *datagrams;       /* of a datagram socket; NULL: it is none */
-	struct receive_callback *callback; /* NULL: there never was one */
-	struct pdu *pdu_first, *pdu_last;  /* none: all that is unread is of the byte stream */
+	struct datagrams *datagrams;       /* of a datagram socket; else NULL */
+	struct receive_callback *callback; /* NULL: there never was a callback */
+	struct pdu *pdu_first, *pdu_last;  /* no list: all unread bytes are stream data */
 
 	/* sending */
 	uint32_t credits;
-	uint32_t peer_window; /* most credits ever held */
+	uint32_t peer_window; /* the most credits ever held */
 	uint8_t *pending;     /* data accepted while no frame could leave */
 	uint32_t pending_bytes, pending_capacity;
 
-	struct call *call; /* the request being answered */
+	struct call *call; /* the request that is waiting for its answer */
 	struct xts_sock *accept_first, *accept_last, *accept_next;
 	struct xts_sock *listener;
 	uint32_t accept_count, backlog;
@@ -113,15 +113,15 @@ struct xts_sock {
 	struct watch *watches;
 	struct mirror *mirror;
 	uint64_t sent_bytes, received_bytes, read_bytes;
-	uint8_t refused_for; /* enum xts_wait: why the last attempt to send has sent nothing */
+	uint8_t refused_for; /* enum xts_wait: why the last attempt to send sent nothing */
 	struct xts_waits waits;
 	struct xts_endpoint local, peer;
 	struct ulps ulps;
-	struct ownership own; /* what matters only for fork, exec and shared listeners */
+	struct ownership own; /* members that matter only for fork, exec and shared listeners */
 	struct fault *fault;  /* the last error of a pushed protocol, as far as known: ulp_info.c */
 };
 
-/* After a wait, with the number from before it: see above. */
+/* To be called after a wait, with the number from before it: see above. */
 static inline bool socket_is(const struct xts_sock *s, uint32_t id)
 {
 	return s->id == id;
@@ -132,7 +132,7 @@ static inline bool socket_is_open(const struct xts_sock *s, uint32_t id)
 	return s->id == id && s->open;
 }
 
-/* The uppermost protocol of a direction; 0: none. */
+/* The topmost protocol of a direction; 0: none. */
 static inline uint16_t socket_ulp(const struct xts_sock *s, unsigned direction)
 {
 	return s->ulps.depth[direction] ? s->ulps.id[direction][s->ulps.depth[direction] - 1] : 0;
@@ -141,18 +141,22 @@ static inline uint16_t socket_ulp(const struct xts_sock *s, unsigned direction)
 /* --- the table: socket_table.c ------------------------------------------------------------------------------------ */
 
 struct xts_sock *table_allocate(struct stack *st); /* NULL: full */
-/* by a message's identifier: also closing ones; NULL: none on this stack */
+/* by the identifier in a message: also sockets that are closing; NULL: none on this stack */
 struct xts_sock *table_find(struct stack *st, uint32_t id);
 struct xts_sock *table_open(struct stack *st, int number); /* by the application's number; NULL: EBADF */
-/* the same, to use it: an inherited one is taken over first (waits) */
+/* The same for a call that uses it: an inherited socket is taken over first (waits). */
 struct xts_sock *table_use(struct stack *st, int number);
-/* The same for another purpose of take_turns.h: to wait for events, or PURPOSE_NOBODY, and the call takes it itself. */
+/* The same for another purpose of take_turns.h: to wait for events, or PURPOSE_NOBODY if the call takes it over
+ * itself. */
 struct xts_sock *table_use_for(struct stack *st, int number, uint32_t purpose);
 void table_release(struct xts_sock *s);
-bool table_was_parents(int number); /* a number that the parent process had open at the fork, and this one has not */
-struct xts_sock *table_next(struct stack *st, struct xts_sock *after); /* all in use; NULL to begin */
-uint32_t table_place(const struct xts_sock *s);                        /* among the sockets of its stack, from 0 on */
-/* the stack that such a number is of; NULL: none. Without a lock */
+/* did the parent have this number open at the fork, while this process does not have it? */
+bool table_was_parents(int number);
+/* iterates over all sockets in use; NULL to begin */
+struct xts_sock *table_next(struct stack *st, struct xts_sock *after);
+/* its index among the sockets of its stack, from 0 on */
+uint32_t table_place(const struct xts_sock *s);
+/* The stack of this number's socket; NULL: none. Called without a lock. */
 struct stack *table_stack(int number);
 
 /* --- a socket's life: socket.c ------------------------------------------------------------------------------------ */
@@ -162,20 +166,20 @@ void socket_changed(struct xts_sock *s, uint32_t events); /* EPOLL* that may hav
 /* The counterpart of sk_state_change(): all waiters look again, since all wait for EPOLLHUP. */
 #define STATE_CHANGE (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP)
 uint32_t socket_events(struct xts_sock *s);               /* readiness, as tcp_poll() in the kernel */
-void socket_fail(struct xts_sock *s, int error);          /* the connection is gone (tcp_reset()) */
+void socket_fail(struct xts_sock *s, int error);          /* the connection has been reset (tcp_reset()) */
 void socket_learn(struct xts_sock *s, uint32_t proxy_id); /* the reply to the first request has come */
-void socket_free(struct xts_sock *s);                     /* after CLOSED, or where the proxy knows nothing of it */
+void socket_free(struct xts_sock *s);                     /* after CLOSED, or if the proxy knows nothing of it */
 void socket_asked(struct xts_sock *s, bool asked);
-void socket_wait_for_link(struct xts_sock *s); /* it is to be told when frames may leave again */
+void socket_wait_for_link(struct xts_sock *s); /* it is woken when frames may be sent again */
 uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s);
 int socket_disconnect(struct xts_sock *s);    /* back to unconnected; waits */
-void socket_disconnected(struct xts_sock *s); /* it is */
-void socket_unconnected(struct xts_sock *s);  /* the same, where the proxy needs no message */
+void socket_disconnected(struct xts_sock *s); /* CLOSED has come for it */
+void socket_unconnected(struct xts_sock *s);  /* the same, if the proxy needs no message */
 void socket_close(struct xts_sock *s);
 void socket_end(struct xts_sock *s);
 int take_error(struct xts_sock *s); /* sock_error(): -errno or 0, and clears it */
 
 int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length,
-		   const struct connect_pushes *encoded); /* connect.c; encoded NULL: none */
+		   const struct connect_pushes *encoded); /* connect.c; encoded NULL: no pushes */
 
 #endif

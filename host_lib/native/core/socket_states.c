@@ -1,4 +1,4 @@
-/* The table of a socket's states, and what a build with XTS_DEBUG makes of it; see socket_states.h. */
+/* The table of a socket's states, and its checks in builds with XTS_DEBUG; see socket_states.h. */
 #include "core/socket.h"
 #include "core/socket_states.h"
 #include "state_table.h"
@@ -23,7 +23,7 @@ enum socket_state {
 	SOCKET_STATES,
 };
 
-/* X(constant, name, what it says of struct xts_sock, meaning) */
+/* X(constant, name, condition on struct xts_sock, meaning) */
 #define SOCKET_FLAGS(X) \
 	X(OPEN, "open", s->open, "The program has it open.") \
 	X(NAMED, "proxy_id", s->proxy_id, "The proxy has a socket for it, and its identifier is known.") \
@@ -64,8 +64,8 @@ enum socket_flag {
 /* A flag's mask. */
 #define F(bit) (1u << FLAG_##bit)
 
-/* What may be at any time: requests and their replies cross all changes, and a socket is closed, or disconnected, in
- * any state until CLOSED comes. shutdown() notes its bits even where it fails. */
+/* Flags that are always allowed: requests and their replies cross all changes, and a socket may be closed, or
+ * disconnected, in any state until CLOSED comes. shutdown() sets its bits even if it fails. */
 #define ANY \
 	(F(OPEN) | F(NAMED) | F(OPENING) | F(CLOSING) | F(DISCONNECTING) | F(CUT) | F(ABORT) | F(RECEIVE_ENDED) | \
 	 F(SEND_ENDED) | F(BOUND) | F(RENEWED) | F(OUTBOX) | F(ASKED) | F(CALL))
@@ -177,7 +177,7 @@ __attribute__((constructor)) static void visited_open(void)
 static enum socket_state state_of(const struct xts_sock *s)
 {
 	static const uint8_t legal[4][4] = {
-		/* by state and phase; 0: there is none */
+		/* by state and phase; 0: this pair is not allowed */
 		[TCP_STATE_CLOSE] = { SOCKET_UNCONNECTED + 1, SOCKET_REFUSED + 1, SOCKET_ENDED + 1,
 				      SOCKET_DISCONNECTING + 1 },
 		[TCP_STATE_SYN_SENT] = { [PHASE_CONNECTING] = SOCKET_CONNECTING + 1 },

@@ -1,10 +1,10 @@
 /*
- * The states of a socket: which combinations of struct xts_sock's state and phase there are, which flags each allows,
- * and how one follows another.
+ * The states of a socket: which combinations of struct xts_sock's state and phase are legal, which flags each allows,
+ * and which state may follow which.
  *
- * The table is in socket_states.c. Builds with XTS_DEBUG assert it where a state has changed (status_state()) and
- * wherever the table of sockets gives one out (table_find()): it has rested until then. state_table.h says what else
- * is made of it.
+ * The table is in socket_states.c. Builds with XTS_DEBUG assert it when a state has changed (status_state()) and
+ * whenever the table of sockets returns a socket (table_find()), since the socket has been at rest until then.
+ * state_table.h says what else uses it.
  */
 #ifndef XTS_SOCKET_STATES_H
 #define XTS_SOCKET_STATES_H

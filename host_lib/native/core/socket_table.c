@@ -1,10 +1,10 @@
 /*
  * The socket table. A number is an index (20 bits) and a generation (11 bits; the twelfth stays 0, so that it is a
- * positive int), and is both what the application holds and the identifier on the wire. Entries come in blocks that
- * are never freed: a pointer stays valid, and socket_is() (socket.h) checks that it is still the same socket.
+ * positive int). The application holds it, and it is the identifier on the wire. Entries come in blocks that are never
+ * freed: a pointer stays valid, and socket_is() (socket.h) checks that it is still the same socket.
  *
- * A block belongs to one stack for the life of the process. So a number gives its block, and the block its stack,
- * without a lock; the socket is then looked for under the stack's lock.
+ * A block belongs to one stack for the life of the process. So a number determines the block, and the block its stack,
+ * without a lock; the socket is then looked up under the stack's lock.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@
 struct block {
 	struct stack *stack;
 	struct block *next; /* of the same stack */
-	uint32_t number;    /* of the block among its stack's, from 0 on */
+	uint32_t number;    /* its index among the blocks of its stack, from 0 on */
 	struct xts_sock sockets[BLOCK_SOCKETS];
 };
 
@@ -98,8 +98,8 @@ struct xts_sock *table_allocate(struct stack *st)
 		return NULL;
 	s = st->free_sockets;
 	st->free_sockets = s->free_next;
-	/* Threads that waited for the last socket here may not have run since they were woken:
-	 * they count themselves out. */
+	/* Threads that waited for the last socket in this entry may not have run since they were woken: they decrement
+	 * the counters themselves. */
 	id = s->id;
 	parents_id = s->parents_id;
 	readers = s->readers;
@@ -180,7 +180,7 @@ void table_release(struct xts_sock *s)
 	s->open = false;
 	status_state(s);
 	s->id = generation << 20 | SOCKET_INDEX(s->id);
-	wake(st, &s->readers); /* it is not what they wait for any more */
+	wake(st, &s->readers); /* the entry is not what they wait for any more */
 	wake(st, &s->writers);
 	wake(st, &s->callers);
 	s->free_next = st->free_sockets;

@@ -1,11 +1,11 @@
 /*
- * Why a socket waits (waits.h), as far as the host knows, for `xts status` and `xts top`.
+ * What a socket waits for (waits.h), as far as the host knows, for `xts status` and `xts top`.
  *
- * Sending, it waits from a send that found no room until a sender would be told that there is some, whether a thread
- * sleeps meanwhile or the program comes back by itself. Receiving, the reason follows from what there is to read and
- * from who has spoken last, so that one look after each change is enough.
+ * A wait to send lasts from a send that found no room until a sender would be told that there is room, whether a thread
+ * sleeps meanwhile or the program tries again by itself. The reason of a wait to receive follows from what there is to
+ * read and from which side has sent last, so one look after each change is enough.
  *
- * A look compares; the clock is read when the reason is another one than before: up to three times in a round trip.
+ * A look only compares; the clock is read when the reason has changed, which is up to three times in a round trip.
  */
 #include "attach.h"
 #include "core/channel.h"
@@ -16,7 +16,7 @@
 #include "core/status_page.h"
 #include "status.h"
 
-/* Where its waits are shown; NULL: nowhere, and they are not measured. */
+/* The place where its waits are shown; NULL: nowhere, and they are not measured. */
 static struct xts_status_waits *shown(const struct xts_sock *s)
 {
 	struct xts_status_waits *waits = s->stack->channel ? s->stack->channel->attachment.waits : NULL;

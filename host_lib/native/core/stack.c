@@ -37,7 +37,7 @@ void stack_init(struct stack *st)
 {
 	pthread_mutex_init(&st->lock, NULL);
 	st->bells.spare = st->progress.clock_fd = -1;
-	st->lose_random = 0x9e3779b97f4a7c15u; /* any state but 0 */
+	st->lose_random = 0x9e3779b97f4a7c15u; /* any state except 0 */
 }
 
 void stack_lock(struct stack *st)
@@ -52,7 +52,8 @@ void stack_lock(struct stack *st)
 	pthread_mutex_lock(&st->lock);
 }
 
-/* The thread has promised to come back to another stack, and might now sleep in this one: sends what waits there. */
+/* The thread has promised to come back to another stack, and might now sleep in this one: sends what is queued
+ * there. */
 static void end_promise(void)
 {
 	struct stack *st = this_thread->promised;
@@ -73,7 +74,7 @@ static struct stack *lock(struct stack *st)
 	return st;
 }
 
-/* A thread that is cancelled while it waits would leave its waiter, on its stack, in our list. */
+/* If a thread were cancelled while it waits, its waiter, which is on its C stack, would stay in our list. */
 static void begin(void)
 {
 	xts_go_in();
@@ -102,7 +103,7 @@ struct stack *stack_enter_of(int number)
 	return lock(st ? st : process_own_stack());
 }
 
-/* Does this thread come back before the peer has to be rung? */
+/* Will this thread come back before the peer's doorbell has to be rung? */
 static bool keeps_quiet(const struct channel *c)
 {
 	if (!this_thread || c->unkicked >= 4 * KICK_FRAMES)
@@ -122,7 +123,8 @@ void stack_rest(struct stack *st)
 		channel_flush(st, !keeps_quiet(c));
 		if (st->dirty)
 			mirrors_update(st);
-		/* A thread sleeps on the queue outside of our waits: the doorbell has to be armed when we leave. */
+		/* A thread sleeps on the queue outside the waits of wait.c: the doorbell has to be armed when we
+		 * leave. */
 		if (!st->channel || st->leader || !(st->idle_contexts || st->progress.sleeping_on_queue))
 			break;
 		if (xts_queue_arm(c->queue) == 0) {
@@ -133,7 +135,7 @@ void stack_rest(struct stack *st)
 	}
 	if (st->dirty)
 		mirrors_update(st);
-	/* Mirrors too: they outlive a channel, and the thread has stood by since it died. */
+	/* Mirrors count even without a channel: they outlive it, and the thread has been standing by since it died. */
 	if (st->channel && (st->mirrors || channel_busy(st->channel) || (st->joint && st->shared)))
 		progress_need(st);
 	if (st->dead)
@@ -153,7 +155,7 @@ void stack_end_if_empty(struct stack *st)
 		channel_flush(st, true);
 		channel_die(st, ENETDOWN);
 	}
-	progress_wake(st); /* it may sleep on the channel's descriptors, which are closed when nobody does */
+	progress_wake(st); /* it may sleep on the channel's descriptors, which are closed when no thread does */
 	channel_reap(st);
 	st->abandoned = false;
 	st->started = false;

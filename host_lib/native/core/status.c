@@ -1,4 +1,4 @@
-/* The status page (status.h): what `xts status` shows of this process. */
+/* The status page (status.h): what `xts status` shows about this process. */
 #include <linux/filter.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static struct xts_status_page *page(struct stack *st)
 	return st->channel ? st->channel->attachment.status : NULL;
 }
 
-/* The entry of a socket; NULL without a page, or when the page has none for it. */
+/* The entry of a socket; NULL: there is no page, or the page has no entry for it. */
 static struct xts_status_entry *entry_of(const struct xts_sock *s)
 {
 	struct xts_status_page *p = page(s->stack);
@@ -220,7 +220,7 @@ int xts_get_info(struct xts_info *info)
 			 c->attachment.reply.kind == XTS_QUEUE_AFXDP ? "afxdp" :
 			 c->attachment.reply.relayed                 ? "relay" :
 								       "shm");
-		/* terminated by xts_attach() */
+		/* xts_attach() has terminated it */
 		memcpy(out.interface, c->attachment.reply.interface, sizeof out.interface);
 		out.queue_id = c->attachment.reply.queue_id;
 		out.link_state = c->link.state;

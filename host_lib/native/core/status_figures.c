@@ -1,9 +1,9 @@
 /*
- * The figures behind the status page (status.h): what the endpoint keeps of this process if it is killed.
+ * The figures behind the status page (status.h), which the endpoint keeps when this process is killed.
  *
- * Bytes and CPU time are written as calls are made. Counts of sockets by reason are the caller's (the interposer's, or
- * install()'s): xts_publish_counts() may be called with a stack's lock held, by its own thread, so that it waits for no
- * lock. What it cannot write at once is written by the thread that has the lock, when it leaves the stack.
+ * Bytes and CPU time are written as calls are made. The caller (the interposer, or install()) counts sockets by reason.
+ * A thread may call xts_publish_counts() while it holds a stack's lock, so that function waits for no lock. What it
+ * cannot write at once is written by the thread that has the lock, when that thread leaves the stack.
  */
 #include <stdatomic.h>
 #include <sys/resource.h>
@@ -24,12 +24,12 @@
 
 static struct {
 	_Atomic uint64_t sockets[XTS_FIGURES_REASONS];
-	_Atomic uint32_t changes; /* of sockets; 0: nobody counts them */
+	_Atomic uint32_t changes; /* of the sockets by reason; 0: they are not counted */
 	_Atomic uint64_t program;
 } counts;
 
 static struct {
-	pid_t pid; /* of the process that began; 0: none */
+	pid_t pid; /* the process that began it; 0: none */
 	struct rusage used;
 } begun;
 
@@ -59,7 +59,7 @@ int xts_cpu_used(struct rusage *used)
 	return 0;
 }
 
-/* A clock that costs no system call, and is good to some milliseconds. */
+/* A clock that costs no system call, and is accurate to some milliseconds. */
 static uint64_t coarse_ns(void)
 {
 	struct timespec t;
@@ -121,7 +121,7 @@ void figures_update(struct stack *st)
 	if (!f)
 		return;
 	if (!f->magic)
-		st->cpu_written_ns = 0; /* another channel's page */
+		st->cpu_written_ns = 0; /* the page belongs to another channel */
 	figures_data(st);
 	write_cpu(st, f);
 	write_counts(st, f);
@@ -161,7 +161,7 @@ void xts_publish_counts(const uint64_t *sockets, unsigned count)
 	xts_inside.locked = 1;
 	for (struct stack *st = process_stacks(); st; st = process_next(st)) {
 		if (pthread_mutex_trylock(&st->lock) != 0)
-			continue; /* this thread, or one that will see it */
+			continue; /* the lock is held by this thread, or by one that will see the change */
 		figures_update(st);
 		pthread_mutex_unlock(&st->lock);
 	}

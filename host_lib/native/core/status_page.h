@@ -1,4 +1,4 @@
-/* What is written to the status page (status.h), for `xts status`: status.c. */
+/* Writing the status page (status.h), for `xts status`: status.c. */
 #ifndef XTS_STATUS_PAGE_H
 #define XTS_STATUS_PAGE_H
 
@@ -10,20 +10,20 @@ struct xts_sock;
 
 void status_state(struct xts_sock *s);
 void status_data(struct xts_sock *s);
-void status_ulps(const struct xts_sock *s);   /* what is pushed has changed */
-void status_filter(const struct xts_sock *s); /* a datagram socket's filter is another one */
+void status_ulps(const struct xts_sock *s);   /* the pushed protocols have changed */
+void status_filter(const struct xts_sock *s); /* the filter of a datagram socket has changed */
 void status_link(struct stack *st);
 void status_clock(const struct channel *c); /* the device's clock has been measured */
-/* Why it waits: socket_waits.c. */
-void waits_to_send(struct xts_sock *s);  /* a send has found no room, for what s->refused_for says */
+/* What it waits for: socket_waits.c. */
+void waits_to_send(struct xts_sock *s);  /* a send has found no room, for the reason s->refused_for */
 void waits_may_send(struct xts_sock *s); /* there may be room */
 void waits_look(struct xts_sock *s);     /* what has been received, read or asked has changed */
-void waits_forget(struct xts_sock *s);   /* it is no connection any more */
+void waits_forget(struct xts_sock *s);   /* it is not a connection any more */
 /* The figures behind the page: status_figures.c. */
-void figures_data(struct stack *st);         /* its bytes have changed */
-void figures_update(struct stack *st);       /* all of them; CPU time not too often */
-void figures_close(struct stack *st);        /* the process exits in order */
-void figures_after_fork(void);               /* in a child: no socket has been counted yet */
-bool figures_behind(const struct stack *st); /* counts have changed while another call had the lock */
+void figures_data(struct stack *st);         /* the byte counts have changed */
+void figures_update(struct stack *st);       /* writes all of them; CPU time not too often */
+void figures_close(struct stack *st);        /* the process exits normally */
+void figures_after_fork(void);               /* in a child: no socket has been counted so far */
+bool figures_behind(const struct stack *st); /* have counts changed while another call had the lock? */
 
 #endif

@@ -13,29 +13,30 @@ struct xts_sock;
 
 /* What recvmsg() returns with the data. */
 struct about {
-	void *name;            /* NULL: not asked for */
-	socklen_t name_length; /* the room, and then its length: 0: there is none */
+	void *name;            /* NULL: the address is not asked for */
+	socklen_t name_length; /* before: the room for it; after: its length; 0: none */
 	void *control;
-	size_t room, used; /* of control */
+	size_t room, used; /* bytes of control */
 	int flags;         /* msg_flags */
 };
 
-void about_return(const struct about *about, struct msghdr *message); /* what recvmsg() has asked for */
+/* returns it in the fields of the program's msghdr */
+void about_return(const struct about *about, struct msghdr *message);
 
-/* These bytes of the buffer have been read; credits: taken in addition. */
+/* These bytes of the buffer have been read; credits: taken in addition to the bytes. */
 void recv_consume(struct xts_sock *s, uint32_t bytes, uint32_t credits);
-/* The same in two steps: what is no longer in the buffer has been read; and such credits are free again. */
+/* The same in two steps: bytes that have left the buffer were read; and their credits are free again. */
 void recv_was_read(struct xts_sock *s, uint32_t bytes);
 void recv_give_back(struct xts_sock *s, uint32_t credits);
 
 struct source {
 	const struct iovec *iov;
-	size_t offset; /* in *iov */
+	size_t offset; /* position in *iov */
 	size_t left;   /* bytes in all */
 };
 void source_take(struct source *src, uint8_t *out, size_t bytes);
 void send_account(struct xts_sock *s, uint32_t credits, uint32_t bytes);
-/* tcp_sendmsg(): all of it when blocking, else what fits. Bytes or -errno. */
+/* tcp_sendmsg(): sends all if it may block, else what fits. Bytes or -errno. */
 ssize_t send_all(struct xts_sock *s, struct source *src, int flags);
 int send_wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline); /* sk_stream_wait_connect() */
 
