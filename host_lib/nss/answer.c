@@ -1,5 +1,6 @@
-/* Reads DNS answers. The message is a name server's, and not trusted: ns_initparse() and ns_parserr() check that each
- * record is within it, here only lengths of addresses, and that names are those of hosts, are left to see to. */
+/* Reads DNS answers. The message comes from a name server, and is not trusted: ns_initparse() and ns_parserr() check
+ * that each record is within it; this file checks only that addresses have the right length and that names are host
+ * names. */
 #include "answer.h"
 
 #include <netdb.h>
@@ -16,7 +17,8 @@ static int result_of(const ns_msg *message)
 	case ns_r_servfail:
 	case ns_r_notimpl:
 	case ns_r_refused:
-		return TRY_AGAIN; /* as the C library, which has asked the next server for nothing then */
+		/* the result of the C library, which at this point has tried the next server in vain */
+		return TRY_AGAIN;
 	default:
 		return NO_RECOVERY;
 	}
@@ -31,7 +33,7 @@ static int name_in(const ns_msg *message, const ns_rr *record, char out[NS_MAXDN
 		       0;
 }
 
-/* An alias of the name that is looked for: from here on its target is. */
+/* An alias of the name that is looked for: from here on the target of the alias is looked for. */
 static int follow(struct answer *answer, const ns_msg *message, const ns_rr *record)
 {
 	if (answer->alias_count == ANSWER_ALIASES_MAX)

@@ -8,16 +8,16 @@
 #include <stdint.h>
 
 #define ANSWER_ADDRESSES_MAX 512u
-#define ANSWER_ALIASES_MAX 16u /* of a chain of CNAMEs; more is a loop */
+#define ANSWER_ALIASES_MAX 16u /* length of a chain of CNAMEs; a longer one is a loop */
 
 struct answer {
-	char name[NS_MAXDNAME]; /* at the end of the aliases: the canonical one */
+	char name[NS_MAXDNAME]; /* the canonical name, at the end of the aliases */
 	char aliases[ANSWER_ALIASES_MAX][NS_MAXDNAME];
 	unsigned alias_count;
-	unsigned count; /* of addresses or, of a PTR question, names */
+	unsigned count; /* number of addresses or, for a PTR question, names */
 	uint8_t addresses[ANSWER_ADDRESSES_MAX][16];
-	char host[NS_MAXDNAME]; /* the first name of a PTR question */
-	uint32_t ttl;           /* the smallest */
+	char host[NS_MAXDNAME]; /* the first name, for a PTR question */
+	uint32_t ttl;           /* the smallest of all records */
 };
 
 /* Reads the answer to a question of this type (ns_t_a, ns_t_aaaa, ns_t_ptr) about this name. 0, or the number of

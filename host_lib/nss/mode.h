@@ -1,4 +1,4 @@
-/* The mode that holds for the calling thread: order.c. */
+/* The mode in force for the calling thread: order.c. */
 #ifndef XTS_NSS_MODE_H
 #define XTS_NSS_MODE_H
 

@@ -3,13 +3,13 @@
  *
  * Theory of operation
  *
- * The C library's resolver is not replaced: getaddrinfo() and its like go on reading nsswitch.conf and /etc/hosts, and
- * come here where they would ask the DNS. libxts-preload loads this library by its path, so that the C library finds it
- * by its name, and puts `xts` where the machine has `dns` (preload/resolver.c); a machine may as well name it in its
- * own nsswitch.conf for programs that use libxts.
+ * The C library's resolver is not replaced: getaddrinfo() and related functions still read nsswitch.conf and
+ * /etc/hosts, and call this service when they would ask the DNS. libxts-preload loads this library by its path, so that
+ * the C library finds it by its name, and puts `xts` where the machine has `dns` (preload/resolver.c). A machine may
+ * also name the service in its own nsswitch.conf, for programs that use libxts.
  *
- * Statuses and numbers of netdb.h are those that `dns` has. UNAVAIL, upon which the next service is asked, says that no
- * proxy looks up names for this process.
+ * The statuses and numbers of netdb.h are the same as those of `dns`. UNAVAIL, after which the next service is asked,
+ * means that no proxy looks up names for this process.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -57,7 +57,7 @@ static enum nss_status failed(int result, int *errnop, int *herrnop)
 	}
 }
 
-/* The caller comes again with a larger buffer. */
+/* The caller calls again with a larger buffer. */
 static enum nss_status too_small(int *errnop, int *herrnop)
 {
 	*errnop = ERANGE;
@@ -72,7 +72,7 @@ static enum nss_status no_memory(int *errnop, int *herrnop)
 	return NSS_STATUS_UNAVAIL;
 }
 
-/* The buffer of the caller, from the front. */
+/* The caller's buffer, filled from the front. */
 struct room {
 	char *at;
 	size_t left;

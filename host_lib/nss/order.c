@@ -1,7 +1,7 @@
 /*
- * Where the service comes in the order of this process, and for which threads it is there. Nothing of it is in a file:
- * __nss_configure_lookup() of the C library sets the order of one process. It cannot be read there, so the machine's is
- * read again, from nsswitch.conf.
+ * The service's place in the order of this process, and the threads for which it is available. No file is changed:
+ * __nss_configure_lookup() of the C library sets the order of one process. It cannot report the present order, so the
+ * machine's is read again, from nsswitch.conf.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -57,7 +57,7 @@ static void append(char *line, const char *text)
 	snprintf(line + at, LINE_BYTES - at, "%s%s", at ? " " : "", text);
 }
 
-/* The services of the line with ours where the DNS was, and the DNS behind it. */
+/* The services of the line, with ours in the place of the DNS, and the DNS after it. */
 static void order_of(const char *services, char out[LINE_BYTES])
 {
 	static const char ours[] = "xts [!UNAVAIL=return] dns";
@@ -69,7 +69,7 @@ static void order_of(const char *services, char out[LINE_BYTES])
 	while ((word = strsep(&rest, " \t\n"))) {
 		if (!*word)
 			continue;
-		if (*word == '[' && skips) { /* what was to happen after a service that is replaced */
+		if (*word == '[' && skips) { /* the action after a service that is replaced */
 			skips = !strchr(word, ']');
 			continue;
 		}

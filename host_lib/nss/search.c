@@ -1,7 +1,7 @@
 /*
- * Lookups. Queries are made, and the search list is read, by the C library's own resolver (res_ninit(),
- * res_nmkquery()); it sends nothing: xts_query_name() does. Search list and ndots come from the host's resolv.conf(5),
- * if there is one, RES_OPTIONS and LOCALDOMAIN; its name servers mean nothing here.
+ * Lookups. The C library's own resolver builds queries and reads the search list (res_ninit(), res_nmkquery()), but
+ * sends nothing: xts_query_name() does. Search list and ndots come from the host's resolv.conf(5), if there is one,
+ * RES_OPTIONS and LOCALDOMAIN; its name servers are not used.
  */
 #include "search.h"
 
@@ -19,7 +19,7 @@
 #define QUERY_BYTES 1024
 #define ANSWER_BYTES 65536
 
-/* What the C library would make of a name server that has failed in this way. */
+/* The result that the C library would return for a name server that has failed in this way. */
 static int failure(int error)
 {
 	switch (error) {
@@ -42,14 +42,14 @@ static int ask(struct __res_state *state, struct answer *answer, const char *nam
 
 	answer->count = 0;
 	if (bytes < 0)
-		return HOST_NOT_FOUND; /* it is none that can be asked for */
+		return HOST_NOT_FOUND; /* not a name that can be asked for */
 	got = xts_query_name(query, (size_t)bytes, room, ANSWER_BYTES, -1);
 	if (got < 0)
 		return failure(errno);
 	return answer_read(answer, room, got, type, name);
 }
 
-/* All types of one name. 0: one of them has something. */
+/* Asks for all types of one name. 0: at least one of them has an answer. */
 static int ask_all(struct __res_state *state, struct answer *answers, const ns_type *types, unsigned count,
 		   const char *name, uint8_t *room)
 {
@@ -62,14 +62,14 @@ static int ask_all(struct __res_state *state, struct answer *answers, const ns_t
 		if (r == LOOKUP_UNSERVED)
 			return r;
 		any |= !r;
-		/* That it does not exist for one type is worth less than that another could not be asked for. */
+		/* "It does not exist" for one type counts less than "could not be asked" for another. */
 		if (!i || r == TRY_AGAIN || (r == NO_DATA && result == HOST_NOT_FOUND))
 			result = r;
 	}
 	return any ? 0 : result;
 }
 
-/* May the next name of the list be tried after this? */
+/* May the next name of the search list be tried after this result? */
 static bool goes_on(int result)
 {
 	return result == HOST_NOT_FOUND || result == NO_DATA;
@@ -94,7 +94,7 @@ static int try_name(struct search *s, const char *name, const char *domain, int 
 	return r == HOST_NOT_FOUND && before == NO_DATA ? before : r;
 }
 
-/* As res_nsearch(): a name with enough dots is tried as it is first, one with a dot at its end only so. */
+/* As res_nsearch(): a name with enough dots is tried unchanged first, one with a dot at its end only unchanged. */
 static int search(struct search *s, const char *name)
 {
 	unsigned dots = 0;
@@ -154,7 +154,7 @@ int lookup_host(struct answer *answers, const ns_type *types, unsigned count, co
 	return r;
 }
 
-/* "2.0.18.198.in-addr.arpa", or the same of an IPv6 address, digit by digit. */
+/* "2.0.18.198.in-addr.arpa", or the form for an IPv6 address, digit by digit. */
 static void name_of(const uint8_t *address, int family, char out[NS_MAXDNAME])
 {
 	size_t at = 0;

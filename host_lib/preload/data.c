@@ -1,6 +1,6 @@
 /*
- * Sending and receiving. A call on what is not offloaded costs a load and a branch; the C library's function is then
- * the last thing called. What travels here is one call of libxts's under another name.
+ * Sending and receiving. For a descriptor that is not offloaded, a call costs a load and a branch before it calls the C
+ * library's function. For an offloaded one it calls the function of libxts that corresponds to it.
  */
 #include "preload.h"
 
@@ -14,7 +14,7 @@
 
 #define PAGE_BYTES 4096u
 
-/* What can never be memory of the program's: EFAULT instead of a fault. */
+/* True for addresses that can never be memory of the program: the call returns EFAULT instead of crashing. */
 static bool is_bad(const void *data, size_t bytes)
 {
 	return bytes && ((uintptr_t)data < PAGE_BYTES || (uintptr_t)data > UINTPTR_MAX / 2);
@@ -38,8 +38,8 @@ static ssize_t transmit(int s, const void *data, size_t bytes, int flags)
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
 
-/* A datagram socket that was bound without a port, and is undecided, is a receiver after all: somebody knows its port,
- * and is to be answered from it. It stays with the kernel. */
+/* After the kernel has received on an undecided datagram socket that was bound without a port: the socket is a receiver
+ * after all, since the sender knows its port and expects the answer from it. It stays with the kernel. */
 static ssize_t kernel_has_received(int fd, ssize_t result)
 {
 	struct descriptor d = descriptor_get(fd);
@@ -49,8 +49,8 @@ static ssize_t kernel_has_received(int fd, ssize_t result)
 	return result;
 }
 
-/* A receiving call on a datagram socket that is undecided: the kernel's, or the same again where the socket has been
- * offloaded meanwhile, perhaps just before the kernel's was made. */
+/* A receiving call on an undecided datagram socket: uses the kernel's function, or calls this one again if the socket
+ * has been offloaded meanwhile (perhaps just before the kernel's function was called). */
 #define RECEIVE_UNDECIDED(fd, flags, kernels, again) \
 	({ \
 		enum undecided_receiver receiver_ = undecided_receiver(fd, flags); \
@@ -71,7 +71,8 @@ EXPORT ssize_t recv(int fd, void *data, size_t bytes, int flags)
 						real()->recv(fd, data, bytes, flags);
 }
 
-/* The fortified names: the C library's own ends the program where it asks for more than there is room for. */
+/* The fortified names: the C library's versions abort the program if the call asks for more bytes than there is room
+ * for. */
 EXPORT ssize_t __recv_chk(int fd, void *data, size_t bytes, size_t room, int flags)
 {
 	return bytes > room ? real()->__recv_chk(fd, data, bytes, room, flags) : recv(fd, data, bytes, flags);
@@ -119,7 +120,7 @@ EXPORT ssize_t read(int fd, void *data, size_t bytes)
 		return recv(fd, data, bytes, 0);
 	if (d.kind != DESCRIPTOR_OFFLOADED)
 		return real()->read(fd, data, bytes);
-	/* unlike recv(), read() of nothing looks at nothing */
+	/* unlike recv(), read() of 0 bytes does not look at the socket */
 	return bytes ? receive((int)d.number, data, bytes, 0) : 0;
 }
 ssize_t __read(int fd, void *data, size_t bytes) __attribute__((alias("read"))) EXPORT;
@@ -164,7 +165,8 @@ static ssize_t transmit_vector(int s, const struct iovec *vector, int count, int
 	struct msghdr message = { .msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count };
 	ssize_t bytes = vector_bytes(vector, count);
 
-	return bytes <= 0 ? bytes : XTS(xts_sendmsg(s, &message, flags)); /* nothing in pieces: no look at the socket */
+	/* 0 bytes in pieces: does not look at the socket */
+	return bytes <= 0 ? bytes : XTS(xts_sendmsg(s, &message, flags));
 }
 
 EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
@@ -177,7 +179,7 @@ EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
 						receive_vector((int)d.number, vector, count, 0);
 }
 
-/* The offset -1 means "no offset"; with any other a socket is refused. RWF_NOWAIT is a socket's MSG_DONTWAIT. */
+/* The offset -1 means "no offset"; a socket accepts no other. RWF_NOWAIT corresponds to MSG_DONTWAIT. */
 static bool takes_flags(off_t offset, int flags)
 {
 	if (offset != -1)
@@ -202,7 +204,8 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t offs
 ssize_t preadv64v2(int fd, const struct iovec *vector, int count, off64_t offset, int flags)
 	__attribute__((alias("preadv2"))) EXPORT;
 
-/* The program's time limit counts from the beginning of the call, wherever the datagrams come from. */
+/* The program's timeout counts from the beginning of the call, whether the datagrams come from the kernel or from
+ * XTS. */
 static int receive_many_undecided(int fd, struct mmsghdr *messages, unsigned count, int flags, struct timespec *timeout)
 {
 	struct timespec left;
@@ -243,8 +246,8 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags,
 
 /* --- sending ------------------------------------------------------------------------------------------------------ */
 
-/* Data with the connect (Fast Open): a connect, then the data, which is what the kernel makes of it without a
- * cookie. */
+/* Data with the connect (Fast Open) is carried out as a connect followed by the data, which is what the kernel does
+ * without a cookie. */
 static bool is_fast_open(struct descriptor d, int flags)
 {
 	return flags & MSG_FASTOPEN && !(d.flags & DESCRIPTOR_DATAGRAM) &&
@@ -262,8 +265,8 @@ static ssize_t fast_open(int fd, const struct msghdr *message, int flags)
 	return sendmsg(fd, message, flags & ~MSG_FASTOPEN);
 }
 
-/* A datagram to an address, by a socket that is undecided, decides where it belongs. What it is then; false: the call
- * fails. */
+/* A datagram that an undecided socket sends to an address decides where the socket belongs. *d: the descriptor after
+ * that; false: the call fails. */
 static bool decide_by_datagram(int fd, struct descriptor *d, const void *address, socklen_t length)
 {
 	if (!is_undecided_datagram(*d) || !address)

@@ -1,4 +1,4 @@
-/* Timeouts as programs give them, as deadlines of libxts. */
+/* Timeouts in the forms that programs use, as deadlines of libxts. */
 #ifndef XTS_PRELOAD_DEADLINE_H
 #define XTS_PRELOAD_DEADLINE_H
 
@@ -10,7 +10,7 @@
 #include "xts_private.h"
 
 #define NS_A_SECOND 1000000000
-#define SECONDS_MAX (1L << 32) /* longer is for ever */
+#define SECONDS_MAX (1L << 32) /* a longer timeout is infinite */
 
 static inline uint64_t deadline_of_ms(int timeout_ms)
 {
@@ -19,7 +19,7 @@ static inline uint64_t deadline_of_ms(int timeout_ms)
 	return xts_now_ns() + (uint64_t)timeout_ms * 1000000;
 }
 
-/* NULL: none. false and EINVAL where the kernel says so. */
+/* timeout NULL: none. False, with EINVAL, for a timeout that the kernel refuses. */
 static inline bool deadline_of(const struct timespec *timeout, uint64_t *deadline_ns)
 {
 	*deadline_ns = XTS_FOREVER;
@@ -36,7 +36,7 @@ static inline bool deadline_of(const struct timespec *timeout, uint64_t *deadlin
 	return true;
 }
 
-/* What is left of it, in *left; NULL: it is for ever. */
+/* The time until the deadline, in *left; NULL: infinite. */
 static inline const struct timespec *time_until(uint64_t deadline_ns, struct timespec *left)
 {
 	uint64_t now = deadline_ns && deadline_ns != XTS_FOREVER ? xts_now_ns() : 0;

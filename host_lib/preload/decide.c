@@ -1,8 +1,8 @@
 /*
- * What becomes of a socket when it is decided (decision/decision.h): at bind() as a server (decide_server.c), at
- * connect() as a client (decide_client.c), at listen() where nothing was bound. The XTS socket is given the options so
- * far and stands for the descriptor from then on; or the descriptor stays with the kernel, with the reason; or, in a
- * strict process, the call fails.
+ * Carrying out the decision about a socket (decision/decision.h): at bind() as a server (decide_server.c), at connect()
+ * as a client (decide_client.c), at listen() if it was not bound. Either an XTS socket gets the options set so far and
+ * stands for the descriptor from then on; or the descriptor stays with the kernel, with a reason; or, in a strict
+ * process, the call fails.
  */
 #include "decide.h"
 
@@ -15,10 +15,10 @@
 #include "rules_in_force.h"
 #include "fallback_notice.h"
 
-#define PLACE_MARK 0x58545350 /* a timeout that no program sets (in ms): 17 days */
-#define PLACES_MAX 256        /* descriptors that are looked at when a program starts */
+#define PLACE_MARK 0x58545350 /* set as a timeout that no program sets (in ms): 17 days */
+#define PLACES_MAX 256        /* how many descriptors are looked at when a program starts */
 
-/* attach_error: the endpoint's sentence about it, or empty. */
+/* attach_error: the endpoint's explanation, or empty. */
 static int stay(int fd, struct descriptor was, enum xts_reason reason, const char *attach_error)
 {
 	const struct descriptor d = { .kind = DESCRIPTOR_STAYED, .reason = (uint16_t)reason };
@@ -27,7 +27,7 @@ static int stay(int fd, struct descriptor was, enum xts_reason reason, const cha
 	int error = pushed ? pushed : preload.strict ? xts_reason_error(reason) : elsewhere;
 
 	if (pushed)
-		preload_refused(); /* the program's data would go without the protocol */
+		preload_refused(); /* without the protocol, the program's data would be sent in plain */
 	notice_fallback(fd, reason, error, attach_error);
 	if (error) {
 		preload_log("descriptor %d: refused (%s): %s", fd, xts_reason_name(reason), strerror(error));
@@ -111,15 +111,15 @@ bool decide_make(int fd, struct descriptor d, enum xts_role role, const struct s
 	(void)XTS(xts_decide(&undecided, role, local, peer, out));
 	report_decision(fd, out->line, local, peer);
 	if (out->s >= 0 && out->endpoint && !atomic_flag_test_and_set(&reported))
-		report_endpoint(out->endpoint); /* the first that is used is the one that `xts status` shows */
+		report_endpoint(out->endpoint); /* `xts status` shows the first one that is used */
 	if (out->s >= 0 && note_replay(d.number, out->s) < 0)
 		decide_failed(out, XTS_STEP_OPTIONS);
 	return out->s >= 0;
 }
 
 /*
- * A socket of the kernel's UDP is of use without being connected: a system call that gets past us could send by it,
- * over this host's network. So each descriptor of a datagram socket that has been offloaded becomes a placeholder.
+ * A kernel UDP socket can send without being connected: a system call that bypasses the interposer could send on it,
+ * over this host's network. So each descriptor of an offloaded datagram socket is replaced by a placeholder.
  */
 static void put_placeholder(int fd, struct descriptor d, void *offloaded)
 {
@@ -130,7 +130,7 @@ static void put_placeholder(int fd, struct descriptor d, void *offloaded)
 	placeholder = decide_placeholder();
 	flags = real()->fcntl(fd, F_GETFD);
 	if (placeholder < 0)
-		return; /* no descriptor left: the program needs them more */
+		return; /* no descriptor is left, and the program needs them more */
 	if (flags >= 0)
 		real()->dup3(placeholder, fd, flags & FD_CLOEXEC ? O_CLOEXEC : 0);
 	real()->close(placeholder);
@@ -179,7 +179,7 @@ bool decide_bound_to(int fd, union address *local)
 	return real()->getsockname(fd, &local->any, &length) == 0 && *port_of(local) != 0;
 }
 
-/* --- places: what programs see that were started past us ---------------------------------------------------------- */
+/* --- places: for programs that were started past the interposer --------------------------------------------------- */
 
 void decide_mark_place(int fd)
 {
@@ -225,7 +225,7 @@ void decide_lost_places(void)
 
 /* --- placeholders ------------------------------------------------------------------------------------------------- */
 
-/* The placeholders are copies of one socket: they are never used, and a copy costs a sixth of a new socket. */
+/* The placeholders are duplicates of one socket: they are never used, and a duplicate costs a sixth of a new socket. */
 int decide_placeholder(void)
 {
 	static _Atomic int original = -1;

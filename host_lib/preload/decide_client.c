@@ -1,6 +1,7 @@
 /*
- * Clients: connect(). What was offloaded at bind() and is then connected to where a rule keeps clients with the kernel
- * goes back: the kernel's socket has been kept unused, with its options, for that.
+ * Clients: connect(). A socket may have been offloaded at bind(), and then connect to an address for which a rule
+ * leaves clients to the kernel. Such a socket goes back to the kernel: its kernel socket was kept unused, with its
+ * options, for that.
  */
 #include "decide.h"
 
@@ -11,7 +12,7 @@
 
 #define BIND_TRIES 100 /* a millisecond each */
 
-/* If the proxy is on this host, the address is free only when it has closed its socket. */
+/* If the proxy is on this host, the address is free only after the proxy has closed its socket. */
 static void bind_when_free(int fd, const union address *local, socklen_t length)
 {
 	const struct timespec moment = { .tv_nsec = 1000000 };
@@ -80,7 +81,7 @@ int decide_connect(int fd, struct descriptor d, const struct sockaddr *address, 
 	if (decide_make(fd, d, XTS_ROLE_TCP_CLIENT, bound ? &local.any : NULL, address, &decision) && bound) {
 		socklen_t local_length = local.any.sa_family == AF_INET ? sizeof local.v4 : sizeof local.v6;
 
-		/* It was bound on this host. The kernel's socket keeps the address, unused. */
+		/* The socket was bound on this host. The kernel socket keeps the address, unused. */
 		if (XTS(xts_bind(decision.s, &local.any, local_length)) < 0)
 			decide_failed(&decision, XTS_STEP_BIND);
 	}

@@ -1,11 +1,11 @@
 /*
  * Datagram sockets: bind() as a receiver, connect() as a client, and the first datagram that is sent to an address.
  *
- * A bind() that names no port does not make a receiver: where no rule offloads it the socket stays undecided, as a
- * client that has not said yet where to. Such a socket is not bound again on the device if it was bound to no address
- * either: it gets a port there when it connects or sends.
+ * A bind() without a port does not make the socket a receiver: if no rule offloads it, it stays undecided, as a client
+ * whose peer is not known yet. If it was not bound to an address either, it is not bound again on the device: it gets a
+ * port there when it connects or sends.
  *
- * Once decided a datagram socket stays where it is.
+ * Once decided, a datagram socket stays where it is.
  */
 #include "decide.h"
 
@@ -14,7 +14,7 @@
 #include "fallback_notice.h"
 #include "report.h"
 
-/* An address that the kernel would accept. An AF_INET6 socket sends to AF_INET addresses, too. */
+/* An address whose form the kernel would accept. An AF_INET6 socket can also send to AF_INET addresses. */
 static bool takes_peer(int fd, const struct sockaddr *address, socklen_t length)
 {
 	if (decide_takes_address(fd, address, length))
@@ -29,7 +29,8 @@ static bool is_wildcard(const union address *a)
 					     IN6_IS_ADDR_UNSPECIFIED(&a->v6.sin6_addr);
 }
 
-/* To an address alone, too, which is what connect() to AF_UNSPEC leaves of a bind() without a port. */
+/* True also if it is bound to an address alone, which is what connect() to AF_UNSPEC leaves of a bind() without a
+ * port. */
 static bool is_bound(int fd, union address *local)
 {
 	return decide_bound_to(fd, local) || !is_wildcard(local);
@@ -57,7 +58,7 @@ int decide_datagram_bind(int fd, struct descriptor d, const struct sockaddr *add
 	return 0;
 }
 
-/* As a client. 0: it is offloaded; DECIDE_KERNEL; or -1 and errno. */
+/* Decides it as a client. 0: it is offloaded; DECIDE_KERNEL; or -1 and errno. */
 static int decide_by_peer(int fd, struct descriptor d, enum xts_role role, const struct sockaddr *peer)
 {
 	struct xts_decision decision;
@@ -73,7 +74,7 @@ static int decide_by_peer(int fd, struct descriptor d, enum xts_role role, const
 	if (decision.s < 0)
 		return decide_stay_by(fd, &decision) < 0 ? -1 : DECIDE_KERNEL;
 	if (!decide_publish(fd, d, decision.s, DESCRIPTOR_DATAGRAM))
-		/* another thread was faster */
+		/* another thread has decided it first */
 		return descriptor_get(fd).kind == DESCRIPTOR_OFFLOADED ? 0 : DECIDE_KERNEL;
 	return 0;
 }

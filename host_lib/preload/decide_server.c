@@ -20,7 +20,7 @@ int decide_bind_not_made(int fd, const struct xts_decision *decision, const stru
 	int error = decision->error;
 
 	if (decision->reason == XTS_REASON_ADDRESS && (preload.strict || real()->bind(fd, address, length) < 0))
-		error = EADDRNOTAVAIL; /* not this host's either */
+		error = EADDRNOTAVAIL; /* the address is not one of this host either */
 	if (error) {
 		errno = error;
 		return -1;
@@ -30,7 +30,7 @@ int decide_bind_not_made(int fd, const struct xts_decision *decision, const stru
 	return decide_stay_by(fd, decision) < 0 ? -1 : real()->bind(fd, address, length);
 }
 
-/* Binds the kernel's socket too, to the port that the XTS socket has got: DESCRIPTOR_ALSO_LOCAL, or 0. */
+/* Binds the kernel socket too, to the port of the XTS socket. Returns DESCRIPTOR_ALSO_LOCAL, or 0. */
 static uint8_t bind_kernel_too(int fd, int s, unsigned rule_line)
 {
 	union address bound = { 0 };
@@ -58,7 +58,7 @@ int decide_bind(int fd, struct descriptor d, const struct sockaddr *address, soc
 	if (decide_make(fd, d, XTS_ROLE_TCP_SERVER, address, NULL, &decision))
 		decide_bind_made(fd, &decision, address, length);
 	if (decision.reason == XTS_REASON_RULE)
-		return real()->bind(fd, address, length); /* decided at listen() or, as a client, at connect() */
+		return real()->bind(fd, address, length); /* it is decided at listen() or, as a client, at connect() */
 	if (decision.reason || decision.error)
 		return decide_bind_not_made(fd, &decision, address, length);
 	if (!decide_publish(fd, d, decision.s, DESCRIPTOR_BOUND | bind_kernel_too(fd, decision.s, decision.line))) {
@@ -85,11 +85,12 @@ static int listen_offloaded(int fd, struct descriptor d, int backlog)
 	if (!(listens.flags & DESCRIPTOR_ALSO_LOCAL))
 		decide_mark_place(fd);
 	if (listens.flags != d.flags && descriptor_become(fd, d, listens))
-		epoll_descriptor_offloaded(fd, listens); /* sets that have it watch the kernel's half too from now on */
+		/* from now on, epoll sets with this descriptor watch the kernel socket too */
+		epoll_descriptor_offloaded(fd, listens);
 	return 0;
 }
 
-/* Without bind(): at a port of the proxy's choice on all addresses. */
+/* listen() without bind(): on all addresses, at a port that the proxy chooses. */
 static int listen_unbound(int fd, struct descriptor d, int backlog)
 {
 	union address any = { 0 };

@@ -1,9 +1,9 @@
-/* Descriptors as such: close, dup, ranges of them. */
+/* Calls about descriptors: close, dup, ranges of descriptors. */
 #include "preload.h"
 
 #include <limits.h>
 
-/* Our own descriptors do not exist for the program. */
+/* The program must not see our own descriptors: it gets EBADF. */
 static int no_such_descriptor(void)
 {
 	errno = EBADF;
@@ -12,7 +12,7 @@ static int no_such_descriptor(void)
 
 /*
  * The number is freed before its socket is closed, as in the kernel, where a lingering close() has freed its number
- * already. The table forgets it before the kernel can give it to another thread.
+ * already. The table forgets the number before the kernel can give it to another thread.
  */
 static int close_ours(int fd, struct descriptor d)
 {
@@ -38,7 +38,8 @@ int __close(int fd) __attribute__((alias("close"))) EXPORT;
 
 /* --- ranges ------------------------------------------------------------------------------------------------------- */
 
-/* The kernel's part: from first to last, except our own descriptors. closing: not only marks them. */
+/* The kernel's part: all descriptors from first to last except our own. closing: closes them, and does not only set a
+ * flag. */
 static int range_around(unsigned first, unsigned last, int flags, bool closing)
 {
 	unsigned from = first;
@@ -100,7 +101,7 @@ EXPORT int dup3(int from, int to, int flags)
 	if (source.kind == DESCRIPTOR_INTERNAL)
 		return no_such_descriptor();
 	if (target.kind == DESCRIPTOR_INTERNAL) {
-		errno = EBUSY; /* also what the kernel says of a number that is being opened */
+		errno = EBUSY; /* the kernel's errno, too, for a number that is being opened */
 		return -1;
 	}
 	if (from == to || real()->fcntl(from, F_GETFD) < 0)

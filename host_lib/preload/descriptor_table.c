@@ -1,7 +1,7 @@
 /*
- * The table of descriptors. Words are read without a lock; table_lock orders the changes that concern several of them
- * at once (dup against the decision of a socket). How many further descriptors share an XTS socket, a note or an epoll
- * set is counted by its number: nothing is touched, and no memory spent, for the usual one.
+ * The table of descriptors. Words are read without a lock; table_lock orders changes of several words at once (dup
+ * against the decision of a socket). The descriptors that share an XTS socket, a note or an epoll set are counted by
+ * its number, without the first: so the usual case, a single descriptor, touches and costs no memory.
  */
 #include "preload.h"
 
@@ -11,16 +11,16 @@
 #include "undecided_options.h"
 #include "report.h"
 
-#define SHARED_MAX (1u << 20) /* XTS numbers keep their index in the low 20 bits; the others are below it */
+#define SHARED_MAX (1u << 20) /* the low 20 bits of an XTS number are its index; the other numbers are below 2^20 */
 
 static _Atomic uint64_t words[DESCRIPTORS_MAX];
 _Atomic uint64_t *descriptors = words;
 
 #define NUMBER_HIGH 1024
 
-/* By kind: the descriptors other than the first. */
+/* By kind: the number of descriptors other than the first. */
 static _Atomic uint32_t more[DESCRIPTOR_INTERNAL + 1][SHARED_MAX];
-static _Atomic int highest = -1; /* descriptor ever set */
+static _Atomic int highest = -1; /* the highest descriptor that was ever set */
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static uint64_t pack(struct descriptor d)
@@ -36,7 +36,7 @@ static struct descriptor unpack(uint64_t word)
 				    .number = (uint32_t)(word >> 32) };
 }
 
-/* Does it stand for something that descriptors can share? */
+/* Does it stand for something that several descriptors can share? */
 static bool is_shared_kind(struct descriptor d)
 {
 	return d.kind == DESCRIPTOR_OFFLOADED || d.kind == DESCRIPTOR_EPOLL ||
@@ -148,7 +148,7 @@ void descriptor_copy(int fd, int copy)
 	lock_table();
 	d = descriptor_get(fd);
 	if (d.kind == DESCRIPTOR_UNDECIDED && !d.number) {
-		/* From now on it needs a number that both descriptors share. */
+		/* From now on it needs a note with a number, which both descriptors share. */
 		d.number = note_make();
 		if (!d.number)
 			d = (struct descriptor){ .kind = DESCRIPTOR_STAYED, .reason = XTS_REASON_LIMIT };
@@ -193,7 +193,8 @@ void descriptor_gone(int number, unsigned reason)
 	report_counters();
 }
 
-/* As high as the limit allows: programs count on low numbers, and select() on those below FD_SETSIZE. */
+/* As high as the limit allows: programs expect low numbers for their own, and select() needs numbers below
+ * FD_SETSIZE. */
 int descriptor_own(int fd)
 {
 	struct rlimit limit;
@@ -217,7 +218,7 @@ void descriptor_disown(int fd)
 		(void)descriptor_take(fd);
 }
 
-/* A child forked while another thread changes the table must not find it locked for ever. */
+/* If a thread forks while another one changes the table, the child must not find it locked forever. */
 __attribute__((constructor)) static void keep_over_fork(void)
 {
 	pthread_atfork(lock_table, unlock_table, unlock_table);

@@ -32,29 +32,29 @@ enum descriptor_kind {
 };
 
 enum { /* flags */
-       /* OFFLOADED listener for which the kernel listens too: wait for both, accept from both */
+       /* OFFLOADED listener for which a kernel socket listens too: wait for both, accept from both */
        DESCRIPTOR_ALSO_LOCAL = 1,
        DESCRIPTOR_LISTENS = 2,
-       /* OFFLOADED at bind, not yet connected or listening: can still go back to the kernel */
+       /* OFFLOADED at bind, not yet connected or listening: it can still go back to the kernel */
        DESCRIPTOR_BOUND = 4,
        DESCRIPTOR_PUSHED = 8,    /* a protocol was pushed before connect or listen: it cannot go back */
-       DESCRIPTOR_DATAGRAM = 16, /* UNDECIDED or OFFLOADED: of UDP */
+       DESCRIPTOR_DATAGRAM = 16, /* UNDECIDED or OFFLOADED: a datagram socket */
 };
 
-/* A snapshot: what was true when it was read. An XTS number has a generation, so a stale one is EBADF and never
- * another socket. */
+/* A snapshot of a word. An XTS number has a generation, so that an outdated one is EBADF and never another socket. */
 struct descriptor {
 	uint8_t kind; /* enum descriptor_kind */
 	uint8_t flags;
-	/* enum xts_reason, of STAYED, and of OFFLOADED that this process has not (XTS_REASON_IS_GONE) */
+	/* enum xts_reason, for STAYED, and for an OFFLOADED socket that this process does not have
+	 * (XTS_REASON_IS_GONE) */
 	uint16_t reason;
-	/* XTS socket number; index of the epoll set; of UNDECIDED, index of its record (undecided_options.h) */
+	/* XTS socket number; index of the epoll set; for UNDECIDED, index of its record (undecided_options.h) */
 	uint32_t number;
 };
 
-#define DESCRIPTORS_MAX (1u << 20) /* numbers beyond are passed to the kernel, counted */
+#define DESCRIPTORS_MAX (1u << 20) /* higher descriptors are passed to the kernel, and counted */
 
-extern _Atomic uint64_t *descriptors; /* DESCRIPTORS_MAX words of memory that costs nothing until touched */
+extern _Atomic uint64_t *descriptors; /* DESCRIPTORS_MAX words; a page of them costs nothing until it is touched */
 
 static inline struct descriptor descriptor_get(int fd)
 {
@@ -80,22 +80,22 @@ static inline int descriptor_offloaded(int fd)
 }
 
 void descriptor_set(int fd, struct descriptor d);
-/* fd is the kernel's again, or closed. Returns what it was. */
+/* fd is a plain kernel descriptor again, or closed. Returns what it was. */
 struct descriptor descriptor_take(int fd);
-/* fd, and whatever shares what it stood for (dup), now stand for this; the notes of an UNDECIDED one are dropped.
- * false: fd is no longer what it was when it was read (was), and nothing has changed. */
+/* fd, and all descriptors that share what it stood for (dup), stand for d from now on; the notes of an UNDECIDED one
+ * are dropped. False: fd is no longer what it was when it was read (was), and nothing has changed. */
 bool descriptor_become(int fd, struct descriptor was, struct descriptor d);
-/* copy (just made by dup) stands for the same as fd. */
+/* copy (just made by dup) stands for the same thing as fd. */
 void descriptor_copy(int fd, int copy);
-/* One more or less descriptor of the same XTS socket, note or epoll set (dup, close). The last one's release closes
+/* Adds or removes a descriptor of the same XTS socket, note or epoll set (dup, close). Removing the last one closes
  * it. */
 void descriptor_share(struct descriptor d);
 void descriptor_release(struct descriptor d);
-bool descriptor_is_last(struct descriptor d); /* of what it stands for */
+bool descriptor_is_last(struct descriptor d); /* is it the last descriptor of what it stands for? */
 /* This process does not have the XTS socket after fork or exec: notes why (enum xts_reason). Takes no lock. */
 void descriptor_gone(int number, unsigned reason);
-int descriptor_highest(void); /* ever set; -1: none */
-/* A descriptor of ours, which the program may not close: moved out of its way. Its number now. */
+int descriptor_highest(void); /* the highest descriptor ever set; -1: none */
+/* Moves a descriptor of ours, which the program may not close, out of the program's way. Returns its new number. */
 int descriptor_own(int fd);
 void descriptor_disown(int fd);
 /* Calls visit for every descriptor of this kind, in order. */

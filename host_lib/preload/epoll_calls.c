@@ -1,9 +1,9 @@
 /*
- * epoll: sets of the program's that hold offloaded sockets too. epoll_set.h has what is kept of a set.
+ * epoll: sets of the program that hold offloaded sockets too. epoll_set.h describes the record of a set.
  *
- * A set without offloaded sockets is the kernel's alone: epoll_ctl and epoll_wait are passed on. Else a wait is for
- * both, in libxts (xts_epoll_wait_mixed). A thread that had begun to wait in the kernel when the first offloaded socket
- * came is woken by a bell put into the kernel's set, and goes on as one that waits for both.
+ * The calls on a set without offloaded sockets are passed to the kernel. For other sets libxts waits for both kinds of
+ * members (xts_epoll_wait_mixed). If a thread waits in the kernel when the first offloaded socket is added, a bell put
+ * into the kernel's set wakes it, and it goes on waiting for both.
  */
 #include "epoll_set.h"
 
@@ -13,7 +13,7 @@ static int known(int fd)
 {
 	uint32_t number;
 
-	if (fd < 0 || xts_inside.locked) /* libxts's own */
+	if (fd < 0 || xts_inside.locked) /* one of libxts's own */
 		return fd;
 	INSIDE;
 	descriptor_forget_stale(fd);
@@ -33,14 +33,14 @@ EXPORT int epoll_create1(int flags)
 	return known(real()->epoll_create1(flags));
 }
 
-/* A set that came over exec or a Unix socket is in the table from its first offloaded member on. */
+/* Adds a set that came through exec or a Unix socket to the table, with its first offloaded member. */
 static void adopt(int fd, int member)
 {
 	struct epoll_event event = { 0 };
 	uint32_t number = 0;
 
 	sets_lock();
-	/* The member's kernel socket has never been registered: ENOENT says that fd is a set. */
+	/* The member's kernel socket was never registered: ENOENT shows that fd is an epoll set. */
 	if (descriptor_get(fd).kind == DESCRIPTOR_KERNEL && real()->epoll_ctl(fd, EPOLL_CTL_MOD, member, &event) < 0 &&
 	    errno == ENOENT)
 		number = set_make(fd, SET_UNKNOWN_MEMBERS);
@@ -78,8 +78,8 @@ static int context_control(struct epoll_set *set, int op, int fd, uint32_t numbe
 	return XTS(xts_epoll_ctl_keyed(set->ctx, op, (int)number, (uint32_t)fd, event));
 }
 
-/* The kernel half of a listener's registration, and its note. The context's half is done: this one may fail quietly
- * only where the kernel's socket is not there any more. */
+/* The kernel half of a listener's registration, and its note. The context's half is done: this half may fail silently
+ * only if the kernel socket is not there any more. */
 static void control_also_local(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d,
 			       struct epoll_event *event)
 {
@@ -120,8 +120,8 @@ static int control_offloaded(struct epoll_set *set, int epfd, int op, int fd, st
 	return r;
 }
 
-/* Carried out on the kernel's set and noted. -1: refused, or there was no memory, and the set
- * does not have it any more. */
+/* Changes the kernel's set, and notes it. -1: refused, or no memory, in which case the registration has been removed
+ * again. */
 static int control_noted(struct epoll_set *set, int epfd, int op, struct registration *note, struct epoll_event *event)
 {
 	struct registration *old;
@@ -143,7 +143,7 @@ static int control_noted(struct epoll_set *set, int epfd, int op, struct registr
 	return -1;
 }
 
-/* A set in a set: the kernel's half first, since the kernel refuses loops. */
+/* A set in a set: the kernel half first, since the kernel refuses loops. */
 static int control_set(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d, struct epoll_event *event)
 {
 	struct registration note = { .fd = fd, .kind = REGISTERED_SET, .inner = d.number };
@@ -168,7 +168,7 @@ static int control_set(struct epoll_set *set, int epfd, int op, int fd, struct d
 	return r;
 }
 
-/* Not decided yet: the kernel's, for now. */
+/* An undecided socket is registered with the kernel for now. */
 static int control_undecided(struct epoll_set *set, int epfd, int op, int fd, struct epoll_event *event)
 {
 	struct registration note = { .fd = fd, .kind = REGISTERED_UNDECIDED };
@@ -229,8 +229,7 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 	}
 	if (d.kind == DESCRIPTOR_EPOLL)
 		set = set_hold(d.number, 1);
-	/* none, or too many: in the kernel's set an offloaded member is an unconnected socket,
-	 * whose events mean nothing */
+	/* no free set: in the kernel's set an offloaded member is an unconnected socket, whose events mean nothing */
 	if (!set)
 		return real()->epoll_ctl(epfd, op, fd, event);
 	r = control(set, epfd, op, fd, member, event);
@@ -261,7 +260,7 @@ void epoll_descriptor_gone(int fd, struct descriptor d)
 {
 	struct change gone = { .fd = fd, .d = d };
 
-	/* libxts removes the context's half with the socket, and the kernel removes its own half. */
+	/* libxts removes the context's half with the socket, and the kernel removes its half by itself. */
 	if (d.kind == DESCRIPTOR_KERNEL || !sets_have_registrations() || !descriptor_is_last(d))
 		return;
 	sets_lock();
@@ -269,7 +268,7 @@ void epoll_descriptor_gone(int fd, struct descriptor d)
 	sets_unlock();
 }
 
-/* From the kernel's set to the context; of a listener for both, a copy. */
+/* Moves a registration from the kernel's set to the context; for a listener with both sockets, copies it. */
 static void move(struct epoll_set *set, struct registration *note, int epfd, struct descriptor d)
 {
 	struct registration both = *note;
@@ -315,7 +314,7 @@ void epoll_descriptor_offloaded(int fd, struct descriptor d)
 	sets_unlock();
 }
 
-/* The context's registration goes with the XTS socket; the kernel's takes its place. */
+/* The registration in the context ends with the XTS socket; one in the kernel's set takes its place. */
 static void move_back(struct epoll_set *set, void *argument)
 {
 	const struct change *change = argument;

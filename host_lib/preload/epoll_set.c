@@ -1,24 +1,25 @@
-/* The store of epoll sets: epoll_set.h has the idea. */
+/* The store of epoll sets: epoll_set.h has the theory of operation. */
 #include "epoll_set.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
 #define SETS_MAX 65536u
-#define GENERATION 20 /* bits below it: the index */
+#define GENERATION 20 /* position of the generation; the bits below it are the index */
 #define GENERATIONS 0xfffu
 
-static struct epoll_set store[SETS_MAX]; /* costs nothing until touched; 0 is not used */
+static struct epoll_set store[SETS_MAX]; /* a page of it costs nothing until it is touched; entry 0 is not used */
 static _Atomic uint32_t used = 1;
 static struct epoll_set *unused;
-static pthread_mutex_t store_lock = PTHREAD_MUTEX_INITIALIZER; /* guards these; nothing is called while it is held */
+/* guards these; no function is called while it is held */
+static pthread_mutex_t store_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static _Atomic uint32_t note_total;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* --- locks, fork -------------------------------------------------------------------------------------------------- */
 
-/* libxts's fork handlers run inside of these: their calls are libxts's own, and must not take these locks. */
+/* libxts's fork handlers run within these. Their calls are libxts's own, and must not take these locks. */
 static void before_fork(void)
 {
 	xts_go_in();
@@ -33,7 +34,7 @@ static void after_fork_parent(void)
 	xts_come_out();
 }
 
-/* The threads that waited are the parent's. */
+/* The waiting threads exist only in the parent. */
 static void after_fork_child(void)
 {
 	for (uint32_t i = 1; i < used; i++) {
@@ -44,13 +45,13 @@ static void after_fork_child(void)
 }
 
 /*
- * When the library is loaded, before the program can do the same: its own handlers, which may use sets (libuv's do),
- * then run before ours in the parent and after ours in the child. libxts's are first of all, so that at fork() it locks
- * last, the order in which everything else locks.
+ * Runs when the library is loaded, before the program can register handlers: the program's handlers may use sets
+ * (libuv's do), so they have to run before ours in the parent and after ours in the child. libxts's handlers are
+ * registered first of all, so that at fork() they lock last, in the order in which all other code locks.
  */
 __attribute__((constructor(101))) static void watch_fork(void)
 {
-	preload_lend_calls(); /* before libxts makes any */
+	preload_lend_calls(); /* before libxts makes any descriptors */
 	xts_flush();
 	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
@@ -108,7 +109,7 @@ uint32_t set_make(int fd, uint32_t members)
 	return number;
 }
 
-/* Nobody holds it any more. */
+/* No thread holds it any more. */
 static void set_free(struct epoll_set *set)
 {
 	int before = errno;
@@ -249,7 +250,7 @@ static void ring_waiters(struct epoll_set *set)
 	if (bell < 0)
 		return;
 	descriptor_set(bell, (struct descriptor){ .kind = DESCRIPTOR_INTERNAL });
-	atomic_store(&set->bell, bell); /* before it can wake any thread */
+	atomic_store(&set->bell, bell); /* set before it can wake a thread */
 	if (real()->epoll_ctl(fd, EPOLL_CTL_ADD, bell, &event) < 0) {
 		atomic_store(&set->bell, -1);
 		descriptor_take(bell);
@@ -264,7 +265,8 @@ void set_silence(struct epoll_set *set)
 	if (bell < 0)
 		return;
 	if (fd >= 0)
-		real()->epoll_ctl(fd, EPOLL_CTL_DEL, bell, NULL); /* a forked child may have the bell open */
+		/* needed, since a forked child may have the bell open */
+		real()->epoll_ctl(fd, EPOLL_CTL_DEL, bell, NULL);
 	descriptor_take(bell);
 	real()->close(bell);
 }
@@ -274,7 +276,7 @@ struct nesting {
 	bool failed;
 };
 
-/* The set has another one in it that has got a context. */
+/* A member of the set, which is an epoll set itself, has got a context. */
 static void nest(struct epoll_set *set, void *argument)
 {
 	struct nesting *nesting = argument;
@@ -303,7 +305,7 @@ bool set_convert(struct epoll_set *set)
 	if (!ctx)
 		return false;
 	atomic_store(&set->ctx, ctx);
-	/* Threads that begin to wait from here on see it. */
+	/* Threads that begin to wait after this see the context. */
 	if (atomic_load(&set->users) >= SET_WAITER)
 		ring_waiters(set);
 	sets_each(nest, &nesting);

@@ -1,5 +1,5 @@
 /*
- * The interposer's side of an epoll set of the program.
+ * The interposer's record of an epoll set of the program.
  *
  * A set is an epoll set of the kernel: its descriptor is the program's. When its first offloaded socket is added, it
  * gets a polling context of libxts as well (ctx). Most registrations are in one of the two. This file keeps only those
@@ -9,8 +9,8 @@
  *     BOTH       of a listener that has a kernel socket too (ALSO_LOCAL): in both; one event is reported
  *     SET        another set: its kernel half is in ours, its context in our context
  *
- * Sets are looked up by number and held while in use; their memory is used again but never given back, so that a number
- * read a moment ago leads to a set or to nothing.
+ * A set is looked up by number, and held while it is in use. The memory of sets is reused but never freed, so that an
+ * outdated number leads to a set or to nothing.
  */
 #ifndef XTS_PRELOAD_EPOLL_SET_H
 #define XTS_PRELOAD_EPOLL_SET_H
@@ -24,55 +24,57 @@ struct registration {
 	enum registration_kind kind;
 	struct epoll_event event;
 	uint32_t inner; /* SET: its number */
-	bool in_kernel; /* BOTH: the kernel socket is there too (it listens) */
+	bool in_kernel; /* BOTH: the kernel socket is registered too (it listens) */
 };
 
 struct epoll_set {
-	/* Low half: references, one for all its descriptors. High half: threads that wait in the kernel alone. */
+	/* Low half: references; all its descriptors together count as one. High half: threads that wait only in the
+	 * kernel. */
 	_Atomic uint64_t users;
 	_Atomic uint32_t number; /* 0: closed */
-	/* registrations in the kernel's set; those that vanished by a close are still counted */
+	/* registrations in the kernel's set, including those that a close has removed */
 	_Atomic uint32_t members;
 	void *_Atomic ctx;
-	/* an eventfd in the kernel's set, readable while threads wait there that do not know of ctx; else -1 */
+	/* an eventfd in the kernel's set, readable while threads that do not know of ctx wait there; else -1 */
 	_Atomic int bell;
 	_Atomic uint32_t both; /* registrations that may be reported twice */
-	int fd;                /* one of the set's descriptors, as last seen */
+	int fd;                /* one of the set's descriptors, as last used */
 	struct registration *registrations;
 	unsigned registration_count, registration_room;
 	struct epoll_set *next_free;
 };
 
-#define SET_WAITER (UINT64_C(1) << 32) /* in users */
-#define SET_UNKNOWN_MEMBERS (1u << 30) /* of a set that came to be known later: never counted down to none */
+#define SET_WAITER (UINT64_C(1) << 32) /* added to users by a waiting thread */
+/* for a set that was already in use when it became known: never counted down to 0 */
+#define SET_UNKNOWN_MEMBERS (1u << 30)
 
-/* A new set for the descriptor fd, with its reference; 0: none is free. */
+/* Makes a set for the descriptor fd, with one reference; 0: the store is full. */
 uint32_t set_make(int fd, uint32_t members);
-/* The set, with references added (1, or SET_WAITER + 1); NULL: closed meanwhile. */
+/* The set, with references added (1, or SET_WAITER + 1); NULL: it was closed meanwhile. */
 struct epoll_set *set_hold(uint32_t number, uint64_t by);
 void set_drop(struct epoll_set *set, uint64_t by);
 
-/* Called by a thread that may have been the last to wait in the kernel alone: removes the bell. */
+/* To be called by a thread that may have been the last to wait only in the kernel: removes the bell. */
 void set_silence_last(struct epoll_set *set);
 
 /* Everything below needs the lock, which is never held in a wait. */
 void sets_lock(void);
 void sets_unlock(void);
-/* Gives the set its context and wakes the threads that wait in the kernel alone. false: errno. */
+/* Gives the set a context, and wakes the threads that wait only in the kernel. False: errno. */
 bool set_convert(struct epoll_set *set);
-/* The last of them has left. */
+/* The last of those threads has left: removes the bell. */
 void set_silence(struct epoll_set *set);
 struct registration *set_registration(struct epoll_set *set, int fd); /* NULL: none */
-/* Keeps one; false: ENOMEM. */
+/* Adds a registration; false: ENOMEM. */
 bool set_add_registration(struct epoll_set *set, const struct registration *note);
 void set_remove_registration(struct epoll_set *set, struct registration *note);
 /* Calls visit for every set. */
 void sets_each(void (*visit)(struct epoll_set *set, void *argument), void *argument);
-/* Is any registration kept at all? Without the lock. */
+/* Is any registration kept at all? Called without the lock. */
 bool sets_have_registrations(void);
-int set_descriptor(struct epoll_set *set); /* -1: closed */
+int set_descriptor(struct epoll_set *set); /* -1: it is closed */
 
-/* Marks the events of our own bell. */
+/* The event data that marks our own bell. */
 #define SET_BELL_DATA UINT64_C(0x5854532062656c6c)
 
 #endif

@@ -1,4 +1,4 @@
-/* epoll_wait, epoll_pwait and epoll_pwait2, on sets of both kinds. */
+/* epoll_wait, epoll_pwait and epoll_pwait2, on sets with and without a context. */
 #include "epoll_set.h"
 
 #include "deadline.h"
@@ -25,7 +25,7 @@ static int pass(const struct request *r)
 	}
 }
 
-/* The same, by a thread that holds the set. */
+/* The same, in a thread that holds the set. */
 static int wait_for_kernels(const struct request *r)
 {
 	struct timespec timeout = { .tv_sec = r->timeout_ms / 1000, .tv_nsec = r->timeout_ms % 1000 * 1000000L };
@@ -35,7 +35,7 @@ static int wait_for_kernels(const struct request *r)
 	return preload_sleep_epoll(r->set, r->events, r->max, r->timeout_ms < 0 ? NULL : &timeout, r->mask);
 }
 
-/* --- what the program shall not see ------------------------------------------------------------------------------- */
+/* --- events that the program must not see ------------------------------------------------------------------------- */
 
 static int without_bell(struct epoll_event *events, int count)
 {
@@ -48,7 +48,7 @@ static int without_bell(struct epoll_event *events, int count)
 	return kept;
 }
 
-/* One-shot, and one half has been reported: the other must not be. */
+/* A one-shot registration has reported in one half: the other half must not report any more. */
 static void disarm_other_half(struct epoll_set *set, int epfd, struct registration *note)
 {
 	struct epoll_event none = { .events = EPOLLONESHOT, .data = note->event.data };
@@ -60,7 +60,7 @@ static void disarm_other_half(struct epoll_set *set, int epfd, struct registrati
 	(void)XTS(xts_epoll_ctl_keyed(set->ctx, EPOLL_CTL_MOD, (int)d.number, (uint32_t)note->fd, &none));
 }
 
-/* A registration in both halves is one to the program: its two events become one. */
+/* To the program a registration in both halves is a single one: its two events are merged. */
 static int merge_halves(struct epoll_set *set, int epfd, struct epoll_event *events, int count)
 {
 	sets_lock();
@@ -142,7 +142,7 @@ static int wait_held(struct epoll_set *set, const struct request *request)
 			set_drop(set, SET_WAITER + 1);
 			return r;
 		}
-		/* It has got a context meanwhile. */
+		/* The set has got a context meanwhile. */
 		if (r > 0)
 			r = without_bell(request->events, r);
 	}

@@ -1,8 +1,8 @@
 /*
- * Notices of sockets that stay with the kernel because there is no queue, no proxy or no endpoint, and of calls that
- * the proxy has refused. Each is written once among the processes of one `xts run`, or once in a process without it.
- * `xts status --processes` has the rest. Causes that are in the program itself (an option, an address, a rule) are only
- * counted, unless a strict process has a call fail for them.
+ * Notices about sockets that stay with the kernel because there is no queue, no proxy or no endpoint, and about calls
+ * that the proxy has refused. Each is written once among the processes of one `xts run`, or once in a process without
+ * it. `xts status --processes` has the rest. Causes in the program itself (an option, an address, a rule) are only
+ * counted, unless a call fails for them in a strict process.
  */
 #include "fallback_notice.h"
 
@@ -15,8 +15,8 @@
 #include "once_per_run.h"
 #include "decision/decision.h"
 
-/* Numbers in the page of notices: what left a socket to the kernel, what made a call fail, what the proxy has
- * refused. */
+/* Numbers in the page of notices: reasons for which a socket stays with the kernel, reasons for which a call fails, and
+ * the proxy's refusals. */
 #define FAILURES 32u
 #define REFUSALS 64u
 

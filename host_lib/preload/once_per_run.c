@@ -20,7 +20,7 @@ struct notices {
 };
 _Static_assert(sizeof(struct notices) == ONCE_BYTES, "the page");
 
-static struct notices own; /* where nothing is shared */
+static struct notices own; /* used if no page is shared */
 static struct notices *_Atomic written = &own;
 static atomic_bool looked;
 
@@ -31,7 +31,7 @@ static struct notices *map(int fd)
 	return page == MAP_FAILED ? NULL : page;
 }
 
-/* The first process: its page is found in /proc as long as it lives. */
+/* Makes the page in the first process. Others find it in /proc as long as that process lives. */
 static void make(void)
 {
 	int fd = real()->memfd_create(ONCE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -50,7 +50,7 @@ static void make(void)
 	atomic_store(&written, page);
 }
 
-/* Another program of this user could have made one of another length. */
+/* Checks the length, since another program of this user could have made a page of another length. */
 static struct notices *take(int directory, const char *name)
 {
 	static const char wanted[] = "/memfd:" ONCE_NAME " (deleted)";
@@ -80,7 +80,7 @@ static void look_in(uint32_t pid)
 	snprintf(path, sizeof path, "/proc/%u/fd", pid);
 	directory = opendir(path);
 	if (!directory)
-		return; /* it has ended, or is another user's: this process has a page of its own */
+		return; /* it has ended, or belongs to another user: this process uses a page of its own */
 	while (!page && (entry = readdir(directory)))
 		page = take(dirfd(directory), entry->d_name);
 	closedir(directory);

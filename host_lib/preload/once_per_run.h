@@ -1,6 +1,6 @@
 /*
- * Notices on standard error that are written once among the processes of one `xts run` or `xts dev`. Which have been
- * written is in a page of bits, a memfd of the process whose id is in the environment (XTS_ROOT_PID): the program
+ * Notices that are written to standard error once among the processes of one `xts run` or `xts dev`. A page of bits
+ * says which have been written. It is a memfd of the process whose id is in the environment (XTS_ROOT_PID): the program
  * itself under `xts run`, the command `xts dev` under that. Other processes look for the page in /proc when they have a
  * notice. Children of fork() have it already.
  */
@@ -11,11 +11,11 @@
 
 #define ONCE_NAME "xts-notices"
 #define ONCE_BITS 128u
-#define ONCE_SANDBOXED (ONCE_BITS - 1u) /* the others are fallback_notice.c's */
-#define ONCE_BYTES (ONCE_BITS / 8u)     /* of the page */
+#define ONCE_SANDBOXED (ONCE_BITS - 1u) /* fallback_notice.c uses the lower numbers */
+#define ONCE_BYTES (ONCE_BITS / 8u)     /* bytes of the page */
 
 void once_per_run_start(void);
-/* Is this notice (a number below ONCE_BITS) still to be written? It counts as written from now on. */
+/* Does this notice (a number below ONCE_BITS) still have to be written? It counts as written from now on. */
 bool once_per_run(unsigned number);
 
 #endif

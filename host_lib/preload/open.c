@@ -1,7 +1,7 @@
 /*
- * Calls that return descriptors of other kinds. A socket that was closed past us (io_uring, a system call made by
- * instruction) leaves its word in the table. When the kernel uses the number again, the word has to be cleared, or a
- * read() of the new file would go to the old socket. Normally this costs one load.
+ * Calls that return descriptors of other kinds. If a socket was closed past the interposer (io_uring, a system call
+ * made by instruction), its word is still in the table. When the kernel reuses the number, the word has to be cleared,
+ * or a read() of the new file would go to the old socket. Normally this costs one load.
  */
 #include "preload.h"
 
@@ -9,7 +9,7 @@ void descriptor_forget_stale(int fd)
 {
 	struct descriptor d = descriptor_get(fd);
 
-	/* libxts's own new descriptors are moved at once, and locks may be held. */
+	/* New descriptors of libxts are moved at once, and locks may be held here. */
 	if (d.kind == DESCRIPTOR_KERNEL || d.kind == DESCRIPTOR_INTERNAL || xts_inside.locked)
 		return;
 	INSIDE;
@@ -40,7 +40,7 @@ static int fresh_pair(int r, const int fds[2])
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
 
-/* The mode is there only for flags that make a file. */
+/* The mode argument exists only with flags that create a file. */
 #define MODE_OF(flags) \
 	({ \
 		mode_t mode_ = 0; \
@@ -86,7 +86,7 @@ EXPORT int creat64(const char *path, mode_t mode)
 	return fresh(real()->creat64(path, mode));
 }
 
-/* The fortified names: no mode was given. */
+/* The fortified names, for calls without a mode. */
 EXPORT int __open_2(const char *path, int flags)
 {
 	return fresh(real()->__open_2(path, flags));

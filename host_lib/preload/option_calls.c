@@ -12,7 +12,7 @@
 
 /* --- options ------------------------------------------------------------------------------------------------------ */
 
-/* A non-blocking connect() has failed. */
+/* A non-blocking connect() has failed: writes the notice. */
 static void tell_failed_connect(int fd, int error)
 {
 	int before = errno;
@@ -46,7 +46,7 @@ int option_note(int fd, struct descriptor d, uint32_t *number)
 		if (!noted.number)
 			return decide_stay(fd, XTS_REASON_LIMIT);
 		if (!descriptor_become(fd, d, noted)) {
-			note_drop(noted.number); /* decided, or noted, by another thread meanwhile */
+			note_drop(noted.number); /* another thread has decided it, or made a note for it, meanwhile */
 			return 0;
 		}
 	}
@@ -54,7 +54,8 @@ int option_note(int fd, struct descriptor d, uint32_t *number)
 	return 1;
 }
 
-/* A group to be joined on an interface that this host has not, or to be left again; or where to send to groups. */
+/* May the device know the interface? The option joins or leaves a group on an interface that this host does not have,
+ * or says over which interface to send to groups. */
 static bool may_be_of_device(struct descriptor d, int level, int option, int error)
 {
 	if (note_names_interface(level, option))
@@ -81,7 +82,7 @@ static int set_undecided(int fd, struct descriptor d, int level, int option, con
 			note_refused_interface(number, error);
 		r = 0;
 	} else if (noted == 0)
-		return setsockopt(fd, level, option, value, length); /* as what it is now */
+		return setsockopt(fd, level, option, value, length); /* again, now that it is decided */
 	return noted < 0 ? -1 : r;
 }
 
@@ -103,7 +104,7 @@ EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_
 		return real()->setsockopt(fd, level, option, value, length);
 	if (XTS(xts_setsockopt((int)d.number, level, option, value, length)) < 0)
 		return -1;
-	/* The kernel's socket is used, too, or may be used again. */
+	/* The kernel socket is used too, or may be used again. */
 	if (d.flags & (DESCRIPTOR_ALSO_LOCAL | DESCRIPTOR_BOUND))
 		(void)real()->setsockopt(fd, level, option, value, length);
 	return 0;
@@ -130,14 +131,14 @@ static int duplicate(int fd, int command, long lowest)
 	return copy;
 }
 
-/* Signals when it becomes ready: only the kernel's sockets have them. */
+/* Does it ask for signals on readiness? Only kernel sockets have them. */
 static bool asks_for_signals(int command, long argument)
 {
 	return (command == F_SETFL && argument & O_ASYNC) || command == F_SETOWN || command == F_SETOWN_EX ||
 	       command == F_SETSIG;
 }
 
-/* What programs do with a descriptor that they found open. libxts's own calls get here, too, and mean the file. */
+/* What programs do with a descriptor that they found open. libxts's own calls come here too, and are about the file. */
 static bool is_about_number(int command)
 {
 	return command == F_GETFD || command == F_SETFD || command == F_DUPFD || command == F_DUPFD_CLOEXEC;
@@ -167,7 +168,7 @@ static int control(int fd, struct descriptor d, int command, long argument)
 		errno = EINVAL;
 		return -1;
 	default:
-		return real()->fcntl(fd, command, argument); /* about the descriptor, not the socket */
+		return real()->fcntl(fd, command, argument); /* a command about the descriptor, not the socket */
 	}
 }
 

@@ -1,9 +1,10 @@
 /*
  * Descriptors that pass over Unix sockets (SCM_RIGHTS).
  *
- * In the place of an offloaded socket's descriptor its carrier is sent (xts_pass()), which is closed here when it is on
- * its way. Who receives one has the socket, and in the carrier's place a placeholder as for an accepted connection; the
- * carrier of a listener that also listens on this host stays, for it is the kernel's half of it.
+ * An offloaded socket's carrier (xts_pass()) is sent in place of its descriptor, and closed here after it has been
+ * sent. The receiver of a carrier takes over the socket, and replaces the carrier by a placeholder, as for an accepted
+ * connection. The carrier of a listener that also listens on this host stays, since it is the kernel half of that
+ * listener.
  */
 #include "preload.h"
 
@@ -14,9 +15,9 @@
 #include "passing.h"
 #include "report.h"
 
-#define CONTROL_MAX 8192u /* of a message that has offloaded sockets; the kernel passes 253 descriptors at most */
+#define CONTROL_MAX 8192u /* for a message with offloaded sockets; the kernel passes at most 253 descriptors */
 
-/* Descriptor i of a control message, 0 while there is one. */
+/* Descriptor i of a control message. Returns 0 if there is one. */
 static int descriptor_at(const struct cmsghdr *c, size_t i, int *fd)
 {
 	size_t at = CMSG_LEN(i * sizeof *fd);
@@ -51,7 +52,7 @@ bool passing_any(const struct msghdr *message)
 
 /* --- sending ------------------------------------------------------------------------------------------------------ */
 
-/* Where an undecided socket is passed, it is the kernel's for good: two processes would decide about it. */
+/* An undecided socket that is passed stays with the kernel for good: otherwise two processes would decide about it. */
 static int count_offloaded(const struct msghdr *message)
 {
 	int count = 0, fd;
@@ -68,7 +69,7 @@ static int count_offloaded(const struct msghdr *message)
 	return count;
 }
 
-/* 0, and *carrier is sent in its place; 1: it is sent as it is; -1 and errno. */
+/* 0: *carrier is sent in its place; 1: the descriptor is sent unchanged; -1 and errno. */
 static int carrier_of(int fd, int *carrier)
 {
 	struct descriptor d = descriptor_get(fd);
@@ -79,7 +80,7 @@ static int carrier_of(int fd, int *carrier)
 	if (*carrier >= 0)
 		return 0;
 	if (errno == ENOTCONN)
-		return 1; /* it has ended: the placeholder says the same */
+		return 1; /* it has ended: the placeholder gives the same error */
 	preload_refused();
 	preload_log("descriptor %d: cannot be passed over a Unix socket: %s", fd, strerror(errno));
 	return -1;
@@ -94,7 +95,7 @@ static void close_carriers(const int *carriers, int count)
 	errno = before;
 }
 
-/* The carriers take the places in the message's own copy of its control data. How many; -1 and errno: none. */
+/* Puts the carriers into the message's private copy of its control data. Returns how many; -1 and errno: none. */
 static int put_carriers(struct msghdr *message, int *carriers)
 {
 	int count = 0, fd, r;
@@ -160,7 +161,8 @@ static void put_placeholder(int fd)
 	int placeholder = decide_placeholder(), flags = real()->fcntl(fd, F_GETFD);
 
 	if (placeholder < 0)
-		return; /* no descriptor left: the carrier does as well, but its place in the name is taken for longer */
+		/* no descriptor is left: the carrier serves as well, but holds its place in the name for longer */
+		return;
 	real()->dup3(placeholder, fd, flags >= 0 && flags & FD_CLOEXEC ? O_CLOEXEC : 0);
 	real()->close(placeholder);
 }
@@ -172,7 +174,7 @@ bool passing_receive(int fd, bool at_once)
 	int r;
 
 	if ((unsigned)fd >= DESCRIPTORS_MAX || decide_number_option(fd, SO_TYPE) < 0)
-		return false; /* it is no socket */
+		return false; /* it is not a socket */
 	r = XTS(xts_take_passed(fd, at_once, &got));
 	if (r == 0)
 		return false;

@@ -5,16 +5,16 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-/* Are there descriptors in it? Of a message that can be looked at. */
+/* Does the message, which has been checked for readability, have descriptors in it? */
 bool passing_any(const struct msghdr *message);
-/* sendmsg(2) on a descriptor of the kernel's, of such a message. */
+/* sendmsg(2) on a kernel descriptor, of such a message. */
 ssize_t passing_send(int fd, const struct msghdr *message, int flags);
-/* The same of several, of which some are such. */
+/* The same for several messages, some of them with descriptors. */
 int passing_send_all(int fd, struct mmsghdr *messages, unsigned count, int flags);
-/* A descriptor that has come from another program: true if it is an offloaded socket now. at_once: a listener is
- * joined, for it may soon be closed elsewhere. */
+/* A descriptor that has come from another program. True: it is an offloaded socket now. at_once: a listener is joined
+ * now, since it may soon be closed elsewhere. */
 bool passing_receive(int fd, bool at_once);
-/* A message has been received: offloaded sockets that came in it are this process's. Keeps errno. */
+/* A message has been received: offloaded sockets that came in it belong to this process from now on. Keeps errno. */
 void passing_received(const struct msghdr *message);
 
 #endif

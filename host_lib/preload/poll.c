@@ -1,7 +1,7 @@
 /*
- * poll and ppoll. The descriptors are sorted into XTS sockets, epoll sets with a context, and the kernel's; libxts
- * waits for all of them at once. A listener for which the kernel listens too, and an epoll set, are in two of these:
- * what either half is ready for is reported. An epoll set that has no context yet may get one while we wait.
+ * poll and ppoll. The descriptors are sorted into XTS sockets, epoll sets with a context, and kernel descriptors;
+ * libxts waits for all of them at once. A listener with a kernel socket, and an epoll set, are in two of these groups:
+ * the events of both halves are reported. An epoll set without a context may get one during the wait.
  */
 #include "poll_both.h"
 
@@ -14,9 +14,9 @@
 
 #define FDS_ON_STACK 32
 #define YIELDS_MAX 10000
-#define READABLE (POLLIN | POLLRDNORM) /* as a set is when it has an event */
+#define READABLE (POLLIN | POLLRDNORM) /* readiness of an epoll set with an event */
 
-/* Entry i of the caller's is at these places, or at none (-1). */
+/* Where entry i of the caller's array is in each group; -1: not in it. */
 struct places {
 	int socket, context, kernel;
 };
@@ -25,7 +25,7 @@ struct sorted {
 	struct places *places;
 	struct pollfd *sockets, *kernel;
 	struct xts_polled_context *contexts;
-	struct epoll_set **held; /* the sets behind the contexts */
+	struct epoll_set **held; /* the epoll sets of the contexts */
 	int socket_count, kernel_count, context_count;
 };
 
@@ -88,7 +88,8 @@ static int merge(const struct sorted *s, struct pollfd *fds, nfds_t count)
 	return ready;
 }
 
-/* One that was the kernel's when they were sorted is offloaded by now: what the kernel says of it means nothing. */
+/* A descriptor that was the kernel's when they were sorted is offloaded by now: the kernel's events for it mean
+ * nothing. */
 static bool one_was_decided(const struct sorted *s, const struct pollfd *fds, nfds_t count)
 {
 	for (nfds_t i = 0; i < count; i++) {
@@ -156,14 +157,15 @@ static int poll_all(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, cons
 
 /* --- sets without a context --------------------------------------------------------------------------------------- */
 
-/* Epoll sets that are the kernel's alone until they get their first offloaded socket: that may be while we wait. */
+/* Epoll sets that only the kernel knows of until they get their first offloaded socket, which may happen during the
+ * wait. */
 struct plain_sets {
-	struct epoll_set *held[FDS_ON_STACK]; /* for more sets than these the change is not noticed */
+	struct epoll_set *held[FDS_ON_STACK]; /* with more sets than these, the change is not noticed */
 	int count;
-	bool others; /* there is an XTS socket, for which the kernel cannot wait */
+	bool others; /* there is an XTS socket, which the kernel cannot wait for */
 };
 
-/* Registers as a thread that waits in the kernel alone, and is woken when the set gets a context. */
+/* Registers this thread as one that waits only in the kernel, and is woken when the set gets a context. */
 static void hold_sets(struct plain_sets *plain, const struct pollfd *fds, nfds_t count)
 {
 	for (nfds_t i = 0; i < count; i++) {
@@ -181,15 +183,15 @@ static void hold_sets(struct plain_sets *plain, const struct pollfd *fds, nfds_t
 	}
 }
 
-/* The bell in a set makes it readable: until it is removed the set's readiness is wrong for the program. The threads
- * that waited have been woken. */
+/* The bell in a set makes it readable: until the bell is removed, the program sees a wrong readiness. The waiting
+ * threads have been woken. */
 static void drop_sets(struct plain_sets *plain)
 {
 	for (int i = 0; i < plain->count; i++)
 		set_drop(plain->held[i], SET_WAITER);
 	for (int i = 0; i < plain->count; i++) {
 		if (atomic_load(&plain->held[i]->users) >= SET_WAITER) {
-			sets_lock(); /* a set that is just getting its context has its bell after this */
+			sets_lock(); /* waits for a thread that is just giving a set its context, and so its bell */
 			sets_unlock();
 		}
 		for (int tries = 0; tries < YIELDS_MAX && atomic_load(&plain->held[i]->bell) >= 0; tries++) {
@@ -284,7 +286,7 @@ EXPORT int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeou
 	return deadline_of(timeout, &deadline_ns) ? poll_both(fds, count, deadline_ns, mask) : -1;
 }
 
-/* The fortified names: the C library's own ends the program when the array is too small. */
+/* The fortified names: the C library's versions abort the program if the array is too small. */
 EXPORT int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t room)
 {
 	if (room / sizeof *fds < count || !any_ours(fds, count))

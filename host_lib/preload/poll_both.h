@@ -1,4 +1,4 @@
-/* What select.c builds on. */
+/* The functions of poll.c that select.c uses. */
 #ifndef XTS_PRELOAD_POLL_BOTH_H
 #define XTS_PRELOAD_POLL_BOTH_H
 
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Must we look after this descriptor in a wait? */
+/* Does libxts have to wait for this descriptor? */
 bool poll_is_ours(int fd);
 /* ppoll() over descriptors of all kinds, until deadline_ns. */
 int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask);

@@ -1,8 +1,8 @@
 /*
  * Processes: fork, exec, exit.
  *
- * fork() is the C library's. libxts and the table of descriptors follow it by handlers (pthread_atfork). vfork()
- * becomes fork(): its child would close and duplicate descriptors in its parent's table.
+ * fork() is the C library's. libxts and the table of descriptors follow it through handlers (pthread_atfork). vfork()
+ * is carried out as fork(): its child would close and duplicate descriptors in its parent's table.
  *
  * exec() keeps the offloaded sockets that are not close-on-exec. They are written into a memfd. The new program finds
  * its number in the environment (XTS_INHERITED) and takes the sockets over. posix_spawn(): spawn.c.
@@ -23,7 +23,8 @@
 
 /* --- exec --------------------------------------------------------------------------------------------------------- */
 
-/* The sockets that exec() keeps. In memory mapped for it: the caller may be the child of a program with threads. */
+/* The sockets that exec() keeps. They are in mapped memory, since the caller may be the child of a program with
+ * threads. */
 struct exec_sockets {
 	struct xts_exec_socket *sockets;
 	unsigned count, room;
@@ -46,7 +47,7 @@ static size_t sockets_bytes(const struct exec_sockets *kept)
 	return kept->room * sizeof *kept->sockets;
 }
 
-/* The memfd with the sockets that are kept, -1 where there are none, -errno. */
+/* The memfd with the sockets that are kept; -1: there are none; -errno. */
 static int give_up_sockets(struct exec_sockets *kept)
 {
 	int memfd;
@@ -76,7 +77,7 @@ static int count_of(char *const *list)
 	return count;
 }
 
-/* One of the four that all others are made of. */
+/* One of the four calls to which all others are reduced. */
 enum exec_how { EXEC_PATH, EXEC_SEARCHED, EXEC_DESCRIPTOR, EXEC_AT };
 struct exec_target {
 	enum exec_how how;
@@ -98,7 +99,7 @@ static int exec_real(const struct exec_target *target, char *const *arguments, c
 	}
 }
 
-/* With the environment plus what was packed. */
+/* Executes with the environment and the memfd's number added to it. */
 static int exec_with(int memfd, const struct exec_target *target, char *const *arguments, char *const *environment)
 {
 	int count = count_of(environment), at = 0;
@@ -115,7 +116,7 @@ static int exec_with(int memfd, const struct exec_target *target, char *const *a
 	return exec_real(target, arguments, with);
 }
 
-/* What was sent has left before the program changes. */
+/* Sends all data that is still held back, before the program changes. */
 static void send_held(void)
 {
 	if (getpid() == preload.pid && !xts_inside.locked)
@@ -173,7 +174,7 @@ EXPORT int execveat(int directory, const char *path, char *const arguments[], ch
 			   arguments, environment);
 }
 
-/* The arguments of execl() and its like: counted, then gathered on the stack.
+/* The arguments of execl() and similar calls: counted, then gathered on the stack.
  * NOLINTBEGIN(bugprone-macro-parentheses) */
 #define GATHER(first, arguments, list) \
 	int count_ = 1; \
@@ -214,7 +215,7 @@ EXPORT int execle(const char *path, const char *first, ...)
 	return execve(path, arguments, environment);
 }
 
-/* -1: it is none. */
+/* -1: not a number. */
 static int parse_descriptor(const char *text)
 {
 	char *end;
@@ -225,8 +226,8 @@ static int parse_descriptor(const char *text)
 	return errno || end == text || *end || number < 0 || number >= (long)DESCRIPTORS_MAX ? -1 : (int)number;
 }
 
-/* The kernel's half of a socket on a wildcard address is bound and listens as that socket does; that of all others is
- * unbound. */
+/* Only the kernel half of a socket on a wildcard address is bound, and listens if that socket does; that of all others
+ * is unbound. */
 static uint8_t flags_after_exec(const struct xts_exec_socket *got)
 {
 	uint8_t flags = got->listens ? DESCRIPTOR_LISTENS : got->datagrams ? DESCRIPTOR_DATAGRAM : 0;
@@ -293,7 +294,7 @@ EXPORT pid_t vfork(void)
 }
 pid_t __vfork(void) __attribute__((alias("vfork"))) EXPORT;
 
-/* A child that shares its parent's memory, as with vfork(), but not its descriptors: it becomes a forked one. */
+/* A child that shares its parent's memory, as after vfork(), but not its descriptors: it becomes a forked child. */
 EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
 {
 	pid_t *parent_tid, *child_tid;
@@ -318,7 +319,7 @@ int __clone(int (*function)(void *), void *stack, int flags, void *argument, ...
 
 /* --- exit --------------------------------------------------------------------------------------------------------- */
 
-/* Not in a child on its parent's memory (clone): that would end the parent's connections. */
+/* Not in a child that shares its parent's memory (clone): that would end the parent's connections. */
 EXPORT __attribute__((noreturn)) void _exit(int status)
 {
 	if (getpid() == preload.pid && !xts_inside.locked) {
@@ -336,7 +337,8 @@ EXPORT __attribute__((noreturn)) void _Exit(int status)
 
 /* --- daemon: after _exit(), which it calls ------------------------------------------------------------------------ */
 
-/* /dev/null for all three; an impostor of that name is refused, as the C library does. 0, or -1 and errno. */
+/* Puts /dev/null in place of all three; a file of that name that is not the device is refused, as by the C library. 0,
+ * or -1 and errno. */
 static int silence_standard_descriptors(void)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC), r = 0;
@@ -355,7 +357,8 @@ static int silence_standard_descriptors(void)
 	return r < 0 ? -1 : 0;
 }
 
-/* Not the C library's, whose parent ends without closing in order: the child's connections would end with it. */
+/* Replaces the C library's, in which the parent ends without an orderly close: the child's connections would end with
+ * it. */
 EXPORT int daemon(int keep_directory, int keep_descriptors)
 {
 	pid_t child = real()->fork();

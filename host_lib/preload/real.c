@@ -22,8 +22,9 @@ static void find(void **function, const char *name)
 }
 
 /*
- * May run in several threads at once: each writes the same. dlsym() allocates only where it does not find the name (for
- * dlerror()): an allocator that calls us from there finds all names in place, except the newest, which are last.
+ * May run in several threads at once, which all write the same values. dlsym() allocates only if it does not find the
+ * name (for dlerror()). An allocator that calls us at that point finds all names set, except the newest, which are
+ * last.
  */
 void real_resolve(void)
 {

@@ -1,6 +1,6 @@
 /*
- * The C library's own functions, behind ours of the same name. Resolved once, when the library is loaded (or at the
- * first call that comes before: other libraries' constructors make some), without allocating.
+ * The C library's own functions, which ours of the same name replace. Looked up once, when the library is loaded (or at
+ * the first call, if it comes earlier: constructors of other libraries make some), without allocating.
  */
 #ifndef XTS_PRELOAD_REAL_H
 #define XTS_PRELOAD_REAL_H
@@ -45,7 +45,7 @@ int __open_2(const char *path, int flags);
 int __open64_2(const char *path, int flags);
 int __openat_2(int directory, const char *path, int flags);
 int __openat64_2(int directory, const char *path, int flags);
-/* Other names of the same functions, which programs were linked with. */
+/* Other names of the same functions, used by programs that were linked earlier. */
 int __fcntl(int fd, int command, ...);
 int __close(int fd);
 ssize_t __read(int fd, void *data, size_t bytes);
@@ -67,7 +67,7 @@ __sighandler_t bsd_signal(int number, __sighandler_t handler) __attribute__((not
 int __poll(struct pollfd *fds, nfds_t count, int timeout_ms);
 int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional, struct timeval *timeout);
 
-/* What a C library may lack comes last: see real.c. */
+/* Functions that a C library may lack come last: see real.c. */
 /* clang-format off */
 #define XTS_REAL_CALLS(X) \
 	X(socket) X(bind) X(connect) X(listen) X(accept4) X(shutdown) X(close) \

@@ -1,5 +1,5 @@
-/* The page by which others see what this process's sockets are: see report.h. Made with the first TCP socket, so that
- * programs without one cost nothing; a forked child makes its own. */
+/* The page through which other programs see this process's sockets: see report.h. It is made with the first TCP socket,
+ * so that programs without one do not pay for it; a forked child makes its own. */
 #include "report.h"
 
 #include <arpa/inet.h>
@@ -17,7 +17,7 @@
 static struct xts_report_page *_Atomic page;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int page_fd = -1;
-/* As they were at the start: a program may write over its arguments (setproctitle) and change its environment. */
+/* Copied at the start, since a program may overwrite its arguments (setproctitle) and change its environment. */
 static char program[sizeof page->program], rules[sizeof page->rules], endpoint[sizeof page->endpoint];
 
 static void lock_report(void)
@@ -32,7 +32,7 @@ static void unlock_report(void)
 	xts_come_out();
 }
 
-/* As messages/native/attach.c chooses it. */
+/* Chosen as in messages/native/attach.c. */
 static void endpoint_of_environment(void)
 {
 	const char *queue = xts_environment(XTS_ENV_QUEUE), *path = xts_environment(XTS_ENV_ENDPOINT);
@@ -102,7 +102,7 @@ static void make(void)
 	int fd = real()->memfd_create(XTS_REPORT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)
-		return; /* no descriptor left: the program needs them more */
+		return; /* no descriptor is left, and the program needs them more */
 	made = MAP_FAILED;
 	if (ftruncate(fd, sizeof *made) == 0)
 		made = mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -229,7 +229,8 @@ void report_counters(void)
 	xts_publish_counts(sockets, XTS_REASON_COUNT);
 }
 
-/* The page is the parent's. The child gets a new one, with counters at 0 and the entries of the sockets they share. */
+/* The page belongs to the parent. The child makes a new one, with counters at 0 and the entries of the sockets that
+ * they share. */
 static void in_child(void)
 {
 	struct xts_report_page *p = page;

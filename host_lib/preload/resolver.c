@@ -1,17 +1,18 @@
 /*
- * Names: getaddrinfo() and its like, where the device's name servers are to be asked.
+ * Names: getaddrinfo() and related calls, if the device's name servers shall be asked.
  *
  * Theory of operation
  *
  * The C library's resolver sends with calls that no interposer sees, and a host that has only a queue has no network to
- * send over. So libnss_xts.so.2 (host_lib/nss) takes the place of `dns` in the name service switch: files, and whatever
- * else the machine's nsswitch.conf names, come first, as they do. That happens with the first lookup of a process whose
- * rules let it offload clients; the calls here are the C library's own otherwise. Where there is no proxy, or one
- * that looks up no names, the service is not available and the machine's own comes next, unless the process is strict.
+ * send over. So libnss_xts.so.2 (host_lib/nss) takes the place of `dns` in the name service switch. The services before
+ * it, such as `files` and others of the machine's nsswitch.conf, still come first. The change is made with the first
+ * lookup of a process whose rules let it offload clients; apart from that the calls here are the C library's own. If
+ * there is no proxy, or it looks up no names, the service is not available and the machine's own comes next, unless the
+ * process is strict.
  *
- * AI_ADDRCONFIG asks which families this machine has addresses of. What counts is the device: the C library is called
- * without the flag, and addresses of families that the device has not are left out here. Without the flag they come
- * last. The order within a family is the C library's.
+ * AI_ADDRCONFIG asks for the families of which this machine has addresses. Here the device's addresses count: the C
+ * library is called without the flag, and addresses of families that the device does not have are left out. Without the
+ * flag they come last. The order within a family is the C library's.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -29,11 +30,12 @@
 #include "xts_nss.h"
 
 #define SERVICE "libnss_xts.so.2"
-#define NOTICES 100u /* numbers in the page of notices, from here on */
+#define NOTICES 100u /* the first of these numbers in the page of notices */
 
 static atomic_bool configured;
 
-/* Loads the service, which is next to this library: the C library finds it by its name from then on. */
+/* Loads the service, which is in the same directory as this library: from then on the C library finds it by its
+ * name. */
 static void *load_service(void)
 {
 	char path[PATH_MAX];
@@ -73,7 +75,7 @@ static void configure(void)
 	configured = true;
 }
 
-/* The device's name servers are asked from here on, if they are to be. */
+/* From here on the device's name servers are asked, if the rules allow it. */
 static bool begin(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -87,7 +89,8 @@ static bool begin(void)
 
 /* --- what the proxy did not do ------------------------------------------------------------------------------------ */
 
-/* A lookup has failed: says why, if it was the proxy that could or would not. Its errno; 0: it was not. */
+/* A lookup has failed: writes a notice if the proxy could not or would not look it up. Returns that errno; 0: it was
+ * another cause. */
 static int notice_failure(void)
 {
 	int before = errno, error = xts_take_name_failure();
@@ -109,13 +112,14 @@ static bool is_loopback(const struct sockaddr *address)
 	return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
 }
 
-/* Does the device have addresses of its family? Loopback is this machine's. */
+/* Does the device have addresses of its family? Loopback belongs to this machine. */
 static bool leads_anywhere(const struct addrinfo *a, unsigned families)
 {
 	return families & (a->ai_family == AF_INET ? XTS_FAMILY_IPV4 : XTS_FAMILY_IPV6) || is_loopback(a->ai_addr);
 }
 
-/* Puts what leads nowhere at the end, and returns where it begins. The canonical name stays at the front. */
+/* Moves addresses that cannot be reached to the end, and returns where they begin. The canonical name stays at the
+ * front. */
 static struct addrinfo **part(struct addrinfo **list, unsigned families)
 {
 	struct addrinfo *nowhere = NULL, **nowhere_end = &nowhere, **at = list;
@@ -141,7 +145,7 @@ static struct addrinfo **part(struct addrinfo **list, unsigned families)
 	return at;
 }
 
-/* As AI_ADDRCONFIG has it, by the families of the device. */
+/* The effect of AI_ADDRCONFIG, with the device's families. */
 static int by_families(struct addrinfo **list, bool only_configured)
 {
 	unsigned families = XTS((int)xts_device_families()) & 3;
@@ -159,7 +163,7 @@ static int by_families(struct addrinfo **list, bool only_configured)
 
 /* --- the calls ---------------------------------------------------------------------------------------------------- */
 
-/* Only families that this machine has addresses of? */
+/* Does the caller ask only for families of which this machine has addresses? */
 static bool asks_configured(const struct addrinfo *hints)
 {
 	return !hints || hints->ai_flags & AI_ADDRCONFIG;
@@ -177,7 +181,7 @@ EXPORT int getaddrinfo(const char *node, const char *service, const struct addri
 	changed.ai_flags = hints ? hints->ai_flags & ~AI_ADDRCONFIG : AI_V4MAPPED;
 	r = real()->getaddrinfo(node, service, &changed, result);
 	if (r && notice_failure() == EACCES && r == EAI_NONAME)
-		r = EAI_FAIL; /* it is not known whether the name exists */
+		r = EAI_FAIL; /* whether the name exists is unknown */
 	return r ? r : by_families(result, asks_configured(hints));
 }
 
@@ -241,7 +245,7 @@ EXPORT int gethostbyaddr_r(const void *address, socklen_t length, int family, st
 	return noticed_r(real()->gethostbyaddr_r(address, length, family, host, buffer, bytes, found, error), found);
 }
 
-/* It looks up in threads of its own, which the C library starts; they find our service. */
+/* getaddrinfo_a() looks up in threads of its own, which the C library starts; they use our service. */
 EXPORT int getaddrinfo_a(int mode, struct gaicb *list[], int count, struct sigevent *event)
 {
 	(void)begin();

@@ -1,5 +1,5 @@
-/* The rules by which new sockets are decided: those of the process, read again when `xts rules reload` asks for it, or
- * those that the calling thread has (xts_rules_thread()). Sockets that have been decided stay as they are. */
+/* The rules that decide about new sockets: those of the process, read again when `xts rules reload` asks for it, or
+ * those of the calling thread (xts_rules_thread()). Sockets that have been decided stay as they are. */
 #include "rules_in_force.h"
 
 #include <limits.h>
@@ -12,11 +12,11 @@
 #include "preload.h"
 #include "report.h"
 
-static char path[PATH_MAX];            /* empty: there is no file */
-static struct xts_rules_errors errors; /* large for the stack of whatever thread this is; under the lock */
+static char path[PATH_MAX];            /* empty: there is no file to read again */
+static struct xts_rules_errors errors; /* too large for the stack of an arbitrary thread; under the lock */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The program may go to another directory before they are read again. */
+/* Makes the path absolute, since the program may change its directory before the rules are read again. */
 static void keep_path(const char *given)
 {
 	char here[PATH_MAX] = "";
@@ -56,12 +56,12 @@ void rules_leave_all(void)
 	static const char text[] = "default os\n";
 	struct xts_rules *made = NULL;
 
-	path[0] = 0; /* they are not read again */
+	path[0] = 0; /* the rules cannot be read again */
 	if (!xts_rules_parse(&made, text, sizeof text - 1, &errors))
 		choose_group(made);
 }
 
-/* Those before are never freed: sockets and other threads refer to them. An operator does not ask for it often. */
+/* The earlier rules are never freed, since sockets and other threads refer to them. Operators rarely ask for this. */
 static void read_again(uint32_t number)
 {
 	struct xts_rules *read = NULL;
@@ -87,7 +87,7 @@ const struct xts_rule_group *rules_now(void)
 	const struct xts_rule_group *of_thread = xts_rules_of_thread();
 	uint32_t number = xts_control_rules_asked();
 
-	/* While another thread reads them, those before hold. */
+	/* While another thread reads them, the earlier rules hold. */
 	if (number && pthread_mutex_trylock(&lock) == 0) {
 		number = xts_control_rules_asked();
 		if (number)

@@ -1,6 +1,6 @@
 /*
- * select and pselect: as poll over the descriptors that are in any of the sets. Sets are bits in longs for as many
- * descriptors as the program says, which may be more than an fd_set's 1024.
+ * select and pselect, carried out as poll over the descriptors that are in any of the sets. Sets are bits in longs, for
+ * as many descriptors as the program says, which may be more than the 1024 of an fd_set.
  */
 #include "poll_both.h"
 
@@ -14,13 +14,13 @@
 #define LONG_BITS (CHAR_BIT * sizeof(long))
 #define FDS_ON_STACK 64
 
-/* As the kernel's select takes poll's events. */
+/* As select() of the kernel interprets the events of poll(). */
 #define READABLE (POLLIN | POLLRDNORM | POLLRDBAND | POLLHUP | POLLERR)
 #define WRITABLE (POLLOUT | POLLWRNORM | POLLWRBAND | POLLERR)
 #define EXCEPTIONAL POLLPRI
 
 struct sets {
-	int count;            /* descriptors from 0 on */
+	int count;            /* the number of descriptors, which begin at 0 */
 	unsigned long *in[3]; /* readable, writable, exceptional; NULL: none */
 };
 
@@ -36,7 +36,7 @@ static unsigned long word_of(const struct sets *s, unsigned i)
 	return left < LONG_BITS ? word & ((1UL << left) - 1) : word;
 }
 
-/* Calls visit for each descriptor in a set until it says true. */
+/* Calls visit for each descriptor in a set until it returns true. */
 static bool each(const struct sets *s, bool (*visit)(int fd, void *argument), void *argument)
 {
 	for (unsigned i = 0; i * LONG_BITS < (unsigned)s->count; i++) {
@@ -87,7 +87,7 @@ static bool list_one(int fd, void *argument)
 	return false;
 }
 
-/* Leaves in the sets what is ready. How many bits, or -1 with EBADF. */
+/* Leaves the bits of ready descriptors in the sets. Returns how many bits, or -1 with EBADF. */
 static int report(const struct sets *s, const struct pollfd *fds, unsigned count)
 {
 	size_t words = ((unsigned)s->count + LONG_BITS - 1) / LONG_BITS;
@@ -105,7 +105,7 @@ static int report(const struct sets *s, const struct pollfd *fds, unsigned count
 	}
 	for (unsigned i = 0; i < count; i++) {
 		for (int k = 0; k < 3; k++) {
-			/* HUP and ERR are always reported: only for a set it was in. */
+			/* HUP and ERR are always reported, so they count only for a set that the descriptor was in. */
 			if (!s->in[k] || !(fds[i].revents & events_of[k]) ||
 			    !(fds[i].events & events_of[k] & ~(POLLHUP | POLLERR)))
 				continue;
@@ -145,7 +145,7 @@ static struct sets sets_of(int count, fd_set *readable, fd_set *writable, fd_set
 			      .in = { (void *)readable, (void *)writable, (void *)exceptional } };
 }
 
-/* What is left of the time goes into the timeout, as Linux does. */
+/* Writes the remaining time into the timeout, as Linux does. */
 static void tell_left(struct timeval *timeout, uint64_t deadline_ns)
 {
 	uint64_t now = xts_now_ns(), left = deadline_ns > now ? (deadline_ns - now) / 1000 : 0;
@@ -169,7 +169,7 @@ EXPORT int select(int count, fd_set *readable, fd_set *writable, fd_set *excepti
 		errno = EINVAL;
 		return -1;
 	}
-	if (timeout) { /* more than a second's worth of microseconds is taken */
+	if (timeout) { /* microseconds may be more than a second */
 		limit.tv_sec = timeout->tv_sec + timeout->tv_usec / 1000000;
 		limit.tv_nsec = timeout->tv_usec % 1000000 * 1000;
 	}

@@ -1,7 +1,7 @@
 /*
- * sendfile() and splice() with an offloaded socket at one end: copies, a page or a few at a time. Nothing is removed
- * from one end before the other has accepted it: a file is read at an offset that moves on only with what was sent, a
- * pipe is looked into through a duplicate (tee), a socket by MSG_PEEK.
+ * sendfile() and splice() with an offloaded socket at one end: these copy one page or a few at a time. Nothing is
+ * removed from one end before the other has accepted it. A file is read at an offset that advances only by what was
+ * sent, a pipe is read through a duplicate (tee), a socket with MSG_PEEK.
  */
 #include "preload.h"
 
@@ -13,7 +13,7 @@
 
 /* --- sendfile ----------------------------------------------------------------------------------------------------- */
 
-/* What the kernel refuses: a source it cannot map, or an offset that makes no sense. */
+/* Checks what the kernel would refuse: a source that it cannot map, or an invalid offset. */
 static int check_source(int in, const off_t *offset, off_t *at)
 {
 	struct stat status;
@@ -72,7 +72,7 @@ EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 	if (s >= 0)
 		return CALL_AGAIN(send_file(s, in, offset, count));
 	if (descriptor_offloaded(in) >= 0) {
-		errno = EINVAL; /* a socket is no source, in the kernel either */
+		errno = EINVAL; /* a socket cannot be the source, as in the kernel */
 		return -1;
 	}
 	return real()->sendfile(out, in, offset, count);
@@ -81,7 +81,7 @@ ssize_t sendfile64(int out, int in, off64_t *offset, size_t count) __attribute__
 
 /* --- splice ------------------------------------------------------------------------------------------------------- */
 
-/* A pipe that polls writable takes PIPE_BUF bytes without waiting. */
+/* A pipe that polls writable accepts PIPE_BUF bytes without waiting. */
 static int pipe_is_ready(int fd, short events, bool wait)
 {
 	struct pollfd state = { .fd = fd, .events = events };
@@ -99,7 +99,7 @@ static bool pipe_waits(int fd, unsigned flags)
 	return !(flags & SPLICE_F_NONBLOCK) && !(real()->fcntl(fd, F_GETFL) & O_NONBLOCK);
 }
 
-/* Data of the pipe, without taking it, into buffer. Waits for some if it is to. */
+/* Copies data of the pipe into buffer, without removing it. wait: waits for data if there is none. */
 static ssize_t look_into_pipe(int pipe_in, const int aside[2], char *buffer, size_t bytes, bool wait)
 {
 	ssize_t had;
@@ -108,7 +108,7 @@ static ssize_t look_into_pipe(int pipe_in, const int aside[2], char *buffer, siz
 		if (wait && pipe_is_ready(pipe_in, POLLIN, true) < 0)
 			return -1;
 		had = real()->tee(pipe_in, aside[1], bytes, SPLICE_F_NONBLOCK);
-	} while (had < 0 && errno == EAGAIN && wait); /* another reader was faster */
+	} while (had < 0 && errno == EAGAIN && wait); /* try again if another reader has taken it */
 	return had <= 0 ? had : real()->read(aside[0], buffer, (size_t)had);
 }
 
@@ -173,7 +173,7 @@ static bool is_pipe(int fd)
 	return fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
 }
 
-/* Open, and not for the other way only. */
+/* Is it open, and not only for the other direction? */
 static bool is_open(int fd, int other_way)
 {
 	int status = real()->fcntl(fd, F_GETFL);
@@ -185,7 +185,7 @@ EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, 
 {
 	int from = descriptor_offloaded(in), to = descriptor_offloaded(out);
 
-	/* The kernel reports a bad descriptor, or a length of 0, first. */
+	/* As in the kernel, a bad descriptor or a length of 0 is reported first. */
 	if ((from < 0 && to < 0) || !bytes || (from < 0 ? !is_open(in, O_WRONLY) : to < 0 && !is_open(out, O_RDONLY)))
 		return real()->splice(in, in_offset, out, out_offset, bytes, flags);
 	if (!is_pipe(from < 0 ? in : out) || (from < 0 ? out_offset : in_offset)) {

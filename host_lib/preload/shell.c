@@ -1,7 +1,7 @@
 /*
- * system() and popen(). The C library starts the shell by a posix_spawn() of its own, which an interposer does not see.
- * popen() is the C library's, called where a child may be made (spawning.h). system() waits for the shell's end, and
- * other threads must be able to start programs meanwhile: here it is written again.
+ * system() and popen(). The C library starts the shell with a posix_spawn() of its own, which an interposer does not
+ * see. popen() calls the C library's, between spawn_begin() and spawn_end() (spawning.h). system() waits for the
+ * shell's end, and other threads must be able to start programs meanwhile: so it is implemented again here.
  */
 #include "preload.h"
 
@@ -11,7 +11,7 @@
 #include "spawning.h"
 
 #define SHELL "/bin/sh"
-#define SHELL_FAILED (127 << 8) /* as if it had ended by _exit(127) */
+#define SHELL_FAILED (127 << 8) /* the status of a shell that ended with _exit(127) */
 
 EXPORT FILE *popen(const char *command, const char *mode)
 {
@@ -31,11 +31,11 @@ EXPORT FILE *_IO_popen(const char *command, const char *mode)
 
 /* --- the signals of the terminal ---------------------------------------------------------------------------------- */
 
-/* While any thread is in system() they are for its command, and not for this process. */
+/* While any thread is in system(), they are meant for its command, and not for this process. */
 static struct {
 	pthread_mutex_t lock;
 	unsigned threads;
-	struct sigaction interrupt, quit; /* as they were */
+	struct sigaction interrupt, quit; /* the actions before system() */
 } terminal = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void ignore_terminal(void)
@@ -101,7 +101,7 @@ static int run_shell(const char *command)
 		while (waitpid(child, &status, 0) < 0) {
 			if (errno == EINTR)
 				continue;
-			r = errno; /* somebody else has waited for it, or nobody can (SIGCHLD is ignored) */
+			r = errno; /* another thread has waited for it, or none can (SIGCHLD is ignored) */
 			status = -1;
 			break;
 		}

@@ -1,7 +1,7 @@
 /*
- * Signal handlers: all installations by the C library's functions get here, and libxts keeps the handler (signals.h):
- * it runs when its thread holds no lock of ours. The C library's own signal(), sigset() and siginterrupt() would call
- * its own sigaction(), not ours.
+ * Signal handlers: all installations through the C library's functions come here, and libxts keeps the handler
+ * (signals.h): it runs when its thread holds no lock of ours. signal(), sigset() and siginterrupt() are replaced too,
+ * since the C library's versions call its own sigaction(), not ours.
  */
 #include "preload.h"
 
@@ -10,7 +10,7 @@
 #define SIGNALS 64
 
 static _Atomic bool lent;
-static _Atomic bool interrupts[SIGNALS + 1]; /* siginterrupt() said so: what signal() installs has no SA_RESTART */
+static _Atomic bool interrupts[SIGNALS + 1]; /* set by siginterrupt(): signal() installs without SA_RESTART */
 
 void preload_lend_calls(void)
 {
@@ -23,7 +23,7 @@ void preload_lend_calls(void)
 	lent = true;
 }
 
-/* Other libraries' constructors may come before ours. */
+/* The constructors of other libraries may run before ours. */
 static int change(int number, const struct sigaction *action, struct sigaction *old)
 {
 	if (!lent)
@@ -64,7 +64,8 @@ EXPORT __sighandler_t signal(int number, __sighandler_t handler)
 __sighandler_t bsd_signal(int number, __sighandler_t handler) __attribute__((alias("signal"))) EXPORT;
 __sighandler_t ssignal(int number, __sighandler_t handler) __attribute__((alias("signal"))) EXPORT;
 
-/* System V's, which is also signal() of programs compiled for it: once, and the signal is not blocked meanwhile. */
+/* The signal() of System V, which programs compiled for it get as signal(): the handler runs once, and the signal is
+ * not blocked meanwhile. */
 EXPORT __sighandler_t __sysv_signal(int number, __sighandler_t handler)
 {
 	struct sigaction action = { .sa_handler = handler, .sa_flags = (int)(SA_RESETHAND | SA_NODEFER) };
@@ -102,7 +103,7 @@ EXPORT __sighandler_t sigset(int number, __sighandler_t handler)
 	return sigismember(&before, number) ? SIG_HOLD : old.sa_handler;
 }
 
-/* --- sleeping in the kernel alone, inside ------------------------------------------------------------------------- */
+/* --- sleeping only in the kernel, inside -------------------------------------------------------------------------- */
 
 static void cancelled(void *unused)
 {

@@ -123,7 +123,7 @@ EXPORT int listen(int fd, int backlog)
 
 /* --- accept ------------------------------------------------------------------------------------------------------- */
 
-/* Accepted by the kernel: as its listener, or the host's own side of an offloaded one. */
+/* Accepted by the kernel: from a kernel listener, or from the kernel socket of an offloaded one. */
 static int accept_kernel(int listener, struct descriptor d, struct sockaddr *address, socklen_t *length, int flags)
 {
 	enum xts_reason reason = d.kind == DESCRIPTOR_OFFLOADED ? XTS_REASON_LOCAL : d.reason;
@@ -152,7 +152,7 @@ static void report_offloaded(int fd, int listener, int number)
 		report_accepted(fd, listener, (struct sockaddr *)&local, (struct sockaddr *)&peer);
 }
 
-/* The kernel, too, takes the descriptor first: without one the connection stays in the queue. */
+/* The kernel, too, reserves the descriptor first: if there is none, the connection stays in the queue. */
 static int accept_offloaded(int listener, int s, struct sockaddr *address, socklen_t *length, int flags)
 {
 	int fd = decide_placeholder(), number;
@@ -186,7 +186,7 @@ static bool has_timeout(int s)
 	return timeout.tv_sec || timeout.tv_usec;
 }
 
-/* Both queues; they take turns in being first, so that neither starves. */
+/* Accepts from both queues; they take turns in coming first, so that neither starves. */
 static int accept_either(int fd, struct descriptor d, struct sockaddr *address, socklen_t *length, int flags)
 {
 	static _Atomic unsigned turn;
@@ -264,8 +264,8 @@ EXPORT int getpeername(int fd, struct sockaddr *address, socklen_t *length)
 	return s < 0 ? real()->getpeername(fd, address, length) : XTS(xts_getpeername(s, address, length));
 }
 
-/* The kernel's datagram socket is not connected: this is ENOTCONN, and shuts it down all the same. So the socket that
- * takes its place is, too. */
+/* The kernel's datagram socket is not connected: shutdown() fails with ENOTCONN, and shuts it down all the same. So the
+ * XTS socket that replaces it has to be shut down too. */
 static int shutdown_undecided(int fd, struct descriptor d, int how)
 {
 	INSIDE;
@@ -276,7 +276,7 @@ static int shutdown_undecided(int fd, struct descriptor d, int how)
 		return r;
 	noted = option_note(fd, d, &number);
 	if (noted == 0)
-		return shutdown(fd, how); /* as what it is now */
+		return shutdown(fd, how); /* again, now that it is decided */
 	if (noted < 0)
 		return -1;
 	note_shutdown(number, how);

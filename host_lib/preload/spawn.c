@@ -1,10 +1,10 @@
 /*
- * posix_spawn(): the C library makes the child, and its file actions are done on the kernel's descriptors. So what the
- * child may get is in these: while it is made, the descriptor of each offloaded socket that it may have is the socket's
- * carrier (xts_pass()), and not a placeholder. A program under the interposer finds carriers among its descriptors when
- * it starts (spawn_take_over()), wherever dup2() has put them; those that were closed are gone.
+ * posix_spawn(): the C library makes the child, and the file actions act on kernel descriptors. So those descriptors
+ * have to carry what the child may get: while the child is made, the descriptor of each offloaded socket that it may
+ * have is the socket's carrier (xts_pass()), and not a placeholder. A program under the interposer finds carriers among
+ * its descriptors when it starts (spawn_take_over()), wherever dup2() has put them; those that were closed are gone.
  *
- * A child may have what is not close-on-exec, and what a dup2 of any file actions names.
+ * A child may have every descriptor that is not close-on-exec, and every one that a dup2 of any file actions names.
  */
 #include "preload.h"
 
@@ -20,8 +20,9 @@
 #define DESCRIPTORS_LOOKED_AT 256 /* when a program starts */
 #define NAMED_WORDS (DESCRIPTORS_MAX / 64)
 
-static pthread_mutex_t spawn_lock = PTHREAD_MUTEX_INITIALIZER; /* one child at a time */
-static _Atomic uint64_t named[NAMED_WORDS];                    /* by file actions: costs nothing until touched */
+static pthread_mutex_t spawn_lock = PTHREAD_MUTEX_INITIALIZER; /* held while a child is made: one at a time */
+/* descriptors named by file actions; a page costs nothing until it is touched */
+static _Atomic uint64_t named[NAMED_WORDS];
 
 static bool is_named(int fd)
 {
@@ -37,7 +38,7 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions,
 
 /* --- the parent --------------------------------------------------------------------------------------------------- */
 
-/* A descriptor that is a carrier now, and what it was. */
+/* A descriptor that is a carrier at present, and what it was. */
 struct carried {
 	int fd;
 	struct descriptor d;
@@ -78,7 +79,7 @@ static void count_one(int fd, struct descriptor d, void *argument)
 	all->room += may_go(fd);
 }
 
-/* What cannot be passed stays a placeholder, which the child finds (LOST). */
+/* A socket that cannot be passed stays a placeholder, in which the child finds the reason LOST. */
 static void put_carrier(int fd, struct descriptor d, void *argument)
 {
 	struct carrying *all = argument;
@@ -99,7 +100,7 @@ static void put_carrier(int fd, struct descriptor d, void *argument)
 	real()->close(carrier);
 }
 
-/* Unless another thread has closed it meanwhile. */
+/* Puts it back, unless another thread has closed it meanwhile. */
 static void put_back(const struct carried *one)
 {
 	struct descriptor now = descriptor_get(one->fd);
@@ -137,14 +138,14 @@ static void put_all_back(struct carrying *all)
 	errno = before;
 }
 
-/* What was sent has left before the child sends more. */
+/* Sends all data that is still held back, before the child sends more. */
 static void send_held(void)
 {
 	if (!xts_inside.locked)
 		xts_flush();
 }
 
-static struct carrying carrying; /* of the child that is being made */
+static struct carrying carrying; /* for the child that is being made */
 
 bool spawn_begin(void)
 {

@@ -1,5 +1,5 @@
-/* The settings of this process, read once, before its first socket. A fault in them is reported and ends the
- * process: it must not run with half of the rules. */
+/* The settings of this process, read once, before its first socket. A fault in them is reported and ends the process:
+ * it must not run with half of the rules. */
 #include "preload.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@ struct preload preload;
 
 #define EXIT_MISCONFIGURED 2
 
-/* One line in one write, without stdio: the program may be in the middle of anything. */
+/* One line in one write, without stdio, since the program may be interrupted anywhere. */
 static void report(const char *format, va_list arguments)
 {
 	char line[512] = "libxts-preload: ";
@@ -53,7 +53,7 @@ __attribute__((format(printf, 1, 2), noreturn)) static void refuse(const char *f
 	report(format, arguments);
 	va_end(arguments);
 	real()->_exit(EXIT_MISCONFIGURED);
-	abort(); /* not reached; the pointer's type does not say so */
+	abort(); /* not reached, but the type of the pointer does not say so */
 }
 
 void preload_refused(void)
@@ -108,7 +108,8 @@ static void refuse_rules(const char *path, const struct xts_rules_errors *errors
 	refuse("%s: %u mistake%s: the program is not started", path, errors->count, errors->count == 1 ? "" : "s");
 }
 
-/* `xts run` starts such a program without the interposer, and says so. Others are started by a script, or a service. */
+/* `xts run` starts such a program without the interposer, and says so. But a script or a service may start one as
+ * well. */
 static bool is_sandboxed(void)
 {
 	const char *name = program_invocation_short_name, *why = xts_sandboxed(name);

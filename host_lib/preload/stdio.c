@@ -1,10 +1,12 @@
 /*
  * stdio on sockets. A stream made by fdopen() reads and writes by calls inside the C library, which cannot be replaced.
- * For an offloaded socket it is made of functions of ours (fopencookie) instead; such a stream does not know its
- * descriptor, so fileno() has a list. An undecided socket that becomes a stream is left to the kernel.
+ * For an offloaded socket fdopen() therefore makes a stream with functions of ours (fopencookie). Such a stream does
+ * not know its descriptor, so fileno() looks in a list. An undecided socket that becomes a stream stays with the
+ * kernel.
  *
- * stdin, stdout and stderr are there before the sockets are: where one's number becomes an offloaded socket (dup2() as
- * inetd does it, exec), the variable is given such a stream instead, and its old one when the number is a file again.
+ * stdin, stdout and stderr exist before any socket. If the number of one of them becomes an offloaded socket (by
+ * dup2(), as in inetd, or by exec), the variable gets such a stream instead, and its original one when the number is a
+ * file again.
  */
 #include "preload.h"
 
@@ -42,7 +44,7 @@ static ssize_t stream_read(void *cookie, char *data, size_t bytes)
 	return read(((struct stream *)cookie)->fd, data, bytes);
 }
 
-/* All or an error: stdio treats a short count as an error. */
+/* Writes all or fails: stdio treats a short count as an error. */
 static ssize_t stream_write(void *cookie, const char *data, size_t bytes)
 {
 	size_t done = 0;
@@ -51,7 +53,7 @@ static ssize_t stream_write(void *cookie, const char *data, size_t bytes)
 		ssize_t r = write(((struct stream *)cookie)->fd, data + done, bytes - done);
 
 		if (r < 0)
-			return done ? (ssize_t)done : 0; /* fopencookie(3): 0 is the error */
+			return done ? (ssize_t)done : 0; /* fopencookie(3): 0 reports an error */
 		done += (size_t)r;
 	}
 	return (ssize_t)done;
@@ -96,7 +98,7 @@ static FILE *open_stream(int fd, const char *mode)
 	return stream->file;
 }
 
-/* Not a file that got the number of a socket which was closed without our knowing. */
+/* Checks that it is not a file that got the number of a socket which was closed without our knowledge. */
 static bool is_socket(int fd)
 {
 	struct stat status;
@@ -118,14 +120,14 @@ FILE *_IO_fdopen(int fd, const char *mode) __attribute__((alias("fdopen"))) EXPO
 
 /* --- the standard streams ----------------------------------------------------------------------------------------- */
 
-static FILE *originals[3]; /* while replaced */
+static FILE *originals[3]; /* while they are replaced */
 
 static FILE **standard(int fd)
 {
 	return fd == STDIN_FILENO ? &stdin : fd == STDOUT_FILENO ? &stdout : &stderr;
 }
 
-/* Its stream without the descriptor, which has become another file already. */
+/* Drops its stream, but not the descriptor, which is another file by now. */
 static void drop_stream(FILE *file)
 {
 	lock_streams();
@@ -162,7 +164,7 @@ void stream_follow(int fd)
 	*variable = made;
 }
 
-/* exit() ends libxts before it writes out what streams still hold: our streams have to be flushed first. */
+/* exit() ends libxts before it writes out the data that streams still hold: our streams have to be flushed earlier. */
 __attribute__((destructor)) static void flush_streams(void)
 {
 	for (struct stream *stream = streams; stream; stream = stream->next)
@@ -216,7 +218,8 @@ EXPORT int fclose(FILE *file)
 }
 int _IO_fclose(FILE *file) __attribute__((alias("fclose"))) EXPORT;
 
-/* A stream of ours cannot be made one of the C library's. A standard one has the program's own behind it. */
+/* A stream of ours cannot be turned into one of the C library's. A standard stream of ours replaces the program's own,
+ * which can be reopened. */
 static FILE *reopen_ours(const char *path, const char *mode, FILE *file, int fd)
 {
 	FILE *own = fd <= STDERR_FILENO && *standard(fd) == file ? originals[fd] : NULL;

@@ -1,5 +1,5 @@
-/* The line that a process under `xts run -v` writes when it ends: its sockets, offloaded and not, with the reasons;
- * bytes; CPU. */
+/* The line that a process under `xts run -v` writes when it ends: how many sockets were offloaded and how many were
+ * not, with the reasons; bytes; CPU time. */
 #include "summary.h"
 
 #include <stdarg.h>
@@ -46,7 +46,7 @@ static size_t append_bytes(char *text, size_t at, uint64_t bytes, const char *wh
 	return append(text, at, unit ? "%.1f %s %s" : "%.0f %s %s", amount, units[unit], what);
 }
 
-/* Those that nobody could mean to offload are left out: a look-up of a name has a UDP socket. */
+/* Leaves out sockets that nobody would want to offload: looking up a name makes a UDP socket. */
 static uint64_t stayed(unsigned reason)
 {
 	uint64_t count = atomic_load_explicit(&preload.stayed[reason], memory_order_relaxed);
@@ -84,7 +84,8 @@ void summary_tell(void)
 	xts_environment_number(XTS_ENV_VERBOSE, &wanted);
 	if (!wanted || !report_made() || atomic_exchange(&written, true))
 		return;
-	(void)XTS(xts_get_info(&info)); /* not attached any more, or never: its counters are there all the same */
+	/* it may be detached by now, or never have attached: its counters exist all the same */
+	(void)XTS(xts_get_info(&info));
 	at = append(text, 0, "%llu offloaded (", (unsigned long long)atomic_load(&preload.offloaded));
 	at = append_bytes(text, at, info.sent_bytes, "sent, ");
 	at = append_bytes(text, at, info.received_bytes, "received)");
@@ -96,7 +97,7 @@ void summary_tell(void)
 	xts_notice("%s (process %d): sockets: %s", report_program(), (int)getpid(), text);
 }
 
-/* exit(); _exit() has a call of its own. */
+/* For exit(); _exit() makes this call itself. */
 __attribute__((destructor)) static void at_exit(void)
 {
 	if (getpid() == preload.pid)

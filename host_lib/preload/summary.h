@@ -2,7 +2,7 @@
 #ifndef XTS_PRELOAD_SUMMARY_H
 #define XTS_PRELOAD_SUMMARY_H
 
-/* Once; nothing without XTS_VERBOSE=1, or in a process that had no socket of IP. */
+/* Writes it once; does nothing without XTS_VERBOSE=1, or in a process that had no IP socket. */
 void summary_tell(void);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * syscall(): programs and runtimes that make system calls by number. Those that name one of our descriptors, or make
- * one, are routed to our functions of that name. io_uring would use our descriptors where we cannot see it: a program
- * sees a kernel without it (ENOSYS), which is counted, and falls back to epoll. XTS_IO_URING=allow lets it through, for
- * programs that use it on files: offloaded sockets in a ring are refused (ENOTCONN), and look hung up to it.
+ * syscall(): programs and runtimes that make system calls by number. Calls that name one of our descriptors, or make
+ * one, are routed to our functions of that name. io_uring would use our descriptors where the interposer cannot see it.
+ * So the program sees a kernel without io_uring (ENOSYS), which is counted, and falls back to epoll. XTS_IO_URING=allow
+ * lets it through, for programs that use it on files: operations on offloaded sockets in a ring fail (ENOTCONN), and
+ * the sockets look hung up.
  *
- * System calls made by instruction (Go, static programs) do not come here: they see the kernel's socket, and are
- * refused.
+ * System calls made by instruction (Go, static programs) do not come here: they act on the kernel socket, and fail.
  */
 #include "preload.h"
 
@@ -32,7 +32,7 @@ static bool is_ours(long fd)
 	return fd >= 0 && fd < (long)DESCRIPTORS_MAX && kind != DESCRIPTOR_KERNEL && kind != DESCRIPTOR_STAYED;
 }
 
-/* io_uring, asked for by number or through liburing. */
+/* May the program use io_uring? It asks by number or through liburing. */
 static bool may_use_io_uring(void)
 {
 	const char *setting = xts_environment(XTS_ENV_IO_URING);
@@ -159,7 +159,7 @@ static bool route_socket(long number, const struct arguments *c, long *r)
 	}
 }
 
-/* --- any descriptor ----------------------------------------------------------------------------------------------- */
+/* --- calls that name a descriptor --------------------------------------------------------------------------------- */
 
 static bool route_descriptor(long number, const struct arguments *c, long *r)
 {
@@ -206,7 +206,7 @@ static bool route_descriptor(long number, const struct arguments *c, long *r)
 	}
 }
 
-/* Other system calls on one of ours go to the kernel's socket, and are counted. */
+/* Other system calls on one of our descriptors go to the kernel socket, and are counted. */
 static void note_unseen(long number, long fd)
 {
 	if (descriptor_get((int)fd).kind != DESCRIPTOR_OFFLOADED)
@@ -256,7 +256,7 @@ EXPORT long syscall(long number, ...)
 	return real()->syscall(number, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4], c.a[5]);
 }
 
-/* --- liburing: makes its system calls by instruction, and says what it came to as -errno -------------------------- */
+/* --- liburing: makes its system calls by instruction, and returns -errno ------------------------------------------ */
 
 struct io_uring;
 struct io_uring_params;

@@ -1,10 +1,10 @@
 /*
- * Pushing protocols by ioctl() (xts.h, SIOC_PUSH_ULP and its like) from programs that know only their descriptors.
+ * Pushing protocols with ioctl() (SIOC_PUSH_ULP and the others of xts.h), for programs that know only descriptors.
  *
- * An offloaded socket's push goes to the proxy. The push of an undecided socket is recorded, and repeated when the
- * rules offload it. If they leave it to the kernel, or the proxy refuses, its bind, connect or listen fails: the data
- * must not go without the protocol (TLS, say). For the same reason a listener with protocols does not serve this host's
- * own loopback through the kernel.
+ * A push on an offloaded socket goes to the proxy. A push on an undecided socket is recorded, and repeated when the
+ * rules offload it. If the rules leave it to the kernel, or the proxy refuses, its bind, connect or listen fails: the
+ * data must not be sent without the protocol (for example TLS). For the same reason a listener with protocols does not
+ * serve this host's own loopback through the kernel.
  */
 #include "preload.h"
 
@@ -27,7 +27,7 @@ int push_refuse(int fd, enum xts_reason reason)
 	return -1;
 }
 
-/* Of the argument; -1 and errno. */
+/* The size of the argument in bytes; -1 and errno. */
 static int argument_bytes(unsigned long request, const void *argument)
 {
 	struct ulp_info info;
@@ -39,7 +39,7 @@ static int argument_bytes(unsigned long request, const void *argument)
 	if (request == SIOC_PEEK_MODE)
 		return sizeof(int);
 	if (request == SIOC_END_PEEK_MODE) {
-		errno = EINVAL; /* it is not in peek mode, as long as it is not offloaded */
+		errno = EINVAL; /* a socket that is not offloaded is never in peek mode */
 		return -1;
 	}
 	memcpy(&info, argument, sizeof info);
@@ -88,7 +88,7 @@ static int route(int fd, struct descriptor d, unsigned long request, void *argum
 		return push_undecided(fd, d, request, argument);
 	case DESCRIPTOR_STAYED:
 		return push_refuse(fd, (enum xts_reason)d.reason);
-	default: /* no TCP socket: the numbers may be another protocol's */
+	default: /* not a TCP socket: another protocol may use these numbers */
 		return real()->ioctl(fd, request, argument);
 	}
 }

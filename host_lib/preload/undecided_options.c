@@ -14,16 +14,17 @@
 
 struct note {
 	bool used, full;
-	bool pushes;         /* protocols have been pushed */
-	int push_error;      /* errno of one that was refused when it was repeated */
-	int interface_error; /* with which this host's kernel has refused to join a group, or to send to groups; 0: none */
+	bool pushes;    /* protocols have been pushed */
+	int push_error; /* errno of a push that was refused when it was repeated */
+	/* errno with which this host's kernel has refused to join a group, or to send to groups; 0: none */
+	int interface_error;
 	uint16_t bytes;
-	uint16_t next;            /* number of the note that goes on; 0: none */
-	uint8_t data[NOTE_BYTES]; /* struct option_head, then its value, and again */
+	uint16_t next;            /* number of the note that continues this one; 0: none */
+	uint8_t data[NOTE_BYTES]; /* a struct option_head and its value, repeated */
 };
-/* Levels of option_head for what is no option. */
-#define LEVEL_IOCTL (-1)    /* option is the request */
-#define LEVEL_SHUTDOWN (-2) /* option is what is shut down */
+/* Values of level in option_head that are not levels of options. */
+#define LEVEL_IOCTL (-1)    /* option is the ioctl request */
+#define LEVEL_SHUTDOWN (-2) /* option is the direction that is shut down */
 
 struct option_head {
 	int32_t level, option;
@@ -46,14 +47,14 @@ static void unlock_notes(void)
 	xts_come_out();
 }
 
-/* Registered before the table's handlers: the table's lock is taken before this one, and at fork() handlers
+/* Registered before the table's handlers: the table's lock is taken before this one, and at fork() handlers that were
  * registered later run first. */
 __attribute__((constructor(102))) static void keep_over_fork(void)
 {
 	pthread_atfork(lock_notes, unlock_notes, unlock_notes);
 }
 
-/* With the lock held. 0: none left. */
+/* Called with the lock held. 0: none left. */
 static uint32_t make(void)
 {
 	uint32_t number = 0;
@@ -69,7 +70,7 @@ static uint32_t make(void)
 		n->push_error = n->interface_error = 0;
 		n->bytes = n->next = 0;
 		number = at + 1;
-		next = i ? at + 1 : at; /* the lowest memory is used first */
+		next = i ? at + 1 : at; /* so that the lowest memory is used first */
 	}
 	return number;
 }
@@ -92,7 +93,7 @@ void note_drop(uint32_t number)
 	while (number) {
 		struct note *n = &notes[number - 1];
 
-		if (pushes) /* among them may be keys */
+		if (pushes) /* they may contain keys */
 			explicit_bzero(n->data, sizeof n->data);
 		n->used = false;
 		next = number - 1;
@@ -106,7 +107,7 @@ static struct note *behind(const struct note *n)
 	return n->next ? &notes[n->next - 1] : NULL;
 }
 
-/* An option's earlier value does not matter once it is set again. */
+/* Removes the earlier value of an option that is set again. */
 static void forget(struct note *first, int level, int option)
 {
 	for (struct note *n = first; n; n = behind(n)) {
@@ -125,7 +126,7 @@ static void forget(struct note *first, int level, int option)
 	}
 }
 
-/* With the lock held. false: there is no room. */
+/* Called with the lock held. False: there is no room. */
 static bool append(struct note *n, int level, int option, const void *value, uint32_t length)
 {
 	struct option_head head = { .level = level, .option = option, .length = length };
@@ -147,7 +148,8 @@ static bool append(struct note *n, int level, int option, const void *value, uin
 	return true;
 }
 
-/* The kernel's socket has taken it, so it points to a program; which may be gone when it is repeated. */
+/* Records the program that the value points to, which the kernel has accepted: its memory may be gone when the option
+ * is repeated. */
 static bool append_filter(struct note *n, const void *value)
 {
 	struct sock_fprog program;
@@ -175,7 +177,7 @@ void note_option(uint32_t number, int level, int option, const void *value, sock
 	unlock_notes();
 }
 
-/* Options of which each call counts. */
+/* Is it an option of which every call counts? */
 bool note_is_membership(int level, int option)
 {
 	if (level == IPPROTO_IP)
@@ -269,7 +271,7 @@ static int repeat_filter(const uint8_t *instructions, uint32_t bytes, int s)
 	return XTS(xts_setsockopt(s, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program)) < 0 ? -errno : 0;
 }
 
-/* One thing that was done: 0 or -errno. */
+/* Repeats one recorded action: 0 or -errno. */
 static int repeat(const struct option_head *head, const uint8_t *value, int s)
 {
 	int r;
@@ -277,7 +279,8 @@ static int repeat(const struct option_head *head, const uint8_t *value, int s)
 	if (head->level == SOL_SOCKET && head->option == SO_ATTACH_FILTER)
 		return repeat_filter(value, head->length, s);
 	if (head->level == LEVEL_SHUTDOWN) {
-		(void)XTS(xts_shutdown(s, head->option)); /* ENOTCONN: as it was, and it counts all the same */
+		/* it fails with ENOTCONN, as before, and has its effect all the same */
+		(void)XTS(xts_shutdown(s, head->option));
 		return 0;
 	}
 	r = head->level == LEVEL_IOCTL ?
@@ -287,7 +290,7 @@ static int repeat(const struct option_head *head, const uint8_t *value, int s)
 	return r < 0 ? -errno : 0;
 }
 
-/* What one note has, of those that begin with number `first`. */
+/* Repeats the actions of one note, of those that begin with number `first`. */
 static int replay_one(const struct note *n, uint32_t first, int s)
 {
 	struct option_head head;

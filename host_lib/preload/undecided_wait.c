@@ -1,20 +1,20 @@
 /*
- * Sleeping for a datagram socket that has not been decided.
+ * Sleeping on a datagram socket that has not been decided.
  *
  * Theory of operation
  *
- * Until it is decided the socket is one of the kernel's, and a thread that waits for it sleeps there. Another thread's
- * first datagram may make it an offloaded one, and what the first thread waits for then never comes to the kernel's
- * socket. So the thread that offloads it shuts the kernel's socket down. That answers ENOTCONN, and wakes all the same
- * whoever sleeps for it: poll() and select() see it hung up. Whoever has slept looks up again what the descriptors
- * stand for. (Registrations in epoll sets are moved: epoll_calls.c.)
+ * Until it is decided the socket is a kernel socket, and a thread that waits for it sleeps there. The first datagram
+ * that another thread sends may make it an offloaded socket, and what the first thread waits for then never comes to
+ * the kernel socket. So the thread that offloads it shuts the kernel socket down. That fails with ENOTCONN, but wakes
+ * its sleepers all the same: poll() and select() see a hang-up. After such a sleep a thread looks up again what the
+ * descriptors stand for. (Registrations in epoll sets are moved: epoll_calls.c.)
  *
- * Receiving calls do not sleep in the kernel's own call, whose result then could not be told from a datagram without
- * data, and which would have overwritten the lengths of the program's buffers. They poll first. The time that the
- * program allows (SO_RCVTIMEO) counts from the beginning of the call, wherever the datagram comes from.
+ * Receiving calls do not sleep in the kernel's own call: its result could not be told from a datagram without data, and
+ * it would have overwritten the lengths of the program's buffers. They poll first. The program's timeout (SO_RCVTIMEO)
+ * counts from the beginning of the call, whether the datagram comes from the kernel or from XTS.
  *
- * Another process may have the same kernel's socket (fork), and make another decision: it is only shut down when a
- * thread of this process sleeps.
+ * Another process may have the same kernel socket (fork), and decide differently: so it is shut down only when a thread
+ * of this process sleeps.
  */
 #include "undecided_wait.h"
 
@@ -24,7 +24,8 @@
 #include "deadline.h"
 #include "preload.h"
 
-static _Atomic unsigned sleeping; /* a thread that is cancelled in its sleep stays counted: a needless shutdown */
+/* a thread that is cancelled in its sleep stays counted, which causes a needless shutdown */
+static _Atomic unsigned sleeping;
 
 void undecided_sleep_begins(void)
 {
@@ -75,8 +76,8 @@ static uint64_t receive_deadline(int fd)
 	return xts_now_ns() + (uint64_t)allowed.tv_sec * NS_A_SECOND + (uint64_t)allowed.tv_usec * 1000;
 }
 
-/* A sleep of this many descriptors has ended. true: with one that is ready. As in recv(2), a handler with SA_RESTART
- * ends none but that with a time limit. */
+/* A sleep on this many descriptors has ended. True: one of them is ready. As in recv(2), a handler with SA_RESTART ends
+ * only a sleep with a timeout. */
 static bool ended_ready(int count, uint64_t deadline_ns)
 {
 	if (!count)
@@ -86,7 +87,8 @@ static bool ended_ready(int count, uint64_t deadline_ns)
 	return count > 0;
 }
 
-/* Until the kernel's socket is ready, or has been decided. What it is ready for (0: it is decided), or -1 and errno. */
+/* Sleeps until the kernel socket is ready, or has been decided. Returns its events (0: it is decided), or -1 and
+ * errno. */
 static int sleep_undecided(int fd, uint64_t deadline_ns)
 {
 	struct pollfd kernel = { .fd = fd, .events = POLLIN | POLLRDHUP };
@@ -121,8 +123,8 @@ enum undecided_receiver undecided_receiver(int fd, int flags)
 	if (ready < 0)
 		return RECEIVER_NONE;
 	d = descriptor_get(fd);
-	/* Not where the program itself has shut it down. If the datagram is another thread's in the end, the kernel's
-	 * call sleeps for the next. */
+	/* Only if the program itself has not shut it down. If another thread takes the datagram, the kernel's call
+	 * sleeps until the next. */
 	if (is_undecided_datagram(d) && (ready & (POLLIN | POLLRDHUP)) == POLLIN)
 		decide_stay_undecided(fd, d);
 	if (d.kind != DESCRIPTOR_OFFLOADED)
