@@ -11,7 +11,7 @@
  *
  * A kick is one sendto(MSG_DONTWAIT). EAGAIN and ENOBUFS leave the frames in the ring: kick again. EBUSY means that the
  * kernel took one frame and lost it (the device was full): it is counted, the link's sequence check will end the
- * channel, and what is left in the ring wants another kick.
+ * channel, and the rest of the ring needs another kick.
  */
 #include "afxdp.h"
 #include "afxdp_rings.h"
@@ -25,23 +25,24 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* not in the headers of every distribution we build on */
+#define MADV_POPULATE_WRITE 23 /* the headers of some distributions on which we build lack it */
 #endif
 #define AFXDP_SLOTS_MAX (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE)
-/* The kernel's drop counter costs a system call: read with every so many sleeps. */
+/* Reading the kernel's drop counter costs a system call: done once in this many sleeps. */
 #define AFXDP_STATS_EVERY 64u
 
 struct afxdp_queue {
 	struct xts_queue base;
 	struct xts_ring fill, completion, rx, tx;
 	uint8_t *umem;
-	uint64_t rx_bytes_end; /* end of the receive chunks, begin of the transmit slots */
+	uint64_t rx_bytes_end; /* end of the receive chunks, where the transmit slots begin */
 	uint32_t tx_slots, slot_bytes;
-	uint32_t tx_kicked; /* index of the tx ring up to which the kernel has been kicked and has accepted */
+	uint32_t tx_kicked; /* index of the tx ring up to which a kick has been accepted */
 	bool kick_again;
 	uint32_t free_count;
-	uint16_t free[AFXDP_SLOTS_MAX];        /* a stack: the last slot back is the first out, still in cache */
-	uint8_t on_their_way[AFXDP_SLOTS_MAX]; /* chunks of the slot the kernel has */
+	/* a stack: the slot that came back last goes out first, while it is in the cache */
+	uint16_t free[AFXDP_SLOTS_MAX];
+	uint8_t on_their_way[AFXDP_SLOTS_MAX]; /* chunks of each slot that the kernel has */
 	size_t umem_bytes;
 	int xsk_fd, umem_fd;
 };
@@ -51,7 +52,7 @@ static struct afxdp_queue *afxdp_of(struct xts_queue *q)
 	return (struct afxdp_queue *)q;
 }
 
-/* Takes back the chunks the kernel has sent. */
+/* Takes back the chunks that the kernel has sent. */
 static void afxdp_reclaim(struct afxdp_queue *q)
 {
 	uint32_t end = xts_ring_load(q->completion.producer);
@@ -123,7 +124,7 @@ static int afxdp_kick(struct xts_queue *base)
 	xts_ring_store(q->tx.producer, q->tx.ours);
 	q->tx_kicked = q->tx.ours;
 	q->kick_again = false;
-	/* producer before flags: in zero-copy mode the driver may have gone to sleep */
+	/* The producer before the flags: in zero-copy mode the driver may have gone to sleep. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (!(xts_ring_load(q->tx.flags) & XDP_RING_NEED_WAKEUP))
 		return 0;
@@ -143,7 +144,7 @@ static int afxdp_kick(struct xts_queue *base)
 		q->kick_again = true;
 		base->stats.kicks_again++;
 		return -EAGAIN;
-	default: /* ENETDOWN: may come back, and the frames are still in the ring; ENXIO: never */
+	default: /* ENETDOWN: the device may come back, and the frames are still in the ring; ENXIO: it is gone */
 		q->kick_again = true;
 		return -error;
 	}
@@ -154,13 +155,14 @@ static void afxdp_fill(struct afxdp_queue *q, uint64_t chunk)
 	*xts_ring_address(&q->fill, q->fill.ours++) = chunk * XTS_CHUNK_BYTES;
 }
 
-/* Is this a piece of a receive chunk? */
+/* Is this a part of a receive chunk? */
 static bool afxdp_piece_ok(const struct afxdp_queue *q, const struct xdp_desc *d)
 {
 	return d->addr < q->rx_bytes_end && d->len && d->addr % XTS_CHUNK_BYTES + d->len <= XTS_CHUNK_BYTES;
 }
 
-/* Collects the chain of count descriptors at our index into frame. False: it is not a frame; its chunks are free. */
+/* Collects the chain of count descriptors at our index into frame. False: it is not a valid frame; its chunks are
+ * free. */
 static bool afxdp_gather(struct afxdp_queue *q, uint32_t count, struct xts_rx_frame *frame)
 {
 	bool ok = count <= XTS_SEGMENTS_MAX;
@@ -201,7 +203,7 @@ static int afxdp_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 
 		while (more && count < waiting)
 			more = xts_ring_descriptor(&q->rx, q->rx.ours + count++)->options & XDP_PKT_CONTD;
-		if (more) /* nothing, or the end of the chain is not here yet */
+		if (more) /* nothing has come, or the end of the chain is not here yet */
 			return 0;
 		ok = afxdp_gather(q, count, frame);
 		q->rx.ours += count;
@@ -311,7 +313,7 @@ static int afxdp_map(struct afxdp_queue *q, uint32_t entries)
 	q->umem = mmap(NULL, q->umem_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, q->umem_fd, 0);
 	if (q->umem == MAP_FAILED || madvise(q->umem, q->umem_bytes, MADV_DONTFORK) < 0)
 		return -errno;
-	/* Ring state cannot be reset, so a used socket is of no use to anybody. */
+	/* The state of the rings cannot be reset, so a socket that has been used cannot be used by another process. */
 	return *q->fill.producer || *q->tx.producer ? -EBUSY : 0;
 }
 

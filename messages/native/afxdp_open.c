@@ -1,7 +1,8 @@
 /*
- * Opening AF_XDP sockets: what needs privilege, and the mapping of their rings. See afxdp.h.
+ * Opening AF_XDP sockets: the part that needs privilege, and the mapping of their rings. See afxdp.h.
  *
- * Always copy mode: zero copy limits the descriptors of a frame by driver, which nothing here asks for yet.
+ * Always copy mode: zero copy has a limit of descriptors per frame that depends on the driver, and this code does not
+ * query it yet.
  */
 #include "afxdp.h"
 #include "afxdp_rings.h"
@@ -34,7 +35,7 @@ int xts_ring_map(struct xts_ring *ring, int fd, const struct xdp_ring_offset *of
 		ring->map = NULL;
 		return -errno;
 	}
-	/* Of a mapping that has just been made, this cannot fail; a child that inherited it would keep the queue
+	/* Cannot fail on a mapping that has just been made. A child that inherited the mapping would keep the queue
 	 * busy. */
 	(void)madvise(ring->map, ring->map_bytes, MADV_DONTFORK);
 	ring->producer = (uint32_t *)((uint8_t *)ring->map + offset->producer);
@@ -53,8 +54,8 @@ void xts_ring_unmap(struct xts_ring *ring)
 }
 
 /*
- * The largest frame the interface sends, Ethernet header included, or -errno. Any socket will do to ask; the agent's
- * unit allows none of the Internet.
+ * The largest frame that the interface sends, including the Ethernet header, or -errno. Any socket can be used for the
+ * query; the agent's systemd unit allows no Internet sockets.
  */
 static int interface_frame_bytes(uint32_t ifindex)
 {
@@ -71,7 +72,8 @@ static int interface_frame_bytes(uint32_t ifindex)
 	return result;
 }
 
-/* Sizes for a frame window: every frame of the window and the control reserve has its buffers, each way. */
+/* Sizes for a frame window: there are buffers for every frame of the window and of the control reserve, in each
+ * direction. */
 static int geometry_for(struct xts_attach_reply *g, const struct xts_afxdp_config *config, bool single_chunk)
 {
 	uint32_t window = config->frame_window;
@@ -122,14 +124,14 @@ static int umem_register(int xsk_fd, int umem_fd, size_t bytes)
 	registration.addr = (uint64_t)(uintptr_t)memory;
 	if (setsockopt(xsk_fd, SOL_XDP, XDP_UMEM_REG, &registration, sizeof registration) < 0)
 		error = -errno;
-	munmap(memory, bytes); /* the socket keeps the pages */
+	munmap(memory, bytes); /* the socket keeps its own reference to the pages */
 	return error;
 }
 
 static int socket_configure(int fd, const struct xts_attach_reply *g)
 {
 	static const int rings[] = { XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_RX_RING, XDP_TX_RING };
-	/* The default holds three frames of 60 KB; each kept skb counts with its overhead, about a third more. */
+	/* The default is enough for three frames of 60 KB; each skb counts with its overhead, about a third more. */
 	int send_buffer = (int)(g->tx_slots * g->slot_bytes) * 2;
 	int budget = (int)g->ring_entries;
 
@@ -138,7 +140,7 @@ static int socket_configure(int fd, const struct xts_attach_reply *g)
 			return -errno;
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &send_buffer, sizeof send_buffer) < 0)
 		return -errno;
-	/* Only saves system calls; absent before Linux 6.18. */
+	/* It only saves system calls; Linux has it from 6.18 on. */
 	(void)setsockopt(fd, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &budget, sizeof budget);
 	return 0;
 }
@@ -183,7 +185,7 @@ int xts_afxdp_socket_open(struct xts_afxdp_socket *out, const struct xts_afxdp_c
 	memset(out, 0, sizeof *out);
 	out->xsk_fd = out->umem_fd = -1;
 	error = socket_open(out, config, config->single_chunk);
-	/* Before Linux 6.6 there is no XDP_USE_SG; a bad queue number answers EINVAL both times. */
+	/* Linux before 6.6 has no XDP_USE_SG; a wrong queue number gives EINVAL both times. */
 	if (error == -EINVAL && !config->single_chunk)
 		error = socket_open(out, config, true);
 	return error;
@@ -243,7 +245,8 @@ int xts_afxdp_last_word_open(int xsk_fd, uint32_t ifindex, uint32_t queue_id)
 	return fd;
 }
 
-/* The completion ring is shared with the dead owner, who may have left it full or wild: everything in it is done. */
+/* The completion ring is shared with the dead owner, which may have left it full or inconsistent: all of its entries
+ * count as done. */
 static int completions_forget(int xsk_fd, uint32_t entries)
 {
 	struct xdp_mmap_offsets at;
@@ -273,7 +276,7 @@ static int last_word_put(int last_word_fd, uint64_t address, uint32_t bytes)
 				     sizeof(struct xdp_desc));
 	if (error || !tx.map)
 		return error;
-	index = *tx.producer; /* ours alone: the socket was never given away */
+	index = *tx.producer; /* only ours: this socket was never passed on */
 	d = xts_ring_descriptor(&tx, index);
 	*d = (struct xdp_desc){ .addr = address, .len = bytes };
 	xts_ring_store(tx.producer, index + 1);
@@ -286,7 +289,7 @@ static int last_word_put(int last_word_fd, uint64_t address, uint32_t bytes)
 int xts_afxdp_last_word_send(int last_word_fd, int xsk_fd, int umem_fd, const struct xts_attach_reply *g,
 			     const void *frame, uint32_t bytes)
 {
-	/* The last chunk of the last slot: whatever its owner left there, it will not miss it. */
+	/* The last chunk of the last slot: its owner is dead, so its content may be overwritten. */
 	uint64_t address = (uint64_t)g->rx_chunks * g->chunk_bytes + (uint64_t)g->tx_slots * g->slot_bytes -
 			   XTS_CHUNK_BYTES;
 	ssize_t written;

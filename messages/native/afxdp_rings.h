@@ -2,8 +2,8 @@
  * The four rings of an AF_XDP socket as the kernel maps them (linux/if_xdp.h; Documentation/networking/af_xdp.rst), and
  * what Debian 12's header does not know yet.
  *
- * Of each ring one side is ours and the other the kernel's. Indexes run freely and are masked on use; the kernel's are
- * read with acquire, ours written with release.
+ * On each ring one side is ours and the other the kernel's. Indexes run freely and are masked when used; the kernel's
+ * are read with acquire, ours written with release.
  */
 #ifndef XTS_AFXDP_RINGS_H
 #define XTS_AFXDP_RINGS_H
@@ -15,7 +15,7 @@
 #define XDP_USE_SG (1 << 4) /* bind: frames may span descriptors (Linux 6.6) */
 #endif
 #ifndef XDP_PKT_CONTD
-#define XDP_PKT_CONTD (1 << 0) /* descriptor option: the frame goes on in the next one */
+#define XDP_PKT_CONTD (1 << 0) /* descriptor option: the frame continues in the next descriptor */
 #endif
 #ifndef XDP_MAX_TX_SKB_BUDGET
 #define XDP_MAX_TX_SKB_BUDGET 9 /* socket option: descriptors one sendto may send (Linux 6.18) */
@@ -32,7 +32,7 @@ struct xts_ring {
 	uint32_t *producer, *consumer, *flags;
 	void *entries;
 	uint32_t mask;
-	uint32_t ours; /* our own index: what we have produced or consumed, perhaps not yet published */
+	uint32_t ours; /* our own index: what we have produced or consumed; it may not be published yet */
 	void *map;
 	size_t map_bytes;
 };

@@ -1,8 +1,8 @@
 /*
  * The client's side of attaching: one request, one reply with descriptors. See attach.h.
  *
- * The server is believed no more than any peer: sizes are checked before anything is mapped (shm.c, afxdp.c), strings
- * are terminated here, and descriptors that came without being expected are closed.
+ * The server is trusted no more than any peer: sizes are checked before anything is mapped (shm.c, afxdp.c), strings
+ * are terminated here, and unexpected descriptors are closed.
  */
 #include "attach.h"
 #include "afxdp.h"
@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ATTACH_DESCRIPTORS 3 /* of either kind of queue */
+#define ATTACH_DESCRIPTORS 3 /* for either kind of queue */
 #define ATTACH_DESCRIPTORS_MAX 16
 #define ENTRIES_BYTES (sizeof(struct xts_status_page) + XTS_STATUS_ENTRIES * sizeof(struct xts_status_entry))
 #define FIGURES_BYTES (ENTRIES_BYTES + sizeof(struct xts_status_figures))
@@ -44,7 +44,8 @@ static void close_all(int *fds, size_t count)
 			xts_own_close(fds[i]);
 }
 
-/* $XTS_QUEUE is "shm:PATH"; "afxdp:..." names a queue that only its opener can use, so an endpoint has to serve it. */
+/* $XTS_QUEUE is "shm:PATH". "afxdp:..." names a queue that only the process that opened it can use, so it needs an
+ * endpoint. */
 static int endpoint_path(const char **path)
 {
 	const char *queue = xts_environment(XTS_ENV_QUEUE);
@@ -75,7 +76,7 @@ static int endpoint_connect(const char *path, int timeout_ms)
 	fd = xts_own(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
 	if (fd < 0)
 		return -errno;
-	/* A full backlog makes connect wait, and this is how long. */
+	/* connect() waits while the server's backlog is full: this limits the wait. */
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0) {
 		while (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
 			if (errno == EINTR)
@@ -108,7 +109,7 @@ static int wait_readable(int fd, int64_t deadline_ms)
 	}
 }
 
-/* Receives the reply and at most ATTACH_DESCRIPTORS_MAX descriptors. The number of descriptors or -errno. */
+/* Receives the reply and at most ATTACH_DESCRIPTORS_MAX descriptors. Returns the number of descriptors or -errno. */
 static int reply_receive(int fd, struct xts_attach_reply *reply, int *fds)
 {
 	union {
@@ -167,8 +168,8 @@ static void status_unmap(struct xts_attachment *attachment)
 	attachment->filters = NULL;
 }
 
-/* What of a status page of this size is used: an older server's has no room for filters, waits, the clock, or
- * figures. */
+/* How much of a status page of this size is used: the page of an older server has no room for filters, waits, the
+ * clock, or figures. */
 static size_t status_size(uint64_t bytes)
 {
 	return bytes >= STATUS_BYTES  ? STATUS_BYTES :
@@ -251,7 +252,7 @@ int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xt
 	out->connection = endpoint_connect(endpoint, timeout_ms > 0 ? timeout_ms : 1);
 	if (out->connection < 0)
 		return out->connection;
-	/* EPIPE: refused before it was asked. */
+	/* EPIPE: the server refused before it had read the request. */
 	if (send(out->connection, &mine, sizeof mine, MSG_NOSIGNAL) != (ssize_t)sizeof mine && errno != EPIPE)
 		error = errno == EAGAIN ? -ETIMEDOUT : -errno;
 	if (!error)

@@ -4,20 +4,20 @@
  * xts_attach_reply with descriptors (SCM_RIGHTS). One handshake for both kinds of queue: xts-agent answers with an
  * AF_XDP socket and its UMEM (kind XTS_QUEUE_AFXDP; descriptors: xsk, umem memfd, status page), the proxy itself with
  * shared memory (kind XTS_QUEUE_SHM; descriptors: memfd, the host's bell (shm.h), status page). The status page is
- * status.h's. The connection stays open: its end is how each side learns of the other's death. For shm its end means
- * the proxy has gone, or the agent's relay; for afxdp only that the agent has, and the queue goes on. An agent that is
- * stopped takes its AF_XDP queues back and says so first (struct xts_attach_taken): nothing arrives there any more, and
- * without that word the process would find out by pings only, after seconds.
+ * status.h's. The connection stays open: its end tells each side that the other has died. For shm it means that the
+ * proxy, or the agent's relay, has gone; for afxdp only that the agent has, and the queue goes on working. An agent
+ * that is stopped takes its AF_XDP queues back, and announces this first (struct xts_attach_taken): nothing arrives
+ * there any more, and without the announcement only pings would show that, after seconds.
  *
  * When all queues are in use, an agent may answer with shared memory whose other end is its relay (relay_loop.h), which
- * carries the frames over a queue that it shares: the process then has `relayed`, its number there.
+ * carries the frames over a queue that several processes share. Then `relayed` is the number of the process's channel.
  *
- * Both ends are on one machine: the structs are in host byte order.
+ * Both ends are on one machine, so the structs are in host byte order.
  *
- * A refusal has an errno, which a program may go by, and a sentence for people, which says what it is that has run out
- * and where it is set; the same sentence is in the server's log. EUSERS: there is no queue for this process, since all
- * are in use, or its user or all users together have as many as they may; EAGAIN: none became free in time; ESHUTDOWN:
- * the server is stopping; EPROTONOSUPPORT: another version; ENOMEM, EMFILE …: the server could not make one.
+ * A refusal has an errno for the program, and a sentence for people, which says which resource has run out and where
+ * its limit is set; the same sentence is in the server's log. EUSERS: there is no queue for this process, since all are
+ * in use, or its user or all users together have as many as they may; EAGAIN: none became free in time; ESHUTDOWN: the
+ * server is stopping; EPROTONOSUPPORT: another version; ENOMEM, EMFILE …: the server could not make one.
  */
 #ifndef XTS_ATTACH_H
 #define XTS_ATTACH_H
@@ -28,9 +28,9 @@
 #include "status.h"
 
 #define XTS_ATTACH_MAGIC 0x58545341u        /* "XTSA" */
-#define XTS_ATTACH_STATUS_MAGIC 0x58545351u /* "XTSQ": not to attach, but to list */
+#define XTS_ATTACH_STATUS_MAGIC 0x58545351u /* "XTSQ": not to attach, but to list the attached processes */
 #define XTS_ATTACH_ENDED_MAGIC 0x5854534bu  /* "XTSK": not to attach, but to list processes that were killed */
-#define XTS_ATTACH_QUEUES_MAGIC 0x58545343u /* "XTSC": not to attach, but to hear how many queues there are */
+#define XTS_ATTACH_QUEUES_MAGIC 0x58545343u /* "XTSC": not to attach, but to ask how many queues there are */
 #define XTS_ATTACH_TAKEN_MAGIC 0x58545342u  /* "XTSB": the server takes the queue back */
 #define XTS_ATTACH_VERSION 2u
 #define XTS_ATTACH_TOKEN_BYTES_MAX 304u
@@ -38,7 +38,7 @@
 enum xts_queue_kind {
 	XTS_QUEUE_AFXDP = 1,
 	XTS_QUEUE_SHM = 2,
-	XTS_QUEUE_RELAY = 3, /* in a listing: shared memory, to a relay of the agent's */
+	XTS_QUEUE_RELAY = 3, /* in a listing: shared memory to a relay of the agent */
 };
 
 struct xts_attach_request {
@@ -52,34 +52,35 @@ struct xts_attach_reply {
 	uint32_t magic, version;
 	int32_t error;  /* 0, or a positive errno (above): refused, reason says why */
 	uint32_t kind;  /* enum xts_queue_kind */
-	uint64_t epoch; /* of this attachment: goes into HELLO */
+	uint64_t epoch; /* epoch of this attachment, which goes into HELLO */
 	uint16_t ethertype;
-	uint16_t frame_window;    /* frames the buffers allow, each way */
+	uint16_t frame_window;    /* frames for which there are buffers, in each direction */
 	uint32_t largest_message; /* bytes */
 	uint32_t queue_id;        /* number of the queue, for people */
 	uint8_t local_mac[6], peer_mac[6];
 	/* afxdp: geometry of the UMEM and its rings. */
-	uint32_t chunk_bytes; /* 4096 */
-	uint32_t rx_chunks;   /* the first so many chunks are for the fill ring */
-	uint32_t tx_slots;    /* then so many slots of slot_bytes (a multiple of chunk_bytes), contiguous each */
+	uint32_t chunk_bytes; /* always 4096 */
+	uint32_t rx_chunks;   /* the first chunks of the UMEM, for the fill ring */
+	/* the number of slots after them; each has slot_bytes (a multiple of chunk_bytes) of contiguous memory */
+	uint32_t tx_slots;
 	uint32_t slot_bytes;
-	uint32_t ring_entries; /* of each of the four rings */
+	uint32_t ring_entries; /* entries of each of the four rings */
 	/* shm: see shm.h for the layout of the memory. */
-	uint32_t shm_slots;   /* slots each way */
-	uint32_t token_bytes; /* afxdp: of token; 0: there is none */
-	/* shm: number of the channel, where the other end is a relay of the agent's; else 0 */
+	uint32_t shm_slots;   /* slots in each direction */
+	uint32_t token_bytes; /* afxdp: size of token; 0: there is none */
+	/* shm: number of the channel, if the other end is a relay of the agent; else 0 */
 	uint32_t relayed;
 	uint32_t reserved[2];
 	char interface[16]; /* afxdp: name of the interface, for people */
-	char reason[160];   /* of a refusal, NUL-terminated; who shows it makes it printable */
-	/* what XTS_LINK_TOKEN has after its head; the proxy's business alone */
+	char reason[160];   /* for a refusal, NUL-terminated; the reader makes it printable */
+	/* the payload of XTS_LINK_TOKEN; only the proxy interprets it */
 	uint8_t token[XTS_ATTACH_TOKEN_BYTES_MAX];
 };
 
 /*
- * The answer to a request with XTS_ATTACH_STATUS_MAGIC: one of these per attached process the asker may see (root: all,
- * others: their own), each with the status page as its descriptor, then end of file. An older server's ends after
- * program: what it does not say is zero.
+ * The answer to a request with XTS_ATTACH_STATUS_MAGIC: one of these for each attached process that the client may see
+ * (root: all, others: their own), with the status page as its descriptor, then end of file. An older server's struct
+ * ends after program: the missing members are zero.
  */
 struct xts_attach_listing {
 	uint32_t magic, version;
@@ -88,14 +89,14 @@ struct xts_attach_listing {
 	int32_t pid;
 	uint32_t uid;
 	char program[64];
-	char interface[16]; /* that the queue is of; over shm: empty */
-	uint32_t relayed;   /* number of the channel behind a relay; else 0 */
+	char interface[16]; /* interface of the queue; over shm: empty */
+	uint32_t relayed;   /* number of the channel, if there is a relay; else 0 */
 	uint32_t reserved;
 };
 
 /*
- * The answer to a request with XTS_ATTACH_ENDED_MAGIC: one of these per process that was killed not long ago and that
- * the asker may see, then end of file. An older server refuses.
+ * The answer to a request with XTS_ATTACH_ENDED_MAGIC: one of these for each process that was killed not long ago and
+ * that the client may see, then end of file. An older server refuses the request.
  */
 struct xts_attach_ended {
 	uint32_t magic, version;
@@ -103,26 +104,26 @@ struct xts_attach_ended {
 	uint32_t uid;
 	char program[64];
 	uint32_t ended_ms_ago;
-	uint32_t signal; /* that has killed it; 0: unknown */
-	uint32_t stacks; /* attachments that it had at its end */
+	uint32_t signal; /* the signal that killed it; 0: unknown */
+	uint32_t stacks; /* how many attachments it had at its end */
 	uint32_t reserved;
-	struct xts_status_figures figures; /* bytes of all its stacks */
+	struct xts_status_figures figures; /* sums over all its stacks */
 };
 
 /*
- * The answer to a request with XTS_ATTACH_QUEUES_MAGIC, for anybody: one of these per interface, then end of file. A
- * proxy, which makes queues as they are asked for, sends none. An older server refuses.
+ * The answer to a request with XTS_ATTACH_QUEUES_MAGIC, which anybody may send: one of these for each interface, then
+ * end of file. A proxy, which makes queues on demand, sends none. An older server refuses the request.
  */
 struct xts_attach_queues {
 	uint32_t magic, version;
-	uint32_t queues;  /* that processes can have of their own */
-	uint32_t relayed; /* processes more that the relay can serve; 0: there is no relay */
-	uint32_t used;    /* of both: taken, or kept beyond an attachment */
+	uint32_t queues;  /* queues that processes can have for themselves */
+	uint32_t relayed; /* how many more processes the relay can serve; 0: there is no relay */
+	uint32_t used;    /* of both: in use, or kept after an attachment has ended */
 	uint32_t reserved;
 	char interface[16];
 };
 
-/* The last message of a server that takes an AF_XDP queue back. An older process takes it for the end of the
+/* The last message of a server that takes an AF_XDP queue back. An older process treats it as the end of the
  * connection. */
 struct xts_attach_taken {
 	uint32_t magic, version;
@@ -131,22 +132,22 @@ struct xts_attach_taken {
 /* A live attachment. */
 struct xts_attachment {
 	struct xts_queue *queue;
-	int connection;                     /* the Unix socket; readable (end of file) when the server has gone */
+	int connection;                     /* the Unix socket; readable (end of file) once the server has gone */
 	struct xts_status_page *status;     /* mapped for writing (MADV_DONTFORK) */
-	struct xts_status_figures *figures; /* in the same memory; NULL: an older server's page has none */
-	struct xts_status_clock *clock;     /* behind them; NULL likewise */
-	struct xts_status_waits *waits;     /* of each socket, behind that; NULL likewise */
-	struct xts_status_polling *polling; /* behind those; NULL likewise */
-	struct xts_status_filter *filters;  /* of each socket, behind that; NULL likewise */
-	size_t status_bytes;                /* mapped */
+	struct xts_status_figures *figures; /* in the same memory; NULL: not in an older server's page */
+	struct xts_status_clock *clock;     /* after the figures; NULL: as above */
+	struct xts_status_waits *waits;     /* one for each socket, after the clock; NULL: as above */
+	struct xts_status_polling *polling; /* after the waits; NULL: as above */
+	struct xts_status_filter *filters;  /* one for each socket, after polling; NULL: as above */
+	size_t status_bytes;                /* size of the mapping */
 	struct xts_attach_reply reply;
 };
 
 /*
- * Connects to the endpoint (NULL: $XTS_QUEUE's "shm:PATH", $XTS_ENDPOINT or the default, by environment.h), attaches
- * and opens the queue. Blocks for as long as the server takes (milliseconds), at most timeout_ms. Returns 0 or -errno:
- * ENOENT or ECONNREFUSED, no server there; ETIMEDOUT; EPROTO, it does not speak this version; else what the server
- * said. The reason is in out->reply.reason. request may be NULL for the defaults. Its magic, version and, if empty,
+ * Connects to the endpoint (NULL: "shm:PATH" of $XTS_QUEUE, $XTS_ENDPOINT or the default, as read by environment.h),
+ * attaches and opens the queue. Blocks while the server works (milliseconds), for at most timeout_ms. Returns 0 or
+ * -errno: ENOENT or ECONNREFUSED: no server there; ETIMEDOUT; EPROTO: it does not speak this version; else the server's
+ * errno. The reason is in out->reply.reason. request may be NULL for the defaults. Its magic, its version and an empty
  * program are filled in here.
  */
 int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request,

@@ -1,7 +1,7 @@
 """Writes the C source of `xts_messages._native` (cffi, API mode) to the path given as the only argument.
 
-The declarations are read from the headers themselves, so that nothing is written twice: comments, assertions and
-the bodies of inline functions are cut away, macros that are numbers stay.
+The declarations are read from the headers themselves, so that nothing is written twice: comments, assertions and the
+bodies of inline functions are removed, macros that are numbers stay.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def cut_bodies(text: str) -> str:
 
 
 def declarations(header: str) -> str:
-    """What cffi needs of a header."""
+    """The declarations of a header that cffi needs."""
     text = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL).replace("\\\n", " ")
     text = re.sub(r"//[^\n]*", "", text)
     numbers = re.findall(r"^#define (\w+) +(-?\w+)[ \t]*$", text, re.MULTILINE)

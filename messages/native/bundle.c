@@ -1,14 +1,15 @@
 /*
- * A decorator that sends small frames several in one (XTS_LINK_BUNDLE) and takes such bundles apart.
+ * A decorator that sends several small frames as one (XTS_LINK_BUNDLE), and splits received bundles.
  *
- * Where each frame is a packet of the kernel's, its way (allocation, driver, XDP program, copy) costs some microseconds
- * however short it is. Frames of one round mostly belong together: the requests of many connections, or the answers. So
- * a small frame waits for the next submit or the kick. Alone it leaves as it is. With others it is copied behind the
- * first, whose slot becomes the bundle. The link above sees its frames one by one on both sides, and all of its rules
- * are about those.
+ * If each frame is a packet of the kernel, its path (allocation, driver, XDP program, copy) costs some microseconds
+ * however short it is. The frames of one round often come together: requests of many connections, or their answers. So
+ * a small frame waits for the next submit or the kick. If it stays alone, it leaves unchanged. If others follow, they
+ * are copied behind the first, whose slot becomes the bundle. The link above sees single frames on both sides, and all
+ * of its rules are about those.
  *
- * Receiving, the frames lie in the bundle that brought them, which goes back to the queue when all of them have been
- * recycled. Bundles are taken apart always and sent only to a peer that has offered to (xts_bundle_send()).
+ * On the receiving side, the frames stay in the bundle that brought them, which goes back to the queue when all of them
+ * have been recycled. Received bundles are always split; bundles are sent only to a peer that has announced that it
+ * accepts them (xts_bundle_send()).
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -19,31 +20,31 @@
 #include "queue.h"
 #include "wire.h"
 
-#define SMALL_BYTES 512u  /* above, the copy and the room cost more than the packet saves */
-#define LENGTH_BYTES 2u   /* in front of each frame */
-#define WHOLE_BYTES 2048u /* of a frame come in one piece (queue.h); so much is a bundle */
+#define SMALL_BYTES 512u  /* for larger frames, the copy and the room cost more than the packet saves */
+#define LENGTH_BYTES 2u   /* before each frame */
+#define WHOLE_BYTES 2048u /* this many bytes of a frame come in one piece (queue.h): the largest bundle */
 
-/* A bundle that is being taken apart holds one, and so does each one of which the owner still has a frame: with a
- * window's frames out and none of them alone, these are enough for any peer that keeps to the link's rules. */
+/* A bundle needs one of these while it is being split, and as long as the owner still has a frame of it. If a window's
+ * frames are out, each from a different bundle, this many are enough for any peer that obeys the link's rules. */
 #define LENT_MAX (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE + 1u)
-#define LENT_COOKIE (UINT64_C(1) << 63) /* marks our cookies; no queue's own have it */
+#define LENT_COOKIE (UINT64_C(1) << 63) /* marks our cookies; the inner queue's own do not have this bit */
 
 struct lent {
 	void *data;
 	uint64_t cookie; /* the inner queue's */
 	uint32_t bytes;
-	uint32_t end;   /* of its frames */
-	uint32_t users; /* its frames that are out, and one while it is being taken apart; 0: free */
+	uint32_t end;   /* end of its frames */
+	uint32_t users; /* how many of its frames are out, plus one while it is being split; 0: free */
 };
 
 struct bundle_queue {
 	struct xts_queue base;
 	struct xts_queue *inner;
 	bool sending;
-	/* Transmit: what waits for others or for the kick. */
+	/* Transmit: a frame that waits for others, or for the kick. */
 	struct xts_tx_slot waiting;
 	uint32_t waiting_bytes, waiting_frames;
-	/* Receive: where we are in the bundle being taken apart. */
+	/* Receive: our position in the bundle that is being split. */
 	struct lent *current;
 	uint32_t at;
 	uint64_t invalid;
@@ -55,7 +56,7 @@ static struct bundle_queue *bundle_of(struct xts_queue *q)
 	return (struct bundle_queue *)q;
 }
 
-/* The figures are the inner queue's, which counts packets. */
+/* The figures are those of the inner queue, which counts packets. */
 static void sync_stats(struct bundle_queue *q)
 {
 	q->base.stats = q->inner->stats;
@@ -73,7 +74,7 @@ static void let_go(struct bundle_queue *q)
 	if (q->waiting_frames > 1) {
 		struct xts_bundle m = { .length = q->waiting_bytes - XTS_BUNDLE_BYTES };
 
-		/* of the first: they all go the same way */
+		/* the Ethernet header of the first frame: all go to the same peer */
 		memcpy(data, data + XTS_BUNDLE_BYTES + LENGTH_BYTES, XTS_ETH_BYTES);
 		xts_head_encode(data, XTS_LINK_BUNDLE, 0, 0, 0);
 		xts_put8(data + XTS_ETH_BYTES + 1, 0);
@@ -84,7 +85,7 @@ static void let_go(struct bundle_queue *q)
 	q->waiting_frames = 0;
 }
 
-/* The first one's slot becomes a bundle. */
+/* Turns the slot of the first frame into a bundle. */
 static void make_bundle(struct bundle_queue *q)
 {
 	uint8_t *data = q->waiting.data;
@@ -184,7 +185,7 @@ static bool is_bundle(const struct xts_rx_frame *frame)
 	       head.type == XTS_LINK_BUNDLE;
 }
 
-/* Begins to take a bundle apart. False: it is none that a peer of ours makes, or there are too many; it is gone. */
+/* Begins to split a bundle. False: it is invalid, or there are too many; it has been recycled. */
 static bool begin(struct bundle_queue *q, const struct xts_rx_frame *frame)
 {
 	struct xts_bundle m;
@@ -208,7 +209,7 @@ static bool begin(struct bundle_queue *q, const struct xts_rx_frame *frame)
 	return true;
 }
 
-/* The next frame of the current bundle; false: that was the last, or what is left is none. */
+/* The next frame of the current bundle; false: that was the last, or the rest is invalid. */
 static bool take(struct bundle_queue *q, struct xts_rx_frame *frame)
 {
 	struct lent *l = q->current;
@@ -218,7 +219,7 @@ static bool take(struct bundle_queue *q, struct xts_rx_frame *frame)
 		return false;
 	bytes = left < LENGTH_BYTES ? 0 : xts_get16((const uint8_t *)l->data + q->at);
 	if (bytes < XTS_HEAD_BYTES || bytes > left - LENGTH_BYTES) {
-		q->invalid++; /* the link will miss what else was in it */
+		q->invalid++; /* the link will notice that the other frames are missing */
 		return false;
 	}
 	frame->bytes = bytes;
@@ -245,12 +246,12 @@ static int bundle_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 		}
 		got = xts_queue_receive(q->inner, frame);
 		if (!got)
-			return 0; /* most calls of a loop that polls: nothing to account for */
+			return 0; /* most calls of a loop that polls end here, without any accounting */
 		sync_stats(q);
 		if (got < 0 || !is_bundle(frame))
 			return got;
 		if (!begin(q, frame))
-			return 0; /* the caller has other work, too */
+			return 0; /* returns, since the caller has other work too */
 	}
 }
 

@@ -1,10 +1,10 @@
 /*
- * Another machine's clock, from answers to questions for it. Sans-I/O: times are arguments.
+ * An estimate of another machine's clock, from requests for its time. Sans-I/O: times are arguments.
  *
- * An answer has the time that the other clock had somewhere between the question and the answer. So the middle between
- * these two is right within half of the time between them: that is the error. It grows with age, since clocks run at
- * slightly different rates. Of the last measurements the one with the least error counts. One that contradicts it shows
- * that the other clock has been set: then all before it is forgotten.
+ * An answer contains the time of the other clock at some moment between the request and the answer. So the middle of
+ * these two is right to within half of the time between them: that is the error. It grows with age, since clocks run at
+ * slightly different rates. Of the last samples, the one with the least error is used. A sample that contradicts it
+ * shows that the other clock has been set: then all earlier samples are dropped.
  */
 #ifndef XTS_CLOCK_SAMPLES_H
 #define XTS_CLOCK_SAMPLES_H
@@ -13,13 +13,13 @@
 #include <stdint.h>
 
 #define XTS_CLOCK_SAMPLES 8u
-/* By which the error grows: 1 ns in so many. Quartz of both ends, with room to spare. */
+/* The error grows by 1 ns in this many: the drift of the quartz clocks of both ends, with a margin. */
 #define XTS_CLOCK_DRIFT 10000u
 
 struct xts_clock_sample {
-	uint64_t at_ns;    /* by our clock */
-	int64_t ahead_ns;  /* the other clock, of ours */
-	uint64_t error_ns; /* of that, either way, at that time */
+	uint64_t at_ns;    /* time by our clock */
+	int64_t ahead_ns;  /* how far the other clock is ahead of ours */
+	uint64_t error_ns; /* error of ahead_ns in either direction, at that time */
 };
 
 struct xts_clock_samples {
@@ -27,7 +27,7 @@ struct xts_clock_samples {
 	struct xts_clock_sample sample[XTS_CLOCK_SAMPLES];
 };
 
-/* The best of them, with its error as it is by now; false: there is none. */
+/* The best sample, with its error at now_ns; false: there is none. */
 static inline bool xts_clock_best(const struct xts_clock_samples *c, uint64_t now_ns, struct xts_clock_sample *best)
 {
 	for (uint32_t i = 0; i < c->count; i++) {
@@ -41,7 +41,7 @@ static inline bool xts_clock_best(const struct xts_clock_samples *c, uint64_t no
 	return c->count;
 }
 
-/* The answer to a question of then has come now, with the other clock's time. */
+/* Adds a sample: the request was sent at then_ns, and the answer has come at now_ns with the other clock's time. */
 static inline void xts_clock_add(struct xts_clock_samples *c, uint64_t then_ns, uint64_t now_ns, uint64_t other_ns)
 {
 	struct xts_clock_sample best, s = { .at_ns = then_ns + (now_ns - then_ns) / 2 };

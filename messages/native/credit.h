@@ -1,6 +1,7 @@
 /*
- * Post credits (the paper, "Flow Control"): bytes that may be posted to the peer, additive, one account per direction
- * and socket. The conservation law, checked by tests and debug builds over both ends of an account:
+ * Post credits (the paper, "Flow Control"): permission to post bytes to the peer. They are additive, with one account
+ * for each direction of a socket. The conservation law, which tests and debug builds check over both ends of an
+ * account:
  *
  *     held by the sender + in flight + buffered at the receiver + unadvertised + in adverts = window
  *
@@ -16,16 +17,17 @@
 
 #include "wire.h"
 
-/* The receiver's end: what it has granted. POST_CREDITS_UNA and POST_CREDITS_LIMIT are the paper's names. */
+/* The receiver's end: what it has granted. POST_CREDITS_UNA and POST_CREDITS_LIMIT are the names of the paper. */
 struct xts_credit_grant {
 	uint32_t window;       /* bytes granted in all */
 	uint32_t outstanding;  /* granted and not yet received: the most the peer may still send */
 	uint32_t unadvertised; /* POST_CREDITS_UNA: freed, not yet advertised */
 	uint32_t limit;        /* POST_CREDITS_LIMIT: advertise when unadvertised exceeds it */
-	uint32_t excess;       /* of the window: what comes free is not granted again, until this is gone */
+	uint32_t excess;       /* how much the window shrinks: freed bytes are not granted again until this is 0 */
 };
 
-/* Starts an account of window bytes (at least 2); the first advert, in CONNECT or its like, is the whole window. */
+/* Starts an account of window bytes (at least 2). The first advert, in CONNECT or a similar message, is the whole
+ * window. */
 static inline void xts_credit_grant_init(struct xts_credit_grant *g, uint32_t window)
 {
 	g->window = window;
@@ -35,7 +37,7 @@ static inline void xts_credit_grant_init(struct xts_credit_grant *g, uint32_t wi
 	g->excess = 0;
 }
 
-/* Data has come. -EPROTO: more than was granted, the peer breaks the protocol. */
+/* Bytes have come. -EPROTO: more than were granted, so the peer breaks the protocol. */
 static inline int xts_credit_receive(struct xts_credit_grant *g, uint32_t bytes)
 {
 	if (bytes > g->outstanding)
@@ -44,7 +46,7 @@ static inline int xts_credit_receive(struct xts_credit_grant *g, uint32_t bytes)
 	return 0;
 }
 
-/* Data has left the buffer (read by the application, or written to TCP). */
+/* Bytes have left the buffer (read by the application, or written to TCP). */
 static inline void xts_credit_free(struct xts_credit_grant *g, uint32_t bytes)
 {
 	uint32_t kept = bytes < g->excess ? bytes : g->excess;
@@ -66,7 +68,7 @@ static inline void xts_credit_grow(struct xts_credit_grant *g, uint32_t bytes)
 	g->limit = g->window / 4;
 }
 
-/* Lessens the window to that many bytes (at least 2), by and by: what has been granted stays granted. */
+/* Shrinks the window to this many bytes (at least 2), gradually: granted credits stay granted. */
 static inline void xts_credit_shrink(struct xts_credit_grant *g, uint32_t window)
 {
 	uint32_t free = g->unadvertised;
@@ -82,7 +84,7 @@ static inline bool xts_credit_due(const struct xts_credit_grant *g)
 	return g->unadvertised > g->limit;
 }
 
-/* Takes everything unadvertised for a message that is about to be sent. */
+/* Takes all unadvertised credits, for a message that is about to be sent. */
 static inline uint32_t xts_credit_advertise(struct xts_credit_grant *g)
 {
 	uint32_t bytes = g->unadvertised;
@@ -98,7 +100,7 @@ static inline uint32_t xts_credit_buffered(const struct xts_credit_grant *g)
 	return g->window - g->outstanding - g->unadvertised;
 }
 
-/* The sender's end is one number: held credits. Adds an advert; -EPROTO when it would exceed XTS_CREDITS_MAX. */
+/* The sender's end is one number: the credits held. Adds an advert; -EPROTO if they would exceed XTS_CREDITS_MAX. */
 static inline int xts_credit_add(uint32_t *held, uint32_t advert)
 {
 	if (advert > XTS_CREDITS_MAX || *held > XTS_CREDITS_MAX - advert)

@@ -1,4 +1,4 @@
-/* Records of datagrams, written and read (datagram.h). */
+/* Writing and reading records of datagrams (datagram.h). */
 #include "datagram.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ static uint8_t *put_item(uint8_t *p, uint16_t type, uint16_t bytes)
 	return p + ITEM_BYTES;
 }
 
-/* An item of one number, if it is there. */
+/* Writes an item of one number, if it is present. */
 static uint8_t *put_number(uint8_t *p, const struct xts_datagram *d, uint16_t type, uint32_t number)
 {
 	if (!HAS(d, type))
@@ -55,7 +55,7 @@ static uint8_t *put_number(uint8_t *p, const struct xts_datagram *d, uint16_t ty
 	return p + ITEM_BYTES + 4;
 }
 
-/* The same of two, or of one large one. */
+/* The same for two numbers, or a large one. */
 static uint8_t *put_numbers(uint8_t *p, const struct xts_datagram *d, uint16_t type, uint32_t high, uint32_t low)
 {
 	if (!HAS(d, type))
@@ -140,7 +140,7 @@ static bool get_error(struct xts_datagram_error *e, const uint8_t *p)
 	return true;
 }
 
-/* A control item of time stamps. False: it is none, or of another length. */
+/* Reads a control item with time stamps. False: it is another item, or has the wrong length. */
 static bool get_stamp(struct xts_datagram *d, uint16_t type, const uint8_t *p, uint16_t bytes)
 {
 	if (type == XTS_DATAGRAM_TIMESTAMP_NS && bytes == 8) {
@@ -161,7 +161,7 @@ static bool get_stamp(struct xts_datagram *d, uint16_t type, const uint8_t *p, u
 	return true;
 }
 
-/* One control item. False: it is not one that this version knows. */
+/* Reads one control item. False: this version does not know it. */
 static bool get_item(struct xts_datagram *d, uint16_t type, const uint8_t *p, uint16_t bytes)
 {
 	struct xts_endpoint endpoint;
@@ -260,7 +260,7 @@ uint32_t xts_datagram_data(struct xts_datagram_cursor *cursor, uint32_t bytes, s
 	return lent;
 }
 
-/* Copies what is there of the next bytes, and goes on behind it. */
+/* Copies the next bytes, as far as they are here, and advances. */
 static uint32_t take_copy(struct xts_datagram_cursor *cursor, uint8_t *to, uint32_t bytes)
 {
 	struct iovec iov[XTS_SEGMENTS_MAX];

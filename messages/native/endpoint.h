@@ -1,4 +1,4 @@
-/* Socket addresses of the kernel as endpoints of the wire. */
+/* Conversion of the kernel's socket addresses into endpoints of the wire. */
 #ifndef XTS_ENDPOINT_H
 #define XTS_ENDPOINT_H
 
@@ -8,7 +8,8 @@
 
 #include "wire.h"
 
-/* address may be unaligned, but is whole. Neither IPv4 nor IPv6, or NULL: an endpoint that is none. */
+/* address may be unaligned, but must be complete. If it is NULL, or neither IPv4 nor IPv6, the result is an empty
+ * endpoint. */
 static inline struct xts_endpoint xts_endpoint_of(const void *address)
 {
 	struct xts_endpoint out = { 0 };

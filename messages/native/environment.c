@@ -15,22 +15,22 @@
 #include "notice.h"
 #include "settings_file.h"
 
-#define SHOWN_BYTES_MAX 120  /* of a wrong value */
-#define OF_TESTS "XTS_TEST_" /* set by tests for their own programs */
-#define UNKNOWN_MAX 8        /* names that are kept, to warn of */
+#define SHOWN_BYTES_MAX 120  /* how much of a wrong value is shown */
+#define OF_TESTS "XTS_TEST_" /* prefix of variables that tests set for their own programs */
+#define UNKNOWN_MAX 8        /* how many unknown names are kept for warnings */
 #define UNKNOWN_BYTES 64
-#define NO_FILE "/dev/null" /* XTS_CONFIG: not even the system's */
+#define NO_FILE "/dev/null" /* value of XTS_CONFIG: read no file, not even the system's */
 
 struct setting {
 	char *value;      /* NULL: the default */
-	const char *from; /* the variable's name or alias, or the profile's */
+	const char *from; /* name of the variable, of its alias, or of the profile */
 	enum xts_origin origin;
-	unsigned line; /* of the file */
+	unsigned line; /* line in the file */
 };
 
 static struct setting settings[XTS_ENV_COUNT];
 static struct xts_settings_file file;
-static const char *file_path; /* of the file that was read, or could not be */
+static const char *file_path; /* path of the file that was read, or that could not be read */
 static char unknown[UNKNOWN_MAX][UNKNOWN_BYTES];
 static unsigned unknown_count;
 static atomic_bool warned[XTS_ENV_COUNT], begun;
@@ -43,7 +43,7 @@ static bool is_named(const char *entry, const char *name)
 	return !strncmp(entry, name, length) && entry[length] == '=' && entry[length + 1];
 }
 
-/* The entry that sets a variable: by its name, else by its aliases in their order. NULL: not set, or empty. */
+/* The environment's entry for a variable: by its name, else by its aliases in order. NULL: not set, or empty. */
 static const char *entry_of(const struct xts_variable_entry *variable, const char **name)
 {
 	*name = variable->name;
@@ -103,7 +103,7 @@ static void take_environment(void)
 	}
 }
 
-/* What the profile sets that has been named so far, if there is such a one. */
+/* Applies the profile that has been named so far, if there is such a profile. */
 static void take_profile(void)
 {
 	const char *name = settings[XTS_ENV_PROFILE].value;
@@ -153,7 +153,7 @@ static void read_all(void)
 	take_profile();
 }
 
-/* What else is started with the program may ask before our own constructor has run. */
+/* Constructors of other libraries may ask before our own has run. */
 const char *xts_environment(enum xts_variable variable)
 {
 	pthread_once(&once, read_all);
@@ -313,7 +313,7 @@ bool xts_environment_unknown(unsigned n, char *out, size_t room)
 
 int xts_environment_begin(void)
 {
-	uint32_t of_run = 0; /* `xts run` has refused unknown names */
+	uint32_t of_run = 0; /* under `xts run`, which has refused unknown names already */
 	char text[512];
 
 	if (atomic_exchange(&begun, true))

@@ -1,19 +1,19 @@
 /*
- * A decorator that does to frames what a bad network, or a bad peer, would: drops, duplicates, reorders, corrupts and
- * truncates them, by seed, for tests.
+ * A decorator that does to frames what a bad network, or a bad peer, would do: it drops, duplicates, reorders, corrupts
+ * and truncates them, controlled by a seed, for tests.
  *
- * Transmitting and receiving have a generator each, and every frame draws the same five numbers in the same order
- * whatever happens to it, so that a seed does the same to the same frames in each run. A frame held back by reordering
- * leaves after the next one, or with the next kick (transmit) or when nothing else is there (receive).
+ * Each direction has a generator of its own, and every frame draws the same five numbers in the same order whatever
+ * happens to it. So a seed has the same effect on the same frames in each run. A frame held back for reordering leaves
+ * after the next one, or with the next kick (transmit), or when no other frame is there (receive).
  *
- * What is received under faults is a private copy, since the inner frame may have to be two frames or none.
+ * With faults, a received frame is a private copy, since one inner frame may become two frames or none.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "queue.h"
 
-#define FAULT_PENDING_MAX 4u /* the frame held back, the one at hand, and a duplicate of each */
+#define FAULT_PENDING_MAX 4u /* the frame held back, the present one, and a duplicate of each */
 #define FAULT_COPIES (2u * (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE) + FAULT_PENDING_MAX)
 
 enum fault_bits { FAULT_DROP = 1, FAULT_DUPLICATE = 2, FAULT_REORDER = 4, FAULT_CORRUPT = 8, FAULT_TRUNCATE = 16 };
@@ -22,7 +22,7 @@ struct fault_generator {
 	struct xts_faults faults;
 	uint64_t state;
 	uint64_t frames;
-	uint64_t where; /* drawn with the faults: which byte, what length */
+	uint64_t where; /* drawn together with the faults: which byte, which length */
 };
 
 struct fault_copy {
@@ -37,7 +37,7 @@ struct fault_queue {
 	bool tx_held;
 	struct xts_tx_slot held_slot;
 	uint32_t held_bytes;
-	/* Received copies: a pool of buffers, a queue of those ready, and one held back. */
+	/* Copies of received frames: a pool of buffers, a queue of those ready, and one held back. */
 	struct fault_copy copy[FAULT_COPIES];
 	uint16_t free[FAULT_COPIES], ready[FAULT_COPIES];
 	uint32_t free_count, ready_first, ready_count;
@@ -50,7 +50,7 @@ static struct fault_queue *fault_of(struct xts_queue *q)
 	return (struct fault_queue *)q;
 }
 
-/* splitmix64: any seed, also 0, gives a good sequence. */
+/* splitmix64: any seed, even 0, gives a good sequence. */
 static uint64_t fault_random(struct fault_generator *g)
 {
 	uint64_t z = (g->state += 0x9e3779b97f4a7c15u);
@@ -112,7 +112,7 @@ static void fault_submit(struct xts_queue *base, const struct xts_tx_slot *slot,
 		q->held_bytes = bytes;
 		return;
 	}
-	/* Copied before the original is out of our hands. Without a slot for it there is no duplicate. */
+	/* Copied before the original is submitted. If there is no slot for the duplicate, it is left out. */
 	if (bits & FAULT_DUPLICATE && xts_queue_acquire(q->inner, &twin) == 0) {
 		memcpy(twin.data, slot->data, bytes);
 		xts_queue_submit(q->inner, slot, bytes);
@@ -144,7 +144,8 @@ static void fault_enqueue(struct fault_queue *q, uint16_t index)
 	q->ready[(q->ready_first + q->ready_count++) % FAULT_COPIES] = index;
 }
 
-/* Takes a frame in: damaged, as none, one or two copies. The pool holds as many as the inner queue can lend twice. */
+/* Turns a received frame into none, one or two copies, perhaps damaged. The pool has room for two copies of every frame
+ * that the inner queue can lend. */
 static void fault_take(struct fault_queue *q, const struct xts_rx_frame *frame)
 {
 	unsigned bits = fault_draw(&q->rx);

@@ -45,7 +45,7 @@ static int read_open(int fd, struct xts_file_text *out, size_t bytes_max)
 	out->text = malloc((size_t)out->status.st_size + 1);
 	if (!out->text)
 		return -ENOMEM;
-	/* One byte more: what is written at its end meanwhile shows. */
+	/* Reads one byte more, so that data appended meanwhile is noticed. */
 	r = read_bytes(fd, out->text, (size_t)out->status.st_size + 1, &out->bytes);
 	if (!r && fstat(fd, &after) < 0)
 		r = -errno;
@@ -59,7 +59,8 @@ int xts_file_text_read(struct xts_file_text *out, const char *path, size_t bytes
 	int r = -EAGAIN;
 
 	for (unsigned i = 0; i < ATTEMPTS && r == -EAGAIN; i++) {
-		int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for its writer */
+		/* O_NONBLOCK, since the open of a FIFO would wait for its writer */
+		int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
 		*out = (struct xts_file_text){ 0 };
 		if (fd < 0)

@@ -19,7 +19,7 @@ static uint64_t ms_to_ns(uint32_t ms)
 	return (uint64_t)ms * 1000 * 1000;
 }
 
-/* Frames out and not acknowledged; frames delivered and not recycled. Modulo 256 by their types. */
+/* Frames sent and not acknowledged; frames delivered and not recycled. Their types make them modulo 256. */
 static uint8_t in_flight(const struct xts_link *link)
 {
 	return (uint8_t)(link->sent - link->acked);
@@ -45,7 +45,7 @@ static bool size_valid(uint32_t bytes)
 	return bytes >= XTS_FRAME_BYTES_SINGLE && bytes <= XTS_FRAME_BYTES_MAX;
 }
 
-/* A HELLO, and the token before it. */
+/* A HELLO is due, and the token before it. */
 static uint8_t hello_due(const struct xts_link *link)
 {
 	return link->config.token_bytes ? DUE_TOKEN | DUE_HELLO : DUE_HELLO;
@@ -78,7 +78,7 @@ int xts_link_init(struct xts_link *link, const struct xts_link_config *config, u
 	return 0;
 }
 
-/* The link goes down; what else was due no longer matters. */
+/* The link goes down; any other frame that was due is dropped. */
 static void go_down(struct xts_link *link, int error, bool tell_peer)
 {
 	link->state = XTS_LINK_DOWN;
@@ -95,7 +95,7 @@ static enum xts_link_verdict violation(struct xts_link *link, uint64_t *counter)
 	return XTS_LINK_CLOSED;
 }
 
-/* Takes the acknowledgement every frame carries: false when it is for frames never sent. */
+/* Processes the acknowledgement that every frame carries; false: it is for frames that were never sent. */
 static bool take_ack(struct xts_link *link, uint8_t frame_ack)
 {
 	if ((uint8_t)(frame_ack - link->acked) > in_flight(link))
@@ -118,7 +118,7 @@ static void open_epoch(struct xts_link *link, uint64_t epoch, uint16_t window, u
 	link->clock_token = 0;
 }
 
-/* Refuses a HELLO: the answer carries the error, and the link waits for a better one. */
+/* Refuses a HELLO: the answer carries the error, and the link waits for another HELLO. */
 static enum xts_link_verdict refuse_hello(struct xts_link *link, const struct xts_hello *hello, int error)
 {
 	bool was_up = link->state == XTS_LINK_UP;
@@ -146,7 +146,7 @@ static enum xts_link_verdict receive_hello(struct xts_link *link, const struct x
 		return XTS_LINK_CONSUMED;
 	}
 	if (hello->epoch == link->epoch && link->state == XTS_LINK_DOWN) {
-		link->due |= DUE_GOODBYE; /* it has not heard that this epoch has ended */
+		link->due |= DUE_GOODBYE; /* the peer does not know that this epoch has ended */
 		return XTS_LINK_CONSUMED;
 	}
 	if (hello->version != XTS_WIRE_VERSION)
@@ -205,7 +205,7 @@ static enum xts_link_verdict receive_goodbye(struct xts_link *link, const struct
 	return XTS_LINK_CLOSED;
 }
 
-/* Kept until the HELLO it is about. */
+/* Keeps the token until the HELLO that follows it. */
 static enum xts_link_verdict receive_token(struct xts_link *link, const void *frame)
 {
 	if (link->config.admit)
@@ -214,7 +214,7 @@ static enum xts_link_verdict receive_token(struct xts_link *link, const void *fr
 	return XTS_LINK_CONSUMED;
 }
 
-/* TOKEN, HELLO, HELLO_ACK and GOODBYE stand outside the sequence: they open and end it. */
+/* TOKEN, HELLO, HELLO_ACK and GOODBYE have no sequence number: they begin and end the sequence. */
 static enum xts_link_verdict receive_epoch(struct xts_link *link, const struct xts_head *head, const void *frame,
 					   size_t bytes)
 {
@@ -242,11 +242,11 @@ static enum xts_link_verdict receive_epoch(struct xts_link *link, const struct x
 		if (!xts_goodbye_decode(&m.goodbye, frame, bytes))
 			return receive_goodbye(link, head, &m.goodbye);
 	}
-	link->stats.malformed++; /* a field out of range: dropped, since no epoch vouches for it */
+	link->stats.malformed++; /* a field is out of range: dropped, since the frame belongs to no epoch */
 	return XTS_LINK_DROPPED;
 }
 
-/* CLOCK: the time is told when the answer leaves. */
+/* CLOCK: the answer's time is written when the answer leaves. */
 static enum xts_link_verdict receive_clock(struct xts_link *link, const void *frame, size_t bytes)
 {
 	struct xts_clock clock;
@@ -273,7 +273,7 @@ static enum xts_link_verdict receive_clock_ack(struct xts_link *link, const void
 	return XTS_LINK_CONSUMED;
 }
 
-/* FRAME_ACK, PING, PONG, CLOCK and CLOCK_ACK of an open link. */
+/* FRAME_ACK, PING, PONG, CLOCK and CLOCK_ACK on an open link. */
 static enum xts_link_verdict receive_control(struct xts_link *link, const struct xts_head *head, const void *frame,
 					     size_t bytes)
 {
@@ -291,7 +291,7 @@ static enum xts_link_verdict receive_control(struct xts_link *link, const struct
 		link->due |= DUE_PONG;
 		return XTS_LINK_CONSUMED;
 	case XTS_LINK_PONG:
-		/* Any frame shows that the peer lives; an old token is as good. */
+		/* Any frame shows that the peer is alive, so a PONG with an old token is as good. */
 		if (xts_pong_decode(&pong, frame, bytes))
 			return violation(link, &link->stats.malformed);
 		return XTS_LINK_CONSUMED;
@@ -300,7 +300,7 @@ static enum xts_link_verdict receive_control(struct xts_link *link, const struct
 	case XTS_LINK_CLOCK_ACK:
 		return receive_clock_ack(link, frame, bytes);
 	default:
-		link->stats.malformed++; /* a control type of a later version: no harm in forgetting it */
+		link->stats.malformed++; /* a control type of a later version, which can be ignored */
 		return XTS_LINK_DROPPED;
 	}
 }
@@ -367,7 +367,7 @@ void xts_link_recycled(struct xts_link *link)
 unsigned xts_link_credits(const struct xts_link *link)
 {
 	if (link->state != XTS_LINK_UP || (link->due & DUE_HELLO_ACK))
-		return 0; /* nothing may overtake the HELLO_ACK: the peer would drop it */
+		return 0; /* nothing may be sent before the HELLO_ACK: the peer would drop it */
 	return (unsigned)link->frame_window - in_flight(link);
 }
 
@@ -443,7 +443,7 @@ static size_t write_token(struct xts_link *link, uint8_t *frame)
 	return bytes;
 }
 
-/* The question's token is the time at which it is asked. */
+/* The token of the request is the time at which it is sent. */
 static size_t write_clock(struct xts_link *link, uint8_t *frame, uint64_t now_ns)
 {
 	struct xts_clock clock = { .token = now_ns };
@@ -562,7 +562,7 @@ uint64_t xts_link_deadline_ns(const struct xts_link *link)
 void xts_link_watch(struct xts_link *link, bool watch, uint64_t now_ns)
 {
 	if (watch && !link->watching) {
-		link->heard_ns = now_ns; /* silence before the watch says nothing */
+		link->heard_ns = now_ns; /* silence before the watch does not count */
 		link->pinged_ns = 0;
 	}
 	link->watching = watch;

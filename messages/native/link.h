@@ -26,7 +26,7 @@
 
 #include "wire.h"
 
-/* Of the longest control frame, which is TOKEN. */
+/* Size of the longest control frame, which is TOKEN. */
 #define XTS_LINK_CONTROL_BYTES_MAX (XTS_TOKEN_BYTES + 255u)
 
 enum xts_link_role { XTS_LINK_HOST, XTS_LINK_PROXY };
@@ -37,44 +37,48 @@ enum xts_link_state {
 	XTS_LINK_DOWN, /* ended; link->error says why. The proxy's link opens again with the next HELLO. */
 };
 
-/* What xts_link_receive() made of a frame. */
+/* How xts_link_receive() has treated a frame. */
 enum xts_link_verdict {
-	XTS_LINK_DELIVER,  /* a sequenced message for the caller, who must call xts_link_recycled() once for it */
-	XTS_LINK_CONSUMED, /* the link's own business */
+	/* a sequenced message for the caller, who must call xts_link_recycled() for it exactly once */
+	XTS_LINK_DELIVER,
+	XTS_LINK_CONSUMED, /* a frame for the link itself */
 	XTS_LINK_OPENED,   /* the link is up. At the proxy: a new epoch; everything of the old one is void */
 	XTS_LINK_CLOSED,   /* the link has just gone down: end the sockets with link->error */
-	XTS_LINK_DROPPED,  /* counted and forgotten */
+	XTS_LINK_DROPPED,  /* counted and ignored */
 };
 
 struct xts_link_config {
 	enum xts_link_role role;
 	uint8_t local_mac[6];
 	uint8_t peer_mac[6];
-	uint16_t ethertype;       /* host order; 0: XTS_ETHERTYPE */
-	uint16_t frame_window;    /* frames, XTS_FRAME_WINDOW_MIN to _MAX */
-	uint32_t largest_message; /* bytes of the largest frame we can receive, XTS_FRAME_BYTES_SINGLE to _MAX */
-	uint64_t features;        /* bits offered (host) or supported (proxy) */
-	uint64_t required;        /* host: bits it cannot do without */
-	uint64_t epoch;           /* host: from the attach reply; proxy: ignored */
-	uint32_t pid;             /* host */
-	uint32_t sockets_max;     /* proxy: announced in HELLO_ACK */
-	uint32_t ping_ms;         /* silence after which to ping, while asked to watch (xts_link_watch); 0: never */
-	uint32_t dead_ms;         /* silence after an unanswered ping that ends the link; also the time a HELLO waits */
-	/* host: what TOKEN has after its head, sent before each HELLO; it outlives the link */
+	uint16_t ethertype;    /* host order; 0: XTS_ETHERTYPE */
+	uint16_t frame_window; /* frames, XTS_FRAME_WINDOW_MIN to _MAX */
+	/* size in bytes of the largest frame that we can receive, XTS_FRAME_BYTES_SINGLE to _MAX */
+	uint32_t largest_message;
+	uint64_t features;    /* bits offered (host) or supported (proxy) */
+	uint64_t required;    /* host: bits that it needs */
+	uint64_t epoch;       /* host: from the attach reply; proxy: ignored */
+	uint32_t pid;         /* host */
+	uint32_t sockets_max; /* proxy: announced in HELLO_ACK */
+	uint32_t ping_ms;     /* after this much silence, while watching (xts_link_watch), send a ping; 0: never */
+	/* silence after an unanswered ping that ends the link; also the limit for the answer to HELLO */
+	uint32_t dead_ms;
+	/* host: the payload of TOKEN, which is sent before each HELLO; must outlive the link */
 	const uint8_t *token;
 	uint32_t token_bytes; /* 0: none */
-	/* Proxy: may this HELLO open a new epoch? token is the one that came before it, with its payload, or NULL. 0,
-	 * or the positive errno that refuses it. NULL: everybody may, and tokens are not looked at. */
+	/* Proxy: may this HELLO open a new epoch? token is the TOKEN that came before it, with its payload, or NULL.
+	 * Returns 0, or the positive errno with which it is refused. A NULL pointer: every host may, and tokens are not
+	 * looked at. */
 	int (*admit)(void *context, const struct xts_hello *hello, const struct xts_token *token, const uint8_t *cgroup);
 	void *admit_context;
-	/* Proxy: writes the device's clock into an answer that leaves now. Host: the answer has come, with the now_ns
-	 * of the question as its token. NULL: clocks are not compared. */
+	/* Proxy: writes the device's clock into an answer that is about to leave. Host: the answer has come; its token
+	 * is the now_ns of the request. A NULL pointer: clocks are not compared. */
 	void (*clock)(void *context, struct xts_clock_ack *ack);
 	void *clock_context;
 };
 
 struct xts_link_stats {
-	uint64_t sent_frames, received_frames; /* sequenced ones */
+	uint64_t sent_frames, received_frames; /* sequenced messages */
 	uint64_t sent_acks, received_acks;     /* pure FRAME_ACKs */
 	uint64_t dropped_early;                /* before the link was up */
 	uint64_t dropped_foreign;              /* wrong EtherType or source address */
@@ -88,8 +92,8 @@ struct xts_link_stats {
 struct xts_link {
 	struct xts_link_config config;
 	enum xts_link_state state;
-	int error;       /* positive errno; why the link is down */
-	uint8_t refusal; /* of a host: the number that the proxy has given with it (XTS_REFUSED_*), or 0 */
+	int error;       /* positive errno: why the link is down */
+	uint8_t refusal; /* host: the number (XTS_REFUSED_*) that the proxy has sent with a refusal, or 0 */
 	/* In force while up. */
 	uint16_t frame_window;
 	uint32_t largest_message;
@@ -101,20 +105,20 @@ struct xts_link {
 	uint8_t acked;         /* frames the peer has recycled */
 	uint8_t received;      /* sequence number expected next */
 	uint8_t recycled;      /* frames we have recycled */
-	uint8_t acked_to_peer; /* value of recycled that the peer was sent last */
+	uint8_t acked_to_peer; /* value of recycled that was last sent to the peer */
 	/* Control frames due, and time. */
 	uint8_t due; /* bits, private to link.c */
 	bool watching;
 	bool traffic;    /* a sequenced message has arrived in this epoch */
-	bool token_here; /* a TOKEN has arrived since the last HELLO */
+	bool token_here; /* a TOKEN has arrived after the last HELLO */
 	struct xts_token token;
 	uint8_t token_cgroup[255];
 	uint64_t ping_token, pong_token;
-	uint64_t clock_token; /* host: of the question that is out, or 0; proxy: of the one to answer */
-	uint64_t heard_ns;    /* last frame received */
-	uint64_t pinged_ns;   /* when the outstanding ping went out, 0 for none */
-	uint64_t hello_ns;    /* when HELLO was last sent */
-	uint64_t opened_ns;   /* when opening began */
+	uint64_t clock_token; /* host: token of the unanswered request, or 0; proxy: of the one to answer */
+	uint64_t heard_ns;    /* time of the last frame received */
+	uint64_t pinged_ns;   /* time of the unanswered ping; 0: none */
+	uint64_t hello_ns;    /* time of the last HELLO sent */
+	uint64_t opened_ns;   /* time when opening began */
 	uint64_t goodbye_epoch;
 	uint16_t goodbye_error;
 	struct xts_link_stats stats;
@@ -124,18 +128,18 @@ struct xts_link {
 int xts_link_init(struct xts_link *link, const struct xts_link_config *config, uint64_t now_ns);
 
 /*
- * Takes a frame. head points at its first head_bytes bytes (at least min(frame_bytes, 128), of a TOKEN all, from the
- * Ethernet header on); frame_bytes is the length of the whole frame. On XTS_LINK_DELIVER, *out is the decoded head; the
- * message's own fields are still to be decoded and checked by the caller.
+ * Processes a frame. head points at its first head_bytes bytes (at least min(frame_bytes, 128), for a TOKEN all, from
+ * the Ethernet header on); frame_bytes is the length of the whole frame. On XTS_LINK_DELIVER, *out is the decoded head;
+ * the caller still has to decode and check the message's own fields.
  */
 enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, size_t head_bytes, size_t frame_bytes,
 				       uint64_t now_ns, struct xts_head *out);
 
-/* Host: asks for the device's clock with the next control frames, if the proxy tells it. Also done with each ping. */
+/* Host: requests the device's clock with the next control frames, if the proxy supports it. Each ping does so, too. */
 void xts_link_ask_clock(struct xts_link *link);
 
-/* The buffers of one delivered message are free again: returns its frame credit (with whatever is sent next, or by a
- * FRAME_ACK when a quarter of the window has gathered). A frame of an earlier epoch must not be reported: compare
+/* The buffers of one delivered message are free again: returns its frame credit, with the next message or, when a
+ * quarter of the window has accumulated, in a FRAME_ACK. A frame of an earlier epoch must not be reported: compare
  * link->epoch with the one in force when it was delivered. */
 void xts_link_recycled(struct xts_link *link);
 
@@ -148,24 +152,25 @@ unsigned xts_link_credits(const struct xts_link *link);
 void xts_link_seal(struct xts_link *link, void *frame);
 
 /* Writes the next control frame that is due (TOKEN, HELLO, HELLO_ACK, FRAME_ACK, PING, PONG, GOODBYE) and returns its
- * length, or 0 when none is. frame has room for 128 bytes, and for XTS_LINK_CONTROL_BYTES_MAX when there is a token.
- * Call until 0 after receiving, and at the deadline. */
+ * length, or 0 if none is. frame has room for 128 bytes, and for XTS_LINK_CONTROL_BYTES_MAX if there is a token. Call
+ * it until it returns 0: after receiving, and at the deadline. */
 size_t xts_link_control(struct xts_link *link, void *frame, uint64_t now_ns);
 
-/* Is a control frame due without regard to time? Cheap test before taking a transmit slot. */
+/* Is a control frame due, regardless of the time? A cheap test before a transmit slot is taken. */
 bool xts_link_control_due(const struct xts_link *link);
 
-/* Passes time: repeats HELLO, pings a silent peer, ends a dead link. Returns XTS_LINK_CLOSED when it just did, else
- * XTS_LINK_CONSUMED. */
+/* Handles timeouts: repeats HELLO, pings a silent peer, ends a dead link. Returns XTS_LINK_CLOSED if it has just ended
+ * the link, else XTS_LINK_CONSUMED. */
 enum xts_link_verdict xts_link_tick(struct xts_link *link, uint64_t now_ns);
 
 /* When to call xts_link_tick() next, in ns, or UINT64_MAX. */
 uint64_t xts_link_deadline_ns(const struct xts_link *link);
 
-/* Watch the peer's life by pings (true while somebody waits for it), or leave it alone: an idle process is silent. */
+/* Whether to watch by pings that the peer is alive (true while a thread waits for it). If not, an idle process is
+ * silent. */
 void xts_link_watch(struct xts_link *link, bool watch, uint64_t now_ns);
 
-/* Ends the link from our side with a positive errno (0: orderly); a GOODBYE is then due. */
+/* Ends the link from our side with a positive errno (0: normal end); a GOODBYE is then due. */
 void xts_link_goodbye(struct xts_link *link, int error);
 
 /* Ends the link because the caller found a violation in a message's body: like goodbye, with link->error set. */

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BUCKETS 256u /* of numbers; a power of two */
+#define BUCKETS 256u /* buckets of the table of channel numbers; a power of two */
 #define NONE UINT16_MAX
 
-/* A frame that waits at a channel. No more of them can be there than the trunk's window has frames. */
+/* A frame that waits at a channel. There can be no more of them than the trunk's window has frames. */
 struct waiting {
 	struct xts_rx_frame frame;
 	uint16_t next;
@@ -16,21 +16,21 @@ struct waiting {
 
 struct mux_queue {
 	struct xts_queue base;
-	struct xts_mux *mux;    /* NULL: ended with the trunk */
-	struct mux_queue *next; /* in its bucket */
+	struct xts_mux *mux;    /* NULL: it has ended with the trunk */
+	struct mux_queue *next; /* the next in its bucket */
 	uint32_t number;
-	uint32_t held; /* frames that wait, and those that the channel has not recycled */
+	uint32_t held; /* frames that wait, and frames that the channel has not recycled */
 	uint16_t first, last;
-	bool ended; /* it has had more frames on their way than it may */
+	bool ended; /* it had more frames on their way than it may have */
 };
 
 struct xts_mux {
 	struct xts_queue *trunk;
 	struct xts_link *link;
 	struct xts_mux_stats stats;
-	uint32_t acquired; /* slots that channels hold: each will take a frame credit */
+	uint32_t acquired; /* slots held by channels: each of them will take a frame credit */
 	bool kick_due;
-	uint16_t free; /* list of places */
+	uint16_t free; /* list of free places */
 	struct waiting places[XTS_FRAME_WINDOW_MAX];
 	struct mux_queue *bucket[BUCKETS];
 };
@@ -61,7 +61,7 @@ static int mux_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
 	return 0;
 }
 
-/* The trunk's slot that a channel's is a part of. */
+/* The trunk's slot that contains a channel's slot. */
 static struct xts_tx_slot whole(const struct xts_tx_slot *slot)
 {
 	struct xts_tx_slot out = *slot;
@@ -98,7 +98,7 @@ static void mux_abandon(struct xts_queue *base, const struct xts_tx_slot *slot)
 	m->acquired--;
 }
 
-/* The trunk's owner does it for all channels together. */
+/* The trunk's owner kicks for all channels together. */
 static int mux_kick(struct xts_queue *base)
 {
 	struct mux_queue *q = mux_of(base);
@@ -167,7 +167,7 @@ bool xts_mux_waiting(const struct xts_queue *channel)
 	return q->first != NONE || q->ended || !q->mux;
 }
 
-/* Takes its frames back and leaves the trunk to the others. */
+/* Takes back its frames and removes it from the trunk. */
 static void leave(struct mux_queue *q)
 {
 	struct mux_queue **at = bucket_of(q->mux, q->number);
@@ -214,7 +214,7 @@ static struct mux_queue *find(struct xts_mux *m, uint32_t number)
 	return q;
 }
 
-/* May a channel have a frame of this type? Not one that carries others: what is behind a relay is no relay. */
+/* May a channel have a frame of this type? Not one that carries other frames: a relay must not be behind a relay. */
 static bool type_may_be_carried(uint8_t type)
 {
 	return type != XTS_RELAY_CARRIED && type != XTS_LINK_BUNDLE;
@@ -253,8 +253,8 @@ enum xts_mux_verdict xts_mux_take(struct xts_mux *m, const struct xts_head *head
 	struct mux_queue *q;
 	uint8_t type = xts_mux_type(frame);
 
-	/* More than there is room for cannot come: the trunk's link has ended by then. Padding behind a frame is none
-	 * of it. */
+	/* There cannot be more frames than places, since the trunk's link would have ended. Padding after a frame is
+	 * not part of it. */
 	if (m->free == NONE || !type || !type_may_be_carried(type) ||
 	    xts_carried_decode(&carried, frame->segment[0].iov_base, frame->bytes) || carried.length < XTS_HEAD_BYTES ||
 	    (frame->segments > 1 && carried.length != frame->bytes - XTS_CARRIED_BYTES)) {

@@ -1,4 +1,4 @@
-/* The nearest of some words: see nearest_word.h. */
+/* Finding the nearest of some words: see nearest_word.h. */
 #include "nearest_word.h"
 
 #include <string.h>
@@ -42,7 +42,7 @@ static unsigned distance(const char *a, size_t a_bytes, const char *b, size_t b_
 const char *xts_nearest_word(const char *text, size_t bytes, const char *const *words, unsigned count)
 {
 	const char *nearest = NULL;
-	unsigned least = bytes > 3 ? 3 : 2; /* three mistakes are another word */
+	unsigned least = bytes > 3 ? 3 : 2; /* three mistakes make another word */
 
 	if (!bytes || bytes > XTS_NEAREST_BYTES_MAX)
 		return NULL;

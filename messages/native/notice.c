@@ -23,7 +23,7 @@ __attribute__((constructor)) static void note_standard_error(void)
 /* --- levels ------------------------------------------------------------------------------------------------------- */
 
 static const uint32_t *_Atomic asked_for;
-static atomic_uint of_settings; /* 1 more than the level; 0: not looked at yet */
+static atomic_uint of_settings; /* 1 + the level; 0: not looked up yet */
 
 enum xts_log_level xts_log_level_of(const char *word)
 {
@@ -50,7 +50,7 @@ static enum xts_log_level level_of_settings(void)
 		return known - 1;
 	level = quiet && !strcmp(quiet, "1") ? XTS_LOG_NONE : xts_log_level_of(xts_environment_value(XTS_ENV_LOG));
 	if (level == XTS_LOG_LEVELS)
-		level = XTS_LOG_WARNING; /* a wrong word, which is warned of */
+		level = XTS_LOG_WARNING; /* the word is wrong, which a warning reports */
 	atomic_store_explicit(&of_settings, level + 1, memory_order_relaxed);
 	return level;
 }
@@ -84,7 +84,7 @@ static bool may_speak(void)
 		return false;
 	if (now.st_dev != at_load.st_dev || now.st_ino != at_load.st_ino || now.st_rdev != at_load.st_rdev)
 		return false;
-	/* A pipe that is full would hold the program up, one without a reader end it. */
+	/* A write to a full pipe would block the program, one without a reader would end it. */
 	return poll(&out, 1, 0) == 1 && out.revents == POLLOUT;
 }
 
@@ -102,7 +102,7 @@ static void write_line(const char *format, va_list arguments)
 			*at = '?';
 	line[end++] = '\n';
 	if (write(STDERR_FILENO, line, end) < 0)
-		return; /* there is nowhere to write it */
+		return; /* there is no place to write it to */
 }
 
 void xts_log(enum xts_log_level level, const char *format, ...)

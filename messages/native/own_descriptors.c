@@ -1,4 +1,4 @@
-/* Descriptors of the library's own: see own_descriptors.h. */
+/* The library's own descriptors: see own_descriptors.h. */
 #include "own_descriptors.h"
 
 #include <unistd.h>

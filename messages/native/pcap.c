@@ -1,10 +1,10 @@
 /*
- * A decorator that writes every frame, both ways, to a capture file (libpcap format, nanoseconds, Ethernet), for
- * Wireshark and tshark with the dissector of deploy/wireshark. Frames are written as they are submitted and received,
- * not when they cross; the file is complete to the last frame after each kick.
+ * A decorator that writes every frame, in both directions, to a capture file (libpcap format, nanoseconds, Ethernet),
+ * for Wireshark and tshark with the dissector of deploy/wireshark. Frames are written when they are submitted and
+ * received, not when they cross the queue; after each kick the file is complete up to the last frame.
  *
- * The file is always a new one, readable by its owner alone: where there is one of that name already, of another run or
- * process, it is left alone, and the capture's name has ".1", ".2" … behind it.
+ * The file is always a new one, which only its owner can read. If a file of that name exists already, from another run
+ * or process, it is left alone, and the capture's name gets ".1", ".2" … appended.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,15 +23,15 @@
 #define PCAP_MAGIC_NS 0xa1b23c4du
 #define PCAP_SNAPLEN 65535u
 #define PCAP_LINKTYPE_ETHERNET 1u
-#define PCAP_NAMES_MAX 1000u /* files of one name */
+#define PCAP_NAMES_MAX 1000u /* captures of one name */
 #define PCAP_NAME_BYTES 4096u
-#define PUSH_HEAD_BYTES 8u /* of a push: read_bytes, flags, ulp_id; then its parameters */
+#define PUSH_HEAD_BYTES 8u /* bytes of a push before its parameters: read_bytes, flags, ulp_id */
 
 struct pcap_queue {
 	struct xts_queue base;
 	struct xts_queue *inner;
 	FILE *file;
-	bool ended; /* it could not be written to its end */
+	bool ended; /* a write has failed */
 };
 
 static struct pcap_queue *pcap_of(struct xts_queue *q)
@@ -39,8 +39,7 @@ static struct pcap_queue *pcap_of(struct xts_queue *q)
 	return (struct pcap_queue *)q;
 }
 
-/* Of a push of TLS_KEYS only the part before its parameters is for a file. Bytes to be written as they are: all, or
- * these. */
+/* A push of TLS_KEYS is written only up to its parameters. Returns how many bytes may be written unchanged. */
 static size_t without_keys(const struct iovec *first)
 {
 	const uint8_t *push = (const uint8_t *)first->iov_base + XTS_IOCTL_BYTES;
@@ -79,7 +78,7 @@ static void pcap_write(struct pcap_queue *q, const struct iovec *piece, uint32_t
 	}
 }
 
-/* A full disk must not stop the traffic: the capture then ends early, which is said. */
+/* A full disk must not stop the traffic: the capture then ends early, with a notice. */
 static void pcap_flush(struct pcap_queue *q)
 {
 	if (q->ended || (fflush(q->file) == 0 && !ferror(q->file)))
@@ -88,7 +87,7 @@ static void pcap_flush(struct pcap_queue *q)
 	xts_notice("the capture of this process's frames ends here: %s", strerror(errno));
 }
 
-/* The decorated queue's figures are the inner one's. */
+/* The figures are those of the inner queue. */
 static void pcap_sync(struct pcap_queue *q)
 {
 	q->base.stats = q->inner->stats;
@@ -155,7 +154,7 @@ static void pcap_disarm(struct xts_queue *base)
 	pcap_sync(pcap_of(base));
 }
 
-/* A new file of that name, or of the name with the first number behind it that is free. NULL and errno. */
+/* Opens a new file of that name, or of the name with the first free number appended. NULL and errno. */
 static FILE *open_file(const char *path, char name[PCAP_NAME_BYTES])
 {
 	FILE *file;
@@ -233,7 +232,7 @@ int xts_pcap_wrap(struct xts_queue **out, struct xts_queue *inner, const char *p
 	error = -errno;
 	if (q->file) {
 		close_file(q->file);
-		unlink(name); /* made just now, and nothing is in it */
+		unlink(name); /* it was made just now, and is empty */
 	}
 	free(q);
 	return error;

@@ -1,4 +1,4 @@
-/* Giving up capabilities; see privilege.h. By system call, as libcap is not everywhere. */
+/* Giving up capabilities; see privilege.h. With system calls, since libcap is not installed everywhere. */
 #include "privilege.h"
 
 #include <errno.h>

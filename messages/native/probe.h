@@ -1,14 +1,15 @@
 /*
- * Static probes (USDT), by which bcc, bpftrace or perf watch a process that runs; `xts-trace` (bpf/xts_bpf) uses them.
+ * Static probes (USDT), with which bcc, bpftrace or perf observe a running process; `xts-trace` (bpf/xts_bpf) uses
+ * them.
  *
- * A probe is one nop in the code, and a note in the object file that says where it is and in which registers its
- * arguments are. Each argument has a type of its own: int, uint32_t (identifiers, queues, frames, windows, waiting
- * bytes) or 64 bits (the rest). The kernel puts a breakpoint over the nop while a tool is attached. Arguments are what
- * the code has at hand anyway: nothing is computed for a probe that would cost more than a load. Without <sys/sdt.h>
- * (Debian: systemtap-sdt-dev) there are none.
+ * A probe is one nop in the code, and a note in the object file that says where it is and which registers hold its
+ * arguments. Each argument has a type of its own: int, uint32_t (identifiers, queues, frames, windows, waiting bytes)
+ * or 64 bits (the rest). While a tool is attached, the kernel puts a breakpoint over the nop. The arguments are values
+ * that the code has at hand: nothing that costs more than a load is computed for a probe. Without <sys/sdt.h> (Debian:
+ * systemtap-sdt-dev) there are no probes.
  *
- * Both ends name a connection by the epoch of the attachment and the proxy's identifier. A position is the number of
- * bytes that the host has sent on it so far, as each end counts them.
+ * Both ends identify a connection by the epoch of the attachment and the proxy's identifier. A position is the number
+ * of bytes that the host has sent on the connection so far, as each end counts them.
  *
  *     provider xts, in libxts
  *     send_call(descriptor, bytes)                                xts_send() and its relatives begin

@@ -16,9 +16,9 @@
 
 #define PING_MS 500u
 #define DEAD_MS 2000u
-#define FRAMES_A_ROUND 64u /* each way */
-#define LAST_FRAMES 256u   /* of a process that has gone */
-#define SLOT_WAIT_MS 1     /* no event says that a transmit slot has come back */
+#define FRAMES_A_ROUND 64u /* in each direction */
+#define LAST_FRAMES 256u   /* limit for a process that has gone */
+#define SLOT_WAIT_MS 1     /* no event reports that a transmit slot has come back */
 #define ORDERS_A_ROUND 16u
 #define EVENTS 64
 
@@ -28,7 +28,7 @@ struct process {
 	struct xts_queue *shm;     /* to the process */
 	struct xts_queue *channel; /* to the proxy */
 	uint32_t dropped;
-	uint32_t last_frames; /* it has gone; so many more of its frames are looked for. 0: it lives */
+	uint32_t last_frames; /* it has gone, and at most this many more of its frames are looked for. 0: it is alive */
 	bool kick;
 	bool ending; /* GOODBYE is due */
 	int error;
@@ -40,7 +40,7 @@ struct relay {
 	struct xts_link link;
 	struct xts_mux *mux;
 	struct process **processes;
-	uint32_t count, first; /* whose turn is the first of the next round */
+	uint32_t count, first; /* first: the process with which the next round begins */
 	int epoll_fd;
 	bool agent_gone, slot_missing, kick_again, unkicked;
 	uint64_t now_ns, idle_since_ns;
@@ -132,7 +132,7 @@ static void obey(struct relay *r, const struct xts_relay_order *order, const int
 		process_gone(r, order->number);
 }
 
-/* False: no order waits. */
+/* False: there is no order to read. */
 static bool take_order(struct relay *r)
 {
 	struct xts_relay_order order;
@@ -155,7 +155,7 @@ static bool take_order(struct relay *r)
 		count = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 		memcpy(fds, CMSG_DATA(c), (size_t)count * sizeof(int));
 	}
-	if (got != sizeof order) { /* it has gone, or is not ours */
+	if (got != sizeof order) { /* the agent has gone, or it is not the agent */
 		r->agent_gone = true;
 		return false;
 	}
@@ -177,7 +177,7 @@ static bool take_orders(struct relay *r)
 static void trunk_delivers(struct relay *r, const struct xts_head *head, const struct xts_rx_frame *frame)
 {
 	if (head->type == XTS_RELAY_CARRIED && xts_mux_take(r->mux, head, frame) == XTS_MUX_TAKEN)
-		return; /* xts_mux_close() or its channel gives it back */
+		return; /* xts_mux_close() or its channel recycles it */
 	xts_queue_recycle(r->trunk, frame);
 	xts_link_recycled(&r->link);
 }
@@ -227,7 +227,7 @@ static void gather(uint8_t *to, const struct xts_rx_frame *frame)
 	}
 }
 
-/* What has come for a process goes into its memory. */
+/* Copies frames that have come for a process into its memory. */
 static bool to_process(struct process *p)
 {
 	struct xts_rx_frame frame;
@@ -241,7 +241,7 @@ static bool to_process(struct process *p)
 		}
 		if (frame.bytes > p->shm->largest_message || xts_queue_acquire(p->shm, &slot)) {
 			xts_queue_recycle(p->channel, &frame);
-			process_end(p, EPROTO); /* its link allowed what its memory has no room for */
+			process_end(p, EPROTO); /* the process's link allowed a frame that its memory has no room for */
 			continue;
 		}
 		gather(slot.data, &frame);
@@ -254,7 +254,7 @@ static bool to_process(struct process *p)
 
 /* --- to the proxy ------------------------------------------------------------------------------------------------- */
 
-/* May the process send this? The frame is in our own memory by now. */
+/* May the process send this? The frame is in private memory by now. */
 static bool may_pass(const struct process *p, const uint8_t *frame, uint32_t bytes)
 {
 	struct xts_hello hello;
@@ -272,7 +272,7 @@ static bool may_pass(const struct process *p, const uint8_t *frame, uint32_t byt
 	}
 }
 
-/* The next frame of a process. 1, 0: none, or it cannot leave now; -EPIPE: there will be none. */
+/* Passes on the next frame of a process. 1; 0: none, or it cannot leave now; -EPIPE: there will be no more. */
 static int pass_one(struct relay *r, struct process *p)
 {
 	struct xts_tx_slot slot;
@@ -280,7 +280,7 @@ static int pass_one(struct relay *r, struct process *p)
 	int got;
 
 	if (xts_queue_acquire(p->channel, &slot)) {
-		r->slot_missing |= xts_link_credits(&r->link) > 0; /* else an acknowledgement will wake us */
+		r->slot_missing |= xts_link_credits(&r->link) > 0; /* otherwise an acknowledgement wakes us */
 		return 0;
 	}
 	got = xts_queue_receive(p->shm, &frame);
@@ -314,7 +314,7 @@ static bool turn(struct relay *r, struct process *p)
 	return got > 0;
 }
 
-/* One frame of each in turn, until none has any or no more may leave. */
+/* Passes on one frame of each process in turn, until none has any or no more may leave. */
 static bool from_processes(struct relay *r)
 {
 	uint32_t taken = 0, idle = 0;
@@ -332,7 +332,7 @@ static bool from_processes(struct relay *r)
 	return taken;
 }
 
-/* GOODBYE for a process that has ended. False: there is no room for it now. */
+/* Sends GOODBYE for a process that has ended. False: there is no room for it now. */
 static bool say_goodbye(struct relay *r, struct process *p)
 {
 	struct xts_goodbye goodbye = { .epoch = p->epoch };
@@ -455,7 +455,7 @@ static void idle(struct relay *r)
 	quiet = !xts_queue_arm(r->trunk);
 	for (uint32_t i = 0; i < r->count; i++)
 		quiet &= !xts_queue_arm(r->processes[i]->shm) || r->processes[i]->ending;
-	/* Without credits there may be frames of processes: what wakes us then is the trunk. */
+	/* Without credits, processes may have frames that cannot leave: then only the trunk wakes us. */
 	if (quiet || !xts_link_credits(&r->link))
 		(void)epoll_wait(r->epoll_fd, events, EVENTS, sleep_ms(r));
 	xts_queue_disarm(r->trunk);

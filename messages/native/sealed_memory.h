@@ -1,6 +1,6 @@
 /*
- * The size of shared memory that another process has made. Unsealed, another holder could make it shorter while it is
- * mapped, and whoever touches it then gets SIGBUS.
+ * The size of shared memory that another process has made. Without a seal, another holder could shrink it while it is
+ * mapped, and a process that then accesses it gets SIGBUS.
  */
 #ifndef XTS_SEALED_MEMORY_H
 #define XTS_SEALED_MEMORY_H
@@ -11,8 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* 0: it can become shorter, or is no memory. The call is made by its number, because fstat() of some C libraries makes
- * newfstatat(2), which can ask about any file: the filters of system calls let nobody make that one. */
+/* 0: it can be shrunk, or is not such memory. The system call is made by its number, because fstat() of some C
+ * libraries calls newfstatat(2), which can look at any file and which the filters of system calls therefore refuse. */
 static inline uint64_t xts_sealed_bytes(int fd)
 {
 	int seals = fcntl(fd, F_GET_SEALS);

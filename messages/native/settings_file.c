@@ -14,12 +14,12 @@
 #include "nearest_word.h"
 #include "utf8.h"
 
-#define SHOWN_BYTES_MAX 40   /* of what was found */
-#define VALUE_BYTES_MAX 4096 /* of a value; each has its own limit too */
+#define SHOWN_BYTES_MAX 40   /* how much of the text a message shows */
+#define VALUE_BYTES_MAX 4096 /* longest value; each variable has a limit of its own too */
 
 struct reader {
 	struct xts_settings_file *file;
-	const char *at, *end; /* of the line, which ends before its newline */
+	const char *at, *end; /* position in the line, which ends before its newline */
 	const char *line_start;
 	unsigned line;
 };
@@ -45,7 +45,7 @@ __attribute__((format(printf, 3, 4))) static int fault_at(struct reader *r, cons
 	return -EINVAL;
 }
 
-/* What stands here, up to a blank, for a message. */
+/* The length of the text here, up to a blank, for a message. */
 static int found_bytes(const struct reader *r, const char *at)
 {
 	int n = 0;
@@ -69,7 +69,7 @@ static bool is_key(char c)
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-/* Is it the name of a variable that only the environment has, without XTS_ and in small letters? */
+/* Is it the name of a variable that only the environment can set, without XTS_ and in lower case? */
 static const char *only_of_environment(const char *name, size_t bytes)
 {
 	for (unsigned i = 0; i < XTS_ENV_COUNT; i++) {
@@ -194,7 +194,7 @@ static int read_value(struct reader *r, struct value *v)
 	return expected(r, "true, false, a number or a string");
 }
 
-/* What a value of this kind is written as. */
+/* The form in which a value of this kind is written. */
 static const char *form_of(const struct xts_variable_entry *variable, enum form form)
 {
 	switch (variable->kind) {
@@ -207,7 +207,7 @@ static const char *form_of(const struct xts_variable_entry *variable, enum form 
 	case XTS_VARIABLE_CHOICE:
 		return form == FORM_STRING ? NULL : variable->allowed;
 	case XTS_VARIABLE_TEXT:
-		return form == FORM_BOOLEAN ? variable->allowed : NULL; /* some are a word or a number */
+		return form == FORM_BOOLEAN ? variable->allowed : NULL; /* some variables take a word or a number */
 	}
 	return NULL;
 }
@@ -242,7 +242,7 @@ static void skip_blanks(struct reader *r)
 		r->at++;
 }
 
-/* TOML has no other control characters, also not in a comment. */
+/* TOML allows no other control characters, not even in a comment. */
 static int check_characters(struct reader *r)
 {
 	for (const char *c = r->at; c < r->end; c++)

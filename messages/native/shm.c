@@ -3,16 +3,17 @@
  *
  * Theory of operation
  *
- * The memory holds two directions. In each, the sender owns `published` and the ring of descriptors, the receiver owns
- * `returned` and the ring of returned slot numbers; both rings have at least as many entries as there are slots, so
- * neither can overflow and no consumer index needs to be shared: each side counts for itself what it has taken. What
- * the other side wrote is read once, and checked: counters may run ahead by no more than the slots that can be on
- * their way, and a slot must be where its number says (sent, to come back; not lent, to arrive). A peer that breaks
- * this has broken the queue: receive says -EPIPE and kick -ENXIO from then on.
+ * The memory holds two directions. In each, the sender owns `published` and the ring of descriptors, and the receiver
+ * owns `returned` and the ring of returned slot numbers. Both rings have at least as many entries as there are slots,
+ * so neither can overflow and no consumer index needs to be shared: each side counts for itself how much it has taken.
+ * Values that the other side wrote are read once, and checked: a counter may run ahead by no more than the number of
+ * slots that can be on their way, and a slot must be in the state that its number requires (sent, for one that comes
+ * back; not lent, for one that arrives). After a peer has violated this, receive returns -EPIPE and kick -ENXIO for
+ * good.
  *
- * Sleeping: the receiver sets `sleeping`, fences, and looks once more; the sender publishes, fences, and looks at
- * `sleeping`. One of them sees the other's store, so no frame is slept over. The sender clears the flag when it rings:
- * one system call wakes, however many frames follow.
+ * Sleeping: the receiver sets `sleeping`, issues a fence, and looks once more; the sender publishes, issues a fence,
+ * and looks at `sleeping`. At least one of them sees the other's store, so the receiver never sleeps while a frame is
+ * there. The sender clears the flag when it rings: one system call wakes the receiver, however many frames follow.
  */
 #include "shm.h"
 #include "own_descriptors.h"
@@ -25,10 +26,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SHM_ENTRIES 256u /* of each ring; a power of two, at least XTS_SHM_SLOTS_MAX */
+#define SHM_ENTRIES 256u /* entries of each ring; a power of two, at least XTS_SHM_SLOTS_MAX */
 #define SHM_PAGE 4096u
 #define CACHE_LINE 64
-/* A bell the peer rang without having cleared our flag is drained by every so many disarms at the latest. */
+/* If the peer rang a bell without clearing our flag, the bell is drained after this many disarms at the latest. */
 #define SHM_DRAIN_EVERY 16u
 
 struct shm_descriptor {
@@ -36,15 +37,15 @@ struct shm_descriptor {
 };
 
 struct shm_direction {
-	_Alignas(CACHE_LINE) _Atomic uint32_t published; /* sender: descriptors written, ever */
-	_Alignas(CACHE_LINE) _Atomic uint32_t returned;  /* receiver: slots given back, ever */
-	_Alignas(CACHE_LINE) _Atomic uint32_t sleeping;  /* receiver: ring my bell; cleared by who rings */
+	_Alignas(CACHE_LINE) _Atomic uint32_t published; /* sender: number of descriptors ever written */
+	_Alignas(CACHE_LINE) _Atomic uint32_t returned;  /* receiver: number of slots ever given back */
+	_Alignas(CACHE_LINE) _Atomic uint32_t sleeping;  /* receiver: ring my bell; cleared by the side that rings */
 	_Alignas(CACHE_LINE) struct shm_descriptor descriptor[SHM_ENTRIES];
 	_Alignas(CACHE_LINE) _Atomic uint32_t back[SHM_ENTRIES];
 };
 
 struct shm_header {
-	struct shm_direction direction[2]; /* by sender: enum xts_shm_side */
+	struct shm_direction direction[2]; /* indexed by the sender: enum xts_shm_side */
 };
 _Static_assert(sizeof(struct shm_header) <= 2 * SHM_PAGE, "header fits its two pages");
 _Static_assert(SHM_ENTRIES >= XTS_SHM_SLOTS_MAX && (SHM_ENTRIES & (SHM_ENTRIES - 1)) == 0, "rings hold every slot");
@@ -58,14 +59,15 @@ struct shm_queue {
 	uint8_t *tx_memory, *rx_memory;
 	uint32_t slots, slot_bytes;
 	int bell;
-	bool broken;       /* the peer broke the rules, or its end is gone and everything it sent has been taken */
+	bool broken;       /* the peer has violated the rules, or it is gone and everything it sent has been taken */
 	bool hung_up;      /* the peer's bell is closed */
-	bool bell_pending; /* the peer took our flag; its byte may still be on the way */
+	bool bell_pending; /* the peer has cleared our flag; its byte may still be on the way */
 	uint32_t undrained;
 	uint32_t tx_written, tx_published, tx_sent_slots, tx_reclaimed;
 	uint32_t rx_taken, rx_written_back, rx_returned;
 	uint32_t free_count;
-	uint16_t free[XTS_SHM_SLOTS_MAX]; /* a stack: the last slot back is the first out, still in cache */
+	/* a stack: the slot that came back last goes out first, while it is in the cache */
+	uint16_t free[XTS_SHM_SLOTS_MAX];
 	uint8_t tx_state[XTS_SHM_SLOTS_MAX];
 	bool lent[XTS_SHM_SLOTS_MAX];
 	void *memory;
@@ -78,7 +80,7 @@ static struct shm_queue *shm_of(struct xts_queue *q)
 	return (struct shm_queue *)q;
 }
 
-/* Takes back the slots the receiver has done with. */
+/* Takes back the slots with which the receiver has finished. */
 static void shm_reclaim(struct shm_queue *q)
 {
 	uint32_t count = atomic_load_explicit(&q->tx->returned, memory_order_acquire) - q->tx_reclaimed;
@@ -151,7 +153,7 @@ static int shm_kick(struct xts_queue *base)
 {
 	struct shm_queue *q = shm_of(base);
 
-	/* First, so that a slot is back before the frame_ack that speaks of it arrives. */
+	/* This comes first, so that a slot is back before the frame_ack for it arrives. */
 	shm_publish_returned(q);
 	if (q->broken)
 		return -ENXIO;
@@ -163,7 +165,7 @@ static int shm_kick(struct xts_queue *base)
 	if (atomic_load_explicit(&q->tx->sleeping, memory_order_relaxed) &&
 	    atomic_exchange_explicit(&q->tx->sleeping, 0, memory_order_relaxed)) {
 		base->stats.kicks++;
-		/* A full bell is ringing already (EAGAIN); a closed one is noticed where we sleep. */
+		/* A full bell is ringing already (EAGAIN); a closed one is noticed when we sleep. */
 		if (send(q->bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EPIPE)
 			q->hung_up = true;
 	}
@@ -177,7 +179,7 @@ static void shm_give_back(struct shm_queue *q, uint32_t slot)
 	q->rx_written_back++;
 }
 
-/* Nothing to receive: the moment to return slots, and to learn that nothing will ever come. */
+/* There is nothing to receive: returns slots, and checks whether anything can still come. */
 static int shm_nothing(struct shm_queue *q)
 {
 	shm_publish_returned(q);
@@ -257,7 +259,7 @@ static void shm_disarm(struct xts_queue *base)
 	if (got > 0) {
 		q->bell_pending = false;
 		base->stats.wakeups++;
-		if (got == sizeof bytes) /* far more rings than we asked for */
+		if (got == sizeof bytes) /* many more rings than we asked for */
 			q->broken = true;
 	} else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
 		q->hung_up = true;
@@ -316,7 +318,7 @@ int xts_shm_create(struct xts_shm_area *out, uint16_t frame_window, uint32_t lar
 	g->largest_message = largest_message;
 	g->slot_bytes = (largest_message + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
 	g->shm_slots = frame_window + XTS_CONTROL_RESERVE;
-	/* Locally administered addresses; there is no wire, but frames have their Ethernet header all the same. */
+	/* Locally administered addresses: there is no Ethernet, but frames have an Ethernet header all the same. */
 	memcpy(g->local_mac, (const uint8_t[]){ 0x02, 'x', 't', 's', 0, 1 }, 6);
 	memcpy(g->peer_mac, (const uint8_t[]){ 0x02, 'x', 't', 's', 0, 2 }, 6);
 	if (!shm_geometry_ok(g))

@@ -1,4 +1,4 @@
-/* What a build with XTS_DEBUG makes of a table of states; see state_table.h. */
+/* The checks of tables of states in builds with XTS_DEBUG; see state_table.h. */
 #include "state_table.h"
 
 #ifdef XTS_DEBUG

@@ -1,33 +1,34 @@
 /*
- * Tables of states: which states something has, which flags each allows, and how one follows another.
+ * Tables of states: the states that an object can have, the flags that each state allows, and which state may follow
+ * which.
  *
- * The proxy has one of its connections (dpu_proxy/native/states.c), libxts one of its sockets
- * (host_lib/native/core/socket_states.c). Builds with XTS_DEBUG assert them, and note what they have seen, so that the
- * tests can say which legal states they never visit. The documentation's pages about states are made from the same
- * tables (deploy/xts_docs/states.py).
+ * The proxy has such a table for its connections (dpu_proxy/native/states.c), libxts one for its sockets
+ * (host_lib/native/core/socket_states.c). Builds with XTS_DEBUG assert them, and record what they have seen, so that
+ * the tests can list the legal states that they never visit. The documentation's pages about states are made from the
+ * same tables (deploy/xts_docs/states.py).
  */
 #ifndef XTS_STATE_TABLE_H
 #define XTS_STATE_TABLE_H
 
 #include <stdint.h>
 
-/* What a state allows. Sets of flags are masks of 1 << the flag's number. */
+/* What a state allows. A set of flags is a mask of 1 << the number of each flag. */
 struct xts_state_rule {
 	const char *name, *meaning;
-	uint32_t may;  /* flags that it may have */
-	uint32_t must; /* flags that it always has */
-	uint32_t one;  /* exactly one of these; 0: no such rule */
+	uint32_t may;  /* flags that are allowed */
+	uint32_t must; /* flags that must be set */
+	uint32_t one;  /* exactly one of these must be set; 0: no such rule */
 };
 
 struct xts_state_flag {
 	const char *name, *meaning;
 };
 
-/* A flag that is only possible with others, or without others. */
+/* A flag that is only possible with some flags, or without some. */
 struct xts_flag_rule {
 	uint32_t flag;
-	uint32_t needs;    /* it has all of these */
-	uint32_t excludes; /* and none of these */
+	uint32_t needs;    /* requires all of these */
+	uint32_t excludes; /* and excludes all of these */
 };
 
 struct xts_state_change {
@@ -36,8 +37,9 @@ struct xts_state_change {
 };
 
 struct xts_state_table {
-	const char *what;                    /* that has these states */
-	const struct xts_state_rule *states; /* the last: only its memory is there, and it is not checked */
+	const char *what; /* the kind of object */
+	/* the last state means that only the object's memory exists, and is not checked */
+	const struct xts_state_rule *states;
 	const struct xts_state_flag *flags;
 	const struct xts_flag_rule *rules;
 	const struct xts_state_change *changes;
@@ -46,18 +48,18 @@ struct xts_state_table {
 
 #define STATES_MAX 16
 
-/* What a build with XTS_DEBUG has seen. Where XTS_VISITED_STATES was defined for the build, this is the content of a
- * file, which all processes of such builds share. */
+/* What a build with XTS_DEBUG has seen. If XTS_VISITED_STATES was defined for the build, this is the content of a file,
+ * which all processes of such builds share. */
 struct xts_states_visited {
-	uint32_t flags[STATES_MAX];   /* by state: all flags it has had */
+	uint32_t flags[STATES_MAX];   /* by state: all flags that have occurred in it */
 	uint32_t changes[STATES_MAX]; /* by state: the states that have followed */
-	uint32_t states;              /* those that something has rested in */
+	uint32_t states;              /* the states in which an object has been at rest */
 };
 
 #ifdef XTS_DEBUG
-/* For whoever has a table: its struct xts_states_visited, in that file where it can be had. */
+/* Returns the struct xts_states_visited of a table: in that file if it can be opened, else the other one. */
 struct xts_states_visited *xts_states_visited_open(const char *path, struct xts_states_visited *otherwise);
-/* These say what is wrong and abort. id: what the message names it by. */
+/* These abort with a message if something is wrong. id: the object's number in the message. */
 void xts_state_entered(const struct xts_state_table *table, struct xts_states_visited *visited, uint32_t id,
 		       uint32_t before, uint32_t after);
 void xts_state_rests(const struct xts_state_table *table, struct xts_states_visited *visited, uint32_t id,

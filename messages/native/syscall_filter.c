@@ -1,4 +1,4 @@
-/* The filters of system calls; see syscall_filter.h. */
+/* The filters of system calls; syscall_filter.h describes them. */
 #include "syscall_filter.h"
 
 #include <errno.h>
@@ -29,15 +29,15 @@
 #error "the filter of system calls knows x86-64 and arm64"
 #endif
 
-#define BY_SIGSYS 159 /* exit status: that of a shell for a process killed by SIGSYS */
+#define BY_SIGSYS 159 /* exit status, the same as a shell's for a process killed by SIGSYS */
 
 /* What an argument must be for the call to be allowed. */
 enum condition {
 	ALWAYS,
 	ONE_OF_TWO, /* equal to the first or the second value */
-	HAS_NONE,   /* of the first value's bits */
+	HAS_NONE,   /* none of the first value's bits */
 	HAS_ALL,
-	REFUSED, /* the call fails with the first value, an errno, and its caller goes on without it */
+	REFUSED, /* the call fails with the first value, an errno, and its caller continues without it */
 };
 
 struct call {
@@ -49,7 +49,7 @@ struct call {
 
 #define ANY(name) { .number = __NR_##name }
 
-/* What every thread here needs: memory that is not executable, locks, time, randomness, exit. */
+/* What every thread needs: memory that is not executable, locks, time, randomness, exit. */
 static const struct call common[] = {
 	ANY(read),
 	ANY(close),
@@ -57,7 +57,7 @@ static const struct call common[] = {
 	{ __NR_mmap, HAS_NONE, 2, { PROT_EXEC, 0 } },
 	{ __NR_mprotect, HAS_NONE, 2, { PROT_EXEC, 0 } },
 	ANY(munmap),
-	{ __NR_mremap, REFUSED, 0, { ENOMEM, 0 } }, /* realloc() then copies */
+	{ __NR_mremap, REFUSED, 0, { ENOMEM, 0 } }, /* realloc() copies in that case */
 	ANY(madvise),
 	ANY(futex),
 	ANY(getrandom),
@@ -67,14 +67,14 @@ static const struct call common[] = {
 	ANY(recvmsg),
 	ANY(sendto),
 	ANY(recvfrom),
-	ANY(write), /* eventfd; the line on stderr before the end */
+	ANY(write), /* for eventfds, and the line on stderr before the end */
 	ANY(rt_sigprocmask),
 	ANY(exit),
 	ANY(exit_group),
 	ANY(restart_syscall),
-	/* malloc() looks for /proc/sys/vm/overcommit_memory before it gives memory back, and does without. */
+	/* Before it returns memory, malloc() tries to read /proc/sys/vm/overcommit_memory, and works without it. */
 	{ __NR_openat, REFUSED, 0, { EACCES, 0 } },
-	{ __NR_newfstatat, REFUSED, 0, { EACCES, 0 } }, /* nor can files be asked about by their names */
+	{ __NR_newfstatat, REFUSED, 0, { EACCES, 0 } }, /* nor may files be looked up by name */
 };
 
 static const struct call of_workers[] = {
@@ -84,7 +84,7 @@ static const struct call of_workers[] = {
 	ANY(listen),
 	ANY(accept4),
 	ANY(shutdown),
-	ANY(sendmmsg), /* datagrams */
+	ANY(sendmmsg), /* for datagrams */
 	ANY(recvmmsg),
 	ANY(getsockname),
 	ANY(getpeername),
@@ -92,7 +92,7 @@ static const struct call of_workers[] = {
 	ANY(setsockopt),
 	ANY(ioctl),
 	ANY(fcntl),
-	ANY(fstat), /* of shared memory (sealed_memory.h) */
+	ANY(fstat), /* for shared memory (sealed_memory.h) */
 #ifdef __NR_epoll_wait
 	ANY(epoll_wait),
 #else
@@ -100,13 +100,13 @@ static const struct call of_workers[] = {
 #endif
 	ANY(epoll_ctl),
 	ANY(sched_yield),
-	/* threads of handshakes (ulp/handshake_pool.h) */
+	/* for threads of handshakes (ulp/handshake_pool.h) */
 	{ __NR_sched_setscheduler, ONE_OF_TWO, 1, { SCHED_BATCH, SCHED_IDLE } },
 };
 
-/* The relay: one thread, with queues and shared memory that it was given. */
+/* The relay: one thread, with queues and shared memory that were passed to it. */
 static const struct call of_relay[] = {
-	ANY(getsockopt), /* what an AF_XDP socket has counted */
+	ANY(getsockopt), /* the counters of an AF_XDP socket */
 	ANY(fcntl),      ANY(fstat),       ANY(epoll_create1),
 #ifdef __NR_epoll_wait
 	ANY(epoll_wait),
@@ -116,7 +116,7 @@ static const struct call of_relay[] = {
 	ANY(epoll_ctl),  ANY(sched_yield),
 };
 
-/* Until all threads run, and have made the first calls of the C library and their own. */
+/* Allowed until all threads run, and have made their first calls and those of the C library. */
 static const struct call of_start[] = {
 	ANY(set_robust_list),
 	ANY(rseq),
@@ -127,7 +127,8 @@ static const struct call of_start[] = {
 	/* Threads, never processes. Flags of clone3() cannot be seen here. */
 	{ __NR_clone, HAS_ALL, 0, { CLONE_THREAD | CLONE_VM | CLONE_SIGHAND, 0 } },
 	{ __NR_clone3, REFUSED, 0, { ENOSYS, 0 } },
-	{ __NR_rt_sigaction, ONE_OF_TWO, 0, { 32, 33 } }, /* the C library's own, with the first thread */
+	/* the signals of the C library, which it sets up with the first thread */
+	{ __NR_rt_sigaction, ONE_OF_TWO, 0, { 32, 33 } },
 	ANY(sched_setaffinity),
 	ANY(sched_getaffinity),
 	ANY(sched_getparam),
@@ -140,7 +141,7 @@ static const struct call of_parsers[] = {
 	{ __NR_bpf, ONE_OF_TWO, 0, { BPF_PROG_TEST_RUN, BPF_PROG_TEST_RUN } },
 };
 
-/* gcc says by macros which sanitizer a file is compiled for, clang by features. */
+/* gcc tells by macros which sanitizer a file is compiled for, clang by features. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED
 #elif defined(__has_feature)
@@ -149,14 +150,15 @@ static const struct call of_parsers[] = {
 #endif
 #endif
 
-/* What the sanitizers' run-time libraries call: stacks for signals, looks at their own threads and memory, reports. */
+/* Calls of the sanitizers' run-time libraries: stacks for signals, inspection of their own threads and memory,
+ * reports. */
 #ifdef SANITIZED
 /* clang-format off */
 static const struct call of_sanitizers[] = {
 	ANY(sigaltstack), ANY(gettid), ANY(getppid), ANY(pipe2), ANY(tgkill), ANY(rt_sigaction), ANY(sched_yield),
 	ANY(prlimit64), ANY(sched_getaffinity), ANY(sysinfo), ANY(readlinkat), ANY(set_robust_list), ANY(mincore), ANY(rt_sigreturn),
 #ifdef __NR_readlink
-	ANY(readlink), ANY(pipe), ANY(getrlimit), ANY(open), /* of /proc/self/maps: where a thread's stack is */
+	ANY(readlink), ANY(pipe), ANY(getrlimit), ANY(open), /* of /proc/self/maps: the position of a thread's stack */
 #endif
 };
 /* clang-format on */
@@ -191,7 +193,7 @@ static void load(struct program *p, size_t offset)
  * action. */
 static void add_condition(struct program *p, const struct call *c)
 {
-	/* the low half: flags and families fit */
+	/* the low half is enough for flags and families */
 	load(p, offsetof(struct seccomp_data, args) + c->argument * sizeof(uint64_t));
 	switch (c->condition) {
 	case ONE_OF_TWO:
@@ -236,7 +238,7 @@ static void write_program(struct program *p, int calls)
 	load(p, offsetof(struct seccomp_data, arch));
 	emit(p, BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0);
 	give(p, SECCOMP_RET_KILL_PROCESS);
-	load(p, offsetof(struct seccomp_data, nr)); /* x32's numbers are none of ours, so they are none of the list */
+	load(p, offsetof(struct seccomp_data, nr)); /* x32 has other numbers, so they are not on the list */
 	add_calls(p, common, COUNT(common));
 	if (calls & XTS_CALLS_OF_WORKERS)
 		add_calls(p, of_workers, COUNT(of_workers));
@@ -254,10 +256,10 @@ static void write_program(struct program *p, int calls)
 
 /* --- in force ----------------------------------------------------------------------------------------------------- */
 
-/* Only what a signal handler may call. */
+/* It makes only calls that are allowed in a signal handler. */
 static void on_forbidden(int signal_number, siginfo_t *info, void *context)
 {
-	static const char before[] = "xts: a process ends, for it made a system call that none of its kind needs: number ";
+	static const char before[] = "xts: this process ends: it made a system call that none of its kind needs: number ";
 	char line[sizeof before + 16], digits[12];
 	size_t bytes = sizeof before - 1;
 	int left = info->si_syscall, count = 0;

@@ -1,6 +1,6 @@
 /*
- * Options and control items of time stamps that the headers of older systems do not have (linux/socket.h), for both
- * ends. Those called NEW have times of 64 bits everywhere; on 64-bit systems they are the same structures.
+ * Options and control items of time stamps that the headers of older systems lack (linux/socket.h), for both ends.
+ * Those called NEW have 64-bit times everywhere; on 64-bit systems they are the same structures.
  */
 #ifndef XTS_TIMESTAMP_OPTIONS_H
 #define XTS_TIMESTAMP_OPTIONS_H

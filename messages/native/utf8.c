@@ -12,7 +12,7 @@ size_t xts_utf8_bytes(const unsigned char *at, size_t left)
 	for (size_t i = 1; i < bytes; i++)
 		if ((at[i] & 0xc0) != 0x80)
 			return 0;
-	/* too long, a surrogate, or beyond the last character */
+	/* overlong, a surrogate, or beyond the last character */
 	if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf0 && at[1] < 0x90) ||
 	    (at[0] == 0xf4 && at[1] > 0x8f))
 		return 0;

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* The length of the character at the beginning of so many bytes (at least one); 0: it is not UTF-8. */
+/* The length of the first character of `left` bytes, which must be at least one; 0: it is not UTF-8. */
 size_t xts_utf8_bytes(const unsigned char *at, size_t left);
 
 #endif
