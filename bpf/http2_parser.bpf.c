@@ -1,7 +1,7 @@
 /*
- * A parser for BPF_PARSER, as an example: HTTP/2 frames, whose first three bytes are the length of what follows a
- * header of nine bytes (RFC 9113 4.1). The contract is that of the kernel's strparser: the length of the whole PDU, 0
- * for "more bytes are needed", or a negative errno. The client's connection preface is a PDU of its own.
+ * An example of a parser for BPF_PARSER: HTTP/2 frames, whose header of nine bytes begins with the length of the rest
+ * in three bytes (RFC 9113 4.1). The contract is that of the kernel's strparser: it returns the length of the whole
+ * PDU, 0 for "more bytes are needed", or a negative errno. The client's connection preface is a PDU of its own.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

@@ -1,15 +1,16 @@
 /*
- * A filter for datagram sockets, as an example: of each source at most so many datagrams a second, the others are
+ * An example of a filter for datagram sockets: it limits the datagrams per second from each source; the rest are
  * dropped on the device. It runs for each datagram that comes for a socket whose host has named it (SO_XTS_FILTER). The
- * contract is that of socket(7): 0 drops the datagram, anything else keeps so many bytes of it, from the UDP header on.
+ * contract is that of socket(7): 0 drops the datagram, any other value n keeps at most n bytes of it, counted from the
+ * UDP header.
  *
- * All sockets with this filter have the map in common. When there are more sources than it has room for, those that
- * have not sent for longest are forgotten.
+ * All sockets with this filter share the map. If there are more sources than it has room for, those that have been
+ * silent for longest are dropped from it.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#define RATE 100 /* datagrams a second, and as many at once after a pause */
+#define RATE 100 /* datagrams per second, and the burst that is allowed after a pause */
 #define NS_PER_DATAGRAM (1000000000ull / RATE)
 #define SECOND_NS 1000000000ull
 #define SOURCES 65536
@@ -18,10 +19,10 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, SOURCES);
 	__type(key, __u8[16]);
-	__type(value, __u64); /* when the source has used up what it may send */
+	__type(value, __u64); /* the time until which the source has used up its allowance */
 } used_until SEC(".maps");
 
-/* Its IPv4 or IPv6 address. */
+/* The IPv4 or IPv6 address of the source. */
 static int source_of(struct __sk_buff *skb, __u8 address[16])
 {
 	__u8 version;
@@ -48,7 +49,7 @@ int source_rate(struct __sk_buff *skb)
 	if (next > now)
 		return 0;
 	if (until)
-		*until = next; /* another processor may do so at the same time: it is no exact count */
+		*until = next; /* another processor may write it at the same time: the count is not exact */
 	else
 		bpf_map_update_elem(&used_until, address, &next, BPF_ANY);
 	return skb->len;

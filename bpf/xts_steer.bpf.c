@@ -1,24 +1,24 @@
 /*
- * Steers XDP-Transport frames to the AF_XDP socket of the queue they arrive on, and is the only guard on the receiving
- * side: a process that holds a queue's socket can send any frame on the wire. Frames of our EtherType that are too
- * short, come from another station than the peer, or have no socket are dropped and counted. Everything else, VLAN tags
- * in front of our EtherType included, is dropped on an interface that carries nothing else (exclusive), before this
- * machine's network stack has seen it, and the kernel's on others. Declared for fragments: only the head is looked at,
- * which is in the linear part.
+ * Steers XDP-Transport frames to the AF_XDP socket of the queue on which they arrive. It is the only guard on the
+ * receiving side, since a process that holds a queue's socket can send any frame. Frames of our EtherType are dropped
+ * and counted if they are too short, come from a MAC address other than the peer's, or have no socket. All other
+ * frames, including those with VLAN tags before our EtherType, are dropped on an interface that is dedicated to XTS
+ * (exclusive), before this machine's network stack sees them, and passed to the kernel on other interfaces. Declared
+ * for fragments: only the head is read, which is in the linear part.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#define HEAD_BYTES 24 /* Ethernet header and the fields common to all messages: XTS_HEAD_BYTES */
+#define HEAD_BYTES 24 /* Ethernet header and the common fields of all messages: XTS_HEAD_BYTES */
 #define QUEUES_MAX 256
 
-/* One program is loaded per interface, so this is per interface. Mirrored in xts_bpf/program.py. */
+/* One program is loaded per interface, so this configuration is per interface. Mirrored in xts_bpf/program.py. */
 struct xts_steer_config {
 	__u16 ethertype; /* network order */
 	__u8 peer_mac[6];
-	__u8 exclusive; /* drop what is not ours instead of passing it */
+	__u8 exclusive; /* drop other frames instead of passing them */
 	__u8 reserved[7];
 };
 
@@ -32,8 +32,8 @@ struct {
 	__type(value, __u32);
 } xts_sockets SEC(".maps");
 
-/* Whom a queue was given to, kept here for an agent that is started after another has died: the program does not look
- * at it, but it lives as long. An epoch of 0: nobody. Mirrored in xts_bpf/program.py. */
+/* The owner of a queue, kept here for an agent that is started after another has died: the program does not use it, but
+ * it lives as long as the program. An epoch of 0: none. Mirrored in xts_bpf/program.py. */
 struct xts_steer_owner {
 	__u64 epoch;
 	__u32 uid;
@@ -70,7 +70,7 @@ static __always_inline int count(__u32 counter, int action)
 	return action;
 }
 
-/* A frame that is not ours. Without a configuration nothing is known of the interface. */
+/* A frame of another EtherType. Without a configuration, nothing is known about the interface. */
 static __always_inline int others(const struct xts_steer_config *config)
 {
 	return config && config->exclusive ? count(OTHERS_DROPPED, XDP_DROP) : count(PASSED, XDP_PASS);

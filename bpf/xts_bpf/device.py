@@ -1,4 +1,4 @@
-"""The device's side of an interface: the steering program and a queue for each number, in one step."""
+"""The device's side of an interface: opens the steering program and one queue for each number, in one step."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ ffi, lib = _native.ffi, _native.lib
 
 
 def receive_queues(interface: str) -> int:
-    """How many receive queues an interface of this network namespace has in use. OSError ENODEV: there is none."""
+    """The receive queues that an interface of this network namespace uses. OSError ENODEV: no such interface."""
     interface_index(interface)
     try:
         channels = _channels(interface)
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:
             raise
-        return 1  # a driver with a fixed number of queues, most often one
+        return 1  # the driver has a fixed number of queues, usually one
     return max(1, int(channels.rx_count) + int(channels.combined_count))
 
 
 def _channels(interface: str) -> Any:
-    """OSError EOPNOTSUPP: the driver does not tell."""
+    """OSError EOPNOTSUPP: the driver does not report it."""
     found = ffi.new("struct ethtool_channels *")
     if result := int(lib.xts_bpf_channels(interface.encode(), found, False)):
         raise OSError(-result, f"the queues of {interface}: {os.strerror(-result)}")
@@ -39,9 +39,10 @@ def _channels(interface: str) -> Any:
 
 
 def raise_receive_queues(interface: str, wanted: int) -> int:
-    """Gives an interface so many receive queues, or as many as its driver allows if that is less, and as many to send
-    with; never fewer than it has. How many it has then. OSError: the driver refuses, and what it said. Drivers may stop
-    the whole interface for this: to be called while nobody uses it."""
+    """Gives an interface this many receive queues, or as many as its driver allows if that is less, and the same number
+    of transmit queues; never fewer than it has. Returns the number of receive queues after that. OSError: the driver
+    refuses, with its message. Drivers may stop the whole interface for this, so call it only while the interface is not
+    in use."""
     interface_index(interface)
     try:
         channels = _channels(interface)
@@ -56,7 +57,7 @@ def raise_receive_queues(interface: str, wanted: int) -> int:
 
 
 def _raise(channels: Any, wanted: int) -> None:
-    """Changes struct ethtool_channels: combined queues where the driver has such, else as many of either direction."""
+    """Changes struct ethtool_channels: combined queues if the driver has them, else as many in each direction."""
     if channels.max_combined:
         combined = min(wanted - channels.rx_count, channels.max_combined)
         channels.combined_count = max(channels.combined_count, combined)
@@ -66,7 +67,7 @@ def _raise(channels: Any, wanted: int) -> None:
 
 
 class Options(TypedDict, total=False):
-    """What open_device_sockets() has defaults for."""
+    """The options of open_device_sockets() that have defaults."""
 
     frame_window: int
     single_chunk: bool
@@ -76,8 +77,8 @@ class Options(TypedDict, total=False):
 
 
 class DeviceSockets:
-    """Sockets of an interface's queues, in the order asked for, for another process to use. A context manager: closing
-    closes those of this process and removes the program."""
+    """Sockets of an interface's queues, in the requested order, for another process to use. A context manager: closing
+    it closes the sockets of this process and removes the program."""
 
     def __init__(self, program: SteerProgram, sockets: list[XskSocket]) -> None:
         self.program = program
@@ -90,18 +91,18 @@ class DeviceSockets:
         self.close()
 
     def counters(self) -> SteerCounters:
-        """Of the program."""
+        """The counters of the program."""
         return self.program.counters()
 
     def close(self) -> None:
-        """Harmless when repeated."""
+        """May be called again."""
         for xsk in self.sockets:
             xsk.close()
         self.program.close()
 
 
 class DeviceQueues:
-    """Queues of an interface, in the order asked for, open in this process. A context manager: closing closes the
+    """Queues of an interface, in the requested order, open in this process. A context manager: closing it closes the
     queues that were not detached and removes the program."""
 
     def __init__(self, program: SteerProgram, queues: list[Queue]) -> None:
@@ -115,7 +116,7 @@ class DeviceQueues:
         self.close()
 
     def close(self) -> None:
-        """Harmless when repeated."""
+        """May be called again."""
         for queue in self.queues:
             queue.close()
         self.program.close()
@@ -134,8 +135,8 @@ def open_device_sockets(
 ) -> DeviceSockets:
     """Attaches the steering program and opens sockets on the queues, in the current network namespace.
 
-    queues: their numbers, or how many from 0 on. peer_mac: the host's station on this wire. A queue that was closed
-    just now is waited for, patience_s at most. OSError says what could not be had; nothing is then left behind.
+    queues: their numbers, or how many from 0 on. peer_mac: the host's MAC address on this link. If a queue was closed
+    just now, this waits for it, for at most patience_s. OSError says what failed; nothing is left behind in that case.
     """
     with ExitStack() as undo:
         program = undo.enter_context(SteerProgram(interface, peer_mac, ethertype=ethertype, exclusive=exclusive))
@@ -158,8 +159,8 @@ def open_device_sockets(
 def open_device_queues(
     interface: str, queues: int | Iterable[int], peer_mac: bytes, **options: Unpack[Options]
 ) -> DeviceQueues:
-    """The same for use in this process, with the options of open_device_sockets(). Each queue's `detach()` gives its
-    address for a worker to take over; the program stays with the result."""
+    """The same for use in this process, with the options of open_device_sockets(). `detach()` of each queue returns its
+    address, for a worker to take over; the result keeps the program."""
     with ExitStack() as undo:
         sockets = undo.enter_context(open_device_sockets(interface, queues, peer_mac, **options))
         opened = [undo.enter_context(xsk.adopt()) for xsk in sockets.sockets]

@@ -1,9 +1,8 @@
-"""Programs of the operator: parsers for BPF_PARSER (native/ulp/framing/bpf_parser.c) and filters of datagram sockets
-(native/datagram_filter.c), opened, checked and loaded.
+"""Programs of the operator: opening, checking and loading parsers for BPF_PARSER (native/ulp/framing/bpf_parser.c) and
+filters of datagram sockets (native/datagram_filter.c).
 
-A parser is written as for the kernel's strparser (`SEC("sk_skb/stream_parser")` or `SEC("socket")`;
-http2_parser.bpf.c is an example) and loaded as a socket filter, which is what the kernel runs on request; the verifier
-has then checked it.
+A parser is written as for the kernel's strparser (`SEC("sk_skb/stream_parser")` or `SEC("socket")`; http2_parser.bpf.c
+is an example) and loaded as a socket filter, since the kernel runs these on request and its verifier has checked them.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from typing import Any
 from xts_bpf import _native
 
 ffi, lib = _native.ffi, _native.lib
-#: The example that is installed with the package.
+#: The example, which is installed with the package.
 EXAMPLE = Path(_native.__file__).with_name("http2_parser.bpf.o")
 SECTIONS = ("sk_skb", "socket")
-#: And of a filter for datagram sockets (native/datagram_filter.c), which is installed, too.
+#: The example of a filter for datagram sockets (native/datagram_filter.c), which is installed too.
 EXAMPLE_FILTER = Path(_native.__file__).with_name("source_rate_filter.bpf.o")
 FILTER_SECTIONS = ("socket",)
 
 
 def _said() -> str:
-    """What libbpf said, and the kernel's verifier through it; the end of it, which has the reason."""
+    """What libbpf, and through it the kernel's verifier, has printed: the end of it, which contains the reason."""
     said = " ".join(ffi.string(lib.xts_bpf_messages()).decode(errors="replace").split())
     return f" ({said[-400:]})" if said else ""
 
@@ -39,7 +38,7 @@ def _raise(error: int, what: str) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    with path.open("rb"):  # for an error in one's own words
+    with path.open("rb"):  # raises a plain error, if the file cannot be opened
         pass
     lib.xts_bpf_catch_messages()
     opened = lib.bpf_object__open_file(os.fsencode(path), ffi.NULL)
@@ -71,7 +70,7 @@ def _find(opened: Any, path: Path, name: str, sections: Sequence[str], what: str
 
 
 def check_parser(path: Path, name: str) -> None:
-    """Is there such a program in that object? Needs no privilege. OSError says what is wrong."""
+    """Does the object contain this program? Needs no privilege. OSError says what is wrong."""
     with _opened(path) as opened:
         _find(opened, path, name, SECTIONS, "parser")
 
@@ -83,8 +82,8 @@ def check_filter(path: Path, name: str) -> None:
 
 
 def load_parser(path: Path, name: str) -> int:
-    """Loads a program, and none of the others of its object; returns its descriptor, the caller's. Needs CAP_BPF and
-    CAP_NET_ADMIN. OSError has the verifier's reason; EOPNOTSUPP: the kernel cannot run it."""
+    """Loads this program only, and none of the others in its object; returns its descriptor, which the caller owns.
+    Needs CAP_BPF and CAP_NET_ADMIN. OSError has the verifier's reason; EOPNOTSUPP: the kernel cannot run it."""
     with _opened(path) as opened:
         descriptor = _load(opened, path, name, _find(opened, path, name, SECTIONS, "parser"))
         result = int(lib.xts_bpf_run_parser(descriptor))
@@ -101,7 +100,7 @@ def load_filter(path: Path, name: str) -> int:
 
 
 def _load(opened: Any, path: Path, name: str, wanted: Any) -> int:
-    """As a socket filter, and no other program of its object. The descriptor is the object's."""
+    """Loads it as a socket filter, without the other programs of its object. The object owns the descriptor."""
     for program in _programs(opened).values():
         lib.bpf_program__set_autoload(program, program == wanted)
     lib.bpf_program__set_type(wanted, lib.BPF_PROG_TYPE_SOCKET_FILTER)

@@ -1,11 +1,11 @@
-"""The static probes of libxts and of the proxy (messages/native/probe.h), watched with bcc.
+"""The static probes of libxts and of the proxy (messages/native/probe.h), read with bcc.
 
-bcc compiles a program when it is loaded, and wants kernel headers. Ours use no structure of the kernel, so that the
-headers of another version serve: where those of the running kernel are missing, Debian's linux-headers are taken,
-whose two folders are made one for the compiler.
+bcc compiles a program when it is loaded, and requires kernel headers. Our programs use no structures of the kernel, so
+the headers of another version serve as well: if those of the running kernel are missing, Debian's linux-headers are
+used, whose two folders are merged for the compiler.
 
-A probe is watched in a file, not in a process: whoever runs that file, also later, and in a container. Which files
-there are is found in the memory maps of the processes that run now.
+A probe is attached to a file, not to a process: it fires in every process that runs the file, even one that starts
+later, or in a container. The files are found in the memory maps of the processes that are running.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 PROVIDER = b"xts"
-#: What a probe's arguments are, as messages/native/probe.h has them.
+#: The types of a probe's arguments, as in messages/native/probe.h.
 ARGUMENTS = {
     "send_call": ("s32", "u64"),
     "send_taken": ("u64", "u32", "u64"),
@@ -48,7 +48,7 @@ class TraceError(Exception):
 
 
 def _debian_headers() -> tuple[Path, Path]:
-    """Those for this processor, and those common to all: of the latest version there is."""
+    """Returns the headers for this processor, and those for all processors, of the latest version that is installed."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     for own in sorted(_HEADERS.glob(f"linux-headers-*-{machine}"), reverse=True):
         common = own.with_name(own.name.removesuffix(machine) + "common")
@@ -70,7 +70,7 @@ def _merge(into: Path, *folders: Path) -> None:
 
 @contextmanager
 def kernel_headers() -> Iterator[None]:
-    """While a program is compiled. TraceError: there are none."""
+    """Provides them while a program is compiled. TraceError: there are none."""
     if Path("/lib/modules", platform.release(), "build").exists() or os.environ.get("BCC_KERNEL_SOURCE"):
         yield
         return
@@ -100,7 +100,7 @@ def _mapped(pid: str) -> set[str]:
 
 
 def files_with_probes(pids: Collection[int] = ()) -> list[Path]:
-    """Of the processes that run, or of these alone, each file once."""
+    """The files of the running processes, or of these processes only, each once."""
     found: dict[tuple[int, int], Path] = {}
     for process in Path("/proc").iterdir():
         if not process.name.isdecimal() or (pids and int(process.name) not in pids):
@@ -116,8 +116,8 @@ def files_with_probes(pids: Collection[int] = ()) -> list[Path]:
 
 
 def _handler(probe: str, number: int, pids: Collection[int]) -> str:
-    """What is run at a probe of a file: reads its arguments, and calls on_PROBE() with them. Only for these processes,
-    if there are any, for others may run the same file."""
+    """The code that runs at a probe of a file: it reads the arguments, and calls on_PROBE() with them. Limited to pids,
+    if there are any, since other processes may run the same file."""
     types = ARGUMENTS[probe]
     lines = ["u32 pid = bpf_get_current_pid_tgid() >> 32;"] if pids else []
     lines += [f"if ({' && '.join(f'pid != {one}' for one in sorted(pids))}) return 0;"] if pids else []
@@ -127,7 +127,8 @@ def _handler(probe: str, number: int, pids: Collection[int]) -> str:
     return f"int at_{probe}_{number}(struct pt_regs *ctx)\n{{\n\t" + "\n\t".join([*lines, "return 0;"]) + "\n}\n"
 
 
-#: What programs count with: how many values lie in each of the slots of a table, four to a power of two.
+#: For the programs' histograms: how many values lie in each of the slots of a table, with four slots for each power of
+#: two.
 COUNTING = """
 #include <uapi/linux/ptrace.h>
 struct slot_t { u32 what; u32 who; u32 slot; };
@@ -150,7 +151,7 @@ static __always_inline void count(u32 what, u32 who, u64 value)
 
 
 def slot_limit(slot: int) -> int:
-    """The largest value that a slot holds."""
+    """The largest value in a slot."""
     if slot < 8:
         return slot
     log, quarter = 3 + (slot - 8) // 4, (slot - 8) % 4
@@ -158,10 +159,10 @@ def slot_limit(slot: int) -> int:
 
 
 class Watch:
-    """A program at its probes, from its making on. A context manager.
+    """A program attached to its probes, from its construction on. A context manager.
 
-    `source`: in C, with a function on_PROBE() for each of `probes`. `pids`: only of these processes; none: of all.
-    TraceError: it cannot be done here.
+    `source`: C code with a function on_PROBE() for each of `probes`. `pids`: only these processes; empty: all.
+    TraceError: it is not possible here.
     """
 
     def __init__(self, source: str, probes: tuple[str, ...], pids: Collection[int] = ()) -> None:
@@ -179,7 +180,7 @@ class Watch:
             try:
                 context = USDT(path=str(path))
             except Exception:
-                continue  # its process has ended
+                continue  # the process has ended
             there = {p.name.decode() for p in context.enumerate_probes() if p.provider == PROVIDER} & set(probes)
             for probe in sorted(there):
                 context.enable_probe(probe=probe, fn_name=f"at_{probe}_{number}")
@@ -210,21 +211,21 @@ class Watch:
         self.close()
 
     def counts(self) -> dict[tuple[int, int], dict[int, int]]:
-        """By what and who: how many values, by the largest one that their slot holds."""
+        """By kind and process: how many values, by the largest value of their slot."""
         found: dict[tuple[int, int], dict[int, int]] = {}
         for key, value in self._bpf[b"counts"].items():
             found.setdefault((key.what, key.who), {})[slot_limit(key.slot)] = int(value.value)
         return found
 
     def close(self) -> None:
-        """Takes the probes away. Harmless when repeated."""
+        """Removes the probes. May be called again."""
         if self._bpf is not None:
             self._bpf.cleanup()
             self._bpf = None
 
 
 def percentile(values: dict[int, int], part: float) -> int:
-    """The smallest limit of a slot below which so large a part of the values lies."""
+    """The smallest limit of a slot below which this part of the values lies."""
     left = sum(values.values()) * part
     for limit, number in sorted(values.items()):
         left -= number

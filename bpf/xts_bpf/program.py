@@ -1,12 +1,12 @@
 """The steering program on an interface: loading, attaching, its maps and counters, through libxdp and libbpf.
 
-libxdp knows what is on the interface. Its dispatcher is switched off (`LIBXDP_SKIP_DISPATCHER`): it needs bpffs, cannot
-carry fragments on older kernels, and is refused under lockdown. The program is attached by netlink in native mode only;
-generic mode delivers veth's frames to the wrong queue.
+libxdp looks up which programs are on the interface. Its dispatcher is switched off (`LIBXDP_SKIP_DISPATCHER`): it needs
+bpffs, cannot carry fragments on older kernels, and is refused under lockdown. The program is attached through netlink,
+in native mode only; generic mode delivers veth's frames to the wrong queue.
 
-So attached it outlives the process that attached it, and with it its maps: sockets that were admitted go on receiving.
-The next process to attach loads the program again, gives it the maps of the old one, and puts it in its place in one
-step, without a frame lost; nothing has to be pinned. The program is configured before it is attached.
+Attached in this way, the program and its maps outlive the process that attached it: admitted sockets go on receiving.
+The next process to attach loads the program again, with the maps of the old one, and replaces the old one in one step,
+without losing a frame; nothing has to be pinned. The program is configured before it is attached.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ffi, lib = _native.ffi, _native.lib
 OBJECT = Path(_native.__file__).with_name("xts_steer.bpf.o")  # installed next to the compiled module
 PROGRAM = "xts_steer"
 QUEUES_MAX = 256
-#: What the next program takes over. The configuration is each one's own.
+#: The maps that the next program takes over. Each has its own configuration.
 LASTING_MAPS = ("xts_sockets", "xts_owners", "xts_counters")
 CONFIG = struct.Struct("=2s6sB7x")
 OWNER = struct.Struct("=QII")
@@ -39,19 +39,19 @@ SIOCGIFHWADDR = 0x8927
 
 @dataclass(frozen=True, slots=True)
 class SteerCounters:
-    """Frames since the program was attached, over all queues."""
+    """Numbers of frames since the program was attached, for all queues together."""
 
     admitted: int  # handed to a socket
     passed: int  # not ours, left to the kernel
-    foreign: int  # ours, but from another station than the peer: dropped
+    foreign: int  # ours, but from a MAC address other than the peer's: dropped
     malformed: int  # ours, but shorter than a message's head: dropped
-    no_socket: int  # ours, but nobody is attached to this queue: dropped
+    no_socket: int  # ours, but no process is attached to this queue: dropped
     others_dropped: int  # not ours, on an exclusive interface: dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whom a queue was given to."""
+    """To whom a queue was given."""
 
     epoch: int  # of the attachment, never 0
     uid: int
@@ -59,7 +59,7 @@ class Owner:
 
 
 def read_counters(fd: int) -> SteerCounters:
-    """Sums over the processors; not one moment's picture. OSError: this process may not read the map."""
+    """Sums over the processors, which are not read at the same moment. OSError: this process may not read the map."""
     return SteerCounters(*(_counter(fd, i) for i in range(len(SteerCounters.__slots__))))
 
 
@@ -78,7 +78,7 @@ def parse_mac(text: str) -> bytes:
 
 
 def interface_mac(interface: str) -> bytes:
-    """The MAC address of an interface of this network namespace. OSError ENODEV: there is none of this name."""
+    """The MAC address of an interface of this network namespace. OSError ENODEV: no such interface."""
     interface_index(interface)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as control:
         answer = fcntl.ioctl(control, SIOCGIFHWADDR, interface.encode()[:15].ljust(64, b"\0"))
@@ -86,7 +86,7 @@ def interface_mac(interface: str) -> bytes:
 
 
 def interface_index(interface: str) -> int:
-    """OSError ENODEV: there is no such interface here."""
+    """OSError ENODEV: no such interface here."""
     try:
         return socket.if_nametoindex(interface)
     except OSError:
@@ -94,7 +94,7 @@ def interface_index(interface: str) -> int:
 
 
 def _caught(result: int, what: str) -> int:
-    """The result of a call of libxdp or libbpf; OSError, with what they and the kernel said about it."""
+    """Returns the result of a call of libxdp or libbpf; raises OSError with their messages and the kernel's."""
     if result < 0:
         said = " ".join(ffi.string(lib.xts_bpf_messages()).decode(errors="replace").split())
         raise OSError(-result, f"{what}: {os.strerror(-result)}" + (f" ({said})" if said else ""))
@@ -102,15 +102,15 @@ def _caught(result: int, what: str) -> int:
 
 
 class SteerProgram:
-    """The program, attached to an interface as long as this object is open. A context manager.
+    """The program, attached to an interface while this object is open. A context manager.
 
-    Needs CAP_NET_ADMIN and CAP_BPF, and CAP_SYS_ADMIN where a program is attached already. OSError: EBUSY, another XDP
-    program is there; EOPNOTSUPP, the driver has no native XDP; else the text says what the kernel answered. A program
-    of ours that another process left is replaced, and its sockets, owners and counters are taken over.
+    Needs CAP_NET_ADMIN and CAP_BPF, and CAP_SYS_ADMIN if a program is attached already. OSError: EBUSY: another XDP
+    program is attached; EOPNOTSUPP: the driver has no native XDP; else the text has the kernel's answer. A program of
+    ours that another process has left is replaced, and its sockets, owners and counters are taken over.
     """
 
     def __init__(self, interface: str, peer_mac: bytes, *, ethertype: int = 0x855B, exclusive: bool = False) -> None:
-        """peer_mac: the only station whose frames are admitted. exclusive: drop all traffic that is not ours."""
+        """peer_mac: the only MAC address from which frames are admitted. exclusive: drop all other traffic."""
         self.interface = interface
         self._ifindex = interface_index(interface)
         self._fd = -1
@@ -147,18 +147,18 @@ class SteerProgram:
         return int(lib.xts_bpf_program_id(self._fd))
 
     def admit(self, queue_id: int, xsk_fd: int, owner: Owner | None = None) -> None:
-        """Hands frames that arrive on a queue to this socket from now on; whose it is, is remembered with it."""
+        """From now on hands frames that arrive on a queue to this socket, and records its owner."""
         what = f"registering a socket for queue {queue_id} of {self.interface}"
         if owner:
             self._update(self._owners_fd, queue_id, OWNER.pack(owner.epoch, owner.uid, owner.pid), what)
         self._update(self._sockets_fd, queue_id, struct.pack("=i", xsk_fd), what)
 
     def withdraw(self, queue_id: int) -> None:
-        """Drops frames that arrive on a queue from now on; harmless when nothing was registered."""
+        """From now on drops frames that arrive on a queue. May be called if nothing was registered."""
         lib.bpf_map_delete_elem(self._sockets_fd, struct.pack("=I", queue_id))
 
     def owner(self, queue_id: int) -> Owner | None:
-        """To whom a queue was given last; None when that was undone by `forget()`."""
+        """The last owner of a queue; None if `forget()` has been called since."""
         value = ffi.new("char[]", OWNER.size)
         if lib.bpf_map_lookup_elem(self._owners_fd, struct.pack("=I", queue_id), value) < 0:
             raise OSError(ffi.errno, f"reading the owner of queue {queue_id}: {os.strerror(ffi.errno)}")
@@ -166,33 +166,33 @@ class SteerProgram:
         return Owner(epoch, uid, pid) if epoch else None
 
     def forget(self, queue_id: int) -> None:
-        """The queue is nobody's any more."""
+        """Records that the queue has no owner."""
         self._update(self._owners_fd, queue_id, bytes(OWNER.size), f"releasing queue {queue_id} of {self.interface}")
 
     def counters(self) -> SteerCounters:
-        """Sums over the processors; not one moment's picture."""
+        """Sums over the processors, which are not read at the same moment."""
         return read_counters(self._counters_fd)
 
     @property
     def counters_fd(self) -> int:
-        """The map for read_counters(), for another process."""
+        """The map for read_counters(), for use in another process."""
         return self._counters_fd
 
     def close(self) -> None:
-        """Detaches the program, unless another has taken its place, and unloads it; harmless when repeated."""
+        """Detaches the program, unless another has replaced it, and unloads it. May be called again."""
         if self._fd >= 0:
             lib.xts_bpf_detach(self._ifindex, self._fd)
         self.leave()
 
     def leave(self) -> None:
-        """Closes the program and leaves it attached: admitted sockets go on. May be called again."""
+        """Closes this object and leaves the program attached: admitted sockets go on receiving. May be called again."""
         if self._object is not None:
             lib.bpf_object__close(self._object)
         self._object = None
         self._fd = -1
 
     def _left_over(self) -> int:
-        """A descriptor of the program of ours that is attached, or -1."""
+        """A descriptor of the program of ours that is attached already, or -1."""
         found = lib.xdp_multiprog__get_from_ifindex(self._ifindex)
         error = int(lib.libxdp_get_error(found))
         if error == -errno.ENOENT:
@@ -211,7 +211,7 @@ class SteerProgram:
             lib.xdp_multiprog__close(found)
 
     def _load(self, old: int) -> None:
-        """Loads the program, with the maps of an old one unless that is -1."""
+        """Loads the program, with the maps of the old one, unless old is -1."""
         if old >= 0:
             for name in LASTING_MAPS:
                 what = f"taking over the map {name} of the program on {self.interface}"

@@ -75,7 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _watching(options: argparse.Namespace, rows: Callable[[], list[Row]]) -> list[Row]:
-    """After so many seconds, or Ctrl-C."""
+    """Returns the rows after that many seconds, or at Ctrl-C."""
     print(f"xts-trace: watching for {options.seconds:g} s", file=sys.stderr, flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         time.sleep(options.seconds)

@@ -1,8 +1,8 @@
 """`xts-trace drops`: redirect errors and exceptions of our XDP program, from the kernel's tracepoints (bcc).
 
-For a person who looks for lost frames: `xdp_redirect_err` says why a frame did not reach its socket
-(ENOBUFS: the fill ring was empty; ENOSPC: the receive ring was full; EINVAL: no socket on this queue).
-The tracepoints fire for every program of the machine, in every namespace, so ours is picked by its number.
+For a person who looks for lost frames: `xdp_redirect_err` tells why a frame did not reach its socket (ENOBUFS: the fill
+ring was empty; ENOSPC: the receive ring was full; EINVAL: no socket on this queue). The tracepoints fire for every
+program of the machine, in every namespace, so events are filtered by our program's number.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def program_of(interface: str) -> int:
 
 
 class Tracer:
-    """Counts events of one program from its making on."""
+    """Counts the events of one program, from its construction on."""
 
     def __init__(self, program_id: int) -> None:
         try:
@@ -80,5 +80,5 @@ class Tracer:
         ]
 
     def close(self) -> None:
-        """Takes the probes away."""
+        """Removes the probes."""
         self._bpf.cleanup()

@@ -1,8 +1,9 @@
-"""What `xts-trace send`, `wakeups` and `queues` watch: their programs, and the rows that come of what those count.
+"""What `xts-trace send`, `wakeups` and `queues` trace: their programs, and the rows made from the counts.
 
-A send is followed by its position in the stream: the worker has it when it has taken that many bytes of the connection
-from the host, and TCP has it when it has taken as many. Of each connection one send at a time is followed, and the next
-one when that has arrived, so that the cost does not grow with the load. Each stage lasts until the next begins.
+A send is followed by its position in the stream: it has reached the worker when the worker has taken that many bytes of
+the connection from the host, and TCP when TCP has taken as many. On each connection one send at a time is followed, and
+the next one when that has arrived, so that the cost does not grow with the load. Each stage lasts until the next
+begins.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ _UNFINISHED = 5
 
 
 def send_rows(counts: Counts) -> list[Row]:
-    """A row for each stage, and what was given up after a second."""
+    """A row for each stage, and one for sends that were given up after a second."""
     rows = [{"stage": name, **_times(counts.get((number, 0), {}))} for number, name in enumerate(STAGES)]
     given_up = sum(counts.get((_UNFINISHED, 0), {}).values())
     return [*rows, {"stage": "unfinished", "count": given_up}] if given_up else rows
@@ -157,7 +158,7 @@ TRACEPOINT_PROBE(sched, sched_waking)
 
 
 def _thread(number: int) -> tuple[int | None, str]:
-    """Its process and its name; None, "": it has ended."""
+    """The process of a thread, and its name; None, "": it has ended."""
     try:
         status = Path("/proc", str(number), "status").read_text(errors="replace").splitlines()
     except OSError:
@@ -233,7 +234,7 @@ def _times(values: dict[int, int]) -> Row:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subject:
-    """Of a verb of xts-trace."""
+    """The subject of a verb of xts-trace."""
 
     source: str
     probes: tuple[str, ...]
@@ -241,7 +242,7 @@ class Subject:
     summary: str
 
     def watch(self, pids: Collection[int] = ()) -> Watch:
-        """Begins now, for these processes, or for all. TraceError: it cannot be done here."""
+        """Begins now, for these processes, or for all. TraceError: it is not possible here."""
         return Watch(self.source, self.probes, pids)
 
 

@@ -1,4 +1,4 @@
-"""Opening AF_XDP sockets from Python: what the agent and the proxy supervisor do with privilege (native/afxdp.h)."""
+"""Opening AF_XDP sockets from Python, which the agent and the proxy supervisor do with privilege (native/afxdp.h)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Self
 from xts_messages._native import ffi, lib
 from xts_messages.queue import Queue, adopt_afxdp
 
-#: A queue answers EBUSY for some 17 ms after its last socket was closed.
+#: A queue returns EBUSY for some 17 ms after its last socket was closed.
 REBIND_STEP_S = 0.005
 AF_XDP = 44
 
@@ -31,13 +31,13 @@ _EXPLAIN = {
 
 @dataclass(slots=True)
 class XskSocket:
-    """An opened AF_XDP socket and its UMEM, before anybody uses it. A context manager that closes both."""
+    """An opened AF_XDP socket and its UMEM, not in use yet. A context manager that closes both."""
 
     interface: str
     queue_id: int
     xsk_fd: int
     umem_fd: int
-    geometry: Any = field(repr=False)  # struct xts_attach_reply *; epoch and addresses are the caller's
+    geometry: Any = field(repr=False)  # struct xts_attach_reply *; the caller sets epoch and addresses
 
     def __enter__(self) -> Self:
         return self
@@ -46,19 +46,19 @@ class XskSocket:
         self.close()
 
     def close(self) -> None:
-        """Closes both descriptors; may block for some milliseconds. Harmless when repeated."""
+        """Closes both descriptors; may block for some milliseconds. May be called again."""
         for fd in (self.xsk_fd, self.umem_fd):
             if fd >= 0:
                 os.close(fd)
         self.xsk_fd = self.umem_fd = -1
 
     def set_addresses(self, local_mac: bytes, peer_mac: bytes) -> None:
-        """Writes the stations of both ends into the geometry."""
+        """Writes the MAC addresses of both ends into the geometry."""
         ffi.memmove(self.geometry.local_mac, local_mac, 6)
         ffi.memmove(self.geometry.peer_mac, peer_mac, 6)
 
     def adopt(self) -> Queue:
-        """Makes the queue of it, in this process; the descriptors are the queue's from now on."""
+        """Makes a queue from it, in this process; from now on the queue owns the descriptors."""
         queue = adopt_afxdp(self.xsk_fd, self.umem_fd, self.geometry)
         self.xsk_fd = self.umem_fd = -1
         return queue
@@ -69,7 +69,7 @@ def open_socket(
 ) -> XskSocket:
     """Opens and binds a socket on a queue of an interface of this network namespace.
 
-    A busy queue is tried again for patience_s seconds. OSError with the kernel's errno and what it means here.
+    A busy queue is tried again for patience_s seconds. OSError has the kernel's errno and its meaning here.
     """
     config = ffi.new("struct xts_afxdp_config *")
     config.ifindex = socket.if_nametoindex(interface)
@@ -91,7 +91,7 @@ def open_socket(
 
 
 def is_busy(interface: str, queue_id: int) -> bool:
-    """Has some process a socket on this queue? Cheaper than trying to open it. OSError: not known."""
+    """Does any process have a socket on this queue? Cheaper than trying to open one. OSError: unknown."""
     result = int(lib.xts_afxdp_probe(socket.if_nametoindex(interface), queue_id))
     if result < 0 and result != -errno.EBUSY:
         raise OSError(-result, f"queue {queue_id} of {interface}: {_EXPLAIN.get(-result, os.strerror(-result))}")
@@ -99,11 +99,12 @@ def is_busy(interface: str, queue_id: int) -> bool:
 
 
 class LastWord:
-    """A transmit-only socket of our own on the queue of another's socket: what is to be said after its death leaves
-    here, whatever state its rings are in. A context manager."""
+    """A transmit-only socket of our own on the queue of another process's socket, for a frame that is sent after that
+    process has died, whatever state its rings are in. A context manager."""
 
     def __init__(self, xsk: XskSocket) -> None:
-        """Duplicates what it needs of xsk; to be made while the socket is fresh, as it shares its UMEM."""
+        """Duplicates the descriptors of xsk that it needs; to be made before xsk is passed on, since it shares the
+        UMEM."""
         self._geometry = ffi.new("struct xts_attach_reply *")
         self._geometry[0] = xsk.geometry[0]
         index = socket.if_nametoindex(xsk.interface)
@@ -119,19 +120,19 @@ class LastWord:
         self.close()
 
     def flush(self) -> None:
-        """Has the kernel send what the other socket's owner had put into its ring, as far as it can."""
-        # Without a socket object Python has no sendto; this one only borrows the descriptor.
+        """Makes the kernel send what the other socket's owner had put into its ring, as far as it can."""
+        # Python has sendto only in socket objects; this one only borrows the descriptor.
         kick = socket.socket(AF_XDP, socket.SOCK_RAW, fileno=os.dup(self._fds[1]))
         with kick, contextlib.suppress(OSError):
             kick.send(b"", socket.MSG_DONTWAIT)
 
     def send(self, frame: bytes) -> None:
-        """Sends one frame of at most a chunk. OSError: it was not sent."""
+        """Sends one frame that fits into a chunk. OSError: it was not sent."""
         result = int(lib.xts_afxdp_last_word_send(*self._fds, self._geometry, frame, len(frame)))
         if result < 0:
             raise OSError(-result, f"last word: {os.strerror(-result)}")
 
     def close(self) -> None:
-        """Closes its descriptors; may block for some milliseconds. Harmless when repeated."""
+        """Closes its descriptors; may block for some milliseconds. May be called again."""
         while self._fds:
             os.close(self._fds.pop())

@@ -20,20 +20,21 @@ DEFAULT_ENDPOINT = str(BY_NAME["XTS_ENDPOINT"].default)
 
 
 def endpoint_path() -> str:
-    """The endpoint this process would use: by the environment it was started with."""
+    """The endpoint that this process would use, according to the environment it was started with."""
     found = lib.xts_environment(lib.XTS_ENV_ENDPOINT)
     return (os.fsdecode(ffi.string(found)) if found else "") or DEFAULT_ENDPOINT
 
 
 class Attachment:
-    """A live attachment: its queue, and the connection, whose end means that the server has gone."""
+    """A live attachment: its queue, and the connection, which ends when the server has gone."""
 
     def __init__(self, native: Any) -> None:
         self._native = native
         self.queue = Queue(native.queue)
         self.epoch = int(native.reply.epoch)
         self.queue_id = int(native.reply.queue_id)
-        self.relayed = int(native.reply.relayed)  # our number at a relay of the agent's; 0: the queue is ours alone
+        # number of the channel at a relay of the agent; 0: the queue is only ours
+        self.relayed = int(native.reply.relayed)
         self.token = bytes(ffi.buffer(native.reply.token))[: native.reply.token_bytes]
 
     def __enter__(self) -> Self:
@@ -43,16 +44,16 @@ class Attachment:
         self.close()
 
     def fileno(self) -> int:
-        """The connection; readable (end of file) when the server has gone."""
+        """The connection; readable (end of file) once the server has gone."""
         return int(self._native.connection)
 
     @property
     def status(self) -> Any:
-        """The `struct xts_status_page *` this process writes."""
+        """The `struct xts_status_page *` that this process writes."""
         return self._native.status
 
     def close(self) -> None:
-        """Closes queue and connection; harmless when repeated."""
+        """Closes queue and connection. May be called again."""
         self.queue.close()
         self._native.queue = ffi.NULL
         lib.xts_detach(self._native)
@@ -88,20 +89,20 @@ def attach(
 class Listing:
     """An attached process, as the endpoint lists it, with a duplicate of its status page."""
 
-    kind: str  # "afxdp", "shm", or "relay": shared memory to a relay of the agent's
+    kind: str  # "afxdp", "shm", or "relay": shared memory to a relay of the agent
     queue_id: int
     epoch: int
     pid: int
     uid: int
     program: str
-    status_fd: int  # the receiver's to close
-    interface: str = ""  # that the queue is of; over shm, or of an older endpoint: ""
-    relayed: int = 0  # the process's number behind a relay; 0: the queue is its own
+    status_fd: int  # the receiver has to close it
+    interface: str = ""  # interface of the queue; over shm, or from an older endpoint: ""
+    relayed: int = 0  # number of the channel, if there is a relay; 0: the queue is its own
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A process that was killed, as the endpoint remembers it."""
+    """A process that was killed, with what the endpoint has kept about it."""
 
     pid: int
     uid: int
@@ -111,12 +112,12 @@ class Ended:
     figures: Figures
 
 
-#: As it was before there were interfaces.
+#: The size of the struct before it had interfaces.
 _LISTING_BYTES_MIN = int(ffi.offsetof("struct xts_attach_listing", "interface"))
 
 
 def list_attachments(endpoint: str | None = None, timeout_ms: int = 5000) -> Iterator[Listing]:
-    """Asks an endpoint for the attached processes this user may see (root: all). OSError as attach()."""
+    """Asks an endpoint for the attached processes that this user may see (root: all). OSError as attach()."""
     listing_bytes = int(ffi.sizeof("struct xts_attach_listing"))
     for data, fds in _ask(lib.XTS_ATTACH_STATUS_MAGIC, listing_bytes, endpoint, timeout_ms):
         if len(data) < _LISTING_BYTES_MIN or len(fds) != 1:
@@ -138,8 +139,8 @@ def list_attachments(endpoint: str | None = None, timeout_ms: int = 5000) -> Ite
 
 
 def list_ended(endpoint: str | None = None, timeout_ms: int = 5000) -> Iterator[Ended]:
-    """Asks an endpoint for the processes that were killed not long ago, of those this user may see. An older one knows
-    of none. OSError as attach()."""
+    """Asks an endpoint for the processes that were killed not long ago and that this user may see. An older endpoint
+    lists none. OSError as attach()."""
     ended_bytes = int(ffi.sizeof("struct xts_attach_ended"))
     for data, fds in _ask(lib.XTS_ATTACH_ENDED_MAGIC, ended_bytes, endpoint, timeout_ms):
         for fd in fds:
@@ -159,17 +160,17 @@ def list_ended(endpoint: str | None = None, timeout_ms: int = 5000) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class OfferedQueues:
-    """What an interface has for processes, as its endpoint says."""
+    """The queues that an interface has for processes, as reported by its endpoint."""
 
     interface: str
-    queues: int  # that processes can have of their own
-    relayed: int  # processes more that the relay can serve
-    used: int  # of both
+    queues: int  # queues that processes can have for themselves
+    relayed: int  # how many more processes the relay can serve
+    used: int  # in use, of both kinds
 
 
 def list_queues(endpoint: str | None = None, timeout_ms: int = 5000) -> Iterator[OfferedQueues]:
-    """Asks an endpoint how many queues there are. A proxy makes them as they are asked for, and lists none. OSError as
-    attach(); EPROTO also for an older endpoint."""
+    """Asks an endpoint how many queues there are. A proxy makes them on demand, and lists none. OSError as attach();
+    EPROTO also for an older endpoint."""
     queues_bytes = int(ffi.sizeof("struct xts_attach_queues"))
     for data, fds in _ask(lib.XTS_ATTACH_QUEUES_MAGIC, queues_bytes, endpoint, timeout_ms):
         for fd in fds:

@@ -1,8 +1,8 @@
-"""Attach tokens: what the agent of a host vouches for towards the proxy (PROTOCOL.md, "Attach tokens").
+"""Attach tokens: statements of a host's agent that the proxy can verify (PROTOCOL.md, "Attach tokens").
 
-On an interface the proxy sees frames and no processes. The agent does, and says whose a queue is: user, cgroup, queue
-and epoch, authenticated under a key that only it and the proxy have. The process carries the token to the proxy and can
-change nothing in it. dpu_proxy/native/token.c checks it.
+On an interface the proxy sees frames but no processes. The agent sees processes, and states to whom a queue belongs:
+user, cgroup, queue and epoch, authenticated with a key that only the agent and the proxy have. The process carries the
+token to the proxy and cannot change it. dpu_proxy/native/token.c checks it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from xts_messages.wire_table import TOKEN_CGROUP_BYTES_MAX
 
 KEY_BYTES_MIN, KEY_BYTES_MAX = 32, 128
-#: How long before and after the agent made it a token holds, by the proxy's clock: also how far the clocks may differ.
+#: How long before and after its creation a token is valid, by the proxy's clock: so the clocks may differ by as much.
 LIFETIME_S = 300
 CONTEXT = b"xts attach token 1"
 _CLAIMS = struct.Struct(">IIQQ")
@@ -25,11 +25,11 @@ _LENGTH = struct.Struct(">I")
 
 
 def load_key(path: str) -> bytes:
-    """The key in a file that only its owner may read. OSError: it cannot be used, and why."""
+    """The key in a file that only its owner may read. OSError says why it cannot be used."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
-        error.strerror = f"{path}: {error.strerror}"  # which is all that callers show
+        error.strerror = f"{path}: {error.strerror}"  # callers show only this text
         raise
     with os.fdopen(fd, "rb") as file:
         found = os.fstat(fd)
@@ -49,7 +49,7 @@ def load_key(path: str) -> bytes:
 def make(
     key: bytes, host_mac: bytes, device_mac: bytes, *, queue_id: int, uid: int, cgroup: str, epoch: int, expires_ms: int
 ) -> bytes:
-    """The token, as TOKEN has it after its head."""
+    """The token, as the payload of TOKEN."""
     path = cut(cgroup.encode(errors="surrogateescape"))
     claims = _CLAIMS.pack(queue_id, uid, epoch, expires_ms)
     length = _LENGTH.pack(len(path))
@@ -58,7 +58,8 @@ def make(
 
 
 def cut(cgroup: bytes) -> bytes:
-    """As much of the path as fits, in whole components: what a longer one lies in is still right."""
+    """As much of the path as fits, in whole components: a truncated path still names a cgroup that contains the
+    process."""
     if len(cgroup) <= TOKEN_CGROUP_BYTES_MAX:
         return cgroup
     return cgroup[: cgroup.rfind(b"/", 0, TOKEN_CGROUP_BYTES_MAX + 1)]

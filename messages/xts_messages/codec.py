@@ -1,7 +1,7 @@
 """A small codec of the wire table: frames to Python values and back.
 
-It is the oracle that tests hold the C decoder and the dissector against, and the voice of hand-made peers. It is no
-protocol engine: it knows the layout of messages, and nothing of links, windows or sockets.
+Tests hold the C decoder and the dissector against it, and use it to write a peer by hand. It is not a protocol engine:
+it knows the layout of messages, and nothing about links, windows or sockets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from . import wire_table as table
 from .wire_table import Field, Kind, Message
 
-#: Formats of struct(3py), network byte order.
+#: Formats of Python's struct module, network byte order.
 _FORMAT = {Kind.U8: ">B", Kind.U16: ">H", Kind.U32: ">I", Kind.U64: ">Q", Kind.I32: ">i"}
 
 BY_NAME: Mapping[str, Message] = {m.name: m for m in table.MESSAGES}
@@ -23,7 +23,7 @@ BY_CODE: Mapping[int, Message] = {m.code: m for m in table.MESSAGES}
 
 
 class MalformedFrameError(OSError):
-    """A frame that is not what the table says (EBADMSG); the text says where."""
+    """A frame that does not agree with the table (EBADMSG); the text says where."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.EBADMSG, reason)
@@ -57,7 +57,7 @@ Value = int | Endpoint
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame. `fields` are those of its message; `flags` the byte itself."""
+    """One frame. `fields` are those of its message; `flags` is the flags byte."""
 
     name: str
     fields: Mapping[str, Value] = field(default_factory=dict)
@@ -81,12 +81,12 @@ class Frame:
 
     @property
     def refusal(self) -> int:
-        """In a reply: why the proxy has refused the request (table.REFUSALS); 0 for none."""
+        """For a reply: why the proxy has refused the request (table.REFUSALS); 0 for none."""
         return self.flags if self.message.refusal else 0
 
 
 def flags(*names: str) -> int:
-    """The flags byte of these names: `flags("FIN", "CLOSE")`."""
+    """The flags byte with these flags: `flags("FIN", "CLOSE")`."""
     return sum(table.FLAGS[name][0] for name in names)
 
 
@@ -107,13 +107,13 @@ def _encode_fields(fields: Iterable[Field], values: Mapping[str, Value]) -> Iter
 
 
 def encode_fields(fields: Iterable[Field], values: Mapping[str, Value]) -> bytes:
-    """The bytes of fields that follow one another; those left out are 0."""
+    """The bytes of consecutive fields; fields without a value are 0."""
     return b"".join(_encode_fields(fields, values))
 
 
 def encode(frame: Frame) -> bytes:
-    """The bytes of a frame. A payload's length is filled in unless `fields` gives it; limits are not enforced, so
-    that tests can say what a correct peer would not. Fields left out are 0."""
+    """The bytes of a frame. A payload's length is filled in unless `fields` gives it. Limits are not enforced, so that
+    tests can send what a correct peer would not. Fields without a value are 0."""
     message = frame.message
     unknown = set(frame.fields) - {f.name for f in message.fields}
     if unknown:
@@ -153,7 +153,7 @@ def _decode_endpoint(data: bytes, where: str) -> Endpoint:
 
 
 def decode_fields(fields: Iterable[Field], data: bytes, offset: int = 0) -> dict[str, Value]:
-    """The values of fields that follow one another from offset on. Raises MalformedFrameError."""
+    """The values of consecutive fields, from offset on. Raises MalformedFrameError."""
     values: dict[str, Value] = {}
     for f in fields:
         if f.kind is Kind.ENDPOINT:

@@ -1,4 +1,4 @@
-"""What the commands have in common: --version, --print-completion, and repeating a table (--watch)."""
+"""Features that the commands share: --version, --print-completion, and repeating a table (--watch)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .version import __version__
 
 SHELLS = ("bash", "zsh", "tcsh")
 _CLEAR = "\x1b[H\x1b[2J"
-#: Metavars of what is a file; the shell completes their names.
+#: Metavars of options that take a file; the shell completes file names for them.
 _FILES = {"FILE", "PATH"}
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """--version and --print-completion, of a whole command."""
+    """Adds --version and --print-completion to a whole command."""
     parser.add_argument("--version", action="version", version=f"{parser.prog} {__version__}")
     parser.add_argument(
         "--print-completion",
@@ -29,7 +29,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 class _Completion(argparse.Action):
-    """Prints it and ends, as --version does."""
+    """Prints the script and exits, as --version does."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
@@ -80,8 +80,8 @@ def _seconds(text: str) -> float:
 
 
 def watch(seconds: float | None, show: Callable[[], int], goes_on: bool = False, clears: bool = True) -> int:
-    """Shows it once, or every so many seconds until it fails or KeyboardInterrupt; the exit status. `goes_on`: a
-    failure is what is shown, and does not end it. `clears`: a terminal, each time."""
+    """Calls show() once, or every `seconds` seconds until it fails or KeyboardInterrupt; returns the exit status.
+    `goes_on`: a failure does not end it, since the failure is what is shown. `clears`: clears a terminal each time."""
     while True:
         if clears and seconds is not None and sys.stdout.isatty():
             sys.stdout.write(_CLEAR)

@@ -1,6 +1,6 @@
-"""Records of datagrams, to bytes and back: what the payload of SEND_DATAGRAMS and RECV_DATAGRAMS is made of.
+"""Records of datagrams, to bytes and back: they are the payload of SEND_DATAGRAMS and RECV_DATAGRAMS.
 
-Like codec.py it is the oracle that tests hold the C code (messages/native/datagram.c) against.
+As with codec.py, tests hold the C code (messages/native/datagram.c) against it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _TYPES = {number: (name, size) for name, (number, size, _) in table.DATAGRAM_CON
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
-    """A datagram, or a train of them; `controls` are the items' types and bytes. Lengths that are given are written as
-    they are, so that tests can say what a correct peer would not."""
+    """A datagram, or a train of them; `controls` are the items' types and bytes. Lengths that are given are written
+    unchanged, so that tests can send what a correct peer would not."""
 
     data: bytes = b""
     endpoint: Endpoint = field(default_factory=Endpoint)
@@ -30,7 +30,7 @@ class Datagram:
 
     @property
     def credits(self) -> int:
-        """Post credits that it takes."""
+        """The post credits that it takes."""
         return len(self.data) + len(encode_controls(self.controls)) + table.DATAGRAM_CREDITS
 
     def control(self, name: str) -> bytes | None:
@@ -89,7 +89,7 @@ def _decode_controls(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def decode_head(data: bytes) -> tuple[Datagram, int]:
-    """The record at the beginning of data, without its datagram's data, and the bytes it has. Raises
+    """The record at the beginning of data, without the datagram's data, and the record's length. Raises
     MalformedFrameError."""
     if len(data) < table.DATAGRAM_RECORD_BYTES:
         raise MalformedFrameError(f"record: {len(data)} bytes of {table.DATAGRAM_RECORD_BYTES}")
@@ -108,7 +108,7 @@ def decode_head(data: bytes) -> tuple[Datagram, int]:
 
 
 def understood(kind: int, value: bytes) -> bool:
-    """Is it a control item of this version, and of the length that it has?"""
+    """Does this version know the control item, and does it have the right length?"""
     if kind not in _TYPES or len(value) != _TYPES[kind][1]:
         return False
     name = _TYPES[kind][0]
@@ -119,7 +119,7 @@ def understood(kind: int, value: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """What RECV_COPIES says of a socket: it gets `count` of the records, from `first` on."""
+    """An entry of RECV_COPIES for one socket: the socket gets `count` of the records, from `first` on."""
 
     xts_socket: int
     first: int
@@ -136,7 +136,7 @@ def encode_copies(copies: Iterable[Copies], datagrams: Iterable[Datagram]) -> by
 
 
 def decode_copies(sockets: int, payload: bytes) -> tuple[list[Copies], list[Datagram]]:
-    """Whom the datagrams of RECV_COPIES are for, and the datagrams. Raises MalformedFrameError."""
+    """The sockets that the datagrams of RECV_COPIES are for, and the datagrams. Raises MalformedFrameError."""
     end = sockets * table.DATAGRAM_COPY_BYTES
     if len(payload) < end:
         raise MalformedFrameError(f"{sockets} sockets: the message ends before")
@@ -151,7 +151,8 @@ def decode_copies(sockets: int, payload: bytes) -> tuple[list[Copies], list[Data
 
 
 class Reader:
-    """Takes the messages of one socket one by one, and puts together what goes on in the next (flag MORE)."""
+    """Takes the messages of one socket one by one, and assembles datagrams that continue in the next message (flag
+    MORE)."""
 
     def __init__(self) -> None:
         self._head: Datagram | None = None

@@ -1,13 +1,13 @@
-"""Processes that were killed, kept for a while by the endpoint that they were attached to: who, and what they had
-done.
+"""Processes that were killed, kept for a while by the endpoint to which they were attached: their names, and what they
+had done.
 
-Theory of operation. A program that ends in order tells what it has done itself (`xts run -v`), and says so in its
-status page (`closed`, native/status.h). One that is killed does not. When an attachment ends whose page is not
-closed, its figures are copied; the rest of the page is not kept. The process must have ended within a moment: one
-that lives on has executed another program. Where the kernel tells how a process ended (Linux 6.15), one that was not
-killed is forgotten.
+Theory of operation. A program that ends normally reports itself what it has done (`xts run -v`), and marks its status
+page (`closed`, native/status.h). A program that is killed does neither. When an attachment ends whose page is not
+marked, its figures are copied; the rest of the page is not kept. The process must end within a moment: if it lives on,
+it has executed another program. If the kernel reports how a process ended (Linux 6.15), one that was not killed is
+dropped.
 
-What a user leaves here is bounded in number and age, and shown to that user and to root.
+The records of a user are bounded in number and age, and shown only to that user and to root.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from xts_messages._native import ffi, lib
 from xts_messages.status_page import Figures, read_figures
 
-ENDED_KEEP_S, ENDED_KEEP_S_MAX = 600, 86400  # of a server that is not told otherwise; the most
+ENDED_KEEP_S, ENDED_KEEP_S_MAX = 600, 86400  # default for a server, and the maximum
 PROGRAMS_MAX = 256
 PROGRAMS_OF_A_USER_MAX = 32
-#: An attachment ends some microseconds before its process, of which a debugger or a core dump makes seconds.
+#: An attachment ends some microseconds before its process; a debugger or a core dump can turn that into seconds.
 ENDS_WITHIN_S = 10.0
 
 _PIDFD_GET_INFO = 0xC040FF0B  # _IOWR(0xFF, 11, the first 64 bytes of struct pidfd_info)
@@ -40,7 +40,7 @@ class _Program:
     pid: int
     uid: int
     name: str
-    pidfd: int  # -1: how it ended is known
+    pidfd: int  # -1: it is known how the process ended
     at: float  # when its last attachment ended
     has_ended: bool = False
     signal: int = 0
@@ -48,19 +48,19 @@ class _Program:
 
 
 class EndedProcesses:
-    """Those of one endpoint. `settle()` is to be called at `deadline()`."""
+    """The ended processes of one endpoint. The owner calls `settle()` at `deadline()`."""
 
     def __init__(self, keep_s: float, now: Callable[[], float] = time.monotonic) -> None:
-        """keep_s: for how long each is listed; 0: none is."""
+        """keep_s: for how long each is listed; 0: not at all."""
         self.keep_s = keep_s
         self._now = now
-        self._programs: dict[tuple[int, int], _Program] = {}  # the oldest first
+        self._programs: dict[tuple[int, int], _Program] = {}  # oldest first
 
     def __len__(self) -> int:
         return len(self._programs)
 
     def add(self, pid: int, uid: int, name: str, pidfd: int, status_fd: int) -> None:
-        """An attachment has ended. The descriptors stay the caller's."""
+        """An attachment has ended. The caller keeps the descriptors."""
         figures = read_figures(status_fd) if self.keep_s else None
         if figures is None or figures.closed:
             return
@@ -90,12 +90,12 @@ class EndedProcesses:
             os.close(program.pidfd)
 
     def deadline(self) -> float | None:
-        """The time at which `settle()` has something to do; None: any time."""
+        """The time at which `settle()` has to be called; None: no deadline."""
         undecided = [p.at + ENDS_WITHIN_S for p in self._programs.values() if not p.has_ended]
         return min(undecided, default=None)
 
     def settle(self) -> None:
-        """Forgets those whose process goes on, or was not killed, or that have been kept long enough."""
+        """Drops processes that live on, that were not killed, or that have been kept long enough."""
         now = self._now()
         for key, program in list(self._programs.items()):
             if program.pidfd >= 0:
@@ -115,7 +115,7 @@ class EndedProcesses:
             program.pidfd = -1
 
     def listing(self, uid: int) -> Iterator[bytes]:
-        """A `struct xts_attach_ended` for each that a user may see, the oldest first."""
+        """A `struct xts_attach_ended` for each process that the user may see, oldest first."""
         self.settle()
         for program in self._programs.values():
             if uid in (0, program.uid) and program.has_ended:
@@ -134,7 +134,7 @@ class EndedProcesses:
         return bytes(ffi.buffer(native))
 
     def close(self) -> None:
-        """Forgets all. Harmless when repeated."""
+        """Drops all. May be called again."""
         for key in list(self._programs):
             self._forget(key)
 
@@ -147,7 +147,7 @@ def pidfd_readable(pidfd: int) -> bool:
 
 
 def _exit_status(pidfd: int) -> int | None:
-    """As wait(2) has it. None: the kernel does not say, or not before somebody has waited for the process."""
+    """The exit status as in wait(2). None: the kernel does not report it, or only after another process has waited."""
     buffer = bytearray(_PIDFD_INFO.pack(_PIDFD_INFO_EXIT, *[0] * 13))
     try:
         fcntl.ioctl(pidfd, _PIDFD_GET_INFO, buffer)

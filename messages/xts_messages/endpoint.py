@@ -1,12 +1,11 @@
 """The server's side of attaching (native/attach.h), for xts-agent and xts-proxy.
 
-Theory of operation. An `Endpoint` is a Unix socket file (SOCK_SEQPACKET) and what has come of its connections.
-It has no thread: its `fileno()` is an epoll descriptor that is readable when `process()` has something to do, so it
-fits into any loop (selectors, asyncio's add_reader). A connection sends one request. For an attach request the
-owner's `allocate` is asked for a grant; if it has none ready (:class:`NotReady`) the connection waits for
-`retry()`, a second at most. The grant's descriptors and the status page are sent, and the connection is then
-watched, together with a pidfd of its process, for its end: a forked child that inherited the connection can hide a
-death, the pidfd cannot.
+Theory of operation. An `Endpoint` is a Unix socket file (SOCK_SEQPACKET) and its connections. It has no thread: its
+`fileno()` is an epoll descriptor that is readable when `process()` has something to do, so it fits into any loop
+(selectors, asyncio's add_reader). A connection sends one request. For an attach request the owner's `allocate` is asked
+for a grant; if none is ready (:class:`NotReady`), the connection waits for `retry()`, for at most a second. The grant's
+descriptors and the status page are sent. Then the connection is watched for its end, together with a pidfd of its
+process: if a forked child has inherited the connection, only the pidfd shows the death.
 """
 
 from __future__ import annotations
@@ -35,33 +34,33 @@ SO_PEERPIDFD = 77  # Linux 6.5; not in Python 3.11's socket module
 REQUEST_BYTES = int(ffi.sizeof("struct xts_attach_request"))
 CREDENTIALS = struct.Struct("=iII")
 CONNECTIONS_MAX = 4096
-UNSETTLED_MAX = 64  # connections of one user that have not been granted anything, root exempt
+UNSETTLED_MAX = 64  # connections of one user that have no grant yet; not for root
 
 
 class NotReady(Exception):  # noqa: N818  (not an error: the grant is on its way)
-    """Raised by `allocate`: nothing to grant at this moment, ask again at the next :meth:`Endpoint.retry`."""
+    """Raised by `allocate`: there is nothing to grant now; it is asked again at the next :meth:`Endpoint.retry`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who asks."""
+    """The process that asks."""
 
-    pid: int  # 0: it is in a PID namespace that ours does not show, as that of another container
+    pid: int  # 0: it is in a PID namespace that is not visible here, such as another container's
     uid: int
     gid: int
-    program: str  # as it calls itself: for people only
+    program: str  # the name that it gives itself: only for people
     frame_window_max: int  # 0: the server's default
     umem_bytes_max: int  # 0: the server's default
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What `allocate` gives. `reply` is a `struct xts_attach_reply *` with the geometry; the endpoint fills in the
-    epoch. `descriptors` (two) are sent and then closed here: pass duplicates of what is to be kept."""
+    """The result of `allocate`. `reply` is a `struct xts_attach_reply *` with the geometry; the endpoint fills in the
+    epoch. The two `descriptors` are sent and then closed here: pass duplicates of what is to be kept."""
 
     reply: Any
     descriptors: tuple[int, ...]
-    tag: object = None  # the owner's own, found again in Attached.tag
+    tag: object = None  # for the owner, which finds it again in Attached.tag
 
 
 @dataclass(slots=True, eq=False)
@@ -75,17 +74,17 @@ class Attached:
     tag: object
     status_fd: int  # the endpoint's duplicate of the status page
     connection: socket.socket
-    interface: str = ""  # that the queue is of; over shm: ""
-    relayed: int = 0  # its number behind a relay; 0: the queue is its own
+    interface: str = ""  # interface of the queue; over shm: ""
+    relayed: int = 0  # number of the channel, if there is a relay; 0: the queue is its own
 
     def life_fd(self) -> int:
-        """A duplicate of the connection: readable when the process has let go or died. Yours to close."""
+        """A duplicate of the connection: readable when the process has detached or died. The caller has to close it."""
         return os.dup(self.connection.fileno())
 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A process that holds a queue of a server before this one: it has no connection here."""
+    """A process with a queue from an earlier server: it has no connection here."""
 
     queue_id: int
     epoch: int
@@ -98,8 +97,7 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """What an interface has for processes: queues of their own, places behind a relay; and how many of both are
-    taken."""
+    """What an interface offers to processes: queues of their own, places at a relay; how many of both are in use."""
 
     interface: str
     queues: int
@@ -111,7 +109,7 @@ class Queues:
 class _Connection:
     socket: socket.socket
     uid: int
-    deadline: float  # of what it waits for, by time.monotonic()
+    deadline: float  # end of its present wait, by time.monotonic()
     peer: Peer | None = None  # set while its request waits for a grant
     pidfd: int = -1
     attached: Attached | None = None
@@ -137,16 +135,14 @@ class Endpoint:
         queues: Callable[[], Iterable[Queues]] = tuple,
         listener: socket.socket | None = None,
     ) -> None:
-        """allocate(peer, epoch) gives a grant, raises NotReady, or an OSError whose errno and text are sent
-        to the process.
-        attached and released are called once each per process, released also when the endpoint closes.
-        refused(peer, reason): a process has got no queue; it has received the same sentence.
-        per_uid_max: attachments of one user at a time, root exempt; 0: any number.
-        ended_keep_s: for how long processes that were killed are listed.
-        adopted: processes to be listed in addition to those that are attached, with empty status pages.
-        queues: what there is to be had, for who asks that.
-        listener: a socket that listens at path already, of systemd, say; its file is left alone.
-        OSError EADDRINUSE: another server serves path; ENOTSOCK: path is something else.
+        """allocate(peer, epoch) returns a grant, raises NotReady, or raises an OSError whose errno and text are sent to
+        the process. attached and released are called once for each process; released also when the endpoint closes.
+        refused(peer, reason): a process has got no queue, and has received the same sentence. per_uid_max: attachments
+        of one user at a time, not for root; 0: no limit. ended_keep_s: for how long processes that were killed are
+        listed. adopted: processes to list in addition to those that are attached, with empty status pages. queues: the
+        queues that exist, for clients that ask. listener: a socket that listens at path already, for example from
+        systemd; its file is left alone. OSError EADDRINUSE: another server serves path; ENOTSOCK: path is something
+        else.
         """
         self.path = Path(path)
         self._allocate = allocate
@@ -168,7 +164,7 @@ class Endpoint:
             os.close(self._reserve)
             self._selector.close()
             raise
-        self._inode: tuple[int, int] | None = None  # of the file to remove at the end
+        self._inode: tuple[int, int] | None = None  # inode of the file to remove at the end
         if listener is None:
             found = self.path.stat()
             self._inode = (found.st_dev, found.st_ino)
@@ -203,7 +199,7 @@ class Endpoint:
             elif key.data in self._connections:
                 try:
                     self._ready(key.data)
-                except OSError:  # ECONNRESET and the like: the end of this connection, not ours
+                except OSError:  # ECONNRESET and similar errors: this connection ends, not the server
                     self._drop(key.data)
         self._killed.settle()
         now = time.monotonic()
@@ -213,12 +209,12 @@ class Endpoint:
             self._drop(connection)
 
     def serve(self, until: Callable[[], bool]) -> None:
-        """Processes requests until `until` is true; looks at `until` at least ten times a second."""
+        """Processes requests until `until` is true, which is checked at least ten times a second."""
         while not until():
             self.process(min(0.1, self.timeout_s() or 0.1))
 
     def keep_ended(self, keep_s: float) -> None:
-        """From now on, for how long processes that were killed are listed; 0: they are not."""
+        """Changes for how long processes that were killed are listed; 0: not at all."""
         self._killed.keep_s = keep_s
 
     def retry(self) -> None:
@@ -229,11 +225,12 @@ class Endpoint:
 
     def close(self) -> None:
         """Ends all connections and removes the socket file, if it is still ours. Processes with an AF_XDP queue are
-        told that it ends, too; the end of a connection alone tells them of our death, which their queues outlive."""
+        also told that the queue ends: the mere end of a connection would only mean that this server has died, which
+        their queues outlive."""
         taken = ffi.new("struct xts_attach_taken *", (lib.XTS_ATTACH_TAKEN_MAGIC, lib.XTS_ATTACH_VERSION))
         for connection in list(self._connections):
             if connection.attached and connection.attached.kind == lib.XTS_QUEUE_AFXDP:
-                with contextlib.suppress(OSError):  # it ends as well, or has not read a thing for long
+                with contextlib.suppress(OSError):  # the process is ending too, or has not read anything for long
                     connection.socket.send(bytes(ffi.buffer(taken)), socket.MSG_NOSIGNAL)
             self._drop(connection)
         self._killed.close()
@@ -270,8 +267,8 @@ class Endpoint:
         self._selector.register(accepted, selectors.EVENT_READ, connection)
 
     def _turn_away(self, accepted: socket.socket, reason: str) -> None:
-        """Refuses a connection at once. What its process has sent is taken and what it would send is not: either
-        would make its end of the connection fail before the refusal is read."""
+        """Refuses a connection at once. First reads what its process has sent, and stops it from sending more: either
+        would make its end of the connection fail before it has read the refusal."""
         pid, uid, gid = _credentials(accepted)
         with accepted, contextlib.suppress(OSError):
             accepted.shutdown(socket.SHUT_RD)
@@ -280,7 +277,8 @@ class Endpoint:
         self._on_refused(Peer(pid, uid, gid, "", 0, 0), reason)
 
     def _turn_next_away(self) -> None:
-        """Out of descriptors: ends one waiting connection by means of a reserved one, or it would wake us for ever."""
+        """Out of descriptors: ends one waiting connection with the help of a reserved descriptor; otherwise it would
+        wake us forever."""
         os.close(self._reserve)
         with contextlib.suppress(OSError):
             self._turn_away(self._listener.accept()[0], "the endpoint is out of descriptors")
@@ -295,7 +293,8 @@ class Endpoint:
             self._request(connection)
 
     def _ended(self, connection: _Connection) -> None:
-        """Something came on a settled connection: its end, its process's end, or noise, which is ignored."""
+        """An event on a connection whose request has been answered: its end, its process's end, or data, which is
+        ignored."""
         with contextlib.suppress(BlockingIOError, InterruptedError):
             if not connection.socket.recv(64):
                 self._drop(connection)
@@ -361,12 +360,13 @@ class Endpoint:
             attached.status_fd = create_status_page()
             connection.pidfd = _peer_pidfd(connection.socket, peer.pid)
             if connection.pidfd >= 0:
-                if pidfd_readable(connection.pidfd):  # what `allocate` read of its number may be another process's
+                # if so, `allocate` may have read about another process under its number
+                if pidfd_readable(connection.pidfd):
                     raise ProcessLookupError(errno.ESRCH, "the process has ended")
                 self._selector.register(connection.pidfd, selectors.EVENT_READ, connection)
             fds = [*grant.descriptors, attached.status_fd]
             socket.send_fds(connection.socket, [bytes(ffi.buffer(grant.reply))], fds)
-        except OSError as error:  # it died while it was being served, or we are out of descriptors
+        except OSError as error:  # the process died while it was being served, or we are out of descriptors
             self._refuse(connection, error.errno or errno.EIO, str(error.strerror))
             self._drop(connection)
         else:
@@ -400,14 +400,14 @@ class Endpoint:
         if connection.pidfd >= 0:
             os.close(connection.pidfd)
         if attached:
-            self._on_released(attached)  # which may look at its page yet
+            self._on_released(attached)  # the callback may still read its page
             if attached.status_fd >= 0:
                 os.close(attached.status_fd)
 
     # --- lists -----------------------------------------------------------------------------------------------
 
     def _listing_of(self, magic: int, uid: int) -> Iterable[tuple[bytes, tuple[int, ...]]] | None:
-        """The messages that answer a request; None: it is not for a list."""
+        """The messages that answer a request for a list; None: the request is not for a list."""
         if magic == lib.XTS_ATTACH_STATUS_MAGIC:
             return self._listing(uid)
         if magic == lib.XTS_ATTACH_ENDED_MAGIC:
@@ -483,7 +483,7 @@ def _refusal(error: int, reason: str) -> bytes:
 
 
 def listen(path: Path, mode: int) -> socket.socket:
-    """A listening socket at path. A stale file there is replaced in one step, one that is served left alone."""
+    """A listening socket at path. A stale file there is replaced in one step; one that is served is left alone."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -505,11 +505,11 @@ def listen(path: Path, mode: int) -> socket.socket:
 
 
 def is_served(path: Path) -> bool:
-    """Does some process listen there?"""
+    """Does any process listen there?"""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:
         try:
             probe.connect(str(path))
-        except BlockingIOError:  # its backlog is full: somebody owns it
+        except BlockingIOError:  # its backlog is full, so a process serves it
             return True
         except OSError:
             return False
@@ -523,11 +523,11 @@ def _credentials(connection: socket.socket) -> tuple[int, int, int]:
 
 
 def _peer_pidfd(connection: socket.socket, pid: int) -> int:
-    """Of the process at the other end. -1: it has no number here, and the kernel is older than Linux 6.5; then only
-    the end of its connection tells of its end."""
+    """A pidfd of the process at the other end. -1: the process has no number here, and the kernel is older than Linux
+    6.5; then only the end of its connection shows that it has ended."""
     try:
         return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
     except OSError as error:
-        if error.errno != errno.ENOPROTOOPT:  # it has ended, and its number may be another's by now
+        if error.errno != errno.ENOPROTOOPT:  # it has ended, and its number may belong to another process by now
             raise
         return os.pidfd_open(pid) if pid else -1  # before Linux 6.5

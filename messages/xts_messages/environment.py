@@ -1,5 +1,5 @@
-"""Every setting of the host side, and every environment variable that a program of this project reads or sets,
-declared once. Those with a key can also be set in xts.toml (native/settings_file.h).
+"""Every setting of the host side, and every environment variable that a program of this project reads or sets, each
+declared once. Variables with a key can also be set in xts.toml (native/settings_file.h).
 
 C reads the same table: `python -m xts_messages.generate` makes native/environment_names.h (numbers, ranges, defaults)
 and native/environment_table.c from it. `xts env` prints it. A test finds names in the code that are not here.
@@ -14,7 +14,7 @@ from .profiles import NAMES
 
 
 class Kind(Enum):
-    """What a value has to be. The values are those of `enum xts_variable_kind`."""
+    """The kind of a value. The numbers are those of `enum xts_variable_kind`."""
 
     SWITCH = 0  # 0 or 1
     NUMBER = 1
@@ -24,7 +24,7 @@ class Kind(Enum):
 
 
 class Reader(Enum):
-    """Who reads a variable."""
+    """The program that reads a variable."""
 
     LIBRARY = "library"  # libxts, also under the interposer and under Python
     INTERPOSER = "interposer"  # libxts-preload, which `xts run` loads into a program
@@ -38,28 +38,28 @@ class Reader(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable. An empty value is the same as none."""
+    """One variable. An empty value counts as not set."""
 
     name: str
     kind: Kind
     meaning: str  # one or two plain sentences
     readers: tuple[Reader, ...]
-    default: str | int | None = None  # None: what the meaning says
-    unit: str = ""  # of a number
+    default: str | int | None = None  # None: as described in the meaning
+    unit: str = ""  # for a number
     minimum: int = 0
-    maximum: int = 0  # of a number; of a path or text: its greatest length in bytes
+    maximum: int = 0  # for a number; for a path or text: its greatest length in bytes
     choices: tuple[str, ...] = ()
-    prefix: str = ""  # what a text begins with
-    form: str = ""  # of a text: what it looks like
-    aliases: tuple[str, ...] = ()  # read where it is not set, in this order
+    prefix: str = ""  # how a text begins
+    form: str = ""  # for a text: its form
+    aliases: tuple[str, ...] = ()  # read if it is not set, in this order
     option: str = ""  # the option of a command that sets it
-    owner: str = ""  # whose it is, when it is not ours
-    internal: bool = False  # one of our programs sets it for another; nobody else should
-    key: str = ""  # its name in xts.toml; "": it is not set there, for it concerns one run
+    owner: str = ""  # the project that owns it, if it is not ours
+    internal: bool = False  # one of our programs sets it for another; nothing else should set it
+    key: str = ""  # its name in xts.toml; "": it cannot be set there, since it is for a single run
 
     @property
     def allowed(self) -> str:
-        """What a value has to be, in words."""
+        """A description of the legal values."""
         match self.kind:
             case Kind.SWITCH:
                 return "0 or 1"
@@ -77,7 +77,7 @@ class Variable:
 _UINT32_MAX = 0xFFFFFFFF
 _LIBRARY, _INTERPOSER, _PYTHON = Reader.LIBRARY, Reader.INTERPOSER, Reader.PYTHON
 
-#: Those that C reads, in the order of `enum xts_variable`.
+#: The variables that C reads, in the order of `enum xts_variable`.
 OURS = (
     Variable(
         "XTS_ENDPOINT",
@@ -232,7 +232,7 @@ OURS = (
         Kind.NUMBER,
         "What the receive window of a busy socket may grow to.",
         (_LIBRARY,),
-        default=2 << 20,  # more in flight only spoils the cache: bulk was slower with 4 MiB
+        default=2 << 20,  # more bytes in flight only spoil the cache: bulk was slower with 4 MiB
         unit="bytes",
         minimum=2,
         maximum=1 << 30,
@@ -277,7 +277,7 @@ OURS = (
     ),
 )
 
-#: Those that C reads or sets past that table, and those that only Python reads.
+#: Variables that C reads or sets without that table, and those that only Python reads.
 OTHERS = (
     Variable(
         "XTS_INHERITED",

@@ -21,7 +21,7 @@ from . import (
     generated,
 )
 
-#: Path below the top of the checkout -> the function that makes its text.
+#: Path below the top of the checkout -> the function that returns its text.
 OUTPUTS: dict[str, Callable[[], str]] = {
     "messages/native/wire.h": generate_c.header,
     "dpu_proxy/native/command_dispatch.h": generate_dispatch.commands,

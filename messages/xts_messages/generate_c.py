@@ -1,11 +1,11 @@
 """Generates `native/wire.h` from the wire table: constants, wire layout, host-order structs, encode and decode.
 
 The layout is declared twice on purpose. The packed `struct xts_wire_*` leave it to the compiler to place the fields;
-the assertions after each compare that with the offsets and sizes computed here from the table. Encoding and decoding go
-by the former, so a slip in either fails to compile.
+the assertions after each compare the result with the offsets and sizes computed here from the table. Encoding and
+decoding use the packed structs, so a mistake in either declaration fails to compile.
 
-Decoding reads each field once, into a private struct, after one length check: a peer that rewrites shared memory
-under us can change what we saw, never what we checked.
+After one length check, decoding reads each field once, into a private struct: a peer that rewrites shared memory at the
+same time can change what we read, but not what we have checked.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ static inline void xts_head_encode(void *frame, uint8_t type, uint8_t flags, uin
 
 
 def _aligned(rows: Iterable[tuple[str, str]], indent: str = "\t") -> Iterator[str]:
-    """Lines of code, their comments in one column and folded at the line's end."""
+    """Lines of code with their comments in one column, wrapped at the line's end."""
     rows = list(rows)
     width = max(len(code) for code, _ in rows)
     column = _TAB * len(indent) + width + 1
@@ -116,7 +116,7 @@ def _aligned(rows: Iterable[tuple[str, str]], indent: str = "\t") -> Iterator[st
 
 
 def _comment(text: str) -> Iterator[str]:
-    """A comment of one line, or of several in the kernel's way."""
+    """A comment of one line, or of several in the kernel's style."""
     if len(text) + len("/*  */") <= _COLUMNS:
         yield f"/* {text} */"
         return
@@ -274,7 +274,7 @@ def _host_struct(name: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def member(field: Field) -> tuple[str, str]:
-    """Its declaration as a member of a struct in host order, and what it means."""
+    """Its declaration as a member of a struct in host order, and its meaning."""
     note = field.meaning + (f" ({field.unit})" if field.unit else "")
     return f"{_C_TYPE[field.kind]} {field.name};", note
 
@@ -332,7 +332,7 @@ def _checks(message: Message) -> Iterator[str]:
                 yield from _illegal(part, f"m->{field.name}.{part.name}")
     if message.payload:
         yield f"m->{message.payload} > frame_bytes - {_size(message)}"
-        # What the length field does not cover must be Ethernet's padding, or the frame is not what it says.
+        # Bytes that the length field does not cover must be Ethernet's padding; otherwise the length is wrong.
         yield f"m->{message.payload} < frame_bytes - {_size(message)} && frame_bytes > XTS_ETH_MIN_BYTES"
 
 

@@ -1,4 +1,4 @@
-"""Generates the dispatch of messages: each, decoded, to the function that carries it out.
+"""Generates the dispatch of messages: each is decoded and passed to the function that handles it.
 
 `dpu_proxy/native/command_dispatch.h` is for what a host sends to a worker; for what the proxy sends to a host it is
 `host_lib/native/core/message_dispatch.h`. The link keeps its own frames.
@@ -15,16 +15,16 @@ from .wire_table import Message
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Who receives, and how its functions look."""
+    """One receiving side, and the form of its functions."""
 
     sender: str
     guard: str
     declarations: str
     result: str  # what a function returns
     prefix: str
-    context: str  # the first parameter, and the last
+    context: str  # the first parameter, and the last one
     last: str
-    opening: str  # of the switch
+    opening: str  # opening of the switch
     malformed: str
 
 

@@ -12,7 +12,7 @@ from .profiles import PROFILES, Profile
 _FROM = "/* Generated from xts_messages/environment.py and profiles.py by `python -m xts_messages.generate`. */"
 
 
-#: The tests set these for their own programs: native/environment.c knows none of them as a mistake.
+#: Prefix of variables that tests set for their own programs: native/environment.c does not report them as mistakes.
 OF_TESTS = "XTS_TEST_"
 
 
@@ -57,7 +57,7 @@ def header() -> str:
 
 
 def _list(values: tuple[str, ...]) -> str:
-    """Strings one after the other, each ended by a zero, and an empty one at the end."""
+    """Strings one after the other, each terminated by a zero byte; an empty one ends the list."""
     return " ".join(f'{_text(value)[:-1]}\\0"' for value in values) or '""'
 
 

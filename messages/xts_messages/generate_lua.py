@@ -1,9 +1,9 @@
 """Generates `deploy/wireshark/xts.lua`, a dissector of XDP-Transport messages for Wireshark, from the wire table.
 
 The file is data (the messages, their fields, flags and errno names) followed by a fixed program that walks it. A field
-of the same name, width and unit has one filter name in all messages (`xts.post_credits`); where a message differs, the
-message's name is put before it (`xts.listen.post_credits`). An endpoint `peer` is `xts.peer.address4` or `.address6`,
-`xts.peer.port` and so on.
+with the same name, width and unit has one filter name in all messages (`xts.post_credits`); if it differs in a message,
+the filter name contains the message's name (`xts.listen.post_credits`). An endpoint `peer` is `xts.peer.address4` or
+`.address6`, `xts.peer.port` and so on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ERRNO_NAMES = """
 """.split()  # noqa: SIM905 (133 lines otherwise)
 
 _LUA_TYPE = {Kind.U8: "uint8", Kind.U16: "uint16", Kind.U32: "uint32", Kind.U64: "uint64", Kind.I32: "int32"}
-#: Numbers that are names rather than counts read better in hexadecimal.
+#: Identifiers are easier to read in hexadecimal than in decimal.
 _HEX = {"id", "epoch", "features", "required", "token", "request"}
 _PLURALS = {"bytes": "byte", "frames": "frame", "connections": "connection", "sockets": "socket"}
 

@@ -1,6 +1,6 @@
-"""Generates how a host encodes requests, the messages that have a token: `host_lib/native/core/request_encode.h`.
+"""Generates the encoding of a host's requests, the messages that have a token: `host_lib/native/core/request_encode.h`.
 
-One struct has the fields of all of them. A field of the same name is the same thing in each.
+One struct has the fields of all requests. A field of the same name means the same in each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .wire_table import Message
 
 
 def requests() -> list[Message]:
-    """What a host may send with a token; the link's own messages are made in native/link.c."""
+    """The messages with a token that a host may send; native/link.c makes those of the link."""
     sent = [m for m in table.MESSAGES if m.sender == "host" and m.sequenced]
     return [m for m in sent if any(f.name == "token" for f in m.fields)]
 

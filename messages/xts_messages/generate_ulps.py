@@ -1,4 +1,4 @@
-"""What is made from the table of ULPs: the C header `ulp_wire.h` and the manual page `ULPS.md`."""
+"""Generates files from the table of ULPs: the C header `ulp_wire.h` and the manual page `ULPS.md`."""
 
 from __future__ import annotations
 

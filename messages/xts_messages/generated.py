@@ -11,12 +11,12 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 
-#: Of a line in a document.
+#: The longest line of a document.
 COLUMNS = 100
 
 
 def wrapped(text: str) -> str:
-    """A paragraph of Markdown in lines of a document; code in backquotes and links stay whole."""
+    """A paragraph of Markdown in lines of a document; code in backquotes and links are not broken."""
     whole = re.sub(r"`[^`]*`|\[[^\]]*\]\([^)]*\)", lambda part: part[0].replace(" ", "\0"), text)
     lines = textwrap.wrap(whole, COLUMNS, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines).replace("\0", " ")
@@ -25,7 +25,7 @@ def wrapped(text: str) -> str:
 def main(module: str, description: str | None, outputs: Mapping[str, Callable[[], str]], argv: list[str] | None) -> int:
     """Writes or checks what `python -m MODULE` generates; returns the exit status.
 
-    outputs: path below the top of the checkout -> the function that makes its text.
+    outputs: path below the top of the checkout -> the function that returns its text.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m {module}",

@@ -1,7 +1,7 @@
 """Landlock: a process gives up files and the network for good, whoever its user is (landlock(7); Linux 5.13 and newer).
 
-What is open already stays open. What a kernel does not know yet it does not restrict: each version of its interface
-(ABI) adds some.
+Files that are open already stay open. A kernel cannot restrict what its version of Landlock does not know yet: each
+version of the interface (ABI) adds some rights.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _GET_VERSION = 1
 _PATH_BENEATH = 1
 
 _READ_FILE, _READ_DIR, _REMOVE_FILE = 1 << 2, 1 << 3, 1 << 5
-#: All rights to files that a version knows, by the first version that does.
+#: All rights to files, by the first version that knows them.
 _FILES = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
 #: TCP bind and connect.
 _NETWORK = {4: 0b11}
@@ -31,9 +31,9 @@ def version() -> int:
 
 
 def restrict(*, reads: Iterable[str] = (), removes: Iterable[str] = (), network: bool = False) -> str:
-    """This thread, and what it starts, no longer opens, makes or runs any file. Excepted are reading what is beneath
-    `reads`, and removing files from the directories `removes`. Without `network` no TCP socket is bound or connected
-    either. Needs no privilege, but PR_SET_NO_NEW_PRIVS. Returns what was done, for the log. OSError: the kernel has
+    """From now on this thread, and what it starts, cannot open, make or run any file, except to read files beneath
+    `reads` and to remove files from the directories `removes`. Without `network` it cannot bind or connect TCP sockets
+    either. Needs no privilege, only PR_SET_NO_NEW_PRIVS. Returns a description for the log. OSError: the kernel has
     Landlock, and refuses."""
     known = version()
     if not known:
@@ -56,7 +56,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return  # there is nothing for this process
+        return  # the path does not exist, so there is nothing to allow
     try:
         if not stat.S_ISDIR(os.fstat(beneath).st_mode):
             rights &= ~(_READ_DIR | _REMOVE_FILE)

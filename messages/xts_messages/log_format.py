@@ -6,12 +6,12 @@
     journal  MESSAGE, PRIORITY, SYSLOG_IDENTIFIER, XTSLOG_WORKER, XTSLOG_TENANT, XTSLOG_QUEUE:
              `journalctl XTSLOG_TENANT=web`
 
-"auto" is the journal when standard error leads there (systemd sets JOURNAL_STREAM), else text. Who logs says what a
-line is about with `extra=about(tenant="web")`.
+"auto" is the journal if standard error leads there (systemd sets JOURNAL_STREAM), else text. The caller of a log
+function says what a line is about with `extra=about(tenant="web")`.
 
 The journal's protocol is a datagram with lines NAME=value, and is stable (systemd's "Native Journal Protocol"). It is
-spoken here: the libraries that do link libsystemd into processes that hold rights. A socket is made for each record:
-records are few, a process that was forked has other descriptors, and journald may have been restarted.
+implemented here, since the libraries for it load libsystemd into processes that hold rights. A socket is made for each
+record: records are rare, a forked process has other descriptors, and journald may have been restarted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 Format = Literal["auto", "text", "json", "journal"]
 FORMATS: tuple[Format, ...] = ("auto", "text", "json", "journal")
-#: What a line may be about.
+#: Fields that say what a line is about.
 FIELDS = ("tenant", "worker", "queue", "interface", "uid", "client_pid", "count", "resource")
 
 _JOURNAL = "/run/systemd/journal/socket"
@@ -36,7 +36,7 @@ _MESSAGE_BYTES_MAX = 65536
 
 
 def about(**fields: object) -> dict[str, object]:
-    """For `extra` of a record. KeyError: no such field."""
+    """The `extra` of a record. KeyError: no such field."""
     unknown = set(fields) - set(FIELDS)
     if unknown:
         raise KeyError(f"no fields of a log line: {', '.join(sorted(unknown))}")
@@ -44,12 +44,12 @@ def about(**fields: object) -> dict[str, object]:
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What `about()` has put there."""
+    """The fields that `about()` has put there."""
     return {name: getattr(record, f"xts_{name}") for name in FIELDS if hasattr(record, f"xts_{name}")}
 
 
 def handler(wanted: Format, program: str, text: str) -> logging.Handler:
-    """What writes records. `text`: the format of a line as text, of logging.Formatter."""
+    """The handler that writes records. `text`: the format of a line as text, for logging.Formatter."""
     if wanted == "journal" or (wanted == "auto" and _is_journal()):
         return JournalHandler(program)
     made = logging.StreamHandler(sys.stderr)
@@ -58,7 +58,7 @@ def handler(wanted: Format, program: str, text: str) -> logging.Handler:
 
 
 def _is_journal() -> bool:
-    """Whether standard error leads to the journal: a unit may have sent it elsewhere, or a child may have."""
+    """Does standard error lead to the journal? A unit may have redirected it, or a child may have."""
     device, _, inode = os.environ.get("JOURNAL_STREAM", "").partition(":")
     try:
         found = os.fstat(2)
@@ -68,7 +68,7 @@ def _is_journal() -> bool:
 
 
 class JsonFormatter(logging.Formatter):
-    """A record is one line."""
+    """One line for each record."""
 
     def __init__(self, program: str) -> None:
         super().__init__()
@@ -89,7 +89,8 @@ class JsonFormatter(logging.Formatter):
 
 
 class JournalHandler(logging.Handler):
-    """To journald; what it does not take goes to standard error, with the prefix that it knows (sd-daemon(3))."""
+    """Writes to journald. Records that it does not take go to standard error, with the prefix that systemd parses
+    (sd-daemon(3))."""
 
     def __init__(self, program: str, path: str = _JOURNAL) -> None:
         super().__init__()
@@ -111,7 +112,7 @@ class JournalHandler(logging.Handler):
 
 
 def journal_field(name: str, value: str) -> bytes:
-    """NAME=value, or for a value of several lines its length as a number."""
+    """NAME=value, or, for a value of several lines, the form with its length as a number."""
     data = value.encode(errors="replace")[:_MESSAGE_BYTES_MAX]
     if b"\n" not in data:
         return name.encode() + b"=" + data + b"\n"

@@ -1,5 +1,5 @@
-"""The part of the dissector (generate_lua.py) that knows sockets. Each has a number, `xts.stream`, which both
-directions share; its payload goes to the dissector of its ports, as that of a TCP connection would."""
+"""The part of the dissector (generate_lua.py) that knows sockets. Each has a number, `xts.stream`, for both directions;
+its payload goes to the dissector of its ports, as for a TCP connection."""
 
 PAYLOAD = r"""
 -- --- sockets, and what they carry -----------------------------------------------------------------------------------

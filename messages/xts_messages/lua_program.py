@@ -1,4 +1,4 @@
-"""The part of the dissector (generate_lua.py) that is the same whatever the messages are: it walks their tables."""
+"""The part of the dissector (generate_lua.py) that does not depend on the messages: it walks their tables."""
 
 #: The protocol, its preferences and its fields.
 OPENING = r"""
@@ -29,7 +29,7 @@ end
 xts.fields = all
 """
 
-#: From a frame to its fields, and the registration.
+#: Decodes a frame into its fields, and registers the dissector.
 WALK = r"""
 -- Is the value outside what the table allows? 64-bit values have no limits.
 local function breaks(spec, value)

@@ -1,8 +1,8 @@
-"""Metrics as they are declared: a name, what it means, and which figures it is made of.
+"""Declarations of metrics: a name, a meaning, and the figures of which each is made.
 
-A program has a table of them (xts_proxy/metric_catalogue.py, xts_agent/metric_catalogue.py) and rows of figures: of a
-worker, of a queue, of a tenant. `families()` makes of both what prometheus_client writes. Names follow Prometheus's
-rules: base units (seconds, bytes) at the end, `_total` behind counters, a label where a sum over it means something.
+A program has a table of them (xts_proxy/metric_catalogue.py, xts_agent/metric_catalogue.py), and rows of figures of a
+worker, a queue or a tenant. From both, `families()` makes what prometheus_client writes. Names follow Prometheus's
+rules: base units (seconds, bytes) at the end, `_total` after counters, and a label where the sum over it has a meaning.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as PrometheusFamily
 from prometheus_client.utils import floatToGoString
 
-#: What prometheus_client writes: a metric and its samples.
+#: A metric and its samples, as prometheus_client writes them.
 Family = PrometheusFamily
-#: Labels of a row, and its figures: a number, or numbers by a name.
+#: The labels of a row, and its figures: numbers, or dictionaries of numbers.
 Row = tuple[Mapping[str, str], Mapping[str, Any]]
 
 _NAME = re.compile(r"xts_[a-z0-9]+(_[a-z0-9]+)*")
@@ -27,8 +27,8 @@ _NS_PER_S = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`figures`: value of the label -> name of a figure; without a label, "" -> its name. `each`: a figure that is
-    numbers by a name, each a value of the label. `per`: what a figure is divided by."""
+    """`figures`: value of the label -> name of a figure; without a label, "" -> its name. `each`: a figure that is a
+    dictionary of numbers, whose keys are the values of the label. `per`: the divisor of a figure."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -44,19 +44,19 @@ class Metric:
 
     @property
     def series(self) -> str:
-        """How its samples are called; those of a histogram have _bucket, _sum and _count behind it."""
+        """The name of its samples; those of a histogram have _bucket, _sum and _count appended."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
     @property
     def used(self) -> Iterator[str]:
-        """The figures that it is made of."""
+        """The figures of which it is made."""
         yield from self.figures.values()
         if self.each:
             yield self.each
 
 
 def counter(name: str, help: str, figure: str, *, ns: bool = False) -> Metric:
-    """Of one figure; `ns`: it is in nanoseconds, and the metric in seconds."""
+    """From one figure; `ns`: the figure is in nanoseconds, and the metric in seconds."""
     return Metric(name, "counter", help, {"": figure}, per=_NS_PER_S if ns else 1)
 
 
@@ -65,12 +65,12 @@ def gauge(name: str, help: str, figure: str) -> Metric:
 
 
 def counter_by(name: str, help: str, label: str, **figures: str) -> Metric:
-    """Of several figures, each with its value of the label."""
+    """From several figures, each with its value of the label."""
     return Metric(name, "counter", help, figures, label)
 
 
 def counter_each(name: str, help: str, label: str, figure: str) -> Metric:
-    """Of a figure that is numbers by a name."""
+    """From a figure that is a dictionary of numbers."""
     return Metric(name, "counter", help, label=label, each=figure)
 
 
@@ -79,13 +79,13 @@ def gauge_each(name: str, help: str, label: str, figure: str) -> Metric:
 
 
 def histogram(name: str, help: str, figure: str) -> Metric:
-    """Of a figure {"counts": {bound: number}, "sum_ns": ...}: how many there were within each bound and not within the
-    one before; the last bound is "+Inf"."""
+    """From a figure {"counts": {bound: number}, "sum_ns": ...}: the number within each bound and above the one before;
+    the last bound is "+Inf"."""
     return Metric(name, "histogram", help, {"": figure}, per=_NS_PER_S)
 
 
 def families(metrics: Iterable[Metric], rows: Sequence[Row]) -> Iterator[Family]:
-    """What prometheus_client writes. KeyError: a figure is missing. Rows have the same names of labels."""
+    """The input for prometheus_client. KeyError: a figure is missing. All rows have the same label names."""
     if not rows:
         return
     for metric in metrics:

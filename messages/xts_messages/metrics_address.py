@@ -17,7 +17,7 @@ from xts_messages.service_manager import passed
 
 @dataclass(frozen=True, slots=True)
 class MetricsAddress:
-    """`str()` of it parses again."""
+    """`str()` of it can be parsed again."""
 
     expected: ClassVar[str] = '"unix:/path", an address and port such as "127.0.0.1:9464" or "[::]:9464", or "off"'
     unix_path: str | None = None
@@ -50,17 +50,16 @@ class MetricsAddress:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def __bool__(self) -> bool:
-        """Whether they are served at all."""
+        """Are metrics served at all?"""
         return self.unix_path is not None or self.host is not None
 
     @property
     def is_remote(self) -> bool:
-        """Whether other machines can connect."""
+        """Can other machines connect?"""
         return self.host is not None and not ipaddress.ip_address(self.host).is_loopback
 
     def listen(self) -> socket.socket:
-        """A listening socket: that of systemd for this address and port, or a new one. OSError says what could not be
-        had."""
+        """A listening socket: systemd's for this address and port, or a new one. OSError says what failed."""
         if self.unix_path is not None:
             return listen_unix(self.unix_path, 0o666)
         assert self.host is not None
@@ -74,7 +73,7 @@ class MetricsAddress:
 
 
 def listen_unix(path: str, mode: int) -> socket.socket:
-    """A listening stream socket at path. A file left by a dead process is replaced; OSError EADDRINUSE: a living one
+    """A listening stream socket at path. A file left by a dead process is replaced. OSError EADDRINUSE: a live process
     serves it; ENOTSOCK: it is something else."""
     target = Path(path)
     if target.is_symlink() or target.exists():
@@ -91,7 +90,7 @@ def listen_unix(path: str, mode: int) -> socket.socket:
         listener.bind(str(temporary))
         temporary.chmod(mode)
         listener.listen(16)
-        temporary.rename(target)  # with its mode, or not at all
+        temporary.rename(target)  # so that it appears with its mode, or not at all
     except OSError as error:
         listener.close()
         temporary.unlink(missing_ok=True)
@@ -104,7 +103,7 @@ def _is_served(path: str) -> bool:
         probe.setblocking(False)
         try:
             probe.connect(path)
-        except BlockingIOError:  # its backlog is full
+        except BlockingIOError:  # its backlog is full, so a process serves it
             return True
         except OSError:
             return False

@@ -1,6 +1,7 @@
-"""What a metrics server shows and asks for: a certificate with its key for TLS, and a bearer token.
+"""The credentials of a metrics server: a certificate with its key for TLS, and a bearer token that it asks for.
 
-They are read by who may read them, and handed to the process that serves metrics, which opens no files.
+A process that may read the files reads them, and passes the content to the process that serves metrics, which opens no
+files.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class CredentialError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """PEM, PEM, and the token; b"" for none. The certificate's chain follows it."""
+    """Certificate (followed by its chain) and key in PEM, and the token; b"" for none."""
 
     certificate: bytes = b""
     key: bytes = b""
@@ -37,12 +38,12 @@ class Credentials:
         return "Credentials(...)"
 
     def context(self) -> ssl.SSLContext | None:
-        """For TLS; None without a certificate. CredentialError: it and the key are no pair that can be used."""
+        """For TLS; None without a certificate. CredentialError: certificate and key do not form a usable pair."""
         if not self.certificate:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # The module takes nothing but the name of a file.
+        # The ssl module accepts only the name of a file.
         memory = os.memfd_create("certificate")
         try:
             os.write(memory, self.certificate + b"\n" + self.key)
@@ -60,7 +61,7 @@ def _no_password() -> str:
 
 
 def read(certificate: str, key: str, token: str) -> Credentials:
-    """Of files ("": none). CredentialError: what is wrong with which."""
+    """Reads the files ("": none). CredentialError says what is wrong with which."""
     if bool(certificate) != bool(key):
         which, other = ("key", "certificate") if certificate else ("certificate", "key")
         raise CredentialError(which, f"is needed with a {other}")

@@ -1,7 +1,8 @@
-"""Metrics as OpenTelemetry has them, of what a metrics server has answered: for the exporters of opentelemetry-sdk.
+"""Conversion of a metrics server's answer to OpenTelemetry's metrics, for the exporters of opentelemetry-sdk.
 
-Prometheus and OpenTelemetry have the same kinds of metric. Names stay (a counter's without `_total`), so that an alert
-or a dashboard finds them again behind a collector. Counters and histograms are cumulative since their program began.
+Prometheus and OpenTelemetry have the same kinds of metric. Names are kept (a counter's without `_total`), so that
+alerts and dashboards find them again behind a collector. Counters and histograms are cumulative since their program
+began.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from .version import __version__
 _UNITS = {"seconds": "s", "bytes": "By", "ratio": "1"}
 _NS_PER_S = 1_000_000_000
 _CUMULATIVE = export.AggregationTemporality.CUMULATIVE
-#: What tells the program -> its name as a service.
+#: The metric that identifies the program -> the program's name as a service.
 _SERVICES = {"xts_proxy_info": "xts-proxy", "xts_agent_info": "xts-agent"}
 _STARTS = ("xts_proxy_start_time_seconds", "xts_agent_start_time_seconds")
 
 
 def converted(text: str, now_ns: int) -> export.MetricsData:
-    """Of Prometheus's text, as it was at a time. ValueError: it is no such text, or not of a program of ours."""
+    """Converts Prometheus's text as of now_ns. ValueError: it is not such a text, or not from a program of ours."""
     families = {family.name: family for family in text_string_to_metric_families(text)}
     service = next((service for name, service in _SERVICES.items() if name in families), None)
     if service is None:
@@ -58,7 +59,7 @@ def _unit(name: str) -> str:
 
 
 def _metric(family: Metric, start_ns: int, now_ns: int) -> export.Metric | None:
-    """None: it is of a kind that we have none of, or has no samples."""
+    """None: it is of a kind that we do not use, or has no samples."""
     data: Any
     if family.type == "histogram":
         data = export.Histogram(list(_histograms(family, start_ns, now_ns)), _CUMULATIVE)
@@ -96,7 +97,7 @@ def _histograms(family: Metric, start_ns: int, now_ns: int) -> Iterator[export.H
             count=sums_within[-1],
             sum=sums.get(labels, 0.0),
             bucket_counts=_differences(sums_within),
-            explicit_bounds=bounds[:-1],  # the last is infinite
+            explicit_bounds=bounds[:-1],  # without the last one, which is infinite
             min=None,  # type: ignore[arg-type]  # not known; the encoder leaves it out
             max=None,  # type: ignore[arg-type]
         )

@@ -1,11 +1,11 @@
 """The process that serves metrics: HTTP or HTTPS for Prometheus.
 
 Theory of operation. It is forked by the program whose figures it serves (the owner), with the listening socket and a
-connection to the owner, and gives up everything else: what HTTP and TLS make of the bytes of a stranger happens here,
-not where queues are handed out. For a scrape it asks the owner for its figures, which come as one JSON text, and makes
-metrics of them. A scraper that reads slowly, or never, costs a thread here, for REQUEST_S at most; of CONNECTIONS_MAX
-the oldest makes room for another. The owner is asked once at a time, and after an answer left alone for four times as
-long as that took, so that scrapes take a fifth of its time at most.
+connection to the owner, and gives up everything else: so strangers' bytes are parsed by HTTP and TLS here, and not in
+the process that hands out queues. For a scrape it asks the owner for its figures, which come as one JSON text, and
+makes metrics from them. A scraper that reads slowly, or never, costs a thread here, for at most REQUEST_S; with
+CONNECTIONS_MAX connections, the oldest is closed for a new one. The owner has one request at a time, and after an
+answer gets none for four times as long as the answer took, so that scrapes take at most a fifth of its time.
 
     owner -> server:  "A" and figures, for each byte that came; "C" and credentials, when they are others than before
     server -> owner:  "?" for figures; "!" once, when it serves
@@ -42,10 +42,10 @@ from xts_messages.metrics_credentials import CredentialError, Credentials
 REQUEST_S = 10.0
 CONNECTIONS_MAX = 16
 ANSWER_S = 8.0
-#: After an answer the owner is left alone for so many times as long as it took.
+#: After an answer the owner is left alone for this many times as long as the answer took.
 PAUSE_FACTOR = 4.0
 
-#: For an answer: there are none now.
+#: An answer that means: there are no figures now.
 NO_FIGURES = b"null"
 
 _HEAD = struct.Struct("=cI")
@@ -57,12 +57,12 @@ _DESCRIPTORS_MAX = 64
 
 
 def figures_message(figures: bytes) -> bytes:
-    """An answer."""
+    """The message with an answer."""
     return _HEAD.pack(b"A", len(figures)) + figures
 
 
 def credentials_message(credentials: Credentials) -> bytes:
-    """Others than before, for connections from now on."""
+    """The message with new credentials, for connections from now on."""
     parts = (credentials.certificate, credentials.key, credentials.token)
     body = json.dumps([base64.b64encode(part).decode() for part in parts]).encode()
     return _HEAD.pack(b"C", len(body)) + body
@@ -72,7 +72,7 @@ def credentials_message(credentials: Credentials) -> bytes:
 
 
 class Owner:
-    """The connection to the owner. `ended` is called, in a thread, when it hangs up."""
+    """The connection to the owner. `ended` is called, in a thread, when the owner hangs up."""
 
     def __init__(
         self,
@@ -93,13 +93,13 @@ class Owner:
         self.context, self.token = credentials.context(), credentials.token
 
     def figures(self) -> Any:
-        """What the owner answers. OSError ETIMEDOUT: it does not answer now."""
+        """The owner's figures. OSError ETIMEDOUT: it does not answer now."""
         with self._asked:
             time.sleep(max(0.0, self._not_before - time.monotonic()))
             began = time.monotonic()
             self._connection.sendall(b"?")
             self._unanswered += 1
-            while self._unanswered:  # late answers are passed over
+            while self._unanswered:  # skips late answers to earlier requests
                 left = began + ANSWER_S - time.monotonic()
                 try:
                     answer = self._answers.get(timeout=max(0.0, left))
@@ -124,7 +124,7 @@ class Owner:
             if kind == b"A":
                 self._answers.put(body)
             else:
-                with suppress(CredentialError):  # those before stay
+                with suppress(CredentialError):  # the earlier ones stay in force
                     self._take(Credentials(*(base64.b64decode(part) for part in json.loads(body))))
 
 
@@ -134,9 +134,9 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 def application(registry: CollectorRegistry, token: Callable[[], bytes]) -> Application:
-    """GET /metrics, for who has the token."""
+    """GET /metrics, for clients that have the token."""
     metrics = make_wsgi_app(registry)
-    making = threading.Lock()  # one text at a time: many at once would make all of them late
+    making = threading.Lock()  # one text at a time: many at once would all be late
 
     def answer(request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         wanted, given = token(), request.get("HTTP_AUTHORIZATION", "").encode("latin-1")
@@ -164,11 +164,11 @@ class _Handler(WSGIRequestHandler):
     timeout = REQUEST_S
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: a scrape is not news, and a stranger must not fill the log."""
+        """Writes nothing: a scrape is not worth a line, and a stranger must not be able to fill the log."""
 
 
 class Server(ThreadingMixIn, WSGIServer):
-    """Serves a listening socket. `context`: for TLS, asked at each connection; None: without."""
+    """Serves a listening socket. `context`: returns the context for TLS, called for each connection; None: no TLS."""
 
     daemon_threads = True
 
@@ -183,7 +183,7 @@ class Server(ThreadingMixIn, WSGIServer):
         self.set_app(answer)
         self._context = context
         self._lock = threading.Lock()
-        self._open: dict[int, tuple[float, socket.socket]] = {}  # by thread, oldest first: when it ends
+        self._open: dict[int, tuple[float, socket.socket]] = {}  # by thread, oldest first: its deadline
 
     def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
         connection, address = self.socket.accept()
@@ -210,7 +210,7 @@ class Server(ThreadingMixIn, WSGIServer):
                 connection.do_handshake()
             super().finish_request(connection, client_address)
         except (OSError, ValueError):
-            pass  # the scraper's loss
+            pass  # only this scraper gets no answer
         finally:
             with self._lock:
                 self._open.pop(me, None)
@@ -219,7 +219,7 @@ class Server(ThreadingMixIn, WSGIServer):
                     connection.close()
 
     def service_actions(self) -> None:
-        """Twice a second: ends what takes too long as a whole. A timeout of a socket is of each call."""
+        """Twice a second: ends connections that take too long in total. A socket's timeout is for a single call."""
         now = time.monotonic()
         with self._lock:
             for until, connection in self._open.values():
@@ -227,12 +227,12 @@ class Server(ThreadingMixIn, WSGIServer):
                     _end(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: it is the scraper's connection that ends."""
+        """Writes nothing: only the scraper's connection ends."""
 
 
 def _end(connection: socket.socket) -> None:
     with suppress(OSError):
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # what ssl makes of it is its thread's
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # below ssl, whose object belongs to the other thread
 
 
 # --- the process ---------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def run(
     credentials: Credentials,
     families: Callable[[Any], Iterable[Metric]],
 ) -> None:
-    """Serves until the owner has ended. `families`: makes metrics of its figures."""
+    """Serves until the owner has ended. `families`: makes metrics from the owner's figures."""
     owner = Owner(connection, credentials)
     registry = CollectorRegistry()
     registry.register(_Collector(owner, families))

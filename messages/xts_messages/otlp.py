@@ -1,9 +1,9 @@
 """`xts-otlp`: sends the metrics of xts-proxy and xts-agent to a collector of OpenTelemetry.
 
-It is a program of its own, which reads what Prometheus would read, and pushes it on. So neither the proxy nor the
-process that serves its metrics needs a right to connect anywhere, and it can be started, stopped and updated alone.
-The protocol is that of opentelemetry-exporter-otlp-proto-http, with its retries. Its environment variables hold, too:
-OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE, OTEL_EXPORTER_OTLP_COMPRESSION and others.
+It is a separate program, which reads what Prometheus would read, and pushes it on. So neither the proxy nor the process
+that serves its metrics needs a right to connect anywhere, and it can be started, stopped and updated alone. The
+protocol is that of opentelemetry-exporter-otlp-proto-http, with its retries. Its environment variables are supported
+too: OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE, OTEL_EXPORTER_OTLP_COMPRESSION and others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ examples:
 """
 
 
-# --- where metrics come from ---------------------------------------------------------------------------
+# --- the sources of metrics ----------------------------------------------------------------------------
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -63,7 +63,7 @@ def _connection(source: str, ca: str | None) -> http.client.HTTPConnection:
 
 
 def fetch(source: str, token: str = "", ca: str | None = None) -> str:
-    """What a metrics server answers. OSError, ValueError or HTTPException: it does not answer well, or not in time."""
+    """A metrics server's answer. OSError, ValueError or HTTPException: the answer is wrong, or too late."""
     until = time.monotonic() + FETCH_S
     connection = _connection(source, ca)
     try:
@@ -83,11 +83,11 @@ def fetch(source: str, token: str = "", ca: str | None = None) -> str:
         connection.close()
 
 
-# --- where they go -------------------------------------------------------------------------------------
+# --- the collector -------------------------------------------------------------------------------------
 
 
 class _LastWord(logging.Handler):
-    """Keeps what the library has logged last, for our own line."""
+    """Keeps the last line that the library has logged, for our own line."""
 
     text = ""
 
@@ -96,7 +96,7 @@ class _LastWord(logging.Handler):
 
 
 class Pusher:
-    """Carries the metrics of several sources to one collector. OSError: the library of OpenTelemetry is missing."""
+    """Pushes the metrics of several sources to one collector. OSError: the library of OpenTelemetry is missing."""
 
     def __init__(self, sources: Sequence[str], to: str, token: str = "", ca: str | None = None) -> None:
         try:
@@ -115,13 +115,13 @@ class Pusher:
         self._wrong: dict[str, str] = {}
 
     def push(self) -> bool:
-        """Once, each source. False: not all of it has arrived. What has changed in that is on standard error."""
+        """Pushes each source once. False: not everything has arrived. Changes of that go to standard error."""
         for source in self._sources:
             self._note(source, self._push_one(source))
         return not self._wrong
 
     def _push_one(self, source: str) -> str:
-        """What is wrong; "": nothing."""
+        """Returns a description of the failure; "": none."""
         try:
             data = self._converted(fetch(source, self._token, self._ca), time.time_ns())
         except (OSError, ValueError, http.client.HTTPException) as error:
@@ -150,7 +150,7 @@ def _source(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/", "/metrics"):
         raise argparse.ArgumentTypeError("give unix:/PATH, http://HOST:PORT or https://HOST:PORT")
-    _ = parts.port  # ValueError: it is none
+    _ = parts.port  # raises ValueError for an invalid port
     return text
 
 
@@ -197,7 +197,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 @ends_with_reader
 def main(arguments: list[str] | None = None) -> int:
-    """Runs until it is ended. 0; 1: not all has arrived (--once), or it cannot begin; 2: wrong usage."""
+    """Runs until it is ended. 0; 1: not everything has arrived (--once), or it cannot begin; 2: wrong usage."""
     options = make_parser().parse_args(arguments)
     try:
         token = Path(options.token).read_text(encoding="ascii").strip() if options.token else ""

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """Without what would act on a terminal or forge a line."""
+    """Without characters that would control a terminal or forge a line."""
     return "".join(char if char.isprintable() else "?" for char in text)

@@ -1,4 +1,4 @@
-"""Least privilege for a process that serves others: another user, few capabilities or none, none to be gained again."""
+"""Least privilege for a process that serves others: another user, few capabilities or none, and no way to gain any."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NET_ADMIN, NET_RAW, IPC_LOCK, PERFMON, BPF = 12, 13, 14, 38, 39
 
 
 def find_user(name: str) -> pwd.struct_passwd:
-    """OSError ENOENT: there is none of this name."""
+    """OSError ENOENT: there is no user with this name."""
     try:
         return pwd.getpwnam(name)
     except KeyError:
@@ -20,8 +20,8 @@ def find_user(name: str) -> pwd.struct_passwd:
 
 
 def confine(*keep: int, user: pwd.struct_passwd | None = None) -> None:
-    """Becomes a user (None: stays the same) and keeps these capabilities, as far as they are held; to be called before
-    there are threads. With another user none can be kept. OSError: nothing can be relied on."""
+    """Becomes another user (None: the same) and keeps these capabilities, as far as they are held; to be called before
+    there are threads. With another user none can be kept. OSError: it failed, and nothing may be assumed."""
     mask = sum(1 << number for number in keep)
     _check(int(lib.xts_privilege_bound(mask)))
     if user and (os.getresuid(), os.getresgid()) != ((user.pw_uid,) * 3, (user.pw_gid,) * 3):

@@ -1,6 +1,7 @@
-"""Profiles: settings by the name of what a program does, declared once. native/environment_table.c has them from here.
+"""Profiles: groups of settings, named after what a program does, each declared once. native/environment_table.c is
+generated from them.
 
-A profile sets what has been measured to differ from the default for such a program, and nothing else.
+A profile sets only what has been measured to be better than the default for such a program.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ class Profile:
 
     name: str
     meaning: str  # what it does
-    sets: dict[str, str]  # variables, as the environment would have them
+    sets: dict[str, str]  # variables, in the form that the environment would have
 
 
 PROFILES = (

@@ -1,6 +1,6 @@
-"""Queues of frames, from Python: the agent's, the proxy supervisor's and the tests' view of native/queue.h.
+"""Queues of frames in Python, for the agent, the proxy supervisor and the tests (native/queue.h).
 
-The data path itself never runs here; it takes over a queue by its address (:meth:`Queue.detach`).
+The data path never runs here; it takes over a queue by its address (:meth:`Queue.detach`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROXY = int(lib.XTS_SHM_PROXY)
 
 
 def check(result: int, what: str) -> int:
-    """Raises the OSError of a native function's negative errno; else returns the result."""
+    """Raises OSError for a native function's negative errno; else returns the result."""
     if result < 0:
         raise OSError(-result, f"{what}: {os.strerror(-result)}")
     return result
@@ -57,7 +57,7 @@ class Faults:
 
 
 class Frame:
-    """A received frame. Its memory belongs to the queue until :meth:`recycle`, once, in any order."""
+    """A received frame. Its memory belongs to the queue; :meth:`recycle` has to be called once, in any order."""
 
     def __init__(self, queue: Queue, native: Any) -> None:
         self._queue: Queue | None = queue
@@ -65,7 +65,7 @@ class Frame:
 
     @property
     def segments(self) -> int:
-        """Number of pieces the frame came in."""
+        """Number of pieces in which the frame came."""
         return int(self._native.segments)
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ class Frame:
         )
 
     def recycle(self) -> None:
-        """Gives the memory back to the queue. The frame is unusable afterwards."""
+        """Gives the memory back to the queue. After this the frame cannot be used."""
         if self._queue is None:
             raise ValueError("the frame has been recycled")
         lib.xts_queue_recycle(self._queue.native, self._native)
@@ -88,7 +88,7 @@ class Frame:
 
 
 class Queue:
-    """One end of a queue. A context manager; closing releases its descriptors. Not thread-safe."""
+    """One end of a queue. A context manager; closing it releases its descriptors. Not thread-safe."""
 
     def __init__(self, native: Any) -> None:
         """Takes over a `struct xts_queue *`."""
@@ -96,7 +96,7 @@ class Queue:
 
     @property
     def native(self) -> Any:
-        """The `struct xts_queue *`. ValueError once closed or detached."""
+        """The `struct xts_queue *`. ValueError after it was closed or detached."""
         if self._native is None:
             raise ValueError("the queue is closed")
         return self._native
@@ -108,30 +108,30 @@ class Queue:
         self.close()
 
     def close(self) -> None:
-        """Releases everything; harmless when repeated."""
+        """Releases everything. May be called again."""
         if self._native is not None:
             lib.xts_queue_close(self._native)
             self._native = None
 
     def detach(self) -> int:
-        """Gives the queue up without closing it; returns its address for another native module to take over."""
+        """Gives the queue up without closing it; returns its address, for another native module to take over."""
         address = int(ffi.cast("uintptr_t", self.native))
         self._native = None
         return address
 
     @property
     def kind(self) -> str:
-        """afxdp, shm, or the decorator's name."""
+        """afxdp, shm, or the name of a decorator."""
         return str(ffi.string(self.native.ops.kind).decode())
 
     @property
     def largest_message(self) -> int:
-        """Bytes of the largest frame, Ethernet header included."""
+        """Size of the largest frame in bytes, including the Ethernet header."""
         return int(self.native.largest_message)
 
     @property
     def frame_window(self) -> int:
-        """Frames the buffers allow, each way."""
+        """Number of frames for which there are buffers, in each direction."""
         return int(self.native.frame_window)
 
     @property
@@ -152,8 +152,8 @@ class Queue:
         return int(self.native.wait_fd)
 
     def submit(self, frame: bytes) -> None:
-        """Copies a frame into a transmit slot; it leaves at the next kick. BlockingIOError: no slot is free;
-        EMSGSIZE: longer than the largest message, or empty."""
+        """Copies a frame into a transmit slot; it leaves with the next kick. BlockingIOError: no slot is free;
+        EMSGSIZE: empty, or longer than the largest message."""
         if not 0 < len(frame) <= self.largest_message:
             raise OSError(errno.EMSGSIZE, f"a frame has 1 to {self.largest_message} bytes, not {len(frame)}")
         slot = ffi.new("struct xts_tx_slot *")
@@ -170,7 +170,7 @@ class Queue:
         return True
 
     def send(self, frame: bytes) -> None:
-        """Submits and kicks until it is on its way."""
+        """Submits a frame and kicks until it is on its way."""
         self.submit(frame)
         while not self.kick():
             pass
@@ -185,11 +185,11 @@ class Queue:
         return bool(lib.xts_queue_arm(self.native))
 
     def disarm(self) -> None:
-        """After sleeping: takes the request back."""
+        """After sleeping: withdraws the request."""
         lib.xts_queue_disarm(self.native)
 
     def wait(self, timeout_ms: int) -> Frame:
-        """The next frame, sleeping for it if need be. TimeoutError after timeout_ms of silence."""
+        """The next frame; sleeps until there is one. TimeoutError after timeout_ms without a frame."""
         poll = select.poll()
         poll.register(self.fileno(), select.POLLIN)
         frame = self.receive()
@@ -203,14 +203,15 @@ class Queue:
         return frame
 
     def capture(self, path: str) -> Queue:
-        """This queue with every frame, both ways, written to a pcap file; the result takes the place of this object."""
+        """This queue with every frame, in both directions, written to a pcap file; use the result in place of this
+        object."""
         out = ffi.new("struct xts_queue **")
         check(lib.xts_pcap_wrap(out, self.native, os.fsencode(path)), f"capture to {path}")
         self._native = None
         return Queue(out[0])
 
     def bundled(self, sending: bool = True) -> Queue:
-        """This queue with small frames sent several in one, if `sending`, and those of the peer taken apart."""
+        """This queue with small frames sent several at a time, if `sending`, and the peer's bundles split."""
         out = ffi.new("struct xts_queue **")
         check(lib.xts_bundle_wrap(out, self.native), "bundle")
         lib.xts_bundle_send(out[0], sending)
@@ -218,7 +219,7 @@ class Queue:
         return Queue(out[0])
 
     def with_faults(self, on_transmit: Faults | None = None, on_receive: Faults | None = None) -> Queue:
-        """This queue with faults; the result takes the place of this object."""
+        """This queue with faults; use the result in place of this object."""
         out = ffi.new("struct xts_queue **")
         native = [
             ffi.NULL if f is None else ffi.new("struct xts_faults *", {n: getattr(f, n) for n in Faults.__slots__})
@@ -231,7 +232,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class ShmArea:
-    """Shared memory and its bells (native/shm.h). The descriptors are the holder's to pass on or close."""
+    """Shared memory and its bells (native/shm.h). The holder passes the descriptors on, or closes them."""
 
     memfd: int
     host_bell: int
@@ -239,7 +240,7 @@ class ShmArea:
     geometry: Any  # struct xts_attach_reply *
 
     def open(self, side: int) -> Queue:
-        """Makes the queue of a side (HOST, PROXY) over duplicates of the descriptors."""
+        """Makes the queue of one side (HOST, PROXY) from duplicates of the descriptors."""
         fds = [os.dup(self.memfd), os.dup(self.host_bell if side == HOST else self.proxy_bell)]
         bells = (fds[1], -1) if side == HOST else (-1, fds[1])
         out = ffi.new("struct xts_queue **")
@@ -269,7 +270,7 @@ def create_shm(frame_window: int = 64, largest_message: int = int(lib.XTS_FRAME_
 
 
 def open_shm_pair(frame_window: int = 64, largest_message: int = int(lib.XTS_FRAME_BYTES_MAX)) -> tuple[Queue, Queue]:
-    """Both ends, host's and proxy's, in this process: for tests and simulation."""
+    """Both ends, the host's and the proxy's, in this process: for tests and simulation."""
     area = create_shm(frame_window, largest_message)
     try:
         host = area.open(HOST)
@@ -283,7 +284,7 @@ def open_shm_pair(frame_window: int = 64, largest_message: int = int(lib.XTS_FRA
 
 
 def adopt_afxdp(xsk_fd: int, umem_fd: int, geometry: Any) -> Queue:
-    """Makes a queue of an open AF_XDP socket, all of its memory mapped; takes over both descriptors on success."""
+    """Makes a queue from an open AF_XDP socket, with all its memory mapped; takes over both descriptors on success."""
     out = ffi.new("struct xts_queue **")
     check(lib.xts_afxdp_adopt(out, xsk_fd, umem_fd, geometry), "adopting an AF_XDP socket")
     lib.xts_afxdp_populate(out[0])

@@ -1,4 +1,4 @@
-"""What a log says of processes that got no queue: a program asks again with each socket, and would fill the disk."""
+"""Log lines about processes that got no queue. A program asks again with each socket, and could fill the disk."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from collections.abc import Callable
 from xts_messages.endpoint import Peer
 from xts_messages.printable import printable
 
-PERIOD_S = 10.0  # one line in it for a user and a cause
-CAUSES_MAX = 256  # beyond them the oldest is forgotten
+PERIOD_S = 10.0  # one line in this time for each user and cause
+CAUSES_MAX = 256  # with more causes, the oldest is forgotten
 
 
 class Refusals:
-    """Writes a line for a refusal, unless the same user had one for the same cause a moment ago: then it is counted."""
+    """Writes a line for a refusal, unless there was one for the same user and cause a moment ago: then it is only
+    counted."""
 
     def __init__(self, say: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
         self._say = say
         self._now = now
-        self._said: dict[tuple[int, str], tuple[float, int]] = {}  # when, and how many were not said since
+        # when the last line was written, and how many refusals were counted since
+        self._said: dict[tuple[int, str], tuple[float, int]] = {}
 
     def note(self, peer: Peer, reason: str) -> None:
-        """`reason` is the sentence that the process received."""
+        """`reason` is the sentence that the process has received."""
         key, now = (peer.uid, reason), self._now()
         at, more = self._said.get(key, (-PERIOD_S, 0))
         if now - at < PERIOD_S:

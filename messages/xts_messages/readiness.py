@@ -1,4 +1,5 @@
-"""Notifies the starter that we are ready, reloading, or stopping: by a descriptor, and by sd_notify(3)."""
+"""Notifies the program that started us that we are ready, reloading, or stopping: through a descriptor, and
+sd_notify(3)."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ class Readiness:
         self._ready_fd = ready_fd
         self._manager = manager()
         watchdog_us = os.environ.pop("WATCHDOG_USEC", "")
-        #: How often alive() is expected, half of what systemd waits; 0: never.
+        #: How often alive() has to be called, which is half of systemd's limit; 0: never.
         self.alive_every_s = int(watchdog_us) / 2e6 if self._manager and watchdog_us.isdigit() else 0.0
 
     def ready(self, status: str, line: str = "ready") -> None:
-        """Everything serves. `line` is for the descriptor."""
+        """Everything is being served. `line` is for the descriptor."""
         if self._ready_fd is not None:
-            with suppress(BrokenPipeError):  # nobody waits any more; that is no reason to stop
+            with suppress(BrokenPipeError):  # no process waits any more, which is no reason to stop
                 os.write(self._ready_fd, f"{line}\n".encode())
             os.close(self._ready_fd)
             self._ready_fd = None

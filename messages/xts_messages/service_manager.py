@@ -1,8 +1,8 @@
-"""What systemd and a service of it exchange: states (sd_notify(3)), and descriptors in both directions.
+"""Communication between systemd and a service: states (sd_notify(3)), and descriptors in both directions.
 
-Descriptors that come (sd_listen_fds(3)) are sockets of the service's .socket units, and what an earlier process of it
-has stored. They are looked at once, before anything else is opened, and taken by address or by name; what nobody has
-taken can be named in a warning. Without systemd there are none.
+The descriptors that systemd passes (sd_listen_fds(3)) are sockets of the service's .socket units, and those that an
+earlier process of the service has stored. They are looked up once, before anything else is opened, and taken by address
+or by name; a warning can name the ones that were not taken. Without systemd there are none.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ BARRIER_S = 5.0
 
 @dataclass
 class Passed:
-    """Descriptors of systemd that have not been taken yet: (name, descriptor)."""
+    """Descriptors from systemd that have not been taken yet: (name, descriptor)."""
 
     items: list[tuple[str, int]] = field(default_factory=list)
 
     def listener(self, address: str | tuple[str, int], kind: socket.SocketKind) -> socket.socket | None:
-        """The socket that listens at this path, or at this address and port; the caller's from now on."""
+        """The socket that listens at this path, or at this address and port; the caller owns it from now on."""
         for item in self.items:
             with socket.socket(fileno=os.dup(item[1])) as found:
                 listens = found.type == kind and bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
@@ -36,7 +36,7 @@ class Passed:
         return None
 
     def named(self, prefix: str) -> dict[str, int]:
-        """Stored descriptors whose names begin so, by name; the caller's from now on."""
+        """Stored descriptors whose names begin with prefix, by name; the caller owns them from now on."""
         found = {name: fd for name, fd in self.items if name.startswith(prefix)}
         self.items = [item for item in self.items if item[0] not in found]
         return found
@@ -44,18 +44,18 @@ class Passed:
 
 @functools.cache
 def passed() -> Passed:
-    """The descriptors that systemd has given this process."""
+    """The descriptors that systemd has passed to this process."""
     return _look()
 
 
 @functools.cache
 def manager() -> ServiceManager:
-    """Of this process."""
+    """The service manager of this process."""
     return ServiceManager()
 
 
 def _look() -> Passed:
-    """The variables go: they mean this process, and no child of it."""
+    """The variables are removed, since they are for this process and not for its children."""
     whose, count, names = (os.environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     if whose != str(os.getpid()) or not count.isdigit():
         return Passed()
@@ -68,7 +68,7 @@ def _look() -> Passed:
 
 
 class ServiceManager:
-    """The way to systemd; it leads nowhere without $NOTIFY_SOCKET, which is taken out of the environment."""
+    """The connection to systemd; does nothing without $NOTIFY_SOCKET, which is removed from the environment."""
 
     def __init__(self) -> None:
         self._address = os.environ.pop("NOTIFY_SOCKET", "")
@@ -76,24 +76,24 @@ class ServiceManager:
             self._address = "\0" + self._address[1:]
 
     def __bool__(self) -> bool:
-        """Whether anybody hears us."""
+        """Is there a manager that receives messages?"""
         return bool(self._address)
 
     def notify(self, message: str) -> None:
-        """A state. That it cannot be sent is no reason to stop."""
+        """Sends a state. A failure is no reason to stop, and is ignored."""
         with suppress(OSError):
             self._send(message, [])
 
     def store(self, name: str, fd: int) -> None:
-        """Keeps a descriptor for the processes that this service will be; `passed().named()` finds it. OSError."""
+        """Stores a descriptor for later processes of this service; `passed().named()` finds it. OSError."""
         self._send(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0", [fd])
 
     def forget(self, name: str) -> None:
-        """Has systemd close what it keeps under this name; harmless when there is nothing."""
+        """Makes systemd close what it has stored under this name; does nothing if there is nothing."""
         self.notify(f"FDSTOREREMOVE=1\nFDNAME={name}")
 
     def wait_until_taken(self) -> None:
-        """Until systemd has read all of this: who sent a message has to live until then. TimeoutError."""
+        """Waits until systemd has read everything: the sender of a message has to live until then. TimeoutError."""
         reader, writer = socket.socketpair()
         with reader:
             with writer:

@@ -1,8 +1,8 @@
-"""What a command does when nobody reads its standard output any more: `xts status --watch | head`.
+"""What a command does when its standard output has no reader any more: `xts status --watch | head`.
 
-Python makes an exception of it, which each `print()` may raise, and again the interpreter's last flush. A command ends
-instead as SIGPIPE ends other programs: without a word, with the status that a shell gives them. The signal itself
-stays ignored, for a peer that closes a socket is no reason to end.
+Python raises an exception for this, possibly at each `print()`, and again at the interpreter's last flush. Instead, a
+command ends as SIGPIPE ends other programs: silently, with the status that a shell gives them. The signal itself stays
+ignored, since a peer that closes a socket is no reason to end.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Any, ParamSpec
 
 Given = ParamSpec("Given")
 
-#: What a shell calls the end by SIGPIPE.
+#: The status that a shell gives to a program that SIGPIPE has ended.
 STATUS = 128 + signal.SIGPIPE
 
 
 class _Output(io.FileIO):
-    """A descriptor; a write that nobody can read any more ends the command."""
+    """A descriptor on which a write without a reader ends the command."""
 
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except BrokenPipeError:
             nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-            os.dup2(nowhere, self.fileno())  # for what is in buffers yet
+            os.dup2(nowhere, self.fileno())  # for data that is still in buffers
             os.close(nowhere)
             raise SystemExit(STATUS) from None
 
 
 def _replace() -> None:
-    """Standard output ends the command from now on. Not where a test, say, has put something in its place."""
+    """From now on standard output ends the command. Not if something else is in its place, for example in a test."""
     old = sys.stdout
     if old is None or old is not sys.__stdout__ or not isinstance(old, io.TextIOWrapper):
         return
@@ -43,7 +43,7 @@ def _replace() -> None:
         old.flush()
         raw = _Output(old.fileno(), "wb", closefd=False)
     except (OSError, ValueError):
-        return  # it is closed: whoever prints will find out
+        return  # it is closed: the first print() will fail
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=old.encoding,
@@ -54,14 +54,14 @@ def _replace() -> None:
 
 
 def ends_with_reader(main: Callable[Given, int]) -> Callable[Given, int]:
-    """For the function that is a command: it ends with STATUS when nobody reads its output any more."""
+    """For the function that is a command: it ends with STATUS when its output has no reader any more."""
 
     @functools.wraps(main)
     def command(*arguments: Given.args, **options: Given.kwargs) -> int:
         _replace()
         try:
             status = main(*arguments, **options)
-        except SystemExit:  # of argparse, after --help
+        except SystemExit:  # from argparse, after --help
             _flush()
             raise
         _flush()
@@ -71,6 +71,6 @@ def ends_with_reader(main: Callable[Given, int]) -> Callable[Given, int]:
 
 
 def _flush() -> None:
-    """Before the interpreter does it, which would only complain."""
+    """Before the interpreter does it, which would only print a warning."""
     if sys.stdout is not None and not sys.stdout.closed:
         sys.stdout.flush()

@@ -1,6 +1,7 @@
-"""Status pages (native/status.h): made by an endpoint, written by the process, read by whoever has a duplicate.
+"""Status pages (native/status.h): made by an endpoint, written by the process, read by every holder of a duplicate.
 
-What a process wrote is read once into private memory, and every field is checked or is a number that may be any.
+What a process wrote is read once into private memory. Every field is either checked, or a number for which any value is
+legal.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def create_status_page(link_state: int = 0) -> int:
 
 
 def read_status_page(fd: int) -> bytes:
-    """A copy of the used part of a status page that another process writes; at most its legal size."""
+    """A copy of the used part of a status page that another process writes, limited to the legal size."""
     with mmap.mmap(fd, _FIGURES_OFFSET, prot=mmap.PROT_READ) as page:
         magic, version, _, used = struct.unpack_from("=IIII", page)
         if magic != lib.XTS_STATUS_MAGIC or version != lib.XTS_STATUS_VERSION:
@@ -55,7 +56,7 @@ def read_status_page(fd: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a process has done: `struct xts_status_figures`. `sockets`: by reason, [0] offloaded; None: not counted."""
+    """Totals of a process: `struct xts_status_figures`. `sockets`: by reason, [0] offloaded; None: not counted."""
 
     stack: int
     program: int
@@ -68,7 +69,7 @@ class Figures:
 
     @classmethod
     def read(cls, native: Any) -> Self:
-        """From the struct, in private memory."""
+        """From the struct, which must be in private memory."""
         return cls(
             stack=int(native.stack),
             program=int(native.program),
@@ -82,7 +83,8 @@ class Figures:
 
     @classmethod
     def sum(cls, stacks: Iterable[Self]) -> Self:
-        """Of the stacks of one process, at least one: bytes are each stack's, all else is the process's."""
+        """The sum for the stacks of one process (at least one): bytes are added; everything else is for the whole
+        process."""
         every = list(stacks)
         counted = [figures.sockets for figures in every if figures.sockets is not None]
         return cls(
@@ -97,7 +99,7 @@ class Figures:
         )
 
     def write(self, native: Any) -> None:
-        """Into the struct."""
+        """Writes them into the struct."""
         native.magic = lib.XTS_FIGURES_MAGIC
         native.stack, native.program, native.closed = self.stack, self.program, self.closed
         native.sent_bytes, native.received_bytes = self.sent_bytes, self.received_bytes
@@ -117,9 +119,9 @@ def read_figures(fd: int) -> Figures | None:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The device's clock, as a process has measured it: `struct xts_status_clock`. `ahead_ns` of this host's clock,
-    `error_ns` either way, at `measured_ns` of CLOCK_MONOTONIC. `follows_ns`: how far the device's clock may be from the
-    time that it follows (PTP, NTP), as its kernel says; None: it follows none."""
+    """The device's clock, as a process has measured it: `struct xts_status_clock`. It is `ahead_ns` ahead of this
+    host's clock, with an error of `error_ns` in either direction, at `measured_ns` of CLOCK_MONOTONIC. `follows_ns`:
+    how far the device's clock may be from its time source (PTP, NTP), according to its kernel; None: it has none."""
 
     ahead_ns: int
     error_ns: int
@@ -145,14 +147,15 @@ def read_clock(fd: int) -> Clock | None:
 
 @dataclass(frozen=True, slots=True)
 class Polling:
-    """What spinning cost a process, and brought: `struct xts_status_polling`. `spin_ns`: of a processor, in all."""
+    """What spinning has cost a process, and how often it failed: `struct xts_status_polling`. `spin_ns`: processor time
+    of all spins."""
 
     spin_misses: int
     spin_ns: int
 
 
 def read_polling(fd: int) -> Polling | None:
-    """None: the process has written none, as an older library does."""
+    """None: the process has written nothing here, because its library is older."""
     data = os.pread(fd, _POLLING_BYTES, _POLLING_OFFSET)
     if len(data) != _POLLING_BYTES:
         return None
@@ -164,15 +167,16 @@ def read_polling(fd: int) -> Polling | None:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The filter of a datagram socket: `struct xts_status_filter`. `name`: the operator's that the program has named;
-    None: it is the program's own, of so many `instructions`."""
+    """The filter of a datagram socket: `struct xts_status_filter`. `name`: the operator's filter that the program has
+    named; None: it is the program's own, with `instructions` instructions."""
 
     name: str | None
     instructions: int
 
 
 def read_filters(fd: int, entries: int) -> dict[tuple[int, int], Filter]:
-    """Of the first so many entries of a status page, by index and number of the socket; those that have one."""
+    """The filters of the first `entries` entries of a status page, by index and number of the socket, for sockets that
+    have one."""
     data = os.pread(fd, min(entries, int(lib.XTS_STATUS_ENTRIES)) * _FILTER_BYTES, _FILTERS_OFFSET)
     rows = ffi.from_buffer("struct xts_status_filter[]", data[: len(data) // _FILTER_BYTES * _FILTER_BYTES])
     return {

@@ -1,9 +1,9 @@
-"""Where each key and value of a TOML document stands: what tomllib does not have, and a good message needs.
+"""The position of each key and value of a TOML document, which tomllib does not provide, and a good message needs.
 
-Theory of operation: the text has been accepted by tomllib, so this walks it without judging it: it only has
-to know where tokens end. A key is found at the start of a statement or of an inline table's entry; its path
-is the table's path, then its own dotted parts. Elements of arrays, and of arrays of tables, have their
-index as the last part of their path. The tests hold the paths found against those of tomllib's own result.
+Theory of operation: tomllib has accepted the text, so this module walks it without checking it: it only has to know
+where tokens end. A key is found at the start of a statement or of an inline table's entry; its path is the table's
+path, then its own dotted parts. Elements of arrays, and of arrays of tables, have their index as the last part of their
+path. The tests compare the paths with those of tomllib's own result.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a key stands, and its value. A table has its header as both, an element of an array its value."""
+    """Where a key is, and its value. For a table both are its header, for an element of an array its value."""
 
     key: Position
     value: Position
 
 
 def dotted(path: Path) -> str:
-    """`limits.connections`, `policy.rule[2].ports`: a path as people write it."""
+    """`limits.connections`, `policy.rule[2].ports`: a path in the usual notation."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -79,7 +79,7 @@ class _Walker:
         return path
 
     def _entry(self, table: Path) -> None:
-        """key = value, of a table or inline table."""
+        """Reads key = value, of a table or inline table."""
         begin = self._position()
         parts = self._key()
         self.at += 1  # "="
@@ -92,7 +92,7 @@ class _Walker:
         self._value(path)
 
     def _key(self) -> list[str]:
-        """The parts of a dotted key; stands at the "=" or "]" after it."""
+        """Reads the parts of a dotted key; stops at the "=" or "]" after it."""
         parts = []
         while True:
             self._skip(" \t")
@@ -151,7 +151,7 @@ class _Walker:
                 self.at += 1
 
     def _string(self) -> None:
-        """Any of the four kinds."""
+        """Reads a string of any of the four kinds."""
         quote = self.text[self.at]
         is_long = self.text.startswith(quote * 3, self.at)
         close = quote * 3 if is_long else quote

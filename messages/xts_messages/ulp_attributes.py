@@ -1,4 +1,5 @@
-"""Parameters of pushed protocols, and answers about them, between Python values and their wire form (`ulps.py`).
+"""Conversion of protocol parameters, and of answers about protocols, between Python values and their wire form
+(`ulps.py`).
 
 Names are those of the table in small letters. Integers are `int`, FLAG is `bool`, STRING `str`, BYTES `bytes`; a
 parameter that may be repeated takes a list or tuple of values. Nothing here does I/O or blocks.
@@ -68,8 +69,8 @@ def _values(attribute: Attribute, given: Value | Sequence[Value] | None, what: s
 
 
 def encode_attributes(ulp: Ulp | str, parameters: Parameters) -> bytes:
-    """The attributes of a push. A value of None (a flag of False) leaves the parameter out. ValueError or TypeError, by
-    the parameter's name, for what the table does not have. The proxy checks the rest."""
+    """The attributes of a push. A value of None (for a flag, False) leaves the parameter out. ValueError or TypeError,
+    with the parameter's name, for parameters or values that the table does not allow. The proxy checks the rest."""
     ulp = _table(ulp)
     known = {a.name.lower(): a for a in ulp.attributes}
     if unknown := sorted(set(parameters) - set(known)):
@@ -103,7 +104,7 @@ def _decode_value(kind: Type, data: bytes, what: str) -> Value:
 
 
 def decode_attributes(ulp: Ulp | str, data: bytes) -> dict[str, Value | list[Value]]:
-    """The parameters of a push, by name; a repeated one is a list. ValueError for bytes that are none."""
+    """The parameters of a push, by name; a repeated one is a list. ValueError for malformed bytes."""
     ulp = _table(ulp)
     known = {a.number: a for a in ulp.attributes}
     parameters: dict[str, Value | list[Value]] = {}
@@ -133,7 +134,7 @@ def decode_attributes(ulp: Ulp | str, data: bytes) -> dict[str, Value | list[Val
 
 
 def find_item(ulp: Ulp | str, name: str) -> Item:
-    """An item that ULP_INFO reports of a protocol, by its name in small letters. ValueError: there is no such item."""
+    """An item that ULP_INFO reports about a protocol, by its name in small letters. ValueError: no such item."""
     ulp = _table(ulp)
     for item in ulp.items:
         if item.name == name.upper():
@@ -143,14 +144,14 @@ def find_item(ulp: Ulp | str, name: str) -> Item:
 
 
 def decode_item(item: Item, data: bytes) -> Value:
-    """The value of an item, whole. ValueError for a wrong length."""
+    """The value of a complete item. ValueError for a wrong length."""
     return _decode_value(item.type, data, item.name.lower())
 
 
 @dataclass(frozen=True, slots=True)
 class UlpError:
-    """Why the connection failed in a protocol, or the last push was refused. `fault` is a name of FAULTS, in small
-    letters; "" with `error` 0 when nothing has happened."""
+    """Why a protocol made the connection fail, or why the last push was refused. `fault` is a name from FAULTS, in
+    small letters; "" with `error` 0 if nothing has happened."""
 
     error: int
     fault: str
@@ -158,7 +159,7 @@ class UlpError:
 
 
 def decode_error(data: bytes) -> UlpError:
-    """The answer to ULP_ERROR. ValueError for one that is none."""
+    """Decodes the answer to ULP_ERROR. ValueError for a malformed one."""
     if len(data) < _HEAD.size:
         raise ValueError(f"an answer to ULP_ERROR has 4 bytes or more, not {len(data)}")
     error, number = _HEAD.unpack_from(data)
@@ -169,7 +170,7 @@ def decode_error(data: bytes) -> UlpError:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A protocol a proxy offers. `name`: in small letters, or its number if this side does not know it."""
+    """A protocol that a proxy offers. `name`: in small letters, or its number if this side does not know it."""
 
     number: int
     name: str
@@ -179,7 +180,7 @@ class Offer:
 
 
 def decode_list(data: bytes) -> list[Offer]:
-    """The answer to ULP_LIST. ValueError for one that is none."""
+    """Decodes the answer to ULP_LIST. ValueError for a malformed one."""
     if len(data) % 5:
         raise ValueError(f"an answer to ULP_LIST has 5 bytes for each protocol, not {len(data)} in all")
     offers = []

@@ -1,4 +1,4 @@
-"""The table of ULPs (upper layer protocols): the one declaration of what can be pushed onto a socket, and how.
+"""The table of ULPs (upper layer protocols): the single declaration of the protocols that can be pushed onto a socket.
 
 `messages/native/ulp_wire.h` and `messages/ULPS.md` are generated from it together with the wire (`python -m
 xts_messages.generate`). The paper ("API") has `struct ulp_info { ulp_id; ulp_parameters[] }`, castable; here the
@@ -30,7 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-#: ioctl requests: the eight last of the sixteen that are private to a protocol (SIOCPROTOPRIVATE, linux/sockios.h).
+#: ioctl requests: the last eight of the sixteen that are private to a protocol (SIOCPROTOPRIVATE, linux/sockios.h).
 REQUESTS: dict[str, tuple[int, str]] = {
     "PUSH_ULP_RX": (0x89E8, "push a protocol onto the receive side"),
     "PUSH_ULP_TX": (0x89E9, "push a protocol onto the send side"),
@@ -45,13 +45,13 @@ REQUESTS: dict[str, tuple[int, str]] = {
     "ULP_ERROR": (0x89EF, "why the connection failed in a protocol, or the last push was refused"),
 }
 
-#: Events in `control_type` of RECV_PDU: they take no post credits and are no PDU.
+#: Events in `control_type` of RECV_PDU: they take no post credits and are not PDUs.
 EVENTS: dict[str, tuple[int, str]] = {
     "READY": (0xFF01, "the handshakes of what was pushed onto an established connection have ended well"),
     "TLS": (0xFF02, "how the connection is encrypted from now on (feature ULP_TLS), in 6 bytes of control data"),
 }
 
-#: What went wrong in a protocol: fault -> (number, errno the application sees, meaning). Counted each by itself.
+#: Faults of a protocol: name -> (number, errno that the application gets, meaning). Each is counted separately.
 FAULTS: dict[str, tuple[int, str, str]] = {
     "RECORD": (1, "EBADMSG", "a PDU that cannot be authenticated or is malformed"),
     "LENGTH": (2, "EBADMSG", "a length that no PDU of the protocol has"),
@@ -70,7 +70,7 @@ FAULTS: dict[str, tuple[int, str, str]] = {
 
 
 class Type(Enum):
-    """Of an attribute's value."""
+    """The type of an attribute's value."""
 
     U8 = "u8"
     U16 = "u16"
@@ -106,10 +106,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Ulp:
-    """A protocol. `receive`, `send`: directions it can be pushed onto; `boundaries`: its output are PDUs, so that it
-    needs SOCK_SEQPACKET when it is the uppermost (otherwise a byte stream). `optional`: not offered unless the
-    operator's configuration names it. `control`: what the 16 bytes of control data hold. `meaning`: in a phrase;
-    `notes`: sentences about its use."""
+    """A protocol. `receive`, `send`: directions in which it can be pushed; `boundaries`: its output are PDUs, so that
+    it needs SOCK_SEQPACKET if it is the uppermost (otherwise a byte stream). `optional`: offered only if the operator's
+    configuration names it. `control`: the content of the 16 bytes of control data. `meaning`: a phrase; `notes`:
+    sentences about its use."""
 
     name: str
     number: int

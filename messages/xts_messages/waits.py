@@ -1,4 +1,4 @@
-"""Why a socket waits (native/waits.h): what each end has counted, for people and programs to read."""
+"""What a socket waits for (native/waits.h): the counts of each end, for people and programs to read."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from xts_messages._native import ffi, lib
 
 from .status_page import WAITS_BYTES, WAITS_OFFSET
 
-#: By number - 1, of the end that measures. `post_credits` is for the host a wait to send; for the proxy it is one to
-#: pass on what has come, as the application does not read.
+#: By number - 1, for the end that measures. `post_credits` is, for the host, a wait to send; for the proxy, a wait to
+#: pass on bytes from TCP while the application does not read.
 HOST_REASONS = ("post_credits", "frame_credits", "application", "peer")
 PROXY_REASONS = ("post_credits", "frame_credits", "tcp", "turn")
 _DIRECTIONS = ("sending", "receiving")
@@ -21,7 +21,7 @@ _DIRECTIONS = ("sending", "receiving")
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One reason: how often a wait for it has begun, and how long all of them have lasted, that of now included."""
+    """One reason: how many waits for it have begun, and how long all of them have lasted, including the present one."""
 
     times: int
     ns: int
@@ -29,7 +29,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Of one end of a socket. `sending`, `receiving`: the reason it waits for now; None: it does not wait."""
+    """The waits of one end of a socket. `sending`, `receiving`: the reason of the present wait; None: no wait."""
 
     by_reason: Mapping[str, Wait]
     sending: str | None
@@ -37,7 +37,7 @@ class Waits:
 
     @classmethod
     def read(cls, native: Any, reasons: tuple[str, ...], now_ns: int) -> Self:
-        """From a `struct xts_waits` in private memory, which may say anything."""
+        """From a `struct xts_waits` in private memory, whose content is not trusted."""
         ns, now = list(native.ns), dict.fromkeys(_DIRECTIONS, "")
         for direction, number, since_ns in zip(_DIRECTIONS, native.now, native.since_ns, strict=True):
             if 0 < number <= len(reasons):
@@ -51,7 +51,8 @@ class Waits:
 
 
 def read_waits(fd: int, entries: int, now_ns: int | None = None) -> dict[tuple[int, int], Waits]:
-    """Of the first so many entries of a status page, by index and number of the socket; those that are known."""
+    """For the first `entries` entries of a status page, by index and number of the socket; only sockets with known
+    waits."""
     now_ns = time.monotonic_ns() if now_ns is None else now_ns
     data = os.pread(fd, min(entries, int(lib.XTS_STATUS_ENTRIES)) * WAITS_BYTES, WAITS_OFFSET)
     rows = ffi.from_buffer("struct xts_status_waits[]", data[: len(data) // WAITS_BYTES * WAITS_BYTES])
