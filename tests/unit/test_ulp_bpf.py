@@ -77,10 +77,10 @@ def test_the_example_finds_http2_frames(bed, size: int) -> None:
 @pytest.mark.parametrize(
     ("program", "stream", "pdus", "error", "reason"),
     [
-        ("byte", b"\1\3ab\0", [b"\1", b"\3ab"], errno.EPROTO, "answered -71 (Protocol error)"),
-        ("byte", b"\2a\xff", [b"\2a"], errno.EPROTO, "gives the stream up (ESTRPIPE)"),
+        ("byte", b"\1\3ab\0", [b"\1", b"\3ab"], errno.EPROTO, "returned -71 (Protocol error)"),
+        ("byte", b"\2a\xff", [b"\2a"], errno.EPROTO, "gave the stream up (ESTRPIPE)"),
         ("never", bytes(255), [], None, ""),
-        ("never", bytes(256), [], errno.EPROTO, "knows no length after 256 bytes"),
+        ("never", bytes(256), [], errno.EPROTO, "found no length in the first 256 bytes"),
         ("three", b"12345ab", [b"12345"], None, ""),
         ("byte", b"\x65", [], errno.EMSGSIZE, "a PDU of 101 bytes, and MAX_BYTES is 100"),
     ],

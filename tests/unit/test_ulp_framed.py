@@ -95,7 +95,7 @@ def test_a_full_socket_takes_a_part_and_the_rest_later(told: bool) -> None:
         ([(b"abc", Mark(pdu=True, more=True)), (b"d", Mark(pdu=True, more=True, record_bytes=3))], "longer"),
         ([(b"abc", Mark(pdu=True, more=True)), (b"d", Mark(pdu=True, record_bytes=5))], "shorter"),
         ([(b"abc", Mark())], "no PDU"),
-        ([(b"a" * 256, Mark(pdu=True))], "0 to 255 it may have, with a length of 1 bytes"),
+        ([(b"a" * 256, Mark(pdu=True))], "it must have 0 to 255, with a length field of 1 bytes"),
     ],
 )
 def test_a_pdu_that_is_not_as_told_is_a_fault_of_use(marks, reason) -> None:
@@ -330,7 +330,7 @@ def test_time_in_which_nobody_reads_is_not_the_peers() -> None:
         with pytest.raises(OSError) as caught:
             bed.read()
         assert caught.value.errno == errno.ETIMEDOUT
-        assert "has waited for the peer for 500 ms" in bed.error().text
+        assert "has not come from the peer in 500 ms" in bed.error().text
 
 
 def test_time_begins_within_a_part_that_was_handed_on() -> None:

@@ -51,11 +51,11 @@ def test_reading_goes_idle_until_something_happens() -> None:
         (99, BOTH, b"", errno.ENOPROTOOPT, "does not offer protocol 99"),
         (4, 0, b"", errno.EINVAL, "no direction 0"),
         (4, BOTH, b"\0\x09\0\0", errno.EINVAL, "length_prefixed has no parameter 9"),
-        (4, BOTH, b"\0\2\0\1\4\0\2\0\1\4", errno.EINVAL, "parameter 2 is there twice"),
+        (4, BOTH, b"\0\2\0\1\4\0\2\0\1\4", errno.EINVAL, "parameter 2 is given twice"),
         (4, BOTH, b"\0\2\0\2\0\4", errno.EINVAL, "WIDTH has 1 byte, not 2"),
         (4, BOTH, b"\0\2\0\1\5", errno.EINVAL, "WIDTH is 1, 2, 3, 4 or 8, not 5"),
-        (4, BOTH, b"\0\2\0", errno.EINVAL, "end within the head of one, at byte 0"),
-        (4, BOTH, b"\0\2\0\2\1", errno.EINVAL, "says 2 bytes, and 1 are left"),
+        (4, BOTH, b"\0\2\0", errno.EINVAL, "end inside the header of one, at byte 0"),
+        (4, BOTH, b"\0\2\0\2\1", errno.EINVAL, "announces 2 bytes, but only 1 are left"),
         (4, BOTH, b"\0\1\0\4\xff\0\0\0", errno.EINVAL, "MAX_BYTES is from 1 to 67108864 here, not 4278190080"),
         (4, BOTH, b"\0\1\0\4\0\0\0\0", errno.EINVAL, "MAX_BYTES is from 1"),
     ],
@@ -246,7 +246,7 @@ def test_layers_do_not_cross() -> None:
         tls(bed, RECEIVE)
         bed.push("HTTP2", RECEIVE)
         bed.push("HTTP2", SEND)
-        with pytest.raises(OSError, match="below a layer on the other side that it would be above on this one"):
+        with pytest.raises(OSError, match="would be above a layer on this side that it is below on the other side"):
             tls(bed, SEND)
         assert bed.describe() == "tls/http2"
         assert bed.describe(receive=False) == "http2"
@@ -259,7 +259,7 @@ def test_a_stack_has_a_bound() -> None:
         with pytest.raises(OSError, match="8 layers already") as caught:
             bed.push("STREAM_PARSER", offset=0, width=2)
         assert caught.value.errno == errno.E2BIG
-        with pytest.raises(OSError, match="stream_parser is for the receive side only") as caught:
+        with pytest.raises(OSError, match="stream_parser can be pushed onto the receive side only") as caught:
             bed.push("STREAM_PARSER", SEND, offset=0, width=2)
         assert caught.value.errno == errno.EOPNOTSUPP
 

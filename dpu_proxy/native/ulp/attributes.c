@@ -1,4 +1,4 @@
-/* Parameters of a push: type, length, value, as netlink has them but without padding, in network byte order. */
+/* The parameters of a push: type, length and value as in netlink, but without padding and in network byte order. */
 #include <errno.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static bool may_repeat(const struct ulp_layer *l, uint16_t type)
 	return type < 32 && l->protocol->id < XTS_ULP_COUNT && (repeated[l->protocol->id] & 1u << type);
 }
 
-/* Is one of that type among the first bytes, which have been gone through? */
+/* Is there an attribute of this type in the first bytes, which have been parsed already? */
 static bool seen(const uint8_t *attributes, uint32_t bytes, uint16_t type)
 {
 	for (uint32_t at = 0; at < bytes; at += ATTRIBUTE_HEAD + (uint32_t)integer(attributes + at + 2, 2)) {
@@ -42,17 +42,17 @@ int ulp_attribute_next(struct ulp_layer *l, const uint8_t *attributes, uint32_t 
 	if (at == bytes)
 		return 0;
 	if (bytes - at < ATTRIBUTE_HEAD)
-		return ulp_refuse(l, EINVAL, "%s: parameters end within the head of one, at byte %u", l->protocol->name,
-				  at);
+		return ulp_refuse(l, EINVAL, "%s: the parameters end inside the header of one, at byte %u",
+				  l->protocol->name, at);
 	out->type = (uint16_t)integer(attributes + at, 2);
 	out->bytes = (uint16_t)integer(attributes + at + 2, 2);
 	out->value = attributes + at + ATTRIBUTE_HEAD;
 	if (bytes - at - ATTRIBUTE_HEAD < out->bytes) {
-		return ulp_refuse(l, EINVAL, "%s: parameter %u at byte %u says %u bytes, and %u are left",
+		return ulp_refuse(l, EINVAL, "%s: parameter %u at byte %u announces %u bytes, but only %u are left",
 				  l->protocol->name, out->type, at, out->bytes, bytes - at - ATTRIBUTE_HEAD);
 	}
 	if (!may_repeat(l, out->type) && seen(attributes, at, out->type))
-		return ulp_refuse(l, EINVAL, "%s: parameter %u is there twice", l->protocol->name, out->type);
+		return ulp_refuse(l, EINVAL, "%s: parameter %u is given twice", l->protocol->name, out->type);
 	*offset = at + ATTRIBUTE_HEAD + out->bytes;
 	return 1;
 }

@@ -1,4 +1,4 @@
-/* The bottom of a stack: the TCP socket, and what is known of it. */
+/* The bottom of a stack: the TCP socket, and the readiness and errors that the stack knows of. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -37,7 +37,8 @@ ssize_t ulp_bottom_read(struct ulp_stack *s, void *out, size_t room, struct ulp_
 		s->readable = false;
 		return -EAGAIN;
 	}
-	s->read_error = -errno; /* the kernel reports it once, and a layer may have to pass on bytes first */
+	/* the kernel reports an error only once, and a layer may have bytes to deliver before it */
+	s->read_error = -errno;
 	return s->read_error;
 }
 

@@ -1,4 +1,4 @@
-/* What a configuration of ULPs is, for the files that keep a part of it. */
+/* The struct behind xts_ulp_config, for the files that keep a part of it. */
 #ifndef XTS_ULP_CONFIG_INSIDE_H
 #define XTS_ULP_CONFIG_INSIDE_H
 
@@ -17,14 +17,14 @@ struct ulp_parser {
 struct ulp_filter {
 	struct ulp_filter *next;
 	int program_fd;
-	uint32_t tenant; /* its id; UINT32_MAX: anybody */
+	uint32_t tenant; /* the id of the tenant that may use it; UINT32_MAX: all may */
 	char name[];
 };
 
 struct xts_ulp_config {
 	atomic_uint references;
 	struct xts_ulp_limits limits;
-	uint32_t offered; /* bits by enum xts_ulp_id */
+	uint32_t offered; /* a bit for each enum xts_ulp_id */
 	struct ulp_parser *parsers;
 	struct ulp_filter *filters; /* of datagram sockets */
 	struct xts_tls_config *tls; /* tls_config.c */

@@ -1,7 +1,7 @@
 /*
- * By the CPU's instruction (SSE 4.2, found at run time; ARMv8's CRC extension, where compiled for it), eight bytes at a
- * time: one takes three cycles. Otherwise by tables, eight bytes at a time too ("slicing by 8"): table[k] has what a
- * byte contributes that k more bytes follow in the same step.
+ * Computed by the CPU's instruction (SSE 4.2, detected at run time; ARMv8's CRC extension, where compiled for it),
+ * eight bytes at a time, in three cycles each. Otherwise computed by tables, also eight bytes at a time ("slicing by
+ * 8"): table[k] holds what a byte contributes when k more bytes follow it in the same step.
  */
 #include <endian.h>
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 
 #include "crc32c.h"
 
-#define POLYNOMIAL 0x82f63b78u /* 0x1edc6f41 with its bits in reverse */
+#define POLYNOMIAL 0x82f63b78u /* 0x1edc6f41 with its bits reversed */
 
 static uint32_t table[8][256];
 

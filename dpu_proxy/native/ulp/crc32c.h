@@ -5,11 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The digest of what crc is the digest of (0: of nothing) followed by these bytes. On the wire it is in little-endian
- * order. */
+/* Extends a digest: crc is the digest of the bytes so far (0: none yet), and the result is the digest of those and of
+ * these bytes. On the wire a digest is little-endian. */
 uint32_t crc32c(uint32_t crc, const void *data, size_t bytes);
 
-/* Its two ways, for tests: by table anywhere, and by the CPU's instruction (0 and *there false where it has none). */
+/* The two implementations, for tests: by table, which works anywhere, and by the CPU's instruction (returns 0 with
+ * *there false if the CPU has none). */
 uint32_t crc32c_by_table(uint32_t crc, const void *data, size_t bytes);
 uint32_t crc32c_by_instruction(uint32_t crc, const void *data, size_t bytes, int *there);
 

@@ -1,6 +1,6 @@
 /*
- * Starting: layers start from the bottom up, each when what is below it, in every direction it has, is ready; a layer
- * without a handshake is ready then, one with a handshake when that has ended.
+ * Starting a stack: layers start from the bottom up. A layer starts when all layers below it, in every direction it
+ * has, are ready. Without a handshake it is ready at once, with one when the handshake is done.
  */
 #include <errno.h>
 
@@ -29,7 +29,7 @@ int ulp_layer_start(struct ulp_layer *l)
 	return 0;
 }
 
-/* Takes a layer that is not ready as far as it goes. */
+/* Starts a layer that is not ready, and continues its handshake, as far as possible. */
 static int layer_advance(struct ulp_layer *l, bool handshakes)
 {
 	int r = ulp_layer_start(l);
@@ -56,8 +56,8 @@ static int advance_chain(const struct ulp_chain *c, bool handshakes, bool *progr
 	return 0;
 }
 
-/* A layer of both chains may have to wait for what is below it in the other one, so it takes as many rounds
- * as there are such layers. */
+/* A layer in both chains may have to wait for a layer below it in the other chain, so this takes as many rounds as
+ * there are layers in both. */
 static int advance(struct ulp_stack *s, bool handshakes)
 {
 	for (unsigned round = 0; round <= ULP_DEPTH && !ulp_stack_ready(s); round++) {
@@ -100,7 +100,7 @@ bool ulp_stack_ready(const struct ulp_stack *s)
 	return s->started && !first_unready(&s->receive) && !first_unready(&s->send);
 }
 
-/* Of what is waited for. */
+/* The timeout of what the stack waits for now. */
 static uint32_t time_of(const struct ulp_stack *s)
 {
 	const struct xts_ulp_limits *limits = xts_ulp_config_limits(s->owner.config);
@@ -127,7 +127,7 @@ bool ulp_stack_heard(const struct ulp_stack *s)
 	return s->heard;
 }
 
-/* It is not done: its time is over, or will be. */
+/* The handshake is not done: fails if its time is over, else asks to be called when it will be. */
 static int wait_on(struct ulp_stack *s, struct ulp_layer *l)
 {
 	uint64_t now = s->owner.now_ns(s->owner.owner), deadline;
@@ -190,7 +190,7 @@ int ulp_stack_handshake(struct ulp_stack *s)
 	ulp_stack_turn(s);
 	r = advance(s, true);
 	if (r) {
-		s->failed = r; /* a start that was refused, or the socket's error, is as final as a fault */
+		s->failed = r; /* a refused start or an error of the socket is as final as a fault */
 		return r;
 	}
 	s->idle = false;

@@ -11,8 +11,8 @@
 #include "keys/key_client.h"
 
 #define THREADS_MAX 8u
-#define ACCOUNTS 64u     /* by number, modulo: those that meet share their time */
-#define QUEUED_MAX 1024u /* of an account */
+#define ACCOUNTS 64u     /* indexed by the account's number, modulo; accounts that collide share their time */
+#define QUEUED_MAX 1024u /* jobs of one account */
 #define WEIGHT 256u
 #define NS_PER_MS 1000000u
 #define NICE_LAST 19
@@ -20,18 +20,18 @@
 struct account {
 	struct list jobs; /* the oldest first */
 	uint32_t count;
-	uint64_t used_ns; /* for its weight */
+	uint64_t used_ns; /* processing time divided by its weight */
 };
 
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t work, reserve_work, begun;
-	pthread_t threads[THREADS_MAX + 1]; /* those in the background, and the reserve */
+	pthread_t threads[THREADS_MAX + 1]; /* the background threads, and the reserve thread */
 	uint32_t holders, thread_count, begun_count, background_count, idle, queued;
 	bool stopping;
-	uint64_t reserve_ns;  /* for so long the reserve may work; 0: it sleeps */
-	uint64_t progress_ns; /* when a job was done last, or one came to none */
-	uint64_t floor_ns;    /* used_ns of who was served last: a newcomer begins there */
+	uint64_t reserve_ns;  /* how long the reserve thread may still work; 0: it sleeps */
+	uint64_t progress_ns; /* when the last job was done, or when one was queued while all threads were idle */
+	uint64_t floor_ns;    /* used_ns of the account that was served last: a new account begins there */
 	struct account accounts[ACCOUNTS];
 } pool = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	   .work = PTHREAD_COND_INITIALIZER,
@@ -46,7 +46,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static atomic_uint unfinished; /* jobs that are queued or run */
+static atomic_uint unfinished; /* jobs that are queued or running */
 
 bool ulp_pool_is_working(void)
 {
@@ -63,7 +63,7 @@ void ulp_bell_init(struct ulp_bell *bell, int event_fd)
 	bell->made = true;
 }
 
-/* With the lock: the job is its owner's. */
+/* With the lock held: the job belongs to its owner again. */
 static void hand_back(struct ulp_job *job)
 {
 	struct ulp_bell *bell = job->bell;
@@ -90,7 +90,8 @@ void ulp_bell_serve(struct ulp_bell *bell)
 	} while (job);
 }
 
-/* --- queues: with the lock ---------------------------------------------------------------------------------------- */
+/* --- queues: called with the lock held
+ * ---------------------------------------------------------------------------------------- */
 
 static void dequeue(struct ulp_job *job)
 {
@@ -121,7 +122,7 @@ static void enqueue(struct ulp_job *job)
 	atomic_fetch_add(&unfinished, 1);
 }
 
-/* The next job's; there is one. */
+/* The account of the next job; there has to be one. */
 static struct account *next_account(void)
 {
 	struct account *next = NULL;
@@ -149,8 +150,8 @@ static struct ulp_job *take(void)
 
 /* --- threads ------------------------------------------------------------------------------------------------------ */
 
-/* The thread sanitizer has locks of its own, which others spin on: all would wait for an idle thread that has one and
- * no processor. There every thread is an ordinary one. */
+/* The thread sanitizer has locks of its own, on which other threads spin. They would all wait for a SCHED_IDLE thread
+ * that holds such a lock and gets no CPU. So with the sanitizer every thread is an ordinary one. */
 #if defined(__SANITIZE_THREAD__)
 #define IDLE SCHED_OTHER
 #elif defined(__has_feature)
@@ -169,28 +170,28 @@ static void set_policy(int policy)
 	(void)pthread_setschedparam(pthread_self(), policy, &none);
 }
 
-/* SCHED_IDLE can be left by who may lower its nice value: the kernel asks the same of both (RLIMIT_NICE, CAP_SYS_NICE).
- * So that is tried with a nice value, which does no harm if it cannot be undone. */
+/* A thread that may lower its nice value may also leave SCHED_IDLE: the kernel demands the same for both (RLIMIT_NICE,
+ * CAP_SYS_NICE). So this tries it with the nice value, where it does no harm if it cannot be undone. */
 static bool may_leave_idle(void)
 {
-	int nice = getpriority(PRIO_PROCESS, 0); /* of this thread */
+	int nice = getpriority(PRIO_PROCESS, 0); /* of this thread only */
 
 	return nice < NICE_LAST && !setpriority(PRIO_PROCESS, 0, nice + 1) && !setpriority(PRIO_PROCESS, 0, nice);
 }
 
-/* Runs the next job, SCHED_IDLE if it is a `visitor` there; with the lock, which it lets go of
- * meanwhile. How long it took. */
-static uint64_t run_next(bool visitor)
+/* Runs the next job, as SCHED_IDLE if the thread may leave that again. Called with the lock held, which it releases
+ * meanwhile. Returns how long the job took. */
+static uint64_t run_next(bool can_leave_idle)
 {
 	struct ulp_job *job = take();
 	uint64_t begun, took_ns;
 
 	pthread_mutex_unlock(&pool.lock);
 	begun = now_ns();
-	if (visitor)
+	if (can_leave_idle)
 		set_policy(IDLE);
 	job->run(job);
-	if (visitor)
+	if (can_leave_idle)
 		set_policy(SCHED_BATCH);
 	atomic_fetch_sub(&unfinished, 1);
 	pthread_mutex_lock(&pool.lock);
@@ -208,10 +209,10 @@ static uint64_t run_next(bool visitor)
 	return took_ns;
 }
 
-/* Takes the lock. From here on a thread may be denied what only beginnings need (syscall_filter.h). */
+/* Takes the lock. From here on a thread may be denied system calls that only its start needs (syscall_filter.h). */
 static void begin(void)
 {
-	(void)pthread_setname_np(pthread_self(), "xts-handshake"); /* of another thread, it would open a file */
+	(void)pthread_setname_np(pthread_self(), "xts-handshake"); /* for another thread, the call would open a file */
 	pthread_mutex_lock(&pool.lock);
 	pool.begun_count++;
 	pthread_cond_signal(&pool.begun);
@@ -219,14 +220,14 @@ static void begin(void)
 
 static void *background_thread(void *nothing)
 {
-	bool visitor = may_leave_idle();
+	bool can_leave_idle = may_leave_idle();
 
-	set_policy(visitor ? SCHED_BATCH : IDLE);
+	set_policy(can_leave_idle ? SCHED_BATCH : IDLE);
 	key_in_background();
 	begin();
 	while (!pool.stopping) {
 		if (pool.queued) {
-			(void)run_next(visitor);
+			(void)run_next(can_leave_idle);
 			continue;
 		}
 		pool.idle++;
@@ -284,7 +285,7 @@ static int add_thread(void *(*run)(void *))
 	return -error;
 }
 
-/* With the lock. 0 or -errno: not one. */
+/* With the lock held. 0, or -errno if no thread could be started. */
 static int start(void)
 {
 	uint32_t wanted = wanted_threads();

@@ -1,29 +1,30 @@
 /*
- * Threads for what computes for longer than a worker may: the steps of handshakes (tls_handshake.c). A job belongs to
- * who made it, and to the pool from ulp_pool_submit() until its bell hands it back; whatever it works on is left alone
- * meanwhile.
+ * Threads for computations that take longer than a worker may: the steps of handshakes (tls_handshake.c). A job belongs
+ * to its owner, except between ulp_pool_submit() and the moment its bell hands it back, when it belongs to the pool.
+ * The owner must not touch what the job works on meanwhile.
  *
- * A worker's round is some 100 us, and one signature by an RSA key of 2048 bits takes 700 to 1500, a whole step of a
- * handshake 150 to 500 more. OpenSSL's asynchronous jobs (ASYNC_start_job) could take the signature alone elsewhere:
- * the rest, which is most of it with elliptic curves, would stay. Slices (HAProxy: one heavy task a round) are as
- * long as one step.
+ * A round of a worker takes some 100 us. One signature with an RSA key of 2048 bits takes 700 to 1500 us, and the rest
+ * of a handshake step 150 to 500 us more. OpenSSL's asynchronous jobs (ASYNC_start_job) could move only the signature
+ * elsewhere: the rest, which is most of the work with elliptic curves, would stay in the worker. Doing one heavy task
+ * per round, as HAProxy does, would still make a round as long as one step.
  *
- * Threads. As many as the process has CPUs, at most eight, SCHED_IDLE, and so are those of the process with the keys
- * that work for them: where a core is shared the worker runs as soon as it wakes, which it does not with a nice value
- * (a worker is SCHED_BATCH, and those interrupt idle ones only). With ordinary threads that sign with RSA on the
- * worker's core the median of others' requests was 6.7 times what it is without. A core that is never idle starves such
- * threads, and nobody without privilege can make them ordinary ones again. So there is one more, which always is: when
- * nothing has been done for HELP_MS although there is work, it works for RESERVE_MS, and sleeps again. That is a fifth
- * of a core that others keep busy; until all is done would be for ever in a flood.
+ * Threads. There are as many as the process has CPUs, at most eight, and they are SCHED_IDLE; so are the threads of the
+ * key process that sign for them. On a shared core the worker therefore runs as soon as it wakes. A nice value would
+ * not achieve that: a worker is SCHED_BATCH, and such a thread preempts only SCHED_IDLE ones. When ordinary threads
+ * signed with RSA on the worker's core, the median latency of other requests was 6.7 times that without them. But a
+ * core that is never idle starves SCHED_IDLE threads, and without privilege they cannot be made ordinary again. So
+ * there is one more thread, the reserve, which is always ordinary: when no job has been done for HELP_MS although some
+ * are queued, it works for RESERVE_MS and sleeps again. That is a fifth of a core that others keep busy. If it worked
+ * until all jobs were done, it would never stop in a flood.
  *
- * Where RLIMIT_NICE (the unit's LimitNICE, or sandbox.py) allows a thread to leave SCHED_IDLE, it is there while it
- * runs a job only, and SCHED_BATCH at rest: a process ends when its last thread has run once more. With idle threads
- * and two busy processes on the core, a killed one was there for up to 1.6 s, before its hosts learned of it; 14 ms
- * this way.
+ * Where RLIMIT_NICE (the unit's LimitNICE, or sandbox.py) allows a thread to leave SCHED_IDLE, a background thread is
+ * SCHED_IDLE only while it runs a job, and SCHED_BATCH while it waits. The reason: a killed process ends only after
+ * each of its threads has run once more. With SCHED_IDLE threads and two busy processes on the core, a killed proxy
+ * took up to 1.6 s to end, and its hosts did not learn of it before; this way it takes 14 ms.
  *
- * Fairness. Each account (a tenant) has a queue. Next is the one that has had the least time for its weight, so a
- * flood of one tenant's costs another the wait for one job. A queue is bounded: beyond it the oldest job is handed
- * back undone, for its peer is the most likely to have given up.
+ * Fairness. Each account (a tenant) has a queue. The account that has used the least time, relative to its weight, is
+ * served next, so a flood of one tenant makes another tenant wait for one job at most. A queue is bounded: when it is
+ * full, the oldest job is handed back undone, because its peer is the most likely to have given up.
  */
 #ifndef XTS_ULP_HANDSHAKE_POOL_H
 #define XTS_ULP_HANDSHAKE_POOL_H
@@ -34,10 +35,10 @@
 
 #include "list.h"
 
-/* Where jobs are handed back: one thread's, which sleeps on event_fd. */
+/* Where jobs are handed back. A bell belongs to one thread, which sleeps on event_fd. */
 struct ulp_bell {
-	struct list jobs; /* under the pool's lock */
-	int event_fd;     /* an eventfd, not the bell's own */
+	struct list jobs; /* protected by the pool's lock */
+	int event_fd;     /* an eventfd, which the bell does not own */
 	atomic_bool rung;
 	bool made;
 };
@@ -46,11 +47,11 @@ enum ulp_job_state { ULP_JOB_OWN, ULP_JOB_QUEUED, ULP_JOB_RUNNING, ULP_JOB_DONE 
 
 struct ulp_job {
 	void (*run)(struct ulp_job *job);       /* on a thread of the pool */
-	void (*done)(struct ulp_job *job);      /* on the bell's thread, and it is the owner's again */
-	void (*abandoned)(struct ulp_job *job); /* its owner has gone: frees it. On any thread */
-	uint64_t spent_ns;                      /* by run() */
-	bool undone;                            /* handed back without a run: too many are waiting */
-	/* The pool's: */
+	void (*done)(struct ulp_job *job);      /* on the bell's thread; the job belongs to its owner again */
+	void (*abandoned)(struct ulp_job *job); /* its owner is gone: frees the job. On any thread */
+	uint64_t spent_ns;                      /* time that run() took */
+	bool undone;                            /* handed back without having run: too many were waiting */
+	/* Used by the pool only: */
 	enum ulp_job_state state;
 	bool orphan;
 	struct ulp_bell *bell;
@@ -58,23 +59,24 @@ struct ulp_job {
 	uint32_t account, weight;
 };
 
-/* What a push waits for. Its owner sets done(), and calls abandoned() of what it has back; the job frees itself there. */
+/* A job that has to be done before a push. Its owner sets done(). When the job has been handed back, the owner calls
+ * abandoned(), in which the job frees itself. */
 struct ulp_preparation {
 	struct ulp_job job; /* first */
 	void *owner;
 };
 
-/* The first starts the threads, the last ends them. 0 or -errno. */
+/* The first call starts the threads; the last release ends them. 0 or -errno. */
 int ulp_pool_hold(void);
 void ulp_pool_release(void);
 
 void ulp_bell_init(struct ulp_bell *bell, int event_fd);
-/* Has it been made? A worker without one does everything by itself. */
+/* Has the bell been made? A worker without one does all jobs itself. */
 static inline bool ulp_bell_is_made(const struct ulp_bell *bell)
 {
 	return bell->made;
 }
-/* On its thread: hands back what is there. */
+/* Called on the bell's thread: hands the finished jobs back. */
 void ulp_bell_serve(struct ulp_bell *bell);
 static inline bool ulp_bell_rung(const struct ulp_bell *bell)
 {
@@ -82,15 +84,15 @@ static inline bool ulp_bell_rung(const struct ulp_bell *bell)
 }
 
 void ulp_pool_submit(struct ulp_job *job, struct ulp_bell *bell, uint32_t account, uint32_t weight);
-/* Where else it is handed back; NULL: nowhere, but that its state says so. */
+/* Changes the bell that the job is handed back to; NULL: none, only its state says that it is done. */
 void ulp_pool_move(struct ulp_job *job, struct ulp_bell *bell);
-/* Is it the owner's? (Without a bell: it may have been handed back.) */
+/* Does the job belong to its owner again? (It may have been handed back without a bell.) */
 bool ulp_pool_returned(struct ulp_job *job);
-/* Its owner goes. True: the job is free now; false: abandoned() will be called. */
+/* The owner goes away. True: the owner has the job and may free it now; false: abandoned() will be called. */
 bool ulp_pool_drop(struct ulp_job *job);
-/* Has any thread of it something to do, or waits for xts-keys? */
+/* Does any thread of the pool have something to do, or wait for xts-keys? */
 bool ulp_pool_is_working(void);
-/* The job has waited for HELP_MS: looks whether the reserve has to help. */
+/* A job has waited for HELP_MS: wakes the reserve thread if it has to help. */
 void ulp_pool_help(void);
 #define ULP_POOL_HELP_MS 20u
 #define ULP_POOL_RESERVE_MS 5u

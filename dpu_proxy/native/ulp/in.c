@@ -1,8 +1,8 @@
 /*
- * Bytes read ahead. Headers are short, and a read of the socket for each would cost more than the PDU: a layer asks
- * below for more than it needs and keeps what it has not asked for. Large payloads are read straight to where they are
- * wanted, together with what follows, as far as there is room, so that a stream of large PDUs costs one read each. A
- * layer that does not know yet how much it needs (lines, parsers) looks at what is here before it takes any.
+ * Bytes read ahead. Headers are short, and reading the socket for each would cost more than the PDU. So a layer reads
+ * more from below than it needs and keeps the rest. Large payloads are read straight to their destination, together
+ * with what follows, as far as there is room, so that a stream of large PDUs costs one read each. A layer that does not
+ * know yet how much it needs (lines, parsers) looks at the bytes that are here before it takes any.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ ssize_t ulp_in_read(struct ulp_in *in, struct ulp_layer *l, void *out, size_t by
 		return error;
 	if (in->bytes)
 		return ahead_take(in, out, bytes);
-	if (room <= bytes && bytes < ULP_IN_BYTES) { /* no other room to read more than asked for */
+	if (room <= bytes && bytes < ULP_IN_BYTES) { /* out has no room to read ahead into */
 		n = ulp_read_stream_below(l, in->data, ULP_IN_BYTES);
 		if (n < 0)
 			return n;

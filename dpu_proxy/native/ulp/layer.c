@@ -1,4 +1,4 @@
-/* What layers call: the one below, and what the stack knows. */
+/* What layers call: the layer below, and questions to the stack. */
 #include "ulp_stack_inside.h"
 
 #include <errno.h>
@@ -43,7 +43,7 @@ ssize_t ulp_read_stream_below(struct ulp_layer *l, void *out, size_t room)
 
 	do {
 		n = ulp_read_below(l, out, room, NULL);
-	} while (!n); /* as long as the turn lasts */
+	} while (!n); /* the turn ends the loop */
 	return n;
 }
 

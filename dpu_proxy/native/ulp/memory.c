@@ -1,7 +1,7 @@
 /*
- * Memory that grows with what peers and hosts send, counted for the owner, which has a limit for all connections of a
- * host together. The owner holds the count of a stack (ulp_stack_memory()); when it goes, or frees the stack, it
- * takes that off by itself.
+ * Memory that grows with what peers and hosts send. It is counted with the owner, which has one limit for all
+ * connections of a host together. An owner that gives the stack away or frees it subtracts the stack's count
+ * (ulp_stack_memory()) from its own account.
  */
 #include <errno.h>
 

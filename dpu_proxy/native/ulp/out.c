@@ -1,11 +1,11 @@
-/* Bytes that wait, oldest first, in one piece of memory. */
+/* Bytes that wait to be written, oldest first, in one piece of memory. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ulp_stack_inside.h"
 
-#define KEPT_MAX 4096u /* an empty buffer of no more than that stays for the next time, and is not counted */
+#define KEPT_MAX 4096u /* an empty buffer up to this size is kept for the next time, and is not counted */
 
 int ulp_out_resize(struct ulp_out *o, struct ulp_stack *s, uint32_t room)
 {

@@ -1,4 +1,4 @@
-/* Every protocol there is: one variable each, in the file of its name. protocols.c offers them. */
+/* All protocols: one variable each, defined in the file of the same name. protocols.c lists those that are offered. */
 #ifndef XTS_ULP_PROTOCOLS_H
 #define XTS_ULP_PROTOCOLS_H
 

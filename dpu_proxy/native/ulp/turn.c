@@ -1,4 +1,4 @@
-/* A connection's turn: what its layers may do before the others have theirs (ulp.h). */
+/* A connection's turn: how much its layers may do before other connections have their turn (ulp.h). */
 #include "ulp_stack_inside.h"
 
 void ulp_stack_turn(struct ulp_stack *s)
@@ -16,7 +16,7 @@ static bool over(struct ulp_stack *s)
 	return false;
 }
 
-/* The last step may be longer than what was left. */
+/* The last step may cost more than what was left. */
 bool ulp_turn_step(struct ulp_stack *s, uint32_t steps)
 {
 	if (!s->turn.steps)

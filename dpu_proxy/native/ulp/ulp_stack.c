@@ -93,7 +93,7 @@ void ulp_stack_move(struct ulp_stack *s, const struct ulp_owner *owner)
 		s->owner.fd = fd;
 	s->readable = s->writable = true;
 	s->idle = false;
-	s->wake_ns = 0; /* asked of the previous owner */
+	s->wake_ns = 0; /* this was asked of the previous owner */
 	moved(s);
 	if (s->started && !ulp_stack_ready(s))
 		ulp_stack_wake_after(s, 0);
@@ -126,7 +126,7 @@ int ulp_stack_give_back(struct ulp_stack *s, const void *data, uint32_t bytes)
 	if (s->given.bytes < s->given.room)
 		return 0;
 	to = s->changed ? &l->again : &l->replay;
-	if (to->bytes) { /* given back before and not read again yet: the new bytes go behind them */
+	if (to->bytes) { /* bytes given back earlier have not been read yet: the new ones go behind them */
 		r = ulp_out_reserve(&s->given, l, to->bytes);
 		if (r)
 			return r;
@@ -163,7 +163,7 @@ bool ulp_stack_pending(const struct ulp_stack *s)
 {
 	const struct ulp_layer *l = ulp_chain_top(&s->receive);
 
-	if (s->failed) /* a layer found it behind bytes that it has returned: the next read reports it */
+	if (s->failed) /* a layer found the fault behind bytes that it has returned: the next read reports it */
 		return true;
 	return !s->idle && l && ulp_layer_pending(l);
 }

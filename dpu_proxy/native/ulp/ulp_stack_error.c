@@ -25,7 +25,7 @@ int ulp_fail(struct ulp_layer *l, enum xts_fault fault, const char *format, ...)
 	struct ulp_stack *s = l->stack;
 	va_list arguments;
 
-	if (s->failed) /* the first reason is the reason */
+	if (s->failed) /* only the first reason counts */
 		return s->failed;
 	va_start(arguments, format);
 	note(s, fault, errors[fault], format, arguments);
@@ -116,12 +116,12 @@ ssize_t ulp_stack_error(const struct ulp_stack *s, void *out, size_t room)
 	put_u16(answer + 2, s->reason.fault);
 	if (n > room - 4)
 		n = room - 4;
-	for (size_t i = 0; i < n; i++) /* text on the wire has no NUL at its end */
+	for (size_t i = 0; i < n; i++) /* text on the wire does not end with NUL */
 		answer[4 + i] = (uint8_t)s->reason.text[i];
 	return (ssize_t)(4 + n);
 }
 
-/* An item of a layer that is an integer of one or two bytes, or 0. */
+/* Reads an item of a layer that is an integer of one or two bytes; 0 if it is not there. */
 static unsigned info_number(const struct ulp_layer *l, bool receive, uint16_t item)
 {
 	uint8_t value[2] = { 0 };

@@ -1,10 +1,10 @@
 /*
- * Pushing: puts protocols on top of the chains of a stack.
+ * Pushes protocols onto the chains of a stack.
  *
- * A push makes one layer per direction, or one for both with duplex protocols: pushed onto both at once, or onto one
- * side and, later, onto the other. There it joins the lowest layer of its protocol that the other chain has and this
- * one has not, unless two joined layers would then be one above the other in one chain and below it in the other. A
- * push on top of a layer that can be changed (`change`) changes it.
+ * A push makes one layer per direction, or with a duplex protocol one layer for both. A duplex protocol is pushed onto
+ * both directions at once, or onto one and later onto the other. The second push joins the lowest layer of its protocol
+ * that is in the other chain and not in this one. It is refused if that would put two joined layers in a different
+ * order in the two chains. A push onto a layer that can be changed (`change`) changes that layer.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 
 static void push_free(struct ulp_push *push)
 {
-	explicit_bzero(push->attributes, push->bytes); /* may be keys */
+	explicit_bzero(push->attributes, push->bytes); /* the attributes may be keys */
 	free(push);
 }
 
@@ -78,7 +78,7 @@ static int fits(const struct ulp_layer *l, const struct ulp_layer *below)
 	return l->protocol->fits ? l->protocol->fits(l, below) : ulp_fits_stream(l, below);
 }
 
-/* A layer for the top of the chains of direction, not in them yet. */
+/* Makes a layer for the top of the chains of direction, but does not put it there yet. */
 static int layer_new(struct ulp_layer **out, struct ulp_stack *s, const struct ulp_protocol *p,
 		     const struct ulp_push *push, enum ulp_direction direction)
 {
@@ -122,7 +122,7 @@ static void chain_add(struct ulp_stack *s, struct ulp_layer *l, enum ulp_directi
 
 /* --- the ways of a push ------------------------------------------------------------------------------------------- */
 
-/* One layer for all of direction. */
+/* Pushes one layer for all of direction. */
 static int push_one(struct ulp_stack *s, const struct ulp_protocol *p, struct ulp_push *push)
 {
 	struct ulp_layer *l = NULL;
@@ -140,7 +140,7 @@ static int push_one(struct ulp_stack *s, const struct ulp_protocol *p, struct ul
 	return 0;
 }
 
-/* One layer for each direction. */
+/* Pushes one layer for each direction. */
 static int push_two(struct ulp_stack *s, const struct ulp_protocol *p, const struct ulp_push *push)
 {
 	struct ulp_layer *receive = NULL, *send = NULL;
@@ -166,7 +166,7 @@ static int push_two(struct ulp_stack *s, const struct ulp_protocol *p, const str
 	return 0;
 }
 
-/* The layer of the other chain that a push of one direction is the other half of; *crosses if its place forbids it. */
+/* The layer of the other chain whose other half a push in one direction is; *crosses: their order forbids it. */
 static struct ulp_layer *other_half(const struct ulp_stack *s, const struct ulp_protocol *p,
 				    enum ulp_direction direction, bool *crosses)
 {
@@ -213,13 +213,14 @@ static int push_join(struct ulp_stack *s, struct ulp_layer *l, struct ulp_push *
 
 	if (crosses) {
 		return ulp_stack_refuse(s, EINVAL,
-					"%s is below a layer on the other side that it would be above on this one",
+					"%s would be above a layer on this side that it is below on the other side",
 					l->protocol->name);
 	}
 	if (!same_parameters(s, l, push)) {
-		return ulp_stack_refuse(s, EINVAL,
-					"%s is on the other side with other parameters: give the same, or none",
-					l->protocol->name);
+		return ulp_stack_refuse(
+			s, EINVAL,
+			"%s was pushed onto the other side with other parameters: give the same ones, or none",
+			l->protocol->name);
 	}
 	if (receive) {
 		l->below_receive = ulp_chain_top(&s->receive);
@@ -277,14 +278,15 @@ static int check(struct ulp_stack *s, const struct ulp_protocol *p, enum ulp_dir
 			p->name, p->name);
 	}
 	if (direction < ULP_RECEIVE || direction > ULP_BOTH)
-		return ulp_stack_refuse(s, EINVAL, "there is no direction %u", (unsigned)direction);
+		return ulp_stack_refuse(s, EINVAL, "%u is not a direction", (unsigned)direction);
 	if (((direction & ULP_RECEIVE) && !p->receive) || ((direction & ULP_SEND) && !p->send)) {
-		return ulp_stack_refuse(s, EOPNOTSUPP, "%s is for the %s side only", p->name,
+		return ulp_stack_refuse(s, EOPNOTSUPP, "%s can be pushed onto the %s side only", p->name,
 					p->receive ? "receive" : "send");
 	}
 	if (p->change && direction == ULP_BOTH) {
 		return ulp_stack_refuse(s, EINVAL,
-					"%s is pushed onto one side at a time: each has parameters of its own", p->name);
+					"%s is pushed onto one side at a time, because each side has its own parameters",
+					p->name);
 	}
 	if (p->boundaries && !s->owner.message_socket) {
 		return ulp_stack_refuse(s, EPROTOTYPE, "%s makes PDUs, which need a socket of type SOCK_SEQPACKET",
@@ -293,7 +295,7 @@ static int check(struct ulp_stack *s, const struct ulp_protocol *p, enum ulp_dir
 	return 0;
 }
 
-/* The uppermost layer, of a direction, that a push of p would change. */
+/* The uppermost layer of a direction, if a push of p would change it. */
 static struct ulp_layer *changeable(const struct ulp_stack *s, const struct ulp_protocol *p, enum ulp_direction direction)
 {
 	struct ulp_layer *receive = direction & ULP_RECEIVE ? ulp_chain_top(&s->receive) : NULL;
@@ -316,7 +318,7 @@ static int carry_out(struct ulp_stack *s, const struct ulp_protocol *p, struct u
 		return push_change(s, l, push);
 	if (((direction & ULP_RECEIVE) && s->receive.count == ULP_DEPTH) ||
 	    ((direction & ULP_SEND) && s->send.count == ULP_DEPTH))
-		return ulp_stack_refuse(s, E2BIG, "there are %u layers already, which is the most", ULP_DEPTH);
+		return ulp_stack_refuse(s, E2BIG, "there are %u layers already, which is the maximum", ULP_DEPTH);
 	l = p->duplex && direction != ULP_BOTH ? other_half(s, p, direction, &crosses) : NULL;
 	if (l)
 		return push_join(s, l, push, crosses);

@@ -3,9 +3,9 @@
  *
  * The contract is that of the kernel's strparser (Documentation/networking/strparser.rst): the program sees the first
  * bytes of a PDU as its skb and returns the length of the PDU, 0 when it needs more bytes, or a negative errno. The
- * supervisor has loaded it, so the kernel has verified it; the kernel runs it, too: BPF_PROG_TEST_RUN, which needs no
- * privilege for a program whose descriptor one has. That call takes an Ethernet frame and pulls its header before the
- * program runs: so 14 bytes go in front, and offset 0 is the first byte of the PDU.
+ * supervisor has loaded the program, so the kernel has verified it. The kernel also runs it, by BPF_PROG_TEST_RUN,
+ * which needs no privilege beyond the program's descriptor. That call takes an Ethernet frame and pulls its header
+ * before the program runs. So 14 bytes are put in front, and offset 0 is the first byte of the PDU.
  */
 #include <errno.h>
 #include <linux/bpf.h>
@@ -23,13 +23,13 @@
 
 struct bpf_parser {
 	struct ulp_framing framing; /* first */
-	int program_fd;             /* the configuration's */
+	int program_fd;             /* owned by the configuration */
 	char name[NAME_ROOM];
 };
 
 /* --- running ------------------------------------------------------------------------------------------------------ */
 
-/* What the program returns, or -errno with *ran false. */
+/* Returns what the program returned, or -errno with *ran false. */
 static int run(const struct bpf_parser *p, const uint8_t *data, uint32_t bytes, bool *ran)
 {
 	uint8_t frame[ETH_HLEN + ULP_FRAMING_HEAD_MAX] = { 0 };
@@ -59,11 +59,12 @@ static int parse_head(struct ulp_layer *l, const uint8_t *data, uint32_t bytes, 
 	if (!ran)
 		return ulp_fail(l, XTS_FAULT_PARSER, "bpf_parser: the kernel did not run %s: %s", p->name, strerror(-r));
 	if (r == -ESTRPIPE)
-		return ulp_fail(l, XTS_FAULT_PARSER, "bpf_parser: %s gives the stream up (ESTRPIPE)", p->name);
+		return ulp_fail(l, XTS_FAULT_PARSER, "bpf_parser: %s gave the stream up (ESTRPIPE)", p->name);
 	if (r < 0)
-		return ulp_fail(l, XTS_FAULT_PARSER, "bpf_parser: %s answered %d (%s)", p->name, r, strerror(-r));
+		return ulp_fail(l, XTS_FAULT_PARSER, "bpf_parser: %s returned %d (%s)", p->name, r, strerror(-r));
 	if (!r && seen == ULP_FRAMING_HEAD_MAX)
-		return ulp_fail(l, XTS_FAULT_PARSER, "bpf_parser: %s knows no length after %u bytes", p->name, seen);
+		return ulp_fail(l, XTS_FAULT_PARSER, "bpf_parser: %s found no length in the first %u bytes", p->name,
+				seen);
 	head->length = (uint64_t)r;
 	return r > 0;
 }

@@ -1,8 +1,8 @@
 /*
  * DNS messages over TCP or TLS: two bytes of length and the message (RFC 1035 4.2.2).
  *
- * Padding (RFC 7830, RFC 8467) is an option of the message's own OPT record: it looks for that record (dns_padding.c)
- * and never makes one. A message that is to be padded is gathered first: that is at most 64 KiB.
+ * Padding (RFC 7830, RFC 8467) is an option of the message's own OPT record. The layer looks for that record
+ * (dns_padding.c) and never adds one. A message that will be padded is gathered first; it has at most 64 KiB.
  */
 #include "dns_padding.h"
 #include "length_field.h"
@@ -36,7 +36,7 @@ static int dns_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t byt
 	struct length_field *f = l->state;
 
 	if (!r)
-		f->framing.max_bytes = UINT16_MAX; /* it has no MAX_BYTES: its length ends there */
+		f->framing.max_bytes = UINT16_MAX; /* DNS has no MAX_BYTES parameter: the length field allows no more */
 	return r;
 }
 

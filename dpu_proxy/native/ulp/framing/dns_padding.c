@@ -1,8 +1,7 @@
 /*
- * To find the OPT record all sections have to be gone through: questions and records begin with a name of unknown
- * length. Nothing in a message refers to what is behind the OPT record by its position, except names compressed in
- * records behind it, which refer to what is before them; a pointer to a place behind the OPT record would break, so
- * such messages are left alone by leaving alone those whose OPT record is not the last.
+ * To find the OPT record, all sections have to be parsed: questions and records begin with a name of unknown length.
+ * Padding makes the OPT record longer and so moves the records behind it. A compressed name that points to one of them
+ * would break. So a message is padded only if its OPT record is the last.
  */
 #include <stdbool.h>
 #include <string.h>
@@ -16,7 +15,7 @@
 #define TYPE_OPT 41u
 #define OPTION_PADDING 12u
 
-/* The byte after a name; 0: it does not end. */
+/* The offset of the first byte after a name; 0: the name does not end. */
 static uint32_t name_end(const uint8_t *message, uint32_t bytes, uint32_t at)
 {
 	while (at < bytes) {
@@ -33,7 +32,7 @@ static uint32_t name_end(const uint8_t *message, uint32_t bytes, uint32_t at)
 	return 0;
 }
 
-/* Where the fixed part of the OPT record is, if it is the last record; else 0. */
+/* The offset of the OPT record's fixed part if it is the last record; else 0. */
 static uint32_t opt_find(const uint8_t *message, uint32_t bytes)
 {
 	uint32_t at = HEADER_BYTES, opt = 0;

@@ -4,8 +4,9 @@
 
 #include <stdint.h>
 
-/* Pads the message to a multiple of block bytes, at most to room; returns its length then. It stays as it is when it
- * has no OPT record, is padded already, is signed (TSIG, SIG(0)), or is malformed: the peer will say so. */
+/* Pads the message to a multiple of block bytes, at most to room, and returns its new length. A message without an OPT
+ * record stays as it is, and so does one that is padded already, signed (TSIG, SIG(0)), or malformed, which the peer
+ * will report. */
 uint32_t dns_pad(uint8_t *message, uint32_t bytes, uint32_t room, uint16_t block);
 
 #endif

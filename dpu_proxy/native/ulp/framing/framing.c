@@ -15,7 +15,7 @@ void ulp_wait_pause(struct ulp_layer *l, struct ulp_wait *w)
 
 	if (!w->waiting || !ulp_socket_readable(l, &came))
 		return;
-	if (came > w->since_ns) /* else it is not known: the connection has moved meanwhile */
+	if (came > w->since_ns) /* else unknown: the connection has moved to another owner meanwhile */
 		w->spent_ns += came - w->since_ns;
 	w->waiting = false;
 }
@@ -29,7 +29,7 @@ int ulp_wait_go_on(struct ulp_layer *l, struct ulp_wait *w, uint32_t timeout_ms)
 	w->waiting = true;
 	spent = w->spent_ns + (now - w->since_ns);
 	if (spent >= all) {
-		return ulp_fail(l, XTS_FAULT_STALLED, "%s: a PDU that had begun has waited for the peer for %u ms",
+		return ulp_fail(l, XTS_FAULT_STALLED, "%s: the rest of a PDU has not come from the peer in %u ms",
 				l->protocol->name, timeout_ms);
 	}
 	ulp_wake_after(l, (uint32_t)((all - spent + NS_PER_MS - 1) / NS_PER_MS));
@@ -47,7 +47,7 @@ static ssize_t nothing(struct ulp_framing *f, struct ulp_layer *l, ssize_t why)
 				l->protocol->name, (uint32_t)f->head.length - f->left, (uint32_t)f->head.length);
 	}
 	if (why == -ENODATA && f->in.bytes) {
-		return ulp_fail(l, XTS_FAULT_TRUNCATED, "%s: the stream ended within the first %u bytes of a PDU",
+		return ulp_fail(l, XTS_FAULT_TRUNCATED, "%s: the stream ended inside the first %u bytes of a PDU",
 				l->protocol->name, f->in.bytes + 1u);
 	}
 	if (why != -EAGAIN || !within || !f->timeout_ms)
@@ -58,7 +58,7 @@ static ssize_t nothing(struct ulp_framing *f, struct ulp_layer *l, ssize_t why)
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-/* Tries what was read ahead. 1: a PDU is under way, 0: needs more, or -errno. */
+/* Tries to parse what was read ahead. 1: a PDU has begun; 0: more bytes are needed; or -errno. */
 static int parse(struct ulp_framing *f, struct ulp_layer *l)
 {
 	int r;
@@ -78,7 +78,7 @@ static int parse(struct ulp_framing *f, struct ulp_layer *l)
 	return 1;
 }
 
-/* Until the length is known: 0 or what nothing() says. */
+/* Reads until the length of the PDU is known. 0, or what nothing() returns. */
 static ssize_t begin(struct ulp_framing *f, struct ulp_layer *l)
 {
 	while (!f->known) {
@@ -98,8 +98,8 @@ static ssize_t begin(struct ulp_framing *f, struct ulp_layer *l)
 	return 0;
 }
 
-/* Bytes of the PDU under way, at most room, of which there are more: those that are here, and
- * what one read below gives. */
+/* Takes up to room bytes of the current PDU, which has more left: those that were read ahead, and what one read of the
+ * layer below gives. */
 static ssize_t take(struct ulp_framing *f, struct ulp_layer *l, uint8_t *out, size_t room)
 {
 	size_t want = room < f->left ? room : f->left;
@@ -113,7 +113,7 @@ static ssize_t take(struct ulp_framing *f, struct ulp_layer *l, uint8_t *out, si
 		return n;
 	more = ulp_in_read(&f->in, l, out + n, want - (size_t)n, room - (size_t)n);
 	if (more < 0) {
-		(void)nothing(f, l, more); /* noted, for the next read */
+		(void)nothing(f, l, more); /* noted, and reported by the next read */
 		return n;
 	}
 	f->left -= (uint32_t)more;

@@ -5,7 +5,7 @@
 
 #include "length_field.h"
 
-/* False: not a number that a length can be. */
+/* False: the field does not give a valid length. */
 static bool length_of(const struct length_field *f, const uint8_t *data, uint64_t *length)
 {
 	uint64_t v = 0, less = -f->adjustment;
@@ -36,8 +36,8 @@ static int parse_head(struct ulp_layer *l, const uint8_t *data, uint32_t bytes, 
 		return ulp_fail(l, XTS_FAULT_LENGTH, "%s: the length field gives no length of 64 bits",
 				l->protocol->name);
 	if (head->length < f->pdu_bytes_min) {
-		return ulp_fail(l, XTS_FAULT_LENGTH, "%s: a PDU of %llu bytes; it has %u at least", l->protocol->name,
-				(unsigned long long)head->length, f->pdu_bytes_min);
+		return ulp_fail(l, XTS_FAULT_LENGTH, "%s: a PDU of %llu bytes, which is shorter than the minimum of %u",
+				l->protocol->name, (unsigned long long)head->length, f->pdu_bytes_min);
 	}
 	if (bytes < (uint32_t)f->control_offset + f->control_bytes)
 		return 0;

@@ -1,12 +1,12 @@
-/* Sending PDUs behind their length; see length_field.h. */
+/* Sends PDUs with their length in front; see length_field.h. */
 #include <errno.h>
 #include <stddef.h>
 
 #include "length_field.h"
 #include "ulp/config.h"
 
-#define PIECES 64            /* offered below at once; the rest follows */
-#define PADDING_BYTES_MIN 4u /* what pads has a head of its own */
+#define PIECES 64            /* offered to the layer below at once; the rest follows */
+#define PADDING_BYTES_MIN 4u /* the padding option has a header of its own */
 
 static uint64_t gathered_bytes(const struct length_field *f)
 {
@@ -25,12 +25,12 @@ static int check_length(struct ulp_layer *l, const struct length_field *f, uint6
 	if (length >= f->pdu_bytes_min && length <= length_max(f))
 		return 0;
 	return ulp_fail(l, XTS_FAULT_USE,
-			"%s: a PDU of %llu bytes was sent; %u to %llu it may have, with a length of %u bytes",
+			"%s: a PDU of %llu bytes was sent; it must have %u to %llu, with a length field of %u bytes",
 			l->protocol->name, (unsigned long long)length, f->pdu_bytes_min,
 			(unsigned long long)length_max(f), f->width);
 }
 
-/* Makes room behind the length, whose bytes come first, for so much of a PDU. */
+/* Makes room for this many bytes of a PDU, behind the bytes of the length, which come first. */
 static int hold(struct ulp_layer *l, struct length_sender *s, uint8_t width, uint32_t bytes)
 {
 	int r = ulp_out_reserve(&s->held, l, bytes + (s->held.bytes ? 0 : width));
@@ -63,7 +63,7 @@ static int gather(struct ulp_layer *l, struct length_field *f, const struct iove
 		limit = (uint32_t)length_max(f);
 	if (bytes > limit - gathered_bytes(f)) {
 		return ulp_fail(l, XTS_FAULT_USE,
-				"%s: a PDU of more than %u bytes was sent without telling its length first",
+				"%s: a PDU of more than %u bytes was sent without its length being announced first",
 				l->protocol->name, limit);
 	}
 	r = hold(l, &f->sender, f->width, (uint32_t)bytes);
@@ -75,7 +75,7 @@ static int gather(struct ulp_layer *l, struct length_field *f, const struct iove
 	return 0;
 }
 
-/* The whole PDU has been gathered: pads it and writes what goes. */
+/* The whole PDU has been gathered: pads it and writes as much as the layer below takes. */
 static int send_padded(struct ulp_layer *l, struct length_field *f)
 {
 	struct ulp_out *held = &f->sender.held;
@@ -95,7 +95,7 @@ static int send_padded(struct ulp_layer *l, struct length_field *f)
 	return r == -EAGAIN ? 0 : r;
 }
 
-/* The length is known: from here on the PDU passes. */
+/* The length is known: from here on the parts of the PDU are passed on. */
 static int begin(struct ulp_layer *l, struct length_field *f, uint64_t length)
 {
 	int r = hold(l, &f->sender, f->width, 0);
@@ -108,7 +108,7 @@ static int begin(struct ulp_layer *l, struct length_field *f, uint64_t length)
 	return 0;
 }
 
-/* What is held, and the host's bytes behind it; returns how many of these were taken. */
+/* Writes what is held, and the host's bytes behind it; returns how many of the host's bytes were taken. */
 static ssize_t write_through(struct ulp_layer *l, struct length_sender *s, const struct iovec *iov, int pieces)
 {
 	size_t done = 0, written, of_held;
@@ -128,7 +128,7 @@ static ssize_t write_through(struct ulp_layer *l, struct length_sender *s, const
 		s->held.first += (uint32_t)of_held;
 		s->held.bytes -= (uint32_t)of_held;
 		done += written - of_held;
-	} while (n); /* TLS takes some records at a time, and what it has taken may be none of the host's bytes */
+	} while (n); /* TLS takes a few records at a time, and they may have none of the host's bytes */
 	return (ssize_t)done;
 }
 
@@ -143,13 +143,13 @@ static ssize_t pass(struct ulp_layer *l, struct length_sender *s, const struct i
 	s->left -= (size_t)n;
 	if ((size_t)n < bytes || s->held.bytes)
 		return n;
-	(void)ulp_out_flush(&s->held, l); /* nothing is left of it: its memory is freed when it was much */
+	(void)ulp_out_flush(&s->held, l); /* it is empty: this frees its memory if there was much */
 	if (!mark->more)
 		s->state = BETWEEN_PDUS;
 	return bytes ? n : 1;
 }
 
-/* A part of a PDU whose length is not known, or whose end is to be padded. */
+/* Takes a part of a PDU whose length is not known, or whose end will be padded. */
 static ssize_t keep(struct ulp_layer *l, struct length_field *f, const struct iovec *iov, int pieces, bool more)
 {
 	size_t bytes = ulp_iov_bytes(iov, pieces);
@@ -170,9 +170,9 @@ ssize_t length_prefix_write(struct ulp_layer *l, const struct iovec *iov, int pi
 	int r = 0;
 
 	if (!mark->pdu)
-		return ulp_fail(l, XTS_FAULT_USE, "%s: bytes were sent that are no PDU", l->protocol->name);
+		return ulp_fail(l, XTS_FAULT_USE, "%s: bytes were sent that are not a PDU", l->protocol->name);
 	if (known && (offered > length || (!mark->more && offered < length))) {
-		return ulp_fail(l, XTS_FAULT_USE, "%s: a PDU was sent that is %s than the length told first",
+		return ulp_fail(l, XTS_FAULT_USE, "%s: a PDU was sent that is %s than the length announced first",
 				l->protocol->name, offered > length ? "longer" : "shorter");
 	}
 	if (s->state == PASSING)

@@ -1,4 +1,4 @@
-/* LENGTH_PREFIXED: a length, then that many bytes. Taken off on receive, put before each PDU on send. */
+/* LENGTH_PREFIXED: a length, then that many bytes. The length is removed on receive and put before each PDU on send. */
 #include <errno.h>
 
 #include "length_field.h"

@@ -1,10 +1,10 @@
 /*
  * LINES: one PDU per line.
  *
- * A line is passed on as it comes; only bytes that may be the beginning of the delimiter wait for those behind
- * them. On send the delimiter is put behind each PDU (with KEEP it is there already), and a PDU is refused in which
- * the receiver would find the delimiter too early. Both look at the last bytes through a window of 64 bits, into
- * which the delimiter fits.
+ * A line is passed on as it comes; only bytes that may be the beginning of the delimiter wait for more. On send the
+ * delimiter is put behind each PDU (with KEEP the PDU has it already), and a PDU is refused if the receiver would find
+ * the delimiter too early in it. Both directions keep the last bytes in a window of 64 bits, into which the delimiter
+ * fits.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@
 #define PIECES 64
 
 struct sending {
-	uint64_t length;         /* of the PDU under way, taken by the layer below */
-	uint64_t checked;        /* of it, looked through; more than length when not all was taken */
+	uint64_t length;         /* bytes of the current PDU that the layer below has taken */
+	uint64_t checked;        /* bytes of it that have been checked; more than length when not all were taken */
 	uint64_t window;         /* its last bytes */
 	unsigned delimiter_left; /* bytes of the delimiter that the layer below has not taken yet */
 };
@@ -28,11 +28,11 @@ struct lines {
 	uint64_t delimiter_value, delimiter_mask;
 	uint8_t delimiter[DELIMITER_MAX], delimiter_bytes;
 	bool keep;
-	uint64_t handed; /* bytes of the line under way, handed on */
-	/* its bytes still to hand on, once its end has been found: a delimiter cut by the
-	 * reader's room is not found again */
+	uint64_t handed; /* bytes of the current line that have been delivered */
+	/* once the end of the line is found, its bytes that are still to deliver: a delimiter that the reader's room
+	 * cuts in two is not found again */
 	uint32_t ending;
-	bool starved; /* what is here has been looked through and goes nowhere yet */
+	bool starved; /* what was read ahead has been searched, and none of it can be delivered yet */
 	struct ulp_in in;
 };
 
@@ -93,7 +93,7 @@ static void lines_close(struct ulp_layer *l)
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
 
-/* Bytes at the end of what is here that the delimiter may begin with. */
+/* How many bytes at the end of what was read ahead may be the beginning of the delimiter. */
 static uint32_t may_begin_delimiter(const struct lines *p)
 {
 	uint32_t n = p->delimiter_bytes - 1u;
@@ -105,8 +105,8 @@ static uint32_t may_begin_delimiter(const struct lines *p)
 	return n;
 }
 
-/* Of what is here: how much of the line under way may be handed on, and whether that ends it (*drop: then come bytes of
- * the delimiter that are no part of the PDU). */
+/* How much of what was read ahead belongs to the current line and may be delivered, and whether that ends the line.
+ * *drop: how many bytes of the delimiter follow that are not part of the PDU. */
 static uint32_t look(const struct lines *p, bool *ends, uint32_t *drop)
 {
 	const uint8_t *begin = p->in.data + p->in.first;
@@ -152,7 +152,7 @@ static ssize_t lines_read(struct ulp_layer *l, void *out, size_t room, struct ul
 	*mark = (struct ulp_mark){ .pdu = true, .more = cut || !ends };
 	p->handed += bytes;
 	if (!mark->more) {
-		mark->record_bytes = p->handed == bytes ? bytes : 0; /* only for a line that comes in one part */
+		mark->record_bytes = p->handed == bytes ? bytes : 0; /* only for a line that is delivered in one part */
 		p->handed = 0;
 	} else {
 		drop = 0;
@@ -171,7 +171,7 @@ static bool lines_pending(const struct ulp_layer *l)
 
 /* --- sending ------------------------------------------------------------------------------------------------------ */
 
-/* One more byte of what the receiver will see: does the delimiter end here? */
+/* Takes one more byte of what the receiver will see: does the delimiter end here? */
 static bool matches(const struct lines *p, struct sending *s, uint8_t byte)
 {
 	s->window = s->window << 8 | byte;
@@ -181,10 +181,10 @@ static bool matches(const struct lines *p, struct sending *s, uint8_t byte)
 
 static int early(struct ulp_layer *l)
 {
-	return ulp_fail(l, XTS_FAULT_USE, "lines: a PDU was sent with the delimiter within");
+	return ulp_fail(l, XTS_FAULT_USE, "lines: a PDU was sent with the delimiter inside it");
 }
 
-/* Looks through what has not been seen of the PDU; last: it ends with these bytes. */
+/* Checks the bytes of the PDU that have not been checked yet; last: the PDU ends with these. */
 static int check(struct ulp_layer *l, struct lines *p, const struct iovec *iov, int pieces, bool last)
 {
 	struct sending *s = &p->sending;
@@ -211,7 +211,7 @@ static int check(struct ulp_layer *l, struct lines *p, const struct iovec *iov, 
 		return matched ? 0 :
 				 ulp_fail(l, XTS_FAULT_USE, "lines: a PDU was sent without the delimiter at its end");
 	}
-	/* with the delimiter behind it, none may end before that ends */
+	/* once the delimiter follows, no delimiter may end before that one ends */
 	for (unsigned i = 0; i + 1 < p->delimiter_bytes; i++) {
 		struct sending ahead = *s;
 
@@ -223,7 +223,7 @@ static int check(struct ulp_layer *l, struct lines *p, const struct iovec *iov, 
 	return 0;
 }
 
-/* What is left of the delimiter of the PDU before. */
+/* Writes what is left of the delimiter of the PDU before. */
 static int lines_flush(struct ulp_layer *l)
 {
 	struct lines *p = l->state;
@@ -242,7 +242,8 @@ static int lines_flush(struct ulp_layer *l)
 	return 0;
 }
 
-/* The PDU's bytes, and behind them the delimiter if it is to be put there; returns how many of the PDU's were taken. */
+/* Writes the PDU's bytes, and behind them the delimiter if it has to be added; returns how many of the PDU's bytes were
+ * taken. */
 static ssize_t write_through(struct ulp_layer *l, struct lines *p, const struct iovec *iov, int pieces, size_t bytes,
 			     unsigned behind)
 {
@@ -278,7 +279,7 @@ static ssize_t lines_write(struct ulp_layer *l, const struct iovec *iov, int pie
 	int r;
 
 	if (!mark->pdu)
-		return ulp_fail(l, XTS_FAULT_USE, "lines: bytes were sent that are no PDU");
+		return ulp_fail(l, XTS_FAULT_USE, "lines: bytes were sent that are not a PDU");
 	r = lines_flush(l);
 	if (r)
 		return r == -EAGAIN ? 0 : r;
@@ -293,7 +294,7 @@ static ssize_t lines_write(struct ulp_layer *l, const struct iovec *iov, int pie
 		return n;
 	if (!mark->more)
 		*s = (struct sending){ .delimiter_left = s->delimiter_left };
-	r = lines_flush(l); /* the layer below may have stopped short though there is room */
+	r = lines_flush(l); /* the layer below may have taken less than all although there is room */
 	if (r && r != -EAGAIN)
 		return r;
 	return bytes ? n : 1;

@@ -1,6 +1,7 @@
 /*
- * STREAM_PARSER: delineates PDUs by a declaration of where their length is (the paper, "strparser", without a program):
- * ((field & MASK) >> SHIFT) * UNIT + ADJUSTMENT bytes are the whole PDU, head included. It is handed on as it is.
+ * STREAM_PARSER: delineates PDUs by a declaration of where their length is (the paper's "strparser", without a
+ * program): the whole PDU, header included, has ((field & MASK) >> SHIFT) * UNIT + ADJUSTMENT bytes. It is delivered
+ * unchanged.
  */
 #include <errno.h>
 #include <string.h>

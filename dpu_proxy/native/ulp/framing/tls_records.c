@@ -1,9 +1,9 @@
-/* TLS_RECORDS: one PDU per TLS record (RFC 8446 5.1), header included, left as it is (the paper, figure 6). */
+/* TLS_RECORDS: one PDU per TLS record (RFC 8446 5.1), header included, unchanged (the paper, figure 6). */
 #include "length_field.h"
 #include "ulp/protocols.h"
 
 #define HEADER_BYTES 5u
-#define BODY_MAX (16384u + 2048u) /* the longest, of TLS 1.2 (RFC 5246 6.2.3) */
+#define BODY_MAX (16384u + 2048u) /* the longest, which TLS 1.2 allows (RFC 5246 6.2.3) */
 
 static int check_header(struct ulp_layer *l, const uint8_t *data)
 {

@@ -12,9 +12,9 @@
 
 #define STREAMS_DEFAULT 1024u
 #define STREAMS_LIMIT 65536u
-/* of a connection: each goes over all streams; who adapts windows changes them some ten times */
+/* of a connection: each change walks all streams; a peer that adapts its window changes it some ten times */
 #define WINDOW_CHANGES_MAX 1024u
-#define BUFFERED_LIMIT (1u << 30) /* so that 32 bits are enough to reckon with it */
+#define BUFFERED_LIMIT (1u << 30) /* so that sums of it fit into 32 bits */
 
 /* --- the layer ---------------------------------------------------------------------------------------------------- */
 

@@ -6,8 +6,8 @@
 #include "grpc.h"
 #include "wire.h"
 
-#define CONTROL_BYTES_MAX 65536u /* WINDOW_UPDATEs that the peer does not take */
-#define KEPT_BYTES_MAX 65536u    /* of a buffer without a message */
+#define CONTROL_BYTES_MAX 65536u /* WINDOW_UPDATEs that wait because the peer does not read */
+#define KEPT_BYTES_MAX 65536u    /* of a buffer that is kept between messages */
 
 static void control_put(struct ulp_mark *mark, enum grpc_kind kind, uint8_t flags, uint32_t stream)
 {
@@ -19,7 +19,7 @@ static void control_put(struct ulp_mark *mark, enum grpc_kind kind, uint8_t flag
 	xts_put32(mark->control + 4, stream);
 }
 
-/* HTTP2 below lets no frame end early; this is for a stream that ends between the parts of one. */
+/* The HTTP2 layer below lets no frame end early; this is for a connection that ends between the parts of a frame. */
 static int ended_inside(struct ulp_layer *l, ssize_t n)
 {
 	return n == -ENODATA ? ulp_fail(l, XTS_FAULT_TRUNCATED, "the stream ended inside a frame") : (int)n;
@@ -36,7 +36,8 @@ static int window_return(struct ulp_layer *l, uint32_t stream, uint32_t *to_retu
 	if (!*to_return || *to_return < (uint32_t)window / 2)
 		return 0;
 	if (g->send.control.bytes > CONTROL_BYTES_MAX || ulp_out_reserve(&g->send.control, l, sizeof frame))
-		return ulp_fail(l, XTS_FAULT_MEMORY, "the peer sends, but does not take what opens its windows");
+		return ulp_fail(l, XTS_FAULT_MEMORY,
+				"the peer sends, but does not read the WINDOW_UPDATEs that it needs");
 	http2_frame_put(frame, &(struct http2_frame){ .length = 4, .type = HTTP2_WINDOW_UPDATE, .stream = stream });
 	xts_put32(frame + HTTP2_HEAD_BYTES, *to_return);
 	ulp_out_put(&g->send.control, frame, sizeof frame);
@@ -70,8 +71,7 @@ static int data_end(struct ulp_layer *l, struct grpc *g)
 
 /* --- heads -------------------------------------------------------------------------------------------------------- */
 
-/* What is left of the frame is padding, or messages. An empty frame that ends its stream is delivered to the
- * application. */
+/* The rest of the frame is messages or padding. An empty frame that ends its stream is delivered to the application. */
 static void data_payload(struct grpc *g)
 {
 	struct grpc_receive *r = &g->receive;
@@ -97,7 +97,7 @@ static int data_begin(struct ulp_layer *l, struct grpc *g)
 		return grpc_fail(l, HTTP2_PROTOCOL_ERROR, XTS_FAULT_HANDSHAKE, "DATA for stream %u, which is not open",
 				 f->stream);
 	if (f->flags & HTTP2_PADDED && !f->length)
-		return grpc_fail(l, HTTP2_FRAME_SIZE_ERROR, XTS_FAULT_LENGTH, "a padded frame of no length");
+		return grpc_fail(l, HTTP2_FRAME_SIZE_ERROR, XTS_FAULT_LENGTH, "a padded frame without a pad length");
 	r->frame_bytes = r->left = f->length;
 	r->padding = 0;
 	r->small_got = 0;
@@ -204,7 +204,7 @@ static void gathered_free(struct grpc *g)
 	g->receive.gathered_room = 0;
 }
 
-/* Makes room for this many bytes of the message in all. The room doubles until the whole message fits. */
+/* Makes room for this many bytes of the message in total. The room doubles until the whole message fits. */
 static int buffer_reserve(struct ulp_layer *l, struct grpc *g, struct grpc_stream *s, uint32_t bytes)
 {
 	struct grpc_receive *r = &g->receive;
@@ -223,7 +223,7 @@ static int buffer_reserve(struct ulp_layer *l, struct grpc *g, struct grpc_strea
 	room = bytes > 2 * room ? bytes : 2 * room < s->length ? 2 * room : s->length;
 	if (g->buffered - s->buffer_room + room > g->buffered_max)
 		return grpc_fail(l, HTTP2_ENHANCE_YOUR_CALM, XTS_FAULT_MEMORY,
-				 "messages that have begun take more than %u bytes", g->buffered_max);
+				 "the messages that are being gathered take more than %u bytes", g->buffered_max);
 	more = room - s->buffer_room;
 	error = ulp_memory_take(l, more);
 	if (error)
@@ -254,7 +254,7 @@ static int message_begin(struct ulp_layer *l, struct grpc *g, struct grpc_stream
 				 "a message of %u bytes on stream %u, where at most %u are taken", s->length, s->id,
 				 g->message_bytes_max);
 	if (s->length > r->left)
-		return 0; /* to be gathered */
+		return 0; /* it has to be gathered */
 	r->message_bytes = s->length;
 	r->given = 0;
 	r->message_flags = s->prefix[0];
@@ -291,7 +291,7 @@ static int data_step(struct ulp_layer *l, struct grpc *g)
 	ssize_t n;
 	int error;
 
-	if (!s || !r->left) { /* gone: the application has reset it meanwhile */
+	if (!s || !r->left) { /* the application has reset the stream meanwhile */
 		r->padding += r->left;
 		r->left = 0;
 		r->phase = GRPC_SKIP;

@@ -5,7 +5,7 @@
 #include "grpc.h"
 #include "wire.h"
 
-#define PIECES 64 /* written at once */
+#define PIECES 64 /* written with one call */
 
 bool grpc_between(const struct grpc *g)
 {
@@ -21,9 +21,9 @@ int grpc_control_write(struct ulp_layer *l)
 	return grpc_between(g) ? ulp_out_flush(&g->send.control, l) : 0;
 }
 
-/* --- frames of the application's ---------------------------------------------------------------------------------- */
+/* --- frames of the application ---------------------------------------------------------------------------------- */
 
-/* Called for what is offered, perhaps more than once: everything here can be done twice. */
+/* Checks an offered frame. It may be called more than once for the same frame, so everything here can be done twice. */
 static int frame_offered(struct ulp_layer *l, struct grpc *g, const struct http2_walk *walk, enum http2_step step)
 {
 	const struct http2_frame *f = &walk->frame;
@@ -37,7 +37,7 @@ static int frame_offered(struct ulp_layer *l, struct grpc *g, const struct http2
 	if (f->type == HTTP2_HEADERS)
 		return grpc_headers(l, f, false);
 	if (f->type == HTTP2_DATA && f->length)
-		return ulp_fail(l, XTS_FAULT_USE, "a frame with DATA: what a stream carries is sent as messages");
+		return ulp_fail(l, XTS_FAULT_USE, "a DATA frame: the data of a stream is sent as messages");
 	if (f->type == HTTP2_DATA && s && f->flags & HTTP2_END_STREAM)
 		grpc_stream_ended(g, s, false);
 	if (f->type == HTTP2_RST_STREAM && s)
@@ -77,7 +77,7 @@ static ssize_t frames_write(struct ulp_layer *l, struct grpc *g, const struct io
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
-/* Cuts a DATA frame from what is offered and has to go. False: a window is closed. */
+/* Begins a DATA frame with as much of what is offered as it can hold. False: a window is closed. */
 static bool frame_begin(struct grpc *g, struct grpc_stream *s, size_t offered, uint64_t left)
 {
 	struct grpc_send *t = &g->send;
@@ -107,7 +107,7 @@ static bool frame_begin(struct grpc *g, struct grpc_stream *s, size_t offered, u
 	return true;
 }
 
-/* Goes on with the frame that has begun; returns how many of the host's bytes it took. */
+/* Continues the frame that has begun; returns how many of the host's bytes it took. */
 static ssize_t frame_write(struct ulp_layer *l, struct grpc_send *t, const struct iovec *iov, int pieces, size_t skip,
 			   size_t bytes)
 {
@@ -157,7 +157,7 @@ static ssize_t message_write(struct ulp_layer *l, struct grpc *g, const struct i
 			return error == -EAGAIN ? (ssize_t)taken : error;
 		if (t->prefix_given == GRPC_PREFIX_BYTES ? taken == bytes : taken == bytes && t->left > taken)
 			return (ssize_t)taken;
-		if (!s) { /* reset since: the rest is dropped */
+		if (!s) { /* the stream has been reset since: the rest is dropped */
 			t->prefix_given = GRPC_PREFIX_BYTES;
 			return (ssize_t)bytes;
 		}
@@ -179,7 +179,7 @@ static int message_begin(struct ulp_layer *l, struct grpc *g, size_t bytes, cons
 	t->stream = xts_get32(mark->control + 4);
 	s = grpc_stream_find(g, t->stream);
 	if (t->flags & ~(GRPC_COMPRESSED | GRPC_END_STREAM))
-		return ulp_fail(l, XTS_FAULT_USE, "flags 0x%02x of a message: 0x01 and 0x80 there are", t->flags);
+		return ulp_fail(l, XTS_FAULT_USE, "flags 0x%02x of a message: only 0x01 and 0x80 exist", t->flags);
 	if (s ? s->local_ended : !grpc_stream_was(g, t->stream))
 		return ulp_fail(l, XTS_FAULT_USE, "a message for stream %u, which is not open: HEADERS come first",
 				t->stream);
@@ -224,7 +224,7 @@ ssize_t grpc_write(struct ulp_layer *l, const struct iovec *iov, int pieces, con
 		t->in_pdu = true;
 	}
 	if (t->left != UINT64_MAX && (bytes > t->left || (!mark->more && bytes < t->left)))
-		return ulp_fail(l, XTS_FAULT_USE, "a PDU of another length than announced");
+		return ulp_fail(l, XTS_FAULT_USE, "a PDU whose length is not the one announced");
 	n = t->kind == GRPC_MESSAGE ? message_write(l, g, iov, pieces, bytes) :
 				      frames_write(l, g, iov, pieces, bytes, mark);
 	if (n < 0)

@@ -1,14 +1,13 @@
 /*
  * HTTP/2 frames as PDUs.
  *
- * Received, a frame goes to the host as it comes, its header first. What the layer knows is the header and the largest
- * frame that the application has allowed in its SETTINGS (a parameter; the layer does not read them). A longer one is
- * answered by GOAWAY (FRAME_SIZE_ERROR), where frames can be sent at that moment, and ends the connection. Sent, every
- * PDU has to be one or more whole frames: a length that says something else would make the peer take the rest of the
- * connection for something it is not.
+ * Receive: a frame goes to the host as it comes, its header first. The layer knows only the header and the largest
+ * frame that the application has allowed in its SETTINGS (a parameter; the layer does not read SETTINGS). A longer
+ * frame is answered by GOAWAY (FRAME_SIZE_ERROR), if a frame can be sent at that moment, and ends the connection. Send:
+ * every PDU has to be one or more whole frames; with a wrong length the peer would misread the rest of the connection.
  *
- * The client's preface is the layer's business: put before the first frame, checked and taken off at the server.
- * SETTINGS and all other frames are the application's (or the layer's above).
+ * The layer handles the client's preface: it is put before the first frame, and checked and removed at the server.
+ * SETTINGS and all other frames are handled by the application (or by the layer above).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,15 +24,15 @@ enum role { BY_WHO_CONNECTED, CLIENT, SERVER };
 struct http2 {
 	uint8_t role;
 	uint32_t frame_bytes_max;
-	bool preface_due; /* to be sent */
-	/* received */
+	bool preface_due; /* the preface has to be sent */
+	/* receive */
 	struct ulp_in in;
 	uint8_t preface[PREFACE_BYTES];
 	uint32_t preface_got;
 	struct http2_passing passing;
-	bool checked;         /* the head of the frame that is passing */
-	uint32_t last_stream; /* of the peer's, for GOAWAY */
-	/* sent */
+	bool checked;         /* the header of the current frame */
+	uint32_t last_stream; /* the peer's highest stream, for GOAWAY */
+	/* send */
 	struct ulp_out out;
 	struct http2_walk walk;
 	bool in_pdu;
@@ -91,7 +90,7 @@ static int preface_read(struct ulp_layer *l, struct http2 *h)
 	int error = ulp_in_gather(&h->in, l, h->preface, &h->preface_got, PREFACE_BYTES);
 
 	if (memcmp(h->preface, PREFACE, h->preface_got) != 0)
-		return ulp_fail(l, XTS_FAULT_HANDSHAKE, "the client does not begin with the preface of HTTP/2");
+		return ulp_fail(l, XTS_FAULT_HANDSHAKE, "the client did not begin with the preface of HTTP/2");
 	if (error == -ENODATA && (had || h->preface_got))
 		return ulp_fail(l, XTS_FAULT_TRUNCATED, "the stream ended in the preface");
 	return error;
@@ -171,7 +170,7 @@ static int preface_write(struct ulp_layer *l, struct http2 *h)
 	return ulp_out_flush(&h->out, l);
 }
 
-/* Would these bytes, behind what has gone already, be whole frames? */
+/* Checks that these bytes, together with those already sent, are whole frames. */
 static int frames_check(struct ulp_layer *l, const struct http2 *h, const struct iovec *iov, int pieces, size_t bytes,
 			const struct ulp_mark *mark)
 {
@@ -179,7 +178,7 @@ static int frames_check(struct ulp_layer *l, const struct http2 *h, const struct
 	size_t at = 0;
 
 	if (mark->pdu && h->pdu_left != UINT32_MAX && (bytes > h->pdu_left || (!mark->more && bytes < h->pdu_left)))
-		return ulp_fail(l, XTS_FAULT_USE, "a PDU of another length than announced");
+		return ulp_fail(l, XTS_FAULT_USE, "a PDU whose length is not the one announced");
 	while (http2_walk(&walk, iov, pieces, bytes, &at) != HTTP2_WALK_END)
 		if (mark->pdu && h->pdu_left != UINT32_MAX && walk.left > h->pdu_left - at)
 			return ulp_fail(l, XTS_FAULT_USE, "a frame of %u bytes is longer than its PDU",

@@ -48,16 +48,16 @@ void http2_goaway_put(uint8_t frame[HTTP2_HEAD_BYTES + 8], uint32_t last_stream,
 
 struct http2_passing {
 	uint8_t head[HTTP2_HEAD_BYTES];
-	uint32_t got;   /* of the head */
-	uint32_t given; /* of head and payload, to the host */
+	uint32_t got;   /* of the header */
+	uint32_t given; /* of header and payload, delivered to the host */
 	struct http2_frame frame;
 };
 
-/* Reads the head: 0 when it is there, then and later; -EAGAIN; -ENODATA: the stream ended before it; else
+/* Reads the header: 0 when it is complete, also in later calls; -EAGAIN; -ENODATA: the stream ended before it; else
  * ulp_fail(). */
 int http2_head_read(struct http2_passing *p, struct ulp_in *in, struct ulp_layer *l);
-/* Bytes of the frame from its head on, and the mark without control data; as protocol->read. After the last byte p is
- * in its initial state. */
+/* Delivers bytes of the frame from its header on, and the mark without control data, as protocol->read does. After the
+ * last byte p is in its initial state. */
 ssize_t http2_pass(struct http2_passing *p, struct ulp_in *in, struct ulp_layer *l, void *out, size_t room,
 		   struct ulp_mark *mark);
 
@@ -68,15 +68,16 @@ struct http2_walk {
 	uint8_t got, entry_got;
 	uint32_t left; /* of the payload */
 	struct http2_frame frame;
-	uint16_t setting; /* the last found */
+	uint16_t setting; /* the last one found */
 	uint32_t value;
 };
 
 enum http2_step { HTTP2_WALK_END, HTTP2_WALK_FRAME, HTTP2_WALK_SETTING };
 
-/* From byte *at of the pieces, which have bytes, to the end of a frame's head, or of a setting, or of the bytes. */
+/* Walks from byte *at of the pieces, which have this many bytes, to the end of a frame's header, of a setting, or of
+ * the bytes. */
 enum http2_step http2_walk(struct http2_walk *w, const struct iovec *iov, int pieces, size_t bytes, size_t *at);
-/* Between two frames? */
+/* Is the walk between two frames? */
 static inline bool http2_walk_between(const struct http2_walk *w)
 {
 	return !w->got;

@@ -1,4 +1,4 @@
-/* Heads of HTTP/2 frames, and walking over frames that come in pieces. */
+/* Headers of HTTP/2 frames, and walking over frames that come in pieces. */
 #include <errno.h>
 #include <string.h>
 
@@ -44,7 +44,7 @@ int http2_head_read(struct http2_passing *p, struct ulp_in *in, struct ulp_layer
 	return error;
 }
 
-/* The head alone is not worth a message: it waits for the first bytes of the payload, if there are any to come. */
+/* The header alone is not worth a message to the host: it waits for the first bytes of the payload, if there is one. */
 ssize_t http2_pass(struct http2_passing *p, struct ulp_in *in, struct ulp_layer *l, void *out, size_t room,
 		   struct ulp_mark *mark)
 {

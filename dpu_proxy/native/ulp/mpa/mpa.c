@@ -1,16 +1,16 @@
 /*
- * MPA, the framing of RDMA over TCP (RFC 5044): after its start-up frames, which are the application's, a stream of
+ * MPA, the framing of RDMA over TCP (RFC 5044): after the start-up frames, which the application handles, a stream of
  * FPDUs
  *
  *     ULPDU_Length (2) | ULPDU | padding to a multiple of 4 | CRC32C (4)
  *
- * with, where agreed, a marker of four bytes at every 512th byte of the stream, counted from the first FPDU: two zero
- * bytes, and how many bytes before it the ULPDU_Length field of its FPDU begins. A marker exactly between two FPDUs
- * belongs to the second and says 0. The CRC covers the FPDU with its markers.
+ * If both sides agreed, a marker of four bytes is at every 512th byte of the stream, counted from the first FPDU: two
+ * zero bytes, and the distance back to the ULPDU_Length field of its FPDU. A marker exactly between two FPDUs belongs
+ * to the second and has distance 0. The CRC covers the FPDU with its markers.
  *
- * A received ULPDU goes to the host as it comes, except its last byte, which waits for the CRC. Sent, what the host
- * offers is encoded into a buffer, an FPDU being no longer than 64 KiB. Each direction is a layer of its own, and may
- * have markers or not.
+ * A received ULPDU goes to the host as it comes, except its last byte, which waits until the CRC has been checked. On
+ * send, what the host offers is encoded into a buffer; an FPDU has at most 64 KiB. Each direction is a layer of its
+ * own, with or without markers.
  */
 #include <endian.h>
 #include <errno.h>
@@ -32,23 +32,23 @@
 struct mpa_stream {
 	bool markers;
 	uint64_t position; /* of the next byte, in the stream of FPDUs */
-	uint64_t begin;    /* of this FPDU's ULPDU_Length field; UINT64_MAX: it has not come yet */
+	uint64_t begin;    /* position of this FPDU's ULPDU_Length field; UINT64_MAX: it has not come yet */
 	uint32_t crc;      /* of this FPDU so far */
 };
 
 struct mpa {
 	bool no_crc;
-	/* received */
+	/* receive */
 	struct mpa_stream from;
 	struct ulp_in in;
 	uint8_t marker[MARKER_BYTES], length[LENGTH_BYTES];
 	uint32_t marker_got, length_got;
-	uint32_t bytes, given; /* of the ULPDU */
+	uint32_t bytes, given; /* of the ULPDU: its length, and how much has been delivered */
 	uint8_t trailer[3 + CRC_BYTES];
 	uint32_t trailer_got;
 	bool held; /* the last byte waits for the CRC */
 	uint8_t last;
-	/* sent */
+	/* send */
 	struct mpa_stream to;
 	struct ulp_out out;
 	bool in_pdu;
@@ -99,7 +99,9 @@ static int mpa_set(struct ulp_layer *l, const struct ulp_attribute *a)
 	case XTS_MPA_START_OFFSET:
 		r = ulp_attribute_u32(l, a, "START_OFFSET", &start);
 		if (!r && start % 4)
-			r = ulp_refuse(l, EINVAL, "START_OFFSET is a multiple of 4, as FPDUs are, not %u", start);
+			r = ulp_refuse(l, EINVAL,
+				       "START_OFFSET must be a multiple of 4, as the length of an FPDU is, not %u",
+				       start);
 		m->from.position = m->to.position = start;
 		return r;
 	default:
@@ -130,14 +132,15 @@ static int marker_read(struct ulp_layer *l, struct mpa *m)
 	m->marker_got = 0;
 	pointer = xts_get16(m->marker + 2) & 0xfffcu;
 	if (pointer != pointer_of(&m->from))
-		return ulp_fail(l, XTS_FAULT_RECORD, "a marker points back %u bytes, where the FPDU began %u before it",
-				pointer, pointer_of(&m->from));
+		return ulp_fail(l, XTS_FAULT_RECORD,
+				"a marker points back %u bytes, but its FPDU began %u bytes before it", pointer,
+				pointer_of(&m->from));
 	m->from.crc = crc32c(m->from.crc, m->marker, MARKER_BYTES);
 	m->from.position += MARKER_BYTES;
 	return 0;
 }
 
-/* The stream without its markers; as ulp_in_read(). covered: by the CRC. */
+/* Reads the stream without its markers, as ulp_in_read() does. covered: the CRC covers these bytes. */
 static ssize_t stream_read(struct ulp_layer *l, struct mpa *m, void *out, size_t bytes, size_t room, bool covered)
 {
 	ssize_t n;
@@ -221,7 +224,7 @@ static ssize_t ulpdu_read(struct ulp_layer *l, struct mpa *m, uint8_t *out, size
 			ssize_t got = stream_read(l, m, out + n, left < room ? left - n : room - n, room - n, true);
 
 			if (got < 0 && n)
-				return (ssize_t)n; /* an error in the rest is found by the next read */
+				return (ssize_t)n; /* the next read finds the error behind these bytes */
 			if (got < 0)
 				return got;
 			n += (size_t)got;
@@ -300,7 +303,7 @@ static void trailer_put(struct mpa *m)
 	uint32_t crc;
 
 	bytes_put(m, zeros, padding_of(m->pdu_bytes));
-	if (marker_due(&m->to)) { /* it goes before the CRC, and is covered */
+	if (marker_due(&m->to)) { /* the marker goes before the CRC, which covers it */
 		uint8_t marker[MARKER_BYTES] = { 0 };
 
 		xts_put16(marker + 2, pointer_of(&m->to));
@@ -341,7 +344,7 @@ static ssize_t mpa_write(struct ulp_layer *l, const struct iovec *iov, int piece
 	if (error)
 		return error == -EAGAIN ? 0 : error;
 	if (bytes > m->left || (!mark->more && bytes < m->left))
-		return ulp_fail(l, XTS_FAULT_USE, "a PDU of another length than announced");
+		return ulp_fail(l, XTS_FAULT_USE, "a PDU whose length is not the one announced");
 	error = ulp_out_reserve(&m->out, l, (uint32_t)(bytes + bytes / (INTERVAL - MARKER_BYTES) * MARKER_BYTES + 32));
 	if (error)
 		return ulp_memory_fail(l, error, "an FPDU");

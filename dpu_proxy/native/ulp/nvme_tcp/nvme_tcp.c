@@ -8,7 +8,8 @@
 #include "ulp/protocols.h"
 
 #define TERM_REQ_BYTES_MAX 152u
-/* HPDA in ICReq, CPDA in ICResp: alignment that the sender of it wants, in units of 4 bytes, 0 for one */
+/* HPDA in ICReq, CPDA in ICResp: the data alignment that its sender wants, in units of 4 bytes, where 0 means one unit
+ * */
 #define PDA_OFFSET 10
 #define DGST_OFFSET 11
 #define PDA_MAX 31u
@@ -97,8 +98,8 @@ static int nvme_tcp_open(struct ulp_layer *l, const uint8_t *attributes, uint32_
 	n->alignment = 4;
 	r = ulp_attributes(l, attributes, bytes, nvme_tcp_set);
 	if (!r && n->pdu_bytes_max < NVME_HEADER_BYTES_MAX)
-		r = ulp_refuse(l, EINVAL, "MAX_BYTES is %u at least, the longest header, not %u", NVME_HEADER_BYTES_MAX,
-			       n->pdu_bytes_max);
+		r = ulp_refuse(l, EINVAL, "MAX_BYTES must be at least %u, the longest header, not %u",
+			       NVME_HEADER_BYTES_MAX, n->pdu_bytes_max);
 	if (!r && n->negotiate && n->digests)
 		r = ulp_refuse(l, EINVAL, "either NEGOTIATE, or HEADER_DIGEST and DATA_DIGEST");
 	return r;

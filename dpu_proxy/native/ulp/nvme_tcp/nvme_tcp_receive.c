@@ -1,4 +1,4 @@
-/* NVMe/TCP PDUs from the peer: checked, and put into their plain form. */
+/* Receives NVMe/TCP PDUs: checks them and puts them into their plain form. */
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
@@ -16,8 +16,8 @@ static int header_error(struct ulp_layer *l, struct nvme_receive *r, enum xts_fa
 	return ulp_fail(l, fault, "PDU of type 0x%02x: %s %u", r->pdu.type, what, value);
 }
 
-/* The common header: where the data begin, how many there are, and whether the lengths agree
- * with each other and the type. */
+/* Parses the common header: where the data begins and how long it is. Checks that the lengths agree with each other and
+ * with the type. */
 static int common_check(struct ulp_layer *l, struct nvme_tcp *n)
 {
 	struct nvme_receive *r = &n->receive;
@@ -63,7 +63,7 @@ static int common_check(struct ulp_layer *l, struct nvme_tcp *n)
 	return 0;
 }
 
-/* The head is complete: checks its digest, and makes it that of the plain form. */
+/* The header is complete: checks its digest, and puts it into plain form. */
 static int head_check(struct ulp_layer *l, struct nvme_tcp *n)
 {
 	struct nvme_receive *r = &n->receive;
@@ -123,7 +123,7 @@ static int digest_check(struct ulp_layer *l, struct nvme_receive *r)
 	return 0;
 }
 
-/* At most room of the left bytes of the data. The last one is not among them before the digest has been found right. */
+/* Reads at most room of the `left` bytes of data. The last byte is given only after the digest has been verified. */
 static ssize_t data_read(struct ulp_layer *l, struct nvme_receive *r, uint8_t *out, size_t room, uint32_t left)
 {
 	ssize_t n = 1;
@@ -147,7 +147,7 @@ static ssize_t data_read(struct ulp_layer *l, struct nvme_receive *r, uint8_t *o
 	return n > 1 ? n - 1 : -EAGAIN;
 }
 
-/* Reads as much of the left bytes of data as is available and fits, as each part is a message to the host. */
+/* Reads as much of the `left` bytes of data as is available and fits: each part costs a message to the host. */
 static ssize_t data_fill(struct ulp_layer *l, struct nvme_receive *r, uint8_t *out, size_t room, uint32_t left)
 {
 	uint32_t done = 0;
@@ -186,7 +186,7 @@ ssize_t nvme_tcp_read(struct ulp_layer *l, void *out, size_t room, struct ulp_ma
 			return ulp_fail(l, XTS_FAULT_TRUNCATED, "the stream ended inside a PDU of type 0x%02x",
 					r->pdu.type);
 		if (read < 0 && (read != -EAGAIN || !n || !r->held))
-			return read; /* the header waits with it */
+			return read; /* the header is delivered with the data */
 		n += read < 0 ? 0 : (uint32_t)read;
 	}
 	r->given += n;

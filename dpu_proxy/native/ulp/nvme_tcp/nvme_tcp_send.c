@@ -1,4 +1,4 @@
-/* NVMe/TCP PDUs from the host: digests and padding are put in. */
+/* Sends NVMe/TCP PDUs: adds digests and padding. */
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
@@ -6,11 +6,11 @@
 #include "nvme_tcp.h"
 #include "ulp/crc32c.h"
 
-#define PIECES 64 /* written at once */
+#define PIECES 64 /* written with one call */
 #define ALIGNMENT_MAX 128u
 #define TERM_REQ_HEADER_BYTES 24u
 
-/* The common header has been gathered: is it one of the plain form, and of the PDU that was announced? */
+/* The common header has been gathered: checks that it is in plain form and matches the announced PDU. */
 static int common_check(struct ulp_layer *l, struct nvme_send *s)
 {
 	const struct nvme_kind *kind = nvme_kind(s->head[0]);
@@ -18,22 +18,22 @@ static int common_check(struct ulp_layer *l, struct nvme_send *s)
 
 	nvme_pdu_get(&p, s->head);
 	if (!kind || s->head[2] != kind->header_bytes)
-		return ulp_fail(l, XTS_FAULT_USE, "a PDU of type 0x%02x with a header of %u bytes: there is none",
+		return ulp_fail(l, XTS_FAULT_USE, "a PDU of type 0x%02x with a header of %u bytes: there is no such PDU",
 				p.type, s->head[2]);
-	if (!s->pdu_bytes) /* sent in parts, and the host did not say: the header does */
+	if (!s->pdu_bytes) /* sent in parts, and the host did not announce the length: the header has it */
 		s->pdu_bytes = p.plen;
 	if (p.plen != s->pdu_bytes || p.plen < kind->header_bytes || (p.plen > kind->header_bytes && !kind->data) ||
 	    (kind->bytes_max && p.plen > kind->bytes_max))
 		return ulp_fail(l, XTS_FAULT_USE, "a PDU of type 0x%02x and %u bytes says PLEN %u", p.type,
 				s->pdu_bytes, p.plen);
 	if (kind->digests && p.plen > kind->header_bytes && p.pdo && p.pdo != kind->header_bytes)
-		return ulp_fail(l, XTS_FAULT_USE, "PDO %u: padding is put in here, data come right after the header",
-				p.pdo);
+		return ulp_fail(l, XTS_FAULT_USE,
+				"PDO %u: the data must follow the header directly, the proxy adds the padding", p.pdo);
 	s->head_bytes = kind->header_bytes;
 	return 0;
 }
 
-/* The header is complete: what goes before the data. */
+/* The header is complete: makes everything that goes before the data. */
 static int head_put(struct ulp_layer *l, struct nvme_tcp *n)
 {
 	static const uint8_t zeros[ALIGNMENT_MAX];
@@ -81,7 +81,7 @@ static uint32_t pieces_crc(uint32_t crc, const struct iovec *iov, int pieces, si
 	return crc;
 }
 
-/* Head, data and digest in one write, as far as they are here. Returns how many of the data it took. */
+/* Writes header, data and digest with one call, as far as they are here. Returns how many bytes of data it took. */
 static ssize_t rest_write(struct ulp_layer *l, struct nvme_send *s, const struct iovec *iov, int pieces, size_t skip,
 			  size_t bytes)
 {
@@ -122,7 +122,7 @@ static ssize_t rest_write(struct ulp_layer *l, struct nvme_send *s, const struct
 	return n;
 }
 
-/* Takes what it can of the header; nothing is written before it is complete. */
+/* Takes as much of the header as is offered; nothing is written before it is complete. */
 static int head_gather(struct ulp_layer *l, struct nvme_tcp *n, const struct iovec *iov, int pieces, size_t bytes,
 		       size_t *taken)
 {
@@ -157,13 +157,13 @@ static int pdu_begin(struct ulp_layer *l, struct nvme_send *s, size_t bytes, con
 	return 0;
 }
 
-/* What is offered now is at most what is still to come, and all of it if nothing follows. */
+/* The bytes offered now must not be more than the announced rest, and must be all of it if none follow. */
 static int length_check(struct ulp_layer *l, const struct nvme_send *s, size_t bytes, bool more)
 {
 	uint32_t left = s->pdu_bytes - s->taken;
 
 	if (bytes > left || (!more && bytes < left))
-		return ulp_fail(l, XTS_FAULT_USE, "a PDU of another length than announced");
+		return ulp_fail(l, XTS_FAULT_USE, "a PDU whose length is not the one announced");
 	return 0;
 }
 

@@ -1,16 +1,17 @@
 /*
- * TLS as a layer: the protocol is OpenSSL's, this file is what ulp.h asks for around it.
+ * TLS as a layer: OpenSSL does the protocol, and this file implements the interface of ulp.h around it.
  *
- * Receive: records are decrypted by SSL_read_ex() and copied once, into the frame for the host. On a stream as many as
- * there is room for; on a message socket a PDU is a record of application data, and a read never goes beyond it.
+ * Receive: records are decrypted by SSL_read_ex() and copied once, into the frame for the host. On a stream socket a
+ * read returns as many records as there is room for. On a message socket a PDU is one record of application data, and a
+ * read never goes beyond it.
  *
- * Send: the host's pieces are encrypted in records that are as long as they can be, from where they lie if one piece
- * fills a record; up to four records leave with one write (tls_bio.c). The PDUs of a message socket begin a record
- * each, so that one of at most 16384 bytes is one record. Once the kernel has the keys for sending, the host's pieces
- * go to the socket as they are, and OpenSSL writes alerts and the like only.
+ * Send: the host's pieces are encrypted in records that are as long as possible, without a copy if one piece fills a
+ * record; up to four records leave with one write (tls_bio.c). On a message socket each PDU begins a record, so a PDU
+ * of at most 16384 bytes is one record. Once the kernel has the keys for sending, the host's pieces go to the socket as
+ * they are, and OpenSSL writes only alerts and handshake messages.
  *
- * The end: close_notify is sent when the host sends no more; a peer's stream that ends without it has been cut off (RFC
- * 8446 6.1).
+ * The end: close_notify is sent when the host sends no more. A peer's stream that ends without close_notify has been
+ * truncated (RFC 8446 6.1).
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -24,8 +25,8 @@
 
 #define APPLICATION_DATA 23u /* RFC 8446 5.1, ContentType */
 #define WRITE_MAX (4 * TLS_RECORD_BYTES)
-#define HANDSHAKE_BYTES 24576u /* in addition during a handshake: messages, keys, certificates; measured: 19 KB */
-#define SSL_BYTES 8192u        /* that OpenSSL takes for a connection, measured: 6 KB and what a handshake adds */
+#define HANDSHAKE_BYTES 24576u /* more during a handshake: messages, keys, certificates; measured: 19 KB */
+#define SSL_BYTES 8192u        /* what OpenSSL takes for a connection; measured: 6 KB, without what a handshake adds */
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
@@ -33,7 +34,7 @@ static int tls_fits(const struct ulp_layer *l, const struct ulp_layer *below)
 {
 	for (const struct ulp_layer *b = below; b; b = l->receive ? b->below_receive : b->below_send) {
 		if (b->protocol == l->protocol)
-			return ulp_refuse(l, EINVAL, "TLS is there already, and is not done within TLS");
+			return ulp_refuse(l, EINVAL, "TLS is pushed already, and TLS inside TLS is not supported");
 	}
 	return ulp_fits_stream(l, below);
 }
@@ -49,7 +50,8 @@ static int count_memory(struct tls *t, uint32_t bytes)
 	return r;
 }
 
-/* Who pays for this connection pays for its context, once for all connections with it. 0, -ENOBUFS or -ENOMEM. */
+/* The tenant that pays for this connection also pays for its context, once for all its connections with it. 0, -ENOBUFS
+ * or -ENOMEM. */
 static int count_context(struct tls *t)
 {
 	if (!t->context || t->joined)
@@ -87,7 +89,7 @@ static int tls_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t byt
 
 void tls_free(struct tls *t)
 {
-	if (t->ssl && t->done && !t->failed) /* or OpenSSL takes the session for one that must not be resumed */
+	if (t->ssl && t->done && !t->failed) /* else OpenSSL marks the session as one that must not be resumed */
 		SSL_set_shutdown(t->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
 	SSL_free(t->ssl);
 	BIO_free(t->socket);
@@ -125,7 +127,7 @@ static bool is_ip_address(const char *name)
 	return inet_pton(AF_INET, name, address) == 1 || inet_pton(AF_INET6, name, address) == 1;
 }
 
-/* SNI, and what the certificate has to be for. */
+/* Sets SNI, and the name or address that the certificate must be for. */
 static bool set_server_name(SSL *ssl, const struct tls_parameters *p)
 {
 	bool address = is_ip_address(p->server_name);
@@ -136,7 +138,7 @@ static bool set_server_name(SSL *ssl, const struct tls_parameters *p)
 		return false;
 	if (!p->verify_host)
 		return true;
-	/* Names are in subjectAltName alone (RFC 9110 4.3.4), as Python's ssl has it. */
+	/* Only names in subjectAltName count (RFC 9110 4.3.4), as in Python's ssl. */
 	SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
 	return address ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), p->server_name) == 1 :
 			 SSL_set1_host(ssl, p->server_name) == 1;
@@ -218,7 +220,7 @@ static int tls_start(struct ulp_layer *l, bool client)
 	if (r)
 		return ulp_memory_fail(l, r, "a connection");
 	if (!t->client && ulp_bell(l))
-		return 0; /* not before the peer has said something: tls_handshake_step() */
+		return 0; /* not before the peer has sent something: tls_handshake_step() */
 	return t->context ? tls_begin(t) : 0;
 }
 
@@ -241,7 +243,7 @@ static int handshake_here(struct tls *t)
 {
 	int r = 0;
 
-	if (!t->ssl) { /* there was a bell when it started */
+	if (!t->ssl) { /* there was a bell when the layer started */
 		if (!t->context)
 			r = tls_context_get(t->layer, t->parameters, &t->context);
 		if (!r)
@@ -283,7 +285,8 @@ static int tls_handshake(struct ulp_layer *l)
 
 static void mark_record(struct tls *t, size_t bytes, struct ulp_mark *mark)
 {
-	uint32_t rest = (uint32_t)SSL_pending(t->ssl); /* of this record: OpenSSL decrypts one at a time */
+	/* what is left of this record: OpenSSL decrypts one record at a time */
+	uint32_t rest = (uint32_t)SSL_pending(t->ssl);
 
 	if (!t->record_bytes)
 		t->record_bytes = (uint32_t)bytes + rest;
@@ -320,7 +323,7 @@ static ssize_t tls_read(struct ulp_layer *l, void *out, size_t room, struct ulp_
 		} else {
 			r = tls_fault(t, r);
 			if (r == -EAGAIN && !t->refused && ulp_step(l, 1))
-				r = 0; /* there was a message; what is behind it */
+				r = 0; /* this was a message without data: read what is behind it */
 		}
 	}
 	if (!t->failed && tls_rekey_settle(t) && t->failed)
@@ -347,7 +350,7 @@ static bool tls_pending(const struct ulp_layer *l)
 
 /* --- send --------------------------------------------------------------------------------------------------------- */
 
-/* Long before a key has encrypted more than it should. */
+/* Changes keys long before one has encrypted more than it should. */
 static void update_keys(struct tls *t)
 {
 	if (++t->records < t->context->config->settings.rekey_records || SSL_version(t->ssl) != TLS1_3_VERSION)
@@ -358,7 +361,7 @@ static void update_keys(struct tls *t)
 	}
 }
 
-/* One record; the BIO takes it whatever the socket says. */
+/* Writes one record; the BIO takes it even if the socket is full. */
 static int write_record(struct tls *t, const void *data, size_t bytes)
 {
 	size_t written;
@@ -370,7 +373,7 @@ static int write_record(struct tls *t, const void *data, size_t bytes)
 	return 0;
 }
 
-/* Records of all bytes, at most WRITE_MAX, from the pieces: how many, or the fault. */
+/* Writes all bytes of the pieces, at most WRITE_MAX, as records: how many bytes, or the fault. */
 static ssize_t write_records(struct tls *t, const struct iovec *iov, int pieces)
 {
 	static _Thread_local uint8_t together[TLS_RECORD_BYTES];
@@ -402,7 +405,7 @@ static ssize_t write_records(struct tls *t, const struct iovec *iov, int pieces)
 	return (ssize_t)done;
 }
 
-/* A part of a PDU: waits for the rest, or for as much as a record has. */
+/* Takes a part of a PDU: keeps it until the rest is here, or as much as fills a record. */
 static ssize_t write_part(struct tls *t, const struct iovec *iov, int pieces, bool more)
 {
 	size_t total = ulp_iov_bytes(iov, pieces), done = 0;
@@ -445,7 +448,7 @@ static int check_pdu(struct tls *t, size_t bytes, const struct ulp_mark *mark)
 	return t->failed;
 }
 
-/* The kernel makes the records. It makes none of nothing, so the empty end of a PDU is taken here. */
+/* The kernel makes the records. It makes no empty record, so an empty last part of a PDU is taken here. */
 static ssize_t write_kernel(struct tls *t, const struct iovec *iov, int pieces, const struct ulp_mark *mark)
 {
 	size_t bytes = ulp_iov_bytes(iov, pieces);
@@ -488,9 +491,9 @@ static ssize_t tls_write(struct ulp_layer *l, const struct iovec *iov, int piece
 static int tls_flush(struct ulp_layer *l)
 {
 	struct tls *t = l->state;
-	int r = t->away ? -EAGAIN : tls_rekey_settle(t); /* the socket may have room for it now */
+	int r = t->away ? -EAGAIN : tls_rekey_settle(t); /* the socket may have room for the KeyUpdate now */
 
-	return r == -EAGAIN ? r : tls_bio_flush(t); /* after a fault too: the alert */
+	return r == -EAGAIN ? r : tls_bio_flush(t); /* also after a fault, to send the alert */
 }
 
 static int tls_finish(struct ulp_layer *l)

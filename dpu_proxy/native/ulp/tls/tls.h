@@ -4,20 +4,20 @@
  * tls.c             the layer: handshake, read, write, close (ulp.h)
  * tls_parameters.c  what was pushed, as a struct
  * tls_context.c     an SSL_CTX from parameters and configuration
- * tls_contexts.c    those that are there, shared by all connections that ask for the same
+ * tls_contexts.c    the SSL_CTXs that exist, shared by all connections with the same parameters
  * tls_choice.c      a server's choices: identity by name, ALPN, OCSP
- * tls_session.c     sessions to resume: a cache for clients, keys of tickets for servers
- * tls_bio.c         between OpenSSL and the layer below
+ * tls_session.c     session resumption: a cache for clients, ticket keys for servers
+ * tls_bio.c         the BIO between OpenSSL and the layer below
  * tls_kernel.c      who does the crypto
- * tls_device.c      is there a network card that does
- * tls_rekey.c       other keys for a kernel that does it
- * tls_handshake.c       handshakes on other threads
- * tls_flood.c       a peer that sends no data
+ * tls_device.c      whether a network card does it
+ * tls_rekey.c       new keys when the kernel does it
+ * tls_handshake.c handshakes on other threads
+ * tls_flood.c       a peer that sends records without data
  * tls_slice.c       how many records OpenSSL is shown at once
- * tls_fault.c       from OpenSSL's errors to faults
+ * tls_fault.c       turns OpenSSL's errors into faults
  * tls_info.c        what ULP_INFO reports
  * tls_config.c      identities, trust roots, settings
- * tls_memory.c      OpenSSL's memory is wiped when it is freed
+ * tls_memory.c      wipes OpenSSL's memory when it is freed
  */
 #ifndef XTS_TLS_H
 #define XTS_TLS_H
@@ -29,13 +29,13 @@
 #include "tls_config.h"
 #include "ulp/ulp.h"
 
-#define TLS_NAME_BYTES 64  /* of a name in the configuration */
+#define TLS_NAME_BYTES 64  /* a name in the configuration */
 #define TLS_HOST_BYTES 254 /* RFC 1035: 253 */
 #define TLS_ALPN_BYTES 256
-#define TLS_LIST_BYTES 512 /* of ciphers */
+#define TLS_LIST_BYTES 512 /* a list of ciphers */
 #define TLS_IDENTITIES_MAX 8
 #define TLS_RECORD_BYTES 16384u /* RFC 8446 5.1 */
-#define TLS_KEY_BYTES 32        /* SHA-256 of what must be the same */
+#define TLS_KEY_BYTES 32        /* SHA-256 over everything that must be the same */
 #define TLS_CONTEXTS_MAX 128u
 
 /* --- configuration: tls_config.c ---------------------------------------------------------------------------------- */
@@ -52,7 +52,7 @@ struct tls_identity {
 	X509 *certificate;
 	STACK_OF(X509) * chain;
 	EVP_PKEY *key;
-	uint32_t key_number; /* of a key in the process that has them; 0: it is here */
+	uint32_t key_number; /* the key's number in the key process; 0: the key is here */
 	uint8_t *ocsp;
 	uint32_t ocsp_bytes;
 };
@@ -62,7 +62,7 @@ struct tls_trust {
 	char name[TLS_NAME_BYTES];
 	struct tls_access access;
 	X509_STORE *store;
-	STACK_OF(X509_NAME) * names; /* sent to clients that are asked for a certificate; NULL when there are too many */
+	STACK_OF(X509_NAME) * names; /* sent to clients when a certificate is requested; NULL: too many to send */
 };
 
 struct tls_ticket_key {
@@ -72,30 +72,30 @@ struct tls_ticket_key {
 
 struct tls_session;
 
-/* Directions that an interface of this machine has TLS switched on for (ethtool: tls-hw-tx-offload,
+/* Directions for which some interface of this machine has TLS offload switched on (ethtool: tls-hw-tx-offload,
  * tls-hw-rx-offload). */
 struct tls_device {
 	bool send, receive;
 };
 
 struct xts_tls_config {
-	struct xts_tls_settings settings; /* with strings of its own */
+	struct xts_tls_settings settings; /* owns its strings */
 	struct tls_identity *identities;
 	struct tls_trust *trusts;
-	int kernel_error;             /* -errno of the kernel's TLS; 0: it is there */
-	struct tls_device device;     /* of this machine, when it was probed */
-	bool kernel_changes_keys;     /* of TLS 1.3: Linux since 6.14 */
-	pthread_mutex_t lock;         /* of what follows */
-	struct tls_context *contexts; /* the last used first */
+	int kernel_error;             /* 0: the kernel has TLS; else -errno */
+	struct tls_device device;     /* as it was when this machine was probed */
+	bool kernel_changes_keys;     /* for TLS 1.3: Linux since 6.14 */
+	pthread_mutex_t lock;         /* protects what follows */
+	struct tls_context *contexts; /* most recently used first */
 	uint32_t context_count;
-	struct tls_session *sessions; /* the newest first */
+	struct tls_session *sessions; /* newest first */
 	uint32_t session_count;
 	struct tls_ticket_key ticket_keys[2]; /* the newer one first */
 };
 
 struct xts_tls_config *tls_config_new(void);
 void tls_config_free(struct xts_tls_config *config);
-/* NULL: there is none of this name for this queue. */
+/* NULL: no identity of this name for this queue. */
 struct tls_identity *tls_config_identity(const struct xts_tls_config *config, const char *name, uint32_t tenant,
 					 uint32_t queue_id);
 struct tls_trust *tls_config_trust(const struct xts_tls_config *config, const char *name, uint32_t tenant,
@@ -106,14 +106,14 @@ struct tls_trust *tls_config_trust(const struct xts_tls_config *config, const ch
 enum { TLS_BY_CONNECT, TLS_CLIENT, TLS_SERVER };
 enum { TLS_VERIFY_NOT, TLS_VERIFY_IF_ANY, TLS_VERIFY_REQUIRED, TLS_VERIFY_DEFAULT };
 
-/* Zero where nothing was given; no pointers, so that it is compared and hashed as bytes. */
+/* Zero where nothing was given. It has no pointers, so that it can be compared and hashed as bytes. */
 struct tls_parameters {
 	uint8_t role, verify, crypto, identity_count;
 	bool verify_host, no_resumption;
 	uint16_t min_version, max_version, alpn_bytes;
 	char trust[TLS_NAME_BYTES];
 	char identity[TLS_IDENTITIES_MAX][TLS_NAME_BYTES];
-	uint8_t alpn[TLS_ALPN_BYTES]; /* as in RFC 7301: each with its length before it */
+	uint8_t alpn[TLS_ALPN_BYTES]; /* as in RFC 7301: each name with its length before it */
 	char ciphers[TLS_LIST_BYTES], ciphersuites[TLS_LIST_BYTES];
 	char server_name[TLS_HOST_BYTES];
 };
@@ -128,7 +128,7 @@ int tls_parameters_settle(struct ulp_layer *l, struct tls_parameters *p, bool cl
 #define TLS_WHY_BYTES 160
 #define TLS_CONTEXT_BYTES 16384u /* measured: 15 KB */
 
-/* Of a context: how many connections of one payer have it. */
+/* How many connections of one payer use a context. */
 struct tls_context_payer {
 	struct tls_context_payer *next;
 	struct ulp_payer payer;
@@ -137,44 +137,45 @@ struct tls_context_payer {
 
 struct tls_context {
 	struct tls_context *next; /* on config->contexts */
-	uint32_t references;      /* under the lock; the list has one */
+	uint32_t references;      /* protected by the lock; the list holds one */
 	uint8_t key[TLS_KEY_BYTES];
-	SSL_CTX *ssl; /* NULL: refused, for this: */
+	SSL_CTX *ssl; /* NULL: refused, for this reason: */
 	int error;
 	char why[TLS_WHY_BYTES];
 	struct xts_tls_config *config;
-	struct tls_context_payer *payers; /* under the lock */
-	uint32_t tenant;                  /* that it was made for first */
+	struct tls_context_payer *payers; /* protected by the lock */
+	uint32_t tenant;                  /* that first asked for it */
 	const struct tls_identity *identity[TLS_IDENTITIES_MAX];
 	uint32_t identity_count;
 };
 
-/* Whose names count. */
+/* Whose configured names apply. */
 struct tls_asker {
 	struct xts_tls_config *config;
 	uint32_t tenant, queue_id;
 };
 
 struct tls_asker tls_asker(const struct ulp_layer *l);
-/* For settled parameters, with a reference. NULL: it is not there. */
+/* Looks for the context of settled parameters, and takes a reference. NULL: there is none. */
 struct tls_context *tls_context_find(struct xts_tls_config *config, const struct tls_parameters *p);
-/* Makes it: for long, on any thread. NULL: no memory. */
+/* Makes a context, which takes long; on any thread. NULL: no memory. */
 struct tls_context *tls_context_make(const struct tls_asker *asker, const struct tls_parameters *p);
-/* Fills in the SSL_CTX, or why there is none. */
+/* Fills in the SSL_CTX, or the reason why there is none. */
 void tls_context_build(struct tls_context *context, const struct tls_asker *asker, const struct tls_parameters *p);
-/* 0, or ulp_refuse() if it was refused, or there was no memory for it: *context is NULL then. */
+/* 0; or ulp_refuse() if the context was refused or there was no memory for it, and *context is NULL then. */
 int tls_context_check(const struct ulp_layer *l, struct tls_context **context);
-/* 0, and *out is it, or NULL: a thread of the pool has to make it. Or ulp_refuse(). */
+/* 0, with the context in *out, or NULL if a thread of the pool has to make it; or ulp_refuse(). */
 int tls_context_get(const struct ulp_layer *l, const struct tls_parameters *p, struct tls_context **out);
 void tls_context_put(struct tls_context *context);
-/* One more connection of this payer has it: the first one's is charged. 0 and *out, to leave it by; -ENOBUFS, -ENOMEM. */
+/* One more connection of this payer uses the context; the payer is charged for the first. 0, with *out for
+ * tls_context_leave(); -ENOBUFS or -ENOMEM. */
 int tls_context_join(struct tls_context *context, struct ulp_payer payer, struct tls_context_payer **out);
-/* The last one's ends the charge. */
+/* One connection less; the last one of a payer ends the charge. */
 void tls_context_leave(struct tls_context *context, struct tls_context_payer *joined);
 void tls_contexts_free(struct xts_tls_config *config);
-/* As prepare() of a protocol (ulp.h). */
+/* Implements prepare() of a protocol (ulp.h). */
 struct ulp_preparation *tls_contexts_prepare(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes);
-/* Can the lists be used? 0 or -EINVAL with a reason. */
+/* Can these lists of ciphers be used? 0, or -EINVAL with a reason. */
 int tls_check_ciphers(const struct xts_tls_settings *settings, char *why, uint32_t why_room);
 
 /* --- a server's choices: tls_choice.c ----------------------------------------------------------------------------- */
@@ -183,11 +184,12 @@ void tls_choice_install(struct tls_context *context);
 
 /* --- connections -------------------------------------------------------------------------------------------------- */
 
-/* Where what OpenSSL is shown is in its record, and what has been read beyond that. tls_slice.c */
+/* The position in the current record of the bytes that OpenSSL has been shown, and the bytes that were read beyond it.
+ * tls_slice.c */
 struct tls_slice {
 	struct ulp_out ahead;
 	uint8_t header[5];
-	uint8_t header_bytes; /* of it, shown */
+	uint8_t header_bytes; /* bytes of the header that OpenSSL has been shown */
 	bool in_body;
 	uint16_t body_left;
 };
@@ -197,80 +199,81 @@ struct tls {
 	struct tls_parameters *parameters; /* until started */
 	struct tls_context *context;
 	SSL *ssl;
-	uint8_t *alpn; /* a server's; NULL: none */
+	uint8_t *alpn; /* a server's protocols; NULL: none */
 	uint16_t alpn_bytes;
-	uint32_t counted;   /* bytes of memory */
+	uint32_t counted;   /* bytes of memory counted so far */
 	BIO *socket;        /* for the kernel's TLS; NULL: not wanted or not possible */
 	struct ulp_out out; /* records that the layer below has not taken */
-	uint8_t *part;      /* of a PDU that comes in parts, plain text: what is not a record yet */
+	uint8_t *part;      /* plain text of a PDU that comes in parts: what is not in a record yet */
 	uint32_t part_bytes;
 	uint32_t record_bytes;       /* of the record that is being read; 0: none */
 	int failed;                  /* -errno of a fault, or 0 */
 	int below_error;             /* -errno of the layer below */
-	uint32_t records;            /* sent with these keys */
+	uint32_t records;            /* records sent with these keys */
 	uint8_t crypto;              /* wanted */
 	uint8_t send_by, receive_by; /* enum xts_tls_crypto */
 	const char *crypto_reason;
-	struct tls_context_payer *joined; /* who is charged for the context; NULL: nobody yet */
+	struct tls_context_payer *joined; /* the payer charged for the context; NULL: none yet */
 	bool client, done, verified;
-	bool in_pdu;  /* more of a PDU is to be written */
+	bool in_pdu;  /* more of the PDU has to be written */
 	bool starved; /* OpenSSL needs more from below for the next byte */
-	bool dry;     /* there was nothing below when it was last asked */
-	bool away;    /* with a thread of the pool, by this: */
+	bool dry;     /* the layer below had nothing when it was last read */
+	bool away;    /* the handshake is on a thread of the pool, in this job: */
 	struct tls_handshake_job *handshake_job;
 	bool refused;                           /* the BIO has made OpenSSL wait since OpenSSL was last called */
-	bool flooded;                           /* there were too many of these: */
-	uint16_t quiet_records, quiet_messages; /* read since the last data, or since the handshake began or was done */
+	bool flooded;                           /* too many of these came in a row: */
+	uint16_t quiet_records, quiet_messages; /* read since the last data, or since the handshake began or ended */
 	struct tls_slice slice;
-	bool ended;              /* close_notify was read behind data: the next read reports it */
-	bool notified;           /* ours was sent */
-	bool keys_lost;          /* others are due, and the kernel has the old ones */
-	bool update_due;         /* KeyUpdate is to be written, and the kernel sends */
-	bool update_written;     /* by OpenSSL; SSL_in_init() says whether it has left */
-	uint8_t secret_bytes;    /* of send_secret: while the kernel sends and takes other keys, else 0 */
+	bool ended;              /* close_notify came behind data: the next read reports it */
+	bool notified;           /* our close_notify was sent */
+	bool keys_lost;          /* new keys are due, but the kernel has the old ones */
+	bool update_due;         /* the kernel sends, and a KeyUpdate has to be written */
+	bool update_written;     /* OpenSSL has written it; SSL_in_init() says whether it has left */
+	uint8_t secret_bytes;    /* length of send_secret while the kernel sends and takes new keys; else 0 */
 	uint8_t send_secret[48]; /* at most SHA-384 */
-	bool watches_keys;       /* they are in the kernel, and may change */
+	bool watches_keys;       /* the keys are in the kernel, and may change */
 	bool keeps_session;
 	uint8_t session_key[TLS_KEY_BYTES];
 };
 
-/* --- tls_bio.c: what OpenSSL writes is gathered, per thread, and leaves with one write ---------------------------- */
+/* --- tls_bio.c: gathers what OpenSSL writes, per thread, for one write ---------------------------- */
 
 #define TLS_GATHER_BYTES (4 * (TLS_RECORD_BYTES + 256u)) /* four records */
-#define TLS_OUT_MAX (512u << 10)                         /* a handshake, or answers to a peer that does not read them */
+#define TLS_OUT_MAX (512u << 10)                         /* a handshake, or answers that the peer does not read */
 
-/* Reads and writes of t->ssl go through it from now on. 0 or -ENOMEM. */
+/* From now on reads and writes of t->ssl go through the BIO. 0 or -ENOMEM. */
 int tls_bio_attach(struct tls *t);
-/* Writes what is gathered, and what waits. 0: nothing waits; -EAGAIN; -errno. */
+/* Writes what was gathered and what still waits. 0: nothing waits; -EAGAIN; else -errno. */
 int tls_bio_flush(struct tls *t);
 
-/* Sends, behind what waits. As tls_bio_flush(). */
+/* Sends these bytes behind what waits. Returns as tls_bio_flush(). */
 int tls_bio_send(struct tls *t, const void *data, uint32_t bytes);
 
 /* --- tls_slice.c -------------------------------------------------------------------------------------------------- */
 
-/* Fewer where they bring no data. */
+/* Fewer while they bring no data. */
 #define TLS_SLICE_RECORDS 4u
-#define TLS_RECORD_STEPS 8u /* of a turn: decrypted, and handed on */
+#define TLS_RECORD_STEPS 8u /* cost in steps of a turn to decrypt and deliver a record */
 
-/* As ulp_read_stream_below(): bytes with whole records to the end of the last of so many, or the beginning of one. */
+/* As ulp_read_stream_below(), but the bytes end with the last of this many whole records, or are the beginning of one.
+ * */
 ssize_t tls_slice_read(struct tls *t, void *out, size_t room);
 
 /* --- tls_flood.c -------------------------------------------------------------------------------------------------- */
 
 void tls_flood_watch(struct tls *t);
-/* Data has come, or the handshake is done. */
+/* Called when data has come or the handshake is done. */
 static inline void tls_flood_calm(struct tls *t)
 {
 	t->quiet_records = t->quiet_messages = 0;
 }
-/* t->flooded: ends it, with an alert. -errno of the fault. */
+/* t->flooded is set: ends the connection with an alert. Returns the -errno of the fault. */
 int tls_flood_end(struct tls *t);
 
 /* --- tls_session.c ------------------------------------------------------------------------------------------------ */
 
 void tls_session_install(SSL_CTX *ssl, bool client);
-/* A client's handshake is about to begin: resumes what there is. */
+/* Before a client's handshake: offers a stored session, if there is one. */
 void tls_session_offer(struct tls *t, const struct tls_parameters *p);
 void tls_sessions_free(struct xts_tls_config *config);
 
@@ -286,14 +289,15 @@ enum tls_fallback {
 
 /* --- tls_kernel.c ------------------------------------------------------------------------------------------------- */
 
-/* Who is to do the crypto; t->socket is there if the kernel may. 0 or -ENOMEM. */
+/* Before the handshake: who may do the crypto; sets t->socket if the kernel may. 0 or -ENOMEM. */
 int tls_kernel_prepare(struct tls *t);
-/* The handshake is done: who does it. */
+/* After the handshake: who does the crypto. */
 void tls_kernel_settle(struct tls *t);
-/* As BIO_ctrl() for the kernel's TLS; notes whether the network card took the keys. */
+/* As BIO_ctrl(), for the kernel's TLS; notes whether the network card took the keys. */
 long tls_kernel_control(struct tls *t, int command, long number, void *argument);
-/* For TLS_KEYS, too: who is to do it, of what was asked for and is configured; the keys to the kernel's TLS of this
- * socket, and in *by who has them (0 or -errno); and the reason, counted, for another one than the best. */
+/* Also used by TLS_KEYS. tls_crypto_wanted(): who should do the crypto, from what was asked for and what is configured.
+ * tls_kernel_give(): hands the keys to the kernel's TLS of this socket, and *by says who has them now (0 or -errno).
+ * tls_fall_back(): counts and returns the reason why it is not the best. */
 uint8_t tls_crypto_wanted(uint8_t asked, uint8_t configured);
 int tls_kernel_give(const struct xts_tls_config *config, int fd, bool send, const void *info, uint32_t bytes,
 		    uint8_t *by);
@@ -301,50 +305,51 @@ const char *tls_fall_back(enum tls_fallback why);
 
 /* --- tls_device.c ------------------------------------------------------------------------------------------------- */
 
-/* Of the interfaces in this namespace. */
+/* What the interfaces of this network namespace can do. */
 struct tls_device tls_device(void);
 
 /* --- tls_rekey.c -------------------------------------------------------------------------------------------------- */
 
-/* For connections of which the kernel may get the keys, and others later. */
+/* For connections whose keys the kernel may get, and new ones later. */
 void tls_rekey_install(const struct xts_tls_config *config, SSL_CTX *ssl);
-/* The handshake is done, and who does the crypto is settled. */
+/* The handshake is done, and it is settled who does the crypto. */
 void tls_rekey_settled(struct tls *t);
-/* A message of a handshake has been read, or is to be written. */
+/* A handshake message has been read, or will be written. */
 void tls_rekey_message(struct tls *t, bool write, const uint8_t *message, size_t bytes);
-/* The kernel has sent so many bytes. */
+/* The kernel has sent this many bytes. */
 void tls_rekey_count(struct tls *t, size_t bytes);
-/* Writes the KeyUpdate that is due. 0: none is now; -EAGAIN; -errno of the fault: keys that cannot be changed. */
+/* Writes a KeyUpdate that is due. 0: none is due any more; -EAGAIN; -errno of the fault: the keys cannot be changed. */
 int tls_rekey_settle(struct tls *t);
 void tls_rekey_forget(struct tls *t);
 
 /* --- tls_fault.c -------------------------------------------------------------------------------------------------- */
 
-/* How an SSL function ended: to be asked in the same thread. */
+/* How an SSL function ended. It has to be filled in by the thread that called the function. */
 struct tls_outcome {
 	int result, kind; /* as it returned, and SSL_get_error() */
 	unsigned long error;
 };
 struct tls_outcome tls_outcome(struct tls *t, int result);
-/* It has failed: -EAGAIN, -ENODATA, or the fault, which is then t->failed. */
+/* Returns -EAGAIN, -ENODATA, or the fault, which is then in t->failed. */
 int tls_fault_of(struct tls *t, const struct tls_outcome *o);
-/* Both. */
+/* Fills in an outcome and returns tls_fault_of() of it. */
 int tls_fault(struct tls *t, int result);
 
 /* --- tls_handshake.c ---------------------------------------------------------------------------------------------- */
 
-/* Goes on with the handshake: 1 when it is done; -EAGAIN; else the fault. */
+/* Continues the handshake: 1 when it is done; -EAGAIN; else the fault. */
 int tls_handshake_step(struct tls *t);
 void tls_handshake_move(struct ulp_layer *l);
 /* The connection ends. False: a thread of the pool frees t. */
 bool tls_handshake_end(struct tls *t);
-/* While it is away. As recv(), but -errno, and -ENODATA at the end; 0 or -ENOMEM; 0 or -errno. */
+/* The BIO's functions while the handshake is on another thread. receive(): as recv(), but -errno, and -ENODATA at the
+ * end; send(): 0 or -ENOMEM; flush(): 0 or -errno. */
 ssize_t tls_handshake_receive(struct tls *t, void *out, size_t room);
 int tls_handshake_put(struct tls *t, const void *data, uint32_t bytes);
 int tls_handshake_flush(struct tls *t);
-/* All of it, wherever. tls.c */
+/* Frees everything, on any thread. tls.c */
 void tls_free(struct tls *t);
-/* Its context is there: it can shake hands. 0, or the fault. */
+/* The context is there: prepares the handshake. 0, or the fault. */
 int tls_begin(struct tls *t);
 
 /* --- tls_info.c --------------------------------------------------------------------------------------------------- */

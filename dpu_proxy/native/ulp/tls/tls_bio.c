@@ -1,13 +1,13 @@
 /*
- * The BIO between OpenSSL and what is below.
+ * The BIO between OpenSSL and the layer below.
  *
  * What OpenSSL reads comes from the layer below, in big pieces (SSL_CTX_set_read_ahead). What it writes, one record at
  * a time, is gathered in a buffer of the thread and leaves with one write when the layer's function ends
- * (tls_bio_flush); only what is refused then takes memory of the connection. So OpenSSL never finds the socket full,
- * unless a peer makes it answer and does not read the answers: beyond TLS_OUT_MAX it has to wait.
+ * (tls_bio_flush); only what is refused then takes memory of the connection. So to OpenSSL the socket is never full,
+ * except when a peer makes it answer and does not read the answers: beyond TLS_OUT_MAX, OpenSSL has to wait.
  *
  * Where the kernel does the crypto, records go through OpenSSL's own socket BIO from the moment the kernel has the
- * keys: it knows how their types are passed.
+ * keys: that BIO knows how record types are passed to the kernel.
  */
 #include <errno.h>
 #include <openssl/err.h>
@@ -15,7 +15,7 @@
 
 #include "tls.h"
 
-/* Empty whenever no function of a layer runs; there is no TLS in TLS. */
+/* Empty whenever no function of a layer runs. One per thread is enough, since there is no TLS inside TLS. */
 static _Thread_local struct {
 	uint32_t bytes;
 	uint8_t data[TLS_GATHER_BYTES];
@@ -40,7 +40,7 @@ static int from_socket(struct tls *t, BIO *bio, char *out, int room)
 	int n;
 
 	t->dry = false;
-	if (!t->away && !ulp_step(t->layer, TLS_RECORD_STEPS)) { /* it reads one record */
+	if (!t->away && !ulp_step(t->layer, TLS_RECORD_STEPS)) { /* this reads one record */
 		wait_to_read(t, bio);
 		return -1;
 	}
@@ -53,13 +53,13 @@ static int from_socket(struct tls *t, BIO *bio, char *out, int room)
 	} else if (n == 0) {
 		BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
 	} else if (n < 0 && errno != EBADMSG && errno != EMSGSIZE && errno != EINVAL) {
-		/* those: bad records; OpenSSL sees errno */
+		/* these three mean a bad record, which OpenSSL recognizes by errno */
 		t->below_error = -errno;
 	}
 	return n;
 }
 
-/* A record that none may send: OpenSSL says so to the peer (tls_flood.c). */
+/* A record that no peer may send, so that OpenSSL sends the peer an alert (tls_flood.c). */
 static ssize_t bad_record(void *out, size_t room)
 {
 	static const uint8_t record[] = { 0x16, 3, 3, 0, 1, 0 };
@@ -96,7 +96,7 @@ static int on_read(BIO *bio, char *out, int room)
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
-/* Behind what waits already. */
+/* Keeps these bytes behind those that wait already. */
 static int wait(struct tls *t, const void *data, uint32_t bytes)
 {
 	int r = ulp_out_reserve(&t->out, t->layer, bytes);
@@ -111,7 +111,7 @@ static int to_socket(struct tls *t, BIO *bio, const char *data, int bytes)
 {
 	int n;
 
-	if (t->away ? tls_handshake_flush(t) : tls_bio_flush(t)) { /* handshake records of before */
+	if (t->away ? tls_handshake_flush(t) : tls_bio_flush(t)) { /* handshake records that still wait */
 		wait_to_write(t, bio);
 		return -1;
 	}
@@ -120,7 +120,8 @@ static int to_socket(struct tls *t, BIO *bio, const char *data, int bytes)
 		if (!t->away)
 			ulp_socket_full(t->layer);
 		wait_to_write(t, bio);
-	} else if (n < 0 && !ERR_peek_error()) { /* otherwise it is an alert, and the fault is known already */
+		/* with an error queued, this is an alert, and the fault is known already */
+	} else if (n < 0 && !ERR_peek_error()) {
 		t->below_error = -errno;
 	}
 	return n;

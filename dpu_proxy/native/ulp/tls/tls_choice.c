@@ -14,8 +14,8 @@ static bool is_for(const struct tls_identity *identity, const char *name)
 	       X509_check_ip_asc(identity->certificate, name, 0) == 1;
 }
 
-/* All identities that are for the name, one for each kind of key: OpenSSL takes the one that the client can
- * verify. Without any, the first. */
+/* Offers all identities that match the name, one for each kind of key: OpenSSL takes one that the client can verify. If
+ * none matches, offers the first. */
 static int choose_identity(SSL *ssl, void *argument)
 {
 	const struct tls_context *context = argument;

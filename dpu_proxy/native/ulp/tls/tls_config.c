@@ -13,7 +13,7 @@
 #include "tls.h"
 #include "ulp/config_inside.h"
 
-/* of a trust's roots: with more they are not sent to clients, as that would be kilobytes each time */
+/* names of the roots of a trust: if there are more, none are sent to clients, as that would be kilobytes each time */
 #define NAMES_MAX 64
 
 static int explain(char *why, uint32_t room, int error, const char *format, ...) __attribute__((format(printf, 4, 5)));
@@ -28,7 +28,7 @@ static int explain(char *why, uint32_t room, int error, const char *format, ...)
 	return -error;
 }
 
-/* The same with what OpenSSL has to say. */
+/* The same, with OpenSSL's reason. */
 static int explain_openssl(char *why, uint32_t room, const char *what)
 {
 	const char *reason = ERR_reason_error_string(ERR_peek_last_error());
@@ -79,7 +79,7 @@ int xts_tls_configure(struct xts_ulp_config *config, const struct xts_tls_settin
 	int r;
 
 	if (settings->min_version != TLS1_2_VERSION && settings->min_version != TLS1_3_VERSION)
-		return explain(why, why_room, EINVAL, "0x%04x is no version; 0x0303 and 0x0304 are",
+		return explain(why, why_room, EINVAL, "0x%04x is not a TLS version; 0x0303 and 0x0304 are",
 			       settings->min_version);
 	if (settings->crypto > XTS_TLS_CRYPTO_DEVICE || settings->session_timeout_s == 0 || settings->rekey_records == 0)
 		return explain(why, why_room, EINVAL, "a value out of range");
@@ -103,7 +103,7 @@ struct xts_tls_config *tls_config_new(void)
 		free(config);
 		return NULL;
 	}
-	config->kernel_error = -ENOPROTOOPT; /* until it was asked */
+	config->kernel_error = -ENOPROTOOPT; /* until the kernel has been asked */
 	return config;
 }
 
@@ -234,9 +234,9 @@ static int read_chain(struct tls_identity *identity, BIO *pem)
 }
 
 struct private_key {
-	uint32_t number; /* in the process that has the keys; 0: PEM */
+	uint32_t number; /* in the key process; 0: the key is PEM */
 	uint32_t byte_count;
-	const void *bytes; /* PEM; with a number the public key, DER */
+	const void *bytes; /* PEM; with a number, the public key in DER */
 };
 
 static int read_key(struct tls_identity *identity, const struct private_key *key, char *why, uint32_t room)
@@ -254,7 +254,7 @@ static int read_key(struct tls_identity *identity, const struct private_key *key
 	return 0;
 }
 
-/* The key is in another process, its public part here. */
+/* The key is in another process; only its public part is here. */
 static int number_key(struct tls_identity *identity, const struct private_key *key, char *why, uint32_t room)
 {
 	const unsigned char *at = key->bytes;
@@ -383,7 +383,7 @@ static int read_roots(struct tls_trust *trust, BIO *pem, char *why, uint32_t roo
 	if (r)
 		return explain_openssl(why, room, "trust roots");
 	if (!count)
-		return explain(why, room, EINVAL, "no certificate in it");
+		return explain(why, room, EINVAL, "it contains no certificate");
 	if (sk_X509_NAME_num(trust->names) > NAMES_MAX) {
 		sk_X509_NAME_pop_free(trust->names, X509_NAME_free);
 		trust->names = NULL;
@@ -410,7 +410,7 @@ static int read_crls(struct tls_trust *trust, BIO *pem, char *why, uint32_t room
 		return explain_openssl(why, room, "revocation list");
 	ERR_clear_error();
 	if (!count)
-		return explain(why, room, EINVAL, "no revocation list in it");
+		return explain(why, room, EINVAL, "it contains no revocation list");
 	return X509_STORE_set_flags(trust->store, X509_V_FLAG_CRL_CHECK) ? 0 :
 									   explain_openssl(why, room, "revocation list");
 }

@@ -1,10 +1,11 @@
 /*
- * TLS in the configuration of ULPs: identities (certificate and key), trust roots, and what is allowed. All of it is
- * parsed when it is added, by the supervisor; workers find things by name. It also owns what connections of one
- * configuration share: SSL_CTXs (tls_context.c), sessions to resume and the keys of tickets (tls_session.c). A reload,
- * which makes a new configuration, therefore forgets sessions: none outlives the trust it was verified with.
+ * TLS in the configuration of ULPs: identities (certificate and key), trust roots, and what is allowed. The supervisor
+ * adds it, and everything is parsed when it is added; workers look it up by name. It also owns what the connections of
+ * one configuration share: SSL_CTXs (tls_context.c), sessions to resume and ticket keys (tls_session.c). A reload makes
+ * a new configuration and therefore forgets all sessions: no session outlives the trust it was verified with.
  *
- * Functions of the first part return 0 or -errno, and then write a reason for people to why, NUL-terminated.
+ * The functions of the first part return 0 or -errno; with an error they write a reason for people, NUL-terminated, to
+ * why.
  */
 #ifndef XTS_TLS_CONFIG_H
 #define XTS_TLS_CONFIG_H
@@ -23,25 +24,24 @@ enum xts_tls_crypto {
 
 struct xts_tls_settings {
 	uint16_t min_version;       /* 0x0303 or 0x0304 */
-	uint8_t crypto;             /* enum xts_tls_crypto; BEST: as the application asks */
-	bool verify_required;       /* clients may not go without verification of the server */
-	uint32_t sessions_max;      /* kept for clients; 0: no resumption, of servers neither */
-	uint32_t session_timeout_s; /* of those, and of the tickets that servers give out */
-	uint32_t rekey_records;     /* of TLS 1.3, after which the keys are updated */
-	const char *ciphers;        /* of TLS 1.2, OpenSSL's list; what is not in it cannot be asked for */
-	const char *ciphersuites;   /* of TLS 1.3 */
+	uint8_t crypto;             /* enum xts_tls_crypto; BEST: what the application asks for */
+	bool verify_required;       /* clients have to verify the server */
+	uint32_t sessions_max;      /* kept for clients; 0: no resumption, for servers neither */
+	uint32_t session_timeout_s; /* of these sessions, and of the tickets that servers give out */
+	uint32_t rekey_records;     /* how many records of TLS 1.3 are sent before a key update */
+	const char *ciphers;        /* for TLS 1.2, in OpenSSL's syntax; others cannot be asked for */
+	const char *ciphersuites;   /* for TLS 1.3 */
 };
 
-/* Queues that may use something, as ranges; without any: all. Those of one tenant, by its id, or of any
- * (0xffffffff). */
+/* The queues that may use something: ranges (none: all queues) and a tenant's id (0xffffffff: any tenant). */
 struct xts_tls_queues {
 	uint32_t first, last, tenant;
 };
 
-/* NULL in settings: the defaults stay. */
+/* NULL strings in settings keep the defaults. */
 int xts_tls_configure(struct xts_ulp_config *config, const struct xts_tls_settings *settings, char *why,
 		      uint32_t why_room);
-/* The defaults. */
+/* Fills in the defaults. */
 void xts_tls_defaults(struct xts_tls_settings *settings);
 /* certificate: PEM, the identity's own first, then the chain. key: PEM, not encrypted. ocsp: a
  * response in DER, or NULL. */
@@ -49,46 +49,48 @@ int xts_tls_add_identity(struct xts_ulp_config *config, const char *name, const 
 			 uint32_t certificate_bytes, const void *key, uint32_t key_bytes, const void *ocsp,
 			 uint32_t ocsp_bytes, const struct xts_tls_queues *queues, uint32_t queue_count, char *why,
 			 uint32_t why_room);
-/* The same with a key that is in another process (keys/keys.h), by its number there and its public part
- * (SubjectPublicKeyInfo, DER). It is forgotten there when the identity is freed, also when this fails. */
+/* The same with a key that another process holds (keys/keys.h): its number there, and its public part
+ * (SubjectPublicKeyInfo, DER). That process forgets the key when the identity is freed, and also when this function
+ * fails. */
 int xts_tls_add_identity_by_number(struct xts_ulp_config *config, const char *name, const void *certificate,
 				   uint32_t certificate_bytes, uint32_t number, const void *public_key,
 				   uint32_t public_bytes, const void *ocsp, uint32_t ocsp_bytes,
 				   const struct xts_tls_queues *queues, uint32_t queue_count, char *why,
 				   uint32_t why_room);
-/* roots, crls: PEM, one after the other; with crls a certificate is checked against them. */
+/* roots, crls: PEM, one after the other. If there are crls, certificates are checked against them. */
 int xts_tls_add_trust(struct xts_ulp_config *config, const char *name, const void *roots, uint32_t roots_bytes,
 		      const void *crls, uint32_t crls_bytes, const struct xts_tls_queues *queues, uint32_t queue_count,
 		      char *why, uint32_t why_room);
-/* Asks the kernel, on connections over loopback, whether it does TLS; loads its modules, those of the ciphers too, so
- * this comes before privileges are dropped and may take seconds where it does. -errno: it does not. */
+/* Finds out, by connections over loopback, whether the kernel does TLS. This loads the kernel's modules, also those of
+ * the ciphers, so it has to happen before privileges are dropped, and may take seconds. -errno: the kernel does not do
+ * TLS. */
 int xts_tls_probe_kernel(struct xts_ulp_config *config, char *why, uint32_t why_room);
 /* May the kernel, or the network card below it, have the keys of this version (0x0303, 0x0304)? wanted: enum
- * xts_tls_crypto, of host and configuration together. changes_keys: whoever hands them over can change them there.
- * Those of TLS 1.3 have to change when the peer wants it (RFC 8446 4.6.3), so where they cannot is not the BEST there
- * is; it is taken if it was asked for by name. */
+ * xts_tls_crypto, from host and configuration together. changes_keys: keys can be changed after they were handed over.
+ * Keys of TLS 1.3 have to change when the peer asks for it (RFC 8446 4.6.3), so BEST does not choose a kernel where
+ * they cannot; asked for by name, it is used anyway. */
 bool xts_tls_kernel_may(uint8_t wanted, uint16_t version, bool changes_keys);
 
-/* From now on OpenSSL's memory is wiped when it is freed; false: OpenSSL has allocated some already, and nothing has
- * changed. To be called first. */
+/* From now on OpenSSL's memory is wiped when it is freed. It has to be called first; false: OpenSSL has allocated
+ * memory already, and nothing has changed. */
 bool xts_tls_wipe_memory(void);
 
-/* Of all connections of this process. */
+/* Counts of all connections of this process. */
 struct xts_tls_counts {
 	uint64_t client_handshakes, server_handshakes, resumed;
 	uint64_t sent_by_user, sent_by_kernel, sent_by_device; /* connections, by who encrypts */
 	uint64_t received_by_user, received_by_kernel, received_by_device;
-	/* Why it was not the best kind, or that asked for: */
+	/* Why the best kind, or the one asked for, was not used: */
 	uint64_t fallback_no_kernel;   /* the kernel has no TLS */
-	uint64_t fallback_configured;  /* the configuration says so */
-	uint64_t fallback_stack;       /* TLS is not next to TCP */
-	uint64_t fallback_refused;     /* the kernel or OpenSSL does not do this cipher, version or direction */
-	uint64_t fallback_no_device;   /* the network card does none */
+	uint64_t fallback_configured;  /* the configuration does not allow it */
+	uint64_t fallback_stack;       /* TLS is not directly above TCP */
+	uint64_t fallback_refused;     /* the kernel or OpenSSL does not support this cipher, version or direction */
+	uint64_t fallback_no_device;   /* no network card does TLS */
 	uint64_t fallback_keys_change; /* keys of TLS 1.3 may have to change */
-	uint64_t key_updates;          /* begun here */
+	uint64_t key_updates;          /* begun by this side */
 };
 void xts_tls_counts(struct xts_tls_counts *out);
-/* SSL_CTXs that it keeps. */
+/* How many SSL_CTXs it keeps. */
 uint32_t xts_tls_contexts(struct xts_ulp_config *config);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * An SSL_CTX from parameters and configuration. It takes 0.4 to 2 ms, most of it for lists of ciphers as long as a host
- * may send them: a worker has no such time (tls_contexts.c).
+ * An SSL_CTX from parameters and configuration. Making one takes 0.4 to 2 ms, most of it when a host sends the longest
+ * lists of ciphers it may. That is too long for a worker (tls_contexts.c).
  *
- * What is weak is not there: versions below 1.2, what the configuration's lists do not name, compression,
+ * Everything weak is off: versions below 1.2, ciphers that the configuration's lists do not name, compression,
  * renegotiation, early data.
  */
 #include <errno.h>
@@ -14,12 +14,12 @@
 
 #include "tls.h"
 
-#define READ_AHEAD_BYTES (64u << 10) /* with one call, where the kernel does not decrypt */
+#define READ_AHEAD_BYTES (64u << 10) /* read with one call, where the kernel does not decrypt */
 #define SECURITY_LEVEL 2             /* OpenSSL's: 112 bits, so RSA of 2048 and SHA-256 */
 
 static int refuse(struct tls_context *context, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* For all who ask for the same. */
+/* Notes a refusal, which holds for all connections with the same parameters. */
 static int refuse(struct tls_context *context, int error, const char *format, ...)
 {
 	va_list arguments;
@@ -44,7 +44,7 @@ static bool named(const char *list, const char *name)
 	return false;
 }
 
-/* The names of the SSL_CTX's ciphers below TLS 1.3, or of TLS 1.3, that allowed (NULL: all) has. */
+/* The names of the SSL_CTX's ciphers, those of TLS 1.3 or those below it, as far as `allowed` has them (NULL: all). */
 static void cipher_names(SSL_CTX *ssl, bool tls13, const char *allowed, char *out, size_t room)
 {
 	STACK_OF(SSL_CIPHER) *ciphers = SSL_CTX_get_ciphers(ssl);
@@ -85,7 +85,7 @@ int tls_check_ciphers(const struct xts_tls_settings *settings, char *why, uint32
 	return ok ? 0 : -EINVAL;
 }
 
-/* What was asked for, as far as the configuration allows it. */
+/* Sets the ciphers that were asked for, as far as the configuration allows them. */
 static int choose_ciphers(struct tls_context *context, const struct tls_parameters *p)
 {
 	const struct xts_tls_settings *settings = &context->config->settings;
@@ -128,11 +128,12 @@ static void set_options(SSL_CTX *ssl, const struct xts_tls_settings *settings, c
 					 SSL_OP_PRIORITIZE_CHACHA);
 	if (p->no_resumption || settings->sessions_max == 0) {
 		SSL_CTX_set_options(ssl, SSL_OP_NO_TICKET);
-		SSL_CTX_set_num_tickets(ssl, 0); /* of TLS 1.3, where that option leaves stateful ones */
+		SSL_CTX_set_num_tickets(ssl, 0); /* for TLS 1.3, where that option leaves stateful tickets */
 	}
 	SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
 				      SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_NO_AUTO_CHAIN);
-	SSL_CTX_clear_mode(ssl, SSL_MODE_AUTO_RETRY); /* SSL_read_ex() returns after each message that is no data */
+	/* SSL_read_ex() SSL_read_ex() returns after each message that is not data */
+	SSL_CTX_clear_mode(ssl, SSL_MODE_AUTO_RETRY);
 	SSL_CTX_set_default_read_buffer_len(ssl, READ_AHEAD_BYTES);
 	SSL_CTX_set_max_early_data(ssl, 0);
 	SSL_CTX_set_timeout(ssl, settings->session_timeout_s);
@@ -149,7 +150,7 @@ static int set_verification(struct tls_context *context, const struct tls_asker 
 		SSL_CTX_set_verify(ssl, SSL_VERIFY_NONE, NULL);
 		return 0;
 	}
-	/* settled: it is there */
+	/* the parameters are settled, so it exists */
 	trust = tls_config_trust(asker->config, p->trust, asker->tenant, asker->queue_id);
 	if (!client && p->verify == TLS_VERIFY_REQUIRED)
 		mode |= SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
@@ -196,7 +197,7 @@ static int build(struct tls_context *context, const struct tls_asker *asker, con
 		r = set_verification(context, asker, p);
 	if (r)
 		return r;
-	/* till tls.c knows better */
+	/* until tls.c sets a better one */
 	if (SSL_CTX_set_session_id_context(context->ssl, context->key, sizeof context->key) != 1)
 		return refuse(context, ENOMEM, "no memory for TLS");
 	tls_session_install(context->ssl, client);

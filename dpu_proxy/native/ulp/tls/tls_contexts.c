@@ -1,20 +1,20 @@
 /*
- * SSL_CTXs that are there: one for each set of parameters in use, shared by the connections that ask for the same,
- * whatever their queue (whether a queue may use an identity is looked at for each connection).
+ * The SSL_CTXs that exist: one for each set of parameters in use. Connections with the same parameters share it,
+ * whatever their queue. (Whether a queue may use an identity is checked for each connection.)
  *
  * Theory of operation
  *
- * A worker only looks for one. What is not there a thread of the pool makes (handshake_pool.h), charged to the tenant
- * that asks: for a push before the push is carried out (tls_contexts_prepare(); its message and its queue wait), so
- * that a refusal is the push's; for all others as the first step of the handshake. Refusals are kept like contexts, or
- * who asks for what cannot be had would have it tried again each time.
+ * A worker only looks a context up. If there is none, a thread of the pool makes it (handshake_pool.h), charged to the
+ * tenant that asks. For a push this happens before the push is carried out (tls_contexts_prepare(); the message and its
+ * queue wait), so that the push itself can be refused. For all other connections it is the first step of the handshake.
+ * Refusals are kept like contexts; otherwise a host that asks for the impossible would have it tried each time.
  *
- * Each tenant pays for a context as long as it has connections with it, and once for all of them: whose connection was
- * first, and which of them end, makes no difference.
+ * Each tenant pays for a context as long as it has connections that use it, and once for all of them. Which tenant's
+ * connection was first, and which connections end, makes no difference.
  *
- * At most TLS_CONTEXTS_MAX are kept, so that a host cannot make memory grow by asking for ever new ones. Who has made
- * most of them gives way, with the one that was used longest ago: a tenant that asks for ever new ones does so to
- * itself.
+ * At most TLS_CONTEXTS_MAX are kept, so that a host cannot make memory grow by asking for new ones all the time. When
+ * there are too many, the tenant with the most loses the one that it used longest ago; so a tenant that asks for new
+ * ones all the time harms only itself.
  */
 #include <errno.h>
 #include <openssl/evp.h>
@@ -39,7 +39,7 @@ static void link_first(struct xts_tls_config *config, struct tls_context *contex
 	config->context_count++;
 }
 
-/* With the lock. */
+/* With the lock held. */
 static struct tls_context *find(struct xts_tls_config *config, const uint8_t *key)
 {
 	for (struct tls_context **link = &config->contexts; *link; link = &(*link)->next) {
@@ -56,14 +56,14 @@ static struct tls_context *find(struct xts_tls_config *config, const uint8_t *ke
 	return NULL;
 }
 
-/* With the lock. */
+/* With the lock held. */
 static void drop(struct tls_context *context)
 {
 	if (--context->references == 0)
 		context_free(context);
 }
 
-/* With the lock. How many this tenant has made, and the one of them that was used longest ago. */
+/* With the lock held. How many contexts this tenant has made, and which of them was used longest ago. */
 static uint32_t count_of(struct xts_tls_config *config, uint32_t tenant, struct tls_context ***oldest)
 {
 	uint32_t count = 0;
@@ -77,8 +77,8 @@ static uint32_t count_of(struct xts_tls_config *config, uint32_t tenant, struct 
 	return count;
 }
 
-/* With the lock: one of the tenant that has most. Some 100 times 100 looks, on a thread that has just taken 0.4 ms to
- * make another one. */
+/* With the lock held. Drops the least recently used context of the tenant that has the most. This takes some 100 times
+ * 100 comparisons, on a thread that has just spent 0.4 ms on making a context. */
 static void one_gives_way(struct xts_tls_config *config)
 {
 	struct tls_context **victim = NULL, *last = NULL;
@@ -102,7 +102,8 @@ static void one_gives_way(struct xts_tls_config *config)
 	drop(last);
 }
 
-/* With the lock: two threads may have made the same, which does no harm. For want of memory is no answer to others. */
+/* With the lock held. Two threads may have made the same context, which does no harm. A refusal for lack of memory is
+ * not kept, as it does not hold for others. */
 static void keep(struct xts_tls_config *config, struct tls_context *context)
 {
 	context->references = 1;
@@ -114,12 +115,12 @@ static void keep(struct xts_tls_config *config, struct tls_context *context)
 		one_gives_way(config);
 }
 
-/* Of what has to be the same. False: no memory. */
+/* The hash of all parameters that have to be the same. False: no memory. */
 static bool key_of(const struct tls_parameters *p, uint8_t *key)
 {
 	struct tls_parameters same = *p;
 
-	/* of the connection, as are ALPN, and who does the crypto */
+	/* these are set per connection, as are ALPN and who does the crypto */
 	memset(same.server_name, 0, sizeof same.server_name);
 	memset(same.alpn, 0, sizeof same.alpn);
 	same.alpn_bytes = 0;
@@ -199,7 +200,7 @@ void tls_context_put(struct tls_context *context)
 	pthread_mutex_unlock(&config->lock);
 }
 
-/* With the lock. The charge begins with the entry. */
+/* With the lock held. The charge begins with the entry. */
 static int add_payer(struct tls_context *context, struct ulp_payer payer, struct tls_context_payer **out)
 {
 	struct tls_context_payer *p = calloc(1, sizeof *p);
@@ -307,7 +308,7 @@ struct ulp_preparation *tls_contexts_prepare(struct ulp_layer *l, const uint8_t 
 	p = &c->parameters;
 	if (tls_parameters_read(l, attributes, bytes, p) || p->role == TLS_BY_CONNECT ||
 	    tls_parameters_settle(l, p, p->role == TLS_CLIENT)) {
-		free(c); /* the push says why, or connecting knows more */
+		free(c); /* the push says why, or more is known at the connection's start */
 		return NULL;
 	}
 	there = tls_context_find(ulp_config(l)->tls, p);

@@ -1,5 +1,5 @@
-/* Network cards that do TLS: what their drivers say, once in a process, which may give up the right to ask after
- * that. */
+/* Network cards that do TLS, as their drivers report. They are asked once per process, which may then give up the
+ * privilege to ask. */
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -17,7 +17,7 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct tls_device found;
 
-/* ethtool(8) of one interface. */
+/* One ethtool command for one interface. */
 static bool ask(int fd, const char *interface, void *command)
 {
 	struct ifreq request = { 0 };
@@ -30,7 +30,7 @@ static bool ask(int fd, const char *interface, void *command)
 /* How many features the kernel knows; the same for all interfaces. */
 static uint32_t feature_count(int fd, const char *interface)
 {
-	union { /* with room for the one number that is asked for */
+	union { /* with room for the one number that is returned */
 		struct ethtool_sset_info info;
 		uint8_t room[sizeof(struct ethtool_sset_info) + sizeof(uint32_t)];
 	} set = { .info = { .cmd = ETHTOOL_GSSET_INFO, .sset_mask = 1u << ETH_SS_FEATURES } };
@@ -51,7 +51,7 @@ static bool is_active(int fd, const char *interface, uint32_t feature)
 	return ask(fd, interface, &features) && features.head.features[feature / 32].active >> feature % 32 & 1;
 }
 
-/* Adds what the interface does. */
+/* Adds the directions that the interface offloads. */
 static void ask_of_tls(int fd, const char *interface, struct tls_device *out)
 {
 	uint32_t count = feature_count(fd, interface);

@@ -1,4 +1,4 @@
-/* From OpenSSL's errors to faults, with its own words for the reason. */
+/* Turns OpenSSL's errors into faults, with OpenSSL's text as the reason. */
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/sslerr.h>
@@ -6,9 +6,9 @@
 
 #include "tls.h"
 
-#define FIRST_ALERT 1000 /* SSL_AD_REASON_OFFSET: reasons beyond are alerts of the peer */
+#define FIRST_ALERT 1000 /* SSL_AD_REASON_OFFSET: from here on, reasons are alerts of the peer */
 
-/* RFC 8446 6, with those of TLS 1.2. */
+/* The alerts of RFC 8446 6, and those of TLS 1.2. */
 static const char *const alert_names[] = {
 	[0] = "close_notify",
 	[10] = "unexpected_message",
@@ -134,7 +134,7 @@ int tls_fault_of(struct tls *t, const struct tls_outcome *o)
 		r = fail(t, t->done ? XTS_FAULT_TRUNCATED : XTS_FAULT_HANDSHAKE, "", "the peer closed the connection");
 	}
 	if (t->failed)
-		tls_bio_flush(t); /* the alert; nothing is to be done if it does not leave */
+		tls_bio_flush(t); /* sends the alert; if that fails, nothing can be done */
 	return r;
 }
 

@@ -1,10 +1,10 @@
 /*
- * Messages and records of which nothing comes for the application: KeyUpdate, tickets, HelloRequest, empty records,
- * warnings. Each costs the peer some 27 bytes and us up to 60 us, and OpenSSL goes on with them for as long as there
- * are more. So (tls_bio.c) it is shown a few records at a time, which are paid from the connection's turn, and here
- * those are counted that bring no data. As BoringSSL and rustls do, a connection that has more than 32 of them in a row
- * is ended, by OpenSSL itself: it is made to forget what it has, and shown a record that no peer may send, so that it
- * sends the alert itself.
+ * Messages and records that bring the application no data: KeyUpdate, tickets, HelloRequest, empty records, warnings.
+ * Each costs the peer some 27 bytes and us up to 60 us, and OpenSSL goes on reading them as long as there are more. So
+ * OpenSSL is shown a few records at a time (tls_slice.c), paid for from the connection's turn, and this file counts
+ * those that bring no data. As in BoringSSL and rustls, a connection with more than 32 of them in a row is ended.
+ * OpenSSL ends it: it is made to drop what it has read, and then shown a record that no peer may send, so that it sends
+ * the alert itself.
  */
 #include <errno.h>
 #include <openssl/err.h>
@@ -13,17 +13,18 @@
 #include "tls.h"
 
 #define QUIET_MAX 32u      /* records or messages without data between them */
-#define SHAKING_MAX 256u   /* records, messages: of a handshake; its certificates may come in many pieces */
-#define MESSAGE_STEPS 128u /* other keys: 25 us */
-#define ALERT_READS 12u    /* of three records that OpenSSL may have already: each can end a message and begin one */
+#define SHAKING_MAX 256u   /* records, messages: of a handshake, whose certificates may come in many pieces */
+#define MESSAGE_STEPS 128u /* new keys take 25 us */
+/* OpenSSL may have read three records already, each of which can end one message and begin another */
+#define ALERT_READS 12u
 
-/* OpenSSL drops the record it is in, and reads no more. */
+/* Makes OpenSSL drop the current record and read no further. */
 static void stop(SSL *ssl)
 {
 	SSL_set_shutdown(ssl, SSL_get_shutdown(ssl) | SSL_RECEIVED_SHUTDOWN);
 }
 
-/* Before it reads the body of a message. */
+/* Called by OpenSSL before it reads the body of a message. */
 static void on_state(const SSL *ssl, int where, int result)
 {
 	struct tls *t = SSL_get_app_data(ssl);
@@ -52,7 +53,8 @@ static void on_message(int write, int version, int type, const void *data, size_
 	if (write)
 		return;
 	if (type == SSL3_RT_HEADER) {
-		count(t, &t->quiet_records, QUIET_MAX + 1); /* the next one's header: it may have data */
+		/* this is the header of the next record, which may have data */
+		count(t, &t->quiet_records, QUIET_MAX + 1);
 	} else if (type == SSL3_RT_HANDSHAKE) {
 		count(t, &t->quiet_messages, QUIET_MAX);
 		if (t->done)
@@ -81,7 +83,7 @@ int tls_flood_end(struct tls *t)
 		ERR_clear_error();
 		r = t->done ? SSL_read_ex(t->ssl, nobody, sizeof nobody, &n) : SSL_do_handshake(t->ssl);
 		if (r <= 0 && SSL_get_error(t->ssl, r) == SSL_ERROR_SSL)
-			break; /* the alert is written */
+			break; /* the alert has been written */
 	}
 	OPENSSL_cleanse(nobody, sizeof nobody);
 	ERR_clear_error();

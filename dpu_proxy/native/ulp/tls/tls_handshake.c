@@ -1,19 +1,20 @@
 /*
  * Handshakes on the threads of the pool (handshake_pool.h).
  *
- * A step of a handshake is a job: SSL_do_handshake() as far as what has arrived takes it. While it is away (t->away)
- * the connection's struct tls belongs to that thread, and to the worker only the stack does: OpenSSL reads what the
- * worker has put into t->slice.ahead before, and writes into a buffer here, which the worker sends when the job is
- * back. Where the kernel may get the keys nothing can be read ahead, and what is written has to leave before; so
- * OpenSSL reads and writes the socket itself then, by a descriptor of the job's own, and the worker leaves the socket
- * alone.
+ * A step of a handshake is a job: SSL_do_handshake(), as far as the bytes that have arrived allow. While the job is
+ * away (t->away), the connection's struct tls belongs to that thread, and the worker has only the stack. OpenSSL reads
+ * the bytes that the worker has put into t->slice.ahead beforehand, and writes into a buffer here, which the worker
+ * sends when the job is back. Where the kernel may get the keys, nothing can be read ahead, and everything written has
+ * to leave before the kernel gets them. OpenSSL then reads and writes the socket itself, through a descriptor that the
+ * job owns, and the worker does not touch the socket.
  *
- * A connection that ends meanwhile leaves its struct tls to the thread, which frees it; one that is given to another
- * worker has its job handed back there.
+ * A connection that ends meanwhile leaves its struct tls to the thread, which frees it. If a connection is given to
+ * another worker meanwhile, its job is handed back there.
  *
- * The first job of a connection whose SSL_CTX is not there makes that, and nothing else (tls_contexts.c).
+ * If the connection's SSL_CTX does not exist yet, the first job makes it and does nothing else (tls_contexts.c).
  *
- * Private keys are used by SSL_do_handshake() on these threads only: what signs elsewhere may block here.
+ * Private keys are used only by SSL_do_handshake() on these threads. So waiting for a signature from another process
+ * may block here.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,13 +34,13 @@
 struct tls_handshake_job {
 	struct ulp_job job; /* first */
 	struct tls *t;
-	struct tls_asker asker; /* of a context that is to be made */
+	struct tls_asker asker; /* on whose behalf a context is made */
 	struct tls_outcome outcome;
 	bool begun;
-	int fd;       /* the socket, while it is away; -1: not used */
-	uint8_t *out; /* written, not sent */
+	int fd;       /* the socket while the job is away; -1: not used */
+	uint8_t *out; /* written by OpenSSL, not sent yet */
 	uint32_t out_first, out_bytes, out_room;
-	struct xts_ulp_config *config; /* of a job that nobody waits for */
+	struct xts_ulp_config *config; /* set for a job whose connection is gone */
 };
 
 /* --- on a thread of the pool -------------------------------------------------------------------------------------- */
@@ -50,7 +51,7 @@ ssize_t tls_handshake_receive(struct tls *t, void *out, size_t room)
 	ssize_t n;
 
 	if (s->fd < 0)
-		return -EAGAIN; /* there is no more than what the worker has brought */
+		return -EAGAIN; /* there is no more than the worker has read */
 	do {
 		n = recv(s->fd, out, room, MSG_DONTWAIT);
 	} while (n < 0 && errno == EINTR);
@@ -148,7 +149,7 @@ static struct tls_handshake_job *job_of(struct tls *t)
 	return s;
 }
 
-/* What has arrived: its bytes, 0 for none, -errno: the end, or an error. */
+/* Reads what has arrived for the job: how many bytes, 0 for none, or -errno: the end, or an error. */
 static ssize_t bring(struct tls *t)
 {
 	static _Thread_local uint8_t bytes[READ_BYTES];
@@ -186,18 +187,19 @@ static int send_away(struct tls *t)
 	struct tls_handshake_job *s = t->handshake_job;
 
 	if (t->socket) {
-		s->fd = fcntl(ulp_socket(t->layer), F_DUPFD_CLOEXEC, 0); /* the connection may be closed meanwhile */
+		/* the connection may be closed while the job is away */
+		s->fd = fcntl(ulp_socket(t->layer), F_DUPFD_CLOEXEC, 0);
 		if (s->fd < 0)
 			return ulp_fail(t->layer, XTS_FAULT_MEMORY, "no descriptor for the handshake");
 		BIO_set_fd(t->socket, s->fd, BIO_NOCLOSE);
-		ulp_socket_empty(t->layer); /* unless there is an event meanwhile */
+		ulp_socket_empty(t->layer); /* until the next event */
 	}
 	s->begun = true;
 	submit(t);
 	return 0;
 }
 
-/* The context, refused or not, is there: 0, and the handshake may begin. */
+/* The context has been made or refused. 0: the handshake may begin. */
 static int begin(struct tls *t)
 {
 	int r = tls_context_check(t->layer, &t->context);
@@ -205,7 +207,8 @@ static int begin(struct tls *t)
 	return r ? r : tls_begin(t);
 }
 
-/* Another connection may have had it made meanwhile. 0; -EAGAIN: it is being made; else why not. */
+/* Looks for the context, which another connection may have had made meanwhile. 0; -EAGAIN: it is being made; else the
+ * error. */
 static int find_context(struct tls *t)
 {
 	int r = t->context ? 0 : tls_context_get(t->layer, t->parameters, &t->context);
@@ -219,7 +222,7 @@ static int find_context(struct tls *t)
 	return -EAGAIN;
 }
 
-/* It is back: 1, the handshake is done; -EAGAIN, it goes on; else the fault. */
+/* The job is back. 1: the handshake is done; -EAGAIN: it goes on; else the fault. */
 static int come_back(struct tls *t)
 {
 	struct tls_handshake_job *s = t->handshake_job;
@@ -273,7 +276,8 @@ int tls_handshake_step(struct tls *t)
 	}
 	if (!t->ssl) {
 		if (!t->client && ulp_peer_is_silent(t->layer))
-			return -EAGAIN; /* and may be for ever: it gets nothing that takes long to make */
+			/* a peer that may stay silent for ever gets no context, which takes long to make */
+			return -EAGAIN;
 		r = find_context(t);
 		if (r)
 			return r;
@@ -281,7 +285,7 @@ int tls_handshake_step(struct tls *t)
 	if (s->begun && s->outcome.kind == SSL_ERROR_WANT_WRITE && !ulp_socket_writable(t->layer))
 		return -EAGAIN;
 	n = bring(t);
-	if (n < 0) { /* OpenSSL finds it at once */
+	if (n < 0) { /* OpenSSL finds the same error at once */
 		ERR_clear_error();
 		r = SSL_do_handshake(t->ssl);
 		return r == 1 ? 1 : tls_fault(t, r);

@@ -1,4 +1,4 @@
-/* What ULP_INFO reports of a connection. None of it is secret. */
+/* What ULP_INFO reports about a TLS connection. None of it is secret. */
 #include <errno.h>
 #include <string.h>
 
@@ -49,7 +49,7 @@ static int add_certificate(struct answer *a, X509 *certificate)
 	return 0;
 }
 
-/* The peer's own first, then the rest as it sent it. */
+/* The peer's own certificate first, then the others in the order it sent them. */
 static int add_chain(struct answer *a, const struct tls *t, bool whole)
 {
 	X509 *own = SSL_get0_peer_certificate(t->ssl);

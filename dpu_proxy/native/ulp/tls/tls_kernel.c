@@ -2,18 +2,19 @@
  * Who does the crypto: OpenSSL here ("user"), the kernel's TLS on the socket ("kernel"), or the network card under it
  * ("device").
  *
- * The kernel is given the keys by OpenSSL at the end of the handshake (SSL_OP_ENABLE_KTLS), each direction by itself;
- * OpenSSL 3.0 does so for sending, and for receiving with TLS 1.2. Whether a card then took a connection's keys can
- * only be seen with privilege, or in counters of all connections together (/proc/net/tls_stat). So "device" stands for
- * what is known for certain, without a query per connection: the kernel has the key, and an interface of this machine
- * has TLS switched on for that direction (tls_device.c, read once, before the workers start). A card that refuses one
- * connection, being full, leaves it to the kernel unseen.
+ * OpenSSL gives the kernel the keys at the end of the handshake (SSL_OP_ENABLE_KTLS), each direction separately.
+ * OpenSSL 3.0 does so for sending, and for receiving only with TLS 1.2. Whether a card then took a connection's keys
+ * can be seen only with privilege, or in counters of all connections together (/proc/net/tls_stat). So "device" means
+ * what is known for certain without a query per connection: the kernel has the key, and some interface of this machine
+ * has TLS offload switched on for that direction (tls_device.c, read once, before the workers start). If a card is full
+ * and refuses a connection, the kernel does its crypto, and the proxy does not notice.
  *
- * A peer of TLS 1.3 may ask for other keys at any time (KeyUpdate). OpenSSL hands the kernel the first ones only; the
- * next ones it gets from tls_rekey.c, if it takes them (Linux does since 6.14). Where it does not, TLS 1.3 stays with
- * OpenSSL unless the kernel was asked for by name; then such a peer loses its connection, with that reason.
+ * With TLS 1.3 a peer may ask for new keys at any time (KeyUpdate). OpenSSL hands the kernel only the first keys;
+ * tls_rekey.c hands it the next ones, if the kernel takes them (Linux does since 6.14). Where it does not, OpenSSL does
+ * TLS 1.3, unless the kernel was asked for by name; then a peer that asks for new keys loses its connection, with that
+ * reason.
  *
- * What was asked for and is not to be had falls back, with a counted reason.
+ * What was asked for and is not available falls back to OpenSSL, with a counted reason.
  */
 #include <errno.h>
 #include <linux/tls.h>
@@ -30,7 +31,7 @@
 #include "ulp/tls_keys/tls_keys.h"
 
 #ifndef SOL_TLS
-#define SOL_TLS 282 /* linux/socket.h, which programs do not see */
+#define SOL_TLS 282 /* from linux/socket.h, which is not available to programs */
 #endif
 
 struct tls_counters tls_counters;
@@ -57,7 +58,7 @@ static void fall_back(struct tls *t, enum tls_fallback why)
 
 /* --- probing ------------------------------------------------------------------------------------------------------ */
 
-/* On loopback, with room for a connection that nobody accepts for each of the ciphers. A socket, or -errno. */
+/* Listens on loopback, with a backlog for one unaccepted connection per cipher. Returns the socket, or -errno. */
 static int listen_somewhere(struct sockaddr_in *address)
 {
 	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), error;
@@ -73,7 +74,7 @@ static int listen_somewhere(struct sockaddr_in *address)
 	return -error;
 }
 
-/* A connection to it, of which only this end is asked: a socket with the kernel's TLS, or -errno. */
+/* Connects to it. Returns this end, a socket with the kernel's TLS, or -errno. */
 static int connect_with_tls(const struct sockaddr_in *address)
 {
 	int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), error;
@@ -88,9 +89,9 @@ static int connect_with_tls(const struct sockaddr_in *address)
 }
 
 /*
- * The first key of a cipher makes the kernel load the modules that do it, which takes seconds on a slow machine, and
- * stops the thread meanwhile: not to be a worker's. So each gets one here, of zeros, with which nothing is sent. What
- * the kernel does not have is found when it is wanted.
+ * The first key of a cipher makes the kernel load the cipher's modules, which takes seconds on a slow machine and
+ * blocks the thread meanwhile. That thread must not be a worker. So each cipher gets a key of zeros here, with which
+ * nothing is sent. A cipher that the kernel does not have is found out when a connection wants it.
  */
 static void load_cipher(const struct sockaddr_in *address, uint16_t type)
 {
@@ -112,7 +113,7 @@ static void load_ciphers(const struct sockaddr_in *address)
 		load_cipher(address, types[i]);
 }
 
-/* Does a socket that has a key of TLS 1.3 take another? */
+/* Does a socket that has a key of TLS 1.3 take another one? */
 static bool takes_other_keys(int fd)
 {
 	union tls_crypto_info_any key = { .info = { .version = TLS_1_3_VERSION, .cipher_type = TLS_CIPHER_AES_GCM_128 } };
@@ -125,7 +126,7 @@ static bool takes_other_keys(int fd)
 	return true;
 }
 
-/* Of a kernel with TLS, once in a process, in which only the main thread comes here. */
+/* Probes a kernel with TLS further, once per process. Only the main thread calls it. */
 static bool learn_more(int client, const struct sockaddr_in *address)
 {
 	static bool known, changes_keys;
@@ -181,7 +182,7 @@ bool xts_tls_kernel_may(uint8_t wanted, uint16_t version, bool changes_keys)
 	return wanted != XTS_TLS_CRYPTO_USER;
 }
 
-/* Keys to send with are changed (tls_rekey.c), those to receive with are not. */
+/* Keys for sending can be changed (tls_rekey.c), keys for receiving cannot. */
 static bool kernel_may(const struct tls *t, bool send)
 {
 	return xts_tls_kernel_may(t->crypto, (uint16_t)SSL_version(t->ssl),
@@ -209,7 +210,7 @@ int tls_kernel_prepare(struct tls *t)
 	if (!t->socket)
 		return -ENOMEM;
 	SSL_set_options(t->ssl, SSL_OP_ENABLE_KTLS);
-	SSL_set_read_ahead(t->ssl, 0); /* what OpenSSL has read the kernel cannot decrypt */
+	SSL_set_read_ahead(t->ssl, 0); /* the kernel cannot decrypt what OpenSSL has read already */
 	return 0;
 }
 
@@ -223,7 +224,7 @@ static uint8_t who_has_it(const struct xts_tls_config *config, bool send)
 #ifdef BIO_CTRL_SET_KTLS
 #define SET_KEYS BIO_CTRL_SET_KTLS
 #else
-#define SET_KEYS 72 /* bio.h has it as a comment: internal to OpenSSL, and what this BIO has to pass on */
+#define SET_KEYS 72 /* internal to OpenSSL, in bio.h only as a comment; this BIO has to pass it on */
 #endif
 
 long tls_kernel_control(struct tls *t, int command, long number, void *argument)
@@ -237,7 +238,7 @@ long tls_kernel_control(struct tls *t, int command, long number, void *argument)
 	if (!kernel_may(t, send))
 		return 0;
 	if (setsockopt((int)BIO_get_fd(t->socket, NULL), IPPROTO_TCP, TCP_ULP, "tls", 4) < 0 && errno != EEXIST)
-		return 0; /* EEXIST: for the other direction */
+		return 0; /* EEXIST: it was set for the other direction */
 	r = BIO_ctrl(t->socket, command, number, argument);
 	if (r > 0)
 		*by = who_has_it(t->context->config, send);
@@ -259,7 +260,7 @@ void tls_kernel_settle(struct tls *t)
 	tls_rekey_settled(t);
 	if (t->socket) {
 		if (t->receive_by == XTS_TLS_CRYPTO_USER)
-			SSL_set_read_ahead(t->ssl, 1); /* or each record takes two reads: its header, and the rest */
+			SSL_set_read_ahead(t->ssl, 1); /* else each record takes two reads: its header, and the rest */
 		if (!kernel_may(t, true))
 			fall_back(t, TLS_KEYS_CHANGE);
 		else if (least == XTS_TLS_CRYPTO_USER)

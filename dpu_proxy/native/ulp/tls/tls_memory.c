@@ -1,7 +1,7 @@
 /*
- * OpenSSL's memory, wiped when it is freed: OpenSSL 3.0 does so with keys and private numbers, but not with a
- * connection's struct (the traffic secrets of TLS 1.3 are in it) nor with what it encodes into tickets (the master
- * secret is). Who finds those later can decrypt what was recorded.
+ * Wipes OpenSSL's memory when it is freed. OpenSSL 3.0 itself does so for keys and private numbers, but not for a
+ * connection's struct, which has the traffic secrets of TLS 1.3, nor for what it encodes into tickets, which has the
+ * master secret. With these, an attacker could decrypt recorded traffic later.
  */
 #include <malloc.h>
 #include <openssl/crypto.h>
@@ -10,7 +10,7 @@
 
 #include "tls_config.h"
 
-/* larger blocks are buffers of records, which have no secrets, and come and go with each burst of data */
+/* larger blocks are record buffers, which hold no secrets and are allocated and freed with each burst of data */
 #define WIPED_MAX 16384u
 
 static void *allocate(size_t bytes, const char *file, int line)
@@ -22,7 +22,7 @@ static void *allocate(size_t bytes, const char *file, int line)
 
 static void give_back(void *block, const char *file, int line)
 {
-	size_t bytes = malloc_usable_size(block); /* 0 of NULL */
+	size_t bytes = malloc_usable_size(block); /* 0 for NULL */
 
 	(void)file;
 	(void)line;
@@ -31,7 +31,8 @@ static void give_back(void *block, const char *file, int line)
 	free(block);
 }
 
-/* As realloc(), but wipes the old block when it moves. With 0 bytes it frees, as OpenSSL's own does. */
+/* As realloc(), but wipes the old block when it moves. With 0 bytes it frees the block, as OpenSSL's own function does.
+ * */
 static void *resize(void *block, size_t bytes, const char *file, int line)
 {
 	size_t before = malloc_usable_size(block);

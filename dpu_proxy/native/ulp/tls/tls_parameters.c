@@ -5,7 +5,7 @@
 #include "tls.h"
 #include "ulp/config_inside.h"
 
-/* Its length before it, as it travels (RFC 7301). */
+/* Adds a name with its length before it, as on the wire (RFC 7301). */
 static int add_alpn(struct ulp_layer *l, const struct ulp_attribute *a, struct tls_parameters *out)
 {
 	if (a->bytes < 1 || a->bytes > 255)
@@ -32,7 +32,7 @@ static int add_identity(struct ulp_layer *l, const struct ulp_attribute *a, stru
 
 static int at_most(const struct ulp_layer *l, const char *name, unsigned value, unsigned highest)
 {
-	return value <= highest ? 0 : ulp_refuse(l, EINVAL, "%s: %u is none of 0 to %u", name, value, highest);
+	return value <= highest ? 0 : ulp_refuse(l, EINVAL, "%s: %u is not from 0 to %u", name, value, highest);
 }
 
 static int read_number(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, unsigned highest,
@@ -48,7 +48,7 @@ static int read_version(struct ulp_layer *l, const struct ulp_attribute *a, cons
 	int r = ulp_attribute_u16(l, a, name, out);
 
 	if (!r && *out != TLS1_2_VERSION && *out != TLS1_3_VERSION)
-		r = ulp_refuse(l, EINVAL, "%s: 0x%04x is none of 0x0303 and 0x0304", name, *out);
+		r = ulp_refuse(l, EINVAL, "%s: 0x%04x is neither 0x0303 nor 0x0304", name, *out);
 	return r;
 }
 
@@ -86,7 +86,7 @@ static int read_one(struct ulp_layer *l, const struct ulp_attribute *a, struct t
 	}
 }
 
-/* Whatever the role will be. */
+/* Checks that do not depend on the role. */
 static int check(struct ulp_layer *l, const struct tls_parameters *p)
 {
 	const struct xts_tls_settings *settings = &ulp_config(l)->tls->settings;
@@ -95,7 +95,7 @@ static int check(struct ulp_layer *l, const struct tls_parameters *p)
 		return ulp_refuse(l, EINVAL, "MAX_VERSION: the proxy's configuration demands TLS 1.3");
 	if (p->max_version && p->max_version < p->min_version)
 		return ulp_refuse(l, EINVAL, "MAX_VERSION is below MIN_VERSION");
-	if (strchr(p->ciphers, '@')) /* @SECLEVEL: the level is not the host's to lower */
+	if (strchr(p->ciphers, '@')) /* @SECLEVEL: a host must not lower the level */
 		return ulp_refuse(l, EACCES, "CIPHERS: commands (@) are not allowed");
 	for (uint32_t i = 0; i < p->identity_count; i++) {
 		if (!tls_config_identity(ulp_config(l)->tls, p->identity[i], ulp_tenant(l), ulp_queue_id(l)))
@@ -137,11 +137,11 @@ static int settle_client(struct ulp_layer *l, struct tls_parameters *p)
 	if (p->verify == TLS_VERIFY_NOT && p->verify_host)
 		return ulp_refuse(l, EINVAL, "VERIFY_HOST means nothing without VERIFY");
 	if (!p->verify_host && ulp_config(l)->tls->settings.verify_required)
-		return ulp_refuse(l, EACCES, "VERIFY: the proxy's configuration does not allow clients to go without");
+		return ulp_refuse(l, EACCES, "VERIFY: the proxy's configuration requires clients to verify the server");
 	if (p->identity_count > 1)
 		return ulp_refuse(l, EINVAL, "IDENTITY: a client has one at most");
-	if (p->server_name[0] == '.') /* OpenSSL takes it for any host below */
-		return ulp_refuse(l, EINVAL, "SERVER_NAME: %s is no name of a host", p->server_name);
+	if (p->server_name[0] == '.') /* for OpenSSL this means any host below the name */
+		return ulp_refuse(l, EINVAL, "SERVER_NAME: %s is not a host name", p->server_name);
 	return 0;
 }
 

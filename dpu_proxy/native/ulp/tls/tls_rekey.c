@@ -1,14 +1,14 @@
 /*
- * Other keys of TLS 1.3 where the kernel sends (RFC 8446 4.6.3, 7.2); it takes them since Linux 6.14.
+ * New keys for TLS 1.3 where the kernel encrypts (RFC 8446 4.6.3, 7.2). The kernel takes new keys since Linux 6.14.
  *
- * OpenSSL writes KeyUpdate and makes the next keys, but only for itself: the kernel keeps the old ones. So while the
- * kernel has the keys, the sending direction's traffic secret is kept here, taken from OpenSSL's key log callback. Once
- * OpenSSL has written KeyUpdate, the kernel gets what follows from the next secret, before anything else is sent.
- * KeyUpdate is due after rekey_records, and when the peer asks for it: OpenSSL would answer with what it writes next,
- * but it writes no data here.
+ * OpenSSL writes KeyUpdate and derives the next keys, but only for itself: the kernel keeps the old ones. So while the
+ * kernel has the keys, the traffic secret of the sending direction is kept here, taken from OpenSSL's key log callback.
+ * Once OpenSSL has written KeyUpdate, the kernel gets the keys derived from the next secret, before anything else is
+ * sent. KeyUpdate is due after rekey_records, and when the peer asks for it. (OpenSSL would answer such a request with
+ * the next data it writes, but here it writes none.)
  *
- * What cannot be changed ends the connection, with that reason: keys in a kernel that takes no others, and those with
- * which it receives.
+ * Keys that cannot be changed end the connection, with that reason: keys in a kernel that takes no new ones, and the
+ * keys with which the kernel receives.
  */
 #include <errno.h>
 #include <openssl/core_names.h>
@@ -22,7 +22,7 @@
 
 /* --- the secret --------------------------------------------------------------------------------------------------- */
 
-/* Of a line of a key log: the label, the client's random, the secret. */
+/* Takes the secret from a line of the key log: label, client random, secret. */
 static void on_secret(const SSL *ssl, const char *line)
 {
 	struct tls *t = SSL_get_app_data(ssl);
@@ -53,7 +53,8 @@ static bool expand_label(const EVP_MD *digest, const uint8_t *secret, size_t sec
 			 uint8_t *out, size_t bytes)
 {
 	char info[32] = { (char)(bytes >> 8), (char)bytes, 0 };
-	int label_bytes = snprintf(info + 3, sizeof info - 3, "tls13 %s", label); /* its 0: no context */
+	/* with its terminating 0, which means no context */
+	int label_bytes = snprintf(info + 3, sizeof info - 3, "tls13 %s", label);
 	int mode = EVP_KDF_HKDF_MODE_EXPAND_ONLY;
 	OSSL_PARAM parameters[] = {
 		OSSL_PARAM_construct_int(OSSL_KDF_PARAM_MODE, &mode),
@@ -91,7 +92,7 @@ static uint16_t kernel_cipher(const SSL_CIPHER *cipher)
 	}
 }
 
-/* The secret becomes the next one; info: its keys, from record 0 on. */
+/* Derives the next secret, and info gets its keys, from record 0 on. */
 static bool next_keys(struct tls *t, const struct tls_cipher *cipher, union tls_crypto_info_any *info)
 {
 	const EVP_MD *digest = SSL_CIPHER_get_handshake_digest(SSL_get_current_cipher(t->ssl));
@@ -115,8 +116,8 @@ static bool next_keys(struct tls *t, const struct tls_cipher *cipher, union tls_
 	return ok;
 }
 
-/* KeyUpdate has gone to the kernel, and nothing after it. False: what follows would be sent with keys that the peer has
- * left behind. */
+/* KeyUpdate has gone to the kernel, and nothing after it. False: what follows would be sent with keys that the peer no
+ * longer uses. */
 static bool change_kernel(struct tls *t)
 {
 	const struct tls_cipher *cipher = tls_cipher_find(kernel_cipher(SSL_get_current_cipher(t->ssl)));
@@ -138,7 +139,8 @@ void tls_rekey_message(struct tls *t, bool write, const uint8_t *message, size_t
 	if (!t->watches_keys || !bytes || message[0] != SSL3_MT_KEY_UPDATE)
 		return;
 	if (write) {
-		t->update_written = kernel_sends; /* to OpenSSL's buffer: it leaves at the end of SSL_do_handshake() */
+		/* it is in OpenSSL's buffer, and leaves at the end of SSL_do_handshake() */
+		t->update_written = kernel_sends;
 		return;
 	}
 	t->keys_lost = t->keys_lost || t->receive_by != XTS_TLS_CRYPTO_USER;
@@ -165,7 +167,7 @@ void tls_rekey_count(struct tls *t, size_t bytes)
 		tls_count(&tls_counters.key_updates);
 }
 
-/* KeyUpdate leaves, unless it has: a read may have gone on with one that the socket did not take. */
+/* Sends the KeyUpdate, unless it has left already: if the socket did not take it at first, a read may have sent it. */
 static int write_update(struct tls *t)
 {
 	int r;
@@ -186,7 +188,7 @@ int tls_rekey_settle(struct tls *t)
 	int r = 0;
 
 	if (t->update_due && !t->secret_bytes)
-		t->keys_lost = true; /* the kernel takes no others */
+		t->keys_lost = true; /* the kernel takes no new keys */
 	if (t->update_due && !t->keys_lost && !t->failed) {
 		r = write_update(t);
 		if (!r) {
@@ -196,6 +198,6 @@ int tls_rekey_settle(struct tls *t)
 	}
 	if (t->keys_lost && !t->failed)
 		t->failed = ulp_fail(t->layer, XTS_FAULT_HANDSHAKE,
-				     "other keys are due, and the kernel's cannot be changed");
+				     "new keys are due, and those in the kernel cannot be changed");
 	return t->failed ? t->failed : r;
 }

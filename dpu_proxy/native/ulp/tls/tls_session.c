@@ -1,15 +1,14 @@
 /*
  * Resumption.
  *
- * Clients: sessions are kept in the configuration, at most sessions_max, the oldest leaving first. A session is found
- * by all that may not differ: queue, parameters (trust, identity, verification, ALPN …), the server's name and its
- * address. So no host's sessions serve another host, and none serves a connection that would verify the server
+ * Clients: sessions are kept in the configuration, at most sessions_max; the oldest is dropped first. A session is
+ * looked up by everything that must not differ: queue, parameters (trust, identity, verification, ALPN …), the server's
+ * name and its address. So a host's session never serves another host, nor a connection that would verify the server
  * differently. A session of TLS 1.3 is used once (RFC 8446 C.4).
  *
- * Servers: nothing is kept but the keys of tickets, which are made here, change every session_timeout_s, and
- * are good for one more such time. What a ticket stands for is bound to the parameters (the session id
- * context), not to the queue: the processes of one server have a queue each, the same parameters and, by
- * policy, the right to the same identities.
+ * Servers: only the ticket keys are kept. They are made here, change every session_timeout_s, and stay valid for one
+ * more such period. A ticket is bound to the parameters (by the session id context), not to the queue: the processes of
+ * one server have a queue each, but the same parameters and, by policy, the right to the same identities.
  */
 #include <errno.h>
 #include <openssl/core_names.h>
@@ -37,7 +36,7 @@ static void session_free(struct tls_session *s)
 	free(s);
 }
 
-/* With the lock. */
+/* With the lock held. */
 static struct tls_session *take(struct xts_tls_config *config, const uint8_t *key)
 {
 	for (struct tls_session **link = &config->sessions; *link; link = &(*link)->next) {
@@ -52,7 +51,7 @@ static struct tls_session *take(struct xts_tls_config *config, const uint8_t *ke
 	return NULL;
 }
 
-/* With the lock. */
+/* With the lock held. */
 static void drop_oldest(struct xts_tls_config *config)
 {
 	struct tls_session **link = &config->sessions;
@@ -82,7 +81,7 @@ static void put(struct xts_tls_config *config, struct tls_session *s)
 		session_free(same);
 }
 
-/* OpenSSL has a session that could be resumed; 1: the reference is ours now. */
+/* OpenSSL has a session that can be resumed. Returns 1 if it takes the reference. */
 static int on_session(SSL *ssl, SSL_SESSION *session)
 {
 	const struct tls *t = SSL_get_app_data(ssl);
@@ -99,7 +98,8 @@ static int on_session(SSL *ssl, SSL_SESSION *session)
 	return 1;
 }
 
-/* What must be the same; false: this connection has nothing to be known by again. */
+/* The hash of everything that must be the same; false: this connection has nothing by which a later one could find its
+ * session. */
 static bool session_key(struct tls *t, const struct tls_parameters *p)
 {
 	struct {
@@ -163,7 +163,7 @@ static uint64_t now_s(void)
 	return (uint64_t)now.tv_sec + 1;
 }
 
-/* With the lock: the key to make tickets with, a new one if its time has come; NULL: no randomness. */
+/* With the lock held: the key to make tickets with, a new one if the old one has expired; NULL: no random bytes. */
 static const struct tls_ticket_key *newest_key(struct xts_tls_config *config)
 {
 	struct tls_ticket_key *keys = config->ticket_keys;
@@ -222,7 +222,7 @@ static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHE
 		}
 		if (!key)
 			r = 0;
-		else if (use_key(key, iv, cipher, mac, 0)) /* of TLS 1.3 a ticket is used once */
+		else if (use_key(key, iv, cipher, mac, 0)) /* with TLS 1.3 a ticket is used once */
 			r = key == newest && SSL_version(ssl) != TLS1_3_VERSION ? 1 : 2;
 	}
 	pthread_mutex_unlock(&config->lock);

@@ -1,15 +1,16 @@
 /*
- * How much OpenSSL is shown at once. It reads ahead, straight from the socket into its own buffer, and goes on with
- * what is in it whatever that costs; so a read ends with the end of a record, and with few whole ones: one, while
- * they bring no data (tls_flood.c). What was read beyond waits here, ciphertext. Large records do not wait: of those
- * few fit into the buffer.
+ * How much OpenSSL is shown at once. OpenSSL reads ahead, straight from the socket into its own buffer, and works
+ * through that buffer whatever it costs. So a read is cut at the end of a record, after a few whole ones, or after one
+ * while they bring no data (tls_flood.c). The ciphertext read beyond that waits here. Large records do not have to
+ * wait, because only a few of them fit into the buffer.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "tls.h"
 
-/* Bytes up to and with the end of the last of so many whole records; all, when there are not more. */
+/* How many bytes there are up to the end of the last of this many whole records; all bytes, if there are not more
+ * records. */
 static size_t cut(struct tls_slice *s, const uint8_t *data, size_t bytes, unsigned records, unsigned *whole)
 {
 	struct tls_slice at = *s, end = *s;
@@ -79,7 +80,8 @@ ssize_t tls_slice_read(struct tls *t, void *out, size_t room)
 		s->ahead.bytes -= (uint32_t)shown;
 		if (!s->ahead.bytes && !t->away)
 			ulp_out_free(&s->ahead);
-	} else if (shown < (size_t)n) { /* not while it is away: OpenSSL asks for no more than it needs then */
+		/* not while the handshake is away: OpenSSL then asks for no more than it needs */
+	} else if (shown < (size_t)n) {
 		r = keep(t, (uint8_t *)out + shown, (uint32_t)((size_t)n - shown));
 		if (r)
 			return r;

@@ -1,15 +1,17 @@
 /*
- * TLS_KEYS: TLS records with keys that the host hands over, as it hands them to its kernel (SOL_TLS, linux/tls.h). The
- * host's TLS library has done the handshake and goes on doing what it does with alerts and handshake messages, which
- * pass as PDUs with the record's type; payload is a byte stream. Each direction is a layer of its own, with one key.
+ * TLS_KEYS: TLS records with keys that the host hands over, in the form in which it would hand them to its kernel
+ * (SOL_TLS, linux/tls.h). The host's TLS library has done the handshake, and goes on to handle alerts and handshake
+ * messages, which pass as PDUs with the record's type; payload is a byte stream. Each direction is a layer of its own,
+ * with one key.
  *
- * Who does the work: this kernel, on the connection's own socket, when the layer is directly above TCP (and with it the
- * network card, if it can); else OpenSSL, here. The kernel can begin to receive only between two records and when
- * nothing has been read beyond that point, so bytes that the host gave back are read by OpenSSL, and the kernel takes
- * over after the last record of them.
+ * Who does the crypto: if the layer is directly above TCP, the kernel of this machine on the connection's own socket,
+ * with the network card if that can; else OpenSSL, here. The kernel can begin to decrypt only between two records, when
+ * nothing has been read beyond that point. So OpenSSL reads the bytes that the host gave back, and the kernel takes
+ * over after the last record in them.
  *
- * Keys change (TLS 1.3, KeyUpdate) as with Linux 6.14: the sender sends KeyUpdate and then pushes the next keys; the
- * receiver reads nothing beyond the peer's KeyUpdate until the host has pushed them.
+ * Keys change (TLS 1.3, KeyUpdate) as in Linux 6.14: to send with new keys, the host sends KeyUpdate and then pushes
+ * the next keys. To receive, the layer reads nothing beyond the peer's KeyUpdate until the host has pushed the next
+ * keys.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -63,7 +65,7 @@ static int parse(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes,
 		} else if (a.type == XTS_TLS_KEYS_CRYPTO) {
 			r = ulp_attribute_u8(l, &a, "CRYPTO", &p->crypto);
 			if (!r && p->crypto > XTS_TLS_CRYPTO_DEVICE)
-				r = ulp_refuse(l, EINVAL, "tls_keys: CRYPTO %u; there are 0 to 3", p->crypto);
+				r = ulp_refuse(l, EINVAL, "tls_keys: CRYPTO is 0 to 3, not %u", p->crypto);
 			if (r)
 				return r;
 		} else {
@@ -73,7 +75,8 @@ static int parse(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes,
 	return r ? r : check_info(l, p);
 }
 
-/* Keys are for one connection: a listener's would be used by all that it accepts, each from the same number on. */
+/* Keys are for one connection. On a listener, all accepted connections would use the same key from the same record
+ * number on. */
 static bool established(const struct ulp_layer *l)
 {
 	while (l->below_receive || l->below_send)
@@ -126,7 +129,7 @@ static void keys_close(struct ulp_layer *l)
 
 /* --- who does it -------------------------------------------------------------------------------------------------- */
 
-/* Between two records: the kernel, if it will. Then the key is in the kernel alone. */
+/* Between two records: hands the key to the kernel, if it takes it. The key is then in the kernel only. */
 static void try_kernel(struct ulp_layer *l, struct tls_keys *k)
 {
 	if (l->receive && (k->in_bytes || l->replay.bytes || l->again.bytes))
@@ -149,7 +152,7 @@ static int keys_start(struct ulp_layer *l, bool client)
 	return 0;
 }
 
-/* As TLS itself here (tls_flood.c); to the peer nothing is said, for alerts are the host's. */
+/* As for the layer TLS (tls_flood.c), but the peer gets no alert, because the host sends alerts. */
 int keys_quiet(struct ulp_layer *l)
 {
 	struct tls_keys *k = l->state;
@@ -165,7 +168,7 @@ static ssize_t keys_read(struct ulp_layer *l, void *out, size_t room, struct ulp
 
 	memset(mark, 0, sizeof *mark);
 	if (k->expired && !k->opened)
-		return -EAGAIN; /* change() goes on */
+		return -EAGAIN; /* change() has to come first */
 	if (k->try_kernel)
 		try_kernel(l, k);
 	return k->crypto != XTS_TLS_CRYPTO_USER ? keys_kernel_read(l, out, room, mark) :
@@ -196,7 +199,7 @@ static ssize_t keys_write(struct ulp_layer *l, const struct iovec *iov, int piec
 		type = mark->control[0];
 	}
 	if (!ulp_iov_bytes(iov, pieces))
-		return mark->pdu; /* there are no empty records, as in the kernel */
+		return mark->pdu; /* as in the kernel, there are no empty records */
 	return k->crypto != XTS_TLS_CRYPTO_USER ? keys_kernel_write(l, iov, pieces, type) :
 						  keys_user_write(l, iov, pieces, type);
 }
@@ -217,7 +220,7 @@ static int change_to(struct ulp_layer *l, struct tls_keys *k, const struct param
 	if (k->version != TLS_1_3_VERSION)
 		return ulp_refuse(l, EBUSY, "tls_keys: keys of TLS 1.2 do not change");
 	if (p->info.info.version != k->version || p->info.info.cipher_type != k->info.info.cipher_type)
-		return ulp_refuse(l, EINVAL, "tls_keys: other keys are of the same version and cipher");
+		return ulp_refuse(l, EINVAL, "tls_keys: new keys must be of the same version and cipher");
 	if (receive && !k->expired)
 		return ulp_refuse(l, EBUSY, "tls_keys: the peer has not sent KeyUpdate");
 	if (k->crypto != XTS_TLS_CRYPTO_USER) {

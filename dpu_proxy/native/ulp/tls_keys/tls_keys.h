@@ -1,4 +1,4 @@
-/* What the files of TLS_KEYS share: keys of one direction, records under them, and who does the work. */
+/* What the files of TLS_KEYS share: the keys of one direction, records encrypted with them, and who does the crypto. */
 #ifndef XTS_ULP_TLS_KEYS_H
 #define XTS_ULP_TLS_KEYS_H
 
@@ -9,7 +9,7 @@
 #include "ulp/ulp.h"
 
 #define TLS_HEADER_BYTES 5u
-#define TLS_TAG_BYTES 16u   /* of every cipher here */
+#define TLS_TAG_BYTES 16u   /* the same for every cipher here */
 #define TLS_NONCE_BYTES 12u /* likewise */
 #define TLS_PAYLOAD_MAX 16384u
 #define TLS_RECORD_MAX (TLS_HEADER_BYTES + TLS_PAYLOAD_MAX + 256u)
@@ -21,7 +21,7 @@ struct tls_cipher {
 	const EVP_CIPHER *(*evp)(void);
 	uint16_t type;
 	uint8_t iv_bytes, key_bytes, salt_bytes;
-	uint8_t explicit_bytes; /* of the nonce in a record of TLS 1.2 */
+	uint8_t explicit_bytes; /* explicit bytes of the nonce in a record of TLS 1.2 */
 	bool ccm;
 };
 
@@ -37,7 +37,7 @@ struct tls_aead {
 	EVP_CIPHER_CTX *ctx;
 	bool tls13, sealing;
 	uint8_t iv[TLS_NONCE_BYTES]; /* salt and iv: XORed with the sequence number */
-	uint8_t explicit_nonce[8];   /* TLS 1.2: in the next record sent, behind the salt */
+	uint8_t explicit_nonce[8];   /* TLS 1.2: the part of the nonce, behind the salt, that the next record carries */
 	uint64_t sequence;
 };
 
@@ -47,18 +47,18 @@ static inline uint32_t tls_cipher_info_bytes(const struct tls_cipher *c)
 	return (uint32_t)sizeof(struct tls_crypto_info) + c->iv_bytes + c->key_bytes + c->salt_bytes + 8u;
 }
 
-/* info is complete and of a version and cipher that exist. 0 or -ENOMEM; the key is in a->ctx alone. */
+/* info has to be complete, with a known version and cipher. 0 or -ENOMEM. The key is in a->ctx only. */
 int tls_aead_set(struct tls_aead *a, const union tls_crypto_info_any *info, bool sealing);
 void tls_aead_clear(struct tls_aead *a);
-/* What a record has in addition to its payload, after its header: explicit nonce, inner type, tag. */
+/* The bytes of a record that are neither header nor payload: explicit nonce, inner type, tag. */
 uint32_t tls_aead_overhead(const struct tls_aead *a);
-/* A whole record of bytes (at most TLS_PAYLOAD_MAX) of the pieces from byte skip on, into out (TLS_RECORD_MAX). Its
- * length, or -EOVERFLOW: no sequence number is left; -EIO. */
+/* Encrypts bytes (at most TLS_PAYLOAD_MAX) of the pieces, from byte skip on, as one record into out (TLS_RECORD_MAX).
+ * Returns the record's length; -EOVERFLOW: no sequence number is left; -EIO. */
 ssize_t tls_aead_seal(struct tls_aead *a, uint8_t type, const struct iovec *iov, int pieces, size_t skip,
 		      uint32_t bytes, uint8_t *out);
-/* Opens a whole record of body bytes after its header, at least the overhead. out: the payload (room for body -
- * overhead + inner type), which may be the record's own place (tls_aead_payload()). Payload's length and *type;
- * -EBADMSG. The sequence number stays: tls_aead_next() goes on. */
+/* Decrypts a whole record with body bytes after its header, at least the overhead. out gets the payload (room for body
+ * - overhead + inner type) and may lie inside the record (tls_aead_payload()). Returns the payload's length, and *type;
+ * or -EBADMSG. The sequence number stays: tls_aead_next() increments it. */
 ssize_t tls_aead_open(struct tls_aead *a, uint8_t *record, uint32_t body, uint8_t *out, uint8_t *type);
 static inline uint8_t *tls_aead_payload(const struct tls_aead *a, uint8_t *record)
 {
@@ -70,16 +70,16 @@ void tls_aead_next(struct tls_aead *a);
 struct tls_keys {
 	struct tls_aead aead;
 	uint16_t version;
-	uint8_t wanted, crypto;         /* enum xts_tls_crypto; what is in force is never BEST */
-	bool try_kernel;                /* it may have it, as soon as it can */
-	bool expired;                   /* the peer has sent KeyUpdate: nothing is read before other keys come */
-	const char *reason;             /* why it is not the best kind; NULL: it is */
-	union tls_crypto_info_any info; /* as pushed, while the kernel may get it; else wiped */
+	uint8_t wanted, crypto; /* enum xts_tls_crypto; what is in force is never BEST */
+	bool try_kernel;        /* the kernel may have the key, as soon as it can take it */
+	bool expired;           /* the peer has sent KeyUpdate: nothing is read until the host pushes new keys */
+	const char *reason;     /* why it is not the best kind; NULL: it is the best */
+	union tls_crypto_info_any info; /* as pushed, while the kernel may still get it; then wiped */
 	/* receive */
-	uint32_t quiet; /* records without payload, one after the other */
+	uint32_t quiet; /* records without payload in a row */
 	uint8_t *in;    /* TLS_RECORD_MAX, from the first read on */
 	uint32_t in_first, in_bytes;
-	bool opened; /* the record at in_first is opened, in its place: */
+	bool opened; /* the record at in_first has been decrypted in place: */
 	uint8_t opened_type;
 	uint32_t payload_bytes, payload_taken;
 	bool within; /* kernel: a control record has been read in part */
@@ -87,23 +87,24 @@ struct tls_keys {
 	struct ulp_out out;
 };
 
-/* tls_keys.c: a record was no payload, or had none. 0, or the fault: there were too many in a row. */
+/* tls_keys.c: counts a record that is not payload, or is empty. 0, or the fault: too many in a row. */
 int keys_quiet(struct ulp_layer *l);
 
 /* tls_keys_user.c */
 ssize_t keys_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
-/* A whole record is here. */
+/* Is a whole record here? */
 bool keys_user_pending(const struct tls_keys *k);
 ssize_t keys_user_write(struct ulp_layer *l, const struct iovec *iov, int pieces, uint8_t type);
-/* The mark of a piece of a control record that has so many bytes, the first of them given; notes a KeyUpdate. */
+/* Sets the mark of a piece of a control record, which has this many bytes and begins with `first`; notes a KeyUpdate.
+ * */
 void keys_control_mark(struct tls_keys *k, struct ulp_mark *mark, uint8_t type, uint8_t first, uint32_t bytes, bool more);
 
-/* tls_keys_kernel.c: is the kernel to have this direction? Notes in k who is, and why it is another. */
+/* tls_keys_kernel.c: should the kernel get this direction? Notes in k who gets it, and why it is not the best kind. */
 void keys_kernel_consider(struct ulp_layer *l, struct tls_keys *k);
-/* Hands the key, with the sequence number reached, to the connection's socket: 0, or -errno: the kernel does not take
+/* Hands the key, with the current sequence number, to the connection's socket. 0, or -errno: the kernel does not take
  * it. */
 int keys_kernel_take(struct ulp_layer *l, struct tls_keys *k);
-/* Another key, to a kernel that has the first. 0 or -errno. */
+/* Hands a new key to a kernel that has the first one. 0 or -errno. */
 int keys_kernel_change(struct ulp_layer *l, const union tls_crypto_info_any *info, uint32_t bytes, bool receive);
 ssize_t keys_kernel_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
 ssize_t keys_kernel_write(struct ulp_layer *l, const struct iovec *iov, int pieces, uint8_t type);

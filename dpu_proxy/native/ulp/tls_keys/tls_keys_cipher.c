@@ -1,9 +1,10 @@
 /*
  * Records of TLS 1.2 (RFC 5246 6.2.3.3, 5288, 6655, 7905) and 1.3 (RFC 8446 5.2) under an AEAD cipher.
  *
- * In 1.2 the nonce of AES is the salt and eight bytes that the record carries; ChaCha20-Poly1305, and all of 1.3, have
- * the twelve bytes of iv XORed with the record's number, and nothing travels. Authenticated with the payload are the
- * number, type, version and length in 1.2, the record's header in 1.3, whose payload ends with the true type.
+ * In 1.2 the nonce of AES is the salt and eight bytes that the record carries. With ChaCha20-Poly1305, and in all of
+ * 1.3, the nonce is the twelve bytes of iv XORed with the record's number, and the record carries none of it. The
+ * additional data that is authenticated is number, type, version and length in 1.2, and the record's header in 1.3,
+ * where the payload ends with the true type.
  */
 #include <endian.h>
 #include <errno.h>
@@ -78,7 +79,7 @@ void tls_aead_next(struct tls_aead *a)
 		;
 }
 
-/* The nonce of the next record; travels: its explicit part, as it is in the record. */
+/* Makes the nonce of the next record. `travels`: the explicit part, which the record carries. */
 static void make_nonce(const struct tls_aead *a, const uint8_t *travels, uint8_t nonce[TLS_NONCE_BYTES])
 {
 	memcpy(nonce, a->iv, TLS_NONCE_BYTES);
@@ -90,7 +91,7 @@ static void make_nonce(const struct tls_aead *a, const uint8_t *travels, uint8_t
 		nonce[TLS_NONCE_BYTES - 1 - i] ^= (uint8_t)(a->sequence >> 8 * i);
 }
 
-/* The additional data that is authenticated with a payload of so many bytes: its length. */
+/* Makes the additional data that is authenticated with a payload of this many bytes; returns its length. */
 static int make_associated(const struct tls_aead *a, const uint8_t *record, uint32_t payload, uint8_t out[13])
 {
 	uint64_t sequence = htobe64(a->sequence);
@@ -106,7 +107,7 @@ static int make_associated(const struct tls_aead *a, const uint8_t *record, uint
 	return 13;
 }
 
-/* bytes from in to out, and the tag made or (opening) checked. 1, or 0 as OpenSSL has it. */
+/* Encrypts or decrypts bytes from in to out, and makes or checks the tag. 1, or 0 on failure, as in OpenSSL. */
 static int crypt(struct tls_aead *a, const uint8_t *nonce, const uint8_t *associated, int associated_bytes,
 		 const uint8_t *in, uint32_t bytes, uint8_t *out, uint8_t *tag)
 {
@@ -120,7 +121,7 @@ static int crypt(struct tls_aead *a, const uint8_t *nonce, const uint8_t *associ
 		return 0;
 	if (EVP_CipherUpdate(a->ctx, NULL, &n, associated, associated_bytes) <= 0)
 		return 0;
-	/* CCM checks its tag here; the others in the end. */
+	/* CCM checks its tag here, the other ciphers at the end. */
 	if ((bytes || a->cipher->ccm) && EVP_CipherUpdate(a->ctx, out, &n, in, (int)bytes) <= 0)
 		return 0;
 	if (!a->cipher->ccm && EVP_CipherFinal_ex(a->ctx, out + bytes, &n) <= 0)

@@ -1,7 +1,7 @@
 /*
- * TLS_KEYS by the kernel (CONFIG_TLS): the connection's own socket gets the keys, and is read and written with
- * payload from then on; a record's type travels as control data. A network card that can do it takes it over
- * from the kernel by itself.
+ * TLS_KEYS done by the kernel (CONFIG_TLS): the connection's own socket gets the keys, and from then on the proxy reads
+ * and writes payload; the type of a record passes as control data of sendmsg() and recvmsg(). A network card that can
+ * do it takes the crypto over without our help.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -16,7 +16,7 @@
 #ifndef SOL_TLS
 #define SOL_TLS 282
 #endif
-/* Who has it is settled, for this direction. */
+/* It is settled who does the crypto of this direction. */
 static void settle(struct tls_keys *k, bool receive)
 {
 	tls_count(receive ? &tls_counters.received_by[k->crypto] : &tls_counters.sent_by[k->crypto]);
@@ -43,7 +43,7 @@ void keys_kernel_consider(struct ulp_layer *l, struct tls_keys *k)
 		settle(k, l->receive);
 }
 
-/* EEXIST: the other direction has it already. */
+/* EEXIST: the other direction has attached it already. */
 static int attach(int fd)
 {
 	return setsockopt(fd, IPPROTO_TCP, TCP_ULP, "tls", 4) && errno != EEXIST ? -errno : 0;

@@ -1,6 +1,7 @@
 /*
- * TLS_KEYS by OpenSSL, in the worker. A record is opened straight into the reader's room where there is enough of it,
- * and in its own place else, to be handed on in parts: nothing of a record is, before its tag has been checked.
+ * TLS_KEYS done by OpenSSL, in the worker. A record is decrypted straight into the reader's buffer if that has room for
+ * all of it; else it is decrypted in place and delivered in parts. Nothing of a record is delivered before its tag has
+ * been checked.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +14,8 @@
 
 /* --- receive ------------------------------------------------------------------------------------------------------ */
 
-/* Of the record at in_first, whose header is there. The kernel's limits: what a payload of 16 KB and its type need. */
+/* Checks the header of the record at in_first. The limits are the kernel's: what a payload of 16 KB and its type need.
+ * */
 static int check_header(struct ulp_layer *l, struct tls_keys *k, uint32_t *body)
 {
 	const uint8_t *h = k->in + k->in_first;
@@ -23,8 +25,7 @@ static int check_header(struct ulp_layer *l, struct tls_keys *k, uint32_t *body)
 	if (h[1] != TLS_1_2_VERSION_MAJOR || h[2] != TLS_1_2_VERSION_MINOR)
 		return ulp_fail(l, XTS_FAULT_RECORD, "a TLS record of version %u.%u, not 3.3", h[1], h[2]);
 	if (h[0] < TLS_CHANGE_CIPHER_SPEC || h[0] > TLS_HEARTBEAT || (k->aead.tls13 && h[0] != TLS_APPLICATION_DATA))
-		return ulp_fail(l, XTS_FAULT_RECORD, "a TLS record of type %u, which is none that can come encrypted",
-				h[0]);
+		return ulp_fail(l, XTS_FAULT_RECORD, "a TLS record of type %u, which cannot be encrypted", h[0]);
 	if (*body > TLS_PAYLOAD_MAX + overhead)
 		return ulp_fail(l, XTS_FAULT_TOO_LONG, "a TLS record of %u bytes; the longest has %u", *body,
 				TLS_PAYLOAD_MAX + overhead);
@@ -33,8 +34,8 @@ static int check_header(struct ulp_layer *l, struct tls_keys *k, uint32_t *body)
 	return 0;
 }
 
-/* Until a whole record is at in_first: 0 and the length of its body, or -errno. The kernel takes over between two
- * records, so no byte too many is read while it might. */
+/* Reads until a whole record is at in_first: 0 and the length of its body, or -errno. As long as the kernel may still
+ * take over, which it does between two records, no byte beyond the record is read. */
 static int fill(struct ulp_layer *l, struct tls_keys *k, uint32_t *body)
 {
 	for (;;) {
@@ -99,7 +100,7 @@ void keys_control_mark(struct tls_keys *k, struct ulp_mark *mark, uint8_t type, 
 		k->expired = true;
 }
 
-/* The rest of a record that was opened in its place. */
+/* Delivers the rest of a record that was decrypted in place. */
 static ssize_t hand_on(struct tls_keys *k, void *out, size_t room, struct ulp_mark *mark)
 {
 	uint8_t *record = k->in + k->in_first, *payload = tls_aead_payload(&k->aead, record);
@@ -128,7 +129,7 @@ static int open_in_place(struct ulp_layer *l, struct tls_keys *k, uint32_t body)
 	return 0;
 }
 
-/* Payloads of application data, as many whole ones as are there and have room, or one control record. */
+/* Delivers payloads of application data, as many whole ones as are here and fit, or one control record. */
 ssize_t keys_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
 {
 	struct tls_keys *k = l->state;
@@ -158,12 +159,12 @@ ssize_t keys_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_m
 		}
 		n = tls_aead_open(&k->aead, k->in + k->in_first, body, (uint8_t *)out + done, &type);
 		if (n < 0)
-			/* the record is there still, and fails again when the data has been taken */
+			/* the record is still here, and fails again once the data has been taken */
 			return done ? (ssize_t)done :
 				      ulp_fail(l, XTS_FAULT_RECORD, "TLS record %llu cannot be authenticated",
 					       (unsigned long long)k->aead.sequence);
 		if (type != TLS_APPLICATION_DATA && done)
-			return (ssize_t)done; /* it comes by itself, next time */
+			return (ssize_t)done; /* it is delivered alone, by the next read */
 		if (type != TLS_APPLICATION_DATA || !n) {
 			int r = keys_quiet(l);
 
@@ -187,7 +188,8 @@ ssize_t keys_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_m
 
 /* --- send --------------------------------------------------------------------------------------------------------- */
 
-/* Where a record is made: what the layer below does not take of it is kept. Ciphertext only. */
+/* The buffer in which a record is made. The bytes that the layer below does not take are kept elsewhere. It holds only
+ * ciphertext. */
 static _Thread_local uint8_t sealed[TLS_RECORD_MAX];
 
 ssize_t keys_user_write(struct ulp_layer *l, const struct iovec *iov, int pieces, uint8_t type)
