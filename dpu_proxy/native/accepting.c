@@ -29,10 +29,10 @@
 #define NS_PER_MS 1000000u
 
 struct accepting {
-	struct list handshaking, handshake_done; /* of connection.offers; handshaking: the oldest first */
+	struct list handshaking, handshake_done; /* linked by connection.offers; handshaking: the oldest first */
 	uint32_t count;
 	uint64_t key;
-	uint16_t by_source[SOURCES]; /* of those on handshaking */
+	uint16_t by_source[SOURCES]; /* how many on handshaking hash to each source */
 };
 
 /* --- sources ------------------------------------------------------------------------------------------------------ */
@@ -95,7 +95,7 @@ static struct connection *gives_way(struct accepting *a, const struct xts_endpoi
 	return greedy;
 }
 
-/* Room in the listener, and in its tenant's limit of handshakes. */
+/* Is there room in the listener, and in its tenant's limit of handshakes? */
 static bool has_free_room(const struct connection *l, const struct accepting *a)
 {
 	if (a && a->count >= ACCEPTING_MAX)
@@ -128,7 +128,7 @@ static struct accepting *accepting_of(struct connection *l)
 	return a;
 }
 
-/* Makes room for a connection from peer. False: there is none after all. */
+/* Makes room for a connection from peer. False: there is no room. */
 static bool make_room(struct connection *l, const struct xts_endpoint *peer)
 {
 	struct accepting *a = accepting_of(l);
@@ -165,7 +165,7 @@ static void begin(struct connection *l, struct connection *c, const struct xts_e
 	++*source_of(a, peer);
 }
 
-/* Its handshake is done or has failed. */
+/* The handshake of c is done or has failed. */
 static void handshake_ended(struct connection *c)
 {
 	struct accepting *a = c->listener->pushed->accepting;

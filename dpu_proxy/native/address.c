@@ -1,4 +1,4 @@
-/* Endpoints of the wire as socket addresses of the kernel, and those of a socket. */
+/* Converts endpoints of the wire to and from the kernel's socket addresses, and reads a socket's own. */
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -62,7 +62,7 @@ bool endpoint_overlaps(const struct xts_endpoint *a, const struct xts_endpoint *
 	struct xts_endpoint one = endpoint_plain(a), other = endpoint_plain(b);
 
 	if (endpoint_is_unspecified(a) || endpoint_is_unspecified(b))
-		return true; /* also :: and an IPv4 address, unless IPV6_V6ONLY says otherwise */
+		return true; /* also for :: and an IPv4 address, unless IPV6_V6ONLY is set */
 	return one.ip_version == other.ip_version && !memcmp(one.address, other.address, one.ip_version == 4 ? 4 : 16);
 }
 

@@ -1,10 +1,10 @@
 /*
  * BIND: where a socket of a host is bound.
  *
- * Policy has to allow an address or port of the device, but not those that the kernel picks for a connect. What another
- * tenant is bound to is in use, whatever options allow to share. A listener that is only kept, for processes that may
- * join it, is closed for a new bind: what waits for it is reset in turns of the channel, and nothing more is taken from
- * its queue until that is done (channel->binding).
+ * Policy has to allow an address or port of the device, but not one that the kernel picks for a connect. An address and
+ * port that another tenant is bound to is in use, whatever sharing the socket options allow. A listener that is only
+ * kept for processes that may join it is closed for a new bind. The connections in its backlog are reset in turns of
+ * the channel, and until that is done nothing more is received from the channel's queue (channel->binding).
  */
 #include <errno.h>
 #include <sys/socket.h>
@@ -14,7 +14,7 @@
 #include "policy.h"
 #include "share.h"
 
-#define LATER (-1) /* not an errno: listeners that are only kept are still being closed */
+#define LATER (-1) /* not an errno: kept listeners are still being closed */
 
 int connection_name_what_is_bound(struct connection *c)
 {

@@ -34,13 +34,13 @@ static struct list *bucket(uint16_t port)
 	return &names.by_port[port % BUCKETS];
 }
 
-/* Is it, or an address that includes it or is included by it, another tenant's? */
+/* Does another tenant have this address, or one that includes it or is included in it? */
 static bool is_anothers(const struct xts_tenant *t, enum name_protocol protocol, const struct xts_endpoint *local)
 {
 	const struct list *head = bucket(local->port), *node;
 
 	if (endpoint_is_multicast(local))
-		return false; /* each socket that has joined the group gets a copy: there is nothing to take away */
+		return false; /* each socket that has joined the group gets a copy: sharing takes nothing away */
 	for (node = head->next; node != head; node = node->next) {
 		const struct name *n = list_entry(node, struct name, by_port);
 

@@ -17,11 +17,11 @@
 
 struct name;
 
-/* Each has ports of its own. */
+/* Each protocol has its own ports. */
 enum name_protocol { NAME_TCP, NAME_UDP };
 
-/* Takes a name for one socket of the tenant, to be released once. NULL with *error (positive): EADDRINUSE, it is
- * another tenant's; ENOMEM. */
+/* Takes a name for one socket of the tenant; it has to be released once. NULL with *error (positive): EADDRINUSE:
+ * another tenant has it; ENOMEM. */
 struct name *name_take(struct xts_tenant *t, enum name_protocol protocol, const struct xts_endpoint *local, int *error);
 /* Another reference, for another descriptor of the same socket. */
 struct name *name_hold(struct name *name);

@@ -12,12 +12,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BATCH_BYTES (256u * 1024) /* of payload gathered before writing: TCP starts while the host still copies */
-/* eight large messages: the host starts reading while we still send; fewer cost it a wake each */
+#define BATCH_BYTES (256u * 1024) /* payload gathered before a write: TCP starts sending while the host still copies */
+/* eight large messages: the host starts reading while we still send; with fewer, each would cost the host a wake-up */
 #define KICK_BYTES (480u * 1024)
-/* and so with small ones: redis, 50 connections, served 38,000 requests/s without and 42,000 with it */
+/* the same for small messages: redis with 50 connections served 38,000 requests/s without and 42,000 with it */
 #define KICK_MESSAGES 8u
-#define MESSAGES_PER_TURN 4u /* of one connection before the next has its turn */
+#define MESSAGES_PER_TURN 4u /* messages of one connection before the next one has its turn */
 #define MESSAGES_PER_ROUND 64u
 
 static int watch_descriptor(struct worker_state *w, int fd, uint32_t events, struct watch *watch)
@@ -35,7 +35,7 @@ static uint32_t sockets_max(const struct xts_tenant *t)
 	return sockets < UINT32_MAX ? (uint32_t)sockets : UINT32_MAX;
 }
 
-/* The time, for an answer that leaves now. */
+/* Fills in the device's time, for an answer that leaves now. */
 static void device_time(void *context, struct xts_clock_ack *ack)
 {
 	const struct worker_state *w = context;
@@ -103,7 +103,8 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 	if (!error && life_fd >= 0)
 		error = watch_descriptor(worker, life_fd, EPOLLIN | EPOLLRDHUP, &ch->life_watch);
 	if (!error && queue->packets) {
-		error = xts_bundle_wrap(&ch->queue, queue); /* last: on failure the queue is still the caller's */
+		/* last, because on failure the queue still belongs to the caller */
+		error = xts_bundle_wrap(&ch->queue, queue);
 		ch->bundle = error ? NULL : ch->queue;
 	}
 	if (error) {
@@ -166,15 +167,16 @@ void channel_flush(struct channel *ch)
 	ch->batch_bytes = 0;
 }
 
-/* The process that has opened the link is charged from now on. What earlier processes left stays charged to their
- * tenant. */
+/* From now on the tenant of the process that has opened the link is charged. What earlier processes left stays charged
+ * to their tenant. */
 static void take_over_costs(struct channel *ch)
 {
 	struct xts_tenant *tenant = ch->link.config.admit ? token_tenant(ch) : NULL;
 
 	if (!tenant || tenant == ch->tenant)
 		return;
-	tenant_take_anyway(tenant, XTS_USE_DESCRIPTORS, ch->descriptors); /* they are open already */
+	/* without a limit, as they are open already */
+	tenant_take_anyway(tenant, XTS_USE_DESCRIPTORS, ch->descriptors);
 	tenant_give(ch->tenant, XTS_USE_DESCRIPTORS, ch->descriptors);
 	account_move(&ch->worker->schedule, &ch->account, &tenant->weight);
 	xts_tenant_release(ch->tenant);
@@ -200,7 +202,7 @@ static void link_opened(struct channel *ch)
 	}
 }
 
-/* The link went down: by GOODBYE, or by a violation of either kind. */
+/* The link went down: by GOODBYE, or by a violation of the link's or our protocol. */
 static void link_closed(struct channel *ch)
 {
 	struct worker_state *w = ch->worker;
@@ -217,7 +219,7 @@ static void link_closed(struct channel *ch)
 	channel_end_epoch(ch, ch->link.error != ESHUTDOWN);
 }
 
-/* A message for us in the batch's next entry. Returns true when the entry is kept until the flush. */
+/* Handles a message in the batch's next entry. True: the entry is kept until the flush. */
 static bool deliver(struct channel *ch, const struct xts_head *head, struct batch_entry *e)
 {
 	struct iovec *first = &e->frame.segment[0];
@@ -230,7 +232,7 @@ static bool deliver(struct channel *ch, const struct xts_head *head, struct batc
 	result = command_dispatch(ch, ch->link.features, head, first->iov_base, e->frame.bytes, e);
 	if (result == COMMAND_MALFORMED)
 		channel_violation(ch, xts_type_name(head->type), head->id);
-	/* wipe keys that may have been pushed */
+	/* wipes keys that may have been pushed */
 	if ((head->type == XTS_CMD_IOCTL || head->type == XTS_CMD_CONNECT) && result != COMMAND_UNFINISHED)
 		explicit_bzero(first->iov_base, first->iov_len);
 	if (result == COMMAND_KEPT)
@@ -240,7 +242,7 @@ static bool deliver(struct channel *ch, const struct xts_head *head, struct batc
 	return result == COMMAND_KEPT;
 }
 
-/* A message in the batch's next entry: true when it is kept until the flush. */
+/* Carries out a message in the batch's next entry. True: the entry is kept until the flush. */
 static bool carry_out(struct channel *ch, const struct xts_head *head, struct batch_entry *e)
 {
 	bool kept = deliver(ch, head, e);
@@ -249,7 +251,7 @@ static bool carry_out(struct channel *ch, const struct xts_head *head, struct ba
 	return kept;
 }
 
-/* What was in the batch's next entry has been looked at. */
+/* The batch's next entry has been handled. */
 static void settle(struct channel *ch, const struct batch_entry *e, bool kept)
 {
 	if (kept)
@@ -277,7 +279,7 @@ static int receive_one(struct channel *ch)
 				 ch->worker->now_ns, &head)) {
 	case XTS_LINK_DELIVER:
 		if (head.type == XTS_RELAY_CARRIED && relay_take(ch, &head, &e->frame))
-			return TAKEN_CHEAP; /* the channel it is carried to recycles it */
+			return TAKEN_CHEAP; /* a relayed frame: the channel that it is carried to recycles it */
 		kept = carry_out(ch, &head, e);
 		if (!kept)
 			got = TAKEN_CALL;
@@ -293,7 +295,8 @@ static int receive_one(struct channel *ch)
 	return got;
 }
 
-/* Takes as many as a turn has time for, by what they have cost of late; *last as receive_one() says. */
+/* Takes as many frames as a turn has time for, judging by what they have cost lately; *last: the last result of
+ * receive_one(). */
 static uint32_t receive_batch(struct channel *ch, int *last)
 {
 	struct worker_state *w = ch->worker;
@@ -313,17 +316,18 @@ static uint32_t receive_batch(struct channel *ch, int *last)
 	return taken;
 }
 
-/* Its process has gone: what it sent before that is still taken, unless it lives and goes on sending. */
+/* The channel's process is gone. What it has sent before is still received, in a few more rounds at most, in case it
+ * lives and goes on sending. */
 static void last_words(struct channel *ch, bool received)
 {
 	if (!ch->last_rounds || ch->dying || (received && --ch->last_rounds))
 		return;
 	ch->dying = true;
 	ch->worker->stats.goodbyes++;
-	channel_log(ch, "the process has gone");
+	channel_log(ch, "the process is gone");
 }
 
-/* With a message that waited for something to be made. */
+/* Goes on with a message that waited until something was made (slow_push.c). */
 static void begin_again(struct channel *ch)
 {
 	struct batch_entry *e = &ch->batch[ch->batch_used];
@@ -335,7 +339,7 @@ static void begin_again(struct channel *ch)
 	ch->unfinished.again = false;
 }
 
-/* With a message that the last turn had no time for. */
+/* Goes on with a message that the last turn had no time for. */
 static void go_on(struct channel *ch)
 {
 	if (ch->unfinished.again) {
@@ -361,7 +365,7 @@ bool channel_receive(struct channel *ch)
 		channel_end_some(ch);
 		return true;
 	}
-	if (ch->refusing) { /* the host's next messages find the address free */
+	if (ch->refusing) { /* the host's next messages have to find the address free */
 		connection_close_listener(ch->refusing);
 		return true;
 	}
@@ -381,9 +385,9 @@ bool channel_receive(struct channel *ch)
 	if (taken)
 		XTS_PROBE2(worker_frames, ch->queue_id, taken);
 	if (last < 0 && !ch->dying) {
-		/* A process that exits closes its end of the queue and its attach connection in either order, so this
-		 * is most likely its end; if it lives and broke the queue, it loses no more by it. */
-		channel_log(ch, "the host's end of the queue has gone");
+		/* A process that exits closes its end of the queue and its attach connection in either order, so it has
+		 * most likely exited. If it lives and broke the queue, it loses nothing more by this. */
+		channel_log(ch, "the host's end of the queue is gone");
 		xts_link_fail(&ch->link, ESHUTDOWN);
 		link_closed(ch);
 		ch->dying = ch->life_fd >= 0;
@@ -392,7 +396,7 @@ bool channel_receive(struct channel *ch)
 	if (ch->batch_used || !list_empty(&ch->dirty))
 		channel_flush(ch);
 	if (taken) {
-		(void)worker_turn_is_over(ch->worker); /* for the clock */
+		(void)worker_turn_is_over(ch->worker); /* reads the clock */
 		schedule_learn(&ch->account.frame_ns, taken, ch->worker->now_ns - begun_ns);
 	}
 	last_words(ch, taken);
@@ -421,8 +425,8 @@ static void kick(struct channel *ch)
 	ch->rung_ack = ch->link.acked_to_peer;
 }
 
-/* Quiet frames have waited for others long enough, or someone needs them: the host, as they return its frame credits,
- * or we, as we run out of ours. */
+/* Have the quiet frames waited long enough for others to go with, or does somebody need them? The host needs the frame
+ * credits that they return; we need ours when we run out. */
 static bool quiet_no_more(const struct channel *ch)
 {
 	uint8_t acks = (uint8_t)(ch->link.acked_to_peer - ch->rung_ack);
@@ -522,7 +526,7 @@ static bool send_ready(struct channel *ch)
 	return ch->cut_short || ch->link.stats.sent_frames != before;
 }
 
-/* The turn was over before everything was said: the rest follows within a round, and a kick for each turn would cost
+/* The turn was over before everything was sent: the rest follows within a round, and a kick for each turn would cost
  * more than the turns do. */
 static bool more_comes_soon(const struct channel *ch)
 {

@@ -1,4 +1,4 @@
-/* Parked connections that a host claims, or takes by their key: they are its channel's from then on (parked.h). */
+/* Parked connections that a host claims, or takes by their key. From then on they belong to its channel (parked.h). */
 #include <errno.h>
 #include <sys/epoll.h>
 
@@ -17,14 +17,14 @@ static void give_to(struct parked *p, struct connection *c)
 	connection_enter(c, CONNECTION_ESTABLISHED);
 	c->accepted = p->accepted;
 	c->error = p->error;
-	c->readable = p->error || p->pushed; /* layers may hold bytes of which epoll says nothing */
+	c->readable = p->error || p->pushed; /* layers may hold bytes that epoll does not report */
 	c->returned = p->returned;
 	p->returned = (struct returned){ 0 };
 	c->readable |= c->returned.first != NULL;
 	c->kernel_send = p->kernel_send;
 	c->kernel_receive = p->kernel_receive;
 	p->kernel_send = p->kernel_receive = 0;
-	parked_become_stale(p); /* before its bytes are c's: it counts them out */
+	parked_become_stale(p); /* before c gets the bytes: this function ends their count */
 	c->out = p->out;
 	c->worker->stats.spill_bytes += c->out.spill.bytes;
 	c->channel->spill_bytes += c->out.spill.bytes;
@@ -69,7 +69,7 @@ struct connection *park_claim(struct channel *ch, uint64_t key, int *error)
 
 void parked_taken(struct connection *c)
 {
-	if (connection_watch(c)) /* epoll tells of all that has arrived, and of room for what is spilled */
+	if (connection_watch(c)) /* epoll reports everything that has arrived, and room for what is spilled */
 		connection_fail(c, ENOBUFS);
 	connection_wake(c);
 }
@@ -85,7 +85,7 @@ struct connection *parked_take(struct channel *ch, struct keyed *k, uint32_t pur
 		return NULL;
 	}
 	*out = p->last;
-	k->queue = NULL; /* goes with it */
+	k->queue = NULL; /* the queue goes with the connection */
 	c = claim(ch, p, error);
 	if (c)
 		out->queue = queue;

@@ -1,4 +1,4 @@
-/* Records of closed.h. */
+/* The records of closed.h. */
 #include "closed.h"
 
 #include <netinet/in.h>
@@ -18,7 +18,7 @@ void closed_begin(struct connection *c, enum xts_closed_begin how, const struct 
 {
 	struct worker_state *w = c->worker;
 
-	if (c->closed) /* it could not connect before */
+	if (c->closed) /* an earlier attempt to connect has failed */
 		closed_end(c, false);
 	if (!w->config.closed_sample || ++w->closed.begun < w->config.closed_sample)
 		return;
@@ -124,7 +124,7 @@ void closed_handed_over(struct connection *c)
 	closed_end(c, false);
 }
 
-/* The oldest record; the caller's. */
+/* Takes the oldest record, which the caller then owns. */
 static struct closed *take(struct closed_list *l)
 {
 	struct closed *record = l->first;

@@ -1,5 +1,5 @@
-/* Carrying out the host's calls. Each has been decoded once, into a private struct (command_dispatch.h), and is checked
- * before anything is done. */
+/* Carries out the host's calls. Each call has been decoded once, into a private struct (command_dispatch.h), and is
+ * checked before anything is done. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
@@ -25,7 +25,7 @@ int command_refuse(struct channel *ch, enum xts_refusal refusal)
 	return xts_refusal_errno(refusal);
 }
 
-/* The refusal of this request, if it goes with the errno in which the request ends. */
+/* The refusal of this request, if it belongs to the errno with which the request ends. */
 static uint8_t refusal_of(const struct channel *ch, int error)
 {
 	return ch->link.features & XTS_FEATURE_REFUSAL && error && xts_refusal_errno(ch->refusal) == error ?
@@ -156,7 +156,7 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 	if (c->channel->worker->draining)
 		return command_refuse(c->channel, XTS_REFUSED_STOPPING);
 	if (c->shared && share_part(c))
-		return EOPNOTSUPP; /* the others have the same socket: it would connect for all */
+		return EOPNOTSUPP; /* the other members have the same socket, and it would connect for all */
 	if (!connection_grant_window(c) || (pushed_any(c) && c->window < XTS_ULP_WINDOW_MIN))
 		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
 	c->held = m->post_credits;
@@ -169,14 +169,14 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 	if (!error)
 		connection_connected(c);
 	if (!connection_watch(c) || c->state == CONNECTION_FAILED)
-		return 0; /* a protocol that has failed at once is answered like one that fails later */
-	connection_enter(c, CONNECTION_IDLE); /* epoll has no room: as if there were no memory */
+		return 0;                     /* a protocol that fails at once is answered like one that fails later */
+	connection_enter(c, CONNECTION_IDLE); /* epoll has no room: handled as if there were no memory */
 	c->connect_reply = false;
 	return command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY);
 }
 
-/* Pushes the protocols in CONNECT's payload, then connects. After a failure the host cannot know which were pushed, so
- * that the socket can only be closed. */
+/* Pushes the protocols in CONNECT's payload, then connects. After a failure the host cannot know which ones were
+ * pushed, so it can only close the socket. */
 static int push_from_connect(struct connection *c, const struct xts_connect *m, const void *pushes)
 {
 	int error;
@@ -217,7 +217,7 @@ enum command_result command_connect(struct channel *ch, const struct xts_head *h
 	else if (c)
 		error = connect_start(c, m);
 	if (!error)
-		return COMMAND_DONE; /* CONNECT_ACK is state of the connection */
+		return COMMAND_DONE; /* CONNECT_ACK is sent from the state of the connection */
 	ch->worker->stats.connects_failed++;
 	reply_connect(ch, m->xts_socket, c, error);
 	return COMMAND_REPLIES;
@@ -255,7 +255,7 @@ static int listen_start(struct connection *c, const struct xts_listen *m)
 	if (c->shared)
 		share_listens(c);
 	if (!c->name)
-		(void)connection_name_what_is_bound(c); /* without memory it is not registered */
+		(void)connection_name_what_is_bound(c); /* if there is no memory, the name is not registered */
 	c->readable = true;
 	connection_wake(c);
 	return -connection_watch(c);
@@ -275,8 +275,8 @@ enum command_result command_listen(struct channel *ch, const struct xts_head *he
 	return COMMAND_REPLIES;
 }
 
-/* Copies the value that came with a call: callers may offer more room than any option has, and the kernel does not mind
- * either. */
+/* Copies the value that came with a call. Callers may pass a longer value than any option has; the kernel accepts that,
+ * too. */
 static uint32_t option_value(uint8_t *value, const void *payload, uint32_t length)
 {
 	uint32_t kept = length < SOCKET_CALL_BYTES_MAX ? length : SOCKET_CALL_BYTES_MAX;
@@ -295,7 +295,7 @@ enum command_result command_setsockopt(struct channel *ch, const struct xts_head
 	struct connection *c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
 
 	if (c && c->datagrams)
-		datagram_flush(c); /* the option is of what is sent from now on */
+		datagram_flush(c); /* the option applies to what is sent from now on */
 	if (c && c->datagrams && filter_is_option(m->level, m->option))
 		error = m->length <= e->frame.segment[0].iov_len - XTS_SETSOCKOPT_BYTES ?
 				filter_set(c, m->option, payload, m->length) :
@@ -335,7 +335,7 @@ enum command_result command_getsockopt(struct channel *ch, const struct xts_head
 	return COMMAND_REPLIES;
 }
 
-/* What waits in the spill buffer has not been sent either. */
+/* For SIOCOUTQ, what waits in the spill buffer counts as not sent. */
 static int do_ioctl(struct connection *c, uint32_t request, void *value, uint32_t *bytes)
 {
 	int error, unsent;
@@ -375,7 +375,7 @@ enum command_result command_ioctl(struct channel *ch, const struct xts_head *hea
 			error = -do_ioctl(c, m->request, value, &length);
 	}
 	command_reply_value(ch, XTS_REPLY_IOCTL_ACK, m->xts_socket, m->token, c, error, value, length);
-	explicit_bzero(value, sizeof value); /* may have been keys */
+	explicit_bzero(value, sizeof value); /* the value may have been keys */
 	return COMMAND_REPLIES;
 }
 
@@ -402,7 +402,7 @@ enum command_result command_newconn_ack(struct channel *ch, const struct xts_hea
 	c->announced = false;
 	c->xts_socket = m->xts_socket;
 	c->held = m->post_credits;
-	/* its handshake is done: there may have been events, and layers may hold bytes */
+	/* its handshake is done: there may have been events before, and layers may hold bytes */
 	c->readable = c->in_epoll || c->pushed;
 	/* Only now: epoll then reports everything that has arrived in the meantime. */
 	if (connection_watch(c))

@@ -1,12 +1,13 @@
 /*
- * Mutexes that all workers have in common.
+ * Mutexes that all workers share.
  *
- * Between two messages a worker takes none of them: one worker would wait there for another, and with it all its
- * channels. They are for what is rare: sockets that change hands, names and groups, evictions. What a worker has to know
- * of it in between stands in an atomic flag or counter next to the data, and the mutex is taken when that has changed.
+ * A worker does not take any of them between two messages, because it would wait for another worker, and all its
+ * channels with it. They are for rare operations: sockets that go to another process, names and groups, evictions. What
+ * a worker has to know in between is in an atomic flag or counter next to the data, and it takes the mutex only when
+ * that has changed.
  *
- * Each thread counts how often it takes one, so that tests and operators see whether that is so (common_locks of a
- * worker's statistics).
+ * Each thread counts how often it takes one, so that tests and operators can verify this (common_locks in a worker's
+ * statistics).
  */
 #ifndef XTS_COMMON_LOCK_H
 #define XTS_COMMON_LOCK_H

@@ -14,11 +14,11 @@
 #include "pushed.h"
 #include "share.h"
 
-#define PUSHED_BYTES 32768u /* about what a connection with TLS keeps in malloc's heap */
+#define PUSHED_BYTES 32768u /* about what a connection with TLS has in malloc's heap */
 
 /* Intervals of connection_look_later(): short at first, and in the end so long that thousands of waiting connections
- * cost next to nothing. The kernel reports when the peer has acknowledged a FIN; a lingering close is looked at only
- * for other TCP stacks, which do not. */
+ * cost next to nothing. The kernel reports when the peer has acknowledged a FIN; a lingering close is checked by timer
+ * only for other TCP stacks, which do not report it. */
 #define LOOK_MS_FIRST 5u
 #define LOOK_MS_LINGERING 1000u
 #define LOOK_MS_LISTENER 100u
@@ -139,11 +139,11 @@ void connection_free(struct connection *c, bool reset)
 	listener_offer_ends(c);
 	if (c->state == CONNECTION_LISTENER && c->pushed)
 		accepting_drop(c);
-	while (!list_empty(&c->offers)) /* of a listener: its host will still answer it */
+	while (!list_empty(&c->offers)) /* the offers of a listener: the host will still answer them */
 		listener_offer_ends(list_entry(c->offers.next, struct connection, offers));
 	socket_close(c, reset);
-	closed_end(c, reset);  /* if it had no socket any more */
-	name_release(c->name); /* its socket has moved to another connection */
+	closed_end(c, reset);  /* in case it had no socket any more */
+	name_release(c->name); /* in case its socket has moved to another connection */
 	c->name = NULL;
 	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, sizeof *c + (c->pushed ? PUSHED_BYTES : 0));
 	uncount(c);
@@ -213,8 +213,8 @@ static int socket_error(int fd)
 	return error;
 }
 
-/* The result of a connect in progress. Asked for by a second connect(2), whose address does not matter: SO_ERROR would
- * leave the socket "connecting", and Linux would answer the host's next attempt with ECONNABORTED. */
+/* The result of a connect in progress, from a second connect(2), whose address does not matter. Reading SO_ERROR
+ * instead would leave the socket "connecting", and Linux would answer the host's next attempt with ECONNABORTED. */
 static int connect_result(const struct connection *c)
 {
 	const struct sockaddr_in any = { .sin_family = AF_INET };
@@ -242,7 +242,7 @@ void connection_connected(struct connection *c)
 	if (c->pushed && !c->pushed->started) {
 		pushed_start(c);
 		if (c->state != CONNECTION_CONNECTING || (c->pushed->started && !c->pushed->ready))
-			return; /* connected, or it will be when the handshakes are done */
+			return; /* connected now, or when the handshakes are done */
 	}
 	connection_enter(c, CONNECTION_ESTABLISHED);
 	c->connect_reply = true;
@@ -280,21 +280,21 @@ static void stream_event(struct connection *c, uint32_t events)
 		connection_wake(c);
 	}
 	if (events & (EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
-		c->read_to_end = true; /* EPOLLPRI: a read stops short at the urgent mark */
+		c->read_to_end = true; /* EPOLLPRI: a read stops at the urgent mark */
 	if (events & EPOLLERR && c->eos_sent && !c->error) {
-		int error = socket_error(c->fd); /* nobody reads any more: ask */
+		int error = socket_error(c->fd); /* nobody reads any more and would find the error: ask for it */
 
 		if (error)
 			connection_fail(c, error);
 	}
 	if (events & EPOLLOUT) {
 		c->writable = true;
-		if (c->pushed) { /* a protocol may have stopped reading, for there was no room for its answers */
+		if (c->pushed) { /* a protocol may have stopped reading because there was no room for its answers */
 			c->readable = true;
 			connection_wake(c);
 		}
 		if (c->pushed || outgoing_waits(&c->out))
-			connection_flush(c); /* may free an orphan: nothing of c after this */
+			connection_flush(c); /* may free an orphan: c must not be used after this */
 	}
 }
 
@@ -308,7 +308,7 @@ static void connection_event(struct connection *c, uint32_t events)
 	}
 	switch (c->state) {
 	case CONNECTION_CONNECTING:
-		if (c->pushed && c->pushed->started) { /* shaking hands */
+		if (c->pushed && c->pushed->started) { /* its handshake is not done */
 			stream_event(c, events);
 			break;
 		}
@@ -330,7 +330,7 @@ static void connection_event(struct connection *c, uint32_t events)
 		break;
 	case CONNECTION_CLOSING:
 		stream_event(c, events);
-		/* when FIN is acknowledged the kernel reports EPOLLOUT, once */
+		/* when the FIN is acknowledged, the kernel reports EPOLLOUT once */
 		if (c->fd >= 0 && c->lingering)
 			look_at_lingering(c);
 		break;
@@ -376,7 +376,7 @@ void connection_fail(struct connection *c, int error)
 	connection_drop_outgoing(c);
 	if (c->pushed)
 		pushed_fail(c);
-	c->readable = true; /* what has arrived is still delivered; the read after it finds the error */
+	c->readable = true; /* what has arrived is still delivered; the read after that finds the error */
 	if (c->orphan) {
 		connection_free(c, true);
 		return;
@@ -396,12 +396,12 @@ bool connection_renew(struct connection *c)
 		return false;
 	if (connect(c->fd, &nowhere, sizeof nowhere))
 		return false;
-	connection_flush(c); /* sent by the host before it knew of the failure: nobody will read it */
+	connection_flush(c); /* the host sent these bytes before it knew of the failure; nobody will read them */
 	connection_drop_outgoing(c);
 	if (c->window)
 		xts_credit_grant_init(&c->grant, c->window);
 	connection_enter(c, CONNECTION_IDLE);
-	c->noted_events = 0; /* of before */
+	c->noted_events = 0; /* events from before the failure */
 	c->readable = c->read_to_end = c->writable = c->eos_sent = c->reset_sent = false;
 	c->lingering = c->accepted = c->spilled = false;
 	c->out = (struct outgoing){ 0 };
@@ -423,7 +423,7 @@ void connection_look_later(struct connection *c)
 	timer_set(&c->worker->timers, &c->timer, c->worker->now_ns + c->look_ms * UINT64_C(1000000));
 }
 
-/* Bytes that have arrived and that nobody will read. */
+/* Have bytes arrived that nobody will read? */
 static bool has_unread(struct connection *c)
 {
 	int bytes = 0;
@@ -471,14 +471,14 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 
 	if (c->close_reply)
 		return;
-	if (c->state == CONNECTION_CLOSING) { /* the host does not wait for the end of lingering any more */
+	if (c->state == CONNECTION_CLOSING) { /* the host no longer waits for the end of lingering */
 		c->lingering = false;
 		c->close_reply = true;
 		connection_wake(c);
 		return;
 	}
 	c->connect_reply = false;
-	/* a host that makes the socket again (XTS_FLAG_ABORT) waits, too */
+	/* a host that will use the socket again (XTS_FLAG_ABORT) also waits for CLOSED */
 	unwaited = !(flags & (XTS_FLAG_ABORT | XTS_FLAG_LINGER));
 	if (c->state == CONNECTION_LISTENER) {
 		c->channel->refusing_unwaited = unwaited;
@@ -489,7 +489,7 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 	if (c->state == CONNECTION_DATAGRAM && !datagram_close(c, flags & XTS_FLAG_LINGER))
 		return;
 	c->unwaited = unwaited;
-	if (c->shared) /* bound, and not listening yet */
+	if (c->shared) /* a shared socket that is bound and does not listen yet */
 		share_leave(c, !(flags & XTS_FLAG_LINGER));
 	if (c->state != CONNECTION_ESTABLISHED || flags & XTS_FLAG_ABORT || unread || c->error || has_unread(c)) {
 		close_at_once(c);
@@ -512,10 +512,10 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 void connection_drained(struct connection *c)
 {
 	if (c->pushed && c->out.fin_wanted && !c->out.fin_done && c->fd >= 0 && !pushed_finish(c))
-		return; /* its protocols have more to send, or it has failed */
+		return; /* its protocols have more to send, or the connection has failed */
 	if (c->out.fin_wanted && !c->out.fin_done && c->fd >= 0) {
 		c->out.fin_done = true;
-		/* A socket to be closed anyway is closed when CLOSED goes out; close(2) sends the FIN. */
+		/* A socket that will be closed anyway is closed when CLOSED goes out, and close(2) sends the FIN. */
 		if (c->lingering || c->state != CONNECTION_CLOSING)
 			(void)shutdown(c->fd, SHUT_WR);
 	}
@@ -538,7 +538,7 @@ static int all_acknowledged(int fd)
 	       info.tcpi_state != TCP_FIN_WAIT1 && info.tcpi_state != TCP_LAST_ACK && info.tcpi_state != TCP_CLOSING;
 }
 
-/* Is a lingering close at its end? */
+/* Checks whether a lingering close is done. */
 static void look_at_lingering(struct connection *c)
 {
 	int done = c->out.fin_done ? all_acknowledged(c->fd) : 0;

@@ -1,5 +1,5 @@
-/* Control data of datagrams: items of the wire as cmsg(3) has them, and back. */
-#include <time.h> /* which errqueue.h needs */
+/* Control data of datagrams: converts items of the wire to control messages (cmsg(3)) and back. */
+#include <time.h> /* errqueue.h needs it */
 
 #include <errno.h>
 #include <linux/errqueue.h>
@@ -12,7 +12,7 @@
 #include "endpoint.h"
 #include "timestamp_options.h"
 
-struct pktinfo4 { /* struct in_pktinfo is not in all headers under all feature macros */
+struct pktinfo4 { /* struct in_pktinfo is not visible in all headers under all feature macros */
 	int32_t interface;
 	uint8_t source[4], destination[4];
 };
@@ -43,8 +43,9 @@ static void put_int(struct msghdr *h, int level, int type, uint32_t number)
 	put(h, level, type, &value, sizeof value);
 }
 
-/* The source that the host wants. The interface is the device's to choose, except for groups and for link-local
- * addresses, which mean nothing without it. What does not fit the destination is the kernel's to judge, as with any program. */
+/* Sets the source that the host wants. The device chooses the interface, except for groups and for link-local
+ * addresses, which mean nothing without one. If the source does not fit the destination, the kernel refuses it, as for
+ * any program. */
 static void put_source(struct msghdr *h, const struct xts_endpoint *source, bool to_group)
 {
 	bool is_mapped = source->ip_version == 6 && !memcmp(source->address, mapped, sizeof mapped);
@@ -104,7 +105,7 @@ static uint32_t int_of(const struct cmsghdr *item)
 	return byte;
 }
 
-/* Who has sent an error; none if the kernel does not say. */
+/* The sender of an error; empty if the kernel does not report it. */
 static struct xts_endpoint offender_of(const uint8_t *bytes, size_t count)
 {
 	struct sockaddr_storage address = { .ss_family = AF_UNSPEC };
@@ -113,7 +114,7 @@ static struct xts_endpoint offender_of(const uint8_t *bytes, size_t count)
 	return xts_endpoint_of(&address);
 }
 
-/* An entry of the error queue: the kernel's struct, and behind it the address of who has sent the error. */
+/* Reads an entry of the error queue: the kernel's struct, and behind it the address of the error's sender. */
 static void take_error(struct xts_datagram *d, const struct cmsghdr *item)
 {
 	struct sock_extended_err e;

@@ -1,17 +1,17 @@
 /*
- * What several sockets of a channel have received crosses the queue once (RECV_COPIES).
+ * A datagram that several sockets of a channel have received crosses the queue once (RECV_COPIES).
  *
- * The device's kernel gives each member of a group a copy of its own, and what decides about it is that socket's:
- * memberships, filters, peer, receive buffer. So nothing of this is repeated here. When a socket's turn comes, and
- * others of the channel are bound to its port, their datagrams are taken together with its own. What is equal, byte by
- * byte and with its control data, is written once, and the message says which sockets get it.
+ * The device's kernel gives each member of a group its own copy, and decides by that socket's memberships, filters,
+ * peer and receive buffer. None of that is repeated here. When a socket has its turn and other sockets of the channel
+ * are bound to the same port, their datagrams are taken together with its own. Datagrams that are equal, byte for byte
+ * and including control data, are written once, and the message says which sockets get them.
  *
- * So it does not matter whether two equal datagrams are copies of one: each that a socket had in the kernel is sent to
- * it once, in its order, and takes its credits. What differs goes a way of its own: of the socket whose turn it is in
- * this message, of the others in messages of theirs, which follow. A socket that lags behind the others catches up when
- * its own turn comes. Where sockets of a port are not members of the same groups, or want other control data, they have
- * often not the same. Such a socket is looked at first (MSG_PEEK), so that a third may still find what it has in common
- * with it.
+ * So it does not matter whether two equal datagrams are copies of one: each datagram that a socket had in the kernel is
+ * sent to it once, in its order, and takes its credits. Datagrams that differ are sent separately: those of the socket
+ * that has its turn in this message, those of the others in their own messages, which follow. A socket that lags behind
+ * the others catches up in its own turn. Sockets of one port that are members of different groups, or want different
+ * control data, often have different datagrams. Such a socket is peeked at first (MSG_PEEK), so that its datagrams stay
+ * in the kernel and a third socket may still be found to have the same.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,9 +21,9 @@
 #include "datagram_making.h"
 
 #define BUCKETS 1024u
-#define LIST_PART 4u /* the list of sockets takes no more of a message than one in so many */
-#define DIFFERS 64u  /* so often what a socket has is looked at before it is taken, after it was not the same */
-#define ASKED 8u     /* others that are asked even if the turn is over */
+#define LIST_PART 4u /* the list of sockets takes at most 1/LIST_PART of a message */
+#define DIFFERS 64u  /* after a difference, how many times a socket's datagrams are peeked at before they are taken */
+#define ASKED 8u     /* sockets that are checked even if the turn is over */
 
 /* A datagram that was taken from the kernel. */
 struct taken {
@@ -34,8 +34,8 @@ struct taken {
 };
 
 struct datagram_copies {
-	struct list bound[BUCKETS];     /* by port: datagrams.by_port */
-	struct datagram_scratch others; /* what comes for another socket than that whose turn it is */
+	struct list bound[BUCKETS];     /* hashed by port; linked by datagrams.by_port */
+	struct datagram_scratch others; /* buffers for the datagrams of a socket other than the one that has its turn */
 	struct taken mine[XTS_COPIES_RECORDS_MAX], theirs[XTS_COPIES_RECORDS_MAX];
 };
 _Static_assert(DATAGRAM_RECEIVES <= XTS_COPIES_RECORDS_MAX, "a batch fits into a message");
@@ -97,7 +97,7 @@ bool copies_are_possible(const struct connection *c)
 	       c->channel->link.features & XTS_FEATURE_COPIES;
 }
 
-/* Has it nothing to send that would have to go before what is taken now? */
+/* May the socket's datagrams go into another socket's message? Not if it has something to send to its host first. */
 static bool may_join_in(const struct connection *c)
 {
 	const struct datagrams *d = c->datagrams;
@@ -108,7 +108,8 @@ static bool may_join_in(const struct connection *c)
 
 /* --- what has come ------------------------------------------------------------------------------------------------ */
 
-/* Takes at most so many, and keeps those that are for the socket: how many. *direct: none of them was for a group. */
+/* Takes at most `most` datagrams and drops those that are not for the socket. Returns how many are left. *direct: none
+ * of them was sent to a group. */
 static uint32_t take(struct connection *c, struct datagram_scratch *s, struct taken *out, uint32_t most, bool *direct)
 {
 	struct mmsghdr messages[DATAGRAM_RECEIVES];
@@ -129,7 +130,7 @@ static uint32_t take(struct connection *c, struct datagram_scratch *s, struct ta
 	return kept;
 }
 
-/* How many of these have credits, and fit into so many bytes. */
+/* How many of these datagrams the socket has credits for and fit into this many bytes. */
 static uint32_t affordable(const struct connection *c, const struct taken *t, uint32_t count, uint32_t room)
 {
 	uint32_t credits = c->held, fits;
@@ -152,7 +153,7 @@ static bool is_equal(const struct taken *a, const struct taken *b)
 	       !memcmp(a->head, b->head, a->head_bytes) && !memcmp(a->data, b->data, a->d.record.data_bytes);
 }
 
-/* Which of mine, from `from` on, is equal to this one; mine_count: none. */
+/* The index, from `from` on, of the datagram of `mine` that is equal to this one; mine_count: none. */
 static uint32_t find(const struct taken *mine, uint32_t mine_count, uint32_t from, const struct taken *one)
 {
 	while (from < mine_count && !is_equal(&mine[from], one))
@@ -172,7 +173,7 @@ static void keep(struct connection *c, struct taken *t, uint32_t count)
 static void pay(struct connection *c, const struct taken *t, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
-		(void)datagram_pay(c, &t[i].d); /* affordable() has seen to it */
+		(void)datagram_pay(c, &t[i].d); /* affordable() has checked the credits */
 }
 
 /* --- the message -------------------------------------------------------------------------------------------------- */
@@ -190,7 +191,8 @@ static void write_socket(struct making *m, struct connection *c, uint32_t first,
 	m->at += XTS_DATAGRAM_COPY_BYTES;
 }
 
-/* The first of theirs that are among mine, in the order of mine, are noted. Returns how many they are. */
+/* Finds how many of the first datagrams of `theirs` are also in `mine`, in the same order, and writes that into the
+ * list of sockets. Returns how many. */
 static uint32_t match(struct making *m, struct connection *other, const struct taken *mine, uint32_t mine_count,
 		      const struct taken *theirs, uint32_t count, uint32_t end)
 {
@@ -211,7 +213,7 @@ static uint32_t match(struct making *m, struct connection *other, const struct t
 	return done;
 }
 
-/* Is the first one that it has among mine, as far as that has to be known? */
+/* Is its first datagram in `mine`? Assumed for a socket that has not differed lately. */
 static bool looks_equal(struct connection *other, struct datagram_copies *copies, const struct taken *mine,
 			uint32_t mine_count)
 {
@@ -230,8 +232,8 @@ static bool looks_equal(struct connection *other, struct datagram_copies *copies
 	return find(mine, mine_count, 0, one) < mine_count;
 }
 
-/* It was asked for no more than the first of them had, so it may have more. It hardly ever has, and to see that here
- * costs a fraction of a turn of its own. */
+/* No more datagrams were taken from this socket than the first socket had, so it may have more. It hardly ever has, and
+ * checking that here costs a fraction of a turn of its own. */
 static void look_for_more(struct connection *other)
 {
 	struct mmsghdr message = { 0 };
@@ -244,7 +246,7 @@ static void look_for_more(struct connection *other)
 		datagram_fails(other, errno);
 }
 
-/* Takes what another socket has, and notes what of it is equal. */
+/* Takes the datagrams of another socket, and writes into the list of sockets which ones are equal. */
 static void ask(struct making *m, struct connection *other, const struct taken *mine, uint32_t mine_count, uint32_t end)
 {
 	struct datagram_copies *copies = m->c->worker->datagram_copies;
@@ -265,7 +267,7 @@ static void ask(struct making *m, struct connection *other, const struct taken *
 	keep(other, copies->theirs + done, count - done);
 }
 
-/* The list of sockets: how many they are. */
+/* Writes the list of sockets. Returns how many there are. */
 static uint32_t write_sockets(struct making *m, const struct taken *mine, uint32_t mine_count, uint32_t end)
 {
 	struct list *self = &m->c->datagrams->same_port, *node;

@@ -1,23 +1,23 @@
 /*
- * Filters of datagram sockets: classic BPF programs (SO_ATTACH_FILTER) of a host, or an eBPF program of the operator's
- * that the host names (XTS_OPTION_FILTER), which the device's kernel runs for each datagram that comes for the socket.
- * What a filter drops never crosses the queue.
+ * Filters of datagram sockets: a classic BPF program (SO_ATTACH_FILTER) of a host, or an eBPF program of the operator
+ * that the host names (XTS_OPTION_FILTER). The device's kernel runs it for each datagram that arrives for the socket. A
+ * datagram that the filter drops never crosses the queue.
  *
- * A host's program has no loops and no memory that outlives a run, and sees the packet that it is asked about. The
- * kernel checks that its jumps stay within it and that it ends. What is left to refuse here are loads of what is the
- * device's: marks, receive queues, processors, VLANs. Each run costs the device's kernel as many instructions as the
- * program has at most, in the time of whatever receives packets: so a program is short (XTS_FILTER_BYTES_MAX), and all
- * of a tenant together are counted.
+ * A host's program has no loops and no memory that outlives a run, and sees only the packet that it runs for. The
+ * kernel checks that its jumps stay inside it and that it ends. What remains to be refused here are loads of data of
+ * the device: marks, receive queues, processors, VLANs. Each run costs the device's kernel at most as many instructions
+ * as the program has, in the context that receives packets. So the length of a program is limited
+ * (XTS_FILTER_BYTES_MAX), and all instructions of a tenant together are counted.
  *
- * An operator's program was loaded by the supervisor, and the kernel's verifier has checked it. It costs the host no
- * more than a place in that account, as one instruction: what each run costs is for the operator to know.
+ * An operator's program was loaded by the supervisor, and the kernel's verifier has checked it. For the host it counts
+ * as one instruction; the operator has to know what each run costs.
  *
- * The socket of several processes has one filter, whoever has set it. It is charged until the last of them has closed
- * the socket: the count is in struct shared, under the registry's lock.
+ * A socket of several processes has one filter, whichever process has set it. It is charged until the last of them has
+ * closed the socket; the count is in struct shared, under the registry's lock.
  *
- * The kernel counts what a filter drops together with what it has no room for (SO_RXQ_OVFL, SO_MEMINFO). The totals of
- * an operator's filter have what was dropped so while sockets had it: they learn of it with the next datagram that
- * passes, and when the socket gets another filter, or ends.
+ * The kernel counts datagrams dropped by the filter together with those that it had no room for (SO_RXQ_OVFL,
+ * SO_MEMINFO). The totals of an operator's filter are the sum of this count while sockets had the filter. They are
+ * updated with the next datagram that passes, and when the socket gets another filter or is closed.
  */
 #include <errno.h>
 #include <linux/filter.h>
@@ -30,7 +30,7 @@
 #include "share.h"
 #include "ulp/config.h"
 
-/* Of an instruction in the device's kernel: as it came, as the kernel runs it, and compiled; estimated. */
+/* Estimated memory of an instruction in the device's kernel: as received, as the kernel runs it, and compiled. */
 #define INSTRUCTION_BYTES 64u
 #define ANCILLARY ((uint32_t)SKF_AD_OFF)
 
@@ -47,7 +47,7 @@ bool filter_is_option(int level, int option)
 	       (level == XTS_SOL_XTS && option == XTS_OPTION_FILTER);
 }
 
-/* A private copy: the host's memory is read once. 0 or an errno. */
+/* Makes a private copy, so that the host's memory is read only once. 0 or an errno. */
 static int copy(struct filter *f, const void *value, uint32_t bytes)
 {
 	if (!bytes || bytes > sizeof f->instruction || bytes % sizeof f->instruction[0])
@@ -57,7 +57,7 @@ static int copy(struct filter *f, const void *value, uint32_t bytes)
 	return 0;
 }
 
-/* Of what the kernel knows about a packet in addition to its bytes. */
+/* May a program load this, of what the kernel knows about a packet besides its bytes? */
 static bool may_load(uint32_t what)
 {
 	return what == SKF_AD_PROTOCOL || what == SKF_AD_PKTTYPE || what == SKF_AD_IFINDEX ||
@@ -92,7 +92,7 @@ static void give_back(struct xts_tenant *t, uint32_t count)
 	tenant_give(t, XTS_USE_SOCKET_BYTES, (uint64_t)count * INSTRUCTION_BYTES);
 }
 
-/* Charges for as many instructions as it now has. False: the tenant has no room for them. */
+/* Charges the tenant for this many instructions instead of the former ones. False: over the tenant's limit. */
 static bool charge(struct connection *c, uint32_t count)
 {
 	uint32_t *charged = &use_of(c)->instructions;
@@ -111,7 +111,7 @@ static bool charge(struct connection *c, uint32_t count)
 	return true;
 }
 
-/* What the kernel has dropped at this socket so far; if it does not say, what is known of it. */
+/* How many datagrams the kernel has dropped at this socket so far; `known` if it does not say. */
 static uint32_t kernel_drops(int fd, uint32_t known)
 {
 	uint32_t info[SK_MEMINFO_VARS] = { 0 };
@@ -122,7 +122,7 @@ static uint32_t kernel_drops(int fd, uint32_t known)
 	return info[SK_MEMINFO_DROPS];
 }
 
-/* Each of them once, whichever worker of a shared socket's members hears of it first. */
+/* Adds new drops to the totals. Each is counted once, whichever worker of a shared socket's members sees it first. */
 static void count_drops(struct filter_use *use, uint32_t dropped)
 {
 	struct filter_totals *totals = use->totals;
@@ -144,7 +144,7 @@ static void leave_totals(struct filter_use *use, int fd)
 	use->totals = NULL;
 }
 
-/* The socket's filter is now the one that these totals are of, or the host's own, or none (NULL). */
+/* The socket now has the operator's filter of these totals, or (NULL) a filter of the host, or none. */
 static void change_totals(struct filter_use *use, int fd, struct filter_totals *totals)
 {
 	leave_totals(use, fd);
@@ -156,10 +156,11 @@ static void change_totals(struct filter_use *use, int fd, struct filter_totals *
 
 void filter_drops_known(struct connection *c, uint32_t dropped)
 {
-	count_drops(use_of(c), dropped); /* between two messages: without the registry's lock */
+	count_drops(use_of(c), dropped); /* this runs between two messages, so it must not take the registry's lock */
 }
 
-/* Sets an option that is a filter of so many instructions, with this name of the operator's or none. 0 or an errno. */
+/* Sets an option that is a filter of this many instructions; name: the operator's name for it, or NULL. 0 or an errno.
+ * */
 static int attach_charged(struct connection *c, uint32_t count, const char *name, int option, const void *value,
 			  socklen_t bytes)
 {
@@ -177,7 +178,7 @@ static int attach_charged(struct connection *c, uint32_t count, const char *name
 		}
 	}
 	error = setsockopt(c->fd, SOL_SOCKET, option, value, bytes) ? errno : 0;
-	(void)charge(c, error ? before : count); /* gives back; takes nothing */
+	(void)charge(c, error ? before : count); /* this only gives back */
 	if (!error)
 		change_totals(use_of(c), c->fd, totals);
 	else if (totals)

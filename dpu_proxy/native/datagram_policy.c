@@ -1,5 +1,5 @@
-/* Where a datagram may go, and from where: what the rules say is remembered for a few destinations and one source, as
- * long as the rules are the same (datagram_socket.h). */
+/* Where a datagram may be sent, and from which address. The rules' answer is remembered for a few destinations and one
+ * source, as long as the rules do not change (datagram_socket.h). */
 #include <errno.h>
 #include <linux/net_tstamp.h>
 #include <string.h>
@@ -7,11 +7,11 @@
 #include "datagram_socket.h"
 #include "multicast.h"
 
-/* What a host may say about a datagram that it sends; all else comes with those that it receives. */
+/* The control data that a host may send with a datagram; all other items exist only on receive. */
 #define SENT_ITEMS \
 	(1u << XTS_DATAGRAM_PKTINFO | 1u << XTS_DATAGRAM_HOP_LIMIT | 1u << XTS_DATAGRAM_TRAFFIC_CLASS | \
 	 1u << XTS_DATAGRAM_STAMP_SEND | 1u << XTS_DATAGRAM_STAMP_ID)
-/* What was permitted under other rules has to be asked for again. */
+/* Forgets what was permitted under former rules: it has to be checked again. */
 static void forget_old_rules(struct connection *c)
 {
 	struct datagrams *d = c->datagrams;
@@ -34,7 +34,7 @@ static bool may_send_to(struct connection *c, const struct xts_endpoint *to)
 	struct datagrams *d = c->datagrams;
 
 	if (!to->ip_version)
-		return true; /* it was asked when the socket was connected */
+		return true; /* it was checked when the socket was connected */
 	for (uint32_t i = 0; i < DATAGRAM_PERMITTED; i++)
 		if (same(&d->permitted[i], to))
 			return true;
@@ -44,7 +44,7 @@ static bool may_send_to(struct connection *c, const struct xts_endpoint *to)
 	return true;
 }
 
-/* As if it were bound to that address. The kernel refuses those that are not the device's. */
+/* Checked as if the socket were bound to that address. The kernel refuses addresses that the device does not have. */
 static bool may_send_from(struct connection *c, const struct xts_endpoint *from)
 {
 	struct datagrams *d = c->datagrams;
@@ -65,7 +65,7 @@ static bool may_send_from(struct connection *c, const struct xts_endpoint *from)
 	return true;
 }
 
-/* A datagram to a group may name the interface that it leaves by. */
+/* A datagram to a group may name its outgoing interface. */
 static bool may_leave_by(struct connection *c, const struct xts_datagram *d)
 {
 	uint32_t interface = d->controls & 1u << XTS_DATAGRAM_PKTINFO ? d->pktinfo.scope_id : 0;

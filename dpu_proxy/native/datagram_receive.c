@@ -1,13 +1,14 @@
 /*
- * Datagrams of the network to the host (datagram_socket.h).
+ * Datagrams from the network to the host (datagram_socket.h).
  *
- * Several are taken from the kernel at a time: as many as the host's credits, and the message that is being made, have
- * room for if they are no larger than those that came of late. With fewer credits than for one of those the kernel is
- * asked for the size of the next. They are written as records, behind one another, into the message; the last may go on
- * in the next (MORE).
+ * Several are taken from the kernel at a time: as many as the host's credits and the current message have room for, if
+ * they are no larger than recent ones. If the credits are not enough for one of that size, the kernel is asked for the
+ * size of the next datagram. Datagrams are written as records, one behind the other, into the message; the last one may
+ * go on in the next message (MORE).
  *
- * Datagrams that are larger than was expected may be more than there is room for. Those wait here, and nothing more is
- * taken until they have left. They are at most one batch, and what SO_RCVBUF let the kernel keep for the socket.
+ * If datagrams are larger than expected, there may be no room for all of them. Those wait here, and nothing more is
+ * taken until they have left. They are at most one batch, and at most what SO_RCVBUF allowed the kernel to keep for the
+ * socket.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -19,8 +20,8 @@
 #include "endpoint.h"
 #include "share.h"
 
-#define ERRORS_UNLOOKED 8u     /* taken between two looks at the clock */
-#define MESSAGE_DATAGRAMS 128u /* of one message: what follows it should not wait for more */
+#define ERRORS_UNLOOKED 8u     /* errors taken between two reads of the clock */
+#define MESSAGE_DATAGRAMS 128u /* datagrams in one message: other messages should not have to wait for more */
 
 /* --- from the kernel ---------------------------------------------------------------------------------------------- */
 
@@ -46,7 +47,8 @@ uint32_t datagram_may_take(const struct making *m)
 	return (uint32_t)next + XTS_DATAGRAM_CREDITS + DATAGRAM_CONTROL_MOST <= c->held;
 }
 
-/* So many have come. The next ones are expected to be no larger; a large one is forgotten little by little. */
+/* Learns from the datagrams that have come: the next ones are expected to be no larger. The expectation shrinks slowly
+ * after a large one. */
 static void learn(struct datagrams *d, const struct mmsghdr *messages, uint32_t count, uint32_t most)
 {
 	uint32_t largest = d->expected_bytes / 2;
@@ -61,7 +63,7 @@ static void learn(struct datagrams *d, const struct mmsghdr *messages, uint32_t 
 		d->takes /= 2;
 }
 
-/* recvmmsg(2) into the worker's scratch: how many have come, or -errno. */
+/* recvmmsg(2) into the worker's scratch buffers. Returns how many have come, or -errno. */
 static int take_some(struct connection *c, struct datagram_scratch *s, struct mmsghdr *messages, uint32_t most, int flags)
 {
 	struct iovec iov[DATAGRAM_RECEIVES];
@@ -91,7 +93,7 @@ uint32_t datagram_fetch(struct connection *c, struct datagram_scratch *s, struct
 
 	if (n < 0) {
 		if (n != -EAGAIN)
-			datagram_fails(c, -n); /* and more may have come behind the error */
+			datagram_fails(c, -n); /* there may be more behind the error */
 		c->readable = n != -EAGAIN;
 		return 0;
 	}
@@ -121,7 +123,7 @@ bool datagram_put(struct making *m, struct xts_datagram *d, const uint8_t *data)
 	struct connection *c = m->c;
 	uint32_t bytes = d->record.data_bytes, head_bytes, part;
 
-	/* Others are kept already, or it has to be. */
+	/* Others are kept already, or this one has to be. */
 	if (c->datagrams->unsent.end || m->more ||
 	    m->end - m->at < XTS_DATAGRAM_RECORD_BYTES + d->record.control_bytes || !datagram_pay(c, d))
 		return datagram_keep(c, d, data);
@@ -152,7 +154,7 @@ bool datagram_describe(struct connection *c, struct mmsghdr *message, struct xts
 	if (!multicast_passes(c, d))
 		return false;
 	if (d->record.segment_bytes >= d->record.data_bytes)
-		d->record.segment_bytes = 0; /* a train of one */
+		d->record.segment_bytes = 0; /* only one datagram: no segments */
 	xts_datagram_size_controls(d);
 	return true;
 }
@@ -176,7 +178,7 @@ bool datagram_take(struct connection *c, struct mmsghdr *message, struct xts_dat
 	return true;
 }
 
-/* Is there room for this one, and are there credits? Its data may go on in the next message. */
+/* Is there room, and are there credits, for this datagram? Its data may go on in the next message. */
 static bool has_room_for(const struct making *m, const struct xts_datagram *d)
 {
 	const struct connection *c = m->c;
@@ -186,7 +188,7 @@ static bool has_room_for(const struct making *m, const struct xts_datagram *d)
 	       xts_datagram_credits(&d->record) <= c->held;
 }
 
-/* What members of a shared socket have given back. It is counted as received already. */
+/* Adds datagrams that members of a shared socket have given back. They were counted as received before. */
 static void make_of_returned(struct making *m)
 {
 	struct connection *c = m->c;
@@ -207,7 +209,7 @@ static void make_of_returned(struct making *m)
 	registry_unlock();
 }
 
-/* Entries of the error queue, which the kernel bounds as it does what is received. */
+/* Adds entries of the error queue, which the kernel bounds as it bounds received datagrams. */
 static void make_of_errors(struct making *m)
 {
 	struct connection *c = m->c;
@@ -235,9 +237,9 @@ static void make_of_errors(struct making *m)
 		d.record.endpoint = xts_endpoint_of(h.msg_namelen ? h.msg_name : NULL);
 		datagram_get_control(&h, &d, &dropped);
 		if (!(d.controls & 1u << XTS_DATAGRAM_ERROR))
-			continue; /* there was no room for all that the kernel says of it */
+			continue; /* the control data was truncated */
 		xts_datagram_size_controls(&d);
-		(void)datagram_put(m, &d, s->data[0]); /* without memory the pending error alone says it */
+		(void)datagram_put(m, &d, s->data[0]); /* without memory, only the pending error reports it */
 		m->over = m->datagrams % ERRORS_UNLOOKED == 0 && worker_turn_is_over(c->worker);
 	}
 }
@@ -254,7 +256,7 @@ static void make_of_kernel(struct making *m)
 		uint32_t most = datagram_may_take(m), count = most ? datagram_fetch(c, s, messages, most) : 0;
 
 		if (!count)
-			return; /* credits will wake it, or an event */
+			return; /* new credits will wake it, or an event */
 		for (uint32_t i = 0; i < count; i++) {
 			struct xts_datagram d;
 			bool direct;
@@ -268,8 +270,8 @@ static void make_of_kernel(struct making *m)
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
-/* Not while a message of the socket is being read: until its end the host has no more than when it sent it, and the
- * message is checked against that. */
+/* Not while a message of the socket is being read: until its end the host has no more credits than when it sent the
+ * message, and the message is checked against these. */
 static bool credits_due(const struct connection *c)
 {
 	const struct unfinished *u = &c->channel->unfinished;
@@ -290,8 +292,8 @@ static void submit(struct connection *c, const struct xts_tx_slot *slot, int err
 	channel_submit(c->channel, slot, XTS_RECV_DATAGRAMS_BYTES + length);
 }
 
-/* The next message, in the slot; false: there is none. *over: the turn ended before it was known whether there is more,
- * for all that was taken may be for nobody (multicast_passes()). */
+/* Builds the next message in the slot; false: there is none. *over: the turn ended before it was known whether there is
+ * more, as all datagrams taken may have been for no one (multicast_passes()). */
 static bool send_one(struct connection *c, struct xts_tx_slot *slot, bool *over)
 {
 	uint32_t largest = c->channel->link.largest_message;

@@ -1,8 +1,8 @@
 /*
- * Datagrams that a host has received on a shared socket, not read, and given back (RETURN_DATAGRAMS): whoever of the
- * socket's members has credits next gets them, before anything that the kernel has. They are kept as they come, a
- * message a block, and the tenant is charged for them as kept. What it has no budget for is dropped, and counted, as
- * what the kernel has no room for.
+ * Datagrams that a host has received on a shared socket, has not read, and gives back (RETURN_DATAGRAMS). The next
+ * member of the socket that has credits gets them, before anything that the kernel has. They are kept as they arrive,
+ * one block per message, and the tenant is charged for them as kept. Beyond the tenant's limit they are dropped and
+ * counted, like datagrams that the kernel has no room for.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +10,13 @@
 #include "datagram_socket.h"
 #include "share.h"
 
-#define BLOCKS_MAX 4096u /* of a socket: so many are freed at once, when it ends */
+#define BLOCKS_MAX 4096u /* blocks of one socket, which are all freed at once when it is closed */
 
 struct returned_block {
 	struct returned_block *next;
 	struct xts_tenant *tenant; /* a reference */
-	uint32_t at, bytes;        /* records: the next one, and where they end */
-	uint32_t missing;          /* of the last one's data, which the next message has */
+	uint32_t at, bytes;        /* of the records: the next one, and the end */
+	uint32_t missing;          /* bytes missing of the last record's data, which the next message has */
 	uint32_t datagrams;
 	uint8_t records[];
 };
@@ -49,7 +49,7 @@ static void copy(uint8_t *to, struct xts_datagram_cursor *cursor, uint32_t bytes
 	}
 }
 
-/* Reads the headers of what has come, which is ours by now. What is wrong with it, or NULL. */
+/* Checks the headers of the records that have come, in our own copy. Returns what is wrong, or NULL. */
 static const char *check(struct connection *c, struct returned_block *b, bool more)
 {
 	for (uint32_t at = 0; at < b->bytes;) {
@@ -70,7 +70,7 @@ static const char *check(struct connection *c, struct returned_block *b, bool mo
 		b->datagrams++;
 	}
 	if (b->missing && !more)
-		return "a datagram that is cut off";
+		return "a truncated datagram";
 	return more && !b->missing ? "MORE, and no datagram that goes on" : NULL;
 }
 
@@ -80,7 +80,7 @@ static void lose(struct connection *c, uint32_t datagrams)
 	c->datagrams->dropped += datagrams;
 }
 
-/* A whole block, which is the shared socket's from now on, if there is one. */
+/* Adds a complete block, which the shared socket owns from now on, if there is one. */
 static void add(struct connection *c, struct returned_block *b)
 {
 	if (!c->shared || !share_returned(c, b)) {
@@ -89,7 +89,7 @@ static void add(struct connection *c, struct returned_block *b)
 	}
 }
 
-/* The rest of it will not be kept. */
+/* Drops the block: the rest of its datagram will not be kept. */
 static void give_up(struct connection *c, struct returned_block *b)
 {
 	c->datagrams->returning = NULL;
@@ -98,7 +98,7 @@ static void give_up(struct connection *c, struct returned_block *b)
 	free_block(b);
 }
 
-/* The beginning of a message is the rest of the last one's last datagram, or more of it. */
+/* The message begins with the rest, or a further part, of the last message's last datagram. */
 static void go_on(struct connection *c, struct xts_datagram_cursor *cursor)
 {
 	struct returned_block *b = c->datagrams->returning, *larger;
@@ -124,7 +124,7 @@ static void go_on(struct connection *c, struct xts_datagram_cursor *cursor)
 	add(c, b);
 }
 
-/* A message that begins with a record. What is wrong with it, or NULL. */
+/* Handles a message that begins with a record. Returns what is wrong, or NULL. */
 static const char *begin(struct connection *c, struct xts_datagram_cursor *cursor, bool more)
 {
 	uint32_t bytes = cursor->left;
@@ -132,7 +132,7 @@ static const char *begin(struct connection *c, struct xts_datagram_cursor *curso
 	const char *wrong;
 
 	if (!b)
-		return "no memory for what is returned";
+		return "no memory for returned datagrams";
 	*b = (struct returned_block){ .bytes = bytes };
 	copy(b->records, cursor, bytes);
 	wrong = check(c, b, more);
@@ -154,7 +154,7 @@ static const char *begin(struct connection *c, struct xts_datagram_cursor *curso
 	return NULL;
 }
 
-/* Of a datagram that was dropped at its beginning. */
+/* Skips the rest of a datagram whose beginning was dropped. */
 static void skip(struct connection *c, struct xts_datagram_cursor *cursor)
 {
 	while (cursor->left && c->datagrams->skipping) {
@@ -189,7 +189,7 @@ enum command_result command_return_datagrams(struct channel *ch, const struct xt
 		return COMMAND_DONE;
 	}
 	if (c->state != CONNECTION_DATAGRAM || c->close_reply || c->datagrams->closing) {
-		channel_violation(ch, "datagrams are returned that cannot be", head->id);
+		channel_violation(ch, "datagrams are returned that were not received on a shared socket", head->id);
 		return COMMAND_DONE;
 	}
 	if (!m->length)
@@ -252,7 +252,7 @@ const uint8_t *returned_first(const struct returned_datagrams *r, struct xts_dat
 		return NULL;
 	head = xts_datagram_read(d, b->records + b->at, b->bytes - b->at);
 	if (head < 0)
-		abort(); /* it was checked when it came */
+		abort(); /* it was checked on arrival */
 	return b->records + b->at + head;
 }
 

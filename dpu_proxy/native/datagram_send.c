@@ -1,8 +1,8 @@
 /*
- * Datagrams of the host to the network: records of messages, and what of them waits (datagram_socket.h).
+ * Datagrams from the host to the network: the records of messages, and those that wait (datagram_socket.h).
  *
- * In the spill buffer each record has a short head in front, with what was decided when it came: so the policy that is
- * asked is that of the moment when the host sent.
+ * In the spill buffer each record has a short header in front, with what was decided when it came. So the policy that
+ * applies is the one at the time when the host sent the datagram.
  */
 #include <assert.h>
 #include <errno.h>
@@ -12,20 +12,20 @@
 
 #include "datagram_socket.h"
 
-#define BATCH 16u /* at most: datagrams of one sendmmsg(2), and records between two looks at the clock */
+#define BATCH 16u /* at most this many datagrams per sendmmsg(2), and records between two reads of the clock */
 #define BATCH_PIECES 96u
-#define WAITING_PIECES 40 /* of the spill buffer: more than the largest record has */
+#define WAITING_PIECES 40 /* pieces of the spill buffer: more than the largest record has */
 
 /* In front of a record in the spill buffer. */
 struct waiting {
-	uint32_t credits; /* that the host has paid for it */
-	uint32_t refused; /* errno: it will not be sent; 0: it may */
+	uint32_t credits; /* the credits that the host has paid for it */
+	uint32_t refused; /* an errno: it will not be sent; 0: it may be sent */
 };
 
-/* What is given to the kernel in one call. The frame, or the spill buffer, has the data. */
+/* What is given to the kernel in one call. The data is in the frame or in the spill buffer. */
 struct batch {
 	uint32_t count, pieces;
-	uint32_t most; /* as many as the turn has time for */
+	uint32_t most; /* as many datagrams as the turn has time for */
 	struct mmsghdr message[BATCH];
 	struct xts_datagram datagram[BATCH];
 	uint32_t credits[BATCH];
@@ -37,7 +37,8 @@ struct batch {
 /* --- accounts ----------------------------------------------------------------------------------------------------- */
 
 #ifdef XTS_DEBUG
-/* The conservation law as far as this end sees it: credits received and not freed yet are those of what waits. */
+/* The conservation law of credits, as this end sees it: the credits received and not freed yet are those of the
+ * datagrams that wait. */
 static void check_account(const struct connection *c)
 {
 	assert(c->close_reply || xts_credit_buffered(&c->grant) == c->datagrams->waiting_credits);
@@ -56,7 +57,7 @@ static void free_credits(struct connection *c, uint32_t credits)
 		connection_wake(c);
 }
 
-/* It was not sent, and will not be. */
+/* A datagram will not be sent: frees its credits and reports the error. */
 static void refuse(struct connection *c, uint32_t credits, int error)
 {
 	c->worker->stats.datagrams_refused++;
@@ -106,7 +107,7 @@ static bool goes_to_group(const struct connection *c, const struct xts_endpoint 
 	return to->ip_version ? endpoint_is_multicast(to) : c->datagrams->peer_is_multicast;
 }
 
-/* A kernel that has to pass each datagram on takes from one microsecond for it to more than ten. */
+/* The kernel takes from one to more than ten microseconds for a datagram, depending on how far it has to pass it on. */
 static void batch_begin(const struct connection *c, struct batch *b)
 {
 	const struct worker_state *w = c->worker;
@@ -116,7 +117,7 @@ static void batch_begin(const struct connection *c, struct batch *b)
 	b->most = schedule_fits(c->datagrams->each_ns, left_ns, BATCH);
 }
 
-/* It has been sent since the clock was last read: reads it again. True: the turn is over. */
+/* The batch was sent, so reads the clock again. True: the turn is over. */
 static bool batch_ends(struct connection *c, uint32_t count)
 {
 	uint64_t begun_ns = c->worker->now_ns;
@@ -126,7 +127,7 @@ static bool batch_ends(struct connection *c, uint32_t count)
 	return over;
 }
 
-/* The next datagram of the batch, its data in the pieces behind the last. */
+/* Adds a datagram to the batch, with its data in the pieces behind the last one's. */
 static void batch_add(struct connection *c, struct batch *b, const struct xts_datagram *d, uint32_t credits,
 		      uint32_t pieces)
 {
@@ -145,14 +146,14 @@ static void batch_add(struct connection *c, struct batch *b, const struct xts_da
 	b->pieces += pieces;
 }
 
-/* Errors that a datagram sent before may have brought back: this one may have no fault. */
+/* Errors that an earlier datagram may have caused by ICMP: this one may be fine. */
 static bool is_of_icmp(int error)
 {
 	return error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH || error == ENOPROTOOPT ||
 	       error == EPROTO;
 }
 
-/* The first datagram that is sent binds the socket, to a port that the kernel picks. */
+/* Sending the first datagram binds the socket to a port that the kernel picks: takes its name. */
 static void name_what_is_bound(struct connection *c)
 {
 	if (!c->name)
@@ -167,8 +168,8 @@ static void account_sent(struct connection *c, const struct batch *b, uint32_t i
 	free_credits(c, b->credits[i]);
 }
 
-/* Gives the batch to the kernel. Returns how many of it are settled, sent or refused: fewer than all when the kernel
- * has no room. */
+/* Gives the batch to the kernel. Returns how many datagrams are settled, that is sent or refused: fewer than all when
+ * the kernel has no room. */
 static uint32_t batch_send(struct connection *c, struct batch *b)
 {
 	uint32_t done = 0;
@@ -185,7 +186,7 @@ static uint32_t batch_send(struct connection *c, struct batch *b)
 			again = false;
 		} else if (error == EAGAIN || error == ENOBUFS || error == ENOMEM) {
 			c->writable = false;
-			if (error != EAGAIN) /* no event will say that there is memory */
+			if (error != EAGAIN) /* no event will tell that there is memory again */
 				connection_look_later(c);
 		} else if (error != EINTR && !again && is_of_icmp(error)) {
 			datagram_fails(c, error);
@@ -202,7 +203,8 @@ static uint32_t batch_send(struct connection *c, struct batch *b)
 
 /* --- what waits --------------------------------------------------------------------------------------------------- */
 
-/* A record waits, with so much of its data as is here. False: no memory, and nothing has changed. */
+/* Puts a record into the spill buffer, with as much of its data as is here. False: no memory, and nothing has changed.
+ * */
 static bool wait_in_line(struct connection *c, struct xts_datagram *d, const struct waiting *waiting,
 			 const struct iovec *data, uint32_t pieces, uint32_t bytes)
 {
@@ -223,7 +225,7 @@ static bool wait_in_line(struct connection *c, struct xts_datagram *d, const str
 	return true;
 }
 
-/* What the kernel had no room for. */
+/* Keeps the datagrams of the batch that the kernel had no room for. */
 static void batch_waits(struct connection *c, struct batch *b, uint32_t first)
 {
 	for (uint32_t i = first; i < b->count; i++) {
@@ -236,14 +238,14 @@ static void batch_waits(struct connection *c, struct batch *b, uint32_t first)
 	}
 }
 
-/* A record of the spill buffer that is complete. */
+/* A complete record of the spill buffer. */
 struct line {
 	struct waiting waiting;
 	struct xts_datagram datagram;
 	uint32_t bytes, pieces;
 };
 
-/* The record at the cursor, which goes on behind it. False: it is not complete. */
+/* Reads the record at the cursor and moves the cursor behind it. False: the record is not complete. */
 static bool read_waiting(struct xts_datagram_cursor *cursor, struct line *line, struct iovec *data)
 {
 	struct iovec part[sizeof line->waiting];
@@ -263,7 +265,7 @@ static bool read_waiting(struct xts_datagram_cursor *cursor, struct line *line, 
 	return true;
 }
 
-/* A datagram has been waiting, and does no more. */
+/* A datagram no longer waits: removes it from the spill buffer. */
 static void leaves_line(struct connection *c, uint32_t credits, uint32_t bytes)
 {
 	c->datagrams->waiting_credits -= credits;
@@ -272,7 +274,7 @@ static void leaves_line(struct connection *c, uint32_t credits, uint32_t bytes)
 	drop_spilled(c, bytes);
 }
 
-/* Sends some of what waits; false when nothing of it can be sent now. */
+/* Sends some of the waiting datagrams; false when none can be sent now. */
 static bool flush_some(struct connection *c)
 {
 	struct iovec piece[WAITING_PIECES];
@@ -293,7 +295,7 @@ static bool flush_some(struct connection *c)
 			return true;
 		}
 		if (line.waiting.refused)
-			break; /* in its turn */
+			break; /* a refused datagram is settled in its turn */
 		bytes[b.count] = line.bytes;
 		batch_add(c, &b, &line.datagram, line.waiting.credits, line.pieces);
 	}
@@ -307,7 +309,7 @@ void datagram_flush(struct connection *c)
 {
 	while (c->fd >= 0 && c->writable && c->out.spill.bytes && flush_some(c)) {
 		if (c->out.spill.bytes && worker_turn_is_over(c->worker)) {
-			connection_note(c, EPOLLOUT); /* goes on in the next turn */
+			connection_note(c, EPOLLOUT); /* it goes on in the next turn */
 			break;
 		}
 	}
@@ -316,16 +318,16 @@ void datagram_flush(struct connection *c)
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
-/* What a message is read with, in one turn. */
+/* The state of reading a message, in one turn. */
 struct reading {
 	struct connection *c;
 	struct xts_datagram_cursor cursor;
 	struct batch batch;
-	uint32_t unlooked; /* records since the last look at the clock */
-	bool over;         /* the turn */
+	uint32_t unlooked; /* records since the last read of the clock */
+	bool over;         /* the turn is over */
 };
 
-/* Data of a record whose beginning came before. */
+/* Takes data of a record whose beginning came earlier. */
 static void take_rest(struct reading *r)
 {
 	struct connection *c = r->c;
@@ -335,11 +337,11 @@ static void take_rest(struct reading *r)
 	bytes = xts_datagram_data(&r->cursor, c->datagrams->coming, iov, &count);
 	c->datagrams->coming -= bytes;
 	if (c->datagrams->lost)
-		return; /* there was no memory for its beginning */
+		return; /* there was no memory for the beginning of the record */
 	if (!spill_append(&c->out.spill, iov, (int)count, 0))
 		count_spill(c, bytes);
 	else
-		channel_violation(c->channel, "no memory for what it has credits for", c->proxy_id);
+		channel_violation(c->channel, "no memory for a datagram that it has credits for", c->proxy_id);
 }
 
 static void send_batch(struct reading *r)
@@ -352,7 +354,7 @@ static void send_batch(struct reading *r)
 	batch_begin(r->c, &r->batch);
 }
 
-/* A record: into the batch, or to wait. */
+/* Takes a record: puts it into the batch, or lets it wait. */
 static void take_record(struct reading *r, struct xts_datagram *d)
 {
 	struct connection *c = r->c;
@@ -373,7 +375,7 @@ static void take_record(struct reading *r, struct xts_datagram *d)
 		refuse(c, waiting.credits, (int)waiting.refused);
 		return;
 	}
-	if (b->count) { /* those before it come first; its pieces are behind theirs */
+	if (b->count) { /* the datagrams before it come first, and its pieces are behind theirs */
 		struct iovec data[XTS_SEGMENTS_MAX];
 
 		memcpy(data, b->piece + b->pieces, count * sizeof *data);
@@ -386,7 +388,8 @@ static void take_record(struct reading *r, struct xts_datagram *d)
 		refuse(c, waiting.credits, ENOBUFS);
 }
 
-/* Reads records of a message, some at least, until its end or that of the turn. What is wrong with it, or NULL. */
+/* Reads records of a message, at least some, until the end of the message or of the turn. Returns what is wrong, or
+ * NULL. */
 static const char *take_records(struct reading *r, bool more)
 {
 	struct connection *c = r->c;
@@ -413,11 +416,11 @@ static const char *take_records(struct reading *r, bool more)
 	if (r->cursor.left)
 		return NULL;
 	if (c->datagrams->coming && !more)
-		return "a datagram that is cut off";
+		return "a truncated datagram";
 	return !c->datagrams->coming && more ? "MORE, and no datagram that goes on" : NULL;
 }
 
-/* Goes on with a message. True: it has been read, or its link has failed. */
+/* Continues reading a message. True: it has been read, or its link has failed. */
 static bool read_on(struct channel *ch, struct connection *c, struct xts_datagram_cursor *cursor, bool more)
 {
 	struct reading r;
@@ -448,7 +451,7 @@ bool datagrams_read_on(struct channel *ch)
 	if (c && !c->close_reply && !read_on(ch, c, &u->cursor, u->more))
 		return false;
 	if (c)
-		connection_wake(c); /* it has not advertised credits meanwhile */
+		connection_wake(c); /* it did not advertise credits meanwhile */
 	return true;
 }
 
@@ -463,7 +466,7 @@ enum command_result command_send_datagrams(struct channel *ch, const struct xts_
 		return COMMAND_DONE;
 	}
 	if (c->state != CONNECTION_DATAGRAM || c->close_reply || c->datagrams->closing) {
-		channel_violation(ch, "datagrams on a socket that is none of them, or is closed", head->id);
+		channel_violation(ch, "datagrams on a socket that is not a datagram socket, or is closed", head->id);
 		return COMMAND_DONE;
 	}
 	if (!connection_take_credits(c, m->post_credits) || (!m->length && !(head->flags & XTS_FLAG_MORE)))

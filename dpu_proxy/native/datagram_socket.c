@@ -1,4 +1,4 @@
-/* Datagram sockets: opened, bound, connected, closed; events of theirs (datagram_socket.h). */
+/* Datagram sockets: open, bind, connect, close, and their events (datagram_socket.h). */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ void datagram_fails(struct connection *c, int error)
 	connection_wake(c);
 }
 
-/* Of a socket that others have, too, they may be for those who use it. */
+/* On a shared socket, errors are for the members that use it. */
 static bool takes_errors(const struct connection *c)
 {
 	return !c->shared || c->held || c->datagrams->sends;
@@ -72,7 +72,7 @@ int datagram_bind(struct connection *c, const struct xts_endpoint *local)
 	name = name_take(c->tenant, NAME_UDP, local, &error);
 	if (!name)
 		return error;
-	if (!c->name) /* what this turn has no time for stays, and the address is in use */
+	if (!c->name) /* kept sockets that this turn has no time to end stay, and the address is in use */
 		(void)share_gives_way(c->worker, c->tenant, true, local);
 	error = bind(c->fd, (const struct sockaddr *)&address, length) ? errno : 0;
 	if (error) {
@@ -109,7 +109,8 @@ void datagram_learn_peer(struct connection *c)
 		set_peer(c, &peer);
 }
 
-/* To nobody any more. The kernel takes a port back that it has picked, even of a bind(): the name is free, too. */
+/* Dissolves the association with the peer. The kernel takes back a port that it had picked, even for a bind(), so the
+ * name is free, too. */
 static int dissolve(struct connection *c)
 {
 	const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
@@ -127,7 +128,7 @@ static int dissolve(struct connection *c)
 	return 0;
 }
 
-/* Connects to the peer; to nobody any more if it is none. */
+/* Connects to the peer; without an address, dissolves the association. */
 static int connect_to(struct connection *c, const struct xts_endpoint *peer)
 {
 	struct sockaddr_storage address;
@@ -158,7 +159,7 @@ enum command_result command_connect_datagram(struct channel *ch, const struct xt
 	if (c && (c->state != CONNECTION_DATAGRAM || c->datagrams->closing))
 		error = EOPNOTSUPP;
 	else if (c) {
-		datagram_flush(c); /* what has been sent goes to the peer of that time */
+		datagram_flush(c); /* what was sent before goes to the former peer */
 		error = connect_to(c, &m->peer);
 	}
 	if (c && !error) {
@@ -198,7 +199,7 @@ static bool become_datagrams(struct connection *c)
 	return true;
 }
 
-/* A socket of the kernel's with a struct connection, or NULL with *error. */
+/* Makes a socket of the kernel with its struct connection. NULL with *error. */
 static struct connection *make(struct channel *ch, uint32_t domain, int *error)
 {
 	struct connection *c;
@@ -225,7 +226,7 @@ static struct connection *make(struct channel *ch, uint32_t domain, int *error)
 	return NULL;
 }
 
-/* What the socket is to be, in the order of the calls that a program would make. 0 or an errno. */
+/* Sets the socket up, in the order of the calls that a program would make. 0 or an errno. */
 static int set_up(struct connection *c, const struct xts_open_datagram *m)
 {
 	const int on = 1, bytes = (int)m->receive_bytes;
@@ -241,7 +242,7 @@ static int set_up(struct connection *c, const struct xts_open_datagram *m)
 		return error;
 	if (bytes && setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes))
 		return errno;
-	buffers_option_set(c, SOL_SOCKET, SO_RCVBUF); /* what any peer may make the kernel keep is charged */
+	buffers_option_set(c, SOL_SOCKET, SO_RCVBUF); /* what peers may make the kernel keep is charged */
 	if (m->local.ip_version)
 		error = datagram_bind(c, &m->local);
 	if (!error && m->peer.ip_version)
@@ -312,7 +313,7 @@ int datagram_join(struct connection *c, struct multicast *multicast, bool bound)
 		set_peer(c, &peer);
 	if (!connection_grant_datagrams(c))
 		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
-	/* SHARE_ACK has no credits: they follow it. */
+	/* SHARE_ACK carries no credits: they follow it. */
 	c->grant.unadvertised = c->grant.outstanding;
 	c->grant.outstanding = 0;
 	buffers_option_set(c, SOL_SOCKET, SO_RCVBUF);

@@ -3,29 +3,31 @@
  *
  * Theory of operation
  *
- * A datagram socket is a struct connection in the state CONNECTION_DATAGRAM: identifiers, turns, accounts and ends are
- * those of connections. What only datagrams need is in struct datagrams.
+ * A datagram socket is a struct connection in the state CONNECTION_DATAGRAM. Identifiers, turns, accounts and closing
+ * are the same as for connections. What only datagram sockets need is in struct datagrams.
  *
  * Host to network (datagram_send.c): the records of a message are read once, checked against policy and credits, and
- * given to the kernel by sendmmsg(2), their data from where it lies in the frame. A message may have a thousand
- * records: those that a turn has no time for are read in the next ones, and the channel receives nothing meanwhile.
- * What the kernel has no room for waits, in order, in the connection's spill buffer, as does a datagram whose end is
- * still to come (MORE). So the spill buffer is bounded by the credits that were granted. Each credit is free when the
- * kernel has the datagram, or when the kernel or policy has refused it.
+ * given to the kernel by sendmmsg(2), straight from the frame. A message may have a thousand records. Those that a turn
+ * has no time for are read in the next turns, and the channel receives nothing meanwhile. Datagrams that the kernel has
+ * no room for wait, in order, in the connection's spill buffer, as does a datagram whose end has not come yet (MORE).
+ * So the spill buffer is bounded by the credits that were granted. A credit is freed when the kernel has the datagram,
+ * or when the kernel or policy has refused it.
  *
  * Network to host (datagram_receive.c): datagrams are taken from the kernel only when the host's credits are enough for
- * them, as far as their size can be known. So the place where a flood piles up is SO_RCVBUF, which the kernel bounds
- * and whose drops it counts. What was taken and does not fit into the messages that may be sent now is kept until then:
- * one batch at most. What several sockets of a channel have received, of a group, crosses once (datagram_copies.c).
+ * them, as far as their size can be known. So a flood piles up in the socket's receive buffer, which the kernel bounds
+ * (SO_RCVBUF) and whose drops it counts. Datagrams that were taken and do not fit into the messages that may be sent
+ * now are kept until they do: one batch at most. A datagram to a group that several sockets of a channel have received
+ * crosses once (datagram_copies.c).
  *
- * Errors (of a send, or that ICMP has brought) are the socket's pending error, in c->error: the host is sent the latest.
- * With IP_RECVERR the kernel's error queue has each of them; they go to the host as records, among the datagrams.
+ * Errors (of a send, or reported by ICMP) become the socket's pending error, in c->error: the host is sent the latest.
+ * With IP_RECVERR the kernel's error queue has all of them, and they go to the host as records among the datagrams.
  *
- * Several channels may have one socket (share.h): each has a struct connection with a descriptor of its own for the same
- * socket of the kernel, whose address, peer, options and receive queue are therefore common. Who has credits and takes a
- * datagram first gets it, and takes no more than DATAGRAM_TURN before its host has posted credits again. A member whose
- * host has neither posted credits nor sent takes no errors either: they are for those that use the socket. What a host
- * was sent and has not read it gives back before others are to read, and it goes to them (datagram_returned.c).
+ * Several channels may have one socket (share.h): each has a struct connection with a descriptor of its own for the
+ * same socket of the kernel, whose address, peer, options and receive queue are therefore common. The first member with
+ * credits that takes a datagram gets it; it takes no more than DATAGRAM_TURN before its host has posted credits again.
+ * A member whose host has neither posted credits nor sent anything takes no errors either: they are for the members
+ * that use the socket. Before other processes read, a host gives back the datagrams that it was sent and has not read,
+ * and the others get them (datagram_returned.c).
  */
 #ifndef XTS_DATAGRAM_SOCKET_H
 #define XTS_DATAGRAM_SOCKET_H
@@ -39,65 +41,66 @@
 #include "filter_use.h"
 #include "multicast.h"
 
-/* A datagram and what the kernel says about it take no more of the credits than this. */
+/* The control data of a datagram takes no more credits than this. */
 #define DATAGRAM_CONTROL_MOST 96u
-/* Of what was sent, that an entry of the error queue quotes: all of what ICMP does as a rule. */
+/* How many bytes of the sent datagram an entry of the error queue quotes. ICMP itself rarely quotes more. */
 #define DATAGRAM_QUOTED_BYTES 1024u
 #define DATAGRAM_CMSG_BYTES 384u
 #define DATAGRAM_RECEIVES 32u    /* taken by one recvmmsg(2) at most */
-#define DATAGRAM_RECEIVES_MIN 2u /* at least, as far as there is room for them */
-#define DATAGRAM_TURN 8u         /* of a shared socket: for one member, which may be busy, while others wait */
-#define DATAGRAM_PERMITTED 4u    /* destinations that are remembered */
-/* Not a multiple of a page: the beginnings of all datagrams would compete for the same few lines of the cache. */
+#define DATAGRAM_RECEIVES_MIN 2u /* at least this many, as far as there is room for them */
+#define DATAGRAM_TURN 8u         /* of a shared socket: for one member, which may be busy while others wait */
+#define DATAGRAM_PERMITTED 4u    /* permitted destinations that are remembered */
+/* Not a multiple of a page: else the beginnings of all datagrams would compete for the same few cache lines. */
 #define DATAGRAM_SCRATCH_BYTES (65536u + 320u)
 
-/* Taken from the kernel and not sent to the host yet: records as on the wire. */
+/* Datagrams taken from the kernel and not sent to the host yet: records as on the wire. */
 struct datagrams_unsent {
 	uint8_t *bytes;
 	uint32_t at, end, room;
-	uint32_t data_left; /* of the datagram of which a part has been sent */
+	uint32_t data_left; /* data left of a datagram that was sent in part */
 };
 
 struct returned_block;
 
 struct datagrams {
 	/* host to network */
-	uint32_t waiting_credits; /* paid for what is in the spill buffer */
-	uint32_t waiting;         /* datagrams there */
-	uint32_t coming;          /* data of the last datagram there that is still to come (MORE) */
-	uint32_t each_ns;         /* what sending a datagram has lately cost */
-	bool lost;                /* there was no memory for that datagram: what comes of it is dropped */
+	uint32_t waiting_credits; /* credits paid for what is in the spill buffer */
+	uint32_t waiting;         /* datagrams in the spill buffer */
+	uint32_t coming;          /* data of its last datagram that has not come yet (MORE) */
+	uint32_t each_ns;         /* recent cost of sending a datagram */
+	bool lost;                /* there was no memory for that last datagram: the rest of it is dropped */
 	bool closing;             /* the host has closed it: what waits is still sent */
-	bool closing_keeps;       /* and other processes may still join it */
-	bool sends;               /* a shared one: its host has sent since it was named, so it is told of errors */
-	bool bound;               /* by the host: it has chosen an address or a port */
-	bool peer_is_ipv4;        /* of the peer it is connected to */
-	bool peer_is_multicast;   /* likewise */
-	uint64_t policy_number;   /* of the rules under which these were permitted */
+	bool closing_keeps;       /* other processes may still join it */
+	bool sends;               /* a shared one: its host has sent since it was named, so it gets errors */
+	bool bound;               /* the host has chosen an address or a port */
+	bool peer_is_ipv4;        /* the connected peer has an IPv4 address */
+	bool peer_is_multicast;   /* the connected peer is a multicast address */
+	uint64_t policy_number;   /* number of the rules under which these were permitted */
 	struct xts_endpoint permitted[DATAGRAM_PERMITTED];
 	uint32_t permitted_next;
-	struct xts_endpoint source; /* from which it may send (PKTINFO), under the same rules */
+	struct xts_endpoint source; /* a source from which it may send (PKTINFO), under the same rules */
 	/* network to host */
 	struct filter_use filter;
 	bool has_errors;         /* the kernel's error queue may have something */
-	uint32_t dropped;        /* by the kernel, as SO_RXQ_OVFL says */
-	uint32_t expected_bytes; /* the next datagrams are not larger, as far as can be known */
+	uint32_t dropped;        /* datagrams dropped by the kernel, from SO_RXQ_OVFL */
+	uint32_t expected_bytes; /* the next datagrams are expected to be no larger */
 	uint32_t takes;          /* the most that the next recvmmsg(2) is asked for */
-	uint32_t turn;           /* a shared one: it takes so many until its host posts credits again */
+	uint32_t turn;           /* a shared one: how many it may still take until its host posts credits again */
 	struct datagrams_unsent unsent;
 	struct multicast *multicast;
-	/* for messages to several sockets (datagram_copies.c), once it is bound */
+	/* for messages to several sockets (datagram_copies.c), set once it is bound */
 	struct connection *connection;
-	struct list by_port;   /* of the worker's sockets */
-	struct list same_port; /* a ring: of the same channel, and family */
+	struct list by_port;   /* in the worker's hash table by port */
+	struct list same_port; /* a ring of sockets with the same port, channel and address family */
 	uint16_t port;
-	uint8_t differs;    /* others had lately not the same: it is looked at before it is taken */
-	uint64_t delivered; /* credits for what was sent to the host: of a shared one it returns no more than that */
-	struct returned_block *returning; /* a datagram comes back, and goes on in the next message */
-	uint32_t skipping;                /* of such a one, which was dropped */
+	uint8_t differs; /* it has lately had other datagrams than the others: it is peeked at that many more times */
+	/* credits for what was sent to the host; on a shared socket it may return no more than this */
+	uint64_t delivered;
+	struct returned_block *returning; /* set while a datagram that comes back goes on in the next message */
+	uint32_t skipping;                /* bytes left of such a datagram when it was dropped */
 };
 
-/* Where recvmmsg(2) of a worker puts what comes. */
+/* Buffers for a worker's recvmmsg(2). */
 struct datagram_scratch {
 	uint8_t data[DATAGRAM_RECEIVES][DATAGRAM_SCRATCH_BYTES];
 	uint8_t control[DATAGRAM_RECEIVES][DATAGRAM_CMSG_BYTES];
@@ -106,41 +109,42 @@ struct datagram_scratch {
 
 /* --- datagram_socket.c -------------------------------------------------------------------------------------------- */
 
-/* epoll has said something. */
+/* Handles events of epoll. */
 void datagram_event(struct connection *c, uint32_t events);
 /* The timer has expired: the kernel had no memory for a datagram. */
 void datagram_look(struct connection *c);
-/* CLOSE: true when the socket can be closed now, false when something still waits. keeps: a shared one stays for others. */
+/* CLOSE. True: the socket can be closed now; false: something still waits. keeps: a shared socket stays for other
+ * processes. */
 bool datagram_close(struct connection *c, bool keeps);
-/* The pending error is this one, and the host is to be sent it. */
+/* Sets the pending error, which the host will be sent. */
 void datagram_fails(struct connection *c, int error);
-/* It has just been given a key, or its key again: what credits its host has posted are void. */
+/* The socket has just been given a key, or its key again: credits that its host had posted are void. */
 void datagram_named(struct connection *c);
 /* A connection of state IDLE, with a descriptor of a shared socket, becomes a member of it. bound: by a host. 0 or an
  * errno. */
 int datagram_join(struct connection *c, struct multicast *multicast, bool bound);
-/* The peer of a shared socket may be one that another member has connected it to. */
+/* Reads the peer of a shared socket, which another member may have connected. */
 void datagram_learn_peer(struct connection *c);
 /* bind(2) where the host wants: 0 or an errno. */
 int datagram_bind(struct connection *c, const struct xts_endpoint *local);
-/* For connection_free(): ends the count of it, and frees what it has. */
+/* For connection_free(): frees everything that the datagram socket has. */
 void datagram_free(struct connection *c);
 
 /* --- datagram_policy.c -------------------------------------------------------------------------------------------- */
 
-/* Why it will not be sent: an errno; 0: nothing is known against it. */
+/* Returns the errno for which the datagram will not be sent; 0: it may be sent. */
 uint32_t datagram_why_not(struct connection *c, const struct xts_datagram *d);
 
 /* --- datagram_send.c ---------------------------------------------------------------------------------------------- */
 
-/* Sends what waits; goes on in the next turn if this one is over. */
+/* Sends what waits, and goes on in the next turn if this one is over. */
 void datagram_flush(struct connection *c);
-/* What waits will not be sent. */
+/* Drops what waits to be sent. */
 void datagram_drop_waiting(struct connection *c);
 
 /* --- datagram_unsent.c -------------------------------------------------------------------------------------------- */
 
-/* What was taken from the kernel will not be sent. */
+/* Frees datagrams that were taken from the kernel and will not be sent. */
 void datagram_free_unsent(struct connection *c);
 
 /* --- datagram_receive.c ------------------------------------------------------------------------------------------- */
@@ -150,46 +154,49 @@ bool datagram_send(struct connection *c, uint32_t budget);
 
 /* --- datagram_returned.c ------------------------------------------------------------------------------------------ */
 
-/* What was coming back, and will not be complete. */
+/* Drops a datagram that was coming back and will not be complete. */
 void datagram_drop_returning(struct connection *c);
-/* With the registry's lock, of a shared socket's: a block, whole, which is its from now on. False: it has too many. */
+/* The following are called with the registry's lock. Adds a complete block, which the shared socket owns from now on.
+ * False: it has too many blocks. */
 struct returned_datagrams;
 bool returned_append(struct returned_datagrams *r, struct returned_block *b);
-bool returned_drop_block(struct returned_datagrams *r); /* false: there is none */
-/* The first one, without its data, which it returns; NULL: there is none. */
+bool returned_drop_block(struct returned_datagrams *r); /* drops the first block; false: there is none */
+/* Describes the first datagram and returns its data; NULL: there is none. */
 const uint8_t *returned_first(const struct returned_datagrams *r, struct xts_datagram *d);
-void returned_taken(struct returned_datagrams *r); /* that one is a member's now */
+void returned_taken(struct returned_datagrams *r); /* a member has taken the first datagram */
 
 /* --- datagram_control.c ------------------------------------------------------------------------------------------- */
 
-/* Of a message to be sent: enough for all that datagram_put_control() puts there. */
+/* Room for everything that datagram_put_control() writes for a message. */
 #define DATAGRAM_SEND_CMSG_BYTES 160u
-/* Control data of a datagram of the host's, as sendmsg(2) wants it. */
+/* Writes the control data of a host's datagram in the form of sendmsg(2). */
 void datagram_put_control(struct msghdr *h, void *room, const struct xts_datagram *d, bool ipv4, bool to_group);
-/* What recvmsg(2) has said about a datagram; *dropped is SO_RXQ_OVFL. */
+/* Reads the control data that recvmsg(2) returned for a datagram; *dropped is SO_RXQ_OVFL. */
 void datagram_get_control(struct msghdr *h, struct xts_datagram *d, uint32_t *dropped);
 
 /* --- datagram_filter.c -------------------------------------------------------------------------------------------- */
 
 /* Is it one of SO_ATTACH_FILTER, SO_DETACH_FILTER and XTS_OPTION_FILTER? */
 bool filter_is_option(int level, int option);
-/* value: the instructions, or a name, in memory that the host may change meanwhile. 0 or an errno. */
+/* Sets the filter. value: the instructions, or a name, in memory that the host may change meanwhile. 0 or an errno. */
 int filter_set(struct connection *c, int option, const void *value, uint32_t bytes);
-/* The kernel says that so many datagrams have been dropped at the socket: its filter's totals learn of it. */
+/* The kernel reports that this many datagrams have been dropped at the socket in total: updates the totals of its
+ * filter. */
 void filter_drops_known(struct connection *c, uint32_t dropped);
-/* The socket has gone, and its filter with it, unless other processes have it. */
+/* The socket is gone, and so is its filter, unless other processes have the socket. */
 void filter_free(struct connection *c);
-/* Of the socket, whichever process has set it. */
+/* The filter of the socket, whichever process has set it. */
 struct filter_use filter_of(const struct connection *c);
-/* With the registry's lock: the socket gets a key, and what its filter is charged for is all its members' from now on;
- * it has one member, whose alone it is again; it ends. */
+/* With the registry's lock. filter_share(): the socket gets a key, and from now on the charge for its filter belongs to
+ * all its members. filter_unshare(): one member is left, which has the charge alone again. filter_end(): the socket
+ * ends. */
 void filter_share(struct connection *c, struct shared *s);
 void filter_unshare(struct connection *c, struct shared *s);
 void filter_end(struct shared *s);
 
 /* --- datagram_stamps.c -------------------------------------------------------------------------------------------- */
 
-/* An item of level SOL_SOCKET: a time stamp, or nothing that is looked at. */
+/* Reads an item of level SOL_SOCKET if it is a time stamp. */
 void datagram_take_stamp(struct xts_datagram *d, const struct cmsghdr *item);
 
 #endif

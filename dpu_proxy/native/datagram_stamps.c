@@ -1,8 +1,8 @@
 /*
- * Time stamps of datagrams, as the device's kernel has made them. They are of the device's clock, those of the network
- * card of the card's: nothing here changes a stamp.
+ * Time stamps of datagrams, as the device's kernel has made them. They are in the time of the device's clock; stamps
+ * made by a network card are in that card's time. Nothing here changes a stamp.
  *
- * The host's library writes them in the form that its program has asked for, so a stamp of SO_TIMESTAMP and one of
+ * The host's library converts them to the form that its program has asked for, so a stamp of SO_TIMESTAMP and one of
  * SO_TIMESTAMPNS are the same item.
  */
 #include <time.h>
@@ -22,7 +22,7 @@ static uint64_t ns_of(const struct timespec *t)
 	return (uint64_t)t->tv_sec * 1000000000u + (uint64_t)t->tv_nsec;
 }
 
-/* The value of an item, if it is as long as it has to be. */
+/* Copies the value of an item, if it has the right length. */
 static bool copy(void *to, const struct cmsghdr *item, size_t bytes)
 {
 	if (item->cmsg_len < CMSG_LEN(bytes))
@@ -39,7 +39,7 @@ static void take_time(struct xts_datagram *d, uint64_t ns)
 
 void datagram_take_stamp(struct xts_datagram *d, const struct cmsghdr *item)
 {
-	struct timespec stamp, stamps[3]; /* struct scm_timestamping: the second is not used any more */
+	struct timespec stamp, stamps[3]; /* struct scm_timestamping: the second is obsolete */
 	struct timeval time;
 	uint32_t packet[4]; /* struct scm_ts_pktinfo */
 

@@ -16,8 +16,8 @@ void datagram_free_unsent(struct connection *c)
 	*u = (struct datagrams_unsent){ 0 };
 }
 
-/* So many bytes behind the others, in twice the room each time: to grow is to copy (mremap(2) is refused). NULL: there
- * is no memory. */
+/* Appends room for this many bytes. The buffer doubles when it grows, because growing means copying (mremap(2) is not
+ * allowed). NULL: there is no memory. */
 static uint8_t *add(struct connection *c, uint32_t count)
 {
 	struct datagrams_unsent *u = &c->datagrams->unsent;
@@ -28,7 +28,7 @@ static uint8_t *add(struct connection *c, uint32_t count)
 
 		if (!larger)
 			return NULL;
-		/* within the host's credits, and soon sent */
+		/* this is within the host's credits, and sent soon */
 		tenant_take_anyway(c->tenant, XTS_USE_SOCKET_BYTES, room - u->room);
 		u->bytes = larger;
 		u->room = room;
@@ -93,7 +93,7 @@ bool datagram_make_of_unsent(struct making *m)
 			int head = xts_datagram_read(&d, u->bytes + u->at, u->end - u->at);
 
 			if (head < 0)
-				abort(); /* we have written it */
+				abort(); /* we have written the record ourselves */
 			if ((uint32_t)head > m->end - m->at || !datagram_pay(m->c, &d))
 				return false;
 			copy(m, (uint32_t)head);

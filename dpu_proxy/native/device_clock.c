@@ -5,15 +5,16 @@
 #include <sys/timex.h>
 #include <time.h>
 
-#define GROWS_BY 2000       /* a nanosecond in so many: MAXFREQ of the kernel, 500 ppm */
-#define MOST_NS 16000000000 /* NTP_PHASE_LIMIT: beyond it the kernel says itself that the clock follows none */
+#define GROWS_BY 2000 /* one nanosecond in this many: the kernel's MAXFREQ, 500 ppm */
+/* NTP_PHASE_LIMIT: beyond it the kernel itself reports that the clock is not synchronized */
+#define MOST_NS 16000000000
 #define NONE INT64_MIN
 
 static const struct xts_device_clock *shared;
 
 void xts_device_clock_look(struct xts_device_clock *clock)
 {
-	struct timex kernel = { .modes = 0 }; /* which only reads: to set it takes CAP_SYS_TIME */
+	struct timex kernel = { .modes = 0 }; /* this only reads: setting the clock needs CAP_SYS_TIME */
 	int state = clock_adjtime(CLOCK_REALTIME, &kernel);
 	int64_t bound_ns = NONE;
 	struct timespec now;

@@ -1,10 +1,10 @@
 /*
- * The end of an epoch: its host has gone, has broken the link, or begins another.
+ * The end of an epoch: the host is gone, has broken the link, or begins another epoch.
  *
  * Closing a connection takes about 10 us, and a host may have thousands. So they are closed some at a time, in the
  * turns of their channel (channel_end_some()), which is *ending* meanwhile. Nothing more is received from its queue
- * until the last is closed: the next process on the queue finds ports and limits free, as after the kernel has ended a
- * process. Nothing is sent to it meanwhile either, except the link's own frames.
+ * until the last one is closed, so that the next process on the queue finds ports and limits free, as after the kernel
+ * has ended a process. Meanwhile nothing is sent to it either, except the link's own frames.
  */
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -26,8 +26,8 @@ static void end_connection(struct connection *c, bool reset)
 		connection_free(c, reset || c->announced || c->state == CONNECTION_ESTABLISHED);
 }
 
-/* The oldest first, since that is the order of orphans. What a listener has accepted comes before the listener, one by
- * one. */
+/* The next connection to end: the oldest first, since that is the order of orphans. The connections that a listener has
+ * accepted come before the listener, one by one. */
 static struct connection *next_to_end(struct channel *ch)
 {
 	struct connection *c = list_entry(ch->connections.next, struct connection, member), *accepted;
@@ -40,10 +40,10 @@ static struct connection *next_to_end(struct channel *ch)
 	return accepted ? accepted : c;
 }
 
-/* Ends one of the lookups, or of the connections that it has parked and does not return, or closes one of the
- * connections, or some of a listener's backlog. A connection that a
- * shared listener has offered to this host, and that the host has not taken, goes to another member. What a listener
- * has accepted and not announced ends with it. */
+/* Ends one lookup, or one connection that the host has parked and will not return any more, or closes one connection,
+ * or some of a listener's backlog. A connection that a shared listener has offered to this host, and that the host has
+ * not taken, goes to another member. A connection that a listener has accepted and not announced ends with the
+ * listener. */
 static void end_one(struct channel *ch)
 {
 	struct connection *c;

@@ -1,4 +1,4 @@
-/* What the supervisor reads of a worker: taken between two rounds, a listing some at a time (requests.c). */
+/* What the supervisor reads from a worker. It is taken between two rounds, a listing in several parts (requests.c). */
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>

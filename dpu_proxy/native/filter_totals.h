@@ -1,7 +1,7 @@
 /*
- * Totals of the operator's filters, by their names: how many sockets have one now, and what the device's kernel has
- * dropped of what came for them meanwhile. Names are those of the configuration, so they are few; they stay for the
- * life of the process, reloads included. Thread-safe.
+ * Totals of the operator's filters, by name: how many sockets have the filter now, and how many datagrams the device's
+ * kernel has dropped at such sockets. The names are from the configuration, so there are few; totals stay for the life
+ * of the process, also across reloads. Thread-safe.
  */
 #ifndef XTS_FILTER_TOTALS_H
 #define XTS_FILTER_TOTALS_H
@@ -14,9 +14,9 @@ struct filter_totals;
 
 /* One more socket has the filter of this name. NULL: no memory. */
 struct filter_totals *filter_totals_join(const char *name);
-/* It has it no more. */
+/* One socket less has it. */
 void filter_totals_leave(struct filter_totals *t);
-/* The operator's name of it. Empty for NULL. */
+/* The operator's name of the filter; empty for NULL. */
 const char *filter_totals_name(const struct filter_totals *t);
 void filter_totals_dropped(struct filter_totals *t, uint32_t datagrams);
 

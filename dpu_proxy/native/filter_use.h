@@ -7,9 +7,11 @@
 struct filter_totals;
 
 struct filter_use {
-	uint32_t instructions;    /* that the tenant is charged for; 0: there is no filter */
-	_Atomic uint32_t dropped; /* of the kernel's count, so many are in the totals or older */
-	/* of the operator's filter, with its name; NULL: it is the host's own program. Totals are never freed. */
+	uint32_t instructions; /* instructions that the tenant is charged for; 0: no filter */
+	/* the part of the kernel's count that is in the totals already, or from before this filter */
+	_Atomic uint32_t dropped;
+	/* the totals of the operator's filter, with its name; NULL: the filter is the host's own program. Totals are
+	 * never freed. */
 	struct filter_totals *_Atomic totals;
 };
 

@@ -80,7 +80,7 @@ enum command_result command_claim(struct channel *ch, const struct xts_head *hea
 	if (c) {
 		c->xts_socket = m->xts_socket;
 		c->held = m->post_credits;
-		/* as if sent over this channel: CLOSE will say how many of them were read */
+		/* as if they had been sent over this channel: CLOSE will say how many of them were read */
 		c->received_bytes = m->unread;
 		ack.proxy_id = c->proxy_id;
 		ack.post_credits = c->grant.outstanding;

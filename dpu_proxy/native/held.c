@@ -1,10 +1,11 @@
 /*
- * Connections that have a key while a channel holds them, and taking them from it. share.h has the theory of operation.
+ * Connections that have a key while a channel holds them, and how other processes take them. share.h has the theory of
+ * operation.
  *
- * The registry's entry (struct held) belongs to its connection, and so to the worker of that. Who asks for the
- * connection in another worker writes the purpose into the entry, under the lock, and pokes the worker, which sends
- * YIELD. Nobody waits here: the request is answered at once with EBUSY (the holder has been asked), or EAGAIN (it has
- * answered that it needs the connection), and is made again.
+ * The registry's entry (struct held) belongs to its connection, and so to that connection's worker. Another worker that
+ * asks for the connection writes the purpose into the entry, under the lock, and pokes the first worker, which sends
+ * YIELD. Nobody waits here: the request is answered at once with EBUSY (the holder has been asked) or EAGAIN (the
+ * holder has answered that it needs the connection), and the process that wants the connection repeats it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ static struct held *held_of(struct keyed *k)
 	return k ? list_entry(k, struct held, keyed) : NULL;
 }
 
-/* With the lock. The entry, which c does not have yet; NULL with *error. */
+/* With the lock held. Makes the entry for c, which has none yet; NULL with *error. */
 static struct held *add(struct connection *c, uint64_t key, uint32_t keep_ms, int *error)
 {
 	struct held *h = calloc(1, sizeof *h);
@@ -76,7 +77,8 @@ void held_forget(struct connection *c)
 	registry_unlock();
 }
 
-/* Has its holder asked, unless it has been asked for as much and not answered yet: a YIELD is never lost. */
+/* Has the holder asked, unless it has been asked for the same purpose or more and has not answered yet: a YIELD is
+ * never lost. */
 static int ask(struct held *h, uint32_t purpose)
 {
 	int error = h->answered ? EAGAIN : EBUSY;
@@ -97,14 +99,14 @@ static int ask(struct held *h, uint32_t purpose)
 	return error;
 }
 
-/* With the lock: c has been parked, and is this channel's now. It keeps its key. */
+/* With the lock held: c was parked, and belongs to this channel now. It keeps its key. */
 static void hold(struct connection *c, uint64_t key, const struct taken_over *of)
 {
 	int error;
 	struct held *h = of->keep_ms ? add(c, key, of->keep_ms, &error) : NULL;
 
 	if (!h) {
-		take_queue_free(of->queue, c->tenant); /* it is this process's, and nobody can ask for it */
+		take_queue_free(of->queue, c->tenant); /* it belongs to this process, and nobody can ask for it */
 		return;
 	}
 	h->keyed.queue = of->queue;

@@ -1,4 +1,4 @@
-/* The buckets of histogram.h: 1, 2 and 5 of each power of ten, from what a turn takes to what a connect may. */
+/* The buckets of histogram.h: 1, 2 and 5 of each power of ten, from the time of a turn to that of a connect. */
 #include "histogram.h"
 
 #define BOUNDS (XTS_HISTOGRAM_COUNTS - 1)

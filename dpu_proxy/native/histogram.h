@@ -1,6 +1,6 @@
 /*
- * Times, counted in fixed buckets: struct xts_histogram of worker.h. It takes no memory and no call of the system, and
- * each has one writer: the thread of its worker.
+ * Durations, counted in fixed buckets: struct xts_histogram of worker.h. Counting takes no allocation and no system
+ * call, and each histogram has one writer: the thread of its worker.
  */
 #ifndef XTS_HISTOGRAM_H
 #define XTS_HISTOGRAM_H

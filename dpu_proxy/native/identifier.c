@@ -1,5 +1,5 @@
-/* The identifiers by which a channel's host names its connections: an index into the channel's table, and a generation,
- * so that one that was freed is not taken for its successor. */
+/* The identifiers by which a channel's host names its connections: an index into the channel's table and a generation,
+ * so that a freed identifier is not mistaken for its successor. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,9 +66,10 @@ struct connection *connection_find(struct channel *ch, uint32_t proxy_id)
 		return NULL;
 	c = ch->ids[index].connection;
 	if (c && c->listener && !c->announced)
-		return NULL; /* its handshake is not done: no host knows its identifier, so it was guessed */
+		/* its handshake is not done, so the host does not know its identifier yet and has guessed it */
+		return NULL;
 	if (c)
-		list_remove(&c->unnamed); /* the host knows it */
+		list_remove(&c->unnamed); /* the host knows the identifier */
 	return c;
 }
 
@@ -76,8 +77,8 @@ struct connection *connection_find_unnamed(struct channel *ch, uint32_t xts_sock
 {
 	struct list *node = ch->unnamed.prev;
 
-	/* The youngest first, and not all of them: a host with thousands of failed connects must not slow the
-	 * others. */
+	/* Searches the youngest first, and not all of them: a host with thousands of failed connects must not slow down
+	 * the others. */
 	for (int looked = 0; node != &ch->unnamed && looked < UNNAMED_LOOKED_AT; node = node->prev, looked++) {
 		struct connection *c = list_entry(node, struct connection, unnamed);
 

@@ -16,7 +16,7 @@ static inline void list_init(struct list *l)
 	l->next = l->prev = l;
 }
 
-/* Of a head: nothing on it. Of a node: on no list. */
+/* For a head: is the list empty? For a node: is it on no list? */
 static inline bool list_empty(const struct list *l)
 {
 	return l->next == l;

@@ -1,4 +1,5 @@
-/* Listeners: accept, announce by NEWCONN. A listener's post credits count connections (PROTOCOL.md). */
+/* Listeners: accept connections and announce them by NEWCONN. A listener's post credits count connections
+ * (PROTOCOL.md). */
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -8,7 +9,8 @@
 #include "pushed.h"
 #include "share.h"
 
-/* accept(2) also reports errors of the connection that it would have returned. They say nothing about the listener. */
+/* Is it an error of the connection that accept(2) would have returned? Such an error says nothing about the listener.
+ * */
 static bool is_passing(int error)
 {
 	return error == ECONNABORTED || error == EINTR || error == EPROTO || error == ENETDOWN ||
@@ -61,7 +63,7 @@ bool listener_refuse_some(struct connection *l)
 {
 	if (l->fd < 0)
 		return true;
-	(void)listen(l->fd, 0); /* nobody joins them */
+	(void)listen(l->fd, 0); /* so that no further connections arrive */
 	while (backlog_refuse_one(l->fd)) {
 		if (worker_turn_is_over(l->worker))
 			return false;
@@ -102,7 +104,7 @@ void listener_announce(struct connection *l, struct connection *c, const struct 
 	l->worker->stats.accepts++;
 }
 
-/* The next connection: one that was given back, with what is pushed onto it, or a new one. -1 and errno. */
+/* The next connection: one that was given back, with the protocols pushed onto it, or a new one. -1 and errno. */
 static int next_connection(struct connection *l, struct sockaddr_storage *peer, struct pushed **pushed)
 {
 	socklen_t length = sizeof *peer;
@@ -143,7 +145,7 @@ static struct connection *next_member(struct connection *l)
 	return to;
 }
 
-/* Announces one whose handshake is done; false when there is none, or it has to wait. */
+/* Announces a connection whose handshake is done; false: there is none, or it has to wait. */
 static bool announce_ready(struct connection *l)
 {
 	struct connection *c = accepting_next(l);
@@ -184,7 +186,7 @@ bool listener_send(struct connection *l, uint32_t budget)
 		if (!to)
 			return false;
 		if (!channel_slot(to->channel, &slot)) {
-			connection_wake(to); /* its own channel wakes it when it has one again */
+			connection_wake(to); /* its own channel wakes it when it has a slot again */
 			share_turn_ends(to);
 			return to == l;
 		}
@@ -212,7 +214,8 @@ bool listener_send(struct connection *l, uint32_t budget)
 			xts_queue_abandon(to->channel->queue, &slot); /* its handshake is under way, or has failed */
 		else
 			listener_announce(to, c, &from, &slot);
-		/* One may cost 100 us: the end of another, for its room, and its protocols. */
+		/* Accepting one may cost 100 us: another one may have to end to make room, and protocols may have to
+		 * start. */
 		if (worker_turn_is_over(l->worker))
 			break;
 	}

@@ -3,8 +3,8 @@
  *
  * For connect(), and for bind() to port 0, the kernel tries the ports of its range (net.ipv4.ip_local_port_range) one
  * after the other, from a random one on, until it finds one that is free towards that peer. Ports of connections that
- * were closed here stay taken for a minute. So somebody who connects to one address again and again makes it try all of
- * them: a connect() took up to 8 ms then, in which no tenant of the worker was served.
+ * were closed here stay taken for a minute. So a tenant that connects to one address again and again makes the kernel
+ * try all of them: a connect() then took up to 8 ms, in which no tenant of the worker was served.
  *
  * So a socket is given a part of the range (IP_LOCAL_PORT_RANGE), which is chosen at random, and another one if no port
  * of that is free. Where 99 of 100 ports are taken, both are full once in 30,000 times. Then, and where no port is left
@@ -20,7 +20,8 @@ struct worker_state;
 
 #define LOCAL_PORTS_TRIES 2u
 
-/* Gives the socket a part of the range. False: all of it is its, as there is no more than a part, or no such option. */
+/* Gives the socket a part of the range. False: the socket has all of it, because the range is no larger than a part or
+ * the kernel has no such option. */
 bool local_ports_choose(const struct worker_state *w, int fd);
 
 #endif

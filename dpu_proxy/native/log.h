@@ -1,4 +1,5 @@
-/* Log lines of a worker: a bounded ring that the supervisor empties. A flood of messages is cut, and counted. */
+/* Log lines of a worker: a bounded ring that the supervisor empties. Lines for which there is no room are dropped and
+ * counted. */
 #ifndef XTS_LOG_H
 #define XTS_LOG_H
 
@@ -20,7 +21,7 @@ struct log {
 int log_open(struct log *log);
 void log_close(struct log *log);
 __attribute__((format(printf, 2, 3))) void log_line(struct log *log, const char *format, ...);
-/* The oldest line into out; 1, or 0 when there is none. */
+/* Copies the oldest line to out; 1, or 0 when there is none. */
 int log_next(struct log *log, char *out, uint32_t bytes);
 
 #endif

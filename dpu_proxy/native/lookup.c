@@ -1,4 +1,4 @@
-/* A lookup asks servers, one after the other, and checks what they say; names.h has the theory of operation. */
+/* A lookup asks servers, one after the other, and checks their answers; names.h has the theory of operation. */
 #include "lookup.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ static bool watch(struct lookup *l, int operation, uint32_t events)
 	return !epoll_ctl(worker_of(l)->epoll_fd, operation, l->fd, &event);
 }
 
-/* Begins to ask the server of this try; false: it cannot be asked. */
+/* Begins this try's query to its server; false: the server cannot be asked. */
 static bool ask(struct lookup *l, bool tcp)
 {
 	struct worker_state *w = worker_of(l);
@@ -56,7 +56,7 @@ static bool ask(struct lookup *l, bool tcp)
 
 void lookup_try_next(struct lookup *l)
 {
-	/* it may have changed since the last try */
+	/* the configuration may have changed since the last try */
 	const struct xts_names_config *config = &worker_of(l)->config.names;
 
 	while (l->tries < config->resolver_count * config->attempts) {
@@ -73,14 +73,14 @@ static void ask_over_tcp(struct lookup *l)
 		lookup_try_next(l);
 }
 
-/* --- what servers say --------------------------------------------------------------------------------------------- */
+/* --- answers --------------------------------------------------------------------------------------------- */
 
 static uint32_t answer_max(const struct lookup *l)
 {
 	return l->channel->link.largest_message - XTS_NAME_ACK_BYTES;
 }
 
-/* Room for an answer of so many bytes. False: the lookup has ended, as it cannot be passed on. */
+/* Makes room for an answer of this many bytes. False: there is none, so the lookup has ended. */
 static bool make_room(struct lookup *l, uint32_t bytes)
 {
 	if (bytes > answer_max(l)) {
@@ -99,7 +99,7 @@ static bool make_room(struct lookup *l, uint32_t bytes)
 	return false;
 }
 
-/* One that cannot or will not answer leaves it to the others, as in the C library's resolver. */
+/* Handles an answer. If the server cannot or will not answer, the next one is asked, as in the C library's resolver. */
 static void answered(struct lookup *l)
 {
 	uint8_t result = name_result(l->answer);
@@ -113,7 +113,7 @@ static void answered(struct lookup *l)
 	lookup_finish(l, 0);
 }
 
-/* False: it is none, and the server's may yet come. */
+/* Takes a datagram if it is the answer. False: it is not, and the server's answer may still come. */
 static bool take_datagram(struct lookup *l, const uint8_t *datagram, uint32_t bytes, bool cut)
 {
 	if (!name_answers(datagram, bytes, l->query, l->question_bytes)) {
@@ -140,7 +140,7 @@ static void receive_datagrams(struct lookup *l)
 
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
-		if (n < 0) { /* nobody is there */
+		if (n < 0) { /* nobody listens there */
 			lookup_try_next(l);
 			return;
 		}
@@ -155,13 +155,13 @@ static void send_over_tcp(struct lookup *l)
 	struct iovec iov[2] = { { length, sizeof length }, { l->query, l->query_bytes } };
 	struct msghdr message = { .msg_iov = iov, .msg_iovlen = 2 };
 
-	/* The buffer of a new connection takes all of it. */
+	/* The send buffer of a new connection has room for all of it. */
 	l->asked = sendmsg(l->fd, &message, MSG_NOSIGNAL) == (ssize_t)(sizeof length + l->query_bytes);
 	if (!l->asked || !watch(l, EPOLL_CTL_MOD, EPOLLIN))
 		lookup_try_next(l);
 }
 
-/* More of the answer. False: there is no more now, or the lookup has gone on otherwise. */
+/* Receives more of the answer. False: there is no more now, or the lookup has gone on to another try or its end. */
 static bool receive_some(struct lookup *l, uint8_t *to, uint32_t wanted)
 {
 	ssize_t n = recv(l->fd, to, wanted, 0);

@@ -19,7 +19,7 @@ int multicast_begin(struct connection *c)
 	m->tenant = tenant_hold(c->tenant);
 	m->fd = c->fd;
 	m->ipv6 = c->ip_version == 6;
-	m->all = !m->ipv6; /* so the kernel begins */
+	m->all = !m->ipv6; /* the kernel's defaults */
 	m->all6 = m->ipv6;
 	c->datagrams->multicast = m;
 	return groups_enter(m);
@@ -64,7 +64,7 @@ static uint16_t port_of(const struct connection *c)
 	return local.port;
 }
 
-/* By the rules for this action. Port 0: is there a port for which it is allowed? */
+/* Do the rules allow this action? Port 0: is there a port for which they do? */
 static bool allowed(struct connection *c, enum xts_policy_action action, struct xts_endpoint address, uint16_t port)
 {
 	const struct xts_worker_config *config = &c->worker->config;
@@ -112,7 +112,7 @@ bool multicast_may_bind(struct connection *c, uint16_t port)
 	bool may = true;
 
 	if (!port)
-		return true; /* one that nobody can choose */
+		return true; /* an interface that hosts cannot choose */
 	pthread_mutex_lock(&of->mutex);
 	for (node = head->next; may && node != head; node = node->next) {
 		const struct membership *m = list_entry(node, struct membership, of_socket);
@@ -143,12 +143,13 @@ bool multicast_passes(struct connection *c, struct xts_datagram *d)
 		d->controls &= ~(1u << XTS_DATAGRAM_PKTINFO | 1u << XTS_DATAGRAM_SPEC_DST);
 		d->pktinfo = (struct xts_endpoint){ 0 };
 	}
-	/* Without an interface it came before the option was on: as a member, or by its address. */
+	/* Without an interface, the datagram came before the option was on: to a member, or to the socket's own
+	 * address. */
 	if (!atomic_load_explicit(&m->filters, memory_order_relaxed) || !to.scope_id || !endpoint_is_multicast(&to))
 		return true;
 	to = endpoint_plain(&to);
 	if (group_is_taken(c->tenant, &to))
 		return true;
-	to.scope_id = 0; /* joined on an interface that was not listed */
+	to.scope_id = 0; /* check for a group joined on an interface that was not listed */
 	return group_is_taken(c->tenant, &to);
 }

@@ -1,8 +1,9 @@
 /*
  * Which groups the sockets of each tenant have joined, and which of its sockets want all of them (multicast.h).
  *
- * The table is everybody's and has one mutex, but each datagram to a group asks it. So a worker remembers the last
- * answers, each with the number of changes that the table had seen then: while that is the same, so is the answer.
+ * All workers share the table, under one mutex, but it is consulted for each datagram to a group. So a worker caches
+ * the last answers, each with the table's number of changes at that time. An answer is valid while that number is the
+ * same.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -23,24 +24,24 @@ struct group {
 	uint32_t members;
 };
 
-/* A tenant that has sockets. */
+/* The sockets of a tenant. */
 struct sockets {
 	struct list by_tenant;
 	struct xts_tenant *tenant;
 	struct list list;
-	bool filters; /* one of them has joined a group, ever */
+	bool filters; /* one of them has joined a group at some time */
 };
 
 static struct {
 	pthread_mutex_t mutex;
-	_Atomic uint64_t changes; /* of which groups are joined, by whom */
+	_Atomic uint64_t changes; /* number of changes to which tenant has joined which group */
 	bool ready;
 	struct list by_address[BUCKETS]; /* struct group */
 	struct list by_tenant[BUCKETS];  /* struct sockets */
 } table = { .mutex = PTHREAD_MUTEX_INITIALIZER, .changes = 1 };
 
-/* What this worker has been told last. Of a tenant that has gone meanwhile, and another one at the same address, the
- * answer is the same until the table changes. */
+/* The last answers that this worker got. If a tenant is gone and another one has the same memory address, the answer
+ * stays the same until the table changes. */
 static _Thread_local struct {
 	const struct xts_tenant *tenant;
 	struct xts_endpoint address;
@@ -55,7 +56,7 @@ static int set(const struct multicast *m, int level, int option, int value)
 	return setsockopt(m->fd, level, option, &value, sizeof value) ? errno : 0;
 }
 
-/* PKTINFO comes first: what the kernel then passes on for ALL has its interface. */
+/* PKTINFO is set first, so that every datagram that comes because of ALL has its interface. */
 static int apply(struct multicast *m)
 {
 	bool filters = atomic_load(&m->filters), all = filters && m->all, all6 = filters && m->all6;
@@ -115,7 +116,7 @@ static struct sockets *make_sockets(struct xts_tenant *t)
 
 	if (!s)
 		return NULL;
-	s->tenant = t; /* its sockets have references */
+	s->tenant = t; /* the sockets have references */
 	list_init(&s->list);
 	list_append(&table.by_tenant[t->id % BUCKETS], &s->by_tenant);
 	return s;
@@ -161,7 +162,7 @@ void groups_leave(struct multicast *m)
 	common_unlock(&table.mutex);
 }
 
-/* The first join of a tenant: once while it has sockets, so nobody can have this done again and again. */
+/* Called at the first join of a tenant: only once while it has sockets, so a host cannot trigger it again and again. */
 static void begin_to_filter(struct xts_tenant *t)
 {
 	struct sockets *s = sockets_of(t);
@@ -174,7 +175,7 @@ static void begin_to_filter(struct xts_tenant *t)
 		struct multicast *m = list_entry(node, struct multicast, of_tenant);
 
 		atomic_store(&m->filters, true);
-		(void)apply(m); /* these options do not fail for want of something */
+		(void)apply(m); /* these options cannot fail for lack of a resource */
 	}
 }
 

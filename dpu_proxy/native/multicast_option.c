@@ -1,4 +1,4 @@
-/* The socket options of multicast: what they ask for, whether it may be, and what it has changed (multicast.h). */
+/* The socket options of multicast: what they ask for, whether it is allowed, and what it has changed (multicast.h). */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -18,7 +18,8 @@ bool multicast_is_option(int level, int option)
 					 option == IPV6_MULTICAST_IF || option == IPV6_RECVPKTINFO);
 }
 
-/* --- what the kernel has made of it ------------------------------------------------------------------------------- */
+/* --- reading memberships back from the kernel
+ * ------------------------------------------------------------------------------- */
 
 /* Is the socket a member on this interface, and with how many sources? */
 static bool ask_kernel(const struct connection *c, const struct xts_endpoint *group, uint32_t interface,
@@ -55,7 +56,7 @@ static struct membership *find(struct connection *c, const struct xts_endpoint *
 	return NULL;
 }
 
-/* What the tenant is charged for has become another number. */
+/* Changes what the tenant is charged for, from before to after. */
 static void charge(struct connection *c, uint32_t before, uint32_t after)
 {
 	if (after > before)
@@ -64,7 +65,7 @@ static void charge(struct connection *c, uint32_t before, uint32_t after)
 		tenant_give(c->tenant, XTS_USE_GROUPS, before - after);
 }
 
-/* Its place in the list, for what the kernel has. False: no memory. */
+/* Adds a membership that the kernel has to the list. False: no memory. */
 static bool remember(struct connection *c, const struct xts_endpoint *group, uint32_t interface, uint32_t sources)
 {
 	struct membership *m = calloc(1, sizeof *m);
@@ -85,7 +86,7 @@ static bool remember(struct connection *c, const struct xts_endpoint *group, uin
 	return true;
 }
 
-/* Looks at one interface. True: the socket is a member there. */
+/* Reads back one interface. True: the socket is a member there. */
 static bool look_at(struct connection *c, const struct xts_endpoint *group, uint32_t interface, bool *no_memory)
 {
 	struct membership *m = find(c, group, interface);
@@ -119,7 +120,7 @@ static int read_back(struct connection *c, const struct request *r)
 		found = look_at(c, &r->group, config->interfaces[i].index, &no_memory) || found;
 	if (r->joins && !found && !find(c, &r->group, 0))
 		no_memory = !remember(c, &r->group, 0, 0);
-	if (r->leaves && !found) { /* else it may be a member where we cannot ask */
+	if (r->leaves && !found) { /* else it may still be a member on an interface that we do not know */
 		struct membership *m = find(c, &r->group, 0);
 
 		if (m)
@@ -130,7 +131,7 @@ static int read_back(struct connection *c, const struct request *r)
 
 /* --- joining, leaving, filters ------------------------------------------------------------------------------------ */
 
-/* Whether it may be asked of the kernel: 0 or -errno. */
+/* May the kernel be asked for this? 0 or -errno. */
 static int check(struct connection *c, const struct request *r)
 {
 	uint32_t more = (r->joins ? 1u : 0u) + r->sources;
@@ -146,7 +147,7 @@ static int check(struct connection *c, const struct request *r)
 		c->worker->stats.refused_limit++;
 		return -command_refuse(c->channel, XTS_REFUSED_GROUPS);
 	}
-	tenant_give(c->tenant, XTS_USE_GROUPS, more); /* read_back() takes what the kernel has made of it */
+	tenant_give(c->tenant, XTS_USE_GROUPS, more); /* read_back() charges what the kernel has actually done */
 	return 0;
 }
 
@@ -160,7 +161,7 @@ static void leave(struct connection *c, const struct xts_endpoint *group)
 	(void)setsockopt(c->fd, group->ip_version == 4 ? IPPROTO_IP : IPPROTO_IPV6, MCAST_LEAVE_GROUP, &m, sizeof m);
 }
 
-/* The interface of an address, or of a route, is known only now. */
+/* Checks an interface that was named by an address or chosen by a route, which is known only after the join. */
 static int check_interface(struct connection *c, const struct xts_endpoint *group)
 {
 	struct membership *m = find(c, group, LOOPBACK_INTERFACE);
@@ -190,14 +191,14 @@ static int set_member(struct connection *c, const struct member_option *member, 
 	error = read_back(c, &r);
 	if (!error && r.joins)
 		error = check_interface(c, &r.group);
-	if (error) /* what is not in the list would not be seen by bind() and by the other sockets of the tenant */
+	if (error) /* bind() and the tenant's other sockets would not know of a membership that is not in the list */
 		leave(c, &r.group);
 	return error;
 }
 
 /* --- the other options -------------------------------------------------------------------------------------------- */
 
-/* Is it an address of the device's loopback interface? 127.0.0.0/8 are, and others may be. */
+/* Is it an address of the device's loopback interface? All of 127.0.0.0/8 are, and others may be. */
 static bool is_of_loopback(const struct xts_worker_config *config, const void *ipv4)
 {
 	static const uint8_t none[4];
@@ -214,7 +215,7 @@ static bool is_of_loopback(const struct xts_worker_config *config, const void *i
 	return false;
 }
 
-/* IP_MULTICAST_IF, IPV6_MULTICAST_IF: not the device's loopback, unless the rules say so. */
+/* IP_MULTICAST_IF, IPV6_MULTICAST_IF: the device's loopback only if the rules allow it. */
 static int set_interface(struct connection *c, int level, int option, const void *value, uint32_t bytes)
 {
 	uint32_t interface = 0;
@@ -237,7 +238,7 @@ static int set_interface(struct connection *c, int level, int option, const void
 	return setsockopt(c->fd, level, option, value, (socklen_t)bytes) ? -errno : 0;
 }
 
-/* Of an option that is on or off, as the kernel reads it. */
+/* Reads the value of an option that is on or off, as the kernel does. */
 static int read_switch(int level, const void *value, uint32_t bytes, int *on)
 {
 	uint8_t byte;
@@ -253,7 +254,7 @@ static int read_switch(int level, const void *value, uint32_t bytes, int *on)
 	return 0;
 }
 
-/* Those whose value in the kernel is another than the host's. */
+/* The options whose value in the kernel may differ from the host's. */
 static atomic_bool *switch_of(struct multicast *m, int level, int option)
 {
 	if (level == IPPROTO_IP)

@@ -10,7 +10,7 @@
 #include "endpoint.h"
 #include "multicast.h"
 
-/* How an option says which group it means. */
+/* The struct in which an option names its group. */
 enum form {
 	FORM_MREQ,    /* struct ip_mreq, or ip_mreqn */
 	FORM_SOURCE4, /* struct ip_mreq_source */
@@ -21,13 +21,13 @@ enum form {
 	FORM_FILTER,  /* struct group_filter */
 };
 
-#define LEVEL_BOTH (-1) /* the options that both families have */
+#define LEVEL_BOTH (-1) /* options that both families have */
 
 static const struct member_option {
 	int level, option;
 	enum form form;
 	bool joins;  /* may make the socket a member */
-	bool leaves; /* it is none any more */
+	bool leaves; /* ends a membership */
 } options[] = {
 	{ IPPROTO_IP, IP_ADD_MEMBERSHIP, FORM_MREQ, true, false },
 	{ IPPROTO_IP, IP_DROP_MEMBERSHIP, FORM_MREQ, false, true },
@@ -68,7 +68,7 @@ static void set_interface4(struct request *r, const void *address)
 		r->interface = LOOPBACK_INTERFACE;
 }
 
-/* Of the family that the level has? */
+/* Sets the group, which has to be of the level's address family. */
 static int set_group(struct request *r, enum form form, int level, const struct sockaddr_storage *address,
 		     uint32_t interface)
 {

@@ -1,4 +1,4 @@
-/* Looks into DNS messages; name_message.h says what for. */
+/* Parses DNS messages; see name_message.h. */
 #include "name_message.h"
 
 #include <stddef.h>
@@ -7,9 +7,9 @@
 #define LABEL_BYTES_MAX 63u
 #define TYPE_OPT 41u
 #define TYPE_IXFR 251u
-#define TYPE_AXFR 252u /* whole zones, in many messages */
+#define TYPE_AXFR 252u /* a whole zone, in many messages */
 #define CLASS_IN 1u
-#define OPT_FIXED_BYTES 11u /* its name (the root), type, size, result and flags, length */
+#define OPT_FIXED_BYTES 11u /* name (the root), type, size, result and flags, length */
 
 /* A number of 16 bits in network byte order. */
 static uint32_t number(const uint8_t *at)
@@ -17,8 +17,8 @@ static uint32_t number(const uint8_t *at)
 	return (uint32_t)at[0] << 8 | at[1];
 }
 
-/* The length of the name that begins here, 0: there is none within so many bytes. A question is the first in its
- * message, so that its name refers to no other. */
+/* The length of the name that begins here; 0: it does not end within this many bytes. The question is the first name in
+ * its message, so it cannot refer to another (compression). */
 static uint32_t name_bytes(const uint8_t *name, uint32_t bytes)
 {
 	uint32_t at = 0;
@@ -33,7 +33,7 @@ static uint32_t name_bytes(const uint8_t *name, uint32_t bytes)
 	return 0;
 }
 
-/* With type and class; 0: it is none. */
+/* The length of the question, with type and class; 0: it is not a question. */
 static uint32_t question_bytes(const uint8_t *question, uint32_t bytes)
 {
 	uint32_t name = name_bytes(question, bytes);
@@ -41,7 +41,7 @@ static uint32_t question_bytes(const uint8_t *question, uint32_t bytes)
 	return name && bytes - name >= 4 ? name + 4 : 0;
 }
 
-/* The record that says what EDNS the host understands, as the last in the message. */
+/* Checks the OPT record (EDNS) of the host, which has to be the last in the message. */
 static bool check_opt(uint8_t *record, uint32_t bytes)
 {
 	if (bytes < OPT_FIXED_BYTES || record[0] || number(record + 1) != TYPE_OPT ||
@@ -58,7 +58,7 @@ uint32_t name_query_check(uint8_t *query, uint32_t bytes)
 {
 	uint32_t question, end;
 
-	/* QR, opcode, TC; AA means nothing here */
+	/* QR, opcode, TC; AA has no meaning here */
 	if (bytes < NAME_HEADER_BYTES || query[2] & 0xfa || name_result(query))
 		return 0;
 	if (number(query + 4) != 1 || number(query + 6) || number(query + 8) || number(query + 10) > 1)
@@ -79,7 +79,7 @@ static uint8_t lower(uint8_t letter)
 	return letter >= 'A' && letter <= 'Z' ? (uint8_t)(letter - 'A' + 'a') : letter;
 }
 
-/* Lengths of labels are below 'A', so that they stay what they are. */
+/* Lengths of labels are below 'A', so folding the case does not change them. */
 static bool same_name(const uint8_t *a, const uint8_t *b, uint32_t bytes)
 {
 	for (uint32_t i = 0; i < bytes; i++)

@@ -1,7 +1,7 @@
 /*
- * DNS messages, as far as the proxy looks into them (RFC 1035, RFC 6891): is it a query that may be passed on, and is
- * this the answer to it (RFC 5452)? Functions of bytes, without state. Everything else in a message is the business of
- * the host and of the name server.
+ * DNS messages, as far as the proxy parses them (RFC 1035, RFC 6891): may a query be passed on, and is a message the
+ * answer to it (RFC 5452)? These are functions of bytes, without state. The rest of a message concerns only the host
+ * and the name server.
  */
 #ifndef XTS_NAME_MESSAGE_H
 #define XTS_NAME_MESSAGE_H
@@ -10,20 +10,21 @@
 #include <stdint.h>
 
 #define NAME_HEADER_BYTES 12u
-#define NAME_BYTES_MAX 255u /* of a name in a message */
+#define NAME_BYTES_MAX 255u /* length of a name in a message */
 #define NAME_TEXT_BYTES 256u
-/* What a name server may put into one datagram: more is fragmented on its way (RFC 9715), and comes over TCP. */
+/* How much a name server may put into one datagram. More would be fragmented on its way (RFC 9715), so it comes over
+ * TCP. */
 #define NAME_DATAGRAM_BYTES_MAX 1232u
 
-/* Of the last byte of the flags. */
+/* The result (RCODE), in the last byte of the flags. */
 enum { NAME_OK = 0, NAME_FORMERR = 1, NAME_SERVFAIL = 2, NAME_NOTIMP = 4, NAME_REFUSED = 5 };
 
-/* Is it a standard query: one question of class IN, and nothing else but an OPT record? The length of its question, or
- * 0. Sets what an OPT record says of the size of datagrams to NAME_DATAGRAM_BYTES_MAX, where it is more. */
+/* Is it a standard query: one question of class IN, and nothing else except an OPT record? Returns the length of its
+ * question, or 0. If the OPT record gives a larger datagram size, sets that to NAME_DATAGRAM_BYTES_MAX. */
 uint32_t name_query_check(uint8_t *query, uint32_t bytes);
 
-/* Is it the answer to this query: its ID, its question? Names are equal whatever their letters' case. A server that
- * does not understand the query may leave the question out. */
+/* Is it the answer to this query, with the same ID and question? Names are compared without regard to case. A server
+ * that does not understand the query may leave the question out. */
 bool name_answers(const uint8_t *answer, uint32_t bytes, const uint8_t *query, uint32_t question_bytes);
 
 static inline bool name_is_cut(const uint8_t *answer)
@@ -47,9 +48,9 @@ static inline uint16_t name_id(const uint8_t *message)
 	return (uint16_t)(message[0] << 8 | message[1]);
 }
 
-/* Is the name of the question the domain, or below it? The domain is in the form of a message, in lower case. */
+/* Is the name of the question the domain, or below it? The domain is in wire form, in lower case. */
 bool name_is_within(const uint8_t *query, const uint8_t *domain, uint32_t domain_bytes);
-/* The name of the question for people: what does not print is shown as '?'. */
+/* The name of the question as text for people; characters that do not print become '?'. */
 void name_text(const uint8_t *query, char text[NAME_TEXT_BYTES]);
 
 #endif

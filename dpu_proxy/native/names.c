@@ -1,4 +1,4 @@
-/* Lookups of names for hosts: their beginning, their turns and their end. names.h has the theory of operation. */
+/* Name lookups for hosts: how they begin, their turns, and how they end. names.h has the theory of operation. */
 #include "names.h"
 
 #include <errno.h>
@@ -164,7 +164,7 @@ static bool charge(struct channel *ch)
 	return false;
 }
 
-/* 0, or an errno: it has not begun. */
+/* Begins a lookup. 0, or an errno if it could not begin. */
 static int lookup_begin(struct channel *ch, uint32_t token, const uint8_t *query, uint32_t bytes, uint32_t question_bytes)
 {
 	struct lookup *l;

@@ -1,15 +1,16 @@
 /*
- * Orphans: connections whose host has closed them, or has gone, with bytes still to be delivered.
+ * Orphans: connections that still have bytes to deliver after their host has closed them or is gone.
  *
- * The kernel's TCP does the same for a process that has ended: it delivers what was written, unless the process has
- * left data unread, which resets the connection. An orphan belongs to its worker, not to a channel. It is charged to
- * its tenant, in a budget of its own (connections, bytes, time without progress, and the tenant's share of the worker),
- * so that it takes nothing from the next process on the queue. When the budget is full, the tenant's oldest orphan is
- * evicted (reset) for the new one; one that would not fit at all is reset itself.
+ * The kernel's TCP has the same for a process that has ended: it delivers what was written, unless the process has left
+ * data unread, which resets the connection. An orphan belongs to its worker, not to a channel. Its tenant is charged
+ * for it in a separate budget (connections, bytes, time without progress, and the tenant's share of the worker), so
+ * that orphans take nothing from the next process on the queue. When the budget is full, the tenant's oldest orphan is
+ * evicted (reset) for the new one. A connection that is too large for the whole budget is reset itself.
  *
- * The oldest may belong to another worker, which alone may touch it. So a tenant's orphans are on one list, under a
- * lock of its own. The worker that takes one off the list gets its charge, and sets connection.cut, so that its own
- * worker resets it. Until that worker's next round both take memory: at most twice the budget.
+ * The oldest orphan may belong to another worker, and only that worker may touch it. So the orphans of a tenant are on
+ * one list, under a separate lock. The worker that takes an orphan off the list takes over its charge and sets
+ * connection.cut; the orphan's own worker then resets it. Until that worker's next round both connections use memory:
+ * at most twice the budget.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -35,7 +36,7 @@ void connection_spill_gone(struct connection *c, uint64_t bytes)
 
 /* --- what they are charged for ------------------------------------------------------------------------------------ */
 
-static pthread_mutex_t by_age = PTHREAD_MUTEX_INITIALIZER; /* of the lists of all tenants and all workers */
+static pthread_mutex_t by_age = PTHREAD_MUTEX_INITIALIZER; /* protects the lists of all tenants and all workers */
 
 bool orphan_take_bytes(struct connection *c, uint64_t bytes)
 {
@@ -45,7 +46,7 @@ bool orphan_take_bytes(struct connection *c, uint64_t bytes)
 	return true;
 }
 
-/* Unless another orphan has taken over the charge. */
+/* Does nothing if another orphan has taken over the charge. */
 void orphan_give_bytes(struct connection *c, uint64_t bytes)
 {
 	uint64_t charged = atomic_load(&c->orphan_bytes);
@@ -63,7 +64,7 @@ void orphan_uncount(struct connection *c)
 	c->worker->stats.orphans--;
 	common_lock(&by_age);
 	list_remove(&c->by_age);
-	common_unlock(&by_age); /* c->cut does not change any more */
+	common_unlock(&by_age); /* from here on c->cut does not change */
 	tenant_give(c->tenant, XTS_USE_ORPHAN_BYTES, atomic_exchange(&c->orphan_bytes, 0));
 	if (!atomic_load(&c->cut))
 		tenant_give(c->tenant, XTS_USE_ORPHANS, 1);
@@ -83,7 +84,7 @@ static bool take_orphan(struct xts_tenant *t, uint64_t bytes)
 
 /* --- the oldest goes first ---------------------------------------------------------------------------------------- */
 
-/* Called with the lock: evicts another worker's orphan. Returns the bytes it was charged for. */
+/* Called with the lock held: evicts another worker's orphan. Returns the bytes it was charged for. */
 static uint64_t cut(struct connection *c)
 {
 	atomic_store(&c->cut, true);
@@ -108,7 +109,7 @@ bool orphan_gives_way(struct worker_state *w, struct xts_tenant *t)
 	if (own) {
 		w->stats.orphans_cut++;
 		connection_free(c, true);
-	} else if (c) { /* which may not be there any more */
+	} else if (c) { /* c may have been freed */
 		tenant_give(t, XTS_USE_ORPHAN_BYTES, bytes);
 		tenant_give(t, XTS_USE_ORPHANS, 1);
 		tenant_give_socket(t);
@@ -124,7 +125,7 @@ void orphans_poked(struct worker_state *w)
 	common_unlock(&by_age);
 }
 
-/* Makes room in the budget for an orphan of so many bytes; false: there cannot be any. */
+/* Makes room in the budget for an orphan of this many bytes; false: that is not possible. */
 static bool make_room(struct worker_state *w, struct xts_tenant *t, uint64_t bytes)
 {
 	if (bytes > tenant_limit(t, XTS_USE_ORPHAN_BYTES))
@@ -169,7 +170,7 @@ static void leave_channel(struct connection *c)
 	list_remove(&c->unnamed);
 	list_remove(&c->member);
 	c->channel = NULL;
-	if (!list_empty(&c->noted)) { /* it gets its turn among the orphans */
+	if (!list_empty(&c->noted)) { /* its events are handled in a turn of the orphans */
 		list_remove(&c->noted);
 		list_append(&c->unowned->noted, &c->noted);
 	}
@@ -190,7 +191,7 @@ void connection_orphan(struct connection *c)
 		connection_free(c, true);
 		return;
 	}
-	bytes = c->out.spill.bytes + pushed_memory(c->pushed); /* of what its protocols have not sent */
+	bytes = c->out.spill.bytes + pushed_memory(c->pushed); /* includes what its protocols have not sent */
 	c->unowned = unowned_hold(w, c->tenant);
 	if (!c->unowned || !make_room(w, c->tenant, bytes)) {
 		if (c->unowned)

@@ -1,4 +1,4 @@
-/* What waits for TCP: a spill buffer, the runs in it, and the one way out; see outgoing.h. */
+/* Bytes that wait for TCP: a spill buffer, the runs in it, and the one path to TCP; see outgoing.h. */
 #include "outgoing.h"
 
 #include <errno.h>
@@ -56,7 +56,7 @@ static void run_drop_first(struct outgoing *o)
 	o->run_count--;
 }
 
-/* The run that r's bytes can join. */
+/* Can the bytes of r join the last run? */
 static bool joins_last(const struct outgoing *o, const struct run *r)
 {
 	if (!o->run_count)
@@ -92,7 +92,8 @@ void outgoing_free(struct outgoing *o)
 	o->run_first = o->run_count = o->run_room = o->run_pdus = 0;
 }
 
-/* --- the way out -------------------------------------------------------------------------------------------------- */
+/* --- the path to TCP
+ * -------------------------------------------------------------------------------------------------- */
 
 /* One attempt; bytes written, 0 when TCP is full, or -errno. */
 static ssize_t write_raw(const struct outgoing *o, struct outgoing_target *to, struct iovec *iov, int pieces)
@@ -129,7 +130,7 @@ int outgoing_offer(struct outgoing *o, struct outgoing_target *to, const struct 
 		if (n == -EAGAIN)
 			n = 0;
 		taken->done = n > 0 && (!r->bytes || (uint32_t)n == r->bytes);
-		if (!r->bytes && n > 0) /* an empty PDU is taken, or not */
+		if (!r->bytes && n > 0) /* for an empty PDU, n only says whether it was taken */
 			n = 0;
 	}
 	if (n < 0)

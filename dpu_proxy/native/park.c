@@ -1,4 +1,5 @@
-/* Connections that a host has parked: how they become so, and what TCP still takes of them. parked.h has the others. */
+/* Connections that a host has parked: parking them, and delivering their bytes to TCP. parked.h names the other files.
+ * */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +11,9 @@
 #include "pushed.h"
 #include "share.h"
 
-#define DRAIN_PIECES 2 /* blocks of 64 KiB: in one call, and with the lock */
+#define DRAIN_PIECES 2 /* blocks of 64 KiB that one call writes, with the lock held */
 
-/* What it keeps: bytes for TCP, and what its protocols have. */
+/* How many bytes it keeps: those for TCP, and those of its protocols. */
 static uint64_t parked_bytes(const struct parked *p)
 {
 	return p->out.spill.bytes + pushed_memory(p->pushed);
@@ -32,7 +33,7 @@ void parked_become_stale(struct parked *p)
 	p->fd = -1;
 	p->next_stale = keeper->stale;
 	keeper->stale = p;
-	worker_poke(keeper); /* for a round, at the end of which it is freed */
+	worker_poke(keeper); /* so that it has a round, at the end of which p is freed */
 }
 
 static void parked_free(struct parked *p)
@@ -68,7 +69,7 @@ void parked_end(struct keyed *k)
 
 /* --- parking ------------------------------------------------------------------------------------------------------ */
 
-/* Moves the connection's TCP side to p. What its worker's epoll tells from now on is about p, and only if it is needed. */
+/* Moves the connection's TCP side to p. From now on events of its worker's epoll are about p, if p needs any. */
 static int take_from(struct parked *p, struct connection *c)
 {
 	struct epoll_event event = { .events = EPOLLOUT | EPOLLET, .data.ptr = &p->watch };
@@ -100,7 +101,8 @@ static int take_from(struct parked *p, struct connection *c)
 	return 0;
 }
 
-/* With the lock: the key that c has, if it is this one, and its charge pass to p. 0 or a positive errno, and nothing has changed. */
+/* With the lock held: p takes over the charge of c, and c's key if it is this one. 0, or a positive errno, and nothing
+ * has changed. */
 static int move_to_registry(struct parked *p, struct connection *c, uint64_t key, uint64_t bytes, bool died)
 {
 	bool has_it = c->name_held && c->name_held->keyed.key == key;
@@ -124,7 +126,7 @@ static int move_to_registry(struct parked *p, struct connection *c, uint64_t key
 
 		c->name_held->keyed.queue = NULL;
 		held_remove(c);
-		(void)registry_add(&p->keyed, c->tenant, key, KEYED_PARKED); /* nobody else can have taken it */
+		(void)registry_add(&p->keyed, c->tenant, key, KEYED_PARKED); /* nobody else can have taken the key */
 		p->keyed.queue = queue;
 		p->last.keep_ms = keep_ms;
 	}
@@ -146,9 +148,9 @@ static int park(struct connection *c, uint64_t key, uint32_t keep_ms, bool died)
 	int error;
 
 	if ((c->state != CONNECTION_ESTABLISHED && c->state != CONNECTION_FAILED) || c->connect_reply || c->spent)
-		return EINVAL; /* it is not, and has not been, connected */
+		return EINVAL; /* it is not connected, and never was */
 	if (c->pushed && (c->pushed->peeking || c->pushed->give_back_left))
-		return EOPNOTSUPP; /* positions that only this host knows */
+		return EOPNOTSUPP; /* they depend on positions that only this host knows */
 	p = calloc(1, sizeof *p);
 	if (!p)
 		return ENOBUFS;
@@ -190,7 +192,7 @@ bool park_of_the_dead(struct connection *c)
 	return h && h->keep_ms && !c->announced && !c->close_reply && !park(c, h->keyed.key, h->keep_ms, true);
 }
 
-/* Delivers some to TCP. Does it take more? */
+/* Delivers some bytes to TCP. True: TCP takes more. */
 static bool drain(struct parked *p, struct worker_state *w)
 {
 	struct outgoing_target to = { .fd = p->fd, .writable = true, .raw_pieces = DRAIN_PIECES };

@@ -1,4 +1,4 @@
-/* What the last host of a connection had not read, and gives back when it has parked it (RETURN; parked.h). */
+/* Bytes that the last host of a connection has not read, and gives back after parking it (RETURN; parked.h). */
 #include <sys/uio.h>
 
 #include "parked.h"
@@ -28,7 +28,7 @@ static void all_is_returned(struct parked *p)
 	returned_join(&p->returned, &p->behind);
 }
 
-/* Only PDUs may be empty; and only what receives protocols has PDUs. */
+/* Only PDUs may be empty, and only connections with protocols on the receive side have PDUs. */
 static bool is_possible(const struct parked *p, const struct xts_return *m)
 {
 	if (m->kind == 2)
@@ -53,7 +53,7 @@ bool parked_return(struct channel *ch, const struct xts_return *m, bool more, co
 		if (returned_add(&p->returned, p->keyed.tenant, &mark, iov, batch_pieces(e, iov, XTS_SEGMENTS_MAX),
 				 m->length)) {
 			ch->worker->stats.refused_limit++;
-			parked_end(&p->keyed); /* without them the stream would have a gap */
+			parked_end(&p->keyed); /* without these bytes the stream would have a gap */
 		}
 	}
 	registry_unlock();

@@ -1,16 +1,16 @@
 /*
- * Peek mode (the paper, "ULP protocol handshake"): what the host is sent stays in the TCP socket as well, so that
- * protocols pushed later can read it again.
+ * Peek mode (the paper, "ULP protocol handshake"): bytes that are sent to the host also stay in the TCP socket, so that
+ * protocols pushed later can read them again.
  *
  * Theory of operation
  *
- * From Linux 6.9 on the kernel remembers where the next peek at a TCP socket begins (SO_PEEK_OFF): each byte is read
- * once. That place is wrong behind urgent data, which reading skips and the kernel's reckoning does not; so each read
- * looks for urgent data after it, and the first that finds some is forgotten, and all from then on, as all on older
- * kernels, is read from the front: what was peeked before goes into memory that nobody looks at. So that this costs
- * little however slowly a peer drips, nothing more is peeked there once that is FRONT_BYTES: a read then takes 6 µs
- * where the peer has sent large pieces, 80 µs where they have 100 bytes. (400 KB in such pieces: 7 s without that
- * bound, 0.1 s with SO_PEEK_OFF.)
+ * Since Linux 6.9 the kernel remembers where the next peek at a TCP socket begins (SO_PEEK_OFF), so each byte is read
+ * only once. That offset is wrong behind urgent data: reading skips such data, but the kernel's offset does not. So
+ * after each read we check for urgent data. The first read that finds some is discarded, and from then on, as always on
+ * older kernels, each peek reads from the front of the socket's data, and the bytes peeked before go into a buffer that
+ * nobody reads. To bound the cost with a peer that sends in small pieces, nothing more is peeked once these bytes are
+ * FRONT_BYTES. A read then takes 6 µs if the peer has sent large pieces, and 80 µs if it has sent pieces of 100 bytes.
+ * (400 KB in such pieces take 7 s without that bound, and 0.1 s with SO_PEEK_OFF.)
  */
 #include <errno.h>
 #include <poll.h>
@@ -32,8 +32,8 @@ static bool has_ended(int fd)
 	return poll(&end, 1, 0) > 0;
 }
 
-/* Urgent data, not read past: the call says EINVAL when there is none, or when it is a part of the stream as all
- * other. */
+/* Is there urgent data that was not read past? recv() fails with EINVAL when there is none, or when it is an ordinary
+ * part of the stream. */
 static bool has_urgent(int fd)
 {
 	uint8_t byte;
@@ -52,7 +52,7 @@ static ssize_t peek_pieces(int fd, struct iovec *iov, size_t pieces)
 	return n < 0 ? -errno : n;
 }
 
-/* The kernel remembers the place from now on (0), or does not (-1). */
+/* Makes the kernel remember the offset from now on: 0, or -1 if it cannot. */
 static bool set_place(int fd, int place)
 {
 	return !setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &place, sizeof place);
@@ -70,8 +70,8 @@ static ssize_t peek_from_front(struct connection *c, void *out, size_t room)
 		return n;
 	if ((uint64_t)n > c->received_bytes)
 		return n - (ssize_t)c->received_bytes;
-	/* Nothing new. After FIN (read_to_end alone may be urgent data) nothing will come: all that came before it is
-	 * in the socket. */
+	/* There is nothing new. After a FIN (read_to_end alone may mean urgent data) nothing will come any more:
+	 * everything before it is in the socket. */
 	return !n || (c->read_to_end && has_ended(c->fd)) ? -ENODATA : -EAGAIN;
 }
 
@@ -103,13 +103,13 @@ int peek_drop(struct connection *c, uint64_t bytes)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return n ? -errno : -EPIPE; /* the bytes were there before: the connection has failed since */
+			return n ? -errno : -EPIPE; /* the bytes were there earlier: the connection has failed since */
 		bytes -= (uint64_t)n;
 	}
 	return 0;
 }
 
-/* The pushed protocols start, and get what has waited for them. */
+/* Starts the pushed protocols, which get the bytes that have waited for them. */
 static void start(struct connection *c)
 {
 	pushed_start(c);

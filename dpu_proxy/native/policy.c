@@ -1,12 +1,12 @@
 #include "policy.h"
 
-/* The address as policy sees it: mapped ones as IPv4, unspecified ones and the device's own marked. */
+/* An address as policy sees it: a mapped one as IPv4, with marks for unspecified addresses and the device's own. */
 struct subject {
 	uint8_t ip_version; /* 4, 6, or 0: none given */
 	bool unspecified;
-	bool both_versions; /* unspecified in a form that includes IPv4 and IPv6 */
-	bool own;           /* loopback or link-local of the device, or leads there */
-	/* an IPv6 address that stands for an IPv4 one, which a translator or a tunnel makes of it */
+	bool both_versions; /* unspecified, in a form that includes both IPv4 and IPv6 */
+	bool own;           /* loopback or link-local of the device, or an address that leads there */
+	/* an IPv6 address that a translator or tunnel turns into an IPv4 one */
 	bool embeds;
 	uint8_t address[16];
 	uint8_t embedded[4];
@@ -22,22 +22,22 @@ static bool prefix_equal(const uint8_t *a, const uint8_t *b, unsigned bits)
 	return rest == 0 || ((a[whole] ^ b[whole]) & mask) == 0;
 }
 
-/* --- what an address stands for ----------------------------------------------------------------------------------- */
+/* --- embedded addresses ----------------------------------------------------------------------------------- */
 
-/* Where in which IPv6 addresses an IPv4 address is written. */
+/* The kinds of IPv6 addresses that contain an IPv4 address, and where. */
 static const struct embedding {
 	uint8_t prefix[12];
-	uint8_t first, bits; /* of the prefix, from byte first on */
+	uint8_t first, bits; /* the prefix: bits from byte `first` on */
 	uint8_t at;
 	bool inverted;
 } embeddings[] = {
 	{ { 0x00, 0x64, 0xff, 0x9b }, 0, 96, 12, false },             /* NAT64, RFC 6052 */
-	{ { 0x00, 0x64, 0xff, 0x9b, 0x00, 0x01 }, 0, 48, 12, false }, /* NAT64 of a network's own, RFC 8215 */
+	{ { 0x00, 0x64, 0xff, 0x9b, 0x00, 0x01 }, 0, 48, 12, false }, /* NAT64 with a local prefix, RFC 8215 */
 	{ { 0x20, 0x02 }, 0, 16, 2, false },                          /* 6to4 */
 	{ { 0x20, 0x01, 0x00, 0x00 }, 0, 32, 12, true },              /* Teredo */
 	{ { 0x00, 0x00, 0x5e, 0xfe }, 8, 32, 12, false },             /* ISATAP */
 	{ { 0x02, 0x00, 0x5e, 0xfe }, 8, 32, 12, false },
-	{ { 0 }, 0, 96, 12, false }, /* IPv4-compatible, of old */
+	{ { 0 }, 0, 96, 12, false }, /* IPv4-compatible (obsolete) */
 };
 
 /* Loopback, link-local, and "this network". */
@@ -86,7 +86,7 @@ static struct subject subject_of(const struct xts_endpoint *endpoint, uint8_t ac
 	s.unspecified = memcmp(s.address, zero, sizeof zero) == 0;
 	s.both_versions = s.unspecified && s.ip_version != 4;
 	if (s.unspecified) {
-		s.own = action == XTS_POLICY_CONNECT; /* the kernel connects to loopback */
+		s.own = action == XTS_POLICY_CONNECT; /* the kernel then connects to loopback */
 		return s;
 	}
 	if (s.ip_version == 6 && !is_own_6(s.address))
@@ -97,7 +97,7 @@ static struct subject subject_of(const struct xts_endpoint *endpoint, uint8_t ac
 
 /* --- rules -------------------------------------------------------------------------------------------------------- */
 
-/* Does the rule's network lie within those of the device itself? Only so an allow means them. */
+/* Is the rule's network inside the device's own networks? Only then does an allow rule apply to them. */
 static bool names_own(const struct xts_policy_rule *rule)
 {
 	static const uint8_t zero[16];
@@ -112,7 +112,8 @@ static bool covers(const struct xts_policy_rule *rule, const struct subject *s)
 {
 	if (rule->ip_version == s->ip_version && prefix_equal(rule->address, s->address, rule->prefix_bits))
 		return true;
-	/* What is embedded is another name of the address, which no deny must miss, and no allow is meant for. */
+	/* An embedded address is another name for the same destination: a deny rule must not miss it, and an allow rule
+	 * does not mean it. */
 	return rule->ip_version == 4 && s->embeds && (!rule->allow || s->own) &&
 	       prefix_equal(rule->address, s->embedded, rule->prefix_bits);
 }
@@ -125,7 +126,7 @@ static bool address_matches(const struct xts_policy_rule *rule, const struct sub
 		return s->own;
 	if (rule->ip_version == 0)
 		return !rule->allow || !s->own;
-	if (rule->prefix_bits > bits_max) /* not from our supervisor: matches nothing */
+	if (rule->prefix_bits > bits_max) /* our supervisor makes no such rule: it matches nothing */
 		return false;
 	if (s->unspecified && !rule->allow)
 		return s->both_versions || s->ip_version == rule->ip_version;
@@ -136,7 +137,7 @@ static bool address_matches(const struct xts_policy_rule *rule, const struct sub
 	return covers(rule, s);
 }
 
-/* Is it about this, ports aside? */
+/* Does the rule apply, ports aside? */
 static bool is_about(const struct xts_policy_rule *rule, uint8_t action, uint32_t tenant, uint32_t queue_id,
 		     const struct subject *s)
 {

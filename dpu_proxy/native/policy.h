@@ -4,21 +4,20 @@
  * Python, and the tests hold one against the other.
  *
  * The device's own addresses, loopback and link-local (127.0.0.0/8, 169.254.0.0/16, ::1, fe80::/10), are for the
- * device's own services: nobody connects or listens there but where a rule allows it that means them: one with `own`,
- * or with a network within those. "All" and wider networks do not. To connect to the unspecified address is to connect
- * to loopback.
+ * device's own services. Connecting or listening there is allowed only by a rule that names them: one with `own`, or
+ * with a network inside theirs. Rules for "all" or for wider networks do not. Connecting to the unspecified address
+ * means connecting to loopback.
  *
  * Some kinds of address would slip through a plain comparison:
  *
  * - An IPv4-mapped IPv6 address (::ffff:a.b.c.d) reaches an IPv4 peer, so it is matched as IPv4.
- * - IPv6 addresses that a translator or tunnel turns into IPv4 ones (NAT64, 6to4, Teredo, ISATAP, IPv4-compatible): a
- * deny matches
- *   the one or the other, and they are the device's own if the IPv4 address is.
- * - The unspecified address (0.0.0.0, ::, ::ffff:0.0.0.0) stands for addresses the kernel picks: all local ones when
- *   listening (:: includes the IPv4 ones), a local one when connecting. A deny rule of any network therefore matches
- *   it; an allow rule only when it covers all addresses of the family (prefix 0, or no network at all).
+ * - An IPv6 address that a translator or tunnel turns into an IPv4 one (NAT64, 6to4, Teredo, ISATAP, IPv4-compatible)
+ *   is matched by a deny rule for either address, and it is the device's own if the IPv4 address is.
+ * - The unspecified address (0.0.0.0, ::, ::ffff:0.0.0.0) stands for addresses that the kernel picks: all local ones
+ *   when listening (:: includes the IPv4 ones), a local one when connecting. A deny rule of any network therefore
+ *   matches it; an allow rule only when it covers all addresses of the family (prefix 0, or no network at all).
  *
- * Port 0 is a port like others here: for a listener, "one that the kernel picks".
+ * Port 0 is treated like any other port; for a listener it means "one that the kernel picks".
  */
 #ifndef XTS_POLICY_H
 #define XTS_POLICY_H
@@ -36,8 +35,8 @@ uint32_t xts_policy_match(const struct xts_policy_rule *rules, uint32_t count, u
 bool xts_policy_allows(const struct xts_policy_rule *rules, uint32_t count, bool default_allow, uint8_t action,
 		       uint32_t tenant, uint32_t queue_id, const struct xts_endpoint *endpoint);
 
-/* May it do so at some port, for all that whole rules say? A rule that denies some ports only is passed over: who asks
- * for a port later asks again. */
+/* May it do so at some port? A rule that denies only some ports is skipped here, because the caller checks again when
+ * the port is known. */
 bool xts_policy_allows_some_port(const struct xts_policy_rule *rules, uint32_t count, bool default_allow, uint8_t action,
 				 uint32_t tenant, uint32_t queue_id, const struct xts_endpoint *endpoint);
 

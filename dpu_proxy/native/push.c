@@ -20,7 +20,7 @@ static bool is_connected(const struct connection *c)
 	return c->state == CONNECTION_ESTABLISHED;
 }
 
-/* Do bytes still wait that have to pass through protocols pushed before? */
+/* Are there waiting bytes that have to pass through protocols pushed earlier? */
 static bool send_busy(const struct connection *c)
 {
 	return outgoing_waits(&c->out) && (c->pushed->started || !outgoing_last_is_raw(&c->out));
@@ -39,14 +39,15 @@ static int check_state(const struct connection *c, enum ulp_direction direction)
 					XTS_ULP_WINDOW_MIN);
 	}
 	if (c->pushed->give_back_left)
-		return ulp_stack_refuse(stack, EBUSY, "%u bytes are to be given back yet for the push before",
+		return ulp_stack_refuse(stack, EBUSY, "%u bytes still have to be given back for the push before",
 					c->pushed->give_back_left);
 	if (c->pushed->pdu_open)
 		return ulp_stack_refuse(stack, EBUSY, "the host is in the middle of a PDU");
 	if (direction & ULP_SEND && c->out.fin_wanted)
 		return ulp_stack_refuse(stack, EBUSY, "the send side has been shut down");
 	if (direction & ULP_SEND && send_busy(c))
-		return ulp_stack_refuse(stack, EAGAIN, "%u bytes sent before wait for what was pushed before",
+		return ulp_stack_refuse(stack, EAGAIN,
+					"%u bytes sent earlier still wait for the protocols pushed before",
 					c->out.spill.bytes);
 	return 0;
 }
@@ -84,7 +85,7 @@ static int expect_give_back(struct connection *c, uint32_t unread)
 	return r ? ulp_stack_refuse(stack, ENOMEM, "no memory for %u bytes given back", unread) : 0;
 }
 
-/* After a push onto a connection that the host has. */
+/* Continues after a push onto a connection that the host has. */
 static void goes_on(struct connection *c, enum ulp_direction direction, uint32_t unread)
 {
 	struct pushed *p = c->pushed;
@@ -141,12 +142,13 @@ static int push_onto(struct connection *c, enum ulp_direction direction, uint16_
 /* Makes c->pushed, which also keeps the reason of a refusal. */
 static int may_have(struct connection *c)
 {
-	/* no other process has it: it will be shared again when it listens */
+	/* no other process has the socket: it will be shared again when it listens */
 	if (!c->shared || (c->state == CONNECTION_IDLE && !share_part(c)))
 		return pushed_make(c);
 	/* The other members have copies of the stack, which cannot change any more. */
-	return c->pushed ? ulp_stack_refuse(c->pushed->stack, EBUSY, "the listener is shared already: push first") :
-			   -EBUSY;
+	return c->pushed ?
+		       ulp_stack_refuse(c->pushed->stack, EBUSY, "the listener is shared already: push before that") :
+		       -EBUSY;
 }
 
 static int push(struct connection *c, enum ulp_direction direction, uint8_t *value, uint32_t *bytes)
@@ -210,7 +212,7 @@ int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_
 
 	*bytes = 0;
 	if (c->returned.first && request != SIOC_ULP_LIST && request != SIOC_ULP_INFO && request != SIOC_ULP_ERROR)
-		return -EBUSY; /* what another process had received would be read past the protocol */
+		return -EBUSY; /* bytes that another process had received would bypass the protocol */
 	switch (request) {
 	case SIOC_PUSH_ULP_RX:
 	case SIOC_PUSH_ULP_TX:
@@ -237,7 +239,7 @@ int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_
 
 /* --- pushes in CONNECT ------------------------------------------------------------------------------------------- */
 
-/* Makes the first push in these bytes. Returns the bytes it takes, or -errno. */
+/* Makes the first push in these bytes. Returns how many bytes it took, or -errno. */
 static int push_first(struct connection *c, uint8_t *at, uint32_t left)
 {
 	uint32_t request, bytes;
@@ -265,7 +267,7 @@ int push_with_connect(struct connection *c, const void *pushes, uint32_t bytes)
 	memcpy(copy, pushes, bytes);
 	for (; at < bytes && r >= 0; at += r > 0 ? (uint32_t)r : 0)
 		r = push_first(c, copy + at, bytes - at);
-	explicit_bzero(copy, sizeof copy); /* may have been keys */
+	explicit_bzero(copy, sizeof copy); /* the copy may have held keys */
 	if (r < 0)
 		return r;
 	c->pushed->with_connect = true;
@@ -282,7 +284,7 @@ void push_with_connect_failed(struct connection *c)
 
 /* --- GIVE_BACK ---------------------------------------------------------------------------------------------------- */
 
-/* All bytes have been given back. */
+/* All announced bytes have been given back. */
 static void give_back_ends(struct connection *c)
 {
 	struct pushed *p = c->pushed;
@@ -296,7 +298,7 @@ static void give_back_ends(struct connection *c)
 	connection_wake(c);
 }
 
-/* Gives a part of them to the stack. */
+/* Gives some of these bytes to the stack. */
 static int give_back(struct pushed *p, const struct batch_entry *e)
 {
 	struct iovec iov[XTS_SEGMENTS_MAX];

@@ -13,10 +13,11 @@
 
 #define NS_PER_MS 1000000u
 #define UNREAD_BYTES_MAX (1u << 20)
-#define DRAIN_READS 16 /* at once, if the turn lasts that long: more has to wait */
+#define DRAIN_READS 16 /* reads at once, if the turn lasts that long; more has to wait */
 #define DRAIN_BYTES 16384u
 
-/* --- what the stack asks of its owner ----------------------------------------------------------------------------- */
+/* --- the owner's functions for the stack -----------------------------------------------------------------------------
+ * */
 
 static uint64_t owner_now_ns(void *owner)
 {
@@ -43,7 +44,7 @@ static bool owner_memory(void *owner, int64_t bytes)
 	return connection_count_memory(owner, bytes);
 }
 
-/* The tenant has to stay as long as it pays. */
+/* Charges the tenant, and holds a reference as long as it pays. */
 static bool payer_charge(void *who, int64_t bytes)
 {
 	struct xts_tenant *t = who;
@@ -59,7 +60,7 @@ static bool payer_charge(void *who, int64_t bytes)
 	return true;
 }
 
-/* c NULL: for a template that no connection has. */
+/* The owner for a stack. c NULL: for a template that belongs to no connection. */
 static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool started)
 {
 	struct ulp_owner owner = { .fd = -1, .message_socket = message_socket, .reports_end = true };
@@ -110,7 +111,7 @@ void pushed_drain(struct connection *c)
 		connection_fail(c, (int)-n);
 }
 
-/* Its time is not over yet, and it has not failed. */
+/* The orphan's time is not over yet, and it has not failed. */
 static bool orphan_goes_on(struct connection *c)
 {
 	struct pushed *p = c->pushed;
@@ -118,7 +119,7 @@ static bool orphan_goes_on(struct connection *c)
 	bool over = now >= p->orphan_ns && c->out.sent_bytes == p->orphan_sent_bytes;
 	int in_tcp = 0;
 
-	/* Bytes that TCP has taken and may deliver slowly are under TCP's own timeout. */
+	/* TCP's own timeout applies to bytes that TCP has taken and may deliver slowly. */
 	if (over && (ioctl(c->fd, TIOCOUTQ, &in_tcp) || !in_tcp)) {
 		connection_free(c, true);
 		return false;
@@ -145,7 +146,8 @@ void pushed_timer(struct connection *c)
 {
 	c->pushed->timer_due = false;
 	if (c->fd < 0)
-		/* closed since the timer expired: the host gets CLOSED, so a handshake must not fail any more */
+		/* the connection was closed after the timer had expired: the host gets CLOSED, so a handshake must not
+		 * fail any more */
 		return;
 	if (c->orphan && !orphan_goes_on(c))
 		return;
@@ -158,13 +160,13 @@ void pushed_timer(struct connection *c)
 	c->readable = true;
 	connection_wake(c);
 	if (outgoing_waits(&c->out))
-		connection_flush(c); /* the protocol's peer allows us to send again */
+		connection_flush(c); /* the protocol's peer may have allowed us to send again */
 }
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
-/* Memory of the structs that exist with any push, and in peek mode. The stack is charged with it, also when it moves to
- * another connection. */
+/* Charges the memory of the structs that exist with any push, and in peek mode. It is counted with the stack, also when
+ * that moves to another connection. */
 static int charge_structs(struct pushed *p)
 {
 	return ulp_stack_take_memory(p->stack, (uint32_t)sizeof *p + ulp_stack_bytes());
@@ -303,7 +305,7 @@ int pushed_set_type(struct connection *c, bool message_socket)
 		return 0;
 	if (p->typed) {
 		return ulp_stack_refuse(p->stack, EINVAL,
-					"a push before this one was for a socket of type %s, which does not change",
+					"an earlier push was for a socket of type %s, which cannot change",
 					p->message_socket ? "SOCK_SEQPACKET" : "SOCK_STREAM");
 	}
 	p->typed = true;
@@ -323,7 +325,7 @@ void pushed_count(struct connection *c, uint16_t ulp_id)
 
 /* --- starting ----------------------------------------------------------------------------------------------------- */
 
-/* Is the connection still the listener's, or without its CONNECT_ACK? Otherwise the host has it. */
+/* Is the connection still the listener's, or waiting for its CONNECT_ACK? Otherwise the host has it already. */
 static bool is_new(const struct connection *c)
 {
 	return c->state == CONNECTION_CONNECTING;
@@ -338,7 +340,7 @@ static void new_fails(struct connection *c, int error)
 	}
 	pushed_fail(c);
 	connection_enter(c, CONNECTION_FAILED);
-	c->reset_sent = c->spent = true; /* sent as CONNECT_ACK */
+	c->reset_sent = c->spent = true; /* the failure is sent as CONNECT_ACK */
 	connection_connect_failed(c, error);
 }
 
@@ -353,7 +355,7 @@ static void fails(struct connection *c, int error)
 		connection_fail(c, error);
 }
 
-/* All that is there is ready. */
+/* All layers are ready. */
 static void becomes_ready(struct connection *c)
 {
 	struct pushed *p = c->pushed;
@@ -387,8 +389,9 @@ static int handshake_begins(struct connection *c)
 		return 0;
 	if (!tenant_take(c->tenant, XTS_USE_HANDSHAKES, 1)) {
 		c->worker->stats.refused_limit++;
-		return ulp_stack_refuse(p->stack, ENOBUFS,
-					"as many handshakes of this tenant are under way as may be (limits.handshakes)");
+		return ulp_stack_refuse(
+			p->stack, ENOBUFS,
+			"this tenant has as many handshakes in progress as it may have (limits.handshakes)");
 	}
 	p->handshaking = true;
 	p->handshake_ns = c->worker->now_ns;
@@ -412,7 +415,8 @@ void pushed_advance(struct connection *c)
 		fails(c, -r);
 }
 
-/* Bytes that were sent before a push onto the send side leave first: the protocols may send something of their own. */
+/* Do bytes have to leave first, which were sent before a push onto the send side? The protocols may send messages of
+ * their own, which must not come before these. */
 static bool must_wait(const struct connection *c)
 {
 	const struct pushed *p = c->pushed;
@@ -446,7 +450,7 @@ void pushed_start(struct connection *c)
 	}
 }
 
-/* Is it a protocol that has failed, not TCP? */
+/* Has a protocol failed, and not TCP? */
 static bool is_fault(const struct pushed *p)
 {
 	uint8_t reason[4 + ULP_REASON_BYTES];
@@ -478,9 +482,9 @@ void pushed_fail(struct connection *c)
 		return;
 	p->failed = true;
 	if (p->started)
-		(void)ulp_stack_flush(p->stack); /* an alert, say */
+		(void)ulp_stack_flush(p->stack); /* an alert, for example */
 	(void)shutdown(c->fd, SHUT_RDWR);
-	/* With bytes unread close() would reset the connection, and the peer might lose what we have just said. */
+	/* With unread bytes, close() would reset the connection, and the peer might lose what we have just sent. */
 	(void)peek_drop(c, UNREAD_BYTES_MAX);
 }
 
@@ -491,7 +495,7 @@ bool pushed_has_unread(struct connection *c)
 	uint8_t byte;
 	int bytes = 0;
 
-	if (p->peeking) /* the application has read it all, as far as it had come */
+	if (p->peeking) /* the application has read everything that had come */
 		return peek_drop(c, c->received_bytes) || ioctl(c->fd, FIONREAD, &bytes) || bytes > 0;
 	ulp_stack_turn(p->stack);
 	return p->ready && ulp_stack_read(p->stack, &byte, 1, &mark) >= 0;

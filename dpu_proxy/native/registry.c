@@ -1,4 +1,5 @@
-/* The registry of keys: what each stands for, who keeps what nobody holds, and how much there may be. See share.h. */
+/* The registry of keys: what each key stands for, which worker keeps an object that no process holds, and how many
+ * there may be. See share.h. */
 #include <errno.h>
 #include <sys/random.h>
 
@@ -7,8 +8,8 @@
 
 #define BUCKET_BITS 10u
 #define BUCKETS (1u << BUCKET_BITS)
-#define EXPIRE_AT_ONCE 64u        /* while others wait for the lock */
-#define EXPIRE_AGAIN_NS 10000000u /* there was no memory */
+#define EXPIRE_AT_ONCE 64u        /* objects expired at once, while others wait for the lock */
+#define EXPIRE_AGAIN_NS 10000000u /* after a lack of memory */
 
 static struct {
 	pthread_mutex_t mutex;
@@ -31,8 +32,8 @@ void registry_lock(void)
 	registry.ready = true;
 }
 
-/* Hosts choose the keys. Without the factor they cannot choose keys of one bucket, in which a search would take all
- * others' time, too: it is done with the lock. */
+/* Hosts choose the keys. The secret factor keeps them from choosing keys that all fall into one bucket, where a search,
+ * which holds the lock, would delay all other tenants too. */
 static struct list *bucket(uint64_t key)
 {
 	return &registry.by_key[(key * registry.factor) >> (64u - BUCKET_BITS)];
@@ -63,7 +64,7 @@ struct keyed *registry_find(const struct xts_tenant *t, uint64_t key, enum keyed
 	return k && k->kind == kind && k->tenant == t ? k : NULL;
 }
 
-/* Of a listener, whose socket is kept for it. */
+/* Charges for the key of a listener, whose socket is kept for it. */
 static bool take_name(struct xts_tenant *t)
 {
 	if (!tenant_take(t, XTS_USE_NAMES, 1))
@@ -81,7 +82,7 @@ int registry_add(struct keyed *k, struct xts_tenant *t, uint64_t key, enum keyed
 	if (find(key))
 		return EEXIST;
 	if (kind == KEYED_LISTENER && !take_name(t))
-		return ENOBUFS; /* parked connections are charged with their bytes */
+		return ENOBUFS; /* parked connections are charged together with their bytes */
 	k->tenant = tenant_hold(t);
 	k->key = key;
 	k->kind = kind;
@@ -113,7 +114,7 @@ void registry_remove(struct keyed *k)
 
 /* --- keeping ------------------------------------------------------------------------------------------------------ */
 
-/* For the turns of its tenant. False: no memory. */
+/* Moves an expired object to the turns of its tenant. False: no memory. */
 static bool expire(struct keyed *k)
 {
 	struct unowned *u = unowned_hold(k->keeper, k->tenant);
@@ -163,7 +164,7 @@ void registry_expire(struct worker_state *w)
 	registry_unlock();
 }
 
-/* How many connections it was. */
+/* Ends a piece of an expired object. Returns how many connections that were. */
 static uint32_t end_piece(struct keyed *k)
 {
 	if (k->kind == KEYED_LISTENER) {
@@ -204,7 +205,7 @@ void registry_end_some(struct unowned *u, struct worker_state *w)
 	unowned_release(u);
 }
 
-/* With the lock. */
+/* With the lock held. */
 static void end_all(struct list *kept)
 {
 	while (!list_empty(kept)) {

@@ -18,8 +18,8 @@ void relay_close(struct channel *trunk)
 
 	if (!trunk->relayed.mux)
 		return;
-	/* Their queues and links end (-EPIPE): the processes' connections are reset, as they cannot use them any
-	 * more. */
+	/* Ends their queues and links (-EPIPE). The connections of the processes behind the relay are reset, as they
+	 * cannot be used any more. */
 	for (struct list *node = channels->next; node != channels; node = node->next) {
 		struct channel *ch = list_entry(node, struct channel, member);
 
@@ -30,7 +30,7 @@ void relay_close(struct channel *trunk)
 	trunk->relayed.mux = NULL;
 }
 
-/* With what a link begins. */
+/* Is it a message that begins a link? */
 static bool begins(const struct xts_rx_frame *frame)
 {
 	uint8_t type = xts_mux_type(frame);
@@ -56,13 +56,14 @@ static int add(struct channel *trunk, uint32_t number)
 	ch->relayed.number = number;
 	trunk->relayed.count++;
 	w->stats.relayed++;
-	/* They send before the trunk does, so that its kick at the end of a round is for all of them. */
+	/* Channels behind the relay send before the trunk does, so that the trunk's kick at the end of a round is for
+	 * all of them. */
 	list_remove(&ch->member);
 	list_append(&trunk->member, &ch->member);
 	return 0;
 }
 
-/* Answers a HELLO for which there is no room. Should that not be possible now, the process repeats its HELLO. */
+/* Answers a HELLO for which there is no room. If the answer cannot be sent now, the process will repeat its HELLO. */
 static void refuse(struct channel *trunk, uint32_t number, const struct xts_rx_frame *frame, int error)
 {
 	const uint8_t *inner = (const uint8_t *)frame->segment[0].iov_base + XTS_CARRIED_BYTES;
@@ -84,7 +85,7 @@ static void refuse(struct channel *trunk, uint32_t number, const struct xts_rx_f
 	(void)xts_mux_answer(trunk->relayed.mux, number, out, sizeof out);
 }
 
-/* A frame for a channel that does not exist: makes it, true if there is one now. */
+/* A frame for a channel that does not exist: makes the channel. True: there is one now. */
 static bool add_for(struct channel *trunk, uint32_t number, const struct xts_rx_frame *frame)
 {
 	uint32_t max = trunk->worker->config.relayed_max;
@@ -99,8 +100,7 @@ static bool add_for(struct channel *trunk, uint32_t number, const struct xts_rx_
 		return true;
 	trunk->worker->stats.relayed_refused++;
 	if (!trunk->relayed.full_told)
-		channel_log(trunk,
-			    "a channel behind its relay was refused: %s; %u are there, %u is the most (relayed_max)",
+		channel_log(trunk, "a channel behind its relay was refused: %s; it has %u of at most %u (relayed_max)",
 			    strerror(-error), trunk->relayed.count, max);
 	trunk->relayed.full_told = true;
 	refuse(trunk, number, frame, error);

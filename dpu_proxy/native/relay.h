@@ -19,23 +19,23 @@ struct xts_rx_frame;
 
 /* Part of a channel. */
 struct relayed {
-	struct xts_mux *mux; /* of a trunk whose link is up */
-	uint32_t count;      /* of a trunk: channels behind it, those that are ending included */
+	struct xts_mux *mux; /* of a trunk, while its link is up */
+	uint32_t count;      /* of a trunk: how many channels are behind it, including those that are ending */
 	bool full_told;
-	struct channel *trunk; /* of a channel behind a relay */
-	uint32_t number;       /* likewise; 0: it has a queue of its own */
+	struct channel *trunk; /* of a channel behind a relay: its trunk */
+	uint32_t number;       /* its number behind the relay; 0: it has a queue of its own */
 };
 
 /* The link has opened with the feature RELAY. 0 or -errno: it cannot be a trunk. */
 int relay_open(struct channel *trunk);
-/* Its epoch is over, and with it those of all channels behind it, which end in the next rounds. Does nothing for a
- * channel that is not a trunk. */
+/* The epoch of the trunk is over, and so are those of all channels behind it, which end in the next rounds. Does
+ * nothing for a channel that is not a trunk. */
 void relay_close(struct channel *trunk);
 /* Handles a CARRIED message. False: the channel is not a trunk, so the message is a violation. */
 bool relay_take(struct channel *trunk, const struct xts_head *head, const struct xts_rx_frame *frame);
 /* Has a channel behind a relay ended, with nothing left to send? */
 bool relay_has_ended(const struct channel *ch);
-/* A channel is being freed. */
+/* Called when a channel is freed. */
 void relay_forget(struct channel *ch);
 
 #endif

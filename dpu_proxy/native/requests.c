@@ -1,11 +1,12 @@
 /*
- * What the supervisor asks of a running worker.
+ * Requests of the supervisor to a running worker.
  *
- * A request (a channel to add, figures to read) is a function run in the worker between two rounds while the caller
- * waits: the worker's data needs no locks. What takes long for many (a listing, draining) is done a piece in each
- * round, so that nobody waits for all of it: the function returns true, and is called again in the next round. What is
- * read in one piece is one consistent moment. Where the answer is only for display, the caller does not wait for ever.
- * A worker that hangs is reported from what can be read without it (xts_worker_pulse()).
+ * A request (a channel to add, figures to read) is a function that the worker runs between two rounds while the caller
+ * waits, so the worker's data needs no locks. A request that takes long when there are many objects (a listing,
+ * draining) does a piece in each round, so that channels do not wait for all of it: its function returns true, and is
+ * called again in the next round. What is read in one piece is consistent. If the answer is only for display, the
+ * caller does not wait for ever. A worker that hangs is reported from what can be read without its help
+ * (xts_worker_pulse()).
  */
 #include <errno.h>
 #include <sys/eventfd.h>
@@ -13,7 +14,7 @@
 
 #include "worker_inside.h"
 
-#define PIECE_NS 50000u /* of a request, in a round */
+#define PIECE_NS 50000u /* time for a request in one round */
 
 void worker_requests_open(struct xts_worker *worker)
 {
@@ -21,7 +22,7 @@ void worker_requests_open(struct xts_worker *worker)
 
 	pthread_mutex_init(&worker->mutex, NULL);
 	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* nobody sets it */
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* nobody sets this clock */
 	pthread_cond_init(&worker->done, &attributes);
 	pthread_condattr_destroy(&attributes);
 }
@@ -41,7 +42,7 @@ static void take_back(struct xts_worker *worker, const struct request *r)
 	*at = r->next;
 }
 
-/* until NULL: for ever. */
+/* Runs a request and waits for it until a time; NULL: for ever. */
 static int ask(struct xts_worker *worker, struct request *r, const struct timespec *until)
 {
 	int error = 0;
@@ -54,7 +55,7 @@ static int ask(struct xts_worker *worker, struct request *r, const struct timesp
 		error = until ? pthread_cond_timedwait(&worker->done, &worker->mutex, until) :
 				pthread_cond_wait(&worker->done, &worker->mutex);
 	if (!r->done)
-		take_back(worker, r); /* no piece of it is under way: that, too, takes the mutex */
+		take_back(worker, r); /* no piece of it is running now, since that also takes the mutex */
 	error = r->done ? 0 : -error;
 	pthread_mutex_unlock(&worker->mutex);
 	return error;
@@ -90,7 +91,7 @@ void worker_serve_requests(struct xts_worker *worker)
 		w->now_ns = w->config.clock_ns();
 		w->turn_end_ns = w->now_ns + PIECE_NS;
 		if (r->run(w, r->argument)) {
-			(void)eventfd_write(w->command_fd, 1); /* the next piece, in the next round */
+			(void)eventfd_write(w->command_fd, 1); /* for the next piece, in the next round */
 			break;
 		}
 		worker->requests = r->next;

@@ -1,4 +1,4 @@
-/* Guaranteed and common parts of what the machine has. resource_pool.h has the theory of operation. */
+/* The guaranteed and the common part of the machine's resources. resource_pool.h has the theory of operation. */
 #include "resource_pool.h"
 
 #include <stdatomic.h>
@@ -14,7 +14,7 @@ static uint64_t above(uint64_t used, uint64_t guaranteed)
 	return used > guaranteed ? used - guaranteed : 0;
 }
 
-/* Of the common part. */
+/* What is left of the common part. */
 static uint64_t common_left(enum xts_pool pool, uint64_t common)
 {
 	uint64_t divided = atomic_load(&pools.promised[pool]) + common, capacity = atomic_load(&pools.capacity[pool]);
@@ -35,14 +35,14 @@ static bool take_common(enum xts_pool pool, uint64_t more)
 	return true;
 }
 
-/* With the share's mutex. What the tenant uses above its guarantee is counted in the common part. */
+/* With the share's mutex held. What the tenant uses above its guarantee is counted in the common part. */
 static void set_guarantees(struct pool_share *share, const uint64_t guaranteed[XTS_POOLS])
 {
 	for (int i = 0; i < XTS_POOLS; i++) {
 		uint64_t used = atomic_load(&share->used[i]), before = atomic_load(&share->guaranteed[i]);
 		uint64_t more_common = above(used, guaranteed[i]) - above(used, before); /* or less, modulo 2^64 */
 
-		/* What grows comes first: in between, others see less room than there is, and never more. */
+		/* Growth comes first: in between, others see less room than there is, never more. */
 		if (guaranteed[i] >= before) {
 			atomic_fetch_add(&pools.promised[i], guaranteed[i] - before);
 			atomic_fetch_add(&pools.common[i], more_common);
@@ -101,7 +101,7 @@ bool pool_take(struct pool_share *share, enum xts_pool pool, uint64_t amount)
 	return fits;
 }
 
-/* It becomes so much more, or (modulo 2^64) less. */
+/* Charges this much more, or (modulo 2^64) less. */
 static void charge(struct pool_share *share, enum xts_pool pool, uint64_t amount)
 {
 	uint64_t before, after, guaranteed, more_common;

@@ -1,13 +1,13 @@
 /*
  * Pools: a resource of the whole machine (memory, descriptors), divided among the tenants.
  *
- * Each tenant has a guaranteed share of a pool, whatever others use. The common part, which is guaranteed to nobody, is
+ * Each tenant has a guaranteed share of a pool, whatever others use. The rest is the common part, which is given out
  * first come, first served. So a charge is refused only when the tenant is above its guarantee and the common part is
  * used up. A pool of capacity 0 is unlimited.
  *
  * Sockets come and go, windows grow, and protocols take and return memory while data flows. So workers that serve
- * different tenants have no mutex in common here: a tenant's part has one of its own, and only the sums are
- * everybody's, as atomic counters. What is taken of the common part is compared with its limit and added in one step.
+ * different tenants share no mutex here: each tenant's part has its own, and only the sums are shared, as atomic
+ * counters. Comparing with the limit of the common part and adding to it is one step.
  */
 #ifndef XTS_POOL_H
 #define XTS_POOL_H

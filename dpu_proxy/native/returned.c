@@ -1,7 +1,8 @@
 /*
- * What a host had received of a connection, not read, and given back when it parked it: it is sent again, before
- * anything that TCP has, to the process that takes the connection over. Until then the tenant is charged as kept for
- * the bytes, and for what is allocated with them: messages may hold one byte each, or an empty PDU.
+ * Bytes of a connection that a host had received and not read, and that it gives back when it parks the connection.
+ * They are sent again, before anything that TCP has, to the process that takes the connection over. Until then they are
+ * charged to the tenant as kept, together with the memory allocated for them: a message may hold one byte, or an empty
+ * PDU.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,12 +10,12 @@
 
 #include "share.h"
 
-#define DROPPED_AT_ONCE 64u /* pieces, between two looks at the clock */
+#define DROPPED_AT_ONCE 64u /* pieces freed between two reads of the clock */
 
 struct returned_piece {
 	struct returned_piece *next;
 	struct ulp_mark mark;
-	uint32_t at, bytes; /* of data: the next, and how many there are in all */
+	uint32_t at, bytes; /* offset of the next byte of data, and their number */
 	uint8_t data[];
 };
 

@@ -1,4 +1,4 @@
-/* When round_time.h looks. */
+/* Measures the CPU time of rounds; see round_time.h. */
 #include "round_time.h"
 
 #include <time.h>

@@ -71,8 +71,8 @@ static uint32_t weight_of(const struct account_group *g)
 	return atomic_load_explicit(g->weight, memory_order_relaxed);
 }
 
-/* The quantum of an account in a group with so many active accounts, where all active groups together have this
- * weight. */
+/* The quantum of an account: `weight` and `accounts` are its group's weight and number of active accounts, `all` is the
+ * weight of all active groups together. */
 static uint32_t part_ns(uint32_t weight, uint64_t all, uint32_t accounts)
 {
 	uint64_t ns = all && accounts ? (uint64_t)SCHEDULE_ROUND_NS * weight / all / accounts : SCHEDULE_ROUND_NS;
@@ -116,8 +116,8 @@ static void survey(struct schedule *s, uint64_t now_ns)
 
 static void begin_turn(const struct schedule *s, struct account *a)
 {
-	/* Also after an unused turn: otherwise two accounts that once took long would keep each other without a turn
-	 * for ever. */
+	/* This also happens after an unused turn: otherwise two accounts that once took long would keep each other from
+	 * a turn for ever. */
 	if (a->has_turn)
 		a->expected_ns = a->round_ns > 7u * a->expected_ns / 8u ? a->round_ns : 7u * a->expected_ns / 8u;
 	a->round_ns = 0;
@@ -146,7 +146,7 @@ void schedule_round(struct schedule *s, uint64_t now_ns)
 		if (!a->has_turn)
 			continue;
 		long_ns += a->expected_ns;
-		list_remove(&a->member); /* others first, next time */
+		list_remove(&a->member); /* next time the others come first */
 		list_append(&served, &a->member);
 	}
 	while (!list_empty(&served))
@@ -159,7 +159,7 @@ void account_charge(struct schedule *s, struct account *a, uint64_t now_ns, uint
 	a->round_ns += took_ns;
 	a->used_ns += took_ns;
 	if (a->active_until_ns <= now_ns)
-		s->survey_ns = 0; /* newly active: the others' turns are shorter from the next round on */
+		s->survey_ns = 0; /* it is newly active: from the next round on the others' turns are shorter */
 	a->active_until_ns = now_ns + SCHEDULE_ACTIVE_NS;
 }
 
@@ -174,7 +174,7 @@ void schedule_learn(uint32_t *each_ns, uint32_t count, uint64_t took_ns)
 {
 	uint64_t each = took_ns / count;
 
-	/* What has become more expensive counts at once, what is cheaper gradually. */
+	/* A higher cost counts at once, a lower one only gradually. */
 	if (each < *each_ns)
 		each = (7u * (uint64_t)*each_ns + each) / 8u;
 	*each_ns = each < UINT32_MAX ? (uint32_t)each : UINT32_MAX;

@@ -5,7 +5,7 @@
 #include "datagram_socket.h"
 #include "pushed.h"
 
-/* Adds the data of a batch entry to the connection's chain, for so many credits; false when it is not kept. */
+/* Adds the data of a batch entry to the connection's chain, for this many credits; false when it is not kept. */
 static bool take_data(struct channel *ch, struct connection *c, struct batch_entry *e, uint32_t skip, uint32_t length,
 		      uint32_t credits)
 {
@@ -54,7 +54,8 @@ bool connection_take_credits(struct connection *c, uint32_t post_credits)
 	c->readable |= c->state == CONNECTION_LISTENER || c->held == post_credits || c->pushed;
 	if (c->datagrams && c->shared) {
 		c->readable = true;
-		c->datagrams->has_errors |= c->held == post_credits; /* it may have left them to others */
+		/* while it had no credits it may have left errors to other members */
+		c->datagrams->has_errors |= c->held == post_credits;
 		c->datagrams->turn = DATAGRAM_TURN;
 	}
 	connection_wake(c);
@@ -120,7 +121,7 @@ enum command_result command_send(struct channel *ch, const struct xts_head *head
 
 /* --- SEND_PDU ----------------------------------------------------------------------------------------------------- */
 
-/* The messages of one PDU agree with each other. */
+/* Checks that the messages of one PDU agree with each other. */
 static const char *check_pdu(struct pushed *p, const struct xts_send_pdu *m, bool more)
 {
 	if (m->control_type >= XTS_CONTROL_EVENTS)
@@ -132,7 +133,7 @@ static const char *check_pdu(struct pushed *p, const struct xts_send_pdu *m, boo
 	}
 	p->pdu_open = more;
 	if (p->pdu_bytes && (m->length > p->pdu_left || (!more && m->length != p->pdu_left)))
-		return "a PDU of another length than announced";
+		return "a PDU whose length is not the one announced";
 	p->pdu_left -= p->pdu_bytes ? m->length : 0;
 	return NULL;
 }

@@ -1,5 +1,5 @@
-/* Listeners that several channels accept from, and datagram sockets that several have. share.h has the theory of
- * operation. */
+/* Listeners that several channels accept from, and datagram sockets that several channels have. share.h has the theory
+ * of operation. */
 #include "share.h"
 #include "datagram_socket.h"
 #include "pushed.h"
@@ -20,7 +20,7 @@ struct waiting {
 	int fd;
 };
 
-static struct list listeners = { &listeners, &listeners }; /* all shared ones; under the registry's lock */
+static struct list listeners = { &listeners, &listeners }; /* all shared sockets; under the registry's lock */
 
 static struct shared *shared_of(struct keyed *k)
 {
@@ -35,7 +35,8 @@ void reset_and_close(int fd)
 	close(fd);
 }
 
-/* --- what waits --------------------------------------------------------------------------------------------------- */
+/* --- connections that were given back
+ * --------------------------------------------------------------------------------------------------- */
 
 static void push_waiting(struct shared *s, struct waiting *given)
 {
@@ -47,7 +48,7 @@ static void push_waiting(struct shared *s, struct waiting *given)
 	atomic_store(&s->any_waiting, true);
 }
 
-/* The descriptor of what has waited longest, or -1. */
+/* The descriptor of the connection that has waited longest, or -1. */
 static int pop_waiting(struct shared *s, struct pushed **pushed)
 {
 	struct waiting *given = s->first_waiting;
@@ -70,7 +71,7 @@ static int pop_waiting(struct shared *s, struct pushed **pushed)
 
 /* --- members ------------------------------------------------------------------------------------------------------ */
 
-/* With the lock: any member on this worker, or NULL. */
+/* With the lock held: any member on this worker, or NULL. */
 static struct connection *member_on_worker(const struct shared *s, const struct worker_state *w)
 {
 	for (struct list *node = s->members.next; node != &s->members; node = node->next) {
@@ -93,7 +94,7 @@ static void add_member(struct shared *s, struct connection *l)
 
 	registry_unkeep(&s->keyed);
 	l->shared = s;
-	share_turn_ends(l); /* those that are here already go first */
+	share_turn_ends(l); /* the members that are here already go first */
 	list_append(&s->members, &l->share);
 	if (neighbour)
 		list_append(&neighbour->share_here, &l->share_here);
@@ -112,7 +113,7 @@ static void remove_member(struct connection *l)
 		l->worker->stats.shared_listeners--;
 }
 
-/* With the lock: the descriptor of the shared one stays when those of members are closed. */
+/* With the lock held: the descriptor in struct shared stays open when those of the members are closed. */
 static void begin_datagrams(struct shared *s, const struct connection *l)
 {
 	s->multicast = multicast_hold(l->datagrams->multicast);
@@ -129,7 +130,7 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 
 	if (s) {
 		if (s->keyed.key != key)
-			return EINVAL; /* it has a name already */
+			return EINVAL; /* it has a key already */
 		registry_lock();
 		l->keep_ms = keep_ms;
 		s->abandoned |= !keep_ms;
@@ -173,7 +174,7 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 	return error;
 }
 
-/* Counts the joining member as a listener, if it is one. */
+/* Charges for the joining member as a listener, if it is one. */
 static bool join_as_listener(struct connection *l, const struct shared *s, int *error)
 {
 	if (!s->listens)
@@ -187,7 +188,7 @@ static bool join_as_listener(struct connection *l, const struct shared *s, int *
 	return !connection_watch(l);
 }
 
-/* What the newcomer has in common with the other members. 0 or an errno. */
+/* Gives the new member what all members share. 0 or an errno. */
 static int become_member(struct connection *l, struct shared *s)
 {
 	int error = command_refuse(l->channel, XTS_REFUSED_DEVICE_MEMORY);
@@ -197,7 +198,7 @@ static int become_member(struct connection *l, struct shared *s)
 	return (s->pushed && pushed_copy(&l->pushed, s->pushed, l)) || !join_as_listener(l, s, &error) ? error : 0;
 }
 
-/* A member of this channel's own for the same socket. With the lock held. */
+/* With the lock held: makes a member of this channel for the same socket. */
 static struct connection *join(struct channel *ch, struct shared *s, int *error)
 {
 	struct xts_endpoint local;
@@ -243,7 +244,7 @@ struct connection *share_join(struct channel *ch, uint64_t key, int *error)
 	return l;
 }
 
-/* With the lock: the members on this worker look whether there is something to offer. */
+/* With the lock held: makes the members on this worker check whether there is something to offer. */
 static void wake_own(struct shared *s, struct worker_state *w)
 {
 	struct connection *first = member_on_worker(s, w), *m = first;
@@ -259,13 +260,14 @@ static void wake_own(struct shared *s, struct worker_state *w)
 	} while (m != first);
 }
 
-/* With the lock: nobody keeps it when this member has left, if that is the last one. */
+/* With the lock held: if this is the last member, will the socket end when it has left? */
 static bool is_not_kept(const struct shared *s, const struct connection *l, bool closed)
 {
 	return closed || s->ended || s->abandoned || !l->keep_ms || l->worker->draining;
 }
 
-/* With the lock: one that a member has given back, or a block of datagrams. False: there is none. */
+/* With the lock held: resets one connection that a member has given back, or drops a block of datagrams. False: there
+ * is none. */
 static bool reset_one_waiting(struct shared *s)
 {
 	struct pushed *pushed;
@@ -392,7 +394,7 @@ bool shared_end_piece(struct shared *s)
 {
 	registry_forget(&s->keyed);
 	if (s->listens && !s->closing)
-		(void)listen(s->fd, 0); /* nobody joins those in its backlog */
+		(void)listen(s->fd, 0); /* so that no further connections join the backlog */
 	s->closing = true;
 	if (reset_one_waiting(s) || (s->listens && backlog_refuse_one(s->fd)))
 		return false;
@@ -410,13 +412,14 @@ bool share_has_news(const struct connection *l)
 	       (l->readable || atomic_load_explicit(&s->any_waiting, memory_order_relaxed));
 }
 
-/* Members that can get the announcement at once come first, then those without frame credits, then those at a limit. */
+/* Members that can be sent the announcement at once come first, then those without frame credits, then those at a
+ * limit. */
 static int nearness(const struct connection *m)
 {
 	return !listener_has_room(m) ? 0 : !xts_link_credits(&m->channel->link) ? 1 : 2;
 }
 
-/* Then those with fewer offers that are open, then who has waited longest. */
+/* Among these, members with fewer unanswered offers come first, and then those that have waited longest. */
 static bool goes_before(const struct connection *a, const struct connection *b)
 {
 	if (nearness(a) != nearness(b))
@@ -467,7 +470,7 @@ void share_accepted_all(struct connection *l)
 
 /* --- giving back -------------------------------------------------------------------------------------------------- */
 
-/* Members of this worker try at once, those of others when their workers have been poked. */
+/* Makes members on this worker try at once, and those on others when their workers have been poked. */
 static void tell_members(struct shared *s, struct worker_state *w)
 {
 	struct worker_state *poked = NULL;
@@ -493,7 +496,7 @@ void share_give_back(struct connection *c)
 	struct pushed *pushed;
 	int fd = c->fd;
 
-	if (c->in_epoll) /* its handshake is done, or under way */
+	if (c->in_epoll) /* its handshake is done, or in progress */
 		(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 	buffers_tune(c);
 	closed_handed_over(c);
@@ -560,7 +563,7 @@ void share_drain(struct connection *l)
 
 	registry_lock();
 	if (!s->ended) {
-		(void)shutdown(s->fd, SHUT_RDWR); /* whatever descriptors others have for it */
+		(void)shutdown(s->fd, SHUT_RDWR); /* this works whatever descriptors others have for it */
 		shared_end(s);
 	}
 	registry_unlock();
@@ -575,8 +578,8 @@ static bool is_on(const struct shared *s, bool datagrams, const struct xts_endpo
 	return datagrams == (s->multicast != NULL) && local.port == address->port && endpoint_overlaps(&local, address);
 }
 
-/* With the lock: a listener nobody holds; that keeper keeps (NULL: any), of this tenant (NULL: any), on this address
- * (NULL: any). */
+/* With the lock held: finds a listener that no process holds, kept by keeper, of this tenant, and on this address
+ * (NULL: any, for each of these). */
 static struct shared *find_kept(const struct worker_state *keeper, const struct xts_tenant *t, bool datagrams,
 				const struct xts_endpoint *address)
 {
@@ -590,7 +593,7 @@ static struct shared *find_kept(const struct worker_state *keeper, const struct 
 	return NULL;
 }
 
-/* Ends them, until the turn is over. True: none is left. */
+/* Ends such listeners, until the turn is over. True: none is left. */
 static bool end_kept(struct worker_state *w, const struct worker_state *keeper, const struct xts_tenant *t,
 		     bool datagrams, const struct xts_endpoint *address)
 {

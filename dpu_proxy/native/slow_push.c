@@ -1,10 +1,10 @@
 /*
- * A push that needs what takes too long for a worker to make (an SSL_CTX: 0.4 to 2 ms) waits until a thread of the pool
- * has made it, and so do its channel's later messages: as if it took that long. Then the message is carried out from
- * the beginning. Its frame is the host's memory: what is in it may be another push by then, which finds nothing made,
- * and is carried out as protocols do without (ulp.h).
+ * A push may need an object that takes too long for a worker to make (an SSL_CTX: 0.4 to 2 ms). Such a push waits until
+ * a thread of the pool has made the object, and so do its channel's later messages, as if the push took that long. Then
+ * the message is carried out from the beginning. Its frame is in the host's memory and may contain another push by
+ * then. That push finds no object, and is carried out in the way in which protocols do without (ulp.h).
  *
- * What the pool takes for it is charged to the tenant, which has its queue there.
+ * The pool's time for it is charged to the tenant, which has a queue there.
  */
 #include <string.h>
 
@@ -19,7 +19,7 @@ static void drop(struct ulp_preparation *p)
 	p->job.abandoned(&p->job);
 }
 
-/* On the worker's thread: it is there, or could not be made, which the push will tell. */
+/* On the worker's thread: the object has been made, or could not be, which the push will report. */
 static void prepared(struct ulp_job *job)
 {
 	struct ulp_preparation *p = list_entry(job, struct ulp_preparation, job);
@@ -97,7 +97,7 @@ bool prepare_for_connect(struct channel *ch, const struct xts_head *head, const 
 	     at += CONNECT_PUSH_HEAD_BYTES + bytes) {
 		bytes = xts_get32(pushes + at + 4);
 		if (bytes > m->length - at - CONNECT_PUSH_HEAD_BYTES)
-			break; /* refused when it is carried out */
+			break; /* it is refused when it is carried out */
 		p = first_to_prepare(ch, xts_get32(pushes + at), pushes + at + CONNECT_PUSH_HEAD_BYTES, bytes);
 	}
 	explicit_bzero(pushes, sizeof pushes);

@@ -21,23 +21,23 @@
 
 #define SOF_OPT_ID_TCP (1u << 16)
 #define SOF_OPT_RX_FILTER (1u << 17)
-/* All up to OPT_TX_SWHW, and those two: which kernel knows which is for it to say. */
+/* All flags up to OPT_TX_SWHW, and these two. The kernel refuses those that it does not know. */
 #define STAMPING_FLAGS (((SOF_TIMESTAMPING_OPT_TX_SWHW << 1) - 1u) | SOF_OPT_ID_TCP | SOF_OPT_RX_FILTER)
 
 #define TCP_CA_NAME_BYTES 16u /* TCP_CA_NAME_MAX, with the terminator */
 #define GET 1u
 #define SET 2u
-#define DENY 4u     /* known and refused: EPERM says so more clearly than ENOPROTOOPT */
-#define DATAGRAM 8u /* of datagram sockets alone; what is of TCP alone has its level */
+#define DENY 4u     /* known and refused, with EPERM, which is clearer than ENOPROTOOPT */
+#define DATAGRAM 8u /* only for datagram sockets; options only for TCP have their own level */
 
 struct allowed {
 	int level, option;
 	unsigned access;
-	/* of a value to set, beyond the kernel's own */
+	/* a check of a value to set, in addition to the kernel's */
 	int (*check)(const void *value, uint32_t bytes, const char *congestion_controls);
 };
 
-/* SO_PRIORITY above 6 is for CAP_NET_ADMIN. */
+/* SO_PRIORITY above 6 needs CAP_NET_ADMIN. */
 static int check_priority(const void *value, uint32_t bytes, const char *congestion_controls)
 {
 	int priority;
@@ -49,8 +49,8 @@ static int check_priority(const void *value, uint32_t bytes, const char *congest
 	return priority >= 0 && priority <= 6 ? 0 : -EPERM;
 }
 
-/* The kernel lets CAP_NET_ADMIN use, and even load, any congestion control; others get those on the administrator's
- * list. */
+/* With CAP_NET_ADMIN the kernel allows, and even loads, any congestion control; without it, only those on the
+ * administrator's list. */
 static int check_congestion(const void *value, uint32_t bytes, const char *allowed)
 {
 	const char *name = value, *at = allowed ? allowed : "";
@@ -68,8 +68,8 @@ static int check_congestion(const void *value, uint32_t bytes, const char *allow
 	return -EPERM;
 }
 
-/* Time stamps of what the socket sends and receives. The clock of a network card is the operator's to choose
- * (BIND_PHC), and so is what a later kernel may mean by other bits. */
+/* Time stamps of what the socket sends and receives. Only the operator may choose the clock of a network card
+ * (BIND_PHC), or anything that later kernels may do with other bits. */
 static int check_stamping(const void *value, uint32_t bytes, const char *congestion_controls)
 {
 	uint32_t flags;
@@ -87,7 +87,7 @@ static const struct allowed list[] = {
 	{ SOL_SOCKET, SO_DOMAIN, GET, NULL },
 	{ SOL_SOCKET, SO_PROTOCOL, GET, NULL },
 	{ SOL_SOCKET, SO_ACCEPTCONN, GET, NULL },
-	{ SOL_SOCKET, SO_INCOMING_CPU, GET, NULL }, /* of the device; setting it would place the device's work */
+	{ SOL_SOCKET, SO_INCOMING_CPU, GET, NULL }, /* a CPU of the device; setting it would place the device's work */
 	/* Liveness. */
 	{ SOL_SOCKET, SO_KEEPALIVE, GET | SET, NULL },
 	/* Sharing of local addresses: as everywhere, bind and policy decide who may listen. */
@@ -105,16 +105,16 @@ static const struct allowed list[] = {
 	{ SOL_SOCKET, SO_DONTROUTE, GET | SET, NULL },
 	/* Without effect on TCP, in the kernel too. What datagrams may be sent to is policy. */
 	{ SOL_SOCKET, SO_BROADCAST, GET | SET, NULL },
-	/* What the kernel says with each datagram. */
+	/* What the kernel reports with each datagram. */
 	{ SOL_SOCKET, SO_TIMESTAMP, GET | SET | DATAGRAM, NULL },
 	{ SOL_SOCKET, SO_TIMESTAMPNS, GET | SET | DATAGRAM, NULL },
 	{ SOL_SOCKET, SO_TIMESTAMPING, GET | SET | DATAGRAM, check_stamping },
 	{ SOL_SOCKET, SO_TIMESTAMP_NEW, GET | SET | DATAGRAM, NULL },
 	{ SOL_SOCKET, SO_TIMESTAMPNS_NEW, GET | SET | DATAGRAM, NULL },
 	{ SOL_SOCKET, SO_TIMESTAMPING_NEW, GET | SET | DATAGRAM, check_stamping },
-	/* A filter that is there to stay; what sets one is in datagram_filter.c. */
+	/* Locks a filter; datagram_filter.c has the options that set one. */
 	{ SOL_SOCKET, SO_LOCK_FILTER, GET | SET | DATAGRAM, NULL },
-	{ SOL_SOCKET, SO_RXQ_OVFL, GET | DATAGRAM, NULL }, /* the proxy sets it: each message has it */
+	{ SOL_SOCKET, SO_RXQ_OVFL, GET | DATAGRAM, NULL }, /* the proxy sets it, as each message reports drops */
 
 	/* Would choose routes, marks or devices around the device's own policy; some need CAP_NET_ADMIN or
 	 * CAP_NET_RAW. */
@@ -142,7 +142,7 @@ static const struct allowed list[] = {
 	{ IPPROTO_TCP, TCP_NOTSENT_LOWAT, GET | SET, NULL },
 	{ IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, GET | SET, NULL },
 	{ IPPROTO_TCP, TCP_CONGESTION, GET | SET, check_congestion },
-	/* How long it tries. */
+	/* How long TCP keeps trying. */
 	{ IPPROTO_TCP, TCP_KEEPIDLE, GET | SET, NULL },
 	{ IPPROTO_TCP, TCP_KEEPINTVL, GET | SET, NULL },
 	{ IPPROTO_TCP, TCP_KEEPCNT, GET | SET, NULL },
@@ -160,7 +160,7 @@ static const struct allowed list[] = {
 	 * data. */
 	{ IPPROTO_TCP, TCP_REPAIR, DENY, NULL },
 	{ IPPROTO_TCP, TCP_FASTOPEN_CONNECT, DENY, NULL },
-	{ IPPROTO_TCP, TCP_ULP, DENY, NULL }, /* ULPs are the proxy's to attach */
+	{ IPPROTO_TCP, TCP_ULP, DENY, NULL }, /* only the proxy attaches ULPs */
 	{ IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, DENY, NULL },
 	/* Keys and memory of the device's kernel. */
 	{ IPPROTO_TCP, TCP_MD5SIG, DENY, NULL },
@@ -206,7 +206,7 @@ static const struct allowed list[] = {
 	{ IPPROTO_IPV6, IPV6_MULTICAST_ALL, GET | DATAGRAM, NULL },
 	{ IPPROTO_IPV6, MCAST_MSFILTER, GET | DATAGRAM, NULL },
 	{ IPPROTO_IPV6, IPV6_RECVERR, GET | SET | DATAGRAM, NULL },
-	/* A source for all datagrams: it comes with each, and policy is asked about it. */
+	/* A source for all datagrams: instead it comes with each datagram, and policy is checked for it. */
 	{ IPPROTO_IPV6, IPV6_PKTINFO, DENY, NULL },
 	{ IPPROTO_IPV6, IPV6_RTHDR, DENY, NULL },
 	{ IPPROTO_IPV6, IPV6_HOPOPTS, DENY, NULL },
@@ -216,7 +216,7 @@ static const struct allowed list[] = {
 	{ IPPROTO_IPV6, IPV6_TRANSPARENT, DENY, NULL },
 	{ IPPROTO_IPV6, IPV6_FREEBIND, DENY, NULL },
 
-	/* How datagrams become packets, and packets datagrams. */
+	/* How datagrams are segmented into packets, and packets merged into datagrams. */
 	{ SOL_UDP, UDP_CORK, GET | SET | DATAGRAM, NULL },
 	{ SOL_UDP, UDP_SEGMENT, GET | SET | DATAGRAM, NULL },
 	{ SOL_UDP, UDP_GRO, GET | SET | DATAGRAM, NULL },
@@ -298,7 +298,7 @@ int xts_ioctl_do(int fd, uint32_t request, void *value, uint32_t *bytes)
 	case SIOCOUTQNSD: /* accepted and not yet sent */
 	case SIOCATMARK:
 		break;
-	default: /* among others FIONBIO and FIOASYNC: whether a call may wait is decided at the host */
+	default: /* among others FIONBIO and FIOASYNC: the host decides whether a call may wait */
 		return -ENOTTY;
 	}
 	if (*bytes < sizeof result)

@@ -3,10 +3,10 @@
  * sockopt.c gives the reason for each entry.
  *
  * The proxy may run with capabilities and all hosts share its user, so the kernel's own checks are not enough: what the
- * kernel grants only to CAP_NET_ADMIN or CAP_NET_RAW is refused here whatever the proxy holds, and so is what would
- * stall the worker (SO_LINGER, FIONBIO) or lead around policy (source routes, SO_BINDTODEVICE). Options that only the
- * host's side of a socket can honour (timeouts, SO_RCVLOWAT, SO_LINGER, SO_ERROR) belong to the host library and are
- * refused here too.
+ * kernel grants only to CAP_NET_ADMIN or CAP_NET_RAW is refused here, whatever capabilities the proxy has. So are
+ * options that would block the worker (SO_LINGER, FIONBIO) or bypass policy (source routes, SO_BINDTODEVICE). Options
+ * that only the host's side of a socket can honour (timeouts, SO_RCVLOWAT, SO_LINGER, SO_ERROR) belong to the host
+ * library and are refused here too.
  */
 #ifndef XTS_SOCKOPT_H
 #define XTS_SOCKOPT_H
@@ -22,8 +22,8 @@ int xts_sockopt_set(int fd, int level, int option, const void *value, uint32_t b
 /* As getsockopt(2): *bytes is the room at value, and then the length of the answer. The same errors. */
 int xts_sockopt_get(int fd, int level, int option, void *value, uint32_t *bytes);
 
-/* An option of time stamps or of the error queue: of use only to a host whose library passes on what comes of it. Such
- * a one has XTS_FEATURE_STAMPS; the error queue has no feature of its own, since it is older than that. */
+/* Is it an option for time stamps or the error queue? These are useful only to a host whose library delivers the
+ * results. Such a library has XTS_FEATURE_STAMPS; the error queue has no feature of its own, since it is older. */
 bool xts_sockopt_needs_stamps(int level, int option);
 
 /* As ioctl(2), for requests that answer with an int: *bytes is the room at value, and then the length of the answer.

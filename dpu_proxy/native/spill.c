@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first block is small: a message of one byte must not take a page. Each further one is as large as all before it,
- * so that a stalled bulk connection needs few blocks, and at most half of their memory is unused. */
+/* The first block is small: a message of one byte must not take a page. Each further block is as large as all before it
+ * together, so a stalled bulk connection needs few blocks, and at most half of their memory is unused. */
 #define BLOCK_MIN 192u
 #define BLOCK_MAX 65536u
 
-/* Full-sized blocks a thread keeps for the next spill: given back to malloc, they go back to the kernel, and a bulk
- * connection that spills now and then pays for page faults instead of a copy. */
+/* How many full-sized blocks a thread keeps for the next spill. malloc would return freed blocks to the kernel, and a
+ * bulk connection that spills now and then would pay for page faults in addition to the copy. */
 #define KEPT_MAX 32u
 
 struct spill_block {
@@ -34,7 +34,7 @@ static void block_free(struct spill_block *b)
 	kept_count++;
 }
 
-/* For so many bytes, in a buffer that holds so many. */
+/* Makes a block for `wanted` bytes in a buffer that holds `held` bytes. */
 static struct spill_block *block_new(uint32_t wanted, uint32_t held)
 {
 	uint32_t least = held < BLOCK_MIN ? BLOCK_MIN : held;
@@ -57,7 +57,7 @@ static struct spill_block *block_new(uint32_t wanted, uint32_t held)
 	return b;
 }
 
-/* Makes room for bytes more behind the tail: a chain of new blocks, or NULL with *error set. */
+/* Makes a chain of new blocks, for `bytes` more bytes behind the tail; NULL with *error set on failure. */
 static struct spill_block *blocks_for(uint32_t bytes, uint32_t held, int *error)
 {
 	struct spill_block *first = NULL, **link = &first;

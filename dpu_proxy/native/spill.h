@@ -12,7 +12,7 @@ struct spill_block;
 
 struct spill {
 	struct spill_block *head, *tail;
-	uint32_t head_offset; /* bytes of the head block already gone */
+	uint32_t head_offset; /* bytes of the head block that were already dropped */
 	uint32_t bytes;       /* waiting */
 };
 
@@ -27,7 +27,7 @@ void spill_drop(struct spill *s, uint32_t bytes);
 
 void spill_free(struct spill *s);
 
-/* Frees what this thread keeps for later spills. It may go on. */
+/* Frees the blocks that this thread keeps for later spills. The thread may go on afterwards. */
 void spill_thread_end(void);
 
 #endif

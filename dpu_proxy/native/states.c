@@ -1,13 +1,13 @@
-/* The table of a connection's states, and what a build with XTS_DEBUG makes of it. states.h says what it is for. */
+/* The table of a connection's states, and the checks of a build with XTS_DEBUG. states.h says what it is for. */
 #include "channel.h"
 
 /* A flag's mask. */
 #define F(bit) (1u << FLAG_##bit##_NUMBER)
 
-/* What an option call may set at any time, what epoll may say at any time, and protocols, which may be pushed at any
- * time. */
+/* Flags that an option call may set, or epoll may report, at any time, and protocols, which may be pushed at any time.
+ * */
 #define ALWAYS (F(IN_EPOLL) | F(READABLE) | F(SEND_BUFFER_SET) | F(RECEIVE_TUNED) | F(PUSHED))
-/* The host has closed it, and the answer is still to be sent. The socket is closed already. */
+/* The host has closed it, and CLOSED has to be sent. The socket is closed already. */
 #define CLOSED (F(CLOSE_REPLY) | F(UNWAITED) | F(NO_SOCKET))
 /* There is, or was, a TCP connection. */
 #define CARRIES (F(READ_TO_END) | F(WRITABLE) | F(ACCEPTED))
@@ -99,7 +99,7 @@ _Static_assert(CONNECTION_STATES <= STATES_MAX && CONNECTION_FLAG_COUNT <= 32, "
 static struct xts_states_visited here, *visited = &here;
 
 #ifdef XTS_VISITED_STATES
-/* When the module is loaded: a worker may open nothing later. */
+/* Runs when the module is loaded, because a worker may not open files later. */
 __attribute__((constructor)) static void visited_open(void)
 {
 	visited = xts_states_visited_open(XTS_VISITED_STATES, &here);

@@ -1,10 +1,10 @@
 /*
- * The states of a connection: which there are, which flags each allows, and how one follows another.
+ * The states of a connection: the flags that each state allows, and the transitions between states.
  *
- * The table is in states.c. Builds with XTS_DEBUG assert it wherever a connection has been worked on and rests
- * (connection_check()), and at each change of state (connection_enter()). They also note what they have seen, so that
- * the tests can say which legal states they never visit. The documentation's page about states is made from the same
- * table (deploy/xts_docs/states.py).
+ * The table is in states.c. Builds with XTS_DEBUG assert it whenever work on a connection is done for the moment
+ * (connection_check()), and at each change of state (connection_enter()). They also record the states and transitions
+ * that they have seen, so that the tests can list the legal ones that they never visit. The documentation's page about
+ * states is made from the same table (deploy/xts_docs/states.py).
  */
 #ifndef XTS_STATES_H
 #define XTS_STATES_H
@@ -55,7 +55,7 @@ enum connection_flag {
 #define FLAG_NUMBER(name, bit, meaning) FLAG_##bit##_NUMBER,
 	CONNECTION_FLAGS(FLAG_NUMBER)
 #undef FLAG_NUMBER
-	/* And what other fields say: of struct outgoing, fd < 0, pushed != NULL. */
+	/* Flags made from other fields: those of struct outgoing, fd < 0, pushed != NULL. */
 	FLAG_FIN_WANTED_NUMBER,
 	FLAG_FIN_DONE_NUMBER,
 	FLAG_MORE_NUMBER,
@@ -69,7 +69,7 @@ extern const struct xts_state_table xts_connection_states;
 #ifdef XTS_DEBUG
 void connection_enter(struct connection *c, enum connection_state state);
 void connection_check(const struct connection *c);
-/* The connection that a message was about, if it has an identifier. */
+/* Checks the connection that a message was about, if it has an identifier. */
 void channel_check(struct channel *ch, uint32_t proxy_id);
 #else
 #define connection_enter(c, to) ((void)((c)->state = (to)))

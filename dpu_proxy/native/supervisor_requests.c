@@ -1,5 +1,5 @@
-/* What the supervisor asks of a running worker: channels to add and remove, another configuration, draining. Each is a
- * request that the worker's thread carries out between two rounds (worker.c). */
+/* Requests of the supervisor to a running worker: adding and removing channels, another configuration, draining. The
+ * worker's thread carries out each request between two rounds (requests.c). */
 #include "worker.h"
 
 #include <errno.h>
@@ -86,7 +86,7 @@ static bool run_remove_channel(struct worker_state *w, void *argument)
 			continue;
 		xts_link_goodbye(&ch->link, 0);
 		channel_end_epoch(ch, true);
-		ch->dying = true; /* freed when the GOODBYE has left, and all have ended */
+		ch->dying = true; /* it is freed when the GOODBYE has left and all connections have ended */
 	}
 	return false;
 }

@@ -1,22 +1,22 @@
 /*
- * In what order a connection goes to those who ask for it (TAKE): who needs it most, and then who asked first. An
- * answer to TAKE never waits, so its host has to ask again; without an order the host that has just given a connection
- * up could have it back before the one it gave it up for asks again, each time.
+ * The order in which processes that ask for a connection (TAKE) get it: the one that needs it most, and then the one
+ * that asked first. TAKE is answered at once, so a host has to repeat it. Without an order, the host that has just
+ * given a connection up could take it back, each time, before the other one repeats its TAKE.
  *
- * Who asks has a place for WAIT_NS, and keeps it by asking again. So a host that has died, or has given up waiting,
- * holds the others up for no longer than that. A connection has a few places. Who finds none free, or whose tenant has
- * no budget for them, gets the connection when nobody who has a place wants it.
+ * A host that asks has a place in the queue for WAIT_NS, and keeps it by asking again. So a host that has died, or has
+ * given up waiting, delays the others for no longer than that. A connection has only a few places. A host that finds
+ * none free, or whose tenant has no budget for them, gets the connection when no host with a place wants it.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "share.h"
 
-#define WAIT_NS 50000000u /* longer than a host waits between two TAKEs, also where it has to wait for a CPU */
+#define WAIT_NS 50000000u /* longer than the time between two TAKEs of a host, even if the host has to wait for a CPU */
 #define PLACES 8u
 
 struct place {
-	const struct channel *channel; /* to be compared only: it may have ended */
+	const struct channel *channel; /* only compared, never used: it may have ended */
 	uint64_t expires_ns;
 	uint32_t purpose;
 };
@@ -39,7 +39,7 @@ static void expire(struct take_queue *q, uint64_t now_ns)
 			remove_at(q, i);
 }
 
-/* Its place, or q->count. */
+/* The place of ch, or q->count. */
 static uint32_t find(const struct take_queue *q, const struct channel *ch)
 {
 	uint32_t i = 0;
@@ -59,7 +59,7 @@ static struct take_queue *make(struct keyed *k)
 	return k->queue;
 }
 
-/* All places are taken: the last that asks for less than this loses its own. */
+/* All places are taken: the last one whose purpose is less than this loses its place. */
 static bool make_room(struct take_queue *q, uint32_t purpose)
 {
 	uint32_t least = q->count - 1;

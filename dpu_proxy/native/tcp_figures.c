@@ -1,5 +1,5 @@
-/* What the kernel says of a connection's TCP (TCP_INFO), for the supervisor. Here alone: <linux/tcp.h> has the fields
- * that <netinet/tcp.h> lacks, and the two exclude each other. */
+/* What the kernel reports about a connection's TCP (TCP_INFO), for the supervisor. It is in a file of its own because
+ * <linux/tcp.h>, which has fields that <netinet/tcp.h> lacks, cannot be included together with that. */
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -14,7 +14,7 @@ void tcp_figures(int fd, struct xts_tcp_figures *out)
 	socklen_t length = sizeof info;
 
 	memset(out, 0, sizeof *out);
-	memset(&info, 0, sizeof info); /* an older kernel, or another stack, knows less */
+	memset(&info, 0, sizeof info); /* an older kernel, or another stack, fills in less */
 	if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length))
 		return;
 	*out = (struct xts_tcp_figures){

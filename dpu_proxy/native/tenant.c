@@ -1,4 +1,4 @@
-/* What tenants use, against their limits. tenant.h has the theory of operation. */
+/* Accounts what tenants use against their limits. tenant.h has the theory of operation. */
 #include "tenant.h"
 
 #include <stdio.h>
@@ -49,7 +49,7 @@ void xts_tenant_release(struct xts_tenant *t)
 	free(t);
 }
 
-/* Which pool it comes out of; XTS_POOLS: none. */
+/* The pool that a resource is taken from; XTS_POOLS: none. */
 static enum xts_pool pool_of(enum xts_resource resource)
 {
 	switch (resource) {
@@ -145,7 +145,7 @@ bool tenant_may_log(struct xts_tenant *t, uint64_t now_ns, uint32_t *suppressed)
 {
 	uint64_t second = now_ns / 1000000000u, counted = atomic_load(&t->log_second);
 
-	/* Two workers may both begin the second: a few lines more. */
+	/* Two workers may both begin a new second, which allows a few lines more. */
 	if (second != counted && atomic_compare_exchange_strong(&t->log_second, &counted, second))
 		atomic_store(&t->log_lines, 0);
 	if (atomic_fetch_add(&t->log_lines, 1) >= TENANT_LOG_LINES_PER_S) {

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-/* Two heaps into one; both are roots, without siblings. */
+/* Melds two heaps into one; both arguments are roots without siblings. */
 static struct timer *meld(struct timer *a, struct timer *b)
 {
 	struct timer *later;
@@ -29,7 +29,7 @@ static struct timer *alone(struct timer *t)
 	return t;
 }
 
-/* The children of a timer that goes, into one heap: in pairs first, which keeps later removals cheap. */
+/* Melds the children of a removed timer into one heap: first in pairs, which keeps later removals cheap. */
 static struct timer *meld_siblings(struct timer *first)
 {
 	struct timer *pairs = NULL, *heap = NULL;

@@ -1,7 +1,7 @@
 /*
- * The timers of a worker: a pairing heap of deadlines. Setting a timer takes no memory and constant time, taking it
- * back and running it logarithmic time on average, whatever the deadlines are: no peer and no host can make a round
- * look at all of them.
+ * The timers of a worker: a pairing heap of deadlines. Setting a timer takes no memory and constant time; cancelling or
+ * running it takes logarithmic time on average, whatever the deadlines are. So no peer and no host can make a round
+ * visit all timers.
  */
 #ifndef XTS_TIMER_H
 #define XTS_TIMER_H
@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 struct timer {
-	struct timer *child, *next, *prev; /* prev: the parent, of a first child */
+	struct timer *child, *next, *prev; /* prev: for a first child, the parent */
 	struct timers *in;                 /* NULL: not set */
-	bool due; /* not in the heap any more, but on the list of those that are about to run */
+	bool due;                          /* not in the heap any more, but on the list of timers that will run next */
 	uint64_t deadline_ns;
 	void (*expired)(struct timer *timer);
 };
@@ -27,13 +27,13 @@ static inline bool timer_is_set(const struct timer *t)
 	return t->in;
 }
 
-/* Sets it, or sets it again. */
+/* Sets a timer, or sets it again. */
 void timer_set(struct timers *timers, struct timer *t, uint64_t deadline_ns);
-/* Nothing happens if it is not set. */
+/* Does nothing if it is not set. */
 void timer_cancel(struct timer *t);
-/* When timers_run() has something to do next; UINT64_MAX: nothing. */
+/* When timers_run() has something to do next; UINT64_MAX: never. */
 uint64_t timers_next_ns(const struct timers *timers);
-/* Calls those whose time has come, at most max; returns how many. What is set meanwhile runs next time at the
+/* Calls the timers that are due, at most max; returns how many. A timer set meanwhile runs in the next call at the
  * earliest. */
 unsigned timers_run(struct timers *timers, uint64_t now_ns, unsigned max);
 

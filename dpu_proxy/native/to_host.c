@@ -2,8 +2,8 @@
  * TCP to host: the messages of a connection, in the turns that its channel gives it.
  *
  * There is one path, with protocols or without. Data is read straight into a transmit slot: from the stack as soon as
- * it has started, in peek mode by a peek, else from TCP. A mark says whether it is of a byte stream (RECV) or of a PDU
- * (RECV_PDU).
+ * it has started, in peek mode by a peek, else from TCP. A mark says whether it belongs to a byte stream (RECV) or to a
+ * PDU (RECV_PDU).
  */
 #include <errno.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static uint32_t advertise(struct connection *c)
 	return c->close_reply || c->state == CONNECTION_FAILED ? 0 : xts_credit_advertise(&c->grant);
 }
 
-/* Sends a RECV whose payload of length bytes lies in the slot already, with whatever credits are unadvertised. */
+/* Sends a RECV whose payload of length bytes is in the slot already, and advertises all credits that are due. */
 static void send_recv(struct connection *c, const struct xts_tx_slot *slot, uint8_t flags, int error, uint32_t length)
 {
 	struct xts_recv m = { .length = length, .post_credits = advertise(c) };
@@ -68,7 +68,7 @@ static void send_connect_ack(struct connection *c, const struct xts_tx_slot *slo
 	c->error = 0;
 }
 
-/* The end of the stream: EOS, or RESET when the connection has failed. */
+/* Sends the end of the stream: EOS, or RESET when the connection has failed. */
 static void send_end(struct connection *c, const struct xts_tx_slot *slot)
 {
 	c->readable = false;
@@ -83,7 +83,7 @@ static void send_end(struct connection *c, const struct xts_tx_slot *slot)
 	}
 }
 
-/* The last message about the connection; its identifier is free after it. */
+/* Sends the last message about the connection. Its identifier is free afterwards. */
 static void send_closed(struct connection *c, const struct xts_tx_slot *slot)
 {
 	send_recv(c, slot, XTS_FLAG_CLOSED, c->state == CONNECTION_CLOSING ? c->error : 0, 0);
@@ -141,7 +141,7 @@ static void send_event(struct connection *c, const struct xts_tx_slot *slot)
 
 /* --- data --------------------------------------------------------------------------------------------------------- */
 
-/* The function that reads instead of recv(2) on TCP; NULL: none. */
+/* The protocols that are read instead of TCP; NULL: TCP is read. */
 static struct pushed *reader_of(const struct connection *c)
 {
 	struct pushed *p = c->pushed;
@@ -149,7 +149,7 @@ static struct pushed *reader_of(const struct connection *c)
 	return p && (p->started || p->peeking || ulp_stack_receives(p->stack)) ? p : NULL;
 }
 
-/* True while data would come, or has to wait for what is pushed. */
+/* May the connection be read now? Not while its data has to wait for pushed protocols. */
 static bool may_read(const struct connection *c)
 {
 	const struct pushed *p = c->pushed;
@@ -160,7 +160,8 @@ static bool may_read(const struct connection *c)
 	return !p || (!p->give_back_left && (p->started || p->peeking || c->error || !ulp_stack_receives(p->stack)));
 }
 
-/* For so many bytes there are credits, and room in the slot. What protocols read may be a PDU, which costs more. */
+/* For how many bytes there are credits, and room in the slot. Data read from protocols may be a PDU, which costs more.
+ * */
 static uint32_t room_for(const struct connection *c, const struct xts_tx_slot *slot, const struct pushed *reader)
 {
 	uint32_t head = reader ? XTS_RECV_PDU_BYTES : XTS_RECV_BYTES, cost = reader ? XTS_PDU_CREDITS : 0;
@@ -171,7 +172,7 @@ static uint32_t room_for(const struct connection *c, const struct xts_tx_slot *s
 	return room < largest - head ? room : largest - head;
 }
 
-/* As ulp_stack_read(), of TCP itself; a short read means that it is empty. */
+/* As ulp_stack_read(), for TCP itself; a short read means that the socket is empty. */
 static ssize_t read_tcp(struct connection *c, void *out, uint32_t room)
 {
 	ssize_t n;
@@ -193,11 +194,11 @@ static ssize_t read_some(struct connection *c, struct pushed *reader, void *out,
 	if (reader->peeking)
 		return peek_read(c, out, room);
 	return reader->started ? ulp_stack_read(reader->stack, out, room, mark) :
-				 -EAGAIN; /* it has failed before its protocols could read */
+				 -EAGAIN; /* it failed before its protocols could read */
 }
 
-/* Looks for the end of the stream without credits: as a read, or 1 when there are bytes, which have to wait for
- * credits. */
+/* Checks for the end of the stream when there are no credits. Returns as a read, or 1 when there are bytes, which have
+ * to wait for credits. */
 static ssize_t look_for_end(const struct connection *c, const struct pushed *reader)
 {
 	uint8_t byte;
@@ -213,7 +214,7 @@ static ssize_t look_for_end(const struct connection *c, const struct pushed *rea
 	return n > 0 ? n : n ? -errno : -ENODATA;
 }
 
-/* What a read found that is no data: true when something was sent. */
+/* Handles a read that found no data. True: something was sent. */
 static bool nothing_read(struct connection *c, const struct xts_tx_slot *slot, ssize_t n)
 {
 	if (n == -EAGAIN) {
@@ -227,11 +228,11 @@ static bool nothing_read(struct connection *c, const struct xts_tx_slot *slot, s
 	return true;
 }
 
-/* Reads once and sends what came: true when a message was sent, and the slot with it. */
+/* Reads once and sends what came. True: a message was sent, in the slot. */
 static bool receive(struct connection *c, const struct xts_tx_slot *slot)
 {
 	struct pushed *p = c->pushed, *reader = reader_of(c);
-	bool guess = reader && reader->pdus; /* wrong only when it changes: PDUs and streams are seldom mixed */
+	bool guess = reader && reader->pdus; /* wrong only when the kind changes: PDUs and streams are seldom mixed */
 	uint8_t *at = slot->data + (guess ? XTS_RECV_PDU_BYTES : XTS_RECV_BYTES);
 	uint32_t room = room_for(c, slot, reader);
 	struct ulp_mark mark;
@@ -241,16 +242,16 @@ static bool receive(struct connection *c, const struct xts_tx_slot *slot)
 	if (reader)
 		memset(&mark, 0, sizeof mark);
 	n = room ? read_some(c, reader, at, room, &mark) : look_for_end(c, reader);
-	/* Of TCP it is not known: it had more than there were credits for. */
+	/* For TCP this is not known: it had more data than there were credits for. */
 	if (!room && (n == 1 || (n == -EAGAIN && !reader && !c->error)))
 		waiting_for(c, XTS_WAIT_RECEIVING, XTS_WAIT_POST_CREDITS);
 	if (n < 0)
 		return nothing_read(c, slot, n);
 	if (!room) {
-		c->readable = false; /* credits set it again */
+		c->readable = false; /* new credits set it again */
 		return false;
 	}
-	mark.pdu = mark.pdu && reader; /* what was returned says so itself */
+	mark.pdu = mark.pdu && reader; /* bytes that were returned have their own mark */
 	if (mark.pdu != guess) {
 		reader->pdus = mark.pdu;
 		memmove(slot->data + (mark.pdu ? XTS_RECV_PDU_BYTES : XTS_RECV_BYTES), at, (size_t)n);

@@ -1,10 +1,10 @@
 /*
- * Host to TCP: what a connection was sent in a batch of frames is written, or waits (outgoing.h).
+ * Host to TCP: writes what a connection was sent in a batch of frames, or lets it wait (outgoing.h).
  *
- * There is one path, with protocols or without. The gathered messages are offered as they came, PDU by PDU, byte
- * streams in as large pieces as there are. A run that is raw goes to TCP by sendmsg(2), so that a connection without
- * protocols pays nothing for them; any other to the stack. What neither takes waits, and is offered again when epoll or
- * a protocol says so.
+ * There is one path, with protocols or without. The gathered messages are offered as they came: PDU by PDU, and byte
+ * streams in pieces as large as possible. A raw run goes to TCP by sendmsg(2), so a connection without protocols pays
+ * nothing for them; any other run goes to the stack. What is not taken waits, and is offered again on an event of epoll
+ * or when a protocol asks for it.
  */
 #include <assert.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "pushed.h"
 
 #define GATHER_PIECES 512 /* below IOV_MAX; a batch of 32 frames of 16 pieces */
-#define RAW_PIECES 4      /* of what waits, 64 KiB each, between two looks at the clock */
+#define RAW_PIECES 4      /* waiting pieces, 64 KiB each, written between two reads of the clock */
 
 int batch_pieces(const struct batch_entry *e, struct iovec *iov, int max)
 {
@@ -55,7 +55,7 @@ static void window_used(struct connection *c)
 	c->spilled = false;
 }
 
-/* Bytes have left for TCP: the paper's POST_CREDITS_UNA grows, and perhaps the window. */
+/* Accounts for bytes that TCP has taken: the paper's POST_CREDITS_UNA grows, and perhaps the window. */
 static void account_taken(struct connection *c, const struct outgoing_taken *taken)
 {
 	c->worker->stats.sent_bytes += taken->bytes;
@@ -85,7 +85,8 @@ void connection_drop_outgoing(struct connection *c)
 }
 
 #ifdef XTS_DEBUG
-/* The conservation law as far as this end sees it: bytes received and not freed yet are the bytes that wait. */
+/* The conservation law of credits, as this end sees it: the bytes received and not freed yet are the bytes that wait.
+ * */
 static void check_account(const struct connection *c)
 {
 	assert(!c->channel || c->orphan || c->state != CONNECTION_ESTABLISHED ||
@@ -110,8 +111,9 @@ static struct outgoing_target target_of(const struct connection *c)
 	};
 }
 
-/* Offers what waits until nothing is taken, or the turn is over. A layer may take less than all though TCP has room
- * (TLS: some records at a time), and then no event would report room again. False when the connection has failed. */
+/* Offers what waits until nothing is taken or the turn is over. Once is not enough: a layer may take less than
+ * everything although TCP has room (TLS takes a few records at a time), and then no event would report room again.
+ * False when the connection has failed. */
 static bool write_waiting(struct connection *c)
 {
 	while (outgoing_waits(&c->out)) {
@@ -131,7 +133,7 @@ static bool write_waiting(struct connection *c)
 		if (!outgoing_waits(&c->out) || (!c->writable && outgoing_first_is_raw(&c->out)))
 			break;
 		if (worker_turn_is_over(c->worker)) {
-			connection_note(c, EPOLLOUT); /* goes on in the next turn */
+			connection_note(c, EPOLLOUT); /* it goes on in the next turn */
 			break;
 		}
 	}
@@ -165,13 +167,13 @@ static int pieces_drop(struct iovec **iov, int pieces, size_t bytes)
 	return pieces;
 }
 
-/* Does what is sent now go past the protocols? */
+/* Do bytes sent now bypass the protocols? */
 static bool is_raw(const struct connection *c)
 {
 	return !c->pushed || (!c->pushed->started && !ulp_stack_sends(c->pushed->stack));
 }
 
-/* Writes a run that the host has just sent, behind what waits; as write_waiting(). */
+/* Writes a run that the host has just sent, behind what waits. Returns as write_waiting(). */
 static bool write_run(struct connection *c, struct run *r, struct iovec *iov, int pieces)
 {
 	struct outgoing_taken taken = { .bytes = 1 };
@@ -224,7 +226,7 @@ static int gather_run(struct connection *c, struct run *r, struct iovec *iov)
 	return pieces;
 }
 
-/* False when the connection has failed. */
+/* Writes what was gathered. False when the connection has failed. */
 static bool write_gathered(struct connection *c)
 {
 	struct iovec iov[GATHER_PIECES];
@@ -235,7 +237,7 @@ static bool write_gathered(struct connection *c)
 
 		if (!c->error && c->fd >= 0)
 			(void)write_run(c, &r, iov, pieces);
-		else /* nobody will read it; the host gets RESET */
+		else /* nobody will read these bytes; the host gets RESET */
 			connection_free_credits(c, r.bytes + pdu_credits(&r));
 	}
 	return !c->error && c->fd >= 0;
@@ -243,8 +245,8 @@ static bool write_gathered(struct connection *c)
 
 /* --- protocols ---------------------------------------------------------------------------------------------------- */
 
-/* Starts the protocols, if what has to leave first has left, and sends what they hold back. False when the connection
- * has failed. */
+/* Starts the protocols, if the bytes that have to leave first have left, and sends what they hold back. False when the
+ * connection has failed. */
 static bool flush_stack(struct connection *c)
 {
 	struct pushed *p = c->pushed;
@@ -266,7 +268,7 @@ static bool flush_stack(struct connection *c)
 void connection_flush(struct connection *c)
 {
 	if (!c->error && c->fd >= 0 && !write_waiting(c))
-		return; /* failed; an orphan is gone */
+		return; /* it has failed; an orphan is freed */
 	if (!write_gathered(c))
 		return;
 	if (c->pushed && !flush_stack(c))
@@ -285,7 +287,7 @@ bool pushed_finish(struct connection *c)
 
 	if (p->finished || !p->started)
 		return !outgoing_waits(&c->out);
-	if (!p->ready) /* it never began, unless the handshake goes on */
+	if (!p->ready) /* the protocols never began, unless a handshake is still in progress */
 		return c->state == CONNECTION_CLOSING;
 	r = ulp_stack_finish(p->stack);
 	p->finished = !r;

@@ -14,7 +14,7 @@
 #define CONTEXT "xts attach token 1"
 #define CONTEXT_BYTES (sizeof CONTEXT - 1)
 #define MAC_BYTES 16u
-/* What agents allow, twice: the clocks may differ by it (xts_messages/attach_token.py). */
+/* Twice the lifetime that agents give, because the clocks may differ by that much (xts_messages/attach_token.py). */
 #define AHEAD_MS (2u * 300u * 1000u)
 
 static uint64_t wall_clock_ms(void)
@@ -25,7 +25,7 @@ static uint64_t wall_clock_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* What is authenticated: the context, the MAC addresses of both ends, and the token without its code. */
+/* Writes what is authenticated: the context, the MAC addresses of both ends, and the token without its code. */
 static size_t claims_write(uint8_t *out, const struct xts_link_config *link, const struct xts_token *token,
 			   const uint8_t *cgroup)
 {
@@ -57,7 +57,8 @@ static bool authentic(const struct channel *ch, const struct xts_token *token, c
 	       bytes >= MAC_BYTES && CRYPTO_memcmp(code, sent_code, MAC_BYTES) == 0;
 }
 
-/* Whose it has to be: who opens the link of a queue, a relay that opens its own, or one behind it. */
+/* The queue that a token has to name: for the process that opens a queue's link, for a relay that opens its own, or for
+ * a process behind a relay. */
 static uint32_t expected_queue(const struct channel *ch, const struct xts_hello *hello)
 {
 	uint32_t whose = ch->relayed.number                  ? ch->relayed.number :
@@ -89,9 +90,9 @@ static const char *meaning(int error)
 	case EKEYEXPIRED:
 		return "its token has expired: compare the clocks of host and device";
 	case EKEYREVOKED:
-		return "its token is of an attachment that has ended";
+		return "its token belongs to an attachment that has ended";
 	default:
-		return "its token is of another key, queue or epoch";
+		return "its token belongs to another key, queue or epoch";
 	}
 }
 
@@ -112,7 +113,7 @@ int token_admit(void *channel, const struct xts_hello *hello, const struct xts_t
 	return 0;
 }
 
-/* Is the cgroup of this path or below it? */
+/* Is the cgroup the one at this path, or below it? */
 static bool within(const struct identity *who, const struct xts_identity_rule *rule)
 {
 	uint32_t bytes = rule->cgroup_bytes;

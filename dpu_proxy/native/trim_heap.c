@@ -11,10 +11,11 @@
 #define EVERY_NS (10 * (uint64_t)AFTER_NS)
 
 #ifdef __GLIBC__
-/* Fixed, or malloc raises both with the size of what is freed, up to 64 MB. */
-#define HEAP_END_BYTES (1 << 20) /* that are free at the end of a thread's heap stay there for the next burst */
+/* Set to fixed values: otherwise malloc raises both with the size of freed blocks, up to 64 MB. */
+/* this much free memory at the end of a thread's heap stays there for the next burst */
+#define HEAP_END_BYTES (1 << 20)
 #define MMAP_BYTES (4 << 20)
-#define BLOCK_BYTES (128 << 10) /* large enough for free() to look at the end */
+#define BLOCK_BYTES (128 << 10) /* large enough that free() checks the end of the heap */
 
 static void keep_little(void)
 {
@@ -22,8 +23,8 @@ static void keep_little(void)
 	(void)mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
 }
 
-/* malloc_trim() gives back what is free inside of all heaps, but of a thread's own heap not the
- * end: a free() there does. */
+/* malloc_trim() gives back free memory inside all heaps, but not at the end of a thread's own heap; a free() there does
+ * that. */
 static void give_back(void)
 {
 	void *volatile at_the_end;
@@ -54,7 +55,7 @@ static void expired(struct timer *timer)
 	struct trim *t = list_entry(timer, struct trim, timer);
 
 	if (t->due) {
-		trim_now(t, timer->deadline_ns); /* it has been busy all the time */
+		trim_now(t, timer->deadline_ns); /* the worker has been busy all the time */
 		return;
 	}
 	t->due = true;

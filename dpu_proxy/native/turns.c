@@ -1,10 +1,10 @@
-/* A round of the worker, channel by channel: each works until its turn is over by the clock, and is charged for it.
- * schedule.h has the theory of operation. */
+/* A round of the worker, channel by channel: each works until its turn is over by the clock, and is charged for the
+ * time. schedule.h has the theory of operation. */
 #include "channel.h"
 #include "histogram.h"
 #include "share.h"
 
-#define CHEAP_EVENTS 8u /* between two looks at the clock */
+#define CHEAP_EVENTS 8u /* events handled between two reads of the clock */
 
 bool worker_turn_is_over(struct worker_state *w)
 {
@@ -12,7 +12,7 @@ bool worker_turn_is_over(struct worker_state *w)
 	return w->now_ns >= w->turn_end_ns;
 }
 
-/* An account goes on with its turn of this round: returns when that was. */
+/* An account begins, or continues, its turn of this round. Returns the time. */
 static uint64_t turn_begins(struct worker_state *w, const struct account *a)
 {
 	w->turn_end_ns = w->now_ns + (a->left_ns > 0 ? (uint64_t)a->left_ns : 0);
@@ -29,8 +29,8 @@ static void turn_ends(struct worker_state *w, struct account *a, struct xts_tena
 	tenant_take_anyway(tenant, XTS_USE_CPU_NS, took_ns);
 }
 
-/* A queue that had been idle has messages. They have waited for what the worker did meanwhile, but not for it to wake:
- * that is the kernel's. */
+/* A queue that had been idle has messages. The time they have waited is what the worker did meanwhile; the time to wake
+ * the worker does not count, since that is the kernel's. */
 static void note_delay(struct worker_state *w, struct channel *ch, uint64_t begun_ns)
 {
 	uint64_t since_ns = ch->looked_ns > w->woken_ns ? ch->looked_ns : w->woken_ns;
@@ -40,7 +40,7 @@ static void note_delay(struct worker_state *w, struct channel *ch, uint64_t begu
 	ch->looked_ns = 0;
 }
 
-/* It is not known whether a channel without a turn has work: the worker stays awake until it has one. */
+/* Whether a channel without a turn has work is not known, so the worker stays awake until the channel has had one. */
 bool turns_receive(struct worker_state *w)
 {
 	struct list *node;
@@ -67,7 +67,7 @@ bool turns_receive(struct worker_state *w)
 	return any;
 }
 
-/* Carries out what was noted, at least one of it, until the turn is over: true. */
+/* Handles noted events, at least one, until the turn is over. True: there were some. */
 static bool carry_out(struct worker_state *w, struct list *noted)
 {
 	uint32_t cheap = 0;
@@ -84,8 +84,8 @@ static bool carry_out(struct worker_state *w, struct list *noted)
 	return over;
 }
 
-/* Parked connections among them, one of them first, so that none waits for ever; and of what was kept for too long, or
- * given back and dropped, a part at least. */
+/* Handles the events of orphans. One parked connection comes first, so that none waits for ever. At least a part of
+ * what was kept for too long, or was returned and dropped, is ended or freed. */
 static void carry_out_unowned(struct worker_state *w, struct unowned *u)
 {
 	uint64_t begun_ns = turn_begins(w, &u->account);

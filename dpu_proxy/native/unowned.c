@@ -1,4 +1,4 @@
-/* What tenants have on a worker without a channel, and the turns of it. channel.h says what that is. */
+/* What tenants have on a worker that belongs to no channel, and its turns; see struct unowned in channel.h. */
 #include <stdlib.h>
 
 #include "channel.h"
@@ -47,7 +47,7 @@ struct unowned *unowned_hold(struct worker_state *w, struct xts_tenant *t)
 
 void unowned_release(struct unowned *u)
 {
-	u->references--; /* unowned_reap() looks: a turn of it may be under way */
+	u->references--; /* unowned_reap() frees it later, as a turn of it may be in progress */
 }
 
 void unowned_reap(struct worker_state *w)

@@ -1,12 +1,13 @@
 /*
  * Why a connection waits, as far as the proxy knows (waits.h), for `xts top` and the control socket.
  *
- * For TCP and for post credits it waits by itself, one reason in each direction. For the worker's turn it waits from
- * an event to connection_turn(), and on the ready list to connection_send(). Of the time on that list, what its channel
- * has spent without frame credits or slots is a wait for those: the channel keeps one sum of it for all its
- * connections. Time is the worker's now_ns: no clock is read for this.
+ * Waits for TCP and for post credits belong to the connection, with one reason in each direction. It waits for the
+ * worker's turn from an event to connection_turn(), and on the ready list until connection_send(). The part of the time
+ * on that list in which its channel had no frame credits or slots counts as a wait for those; the channel keeps one sum
+ * of it for all its connections. Time is the worker's now_ns: no clock is read for this.
  *
- * What waits in the queue while its channel has no turn is not seen here: xts_worker_turn_delay_seconds has that.
+ * Messages that wait in the queue while the channel has no turn are not seen here: xts_worker_turn_delay_seconds
+ * measures that.
  */
 #ifndef XTS_WAITING_H
 #define XTS_WAITING_H
@@ -22,25 +23,25 @@ struct xts_waits;
 
 struct connection_waits { /* of a connection */
 	struct xts_waits waits;
-	uint64_t noted_ns;   /* since when an event waits; 0: none does */
-	uint64_t ready_ns;   /* since when it is on the ready list; 0: it is not */
-	uint64_t missing_ns; /* what frames_missing of its channel was then */
+	uint64_t noted_ns;   /* since when an event waits; 0: none waits */
+	uint64_t ready_ns;   /* since when it is on the ready list; 0: it is not on it */
+	uint64_t missing_ns; /* the value of its channel's frames_missing then */
 };
 
 struct frames_missing {        /* of a channel that has something to send */
-	uint64_t ns, since_ns; /* until since_ns, from when on they are missing; 0: they are not */
+	uint64_t ns, since_ns; /* sum until since_ns; since_ns: since when they are missing; 0: they are not */
 };
 
-/* It waits for another reason in this direction, or for none. */
+/* The connection now waits for this reason in this direction, or for none. */
 void waiting_for(struct connection *c, enum xts_wait_direction direction, enum xts_wait reason);
 void waiting_noted(struct connection *c);
 void waiting_has_turn(struct connection *c);
 void waiting_ready(struct connection *c);
 void waiting_served(struct connection *c);
-/* It is no channel's any more. */
+/* The connection leaves its channel. */
 void waiting_leaves(struct connection *c);
 void waiting_frames_missing(struct channel *ch, bool missing);
-/* With the waits that go on until now; since_ns is 0. */
+/* Copies the waits, including those that still go on, until now; since_ns is 0. */
 void waiting_copy(const struct connection *c, struct xts_waits *out);
 
 #endif

@@ -1,8 +1,8 @@
-/* What connections may make the proxy keep: windows (post credits), and memory of pushed protocols; their tenant's
- * limits of both. */
+/* Limits what connections may make the proxy keep: windows (post credits) and memory of pushed protocols, each by the
+ * tenant's limit. */
 #include "channel.h"
 
-#define WINDOW_LEAST_BYTES 4096u /* a connection with less is not worth announcing */
+#define WINDOW_LEAST_BYTES 4096u /* a connection with a smaller window is not worth announcing */
 #define WINDOW_SHARE_MIN 16384u
 
 bool channel_window_left(const struct channel *ch)
@@ -18,7 +18,7 @@ static void count_window(struct connection *c, int64_t bytes)
 	c->worker->stats.window_bytes += (uint64_t)bytes;
 }
 
-/* Half of the budget stays for connections to come: without windows of their own they would be refused. */
+/* Half of the budget stays for later connections, which would be refused without a window. */
 static bool may_be_large(const struct connection *c, uint32_t more)
 {
 	uint64_t used = tenant_used(c->tenant, XTS_USE_SPILL_BYTES);
@@ -26,8 +26,8 @@ static bool may_be_large(const struct connection *c, uint32_t more)
 	return used + more <= (used + tenant_left(c->tenant, XTS_USE_SPILL_BYTES)) / 2;
 }
 
-/* For a new connection: three times its share of what is left if all allowed connections came, so that the last ones
- * get a window, too. */
+/* The window for a new connection: three times its share of what is left if all allowed connections came, so that the
+ * last ones get a window, too. */
 static uint32_t newcomers_share(const struct connection *c, uint32_t wanted)
 {
 	uint64_t connections = tenant_limit(c->tenant, XTS_USE_CONNECTIONS);
@@ -48,7 +48,7 @@ void connection_return_window(struct connection *c)
 	c->window = 0;
 }
 
-/* A window of wanted bytes, or what the tenant's limit leaves of it; false when that is less than least. */
+/* Takes a window of wanted bytes, or what the tenant's limit leaves of it; false when that is less than least. */
 static bool take_window(struct connection *c, uint32_t wanted, uint32_t least)
 {
 	uint32_t window = wanted;
@@ -81,7 +81,8 @@ bool connection_grant_datagrams(struct connection *c)
 
 	if (!take_window(c, wanted > XTS_DATAGRAM_WINDOW_MIN ? wanted : XTS_DATAGRAM_WINDOW_MIN, XTS_DATAGRAM_WINDOW_MIN))
 		return false;
-	/* A datagram is not divided: what is kept back must leave room for the largest, or that waits for ever. */
+	/* A datagram is not divided: the credits kept back must leave room for the largest one, or it would wait for
+	 * ever. */
 	if (c->grant.limit > c->window - largest)
 		c->grant.limit = c->window - largest;
 	return true;

@@ -20,7 +20,7 @@
 
 #define EVENTS 256
 #define LAST_ROUNDS (2 * XTS_FRAME_WINDOW_MAX)
-#define SLOT_WAIT_MS 1 /* no event says that a transmit slot has come back */
+#define SLOT_WAIT_MS 1 /* no event reports that a transmit slot has come back */
 #define TIMERS_A_ROUND 256u
 
 uint64_t worker_monotonic_ns(void)
@@ -39,7 +39,7 @@ void worker_poke(struct worker_state *w)
 
 /* --- a round ------------------------------------------------------------------------------------------------------ */
 
-/* Its process has gone: what it sent before is still taken. */
+/* The channel's process is gone. What it has sent before is still received. */
 static void life_ends(struct worker_state *w, struct channel *ch)
 {
 	(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, ch->life_fd, NULL);
@@ -64,7 +64,7 @@ static void handle_event(struct xts_worker *worker, const struct epoll_event *ev
 		worker_doing(&worker->state, XTS_PHASE_REQUEST, 0);
 		worker_serve_requests(worker);
 		if (!atomic_exchange(&worker->state.left, false))
-			break; /* before it looks: what is left from now on pokes again */
+			break; /* before looking: whatever is left from now on pokes again */
 		share_poked(&worker->state);
 		held_poked(&worker->state);
 		orphans_poked(&worker->state);
@@ -81,7 +81,8 @@ static void handle_event(struct xts_worker *worker, const struct epoll_event *ev
 	}
 }
 
-/* True when there was an event that is work. A doorbell is none: its frames are, and every round looks for them. */
+/* True when there was an event that is work. A doorbell is not: the work is its frames, and every round checks for
+ * these. */
 static bool poll_events(struct xts_worker *worker, int timeout_ms)
 {
 	struct epoll_event events[EVENTS];
@@ -91,7 +92,7 @@ static bool poll_events(struct xts_worker *worker, int timeout_ms)
 	if (timeout_ms)
 		XTS_PROBE0(worker_sleep);
 	n = epoll_wait(worker->state.epoll_fd, events, EVENTS, timeout_ms);
-	if (timeout_ms) { /* it has slept */
+	if (timeout_ms) { /* the worker has slept */
 		XTS_PROBE0(worker_wake);
 		atomic_store_explicit(&worker->state.round_ns, worker->state.config.clock_ns(), memory_order_relaxed);
 	}
@@ -144,7 +145,7 @@ static bool work(struct xts_worker *worker)
 
 /* --- sleeping ----------------------------------------------------------------------------------------------------- */
 
-/* Until a time, rounded up; -1 for never. */
+/* Milliseconds until a deadline, rounded up; -1: never. */
 static int until_ms(const struct worker_state *w, uint64_t deadline_ns)
 {
 	if (deadline_ns == UINT64_MAX)
@@ -163,7 +164,7 @@ static bool arm_all(struct worker_state *w, int *timeout_ms)
 	for (node = w->channels.next; node != &w->channels; node = node->next) {
 		struct channel *ch = list_entry(node, struct channel, member);
 
-		if (ch->unfinished.preparation) { /* what is in its queue waits, too */
+		if (ch->unfinished.preparation) { /* messages in its queue have to wait, too */
 			if (*timeout_ms < 0 || *timeout_ms > (int)ULP_POOL_HELP_MS)
 				*timeout_ms = ULP_POOL_HELP_MS;
 			continue;
@@ -185,10 +186,10 @@ static void disarm_all(struct worker_state *w)
 		xts_queue_disarm(list_entry(node, struct channel, member)->queue);
 }
 
-/* The TCP peer, or veth's thread, may need this core, but the handshake threads should not get it. A thread that yields
- * to one of them waits until its job is done, or for the next tick, although it is SCHED_IDLE; only a wake-up preempts
- * it. In a flood of unfinished handshakes the median of a bystander's requests is 75 us, instead of 160 us with
- * sched_yield(). */
+/* Gives up the core for a moment: the TCP peer, or veth's thread, may need it, but the handshake threads should not get
+ * it. A thread that yields to a handshake thread waits until that one's job is done, or for the next tick, although it
+ * is SCHED_IDLE; only a wake-up preempts it. In a flood of unfinished handshakes the median latency of another tenant's
+ * requests is 75 us, instead of 160 us with sched_yield(). */
 static void give_way(struct worker_state *w)
 {
 	if (ulp_pool_is_working())
@@ -242,26 +243,27 @@ static void close_everything(struct worker_state *w, int error)
 		while (!list_empty(&u->orphans))
 			connection_free(list_entry(u->orphans.next, struct connection, member), false);
 		if (u->dropped.first)
-			returned_drop_some(u, w); /* all of it: no turn is over any more */
+			returned_drop_some(u, w); /* this frees everything: there are no turns any more */
 	}
 	free_dead(w);
 	timer_cancel(&w->trim.timer);
 }
 
-/* Where a core is shared, every packet for us would interrupt who sends it, and we would serve requests one by one.
- * SCHED_BATCH waits for its turn when it wakes and finds several: redis with 50 connections and its load generator on
- * our core went from 28,000 to 36,000 requests/s, at two thirds of our time per request. A core of our own knows no
- * difference. */
+/* Makes the thread SCHED_BATCH. On a shared core, an ordinary worker would preempt the sender of every packet, and
+ * would serve requests one by one. A SCHED_BATCH thread waits for its turn after a wake-up, and then finds several:
+ * redis with 50 connections and its load generator on our core went from 28,000 to 36,000 requests/s, at two thirds of
+ * our time per request. On a core of its own it makes no difference. */
 static void wait_for_turn(struct worker_state *w)
 {
 	struct sched_param none = { 0 };
 	int error = pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
 
 	if (error)
-		log_line(&w->log, "worker: scheduled as others, not SCHED_BATCH: %s", strerror(error));
+		log_line(&w->log, "worker: it keeps the ordinary scheduling policy, SCHED_BATCH failed: %s",
+			 strerror(error));
 }
 
-/* What datagram sockets are worked with. */
+/* Frees the buffers of datagram sockets. */
 static void free_scratch(struct worker_state *w)
 {
 	free(w->datagram_scratch);
@@ -275,7 +277,7 @@ static void *worker_thread(void *argument)
 	struct xts_worker *worker = argument;
 	struct worker_state *w = &worker->state;
 
-	(void)pthread_setname_np(pthread_self(), "xts-worker"); /* of another thread, it would open a file */
+	(void)pthread_setname_np(pthread_self(), "xts-worker"); /* for another thread, the call would open a file */
 	wait_for_turn(w);
 	while (!worker->stopping) {
 		if (work(worker)) {

@@ -1,7 +1,7 @@
 /*
- * Asking the process that has the keys. There are as many connections as it has threads, so a caller that finds none
- * free would have to wait there, too. One is for urgent callers; the others, whose threads are in the background
- * (SCHED_IDLE), are for callers that are in the background themselves.
+ * Sends requests to the key process. There are as many connections as that process has threads, so waiting here for a
+ * free connection is no longer than waiting there. One connection is for urgent callers. The others, whose threads are
+ * in the background (SCHED_IDLE), are for callers that are in the background themselves.
  */
 #include "key_client.h"
 
@@ -15,9 +15,9 @@
 
 #include "keys.h"
 
-#define PATIENCE_S 10 /* a signature takes a millisecond; a process that is stopped must not block us for ever */
+#define PATIENCE_S 10 /* a signature takes a millisecond; a stopped process must not block us for ever */
 
-/* Connections, and those of them that are not in use. */
+/* The connections, and which of them are not in use. */
 struct set {
 	pthread_cond_t given_back;
 	int *free;
@@ -64,7 +64,7 @@ int xts_keys_connect(const int *connections, uint32_t count)
 	return error ? error : key_provider_load();
 }
 
-/* A connection, waited for; -EPIPE when none is left. */
+/* Waits for a free connection; -EPIPE when none works any more. */
 static int take(struct set *s)
 {
 	int fd = -EPIPE;
@@ -84,7 +84,7 @@ static void give_back(struct set *s, int fd, int works)
 	if (works)
 		s->free[s->free_count++] = fd;
 	else
-		s->count--; /* the next datagram on it would be the answer to another request */
+		s->count--; /* the late answer to this request would be taken for the answer to the next one */
 	if (s->count)
 		pthread_cond_signal(&s->given_back);
 	else

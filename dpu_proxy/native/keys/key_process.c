@@ -1,9 +1,9 @@
 /*
- * The process that has the private keys. A thread for each connection of the workers, and the first one for the
- * supervisor. What comes is a fixed head and bytes to sign or to decrypt; nothing else is understood, and no key ever
- * leaves.
+ * The process that has the private keys. Each connection of the workers has a thread, and the main thread serves the
+ * supervisor. A request is a fixed header and bytes to sign or to decrypt; nothing else is understood, and no key ever
+ * leaves the process.
  *
- * Keys lie in OpenSSL's secure heap: locked, in no core dump, with pages around it that cannot be touched.
+ * Keys are in OpenSSL's secure heap: locked, not in core dumps, and surrounded by guard pages.
  */
 #include <errno.h>
 #include <openssl/core_names.h>
@@ -53,7 +53,7 @@ static EVP_PKEY *find(uint32_t number)
 	return found;
 }
 
-/* Takes over the key; its number, or 0 when there is no room. */
+/* Takes over the key. Returns its number, or 0 when there is no room. */
 static uint32_t keep(EVP_PKEY *key)
 {
 	uint32_t number = 0;
@@ -113,7 +113,7 @@ static bool sign_whole(EVP_PKEY *key, const uint8_t *data, size_t bytes, uint8_t
 	return ok;
 }
 
-/* With the padding that only TLS has: wrong padding gives a random secret, and takes as long. */
+/* Decrypts with the padding check of TLS: wrong padding gives a random secret, and takes the same time. */
 static bool decrypt(EVP_PKEY *key, const struct key_request *r, const uint8_t *data, size_t bytes, uint8_t *out,
 		    size_t *out_bytes)
 {
@@ -133,7 +133,7 @@ static bool decrypt(EVP_PKEY *key, const struct key_request *r, const uint8_t *d
 	return ok;
 }
 
-/* What a key is not for fails in OpenSSL. */
+/* An operation that the key is not for fails in OpenSSL. */
 static bool operate(EVP_PKEY *key, const struct key_request *r, const uint8_t *data, size_t bytes, uint8_t *out,
 		    size_t *out_bytes)
 {
@@ -154,7 +154,7 @@ static bool operate(EVP_PKEY *key, const struct key_request *r, const uint8_t *d
 	}
 }
 
-/* The answer to n bytes; its length. */
+/* Makes the answer to a request of n bytes. Returns its length. */
 static size_t answer(const uint8_t *in, size_t n, uint8_t *out)
 {
 	struct key_answer head = { 0 };
@@ -209,7 +209,7 @@ static void *serve_connection(void *argument)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return NULL; /* the workers have gone; the supervisor ends us */
+			return NULL; /* the workers are gone; the supervisor will end this process */
 		n = (ssize_t)answer(c->in, (size_t)n, c->out);
 		(void)send(c->fd, c->out, (size_t)n, MSG_NOSIGNAL);
 		OPENSSL_cleanse(c->out, sizeof c->out);
@@ -230,7 +230,7 @@ static void explain(struct key_loaded *out, int error, const char *reason)
 	(void)snprintf(out->reason, sizeof out->reason, "%s", reason ? reason : "not what OpenSSL expects");
 }
 
-/* The file's text in PEM, in locked memory; -errno. */
+/* Reads the PEM text of the file into locked memory; or -errno. */
 static ssize_t read_text(int fd, uint8_t *text)
 {
 	size_t bytes = 0;
@@ -282,7 +282,7 @@ static void load(int fd, struct key_loaded *out)
 		EVP_PKEY_free(key);
 }
 
-/* One order with at most one descriptor. False: the supervisor has gone. */
+/* Carries out one order, with at most one descriptor. False: the supervisor is gone. */
 static bool obey(int control)
 {
 	union {
@@ -323,7 +323,8 @@ void xts_keys_serve(int control, const int *connections, uint32_t count)
 	struct served *served = calloc(count, sizeof *served);
 	pthread_t thread;
 
-	(void)CRYPTO_secure_malloc_init(SECURE_HEAP_BYTES, SECURE_HEAP_UNIT); /* without it, keys lie in wiped memory */
+	/* if this fails, keys are in ordinary memory, which is wiped */
+	(void)CRYPTO_secure_malloc_init(SECURE_HEAP_BYTES, SECURE_HEAP_UNIT);
 	OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS | OPENSSL_INIT_ADD_ALL_DIGESTS | OPENSSL_INIT_LOAD_CONFIG,
 			    NULL);
 	for (uint32_t i = 0; served && i < count; i++) {

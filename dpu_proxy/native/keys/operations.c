@@ -1,5 +1,4 @@
-/* Signing and decrypting with keys by number: what OpenSSL's TLS calls, as questions to the process that has the
- * keys. */
+/* Signing and decrypting with keys by number: what OpenSSL's TLS calls, as requests to the key process. */
 #include <openssl/core_dispatch.h>
 #include <openssl/core_names.h>
 #include <openssl/err.h>
@@ -15,9 +14,9 @@
 #define PREMASTER_BYTES 48
 
 struct operation {
-	const struct numbered_key *key; /* OpenSSL holds it meanwhile */
-	const EVP_MD *digest;           /* NULL: none, the message is signed whole */
-	int padding;                    /* of RSA */
+	const struct numbered_key *key; /* OpenSSL holds a reference meanwhile */
+	const EVP_MD *digest;           /* NULL: no digest, the whole message is signed */
+	int padding;                    /* for RSA */
 	unsigned version, alternative_version;
 };
 
@@ -55,7 +54,7 @@ static bool set_padding(struct operation *o, const OSSL_PARAM *p)
 	return true;
 }
 
-/* The salt is as long as the digest, as TLS has it (RFC 8446 4.2.3): asked for as such, or not at all. */
+/* Is the salt as long as the digest, as in TLS (RFC 8446 4.2.3)? It must be requested so, or not at all. */
 static bool good_salt(const OSSL_PARAM *p)
 {
 	int bytes;

@@ -1,7 +1,7 @@
 /*
- * Keys by number, as a provider of OpenSSL's: a key here is its public part and the number that it has in the process
- * with the private keys. What takes the private part is asked there; everything else is done by OpenSSL's own provider
- * with the public part.
+ * Keys by number, as a provider for OpenSSL. A key here is its public part and its number in the key process.
+ * Operations that need the private part are requests to that process; OpenSSL's own provider does everything else with
+ * the public part.
  *
  * The provider lives in a library context of its own, so that only keys made with it use it.
  */
@@ -18,7 +18,7 @@
 #include "key_client.h"
 #include "provider.h"
 
-#define NUMBER "xts-key-number" /* of OSSL_PARAM: the key's in the process */
+#define NUMBER "xts-key-number" /* name of the OSSL_PARAM with the key's number in the key process */
 
 static OSSL_LIB_CTX *library;
 
@@ -77,7 +77,8 @@ static int key_import(void *keydata, int selection, const OSSL_PARAM parameters[
 	return ok;
 }
 
-/* The public part, to whoever cannot use the key as it is; the export must not lose that there is a private one. */
+/* Exports the public part to code that cannot use the key itself. The export must not hide that there is a private
+ * part. */
 static int key_export(void *keydata, int selection, OSSL_CALLBACK *callback, void *argument)
 {
 	const struct numbered_key *key = keydata;

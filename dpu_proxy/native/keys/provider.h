@@ -9,7 +9,7 @@
 struct numbered_key {
 	const char *type;
 	uint32_t number;       /* 0: there is only the public part */
-	EVP_PKEY *public_part; /* of OpenSSL's own provider */
+	EVP_PKEY *public_part; /* a key of OpenSSL's own provider */
 };
 
 extern const OSSL_ALGORITHM key_signatures[], key_ciphers[]; /* operations.c */

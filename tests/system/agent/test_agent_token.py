@@ -134,7 +134,7 @@ def test_who_keeps_a_queue_opens_nothing_with_it(lab: Lab) -> None:
         wait(lambda: "HELLO refused: it came without a token" in log.read_text(), "the last of three HELLOs")
         assert link(queue_id) != "up"
         text = log.read_text()
-        assert "HELLO refused: its token is of another key, queue or epoch" in text
-        assert "HELLO refused: its token is of an attachment that has ended" in text
+        assert "HELLO refused: its token belongs to another key, queue or epoch" in text
+        assert "HELLO refused: its token belongs to an attachment that has ended" in text
         assert text.count("open, process") == text.count("closed, the process has ended")
         keeper.kill()
