@@ -1,4 +1,4 @@
-"""Who may work on labs, and that only one process does at a time."""
+"""Checks who may work on labs, and lets only one process do so at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LabError(RuntimeError):
 
 
 def missing_privilege() -> list[str]:
-    """What this process lacks for a lab, in words; empty when nothing."""
+    """What this process lacks for a lab, as text for people; empty if nothing."""
     capabilities = 0
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
@@ -44,7 +44,8 @@ def require_privilege() -> None:
 
 @contextmanager
 def exclusively() -> Iterator[None]:
-    """One process at a time changes labs. The lock is a name without a file, so a crash leaves none."""
+    """Lets one process at a time change labs. The lock is an abstract name, not a file, so a crash leaves nothing
+    behind."""
     deadline = time.monotonic() + LOCK_TIMEOUT_S
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as lock:
         while True:
@@ -63,8 +64,7 @@ def exclusively() -> Iterator[None]:
 
 
 def afxdp_unavailable() -> str | None:
-    """Why this machine cannot have the lab's AF_XDP queues; None when it can, as far as is known
-    beforehand."""
+    """Why this machine cannot have the lab's AF_XDP queues; None if it can, as far as can be known in advance."""
     release = os.uname().release
     major, minor = (int(part) for part in release.split(".")[:2])
     if (major, minor) < (6, 6):

@@ -22,7 +22,7 @@ class SelfSigned:
 
 
 def self_signed(directory: Path, stem: str, name: str, kind: str = "ecdsa") -> SelfSigned:
-    """kind: "rsa" (2048 bits) or "ecdsa" (P-256). LabError when openssl is not there or refuses."""
+    """kind: "rsa" (2048 bits) or "ecdsa" (P-256). LabError: openssl is not installed, or fails."""
     made = SelfSigned(*(directory / f"{stem}{ending}.pem" for ending in ("", ".key", ".both")))
     command = ["openssl", "req", "-x509", "-newkey", *_KEYS[kind], "-nodes", "-days", str(DAYS)]
     command += ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]

@@ -1,8 +1,9 @@
 """`deploy/demo`: what offloaded TCP and TLS are for, in under a minute.
 
-First a job with real programs: a Python program on a host without a network gets a file from nginx over TLS, serves it
-to curl, and curl as it is gets it too; each time the SHA-256 is checked. Then what the same traffic costs the host's
-core, compared with what one has today: kernel TCP with OpenSSL in the application, and HAProxy on the device.
+First a job with real programs: a Python program on a host without a network gets a file from nginx over TLS and serves
+it to curl, and an unmodified curl gets it, too; each time the SHA-256 is checked. Then measurements of what the same
+traffic costs the host's core, compared with today's alternatives: kernel TCP with OpenSSL in the application, and
+HAProxy on the device.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ examples:
 
 @contextmanager
 def everything_on(core: int) -> Iterator[None]:
-    """This process and what it starts, the proxy included, except jobs, which say themselves where they run."""
+    """Pins this process and everything it starts, including the proxy, to a core. Jobs choose their own core."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -53,7 +54,7 @@ def everything_on(core: int) -> Iterator[None]:
 
 
 def interruptible() -> None:
-    """Ctrl-C, SIGTERM and SIGHUP end the demo by taking everything down; while that happens further ones wait."""
+    """Ctrl-C, SIGTERM and SIGHUP end the demo by taking everything down; during that, further signals wait."""
 
     def interrupt(_number: int, _frame: object) -> None:
         for number in interrupts:
@@ -66,7 +67,7 @@ def interruptible() -> None:
 
 
 def choose_queues(queue: str | None, console: Console) -> tuple[str, ...]:
-    """Kinds of queue that labs can have here; none where we may have no labs. Says why."""
+    """The kinds of queue that labs can have here; none if we may have no labs. Prints the reason."""
     if lacking := missing_privilege():
         if queue == "afxdp":
             raise LabError(f"an afxdp queue needs root; lacking {', '.join(lacking)}. Try sudo deploy/demo")
@@ -90,10 +91,10 @@ def do_job(place: Place, task: Task, console: Console) -> None:
 
 
 def measure(plan: Plan, console: Console) -> Found:
-    """All rows, with a bar that shows how far they are. LabError when the bench fails."""
+    """Measures all rows, with a progress bar. LabError when the bench fails."""
     found = Found()
     bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    device_core = two_cores()[1]  # ours as well: what draws the bar is no work of the host
+    device_core = two_cores()[1]  # this process runs there, too: drawing the bar is not work of the host
     with everything_on(device_core), Progress(*bars, console=console, transient=True, refresh_per_second=2) as progress:
         task = progress.add_task("measuring: labs", total=len(plan.runs()) * plan.rounds)
         with bench(plan) as lines:

@@ -1,7 +1,7 @@
 """The demo's job: a file goes through the offload proxy both ways, between real programs, and is checked each time.
 
-A Python program on the host gets it from nginx, over TLS that the proxy speaks; serves it to curl; and curl itself,
-unmodified under `xts run`, gets it from nginx.
+A Python program on the host gets it from nginx, over TLS that the proxy speaks, and serves it to curl. Then curl
+itself, unmodified under `xts run`, gets it from nginx.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .access import LabError
 from .certificate import SelfSigned, self_signed
 from .places import Place, end
 
-#: Who nginx is, and what the proxy's configuration calls the roots that vouch for it.
+#: The name in nginx's certificate, and the name of its trust roots in the proxy's configuration.
 SERVER_NAME = "web.demo.test"
 TRUST_NAME = "demo"
 START_S = 20.0
@@ -33,7 +33,7 @@ CURL = ("curl", "-sS", "--fail", "--max-time", f"{JOB_S:.0f}")
 
 @dataclass(frozen=True)
 class Task:
-    """The file, and the certificate of who serves it."""
+    """The file, and the certificate of its server."""
 
     path: Path
     sha256: str
@@ -41,7 +41,7 @@ class Task:
 
 
 def make_file(directory: Path, megabytes: int) -> tuple[Path, str]:
-    """A file of random bytes and its SHA-256; kept for the next time."""
+    """Makes a file of random bytes, which is kept for the next time. Returns it and its SHA-256."""
     path = directory / f"random-{megabytes}.bin"
     sums = directory / f"random-{megabytes}.sha256"
     if path.exists() and sums.exists() and path.stat().st_size == megabytes << 20:
@@ -66,13 +66,13 @@ def sha256_of(path: Path) -> str:
 
 
 def certificate_in(directory: Path) -> SelfSigned:
-    """nginx's, which the proxy can read, whoever it runs as."""
+    """Makes nginx's certificate, which the proxy can read whatever its user."""
     directory.chmod(0o755)
     return self_signed(directory, "web", SERVER_NAME)
 
 
 def trust_tables(certificate: SelfSigned) -> str:
-    """For the configuration of the proxy."""
+    """The tables for the proxy's configuration."""
     return f"[[tls.trust]]\nname = {json.dumps(TRUST_NAME)}\nfile = {json.dumps(str(certificate.certificate))}\n"
 
 
@@ -95,7 +95,7 @@ def _nginx_configuration(place: Place, task: Task, directory: Path) -> str:
 
 @contextmanager
 def nginx(place: Place, task: Task) -> Iterator[None]:
-    """nginx in the world, serving the file's folder, plain and over TLS."""
+    """Runs nginx in the world, serving the file's folder, plain and over TLS."""
     program = shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
     if program is None:
         raise LabError("nginx is not installed; deploy/setup as root installs it")
@@ -114,7 +114,7 @@ def nginx(place: Place, task: Task) -> Iterator[None]:
 
 
 def _wait_listening(place: Place, process: subprocess.Popen[Any], log: Path) -> None:
-    """Until nginx accepts. LabError when it ended instead."""
+    """Waits until nginx accepts connections. LabError: it ended instead."""
     probe = (
         "import socket, sys, time\nuntil = time.monotonic() + float(sys.argv[3])\nwhile True:\n"
         "    try: sys.exit(socket.create_connection((sys.argv[1], int(sys.argv[2])), 5).close())\n"
@@ -138,7 +138,7 @@ def _wait_listening(place: Place, process: subprocess.Popen[Any], log: Path) -> 
 
 @contextmanager
 def _python(place: Place, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A job (jobs.py) on the host."""
+    """Runs a job (jobs.py) on the host."""
     command = [sys.executable, "-m", "xts_lab.jobs", *arguments, "--core", str(place.host_core)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     job = place.start("host", command, **streams, text=True, start_new_session=True)
@@ -149,7 +149,7 @@ def _python(place: Place, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def _ended(job: subprocess.Popen[str]) -> dict[str, Any]:
-    """The last line of a job. LabError with what it complained of when it failed."""
+    """The last line of a job. LabError, with its error output, when it failed."""
     out, complaint = job.communicate(timeout=JOB_S)
     if job.returncode != 0:
         raise LabError(complaint.strip() or f"the job ended with status {job.returncode}")
@@ -193,7 +193,7 @@ def _serve(place: Place, task: Task) -> str:
 
 def _unmodified(place: Place, task: Task) -> str:
     rules = place.directory / "curl.rules"
-    rules.write_text("use xts tcp_client *:*\n")  # where the world is this machine's loopback too
+    rules.write_text("use xts tcp_client *:*\n")  # needed where the world is this machine's loopback, too
     xts = str(Path(sys.executable).with_name("xts"))
     command = (xts, "run", "--strict", "--rules", str(rules), "--", *CURL)
     url = f"http://{place.addresses.net}:{place.http_port}/{task.path.name}"

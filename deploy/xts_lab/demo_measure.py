@@ -1,8 +1,8 @@
-"""What the demo measures: a few rows of tests/bench, with the programs and the counting of tests/bench, shorter.
+"""What the demo measures: a few rows of tests/bench, with its programs and its way of counting, but shorter.
 
-Each row is measured on each way there is, one after the other, and then all of it again, some rounds; what counts is
-the median of the runs that others left alone. Host CPU is the busy time of the host's whole core, work that the kernel
-does in interrupts included.
+Each row is measured on each path, one after the other, and all of that is repeated for some rounds. The result is the
+median of the runs that other programs did not disturb. Host CPU is the busy time of the host's whole core, including
+the kernel's work in interrupts.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from typing import Any
 from .access import LabError
 from .places import end
 
-#: The host's and everybody else's, in the bench.
+#: The host's core and the core of everything else, in the bench.
 MEASURED_CORES = {0, 1}
 
 _TOP = Path(__file__).resolve().parents[2]
-#: Labs of the bench and all rounds, seconds: with the job, and taking everything down, the demo stays below a minute.
+#: Time for the bench's labs and all rounds, in seconds. With the job, and taking everything down, the demo stays below
+#: a minute.
 MEASURE_S = 44.0
 WARMUP_S = 0.1
-#: A run in which other programs had more of a core does not count, where the same was measured without them.
+#: A run in which other programs used more of a core than this does not count, if there is an undisturbed one.
 DISTURBED = 0.1
-#: How long a run that other programs disturb is made again.
+#: How long a run that other programs disturb is repeated.
 PATIENCE_S = 0.7
 
 
@@ -42,21 +43,21 @@ class Row:
     key: str
     label: str
     workload: str
-    unit: str  # "µs" each, "s/GB", or "µs latency"
+    unit: str  # "µs" per operation, "s/GB", or "µs latency"
     ways: tuple[str, str, str] = ("direct-r1", "haproxy-r1", "afxdp-thr")
     tls: bool = False
-    #: What it is called in the verdict; empty: not in it.
+    #: Its name in the verdict; empty: it is not in the verdict.
     short: str = ""
 
     def path(self, way: str, loopback: bool) -> str:
-        """The bench's key. On loopback nobody can say where the kernel does its work (r0)."""
+        """The bench's key for the path. On loopback it is not known where the kernel does its work (r0)."""
         if way == "shm":
             return "shm"
         path = self.ways[("kernel", "haproxy", "afxdp").index(way)]
         return {"direct-r1": "direct-r0", "haproxy-r1": "haproxy"}.get(path, path) if loopback else path
 
 
-#: For latency each has the placement that suits it: what runs on the core that waits needs no wake-up.
+#: For latency each path has the placement that suits it: what runs on the waiting core needs no wake-up.
 ROWS = (
     Row("handshake", "TLS handshake, ECDSA P-256", "tls-connect-ecdsa", "µs", tls=True, short="a TLS handshake"),
     Row(
@@ -77,7 +78,7 @@ WAYS = ("kernel", "haproxy", "afxdp", "shm")
 
 @dataclass(frozen=True)
 class Figure:
-    """One bar: the median over the rounds and what they ranged over, and what went through, per second."""
+    """One bar: the median over the rounds and their range, and the throughput per second."""
 
     value: float
     low: float
@@ -87,18 +88,18 @@ class Figure:
 
 @dataclass
 class Found:
-    """Row and way -> figure; and what it was measured on."""
+    """Figures by row and path, and the machine they were measured on."""
 
     figures: dict[tuple[str, str], Figure] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
-    #: Share of a core that other programs had, median of the runs that count.
+    #: Share of a core that other programs used, median over the runs that count.
     foreign_share: float = 0.0
     rounds: int = 0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be measured."""
+    """What to measure."""
 
     rows: tuple[Row, ...]
     queues: tuple[str, ...]
@@ -107,7 +108,7 @@ class Plan:
     seconds: float
 
     def runs(self) -> dict[tuple[str, str], tuple[str, str]]:
-        """Workload and path of the bench -> row and way."""
+        """Workload and path of the bench -> row and path of the demo."""
         return {
             (row.workload, row.path(way, self.loopback)): (row.key, way)
             for row in self.rows
@@ -116,7 +117,7 @@ class Plan:
         }
 
     def command(self) -> list[str]:
-        """The bench's."""
+        """The command line of the bench."""
         command = [sys.executable, "-m", "bench", "--json", "-", "--check-mb", "0", "--warmup", f"{WARMUP_S}"]
         command += ["--patience", f"{PATIENCE_S}", "--minutes", f"{MEASURE_S / 60}"]
         command += ["--repetitions", str(self.rounds), "--seconds", f"{self.seconds}"]
@@ -125,9 +126,9 @@ class Plan:
 
 
 def measured(unit: str, result: dict[str, Any]) -> tuple[float, float]:
-    """What one run gives: the figure, and operations or gigabits per second."""
+    """The result of one run: the figure, and operations or gigabits per second."""
     seconds = result["seconds"]
-    # What other programs had of the core is taken off, and may be more than all there was.
+    # The time of other programs is subtracted, and may be measured as more than the whole.
     host_core_s = max(0.0, result["host_core_s"])
     if unit == "s/GB":
         gigabytes = result["bytes"] / 1e9
@@ -138,7 +139,7 @@ def measured(unit: str, result: dict[str, Any]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class _Run:
-    """One run: the figure, what went through, and the share of a core that other programs had."""
+    """One run: the figure, the throughput, and the share of a core that other programs used."""
 
     value: float
     rate: float
@@ -146,12 +147,12 @@ class _Run:
 
 
 def _counting(runs: list[_Run]) -> list[_Run]:
-    """Those that others left alone; all where there is none such."""
+    """The undisturbed runs; all runs if there are none."""
     return [run for run in runs if run.foreign_share <= DISTURBED] or runs
 
 
 def found_in(plan: Plan, lines: Iterator[dict[str, Any]]) -> Iterator[tuple[str, Found]]:
-    """What the lines of the bench's result file say: after each run its title, and everything so far."""
+    """Reads the lines of the bench's result file. Yields, after each run, its title and all results so far."""
     keys, found = plan.runs(), Found()
     units = {row.key: row.unit for row in plan.rows}
     runs: dict[tuple[str, str], list[_Run]] = {}
@@ -173,14 +174,14 @@ def found_in(plan: Plan, lines: Iterator[dict[str, Any]]) -> Iterator[tuple[str,
 
 
 def check_bench() -> None:
-    """LabError where there is no bench: in an installed wheel."""
+    """LabError if there is no bench, as in an installed wheel."""
     if not (_TOP / "tests" / "bench" / "__main__.py").exists():
         raise LabError("the demo measures with tests/bench, which only a checkout has")
 
 
 @contextmanager
 def bench(plan: Plan) -> Iterator[Iterator[dict[str, Any]]]:
-    """The bench at work: the lines it writes, as they come. LabError with what it complained of when it fails."""
+    """Runs the bench and gives the lines that it writes, as they come. LabError, with its error output, when it fails."""
     environment = os.environ | {"PYTHONPATH": f"{_TOP / 'tests'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")}
     with tempfile.TemporaryFile("w+") as complaints:
         process = subprocess.Popen(
@@ -189,7 +190,7 @@ def bench(plan: Plan) -> Iterator[Iterator[dict[str, Any]]]:
             stdout=subprocess.PIPE,
             stderr=complaints,
             text=True,
-            start_new_session=True,  # Ctrl-C is for us; we ask it to take its labs down
+            start_new_session=True,  # Ctrl-C is for this process, which then asks the bench to take its labs down
         )
         try:
             yield _lines(process)
@@ -208,5 +209,5 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
 
 
 def rows_named(names: Sequence[str] | None) -> tuple[Row, ...]:
-    """Rows by their keys; all without any."""
+    """The rows with these keys; all rows if there are no keys."""
     return tuple(row for row in ROWS if not names or row.key in names)

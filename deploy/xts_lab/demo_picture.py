@@ -16,16 +16,16 @@ _BAR = 34
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _COLOURS = {"kernel": "bright_black", "haproxy": "yellow", "afxdp": "green", "shm": "bright_green"}
 _DRAWN = {"kernel": "#8c8c8c", "haproxy": "#d9a441", "afxdp": "#2f7d4f", "shm": "#58b47c"}
-#: Less than that is within what rounds differ by.
+#: A smaller ratio is within the variation of rounds.
 _WORSE = 1.1
-#: Where other programs had more of a core, the figures are theirs too.
+#: If other programs used more of a core, the figures include theirs.
 BUSY_MAX = 0.05
-#: Here they decide nothing any more.
+#: From here on the figures decide nothing.
 NO_VERDICT = 0.25
 
 
 def title_of(row: Row, way: str) -> str:
-    """What a bar stands for."""
+    """The title of a bar."""
     if way == "kernel":
         return "kernel TCP + OpenSSL" if row.tls else "kernel TCP"
     if way == "haproxy":
@@ -34,7 +34,7 @@ def title_of(row: Row, way: str) -> str:
 
 
 def heading(row: Row) -> str:
-    """What a group of bars shows."""
+    """The heading of a group of bars."""
     if row.unit == "µs latency":
         return f"{row.label}, median, µs"
     return f"{row.label}: host CPU, {'s per GB' if row.unit == 's/GB' else 'µs'}"
@@ -50,7 +50,7 @@ def _rate(row: Row, figure: Figure) -> str:
 
 
 def bar(share: float, width: int = _BAR) -> str:
-    """A bar of so much of the width, 0 to 1, in eighths of a column; never nothing."""
+    """A bar of this share of the width, 0 to 1, in eighths of a column; at least one eighth."""
     eighths = max(1, round(share * width * 8))
     whole, rest = divmod(eighths, 8)
     return "█" * whole + _EIGHTHS[rest].strip()
@@ -61,7 +61,7 @@ def _of_row(found: Found, row: Row) -> dict[str, Figure]:
 
 
 def picture(found: Found, rows: Sequence[Row]) -> Iterator[Text]:
-    """Lines for a terminal. Bars of one group are to the same scale."""
+    """Lines for a terminal. Bars of one group have the same scale."""
     for row in rows:
         figures = _of_row(found, row)
         if not figures:
@@ -98,7 +98,8 @@ def _list(parts: Sequence[str]) -> str:
 
 
 def verdict(found: Found, rows: Sequence[Row]) -> str:
-    """One sentence. Empty without figures to compare. Plain bulk is not in it: what is worse has its own sentence."""
+    """One sentence; empty without figures to compare. Plain bulk is not in it, because losses have a sentence of their
+    own."""
     gaining = [row for row in rows if row.short and _ratios(found, [row], "kernel")]
     if not gaining:
         return ""
@@ -112,7 +113,7 @@ def verdict(found: Found, rows: Sequence[Row]) -> str:
 
 
 def throughput(found: Found, rows: Sequence[Row]) -> str:
-    """What went through, compared with the others, in a sentence."""
+    """The throughput compared with the other paths, in a sentence."""
     rates: dict[str, list[float]] = {}
     for row in rows:
         figures = _of_row(found, row)
@@ -137,7 +138,7 @@ def _why(row: Row, way: str, loopback: bool) -> str:
 
 
 def losses(found: Found, rows: Sequence[Row], loopback: bool) -> Iterator[str]:
-    """Where ours costs more than one of the two, and why, if that is known."""
+    """The cases where XTS costs more than one of the two others, and why, if that is known."""
     for row in rows:
         for way in ("afxdp", "shm"):
             ratios = [(name, ratio) for name in WAYS[:2] for ratio in _ratios(found, [row], name, (way,))]
@@ -148,7 +149,7 @@ def losses(found: Found, rows: Sequence[Row], loopback: bool) -> Iterator[str]:
 
 
 def print_all(console: Console, found: Found, rows: Sequence[Row], loopback: bool) -> None:
-    """Picture, verdict, losses. On a busy machine that is said first, and last again."""
+    """Prints picture, verdict and losses. If the machine was busy, a warning comes first, and again last."""
     busy = found.foreign_share
     warning = f"Other programs had {busy:.0%} of a core meanwhile: do not rely on the figures."
     if busy > BUSY_MAX:

@@ -3,8 +3,9 @@
     python -m xts_lab.jobs fetch HOST PORT /path SHA256 [--tls NAME --trust ROOTS]   an HTTP client that verifies
     python -m xts_lab.jobs serve HOST PORT FILE                                     an HTTP server for one request
 
-With --tls the proxy speaks TLS with the server: NAME is what its certificate has to be for, ROOTS what the proxy's
-configuration calls the trust roots. Each says in a line of JSON what it did; `serve` first which port it listens on.
+With --tls the proxy speaks TLS with the server: NAME is the name that its certificate must be for, ROOTS the name of
+the trust roots in the proxy's configuration. Each program prints a line of JSON about what it did; `serve` first prints
+the port it listens on.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TIMEOUT_S = 30
 
 
 def report(**values: Any) -> None:
-    """One line for whoever started us."""
+    """Prints one line for the process that started us."""
     print(json.dumps(values), flush=True)
 
 
@@ -69,7 +70,7 @@ def serve(address: tuple[str, int], path: str) -> None:
             for at in range(0, len(content), CHUNK_BYTES):
                 connection.sendall(content[at : at + CHUNK_BYTES])
             connection.shutdown(kernel_socket.SHUT_WR)
-            while connection.recv(4096):  # until the client has it all and closes
+            while connection.recv(4096):  # until the client has everything and closes
                 pass
     report(bytes=len(content))
 

@@ -4,9 +4,8 @@
         lab.spawn("net", ["python3", "-m", "http.server"], name="web")
         lab.run("host", ["xts", "status"])
 
-Everything a lab has is in three places, so that any process can take it down, also after a crash half-way:
-its namespaces under /run/netns, and under /run/xts/NAME its settings (lab.json) and one record and log a
-program.
+Everything that a lab has is in known places, so that any process can take it down, also after a crash: its namespaces
+under /run/netns, and, under /run/xts/NAME, its settings (lab.json) and a record and a log for each program.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ QUEUES_MAX = 64
 
 @dataclass(frozen=True)
 class Settings:
-    """What a lab was asked to be."""
+    """The settings with which a lab is raised."""
 
     queue: str = "afxdp"
     queues: int = 4
@@ -52,9 +51,9 @@ class Settings:
     kern_placement: KernelPlacement = KernelPlacement.R0
     #: More tables for the proxy's configuration file, as TOML: identities and trust roots, parsers, limits.
     tables: str = ""
-    #: Do agent and proxy share a key? Without one a proxy answers whoever says HELLO.
+    #: Do agent and proxy share a key? Without one a proxy answers any process that sends HELLO.
     tokens: bool = True
-    #: May hosts connect to the device's own loopback? As a proxy's default is, they may not.
+    #: May hosts connect to the device's own loopback? By default, as in a proxy, they may not.
     loopback: bool = True
     #: How many processes the agent's relay serves when no queue is free; 0: there is none.
     relayed_max: int = 0
@@ -72,7 +71,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Left:
-    """A process that is still there when its lab is down: one of the lab's own, or (`namespace`) who was in it."""
+    """A process that still runs when its lab is down: one of the lab's own programs, or another one that was in its
+    `namespace`."""
 
     pid: int
     program: str
@@ -86,8 +86,8 @@ class Left:
 
 
 def _those_that_stay(namespace: str) -> list[int]:
-    """Processes in the namespace that do not leave it. What was using the lab, the check of an `up` that was killed
-    for one, notices its end and goes: it is given a moment."""
+    """Processes in the namespace that do not leave it. A process that was using the lab, such as the check of an `up`
+    that was killed, notices its end and exits; it gets a moment for that."""
     deadline = time.monotonic() + LEAVE_S
     while (processes := netns.processes_in(namespace)) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -105,18 +105,18 @@ class Lab(AbstractContextManager["Lab"]):
     """One lab, up or down. As a context manager: raised at entry, taken down at exit. Needs root."""
 
     def __init__(self, name: str = "xts", **settings: Any) -> None:
-        """settings: the fields of Settings. ValueError when one is wrong."""
+        """settings: the fields of Settings. ValueError: one is wrong."""
         if not re.fullmatch(r"[a-z][a-z0-9_-]{0,31}", name):
             raise ValueError(f"name {name!r}: expected a letter, then letters, digits, - or _, at most 32, lower case")
         self.name = name
         self.settings = Settings(**settings)
         self.directory = RUN_DIRECTORY / name
         self.endpoint = self.directory / "endpoint.sock"
-        #: Of the proxy: where `xts-proxy status` asks it.
+        #: The proxy's control socket, for `xts-proxy status`.
         self.control = self.directory / "proxy.sock"
-        #: What agent and proxy share.
+        #: The key that agent and proxy share.
         self.token_key = self.directory / "token.key"
-        #: Of the interpreter this runs in: where its commands are.
+        #: The directory of this installation's commands.
         self.commands = Path(sys.executable).parent
 
     def __enter__(self) -> Lab:
@@ -131,9 +131,8 @@ class Lab(AbstractContextManager["Lab"]):
     # --- up and down ----------------------------------------------------------------
 
     def up(self, say: Callable[[str], None] = lambda text: None) -> None:
-        """Raises the lab and returns when a message has crossed. A lab that is up as asked is left as it is
-        (placements are set again); another one of this name is replaced. LabError or OSError: nothing is left
-        behind."""
+        """Raises the lab and returns when a message has crossed. A lab that is up with the same settings stays as it is
+        (placements are set again); one with other settings is replaced. LabError or OSError: nothing is left behind."""
         require_privilege()
         with exclusively():
             if not self._is_as_asked():
@@ -149,14 +148,14 @@ class Lab(AbstractContextManager["Lab"]):
             self.place(self.settings.placement, self.settings.kern_placement)
 
     def down(self) -> list[Left]:
-        """Ends the lab's programs and removes all it has. Other programs in its namespaces go on: returns them, and
-        those of the lab that do not end."""
+        """Ends the lab's programs and removes everything it has. Other programs in its namespaces go on. Returns these,
+        and programs of the lab that do not end."""
         require_privilege()
         with exclusively():
             return self._tear_down()
 
     def exists(self) -> bool:
-        """True when anything of the lab is there."""
+        """Does anything of the lab exist?"""
         return self.directory.exists() or bool(topology.remains(self.name))
 
     def _is_as_asked(self) -> bool:
@@ -173,7 +172,7 @@ class Lab(AbstractContextManager["Lab"]):
         return ("proxy", "agent") if self.settings.queue == "afxdp" else ("proxy",)
 
     def stored_settings(self) -> Settings | None:
-        """What the lab of this name was raised as; None when it is not up."""
+        """The settings with which the lab of this name was raised; None: it is not up."""
         try:
             stored = json.loads((self.directory / "lab.json").read_text())
         except (FileNotFoundError, ValueError):
@@ -226,7 +225,7 @@ class Lab(AbstractContextManager["Lab"]):
         return self.spawn("host", command, name="agent", ready=True)
 
     def proxy_configuration(self) -> str:
-        """The text of proxy.toml. In a lab everybody may connect and listen everywhere."""
+        """The text of proxy.toml. In a lab every process may connect and listen everywhere."""
         values: dict[str, str | int] = {
             "queue": self.settings.queue,
             "control": str(self.control),
@@ -268,7 +267,7 @@ class Lab(AbstractContextManager["Lab"]):
                 left += [Left(pid, _program_of(pid), namespace) for pid in _those_that_stay(namespace)]
         topology.remove_network(self.name)
         shutil.rmtree(self.directory, ignore_errors=True)
-        with suppress(OSError):  # other labs, or an installed service, may be in it
+        with suppress(OSError):  # other labs, or an installed service, may have files in it
             RUN_DIRECTORY.rmdir()
         return left
 
@@ -284,7 +283,7 @@ class Lab(AbstractContextManager["Lab"]):
         self._store_settings()
 
     def verify_placement(self) -> None:
-        """RuntimeError when what was set with `place()` is no longer in force."""
+        """RuntimeError: the placement set with `place()` is no longer in force."""
         if self.settings.queue == "afxdp":
             placement.verify_queue_placement(self.name, self.settings.placement)
         placement.verify_kernel_placement(self.name, self.settings.kern_placement)
@@ -292,8 +291,8 @@ class Lab(AbstractContextManager["Lab"]):
     # --- programs ----------------------------------------------------------------
 
     def environment(self, role: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Our environment, with this installation's commands first, and where the proxy is asked; on the host also
-        where a program attaches to it."""
+        """Our environment, with this installation's commands first, and the proxy's control socket; on the host also
+        the endpoint at which a program attaches."""
         found = dict(os.environ)
         found["PATH"] = f"{self.commands}:{found.get('PATH', os.defpath)}"
         found.pop("XTS_ENDPOINT", None)
@@ -390,7 +389,7 @@ class Lab(AbstractContextManager["Lab"]):
         ]
 
     def execute(self, role: str, command: Sequence[str]) -> None:
-        """This process becomes the command, in the namespace. Returns only by an exception."""
+        """Replaces this process by the command, in the namespace. Returns only by an exception."""
         if not netns.exists(topology.namespace_of(self.name, role)):
             raise LabError(f"lab {self.name} is not up; raise it with `xts-lab up`")
         environment = self.environment(role)
@@ -421,11 +420,11 @@ class Lab(AbstractContextManager["Lab"]):
         return self.directory / f"{program}.process"
 
     def record(self, program: str) -> Record | None:
-        """Who a program of this lab is; None when it was not started."""
+        """The record of a program of this lab; None: it was not started."""
         return Record.read(self._record_path(program))
 
     def records(self) -> dict[str, Record]:
-        """All programs that were started and not stopped, the newest first: what serves others ends last."""
+        """All programs that were started and not stopped, newest first, so that programs that serve others end last."""
         paths = sorted(self.directory.glob("*.process"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         return {path.stem: record for path in paths if (record := Record.read(path)) is not None}
 
@@ -438,7 +437,7 @@ class Lab(AbstractContextManager["Lab"]):
         return "".join(f"  {program}: {line}\n" for line in text)
 
     def status(self) -> dict[str, Any]:
-        """What is there, as `xts-lab status --json` prints it."""
+        """The state of the lab, as `xts-lab status --json` prints it."""
         settings = self.stored_settings()
         programs: dict[str, dict[str, Any]] = {
             "agent": {"pid": None, "alive": False},

@@ -1,9 +1,9 @@
 """The small step between `Lab.spawn()` and a program: `python -m xts_lab.launch NAMESPACE RECORD -- PROGRAM
 ARG…`.
 
-It enters the namespace, writes down who it is, and becomes the program. The record is written by the process
-itself, before it is anything else, so there is no moment in which a lab's program runs that `xts-lab down`
-does not know of. With `-` for RECORD none is written: the program is somebody's child and ends with its work.
+It enters the namespace, writes its record, and becomes the program. The process writes the record itself before it
+becomes the program, so `xts-lab down` knows every running program of a lab at any moment. With `-` for RECORD none is
+written: the program is then a child of its caller, which waits for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .running_programs import Record
 
 
 def raise_file_limit() -> None:
-    """As many descriptors as we may have: 10,000 connections need more than the usual 1,024."""
+    """Raises the limit of descriptors to the maximum: 10,000 connections need more than the usual 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

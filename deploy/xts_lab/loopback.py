@@ -1,6 +1,6 @@
-"""What a proxy's configuration needs where its hosts reach the loopback of the device: one machine is both there."""
+"""What a proxy's configuration needs when hosts use the device's loopback, because one machine is both host and device."""
 
-#: Behind all other rules. Loopback and link-local addresses are denied unless a rule allows them by name.
+#: It goes behind all other rules. Loopback and link-local addresses are denied unless a rule names them.
 ALLOW_LOOPBACK = """
 [[policy.rule]]
 action = "allow"

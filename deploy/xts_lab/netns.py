@@ -1,9 +1,9 @@
 """Network namespaces of a lab: making, entering and removing them.
 
-A namespace is a thread's property in Linux, so everything here works on the calling thread alone: `inside()`
-moves it and brings it back, and sockets made in between stay where they were made. Only the network is
-changed; the file system stays shared, so Unix sockets and BPF file systems look the same from every namespace
-(`ip netns exec` hides the latter).
+In Linux a namespace is a property of a thread, so everything here works only on the calling thread: `inside()` moves it
+and brings it back, and sockets made in between stay in the namespace. Only the network is changed; the file system
+stays shared, so Unix sockets and BPF file systems look the same from every namespace (`ip netns exec` hides the
+latter).
 
 Settings are in two trees. /proc/sys/net shows the calling thread's namespace. /sys shows the namespace of
 whoever mounted it, so `sysfs()` makes a private, unattached mount of it and gives out a descriptor to open
@@ -45,12 +45,12 @@ def _mount(source: str, target: Path, flags: int) -> None:
 
 
 def path_of(namespace: str) -> Path:
-    """Where the namespace has its name (as `ip netns` keeps them)."""
+    """The path of the namespace's name (as `ip netns` keeps them)."""
     return NETNS_DIRECTORY / namespace
 
 
 def exists(namespace: str) -> bool:
-    """True when the name is there and stands for a live namespace, not for the file a crash left."""
+    """Does the name exist and refer to a live namespace, not to a file that a crash has left?"""
     path = path_of(namespace)
     return path.exists() and path.stat().st_dev != NETNS_DIRECTORY.stat().st_dev
 
@@ -70,7 +70,7 @@ def create(namespace: str) -> None:
     """Makes an empty namespace with its loopback down. OSError (EEXIST) when the name is taken."""
     failure: list[OSError] = []
 
-    def make() -> None:  # in a thread of its own, which leaves its namespace behind and ends
+    def make() -> None:  # runs in a separate thread, which makes the namespace and ends
         try:
             _check(_libc.unshare(_CLONE_NEWNET), "unshare")
             _mount("/proc/thread-self/ns/net", path_of(namespace), _MS_BIND)
@@ -88,8 +88,7 @@ def create(namespace: str) -> None:
 
 
 def remove(namespace: str) -> None:
-    """Takes the name away; the namespace itself goes with the last process in it. Nothing there: nothing to
-    do."""
+    """Removes the name; the namespace itself goes with the last process in it. Does nothing if there is no such name."""
     path = path_of(namespace)
     while _libc.umount2(str(path).encode(), _MNT_DETACH) == 0:
         pass
@@ -108,7 +107,7 @@ def enter(namespace: str) -> None:
 
 @contextmanager
 def inside(namespace: str) -> Iterator[None]:
-    """The calling thread is in the namespace for the duration of the block. Not across an `await` or
+    """The calling thread is in the namespace for the duration of the block. Must not be used across an `await` or
     `yield`."""
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:

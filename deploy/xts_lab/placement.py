@@ -1,7 +1,7 @@
-"""Which core does the device's work: it decides what a figure from one machine means.
+"""Which core does the device's work. This decides what a figure measured on one machine means.
 
-On veth the receiver's work runs on the sender's core, so by default the host pays for what a NIC or DPU would
-do. The lab can put it where it belongs. For the XTS queues (`QueuePlacement`):
+On veth the receiver's work runs on the sender's core, so by default the host's core does what a NIC or DPU would do.
+The lab can move this work to the device's core. For the XTS queues (`QueuePlacement`):
 
     soft   veth's default: the host's kick runs the device's receive, half the latency, more host CPU
     thr    the device's NAPI runs in kernel threads pinned to the device core, as a DMA engine's work would
@@ -10,8 +10,7 @@ and for kernel TCP, the baseline, which threaded NAPI does not move (`KernelPlac
 
     r0     veth's default
     r1     RPS hands received packets to the core of the machine they are for: device core for dpu and net,
-    host
-           core for kern
+           host core for kern
 
 Threads can be asked for only while an XDP program is attached (veth has no NAPI before), and each attach
 makes new ones: set the placement after the proxy has opened its queues, and again after it was restarted.
@@ -46,7 +45,7 @@ class QueuePlacement(StrEnum):
 
 
 class KernelPlacement(StrEnum):
-    """Where received kernel TCP is worked on."""
+    """Where packets received by kernel TCP are processed."""
 
     R0 = "r0"
     R1 = "r1"
@@ -143,7 +142,7 @@ def verify_queue_placement(lab: str, placement: QueuePlacement, cores: Cores = _
 
 
 def _receive_masks(placement: KernelPlacement, cores: Cores) -> dict[topology.End, int]:
-    """Interface -> RPS mask: the cores that take its packets; 0 is veth's default."""
+    """Interface -> RPS mask: the cores that process its packets; 0 is veth's default."""
     device, host = 1 << cores.device, 1 << cores.host
     masks = {topology.KERN: host, topology.DPU_KERN: device, topology.DPU_NET: device, topology.NET: device}
     return {end: mask if placement is KernelPlacement.R1 else 0 for end, mask in masks.items()}

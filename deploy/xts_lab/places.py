@@ -1,4 +1,4 @@
-"""Where the demo's programs run: in a lab, or, for a user without privilege, on the loopback of this machine.
+"""Where the demo's programs run: in a lab, or, for an unprivileged user, on the loopback of this machine.
 
 Either way there is a client side (`host`: offloaded, `kern`: plain kernel TCP) and the world (`net`). On
 loopback they are all this machine, and the proxy, which needs no privilege on a shared-memory queue, reaches
@@ -33,17 +33,18 @@ LAB_PREFIX = "xts-demo-"
 
 
 def certificates_folder() -> tempfile.TemporaryDirectory[str]:
-    """For a demo's certificates and their keys; its name has the number of the process, as that of its lab has."""
+    """A directory for a demo's certificates and their keys. Its name has the number of the process, as the lab's name
+    does."""
     return tempfile.TemporaryDirectory(prefix=f"{LAB_PREFIX}{os.getpid()}-")
 
 
 def remove_abandoned() -> None:
-    """Takes down the labs of demos that were killed before they could, and removes the keys they made."""
+    """Takes down the labs of demos that were killed, and removes the keys that they made."""
     for folder in Path(tempfile.gettempdir()).glob(f"{LAB_PREFIX}[0-9]*-*"):
         pid = folder.name.removeprefix(LAB_PREFIX).partition("-")[0]
-        with suppress(FileNotFoundError):  # the next of two demos removes it as well
+        with suppress(FileNotFoundError):  # another demo may remove it at the same time
             if not Path("/proc", pid).exists() and folder.lstat().st_uid == os.geteuid():
-                shutil.rmtree(folder, ignore_errors=True)  # which follows no symbolic link
+                shutil.rmtree(folder, ignore_errors=True)  # this follows no symbolic links
     for directory in RUN_DIRECTORY.glob(f"{LAB_PREFIX}*"):
         pid = directory.name.removeprefix(LAB_PREFIX)
         if pid.isdigit() and not Path("/proc", pid).exists():
@@ -57,11 +58,11 @@ def remove_abandoned() -> None:
 
 @dataclass(frozen=True)
 class Addresses:
-    """Who is reached where."""
+    """The addresses of the demo's servers."""
 
     net: str  # servers of the world
-    host: str  # what listens for the offloaded host: an address of the device
-    kern: str  # what listens on the host's own kernel
+    host: str  # listeners of the offloaded host: an address of the device
+    kern: str  # listeners on the host's own kernel
 
 
 class Place(Protocol):
@@ -76,11 +77,11 @@ class Place(Protocol):
 
     @property
     def directory(self) -> Path:
-        """For scratch files; goes with the place."""
+        """A directory for scratch files, which is removed with the place."""
 
     @property
     def description(self) -> str:
-        """For the person at the screen."""
+        """A description for the user."""
 
     def __enter__(self) -> Place: ...
 
@@ -93,13 +94,13 @@ class Place(Protocol):
 
 
 def two_cores() -> tuple[int, int]:
-    """A core for the host and one for all else; the same where there is only one."""
+    """A core for the host and one for everything else; the same one if there is only one."""
     cores = sorted(os.sched_getaffinity(0))
     return cores[0], cores[min(1, len(cores) - 1)]
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody has just now, each another."""
+    """Different ports of the loopback that are free now."""
     with ExitStack() as stack:
         return [stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
 
@@ -132,7 +133,7 @@ class LabPlace(AbstractContextManager["LabPlace"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, LabError):  # their logs go with the lab
+        if isinstance(error, LabError):  # because the logs are removed with the lab
             error.args = (f"{error}\n{self.lab.tail('proxy')}{self.lab.tail('agent')}",)
         self.lab.down()
 
@@ -141,7 +142,7 @@ class LabPlace(AbstractContextManager["LabPlace"]):
 
 
 class LoopbackPlace(AbstractContextManager["LoopbackPlace"]):
-    """A proxy on a shared-memory queue, started by whoever we are; everything is 127.0.0.1."""
+    """A proxy on a shared-memory queue, started as the current user; everything is 127.0.0.1."""
 
     queue = "shm"
     addresses = Addresses(net="127.0.0.1", host="127.0.0.1", kern="127.0.0.1")

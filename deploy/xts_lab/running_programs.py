@@ -1,8 +1,8 @@
-"""Programs that outlive the command that started them, and are stopped exactly, or not at all.
+"""Programs that outlive the command that started them. Only exactly these programs are ever stopped.
 
-A process id alone may by now belong to somebody else. A record therefore holds the start time too (in clock
-ticks since boot, from /proc), and each program leads a session of its own: what it started in turn is found
-by that session, for as long as any of it lives.
+A process id alone may have been reused for another process. So a record also holds the start time (in clock ticks since
+boot, from /proc), and each program leads its own session: processes that it has started are found by that session, as
+long as any of them lives.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STOP_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class _Stat:
-    """What /proc/PID/stat says of a process."""
+    """The contents of /proc/PID/stat."""
 
     state: str
     session: int
@@ -40,7 +40,7 @@ def _stat(pid: int) -> _Stat | None:
 
 @dataclass(frozen=True)
 class Record:
-    """Who a program is; kept in a file of its own."""
+    """Identifies a program; each record is a file."""
 
     pid: int
     start_ticks: int
@@ -56,29 +56,31 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> Record | None:
-        """The record in a file; None when there is none, or a crash left half of one."""
+        """The record in a file; None: there is none, or a crash has left half of one."""
         try:
             return cls(**json.loads(path.read_text()))
         except (FileNotFoundError, ValueError, TypeError):
             return None
 
     def write(self, path: Path) -> None:
-        """Writes the file; it is there whole or not at all."""
+        """Writes the file atomically."""
         temporary = path.with_suffix(".new")
         temporary.write_text(json.dumps(asdict(self)))
         temporary.rename(path)
 
     @property
     def alive(self) -> bool:
-        """True while the program itself runs."""
+        """Does the program itself still run?"""
         found = _stat(self.pid)
         return found is not None and found.state not in "ZX" and found.start_ticks == self.start_ticks
 
     def members(self) -> list[int]:
-        """Process ids of the program and of what it started, those that still run."""
+        """The process ids of the program and of processes that it started, as far as they still run."""
         leader = _stat(self.pid)
         if leader is not None and leader.start_ticks != self.start_ticks:
-            return []  # the number is somebody else's; it is not given again while the session has members
+            # the number belongs to another process, so the session has no members left: a number in use is not given
+            # again
+            return []
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -89,7 +91,7 @@ class Record:
 
 
 def stop(record: Record, timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """Ends the program and what it started: SIGTERM, then after timeout_s SIGKILL. Blocks until they are
+    """Ends the program and the processes that it started: SIGTERM, and after timeout_s SIGKILL. Blocks until they are
     gone."""
     if record.alive:
         _signal([record.pid], signal.SIGTERM)
@@ -98,7 +100,7 @@ def stop(record: Record, timeout_s: float = STOP_TIMEOUT_S) -> None:
     _signal(left, signal.SIGKILL)
     _wait_gone(left, timeout_s)
     with suppress(ChildProcessError):
-        os.waitpid(record.pid, os.WNOHANG)  # it may have been a child of ours
+        os.waitpid(record.pid, os.WNOHANG)  # it may have been our child
 
 
 def _signal(pids: Iterable[int], number: signal.Signals) -> None:
@@ -121,7 +123,7 @@ def _wait_gone(pids: Iterable[int], timeout_s: float) -> None:
 
 
 def wait_ready(descriptor: int, timeout_s: float) -> bool:
-    """Waits until a program writes to its --ready-fd. False: it closed it instead, or was silent for
+    """Waits until a program writes to its --ready-fd. False: it closed the descriptor instead, or wrote nothing for
     timeout_s."""
     readable, _, _ = select.select([descriptor], [], [], timeout_s)
     return bool(readable) and os.read(descriptor, 64) != b""

@@ -7,11 +7,11 @@
     NAME-kern                                                    │
     eth0 198.18.1.2/24 fd18:1::2/64 ─────────────────────────────┘
 
-`host` is the server whose TCP is offloaded: nothing but loopback and the queue interface. `dpu` is the
-device, which routes. `net` is the world. `kern` is the same host as it would be without offload, for
-baselines: its veth never carries XDP, which would slow the kernel's own TCP.
+`host` is the server whose TCP is offloaded: nothing but loopback and the queue interface. `dpu` is the device, which
+routes. `net` is the world. `kern` is the same host without offload, for baselines: its veth never has an XDP program,
+which would slow down the kernel's own TCP.
 
-Interfaces are made inside their namespaces, so their names never meet those of another lab or of the machine.
+Interfaces are made inside their namespaces, so their names never conflict with those of another lab or of the machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROLES = ("host", "dpu", "net", "kern")
 
 XTS_MTU = 62_000  # one message of about 60 KB is one frame
 PLAIN_MTU = 1_500
-IFA_F_NODAD = 2  # an IPv6 address is usable at once; nobody else is on these links
+IFA_F_NODAD = 2  # an IPv6 address is usable at once, as there are no other nodes on these links
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class End:
 
 @dataclass(frozen=True)
 class Cable:
-    """A veth pair. `queues` of None: as many as the lab has device queues."""
+    """A veth pair. `queues` None: as many as the lab has device queues."""
 
     a: End
     b: End
@@ -112,11 +112,10 @@ def index_of(route: IPRoute, interface: str) -> int:
 
 
 def allow_cubic() -> None:
-    """Lets new namespaces choose CUBIC: it must be loaded, and on the first namespace's list of allowed
-    ones."""
+    """Lets new namespaces choose CUBIC: it must be loaded, and on the first namespace's list of allowed algorithms."""
     if "cubic" not in netns.sysctl("ipv4/tcp_available_congestion_control").split():
         subprocess.run(["modprobe", "tcp_cubic"], check=False, capture_output=True)
-    with suppress(FileNotFoundError):  # in a container the list is not to be seen, nor needed
+    with suppress(FileNotFoundError):  # in a container the list is not visible, and not needed
         allowed = netns.sysctl("ipv4/tcp_allowed_congestion_control").split()
         if "cubic" not in allowed:
             netns.set_sysctl("ipv4/tcp_allowed_congestion_control", " ".join([*allowed, "cubic"]))
@@ -152,8 +151,7 @@ def _configure(lab: str, end: End) -> None:
 
 
 def raise_network(lab: str, device_queues: int) -> None:
-    """Makes the namespaces and all that is in them. Half-made ones must have been removed
-    (`remove_network`)."""
+    """Makes the namespaces and everything in them. Incomplete ones must have been removed before (`remove_network`)."""
     allow_cubic()
     for role in ROLES:
         namespace = namespace_of(lab, role)
@@ -188,11 +186,12 @@ def verify_cubic(lab: str) -> None:
 
 
 def remove_network(lab: str) -> None:
-    """Removes interfaces and namespaces, also of a half-made lab."""
+    """Removes interfaces and namespaces, also those of an incomplete lab."""
     for role in ROLES:
         namespace = namespace_of(lab, role)
         if netns.exists(namespace):
-            with routing(lab, role) as route:  # a process left inside would keep the namespace, not its cables
+            # a process left inside would keep the namespace, so its cables are removed explicitly
+            with routing(lab, role) as route:
                 for cable in CABLES:
                     for end in (cable.a, cable.b):
                         if end.role == role and (found := route.link_lookup(ifname=end.interface)):
@@ -201,7 +200,7 @@ def remove_network(lab: str) -> None:
 
 
 def remains(lab: str) -> list[str]:
-    """Names of the lab's namespaces, also those that a crash left as mere files."""
+    """The names of the lab's namespaces, including those that a crash has left as mere files."""
     return [name for role in ROLES if netns.path_of(name := namespace_of(lab, role)).exists()]
 
 
@@ -213,7 +212,7 @@ def mac_address(lab: str, end: End) -> str:
 
 
 def describe(lab: str, role: str) -> dict[str, Any]:
-    """What is in a namespace, for `xts-lab status`."""
+    """The contents of a namespace, for `xts-lab status`."""
     with routing(lab, role) as route:
         addresses: dict[int, list[str]] = {}
         for found in route.get_addr():

@@ -1,8 +1,8 @@
 """Writes the C source of `xts_proxy._native` (cffi, API mode) to the path given as the only argument.
 
-The declarations are taken from the headers themselves, so that a new counter there is a new metric without an
-edit here. cffi reads plain declarations only: preprocessor lines are left out, and of headers with inline
-functions only the structs that are named here are taken.
+The declarations are taken from the headers themselves, so that a new counter there is a new metric without an edit
+here. cffi reads only plain declarations: preprocessor lines are left out, and from headers with inline functions only
+the structs named here are taken.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ int capget(void *header, void *data);
 int capset(void *header, const void *data);
 """
 
-#: What is small, or of the system: capabilities and prctl are for sandbox.py.
+#: Small declarations, and those of the system: sandbox.py uses capabilities and prctl.
 CDEF = """
 static const uint32_t XTS_POLICY_NO_RULE;
 extern const struct xts_state_table xts_connection_states;
@@ -55,14 +55,14 @@ int prctl(int option, ...);
 
 
 def declarations(header: Path) -> str:
-    """A header without inline functions, as cffi reads it: it knows no attributes."""
+    """The text of a header without inline functions, for cffi, which does not know attributes."""
     text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
     text = re.sub(r" __attribute__\(\(.*?\)\);", ";", text)
     return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
 
 
 def with_numbers(text: str, *headers: Path) -> str:
-    """Lengths of arrays, which are macros, as the numbers they stand for."""
+    """Replaces array lengths that are macros by their numbers."""
     numbers = dict(re.findall(r"^#define (\w+) (\d+)u?$", "\n".join(h.read_text() for h in headers), re.MULTILINE))
     return re.sub(r"\[(\w+)\]", lambda match: f"[{numbers.get(match[1], match[1])}]", text)
 
@@ -107,7 +107,7 @@ def cdef() -> str:
 
 
 def main(output: str) -> None:
-    """Generates the module's C source; compiling it is CMake's."""
+    """Generates the module's C source, which CMake compiles."""
     ffi = FFI()
     ffi.cdef(cdef())
     ffi.set_source("xts_proxy._native", PRELUDE)

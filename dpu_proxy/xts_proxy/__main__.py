@@ -93,7 +93,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0; 1 for a mistake in a file or a failure, described on stderr; 2 for a wrong command line."""
     options = parser().parse_args(arguments)
-    if os.getpid() == 1:  # of a container: until a signal is handled it would do nothing
+    if os.getpid() == 1:  # as process 1 of a container, signals without a handler would do nothing
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         if options.command == "status":
@@ -123,7 +123,7 @@ def _check(path: Path) -> int:
         try:
             attach_token.load_key(config.proxy.token_key)
         except PermissionError as error:
-            if error.filename is None:  # not who opens it, but who else may
+            if error.filename is None:  # the error is about who else may read it
                 raise
             print(f"{path}: warning: proxy.token_key: not checked, for only its owner may read it", file=sys.stderr)
     for where, text in _policy_notes(path, config):
@@ -134,7 +134,7 @@ def _check(path: Path) -> int:
 
 
 def _policy_notes(path: Path, config: Config) -> Iterator[tuple[str, str]]:
-    """Rules that decide nothing, with where they stand."""
+    """Rules that decide nothing, with their places in the file."""
     from xts_messages.toml_positions import dotted, locate
 
     from xts_proxy.policy_notes import notes
@@ -187,7 +187,7 @@ def _status(options: argparse.Namespace) -> int:
 
 def _open_queues(config: Config, _: argparse.Namespace) -> int:
     if config.proxy.queue == "afxdp":
-        from xts_proxy.afxdp_channels import open_ahead  # libxdp, which shm does without
+        from xts_proxy.afxdp_channels import open_ahead  # this imports libxdp, which shm does not need
 
         open_ahead(config)
     return 0
@@ -214,7 +214,7 @@ def _run(config: Config, options: argparse.Namespace) -> int:
 
 @contextmanager
 def _made(directory: Path | None) -> Iterator[None]:
-    """The directory of --make-dir, which only our user may enter. OSError: it is there already, or cannot be made."""
+    """Makes the directory of --make-dir, which only our user may enter. OSError: it exists already, or cannot be made."""
     if directory is not None:
         try:
             directory.mkdir(mode=0o700)

@@ -1,12 +1,12 @@
 """Channels over an interface: a fixed set of AF_XDP queues, opened at the start and spread over the workers.
 
-The host at the other end attaches by HELLO; its agent reports its death, or pings find it.
+The process at the other end attaches by HELLO. Its end is reported by the host's agent, or found by pings.
 
-The host's processes hold descriptors that send any frame. An interface that carries nothing but messages (`exclusive`)
-is guarded by its program: everything else ends there, before this machine's network stack sees it.
+The host's processes hold descriptors with which they can send any frame. On an interface that carries only messages
+(`exclusive`), the XDP program drops everything else, before this machine's network stack sees it.
 
-After the sandbox has closed, the program on the interface cannot be detached any more: it stays, drops the frames of a
-host that nobody serves, and is replaced at the next start. `ip link set dev INTERFACE xdp off` removes it.
+After the sandbox has closed, the program on the interface cannot be detached any more: it stays, drops the host's
+frames while no proxy runs, and is replaced at the next start. `ip link set dev INTERFACE xdp off` removes it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from xts_proxy.stored_queues import Settings, store, take
 from xts_proxy.tenants import Tenants
 from xts_proxy.worker_process import RemoteWorker
 
-#: How long a queue that was closed just now (by the proxy before us) is waited for.
+#: How long we wait for a queue that the proxy before us has just closed.
 _PATIENCE_S = 2.0
 
 
@@ -37,8 +37,8 @@ class DeviceChannels:
     """The queues of an interface, until they are given to workers."""
 
     def __init__(self, config: Config, tenants: Tenants) -> None:
-        """Opens program and queues, or takes those that were opened for us. OSError says which could not be had
-        and why; nothing is then left open."""
+        """Opens program and queues, or takes those that were opened for us. OSError says which one could not be opened
+        and why; nothing is left open then."""
         self.config = config
         self.tenants = tenants
         proxy = config.proxy
@@ -55,7 +55,7 @@ class DeviceChannels:
         self._opened = take(settings) or settings.open(_PATIENCE_S)
 
     def give_to(self, workers: list[RemoteWorker]) -> None:
-        """Queue by queue in turn."""
+        """Gives the queues to the workers in turn."""
         self.reconfigure(workers)
         for i, xsk in enumerate(self._opened.sockets):
             tenant = self.tenants.of_queue(self.config.proxy.interface, xsk.queue_id)
@@ -88,7 +88,7 @@ class DeviceChannels:
 
 
 def open_ahead(config: Config) -> None:
-    """Opens the queues for the service that systemd starts next. OSError says what could not be had."""
+    """Opens the queues for the service that systemd starts next. OSError says what could not be opened."""
     store(_settings(config), _PATIENCE_S)
 
 
@@ -107,7 +107,7 @@ def _settings(config: Config) -> Settings:
 
 
 def queue_ids(config: Config) -> list[int]:
-    """The queues to open. OSError ENODEV: no such interface; EINVAL: it has not got all that are asked for."""
+    """The queues to open. OSError ENODEV: no such interface; EINVAL: it does not have all that were requested."""
     interface = config.proxy.interface
     count = receive_queues(interface)
     if config.proxy.queues == Queues.parse(ALL):
@@ -120,13 +120,13 @@ def queue_ids(config: Config) -> list[int]:
 
 
 def _outside(query: Callable[[str], Any], interface: str) -> Any:
-    """pyroute2 runs an event loop of its own, which is impossible inside ours."""
+    """Runs a query of pyroute2 outside our event loop, because pyroute2 runs its own."""
     with ThreadPoolExecutor(1) as outside:
         return outside.submit(query, interface).result()
 
 
 def _addresses(interface: str) -> list[str]:
-    """The addresses that were given to an interface; a link-local one every interface gives itself."""
+    """The addresses that were assigned to an interface, without the link-local one that every interface gives itself."""
     return [found for found in _outside(_all_addresses, interface) if not ip_address(found).is_link_local]
 
 

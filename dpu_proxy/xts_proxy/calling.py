@@ -1,7 +1,9 @@
-"""Calls from the supervisor to the workers' process: a method's name and arguments one way, a result or an error back.
+"""Calls from the supervisor to the workers' process: a method's name and arguments in one direction, a result or an
+error in the other.
 
-A message is a head, the descriptors that come with it, and a body. Questions are pickled: the supervisor is trusted by
-the workers. Answers are msgpack, plain data: it does not trust them, as they read what hosts and peers send.
+A message is a header, the descriptors that come with it, and a body. Calls are pickled: the workers trust the
+supervisor. Answers are msgpack, plain data: the supervisor does not trust the workers, as they read what hosts and
+peers send.
 """
 
 from __future__ import annotations
@@ -19,15 +21,15 @@ from typing import Any
 
 import msgspec
 
-_HEAD = struct.Struct("=QI")  # number of the call, bytes of the body
-_DESCRIPTORS_MAX = 250  # SCM_MAX_FD has 253
+_HEAD = struct.Struct("=QI")  # number of the call, length of the body
+_DESCRIPTORS_MAX = 250  # the kernel's SCM_MAX_FD is 253
 _ANSWER_BYTES_MAX = 256 << 20
-#: A worker that hangs ends a question after two seconds (native/requests.c).
+#: A question to a worker that hangs ends after two seconds (native/requests.c).
 PATIENCE_S = 5.0
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """`error` and `text`: of an OSError; 0 for none."""
+    """`error` and `text` are those of an OSError; 0: no error."""
 
     error: int
     text: str
@@ -35,19 +37,19 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Caller:
-    """The supervisor's end. A process that does not answer in time must not block the supervisor: the call ends
-    with ETIMEDOUT, and until that answer has come so do all others, at once. Late answers are passed over."""
+    """The supervisor's end. A process that does not answer in time must not block the supervisor: the call ends with
+    ETIMEDOUT, and so do all later calls, at once, until that answer has come. Late answers are skipped."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._number = 0
-        self.silent_since = 0.0  # by time.monotonic(): when what is unanswered was asked; 0: nothing is
+        self.silent_since = 0.0  # by time.monotonic(): when the unanswered call was made; 0: none is unanswered
 
     def call(
         self, method: str, *arguments: Any, descriptors: Sequence[int] = (), patience_s: float | None = PATIENCE_S
     ) -> tuple[Any, list[int]]:
-        """The result, and the descriptors that came with it; None: waits for it as long as it takes. OSError: what the
-        method raised; EPIPE: nobody answers; ETIMEDOUT."""
+        """Returns the result, and the descriptors that came with it; None: waits for it as long as it takes. OSError:
+        what the method raised; EPIPE: the process is gone; ETIMEDOUT."""
         try:
             if self.silent_since and not self._collect(0.0):
                 raise _late(method)
@@ -66,7 +68,7 @@ class Caller:
         return answer.result, came
 
     def _collect(self, patience_s: float | None) -> tuple[bytearray, list[int]] | None:
-        """The answer to the last question, when it has come in time; older ones are passed over."""
+        """The answer to the last call, if it has come in time; older answers are skipped."""
         deadline = None if patience_s is None else time.monotonic() + patience_s
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -85,21 +87,21 @@ def _late(method: str) -> OSError:
 
 
 def serve(sock: socket.socket, find: Callable[[str], Callable[..., Any]]) -> None:
-    """Answers calls until the caller has closed. A method gets the descriptors that came as its first argument, and
-    returns its result and the descriptors that go with it."""
+    """Answers calls until the caller closes the socket. A method gets the descriptors that came with the call as its
+    first argument, and returns its result and the descriptors to send with it."""
     while True:
         try:
             number, body, came = _receive(sock, _ANSWER_BYTES_MAX)
         except EOFError:
             return
-        method, arguments = pickle.loads(body)  # of the supervisor, which has more rights than we
+        method, arguments = pickle.loads(body)  # it is from the supervisor, which has more privileges than this process
         descriptors: Sequence[int] = ()
         try:
             result, descriptors = find(method)(came, *arguments)
             answer = Answer(0, "", result)
         except OSError as error:
             answer = Answer(error.errno or errno.EIO, error.strerror or str(error), None)
-        except Exception as error:  # a mistake of ours; no traceback, which would read files
+        except Exception as error:  # a bug; no traceback, because that would read files
             answer = Answer(errno.EPROTO, f"{method}: {type(error).__name__}: {error}", None)
         _send(sock, number, msgspec.msgpack.encode(answer), descriptors)
 

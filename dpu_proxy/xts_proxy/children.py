@@ -1,7 +1,7 @@
-"""The proxy's other processes: forked from the supervisor before it has threads, each with rights of its own.
+"""The proxy's other processes: forked from the supervisor before it has threads, each with its own privileges.
 
-They end with the supervisor, however it ends: the kernel kills them, and their connections to it hang up. That one of
-them has ended the supervisor sees by a descriptor.
+They end with the supervisor, however it ends: the kernel kills them, and their connections to it hang up. The
+supervisor sees by a descriptor that one of them has ended.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pathlib import Path
 from xts_proxy import sandbox
 
 _STDERR = 2
-#: Exit status of a process that made a system call it may not (native/syscall_filter.c).
+#: Exit status of a process that made a forbidden system call (native/syscall_filter.c).
 _FORBIDDEN_CALL = 159
-#: Who made this process, if fork() did.
+#: The process that forked this one, if fork() below did.
 _parent = 0
 
 
 @dataclass(slots=True)
 class Child:
-    """A process we have forked. Closing kills it, if it still runs."""
+    """A process that we have forked. close() kills it if it still runs."""
 
     name: str
     pid: int
@@ -38,7 +38,7 @@ class Child:
         return self.pidfd
 
     def ended(self) -> str | None:
-        """How it ended, for people; None: it runs."""
+        """How it ended, for people; None: it still runs."""
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid == 0:
@@ -64,9 +64,9 @@ class Child:
 
 
 def fork(name: str, keep: Iterable[int], run: Callable[[], None]) -> Child:
-    """Runs `run` in a process that has of our descriptors stderr and `keep`. It calls `bound_to_parent()` when it has
-    its final user. When it returns, the process ends."""
-    global _parent  # noqa: PLW0603 - the process made here has it from us
+    """Runs `run` in a process that has only stderr and `keep` of our descriptors. It calls `bound_to_parent()` when it
+    has its final user. When it returns, the process ends."""
+    global _parent  # noqa: PLW0603 - the new process inherits it
     kept = {_STDERR, *keep}
     gc.collect()
     sys.stderr.flush()
@@ -77,12 +77,12 @@ def fork(name: str, keep: Iterable[int], run: Callable[[], None]) -> Child:
     status = 1
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # they are the supervisor's to act on
+            signal.signal(number, signal.SIG_IGN)  # only the supervisor acts on them
         sandbox.set_name(name)
         _close_others(kept)
         run()
         status = 0
-    except Exception as error:  # no traceback: it would read files, which may be forbidden by now
+    except Exception as error:  # no traceback, because it would read files, which may be forbidden by now
         os.write(_STDERR, f"{name}: {type(error).__name__}: {error}\n".encode())
     finally:
         os._exit(status)
@@ -91,12 +91,12 @@ def fork(name: str, keep: Iterable[int], run: Callable[[], None]) -> Child:
 def bound_to_parent() -> None:
     """From now on this process is killed when the one that forked it has ended."""
     sandbox.die_with_parent()
-    if os.getppid() != _parent:  # it had ended before; it may have been process 1, of a container
+    if os.getppid() != _parent:  # it had ended before (it may also be process 1, of a container)
         os._exit(1)
 
 
 def _close_others(kept: set[int]) -> None:
     for entry in list(Path("/proc/self/fd").iterdir()):
         if int(entry.name) not in kept:
-            with suppress(OSError):  # that of the listing itself
+            with suppress(OSError):  # the descriptor of the listing itself
                 os.close(int(entry.name))

@@ -46,7 +46,7 @@ from xts_proxy.config_values import Mac, Network, Ports, Queues
 
 #: Each rule counts once for each pair of its port and queue ranges; they are searched in order.
 RULES_MAX = 4096
-#: Types of values that are strings in the file, which parse themselves.
+#: Types of values that are strings in the file, and parse themselves.
 PARSED = (*PLAIN, Resolver, Domain)
 
 
@@ -58,7 +58,7 @@ SocketPath = Annotated[str, Meta(pattern=r"^/[^\x00]{1,106}$", description=_A_PA
 
 
 class Proxy(Struct, frozen=True, kw_only=True):
-    """[proxy]: how this process runs. A change needs a restart, except of the keys in RELOADABLE."""
+    """[proxy]: how this process runs. Changes need a restart, except for the keys in RELOADABLE."""
 
     queue: Literal["shm", "afxdp"] = "shm"
     endpoint: SocketPath = "/run/xts/endpoint.sock"
@@ -123,7 +123,7 @@ class Config(Struct, frozen=True, kw_only=True):
     tenant: list[Tenant] = msgspec.field(default_factory=list)
 
 
-#: Keys of [proxy] that a reload takes over; those of the other tables all are.
+#: Keys of [proxy] that a reload takes over. Of the other tables it takes over all keys.
 RELOADABLE = frozenset({"memory_mib", "spin_us", "drain_timeout_s", "log_level", "connection_log_sample"})
 
 # --- mistakes ------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ RELOADABLE = frozenset({"memory_mib", "spin_us", "drain_timeout_s", "log_level",
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing wrong with a file. Without a position when the file as a whole is meant."""
+    """One mistake in a file. It has no position if it is about the whole file."""
 
     file: str
     position: Position | None
@@ -148,7 +148,7 @@ class Mistake:
 
 
 class ConfigError(ValueError):
-    """A file that is not a valid configuration; `mistakes` has all that was found, in order of the file."""
+    """A file that is not a valid configuration; `mistakes` has all mistakes found, in the order of the file."""
 
     def __init__(self, mistakes: list[Mistake]) -> None:
         super().__init__("\n".join(map(str, mistakes)))
@@ -164,7 +164,7 @@ def load(path: Path) -> Config:
 
 
 def read(path: Path) -> tuple[Config, frozenset[KeyPath]]:
-    """As load(), and which keys the file gives."""
+    """As load(), and also returns the keys that the file gives."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -176,7 +176,7 @@ def read(path: Path) -> tuple[Config, frozenset[KeyPath]]:
 
 
 def parse(text: str, file: str) -> tuple[Config, frozenset[KeyPath]]:
-    """Checks a text; `file` is its name in messages, except for lines that are marked as those of another."""
+    """Checks a text; `file` is its name in messages, except for lines that are marked as belonging to another file."""
     try:
         return _parse(text, file)
     except ConfigError as error:
@@ -209,7 +209,7 @@ def _syntax_mistake(error: tomllib.TOMLDecodeError, text: str, file: str) -> Mis
 
 
 class _Check:
-    """One pass over a parsed file, gathering mistakes."""
+    """One pass over a parsed file, which collects mistakes."""
 
     def __init__(self, file: str, raw: dict[str, Any], places: dict[KeyPath, Place]) -> None:
         self.file = file
@@ -339,7 +339,7 @@ def expectation(kind: Any) -> str:
 
 
 def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
-    """Mistakes that only several values together make."""
+    """Mistakes in the combination of several values."""
     proxy, limits = config.proxy, config.limits
     if proxy.queue == "afxdp":
         if not proxy.interface:
@@ -380,13 +380,13 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _of_files(config: Config) -> Iterator[tuple[KeyPath, str]]:
-    """Mistakes in the files that this one names, and in what only the libraries that use them know."""
+    """Mistakes in the files that this one names, and those that only the libraries that use them can find."""
     yield from ulp_of_files(config.ulp)
     yield from filters_of_files(config.filter)
     yield from _metrics_files(config.proxy)
     if config.tls == Tls():
         return
-    from xts_proxy import ulp_tls  # native code, which most files need not
+    from xts_proxy import ulp_tls  # this imports native code, which most files do not need
 
     yield from ulp_tls.check(config.tls)
 
@@ -445,7 +445,7 @@ def _simple_values(struct: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _arrays(struct: Any) -> Iterator[tuple[str, list[Any]]]:
-    """Those of tables."""
+    """The arrays of tables."""
     for field in msgspec.structs.fields(struct):
         element = field.type.__args__[0] if get_origin(field.type) is list else None
         if isinstance(element, type) and issubclass(element, Struct):

@@ -1,4 +1,4 @@
-"""What tables with several entries have in common: names that are used once, and programs in object files."""
+"""Checks shared by tables with several entries: unique names, and programs in object files."""
 
 from __future__ import annotations
 

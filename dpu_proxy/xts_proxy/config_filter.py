@@ -25,14 +25,14 @@ class Filter(Struct, frozen=True, kw_only=True):
 
 
 def together(filters: Sequence[Filter]) -> Iterator[tuple[KeyPath, str]]:
-    """Mistakes that only several values together make."""
+    """Mistakes in the combination of several values."""
     yield from repeated(("filter",), [one.name for one in filters])
 
 
 def of_files(filters: Sequence[Filter]) -> Iterator[tuple[KeyPath, str]]:
-    """Mistakes in the objects that are named. Needs no privilege."""
+    """Mistakes in the object files that are named. Needs no privilege."""
     if not filters:
         return
-    from xts_bpf.parser import check_filter  # libbpf, which most do without
+    from xts_bpf.parser import check_filter  # this imports libbpf, which most configurations do not need
 
     yield from of_programs(("filter",), filters, check_filter)

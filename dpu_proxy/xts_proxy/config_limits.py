@@ -50,7 +50,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class TenantLimits(Struct, frozen=True, kw_only=True):
-    """[tenant.limits]: those of [limits] that are others for this tenant."""
+    """[tenant.limits]: the limits that differ from [limits] for this tenant."""
 
     connections: Connections | None = None
     listeners: Listeners | None = None
@@ -71,7 +71,7 @@ class TenantLimits(Struct, frozen=True, kw_only=True):
 
 
 def limits_together(limits: Limits) -> Iterator[tuple[str, str]]:
-    """Mistakes of limits that only several make: key and problem."""
+    """Mistakes in the combination of several limits: key and problem."""
     if limits.window_kib > limits.window_max_kib:
         yield "window_kib", f"{limits.window_kib} is above window_max_kib = {limits.window_max_kib}"
     if limits.window_max_kib > limits.spill_mib * 1024:

@@ -1,4 +1,4 @@
-"""The table of the configuration file about lookups of names: `[names]`, `[[names.rule]]`."""
+"""The tables of the configuration file about name lookups: `[names]`, `[[names.rule]]`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PORT = 53
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """A name server; without an address: those of the device's resolv.conf. A scope is an interface's name."""
+    """A name server; without an address, the servers of the device's resolv.conf. A scope is the name of an interface."""
 
     expected: ClassVar[str] = '"device", or an address such as "198.18.0.53" or "[fd18::53]:5353"'
     address: ipaddress.IPv4Address | ipaddress.IPv6Address | None = None
@@ -55,7 +55,7 @@ class Resolver:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A domain, with all that is below it, in the form of a DNS message and in lower case."""
+    """A domain and everything below it, in DNS wire format and in lower case."""
 
     expected: ClassVar[str] = 'a domain such as "example.com"'
     wire: bytes
@@ -81,7 +81,7 @@ class Domain:
 
 
 class NameRule(Struct, frozen=True, kw_only=True):
-    """[[names.rule]]: the first that matches decides."""
+    """[[names.rule]]: the first rule that matches decides."""
 
     action: Literal["allow", "deny"]
     domains: list[Domain] = msgspec.field(default_factory=list)
@@ -89,7 +89,7 @@ class NameRule(Struct, frozen=True, kw_only=True):
 
 
 class Names(Struct, frozen=True, kw_only=True):
-    """[names]: whom the proxy asks for hosts, and who may ask for what."""
+    """[names]: which servers the proxy asks for hosts, and who may look up what."""
 
     resolvers: list[Resolver] = msgspec.field(default_factory=lambda: [Resolver()])
     default: Literal["auto", "allow", "deny"] = "auto"
@@ -99,7 +99,7 @@ class Names(Struct, frozen=True, kw_only=True):
 
 
 def together(names: Names) -> Iterator[tuple[KeyPath, str]]:
-    """Mistakes that only several values together make."""
+    """Mistakes in the combination of several values."""
     if len(names.resolvers) > RESOLVERS_MAX:
         yield ("names", "resolvers"), f"{len(names.resolvers)} servers; at most {RESOLVERS_MAX} are allowed"
     flat = sum(max(1, len(rule.domains)) * max(1, len(rule.tenants)) for rule in names.rule)

@@ -1,8 +1,9 @@
 """The tables of the configuration file about tenants: `[[tenant]]`; config_limits.py has `[limits]`.
 
-A tenant is who the device's resources are charged to. The proxy finds its processes by what it sees itself: over shared
-memory the user and the cgroup of a process, over an interface the interface and its queues; and, where it shares a key
-with the agent of the host (`proxy.token_key`), by the user and the cgroup that agent vouches for.
+A tenant is who the device's resources are charged to. The proxy recognizes the tenant's processes by what it sees
+itself: over shared memory, the user and the cgroup of a process; over an interface, the interface and its queues. Where
+it shares a key with the agent of the host (`proxy.token_key`), it also uses the user and the cgroup that the agent
+vouches for.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from xts_proxy.config_limits import DESCRIPTORS_MAX, Limits, TenantLimits, limit
 from xts_proxy.config_values import Queues
 
 TENANTS_MAX = 1024
-#: The tenant of processes that no table names. A table by this name sets its weight and limits.
+#: The tenant of processes that no table names. A table with this name sets its weight and limits.
 DEFAULT = "default"
-#: Where a rule of the workers is about every tenant: XTS_TENANT_ANY of native/worker.h.
+#: In a rule of the workers, stands for every tenant: XTS_TENANT_ANY of native/worker.h.
 ANY_TENANT = 0xFFFFFFFF
 
 _A_NAME = 'a name of at most 63 letters, digits, ".", "_" and "-"'
@@ -38,8 +39,8 @@ Interface = Annotated[str, Meta(pattern=r"^[^/\s\x00]{0,15}$", description=_AN_I
 
 
 class Guarantees(Struct, frozen=True, kw_only=True):
-    """[tenant.guaranteed]: what is there for this tenant whatever others take; without a number, its share by weight of
-    half of what the machine has."""
+    """[tenant.guaranteed]: what this tenant can have whatever others take. Without a number it is the tenant's share,
+    by weight, of half of what the machine has."""
 
     descriptors: Annotated[int, Meta(ge=0, le=DESCRIPTORS_MAX)] | None = None
     memory_mib: Annotated[int, Meta(ge=0, le=1 << 24)] | None = None
@@ -56,7 +57,7 @@ class Identity:
 
 
 class Tenant(Struct, frozen=True, kw_only=True):
-    """[[tenant]]: the first that somebody belongs to is theirs."""
+    """[[tenant]]: a process belongs to the first tenant that matches it."""
 
     name: Name
     users: list[User] = msgspec.field(default_factory=list)
@@ -68,7 +69,7 @@ class Tenant(Struct, frozen=True, kw_only=True):
     guaranteed: Guarantees = Guarantees()
 
     def has_process(self, uid: int, cgroup: str) -> bool:
-        """Is a process of this user, in this cgroup, of this tenant?"""
+        """Does a process of this user, in this cgroup, belong to this tenant?"""
         if self.users and uid not in map(user_id, self.users):
             return False
         if self.cgroups and not any(_within(cgroup, path) for path in self.cgroups):
@@ -88,7 +89,8 @@ class Tenant(Struct, frozen=True, kw_only=True):
         return bool(named) or self.name == DEFAULT
 
     def identities(self, interface: str) -> Iterator[Identity]:
-        """Whom a token must name to belong to this tenant; nobody, when it is about another interface."""
+        """What a token must name for its process to belong to this tenant; nothing if the tenant is for another
+        interface."""
         named = self.users or self.cgroups or self.interface or self.queues is not None
         if (self.interface and self.interface != interface) or not self._named_or_default(named):
             return
@@ -98,13 +100,13 @@ class Tenant(Struct, frozen=True, kw_only=True):
                     yield Identity(first, last, int(user) if user else None, cgroup)
 
     def limits_in_force(self, default: Limits) -> Limits:
-        """With what [limits] says of the others."""
+        """The tenant's limits, with those of [limits] for the rest."""
         own = {f: v for f in self.limits.__struct_fields__ if (v := getattr(self.limits, f)) is not None}
         return msgspec.structs.replace(default, **own)
 
 
 def user_id(user: str) -> int:
-    """Of a name or a number; -1: there is no such user."""
+    """The number of a user, given by name or number; -1: no such user."""
     if user.isdecimal():
         return int(user)
     try:
@@ -118,7 +120,7 @@ def _within(cgroup: str, path: str) -> bool:
 
 
 def effective(tenants: list[Tenant]) -> list[Tenant]:
-    """The table as it is searched: `default` comes last, whether the file has it or not."""
+    """The tenants in the order in which they are searched: `default` comes last, whether the file has it or not."""
     named = [tenant for tenant in tenants if tenant.name != DEFAULT]
     default = next((tenant for tenant in tenants if tenant.name == DEFAULT), Tenant(name=DEFAULT))
     return [*named, default]
@@ -126,7 +128,7 @@ def effective(tenants: list[Tenant]) -> list[Tenant]:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What there is for all tenants together."""
+    """The resources for all tenants together."""
 
     descriptors: int
     memory_mib: int
@@ -149,7 +151,7 @@ def _share(given: int | None, whole: int, weight: int, weights: int) -> int:
 
 
 def shortages(tenants: list[Tenant], machine: Machine) -> Iterator[str]:
-    """What is promised to tenants together and not there."""
+    """The resources that are guaranteed to tenants together but do not exist."""
     promised = guarantees(tenants, machine).values()
     sums = Machine(sum(one.descriptors for one in promised), sum(one.memory_mib for one in promised))
     if sums.descriptors > machine.descriptors:
@@ -165,7 +167,7 @@ def shortages(tenants: list[Tenant], machine: Machine) -> Iterator[str]:
 
 
 def together(tenants: list[Tenant], limits: Limits, queue: str, tokens: bool) -> Iterator[tuple[KeyPath, str]]:
-    """Mistakes that only several values together make."""
+    """Mistakes in the combination of several values."""
     names = [tenant.name for tenant in tenants]
     if len(names) > TENANTS_MAX:
         yield ("tenant",), f"{len(names)} tenants; at most {TENANTS_MAX} are allowed"

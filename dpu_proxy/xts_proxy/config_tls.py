@@ -1,6 +1,6 @@
 """The tables of the configuration file about TLS: `[tls]`, `[[tls.identity]]`, `[[tls.trust]]`.
 
-Files are named here, and read by `ulp_tls.py`, which also finds what is wrong with them.
+The files are only named here. `tls_files.py` reads them, and `ulp_tls.py` reports what is wrong with them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xts_proxy.config_entries import repeated
 from xts_proxy.config_tenant import Name as TenantName
 from xts_proxy.config_values import Queues
 
-#: Names travel in pushes; native/ulp/tls/tls.h has room for 63 bytes.
+#: Names are sent in pushes; native/ulp/tls/tls.h has room for 63 bytes.
 _NAME = 'a name of at most 63 letters, digits, ".", "_" and "-"'
 _FILE = 'an absolute path such as "/etc/xts/server.pem"'
 _LIST = "names of OpenSSL's, with colons between them"
@@ -27,7 +27,7 @@ Ciphers = Annotated[str, Meta(pattern=r"^[A-Za-z0-9:+!@=._-]{1,511}$", descripti
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """[[tls.identity]]: a certificate and its key, which these tenants, on these queues, may name."""
+    """[[tls.identity]]: a certificate and its key, which these tenants may name on these queues."""
 
     name: Name
     certificate: File
@@ -38,7 +38,7 @@ class Identity(Struct, frozen=True, kw_only=True):
 
 
 class Trust(Struct, frozen=True, kw_only=True):
-    """[[tls.trust]]: roots by a name; "default" is used where a host names none."""
+    """[[tls.trust]]: named trust roots; "default" is used where a host names none."""
 
     name: Name
     file: FileOrNone = ""
@@ -49,7 +49,7 @@ class Trust(Struct, frozen=True, kw_only=True):
 
 
 class Tls(Struct, frozen=True, kw_only=True):
-    """[tls]: what is allowed; and who may use which keys."""
+    """[tls]: what is allowed, and who may use which keys."""
 
     min_version: Literal["1.2", "1.3"] = "1.2"
     ciphers: Ciphers = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -63,7 +63,7 @@ class Tls(Struct, frozen=True, kw_only=True):
 
 
 def together(tls: Tls) -> Iterator[tuple[KeyPath, str]]:
-    """Mistakes that only several values together make."""
+    """Mistakes in the combination of several values."""
     for kind, names in (
         ("identity", [one.name for one in tls.identity]),
         ("trust", [one.name for one in tls.trust]),
@@ -76,7 +76,7 @@ def together(tls: Tls) -> Iterator[tuple[KeyPath, str]]:
 
 
 def explain(tls: Tls, kind: Literal["identity", "trust"], name: str, tenant: str, queue: int) -> str:
-    """May a host of this tenant use it on this queue? "allow: …" or "deny: …"."""
+    """May a host of this tenant use the identity or trust on this queue? "allow: …" or "deny: …"."""
     every: Sequence[Identity | Trust] = tls.identity if kind == "identity" else tls.trust
     for i, one in enumerate(every):
         if one.name == name:

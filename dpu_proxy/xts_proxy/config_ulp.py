@@ -25,19 +25,19 @@ class Parser(Struct, frozen=True, kw_only=True):
 
 
 class Ulp(Struct, frozen=True, kw_only=True):
-    """[ulp]: bounds of what one connection's protocols may take; which protocols there are that few need."""
+    """[ulp]: limits for the protocols of one connection, and which of the optional protocols are on."""
 
     handshake_timeout_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 10_000
     first_byte_timeout_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 2000
     pdu_mib_max: Annotated[int, Meta(ge=1, le=4095)] = 64
     buffered_mib_max: Annotated[int, Meta(ge=1, le=1024)] = 4
-    #: xts_messages.ulps has them, as `optional`; a test holds this to it.
+    #: The protocols that xts_messages.ulps marks `optional`; a test checks that they are the same.
     optional: list[Literal["grpc", "mpa"]] = msgspec.field(default_factory=list)
     parser: list[Parser] = msgspec.field(default_factory=list)
 
 
 def together(ulp: Ulp) -> Iterator[tuple[KeyPath, str]]:
-    """Mistakes that only several values together make."""
+    """Mistakes in the combination of several values."""
     if ulp.first_byte_timeout_ms > ulp.handshake_timeout_ms:
         text = f"{ulp.first_byte_timeout_ms} is longer than the whole handshake, handshake_timeout_ms = "
         yield ("ulp", "first_byte_timeout_ms"), f"{text}{ulp.handshake_timeout_ms}"
@@ -45,9 +45,9 @@ def together(ulp: Ulp) -> Iterator[tuple[KeyPath, str]]:
 
 
 def of_files(ulp: Ulp) -> Iterator[tuple[KeyPath, str]]:
-    """Mistakes in the objects that are named. Needs no privilege."""
+    """Mistakes in the object files that are named. Needs no privilege."""
     if not ulp.parser:
         return
-    from xts_bpf.parser import check_parser  # libbpf, which most do without
+    from xts_bpf.parser import check_parser  # this imports libbpf, which most configurations do not need
 
     yield from of_programs(("ulp", "parser"), ulp.parser, check_parser)

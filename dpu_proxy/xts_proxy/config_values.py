@@ -1,6 +1,7 @@
 """Values that the configuration file writes as strings: ranges, networks, addresses.
 
-Each type parses its string (ValueError says what is wrong), describes what it expects, and prints as it parses.
+Each type parses its string (ValueError says what is wrong), describes what it expects, and prints in the form that it
+parses.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Ranges:
 
 
 class Ports(Ranges):
-    """TCP ports; 0 is "chosen by the kernel", for listeners."""
+    """TCP ports; 0 means "chosen by the kernel", for listeners."""
 
     expected = 'ports such as "80,443,1000-2000", or "all"'
     highest = 65535
@@ -70,7 +71,7 @@ class Queues(Ranges):
 def _unmapped(
     network: ipaddress.IPv4Network | ipaddress.IPv6Network,
 ) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """A network of IPv4-mapped addresses as that of the IPv4 addresses, by which those are matched."""
+    """Turns a network of IPv4-mapped addresses into the IPv4 network, as such addresses are matched as IPv4."""
     if network.version == 6 and network.prefixlen >= 96 and network.network_address.ipv4_mapped is not None:
         return ipaddress.IPv4Network((network.network_address.ipv4_mapped, network.prefixlen - 96))
     return network
@@ -80,7 +81,7 @@ def _unmapped(
 class Network:
     """An IPv4 or IPv6 network in prefix notation, or None for "all"; `own`: the device's loopback and link-local.
 
-    The host's rules (host_lib/RULES.md) take the same texts, and mean the same networks by them.
+    The host's rules (host_lib/RULES.md) take the same texts, with the same meaning.
     """
 
     expected: ClassVar[str] = 'a network such as "198.18.0.0/15" or "fd18::/64", or "all", or "loopback"'

@@ -1,7 +1,7 @@
 """A line of JSON for each connection that has ended (native/closed.h), in a file. Off by default; sampled.
 
-Workers keep the records until the supervisor fetches them, every FETCH_S. A disk that is full, or a file that cannot be
-opened again, costs records and a line in the log; connections notice nothing.
+Workers keep the records until the supervisor fetches them, every FETCH_S. If the disk is full, or the file cannot be
+opened again, records are lost and the log says so; connections are not affected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from xts_proxy.log import LOG
 from xts_proxy.periodic import Periodic
 
 FETCH_S = 0.5
-_TIMES_MAX = 8  # Worker.closed() returns some at a time
+_TIMES_MAX = 8  # Worker.closed() returns only some at a time
 _COMPLAIN_S = 60.0
 _OPEN = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK | os.O_NOFOLLOW
 _MODE = 0o640
@@ -33,13 +33,14 @@ END = ("closed", "unconnected", "failed", "reset", "host_gone", "delivered", "un
 
 
 class Worker(Looked, Protocol):
-    """Whose connections end."""
+    """The worker whose connections end."""
 
     def closed(self) -> list[dict[str, Any]]: ...
 
 
 def line(row: Mapping[str, Any], worker: int, now: float, now_ns: int) -> str:
-    """Of Worker.closed(); `now` and `now_ns`: the same moment by Unix time and by the worker's clock."""
+    """The line for a row of Worker.closed(). `now` and `now_ns`: the same moment in Unix time and by the worker's
+    clock."""
 
     def at(when_ns: int) -> str | None:
         if not when_ns:
@@ -67,17 +68,17 @@ def line(row: Mapping[str, Any], worker: int, now: float, now_ns: int) -> str:
 
 
 class ConnectionLog(Periodic):
-    """The file, and what fetches records every FETCH_S."""
+    """The file; fetches records every FETCH_S."""
 
     def __init__(self, path: str, workers: Sequence[Worker], owner: int) -> None:
-        """Opens the file, which becomes `owner`'s if it is made. OSError: it cannot be opened."""
+        """Opens the file; a new file gets the owner `owner`. OSError: it cannot be opened."""
         super().__init__(FETCH_S, self.fetch)
         self._path = path
         self._workers = workers
         self._owner = owner
         self._lost = 0
         self._complained = -_COMPLAIN_S
-        self._unfinished = False  # its last line has no end
+        self._unfinished = False  # its last line is incomplete
         self._fd = self._open()
 
     def _open(self) -> int:
@@ -90,11 +91,11 @@ class ConnectionLog(Periodic):
             os.close(fd)
             raise OSError(errno.EINVAL, f"proxy.connection_log: {self._path} is no file")
         if not found.st_size and found.st_uid != self._owner and os.geteuid() == 0:
-            os.fchown(fd, self._owner, -1)  # so that it can be opened again when we are root no more
+            os.fchown(fd, self._owner, -1)  # so that it can be opened again when we are no longer root
         return fd
 
     def open_again(self) -> None:
-        """After logrotate has renamed it. What cannot be opened leaves the file as it was."""
+        """Opens the file again after logrotate has renamed it. If it cannot be opened, the old file stays in use."""
         try:
             with sandbox.reading():
                 fd = self._open()
@@ -111,9 +112,9 @@ class ConnectionLog(Periodic):
             self._fd = -1
 
     def fetch(self) -> None:
-        """Once."""
+        """Fetches records once."""
         for worker in self._workers:
-            with suppress(OSError):  # it does not answer now; its records wait
+            with suppress(OSError):  # the worker does not answer now; its records wait
                 self._fetch_of(worker)
 
     def _fetch_of(self, worker: Worker) -> None:
@@ -139,7 +140,7 @@ class ConnectionLog(Periodic):
             self._unfinished = False
 
     def _complain(self, why: str) -> None:
-        """Not for each record."""
+        """Logs lost records, but not each one."""
         if time.monotonic() - self._complained >= _COMPLAIN_S:
             self._complained = time.monotonic()
             LOG.error("proxy.connection_log: %s: %s; %d records are lost", self._path, why, self._lost)

@@ -1,4 +1,5 @@
-"""The control socket: one JSON object asks, one answers, both a line. `xts-proxy status` is its client.
+"""The control socket: the question is one JSON object, the answer another, each on one line. `xts-proxy status` is its
+client.
 
     {"ask": "status", "connections": true}   ->   {"proxy": {...}, "workers": [...], "channels": [...], ...}
 
@@ -29,14 +30,14 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def workers_pid(path: str) -> int:
-    """The process of a running proxy that carries data. OSError: as ask()."""
+    """The process number of a running proxy's workers. OSError: as ask()."""
     return int(ask(path, Question("status"))["proxy"]["processes"]["xts-workers"])
 
 
 def handler(
     answer: Callable[[Question], dict[str, Any]],
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]:
-    """What serves a connection of the control socket."""
+    """Returns the function that serves a connection of the control socket."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -60,7 +61,7 @@ def _respond(line: bytes, answer: Callable[[Question], dict[str, Any]]) -> dict[
 
 
 def ask(path: str, question: Question) -> dict[str, Any]:
-    """Asks a running proxy. OSError: it cannot be reached (ENOENT, ECONNREFUSED, EACCES), or broke off."""
+    """Asks a running proxy. OSError: it cannot be reached (ENOENT, ECONNREFUSED, EACCES), or it closed the connection."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_TIMEOUT_S)
         try:

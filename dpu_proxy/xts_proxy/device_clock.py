@@ -1,5 +1,5 @@
-"""How far the device's clock may be from the time that it follows: the supervisor asks the kernel, and the workers'
-process reads what it has learned in memory that both have (native/device_clock.h)."""
+"""The maximum error of the device's clock: the supervisor asks the kernel, and the workers' process reads the result
+from memory that both share (native/device_clock.h)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOOK_S = 0.5
 
 
 class DeviceClock(Periodic):
-    """Looks every LOOK_S, and once before anything is forked."""
+    """Asks the kernel every LOOK_S, and once before anything is forked."""
 
     def __init__(self) -> None:
         super().__init__(LOOK_S, self.look)
@@ -21,9 +21,10 @@ class DeviceClock(Periodic):
         self.look()
 
     def look(self) -> None:
-        """Once."""
+        """Asks the kernel once."""
         lib.xts_device_clock_look(self._native)
 
     def be_read(self) -> None:
-        """By the workers of this process, from now on. For all its life: they keep the address."""
+        """From now on the workers of this process read it. Valid for the life of the process, because they keep the
+        address."""
         lib.xts_device_clock_is(self._native)

@@ -1,5 +1,6 @@
-"""The device's routes and multicast groups, for `xts top` and `xts status --routes`: what decides where a host's socket
-goes out. They are the kernel's, of all sockets of the device; read when somebody asks, from /proc, as ip(8) shows them.
+"""The device's routes and multicast groups, for `xts top` and `xts status --routes`: they decide which interface a
+host's socket uses. They are the kernel's, for all sockets of the device. They are read from /proc when somebody asks,
+and shown as by ip(8).
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-#: Of each IP version.
+#: For each IP version.
 ROUTES_MAX = 256
 GROUPS_MAX = 256
-#: Of a table, that are looked at: a router may have a million routes, and who asks may ask every second.
+#: How many lines of a table are read: a router may have a million routes, and a client may ask every second.
 _LINES_MAX = 4096
 _NET = Path("/proc/net")
-#: linux/route.h, linux/ipv6_route.h: it is in force; it says that there is no way; it is an address of our own.
+#: linux/route.h, linux/ipv6_route.h: the route is up; it rejects; it is for a local address.
 _RTF_UP, _RTF_REJECT, _RTF_LOCAL = 0x1, 0x200, 0x80000000
-#: Each interface is a member of these by itself.
+#: Groups that every interface joins by itself.
 _ALL_NODES = {"224.0.0.1", "ff01::1", "ff02::1"}
 
 Row = dict[str, Any]
@@ -44,7 +45,7 @@ def read() -> Row:
 
 
 def _lines(name: str) -> Iterator[str]:
-    """Of a table of the kernel's; nothing where it has no such protocol."""
+    """The lines of one of the kernel's tables; none if the kernel does not have the protocol."""
     try:
         with (_NET / name).open(encoding="ascii", errors="replace") as file:
             yield from islice(file, _LINES_MAX)
@@ -53,7 +54,7 @@ def _lines(name: str) -> Iterator[str]:
 
 
 def _ipv4(text: str) -> ipaddress.IPv4Address:
-    """Of the kernel's number, in the machine's byte order."""
+    """The address of a number as the kernel prints it, in the machine's byte order."""
     return ipaddress.IPv4Address(int(text, 16).to_bytes(4, "little"))
 
 

@@ -1,9 +1,9 @@
-"""Follows the network interfaces and addresses of the device, by the kernel's netlink messages: the workers are told
-what there is when it has changed.
+"""Follows the network interfaces and addresses of the device, by the kernel's netlink messages: when something has
+changed, the workers get the new lists.
 
-Only that something has changed is taken from the messages. What there is now is read as at the start (interfaces.py):
-so a message that is lost, for there were too many, loses nothing. However often something changes, it is read at most
-every EVERY_S, and a moment after the first change, when an interface that has come has its addresses too.
+The messages only tell that something has changed. The present state is then read as at the start (interfaces.py), so a
+message that is lost because there were too many does no harm. However often something changes, it is read at most every
+EVERY_S, and a moment after the first change, when a new interface has its addresses, too.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from xts_proxy.name_servers import Device, of_device
 SETTLE_S, EVERY_S = 0.1, 1.0
 #: linux/rtnetlink.h: RTMGRP_LINK, RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR
 _GROUPS = 0x1 | 0x10 | 0x100
-#: What is taken at a time, and how much of a message: nothing of it is looked at.
+#: How many messages are received at a time, and how many bytes of each: the contents are not used.
 _MESSAGES, _MESSAGE_BYTES = 256, 16
 
 
 class DeviceWatch:
-    """`config` says for which configuration the device is read; `tell` tells the workers. Its OSError is logged, and
-    they are told again with the next change."""
+    """`config` returns the configuration for which the device is read; `tell` tells the workers. An OSError of `tell`
+    is logged, and the workers are told again at the next change."""
 
     def __init__(self, config: Callable[[], Config], tell: Callable[[Device], None]) -> None:
         #: What the workers know.
@@ -38,7 +38,7 @@ class DeviceWatch:
         self._looked_s = -EVERY_S
 
     def open(self) -> None:
-        """Before the device is read: what changes from then on is noticed."""
+        """Called before the device is read, so that later changes are noticed."""
         made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
         try:
             made.bind((0, _GROUPS))
@@ -58,7 +58,7 @@ class DeviceWatch:
         if self._timer:
             self._timer.cancel()
         if self._socket:
-            with suppress(RuntimeError):  # there is no loop any more
+            with suppress(RuntimeError):  # the loop has ended
                 asyncio.get_running_loop().remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None
@@ -71,7 +71,7 @@ class DeviceWatch:
             except BlockingIOError:
                 break
             except OSError:
-                continue  # ENOBUFS: some were lost
+                continue  # ENOBUFS: some messages were lost
         if not self._timer:
             wait_s = max(SETTLE_S, self._looked_s + EVERY_S - time.monotonic())
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
@@ -81,7 +81,7 @@ class DeviceWatch:
         self._looked_s = time.monotonic()
         device = of_device(self._config())
         if device == self.known:
-            return  # a link that was counted, an address of no interest
+            return  # statistics of a link, or an address that does not matter
         try:
             self._tell(device)
         except OSError as error:

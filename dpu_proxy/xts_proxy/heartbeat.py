@@ -1,5 +1,5 @@
-"""Do workers make progress? A worker that is busy is not dead, and hosts wait for it (XTS_DEAD_MS). One that
-does not come to the end of a round for a second is reported: what it is at, and when it goes on."""
+"""Checks that workers make progress. A worker that is busy is not dead, and hosts wait for it (XTS_DEAD_MS). A worker
+that does not finish a round within a second is reported: what it is doing, and when it goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_PROGRESS_S = 1.0
 
 
 class Worker(Protocol):
-    """What is looked at: a worker, in this process or in its own."""
+    """A worker, in this process or in its own."""
 
     @property
     def index(self) -> int: ...
@@ -26,7 +26,7 @@ class Worker(Protocol):
 
 @dataclass(slots=True)
 class _Seen:
-    """Of one worker: for how long it has stood still, and when that is logged (again)."""
+    """What was seen of one worker: for how long it has been stuck, and when that is logged (again)."""
 
     stands_s: float = 0.0
     told_s: float = 0.0
@@ -34,7 +34,7 @@ class _Seen:
 
 
 class Heartbeat(Periodic):
-    """Looks at the workers every LOOK_S."""
+    """Checks the workers every LOOK_S."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         super().__init__(LOOK_S, self.look)
@@ -42,7 +42,7 @@ class Heartbeat(Periodic):
         self._seen: dict[int, _Seen] = {}
 
     def look(self) -> None:
-        """Once."""
+        """Checks them once."""
         for worker in self._workers:
             self._look_at(worker, self._seen.setdefault(worker.index, _Seen()))
 
@@ -59,12 +59,12 @@ class Heartbeat(Periodic):
             LOG.warning("worker %d: no progress for %.1f s (%s)", worker.index, stands_s, what, extra=extra)
 
     def figures(self, worker: Worker) -> tuple[float, int]:
-        """For how long it has stood still now (0.0: it does not), and how often it was reported."""
+        """For how long it has been stuck (0.0: it is not), and how often that was reported."""
         stands_s, _ = worker.pulse()
         seen = self._seen.get(worker.index, _Seen())
         return (stands_s if stands_s >= NO_PROGRESS_S else 0.0), seen.count
 
 
 def answers(worker: Worker) -> bool:
-    """False: do not ask it for figures now, it would not answer in time."""
+    """Would the worker answer a request for figures in time?"""
     return worker.pulse()[0] < NO_PROGRESS_S

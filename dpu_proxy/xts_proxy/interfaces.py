@@ -1,4 +1,4 @@
-"""The device's network interfaces, as hosts may name them: for joining groups, and to send to them.
+"""The device's network interfaces, which hosts may name to join groups and to send to groups.
 
 Read by the supervisor when it starts, with each reload, and when they change (device_watch.py), since workers open no
 files.
@@ -36,7 +36,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """`multicast`: it is up, and carries datagrams to groups; the loopback interface does so without the flag."""
+    """`multicast`: it is up, and carries datagrams to groups. The loopback interface does so without having the flag."""
 
     index: int
     name: str
@@ -46,7 +46,7 @@ class Interface:
 
 
 def read_interfaces() -> tuple[Interface, ...]:
-    """All of this network namespace, by index."""
+    """All interfaces of this network namespace, by index."""
     addresses = defaultdict(list)
     for name, address in [*_ipv4(), *_ipv6()]:
         addresses[name].append(address)
@@ -54,7 +54,7 @@ def read_interfaces() -> tuple[Interface, ...]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for index, name in sorted(socket.if_nameindex()):
             flags = 0
-            with suppress(OSError):  # it has gone meanwhile
+            with suppress(OSError):  # it is gone meanwhile
                 request = fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16sH22x", name.encode(), 0))
                 flags = struct.unpack("16sH22x", request)[1]
             multicast = bool(flags & _IFF_UP and flags & (_IFF_MULTICAST | _IFF_LOOPBACK))
@@ -80,7 +80,8 @@ def to_native(ffi: Any, interfaces: Iterable[Interface]) -> Any:
 
 
 def _text(interface: Interface) -> bytes:
-    """What hosts are told of it; of the loopback interface nothing. Addresses beyond the room there is are left out."""
+    """What hosts are told about it; nothing for the loopback interface. Addresses for which there is no room are left
+    out."""
     if interface.index == _LOOPBACK_INDEX:
         return b""
     line = f"{interface.index} {interface.name} {'multicast' if interface.multicast else '-'}"

@@ -1,7 +1,7 @@
-"""The process that has the private keys of TLS (native/keys/): started here, and given what to load.
+"""The process that has the private keys of TLS (native/keys/): starts it, and tells it what to load.
 
-The supervisor opens key files, which it may be allowed to, and does not read them: it passes the descriptor on. What
-it gets back is a number and the public key.
+The supervisor, which may have the privilege, opens the key files but does not read them: it passes the descriptors on.
+It gets back a number and the public key for each.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _LOADED_BYTES_MAX = _LOADED.size + 4096
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A private key: its number in the process that has it, and the public key as data; or number 0, and its PEM."""
+    """A private key: its number in the key process, with the public key as data; or number 0, with its PEM as data."""
 
     number: int
     data: bytes | bytearray
 
 
 class KeyProcess:
-    """The process, from the supervisor. A context manager: closing ends it."""
+    """The process, as the supervisor sees it. A context manager: closing ends the process."""
 
     def __init__(self, user: str, core_dumps: bool) -> None:
         """Forks it."""
-        count = 1 + min(os.cpu_count() or 1, _THREADS_MAX)  # all but the first in the background
+        count = 1 + min(os.cpu_count() or 1, _THREADS_MAX)  # all except the first are in the background
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(count)]
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = control
-        #: For the workers, which close them with `handed_over()`.
+        #: For the workers; `handed_over()` closes them here.
         self.connections = [ours for ours, _ in pairs]
         served = [its.fileno() for _, its in pairs]
 
@@ -62,12 +62,13 @@ class KeyProcess:
         self.child.close()
 
     def handed_over(self) -> None:
-        """The workers have the connections: nobody else may."""
+        """The workers have the connections now: closes ours, as no other process may have them."""
         while self.connections:
             self.connections.pop().close()
 
     def load(self, descriptor: int) -> Key:
-        """Has it read a file. OSError EINVAL: it is no key that can be used, and why; another: it cannot be read."""
+        """Makes the process read a file. OSError EINVAL: it is not a usable key, and why; another errno: it cannot be
+        read."""
         answer = self._tell(0, [descriptor])
         error, number, reason, public_bytes = _LOADED.unpack_from(answer)
         if error:
@@ -75,7 +76,7 @@ class KeyProcess:
         return Key(number, answer[_LOADED.size : _LOADED.size + public_bytes])
 
     def forget(self, key: Key) -> None:
-        """Harmless when it is forgotten already."""
+        """Does nothing if the key was forgotten already."""
         if key.number:
             self._tell(key.number, [])
 
@@ -91,7 +92,7 @@ class KeyProcess:
 
 
 def connect(descriptors: list[int]) -> None:
-    """In the workers' process: keys by number are asked for over these from now on."""
+    """In the workers' process: from now on requests for keys by number go over these connections."""
     result = lib.xts_keys_connect(descriptors, len(descriptors))
     if result:
         raise OSError(-result, f"keys: {os.strerror(-result)}")

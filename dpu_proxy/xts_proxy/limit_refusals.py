@@ -1,7 +1,8 @@
-"""Logs what tenants are refused because of limits: one line a tenant in LOOK_S at most, however many there were.
+"""Logs what tenants are refused because of limits: at most one line per tenant in LOOK_S, however many refusals there
+were.
 
-A refusal costs a worker a counter and no more, so a host that asks for too much a million times a second fills no log.
-The supervisor looks at the counters every LOOK_S, and says what has been added.
+A refusal costs a worker only a counter, so a host that asks for too much a million times a second does not fill the
+log. The supervisor reads the counters every LOOK_S, and logs what has been added.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from xts_proxy.log import LOG
 from xts_proxy.periodic import Periodic
 
 LOOK_S = 5.0
-#: What a resource (enum xts_resource) is called in the configuration, where it is called otherwise.
+#: Names of resources (enum xts_resource) in the configuration, where they differ.
 _LIMITS = {
     "spill_bytes": "spill_mib",
     "ulp_bytes": "ulp_mib",
@@ -30,7 +31,7 @@ Accounts = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 
 class RefusalLog(Periodic):
-    """Looks every LOOK_S. `accounts` returns {} while workers do not answer."""
+    """Reads the counters every LOOK_S. `accounts` returns {} while workers do not answer."""
 
     def __init__(self, accounts: Callable[[], Accounts]) -> None:
         super().__init__(LOOK_S, self._look_if_they_answer)
@@ -42,7 +43,7 @@ class RefusalLog(Periodic):
             self.look()
 
     def look(self) -> None:
-        """Once."""
+        """Reads them once."""
         for tenant, account in self._accounts().items():
             added = dict(self._added(tenant, account))
             if not added:
@@ -56,7 +57,7 @@ class RefusalLog(Periodic):
             )
 
     def _added(self, tenant: str, account: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-        """Since the last look, by what was in the way: a limit, or what others have of the device."""
+        """Refusals since the last time, by their reason: a limit, or what others use of the device."""
         counts = {f"limits.{_LIMITS.get(name, name)}": 0 for name in account["refused"]}
         for name, count in account["refused"].items():
             counts[f"limits.{_LIMITS.get(name, name)}"] += count

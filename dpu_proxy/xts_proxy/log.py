@@ -1,5 +1,5 @@
-"""The log of the proxy: its own lines, and those of its workers, which must not be floods. xts_messages/log_format.py
-has its formats."""
+"""The log of the proxy: its own lines, and those of its workers, limited in number. xts_messages/log_format.py has its
+formats."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from xts_messages.log_format import Format, about, handler
 
 LOG = logging.getLogger("xts-proxy")
 
-#: A host that breaks the protocol again and again must not fill the disk. Beyond this, a worker keeps some lines and
-#: counts the rest.
+#: A host that breaks the protocol again and again must not fill the disk. Beyond this rate, a worker keeps some lines
+#: and counts the rest.
 LINES_PER_S = 200
 
-#: Of those, and of the supervisor's own, about one tenant (TENANT_LOG_LINES_PER_S in native/tenant.h).
+#: How many lines per second, of workers and the supervisor, may be about one tenant (TENANT_LOG_LINES_PER_S in
+#: native/tenant.h).
 TENANT_LINES_PER_S = 20
 
-#: How a worker's line begins that is about a tenant (channel_log() in native/channel.c).
+#: The beginning of a worker's line about a tenant (channel_log() in native/channel.c).
 _ABOUT = re.compile(r"tenant ([A-Za-z0-9._-]{1,63}): (?:queue (\d+): )?")
 
 
@@ -38,7 +39,7 @@ def set_level(level: str) -> None:
 
 
 class Budget:
-    """So many lines a second about one tenant; the rest is counted."""
+    """A number of lines per second about one tenant; further lines are counted."""
 
     def __init__(self, lines_per_s: int = TENANT_LINES_PER_S) -> None:
         self._lines_per_s = lines_per_s
@@ -46,7 +47,7 @@ class Budget:
         self._lines = self._suppressed = 0
 
     def log(self, level: int, tenant: str, message: str) -> None:
-        """Logs the line, and before it how many there would have been since the last, if it may."""
+        """Logs the line if the budget allows it, and before it how many lines were suppressed since the last."""
         if (second := int(time.monotonic())) != self._second:
             self._second, self._lines = second, 0
         if self._lines >= self._lines_per_s:
@@ -70,7 +71,7 @@ class Source(Protocol):
 
 
 class WorkerLog:
-    """Passes a worker's lines on as they come, but not in floods."""
+    """Passes a worker's lines on as they come, but limits their rate."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, worker: Source) -> None:
         self._loop = loop
@@ -81,7 +82,7 @@ class WorkerLog:
         loop.add_reader(worker.log_fd(), self._pass_on)
 
     def close(self) -> None:
-        """Passes on what waits. The worker must still be there."""
+        """Passes on the lines that wait. The worker must still exist."""
         if self._pause:
             self._pause.cancel()
         self._loop.remove_reader(self._worker.log_fd())
@@ -103,7 +104,7 @@ class WorkerLog:
     def _write(self) -> None:
         try:
             lines = self._worker.log_lines(self._budget)
-        except TimeoutError:  # a second later, perhaps
+        except TimeoutError:  # try again in a second
             self._budget = 0
             return
         for line in lines:

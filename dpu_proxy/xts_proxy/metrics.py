@@ -1,4 +1,4 @@
-"""Metrics of the proxy: what its process for metrics makes of the supervisor's figures (Supervisor.figures())."""
+"""Metrics of the proxy, which the metrics process makes from the supervisor's figures (Supervisor.figures())."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xts_proxy import metric_catalogue as catalogue
 
 
 def families(figures: dict[str, Any]) -> Iterator[Family]:
-    """In the order of the catalogue. What is not there, such as the figures of a worker that hangs, is left out."""
+    """The metrics, in the order of the catalogue. Missing figures, such as those of a worker that hangs, are left out."""
     yield from metric.families(catalogue.INFO, [(figures["info"], {"one": 1})])
     yield from metric.families(catalogue.PROXY, [({}, figures["proxy"])])
     if figures["shm"]:
@@ -35,7 +35,7 @@ def _worker(row: dict[str, Any]) -> dict[str, str]:
 
 
 def channel_row(stats: dict[str, Any]) -> metric.Row:
-    """Of Worker.channels(), with those of its link and queue."""
+    """The figures of a row of Worker.channels(), with those of its link and queue."""
     relayed = f".{stats['relayed']}" if stats["relayed"] else ""  # its number behind the relay that has the queue
     labels = {"queue": f"{stats['queue_id']}{relayed}", "worker": str(stats["worker"])}
     nested = {f"{part}.{name}": value for part in ("link", "queue") for name, value in stats[part].items()}
@@ -43,7 +43,7 @@ def channel_row(stats: dict[str, Any]) -> metric.Row:
 
 
 def tenant_figures(account: dict[str, dict[str, int]]) -> dict[str, Any]:
-    """Of Account.figures(). What is counted in bytes is another metric."""
+    """The figures of a row of Account.figures(). Resources counted in bytes are a separate metric."""
     used = {name: number for name, number in account["used"].items() if name != "cpu_ns"}
     found: dict[str, Any] = {
         "cpu_ns": account["used"]["cpu_ns"],

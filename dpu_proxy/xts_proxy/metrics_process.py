@@ -1,8 +1,8 @@
-"""The process that serves the proxy's metrics, from the supervisor. xts_messages/metrics_server.py has the theory of
-operation.
+"""The process that serves the proxy's metrics, as the supervisor sees it. xts_messages/metrics_server.py has the theory
+of operation.
 
-It is forked before the supervisor reads any key, and is no more than the user of the proxy without capabilities, who
-opens no files and no connections. When it ends, data goes on as before, and another is started a second later.
+It is forked before the supervisor reads any key. It runs as the proxy's user, without capabilities, and opens no files
+and no connections. When it ends, connections are not affected, and another one is started a second later.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ANSWER_S = 5.0
 
 
 def credentials(config: Proxy) -> metrics_credentials.Credentials:
-    """Of the files that the configuration names. OSError: one cannot be used."""
+    """Reads the files that the configuration names. OSError: one cannot be used."""
     try:
         with sandbox.reading():
             return metrics_credentials.read(config.metrics_certificate, config.metrics_key, config.metrics_token)
@@ -35,7 +35,7 @@ def credentials(config: Proxy) -> metrics_credentials.Credentials:
 
 
 class MetricsProcess:
-    """It, and what answers its questions. `figures`: what is sent to it, plain data."""
+    """The process, and the code that answers its questions. `figures` returns what is sent to it, plain data."""
 
     def __init__(self, config: Proxy, listener: socket.socket, figures: Callable[[], dict[str, Any]]) -> None:
         """Forks it. OSError: a file of the configuration cannot be used."""
@@ -55,7 +55,7 @@ class MetricsProcess:
             return children.fork("xts-metrics", kept, lambda: self._run(its))
 
     def _run(self, connection: socket.socket) -> None:
-        """In the process."""
+        """Runs in the process."""
         sandbox.confine(self._config.user, (), self._config.core_dumps)
         children.bound_to_parent()
         metrics_server.limit()
@@ -63,7 +63,7 @@ class MetricsProcess:
         metrics_server.run(self._listener, connection, self._credentials, metrics.families)
 
     def serve(self) -> None:
-        """From now on its questions are answered; in the running loop."""
+        """From now on answers its questions, in the running loop."""
         loop = asyncio.get_running_loop()
         loop.add_reader(self.child.fileno(), self._on_end)
         self._task = loop.create_task(self._answer())
@@ -81,7 +81,7 @@ class MetricsProcess:
     def _encoded(self) -> bytes:
         try:
             return msgspec.json.encode(self._figures())
-        except OSError:  # the workers do not answer, and have done so a moment ago
+        except OSError:  # the workers do not answer, although they did a moment ago
             return metrics_server.NO_FIGURES
 
     def _on_end(self) -> None:
@@ -106,7 +106,7 @@ class MetricsProcess:
         self.child.close()
 
     def configure(self, config: Proxy) -> None:
-        """Certificate, key and token as they are in the files now. OSError: they cannot be used, and stay as before."""
+        """Reads certificate, key and token again. OSError: they cannot be used, and the old ones stay."""
         found = credentials(config)
         if found == self._credentials:
             return
@@ -115,7 +115,7 @@ class MetricsProcess:
             self._writer.write(metrics_server.credentials_message(found))
 
     def close(self) -> None:
-        """When the loop has ended, or before it began. Harmless when repeated."""
+        """Called when the loop has ended, or before it began. Harmless when repeated."""
         self.child.close()
         if self._sock:
             self._sock.close()

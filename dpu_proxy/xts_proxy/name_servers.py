@@ -1,6 +1,6 @@
-"""Lookups of names: the configuration as the workers take it (struct xts_names_config of native/worker.h).
+"""Name lookups: the configuration in the form for the workers (struct xts_names_config of native/worker.h).
 
-The device's own name servers and addresses are read by the supervisor: workers open no files. It does so when it
+The supervisor reads the device's own name servers and addresses, because workers open no files. It does so when it
 starts, with each reload, and when interfaces or addresses change (device_watch.py).
 """
 
@@ -28,7 +28,7 @@ _LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A name server, as sockets want its address; `scope`: of a link-local one, its interface."""
+    """A name server, with its address in the form for sockets; `scope`: the interface of a link-local address."""
 
     address: str
     port: int
@@ -47,7 +47,7 @@ class Device:
 
 
 def of_device(config: Config) -> Device:
-    """Reads it, for this configuration."""
+    """Reads all of this, for this configuration."""
     interfaces = read_interfaces()
     addresses = [address for interface in interfaces for address in interface.addresses]
     servers = tuple(_servers(config.names.resolvers))[:RESOLVERS_MAX]
@@ -55,7 +55,7 @@ def of_device(config: Config) -> Device:
 
 
 def _local_ports(text: str) -> tuple[int, int]:
-    """From the sysctl."""
+    """Parses the sysctl."""
     words = text.split()
     return (int(words[0]), int(words[1])) if len(words) == 2 else (0, 0)
 
@@ -63,7 +63,7 @@ def _local_ports(text: str) -> tuple[int, int]:
 def _servers(resolvers: list[Resolver]) -> Iterator[Server]:
     for resolver in resolvers:
         for one in [resolver] if resolver.address else resolv_conf(_read(_RESOLV_CONF)):
-            with suppress(OSError):  # an interface that is not there: nor is the server
+            with suppress(OSError):  # without its interface there is no such server
                 yield _server(one)
 
 
@@ -80,7 +80,7 @@ def _scope(name: str) -> int:
 
 
 def resolv_conf(text: str) -> list[Resolver]:
-    """The servers of a resolv.conf(5); lines that name none are passed over, as the C library does."""
+    """The servers of a resolv.conf(5). Lines that name none are skipped, as in the C library."""
     found = []
     for line in text.splitlines():
         words = line.split()
@@ -98,7 +98,7 @@ def _read(path: Path) -> str:
 
 
 def _families(addresses: list[Address]) -> int:
-    """Of which families the device has addresses that lead further than loopback and its links."""
+    """The address families in which the device has addresses beyond loopback and link-local ones."""
     versions = {address.version for address in addresses if not address.is_loopback and not address.is_link_local}
     return (FAMILY_IPV4 if 4 in versions else 0) | (FAMILY_IPV6 if 6 in versions else 0)
 
@@ -109,7 +109,7 @@ def _allows(config: Config) -> bool:
 
 
 def _flat(rules: list[NameRule], numbers: Mapping[str, int]) -> list[tuple[bool, int, bytes]]:
-    """Of each: whether it allows, its tenant, its domain."""
+    """For each rule: whether it allows, its tenant, its domain."""
     flat = []
     for rule in rules:
         tenants = [numbers[name] for name in rule.tenants] or [ANY_TENANT]
@@ -119,7 +119,7 @@ def _flat(rules: list[NameRule], numbers: Mapping[str, int]) -> list[tuple[bool,
 
 
 def to_native(ffi: Any, config: Config, device: Device, numbers: Mapping[str, int]) -> tuple[dict[str, Any], Any]:
-    """The fields of struct xts_names_config, and what must live as long as they."""
+    """The fields of struct xts_names_config, and the objects that must live as long as they do."""
     flat = _flat(config.names.rule, numbers)
     rules = ffi.new("struct xts_name_rule[]", max(1, len(flat)))
     for (allow, tenant, domain), target in zip(flat, rules, strict=False):

@@ -1,4 +1,4 @@
-"""What the supervisor does again and again while its loop runs."""
+"""Tasks that the supervisor repeats while its loop runs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Policy in Python: the file's rules as the workers take them, and the same decision explained to people.
+"""Policy in Python: the file's rules in the form for the workers, and the same decision explained to people.
 
-`decide()` reads the rules as they stand in the file and asks `ipaddress`; the workers match the flattened rules
-of `flatten()` bit by bit (native/policy.c). The tests hold one against the other. What both do with IPv4-mapped
-unspecified and the device's own addresses is explained in native/policy.h.
+`decide()` uses the rules as they are in the file, and `ipaddress`; the workers match the flattened rules of `flatten()`
+bit by bit (native/policy.c). The tests compare the two. native/policy.h explains what both do with IPv4-mapped and
+unspecified addresses and with the device's own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class FlatRule:
 
 
 def flatten(policy: Policy, numbers: Mapping[str, int]) -> list[FlatRule]:
-    """The rules with one tenant, one range of ports and one of queues each, in order. `numbers`: of tenants by name."""
+    """The rules in order, each split so that it has one tenant, one range of ports and one range of queues. `numbers`:
+    the tenants' numbers by name."""
     flat = []
     for source, rule in enumerate(policy.rule):
         network = rule.network.network
@@ -103,14 +104,14 @@ class Who:
 
 
 def listen_default(policy: Policy, tenants: int) -> str:
-    """For bind and listen: where there are tenants, what they may listen on is named."""
+    """The default for bind and listen: where there are tenants, rules have to name what they may listen on."""
     if policy.listen != "auto":
         return policy.listen
     return "deny" if tenants else policy.default
 
 
 def decide(policy: Policy, action: Action, who: Who, address: IPAddress, port: int) -> Decision:
-    """What the policy says to who connects to, or listens on, address and port."""
+    """The policy's decision about `who` connecting to, or listening on, an address and port."""
     for index, rule in enumerate(policy.rule):
         if (
             Action[rule.what.upper()] & action
@@ -125,13 +126,13 @@ def decide(policy: Policy, action: Action, who: Who, address: IPAddress, port: i
 
 
 def _plain(address: IPAddress) -> IPAddress:
-    """An IPv4-mapped address as the IPv4 address that it means."""
+    """Turns an IPv4-mapped address into the IPv4 address."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
 
 
 def _embedded(address: IPAddress) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that a translator or a tunnel makes of it."""
+    """The IPv4 address that a translator or tunnel turns this IPv6 address into."""
     if address.version == 4 or address.is_unspecified or _is_own(address):
         return None
     for prefix in _NAT64:
@@ -159,7 +160,7 @@ def _is_own(address: IPAddress) -> bool:
 
 
 def is_own(action: Action, address: IPAddress) -> bool:
-    """Is it the device's own, loopback or link-local, so that only a rule that means it allows it?"""
+    """Is it one of the device's own addresses, loopback or link-local, which only a rule that names them allows?"""
     address = _plain(address)
     if address.is_unspecified:
         return action == Action.CONNECT
@@ -168,7 +169,7 @@ def is_own(action: Action, address: IPAddress) -> bool:
 
 
 def means_own(rule: Rule) -> bool:
-    """Does it name a network of the device's own addresses?"""
+    """Does the rule name a network of the device's own addresses?"""
     network = rule.network.network
     if network is None:
         return False

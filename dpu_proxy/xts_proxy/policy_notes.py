@@ -1,6 +1,7 @@
-"""Rules of the policy and of names that decide nothing, because one above takes all that they name: for --check.
+"""Finds rules of the policy and of names that decide nothing, because an earlier one covers everything that they name.
+Used by --check.
 
-Only what is certain is noted: one rule above that takes everything, not several together.
+Only certain cases are noted: one earlier rule that covers everything, not several together.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from xts_proxy.policy import means_own
 
 
 def notes(config: Config) -> Iterator[tuple[Path, str]]:
-    """Each with the path of its rule."""
+    """The notes, each with the path of its rule."""
     rules = config.policy.rule
     for later, rule in enumerate(rules):
         for earlier, above in enumerate(rules[:later]):
@@ -52,7 +53,7 @@ def _of_all_tenants(above: Sequence[str], below: Sequence[str]) -> bool:
 
 
 def _covers(above: Ranges, below: Ranges) -> bool:
-    """Is each number of `below` one of `above`?"""
+    """Is each number in `below` also in `above`?"""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(above.pairs):
         if merged and first <= merged[-1][1] + 1:
@@ -63,7 +64,8 @@ def _covers(above: Ranges, below: Ranges) -> bool:
 
 
 def _takes_network(above: Rule, rule: Rule) -> bool:
-    """policy.decide() has what a rule covers: an allow leaves out the device's own addresses unless it means them."""
+    """policy.decide() defines what a rule covers: an allow rule leaves out the device's own addresses unless it names
+    them."""
     network, own = rule.network.network, rule.network.own or means_own(rule)
     if above.network.own:
         return rule.network.own or (own and rule.action == "allow")
@@ -85,7 +87,7 @@ def _takes_names(above: NameRule, rule: NameRule) -> bool:
 
 
 def _within(inner: bytes, outer: bytes) -> bool:
-    """Names as in a DNS message: is the inner one the outer one, or below it?"""
+    """Is the inner name equal to the outer one, or below it? Both in DNS wire format."""
     while len(inner) > len(outer):
         inner = inner[1 + inner[0] :]
     return inner == outer

@@ -1,7 +1,7 @@
-"""On which CPUs the proxy's Python runs: not on those that workers are pinned to (proxy.cpus), where there are others.
+"""The CPUs for the proxy's Python: not those that workers are pinned to (proxy.cpus), if there are others.
 
-A worker is SCHED_BATCH and interrupts no ordinary thread when it wakes (native/worker.c). On a core that it shares with
-the supervisor it waits for what that does, 0.3 to 1 ms for a process that attaches.
+A worker is SCHED_BATCH and does not preempt an ordinary thread when it wakes (native/worker.c). On a core shared with
+the supervisor, it would wait for the supervisor's work: 0.3 to 1 ms for a process that attaches.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 
 def leave_to_workers(cpus: Sequence[int]) -> str:
-    """This thread, and those it starts from now on, leave these CPUs if it may run on others. A line for the log, ""
-    if nothing was done."""
+    """Moves this thread, and those that it starts from now on, away from these CPUs, if it may run on others. Returns a
+    line for the log; "" if nothing was done."""
     allowed = os.sched_getaffinity(0)
     others = allowed - set(cpus)
     if not others or others == allowed:

@@ -1,11 +1,11 @@
 """Least privilege for the proxy's processes, once everything that needs privilege is open.
 
-Limits are raised first (`raise_limits`); then queues and sockets are opened; then `confine` gives up what is no
-longer needed, the user root before all. Capabilities belong to threads: confine() runs before any are started, and
-refuses to run later.
+Limits are raised first (`raise_limits`); then queues and sockets are opened; then `confine` gives up what is no longer
+needed, first of all the user root. Capabilities belong to threads: confine() runs before any are started, and refuses
+to run later.
 
-The supervisor keeps one capability, to read the files that a reload names, which may be root's alone. It is in force
-only inside `reading()`.
+The supervisor keeps one capability, to read the files that a reload names, which only root may be able to read. It is
+effective only inside `reading()`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from xts_proxy._native import ffi, lib
 from xts_proxy.config_limits import DESCRIPTORS_MAX
 
 CAPABILITIES = {"dac_read_search": 2, "net_bind_service": 10, "sys_nice": 23}
-#: What a supervisor keeps, to read again what it has read as root.
+#: What the supervisor keeps, to read again the files that it has read as root.
 OF_SUPERVISOR = ("dac_read_search",)
-#: Who the proxy becomes when root has started it and the configuration names nobody: the first that there is.
+#: The user that the proxy becomes when root has started it and the configuration names none: the first one that exists.
 DEFAULT_USERS = ("xts", "nobody")
 _STDERR = 2
 _SETPCAP = 8
@@ -39,8 +39,8 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 
 def raise_limits() -> int:
-    """Descriptors up to the hard limit, which is returned; where we may, locked memory without limit, for UMEM, and
-    leave for threads to be SCHED_IDLE for a while only (native/ulp/handshake_pool.h)."""
+    """Raises the number of descriptors to the hard limit, which is returned. If we may, also allows unlimited locked
+    memory, for UMEM, and allows threads to leave SCHED_IDLE again (native/ulp/handshake_pool.h)."""
     _, descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
     _, locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)
@@ -60,12 +60,12 @@ def reserve_descriptors() -> None:
     period of RCU (expand_fdtable()): a worker stood still for 5 to 15 ms at 64, 128, 256 … connections."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = min(limit, DESCRIPTORS_MAX) if limit != resource.RLIM_INFINITY else DESCRIPTORS_MAX
-    with suppress(OSError):  # without memory for it, it grows as it always did
+    with suppress(OSError):  # without memory for it, the table grows when needed
         os.close(fcntl.fcntl(_STDERR, fcntl.F_DUPFD_CLOEXEC, highest - 1))
 
 
 def _nice_limit() -> int:
-    """The RLIMIT_NICE with which a thread of ours may leave SCHED_IDLE."""
+    """The RLIMIT_NICE with which our threads may leave SCHED_IDLE."""
     return _NICE_RANGE - os.getpriority(os.PRIO_PROCESS, 0)
 
 
@@ -74,16 +74,17 @@ def _allows_nice(limit: int) -> bool:
 
 
 def of_workers() -> tuple[str, ...]:
-    """What workers keep: ports below 1024 of the device; and the right to leave SCHED_IDLE, where the limit does not
-    give it, as root of a container may not raise limits."""
+    """The capabilities that workers keep: to bind to ports below 1024 of the device, and to leave SCHED_IDLE where the
+    limit does not allow it (root in a container may not raise limits)."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NICE)
     return ("net_bind_service",) if _allows_nice(limit) else ("net_bind_service", "sys_nice")
 
 
 def confine(user: str, keep: Sequence[str] = (), core_dumps: bool = False) -> list[str]:
     """Becomes `user` ("": see `user_to_become`), keeps of all capabilities those of `keep` that are held, and never
-    gains any again; DAC_READ_SEARCH is out of force from here on. Unless `core_dumps`, its memory is written nowhere
-    and shown to no process of the same user. Returns what was done, for the log. OSError: nothing can be relied on."""
+    gains any again; DAC_READ_SEARCH is not effective from here on. Unless `core_dumps`, there are no core dumps, and no
+    process of the same user can read its memory. Returns what was done, for the log. OSError: the process must not go
+    on."""
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads != 1:
         raise RuntimeError(f"confine() must come before threads; there are {threads}")
@@ -109,8 +110,8 @@ def confine(user: str, keep: Sequence[str] = (), core_dumps: bool = False) -> li
 
 
 def give_up_files(*, network: bool) -> str:
-    """No file can be opened, made or run any more by this process, and without `network` no TCP socket be bound or
-    connected. What was done, for the log: nothing, where the kernel has no Landlock."""
+    """From now on this process can open, make or run no file, and, without `network`, bind or connect no TCP socket.
+    Returns what was done, for the log: nothing if the kernel has no Landlock."""
     if lib.xts_calls_sanitized():
         return "no Landlock: the run-time libraries of sanitizers read /proc"
     return landlock.restrict(network=network)
@@ -129,7 +130,7 @@ def restrict_calls(*, parsers: bool, started: bool) -> str:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Inside, files may be read that are root's alone, if we could when we started."""
+    """Inside the context, files that only root may read can be read, if they could be when we started."""
     held = capabilities()
     reader = _mask("dac_read_search")
     if held & reader:
@@ -142,8 +143,8 @@ def reading() -> Iterator[None]:
 
 
 def user_to_become(name: str) -> pwd.struct_passwd | None:
-    """The user of this name; without a name, one without rights if we are root, or None: we stay who we are. OSError
-    ENOENT: there is no such user."""
+    """The user of this name. Without a name: an unprivileged user if we are root, else None, and we keep our user.
+    OSError ENOENT: there is no such user."""
     if name:
         return find_user(name)
     if os.geteuid() != 0:
@@ -167,7 +168,7 @@ def die_with_parent() -> None:
 
 
 def find_user(name: str) -> pwd.struct_passwd:
-    """OSError ENOENT: there is none of this name."""
+    """The user of this name. OSError ENOENT: there is none."""
     try:
         return pwd.getpwnam(name)
     except KeyError as error:
@@ -176,7 +177,8 @@ def find_user(name: str) -> pwd.struct_passwd:
 
 def _become(account: pwd.struct_passwd) -> None:
     if (os.getresuid(), os.getresgid()) == ((account.pw_uid,) * 3, (account.pw_gid,) * 3):
-        return  # it is already, and a user namespace with one user, say, does not let it change its groups
+        # we are this user already, and, for example, a user namespace with one user does not allow changing groups
+        return
     _prctl("PR_SET_KEEPCAPS", 1)
     try:
         os.initgroups(account.pw_name, account.pw_gid)
@@ -200,7 +202,7 @@ def _mask(*names: str) -> int:
 
 
 def _set_capabilities(permitted: int, effective: int) -> None:
-    """Nothing inheritable."""
+    """Sets the capabilities; none are inheritable."""
     words = [mask >> shift & 0xFFFFFFFF for shift in (0, 32) for mask in (effective, permitted, 0)]
     data = ffi.new("uint32_t[6]", words)
     if lib.capset(_header(), data) < 0:
@@ -208,7 +210,8 @@ def _set_capabilities(permitted: int, effective: int) -> None:
 
 
 def _empty_bounding_set(keep: Sequence[str]) -> None:
-    """So that no program run from here gains any. Needs CAP_SETPCAP; without it there is little to gain anyway."""
+    """Empties the bounding set, so that no program run from here gains capabilities. Needs CAP_SETPCAP; without it
+    there is little to gain anyway."""
     if not capabilities() >> _SETPCAP & 1:
         return
     number = 0

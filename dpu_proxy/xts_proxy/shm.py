@@ -1,9 +1,9 @@
 """Channels over shared memory: processes attach at the endpoint and get one each.
 
-A new queue gets the lowest free number, so that numbers (and metrics) stay few, and goes to the worker with the fewest.
-The worker watches a duplicate of the process's connection and ends the channel by itself, after carrying out what the
-process sent last. Its number stays taken until then; `reap()` finds out, and removes a channel whose end the worker
-cannot see (a forked child has inherited the connection of a dead process).
+A new queue gets the lowest free number, so that there are few numbers (and metrics), and goes to the worker with the
+fewest queues. The worker watches a duplicate of the process's connection and ends the channel itself, after carrying
+out what the process sent last. The number is in use until then; `reap()` frees it, and removes a channel whose end the
+worker cannot see (because a forked child has inherited the connection of a dead process).
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from xts_proxy.tenants import Account, Tenants
 from xts_proxy.worker_process import RemoteWorker
 
 _REMOVE_AFTER_S = 0.5
-#: Workers are asked which channels are left at most once in this time, however many processes come and go.
+#: How often, at most, workers are asked which channels they still have, however many processes come and go.
 _REAP_S = 0.05
 
 
 @dataclass(slots=True)
 class _Client:
-    """What a grant is remembered by: the proxy's side waits here until the process has its own."""
+    """What is kept for a grant: the proxy's side waits here until the process has its own."""
 
     queue_id: int
-    area: ShmArea  # of its descriptors the shared memory and the proxy's bell are ours, until the worker has its own
+    area: ShmArea  # we own its descriptors of the shared memory and of the proxy's eventfd until the worker has its own
     tenant: Account
     uid: int
     worker: RemoteWorker | None = None
@@ -56,7 +56,7 @@ class ShmChannels:
     """The endpoint of shm, and the channels of the processes attached to it."""
 
     def __init__(self, config: Config, tenants: Tenants) -> None:
-        """Listens at once, so that the socket is made with the rights of the start; workers come later."""
+        """Listens at once, so that the socket is made with the initial privileges; workers are set later."""
         self.config = config
         self.tenants = tenants
         self.workers: list[RemoteWorker] = []
@@ -66,7 +66,7 @@ class ShmChannels:
         self.attaches = 0
         self.refusals = 0
         self.clients: dict[int, _Client] = {}  # by queue_id
-        self._reap_at = 0.0  # by time.monotonic(): not again before
+        self._reap_at = 0.0  # by time.monotonic(): when workers may be asked again
         self.endpoint = Endpoint(
             config.proxy.endpoint,
             self._allocate,
@@ -83,7 +83,7 @@ class ShmChannels:
         self.workers = workers
 
     def reconfigure(self, workers: list[RemoteWorker]) -> None:
-        """Nothing: whose a process is, is seen when it attaches."""
+        """Does nothing: the tenant of a process is determined when it attaches."""
 
     def counters(self) -> dict[str, int]:
         """For metrics."""
@@ -120,7 +120,7 @@ class ShmChannels:
         return Grant(area.geometry, (area.memfd, area.host_bell), client)
 
     def _cgroup(self, peer: Peer) -> str:
-        """ "" of a process that has no number in our PID namespace, by which its cgroup would be found."""
+        """The cgroup of a process; "" if it has no number in our PID namespace, by which its cgroup could be found."""
         if peer.pid == 0 and not self._told_of_namespaces and any(t.cgroups for t in self.config.tenant):
             self._told_of_namespaces = True
             LOG.warning(
@@ -132,7 +132,7 @@ class ShmChannels:
         return cgroup_of(peer.pid)
 
     def _make_room(self, peer: Peer, tenant: Account) -> None:
-        """OSError EUSERS: there is none, also when those are not counted that have just ended."""
+        """OSError EUSERS: there is no room, even without the processes that have just ended."""
         try:
             self._check_room(peer, tenant)
         except OSError:
@@ -181,7 +181,7 @@ class ShmChannels:
         self._budget(name).log(logging.INFO, name, message)
 
     def _budget(self, tenant: str) -> Budget:
-        """Of the log, for a tenant."""
+        """The log budget of a tenant."""
         return self._budgets.setdefault(tenant, Budget())
 
     def _released(self, attached: Attached) -> None:
@@ -194,7 +194,8 @@ class ShmChannels:
             client.remove_at = time.monotonic() + _REMOVE_AFTER_S
 
     def reap(self) -> float | None:
-        """Frees the numbers of ended channels, if it is time. In how many seconds to call again; None: all are free."""
+        """Frees the numbers of ended channels, if it is time. Returns in how many seconds to call it again; None: all
+        are free."""
         if time.monotonic() >= self._reap_at:
             self._reap()
         if not any(client.remove_at for client in self.clients.values()):

@@ -23,7 +23,7 @@ def show(path: str, *, as_json: bool, connections: bool) -> None:
     if as_json:
         print(json.dumps(answer, indent=2))
         return
-    # Not folded when it goes to a file or a pipe.
+    # Lines are not wrapped when the output is a file or a pipe.
     console = Console(width=None if sys.stdout.isatty() else 240)
     proxy = answer["proxy"]
     console.print(
@@ -115,7 +115,7 @@ def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> T
     if not rows:
         table.add_row(f"no {title}")
     for row in rows:
-        # Text, because a str would be searched for markup: programs name themselves.
+        # A Text, because a str would be parsed for markup, and programs choose their own names.
         table.add_row(*(Text(_cell(key, row.get(key, ""))) for key in columns.values()))
     return table
 
@@ -135,7 +135,7 @@ _NOT_THE_BEST = {
 
 
 def _tls(counts: dict[str, int]) -> Iterator[str]:
-    """Two lines, of handshakes and of keys that hosts have pushed; none when there was neither."""
+    """Two lines, about handshakes and about keys that hosts have pushed; none when there was neither."""
 
     def by(direction: str) -> str:
         return ", ".join(f"{counts[f'{direction}_by_{who}']} {who}" for who in ("user", "kernel", "device"))
@@ -152,14 +152,14 @@ def _tls(counts: dict[str, int]) -> Iterator[str]:
 
 
 def _ulps(row: dict[str, Any]) -> str:
-    """What is pushed: from TCP upwards, for receiving and for sending where they differ."""
+    """The pushed protocols, from TCP upwards; separately for receiving and sending if they differ."""
     receive, send = row["receive_ulps"], row["send_ulps"]
     text = receive if receive == send else f"in {receive or '-'}, out {send or '-'}"
     return f"{text} (peeking)".strip() if row["peeking"] else text
 
 
 def _filter(row: dict[str, Any]) -> str:
-    """Of a datagram socket: the operator's by its name, or the host's own by its length."""
+    """The filter of a datagram socket: the operator's by its name, or the host's own by its length."""
     if row["filter"] or not row["filter_instructions"]:
         return str(row["filter"])
     return f"the host's, {row['filter_instructions']} instructions"

@@ -1,13 +1,14 @@
-"""Queues that are opened ahead, so that the service itself never has the privilege to open any.
+"""Queues that are opened in advance, so that the service itself never has the privilege to open any.
 
 Theory of operation. The unit starts two commands. `xts-proxy --open-queues` (ExecStartPre=+) is root for a moment: it
 attaches the XDP program, in place of one that an earlier proxy left there, opens the queues of the configuration, and
-stores their descriptors with systemd, with a description in a memfd. The proxy itself, which has no right to do any of
-that, finds them among the descriptors that it is started with, and has systemd forget them: a queue is free again when
-the proxy has ended. What an earlier start has left in the store is removed before anything is opened.
+stores their descriptors with systemd, with a description in a memfd. The proxy itself, which has no privilege to do any
+of that, finds them among the descriptors that it is started with, and makes systemd forget them, so that a queue is
+free again when the proxy has ended. Queues that an earlier start has left in the store are removed before anything is
+opened.
 
-The description names the settings that the queues were opened with. If the proxy's own differ, somebody has changed the
-file between the two commands, and the start fails.
+The description names the settings that the queues were opened with. If the proxy's own settings differ, somebody has
+changed the file between the two commands, and the start fails.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _BYTES_MAX = 1 << 20
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What queues are opened with."""
+    """The settings that queues are opened with."""
 
     interface: str
     queue_ids: tuple[int, ...]
@@ -39,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True):
     exclusive: bool
 
     def open(self, patience_s: float) -> DeviceSockets:
-        """In this process. OSError says what could not be had."""
+        """Opens the queues in this process. OSError says what could not be opened."""
         return open_device_sockets(
             self.interface,
             self.queue_ids,
@@ -78,7 +79,8 @@ class StoredQueues:
 
 
 def store(settings: Settings, patience_s: float) -> None:
-    """Opens the queues and stores them with systemd. OSError: a queue could not be had, or nobody keeps it."""
+    """Opens the queues and stores them with systemd. OSError: a queue could not be opened, or systemd does not store
+    it."""
     systemd = manager()
     if not systemd:
         raise OSError(errno.ENOTCONN, "systemd does not listen: --open-queues is for ExecStartPre=+ of its unit")
@@ -102,7 +104,7 @@ def store(settings: Settings, patience_s: float) -> None:
 
 
 def take(settings: Settings) -> StoredQueues | None:
-    """What was stored for this process; None: nothing was. OSError ESTALE: it is not what the settings ask for."""
+    """The queues stored for this process; None: none were stored. OSError ESTALE: they do not match the settings."""
     found = passed().named(PREFIX)
     if not found:
         return None
@@ -124,7 +126,7 @@ def take(settings: Settings) -> StoredQueues | None:
 
 
 def clear(systemd: ServiceManager) -> None:
-    """Has systemd close what an earlier start has stored and not taken."""
+    """Makes systemd close what an earlier start has stored and not taken."""
     for number in range(QUEUES_MAX):
         systemd.forget(_name("socket", number))
         systemd.forget(_name("memory", number))

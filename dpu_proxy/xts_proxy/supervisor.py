@@ -1,20 +1,22 @@
 """The running proxy: start, reload, drain, stop.
 
-Theory of operation. Three processes: this one, with an asyncio loop; the workers' (worker_process.py), which needs
-nothing from it to carry data; and the one that has the private keys of TLS (keys.py). Everything that takes privilege
-or can fail is opened first (sockets, queues, files), the other two are forked, and then all give up their rights. Then
-workers start and get their queues. Only then are we ready. A mistake on the way ends the proxy before anything serves,
-and so does the end of one of the processes. A fourth, which serves metrics (metrics_process.py), is started again.
+Theory of operation. There are three processes: this one, with an asyncio loop; that of the workers (worker_process.py),
+which carries data without this one; and the one that has the private keys of TLS (keys.py). Everything that needs
+privilege or can fail is opened first (sockets, queues, files). Then the other two are forked, and all drop their
+privileges. Then workers start and get their queues. Only then is the proxy ready. An error before that ends the proxy
+before it serves anybody. The end of one of the three processes ends the proxy at any time. A fourth process, which
+serves metrics (metrics_process.py), is started again when it ends.
 
 When network interfaces or addresses of the device change (device_watch.py), the workers are told.
 
-SIGHUP: the file is read and checked; only if it is valid and changes nothing that needs a restart is any of it taken
-over. SIGTERM, SIGINT: new sockets are refused and listeners closed, connections go on until none is left or the time
-is over; then every host gets GOODBYE. A second signal ends the waiting. The end of who started the proxy
-(--until-fd) is as SIGTERM.
+SIGHUP: the file is read and checked; it takes effect only if it is valid and changes nothing that needs a restart.
+SIGTERM, SIGINT: new sockets are refused and listeners closed; connections go on until none is left or the time is over;
+then every host gets GOODBYE. A second signal ends the wait. If the process that started the proxy ends (--until-fd),
+that has the same effect as SIGTERM.
 
-A worker that makes no progress is reported (heartbeat.py), and status and metrics do without its figures. Under
-systemd's watchdog, a sign of life is sent only when every worker makes progress: one that hangs is a restart.
+A worker that makes no progress is reported (heartbeat.py), and its figures are left out of status and metrics. With
+systemd's watchdog, a sign of life is sent only while every worker makes progress, so a worker that hangs causes a
+restart.
 """
 
 from __future__ import annotations
@@ -77,8 +79,8 @@ class Supervisor:
     """One proxy, from opening to its end."""
 
     def __init__(self, config: Config, path: Path | None, readiness: Readiness, until_fd: int | None = None) -> None:
-        """`path`: the file to read again on SIGHUP; None without one. `until_fd`: when it is readable or hung up, who
-        started us is gone, and we stop. OSError EBADF: it is not open."""
+        """`path`: the file to read again on SIGHUP; None without one. `until_fd`: when it is readable or hung up, the
+        process that started us is gone, and we stop. OSError EBADF: it is not open."""
         self.config = config
         self.path = path
         self.readiness = readiness
@@ -99,7 +101,7 @@ class Supervisor:
         self._process: WorkerProcess | None = None
         self._metrics: MetricsProcess | None = None
         self._connection_log: ConnectionLog | None = None
-        self._material: Material | None = None  # until the workers have it
+        self._material: Material | None = None  # only until the workers have it
         self._device = DeviceWatch(lambda: self.config, self._set_device)
         self._failed = ""  # which process has ended, and how
         self.reloads = {"taken": 0, "refused": 0}
@@ -118,8 +120,8 @@ class Supervisor:
     # --- life ------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Everything that takes the rights we started with, and then gives them up. Before the loop runs: pyroute2 has
-        one of its own. OSError: something could not be had; leaving the context closes the rest."""
+        """Opens everything that needs the initial privileges, and then drops these. Called before the loop runs,
+        because pyroute2 has its own. OSError: something could not be opened; leaving the context closes the rest."""
         descriptors = sandbox.raise_limits()
         proxy = self.config.proxy
         for warning in shortages(effective(self.config.tenant), machine_of(self.config, descriptors)):
@@ -148,8 +150,9 @@ class Supervisor:
         return opened
 
     def _open_metrics(self) -> None:
-        """Before there are keys in memory."""
-        from xts_proxy.metrics_process import MetricsProcess  # and prometheus_client, which most do without
+        """Called before there are keys in memory."""
+        # this imports prometheus_client, which most proxies do not need
+        from xts_proxy.metrics_process import MetricsProcess
 
         proxy = self.config.proxy
         listener = self._undo.enter_context(proxy.metrics.listen())
@@ -162,7 +165,7 @@ class Supervisor:
             LOG.warning("metrics are served to other machines at %s without %s", proxy.metrics, without)
 
     def _fork(self) -> None:
-        """The other processes, and what they need of files."""
+        """Forks the other processes, and reads the files for them."""
         proxy = self.config.proxy
         self._keys = KeyProcess(proxy.user, proxy.core_dumps)
         self._undo.callback(self._keys.close)
@@ -241,7 +244,7 @@ class Supervisor:
             LOG.log(level, "%s", text)
 
     def _stop_workers(self, error: int) -> None:
-        """Once; GOODBYE(error) to the hosts."""
+        """Stops the workers, once, with GOODBYE(error) to the hosts."""
         self._clock.stop()
         self._heartbeat.stop()
         self._refusals.stop()
@@ -256,11 +259,12 @@ class Supervisor:
         for relay in self._logs:
             relay.close()
         for worker in workers:
-            with suppress(TimeoutError):  # it is killed then
+            with suppress(TimeoutError):  # the process is killed then
                 worker.stop(error)
 
     def _on_child(self, child: Child) -> None:
-        """A process of ours has ended: nothing can be carried without workers, and no handshake made without keys."""
+        """One of our processes has ended, and the proxy ends, too: without workers no data is carried, and without keys
+        no handshake is possible."""
         asyncio.get_running_loop().remove_reader(child.fileno())
         self._failed = f"{child.name}: {child.ended()}; the proxy ends"
         self._stopping.set()
@@ -284,7 +288,8 @@ class Supervisor:
         self._stopping.set()
 
     async def _drain(self) -> int:
-        """Until no connection is left, nor a datagram that waits, or the time is over. The errno for the GOODBYE."""
+        """Waits until no connection and no waiting datagram is left, or the time is over. Returns the errno for the
+        GOODBYE."""
         self.state = "draining"
         self._refusals.look()
         timeout_s = self.config.proxy.drain_timeout_s
@@ -312,18 +317,18 @@ class Supervisor:
         return self._sum("connections", "parked_connections")
 
     def _left(self) -> int:
-        """What a drain waits for."""
+        """How much a drain still waits for."""
         return self._sum("connections", "parked_connections", "datagrams_waiting")
 
     def _sum(self, *gauges: str) -> int:
         every = [worker.stats() for worker in self.workers if answers(worker)]
-        hanging = len(self.workers) - len(every)  # at least one each, as far as we know
+        hanging = len(self.workers) - len(every)  # each may have at least one
         return hanging + sum(int(stats[name]) for stats in every for name in gauges)
 
     # --- reloading -------------------------------------------------------------------------------------
 
     def reload(self) -> bool:
-        """Takes over the file as it is now; False and a log line when it cannot, and nothing has changed."""
+        """Applies the file as it is now. False, with a log line: it cannot, and nothing has changed."""
         if self.path is None or self.state != "running":
             LOG.warning("reload: %s", "there is no file to read" if self.path is None else self.state)
             return False
@@ -393,7 +398,7 @@ class Supervisor:
         asyncio.get_running_loop().call_later(self.readiness.alive_every_s, self._stay_alive)
 
     def _on_endpoint(self) -> None:
-        """Something came at the endpoint, or a time there is over."""
+        """The endpoint is readable, or a timeout there has passed."""
         channels = self.channels
         if not isinstance(channels, ShmChannels) or not self.workers:
             return
@@ -409,7 +414,7 @@ class Supervisor:
     # --- figures ---------------------------------------------------------------------------------------
 
     def answer(self, question: control_socket.Question) -> dict[str, Any]:
-        """What the control socket is asked."""
+        """Answers a question of the control socket."""
         programs = self.channels.programs() if self.channels else {}
         awake = [worker for worker in self.workers if answers(worker)]
         channels = []
@@ -455,7 +460,7 @@ class Supervisor:
         return [process.child for process in (self._process, self._keys, self._metrics) if process]
 
     def _answers(self) -> bool:
-        """Does the workers' process answer, whatever its workers do?"""
+        """Does the workers' process answer (whatever its workers do)?"""
         if not self._process or not self.workers:
             return False
         self.workers[0].pulse()
@@ -471,7 +476,7 @@ class Supervisor:
         return self._process.tls_counts() if self._process and self._answers() else {}
 
     def figures(self) -> dict[str, Any]:
-        """What metrics are made of (metrics.families())."""
+        """The figures that metrics are made from (metrics.families())."""
         awake = [worker for worker in self.workers if answers(worker)]
         return {
             "info": {"version": version("xts-offload"), "queue": self.config.proxy.queue},
@@ -496,7 +501,7 @@ class Supervisor:
 
 
 def _open_device(config: Config, tenants: Tenants) -> Channels:
-    from xts_proxy.afxdp_channels import DeviceChannels  # libxdp, which shm does without
+    from xts_proxy.afxdp_channels import DeviceChannels  # this imports libxdp, which shm does not need
 
     return DeviceChannels(config, tenants)
 
@@ -509,12 +514,12 @@ async def _serve(listener: socket.socket, serve: Any) -> None:
 
 
 def _close(channels: Channels) -> None:
-    with sandbox.reading():  # an endpoint removes its socket
+    with sandbox.reading():  # because an endpoint removes its socket
         channels.close()
 
 
 def _unlink(path: str) -> None:
-    with suppress(OSError), sandbox.reading():  # where we may not, it stays, and the next start replaces it
+    with suppress(OSError), sandbox.reading():  # if we may not, it stays, and the next start replaces it
         Path(path).unlink()
 
 

@@ -1,7 +1,7 @@
 """Tenants in Python: which one a channel belongs to, and its account in the workers (native/tenant.h).
 
 A tenant of the configuration has one native account for the life of the process, found by its name: a reload changes
-limits, and connections of a tenant that the file names no more stay charged to its account.
+limits, and connections of a tenant that the file no longer names stay charged to its account.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ RESOURCES = {
 }
 
 
-#: enum xts_pool, likewise.
+#: The same for enum xts_pool.
 POOLS = {
     number: name.removeprefix("XTS_POOL_").lower() for number, name in ffi.typeof("enum xts_pool").elements.items()
 }
 UNLIMITED = (1 << 64) - 1
-#: Descriptors of the proxy that are nobody's: its own sockets, workers, files.
+#: Descriptors of the proxy that belong to no tenant: its own sockets, workers, files.
 OWN_DESCRIPTORS = 256
 
 
 def machine_of(config: Config, descriptors: int) -> Machine:
-    """What there is for tenants, when a process may have so many descriptors."""
+    """The resources for tenants, if a process may have this many descriptors."""
     memory_mib = config.proxy.memory_mib or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 21
     return Machine(max(1, descriptors - OWN_DESCRIPTORS), memory_mib)
 
@@ -43,7 +43,8 @@ def this_machine(config: Config) -> Machine:
 
 
 def native_limits(limits: Limits) -> dict[str, int]:
-    """By the names of RESOURCES. What belongs to no channel for a while has the limits of what does."""
+    """The limits by the names of RESOURCES. Sockets that belong to no channel for a while have the limits of those that
+    do."""
     return {
         "connections": limits.connections,
         "listeners": limits.listeners,
@@ -73,7 +74,7 @@ class Account:
     native: Any  # struct xts_tenant *, released when Python forgets it
 
     def figures(self) -> dict[str, dict[str, int]]:
-        """What it uses now, and how often it was refused what, by the names of RESOURCES and of POOLS."""
+        """What the tenant uses now, and how often it was refused each resource, by the names of RESOURCES and POOLS."""
         out = ffi.new("struct xts_tenant_stats *")
         lib.xts_tenant_stats(self.native, out)
         return {
@@ -86,22 +87,22 @@ class Account:
 
 
 class Tenants:
-    """The table in force, and the accounts."""
+    """The current table of tenants, and their accounts."""
 
     def __init__(self, config: Config, machine: Machine | None = None) -> None:
-        """`machine`: what there is; None: what this process finds."""
+        """`machine`: the resources; None: those that this process finds."""
         self.accounts: dict[str, Account] = {}
         self.configure(config, machine)
 
     def configure(self, config: Config, machine: Machine | None = None) -> None:
-        """Takes over a (reloaded) configuration: channels that are open keep the tenant they have."""
+        """Applies a (reloaded) configuration: open channels keep their tenant."""
         machine = machine or this_machine(config)
         lib.xts_pools_configure([machine.descriptors, machine.memory_mib << 20])
         self._limits = config.limits
         self._table = effective(config.tenant)
         promised = guarantees(self._table, machine)
         for name, account in self.accounts.items():
-            if name not in promised:  # what it has left is charged to it yet, and it is promised nothing
+            if name not in promised:  # what is left of it stays charged to it, but it is guaranteed nothing
                 lib.xts_tenant_configure(
                     account.native, _native_config(Tenant(name=name), account.number, config.limits)
                 )
@@ -117,36 +118,36 @@ class Tenants:
             self.accounts[tenant.name] = Account(tenant.name, len(self.accounts), made)
 
     def limits(self, name: str) -> Limits:
-        """In force for a tenant; those of all for one that is named no more."""
+        """The current limits of a tenant; the general ones for a tenant that is no longer named."""
         return next((t.limits_in_force(self._limits) for t in self._table if t.name == name), self._limits)
 
     def number(self, name: str) -> int:
-        """Of the account by this name, made or to be made next."""
+        """The number of the account with this name, which exists or will be made next."""
         account = self.accounts.get(name)
         return account.number if account else len(self.accounts)
 
     def numbers(self, new: Config | None = None) -> dict[str, int]:
-        """By which rules mean tenants; with those that `new` will make."""
+        """The numbers by which rules refer to tenants, including those that `new` will make."""
         numbers = {name: account.number for name, account in self.accounts.items()}
         for tenant in effective(new.tenant) if new else []:
             numbers.setdefault(tenant.name, len(numbers))
         return numbers
 
     def of_process(self, uid: int, cgroup: str) -> Account:
-        """Of a process that attaches (shm)."""
+        """The tenant of a process that attaches (shm)."""
         return self.accounts[next(t.name for t in self._table if t.has_process(uid, cgroup))]
 
     def of_queue(self, interface: str, queue_id: int) -> Account:
-        """Of a queue of an interface (afxdp)."""
+        """The tenant of a queue of an interface (afxdp)."""
         return self.accounts[next(t.name for t in self._table if t.has_queue(interface, queue_id))]
 
     def identity_rules(self, interface: str) -> list[tuple[Identity, Account]]:
-        """Whose costs those of a process are that a token names (afxdp); the first it fits decides."""
+        """The rules that map a process named by a token to its tenant (afxdp); the first one that matches decides."""
         return [(found, self.accounts[t.name]) for t in self._table for found in t.identities(interface)]
 
     @property
     def default(self) -> Account:
-        """Of processes that no table names; there always is one."""
+        """The tenant of processes that no table names; it always exists."""
         return self.accounts[DEFAULT]
 
 

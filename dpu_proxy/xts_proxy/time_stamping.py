@@ -1,6 +1,7 @@
-"""What time stamps an interface of the device can make, and which ones its card makes now: `ethtool -T`.
+"""The time stamps that an interface of the device can make, and those that its card makes now, as shown by `ethtool
+-T`.
 
-The operator switches a card's stamps on (`hwstamp_ctl`, ptp4l, chronyd): hosts are told, and change nothing.
+Only the operator switches a card's stamps on (`hwstamp_ctl`, ptp4l, chronyd). Hosts are told, but cannot change it.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from typing import Self
 #: linux/sockios.h, linux/ethtool.h
 _SIOCETHTOOL, _SIOCGHWTSTAMP = 0x8946, 0x89B1
 _ETHTOOL_GET_TS_INFO = 0x41
-_TS_INFO = struct.Struct("=IIiI12xI")  # struct ethtool_ts_info up to rx_filters, without what is reserved
+_TS_INFO = struct.Struct("=IIiI12xI")  # struct ethtool_ts_info up to rx_filters, without the reserved fields
 _TS_INFO_BYTES = 44
 _CONFIG = struct.Struct("=iii")  # struct hwtstamp_config
 
 
 @dataclass(frozen=True, slots=True)
 class Stamping:
-    """`flags`: SOF_TIMESTAMPING_* that it can do. `clock`: the number of its card's clock (/dev/ptpN), -1: it has none.
-    `tx_types`, `rx_filters`: what the card can be switched to, bits by HWTSTAMP_TX_* and HWTSTAMP_FILTER_*.
-    `tx_type`, `rx_filter`: what it is switched to; 0: it stamps nothing."""
+    """`flags`: the SOF_TIMESTAMPING_* that it supports. `clock`: the number of its card's clock (/dev/ptpN); -1: none.
+    `tx_types`, `rx_filters`: what the card can be switched to, bits by HWTSTAMP_TX_* and HWTSTAMP_FILTER_*. `tx_type`,
+    `rx_filter`: what it is switched to; 0: it stamps nothing."""
 
     flags: int
     clock: int
@@ -35,7 +36,7 @@ class Stamping:
 
     @classmethod
     def read(cls, sock: socket.socket, name: str) -> Self | None:
-        """Of the interface of that name; None: it does not say."""
+        """For the interface of that name; None: it does not report this."""
         try:
             data = _request(sock, _SIOCETHTOOL, name, struct.pack("=I", _ETHTOOL_GET_TS_INFO), _TS_INFO_BYTES)
         except OSError:
@@ -44,17 +45,17 @@ class Stamping:
         try:
             _, tx_type, rx_filter = _CONFIG.unpack(_request(sock, _SIOCGHWTSTAMP, name, b"", _CONFIG.size))
         except OSError:
-            tx_type = rx_filter = 0  # it has no card's stamps
+            tx_type = rx_filter = 0  # it has no hardware stamps
         return cls(flags, clock, tx_types, rx_filters, tx_type, rx_filter)
 
     def line(self, index: int) -> bytes:
-        """What hosts are told (PROTOCOL.md)."""
+        """The line for hosts (PROTOCOL.md)."""
         numbers = (index, self.clock, self.flags, self.tx_types, self.rx_filters, self.tx_type, self.rx_filter)
         return (" ".join(map(str, numbers)) + "\n").encode()
 
 
 def _request(sock: socket.socket, request: int, name: str, value: bytes, size: int) -> bytes:
-    """An ioctl that reads and writes memory of the caller's, which a struct ifreq points to."""
+    """Makes an ioctl that reads and writes memory to which a struct ifreq points."""
     memory = array.array("B", value.ljust(size, b"\0"))
     where, _ = memory.buffer_info()
     fcntl.ioctl(sock, request, struct.pack("16sP16x", name.encode(), where))

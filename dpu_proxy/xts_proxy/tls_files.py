@@ -1,7 +1,7 @@
-"""The files that [tls] names, read by the supervisor for the workers, which have no files.
+"""The files that [tls] names. The supervisor reads them for the workers, which have no access to files.
 
-What is wrong with one is remembered with it, and reported with its place in the configuration when that is built
-(ulp_tls.py). Private keys are read here only for --check, and then wiped.
+An error in a file is kept with it, and reported with its place in the configuration when that is built (ulp_tls.py).
+Private keys are read here only for --check, and then wiped.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ _BEGIN = b"-----BEGIN "
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Contents by name, and keys by the number of their identity in the configuration; a text says what is wrong."""
+    """Contents by name, and keys by the number of their identity in the configuration; a text instead says what is
+    wrong."""
 
     contents: dict[str, bytes | str] = field(default_factory=dict)
     keys: dict[int, Key | str] = field(default_factory=dict)
     system_roots: bytes = b""
-    numbers: dict[str, int] = field(default_factory=dict)  # of tenants, by name: known where the workers are
+    numbers: dict[str, int] = field(default_factory=dict)  # of tenants, by name: known in the workers' process
 
     def wipe(self) -> None:
-        """Keys in PEM are gone."""
+        """Wipes keys in PEM."""
         for key in self.keys.values():
             if isinstance(key, Key) and isinstance(key.data, bytearray):
                 for i in range(len(key.data)):
@@ -40,7 +41,7 @@ class TlsFiles:
 
 
 def gather(tls: Tls, load: Callable[[int], Key] | None = None) -> TlsFiles:
-    """Reads all of them. `load` makes a key of an open file; without it they are read here, in PEM."""
+    """Reads all files. `load` makes a key from an open file; without it keys are read here, in PEM."""
     files = TlsFiles(system_roots=b"" if any(trust.name == "default" for trust in tls.trust) else _system_roots())
     names = [name for one in tls.identity for name in (one.certificate, one.ocsp)]
     names += [name for trust in tls.trust for name in (trust.file, trust.crl)]
@@ -77,7 +78,7 @@ def _key(name: str, load: Callable[[int], Key] | None) -> Key | str:
 
 
 def _open(name: str, secret: bool) -> int:
-    """A regular file that is not empty."""
+    """Opens a regular file that is not empty."""
     descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
@@ -104,7 +105,7 @@ def _read(name: str, secret: bool = False) -> bytearray:
 
 
 def _directory(name: str) -> bytes:
-    """All PEM files of a directory, each once however many links there are to it."""
+    """The contents of all PEM files of a directory, each once, however many links there are to it."""
     files = {file.resolve() for file in Path(name).iterdir() if file.is_file()}
     texts = (_read_public(file) for file in sorted(files))
     return b"\n".join(text for text in texts if _BEGIN in text)
@@ -117,7 +118,7 @@ def _read_public(file: Path) -> bytes:
 
 
 def _system_roots() -> bytes:
-    """OpenSSL's own places, on this machine; empty when they are."""
+    """The trust roots of this machine, from OpenSSL's own places; empty if there are none."""
     paths = ssl.get_default_verify_paths()
     with suppress(OSError):
         if paths.cafile:

@@ -1,10 +1,10 @@
-"""What the operator has configured for pushed protocols, for the workers: struct xts_ulp_config (native/ulp/config.h).
+"""The configuration of pushed protocols for the workers: struct xts_ulp_config (native/ulp/config.h).
 
-A configuration is made whole for each start and reload and never changed; connections keep theirs until they close.
-It is made in the workers' process (`build`) of what the supervisor has read and loaded (`Protocols.gather`).
+A new configuration is made for each start and reload, and never changes; connections keep theirs until they close. It
+is made in the workers' process (`build`), from what the supervisor has read and loaded (`Protocols.gather`).
 
-Parser programs are loaded with the rights of the start and kept from then on: a reload can name them again, but it
-loads others only if the proxy still may. A program whose object file has changed needs a restart.
+Parser programs are loaded with the initial privileges and kept from then on. A reload can name them again, but can load
+others only if the proxy still has the privilege. A program whose object file has changed needs a restart.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from xts_proxy.workers import allowed_congestion_controls
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a configuration is made of in addition to its text."""
+    """What a configuration needs in addition to its text."""
 
     tls: TlsFiles
     machine: Machine  # for tenants
@@ -45,7 +45,7 @@ class Material:
 
 
 class Protocols:
-    """Reads and loads what configurations name; holds the programs. A context manager."""
+    """Reads and loads what a configuration names, and holds the programs. A context manager."""
 
     def __init__(self, load_key: Callable[[int], Key] | None = None) -> None:
         """load_key: see tls_files.gather()."""
@@ -73,7 +73,7 @@ class Protocols:
     def _program(self, kind: Literal["parser", "filter"], wanted: Parser | Filter) -> int:
         key = (kind, wanted.object, wanted.program)
         if key not in self._programs:
-            from xts_bpf import parser  # libbpf, which most do without
+            from xts_bpf import parser  # this imports libbpf, which most configurations do not need
 
             load = parser.load_parser if kind == "parser" else parser.load_filter
             try:
@@ -87,8 +87,8 @@ class Protocols:
 
 
 def build(config: Config, material: Material) -> tuple[Any, list[tuple[int, str]]]:
-    """struct xts_ulp_config *, released when Python forgets it, and what is to be logged, with its level. OSError:
-    something could not be had, and why."""
+    """Makes a struct xts_ulp_config *, released when Python frees it, and lines to log, with their levels. OSError:
+    something failed, and why."""
     native = ffi.gc(lib.xts_ulp_config_new(_limits(config.ulp)), lib.xts_ulp_config_release)
     if native == ffi.NULL:
         raise MemoryError
@@ -102,7 +102,7 @@ def build(config: Config, material: Material) -> tuple[Any, list[tuple[int, str]
 
 
 def _add_programs(native: Any, config: Config, material: Material) -> None:
-    """The configuration of C gets descriptors of its own."""
+    """Adds the programs; the C configuration gets its own descriptors."""
     parsers = len(config.ulp.parser)
     for parser, program in zip(config.ulp.parser, material.programs[:parsers], strict=True):
         descriptor = os.dup(program)
@@ -118,7 +118,7 @@ def _add_programs(native: Any, config: Config, material: Material) -> None:
 
 
 def filter_totals() -> dict[str, dict[str, int]]:
-    """struct xts_filter_totals by the name of the filter: since the process started."""
+    """struct xts_filter_totals since the process started, by the name of the filter."""
     count = int(lib.xts_filter_totals(ffi.NULL, 0))
     rows = ffi.new("struct xts_filter_totals[]", count)
     found = min(count, int(lib.xts_filter_totals(rows, count)))

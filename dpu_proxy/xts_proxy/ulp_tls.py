@@ -1,5 +1,5 @@
-"""Identities, trust roots and settings of TLS: from the configuration and the contents of the files that it names
-(tls_files.py) to native/ulp/tls/tls_config.h.
+"""Identities, trust roots and settings of TLS: puts the configuration, and the contents of the files that it names
+(tls_files.py), into native/ulp/tls/tls_config.h.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _WHY_BYTES = 256
 
 
 def add(native: Any, tls: Tls, files: TlsFiles) -> Iterator[tuple[KeyPath, str]]:
-    """Puts all of it into a new struct xts_ulp_config; what is wrong, by its key in the file. It is of no use then.
-    What config_tls.together() finds wrong is left out and not reported again."""
+    """Puts everything into a new struct xts_ulp_config. Yields mistakes, by their key in the file; with a mistake the
+    struct must not be used. What config_tls.together() reports is left out and not reported again."""
     reported = {path[:3] for path, _ in together(tls)}
     yield from _settings(native, tls)
     for i, identity in enumerate(tls.identity):
@@ -38,7 +38,7 @@ def add(native: Any, tls: Tls, files: TlsFiles) -> Iterator[tuple[KeyPath, str]]
 
 
 def check(tls: Tls) -> Iterator[tuple[KeyPath, str]]:
-    """The same, of a configuration that is made for nothing else."""
+    """Finds the same mistakes, with a configuration that is made only for this."""
     native = ffi.gc(lib.xts_ulp_config_new(ffi.NULL), lib.xts_ulp_config_release)
     if native == ffi.NULL:
         raise MemoryError
@@ -50,8 +50,8 @@ def check(tls: Tls) -> Iterator[tuple[KeyPath, str]]:
 
 
 def add_of_this_machine(native: Any, tls: Tls, files: TlsFiles) -> Iterator[tuple[int, str]]:
-    """What depends on the machine and not on the file: whether its kernel does TLS, and its own trust roots, which are
-    "default" unless the file has one. What is to be logged of it, with its level."""
+    """Adds what depends on the machine and not on the file: whether its kernel does TLS, and its own trust roots, which
+    are "default" unless the file has one of that name. Yields lines to log, with their levels."""
     why = ffi.new("char[]", _WHY_BYTES)
     if tls.crypto != "user" and lib.xts_tls_probe_kernel(native, why, _WHY_BYTES):
         yield logging.INFO, f"tls: the proxy encrypts by itself: {_text(why)}"
@@ -63,7 +63,7 @@ def add_of_this_machine(native: Any, tls: Tls, files: TlsFiles) -> Iterator[tupl
 
 
 def counts() -> dict[str, int]:
-    """struct xts_tls_counts: since the process started."""
+    """struct xts_tls_counts, since the process started."""
     out = ffi.new("struct xts_tls_counts *")
     lib.xts_tls_counts(out)
     return {name: int(getattr(out, name)) for name, _ in ffi.typeof(out[0]).fields}
@@ -142,7 +142,7 @@ def _trust_arguments(name: str, roots: bytes, crl: bytes, pairs: list[list[int]]
 
 
 def _content(files: TlsFiles, name: str, path: KeyPath, problems: list[tuple[KeyPath, str]]) -> bytes:
-    """What was read; empty without a name, or after a problem."""
+    """The content of a file; empty without a name, or after a problem."""
     found = files.contents[name] if name else b""
     if isinstance(found, str):
         problems.append((path, found))
@@ -151,7 +151,8 @@ def _content(files: TlsFiles, name: str, path: KeyPath, problems: list[tuple[Key
 
 
 def _pairs(queues: Queues, tenants: Sequence[str], numbers: Mapping[str, int]) -> list[list[int]]:
-    """struct xts_tls_queues[]: each range for each tenant; of a tenant without a number for nobody (an empty range)."""
+    """struct xts_tls_queues[]: each range for each tenant. For a tenant without a number it is an empty range, which no
+    queue is in."""
     ids = [numbers.get(name, -1) for name in tenants] or [ANY_TENANT]
     return [[first, last, number] if number >= 0 else [1, 0, 0] for first, last in queues.pairs for number in ids]
 

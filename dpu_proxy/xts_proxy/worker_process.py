@@ -1,9 +1,9 @@
-"""The workers' process. It reads what hosts and peers send, so it has next to nothing else: no files, no private keys,
-no right but to bind to low ports, and only the system calls it needs (messages/native/syscall_filter.h).
+"""The workers' process. It reads what hosts and peers send, so it has hardly anything else: no files, no private keys,
+no privilege except to bind to low ports, and only the system calls that it needs (messages/native/syscall_filter.h).
 
-Theory of operation. The supervisor forks it when queues are open, and from then on calls its methods (calling.py).
-The first, `start`, gives up all rights and then starts the workers. The main thread carries out calls, one by one;
-threads of workers need nothing of it. Everything that would need a file comes with the call that needs it.
+Theory of operation. The supervisor forks it when queues are open, and from then on calls its methods (calling.py). The
+first, `start`, drops all privileges and then starts the workers. The main thread carries out calls, one by one; the
+workers' threads do not depend on it. Anything from a file comes with the call that needs it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from xts_proxy.ulp import Material
 from xts_proxy.workers import Worker
 
 Result = tuple[Any, list[int]]
-#: It asks nothing of a worker: a process that does not answer in this time is stopped, or gets no CPU time.
+#: For calls that ask nothing of a worker: a process that does not answer in this time is stopped, or gets no CPU time.
 _PULSE_S = 1.0
 
 
 def run(sock: socket.socket, key_connections: list[int], clock: DeviceClock) -> None:
-    """In the forked process, until the supervisor has ended."""
+    """Runs in the forked process, until the supervisor has ended."""
     keys.connect(key_connections)
     clock.be_read()
     host = _Host()
@@ -43,16 +43,17 @@ def run(sock: socket.socket, key_connections: list[int], clock: DeviceClock) -> 
 
 @dataclass(slots=True)
 class _Host:
-    """The methods; each gets the descriptors that came with the call first."""
+    """The methods. Each gets, as its first argument, the descriptors that came with the call."""
 
     workers: list[Worker] = field(default_factory=list)
     tenants: Tenants | None = None
-    in_force: tuple[Config, Any, bytes] | None = None  # the configuration; its protocols, and congestion controls
+    # the current configuration, its protocols and congestion controls
+    in_force: tuple[Config, Any, bytes] | None = None
 
     def on_start(self, came: list[int], config: Config, material: Material) -> Result:
-        """Gives up rights, starts workers. What was done and is to be logged; their log descriptors."""
+        """Drops privileges and starts the workers. Returns lines to log, and the workers' log descriptors."""
         self.tenants = Tenants(config, material.machine)
-        protocols, notes = self._build(came, config, material)  # which asks the kernel for modules of TLS
+        protocols, notes = self._build(came, config, material)  # this may make the kernel load modules for TLS
         sandbox.reserve_descriptors()
         done = sandbox.confine(config.proxy.user, sandbox.of_workers(), config.proxy.core_dumps)
         children.bound_to_parent()
@@ -62,13 +63,13 @@ class _Host:
         for index in range(config.proxy.workers):
             numbers, controls = self.tenants.numbers(), material.congestion_controls
             self.workers.append(Worker(index, config, numbers, protocols, controls, device=material.device))
-            self.workers[index].stats()  # it has begun: its thread needs no more than others
-        python_cpus.leave_to_workers(config.proxy.cpus)  # this thread: those of handshakes may be anywhere
+            self.workers[index].stats()  # once it answers, its thread has started and needs no further system calls
+        python_cpus.leave_to_workers(config.proxy.cpus)  # only this thread: handshake threads may run anywhere
         done.append(sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=True))
         return (done, notes), [worker.log_fd() for worker in self.workers]
 
     def on_configure(self, came: list[int], config: Config, material: Material) -> Result:
-        """What is to be logged. OSError: nothing has changed."""
+        """Returns lines to log. OSError: nothing has changed."""
         protocols, notes = self._build(came, config, material)
         assert self.tenants
         self.tenants.configure(config, material.machine)
@@ -174,10 +175,10 @@ def _close(descriptors: list[int]) -> None:
 
 
 class WorkerProcess:
-    """The process, from the supervisor. A context manager in effect: `close()` ends it."""
+    """The process, as the supervisor sees it. `close()` ends it."""
 
     def __init__(self, key_connections: list[int], clock: DeviceClock) -> None:
-        """Forks it, with connections to the process that has the keys."""
+        """Forks it, with connections to the key process."""
         self._sock, its = socket.socketpair()
         self._caller = calling.Caller(self._sock)
         with its:
@@ -194,7 +195,7 @@ class WorkerProcess:
 
     @property
     def silent_s(self) -> float:
-        """For how long it has not answered what it was asked last; 0.0: it has."""
+        """For how long the last call has been unanswered; 0.0: it was answered."""
         return time.monotonic() - self._caller.silent_since if self._caller.silent_since else 0.0
 
     def call(self, method: str, *arguments: Any, descriptors: list[int] | None = None, **how: Any) -> Any:
@@ -203,7 +204,7 @@ class WorkerProcess:
         return result
 
     def start(self, config: Config, material: Material) -> tuple[list[str], list[tuple[int, str]]]:
-        """Starts the workers; what was given up, and what else is to be logged. OSError: why not."""
+        """Starts the workers. Returns which privileges were dropped, and other lines to log. OSError: why it failed."""
         (done, notes), came = self._caller.call(
             "start", config, replace(material, programs=[]), descriptors=material.programs, patience_s=None
         )
@@ -214,14 +215,14 @@ class WorkerProcess:
         return done, notes
 
     def configure(self, config: Config, material: Material) -> list[tuple[int, str]]:
-        """For all workers; what is to be logged. OSError: nothing has changed."""
+        """Configures all workers. Returns lines to log. OSError: nothing has changed."""
         notes = self.call(
             "configure", config, replace(material, programs=[]), descriptors=material.programs, patience_s=None
         )
         return [(int(level), str(text)) for level, text in notes]
 
     def set_device(self, device: Device) -> None:
-        """For all workers, with the configuration that is in force. OSError: they do not answer."""
+        """Gives all workers the new device, with the current configuration. OSError: they do not answer."""
         self.call("set_device", device)
 
     def tenants(self) -> dict[str, dict[str, dict[str, int]]]:
@@ -238,7 +239,7 @@ class WorkerProcess:
 
 
 class RemoteWorker:
-    """A worker of that process: what workers.Worker has."""
+    """A worker of that process, with the interface of workers.Worker."""
 
     def __init__(self, process: WorkerProcess, index: int, log_fd: int) -> None:
         self.index = index
@@ -246,13 +247,13 @@ class RemoteWorker:
         self._log_fd = log_fd
 
     def close(self) -> None:
-        """Gives up its descriptor."""
+        """Closes its log descriptor."""
         if self._log_fd >= 0:
             os.close(self._log_fd)
             self._log_fd = -1
 
     def add_afxdp_channel(self, xsk: XskSocket, tenant: Account) -> None:
-        """An open socket, which stays the caller's to close."""
+        """Gives the worker an open socket; the caller still has to close its own."""
         geometry = bytes(messages_ffi.buffer(xsk.geometry))
         descriptors = [xsk.xsk_fd, xsk.umem_fd]
         self._process.call(
@@ -260,18 +261,20 @@ class RemoteWorker:
         )
 
     def add_shm_channel(self, area: ShmArea, queue_id: int, tenant: Account, life_fd: int) -> None:
-        """Shared memory, and the descriptor whose hang-up is the peer's death; both stay the caller's to close."""
+        """Gives the worker shared memory, and the descriptor whose hang-up means the peer's death; the caller still has
+        to close both."""
         descriptors = [area.memfd, area.proxy_bell, life_fd]
         geometry = bytes(messages_ffi.buffer(area.geometry))
         self._process.call("add_shm_channel", self.index, geometry, queue_id, tenant.name, descriptors=descriptors)
 
     def trust(self, key: bytes, rules: list[tuple[Identity, Account]]) -> None:
-        """Under which key tokens are believed, and whose costs theirs are (workers.Worker.trust())."""
+        """Sets the key for tokens, and the rules that map them to tenants (workers.Worker.trust())."""
         named = [(identity, account.name) for identity, account in rules]
         self._process.call("trust", self.index, key, named)
 
     def pulse(self) -> tuple[float, str]:
-        """For how long its present round has lasted, in seconds, and what it is at. Also of a worker that hangs."""
+        """For how long its current round has lasted, in seconds, and what it is doing. This works also for a worker
+        that hangs."""
         try:
             busy_s, what = self._process.call("pulse", self.index, patience_s=_PULSE_S)
         except TimeoutError:

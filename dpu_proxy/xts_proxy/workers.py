@@ -1,4 +1,4 @@
-"""Worker threads, from Python: a thin face of native/worker.h. Figures come as plain dicts of its structs' fields."""
+"""Worker threads, from Python: a thin wrapper of native/worker.h. Figures are plain dicts of its structs' fields."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CLOSED_MAX = 512
 _NO_DEVICE = name_servers.Device()
 
 
-#: What hosts may choose with TCP_CONGESTION: read when the configuration is, for workers open no files.
+#: What hosts may choose with TCP_CONGESTION: read together with the configuration, because workers open no files.
 _CONGESTION_CONTROLS = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
 
@@ -57,12 +57,12 @@ def _check(result: int, what: str) -> int:
 
 
 def _bounds() -> dict[int, str]:
-    """Of histograms, in seconds, as text: "0.0001" and so on, the last one "+Inf"."""
+    """The bounds of histograms, in seconds, as text: "0.0001" and so on, the last one "+Inf"."""
     bounds_us = itertools.takewhile(bool, map(lib.xts_histogram_bound_us, itertools.count()))
     return dict(enumerate([*(f"{bound_us / 1e6:g}" for bound_us in bounds_us), "+Inf"]))
 
 
-#: Arrays of counters: what the index stands for, by its name.
+#: Arrays of counters: the names of their indices.
 _ARRAYS: dict[str, dict[int, str]] = {
     "counts": _bounds(),
     "ulp_pushed": {ulp.number: ulp.name.lower() for ulp in ulps.ULPS},
@@ -98,9 +98,9 @@ class Worker:
         *,
         device: name_servers.Device = _NO_DEVICE,
     ) -> None:
-        """Starts the thread. `numbers`: of tenants, by name (Tenants.numbers()). `protocols`: struct xts_ulp_config *,
-        None for its defaults. `congestion_controls`: that hosts may choose; None: what the kernel lets users have.
-        `device`: its name servers. OSError says why not (EINVAL: no such CPU)."""
+        """Starts the thread. `numbers`: those of tenants, by name (Tenants.numbers()). `protocols`: struct
+        xts_ulp_config *, None for its defaults. `congestion_controls`: those that hosts may choose; None: those that
+        the kernel allows users. `device`: see name_servers.Device. OSError says why it failed (EINVAL: no such CPU)."""
         self.index = index
         out = ffi.new("struct xts_worker **")
         native, _alive = self._native_config(config, numbers, protocols, congestion_controls, device)
@@ -115,7 +115,7 @@ class Worker:
         controls: bytes | None,
         device: name_servers.Device,
     ) -> tuple[Any, Any]:
-        """struct xts_worker_config *, and what must live as long as it."""
+        """struct xts_worker_config *, and the objects that must live as long as it."""
         flat = policy.flatten(config.policy, numbers)
         rules = policy.to_native(ffi, flat)
         lookups, name_rules = name_servers.to_native(ffi, config, device, numbers)
@@ -153,13 +153,13 @@ class Worker:
         *,
         device: name_servers.Device = _NO_DEVICE,
     ) -> None:
-        """Policy, protocols and spin for what comes from now on; arguments as at the start."""
+        """Sets policy, protocols and spin time from now on; arguments as for the constructor."""
         native, _alive = self._native_config(config, numbers, protocols, congestion_controls, device)
         _check(lib.xts_worker_configure(self._native, native), f"configuring worker {self.index}")
 
     def add_channel(self, queue: Queue, queue_id: int, tenant: Account, life_fd: int = -1) -> None:
-        """Gives the worker a queue, whose costs the tenant bears, and the descriptor whose hang-up is the peer's death.
-        It takes over both, unless OSError says that it could not."""
+        """Gives the worker a queue, for which the tenant is charged, and the descriptor whose hang-up means the peer's
+        death. The worker takes over both, except when OSError says that it could not."""
         address = int(messages_ffi.cast("uintptr_t", queue.native))
         native = ffi.cast("struct xts_queue *", address)
         result = lib.xts_worker_add_channel(self._native, native, life_fd, queue_id, tenant.native)
@@ -167,8 +167,8 @@ class Worker:
         queue.detach()
 
     def trust(self, key: bytes, rules: list[tuple[Identity, Account]]) -> None:
-        """Asks processes behind an interface for tokens under this key (b"": for none): of channels that are added from
-        now on. The rules say whose costs theirs are."""
+        """Requires tokens under this key (b"": none) from processes behind an interface, for channels that are added
+        from now on. The rules map tokens to tenants."""
         native = ffi.new("struct xts_identity_rule[]", len(rules))
         for rule, (identity, account) in zip(native, rules, strict=True):
             path = identity.cgroup.rstrip("/").encode(errors="surrogateescape")
@@ -181,7 +181,7 @@ class Worker:
         _check(result, f"giving worker {self.index} its identity rules")
 
     def add_shm_channel(self, area: ShmArea, queue_id: int, tenant: Account, life_fd: int) -> None:
-        """The same with shared memory, of which it opens the proxy's side; `area` stays the caller's to close."""
+        """The same with shared memory, of which it opens the proxy's side; the caller still has to close `area`."""
         queue = area.open(PROXY)
         try:
             self.add_channel(queue, queue_id, tenant, life_fd)
@@ -204,15 +204,15 @@ class Worker:
             self._native = None
 
     def pulse(self) -> tuple[float, str]:
-        """For how long its present round has lasted, in seconds (0.0: it sleeps), and what it is at. Asks nothing of
-        the worker, so that it works for one that hangs, too."""
+        """For how long its current round has lasted, in seconds (0.0: it sleeps), and what it is doing. It asks the
+        worker nothing, so it also works for one that hangs."""
         out = ffi.new("struct xts_worker_pulse *")
         lib.xts_worker_pulse(self._native, out)
         what = _PHASES[out.phase] if out.phase < len(_PHASES) else "?"
         return out.busy_ns / 1e9, what.format(queue=int(out.queue_id))
 
     def stats(self) -> dict[str, Any]:
-        """struct xts_worker_stats; its arrays by the names of what they count."""
+        """struct xts_worker_stats, with its arrays by the names of what they count."""
         out = ffi.new("struct xts_worker_stats *")
         _check(lib.xts_worker_stats(self._native, out), "asking for figures")
         return _figures(out[0])
@@ -224,7 +224,7 @@ class Worker:
         ]
 
     def queue_ids(self) -> list[int]:
-        """Of each channel."""
+        """The queue number of each channel."""
         return [int(item.queue_id) for item in self._all("channel", lib.xts_worker_channels)]
 
     def connections(self) -> list[dict[str, Any]]:
@@ -252,7 +252,7 @@ class Worker:
         return rows
 
     def _all(self, what: str, function: Any) -> Iterator[Any]:
-        """Asks with room for more until everything has fitted."""
+        """Asks again with more room until everything fits."""
         room = 64
         while True:
             out = ffi.new(f"struct xts_{what}_stats[]", room)
@@ -267,7 +267,7 @@ class Worker:
         return int(lib.xts_worker_log_fd(self._native))
 
     def log_lines(self, lines_max: int) -> list[str]:
-        """Of the lines that wait, the first."""
+        """The first of the waiting lines, at most lines_max."""
         room = ffi.new("char[]", _LOG_LINE_BYTES)
         lines: list[str] = []
         while len(lines) < lines_max and lib.xts_worker_log_next(self._native, room, _LOG_LINE_BYTES) > 0:

@@ -21,7 +21,8 @@ from xts_agent.users import find_user
 
 
 def check(options: argparse.Namespace, config: AgentConfig) -> int:
-    """--check: what only a look at this machine shows, and the values in effect. The exit status."""
+    """--check: reports what can only be found on this machine, and prints the values in effect. Returns the exit
+    status."""
     wrong = []
     missing = [name for one in config.each() if not Path(f"/sys/class/net/{(name := one.name)}").exists()]
     if missing:
@@ -33,7 +34,7 @@ def check(options: argparse.Namespace, config: AgentConfig) -> int:
         wrong.append(f"token_key: {error.strerror or error}")
     try:
         if config.metrics_certificate or config.metrics_key or config.metrics_token:
-            from xts_messages import metrics_credentials  # and ssl
+            from xts_messages import metrics_credentials  # this imports ssl
 
             metrics_credentials.read(config.metrics_certificate, config.metrics_key, config.metrics_token)
     except (OSError, ValueError) as error:
@@ -55,7 +56,7 @@ def check(options: argparse.Namespace, config: AgentConfig) -> int:
 
 @ends_with_reader
 def main(arguments: list[str] | None = None) -> int:
-    """Runs until SIGTERM. 0; 1: could not serve; 2: bad configuration. What went wrong is on standard error."""
+    """Runs until SIGTERM. Returns 0; 1: it could not serve; 2: bad configuration. Errors go to standard error."""
     options = parser().parse_args(arguments)
     try:
         config = load(options)

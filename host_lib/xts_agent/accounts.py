@@ -1,7 +1,8 @@
-"""Who may have how many queues: a user by the agent's configuration, a pod of Kubernetes as many as it was allocated.
+"""Who may have how many queues: a user as many as the agent's configuration allows, a pod of Kubernetes as many as it
+was allocated.
 
-A queue is charged from when it was given until it is open again (pool.py): descriptors cannot be revoked. Of a pod the
-user counts nothing, since most pods have user 0 or 1000 for themselves.
+A queue is charged from the time it is given until it is open again (pool.py), because descriptors cannot be revoked.
+For processes in pods the user does not count, since most pods run as user 0 or 1000.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from xts_agent.relay import Relay
 
 
 def check_user(pools: Sequence[Pool], uid: int, limit: int, interfaces: str) -> None:
-    """Raises the error for a user who occupies as many queues as allowed (0: any number; root is exempt): NotReady
-    while some of them may be free in a moment."""
+    """Raises the error for a user who occupies as many queues as allowed (0: any number; root is exempt): NotReady if
+    some of them may be free in a moment."""
     charged = [slot for pool in pools for slot in pool.charged(uid)]
     if not uid or not limit or len(charged) < limit:
         return
@@ -29,7 +30,8 @@ def check_user(pools: Sequence[Pool], uid: int, limit: int, interfaces: str) -> 
 
 
 def check_user_relayed(relays: Sequence[Relay], uid: int, relayed_max: int, full: OSError) -> None:
-    """As check_user(), for places at relays, of which a quarter is left for others. `full`: why it gets no queue."""
+    """As check_user(), for places at relays, of which a quarter is left for others. `full`: why the process gets no
+    queue."""
     held = sum(relay.charged(uid) for relay in relays)
     total = relayed_max * len(relays)
     if uid and held >= max(1, total - total // 4):
@@ -37,7 +39,7 @@ def check_user_relayed(relays: Sequence[Relay], uid: int, relayed_max: int, full
 
 
 def check_pod(pools: Sequence[Pool], relays: Sequence[Relay], pod: Pod) -> None:
-    """As check_user(), for a pod, and places at relays with queues."""
+    """As check_user(), for a pod; places at relays count together with queues."""
     if not pod.queues:
         raise OSError(errno.EUSERS, f"{pod} was allocated no queue: its containers have to ask for some (resources)")
     charged = [slot for pool in pools for slot in pool.charged_to_pod(pod.uid)]

@@ -1,18 +1,18 @@
 """The agent's loop: endpoint and pools put together, without any privilege.
 
-A process that connects to the endpoint gets a queue as file descriptors and needs nothing more. What the agent does for
-it afterwards is to notice its end, by the connection or by its pidfd, and to release the queue: nothing more arrives
-there, what the process had still put into its ring is sent, and GOODBYE for its epoch behind that (opener.py); then the
-queue is closed and opened again for the next (pool.py).
+A process that connects to the endpoint gets a queue as file descriptors and needs nothing more. Afterwards the agent
+only notices the end of the process, by the connection or by its pidfd, and releases the queue: nothing more arrives
+there, frames that are still in the process's ring are sent, followed by GOODBYE for its epoch (opener.py). Then the
+queue is closed and opened again for the next process (pool.py).
 
-Each interface has an opener and a pool of its own. A process gets a queue of the interface of which the smallest share
-is in use, unless it is related to a process that is attached (related_processes.py): connections and listeners are
-handed on within one proxy only, so that parents and children belong on one interface while it has a queue.
+Each interface has its own opener and pool. A process gets a queue of the interface with the smallest share in use,
+unless it is related to an attached process (related_processes.py). Connections and listeners can be handed on only
+within one proxy, so parents and children get queues of one interface while it has any.
 
-When all queues are in use, a relay serves a process all the same, if the operator wants it (relay.py).
+When all queues are in use, a relay can still serve a process, if the operator has configured one (relay.py).
 
-Who may have how many queues is decided here. The openers, which were forked before, do what needs privilege; this
-process talks with everybody and keeps no capability (`confine()`).
+This process decides who may have how many queues. The openers, which were forked before, do what needs privilege; this
+process talks with all others and keeps no capability (`confine()`).
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ log = logging.getLogger("xts-agent")
 
 
 class Agent:
-    """Serves its interfaces while it is open. A context manager. OSError: what could not be had, and why."""
+    """Serves its interfaces while it is open. A context manager. OSError: what could not be opened, and why."""
 
     def __init__(
         self, config: AgentConfig, file: str = "", read_again: Callable[[], AgentConfig] | None = None
     ) -> None:
-        """Forks the openers: to be called before there are threads. `read_again`: for SIGHUP, the configuration as it
-        is now, out of `file`; ConfigError: it is wrong."""
+        """Forks the openers: to be called before there are threads. `read_again`: for SIGHUP, reads the configuration
+        from `file` again; ConfigError: it is wrong."""
         self.config = config
         self._file, self._read_again = file, read_again
         self._user = find_user(config.user)
@@ -86,7 +86,7 @@ class Agent:
             if self._pods:
                 undo.callback(self._pods.close)
             if config.metrics != "off":
-                from xts_agent.metrics_process import MetricsProcess  # and prometheus_client
+                from xts_agent.metrics_process import MetricsProcess  # this imports prometheus_client
 
                 self.metrics = undo.enter_context(MetricsProcess(config, self._user, self.figures))
             self._refusals = Refusals(log.warning)
@@ -123,7 +123,7 @@ class Agent:
         return pool
 
     def _open_relays(self, undo: ExitStack) -> list[Relay]:
-        """One for each interface. Before the key is loaded, which they do not need."""
+        """Opens one for each interface. Called before the key is loaded, which they do not need."""
         keeper, process = relay_keeper.start(self._user)
         undo.callback(os.waitpid, process, 0)
         undo.callback(keeper.close)
@@ -136,16 +136,17 @@ class Agent:
 
     @property
     def count(self) -> int:
-        """The queues of all interfaces that are given to processes."""
+        """The number of queues, of all interfaces, that are for processes."""
         return sum(pool.count for pool in self.pools) - len(self.relays)
 
     def confine(self) -> None:
-        """Gives up all privilege of this process, and of files all but reading /proc and Python's own, and removing
-        the endpoint. OSError: nothing can be relied on."""
+        """Drops all privileges of this process, and all file access except reading /proc and Python's own files, and
+        removing the endpoint. OSError: the process must not go on."""
         privilege.confine(user=self._user)
         made = [self.config.endpoint, *([self.metrics.unix_path or ""] if self.metrics else [])]
         removes = {str(Path(path).parent) for path in made if path}
-        again = [str(Path(self._file).absolute().parent)] if self._file else []  # the file is replaced by another
+        # the directory, because the file may be replaced by another one
+        again = [str(Path(self._file).absolute().parent)] if self._file else []
         done = landlock.restrict(reads=("/proc", *again, *(path for path in sys.path if path)), removes=removes)
         log.info("sandbox: %s", done)
 
@@ -156,12 +157,12 @@ class Agent:
         self.close()
 
     def close(self) -> None:
-        """GOODBYE for everybody, the endpoint's file removed, the program detached."""
+        """Sends GOODBYE for all processes, removes the endpoint's file, and detaches the program."""
         self._undo.close()
 
     def serve(self, stop_fd: int, readiness: Readiness) -> None:
-        """Serves until stop_fd is readable, and has more than the number of SIGHUP, which is a reload. Gives signs of
-        life meanwhile. ConnectionResetError: an opener ended."""
+        """Serves until stop_fd has another signal's number than that of SIGHUP, which is a reload. Sends signs of life
+        meanwhile. ConnectionResetError: an opener ended."""
         alive_at = 0.0
         sources: list[Endpoint | Pool | MetricsProcess | Pods | int] = [self.endpoint, *self.pools, stop_fd]
         sources += [self.metrics] if self.metrics else []
@@ -191,7 +192,7 @@ class Agent:
                 self._selector.unregister(self.metrics)
 
     def reload(self) -> None:
-        """Takes over what may change (config.RELOADABLE) of the configuration as it is now. Where that is wrong or
+        """Reads the configuration again, and applies the keys that may change (config.RELOADABLE). If it is wrong or
         cannot be read, nothing changes."""
         if self._read_again is None:
             return
@@ -214,7 +215,7 @@ class Agent:
         log.warning("the configuration is read again")
 
     def figures(self) -> dict[str, Any]:
-        """What metrics are made of (metric_catalogue.py)."""
+        """The figures that metrics are made from (metric_catalogue.py)."""
         relayed = {relay.pool.interface: len(relay.served) for relay in self.relays}
         interfaces = [
             {
@@ -229,7 +230,7 @@ class Agent:
         return {"version": __version__, "agent": self._counted, "interfaces": interfaces, "users": users}
 
     def _watch(self, relay: Relay) -> None:
-        """The process of a relay is another, or has ended."""
+        """A relay has another process, or its process has ended."""
         for key in list(self._selector.get_map().values()):
             if key.data is relay:
                 self._selector.unregister(key.fd)
@@ -237,7 +238,7 @@ class Agent:
             self._selector.register(relay.control, selectors.EVENT_READ, relay)
 
     def _lost(self, relayed: Relayed) -> None:
-        """A process has lost its relay: its attachment ends, at both ends, and it attaches again."""
+        """A process has lost its relay: ends its attachment, at both ends, so that it attaches again."""
         for attached in self.endpoint.attachments:
             if attached.tag is relayed:
                 with contextlib.suppress(OSError):
@@ -278,7 +279,7 @@ class Agent:
             raise
 
     def _grant_relayed(self, peer: Peer, pod: Pod | None, cgroup: str, epoch: int, full: OSError) -> Grant:
-        """A place at a relay, for a process that gets no queue of its own because of `full`."""
+        """Gives a place at a relay to a process that gets no queue of its own because of `full`."""
         if not self.relays:
             raise full
         if not pod and self.config.per_uid_max != 0:
@@ -336,8 +337,9 @@ class Agent:
         return Grant(reply, slot.pool.admit(slot, Owner(epoch, peer.uid, peer.pid)), tag=slot)
 
     def _token(self, reply: Any, whose: int, uid: int, cgroup: str, epoch: int) -> bytes:
-        """What a process shows the proxy; b"" without a key. Each expires after the one before, or the proxy takes it
-        for an old one. whose: 0, who has the queue; a number of the relay that has it; or RELAY_SELF."""
+        """The token that a process shows the proxy; b"" without a key. Each token expires after the one before;
+        otherwise the proxy would take it for an old one. whose: 0: the process that has the queue; a number of the
+        relay that has the queue; or RELAY_SELF."""
         if not self._key:
             return b""
         expires_ms = time.time_ns() // 1_000_000 + attach_token.LIFETIME_S * 1000
@@ -354,11 +356,11 @@ class Agent:
         )
 
     def _cgroup(self, pid: int, pod: Pod | None) -> str:
-        """What a token says of a process's cgroup."""
+        """The cgroup of a process for its token."""
         if pod:
             return pod.cgroup
         path = attach_token.cgroup_of(pid)
-        return "" if self._pods and path.startswith(PREFIX) else path  # nobody passes for a pod
+        return "" if self._pods and path.startswith(PREFIX) else path  # no process can pretend to be a pod
 
     def _refused(self, peer: Peer, reason: str) -> None:
         self._counted["refused"] += 1
@@ -392,7 +394,7 @@ class Agent:
 
 
 def _name_of(pid: int) -> str:
-    """What the kernel calls a process; "" when it has ended."""
+    """The kernel's name of a process; "" when it has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
     except OSError:
@@ -400,6 +402,6 @@ def _name_of(pid: int) -> str:
 
 
 def _pool_of(tag: object) -> Pool:
-    """Of the tag of a grant."""
+    """The pool of the tag of a grant."""
     assert isinstance(tag, Slot | Relayed)
     return tag.pool if isinstance(tag, Slot) else tag.relay.pool

@@ -1,4 +1,4 @@
-"""Child processes of the agent, forked before it has threads. Each keeps one descriptor: its way to the agent."""
+"""Child processes of the agent, forked before it has threads. Each keeps one descriptor: its connection to the agent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger("xts-agent")
 
 def fork(main: Callable[[socket.socket], int]) -> tuple[socket.socket, int]:
     """The child runs main() on its end of the connection, and exits with the result. Returns our end, and the child's
-    process number. The child ignores the signals that end the agent: it sees the end of the connection instead."""
+    process number. The child ignores the signals that end the agent; it ends with the connection instead."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     process = os.fork()
     if process == 0:

@@ -31,22 +31,22 @@ class ConfigError(Exception):
 
 
 class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The file's keys, at its top level, are these names. What concerns an interface concerns each of several."""
+    """The file's keys, at its top level, have these names. What applies to an interface applies to each of several."""
 
     interface: InterfaceName | tuple[InterfaceName, ...]
     peer_mac: MacText | tuple[MacText, ...]  # the proxy's station on each of these wires
     endpoint: Annotated[str, Meta(min_length=1, max_length=107)] = DEFAULT_ENDPOINT
     endpoint_mode: Annotated[int, Meta(ge=0, le=0o777)] = 0o666
     ethertype: Annotated[int, Meta(ge=0x0600, le=0xFFFF)] = ETHERTYPE
-    queues: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 0  # 0: all the interface has
-    raise_queues: bool = False  # give the interface so many (0: as many as its driver allows) if it has fewer
+    queues: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 0  # 0: all that the interface has
+    raise_queues: bool = False  # give the interface that many (0: as many as its driver allows) if it has fewer
     spares: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 0  # kept open ahead; 0: all
     relayed_max: Annotated[int, Meta(ge=0, le=RELAYED_MAX)] = 0  # processes that share the relay's queue; 0: no relay
     frame_window: Annotated[int, Meta(ge=FRAME_WINDOW_MIN, le=FRAME_WINDOW_MAX)] = 64  # frames, each way
     per_uid_max: Annotated[int, Meta(ge=0)] | None = None  # queues of one user, root exempt; 0: no limit
     ended_keep_s: Annotated[int, Meta(ge=0, le=ENDED_KEEP_S_MAX)] = ENDED_KEEP_S  # of killed processes; 0: none
-    user: str = ""  # whom the unprivileged process becomes; "": xts-agent or nobody if root has started it
-    pods: FileOrNone = ""  # socket of the device plug-in, which knows the pods of Kubernetes; "": nothing of pods
+    user: str = ""  # user of the unprivileged process; "": xts-agent or nobody if root has started it
+    pods: FileOrNone = ""  # socket of the device plug-in, which knows the pods of Kubernetes; "": pods are not known
     pods_only: bool = False  # with pods: nobody else gets a queue
     token_key: str = ""  # file with the key that the proxy has, too; "": no tokens
     log_format: Format = "auto"  # "text", "json", "journal"; "auto": the journal under systemd, else text
@@ -59,17 +59,17 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def name(self) -> str:
-        """The interface; of several, all of them, for people."""
+        """The interface, or all of several, for people."""
         return self.interface if isinstance(self.interface, str) else ", ".join(self.interface)
 
     @property
     def peer_mac_bytes(self) -> bytes:
-        """Of the configuration of one interface."""
+        """The peer's address, for the configuration of one interface."""
         assert isinstance(self.peer_mac, str)
         return parse_mac(self.peer_mac)
 
     def each(self) -> list[AgentConfig]:
-        """The configuration of each interface. ConfigError: they and the proxy's stations are not pairs."""
+        """The configuration of each interface. ConfigError: interfaces and the proxy's stations do not pair up."""
         interfaces = (self.interface,) if isinstance(self.interface, str) else self.interface
         macs = (self.peer_mac,) if isinstance(self.peer_mac, str) else self.peer_mac
         if not interfaces or len(interfaces) != len(macs):
@@ -80,7 +80,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return [structs.replace(self, interface=name, peer_mac=mac) for name, mac in pairs]
 
     def per_uid_limit(self, queues: int) -> int:
-        """The queues of one user, of so many: without a number of the operator's, what leaves a quarter for others."""
+        """How many of this many queues one user may have; if the operator has not set it, three quarters."""
         return self.per_uid_max if self.per_uid_max is not None else max(1, queues - max(1, queues // 4))
 
 
@@ -182,7 +182,7 @@ RELOADABLE = frozenset({"ended_keep_s", "per_uid_max", "spares"})
 
 
 def load(options: argparse.Namespace) -> AgentConfig:
-    """The configuration of these options. ConfigError says all that is wrong, and where."""
+    """The configuration for these options. ConfigError has all mistakes, and where they are."""
     text, file = "", options.config or ""
     if file:
         try:
@@ -224,7 +224,7 @@ def parse(text: str, file: str, given: dict[str, Any]) -> AgentConfig:
     return config
 
 
-#: A struct of each key, whose type is made once: msgspec 0.22 crashes where it makes that of peer_mac again and again.
+#: A struct for each key, made only once: msgspec 0.22 crashes when the type of peer_mac is made again and again.
 _TYPES = {field.name: msgspec.defstruct("Key", [(field.name, field.type)]) for field in structs.fields(AgentConfig)}
 
 

@@ -1,7 +1,7 @@
-"""What the processes of this host have done, by user: what their libraries write into their status pages
-(xts_messages/status_page.py), and the sum of those that have ended.
+"""The activity of this host's processes, by user: what their libraries write into their status pages
+(xts_messages/status_page.py), and the sum for those that have ended.
 
-A process writes its page itself, and may write anything: so what it writes is summed up with that of no other user.
+A process writes its own page, and may write anything, so its figures are added only to those of its own user.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from xts_messages._native import ffi
 from xts_messages.endpoint import Attached
 from xts_messages.status_page import read_figures, read_status_page
 
-#: Users whose ended processes are remembered; of more, those of who ended first are forgotten.
+#: For how many users ended processes are remembered; beyond that, the user whose processes ended first is forgotten.
 USERS_MAX = 256
 _COUNTED = ("sent_bytes", "received_bytes", "sleeps", "spins")
 
 
 def _counted(status_fd: int) -> tuple[dict[str, int], int]:
-    """What a process has done, and how many sockets it has. OSError: it is no page of this version."""
+    """The counters of a process, and its number of sockets. OSError: it is not a page of this version."""
     data = read_status_page(status_fd)
     head = ffi.from_buffer("struct xts_status_page *", data)
     found = {"sleeps": int(head.sleeps), "spins": int(head.spins), "sent_bytes": 0, "received_bytes": 0}
@@ -36,7 +36,7 @@ class HostFigures:
     _ended: dict[int, dict[str, int]] = field(default_factory=dict)
 
     def ended(self, attached: Attached) -> None:
-        """Its page is open yet."""
+        """Called when an attachment ends, while its page is still open."""
         with suppress(OSError):
             counted, _ = _counted(attached.status_fd)
             uid = attached.peer.uid
@@ -46,7 +46,7 @@ class HostFigures:
             self._ended[uid] = {name: before.get(name, 0) + number for name, number in counted.items()}
 
     def by_user(self, attachments: Iterable[Attached]) -> dict[int, dict[str, int]]:
-        """Of each user: processes and sockets that there are, and what has been counted ever."""
+        """For each user: the present processes and sockets, and the total counts."""
         start = {"processes": 0, "sockets": 0}
         found = {uid: start | counted for uid, counted in self._ended.items()}
         for attached in attachments:

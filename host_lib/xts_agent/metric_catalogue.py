@@ -34,7 +34,7 @@ INTERFACE = (
     ),
     gauge("xts_agent_relayed_processes", "Processes that share a queue through the relay.", "relayed"),
 )
-#: What processes write of themselves (HostFigures.by_user()).
+#: What processes report about themselves (HostFigures.by_user()).
 USER = (
     gauge("xts_host_processes", "Processes of a user that have a queue.", "processes"),
     gauge("xts_host_sockets", "Offloaded sockets of a user's processes.", "sockets"),
@@ -53,7 +53,7 @@ PARTS = {
 
 
 def metrics(figures: dict[str, Any]) -> Iterator[Family]:
-    """Of Agent.figures()."""
+    """The metrics for Agent.figures()."""
     yield from families(INFO, [({"version": figures["version"]}, {"one": 1})])
     yield from families(AGENT, [({}, figures["agent"])])
     yield from families(INTERFACE, [({"interface": row["interface"]}, row) for row in figures["interfaces"]])

@@ -1,9 +1,10 @@
-"""The process that serves the agent's metrics, from the agent. xts_messages/metrics_server.py has the theory of
-operation. When it ends, queues are handed out as before, and another is started a second later.
+"""The process that serves the agent's metrics, as the agent sees it. xts_messages/metrics_server.py has the theory of
+operation. When it ends, queues are handed out as before, and another one is started a second later.
 
-It must not have the agent's key in its memory, nor any right. So a keeper is forked before the agent has its key, which
-gives up all rights and forks the server, again each time when that has ended. Each server has a connection to the agent
-of its own, which the keeper sends to the agent, for the server before may have left half a message on its own.
+It must have neither the agent's key in its memory nor any privilege. So a keeper is forked before the agent has its
+key; it drops all privileges and forks the server, and forks it again each time it has ended. Each server has its own
+connection to the agent, which the keeper sends to the agent, because the previous server may have left half a message
+on the old one.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class MetricsProcess:
 
     @property
     def unix_path(self) -> str | None:
-        """The socket that is removed at the end."""
+        """The Unix socket, which is removed at the end."""
         return self._address.unix_path
 
     def fileno(self) -> int:
@@ -70,7 +71,7 @@ class MetricsProcess:
         return self._poll.fileno()
 
     def answer(self) -> bool:
-        """Does it; False: the keeper has ended."""
+        """Answers what waits. False: the keeper has ended."""
         ready = {fd for fd, _ in self._poll.poll(0)}
         if self._server and self._server.fileno() in ready:
             self._answer(self._server)
@@ -81,7 +82,7 @@ class MetricsProcess:
             questions = server.recv(64)
             for _ in range(questions.count(b"?")):
                 message = metrics_server.figures_message(json.dumps(self._figures()).encode())
-                # It takes in each answer before it asks again, so that there is room.
+                # The server reads each answer before it asks again, so there is room.
                 if server.send(message) != len(message):
                     raise BlockingIOError
         except OSError:
@@ -91,7 +92,7 @@ class MetricsProcess:
             self._forget_server()
 
     def _take_server(self) -> bool:
-        """Of one that the keeper has started."""
+        """Receives the connection of a server that the keeper has started."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self._keeper, 16, 1)
         except OSError:
@@ -108,14 +109,14 @@ class MetricsProcess:
     def _forget_server(self) -> None:
         if self._server:
             self._poll.unregister(self._server)
-            self._server.close()  # which ends it, if it runs
+            self._server.close()  # this ends it, if it runs
             self._server = None
 
     def close(self) -> None:
         if self._keeper.fileno() < 0:
             return
         self._forget_server()
-        self._keeper.close()  # which ends it
+        self._keeper.close()  # this ends it
         self._poll.close()
         os.waitpid(self._process, 0)
         if self._address.unix_path is not None:
@@ -124,7 +125,7 @@ class MetricsProcess:
 
 
 def _keep(user: pwd.struct_passwd | None, credentials: metrics_credentials.Credentials, agent: socket.socket) -> int:
-    """In the keeper: starts servers until the agent has ended."""
+    """Runs in the keeper: starts servers until the agent has ended."""
     _, descriptors, _, _ = socket.recv_fds(agent, 16, 1)
     if len(descriptors) != 1:
         return 1
@@ -133,7 +134,7 @@ def _keep(user: pwd.struct_passwd | None, credentials: metrics_credentials.Crede
     metrics_server.limit()
     landlock.restrict(reads=[path for path in sys.path if path])
     events = select.poll()
-    events.register(agent, select.POLLIN)  # it never says anything: it has ended
+    events.register(agent, select.POLLIN)  # the agent never sends anything, so this means that it has ended
     while True:
         ours, its = socket.socketpair()
         with ours, its:
@@ -148,7 +149,7 @@ def _keep(user: pwd.struct_passwd | None, credentials: metrics_credentials.Crede
 
 
 def _outlived(process: int, events: select.poll) -> bool:
-    """Waits until a server has ended; False: the agent has, which ends the server, too."""
+    """Waits until a server has ended. False: the agent has ended, which ends the server, too."""
     ended = os.pidfd_open(process)
     try:
         events.register(ended, select.POLLIN)

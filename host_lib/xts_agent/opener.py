@@ -1,14 +1,15 @@
-"""The privileged part of the agent: opens and closes AF_XDP sockets, and admits them to the XDP program. Nothing else.
+"""The privileged part of the agent. It only opens and closes AF_XDP sockets, and admits them to the XDP program.
 
-Theory of operation. The agent begins with two processes. This one keeps CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF; the
-other, which talks with everybody, keeps nothing and asks this one (opener_protocol.py). A request names a queue and at
-most whom it is for; sockets, frames and addresses are made here. So an attacker in the other process can give queues
-away, and no more: not a frame of its own, not a descriptor into the program's map.
+Theory of operation. The agent begins with two processes. This one keeps CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF. The
+other one, which talks with all processes of the host, keeps no capability and sends requests to this one
+(opener_protocol.py). A request names a queue and at most the process it is for; sockets, frames and addresses are made
+here. So an attacker in the other process can only give queues away: it can send no frames of its own, and gets no
+descriptor of the program's map.
 
-Closing and opening wait for the kernel and are a thread's; everything else is done at once. When the other process
+Closing and opening wait for the kernel, so a thread does it; everything else is done at once. When the other process
 ends without FINISH, this one ends, too, and leaves the program attached: processes that hold queues go on, and the next
-agent finds in the program's map whose they are. When it can open such a queue, its process has ended, and the proxy
-is sent GOODBYE.
+agent finds in the program's map which process has which queue. When that agent can open such a queue, the process has
+ended, and it sends the proxy GOODBYE.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from xts_agent.opener_protocol import Answer, Ask, Request, Say, send_ready
 
 log = logging.getLogger("xts-agent")
 
-#: How long a queue that was found free may still answer EBUSY. The socket that found it so was bound to it, and the
-#: kernel takes some 17 ms, or more when it is busy, to let go of a queue after its socket was closed.
+#: How long a queue that was found free may still answer EBUSY. The socket that was opened to find that out was bound to
+#: the queue, and the kernel takes some 17 ms, or more when it is busy, to release a queue after its socket was closed.
 PROBED_S = 1.0
 STEP_S = 0.005
 
@@ -46,8 +47,8 @@ KEPT = (privilege.NET_ADMIN, privilege.NET_RAW, privilege.BPF, privilege.PERFMON
 
 
 def goodbye_frame(local_mac: bytes, peer_mac: bytes, ethertype: int, epoch: int) -> bytes:
-    """The GOODBYE that ends an epoch in the name of its process: without error, as the kernel closes the sockets of a
-    process that ends."""
+    """The GOODBYE that ends an epoch on behalf of its process: without an error, as when the kernel closes the sockets
+    of a process that ends."""
     frame = ffi.new("uint8_t[]", int(lib.XTS_ETH_MIN_BYTES))
     ffi.memmove(frame, peer_mac + local_mac + ethertype.to_bytes(2, "big"), 14)
     lib.xts_head_encode(frame, lib.XTS_LINK_GOODBYE, 0, 0, 0)
@@ -57,7 +58,7 @@ def goodbye_frame(local_mac: bytes, peer_mac: bytes, ethertype: int, epoch: int)
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """`xsk` and `last_word` are there while it is open. While `opening` it is the thread's."""
+    """`xsk` and `last_word` are set while it is open. While `opening`, only the thread uses it."""
 
     number: int
     xsk: XskSocket | None = None
@@ -65,10 +66,10 @@ class _Queue:
     admitted: Owner | None = None
     goodbye_epoch: int = 0  # the last epoch for which the proxy was sent GOODBYE
     opening: bool = False
-    busy: bool = False  # when it was last tried
+    busy: bool = False  # the result of the last attempt to open it
 
     def close(self) -> None:
-        """Blocks for some milliseconds."""
+        """Closes the queue. Blocks for some milliseconds."""
         if self.last_word:
             self.last_word.close()
         if self.xsk:
@@ -108,8 +109,8 @@ class Opener:
         return count
 
     def _raise(self, available: int) -> int:
-        """How many queues the interface has now. Not while one is in use by a process of an agent before us: a driver
-        may stop all queues, and lose frames, while it makes more of them."""
+        """Raises the number of queues; returns how many the interface has now. Does nothing while a process of an
+        earlier agent uses one: a driver may stop all queues, and lose frames, while it changes their number."""
         name = self.config.name
         if any(self._program.owner(n) and is_busy(name, n) for n in range(min(available, QUEUES_MAX))):
             log.warning("%s keeps its %d queues: some are in use", name, available)
@@ -160,7 +161,7 @@ class Opener:
         answer.send(self._connection)
 
     def _say_goodbye(self, q: _Queue, epoch: int) -> None:
-        """Sends what the process had still put into its ring, and GOODBYE behind it."""
+        """Sends the frames that are still in the process's ring, and then GOODBYE."""
         if q.last_word is None:
             raise OSError(errno.ENOTCONN, f"queue {q.number} is not open")
         config = self.config
@@ -178,7 +179,7 @@ class Opener:
                 q.busy = error.errno == errno.EBUSY
                 answer = Answer(Say.OPENED, q.number, error.errno or errno.EIO, error.strerror or str(error))
             q.opening = False
-            with contextlib.suppress(OSError):  # the other process has ended: so do we
+            with contextlib.suppress(OSError):  # the other process has ended, and we will end, too
                 answer.send(self._connection)
 
     def _open(self, q: _Queue) -> Answer:
@@ -216,11 +217,11 @@ class Opener:
             time.sleep(STEP_S)
 
     def _settle(self, q: _Queue) -> None:
-        """The process that had the queue has let go of it."""
+        """The process that had the queue has released it."""
         owner = self._program.owner(q.number)
         if owner is None:
             return
-        if owner.epoch != q.goodbye_epoch:  # it got the queue from an agent before us
+        if owner.epoch != q.goodbye_epoch:  # it got the queue from an earlier agent
             try:
                 self._say_goodbye(q, owner.epoch)
             except OSError as failure:
@@ -236,21 +237,23 @@ class Opener:
             self._program.leave()
         else:
             self._program.close()
-        if self._endpoint_stays:  # to look whether it is served would start an agent
+        if self._endpoint_stays:  # checking whether it is served would start an agent
             return
         endpoint = Path(self.config.endpoint)
         if endpoint.is_socket() and not is_served(endpoint):
             endpoint.unlink()
 
     def _in_use(self, q: _Queue) -> bool:
-        """By a process that an agent before us gave it to: we can send it no GOODBYE, and leave it alone."""
+        """Is the queue in use by a process that got it from an earlier agent? We cannot send GOODBYE for it, and leave
+        it alone."""
         owner = self._program.owner(q.number)
         return owner is not None and owner.epoch != q.goodbye_epoch and is_busy(self.config.name, q.number)
 
 
 def start(config: AgentConfig, endpoint_stays: bool = False) -> tuple[socket.socket, int]:
-    """Forks the opener; to be called before there are threads. Our end of its connection, and its process number.
-    Without endpoint_stays it removes the endpoint of an agent that was killed: it is somebody else's who made it."""
+    """Forks the opener; to be called before there are threads. Returns our end of its connection, and its process
+    number. Without endpoint_stays it removes the endpoint of an agent that was killed, whose file may belong to another
+    user."""
     return child.fork(functools.partial(_main, config, endpoint_stays))
 
 

@@ -1,7 +1,7 @@
-"""What the agent and its privileged opener say to each other, over a pair of SOCK_SEQPACKET sockets.
+"""The messages between the agent and its privileged opener, over a pair of SOCK_SEQPACKET sockets.
 
-A request is 20 bytes, an answer some hundred, with descriptors where a queue was opened; anything else ends the
-connection. Each request has one answer; that to OPEN comes when it is done, the others at once and in order.
+A request has 20 bytes, an answer some hundred, with descriptors if a queue was opened; anything else ends the
+connection. Each request has one answer. The answer to OPEN comes when it is done, all others at once and in order.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ DESCRIPTORS = 2  # the socket and its UMEM
 
 
 class Ask(IntEnum):
-    """What the agent may ask for."""
+    """The requests of the agent."""
 
     OPEN = 1  # close a queue, open it again, and hand its descriptors over
     ADMIT = 2  # let frames of an open queue in, for the process it is given to
-    RELEASE = 3  # admit no frames any more, and send the proxy GOODBYE for this process
+    RELEASE = 3  # admit no more frames, and send the proxy GOODBYE for this process
     FINISH = 4  # close everything and detach the program
 
 
 class Say(IntEnum):
-    """What the opener answers."""
+    """The answers of the opener."""
 
-    READY = 16  # once, unasked: the program is attached
+    READY = 16  # sent once, without a request: the program is attached
     OPENED = 17
     DONE = 18
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`owner` is of ADMIT alone."""
+    """`owner` is only for ADMIT."""
 
     ask: Ask
     queue_id: int = 0
@@ -57,7 +57,7 @@ class Request:
 
     @classmethod
     def unpack(cls, data: bytes, queues: int) -> Request:
-        """ValueError: no request, or of a queue that is not there."""
+        """ValueError: it is not a request, or for a queue that does not exist."""
         if len(data) != _REQUEST.size:
             raise ValueError(f"a request of {len(data)} bytes")
         ask, queue_id, uid, pid, epoch = _REQUEST.unpack(data)
@@ -71,7 +71,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`error` is an errno, and `text` says what it means; `geometry` and `descriptors` are of OPENED without one."""
+    """`error` is an errno, and `text` explains it; `geometry` and `descriptors` are only for OPENED without an error."""
 
     say: Say
     queue_id: int = 0
@@ -86,7 +86,7 @@ class Answer:
 
 
 def send_ready(connection: socket.socket, owners: list[Owner | None]) -> None:
-    """How many queues there are, and whom those belong to that were given away before."""
+    """Sends the number of queues, and the owners of those that were given away earlier."""
     owned = [_OWNED.pack(n, o.uid, o.pid, o.epoch) for n, o in enumerate(owners) if o]
     head = _ANSWER.pack(Say.READY, 0, 0) + _COUNT.pack(len(owners), len(owned))
     connection.send(head + b"".join(owned))

@@ -1,15 +1,18 @@
-"""Which pod of Kubernetes a process belongs to, by the names of its cgroups.
+"""Finds the pod of Kubernetes that a process belongs to, by the names of its cgroups.
 
-The kubelet makes a cgroup for each pod, in which its containers' are, and the pod's identifier is in its name:
+The kubelet makes a cgroup for each pod, which contains those of its containers and has the pod's identifier in its
+name:
 
     /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice/cri-containerd-ID.scope   systemd
     /kubepods/burstable/podUID/ID                                                                      cgroupfs
 
-With version 1 of cgroups there is a line for each controller, with version 2 only one. Who reads from a container of
-its own sees the path from there: "/../../podUID/ID". A prefix is there where the kubelet itself was given a cgroup.
+With version 1 of cgroups there is a line for each controller, with version 2 only one. A reader in a container of its
+own sees the path relative to that container: "/../../podUID/ID". There is a prefix if the kubelet itself runs in a
+cgroup.
 
-A program may make cgroups below its own, with any name. So the first name that is a pod's counts, and only what no
-unprivileged program can make may stand before it: systemd hands services and scopes to users, and never slices.
+A program may make cgroups below its own, with any name. So the first name that is a pod's counts, and before it there
+may be only names that no unprivileged program can make: systemd delegates services and scopes to users, but never
+slices.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ import re
 from pathlib import Path
 
 _HEX = "[0-9a-f]"
-#: As the API server makes it; in systemd's names "_" stands for "-". Pods of files (static pods) have a hash.
+#: An identifier as the API server makes it; in systemd's names "_" stands for "-". Pods from files (static pods) have a
+#: hash.
 POD_UID = rf"{_HEX}{{8}}(?:[-_]{_HEX}{{4}}){{3}}[-_]{_HEX}{{12}}|{_HEX}{{32}}"
 _POD = re.compile(rf"(?:pod|(?:[a-z0-9_-]+-)?kubepods(?:-besteffort|-burstable)?-pod)({POD_UID})(?:\.slice)?")
 _BEFORE = re.compile(r"\.\.|kubelet|kubepods|besteffort|burstable|[^/]*\.slice")

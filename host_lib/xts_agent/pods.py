@@ -1,12 +1,13 @@
-"""The pods of Kubernetes behind processes: whose they are, and how many queues each was allocated.
+"""The pods of Kubernetes that processes belong to, and how many queues each pod was allocated.
 
-Theory of operation. The cgroup of a process says which pod it belongs to, as an identifier (pod_cgroup.py). Everything
-else only the kubelet knows, and tells root. So the device plug-in (xts_kubernetes), which talks with the kubelet
-anyhow, is asked over a Unix socket: a message with the identifier, and one with the answer. The agent does not wait for
-it: the process that attaches waits, as it does for a queue (NotReady), and is looked at again when the answer is there.
+Theory of operation. The cgroup of a process gives the identifier of its pod (pod_cgroup.py). Only the kubelet knows
+everything else, and tells it only to root. So the agent asks the device plug-in (xts_kubernetes), which talks with the
+kubelet anyhow, over a Unix socket: one message with the identifier, and one with the answer. The agent does not block
+for it: the process that attaches waits, as it does for a queue (NotReady), and is considered again when the answer is
+there.
 
-An answer is kept for a moment, and not longer: a pod that ends gives its queues back. Where the plug-in does not answer
-in time, processes of pods get no queue.
+An answer is kept only for a moment, because a pod that ends gives its queues back. If the plug-in does not answer in
+time, processes in pods get no queue.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from xts_messages.endpoint import NotReady
 from xts_agent import pod_cgroup
 
 DEFAULT_PODS_SOCKET = "/run/xts-kubernetes/pods.sock"
-#: What tokens have in place of a cgroup: no path of the kernel's that an agent lets through begins with it.
+#: The prefix of what tokens have in place of a cgroup. No path from the kernel that an agent puts into a token begins
+#: with it.
 PREFIX = "/kubernetes"
 MESSAGE_BYTES_MAX = 4096
-#: For how long the plug-in may take, less than a process waits for its queue.
+#: How long the plug-in may take; less than a process waits for its queue.
 ANSWER_S = 0.8
 KEPT_S = 5.0
 _ASKED_MAX = 1024
@@ -44,13 +46,13 @@ class Answer(msgspec.Struct, frozen=True):
     pod: str
     namespace: str = ""
     name: str = ""
-    queues: int = 0  # that it was allocated, over all its containers
+    queues: int = 0  # queues that the pod was allocated, over all its containers
     problem: str = ""  # why there is no answer; "": there is one
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """Of the kubelet."""
+    """A pod, as the kubelet knows it."""
 
     uid: str
     namespace: str
@@ -59,7 +61,7 @@ class Pod:
 
     @property
     def cgroup(self) -> str:
-        """What stands for its cgroup in tokens, where operators cannot know that."""
+        """What tokens have in place of its cgroup, which operators cannot know."""
         return f"{PREFIX}/{self.namespace}/{self.name}"
 
     def __str__(self) -> str:
@@ -79,7 +81,7 @@ class Pods:
         self.path = path
         self._known: dict[str, _Known] = {}
         self._socket: socket.socket | None = None
-        self._epoll = select.epoll()  # so that fileno() stays the same when the plug-in is another
+        self._epoll = select.epoll()  # so that fileno() stays the same when the plug-in's socket changes
 
     def fileno(self) -> int:
         return self._epoll.fileno()
@@ -95,8 +97,8 @@ class Pods:
         return max(0.0, min(waiting) - time.monotonic()) if waiting else None
 
     def of_process(self, pid: int) -> Pod | None:
-        """The pod of a process; None: it is in none. NotReady: its plug-in is being asked. OSError EUSERS, with the
-        reason: it is in a pod, of which nothing is known."""
+        """The pod of a process; None: it is in none. NotReady: the plug-in is being asked. OSError EUSERS, with the
+        reason: it is in a pod about which nothing is known."""
         if pid == 0:
             problem = "its pod is not known: it is in a PID namespace that the agent, without the host's, cannot see"
             raise OSError(errno.EUSERS, problem)
@@ -115,7 +117,7 @@ class Pods:
         raise NotReady
 
     def collect(self) -> bool:
-        """Takes in answers. True: there are some, or it is too late for some."""
+        """Reads answers. True: there are some, or some pods have timed out."""
         changed = self._receive()
         now = time.monotonic()
         for uid, known in list(self._known.items()):
@@ -153,7 +155,7 @@ class Pods:
 
     def _hang_up(self) -> None:
         if self._socket:
-            self._socket.close()  # which takes it out of the epoll set
+            self._socket.close()  # this removes it from the epoll set
             self._socket = None
 
     def _receive(self) -> bool:
@@ -166,7 +168,7 @@ class Pods:
                 break
             except (OSError, msgspec.MsgspecError):
                 answer = None
-            if answer is None:  # it has ended, or is no plug-in: the next question is for another
+            if answer is None:  # it has ended, or is not a plug-in: the next question goes to a new connection
                 self._hang_up()
                 break
             asked = self._known.get(answer.pod)

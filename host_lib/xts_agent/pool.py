@@ -1,14 +1,15 @@
 """The agent's queues: opened ahead, handed out, closed and opened again.
 
-Theory of operation. A socket that a process has had is never given to another: no call resets its rings. So a queue
-goes round: OPENING (closed, then opened, by the privileged opener, opener.py), READY, USED, RETURNED, and again. The
-descriptors are here while READY; after that only the process has them, and the opener.
+Theory of operation. A socket that a process has had is never given to another process, because no system call resets
+its rings. So a queue goes through a cycle: OPENING (closed, then opened, by the privileged opener, opener.py), READY,
+USED, RETURNED, and again. The agent has the descriptors while the queue is READY; after that only the process and the
+opener have them.
 
-A queue is charged to the user it was given to (`charged()`) until it has been opened again, not until the attachment
-has ended: a descriptor cannot be revoked, and a process that passed on or kept one of the queue's still occupies it.
-The kernel then answers EBUSY. It does so for some 17 ms after any close as well; a queue that is busy for longer than
-KEPT_AFTER_S is *kept*, which is logged, and tried again every so often. A queue that a process got from an agent before
-us is kept from the start: we do not see its end, but that it can be opened.
+A queue is charged to the user it was given to (`charged()`) until it has been opened again, not only until the
+attachment has ended: a descriptor cannot be revoked, and a process that passed on or kept one still occupies the queue.
+The kernel then answers EBUSY. It also does so for some 17 ms after any close; a queue that is busy for longer than
+KEPT_AFTER_S is *kept*, which is logged, and is tried again from time to time. A queue that a process got from an
+earlier agent is kept from the start: we do not see that process end, only that the queue can be opened.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ from xts_agent.pod_cgroup import pod_of_process
 
 log = logging.getLogger("xts-agent")
 
-#: How long a queue may answer EBUSY before that is worth a warning (less than an endpoint lets a process wait), and how
-#: often it is tried before and after that.
+#: How long opening a queue may fail with EBUSY before that is worth a warning (less than an endpoint lets a process
+#: wait), and how often it is tried before and after that.
 KEPT_AFTER_S = 0.5
 STEP_S = 0.005
 PATIENCE_S = 1.0
 FIRST_PATIENCE_S = 0.1
-#: How long the opener may take for what it does at once.
+#: How long the opener may take for a request that it carries out at once.
 ANSWER_S = 5
 
 
 class State(Enum):
-    """Where a queue is in its round."""
+    """Where a queue is in its cycle."""
 
     CLOSED = "closed"
     OPENING = "opening"
@@ -61,13 +62,13 @@ class Slot:
     state: State = State.CLOSED
     geometry: bytes = b""  # struct xts_attach_reply, while READY and USED
     descriptors: tuple[int, ...] = ()  # while READY
-    uid: int | None = None  # whom it is charged to: from USED on, until it is open again
-    pod: str = ""  # likewise, the pod's identifier; "": none
-    retry_at: float = 0.0  # time.monotonic(), after an opening that failed
-    busy_since: float | None = None  # likewise; None: it was not found busy
+    uid: int | None = None  # the user it is charged to: from USED on, until it is open again
+    pod: str = ""  # the pod it is charged to (its identifier); "": none
+    retry_at: float = 0.0  # by time.monotonic(), after an opening that failed
+    busy_since: float | None = None  # by time.monotonic(); None: it was not found busy
     kept: bool = False  # busy for longer than a close takes
     warned: bool = False
-    before_us: Owner | None = None  # who got it from an agent before us
+    before_us: Owner | None = None  # the process that got it from an earlier agent
 
 
 @dataclass(slots=True, eq=False)
@@ -107,8 +108,8 @@ class Pool:
         return self.opener.fileno()
 
     def open_first(self) -> None:
-        """Opens the spares. A queue that is busy is left for later: another process holds it. OSError: a queue could
-        not be had for another reason."""
+        """Opens the spares. A queue that is busy is left for later, because a process holds it. OSError: a queue could
+        not be opened for another reason."""
         deadline = time.monotonic() + FIRST_PATIENCE_S
         self.refill()
         while any(slot.state is State.OPENING for slot in self.slots) or (
@@ -137,12 +138,12 @@ class Pool:
         return slot
 
     def put_back(self, slot: Slot) -> None:
-        """A USED queue that was not given to anybody after all is READY again."""
+        """Makes a USED queue that was not given to a process after all READY again."""
         slot.state = State.READY
         slot.uid, slot.pod = None, ""
 
     def admit(self, slot: Slot, owner: Owner) -> tuple[int, ...]:
-        """Lets frames of a USED queue in; its descriptors are the caller's from now on. OSError: it could not be."""
+        """Admits frames of a USED queue; the caller owns its descriptors from now on. OSError: it failed."""
         self._ask(Request(Ask.ADMIT, slot.queue_id, owner))
         descriptors, slot.descriptors = slot.descriptors, ()
         return descriptors
@@ -152,11 +153,11 @@ class Pool:
         return [slot for slot in self.slots if slot.uid == uid]
 
     def charged_to_pod(self, pod: str) -> list[Slot]:
-        """As charged()."""
+        """As charged(), for a pod."""
         return [slot for slot in self.slots if slot.pod == pod]
 
     def adopted(self) -> Iterator[tuple[int, Owner]]:
-        """The queues that processes got from an agent before us, by their numbers."""
+        """The queues that processes got from an earlier agent, by their numbers."""
         return ((slot.queue_id, slot.before_us) for slot in self.slots if slot.before_us)
 
     def used(self) -> float:
@@ -164,17 +165,17 @@ class Pool:
         return sum(slot.uid is not None for slot in self.slots) / self.count
 
     def exhausted(self) -> bool:
-        """All queues are held by processes: waiting for one would be in vain."""
+        """Are all queues held by processes, so that waiting for one is pointless?"""
         return sum(not (slot.state is State.USED or slot.kept) for slot in self.slots) <= self.reserved
 
     def release(self, slot: Slot) -> None:
-        """Nothing more comes in on a USED queue that was given to a process, and the proxy is sent GOODBYE for it.
-        OSError: it was not sent."""
+        """Stops admitting frames on a USED queue that was given to a process, and sends the proxy GOODBYE for it.
+        OSError: GOODBYE was not sent."""
         slot.state = State.RETURNED
         self._ask(Request(Ask.RELEASE, slot.queue_id))
 
     def refill(self) -> None:
-        """Has RETURNED queues tried, and CLOSED ones opened until the spares are there again."""
+        """Tries RETURNED queues, and opens CLOSED ones until there are enough spares."""
         now = time.monotonic()
         for slot in self._waiting():
             if slot.retry_at > now or (slot.state is State.CLOSED and self._ahead() >= self.spares):
@@ -183,7 +184,7 @@ class Pool:
             self.opener.send(Request(Ask.OPEN, slot.queue_id).pack())
 
     def collect(self) -> bool:
-        """Takes in what the opener has done. True: an answer that was put off may be given now. ConnectionResetError:
+        """Handles answers of the opener. True: a request that had to wait may be answered now. ConnectionResetError:
         the opener has ended."""
         changed = False
         with contextlib.suppress(BlockingIOError):
@@ -213,7 +214,7 @@ class Pool:
         self.opener.close()
 
     def _ask(self, request: Request) -> None:
-        """Has something done that is done at once. OSError: what the opener says, or that it has ended."""
+        """Sends a request that is carried out at once. OSError: the error of the opener, or that it has ended."""
         self.opener.send(request.pack())
         while (answer := receive_answer(self.opener)).say is not Say.DONE:
             self._arrived.append(answer)
@@ -221,12 +222,12 @@ class Pool:
             raise OSError(answer.error, answer.text)
 
     def _waiting(self) -> list[Slot]:
-        """The queues that refill() has to try, sooner or later."""
+        """The queues that refill() still has to try."""
         wanted = {State.RETURNED} if self._ahead() >= self.spares else {State.RETURNED, State.CLOSED}
         return [slot for slot in self.slots if slot.state in wanted]
 
     def _take_in(self, answer: Answer) -> bool:
-        """True: more is known of a queue than before."""
+        """Handles an answer. True: it has changed what is known about a queue."""
         slot = self.slots[answer.queue_id]
         if answer.error:
             return self._failed(slot, answer)
@@ -242,7 +243,7 @@ class Pool:
         return True
 
     def _failed(self, slot: Slot, answer: Answer) -> bool:
-        """True: the queue is known to be kept from now on."""
+        """Handles a failed opening. True: the queue counts as kept from now on."""
         now = time.monotonic()
         slot.state = State.CLOSED if slot.uid is None else State.RETURNED
         slot.retry_at = now + PATIENCE_S

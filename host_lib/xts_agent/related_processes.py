@@ -1,7 +1,7 @@
-"""Which of some processes a process is related to: an ancestor, or one of the same session.
+"""Finds a process that another one is related to: an ancestor, or one of the same session.
 
-Sockets go from a process to its children, so relatives are served by one proxy where there are several. What is read
-in /proc is a hint: a process that cannot be read, or is of a container of its own, has no relatives.
+Children inherit sockets, so if there are several proxies, related processes should be served by the same one. What is
+read in /proc is only a hint: a process that cannot be read, or is in another container, is related to none.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ _GENERATIONS_MAX = 64
 
 
 def parent_and_session(pid: int) -> tuple[int, int]:
-    """Of a process; (0, 0) when it is not known."""
+    """The parent and session of a process; (0, 0) when they are not known."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        fields = text.rpartition(")")[2].split()  # behind the name, which may have anything in it
+        fields = text.rpartition(")")[2].split()  # behind the name, which may contain anything
         return int(fields[1]), int(fields[3])
     except (OSError, IndexError, ValueError):
         return 0, 0

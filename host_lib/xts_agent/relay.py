@@ -1,10 +1,10 @@
-"""A relay of the agent's, from the agent: one queue of an interface that carries the frames of many processes.
+"""A relay, as the agent sees it: one queue of an interface that carries the frames of many processes.
 
-Theory of operation. The queue is taken from the pool when the agent begins, and the relay's process is started on it
-(relay_keeper.py, messages/native/relay_loop.h). Processes that find no queue free get shared memory whose other end is
-the relay. When the relay ends (the proxy has gone or refuses it, or it was killed), all of them have lost the proxy, as
-if the proxy had ended: they are told, and attach again. The agent opens the queue again and starts another relay on it,
-at once, or after RETRY_S if the last one never worked.
+Theory of operation. The queue is taken from the pool when the agent starts, and the relay's process is started on it
+(relay_keeper.py, messages/native/relay_loop.h). A process that finds no queue free gets shared memory whose other end
+is the relay. When the relay ends (the proxy is gone or refuses it, or it was killed), its processes have lost the
+proxy, as if the proxy had ended: they are told, and attach again. The agent opens the queue again and starts another
+relay on it, at once, or after RETRY_S if the last one never worked.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ RETRY_S = 1.0
 #: The largest message of a process behind a relay; its memory is some 100 times that.
 LARGEST_MESSAGE = 16384
 SPIN_US = 20
-#: Nobody: to whom the relay's own queue is charged.
+#: The relay's own queue is charged to no user.
 _NO_UID = -1
 _REPORT_BYTES = int(ffi.sizeof("struct xts_relay_report"))
 
-#: Makes the token of a queue: geometry, whose (a number behind the relay, or RELAY_SELF), uid, cgroup, epoch.
+#: The function that makes a token for a queue. Arguments: geometry, whose (a number behind the relay, or RELAY_SELF),
+#: uid, cgroup, epoch.
 TokenOf = Callable[[Any, int, int, str, int], bytes]
 
 
@@ -50,20 +51,20 @@ class Relayed:
     relay: Relay
     number: int
     uid: int
-    control: socket.socket  # of the relay's process that serves it
+    control: socket.socket  # the socket of the relay's process that serves it
     pod: str  # the pod's identifier; "": none
 
 
 @dataclass(slots=True, eq=False)
 class Relay:
-    """The relay of a pool. Its process is started by `refill()`, which is to be called often."""
+    """The relay of a pool. Its process is started by `refill()`, which has to be called often."""
 
     pool: Pool
     keeper: socket.socket
     channels_max: int
     token_of: TokenOf
     ended: Callable[[Relayed], None]  # a process has lost the relay
-    changed: Callable[[Relay], None]  # the socket to the relay's process is another, or there is none
+    changed: Callable[[Relay], None]  # the socket to the relay's process has changed, or is gone
     slot: Slot | None = field(default=None, init=False)
     control: socket.socket | None = field(default=None, init=False)
     up: bool = field(default=False, init=False)
@@ -72,13 +73,13 @@ class Relay:
     _geometry: Any = field(default=None, init=False)
     _next: int = field(default=1, init=False)
     _retry_at: float = field(default=0.0, init=False)
-    _failed: bool = field(default=False, init=False)  # the last one never came up: waiting may be in vain
+    _failed: bool = field(default=False, init=False)  # the last relay never came up, so waiting may be pointless
 
     def __post_init__(self) -> None:
         self.pool.reserved = 1
 
     def fileno(self) -> int:
-        """Of the socket to the relay's process: readable when `collect()` has something to do."""
+        """The socket to the relay's process; readable when `collect()` has something to do."""
         assert self.control is not None
         return self.control.fileno()
 
@@ -87,7 +88,7 @@ class Relay:
         return None if self.control else max(0.0, self._retry_at - time.monotonic())
 
     def refill(self) -> None:
-        """Starts the relay's process if there is none and a queue to be had."""
+        """Starts the relay's process if there is none and a queue is available."""
         if self.control or time.monotonic() < self._retry_at:
             return
         self.pool.reserved = 0
@@ -153,8 +154,8 @@ class Relay:
     # --- processes -------------------------------------------------------------------------------------
 
     def grant(self, peer: Peer, epoch: int, cgroup: str, pod: str) -> Grant:
-        """Serves one more process, of a pod (its identifier) or of none (""). NotReady: perhaps in a moment. OSError:
-        it cannot be, and why."""
+        """Serves one more process, in a pod (its identifier) or not (""). NotReady: there may be a place in a moment.
+        OSError: it is not possible, and why."""
         if not self.up:
             if not self._failed:
                 raise NotReady
@@ -198,7 +199,8 @@ class Relay:
         order = ffi.new("struct xts_relay_order *", {"what": what, "number": number})
         if geometry is not None:
             order.geometry = geometry[0]
-            ffi.memmove(order.geometry.token, bytes(len(geometry.token)), len(geometry.token))  # is not the relay's
+            # the relay's own token is not for it
+            ffi.memmove(order.geometry.token, bytes(len(geometry.token)), len(geometry.token))
             order.geometry.token_bytes = 0
         assert self.control is not None
         try:
@@ -207,20 +209,20 @@ class Relay:
             raise NotReady from None
 
     def remove(self, relayed: Relayed) -> None:
-        """The process has gone: the proxy is told GOODBYE, behind what it had sent."""
+        """The process is gone: sends the proxy GOODBYE, behind what the process had sent."""
         if self.served.get(relayed.number) is not relayed:
             return
         del self.served[relayed.number]
         if self.control is relayed.control:
             try:
                 self._order(lib.XTS_RELAY_REMOVE, relayed.number)
-            except (OSError, NotReady):  # the relay sees the end of its bell, or has ended itself
+            except (OSError, NotReady):  # the relay sees that the process's eventfd is closed, or has ended itself
                 return
 
     # --- what the relay's process says -----------------------------------------------------------------
 
     def collect(self) -> bool:
-        """Takes in what it reports. True: an answer that was put off may be given now."""
+        """Handles reports of the relay. True: a request that had to wait may be answered now."""
         changed = False
         while self.control:
             try:
@@ -279,7 +281,7 @@ class Relay:
         return sum(relayed.pod == pod for relayed in self.served.values())
 
     def close(self) -> None:
-        """Ends it and its processes. Harmless when repeated."""
+        """Ends the relay and the attachments of its processes. Harmless when repeated."""
         if self.control:
             self.control.close()
             self.control = None

@@ -1,10 +1,10 @@
 """The process that starts relays: it is forked before the agent has its key, so that a relay's memory never has it.
 
-Theory of operation. A relay (messages/native/relay_loop.h) reads what processes write, and holds nothing but the
-descriptors that it was started with: the queue, the memory of its processes, a socket to the agent. It may make few
-system calls (messages/native/syscall_filter.h). It ends with its queue's link, and a used queue is never used again,
-so that the agent needs a new relay after each end. This process keeps no privilege and talks with the agent alone: a
-message is a request to fork, with the descriptors of the relay.
+Theory of operation. A relay (messages/native/relay_loop.h) reads what processes write. It holds only the queue, the
+memory of its processes and a socket to the agent, and may make few system calls (messages/native/syscall_filter.h). It
+ends with its queue's link, and a used socket is never used again, so the agent needs a new relay each time. This
+process keeps no privilege and talks only with the agent: a message is a request to fork, with the descriptors for the
+relay.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DESCRIPTORS = 3  # the AF_XDP socket, its UMEM, and the relay's end of the sock
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a relay is started with. `geometry` is a `struct xts_attach_reply`: that of the queue, with epoch and token
+    """The settings of a new relay. `geometry` is the `struct xts_attach_reply` of the queue, with the epoch and token
     of the relay itself."""
 
     geometry: bytes
@@ -45,19 +45,19 @@ class Start:
     spin_us: int
 
     def send(self, keeper: socket.socket, descriptors: tuple[int, int, int]) -> None:
-        """OSError: the keeper has ended."""
+        """Sends the request to the keeper. OSError: the keeper has ended."""
         socket.send_fds(keeper, [_HEAD.pack(self.channels_max, self.spin_us) + self.geometry], descriptors)
 
 
 def start(user: pwd.struct_passwd | None) -> tuple[socket.socket, int]:
-    """Forks the keeper; to be called before there are threads and secrets. Our end of its connection, and its process
-    number. It becomes a user (None: it stays the same)."""
+    """Forks the keeper; to be called before there are threads and secrets. Returns our end of its connection, and its
+    process number. It becomes this user (None: its user does not change)."""
     return child.fork(functools.partial(_main, user))
 
 
 def _main(user: pwd.struct_passwd | None, connection: socket.socket) -> int:
     try:
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # relays leave nothing to be collected
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that ended relays need no waitpid()
         privilege.confine(user=user)
         log.info("sandbox of relays: %s", landlock.restrict())
         while True:
@@ -106,8 +106,8 @@ def _be_a_relay(data: bytes, fds: list[int]) -> NoReturn:
 
 
 def _limit(channels_max: int) -> None:
-    """Two descriptors for each process, and some of its own; no processes, no files, no core dump with what others
-    have sent."""
+    """Limits the relay to two descriptors for each process and some of its own, and to no processes, no files, and no
+    core dumps (they would contain what others have sent)."""
     limits = {
         resource.RLIMIT_NOFILE: 2 * channels_max + 64,
         resource.RLIMIT_NPROC: 0,

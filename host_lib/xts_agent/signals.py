@@ -7,7 +7,7 @@ import socket
 
 
 def stop_on_signals() -> int:
-    """A descriptor that becomes readable with SIGTERM, SIGINT or SIGHUP: their numbers, a byte each."""
+    """A descriptor that becomes readable on SIGTERM, SIGINT or SIGHUP; it has their numbers, one byte each."""
     reader, writer = socket.socketpair()
     for side in (reader, writer):
         side.setblocking(False)

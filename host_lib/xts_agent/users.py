@@ -1,4 +1,4 @@
-"""Whom the unprivileged process of the agent becomes."""
+"""The user of the agent's unprivileged process."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import pwd
 
 from xts_messages import privilege
 
-#: Whom the unprivileged process becomes when root has started it and the configuration names nobody.
+#: The users for the unprivileged process when root has started it and the configuration names none; the first that
+#: exists is taken.
 USERS = ("xts-agent", "nobody")
 
 
 def find_user(name: str) -> pwd.struct_passwd | None:
-    """Whom to become: the user of this name; without a name, when root has started us, one of USERS. None: nobody else.
-    OSError ENOENT: there is none."""
+    """The user to become: that of this name; without a name, if root has started us, one of USERS. None: keep the
+    present user. OSError ENOENT: there is no such user."""
     if name:
         return privilege.find_user(name)
     if os.geteuid() != 0:
