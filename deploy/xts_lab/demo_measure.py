@@ -181,7 +181,7 @@ def check_bench() -> None:
 
 @contextmanager
 def bench(plan: Plan) -> Iterator[Iterator[dict[str, Any]]]:
-    """Runs the bench and gives the lines that it writes, as they come. LabError, with its error output, when it fails."""
+    """Runs the bench and gives the lines it writes, as they come. LabError, with its error output, when it fails."""
     environment = os.environ | {"PYTHONPATH": f"{_TOP / 'tests'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")}
     with tempfile.TemporaryFile("w+") as complaints:
         process = subprocess.Popen(

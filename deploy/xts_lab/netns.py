@@ -88,7 +88,7 @@ def create(namespace: str) -> None:
 
 
 def remove(namespace: str) -> None:
-    """Removes the name; the namespace itself goes with the last process in it. Does nothing if there is no such name."""
+    """Removes the name; the namespace goes with the last process in it. Does nothing if there is no such name."""
     path = path_of(namespace)
     while _libc.umount2(str(path).encode(), _MNT_DETACH) == 0:
         pass

@@ -214,7 +214,7 @@ def _run(config: Config, options: argparse.Namespace) -> int:
 
 @contextmanager
 def _made(directory: Path | None) -> Iterator[None]:
-    """Makes the directory of --make-dir, which only our user may enter. OSError: it exists already, or cannot be made."""
+    """Makes the directory of --make-dir; only our user may enter it. OSError: it exists already, or cannot be made."""
     if directory is not None:
         try:
             directory.mkdir(mode=0o700)

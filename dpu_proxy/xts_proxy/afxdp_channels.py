@@ -126,7 +126,7 @@ def _outside(query: Callable[[str], Any], interface: str) -> Any:
 
 
 def _addresses(interface: str) -> list[str]:
-    """The addresses that were assigned to an interface, without the link-local one that every interface gives itself."""
+    """The addresses assigned to an interface, without the link-local one that every interface gives itself."""
     return [found for found in _outside(_all_addresses, interface) if not ip_address(found).is_link_local]
 
 

@@ -24,7 +24,7 @@ PORT = 53
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """A name server; without an address, the servers of the device's resolv.conf. A scope is the name of an interface."""
+    """A name server; without an address, those of the device's resolv.conf. A scope is the name of an interface."""
 
     expected: ClassVar[str] = '"device", or an address such as "198.18.0.53" or "[fd18::53]:5353"'
     address: ipaddress.IPv4Address | ipaddress.IPv6Address | None = None

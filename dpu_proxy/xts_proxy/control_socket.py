@@ -61,7 +61,7 @@ def _respond(line: bytes, answer: Callable[[Question], dict[str, Any]]) -> dict[
 
 
 def ask(path: str, question: Question) -> dict[str, Any]:
-    """Asks a running proxy. OSError: it cannot be reached (ENOENT, ECONNREFUSED, EACCES), or it closed the connection."""
+    """Asks a running proxy. OSError: it cannot be reached (ENOENT, ECONNREFUSED, EACCES), or closed the connection."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_TIMEOUT_S)
         try:

@@ -36,7 +36,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """`multicast`: it is up, and carries datagrams to groups. The loopback interface does so without having the flag."""
+    """`multicast`: it is up, and carries datagrams to groups. The loopback interface does so without the flag."""
 
     index: int
     name: str

@@ -12,7 +12,7 @@ from xts_proxy import metric_catalogue as catalogue
 
 
 def families(figures: dict[str, Any]) -> Iterator[Family]:
-    """The metrics, in the order of the catalogue. Missing figures, such as those of a worker that hangs, are left out."""
+    """The metrics, in the order of the catalogue. Missing figures, as of a worker that hangs, are left out."""
     yield from metric.families(catalogue.INFO, [(figures["info"], {"one": 1})])
     yield from metric.families(catalogue.PROXY, [({}, figures["proxy"])])
     if figures["shm"]:

@@ -1,4 +1,4 @@
-"""Child processes of the agent, forked before it has threads. Each keeps one descriptor: its connection to the agent."""
+"""Child processes of the agent, forked before it has threads. Each keeps one descriptor: its link to the agent."""
 
 from __future__ import annotations
 

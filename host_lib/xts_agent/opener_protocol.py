@@ -71,7 +71,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`error` is an errno, and `text` explains it; `geometry` and `descriptors` are only for OPENED without an error."""
+    """`error` is an errno, and `text` explains it; `geometry` and `descriptors` are only for OPENED without error."""
 
     say: Say
     queue_id: int = 0
