@@ -1,12 +1,13 @@
 """Offloaded TCP and UDP sockets: an application's socket calls carried out by an offload proxy on a SmartNIC or DPU.
 
-`import xts_socket as socket` works for ordinary code of TCP and UDP: the `socket` class, `create_connection`,
-`create_server`, `fromfd` and their like are ours, every other name is the standard module's. In addition:
-`epoll` for many sockets, `info()` and `configure()` for this process's attachment, and the paper's functions
-by name (`xts_socket`, `xts_connect`, ...).
+`import xts_socket as socket` works for ordinary TCP and UDP code: the `socket` class, `create_connection`,
+`create_server`, `fromfd` and similar functions are ours, every other name is the standard module's. In addition:
+`epoll` for many sockets, `info()` and `configure()` for this process's attachment, and the paper's functions by name
+(`xts_socket`, `xts_connect`, ...).
 
-`install()` makes the standard module's sockets offloaded by rules, for code that never heard of us; `with offload():`
-does so for a block. `wrap_ssl()` is TLS over an offloaded socket. `with dev():` starts an offload proxy for a block.
+`install()` makes the standard module's sockets offloaded by rules, for code that does not know this package; `with
+offload():` does so for a block. `wrap_ssl()` is TLS over an offloaded socket. `with dev():` starts an offload proxy for
+a block.
 
 Protocols that the proxy does above TCP are pushed: `sock.push(Tls(), Http2())`, `create_connection(address, tls=True)`;
 `ulps()` lists them, layers.py has their parameters. `Multiplexer` is one message socket over several connections.
@@ -330,13 +331,13 @@ __all__ = [
 
 __all__ += [name for name in _standard.__all__ if name not in __all__]
 
-#: What is the standard module's: its public names, and some that programs use all the same.
+#: The names of the standard module: its public ones, and some others that programs use nevertheless.
 _STANDARD = {*_standard.__all__, "AddressInfo", "MsgFlag", "EBADF", "EAGAIN", "EWOULDBLOCK"}
 
 #: Modules of this package that programs import.
 _MODULES = ("adapters", "aio", "anyio", "control", "layers", "multiplexer", "trio")
 
-#: What is imported when it is first asked for, for it takes longer than all else here.
+#: Names that are imported on first use, since importing them takes longer than everything else here.
 _LATER = {
     **dict.fromkeys(("SPIN_NEVER", "Info", "configure", "info"), "_info"),
     **dict.fromkeys(("Stack", "stack_of"), "_stack"),
@@ -369,7 +370,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    """What is imported late, and the rest of the standard module's names."""
+    """Imports names that are imported on first use, and returns the other names of the standard module."""
     if name in _LATER:
         from importlib import import_module
 
@@ -379,10 +380,10 @@ def __getattr__(name: str) -> Any:
 
         try:
             value = import_module(f".{name}", __name__)
-        except ModuleNotFoundError as error:  # trio for instance, without which there is no such attribute
+        except ModuleNotFoundError as error:  # for example trio: without it there is no such attribute
             raise AttributeError(f"{__name__}.{name} is not to be had: {error}", name=name) from error
     elif name in _STANDARD or (name[:1] == "_" != name[1:2] and hasattr(_standard, name)):
-        value = getattr(_standard, name)  # also its private ones, which CPython's own tests use: _LOCALHOST
+        value = getattr(_standard, name)  # also private names, which CPython's own tests use: _LOCALHOST
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

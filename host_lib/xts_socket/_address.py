@@ -1,9 +1,9 @@
 """Socket addresses: Python's tuples to and from `struct sockaddr`, with the forms and the errors of the
 socket module.
 
-AF_INET: `(host, port)`; AF_INET6: `(host, port[, flowinfo[, scope_id]])`. A host may be a name, which the device
-looks up, where a proxy does that; "" is any address. An IPv6 scope names an interface of the device, where the TCP
-socket is.
+AF_INET: `(host, port)`; AF_INET6: `(host, port[, flowinfo[, scope_id]])`. A host may be a name, which the device looks
+up if the proxy supports that; "" is any address. An IPv6 scope names an interface of the device, where the TCP socket
+is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from . import _names
 from ._errors import check
 from ._native import ffi
 
-#: What the functions here and `socket` return: a tuple as above, or None for no address.
+#: Result of the functions here and of `socket`: a tuple as above, or None for no address.
 Address = tuple[str, int] | tuple[str, int, int, int]
 
 #: Room for any address: sizeof(struct sockaddr_storage).
@@ -68,7 +68,7 @@ def decode(sockaddr: bytes) -> Address | None:
 
 
 def asked(function: Any, s: int) -> Any:
-    """getsockname or getpeername of a socket number, decoded. Raises OSError."""
+    """Calls getsockname or getpeername for a socket number, and decodes the result. Raises OSError."""
     sockaddr = ffi.new("char[]", ROOM)
     length = ffi.new("unsigned int *", ROOM)
     check(function(s, sockaddr, length))

@@ -1,11 +1,10 @@
-"""What a socket object is apart from moving data: its life, properties, connecting and options.
+"""The socket object without moving data: its life, properties, connecting and options.
 
 Theory of operation
 
-A socket object holds a libxts socket number, not a descriptor; `fileno()` makes a real one that mirrors its
-readiness (_descriptor.py). Every operation is one native call, which waits if it has to (python_calls.h) with the GIL
-released. As in CPython, a socket with a timeout is a non-blocking one for the library, and the wait with the
-timeout is ours.
+A socket object holds a libxts socket number, not a descriptor; `fileno()` makes a real one that mirrors its readiness
+(_descriptor.py). Every operation is one native call, which waits if it has to (python_calls.h) with the GIL released.
+As in CPython, a socket with a timeout is non-blocking for the library, and this package waits with the timeout.
 
 After fork() the numbers belong to the parent's attachment. The child's copies of socket objects are closed at
 once, so that they can never reach a socket the child makes itself under the same number.
@@ -95,9 +94,9 @@ class SocketBase:
         self._layers: tuple[Pushed, ...] = ()
         self._partial: list[Any] | None = None
         self._peeking = False
-        #: as of ssl.SSLSocket: over TLS in the proxy the end of the stream may be without TLS's own (close_notify),
-        #: which many peers leave out, and one in the middle may forge; False: that is an error (UlpError, fault
-        #: "truncated")
+        #: As in ssl.SSLSocket: over TLS in the proxy, the stream may end without TLS's own end (close_notify). Many
+        #: peers omit it, but an attacker on the way can forge such an end. False: it is an error (UlpError, fault
+        #: "truncated").
         self.suppress_ragged_eofs = True
         if fileno is not None:
             number, self._descriptor = adopt(fileno)
@@ -124,7 +123,7 @@ class SocketBase:
             self.settimeout(default)
 
     def _adopt(self, number: int, listener: SocketBase) -> None:
-        """Fills a fresh object in as an accepted connection."""
+        """Turns a fresh object into an accepted connection."""
         self._number = number
         self._descriptor = -1
         self._io_refs = 0
@@ -141,8 +140,7 @@ class SocketBase:
     # --- life -----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Closes the socket, once all files of makefile() are closed too. What was sent is still
-        delivered."""
+        """Closes the socket, once all files of makefile() are closed too. Data that was sent is still delivered."""
         self._closed = True
         if self._io_refs <= 0:
             self._real_close()
@@ -165,20 +163,20 @@ class SocketBase:
             self.close()
 
     def detach(self) -> int:
-        """Gives up the socket without closing it: its descriptor (see `fileno`), which `socket(fileno=)` or
-        `xts_socket.close()` takes over. -1 when closed. (os.close() of it would leave the socket open.)"""
+        """Gives up the socket without closing it: returns its descriptor (see `fileno`), which `socket(fileno=)` or
+        `xts_socket.close()` takes over. -1 if it is closed. (os.close() would leave the socket open.)"""
         descriptor = self.fileno()
         self.forget()
         return descriptor
 
     def forget(self) -> None:
-        """The socket belongs to somebody else now, who has its number or descriptor: this object is closed."""
+        """The socket has a new owner, which has its number or descriptor: this object is closed."""
         self._closed = True
         self._number = self._descriptor = -1
         _live.discard(self)
 
     def moved(self) -> Self:
-        """Another object that is this socket from now on; this one is closed, without effect."""
+        """Returns another object that is this socket from now on; this one is closed, without effect on the socket."""
         made = self.__class__.__new__(self.__class__)
         for name in SocketBase.__slots__[1:]:
             setattr(made, name, getattr(self, name))
@@ -198,8 +196,8 @@ class SocketBase:
         if getattr(self, "_number", -1) >= 0:
             try:
                 _warn(f"unclosed {self!r}", ResourceWarning, source=self)
-            finally:  # also when warnings are errors
-                number, self._number = self._number, -1  # who holds this object may be finalized after it
+            finally:  # even if warnings are errors
+                number, self._number = self._number, -1  # objects that refer to this one may be finalized after it
                 release(number, self._descriptor)
 
     def __repr__(self) -> str:
@@ -218,7 +216,7 @@ class SocketBase:
         return text + ">"
 
     def _state(self) -> str:
-        """What `xts status` shows of it, in words. Does not block."""
+        """Its state in words, as in `xts status`. Does not block."""
         state = lib.xts_py_state(self._number)
         return _STATES[state] if 0 <= state < len(_STATES) else "gone"
 
@@ -226,7 +224,7 @@ class SocketBase:
         raise TypeError(f"cannot pickle {self.__class__.__name__!r} object")
 
     def dup(self) -> Self:
-        """Another object for the same socket, which is closed with the last of them."""
+        """Returns another object for the same socket, which closes with the last of these objects."""
         sock = self.__class__(self._family, self._type, self._proto, duplicate(self.fileno()))
         sock.settimeout(self._timeout)
         sock._layers, sock._peeking = self._layers, self._peeking
@@ -255,11 +253,11 @@ class SocketBase:
 
     @property
     def number(self) -> int:
-        """The XTS socket number, for the paper's functions and `epoll`; -1 when closed."""
+        """The XTS socket number, for the paper's functions and `epoll`; -1 if it is closed."""
         return self._number
 
     def fileno(self) -> int:
-        """A kernel descriptor that is readable, writable and hung up when the socket is; -1 when closed.
+        """A kernel descriptor that is readable, writable and hung up when the socket is; -1 if it is closed.
 
         For select, poll, epoll and asyncio. It belongs to the socket; do not read, write or close it.
         """
@@ -271,14 +269,14 @@ class SocketBase:
         return self._descriptor >= 0 and os.get_inheritable(self._descriptor)
 
     def set_inheritable(self, inheritable: bool) -> None:
-        """A program that is started with the descriptor of a listener, or of a socket that is bound, has the socket by
-        `fromfd()`. OSError (EOPNOTSUPP) for any other."""
+        """A program that is started with the descriptor of a listener or bound socket gets the socket with `fromfd()`.
+        OSError (EOPNOTSUPP) for other sockets."""
         if inheritable or self._descriptor >= 0:
             give(self._number, self.fileno(), inheritable)
 
     def settimeout(self, value: float | None) -> None:
-        """Seconds an operation may wait: None for ever, 0 not at all (BlockingIOError), else TimeoutError
-        after them."""
+        """Seconds for which an operation may wait: None: forever; 0: not at all (BlockingIOError); otherwise
+        TimeoutError after that time."""
         if value is None:
             timeout, timeout_ms = None, -1
         else:
@@ -333,7 +331,8 @@ class SocketBase:
         waits = (code == errno.EINTR and self._timeout != 0) or (code == errno.EINPROGRESS and self._timeout_ms > 0)
         if not waits:
             return code
-        # Interrupted or begun: the connection goes on by itself, and its end makes the socket writable.
+        # Interrupted, or begun without waiting: the connection attempt continues by itself, and its end makes the
+        # socket writable.
         events = again(self._wait(POLLOUT), lib.xts_py_poll, self._number, POLLOUT)
         return -events if events < 0 else self.getsockopt(SOL_SOCKET, SO_ERROR)
 
@@ -354,7 +353,7 @@ class SocketBase:
         return asked(lib.xts_py_getpeername, self._number)
 
     def _finish(self, result: int, function: Any, *arguments: Any) -> int:
-        """Ends a call that has returned an error: makes it again if it was interrupted, else raises."""
+        """Handles a call that has returned an error: makes it again if it was interrupted, else raises."""
         result = again(result, function, *arguments)
         if result >= 0:
             return result
@@ -363,14 +362,14 @@ class SocketBase:
         raise self._failure(-result)
 
     def _failure(self, code: int, connecting: bool = False) -> OSError:
-        """What to raise for an errno, of a call or of a connect."""
+        """The exception for an errno, of a connect or another call."""
         del connecting
         return error(code)
 
     # --- options ---------- ---------------------------------------------------------------------------------
 
     def getsockopt(self, level: int, optname: int, buflen: int = 0, /) -> Any:
-        """The option as an int, or, with `buflen`, as that many bytes at most."""
+        """The option as an int or, with `buflen`, as at most that many bytes."""
         if not 0 <= buflen <= 1024:
             raise OSError("getsockopt buflen out of range")
         if not buflen:
@@ -398,7 +397,7 @@ class SocketBase:
 
 
 def _named(names: Any, value: int) -> Any:
-    """The name of a family or type; the number itself where there is none."""
+    """The name of a family or type; the number itself if it has no name."""
     try:
         return names(value)
     except ValueError:

@@ -1,5 +1,4 @@
-"""`create_connection`, `create_server`, `fromfd`, `has_dualstack_ipv6`: as in the socket module, over offloaded
-sockets."""
+"""`create_connection`, `create_server`, `fromfd`, `has_dualstack_ipv6` of the socket module, for offloaded sockets."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ _DEFAULT = object()
 
 
 def client_stack(tls: Tls | bool | None, push: Sequence[Layer], host: str | None) -> tuple[Layer, ...]:
-    """What is to be pushed to connect to a host, TLS first. TypeError for a `tls` that is none."""
+    """The protocols to push for a connection to a host, TLS first. TypeError if `tls` is of a wrong type."""
     if not tls:
         return tuple(push)
     from .layers import Tls
@@ -44,7 +43,7 @@ def client_stack(tls: Tls | bool | None, push: Sequence[Layer], host: str | None
 
 
 def server_stack(tls: Tls | None, push: Sequence[Layer] = ()) -> tuple[Layer, ...]:
-    """What is to be pushed to listen, TLS first. TypeError for a `tls` that is none."""
+    """The protocols to push on a listener, TLS first. TypeError if `tls` is of a wrong type."""
     if not tls:
         return tuple(push)
     from .layers import Tls
@@ -55,7 +54,7 @@ def server_stack(tls: Tls | None, push: Sequence[Layer] = ()) -> tuple[Layer, ..
 
 
 def as_client(tls: Tls, server_hostname: str | None) -> Tls:
-    """The parameters for a connection to this host, unless they have a name, or a role, of their own."""
+    """The parameters for a connection to this host, unless they have a name or a role of their own."""
     from dataclasses import replace
 
     if tls.role == "server":
@@ -64,14 +63,14 @@ def as_client(tls: Tls, server_hostname: str | None) -> Tls:
 
 
 def as_server(tls: Tls) -> Tls:
-    """The parameters of a server, which the proxy can look at before anybody connects."""
+    """The parameters of a server, which the proxy can check before any client connects."""
     from dataclasses import replace
 
     return tls if tls.role else replace(tls, role="server")
 
 
 def type_for(layers: Sequence[Layer]) -> int:
-    """SOCK_SEQPACKET when PDUs come out of these layers, else SOCK_STREAM."""
+    """SOCK_SEQPACKET if the output of these layers are PDUs, else SOCK_STREAM."""
     return SOCK_SEQPACKET if layers and layers[-1].ulp().boundaries else SOCK_STREAM
 
 
@@ -89,9 +88,9 @@ def create_connection(
     `timeout` in seconds is for each attempt and stays with the socket. Blocks. Raises the last error, or with
     `all_errors` an ExceptionGroup of all.
 
-    tls: TLS is done in the proxy: True, which checks the server's certificate for `host`, or parameters. push:
-    protocols above TCP, and above TLS if that is asked for; the socket is of type SOCK_SEQPACKET when PDUs come out of
-    them. The connection is made when their handshakes are done; UlpError (TlsError, CertificateError) when one fails.
+    tls: the proxy does TLS: True, which checks the server's certificate for `host`, or parameters. push: protocols
+    above TCP, and above TLS if that is requested; if their output are PDUs, the socket is of type SOCK_SEQPACKET.
+    Returns when the handshakes are done; UlpError (TlsError, CertificateError) if one fails.
     """
     host, port = address
     layers = client_stack(tls, push, host)
@@ -117,11 +116,11 @@ def create_connection(
             raise ExceptionGroup("create_connection failed", failures)
         raise failures[-1]
     finally:
-        failures.clear()  # break the cycle of exception, traceback and this frame
+        failures.clear()  # breaks the cycle of exception, traceback and this frame
 
 
 def has_dualstack_ipv6() -> bool:
-    """Whether the proxy's IPv6 sockets can take IPv4 connections too. Attaches to the proxy."""
+    """Can the proxy's IPv6 sockets accept IPv4 connections too? Attaches to the proxy."""
     try:
         with socket(AF_INET6, SOCK_STREAM) as sock:
             sock.setsockopt(IPPROTO_IPV6, IPV6_V6ONLY, 0)
@@ -140,10 +139,10 @@ def create_server(
     tls: Tls | None = None,
     push: Sequence[Layer] = (),
 ) -> socket:
-    """A listening socket bound, on the device, to `(host, port)`; host "" is all its addresses.
+    """A listening socket that is bound, on the device, to `(host, port)`; host "" means all its addresses.
 
-    tls: TLS is done in the proxy, with the identity that the parameters name; push: protocols above it. accept() gives
-    connections whose handshakes are done; those whose handshake fails are never seen.
+    tls: the proxy does TLS, with the identity that the parameters name; push: protocols above it. accept() returns
+    connections whose handshakes are done; it never returns connections whose handshake fails.
     """
     layers = server_stack(tls, push)
     if dualstack_ipv6:
@@ -174,7 +173,7 @@ def create_server(
 
 
 def fromfd(fd: int, family: int, type: int, proto: int = 0) -> socket:
-    """Another object for the XTS socket that a descriptor stands for, as `dup()` makes. OSError (ENOTSOCK) for a socket
-    of the kernel's: the standard module has `fromfd` for those."""
-    adopt(fd)  # for its errors
+    """Another object for the XTS socket that a descriptor stands for, as with `dup()`. OSError (ENOTSOCK) for a kernel
+    socket: the standard module has `fromfd` for those."""
+    adopt(fd)  # to raise its errors
     return socket(family, type, proto, duplicate(fd))

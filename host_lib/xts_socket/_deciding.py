@@ -1,6 +1,6 @@
-"""From undecided to offloaded, or not: what bind, connect and listen of install()'s class do, and the first datagram
-that is sent. _either.py has the rest of the class, and the theory of operation; native/decision/decision.h that of the
-decision, which is made in C.
+"""From undecided to offloaded, or not: the methods bind, connect and listen of install()'s class, and the first
+datagram that is sent. _either.py has the rest of the class, and the theory of operation; native/decision/decision.h
+that of the decision, which is made in C.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ._rules import Role
 from ._scope import Scope
 from ._socket import socket as offloaded_socket
 
-_Base = _standard.socket  # what the standard module had when this was imported
+_Base = _standard.socket  # the standard module's class when this was imported
 _REBIND_S = 1.0
 
 
 class DecidingSocket(InstalledPushing, _Base):
-    """A socket of the kernel's that may turn out to be offloaded."""
+    """A kernel socket that may become an offloaded one."""
 
     __slots__ = (
         *("_datagrams", "_interface_failure", "_kernel_listener", "_notes", "_number_known"),
@@ -41,16 +41,16 @@ class DecidingSocket(InstalledPushing, _Base):
     )
 
     _ours: offloaded_socket | None
-    _kernel_listener: _standard.socket | None  # the kernel's socket, where it is still of use
+    _kernel_listener: _standard.socket | None  # the kernel socket, while it may still be needed
     _scope: Scope | None  # while undecided
     _reason: Reason | None
     _notes: list[tuple[Any, ...]]  # options set so far
-    _pushes: list[Callable[[offloaded_socket], None]]  # protocols pushed before it was connected or listened
-    _datagrams: bool  # SOCK_DGRAM, of UDP
-    _interface_failure: OSError | None  # this host has no such interface; the device perhaps
-    _sleeping: int  # threads, in receiving calls while undecided
-    _packets: bool  # SOCK_SEQPACKET, which the kernel's TCP does not have
-    _number_known: bool  # the descriptor's number has been asked for
+    _pushes: list[Callable[[offloaded_socket], None]]  # protocols pushed before connect or listen
+    _datagrams: bool  # a UDP socket, SOCK_DGRAM
+    _interface_failure: OSError | None  # this host has no such interface, but the device may have it
+    _sleeping: int  # number of threads in receiving calls while undecided
+    _packets: bool  # SOCK_SEQPACKET, which the kernel does not have for TCP
+    _number_known: bool  # fileno() has been called
 
     def _start(self) -> None:
         self._ours = self._kernel_listener = self._scope = self._reason = None
@@ -62,14 +62,14 @@ class DecidingSocket(InstalledPushing, _Base):
 
     @property
     def reason(self) -> Reason | None:
-        """Why it is the kernel's; `Reason.NONE`: it is offloaded; None: undecided, or no rules were in force."""
+        """Why it is a kernel socket; `Reason.NONE`: it is offloaded; None: undecided, or no rules were in force."""
         return self._reason
 
     def _settle(self) -> None:
-        """It is the kernel's for good."""
+        """It stays with the kernel for good."""
 
     def accept(self) -> tuple[_standard.socket, Any]:
-        """Of the kernel's; what is accepted has the reason of the listener."""
+        """Accepts from the kernel; the connection gets the reason of the listener."""
         accepted, address = super().accept()
         if isinstance(accepted, DecidingSocket):
             accepted._reason = self._reason
@@ -93,7 +93,7 @@ class DecidingSocket(InstalledPushing, _Base):
             self._settle()
 
     def _check_may_stay(self, reason: Reason) -> None:
-        """OSError: what it sends would go without the protocols that were pushed."""
+        """OSError: its data would be sent without the protocols that were pushed."""
         what = "a protocol has been pushed" if self._pushes else "SOCK_SEQPACKET" if self._packets else None
         if what is not None:
             raise OSError(errno.EOPNOTSUPP, f"{what}, and the socket cannot be offloaded ({reason.name})")
@@ -103,7 +103,7 @@ class DecidingSocket(InstalledPushing, _Base):
         return scope.decide(role, (super().fileno(), self.family, type), local, peer)
 
     def _repeat(self, decision: Decision) -> None:
-        """Does with the XTS socket what the program has done with this one."""
+        """Repeats on the XTS socket everything that the program has done with this one."""
         decision.repeat(super().gettimeout(), self._notes, self._pushes)
 
     def _offload(self, ours: offloaded_socket) -> None:
@@ -121,13 +121,13 @@ class DecidingSocket(InstalledPushing, _Base):
             self._wake_sleepers()
 
     def _wake_sleepers(self) -> None:
-        """Threads that sleep for the kernel's socket. Another process may have it too (fork), and make another
-        decision: not without need."""
-        with suppress(OSError):  # ENOTCONN, but they are awake
+        """Wakes threads that sleep on the kernel socket; only if there are any, since another process may have the
+        socket too (fork), and decide differently."""
+        with suppress(OSError):  # it fails with ENOTCONN, but the threads are awake
             super().shutdown(SHUT_RDWR)
 
     def _tell(self, line: int, local: Any, peer: Any) -> None:
-        """What has been decided, by which line of the rules, for `xts status`."""
+        """Records the decision, and the line of the rules that made it, for `xts status`."""
         if self._ours is not None:
             kind, number = _report.OFFLOADED, self._ours.number
         else:
@@ -136,14 +136,14 @@ class DecidingSocket(InstalledPushing, _Base):
         _report.decided(super().fileno(), kind, reason=reason, line=line, number=number, local=local, peer=peer)
 
     def _resolved(self, address: Any, call: str) -> Any:
-        """The address with a number for the host; None: the kernel shall say what is wrong with it."""
+        """The address with a number for the host; None: the kernel shall report the fault in it."""
         try:
             return decode(encode(self.family, address, call))
         except (TypeError, OverflowError, ValueError, OSError):
             return None
 
     def _decide_bind(self, address: Any) -> bool:
-        """True: bound."""
+        """True: it was bound."""
         scope, resolved = self._scope, self._resolved(address, "bind")
         if scope is None or resolved is None:
             return False
@@ -162,21 +162,22 @@ class DecidingSocket(InstalledPushing, _Base):
                 self._kernel_listener = _Base(self.family, self.type, self.proto, os.dup(super().fileno()))
             self._offload(decision.ours)
             if self._datagrams:
-                self._scope = None  # not before: to other threads it would be the kernel's for good
+                # only now: without a scope, other threads would see a socket that stays with the kernel
+                self._scope = None
             return True
         if decision.reason is Reason.RULE and not (self._datagrams and resolved[1]):
-            return False  # decided by listen(), or as a client by connect() or the first datagram
+            return False  # decided later, by listen() or, as a client, by connect() or the first datagram
         if decision.reason is not Reason.ADDRESS:
             self._stay(decision.reason, decision.attach_error)
             return False
         if scope.strict:
             raise error(errno.EADDRNOTAVAIL)
-        super().bind(address)  # perhaps it is one of this host
+        super().bind(address)  # it may be an address of this host
         self._stay(decision.reason)
         return True
 
     def _decide_connect(self, address: Any, call: str) -> Any:
-        """Decides, if that is still to be done; the address with a number for the host, or None: as it was given."""
+        """Decides, if it is undecided; returns the address with a number for the host, or None: use it unchanged."""
         resolved = self._resolved(address, call)
         if resolved is None:
             return None
@@ -188,7 +189,7 @@ class DecidingSocket(InstalledPushing, _Base):
         return resolved
 
     def _decide_to_send(self, address: Any) -> None:
-        """A datagram socket that may be undecided is about to send, to an address if that is not None."""
+        """Called before a datagram socket, which may be undecided, sends; address None: to its peer."""
         if self._scope is None or self._ours is not None or address is None:
             return
         resolved = self._resolved(address, "sendto")
@@ -196,7 +197,7 @@ class DecidingSocket(InstalledPushing, _Base):
             self._decide_client(self._scope, Role.UDP_SENDER, resolved)
 
     def _kernel_has_received(self) -> None:
-        """A datagram socket that is undecided is a receiver after all: somebody knows its port."""
+        """Called after an undecided datagram socket has received: it is a receiver, since the sender knows its port."""
         if self._scope is not None and self._ours is None:
             self._stay(Reason.RULE)
 
@@ -206,7 +207,7 @@ class DecidingSocket(InstalledPushing, _Base):
         decision = self._decide(scope, role, bound, resolved)
         self._repeat(decision)
         if bound is not None and not (self._datagrams and bound[0] in ("0.0.0.0", "::")):
-            decision.bind(bound)  # which is taken on this host too, unused
+            decision.bind(bound)  # the port is also taken on this host, and not used
         if decision.ours is None:
             self._stay(decision.reason, decision.attach_error)
         else:
@@ -215,11 +216,12 @@ class DecidingSocket(InstalledPushing, _Base):
         self._tell(decision.line, bound, resolved)
 
     def _keeps_as_client(self, peer: Any) -> bool:
-        """An offloaded socket is to connect: does it stay offloaded? Else it has been given back to the kernel."""
+        """Called before an offloaded socket connects: does it stay offloaded? Otherwise it has been given back to the
+        kernel."""
         ours, kernel_listener, scope = self._ours, self._kernel_listener, self._scope
         assert ours is not None
         if scope is None or kernel_listener is None:
-            return True  # not its first connect
+            return True  # it has connected before
         local = ours.getsockname()
         verdict = scope.ask(Role.TCP_CLIENT, local, peer)
         if not verdict.offload:
@@ -244,8 +246,8 @@ class DecidingSocket(InstalledPushing, _Base):
         return False
 
     def _bind_again(self, address: Any) -> None:
-        """To where it was bound by the proxy, which lets go of the port only now: that matters where it has this host's
-        addresses."""
+        """Binds to the address at which the proxy was bound. The proxy releases the port only now, which matters if it
+        has this host's addresses."""
         deadline = monotonic() + _REBIND_S
         while True:
             try:
@@ -292,9 +294,9 @@ class DecidingSocket(InstalledPushing, _Base):
                 verdict = self._scope.ask(Role.TCP_SERVER, local, None)
                 self._stay(Reason.RULE)  # as for bind()
                 self._tell(verdict.line, local, None)
-            else:  # at a port of the proxy's choice on all addresses
+            else:  # on all addresses, at a port that the proxy chooses
                 self._decide_bind(("", 0))
-                self._stay(Reason.RULE)  # unless that has decided
+                self._stay(Reason.RULE)  # unless the attempt has decided
         if self._ours is None:
             super().listen(*(() if backlog is None else (backlog,)))
             return
@@ -325,7 +327,7 @@ class DecidingSocket(InstalledPushing, _Base):
         kernel_listener.close()
 
     def _show_mirror(self) -> None:
-        """Puts what is ready when this socket is in the kernel socket's place."""
+        """Puts a descriptor that mirrors this socket's readiness in the place of the kernel socket."""
         ours, fd = self._ours, super().fileno()
         assert ours is not None
         if fd < 0:

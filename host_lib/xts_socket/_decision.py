@@ -19,14 +19,13 @@ _DEVICE = (SOL_SOCKET, SO_BINDTODEVICE)
 
 
 class Decision:
-    """About one socket. `ours` is the XTS socket that stands for it from now on; None: it stays with the kernel, for
+    """The decision about one socket. `ours` is the XTS socket that replaces it; None: it stays with the kernel, for
     `reason`."""
 
     __slots__ = ("_native", "ours")
 
     def __init__(self, group: Group, role: Role, kind: tuple[int, int, int], local: Any, peer: Any) -> None:
-        """`kind`: the descriptor of the kernel's socket, family and type of the XTS socket. Addresses as in
-        Group.ask()."""
+        """`kind`: descriptor of the kernel socket, family and type of the XTS socket. Addresses as in Group.ask()."""
         self._native = ffi.new("struct xts_decision *")
         fd, family, type = kind
         group.decide((fd, family, type | SOCK_CLOEXEC), role, local, peer, self._native)
@@ -43,18 +42,18 @@ class Decision:
 
     @property
     def endpoint(self) -> str | None:
-        """That the rule names."""
+        """The endpoint that the rule names."""
         return fsdecode(ffi.string(self._native.endpoint)) if self._native.endpoint else None
 
     @property
     def attach_error(self) -> str:
-        """What the endpoint has said to the reason; mostly empty."""
+        """The endpoint's explanation of the reason; mostly empty."""
         return printable(ffi.string(self._native.attach_error).decode(errors="replace"))
 
     def repeat(
         self, timeout: float | None, options: list[tuple[Any, ...]], pushes: list[Callable[[socket], None]]
     ) -> None:
-        """Sets the options on the XTS socket, and pushes. OSError: a push was refused; there is no XTS socket then."""
+        """Sets the options on the XTS socket, and pushes. OSError: a push was refused; then there is no XTS socket."""
         if self.ours is None:
             return
         with self._step(lib.XTS_STEP_OPTIONS):
@@ -69,7 +68,7 @@ class Decision:
             raise
 
     def bind(self, address: Any) -> None:
-        """Binds the XTS socket, if there is one. OSError: the proxy refuses the address, whoever has the socket."""
+        """Binds the XTS socket, if there is one. OSError: the address is refused, wherever the socket is."""
         if self.ours is None:
             return
         with self._step(lib.XTS_STEP_BIND):
@@ -89,6 +88,6 @@ class Decision:
 
 
 def _in_force(options: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Without devices that were named before the last: it may have been undone."""
+    """Without options that name a device, except the last: the others may have been undone."""
     devices = [option for option in options if option[:2] == _DEVICE]
     return [option for option in options if option[:2] != _DEVICE] + devices[-1:]

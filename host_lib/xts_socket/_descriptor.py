@@ -1,14 +1,14 @@
-"""Kernel descriptors that stand for XTS sockets, and sockets that several objects hold.
+"""Kernel descriptors that stand for XTS sockets, and sockets that several objects share.
 
 Theory of operation
 
-`fileno()` makes a descriptor that mirrors the readiness of an XTS socket (xts_fileno). It is a handle as well: what
-takes a socket by its descriptor (`socket(fileno=)`, `fromfd`, `dup`, `close` of this package) finds the socket by
-it. An XTS socket has one number, so `dup()` is done here: the objects share the number, which is closed with its
+`fileno()` makes a descriptor that mirrors the readiness of an XTS socket (xts_fileno). It is a handle as well:
+functions of this package that take a descriptor (`socket(fileno=)`, `fromfd`, `dup`, `close`) find the socket by it. An
+XTS socket has one number, so this module implements `dup()`: the objects share the number, which is closed with its
 last holder, and each has a descriptor of its own.
 
-A number carries a generation, and is never below 2**20: so an entry that has outlived its socket is seen to be
-stale, and a number is never taken for a descriptor.
+A number carries a generation, and is never below 2**20: so an entry that has outlived its socket is recognised, and a
+number is never mistaken for a descriptor.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ _NUMBER_MIN = 1 << 20
 _lock = allocate_lock()
 _numbers: dict[int, int] = {}  # descriptor -> number
 _own: set[int] = set()  # descriptors made by duplicate(): they close with their holder
-_holders: dict[int, int] = {}  # number -> how many hold it, where that is more than one
-#: number -> its receive callback (_receive_callback.py), as long as the socket is open
+_holders: dict[int, int] = {}  # number -> how many objects hold it, if more than one
+#: number -> its receive callback (_receive_callback.py), while the socket is open
 receive_callbacks: dict[int, Any] = {}
-#: descriptor of a listener on host and device -> its number, the kernel's listener
+#: descriptor of a listener on both host and device -> its number, the kernel's listener
 _both: dict[int, tuple[int, int]] = {}
-_halves: dict[int, int] = {}  # number of a listener that has come from another program -> the kernel's, on this host
+_halves: dict[int, int] = {}  # number of a listener that came from another program -> its kernel listener on this host
 
 
 def descriptor_of(number: int) -> int:
-    """The mirroring descriptor of a socket number; made at the first call. It belongs to the socket."""
+    """The mirroring descriptor of a socket number; made by the first call. The socket owns it."""
     fd = check(lib.xts_py_fileno(number))
     _numbers[fd] = number
     return fd
 
 
 def number_of(fd: int) -> int | None:
-    """The socket number that a descriptor stands for; None: it is not one of ours."""
+    """The socket number that a descriptor stands for; None: not one of ours."""
     number = _numbers.get(fd)
     if number is None:
         return None
@@ -57,8 +57,8 @@ def number_of(fd: int) -> int | None:
 
 
 def number_behind(fd: int) -> tuple[int | None, int]:
-    """The same, also of a duplicate that was made without our knowing; and the kernel's listener, or -1, of a listener
-    on both this host and the device."""
+    """The same, also for a duplicate that was made without this package; and, for a listener on both this host and the
+    device, the kernel's listener, else -1."""
     if fd in _both:
         return _both[fd]
     if (number := number_of(fd)) is not None:
@@ -70,7 +70,7 @@ def number_behind(fd: int) -> tuple[int | None, int]:
 
 
 def _same(mirror: int, fd: int) -> bool:
-    """Is a duplicate still one? Its number may have been closed by os.close(), and be something else by now."""
+    """Is it still a duplicate? Its number may have been closed by os.close(), and be another file now."""
     try:
         return os.fstat(mirror).st_ino == os.fstat(fd).st_ino
     except OSError:
@@ -78,10 +78,10 @@ def _same(mirror: int, fd: int) -> bool:
 
 
 def adopt(fileno: object) -> tuple[int, int]:
-    """(number, descriptor or -1) of what was given as a socket: a descriptor, also one that another program has given
-    this one, or a number itself.
+    """(number, descriptor or -1) of something given as a socket: a descriptor, which may come from another program, or
+    a number.
 
-    Raises TypeError, ValueError; OSError: EBADF, or ENOTSOCK for a descriptor that is no XTS socket's.
+    Raises TypeError, ValueError; OSError: EBADF, or ENOTSOCK for a descriptor that does not stand for an XTS socket.
     """
     if not isinstance(fileno, int):
         raise TypeError(f"'{type(fileno).__name__}' object cannot be interpreted as an integer")
@@ -93,13 +93,13 @@ def adopt(fileno: object) -> tuple[int, int]:
     if number is None and take_over(fileno):
         number = number_of(fileno)
     if number is None:
-        os.fstat(fileno)  # EBADF
+        os.fstat(fileno)  # raises EBADF
         raise OSError(errno.ENOTSOCK, "not the descriptor of an XTS socket")
     return number, fileno
 
 
 def duplicate(fd: int) -> int:
-    """Another descriptor of the socket that `fd` stands for; it is one more holder of it. OSError: EBADF."""
+    """Makes another descriptor of the socket that `fd` stands for, as one more holder. OSError: EBADF."""
     number = number_of(fd)
     if number is None:
         raise error(errno.EBADF)
@@ -112,32 +112,32 @@ def duplicate(fd: int) -> int:
 
 
 def keep_under(fd: int, number: int) -> None:
-    """`fd` has been made a duplicate of the socket's descriptor, and belongs to a holder that there is already."""
+    """`fd` has been made a duplicate of the socket's descriptor, for a holder that exists already."""
     with _lock:
         _own.add(fd)
         _numbers[fd] = number
 
 
 def keep_both(fd: int, number: int, kernel_listener: int) -> None:
-    """`fd` shows what is ready of a listener on both this host and the device."""
+    """`fd` shows the readiness of a listener on both this host and the device."""
     _both[fd] = (number, kernel_listener)
 
 
 def wake_sleepers_of(number: int, fd: int) -> None:
-    """Before `fd`, of a kernel's socket, becomes a duplicate of the socket's descriptor: threads that sleep for it in
-    the kernel's select() or poll() are woken whenever the socket becomes readable. OSError."""
+    """To be called before `fd`, of a kernel socket, becomes a duplicate of the socket's descriptor: threads that sleep
+    on it in the kernel's select() or poll() are then woken whenever the socket becomes readable. OSError."""
     check(lib.xts_py_wake_sleepers_of(number, fd))
 
 
 def give(number: int, fd: int, inheritable: bool) -> None:
-    """Programs that are started with the mirroring descriptor `fd` have the socket by it. OSError (EOPNOTSUPP)."""
+    """Programs that are started with the mirroring descriptor `fd` can then use the socket. OSError (EOPNOTSUPP)."""
     if inheritable and lib.xts_py_give(number, fd) < 0:
         raise OSError(errno.EOPNOTSUPP, "of XTS sockets only those that listen or are bound can outlive exec()")
     os.set_inheritable(fd, inheritable)
 
 
 def _kernel_half(fd: int) -> int | None:
-    """A descriptor of the kernel's listener that has stood for one on both this host and the device."""
+    """A descriptor of the kernel's listener that stood for a listener on both this host and the device."""
     with _socket(fileno=os.dup(fd)) as given:
         if given.family != AF_UNIX and given.getsockopt(SOL_SOCKET, SO_ACCEPTCONN):
             return given.detach()
@@ -145,14 +145,13 @@ def _kernel_half(fd: int) -> int | None:
 
 
 def take_half(fd: int) -> int | None:
-    """Once after take_over(fd): the kernel's listener of one on both this host and the device."""
+    """Once after take_over(fd): the kernel's part of a listener on both this host and the device."""
     number = number_of(fd)
     return None if number is None else _halves.pop(number, None)
 
 
 def take_over(fd: int) -> bool:
-    """A descriptor that another program has given this one stands for its socket from now on. False: it does not
-    stand for one."""
+    """From now on a descriptor from another program stands for its socket. False: it does not stand for one."""
     again = ffi.new("int *")
     number = check(lib.xts_py_take_passed(fd, again))
     if not number:
@@ -169,7 +168,7 @@ def take_over(fd: int) -> bool:
 
 
 def drop(fd: int) -> None:
-    """Forgets a descriptor that is about to be closed, or to be something else."""
+    """Forgets a descriptor that is about to be closed or replaced."""
     with _lock:
         _own.discard(fd)
         _numbers.pop(fd, None)
@@ -177,7 +176,7 @@ def drop(fd: int) -> None:
 
 
 def release(number: int, fd: int) -> int:
-    """One holder lets go, with the descriptor it had or -1; the last one closes. 0 or -errno."""
+    """Removes one holder, with its descriptor or -1; the last one closes the socket. 0 or -errno."""
     with _lock:
         if fd >= 0:
             _numbers.pop(fd, None)
@@ -195,7 +194,7 @@ def release(number: int, fd: int) -> int:
 
 
 def forget_in_child() -> None:
-    """After fork(): what is known here is the parent's."""
+    """After fork(): all entries here belong to the parent."""
     global _lock  # noqa: PLW0603 - another thread may have held it
     _lock = allocate_lock()
     _numbers.clear()

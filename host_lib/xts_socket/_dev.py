@@ -1,4 +1,4 @@
-"""`with xts_socket.dev():` an offload proxy of this process's own, for as long as the block lasts."""
+"""`with xts_socket.dev():` runs an offload proxy of this process's own while the block lasts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ._rules import RULES_VARIABLE
 _VARIABLES = ("XTS_ENDPOINT", "XTS_QUEUE", RULES_VARIABLE)
 
 _lock = allocate_lock()
-_proxy: DevProxy | None = None  # one for all blocks of the process
+_proxy: DevProxy | None = None  # shared by all blocks of the process
 _users = 0
 _before: dict[str, str | None] = {}
 
@@ -31,21 +31,21 @@ class GivenProxy:
 
     @property
     def endpoint(self) -> str:
-        """Where programs attach."""
+        """The endpoint to which programs attach."""
         queue = setting("XTS_QUEUE") or ""
         return queue.removeprefix("shm:") or setting("XTS_ENDPOINT") or DEFAULT_ENDPOINT
 
     @property
     def control(self) -> str:
-        """Where `xts-proxy status` asks it, if this machine can reach that."""
+        """The socket that `xts-proxy status` uses, if this machine can reach it."""
         return setting("XTS_CONTROL") or ""
 
     def environment(self, **extra: str) -> dict[str, str]:
-        """os.environ with `extra`: programs that are started attach to the same proxy."""
+        """os.environ with `extra`: programs started with it attach to the same proxy."""
         return {**os.environ, **extra}
 
     def log_text(self) -> str:
-        """Nothing: the log is that of whoever has started the proxy."""
+        """Empty: the program that started the proxy has the log."""
         return ""
 
     def _not_ours(self) -> NoReturn:
@@ -57,20 +57,21 @@ class GivenProxy:
 
 @contextmanager
 def dev(tables: str = "") -> Iterator[DevProxy | GivenProxy]:
-    """An offload proxy for this process, without privilege or configuration: XTS sockets made in the block are its.
+    """An offload proxy for this process, without privilege or configuration, used by XTS sockets that are made in the
+    block.
 
-    Its network is this machine's, loopback included. It is a child process over shared memory, and ends with the
-    block or with this process, whatever ends that. Blocks may nest and run in several threads; they share the one
-    proxy, which ends with the last. Then open XTS sockets end (ECONNRESET); bytes that were sent on closed ones are
-    still delivered. Programs started in the block attach to it as well (XTS_ENDPOINT, and XTS_RULES, by which loopback
-    is offloaded too); install() and offload() have the same rules then. After fork() the child's new sockets are also
-    the proxy's, which stays the parent's.
+    Its network is this machine's, loopback included. It is a child process over shared memory, and ends with the block
+    or with this process, however that ends. Blocks may nest and run in several threads; they share one proxy, which
+    ends with the last of them. Then open XTS sockets end (ECONNRESET); bytes that were sent on closed ones are still
+    delivered. Programs started in the block attach to it as well (XTS_ENDPOINT, and XTS_RULES, which offload loopback
+    too); install() and offload() use the same rules then. After fork(), the child's new sockets also use the proxy,
+    which still belongs to the parent.
 
     Under `xts dev` and `xts run` the process has a proxy already: the block uses that one, and changes nothing.
 
-    tables: more of the proxy's configuration, [[tls.identity]] for instance (deploy/xts-proxy.toml).
-    Raises OSError: EBUSY if this process is attached to another proxy already, or `tables` are for one that runs
-    already; ENETDOWN if the proxy could not be started; ENOSYS on a kernel before 5.3. The text says why.
+    tables: additional configuration for the proxy, for example [[tls.identity]] (deploy/xts-proxy.toml). Raises
+    OSError: EBUSY if this process is attached to another proxy already, or if `tables` are given and a proxy runs
+    already; ENETDOWN if the proxy could not be started; ENOSYS on a kernel before 5.3. The text gives the reason.
     """
     if under_interposer():
         if tables:
@@ -121,8 +122,8 @@ def _leave() -> None:
 
 
 def _end() -> None:
-    """What closed sockets have sent leaves, then the proxy is ended. Also at the interpreter's end, in a thread's
-    block that is not left by then."""
+    """Waits until data that closed sockets have sent has left, then ends the proxy. Also called at the interpreter's
+    exit, if the block of a thread has not been left by then."""
     global _proxy
     if _proxy is None:
         return
@@ -145,7 +146,7 @@ def lose(share: float = 0.0, count: int = 0) -> None:
 
 
 def _in_child() -> None:
-    """After a fork: blocks that were entered in the parent are left here without effect but on this process."""
+    """After a fork: leaving blocks that were entered in the parent affects only this process."""
     global _lock  # noqa: PLW0603
     _lock = allocate_lock()
     if _proxy is not None:

@@ -1,12 +1,12 @@
 """An offload proxy of one's own: a child over shared memory, for `xts dev`, `xts_socket.dev()` and the pytest plug-in.
 
-Theory of operation. The proxy is a program (`python -m xts_proxy` of this interpreter) with a configuration in
-memory. Its sockets are in a directory that it makes itself, for this user only, and removes at its end. It ends when
-it is asked to, or when this process has ended, however that came: it watches a pidfd of it. It leads a process group of
-its own, so that Ctrl-C in a terminal reaches the program that uses it and not the proxy; and a proxy that is stopped
-(pause()) when this process ends is continued by the kernel, as its group is orphaned then, and finds that out.
+Theory of operation. The proxy is a program (`python -m xts_proxy` of this interpreter) with a configuration in memory.
+Its sockets are in a directory that it makes itself, only for this user, and removes at its end. It ends when it is
+asked to, or when this process has ended in any way: it watches a pidfd of this process. It leads a process group of its
+own, so that Ctrl-C in a terminal reaches the program that uses it and not the proxy. If the proxy is stopped (pause())
+when this process ends, its group is orphaned, so the kernel continues it, and it notices the end.
 
-What is left only if both are killed at once, a directory with two sockets, the next one to start removes.
+Only if both are killed at once, a directory with two sockets is left behind, which the next proxy to start removes.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from typing import Self
 from xts_messages import line_origin
 from xts_messages.printable import printable
 
-#: Everything that is TCP is offloaded, loopback too: the network of this proxy is this machine's, with its loopback.
+#: All of TCP is offloaded, on loopback too: the network of this proxy is this machine's, with its loopback.
 RULES = Path(__file__).with_name("dev.rules")
 
 _START_S = 30.0
 _DRAIN_S = 10.0
-_STOP_S = 5.0  # what a proxy needs to end, beyond its drain
+_STOP_S = 5.0  # how long a proxy may take to end, in addition to its drain
 _PREFIX = "xts-dev-"
 _UNIX_PATH_MAX = 107  # sockaddr_un
-_LONGEST_NAME = ".endpoint.sock.4194304"  # what a socket is called until it listens
+_LONGEST_NAME = ".endpoint.sock.4194304"  # name of a socket before it listens
 _LOG_BYTES_MAX = 65536
-#: Of Python's variables only those that say where it and its packages are: others (PYTHONINSPECT, PYTHONWARNINGS) are
-#: meant for the program that is being worked on.
+#: Of Python's variables, only those are kept that say where it and its packages are: others (PYTHONINSPECT,
+#: PYTHONWARNINGS) are meant for the program that the user works on.
 _PYTHON_KEPT = {"PYTHONHOME", "PYTHONPATH", "PYTHONPLATLIBDIR", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"}
 _SETTINGS = ("XTS_", "XLIO_", "VMA_")
 
@@ -62,12 +62,12 @@ network = "loopback"
 
 
 class DevProxy:
-    """A proxy, from start() to stop(); both may be repeated. A context manager.
+    """A proxy, from start() to stop(); both may be called again. A context manager.
 
-    `endpoint` is where processes attach: XTS_ENDPOINT. `tables`: more of its configuration (deploy/xts-proxy.toml), TLS
-    identities for instance; `tables_file`: where mistakes in them are reported. `verbose`: its log goes to standard
-    error; else it is shown only in what is raised.
-    All methods raise OSError, with a sentence, for what cannot be done.
+    `endpoint` is where processes attach: XTS_ENDPOINT. `tables`: additional configuration (deploy/xts-proxy.toml), for
+    example TLS identities; `tables_file`: the file for which mistakes in them are reported. `verbose`: its log goes to
+    standard error; otherwise only exceptions show it. All methods raise OSError, with a sentence, if something cannot
+    be done.
     """
 
     def __init__(self, tables: str = "", verbose: bool = False, tables_file: str = "tables") -> None:
@@ -90,22 +90,22 @@ class DevProxy:
 
     @property
     def control(self) -> str:
-        """Where `xts-proxy status` asks it: XTS_CONTROL."""
+        """The socket that `xts-proxy status` uses: XTS_CONTROL."""
         return str(self._directory / "proxy.sock")
 
     @property
     def pid(self) -> int | None:
-        """Of the running proxy."""
+        """Of the running proxy; None: it does not run."""
         return self._process.pid if self._process else None
 
     def environment(self, **extra: str) -> dict[str, str]:
-        """For a program whose XTS sockets are to be this proxy's: os.environ, with where it is and XTS_RULES."""
+        """os.environ with the endpoint and XTS_RULES, for a program whose XTS sockets shall use this proxy."""
         there = {name: value for name, value in os.environ.items() if name != "XTS_QUEUE"}
         there.setdefault("XTS_RULES", str(RULES))
         return {**there, "XTS_ENDPOINT": self.endpoint, "XTS_CONTROL": self.control, **extra}
 
     def start(self) -> Self:
-        """Returns when it serves. A proxy that was killed starts again at the same endpoint."""
+        """Returns when the proxy serves. A proxy that was killed is started again at the same endpoint."""
         if self._process:
             return self
         if not self._directory.name:
@@ -128,8 +128,8 @@ class DevProxy:
         return self
 
     def stop(self) -> None:
-        """Connections that are closed but have bytes for their peers may end first, for 10 s. Harmless when repeated,
-        and in a process that was forked."""
+        """Before that, closed connections that still have bytes for their peers may end, for 10 s. May be called again,
+        and in a forked process."""
         if self.request_stop():
             assert self._process
             with suppress(subprocess.TimeoutExpired):
@@ -137,7 +137,7 @@ class DevProxy:
         self.kill()
 
     def request_stop(self) -> bool:
-        """The beginning of stop(); a second time: at once. False: it does not run."""
+        """Begins stop(); a second call: ends at once. False: it does not run."""
         if not self._is_ours() or not self._process or self._process.poll() is not None:
             return False
         self._process.terminate()
@@ -152,7 +152,7 @@ class DevProxy:
         return not self._process or self._process.returncode is not None
 
     def kill(self) -> None:
-        """At once: connections are cut off. Harmless when repeated, and in a process that was forked."""
+        """Ends it at once: connections are cut off. May be called again, and in a forked process."""
         if not self._is_ours():
             return
         if self._process:
@@ -166,7 +166,7 @@ class DevProxy:
             self._log = -1
 
     def pause(self) -> None:
-        """When this returns it does nothing any more, until resume(): a device that hangs."""
+        """When this returns, the proxy does nothing until resume(), like a device that hangs."""
         self._signal(signal.SIGSTOP)
         while self._process and not _is_stopped(self._process.pid):
             time.sleep(0.001)
@@ -175,7 +175,7 @@ class DevProxy:
         self._signal(signal.SIGCONT)
 
     def ended(self) -> str | None:
-        """How it ended by itself, and its last words; None: it runs, or was not started."""
+        """How it ended by itself, with its last messages; None: it runs, or was not started."""
         if not self._process or self._process.poll() is None:
             return None
         code = self._process.returncode
@@ -184,7 +184,7 @@ class DevProxy:
         return f"{how}: {words[-1]}" if words else how
 
     def log_text(self) -> str:
-        """What it has logged, the end of it; nothing if `verbose`."""
+        """The end of its log; empty if `verbose`."""
         if self._log < 0:
             return ""
         size = os.fstat(self._log).st_size
@@ -192,9 +192,9 @@ class DevProxy:
         return "\n".join(printable(line) for line in text.decode(errors="replace").splitlines())
 
     def forget(self) -> None:
-        """In the child of a fork: the proxy is its parent's."""
+        """In a forked child: the proxy belongs to the parent."""
         if self._process:
-            self._process.returncode = 0  # for Popen, which would warn of a child that is none of this process
+            self._process.returncode = 0  # otherwise Popen would warn about a child that is not this process's
 
     # --- inside ----------------------------------------------------------------------------------------
 
@@ -228,7 +228,8 @@ class DevProxy:
             )
 
     def _configuration(self) -> str:
-        # Listeners that several processes share (SO_REUSEPORT) have to be of one user: root's proxy stays root, too.
+        # Listeners that several processes share (SO_REUSEPORT) must belong to one user: so root's proxy stays root,
+        # too.
         return _CONFIGURATION.format(
             directory=self._directory,
             control=self.control,
@@ -239,20 +240,20 @@ class DevProxy:
         )
 
     def _not_started(self) -> OSError:
-        """After a start that came to nothing: cleans up, and says what it was."""
+        """After a start that has failed: cleans up, and returns the reason."""
         assert self._process
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
         silent = f"not ready after {_START_S:g} s" if self._process.poll() is None else "it said nothing"
         why = self.log_text().strip() or ("its log is above" if self.verbose else silent)
         if "Traceback" in why:
-            why = why.splitlines()[-1]  # ImportError: libssl.so.3: …, where this machine has no OpenSSL 3
+            why = why.splitlines()[-1]  # ImportError: libssl.so.3: …, on a machine without OpenSSL 3
         self.kill()
         return OSError(errno.ENETDOWN, f"the proxy could not be started: {why.removeprefix('xts-proxy: ')}")
 
 
 def _needed(name: str, since: str) -> Callable[..., int]:
-    """A system call of module os; OSError with a sentence where the kernel, or this Python, does not have it."""
+    """A system call in module os; OSError with a sentence if the kernel, or this Python, does not have it."""
 
     def call(*arguments: object) -> int:
         try:
@@ -267,14 +268,14 @@ def _needed(name: str, since: str) -> Callable[..., int]:
 
 
 def _is_stopped(group: int) -> bool:
-    """Are all processes of a process group stopped, or have ended?"""
+    """Has every process of the process group stopped or ended?"""
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
                 stat_text = entry.joinpath("stat").read_text()
             except OSError:
                 continue
-            state, _, its_group = stat_text.rpartition(")")[2].split()[:3]  # its name may hold anything
+            state, _, its_group = stat_text.rpartition(")")[2].split()[:3]  # the process's name may contain anything
             if int(its_group) == group and state not in "TtZX":
                 return False
     return True
@@ -287,7 +288,7 @@ def _readable(descriptor: int, timeout_s: float) -> bool:
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The proxy's: it must not be offloaded itself, and what is set for the program is not meant for it."""
+    """The proxy's environment: it must not be offloaded itself, and settings for the program are not meant for it."""
     result = {
         name: value
         for name, value in environment.items()
@@ -303,7 +304,7 @@ def _environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _places() -> Iterator[Path]:
-    """Where its directory may be."""
+    """Directories in which its directory may be."""
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         yield Path(runtime)
     with suppress(FileNotFoundError):
@@ -312,7 +313,7 @@ def _places() -> Iterator[Path]:
 
 
 def _new_directory() -> Path:
-    """The name of one that is not there yet. OSError: there is no place for it."""
+    """A name that does not exist yet. OSError: there is no place for it."""
     name = f"{_PREFIX}{secrets.token_hex(8)}"
     tried = []
     for place in _places():
@@ -328,7 +329,7 @@ def _new_directory() -> Path:
 
 
 def _remove_stale(place: Path) -> None:
-    """Those of proxies that were killed together with who started them."""
+    """Removes directories of proxies that were killed together with the process that started them."""
     for path in place.glob(f"{_PREFIX}*"):
         with suppress(OSError):
             status = path.lstat()
@@ -337,7 +338,7 @@ def _remove_stale(place: Path) -> None:
 
 
 def _is_stale(path: Path, changed_at: float) -> bool:
-    """Nobody listens there, and it is not about to be used either."""
+    """True: no process listens there, and none is about to."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:
         try:
             probe.connect(str(path / "endpoint.sock"))

@@ -1,21 +1,20 @@
-"""The class that `socket.socket` is after install(): a socket of the kernel's that may turn out to be offloaded.
+"""The class that `socket.socket` is after install(): a kernel socket that may become an offloaded one.
 
 Theory of operation
 
 Each object is a real `socket.socket`, with a descriptor of the kernel, and *undecided* at first. Its first bind,
-connect or listen, or its first datagram to an address, asks the rules (_scope.py). It then either stays what it was,
-or holds an XTS socket that all calls go to. What was bound as a server and is then connected where a rule keeps
-clients goes back to the kernel.
+connect or listen, or its first datagram to an address, asks the rules (_scope.py). It then either stays what it was, or
+holds an XTS socket that all calls go to. A socket that was bound as a server goes back to the kernel if it then
+connects as a client and a rule leaves such clients to the kernel.
 
-The descriptor keeps its number. When `fileno()` of an offloaded socket is asked for, or has been before, the
-XTS socket's mirror is put in the kernel socket's place (dup2), so readiness shows under the same number. Registrations
-made before that in an epoll set are lost with the kernel's socket; those of a datagram socket, which event loops have
-before it is decided, are moved. Accepted sockets have no other descriptor than the
-mirror, made when it is asked for.
+The descriptor keeps its number. If `fileno()` of an offloaded socket is called, or has been before, the XTS socket's
+mirror is put in the kernel socket's place (dup2), so that readiness shows under the same number. Registrations made
+before that in an epoll set are lost with the kernel socket; those of a datagram socket, which event loops register
+before it is decided, are moved. The only descriptor of an accepted socket is the mirror, which is made on request.
 
-A listener on the wildcard address serves both worlds, as under the interposer: the device's addresses through
-the proxy, this host's own loopback through the kernel's socket (the *kernel listener*). It polls as one: its
-descriptor is then an epoll set of both.
+A listener on the wildcard address serves both networks, as under the interposer: the device's addresses through the
+proxy, this host's own loopback through a kernel socket (the *kernel listener*). Its descriptor is then an epoll set of
+both.
 
 C code that takes the socket object itself (ssl's _wrap_socket) finds a socket that is not connected, or no
 descriptor: an error, never wrong data.
@@ -54,12 +53,12 @@ from ._socket import socket as offloaded_socket
 from ._stayed import StayedSocket
 from ._undecided_receive import receive as receive_undecided
 
-_Base = _standard.socket  # what the standard module had when this was imported
+_Base = _standard.socket  # the standard module's class when this was imported
 _FLAGS = SOCK_NONBLOCK | SOCK_CLOEXEC
 
 
 class _IsASocket(type):
-    """isinstance(): for code that asks whether something is a `socket.socket`, sockets made before install() are."""
+    """For isinstance(): sockets that were made before install() count as `socket.socket`, too."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         if cls is socket:
@@ -85,7 +84,7 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
         self._packets = (
             scope is not None and fileno is None and type & ~_FLAGS == SOCK_SEQPACKET and proto == IPPROTO_TCP
         )
-        if self._packets:  # the kernel's keeps the place
+        if self._packets:  # the kernel socket keeps the place
             type = SOCK_STREAM | type & _FLAGS
         super().__init__(family, type, proto, fileno)
         if scope is None:
@@ -112,13 +111,13 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
             self.__class__ = StayedSocket  # type: ignore[assignment]
 
     def _take(self, ours: offloaded_socket) -> None:
-        """Fills a fresh object in as an offloaded socket without a descriptor of the kernel's."""
+        """Turns a fresh object into an offloaded socket without a kernel descriptor."""
         self._io_refs = 0
         self._closed = False
         self._ours, self._reason = ours, Reason.NONE
 
     def _take_both(self, fd: int, half: int) -> None:
-        """Fills it in as a listener on both this host and the device that another program has sent as `fd`."""
+        """Turns it into a listener on both this host and the device that another program has sent as `fd`."""
         number = number_of(fd)
         drop(fd)
         os.dup2(half, fd, inheritable=False)
@@ -138,7 +137,7 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
 
     @property
     def may_be_offloaded(self) -> bool:
-        """It is offloaded, or not decided yet."""
+        """Is it offloaded, or not decided yet?"""
         return self._ours is not None or self._scope is not None
 
     # --- accepting ------------------------------------------------------------------------------------------
@@ -154,7 +153,7 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
     def _accept_from_both(
         self, ours: offloaded_socket, kernel_listener: _standard.socket
     ) -> tuple[_standard.socket, Any]:
-        """Neither is more important: the proxy's first, then the kernel's; waits for both."""
+        """Tries the proxy's queue first, then the kernel's, without preferring either; waits for both."""
         timeout = ours.gettimeout()
         deadline = None if timeout is None else monotonic() + timeout
         poll = None
@@ -195,8 +194,9 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
     # --- the descriptor -------------------------------------------------------------------------------------
 
     def fileno(self) -> int:
-        """The number it was made with, also when offloaded; it then mirrors the readiness: do not read or write it."""
-        # Before the look at _ours: another thread may be offloading it, and has to find that the number is known.
+        """The number with which it was made, even if it is offloaded; it then mirrors the readiness: do not read or
+        write it."""
+        # Set before _ours is read: another thread that is offloading the socket has to see that the number is known.
         known, self._number_known = self._number_known, True
         if self._ours is None:
             return super().fileno()
@@ -214,7 +214,8 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
             super().set_inheritable(inheritable)
         elif self._kernel_listener is not None and self._scope is None:
             # The descriptor is an epoll set of two sockets, the kernel's and the device's. A new program would get
-            # neither by it: only sockets have labels (xts_pass), and the kernel's alone would not serve the device.
+            # neither through it: only sockets have labels (xts_pass), and the kernel's alone would not serve the
+            # device.
             raise OSError(
                 errno.EOPNOTSUPP,
                 "a listener on a wildcard address has two sockets here, the device's and this host's, and its "
@@ -247,7 +248,7 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
         return super().dup() if self._ours is None else self._of(self._ours.dup())
 
     def moved(self) -> Self:
-        """Another object that is this socket from now on; this one is closed, without effect."""
+        """Returns another object that is this socket from now on; this one is closed, without effect on the socket."""
         made = type(self).__new__(type(self))
         if super().fileno() >= 0:
             timeout = super().gettimeout()
@@ -341,7 +342,7 @@ def _delegating_property(name: str) -> property:
 
 
 def _deciding(name: str) -> Callable[..., Any]:
-    """Of a datagram socket: sends or receives, which may decide where it belongs."""
+    """A method of a datagram socket that sends or receives, and so may decide where the socket belongs."""
     plain, kernels = _delegating(name), getattr(_Base, name)
 
     def send(self: socket, *arguments: Any) -> Any:
@@ -382,7 +383,7 @@ def fromfd(fd: int, family: int, type: int, proto: int = 0) -> _standard.socket:
 
 
 def refuse_sendfile(out_fd: int, *arguments: Any, _sendfile: Any = os.sendfile, **named: Any) -> int:
-    """os.sendfile, with a clear refusal for the descriptor of an offloaded socket, which only mirrors: asyncio then
+    """os.sendfile, with a clear refusal for the descriptor of an offloaded socket, which is only a mirror: asyncio then
     copies the file itself."""
     if isinstance(out_fd, int) and number_of(out_fd) is not None:
         raise OSError(errno.ENOTSOCK, "an offloaded socket's descriptor is for polling only: use socket.sendfile()")

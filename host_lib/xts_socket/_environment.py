@@ -7,12 +7,12 @@ import os
 
 from ._native import ffi, lib
 
-#: Of XTS_ENDPOINT. (The declaration itself is not for programs to wait for.)
+#: For XTS_ENDPOINT. (The declaration itself takes too long to import for programs.)
 DEFAULT_ENDPOINT = "/run/xts/endpoint.sock"
 
 
 def setting(name: str) -> str | None:
-    """A declared variable as it was then; None: it was not set, or is empty, or this program is privileged."""
+    """The value that a declared variable had then; None: it was not set, or is empty, or this program is privileged."""
     variable = lib.xts_environment_find(name.encode())
     if variable < 0:
         raise LookupError(f"{name} is not declared in xts_messages/environment.py")

@@ -1,5 +1,4 @@
-"""`epoll`: polling of many XTS sockets with the interface of `select.epoll`, without a kernel descriptor
-each."""
+"""`epoll`: polling of many XTS sockets with the interface of `select.epoll`, without a kernel descriptor for each."""
 
 from __future__ import annotations
 
@@ -33,17 +32,17 @@ os.register_at_fork(after_in_child=_forget_in_child)
 class epoll:  # noqa: N801 - named as the class it stands in for
     """A set of XTS sockets to wait for: level-triggered, or with EPOLLET and EPOLLONESHOT as in epoll(7).
 
-    Sockets are named by object or number; poll() returns numbers. With `batch` what is sent between two polls
-    leaves at the second, with one doorbell for all (or at `flush()`): faster, for event loops that always
-    come back soon. With `turn` the descriptor is not updated between a poll(0) that has found something and
-    `flush()`, which has to follow before the program sleeps on it: spares two system calls for each. A socket's
-    receive callback is called before poll() reports it.
+    Sockets are named by object or number; poll() returns numbers. With `batch`, data that is sent between two polls
+    leaves at the second one (or at `flush()`), with one doorbell for all: faster, for event loops that always come back
+    soon. With `turn`, the descriptor is not updated between a poll(0) that has found something and `flush()`, which has
+    to be called before the program sleeps on the descriptor: this saves two system calls per turn. A socket's receive
+    callback is called before poll() reports it.
     """
 
     __slots__ = ("__weakref__", "_ctx", "_pairs")
 
     def __init__(self, sizehint: int = -1, flags: int = 0, *, batch: bool = False, turn: bool = False) -> None:
-        del sizehint, flags  # as select.epoll: ignored for long
+        del sizehint, flags  # ignored, as select.epoll has done for long
         ctx = lib.xts_epoll_ctx_create_flags(
             (lib.XTS_EPOLL_BATCH if batch else 0) | (lib.XTS_EPOLL_TURN if turn else 0)
         )
@@ -80,32 +79,32 @@ class epoll:  # noqa: N801 - named as the class it stands in for
         return check(lib.xts_epoll_fd(self._open()))
 
     def register(self, sock: SocketBase | int, eventmask: int = _DEFAULT_EVENTS) -> None:
-        """FileExistsError when it is in the set already."""
+        """FileExistsError if it is in the set already."""
         check(lib.xts_py_epoll_ctl(self._open(), _CTL_ADD, _number(sock), eventmask))
 
     def modify(self, sock: SocketBase | int, eventmask: int) -> None:
-        """FileNotFoundError when it is not in the set."""
+        """FileNotFoundError if it is not in the set."""
         check(lib.xts_py_epoll_ctl(self._open(), _CTL_MOD, _number(sock), eventmask))
 
     def unregister(self, sock: SocketBase | int) -> None:
         check(lib.xts_py_epoll_ctl(self._open(), _CTL_DEL, _number(sock), 0))
 
     def poll(self, timeout: float | None = None, maxevents: int = -1) -> list[tuple[int, int]]:
-        """Waits for events, at most `timeout` seconds (None or negative: for ever): (socket number, events)
-        each."""
+        """Waits for events, for at most `timeout` seconds (None or negative: forever). Returns (socket number, events)
+        for each."""
         ctx = self._open()
         timeout_ms = -1 if timeout is None or timeout < 0 else math.ceil(timeout * 1000)
         if maxevents == -1:
             maxevents = lib.XTS_PY_EVENTS_MAX
         elif maxevents <= 0:
             raise ValueError(f"maxevents must be greater than 0, got {maxevents}")
-        # Taken while in use, so that threads polling the same set do not share it.
+        # Taken while in use, so that threads that poll the same set do not share it.
         pairs, self._pairs = self._pairs, None
         if pairs is None:
             pairs = ffi.new("int32_t[]", 2 * lib.XTS_PY_EVENTS_MAX)
         if timeout_ms:
             count = lib.xts_py_epoll_wait(ctx, pairs, maxevents, timeout_ms)
-        else:  # the call that lets the descriptor be quiet again
+        else:  # the call that allows the descriptor to become unreadable again
             count = lib.xts_py_epoll_now(ctx, pairs, maxevents)
         if count < 0:
             count = check(again(count, lib.xts_py_epoll_wait, ctx, pairs, maxevents))
@@ -125,7 +124,7 @@ class epoll:  # noqa: N801 - named as the class it stands in for
                 decide(number)
 
     def flush(self) -> None:
-        """Sends at once what a `batch` program has gathered, and ends the turn of a `turn` program."""
+        """Sends at once what a program with `batch` has gathered, and ends the turn of a program with `turn`."""
         lib.xts_flush()
 
     def _open(self) -> Any:

@@ -1,8 +1,9 @@
-"""A descriptor's registrations in the epoll sets of this process, over a change of the file behind its number.
+"""Keeping a descriptor's registrations in the epoll sets of this process, while the file behind its number changes.
 
-They are the file's: with it they would be gone, and an event loop that has the descriptor would never hear of it again.
-/proc tells them (proc_pid_fdinfo(5)). What a set says of a descriptor is the program's choice; by custom it is its
-number, and another registration cannot be repeated through Python's module.
+Registrations belong to the file: they would vanish with it, and an event loop that has the descriptor would never get
+an event for it again. /proc lists them (proc_pid_fdinfo(5)). The data that a set reports for a descriptor is the
+program's choice. By convention it is the descriptor's number, and registrations with other data cannot be repeated
+through Python's module.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 @contextmanager
 def kept_in_epoll_sets(fd: int) -> Iterator[None]:
-    """`fd` gets another file in the block."""
+    """In the block, `fd` gets another file."""
     found = list(_registrations(fd))
     for number, _ in found:
         with suppress(OSError), _opened(number) as epoll:
@@ -31,13 +32,13 @@ def kept_in_epoll_sets(fd: int) -> Iterator[None]:
 
 @contextmanager
 def _opened(number: int) -> Iterator[select.epoll]:
-    """The epoll set with that descriptor, by another of its own."""
+    """The epoll set with that descriptor, under another one."""
     with select.epoll.fromfd(os.dup(number)) as epoll:
         yield epoll
 
 
 def _registrations(fd: int) -> Iterator[tuple[int, int]]:
-    """Descriptors of epoll sets that have it, and for which events."""
+    """Descriptors of epoll sets that contain it, and for which events."""
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # closed meanwhile
             if str(entry.readlink()) != "anon_inode:[eventpoll]":

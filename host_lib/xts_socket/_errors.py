@@ -1,4 +1,4 @@
-"""Results of the native calls turned into Python's: errors raised, interrupted calls made again."""
+"""Results of the native calls as Python's: raising errors, and making interrupted calls again."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from xts_messages.printable import printable
 
 from ._native import ffi, lib
 
-#: python_calls.h: a call interrupted by a signal returns this less the milliseconds left.
+#: python_calls.h: a call that is interrupted by a signal returns this minus the milliseconds left.
 INTERRUPTED = -8192
-#: python_calls.h: likewise a receive call whose datagram or PDU the socket's callback has to be asked about first.
+#: python_calls.h: the same for a receive call for which the socket's callback has to be asked first.
 _UNDECIDED = lib.XTS_PY_UNDECIDED
-_UNDECIDED_MAX = _UNDECIDED + 1  # -1 ms are left: for ever
+_UNDECIDED_MAX = _UNDECIDED + 1  # -1 ms are left: it waits forever
 _ERRNO_MIN = -4095
 
 
 class UlpError(OSError):
     """A pushed protocol ended the connection, or a push was refused: `strerror` is the proxy's reason.
 
-    `fault` names what it was (ULPS.md, "Faults"): "record", "length", "certificate", "push", ...
+    `fault` names the fault (ULPS.md, "Faults"): "record", "length", "certificate", "push", ...
     """
 
     __module__ = "xts_socket"
@@ -31,14 +31,14 @@ class UlpError(OSError):
     def __init__(self, code: int, text: str, fault: str) -> None:
         super().__init__(code, text)
         self.fault = fault
-        if not hasattr(type(self), "reason"):  # ssl's errors have one of their own kind
+        if not hasattr(type(self), "reason"):  # errors of ssl have one of their own
             self.reason = text
 
 
 def error(code: int, reason: str = "") -> OSError:
-    """The OSError (of the subclass for its errno) of a positive errno, for the call that has just returned it.
+    """The OSError (of the subclass for its errno) for a positive errno that the last call has returned.
 
-    Its attribute `reason` is the sentence that says why, or the errno's text where there is no more to say.
+    Its attribute `reason` is a sentence with the cause, or the errno's text if no more is known.
     """
     if not reason and (found := lib.xts_py_reason_of(code)):
         reason = printable(ffi.string(found).decode(errors="replace"))
@@ -60,7 +60,7 @@ def check(result: int) -> int:
 
 
 def again(result: int, function: Callable[..., int], *arguments: Any) -> int:
-    """Makes an interrupted call again, with the time left, until it has a result or a signal handler raises.
+    """Repeats an interrupted call, with the time left, until it has a result or a signal handler raises.
 
     The signal handlers have run when this is reached: Python runs them on return from the native call.
     """
@@ -72,7 +72,7 @@ def again(result: int, function: Callable[..., int], *arguments: Any) -> int:
 
 
 def _after_callback(result: int, function: Callable[..., int], *arguments: Any) -> int:
-    """again(), where the socket's callback is asked. What it drops does not make the call's time longer."""
+    """again(), with the socket's callback. Datagrams that the callback drops do not prolong the call."""
     from ._receive_callback import decide
 
     deadline_ns = None
@@ -85,7 +85,7 @@ def _after_callback(result: int, function: Callable[..., int], *arguments: Any) 
         if left_ms > 0 and deadline_ns is None:
             deadline_ns = monotonic_ns() + left_ms * 1_000_000
         elif deadline_ns is not None:
-            left_ms = -((monotonic_ns() - deadline_ns) // 1_000_000)  # rounded up: never too early
+            left_ms = -((monotonic_ns() - deadline_ns) // 1_000_000)  # rounded up, so that it never ends too early
             if left_ms <= 0:
                 return -EAGAIN
         result = function(*arguments, left_ms)
@@ -93,8 +93,7 @@ def _after_callback(result: int, function: Callable[..., int], *arguments: Any) 
 
 
 def waiting(function: Callable[..., int], *arguments: Any) -> int:
-    """Calls a waiting function; its last argument is the timeout in ms. Raises OSError; EINTR never comes
-    out."""
+    """Calls a function that may wait; its last argument is the timeout in ms. Raises OSError, but never EINTR."""
     result = function(*arguments)
     if result < 0:
         result = again(result, function, *arguments[:-1])

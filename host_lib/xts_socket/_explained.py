@@ -1,4 +1,4 @@
-"""The type of errors that say why."""
+"""The type of errors that have a `reason`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class WithReason(Protocol):
-    """An error of this package as type checkers see it: `isinstance(error, WithReason)` in an `except OSError` block
-    gives `error.reason` its type. The error stays what it is, a ConnectionRefusedError for instance.
+    """An error of this package for type checkers: `isinstance(error, WithReason)` in an `except OSError` block gives
+    `error.reason` its type. The error's own class is not changed, for example ConnectionRefusedError.
 
-    `reason` is the sentence that says why the call failed, or errno's text where there is no more to say. For errors
-    of ssl's kind (TlsError) it is OpenSSL's name of the failure.
+    `reason` is a sentence that says why the call failed, or errno's text if no more is known. For errors of ssl's kind
+    (TlsError) it is OpenSSL's name of the failure.
     """
 
     reason: str

@@ -1,5 +1,5 @@
-"""A notice of sockets that were to be offloaded, after install() or offload(), and stay with the kernel: written to
-standard error once for each reason among the processes of one `xts run` or `xts dev`, as by the interposer
+"""Notices about sockets that should have been offloaded, after install() or offload(), and stay with the kernel:
+written to standard error once for each reason among the processes of one `xts run` or `xts dev`, as by the interposer
 (preload/fallback_notice.c). The cause is kept for `xts status --processes`."""
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from ._native import lib
 from ._once_per_run import once_per_run
 from ._reason import Reason
 
-_FAILURES = 32  # preload/fallback_notice.c: numbers in the page of what made calls fail
+_FAILURES = 32  # preload/fallback_notice.c: the first number in the page for reasons that made calls fail
 
 
 def notice_fallback(reason: Reason, code: int, attach_error: str) -> None:
-    """A socket that should have been offloaded stays with the kernel, or, code not 0, its call fails with that.
-    `attach_error`: what the endpoint has said to it, or empty."""
+    """A socket that should have been offloaded stays with the kernel or, if code is not 0, its call fails with code.
+    `attach_error`: the endpoint's explanation, or empty."""
     if not lib.xts_reason_is_noticed(reason) and not code:
         return
     if attach_error:
@@ -31,7 +31,7 @@ def notice_fallback(reason: Reason, code: int, attach_error: str) -> None:
 
 
 def why(reason: Reason, attach_error: str) -> str:
-    """The sentence about it, in the endpoint's words where it has said some."""
+    """The sentence about the reason: the endpoint's own, if there is one."""
     from .cli.processes import reason_text
 
     return attach_error or reason_text(reason)

@@ -19,17 +19,17 @@ SPIN_NEVER = 0xFFFFFFFF
 class Info:
     """The attachment of this process, as `info()` found it. Frames are messages that take a frame credit."""
 
-    queue_kind: str  # "afxdp", "shm", or "relay": shared memory to a relay of the agent's
+    queue_kind: str  # "afxdp", "shm", or "relay": shared memory to a relay of the agent
     interface: str
     queue_id: int
     link_state: str  # "opening", "up" or "down"
-    link_error: int  # errno; why the link is down
-    frame_window: int  # frames that may be on their way, each way
-    frame_credits: int  # of them, how many may be sent now
-    largest_message: int  # bytes
-    sockets: int  # in being
-    features: int  # bits in force
-    epoch: int  # random number of the attachment
+    link_error: int  # errno: why the link is down
+    frame_window: int  # limit of frames on their way, in each direction
+    frame_credits: int  # frames that may be sent now
+    largest_message: int  # size in bytes
+    sockets: int  # number of sockets that exist
+    features: int  # feature bits in force
+    epoch: int  # a random number that identifies the attachment
     sent_frames: int
     received_frames: int
     sent_acks: int
@@ -38,13 +38,13 @@ class Info:
     sleeps: int  # waits that slept
     spins: int  # waits that a spin ended
     malformed: int  # frames dropped as malformed
-    sent_packets: int  # in which frames and acknowledgements travelled: small ones several in one (afxdp)
+    sent_packets: int  # packets that carried frames and acknowledgements; small ones share a packet (afxdp)
     received_packets: int
-    attach_error: str  # why this process could not be attached, when it last tried; empty: it could
-    sent_bytes: int  # of all sockets, closed ones too
+    attach_error: str  # why the last attempt to attach this process has failed; empty: it succeeded
+    sent_bytes: int  # for all sockets, including closed ones
     received_bytes: int
-    lock_waits: int  # calls that found the lock of this thread's stack taken by another thread
-    stack: int  # which stack this is about: the calling thread's
+    lock_waits: int  # how often a call found the lock of this thread's stack taken
+    stack: int  # the stack described here: the calling thread's
 
 
 def info() -> Info:
@@ -70,14 +70,14 @@ def configure(
     dead_ms: int = 0,
     stacks: str | int | None = None,
 ) -> None:
-    """Settings of this process, before its first socket (OSError EBUSY while it is attached); they win over the
-    environment.
+    """Settings of this process, to be called before its first socket (OSError EBUSY while it is attached); they
+    override the environment.
 
     endpoint: path of the agent's or proxy's socket (XTS_ENDPOINT). spin_us: longest spin before a wait sleeps
-    (XTS_SPIN_US; SPIN_NEVER: none). window_bytes, window_bytes_max: receive window of a new socket, and to
-    what a busy one grows. frame_window: frames on their way at most. pcap: write all frames to this file.
-    dead_ms: how long the device may be silent before it is given up and sockets end (XTS_DEAD_MS). stacks: "process",
-    "thread" or a number: which threads have a queue and a lock of their own (XTS_STACKS). 0 or None leaves a default.
+    (XTS_SPIN_US; SPIN_NEVER: none). window_bytes, window_bytes_max: receive window of a new socket, and the size to
+    which a busy one grows. frame_window: limit of frames on their way. pcap: write all frames to this file. dead_ms:
+    how long the device may be silent before it is given up and sockets end (XTS_DEAD_MS). stacks: "process", "thread"
+    or a number: which threads have a queue and a lock of their own (XTS_STACKS). 0 or None leaves a default.
     """
     options = ffi.new("struct xts_options *")
     keep = []

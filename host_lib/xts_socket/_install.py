@@ -1,10 +1,10 @@
 """install() and offload(): programs that use the standard socket module, offloaded by the transport rules.
 
-What is replaced are public names: `socket.socket` (create_connection, create_server, asyncio, http.client and all
-others that make sockets through the module follow), the functions that take descriptors (`socket.fromfd`, `dup`,
-`close`; `os.sendfile` refuses, because asyncio would send files into a descriptor that is only for polling), those that
-look up names (`socket.getaddrinfo` and its like), and `ssl.SSLContext.sslsocket_class`. Modules that took the class by
-name before (`from socket import socket`) keep the standard one.
+Public names are replaced: `socket.socket` (create_connection, create_server, asyncio, http.client and all others that
+make sockets through the module follow), the functions that take descriptors (`socket.fromfd`, `dup`, `close`;
+`os.sendfile` refuses, because asyncio would otherwise send files into a descriptor that is only for polling), those
+that look up names (`socket.getaddrinfo` and related functions), and `ssl.SSLContext.sslsocket_class`. Modules that have
+imported the class by name before (`from socket import socket`) keep the standard one.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from ._stayed import StayedSocket
 RulesSource = str | os.PathLike[str] | Rules | None
 
 _lock = allocate_lock()
-_users = 0  # install(), and the blocks of offload() in being
+_users = 0  # install(), and the blocks of offload() that are running
 _saved: list[tuple[Any, str, Any]] = []
 
 
 def install(rules: RulesSource = None, strict: bool = False) -> bool:
-    """Makes `socket.socket` of the standard module offload what the rules say, for sockets made from now on.
+    """Makes `socket.socket` of the standard module offload the sockets that the rules select, from now on.
 
-    rules: path of a rule file (host_lib/RULES.md); None: that of XTS_RULES, or the default: TCP is offloaded
-    except on loopback. strict: a socket that would have to stay with the kernel for another reason than a rule
-    fails with OSError. Called again, it changes the rules. Under `xts run` (libxts-preload), where sockets are
-    offloaded already, it does nothing but warn (RuntimeWarning) and returns False, else True.
-    Raises OSError, or ValueError (RulesError: path:line:column) for a fault in the rules; then nothing has changed.
+    rules: path of a rule file (host_lib/RULES.md); None: the file of XTS_RULES, or the default: TCP is offloaded except
+    on loopback. strict: if a socket would have to stay with the kernel for a reason other than a rule, its call fails
+    with OSError. A second call changes the rules. Under `xts run` (libxts-preload), where sockets are offloaded
+    already, it only warns (RuntimeWarning) and returns False; otherwise it returns True. Raises OSError, or ValueError
+    (RulesError: path:line:column) for a fault in the rules; then nothing has changed.
     """
     if _preloaded():
         return False
@@ -53,7 +53,7 @@ def install(rules: RulesSource = None, strict: bool = False) -> bool:
 
 
 def uninstall() -> None:
-    """Undoes install(). Sockets that are open stay what they are."""
+    """Undoes install(). Open sockets stay what they are."""
     with _lock:
         if _scope.process is not None:
             _scope.process = None
@@ -64,9 +64,9 @@ def uninstall() -> None:
 def offload(rules: RulesSource = None, strict: bool = False) -> Iterator[None]:
     """`with offload():` is install() for the sockets that the block makes, in this thread or asyncio task.
 
-    The rules are a context variable: tasks begun in the block have them, threads started in it do not (unless run in
-    a copy of the context), and sockets made elsewhere meanwhile are what they would be without the block. Blocks
-    nest. Sockets outlive the block.
+    The rules are a context variable: tasks begun in the block have them, threads started in it do not (unless run in a
+    copy of the context), and sockets made elsewhere at the same time are not affected by the block. Blocks nest.
+    Sockets outlive the block.
     """
     if _preloaded():
         yield
@@ -84,7 +84,7 @@ def offload(rules: RulesSource = None, strict: bool = False) -> Iterator[None]:
 
 
 def under_interposer() -> bool:
-    """Was this process started by `xts run`, and its sockets are offloaded by libxts-preload?"""
+    """Was this process started by `xts run`, so that libxts-preload offloads its sockets?"""
     return "libxts-preload" in Path("/proc/self/maps").read_text()
 
 

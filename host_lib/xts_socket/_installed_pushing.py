@@ -1,9 +1,9 @@
 """Pushed protocols on the sockets of install() and offload(): the methods of `xts_socket.socket` (_pushing.py).
 
-An offloaded socket has them. One that is not decided yet notes what is pushed and repeats it when the rules offload
-it; where it then has to stay with the kernel, or the proxy refuses, its bind, connect or listen fails: what the program
-sends must not go without the protocol. For the same cause a listener with protocols does not serve this host's own
-loopback through the kernel. On a socket of the kernel's the methods raise OSError (EOPNOTSUPP) with the reason.
+An offloaded socket has them. A socket that is not decided yet records what is pushed, and repeats it when the rules
+offload the socket. If it has to stay with the kernel, or the proxy refuses, its bind, connect or listen fails: the
+program's data must not be sent without the protocol. For the same reason a listener with protocols does not serve this
+host's own loopback through the kernel. On a kernel socket the methods raise OSError (EOPNOTSUPP) with the reason.
 
 Protocols with PDUs need SOCK_SEQPACKET: `socket.socket(AF_INET, SOCK_SEQPACKET, IPPROTO_TCP)`, which the kernel does
 not have, is offloaded or fails.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class InstalledPushing:
-    """Of install()'s class, offloaded or not."""
+    """The methods of install()'s class, whether the socket is offloaded or not."""
 
     __slots__ = ()
 
@@ -45,15 +45,15 @@ class InstalledPushing:
         _pushes: list[Callable[[offloaded_socket], None]]
 
     def push(self, *layers: Layer, direction: Direction = "both") -> None:
-        """As `xts_socket.socket.push()`. Before bind(), connect() or listen() it does not block, and it is those that
-        raise UlpError when the proxy refuses, OSError (EOPNOTSUPP) when the socket has to stay with the kernel."""
+        """As `xts_socket.socket.push()`. Before bind(), connect() or listen() it does not block; then these raise
+        UlpError if the proxy refuses, or OSError (EOPNOTSUPP) if the socket has to stay with the kernel."""
         from . import _ulp
 
         _ulp.checked(layers, direction)
         self._push(lambda ours: ours.push(*layers, direction=direction))
 
     def peek_mode(self) -> None:
-        """As `xts_socket.socket.peek_mode()`, and as with push()."""
+        """As `xts_socket.socket.peek_mode()`, with the exceptions described at push()."""
         self._push(offloaded_socket.peek_mode)
 
     def _push(self, what: Callable[[offloaded_socket], None]) -> None:
@@ -72,7 +72,7 @@ class InstalledPushing:
         return OSError(errno.EOPNOTSUPP, f"the socket stays with the kernel ({why}), which has no pushed protocols")
 
     def _offloaded(self) -> offloaded_socket:
-        """OSError: it is not, or not yet."""
+        """OSError: the socket is not offloaded, or not yet."""
         if self._ours is None:
             raise self._kernels() if self._scope is None else error(errno.ENOTCONN)
         return self._ours
@@ -98,7 +98,7 @@ class InstalledPushing:
         return self._offloaded().send_pdu_part(data, control)
 
     def ulp_error(self) -> UlpError | None:
-        """As `xts_socket.socket.ulp_error()`; None, too, on a socket of the kernel's, which has no protocols."""
+        """As `xts_socket.socket.ulp_error()`; also None on a kernel socket, which has no protocols."""
         return None if self._ours is None else self._ours.ulp_error()
 
     def ulp_info(self) -> list[LayerInfo]:

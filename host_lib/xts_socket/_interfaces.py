@@ -1,5 +1,5 @@
-"""The device's network interfaces, as the proxy tells them: what a socket may name to join a group, and what time
-stamps they make."""
+"""The device's network interfaces, as reported by the proxy: names that a socket can use to join a group, and the time
+stamps that they make."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ._socket import socket
 _ANSWER_BYTES = 512
 
 
-#: linux/net_tstamp.h: what `flags` has of transmitting and receiving, and which types and filters are none.
+#: linux/net_tstamp.h: the bits of `flags` for transmitting and receiving, and the types and filters that mean none.
 _SOFTWARE, _HARDWARE = 1 << 1 | 1 << 3, 1 << 0 | 1 << 2
 _FILTER_ALL = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Stamping:
-    """Time stamps of an interface, as `ethtool -T` has them. `clock`: the number of its card's clock; -1: none.
-    `flags`: SOF_TIMESTAMPING_*; `tx_types`, `rx_filters`: what the card can be switched to, as bits. `tx_type`,
-    `rx_filter`: what the device's operator has switched it to; 0: the card stamps nothing."""
+    """Time stamps of an interface, as in `ethtool -T`. `clock`: the number of its card's clock; -1: none. `flags`:
+    SOF_TIMESTAMPING_*; `tx_types`, `rx_filters`: modes that the card supports, as bits. `tx_type`, `rx_filter`: modes
+    that the device's operator has selected; 0: the card makes no stamps."""
 
     clock: int
     flags: int
@@ -47,7 +47,7 @@ class Stamping:
 @dataclass(frozen=True, slots=True)
 class Interface:
     """`index`: for IPV6_JOIN_GROUP, `ip_mreqn`, the scope of an address. `multicast`: groups can be joined there.
-    `stamping`: None where the proxy does not say."""
+    `stamping`: None if the proxy does not report it."""
 
     index: int
     name: str
@@ -57,8 +57,8 @@ class Interface:
 
 
 def interfaces() -> list[Interface]:
-    """Of the device, without loopback, as they are now or were a second ago. Attaches; OSError (ENETDOWN) without a
-    proxy, EOPNOTSUPP: it does not tell them."""
+    """The device's interfaces, except loopback, in a state that is at most a second old. Attaches; OSError: ENETDOWN:
+    no proxy; EOPNOTSUPP: it does not report them."""
     found: list[Interface] = []
     with socket(AF_INET, SOCK_DGRAM) as asks:
         while lines := _ask(asks, found[-1].index if found else 0):

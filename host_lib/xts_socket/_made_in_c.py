@@ -1,5 +1,5 @@
-"""Modules that make their sockets in C, where install() cannot see them: importing one while install() or offload()
-is in force warns, and says what to do, instead of a bare "Network is unreachable" later."""
+"""Modules that make their sockets in C, where install() cannot see them: importing one while install() or offload() is
+in force gives a warning with advice, instead of a bare "Network is unreachable" later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import ModuleType
 
 _RUN = "start the program with `xts run`"
 
-#: Module -> what its user can do.
+#: Module -> advice for its user.
 ADVICE = {
     "uvloop": f"{_RUN}, or use asyncio's own event loop (xts_socket.aio)",
     "grpc": f"{_RUN}, or speak gRPC over a socket with the protocol Grpc() pushed",
@@ -40,13 +40,13 @@ def _warn(name: str, stacklevel: int) -> None:
 
 
 class _Finder:
-    """Finds nothing; it is asked first."""
+    """An import finder that finds nothing, but is asked first."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if path is None and name in ADVICE:
-            _warn(name, 2)  # the frames of the import system do not count
+            _warn(name, 2)  # does not count the frames of the import system
         return None
 
 
@@ -54,7 +54,7 @@ _finder = _Finder()
 
 
 def look_out() -> None:
-    """From now on; also for those that are imported already."""
+    """Warns from now on; also about modules that are imported already."""
     for name in ADVICE:
         if name in sys.modules:
             _warn(name, 4)

@@ -1,5 +1,5 @@
-"""Options that join and leave groups, on a socket that is not decided yet: each call counts, and the interface that
-they name may be the device's."""
+"""Options that join and leave groups, on a socket that is not decided yet: every call has an effect, and the interface
+that they name may be one of the device."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _INTERFACES = ((IPPROTO_IP, IP_MULTICAST_IF), (IPPROTO_IPV6, IPV6_MULTICAST_IF))
 
 
 def is_membership(arguments: tuple[Any, ...]) -> bool:
-    """Of setsockopt()."""
+    """Are these the arguments of a setsockopt() for groups?"""
     return len(arguments) > 1 and arguments[1] in _OPTIONS.get(arguments[0], ())
 
 
 def may_be_of_device(arguments: tuple[Any, ...], failure: OSError, before: OSError | None) -> bool:
-    """This host's kernel has refused it, and `before` an earlier one: could the device's do it?"""
+    """This host's kernel has refused the option, and `before` an earlier one: could the device's kernel accept it?"""
     if arguments[:2] in _INTERFACES:
         return failure.errno in (errno.ENODEV, errno.EADDRNOTAVAIL)
     if not is_membership(arguments):

@@ -18,7 +18,7 @@ _CHARS = ffi.typeof("char[]")
 
 
 def memory_of(buffer: Any, writable: bool) -> Any:
-    """The memory of a bytes-like object as C data. TypeError when it is not one, or not writable."""
+    """The memory of a bytes-like object as C data. TypeError if it is not bytes-like, or not writable."""
     try:
         return ffi.from_buffer(_CHARS, buffer, writable)
     except BufferError:
@@ -28,12 +28,12 @@ def memory_of(buffer: Any, writable: bool) -> Any:
 
 
 class Message:
-    """A msghdr and all it points to. `bytes` is the room, or the amount of data, of its buffers."""
+    """A msghdr and everything it points to. `bytes` is the room, or the amount of data, in its buffers."""
 
     __slots__ = ("_address", "_control", "_iov", "_views", "bytes", "header")
 
     def __init__(self, buffers: Iterable[Any], control: bytes | int, address: bytes | None, writable: bool) -> None:
-        """`control`: ancillary data to send, or bytes of room for receiving; `address` None: room for one."""
+        """`control`: ancillary data to send, or how many bytes of room for receiving; `address` None: room for one."""
         self._views = [memory_of(buffer, writable) for buffer in buffers]
         self._iov = ffi.new("struct iovec[]", len(self._views) or 1)
         self.bytes = 0
@@ -54,13 +54,12 @@ class Message:
         self.header.msg_namelen = ROOM if address is None else len(address)
 
     def release(self) -> None:
-        """Lets go of the callers' buffers, so that they can be resized even while a traceback holds this
-        object."""
+        """Releases the callers' buffers, so that they can be resized even while a traceback holds this object."""
         for view in self._views:
             ffi.release(view)
 
     def ancillary(self) -> list[tuple[int, int, bytes]]:
-        """What came in as ancillary data: (level, type, data) each."""
+        """The ancillary data that was received: (level, type, data) for each item."""
         if not self._control:
             return []
         return unpack_ancillary(bytes(ffi.buffer(self._control, self.header.msg_controllen)))
@@ -72,7 +71,7 @@ class Message:
 
 
 def unpack_ancillary(raw: bytes) -> list[tuple[int, int, bytes]]:
-    """The items of ancillary data that has come: (level, type, data) each."""
+    """The items of received ancillary data: (level, type, data) for each."""
     found = []
     at = 0
     while at + _CMSGHDR.size <= len(raw):
@@ -85,7 +84,7 @@ def unpack_ancillary(raw: bytes) -> list[tuple[int, int, bytes]]:
 
 
 def pack_ancillary(items: Iterable[Iterable[Any]]) -> bytes:
-    """Ancillary data for sendmsg, from (level, type, data) each. TypeError for anything else."""
+    """Ancillary data for sendmsg, from (level, type, data) for each item. TypeError for anything else."""
     packed = b""
     for item in items:
         fields = tuple(item)

@@ -1,11 +1,11 @@
-"""Names, looked up by the device: what `xts_socket` and install() have in the place of socket.getaddrinfo() and its
-like.
+"""Names that the device looks up: the functions of `xts_socket` and install() in place of socket.getaddrinfo() and
+related ones.
 
 Theory of operation. The lookups are the C library's own, which the standard module calls: libnss_xts.so.2 is put into
-the order of its name service switch (host_lib/nss), and is there only for a thread that is in one of the functions
-here. So nsswitch.conf, /etc/hosts, errors and results are what they are, and who calls the standard module gets the
-machine's own name servers. Where no proxy looks up names they are asked here, too. Under `xts run` nothing is changed:
-the interposer has done the same for the process.
+the order of its name service switch (host_lib/nss), and is only available for a thread that is in one of the functions
+here. So nsswitch.conf and /etc/hosts are used as always, errors and results are unchanged, and calls of the standard
+module use the machine's own name servers. If no proxy looks up names, these servers are also used here. Under `xts run`
+nothing is changed: the interposer has done the same for the process.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _getaddrinfo = _standard.getaddrinfo
 
 @cache
 def _service() -> Any:
-    """The service, in its place; None: this C library takes none, or the interposer has done it."""
+    """The service, after it has been set up; None: this C library cannot use one, or the interposer has done it."""
     if "libxts-preload" in Path("/proc/self/maps").read_text():
         return None
-    import ctypes  # only who looks up names needs it
+    import ctypes  # needed only by programs that look up names
 
     try:
         library = ctypes.CDLL(str(Path(_native.__file__ or "").with_name(_SERVICE)), mode=os.RTLD_NOW)
@@ -48,7 +48,7 @@ def _service() -> Any:
 
 @contextmanager
 def by_device() -> Iterator[None]:
-    """In the block, lookups of this thread are the device's, if a proxy serves them."""
+    """In the block, the device answers this thread's lookups, if a proxy supports that."""
     service = _service()
     if service is None:
         yield
@@ -72,8 +72,8 @@ def _by_device(function: Callable[_P, _R]) -> Callable[_P, _R]:
 def getaddrinfo(  # noqa: PLR0917 - as the standard module's
     host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
 ) -> list[tuple[Any, ...]]:
-    """As the standard module's. AI_ADDRCONFIG goes by the addresses of the device, and those of a family that it has
-    not come last."""
+    """As in the standard module. AI_ADDRCONFIG uses the families of the device's addresses; addresses of families that
+    the device does not have come last."""
     if not host or _service() is None or (flags & _standard.AI_ADDRCONFIG and not served()):
         return list(_getaddrinfo(host, port, family, type, proto, flags))
     with by_device():
@@ -107,7 +107,7 @@ getnameinfo = _by_device(_standard.getnameinfo)
 
 
 def getfqdn(name: str = "") -> str:
-    """As the standard module's."""
+    """As in the standard module."""
     name = name.strip()
     if not name or name in ("0.0.0.0", "::"):
         name = _standard.gethostname()
@@ -118,7 +118,7 @@ def getfqdn(name: str = "") -> str:
     return next((one for one in [host, *aliases] if "." in one), host)
 
 
-#: What install() replaces, by name.
+#: The functions that install() replaces, by name.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "getaddrinfo": getaddrinfo,
     "gethostbyname": gethostbyname,
@@ -129,8 +129,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def where_offloaded(name: str) -> Callable[..., Any]:
-    """The function of this name that asks the device where install() or offload() is in force for the caller, and else
-    is the standard module's."""
+    """The function of this name that asks the device if install() or offload() is in force for the caller, and
+    otherwise is the standard module's."""
     ours, standard = FUNCTIONS[name], getattr(_standard, name)
 
     @wraps(standard)

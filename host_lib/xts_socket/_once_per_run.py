@@ -1,5 +1,5 @@
-"""Notices on standard error that are written once among the processes of one `xts run` or `xts dev`: which have been
-written is in a page of bits that they share (preload/once_per_run.h)."""
+"""Notices that are written to standard error once among the processes of one `xts run` or `xts dev`: a page of bits
+that they share says which have been written (preload/once_per_run.h)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _written: bytearray | mmap.mmap | None = None
 
 
 def make() -> int:
-    """A page for the programs that this process starts with XTS_ROOT_PID set to its id; its descriptor, open as long
-    as they run, or -1: each process then writes its own."""
+    """Makes a page for programs that this process starts with XTS_ROOT_PID set to its id. Returns its descriptor, to
+    keep open while they run, or -1: then each process writes its own notices."""
     fd = -1
     try:
         fd = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -35,8 +35,8 @@ def make() -> int:
 
 
 def once_per_run(number: int) -> bool:
-    """Is this notice still to be written? It counts as written from now on. Two processes at the same moment may both
-    write it."""
+    """Does this notice still have to be written? It counts as written from now on. Two processes at the same moment may
+    both write it."""
     global _written  # noqa: PLW0603 - one of the process
     if _written is None:
         _written = _shared() or bytearray(lib.ONCE_BYTES)
@@ -47,7 +47,7 @@ def once_per_run(number: int) -> bool:
 
 
 def _shared() -> mmap.mmap | None:
-    """The page of the process that began the run; None: there is none that this process may use."""
+    """The page of the first process of the run; None: there is none that this process may use."""
     root = setting("XTS_ROOT_PID") or ""
     if not root.isdecimal() or int(root) == 0:
         return None
@@ -60,7 +60,7 @@ def _shared() -> mmap.mmap | None:
 
 
 def _map(entry: Path) -> mmap.mmap | None:
-    """Whoever runs as this user could have put one of another length there."""
+    """Checks the length, since any process of this user could have put a page of another length there."""
     fd = os.open(entry, os.O_RDWR | os.O_CLOEXEC)
     try:
         if os.fstat(fd).st_size != lib.ONCE_BYTES or not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:

@@ -17,11 +17,11 @@ from ._address import ROOM, Address, asked, decode, encode
 from ._errors import check, waiting
 from ._native import ffi, lib
 
-_BLOCKING = -1  # the library waits, if the socket is a blocking one
+_BLOCKING = -1  # the library waits, if the socket is blocking
 
 
 def xts_socket(domain: int = AF_INET, type: int = SOCK_STREAM, protocol: int = 0) -> int:
-    """A new socket's number; socket(2). ENETDOWN: no proxy to be reached."""
+    """A new socket's number; socket(2). ENETDOWN: no proxy can be reached."""
     return check(lib.xts_py_socket(domain, type | SOCK_CLOEXEC, protocol))
 
 
@@ -31,8 +31,8 @@ def xts_close(s: int) -> None:
 
 
 def xts_ioctl(s: int, request: int, argument: int | bytes | bytearray = 0) -> int | bytes:
-    """ioctl(2): an int is passed as it is and the result returned; bytes are passed in and returned as they
-    come out."""
+    """ioctl(2): an int is passed by value, and the result returned; bytes are passed in, and returned as changed by the
+    call."""
     if isinstance(argument, int):
         return check(lib.xts_py_ioctl_int(s, request, argument))
     memory = ffi.new("char[]", bytes(argument))
@@ -41,12 +41,12 @@ def xts_ioctl(s: int, request: int, argument: int | bytes | bytearray = 0) -> in
 
 
 def xts_fcntl(s: int, command: int, argument: int = 0) -> int:
-    """fcntl(2): F_GETFL, F_SETFL (O_NONBLOCK) and what else the library has."""
+    """fcntl(2): F_GETFL, F_SETFL (O_NONBLOCK) and other commands that the library supports."""
     return check(lib.xts_py_fcntl(s, command, argument))
 
 
 def xts_getsockopt(s: int, level: int, option: int, length: int | None = None) -> int | bytes:
-    """getsockopt(2): an int, or with `length` that many bytes at most."""
+    """getsockopt(2): an int, or with `length` at most that many bytes."""
     if length is None:
         value = ffi.new("int *")
         check(lib.xts_py_getsockopt_int(s, level, option, value))
@@ -72,8 +72,8 @@ def xts_bind(s: int, address: Any) -> None:
 
 
 def xts_connect(s: int, address: Any) -> None:
-    """connect(2). BlockingIOError (EINPROGRESS) on a non-blocking socket; InterruptedError after a signal: it
-    goes on."""
+    """connect(2). BlockingIOError (EINPROGRESS) on a non-blocking socket; InterruptedError after a signal: the attempt
+    continues."""
     sockaddr = _sockaddr(s, address, "xts_connect")
     check(lib.xts_py_connect(s, sockaddr, len(sockaddr)))
 
@@ -111,7 +111,7 @@ def xts_sendmsg(s: int, buffers: Iterable[Any], ancdata: Iterable[Any] = (), fla
 
 
 def xts_recv(s: int, size: int, flags: int = 0) -> bytes:
-    """recv(2): at most so many bytes; b"" at the end of the stream."""
+    """recv(2): at most `size` bytes; b"" at the end of the stream."""
     memory = ffi.new("char[]", size)
     got = waiting(lib.xts_py_recv, s, memory, size, flags, _BLOCKING)
     data: bytes = ffi.unpack(memory, got)
@@ -163,14 +163,14 @@ def xts_epoll_ctl(ectx: Any, op: int, s: int, events: int = 0) -> None:
 
 
 def xts_epoll(ectx: Any, maxevents: int = 64) -> list[tuple[int, int]]:
-    """The ready events now, (socket number, events) each; never blocks."""
+    """The events that are ready now, (socket number, events) for each; never blocks."""
     pairs = ffi.new("int32_t[]", 2 * maxevents)
     flat = ffi.unpack(pairs, 2 * check(lib.xts_py_epoll_now(ectx, pairs, maxevents)))
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
 def xts_fileno(s: int) -> int:
-    """A kernel descriptor that mirrors the socket's readiness; belongs to the socket. Not in the paper."""
+    """A kernel descriptor that mirrors the socket's readiness; the socket owns it. Not in the paper."""
     return check(lib.xts_py_fileno(s))
 
 

@@ -1,8 +1,8 @@
-"""Descriptors that go to other programs over Unix sockets (SCM_RIGHTS).
+"""Passing descriptors to other programs over Unix sockets (SCM_RIGHTS).
 
-A descriptor that stands for an XTS socket is only a mirror of its readiness. In its place the socket's *carrier* is
-sent (xts_pass), which is closed here when it is on its way. Whoever receives it, under install() or with this package,
-has the socket by `socket(fileno=)` and `fromfd()`; so has a program under the interposer, at once.
+A descriptor that stands for an XTS socket only mirrors its readiness. The socket's *carrier* is sent in its place
+(xts_pass), and closed here after it has been sent. The receiver, under install() or with this package, gets the socket
+with `socket(fileno=)` and `fromfd()`; a program under the interposer gets it at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ._native import lib
 
 _RIGHTS = (_standard.SOL_SOCKET, _standard.SCM_RIGHTS)
 
-#: What xts_pass() fails with, in words.
+#: Messages for the errno of xts_pass().
 _REFUSED = {
     errno.EOPNOTSUPP: "an XTS socket that is being connected, is in peek mode, or has a push or a handshake under way, "
     "cannot be passed to another program",
@@ -29,7 +29,7 @@ _REFUSED = {
 
 
 def carrier_of(fd: int) -> int | None:
-    """What is sent in the place of this descriptor, to be closed then; None: it is sent as it is."""
+    """What to send in place of this descriptor, and to close after that; None: the descriptor itself."""
     number, kernel_half = number_behind(fd)
     if number is None:
         return None
@@ -37,13 +37,13 @@ def carrier_of(fd: int) -> int | None:
     if carrier >= 0:
         return int(carrier)
     if carrier == -errno.ENOTCONN:
-        return None  # it has ended, and the mirror says the same to a program that has nothing else
+        return None  # it has ended, and the mirror says the same to a program without this package
     raise OSError(-carrier, _REFUSED.get(-carrier, os.strerror(-carrier)))
 
 
 @contextmanager
 def with_carriers(ancdata: Iterable[tuple[int, int, Any]]) -> Iterator[list[tuple[int, int, Any]]]:
-    """Control data as it is to be sent, within the block."""
+    """In the block: the control data in the form to be sent."""
     made: list[int] = []
     out: list[tuple[int, int, Any]] = []
     try:

@@ -1,7 +1,7 @@
-"""Sockets that multiprocessing sends to another process, as objects: through a Pipe or a Queue.
+"""Socket objects that multiprocessing sends to another process, through a Pipe or a Queue.
 
-multiprocessing pickles sockets by their class. install() brings classes that it does not know, so it is told of them:
-at once where multiprocessing.reduction is loaded, else when it is.
+multiprocessing pickles sockets by their class, and does not know the classes of install(). They are registered with it:
+at once if multiprocessing.reduction is loaded, else when it is loaded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _register(reduction: Any, classes: Sequence[type]) -> None:
 
 
 class _Told(Loader):
-    """Loads it as its own loader does, and then tells it."""
+    """Loads the module with its own loader, and then registers the classes."""
 
     def __init__(self, loader: Loader, classes: Sequence[type]) -> None:
         self._loader, self._classes = loader, classes
@@ -72,7 +72,7 @@ class _Finder:
 
 
 def tell(*classes: type) -> None:
-    """multiprocessing shall know these; it is told once."""
+    """Registers these classes with multiprocessing, once."""
     if (loaded := sys.modules.get(_NAME)) is not None:
         _register(loaded, classes)
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):

@@ -1,7 +1,8 @@
-"""What a socket does with pushed protocols (the paper, "ULP Offloads"): pushing, handshakes, PDUs, errors, peek mode.
+"""The methods of a socket for pushed protocols (the paper, "ULP Offloads"): pushing, handshakes, PDUs, errors, peek
+mode.
 
-Little is here, so that `import xts_socket` stays cheap: the work is in _ulp.py, the protocols
-are in layers.py, control data is in control.py; each is imported when it is first needed.
+This file is small, so that `import xts_socket` stays cheap: the work is in _ulp.py, the protocols are in layers.py,
+control data is in control.py; each is imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _CHARS = ffi.typeof("char[]")
 
 Direction = Literal["both", "receive", "send"]
 
-#: recv_pdu() reads into one of these, and a second one for its control data; longer PDUs come in several.
+#: recv_pdu() reads into one of these, and into a second one for control data; longer PDUs come in several parts.
 _ROOM_BYTES = 262144
 _rooms: list[tuple[Any, Any]] = []
 
-#: The errno a fault of a protocol ends a connection with (FAULTS in xts_messages/ulps.py), except those with which a
-#: socket without any may fail as well.
+#: The errno with which a fault of a protocol ends a connection (FAULTS in xts_messages/ulps.py), without those with
+#: which a socket without protocols may fail as well.
 _ONLY_OF_ULPS = (errno.EBADMSG, errno.EKEYREJECTED)
-#: And what is none: not worth asking the proxy for a reason.
+#: errno that are never such a fault: not worth asking the proxy for a reason.
 _NO_FAULTS = (errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
 
 
@@ -54,14 +55,15 @@ class PushingSocket(SocketBase):
     def push(self, *layers: Layer, direction: Direction = "both") -> None:
         """Pushes protocols onto the socket, the first one next to TCP: `push(Tls(), Http2())`.
 
-        direction: "receive", "send", or "both": those that the protocol has (a parser has only the receive side). What
-        was sent before leaves as it is; what was received and not read yet goes through the protocols first. Before
-        connect() or listen() they are there from the first byte on (listen(): on each accepted connection).
+        direction: "receive", "send", or "both": those that the protocol has (a parser has only the receive side). Data
+        that was sent before leaves unchanged; data that was received and not read yet goes through the protocols first.
+        Before connect() or listen(), the protocols apply from the first byte on (listen(): on each accepted
+        connection).
 
-        Blocks for a round trip each, and, connected, until their handshakes are done, for the socket's timeout at
-        most; on a non-blocking socket call do_handshake() after it. Raises UlpError with the proxy's reason when a
-        layer is refused (what was pushed before it stays: close the socket), or its handshake fails; ValueError for
-        a direction that the protocol does not have.
+        Blocks for a round trip for each and, if connected, until their handshakes are done, at most for the socket's
+        timeout; on a non-blocking socket call do_handshake() after it. Raises UlpError with the proxy's reason when a
+        layer is refused (what was pushed before it stays: close the socket), or its handshake fails; ValueError for a
+        direction that the protocol does not have.
         """
         from . import _ulp
 
@@ -69,10 +71,10 @@ class PushingSocket(SocketBase):
         self._finish_handshake()
 
     def connect_with(self, address: Any, *layers: Layer) -> None:
-        """push() of these and connect(), in one message to the proxy: it waits for nothing that connect() does not.
+        """push() of these and connect(), in one message to the proxy: it does not wait longer than connect().
 
-        What the proxy refuses is an error of the connection: a UlpError with its reason, for a non-blocking socket when
-        other errors of connecting are reported. After any failure the socket can only be closed.
+        If the proxy refuses, that is an error of the connection: a UlpError with its reason, which a non-blocking
+        socket reports when it reports other errors of connecting. After any failure the socket can only be closed.
         """
         if not layers:
             self.connect(address)
@@ -82,36 +84,38 @@ class PushingSocket(SocketBase):
         self._connected(_ulp.connect(self, address, layers))
 
     def _finish_handshake(self) -> None:
-        """As push() and end_peek_mode() do: unless the socket is non-blocking, or it is not yet time for it."""
+        """Waits for handshakes, for push() and end_peek_mode(): unless the socket is non-blocking, or not connected
+        yet."""
         if self._timeout == 0 or self._peeking:
             return
         try:
             self.do_handshake()
         except OSError as failure:
-            if failure.errno != errno.ENOTCONN:  # connect() will wait for it
+            if failure.errno != errno.ENOTCONN:  # connect() will wait for them
                 raise
 
     def do_handshake(self) -> None:
-        """Waits until the handshakes of all that was pushed are done, for the socket's timeout at most.
+        """Waits until the handshakes of all pushed protocols are done, at most for the socket's timeout.
 
-        Raises UlpError when one has failed, BlockingIOError on a non-blocking socket when it is not done yet (wait
-        until the socket is writable), OSError (ENOTCONN) before it is connected.
+        Raises UlpError if one has failed, BlockingIOError on a non-blocking socket if it is not done yet (wait until
+        the socket is writable), OSError (ENOTCONN) before it is connected.
         """
         result = lib.xts_py_ulp_handshake(self._number, self._timeout_ms)
         if result < 0:
             self._finish(result, lib.xts_py_ulp_handshake, self._number)
 
     def peek_mode(self) -> None:
-        """Begins peek mode (the paper, "ULP protocol handshake"): what is received can be received again, through what
-        is pushed until end_peek_mode(). Before connect(), before listen() (for the accepted connections), or when
-        nothing has been received yet (else OSError EISCONN). At most what the proxy's TCP buffers can be peeked at."""
+        """Begins peek mode (the paper, "ULP protocol handshake"): received bytes can be received again, through the
+        protocols that are pushed until end_peek_mode(). To be called before connect(), before listen() (for the
+        accepted connections), or while nothing has been received yet (else OSError EISCONN). No more bytes can be
+        peeked at than the proxy's TCP buffers hold."""
         check(lib.xts_py_ioctl(self._number, lib.SIOC_PEEK_MODE, ffi.new("int *", 1)))
         self._peeking = True
 
     def end_peek_mode(self, drop: int) -> None:
-        """Ends peek mode: drops so many bytes from the first received on the connection, and reads on from there
-        through what was pushed, whose handshakes it waits for as push() does. OSError (EINVAL): not in peek mode, or
-        that many have not been received."""
+        """Ends peek mode: drops this many bytes from the first received on the connection, and reads on from there
+        through the pushed protocols, for whose handshakes it waits as push() does. OSError (EINVAL): not in peek mode,
+        or fewer bytes have been received."""
         if not 0 <= drop <= 0xFFFFFFFF:
             raise ValueError(f"end_peek_mode({drop}): out of range")
         check(lib.xts_py_ioctl(self._number, lib.SIOC_END_PEEK_MODE, ffi.new("uint32_t *", drop)))
@@ -121,22 +125,22 @@ class PushingSocket(SocketBase):
     # --- information -------------------------------------------------------------------------------------
 
     def ulp_error(self) -> UlpError | None:
-        """Why a protocol ended the connection, or the last push was refused; None: neither has happened. It is not
-        raised. Blocks for a round trip the first time after a fault."""
+        """Why a protocol ended the connection, or why the last push was refused; None: neither has happened. It is
+        returned, not raised. Blocks for a round trip the first time after a fault."""
         from . import _ulp
 
         return _ulp.last_error(self._number)
 
     def ulp_info(self) -> list[LayerInfo]:
-        """What is pushed, from TCP upwards, and what the proxy reports of each. Blocks for some round trips."""
+        """The pushed protocols, from TCP upwards, and the proxy's report about each. Blocks for some round trips."""
         from . import _ulp
 
         return _ulp.layer_infos(self)
 
     @property
     def tls(self) -> TlsConnection | None:
-        """TLS in the proxy: version(), cipher(), getpeercert() and the like, as ssl.SSLSocket has them; None: no `Tls`
-        was pushed through this object, nor onto the listener that it is from."""
+        """TLS in the proxy: version(), cipher(), getpeercert() and other methods of ssl.SSLSocket; None: no `Tls` was
+        pushed through this object, nor onto the listener that accepted it."""
         from . import _ulp
 
         return _ulp.tls_of(self)
@@ -150,7 +154,7 @@ class PushingSocket(SocketBase):
             raise
 
     def _is_ragged_eof(self, failure: OSError) -> bool:
-        """Whether what recv() has failed with is to be the end of the stream."""
+        """Does this failure of recv() mean the end of the stream?"""
         return (
             self.suppress_ragged_eofs
             and getattr(failure, "fault", None) == "truncated"
@@ -167,10 +171,10 @@ class PushingSocket(SocketBase):
     # --- PDUs -----------------------------------------------------------------------------------------------
 
     def recv_pdu(self) -> Pdu | None:
-        """The next PDU, whole, however long; None at the end of the stream. For sockets of type SOCK_SEQPACKET.
+        """The next PDU, complete, however long; None at the end of the stream. For sockets of type SOCK_SEQPACKET.
 
-        On a non-blocking socket, or when the timeout is over, the part that has come already is kept for the next call
-        (which should be this one: recv() would get the rest only).
+        On a non-blocking socket, or at the timeout, the part that has come already is kept for the next call (which
+        should be this one: recv() would get only the rest).
         """
         while True:
             data, flags, control = self._recv_part()
@@ -190,7 +194,7 @@ class PushingSocket(SocketBase):
                 raise OSError(errno.EBADMSG, "the stream ended inside a PDU")
 
     def _recv_part(self) -> tuple[bytes, int, tuple[int, int, bytes] | None]:
-        """(data, flags of the message, its control data) of one call."""
+        """The result of one call: (data, flags of the message, its control data)."""
         try:
             room = _rooms.pop()
         except IndexError:
@@ -210,9 +214,9 @@ class PushingSocket(SocketBase):
     def send_pdu(self, data: Any, control: Control | None = None) -> None:
         """Sends one PDU, with control data if its protocol takes some. For sockets of type SOCK_SEQPACKET.
 
-        The timeout is for the whole. Raises BlockingIOError when a non-blocking socket has no room: nothing is sent,
-        unless `characters_written` says how much is (of a PDU longer than half of the window): then only
-        send_pdu_part() can go on.
+        The timeout is for the whole. BlockingIOError: a non-blocking socket has no room, and nothing was sent, unless
+        `characters_written` says how much was (of a PDU longer than half of the window): then only send_pdu_part() can
+        continue it.
         """
         deadline = monotonic() + self._timeout if self._timeout else None
         with _view(_CHARS, data) as view:
@@ -226,8 +230,8 @@ class PushingSocket(SocketBase):
                 sent += self._send_part(view + sent, size - sent, None)
 
     def send_pdu_part(self, data: Any, control: Control | None = None) -> int:
-        """Sends one PDU, or as much of it as there is room for; returns how many bytes. The next calls go on with the
-        rest, without control data."""
+        """Sends one PDU, or as much of it as there is room for; returns how many bytes. The next calls continue with
+        the rest, without control data."""
         with _view(_CHARS, data) as view:
             return self._send_part(view, len(view), control)
 

@@ -1,15 +1,15 @@
-"""Waits of many tasks for many sockets, over one `epoll`: what the trio and anyio sides have in common.
+"""Waits of many tasks for many sockets, over one `epoll`: shared by the trio and anyio modules.
 
 Theory of operation
 
-A socket is in the set only once somebody has waited for it, and is armed (EPOLLONESHOT) for exactly what is
-awaited: nothing wakes the event loop for a socket that nobody waits for. The event loop watches one kernel
-descriptor, the set's, and calls `collect()` when it is readable; that gives each wait its outcome through a
-callback. A wait ends in one of three ways: the event comes, `cancel()` takes it back, or `forget()` (the
-socket is about to be closed) ends it as closed.
+A socket is in the set only after a task has waited for it, and is armed (EPOLLONESHOT) for exactly the awaited events:
+nothing wakes the event loop for a socket that no task waits for. The event loop watches one kernel descriptor, the
+set's, and calls `collect()` when it is readable; that reports the outcome of each wait through a callback. A wait ends
+in one of three ways: the event comes, `cancel()` withdraws it, or `forget()` (the socket is about to be closed) ends it
+as closed.
 
-Callbacks only make a task runnable. So no socket can be closed, and no number given to another socket, while
-`collect()` goes through the events it has.
+Callbacks only make a task runnable. So while `collect()` goes through its events, no socket can be closed, and no
+number reused for another socket.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ._socket import socket
 
 Result = TypeVar("Result")
 
-#: Called once, when a wait ends by itself, with whether the socket was closed meanwhile.
+#: Called once, when a wait ends by itself, with True if the socket was closed meanwhile.
 Wake = Callable[[bool], None]
 
 READABLE, WRITABLE = EPOLLIN, EPOLLOUT
@@ -44,7 +44,7 @@ class Readiness:
         return self._epoll.fileno()
 
     def wait(self, sock: socket, event: int, wake: Wake) -> bool:
-        """Begins a wait for READABLE or WRITABLE. False: somebody waits for the same already."""
+        """Begins a wait for READABLE or WRITABLE. False: another task waits for the same event already."""
         waits = self._waits.get(sock.number)
         if waits is None:
             self._epoll.register(sock, event | EPOLLONESHOT)
@@ -57,7 +57,7 @@ class Readiness:
         return True
 
     def cancel(self, sock: socket, event: int) -> None:
-        """Takes a wait back. An event that was on its way for it is dropped by `collect()`."""
+        """Withdraws a wait. If an event for it was on its way, `collect()` drops it."""
         waits = self._waits.get(sock.number)
         if waits is not None:
             waits.pop(event, None)
@@ -76,7 +76,7 @@ class Readiness:
         """Ends the waits whose events have come. Does not block."""
         for number, events in self._epoll.poll(0):
             self._ended(number, events)
-        self._epoll.flush()  # the turn is over: the descriptor shows again what is ready
+        self._epoll.flush()  # ends the turn: the descriptor shows again what is ready
 
     def _ended(self, number: int, events: int) -> None:
         waits = self._waits.get(number)
@@ -97,26 +97,26 @@ class Readiness:
 
 
 def is_readable(sock: socket) -> bool:
-    """Whether the socket is readable, at an end or failed now. Does not block."""
+    """Is the socket readable, at its end, or failed now? Does not block."""
     return int(lib.xts_py_poll(sock.number, POLLIN, 0)) > 0
 
 
 def is_writable(sock: socket) -> bool:
-    """Whether the socket is writable or failed now. Does not block."""
+    """Is the socket writable, or failed now? Does not block."""
     return int(lib.xts_py_poll(sock.number, POLLOUT, 0)) > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """What an asynchronous library does for the task that calls."""
+    """What an asynchronous library does for the calling task."""
 
     wait: Callable[[socket, int], Awaitable[None]]  # for READABLE or WRITABLE
     checkpoint_if_cancelled: Callable[[], Awaitable[None]]
     cancel_shielded_checkpoint: Callable[[], Awaitable[None]]
 
     async def until(self, sock: socket, event: int, call: Callable[..., Result], *arguments: object) -> Result:
-        """Makes a non-blocking call, waiting before each further try while it would block. A checkpoint always;
-        cancelled only when the call has done nothing. OSError as the call."""
+        """Makes a non-blocking call; while it would block, waits before each further try. Always a checkpoint;
+        cancelled only if the call has done nothing. OSError as the call."""
         await self.checkpoint_if_cancelled()
         try:
             result = call(*arguments)

@@ -1,4 +1,4 @@
-"""Why a socket stays with the kernel: the numbers of native/reason.h, and how often each came up in this process."""
+"""Why a socket stays with the kernel: the numbers of native/reason.h, and how often each has occurred here."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Reason(IntEnum):
     NO_ENDPOINT = 4  # no agent or proxy listens at the endpoint
     PROXY_DOWN = 5  # the endpoint answered, the proxy behind it did not
     LIMIT = 6  # the proxy's or this process's limit of sockets is reached
-    OPTION = 7  # an option was set before that the proxy does not take
+    OPTION = 7  # an option was set before that the proxy does not accept
     ADDRESS = 8  # bound to an address that only this host's kernel has
     LOCAL = 9  # accepted on the host's own side of an offloaded wildcard listener
     RAW = 10  # used by calls that cannot be seen
-    INHERITED = 11  # made from a descriptor that was a kernel socket's
+    INHERITED = 11  # made from a descriptor that was a kernel socket
     REFUSED = 12  # the attach was refused: version, permission
     FASTOPEN = 13  # data before the connection is established
-    ELSEWHERE = 14  # under the interposer, over fork or exec: another process's
-    LOST = 15  # under the interposer, over fork or exec: could not be kept
+    ELSEWHERE = 14  # under the interposer, over fork or exec: another process has it
+    LOST = 15  # under the interposer, over fork or exec: it could not be kept
     NO_QUEUE = 16  # the endpoint has no queue for this process
 
     def __str__(self) -> str:

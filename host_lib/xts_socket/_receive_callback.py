@@ -4,14 +4,14 @@ Theory of operation
 
 The function is never called with a lock of the library held, nor by a thread of the library's: the garbage collector
 and signal handlers may run in any Python code, and they may close or use sockets. So libxts queues what comes, and a
-receive call on a socket with a callback fails instead of taking the first one (core/receive_callback.h). Then `decide`
-runs in the thread that has called: it takes a copy of the first one, calls the function, and says what it has answered,
-until there is nothing left to ask about; then the receive call is made again with the time that is left. `epoll.poll()`
-does the same for the sockets that it is about to report. While one thread is asking, the socket is not readable for
-others, which keeps the order.
+receive call on a socket with a callback fails instead of taking the first datagram or PDU (core/receive_callback.h).
+Then `decide` runs in the calling thread: it takes a copy of the first one, calls the function, and reports the answer
+to libxts, until there is nothing left to decide; then the receive call is made again with the time that is left.
+`epoll.poll()` does the same for the sockets that it is about to report. While one thread is deciding, the socket is not
+readable for others, which keeps the order.
 
-The memory of a packet belongs to the C data under its memoryview: whatever still refers to it, a slice of it for
-instance, keeps it. What a packet takes of the socket's receive credits ends with release().
+The C data under a packet's memoryview owns the memory: everything that refers to it, for example a slice, keeps it.
+release() gives back the receive credits that a packet takes.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from ._native import ffi, lib
 
 
 class PacketVerdict(IntEnum):
-    """What becomes of a datagram or PDU."""
+    """The decision about a datagram or PDU."""
 
     __module__ = "xts_socket"
 
-    #: nothing: it is gone
+    #: it is dropped
     DROP = lib.XTS_PACKET_DROP
     #: receive calls return it, as without a callback
     QUEUE = lib.XTS_PACKET_RECV
-    #: the packet is the program's, until it is released
+    #: the packet belongs to the program, until it is released
     KEEP = lib.XTS_PACKET_HOLD
 
 
 class Packet:
-    """A datagram or PDU that a receive callback is asked about.
+    """A datagram or PDU that a receive callback has to decide about.
 
-    It is valid while the callback runs, and after it if that has answered KEEP, until release(), the end of a `with`
+    It is valid while the callback runs and, if the callback has answered KEEP, until release(), the end of a `with`
     block, or the end of the object. Until then it takes receive credits: a socket whose packets are all kept gets no
     more.
     """
@@ -58,37 +58,37 @@ class Packet:
     __module__ = "xts_socket"
 
     def __init__(self, raw: Any) -> None:
-        # The owner of the memory is also under the memoryview, where every slice of it keeps it.
+        # The memoryview refers to the owner of the memory, too, so every slice of it keeps the memory.
         self._owner: Any = ffi.gc(ffi.cast("char *", raw.data), partial(_free, raw))
         self._raw: Any = raw
         self._data = memoryview(ffi.buffer(self._owner, raw.bytes)).toreadonly()
 
     @property
     def data(self) -> memoryview:
-        """Its bytes, read-only. Of a train (UDP_GRO) those of all its datagrams."""
+        """Its bytes, read-only. For a train (UDP_GRO), those of all its datagrams."""
         self._valid()
         return self._data
 
     @property
     def address(self) -> Address | None:
-        """Who has sent it; of a PDU the peer of the connection."""
+        """The sender; for a PDU, the peer of the connection."""
         raw = self._valid()
         return decode(bytes(ffi.buffer(raw.address, raw.address_bytes)))
 
     @property
     def stamp_ns(self) -> int | None:
-        """When it arrived, if the socket has SO_TIMESTAMP or SO_TIMESTAMPNS; else None."""
+        """The time of arrival, if the socket has SO_TIMESTAMP or SO_TIMESTAMPNS; else None."""
         stamp_ns: int = self._valid().stamp_ns
         return stamp_ns or None
 
     @property
     def segment_bytes(self) -> int:
-        """Of a train (UDP_GRO): each of its datagrams but the last has so many bytes. 0: it is one datagram."""
+        """For a train (UDP_GRO): the size of each of its datagrams except the last. 0: it is a single datagram."""
         return int(self._valid().segment_bytes)
 
     @property
     def ancdata(self) -> list[tuple[int, int, bytes]]:
-        """What recvmsg() would return as ancillary data: (level, type, data) each."""
+        """What recvmsg() would return as ancillary data: (level, type, data) for each item."""
         raw = self._valid()
         return unpack_ancillary(bytes(ffi.buffer(raw.control, raw.control_bytes)))
 
@@ -97,8 +97,8 @@ class Packet:
         return self._raw is None
 
     def release(self) -> None:
-        """Gives it back: its credits are free again, and `data` is released. BufferError: something exports it still
-        (slices of it are no hindrance: they keep the memory, but not the credits)."""
+        """Gives it back: its credits are free again, and `data` is released. BufferError: an export of it still exists
+        (slices do not prevent it: they keep the memory, but not the credits)."""
         if self._raw is not None:
             self._data.release()
             raw, self._raw = self._raw, None
@@ -126,8 +126,8 @@ class Packet:
         return self._raw
 
     def _end(self) -> None:
-        """Its callback has not kept it."""
-        with suppress(BufferError):  # the memory lives as long as what exports it
+        """The callback has not kept it."""
+        with suppress(BufferError):  # the memory lives as long as its exports
             self._data.release()
         self._raw = self._owner = None
 
@@ -140,7 +140,7 @@ def _free(raw: Any, _: Any) -> None:
 
 
 def register(number: int, callback: ReceiveCallback | None) -> None:
-    """OSError: EOPNOTSUPP, the socket has neither datagrams nor PDUs; EBADF."""
+    """OSError: EOPNOTSUPP: the socket has neither datagrams nor PDUs; EBADF."""
     if callback is not None and not callable(callback):
         raise TypeError(f"a receive callback has to be callable, not {type(callback).__name__!r}")
     check(lib.xts_py_ask_reader(number, callback is not None))
@@ -150,13 +150,13 @@ def register(number: int, callback: ReceiveCallback | None) -> None:
         receive_callbacks[number] = callback
 
 
-#: Sockets whose callback is being called, and the thread that does.
+#: Sockets whose callback is being called, and the thread that calls it.
 _asking: dict[int, int] = {}
 
 
 def decide(number: int) -> None:
-    """Asks about all that is first in the queue, until something is to stay there. OSError (EDEADLK): in a callback of
-    the same socket."""
+    """Asks the callback about the first in the queue, and so on, until one is to stay there. OSError (EDEADLK): called
+    in a callback of the same socket."""
     if _asking.get(number) == get_ident():
         raise error(errno.EDEADLK, "the receive callback of this socket wants to receive from it")
     out = ffi.new("const struct xts_packet **")
@@ -171,13 +171,13 @@ def _ask(number: int, raw: Any) -> None:
     _asking[number] = get_ident()
     try:
         packet = Packet(raw)
-        owner = packet._owner  # also if the callback releases the packet
+        owner = packet._owner  # needed even if the callback releases the packet
         if callback is not None:
             answer = callback(packet)
             if not isinstance(answer, PacketVerdict):
                 raise TypeError(f"a receive callback has to return a PacketVerdict, not {answer!r}")
             verdict = answer
-    except Exception as failure:  # as ctypes and cffi do with those of their callbacks
+    except Exception as failure:  # as ctypes and cffi do for exceptions in their callbacks
         _report(callback, failure)
     finally:
         lib.xts_decided(raw, verdict)
@@ -192,8 +192,8 @@ def _ask(number: int, raw: Any) -> None:
 
 
 class _Failed:
-    """Raises what a callback has raised where nobody can catch it: the interpreter calls sys.unraisablehook, with this
-    as its object."""
+    """Reports an exception of a callback where no code can catch it: the interpreter calls sys.unraisablehook, with
+    this as its object."""
 
     __slots__ = ("callback", "failure")
 
@@ -208,7 +208,7 @@ class _Failed:
 
 
 class _Ends:
-    """Ends at once, and has a weak reference that tells of it."""
+    """Ends at once; a weak reference to it reports that."""
 
 
 def _report(callback: Any, failure: Exception) -> None:

@@ -1,6 +1,5 @@
-"""What `xts status --processes` shows of this process's sockets after install(): the page that the interposer
-makes (preload/report.h), written from Python. A socket without a descriptor of the kernel's (an accepted one) is
-counted only.
+"""This process's sockets for `xts status --processes`, after install(): the page that the interposer makes
+(preload/report.h), written from Python. A socket without a kernel descriptor (an accepted one) is only counted.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from ._native import ffi, lib
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 UNDECIDED, STAYED, OFFLOADED = 1, 2, 3  # enum descriptor_kind
 
-#: Path of the attach socket that configure() was given; None: by the environment.
+#: Path of the attach socket given to configure(); None: according to the environment.
 _endpoint: str | None = None
 _page: Any = None  # struct xts_report_page, over the memory of a memfd
 _memory: mmap.mmap | None = None
-_counts: Any = ffi.new("uint64_t[]", int(lib.XTS_REASON_COUNT))  # of sockets, by reason; 0: offloaded
+_counts: Any = ffi.new("uint64_t[]", int(lib.XTS_REASON_COUNT))  # sockets by reason; 0: offloaded
 
 
 def start(rules: str, strict: bool) -> None:
-    """Makes the page, or updates its rules. Without a descriptor for it there is none: sockets matter more."""
+    """Makes the page, or updates its rules. Without a descriptor for it there is none: sockets are more important."""
     global _page, _memory  # noqa: PLW0603 - one of the process
     if _page is None:
         size = ffi.sizeof("struct xts_report_page")
@@ -51,13 +50,13 @@ def start(rules: str, strict: bool) -> None:
 
 
 def _endpoint_of_environment() -> str:
-    """As messages/native/attach.c chooses it."""
+    """Chosen as in messages/native/attach.c."""
     queue = setting("XTS_QUEUE") or ""
     return queue.removeprefix("shm:") or setting("XTS_ENDPOINT") or DEFAULT_ENDPOINT
 
 
 def attached_at(endpoint: str | None) -> None:
-    """This process is attached, or to be attached, there; None: where the environment says."""
+    """This process is attached, or will attach, there; None: according to the environment."""
     global _endpoint  # noqa: PLW0603 - one of the process
     _endpoint = endpoint
     if _page is not None:
@@ -65,7 +64,7 @@ def attached_at(endpoint: str | None) -> None:
 
 
 def count(reason: int, total: int) -> None:
-    """So many sockets had this reason; 0: were offloaded."""
+    """The number of sockets with this reason; 0: offloaded."""
     if _page is None:
         return
     if reason:
@@ -77,13 +76,13 @@ def count(reason: int, total: int) -> None:
 
 
 def attach_failed(why: str) -> None:
-    """Why this process could not be attached, when that last kept a socket with the kernel."""
+    """Why this process could not attach, the last time that this kept a socket with the kernel."""
     if _page is not None:
         _page.attach_error = why.encode()[:255]
 
 
 def decided(fd: int, kind: int, *, reason: int, line: int, number: int, local: Any, peer: Any) -> None:
-    """What became of the socket at a descriptor, by which line of the rules, and the addresses asked about."""
+    """The decision about the socket at a descriptor, the line of the rules that made it, and the addresses."""
     if _page is None or not 0 <= fd < lib.XTS_REPORT_ENTRIES:
         return
     entry = _page.entry[fd]
@@ -109,7 +108,7 @@ def _write(endpoint: Any, address: Any) -> None:
 
 
 def _forget_in_child() -> None:
-    """The page stays the parent's; the child has none."""
+    """The page belongs to the parent; the child has none."""
     global _page, _memory  # noqa: PLW0603
     _page = _memory = None
 

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 from ._environment import setting
 from ._native import ffi, lib
 
-#: Where a process finds the path of its rules.
+#: The variable with the path of a process's rules.
 RULES_VARIABLE = "XTS_RULES"
 
 
 class Role(IntEnum):
-    """What a socket is about to do; the same numbers as enum xts_role."""
+    """What a socket is about to do; the numbers are those of enum xts_role."""
 
     TCP_SERVER = 0
     TCP_CLIENT = 1
@@ -37,14 +37,14 @@ class Verdict(NamedTuple):
     """The answer for a socket."""
 
     offload: bool
-    line: int  # of the rule or `default` that decided; 0: the built-in default
-    group_line: int  # of the application-id line it stands under; 0: before any
+    line: int  # line of the rule or `default` that decided; 0: the built-in default
+    group_line: int  # line of the application-id above it; 0: before any
     endpoint: str | None  # path of the attach socket that the rule names
     why: str
 
 
 class Step(NamedTuple):
-    """A group or rule that was looked at."""
+    """A group or rule that was tried."""
 
     line: int
     mismatch: str | None  # None: it fits
@@ -59,7 +59,7 @@ class Mistake(NamedTuple):
 
 
 class RulesError(ValueError):
-    """A rule file that cannot be taken; str() has a line `path:line:column: expected …, found …` for each mistake.
+    """A rule file that was refused; str() has a line `path:line:column: expected …, found …` for each mistake.
 
     `mistakes` has the first 32, in the file's order; `count` counts all. `line`, `column` and `text` are the first's.
     """
@@ -72,29 +72,29 @@ class RulesError(ValueError):
         super().__init__("\n".join(lines + ([f"{path}: and {more} more"] if more else [])))
 
     def where(self, mistake: Mistake) -> str:
-        """One of them in a line."""
+        """One mistake as a line."""
         return f"{self.path}:{mistake.line}:{mistake.column}: {mistake.text}"
 
 
 def application_id() -> str | None:
-    """The id of this process, from the environment; None when it has none."""
+    """The id of this process, from the environment; None if it has none."""
     return setting("XTS_APPLICATION_ID")
 
 
 class Rules:
-    """The rules of a file, or those without one. Never changes; any thread may ask."""
+    """The rules of a file, or the default ones. Immutable; any thread may ask."""
 
     def __init__(self, native: Any) -> None:
         self._native = native
 
     @classmethod
     def read(cls, path: str) -> Rules:
-        """The rules of a file. Raises RulesError for faults in it, OSError when it cannot be read."""
+        """The rules of a file. Raises RulesError for faults in it, OSError if it cannot be read."""
         return cls._taken(path, lib.xts_rules_read, os.fsencode(path))
 
     @classmethod
     def parse(cls, text: bytes, path: str = "rules") -> Rules:
-        """The same for the text of one; `path` is for the message of RulesError."""
+        """The same for the text of a file; `path` is for the message of RulesError."""
         return cls._taken(path, lib.xts_rules_parse, text, len(text))
 
     @classmethod
@@ -104,7 +104,7 @@ class Rules:
 
     @classmethod
     def of_environment(cls) -> Rules:
-        """Those of $XTS_RULES, or without it the default. Raises as read() does."""
+        """The rules of $XTS_RULES, or without it the default. Raises as read() does."""
         path = setting(RULES_VARIABLE)
         return cls.read(path) if path else cls.default()
 
@@ -132,7 +132,7 @@ class Rules:
     def tried_groups(
         self, program: str, id: str | None, user: str | int | None = None, cgroup: str | None = None
     ) -> Iterator[Step]:
-        """The groups looked at for a program, up to the one that is for it."""
+        """The groups tried for a program, up to the one that fits."""
         line, why = ffi.new("unsigned *"), ffi.new("char **")
         native, _kept = _program(program, id, user, cgroup)
         n = 0
@@ -143,7 +143,7 @@ class Rules:
             n += 1
 
     def notes(self) -> list[tuple[int, str]]:
-        """What has no effect in the file, or more than may be meant, by line. Only once."""
+        """Statements that have no effect, or that match more than may be meant, by line. May be called only once."""
         if lib.xts_rules_take_notes(self._native):
             raise MemoryError
         line, text = ffi.new("unsigned *"), ffi.new("char **")
@@ -157,11 +157,11 @@ class Group:
     """The rules for one program."""
 
     def __init__(self, rules: Rules, native: Any) -> None:
-        self._rules = rules  # keeps them alive
+        self._rules = rules  # keeps the rules alive
         self._native = native
 
     def ask(self, role: Role, local: tuple[Any, ...] | None, peer: tuple[Any, ...] | None) -> Verdict:
-        """Whether such a socket is offloaded. An address of None is not known (yet)."""
+        """Is such a socket offloaded? An address of None is not known (yet)."""
         verdict = lib.xts_rules_ask(self._native, role, _sockaddr(local), _sockaddr(peer))
         endpoint = os.fsdecode(ffi.string(verdict.endpoint)) if verdict.endpoint else None
         return Verdict(verdict.offload, verdict.line, verdict.group_line, endpoint, _text(verdict.why) or "")
@@ -172,7 +172,7 @@ class Group:
         lib.xts_decide(undecided, role, _sockaddr(local), _sockaddr(peer), out)
 
     def also_local(self, bound: tuple[Any, ...]) -> bool:
-        """Is an offloaded listener that is bound here for this host's own loopback, too?"""
+        """Does an offloaded listener with this bound address also need a kernel socket for this host's loopback?"""
         return lib.xts_decide_also_local(self._native, _sockaddr(bound))
 
     def may_offload(self, role: Role) -> bool:
@@ -180,7 +180,7 @@ class Group:
         return lib.xts_rules_may_offload(self._native, role)
 
     def tried(self, role: Role, local: tuple[Any, ...] | None, peer: tuple[Any, ...] | None) -> Iterator[Step]:
-        """The rules looked at for such a socket, up to the one that matches; also those of other roles."""
+        """The rules tried for such a socket, up to the one that matches; including those of other roles."""
         line, why = ffi.new("unsigned *"), ffi.new("char **")
         local_address, peer_address = _sockaddr(local), _sockaddr(peer)
         n = 0
@@ -195,7 +195,8 @@ _NO_USER = 0xFFFFFFFF  # (uid_t) -1
 
 
 def _program(program: str, id: str | None, user: str | int | None, cgroup: str | None) -> tuple[Any, list[Any]]:
-    """struct xts_rule_program, and what it points to. A user by number has no name, and one by name no number."""
+    """struct xts_rule_program, and the memory that it points to. A user given by number has no name, and one given by
+    name no number."""
     number = int(user) if user is not None and str(user).isdecimal() else _NO_USER
     name = None if number != _NO_USER else user
     texts = [None if one is None else ffi.new("char[]", os.fsencode(str(one))) for one in (program, id, name, cgroup)]
@@ -213,7 +214,7 @@ def _text(text: Any) -> str | None:
 
 
 def _sockaddr(address: tuple[Any, ...] | None) -> Any:
-    """The struct sockaddr of a tuple: by the address's look, as rules do not know families."""
+    """The struct sockaddr of a tuple, whose family follows from the form of the address, as rules have no families."""
     if address is None:
         return ffi.NULL
     host, port = address[:2]

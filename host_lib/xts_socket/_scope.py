@@ -1,4 +1,4 @@
-"""The rules in force for new sockets, and deciding by them."""
+"""The rules in force for new sockets, and decisions by them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ._native import lib
 from ._reason import Reason, count
 from ._rules import RULES_VARIABLE, Group, Role, Rules, RulesError, Verdict, application_id
 
-#: Those of dev(), where the environment names none.
+#: The rules of dev(), if the environment names none.
 dev_rules: Path | None = None
-_endpoint_used = False  # an endpoint that a rule names
+_endpoint_used = False  # whether an endpoint that a rule names has been used
 
 
 class Scope:
-    """Rules, and what happens where they cannot be kept. For a process or for a block."""
+    """Rules, and whether they are strict. For a process or for a block."""
 
     def __init__(self, rules: str | os.PathLike[str] | Rules | None, strict: bool) -> None:
-        """`rules`: a file; None: those of XTS_RULES, or the default. Raises OSError, ValueError (RulesError)."""
+        """`rules`: a file; None: the file of XTS_RULES, or the default. Raises OSError, ValueError (RulesError)."""
         path: str | os.PathLike[str] = ""
         if rules is None and dev_rules is not None:
             rules = dev_rules
@@ -47,13 +47,13 @@ class Scope:
 
     @property
     def _group(self) -> Group:
-        """The rules now: read again, if `xts rules reload` has asked for it."""
+        """The rules now: read again if `xts rules reload` has asked for it."""
         if number := lib.xts_control_rules_asked():
             self._read_again(number)
         return self._own_group
 
     def _read_again(self, number: int) -> None:
-        """Where that cannot be, those before hold. A scope with rules that are no file has nothing to read."""
+        """If that fails, the earlier ones hold. A scope whose rules are not from a file has nothing to read."""
         code, why = 0, ""
         try:
             if self._path:
@@ -83,11 +83,11 @@ class Scope:
         return decision
 
     def also_local(self, bound: Any) -> bool:
-        """Is a listener bound to this address for the host's own loopback too?"""
+        """Does a listener bound to this address also need a kernel socket for the host's own loopback?"""
         return self._group.also_local(bound)
 
     def stays(self, reason: Reason, attach_error: str = "") -> Reason:
-        """Counts a socket that stays with the kernel. OSError where a strict scope does not have that."""
+        """Counts a socket that stays with the kernel. OSError if a strict scope does not allow that."""
         code = lib.xts_reason_error(reason) if self.strict else 0
         notice_fallback(reason, code, attach_error)
         if code:
@@ -96,7 +96,7 @@ class Scope:
         return reason
 
 
-#: Of the process (install), and of the block (offload); the block's goes first.
+#: The scope of the process (install), and that of the block (offload), which takes precedence.
 process: Scope | None = None
 block: ContextVar[Scope | None] = ContextVar("xts_socket.offload", default=None)
 
@@ -106,7 +106,7 @@ def current() -> Scope | None:
 
 
 def _tell_endpoint(endpoint: str) -> None:
-    """The first that is used is the one that `xts status` shows."""
+    """`xts status` shows the first one that is used."""
     global _endpoint_used  # noqa: PLW0603 - one of the process
     if not _endpoint_used:
         _endpoint_used = True

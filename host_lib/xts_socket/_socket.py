@@ -1,5 +1,5 @@
-"""`socket`: an offloaded TCP socket with the interface of `socket.socket`. Here is what moves data; the rest
-is _base.py, and _pushing.py for pushed protocols."""
+"""`socket`: an offloaded TCP socket with the interface of `socket.socket`. This file has the methods that move data;
+the others are in _base.py and, for pushed protocols, in _pushing.py."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ _unpack = ffi.unpack
 _CHARS = ffi.typeof("char[]")
 _raw_buffer = ffi.new_allocator(should_clear_after_alloc=False)
 
-#: recv() reads into one of these and copies what came into a bytes object: neither a fresh buffer nor
-#: clearing it.
+#: recv() reads into one of these and copies the data into a bytes object: so no buffer is allocated or cleared.
 _POOL_BYTES = 262144
 _POOL_MAX = 8
 _pool: list[Any] = []
@@ -40,7 +39,7 @@ _SENDFILE_BYTES = 262144
 
 
 class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
-    """A TCP socket whose protocol work the offload proxy does.
+    """A TCP socket whose protocol work is done by the offload proxy.
 
     `fileno` takes over an existing XTS socket, named by its descriptor (what `detach()` returned) or its number,
     with the family, type and protocol it has. Raises OSError: ENETDOWN without a proxy, EMFILE, EAFNOSUPPORT,
@@ -48,10 +47,10 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
     """
 
     __slots__ = ()
-    __module__ = "xts_socket"  # where it is known
+    __module__ = "xts_socket"  # where users import it from
 
     def accept(self) -> tuple[socket, Any]:
-        """(a new socket, the address of its peer)."""
+        """Returns (a new socket, the address of its peer)."""
         sockaddr = ffi.new("char[]", ROOM)
         length = ffi.new("unsigned int *", ROOM)
         number = lib.xts_py_accept(self._number, sockaddr, length, self._timeout_ms)
@@ -60,8 +59,8 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
         return self._accepted(number, sockaddr, length)
 
     def accept_now(self) -> tuple[socket, Any] | None:
-        """accept() that never waits, whatever the timeout; None: no connection. Leaves the socket non-blocking for the
-        library: for listeners that are only used by this."""
+        """accept() that never waits, whatever the timeout; None: there is no connection. Leaves the socket non-blocking
+        for the library: for listeners that use only this function."""
         sockaddr = ffi.new("char[]", ROOM)
         length = ffi.new("unsigned int *", ROOM)
         check(lib.xts_py_fcntl(self._number, F_SETFL, O_NONBLOCK))
@@ -76,7 +75,8 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
         return sock, decode(_unpack(sockaddr, min(length[0], ROOM)))
 
     def _accept(self) -> tuple[int, Any]:
-        """accept() as the standard class has it for its subclasses: a descriptor for `socket(fileno=)`."""
+        """accept() in the form that the standard class has for its subclasses: returns a descriptor for
+        `socket(fileno=)`."""
         sock, address = self.accept()
         return sock.detach(), address
 
@@ -85,7 +85,7 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
     def send(self, data: Any, flags: int = 0, /) -> int:
         """Sends at least one byte; returns how many."""
         if data.__class__ is not bytes:
-            with _readable(data) as view:  # an error lets go of the buffer, whatever its traceback holds
+            with _readable(data) as view:  # releases the buffer after an error, even if a traceback refers to it
                 return self._send(view, flags)
         sent = _send(self._number, data, len(data), flags, self._timeout_ms)
         return sent if sent >= 0 else self._finish(sent, _send, self._number, data, len(data), flags)
@@ -95,7 +95,7 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
         return sent if sent >= 0 else self._finish(sent, _send, self._number, view, len(view), flags)
 
     def sendall(self, data: Any, flags: int = 0, /) -> None:
-        """Sends everything. The timeout is for the whole. After an error nobody knows how much was sent."""
+        """Sends everything. The timeout is for the whole. After an error it is unknown how much was sent."""
         if data.__class__ is not bytes:
             with _readable(data) as view:
                 self._send_rest(view, 0, flags)
@@ -120,12 +120,13 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
             if sent >= size:
                 return
             if timeout_ms > 0:
-                timeout_ms = -((monotonic_ns() - deadline_ns) // 1_000_000)  # rounded up: never too early
+                # rounded up, so that it never ends too early
+                timeout_ms = -((monotonic_ns() - deadline_ns) // 1_000_000)
                 if timeout_ms <= 0:
                     raise TimeoutError("timed out")
 
     def sendto(self, data: Any, *arguments: Any) -> int:
-        """sendto(data, [flags,] address): one datagram, or on TCP, send()."""
+        """sendto(data, [flags,] address): one datagram; on TCP, the same as send()."""
         if not 1 <= len(arguments) <= 2:
             raise TypeError(f"sendto() takes 2 or 3 arguments ({len(arguments) + 1} given)")
         flags, address = arguments if len(arguments) == 2 else (0, arguments[0])
@@ -198,7 +199,7 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
             except OSError:
                 _pool.append(buffer)
                 raise
-        data: bytes = _unpack(buffer, got if got < bufsize else bufsize)  # MSG_TRUNC: a datagram may be longer
+        data: bytes = _unpack(buffer, got if got < bufsize else bufsize)  # with MSG_TRUNC a datagram may be longer
         if len(_pool) < _POOL_MAX:
             _pool.append(buffer)
         return data
@@ -213,7 +214,7 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
         return bytes(_unpack(buffer, min(got, bufsize)))
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
-        """Into a writable buffer, at most `nbytes` (0: its size); returns how many, 0 at the end of the
+        """Receives into a writable buffer, at most `nbytes` (0: its size); returns how many, 0 at the end of the
         stream."""
         view = _writable(buffer, nbytes)
         size = nbytes or len(view)
@@ -275,28 +276,28 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
             message.release()
 
     def set_receive_callback(self, callback: ReceiveCallback | None) -> None:
-        """Has a function asked about each datagram or PDU before a receive call returns it; None: no more.
+        """From now on asks a function about each datagram or PDU before a receive call returns it; None: no longer.
 
-        `callback(packet)` answers a PacketVerdict: DROP, QUEUE or KEEP. It is called in the thread that calls a receive
-        function of this socket, run_receive_callback(), or poll() of an `epoll` that the socket is in, and holds no
-        lock: it may use this socket and others, except for receiving from this one (EDEADLK). One packet is asked about
-        at a time; meanwhile the socket is not readable for other threads. An Exception is reported by
-        sys.unraisablehook, and what it was about is queued; KeyboardInterrupt and its like leave the receive call, and
-        it is queued as well. After DROP or KEEP a receive call goes on waiting.
+        `callback(packet)` returns a PacketVerdict: DROP, QUEUE or KEEP. It is called in the thread that calls a receive
+        function of this socket, run_receive_callback(), or poll() of an `epoll` that contains the socket. No lock is
+        held: it may use this socket and others, except that it cannot receive from this one (EDEADLK). It is asked
+        about one packet at a time; meanwhile the socket is not readable for other threads. An Exception is reported by
+        sys.unraisablehook, and the packet is queued. KeyboardInterrupt and similar exceptions leave the receive call,
+        and the packet is queued as well. After DROP or KEEP, a receive call continues to wait.
 
-        A PDU that is longer than half of the receive window is queued in parts, and may not be asked about. Raises
-        OSError: EOPNOTSUPP, the socket is a stream socket.
+        A PDU that is longer than half of the receive window is queued in parts, and the callback may not be asked about
+        it. Raises OSError: EOPNOTSUPP: the socket is a stream socket.
         """
         from ._receive_callback import register
 
         register(self._number, callback)
 
     def run_receive_callback(self) -> None:
-        """Calls the receive callback for what has come, without receiving: for a program that waits by select(),
+        """Calls the receive callback for what has come, without receiving: for a program that waits with select(),
         asyncio or trio, and keeps or drops everything. Never waits."""
         from ._receive_callback import decide
 
-        lib.xts_py_poll(self._number, POLLIN, 0)  # takes what has come
+        lib.xts_py_poll(self._number, POLLIN, 0)  # handles messages that have come
         decide(self._number)
 
     def makefile(
@@ -308,7 +309,7 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
         errors: str | None = None,
         newline: str | None = None,
     ) -> Any:
-        """A file over the socket, as io.open() makes; the socket stays open until both are closed."""
+        """A file over the socket, as made by io.open(); the socket stays open until both are closed."""
         if not set(mode) <= {"r", "w", "b"}:
             raise ValueError(f"invalid mode {mode!r} (only r, w, b allowed)")
         writing = "w" in mode

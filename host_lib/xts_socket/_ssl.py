@@ -2,17 +2,17 @@
 
 Theory of operation
 
-The standard SSLSocket hands OpenSSL a descriptor of the kernel's. Here OpenSSL works on memory (ssl.SSLObject over two
-MemoryBIOs), and what it wants to read or has written is moved by socket calls. Records are read one at a time, first
-the header, then the body, as OpenSSL does on a descriptor: so nothing that has come is hidden from select(), pending()
-means what it says, and after unwrap() the socket stands at the first byte of plain text.
+The standard SSLSocket passes a kernel descriptor to OpenSSL. Here OpenSSL works on memory (ssl.SSLObject over two
+MemoryBIOs), and the bytes that it wants to read or has written are moved by socket calls. Records are read one at a
+time, first the header, then the body, as OpenSSL does on a descriptor: so no received data is hidden from select(),
+pending() has its usual meaning, and after unwrap() the socket is at the first byte of plain text.
 
-OpenSSL takes all that is to be written at once. What the socket does not take is kept, and the write is reported
-as not done (SSLWantWriteError, TimeoutError); the caller's next write of the same data, as OpenSSL demands it, finds
-it encrypted already.
+OpenSSL takes all data of a write at once. Bytes that the socket does not accept are kept, and the write is reported as
+not done (SSLWantWriteError, TimeoutError). The caller has to repeat the write with the same data, as OpenSSL requires,
+and these are encrypted already.
 
-One lock for the TLS state, held for computing only; one each for reading from and writing to the socket, so that
-records stay in order when threads read and write.
+One lock protects the TLS state, and is held only for computing; one lock each protects reading from and writing to the
+socket, so that records stay in order when several threads read and write.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ._base import SocketBase
 from ._either import socket as either_socket
 
 _HEADER_BYTES = 5
-_PIECE_BYTES = 65536  # encrypted at once
+_PIECE_BYTES = 65536  # bytes encrypted at a time
 _RECORD_TYPES = range(20, 25)
 
 
 def is_ours(sock: object) -> bool:
-    """Is TLS on this socket ours to do: offloaded, or not decided yet?"""
+    """Should this package do TLS on this socket: is it offloaded, or not decided yet?"""
     if isinstance(sock, SocketBase):
         return True
     return issubclass(type(sock), either_socket) and bool(sock.may_be_offloaded)  # type: ignore[attr-defined]
@@ -42,7 +42,7 @@ def is_ours(sock: object) -> bool:
 class SSLSocket(ssl.SSLSocket):
     """As ssl.SSLSocket; made by SSLContext.wrap_socket() after install(), or by xts_socket.wrap_ssl().
 
-    Differs: a timeout is for each wait of a call, not for the whole of it; the callback for SNI gets an SSLObject.
+    Differences: a timeout is for each wait of a call, not for the whole call; the SNI callback gets an SSLObject.
     """
 
     _sock: Any
@@ -59,7 +59,7 @@ class SSLSocket(ssl.SSLSocket):
 
     @classmethod
     def _create(cls, sock: Any, **settings: Any) -> ssl.SSLSocket:
-        """What SSLContext.wrap_socket() calls."""
+        """Called by SSLContext.wrap_socket()."""
         if not is_ours(sock):
             made: ssl.SSLSocket = ssl.SSLSocket._create(sock, **settings)  # type: ignore[attr-defined]
             return made
@@ -118,11 +118,11 @@ class SSLSocket(ssl.SSLSocket):
 
     def _begin(self) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._header = b""  # of the record being read
+        self._header = b""  # of the record that is being read
         self._body_left = 0
-        self._pieces = 0  # received so far
-        self._unsent = b""  # encrypted, and not taken by the socket yet
-        self._written = 0  # bytes of the caller's that this is, if a write was reported as not done
+        self._pieces = 0  # how many have been received
+        self._unsent = b""  # encrypted, but not accepted by the socket yet
+        self._written = 0  # how many of the caller's bytes these are, if a write was reported as not done
         self._tls = self._context.wrap_bio(
             self._incoming, self._outgoing, self.server_side, self.server_hostname, self._wanted_session
         )
@@ -130,7 +130,7 @@ class SSLSocket(ssl.SSLSocket):
     # --- moving records -------------------------------------------------------------------------------------
 
     def _do(self, step: Callable[..., Any], *arguments: Any, reading: bool = False) -> Any:
-        """Takes a step of the TLS state, moving records until it is done."""
+        """Performs a step of the TLS state, and moves records until it is done."""
         while True:
             result, failure = None, None
             with self._lock:
@@ -143,7 +143,7 @@ class SSLSocket(ssl.SSLSocket):
                 if failure is None:
                     return result
                 if not isinstance(failure, ssl.SSLWantReadError):
-                    self._answer()  # the alert
+                    self._answer()  # sends the alert
                     raise failure
             finally:
                 failure = None  # breaks the cycle of exception, traceback and this frame
@@ -154,8 +154,8 @@ class SSLSocket(ssl.SSLSocket):
             self._receive(seen)
 
     def _answer(self) -> None:
-        """Sends what reading has brought about, a reply to a key update say. Never waits for a writer: the peer may be
-        waiting for us to read; that writer sends it, too."""
+        """Sends what reading has produced, for example a reply to a key update. Never waits for a thread that writes,
+        since the peer may be waiting for us to read; that thread sends it, too."""
         if self._outgoing.pending and self._write_lock.acquire(blocking=False):
             try:
                 with suppress(OSError):
@@ -164,7 +164,7 @@ class SSLSocket(ssl.SSLSocket):
                 self._write_lock.release()
 
     def _receive(self, seen: int) -> None:
-        """Moves what the socket has of the next record, unless another thread has moved some since `seen`."""
+        """Reads the available part of the next record, unless another thread has read some since `seen`."""
         with self._read_lock:
             if self._pieces != seen:
                 return
@@ -178,7 +178,7 @@ class SSLSocket(ssl.SSLSocket):
                 kind, major, self._body_left = self._header[0], self._header[1], int.from_bytes(self._header[3:])
                 self._header = b""
                 if kind not in _RECORD_TYPES or major != 3:
-                    return  # no TLS: OpenSSL shall say so, not wait for more of it
+                    return  # not TLS: OpenSSL reports that, so no more is read
             data = self._recv(self._body_left)
             self._body_left -= len(data)
             self._give(data)
@@ -201,7 +201,7 @@ class SSLSocket(ssl.SSLSocket):
         return data
 
     def _flush(self) -> None:
-        """Sends what has been encrypted."""
+        """Sends encrypted data."""
         with self._write_lock:
             self._send_out()
 
@@ -229,7 +229,7 @@ class SSLSocket(ssl.SSLSocket):
 
     def do_handshake(self, block: bool = False) -> None:
         if self._tls is None:
-            self._sock.getpeername()  # ENOTCONN
+            self._sock.getpeername()  # raises ENOTCONN
         timeout = self.gettimeout()
         try:
             if timeout == 0.0 and block:
@@ -346,7 +346,7 @@ class SSLSocket(ssl.SSLSocket):
         return made, address
 
     def unwrap(self) -> Self:
-        """Ends TLS, by the peer's leave; this object then sends and receives plain text."""
+        """Ends TLS, if the peer agrees; after this the object sends and receives plain text."""
         tls = self._wrapped("unwrap()")
         self._do(tls.unwrap)
         self._flush()
@@ -362,7 +362,7 @@ class SSLSocket(ssl.SSLSocket):
         return int(self._sock.detach())
 
     def moved(self) -> Self:
-        """For TLS over TLS: the outer socket takes this one as it is."""
+        """For TLS over TLS: the outer socket takes over this object."""
         return self
 
     def _real_close(self, *_: Any) -> None:
@@ -400,7 +400,7 @@ class SSLSocket(ssl.SSLSocket):
 
     def getpeercert(self, binary_form: bool = False) -> Any:
         if self._tls is None:
-            self._sock.getpeername()  # ENOTCONN
+            self._sock.getpeername()  # raises ENOTCONN
         return self._wrapped("getpeercert()").getpeercert(binary_form)
 
     def pending(self) -> int:
@@ -421,7 +421,7 @@ def _no_flags(flags: int, call: str) -> None:
 
 
 def _of_tls(name: str) -> Callable[[SSLSocket], Any]:
-    """A question to the TLS state; None without one."""
+    """A query of the TLS state; None if there is none."""
     return lambda self: None if self._tls is None else getattr(self._tls, name)()
 
 
@@ -455,8 +455,8 @@ def wrap_ssl(
     suppress_ragged_eofs: bool = True,
     session: ssl.SSLSession | None = None,
 ) -> Any:
-    """`context.wrap_socket()` for an XTS socket, which that itself takes only after install(). Takes the socket over.
-    With a context of `ssl_context()` TLS is done in the proxy, and the result is the socket.
+    """`context.wrap_socket()` for an XTS socket, which the context itself accepts only after install(). Takes the
+    socket over. With a context of `ssl_context()`, TLS is done in the proxy, and the result is the socket.
 
     Blocks for the handshake unless `do_handshake_on_connect` is false. Raises as wrap_socket() does.
     """

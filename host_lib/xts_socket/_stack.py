@@ -1,7 +1,7 @@
 """`Stack`: a queue and a lock of its own for the sockets that a thread makes, perhaps at another endpoint.
 
-The setting XTS_STACKS gives threads their stacks without this; a `Stack` is for a program that says itself which socket
-comes where:
+The setting XTS_STACKS gives threads their stacks without this; a `Stack` is for a program that decides itself where
+each socket is made:
 
     with Stack(endpoint="/run/xts/west.sock") as stack:
         s = xts_socket.socket()  # at west; so are others that this thread makes here
@@ -28,21 +28,21 @@ def _use(number: int) -> int:
 
 
 class Stack:
-    """A stack of libxts. New sockets of a thread come into it between `with` and its end, or after `use()`."""
+    """A stack of libxts. New sockets of a thread are made in it between `with` and its end, or after `use()`."""
 
     def __init__(self, endpoint: str | os.PathLike[str] | None = None) -> None:
-        """endpoint: path of the agent's or proxy's socket; None: the process's. Attaches with its first socket."""
+        """endpoint: path of the agent's or proxy's socket; None: the process's. It attaches with its first socket."""
         path = ffi.NULL if endpoint is None else ffi.new("char[]", os.fsencode(endpoint))
         self.number: int = check(lib.xts_py_stack_create(path))
         self._before = threading.local()
         self._released = False
 
     def use(self) -> None:
-        """New sockets of the calling thread come into this stack from now on."""
+        """From now on, new sockets of the calling thread are made in this stack."""
         _use(self.number)
 
     def release(self) -> None:
-        """No new sockets come into it any more. It ends with its last socket. Twice is the same as once."""
+        """From now on no new sockets are made in it. It ends with its last socket. May be called again."""
         if not self._released:
             self._released = True
             check(lib.xts_py_stack_release(self.number))
@@ -62,5 +62,5 @@ class Stack:
 
 
 def stack_of(s: SocketBase) -> int:
-    """The number of the stack that a socket is in. OSError (EBADF) when it is closed."""
+    """The number of the stack that contains a socket. OSError (EBADF) if the socket is closed."""
     return check(lib.xts_py_stack_of(s._number))

@@ -11,8 +11,8 @@ from ._passing import with_carriers
 
 
 class StayedSocket(DecidingSocket):
-    """What a `socket` becomes when it is the kernel's for good: its calls are the standard class's own, without a step
-    between."""
+    """The class of a `socket` that stays with the kernel for good: its calls are the standard class's own, without any
+    code in between."""
 
     __slots__ = ()
     __module__, __qualname__ = "xts_socket.installed", "socket"

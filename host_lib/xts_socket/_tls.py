@@ -1,4 +1,4 @@
-"""`sock.tls`: what TLS in the proxy has agreed on, with the methods of `ssl.SSLSocket` and `ssl.SSLObject`."""
+"""`sock.tls`: the results of a TLS handshake in the proxy, with the methods of `ssl.SSLSocket` and `ssl.SSLObject`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ CRYPTO = {1: "user", 2: "kernel", 3: "device"}
 
 @dataclass(frozen=True, slots=True)
 class Crypto:
-    """What does the cryptography of each direction: "user" (OpenSSL in the proxy), "kernel" (kTLS there) or "device".
-    `reason`: why it is not the best kind; "" when it is."""
+    """Where the cryptography of each direction is done: "user" (OpenSSL in the proxy), "kernel" (kTLS there) or
+    "device". `reason`: why it is not the best kind; "" if it is."""
 
     send: str
     receive: str
@@ -32,10 +32,10 @@ class Crypto:
 
 
 class TlsConnection:
-    """TLS in the proxy, below a socket. What the handshake has settled is asked for once, which takes a round trip, and
-    kept; None until then. OSError (ENOTCONN, ECONNRESET, EBADF) when it cannot be asked any more.
+    """TLS in the proxy, below a socket. The results of the handshake are requested once, which takes a round trip, and
+    kept; None until the handshake is done. OSError (ENOTCONN, ECONNRESET, EBADF) if they cannot be requested any more.
 
-    Stands in for an `ssl.SSLObject` where a library asks one for its properties.
+    Replaces an `ssl.SSLObject` for libraries that read its properties.
     """
 
     __slots__ = ("_known", "_read_item", "_sock", "layer")
@@ -68,7 +68,7 @@ class TlsConnection:
         return name, version, _bits(name)
 
     def selected_alpn_protocol(self) -> str | None:
-        """The protocol agreed on; None: none was."""
+        """The protocol that was agreed on; None: none was."""
         return self._ask("ALPN") or None
 
     def selected_npn_protocol(self) -> None:
@@ -79,17 +79,17 @@ class TlsConnection:
 
     @property
     def server_hostname(self) -> str | None:
-        """The name the client asked for."""
+        """The name that the client asked for."""
         return self._ask("SERVER_NAME") or None
 
     @property
     def session_reused(self) -> bool:
-        """Whether a session of before was resumed."""
+        """Was an earlier session resumed?"""
         return bool(self._ask("RESUMED"))
 
     @property
     def verified(self) -> bool:
-        """Whether the peer's certificate was checked, and is good."""
+        """Was the peer's certificate checked, and is it good?"""
         return bool(self._ask("VERIFIED"))
 
     @property
@@ -116,7 +116,7 @@ class TlsConnection:
         return decoded_certificate(certificate) if self.verified else {}
 
     def get_unverified_chain(self) -> list[bytes]:
-        """The certificates that the peer has sent, its own first, DER each (as ssl has it since Python 3.13)."""
+        """The certificates that the peer has sent, its own first, each in DER (as in ssl since Python 3.13)."""
         return list(_split(self._ask("PEER_CHAIN") or b""))
 
 
@@ -129,7 +129,7 @@ def _bits(cipher: str) -> int:
 
 
 def _split(chain: bytes) -> list[bytes]:
-    """DER values one after the other: each has its length in its first bytes."""
+    """Splits a sequence of DER values: each has its length in its first bytes."""
     found = []
     while len(chain) > 2:
         head, length = 2, chain[1]
@@ -142,8 +142,8 @@ def _split(chain: bytes) -> list[bytes]:
 
 
 def decoded_certificate(der: bytes) -> dict[str, Any]:
-    """The dict form of a certificate. The standard library makes it for a connection's peer, or of a file: so a file in
-    memory it is."""
+    """The dict form of a certificate. The standard library makes it only for a connection's peer, or from a file: so
+    the certificate is put into a file in memory."""
     import ssl
 
     file = os.memfd_create("certificate", os.MFD_CLOEXEC)

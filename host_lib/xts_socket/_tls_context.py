@@ -1,10 +1,9 @@
 """`ssl_context(tls)`: an `ssl.SSLContext` that stands for TLS in the proxy.
 
-Libraries take an SSLContext and hand it, or have it handed, to whoever makes the connection. With this one the
-connection has `Tls` pushed, and the library goes on with a socket, or transport, of plain text: `wrap_socket()`
-(http.client, urllib3, smtplib, imaplib, …), `xts_socket.aio` (aiohttp, uvicorn, …). Only connections of xts_socket can
-have it; and trust roots and certificates are named in the parameters, for the proxy has them: what would load some
-here is refused.
+Libraries take an SSLContext and pass it to the code that makes the connection. With this one, `Tls` is pushed onto the
+connection, and the library continues with a socket, or transport, of plain text: `wrap_socket()` (http.client, urllib3,
+smtplib, imaplib, …), `xts_socket.aio` (aiohttp, uvicorn, …). Only connections of xts_socket can use it. Trust roots and
+certificates are named in the parameters, since the proxy has them: methods that would load them here are refused.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from .layers import Tls
 
 
 class OffloadedContext(ssl.SSLContext):
-    """Made by `ssl_context()`. `tls`: what is pushed."""
+    """Made by `ssl_context()`. `tls`: the layer that is pushed."""
 
     tls: Tls
     _own_alpn: bool
 
     def set_alpn_protocols(self, alpn_protocols: Any) -> None:
-        """As libraries do with their context: taken, unless the parameters name protocols."""
+        """Libraries call this on their context: accepted, unless the parameters name protocols."""
         if not self._own_alpn:
             self.tls = replace(self.tls, alpn=tuple(alpn_protocols))
 
     def wrap_socket(  # type: ignore[override]
         self, sock: Any, server_side: bool = False, *_: Any, server_hostname: str | None = None, **__: Any
     ) -> Any:
-        """Pushes onto a socket of xts_socket, which it returns. ValueError for one of the kernel's. Blocks for the
-        handshake, if the socket is connected and waits at all."""
-        ours = getattr(sock, "_ours", sock)  # of install()
+        """Pushes TLS onto a socket of xts_socket, which it returns. ValueError for a kernel socket. Blocks for the
+        handshake, if the socket is connected and not non-blocking."""
+        ours = getattr(sock, "_ours", sock)  # for a socket of install()
         if not isinstance(ours, PushingSocket):
             raise ValueError(f"{sock!r} is not offloaded: there can be no TLS in the proxy for it")
         ours.push(as_server(self.tls) if server_side else as_client(self.tls, server_hostname))
@@ -51,9 +50,9 @@ class OffloadedContext(ssl.SSLContext):
 
 
 def ssl_context(tls: Tls | bool = True) -> OffloadedContext:
-    """A context for libraries that take one: connections of xts_socket made with it have TLS done in the proxy.
+    """A context for libraries that take one: connections of xts_socket that use it have TLS done in the proxy.
 
-    tls: parameters; True: those of a client, who checks the server's certificate for the name it connects to.
+    tls: parameters; True: those of a client that checks the server's certificate for the name to which it connects.
     """
     if tls is True:
         tls = Tls()

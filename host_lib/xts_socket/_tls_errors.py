@@ -1,5 +1,5 @@
-"""Errors of TLS in the proxy that are errors of the standard ssl module as well, so that what catches those catches
-them: `except ssl.SSLError`, `except ssl.SSLCertVerificationError`, and libraries that turn them into their own."""
+"""Errors of TLS in the proxy that are errors of the standard ssl module as well. So they are caught by `except
+ssl.SSLError`, `except ssl.SSLCertVerificationError`, and by libraries that turn those into their own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TlsError(UlpError, ssl.SSLError):
 
 
 class CertificateError(TlsError, ssl.SSLCertVerificationError):
-    """The peer's certificate was not accepted, or it did not accept ours: the text says why."""
+    """Our side did not accept the peer's certificate, or the peer did not accept ours: the text says why."""
 
     reason = "CERTIFICATE_VERIFY_FAILED"
 

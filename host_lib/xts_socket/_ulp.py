@@ -1,5 +1,4 @@
-"""Pushing protocols, and what the proxy reports of them: `ulps()`, errors, information. For `socket`, see
-_pushing.py.
+"""Pushing protocols, and the proxy's reports about them: `ulps()`, errors, information. For `socket`, see _pushing.py.
 
 A push is an ioctl (xts.h, SIOC_PUSH_ULP) with `struct ulp_info`: which protocol, and its parameters as attributes.
 """
@@ -27,14 +26,15 @@ _HEAD = Struct("=HH")  # of struct ulp_info: ulp_id, ulp_bytes
 _TEXT_BYTES = 512
 _FAULT_NAMES = {number: name.lower() for name, (number, _, _) in FAULTS.items()}
 _PUSH = "push"
-_CONNECT_PUSH_BYTES = 16  # of each push in a CONNECT, without its parameters (a struct ulp_info's head is shorter)
+# bytes of each push in a CONNECT without its parameters (the head of a struct ulp_info is shorter)
+_CONNECT_PUSH_BYTES = 16
 _NOT_BEGUN = (errno.EISCONN, errno.EALREADY, errno.EBADF)
 _INTEGERS = (Type.U8, Type.U16, Type.U32, Type.U64)
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A protocol that the attached proxy offers. `name` as in ULPS.md; None: one that this library does not know."""
+    """A protocol that the attached proxy offers. `name` as in ULPS.md; None: this library does not know it."""
 
     name: str | None
     number: int
@@ -55,7 +55,7 @@ class LayerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """A protocol as it was pushed; it is kept with the socket."""
+    """A protocol with its parameters, kept with the socket after it was pushed."""
 
     layer: Layer
     receive: bool
@@ -82,7 +82,7 @@ def _offer(raw: Any) -> Offer:
 
 
 def push(sock: PushingSocket, layers: Iterable[Layer], direction: Direction) -> None:
-    """Pushes each onto the socket; all are checked before the first is pushed."""
+    """Pushes each layer onto the socket; all are checked before the first one is pushed."""
     for pushed, request, info in _requests(layers, direction):
         result = lib.xts_py_push(sock._number, request, info, sock._timeout_ms)
         if result < 0:
@@ -95,11 +95,11 @@ def push(sock: PushingSocket, layers: Iterable[Layer], direction: Direction) -> 
 
 
 def connect(sock: PushingSocket, address: Any, layers: Iterable[Layer]) -> int:
-    """Connects with these pushed; the errno as of connect_ex()."""
+    """Connects with these layers pushed; returns the errno as connect_ex() does."""
     pushes = _requests(layers, "both")
     if (
         sum(_CONNECT_PUSH_BYTES + len(info) for _, _, info in pushes) > lib.XTS_CONNECT_PUSH_BYTES
-    ):  # too long to travel together
+    ):  # they are too long to travel in one message
         push(sock, (pushed.layer for pushed, _, _ in pushes), "both")
         return sock.connect_ex(address)
     raw = ffi.new("struct xts_ulp_push[]", len(pushes))
@@ -123,7 +123,7 @@ def _requests(layers: Iterable[Layer], direction: str) -> list[tuple[Pushed, int
 
 
 def checked(layers: Iterable[Layer], direction: str) -> list[tuple[Layer, bool, bool, bytes]]:
-    """(layer, receive, send, parameters) of each. Raises TypeError, ValueError."""
+    """(layer, receive, send, parameters) for each. Raises TypeError, ValueError."""
     pushes = [(layer, *_directions(layer, direction), layer.encoded()) for layer in layers]
     if not pushes:
         raise TypeError("push() takes at least one protocol")
@@ -164,7 +164,7 @@ def _refused(number: int, layer: Layer, code: int) -> OSError:
 
 
 def last_error(number: int) -> UlpError | None:
-    """What ended the connection, or the last refusal of a push."""
+    """The fault that ended the connection, or for which the last push was refused."""
     fault = ffi.new("unsigned *")
     text = ffi.new("char[]", _TEXT_BYTES)
     code = check(lib.xts_py_ulp_error(number, fault, text, _TEXT_BYTES))
@@ -183,8 +183,8 @@ def _made(code: int, text: str, fault: str) -> UlpError:
 
 
 def failure(number: int, code: int, connecting: bool) -> OSError:
-    """What to raise for an errno on a socket with protocols: their reason, if that is it. (A push may be refused as
-    late as the connection is made, and at no other time.)"""
+    """The exception for an errno on a socket with protocols: with their reason, if a protocol is the cause. (Such a
+    refusal of a push can come as late as the end of connecting, but not later.)"""
     try:
         found = last_error(number)
     except OSError:
@@ -221,7 +221,7 @@ def _read_item(sock: PushingSocket, send: bool, layer: int, item: Item) -> int |
 
 
 def _places(sock: PushingSocket) -> list[tuple[Pushed, bool, int]]:
-    """Each protocol of the socket with a direction and its place there."""
+    """Each protocol of the socket, with a direction and its place in that direction."""
     counts = {False: 0, True: 0}
     found = []
     for pushed in sock._layers:
@@ -232,7 +232,7 @@ def _places(sock: PushingSocket) -> list[tuple[Pushed, bool, int]]:
 
 
 def layer_infos(sock: PushingSocket) -> list[LayerInfo]:
-    """The protocols of the socket, with the information of each."""
+    """The protocols of the socket, with the information about each."""
     return [
         LayerInfo(
             pushed.layer,

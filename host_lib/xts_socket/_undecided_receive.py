@@ -1,8 +1,9 @@
-"""Receiving calls of install()'s class on a datagram socket that is not decided.
+"""Receiving calls of install()'s class on an undecided datagram socket.
 
-A thread that slept in the kernel's call would never be woken when another thread's first datagram makes the socket an
-offloaded one: what it waits for comes to the XTS socket. So it sleeps in poll() instead, and DecidingSocket._offload()
-shuts the kernel's socket down, which ends that. It then goes on with the XTS socket, for the time that is left.
+A thread that sleeps in the kernel's call would never be woken if another thread's first datagram makes the socket an
+offloaded one, since the awaited data comes to the XTS socket. So it sleeps in poll() instead, and
+DecidingSocket._offload() ends that by shutting the kernel socket down. Then the thread continues with the XTS socket,
+for the time that is left.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from typing import Any
 
 from ._deciding import DecidingSocket
 
-_Base = _standard.socket  # what the standard module had when this was imported
+_Base = _standard.socket  # the standard module's class when this was imported
 _TIMEVAL = struct.Struct("@ll")
 _NEVER_SLEEPS = _standard.MSG_DONTWAIT | _standard.MSG_ERRQUEUE
-#: Where a call's flags are.
+#: The position of the flags in a call's arguments.
 _FLAGS_AT = {"recv": 1, "recvfrom": 1, "recv_into": 2, "recvfrom_into": 2, "recvmsg": 2, "recvmsg_into": 2}
 
 
 def receive(sock: DecidingSocket, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """The call of that name on a socket that was undecided just now."""
+    """The call of that name on a socket that was undecided a moment ago."""
     at = _FLAGS_AT[name]
     flags = arguments[at] if len(arguments) > at else named.get("flags", 0)
     if _Base.gettimeout(sock) != 0 and not flags & _NEVER_SLEEPS:
         _sleep(sock)
-        sock._kernel_has_received()  # before the call: it sleeps if the datagram is another thread's in the end
+        sock._kernel_has_received()  # before the call, which sleeps if another thread takes the datagram
     if sock._ours is not None:
         return getattr(sock._ours, name)(*arguments, **named)
     got = getattr(_Base, name)(sock, *arguments, **named)
@@ -39,8 +40,8 @@ def receive(sock: DecidingSocket, name: str, arguments: tuple[Any, ...], named: 
 
 
 def _sleep(sock: DecidingSocket) -> None:
-    """Until there is something to receive, from wherever it comes. TimeoutError, or BlockingIOError where the time is
-    that of SO_RCVTIMEO."""
+    """Sleeps until there is something to receive, from the kernel or from XTS. TimeoutError, or BlockingIOError if the
+    timeout is that of SO_RCVTIMEO."""
     timeout_s = _Base.gettimeout(sock)
     late: OSError = TimeoutError("timed out")
     if timeout_s is None:

@@ -1,7 +1,8 @@
-"""PDUs, and what their layer reports of each in addition to its data: a class for the control data of each protocol.
+"""PDUs, and the control data that their layer reports with each: a class for each protocol.
 
 The layouts are those of the table (xts_messages/ulps.py, "control"; ULPS.md), in network byte order. They travel as
-ancillary data: level SOL_XTS, type the protocol's number; of `TlsKeys` as the kernel has it, level SOL_TLS.
+ancillary data with level SOL_XTS and the protocol's number as type; for `TlsKeys` in the kernel's form, with level
+SOL_TLS.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ TLS_SET_RECORD_TYPE, TLS_GET_RECORD_TYPE = 1, 2  # <linux/tls.h>
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What the classes here have in common. `PROTOCOL` is the name in the table."""
+    """Base of the classes here. `PROTOCOL` is the name in the table."""
 
     PROTOCOL: ClassVar[str] = ""
     LAYOUT: ClassVar[Struct] = Struct("")
 
     @classmethod
     def unpacked(cls, data: bytes) -> Self:
-        """From its form on the wire. ValueError when that is too short."""
+        """Decodes its form on the wire. ValueError if that is too short."""
         return cls(*cls.LAYOUT.unpack_from(data))
 
     def packed(self) -> bytes:
@@ -34,7 +35,7 @@ class Control:
         return self.LAYOUT.pack(*(getattr(self, each.name) for each in fields(self)))
 
     def ancillary(self) -> tuple[int, int, bytes]:
-        """An item of sendmsg()'s ancillary data."""
+        """The same as an item of sendmsg()'s ancillary data."""
         return SOL_XTS, BY_NAME[self.PROTOCOL].number, self.packed()
 
 
@@ -90,7 +91,7 @@ class Http2Frame(Control):
 
 @dataclass(frozen=True, slots=True)
 class GrpcMessage(Control):
-    """What a PDU of `Grpc` is: kind 0 a message, 1 an HTTP/2 frame of another sort. flags: 0x01 compressed, 0x80 the
+    """What a PDU of `Grpc` is: kind 0: a message; 1: an HTTP/2 frame of another type. flags: 0x01 compressed, 0x80 the
     last of its stream."""
 
     PROTOCOL: ClassVar[str] = "GRPC"
@@ -128,7 +129,7 @@ class DnsHeader(Control):
 
 @dataclass(frozen=True, slots=True)
 class NvmePdu(Control):
-    """The common header of an NVMe/TCP PDU in its plain form, and which digests it came with; they were right."""
+    """The common header of an NVMe/TCP PDU in its plain form, and the digests with which it came; they were right."""
 
     PROTOCOL: ClassVar[str] = "NVME_TCP"
     LAYOUT: ClassVar[Struct] = Struct("!BBBBB")
@@ -155,7 +156,7 @@ CONTROLS: dict[str, type[Control]] = {
 
 @dataclass(frozen=True, slots=True)
 class Pdu:
-    """One PDU, whole. `control`: what its layer reports of it; None: nothing."""
+    """One complete PDU. `control`: what its layer reports with it; None: nothing."""
 
     data: bytes
     control: Control | None = None
@@ -166,7 +167,7 @@ _BY_CMSG[SOL_TLS, TLS_GET_RECORD_TYPE] = KernelTlsRecordType
 
 
 def decoded(level: int, kind: int, data: bytes) -> Control | None:
-    """An item of recvmsg()'s ancillary data; None when it is none that is known here."""
+    """Decodes an item of recvmsg()'s ancillary data; None if it is of an unknown type."""
     known = _BY_CMSG.get((level, kind))
     if known is None or len(data) < known.LAYOUT.size:
         return None

@@ -1,8 +1,8 @@
 """Protocols that can be pushed onto a socket (`sock.push(Tls(), Http2())`): a class for each, with its parameters.
 
-The parameters are those of the table (xts_messages/ulps.py, ULPS.md) by their names there in small letters; of `Tls`
-two have the name that Python's ssl gives them. What is left at its default is not sent: the proxy's own default holds.
-A value that cannot be is refused here, TypeError or ValueError; what only the proxy can know (a name of its
+The parameters are those of the table (xts_messages/ulps.py, ULPS.md) under their names there, in small letters; two of
+`Tls` have their names from Python's ssl. A parameter that is left at its default is not sent: the proxy's own default
+holds. Impossible values are refused here, with TypeError or ValueError; what only the proxy can check (a name of its
 configuration, a place in the stack) is refused by `push()`.
 """
 
@@ -26,24 +26,24 @@ _DELIMITER_BYTES_MAX = 8
 
 
 def _named(attribute: str, default: Any) -> Any:
-    """A parameter whose name is not that of its attribute."""
+    """A parameter whose name differs from that of its attribute."""
     return field(default=default, metadata={"attribute": attribute})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """What the classes here have in common. `PROTOCOL` is the name in the table."""
+    """Base of the classes here. `PROTOCOL` is the name in the table."""
 
     PROTOCOL: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         if not self.PROTOCOL:
             raise TypeError("Layer is what protocols have in common: push one of them, Tls() for instance")
-        self.encoded()  # for its errors
+        self.encoded()  # to raise its errors
         self._check()
 
     def _check(self) -> None:
-        """ValueError for values that do not go together."""
+        """ValueError for values that do not fit together."""
 
     @classmethod
     def ulp(cls) -> Ulp:
@@ -51,12 +51,12 @@ class Layer:
         return BY_NAME[cls.PROTOCOL]
 
     def _wire(self, name: str, value: Any) -> Any:
-        """A parameter as its attribute has it."""
+        """A parameter in the form of its attribute."""
         del name
         return value
 
     def encoded(self) -> bytes:
-        """The attributes of `struct ulp_info`, as they travel. TypeError or ValueError for what an attribute cannot
+        """The attributes of `struct ulp_info`, in their wire form. TypeError or ValueError for what an attribute cannot
         hold."""
         return encode_attributes(
             self.ulp(),
@@ -96,23 +96,23 @@ class StreamParser(Layer):
     width: int
     #: its byte order; else network byte order
     little_endian: bool = False
-    #: bits of the field that count
+    #: the bits of the field that are used
     mask: int | None = None
-    #: by how many bits it is then shifted right
+    #: by how many bits the result is shifted right
     shift: int | None = None
-    #: bytes for each count of the field
+    #: how many bytes one unit of the field means
     unit: int | None = None
-    #: bytes that the field does not count (the header, often); may be negative
+    #: bytes that the field does not include (often the header); may be negative
     adjustment: int | None = None
-    #: where every PDU has the magic bytes
+    #: where the magic bytes are in every PDU
     magic_offset: int | None = None
     #: the magic bytes, at most 16
     magic: bytes | None = None
-    #: as long as `magic`: bits that count
+    #: as long as `magic`: the bits that are compared
     magic_mask: bytes | None = None
-    #: longest PDU taken, all of it, in bytes; default 1 MiB
+    #: longest PDU accepted, as a whole, in bytes; default 1 MiB
     max_bytes: int | None = None
-    #: a PDU that has begun has to be complete in this time; default: no limit
+    #: a PDU that has begun has to be complete within this time; default: no limit
     timeout_ms: int | None = None
 
     def _check(self) -> None:
@@ -140,22 +140,22 @@ class BpfParser(Layer):
     PROTOCOL: ClassVar[str] = "BPF_PARSER"
     #: its name in the proxy's configuration
     program: str
-    #: longest PDU taken, all of it, in bytes; default 1 MiB
+    #: longest PDU accepted, as a whole, in bytes; default 1 MiB
     max_bytes: int | None = None
-    #: a PDU that has begun has to be complete in this time; default: no limit
+    #: a PDU that has begun has to be complete within this time; default: no limit
     timeout_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines(Layer):
-    """One PDU per line; on send the delimiter is put behind each PDU. Makes PDUs."""
+    """One PDU per line; on send the delimiter is appended to each PDU. Makes PDUs."""
 
     PROTOCOL: ClassVar[str] = "LINES"
     #: ends a line, at most 8 bytes; default LF
     delimiter: bytes | None = None
     #: the delimiter is a part of the PDU
     keep: bool = False
-    #: longest PDU taken, in bytes; default 1 MiB
+    #: longest PDU accepted, in bytes; default 1 MiB
     max_bytes: int | None = None
 
     def _check(self) -> None:
@@ -165,16 +165,16 @@ class Lines(Layer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthPrefixed(Layer):
-    """A length, then that many bytes: taken off on receive, put before each PDU on send. Makes PDUs."""
+    """A length, then that many bytes: the length is removed on receive, and put before each PDU on send. Makes PDUs."""
 
     PROTOCOL: ClassVar[str] = "LENGTH_PREFIXED"
-    #: of the length: 1, 2, 3, 4 or 8 bytes; default 4
+    #: width of the length: 1, 2, 3, 4 or 8 bytes; default 4
     width: int | None = None
     #: its byte order; else network byte order
     little_endian: bool = False
     #: the length includes the length field
     counts_itself: bool = False
-    #: longest PDU taken, in bytes; default 1 MiB
+    #: longest PDU accepted, in bytes; default 1 MiB
     max_bytes: int | None = None
 
     def _check(self) -> None:
@@ -188,10 +188,10 @@ class Tls(Layer):
     receives plain text (RFC 8446, RFC 5246)."""
 
     PROTOCOL: ClassVar[str] = "TLS"
-    #: client: the name that is asked for (SNI) and that the certificate has to be for. `create_connection` and its like
-    #: take the host's
+    #: client: the name that is requested (SNI), and for which the certificate has to be valid. `create_connection` and
+    #: similar functions use the host's
     server_hostname: str | None = _named("server_name", None)
-    #: protocols offered (client) or taken (server), best first
+    #: protocols offered (client) or accepted (server), best first
     alpn: str | tuple[str, ...] | list[str] = ()
     #: the peer's certificate is required (True, the client's default), checked if there is one ("optional", for
     #: servers), or not looked at (False, the server's default)
@@ -201,22 +201,23 @@ class Tls(Layer):
     #: certificate and key, by their name in the proxy's configuration; a server with several chooses by SNI, the first
     #: being the default
     identity: str | tuple[str, ...] | list[str] = ()
-    #: which side of the handshake this is; default: by who connected
+    #: the side of the handshake; default: client if this side has connected, else server
     role: Role | None = None
     #: 0x0303 or 0x0304 (`ssl.TLSVersion`); never below what the proxy's configuration says
     min_version: int | None = None
     #: 0x0303 or 0x0304 (`ssl.TLSVersion`)
     max_version: int | None = None
-    #: OpenSSL's list for TLS 1.2; what the proxy's configuration forbids stays so
+    #: OpenSSL's list for TLS 1.2; what the proxy's configuration forbids stays forbidden
     ciphers: str | None = None
     #: OpenSSL's list for TLS 1.3
     ciphersuites: str | None = None
-    #: what encrypts and decrypts: default the best there is. What is not to be had falls back, counted. With TLS 1.3
-    #: the best is "user": under "kernel" and "device" a peer that asks for other keys (KeyUpdate) ends the connection
+    #: what encrypts and decrypts; default: the best that is available. If the choice is not available, it falls back,
+    #: and that is counted. With TLS 1.3 the best is "user": under "kernel" and "device" a peer that requests other keys
+    #: (KeyUpdate) ends the connection
     crypto: Crypto | None = None
-    #: client: the name is checked although `verify` is "optional"
+    #: client: the name is checked even if `verify` is "optional"
     verify_host: bool = False
-    #: no session of before is resumed, and none kept
+    #: no earlier session is resumed, and none is kept
     no_resumption: bool = False
 
     def __post_init__(self) -> None:
@@ -248,13 +249,13 @@ class Tls(Layer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsKeys(Layer):
-    """TLS records with keys of the application's own, as setsockopt(SOL_TLS, TLS_TX or TLS_RX) hands them to the
-    kernel. One direction at a time; pushed again, it changes keys (linux Documentation/networking/tls.rst)."""
+    """TLS records with keys of the application, as setsockopt(SOL_TLS, TLS_TX or TLS_RX) passes them to the kernel. One
+    direction at a time; pushing it again changes the keys (linux Documentation/networking/tls.rst)."""
 
     PROTOCOL: ClassVar[str] = "TLS_KEYS"
     #: the kernel's struct tls12_crypto_info_*
     crypto_info: bytes = field(repr=False)
-    #: what encrypts or decrypts: default the best there is
+    #: what encrypts or decrypts; default: the best that is available
     crypto: Crypto | None = None
 
     def _wire(self, name: str, value: Any) -> Any:
@@ -263,20 +264,20 @@ class TlsKeys(Layer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsRecords(Layer):
-    """Delineates TLS records and leaves them as they are (the paper's figure 6). Receive side only; makes PDUs."""
+    """Delineates TLS records without changing them (the paper's figure 6). Receive side only; makes PDUs."""
 
     PROTOCOL: ClassVar[str] = "TLS_RECORDS"
-    #: longest record taken, in bytes; default 1 MiB
+    #: longest record accepted, in bytes; default 1 MiB
     max_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Http2(Layer):
-    """HTTP/2 frames, header included, one PDU each; a PDU sent is one or more whole frames. The client's preface is
-    sent and taken off in the proxy; SETTINGS and all other frames are the application's (RFC 9113). Makes PDUs."""
+    """HTTP/2 frames, including the header, one PDU each; a PDU sent is one or more whole frames. The proxy sends and
+    removes the client's preface; SETTINGS and all other frames are left to the application (RFC 9113). Makes PDUs."""
 
     PROTOCOL: ClassVar[str] = "HTTP2"
-    #: which side this is; default: by who connected
+    #: the side; default: client if this side has connected, else server
     role: Role | None = None
     #: longest payload taken, 16384 to 16777215 bytes: what the application says in SETTINGS_MAX_FRAME_SIZE; default
     #: 16384. A longer frame ends the connection
@@ -291,16 +292,17 @@ class Http2(Layer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grpc(Layer):
-    """gRPC messages of all streams, above `Http2` only, before the first HEADERS (gRPC over HTTP/2). Messages are put
-    together from DATA frames and cut into them as the peer's windows allow, and WINDOW_UPDATE is dealt with, in the
-    proxy; all other frames are PDUs of their own; `GrpcMessage.kind` says which. What is sent is one queue: a
-    message whose window is closed holds up all behind it, of other streams too, until the peer opens it (`ulp_info()`
-    has the stream, as "blocked"). Makes PDUs. Only where the proxy's configuration names it (`optional` in [ulp])."""
+    """gRPC messages of all streams, only above `Http2`, before the first HEADERS (gRPC over HTTP/2). The proxy
+    assembles messages from DATA frames, cuts messages into DATA frames as the peer's windows allow, and handles
+    WINDOW_UPDATE; all other frames are PDUs of their own; `GrpcMessage.kind` tells which. All that is sent is one
+    queue: a message whose window is closed blocks all messages behind it, including those of other streams, until the
+    peer opens the window (`ulp_info()` reports the stream, as "blocked"). Makes PDUs. Only if the proxy's configuration
+    names it (`optional` in [ulp])."""
 
     PROTOCOL: ClassVar[str] = "GRPC"
     #: streams open at once, at most 65536; default 1024. SETTINGS_MAX_CONCURRENT_STREAMS should not promise more
     streams_max: int | None = None
-    #: longest message taken, in bytes; default 1 MiB
+    #: longest message accepted, in bytes; default 1 MiB
     max_bytes: int | None = None
 
     def _check(self) -> None:
@@ -309,7 +311,7 @@ class Grpc(Layer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dns(Layer):
-    """DNS messages over TCP or TLS: the length of two bytes is taken off and put on (RFC 1035 4.2.2, RFC 7858). Makes
+    """DNS messages over TCP or TLS: the length of two bytes is removed and added (RFC 1035 4.2.2, RFC 7858). Makes
     PDUs."""
 
     PROTOCOL: ClassVar[str] = "DNS"
@@ -323,26 +325,26 @@ class Dns(Layer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvmeTcp(Layer):
-    """NVMe/TCP PDUs; header and data digests (CRC32C) are made and checked in the proxy. The application sees and
-    sends the plain form, header and data (NVM Express TCP Transport 1.0, 3.3 and 3.6). Makes PDUs."""
+    """NVMe/TCP PDUs; the proxy makes and checks header and data digests (CRC32C). The application sees and sends the
+    plain form, header and data (NVM Express TCP Transport 1.0, 3.3 and 3.6). Makes PDUs."""
 
     PROTOCOL: ClassVar[str] = "NVME_TCP"
     #: as agreed in ICReq and ICResp: from the PDU after them on
     header_digest: bool = False
-    #: likewise
+    #: the same for data
     data_digest: bool = False
-    #: digests and alignment as ICReq and ICResp, which pass through the proxy, agree on
+    #: use the digests and the alignment that ICReq and ICResp, which pass through the proxy, agree on
     negotiate: bool = False
     #: on send, data begin at a multiple of 4 times (this plus 1) bytes, as HPDA and CPDA say it; default 0
     data_alignment: int | None = None
-    #: longest PDU taken, in bytes; default 1 MiB
+    #: longest PDU accepted, in bytes; default 1 MiB
     max_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mpa(Layer):
-    """RDMA over TCP: MPA's FPDUs after the start-up frames, with markers and CRC32C; a PDU is a ULPDU (RFC 5044).
-    Only where the proxy's configuration names it (`optional` in [ulp])."""
+    """RDMA over TCP: MPA's FPDUs after the start-up frames, with markers and CRC32C; a PDU is a ULPDU (RFC 5044). Only
+    if the proxy's configuration names it (`optional` in [ulp])."""
 
     PROTOCOL: ClassVar[str] = "MPA"
     #: the peer sends markers
@@ -351,7 +353,7 @@ class Mpa(Layer):
     markers_tx: bool = False
     #: both sides agreed to go without the CRC: it is zero and not checked
     no_crc: bool = False
-    #: bytes of FPDUs that went before the push in that direction, for where markers are (RFC 5044 4.3); default 0
+    #: bytes of FPDUs before the push in that direction, which determine where markers are (RFC 5044 4.3); default 0
     start_offset: int | None = None
 
 

@@ -2,14 +2,15 @@
 
 Theory of operation
 
-The connections are sockets of type SOCK_SEQPACKET whose protocols make PDUs. Who sends does not choose one: a PDU with
-an affinity key goes to the connection that the key belongs to (rendezvous hashing: when a connection comes or goes,
-only the keys it had or gets move); one without goes where the fewest are outstanding, that is sent and not yet
-answered by a PDU from there, in turn among equals, and not where there is no room while another has some. Who receives
-gets the PDUs of all, in order for each connection, in turn among those that have some.
+The connections are sockets of type SOCK_SEQPACKET whose protocols make PDUs. A sender does not choose a connection. A
+PDU with an affinity key goes to the connection to which the key belongs (rendezvous hashing: when a connection is added
+or removed, only its own keys move). A PDU without a key goes to the connection with the fewest outstanding PDUs, that
+is those sent and not yet answered by a PDU from there, in turn among equals; a connection without room is not used
+while another has room. A receiver gets the PDUs of all connections: in order for each connection, and in turn among
+those that have some.
 
-A connection that ends or fails leaves, and is reported by recv(), in its place in the order: behind all that was
-received from it, and without a loss to the others. A PDU that it has not taken goes to another one; what it had taken
+A connection that ends or fails leaves the multiplexer. recv() reports it after everything that was received from it,
+and the other connections lose nothing. A PDU that it has not taken goes to another connection; one that it had taken
 may or may not have arrived.
 
 Two polling contexts watch the connections, one for reading, one for writing, so that threads may send while another
@@ -35,20 +36,20 @@ from ._native import lib
 from ._socket import socket
 from .control import Control, Pdu
 
-#: With these errno a connection takes nothing more; with others it is the PDU that cannot be sent.
+#: With these errno a connection takes nothing more; others are about the PDU, which cannot be sent.
 _GONE = frozenset(
     getattr(errno, name)
     for name in ("EPIPE", "ECONNRESET", "ECONNABORTED", "ENOTCONN", "ETIMEDOUT", "EBADF", "ENETDOWN", "EHOSTUNREACH")
 )
 
-#: What decides to which connection a PDU goes.
+#: Determines to which connection a PDU goes.
 Key = bytes | str | int
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What recv() gives: a PDU and the connection that it came from; or `pdu` None: the connection has ended (`error`
-    None: in order), and has left the multiplexer. It is the caller's to close."""
+    """The result of recv(): a PDU and the connection from which it came; or `pdu` None: the connection has ended
+    (`error` None: normally), and has left the multiplexer. The caller closes it."""
 
     sock: socket
     pdu: Pdu | None
@@ -64,8 +65,8 @@ class _Member:
         self.sock = sock
         self.name = name
         self.outstanding = 0
-        self.turn = 0  # when it was chosen last
-        self.rest = b""  # of a PDU that has begun: nothing else may be sent before it
+        self.turn = 0  # when it was last chosen
+        self.rest = b""  # rest of a PDU that has begun: nothing else may be sent before it
         self.failure: OSError | None = None  # why it takes no PDUs any more
 
     def weight(self, key: bytes) -> bytes:
@@ -75,14 +76,14 @@ class _Member:
 class Multiplexer:
     """One message socket over several connections. Context manager: close() closes the connections too.
 
-    One thread may receive while others send. A timeout is in seconds, None: for ever, 0: BlockingIOError instead of a
+    One thread may receive while others send. A timeout is in seconds; None: forever; 0: BlockingIOError instead of a
     wait.
     """
 
     def __init__(self, *socks: socket, timeout: float | None = None) -> None:
-        self._lock = allocate_lock()  # of the members and their counts
+        self._lock = allocate_lock()  # protects the members and their counts
         self._members: dict[int, _Member] = {}  # by socket number
-        self._ready: deque[int] = deque()  # numbers of those that may have something to read
+        self._ready: deque[int] = deque()  # numbers of those that may have PDUs to read
         self._turns = 0
         self._readable, self._writable = epoll(), epoll()
         self.settimeout(timeout)
@@ -95,7 +96,7 @@ class Multiplexer:
             raise
 
     def settimeout(self, timeout: float | None) -> None:
-        """How long send() and recv() may wait: seconds, None: for ever, 0: not at all."""
+        """How long send() and recv() may wait: seconds; None: forever; 0: not at all."""
         if timeout is not None and timeout < 0:
             raise ValueError("Timeout value out of range")
         self._timeout = timeout
@@ -117,24 +118,24 @@ class Multiplexer:
             member.sock.close()
 
     def fileno(self) -> int:
-        """A kernel descriptor that is readable when recv() has something to give; then receive until
-        BlockingIOError."""
+        """A kernel descriptor that is readable when recv() has a result; then receive until BlockingIOError."""
         return self._readable.fileno()
 
     @property
     def connections(self) -> list[socket]:
-        """The connections that are attached, the oldest first."""
+        """The connections that are attached, oldest first."""
         with self._lock:
             return [member.sock for member in self._members.values()]
 
     # --- connections ----------------------------------------------------------------------------------------
 
     def attach(self, sock: socket, name: str | None = None) -> None:
-        """Adds a connected socket of type SOCK_SEQPACKET, which is non-blocking from then on and used by nobody else.
+        """Adds a connected socket of type SOCK_SEQPACKET, which is non-blocking from then on, and must not be used by
+        other code.
 
-        name: what it is to the affinity keys, which find the connection of the same name again after one was replaced;
-        default: the peer's address and how many others with it there are. ValueError: of another type, attached
-        already, name taken. OSError (ENOTCONN): not connected.
+        name: its name for affinity keys, so that a replacement with the same name gets the same keys; default: the
+        peer's address and a count of connections to it. ValueError: of another type, attached already, or the name is
+        taken. OSError (ENOTCONN): not connected.
         """
         if sock.type != SOCK_SEQPACKET:
             raise ValueError(
@@ -155,8 +156,8 @@ class Multiplexer:
             self._members[sock.number] = _Member(sock, name.encode())
 
     def detach(self, sock: socket) -> None:
-        """Takes a connection out, as it is: what it has received and nobody has read stays with it. KeyError: it is not
-        attached."""
+        """Removes a connection without changing it: received data that has not been read stays with it. KeyError: it is
+        not attached."""
         with self._lock:
             self._remove(self._members[sock.number])
 
@@ -169,11 +170,11 @@ class Multiplexer:
     # --- sending --------------------------------------------------------------------------------------------
 
     def send(self, data: Any, key: Key | None = None, control: Control | None = None) -> socket:
-        """Sends one PDU; returns the connection that took it. With a key it waits for the key's own connection,
-        without for any. Raises BlockingIOError or TimeoutError, and nothing is sent; OSError (ENOTCONN): there is no
+        """Sends one PDU; returns the connection that took it. With a key it waits for the key's connection, without one
+        for any. If it raises BlockingIOError or TimeoutError, nothing was sent; OSError (ENOTCONN): there is no
         connection to send on.
 
-        What is left of a PDU that is longer than the connection's window leaves in later calls of send() and recv().
+        If a PDU is longer than the connection's window, later calls of send() and recv() send the rest.
         """
         deadline = None if self._timeout is None else monotonic() + self._timeout
         full: set[int] = set()
@@ -189,7 +190,7 @@ class Multiplexer:
                 full.add(member.sock.number)
 
     def _choose(self, key: Key | None, full: set[int]) -> _Member | None:
-        """The connection to try next; None: all that come into question have no room."""
+        """The connection to try next; None: no candidate has room."""
         members = [member for member in self._members.values() if member.failure is None]
         if not members:
             raise OSError(errno.ENOTCONN, "the multiplexer has no connection to send on")
@@ -206,7 +207,7 @@ class Multiplexer:
         return chosen
 
     def _sent(self, member: _Member, data: Any, control: Control | None) -> bool:
-        """Whether the connection has taken the PDU."""
+        """Has the connection taken the PDU?"""
         try:
             self._send_rest(member)
             if member.rest:
@@ -227,7 +228,7 @@ class Multiplexer:
         return True
 
     def _send_rest(self, member: _Member) -> None:
-        """Goes on with a PDU that a call has left unfinished. OSError; what would block is left for later."""
+        """Continues a PDU that a call has left unfinished. OSError; if it would block, the rest is left for later."""
         try:
             while member.rest:
                 member.rest = member.rest[member.sock.send_pdu_part(member.rest) :]
@@ -237,7 +238,7 @@ class Multiplexer:
             pass
 
     def _takes_no_more(self, member: _Member, failure: OSError) -> None:
-        """recv() reports it, behind what is still to be read."""
+        """recv() reports the failure, after what is still to be read."""
         member.failure, member.rest = failure, b""
         self._readable.modify(member.sock, EPOLLIN)
         self._writable.unregister(member.sock)
@@ -255,7 +256,7 @@ class Multiplexer:
             raise TimeoutError("timed out")
 
     def _left(self, deadline: float | None) -> float | None:
-        """Seconds that a wait may take."""
+        """How many seconds a wait may take."""
         if deadline is None:
             return None
         if not self._timeout:
@@ -285,7 +286,7 @@ class Multiplexer:
                     self._ready.append(number)
 
     def _go_on(self, number: int) -> None:
-        """There is room again for the rest of a PDU."""
+        """Continues a PDU when there is room for its rest again."""
         with self._lock:
             member = self._members.get(number)
             if member is not None:
@@ -310,14 +311,14 @@ class Multiplexer:
                 return self._ended(member, member.failure or failure)
             if pdu is None:
                 return self._ended(member, member.failure)
-            self._ready.append(number)  # it may have more: after the others
+            self._ready.append(number)  # it may have more, after the others
             with self._lock:
                 member.outstanding = max(0, member.outstanding - 1)
             return Received(member.sock, pdu)
         return None
 
     def _ended(self, member: _Member, failure: OSError | None) -> Received | None:
-        """None when it was detached meanwhile."""
+        """None if it was detached meanwhile."""
         with self._lock:
             if self._members.get(member.sock.number) is not member:
                 return None
@@ -326,7 +327,7 @@ class Multiplexer:
 
 
 def _raw(key: Key) -> bytes:
-    """A key as bytes, at most as many as the hash takes for one."""
+    """A key as bytes, truncated to the size that the hash accepts for one."""
     if isinstance(key, bool) or not isinstance(key, bytes | str | int):
         raise TypeError(f"a key is bytes, str or int, not {type(key).__name__}")
     raw = key if isinstance(key, bytes) else str(key).encode()
