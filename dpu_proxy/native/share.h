@@ -150,33 +150,54 @@ void registry_stats(struct worker_state *w, struct xts_worker_stats *out);
 
 /* --- share.c ------------------------------------------------------------------------------------------------------ */
 
-/* Errors are positive. All take the lock, except shared_end(). */
+/* Errors are positive. All below take the lock, except what says otherwise. */
 int share_start(struct connection *l, uint64_t key, uint32_t keep_ms);
+struct connection *share_join(struct channel *ch, uint64_t key, int *error);
 /* LISTEN of a member: members that join from now on listen, too. */
 void share_listens(struct connection *l);
-/* A member will connect: it leaves, and has the TCP socket alone. EOPNOTSUPP: others have the socket, too. */
-int share_part(struct connection *c);
-struct connection *share_join(struct channel *ch, uint64_t key, int *error);
+/* A member of a datagram socket has been bound. */
+void share_is_bound(struct connection *c);
 /* The member leaves, and its unanswered offers go to others. closed: its host has closed it; else its channel has
  * ended. */
 void share_leave(struct connection *l, bool closed);
-/* Called before a member leaves. If its socket will be closed then, nobody can join any more, and connections that wait
- * for it are reset, until the turn is over. True: the member can leave. */
-bool share_end_some(struct connection *l, bool closed);
+/* A member will connect: it leaves, and has the TCP socket alone. EOPNOTSUPP: others have the socket, too. */
+int share_part(struct connection *c);
+/* The kernel reports a total of dropped datagrams: returns how many of them no member has been told of. Called without
+ * the lock. */
+uint32_t share_new_drops(struct shared *s, uint32_t dropped);
+
+/* --- share_turn.c: without the lock ------------------------------------------------------------------------------- */
+
 /* Is there anything to offer? */
 bool share_has_news(const struct connection *l);
 /* The member of l's listener, on l's worker, that is next; NULL while none has post credits. */
 struct connection *share_turn(struct connection *l);
 /* The member has been given a connection, or could not be told of one: the others are next. */
 void share_turn_ends(struct connection *l);
-/* Takes a connection that was given back, and its protocols; or -1. */
-int share_take_waiting(struct connection *l, struct pushed **pushed);
 /* Nothing is left to accept: no member on this worker needs to try. */
 void share_accepted_all(struct connection *l);
+
+/* --- share_given_back.c ------------------------------------------------------------------------------------------- */
+
 /* The host gives back a connection it was offered: c is freed. */
 void share_give_back(struct connection *c);
+/* Takes a connection that was given back, and its protocols; or -1. */
+int share_take_waiting(struct connection *l, struct pushed **pushed);
+/* Gives datagrams that c's host has given back to the shared socket, and wakes its members. False: it has ended, or has
+ * too many. */
+bool share_returned(struct connection *c, struct returned_block *b);
+/* Are there such datagrams? Called without the lock. */
+bool share_has_returned(const struct connection *c);
 /* Another worker has left something for this one's members. */
 void share_poked(struct worker_state *w);
+/* Closes a connection's socket by reset. */
+void reset_and_close(int fd);
+
+/* --- share_end.c -------------------------------------------------------------------------------------------------- */
+
+/* Called before a member leaves. If its socket will be closed then, nobody can join any more, and connections that wait
+ * for it are reset, until the turn is over. True: the member can leave. */
+bool share_end_some(struct connection *l, bool closed);
 /* From now on no new connections: shuts the listening socket down for all members. */
 void share_drain(struct connection *l);
 /* Closes the listeners that only this worker keeps, until the turn is over. True: none is left. */
@@ -189,18 +210,6 @@ bool share_gives_way(struct worker_state *w, const struct xts_tenant *t, bool da
 void shared_end(struct shared *s);
 /* With the lock held: does a piece of that, for a listener without members. True: it was the last piece. */
 bool shared_end_piece(struct shared *s);
-/* A member of a datagram socket has been bound. */
-void share_is_bound(struct connection *c);
-/* The kernel reports a total of dropped datagrams: returns how many of them no member has been told of. Called without
- * the lock. */
-uint32_t share_new_drops(struct shared *s, uint32_t dropped);
-/* Gives datagrams that c's host has given back to the shared socket, and wakes its members. False: it has ended, or has
- * too many. */
-bool share_returned(struct connection *c, struct returned_block *b);
-/* Are there such datagrams? Called without the lock. */
-bool share_has_returned(const struct connection *c);
-/* Closes a connection's socket by reset. */
-void reset_and_close(int fd);
 
 /* --- park.c, claim.c, park_returns.c ------------------------------------------------------------------------------ */
 
