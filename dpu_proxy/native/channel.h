@@ -274,6 +274,10 @@ void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t
 void channel_submit_quietly(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes);
 /* Writes the payload gathered for connections to TCP, and recycles the frames of the batch. */
 void channel_flush(struct channel *ch);
+/* A HELLO has been accepted: a process begins. */
+void channel_link_opened(struct channel *ch);
+/* The link went down: by GOODBYE, or by a violation of either kind. */
+void channel_link_closed(struct channel *ch);
 /* Logs a line about the channel, unless its tenant has used up its log lines. */
 __attribute__((format(printf, 2, 3))) void channel_log(const struct channel *ch, const char *format, ...);
 /* The host broke the protocol: the link ends. */
