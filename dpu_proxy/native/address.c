@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "address.h"
 #include "channel.h"
 #include "endpoint.h"
 

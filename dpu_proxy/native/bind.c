@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 
+#include "address.h"
 #include "datagram_socket.h"
 #include "local_ports.h"
 #include "policy.h"

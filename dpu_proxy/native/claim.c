@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <sys/epoll.h>
 
+#include "address.h"
 #include "parked.h"
 #include "pushed.h"
 #include "share.h"

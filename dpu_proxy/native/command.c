@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "address.h"
 #include "datagram_socket.h"
 #include "interfaces.h"
 #include "local_ports.h"

@@ -1,5 +1,6 @@
 /* All connections of a worker's channels, one after the other, over as many rounds as it takes. */
 #include "channel.h"
+#include "connection_walk.h"
 
 void walk_goes_on(struct walk *at, struct worker_state *w)
 {

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "address.h"
 #include "datagram_making.h"
 
 #define BUCKETS 1024u

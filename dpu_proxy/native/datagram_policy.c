@@ -4,6 +4,7 @@
 #include <linux/net_tstamp.h>
 #include <string.h>
 
+#include "address.h"
 #include "datagram_socket.h"
 #include "multicast.h"
 

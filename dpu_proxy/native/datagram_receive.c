@@ -16,6 +16,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "address.h"
 #include "datagram_making.h"
 #include "endpoint.h"
 #include "share.h"

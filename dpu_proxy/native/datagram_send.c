@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "address.h"
 #include "datagram_socket.h"
 
 #define BATCH 16u /* at most this many datagrams per sendmmsg(2), and records between two reads of the clock */

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "address.h"
 #include "bound_addresses.h"
 #include "datagram_making.h"
 #include "share.h"

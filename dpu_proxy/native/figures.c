@@ -3,7 +3,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "address.h"
 #include "common_lock.h"
+#include "connection_walk.h"
 #include "datagram_socket.h"
 #include "filter_totals.h"
 #include "pushed.h"

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "address.h"
 #include "datagram_socket.h"
 #include "share.h"
 

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "address.h"
 #include "endpoint.h"
 #include "pushed.h"
 #include "share.h"

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "address.h"
 #include "name_message.h"
 
 #define DATAGRAMS_A_TURN 8u

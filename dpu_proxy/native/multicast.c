@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "address.h"
 #include "datagram_socket.h"
 #include "multicast.h"
 #include "policy.h"

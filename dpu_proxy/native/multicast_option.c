@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "address.h"
 #include "datagram_socket.h"
 #include "multicast.h"
 #include "multicast_values.h"

@@ -21,6 +21,7 @@
 #include "common_lock.h"
 #include "pushed.h"
 #include "share.h"
+#include "unowned.h"
 
 void connection_spill_gone(struct connection *c, uint64_t bytes)
 {

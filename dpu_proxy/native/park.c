@@ -10,6 +10,7 @@
 #include "parked.h"
 #include "pushed.h"
 #include "share.h"
+#include "unowned.h"
 
 #define DRAIN_PIECES 2 /* blocks of 64 KiB that one call writes, with the lock held */
 

@@ -5,6 +5,7 @@
 
 #include "common_lock.h"
 #include "share.h"
+#include "unowned.h"
 
 #define BUCKET_BITS 10u
 #define BUCKETS (1u << BUCKET_BITS)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "share.h"
+#include "unowned.h"
 
 #define DROPPED_AT_ONCE 64u /* pieces freed between two reads of the clock */
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "channel.h"
+#include "connection_walk.h"
 #include "share.h"
 #include "ulp/config.h"
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "address.h"
 #include "datagram_socket.h"
 #include "pushed.h"
 #include "share.h"

@@ -3,6 +3,7 @@
 #include "channel.h"
 #include "histogram.h"
 #include "share.h"
+#include "unowned.h"
 
 #define CHEAP_EVENTS 8u /* events handled between two reads of the clock */
 

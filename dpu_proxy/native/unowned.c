@@ -3,6 +3,7 @@
 
 #include "channel.h"
 #include "share.h"
+#include "unowned.h"
 
 static struct unowned *find(struct worker_state *w, const struct xts_tenant *t)
 {

@@ -16,6 +16,7 @@
 #include "pushed.h"
 #include "share.h"
 #include "trim_heap.h"
+#include "unowned.h"
 #include "worker_inside.h"
 
 #define EVENTS 256
