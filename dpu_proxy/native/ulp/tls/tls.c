@@ -1,30 +1,20 @@
 /*
- * TLS as a layer: OpenSSL does the protocol, and this file implements the interface of ulp.h around it.
+ * TLS as a layer: the protocol is OpenSSL's, this file is what ulp.h asks for around it.
  *
- * Receive: records are decrypted by SSL_read_ex() and copied once, into the frame for the host. On a stream socket a
- * read returns as many records as there is room for. On a message socket a PDU is one record of application data, and a
- * read never goes beyond it.
+ * Receive: records are decrypted by SSL_read_ex() and copied once, into the frame for the host. On a stream as many as
+ * there is room for; on a message socket a PDU is a record of application data, and a read never goes beyond it. Send:
+ * tls_send.c.
  *
- * Send: the host's pieces are encrypted in records that are as long as possible, without a copy if one piece fills a
- * record; up to four records leave with one write (tls_bio.c). On a message socket each PDU begins a record, so a PDU
- * of at most 16384 bytes is one record. Once the kernel has the keys for sending, the host's pieces go to the socket as
- * they are, and OpenSSL writes only alerts and handshake messages.
- *
- * The end: close_notify is sent when the host sends no more. A peer's stream that ends without close_notify has been
- * truncated (RFC 8446 6.1).
+ * The end: close_notify is sent when the host sends no more; a peer's stream that ends without it has been cut off (RFC
+ * 8446 6.1).
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <openssl/err.h>
-#include <openssl/x509v3.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tls.h"
 #include "ulp/protocols.h"
 
-#define APPLICATION_DATA 23u /* RFC 8446 5.1, ContentType */
-#define WRITE_MAX (4 * TLS_RECORD_BYTES)
 #define HANDSHAKE_BYTES 24576u /* more during a handshake: messages, keys, certificates; measured: 19 KB */
 #define SSL_BYTES 8192u        /* what OpenSSL takes for a connection; measured: 6 KB, without what a handshake adds */
 
@@ -120,82 +110,13 @@ static void tls_close(struct ulp_layer *l)
 
 /* --- start and handshake ------------------------------------------------------------------------------------------ */
 
-static bool is_ip_address(const char *name)
-{
-	uint8_t address[16];
-
-	return inet_pton(AF_INET, name, address) == 1 || inet_pton(AF_INET6, name, address) == 1;
-}
-
-/* Sets SNI, and the name or address that the certificate must be for. */
-static bool set_server_name(SSL *ssl, const struct tls_parameters *p)
-{
-	bool address = is_ip_address(p->server_name);
-
-	if (!p->server_name[0])
-		return true;
-	if (!address && SSL_set_tlsext_host_name(ssl, p->server_name) != 1)
-		return false;
-	if (!p->verify_host)
-		return true;
-	/* Only names in subjectAltName count (RFC 9110 4.3.4), as in Python's ssl. */
-	SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
-	return address ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), p->server_name) == 1 :
-			 SSL_set1_host(ssl, p->server_name) == 1;
-}
-
-/* Contexts are shared by connections that differ in ALPN; sessions are not. */
-static bool set_alpn(struct tls *t, const struct tls_parameters *p)
-{
-	struct {
-		uint8_t context[TLS_KEY_BYTES], alpn[TLS_ALPN_BYTES];
-	} same = { 0 };
-	uint8_t key[TLS_KEY_BYTES];
-
-	if (!p->alpn_bytes)
-		return true;
-	if (t->client)
-		return SSL_set_alpn_protos(t->ssl, p->alpn, p->alpn_bytes) == 0;
-	t->alpn = malloc(p->alpn_bytes);
-	if (!t->alpn)
-		return false;
-	memcpy(t->alpn, p->alpn, p->alpn_bytes);
-	t->alpn_bytes = p->alpn_bytes;
-	memcpy(same.context, t->context->key, sizeof same.context);
-	memcpy(same.alpn, p->alpn, p->alpn_bytes);
-	return EVP_Digest(&same, sizeof same, key, NULL, EVP_sha256(), NULL) == 1 &&
-	       SSL_set_session_id_context(t->ssl, key, sizeof key) == 1;
-}
-
-static int make_ssl(struct tls *t)
-{
-	t->ssl = SSL_new(t->context->ssl);
-	if (!t->ssl)
-		return -ENOMEM;
-	SSL_set_app_data(t->ssl, t);
-	if (tls_kernel_prepare(t) || tls_bio_attach(t))
-		return -ENOMEM;
-	tls_flood_watch(t);
-	if (!set_alpn(t, t->parameters))
-		return -ENOMEM;
-	if (!t->client) {
-		SSL_set_accept_state(t->ssl);
-		return 0;
-	}
-	SSL_set_connect_state(t->ssl);
-	if (!set_server_name(t->ssl, t->parameters))
-		return -ENOMEM;
-	tls_session_offer(t, t->parameters);
-	return 0;
-}
-
 int tls_begin(struct tls *t)
 {
 	int r = count_context(t);
 
 	if (r)
 		return ulp_memory_fail(t->layer, r, "a set of parameters");
-	r = make_ssl(t);
+	r = tls_make_ssl(t);
 	ERR_clear_error();
 	if (r)
 		return ulp_fail(t->layer, XTS_FAULT_MEMORY, "no memory for TLS");
@@ -296,7 +217,7 @@ static void mark_record(struct tls *t, size_t bytes, struct ulp_mark *mark)
 		.control_bytes = 1,
 		.control_type = XTS_ULP_TLS,
 		.record_bytes = t->record_bytes,
-		.control = { APPLICATION_DATA },
+		.control = { TLS_CONTENT_APPLICATION_DATA },
 	};
 	if (!rest)
 		t->record_bytes = 0;
@@ -348,145 +269,7 @@ static bool tls_pending(const struct ulp_layer *l)
 	       ulp_pending_below(l);
 }
 
-/* --- send --------------------------------------------------------------------------------------------------------- */
-
-/* Changes keys long before one has encrypted more than it should. */
-static void update_keys(struct tls *t)
-{
-	if (++t->records < t->context->config->settings.rekey_records || SSL_version(t->ssl) != TLS1_3_VERSION)
-		return;
-	if (SSL_key_update(t->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1) {
-		t->records = 0;
-		tls_count(&tls_counters.key_updates);
-	}
-}
-
-/* Writes one record; the BIO takes it even if the socket is full. */
-static int write_record(struct tls *t, const void *data, size_t bytes)
-{
-	size_t written;
-	int r = SSL_write_ex(t->ssl, data, bytes, &written);
-
-	if (r != 1)
-		return tls_fault(t, r);
-	update_keys(t);
-	return 0;
-}
-
-/* Writes all bytes of the pieces, at most WRITE_MAX, as records: how many bytes, or the fault. */
-static ssize_t write_records(struct tls *t, const struct iovec *iov, int pieces)
-{
-	static _Thread_local uint8_t together[TLS_RECORD_BYTES];
-	size_t total = ulp_iov_bytes(iov, pieces), done = 0, in_piece = 0;
-
-	if (total > WRITE_MAX)
-		total = WRITE_MAX;
-	while (done < total) {
-		size_t bytes = total - done < TLS_RECORD_BYTES ? total - done : TLS_RECORD_BYTES;
-		const void *record = together;
-		int r;
-
-		while (in_piece == iov->iov_len) {
-			iov++;
-			pieces--;
-			in_piece = 0;
-		}
-		if (iov->iov_len - in_piece >= bytes)
-			record = (const char *)iov->iov_base + in_piece;
-		else
-			ulp_iov_copy(together, iov, pieces, in_piece, bytes);
-		r = write_record(t, record, bytes);
-		if (r)
-			return done && r == -EAGAIN ? (ssize_t)done : r;
-		done += bytes;
-		for (in_piece += bytes; pieces && in_piece > iov->iov_len; pieces--, iov++)
-			in_piece -= iov->iov_len;
-	}
-	return (ssize_t)done;
-}
-
-/* Takes a part of a PDU: keeps it until the rest is here, or as much as fills a record. */
-static ssize_t write_part(struct tls *t, const struct iovec *iov, int pieces, bool more)
-{
-	size_t total = ulp_iov_bytes(iov, pieces), done = 0;
-
-	if (!t->part)
-		t->part = malloc(TLS_RECORD_BYTES);
-	if (!t->part) {
-		t->failed = ulp_fail(t->layer, XTS_FAULT_MEMORY, "no memory for TLS");
-		return t->failed;
-	}
-	do {
-		size_t n = ulp_iov_copy(t->part + t->part_bytes, iov, pieces, done, TLS_RECORD_BYTES - t->part_bytes);
-		int r;
-
-		done += n;
-		t->part_bytes += (uint32_t)n;
-		if (!t->part_bytes || (t->part_bytes < TLS_RECORD_BYTES && more))
-			break;
-		r = write_record(t, t->part, t->part_bytes);
-		if (r)
-			return r;
-		t->part_bytes = 0;
-	} while (done < total && done < WRITE_MAX);
-	t->in_pdu = more || done < total;
-	if (!t->in_pdu) {
-		OPENSSL_cleanse(t->part, TLS_RECORD_BYTES);
-		free(t->part);
-		t->part = NULL;
-	}
-	return total ? (ssize_t)done : 1;
-}
-
-static int check_pdu(struct tls *t, size_t bytes, const struct ulp_mark *mark)
-{
-	if (mark->control_bytes && mark->control_type == XTS_ULP_TLS && mark->control[0] != APPLICATION_DATA)
-		t->failed = ulp_fail(t->layer, XTS_FAULT_USE,
-				     "a TLS record of type %u cannot be sent; 23 is application data", mark->control[0]);
-	else if (!bytes && !mark->more && !t->in_pdu)
-		t->failed = ulp_fail(t->layer, XTS_FAULT_USE, "an empty PDU cannot be a TLS record");
-	return t->failed;
-}
-
-/* The kernel makes the records. It makes no empty record, so an empty last part of a PDU is taken here. */
-static ssize_t write_kernel(struct tls *t, const struct iovec *iov, int pieces, const struct ulp_mark *mark)
-{
-	size_t bytes = ulp_iov_bytes(iov, pieces);
-	bool pdu = mark && mark->pdu;
-	int r = tls_rekey_settle(t);
-	ssize_t n;
-
-	if (r)
-		return r == -EAGAIN ? 0 : r;
-	n = !bytes && pdu ? 1 : ulp_write_below(t->layer, iov, pieces, NULL);
-	if (n > 0)
-		tls_rekey_count(t, bytes ? (size_t)n : 0);
-	if (n > 0 && pdu)
-		t->in_pdu = mark->more || (size_t)n < bytes;
-	return n;
-}
-
-static ssize_t tls_write(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark)
-{
-	struct tls *t = l->state;
-	bool pdu = mark && mark->pdu;
-	ssize_t n;
-	int r;
-
-	if (t->failed || (pdu && check_pdu(t, ulp_iov_bytes(iov, pieces), mark)))
-		return t->failed;
-	if (t->send_by != XTS_TLS_CRYPTO_USER)
-		return write_kernel(t, iov, pieces, mark);
-	r = tls_bio_flush(t);
-	if (r)
-		return r == -EAGAIN ? 0 : r;
-	ERR_clear_error();
-	n = pdu && (mark->more || t->in_pdu) ? write_part(t, iov, pieces, mark->more) : write_records(t, iov, pieces);
-	if (n < 0)
-		return n == -EAGAIN ? 0 : n;
-	r = tls_bio_flush(t);
-	return r && r != -EAGAIN ? r : n;
-}
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static int tls_flush(struct ulp_layer *l)
 {

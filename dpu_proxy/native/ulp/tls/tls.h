@@ -1,7 +1,9 @@
 /*
  * TLS, terminated here with OpenSSL: what its files share.
  *
- * tls.c             the layer: handshake, read, write, close (ulp.h)
+ * tls.c             the layer: handshake, read, close (ulp.h)
+ * tls_send.c        its write: records of what the host sends
+ * tls_ssl.c         the SSL object of a connection
  * tls_parameters.c  what was pushed, as a struct
  * tls_context.c     an SSL_CTX from parameters and configuration
  * tls_contexts.c    the SSL_CTXs that exist, shared by all connections with the same parameters
@@ -34,8 +36,9 @@
 #define TLS_ALPN_BYTES 256
 #define TLS_LIST_BYTES 512 /* a list of ciphers */
 #define TLS_IDENTITIES_MAX 8
-#define TLS_RECORD_BYTES 16384u /* RFC 8446 5.1 */
-#define TLS_KEY_BYTES 32        /* SHA-256 over everything that must be the same */
+#define TLS_RECORD_BYTES 16384u          /* RFC 8446 5.1 */
+#define TLS_CONTENT_APPLICATION_DATA 23u /* RFC 8446 5.1, ContentType */
+#define TLS_KEY_BYTES 32                 /* SHA-256 over everything that must be the same */
 #define TLS_CONTEXTS_MAX 128u
 
 /* --- configuration: tls_config.c ---------------------------------------------------------------------------------- */
@@ -235,6 +238,16 @@ struct tls {
 	bool keeps_session;
 	uint8_t session_key[TLS_KEY_BYTES];
 };
+
+/* --- tls_ssl.c ---------------------------------------------------------------------------------------------------- */
+
+/* Makes t->ssl by t->context and t->parameters. 0 or -ENOMEM. */
+int tls_make_ssl(struct tls *t);
+
+/* --- tls_send.c --------------------------------------------------------------------------------------------------- */
+
+/* ulp_protocol.write */
+ssize_t tls_write(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark);
 
 /* --- tls_bio.c: gathers what OpenSSL writes, per thread, for one write ---------------------------- */
 
