@@ -3,7 +3,7 @@
 Theory of operation
 
 A socket object holds a libxts socket number, not a descriptor; `fileno()` makes a real one that mirrors its readiness
-(_descriptor.py). Every operation is one native call, which waits if it has to (python_calls.h) with the GIL released.
+(_descriptor.py). Every operation is one native call, which waits if it has to (python_waits.h) with the GIL released.
 As in CPython, a socket with a timeout is non-blocking for the library, and this package waits with the timeout.
 
 After fork() the numbers belong to the parent's attachment. The child's copies of socket objects are closed at

@@ -12,9 +12,9 @@ from xts_messages.printable import printable
 
 from ._native import ffi, lib
 
-#: python_calls.h: a call that is interrupted by a signal returns this minus the milliseconds left.
+#: python_waits.h: a call that is interrupted by a signal returns this minus the milliseconds left.
 INTERRUPTED = -8192
-#: python_calls.h: the same for a receive call for which the socket's callback has to be asked first.
+#: python_waits.h: the same for a receive call for which the socket's callback has to be asked first.
 _UNDECIDED = lib.XTS_PY_UNDECIDED
 _UNDECIDED_MAX = _UNDECIDED + 1  # -1 ms are left: it waits forever
 _ERRNO_MIN = -4095

@@ -34,7 +34,7 @@ _unpack = ffi.unpack
 _view = ffi.from_buffer
 _CHARS = ffi.typeof("char[]")
 _AGAIN = -errno.EAGAIN
-_ERRNO_MIN = -4095  # below: interrupted (python_calls.h)
+_ERRNO_MIN = -4095  # below: interrupted (python_waits.h)
 
 _READING = ~EPOLLOUT
 _WRITING = ~(EPOLLIN | EPOLLRDHUP)
