@@ -23,7 +23,7 @@ PRELUDE = """
 #include "ulp/config.h"
 #include "ulp/tls/tls_config.h"
 #include "ulp/ulp_stack.h"
-#include "syscall_filter.h"
+#include "allowed_syscalls.h"
 #include "keys/keys.h"
 #include "states.h"
 #include "device_clock.h"
@@ -89,7 +89,7 @@ def cdef() -> str:
         declarations(HERE / "sockopt.h"),
         declarations(HERE / "ulp" / "config.h"),
         declarations(HERE / "ulp" / "tls" / "tls_config.h"),
-        declarations(MESSAGES / "syscall_filter.h"),
+        declarations(MESSAGES / "allowed_syscalls.h"),
         declarations(HERE / "keys" / "keys.h"),
         declarations(HERE / "device_clock.h"),
         "struct iovec { void *iov_base; size_t iov_len; };",

@@ -1,5 +1,5 @@
 /* One offloaded connection between its channel and its TCP socket: made, watched, freed. What TCP says:
- * connection_event.c; the end: connection_close.c; data: to_tcp.c, to_host.c. */
+ * connection_event.c; the end: connection_close.c; data: from_host.c, to_tcp.c, to_host.c. */
 #include "connection_inside.h"
 #include "datagram_socket.h"
 #include "pushed.h"

@@ -159,7 +159,7 @@ bool backlog_refuse_one(int listener_fd);
 /* The host has answered the announcement of c, or will never do so. */
 void listener_offer_ends(struct connection *c);
 
-/* --- send.c ------------------------------------------------------------------------------------------------------- */
+/* --- from_host.c -------------------------------------------------------------------------------------------------- */
 
 /* Takes post credits of the host. False: a violation of the protocol. */
 bool connection_take_credits(struct connection *c, uint32_t post_credits);

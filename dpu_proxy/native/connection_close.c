@@ -1,5 +1,5 @@
-/* The close of a connection, as its host has asked for it: at once, or when what waits has been sent, or (lingering) when
- * the peer has acknowledged all of it. */
+/* The close of a connection, as its host has asked for it: at once, or when what waits has been sent, or (lingering)
+ * when the peer has acknowledged all of it. */
 #include "connection_inside.h"
 #include "datagram_socket.h"
 #include "pushed.h"

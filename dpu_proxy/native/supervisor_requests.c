@@ -1,5 +1,5 @@
 /* Requests of the supervisor to a running worker: adding and removing channels, another configuration, draining. The
- * worker's thread carries out each request between two rounds (requests.c). */
+ * worker's thread carries out each request between two rounds (worker_requests.c). */
 #include "worker.h"
 
 #include <errno.h>

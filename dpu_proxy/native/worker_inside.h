@@ -1,4 +1,4 @@
-/* A worker as its own files see it: worker.c, requests.c. */
+/* A worker as its own files see it: worker.c, worker_requests.c. */
 #ifndef XTS_WORKER_INSIDE_H
 #define XTS_WORKER_INSIDE_H
 

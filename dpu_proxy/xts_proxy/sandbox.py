@@ -119,8 +119,8 @@ def give_up_files(*, network: bool) -> str:
 
 def restrict_calls(*, parsers: bool, started: bool) -> str:
     """From here on a workers' process may only make the system calls that workers need
-    (messages/native/syscall_filter.h). Those that start threads are allowed until it is `started`, bpf(2) only if there
-    are `parsers`. Returns a line for the log."""
+    (messages/native/allowed_syscalls.h). Those that start threads are allowed until it is `started`, bpf(2) only if
+    there are `parsers`. Returns a line for the log."""
     calls = lib.XTS_CALLS_OF_WORKERS | (lib.XTS_CALLS_OF_PARSERS if parsers else 0)
     calls |= 0 if started else lib.XTS_CALLS_OF_START
     if result := lib.xts_calls_only(calls):

@@ -1,5 +1,5 @@
 """The workers' process. It reads what hosts and peers send, so it has hardly anything else: no files, no private keys,
-no privilege except to bind to low ports, and only the system calls that it needs (messages/native/syscall_filter.h).
+no privilege except to bind to low ports, and only the system calls that it needs (messages/native/allowed_syscalls.h).
 
 Theory of operation. The supervisor forks it when queues are open, and from then on calls its methods (calling.py). The
 first, `start`, drops all privileges and then starts the workers. The main thread carries out calls, one by one; the

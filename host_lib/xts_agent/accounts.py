@@ -1,8 +1,8 @@
 """Who may have how many queues: a user as many as the agent's configuration allows, a pod of Kubernetes as many as it
 was allocated.
 
-A queue is charged from the time it is given until it is open again (pool.py), because descriptors cannot be revoked.
-For processes in pods the user does not count, since most pods run as user 0 or 1000.
+A queue is charged from the time it is given until it is open again (queue_pool.py), because descriptors cannot be
+revoked. For processes in pods the user does not count, since most pods run as user 0 or 1000.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from xts_messages.endpoint import NotReady
 
 from xts_agent.pods import Pod
-from xts_agent.pool import Pool, Slot, State
+from xts_agent.queue_pool import Pool, Slot, State
 from xts_agent.relay import Relay
 
 

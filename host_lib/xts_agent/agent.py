@@ -2,8 +2,8 @@
 
 A process that connects to the endpoint gets a queue as file descriptors and needs nothing more. Afterwards the agent
 only notices the end of the process, by the connection or by its pidfd, and releases the queue: nothing more arrives
-there, frames that are still in the process's ring are sent, followed by GOODBYE for its epoch (opener.py). Then the
-queue is closed and opened again for the next process (pool.py).
+there, frames that are still in the process's ring are sent, followed by GOODBYE for its epoch (privileged_opener.py).
+Then the queue is closed and opened again for the next process (queue_pool.py).
 
 Each interface has its own opener and pool. A process gets a queue of the interface with the smallest share in use,
 unless it is related to an attached process (related_processes.py). Connections and listeners can be handed on only
@@ -43,11 +43,11 @@ from xts_messages.service_manager import passed
 from xts_messages.version import __version__
 from xts_messages.wire_table import RELAY_SHIFT
 
-from xts_agent import accounts, opener, related_processes, relay_keeper
+from xts_agent import accounts, privileged_opener, related_processes, relay_keeper
 from xts_agent.config import RELOADABLE, AgentConfig, ConfigError, restart_needed
 from xts_agent.host_figures import HostFigures
 from xts_agent.pods import PREFIX, Pod, Pods
-from xts_agent.pool import Pool, Slot, State
+from xts_agent.queue_pool import Pool, Slot, State
 from xts_agent.relay import Relay, Relayed
 from xts_agent.users import find_user
 
@@ -115,7 +115,7 @@ class Agent:
 
     @staticmethod
     def _open_pool(config: AgentConfig, endpoint_stays: bool, undo: ExitStack) -> Pool:
-        connection, process = opener.start(config, endpoint_stays)
+        connection, process = privileged_opener.start(config, endpoint_stays)
         undo.callback(os.waitpid, process, 0)
         undo.callback(connection.close)
         pool = Pool(config.name, connection, config.spares)

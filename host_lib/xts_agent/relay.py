@@ -26,7 +26,7 @@ from xts_messages.endpoint import Grant, NotReady, Peer
 from xts_messages.queue import ShmArea, create_shm
 from xts_messages.wire_table import RELAY_SELF, RELAYED_WINDOW
 
-from xts_agent.pool import Pool, Slot
+from xts_agent.queue_pool import Pool, Slot
 from xts_agent.relay_keeper import Start
 
 log = logging.getLogger("xts-agent")

@@ -1,8 +1,8 @@
 """The process that starts relays: it is forked before the agent has its key, so that a relay's memory never has it.
 
 Theory of operation. A relay (messages/native/relay_loop.h) reads what processes write. It holds only the queue, the
-memory of its processes and a socket to the agent, and may make few system calls (messages/native/syscall_filter.h). It
-ends with its queue's link, and a used socket is never used again, so the agent needs a new relay each time. This
+memory of its processes and a socket to the agent, and may make few system calls (messages/native/allowed_syscalls.h).
+It ends with its queue's link, and a used socket is never used again, so the agent needs a new relay each time. This
 process keeps no privilege and talks only with the agent: a message is a request to fork, with the descriptors for the
 relay.
 """

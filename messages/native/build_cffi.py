@@ -30,7 +30,7 @@ HEADERS = (
         "shm.h",
         "mux.h",
         "relay_loop.h",
-        "syscall_filter.h",
+        "allowed_syscalls.h",
     ),
     "privilege.h",
 )

@@ -23,10 +23,10 @@ import pytest
 from beds.service_manager import Manager
 from conftest import Wire
 from pyroute2 import NetNS
-from xts_agent import opener, opener_protocol
+from xts_agent import opener_protocol, privileged_opener
 from xts_agent.__main__ import main
 from xts_agent.config import AgentConfig
-from xts_agent.opener import goodbye_frame
+from xts_agent.privileged_opener import goodbye_frame
 from xts_bpf.device import DeviceQueues, open_device_queues
 from xts_bpf.program import Owner
 from xts_messages._native import lib
@@ -479,7 +479,7 @@ class TestPrivilege:
 
     def test_the_opener_keeps_what_it_needs(self, running: Running) -> None:
         found = self.status(self.opener(running.agent))
-        kept = sum(1 << number for number in opener.KEPT)
+        kept = sum(1 << number for number in privileged_opener.KEPT)
         assert [int(found[f"Cap{kind}"], 16) & ~kept for kind in ("Eff", "Prm", "Bnd", "Amb")] == [0, 0, 0, 0]
         assert found["NoNewPrivs"] == "1"
 
@@ -522,7 +522,7 @@ class TestPrivilege:
 def ask_nonsense(interface: str, peer_mac: str, folder: str, request: str) -> None:
     """In a process of its own, which becomes the parent of an opener; prints its exit status."""
     config = AgentConfig(interface=interface, peer_mac=peer_mac, endpoint=f"{folder}/e.sock", queues=2)
-    connection, process = opener.start(config)
+    connection, process = privileged_opener.start(config)
     assert len(opener_protocol.receive_ready(connection)) == 2
     connection.send(bytes.fromhex(request))
     print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from xts_agent import opener
+from xts_agent import privileged_opener
 from xts_agent.config import AgentConfig
-from xts_agent.opener import Opener, _Queue
+from xts_agent.privileged_opener import Opener, _Queue
 
 
 class Kernel:
@@ -36,8 +36,8 @@ class Kernel:
 @pytest.fixture
 def opener_on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kernel], Opener]:
     def make(kernel: Kernel) -> Opener:
-        monkeypatch.setattr(opener, "is_busy", kernel.is_busy)
-        monkeypatch.setattr(opener, "open_socket", kernel.open_socket)
+        monkeypatch.setattr(privileged_opener, "is_busy", kernel.is_busy)
+        monkeypatch.setattr(privileged_opener, "open_socket", kernel.open_socket)
         made = Opener.__new__(Opener)
         made.config = AgentConfig(interface="x0", peer_mac="02:00:00:00:00:02", endpoint="/nonexistent")
         return made
@@ -47,7 +47,7 @@ def opener_on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kernel], Opener]:
 
 @pytest.fixture
 def no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opener.time, "sleep", lambda _: None)
+    monkeypatch.setattr(privileged_opener.time, "sleep", lambda _: None)
 
 
 @pytest.mark.usefixtures("no_sleep")
@@ -70,7 +70,7 @@ def test_a_held_queue_is_told_at_once(opener_on: Callable[[Kernel], Opener]) -> 
 @pytest.mark.usefixtures("no_sleep")
 def test_waiting_has_an_end(opener_on: Callable[[Kernel], Opener], monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(100))
-    monkeypatch.setattr(opener.time, "monotonic", lambda: next(now) / 4)
+    monkeypatch.setattr(privileged_opener.time, "monotonic", lambda: next(now) / 4)
     kernel = Kernel(busy=1000)
     with pytest.raises(OSError, match="busy"):
         opener_on(kernel)._open_socket(_Queue(0, busy=True))

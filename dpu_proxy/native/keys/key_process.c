@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "syscall_filter.h"
+#include "allowed_syscalls.h"
 #include "keys.h"
 #include "key_messages.h"
 

@@ -10,7 +10,7 @@
 
 /* The main function of the process: loads keys on orders from `control`, serves each connection in a thread, and ends
  * when `control` is closed. The caller has forked it and dropped its privileges; from here on few system calls are
- * allowed (syscall_filter.h). The first connection is served by an ordinary thread, the others in the background
+ * allowed (allowed_syscalls.h). The first connection is served by an ordinary thread, the others in the background
  * (SCHED_IDLE). Does not return. */
 void xts_keys_serve(int control, const int *connections, uint32_t count);
 

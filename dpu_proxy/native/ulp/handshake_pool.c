@@ -209,7 +209,7 @@ static uint64_t run_next(bool can_leave_idle)
 	return took_ns;
 }
 
-/* Takes the lock. From here on a thread may be denied system calls that only its start needs (syscall_filter.h). */
+/* Takes the lock. From here on a thread may be denied system calls that only its start needs (allowed_syscalls.h). */
 static void begin(void)
 {
 	(void)pthread_setname_np(pthread_self(), "xts-handshake"); /* for another thread, the call would open a file */

@@ -1,9 +1,9 @@
 """The agent's queues: opened ahead, handed out, closed and opened again.
 
 Theory of operation. A socket that a process has had is never given to another process, because no system call resets
-its rings. So a queue goes through a cycle: OPENING (closed, then opened, by the privileged opener, opener.py), READY,
-USED, RETURNED, and again. The agent has the descriptors while the queue is READY; after that only the process and the
-opener have them.
+its rings. So a queue goes through a cycle: OPENING (closed, then opened, by privileged_opener.py), READY, USED,
+RETURNED, and again. The agent has the descriptors while the queue is READY; after that only the process and the opener
+have them.
 
 A queue is charged to the user it was given to (`charged()`) until it has been opened again, not only until the
 attachment has ended: a descriptor cannot be revoked, and a process that passed on or kept one still occupies the queue.

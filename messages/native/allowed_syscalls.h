@@ -3,8 +3,8 @@
  * process, after a line on stderr that names it. So an exploited bug in the parsing of messages causes a restart at
  * most.
  */
-#ifndef XTS_SYSCALL_FILTER_H
-#define XTS_SYSCALL_FILTER_H
+#ifndef XTS_ALLOWED_SYSCALLS_H
+#define XTS_ALLOWED_SYSCALLS_H
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
-/* The filters of system calls; syscall_filter.h describes them. */
-#include "syscall_filter.h"
+/* The lists of allowed system calls, and the filters (seccomp) made of them; allowed_syscalls.h describes them. */
+#include "allowed_syscalls.h"
 
 #include <errno.h>
 #include <linux/audit.h>
