@@ -14,6 +14,12 @@ from statistics import median
 Figures = Mapping[str, Mapping[str, Mapping[str, Mapping[int, float]]]]
 
 
+#: Programs of a path whose processor time the client samples.
+WATCHED = ("relay", "agent", "proxy")
+#: Round trips of those processes that have a queue of their own, and of those that have the relay's.
+_SERVED_BY = tuple(f"{kind}_{percentile}_us" for kind in ("own", "relayed") for percentile in ("p50", "p99"))
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One run of one workload over one subject: what the client printed, as numbers."""
@@ -58,6 +64,15 @@ def metrics(result: Mapping[str, float | str]) -> dict[str, float]:
     if "lock_waits" in number:  # of the whole run, as is what it did
         thousands = number["all"] / (1e6 if "bytes" in number else 1) / 1000
         out["lock_waits"] = number["lock_waits"] / thousands
+    out |= {
+        f"{kind}_us_per_op": 1e6 * number[f"{kind}_s"] / number["operations"]
+        for kind in WATCHED
+        if f"{kind}_s" in number
+    }
+    out |= {key: number[key] for key in _SERVED_BY if key in number}
+    for percentile in ("p50", "p99"):
+        if f"relayed_{percentile}_us" in number and f"own_{percentile}_us" in number:
+            out[f"relayed_to_own_{percentile}"] = number[f"relayed_{percentile}_us"] / number[f"own_{percentile}_us"]
     out |= {key: number[key] for key in ("p50_us", "p90_us", "p99_us", "p999_us", "lossless_rate") if key in number}
     return out
 

@@ -21,6 +21,8 @@ from xts_lab.places import LoopbackPlace
 from xts_proxy import control_socket
 
 _NAME = "xtsb"
+#: Of the lab with more processes than queues; one of them is the relay's.
+CROWDED_QUEUES = 4
 _PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
 
 
@@ -33,6 +35,9 @@ class Bed:
     proxy_pid: int = 0
     #: Of the lab's programs.
     pids: tuple[int, ...] = ()
+    #: Of a lab with a relay: that, and the agent with its other children.
+    relay_pid: int = 0
+    agent_pids: tuple[int, ...] = ()
     #: The peer, and the device as the kernel-TCP host sees it.
     peer: str = "198.18.0.2"
     device: str = "198.18.1.1"
@@ -132,6 +137,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "afxdp": {"queue": "afxdp", "queues": 1},
     "several": {"queue": "afxdp", "queues": 4},
     "relay": {"queue": "afxdp", "queues": 2, "relayed_max": 16},
+    "crowded": {"queue": "afxdp", "queues": CROWDED_QUEUES, "relayed_max": 256},
 }
 
 
@@ -139,17 +145,23 @@ def _children(pid: int) -> list[int]:
     return [int(found) for found in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
 
 
+def _with_relay(bed: Bed, agent: int) -> Bed:
+    """Its relay is put on the host's core, for its work is the host's."""
+    children = _children(agent)
+    (relay,) = [relay for child in children for relay in _children(child)]
+    os.sched_setaffinity(relay, {placement.HOST_CORE})
+    return replace(bed, pids=(*bed.pids, relay), relay_pid=relay, agent_pids=(agent, *children))
+
+
 @contextmanager
 def _only_the_relay(bed: Bed, agent: int) -> Iterator[Bed]:
-    """No queue is free but by the relay, which is put on the host's core: its work is the host's."""
+    """No queue is free: whoever attaches is served by the relay."""
     held = bed.spawn("host", [sys.executable, "-c", _HOLDER], {"XTS_ENDPOINT": bed.endpoint}, **_PIPES)
     try:
         assert held.stdout is not None
         if held.stdout.readline() != "held\n":
             raise RuntimeError(f"lab {bed.name}: its queue could not be occupied")
-        (relay,) = [relay for child in _children(agent) for relay in _children(child)]
-        os.sched_setaffinity(relay, {placement.HOST_CORE})
-        yield replace(bed, pids=(*bed.pids, relay))
+        yield _with_relay(bed, agent)
     finally:
         held.kill()
         held.communicate()
@@ -171,7 +183,11 @@ def raised(kinds: Sequence[str], tables: str) -> Iterator[tuple[Bed, dict[str, B
             pids = {name: record.pid for name, record in lab.records().items()}
             workers = control_socket.workers_pid(str(lab.directory / "proxy.sock"))
             bed = Bed(lab.name, str(lab.endpoint), workers, (*pids.values(), workers))
-            beds[kind] = stack.enter_context(_only_the_relay(bed, pids["agent"])) if kind == "relay" else bed
+            if kind == "relay":
+                bed = stack.enter_context(_only_the_relay(bed, pids["agent"]))
+            elif kind == "crowded":
+                bed = _with_relay(bed, pids["agent"])
+            beds[kind] = bed
         yield Bed(base), beds
 
 

@@ -61,6 +61,8 @@ def _copies(path: str) -> str:
 
 def _reason(workload: Workload, path: str, host: float, device: float, peer: float | None) -> str:
     spinning = workload.spin_us and not path.startswith("haproxy")
+    if workload.name == "processes-request" and workload.rate_per_s and host < FULL and device < FULL:
+        return "the rate that was asked for"
     if workload.connections == 1 and not workload.bulk and workload.name not in _STREAMS:
         return "the round trip" + (": the host spins, so its core is full" if spinning and host > FULL else "")
     if host > FULL and device > FULL:

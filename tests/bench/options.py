@@ -69,7 +69,7 @@ class Asked:
     def kinds(self) -> tuple[str, ...]:
         """Of the labs that are needed: the queues asked for, and of those over AF_XDP what some workloads need."""
         needed = {path.queue for workload in self.wanted() for path in workload.subjects if self.wants(workload, path)}
-        more = ("several", "relay") if "afxdp" in self.queues else ()
+        more = ("several", "relay", "crowded") if "afxdp" in self.queues else ()
         return (*self.queues, *(kind for kind in more if kind in needed))
 
     def wanted(self) -> list[Workload]:

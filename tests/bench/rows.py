@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .analysis import Figures, Spread, ratio, spread
+from .analysis import WATCHED, Figures, Spread, ratio, spread
 
 _BULK_PATHS = ("afxdp-thr", "shm")
 _PATHS = ("afxdp-thr", "afxdp-soft", "shm")
@@ -171,6 +171,29 @@ def _relay() -> Iterator[Row]:
         yield Row(section, label, workload, metric, None, None, paths)
 
 
+def _processes() -> Iterator[Row]:
+    section = "200 processes on 4 queues: 64-byte requests"
+    paths = ("crowded-thr", "crowded-soft")
+    for title, percentile in (("median latency", "p50"), ("99th percentile", "p99")):
+        for label, workload, metric, direct in (
+            (f"{title} in µs, all 200", "processes-200", f"{percentile}_us", "direct-r0"),
+            (f"{title} in µs, the 197 by the relay", "processes-200", f"relayed_{percentile}_us", None),
+            (f"{title} in µs, the 3 with a queue of their own", "processes-200", f"own_{percentile}_us", None),
+            (f"{title}: by the relay ÷ with a queue", "processes-200", f"relayed_to_own_{percentile}", None),
+            (f"{title} in µs, 3 processes alone, with queues", "processes-3", f"{percentile}_us", "direct-r0"),
+        ):
+            yield Row(section, label, workload, metric, None, direct, paths)
+    for suffix, of in (("", ""), ("-full", ", as many as they can")):
+        for workload, who in (("processes-200", "200 processes"), ("processes-3", "3 processes with queues")):
+            key = workload + suffix
+            if suffix:
+                yield Row(section, f"{who}{of}: per second", key, "rate", None, "direct-r0", paths)
+            label = f"{who}{of}: host µs per request"
+            yield Row(section, label, key, "host_us_per_op", None, "direct-r0", paths)
+            for kind in WATCHED:
+                yield Row(section, f"{who}{of}: µs of the {kind}", key, f"{kind}_us_per_op", None, None, paths)
+
+
 _STREAMS = (
     ("1 socket", "1"),
     ("1 socket, 32 a call", "1-mmsg"),
@@ -209,7 +232,7 @@ def _udp() -> Iterator[Row]:
         yield Row(host, of, f"udp-group-{key}", "host_us_per_op", None, "direct-r1")
 
 
-ROWS: tuple[Row, ...] = (*_plain(), *_tls(), *_own(), *_programs(), *_stacks(), *_relay(), *_udp())
+ROWS: tuple[Row, ...] = (*_plain(), *_tls(), *_own(), *_programs(), *_stacks(), *_relay(), *_processes(), *_udp())
 
 
 def needed() -> set[tuple[str, str]]:

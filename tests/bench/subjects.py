@@ -18,6 +18,7 @@ from enum import Enum
 PEER_PORT = 9001
 SERVICES = {"send": 0, "receive": 1, "request": 2, "requests": 2, "idle": 2, "connect": 3, "check": 4}
 SERVICES |= {"threads-send": SERVICES["send"], "threads-request": SERVICES["request"]}
+SERVICES |= {"processes-request": SERVICES["request"]}
 SERVICES |= {"nvme-digest": 6, "nvme-plain": 7, "http2": 8}
 #: UDP services of the peer (native/datagram_peer.c, and QUIC), and where nginx's UDP proxy has them.
 UDP_PORT = 9021
@@ -100,6 +101,12 @@ _STACKS = tuple(
 RELAY_THR = Subject("relay-thr", "XTS afxdp thr, by the relay", Path.XTS, "thr", "relay")
 RELAY_SOFT = Subject("relay-soft", "XTS afxdp soft, by the relay", Path.XTS, "soft", "relay")
 
+#: More processes than queues: some have one of their own, the others the relay.
+_CROWDED = tuple(
+    replace(subject, key=subject.key.replace("afxdp", "crowded"), queue="crowded")
+    for subject in (AFXDP_THR, AFXDP_SOFT)
+)
+
 SUBJECTS = (DIRECT_R0, DIRECT_R1, HAPROXY, HAPROXY_R1, HAPROXY_SPLICE, AFXDP_THR, AFXDP_SOFT, SHM)
 _NO_SPLICE = tuple(subject for subject in SUBJECTS if not subject.splice)
 #: Where a program of others is the server.
@@ -118,7 +125,10 @@ _GROUP = tuple(subject for subject in _UDP if subject.path is not Path.UDP_PROXY
 #: All that tables and pictures may name.
 LABELS = {
     subject.key: subject.label
-    for subject in (*SUBJECTS, UDP_PROXY, UDP_PROXY_R1, PASSED_R1, PYTHON_R0, *_UVLOOP, *_STACKS, RELAY_THR, RELAY_SOFT)
+    for subject in (
+        *(*SUBJECTS, UDP_PROXY, UDP_PROXY_R1, PASSED_R1, PYTHON_R0, *_UVLOOP, *_STACKS, RELAY_THR, RELAY_SOFT),
+        *_CROWDED,
+    )
 }
 _RELAYED = (AFXDP_THR, AFXDP_SOFT, RELAY_THR, RELAY_SOFT)
 
@@ -145,7 +155,7 @@ class Workload:
     #: Length of a request and of its response.
     request_bytes: int = 64
     #: Of datagrams: how many a call sends or takes, how many are segments of a train (GSO, GRO), and how many the peer
-    #: sends a second (0: as many as it can).
+    #: sends a second (0: as many as it can). Of processes: how many requests all of them send a second.
     batch: int = 1
     segments: int = 1
     rate_per_s: int = 0
@@ -308,6 +318,20 @@ WORKLOADS = (
             ("send", "bulk send, 1 connection", "send", 1),
             ("receive", "bulk receive, 1 connection", "receive", 1),
         )
+    ),
+    *(
+        Workload(
+            f"processes-{processes}{suffix}",
+            f"64-byte request/response, {processes} processes with a connection each, {title}",
+            "processes-request",
+            (DIRECT_R0, *_CROWDED),
+            processes,
+            spin_us=0,
+            stretch=2,
+            rate_per_s=rate,
+        )
+        for processes in (3, 200)
+        for suffix, title, rate in (("", "2,000 a second in all", 2000), ("-full", "as many as they can", 0))
     ),
     Workload("udp-request-spin", "UDP: 64-byte ping-pong, spinning 50 µs", "udp-request", _UDP, spin_us=50),
     Workload("udp-request-sleep", "UDP: 64-byte ping-pong, sleeping", "udp-request", _UDP, spin_us=0),

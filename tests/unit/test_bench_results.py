@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from bench import limits, options, results, rows
-from bench.analysis import Run, figures
+from bench.analysis import WATCHED, Run, figures, metrics
 from bench.certificates import Certificates
 from bench.haproxy import config
 from bench.resultfile import FORMAT, Recorded, Writer, read
+from bench.session import wrong_queues
 from bench.subjects import DIRECT_R0, HAPROXY, SHM, WORKLOADS
 from rich.console import Console
 
@@ -108,6 +109,27 @@ def test_without_privilege_only_what_needs_none() -> None:
 
 
 # --- figures --------------------------------------------------------------------------------------------------------
+
+
+def test_those_by_the_relay_compared_with_those_that_have_a_queue() -> None:
+    """Within one run; and the processor time of each program for each request."""
+    counted: dict[str, float | str] = {"operations": 1000, "seconds": 1.0, "host_core_s": 0.5, "device_core_s": 0.5}
+    counted |= {"own_p50_us": 50.0, "relayed_p50_us": 100.0, "own_p99_us": 80.0, "relayed_p99_us": 400.0}
+    found = metrics({**counted, "relay_s": 0.02, "agent_s": 0.0, "proxy_s": 0.03, "checked": "every byte"})
+    assert (found["relayed_to_own_p50"], found["relayed_to_own_p99"]) == (2.0, 5.0)
+    assert [found[f"{kind}_us_per_op"] for kind in WATCHED] == [pytest.approx(20), 0, pytest.approx(30)]
+
+
+@pytest.mark.parametrize(
+    ("processes", "own", "relayed", "right"),
+    [(200, 3, 197, True), (200, 2, 198, False), (3, 3, 0, True), (3, 2, 1, False)],
+)
+def test_a_run_counts_only_with_the_queues_it_is_about(processes: int, own: int, relayed: int, right: bool) -> None:
+    (workload,) = (w for w in WORKLOADS if w.key == f"processes-{processes}")
+    (subject,) = (s for s in workload.subjects if s.key == "crowded-thr")
+    fault = wrong_queues(workload, subject, {"own_queues": own, "relayed": relayed})
+    assert (fault is None) == right
+    assert fault is None or f"{own} processes had a queue" in fault
 
 
 def test_the_devices_own_cpu_is_without_the_peers() -> None:

@@ -26,6 +26,7 @@ static const struct {
 	{ "idle", idle },
 	{ "nvme-digest", nvme_with_digests },
 	{ "nvme-plain", nvme_without },
+	{ "processes-request", processes_request },
 	{ "threads-request", threads_request },
 	{ "threads-send", threads_send },
 	{ "udp-request", datagrams_request },
@@ -41,7 +42,7 @@ static void usage(void)
 	fprintf(stderr,
 		"usage: client WORKLOAD --address A --port P [--seconds S] [--warmup S] [--connections N] "
 		"[--spin US] [--request-bytes N] [--check-bytes N] [--batch N] [--segments N] [--rate N] "
-		"[--interface A] [--groups N] [--core N]\nexample: client send --address 198.18.0.2 --port 9001\n");
+		"[--interface A] [--groups N] [--watch NAME=PID,...] [--core N]\nexample: client send --address 198.18.0.2 --port 9001\n");
 	exit(2);
 }
 
@@ -58,11 +59,14 @@ static void pin(size_t core)
 int main(int argc, char **argv)
 {
 	static const struct option long_options[] = {
-		{ "address", 1, NULL, 'a' },     { "port", 1, NULL, 'p' },          { "seconds", 1, NULL, 's' },
-		{ "warmup", 1, NULL, 'w' },      { "connections", 1, NULL, 'n' },   { "spin", 1, NULL, 'u' },
-		{ "check-bytes", 1, NULL, 'b' }, { "request-bytes", 1, NULL, 'r' }, { "core", 1, NULL, 'c' },
-		{ "batch", 1, NULL, 'm' },       { "segments", 1, NULL, 'g' },      { "rate", 1, NULL, 'f' },
-		{ "interface", 1, NULL, 'i' },   { "groups", 1, NULL, 'G' },        { NULL, 0, NULL, 0 },
+		{ "address", 1, NULL, 'a' },     { "port", 1, NULL, 'p' },
+		{ "seconds", 1, NULL, 's' },     { "warmup", 1, NULL, 'w' },
+		{ "connections", 1, NULL, 'n' }, { "spin", 1, NULL, 'u' },
+		{ "check-bytes", 1, NULL, 'b' }, { "request-bytes", 1, NULL, 'r' },
+		{ "core", 1, NULL, 'c' },        { "batch", 1, NULL, 'm' },
+		{ "segments", 1, NULL, 'g' },    { "rate", 1, NULL, 'f' },
+		{ "interface", 1, NULL, 'i' },   { "groups", 1, NULL, 'G' },
+		{ "watch", 1, NULL, 'W' },       { NULL, 0, NULL, 0 },
 	};
 	struct options o = { .seconds = 1,
 			     .warmup_s = 0.3,
@@ -112,6 +116,9 @@ int main(int argc, char **argv)
 			break;
 		case 'G':
 			o.groups = (uint32_t)atoi(optarg);
+			break;
+		case 'W':
+			watch_program(optarg);
 			break;
 		case 'f':
 			o.rate = (uint32_t)atoi(optarg);

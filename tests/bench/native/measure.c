@@ -52,6 +52,57 @@ static void read_net_rx(uint64_t net_rx[CORES])
 	fclose(f);
 }
 
+static struct {
+	const char *name;
+	const char *pids; /* with commas between them */
+	int name_bytes;
+} watched[WATCHED_MAX];
+
+void watch_program(const char *name_and_pids)
+{
+	const char *equals = strchr(name_and_pids, '=');
+
+	for (unsigned i = 0; equals && i < WATCHED_MAX; i++)
+		if (!watched[i].name) {
+			watched[i].name = name_and_pids;
+			watched[i].name_bytes = (int)(equals - name_and_pids);
+			watched[i].pids = equals + 1;
+			return;
+		}
+	errno = EINVAL;
+	die(name_and_pids);
+}
+
+/* User and system time of all threads of a process. */
+static double process_time_s(long pid)
+{
+	char path[64], line[1024], *after_name;
+	uint64_t user_ticks, system_ticks;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+	f = fopen(path, "re");
+	if (!f || !fgets(line, sizeof(line), f))
+		die(path);
+	fclose(f);
+	after_name = strrchr(line, ')');
+	if (!after_name || sscanf(after_name, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64,
+				  &user_ticks, &system_ticks) != 2)
+		die(path);
+	return (double)(user_ticks + system_ticks) / (double)sysconf(_SC_CLK_TCK);
+}
+
+static void read_watched(double watched_s[WATCHED_MAX])
+{
+	for (unsigned i = 0; i < WATCHED_MAX && watched[i].name; i++)
+		for (const char *at = watched[i].pids; *at;) {
+			char *end;
+
+			watched_s[i] += process_time_s(strtol(at, &end, 10));
+			at = *end == ',' ? end + 1 : "";
+		}
+}
+
 void sample_take(struct sample *out)
 {
 	struct rusage usage;
@@ -61,6 +112,7 @@ void sample_take(struct sample *out)
 	out->process_s = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
 			 (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 	read_net_rx(out->net_rx);
+	read_watched(out->watched_s);
 	read_cores(out);
 	out->ns = now_ns();
 }
@@ -79,6 +131,9 @@ void sample_print(const struct sample *from, const struct sample *to)
 	       "\"host_net_rx\": %" PRIu64 ", \"device_net_rx\": %" PRIu64,
 	       seconds, busy_s[0], busy_s[1], stolen_s[0] + stolen_s[1], to->process_s - from->process_s,
 	       to->net_rx[0] - from->net_rx[0], to->net_rx[1] - from->net_rx[1]);
+	for (unsigned i = 0; i < WATCHED_MAX && watched[i].name; i++)
+		printf(", \"%.*s_s\": %.6f", watched[i].name_bytes, watched[i].name,
+		       to->watched_s[i] - from->watched_s[i]);
 }
 
 void window_open(struct window *w, const struct options *o)
@@ -121,7 +176,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-void intervals_print(struct intervals *v)
+void intervals_print(struct intervals *v, const char *prefix)
 {
 	static const struct {
 		const char *name;
@@ -136,7 +191,7 @@ void intervals_print(struct intervals *v)
 	for (size_t i = 0; i < sizeof(percentiles) / sizeof(percentiles[0]); i++) {
 		size_t at = (size_t)(percentiles[i].share * (double)(v->count - 1));
 
-		printf(", \"%s\": %.3f", percentiles[i].name, (double)v->ns[at] / 1e3);
+		printf(", \"%s%s\": %.3f", prefix, percentiles[i].name, (double)v->ns[at] / 1e3);
 	}
 }
 

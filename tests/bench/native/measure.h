@@ -17,6 +17,7 @@
 #define PATTERN_BYTES 262144u /* period of the stream pattern, and the size of one bulk call */
 #define REQUEST_BYTES 64u     /* of a request and of its response, unless the options say otherwise */
 #define REQUEST_BYTES_MAX 4096u
+#define WATCHED_MAX 4u
 #define TLS_NAME "peer.bench.test" /* the name the peer's certificates are for */
 
 struct sample {
@@ -24,6 +25,7 @@ struct sample {
 	double idle_s[CORES], stolen_s[CORES];
 	uint64_t net_rx[CORES]; /* NET_RX softirqs of the core: who does the receiving */
 	double process_s;
+	double watched_s[WATCHED_MAX];
 };
 
 struct options {
@@ -45,6 +47,9 @@ struct options {
 };
 
 uint64_t now_ns(void);
+/* Processor time of other programs of ours, in all samples from now on: "NAME=PID" or "NAME=PID,PID", printed as
+ * NAME_s. Ends the program when that is something else, or there are WATCHED_MAX. */
+void watch_program(const char *name_and_pids);
 void sample_take(struct sample *out);
 /* Prints the members of a JSON object about the window between two samples, without the braces. */
 void sample_print(const struct sample *from, const struct sample *to);
@@ -65,7 +70,8 @@ struct intervals {
 	size_t count, room;
 };
 void intervals_add(struct intervals *v, uint64_t ns);
-void intervals_print(struct intervals *v);
+/* prefix: of the members' names. Nothing when there are none. */
+void intervals_print(struct intervals *v, const char *prefix);
 
 void pattern_fill(uint8_t pattern[PATTERN_BYTES]);
 /* Cheap check of received stream bytes: the word at the end must be the pattern's for that position. */
@@ -93,6 +99,8 @@ void requests_one(const struct options *o);
 void requests_many(const struct options *o);
 void connects(const struct options *o);
 void idle(const struct options *o);
+/* As many processes as connections. */
+void processes_request(const struct options *o);
 /* As many threads as connections. */
 void threads_request(const struct options *o);
 void threads_send(const struct options *o);

@@ -39,6 +39,8 @@ struct net_api {
 	void (*set_destroy)(void *set);
 	/* How often a thread found the lock of the calling thread's stack taken, and which stack that is. NULL: no stacks. */
 	uint64_t (*lock_waits)(uint32_t *stack);
+	/* How this process is served: "afxdp", "relay" or "shm", once it has a connection. NULL: by the kernel. */
+	const char *(*queue_kind)(void);
 	/* NVMe/TCP: a connection that gives PDUs whose digests have been checked, if there are any. NULL: not this
 	 * one. */
 	int (*nvme_connect)(const struct sockaddr *address, socklen_t length, bool digests);

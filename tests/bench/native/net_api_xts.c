@@ -50,6 +50,14 @@ static uint64_t lock_waits(uint32_t *stack)
 	return info.lock_waits;
 }
 
+static const char *queue_kind(void)
+{
+	static struct xts_info info = { .size = sizeof(info) };
+
+	(void)xts_get_info(&info);
+	return info.queue_kind;
+}
+
 const struct net_api net_api = {
 	.name = "xts",
 	.setup = setup,
@@ -72,6 +80,7 @@ const struct net_api net_api = {
 	.set_wait = xts_epoll_wait,
 	.set_destroy = xts_epoll_ctx_destroy,
 	.lock_waits = lock_waits,
+	.queue_kind = queue_kind,
 	.nvme_connect = nvme_connect,
 	.nvme_recv = nvme_recv,
 };

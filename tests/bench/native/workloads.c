@@ -239,7 +239,7 @@ void round_trips_on(const struct options *o, int s, size_t bytes, void (*receive
 	}
 	printf("{\"operations\": %zu, ", round_trips.count);
 	sample_print(&w.from, &w.to);
-	intervals_print(&round_trips);
+	intervals_print(&round_trips, "");
 	printf(", \"checked\": \"every byte\"}\n");
 	net_api.close(s);
 }

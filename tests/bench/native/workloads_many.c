@@ -176,7 +176,7 @@ void requests_many(const struct options *o)
 	sample_take(&to);
 	printf("{\"operations\": %zu, ", round_trips.count);
 	sample_print(&from, &to);
-	intervals_print(&round_trips);
+	intervals_print(&round_trips, "");
 	printf(", \"checked\": \"every byte\"}\n");
 	for (uint32_t i = 0; i < o->connections; i++)
 		net_api.close(conns[i].s);

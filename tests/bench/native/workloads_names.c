@@ -73,7 +73,7 @@ void names(const struct options *o)
 	}
 	printf("{\"operations\": %" PRIu64 ", ", count);
 	sample_print(&w.from, &w.to);
-	intervals_print(&times);
+	intervals_print(&times, "");
 	printf(", \"checked\": \"the question of each\"}\n");
 	if (s >= 0)
 		net_api.close(s);
