@@ -1,7 +1,7 @@
 """A connector for aiohttp: `aiohttp.ClientSession(connector=XtsConnector())`, on an event loop of `xts_socket.aio`.
 
-aiohttp asks its connector for sockets and its loop for transports: the sockets are made here, and `EventLoop` or
-`UvloopEventLoop` make of them transports of ours. aiohttp's servers need nothing but the loop.
+aiohttp asks its connector for sockets and its loop for transports: this module makes the sockets, from which
+`EventLoop` or `UvloopEventLoop` make transports of ours. aiohttp's servers need only the loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..layers import Tls
 
 
 def _socket(info: tuple[Any, ...]) -> Any:
-    """A socket for an address as getaddrinfo() returns it."""
+    """A socket for an address in the form of getaddrinfo()."""
     family, kind, proto, _, _ = info
     sock = socket(family, kind, proto)
     sock.setblocking(False)
@@ -26,10 +26,10 @@ def _socket(info: tuple[Any, ...]) -> Any:
 
 
 class XtsConnector(aiohttp.TCPConnector):
-    """aiohttp.TCPConnector, with its arguments, whose connections are offloaded.
+    """aiohttp.TCPConnector, with its arguments, and with offloaded connections.
 
-    tls: TLS is done in the proxy, with these parameters, or (True) those of a client that checks the server's
-    certificate; a request's own `ssl` goes before it. RuntimeError on another event loop: run the program with
+    tls: the proxy does TLS, with these parameters, or (True) those of a client that checks the server's certificate; a
+    request's own `ssl` takes precedence. RuntimeError on another event loop: run the program with
     `asyncio.Runner(loop_factory=xts_socket.aio.EventLoop)`.
     """
 

@@ -29,7 +29,7 @@ def mapped(timed_out: type[Exception], failed: type[Exception]) -> Iterator[None
 
 
 class XtsStream(httpcore.NetworkStream):
-    """A connection. Reads and writes wait at most their timeout, in seconds; None: for ever."""
+    """A connection. Reads and writes wait for at most their timeout, in seconds; None: forever."""
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
@@ -50,7 +50,8 @@ class XtsStream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        """TLS over what is there, TLS included (through an HTTPS proxy); in the offload proxy with `ssl_context()`."""
+        """TLS over the existing stream, which may be TLS itself (through an HTTPS proxy); with `ssl_context()` the
+        offload proxy does it."""
         try:
             with mapped(httpcore.ConnectTimeout, httpcore.ConnectError):
                 self._sock.settimeout(timeout)
@@ -83,7 +84,7 @@ def _is_readable(sock: Any) -> bool:
 
 
 class XtsBackend(httpcore.NetworkBackend):
-    """Connections through the offload proxy. httpcore.ConnectError where there is none; Unix sockets are refused."""
+    """Connections through the offload proxy. httpcore.ConnectError if there is none; Unix sockets are refused."""
 
     def connect_tcp(
         self,

@@ -18,7 +18,7 @@ from .httpcore import mapped
 
 
 class AsyncXtsStream(httpcore.AsyncNetworkStream):
-    """A connection. Reads and writes wait at most their timeout, in seconds; None: for ever."""
+    """A connection. Reads and writes wait for at most their timeout, in seconds; None: forever."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -37,19 +37,19 @@ class AsyncXtsStream(httpcore.AsyncNetworkStream):
 
     async def aclose(self) -> None:
         self._writer.close()
-        with suppress(OSError):  # whatever ended it, it is closed
+        with suppress(OSError):  # it is closed, with or without an error
             await self._writer.wait_closed()
 
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.AsyncNetworkStream:
-        """TLS over what is there, TLS included (through an HTTPS proxy)."""
+        """TLS over the existing stream, which may be TLS itself (through an HTTPS proxy)."""
         try:
             with mapped(httpcore.ConnectTimeout, httpcore.ConnectError):
                 async with asyncio.timeout(timeout):
                     await self._writer.start_tls(ssl_context, server_hostname=server_hostname)
         except BaseException:
-            self._writer.close()  # after a handshake that failed asyncio's wait_closed() would wait for ever
+            self._writer.close()  # after a failed handshake, asyncio's wait_closed() would wait forever
             raise
         return self
 
@@ -57,14 +57,14 @@ class AsyncXtsStream(httpcore.AsyncNetworkStream):
         names = {"client_addr": "sockname", "server_addr": "peername", "ssl_object": "ssl_object", "socket": "socket"}
         if info in names:
             return self._writer.get_extra_info(names[info])
-        if info == "is_readable":  # asked of an idle connection: whether its server has closed it
+        if info == "is_readable":  # asked for an idle connection: has its server closed it?
             return self._reader.at_eof() or self._writer.is_closing()
         return None
 
 
 class AsyncXtsBackend(httpcore.AsyncNetworkBackend):
-    """Connections through the offload proxy, for programs under asyncio, on any of its loops. httpcore.ConnectError
-    where there is none; Unix sockets are refused."""
+    """Connections through the offload proxy, for programs under asyncio, on any of its loops. httpcore.ConnectError if
+    there is none; Unix sockets are refused."""
 
     async def connect_tcp(
         self,

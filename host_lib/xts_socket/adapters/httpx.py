@@ -17,7 +17,7 @@ from .httpcore import XtsBackend
 
 @contextmanager
 def mapped() -> Iterator[None]:
-    """httpcore's exceptions as httpx's, which have the same names."""
+    """Converts httpcore's exceptions to httpx's, which have the same names."""
     try:
         yield
     except Exception as failure:
@@ -32,7 +32,7 @@ def mapped() -> Iterator[None]:
 def pool_options(
     verify: bool | ssl.SSLContext, tls: Tls | bool, limits: httpx.Limits | None, **others: Any
 ) -> dict[str, Any]:
-    """A transport's arguments as those of httpcore's pool."""
+    """Converts a transport's arguments to those of httpcore's pool."""
     limits = limits or httpx.Limits(max_connections=100, max_keepalive_connections=20)
     context: ssl.SSLContext
     if tls:
@@ -51,7 +51,7 @@ def pool_options(
 
 
 def core_request(request: httpx.Request) -> httpcore.Request:
-    """httpx's request as httpcore's."""
+    """Converts httpx's request to httpcore's."""
     url = request.url
     return httpcore.Request(
         request.method,
@@ -76,10 +76,10 @@ class _Stream(httpx.SyncByteStream):
 
 
 class XtsTransport(httpx.BaseTransport):
-    """HTTP/1.1, and HTTP/2 if asked for and `h2` is installed, with connections kept alive; all are offloaded.
+    """HTTP/1.1, and HTTP/2 if requested and `h2` is installed, with connections kept alive; all are offloaded.
 
-    verify: True, False, or a context of one's own. tls: instead, TLS is done in the proxy, with these parameters (True:
-    the server's certificate is checked). The limits are httpx's. Blocks; raises httpx's exceptions.
+    verify: True, False, or a context. tls: instead, the proxy does TLS, with these parameters (True: the server's
+    certificate is checked). The limits are httpx's. Blocks; raises httpx's exceptions.
     """
 
     def __init__(

@@ -29,10 +29,10 @@ class _Stream(httpx.AsyncByteStream):
 
 
 class AsyncXtsTransport(httpx.AsyncBaseTransport):
-    """HTTP/1.1, and HTTP/2 if asked for and `h2` is installed, with connections kept alive; all are offloaded.
+    """HTTP/1.1, and HTTP/2 if requested and `h2` is installed, with connections kept alive; all are offloaded.
 
-    verify: True, False, or a context of one's own. tls: instead, TLS is done in the proxy, with these parameters (True:
-    the server's certificate is checked). The limits are httpx's. Raises httpx's exceptions.
+    verify: True, False, or a context. tls: instead, the proxy does TLS, with these parameters (True: the server's
+    certificate is checked). The limits are httpx's. Raises httpx's exceptions.
     """
 
     def __init__(

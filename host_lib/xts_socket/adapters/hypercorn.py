@@ -1,6 +1,7 @@
 """A configuration for hypercorn: `serve(app, XtsConfig())`, on an event loop of `xts_socket.aio`.
 
-hypercorn binds its sockets itself, as its configuration says: here they are offloaded, at the device's addresses.
+hypercorn binds its sockets itself, according to its configuration: with this one they are offloaded, at the device's
+addresses.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..layers import Tls
 
 class XtsConfig(Config):
     """hypercorn.config.Config whose TCP binds are offloaded. One process; ValueError for binds that are not host:port,
-    and for QUIC. `tls`: TLS is done in the proxy with these parameters, instead of here with `certfile` and
+    and for QUIC. `tls`: the proxy does TLS with these parameters, instead of this process with `certfile` and
     `keyfile`."""
 
     tls: Tls | None = None
@@ -33,7 +34,7 @@ class XtsConfig(Config):
         return super().create_ssl_context() if tls is None else ssl_context(tls)
 
     def _offloaded(self) -> Tls | None:
-        """What is pushed, with the protocols that hypercorn speaks."""
+        """The TLS to push, with the protocols that hypercorn supports."""
         if self.tls is None or self.tls.alpn:
             return self.tls
         return replace(self.tls, alpn=self.alpn_protocols)

@@ -1,4 +1,4 @@
-"""requests, and urllib3 below it: `session.mount("https://", XtsAdapter())`; `session()` is one with that done.
+"""requests, and urllib3 below it: `session.mount("https://", XtsAdapter())`; `session()` returns one with this done.
 
 urllib3 is given the classes of connections (PoolManager.pool_classes_by_scheme, ConnectionCls), and their contexts the
 class of sockets (SSLContext.sslsocket_class).
@@ -26,7 +26,7 @@ from ..layers import Tls
 
 
 def _connect(connection: HTTPConnection) -> Any:
-    """What urllib3's _new_conn() does, errors included."""
+    """Does what urllib3's _new_conn() does, with the same errors."""
     timeout = connection.timeout
     arguments: dict[str, Any] = {"source_address": connection.source_address}
     if timeout is not None and not isinstance(timeout, int | float):
@@ -71,7 +71,7 @@ class XtsHTTPSConnection(HTTPSConnection):
             if not (self.ca_certs or self.ca_cert_dir or self.ca_cert_data):
                 self.ssl_context.load_default_certs()
         if not isinstance(self.ssl_context, OffloadedContext):
-            self.ssl_context.sslsocket_class = SSLSocket  # which takes sockets of the kernel's as well
+            self.ssl_context.sslsocket_class = SSLSocket  # which also takes kernel sockets
         super().connect()
 
 
@@ -83,15 +83,15 @@ class XtsHTTPSConnectionPool(HTTPSConnectionPool):
     ConnectionCls = XtsHTTPSConnection
 
 
-#: Of which requests takes its `verify` where a program says nothing.
+#: The variables from which requests takes `verify` if a program does not set it.
 _CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 POOLS = {"http": XtsHTTPConnectionPool, "https": XtsHTTPSConnectionPool}
 
 
 class XtsPoolManager(PoolManager):
-    """urllib3.PoolManager over offloaded sockets. tls: TLS is done in the proxy, with these parameters, or (True)
-    those of a client that checks the server's certificate."""
+    """urllib3.PoolManager over offloaded sockets. tls: the proxy does TLS, with these parameters, or (True) those of a
+    client that checks the server's certificate."""
 
     def __init__(self, *arguments: Any, tls: Tls | bool = False, **named: Any) -> None:
         if tls:
@@ -101,8 +101,8 @@ class XtsPoolManager(PoolManager):
 
 
 class XtsAdapter(HTTPAdapter):
-    """requests' adapter over offloaded sockets; through HTTP proxies too. tls: as for `XtsPoolManager`; the requests'
-    `verify` and `cert` then have nothing to say, and are refused if they do (ValueError)."""
+    """requests' adapter over offloaded sockets, also through HTTP proxies. tls: as for `XtsPoolManager`; then the
+    requests' `verify` and `cert` have no meaning, and are refused if they are set (ValueError)."""
 
     def __init__(self, *arguments: Any, tls: Tls | bool = False, **named: Any) -> None:
         self._context = ssl_context(tls) if tls else None
@@ -131,7 +131,7 @@ class XtsAdapter(HTTPAdapter):
 
 
 def session(tls: Tls | bool = False) -> requests.Session:
-    """A session all of whose connections are offloaded. tls: as for `XtsAdapter`."""
+    """A session in which all connections are offloaded. tls: as for `XtsAdapter`."""
     made = requests.Session()
     for scheme in ("http://", "https://"):
         made.mount(scheme, XtsAdapter(tls=tls))

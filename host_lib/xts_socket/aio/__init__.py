@@ -9,18 +9,19 @@ most of all with few connections:
     with asyncio.Runner(loop_factory=xts_socket.aio.EventLoop) as runner:
         runner.run(main())
 
-It waits for XTS sockets and kernel descriptors in one call of the library, which, while a single connection awaits an
-answer, spins for a short time before it sleeps (four times XTS_SPIN_US). Other loops are woken by a descriptor.
+It waits for XTS sockets and kernel descriptors in one call of the library. While a single connection awaits an answer,
+that call spins for a short time before it sleeps (four times XTS_SPIN_US). Other loops are woken through a descriptor.
 
 TLS is done in the proxy with `tls=True` or `tls=Tls(...)` instead of `ssl`; `ssl` takes Tls() too, and so does
 start_tls(). `sock_push`, `sock_recv_pdu` and `sock_send_pdu` are for protocols that make PDUs.
 
-Where this differs from asyncio on the kernel:
-- A server that is closed is closed in the proxy some microseconds later: who connects in between is reset, not refused.
-- pause_reading() in connection_made() holds, as in asyncio since Python 3.12.
+Differences from asyncio over the kernel:
+- A server that is closed here is closed in the proxy some microseconds later: a client that connects in between is
+  reset, not refused.
+- pause_reading() in connection_made() takes effect, as in asyncio since Python 3.12.
 - There is no sendfile(2): sock_sendfile() and loop.sendfile() read the file in the loop's executor.
-- What is sent in answer to an event leaves with one doorbell at the end of the loop's turn; a callback that then blocks
-  the loop may hold it up.
+- Data sent in answer to an event leaves with one doorbell at the end of the loop's turn; a callback that then blocks
+  the loop may delay it.
 """
 
 from __future__ import annotations

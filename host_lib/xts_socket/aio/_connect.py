@@ -49,9 +49,8 @@ async def create_connection(
     """Connects; returns (transport, protocol). `sock` is an XTS socket. Names are resolved here, on the host; addresses
     are those of the device's network.
 
-    tls, or `ssl` with Tls(): TLS is done in the proxy, with these parameters, or (True) those of a client that checks
-    the server's certificate for `server_hostname`, or `host`. Raises UlpError (TlsError, CertificateError) when that
-    fails.
+    tls, or `ssl` with Tls(): the proxy does TLS, with these parameters, or (True) those of a client that checks the
+    server's certificate for `server_hostname`, or `host`. Raises UlpError (TlsError, CertificateError) if that fails.
     """
     loop = loop or asyncio.get_running_loop()
     offloaded = in_proxy(ssl, tls)
@@ -71,7 +70,7 @@ async def create_connection(
         found = partial(resolve, loop, family=family, kind=SOCK_STREAM, proto=proto, flags=flags)
         infos = await found((host, port))
         local = await found(local_addr) if local_addr is not None else None
-        async with asyncio.timeout(ssl_handshake_timeout if offloaded else None):  # connecting includes it
+        async with asyncio.timeout(ssl_handshake_timeout if offloaded else None):  # connecting includes the handshake
             sock = await _connect_any(
                 loop, infos, local, client_stack(offloaded, (), server_hostname), delay_s=happy_eyeballs_delay,
                 first_count=interleave, all_errors=all_errors,
@@ -101,7 +100,7 @@ async def create_connection(
 
 
 def _set_nodelay(sock: socket) -> None:
-    """Without waiting for the proxy, if that can be."""
+    """Does not wait for the proxy, if that is possible."""
     if lib.xts_py_set_nodelay(sock.number) < 0:
         with suppress(OSError):  # the connection may be over already
             sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
@@ -143,7 +142,7 @@ async def _connect_any(
             raise failures[0]
         raise OSError(f"Multiple exceptions: {', '.join(str(failure) for failure in failures)}")
     finally:
-        failures.clear()  # break the cycle of exception, traceback and this frame
+        failures.clear()  # breaks the cycle of exception, traceback and this frame
 
 
 async def _connect_one(
@@ -171,7 +170,7 @@ async def _connect_one(
 
 
 def _bind_any(sock: socket, local: list[Info]) -> None:
-    """Binds to the first local address of the socket's family that can be had."""
+    """Binds to the first local address of the socket's family that is available."""
     last: OSError | None = None
     for family, _, _, _, address in local:
         if family != sock.family:

@@ -1,8 +1,8 @@
 """`create_datagram_endpoint`: loop.create_datagram_endpoint() over an offloaded socket, and its transport, which
 behaves as asyncio's own.
 
-Events are edges (_poller.py): `_unread` remembers that there may be something to read. A turn of the loop reads many
-datagrams, but not without end: the rest is read in the next.
+Events are edges (_poller.py): `_unread` remembers that there may be something to read. A turn of the loop reads a
+limited number of datagrams; the rest is read in the next turn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _READ_IN_A_TURN = 32
 
 
 class DatagramTransport(SocketTransport, transports.DatagramTransport):
-    """Made by `create_datagram_endpoint`. The socket is the transport's and closes with it."""
+    """Made by `create_datagram_endpoint`. The transport owns the socket, and closes it."""
 
     _kind = "datagram"
 
@@ -56,7 +56,7 @@ class DatagramTransport(SocketTransport, transports.DatagramTransport):
     # --- receiving ------------------------------------------------------------------------------------------
 
     def _edge(self, events: int) -> None:
-        """Whatever the events say, an error may be pending."""
+        """Any event may mean that an error is pending."""
         self._unread = True
         if self._buffer:
             self._send_rest()
@@ -68,7 +68,7 @@ class DatagramTransport(SocketTransport, transports.DatagramTransport):
                 if not self._unread or self._closing or self._sock is None:
                     return
                 self._read_one(self._sock)
-        finally:  # also after an exception of the protocol's, which the loop reports
+        finally:  # needed even after an exception of the protocol, which the loop reports
             if self._unread and not self._closing:
                 self._read_later()
 
@@ -107,7 +107,7 @@ class DatagramTransport(SocketTransport, transports.DatagramTransport):
             return
         if not self._buffer and self._send(data, addr):
             return
-        self._buffer.append((bytes(data), addr))  # the caller may change it
+        self._buffer.append((bytes(data), addr))  # copied, since the caller may change it
         self._buffer_bytes += len(data)
         self._maybe_pause_protocol()  # type: ignore[attr-defined]
 
@@ -163,7 +163,7 @@ async def create_datagram_endpoint(
     sock: socket | None = None,
     loop: asyncio.AbstractEventLoop | None = None,
 ) -> tuple[DatagramTransport, P]:
-    """A UDP socket, bound and connected as is asked for; returns (transport, protocol). `sock` is an XTS socket."""
+    """A UDP socket, bound and connected as requested; returns (transport, protocol). `sock` is an XTS socket."""
     loop = loop or asyncio.get_running_loop()
     if sock is not None:
         given = {"local_addr": local_addr, "remote_addr": remote_addr, "family": family, "proto": proto,
@@ -197,7 +197,7 @@ async def _open(
     lookup: tuple[int, int, int],
     options: tuple[bool | None, bool | None],
 ) -> tuple[socket, Any]:
-    """The first pair of addresses, of one family, that can be had: (socket, peer)."""
+    """Opens a socket with the first pair of addresses, of one family, that is available: (socket, peer)."""
     family, proto, flags = lookup
     if not (local_addr or remote_addr) and family == AF_UNSPEC:
         raise ValueError("unexpected address family")

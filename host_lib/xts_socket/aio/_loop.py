@@ -1,9 +1,9 @@
 """Event loops whose TCP and UDP are offloaded: for programs and frameworks that call asyncio and know nothing of XTS.
 
 `EventLoop` is asyncio's loop, `UvloopEventLoop` uvloop's: `asyncio.run(main(), loop_factory=EventLoop)`.
-`offloading(loop)` is a view of a loop of any kind, for whoever takes a loop as an argument. In all of them TCP
-connections and servers, and datagram endpoints of UDP, are ours, unless a kernel socket is passed in; everything else
-is the loop's.
+`offloading(loop)` is a view of any loop, for code that takes a loop as an argument. In all of them TCP connections and
+servers, and UDP datagram endpoints, are offloaded, unless a kernel socket is passed in; everything else is done by the
+loop itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Offloading:
     """The methods of a loop that concern TCP and UDP."""
 
     def _kernels(self, name: str) -> Any:
-        """The method for kernel sockets."""
+        """The loop's own method, for kernel sockets."""
         raise NotImplementedError
 
     async def create_connection(
@@ -102,8 +102,8 @@ class Offloading:
 
 
 class EventLoop(Offloading, asyncio.SelectorEventLoop):
-    """asyncio's event loop with offloaded TCP and UDP. Without a selector of the caller's it waits in the library
-    itself, which is faster than any other loop can."""
+    """asyncio's event loop with offloaded TCP and UDP. If the caller passes no selector, it waits in the library
+    itself, which is faster than any other loop can be."""
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         if selector is None:
@@ -117,7 +117,7 @@ class EventLoop(Offloading, asyncio.SelectorEventLoop):
         try:
             super().run_forever()
         finally:
-            lib.xts_flush()  # what the last turn has sent
+            lib.xts_flush()  # sends what the last turn has written
             if (wakeup := self._wakeup()) is not None:
                 wakeup.end()
 
@@ -134,7 +134,7 @@ class EventLoop(Offloading, asyncio.SelectorEventLoop):
 
 
 class View(Offloading):
-    """A loop of any kind, seen with offloaded TCP: use `offloading`."""
+    """Any loop, with offloaded TCP: use `offloading`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -175,7 +175,7 @@ def _make_uvloop() -> type[asyncio.AbstractEventLoop]:
 
 def _make_policy() -> Callable[[], Any]:
     class EventLoopPolicy(asyncio.DefaultEventLoopPolicy):
-        """For asyncio.set_event_loop_policy(): new event loops are of `EventLoop`."""
+        """For asyncio.set_event_loop_policy(): new event loops are `EventLoop`s."""
 
         _loop_factory = EventLoop
 
@@ -183,7 +183,7 @@ def _make_policy() -> Callable[[], Any]:
 
 
 def __getattr__(name: str) -> Any:
-    """uvloop is optional, and policies are gone from newer Pythons: made when asked for."""
+    """uvloop is optional, and newer Pythons have no policies: so these classes are made on first use."""
     if name == "UvloopEventLoop":
         value: Any = _make_uvloop()
     elif name == "EventLoopPolicy":

@@ -1,17 +1,17 @@
-"""`Poller`: what an event loop hears from XTS sockets.
+"""`Poller`: events of XTS sockets for an event loop.
 
 Theory of operation
 
-A loop has one polling context of the library for all of its XTS sockets: no kernel descriptor, and no system call, for
-each of them. Sockets are in the context edge-triggered and for everything, from their first wait to their close:
-pausing, resuming and waiting for room cost no call. Who handles an edge therefore reads until nothing is left, or
-remembers that something is.
+A loop has one polling context of the library for all of its XTS sockets: none of them needs a kernel descriptor, or a
+system call. Sockets are in the context edge-triggered and for all events, from their first wait to their close:
+pausing, resuming and waiting for room need no call. So a handler of an edge reads until nothing is left, or remembers
+that something is.
 
-Our own `EventLoop` waits in the library itself (_selector.py), which hands the events over. Any other loop watches the
-context's single descriptor with `loop.add_reader`. When it is ready the poller collects events and calls the handlers
-directly: that begins a *turn*, in which what is sent leaves the process without waking the proxy, and nothing wakes us
-(XTS_EPOLL_BATCH, XTS_EPOLL_TURN). The turn ends with one doorbell for all: at once when handlers have sent something
-themselves, else, for the tasks they have woken, in the loop's next round.
+Our own `EventLoop` waits in the library itself (_selector.py), which passes the events on. Any other loop watches the
+context's single descriptor with `loop.add_reader`. When it is ready, the poller collects events and calls the handlers
+directly: that begins a *turn*, in which data is sent without waking the proxy, and nothing wakes us (XTS_EPOLL_BATCH,
+XTS_EPOLL_TURN). The turn ends with one doorbell for all: at once if handlers have sent something themselves, otherwise
+in the loop's next round, after the tasks that they have woken.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _CTL_ADD, _CTL_DEL = 1, 2
 _collect = lib.xts_py_epoll_now
 _unpack = ffi.unpack
 
-#: Room for what one read may bring, as in asyncio.
+#: Room for the data of one read, as in asyncio.
 RECEIVE_BYTES = 256 * 1024
 
 _pollers: WeakKeyDictionary[asyncio.AbstractEventLoop, Poller] = WeakKeyDictionary()
 
 
 def poller_of(loop: asyncio.AbstractEventLoop) -> Poller:
-    """The loop's poller, made when it is first asked for."""
+    """The loop's poller, made on first use."""
     try:
         return _pollers[loop]
     except KeyError:
@@ -62,7 +62,7 @@ def forget(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _forget_in_child() -> None:
-    """The sockets of the parent are not the child's."""
+    """The sockets belong to the parent, not to the child."""
     for poller in _pollers.values():
         poller.handlers.clear()
         poller.leave_selector()
@@ -80,7 +80,7 @@ class Poller:
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        #: What the loop waits with, if that is ours.
+        #: The loop's selector, if it is ours.
         self.selector: Selector | None = getattr(loop, "xts_selector", None)
         kind = lib.XTS_EPOLL_TURN if self.selector is None else lib.XTS_EPOLL_PATIENT
         ctx = lib.xts_epoll_ctx_create_flags(lib.XTS_EPOLL_BATCH | kind)
@@ -93,19 +93,19 @@ class Poller:
         self._events: list[int] = []
         self._turn = False
         self.handlers: dict[int, Handler] = {}
-        #: Where transports receive; nothing in it outlives the call.
+        #: The buffer into which transports receive; nothing in it outlives the call.
         self.buffer = ffi.new_allocator(should_clear_after_alloc=False)("char[]", RECEIVE_BYTES)
-        #: Set by whoever sends.
+        #: Set by a transport that has sent something.
         self.sent = False
         self.wakeup: Wakeup | None = None
         if self.selector is not None:
             self.wakeup = Wakeup(loop)
             self.selector.poller = self
-        else:  # in a context of its own, or it would be that of whoever came first
+        else:  # in a new context, or it would run in that of the first caller
             Context().run(loop.add_reader, check(lib.xts_epoll_fd(ctx)), self._readable)
 
     def close(self) -> None:
-        """Lets go of the library's context; the sockets stay open."""
+        """Releases the library's context; the sockets stay open."""
         ctx, self.ctx = self.ctx, None
         self.handlers.clear()
         self.leave_selector()
@@ -126,13 +126,13 @@ class Poller:
             lib.xts_epoll_ctx_destroy(self.ctx)
 
     def add(self, number: int, handler: Handler) -> None:
-        """Calls `handler` for all events of a socket from now on, first for its present state."""
+        """From now on calls `handler` for all events of a socket, first for its present state."""
         add = lib.xts_py_epoll_ctl_mixed if self.selector is not None else lib.xts_py_epoll_ctl
         check(add(self.ctx, _CTL_ADD, number, _EVERYTHING))
         self.handlers[number] = handler
 
     def remove(self, number: int) -> None:
-        """Does nothing when the socket is not watched, or gone."""
+        """Does nothing if the socket is not watched, or is gone."""
         if self.handlers.pop(number, None) is not None and self.ctx is not None:
             lib.xts_py_epoll_ctl(self.ctx, _CTL_DEL, number, 0)
 
@@ -153,20 +153,20 @@ class Poller:
             loop.call_soon(self._end_turn)
 
     def take(self, events: list[int]) -> None:
-        """Handles what the selector has collected."""
+        """Handles the events that the selector has collected."""
         self._events += events
         loop = self._loop()
         if loop is not None and loop.get_debug():
-            loop.call_soon(self._handle)  # which shows slow callbacks
+            loop.call_soon(self._handle)  # the loop's debug mode then shows slow callbacks
             return
         try:
             self._handle()
-        except Exception as failure:  # as the loop does with what one of its callbacks raises
+        except Exception as failure:  # handled as the loop handles exceptions of its callbacks
             if loop is not None:
                 loop.call_exception_handler({"message": f"Exception in callback {self!r}", "exception": failure})
 
     def _handle(self) -> None:
-        """Hands the collected events out. What an exception leaves is done in the next round."""
+        """Passes the collected events on. Events that are left after an exception are handled in the next round."""
         events, self._events = self._events, []
         handlers = self.handlers
         at = 0
@@ -189,7 +189,7 @@ class Poller:
 
 
 class Waits:
-    """Those who wait for a socket that no transport has; watched as long as somebody does."""
+    """Tasks that wait for a socket without a transport; it is watched while there are any."""
 
     __slots__ = ("_number", "_poller", "_waiting")
 
@@ -215,7 +215,7 @@ class Waits:
 
 
 async def wait_for(loop: asyncio.AbstractEventLoop, number: int, events: int) -> None:
-    """Waits until the socket has one of the events, or an error. RuntimeError when a transport has the socket."""
+    """Waits until the socket has one of the events, or an error. RuntimeError if a transport has the socket."""
     poller = poller_of(loop)
     handler = poller.handlers.get(number)
     if handler is None:

@@ -1,4 +1,4 @@
-"""Names to addresses without blocking the loop; what is an address already does not ask anybody."""
+"""Names to addresses without blocking the loop; literal addresses need no lookup."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from socket import AF_INET, AF_INET6, AF_UNSPEC, IPPROTO_TCP, IPPROTO_UDP, SOCK_DGRAM, SOCK_STREAM, inet_pton
 from typing import Any
 
-#: As getaddrinfo() returns them: family, type, protocol, canonical name, address.
+#: In the form of getaddrinfo(): family, type, protocol, canonical name, address.
 Info = tuple[int, int, int, str, Any]
 
 
@@ -14,7 +14,7 @@ async def resolve(
     loop: asyncio.AbstractEventLoop, address: Any, *, family: int = 0, kind: int = SOCK_STREAM, proto: int = 0,
     flags: int = 0,
 ) -> list[Info]:  # fmt: skip
-    """The addresses of `(host, port, …)`. Raises OSError (socket.gaierror) when there is none."""
+    """The addresses of `(host, port, …)`. Raises OSError (socket.gaierror) if there is none."""
     host, port = address[:2]
     literal = _literal(address, family, kind, proto)
     if literal is not None:
@@ -34,7 +34,7 @@ def _literal(address: Any, family: int, kind: int, proto: int) -> Info | None:
         number = 0
     else:
         try:
-            number = int(port)  # a service by name is not ours to know
+            number = int(port)  # the name of a service has to be looked up
         except (TypeError, ValueError):
             return None
     if isinstance(host, bytes):

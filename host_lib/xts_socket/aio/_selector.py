@@ -1,9 +1,9 @@
-"""`Selector`: what `EventLoop` waits with, for kernel descriptors and XTS sockets at once.
+"""`Selector`: with it, `EventLoop` waits for kernel descriptors and XTS sockets together.
 
-One call of the library sends what has been written since the last one, with one doorbell for all, and takes what has
-come; if that is nothing, it spins as a blocking call does (for up to four times XTS_SPIN_US), then sleeps on all of it.
-The events of XTS sockets are handled before select() returns, so that the tasks they wake run in the same turn of the
-loop. A loop without XTS sockets has nothing but the standard library's selector.
+One call of the library sends what has been written since the last one, with one doorbell for all, and handles what has
+come. If nothing has come, it spins as a blocking call does (for up to four times XTS_SPIN_US), then sleeps on all of
+it. The events of XTS sockets are handled before select() returns, so that the tasks they wake run in the same turn of
+the loop. For a loop without XTS sockets, this is only the standard library's selector.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _KERNEL = lib.XTS_PY_KERNEL
 
 
 class Selector(EpollSelector):
-    """The standard library's, with the XTS sockets of a loop in addition."""
+    """The standard library's selector, and the XTS sockets of a loop."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: From the first XTS socket on.
+        #: Set with the first XTS socket.
         self.poller: Poller | None = None
         self._set = self.fileno()
 

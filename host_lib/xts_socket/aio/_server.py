@@ -63,7 +63,7 @@ class Listener:
         self._context.run(self._accept)
 
     def _accept(self) -> None:
-        """Until nobody waits (the next one is an edge), but never more than the backlog in one round."""
+        """Accepts until no connection waits (the next one is an edge), but at most the backlog in one round."""
         for _ in range(self._server.backlog or 1):
             if self._stopped:
                 return
@@ -92,7 +92,7 @@ class Listener:
 
 
 class Server(asyncio.AbstractServer):
-    """Made by `create_server`. wait_closed() is that of the running Python: since 3.12 it waits for connections."""
+    """Made by `create_server`. wait_closed() behaves as in the running Python: since 3.12 it waits for connections."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class Server(asyncio.AbstractServer):
             transport.close()
 
     def abort_clients(self) -> None:
-        """Closes all connections at once, what they have not sent is lost (asyncio has this since 3.13)."""
+        """Closes all connections at once; data that they have not sent is lost (asyncio has this since 3.13)."""
         for transport in list(self._clients):
             transport.abort()
 
@@ -196,7 +196,7 @@ class Server(asyncio.AbstractServer):
         await asyncio.sleep(0)
 
     async def serve_forever(self) -> None:
-        """Until cancelled, or the server is closed."""
+        """Serves until it is cancelled, or the server is closed."""
         if self._forever is not None:
             raise RuntimeError(f"server {self!r} is already being awaited on serve_forever()")
         if self._sockets is None:
@@ -247,7 +247,7 @@ class Server(asyncio.AbstractServer):
 
 
 def check_tls(context: Any, handshake_timeout_s: float | None, shutdown_timeout_s: float | None) -> None:
-    """ValueError for a time-out without TLS."""
+    """ValueError for a timeout without TLS."""
     for name, value in (
         ("ssl_handshake_timeout", handshake_timeout_s),
         ("ssl_shutdown_timeout", shutdown_timeout_s),
@@ -277,8 +277,8 @@ async def create_server(
 ) -> Server:
     """loop.create_server() on the device's addresses; `sock` is an XTS socket.
 
-    tls, or `ssl` with Tls(): TLS is done in the proxy, with the identity that these parameters name; a connection whose
-    handshake fails is never seen, and how long one may take is the proxy's configuration.
+    tls, or `ssl` with Tls(): the proxy does TLS, with the identity that these parameters name. A connection whose
+    handshake fails is never accepted, and the proxy's configuration limits the time of a handshake.
     """
     loop = loop or asyncio.get_running_loop()
     if isinstance(ssl, bool):
@@ -298,7 +298,7 @@ async def create_server(
         sockets = [check_socket(sock)]
     for each in sockets:
         each.setblocking(False)
-        each.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # connections inherit it
+        each.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # accepted connections inherit it
         if keep_alive:
             each.setsockopt(SOL_SOCKET, 9, 1)
         if offloaded is not None and each.tls is None:
@@ -393,8 +393,8 @@ async def connect_accepted_socket(
     ssl_shutdown_timeout: float | None = None,
     loop: asyncio.AbstractEventLoop | None = None,
 ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-    """loop.connect_accepted_socket() for an XTS socket that was accepted elsewhere; tls, or `ssl` with Tls(): the
-    proxy does TLS from here on."""
+    """loop.connect_accepted_socket() for an XTS socket that other code has accepted; tls, or `ssl` with Tls(): from
+    here on the proxy does TLS."""
     loop = loop or asyncio.get_running_loop()
     check_socket(sock)
     offloaded = in_proxy(ssl, tls)

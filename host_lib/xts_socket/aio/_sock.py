@@ -1,4 +1,4 @@
-"""The loop's sock_* methods for XTS sockets that no transport has: `sock_recv`, `sock_sendall`, `sock_connect`, …"""
+"""The loop's sock_* methods for XTS sockets without a transport: `sock_recv`, `sock_sendall`, `sock_connect`, …"""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _ready(sock: socket, loop: asyncio.AbstractEventLoop | None) -> asyncio.Abst
 
 
 async def _done(loop: asyncio.AbstractEventLoop, sock: socket, events: int, call: Callable[[], T]) -> T:
-    """Makes the call until it does not have to wait."""
+    """Repeats the call until it does not have to wait."""
     while True:
         try:
             return call()
@@ -56,14 +56,14 @@ async def sock_recv_into(sock: socket, buf: Any, *, loop: asyncio.AbstractEventL
 async def sock_recvfrom(
     sock: socket, bufsize: int, *, loop: asyncio.AbstractEventLoop | None = None
 ) -> tuple[bytes, Any]:
-    """(a datagram, the address it is from)."""
+    """(a datagram, the address from which it came)."""
     return await _done(_ready(sock, loop), sock, EPOLLIN, partial(sock.recvfrom, bufsize))
 
 
 async def sock_recvfrom_into(
     sock: socket, buf: Any, nbytes: int = 0, *, loop: asyncio.AbstractEventLoop | None = None
 ) -> tuple[int, Any]:
-    """Into a writable buffer: (how many bytes, the address the datagram is from)."""
+    """Into a writable buffer: (how many bytes, the address from which the datagram came)."""
     return await _done(_ready(sock, loop), sock, EPOLLIN, partial(sock.recvfrom_into, buf, nbytes))
 
 
@@ -75,7 +75,7 @@ async def sock_sendto(sock: socket, data: Any, address: Any, *, loop: asyncio.Ab
 
 
 async def sock_sendall(sock: socket, data: Any, *, loop: asyncio.AbstractEventLoop | None = None) -> None:
-    """Sends everything. After an error nobody knows how much was sent."""
+    """Sends everything. After an error it is unknown how much was sent."""
     loop = _ready(sock, loop)
     poller = poller_of(loop)
     with memoryview(data).cast("B") as view:
@@ -123,7 +123,7 @@ async def sock_push(sock: socket, *layers: Layer, loop: asyncio.AbstractEventLoo
 
 
 async def push_when_sent(sock: socket, layers: Sequence[Layer]) -> None:
-    """Pushes onto a non-blocking socket. What was sent before has to have left first; no event says when it has."""
+    """Pushes onto a non-blocking socket. Data that was sent earlier has to leave first; no event says when it has."""
     while True:
         try:
             sock.push(*layers)
@@ -133,7 +133,7 @@ async def push_when_sent(sock: socket, layers: Sequence[Layer]) -> None:
 
 
 async def sock_recv_pdu(sock: socket, *, loop: asyncio.AbstractEventLoop | None = None) -> Pdu | None:
-    """The next PDU, whole; None at the end of the stream: `socket.recv_pdu()`."""
+    """The next PDU, complete; None at the end of the stream: `socket.recv_pdu()`."""
     return await _done(_ready(sock, loop), sock, EPOLLIN, sock.recv_pdu)
 
 

@@ -1,4 +1,4 @@
-"""What transports of streams and of datagrams have in common: one socket, its poller, how they begin and end."""
+"""The common part of stream and datagram transports: one socket, its poller, and their beginning and end."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ logger = logging.getLogger("asyncio")
 
 
 class SocketTransport(transports._FlowControlMixin, ABC):
-    """The socket is the transport's and closes with it. Subclasses have a `_buffer` of what is to be sent, and get
-    edges in `_edge()`."""
+    """The transport owns the socket, and closes it. Subclasses have a `_buffer` of unsent data, and get edges in
+    `_edge()`."""
 
-    _kind: str  # in messages
+    _kind: str  # what messages call it
     _buffer: Any
-    _sock: socket | None = None  # for __del__, should __init__ fail
+    _sock: socket | None = None  # for __del__, if __init__ fails
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket, extra: dict[str, Any] | None = None) -> None:
         super().__init__(extra, loop)
@@ -39,7 +39,7 @@ class SocketTransport(transports._FlowControlMixin, ABC):
         self._poller = poller_of(loop)
         self._context = copy_context()
         self._unread = self._scheduled = self._closing = False
-        self._conn_lost = 0  # counts what is sent after connection_lost() has been scheduled
+        self._conn_lost = 0  # counts writes after connection_lost() has been scheduled
 
     def _begin(self, sock: socket, waiter: asyncio.Future[None] | None) -> None:
         """The last step of __init__()."""
@@ -54,7 +54,7 @@ class SocketTransport(transports._FlowControlMixin, ABC):
             try:
                 _warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
             finally:
-                with suppress(OSError):  # of the two, the socket may have been collected first
+                with suppress(OSError):  # the garbage collector may have taken the socket first
                     self._sock.close()
 
     # --- protocol and life ----------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ class SocketTransport(transports._FlowControlMixin, ABC):
         return self._closing
 
     def close(self) -> None:
-        """What is buffered is sent first."""
+        """Sends buffered data first."""
         if self._closing:
             return
         self._closing = True
@@ -82,7 +82,7 @@ class SocketTransport(transports._FlowControlMixin, ABC):
         self._force_close(None)
 
     def _start(self) -> None:
-        """connection_made() has been called: now events may come."""
+        """connection_made() has been called: events are delivered from now on."""
         if self._conn_lost or self._sock is None:
             return
         try:
@@ -125,16 +125,16 @@ class SocketTransport(transports._FlowControlMixin, ABC):
     # --- events ---------------------------------------------------------------------------------------------
 
     def _handle(self, events: int) -> None:
-        """An edge, reported by the poller; in the context of the one who made the transport."""
+        """An edge, reported by the poller; runs in the context of the code that made the transport."""
         self._context.run(self._edge, events)
 
     @abstractmethod
     def _edge(self, events: int) -> None:
-        """There is news of the socket."""
+        """The socket has an event."""
 
     @abstractmethod
     def _read(self) -> None:
-        """Reads what a turn of the loop may; _read_later() where more may be left."""
+        """Reads as much as one turn of the loop may; calls _read_later() if more may be left."""
 
     def _read_later(self) -> None:
         if not self._scheduled:
@@ -147,7 +147,7 @@ class SocketTransport(transports._FlowControlMixin, ABC):
 
 
 async def until_begun(transport: transports.BaseTransport, waiter: asyncio.Future[None]) -> None:
-    """Its protocol has been told; or the transport is closed again."""
+    """Waits until the protocol has been started; if that fails, closes the transport again."""
     try:
         await waiter
     except BaseException:

@@ -1,6 +1,6 @@
-"""TLS under our transports, done in the proxy (`Tls` pushed onto the socket), and over them: the standard library's
-own TLS protocol (ssl.MemoryBIO inside), which needs nothing of a loop but its public methods and so is the same on
-every loop."""
+"""TLS below our transports, done by the proxy (`Tls` pushed onto the socket), and above them: the standard library's
+own TLS protocol (with ssl.MemoryBIO), which uses only public methods of a loop and so behaves the same on every loop.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _HANDSHAKE_S = 60.0  # asyncio's constants.SSL_HANDSHAKE_TIMEOUT
 
 
 def in_proxy(context: Any, tls: Tls | bool | None) -> Tls | None:
-    """The TLS that is to be done in the proxy, of the two arguments in which it may be asked for: `ssl` (Tls(), or a
-    context of `ssl_context()`), and `tls`. None: it is not. ValueError when both are given."""
+    """The TLS that the proxy shall do, which two arguments can request: `ssl` (Tls(), or a context of `ssl_context()`),
+    and `tls`. None: not in the proxy. ValueError if both are given."""
     if not tls and (context is None or isinstance(context, bool)):
         return None
     from .._tls_context import OffloadedContext
@@ -54,7 +54,7 @@ def make_transport(
     handshake_timeout_s: float | None = None,
     shutdown_timeout_s: float | None = None,
 ) -> asyncio.Transport:
-    """What the protocol is to write to: a plain transport, or with `tls` one of TLS (`context` None: the client's
+    """The transport to which the protocol writes: a plain one, or with `tls` one with TLS (`context` None: the client's
     defaults). `waiter` is done when connection_made() has been called."""
     if not tls:
         return Transport(loop, sock, protocol, waiter=waiter, extra=extra, server=server)
@@ -85,8 +85,8 @@ async def start_tls(
 ) -> asyncio.Transport:
     """loop.start_tls() for a transport of ours, on any loop: returns the transport to use from now on.
 
-    With `Tls()` instead of a context TLS is done in the proxy, and that is the same transport. What was written before
-    leaves as it is.
+    With `Tls()` instead of a context, the proxy does TLS, and the same transport is returned. Data that was written
+    before leaves unchanged.
     """
     offloaded = in_proxy(sslcontext, None)
     if offloaded is None and not isinstance(sslcontext, ssl.SSLContext):
@@ -113,7 +113,7 @@ async def start_tls(
         ssl_handshake_timeout=ssl_handshake_timeout,  # type: ignore[arg-type]
         ssl_shutdown_timeout=ssl_shutdown_timeout,
     )
-    # Until the TLS protocol has its transport, it must not be given data.
+    # The TLS protocol must not get data before it has its transport.
     below: Any = transport
     below.pause_reading()
     below.set_protocol(inner)
@@ -130,14 +130,14 @@ async def start_tls(
 
 
 async def push_tls(sock: socket, tls: Tls, timeout_s: float | None) -> None:
-    """Pushes TLS onto a connected socket that no transport has yet, and waits for its handshake."""
+    """Pushes TLS onto a connected socket without a transport, and waits for its handshake."""
     async with asyncio.timeout(_HANDSHAKE_S if timeout_s is None else timeout_s):
         await sock_push(sock, tls)
 
 
 async def _push_under(transport: Transport, tls: Tls, timeout_s: float | None) -> None:
-    """Pushes TLS under a transport in use, and waits for its handshake. The protocol reads nothing meanwhile. When it
-    fails the transport is closed."""
+    """Pushes TLS below a transport that is in use, and waits for its handshake. The protocol reads nothing meanwhile.
+    If it fails, the transport is closed."""
     paused = not transport.is_reading()
     transport.pause_reading()
     try:

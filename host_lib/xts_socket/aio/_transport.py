@@ -1,7 +1,7 @@
 """`Transport`: an XTS socket driven by the loop's poller, with the behaviour of asyncio's own socket transport.
 
 Events are edges (_poller.py): `_unread` remembers that there may be something to read, while the protocol has paused
-reading or when a read has not taken everything. As in asyncio, one turn of the loop reads at most once, so the rest is
+reading or if a read has not taken everything. As in asyncio, one turn of the loop reads at most once, so the rest is
 read in the next.
 """
 
@@ -34,11 +34,11 @@ _unpack = ffi.unpack
 _view = ffi.from_buffer
 _CHARS = ffi.typeof("char[]")
 _AGAIN = -errno.EAGAIN
-_ERRNO_MIN = -4095  # below: interrupted (python_waits.h)
+_ERRNO_MIN = -4095  # results below it: interrupted (python_waits.h)
 
 _READING = ~EPOLLOUT
 _WRITING = ~(EPOLLIN | EPOLLRDHUP)
-#: What asyncio's transports report of TLS.
+#: What asyncio's transports report about TLS.
 _OF_TLS: dict[str, Callable[[TlsConnection], Any]] = {
     "ssl_object": lambda tls: tls,
     "peercert": lambda tls: tls.getpeercert(),
@@ -51,9 +51,9 @@ _ENDS = EPOLLRDHUP | EPOLLHUP | EPOLLERR
 
 
 class Transport(SocketTransport, transports.Transport):
-    """Made by `create_connection` and servers. The socket is the transport's and closes with it."""
+    """Made by `create_connection` and servers. The transport owns the socket, and closes it."""
 
-    _start_tls_compatible = True  # loop.start_tls() of the standard loop asks for this,
+    _start_tls_compatible = True  # loop.start_tls() of the standard loop checks this,
     _sendfile_compatible = constants._SendfileMode.FALLBACK  # and loop.sendfile() for this
 
     _kind = "socket"
@@ -75,7 +75,7 @@ class Transport(SocketTransport, transports.Transport):
         self._reading = False  # from connection_made() to the end of the stream
         self._ended = False
         self._tls: TlsConnection | None = sock.tls if sock._layers else None
-        self._change: asyncio.Future[None] | None = None  # for who waits for an event, or for the buffer to be empty
+        self._change: asyncio.Future[None] | None = None  # done at the next event, or when the buffer is empty
         self.set_protocol(protocol)
         self._server = server
         if server is not None:
@@ -178,7 +178,7 @@ class Transport(SocketTransport, transports.Transport):
             self._fatal_error(exc, "Fatal error: protocol.data_received() call failed.")
 
     def _read_into(self) -> None:
-        """As _read(), for a BufferedProtocol."""
+        """Like _read(), for a BufferedProtocol."""
         try:
             buffer = self._protocol.get_buffer(-1)
             if not len(buffer):
@@ -207,7 +207,7 @@ class Transport(SocketTransport, transports.Transport):
             self._fatal_error(exc, "Fatal error: protocol.buffer_updated() call failed.")
 
     def _more(self, full: bool) -> None:
-        """Something was read. Without an edge to come, what is left is read in the loop's next round."""
+        """Something was read. If no edge will come, the rest is read in the loop's next round."""
         if full or self._ended:
             self._read_later()
         else:
@@ -276,7 +276,7 @@ class Transport(SocketTransport, transports.Transport):
         self._maybe_pause_protocol()  # type: ignore[attr-defined]
 
     def _send_now(self, data: bytes | bytearray | memoryview) -> tuple[int, int]:
-        """(bytes sent or -errno, bytes there are)."""
+        """(bytes sent or -errno, bytes to send)."""
         self._poller.sent = True
         if data.__class__ is bytes:
             size = len(data)
@@ -318,8 +318,8 @@ class Transport(SocketTransport, transports.Transport):
     # --- pushing --------------------------------------------------------------------------------------------
 
     async def push(self, *layers: Layer) -> None:
-        """sock.push() behind what was written before, and do_handshake(). Reading should be paused. Raises UlpError as
-        they do; OSError (ECONNABORTED) when the transport is closed meanwhile."""
+        """sock.push() after the data that was written before, and do_handshake(). Reading should be paused. Raises
+        UlpError as these do; OSError (ECONNABORTED) if the transport is closed meanwhile."""
         while self._buffer:
             await self._until_changed()
         await push_when_sent(self._open_socket(), layers)

@@ -1,7 +1,7 @@
-"""`Wakeup`: a signal ends the wait of our selector whenever it comes.
+"""`Wakeup`: makes a signal end the wait of our selector whenever it comes.
 
-Python runs signal handlers between its own instructions: one that comes while the library spins, or prepares to sleep,
-would be seen to after the next event. So the interpreter is asked to write to a pipe that the loop watches
+Python runs signal handlers between its own instructions: a signal that comes while the library spins, or prepares to
+sleep, would be handled only after the next event. So the interpreter is asked to write to a pipe that the loop watches
 (signal.set_wakeup_fd), as asyncio does itself while it has signal handlers of its own.
 """
 
@@ -15,7 +15,8 @@ from contextvars import Context
 
 
 class Wakeup:
-    """In force from begin() to end(): while the loop runs, in the main thread, if nobody else has asked for such."""
+    """In force from begin() to end(): while the loop runs, in the main thread, unless other code has set a wakeup
+    descriptor."""
 
     __slots__ = ("_read_end", "_write_end")
 
@@ -28,7 +29,7 @@ class Wakeup:
     def begin(self) -> None:
         try:
             before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
-        except ValueError:  # in another thread: signals are none of its concern
+        except ValueError:  # in another thread, which does not handle signals
             return
         if before not in (-1, self._write_end):
             signal.set_wakeup_fd(before)
@@ -40,7 +41,7 @@ class Wakeup:
                 signal.set_wakeup_fd(now)
 
     def close(self) -> None:
-        """The loop no longer watches it."""
+        """To be called when the loop no longer watches it."""
         self.end()
         os.close(self._read_end)
         os.close(self._write_end)

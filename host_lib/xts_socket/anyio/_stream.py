@@ -19,7 +19,7 @@ from .._readiness import READABLE, WRITABLE
 from .._socket import socket as XtsSocket  # noqa: N812 - next to anyio's kinds of socket
 from ._waits import close, until
 
-#: accept() failing so says something of one connection, which is gone, and nothing of the listener.
+#: These errors of accept() are about one connection, which is gone, and not about the listener.
 _ONE_CONNECTION_LOST = (errno.ECONNABORTED, errno.ECONNRESET, errno.EPROTO, errno.ETIMEDOUT)
 
 
@@ -34,7 +34,7 @@ def resource_errors() -> Iterator[None]:
 
 
 class Attributes:
-    """Where the typed attributes of anyio's classes come from."""
+    """The source of the typed attributes of anyio's classes."""
 
     def __init__(self, sock: XtsSocket) -> None:
         sock.setblocking(False)
@@ -42,7 +42,7 @@ class Attributes:
 
     @property
     def _raw_socket(self) -> _standard.socket:
-        # Called a standard socket by anyio; an offloaded one has its methods.
+        # anyio's type is a standard socket; an offloaded one has its methods.
         return cast(_standard.socket, self._sock)
 
     async def aclose(self) -> None:
@@ -51,13 +51,13 @@ class Attributes:
 
 
 class SocketStream(Attributes, anyio.abc.SocketStream):
-    """A connection. Takes the `xts_socket.socket` over. Sets TCP_NODELAY, as anyio does."""
+    """A connection. Takes over the `xts_socket.socket`. Sets TCP_NODELAY, as anyio does."""
 
     def __init__(self, sock: XtsSocket) -> None:
         super().__init__(sock)
         self._receiving = anyio.ResourceGuard("reading from")
         self._sending = anyio.ResourceGuard("writing to")
-        with suppress(OSError):  # a connection that has failed meanwhile says so when it is used
+        with suppress(OSError):  # if the connection has failed meanwhile, its first use reports that
             sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
@@ -85,7 +85,7 @@ class SocketStream(Attributes, anyio.abc.SocketStream):
 
     @property
     def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
-        """Those of the connection, and of TLS in the proxy."""
+        """The attributes of the connection, and of TLS in the proxy."""
         found = super().extra_attributes
         tls = self._sock.tls
         if tls is None:
@@ -102,7 +102,7 @@ class SocketStream(Attributes, anyio.abc.SocketStream):
 
 
 class SocketListener(Attributes, anyio.abc.SocketListener):
-    """A listening socket. Takes the `xts_socket.socket` over."""
+    """A listening socket. Takes over the `xts_socket.socket`."""
 
     def __init__(self, sock: XtsSocket) -> None:
         super().__init__(sock)

@@ -73,11 +73,11 @@ async def connect_tcp(
     tls_hostname: str | None = None,
     happy_eyeballs_delay: float = 0.25,
 ) -> SocketStream | TLSStream:
-    """Connects, trying the host's addresses in turn, the next one also when one has not answered for
+    """Connects, trying the host's addresses in turn, and the next one also if one has not answered for
     `happy_eyeballs_delay` seconds; then, with any of the TLS arguments, does the handshake.
 
-    With `tls=Tls(...)` TLS is done in the proxy, which checks the server's certificate for `tls_hostname` or the host:
-    the result is a SocketStream, with the attributes of TLS (anyio.streams.tls.TLSAttribute).
+    With `tls=Tls(...)` the proxy does TLS, and checks the server's certificate for `tls_hostname` or the host: the
+    result is a SocketStream, with the attributes of TLS (anyio.streams.tls.TLSAttribute).
 
     `local_host` and `local_port` are the device's. Returns a TLSStream if a handshake was done. Raises OSError,
     with the attempts' errors as its cause.
@@ -113,7 +113,7 @@ async def create_tcp_listener(
 ) -> MultiListener[AnySocketStream]:
     """Listens, on the device, at each address of `local_host`; None: at all its addresses.
 
-    Port 0 takes a free port, the same one for all addresses. tls: TLS is done in the proxy, with the identity that the
+    Port 0 takes a free port, the same one for all addresses. tls: the proxy does TLS, with the identity that the
     parameters name. Raises OSError.
     """
     backlog = min(backlog, _BACKLOG_MAX)
@@ -131,7 +131,7 @@ async def create_tcp_listener(
                 [SocketListener(each) for each in _listening(addresses, local_port, backlog, reuse_port, tls)]
             )
         except OSError as failure:
-            # The free port of one address may be in use at another.
+            # A port that is free at one address may be in use at another.
             if failure.errno != errno.EADDRINUSE or local_port or len(addresses) == 1 or last:
                 raise
     raise AssertionError("unreachable")
@@ -153,7 +153,7 @@ def _listening(addresses: list[Any], port: int, backlog: int, reuse_port: bool, 
 
 async def _first_to_connect(host: str, port: int, local: Any, layers: Sequence[Layer], delay_s: float) -> socket:
     failures: list[OSError] = []
-    connected: list[socket] = []  # two attempts may end at the same moment: the first has won
+    connected: list[socket] = []  # two attempts may succeed at the same moment: the first one is used
 
     async def attempt(target: Any, over: anyio.Event) -> None:
         try:
@@ -181,11 +181,11 @@ async def _first_to_connect(host: str, port: int, local: Any, layers: Sequence[L
     finally:
         for sock in connected[kept:]:
             close(sock)
-        failures.clear()  # break the cycle of exception, traceback and this frame
+        failures.clear()  # breaks the cycle of exception, traceback and this frame
 
 
 def _ipv6_first(found: list[Any]) -> list[Any]:
-    """An IPv6 address first and an IPv4 address second, where there are both (RFC 6555), the rest as found."""
+    """An IPv6 address first and an IPv4 address second, if there are both (RFC 6555), the rest as found."""
     first = [target for target in found if target[0] == AF_INET6][:1] + [t for t in found if t[0] == AF_INET][:1]
     return first + [target for target in found if target not in first]
 

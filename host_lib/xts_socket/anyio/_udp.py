@@ -21,7 +21,7 @@ _DATAGRAM_BYTES = 65_536
 
 
 class _Sockets(Attributes):
-    """What both kinds have."""
+    """The common part of both kinds."""
 
     def __init__(self, sock: socket) -> None:
         super().__init__(sock)
@@ -30,7 +30,7 @@ class _Sockets(Attributes):
 
 
 class UDPSocket(_Sockets, anyio.abc.UDPSocket):
-    """Takes the `xts_socket.socket` over."""
+    """Takes over the `xts_socket.socket`."""
 
     async def receive(self) -> tuple[bytes, Any]:
         with self._receiving, resource_errors():
@@ -43,7 +43,7 @@ class UDPSocket(_Sockets, anyio.abc.UDPSocket):
 
 
 class ConnectedUDPSocket(_Sockets, anyio.abc.ConnectedUDPSocket):
-    """Takes the `xts_socket.socket` over."""
+    """Takes over the `xts_socket.socket`."""
 
     async def receive(self) -> bytes:
         with self._receiving, resource_errors():
@@ -55,7 +55,7 @@ class ConnectedUDPSocket(_Sockets, anyio.abc.ConnectedUDPSocket):
 
 
 async def _address(host: IPAddressType | None, port: int, family: int, flags: int) -> tuple[int, Any]:
-    """Family and address."""
+    """Returns family and address."""
     found = await anyio.getaddrinfo(str(host) if host else None, port, family=family, type=SOCK_DGRAM, flags=flags)
     return int(found[0][0]), found[0][4]
 
@@ -83,7 +83,7 @@ async def create_udp_socket(
     local_port: int = 0,
     reuse_port: bool = False,
 ) -> UDPSocket:
-    """A socket for datagrams to and from anybody, bound to the local address; without one to any."""
+    """A socket for datagrams to and from any peer, bound to the local address, or without one to any."""
     if family is AF_UNSPEC and not local_host:
         raise ValueError('Either "family" or "local_host" must be given')
     found, local = await _address(local_host, local_port, family, AI_PASSIVE)

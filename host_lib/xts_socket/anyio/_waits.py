@@ -1,5 +1,5 @@
-"""Waiting under anyio, on either back end: on trio with the set of `xts_socket.trio`, on asyncio with one that
-the event loop reads."""
+"""Waiting under anyio, on either back end: on trio with the set of `xts_socket.trio`, on asyncio with a set that the
+event loop watches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _readiness: RunVar[Readiness] = RunVar("xts_socket.anyio readiness")
 def of_this_loop() -> Readiness:
     """The waits of the running event loop."""
     trio = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_task():  # not asked the other way round: trio may be asyncio's guest
+    if trio is not None and trio.lowlevel.in_trio_task():  # in this order, since trio may run as a guest of asyncio
         from ..trio._waits import of_this_run
 
         return of_this_run()
@@ -31,7 +31,7 @@ def of_this_loop() -> Readiness:
 
 
 async def wait(sock: XtsSocket, event: int) -> None:
-    """Waits for READABLE or WRITABLE. ClosedResourceError when the socket is closed, before or meanwhile."""
+    """Waits for READABLE or WRITABLE. ClosedResourceError if the socket is closed, before or meanwhile."""
     if sock.number < 0:
         raise anyio.ClosedResourceError
     readiness = of_this_loop()

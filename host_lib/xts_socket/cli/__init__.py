@@ -52,7 +52,7 @@ examples:
 
 
 def _use_endpoint(path: str) -> None:
-    """For this process, and for those it starts."""
+    """Sets the endpoint for this process, and for processes that it starts."""
     from xts_socket import configure
 
     os.environ["XTS_ENDPOINT"] = path
@@ -61,7 +61,7 @@ def _use_endpoint(path: str) -> None:
 
 
 def make_parser(chosen: Sequence[str] = _VERBS) -> argparse.ArgumentParser:
-    """The command line, with these verbs: each is a module, and takes its time to be imported."""
+    """The command line, with these verbs: each is a module, which takes time to import."""
     parser = argparse.ArgumentParser(
         prog="xts",
         description="Runs programs with offloaded sockets, and looks at the sockets this host has offloaded.",
@@ -77,13 +77,13 @@ def make_parser(chosen: Sequence[str] = _VERBS) -> argparse.ArgumentParser:
 
 @ends_with_reader
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0 well, 1 not, 2 wrong usage."""
+    """The command; returns its exit status: 0: success; 1: failure; 2: wrong usage."""
     given = sys.argv[1:] if arguments is None else arguments
     if given and not given[0].startswith("-") and given[0] not in _VERBS:
         close = difflib.get_close_matches(given[0], _VERBS, 1)
         advice = f"did you mean {close[0]}?" if close else f"the verbs are {', '.join(_VERBS)}"
         make_parser(()).error(f"there is no verb {given[0]}: {advice}")
-    # The one that is asked for need not wait for the others' modules.
+    # Imports only the module of the verb that is asked for.
     parsed = make_parser(given[:1] if given and given[0] in _VERBS else _VERBS).parse_args(given)
     if parsed.endpoint is not None:
         _use_endpoint(parsed.endpoint)

@@ -1,7 +1,7 @@
 """`xts capture`: runs a command, and writes what its sockets send and receive for Wireshark.
 
-The library of each process writes its frames to a file of its own (XTS_PCAP). They are read as they come, joined into
-one file with the names of processes and sockets, and given back to the disk.
+The library of each process writes its frames to a file of its own (XTS_PCAP). The files are read as they grow, and
+joined into one file with the names of processes and sockets; what has been read is freed on the disk.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(command: list[str], folder: Path, capture: Capture) -> int:
     environment = os.environ | {"XTS_PCAP": str(folder / "frames")}
-    # Ctrl-C is for the command. A handler is not inherited, as ignoring it would be.
+    # Ctrl-C is for the command. Uses a handler, since a child would inherit SIG_IGN.
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGQUIT)}
     try:
         with subprocess.Popen(command, env=environment) as process:
@@ -96,16 +96,16 @@ def _run(command: list[str], folder: Path, capture: Capture) -> int:
 
 @dataclass(slots=True)
 class Source:
-    """A file that a library writes. OSError: it is none."""
+    """A file that a library writes. OSError: it is not such a file."""
 
     fd: int
-    number: int  # of the interface
+    number: int  # number of its interface
     channel: Channel
     at: int = 0
     punched: int = 0
 
     def records(self) -> Iterator[tuple[int, bytes]]:
-        """Time and frame of what has come whole since the last call, of at most _READ_BYTES."""
+        """Time and frame of the records that are complete since the last call, from at most _READ_BYTES."""
         data = os.pread(self.fd, _READ_BYTES, self.at)
         offset = 0
         if not self.at:
@@ -124,7 +124,7 @@ class Source:
         self.at += offset
 
     def give_back(self) -> None:
-        """What has been read takes no room on the disk any more, where the file system can do that."""
+        """Frees what has been read on the disk, if the file system supports that."""
         if self.at - self.punched < _MIB:
             return
         length = self.at - self.punched
@@ -137,7 +137,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(slots=True)
 class Capture:
-    """All files of a folder, into one writer."""
+    """Copies all files of a folder to one writer."""
 
     folder: Path
     writer: Writer
@@ -145,13 +145,13 @@ class Capture:
     _sources: dict[str, Source] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Harmless when repeated."""
+        """May be called again."""
         for source in self._sources.values():
             os.close(source.fd)
         self._sources.clear()
 
     def look(self) -> bool:
-        """Takes what has come; was there anything?"""
+        """Copies new records; was there anything?"""
         for path in sorted(self.folder.iterdir()):
             if path.name not in self._sources:
                 fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

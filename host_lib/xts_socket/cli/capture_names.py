@@ -1,4 +1,4 @@
-"""Which process and which socket a captured frame is of: what `xts capture` writes as its comment, and filters by."""
+"""The process and the socket of a captured frame: `xts capture` writes them as its comment, and filters by them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BUNDLE = "XTS_LINK_BUNDLE"
 
 
 def program_of(pid: int) -> str:
-    """Its name, while it lives."""
+    """Its name, while it is alive."""
     try:
         return printable(Path(f"/proc/{pid}/comm").read_text().strip())
     except OSError:
@@ -24,7 +24,7 @@ def program_of(pid: int) -> str:
 
 
 def frames_in(data: bytes) -> Iterator[Frame]:
-    """The frames of a packet: one, or those of a bundle. What is malformed is left to Wireshark."""
+    """The frames of a packet: one, or those of a bundle. Malformed ones are left to Wireshark."""
     try:
         frame = codec.decode(data)
     except MalformedFrameError:
@@ -47,7 +47,7 @@ def _text(endpoint: object) -> str:
 
 @dataclass(slots=True)
 class Socket:
-    """As far as the frames have said."""
+    """A socket, as far as frames have described it."""
 
     number: int = 0
     local: str = ""
@@ -64,7 +64,7 @@ class Channel:
     _by_proxy: dict[int, Socket] = field(default_factory=dict)
 
     def sockets(self, data: bytes) -> list[Socket]:
-        """Those that a packet is about."""
+        """The sockets that a packet is about."""
         found: list[Socket] = []
         for frame in frames_in(data):
             socket = self._socket(frame)
@@ -106,7 +106,7 @@ class Channel:
 
 
 def wanted(channel: Channel, sockets: list[Socket], words: str) -> bool:
-    """Without words everything; else what is of a socket that has them all, and what opens the link."""
+    """Without words everything; else frames of a socket that matches all of them, and frames that open the link."""
     if not words:
         return True
     texts = [f"{channel.who} {s.number:#x} {s.local} {s.peer}".lower() for s in sockets]
@@ -114,7 +114,7 @@ def wanted(channel: Channel, sockets: list[Socket], words: str) -> bool:
 
 
 def opens_link(data: bytes) -> bool:
-    """HELLO and its answer: without them no other frame is understood."""
+    """HELLO and its answer: without them no other frame can be interpreted."""
     return len(data) > table.ETH_BYTES and codec.BY_CODE.get(data[table.ETH_BYTES], None) in (
         codec.BY_NAME["XTS_LINK_HELLO"],
         codec.BY_NAME["XTS_LINK_HELLO_ACK"],

@@ -74,7 +74,7 @@ def _action(actions: Any, name: str, text: str, epilog: str, run: Any) -> argpar
 
 
 def of_this_process() -> list[Value]:
-    """The settings that a program started here begins with."""
+    """The initial settings of a program that is started here."""
     where = ffi.new("char[]", 5000)
     found = []
     for variable in OURS:
@@ -86,7 +86,7 @@ def of_this_process() -> list[Value]:
 
 
 def faults() -> list[str]:
-    """What is wrong with the settings here, each in a line; those of the file first."""
+    """The faults in the settings here, one line each; those of the file first."""
     out = ffi.new("char[]", 5000)
     found: list[str] = []
     while lib.xts_environment_nth_fault(len(found), out, len(out)):
@@ -95,7 +95,7 @@ def faults() -> list[str]:
 
 
 def file_in_use() -> str | None:
-    """The file of settings of this process."""
+    """The file of settings that this process uses."""
     path = lib.xts_environment_file()
     return os.fsdecode(ffi.string(path)) if path else None
 

@@ -1,6 +1,6 @@
 """`xts config import`: settings of XLIO and VMA as lines of xts.toml, with a note on each name.
 
-It reads their variables, XLIO's JSON file, and the rule files of both, which work as they are.
+It reads their variables, XLIO's JSON file, and the rule files of both, which can be used unchanged.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _SPIN_FOREVER_US = 1000
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What becomes of one of their settings."""
+    """The result for one of their settings."""
 
     name: str
     value: str
-    key: str  # ours; "": it has none
-    toml: str  # its value; "": not taken
+    key: str  # our setting; "": there is none
+    toml: str  # its value; "": not taken over
     note: str
     known: bool = True
 
@@ -72,7 +72,7 @@ def _line(one: Imported) -> str:
 
 
 def _first_wins(found: Iterator[Imported]) -> Iterator[Imported]:
-    """A setting of ours that several of theirs would make is the first one's."""
+    """If several of their settings make one of ours, the first one is used."""
     seen: dict[str, str] = {}
     for one in found:
         if one.toml and one.key in seen:
@@ -87,7 +87,7 @@ def _first_wins(found: Iterator[Imported]) -> Iterator[Imported]:
 
 
 def _of_environment(environment: Mapping[str, str]) -> Iterator[Imported]:
-    """In the order of the table, in which of two that mean the same the better one is first."""
+    """In the order of the table, in which the better one of two that mean the same comes first."""
     order = {name: number for number, name in enumerate(BY_NAME)}
     theirs = [(name, prefix) for name in environment for prefix in _PREFIXES if name.startswith(prefix)]
     for name, prefix in sorted(
@@ -156,7 +156,7 @@ def _text(value: Any) -> _Converted:
 
 
 def _rules(value: Any) -> _Converted:
-    """A path, or the array of XLIO's JSON file as lines of a file of rules."""
+    """A path, or the array of XLIO's JSON file as lines of a rule file."""
     if isinstance(value, str):
         return json.dumps(str(Path(value).absolute())), ""
     lines = []
@@ -182,7 +182,7 @@ def _log(value: Any) -> _Converted:
 
 
 def _strict(value: Any) -> _Converted:
-    """Theirs: log and go on with the kernel up to 0; above, and -2, the call or the program fails."""
+    """Theirs: up to 0: log, and continue with the kernel; above 0, and -2: the call or the program fails."""
     failing = str(value).lower() in ("1", "2", "3", "-2", "exit", "return_error", "throw_exception", "handle_error")
     return ("true", "a socket that cannot be offloaded fails") if failing else ("false", "")
 

@@ -1,5 +1,6 @@
-"""The page by which a process shows its settings, and can be asked to read its rules again or to log more
-(native/core/control_page.h): a memfd of its own, found in /proc/PID/fd. Root reaches all processes, others their own.
+"""The page in which a process shows its settings, and through which it can be asked to read its rules again or to log
+more (native/core/control_page.h): a memfd of the process, found in /proc/PID/fd. Root can reach all processes, others
+their own.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ LOG_LEVELS = ("none", "warning", "info", "debug")  # enum xts_log_level
 class Value:
     """A setting of a process."""
 
-    name: str  # the variable's
+    name: str  # name of the variable
     value: str
     origin: str  # default, profile, file, environment or call
-    where: str  # in words
+    where: str  # a description of the place
 
 
 def value_of(line: str) -> Value:
-    """From a line of a page: name, value, origin and where."""
+    """Parses a line of a page: name, value, origin and place."""
     name, value, origin, where = [printable(part) for part in (line.split("\t") + 3 * [""])[:4]]
     known = origin.isdecimal() and int(origin) < len(_ORIGINS)
     return Value(name, value, _ORIGINS[int(origin)] if known else "unknown", where)
 
 
 class ControlPage:
-    """That of a process, mapped."""
+    """The page of a process, mapped."""
 
     def __init__(self, pid: int, memory: mmap.mmap) -> None:
         self.pid = pid
@@ -52,7 +53,7 @@ class ControlPage:
 
     @property
     def inner_pid(self) -> int:
-        """As the process itself sees it."""
+        """The process id as the process itself sees it."""
         return int(self._page.pid)
 
     @property
@@ -60,7 +61,7 @@ class ControlPage:
         return _text(self._page.program)
 
     def settings(self) -> list[Value]:
-        """As they are now; what is being written is waited for, for a moment."""
+        """The present settings; waits for a moment if they are being written."""
         for _ in range(100):
             before = self._page.settings_writes
             text = ffi.string(self._page.settings, len(self._page.settings)).decode("utf-8", "replace")
@@ -77,20 +78,20 @@ class ControlPage:
 
     @property
     def log_is_asked(self) -> bool:
-        """Is the level another than that of the settings says?"""
+        """Has another log level been requested than that of the settings?"""
         return bool(self._page.log_asked)
 
     def ask_for_log(self, level: str | None) -> None:
-        """From now on; None: as the settings say."""
+        """Requests a log level from now on; None: that of the settings."""
         self._page.log_asked = 0 if level is None else LOG_LEVELS.index(level) + 1
 
     def ask_for_rules(self) -> int:
-        """The rules shall be read again; the number of this."""
+        """Requests that the rules are read again; returns the number of the request."""
         self._page.rules_asked = number = max(1, (self._page.rules_done + 1) & 0xFFFFFFFF)
         return int(number)
 
     def rules_answer(self, number: int, timeout_s: float) -> tuple[int, str] | None:
-        """0, or an errno and what is wrong, once it has been done; None: not yet."""
+        """0, or an errno and a description, once the request has been carried out; None: not yet."""
         deadline = time.monotonic() + timeout_s
         while self._page.rules_done != number:
             if time.monotonic() > deadline:
@@ -107,7 +108,7 @@ def _text(field: Any) -> str:
 
 
 def pids(proc: Path = Path("/proc")) -> list[int]:
-    """Of all processes, in order."""
+    """The ids of all processes, in order."""
     return sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal())
 
 
@@ -130,7 +131,7 @@ def _map(process: Path) -> mmap.mmap | None:
     size = ffi.sizeof("struct xts_control_page")
     try:
         links = sorted(process.joinpath("fd").iterdir())
-    except OSError:  # gone, or another user's
+    except OSError:  # it is gone, or belongs to another user
         return None
     for link in links:
         try:

@@ -1,8 +1,8 @@
 """`xts dev`: a command with an offload proxy around it, on this machine alone.
 
-The proxy is started first, then the command; at its end the proxy is stopped, and its status is ours. Signals that are
-sent to us are handed on to the command; Ctrl-C it gets from the terminal itself, and what it does then is its business.
-Ctrl-C while the proxy is started, or while it waits for what closed connections still have to deliver, ends that.
+The proxy is started first, then the command; at its end the proxy is stopped, and the command's status is ours. Signals
+that are sent to us are passed on to the command. It gets Ctrl-C from the terminal itself, and may handle it as it
+likes. Ctrl-C while the proxy is starting, or while it waits for closed connections to deliver their data, ends that.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ exit status: the command's, or 128 and the number of the signal that killed it; 
 when rules are wrong or --strict refuses, 126 when the command cannot be started, 127 when it is not found
 """
 
-#: Handed on to the command when somebody sends them to us.
+#: Passed on to the command if another process sends them to us.
 _HANDED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-#: What ends us while there is no command.
+#: Signals that end us while there is no command.
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _TELL_AFTER_S = 1.0
 _DRAIN_S = 15.0
 
 
 class _EndedError(BaseException):
-    """By a signal, at a time without a command."""
+    """Ended by a signal, at a time without a command."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -101,7 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
         for line in str(refused).splitlines():
             print(f"xts dev: {line}", file=sys.stderr)
         return refused.status
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who started us may have ignored it, and then nobody can be awaited
+    # the program that started us may have ignored it, and then no child can be waited for
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         with _ending_is_raised():
             return _run(path, command, environment, proxy)
@@ -113,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _tables(file: str | None) -> str:
-    """More of the proxy's configuration. Raises RefusedError."""
+    """Additional configuration of the proxy. Raises RefusedError."""
     try:
         return Path(file).read_text(encoding="utf-8") if file else ""
     except (OSError, UnicodeDecodeError) as failure:
@@ -140,13 +141,13 @@ def _run(path: str, command: list[str], environment: dict[str, str], proxy: DevP
         if proxy.verbose:
             print(f"xts dev: the proxy serves after {time.monotonic() - begun:.1f} s", file=sys.stderr)
         more = {"XTS_ENDPOINT": proxy.endpoint, "XTS_CONTROL": proxy.control}
-        if _once_per_run.make() >= 0:  # open as long as this process is there
+        if _once_per_run.make() >= 0:  # stays open while this process lives
             more["XTS_ROOT_PID"] = str(os.getpid())
         status = _await(path, command, environment | more, proxy)
         _drain(proxy)
         return status
     finally:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _HANDED_ON)  # it does not take long, and has to be done
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HANDED_ON)  # this does not take long, and must not be interrupted
         proxy.kill()
 
 
@@ -170,7 +171,7 @@ def _await(path: str, command: list[str], environment: dict[str, str], proxy: De
     try:
         sys.stdout.flush()
         try:
-            # No thread runs here, so that Python in the child is safe.
+            # There are no other threads, so running Python in the child is safe.
             process = subprocess.Popen(
                 command,
                 executable=path,
@@ -188,16 +189,16 @@ def _await(path: str, command: list[str], environment: dict[str, str], proxy: De
                 reported = True
             received = signal.sigwaitinfo(watched)
             if received.si_signo != signal.SIGCHLD and received.si_pid not in (0, process.pid):
-                process.send_signal(received.si_signo)  # of the terminal's (0) it has its own
+                process.send_signal(received.si_signo)  # the command has got a signal of the terminal (0) itself
     finally:
         while signal.sigtimedwait(watched, 0):
-            pass  # meant for the command, which has ended
+            pass  # it was meant for the command, which has ended
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
 def _drain(proxy: DevProxy) -> None:
-    """Until everything that the command has sent is delivered, as it would be by the kernel."""
+    """Waits until all data of the command has been delivered, as the kernel would deliver it."""
     if not proxy.request_stop() or proxy.wait(_TELL_AFTER_S):
         return
     print("xts dev: connections have yet to deliver what was sent on them; Ctrl-C to cut them off", file=sys.stderr)

@@ -11,7 +11,7 @@ from .text_table import print_table
 
 
 def show(as_json: bool) -> int:
-    """Prints them; the exit status."""
+    """Prints them; returns the exit status."""
     told = interfaces()
     found = [asdict(one) | {"addresses": [str(address) for address in one.addresses]} for one in told]
     if as_json:

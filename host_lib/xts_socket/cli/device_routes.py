@@ -15,7 +15,7 @@ from .text_table import print_table
 
 
 def show(control: str | None, as_json: bool) -> int:
-    """Prints them; the exit status. `control`: None: the usual one. OSError as proxy_side.ask()."""
+    """Prints them; returns the exit status. `control` None: the default socket. OSError as proxy_side.ask()."""
     control = control or proxy_side.control_path()
     network = proxy_side.ask(control).network
     if network is None:
@@ -42,8 +42,8 @@ def _more(count: int, of_what: str) -> None:
 
 
 def route_of(routes: Sequence[proxy_side.Route], peer: str) -> proxy_side.Route | None:
-    """The one that the device's kernel takes to "address:port", by its main table: the longest prefix, and of those
-    the smallest metric. None: it has none, or the address is none."""
+    """The route that the device's kernel uses to "address:port", from its main table: the longest prefix, and of these
+    the smallest metric. None: there is none, or the address is invalid."""
     try:
         address = ipaddress.ip_address(peer.rpartition(":")[0].strip("[]").partition("%")[0])
     except ValueError:
@@ -54,7 +54,7 @@ def route_of(routes: Sequence[proxy_side.Route], peer: str) -> proxy_side.Route 
         try:
             network = ipaddress.ip_network(route.destination)
         except ValueError:
-            continue  # a proxy may say anything
+            continue  # answers of a proxy are not trusted
         rank = (-network.prefixlen, route.metric)
         if network.version == address.version and address in network and (best is None or rank < best):
             best, found = rank, route

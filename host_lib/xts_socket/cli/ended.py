@@ -1,7 +1,7 @@
-"""The part of `xts status` that is about programs that were killed: what they had done, by the endpoint's memory.
+"""The part of `xts status` about programs that were killed: what they had done, as kept by the endpoint.
 
-The figures are what the program's own library wrote while it lived (messages/native/status.h); CPU time is as of one of
-its last calls.
+The program's own library wrote the figures while the program was alive (messages/native/status.h); CPU time is as of
+one of its last calls.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .text_table import print_table
 
 @dataclass(frozen=True, slots=True)
 class EndedProcess:
-    """A killed process; `offloaded` and `stayed` are None where nobody counted: neither `xts run` nor install()."""
+    """A killed process; `offloaded` and `stayed` are None if sockets were not counted (no `xts run`, no install())."""
 
     pid: int
     uid: int
     program: str
     ended_s_ago: float
     signal: str | None  # SIGKILL, …; None: unknown
-    offloaded: int | None  # sockets ever
+    offloaded: int | None  # number of sockets since its start
     stayed: tuple[Reason, ...] | None
     sent_bytes: int
     received_bytes: int
@@ -35,8 +35,7 @@ class EndedProcess:
 
 
 def ask(path: str) -> list[EndedProcess]:
-    """The killed processes that the endpoint remembers and that we may see, the oldest first. OSError: it cannot be
-    asked."""
+    """The killed processes kept by the endpoint that we may see, oldest first. OSError: it cannot be asked."""
     return [_described(ended) for ended in attach.list_ended(path)]
 
 

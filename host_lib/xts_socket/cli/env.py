@@ -49,13 +49,13 @@ def fault(name: str, value: str) -> str | None:
 
 
 def faults(environment: Mapping[str, str]) -> list[str]:
-    """What is wrong in an environment: values that are not allowed."""
+    """The values in an environment that are not allowed, with a description each."""
     names = (name for variable in OURS for name in (variable.name, *variable.aliases))
     return [text for name in names if (text := fault(name, environment.get(name, "")))]
 
 
 def file_faults() -> list[str]:
-    """What is wrong in the file of settings that holds here, each with its place."""
+    """The faults in the file of settings that is used here, each with its place."""
     path, out = lib.xts_environment_file(), ffi.new("char[]", 5000)
     found: list[str] = []
     while path and lib.xts_environment_nth_fault(len(found), out, len(out)):
@@ -67,7 +67,7 @@ def file_faults() -> list[str]:
 
 
 def unknown(environment: Iterable[str]) -> list[str]:
-    """Names that look like ours and are not: a sentence on each."""
+    """A sentence on each name that looks like one of ours and is not."""
     return [_not_known(name) for name in sorted(environment) if name.startswith("XTS_") and name not in BY_NAME]
 
 
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _value(variable: Variable) -> str | None:
-    """As it is in this process's environment."""
+    """The value in this process's environment."""
     return next((value for name in (variable.name, *variable.aliases) if (value := os.environ.get(name))), None)
 
 

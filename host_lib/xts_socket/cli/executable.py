@@ -1,9 +1,9 @@
-"""What the interposer can do for a program: a look at its file before it is started.
+"""Checks, before a program is started, what the interposer can do for it.
 
-The loader of the C library is what preloads libxts-preload.so. So a program without it (statically linked), one for
-which the loader ignores LD_PRELOAD (set-uid, file capabilities), one of another architecture or C library, and one
-that makes its system calls itself (Go) keep the kernel's sockets. The ELF headers show which it is. One that would not
-work with offloaded sockets is known by its name.
+The loader of the C library preloads libxts-preload.so. So these programs keep kernel sockets: one without the loader
+(statically linked), one for which the loader ignores LD_PRELOAD (set-uid, file capabilities), one of another
+architecture or C library, and one that makes its system calls itself (Go). The ELF headers show which kind it is.
+Programs that would not work with offloaded sockets are known by name.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .._native import ffi, lib
 
 _PT_INTERP, _PT_NOTE = 3, 4
 _GO_BUILD_ID = 4  # note type, of owner "Go"
-_SCRIPTS_MAX = 5  # interpreters that are scripts themselves; the kernel's limit
+_SCRIPTS_MAX = 5  # limit for interpreters that are scripts themselves; the kernel's
 _SEGMENT_BYTES_MAX = 65536
 
 
 def _sandbox(path: str) -> str | None:
-    """Why a program is started without the interposer; None: it is not."""
+    """Why a program is started without the interposer; None: it is started with it."""
     why = lib.xts_sandboxed(Path(path).name.encode())
     return ffi.string(why).decode() if why else None
 
@@ -47,8 +47,8 @@ class Program:
     """A program to be started."""
 
     path: str
-    runs: str  # the executable in the end: of a script, its interpreter
-    obstacle: str | None  # why its sockets will all stay with the kernel; None: they can be offloaded
+    runs: str  # the executable that runs in the end: for a script, its interpreter
+    obstacle: str | None  # why all its sockets will stay with the kernel; None: they can be offloaded
     sandboxed: bool = False  # it fails with the interposer
 
 
@@ -69,8 +69,8 @@ def find(name: str) -> str:
 
 
 def look_at(path: str) -> Program:
-    """Looks at a program's file, and for a script at that of its interpreter. Raises OSError for what cannot be
-    started; a file that may be started but not read has no obstacle that could be seen."""
+    """Looks at a program's file, and for a script at that of its interpreter. Raises OSError if it cannot be started;
+    for a file that may be started but not read, no obstacle is reported."""
     runs = path
     for _ in range(_SCRIPTS_MAX + 1):
         try:
@@ -86,7 +86,7 @@ def look_at(path: str) -> Program:
 
 
 def _interpreter(script: str, head: bytes) -> str:
-    """That of the #! line; env(1) is followed to the program it starts."""
+    """The interpreter of the #! line; for env(1), the program that it starts."""
     words = os.fsdecode(head[2:].partition(b"\n")[0]).split()
     if not words:
         raise OSError(f"{script}: no interpreter after #!")
@@ -120,7 +120,7 @@ def _same_file(one: str, other: str) -> bool:
 
 
 def _privilege(path: str, file: BinaryIO) -> str | None:
-    """For a program that gains privilege when it is started the loader ignores LD_PRELOAD."""
+    """If a program gains privilege when it is started, the loader ignores LD_PRELOAD."""
     status = os.fstat(file.fileno())
     ignored = "so the loader ignores LD_PRELOAD"
     if status.st_mode & stat.S_ISUID and status.st_uid != os.getuid():
@@ -140,7 +140,7 @@ def _privilege(path: str, file: BinaryIO) -> str | None:
 
 
 def read_elf(file: BinaryIO) -> Elf:
-    """The headers of an ELF executable. Raises OSError when they are not such."""
+    """The headers of an ELF executable. Raises OSError if they are invalid."""
     file.seek(0)
     ident = file.read(16)
     if len(ident) < 16 or not ident.startswith(b"\x7fELF") or ident[4] not in (1, 2) or ident[5] not in (1, 2):
@@ -189,8 +189,8 @@ def _has_go_note(notes: bytes, order: str) -> bool:
 
 
 def preload_value(environment: Mapping[str, str], library: str) -> str:
-    """LD_PRELOAD with the library in it. What is there stays before it: it has the program's calls first, and ours
-    are the ones it calls. Raises OSError for a path that LD_PRELOAD cannot hold."""
+    """LD_PRELOAD with the library appended. Libraries that are there already stay before it: they get the program's
+    calls first, and call ours. Raises OSError for a path that LD_PRELOAD cannot contain."""
     if any(char in library for char in " :\t\n"):
         raise OSError(f"{library}: LD_PRELOAD takes no path with blanks or colons in it")
     present = environment.get("LD_PRELOAD", "")

@@ -1,4 +1,4 @@
-"""`xts files`: where the files are that come with the package: dissector, units, configuration, examples."""
+"""`xts files`: the places of the files that come with the package: dissector, units, configuration, examples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ examples:
   python $(xts files urllib_get.py) http://127.0.0.1:8000/
 """
 
-#: What lies in a folder; also the order in which they are listed.
+#: The content of each folder; in this order they are listed.
 _FOLDERS = {
     "config": "configuration, with every key and its default",
     "systemd": "units and a user for systemd",

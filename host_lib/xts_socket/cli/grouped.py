@@ -19,7 +19,7 @@ BY: Mapping[str, Callable[[Row], str]] = {
 
 @dataclass(slots=True)
 class Group:
-    """Sums over sockets. `waiting`: how many of them wait now, by what for."""
+    """Sums over sockets. `waiting`: how many of them wait now, by reason."""
 
     name: str
     sockets: int
@@ -35,7 +35,7 @@ class Group:
 
     @property
     def waits_for(self) -> str:
-        """What most of those that wait are waiting for."""
+        """The reason for which most of the waiting ones wait."""
         most = sorted(self.waiting.items(), key=lambda item: (-item[1], item[0]))
         return ", ".join(f"{count} {what}" for what, count in most[:3])
 
@@ -49,7 +49,7 @@ COLUMNS = tuple(each.name for each in fields(Group))
 
 
 def grouped(rows: Iterable[Row], by: str) -> list[Group]:
-    """In the order in which they come."""
+    """The groups, in the order in which they first occur."""
     name_of = BY[by]
     found: dict[str, Group] = {}
     for row in rows:

@@ -1,7 +1,7 @@
-"""Both ends of each socket in one row: what its process writes (status.py), and what the proxy says (proxy_side.py).
+"""Both ends of each socket in one row: what its process writes (status.py), and what the proxy reports (proxy_side.py).
 
-The epoch of the attachment and the socket's number name a socket at either end. A socket that only one end knows has a
-row too: of another host's process, of one that has just been closed, or where one end cannot be asked.
+The epoch of the attachment and the socket's number identify a socket at either end. A socket that only one end knows
+has a row too: that of another host's process, one that has just been closed, or one whose other end cannot be asked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .why import NAMES, REASONS, cause
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A socket. What an end would have to say that has not been asked is None. Waits by name (why.py)."""
+    """A socket. Values of an end that has not been asked are None. Waits by name (why.py)."""
 
     epoch: str
     xts_socket: int
@@ -47,7 +47,7 @@ class Row:
     waits_for: str = ""
     wait_ns: Mapping[str, int] = field(default_factory=dict)
     wait_times: Mapping[str, int] = field(default_factory=dict)
-    #: Since the look before: bytes in a second, and of each wait its part of the time, 0 to 1; None: it is new.
+    #: Since the last look: bytes per second, and for each wait its share of the time, 0 to 1; None: the socket is new.
     sent_per_s: float | None = None
     received_per_s: float | None = None
     wait_part: Mapping[str, float] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Row:
         return (self.epoch, self.xts_socket, self.proxy_id)
 
     def seen_since(self, before: Row | None, passed_s: float) -> Row:
-        """With its rates. A peer may write anything: what has become less has not moved."""
+        """The row with its rates. Peers may write anything: a count that has decreased counts as unchanged."""
         if before is None or passed_s <= 0:
             return self
         values = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -72,7 +72,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All that could be seen at one moment. `missing`: sentences about the ends that could not be asked."""
+    """Everything seen at one moment. `missing`: sentences about the ends that could not be asked."""
 
     at_s: float
     rows: tuple[Row, ...]
@@ -83,7 +83,7 @@ class Look:
 
 
 def look(endpoint: str, control: str, before: Look | None = None) -> Look:
-    """Asks both ends. OSError: neither answers, with what each has said."""
+    """Asks both ends. OSError: neither answers, with the error of each."""
     begun_s = time.monotonic()
     missing = []
     processes: Sequence[status.Process] = ()
@@ -190,7 +190,7 @@ def _of_proxy(connection: proxy_side.Connection | None) -> dict[str, Any]:
 def _waits(
     entry: status.Entry | None, connection: proxy_side.Connection | None
 ) -> tuple[dict[str, int], dict[str, int], frozenset[str]]:
-    """Nanoseconds and times by name, and the names of those that hold now."""
+    """Nanoseconds and counts by name, and the names of the present waits."""
     ns, times, now = {}, {}, set()
     ends: dict[str, Any] = {
         "host": entry.waits if entry else None,

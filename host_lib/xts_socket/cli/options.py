@@ -1,4 +1,4 @@
-"""What the verbs have in common: their options, and the endpoint they ask."""
+"""What the verbs share: their options, and the endpoint that they ask."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._environment import setting
 def add_verb(
     verbs: Any, name: str, text: str, example: str, run: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
-    """A verb's parser, with the options every verb has."""
+    """A verb's parser, with the options that every verb has."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=text,
@@ -34,13 +34,13 @@ def add_verb(
 
 
 def endpoint_path() -> str:
-    """Where the agent or proxy is to be found."""
+    """The path of the agent's or proxy's endpoint."""
     queue = os.environ.get("XTS_QUEUE", "")
     return queue.removeprefix("shm:") or os.environ.get("XTS_ENDPOINT") or setting("XTS_ENDPOINT") or ENDPOINT_DEFAULT
 
 
 def endpoint_text(raw: Any) -> str:
-    """A struct xts_endpoint as ss(8) writes it; "*" for an address that is not there."""
+    """A struct xts_endpoint as ss(8) writes it; "*" if there is no address."""
     if raw.ip_version == 4:
         return f"{socket.inet_ntop(socket.AF_INET, bytes(raw.address)[:4])}:{raw.port}"
     if raw.ip_version == 6:

@@ -1,7 +1,7 @@
-"""Writes capture files in the format of Wireshark (pcapng): packets of several interfaces, with comments, in one
-file or in a ring of files.
+"""Writes capture files in the format of Wireshark (pcapng): packets of several interfaces, with comments, in one file
+or in a ring of files.
 
-A disk that is full ends the capture, not the program: the file keeps its whole blocks, and what is lost is counted.
+A full disk ends the capture, not the program: the file keeps its complete blocks, and lost packets are counted.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def _block(kind: int, body: bytes, options: bytes = b"") -> bytes:
 
 
 def section(program: str) -> bytes:
-    """What a file begins with."""
+    """The block at the beginning of a file."""
     return _block(_SECTION, struct.pack("=IHHq", _ORDER, 1, 0, -1), _option(_USERAPPL, program.encode()))
 
 
 def interface(name: str) -> bytes:
-    """Of Ethernet frames, with times in nanoseconds."""
+    """The block of an interface with Ethernet frames, with times in nanoseconds."""
     options = _option(_IF_NAME, name.encode()) + _option(_IF_TSRESOL, bytes([_NANOSECONDS]))
     return _block(_INTERFACE, struct.pack("=HHI", _ETHERNET, 0, 0), options)
 
@@ -49,7 +49,7 @@ def packet(number: int, at_ns: int, data: bytes, comment: str) -> bytes:
 
 @dataclass(slots=True)
 class Writer:
-    """`path`: of the only file; of a ring (`files` of at most `file_bytes` each) they have a number behind its name.
+    """`path`: of the only file; in a ring (`files` of at most `file_bytes` each) a number is appended to its name.
     OSError: the first one cannot be made."""
 
     path: Path
@@ -68,7 +68,7 @@ class Writer:
         self._open()
 
     def _open(self) -> None:
-        """The next file, with the interfaces there are; the oldest goes when there are too many."""
+        """Opens the next file, with all interfaces so far; removes the oldest if there are too many."""
         path = self.path
         if self.files:
             self._number += 1
@@ -91,7 +91,7 @@ class Writer:
         return len(self._interfaces) - 1
 
     def write(self, number: int, at_ns: int, data: bytes, comment: str) -> None:
-        """A packet; counted as lost once a file could not be written."""
+        """Writes a packet; counts it as lost after a file could not be written."""
         block = packet(number, at_ns, data, comment)
         if self.files and self._at + len(block) > self.file_bytes and not self.failure:
             try:
@@ -114,7 +114,7 @@ class Writer:
         return True
 
     def _write(self, block: bytes) -> None:
-        """All of it, or nothing."""
+        """Writes all of it, or nothing."""
         done = 0
         try:
             while done < len(block):
@@ -125,7 +125,7 @@ class Writer:
         self._at += len(block)
 
     def close(self) -> None:
-        """Harmless when repeated."""
+        """May be called again."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -20,7 +20,7 @@ def add(verbs: Any) -> None:
 
 
 def round_trips_us(sock: socket, count: int) -> list[float]:
-    """Times of so many GETSOCKOPT messages and their answers, in microseconds. Blocks for each."""
+    """Times of `count` GETSOCKOPT messages and their answers, in microseconds. Blocks for each."""
     times = []
     for _ in range(count):
         begin_ns = time.perf_counter_ns()

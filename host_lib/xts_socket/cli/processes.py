@@ -1,6 +1,6 @@
-"""`xts status --processes`: the programs under the interposer, what they offloaded, and why the rest stayed.
+"""`xts status --processes`: the programs under the interposer, what they have offloaded, and why the rest has stayed.
 
-Each has a page of its own making (preload/report.h) in a memfd, found in /proc/PID/fd. The process is not asked; its
+Each process makes a page of its own (preload/report.h) in a memfd, found in /proc/PID/fd. The process is not asked; its
 page is read once into private memory, and every field is checked. Root sees all processes, others their own.
 """
 
@@ -21,18 +21,18 @@ from .text_table import print_table
 
 REPORT_LINK = "/memfd:xts-preload (deleted)"
 
-_KINDS = {1: "undecided", 2: "kernel", 3: "offloaded"}  # enum descriptor_kind; the others are no sockets
-#: Of which the process's own attach error says more.
+_KINDS = {1: "undecided", 2: "kernel", 3: "offloaded"}  # enum descriptor_kind; the others are not sockets
+#: Reasons for which the process's own attach error says more.
 _UNATTACHED = (
     *(lib.XTS_REASON_NO_ENDPOINT, lib.XTS_REASON_PROXY_DOWN),
     *(lib.XTS_REASON_REFUSED, lib.XTS_REASON_NO_QUEUE),
 )
-_GONE = (lib.XTS_REASON_ELSEWHERE, lib.XTS_REASON_LOST)  # of sockets that the process has not at all
+_GONE = (lib.XTS_REASON_ELSEWHERE, lib.XTS_REASON_LOST)  # for sockets that the process does not have at all
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A reason to stay with the kernel (REASONS.md), and how many sockets ever had it."""
+    """A reason to stay with the kernel (REASONS.md), and how many sockets have had it."""
 
     number: int
     name: str
@@ -49,14 +49,14 @@ class Descriptor:
     xts_socket: int | None
     reason: int | None
     reason_name: str | None
-    rule_line: int | None  # of the rule that decided
-    local: str  # as far as known when it was decided
+    rule_line: int | None  # line of the rule that decided
+    local: str  # as known at the time of the decision
     peer: str
 
 
 @dataclass(frozen=True, slots=True)
 class Interposed:
-    """A process under the interposer; the counts are of sockets and calls ever."""
+    """A process under the interposer; the counts are totals of sockets and calls."""
 
     pid: int
     program: str
@@ -64,9 +64,9 @@ class Interposed:
     rules: str | None  # path of the rules in force; None: the default ones
     strict: bool
     offloaded: int
-    unseen: int  # system calls past the interposer that were refused
+    unseen: int  # system calls that bypassed the interposer and were refused
     stayed: tuple[Reason, ...]
-    attach_error: str | None  # why it could not be attached, when that last kept a socket with the kernel
+    attach_error: str | None  # why it could not attach, the last time that this kept a socket with the kernel
     descriptors: tuple[Descriptor, ...]
 
 
@@ -81,10 +81,10 @@ def find(proc: Path = Path("/proc")) -> Iterator[Interposed]:
 
 
 def _pages(process: Path) -> Iterator[bytes]:
-    """What lies in the process's memfds of that name; more than one where a parent's was inherited."""
+    """The content of the process's memfds of that name; more than one if a parent's was inherited."""
     try:
         links = sorted(process.joinpath("fd").iterdir())
-    except OSError:  # gone, or another user's
+    except OSError:  # it is gone, or belongs to another user
         return
     for link in links:
         try:
@@ -107,7 +107,7 @@ def _inner_pid(process: Path) -> int | None:
 
 
 def read_page(data: bytes) -> Any:
-    """The page, or None when it is not one of this version."""
+    """The page, or None if it is not one of this version."""
     if len(data) != ffi.sizeof("struct xts_report_page"):
         return None
     page = ffi.from_buffer("struct xts_report_page *", data)
@@ -117,7 +117,7 @@ def read_page(data: bytes) -> Any:
 
 
 def describe(pid: int, page: Any) -> Interposed:
-    """What a page says, each field made safe to show."""
+    """The content of a page, with each field made safe to show."""
     stayed = ((number, int(count)) for number, count in enumerate(page.stayed) if count)
     used = min(page.entries, lib.XTS_REPORT_ENTRIES)
     return Interposed(
@@ -150,13 +150,13 @@ def _descriptor(fd: int, entry: Any) -> Descriptor:
 
 
 def reason_name(number: int) -> str:
-    """RULE, PROTOCOL, …; of a number that this version does not know, the number."""
+    """RULE, PROTOCOL, …; the number, if this version does not know it."""
     name = lib.xts_reason_name(number)
     return ffi.string(name).decode("ascii") if name else str(number)
 
 
 def reason_text(number: int) -> str:
-    """The reason in a sentence, with what to do."""
+    """The reason in a sentence, with a remedy."""
     text = lib.xts_reason_text(number)
     return ffi.string(text).decode("ascii") if text else "not known to this version of xts"
 
@@ -169,7 +169,7 @@ def _text(field: Any) -> str:
 
 
 def show(pid: int | None, as_json: bool, endpoint: str | None) -> int:
-    """Prints those of an endpoint (None: of all), or the one with this process id; the exit status."""
+    """Prints those of an endpoint (None: of all), or the one with this process id; returns the exit status."""
     everybody = list(find())
     found = [p for p in everybody if p.pid == pid or (pid is None and endpoint in (None, p.endpoint))]
     if as_json:
@@ -226,7 +226,7 @@ def _print(found: list[Interposed]) -> None:
 
 
 def _meaning(process: Interposed, reason: Reason) -> str:
-    """The reason's text, or what the endpoint, or the attempt to reach it, has said."""
+    """The reason's text, or the explanation from the endpoint or from the attempt to reach it."""
     return process.attach_error if process.attach_error and reason.number in _UNATTACHED else reason.text
 
 

@@ -1,7 +1,7 @@
-"""What a proxy says of its connections, for `xts top`: asked over its control socket, and not believed.
+"""A proxy's report about its connections, for `xts top`: requested over its control socket, and not trusted.
 
-The socket is on the device. Where that is another machine, `ssh -L /tmp/proxy.sock:/run/xts/proxy.sock DEVICE` brings
-it here. Every answer is checked: a field that is missing or of another type is said, with the proxy's name.
+The socket is on the device. If that is another machine, `ssh -L /tmp/proxy.sock:/run/xts/proxy.sock DEVICE` brings it
+here. Every answer is checked: a missing field, or one of a wrong type, is reported, with the proxy's name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PATIENCE_S = 10.0
 
 
 class Wait(Struct, frozen=True):
-    """How often a connection has begun to wait for a reason, and for how long in all."""
+    """How often a connection has begun to wait for a reason, and for how long in total."""
 
     times: int = 0
     ns: int = 0
@@ -38,7 +38,7 @@ class Waits(Struct, frozen=True):
 
 
 class Tcp(Struct, frozen=True):
-    """TCP_INFO of a connection. *_us of the last three: in all, since it began to send."""
+    """TCP_INFO of a connection. *_us of the last three: totals since it began to send."""
 
     rtt_us: int = 0
     rttvar_us: int = 0
@@ -55,7 +55,7 @@ class Tcp(Struct, frozen=True):
 
 
 class Connection(Struct, frozen=True):
-    """A socket of the proxy's. `epoch`: of the attachment; None: an older proxy does not say."""
+    """A socket of the proxy. `epoch`: of the attachment; None: not reported by an older proxy."""
 
     queue_id: int
     xts_socket: int
@@ -89,7 +89,7 @@ class Channel(Struct, frozen=True):
 
 
 class Worker(Struct, frozen=True):
-    """A worker that stands still has no figures."""
+    """A worker that does not respond has no figures."""
 
     worker: int
     rounds: int = 0
@@ -99,7 +99,7 @@ class Worker(Struct, frozen=True):
 
 
 class Proxy(Struct, frozen=True):
-    """Who has answered."""
+    """The proxy that has answered."""
 
     version: str
     state: str
@@ -107,7 +107,7 @@ class Proxy(Struct, frozen=True):
 
 
 class Route(Struct, frozen=True):
-    """Of the device's kernel: "198.18.0.0/15", and "" where no gateway is needed."""
+    """A route of the device's kernel: "198.18.0.0/15", and "" if no gateway is needed."""
 
     destination: str
     interface: str
@@ -116,7 +116,7 @@ class Route(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """A multicast group that somebody on the device has joined on an interface: so many sockets."""
+    """A multicast group that sockets on the device have joined on an interface, and how many."""
 
     interface: str
     group: str
@@ -124,7 +124,7 @@ class Group(Struct, frozen=True):
 
 
 class Network(Struct, frozen=True):
-    """The device's, with how many there are beyond what is listed."""
+    """The device's network, with the numbers of entries that are not listed."""
 
     routes: list[Route] = field(default_factory=list)
     routes_more: int = 0
@@ -133,7 +133,7 @@ class Network(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """To {"ask": "status", "connections": true}. `network`: None: an older proxy does not say."""
+    """The answer to {"ask": "status", "connections": true}. `network` None: not reported by an older proxy."""
 
     proxy: Proxy
     channels: list[Channel]
@@ -143,12 +143,12 @@ class Answer(Struct, frozen=True):
 
 
 def control_path() -> str:
-    """Where the proxy is to be found."""
+    """The path of the proxy's control socket."""
     return os.environ.get("XTS_CONTROL") or CONTROL_DEFAULT
 
 
 def ask(path: str) -> Answer:
-    """Asks the proxy. OSError, with a sentence: it is not there, does not answer, or is something else."""
+    """Asks the proxy. OSError, with a sentence: it does not exist, does not answer, or is something else."""
     try:
         line = _exchange(path)
     except TimeoutError:
@@ -162,7 +162,7 @@ def ask(path: str) -> Answer:
 
 
 def decode(path: str, line: bytes) -> Answer:
-    """An answer, checked. OSError: it is none."""
+    """Decodes and checks an answer. OSError: it is invalid."""
     try:
         return msgspec.json.decode(line, type=Answer)
     except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:

@@ -1,8 +1,8 @@
-"""`xts report`: one file for a report of a bug, with what this machine shows of XTS. No secret and no payload is in it:
-keys and tokens are files that are only named, and of the environment only our own variables are taken. Addresses,
-programs' names and log lines are in it, which is said when it is written.
+"""`xts report`: one file for a bug report, with what this machine shows about XTS. It contains no secret and no
+payload: keys and tokens are files that are only named, and of the environment only our own variables are included.
+Addresses, programs' names and log lines are included; the command says so when it writes the file.
 
-What cannot be had is not a failure of the report: manifest.json says what each part is, or why it is not there.
+A part that is not available is no failure of the report: manifest.json says what each part is, or why it is missing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WHAT_IS_IN_IT = "It has addresses, names of programs and log lines of this mach
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file of the report. `make` raises OSError or ValueError with what is in the way."""
+    """A file of the report. `make` raises OSError or ValueError with the cause of a failure."""
 
     name: str
     what: str
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _write(path: Path, found: dict[str, str]) -> None:
-    """A new file, its owner's alone. OSError: it is there, or cannot be made."""
+    """Writes a new file that only its owner can read. OSError: it exists, or cannot be made."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
@@ -155,7 +155,7 @@ def _environment() -> str:
 
 
 def _command(name: str, *arguments: str, statuses: tuple[int, ...] = (0,)) -> str:
-    """What one of our commands prints, of the installation that this is."""
+    """The output of one of our commands, from the same installation."""
     program = Path(sys.executable).with_name(name)
     if not program.exists():
         raise FileNotFoundError(2, f"{program} is not installed")
@@ -170,7 +170,7 @@ def _output(command: list[str], statuses: tuple[int, ...] = (0,)) -> str:
 
 
 def _configuration(path: Path) -> str:
-    """Its values: a comment may say anything."""
+    """The values only, since a comment may contain anything."""
     return json.dumps(tomllib.loads(path.read_text()), indent=2, default=str)
 
 

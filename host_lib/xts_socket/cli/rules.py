@@ -1,4 +1,4 @@
-"""`xts rules`: is a rule file right, and which of its lines decides about a socket (host_lib/RULES.md)."""
+"""`xts rules`: is a rule file correct, and which of its lines decides about a socket (host_lib/RULES.md)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def format_address(address: tuple[str, int] | None) -> str | None:
-    """The other way; None stays None."""
+    """The inverse; None stays None."""
     if address is None:
         return None
     return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
@@ -112,7 +112,7 @@ def read(path: str) -> Rules:
 
 
 def print_error(error: RulesError) -> None:
-    """The faults on standard error, each with the line it is in and where."""
+    """Prints the faults on standard error, each with its line and position."""
     lines = _lines(error.path)
     for mistake in error.mistakes:
         print(error.where(mistake), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`xts rules reload`: running processes read their rules again."""
+"""`xts rules reload`: makes running processes read their rules again."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .log import unreachable
 from .text_table import print_table
 
 _WAIT_S = 1.0
-_NO_FILE = "the process has no file of rules"  # as the process answers
+_NO_FILE = "the process has no file of rules"  # the process's own words
 
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What became of it in one process."""
+    """The result for one process."""
 
     pid: int
     program: str
-    rules: str  # the file of XTS_RULES; "": another, or none
-    state: str  # read; asked: with its next socket; wrong: it was not asked; failed: those before hold
+    rules: str  # the file of XTS_RULES; "": another one, or none
+    state: str  # read; asked: with its next socket; wrong: it was not asked; failed: the earlier ones hold
     text: str = ""
 
     @property
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ask(page: ControlPage) -> tuple[str, int, str | None]:
-    """The file, the number of the question, and why it was not asked."""
+    """The file, the number of the request, and why it was not made."""
     path = next((value.value for value in page.settings() if value.name == "XTS_RULES"), "")
     wrong = _mistake(page.pid, path) if path else None
     return path, 0 if wrong else page.ask_for_rules(), wrong

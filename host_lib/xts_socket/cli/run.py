@@ -1,7 +1,7 @@
-"""`xts run`: a program as it is, with its sockets offloaded.
+"""`xts run`: runs an unmodified program with its sockets offloaded.
 
-The rules and the program's file are looked at first; then this process becomes the program: same process id, its exit
-status, its signals.
+The rules and the program's file are checked first; then this process executes the program: with the same process id,
+its exit status, its signals.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ started, 127 when it is not found
 
 
 class RefusedError(Exception):
-    """What keeps the program from being started: a message and an exit status."""
+    """The reason why a program is not started: a message and an exit status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ class RefusedError(Exception):
 
 
 def add_rules(parser: argparse.ArgumentParser, default: str) -> None:
-    """The options that say what of a program is offloaded; `default`: what holds without rules."""
+    """The options that say which sockets of a program are offloaded; `default`: what holds without rules."""
     parser.add_argument("--rules", metavar="FILE", help=f"transport rules (default: ${RULES_VARIABLE}, else {default})")
     parser.add_argument(
         "--strict",
@@ -85,7 +85,7 @@ def add(verbs: Any) -> None:
 
 
 def add_notices(parser: argparse.ArgumentParser) -> None:
-    """What the library writes on standard error."""
+    """The options for what the library writes on standard error."""
     parser.add_argument("-q", "--quiet", action="store_true", help="the library writes nothing on standard error")
     parser.add_argument(
         "-v",
@@ -96,7 +96,7 @@ def add_notices(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Becomes the program; returns only when that cannot be, with the exit status."""
+    """Executes the program; returns only if that fails, with the exit status."""
     if arguments.list_profiles:
         _list_profiles(arguments.json)
         return 0
@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def preload_library() -> Path:
-    """Where libxts-preload.so belongs: next to libxts.so."""
+    """The place of libxts-preload.so: next to libxts.so."""
     return Path(_native.__file__ or "").with_name("libxts-preload.so")
 
 
@@ -128,7 +128,7 @@ def _of_a_tree() -> dict[str, str]:
 
 
 def notices(arguments: argparse.Namespace) -> dict[str, str]:
-    """What the program is to write on standard error."""
+    """Variables for what the program shall write on standard error."""
     return {
         **({"XTS_QUIET": "1"} if arguments.quiet else {}),
         **({"XTS_VERBOSE": "1"} if arguments.verbose else {}),
@@ -136,7 +136,7 @@ def notices(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def environment_for(arguments: argparse.Namespace) -> dict[str, str]:
-    """The program's. Raises RulesError, RefusedError."""
+    """The program's environment. Raises RulesError, RefusedError."""
     environment = _as_started()
     rules = arguments.rules or environment.get(RULES_VARIABLE) or setting(RULES_VARIABLE)
     if rules:
@@ -144,7 +144,8 @@ def environment_for(arguments: argparse.Namespace) -> dict[str, str]:
             Rules.read(rules)
         except OSError as failure:
             raise RefusedError(2, f"{rules}: {failure.strerror}") from None
-        environment[RULES_VARIABLE] = str(Path(rules).absolute())  # the program may go elsewhere
+        # absolute, since the program may change its directory
+        environment[RULES_VARIABLE] = str(Path(rules).absolute())
     if arguments.strict:
         environment["XTS_STRICT"] = "1"
     if arguments.endpoint:
@@ -164,7 +165,7 @@ def environment_for(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _as_started() -> dict[str, str]:
-    """The environment without what Python itself has put into it: LC_CTYPE, in the C locale (PEP 538)."""
+    """The environment without the variable that Python itself has added: LC_CTYPE, in the C locale (PEP 538)."""
     environment = dict(os.environ)
     if b"LC_CTYPE" not in {entry.partition(b"=")[0] for entry in Path("/proc/self/environ").read_bytes().split(b"\0")}:
         environment.pop("LC_CTYPE", None)
@@ -172,8 +173,8 @@ def _as_started() -> dict[str, str]:
 
 
 def program_for(name: str, environment: dict[str, str], verb: str = "run") -> str:
-    """The file to start in this environment, after a word about what will not be offloaded. Where the interposer would
-    do harm it is taken out of the environment. Raises RefusedError."""
+    """The file to start in this environment; prints what will not be offloaded. If the interposer would do harm, it is
+    removed from the environment. Raises RefusedError."""
     strict = environment.get("XTS_STRICT") == "1"
     try:
         program = look_at(find(name))
@@ -198,7 +199,7 @@ def program_for(name: str, environment: dict[str, str], verb: str = "run") -> st
 def _become(path: str, command: list[str], environment: dict[str, str]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a program would inherit that
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and a program would inherit that
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execve(path, command, environment)

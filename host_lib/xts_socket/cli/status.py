@@ -1,8 +1,8 @@
 """`xts status`: the offloaded sockets of this host's processes.
 
-The endpoint hands out a duplicate of each process's status page (messages/native/status.h), which the
-process's own library writes. So the page is read once into private memory and every field is checked; the
-process is not asked and does not notice. What is not offloaded is in processes.py, and who was killed in ended.py.
+The endpoint hands out a duplicate of each process's status page (messages/native/status.h), which the process's own
+library writes. So the page is read once into private memory, and every field is checked; the process is not asked.
+Sockets that are not offloaded are in processes.py, and killed programs in ended.py.
 """
 
 from __future__ import annotations
@@ -45,18 +45,19 @@ _STATES = (
     *("CLOSE-WAIT", "FIN-WAIT", "LAST-ACK", "CLOSING", "FAILED"),
 )
 _LINK_STATES = ("opening", "up", "down", "adopted")
-#: Of a process that has its queue from an agent before this one (XTS_STATUS_ADOPTED).
+#: For a process that got its queue from an earlier agent (XTS_STATUS_ADOPTED).
 _ADOPTED = _LINK_STATES[3]
 _NOT_KNOWN: Mapping[tuple[int, int], Any] = MappingProxyType({})
 
-#: The kernel's cipher types (linux/tls.h), which TLS_KEYS has.
+#: The kernel's cipher types (linux/tls.h), which TLS_KEYS uses.
 _KEYS_CIPHERS = {51: "AES_GCM_128", 52: "AES_GCM_256", 53: "AES_CCM_128", 54: "CHACHA20_POLY1305"}
 
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """How the proxy encrypts a connection. `cipher`: of TLS OpenSSL's name of the suite, of TLS_KEYS the kernel's name.
-    `send`, `receive`: who does it, "user" (the proxy), "kernel" or "device"; None: not encrypted that way."""
+    """How the proxy encrypts a connection. `cipher`: for TLS OpenSSL's name of the suite, for TLS_KEYS the kernel's
+    name. `send`, `receive`: where that is done: "user" (the proxy), "kernel" or "device"; None: not encrypted in that
+    direction."""
 
     version: str
     cipher: str
@@ -69,16 +70,16 @@ class Entry:
     """One offloaded socket. Both identifiers, as they are on the wire; queues and credits in bytes.
 
     `receive_layers`, `send_layers`: the pushed protocols (ULPS.md), the first next to TCP. `tls`: None without TLS, or
-    before its handshake is done. `reason`: why a connection of another process's is not this one's (REASONS.md).
-    `waits`: why it has waited, and does, as far as the host knows; None: its process does not say. `filter`: of a
-    datagram socket, what this process has attached to it; None: nothing.
+    before its handshake is done. `reason`: why this process does not have a connection that another one has
+    (REASONS.md). `waits`: what it waits for and has waited for, as far as the host knows; None: its process does not
+    report it. `filter`: the filter that this process has attached to a datagram socket; None: none.
     """
 
     state: str
     xts_socket: int
     proxy_id: int
-    recv_queue: int  # received and unread; of a listener: connections waiting
-    send_credits: int  # post credits held: what may be sent now
+    recv_queue: int  # bytes received and unread; for a listener: connections waiting
+    send_credits: int  # post credits held: bytes that may be sent now
     recv_window: int
     recv_unadvertised: int
     error: int
@@ -96,9 +97,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One attached process. `interface`: that its queue is of; None over shared memory to the proxy. `relayed`: its
-    number behind the agent's relay, which shares the queue; None: the queue is its own. `clock`: the device's, as the
-    process has measured it last; None: it has not. `polling`: what spinning has cost; None: it does not say."""
+    """One attached process. `interface`: of its queue; None over shared memory to the proxy. `relayed`: its number at
+    the agent's relay, with which it shares the queue; None: the queue is its own. `clock`: the device's clock as the
+    process last measured it; None: it has not. `polling`: what spinning has cost; None: not reported."""
 
     pid: int
     uid: int
@@ -179,7 +180,7 @@ def _show(arguments: argparse.Namespace, looks: Looks) -> int:
         shown = {"endpoint": path, "processes": living, "ended": dead}
         if arguments.watch is None:
             print(json.dumps(shown, indent=2))
-        else:  # a line each time
+        else:  # one line each time
             print(json.dumps({"time": round(time.time(), 3)} | shown), flush=True)
         return 0
     if attached:
@@ -247,8 +248,8 @@ def read_page(
     waits: Mapping[tuple[int, int], Waits] = _NOT_KNOWN,
     filters: Mapping[tuple[int, int], Filter] = _NOT_KNOWN,
 ) -> tuple[Any, tuple[Entry, ...]]:
-    """The head and the used entries of a status page, with what they wait for and their filters, by index and number.
-    OSError when it is not one."""
+    """The head and the used entries of a status page, with their waits and their filters, by index and number. OSError
+    if it is not a status page."""
     head_bytes = ffi.sizeof("struct xts_status_page")
     if len(data) < head_bytes:
         raise OSError("a status page is too short")
@@ -385,14 +386,14 @@ def _print(attached: list[Process], listening: bool, looks: Looks) -> None:
 
 
 def _queue_text(process: Process) -> str:
-    """afxdp xts0 3; of a relay with the process's number there: relay xts0 0 (12)."""
+    """afxdp xts0 3; with a relay, also the process's number there: relay xts0 0 (12)."""
     queue = f"{process.interface} {process.queue_id}" if process.interface else str(process.queue_id)
     number = "" if process.relayed is None else f" ({process.relayed})"
     return f"{process.queue_kind} {queue}{number}"
 
 
 def clock_text(clock: Clock | None, now_ns: int | None = None) -> str:
-    """How far the device's clock is ahead of this host's, when that was measured, and what time it follows itself."""
+    """How far the device's clock is ahead of this host's, when that was measured, and which time source it follows."""
     if clock is None:
         return "-"
     age_s = ((time.monotonic_ns() if now_ns is None else now_ns) - clock.measured_ns) / 1e9
@@ -405,7 +406,7 @@ def _duration(ns: int) -> str:
 
 
 def _layers_text(entry: Entry) -> str:
-    """From TCP upwards, for receiving and for sending where they differ; as `xts-proxy status` has it."""
+    """From TCP upwards; separately for receiving and sending if they differ; as in `xts-proxy status`."""
     receive, send = ("/".join(layers).lower() for layers in (entry.receive_layers, entry.send_layers))
     return receive if receive == send else f"in {receive or '-'}, out {send or '-'}"
 
@@ -418,7 +419,7 @@ def _tls_text(tls: Encryption | None) -> str:
 
 
 def _filter_text(filter: Filter | None) -> str:
-    """The operator's by its name, or the program's own by its length; as `xts-proxy status` has it."""
+    """The operator's filter by its name, or the program's own by its length; as in `xts-proxy status`."""
     if filter is None:
         return ""
     return f"own, {filter.instructions} instructions" if filter.name is None else filter.name

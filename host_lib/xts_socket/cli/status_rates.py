@@ -1,4 +1,4 @@
-"""What `xts status` makes of two looks: rates; and its listing as CSV, a row for each socket."""
+"""What `xts status` computes from two looks: rates; and its listing as CSV, a row for each socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xts_messages.waits import HOST_REASONS
 if TYPE_CHECKING:
     from .status import Entry, Process
 
-#: Of sockets, and of processes in addition to the sums of their sockets.
+#: Counters of sockets, and of processes in addition to the sums of their sockets.
 COUNTED = ("sent_bytes", "received_bytes")
 COUNTED_BY_PROCESS = ("sleeps", "spins")
 
@@ -23,14 +23,14 @@ Rates = Mapping[str, float]
 
 @dataclass(slots=True)
 class Looks:
-    """What was counted at the last look, by socket and by process; a socket that is new has no rates."""
+    """The counters of the last look, by socket and by process; a socket that is new has no rates."""
 
     _at: float = 0.0
     _before: dict[Any, dict[str, int]] = field(default_factory=dict)
     _rates: dict[Any, dict[str, float]] = field(default_factory=dict)
 
     def look(self, attached: Iterable[Process], now: float | None = None) -> None:
-        """Once more. `now`: by time.monotonic()."""
+        """Takes another look. `now`: by time.monotonic()."""
         now = time.monotonic() if now is None else now
         found: dict[Any, dict[str, int]] = {}
         for process in attached:
@@ -50,8 +50,8 @@ class Looks:
         self._at, self._before = now, found
 
     def of(self, process: Process, entry: Entry | None = None) -> Rates:
-        """Of one of its sockets, or of all of it; {} at the first look. What sockets had sent that have been closed
-        since is not in a process's rate."""
+        """The rates of one of its sockets, or of the process; {} at the first look. Bytes of sockets that have been
+        closed since are not in a process's rate."""
         return self._rates.get(_key(process, entry), {})
 
     @property
@@ -68,7 +68,7 @@ def _key(process: Process, entry: Entry | None) -> tuple[object, ...]:
 
 
 def text(rates: Rates, name: str) -> str:
-    """For people; "" when it is not known yet."""
+    """For people; "" if it is not known yet."""
     rate = rates.get(f"{name}_per_s")
     if rate is None:
         return ""
@@ -88,8 +88,8 @@ COLUMNS = ("time", *_OF_PROCESS, *_OF_ENTRY, *_RATES, "layers", "tls", "xts_sock
 
 
 def write_csv(attached: Sequence[Process], looks: Looks, *, head: bool, listening: bool) -> None:
-    """On standard output: a row for each socket, with the time of the look in seconds of Unix time. `head`: the names
-    of the columns first."""
+    """Writes to standard output: a row for each socket, with the time of the look as Unix time in seconds. `head`:
+    writes the names of the columns first."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if head:
         writer.writerow(COLUMNS)
@@ -115,7 +115,7 @@ def write_csv(attached: Sequence[Process], looks: Looks, *, head: bool, listenin
 
 
 def cell(value: object) -> object:
-    """A program names itself: a name that a spreadsheet takes for a formula is text."""
+    """A program chooses its own name: one that a spreadsheet would take for a formula is written as text."""
     if value is None:
         return ""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value

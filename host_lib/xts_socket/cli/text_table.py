@@ -1,6 +1,6 @@
-"""Tables on standard output: as wide as they need to be, folded where a terminal is narrower.
+"""Tables on standard output: as wide as necessary, with cells wrapped if the terminal is narrower.
 
-The package rich does this too, and takes longer to be imported than the whole of `xts status`.
+The package rich does this too, but takes longer to import than all of `xts status`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 _GAP = "  "
 _CODES = {"green": "\x1b[32m", "yellow": "\x1b[33m", "red": "\x1b[31m", "bold": "\x1b[1m"}
-_NARROWEST = 8  # of a column that is folded
+_NARROWEST = 8  # width of a column that is wrapped
 
 
 def print_table(
@@ -24,10 +24,10 @@ def print_table(
     *,
     piped_columns: int | None = None,
 ) -> None:
-    """A table; `empty` is said instead when it has no rows.
+    """Prints a table, or `empty` if it has no rows.
 
-    `styles`: colours, on a terminal, of cells with just this text. `numeric`: columns to be aligned to the right.
-    `piped_columns`: how wide it may be where there is no terminal; without that each row stays a line.
+    `styles`: colours, on a terminal, for cells with exactly this text. `numeric`: columns that are aligned to the
+    right. `piped_columns`: the greatest width without a terminal; without it each row stays on one line.
     """
     cells = [tuple(row) for row in rows]
     if not cells and empty:
@@ -47,7 +47,7 @@ def print_table(
 
 
 def _shrink(widths: list[int], room: int) -> None:
-    """Narrows the widest columns until all fit, as far as that goes."""
+    """Narrows the widest columns until all fit, as far as possible."""
     while sum(widths) + len(_GAP) * (len(widths) - 1) > room:
         widest = max(range(len(widths)), key=widths.__getitem__)
         if widths[widest] <= _NARROWEST:
@@ -71,7 +71,7 @@ def _lines(
 
 
 def _fold(text: str, width: int) -> list[str]:
-    """In pieces of at most this width, at spaces where there are some."""
+    """Splits a text into pieces of at most this width, at spaces if possible."""
     pieces = []
     while len(text) > width:
         space = text.rfind(" ", 1, width + 1)

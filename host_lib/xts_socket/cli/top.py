@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
                 "the screen needs the package textual: pip install 'xts-offload[top]'; --json and --csv do without"
             ) from None
         raise
-    take(None)  # nobody there is better said before the screen is taken
+    take(None)  # if neither end answers, that is reported before the screen is taken over
     app = Top(take, arguments.watch or _LOOK_S, arguments.by, arguments.filter)
     app.run()
     return app.return_code or 0

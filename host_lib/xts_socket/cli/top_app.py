@@ -1,5 +1,5 @@
-"""The screen of `xts top`: sockets or groups of them, live. Looks are taken by a thread, so that a proxy that does not
-answer keeps nobody from leaving."""
+"""The screen of `xts top`: sockets or groups of them, live. A thread takes the looks, so that the user can leave even
+if a proxy does not answer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .top_page import ConnectionPage
 from .top_table import Column, Table
 
 _VIEWS = ("socket", *BY)
-_LONGEST_PART = 0.25  # of the time, that looks may take
+_LONGEST_PART = 0.25  # the share of the time that looks may take
 
 
 class Top(App[None]):
-    """`take`: takes a look, given the one before; OSError says why it cannot."""
+    """`take`: takes a look, given the last one; OSError says why it cannot."""
 
     TITLE = "xts top"
     ENABLE_COMMAND_PALETTE = False
@@ -74,7 +74,7 @@ class Top(App[None]):
         self.run_worker(self._look_once, thread=True, exclusive=True, exit_on_error=True)
 
     def _look_once(self) -> None:
-        """In a thread of its own."""
+        """Runs in a thread of its own."""
         try:
             found: Look | OSError = self._take(self.last)
         except OSError as error:
@@ -82,7 +82,7 @@ class Top(App[None]):
         self.call_from_thread(self.seen, found)
 
     def seen(self, found: Look | OSError) -> None:
-        """What a look has brought. The next one comes after the interval, or later if looks take long."""
+        """Handles the result of a look. The next one comes after the interval, or later if looks take long."""
         took_s = 0.0
         if isinstance(found, OSError):
             self.problem = found.strerror or str(found)
@@ -107,7 +107,7 @@ class Top(App[None]):
         return columns, sorted(items, key=column.order, reverse=column.number != self.reversed)
 
     def draw(self) -> None:
-        """All of the main screen."""
+        """Draws the whole main screen."""
         base = self.screen_stack[0]
         columns, items = self.shown()
         base.query_one("#line", Static).update(self._line(columns))
@@ -178,7 +178,7 @@ class Top(App[None]):
         self.draw()
 
     def on_table_chosen(self, message: Table.Chosen) -> None:
-        """A socket's page; of a group, its sockets."""
+        """Shows a socket's page; for a group, its sockets."""
         if isinstance(message.item, Row):
             network = self.last.proxy.network if self.last and self.last.proxy else None
             self.push_screen(ConnectionPage(message.item, network.routes if network else ()))

@@ -11,7 +11,7 @@ from .top_table import Column
 
 
 def rate(value: float | None) -> str:
-    """A number with its size; "" for what is not known."""
+    """A number with a unit prefix; "" if it is not known."""
     if value is None:
         return ""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -21,7 +21,7 @@ def rate(value: float | None) -> str:
 
 
 def duration(ns: float) -> str:
-    """As short as it is readable."""
+    """As short as possible while readable."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if ns >= size:
             return f"{ns / size:.3g} {unit}" if ns < 1e12 else f"{ns / 1e9:.0f} s"
@@ -78,12 +78,12 @@ GROUPS: Mapping[str, tuple[Column, ...]] = {
 
 
 def key_of(item: Row | Group) -> object:
-    """What stays the same from look to look."""
+    """The key that stays the same from look to look."""
     return item.key if isinstance(item, Row) else item.name
 
 
 def matches(row: Row, words: str) -> bool:
-    """Does a socket have all these words, wherever? name=value asks of one field: state=ESTAB."""
+    """Does a socket contain all these words, in any field? name=value asks for one field: state=ESTAB."""
     for word in words.lower().split():
         name, equals, value = word.partition("=")
         if equals and hasattr(row, name):

@@ -18,7 +18,7 @@ from .proxy_side import Network
 
 
 class NetworkPage(Screen[None]):
-    """Shows what the last look has brought; `seen()` brings each new one."""
+    """Shows the network of the last look; `seen()` brings each new one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,n", "app.pop_screen", "back")]
     DEFAULT_CSS = "NetworkPage Static { margin: 0 1; }"
@@ -59,7 +59,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def routes_table(network: Network | None) -> Table | Text:
-    """Of the device."""
+    """The device's routes."""
     if network is None:
         return Text("the proxy does not say: it cannot be asked, or is older")
     table = _table("routes of the device", "destination", "gateway", "interface", "metric")
@@ -72,7 +72,7 @@ def routes_table(network: Network | None) -> Table | Text:
 
 
 def groups_table(network: Network | None) -> Table | Text:
-    """Of the device."""
+    """The device's groups."""
     if network is None:
         return Text()
     table = _table("multicast groups", "group", "interface", "members")

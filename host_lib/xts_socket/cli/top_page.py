@@ -1,4 +1,4 @@
-"""One connection's page in `xts top`: both ends, TCP, and why it waits, with a small history."""
+"""One connection's page in `xts top`: both ends, TCP, and what it waits for, with a short history."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .proxy_side import Route
 from .top_columns import duration, rate
 from .why import REASONS
 
-_HISTORY = 120  # looks
+_HISTORY = 120  # number of looks
 _BAR = 20
 
 
@@ -59,7 +59,7 @@ class ConnectionPage(Screen[None]):
         self._draw()
 
     def seen(self, look: Look) -> None:
-        """Another look. A socket that is not there any more stays as it was last."""
+        """Another look. A socket that no longer exists stays as it was last seen."""
         found = next((row for row in look.rows if row.key == self.row.key), None)
         self.gone = found is None
         if found is not None:
@@ -81,7 +81,7 @@ class ConnectionPage(Screen[None]):
 
 
 def heading(row: Row, gone: bool, route: Route | None = None) -> Text:
-    """Who and where, in a line or two, and by which way the device reaches the peer."""
+    """The socket's process and addresses, in a line or two, and the device's route to the peer."""
     text = Text(
         f"{row.program or '?'} ({row.pid})  {row.local} → {row.peer}  {row.state or row.proxy_state or ''}", "bold"
     )
@@ -95,7 +95,7 @@ def heading(row: Row, gone: bool, route: Route | None = None) -> Text:
 
 
 def why_table(row: Row) -> Table:
-    """Each reason, as far as it is known: since it began to be measured, and since the last look."""
+    """Each reason, as far as known: since it was first measured, and since the last look."""
     table = Table(box=None, title="why it waits", title_justify="left", title_style="bold", pad_edge=False)
     for title in ("direction", "reason", "times", "time", "now"):
         table.add_column(title, justify="right" if title in ("times", "time") else "left", no_wrap=title != "reason")
@@ -117,7 +117,7 @@ def why_table(row: Row) -> Table:
 
 
 def ends_table(row: Row) -> Table:
-    """What each end has of it."""
+    """What each end knows about it."""
     table = Table(box=None, title="both ends", title_justify="left", title_style="bold", pad_edge=False)
     for title in ("host", "", "proxy", " ", "TCP", "  "):
         table.add_column(title, justify="right" if not title.strip() else "left", no_wrap=True)

@@ -1,6 +1,6 @@
-"""A table of which only the lines in sight are drawn: tens of thousands of rows cost what a screenful does.
+"""A table that draws only the visible lines: tens of thousands of rows cost as much as a screenful.
 
-textual's DataTable keeps a cell for each value, and takes seconds to replace 10,000 rows once a second.
+textual's DataTable keeps a cell for each value, and takes seconds to replace 10,000 rows, which happens once a second.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _CURSOR = Style(bold=True, bgcolor="blue", color="white")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. `text` and `order`: of a row's object. Numbers stand at the right, and are sorted from the largest."""
+    """A column. `text` and `order` are computed from a row's object. Numbers are aligned to the right, and sorted from
+    the largest."""
 
     title: str
     width: int
@@ -37,7 +38,7 @@ class Column:
 
 
 class Table(ScrollView, can_focus=True):
-    """Rows of objects; the cursor stays on its object when rows change, by key."""
+    """Rows of objects; when rows change, the cursor stays on its object, which is found by key."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", show=False),
@@ -75,7 +76,7 @@ class Table(ScrollView, can_focus=True):
     def show(
         self, columns: Sequence[Column], items: Sequence[Any], sorted_by: int, key: Callable[[Any], Hashable]
     ) -> None:
-        """Replaces all of it."""
+        """Replaces the whole content."""
         old = self._key(self.items[self.cursor]) if self.items else None
         changed = columns is not self.columns
         self._key = key
@@ -146,7 +147,7 @@ class Table(ScrollView, can_focus=True):
 
     def _go_to(self, index: int) -> None:
         self.cursor = max(0, min(index, len(self.items) - 1))
-        # The heading takes the first line of what is in sight.
+        # The heading takes the first visible line.
         self.scroll_to_region(Region(self.scroll_offset.x, self.cursor, 1, 2), animate=False, force=True)
         self.refresh()
 

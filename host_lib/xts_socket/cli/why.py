@@ -1,8 +1,8 @@
-"""Why a connection waits, as `xts top` says it: what both ends have measured, in one list.
+"""What a connection waits for, as shown by `xts top`: the measurements of both ends, in one list.
 
 The host measures post credits and frame credits (to send), its application and the peer (to receive); the proxy
-measures TCP, the worker's turn, frame credits, and post credits (to pass on what has come). The kernel of the device
-adds what TCP_INFO has: how long the peer's window, or the send buffer, has held TCP back.
+measures TCP, the worker's turn, frame credits, and post credits (to pass on what has come). The device's kernel adds
+figures of TCP_INFO: how long the peer's window, or the send buffer, has held TCP back.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason: its name in JSON and CSV, the direction, and what it means in words for people."""
+    """One reason: its name in JSON and CSV, the direction, and a description for people."""
 
     name: str
-    end: str  # "host", "proxy", or "tcp": who measures it
-    measured: str  # the name there
+    end: str  # "host", "proxy", or "tcp": the end that measures it
+    measured: str  # its name there
     direction: str  # "send", "receive", or "both"
     short: str
     text: str
@@ -42,13 +42,13 @@ REASONS = (
 NAMES = tuple(reason.name for reason in REASONS)
 BY_NAME: Mapping[str, Reason] = MappingProxyType({reason.name: reason for reason in REASONS})
 
-#: What to name when several reasons hold at once: the first of these, for it is behind those after it. A sender that
-#: has no post credits has none because TCP takes nothing.
+#: Which reason to name when several hold at once: the first of these, since it causes those after it. A sender without
+#: post credits has none because TCP takes nothing.
 _FIRST = ("tcp", "frame_credits", "post_credits", "application_window", "frame_credits_back", "application", "peer")
 
 
 def cause(now: frozenset[str]) -> str:
-    """In a word or two, of the reasons that hold now; "": it does not wait."""
+    """One or two words about the present reasons; "": it does not wait."""
     for name in _FIRST:
         if name in now:
             return BY_NAME[name].short

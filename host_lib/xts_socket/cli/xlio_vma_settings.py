@@ -1,7 +1,7 @@
-"""The settings of XLIO and VMA, by the names of their variables and in XLIO's JSON file, and what we have in place.
+"""The settings of XLIO and VMA, under the names of their variables and in XLIO's JSON file, and our counterparts.
 
-A name stands without its prefix: XLIO_RX_POLL and VMA_RX_POLL are both RX_POLL. `key` is our setting, for what
-config_import.py converts; without one the note says why none is needed, or where the like is set.
+Names are without their prefix: XLIO_RX_POLL and VMA_RX_POLL are both RX_POLL. `key` is our setting, for those that
+config_import.py converts; without one, the note says why none is needed, or where the equivalent is set.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import NamedTuple
 class Counterpart(NamedTuple):
     """One of their settings."""
 
-    path: str  # in XLIO's JSON file; "": it is not there
-    names: str  # of variables, without prefix, separated by blanks
+    path: str  # in XLIO's JSON file; "": not there
+    names: str  # names of variables, without prefix, separated by blanks
     key: str  # our setting; "": there is none
     note: str
 

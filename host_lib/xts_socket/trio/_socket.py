@@ -1,4 +1,4 @@
-"""`SocketType`: a trio socket whose TCP or UDP the offload proxy does; and the factory that gives them to trio."""
+"""`SocketType`: a trio socket whose TCP or UDP the offload proxy does; and the factory with which trio makes them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _UNSENT_S = 0.005
 class SocketType(trio.socket.SocketType):
     """A non-blocking `xts_socket.socket` with the interface of trio's sockets.
 
-    Cancelling an operation loses no data, except that cancelling `connect` closes the socket, as trio's does.
+    Cancelling an operation loses no data, except that cancelling `connect` closes the socket, as in trio.
     """
 
     def __init__(self, sock: XtsSocket) -> None:
@@ -56,18 +56,18 @@ class SocketType(trio.socket.SocketType):
 
     @property
     def xts_socket(self) -> XtsSocket:
-        """The `xts_socket.socket` beneath, for its `number` or its information; do not wait or close with it."""
+        """The `xts_socket.socket` below, for its `number` or its information; do not wait on it or close it."""
         return self._sock
 
-    # --- what does not wait -----------------------------------------------------------------------------------
+    # --- methods that do not wait ----------------------------------------------------------------------------
 
     def detach(self) -> int:
-        """Gives the socket up without closing it: what `xts_socket.socket(fileno=…)` takes over."""
+        """Gives the socket up without closing it: `xts_socket.socket(fileno=…)` takes the result over."""
         forget(self._sock)
         return self._sock.detach()
 
     def fileno(self) -> int:
-        """A kernel descriptor that mirrors the socket's readiness, made when first asked for; -1 when closed."""
+        """A kernel descriptor that mirrors the socket's readiness, made on first use; -1 if it is closed."""
         return self._sock.fileno()
 
     def getpeername(self) -> Any:
@@ -123,7 +123,7 @@ class SocketType(trio.socket.SocketType):
         self._sock.dup()
 
     def close(self) -> None:
-        """Tasks that wait for the socket get ClosedResourceError. What was sent is still delivered."""
+        """Tasks that wait for the socket get ClosedResourceError. Data that was sent is still delivered."""
         if self._sock.number >= 0:
             forget(self._sock)
             self._sock.close()
@@ -136,7 +136,7 @@ class SocketType(trio.socket.SocketType):
     def is_readable(self) -> bool:
         return is_readable(self._sock)
 
-    # --- what waits -------------------------------------------------------------------------------------------
+    # --- methods that wait ------------------------------------------------------------------------------------
 
     async def bind(self, address: Any) -> None:
         address = await self._resolved(address, AI_PASSIVE)
@@ -147,7 +147,7 @@ class SocketType(trio.socket.SocketType):
         await self.connect_with(address)
 
     async def connect_with(self, address: Any, *layers: Layer) -> None:
-        """connect() with protocols pushed before, in one message to the proxy: `xts_socket.socket.connect_with()`."""
+        """connect() with protocols pushed first, in one message to the proxy: `xts_socket.socket.connect_with()`."""
         try:
             address = await self._resolved(address, 0)
             await checkpoint_if_cancelled()
@@ -206,7 +206,7 @@ class SocketType(trio.socket.SocketType):
         return self._until(WRITABLE, self._sock.send, data, flags)
 
     async def sendto(self, data: Any, *arguments: Any) -> int:
-        """sendto(data, [flags,] address): one datagram; on TCP, send()."""
+        """sendto(data, [flags,] address): one datagram; on TCP, the same as send()."""
         if arguments:
             arguments = (*arguments[:-1], await self._destination(arguments[-1]))
         return await self._until(WRITABLE, self._sock.sendto, data, *arguments)
@@ -223,24 +223,24 @@ class SocketType(trio.socket.SocketType):
             try:
                 self._sock.push(*layers)
                 break
-            except BlockingIOError:  # what was sent before has to have left first; no event says when it has
+            except BlockingIOError:  # data that was sent earlier has to leave first; no event says when it has
                 await trio.sleep(_UNSENT_S)
         try:
             await self.do_handshake()
         except OSError as failure:
-            if failure.errno != errno.ENOTCONN:  # connect() will wait for it
+            if failure.errno != errno.ENOTCONN:  # connect() will wait for them
                 raise
 
     def do_handshake(self) -> Awaitable[None]:
-        """Waits until the handshakes of what was pushed are done."""
+        """Waits until the handshakes of the pushed protocols are done."""
         return self._until(WRITABLE, self._sock.do_handshake)
 
     def recv_pdu(self) -> Awaitable[Pdu | None]:
-        """The next PDU, whole; None at the end of the stream."""
+        """The next PDU, complete; None at the end of the stream."""
         return self._until(READABLE, self._sock.recv_pdu)
 
     async def send_pdu(self, data: Any, control: Control | None = None) -> None:
-        """Sends one PDU. When cancelled, a part of one longer than half of the window may have been sent."""
+        """Sends one PDU. If it is cancelled, a part of a PDU longer than half of the window may have been sent."""
         with memoryview(data) as view, view.cast("B") as rest:
             sent = await self._until(WRITABLE, self._sock.send_pdu_part, rest, control)
             while sent < len(rest):
@@ -255,20 +255,20 @@ class SocketType(trio.socket.SocketType):
         return _TASKS.until(self._sock, event, call, *arguments)
 
     async def _destination(self, address: Any) -> Any:
-        """Of a datagram; a stream socket ignores it."""
+        """The destination of a datagram; a stream socket ignores it."""
         return await self._resolved(address, 0) if self._sock.type == SOCK_DGRAM else address
 
     async def _resolved(self, address: Any, flags: int) -> Any:
-        """The address with its host's name, if it has one, resolved without blocking the run."""
+        """The address, with its host's name resolved without blocking the run."""
         if not isinstance(address, tuple) or len(address) < 2 or not isinstance(address[0], str) or not address[0]:
-            return address  # nothing to resolve, or for the socket to refuse
+            return address  # there is nothing to resolve, or the socket shall refuse it
         host, port, *rest = address
         family = self._sock.family
         if family == AF_INET6 and not self._sock.getsockopt(IPPROTO_IPV6, IPV6_V6ONLY):
             flags |= _standard.AI_V4MAPPED
         found = await trio.socket.getaddrinfo(host, port, family, self._sock.type, flags=flags)
         resolved: tuple[Any, ...] = found[0][4]
-        # A flow label, and a scope the host's name does not carry, come with the address only.
+        # Only the address itself contains a flow label, and a scope that the host's name does not contain.
         return (*resolved[:2], *rest, *resolved[2 + len(rest) :]) if rest else resolved
 
 
@@ -278,14 +278,14 @@ def socket(family: int = AF_INET, type: int = SOCK_STREAM, proto: int = 0) -> So
 
 
 def from_xts_socket(sock: XtsSocket) -> SocketType:
-    """Makes a trio socket of an `xts_socket.socket`, which it takes over."""
+    """Makes a trio socket from an `xts_socket.socket`, which it takes over."""
     return SocketType(sock)
 
 
 class SocketFactory(trio.abc.SocketFactory):
     """For `trio.socket.set_custom_socket_factory`: the TCP and UDP sockets that trio's functions make are offloaded.
 
-    Sockets of other families and types are the kernel's, as before.
+    Sockets of other families and types are kernel sockets, as before.
     """
 
     def socket(self, family: int = AF_INET, type: int = SOCK_STREAM, proto: int = 0) -> trio.socket.SocketType:

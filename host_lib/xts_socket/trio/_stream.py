@@ -1,7 +1,7 @@
-"""`SocketStream` and `SocketListener`: what trio's classes of these names are, over `SocketType`.
+"""`SocketStream` and `SocketListener`: the counterparts of trio's classes of these names, over `SocketType`.
 
-Trio's own would work on a `SocketType` too, but ask for its descriptor, which an offloaded socket makes only
-when asked for and pays for from then on; and set TCP_NOTSENT_LOWAT, by which the proxy would wait for the
+Trio's own classes would work on a `SocketType` too. But they use its descriptor, which an offloaded socket makes only
+on request and has to keep true from then on; and they set TCP_NOTSENT_LOWAT, with which the proxy would wait for the
 network instead of keeping it supplied.
 """
 
@@ -19,7 +19,7 @@ from ._socket import SocketType
 
 _RECEIVE_BYTES = 65536
 
-#: accept() failing so says something of one connection, which is gone, and nothing of the listener.
+#: These errors of accept() are about one connection, which is gone, and not about the listener.
 _ONE_CONNECTION_LOST = frozenset(
     {
         errno.ECONNABORTED,
@@ -46,7 +46,7 @@ def _stream_errors() -> Iterator[None]:
 
 
 class SocketStream(trio.abc.HalfCloseableStream):
-    """A connection as trio's interface of a stream that can be half-closed. Takes the socket over.
+    """A connection with trio's interface of a stream that can be half-closed. Takes over the socket.
 
     Sets TCP_NODELAY, as trio does.
     """
@@ -56,11 +56,11 @@ class SocketStream(trio.abc.HalfCloseableStream):
             raise TypeError("SocketStream requires an xts_socket.trio socket object")
         self.socket = socket
         self._sending = False
-        with suppress(OSError):  # a connection that has failed meanwhile says so when it is used
+        with suppress(OSError):  # if the connection has failed meanwhile, its first use reports that
             socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Sends everything. When cancelled, some of it may have been sent."""
+        """Sends everything. If it is cancelled, a part may have been sent."""
         if self.socket.did_shutdown_SHUT_WR:
             raise trio.ClosedResourceError("can't send data after sending EOF")
         with self._one_sender(), _stream_errors():
@@ -97,7 +97,7 @@ class SocketStream(trio.abc.HalfCloseableStream):
             return await self.socket.recv(max_bytes)
 
     async def aclose(self) -> None:
-        """Closes the socket. What was sent is still delivered."""
+        """Closes the socket. Data that was sent is still delivered."""
         self.socket.close()
         await trio.lowlevel.checkpoint()
 
@@ -123,7 +123,7 @@ class SocketStream(trio.abc.HalfCloseableStream):
 
 
 class SocketListener(trio.abc.Listener[SocketStream]):
-    """A listening socket as trio's interface of a listener. Takes the socket over."""
+    """A listening socket with trio's interface of a listener. Takes over the socket."""
 
     def __init__(self, socket: SocketType) -> None:
         if not isinstance(socket, SocketType):
@@ -133,8 +133,8 @@ class SocketListener(trio.abc.Listener[SocketStream]):
         self.socket = socket
 
     async def accept(self) -> SocketStream:
-        """The next connection. ClosedResourceError when the listener is closed; OSError, EMFILE for example,
-        which serve_listeners handles."""
+        """The next connection. ClosedResourceError if the listener is closed; OSError, for example EMFILE, which
+        serve_listeners handles."""
         while True:
             try:
                 sock, _ = await self.socket.accept()

@@ -39,11 +39,11 @@ async def open_tcp_stream(
     local_address: str | None = None,
     tls: Tls | bool | None = None,
 ) -> SocketStream:
-    """Connects to the host, as `trio.open_tcp_stream` does: its addresses in turn, the next one tried also when
-    one has not answered for `happy_eyeballs_delay` seconds.
+    """Connects to the host, as `trio.open_tcp_stream` does: tries its addresses in turn, and the next one also if one
+    has not answered for `happy_eyeballs_delay` seconds.
 
-    `local_address` is one of the device's. tls: TLS is done in the proxy, with these parameters, or (True) those of a
-    client that checks the server's certificate for `host`; `stream.socket.tls` describes it. Raises OSError, with all
+    `local_address` is one of the device's. tls: the proxy does TLS, with these parameters, or (True) those of a client
+    that checks the server's certificate for `host`; `stream.socket.tls` describes it. Raises OSError, with all
     attempts' errors as its cause.
     """
     if not isinstance(host, str | bytes):
@@ -54,7 +54,7 @@ async def open_tcp_stream(
     layers = client_stack(tls, (), host.decode("ascii", "replace") if isinstance(host, bytes) else host)
     targets = _families_alternating(await trio.socket.getaddrinfo(host, port, type=SOCK_STREAM))
     failures: list[OSError] = []
-    connected: list[SocketType] = []  # two attempts may end at the same moment: the first has won
+    connected: list[SocketType] = []  # two attempts may succeed at the same moment: the first one is used
 
     async def attempt(target: Any, over: trio.Event, others: trio.CancelScope) -> None:
         try:
@@ -82,10 +82,10 @@ async def open_tcp_stream(
 async def open_tcp_listeners(
     port: int, *, host: str | bytes | None = None, backlog: int | None = None, tls: Tls | None = None
 ) -> list[SocketListener]:
-    """Listens, on the device, at each address of `host`; None: at all its addresses, of IPv4 and of IPv6.
+    """Listens, on the device, at each address of `host`; None: at all its IPv4 and IPv6 addresses.
 
-    Port 0 takes a free port, another one for each address. `backlog` None: as long as it may be. tls: TLS is done in
-    the proxy, with the identity that the parameters name.
+    Port 0 takes a free port, another one for each address. `backlog` None: the longest possible. tls: the proxy does
+    TLS, with the identity that the parameters name.
     """
     if not isinstance(port, int):
         raise TypeError(f"port must be an int not {port!r}")
@@ -122,7 +122,8 @@ async def serve_tcp(
     handler_nursery: trio.Nursery | None = None,
     task_status: trio.TaskStatus[list[SocketListener]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Listens as `open_tcp_listeners` and runs `handler(stream)` in a task for each connection, until cancelled.
+    """Listens as `open_tcp_listeners` does, and runs `handler(stream)` in a task for each connection, until it is
+    cancelled.
 
     `nursery.start(serve_tcp, …)` returns the listeners.
     """
@@ -131,7 +132,7 @@ async def serve_tcp(
 
 
 def _families_alternating(targets: list[Any]) -> list[Any]:
-    """The first address of another family than the first becomes the second to be tried (RFC 6555, 5.4)."""
+    """The first address of another family than the first one's is tried second (RFC 6555, 5.4)."""
     for i, target in enumerate(targets):
         if target[0] != targets[0][0]:
             return [targets[0], target, *targets[1:i], *targets[i + 1 :]]

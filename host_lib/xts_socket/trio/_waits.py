@@ -15,7 +15,7 @@ _readiness: RunVar[Readiness] = RunVar("xts_socket.trio readiness")
 
 
 def of_this_run() -> Readiness:
-    """The waits of this trio run; made, with the task that collects its events, at the first call."""
+    """The waits of this trio run; the first call makes them, with the task that collects their events."""
     readiness = _readiness.get(None)  # type: ignore[arg-type] # None is no Readiness, but a default may be
     if readiness is None:
         readiness = Readiness()
@@ -25,7 +25,7 @@ def of_this_run() -> Readiness:
 
 
 async def _collect(readiness: Readiness) -> None:
-    """Lives until the run ends, when trio cancels it."""
+    """Runs until the run ends, when trio cancels it."""
     try:
         descriptor = readiness.fileno()
         while True:
@@ -36,8 +36,8 @@ async def _collect(readiness: Readiness) -> None:
 
 
 async def wait(sock: XtsSocket, event: int) -> None:
-    """Waits for READABLE or WRITABLE: a checkpoint always. BusyResourceError when another task waits for the
-    same, ClosedResourceError when the socket is closed meanwhile."""
+    """Waits for READABLE or WRITABLE; always a checkpoint. BusyResourceError if another task waits for the same,
+    ClosedResourceError if the socket is closed meanwhile."""
     if sock.number < 0:
         await trio.lowlevel.checkpoint()
         raise trio.ClosedResourceError("this socket was already closed")
@@ -61,6 +61,6 @@ async def wait(sock: XtsSocket, event: int) -> None:
 
 
 def forget(sock: XtsSocket) -> None:
-    """Before a close: tasks that wait for the socket get ClosedResourceError."""
+    """To be called before a close: tasks that wait for the socket get ClosedResourceError."""
     if trio.lowlevel.in_trio_run() and (readiness := _readiness.get(None)):  # type: ignore[arg-type]
         readiness.forget(sock)

@@ -1,8 +1,8 @@
 """The checks of `xts doctor`: a file each area, each with `checks()`, which never raises and needs no
 privilege.
 
-A check looks and reports; it changes nothing. Level "fail" is kept for what stops offloaded sockets from
-working here; what makes them slower, or takes a choice away, is "warn".
+A check looks and reports; it changes nothing. Level "fail" is only for faults that keep offloaded sockets from working
+here; faults that make them slower, or remove an option, are "warn".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at: what was found, and what to do about it ("" for nothing)."""
+    """One item: what was found, and what to do about it ("" for nothing)."""
 
     name: str
     level: Literal["ok", "warn", "fail"]
@@ -23,7 +23,7 @@ class Check:
 
 
 def read_text(path: str) -> str | None:
-    """The content of a small file of /proc or /sys, or None when it cannot be read."""
+    """The content of a small file of /proc or /sys; None if it cannot be read."""
     try:
         return Path(path).read_text(encoding="ascii", errors="replace").strip()
     except OSError:

@@ -1,5 +1,4 @@
-"""The endpoint: is there an agent or a proxy, does it hand out a queue, does the proxy answer, and what does
-it offer."""
+"""The endpoint: is there an agent or a proxy, does it hand out a queue, does the proxy answer, what does it offer."""
 
 from __future__ import annotations
 
@@ -64,7 +63,8 @@ def _attached(attachment: Info, round_trip_us: float) -> Check:
 
 
 def _in_use() -> Iterator[Check]:
-    """Whose queues are in use, of those this user may see; behind a relay many processes share one."""
+    """The processes that use the queues, as far as this user may see them; with a relay, many processes share one
+    queue."""
     try:
         attached = status.ask(endpoint_path())
     except OSError:  # $XTS_QUEUE names another

@@ -1,5 +1,4 @@
-"""Interfaces: what XDP each driver has, as the kernel reports by the netlink family "netdev" (from Linux
-6.3)."""
+"""Interfaces: the XDP features of each driver, as reported by the kernel's netlink family "netdev" (from Linux 6.3)."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ def checks() -> Iterator[Check]:
     except ImportError as failure:
         yield Check("interfaces", "warn", f"not looked at: {failure}", "pip install pyroute2")
         return
-    except Exception as failure:  # netlink: the kernel is too old, or a sandbox is in the way
+    except Exception as failure:  # netlink: the kernel is too old, or a sandbox forbids it
         yield Check("interfaces", "warn", f"the kernel does not report XDP features: {failure}", "Linux 6.3")
         return
     if not links:
@@ -69,7 +68,7 @@ def _links() -> Iterator[tuple[int, str, str]]:
 
 
 def _features() -> dict[int, tuple[int, int]]:
-    """xdp-features and the segments of zero-copy by interface index."""
+    """xdp-features and the number of zero-copy segments, by interface index."""
     from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST, genlmsg
     from pyroute2.netlink.generic import GenericNetlinkSocket
 

@@ -1,4 +1,5 @@
-"""The interposer, by which `xts run` offloads the sockets of unmodified programs: is it installed, can it be loaded."""
+"""The interposer, with which `xts run` offloads the sockets of unmodified programs: is it installed, and can it be
+loaded."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def checks() -> Iterator[Check]:
 
 
 def check(library: Path) -> Check:
-    """Has the loader preload the library into a small program, and looks whether it is there."""
+    """Makes the loader preload the library into a small program, and looks whether it is there."""
     if not library.exists():
         return Check(_NAME, "warn", f"{library} is not there: {_ALONE}", _MEND)
     try:

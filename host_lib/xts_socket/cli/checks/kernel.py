@@ -12,7 +12,7 @@ from . import Check
 
 _AF_XDP = 44
 
-#: Unprivileged use of a handed-over AF_XDP socket, and multi-buffer AF_XDP.
+#: For unprivileged use of an AF_XDP socket that was handed over, and for multi-buffer AF_XDP.
 _KERNEL_WANTED = (6, 6)
 
 

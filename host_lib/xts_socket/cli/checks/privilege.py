@@ -1,5 +1,4 @@
-"""Memory locking, BPF and bcc: what xts-agent and the observability tools need. Applications need none of
-it."""
+"""Memory locking, BPF and bcc, which xts-agent and the observability tools need. Applications need none of these."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ def _bpf() -> Check:
 
 
 def _library(name: str, stem: str, mend: str) -> Check:
-    """By the name of the file the loader would take: it carries the version."""
+    """Named by the file that the loader would use, which contains the version."""
     soname = ctypes.util.find_library(stem)
     if soname is None:
         return Check(name, "warn", "not installed: xts-agent cannot run here", mend)

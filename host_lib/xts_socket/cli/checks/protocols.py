@@ -1,4 +1,4 @@
-"""What the attached proxy does above TCP: the protocols that can be pushed onto sockets, with versions."""
+"""What the attached proxy can do above TCP: the protocols that can be pushed onto sockets, with versions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SIDES = {(True, True): "", (True, False): " (receive)", (False, True): " (send)
 
 
 def offered() -> list[Offer]:
-    """What the proxy offers; nothing when it cannot be asked."""
+    """What the proxy offers; empty if it cannot be asked."""
     try:
         return ulps()
     except OSError:

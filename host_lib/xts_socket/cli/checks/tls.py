@@ -1,4 +1,4 @@
-"""Kernel TLS, which the proxy's machine will want for TLS offload: tried on a connection over loopback."""
+"""Kernel TLS, which TLS offload needs on the proxy's machine: tried on a connection over loopback."""
 
 from __future__ import annotations
 
