@@ -489,7 +489,7 @@ REFUSED = [
     pytest.param({"crypto_info": GOOD[:-1]}, "39 bytes, not the 40", id="short"),
     pytest.param({"crypto_info": GOOD + b"\0"}, "41 bytes, not the 40", id="long"),
     pytest.param({"crypto_info": GOOD + bytes(300)}, "340 bytes, not the 40", id="much too long"),
-    pytest.param({"crypto_info": GOOD, "crypto": 4}, "CRYPTO 4", id="who"),
+    pytest.param({"crypto_info": GOOD, "crypto": 4}, "CRYPTO is 0 to 3, not 4", id="who"),
 ]
 
 

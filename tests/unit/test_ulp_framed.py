@@ -94,7 +94,7 @@ def test_a_full_socket_takes_a_part_and_the_rest_later(told: bool) -> None:
         ([(b"abc", Mark(pdu=True, record_bytes=5))], "shorter"),
         ([(b"abc", Mark(pdu=True, more=True)), (b"d", Mark(pdu=True, more=True, record_bytes=3))], "longer"),
         ([(b"abc", Mark(pdu=True, more=True)), (b"d", Mark(pdu=True, record_bytes=5))], "shorter"),
-        ([(b"abc", Mark())], "no PDU"),
+        ([(b"abc", Mark())], "are not a PDU"),
         ([(b"a" * 256, Mark(pdu=True))], "it must have 0 to 255, with a length field of 1 bytes"),
     ],
 )

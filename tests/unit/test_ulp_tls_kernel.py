@@ -219,7 +219,7 @@ def test_a_key_that_has_done_its_work_and_cannot_change(kernel: TlsBed) -> None:
     with pytest.raises(OSError) as ours:
         kernel.write(b"one more")
     assert counts()["key_updates"] == before, "none was made"
-    assert ours.value.errno == errno.EPROTO and "the kernel's cannot be changed" in kernel.error().text
+    assert ours.value.errno == errno.EPROTO and "those in the kernel cannot be changed" in kernel.error().text
 
 
 def test_full_socket_under_the_kernel(kernel: TlsBed) -> None:

@@ -168,7 +168,7 @@ def test_parameters_too_long_for_one_message_go_before_it() -> None:
         ours.settimeout(DEADLINE_S)
 
         def connect() -> None:
-            with pytest.raises(xts_socket.UlpError, match="TLS is there already"):
+            with pytest.raises(xts_socket.UlpError, match="TLS is pushed already"):
                 ours.connect_with(listener.getsockname(), tls, tls, tls)
 
         assert sent_by(connect) > 2

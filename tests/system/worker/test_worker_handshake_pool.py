@@ -144,7 +144,7 @@ def test_a_tenant_has_so_many_handshakes_under_way(server: socket.socket) -> Non
         stack.enter_context(server.accept()[0])
         ack = hosts[0].expect("XTS_REPLY_CONNECT_ACK")
         assert (ack.id, ack.error) == (number, errno.ENOBUFS)
-        assert "handshakes of this tenant" in hosts[0].ulp_error(id, number).text
+        assert "this tenant has as many handshakes" in hosts[0].ulp_error(id, number).text
         begin_handshake(hosts[1], server)
         stack.enter_context(server.accept()[0])
         worker.wait(lambda s: s.ulp_handshakes == 3, "another tenant's was refused")

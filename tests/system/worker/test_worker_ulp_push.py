@@ -62,7 +62,7 @@ def test_the_worker_says_why_it_refuses_a_push(host: ScriptedHost, server: socke
         c.peer.sendall(prefixed(b"hi"))
         c.receive_data()
         assert c.push("LENGTH_PREFIXED").error == 0
-        refused(c, errno.EBUSY, "6 bytes are to be given back")
+        refused(c, errno.EBUSY, "6 bytes still have to be given back")
         host.send("XTS_CMD_GIVE_BACK", prefixed(b"hi"), id=c.id)
         assert c.read_pdu() == b"hi"
         refused(c, errno.EINVAL, "SOCK_SEQPACKET", message=False)
