@@ -1,0 +1,56 @@
+"""What is in the packages, of whichever architecture: programs for its processor, and no library without a licence."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.long, pytest.mark.root, pytest.mark.timeout(1800)]
+#: e_machine of ELF, by Debian's architecture; and BPF programs, which are the same on each.
+MACHINES = {"amd64": 62, "arm64": 183}
+BPF = 247
+
+
+def architecture(packages: Path) -> str:
+    [name] = packages.glob("libxts1_*.deb")
+    return name.stem.rpartition("_")[2]
+
+
+@pytest.fixture(scope="module")
+def unpacked(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unpacked")
+    for package in packages.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "--extract", package, folder], check=True)
+    return folder
+
+
+def test_programs_are_for_the_architecture(packages: Path, unpacked: Path) -> None:
+    found = {}
+    for path in unpacked.rglob("*"):
+        if path.is_file() and not path.is_symlink() and (data := path.read_bytes()).startswith(b"\x7fELF"):
+            [found[path.name]] = struct.unpack_from("<H", data, 18)
+    own = {name for name, machine in found.items() if machine != BPF}
+    assert own >= {"libxts.so.1", "libxts-preload.so", "libnss_xts.so.2", "_native.abi3.so"}
+    assert {found[name] for name in own} == {MACHINES[architecture(packages)]}
+
+
+def test_each_library_is_listed_with_its_licence(unpacked: Path) -> None:
+    [site] = unpacked.glob("usr/lib/python3-xts/lib/python3.*/site-packages")
+    there = {}
+    for metadata in site.glob("*.dist-info/METADATA"):
+        name, version = metadata.parent.name.removesuffix(".dist-info").split("-")
+        there[re.sub(r"[-_.]+", "-", name).lower()] = version
+    documents = unpacked / "usr/share/doc/python3-xts"
+    parts = json.loads((documents / "sbom.cdx.json").read_text())["components"]
+    listed = {re.sub(r"[-_.]+", "-", part["name"]).lower(): part for part in parts}
+    ours = there.pop("xts-offload")
+    assert ours and {name: part["version"] for name, part in listed.items() if name != "xts-offload"} == there
+    assert all(part.get("licenses") for name, part in listed.items() if name != "xts-offload")
+    licences = (documents / "copyright").read_text().lower()
+    for name in there:
+        assert re.search(rf"^license: .*-{name}$", licences, re.MULTILINE), name
