@@ -67,9 +67,10 @@ def install(machine: Machine, folder: str, names: tuple[str, ...]) -> None:
     machine.run("sh", "-c", f"apt-get install --yes {kept} {paths}")
 
 
-def fetch(machine: Machine) -> str:
+def fetch(machine: Machine, endpoint: str = "") -> str:
     """What a program that was not changed, of a user without privilege, gets from the server."""
-    return machine.run("xts", "run", "-v", *FETCH, user=USER)
+    at = ("env", f"XTS_ENDPOINT={endpoint}") if endpoint else ()
+    return machine.run(*at, "xts", "run", "-v", *FETCH, user=USER)
 
 
 def set_keys(machine: Machine, path: str, values: dict[str, str]) -> None:

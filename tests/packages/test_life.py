@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from beds.booted import Machine
-from beds.package_site import DEVICE, DROP_INS, GREETING, HOST, Site, fetch, raised, wait
+from beds.booted import Machine, cable
+from beds.package_site import DEVICE, DROP_INS, GREETING, HOST, Site, fetch, raised, set_keys, wait
+from xts_lab.topology import XTS_MTU
 
 pytestmark = [pytest.mark.long, pytest.mark.root, pytest.mark.afxdp, pytest.mark.timeout(1800)]
 #: Tenths of what `systemd-analyze security` calls exposure.
@@ -74,6 +76,32 @@ def test_the_agent_is_started_for_who_attaches(site: Site) -> None:
     assert active(site.host, "xts-agent.socket")
     assert GREETING in fetch(site.host)
     assert active(site.host, "xts-agent.service")
+
+
+def test_another_interface_has_a_proxy_of_its_own(site: Site) -> None:
+    """xts-proxy@east. It and its file go before the packages do."""
+    instance, control = "xts-proxy@east.service", "/run/xts/east.sock"
+    cable(site.host.pid, site.device.pid, "xts1", mtu=XTS_MTU)
+    macs = [machine.run("cat", "/sys/class/net/xts1/address").strip() for machine in (site.host, site.device)]
+    site.device.run("cp", "/etc/xts/xts-proxy.toml", "/etc/xts/xts-proxy-east.toml")
+    keys = {"interface": '"xts1"', "peer_mac": f'"{macs[0]}"', "control": f'"{control}"'}
+    set_keys(site.device, "/etc/xts/xts-proxy-east.toml", keys)
+    site.device.run("systemctl", "start", instance)
+    assert active(site.device, instance) and active(site.device, "xts-proxy.service"), journal(site.device, instance)
+    exposed = ("systemd-analyze", "security", f"--threshold={EXPOSURE_MAX}", "--no-pager")
+    site.device.run(*exposed, instance)
+    agent = ("xts-agent", "--interface", "xts1", "--peer-mac", macs[1], "--endpoint", "/run/east.sock")
+    site.host.run("systemd-run", "--unit=agent-east", "--property=Type=notify", *agent)
+    try:
+        told = fetch(site.host, endpoint="/run/east.sock")
+        assert GREETING in told and OFFLOADED in told
+        served = json.loads(site.device.run("xts-proxy", "status", "--json", "--control", control))
+        assert sum(worker["connects_ok"] for worker in served["workers"]) == 1, "it went by the other proxy"
+    finally:
+        site.host.run("systemctl", "stop", "agent-east")
+        site.device.run("systemctl", "stop", instance)
+        site.device.run("rm", "/etc/xts/xts-proxy-east.toml")
+    assert GREETING in fetch(site.host)
 
 
 @SERVICES

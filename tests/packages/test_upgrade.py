@@ -94,19 +94,14 @@ def test_upgrade(older: Path, packages: Path, tmp_path: Path, record_property: A
             gaps_s.append(longest_gap_s(client, begun_s))
             begun_s = time.monotonic()
             install(site.host, "today", HOST)
-            assert site.host.property("xts-agent", "MainPID") == agent, "its processes would have lost their queues"
-            gaps_s.append(longest_gap_s(client, begun_s))
-            failed = [one for one in client.attempts() if one.error and one.begun_s > begun_s]
-            assert not failed, "the agent goes on"
-            begun_s = time.monotonic()
-            site.host.run("systemctl", "restart", "xts-agent")
+            assert site.host.property("xts-agent", "MainPID") != agent, "the old agent still runs"
             gaps_s.append(longest_gap_s(client, begun_s))
             busy = max(busy, stretch(site.host))
         record_property("gaps_s", gaps_s)
         record_property("stretch", busy)
-        print(f"longest time without a new connection, in s: device {gaps_s[0]:.2f}, host {gaps_s[1]:.2f}, ", end="")
-        print(f"restart of the agent {gaps_s[2]:.2f}; programs take {busy:.1f} times as long as they compute")
-        assert max(gaps_s[:2]) <= GAP_MAX_S * busy, "an upgrade starts no agent again"
+        print(f"longest time without a new connection, in s: device {gaps_s[0]:.2f}, host {gaps_s[1]:.2f}; ", end="")
+        print(f"programs take {busy:.1f} times as long as they compute")
+        assert max(gaps_s) <= GAP_MAX_S * busy
         for machine, names in ((site.device, DEVICE), (site.host, HOST)):
             versions = machine.run("dpkg-query", "--show", "--showformat=${Version}\n", *names).split()
             assert len(set(versions)) == 1 and versions[0] > "0.1.9"

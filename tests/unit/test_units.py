@@ -86,6 +86,15 @@ def test_users_are_made(unit: Path) -> None:
     assert lines(unit, "CapabilityBoundingSet") == lines(unit, "AmbientCapabilities"), "what it has not it cannot use"
 
 
+def test_proxies_of_several_interfaces_are_as_a_single_one() -> None:
+    """Beyond the first comment, the instance differs in its name and its file alone."""
+    [single], [instance] = ([unit for unit in SERVICES if unit.stem == name] for name in ("xts-proxy", "xts-proxy@"))
+    expected = single.read_text().replace("xts-proxy.toml", "xts-proxy-%i.toml")
+    expected = expected.replace("Description=XTS offload proxy", "Description=XTS offload proxy %i")
+    begin = "[Unit]\n"
+    assert instance.read_text().partition(begin)[2] == expected.partition(begin)[2] != ""
+
+
 @pytest.mark.parametrize("unit", SOCKETS, ids=lambda unit: unit.name)
 def test_sockets_belong_to_a_service_and_are_where_it_looks(unit: Path) -> None:
     [service] = lines(unit, "Service") or [unit.with_suffix(".service").name]
