@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 TOP = Path(__file__).parents[2]
@@ -18,6 +19,13 @@ def name(requirement: str) -> str:
 def test_the_changelog_has_the_version() -> None:
     first = (DEBIAN / "changelog").read_text().splitlines()[0]
     assert first.startswith(f"xts-offload ({PROJECT['project']['version']}) ")
+
+
+def test_the_list_of_changes_begins_with_the_version_and_its_day() -> None:
+    newest = re.search(r"^## (\S+) \((\S+)\)$", (TOP / "deploy/docs/CHANGELOG.md").read_text(), re.MULTILINE)
+    signed = re.search(r"^ -- .*>  (.*)$", (DEBIAN / "changelog").read_text(), re.MULTILINE)
+    assert newest and signed
+    assert newest.groups() == (PROJECT["project"]["version"], str(parsedate_to_datetime(signed[1]).date()))
 
 
 def test_the_symbols_are_those_of_the_library() -> None:
