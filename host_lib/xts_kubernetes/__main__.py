@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from xts_messages.log_format import handler
 from xts_messages.readiness import Readiness
@@ -14,14 +17,15 @@ from xts_messages.standard_output import ends_with_reader
 
 from xts_kubernetes.config import Config, ConfigError, load, parser
 
+if TYPE_CHECKING:
+    from xts_kubernetes.offered import OfferedDevices
+
 log = logging.getLogger("xts-device-plugin")
 
 
 async def serve(config: Config, readiness: Readiness) -> None:
     """Until SIGTERM or SIGINT. OSError: it cannot serve."""
-    from xts_kubernetes.kubelet import Registered
     from xts_kubernetes.offered import OfferedDevices, asking
-    from xts_kubernetes.plugin import DevicePlugin
     from xts_kubernetes.pod_directory import PodDirectory
 
     stop = asyncio.Event()
@@ -29,20 +33,51 @@ async def serve(config: Config, readiness: Readiness) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     offered = OfferedDevices(asking(config.endpoint, config.relayed, config.queues), config.period_s)
     await offered.ask()
-    registered = Registered(config.kubelet_dir, config.resource, DevicePlugin(config, offered))
+    async with contextlib.AsyncExitStack() as stack:
+        if config.dra:
+            parts = _by_dra(config, offered, readiness, stack)
+        else:
+            parts = [_as_device_plugin(config, offered, readiness)]
+        parts.append(offered.watch())
+        if config.pods_socket:
+            parts.append(PodDirectory(config).run())
+        tasks = [asyncio.ensure_future(part) for part in (*parts, stop.wait())]
+        done, running = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        readiness.stopping("stopping")
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        for task in done:
+            task.result()
+
+
+def _as_device_plugin(config: Config, offered: OfferedDevices, readiness: Readiness) -> Coroutine[Any, Any, object]:
+    from xts_kubernetes.kubelet import Registered
+    from xts_kubernetes.plugin import DevicePlugin
+
     line = f"ready: {config.resource} of {config.endpoint}"
-    parts = [offered.watch(), registered.run(lambda: readiness.ready(line, line))]
-    if config.pods_socket:
-        directory = PodDirectory(config.pods_socket, config.pod_logs, config.pod_resources, config.resource)
-        parts.append(directory.run())
-    tasks = [asyncio.ensure_future(part) for part in (*parts, stop.wait())]
-    done, running = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    readiness.stopping("stopping")
-    for task in running:
-        task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
-    for task in done:
-        task.result()
+    registered = Registered(config.kubelet_dir, config.resource, DevicePlugin(config, offered))
+    return registered.run(lambda: readiness.ready(line, line))
+
+
+def _by_dra(
+    config: Config, offered: OfferedDevices, readiness: Readiness, stack: contextlib.AsyncExitStack
+) -> list[Coroutine[Any, Any, object]]:
+    from xts_kubernetes.api_server import ApiServer
+    from xts_kubernetes.dra_driver import DraDriver
+    from xts_kubernetes.dra_registration import DraRegistered
+    from xts_kubernetes.resource_slices import Publisher
+
+    server = ApiServer(config.kubeconfig)
+    stack.push_async_callback(server.close)
+    publisher = Publisher(server, offered, config.driver, config.dra)
+    line = f"ready: {config.driver} of {config.endpoint}"
+
+    def taken() -> None:
+        readiness.ready(line, line)
+        publisher.look_again()
+
+    return [DraRegistered(config, DraDriver(config, offered, server).handlers(), taken).run(), publisher.run()]
 
 
 def _install_interposer(folder: Path) -> int:

