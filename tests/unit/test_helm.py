@@ -77,6 +77,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "agent": AGENT | {"runDir": "/run/a", "privateDir": "/run/b"},
         "devicePlugin": {"kubeletDir": "/data/kubelet", "podLogs": "/data/pods"},
     },
+    "DRA": {"agent": AGENT, "devicePlugin": {"dra": {"enabled": True, "claimTemplates": ["shop", "farm"]}}},
+    "DRA of another release, with the interposer": {
+        "agent": AGENT,
+        "proxy": PROXY,
+        "serviceAccount": {"create": False, "name": "mine"},
+        "devicePlugin": {
+            "kubeletDir": "/data/kubelet",
+            "interposer": {"enabled": True},
+            "dra": {"enabled": True, "deviceClass": "", "driver": "q.example.com", "cdiDir": "/etc/cdi"},
+        },
+    },
     "an account of one's own": {"agent": AGENT, "serviceAccount": {"create": False, "name": "mine"}},
 }
 
@@ -90,9 +101,17 @@ def containers(workload: dict[str, Any]) -> list[dict[str, Any]]:
     return [*spec.get("initContainers", []), *spec["containers"]]
 
 
+#: Of the whole cluster.
+WITHOUT_NAMESPACE = {
+    *("DeviceClass", "ClusterRole", "ClusterRoleBinding"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+}
+
+
 @pytest.fixture(scope="module")
 def schemas() -> ApiSchemas:
-    return ApiSchemas()
+    """Of the first release that has all of it."""
+    return ApiSchemas("1.34")
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -101,10 +120,11 @@ def test_a_variant(name: str, schemas: ApiSchemas, tmp_path: Path) -> None:
     values = VARIANTS[name]
     made = render(values)
     for one in made:
-        assert one["metadata"]["namespace"] == "ns"
+        if one["kind"] not in ("ResourceClaimTemplate", *WITHOUT_NAMESPACE):
+            assert one["metadata"]["namespace"] == "ns"
         if one["kind"] != "PodMonitor":  # which the API server of a cluster knows only with Prometheus' operator
             schemas.check(one)
-    names = [(one["kind"], one["metadata"]["name"]) for one in made]
+    names = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in made]
     assert len(names) == len(set(names))
     workloads = of_kind(made, "DaemonSet")
     assert len(workloads) == values["agent"].get("enabled", True) + values.get("proxy", {}).get("enabled", False)
@@ -170,6 +190,53 @@ def test_the_programs_that_are_started_know_their_options() -> None:
     (config,) = of_kind(made, "ConfigMap", "-agent")
     read = agent_config.parse(config["data"]["xts-agent.toml"], "f", {})
     assert (read.endpoint, read.pods, read.pods_only) == (plugin.endpoint, plugin.pods_socket, True)
+
+
+def test_a_driver_for_dra_is_started_and_may_do_what_it_does() -> None:
+    dra = {"enabled": True, "driver": "q.example.com", "claimTemplates": ["shop"]}
+    made = render({"agent": AGENT, "devicePlugin": {"dra": dra, "kubeletDir": "/data"}})
+    (agent,) = of_kind(made, "DaemonSet")
+    plugin = next(one for one in containers(agent) if one["name"] == "device-plugin")
+    command = [part.replace("$(NODE_NAME)", "worker-1") for part in plugin["command"]]
+    config = plugin_config.load(plugin_config.parser().parse_args(command[1:]))
+    assert (config.dra, config.driver, config.kubeconfig) == ("worker-1", "q.example.com", "")
+    mounts = {mount["mountPath"] for mount in plugin["volumeMounts"]}
+    sockets = (plugin_config.dra_socket(config), plugin_config.registration_socket(config))
+    assert {config.cdi_dir, *(str(Path(socket).parent) for socket in sockets)} <= mounts
+    # The token is this container's alone.
+    token = next(volume["name"] for volume in agent["spec"]["template"]["spec"]["volumes"] if "projected" in volume)
+    holders = [one["name"] for one in containers(agent) if token in {mount["name"] for mount in one["volumeMounts"]}]
+    assert holders == ["device-plugin"]
+    (role,), (binding,) = of_kind(made, "ClusterRole"), of_kind(made, "ClusterRoleBinding")
+    assert {name: rule["verbs"] for rule in role["rules"] for name in rule["resources"]} == {
+        "resourceclaims": ["get"],
+        "resourceslices": ["list", "create", "update", "delete"],
+        "nodes": ["get"],
+    }
+    (account,) = of_kind(made, "ServiceAccount")
+    (subject,) = binding["subjects"]
+    assert (subject["name"], subject["namespace"]) == (account["metadata"]["name"], "ns")
+    (policy,) = of_kind(made, "ValidatingAdmissionPolicy")
+    (condition,) = policy["spec"]["matchConditions"]
+    assert f"system:serviceaccount:ns:{account['metadata']['name']}'" in condition["expression"]
+    (kind,) = of_kind(made, "DeviceClass")
+    assert kind["spec"]["selectors"] == [{"cel": {"expression": 'device.driver == "q.example.com"'}}]
+    (template,) = of_kind(made, "ResourceClaimTemplate")
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"]["deviceClassName"] == kind["metadata"]["name"]
+
+
+@pytest.mark.parametrize(("release", "version"), [("1.32", "v1beta1"), ("1.33", "v1beta2"), ("1.34", "v1")])
+def test_dra_in_each_version_of_its_api(release: str, version: str) -> None:
+    dra = {"enabled": True, "apiVersion": f"resource.k8s.io/{version}", "claimTemplates": ["shop"]}
+    schemas = ApiSchemas(release)
+    made = render({"agent": AGENT, "devicePlugin": {"dra": dra}})
+    for one in made:
+        schemas.check(one)
+    assert {one["kind"] for one in made if one["apiVersion"] == f"resource.k8s.io/{version}"} == {
+        "DeviceClass",
+        "ResourceClaimTemplate",
+    }
 
 
 def test_a_proxy_has_time_to_drain() -> None:
@@ -238,6 +305,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a key of two lines": ({"agent": AGENT | {"settings": {"a = 1\nb": 2}}}, "settings"),
     "a table as a setting": ({"agent": AGENT | {"settings": {"a": {"b": 1}}}}, "settings"),
     "port": ({"agent": AGENT, "metrics": {"agentPort": 0}}, "agentPort"),
+    "version of DRA": ({"agent": AGENT, "devicePlugin": {"dra": {"apiVersion": "resource.k8s.io/v2"}}}, "apiVersion"),
+    "driver of DRA": ({"agent": AGENT, "devicePlugin": {"dra": {"driver": "Q"}}}, "driver"),
     "drain": ({"agent": AGENT, "proxy": PROXY | {"drainTimeoutSeconds": -1}}, "drainTimeoutSeconds"),
     "strategy": ({"agent": AGENT | {"updateStrategy": "Never"}}, "updateStrategy"),
     "none at a time": ({"agent": AGENT | {"maxUnavailable": 0}}, "maxUnavailable"),
