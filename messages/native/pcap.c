@@ -4,13 +4,15 @@
  * received, not when they cross the queue; after each kick the file is complete up to the last frame.
  *
  * The file is always a new one, which only its owner can read. If a file of that name exists already, from another run
- * or process, it is left alone, and the capture's name gets ".1", ".2" … appended.
+ * or process, it is left alone, and the capture's name gets ".1", ".2" … appended. In the name, %p is the process's id
+ * and %e the program's name, as in core(5): who reads the file later knows whose it is, though the process has ended.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,6 +27,7 @@
 #define PCAP_LINKTYPE_ETHERNET 1u
 #define PCAP_NAMES_MAX 1000u /* captures of one name */
 #define PCAP_NAME_BYTES 4096u
+#define PCAP_PROGRAM_BYTES 64u
 #define PUSH_HEAD_BYTES 8u /* bytes of a push before its parameters: read_bytes, flags, ulp_id */
 
 struct pcap_queue {
@@ -154,17 +157,60 @@ static void pcap_disarm(struct xts_queue *base)
 	pcap_sync(pcap_of(base));
 }
 
+/* What %c stands for; NULL: nothing. A program names itself: its name adds no folder to the path. */
+static const char *stands_for(char c, char text[PCAP_PROGRAM_BYTES])
+{
+	switch (c) {
+	case '%':
+		return "%";
+	case 'p':
+		snprintf(text, PCAP_PROGRAM_BYTES, "%d", (int)getpid());
+		return text;
+	case 'e':
+		snprintf(text, PCAP_PROGRAM_BYTES, "%s", program_invocation_short_name);
+		for (char *at = text; (at = strchr(at, '/'));)
+			*at = '!';
+		return text;
+	default:
+		return NULL;
+	}
+}
+
+/* Bytes of the name. -EINVAL: there is another letter behind a %; -ENAMETOOLONG. */
+static int fill_in(char name[PCAP_NAME_BYTES], const char *path)
+{
+	char text[PCAP_PROGRAM_BYTES];
+	size_t used = 0;
+
+	for (; *path; path++) {
+		const char *part = *path == '%' ? stands_for(*++path, text) : path;
+		size_t bytes = part == path ? 1 : part ? strlen(part) : 0;
+
+		if (!part)
+			return -EINVAL;
+		if (used + bytes >= PCAP_NAME_BYTES)
+			return -ENAMETOOLONG;
+		memcpy(name + used, part, bytes);
+		used += bytes;
+	}
+	name[used] = 0;
+	return (int)used;
+}
+
 /* Opens a new file of that name, or of the name with the first free number appended. NULL and errno. */
 static FILE *open_file(const char *path, char name[PCAP_NAME_BYTES])
 {
 	FILE *file;
-	int fd = -1;
+	int fd = -1, bytes = fill_in(name, path);
 
+	if (bytes < 0) {
+		errno = -bytes;
+		return NULL;
+	}
 	for (unsigned i = 0; fd < 0 && i < PCAP_NAMES_MAX; i++) {
-		int n = i ? snprintf(name, PCAP_NAME_BYTES, "%s.%u", path, i) :
-			    snprintf(name, PCAP_NAME_BYTES, "%s", path);
+		size_t room = PCAP_NAME_BYTES - (size_t)bytes;
 
-		if (n < 0 || (unsigned)n >= PCAP_NAME_BYTES) {
+		if (i && (size_t)snprintf(name + bytes, room, ".%u", i) >= room) {
 			errno = ENAMETOOLONG;
 			return NULL;
 		}

@@ -262,7 +262,8 @@ OURS = (
     Variable(
         "XTS_PCAP",
         Kind.PATH,
-        "Writes all frames of this process to a new file of this name, which Wireshark can read.",
+        "Writes all frames of this process to a new file of this name, which Wireshark can read. %p in it is the "
+        "process's id, %e the program's name, and %% a %.",
         (_LIBRARY,),
         maximum=255,
     ),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import struct
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from unit.test_dissector import TSHARK, run_tshark
 from unit.test_dissector_payload import ANSWER, REQUEST, connected, host, recv, send
 from xts_socket.cli import main
 from xts_socket.cli.capture import Capture
-from xts_socket.cli.capture_names import Channel, wanted
+from xts_socket.cli.capture_names import Channel, wanted, who_writes
 from xts_socket.cli.pcapng import Writer
 
 HEAD = struct.pack("=IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1)
@@ -34,7 +34,7 @@ def conversation(pid: int = 4711, port: int = 80) -> list[bytes]:
 
 def captured(folder: Path, frames: list[bytes], words: str = "", **options: int) -> Writer:
     (folder / "raw").mkdir()
-    (folder / "raw" / "frames").write_bytes(HEAD + b"".join(map(record, frames)))
+    (folder / "raw" / "4711-the shop-").write_bytes(HEAD + b"".join(map(record, frames)))
     writer = Writer(folder / "out.pcapng", **options)
     capture = Capture(folder / "raw", writer, words)
     while capture.look():
@@ -46,22 +46,37 @@ def captured(folder: Path, frames: list[bytes], words: str = "", **options: int)
 
 @pytest.mark.skipif(TSHARK is None, reason="tshark is not installed")
 def test_wireshark_reads_it_with_names(tmp_path: Path) -> None:
-    assert captured(tmp_path, conversation(os.getpid())).written == 5
+    assert captured(tmp_path, conversation()).written == 5
     fields = ("frame.interface_name", "frame.comment", "http.request.uri", "frame.time_epoch")
     rows = run_tshark(
         tmp_path / "out.pcapng", "-T", "fields", *(part for field in fields for part in ("-e", field))
     ).splitlines()
-    program = Path("/proc/self/comm").read_text().strip()
     shown = [row.split("\t") for row in rows]
-    assert shown[3][0] == f"{program} ({os.getpid()})"
-    assert shown[3][1] == f"{program} ({os.getpid()}); socket 0x1 198.18.0.1:40000 → 198.18.0.2:80"
+    assert shown[3][0] == "the shop (4711)"
+    assert shown[3][1] == "the shop (4711); socket 0x1 198.18.0.1:40000 → 198.18.0.2:80"
     assert (shown[3][2], shown[3][3]) == ("/shop", "5.000000007")
+
+
+@pytest.mark.parametrize(
+    ("file_name", "who"),
+    [
+        ("47-curl-", "curl (47)"),
+        ("47-curl-.7", "curl (47)"),  # another file of the same process
+        ("47-a-b.2-", "a-b.2 (47)"),
+        ("47-a-.2-", "a-.2 (47)"),
+        ("47-\x1b[2J\n-", "?[2J? (47)"),  # a program names itself
+        ("47--", "?"),
+        ("frames", "?"),
+    ],
+)
+def test_a_file_names_its_process(file_name: str, who: str) -> None:
+    assert who_writes(file_name) == who
 
 
 def test_only_some_sockets(tmp_path: Path) -> None:
     frames = [*conversation(), *(frame for frame in connected(2, port=443))]
     assert captured(tmp_path, frames, "198.18.0.2:443").written == 1 + 2, "HELLO, and what is of the socket"
-    channel = Channel(lambda _: "shop")
+    channel = Channel("shop (4711)")
     for frame in conversation():
         sockets = channel.sockets(frame)
     assert wanted(channel, sockets, "SHOP 4711 :80") and not wanted(channel, sockets, "shop :443")
@@ -121,13 +136,17 @@ def test_what_is_no_capture(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its exit status, its environment, and files that are there already."""
     output = tmp_path / "out.pcapng"
+    (folder := tmp_path / "100%e").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     script = "import os,sys,json; print(json.dumps(os.environ['XTS_PCAP'])); sys.exit(3)"
     assert main(["capture", "--output", str(output), "--", sys.executable, "-c", script]) == 3
     said = capfd.readouterr()
-    assert not Path(json.loads(said.out)).parent.exists(), "nothing of it is left"
+    frames = Path(json.loads(said.out))
+    assert frames.parent.parent == Path(f"{tmp_path}/100%%e"), "its own % is told apart"
+    assert not list(folder.iterdir()), "nothing of it is left"
     assert "0 packets" in said.err and output.stat().st_mode & 0o777 == 0o600
     assert main(["capture", "--output", str(output), "--", "true"]) == 1
     assert "File exists" in capfd.readouterr().err

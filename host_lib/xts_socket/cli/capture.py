@@ -1,7 +1,8 @@
 """`xts capture`: runs a command, and writes what its sockets send and receive for Wireshark.
 
-The library of each process writes its frames to a file of its own (XTS_PCAP). The files are read as they grow, and
-joined into one file with the names of processes and sockets; what has been read is freed on the disk.
+The library of each process writes its frames to a file of its own (XTS_PCAP), whose name says which process it is. The
+files are read as they grow, and joined into one file with the names of processes and sockets; what has been read is
+freed on the disk.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .capture_names import Channel, opens_link, wanted
+from .capture_names import FILE_NAME, Channel, opens_link, wanted, who_writes
 from .options import add_verb
 from .pcapng import Writer
 
@@ -75,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(command: list[str], folder: Path, capture: Capture) -> int:
-    environment = os.environ | {"XTS_PCAP": str(folder / "frames")}
+    environment = os.environ | {"XTS_PCAP": f"{folder}/".replace("%", "%%") + FILE_NAME}
     # Ctrl-C is for the command. Uses a handler, since a child would inherit SIG_IGN.
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGQUIT)}
     try:
@@ -155,7 +156,7 @@ class Capture:
         for path in sorted(self.folder.iterdir()):
             if path.name not in self._sources:
                 fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-                self._sources[path.name] = Source(fd, -1, Channel())
+                self._sources[path.name] = Source(fd, -1, Channel(who_writes(path.name)))
         return any([self._take(source) for source in self._sources.values()])
 
     def _take(self, source: Source) -> bool:

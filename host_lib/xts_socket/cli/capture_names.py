@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from xts_messages import codec
 from xts_messages import wire_table as table
@@ -15,12 +15,16 @@ from xts_messages.printable import printable
 _BUNDLE = "XTS_LINK_BUNDLE"
 
 
-def program_of(pid: int) -> str:
-    """Its name, while it is alive."""
-    try:
-        return printable(Path(f"/proc/{pid}/comm").read_text().strip())
-    except OSError:
-        return "?"
+#: The name of a file of frames, for XTS_PCAP: the process, its program, and a separator before any number that follows.
+FILE_NAME = "%p-%e-"
+_FILE_NAME = re.compile(r"([0-9]+)-(.+)-(?:\.[0-9]+)?", re.DOTALL)
+
+
+def who_writes(file_name: str) -> str:
+    """The process that writes a file of frames: "curl (4711)". The file's name says it from the first frame on, and
+    still does after the process has ended."""
+    found = _FILE_NAME.fullmatch(file_name)
+    return f"{printable(found[2])} ({found[1]})" if found else "?"
 
 
 def frames_in(data: bytes) -> Iterator[Frame]:
@@ -56,9 +60,8 @@ class Socket:
 
 @dataclass(slots=True)
 class Channel:
-    """A process's link to the proxy. `who`: "curl (4711)", from its HELLO on."""
+    """A link to the proxy, of a process: `who`."""
 
-    name_of: Callable[[int], str] = program_of
     who: str = "?"
     _by_host: dict[int, Socket] = field(default_factory=dict)
     _by_proxy: dict[int, Socket] = field(default_factory=dict)
@@ -79,8 +82,6 @@ class Channel:
 
     def _socket(self, frame: Frame) -> Socket | None:
         if frame.name == "XTS_LINK_HELLO":
-            pid = int(str(frame.fields["pid"]))
-            self.who = f"{self.name_of(pid)} ({pid})"
             self._by_host, self._by_proxy = {}, {}
         sender = frame.name.split("_")[1]
         if sender not in ("CMD", "REPLY") or frame.message.id_of is None:

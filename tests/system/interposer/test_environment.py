@@ -4,6 +4,7 @@ library write costs no sockets and harms no file."""
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import socket
@@ -202,6 +203,15 @@ def test_a_capture_is_a_new_file_of_its_owners(bed: PreloadBed, tmp_path: Path) 
     assert victim.read_text() == "kept"
     assert not (tmp_path / "nothing").exists()
     assert (tmp_path / "link.2").stat().st_size > 24
+
+
+def test_a_captures_name_says_whose_it_is(bed: PreloadBed, tmp_path: Path) -> None:
+    assert captured(bed, tmp_path / "100%%-%p-%e") == ""
+    (made,) = tmp_path.iterdir()
+    program = re.escape(Path(sys.executable).name)
+    assert re.fullmatch(rf"100%-[0-9]+-{program}", made.name), made.name
+    assert "frames-%x: Invalid argument; going on without a capture\n" in captured(bed, tmp_path / "frames-%x")
+    assert list(tmp_path.iterdir()) == [made]
 
 
 def test_a_capture_that_cannot_be_written_costs_no_sockets(bed: PreloadBed, tmp_path: Path) -> None:

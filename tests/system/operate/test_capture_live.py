@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,10 +48,12 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
         assert not raised.down()
 
 
-def capture(lab: Lab, output: Path, *options: str, size: int = 100_000) -> str:
+def capture(
+    lab: Lab, output: Path, *options: str, size: int = 100_000, command: Sequence[str] = ("python", "-c", CLIENT)
+) -> str:
     """What it says of itself. The command's work is done, whatever becomes of the capture."""
     xts = ["python", "-m", "xts_socket.cli", "capture", "--output", str(output), *options]
-    done = lab.run("host", [*xts, "--", "python", "-c", CLIENT, str(size)], capture_output=True, text=True, timeout=60)
+    done = lab.run("host", [*xts, "--", *command, str(size)], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "all is there\n"), done.stderr
     return str(done.stderr)
 
@@ -73,6 +76,14 @@ def test_wireshark_reads_it_with_sockets(lab: Lab, tmp_path: Path) -> None:
     # Both directions of a socket are one stream: that of the request has its response, too.
     answers = fields(tmp_path / "out.pcapng", "http.response.code", only=f"xts.stream == {request[2]}")
     assert ["200"] in answers
+
+
+def test_who_has_ended_before_it_is_looked_at(lab: Lab, tmp_path: Path) -> None:
+    """A program's frames have its name, however soon it ends: the capture is stopped for as long as it runs."""
+    stopped = 'kill -STOP $PPID; python -c "$@"; status=$?; kill -CONT $PPID; exit $status'
+    capture(lab, tmp_path / "out.pcapng", command=("sh", "-c", stopped, "sh", CLIENT))
+    who = {row[0] for row in fields(tmp_path / "out.pcapng", "frame.interface_name")}
+    assert len(who) == 1 and re.fullmatch(r"python \([0-9]+\)", who.pop())
 
 
 def test_one_socket_of_two(lab: Lab, tmp_path: Path) -> None:
