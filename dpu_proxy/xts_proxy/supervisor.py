@@ -94,7 +94,7 @@ class Supervisor:
         self._refusals = RefusalLog(self._tenants)
         self._clock = DeviceClock()
         self._logs: list[log.WorkerLog] = []
-        self.tenants = Tenants(config)
+        self.tenants = Tenants(config, promises=False)
         self.channels: Channels | None = None
         self._keys: KeyProcess | None = None
         self._protocols: Protocols | None = None

@@ -89,9 +89,12 @@ class Account:
 class Tenants:
     """The current table of tenants, and their accounts."""
 
-    def __init__(self, config: Config, machine: Machine | None = None) -> None:
-        """`machine`: the resources; None: those that this process finds."""
+    def __init__(self, config: Config, machine: Machine | None = None, *, promises: bool = True) -> None:
+        """`machine`: the resources; None: those that this process finds. `promises`: guarantees are kept here. The
+        supervisor's accounts promise nothing: the workers' process begins with a copy of them, and would keep back for
+        them what nobody can use."""
         self.accounts: dict[str, Account] = {}
+        self._promises = promises
         self.configure(config, machine)
 
     def configure(self, config: Config, machine: Machine | None = None) -> None:
@@ -101,6 +104,8 @@ class Tenants:
         self._limits = config.limits
         self._table = effective(config.tenant)
         promised = guarantees(self._table, machine)
+        if not self._promises:
+            promised = dict.fromkeys(promised, Machine(0, 0))
         for name, account in self.accounts.items():
             if name not in promised:  # what is left of it stays charged to it, but it is guaranteed nothing
                 lib.xts_tenant_configure(

@@ -140,3 +140,27 @@ def test_guarantees_that_exceed_the_machine_are_warned_of(tmp_path: Path) -> Non
         check=False, capture_output=True, text=True, timeout=30,
     )  # fmt: skip
     assert fine.stderr == ""
+
+
+#: Connects so many sockets to a listener of its own in the kernel, and keeps them until all are there.
+CONNECTS = """
+import socket as kernel, sys
+import xts_socket as socket
+kept = []
+with kernel.create_server(("127.0.0.1", 0)) as listener:
+    for _ in range(int(sys.argv[1])):
+        kept.append((socket.create_connection(listener.getsockname()), listener.accept()[0]))
+print(len(kept))
+"""
+
+
+def test_a_tenant_alone_has_more_than_it_is_guaranteed(tmp_path: Path) -> None:
+    """With 600 descriptors 344 are for tenants, of which the only one is guaranteed a half: the rest is common."""
+    with running(tmp_path, under=["prlimit", "--nofile=600", "--"]) as proxy:
+        command = [sys.executable, "-c", CONNECTS, "250"]
+        environment = os.environ | {"XTS_ENDPOINT": proxy.endpoint}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert done.stdout == "250\n", done.stderr
+        (tenant,) = proxy.status()["tenants"]
+        assert tenant["pool_guaranteed"]["descriptors"] == (600 - 256) // 2
+        assert tenant["pool_refused"]["descriptors"] == 0
