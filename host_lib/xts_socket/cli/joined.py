@@ -60,7 +60,7 @@ class Row:
         """The row with its rates. Peers may write anything: a count that has decreased counts as unchanged."""
         if before is None or passed_s <= 0:
             return self
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {name: getattr(self, name) for name in _FIELDS}
         passed_ns = passed_s * 1e9
         values["sent_per_s"] = max(0, self.sent_bytes - before.sent_bytes) / passed_s
         values["received_per_s"] = max(0, self.received_bytes - before.received_bytes) / passed_s
@@ -68,6 +68,10 @@ class Row:
             name: min(1.0, max(0, ns - before.wait_ns.get(name, 0)) / passed_ns) for name, ns in self.wait_ns.items()
         }
         return Row(**values)
+
+
+#: Asked of the class once: for each of 10,000 rows it took a tenth of a look's time.
+_FIELDS = tuple(each.name for each in fields(Row))
 
 
 @dataclass(frozen=True, slots=True)
