@@ -5,13 +5,13 @@
 
 void waiting_for(struct connection *c, enum xts_wait_direction direction, enum xts_wait reason)
 {
-	if (c->waiting.waits.now[direction] != reason)
+	if (XTS_WAITS_MEASURED && c->waiting.waits.now[direction] != reason)
 		xts_wait_enter(&c->waiting.waits, direction, reason, c->worker->now_ns);
 }
 
 void waiting_noted(struct connection *c)
 {
-	if (!c->waiting.noted_ns)
+	if (XTS_WAITS_MEASURED && !c->waiting.noted_ns)
 		c->waiting.noted_ns = c->worker->now_ns;
 }
 
@@ -32,7 +32,7 @@ static uint64_t missing_until_now(const struct channel *ch)
 
 void waiting_frames_missing(struct channel *ch, bool missing)
 {
-	if (missing == (ch->frames_missing.since_ns != 0))
+	if (!XTS_WAITS_MEASURED || missing == (ch->frames_missing.since_ns != 0))
 		return;
 	ch->frames_missing.ns = missing_until_now(ch);
 	ch->frames_missing.since_ns = missing ? ch->worker->now_ns : 0;
@@ -40,6 +40,8 @@ void waiting_frames_missing(struct channel *ch, bool missing)
 
 void waiting_ready(struct connection *c)
 {
+	if (!XTS_WAITS_MEASURED)
+		return;
 	c->waiting.ready_ns = c->worker->now_ns;
 	c->waiting.missing_ns = missing_until_now(c->channel);
 }

@@ -6,7 +6,7 @@
  * arguments. Each argument has a type of its own: int, uint32_t (identifiers, queues, frames, windows, waiting bytes)
  * or 64 bits (the rest). While a tool is attached, the kernel puts a breakpoint over the nop. The arguments are values
  * that the code has at hand: nothing that costs more than a load is computed for a probe. Without <sys/sdt.h> (Debian:
- * systemtap-sdt-dev) there are no probes.
+ * systemtap-sdt-dev), or with -DXTS_PROBES=OFF, there are no probes.
  *
  * Both ends identify a connection by the epoch of the attachment and the proxy's identifier. A position is the number
  * of bytes that the host has sent on the connection so far, as each end counts them.
@@ -27,7 +27,7 @@
 #ifndef XTS_PROBE_H
 #define XTS_PROBE_H
 
-#if defined(__has_include)
+#if defined(__has_include) && !defined(XTS_NO_PROBES)
 #if __has_include(<sys/sdt.h>)
 #define XTS_HAS_PROBES 1
 #endif

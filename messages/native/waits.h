@@ -10,6 +10,13 @@
 
 #include <stdint.h>
 
+/* -DXTS_WAITS=OFF builds without: what they cost is measured against that (tests/bench/compare.py). */
+#ifdef XTS_NO_WAITS
+#define XTS_WAITS_MEASURED 0
+#else
+#define XTS_WAITS_MEASURED 1
+#endif
+
 enum xts_wait {
 	XTS_WAIT_NONE,
 	/* Host: to send. Proxy: to pass on bytes that have come from TCP, while the application does not read. */

@@ -14,6 +14,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -147,6 +148,71 @@ def _wrk_load(target: Target, seconds: float, _: float) -> Result:
     }
 
 
+_POSTGRES_SETTINGS = {"fsync": "off", "autovacuum": "off", "max_connections": "100", "unix_socket_directories": ""}
+_AS_NOBODY = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")  # it refuses to be root
+
+
+def _postgres(program: str) -> str:
+    """Debian has the server's programs in a folder of its version."""
+    newest = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"), key=lambda path: int(path.parts[4]))
+    return str(newest[-1]) if newest else program
+
+
+def _postgres_server(port: int, directory: Path) -> list[str]:
+    data = directory / "data"
+    data.mkdir()
+    directory.chmod(0o711)
+    shutil.chown(data, "nobody", "nogroup")
+    made = [*_AS_NOBODY, _postgres("initdb"), "--no-sync", "--auth=trust", "--username=bench", f"--pgdata={data}"]
+    done = subprocess.run(made, capture_output=True, text=True, check=False, timeout=LOAD_S)
+    if done.returncode:
+        raise RuntimeError(f"initdb: {done.stderr.strip()}")
+    (data / "pg_hba.conf").write_text("host all all all trust\n")
+    settings = [part for name, value in _POSTGRES_SETTINGS.items() for part in ("-c", f"{name}={value}")]
+    return [*_AS_NOBODY, _postgres("postgres"), "-D", str(data), "-h", "0.0.0.0", "-p", str(port), *settings]
+
+
+def _pgbench(target: Target, *options: str) -> str:
+    return target.run(
+        "pgbench", "-h", target.address, "-p", str(target.port), "-U", "bench", "-n", *options, "postgres"
+    )
+
+
+def _postgres_warm_up(target: Target) -> float:
+    _pgbench(target, "-i", "-q")
+    _pgbench(target, "-S", "-c", str(target.connections), "-T", "1")
+    return 0
+
+
+def _postgres_load(target: Target, seconds: float, _: float) -> Result:
+    """Each transaction is one SELECT by key. The log has a line for each, its time in µs in the third column."""
+    with tempfile.TemporaryDirectory(prefix="xts-bench-pgbench-") as name:
+        log = ("-l", f"--log-prefix={name}/log")
+        out = _pgbench(
+            target, "-S", "-c", str(target.connections), "-T", str(max(1, round(seconds))), *log, *target.load
+        )
+        lines = [line for path in Path(name).iterdir() for line in path.read_text().splitlines()]
+    times_us = sorted(float(line.split()[2]) for line in lines)
+    (rate,) = _found(r"tps = ([\d.]+)", out)
+    if not times_us:
+        raise RuntimeError(f"no transaction in pgbench's log:\n{out}")
+    result = {f"p{name}_us": times_us[int(part * (len(times_us) - 1))] for name, part in (("50", 0.5), ("99", 0.99))}
+    return {"operations": len(times_us), "seconds": len(times_us) / float(rate), **result}
+
+
+_ASGI = """\
+async def app(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"13")]})
+    await send({"type": "http.response.body", "body": b"hello, world\\n"})
+"""
+
+
+def _uvicorn_server(port: int, directory: Path) -> list[str]:
+    (directory / "greeting.py").write_text(_ASGI)
+    reach = ("--host", "0.0.0.0", "--port", str(port), "--app-dir", str(directory))
+    return [sys.executable, "-m", "uvicorn", *reach, "--lifespan", "off", "--log-level", "error", "greeting:app"]
+
+
 def _sockperf_server(port: int, _: Path) -> list[str]:
     return ["sockperf", "sr", "--tcp", "-i", "0.0.0.0", "-p", str(port)]
 
@@ -204,6 +270,8 @@ PROGRAMS = {
     "redis": Program(9401, ("redis-server", "redis-benchmark"), _redis_server, _redis_warm_up, _redis_load),
     "nginx": Program(9402, ("nginx", "wrk"), _nginx_server, _wrk_warm_up, _wrk_load),
     "sockperf": Program(9403, ("sockperf",), _sockperf_server, _sockperf_warm_up, _sockperf_load),
+    "postgres": Program(9404, ("pgbench", "setpriv"), _postgres_server, _postgres_warm_up, _postgres_load),
+    "uvicorn": Program(9405, ("wrk",), _uvicorn_server, _wrk_warm_up, _wrk_load),
 }
 
 
@@ -289,7 +357,7 @@ def _interposed(bed: Bed, subject: Subject, directory: Path) -> Mapping[str, str
         rules = directory / "kernel.rules"
         rules.write_text("use os tcp_server *:*\nuse os tcp_client *:*\n")
         return {**environment, "XTS_RULES": str(rules)}
-    return {**environment, "XTS_ENDPOINT": bed.endpoint}
+    return {**environment, "XTS_ENDPOINT": bed.endpoint, **dict(subject.settings)}
 
 
 def _wait_until_served(bed: Bed, subject: Subject, port: int, process: subprocess.Popen[str]) -> None:

@@ -120,6 +120,7 @@ class Session:
         bed = self.bed(subject)
         if subject.path is Way.XTS:
             environment = {"XTS_ENDPOINT": bed.endpoint, "BENCH_TRUST": TRUST_NAME, "XTS_STACKS": subject.stacks}
+            environment |= dict(subject.settings)
             return bed.spawn("host", command, environment, **streams)
         return bed.spawn("kern", command, {"BENCH_CA": str(self.certificates.trust)}, **streams)
 

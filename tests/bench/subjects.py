@@ -63,6 +63,8 @@ class Subject:
     stacks: str = "process"
     #: A kernel path whose server has the interposer loaded, with rules that leave everything to the kernel.
     preloaded: bool = False
+    #: Settings of the application's library, as variables of its environment.
+    settings: tuple[tuple[str, str], ...] = ()
 
     def port(self, workload: str, tls: str = "") -> int:
         """Where the application connects for this workload."""

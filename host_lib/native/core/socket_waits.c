@@ -29,7 +29,7 @@ static void enter(struct xts_sock *s, enum xts_wait_direction direction, enum xt
 {
 	struct xts_status_waits *out;
 
-	if (s->waits.now[direction] == reason)
+	if (!XTS_WAITS_MEASURED || s->waits.now[direction] == reason)
 		return;
 	out = shown(s);
 	if (!out)
