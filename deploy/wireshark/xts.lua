@@ -175,6 +175,8 @@ local refusal_names = {
 	[18] = "FILTERS",
 	[19] = "FILTER_LOADS",
 	[20] = "FILTER_NAME",
+	[21] = "LOCAL_PORTS",
+	[22] = "BIND_PORTS",
 }
 
 local type_names = {

@@ -1,5 +1,5 @@
 /*
- * BIND: where a socket of a host is bound.
+ * BIND: where a socket of a host is bound; and where it connects from.
  *
  * Policy has to allow an address or port of the device, but not one that the kernel picks for a connect. An address and
  * port that another tenant is bound to is in use, whatever sharing the socket options allow. A listener that is only
@@ -27,32 +27,45 @@ int connection_name_what_is_bound(struct connection *c)
 	return error;
 }
 
-/* 0 or an errno. */
-static int bind_to_some_port(struct connection *c, const struct xts_endpoint *local, const struct sockaddr *address,
-			     socklen_t length)
+int connection_bind_fd(struct connection *c, const struct xts_endpoint *local)
 {
-	int error = EADDRINUSE;
+	struct sockaddr_storage address;
+	socklen_t length = endpoint_to_sockaddr(local, &address);
+	int error;
 
-	for (unsigned i = 0; i < LOCAL_PORTS_TRIES && error == EADDRINUSE; i++) {
-		bool part = !local->port && local_ports_choose(c->worker, c->fd);
+	if (local->port)
+		return bind(c->fd, (const struct sockaddr *)&address, length) ? errno : 0;
+	error = local_ports_bind(c->worker, c->tenant, c->fd, (const struct sockaddr *)&address, length);
+	return error == EADDRINUSE ? command_refuse(c->channel, XTS_REFUSED_BIND_PORTS) : error;
+}
 
-		error = bind(c->fd, address, length) ? errno : 0;
-		if (!part)
-			break;
-	}
-	return error;
+static bool has_port(const struct connection *c)
+{
+	struct xts_endpoint local = { 0 };
+
+	if (c->name) /* else it is not bound; with IP_BIND_ADDRESS_NO_PORT it is bound and has none */
+		socket_local(c->fd, &local);
+	return local.port;
+}
+
+int connection_connect_fd(struct connection *c, const struct sockaddr *address, socklen_t length)
+{
+	int error;
+
+	if (has_port(c))
+		return connect(c->fd, address, length) ? errno : 0;
+	error = local_ports_connect(c->worker, c->tenant, c->fd, address, length);
+	return error == EADDRNOTAVAIL ? command_refuse(c->channel, XTS_REFUSED_LOCAL_PORTS) : error;
 }
 
 static int bind_here(struct connection *c, const struct xts_endpoint *local)
 {
-	struct sockaddr_storage address;
-	socklen_t length = endpoint_to_sockaddr(local, &address);
 	struct name *name;
 	int error;
 
 	if (c->datagrams)
 		return datagram_bind(c, local);
-	if (!length)
+	if (local->ip_version != 4 && local->ip_version != 6)
 		return EAFNOSUPPORT;
 	if ((local->port || !endpoint_is_unspecified(local)) && !command_allowed(c->channel, XTS_POLICY_LISTEN, local))
 		return EACCES;
@@ -63,7 +76,7 @@ static int bind_here(struct connection *c, const struct xts_endpoint *local)
 		name_release(name);
 		return LATER;
 	}
-	error = bind_to_some_port(c, local, (const struct sockaddr *)&address, length);
+	error = connection_bind_fd(c, local);
 	if (error || c->name) {
 		name_release(name);
 		return error;

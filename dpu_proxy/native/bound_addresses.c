@@ -40,6 +40,8 @@ static bool is_anothers(const struct xts_tenant *t, enum name_protocol protocol,
 {
 	const struct list *head = bucket(local->port), *node;
 
+	if (!local->port)
+		return false; /* a socket that is bound and has no port yet (IP_BIND_ADDRESS_NO_PORT) takes none away */
 	if (endpoint_is_multicast(local))
 		return false; /* each socket that has joined the group gets a copy: sharing takes nothing away */
 	for (node = head->next; node != head; node = node->next) {

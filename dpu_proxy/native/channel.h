@@ -22,6 +22,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "bound_addresses.h"
 #include "command_dispatch.h"
@@ -232,6 +233,10 @@ void prepare_forget(struct channel *ch);
 
 /* Goes on with the BIND that channel->binding waits for. */
 void command_bind_goes_on(struct channel *ch);
+/* bind(2), to a port of the tenant's if it is 0 (local_ports.h). 0, or an errno with its refusal. */
+int connection_bind_fd(struct connection *c, const struct xts_endpoint *local);
+/* connect(2) of TCP, from a port of the tenant's if the socket has none. 0, or an errno with its refusal. */
+int connection_connect_fd(struct connection *c, const struct sockaddr *address, socklen_t length);
 /* Takes the name of the address and port that the kernel has picked, which nobody else can have. 0 or an errno. */
 int connection_name_what_is_bound(struct connection *c);
 

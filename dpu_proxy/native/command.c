@@ -11,7 +11,6 @@
 #include "address.h"
 #include "datagram_socket.h"
 #include "interfaces.h"
-#include "local_ports.h"
 #include "multicast.h"
 #include "policy.h"
 #include "pushed.h"
@@ -129,21 +128,6 @@ bool command_allowed(struct channel *ch, enum xts_policy_action action, const st
 
 /* --- the calls ---------------------------------------------------------------------------------------------------- */
 
-/* 0 or an errno. */
-static int connect_from_some_port(struct connection *c, const struct sockaddr *address, socklen_t length)
-{
-	int error = EADDRNOTAVAIL;
-
-	for (unsigned i = 0; i < LOCAL_PORTS_TRIES && error == EADDRNOTAVAIL; i++) {
-		bool part = local_ports_choose(c->worker, c->fd);
-
-		error = connect(c->fd, address, length) ? errno : 0;
-		if (!part)
-			break;
-	}
-	return error;
-}
-
 static int connect_start(struct connection *c, const struct xts_connect *m)
 {
 	struct sockaddr_storage address;
@@ -163,7 +147,7 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 	c->held = m->post_credits;
 	c->since_ns = c->worker->now_ns;
 	closed_begin(c, XTS_BEGUN_CONNECT, &m->peer);
-	error = connect_from_some_port(c, (const struct sockaddr *)&address, length);
+	error = connection_connect_fd(c, (const struct sockaddr *)&address, length);
 	if (error && error != EINPROGRESS)
 		return error;
 	connection_enter(c, CONNECTION_CONNECTING);
@@ -237,6 +221,11 @@ static int listen_start(struct connection *c, const struct xts_listen *m)
 	socket_local(c->fd, &local);
 	if (!command_allowed(ch, XTS_POLICY_LISTEN, &local))
 		return EACCES;
+	if (!local.port) { /* as the kernel's listen() would do, from all ports */
+		error = connection_bind_fd(c, &local);
+		if (error)
+			return error;
+	}
 	if (c->state == CONNECTION_IDLE && !tenant_take(c->tenant, XTS_USE_LISTENERS, 1)) {
 		ch->worker->stats.refused_limit++;
 		return command_refuse(ch, XTS_REFUSED_LISTENERS);

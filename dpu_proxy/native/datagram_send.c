@@ -173,9 +173,12 @@ static void account_sent(struct connection *c, const struct batch *b, uint32_t i
  * the kernel has no room. */
 static uint32_t batch_send(struct connection *c, struct batch *b)
 {
+	int no_port = datagram_pick_port(c);
 	uint32_t done = 0;
 	bool again = false;
 
+	while (no_port && done < b->count)
+		refuse(c, b->credits[done++], no_port);
 	while (done < b->count && c->writable) {
 		int n = sendmmsg(c->fd, b->message + done, b->count - done, MSG_DONTWAIT | MSG_NOSIGNAL);
 		int error = errno;
@@ -197,7 +200,7 @@ static uint32_t batch_send(struct connection *c, struct batch *b)
 			again = false;
 		}
 	}
-	if (done)
+	if (done && !no_port)
 		name_what_is_bound(c);
 	return done;
 }

@@ -10,6 +10,7 @@
 #include "address.h"
 #include "bound_addresses.h"
 #include "datagram_making.h"
+#include "local_ports.h"
 #include "share.h"
 
 /* --- errors and events -------------------------------------------------------------------------------------------- */
@@ -59,12 +60,10 @@ void datagram_look(struct connection *c)
 
 int datagram_bind(struct connection *c, const struct xts_endpoint *local)
 {
-	struct sockaddr_storage address;
-	socklen_t length = endpoint_to_sockaddr(local, &address);
 	struct name *name;
 	int error;
 
-	if (!length)
+	if (local->ip_version != 4 && local->ip_version != 6)
 		return EAFNOSUPPORT;
 	if ((local->port || !endpoint_is_unspecified(local)) && !command_allowed(c->channel, XTS_POLICY_LISTEN, local))
 		return EACCES;
@@ -75,7 +74,7 @@ int datagram_bind(struct connection *c, const struct xts_endpoint *local)
 		return error;
 	if (!c->name) /* kept sockets that this turn has no time to end stay, and the address is in use */
 		(void)share_gives_way(c->worker, c->tenant, true, local);
-	error = bind(c->fd, (const struct sockaddr *)&address, length) ? errno : 0;
+	error = connection_bind_fd(c, local);
 	if (error) {
 		name_release(name);
 		return error;
@@ -91,6 +90,20 @@ int datagram_bind(struct connection *c, const struct xts_endpoint *local)
 	if (c->shared)
 		share_is_bound(c);
 	return error;
+}
+
+int datagram_pick_port(struct connection *c)
+{
+	const struct xts_endpoint any = { .ip_version = c->ip_version };
+	int error;
+
+	if (c->name || !local_ports_are_divided(c->tenant))
+		return 0; /* it has one, or the kernel may pick any */
+	error = connection_bind_fd(c, &any);
+	if (!error)
+		return connection_name_what_is_bound(c);
+	/* EINVAL: it has a port. EAGAIN is what connect() and send() of the kernel say. */
+	return error == EADDRINUSE ? EAGAIN : 0;
 }
 
 static void set_peer(struct connection *c, const struct xts_endpoint *peer)
@@ -134,6 +147,7 @@ static int connect_to(struct connection *c, const struct xts_endpoint *peer)
 {
 	struct sockaddr_storage address;
 	socklen_t length = endpoint_to_sockaddr(peer, &address);
+	int error;
 
 	if (!peer->ip_version)
 		return dissolve(c);
@@ -141,6 +155,9 @@ static int connect_to(struct connection *c, const struct xts_endpoint *peer)
 		return EAFNOSUPPORT;
 	if (!command_allowed(c->channel, XTS_POLICY_CONNECT, peer) || !multicast_may_send(c, peer, 0))
 		return EACCES;
+	error = datagram_pick_port(c);
+	if (error)
+		return error;
 	if (connect(c->fd, (const struct sockaddr *)&address, length))
 		return errno;
 	set_peer(c, peer);

@@ -127,6 +127,9 @@ int datagram_join(struct connection *c, struct multicast *multicast, bool bound)
 void datagram_learn_peer(struct connection *c);
 /* bind(2) where the host wants: 0 or an errno. */
 int datagram_bind(struct connection *c, const struct xts_endpoint *local);
+/* The kernel picks a port when a socket without one connects or sends, from all ports: this takes one of the tenant's
+ * before that. 0 or an errno. */
+int datagram_pick_port(struct connection *c);
 /* For connection_free(): frees everything that the datagram socket has. */
 void datagram_free(struct connection *c);
 

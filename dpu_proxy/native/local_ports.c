@@ -1,26 +1,93 @@
-/* Chooses parts of the range of ports (local_ports.h). */
+/* Looks for a port in parts of the range. local_ports.h has the theory of operation. */
 #include "local_ports.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 
 #include "channel.h"
+#include "tenant.h"
 
 #ifndef IP_LOCAL_PORT_RANGE
 #define IP_LOCAL_PORT_RANGE 51 /* linux/in.h */
 #endif
 
-#define PART 512u
+#define PIECE 256u /* ports */
+#define PIECES 4u  /* that are looked through, of all parts together */
+#define PARTS 2u
 
-bool local_ports_choose(const struct worker_state *w, int fd)
+bool local_ports_are_divided(const struct xts_tenant *t)
 {
-	uint32_t first = w->config.port_first, ports = w->config.port_last - first + 1u, chosen, range;
+	return atomic_load_explicit(&t->ports, memory_order_relaxed) != 0;
+}
 
-	if (!first || w->config.port_last < first || ports <= PART ||
-	    getrandom(&chosen, sizeof chosen, GRND_NONBLOCK) != (ssize_t)sizeof chosen)
-		return false;
-	first += chosen % (ports - PART + 1u);
-	range = (first + PART - 1u) << 16 | first;
+/* Lets the kernel look in a piece of the range, or in all of a small one. False: it has no such option. */
+static bool look_in_piece(int fd, uint32_t range)
+{
+	uint32_t first = range & UINT16_MAX, ports = local_ports_count(range), chosen;
+
+	if (ports > PIECE) {
+		if (getrandom(&chosen, sizeof chosen, GRND_NONBLOCK) != (ssize_t)sizeof chosen)
+			return false;
+		first += chosen % (ports - PIECE + 1u);
+		ports = PIECE;
+	}
+	range = (first + ports - 1u) << 16 | first;
 	return setsockopt(fd, IPPROTO_IP, IP_LOCAL_PORT_RANGE, &range, sizeof range) == 0;
+}
+
+struct attempt {
+	bool connects; /* or binds */
+	int fd;
+	const struct sockaddr *address;
+	socklen_t length;
+};
+
+static int try_once(const struct attempt *a)
+{
+	int result = a->connects ? connect(a->fd, a->address, a->length) : bind(a->fd, a->address, a->length);
+
+	return result ? errno : 0;
+}
+
+/* How many of it are tried. */
+static uint32_t pieces_of(uint32_t range, uint32_t most)
+{
+	if (local_ports_count(range) > PIECE)
+		return most;
+	return range ? 1 : 0;
+}
+
+static int look(const struct worker_state *w, struct xts_tenant *t, const struct attempt *a)
+{
+	const uint32_t part[PARTS] = { atomic_load_explicit(&t->ports, memory_order_relaxed),
+				       local_ports_range(w->config.port_first, w->config.port_last) };
+	const int none_free = a->connects ? EADDRNOTAVAIL : EADDRINUSE;
+	const uint32_t most = part[0] && part[1] ? PIECES / PARTS : PIECES;
+
+	for (unsigned i = 0; i < PARTS; i++) {
+		for (uint32_t left = pieces_of(part[i], most); left; left--) {
+			bool in_piece = look_in_piece(a->fd, part[i]);
+			int error = try_once(a);
+
+			if (error != none_free || !in_piece)
+				return error;
+		}
+	}
+	if (!part[0] && !part[1])
+		return try_once(a); /* which ports there are is not known: the kernel knows */
+	atomic_fetch_add_explicit(&t->ports_refused, 1, memory_order_relaxed);
+	return none_free;
+}
+
+int local_ports_connect(const struct worker_state *w, struct xts_tenant *t, int fd, const struct sockaddr *address,
+			socklen_t length)
+{
+	return look(w, t, &(struct attempt){ true, fd, address, length });
+}
+
+int local_ports_bind(const struct worker_state *w, struct xts_tenant *t, int fd, const struct sockaddr *address,
+		     socklen_t length)
+{
+	return look(w, t, &(struct attempt){ false, fd, address, length });
 }

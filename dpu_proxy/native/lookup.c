@@ -10,6 +10,7 @@
 #include <sys/uio.h>
 
 #include "address.h"
+#include "local_ports.h"
 #include "name_message.h"
 
 #define DATAGRAMS_A_TURN 8u
@@ -28,6 +29,15 @@ static bool watch(struct lookup *l, int operation, uint32_t events)
 	return !epoll_ctl(worker_of(l)->epoll_fd, operation, l->fd, &event);
 }
 
+/* Connects over TCP from a port of the tenant's, which stays taken for a minute. For a datagram any port will do: it is
+ * free again with the answer, and the more ports there are, the harder it is to guess. 0 or an errno. */
+static int connect_to_server(struct lookup *l, const struct sockaddr *address, socklen_t length)
+{
+	if (l->tcp)
+		return local_ports_connect(worker_of(l), l->tenant, l->fd, address, length);
+	return connect(l->fd, address, length) ? errno : 0;
+}
+
 /* Begins this try's query to its server; false: the server cannot be asked. */
 static bool ask(struct lookup *l, bool tcp)
 {
@@ -35,6 +45,7 @@ static bool ask(struct lookup *l, bool tcp)
 	struct sockaddr_storage address;
 	socklen_t length = endpoint_to_sockaddr(&l->server, &address);
 	uint16_t id;
+	int error;
 
 	lookup_close_socket(l);
 	lookup_drop_answer(l);
@@ -47,7 +58,8 @@ static bool ask(struct lookup *l, bool tcp)
 	l->fd = socket(address.ss_family, (tcp ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (l->fd < 0)
 		return false;
-	if (connect(l->fd, (struct sockaddr *)&address, length) && !(tcp && errno == EINPROGRESS))
+	error = connect_to_server(l, (struct sockaddr *)&address, length);
+	if (error && !(tcp && error == EINPROGRESS))
 		return false;
 	if (!tcp && send(l->fd, l->query, l->query_bytes, MSG_NOSIGNAL) != (ssize_t)l->query_bytes)
 		return false;

@@ -4,12 +4,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "local_ports.h"
+
 static void set_limits(struct xts_tenant *t, const struct xts_tenant_config *config)
 {
 	atomic_store(&t->weight, config->weight ? config->weight : 1);
 	atomic_store(&t->window_bytes, config->window_bytes);
 	atomic_store(&t->window_bytes_max, config->window_bytes_max);
 	atomic_store(&t->orphan_timeout_ms, config->orphan_timeout_ms);
+	atomic_store(&t->ports, local_ports_range(config->port_first, config->port_last));
 	for (int i = 0; i < XTS_RESOURCES; i++)
 		atomic_store(&t->limit[i], config->limit[i]);
 }
@@ -119,6 +122,8 @@ void xts_tenant_stats(const struct xts_tenant *t, struct xts_tenant_stats *out)
 		out->pool_guaranteed[i] = atomic_load(&t->share.guaranteed[i]);
 		out->pool_refused[i] = atomic_load(&t->share.refused[i]);
 	}
+	out->ports_guaranteed = local_ports_count(atomic_load(&t->ports));
+	out->ports_refused = atomic_load(&t->ports_refused);
 	for (int i = 0; i < XTS_RESOURCES; i++) {
 		out->used[i] = atomic_load(&t->used[i]);
 		out->refused[i] = atomic_load(&t->refused[i]);

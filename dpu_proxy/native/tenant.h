@@ -31,6 +31,8 @@ struct xts_tenant {
 	_Atomic uint64_t used[XTS_RESOURCES];
 	_Atomic uint64_t refused[XTS_RESOURCES];
 	struct pool_share share;
+	_Atomic uint32_t ports; /* its own (local_ports.h) */
+	_Atomic uint64_t ports_refused;
 	struct list orphans;         /* connection.by_age, the oldest first; under the lock of orphan.c */
 	_Atomic uint64_t log_second; /* the second that log_lines counts */
 	_Atomic uint32_t log_lines, log_suppressed;

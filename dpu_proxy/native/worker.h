@@ -78,6 +78,7 @@ struct xts_tenant_config {
 	uint32_t orphan_timeout_ms; /* how long the peer of an orphan may take nothing */
 	uint64_t limit[XTS_RESOURCES];
 	uint64_t guaranteed[XTS_POOLS];
+	uint16_t port_first, port_last; /* local ports of its own (local_ports.h); 0: none */
 };
 
 /* A tenant of one reference, the caller's; NULL: no memory. */
@@ -92,6 +93,8 @@ struct xts_tenant_stats {
 	uint64_t refused[XTS_RESOURCES]; /* how often the limit was in the way */
 	uint64_t pool_used[XTS_POOLS], pool_guaranteed[XTS_POOLS];
 	uint64_t pool_refused[XTS_POOLS]; /* how often it was above its guarantee, and others had the rest */
+	uint32_t ports_guaranteed;        /* local ports of its own */
+	uint64_t ports_refused;           /* how often no local port was left for it */
 };
 void xts_tenant_stats(const struct xts_tenant *tenant, struct xts_tenant_stats *out);
 
@@ -144,7 +147,7 @@ struct xts_worker_config {
 	struct xts_names_config names;
 	const struct xts_interface *interfaces; /* of the device, by index; copied */
 	uint32_t interface_count;
-	uint16_t port_first, port_last; /* that the kernel picks local ports from (local_ports.h); 0: not known */
+	uint16_t port_first, port_last; /* local ports that no tenant has for its own (local_ports.h); 0: not known */
 	uint32_t closed_sample;         /* one of so many connections has a record when it has ended; 0: none has */
 };
 

@@ -18,7 +18,7 @@ from xts_messages.standard_output import ends_with_reader
 
 from xts_proxy import WIPES_MEMORY, config_tls
 from xts_proxy.config import Config, ConfigError, Proxy, load, read, render
-from xts_proxy.config_tenant import DEFAULT, effective, shortages
+from xts_proxy.config_tenant import DEFAULT
 
 EXAMPLES = """\
 examples:
@@ -114,10 +114,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _check(path: Path) -> int:
-    from xts_proxy.tenants import this_machine
+    from xts_proxy import guarantees
 
     config, given = read(path)
-    for warning in shortages(effective(config.tenant), this_machine(config)):
+    for warning in guarantees.warnings(config, guarantees.this_machine(config)):
         print(f"{path}: warning: {warning}", file=sys.stderr)
     if config.proxy.token_key:
         try:

@@ -44,6 +44,7 @@ class Guarantees(Struct, frozen=True, kw_only=True):
 
     descriptors: Annotated[int, Meta(ge=0, le=DESCRIPTORS_MAX)] | None = None
     memory_mib: Annotated[int, Meta(ge=0, le=1 << 24)] | None = None
+    local_ports: Annotated[int, Meta(ge=0, le=65535)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,46 +125,6 @@ def effective(tenants: list[Tenant]) -> list[Tenant]:
     named = [tenant for tenant in tenants if tenant.name != DEFAULT]
     default = next((tenant for tenant in tenants if tenant.name == DEFAULT), Tenant(name=DEFAULT))
     return [*named, default]
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """The resources for all tenants together."""
-
-    descriptors: int
-    memory_mib: int
-
-
-def guarantees(tenants: list[Tenant], machine: Machine) -> dict[str, Machine]:
-    """What each tenant of the effective table is guaranteed."""
-    weights = sum(tenant.weight for tenant in tenants)
-    return {
-        tenant.name: Machine(
-            _share(tenant.guaranteed.descriptors, machine.descriptors, tenant.weight, weights),
-            _share(tenant.guaranteed.memory_mib, machine.memory_mib, tenant.weight, weights),
-        )
-        for tenant in tenants
-    }
-
-
-def _share(given: int | None, whole: int, weight: int, weights: int) -> int:
-    return whole // 2 * weight // weights if given is None else given
-
-
-def shortages(tenants: list[Tenant], machine: Machine) -> Iterator[str]:
-    """The resources that are guaranteed to tenants together but do not exist."""
-    promised = guarantees(tenants, machine).values()
-    sums = Machine(sum(one.descriptors for one in promised), sum(one.memory_mib for one in promised))
-    if sums.descriptors > machine.descriptors:
-        yield (
-            f"tenants are guaranteed {sums.descriptors} descriptors together, and there are {machine.descriptors}: "
-            "raise RLIMIT_NOFILE (LimitNOFILE= of the unit) or lower guaranteed.descriptors"
-        )
-    if sums.memory_mib > machine.memory_mib:
-        yield (
-            f"tenants are guaranteed {sums.memory_mib} MiB together, and there are {machine.memory_mib}: "
-            "raise proxy.memory_mib, if the machine has more, or lower guaranteed.memory_mib"
-        )
 
 
 def together(tenants: list[Tenant], limits: Limits, queue: str, tokens: bool) -> Iterator[tuple[KeyPath, str]]:

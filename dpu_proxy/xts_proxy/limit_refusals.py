@@ -62,7 +62,7 @@ class RefusalLog(Periodic):
         for name, count in account["refused"].items():
             counts[f"limits.{_LIMITS.get(name, name)}"] += count
         for pool, count in account["pool_refused"].items():
-            counts[f"what others have left of the device's {pool}"] = count
+            counts[f"what others have left of the device's {pool.replace('_', ' ')}"] = count
         added = {}
         for what, count in counts.items():
             before = self._before.get((tenant, what), 0)

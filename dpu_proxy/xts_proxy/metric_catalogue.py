@@ -287,6 +287,11 @@ TENANT = (
     gauge("xts_tenant_guaranteed_descriptors", "Descriptors that a tenant is guaranteed.", "descriptors_guaranteed"),
     gauge("xts_tenant_memory_bytes", "Memory of the proxy that a tenant uses.", "memory"),
     gauge("xts_tenant_guaranteed_memory_bytes", "Memory that a tenant is guaranteed.", "memory_guaranteed"),
+    gauge(
+        "xts_tenant_guaranteed_local_ports",
+        "Ports that a tenant has for its own, to connect from. 0: they are not divided.",
+        "local_ports_guaranteed",
+    ),
     counter_each(
         "xts_tenant_pool_refusals",
         "What a tenant was refused above its guarantee, as others had the rest, by pool.",

@@ -52,6 +52,5 @@ def tenant_figures(account: dict[str, dict[str, int]]) -> dict[str, Any]:
         "refused": {name: number for name, number in account["refused"].items() if name != "cpu_ns"},
         "pool_refused": account["pool_refused"],
     }
-    for pool, number in account["pool_used"].items():
-        found |= {pool: number, f"{pool}_guaranteed": account["pool_guaranteed"][pool]}
-    return found
+    guaranteed = {f"{pool}_guaranteed": number for pool, number in account["pool_guaranteed"].items()}
+    return found | account["pool_used"] | guaranteed

@@ -23,7 +23,6 @@ from xts_proxy.config_tenant import ANY_TENANT
 from xts_proxy.interfaces import Address, Interface, read_interfaces
 
 _RESOLV_CONF = Path("/etc/resolv.conf")
-_LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +36,11 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What the workers need to know of the device: its name servers, the families of its addresses, its interfaces, and
-    the ports that its kernel picks from, first and last (0: not known)."""
+    """What the workers need to know of the device: its name servers, the families of its addresses, its interfaces."""
 
     servers: tuple[Server, ...] = ()
     families: int = 0
     interfaces: tuple[Interface, ...] = ()
-    ports: tuple[int, int] = (0, 0)
 
 
 def of_device(config: Config) -> Device:
@@ -51,13 +48,7 @@ def of_device(config: Config) -> Device:
     interfaces = read_interfaces()
     addresses = [address for interface in interfaces for address in interface.addresses]
     servers = tuple(_servers(config.names.resolvers))[:RESOLVERS_MAX]
-    return Device(servers, _families(addresses), interfaces, _local_ports(_read(_LOCAL_PORTS)))
-
-
-def _local_ports(text: str) -> tuple[int, int]:
-    """Parses the sysctl."""
-    words = text.split()
-    return (int(words[0]), int(words[1])) if len(words) == 2 else (0, 0)
+    return Device(servers, _families(addresses), interfaces)
 
 
 def _servers(resolvers: list[Resolver]) -> Iterator[Server]:

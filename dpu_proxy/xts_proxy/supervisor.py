@@ -38,10 +38,9 @@ from xts_messages.metrics_address import listen_unix
 from xts_messages.readiness import Readiness
 from xts_messages.service_manager import passed
 
-from xts_proxy import control_socket, device_network, log, python_cpus, sandbox
+from xts_proxy import control_socket, device_network, guarantees, log, python_cpus, sandbox
 from xts_proxy.children import Child
 from xts_proxy.config import Config, ConfigError, load, restart_needed
-from xts_proxy.config_tenant import effective, shortages
 from xts_proxy.connection_log import ConnectionLog
 from xts_proxy.device_clock import DeviceClock
 from xts_proxy.device_watch import DeviceWatch
@@ -51,7 +50,7 @@ from xts_proxy.limit_refusals import RefusalLog
 from xts_proxy.log import LOG
 from xts_proxy.name_servers import Device
 from xts_proxy.shm import ShmChannels
-from xts_proxy.tenants import Tenants, machine_of
+from xts_proxy.tenants import Tenants
 from xts_proxy.ulp import Material, Protocols
 from xts_proxy.worker_process import RemoteWorker, WorkerProcess
 from xts_proxy.workers import LINK_STATES
@@ -124,7 +123,7 @@ class Supervisor:
         because pyroute2 has its own. OSError: something could not be opened; leaving the context closes the rest."""
         descriptors = sandbox.raise_limits()
         proxy = self.config.proxy
-        for warning in shortages(effective(self.config.tenant), machine_of(self.config, descriptors)):
+        for warning in guarantees.warnings(self.config, guarantees.machine_of(self.config, descriptors)):
             LOG.warning("%s", warning)
         sandbox.user_to_become(proxy.user)
         self._listen_unix(proxy.control, 0o600, control_socket.handler(self.answer))

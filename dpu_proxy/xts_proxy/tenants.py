@@ -6,15 +6,14 @@ limits, and connections of a tenant that the file no longer names stay charged t
 
 from __future__ import annotations
 
-import os
-import resource
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from xts_proxy._native import ffi, lib
 from xts_proxy.config import Config
 from xts_proxy.config_limits import Limits
-from xts_proxy.config_tenant import DEFAULT, Identity, Machine, Tenant, effective, guarantees
+from xts_proxy.config_tenant import DEFAULT, Identity, Tenant, effective
+from xts_proxy.guarantees import Machine, common_ports, guarantees, this_machine
 
 #: enum xts_resource: number -> name, as in limits of the file and in figures.
 RESOURCES = {
@@ -27,19 +26,6 @@ POOLS = {
     number: name.removeprefix("XTS_POOL_").lower() for number, name in ffi.typeof("enum xts_pool").elements.items()
 }
 UNLIMITED = (1 << 64) - 1
-#: Descriptors of the proxy that belong to no tenant: its own sockets, workers, files.
-OWN_DESCRIPTORS = 256
-
-
-def machine_of(config: Config, descriptors: int) -> Machine:
-    """The resources for tenants, if a process may have this many descriptors."""
-    memory_mib = config.proxy.memory_mib or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 21
-    return Machine(max(1, descriptors - OWN_DESCRIPTORS), memory_mib)
-
-
-def this_machine(config: Config) -> Machine:
-    """The same, with the descriptors that the hard limit of this process allows."""
-    return machine_of(config, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 
 def native_limits(limits: Limits) -> dict[str, int]:
@@ -81,13 +67,15 @@ class Account:
             "used": {name: int(out.used[i]) for i, name in RESOURCES.items()},
             "refused": {name: int(out.refused[i]) for i, name in RESOURCES.items()},
             "pool_used": {name: int(out.pool_used[i]) for i, name in POOLS.items()},
-            "pool_guaranteed": {name: int(out.pool_guaranteed[i]) for i, name in POOLS.items()},
-            "pool_refused": {name: int(out.pool_refused[i]) for i, name in POOLS.items()},
+            "pool_guaranteed": {name: int(out.pool_guaranteed[i]) for i, name in POOLS.items()}
+            | {"local_ports": int(out.ports_guaranteed)},
+            "pool_refused": {name: int(out.pool_refused[i]) for i, name in POOLS.items()}
+            | {"local_ports": int(out.ports_refused)},
         }
 
 
 class Tenants:
-    """The current table of tenants, and their accounts."""
+    """The current table of tenants, their accounts, and the local ports that no tenant has for its own."""
 
     def __init__(self, config: Config, machine: Machine | None = None, *, promises: bool = True) -> None:
         """`machine`: the resources; None: those that this process finds. `promises`: guarantees are kept here. The
@@ -104,8 +92,9 @@ class Tenants:
         self._limits = config.limits
         self._table = effective(config.tenant)
         promised = guarantees(self._table, machine)
+        self.common_ports = common_ports(self._table, machine)
         if not self._promises:
-            promised = dict.fromkeys(promised, Machine(0, 0))
+            promised = {name: replace(one, descriptors=0, memory_mib=0) for name, one in promised.items()}
         for name, account in self.accounts.items():
             if name not in promised:  # what is left of it stays charged to it, but it is guaranteed nothing
                 lib.xts_tenant_configure(
@@ -114,6 +103,7 @@ class Tenants:
         for tenant in self._table:
             native = _native_config(tenant, self.number(tenant.name), config.limits)
             native.guaranteed = [promised[tenant.name].descriptors, promised[tenant.name].memory_mib << 20]
+            native.port_first, native.port_last = promised[tenant.name].ports
             if tenant.name in self.accounts:
                 lib.xts_tenant_configure(self.accounts[tenant.name].native, native)
                 continue

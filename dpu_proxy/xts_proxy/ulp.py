@@ -24,11 +24,11 @@ from xts_proxy import tls_files, ulp_tls
 from xts_proxy._native import ffi, lib
 from xts_proxy.config import Config
 from xts_proxy.config_filter import Filter
-from xts_proxy.config_tenant import ANY_TENANT, Machine
+from xts_proxy.config_tenant import ANY_TENANT
 from xts_proxy.config_ulp import Parser, Ulp
+from xts_proxy.guarantees import Machine, this_machine
 from xts_proxy.keys import Key
 from xts_proxy.name_servers import Device, of_device
-from xts_proxy.tenants import this_machine
 from xts_proxy.tls_files import TlsFiles
 from xts_proxy.workers import allowed_congestion_controls
 

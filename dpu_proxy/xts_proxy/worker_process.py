@@ -62,7 +62,10 @@ class _Host:
         self.in_force = (config, protocols, material.congestion_controls)
         for index in range(config.proxy.workers):
             numbers, controls = self.tenants.numbers(), material.congestion_controls
-            self.workers.append(Worker(index, config, numbers, protocols, controls, device=material.device))
+            ports = self.tenants.common_ports
+            self.workers.append(
+                Worker(index, config, numbers, protocols, controls, device=material.device, ports=ports)
+            )
             self.workers[index].stats()  # once it answers, its thread has started and needs no further system calls
         python_cpus.leave_to_workers(config.proxy.cpus)  # only this thread: handshake threads may run anywhere
         done.append(sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=True))
@@ -76,14 +79,16 @@ class _Host:
         self.in_force = (config, protocols, material.congestion_controls)
         for worker in self.workers:
             numbers, controls = self.tenants.numbers(), material.congestion_controls
-            worker.configure(config, numbers, protocols, controls, device=material.device)
+            ports = self.tenants.common_ports
+            worker.configure(config, numbers, protocols, controls, device=material.device, ports=ports)
         return notes, []
 
     def on_set_device(self, came: list[int], device: Device) -> Result:
         assert self.tenants and self.in_force
         config, protocols, controls = self.in_force
         for worker in self.workers:
-            worker.configure(config, self.tenants.numbers(), protocols, controls, device=device)
+            numbers, ports = self.tenants.numbers(), self.tenants.common_ports
+            worker.configure(config, numbers, protocols, controls, device=device, ports=ports)
         return None, []
 
     def _build(self, came: list[int], config: Config, material: Material) -> tuple[Any, list[tuple[int, str]]]:

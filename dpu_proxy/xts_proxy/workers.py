@@ -97,13 +97,17 @@ class Worker:
         congestion_controls: bytes | None = None,
         *,
         device: name_servers.Device = _NO_DEVICE,
+        ports: tuple[int, int] = (0, 0),
     ) -> None:
         """Starts the thread. `numbers`: those of tenants, by name (Tenants.numbers()). `protocols`: struct
         xts_ulp_config *, None for its defaults. `congestion_controls`: those that hosts may choose; None: those that
-        the kernel allows users. `device`: see name_servers.Device. OSError says why it failed (EINVAL: no such CPU)."""
+        the kernel allows users. `device`: see name_servers.Device. `ports`: Tenants.common_ports. OSError says why it
+        failed (EINVAL: no such CPU)."""
         self.index = index
         out = ffi.new("struct xts_worker **")
-        native, _alive = self._native_config(config, numbers, protocols, congestion_controls, device)
+        native, _alive = self._native_config(
+            config, numbers, protocols, congestion_controls, device=device, ports=ports
+        )
         _check(lib.xts_worker_start(out, native), f"starting worker {index}")
         self._native = out[0]
 
@@ -113,7 +117,9 @@ class Worker:
         numbers: Mapping[str, int],
         protocols: Any,
         controls: bytes | None,
+        *,
         device: name_servers.Device,
+        ports: tuple[int, int],
     ) -> tuple[Any, Any]:
         """struct xts_worker_config *, and the objects that must live as long as it."""
         flat = policy.flatten(config.policy, numbers)
@@ -137,8 +143,8 @@ class Worker:
                 "names": lookups,
                 "interfaces": native_interfaces,
                 "interface_count": len(device.interfaces),
-                "port_first": device.ports[0],
-                "port_last": device.ports[1],
+                "port_first": ports[0],
+                "port_last": ports[1],
                 "closed_sample": config.proxy.connection_log_sample if config.proxy.connection_log else 0,
             },
         )
@@ -152,9 +158,12 @@ class Worker:
         congestion_controls: bytes | None = None,
         *,
         device: name_servers.Device = _NO_DEVICE,
+        ports: tuple[int, int] = (0, 0),
     ) -> None:
         """Sets policy, protocols and spin time from now on; arguments as for the constructor."""
-        native, _alive = self._native_config(config, numbers, protocols, congestion_controls, device)
+        native, _alive = self._native_config(
+            config, numbers, protocols, congestion_controls, device=device, ports=ports
+        )
         _check(lib.xts_worker_configure(self._native, native), f"configuring worker {self.index}")
 
     def add_channel(self, queue: Queue, queue_id: int, tenant: Account, life_fd: int = -1) -> None:

@@ -202,6 +202,10 @@ enum xts_refusal {
 	                                      * processors and VLANs */
 	XTS_REFUSED_FILTER_NAME        = 20, /* the operator of the proxy has no filter of that name for this host
 	                                      * (filter in the proxy's configuration) */
+	XTS_REFUSED_LOCAL_PORTS        = 21, /* the proxy has no local port left for this host towards that address
+	                                      * (guaranteed.local_ports), or no address */
+	XTS_REFUSED_BIND_PORTS         = 22, /* the proxy has no local port left for this host to bind to
+	                                      * (guaranteed.local_ports) */
 };
 
 /* Control items of a datagram. */
@@ -3078,6 +3082,8 @@ static inline int xts_refusal_errno(unsigned refusal)
 	case XTS_REFUSED_FILTERS: return ENOBUFS;
 	case XTS_REFUSED_FILTER_LOADS: return EPERM;
 	case XTS_REFUSED_FILTER_NAME: return ENOENT;
+	case XTS_REFUSED_LOCAL_PORTS: return EADDRNOTAVAIL;
+	case XTS_REFUSED_BIND_PORTS: return EADDRINUSE;
 	default: return 0;
 	}
 }
@@ -3106,6 +3112,8 @@ static inline const char *xts_refusal_text(unsigned refusal)
 	case XTS_REFUSED_FILTERS: return "filters of this host's sockets have as many instructions as limits.filters of the proxy allows";
 	case XTS_REFUSED_FILTER_LOADS: return "a filter may look at packets, and not at the device's marks, queues, processors and VLANs";
 	case XTS_REFUSED_FILTER_NAME: return "the operator of the proxy has no filter of that name for this host (filter in the proxy's configuration)";
+	case XTS_REFUSED_LOCAL_PORTS: return "the proxy has no local port left for this host towards that address (guaranteed.local_ports), or no address";
+	case XTS_REFUSED_BIND_PORTS: return "the proxy has no local port left for this host to bind to (guaranteed.local_ports)";
 	default: return NULL;
 	}
 }

@@ -293,6 +293,16 @@ REFUSALS: dict[str, tuple[int, int, str]] = {
         errno.ENOENT,
         "the operator of the proxy has no filter of that name for this host (filter in the proxy's configuration)",
     ),
+    "LOCAL_PORTS": (
+        21,
+        errno.EADDRNOTAVAIL,
+        "the proxy has no local port left for this host towards that address (guaranteed.local_ports), or no address",
+    ),
+    "BIND_PORTS": (
+        22,
+        errno.EADDRINUSE,
+        "the proxy has no local port left for this host to bind to (guaranteed.local_ports)",
+    ),
 }
 
 _XTS = Field("xts_socket", Kind.U32, "the host's identifier of this socket", "id")

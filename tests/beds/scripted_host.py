@@ -60,13 +60,16 @@ def make_tenant(
     window_bytes: int = WINDOW,
     window_bytes_max: int = WINDOW,
     guaranteed: dict[str, int] | None = None,
+    *,
+    ports: tuple[int, int] = (0, 0),
     **limits: int,
 ) -> Any:
-    """A struct xts_tenant *; `limits` by the names of enum xts_resource. What is kept without a channel
-    has the limits of what has one, unless it is named."""
+    """A struct xts_tenant *; `limits` by the names of enum xts_resource, `ports` of its own. What is kept without a
+    channel has the limits of what has one, unless it is named."""
     config = worker_ffi.new("struct xts_tenant_config *", {"name": name.encode(), "id": id, "weight": 1})
     config.window_bytes, config.window_bytes_max = window_bytes, window_bytes_max
     config.orphan_timeout_ms = 205_000
+    config.port_first, config.port_last = ports
     values = LIMITS | limits
     values = {
         "kept": values["connections"],
@@ -91,7 +94,7 @@ def _all_protocols() -> Any:
 class Worker:
     """A worker of the proxy; `limits` are those of the tenant that it makes for its channels (make_tenant()) unless
     it is given one, `name_servers` are fields of struct xts_names_config, `rule` changes what is allowed on loopback
-    (LOOPBACK), `ports` are those that the kernel picks from, with `interfaces_listed=0` it does not know of the
+    (LOOPBACK), `ports` are those that the kernel picks from for all, with `interfaces_listed=0` it does not know of the
     loopback interface, `ulp` is a struct xts_ulp_config * of the caller's, and `clock_ns` a callback, called in the
     worker's thread in place of its clock."""
 

@@ -45,8 +45,8 @@ def account() -> dict[str, dict[str, int]]:
         "used": counts | {"cpu_ns": 1_500_000_000},
         "refused": counts,
         "pool_used": pools,
-        "pool_guaranteed": pools,
-        "pool_refused": pools,
+        "pool_guaranteed": pools | {"local_ports": 0},
+        "pool_refused": pools | {"local_ports": 0},
     }
 
 

@@ -1,5 +1,5 @@
-"""The kernel looks for a local port in a part of its range only (dpu_proxy/native/local_ports.h): otherwise a connect
-takes milliseconds of the worker when most ports are taken."""
+"""Ports that nobody names (dpu_proxy/native/local_ports.h): tenants have some of their own, which no other can use up;
+and the kernel looks in pieces of the range only, for it takes milliseconds of the worker to try all."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from beds.scripted_host import ScriptedHost, Worker
-from beds.share import bind
+from beds.datagrams import FEATURES, Udp, endpoint_of, open_datagram, peer
+from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
+from beds.share import LOOPBACK, bind
 from beds.worker import server
+from xts_messages import wire_table as table
+from xts_messages.codec import Endpoint, Frame
+from xts_messages.datagram import Datagram
+from xts_proxy._native import ffi, lib
+from xts_proxy.tenants import RESOURCES
 
-__all__ = ["server"]  # a fixture
+__all__ = ["peer", "server"]  # fixtures
 
 IP_LOCAL_PORT_RANGE = 51
-PART = 512
+PIECE = 256
+MINE = 16
 FIRST, LAST = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
 
 
@@ -33,7 +40,7 @@ def has_option() -> bool:
 
 pytestmark = [
     pytest.mark.skipif(not has_option(), reason="the kernel has no IP_LOCAL_PORT_RANGE (Linux 6.3)"),
-    pytest.mark.skipif(LAST - FIRST < 4 * PART, reason="net.ipv4.ip_local_port_range is too small for parts of it"),
+    pytest.mark.skipif(LAST - FIRST < 4 * PIECE, reason="net.ipv4.ip_local_port_range is too small for pieces of it"),
 ]
 
 
@@ -69,30 +76,189 @@ def taken(ports: range, peer: tuple[str, int]) -> Iterator[dict[int, socket.sock
         yield made
 
 
-def test_sockets_have_different_parts_of_the_range(server: socket.socket) -> None:
+def test_sockets_look_in_different_pieces_of_the_range(server: socket.socket) -> None:
     with host_of((FIRST, LAST)) as host:
         for _ in range(4):
             assert not host.connect(*server.getsockname())[1].error
         assert not bind(host)[1].error
         chosen = parts()
     assert len(chosen) > 1
-    assert all(low >= FIRST and high == low + PART - 1 <= LAST for low, high in chosen)
+    assert all(low >= FIRST and high == low + PIECE - 1 <= LAST for low, high in chosen)
 
 
-def test_no_part_is_chosen_of_a_range_that_is_none_larger_or_not_known(server: socket.socket) -> None:
-    for ports in ((0, 0), (FIRST, FIRST + PART - 1)):
-        with host_of(ports) as host:
-            assert not host.connect(*server.getsockname())[1].error
-            assert not parts()
+@pytest.mark.parametrize(("ports", "chosen"), [((0, 0), set()), ((FIRST, FIRST + 9), {(FIRST, FIRST + 9)})])
+def test_a_range_that_is_small_is_one_piece(
+    server: socket.socket, ports: tuple[int, int], chosen: set[tuple[int, int]]
+) -> None:
+    with host_of(ports) as host:
+        assert not host.connect(*server.getsockname())[1].error
+        assert parts() == chosen
 
 
 def test_other_ports_are_not_looked_at(server: socket.socket) -> None:
-    """Every part of this range is full, although the kernel's own has room."""
-    server.listen(2 * PART)
-    ports = range(FIRST + PART, FIRST + 2 * PART + 1)
+    """Every piece of this range is full, although the kernel's own has room."""
+    server.listen(2 * PIECE)
+    ports = range(FIRST + PIECE, FIRST + 2 * PIECE + 1)
     with taken(ports, server.getsockname()) as made, host_of((ports[0], ports[-1])) as host:
         assert host.connect(*server.getsockname())[1].error == errno.EADDRNOTAVAIL
-        free = next(port for port in ports[PART // 2 :] if port in made)  # in both parts that there are
+        free = next(port for port in ports[PIECE // 2 :] if port in made)  # in all pieces that there are
         made[free].close()
         ack = host.connect(*server.getsockname())[1]
         assert (ack.error, ack.fields["local"].port) == (0, free)
+
+
+# --- tenants ---------------------------------------------------------------------------------------------
+
+OF_FIRST = range(FIRST, FIRST + MINE)
+OF_SECOND = range(FIRST + MINE, FIRST + 2 * MINE)
+COMMON = range(FIRST + 2 * MINE, FIRST + 3 * MINE)
+
+
+def first_and_last(ports: range) -> tuple[int, int]:
+    return ports[0], ports[-1]
+
+
+def refusal(answer: Frame) -> str:
+    """Its name; the errno fits."""
+    name, (_, error, _) = next(row for row in table.REFUSALS.items() if row[1][0] == answer.refusal)
+    assert answer.error == error
+    return name
+
+
+@contextlib.contextmanager
+def two_tenants() -> Iterator[tuple[Worker, ScriptedHost, ScriptedHost]]:
+    tenants = [make_tenant(f"t{i}", i, ports=first_and_last(ports)) for i, ports in enumerate((OF_FIRST, OF_SECOND))]
+    with Worker(tenant=tenants[0], ports=first_and_last(COMMON)) as worker:
+        with worker.attach(1, features=FEATURES) as first:
+            with worker.attach(2, tenant=tenants[1], features=FEATURES) as second:
+                yield worker, first.open(), second.open()
+
+
+def connect_until_refused(host: ScriptedHost, server: socket.socket) -> tuple[list[int], Frame]:
+    """The ports it got; the refusal."""
+    ports: list[int] = []
+    while not (answer := host.connect(*server.getsockname())[1]).error:
+        ports.append(answer.fields["local"].port)
+        assert len(ports) <= 3 * MINE
+    return ports, answer
+
+
+def ports_refused(tenant: object) -> tuple[int, int]:
+    """Of its own; how often none was left."""
+    out = ffi.new("struct xts_tenant_stats *")
+    lib.xts_tenant_stats(tenant, out)
+    return int(out.ports_guaranteed), int(out.ports_refused)
+
+
+def test_a_tenant_that_uses_up_ports_leaves_others_theirs(server: socket.socket) -> None:
+    server.listen(4 * MINE)
+    with two_tenants() as (worker, first, second):
+        got, refused = connect_until_refused(first, server)
+        assert set(got) <= {*OF_FIRST, *COMMON} and set(got) & set(COMMON)
+        assert refusal(refused) == "LOCAL_PORTS"
+        assert ports_refused(worker.tenant) == (MINE, 1)
+        got, refused = connect_until_refused(second, server)
+        assert len(got) > 1 and set(got) <= set(OF_SECOND)
+        assert refusal(refused) == "LOCAL_PORTS"
+
+
+def test_what_nobody_has_goes_to_who_needs_it(server: socket.socket) -> None:
+    server.listen(4 * MINE)
+    with two_tenants() as (_, first, second):
+        port = second.connect(*server.getsockname())[1].fields["local"].port
+        assert port in OF_SECOND
+        ports, _ = connect_until_refused(first, server)
+        assert set(ports[: MINE // 2]) <= set(OF_FIRST)  # its own before those of all
+        assert len(set(ports) & set(COMMON)) > MINE // 2
+
+
+def test_a_port_that_is_named_may_be_in_anothers_part(server: socket.socket) -> None:
+    with two_tenants() as (_, first, _):
+        for port in OF_SECOND:
+            number, bound = bind(first, port)
+            if not bound.error:  # else somebody has it who is no part of this
+                break
+        answer = first.connect(*server.getsockname(), id=bound.fields["proxy_id"], number=number)[1]
+        assert (answer.error, answer.fields["local"].port) == (0, port)
+
+
+@contextlib.contextmanager
+def kernel_has(ports: range, kind: socket.SocketKind) -> Iterator[None]:
+    """Somebody of the machine is bound to all of them."""
+    with contextlib.ExitStack() as stack:
+        for port in ports:
+            sock = stack.enter_context(socket.socket(socket.AF_INET, kind))
+            with contextlib.suppress(OSError):
+                sock.bind(("", port))
+        yield
+
+
+def test_a_port_to_bind_to_is_of_the_tenant_or_of_all(server: socket.socket) -> None:
+    with two_tenants() as (worker, first, second), kernel_has(OF_FIRST, socket.SOCK_STREAM):
+        assert bind(first)[1].fields["local"].port in COMMON
+        with kernel_has(COMMON, socket.SOCK_STREAM):
+            assert refusal(bind(first)[1]) == "BIND_PORTS"
+            assert ports_refused(worker.tenant) == (MINE, 1)
+            assert bind(second)[1].fields["local"].port in OF_SECOND
+
+
+def test_a_listener_that_was_not_bound_has_a_port_of_its_tenant() -> None:
+    with two_tenants() as (_, _, second):
+        second.send("XTS_CMD_LISTEN", xts_socket=second.new_socket(), token=1, post_credits=4, domain=4, backlog=4)
+        assert second.expect("XTS_REPLY_LISTEN_ACK").fields["local"].port in OF_SECOND
+
+
+def test_the_ports_of_datagram_sockets_are_divided_too(peer: socket.socket) -> None:
+    to = endpoint_of(peer)
+    with two_tenants() as (worker, first, second), kernel_has(COMMON, socket.SOCK_DGRAM):
+        assert Udp.open(second, peer=to).local.port in OF_SECOND
+        assert Udp.open(second, local=Endpoint.of(LOOPBACK, 0)).local.port in OF_SECOND
+        sender = Udp.open(second)
+        sender.send(Datagram(b"from a port of its own", to))
+        assert peer.recvfrom(100)[1][1] in OF_SECOND
+        with kernel_has(OF_FIRST, socket.SOCK_DGRAM):
+            assert open_datagram(first, peer=to)[1].error == errno.EAGAIN  # as on the kernel
+            assert refusal(open_datagram(first, local=Endpoint.of(LOOPBACK, 0))[1]) == "BIND_PORTS"
+            sender = Udp.open(first)
+            sender.send(Datagram(b"from no port", to))
+            while not sender.errors:
+                sender.take()
+            assert sender.errors == [errno.EAGAIN]
+            assert ports_refused(worker.tenant) == (MINE, 3)
+        sender.send(Datagram(b"from a port that has come free", to))
+        assert peer.recvfrom(100)[1][1] in OF_FIRST
+
+
+def test_parts_may_change() -> None:
+    tenant = make_tenant(ports=first_and_last(OF_FIRST))
+    config = ffi.new("struct xts_tenant_config *", {"name": b"default", "weight": 1})
+    config.limit = [1 << 30] * len(RESOURCES)
+    config.window_bytes = config.window_bytes_max = WINDOW
+    with Worker(tenant=tenant, ports=first_and_last(COMMON)) as worker, worker.attach() as host:
+        assert bind(host.open())[1].fields["local"].port in OF_FIRST
+        config.port_first, config.port_last = first_and_last(OF_SECOND)
+        lib.xts_tenant_configure(tenant, config)
+        assert bind(host)[1].fields["local"].port in OF_SECOND
+        config.port_first = config.port_last = 0
+        lib.xts_tenant_configure(tenant, config)
+        assert bind(host)[1].fields["local"].port in COMMON
+
+
+def test_a_socket_that_is_bound_and_has_no_port_yet_is_in_nobodys_way(server: socket.socket) -> None:
+    """IP_BIND_ADDRESS_NO_PORT: its port is picked when it connects. Port 0 was its tenant's meanwhile, and no other
+    could bind to any that the kernel picks."""
+    with two_tenants() as (_, first, second):
+        for host in (first, second):
+            number = host.new_socket()
+            fields = {"level": socket.IPPROTO_IP, "option": 24, "domain": 4}
+            host.send("XTS_CMD_SETSOCKOPT", struct.pack("=i", 1), xts_socket=number, token=1, **fields)
+            made = host.expect("XTS_REPLY_SOCKOPT_ACK")
+            assert made.error == 0
+            host.send(
+                "XTS_CMD_BIND", id=made.fields["proxy_id"], xts_socket=number, token=2, domain=4,
+                local=Endpoint.of(LOOPBACK, 0),
+            )  # fmt: skip
+            bound = host.expect("XTS_REPLY_BIND_ACK")
+            assert (bound.error, bound.fields["local"].port) == (0, 0)
+            answer = host.connect(*server.getsockname(), id=made.fields["proxy_id"], number=number)[1]
+            assert answer.fields["local"].port in (OF_FIRST if host is first else OF_SECOND)
