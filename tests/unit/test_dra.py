@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,10 +66,17 @@ class Bed:
 
 
 @pytest.fixture
-def bed(tmp_path: Path) -> Iterator[Bed]:
-    endpoint = OfferingEndpoint(tmp_path / "xts" / "endpoint.sock")
-    with DraKubelet(tmp_path) as kubelet, KubernetesApi() as api, endpoint:
-        yield Bed(tmp_path, kubelet, api, endpoint)
+def folder() -> Iterator[Path]:
+    """Its name is short: the address of a Unix socket has 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="dra") as made:
+        yield Path(made)
+
+
+@pytest.fixture
+def bed(folder: Path) -> Iterator[Bed]:
+    endpoint = OfferingEndpoint(folder / "xts" / "endpoint.sock")
+    with DraKubelet(folder) as kubelet, KubernetesApi() as api, endpoint:
+        yield Bed(folder, kubelet, api, endpoint)
 
 
 def test_a_claim_from_registration_to_its_end(bed: Bed) -> None:
@@ -286,12 +294,12 @@ def test_slices_follow_the_endpoint(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-def test_slices_are_what_the_api_takes(tmp_path: Path, version: str) -> None:
+def test_slices_are_what_the_api_takes(folder: Path, version: str) -> None:
     """In each of its versions, by the schema of the first release of Kubernetes that has it."""
     schemas = ApiSchemas({"v1": "1.34", "v1beta2": "1.33", "v1beta1": "1.32"}[version])
-    endpoint = OfferingEndpoint(tmp_path / "xts" / "endpoint.sock")
-    with DraKubelet(tmp_path) as kubelet, KubernetesApi(version, schemas.check) as api, endpoint:
-        bed = Bed(tmp_path, kubelet, api, endpoint)
+    endpoint = OfferingEndpoint(folder / "xts" / "endpoint.sock")
+    with DraKubelet(folder) as kubelet, KubernetesApi(version, schemas.check) as api, endpoint:
+        bed = Bed(folder, kubelet, api, endpoint)
         api.allocate(*CLAIM, [result("xts0-1")], [])
         with bed.running():
             kubelet.register()
