@@ -456,6 +456,7 @@ def test_so_does_one_about_datagram_sockets(bed: Bed, name: str) -> None:
 
 def keeps_little(bed: Bed, name: str, run: Callable[[], None], sent: int) -> None:
     bed.worker.stats()
+    given_out()  # the first call of a process makes what it keeps: 1.8 KB
     before = given_out()
     run()
     bed.worker.stats()  # carried out: it answers between two rounds
