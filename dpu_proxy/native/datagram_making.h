@@ -46,8 +46,7 @@ bool datagram_put(struct making *m, struct xts_datagram *d, const uint8_t *data)
 /* Counts a datagram lost in this way. */
 void datagram_lost(struct connection *c);
 
-/* --- datagram_copies.c: a datagram that several sockets of a channel have received crosses once
- * ------------------------------- */
+/* --- datagram_copies.c: a datagram that several sockets of a channel have received crosses once ------------------- */
 
 /* The worker gets its first datagram socket. False: there is no memory. */
 bool copies_begin(struct worker_state *w);

@@ -1,4 +1,5 @@
-/* What the supervisor reads from a worker. It is taken between two rounds, a listing in several parts (worker_requests.c). */
+/* What the supervisor reads from a worker: it is taken between two rounds, a listing in several parts
+ * (worker_requests.c). */
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>

@@ -103,8 +103,7 @@ bool multicast_is_option(int level, int option);
 int multicast_set(struct connection *c, int level, int option, const void *value, uint32_t bytes);
 int multicast_get(struct connection *c, int level, int option, void *value, uint32_t *bytes);
 
-/* --- multicast_groups.c: the groups of tenants
- * ------------------------------------------------------------------------------- */
+/* --- multicast_groups.c: the groups of tenants -------------------------------------------------------------------- */
 
 /* Adds the socket to those of its tenant. 0 or an errno. */
 int groups_enter(struct multicast *m);

@@ -19,8 +19,7 @@ bool multicast_is_option(int level, int option)
 					 option == IPV6_MULTICAST_IF || option == IPV6_RECVPKTINFO);
 }
 
-/* --- reading memberships back from the kernel
- * ------------------------------------------------------------------------------- */
+/* --- reading memberships back from the kernel --------------------------------------------------------------------- */
 
 /* Is the socket a member on this interface, and with how many sources? */
 static bool ask_kernel(const struct connection *c, const struct xts_endpoint *group, uint32_t interface,

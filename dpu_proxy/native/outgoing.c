@@ -92,8 +92,7 @@ void outgoing_free(struct outgoing *o)
 	o->run_first = o->run_count = o->run_room = o->run_pdus = 0;
 }
 
-/* --- the path to TCP
- * -------------------------------------------------------------------------------------------------- */
+/* --- the path to TCP ---------------------------------------------------------------------------------------------- */
 
 /* One attempt; bytes written, 0 when TCP is full, or -errno. */
 static ssize_t write_raw(const struct outgoing *o, struct outgoing_target *to, struct iovec *iov, int pieces)

@@ -90,8 +90,7 @@ void ulp_bell_serve(struct ulp_bell *bell)
 	} while (job);
 }
 
-/* --- queues: called with the lock held
- * ---------------------------------------------------------------------------------------- */
+/* --- queues: called with the lock held ---------------------------------------------------------------------------- */
 
 static void dequeue(struct ulp_job *job)
 {
