@@ -24,6 +24,7 @@ from xts_kubernetes.cdi import CdiFolder
 from xts_kubernetes.claims import ClaimedRequest, UnusableClaim, claimed
 from xts_kubernetes.config import DNS_NAME, Config
 from xts_kubernetes.container import container_gets
+from xts_kubernetes.method_handlers import unary_handlers
 from xts_kubernetes.offered import OfferedDevices
 from xts_kubernetes.resource_slices import device_name
 
@@ -59,10 +60,7 @@ class DraDriver:
             "NodePrepareResources": (self._prepare, messages.NodePrepareResourcesRequest),
             "NodeUnprepareResources": (self._unprepare, messages.NodeUnprepareResourcesRequest),
         }
-        methods = {
-            name: grpc.unary_unary_rpc_method_handler(call, request.FromString, _serialized)
-            for name, (call, request) in calls.items()
-        }
+        methods = unary_handlers(calls)
         return tuple(grpc.method_handlers_generic_handler(service, methods) for service in SERVICES.values())
 
     async def _prepare(
@@ -138,7 +136,3 @@ def _check(claim: messages.Claim) -> None:
         raise UnusableClaim("that is no identifier of a claim")
     if not all(len(name) <= 253 and DNS_NAME.fullmatch(name) for name in (claim.namespace, claim.name)):
         raise UnusableClaim("that is no name of a claim")
-
-
-def _serialized(message: Any) -> bytes:
-    return bytes(message.SerializeToString())

@@ -22,6 +22,7 @@ from xts_kubernetes import plugin_registration_pb2 as messages
 from xts_kubernetes.config import Config, dra_socket, registration_socket
 from xts_kubernetes.dra_driver import SERVICES
 from xts_kubernetes.kubelet import LOOK_S, MESSAGE_BYTES_MAX, identity
+from xts_kubernetes.method_handlers import unary_handlers
 
 log = logging.getLogger("xts-device-plugin")
 
@@ -83,10 +84,7 @@ class DraRegistered:
             "GetInfo": (self._info, messages.InfoRequest),
             "NotifyRegistrationStatus": (self._status, messages.RegistrationStatus),
         }
-        methods = {
-            name: grpc.unary_unary_rpc_method_handler(call, request.FromString, _serialized)
-            for name, (call, request) in calls.items()
-        }
+        methods = unary_handlers(calls)
         return grpc.method_handlers_generic_handler("pluginregistration.Registration", methods)
 
     async def _info(self, _request: messages.InfoRequest, _context: Any) -> messages.PluginInfo:
@@ -107,7 +105,3 @@ class DraRegistered:
         if problem != self._problem:
             log.warning("%s", problem)
         self._problem = problem
-
-
-def _serialized(message: Any) -> bytes:
-    return bytes(message.SerializeToString())

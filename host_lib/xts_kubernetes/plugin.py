@@ -16,6 +16,7 @@ import grpc
 from xts_kubernetes import device_plugin_pb2 as messages
 from xts_kubernetes.config import Config
 from xts_kubernetes.container import ContainerGets, container_gets
+from xts_kubernetes.method_handlers import serialized, unary_handlers
 from xts_kubernetes.offered import Offered, OfferedDevices
 
 log = logging.getLogger("xts-device-plugin")
@@ -41,11 +42,8 @@ class DevicePlugin:
             "Allocate": (self._allocate, messages.AllocateRequest),
             "PreStartContainer": (self._pre_start, messages.PreStartContainerRequest),
         }
-        handlers = {
-            name: grpc.unary_unary_rpc_method_handler(call, request.FromString, _serialized)
-            for name, (call, request) in calls.items()
-        }
-        watch = grpc.unary_stream_rpc_method_handler(self._watch, messages.Empty.FromString, _serialized)
+        handlers = unary_handlers(calls)
+        watch = grpc.unary_stream_rpc_method_handler(self._watch, messages.Empty.FromString, serialized)
         return grpc.method_handlers_generic_handler(f"{API_VERSION}.DevicePlugin", handlers | {"ListAndWatch": watch})
 
     async def _options(self, _request: messages.Empty, _context: Any) -> messages.DevicePluginOptions:
@@ -93,10 +91,6 @@ class DevicePlugin:
         self, _request: messages.PreStartContainerRequest, _context: Any
     ) -> messages.PreStartContainerResponse:
         return messages.PreStartContainerResponse()
-
-
-def _serialized(message: Any) -> bytes:
-    return bytes(message.SerializeToString())
 
 
 def _device(device: Offered) -> messages.Device:

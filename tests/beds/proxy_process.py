@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xts_lab.loopback import ALLOW_LOOPBACK
+from xts_lab.places import end
 from xts_proxy.control_socket import workers_pid
 
 READY_S = 60.0  # an emulated machine loads modules of the kernel meanwhile
@@ -59,12 +60,7 @@ def running_proxy(folder: Path, extra: str = "") -> Iterator[ProxyProcess]:
         yield ProxyProcess(process, str(endpoint), str(control), log)
     finally:
         os.close(read_end)
-        process.terminate()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process, STOP_S)
 
 
 def _wait_ready(read_end: int, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xts_lab import netns, topology
+from xts_lab.places import end
 
 from .beds import Bed
 from .native_programs import libxts_directory
@@ -336,12 +337,7 @@ def _server(bed: Bed, program: Program, subject: Subject) -> Iterator[None]:
             log.seek(0)
             raise RuntimeError(f"{subject.label}: {' '.join(command)}: {failure}\n{log.read()[-2000:]}") from None
         finally:
-            process.terminate()
-            try:
-                process.wait(START_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process, START_S)
 
 
 def _interposed(bed: Bed, subject: Subject, directory: Path) -> Mapping[str, str]:

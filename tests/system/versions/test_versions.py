@@ -18,6 +18,7 @@ from beds.name_server import IPV4, ZONE, NameServer
 from beds.versions import TODAY, NoVersionError, Version, previous
 from xts_lab import netns
 from xts_lab.loopback import ALLOW_LOOPBACK
+from xts_lab.places import end
 from xts_lab.topology import XTS_MTU
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -60,12 +61,7 @@ def service(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[byte
         assert process.poll() in (None, -signal.SIGKILL), log.read_text()
     finally:
         os.close(ready)
-        process.terminate()
-        try:
-            process.wait(READY_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process, READY_S)
 
 
 def proxy_command(proxy: Version, folder: Path, **values: str) -> list[str]:
