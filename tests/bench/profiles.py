@@ -12,8 +12,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,6 +31,11 @@ from .resultfile import Writer
 from .session import Session, session
 from .steps import Steps
 from .subjects import AFXDP_SOFT, SHM, Subject, Workload
+
+#: Of each variant, by its name: variables and what they are set to.
+Settings = dict[str, tuple[tuple[str, str], ...]]
+#: Raises proxy, peers and applications' side, and takes them down at the end.
+Begin = Callable[[], AbstractContextManager[Session]]
 
 DEFAULT = "default"
 _IDLE = 2000
@@ -54,6 +59,9 @@ CASES = (
     _case("python-1", "uvicorn, 1 connection, kept", "uvicorn", 1),
     _case("python-32", "uvicorn, 32 connections, kept", "uvicorn", 32),
     _case("many-2000", "nginx, 2,000 connections, kept", "nginx", 2000),
+    # Those above ask again at once, within the time that a wait spins by default. These leave 500 µs between two.
+    _case("postgres-paced", "PostgreSQL SELECT, 1 connection, 2,000 a second", "postgres", 1, "-R", "2000"),
+    Workload("paced-1", "a client of ours that asks 2,000 times a second", "processes-request", (), rate_per_s=2000),
 )
 _METRICS = (
     ("rate", "requests"),
@@ -71,9 +79,9 @@ Needs root, cores 0 and 1 that nothing else uses, and the programs: deploy/setup
 """
 
 
-def variants(tried: Sequence[str]) -> dict[str, tuple[tuple[str, str], ...]]:
+def variants(tried: Sequence[str]) -> Settings:
     """Settings by name: the default, each profile, and what --try says. ValueError: it says it wrongly."""
-    found: dict[str, tuple[tuple[str, str], ...]] = {DEFAULT: ()}
+    found: Settings = {DEFAULT: ()}
     found |= {profile.name: (("XTS_PROFILE", profile.name),) for profile in PROFILES}
     for text in tried:
         parts = [part.partition("=") for part in text.split(",")]
@@ -136,15 +144,26 @@ def show(console: Console, recorded: resultfile.Recorded) -> None:
         console.print(idle_table(recorded.idle))
 
 
-def _measure(live: Session, arguments: argparse.Namespace, writer: Writer, steps: Steps, base: Subject) -> None:
+def _measure_idle(
+    begin: Callable[[], AbstractContextManager[Session]],
+    base: Subject,
+    settings: Settings,
+    writer: Writer,
+    steps: Steps,
+) -> None:
+    """Each variant has a proxy of its own: one that has had connections takes no more memory for the next ones."""
+    for name in steps.through(list(settings), lambda name: f"{_IDLE:,} idle connections: {name}"):
+        with begin() as live:
+            found = memory.idle_connections(live, replace(base, settings=settings[name]), _IDLE, 0.5)
+        writer.add("idle", {"path": name, **found})
+
+
+def _measure(
+    live: Session, arguments: argparse.Namespace, base: Subject, writer: Writer, steps: Steps, *, ends_s: float
+) -> None:
     """Until all has been measured, or the time is over: then what has begun is measured to its end."""
-    ends_s = time.monotonic() + 60 * arguments.minutes
     settings = variants(arguments.tried)
     cases = [case for case in CASES if not arguments.only or case.key.partition("-")[0] in arguments.only]
-    if not arguments.only or "many" in arguments.only:
-        for name in steps.through(list(settings), lambda name: f"{_IDLE:,} idle connections: {name}"):
-            found = memory.idle_connections(live, replace(base, settings=settings[name]), _IDLE, 0.5)
-            writer.add("idle", {"path": name, **found})
     todo = plan(cases, list(settings), arguments.repetitions)
     for case, number, order in steps.through(todo, lambda step: f"{step[0].title}, {step[1] + 1}", ends_s):
         if time.monotonic() > ends_s:
@@ -152,6 +171,30 @@ def _measure(live: Session, arguments: argparse.Namespace, writer: Writer, steps
         for name in order:
             subject = replace(base, key=name, label=f"{base.label}, {name}", settings=settings[name])
             writer.run(live.run(case, subject, number, arguments.seconds))
+
+
+def _measure_all(arguments: argparse.Namespace, writer: Writer) -> None:
+    ends_s = time.monotonic() + 60 * arguments.minutes
+    base, settings = SHM if arguments.queue == "shm" else AFXDP_SOFT, variants(arguments.tried)
+    with tempfile.TemporaryDirectory(prefix="xts-bench-") as directory, Steps(Console(stderr=True)) as steps:
+        made = certificates.make(Path(directory))
+        programs = native_programs.build(native_programs.TOP / "build" / "bench")
+
+        @contextmanager
+        def begin() -> Iterator[Session]:
+            with (
+                raised((arguments.queue,), made.tables()) as (baseline, beds),
+                session(baseline, beds, programs, arguments.patience, made) as live,
+            ):
+                if not writer.recorded.environment:
+                    facts = measured_on.record([baseline, *beds.values()], sys.argv)
+                    writer.add("environment", facts | {"command": "python -m bench.profiles"})
+                yield live
+
+        if not arguments.only or "many" in arguments.only:
+            _measure_idle(begin, base, settings, writer, steps)
+        with begin() as live:
+            _measure(live, arguments, base, writer, steps, ends_s=ends_s)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -208,19 +251,8 @@ def main() -> int:
         return 2
     os.sched_setaffinity(0, {1})
     raise_file_limit()
-    base = SHM if arguments.queue == "shm" else AFXDP_SOFT
-    with (
-        Writer(arguments.json) as writer,
-        tempfile.TemporaryDirectory(prefix="xts-bench-") as directory,
-        raised((arguments.queue,), (made := certificates.make(Path(directory))).tables()) as (baseline, beds),
-        session(
-            baseline, beds, native_programs.build(native_programs.TOP / "build" / "bench"), arguments.patience, made
-        ) as live,
-        Steps(Console(stderr=True)) as steps,
-    ):
-        facts = measured_on.record([baseline, *beds.values()], sys.argv)
-        writer.add("environment", facts | {"command": "python -m bench.profiles"})
-        _measure(live, arguments, writer, steps, base)
+    with Writer(arguments.json) as writer:
+        _measure_all(arguments, writer)
     show(console, writer.recorded)
     return 0
 
