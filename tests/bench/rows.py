@@ -190,7 +190,8 @@ def _processes() -> Iterator[Row]:
                 yield Row(section, f"{who}{of}: per second", key, "rate", None, "direct-r0", paths)
             label = f"{who}{of}: host µs per request"
             yield Row(section, label, key, "host_us_per_op", None, "direct-r0", paths)
-            for kind in WATCHED:
+            # Where all have a queue of their own, relay and agent have nothing to do.
+            for kind in WATCHED if workload == "processes-200" else ("proxy",):
                 yield Row(section, f"{who}{of}: µs of the {kind}", key, f"{kind}_us_per_op", None, None, paths)
 
 
