@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from beds import pod_monitor
 from beds.helm import CHART, ApiSchemas, render, run_helm
 from xts_agent import config as agent_config
 from xts_kubernetes import config as plugin_config
@@ -122,8 +123,7 @@ def test_a_variant(name: str, schemas: ApiSchemas, tmp_path: Path) -> None:
     for one in made:
         if one["kind"] not in ("ResourceClaimTemplate", *WITHOUT_NAMESPACE):
             assert one["metadata"]["namespace"] == "ns"
-        if one["kind"] != "PodMonitor":  # which the API server of a cluster knows only with Prometheus' operator
-            schemas.check(one)
+        (pod_monitor.check if one["kind"] == "PodMonitor" else schemas.check)(one)
     names = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in made]
     assert len(names) == len(set(names))
     workloads = of_kind(made, "DaemonSet")
@@ -281,6 +281,30 @@ def test_pod_monitors_find_their_pods_and_ports() -> None:
                 assert endpoint["scheme"] == "https" and endpoint["tlsConfig"]["serverName"] == "xts"
                 assert endpoint["authorization"]["credentials"] == {"name": "token", "key": "token"}
     assert not of_kind(render({"agent": AGENT, "metrics": {"enabled": True}}), "PodMonitor")
+
+
+#: Of a PodMonitor that is right: where, and what it is no longer.
+SPOILT = [
+    (("podMetricsEndpoints", 0, "interval"), "often"),
+    (("podMetricsEndpoints", 0, "scheme"), "ftp"),
+    (("podMetricsEndpoints", 0, "ports"), "agent-metrics"),
+    (("podMetricsEndpoints", 0, "authorization", "credentials"), {"name": "token"}),
+    (("podMetricsEndpoints", 0, "tlsConfig", "ca", "configMap", "key"), None),
+    (("selector", "matchLabels", "app"), 1),
+    (("podMetricsEndpoints",), {}),
+]
+
+
+@pytest.mark.parametrize(("place", "value"), SPOILT)
+def test_a_pod_monitor_that_is_wrong_is_noticed(place: tuple[str | int, ...], value: Any) -> None:
+    (monitor, _) = of_kind(render(VARIANTS["metrics with TLS"]), "PodMonitor")
+    pod_monitor.check(monitor)
+    inner = monitor["spec"]
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = value
+    with pytest.raises(jsonschema.ValidationError):
+        pod_monitor.check(monitor)
 
 
 def test_secrets_are_their_owners_alone() -> None:
