@@ -7,7 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-from xts_messages import line_origin
 from xts_messages.command_line import add_common
 from xts_messages.standard_output import ends_with_reader
 
@@ -188,5 +187,4 @@ def main(argv: list[str] | None = None, machine: Machine | None = None) -> int:
 
 
 if __name__ == "__main__":
-    line_origin.begin() if hasattr(line_origin, "begin") else None
     sys.exit(main())
