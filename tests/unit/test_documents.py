@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from xts_docs import commands, header, links, markdown, prose, reference, roff, setting_tables, words
+from xts_docs import commands, header, links, markdown, names, prose, reference, roff, setting_tables, words
 from xts_proxy.config import Proxy
 
 RULES = prose.Rules(60, 80, 8, {"widgets?": "say something else", "of course": "leave it out"})
@@ -65,6 +65,26 @@ def test_links(tmp_path: Path) -> None:
     for target in ("elsewhere.md", "there.md#twice-2", "../outside.md", "#yours"):
         assert links.fault(here, target, tmp_path), target
     assert list(links.targets("`[no](link)` [a](b.md) ![c](d.svg) [e](f.md#g)")) == ["b.md", "d.svg", "f.md#g"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("`xts_steer_foreign` counts them", "no source has xts_steer_foreign"),
+        ("`xts_worker_none_*`", "no source has xts_worker_none_"),
+        ("`XTS_NONE=1`", "no source has XTS_NONE"),
+        ("<!-- not run: tests/unit/test_none.py runs it -->", "there is no tests/unit/test_none.py"),
+        ("the folder `tests/none`", "there is no tests/none"),
+        ("it is in `none.c`", "no folder has none.c"),
+        ("`xts_rounds_total`, `xts_worker_*`, `XTSLOG_TENANT`, `XTS_ENDPOINT`, `some.h`, tests/unit/", ""),
+        ("#include <none.h>", ""),
+        ("`python host_lib/examples/NAME`, build/none, /tests/none, `app.py`", ""),
+    ],
+)
+def test_what_is_named_exists(text: str, fault: str) -> None:
+    words = names.words_of(["xts_rounds xts_worker_cpu tenant XTS_ENDPOINT"])
+    found = list(names.faults(text, {"tests/unit", "tests/unit/some.h", "host_lib"}, words))
+    assert found == ([(1, fault)] if fault else [])
 
 
 def test_pages_of_the_reference_are_made() -> None:
