@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--results", type=Path, metavar="FILE", help="keep what is measured in FILE, as it comes")
     parser.add_argument("--resume", action="store_true", help="leave out what --results has of this commit")
     parser.add_argument("--most", type=float, metavar="S", help="begin no attack that would end after S seconds")
-    parser.add_argument("--markdown", action="store_true", help="print the table of dpu_proxy/SECURITY.md")
+    parser.add_argument("--markdown", action="store_true", help="print the table of deploy/docs/attacks.md")
     return parser
 
 

@@ -70,7 +70,7 @@ def _cells(summary: Summary, who: str) -> list[str]:
 
 
 def markdown(summaries: list[Summary], who: str) -> str:
-    """The table of SECURITY.md: a line an attack, of one bystander."""
+    """The table of deploy/docs/attacks.md: a line an attack, of one bystander."""
     lines = [
         "| attack | queue | median | control | p99 | control | p99 ÷ control | blank | rounds | verdict | state |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
