@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from conftest import Wire, make_wire
+from beds.veth_wire import Wire, make_wire
 from xts_bpf.device import DeviceQueues, open_device_queues
 from xts_bpf.program import SteerProgram
 from xts_messages.afxdp import LastWord, open_socket

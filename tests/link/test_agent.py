@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from beds.service_manager import Manager
-from conftest import Wire
+from beds.veth_wire import Wire
 from pyroute2 import NetNS
 from xts_agent import opener_protocol, privileged_opener
 from xts_agent.__main__ import main

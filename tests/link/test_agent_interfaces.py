@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import Wire, join
+from beds.veth_wire import Wire, join
 from pyroute2 import Ethtool
 from test_agent import folder, stop, take
 from xts_bpf.device import open_device_queues, receive_queues

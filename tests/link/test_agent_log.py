@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Wire
+from beds.veth_wire import Wire
 from test_agent import folder, start_agent, stop, until  # noqa: F401
 from xts_messages.attach import attach
 

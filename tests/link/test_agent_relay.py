@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from conftest import Wire
+from beds.veth_wire import Wire
 from test_agent import NOBODY, Running, folder, start_agent, stop
 from xts_bpf.device import open_device_queues
 from xts_messages import codec

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from conftest import Wire
+from beds.veth_wire import Wire
 from xts_bpf.device import open_device_queues
 from xts_bpf.probes import TraceError
 from xts_bpf.trace_drops import Tracer
