@@ -9,11 +9,11 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-#include "address.h"
 #include "datagram_socket.h"
 #include "local_ports.h"
 #include "policy.h"
 #include "share.h"
+#include "socket_address.h"
 
 #define LATER (-1) /* not an errno: kept listeners are still being closed */
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "address.h"
 #include "channel.h"
 #include "common_lock.h"
+#include "socket_address.h"
 
 #define BUCKETS 1024u
 

@@ -2,10 +2,10 @@
 #include <errno.h>
 #include <sys/epoll.h>
 
-#include "address.h"
 #include "parked.h"
 #include "pushed.h"
 #include "share.h"
+#include "socket_address.h"
 
 /* Moves the TCP side of p to c, which has its window and its protocols. */
 static void give_to(struct parked *p, struct connection *c)

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "address.h"
 #include "pushed.h"
+#include "socket_address.h"
 
 struct closed {
 	struct closed *next;

@@ -8,13 +8,13 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include "address.h"
 #include "datagram_socket.h"
 #include "interfaces.h"
 #include "multicast.h"
 #include "policy.h"
 #include "pushed.h"
 #include "share.h"
+#include "socket_address.h"
 #include "sockopt.h"
 
 /* --- replies ------------------------------------------------------------------------------------------------------ */

@@ -18,8 +18,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "address.h"
 #include "datagram_making.h"
+#include "socket_address.h"
 
 #define BUCKETS 1024u
 #define LIST_PART 4u /* the list of sockets takes at most 1/LIST_PART of a message */

@@ -1,4 +1,5 @@
-/* Building messages of datagrams for a host: for the files that do so (datagram_socket.h). */
+/* Building messages of datagrams for a host: what datagram_receive.c, datagram_unsent.c and datagram_copies.c share.
+ * datagram_socket.h has the theory of operation. */
 #ifndef XTS_DATAGRAM_MAKING_H
 #define XTS_DATAGRAM_MAKING_H
 

@@ -4,9 +4,9 @@
 #include <linux/net_tstamp.h>
 #include <string.h>
 
-#include "address.h"
 #include "datagram_socket.h"
 #include "multicast.h"
+#include "socket_address.h"
 
 /* The control data that a host may send with a datagram; all other items exist only on receive. */
 #define SENT_ITEMS \

@@ -16,10 +16,10 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include "address.h"
 #include "datagram_making.h"
 #include "endpoint.h"
 #include "share.h"
+#include "socket_address.h"
 
 #define ERRORS_UNLOOKED 8u     /* errors taken between two reads of the clock */
 #define MESSAGE_DATAGRAMS 128u /* datagrams in one message: other messages should not have to wait for more */

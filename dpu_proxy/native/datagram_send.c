@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#include "address.h"
 #include "datagram_socket.h"
+#include "socket_address.h"
 
 #define BATCH 16u /* at most this many datagrams per sendmmsg(2), and records between two reads of the clock */
 #define BATCH_PIECES 96u

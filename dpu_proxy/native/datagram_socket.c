@@ -7,11 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "address.h"
 #include "bound_addresses.h"
 #include "datagram_making.h"
 #include "local_ports.h"
 #include "share.h"
+#include "socket_address.h"
 
 /* --- errors and events -------------------------------------------------------------------------------------------- */
 

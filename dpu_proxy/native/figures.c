@@ -4,13 +4,13 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "address.h"
 #include "common_lock.h"
 #include "connection_walk.h"
 #include "datagram_socket.h"
 #include "filter_totals.h"
 #include "pushed.h"
 #include "share.h"
+#include "socket_address.h"
 #include "tcp_figures.h"
 
 static bool run_stats(struct worker_state *w, void *argument)

@@ -2,9 +2,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "address.h"
 #include "datagram_socket.h"
 #include "share.h"
+#include "socket_address.h"
 
 /* A listener, or a socket that can become one: it is bound, and not connecting; or a datagram socket. */
 static bool can_be_shared(const struct connection *c)

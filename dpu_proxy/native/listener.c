@@ -5,10 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "address.h"
 #include "endpoint.h"
 #include "pushed.h"
 #include "share.h"
+#include "socket_address.h"
 
 /* Is it an error of the connection that accept(2) would have returned? Such an error says nothing about the listener.
  * */

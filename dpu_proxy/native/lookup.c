@@ -9,9 +9,9 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "address.h"
 #include "local_ports.h"
 #include "name_message.h"
+#include "socket_address.h"
 
 #define DATAGRAMS_A_TURN 8u
 

@@ -2,10 +2,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "address.h"
 #include "datagram_socket.h"
 #include "multicast.h"
 #include "policy.h"
+#include "socket_address.h"
 
 int multicast_begin(struct connection *c)
 {

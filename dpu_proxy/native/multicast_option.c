@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "address.h"
 #include "datagram_socket.h"
 #include "multicast.h"
 #include "multicast_values.h"
+#include "socket_address.h"
 #include "sockopt.h"
 
 bool multicast_is_option(int level, int option)

@@ -1,4 +1,5 @@
-/* What an option of multicast asks for (multicast_option.c). */
+/* Parses the values of multicast options of setsockopt(2): what memberships a host asks for. multicast_option.c carries
+ * that out. */
 #ifndef XTS_MULTICAST_VALUES_H
 #define XTS_MULTICAST_VALUES_H
 

@@ -1,9 +1,9 @@
 /* The members of a listener or a datagram socket that several channels have: the first names it, others join, they
  * leave. share.h has the theory of operation. */
-#include "address.h"
 #include "datagram_socket.h"
 #include "pushed.h"
 #include "share_inside.h"
+#include "socket_address.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 /* The end of a shared socket: with its last member, because its worker stops, because nobody has come back for it in
  * time, or because a socket of the same tenant is bound to its address. share.h has the theory of operation. */
-#include "address.h"
 #include "datagram_socket.h"
 #include "pushed.h"
 #include "share_inside.h"
+#include "socket_address.h"
 
 #include <stdlib.h>
 #include <sys/socket.h>

@@ -9,10 +9,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "address.h"
 #include "datagram_socket.h"
 #include "pushed.h"
 #include "share.h"
+#include "socket_address.h"
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,7 @@
-/* struct sockaddr to and from struct xts_endpoint: address.c. */
+/*
+ * Converts the struct sockaddr that a program passes into struct xts_endpoint, and back: address.c. The checks, and the
+ * errors, are those of the kernel.
+ */
 #ifndef XTS_ADDRESS_H
 #define XTS_ADDRESS_H
 
@@ -9,6 +12,8 @@
 struct xts_endpoint;
 struct xts_sock;
 
+/* Reads an address for a socket of this family (4 or 6); to_bind: it is the socket's own. 0, -EFAULT,
+ * -EINVAL or -EAFNOSUPPORT. */
 int address_read(struct xts_endpoint *out, uint8_t family, const struct sockaddr *address, socklen_t length,
 		 bool to_bind);
 /* -errno if this host knows at once, as the kernel would, that s cannot connect to peer; else 0. */

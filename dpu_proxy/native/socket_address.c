@@ -1,9 +1,8 @@
-/* Converts endpoints of the wire to and from the kernel's socket addresses, and reads a socket's own. */
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#include "address.h"
+#include "socket_address.h"
 #include "channel.h"
 #include "endpoint.h"
 

@@ -1,6 +1,6 @@
-/* Addresses of the wire as those of the kernel. */
-#ifndef XTS_PROXY_ADDRESS_H
-#define XTS_PROXY_ADDRESS_H
+/* Converts addresses of the wire (struct xts_endpoint) to the kernel's socket addresses, and reads those of a socket. */
+#ifndef XTS_SOCKET_ADDRESS_H
+#define XTS_SOCKET_ADDRESS_H
 
 #include <stdbool.h>
 
