@@ -92,8 +92,8 @@ OURS = (
     Variable(
         "XTS_CONFIG",
         Kind.PATH,
-        "The file of settings, which hold where the environment does not say otherwise. It has to be there if it is "
-        "named; /dev/null: none.",
+        "The file of settings. The environment takes precedence over it. A file that is named here must "
+        "exist; /dev/null: no file.",
         (_LIBRARY, Reader.TOOLS),
         default="/etc/xts/xts.toml",
         maximum=4095,
@@ -101,8 +101,9 @@ OURS = (
     Variable(
         "XTS_PROFILE",
         Kind.CHOICE,
-        "Settings by the name of what a program does (`xts run --list-profiles`). Where it is named they hold before "
-        "those of a file, and after those of the environment.",
+        "A profile: a set of settings for one kind of program (`xts run --list-profiles`). Named in the "
+        "environment, it takes precedence over the file of settings; other variables of the environment take "
+        "precedence over it.",
         (_LIBRARY, Reader.TOOLS),
         choices=NAMES,
         option="--profile",
@@ -111,8 +112,8 @@ OURS = (
     Variable(
         "XTS_QUEUE",
         Kind.TEXT,
-        "Names the queue itself instead of XTS_ENDPOINT, and wins over it. shm:PATH is the endpoint of a proxy that "
-        "serves shared memory.",
+        "Names a queue directly and overrides XTS_ENDPOINT. shm:PATH is the endpoint of a proxy that serves "
+        "shared memory.",
         (_LIBRARY,),
         maximum=111,
         prefix="shm:",
@@ -130,7 +131,7 @@ OURS = (
     Variable(
         "XTS_STRICT",
         Kind.SWITCH,
-        "1: a socket that should be offloaded and cannot be fails, instead of staying with the kernel.",
+        "1: a socket that should be offloaded but cannot be fails, instead of being left to the kernel.",
         (_INTERPOSER, Reader.TOOLS),
         default=0,
         option="--strict",
@@ -147,9 +148,10 @@ OURS = (
     Variable(
         "XTS_LOG",
         Kind.CHOICE,
-        "What the library writes on standard error: warning: what keeps sockets from being offloaded, and wrong "
-        "settings; info: also each socket of a program under the interposer, and why it is not offloaded; debug: also "
-        "where the process attaches and loses its queue. 0 is warning, 1 is info. `xts log` changes it in a process.",
+        "What the library writes to standard error. warning: why sockets cannot be offloaded, and wrong "
+        "settings. info: also each socket of a program under the interposer, and why it is not offloaded. "
+        "debug: also when the process gets and loses its queue. 0 means warning, 1 means info. `xts log` "
+        "changes the level of a running process.",
         (_LIBRARY, _INTERPOSER),
         default="warning",
         choices=("none", "warning", "info", "debug", "0", "1"),
@@ -158,8 +160,8 @@ OURS = (
     Variable(
         "XTS_QUIET",
         Kind.SWITCH,
-        "1: the library writes nothing on standard error by itself, not even that sockets stay with the kernel: "
-        "XTS_LOG=none.",
+        "1: the library writes nothing to standard error, not even that sockets were left to the kernel. The "
+        "same as XTS_LOG=none.",
         (_LIBRARY, _INTERPOSER, _PYTHON),
         default=0,
         option="-q",
@@ -168,8 +170,8 @@ OURS = (
     Variable(
         "XTS_VERBOSE",
         Kind.SWITCH,
-        "1: a program under the interposer writes on standard error when it ends how many sockets were offloaded and "
-        "how many not, with the reasons, the bytes and its CPU time.",
+        "1: when a program under the interposer ends, it writes to standard error how many sockets were "
+        "offloaded and how many were not, with the reasons, the bytes and its CPU time.",
         (_INTERPOSER,),
         default=0,
         option="-v",
@@ -178,8 +180,8 @@ OURS = (
     Variable(
         "XTS_ROOT_PID",
         Kind.NUMBER,
-        "The process that `xts run` has become, or `xts dev`: a notice of it and of those that it starts "
-        "appears on standard error once among them.",
+        "The process of `xts run` or `xts dev`: a notice appears on standard error once for it and all "
+        "processes that it starts.",
         (_INTERPOSER,),
         unit="process id",
         maximum=1 << 22,
@@ -188,8 +190,8 @@ OURS = (
     Variable(
         "XTS_IO_URING",
         Kind.CHOICE,
-        "What io_uring does in a program under the interposer. It is refused by default, for it would go past "
-        "offloaded sockets.",
+        "Whether a program under the interposer may use io_uring. It is refused by default, because it does "
+        "not see offloaded sockets.",
         (_INTERPOSER,),
         default="refuse",
         choices=("refuse", "allow"),
@@ -198,7 +200,7 @@ OURS = (
     Variable(
         "XTS_SPIN_US",
         Kind.NUMBER,
-        "The longest time a wait spins on the processor before it sleeps. 0: it sleeps at once.",
+        "How long a waiting call polls, at most, before it sleeps. 0: it sleeps at once.",
         (_LIBRARY,),
         default=50,
         unit="microseconds",
@@ -208,8 +210,8 @@ OURS = (
     Variable(
         "XTS_STACKS",
         Kind.TEXT,
-        "Which threads have a queue and a lock of their own. process: all threads use one. thread: each has its own. "
-        "A number: threads are spread over so many.",
+        "How many queues, each with its own lock, the threads of a process use. process: one for all "
+        "threads. thread: one for each thread. A number: the threads are spread over this many.",
         (_LIBRARY,),
         default="process",
         maximum=8,
@@ -219,7 +221,7 @@ OURS = (
     Variable(
         "XTS_WINDOW_BYTES",
         Kind.NUMBER,
-        "The receive window that a new socket begins with.",
+        "The receive window that a new socket starts with.",
         (_LIBRARY,),
         default=65536,
         unit="bytes",
@@ -230,7 +232,7 @@ OURS = (
     Variable(
         "XTS_WINDOW_BYTES_MAX",
         Kind.NUMBER,
-        "What the receive window of a busy socket may grow to.",
+        "The size to which the receive window of a busy socket may grow.",
         (_LIBRARY,),
         default=2 << 20,  # more bytes in flight only spoil the cache: bulk was slower with 4 MiB
         unit="bytes",
@@ -241,7 +243,7 @@ OURS = (
     Variable(
         "XTS_FRAME_WINDOW",
         Kind.NUMBER,
-        "How many frames may be on their way each way. Without it as many as the endpoint gives.",
+        "The most unacknowledged frames in each direction. If not set, what the endpoint offers.",
         (_LIBRARY,),
         unit="frames",
         minimum=4,
@@ -251,7 +253,7 @@ OURS = (
     Variable(
         "XTS_DEAD_MS",
         Kind.NUMBER,
-        "How long the device may be silent before it is given up and its sockets end.",
+        "How long the device may be silent before the library gives it up, and its sockets fail.",
         (_LIBRARY,),
         default=3000,
         unit="milliseconds",
@@ -262,15 +264,16 @@ OURS = (
     Variable(
         "XTS_PCAP",
         Kind.PATH,
-        "Writes all frames of this process to a new file of this name, which Wireshark can read. %p in it is the "
-        "process's id, %e the program's name, and %% a %.",
+        "Writes all frames of this process to a new file of this name, for Wireshark. In the name, %p stands "
+        "for the process id, %e for the program's name, and %% for a %.",
         (_LIBRARY,),
         maximum=255,
     ),
     Variable(
         "XTS_FAULTS",
         Kind.TEXT,
-        "For tests: loses, repeats, reorders or damages frames at random. `tx.` or `rx.` before a name is one way.",
+        "For tests: loses, repeats, reorders or damages frames at random. `tx.` or `rx.` before a name: only "
+        "when sending or receiving.",
         (_LIBRARY,),
         maximum=255,
         form="seed=N and drop_ppm, duplicate_ppm, reorder_ppm, corrupt_ppm, truncate_ppm or skip_frames=N, "
@@ -283,7 +286,8 @@ OTHERS = (
     Variable(
         "XTS_INHERITED",
         Kind.NUMBER,
-        "The descriptor by which a program under the interposer hands its sockets to the one that exec() starts.",
+        "The descriptor with which a program under the interposer passes its sockets to the program that "
+        "exec() starts.",
         (_INTERPOSER,),
         maximum=0x7FFFFFFF,
         internal=True,
@@ -301,14 +305,14 @@ OTHERS = (
     Variable(
         "LD_PRELOAD",
         Kind.TEXT,
-        "`xts run` puts the interposer before what is there.",
+        "`xts run` puts the interposer before the existing value.",
         (Reader.TOOLS,),
         owner="ld.so(8)",
     ),
     Variable(
         "LIBXDP_SKIP_DISPATCHER",
         Kind.SWITCH,
-        "Set to 1 by our programs that load XDP: one program an interface, without libxdp's dispatcher.",
+        "Set to 1 by our programs that load XDP programs: one for each interface, without libxdp's dispatcher.",
         (Reader.AGENT, Reader.PROXY),
         owner="libxdp",
         internal=True,
@@ -323,7 +327,7 @@ OTHERS = (
     Variable(
         "WATCHDOG_USEC",
         Kind.NUMBER,
-        "How often the service has to give systemd a sign of life (WatchdogSec=).",
+        "Within this time the service has to notify systemd again that it is alive (WatchdogSec=).",
         (Reader.AGENT, Reader.PROXY),
         unit="microseconds",
         maximum=(1 << 63) - 1,
@@ -332,7 +336,7 @@ OTHERS = (
     Variable(
         "LISTEN_PID",
         Kind.NUMBER,
-        "The process that systemd means with LISTEN_FDS.",
+        "The process that LISTEN_FDS is for.",
         (Reader.AGENT, Reader.PROXY),
         maximum=(1 << 31) - 1,
         owner="systemd",
@@ -348,14 +352,15 @@ OTHERS = (
     Variable(
         "LISTEN_FDNAMES",
         Kind.TEXT,
-        "What these descriptors are called, with colons between the names.",
+        "The names of these descriptors, separated by colons.",
         (Reader.AGENT, Reader.PROXY),
         owner="systemd",
     ),
     Variable(
         "JOURNAL_STREAM",
         Kind.TEXT,
-        "Set by systemd: the file that is the journal. Log lines have fields when standard error is that file.",
+        "Set by systemd: device and inode of the stream to the journal. If standard error is that stream, "
+        "log lines have fields.",
         (Reader.PROXY, Reader.AGENT),
         owner="systemd",
     ),
@@ -369,14 +374,14 @@ OTHERS = (
     Variable(
         "CURL_CA_BUNDLE",
         Kind.PATH,
-        "As REQUESTS_CA_BUNDLE.",
+        "The same as REQUESTS_CA_BUNDLE.",
         (_PYTHON,),
         owner="requests",
     ),
     Variable(
         "XTS_LAB",
         Kind.TEXT,
-        "Which lab the commands of xts-lab mean.",
+        "The name of the lab that xts-lab works on.",
         (Reader.LAB,),
         default="xts",
         option="--name",
@@ -384,14 +389,14 @@ OTHERS = (
     Variable(
         "XDG_RUNTIME_DIR",
         Kind.PATH,
-        "Where a proxy of one's own (`xts dev`) has its sockets. Without it in the folder for temporary files.",
+        "Where the proxy of `xts dev` has its sockets. If not set, the folder for temporary files.",
         (Reader.TOOLS, _PYTHON),
         owner="XDG Base Directory Specification",
     ),
     Variable(
         "XDG_CACHE_HOME",
         Kind.PATH,
-        "Where the demonstration keeps its files. Without it in ~/.cache.",
+        "Where the demonstration keeps its files. If not set, ~/.cache.",
         (Reader.LAB,),
         owner="XDG Base Directory Specification",
     ),
@@ -426,7 +431,7 @@ OTHERS = (
     Variable(
         "XTS_SEARCH",
         Kind.NUMBER,
-        "How many hundred examples each property test tries, chosen at random. 0: one hundred, always the same.",
+        "How many hundred random examples each property test tries. 0: one hundred, the same in every run.",
         (Reader.TESTS,),
         default=0,
         maximum=_UINT32_MAX,
@@ -443,7 +448,8 @@ OTHERS = (
     Variable(
         "XTS_PROGRAMS_KERNEL",
         Kind.SWITCH,
-        "1: the tests of unmodified programs run them over the kernel's TCP, to see whether a test holds without us.",
+        "1: the tests of unmodified programs run them over the kernel's TCP, to see whether a test passes "
+        "without offload.",
         (Reader.TESTS,),
         default=0,
         internal=True,
@@ -459,7 +465,7 @@ OTHERS = (
     Variable(
         "XTS_VM_KERNEL",
         Kind.PATH,
-        "The kernel of the tests' virtual machine. Without it Debian's newest.",
+        "The kernel of the tests' virtual machine. If not set, Debian's newest.",
         (Reader.TESTS,),
         internal=True,
     ),

@@ -80,7 +80,7 @@ def test_the_json_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert status == 0
     assert taken(out) == {"application_id": "web", "spin_us": 0, "log": "warning", "verbose": True}
     assert "#     application-id nginx *\n#     use xlio tcp_server *:443\n" in out
-    assert "workers in xts-proxy.toml" in out and "no profile of ours" in out
+    assert "workers in xts-proxy.toml" in out and "no similar profile" in out
     found = json.loads(imported(capsys, str(file), "--json")[1])["settings"]
     assert {one["name"] for one in found} >= {"profiles.spec", "monitor.exit_report"}
 

@@ -19,7 +19,7 @@ from xts_messages.profiles import PROFILES
 from .._rules import Rules, RulesError
 from .xlio_vma_settings import BY_NAME, BY_PATH, Counterpart
 
-TEXT = "print settings of XLIO and VMA as xts.toml, with a note on each"
+TEXT = "print settings of XLIO and VMA as lines of xts.toml, with a note about each"
 EPILOG = """\
 examples:
   xts config import --environment > xts.toml      the XLIO_ and VMA_ variables that are set here
@@ -46,8 +46,10 @@ class Imported:
 
 def add(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("file", metavar="FILE", nargs="?", help="XLIO's JSON file, or a file of rules")
-    source.add_argument("--environment", action="store_true", help="the XLIO_ and VMA_ variables of the environment")
+    source.add_argument("file", metavar="FILE", nargs="?", help="XLIO's JSON file, or a file of rules of either")
+    source.add_argument(
+        "--environment", action="store_true", help="read the XLIO_ and VMA_ variables of the environment"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -124,14 +126,16 @@ def _of_rules(path: str, text: bytes) -> Imported:
         Rules.parse(text, path)
     except RulesError as failure:
         raise OSError(f"{failure}") from None
-    return Imported(path, "a file of rules", "rules", json.dumps(str(Path(path).absolute())), "the file works as it is")
+    return Imported(
+        path, "a file of rules", "rules", json.dumps(str(Path(path).absolute())), "the file works unchanged"
+    )
 
 
 def _imported(name: str, value: Any, counterpart: Counterpart | None, names: list[str]) -> Imported:
     shown = value if isinstance(value, str) else json.dumps(value)
     if counterpart is None:
         close = difflib.get_close_matches(name, names, 1)
-        note = "not a setting of theirs" + (f": did you mean {close[0]}?" if close else "")
+        note = "XLIO and VMA have no setting of this name" + (f": did you mean {close[0]}?" if close else "")
         return Imported(name, shown, "", "", note, known=False)
     if not counterpart.key:
         return Imported(name, shown, "", "", counterpart.note)
@@ -152,7 +156,9 @@ def _number(value: Any) -> int | None:
 
 
 def _text(value: Any) -> _Converted:
-    return (json.dumps(str(value), ensure_ascii=False), "") if str(value) else ("", "it is empty")
+    return (
+        (json.dumps(str(value), ensure_ascii=False), "") if str(value) else ("", "not taken over: the value is empty")
+    )
 
 
 def _rules(value: Any) -> _Converted:
@@ -178,7 +184,7 @@ _LOG = {
 
 def _log(value: Any) -> _Converted:
     level = _LOG.get(str(value).lower())
-    return (json.dumps(level), "") if level else ("", "not a level of theirs")
+    return (json.dumps(level), "") if level else ("", "not taken over: XLIO and VMA have no such level")
 
 
 def _strict(value: Any) -> _Converted:
@@ -194,9 +200,11 @@ def _verbose(value: Any) -> _Converted:
 def _spin(value: Any) -> _Converted:
     number = _number(value)
     if number is None:
-        return "", "not a number"
+        return "", "not taken over: not a number"
     if number < 0:
-        return str(_SPIN_FOREVER_US), "for ever is not offered: a wait spins this long at most, and adapts"
+        return str(
+            _SPIN_FOREVER_US
+        ), "polling for ever is not offered: a waiting call polls this long at most, less if that has not helped"
     return str(min(number, 0xFFFFFFFF)), ""
 
 
@@ -206,7 +214,7 @@ def _stacks(value: Any) -> _Converted:
             return '"process"', ""
         case "20" | "21" | "per_thread":
             return '"thread"', ""
-    return "", "queues are of the process or of its threads, not of sockets or cores"
+    return "", "not taken over: a queue belongs to the process or to a thread, not to a socket or a core"
 
 
 _SPECS = {
@@ -219,7 +227,10 @@ def _profile(value: Any) -> _Converted:
     profile = _SPECS.get(str(value).lower())
     if profile in {one.name for one in PROFILES}:
         return json.dumps(profile), ""
-    return "", "no profile of ours: the defaults are meant for it" if profile else "no profile of ours is like it"
+    return (
+        "",
+        "not taken over: the defaults are meant for this" if profile else "not taken over: there is no similar profile",
+    )
 
 
 _CONVERSIONS = {

@@ -18,24 +18,24 @@ class Counterpart(NamedTuple):
     note: str
 
 
-_DEVICE = "the device's business: the proxy's kernel has its own"
-_TCP = "TCP is the proxy's kernel's: a program sets it with setsockopt(), which is forwarded"
-_COMPUTED = "not needed: computed from the queue that the process is given"
-_ALWAYS = "not needed: always so"
-_NO_THREAD = "not needed: calls run to completion, and the proxy has the timers"
-_SYSCALL = "not needed: the interposer looks up every descriptor, and passes on what is the kernel's"
+_DEVICE = "set on the device: the proxy's kernel has a setting of its own for it"
+_TCP = "the proxy's kernel does TCP: the program sets it with setsockopt(), which is forwarded"
+_COMPUTED = "not needed: derived from the queue that the process gets"
+_ALWAYS = "not needed: it always works like that"
+_NO_THREAD = "not needed: calls run to completion, and the timers are in the proxy"
+_SYSCALL = "not needed: the interposer looks up every descriptor, and passes calls on kernel sockets to the kernel"
 _HARDWARE = (
     "not needed: hardware queues and their interrupts belong to the driver (ethtool -C, the agent's raise_queues)"
 )
-_NEIGHBOUR = "not needed: neighbours and routes are the proxy's kernel's"
-_MEMORY = "not needed: a process has the memory of its queue, which the agent or the proxy bounds"
+_NEIGHBOUR = "not needed: the proxy's kernel has the neighbours and routes"
+_MEMORY = "not needed: a process uses the memory of its queue, which the agent or the proxy limits"
 
 COUNTERPARTS = (
     Counterpart("acceleration_control.app_id", "APPLICATION_ID", "application_id", ""),
     Counterpart(
         "acceleration_control.default_acceleration", "OFFLOADED_SOCKETS", "", "in a file of rules: `default os`"
     ),
-    Counterpart("acceleration_control.rules", "", "rules", "as lines of a file of rules"),
+    Counterpart("acceleration_control.rules", "", "rules", "put these lines into a file of rules"),
     Counterpart("", "CONFIG_FILE", "rules", "the file works as it is"),
     Counterpart("profiles.spec", "SPEC", "profile", ""),
     Counterpart("monitor.log.level", "TRACELEVEL", "log", ""),
@@ -48,10 +48,12 @@ COUNTERPARTS = (
         "performance.rings.tx.allocation_logic", "RING_ALLOCATION_LOGIC_TX RING_ALLOCATION_LOGIC", "stacks", ""
     ),
     # --- set elsewhere, or by the program
-    Counterpart("monitor.log.file_path", "LOG_FILE", "", "lines go to standard error: redirect it"),
-    Counterpart("monitor.log.details", "LOG_DETAILS", "", "none: `xts status` has process and socket of each figure"),
-    Counterpart("monitor.log.colors", "LOG_COLORS", "", "not needed: lines are plain"),
-    Counterpart("monitor.stats.file_path", "STATS_FILE", "", "connection_log in xts-proxy.toml"),
+    Counterpart("monitor.log.file_path", "LOG_FILE", "", "lines go to standard error, which can be redirected"),
+    Counterpart(
+        "monitor.log.details", "LOG_DETAILS", "", "no such setting: `xts status` shows figures by process and socket"
+    ),
+    Counterpart("monitor.log.colors", "LOG_COLORS", "", "not needed: lines have no colors"),
+    Counterpart("monitor.stats.file_path", "STATS_FILE", "", "use connection_log in xts-proxy.toml"),
     Counterpart("monitor.stats.shmem_dir", "STATS_SHMEM_DIR", "", "not needed: `xts status` finds each process"),
     Counterpart("monitor.stats.fd_num", "STATS_FD_NUM", "", "not needed: every socket is counted"),
     Counterpart("monitor.stats.cpu_usage", "CPU_USAGE_STATS", "", _ALWAYS),
@@ -62,14 +64,14 @@ COUNTERPARTS = (
     Counterpart("network.protocols.tcp.quickack", "TCP_QUICKACK", "", _TCP),
     Counterpart("network.protocols.tcp.mss", "MSS", "", _TCP),
     Counterpart(
-        "network.protocols.tcp.linger_0", "TCP_ABORT_ON_CLOSE", "", "SO_LINGER of the program, which is forwarded"
+        "network.protocols.tcp.linger_0", "TCP_ABORT_ON_CLOSE", "", "the program sets SO_LINGER, which is forwarded"
     ),
     Counterpart("network.protocols.tcp.push", "TCP_PUSH_FLAG", "", _DEVICE),
     Counterpart("network.protocols.tcp.timestamps", "TCP_TIMESTAMP_OPTION WINDOW_SCALING", "", _DEVICE),
     Counterpart("network.protocols.tcp.timer_msec", "TCP_TIMER_RESOLUTION_MSEC", "", _NO_THREAD),
     Counterpart("network.protocols.ip.mtu", "MTU", "", _DEVICE),
-    Counterpart("network.timing.hw_ts_conversion", "HW_TS_CONVERSION", "", "SO_TIMESTAMPING of the program"),
-    Counterpart("network.multicast.mc_loopback", "TX_MC_LOOPBACK", "", "IP_MULTICAST_LOOP of the program"),
+    Counterpart("network.timing.hw_ts_conversion", "HW_TS_CONVERSION", "", "the program sets SO_TIMESTAMPING"),
+    Counterpart("network.multicast.mc_loopback", "TX_MC_LOOPBACK", "", "the program sets IP_MULTICAST_LOOP"),
     Counterpart("network.multicast.mc_flowtag_acceleration", "MC_FORCE_FLOWTAG", "", _HARDWARE),
     Counterpart("network.multicast.wait_after_join_msec", "WAIT_AFTER_JOIN_MSEC WAIT_AFTER_REREG_MSEC", "", _DEVICE),
     Counterpart("network.neighbor.arp.uc_delay_msec", "NEIGH_UC_ARP_DELAY_MSEC", "", _NEIGHBOUR),
@@ -77,14 +79,17 @@ COUNTERPARTS = (
     Counterpart("network.neighbor.errors_before_reset", "NEIGH_NUM_ERR_RETRIES", "", _NEIGHBOUR),
     Counterpart("network.neighbor.update_interval_msec", "NETLINK_TIMER", "", _NEIGHBOUR),
     Counterpart(
-        "core.syscall.allow_privileged_sockopt", "ALLOW_PRIVILEGED_SOCK_OPT", "", "the proxy's table of options"
+        "core.syscall.allow_privileged_sockopt",
+        "ALLOW_PRIVILEGED_SOCK_OPT",
+        "",
+        "fixed: the proxy has a list of the options that it allows",
     ),
     Counterpart("hardware_features.tcp.tls_offload.tx_enable", "UTLS_TX", "", "[tls] in xts-proxy.toml"),
     Counterpart("hardware_features.tcp.tls_offload.rx_enable", "UTLS_RX", "", "[tls] in xts-proxy.toml"),
     Counterpart("performance.threading.worker_threads", "WORKER_THREADS", "", "workers in xts-proxy.toml"),
     Counterpart("performance.threading.cpu_affinity", "INTERNAL_THREAD_AFFINITY", "", "cpus in xts-proxy.toml"),
     Counterpart("performance.threading.cpuset", "INTERNAL_THREAD_CPUSET", "", "cpus in xts-proxy.toml"),
-    Counterpart("performance.rings.max_per_interface", "RING_LIMIT_PER_INTERFACE", "", "a number as `stacks`"),
+    Counterpart("performance.rings.max_per_interface", "RING_LIMIT_PER_INTERFACE", "", "use a number for `stacks`"),
     Counterpart("applications.nginx.workers_num", "NGINX_WORKERS_NUM", "", "not needed: workers share a listener"),
     # --- not needed
     Counterpart("applications.nginx.distribute_cq", "DISTRIBUTE_CQ", "", _HARDWARE),
@@ -99,16 +104,21 @@ COUNTERPARTS = (
     Counterpart(
         "core.daemon.enable", "SERVICE_ENABLE", "", "not needed: xts-agent sees a process end by its descriptors"
     ),
-    Counterpart(
-        "core.quick_init", "QUICK_START", "", "not needed: nothing is checked at the start but settings and rules"
-    ),
+    Counterpart("core.quick_init", "QUICK_START", "", "not needed: only settings and rules are checked at the start"),
     Counterpart("core.resources.external_memory_limit", "MEMORY_LIMIT_USER", "", _MEMORY),
     Counterpart("core.resources.heap_metadata_block_size", "HEAP_METADATA_BLOCK", "", _MEMORY),
     Counterpart("core.resources.hugepages.enable", "MEM_ALLOC_TYPE HUGETBL", "", _MEMORY),
     Counterpart("core.resources.hugepages.size", "HUGEPAGE_SIZE", "", _MEMORY),
     Counterpart("core.resources.memory_limit", "MEMORY_LIMIT", "", _MEMORY),
-    Counterpart("core.signals.sigint.exit", "HANDLE_SIGINTR", "", "not needed: no handler of signals is taken over"),
-    Counterpart("core.signals.sigsegv.backtrace", "HANDLE_SIGSEGV", "", "none: no handler of signals is taken over"),
+    Counterpart(
+        "core.signals.sigint.exit", "HANDLE_SIGINTR", "", "not needed: the library installs no signal handlers"
+    ),
+    Counterpart(
+        "core.signals.sigsegv.backtrace",
+        "HANDLE_SIGSEGV",
+        "",
+        "no such setting: the library installs no signal handlers",
+    ),
     Counterpart("core.syscall.avoid_ctl_syscalls", "AVOID_SYS_CALLS_ON_TCP_FD", "", _SYSCALL),
     Counterpart("core.syscall.deferred_close", "DEFERRED_CLOSE", "", _ALWAYS),
     Counterpart("core.syscall.dup2_close_fd", "CLOSE_ON_DUP2", "", _ALWAYS),
@@ -144,13 +154,16 @@ COUNTERPARTS = (
         )
     ),
     Counterpart(
-        "performance.completion_queue.keep_full", "CQ_KEEP_QP_FULL", "", "not needed: credits make loss impossible"
+        "performance.completion_queue.keep_full",
+        "CQ_KEEP_QP_FULL",
+        "",
+        "not needed: because of credits no frame is lost",
     ),
     Counterpart("performance.completion_queue.periodic_drain_max_cqes", "PROGRESS_ENGINE_WCE_MAX", "", _NO_THREAD),
     Counterpart("performance.completion_queue.periodic_drain_msec", "PROGRESS_ENGINE_INTERVAL", "", _NO_THREAD),
     Counterpart("performance.completion_queue.rx_drain_rate_nsec", "RX_CQ_DRAIN_RATE_NSEC", "", _COMPUTED),
     Counterpart("performance.max_gro_streams", "GRO_STREAMS_MAX", "", _DEVICE),
-    Counterpart("performance.override_rcvbuf_limit", "RX_BYTES_MIN", "", "SO_RCVBUF of the program"),
+    Counterpart("performance.override_rcvbuf_limit", "RX_BYTES_MIN", "", "the program sets SO_RCVBUF"),
     Counterpart("performance.polling.iomux.poll_os_ratio", "SELECT_POLL_OS_RATIO SELECT_POLL_RATIO", "", _ALWAYS),
     Counterpart("performance.polling.iomux.skip_os", "SELECT_SKIP_OS", "", _ALWAYS),
     Counterpart("performance.polling.max_rx_poll_batch", "CQ_POLL_BATCH_MAX", "", _COMPUTED),
@@ -165,7 +178,7 @@ COUNTERPARTS = (
     Counterpart("performance.polling.yield_on_poll", "RX_POLL_YIELD SELECT_POLL_YIELD", "", _ALWAYS),
     Counterpart("performance.rings.rx.migration_ratio", "RING_MIGRATION_RATIO_RX RING_MIGRATION_RATIO", "", _COMPUTED),
     Counterpart("performance.rings.rx.post_batch_size", "RX_WRE_BATCHING", "", _COMPUTED),
-    Counterpart("performance.rings.rx.ring_elements_count", "RX_WRE", "", "frame_window of the agent or the proxy"),
+    Counterpart("performance.rings.rx.ring_elements_count", "RX_WRE", "", "use frame_window of the agent or the proxy"),
     Counterpart("performance.rings.rx.spare_buffers", "QP_COMPENSATION_LEVEL", "", _COMPUTED),
     Counterpart("performance.rings.rx.spare_strides", "STRQ_STRIDES_COMPENSATION_LEVEL", "", _COMPUTED),
     Counterpart("performance.rings.tx.completion_batch_size", "TX_WRE_BATCHING", "", _COMPUTED),
@@ -189,7 +202,7 @@ COUNTERPARTS = (
     ),
     Counterpart("performance.threading.mutex_over_spinlock", "MULTILOCK", "", _NO_THREAD),
     Counterpart("", "IPOIB SUPPRESS_IGMP_WARNING BF QP_LOGIC", "", _HARDWARE),
-    Counterpart("", "USE_NEW_CONFIG", "", "not needed: there is one form of settings"),
+    Counterpart("", "USE_NEW_CONFIG", "", "not needed: there is one kind of configuration"),
 )
 
 BY_PATH = {one.path: one for one in COUNTERPARTS if one.path}
