@@ -11,10 +11,12 @@ from xts_messages.metric import counter, counter_by, counter_each, gauge, gauge_
 #: Of the supervisor (Supervisor.figures()), without labels.
 PROXY = (
     gauge("xts_proxy_start_time_seconds", "When the proxy started, in seconds of Unix time.", "started_at"),
-    gauge("xts_proxy_draining", "1 while the proxy is stopping and lets connections end.", "draining"),
+    gauge(
+        "xts_proxy_draining", "1 while the proxy drains: it is stopping, and waits for connections to end.", "draining"
+    ),
     counter_each("xts_proxy_reloads", "Reloads of the configuration, by result.", "result", "reloads"),
 )
-INFO = (gauge("xts_proxy_info", "Always 1; labels have the proxy's version and its kind of queue.", "one"),)
+INFO = (gauge("xts_proxy_info", "Always 1. Labels: the proxy's version and its kind of queue.", "one"),)
 SHM = (
     counter_by(
         "xts_proxy_attaches",
@@ -28,9 +30,10 @@ SHM = (
 STEER = (
     counter_by(
         "xts_steer_frames",
-        "Frames that the XDP program saw: admitted to a queue's socket; passed to the device's kernel, as they are no "
-        "messages; or dropped: foreign (of another station than the peer), malformed (shorter than a message's head), "
-        "no_socket (for a queue to which nobody is attached), others_dropped (no messages, on an exclusive interface).",
+        "Frames that the XDP program handled: admitted to a queue's socket; passed to the device's kernel "
+        "(not messages); or dropped: foreign (from another station than the peer), malformed (shorter than a "
+        "message's header), no_socket (for a queue to which nobody is attached), others_dropped (not "
+        "messages, on an exclusive interface).",
         "verdict",
         admitted="admitted",
         passed="passed",
@@ -43,136 +46,173 @@ STEER = (
 
 #: Of each worker, whether it answers or not (Heartbeat.figures()).
 PROGRESS = (
-    gauge("xts_worker_stalled_seconds", "For how long a worker has not ended a round; 0: it does.", "stands_s"),
-    counter("xts_worker_stalls", "How often a worker has not ended a round for a second.", "reports"),
+    gauge(
+        "xts_worker_stalled_seconds",
+        "Seconds for which a worker has not ended a round. 0: it makes progress.",
+        "stands_s",
+    ),
+    counter("xts_worker_stalls", "How often a worker did not end a round for a second.", "reports"),
 )
 
 #: Of each worker (struct xts_worker_stats).
 WORKER = (
-    counter("xts_worker_rounds", "Rounds of a worker: receive from its queues, serve, send.", "rounds"),
+    counter(
+        "xts_worker_rounds",
+        "Rounds of a worker. In each it receives from its queues, handles events and sends.",
+        "rounds",
+    ),
     histogram(
         "xts_worker_round_cpu_seconds",
-        "CPU time of a worker's rounds with work: at most what a queue waits for its turn. "
-        "Rounds are counted together until 100 microseconds have passed.",
+        "CPU time of those rounds of a worker that had work. It bounds how long a queue waits for its turn. "
+        "Rounds are measured together until 100 microseconds have passed.",
         "round_cpu",
     ),
     histogram(
         "xts_worker_turn_delay_seconds",
-        "For how long messages of a queue that had been idle may have waited for the worker's turn, by wall clock: "
-        "since the worker last looked there. What others are made to wait by whoever keeps the worker busy.",
+        "The longest time that messages of a queue that had been idle may have waited for the worker: the "
+        "wall-clock time since the worker last checked that queue. It shows how long a busy queue delays the "
+        "others of its worker.",
         "turn_delay",
     ),
-    histogram("xts_connect_seconds", "How long TCP took to connect, of connects that succeeded.", "connect_time"),
+    histogram("xts_connect_seconds", "How long TCP took to connect, for connects that succeeded.", "connect_time"),
     histogram(
         "xts_handshake_seconds",
-        "How long the handshakes of a connection's pushed protocols took, of those that succeeded.",
+        "How long all handshakes of a connection's pushed protocols took, if they succeeded.",
         "handshake_time",
     ),
     histogram(
         "xts_request_gap_seconds",
-        "Time between what a host sends on one connection; what is received in one batch counts once.",
+        "Time between two messages of a host with data for one connection. Messages received in one batch "
+        "count as one.",
         "request_gap",
     ),
     counter("xts_worker_sleeps", "How often a worker went to sleep.", "sleeps"),
-    counter("xts_worker_spins", "Rounds without work in which a worker stayed awake (proxy.spin_us).", "spins"),
+    counter(
+        "xts_worker_spins",
+        "Rounds without work after which a worker polled again instead of sleeping (proxy.spin_us).",
+        "spins",
+    ),
     counter(
         "xts_worker_yields",
-        "Of these, rounds in which others could have the core first: while no handshake computes.",
+        "Of xts_worker_spins: rounds after which the worker yielded the core (sched_yield).",
         "yields",
     ),
     counter(
         "xts_worker_timer_looks",
-        "Looks by a timer for what comes without an event, such as the end of a close that lingers.",
+        "How often a timer checked something that has no event, such as the end of a lingering close.",
         "looks",
     ),
     counter(
         "xts_worker_common_locks",
-        "Mutexes of all workers that a worker has taken: for sockets that change hands, not for messages.",
+        "How often a worker took a mutex that all workers share: for sockets that go to another process, "
+        "never for messages.",
         "common_locks",
     ),
-    gauge("xts_worker_channels", "Queues of processes of hosts that a worker serves.", "channels"),
-    gauge("xts_worker_channels_up", "Of these, those whose link is up.", "channels_up"),
-    gauge("xts_relay_processes", "Processes that come over the queue of a relay (proxy.relayed_max).", "relayed"),
+    gauge("xts_worker_channels", "Channels that a worker serves: one for each attached process.", "channels"),
+    gauge("xts_worker_channels_up", "Of xts_worker_channels: those whose link is up.", "channels_up"),
+    gauge("xts_relay_processes", "Processes that are attached through a relay (proxy.relayed_max).", "relayed"),
     counter(
         "xts_relay_refusals",
-        "Processes behind a relay that were refused: relayed_max were there, or no memory.",
+        "Processes behind a relay that were refused: relayed_max was reached, or there was no memory.",
         "relayed_refused",
     ),
     counter_by(
         "xts_relay_dropped_frames",
-        "Frames of a relay that were dropped: of a process that it has not announced (unknown), or no frames or of a "
-        "process that broke the rules (invalid).",
+        "Frames of a relay that were dropped: from a process that it has not announced (unknown), or "
+        "malformed, or from a process whose channel has ended (invalid).",
         "reason",
         unknown="relayed_unknown",
         invalid="relayed_dropped",
     ),
-    gauge("xts_connections", "TCP sockets that are no listeners.", "connections"),
-    gauge("xts_listeners", "TCP sockets that listen.", "listeners"),
-    gauge("xts_shared_listeners", "Of the listeners, those that several processes may share.", "shared_listeners"),
-    gauge("xts_kept_listeners", "Listeners that no process holds now, kept for one that may join.", "kept_listeners"),
-    gauge("xts_parked_connections", "Connections on their way from one process to another.", "parked_connections"),
+    gauge("xts_connections", "TCP sockets of hosts, except listeners.", "connections"),
+    gauge("xts_listeners", "TCP sockets of hosts that listen.", "listeners"),
+    gauge("xts_shared_listeners", "Of xts_listeners: those that several processes may share.", "shared_listeners"),
+    gauge(
+        "xts_kept_listeners",
+        "Listeners that no process has at the moment, kept for a process that may join.",
+        "kept_listeners",
+    ),
+    gauge(
+        "xts_parked_connections",
+        "Connections that one process has given up and another has not claimed yet.",
+        "parked_connections",
+    ),
     counter(
         "xts_connection_log_lost",
-        "Records of connections that did not get into proxy.connection_log, as too many ended at once.",
+        "Records missing in proxy.connection_log because too many connections ended at once.",
         "closed_lost",
     ),
-    gauge("xts_orphans", "Connections that a process has left and whose data peers have not taken yet.", "orphans"),
-    gauge("xts_datagram_sockets", "Datagram sockets, which are not among the connections.", "datagram_sockets"),
+    gauge(
+        "xts_orphans",
+        "Connections whose process has closed them or has ended, and whose last bytes are still being "
+        "delivered. They are counted in xts_connections, too.",
+        "orphans",
+    ),
+    gauge(
+        "xts_datagram_sockets",
+        "Datagram sockets of hosts. They are not counted in xts_connections.",
+        "datagram_sockets",
+    ),
     counter_by(
         "xts_connects",
-        "Connections that hosts wanted to make, by result.",
+        "Connects of hosts, by result.",
         "result",
         ok="connects_ok",
         failed="connects_failed",
     ),
     counter("xts_accepts", "Connections accepted by listeners.", "accepts"),
     counter("xts_connection_failures", "Connections that failed, by a peer's reset or another error.", "resets"),
-    counter("xts_connections_given_back", "Accepted connections that one process gave back for another.", "given_back"),
+    counter(
+        "xts_connections_given_back",
+        "Accepted connections that one process gave back, so that another gets them.",
+        "given_back",
+    ),
     counter("xts_connections_parked", "Connections that a process gave up for another one.", "parks"),
     counter("xts_connections_claimed", "Connections that a process took over from another one.", "claims"),
     counter("xts_connections_unclaimed", "Parked connections that were reset: no process took them over.", "unclaimed"),
-    counter("xts_orphans_cut", "Orphans that were reset because their tenant's budget was full.", "orphans_cut"),
+    counter("xts_orphans_cut", "Orphans that were reset because their tenant's limit was reached.", "orphans_cut"),
     counter_by(
         "xts_refusals",
-        "What hosts were refused: connects, binds and listens by the policy, and anything by a limit.",
+        "Requests of hosts that were refused: connect, bind and listen by policy, any request by a limit.",
         "reason",
         policy="refused_policy",
         limit="refused_limit",
     ),
     counter("xts_tcp_sent_bytes", "Bytes sent to TCP.", "sent_bytes"),
     counter("xts_tcp_received_bytes", "Bytes received from TCP.", "received_bytes"),
-    counter("xts_tcp_writes", "Writes to TCP that took bytes.", "writes"),
-    counter("xts_tcp_gathered_messages", "Messages whose data was gathered for a write.", "gathered_messages"),
+    counter("xts_tcp_writes", "Writes to TCP sockets in which at least one byte was taken.", "writes"),
+    counter("xts_tcp_gathered_messages", "Messages of hosts whose data was gathered for a write.", "gathered_messages"),
     counter(
         "xts_tcp_spilled_bytes",
-        "Bytes that TCP did not take at once and that went to a spill buffer.",
+        "Bytes that TCP did not take at once, so that they were put into a spill buffer.",
         "spilled_bytes",
     ),
     gauge("xts_spill_bytes", "Bytes that wait in spill buffers now.", "spill_bytes"),
     gauge("xts_window_bytes", "Bytes of windows that are granted to hosts now.", "window_bytes"),
     counter(
         "xts_datagrams_sent",
-        "Datagrams of hosts that the device's kernel has taken; a train of segments counts as one.",
+        "Datagrams of hosts that the device's kernel has taken. Segments sent by one call (UDP_SEGMENT) count as one.",
         "datagrams_sent",
     ),
     counter(
         "xts_datagrams_received",
-        "Datagrams taken from the device's kernel for hosts; a train of GRO counts as one.",
+        "Datagrams taken from the device's kernel for hosts. Datagrams that the kernel has merged (GRO) count as one.",
         "datagrams_received",
     ),
     counter(
         "xts_datagrams_refused",
-        "Datagrams of hosts that policy or the kernel refused, or that waited when a host left.",
+        "Datagrams of hosts that policy or the kernel refused, or that were still waiting when their socket ended.",
         "datagrams_refused",
     ),
     counter(
         "xts_datagrams_dropped",
-        "Datagrams from the network dropped before the proxy took them: SO_RCVBUF was full, or by a filter.",
+        "Datagrams from the network that were dropped: the socket's receive buffer was full, or a filter "
+        "rejected them.",
         "datagrams_dropped",
     ),
     counter(
         "xts_datagram_copies",
-        "Of xts_datagrams_received: those of groups that crossed the queue in one copy with another socket's.",
+        "Of xts_datagrams_received: those to multicast groups that crossed the queue once for several sockets.",
         "datagram_copies",
     ),
     gauge(
@@ -180,12 +220,12 @@ WORKER = (
         "Datagrams of hosts that wait in the proxy until the device's kernel has room.",
         "datagrams_waiting",
     ),
-    gauge("xts_name_lookups_active", "Names that are being looked up for hosts now.", "lookups"),
-    counter("xts_name_lookups", "Names that hosts wanted to have looked up.", "names_asked"),
+    gauge("xts_name_lookups_active", "Name lookups for hosts that are under way.", "lookups"),
+    counter("xts_name_lookups", "Name lookups that hosts have requested.", "names_asked"),
     counter_by(
         "xts_name_results",
-        "What became of them: answered by a name server, failed (none gave an answer that could be passed on), or "
-        "denied by the policy of names.",
+        "Name lookups by result: answered by a name server; failed, because no server gave an answer that "
+        "could be passed on; or denied by the rules in [names].",
         "result",
         answered="names_answered",
         failed="names_failed",
@@ -193,12 +233,12 @@ WORKER = (
     ),
     counter(
         "xts_name_wrong_answers",
-        "Datagrams and messages from name servers that were no answer to the query.",
+        "Datagrams and messages of name servers that were dropped because they did not answer the query.",
         "names_wrong",
     ),
     counter_by(
         "xts_host_errors",
-        "Messages of hosts that are malformed or not allowed (message), or about sockets that they do not have "
+        "Wrong messages of hosts: malformed or not allowed (message), or about sockets that they do not have "
         "(identifier).",
         "kind",
         message="bad_messages",
@@ -206,8 +246,8 @@ WORKER = (
     ),
     counter("xts_link_failures", "Links that ended with an error.", "link_failures"),
     counter("xts_links_opened", "Links that were opened.", "hellos"),
-    counter("xts_links_closed", "Links that ended because their process ended.", "goodbyes"),
-    gauge("xts_ulp_bytes", "Bytes that pushed protocols keep now, in addition to the windows.", "ulp_bytes"),
+    counter("xts_links_closed", "Links that ended without an error: their process detached or ended.", "goodbyes"),
+    gauge("xts_ulp_bytes", "Memory of pushed protocols, in addition to the windows.", "ulp_bytes"),
     gauge("xts_ulp_handshakes_active", "Handshakes of pushed protocols that are under way.", "ulp_handshakes"),
     counter_by(
         "xts_ulp_handshakes",
@@ -217,28 +257,30 @@ WORKER = (
         failed="ulp_handshakes_failed",
     ),
     counter_each("xts_ulp_pushes", "Protocols pushed onto connections, by protocol.", "ulp", "ulp_pushed"),
-    counter_each("xts_ulp_faults", "Faults that pushed protocols found, by kind of fault.", "fault", "ulp_faults"),
+    counter_each(
+        "xts_ulp_faults", "Faults that pushed protocols have detected, by kind of fault.", "fault", "ulp_faults"
+    ),
 )
 
 #: Of each channel, which is a queue's link to one process (struct xts_channel_stats). They start at 0 when another
 #: process attaches to the queue, as counters may.
 CHANNEL = (
     gauge("xts_channel_up", "1 if the link of a queue is up.", "up"),
-    gauge("xts_channel_connections", "TCP sockets over a queue that are no listeners.", "connections"),
-    gauge("xts_channel_listeners", "Listeners over a queue.", "listeners"),
+    gauge("xts_channel_connections", "TCP sockets of a queue's process, except listeners.", "connections"),
+    gauge("xts_channel_listeners", "Listeners of a queue's process.", "listeners"),
     gauge("xts_channel_frame_credits", "Frames that the proxy may send to the host now.", "frame_credits"),
-    gauge("xts_channel_window_bytes", "Bytes of windows that are granted to the process of a queue.", "window_bytes"),
+    gauge("xts_channel_window_bytes", "Bytes of windows that are granted to a queue's process now.", "window_bytes"),
     gauge("xts_channel_spill_bytes", "Bytes that wait in spill buffers of a queue's connections.", "spill_bytes"),
-    gauge("xts_channel_ulp_bytes", "Bytes that pushed protocols of a queue's connections keep.", "ulp_bytes"),
+    gauge("xts_channel_ulp_bytes", "Memory of the pushed protocols of a queue's connections.", "ulp_bytes"),
     counter("xts_link_sent_frames", "Sequenced frames sent to the host.", "link.sent_frames"),
     counter("xts_link_received_frames", "Sequenced frames received from the host.", "link.received_frames"),
-    counter("xts_link_sent_acks", "Frames sent that only acknowledge.", "link.sent_acks"),
-    counter("xts_link_received_acks", "Frames received that only acknowledge.", "link.received_acks"),
+    counter("xts_link_sent_acks", "Frames sent that only acknowledge others.", "link.sent_acks"),
+    counter("xts_link_received_acks", "Frames received that only acknowledge others.", "link.received_acks"),
     counter_by(
         "xts_link_dropped_frames",
-        "Frames of a host that were dropped: early (the link was not up yet), foreign (their EtherType or source "
-        "address), stale (GOODBYE and HELLO_ACK of another epoch), malformed (too short, of unknown type or of the "
-        "wrong direction).",
+        "Frames of a host that were dropped: early (the link was not up yet), foreign (wrong EtherType or "
+        "source address), stale (GOODBYE or HELLO_ACK of another epoch), malformed (too short, of unknown "
+        "type or in the wrong direction).",
         "reason",
         early="link.dropped_early",
         foreign="link.dropped_foreign",
@@ -247,18 +289,22 @@ CHANNEL = (
     ),
     counter_by(
         "xts_link_errors",
-        "What ended a link: frames out of sequence; or frames beyond the window, or acknowledgements of frames never "
-        "sent (credit).",
+        "Errors that ended a link: a gap in the sequence numbers (sequence); frames beyond the window, or "
+        "acknowledgements of frames that were never sent (credit).",
         "kind",
         sequence="link.sequence_errors",
         credit="link.credit_errors",
     ),
     counter("xts_link_hellos", "HELLOs received.", "link.hellos"),
     counter("xts_queue_sent_frames", "Frames put into a queue.", "queue.tx_frames"),
-    counter("xts_queue_sent_bytes", "Bytes of these frames.", "queue.tx_bytes"),
+    counter("xts_queue_sent_bytes", "Bytes of the frames put into a queue.", "queue.tx_bytes"),
     counter("xts_queue_received_frames", "Frames taken from a queue.", "queue.rx_frames"),
     counter("xts_queue_received_bytes", "Bytes of these frames.", "queue.rx_bytes"),
-    counter("xts_queue_kicks", "Doorbells rung, or sendto() calls on an AF_XDP socket.", "queue.kicks"),
+    counter(
+        "xts_queue_kicks",
+        "Wake-ups of the other end: bytes sent on a doorbell socket (shm), or sendto() calls on an AF_XDP socket.",
+        "queue.kicks",
+    ),
     counter("xts_queue_kick_retries", "Kicks that had to be repeated (EAGAIN, ENOBUFS).", "queue.kicks_again"),
     counter_by(
         "xts_queue_lost_frames",
@@ -270,18 +316,31 @@ CHANNEL = (
         no_buffer="queue.rx_dropped",
         invalid="queue.rx_invalid",
     ),
-    counter("xts_queue_no_slot", "How often no slot for sending was free.", "queue.tx_no_slot"),
+    counter("xts_queue_no_slot", "How often no transmit slot was free.", "queue.tx_no_slot"),
     counter("xts_queue_sleeps", "How often the worker asked this queue to wake it.", "queue.sleeps"),
     counter("xts_queue_wakeups", "How often this queue woke the worker.", "queue.wakeups"),
 )
 
 #: Of each tenant (Account.figures(), see metrics.tenant_row()).
 TENANT = (
-    counter("xts_tenant_cpu_seconds", "Time that workers spent for a tenant.", "cpu_ns", ns=True),
-    gauge_each("xts_tenant_used", "What a tenant uses now of what is counted, by resource.", "resource", "used"),
-    gauge_each("xts_tenant_used_bytes", "What a tenant uses now of memory, by resource.", "resource", "used_bytes"),
+    counter("xts_tenant_cpu_seconds", "CPU time that workers have spent on a tenant.", "cpu_ns", ns=True),
+    gauge_each(
+        "xts_tenant_used",
+        "How much a tenant uses now, for resources that are counted, by resource.",
+        "resource",
+        "used",
+    ),
+    gauge_each(
+        "xts_tenant_used_bytes",
+        "How many bytes a tenant uses now, for resources in bytes, by resource.",
+        "resource",
+        "used_bytes",
+    ),
     counter_each(
-        "xts_tenant_refusals", "What a tenant was refused because of its limit, by resource.", "resource", "refused"
+        "xts_tenant_refusals",
+        "Requests that a tenant was refused because of its limit, by resource.",
+        "resource",
+        "refused",
     ),
     gauge("xts_tenant_descriptors", "Descriptors that a tenant uses.", "descriptors"),
     gauge("xts_tenant_guaranteed_descriptors", "Descriptors that a tenant is guaranteed.", "descriptors_guaranteed"),
@@ -289,12 +348,12 @@ TENANT = (
     gauge("xts_tenant_guaranteed_memory_bytes", "Memory that a tenant is guaranteed.", "memory_guaranteed"),
     gauge(
         "xts_tenant_guaranteed_local_ports",
-        "Ports that a tenant has for its own, to connect from. 0: they are not divided.",
+        "Local ports that only this tenant may connect from. 0: local ports are not divided.",
         "local_ports_guaranteed",
     ),
     counter_each(
         "xts_tenant_pool_refusals",
-        "What a tenant was refused above its guarantee, as others had the rest, by pool.",
+        "Requests that a tenant was refused above its guarantee, because others used the rest of the pool, by pool.",
         "pool",
         "pool_refused",
     ),
@@ -305,9 +364,9 @@ FILTER = (
     gauge("xts_filter_sockets", "Datagram sockets that have an operator's filter now.", "sockets"),
     counter(
         "xts_filter_socket_drops",
-        "Datagrams that the device's kernel dropped at sockets while they had an operator's filter: by it, or because "
-        "SO_RCVBUF was full, which the kernel counts together. Counted when the next datagram passes, or when the "
-        "socket closes or gets another filter.",
+        "Datagrams that the device's kernel dropped at sockets with an operator's filter: rejected by the "
+        "filter, or the receive buffer was full; the kernel has one count for both. Updated when the next "
+        "datagram passes, and when the socket closes or gets another filter.",
         "dropped",
     ),
 )
@@ -340,9 +399,10 @@ TLS = (
     ),
     counter_by(
         "xts_tls_fallbacks",
-        "Why not the best encrypts: no_kernel (the kernel has no TLS), configured, stack (TLS is not next to TCP), "
-        "refused (kernel or OpenSSL lack this cipher, version or direction), no_device (the network card does no TLS), "
-        "keys_change (keys of TLS 1.3 may have to change).",
+        "Connections that are not encrypted by the fastest means, by reason: no_kernel (the kernel has no "
+        "TLS), configured (the configuration says so), stack (TLS is not the lowest pushed protocol), "
+        "refused (kernel or OpenSSL lack this cipher, version or direction), no_device (the network card has "
+        "no TLS offload), keys_change (keys of TLS 1.3 may have to change).",
         "reason",
         no_kernel="fallback_no_kernel",
         configured="fallback_configured",
@@ -351,7 +411,7 @@ TLS = (
         no_device="fallback_no_device",
         keys_change="fallback_keys_change",
     ),
-    counter("xts_tls_key_updates", "Changes of keys that the proxy began.", "key_updates"),
+    counter("xts_tls_key_updates", "Key updates of TLS 1.3 that the proxy has begun.", "key_updates"),
 )
 
 #: Title of a part of the reference -> its metrics.

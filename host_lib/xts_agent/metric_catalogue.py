@@ -7,41 +7,44 @@ from typing import Any
 
 from xts_messages.metric import Family, counter, counter_by, families, gauge, gauge_each
 
-INFO = (gauge("xts_agent_info", "Always 1; a label has the agent's version.", "one"),)
+INFO = (gauge("xts_agent_info", "Always 1. Label: the agent's version.", "one"),)
 AGENT = (
     gauge("xts_agent_start_time_seconds", "When the agent started, in seconds of Unix time.", "started_at"),
     counter_by(
         "xts_agent_attaches",
-        "Processes that asked the agent for a queue, by result.",
+        "Requests of processes for a queue, by result.",
         "result",
         ok="attached",
         refused="refused",
     ),
-    counter("xts_agent_releases", "Processes whose queue the agent has taken back.", "released"),
+    counter("xts_agent_releases", "Queues that the agent has taken back from processes.", "released"),
 )
 INTERFACE = (
     gauge_each(
         "xts_agent_queues",
-        "Queues of an interface by state: ready for a process, used by one, returned by one and not yet closed, "
-        "closed, or opening.",
+        "Queues of an interface by state: ready for a process, used by a process, returned by a process but "
+        "not closed yet, closed, or being opened.",
         "state",
         "queues",
     ),
     gauge(
         "xts_agent_kept_queues",
-        "Queues whose process has let go of them and that are busy all the same: some process keeps the descriptors.",
+        "Queues that their process has returned, but that cannot be opened again, because some process still "
+        "has their descriptors open.",
         "kept",
     ),
-    gauge("xts_agent_relayed_processes", "Processes that share a queue through the relay.", "relayed"),
+    gauge("xts_agent_relayed_processes", "Processes that share a queue through the agent's relay.", "relayed"),
 )
 #: What processes report about themselves (HostFigures.by_user()).
 USER = (
     gauge("xts_host_processes", "Processes of a user that have a queue.", "processes"),
     gauge("xts_host_sockets", "Offloaded sockets of a user's processes.", "sockets"),
     counter("xts_host_sent_bytes", "Bytes that a user's processes have sent by offloaded sockets.", "sent_bytes"),
-    counter("xts_host_received_bytes", "Bytes that they have received by offloaded sockets.", "received_bytes"),
-    counter("xts_host_sleeps", "How often they slept for messages of the device.", "sleeps"),
-    counter("xts_host_spins", "How often they looked again before sleeping.", "spins"),
+    counter(
+        "xts_host_received_bytes", "Bytes that a user's processes have received by offloaded sockets.", "received_bytes"
+    ),
+    counter("xts_host_sleeps", "How often a user's processes slept to wait for the device.", "sleeps"),
+    counter("xts_host_spins", "How often a user's processes polled again while waiting, before they slept.", "spins"),
 )
 
 #: Title of a part of the reference -> its labels and metrics.
