@@ -69,8 +69,10 @@ def make_parser() -> argparse.ArgumentParser:
     verb.add_argument("--interface", required=True, metavar="NAME", help="interface of this network namespace")
     verb.set_defaults(run=_drops)
     for verb in verbs.choices.values():
-        verb.add_argument("--seconds", type=_seconds, default=10.0, metavar="S", help="how long (default 10)")
-        verb.add_argument("--json", action="store_true", help="one JSON array instead of a table")
+        verb.add_argument(
+            "--seconds", type=_seconds, default=10.0, metavar="S", help="how many seconds to watch (default 10)"
+        )
+        verb.add_argument("--json", action="store_true", help="print a JSON array instead of a table")
     return parser
 
 

@@ -56,23 +56,34 @@ def make_parser() -> argparse.ArgumentParser:
                                 formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
 
     found = verb(
-        "plan", "print every step: what, why, how, its source, and how it is undone", "xts-bluefield plan FILE"
+        "plan",
+        "print every step without doing it: what, why, how, its source, and how it is undone",
+        "xts-bluefield plan FILE",
     )
-    found.add_argument("--json", action="store_true", help="as JSON")
+    found.add_argument("--json", action="store_true", help="print JSON instead")
     _add_file(found)
-    found = verb("apply", "change what differs, and keep a journal of what was there", "xts-bluefield apply --yes FILE")
-    found.add_argument("--yes", action="store_true", help="do not ask")
+    found = verb(
+        "apply",
+        "make the changes of the plan, and keep a journal of the earlier values",
+        "xts-bluefield apply --yes FILE",
+    )
+    found.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     found.add_argument(
-        "--expect", metavar="PLAN", default="", help="only if the plan is still this one, as plan printed"
+        "--expect",
+        metavar="PLAN",
+        default="",
+        help="stop unless this is still the plan's identifier, as printed by plan",
     )
     _add_journal(found)
     _add_file(found)
-    found = verb("check", "say what differs; exit status 1 if something does", "xts-bluefield check FILE")
-    found.add_argument("--json", action="store_true", help="as JSON")
+    found = verb("check", "list what differs from the file; exit status 1 if anything does", "xts-bluefield check FILE")
+    found.add_argument("--json", action="store_true", help="print JSON instead")
     _add_file(found)
-    found = verb("undo", "set back everything in the journal, the last first", "xts-bluefield undo --yes")
-    found.add_argument("--yes", action="store_true", help="do not ask")
-    found.add_argument("--force", action="store_true", help="also set back what somebody else has changed since")
+    found = verb("undo", "restore everything in the journal, the latest change first", "xts-bluefield undo --yes")
+    found.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    found.add_argument(
+        "--force", action="store_true", help="also restore settings that somebody else has changed since"
+    )
     _add_journal(found)
     return parser
 
@@ -82,7 +93,7 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_journal(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--journal", metavar="PATH", default=DEFAULT, help=f"where the journal is (default {DEFAULT})")
+    parser.add_argument("--journal", metavar="PATH", default=DEFAULT, help=f"file with the journal (default {DEFAULT})")
 
 
 def _show(line: str) -> None:

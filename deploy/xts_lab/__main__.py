@@ -22,18 +22,18 @@ from .placement import KernelPlacement, QueuePlacement
 
 EXAMPLE = """\
 example:
-  xts-lab up --queue afxdp            make the lab; agent and proxy run
+  xts-lab up --queue afxdp            make the lab, with agent and proxy running
   xts-lab exec net -- python3 -m http.server 80 &
-  xts-lab exec host -- python3        a program with no network but ours
+  xts-lab exec host -- python3        a program whose only way to a network is the proxy
   xts-lab status
   xts-lab down
 
-A program that you have started in the lab goes on without a network when the lab is taken down or replaced; down and up
-say which. Exit status of down: 1 if the lab's own programs do not end.
+Programs that you have started in the lab go on without a network when the lab is taken down or replaced; down and up
+list them. Exit status of down: 1 if the lab's own programs do not end.
 
 Needs root. The namespaces are NAME-host (only the queue interface, no address), NAME-dpu (198.18.0.1,
 fd18::1, and 198.18.1.1), NAME-net (198.18.0.2, fd18::2) and NAME-kern (198.18.1.2: plain kernel TCP, for
-comparison). `up` also allows CUBIC in the machine's net.ipv4.tcp_allowed_congestion_control, which stays.
+comparison). `up` also adds CUBIC to the machine's net.ipv4.tcp_allowed_congestion_control; `down` leaves it there.
 """
 
 
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     shared.add_argument(
         "--name",
         default=os.environ.get("XTS_LAB") or "xts",
-        help="which lab; several can be up at once (default: $XTS_LAB, else xts)",
+        help="name of the lab; several can be up at once (default: $XTS_LAB, else xts)",
     )
     parser = argparse.ArgumentParser(
         prog="xts-lab",
@@ -77,31 +77,33 @@ def _parser() -> argparse.ArgumentParser:
         "--placement",
         choices=[str(value) for value in QueuePlacement],
         default="soft",
-        help="device work of afxdp queues: threads on core 1 (thr), or veth's default (default: soft)",
+        help="where the device's side of afxdp queues runs: in threads on core 1 (thr), or as veth does by "
+        "default (soft) (default: soft)",
     )
     up.add_argument(
         "--kern-placement",
         choices=[str(value) for value in KernelPlacement],
         default="r0",
-        help="kernel TCP's receive work: veth's default (r0), or by RPS as with a NIC (r1) (default: r0)",
+        help="where kernel TCP receives: as veth does by default (r0), or on the other core by RPS, as with a NIC "
+        "(r1) (default: r0)",
     )
     up.add_argument(
         "--tables",
         type=argparse.FileType(encoding="utf-8"),
         metavar="FILE",
-        help="more tables for the proxy's configuration: TLS identities and trust roots, parsers, limits",
+        help="file with more tables of the proxy's configuration: TLS identities and trust roots, parsers, limits",
     )
 
     command("down", "remove the lab and end its agent and proxy; name the programs that you left in it", "--name mine")
     status = command("status", "show the state of the lab (exit status 1: not up)", "--json")
-    status.add_argument("--json", action="store_true", help="for programs")
+    status.add_argument("--json", action="store_true", help="print JSON instead")
     add_watch(status)
     usage = "xts-lab exec [--name NAME] {host,dpu,net,kern} -- COMMAND ..."
     execute = command("exec", "run a command in a namespace", "host -- python3 program.py", usage)
-    execute.add_argument("role", choices=topology.ROLES, help="which namespace")
+    execute.add_argument("role", choices=topology.ROLES, help="the namespace to run it in")
     execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command and its arguments")
-    logs = command("logs", "print the logs of its programs", "proxy")
-    logs.add_argument("program", nargs="?", help="only this program's: proxy, agent, ...")
+    logs = command("logs", "print the logs of the lab's programs", "proxy")
+    logs.add_argument("program", nargs="?", help="only the log of this program: proxy, agent, ...")
     return parser
 
 

@@ -37,37 +37,57 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     result = argparse.ArgumentParser(
         prog="xts-proxy",
-        description="The offload proxy: carries the TCP connections of hosts that speak XDP-Transport messages.",
+        description="The offload proxy: makes the TCP connections and UDP sockets of hosts, which send it "
+        "XDP-Transport messages.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_common(result)
-    result.add_argument("--config", type=Path, metavar="FILE", help="TOML file; without one, the defaults")
-    result.add_argument("--check", type=Path, metavar="FILE", help="check a file, print the values in effect, exit")
+    result.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="TOML file with the configuration (default: none, built-in defaults)",
+    )
+    result.add_argument(
+        "--check", type=Path, metavar="FILE", help="check this file, print the values in effect, and exit"
+    )
     result.add_argument(
         "--explain",
         nargs=2,
         metavar=("ACTION", "WHAT"),
-        help="connect or listen, and an address and port: say which rule of the policy decides; identity or trust, and "
-        "a name: say whether the queue may use it; exit",
+        help="explain a decision and exit. ACTION connect or listen, WHAT an address and port: say which policy "
+        "rule decides. ACTION identity or trust, WHAT a name: say whether the queue may use it",
     )
-    result.add_argument("--tenant", default=DEFAULT, metavar="NAME", help=f"with --explain: who asks ({DEFAULT})")
-    result.add_argument("--queue", type=int, default=0, metavar="N", help="with --explain: the host's queue (0)")
-    result.add_argument("--ready-fd", type=int, metavar="N", help="write a line to this descriptor when ready")
+    result.add_argument(
+        "--tenant", default=DEFAULT, metavar="NAME", help=f"with --explain: the tenant that asks (default: {DEFAULT})"
+    )
+    result.add_argument(
+        "--queue",
+        type=int,
+        default=0,
+        metavar="N",
+        help="with --explain: the queue that the request comes from (default: 0)",
+    )
+    result.add_argument("--ready-fd", type=int, metavar="N", help="write a line to this file descriptor when ready")
     result.add_argument(
         "--until-fd",
         type=int,
         metavar="N",
-        help="stop, as on SIGTERM, when this descriptor is readable or hung up: a pidfd or a pipe of who started it",
+        help="stop, as on SIGTERM, when this file descriptor is readable or hung up, such as a pidfd or a pipe of "
+        "the process that started the proxy",
     )
     result.add_argument(
         "--open-queues",
         action="store_true",
-        help="open the queues of the configured interface, leave them with systemd for the service that it starts "
-        "next, and exit: for ExecStartPre=+ of the unit, so that the service needs no privilege for them",
+        help="open the queues of the configured interface, store them in systemd's file descriptor store, and "
+        "exit. For ExecStartPre=+ in the unit: the service then needs no privilege to open them",
     )
     result.add_argument(
-        "--make-dir", type=Path, metavar="DIR", help="make this directory for the sockets, and remove it at the end"
+        "--make-dir",
+        type=Path,
+        metavar="DIR",
+        help="make this directory, for the proxy's sockets, and remove it at the end",
     )
     commands = result.add_subparsers(dest="command", metavar="COMMAND")
     status = commands.add_parser(
@@ -81,11 +101,11 @@ def parser() -> argparse.ArgumentParser:
         "--control",
         default=os.environ.get("XTS_CONTROL") or Proxy().control,
         metavar="PATH",
-        help=f"its control socket (default: $XTS_CONTROL, else {Proxy().control})",
+        help=f"the proxy's control socket (default: $XTS_CONTROL, else {Proxy().control})",
     )
     add_watch(status)
     status.add_argument("--connections", action="store_true", help="also list connections and listeners")
-    status.add_argument("--json", action="store_true", help="everything, for programs")
+    status.add_argument("--json", action="store_true", help="print everything as JSON")
     return result
 
 

@@ -98,8 +98,12 @@ def parser() -> argparse.ArgumentParser:
     )
     add_common(result)
     add = result.add_argument
-    add("--config", metavar="FILE", help="TOML file, the options below as keys (frame_window = 64); they override it")
-    add("--check", action="store_true", help="check the configuration, print the values in effect, exit")
+    add(
+        "--config",
+        metavar="FILE",
+        help="TOML file with the options below as keys (frame_window = 64); options given here override it",
+    )
+    add("--check", action="store_true", help="check the configuration, print the values in effect, and exit")
     several = "; may be repeated, for several interfaces"
     add(
         "--interface",
@@ -111,49 +115,74 @@ def parser() -> argparse.ArgumentParser:
         "--peer-mac",
         metavar="MAC",
         action="append",
-        help="the proxy's address on it: frames from others are dropped; one for each interface, in order",
+        help="the proxy's MAC address on that interface; frames from other stations are dropped; one for each "
+        "interface, in order",
     )
-    add("--endpoint", metavar="PATH", help=f"Unix socket to serve (default {DEFAULT_ENDPOINT})")
-    add("--endpoint-mode", metavar="OCTAL", type=lambda text: int(text, 8), help="its access mode (default 666)")
+    add("--endpoint", metavar="PATH", help=f"the Unix socket that programs attach to (default {DEFAULT_ENDPOINT})")
+    add(
+        "--endpoint-mode",
+        metavar="OCTAL",
+        type=lambda text: int(text, 8),
+        help="access mode of that socket, in octal (default 666)",
+    )
     add("--ethertype", metavar="N", type=lambda text: int(text, 0), help="EtherType of messages (default 0x855b)")
     add("--queues", metavar="N", type=int, help="serve queues 0 to N-1 (default: all)")
     add(
         "--raise-queues",
         action="store_true",
         default=None,
-        help="when starting, give the interface that many queues if it has fewer and none is in use; without --queues "
-        "as many as its driver allows (default: leave it as it is)",
+        help="when starting, raise the interface's number of queues to --queues, or without --queues to what its "
+        "driver allows, if no queue is in use (default: leave the number as it is)",
     )
-    add("--spares", metavar="N", type=int, help="queues kept open ahead of need, each with its memory (default: all)")
+    add(
+        "--spares",
+        metavar="N",
+        type=int,
+        help="how many free queues to keep open, each with its memory, for programs that will attach (default: all)",
+    )
     add(
         "--relayed-max",
         metavar="N",
         type=int,
-        help="when no queue is free, serve so many processes more over one queue of each interface, which is kept for "
-        "that, through a relay (default 0: none); at most what the proxy allows (relayed_max)",
+        help="when no queue is free, serve up to N more processes through a relay, over one queue of each "
+        "interface, which is reserved for it; the proxy's relayed_max limits N, too (default 0: no relay)",
     )
-    add("--frame-window", metavar="N", type=int, help="frames in flight each way; decides the memory (default 64)")
+    add(
+        "--frame-window",
+        metavar="N",
+        type=int,
+        help="the most unacknowledged frames in each direction; determines the memory of a queue (default 64)",
+    )
     add(
         "--per-uid-max",
         metavar="N",
         type=int,
-        help="queues of one user, root exempt; 0: no limit (default: three quarters)",
+        help="the most queues of one user, except root; 0: no limit (default: three quarters of all queues)",
     )
     add(
         "--ended-keep-s",
         metavar="N",
         type=int,
-        help="list processes that were killed for so many seconds, with what they had done (default 600; 0: never)",
+        help="how many seconds to list a process that was killed, with its figures (default 600; 0: do not list it)",
     )
-    add("--user", metavar="NAME", help="user to become for what needs no privilege (default: xts-agent or nobody)")
+    add(
+        "--user",
+        metavar="NAME",
+        help="user to run as, after the parts that need root (default: xts-agent, or nobody if there is no such user)",
+    )
     add(
         "--pods",
         metavar="PATH",
-        help="on a node of Kubernetes, the socket of xts-device-plugin: a pod has as many queues as it was allocated "
-        "(default: pods are not known)",
+        help="on a Kubernetes node, the socket of xts-device-plugin, which says how many queues each pod was "
+        "allocated (default: none)",
     )
-    add("--pods-only", action="store_true", default=None, help="give queues to processes in pods, and to nobody else")
-    add("--token-key", metavar="FILE", help="key shared with the proxy, to vouch for users and cgroups (default: none)")
+    add("--pods-only", action="store_true", default=None, help="give queues only to processes in pods")
+    add(
+        "--token-key",
+        metavar="FILE",
+        help="file with the key shared with the proxy, for attach tokens, which say each process's user and "
+        "cgroup (default: no tokens)",
+    )
     add(
         "--log-format",
         choices=FORMATS,
@@ -165,12 +194,30 @@ def parser() -> argparse.ArgumentParser:
         metavar="WHERE",
         help='serve metrics to Prometheus: "unix:/path", or an address and port such as 127.0.0.1:9465 (default: off)',
     )
-    add("--metrics-certificate", metavar="FILE", help="serve them by HTTPS, with this certificate and chain (PEM)")
-    add("--metrics-key", metavar="FILE", help="the certificate's key (PEM)")
-    add("--metrics-token", metavar="FILE", help="ask for the bearer token in this file (default: for none)")
-    add("--single-chunk", action="store_true", default=None, help="no frames over several buffers")
-    add("--exclusive", action="store_true", default=None, help="drop all other traffic of the interface")
-    add("--ready-fd", metavar="FD", type=int, help="write a line to this descriptor, and close it, when serving")
+    add(
+        "--metrics-certificate",
+        metavar="FILE",
+        help="serve metrics by HTTPS, with this certificate and its chain (PEM)",
+    )
+    add("--metrics-key", metavar="FILE", help="private key of that certificate (PEM)")
+    add(
+        "--metrics-token",
+        metavar="FILE",
+        help="require the bearer token in this file from clients that read metrics (default: require none)",
+    )
+    add(
+        "--single-chunk",
+        action="store_true",
+        default=None,
+        help="do not use multi-buffer frames: a message then fits into one buffer",
+    )
+    add(
+        "--exclusive",
+        action="store_true",
+        default=None,
+        help="drop all frames of the interface that are not messages (default: pass them to the kernel)",
+    )
+    add("--ready-fd", metavar="FD", type=int, help="write a line to this file descriptor when serving, and close it")
     add("--verbose", action="store_true", help="log each attachment")
     return result
 

@@ -67,74 +67,91 @@ def parser() -> argparse.ArgumentParser:
     )
     add_common(result)
     add = result.add_argument
-    add("--resource", metavar="NAME", default="xts.io/queue", help="what a pod asks for (default %(default)s)")
-    add("--endpoint", metavar="PATH", default=DEFAULT_ENDPOINT, help="of the agent, on the node (default %(default)s)")
+    add(
+        "--resource",
+        metavar="NAME",
+        default="xts.io/queue",
+        help="name of the resource that pods request (default %(default)s)",
+    )
+    add(
+        "--endpoint",
+        metavar="PATH",
+        default=DEFAULT_ENDPOINT,
+        help="socket of the agent on the node (default %(default)s)",
+    )
     add(
         "--container-dir",
         metavar="PATH",
         default="/run/xts",
-        help="where a container finds the folder of the endpoint (default %(default)s)",
+        help="where the folder of the endpoint is mounted in containers (default %(default)s)",
     )
     add(
         "--kubelet-dir",
         metavar="PATH",
         default="/var/lib/kubelet/device-plugins",
-        help="folder of the kubelet's socket, kubelet.sock, and of those of plug-ins (default %(default)s)",
+        help="folder with the kubelet's socket, kubelet.sock, and the sockets of device plug-ins (default %(default)s)",
     )
     add(
         "--pod-resources",
         metavar="PATH",
         default="/var/lib/kubelet/pod-resources/kubelet.sock",
-        help="where the kubelet says what its pods have (default %(default)s)",
+        help="socket of the kubelet that lists the resources of its pods (default %(default)s)",
     )
     add(
         "--pods-socket",
         metavar="PATH",
         default=DEFAULT_PODS_SOCKET,
-        help='where the agent asks for pods (its key "pods"); "": nowhere (default %(default)s)',
+        help='socket to serve, where the agent asks about pods (its setting "pods"); "": none (default %(default)s)',
     )
     add(
         "--pod-logs",
         metavar="PATH",
         default="/var/log/pods",
-        help="where the kubelet has a folder for each pod, whose name tells pods' names (default %(default)s)",
+        help="where the kubelet has a folder for each pod, whose name contains the pod's name (default %(default)s)",
     )
-    add("--relayed", action="store_true", help="offer places behind the agent's relays (relayed_max), too")
+    add("--relayed", action="store_true", help="also offer the agent's places behind relays (relayed_max)")
     add(
         "--queues",
         metavar="N",
         type=int,
         default=0,
-        help="how many to offer where the endpoint does not say: a proxy's, over shared memory (default %(default)s)",
+        help="how many queues to offer when the endpoint does not say, because it is a proxy's (shared memory) "
+        "(default %(default)s)",
     )
     add(
         "--interposer-dir",
         metavar="PATH",
         default="",
-        help="folder of the node with lib/, lib64/ ... that have libxts-preload.so: containers get it with LD_PRELOAD "
-        "(default: they do not)",
+        help="folder of the node with libxts-preload.so in lib/, lib64/ and so on; it is mounted in containers, "
+        "and LD_PRELOAD set there (default: neither)",
     )
     add(
         "--container-interposer-dir",
         metavar="PATH",
         default="/run/xts-interposer",
-        help="where a container finds that folder (default %(default)s)",
+        help="where that folder is mounted in containers (default %(default)s)",
     )
     add(
         "--period-s",
         metavar="S",
         type=float,
         default=2.0,
-        help="how often to ask the endpoint what it has, in seconds (default %(default)s)",
+        help="seconds between two questions to the endpoint about its queues (default %(default)s)",
     )
     _add_dra(result)
     add(
         "--install-interposer",
         metavar="PATH",
-        help="put the interposer into this folder, for --interposer-dir, and exit",
+        help="copy the interposer into this folder, for --interposer-dir, and exit",
     )
-    add("--log-format", choices=FORMATS, default="auto", help="as text, as JSON, or to the journal (default auto)")
-    add("--ready-fd", metavar="FD", type=int, help="write a line to this descriptor, and close it, when serving")
+    add(
+        "--log-format",
+        choices=FORMATS,
+        default="auto",
+        help="write log lines as text, as JSON, or to the journal with fields (default auto: the journal under "
+        "systemd, else text)",
+    )
+    add("--ready-fd", metavar="FD", type=int, help="write a line to this file descriptor when serving, and close it")
     add("--verbose", action="store_true", help="log each allocation")
     return result
 
@@ -142,13 +159,13 @@ def parser() -> argparse.ArgumentParser:
 def _add_dra(result: argparse.ArgumentParser) -> None:
     group = result.add_argument_group("dynamic resource allocation (DRA), in place of a device plug-in")
     add = group.add_argument
-    add("--dra", metavar="NODE", default="", help="offer the queues by DRA, as those of this node of the cluster")
+    add("--dra", metavar="NODE", default="", help="offer the queues by DRA, for the node of this name in the cluster")
     add("--driver", metavar="NAME", default=DEFAULT_DRIVER, help="name of the driver (default %(default)s)")
     add(
         "--kubelet-plugins",
         metavar="PATH",
         default="/var/lib/kubelet/plugins",
-        help="where to serve, in a folder with the driver's name (default %(default)s)",
+        help="folder in which to make a folder with the driver's name, for its socket (default %(default)s)",
     )
     add(
         "--kubelet-registry",
@@ -166,7 +183,7 @@ def _add_dra(result: argparse.ArgumentParser) -> None:
         "--kubeconfig",
         metavar="FILE",
         default="",
-        help="how to reach the API server (default: by the service account of this pod)",
+        help="kubeconfig file for the API server (default: use the service account of this pod)",
     )
 
 

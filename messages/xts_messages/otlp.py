@@ -185,13 +185,23 @@ def make_parser() -> argparse.ArgumentParser:
         required=True,
         type=_source,
         metavar="SOURCE",
-        help="where metrics are served: unix:/PATH, http://HOST:PORT or https://HOST:PORT; may be repeated",
+        help="where to read metrics: unix:/PATH, http://HOST:PORT or https://HOST:PORT; may be repeated",
     )
-    add("--to", required=True, type=_collector, metavar="URL", help="where the collector takes them")
-    add("--interval", type=_interval, default=INTERVAL_S, metavar="S", help=f"seconds (default {INTERVAL_S:g})")
-    add("--token", metavar="FILE", help="file with the bearer token that the sources ask for")
-    add("--ca", metavar="FILE", help="certificates (PEM) that the sources' are checked with (default: the system's)")
-    add("--once", action="store_true", help="once, and then exit: 0 when all of it has arrived")
+    add("--to", required=True, type=_collector, metavar="URL", help="the collector's address for metrics")
+    add(
+        "--interval",
+        type=_interval,
+        default=INTERVAL_S,
+        metavar="S",
+        help=f"seconds between two reports (default {INTERVAL_S:g})",
+    )
+    add("--token", metavar="FILE", help="file with the bearer token that the sources require")
+    add(
+        "--ca",
+        metavar="FILE",
+        help="certificates (PEM) to verify the sources' certificates with (default: the system's)",
+    )
+    add("--once", action="store_true", help="send one report and exit; status 0: all of it has arrived")
     return parser
 
 

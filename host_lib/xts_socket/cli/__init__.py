@@ -33,21 +33,21 @@ _VERBS = (
 
 _EXAMPLES = """\
 examples:
-  xts run -- curl http://198.18.0.2/      a program, with its sockets offloaded
-  xts dev -- pytest           a command, with an offload proxy of its own on this machine
-  xts status                  the sockets of this host's processes, as ss(8) shows kernel sockets
-  xts status --processes      why the kernel has the others
-  xts status --watch          the same every second
-  xts top                     both ends of each socket, live, and why it waits
+  xts run -- curl http://198.18.0.2/      run a program with its sockets offloaded
+  xts dev -- pytest           run a command with an offload proxy of its own, on this machine
+  xts status                  list the offloaded sockets of this host, as ss(8) lists kernel sockets
+  xts status --processes      why other sockets of these programs were left to the kernel
+  xts status --watch          the list of sockets again every second
+  xts top                     both ends of each socket, live, and what it waits for
   xts capture --output FILE -- COMMAND    what its sockets send and receive, for Wireshark
-  xts doctor                  what this machine can and cannot do, and what to do about it
+  xts doctor                  check this machine, and say what to do where something is missing
   xts ping -n 100             the time of a round trip to the offload proxy
-  xts rules check FILE        are the transport rules in FILE right
+  xts rules check FILE        check the transport rules in FILE for mistakes
   xts config explain --pid N  every setting of a process, and where it comes from
-  xts files                   where dissector, units, configuration and examples are
-  xts report                  versions, status, configuration and logs in one file, for a report of a bug
-  xts env                     the environment variables, and what they are set to
-  cc fetch.c $(xts build-flags)           a C program that calls libxts
+  xts files                   where the files of the package are: dissector, units, configuration, examples
+  xts report                  versions, status, configuration and logs in one file, for a bug report
+  xts env                     the environment variables and their values
+  cc fetch.c $(xts build-flags)           compile a C program that calls libxts
 """
 
 
@@ -64,7 +64,7 @@ def make_parser(chosen: Sequence[str] = _VERBS) -> argparse.ArgumentParser:
     """The command line, with these verbs: each is a module, which takes time to import."""
     parser = argparse.ArgumentParser(
         prog="xts",
-        description="Runs programs with offloaded sockets, and looks at the sockets this host has offloaded.",
+        description="Runs programs with offloaded sockets, and shows the offloaded sockets of this host.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -27,8 +27,8 @@ def add(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--cflags", action="store_true", help="only those for compiling")
-    parser.add_argument("--libs", action="store_true", help="only those for linking")
+    parser.add_argument("--cflags", action="store_true", help="only the options for compiling")
+    parser.add_argument("--libs", action="store_true", help="only the options for linking")
     parser.add_argument("--json", action="store_true", help="print JSON instead")
     parser.set_defaults(run=run, endpoint=None)
 

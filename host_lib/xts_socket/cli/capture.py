@@ -37,19 +37,35 @@ def add(verbs: Any) -> None:
     parser = add_verb(
         verbs, "capture", text, "xts capture --output shop.pcapng -- xts run -- curl http://198.18.0.2/", run
     )
-    parser.add_argument("--output", metavar="FILE", type=Path, required=True, help="a new file (pcapng)")
+    parser.add_argument(
+        "--output", metavar="FILE", type=Path, required=True, help="the file to write (pcapng); it must not exist yet"
+    )
     parser.add_argument(
         "--socket",
         metavar="WORDS",
         default="",
-        help="only sockets that have these words: program, process, number, addresses",
+        help="only sockets whose program, process, number or addresses contain these words",
     )
-    parser.add_argument("--ring-files", metavar="N", type=_count, default=0, help="keep the last N files, with numbers")
-    parser.add_argument("--ring-mib", metavar="MIB", type=_count, default=64, help="of this size each (default: 64)")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …", help="what to run")
+    parser.add_argument(
+        "--ring-files",
+        metavar="N",
+        type=_count,
+        default=0,
+        help="write a series of numbered files and keep the last N of them (default: one file)",
+    )
+    parser.add_argument(
+        "--ring-mib",
+        metavar="MIB",
+        type=_count,
+        default=64,
+        help="with --ring-files: size of each file in MiB (default: 64)",
+    )
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="-- COMMAND …", help="the command and its arguments"
+    )
     parser.epilog = (
-        f"{parser.epilog}\n\nPayload is in the file, as the program sent it: before TLS, where that is pushed. Keys "
-        "are not.\nThe exit status is the command's."
+        f"{parser.epilog}\n\nThe file has the payload as the program sent it: without TLS, if TLS is pushed. It has no "
+        "keys.\nThe exit status is the command's."
     )
 
 

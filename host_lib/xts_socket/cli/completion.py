@@ -19,7 +19,7 @@ def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "completion",
         help="print a completion script for a shell",
-        description="Print what makes a shell complete this command.",
+        description="Print a script with which a shell completes this command.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

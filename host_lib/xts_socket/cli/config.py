@@ -22,13 +22,14 @@ from .text_table import print_table
 
 _EPILOG = """\
 examples:
-  xts config explain                  what a program that is started here would have, and why
-  xts config explain --pid 4711       what a running process has
+  xts config explain                  the settings that a program started here would have, and where each comes from
+  xts config explain --pid 4711       the settings of a running process
   xts config check /etc/xts/xts.toml
-  xts config import --environment     the XLIO_ and VMA_ variables set here, as lines of xts.toml
+  xts config import --environment     the XLIO_ and VMA_ variables of the environment, as lines of xts.toml
 
-A setting is what xts_configure() says in a program; else what the environment says; else what a profile named there
-sets; else the file's (XTS_CONFIG, or /etc/xts/xts.toml); else that of a profile named in the file; else the default.
+The value of a setting comes from the first of these that has it: xts_configure() in the program; the environment; the
+profile named in the environment (XTS_PROFILE); the file of settings (XTS_CONFIG, else /etc/xts/xts.toml); the profile
+named in that file; the default.
 
 exit status: 0, 1 when something is wrong, 2 for wrong usage
 """
@@ -44,15 +45,17 @@ The lines are NAME = VALUE, with the names that `xts config explain` shows. All 
 def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "config",
-        help="show the settings in force and where they come from; check or import a file of settings",
+        help="show the settings in force and where each comes from; check or import a file of settings",
         description="The settings of programs with offloaded sockets.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     explain = _action(actions, "explain", "show every setting in force, and where it comes from", _EPILOG, _explain)
-    explain.add_argument("--pid", type=int, metavar="N", help="of this process (default: of one started here)")
-    check = _action(actions, "check", "check whether a file of settings is right", _CHECK, _check)
+    explain.add_argument(
+        "--pid", type=int, metavar="N", help="settings of this process (default: of a program started here now)"
+    )
+    check = _action(actions, "check", "check a file of settings for mistakes", _CHECK, _check)
     check.add_argument("file", metavar="FILE")
     config_import.add(_action(actions, "import", config_import.TEXT, config_import.EPILOG, config_import.run))
 

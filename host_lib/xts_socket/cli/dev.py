@@ -30,15 +30,15 @@ from .run import RefusedError, add_notices, add_rules, environment_for, notices,
 
 _EPILOG = f"""\
 examples:
-  xts dev -v -- curl http://127.0.0.1:8000/  and at its end, what was offloaded
-  xts dev -- python -m http.server 8000      and then, from anywhere: curl http://127.0.0.1:8000/
-  xts dev --strict -- pytest                 what is not offloaded fails, and says why
-  xts dev --no-preload -- python app.py      a program that uses xts_socket or libxts by itself
+  xts dev -v -- curl http://127.0.0.1:8000/  curl prints at its end what was offloaded
+  xts dev -- python -m http.server 8000      then, in another terminal: curl http://127.0.0.1:8000/
+  xts dev --strict -- pytest                 a socket that cannot be offloaded fails, and the reason is printed
+  xts dev --no-preload -- python app.py      a program that uses xts_socket or libxts itself
 
-The device of this proxy is this machine: what the command connects to and listens on is this machine's network, seen
-from outside as the command's own would be. Without --rules (or ${RULES_VARIABLE}) all TCP is offloaded, loopback too.
-Nothing has to be configured, no privilege is needed, and nothing is left behind. Programs that the command starts
-attach to the same proxy; when the command has ended, what is left of them loses its connections.
+The proxy runs on this machine and uses its network: the command's connections and listeners have the addresses of this
+machine, and other programs see no difference. Without --rules (or ${RULES_VARIABLE}) all TCP is offloaded, also on
+loopback. It needs no configuration and no privilege, and leaves no files behind. Programs that the command starts use
+the same proxy. The proxy stops when the command ends; programs that still run then lose their connections.
 
 exit status: the command's, or 128 and the number of the signal that killed it; 1 when the proxy cannot be started, 2
 when rules are wrong or --strict refuses, 126 when the command cannot be started, 127 when it is not found
@@ -71,15 +71,24 @@ def add(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_rules(parser, "all TCP")
-    parser.add_argument("--profile", metavar="NAME", choices=sorted(NAMES), help="settings by a name (xts run)")
     parser.add_argument(
-        "--tables", metavar="FILE", help="more of the proxy's configuration: TLS identities and roots, limits"
+        "--profile",
+        metavar="NAME",
+        choices=sorted(NAMES),
+        help="use the settings of this profile (xts run --list-profiles)",
     )
     parser.add_argument(
-        "--no-preload", action="store_true", help="only xts_socket and libxts are offloaded, not the kernel's sockets"
+        "--tables",
+        metavar="FILE",
+        help="file with more tables of the proxy's configuration, such as TLS identities and limits",
+    )
+    parser.add_argument(
+        "--no-preload",
+        action="store_true",
+        help="do not load the interposer: only sockets of xts_socket and libxts are offloaded",
     )
     add_notices(parser)
-    parser.add_argument("--proxy-log", action="store_true", help="show what the proxy logs")
+    parser.add_argument("--proxy-log", action="store_true", help="show the proxy's log lines")
     parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the command and its arguments")
     parser.set_defaults(run=run, endpoint=None)
 

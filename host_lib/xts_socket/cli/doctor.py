@@ -21,7 +21,7 @@ def add(verbs: Any) -> None:
     parser = add_verb(
         verbs,
         "doctor",
-        "show what this machine can and cannot do, and what to do about it",
+        "check what this machine has that offloading needs, and say what to do where something is missing",
         "sudo xts doctor",
         run,
     )

@@ -26,15 +26,16 @@ def add(verbs: Any) -> None:
     parser = add_verb(
         verbs,
         "env",
-        "list the environment variables, their meaning and what they are set to",
+        "list the environment variables, their meanings and their values",
         "xts env XTS_SPIN_US",
         run,
     )
-    parser.add_argument("name", metavar="NAME", nargs="*", help="only these, with their meaning")
+    parser.add_argument("name", metavar="NAME", nargs="*", help="only these variables, with their full descriptions")
     parser.add_argument(
         "--all",
         action="store_true",
-        help="also variables of the system that are read, and those that programs and tests set for each other",
+        help="also list the system's variables that are read, and internal ones, which programs and tests set for "
+        "each other",
     )
     parser.epilog = f"{parser.epilog}\n\n{_EXIT_STATUS}"
 

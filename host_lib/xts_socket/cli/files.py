@@ -33,12 +33,12 @@ _FOLDERS = {
 def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "files",
-        help="where dissector, units, configuration and examples are",
+        help="print where the files of the package are: dissector, systemd units, configuration, examples",
         description="Print where the files are that come with the package: dissector, units, configuration, examples.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", metavar="NAME", nargs="?", help="only the paths of this file, or of those of this kind")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="only the paths of this file, or of files of this kind")
     parser.add_argument("--json", action="store_true", help="print JSON instead")
     parser.set_defaults(run=run, endpoint=None)
 

@@ -13,9 +13,9 @@ from .text_table import print_table
 
 _EPILOG = """\
 examples:
-  xts log                     the level of each process
-  xts log info --pid 4711     from now on: each socket, and why it is not offloaded
-  xts log settings --pid 4711 as its settings say (XTS_LOG)
+  xts log                     show the level of each process
+  xts log info --pid 4711     from now on this process logs each socket, and why one is not offloaded
+  xts log settings --pid 4711 back to the level of the process's settings (XTS_LOG)
 
 exit status: 0, or 1 when a process cannot be asked
 """
@@ -25,12 +25,20 @@ def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "log",
         help="show or change what the library writes in running processes",
-        description="Show or change what the library writes on standard error in running processes.",
+        description="Show or change what the library writes to standard error in running processes.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("level", nargs="?", choices=(*LOG_LEVELS, "settings"), help="from now on")
-    parser.add_argument("--pid", type=int, metavar="N", help="of this process (default: all that can be reached)")
+    parser.add_argument(
+        "level",
+        nargs="?",
+        choices=(*LOG_LEVELS, "settings"),
+        help="the new level, in force at once; settings: the level that XTS_LOG and the file of settings say "
+        "(default: show the levels)",
+    )
+    parser.add_argument(
+        "--pid", type=int, metavar="N", help="only this process (default: all that this user may access)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead")
     parser.set_defaults(run=run, endpoint=None)
 

@@ -16,7 +16,7 @@ def add(verbs: Any) -> None:
     parser = add_verb(
         verbs, "ping", "measure the round trip to the offload proxy and back", "xts ping -n 1000 --json", run
     )
-    parser.add_argument("-n", type=int, default=10, metavar="COUNT", help="round trips (default: 10)")
+    parser.add_argument("-n", type=int, default=10, metavar="COUNT", help="number of round trips (default: 10)")
 
 
 def round_trips_us(sock: socket, count: int) -> list[float]:

@@ -33,7 +33,7 @@ _JOURNALCTL = Path("/usr/bin/journalctl")
 _UNITS = ("xts-proxy", "xts-agent")
 _PACKAGES = ("xts-offload", "cffi", "msgspec", "prometheus_client", "pyroute2", "rich", "shtab")
 CONFIGURATIONS = (Path("/etc/xts/xts-proxy.toml"), Path("/etc/xts/xts-agent.toml"))
-_WHAT_IS_IN_IT = "It has addresses, names of programs and log lines of this machine; read it before you pass it on."
+_WHAT_IS_IN_IT = "It has addresses, program names and log lines of this machine: read it before you give it to others."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Part:
 
 
 def add(verbs: Any) -> None:
-    text = "pack what a report of a bug needs: versions, status, configuration, logs"
+    text = "pack what a bug report needs into one file: versions, status, configuration, logs"
     parser = add_verb(verbs, "report", text, "sudo xts report --output report.tar.gz", run)
     parser.add_argument(
-        "--output", metavar="FILE", type=Path, help="where to write it (default: xts-report-TIME.tar.gz, here)"
+        "--output", metavar="FILE", type=Path, help="the file to write (default: xts-report-TIME.tar.gz in this folder)"
     )
-    parser.epilog = f"{parser.epilog}\n\nNo keys, tokens or payload are in it. {_WHAT_IS_IN_IT}"
+    parser.epilog = f"{parser.epilog}\n\nThe file has no keys, tokens or payload. {_WHAT_IS_IN_IT}"
 
 
 def run(arguments: argparse.Namespace) -> int:

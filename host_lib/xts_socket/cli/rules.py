@@ -36,15 +36,15 @@ _LISTENING = (Role.TCP_SERVER, Role.UDP_RECEIVER)
 def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "rules",
-        help="check a file of transport rules, or show which line decides about a socket",
+        help="check a file of transport rules, or show which rule decides about a socket",
         description="Transport rules: which sockets of which program are offloaded.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    check = _action(actions, "check", "check whether a file is right", "example:\n  xts rules check xts.conf", _check)
+    check = _action(actions, "check", "check a file for mistakes", "example:\n  xts rules check xts.conf", _check)
     check.add_argument("file", metavar="FILE")
-    explain = _action(actions, "explain", "show which line decides about a socket, and why", _EXPLAIN, _explain)
+    explain = _action(actions, "explain", "show which rule decides about a socket, and why", _EXPLAIN, _explain)
     explain.add_argument("file", metavar="FILE", nargs="?", help="default: the rules without a file")
     explain.add_argument("--app", required=True, metavar="NAME", help="the program's short name")
     explain.add_argument("--id", help="the program's id (XTS_APPLICATION_ID; default: none)")
@@ -53,7 +53,7 @@ def add(verbs: Any) -> None:
     explain.add_argument("--role", required=True, choices=[role.name.lower() for role in Role])
     explain.add_argument("--local", type=parse_address, metavar="ADDRESS:PORT", help="where it is bound")
     explain.add_argument("--peer", type=parse_address, metavar="ADDRESS:PORT", help="the other end")
-    reload = _action(actions, "reload", "let running processes read their rules again", _RELOAD, rules_reload.run)
+    reload = _action(actions, "reload", "make running processes read their rules again", _RELOAD, rules_reload.run)
     reload.add_argument("--pid", type=int, metavar="N", help="this process (default: all that can be reached)")
 
 

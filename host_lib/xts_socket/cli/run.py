@@ -30,13 +30,13 @@ examples:
   xts run -- curl http://198.18.0.2/
   xts run --rules web.conf --strict -- nginx -g 'daemon off;'
   xts run --profile low-latency -- redis-server
-  xts run -v -- curl http://198.18.0.2/   at its end: what was offloaded, and why the rest was not
-  xts status --processes                  what was offloaded, and why the rest was not
+  xts run -v -- curl http://198.18.0.2/   the program prints at its end what was offloaded, and why the rest was not
+  xts status --processes                  the same for programs that are running
 
-Settings that are in the environment (XTS_SPIN_US and the like) are kept, whatever the profile; those of a file of
-settings hold where neither says otherwise (xts config). Programs that the program starts are treated alike, as long as
-the environment reaches them (sudo and env -i clear it).
-The program itself reads it once, at its start: clearing it there changes only what the program starts.
+Variables of the environment, such as XTS_SPIN_US, take precedence over the profile, and both over the file of settings
+(see xts config). Programs that this program starts are offloaded, too, if they get its environment (sudo and env -i
+clear it). The library reads the environment once, when a program starts. If the program clears it later, that affects
+only the programs it starts after that.
 
 exit status: the program's; 2 when rules or settings are wrong or --strict refuses, 126 when the program cannot be
 started, 127 when it is not found
@@ -57,7 +57,7 @@ def add_rules(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="a socket that cannot be offloaded fails, instead of staying with the kernel",
+        help="a socket that cannot be offloaded fails, instead of being left to the kernel",
     )
 
 
@@ -65,15 +65,17 @@ def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "run",
         help="run a program with its sockets offloaded",
-        description="Run a program as it is, with its TCP sockets offloaded as the rules say.",
+        description="Run an unmodified program, with its sockets offloaded as the transport rules say.",
         usage="xts run [-q | -v] [--rules FILE] [--strict] [--profile NAME] [--endpoint PATH] -- PROGRAM [ARG ...]",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_rules(parser, "none")
     add_notices(parser)
-    parser.add_argument("--profile", metavar="NAME", choices=sorted(NAMES), help="settings by a name")
-    parser.add_argument("--list-profiles", action="store_true", help="print the profiles and what they set")
+    parser.add_argument(
+        "--profile", metavar="NAME", choices=sorted(NAMES), help="use the settings of this profile (--list-profiles)"
+    )
+    parser.add_argument("--list-profiles", action="store_true", help="print the profiles and what they set, and exit")
     parser.add_argument("--json", action="store_true", help="print --list-profiles as JSON")
     parser.add_argument(
         "--endpoint",
@@ -86,12 +88,12 @@ def add(verbs: Any) -> None:
 
 def add_notices(parser: argparse.ArgumentParser) -> None:
     """The options for what the library writes on standard error."""
-    parser.add_argument("-q", "--quiet", action="store_true", help="the library writes nothing on standard error")
+    parser.add_argument("-q", "--quiet", action="store_true", help="the library writes nothing to standard error")
     parser.add_argument(
         "-v",
         "--verbose",
         action="store_true",
-        help="each program writes at its end what was offloaded, what not and why, bytes and CPU time",
+        help="at its end each program writes what was offloaded, what was not and why, bytes and CPU time",
     )
 
 

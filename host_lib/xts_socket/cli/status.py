@@ -132,13 +132,13 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--interfaces",
         action="store_true",
-        help="list the device's network interfaces, as the proxy tells them: where groups can be joined, and which "
-        "time stamps they make",
+        help="list the device's network interfaces, as reported by the proxy: where multicast groups can be "
+        "joined, and which time stamps they provide",
     )
     parser.add_argument(
         "--routes",
         action="store_true",
-        help="list the device's routes and multicast groups, as the proxy tells them on its control socket",
+        help="list the device's routes and multicast groups, as reported on the proxy's control socket",
     )
     parser.add_argument(
         "--control",
@@ -148,7 +148,7 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--processes",
         action="store_true",
-        help="list the programs under `xts run`: what they offloaded, and why the rest stayed with the kernel",
+        help="list the programs under `xts run`: what they have offloaded, and why the rest was left to the kernel",
     )
 
 

@@ -22,7 +22,7 @@ _LOOK_S = 1.0
 
 
 def add(verbs: Any) -> None:
-    text = "show sockets and their other ends on the device, live: rates, TCP, and why each waits"
+    text = "show sockets and their other ends on the device, live: rates, TCP figures, and what each waits for"
     parser = add_verb(verbs, "top", text, "xts top --by process", run)
     parser.add_argument(
         "--control",
@@ -30,15 +30,18 @@ def add(verbs: Any) -> None:
         help=f"control socket of the proxy (default: $XTS_CONTROL, else {CONTROL_DEFAULT}); of a proxy on another "
         "machine, one that ssh -L has brought here",
     )
-    parser.add_argument("--by", choices=_VIEWS, default="socket", help="what a row is at first; the key g changes it")
     parser.add_argument(
-        "--filter", metavar="WORDS", default="", help="only sockets that have them; the key / changes it"
+        "--by", choices=_VIEWS, default="socket", help="what a row stands for at first; the key g changes it"
+    )
+    parser.add_argument(
+        "--filter", metavar="WORDS", default="", help="only sockets whose row has all these words; the key / changes it"
     )
     parser.add_argument("--csv", action="store_true", help="print CSV instead, a row for each socket")
     add_watch(parser)
     parser.epilog = (
-        f"{parser.epilog}\n\nWith --json or --csv it looks twice, a second apart, and prints what the second look "
-        "finds; with --watch\nit goes on. The screen needs the package textual: pip install 'xts-offload[top]'."
+        f"{parser.epilog}\n\nWith --json or --csv it reads the figures twice, a second apart, and prints the second "
+        "reading with the rates\nbetween both; with --watch it goes on. The screen needs the package textual: "
+        "pip install 'xts-offload[top]'."
     )
 
 
