@@ -6,16 +6,29 @@ The packages under test are not in it. What they depend on lies in it as archive
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 SUITE = "bookworm"
 #: systemd, its bus, and the tools that tests use in it: no library of ours is among what these need.
 MACHINE = ("systemd-sysv", "dbus", "curl", "iproute2", "procps")
 TOP = Path(__file__).parents[2]
+PLACE = TOP / "build/packages"
 BUILD_S = 600
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """No other process of this checkout is in such a block. Who waits here finds what the other one has made."""
+    PLACE.mkdir(parents=True, exist_ok=True)
+    with (PLACE / "tests.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def missing_programs() -> list[str]:
@@ -31,9 +44,14 @@ def made(packages: Path) -> Path:
         for path in archives
     ]
     key = hashlib.sha256("\n".join([SUITE, *MACHINE, *depends]).encode()).hexdigest()[:16]
-    root = TOP / "build/packages" / f"clean-root-{key}"
-    if root.exists():
-        return root
+    root = PLACE / f"clean-root-{key}"
+    with alone():
+        if not root.exists():
+            _make(root, packages)
+    return root
+
+
+def _make(root: Path, packages: Path) -> None:
     sources = subprocess.run([TOP / "deploy/debian/archives", SUITE], capture_output=True, text=True, check=True).stdout
     unfinished = root.with_suffix(".part")
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -49,4 +67,3 @@ def made(packages: Path) -> Path:
     if done.returncode != 0:
         raise RuntimeError(f"no clean root can be made: {done.stderr[-3000:]}")
     unfinished.rename(root)
-    return root
