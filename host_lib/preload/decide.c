@@ -225,25 +225,34 @@ void decide_lost_places(void)
 
 /* --- placeholders ------------------------------------------------------------------------------------------------- */
 
-/* The placeholders are duplicates of one socket: they are never used, and a duplicate costs a sixth of a new socket. */
+static int new_place(void)
+{
+	int fd = real()->socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
+
+	if (fd < 0)
+		fd = real()->socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
+	if (fd >= 0)
+		decide_mark_place(fd);
+	return fd;
+}
+
+/* The placeholders are duplicates of one socket: they are never used, and a duplicate costs a sixth of a new socket.
+ * The one that is kept must not be the program's last descriptor: accept() needs that itself. */
 int decide_placeholder(void)
 {
 	static _Atomic int original = -1;
-	int fd = original, expected = -1;
+	int fd = original, kept, expected = -1;
 
-	if (fd < 0) {
-		fd = real()->socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
-		if (fd < 0)
-			fd = real()->socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
-		if (fd < 0)
-			return -1;
-		decide_mark_place(fd);
-		fd = descriptor_own(fd);
-		if (!atomic_compare_exchange_strong(&original, &expected, fd)) {
-			descriptor_disown(fd);
-			real()->close(fd);
-			fd = expected;
-		}
+	if (fd >= 0)
+		return real()->fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	fd = new_place();
+	kept = fd < 0 ? -1 : real()->fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (kept < 0)
+		return fd;
+	kept = descriptor_own(kept);
+	if (!atomic_compare_exchange_strong(&original, &expected, kept)) {
+		descriptor_disown(kept);
+		real()->close(kept);
 	}
-	return real()->fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	return fd;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import select
@@ -11,24 +12,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from beds.scripts import script
-from system.interposer.programs.interposed import DEADLINE_S, OFFLOADED, kind_of, pair, until
+from system.interposer.programs.interposed import DEADLINE_S, OFFLOADED, errno_of, kind_of, pair, until
 
 THREADS = 6
 
 
 @contextmanager
-def no_descriptors() -> Iterator[None]:
-    """None is to be had meanwhile."""
+def no_descriptors() -> Iterator[list[int]]:
+    """None is to be had meanwhile, unless one of these is closed and taken from the list."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], 1024), before[1]))
-    taken = []
+    taken: list[int] = []
     try:
         while True:
             taken.append(os.open(os.devnull, os.O_RDONLY))
     except OSError:
         pass
     try:
-        yield
+        yield taken
     finally:
         for fd in taken:
             os.close(fd)
@@ -100,6 +101,26 @@ def first_waits_without_a_descriptor() -> None:
         return wait
 
     exchange(30, [_recv, _poll, _select, epoll(0), epoll(1), _recv, _poll])
+
+
+@script("as the kernel")
+def the_last_descriptor_is_for_the_first_accept() -> None:
+    """Servers keep a descriptor in reserve: they close it, accept what they cannot serve, and close that."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client, socket.socket() as second:
+        listener.setblocking(False)
+        client.connect(listener.getsockname())
+        until(lambda: select.select([listener], [], [], 0)[0])
+        with no_descriptors() as taken:
+            assert errno_of(listener.accept) == errno.EMFILE
+            for connecting in (None, second):
+                if connecting:
+                    connecting.connect(listener.getsockname())
+                    until(lambda: select.select([listener], [], [], 0)[0])
+                os.close(taken.pop())
+                listener.accept()[0].close()
+                assert errno_of(listener.accept) == errno.EAGAIN
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+                assert errno_of(lambda: os.dup(0)) == errno.EMFILE
 
 
 @script("interposer")
