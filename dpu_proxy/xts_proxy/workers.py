@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from xts_messages import ulps
 from xts_messages._native import ffi as messages_ffi
 from xts_messages.queue import PROXY, Queue, ShmArea
-from xts_messages.waits import PROXY_REASONS, Waits
 
 from xts_proxy import interfaces, name_servers, policy
 from xts_proxy._native import ffi, lib
 from xts_proxy.config import Config
 from xts_proxy.config_tenant import Identity
+from xts_proxy.connection_rows import endpoint_text, rows_of
 from xts_proxy.tenants import Account
 
 LINK_STATES = ("opening", "up", "down")
-CONNECTION_STATES = ("idle", "connecting", "established", "listener", "closing", "failed", "datagram")
 _LOG_LINE_BYTES = 512
 _CLOSED_MAX = 512
+_Rows = TypeVar("_Rows")
 _NO_DEVICE = name_servers.Device()
 
 
@@ -110,6 +108,8 @@ class Worker:
         )
         _check(lib.xts_worker_start(out, native), f"starting worker {index}")
         self._native = out[0]
+        #: How many entries the largest listing had, and some: the next one fits at once.
+        self._room: dict[str, int] = {}
 
     def _native_config(
         self,
@@ -228,26 +228,19 @@ class Worker:
 
     def channels(self) -> list[dict[str, Any]]:
         """struct xts_channel_stats of each channel."""
-        return [
-            _figures(item) | {"epoch": f"{item.epoch:016x}"} for item in self._all("channel", lib.xts_worker_channels)
-        ]
+
+        def rows(items: Any) -> list[dict[str, Any]]:
+            return [_figures(item) | {"epoch": f"{item.epoch:016x}"} for item in items]
+
+        return self._all("channel", lib.xts_worker_channels, rows)
 
     def queue_ids(self) -> list[int]:
         """The queue number of each channel."""
-        return [int(item.queue_id) for item in self._all("channel", lib.xts_worker_channels)]
+        return self._all("channel", lib.xts_worker_channels, lambda items: [int(item.queue_id) for item in items])
 
     def connections(self) -> list[dict[str, Any]]:
         """struct xts_connection_stats of each connection and listener, with addresses as text."""
-        rows = []
-        for item in self._all("connection", lib.xts_worker_connections):
-            row = _figures_but(item, ("local", "peer", "waits", "tcp", "epoch"))
-            row["epoch"] = f"{item.epoch:016x}"
-            row["waits"] = asdict(Waits.read(item.waits, PROXY_REASONS, 0))
-            row["tcp"] = _figures_but(item.tcp, ("known",)) if item.tcp.known else None
-            row["state"] = CONNECTION_STATES[row["state"]] if row["state"] < len(CONNECTION_STATES) else "?"
-            row["local"], row["peer"] = endpoint_text(item.local), endpoint_text(item.peer)
-            rows.append(row)
-        return rows
+        return self._all("connection", lib.xts_worker_connections, rows_of)
 
     def closed(self) -> list[dict[str, Any]]:
         """struct xts_closed_stats of connections that have ended since the last call, at most _CLOSED_MAX of them."""
@@ -260,16 +253,15 @@ class Worker:
             rows.append(row)
         return rows
 
-    def _all(self, what: str, function: Any) -> Iterator[Any]:
-        """Asks again with more room until everything fits."""
-        room = 64
+    def _all(self, what: str, function: Any, rows: Callable[[Any], _Rows]) -> _Rows:
+        """Asks again with more room until everything fits. `rows` reads the array while it lives."""
+        room = self._room.get(what, 64)
         while True:
             out = ffi.new(f"struct xts_{what}_stats[]", room)
             count = _check(function(self._native, out, room), f"asking for {what}s")
             if count <= room:
-                yield from out[0:count]  # neither slice nor items keep the array alive; this frame does
-                return
-            room = count + count // 4
+                return rows(out[0:count])
+            self._room[what] = room = count + count // 4
 
     def log_fd(self) -> int:
         """Readable when log lines wait."""
@@ -290,13 +282,3 @@ def _figures_but(struct: Any, left_out: tuple[str, ...]) -> dict[str, Any]:
         for name, field in ffi.typeof(struct).fields
         if name not in left_out
     }
-
-
-def endpoint_text(endpoint: Any) -> str:
-    """struct xts_endpoint as "198.18.0.1:80" or "[fd18::1]:80"; "*" for none."""
-    octets = bytes(ffi.buffer(endpoint.address))
-    if endpoint.ip_version == 4:
-        return f"{ipaddress.IPv4Address(octets[:4])}:{endpoint.port}"
-    if endpoint.ip_version == 6:
-        return f"[{ipaddress.IPv6Address(octets)}]:{endpoint.port}"
-    return "*"

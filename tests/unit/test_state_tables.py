@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from xts_docs import states
-from xts_proxy.workers import CONNECTION_STATES
+from xts_proxy.connection_rows import CONNECTION_STATES
 
 TOP = Path(__file__).resolve().parents[2]
 TABLES = {"connection": states.connections(), "socket": states.sockets()}
