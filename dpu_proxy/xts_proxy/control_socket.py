@@ -1,7 +1,8 @@
 """The control socket: the question is one JSON object, the answer another, each on one line. `xts-proxy status` is its
 client.
 
-    {"ask": "status", "connections": true}   ->   {"proxy": {...}, "workers": [...], "channels": [...], ...}
+    {"ask": "status", "connections": true}          ->   {"proxy": {...}, "workers": [...], "channels": [...], ...}
+    {"ask": "route", "local": ..., "peer": ...}     ->   {"route": {"interface": "p0", "gateway": ..., ...}}
 
 Only the proxy's own user and root can connect: the socket's mode is 0600.
 """
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import socket
 from collections.abc import Callable
 from typing import Any, Literal
@@ -22,11 +22,13 @@ _ANSWER_BYTES_MAX = 1 << 30
 _TIMEOUT_S = 5.0
 
 
-class Question(Struct, frozen=True, forbid_unknown_fields=True):
-    """What can be asked."""
+class Question(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What can be asked. `local`, `peer`: the endpoints of a connection whose route is asked for."""
 
-    ask: Literal["status"]
+    ask: Literal["status", "route"]
     connections: bool = False
+    local: str = ""
+    peer: str = ""
 
 
 def workers_pid(path: str) -> int:
@@ -42,7 +44,7 @@ def handler(
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             line = await asyncio.wait_for(reader.readline(), _TIMEOUT_S)
-            writer.write(json.dumps(_respond(line, answer)).encode() + b"\n")
+            writer.write(_respond(line, answer) + b"\n")
             await asyncio.wait_for(writer.drain(), _TIMEOUT_S)
         except (ValueError, TimeoutError, ConnectionError):
             pass  # too long a line, or the client has closed
@@ -52,12 +54,13 @@ def handler(
     return serve
 
 
-def _respond(line: bytes, answer: Callable[[Question], dict[str, Any]]) -> dict[str, Any]:
+def _respond(line: bytes, answer: Callable[[Question], dict[str, Any]]) -> bytes:
     try:
-        question = msgspec.json.decode(line, type=Question)
+        return msgspec.json.encode(answer(msgspec.json.decode(line, type=Question)))
     except (msgspec.DecodeError, RecursionError) as error:
-        return {"error": f"not a question: {error}"}
-    return answer(question)
+        return msgspec.json.encode({"error": f"not a question: {error}"})
+    except OSError as error:  # a worker does not answer
+        return msgspec.json.encode({"error": error.strerror or str(error)})
 
 
 def ask(path: str, question: Question) -> dict[str, Any]:
@@ -75,7 +78,10 @@ def ask(path: str, question: Question) -> dict[str, Any]:
             raise OSError(error.errno, f"asking the proxy at {path}: {error.strerror or error}{advice}") from error
     if not line.endswith(b"\n"):
         raise OSError(errno.EPROTO, f"asking the proxy at {path}: it broke off")
-    result = json.loads(line)
+    try:
+        result = msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise OSError(errno.EPROTO, f"who listens at {path} is no xts-proxy: {error}") from None
     if "error" in result:
         raise OSError(errno.EINVAL, f"asking the proxy at {path}: {result['error']}")
-    return dict(result)
+    return result

@@ -1,47 +1,75 @@
-"""The device's routes and multicast groups, for `xts top` and `xts status --routes`: they decide which interface a
-host's socket uses. They are the kernel's, for all sockets of the device. They are read from /proc when somebody asks,
-and shown as by ip(8).
+"""The device's routes, rules of policy routing and multicast groups, for `xts top` and `xts status --routes`: they
+decide which interface a host's socket uses. They are the kernel's, for all sockets of the device. They are read when
+somebody asks: routes by netlink (routing.py), groups from /proc.
 """
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import os
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+
+from xts_proxy import routing
+from xts_proxy.routing import Row
 
 #: For each IP version.
 ROUTES_MAX = 256
+RULES_MAX = 256
 GROUPS_MAX = 256
-#: How many lines of a table are read: a router may have a million routes, and a client may ask every second.
 _LINES_MAX = 4096
 _NET = Path("/proc/net")
-#: linux/route.h, linux/ipv6_route.h: the route is up; it rejects; it is for a local address.
-_RTF_UP, _RTF_REJECT, _RTF_LOCAL = 0x1, 0x200, 0x80000000
 #: Groups that every interface joins by itself.
 _ALL_NODES = {"224.0.0.1", "ff01::1", "ff02::1"}
 
-Row = dict[str, Any]
-
 
 def read() -> Row:
-    """`routes` and `groups`, and how many more were seen (`routes_more`, `groups_more`)."""
+    """`routes`, `rules` and `groups`, and how many more were seen (`routes_more` and so on)."""
     routes: list[Row] = []
+    rules: list[Row] = []
     more = 0
-    for name, parse in (("route", _routes_ipv4), ("ipv6_route", _routes_ipv6)):
-        lines = _lines(name)
-        found = parse(lines)
-        routes += islice(found, ROUTES_MAX)
-        more += sum(1 for _ in found)
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError):  # the kernel does not have the protocol, or policy routing
+            found = routing.routes(family)
+            routes += islice(found, ROUTES_MAX)
+            more += sum(1 for _ in found)
+        with suppress(OSError):
+            rules += routing.rules(family)
     groups = [*_groups_ipv4(_lines("igmp")), *_groups_ipv6(_lines("igmp6"))]
     groups = [row for row in groups if row["group"] not in _ALL_NODES]
     return {
         "routes": routes,
         "routes_more": more,
+        "rules": rules[:RULES_MAX],
+        "rules_more": max(0, len(rules) - RULES_MAX),
         "groups": groups[:GROUPS_MAX],
         "groups_more": max(0, len(groups) - GROUPS_MAX),
     }
+
+
+def route_of(local: str, peer: str) -> Row:
+    """`route`: that of a connection between two such endpoints ("198.18.0.1:80", "[fd18::1]:80"; an empty `local` is
+    any); None with `problem`: there is none, or the device rejects it. OSError EINVAL: `peer` is not an endpoint."""
+    to = _endpoint(peer)
+    if to is None:
+        raise OSError(errno.EINVAL, "not an endpoint: an address and a port")
+    source = _endpoint(local)
+    try:
+        return {"route": routing.route_of(source, *to)}
+    except OSError as error:
+        return {"route": None, "problem": os.strerror(error.errno or errno.EIO)}
+
+
+def _endpoint(text: str) -> tuple[routing.Address, int] | None:
+    address, _, port = text.rpartition(":")
+    try:
+        return ipaddress.ip_address(address.strip("[]")), int(port) & 0xFFFF
+    except ValueError:
+        return None
 
 
 def _lines(name: str) -> Iterator[str]:
@@ -60,32 +88,6 @@ def _ipv4(text: str) -> ipaddress.IPv4Address:
 
 def _ipv6(text: str) -> ipaddress.IPv6Address:
     return ipaddress.IPv6Address(bytes.fromhex(text))
-
-
-def _route(destination: str, gateway: Any, interface: str, metric: str) -> Row:
-    via = str(gateway) if int(gateway) else ""
-    return {"destination": destination, "gateway": via, "interface": interface, "metric": int(metric)}
-
-
-def _routes_ipv4(lines: Iterator[str]) -> Iterator[Row]:
-    for line in islice(lines, 1, None):
-        words = line.split()
-        if len(words) < 8 or not int(words[3], 16) & _RTF_UP or int(words[3], 16) & _RTF_REJECT:
-            continue
-        prefix = int(words[7], 16).bit_count()
-        yield _route(f"{_ipv4(words[1])}/{prefix}", _ipv4(words[2]), words[0], words[6])
-
-
-def _routes_ipv6(lines: Iterator[str]) -> Iterator[Row]:
-    for line in lines:
-        words = line.split()
-        if len(words) < 10 or not (flags := int(words[8], 16)) & _RTF_UP or flags & (_RTF_REJECT | _RTF_LOCAL):
-            continue
-        destination = _ipv6(words[0])
-        if destination.is_multicast:
-            continue  # each interface has one
-        metric = str(int(words[5], 16))
-        yield _route(f"{destination}/{int(words[1], 16)}", _ipv6(words[4]), words[9], metric)
 
 
 def _groups_ipv4(lines: Iterator[str]) -> Iterator[Row]:

@@ -413,7 +413,9 @@ class Supervisor:
     # --- figures ---------------------------------------------------------------------------------------
 
     def answer(self, question: control_socket.Question) -> dict[str, Any]:
-        """Answers a question of the control socket."""
+        """Answers a question of the control socket. OSError: it cannot be answered."""
+        if question.ask == "route":
+            return device_network.route_of(question.local, question.peer)
         programs = self.channels.programs() if self.channels else {}
         awake = [worker for worker in self.workers if answers(worker)]
         channels = []
@@ -441,7 +443,11 @@ class Supervisor:
             "channels": sorted(channels, key=lambda row: row["queue_id"]),
         }
         if question.connections:
-            result["connections"] = [row | {"worker": worker.index} for worker in awake for row in worker.connections()]
+            result["connections"] = connections = []
+            for worker in awake:
+                for row in worker.connections():
+                    row["worker"] = worker.index
+                    connections.append(row)
             result["network"] = device_network.read()
         return result
 

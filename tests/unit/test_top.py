@@ -23,7 +23,7 @@ from xts_socket.cli import device_routes, joined, main, proxy_side, top
 from xts_socket.cli.grouped import grouped
 from xts_socket.cli.top_app import Top
 from xts_socket.cli.top_columns import duration, matches, rate
-from xts_socket.cli.top_network import NetworkPage, groups_table, routes_table
+from xts_socket.cli.top_network import NetworkPage, groups_table, routes_table, rules_table
 from xts_socket.cli.top_page import ConnectionPage
 from xts_socket.cli.top_table import Table
 from xts_socket.cli.why import NAMES, cause
@@ -277,9 +277,13 @@ def lines(app: Top) -> list[str]:
     return ["".join(segment.text for segment in table.render_line(y)) for y in range(table.size.height)]
 
 
-def run_screen(take: Callable[[joined.Look | None], joined.Look], script: Callable[[Top, Any], Any]) -> None:
+def run_screen(
+    take: Callable[[joined.Look | None], joined.Look],
+    script: Callable[[Top, Any], Any],
+    route: Callable[[joined.Row], str] = lambda row: "",
+) -> None:
     async def run() -> None:
-        app = Top(take, 3600.0)
+        app = Top(take, 3600.0, route=route)
         async with app.run_test(size=(160, 24)) as pilot:
             while app.last is None and not app.problem:
                 await pilot.pause(0.01)
@@ -346,30 +350,33 @@ NETWORK: dict[str, Any] = {
     "routes": [
         {"destination": "0.0.0.0/0", "gateway": "10.0.0.1", "interface": "uplink0", "metric": 100},
         {"destination": "198.18.0.0/15", "gateway": "", "interface": "fabric0", "metric": 20},
-        {"destination": "198.18.0.0/15", "gateway": "10.9.9.9", "interface": "spare0", "metric": 30},
-        {"destination": "nonsense", "gateway": "", "interface": "x", "metric": 0},
+        {"destination": "198.18.0.0/15", "gateway": "10.9.9.9", "interface": "spare0", "metric": 30, "table": "100"},
         {"destination": "2001:db8::/32", "gateway": "", "interface": "fabric0", "metric": 0},
     ],
+    "rules": [{"priority": 50, "ip_version": 4, "conditions": "from 10.0.0.0/8", "action": "table 100"}],
     "groups": [{"interface": "fabric0", "group": "239.1.2.3", "members": 2}],
     "groups_more": 5,
 }
 
 
+ROUTE = {"destination": "198.18.0.2", "interface": "fabric0", "gateway": "198.18.0.9", "table": "100"}
+
+
 @pytest.mark.parametrize(
-    ("peer", "interface"),
+    ("told", "shown"),
     [
-        ("198.19.7.7:80", "fabric0"),  # the longest prefix, and of two the smaller metric
-        ("192.0.2.1:80", "uplink0"),
-        ("[2001:db8::5]:443", "fabric0"),
-        ("[2001:db9::5]:443", None),
-        ("*:80", None),
-        ("", None),
+        ({"route": ROUTE}, "fabric0 via 198.18.0.9, table 100"),
+        ({"route": ROUTE | {"gateway": "", "table": "main"}}, "fabric0"),
+        ({"route": ROUTE | {"interface": "a\x1b[2J"}}, "a?[2J via 198.18.0.9, table 100"),
+        ({"route": None, "problem": "Network is unreachable"}, "none: Network is unreachable"),
+        ({"error": "not a question"}, "not known: the proxy at "),  # an older one
+        ({"route": 5}, "not known: who listens at "),
     ],
 )
-def test_the_route_to_a_peer(peer: str, interface: str | None) -> None:
-    network = msgspec.convert(NETWORK, proxy_side.Network)
-    found = device_routes.route_of(network.routes, peer)
-    assert (found and found.interface) == interface
+def test_the_route_to_a_peer(tmp_path: Path, told: dict[str, Any], shown: str) -> None:
+    with listening(tmp_path / "s", lambda peer: peer.sendall(json.dumps(told).encode() + b"\n")) as path:
+        assert device_routes.route_text(path, "198.18.0.1:1", "198.18.0.2:80").startswith(shown)
+        assert device_routes.route_text(path, "198.18.0.1:1", "*") == "", "a listener has none"
 
 
 def test_the_devices_network() -> None:
@@ -382,19 +389,22 @@ def test_the_devices_network() -> None:
 
     async def script(app: Top, pilot: Any) -> None:
         await pilot.press("enter")
-        await pilot.pause()
-        assert "route of the device: fabric0" in str(app.screen.query_one("#head", Static).render())
+        await app.workers.wait_for_complete()
+        assert "route of the device: to 198.18.0.2:" in str(app.screen.query_one("#head", Static).render())
         await pilot.press("escape", "n")
         await pilot.pause()
         assert isinstance(app.screen, NetworkPage)
         shown = text_of(routes_table(told.network)) + text_of(groups_table(told.network))
         assert "198.18.0.0/15" in shown and "239.1.2.3" in shown and "and 5 more" in shown
+        assert "from 10.0.0.0/8" in text_of(rules_table(told.network))
+        assert app.screen.query_one("#rules").display
         app.seen(seen(old))
+        assert not app.screen.query_one("#rules").display
         assert "does not say" in str(app.screen.query_one("#routes", Static).render())
         await pilot.press("n")
         assert not isinstance(app.screen, NetworkPage)
 
-    run_screen(lambda _: seen(told), script)
+    run_screen(lambda _: seen(told), script, route=lambda row: f"to {row.peer}")
 
 
 def text_of(table: Any) -> str:

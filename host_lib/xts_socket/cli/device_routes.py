@@ -1,11 +1,9 @@
-"""`xts status --routes`: the device's routes and multicast groups, as the proxy tells them on its control socket; and
-which route a peer's address takes."""
+"""`xts status --routes`: the device's routes, rules of policy routing and multicast groups, as the proxy tells them on
+its control socket; and the route that one connection takes."""
 
 from __future__ import annotations
 
-import ipaddress
 import json
-from collections.abc import Sequence
 
 import msgspec
 from xts_messages.printable import printable
@@ -23,11 +21,23 @@ def show(control: str | None, as_json: bool) -> int:
     if as_json:
         print(json.dumps(msgspec.to_builtins(network), indent=2))
         return 0
+    if network.rules:
+        rules = [
+            (str(one.priority), f"IPv{one.ip_version}", printable(one.conditions), printable(one.action))
+            for one in network.rules
+        ]
+        print_table(("Priority", "Of", "Rule", "Action"), rules, ("Priority",))
+        _more(network.rules_more, "rules")
+        print()
     routes = [
-        (printable(one.destination), printable(one.gateway) or "-", printable(one.interface), str(one.metric))
+        (
+            *(printable(text) or "-" for text in (one.destination, one.gateway, one.interface, one.table)),
+            str(one.metric),
+        )
         for one in network.routes
     ]
-    print_table(("Route", "Gateway", "Interface", "Metric"), routes, ("Metric",), empty="the device has no routes")
+    headings = ("Route", "Gateway", "Interface", "Table", "Metric")
+    print_table(headings, routes, ("Metric",), empty="the device has no routes")
     _more(network.routes_more, "routes")
     print()
     groups = [(printable(one.group), printable(one.interface), str(one.members)) for one in network.groups]
@@ -41,21 +51,16 @@ def _more(count: int, of_what: str) -> None:
         print(f"… and {count} {of_what} more")
 
 
-def route_of(routes: Sequence[proxy_side.Route], peer: str) -> proxy_side.Route | None:
-    """The route that the device's kernel uses to "address:port", from its main table: the longest prefix, and of these
-    the smallest metric. None: there is none, or the address is invalid."""
+def route_text(control: str, local: str, peer: str) -> str:
+    """The device's route of a connection in a few words, or why it is not known."""
+    if peer == "*":
+        return ""
     try:
-        address = ipaddress.ip_address(peer.rpartition(":")[0].strip("[]").partition("%")[0])
-    except ValueError:
-        return None
-    best: tuple[int, int] | None = None
-    found = None
-    for route in routes:
-        try:
-            network = ipaddress.ip_network(route.destination)
-        except ValueError:
-            continue  # answers of a proxy are not trusted
-        rank = (-network.prefixlen, route.metric)
-        if network.version == address.version and address in network and (best is None or rank < best):
-            best, found = rank, route
-    return found
+        answer = proxy_side.ask_route(control, local, peer)
+    except OSError as error:
+        return f"not known: {printable(error.strerror or str(error))}"
+    if answer.route is None:
+        return f"none: {printable(answer.problem)}"
+    via = f" via {answer.route.gateway}" if answer.route.gateway else ""
+    table = "" if answer.route.table in ("main", "local") else f", table {answer.route.table}"
+    return printable(f"{answer.route.interface}{via}{table}")

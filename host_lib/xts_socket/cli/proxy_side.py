@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -20,6 +20,7 @@ CONTROL_DEFAULT = "/run/xts/proxy.sock"
 _ANSWER_BYTES_MAX = 256 << 20
 _PIECE_BYTES = 1 << 20
 _PATIENCE_S = 10.0
+_Form = TypeVar("_Form")
 
 
 class Wait(Struct, frozen=True):
@@ -107,12 +108,23 @@ class Proxy(Struct, frozen=True):
 
 
 class Route(Struct, frozen=True):
-    """A route of the device's kernel: "198.18.0.0/15", and "" if no gateway is needed."""
+    """A route of the device's kernel: "198.18.0.0/15", and "" if no gateway is needed. `table`: "main", "local",
+    "default" or a number; older proxies tell only those of the table main, and no table."""
 
     destination: str
     interface: str
     gateway: str = ""
     metric: int = 0
+    table: str = "main"
+
+
+class Rule(Struct, frozen=True):
+    """A rule of the device's policy routing, as ip-rule(8) has it. Rules are applied in the order of their priority."""
+
+    priority: int
+    ip_version: int
+    conditions: str
+    action: str
 
 
 class Group(Struct, frozen=True):
@@ -124,10 +136,13 @@ class Group(Struct, frozen=True):
 
 
 class Network(Struct, frozen=True):
-    """The device's network, with the numbers of entries that are not listed."""
+    """The device's network, with the numbers of entries that are not listed. `rules` is empty while they are those that
+    every kernel begins with."""
 
     routes: list[Route] = field(default_factory=list)
     routes_more: int = 0
+    rules: list[Rule] = field(default_factory=list)
+    rules_more: int = 0
     groups: list[Group] = field(default_factory=list)
     groups_more: int = 0
 
@@ -147,24 +162,31 @@ def control_path() -> str:
     return os.environ.get("XTS_CONTROL") or CONTROL_DEFAULT
 
 
+class RouteAnswer(Struct, frozen=True):
+    """The answer to {"ask": "route", ...}. `route` None: there is none, and `problem` says why."""
+
+    route: Route | None
+    problem: str = ""
+
+
 def ask(path: str) -> Answer:
     """Asks the proxy. OSError, with a sentence: it does not exist, does not answer, or is something else."""
-    try:
-        line = _exchange(path)
-    except TimeoutError:
-        raise OSError(errno.ETIMEDOUT, f"the proxy at {path} does not answer within {_PATIENCE_S:.0f} s") from None
-    except OSError as error:
-        raise OSError(error.errno, f"no proxy at {path}: {error.strerror or error}") from error
-    if not line.endswith(b"\n"):
-        much = "more than we read" if len(line) > _ANSWER_BYTES_MAX else "only a part of an answer"
-        raise OSError(errno.EPROTO, f"who listens at {path} has sent {much}: is it an xts-proxy?")
-    return decode(path, line)
+    return decode(path, _exchange(path, {"ask": "status", "connections": True}))
+
+
+def ask_route(path: str, local: str, peer: str) -> RouteAnswer:
+    """Asks for the device's route of a connection. OSError as ask(); EPROTO, too, if the proxy is older."""
+    return _decode(path, _exchange(path, {"ask": "route", "local": local, "peer": peer}), RouteAnswer)
 
 
 def decode(path: str, line: bytes) -> Answer:
     """Decodes and checks an answer. OSError: it is invalid."""
+    return _decode(path, line, Answer)
+
+
+def _decode(path: str, line: bytes, form: type[_Form]) -> _Form:
     try:
-        return msgspec.json.decode(line, type=Answer)
+        return msgspec.json.decode(line, type=form)
     except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
         refused = _refusal(line)
         if refused:
@@ -182,14 +204,28 @@ def _refusal(line: bytes) -> str:
     return str(answer["error"])[:200] if isinstance(answer, dict) and "error" in answer else ""
 
 
-def _exchange(path: str) -> bytes:
+def _exchange(path: str, question: dict[str, Any]) -> bytes:
+    """Sends a question, and returns the line of the answer."""
+    try:
+        line = _received(path, msgspec.json.encode(question) + b"\n")
+    except TimeoutError:
+        raise OSError(errno.ETIMEDOUT, f"the proxy at {path} does not answer within {_PATIENCE_S:.0f} s") from None
+    except OSError as error:
+        raise OSError(error.errno, f"no proxy at {path}: {error.strerror or error}") from error
+    if not line.endswith(b"\n"):
+        much = "more than we read" if len(line) > _ANSWER_BYTES_MAX else "only a part of an answer"
+        raise OSError(errno.EPROTO, f"who listens at {path} has sent {much}: is it an xts-proxy?")
+    return line
+
+
+def _received(path: str, question: bytes) -> bytes:
     deadline = time.monotonic() + _PATIENCE_S
     pieces: list[bytes] = []
     size = 0
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_PATIENCE_S)
         connection.connect(path)
-        connection.sendall(b'{"ask": "status", "connections": true}\n')
+        connection.sendall(question)
         while size <= _ANSWER_BYTES_MAX:
             left_s = deadline - time.monotonic()
             if left_s <= 0:

@@ -138,7 +138,8 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--routes",
         action="store_true",
-        help="list the device's routes and multicast groups, as reported on the proxy's control socket",
+        help="list the device's routes, rules of policy routing and multicast groups, as reported on the proxy's "
+        "control socket",
     )
     parser.add_argument(
         "--control",

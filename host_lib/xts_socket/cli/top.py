@@ -12,7 +12,8 @@ from typing import Any
 
 from xts_messages.command_line import add_watch
 
-from .joined import COLUMNS, Look, flat, look
+from .device_routes import route_text
+from .joined import COLUMNS, Look, Row, flat, look
 from .options import add_verb, endpoint_path
 from .proxy_side import CONTROL_DEFAULT, control_path
 from .status_rates import cell
@@ -64,7 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
             ) from None
         raise
     take(None)  # if neither end answers, that is reported before the screen is taken over
-    app = Top(take, arguments.watch or _LOOK_S, arguments.by, arguments.filter)
+
+    def route(row: Row) -> str:
+        return route_text(control, row.local, row.peer)
+
+    app = Top(take, arguments.watch or _LOOK_S, arguments.by, arguments.filter, route)
     app.run()
     return app.return_code or 0
 

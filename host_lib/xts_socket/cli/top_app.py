@@ -22,7 +22,7 @@ _LONGEST_PART = 0.25  # the share of the time that looks may take
 
 
 class Top(App[None]):
-    """`take`: takes a look, given the last one; OSError says why it cannot."""
+    """`take`: takes a look, given the last one; OSError says why it cannot. `route`: asks for a socket's route."""
 
     TITLE = "xts top"
     ENABLE_COMMAND_PALETTE = False
@@ -44,10 +44,15 @@ class Top(App[None]):
     """
 
     def __init__(
-        self, take: Callable[[Look | None], Look], interval_s: float, view: str = "socket", words: str = ""
+        self,
+        take: Callable[[Look | None], Look],
+        interval_s: float,
+        view: str = "socket",
+        words: str = "",
+        route: Callable[[Row], str] = lambda row: "",
     ) -> None:
         super().__init__()
-        self._take = take
+        self._take, self._route = take, route
         self._interval_s = interval_s
         self.view = view
         self.words = words
@@ -180,8 +185,7 @@ class Top(App[None]):
     def on_table_chosen(self, message: Table.Chosen) -> None:
         """Shows a socket's page; for a group, its sockets."""
         if isinstance(message.item, Row):
-            network = self.last.proxy.network if self.last and self.last.proxy else None
-            self.push_screen(ConnectionPage(message.item, network.routes if network else ()))
+            self.push_screen(ConnectionPage(message.item, self._route))
             return
         fields = {"process": "pid", "queue": "queue", "tenant": "tenant", "worker": "worker", "peer": "peer"}
         name = message.item.name

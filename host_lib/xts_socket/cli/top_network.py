@@ -1,4 +1,4 @@
-"""The page of the device's network in `xts top`: routes, and multicast groups."""
+"""The page of the device's network in `xts top`: rules of policy routing, routes, and multicast groups."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class NetworkPage(Screen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
+            yield Static(id="rules")
             yield Static(id="routes")
             yield Static(id="groups")
         yield Footer()
@@ -43,6 +44,9 @@ class NetworkPage(Screen[None]):
             self._draw()
 
     def _draw(self) -> None:
+        rules = rules_table(self._network)
+        self.query_one("#rules", Static).display = rules is not None
+        self.query_one("#rules", Static).update(rules or "")
         self.query_one("#routes", Static).update(routes_table(self._network))
         self.query_one("#groups", Static).update(groups_table(self._network))
 
@@ -58,13 +62,26 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
+def rules_table(network: Network | None) -> Table | None:
+    """The device's rules; None: they are those that every kernel begins with, or not known."""
+    if network is None or not network.rules:
+        return None
+    table = _table("rules of policy routing", "priority", "of", "rule", "action")
+    for one in network.rules:
+        cells = (str(one.priority), f"IPv{one.ip_version}", one.conditions, one.action)
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    if network.rules_more:
+        table.add_row(f"and {network.rules_more} more")
+    return table
+
+
 def routes_table(network: Network | None) -> Table | Text:
     """The device's routes."""
     if network is None:
         return Text("the proxy does not say: it cannot be asked, or is older")
-    table = _table("routes of the device", "destination", "gateway", "interface", "metric")
+    table = _table("routes of the device", "destination", "gateway", "interface", "table", "metric")
     for one in network.routes:
-        cells = (one.destination, one.gateway or "-", one.interface, str(one.metric))
+        cells = (one.destination, one.gateway or "-", one.interface, one.table, str(one.metric))
         table.add_row(*(Text(printable(cell)) for cell in cells))
     if network.routes_more:
         table.add_row(f"and {network.routes_more} more")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import ClassVar
 
 from rich.table import Table
@@ -13,11 +13,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Footer, Sparkline, Static
-from xts_messages.printable import printable
 
-from .device_routes import route_of
 from .joined import Look, Row
-from .proxy_side import Route
 from .top_columns import duration, rate
 from .why import REASONS
 
@@ -34,10 +31,12 @@ class ConnectionPage(Screen[None]):
     ConnectionPage Static { margin: 0 1; }
     """
 
-    def __init__(self, row: Row, routes: Sequence[Route] = ()) -> None:
+    def __init__(self, row: Row, route: Callable[[Row], str] = lambda row: "") -> None:
+        """`route`: asks for the device's route of a socket, and may take long."""
         super().__init__()
         self.row: Row = row
-        self.routes = routes
+        self.route = ""
+        self._ask_route = route
         self.gone = False
         self.sent: deque[float] = deque(maxlen=_HISTORY)
         self.received: deque[float] = deque(maxlen=_HISTORY)
@@ -57,6 +56,17 @@ class ConnectionPage(Screen[None]):
 
     def on_mount(self) -> None:
         self._draw()
+        self.run_worker(self._find_route, thread=True)
+
+    def _find_route(self) -> None:
+        """Runs in a thread of its own."""
+        app, route = self.app, self._ask_route(self.row)
+        app.call_from_thread(self._found_route, route)
+
+    def _found_route(self, route: str) -> None:
+        self.route = route
+        if self.is_mounted:
+            self._draw()
 
     def seen(self, look: Look) -> None:
         """Another look. A socket that no longer exists stays as it was last seen."""
@@ -73,14 +83,14 @@ class ConnectionPage(Screen[None]):
 
     def _draw(self) -> None:
         row = self.row
-        self.query_one("#head", Static).update(heading(row, self.gone, route_of(self.routes, row.peer)))
+        self.query_one("#head", Static).update(heading(row, self.gone, self.route))
         self.query_one("#why", Static).update(why_table(row))
         self.query_one("#ends", Static).update(ends_table(row))
         for name in ("sent", "received", "waited"):
             self.query_one(f"#{name}", Sparkline).data = list(getattr(self, name))
 
 
-def heading(row: Row, gone: bool, route: Route | None = None) -> Text:
+def heading(row: Row, gone: bool, route: str = "") -> Text:
     """The socket's process and addresses, in a line or two, and the device's route to the peer."""
     text = Text(
         f"{row.program or '?'} ({row.pid})  {row.local} → {row.peer}  {row.state or row.proxy_state or ''}", "bold"
@@ -89,8 +99,7 @@ def heading(row: Row, gone: bool, route: Route | None = None) -> Text:
         "\nit has been closed" if gone else f"\nwaits for: {row.waits_for or 'nothing'}", "yellow" if gone else ""
     )
     if route:
-        via = f" via {printable(route.gateway)}" if route.gateway else ""
-        text.append(f"\nroute of the device: {printable(route.interface)}{via}")
+        text.append(f"\nroute of the device: {route}")
     return text
 
 

@@ -24,7 +24,7 @@ from xts_messages._native import ffi, lib
 from xts_messages.attach import list_attachments
 from xts_messages.status_page import Filter, read_status_page
 from xts_socket import LengthPrefixed, Lines, Tls
-from xts_socket.cli import main, status
+from xts_socket.cli import main, proxy_side, status
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
 
@@ -276,5 +276,9 @@ def test_routes_of_the_device(xts_endpoint: ProxyProcess, capsys: pytest.Capture
     assert all(route["interface"] in kernels.stdout for route in default)
     assert main(["status", "--routes", "--control", xts_endpoint.control]) == 0
     assert "Gateway" in capsys.readouterr().out
+    route = proxy_side.ask_route(xts_endpoint.control, "", "127.0.0.1:80").route
+    assert route is not None and route.interface == "lo"
+    with pytest.raises(OSError, match="not an endpoint"):
+        proxy_side.ask_route(xts_endpoint.control, "", "nobody")
     assert main(["status", "--routes", "--control", "/nowhere/proxy.sock"]) == 1
     assert "no proxy at /nowhere/proxy.sock" in capsys.readouterr().err
