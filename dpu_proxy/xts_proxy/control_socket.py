@@ -12,13 +12,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import time
 from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-_ANSWER_BYTES_MAX = 1 << 30
+_ANSWER_BYTES_MAX = 256 << 20
+_PIECE_BYTES = 1 << 20
 _TIMEOUT_S = 5.0
 
 
@@ -64,14 +66,14 @@ def _respond(line: bytes, answer: Callable[[Question], dict[str, Any]]) -> bytes
 
 
 def ask(path: str, question: Question) -> dict[str, Any]:
-    """Asks a running proxy. OSError: it cannot be reached (ENOENT, ECONNREFUSED, EACCES), or closed the connection."""
+    """Asks a running proxy. OSError: it cannot be reached (ENOENT, ECONNREFUSED, EACCES), closed the connection, does
+    not answer in time (ETIMEDOUT), or is something else (EPROTO)."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_TIMEOUT_S)
         try:
             connection.connect(path)
             connection.sendall(msgspec.json.encode(question) + b"\n")
-            with connection.makefile("rb") as answer:
-                line = answer.readline(_ANSWER_BYTES_MAX)
+            line = _received(connection, time.monotonic() + _TIMEOUT_S)
         except OSError as error:
             none = error.errno in (errno.ENOENT, errno.ECONNREFUSED)
             advice = ": is it running? --control or XTS_CONTROL names another socket" if none else ""
@@ -85,3 +87,23 @@ def ask(path: str, question: Question) -> dict[str, Any]:
     if "error" in result:
         raise OSError(errno.EINVAL, f"asking the proxy at {path}: {result['error']}")
     return result
+
+
+def _received(connection: socket.socket, deadline: float) -> bytes:
+    """What comes up to the end of a line, or of the connection."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError(errno.ETIMEDOUT, f"no answer within {_TIMEOUT_S:.0f} s")
+        connection.settimeout(left_s)
+        try:
+            piece = connection.recv(_PIECE_BYTES)
+        except TimeoutError:
+            continue
+        if not piece:
+            break
+        line += piece
+        if len(line) > _ANSWER_BYTES_MAX:
+            raise OSError(errno.EMSGSIZE, "the answer is larger than any of an xts-proxy")
+    return bytes(line)

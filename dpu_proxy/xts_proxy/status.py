@@ -23,6 +23,14 @@ def show(path: str, *, as_json: bool, connections: bool) -> None:
     if as_json:
         print(json.dumps(answer, indent=2))
         return
+    try:
+        _print(answer, connections)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        what = f"who listens at {path} is no xts-proxy, or one of another version: its answer has no {error}"
+        raise OSError(errno.EPROTO, what) from None
+
+
+def _print(answer: dict[str, Any], connections: bool) -> None:
     # Lines are not wrapped when the output is a file or a pipe.
     console = Console(width=None if sys.stdout.isatty() else 240)
     proxy = answer["proxy"]

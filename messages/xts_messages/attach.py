@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -16,6 +17,8 @@ from xts_messages.environment import BY_NAME
 from xts_messages.queue import Queue
 from xts_messages.status_page import Figures
 
+#: More than any endpoint lists: processes with a queue, and those behind relays.
+_ANSWERS_MAX = 65536
 DEFAULT_ENDPOINT = str(BY_NAME["XTS_ENDPOINT"].default)
 
 
@@ -183,7 +186,8 @@ def list_queues(endpoint: str | None = None, timeout_ms: int = 5000) -> Iterator
 
 
 def _ask(magic: int, answer_bytes: int, endpoint: str | None, timeout_ms: int) -> Iterator[tuple[bytes, list[int]]]:
-    """The messages of the answer, each with its descriptors."""
+    """The messages of the answer, each with its descriptors. `timeout_ms`: of all waits together. OSError EMSGSIZE:
+    there are more than any endpoint has."""
     request = struct.pack(
         f"={ffi.sizeof('struct xts_attach_request')}s", struct.pack("=II", magic, lib.XTS_ATTACH_VERSION)
     )
@@ -191,8 +195,13 @@ def _ask(magic: int, answer_bytes: int, endpoint: str | None, timeout_ms: int) -
         connection.settimeout(timeout_ms / 1000)
         connection.connect(endpoint or endpoint_path())
         connection.send(request)
-        while True:
+        left_s = timeout_ms / 1000
+        for _ in range(_ANSWERS_MAX):
+            connection.settimeout(max(left_s, 0.001))
+            begun_s = time.monotonic()
             data, fds, _, _ = socket.recv_fds(connection, answer_bytes, 4, socket.MSG_CMSG_CLOEXEC)
+            left_s -= time.monotonic() - begun_s
             if not data:
                 return
             yield data, fds
+    raise OSError(errno.EMSGSIZE, "the endpoint's answer does not end")

@@ -8,6 +8,7 @@ Sockets that are not offloaded are in processes.py, and killed programs in ended
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import time
@@ -216,6 +217,10 @@ def ask(path: str) -> list[Process]:
         raise OSError(f"the endpoint {path} does not answer") from None
     except (FileNotFoundError, ConnectionRefusedError) as failure:
         raise OSError(f"no agent or proxy at {path}: {failure.strerror}; see `xts doctor`") from None
+    except OSError as failure:
+        if failure.errno != errno.EPROTOTYPE:
+            raise
+        raise OSError(f"who listens at {path} is no agent or proxy of XTS: it is a socket of another type") from None
     return attached
 
 
