@@ -10,6 +10,7 @@ import pytest
 from beds.authority import Authority
 from hypothesis import given
 from hypothesis import strategies as st
+from xts_bpf.parser import EXAMPLE_FILTER
 from xts_proxy.config import Config, ConfigError, load, parse, read, render, restart_needed
 from xts_proxy.config_values import Mac, MetricsAddress, Network, Ports, Queues
 
@@ -42,8 +43,10 @@ def test_the_example_has_every_key_at_its_default(tmp_path: Path) -> None:
     for name, text in (("www.pem", www.certificate), ("www.key", www.key), ("roots.pem", authority.certificate)):
         (tmp_path / name).touch(0o600)
         (tmp_path / name).write_bytes(text)
-    full, _ = parse(uncommented.replace("/etc/xts/", f"{tmp_path}/"), "f")
+    objects = EXAMPLE_FILTER.parent
+    full, _ = parse(uncommented.replace("/etc/xts/", f"{tmp_path}/").replace("/usr/lib/xts/", f"{objects}/"), "f")
     assert full.policy.rule and full.tls.identity and full.tls.trust and full.tenant
+    assert full.names.rule and full.ulp.parser and full.filter
 
 
 def test_values_arrive_as_their_types() -> None:
