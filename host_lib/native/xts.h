@@ -2,7 +2,7 @@
  * libxts: TCP and UDP sockets whose protocol work is done by an offload proxy on a SmartNIC or DPU.
  *
  * These are the eighteen calls of the paper (Herbert, "TCP and ULP Offload via AF_XDP Sockets",
- * section "Application API"), its polling, and what programs need besides. A call takes the same
+ * section "Application API"), its polling, and what else programs need. A call takes the same
  * arguments as its counterpart of BSD sockets, returns the same and sets the same errno: the
  * counterpart's manual page (section 2) applies. What is different is said here, and listed in
  * DIFFERENCES.md.
@@ -70,8 +70,8 @@ struct timespec;
  *
  * domain is AF_INET or AF_INET6. type is SOCK_STREAM, SOCK_DGRAM, or SOCK_SEQPACKET for a socket
  * that carries PDUs (see "pushed protocols"), with SOCK_NONBLOCK and SOCK_CLOEXEC if wanted.
- * protocol is 0, or IPPROTO_TCP or IPPROTO_UDP by the type. The first call attaches the process, which takes some
- * milliseconds; all other calls return at once.
+ * protocol is 0, or IPPROTO_TCP or IPPROTO_UDP by the type. The first call attaches the process,
+ * which takes some milliseconds; all other calls return at once.
  *
  * Returns: the socket's number.
  * Errors: EAFNOSUPPORT, ESOCKTNOSUPPORT, EPROTONOSUPPORT: another domain, type or protocol; or the
@@ -99,9 +99,10 @@ int xts_close(int s);
  * Control a socket, or push a protocol onto it.
  *
  * FIONREAD, SIOCOUTQ, SIOCATMARK, FIONBIO, FIOCLEX and FIONCLEX are as for a socket of the
- * kernel's. SIOCOUTQ of a datagram socket also counts what the device's kernel may have taken. SIOC_PUSH_ULP and its
- * like push a protocol and block for a round trip; see "pushed protocols". SIOC_PEEK_MODE takes an int *, 1 to begin.
- * SIOC_END_PEEK_MODE takes a uint32_t *: the bytes to drop, from the first received one on.
+ * kernel's. SIOCOUTQ of a datagram socket also counts what the device's kernel may have taken.
+ * SIOC_PUSH_ULP and its like push a protocol and block for a round trip; see "pushed protocols".
+ * SIOC_PEEK_MODE takes an int *, 1 to begin. SIOC_END_PEEK_MODE takes a uint32_t *: the bytes to
+ * drop, from the first received one on.
  *
  * Returns: 0.
  * Errors: as ioctl(2), and those of a push.
@@ -808,7 +809,7 @@ int xts_rules_thread(const char *path);
  */
 struct xts_info {
 	size_t size;
-	char queue_kind[16]; /* "afxdp" or "shm" */
+	char queue_kind[16]; /* "afxdp", "shm", or "relay": shared memory to a relay of the agent */
 	char interface[16];
 	uint32_t queue_id;
 	uint32_t link_state; /* 0 opening, 1 up, 2 down */

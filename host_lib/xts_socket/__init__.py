@@ -12,8 +12,8 @@ a block.
 Protocols that the proxy does above TCP are pushed: `sock.push(Tls(), Http2())`, `create_connection(address, tls=True)`;
 `ulps()` lists them, layers.py has their parameters. `Multiplexer` is one message socket over several connections.
 
-Names are resolved on the host; addresses and interfaces are the device's. `socketpair` gives sockets of the kernel;
-for families other than AF_INET and AF_INET6 use the standard module, or `install()`.
+Names are looked up by the device; addresses and interfaces are the device's, too. `socketpair` gives sockets of the
+kernel; for families other than AF_INET and AF_INET6 use the standard module, or `install()`.
 """
 
 from __future__ import annotations

@@ -87,6 +87,7 @@ class epoll:  # noqa: N801 - named as the class it stands in for
         check(lib.xts_py_epoll_ctl(self._open(), _CTL_MOD, _number(sock), eventmask))
 
     def unregister(self, sock: SocketBase | int) -> None:
+        """Removes a socket from the set. OSError (ENOENT) if it is not in it."""
         check(lib.xts_py_epoll_ctl(self._open(), _CTL_DEL, _number(sock), 0))
 
     def poll(self, timeout: float | None = None, maxevents: int = -1) -> list[tuple[int, int]]:

@@ -39,7 +39,7 @@ _SENDFILE_BYTES = 262144
 
 
 class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
-    """A TCP socket whose protocol work is done by the offload proxy.
+    """A TCP or UDP socket whose protocol work is done by the offload proxy.
 
     `fileno` takes over an existing XTS socket, named by its descriptor (what `detach()` returned) or its number,
     with the family, type and protocol it has. Raises OSError: ENETDOWN without a proxy, EMFILE, EAFNOSUPPORT,
@@ -235,6 +235,7 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
         return _unpack(buffer, min(got, bufsize)), address
 
     def recvfrom_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> tuple[int, Address | None]:
+        """As recv_into(), with the address of a datagram: (how many bytes, address); on TCP the address is None."""
         view = _writable(buffer, nbytes)
         try:
             return self._recvfrom(view, nbytes or len(view), flags)
