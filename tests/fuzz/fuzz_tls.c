@@ -23,6 +23,7 @@
 #define CHUNK 8192u
 #define STEPS_MAX 250
 #define ROUNDS_MAX 400
+#define ROUNDS_AT_END 8 /* at least: nothing may change after the end */
 #define CONNECTIONS_MAX 3
 #define NS_PER_MS 1000000u
 /* Of a connection, its SSL_CTX, configuration and sessions included: 512 KiB of answers that the peer does not read,
@@ -463,6 +464,17 @@ static void round_of_all(struct scene *s)
 	we_flush(s, s->finished);
 }
 
+static bool said_goodbye(const struct scene *s)
+{
+	return s->ended && SSL_get_shutdown(s->peer.ssl) == (SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
+}
+
+/* More messages in a row without data than any peer may send. */
+static bool has_flooded(const struct scene *s)
+{
+	return s->faults[XTS_FAULT_FLOOD];
+}
+
 /* Nobody has meddled: it ends well. */
 static void end_well(struct scene *s)
 {
@@ -470,17 +482,19 @@ static void end_well(struct scene *s)
 					   !SSL_is_init_finished(s->peer.ssl) || !ulp_stack_ready(s->stack));
 	     i++)
 		round_of_all(s);
-	if (s->faults[XTS_FAULT_FLOOD])
-		return; /* more messages in a row without data than any peer may send */
+	if (has_flooded(s))
+		return;
 	ENSURE(ulp_stack_ready(s->stack) && SSL_is_init_finished(s->peer.ssl) && !fault_count(s) && !s->peer_failed);
 	ENSURE(s->received == s->peer_sent && s->peer_received == s->sent && !s->writing);
-	for (int i = 0; i < 8; i++) { /* tickets that are on their way */
+	/* What is on its way comes first: tickets, and key updates, of which a turn of ours reads four. They may turn
+	 * out to be a flood only now. */
+	for (int i = 0; i < ROUNDS_AT_END || (i < ROUNDS_MAX && !said_goodbye(s) && !has_flooded(s)); i++) {
 		round_of_all(s);
 		SSL_shutdown(s->peer.ssl);
 		peer_says(s);
 		we_flush(s, true);
 	}
-	ENSURE(s->ended && SSL_get_shutdown(s->peer.ssl) == (SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN));
+	ENSURE(said_goodbye(s) || has_flooded(s));
 }
 
 static void connection_ends(struct scene *s)
