@@ -1,13 +1,40 @@
-"""The wire of the link tests (beds/veth_wire.py), one for each test that asks for it."""
+"""Fixtures of the link tests: a wire (beds/veth_wire.py), and an agent on it (beds/running_agent.py)."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from beds.running_agent import Running, start_agent, stop
 from beds.veth_wire import Wire, make_wire
+from xts_bpf.device import open_device_queues
 
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
     yield from make_wire(62_000)
+
+
+@pytest.fixture
+def folder() -> Iterator[str]:
+    """One that everybody may enter."""
+    path = tempfile.mkdtemp(prefix="xts-link-")
+    Path(path).chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def running(wire: Wire, folder: str, request: pytest.FixtureRequest) -> Iterator[Running]:
+    options = getattr(request, "param", ["--queues", "2"])
+    endpoint = f"{folder}/endpoint.sock"
+    agent = start_agent(wire, endpoint, *options)
+    with wire.inside(wire.device):
+        device = open_device_queues(wire.device_if, 8, wire.host_mac, single_chunk="--single-chunk" in options)
+    with device:
+        served = Running(wire, agent, endpoint, device)
+        yield served
+        assert stop(served.agent) == 0

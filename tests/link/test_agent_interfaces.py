@@ -10,16 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from beds.running_agent import stop, take
 from beds.veth_wire import Wire, join
 from pyroute2 import Ethtool
-from test_agent import folder, stop, take
 from xts_bpf.device import open_device_queues, receive_queues
 from xts_messages.attach import attach
 from xts_socket.cli import status
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
-
-__all__ = ["folder"]
 
 #: Attaches as a child of a process that is attached, in a session of its own; prints the station of its queue.
 CHILD = """

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from beds.running_agent import start_agent, stop, until
 from beds.veth_wire import Wire
-from test_agent import folder, start_agent, stop, until  # noqa: F401
 from xts_messages.attach import attach
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
 
 @pytest.fixture
-def log(wire: Wire, folder: str) -> Iterator[Path]:  # noqa: F811
+def log(wire: Wire, folder: str) -> Iterator[Path]:
     """That of an agent of two queues, at "endpoint.sock" next to it."""
     path, ours = Path(folder) / "log", os.dup(2)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT)

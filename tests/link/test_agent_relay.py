@@ -7,16 +7,14 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from beds.running_agent import NOBODY, Running, start_agent, stop
 from beds.veth_wire import Wire
-from test_agent import NOBODY, Running, folder, start_agent, stop
 from xts_bpf.device import open_device_queues
 from xts_messages import codec
 from xts_messages.attach import attach
 from xts_messages.wire_table import FEATURES
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
-
-__all__ = ["folder"]
 
 
 @pytest.fixture
