@@ -1,4 +1,4 @@
-/* SHARE, PARK, RETURN, CLAIM and TAKE of the host (PROTOCOL.md): decoded, checked and answered. share.h says what they do. */
+/* SHARE, PARK, RETURN, CLAIM and TAKE of the host (PROTOCOL.md): checked and answered. share.h says what they do. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Converts addresses of the wire (struct xts_endpoint) to the kernel's socket addresses, and reads those of a socket. */
+/* Converts addresses of the wire (struct xts_endpoint) to socket addresses of the kernel, and reads a socket's own. */
 #ifndef XTS_SOCKET_ADDRESS_H
 #define XTS_SOCKET_ADDRESS_H
 

@@ -15,22 +15,27 @@
 
 /* clang-format off */
 static const struct xts_state_rule states[CONNECTION_STATES] = {
-	[CONNECTION_IDLE] = { "idle", "A socket that is not connected: made by BIND or an option, or its connect has failed.",
+	[CONNECTION_IDLE] = { "idle",
+		"A socket that is not connected: made by BIND or an option, or its connect has failed.",
 		.may = ALWAYS | CLOSED | F(CONNECT_REPLY) },
-	[CONNECTION_CONNECTING] = { "connecting", "TCP connects, or protocols do their handshakes before CONNECT_ACK or NEWCONN.",
+	[CONNECTION_CONNECTING] = { "connecting",
+		"TCP connects, or protocols do their handshakes before CONNECT_ACK or NEWCONN.",
 		.may = ALWAYS | CLOSED | CARRIES },
 	[CONNECTION_ESTABLISHED] = { "established", "Bytes go both ways.",
 		.may = ALWAYS | CLOSED | CARRIED | F(CONNECT_REPLY) | F(ANNOUNCED) },
 	[CONNECTION_LISTENER] = { "listener", "It accepts connections.",
 		.may = ALWAYS | CLOSED | F(LOOK_DUE) },
-	[CONNECTION_CLOSING] = { "closing", "The host has closed it: it is answered, lingers, or is an orphan whose bytes are delivered.",
+	[CONNECTION_CLOSING] = { "closing",
+		"The host has closed it: it is answered, lingers, or is an orphan whose bytes are delivered.",
 		.may = ALWAYS | CARRIED | F(CLOSE_REPLY) | F(UNWAITED) | F(LINGERING) | F(ORPHAN) | F(LOOK_DUE),
 		.must = F(FIN_WANTED), .one = F(CLOSE_REPLY) | F(LINGERING) | F(ORPHAN) },
 	[CONNECTION_FAILED] = { "failed", "The host knows of its failure, and has to close it or to connect it again.",
 		.may = ALWAYS | CLOSED | CARRIED | F(CONNECT_REPLY) | F(RESET_SENT) | F(SPENT), .must = F(RESET_SENT) },
 	[CONNECTION_DATAGRAM] = { "datagram", "A datagram socket, from its opening to its close.",
-		.may = F(IN_EPOLL) | F(READABLE) | F(WRITABLE) | F(SEND_BUFFER_SET) | F(RECEIVE_TUNED) | F(LOOK_DUE) | CLOSED },
-	[CONNECTION_FREED] = { "freed", "Only its memory is there, until events that were fetched before have been handled.",
+		.may = F(IN_EPOLL) | F(READABLE) | F(WRITABLE) | F(SEND_BUFFER_SET) | F(RECEIVE_TUNED) | F(LOOK_DUE) |
+		       CLOSED },
+	[CONNECTION_FREED] = { "freed",
+		"Only its memory is there, until events that were fetched before have been handled.",
 		.may = UINT32_MAX, .must = F(NO_SOCKET) },
 };
 /* clang-format on */

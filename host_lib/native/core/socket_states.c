@@ -75,7 +75,8 @@ enum socket_flag {
 
 static const struct xts_state_rule states[SOCKET_STATES] = {
 	[SOCKET_UNCONNECTED] = { "unconnected",
-				 "Neither connected nor listening, or it was a listener, whose channel has died; or another process's.",
+				 "Neither connected nor listening, or it was a listener, whose channel has died; or "
+				 "another process's.",
 				 .may = ANY | F(LOST) | F(DONE) | F(ERROR) | F(PUSHING) | F(QUEUED) | F(INHERITED) |
 					F(MOVED) | F(SHARED) },
 	[SOCKET_CONNECTING] = { "connecting", "CONNECT has been sent.", .may = ANY },
