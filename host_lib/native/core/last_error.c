@@ -72,8 +72,8 @@ static const char *likely_refusal(int error)
 	case EPERM:
 		return "the offload proxy refuses this socket option to hosts";
 	case ENOBUFS:
-		return "probably a limit of the offload proxy, of sockets or of memory: `xts-proxy status` on the device shows what "
-		       "this host uses";
+		return "probably a limit of the offload proxy, of sockets or of memory: `xts-proxy status` on the device "
+		       "shows what this host uses";
 	default:
 		return NULL;
 	}
@@ -96,7 +96,7 @@ static const char *state_of(int number, int error, bool *pushed)
 	if (s && s->own.why_gone)
 		text = xts_reason_text(s->own.why_gone);
 	else if (s && s->lost)
-		text = "the offload proxy, or the way to it, has gone, and this socket with it: a new one attaches again";
+		text = "the connection to the offload proxy was lost, and this socket with it: make a new socket";
 	else if (s && xts_refusal_errno(s->refusal) == error)
 		text = xts_refusal_text(s->refusal);
 	*pushed = s && !text &&
@@ -133,8 +133,8 @@ const char *xts_reason_of(int error, bool ask)
 	if (last.error == error && last.text[0])
 		return last.text;
 	if (error == EBADF && last.error == error && last.number >= 0 && is_of_parent(last.number))
-		return "this socket is the parent process's: a forked child has none of its parent's sockets, unless the program "
-		       "runs under `xts run`";
+		return "this socket belongs to the parent process: a forked child has none of its parent's sockets, "
+		       "unless the program runs under `xts run`";
 	if (is_of_waiting(error))
 		return NULL;
 	if (last.error == error && last.number >= 0) {

@@ -1,7 +1,6 @@
 /*
- * Why a socket is a kernel socket, or not this process's: every socket that is not offloaded, or that was not kept over
- * fork or exec, has a numbered reason, counted per process and shown by `xts status`. The numbers are stable;
- * REASONS.md is made from this list.
+ * The reasons why a socket is not offloaded, or was not kept over fork or exec. Each such socket has one of them. They
+ * are counted per process, and `xts status` shows the counts. The numbers are stable. REASONS.md is made from this list.
  */
 #ifndef XTS_REASON_H
 #define XTS_REASON_H
@@ -9,27 +8,27 @@
 /* number, name, meaning and remedy */
 #define XTS_REASONS(X) \
 	X(1, RULE, \
-	  "a rule says os, or the default rules leave loopback to the kernel: `xts rules explain` names the line") \
+	  "a rule says os, or the default rules leave loopback to the kernel: `xts rules explain` names the rule") \
 	X(2, PROTOCOL, \
-	  "not TCP: raw, MPTCP and other protocols are not offloaded, nor is UDP where no rule does it or the proxy has none") \
+	  "not TCP: raw sockets, MPTCP and other protocols are not offloaded; UDP only if a rule and the proxy offload it") \
 	X(3, FAMILY, "an address family other than AF_INET and AF_INET6") \
-	X(4, NO_ENDPOINT, "no agent or proxy listens at the endpoint: is it running, is XTS_ENDPOINT right?") \
-	X(5, PROXY_DOWN, "the endpoint answered, the proxy behind it did not") \
-	X(6, LIMIT, "the proxy's or this process's limit of sockets is reached") \
-	X(7, OPTION, "an option was set before that the proxy does not take") \
-	X(8, ADDRESS, "bound to an address that only this host's kernel has") \
-	X(9, LOCAL, "accepted on the host's own side of an offloaded wildcard listener (loopback)") \
+	X(4, NO_ENDPOINT, "no agent or proxy listens at the endpoint: check that it runs, and XTS_ENDPOINT") \
+	X(5, PROXY_DOWN, "the endpoint answered, but the proxy behind it did not") \
+	X(6, LIMIT, "the limit of sockets of the proxy or of this process is reached") \
+	X(7, OPTION, "the program had set a socket option that the proxy does not accept") \
+	X(8, ADDRESS, "the socket is bound to an address that only this host's kernel has") \
+	X(9, LOCAL, "accepted by the host's kernel (loopback), on a wildcard listener that is offloaded as well") \
 	X(10, RAW, \
-	  "the program uses it by calls the interposer cannot see (stdio inside the C library, another process)") \
-	X(11, INHERITED, "came over exec, fork or a Unix socket from a program that was not under xts run") \
-	X(12, REFUSED, "the attach was refused: version, permission") \
-	X(13, FASTOPEN, "data before the connection is established (TCP Fast Open) is left to the kernel") \
+	  "the program uses it with calls that the interposer does not see (stdio of the C library, another process)") \
+	X(11, INHERITED, "it came over exec, fork or a Unix socket from a program that was not under xts run") \
+	X(12, REFUSED, "the agent or proxy refused this process: wrong version, or no permission") \
+	X(13, FASTOPEN, "the program sends data with its connect (TCP Fast Open), which is left to the kernel") \
 	X(14, ELSEWHERE, \
-	  "over fork or exec: another process has the connection and does not give it up (ETIMEDOUT, ENOTCONN)") \
+	  "after fork or exec: another process has the connection and does not give it up (ETIMEDOUT, ENOTCONN)") \
 	X(15, LOST, \
-	  "over fork, exec or a Unix socket: the socket could not be kept (not connected yet, peek mode, no proxy)") \
+	  "the socket could not be kept over fork, exec or a Unix socket (not connected yet, peek mode, no proxy)") \
 	X(16, NO_QUEUE, \
-	  "the endpoint has no queue for this process: all are in use, or a limit of its user or of all is reached")
+	  "no queue is free for this process: all are in use, or a limit of its user or of all users is reached")
 
 enum xts_reason {
 	XTS_REASON_NONE, /* offloaded */

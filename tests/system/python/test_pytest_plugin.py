@@ -143,7 +143,7 @@ def test_the_marker(outcome: Callable[..., pytest.RunResult]) -> None:
     result.assert_outcomes(passed=4, failed=3)
     result.stdout.fnmatch_lines(
         [
-            "1 socket was not offloaded (OPTION): an option was set before that the proxy does not take",
+            "1 socket was not offloaded (OPTION): the program had set a socket option that the proxy does not accept",
             "no socket of this test was offloaded: *",
             "E *AssertionError: its own reason*",
         ],
