@@ -14,7 +14,7 @@ import socketserver
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,10 @@ class Podman:
     def inside(self, name: str, *command: str) -> str:
         """What a command writes in a container that runs."""
         return self("exec", name, *command).stdout
+
+    def succeeds(self, name: str, *command: str) -> bool:
+        """Whether a command does in a container that runs."""
+        return self("exec", name, *command, check=False).returncode == 0
 
     def log(self, name: str) -> str:
         return self("logs", name).stderr
@@ -225,28 +229,73 @@ def test_a_proxy_serves_a_container_without_network(
         assert podman.log("proxy").rstrip().endswith("stopped")
 
 
+@dataclass(frozen=True, slots=True)
+class FromChart:
+    """How the chart starts a part: its files, its command and its probes."""
+
+    volume: str
+    command: list[str]
+    probes: list[list[str]]
+
+
+def from_chart(part: str, values: dict[str, Any], folder: Path) -> FromChart:
+    """With the part's files of the chart in `folder`."""
+    made = [one for one in render(values) if one["metadata"]["name"].endswith(part)]
+    files = next(one for one in made if one["kind"] == "ConfigMap")["data"]
+    (container,) = next(one for one in made if one["kind"] == "DaemonSet")["spec"]["template"]["spec"]["containers"]
+    place = folder / part
+    place.mkdir()
+    for name, text in files.items():
+        (place / name).write_text(text)
+    probes = [container[name]["exec"]["command"] for name in ("startupProbe", "readinessProbe")]
+    return FromChart(f"--volume={place}:/etc/xts:ro", container["command"], probes)
+
+
+def values_of(lab: Lab) -> dict[str, Any]:
+    """Of the chart, for both ends of a lab's wire."""
+    macs = {end: topology.mac_address(lab.name, end) for end in (topology.HOST_XTS, topology.DPU_XTS)}
+    agent = {"interface": topology.HOST_XTS.interface, "peerMac": macs[topology.DPU_XTS], "podsOnly": False}
+    proxy = {"interface": topology.DPU_XTS.interface, "peerMac": macs[topology.HOST_XTS], "drainTimeoutSeconds": 1}
+    return {"agent": agent, "devicePlugin": {"enabled": False}, "proxy": proxy | {"enabled": True}}
+
+
 @pytest.mark.afxdp
-def test_an_agent_serves_a_container_without_network(podman: Podman, application: Application) -> None:
-    lab = raise_or_skip("afxdp", "image", tokens=False)
+def test_both_parts_of_the_chart_serve_a_container_without_network(
+    podman: Podman, application: Application, tmp_path: Path
+) -> None:
+    """Agent and proxy over AF_XDP, each where its end of a veth is, with what the chart gives them: rights, files and
+    probes, and no more."""
+    tmp_path.chmod(0o755)
+    lab = raise_or_skip("afxdp", "image-both", tokens=False)
     try:
-        serve(podman, lab, application)
+        for program in ("agent", "proxy"):
+            lab.stop_program(program)
+        values = values_of(lab)
+        (application.folder / "endpoint.sock").unlink(missing_ok=True)
+        with ExitStack() as stack:
+            for part, namespace, run in (("proxy", "dpu", "--tmpfs"), ("agent", "host", "--volume")):
+                one = from_chart(part, values, tmp_path)
+                place = "/run/xts" if run == "--tmpfs" else f"{application.folder}:/run/xts"
+                network = netns.path_of(topology.namespace_of(lab.name, namespace))
+                options = [f"--network=ns:{network}", *rights(part, part), f"{run}={place}", one.volume]
+                stack.enter_context(podman.running(part, *options, IMAGE, *one.command))
+                for probe in one.probes:
+                    wait(lambda part=part, probe=probe: podman.succeeds(part, *probe), f"answer to {probe}", 30)
+            stack.enter_context(peer_of(lab))
+            assert application.fetch(str(topology.NET.addresses[0].ip), 7777) == "hello from a peer\n"
+            podman("stop", "--time", "30", "proxy")
+            (ended,) = json.loads(podman("container", "inspect", "proxy").stdout)
+            assert ended["State"]["ExitCode"] == 0, podman.log("proxy")
     finally:
         assert not lab.down()
 
 
-def serve(podman: Podman, lab: Lab, application: Application) -> None:
-    lab.stop_program("agent")
-    (application.folder / "endpoint.sock").unlink(missing_ok=True)
-    host = netns.path_of(topology.namespace_of(lab.name, "host"))
-    mac = topology.mac_address(lab.name, topology.DPU_XTS)
-    command = [IMAGE, "xts-agent", "--interface", topology.HOST_XTS.interface, "--peer-mac", mac]
-    options = [f"--network=ns:{host}", *rights("agent", "agent"), f"--volume={application.folder}:/run/xts"]
+@contextmanager
+def peer_of(lab: Lab) -> Iterator[None]:
+    """A server on the network meanwhile."""
     with lab.popen("net", ["python", "-c", PEER]) as peer:
         try:
-            with podman.running("agent", *options, *command):
-                wait((application.folder / "endpoint.sock").exists, "agent that serves", 30)
-                address = str(topology.NET.addresses[0].ip)
-                assert application.fetch(address, 7777) == "hello from a peer\n"
+            yield
         finally:
             peer.terminate()
 
