@@ -14,11 +14,14 @@ from typing import Any
 from . import sources
 from .look import View
 from .model import Action, Run, Setting, Source, Value
+from .steering_ovs import bridge_of
 from .wanted import Firewall as WantedFirewall
 from .wanted import Wanted
 
 _PLACE = {"family": "inet", "table": "xts_bluefield"}
 _TABLE = {"family": "inet", "name": "xts_bluefield"}
+
+_IN_NO_BRIDGE = "in no bridge"
 
 
 def _match(left: dict[str, Any], right: Any, operator: str = "==") -> dict[str, Any]:
@@ -39,6 +42,43 @@ def table(wanted: WantedFirewall) -> list[Any]:
     rules.append([{"drop": None}])
     made = [{"rule": {**_PLACE, "chain": "uplink", "expr": rule}} for rule in rules]
     return [{"table": dict(_TABLE)}, {"chain": chain}, *made]
+
+
+class Uplink:
+    """Setting("uplink", INTERFACE): "in no bridge", or what it is a port of. Nothing here changes it.
+
+    The rules look at the interface on which a packet reaches this machine. Of a bridge that is the bridge's own
+    interface and never a port, so rules for a port would let everything pass.
+    """
+
+    name = "uplink"
+    source: Source = sources.OVS_PORT
+
+    def wanted(self, wanted: Wanted) -> Iterator[tuple[Setting, Value]]:
+        if wanted.firewall:
+            yield Setting(self.name, wanted.firewall.uplink), _IN_NO_BRIDGE
+
+    def read(self, setting: Setting, view: View) -> Value:
+        bridge = bridge_of(view, setting.place)
+        if not bridge and view.machine.has_interface(setting.place):
+            [shown] = view.json("ip", "-j", "link", "show", "dev", setting.place)
+            bridge = shown.get("master", "")
+        return f"a port of {bridge}" if bridge else _IN_NO_BRIDGE
+
+    def actions(self, setting: Setting, old: Value, new: Value) -> tuple[Action, ...]:
+        return ()
+
+    def what(self, setting: Setting, new: Value) -> str:
+        return f"{setting.place} is {new}"
+
+    def why(self, setting: Setting) -> str:
+        return (
+            "what comes in on a port reaches this machine on the bridge's own interface, where rules for the port do "
+            "not see it: name that one as firewall.uplink"
+        )
+
+    def check(self, setting: Setting) -> str:
+        return f"ovs-vsctl port-to-br {setting.place}; ip link show {setting.place}"
 
 
 class FirewallTable:

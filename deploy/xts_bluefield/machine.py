@@ -26,6 +26,7 @@ TOOL_PATH = "/opt/mellanox/iproute2/sbin:/usr/local/sbin:/usr/local/bin:/usr/sbi
 #: What has each tool, for who does not have it.
 PACKAGES = {
     "devlink": "iproute2",
+    "ip": "iproute2",
     "tc": "iproute2",
     "mlxconfig": "mft (NVIDIA Firmware Tools)",
     "ovs-vsctl": "openvswitch-switch",

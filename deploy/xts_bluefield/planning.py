@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .card import Firmware, FirmwareInUse
-from .firewall import FirewallTable
+from .firewall import FirewallTable, Uplink
 from .functions import Eswitch, Function, Xdp, feature_notes
 from .look import View
 from .model import Found, Kind, Plan, Setting, Step, Value
@@ -34,6 +34,7 @@ KINDS: tuple[Kind, ...] = (
     Flows(),
     Filters(),
     HugePages(),
+    Uplink(),
     FirewallTable(),
     UnitFiles(),
     UnitEnabled(),

@@ -127,3 +127,14 @@ def _normal(line: str) -> str:
     match, _, actions = line.strip().replace('"', "").partition("actions=")
     parts = [part for part in re.split(r"[, ]+", match) if part and not part.startswith(("cookie=", "table="))]
     return f"{','.join(parts)} actions={actions}"
+
+
+def bridge_of(view: View, name: str) -> str:
+    """The bridge of Open vSwitch that an interface is a port of, or ""."""
+    if not view.machine.has_tool("ovs-vsctl"):
+        return ""
+    try:
+        bridges = view.output("ovs-vsctl", "--timeout=5", "list-br").split()
+        return next((one for one in bridges if name in view.output("ovs-vsctl", "list-ports", one).split()), "")
+    except OSError:
+        return ""  # it does not run, so it has no ports

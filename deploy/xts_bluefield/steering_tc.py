@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from . import sources
 from .look import View
 from .model import Action, Run, Setting, Source, Value
+from .steering_ovs import bridge_of
 from .wanted import Wanted
 
 #: The preferences of our filters: messages, and the rest.
@@ -36,7 +37,7 @@ class Filters:
         name = view.name(setting.place)
         if name is None:
             return None
-        bridge = _bridge_of(view, name)
+        bridge = bridge_of(view, name)
         if bridge:
             raise OSError(errno.EBUSY, f'{name} is a port of {bridge} in Open vSwitch: steer with steering = "ovs"')
         kinds = [qdisc.get("kind") for qdisc in view.json("tc", "-j", "qdisc", "show", "dev", name)]
@@ -63,16 +64,6 @@ class Filters:
 
     def check(self, setting: Setting) -> str:
         return f"tc -s filter show dev {setting.place} ingress"
-
-
-def _bridge_of(view: View, name: str) -> str:
-    if not view.machine.has_tool("ovs-vsctl"):
-        return ""
-    try:
-        bridges = view.output("ovs-vsctl", "--timeout=5", "list-br").split()
-        return next((one for one in bridges if name in view.output("ovs-vsctl", "list-ports", one).split()), "")
-    except OSError:
-        return ""  # it does not run, so it has no ports
 
 
 def _preference(one: str) -> str:

@@ -25,7 +25,7 @@ FIRMWARE = {
     "PF_TOTAL_SF": (),
     "PF_SF_BAR_SIZE": (),
 }
-TOOLS = ("devlink", "mlxconfig", "ovs-vsctl", "ovs-ofctl", "tc", "nft", "systemctl", "update-grub")
+TOOLS = ("ip", "devlink", "mlxconfig", "ovs-vsctl", "ovs-ofctl", "tc", "nft", "systemctl", "update-grub")
 
 
 class PowerLostError(BaseException):
@@ -289,6 +289,10 @@ class SimulatedCard:
             flows.append(line.removeprefix("add "))
         self._change()
         bridge["flows"] = flows
+
+    def _ip(self, words: list[str], _: str) -> str:
+        assert words[:-1] == ["-j", "link", "show", "dev"], words
+        return json.dumps([{"ifname": words[-1]}])
 
     def _tc(self, words: list[str], _: str) -> str:
         words = [word for word in words if word != "-j"]

@@ -189,6 +189,9 @@ def test_open_vswitch_carries_messages_to_the_proxy_alone(
         assert bed.command("apply", "--yes", "--journal", journal, file) == 0
         assert bed.command("undo", "--yes", "--journal", journal) == 0
         assert state_of(bed) == before and not Path(journal).exists()
+        file, journal = write(tmp_path, '[firewall]\nuplink = "uplink"\n')
+        assert bed.command("check", file) == 1
+        assert "uplink uplink: is a port of br0" in capsys.readouterr().out
 
 
 def flower_missing(bed: Bed) -> str:
@@ -265,7 +268,7 @@ def ready(sock: socket.socket, wait_s: float = _WAIT_S) -> bool:
 
 
 @pytest.mark.skipif(shutil.which("nft") is None, reason="nft is not installed (Debian's package nftables)")
-def test_the_firewall_of_the_uplink(bed: Bed, tmp_path: Path) -> None:
+def test_the_firewall_of_the_uplink(bed: Bed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for namespace, name, address in ((bed.device, "uplink", "198.18.9.1"), (bed.net, "wire", "198.18.9.2")):
         with NetNS(namespace) as ns:
             ns.addr("add", index=ns.link_lookup(ifname=name)[0], address=address, prefixlen=24)
@@ -288,6 +291,12 @@ def test_the_firewall_of_the_uplink(bed: Bed, tmp_path: Path) -> None:
         assert bed.command("undo", "--yes", "--journal", journal) == 0
         assert ready(stack.enter_context(connects(bed, bed.net, ("198.18.9.1", 2222))))
     assert state_of(bed) == before
+    with NetNS(bed.device) as ns:
+        ns.link("add", ifname="bridge0", kind="bridge")
+        ns.link("set", index=ns.link_lookup(ifname="uplink")[0], master=ns.link_lookup(ifname="bridge0")[0])
+    capsys.readouterr()
+    assert bed.command("apply", "--yes", "--journal", journal, file) == 1
+    assert "is 'a port of bridge0'" in capsys.readouterr().err and not Path(journal).exists()
 
 
 def test_a_tool_that_is_missing_is_said(bed: Bed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

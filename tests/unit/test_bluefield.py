@@ -50,7 +50,7 @@ pages = 512
 [cpus]
 isolated = "4-7"
 [firewall]
-uplink = "p0"
+uplink = "ovsbr1"
 tcp_ports = [443, 80]
 [units]
 cpus = "4-7"
@@ -316,7 +316,7 @@ def files(draw: st.DrawFn) -> str:
     if draw(st.booleans()):
         text += f'[cpus]\nisolated = "{draw(st.sampled_from(["", "4-7", "1,3"]))}"\n'
     if draw(st.booleans()):
-        text += f'[firewall]\nuplink = "p0"\ntcp_ports = {draw(st.lists(st.integers(1, 65535), max_size=3))}\n'
+        text += f'[firewall]\nuplink = "ovsbr1"\ntcp_ports = {draw(st.lists(st.integers(1, 65535), max_size=3))}\n'
     if draw(st.booleans()):
         text += f"[units]\nboot = {str(draw(st.booleans())).lower()}\n"
     return text
@@ -426,6 +426,14 @@ def test_a_port_of_a_bridge_is_not_steered_by_tc() -> None:
     machine.bridges["ovsbr1"]["ports"].append("pf0vf0")
     with pytest.raises(OSError, match='pf0vf0 is a port of ovsbr1 in Open vSwitch: steer with steering = "ovs"'):
         make(parse(RUNNING, "f"), View(machine))
+
+
+def test_a_firewall_on_a_port_of_a_bridge_is_refused(path: Path) -> None:
+    """Its rules would see nothing: packets for the machine come in on the bridge's own interface."""
+    machine, wanted = card(), parse('role = "device"\n[firewall]\nuplink = "p0"\n', "f")
+    with pytest.raises(RefusedError, match=r"uplink p0 is 'a port of ovsbr1'.* name that one as firewall\.uplink"):
+        applied(wanted, machine, path)
+    assert machine.changes == 0
 
 
 def test_filters_of_others_keep_their_place(path: Path) -> None:
