@@ -13,11 +13,12 @@ import pytest
 pytestmark = [pytest.mark.long, pytest.mark.root, pytest.mark.timeout(5400)]
 
 
-def test_on_an_emulated_processor() -> None:
+@pytest.mark.parametrize("how", [[], ["--boot"]], ids=["programs", "a machine"])
+def test_on_an_emulated_processor(how: list[str]) -> None:
     if os.uname().machine == "aarch64":
         pytest.skip("this is one that is not emulated")
     faulthandler.cancel_dump_traceback_later()  # that this one waits for minutes is no riddle
-    command = [Path(__file__).with_name("run")]
+    command = [Path(__file__).with_name("run"), *how]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=5300, check=False
     )
