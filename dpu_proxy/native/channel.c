@@ -83,7 +83,6 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 	ch->life_fd = life_fd;
 	list_init(&ch->connections);
 	list_init(&ch->ready);
-	list_init(&ch->dirty);
 	list_init(&ch->unnamed);
 	list_init(&ch->noted);
 	names_init(&ch->names);

@@ -51,7 +51,7 @@ struct batch_entry {
 	struct xts_rx_frame frame;
 	uint32_t skip, bytes; /* payload: where it begins in the frame, and how long it is */
 	struct ulp_mark mark; /* only its pdu is set for a byte stream */
-	uint32_t next;        /* of the same connection */
+	uint8_t next;         /* of the same connection; BATCH_NONE: it is the last */
 };
 
 /* The payload of a call, in the first piece of its frame. The call's length has been checked to include it. */
@@ -127,7 +127,7 @@ struct channel {
 	uint8_t rung_ack;      /* the ACK that the host had when it was last woken */
 
 	struct list connections;
-	struct list ready, dirty;
+	struct list ready;
 	struct list unnamed;
 	struct list noted; /* connections with noted events */
 	struct frames_missing frames_missing;
@@ -151,6 +151,8 @@ struct channel {
 	uint32_t batch_used;
 	uint64_t batch_bytes;
 	struct batch_entry batch[CHANNEL_BATCH];
+	uint32_t dirty_count;
+	struct connection *dirty[CHANNEL_BATCH]; /* to be flushed with the batch; NULL: flushed already */
 };
 
 /* --- channel.c ---------------------------------------------------------------------------------------------------- */
@@ -172,6 +174,11 @@ void channel_violation(struct channel *ch, const char *what, uint32_t id);
 bool channel_receive(struct channel *ch);
 /* Writes the payload gathered for connections to TCP, and recycles the frames of the batch. */
 void channel_flush(struct channel *ch);
+
+/* The connection has something to flush with the batch. */
+void channel_dirty(struct channel *ch, struct connection *c);
+/* It has not any more. */
+void channel_clean(struct channel *ch, struct connection *c);
 
 /* --- channel_send.c ----------------------------------------------------------------------------------------------- */
 

@@ -8,14 +8,47 @@
 
 #define BATCH_BYTES (256u * 1024) /* payload gathered before a write: TCP starts sending while the host still copies */
 
-void channel_flush(struct channel *ch)
-{
-	while (!list_empty(&ch->dirty)) {
-		struct connection *c = list_entry(list_pop(&ch->dirty), struct connection, dirty);
+_Static_assert(CHANNEL_BATCH < BATCH_NONE, "connection.gathered_first");
 
+static void flush_dirty(struct channel *ch)
+{
+	for (uint32_t i = 0; i < ch->dirty_count; i++) {
+		struct connection *c = ch->dirty[i];
+
+		if (!c)
+			continue;
+		c->dirty = false;
 		connection_flush(c);
 		connection_check(c);
 	}
+	ch->dirty_count = 0;
+}
+
+void channel_dirty(struct channel *ch, struct connection *c)
+{
+	if (c->dirty)
+		return;
+	if (ch->dirty_count == CHANNEL_BATCH)
+		flush_dirty(ch);
+	c->dirty = true;
+	ch->dirty[ch->dirty_count++] = c;
+}
+
+void channel_clean(struct channel *ch, struct connection *c)
+{
+	uint32_t i = 0;
+
+	if (!c->dirty)
+		return;
+	while (ch->dirty[i] != c)
+		i++;
+	ch->dirty[i] = NULL;
+	c->dirty = false;
+}
+
+void channel_flush(struct channel *ch)
+{
+	flush_dirty(ch);
 	for (uint32_t i = 0; i < ch->batch_used; i++) {
 		xts_queue_recycle(ch->queue, &ch->batch[i].frame);
 		xts_link_recycled(&ch->link);
@@ -198,7 +231,7 @@ bool channel_receive(struct channel *ch)
 		ch->dying = ch->life_fd >= 0;
 	}
 	ch->dying |= relay_has_ended(ch);
-	if (ch->batch_used || !list_empty(&ch->dirty))
+	if (ch->batch_used || ch->dirty_count)
 		channel_flush(ch);
 	if (taken) {
 		(void)worker_turn_is_over(ch->worker); /* reads the clock */

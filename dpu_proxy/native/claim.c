@@ -21,7 +21,7 @@ static void give_to(struct parked *p, struct connection *c)
 	c->readable = p->error || p->pushed; /* layers may hold bytes that epoll does not report */
 	c->returned = p->returned;
 	p->returned = (struct returned){ 0 };
-	c->readable |= c->returned.first != NULL;
+	c->readable |= c->returned.last != NULL;
 	c->kernel_send = p->kernel_send;
 	c->kernel_receive = p->kernel_receive;
 	p->kernel_send = p->kernel_receive = 0;

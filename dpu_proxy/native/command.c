@@ -330,8 +330,8 @@ static int do_ioctl(struct connection *c, uint32_t request, void *value, uint32_
 {
 	int error, unsent;
 
-	if ((request == SIOCOUTQ || request == SIOCOUTQNSD) && !list_empty(&c->dirty)) {
-		list_remove(&c->dirty);
+	if ((request == SIOCOUTQ || request == SIOCOUTQNSD) && c->dirty) {
+		channel_clean(c->channel, c);
 		connection_flush(c);
 	}
 	error = xts_ioctl_do(c->fd, request, value, bytes);

@@ -4,6 +4,7 @@
 #include "datagram_socket.h"
 #include "pushed.h"
 #include "share.h"
+#include "unowned.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -54,14 +55,9 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 	c->ip_version = ip_version;
 	c->gathered_first = c->gathered_last = BATCH_NONE;
 	list_init(&c->ready);
-	list_init(&c->dirty);
-	c->timer.expired = connection_look_expired;
 	list_init(&c->unnamed);
 	list_init(&c->noted);
-	list_init(&c->by_age);
 	list_init(&c->offers);
-	list_init(&c->share);
-	list_init(&c->share_here);
 	list_append(&ch->connections, &c->member);
 	ch->connection_count++;
 	w->stats.connections++;
@@ -135,6 +131,7 @@ void connection_free(struct connection *c, bool reset)
 	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, sizeof *c + (c->pushed ? PUSHED_BYTES : 0));
 	uncount(c);
 	if (c->channel) {
+		channel_clean(c->channel, c);
 		identifier_release(c->channel, c->proxy_id);
 		if (c->channel->refusing == c)
 			c->channel->refusing = NULL;
@@ -146,13 +143,12 @@ void connection_free(struct connection *c, bool reset)
 	pushed_free(c->pushed);
 	c->pushed = NULL;
 	buffers_uncharge(c);
-	if (!atomic_load(&c->cut)) /* the orphan that replaced it is charged instead */
+	if (!c->as_orphan || !atomic_load(&c->as_orphan->cut)) /* else the orphan that replaced it is charged */
 		tenant_give_socket(c->tenant);
 	xts_tenant_release(c->tenant);
 	c->tenant = NULL;
 	list_remove(&c->ready);
-	list_remove(&c->dirty);
-	timer_cancel(&c->timer);
+	connection_look_no_more(c);
 	list_remove(&c->noted);
 	list_remove(&c->unnamed);
 	list_remove(&c->member);
@@ -161,8 +157,11 @@ void connection_free(struct connection *c, bool reset)
 	c->noted_events = 0;
 	c->look_due = false;
 	connection_enter(c, CONNECTION_FREED);
-	c->next_dead = c->worker->dead;
-	c->worker->dead = c;
+	free(c->as_orphan);
+	c->as_orphan = NULL;
+	free(c->look);
+	c->look = NULL;
+	list_append(&c->worker->dead, &c->member);
 }
 
 /* --- epoll and the ready list ------------------------------------------------------------------------------------- */

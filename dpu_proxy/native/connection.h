@@ -17,7 +17,6 @@
 #include "queue.h"
 #include "states.h"
 #include "tenant.h"
-#include "timer.h"
 #include "waiting.h"
 #include "worker_state.h"
 
@@ -26,77 +25,78 @@ struct channel;
 struct closed;
 struct datagrams;
 struct held;
+struct look;
+struct member;
 struct name;
+struct orphan;
 struct pushed;
 struct shared;
 struct unowned;
 
 /* Bytes that another process had received and gave back: returned.c. */
 struct returned {
-	struct returned_piece *first, *last;
+	struct returned_piece *last; /* its next is the first; NULL: there are none */
 };
 
+/* A host may have as many as its tenant's limit, so the size counts: at its end is a bound for it. What few connections
+ * need, or none for long, is in memory of its own while it is needed. What each message needs comes first. */
 struct connection {
-	struct watch watch;  /* first: epoll's pointer */
-	struct list ready;   /* on channel->ready: has something to send */
-	struct list dirty;   /* on channel->dirty: has gathered frames to write */
-	struct list member;  /* on channel->connections, or for an orphan on unowned->orphans; the oldest first */
-	struct timer timer;  /* to look again at a lingering close, or at a listener that could not accept */
-	struct list unnamed; /* on channel->unnamed: made by a CONNECT whose answer the host may not have seen yet */
-	/* on channel->noted, or unowned->noted: has events that wait for its turn */
-	struct list noted;
-	uint32_t noted_events;   /* events of epoll */
+	struct watch watch; /* first: epoll's pointer */
+	int fd;
 	struct channel *channel; /* NULL for an orphan */
-	struct unowned *unowned; /* of an orphan */
-	struct list by_age;      /* for an orphan: on tenant->orphans, or on worker->cut; under the lock of orphan.c */
-	atomic_bool cut;         /* another orphan has taken its place in the tenant's account: it will be reset */
-	_Atomic uint64_t orphan_bytes; /* bytes charged for it as an orphan */
-	struct connection *next_dead;
 	struct worker_state *worker;
 	struct xts_tenant *tenant; /* the tenant charged for it; a reference */
-	struct name *name;         /* what its socket is bound to; NULL: not bound */
-	int fd;
 	/* 0: none (an orphan has neither; no xts_socket before the host has acknowledged) */
 	uint32_t proxy_id, xts_socket;
-	uint32_t window; /* granted to the host, counted in channel->window_bytes and for the tenant */
-	uint8_t state;   /* enum connection_state; changed only by connection_enter() (states.h) */
+	uint8_t state; /* enum connection_state; changed only by connection_enter() (states.h) */
 	uint8_t ip_version;
 #define FLAG_FIELD(name, bit, meaning) bool name : 1;
 	CONNECTION_FLAGS(FLAG_FIELD)
 #undef FLAG_FIELD
-	struct pushed *pushed;         /* protocols on it, or peek mode; NULL for most (pushed.h) */
-	struct datagrams *datagrams;   /* for a datagram socket (datagram_socket.h); NULL for TCP */
-	uint32_t look_ms;              /* what the timer was set to last; it doubles */
-	int error;                     /* of the connection, sent in RESET, CONNECT_ACK or CLOSED */
+	bool dirty : 1;                        /* in channel->dirty: has gathered frames to write */
+	bool waits_for_turn : 1;               /* something was noted and waits for its turn (waiting.h) */
+	uint8_t waits_for[2];                  /* enum xts_wait, by direction (waiting.h) */
+	uint8_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */
+	int error;                             /* of the connection, sent in RESET, CONNECT_ACK or CLOSED */
+	uint32_t noted_events;                 /* events of epoll that wait for its turn */
+	uint32_t window;               /* granted to the host, counted in channel->window_bytes and for the tenant */
 	uint32_t held;                 /* post credits: bytes (listener: connections) we may send to the host */
 	struct xts_credit_grant grant; /* what we have granted the host */
 	uint32_t consumed;             /* bytes written since the window last grew */
 	uint32_t read_bytes;           /* bytes that the application has read; counted until receive_tuned */
-	uint32_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */
-	struct outgoing out;                    /* bytes for TCP that still wait */
+	struct list ready;             /* on channel->ready: has something to send */
+	struct list noted;   /* on channel->noted, or unowned->noted: has noted events, or a timer has expired */
+	struct outgoing out; /* bytes for TCP that still wait */
 	uint64_t received_bytes;
 	uint64_t accepted_bytes;         /* accepted from the host, over this channel */
-	struct closed *closed;           /* its record for the connection log (closed.h); NULL for most */
-	struct connection_waits waiting; /* what it waits for, and the time of the first of them */
 	uint64_t since_ns;               /* when its connect began; later, when its host last sent; 0: neither yet */
-	struct returned returned; /* bytes that another process had not read: sent to the host before what TCP has */
-	struct held *name_held;   /* its key, by which other processes may ask for it (share.h); NULL: none */
+	struct pushed *pushed;           /* protocols on it, or peek mode; NULL for most (pushed.h) */
+	struct datagrams *datagrams;     /* for a datagram socket (datagram_socket.h); NULL for TCP */
+	struct returned returned;        /* bytes that another process had not read: sent to the host before TCP's */
+	struct connection_waits waiting; /* how long it has waited, and for what */
 	/* charged for kernel buffers whose size its program has set (buffers.c) */
 	uint32_t kernel_send, kernel_receive;
+
+	/* on channel->connections, or for an orphan on unowned->orphans, the oldest first; when freed, on worker->dead */
+	struct list member;
+	struct list unnamed; /* on channel->unnamed: made by a CONNECT whose answer the host may not have seen yet */
+	struct name *name;   /* what its socket is bound to; NULL: not bound */
 	/* An offer is a connection that has been announced; each listener has a list of its own. */
 	/* of a listener: its unanswered offers; of an announced connection: the node on that list */
 	struct list offers;
 	struct connection *listener; /* the listener that announced it; NULL when that is gone */
-	uint32_t offer_count;
-	struct shared *shared; /* of a listener: set when other channels accept from it too (share.h) */
-	struct list share;     /* on shared->members; under the registry's lock */
-	/* The members on this worker, in a ring without a head. No other worker touches it. */
-	struct list share_here;
-	uint64_t share_turn; /* value of worker->share_turns when this member had its last turn */
-	uint32_t keep_ms;    /* how long the shared listener outlives this member, if it was the last */
+	struct shared *shared;       /* of a listener: set when other channels accept from it too (share.h) */
+	struct member *shares;       /* while shared is set: its part in that */
+	struct closed *closed;       /* its record for the connection log (closed.h); NULL for most */
+	struct held *name_held;      /* its key, by which other processes may ask for it (share.h); NULL: none */
+	struct orphan *as_orphan;    /* of an orphan; NULL: it has never been one */
+	struct look *look;           /* NULL: connection_look_later() was never called */
 };
 
-#define BATCH_NONE UINT32_MAX
+/* Those who make it larger have to say why (tests/system/sockets/test_memory_of_connections.py); malloc gives it 416. */
+_Static_assert(sizeof(struct connection) <= 408, "memory of a connection");
+
+#define BATCH_NONE UINT8_MAX
 
 /* --- connection.c ------------------------------------------------------------------------------------------------- */
 
@@ -123,9 +123,13 @@ void connection_fail(struct connection *c, int error);
 /* Makes a connection that has failed, which its host knows, an unconnected socket again; false: it has not failed, or
  * this is not possible. */
 bool connection_renew(struct connection *c);
-/* Sets the timer, with a growing interval, for things that happen without an event: the end of lingering, or room for
+/* Sets a timer, with a growing interval, for things that happen without an event: the end of lingering, or room for
  * what a listener could not accept. */
 void connection_look_later(struct connection *c);
+/* The interval is the shortest again. */
+void connection_look_sooner(struct connection *c);
+/* Stops the timer. */
+void connection_look_no_more(struct connection *c);
 
 /* --- connection_close.c ------------------------------------------------------------------------------------------- */
 

@@ -16,7 +16,7 @@ static bool has_unread(struct connection *c)
 {
 	int bytes = 0;
 
-	if (c->returned.first)
+	if (c->returned.last)
 		return true;
 	if (c->pushed && (c->pushed->started || c->pushed->peeking))
 		return pushed_has_unread(c);
@@ -88,7 +88,7 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 		c->close_reply = !c->lingering;
 		if (c->lingering) {
 			c->error = 0;
-			c->look_ms = 0;
+			connection_look_sooner(c);
 			connection_look_later(c);
 		}
 		if (!outgoing_waits(&c->out))
@@ -136,6 +136,6 @@ void connection_look_at_lingering(struct connection *c)
 	c->error = done < 0 ? -done : 0;
 	c->lingering = false;
 	c->close_reply = true;
-	timer_cancel(&c->timer);
+	connection_look_no_more(c);
 	connection_wake(c);
 }

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -156,22 +157,63 @@ static void connection_event(struct connection *c, uint32_t events)
 
 /* --- looking again later ------------------------------------------------------------------------------------------ */
 
+/* Few connections ever need it. */
+struct look {
+	struct timer timer;
+	struct connection *connection;
+	uint32_t ms; /* what the timer was set to last; it doubles; 0: begins again */
+};
+
+static void look_in_next_turn(struct connection *c)
+{
+	c->look_due = true;
+	connection_note(c, 0);
+}
+
+static void look_expired(struct timer *timer)
+{
+	look_in_next_turn(list_entry(timer, struct look, timer)->connection);
+}
+
+static struct look *look_make(struct connection *c)
+{
+	struct look *l = calloc(1, sizeof *l);
+
+	if (!l)
+		return NULL;
+	l->timer.expired = look_expired;
+	l->connection = c;
+	return l;
+}
+
 void connection_look_later(struct connection *c)
 {
 	uint32_t most = c->state == CONNECTION_LISTENER ? LOOK_MS_LISTENER : LOOK_MS_LINGERING;
+	struct look *l;
 
-	if (timer_is_set(&c->timer))
+	if (!c->look)
+		c->look = look_make(c);
+	l = c->look;
+	if (!l) { /* without memory for a timer it looks as often as it can */
+		look_in_next_turn(c);
 		return;
-	c->look_ms = !c->look_ms ? LOOK_MS_FIRST : c->look_ms < most / 2 ? 2 * c->look_ms : most;
-	timer_set(&c->worker->timers, &c->timer, c->worker->now_ns + c->look_ms * UINT64_C(1000000));
+	}
+	if (timer_is_set(&l->timer))
+		return;
+	l->ms = !l->ms ? LOOK_MS_FIRST : l->ms < most / 2 ? 2 * l->ms : most;
+	timer_set(&c->worker->timers, &l->timer, c->worker->now_ns + l->ms * UINT64_C(1000000));
 }
 
-void connection_look_expired(struct timer *timer)
+void connection_look_sooner(struct connection *c)
 {
-	struct connection *c = list_entry(timer, struct connection, timer);
+	if (c->look)
+		c->look->ms = 0;
+}
 
-	c->look_due = true;
-	connection_note(c, 0);
+void connection_look_no_more(struct connection *c)
+{
+	if (c->look)
+		timer_cancel(&c->look->timer);
 }
 
 static void look_again(struct connection *c)
@@ -197,7 +239,7 @@ void connection_note(struct connection *c, uint32_t events)
 	c->noted_events |= events;
 	waiting_noted(c);
 	if (list_empty(&c->noted))
-		list_append(c->channel ? &c->channel->noted : &c->unowned->noted, &c->noted);
+		list_append(c->channel ? &c->channel->noted : &c->as_orphan->unowned->noted, &c->noted);
 }
 
 void connection_turn(struct connection *c)
@@ -205,7 +247,7 @@ void connection_turn(struct connection *c)
 	uint32_t events = c->noted_events;
 
 	waiting_has_turn(c);
-	if (c->orphan && atomic_load(&c->cut)) {
+	if (c->orphan && atomic_load(&c->as_orphan->cut)) {
 		c->worker->stats.orphans_cut++;
 		connection_free(c, true);
 		return;

@@ -8,8 +8,6 @@
 void connection_close_socket(struct connection *c, bool reset);
 /* SO_ERROR, or the errno of asking for it. */
 int connection_socket_error(int fd);
-/* Of connection.timer. */
-void connection_look_expired(struct timer *timer);
 /* Is a lingering close at its end? */
 void connection_look_at_lingering(struct connection *c);
 

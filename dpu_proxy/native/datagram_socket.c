@@ -51,7 +51,7 @@ void datagram_event(struct connection *c, uint32_t events)
 
 void datagram_look(struct connection *c)
 {
-	c->look_ms = 0;
+	connection_look_sooner(c);
 	if (c->fd >= 0)
 		datagram_event(c, EPOLLOUT);
 }

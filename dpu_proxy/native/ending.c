@@ -104,11 +104,15 @@ void channel_end_epoch(struct channel *ch, bool reset)
 		return;
 	if (!reset && !ch->ending)
 		channel_flush(ch);
-	while (!list_empty(&ch->dirty)) {
-		struct connection *c = list_entry(list_pop(&ch->dirty), struct connection, dirty);
+	for (uint32_t i = 0; i < ch->dirty_count; i++) {
+		struct connection *c = ch->dirty[i];
 
+		if (!c)
+			continue;
 		c->gathered_first = c->gathered_last = BATCH_NONE;
+		c->dirty = false;
 	}
+	ch->dirty_count = 0;
 	batch_drop(ch);
 	ch->reply_count = 0;
 	ch->binding = NULL;

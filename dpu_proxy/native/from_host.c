@@ -9,7 +9,7 @@
 static bool take_data(struct channel *ch, struct connection *c, struct batch_entry *e, uint32_t skip, uint32_t length,
 		      uint32_t credits)
 {
-	uint32_t entry = (uint32_t)(e - ch->batch);
+	uint8_t entry = (uint8_t)(e - ch->batch);
 
 	c->accepted_bytes += length;
 	XTS_PROBE3(worker_took, ch->link.epoch, c->proxy_id, c->accepted_bytes);
@@ -35,8 +35,7 @@ static bool take_data(struct channel *ch, struct connection *c, struct batch_ent
 		ch->batch[c->gathered_last].next = entry;
 	}
 	c->gathered_last = entry;
-	if (list_empty(&c->dirty))
-		list_append(&ch->dirty, &c->dirty);
+	channel_dirty(ch, c);
 	return true;
 }
 
@@ -78,8 +77,8 @@ static bool take_stream(struct channel *ch, struct connection *c, struct batch_e
 static void close_from_host(struct channel *ch, struct connection *c, uint8_t flags, uint32_t read_bytes)
 {
 	/* Data of this batch comes first; the frames themselves are recycled with the batch. */
-	if (!list_empty(&c->dirty)) {
-		list_remove(&c->dirty);
+	if (c->dirty) {
+		channel_clean(ch, c);
 		connection_flush(c);
 	}
 	if (c->announced)
@@ -113,8 +112,7 @@ enum command_result command_send(struct channel *ch, const struct xts_head *head
 	} else if (head->flags & XTS_FLAG_FIN && c->state == CONNECTION_ESTABLISHED) {
 		c->out.fin_wanted = true;
 		c->out.more = false;
-		if (list_empty(&c->dirty))
-			list_append(&ch->dirty, &c->dirty);
+		channel_dirty(ch, c);
 	}
 	return kept ? COMMAND_KEPT : COMMAND_DONE;
 }

@@ -79,7 +79,8 @@ void listener_offer_ends(struct connection *c)
 	if (!c->listener)
 		return;
 	list_remove(&c->offers);
-	c->listener->offer_count--;
+	if (c->listener->shares)
+		c->listener->shares->offer_count--;
 	c->listener = NULL;
 }
 
@@ -94,14 +95,15 @@ void listener_announce(struct connection *l, struct connection *c, const struct 
 	c->writable = true;
 	c->listener = l;
 	list_append(&l->offers, &c->offers);
-	l->offer_count++;
+	if (l->shares)
+		l->shares->offer_count++;
 	socket_local(c->fd, &m.local);
 	m.peer = *peer;
 	xts_head_encode(slot->data, XTS_REPLY_NEWCONN, 0, 0, l->xts_socket);
 	xts_newconn_encode(slot->data, &m);
 	channel_submit(l->channel, slot, XTS_NEWCONN_BYTES);
 	l->held--;
-	l->look_ms = 0;
+	connection_look_sooner(l);
 	l->worker->stats.accepts++;
 }
 

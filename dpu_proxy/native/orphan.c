@@ -9,12 +9,13 @@
  *
  * The oldest orphan may belong to another worker, and only that worker may touch it. So the orphans of a tenant are on
  * one list, under a separate lock. The worker that takes an orphan off the list takes over its charge and sets
- * connection.cut; the orphan's own worker then resets it. Until that worker's next round both connections use memory:
+ * orphan.cut; the orphan's own worker then resets it. Until that worker's next round both connections use memory:
  * at most twice the budget.
  */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -43,17 +44,17 @@ bool orphan_take_bytes(struct connection *c, uint64_t bytes)
 {
 	if (!tenant_take(c->tenant, XTS_USE_ORPHAN_BYTES, bytes))
 		return false;
-	atomic_fetch_add(&c->orphan_bytes, bytes);
+	atomic_fetch_add(&c->as_orphan->bytes, bytes);
 	return true;
 }
 
 /* Does nothing if another orphan has taken over the charge. */
 void orphan_give_bytes(struct connection *c, uint64_t bytes)
 {
-	uint64_t charged = atomic_load(&c->orphan_bytes);
+	uint64_t charged = atomic_load(&c->as_orphan->bytes);
 
 	while (charged >= bytes) {
-		if (atomic_compare_exchange_weak(&c->orphan_bytes, &charged, charged - bytes)) {
+		if (atomic_compare_exchange_weak(&c->as_orphan->bytes, &charged, charged - bytes)) {
 			tenant_give(c->tenant, XTS_USE_ORPHAN_BYTES, bytes);
 			return;
 		}
@@ -64,13 +65,12 @@ void orphan_uncount(struct connection *c)
 {
 	c->worker->stats.orphans--;
 	common_lock(&by_age);
-	list_remove(&c->by_age);
-	common_unlock(&by_age); /* from here on c->cut does not change */
-	tenant_give(c->tenant, XTS_USE_ORPHAN_BYTES, atomic_exchange(&c->orphan_bytes, 0));
-	if (!atomic_load(&c->cut))
+	list_remove(&c->as_orphan->by_age);
+	common_unlock(&by_age); /* from here on whether it is cut does not change */
+	tenant_give(c->tenant, XTS_USE_ORPHAN_BYTES, atomic_exchange(&c->as_orphan->bytes, 0));
+	if (!atomic_load(&c->as_orphan->cut))
 		tenant_give(c->tenant, XTS_USE_ORPHANS, 1);
-	unowned_release(c->unowned);
-	c->unowned = NULL;
+	unowned_release(c->as_orphan->unowned);
 }
 
 static bool take_orphan(struct xts_tenant *t, uint64_t bytes)
@@ -88,11 +88,11 @@ static bool take_orphan(struct xts_tenant *t, uint64_t bytes)
 /* Called with the lock held: evicts another worker's orphan. Returns the bytes it was charged for. */
 static uint64_t cut(struct connection *c)
 {
-	atomic_store(&c->cut, true);
-	list_remove(&c->by_age);
-	list_append(&c->worker->cut, &c->by_age);
+	atomic_store(&c->as_orphan->cut, true);
+	list_remove(&c->as_orphan->by_age);
+	list_append(&c->worker->cut, &c->as_orphan->by_age);
 	worker_poke(c->worker);
-	return atomic_exchange(&c->orphan_bytes, 0);
+	return atomic_exchange(&c->as_orphan->bytes, 0);
 }
 
 bool orphan_gives_way(struct worker_state *w, struct xts_tenant *t)
@@ -102,7 +102,7 @@ bool orphan_gives_way(struct worker_state *w, struct xts_tenant *t)
 	bool own;
 
 	common_lock(&by_age);
-	c = list_empty(&t->orphans) ? NULL : list_entry(t->orphans.next, struct connection, by_age);
+	c = list_empty(&t->orphans) ? NULL : list_entry(t->orphans.next, struct orphan, by_age)->connection;
 	own = c && c->worker == w;
 	if (c && !own)
 		bytes = cut(c);
@@ -122,7 +122,7 @@ void orphans_poked(struct worker_state *w)
 {
 	common_lock(&by_age);
 	while (!list_empty(&w->cut))
-		connection_note(list_entry(list_pop(&w->cut), struct connection, by_age), 0);
+		connection_note(list_entry(list_pop(&w->cut), struct orphan, by_age)->connection, 0);
 	common_unlock(&by_age);
 }
 
@@ -142,7 +142,7 @@ bool orphan_would_reset(struct connection *c)
 {
 	int bytes = 0;
 
-	if (c->returned.first)
+	if (c->returned.last)
 		return true;
 	if (c->pushed && (c->pushed->started || c->pushed->peeking))
 		return pushed_has_unread(c);
@@ -167,14 +167,31 @@ static void leave_channel(struct connection *c)
 	ch->connection_count--;
 	waiting_leaves(c);
 	list_remove(&c->ready);
-	list_remove(&c->dirty);
+	channel_clean(ch, c);
 	list_remove(&c->unnamed);
 	list_remove(&c->member);
 	c->channel = NULL;
 	if (!list_empty(&c->noted)) { /* its events are handled in a turn of the orphans */
 		list_remove(&c->noted);
-		list_append(&c->unowned->noted, &c->noted);
+		list_append(&c->as_orphan->unowned->noted, &c->noted);
 	}
+}
+
+/* Its part as an orphan, with a reference to what owns it now; false: no memory. */
+static bool make_orphan(struct connection *c)
+{
+	struct orphan *o = calloc(1, sizeof *o);
+
+	if (o)
+		o->unowned = unowned_hold(c->worker, c->tenant);
+	if (!o || !o->unowned) {
+		free(o);
+		return false;
+	}
+	o->connection = c;
+	list_init(&o->by_age);
+	c->as_orphan = o;
+	return true;
 }
 
 void connection_orphan(struct connection *c)
@@ -193,10 +210,9 @@ void connection_orphan(struct connection *c)
 		return;
 	}
 	bytes = c->out.spill.bytes + pushed_memory(c->pushed); /* includes what its protocols have not sent */
-	c->unowned = unowned_hold(w, c->tenant);
-	if (!c->unowned || !make_room(w, c->tenant, bytes)) {
-		if (c->unowned)
-			unowned_release(c->unowned);
+	if (!make_orphan(c) || !make_room(w, c->tenant, bytes)) {
+		if (c->as_orphan)
+			unowned_release(c->as_orphan->unowned);
 		w->stats.orphans_cut++;
 		connection_free(c, true);
 		return;
@@ -204,16 +220,16 @@ void connection_orphan(struct connection *c)
 	timeout_ms = (int)c->tenant->orphan_timeout_ms;
 	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 	leave_channel(c);
-	atomic_store(&c->orphan_bytes, bytes);
+	atomic_store(&c->as_orphan->bytes, bytes);
 	c->orphan = true;
 	c->connect_reply = c->lingering = c->unwaited = c->look_due = false; /* no host gets any message about it */
-	timer_cancel(&c->timer);
+	connection_look_no_more(c);
 	connection_enter(c, CONNECTION_CLOSING);
 	c->close_reply = false;
 	w->stats.orphans++;
-	list_append(&c->unowned->orphans, &c->member);
+	list_append(&c->as_orphan->unowned->orphans, &c->member);
 	common_lock(&by_age);
-	list_append(&c->tenant->orphans, &c->by_age);
+	list_append(&c->tenant->orphans, &c->as_orphan->by_age);
 	common_unlock(&by_age);
 	if (c->pushed)
 		pushed_orphan(c, (uint32_t)timeout_ms);

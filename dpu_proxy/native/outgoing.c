@@ -14,54 +14,56 @@
 
 static struct run *run_at(const struct outgoing *o, uint32_t i)
 {
-	return &o->runs[(o->run_first + i) & (o->run_room - 1)];
+	return &o->runs->run[(o->runs->first + i) & (o->runs->room - 1)];
 }
 
 bool outgoing_first_is_raw(const struct outgoing *o)
 {
-	return !o->run_count || run_at(o, 0)->raw;
+	return !outgoing_runs(o) || run_at(o, 0)->raw;
 }
 
 bool outgoing_last_is_raw(const struct outgoing *o)
 {
-	return !o->run_count || run_at(o, o->run_count - 1)->raw;
+	return !outgoing_runs(o) || run_at(o, outgoing_runs(o) - 1)->raw;
 }
 
 static int runs_grow(struct outgoing *o)
 {
-	uint32_t room = o->run_room ? o->run_room * 2 : 8;
-	struct run *runs = calloc(room, sizeof *runs);
+	uint32_t room = o->runs ? o->runs->room * 2 : 8;
+	struct runs *runs = calloc(1, sizeof *runs + room * sizeof runs->run[0]);
 
 	if (!runs)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < o->run_count; i++)
-		runs[i] = *run_at(o, i);
+	for (uint32_t i = 0; i < outgoing_runs(o); i++)
+		runs->run[i] = *run_at(o, i);
+	runs->count = outgoing_runs(o);
+	runs->pdus = o->runs ? o->runs->pdus : 0;
+	runs->room = room;
 	free(o->runs);
 	o->runs = runs;
-	o->run_room = room;
-	o->run_first = 0;
 	return 0;
 }
 
 static void run_add(struct outgoing *o, const struct run *r)
 {
-	*run_at(o, o->run_count++) = *r;
-	o->run_pdus += r->mark.pdu;
+	*run_at(o, o->runs->count++) = *r;
+	o->runs->pdus += r->mark.pdu;
 }
 
 static void run_drop_first(struct outgoing *o)
 {
-	o->run_pdus -= run_at(o, 0)->mark.pdu;
-	o->run_first = (o->run_first + 1) & (o->run_room - 1);
-	o->run_count--;
+	o->runs->pdus -= run_at(o, 0)->mark.pdu;
+	o->runs->first = (o->runs->first + 1) & (o->runs->room - 1);
+	o->runs->count--;
 }
 
 /* Can the bytes of r join the last run? */
 static bool joins_last(const struct outgoing *o, const struct run *r)
 {
-	if (!o->run_count)
+	if (!outgoing_runs(o))
 		return r->raw && !r->mark.pdu; /* bytes without a run are raw */
-	return !r->mark.pdu && !run_at(o, o->run_count - 1)->mark.pdu && run_at(o, o->run_count - 1)->raw == r->raw;
+	return !r->mark.pdu && !run_at(o, outgoing_runs(o) - 1)->mark.pdu &&
+	       run_at(o, outgoing_runs(o) - 1)->raw == r->raw;
 }
 
 int outgoing_append(struct outgoing *o, const struct run *r, const struct iovec *iov, int pieces)
@@ -70,15 +72,15 @@ int outgoing_append(struct outgoing *o, const struct run *r, const struct iovec 
 	bool joins = joins_last(o, r);
 
 	/* There may be two to add: bytes without a run get one when another follows them. */
-	if (!joins && o->run_count + 2 > o->run_room && runs_grow(o))
+	if (!joins && outgoing_runs(o) + 2 > (o->runs ? o->runs->room : 0) && runs_grow(o))
 		return -ENOMEM;
 	if (spill_append(&o->spill, iov, pieces, 0))
 		return -ENOMEM;
-	if (joins && o->run_count)
-		run_at(o, o->run_count - 1)->bytes += r->bytes;
+	if (joins && outgoing_runs(o))
+		run_at(o, outgoing_runs(o) - 1)->bytes += r->bytes;
 	if (joins)
 		return 0;
-	if (!o->run_count && before.bytes)
+	if (!outgoing_runs(o) && before.bytes)
 		run_add(o, &before);
 	run_add(o, r);
 	return 0;
@@ -89,7 +91,6 @@ void outgoing_free(struct outgoing *o)
 	spill_free(&o->spill);
 	free(o->runs);
 	o->runs = NULL;
-	o->run_first = o->run_count = o->run_room = o->run_pdus = 0;
 }
 
 /* --- the path to TCP ---------------------------------------------------------------------------------------------- */
@@ -142,7 +143,7 @@ int outgoing_offer(struct outgoing *o, struct outgoing_target *to, const struct 
 
 int outgoing_drain(struct outgoing *o, struct outgoing_target *to, struct outgoing_taken *taken)
 {
-	struct run all = { .bytes = o->spill.bytes, .raw = true }, *r = o->run_count ? run_at(o, 0) : &all;
+	struct run all = { .bytes = o->spill.bytes, .raw = true }, *r = outgoing_runs(o) ? run_at(o, 0) : &all;
 	struct iovec iov[STACK_PIECES];
 	int pieces = 0, in_buffer = r->bytes ? spill_peek(&o->spill, iov, r->raw ? to->raw_pieces : STACK_PIECES) : 0;
 	uint32_t left = r->bytes;
@@ -157,7 +158,7 @@ int outgoing_drain(struct outgoing *o, struct outgoing_target *to, struct outgoi
 		return error;
 	r->bytes -= taken->bytes;
 	spill_drop(&o->spill, taken->bytes);
-	if (taken->done && o->run_count)
+	if (taken->done && outgoing_runs(o))
 		run_drop_first(o);
 	return 0;
 }

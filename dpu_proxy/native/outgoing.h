@@ -33,11 +33,15 @@ struct run {
 	struct ulp_mark mark;
 };
 
+struct runs {
+	uint32_t first, count, room; /* a ring of room entries, a power of two */
+	uint32_t pdus;               /* runs among them that are messages of PDUs */
+	struct run run[];
+};
+
 struct outgoing {
 	struct spill spill;
-	struct run *runs; /* a ring of run_room entries, a power of two; NULL: there has been no run yet */
-	uint32_t run_first, run_count, run_room;
-	uint32_t run_pdus;   /* runs among them that are messages of PDUs */
+	struct runs *runs;   /* NULL: there has been no run yet */
 	bool fin_wanted;     /* the host sends no more: FIN follows what waits */
 	bool fin_done;       /* FIN has been sent, or close(2) sends it */
 	bool more;           /* the last message had the flag MORE */
@@ -58,15 +62,20 @@ struct outgoing_taken {
 	bool done; /* the whole run was taken */
 };
 
+static inline uint32_t outgoing_runs(const struct outgoing *o)
+{
+	return o->runs ? o->runs->count : 0;
+}
+
 static inline bool outgoing_waits(const struct outgoing *o)
 {
-	return o->spill.bytes || o->run_count;
+	return o->spill.bytes || outgoing_runs(o);
 }
 
 /* The credits that the host has paid for what waits. */
 static inline uint32_t outgoing_credits(const struct outgoing *o)
 {
-	return o->spill.bytes + o->run_pdus * XTS_PDU_CREDITS;
+	return o->spill.bytes + (o->runs ? o->runs->pdus * XTS_PDU_CREDITS : 0);
 }
 
 bool outgoing_first_is_raw(const struct outgoing *o);

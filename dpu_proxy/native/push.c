@@ -211,7 +211,7 @@ int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_
 	uint32_t given = *bytes;
 
 	*bytes = 0;
-	if (c->returned.first && request != SIOC_ULP_LIST && request != SIOC_ULP_INFO && request != SIOC_ULP_ERROR)
+	if (c->returned.last && request != SIOC_ULP_LIST && request != SIOC_ULP_INFO && request != SIOC_ULP_ERROR)
 		return -EBUSY; /* bytes that another process had received would bypass the protocol */
 	switch (request) {
 	case SIOC_PUSH_ULP_RX:

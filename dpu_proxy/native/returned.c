@@ -37,7 +37,6 @@ int returned_add(struct returned *r, struct xts_tenant *t, const struct ulp_mark
 		tenant_give(t, XTS_USE_KEPT_BYTES, charge(bytes));
 		return ENOBUFS;
 	}
-	made->next = NULL;
 	made->mark = *mark;
 	made->at = 0;
 	made->bytes = 0;
@@ -45,20 +44,19 @@ int returned_add(struct returned *r, struct xts_tenant *t, const struct ulp_mark
 		memcpy(made->data + made->bytes, iov[i].iov_base, iov[i].iov_len);
 		made->bytes += (uint32_t)iov[i].iov_len;
 	}
+	made->next = r->last ? r->last->next : made;
 	if (r->last)
 		r->last->next = made;
-	else
-		r->first = made;
 	r->last = made;
 	return 0;
 }
 
 static void drop_first(struct returned *r, struct xts_tenant *t)
 {
-	struct returned_piece *first = r->first;
+	struct returned_piece *first = r->last->next;
 
-	r->first = first->next;
-	if (!r->first)
+	r->last->next = first->next;
+	if (first == r->last)
 		r->last = NULL;
 	tenant_give(t, XTS_USE_KEPT_BYTES, charge(first->bytes));
 	free(first);
@@ -66,19 +64,19 @@ static void drop_first(struct returned *r, struct xts_tenant *t)
 
 void returned_free(struct returned *r, struct xts_tenant *t)
 {
-	while (r->first)
+	while (r->last)
 		drop_first(r, t);
 }
 
 void returned_drop(struct returned *r, struct worker_state *w, struct xts_tenant *t)
 {
-	struct unowned *u = r->first ? unowned_hold(w, t) : NULL;
+	struct unowned *u = r->last ? unowned_hold(w, t) : NULL;
 
 	if (!u) {
 		returned_free(r, t);
 		return;
 	}
-	if (u->dropped.first)
+	if (u->dropped.last)
 		unowned_release(u);
 	returned_join(&u->dropped, r);
 }
@@ -86,19 +84,21 @@ void returned_drop(struct returned *r, struct worker_state *w, struct xts_tenant
 void returned_drop_some(struct unowned *u, struct worker_state *w)
 {
 	do {
-		for (uint32_t i = 0; i < DROPPED_AT_ONCE && u->dropped.first; i++)
+		for (uint32_t i = 0; i < DROPPED_AT_ONCE && u->dropped.last; i++)
 			drop_first(&u->dropped, u->tenant);
-	} while (u->dropped.first && !worker_turn_is_over(w));
-	if (!u->dropped.first)
+	} while (u->dropped.last && !worker_turn_is_over(w));
+	if (!u->dropped.last)
 		unowned_release(u);
 }
 
 void returned_join(struct returned *r, struct returned *behind)
 {
-	if (r->last)
-		r->last->next = behind->first;
-	else
-		r->first = behind->first;
+	if (r->last && behind->last) {
+		struct returned_piece *first = r->last->next;
+
+		r->last->next = behind->last->next;
+		behind->last->next = first;
+	}
 	if (behind->last)
 		r->last = behind->last;
 	*behind = (struct returned){ 0 };
@@ -106,7 +106,7 @@ void returned_join(struct returned *r, struct returned *behind)
 
 ssize_t returned_read(struct returned *r, struct xts_tenant *t, void *out, uint32_t room, struct ulp_mark *mark)
 {
-	struct returned_piece *p = r->first;
+	struct returned_piece *p = r->last->next;
 	uint32_t n = p->bytes - p->at < room ? p->bytes - p->at : room;
 
 	*mark = p->mark;

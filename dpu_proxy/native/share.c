@@ -17,16 +17,31 @@ static struct shared *shared_of(struct keyed *k)
 	return k ? list_entry(k, struct shared, keyed) : NULL;
 }
 
-static void add_member(struct shared *s, struct connection *l)
+/* NULL: no memory. */
+static struct member *make_member(struct connection *l)
+{
+	struct member *m = calloc(1, sizeof *m);
+
+	if (!m)
+		return NULL;
+	m->connection = l;
+	list_init(&m->here);
+	for (struct list *node = l->offers.next; node != &l->offers; node = node->next)
+		m->offer_count++; /* those from before it was shared */
+	return m;
+}
+
+static void add_member(struct shared *s, struct connection *l, struct member *m)
 {
 	struct connection *neighbour = shared_member_here(s, l->worker);
 
 	registry_unkeep(&s->keyed);
 	l->shared = s;
+	l->shares = m;
 	share_turn_ends(l); /* the members that are here already go first */
-	list_append(&s->members, &l->share);
+	list_append(&s->members, &m->all);
 	if (neighbour)
-		list_append(&neighbour->share_here, &l->share_here);
+		list_append(&neighbour->shares->here, &m->here);
 	if (l->datagrams)
 		datagram_named(l);
 	else
@@ -35,11 +50,18 @@ static void add_member(struct shared *s, struct connection *l)
 
 static void remove_member(struct connection *l)
 {
-	list_remove(&l->share);
-	list_remove(&l->share_here);
+	list_remove(&l->shares->all);
+	list_remove(&l->shares->here);
+	free(l->shares);
+	l->shares = NULL;
 	l->shared = NULL;
 	if (l->state != CONNECTION_DATAGRAM)
 		l->worker->stats.shared_listeners--;
+}
+
+bool shared_has_only(const struct shared *s, const struct connection *l)
+{
+	return s->members.next == &l->shares->all && s->members.prev == &l->shares->all;
 }
 
 /* With the lock held: the descriptor in struct shared stays open when those of the members are closed. */
@@ -55,13 +77,14 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 {
 	struct worker_state *w = l->worker;
 	struct shared *s = l->shared;
+	struct member *m;
 	int error;
 
 	if (s) {
 		if (s->keyed.key != key)
 			return EINVAL; /* it has a key already */
 		registry_lock();
-		l->keep_ms = keep_ms;
+		l->shares->keep_ms = keep_ms;
 		s->abandoned |= !keep_ms;
 		registry_unlock();
 		if (l->datagrams)
@@ -69,12 +92,15 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 		return 0;
 	}
 	s = calloc(1, sizeof *s);
-	if (!s)
+	m = s ? make_member(l) : NULL;
+	if (!m) {
+		free(s);
 		return ENOBUFS;
+	}
 	s->fd = fcntl(l->fd, F_DUPFD_CLOEXEC, 0);
 	s->ip_version = l->ip_version;
 	s->listens = l->state == CONNECTION_LISTENER;
-	l->keep_ms = keep_ms;
+	m->keep_ms = keep_ms;
 	list_init(&s->members);
 	registry_lock();
 	error = s->fd < 0 || (l->pushed && pushed_copy(&s->pushed, l->pushed, NULL)) ? ENOBUFS : 0;
@@ -87,11 +113,12 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 			begin_datagrams(s, l);
 			filter_share(l, s);
 		}
-		add_member(s, l);
+		add_member(s, l, m);
 	}
 	registry_unlock();
 	if (!error)
 		return 0;
+	free(m);
 	if (error == ENOBUFS) {
 		w->stats.refused_limit++;
 		(void)command_refuse(l->channel, XTS_REFUSED_SHARED_LISTENERS);
@@ -132,6 +159,7 @@ static struct connection *join(struct channel *ch, struct shared *s, int *error)
 {
 	struct xts_endpoint local;
 	struct connection *l;
+	struct member *m;
 	int fd;
 
 	socket_local(s->fd, &local);
@@ -148,13 +176,15 @@ static struct connection *join(struct channel *ch, struct shared *s, int *error)
 		return NULL;
 	}
 	l->name = s->name ? name_hold(s->name) : NULL;
-	*error = become_member(l, s);
+	m = make_member(l);
+	*error = m ? become_member(l, s) : command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
 	if (*error) {
+		free(m);
 		listener_close(l);
 		connection_free(l, false);
 		return NULL;
 	}
-	add_member(s, l);
+	add_member(s, l, m);
 	return l;
 }
 
@@ -176,6 +206,8 @@ struct connection *share_join(struct channel *ch, uint64_t key, int *error)
 void share_leave(struct connection *l, bool closed)
 {
 	struct shared *s = l->shared;
+	uint32_t keep_ms = l->shares->keep_ms;
+	bool ends;
 
 	l->held = 0;
 	while (!list_empty(&l->offers))
@@ -184,12 +216,13 @@ void share_leave(struct connection *l, bool closed)
 		share_give_back(c);
 	listener_close(l);
 	registry_lock();
+	ends = shared_is_not_kept(s, l, closed);
 	remove_member(l);
 	if (list_empty(&s->members)) {
-		if (shared_is_not_kept(s, l, closed))
+		if (ends)
 			shared_end(s);
 		else
-			registry_keep(&s->keyed, l->worker, l->keep_ms);
+			registry_keep(&s->keyed, l->worker, keep_ms);
 	} else {
 		shared_wake_here(s, l->worker); /* it may have been about to offer them something */
 	}
@@ -202,7 +235,7 @@ int share_part(struct connection *c)
 	int error = 0;
 
 	registry_lock();
-	if (s->members.next != &c->share || c->share.next != &s->members)
+	if (!shared_has_only(s, c))
 		error = EOPNOTSUPP;
 	if (!error) {
 		if (c->datagrams)

@@ -19,7 +19,7 @@
  * connection wakes the workers of all members, not only one (EPOLLEXCLUSIVE), because the members of that one might
  * have no credits. A worker that accepts a connection offers it to its own members. Members and their counts are
  * touched only by their own worker; the list of all members is under the mutex. In addition, the members on one worker
- * form a ring (connection.share_here), which belongs to that worker: with it the worker chooses, without the mutex,
+ * form a ring (member.here), which belongs to that worker: with it the worker chooses, without the mutex,
  * which member is next. A connection that is given back waits in the shared listener for a worker whose members have
  * credits; the workers are poked.
  *
@@ -85,7 +85,7 @@ struct shared {
 	atomic_bool ended;   /* drained: members remain until their hosts close them */
 	bool abandoned;      /* no process is left that might still join it: never kept */
 	bool listens;        /* a member has called LISTEN */
-	struct list members; /* connection.share */
+	struct list members; /* member.all */
 	struct waiting *first_waiting, *last_waiting; /* connections that were given back */
 	atomic_bool any_waiting;                      /* may be read without the lock */
 	struct pushed *pushed; /* protocols for accepted connections, copied for members that join */
@@ -95,6 +95,17 @@ struct shared {
 	struct filter_use filter;
 	_Atomic uint32_t dropped; /* the last value of SO_RXQ_OVFL that any member has seen */
 	struct returned_datagrams returned;
+};
+
+/* A member's part in a shared socket (connection.shares). */
+struct member {
+	struct connection *connection;
+	struct list all; /* on shared->members; under the registry's lock */
+	/* The members on this worker, in a ring without a head. No other worker touches it. */
+	struct list here;
+	uint64_t turn;        /* value of worker->share_turns when this member had its last turn */
+	uint32_t offer_count; /* its unanswered offers */
+	uint32_t keep_ms;     /* how long the shared listener outlives this member, if it was the last */
 };
 
 /* A connection that has a key and is held by a channel. */

@@ -12,7 +12,7 @@
 /* With the lock held: if this is the last member, will the socket end when it has left? */
 bool shared_is_not_kept(const struct shared *s, const struct connection *l, bool closed)
 {
-	return closed || s->ended || s->abandoned || !l->keep_ms || l->worker->draining;
+	return closed || s->ended || s->abandoned || !l->shares->keep_ms || l->worker->draining;
 }
 
 void shared_end(struct shared *s)
@@ -55,7 +55,7 @@ bool share_end_some(struct connection *l, bool closed)
 
 	do {
 		registry_lock();
-		ends = s->members.next == &l->share && l->share.next == &s->members && shared_is_not_kept(s, l, closed);
+		ends = shared_has_only(s, l) && shared_is_not_kept(s, l, closed);
 		if (ends)
 			registry_forget(&s->keyed);
 		more = ends && shared_reset_one_waiting(s);

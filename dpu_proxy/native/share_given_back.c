@@ -88,7 +88,7 @@ bool shared_reset_one_waiting(struct shared *s)
 struct connection *shared_member_here(const struct shared *s, const struct worker_state *w)
 {
 	for (struct list *node = s->members.next; node != &s->members; node = node->next) {
-		struct connection *m = list_entry(node, struct connection, share);
+		struct connection *m = list_entry(node, struct member, all)->connection;
 
 		if (m->worker == w)
 			return m;
@@ -120,7 +120,7 @@ static void tell_members(struct shared *s, struct worker_state *w)
 
 	shared_wake_here(s, w);
 	for (node = s->members.next; node != &s->members; node = node->next) {
-		struct connection *m = list_entry(node, struct connection, share);
+		struct connection *m = list_entry(node, struct member, all)->connection;
 
 		if (m->worker != w && m->worker != poked) {
 			poked = m->worker;

@@ -21,9 +21,9 @@ static bool goes_before(const struct connection *a, const struct connection *b)
 {
 	if (nearness(a) != nearness(b))
 		return nearness(a) > nearness(b);
-	if (a->offer_count != b->offer_count)
-		return a->offer_count < b->offer_count;
-	return a->share_turn < b->share_turn;
+	if (a->shares->offer_count != b->shares->offer_count)
+		return a->shares->offer_count < b->shares->offer_count;
+	return a->shares->turn < b->shares->turn;
 }
 
 struct connection *share_turn(struct connection *l)
@@ -40,7 +40,8 @@ struct connection *share_turn(struct connection *l)
 
 void share_turn_ends(struct connection *l)
 {
-	l->share_turn = ++l->worker->share_turns;
+	if (l->shares)
+		l->shares->turn = ++l->worker->share_turns;
 }
 
 void share_accepted_all(struct connection *l)

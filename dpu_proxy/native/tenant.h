@@ -33,7 +33,7 @@ struct xts_tenant {
 	struct pool_share share;
 	_Atomic uint32_t ports; /* its own (local_ports.h) */
 	_Atomic uint64_t ports_refused;
-	struct list orphans;         /* connection.by_age, the oldest first; under the lock of orphan.c */
+	struct list orphans;         /* orphan.by_age, the oldest first; under the lock of orphan.c */
 	_Atomic uint64_t log_second; /* the second that log_lines counts */
 	_Atomic uint32_t log_lines, log_suppressed;
 };

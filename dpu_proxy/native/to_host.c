@@ -188,7 +188,7 @@ static ssize_t read_tcp(struct connection *c, void *out, uint32_t room)
 
 static ssize_t read_some(struct connection *c, struct pushed *reader, void *out, uint32_t room, struct ulp_mark *mark)
 {
-	if (c->returned.first)
+	if (c->returned.last)
 		return returned_read(&c->returned, c->tenant, out, room, mark);
 	if (!reader)
 		return read_tcp(c, out, room);
@@ -205,7 +205,7 @@ static ssize_t look_for_end(const struct connection *c, const struct pushed *rea
 	uint8_t byte;
 	ssize_t n;
 
-	if (c->returned.first)
+	if (c->returned.last)
 		return 1;
 	if (reader)
 		return !c->error || ulp_stack_pending(reader->stack) || ulp_stack_readable(reader->stack) ? 1 : -EAGAIN;

@@ -96,7 +96,7 @@ static void carry_out_unowned(struct worker_state *w, struct unowned *u)
 	unowned_drain_some(u, w);
 	if (u->expiring)
 		registry_end_some(u, w);
-	if (u->dropped.first)
+	if (u->dropped.last)
 		returned_drop_some(u, w);
 	over = carry_out(w, &u->noted);
 	while (!list_empty(&u->drains) && !over) {

@@ -70,7 +70,7 @@ void unowned_reap(struct worker_state *w)
 
 bool unowned_has_work(const struct unowned *u)
 {
-	return !list_empty(&u->noted) || !list_empty(&u->drains) || u->expiring || u->dropped.first;
+	return !list_empty(&u->noted) || !list_empty(&u->drains) || u->expiring || u->dropped.last;
 }
 
 void unowned_drain_some(struct unowned *u, struct worker_state *w)

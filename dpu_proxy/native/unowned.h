@@ -5,6 +5,15 @@
 
 #include "connection.h"
 
+/* What only an orphan has: orphan.c. */
+struct orphan {
+	struct connection *connection;
+	struct unowned *unowned; /* a reference */
+	struct list by_age;      /* on tenant->orphans, or on worker->cut; under the lock of orphan.c */
+	atomic_bool cut;         /* another orphan has taken its place in the tenant's account: it will be reset */
+	_Atomic uint64_t bytes;  /* charged for it */
+};
+
 struct unowned {
 	struct list member;        /* on worker->unowned */
 	struct xts_tenant *tenant; /* a reference */

@@ -21,11 +21,13 @@ struct channel;
 struct connection;
 struct xts_waits;
 
-struct connection_waits { /* of a connection */
-	struct xts_waits waits;
-	uint64_t noted_ns;   /* since when an event waits; 0: none waits */
-	uint64_t ready_ns;   /* since when it is on the ready list; 0: it is not on it */
-	uint64_t missing_ns; /* the value of its channel's frames_missing then */
+/* Of a connection, which has beside it what it waits for now. While it waits for a reason, the time when that began is
+ * subtracted from ns, so that it need not be stored. */
+struct connection_waits {
+	uint64_t ns[XTS_WAIT_REASONS];    /* by reason - 1, as in struct xts_waits */
+	uint32_t times[XTS_WAIT_REASONS]; /* likewise */
+	uint64_t ready_ns;                /* since when it is on the ready list; 0: it is not on it */
+	uint64_t missing_ns;              /* the value of its channel's frames_missing then */
 };
 
 struct frames_missing {        /* of a channel that has something to send */

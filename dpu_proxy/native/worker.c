@@ -106,12 +106,8 @@ static bool poll_events(struct xts_worker *worker, int timeout_ms)
 
 static void free_dead(struct worker_state *w)
 {
-	while (w->dead) {
-		struct connection *c = w->dead;
-
-		w->dead = c->next_dead;
-		free(c);
-	}
+	while (!list_empty(&w->dead))
+		free(list_entry(list_pop(&w->dead), struct connection, member));
 	if (w->poked) {
 		w->poked = false;
 		park_reap(w);
@@ -243,7 +239,7 @@ static void close_everything(struct worker_state *w, int error)
 
 		while (!list_empty(&u->orphans))
 			connection_free(list_entry(u->orphans.next, struct connection, member), false);
-		if (u->dropped.first)
+		if (u->dropped.last)
 			returned_drop_some(u, w); /* this frees everything: there are no turns any more */
 	}
 	free_dead(w);
@@ -320,6 +316,7 @@ static void state_init(struct worker_state *w)
 	list_init(&w->channels);
 	list_init(&w->unowned);
 	list_init(&w->cut);
+	list_init(&w->dead);
 	list_init(&w->kept);
 	list_init(&w->wanted);
 	schedule_init(&w->schedule);

@@ -45,7 +45,7 @@ struct worker_state {
 	struct list channels, unowned;
 	uint64_t channel_numbers; /* given so far */
 	struct list cut;          /* orphans of this worker that will be reset; under the lock of orphan.c */
-	struct connection *dead;  /* freed in this round: fetched epoll events may still point to them */
+	struct list dead;         /* connections freed in this round: fetched epoll events may still point to them */
 	struct trim trim;
 	struct timers timers;      /* for connections, and for pushed protocols that asked to be called */
 	_Atomic uint64_t round_ns; /* when the current round began; 0: asleep */

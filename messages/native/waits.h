@@ -44,19 +44,10 @@ struct xts_waits {                        /* 72 bytes */
 };
 _Static_assert(sizeof(struct xts_waits) == 72, "waits layout");
 
-/* Adds a wait that has ended already. */
-static inline void xts_wait_add(struct xts_waits *w, enum xts_wait reason, uint64_t ns)
+/* The reason changes from one to another. */
+static inline void xts_wait_enter(struct xts_waits *w, enum xts_wait_direction direction, enum xts_wait was,
+				  enum xts_wait reason, uint64_t now_ns)
 {
-	w->ns[reason - 1] += ns;
-	w->times[reason - 1]++;
-}
-
-/* The reason changes. */
-static inline void xts_wait_enter(struct xts_waits *w, enum xts_wait_direction direction, enum xts_wait reason,
-				  uint64_t now_ns)
-{
-	uint8_t was = w->now[direction];
-
 	if (was)
 		w->ns[was - 1] += now_ns - w->since_ns[direction];
 	if (reason)

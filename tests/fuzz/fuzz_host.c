@@ -278,8 +278,8 @@ static void become_joint(void)
 {
 	struct stack *st = stack_enter_own();
 
-	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next) {
-		s->own.others_may_have = st->joint = true;
+	for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next) {
+		s->cold->sharing.others_may_have = st->joint = true;
 		outbox_add(s, TODO_SHARE);
 	}
 	share_tick(st, now_ns() + NS_PER_S);

@@ -17,7 +17,7 @@ static void check_offers(const struct connection *l)
 
 		ENSURE(c->listener == l && c->announced && c->channel == l->channel);
 	}
-	ENSURE(offers == l->offer_count);
+	ENSURE(!l->shares || offers == l->shares->offer_count);
 }
 
 /* What waits is what the runs say, if there are any. */
@@ -25,13 +25,13 @@ static void check_outgoing(const struct outgoing *o)
 {
 	uint32_t bytes = 0, pdus = 0;
 
-	for (uint32_t i = 0; i < o->run_count; i++) {
-		const struct run *r = &o->runs[(o->run_first + i) & (o->run_room - 1)];
+	for (uint32_t i = 0; i < outgoing_runs(o); i++) {
+		const struct run *r = &o->runs->run[(o->runs->first + i) & (o->runs->room - 1)];
 
 		bytes += r->bytes;
 		pdus += r->mark.pdu;
 	}
-	ENSURE((!o->run_count || bytes == o->spill.bytes) && pdus == o->run_pdus);
+	ENSURE((!outgoing_runs(o) || bytes == o->spill.bytes) && pdus == (o->runs ? o->runs->pdus : 0));
 }
 
 static void check_pushed(const struct connection *c)
@@ -64,7 +64,7 @@ static void check(struct worker_state *w)
 
 			ENSURE(outgoing_credits(&c->out) <= c->window);
 			ENSURE(c->held <= XTS_CREDITS_MAX);
-			ENSURE(c->gathered_first == BATCH_NONE && list_empty(&c->dirty));
+			ENSURE(c->gathered_first == BATCH_NONE && !c->dirty);
 			ENSURE(!c->shared || c->state == CONNECTION_LISTENER || c->state == CONNECTION_IDLE ||
 			       c->state == CONNECTION_DATAGRAM);
 			connection_check(c);
@@ -89,7 +89,7 @@ static void check(struct worker_state *w)
 			const struct connection *c = list_entry(n, struct connection, member);
 
 			connection_check(c);
-			ENSURE(c->orphan && c->unowned == u && !c->channel && !c->window);
+			ENSURE(c->orphan && c->as_orphan->unowned == u && !c->channel && !c->window);
 			orphan_bytes += c->out.spill.bytes;
 		}
 	}

@@ -44,7 +44,7 @@ UPWARD = {
     # Messages arrive in core, and the data in some is of a pushed protocol.
     ("core", "ulps"): """
         message_recv_pdu pdu_drop pdu_is_open pdu_is_readable pdu_stream_data
-        push_answered push_forget push_give_back push_window fault_forget xts_ulp_error
+        push_answered push_forget push_give_back push_inherit push_window fault_forget xts_ulp_error
     """,
     # A program's callback sees a datagram, before it is queued, as a receive call would show it.
     ("core", "calls"): "datagram_controls_of datagram_stamp_of",

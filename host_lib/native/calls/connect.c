@@ -60,7 +60,7 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 	if (s->own.shared) { /* processes shared it while it was bound: from here on it is a connection */
 		share_forget(s);
 		sharers_leave(s);
-		s->own.key = 0;
+		s->cold->sharing.key = 0;
 	}
 	if (m.length)
 		connect_pushes_sent(s, encoded);
@@ -129,7 +129,7 @@ int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t
 	if (s->phase == PHASE_UNCONNECTED) {
 		if (s->state != TCP_STATE_CLOSE)
 			return -EISCONN;
-		if (s->ulps.with_connect)
+		if (s->cold->ulps.with_connect)
 			return -EINVAL; /* an earlier attempt has failed: this one might run without the protocols */
 		r = address_read(&peer, s->family, address, length, false);
 		if (!r)

@@ -75,7 +75,7 @@ static int unread_bytes(const struct xts_sock *s)
 
 	if (s->datagrams)
 		return d ? d->data_bytes : 0;
-	return (int)(s->pdu_first ? s->pdu_first->bytes : s->unread);
+	return (int)(s->cold->pdu_first ? s->cold->pdu_first->bytes : s->unread);
 }
 
 static int control(struct xts_sock *s, unsigned long request, void *argument)

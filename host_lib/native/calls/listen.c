@@ -75,12 +75,13 @@ static int listen_socket(struct xts_sock *s, int backlog)
 	bool was_listening = s->state == TCP_STATE_LISTEN;
 	uint32_t window = length + 1 < 2 ? 2 : length + 1;
 	bool named = s->own.shared; /* its key was registered while it was bound */
-	bool sharing = named || (s->own.share_at_listen && sharing_possible(s->stack));
+	bool sharing = named || (s->cold->sharing.share_at_listen && sharing_possible(s->stack));
 	int r;
 
 	if (s->datagrams)
 		return -EOPNOTSUPP;
-	if (s->phase != PHASE_UNCONNECTED || (s->state != TCP_STATE_CLOSE && !was_listening) || s->ulps.with_connect)
+	if (s->phase != PHASE_UNCONNECTED || (s->state != TCP_STATE_CLOSE && !was_listening) ||
+	    s->cold->ulps.with_connect)
 		return -EINVAL;
 	if (s->renewed)
 		return -EOPNOTSUPP;
@@ -103,7 +104,7 @@ static int listen_socket(struct xts_sock *s, int backlog)
 		s->grant.window = 0;
 	}
 	if (!r) {
-		s->backlog = length;
+		s->cold->backlog = length;
 		s->local = call.local;
 		s->shutdown = 0;
 	}
@@ -112,7 +113,7 @@ static int listen_socket(struct xts_sock *s, int backlog)
 		xts_credit_grant_init(&s->grant, window); /* a listener that only this process has */
 		s->grant.outstanding = 0;
 		s->grant.unadvertised = window;
-		s->own.key = 0;
+		s->cold->sharing.key = 0;
 		outbox_add(s, TODO_ADVERT);
 	}
 	if (!socket_is(s, id))
@@ -137,12 +138,12 @@ int xts_listen(int number, int backlog)
 
 static struct xts_sock *take_connection(struct xts_sock *listener)
 {
-	struct xts_sock *s = listener->accept_first;
+	struct xts_sock *s = listener->cold->accept_first;
 
-	listener->accept_first = s->accept_next;
-	if (!listener->accept_first)
-		listener->accept_last = NULL;
-	listener->accept_count--;
+	listener->cold->accept_first = s->accept_next;
+	if (!listener->cold->accept_first)
+		listener->cold->accept_last = NULL;
+	listener->cold->accept_count--;
 	s->accept_next = s->listener = NULL;
 	if (s->own.offered) {
 		s->own.offered = false;
@@ -153,7 +154,7 @@ static struct xts_sock *take_connection(struct xts_sock *listener)
 		if (xts_credit_due(&listener->grant))
 			outbox_add(listener, TODO_ADVERT);
 	}
-	if (!listener->accept_first && listener->mirror)
+	if (!listener->cold->accept_first && listener->mirror)
 		mirror_dirty(listener);
 	status_data(listener);
 	return s;
@@ -163,7 +164,7 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 {
 	struct stack *st = s->stack;
 	uint64_t deadline = deadline_after(s->receive_timeout_ns);
-	bool first = s->own.others_may_have && !s->accept_first && !s->grant.outstanding;
+	bool first = s->cold->sharing.others_may_have && !s->cold->accept_first && !s->grant.outstanding;
 	int r;
 
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
@@ -175,9 +176,9 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 	if (s->datagrams)
 		return -EOPNOTSUPP;
 	listener_interest(s, true);
-	if (!s->accept_first && st->channel)
+	if (!s->cold->accept_first && st->channel)
 		channel_pump(st);
-	while (!s->accept_first) {
+	while (!s->cold->accept_first) {
 		if (s->lost && s->phase == PHASE_UNCONNECTED)
 			return -ENETDOWN;
 		if (s->state != TCP_STATE_LISTEN)
@@ -189,7 +190,7 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 		if (s->nonblocking)
 			deadline = now_ns() + NS_PER_MS;
 		first = false;
-		if (!r && !s->accept_first)
+		if (!r && !s->cold->accept_first)
 			r = wait_to_receive(s, deadline, false);
 		if (r)
 			return r;

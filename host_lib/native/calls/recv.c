@@ -59,9 +59,9 @@ static void check_account(const struct xts_sock *s)
 	assert(s->lost ||
 	       xts_credit_buffered(&s->grant) == s->unread + pdu_credits(s) + (s->callback ? s->callback->held : 0));
 	bytes = 0;
-	for (const struct pdu *p = s->pdu_first; p; p = p->next)
+	for (const struct pdu *p = s->cold->pdu_first; p; p = p->next)
 		bytes += p->bytes;
-	assert(!s->pdu_first || bytes == s->unread);
+	assert(!s->cold->pdu_first || bytes == s->unread);
 }
 #else
 static void check_account(const struct xts_sock *s)
@@ -125,7 +125,7 @@ static int at_end(struct xts_sock *s, size_t done, bool blocking)
 		return 1;
 	if (s->error)
 		return take_error(s);
-	if (s->ulps.keys_expired)
+	if (s->cold->ulps.keys_expired)
 		return -EKEYEXPIRED;
 	if (s->shutdown & RCV_SHUTDOWN)
 		return 1;
@@ -138,7 +138,7 @@ static int at_end(struct xts_sock *s, size_t done, bool blocking)
  * the stream. */
 static bool goes_on(const struct xts_sock *s, int flags)
 {
-	return flags & MSG_WAITALL && !(flags & MSG_PEEK) && !s->ulps.depth[ULPS_RECEIVE];
+	return flags & MSG_WAITALL && !(flags & MSG_PEEK) && !s->cold->ulps.depth[ULPS_RECEIVE];
 }
 
 static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t bytes, int flags, struct about *about)
@@ -165,7 +165,7 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 			if (!socket_is_open(s, id))
 				return -EBADF;
 		}
-		if (s->pdu_first || s->pushing) {
+		if (s->cold->pdu_first || s->pushing) {
 			r = pdu_recv(s, iov, bytes, &done, flags, about);
 			if (r < 0)
 				return done ? (ssize_t)done : r;

@@ -114,7 +114,8 @@ static int undecided(struct xts_sock *s, const struct xts_packet **out)
 	}
 	if (!c || !c->of_reader || c->decided || c->asked)
 		return 0;
-	if (s->datagrams ? !datagram_first(s) : !(s->pdu_first && !s->pushing && pdu_is_offered(s, s->pdu_first)))
+	if (s->datagrams ? !datagram_first(s) :
+			   !(s->cold->pdu_first && !s->pushing && pdu_is_offered(s, s->cold->pdu_first)))
 		return 0;
 	p = s->datagrams ? datagram_offered(s) : pdu_offered(s);
 	if (!p)
@@ -138,7 +139,7 @@ int xts_undecided(int number, const struct xts_packet **out)
 /* Removes the first packet from the queue. */
 static void unqueue(struct xts_sock *s, struct offered *p, bool held)
 {
-	uint32_t credits = s->datagrams ? datagram_take(s) : pdu_take(s, s->pdu_first->bytes);
+	uint32_t credits = s->datagrams ? datagram_take(s) : pdu_take(s, s->cold->pdu_first->bytes);
 
 	if (held) {
 		p->credits = credits;

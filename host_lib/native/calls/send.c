@@ -60,7 +60,7 @@ void send_account(struct xts_sock *s, uint32_t credits, uint32_t bytes)
 	s->sent_bytes += bytes;
 	s->stack->sent_bytes += bytes;
 	if (s->own.common)
-		atomic_store_explicit(&s->own.common->sent_bytes, s->sent_bytes - s->own.sent_before,
+		atomic_store_explicit(&s->own.common->sent_bytes, s->sent_bytes - s->cold->sharing.sent_before,
 				      memory_order_relaxed);
 	socket_asked(s, true);
 }
@@ -187,7 +187,7 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 		}
 		if (!src->left)
 			break;
-		r = s->pushing || s->ulps.sending ? 0 : send_some(s, src, blocking, flags);
+		r = s->pushing || s->cold->ulps.sending ? 0 : send_some(s, src, blocking, flags);
 		if (r > 0) {
 			sent += (size_t)r;
 			r = 0;

@@ -352,7 +352,7 @@ void buffer_drop(struct xts_sock *s)
 {
 	while (s->first)
 		piece_drop_first(s);
-	if (s->pdu_first)
+	if (s->cold->pdu_first)
 		pdu_drop(s);
 	if (s->datagrams)
 		datagram_drop(s);

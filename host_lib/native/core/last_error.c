@@ -100,7 +100,8 @@ static const char *state_of(int number, int error, bool *pushed)
 	else if (s && xts_refusal_errno(s->refusal) == error)
 		text = xts_refusal_text(s->refusal);
 	*pushed = s && !text &&
-		  (s->ulps.depth[ULPS_RECEIVE] || s->ulps.depth[ULPS_SEND] || s->ulps.with_connect || s->seqpacket);
+		  (s->cold->ulps.depth[ULPS_RECEIVE] || s->cold->ulps.depth[ULPS_SEND] || s->cold->ulps.with_connect ||
+		   s->seqpacket);
 	stack_leave(st);
 	return text;
 }

@@ -214,7 +214,7 @@ void channel_refuse(struct stack *st, uint32_t proxy_id, uint16_t error)
 
 static void refuse(struct stack *st, struct xts_sock *listener, uint32_t proxy_id)
 {
-	bool joint = listener && listener->own.others_may_have;
+	bool joint = listener && listener->cold->sharing.others_may_have;
 
 	channel_refuse(st, proxy_id, joint ? EAGAIN : ENFILE);
 	if (joint) {
@@ -244,7 +244,7 @@ bool message_newconn(struct stack *st, const struct xts_head *head, const struct
 		channel_fail(st, EPROTO);
 		return false;
 	}
-	if (listener && listener->closing && listener->own.key)
+	if (listener && listener->closing && listener->cold->sharing.key)
 		return false; /* the listener's CLOSE, which is on its way, returns it */
 	if (!listener || listener->closing) {
 		refuse(st, NULL, m->proxy_id);
@@ -268,23 +268,22 @@ bool message_newconn(struct stack *st, const struct xts_head *head, const struct
 	s->receive_lowat = listener->receive_lowat;
 	s->window_max = listener->window_max;
 	s->seqpacket = listener->seqpacket;
-	memcpy(s->ulps.id, listener->ulps.id, sizeof s->ulps.id);
-	memcpy(s->ulps.depth, listener->ulps.depth, sizeof s->ulps.depth);
-	s->ulps.peeking = listener->ulps.peeking;
+	push_inherit(s, listener);
 	window = st->settings.window_bytes < s->window_max ? st->settings.window_bytes : s->window_max;
 	xts_credit_grant_init(&s->grant, push_window(s, window));
 	if (!message_credits(s, m->post_credits))
 		return false;
-	if (listener->accept_last)
-		listener->accept_last->accept_next = s;
+	if (listener->cold->accept_last)
+		listener->cold->accept_last->accept_next = s;
 	else
-		listener->accept_first = s;
-	listener->accept_last = s;
-	listener->accept_count++;
-	s->own.offered = listener->own.shared && (listener->own.others_may_have || !listener->own.accepting);
+		listener->cold->accept_first = s;
+	listener->cold->accept_last = s;
+	listener->cold->accept_count++;
+	s->own.offered = listener->own.shared &&
+			 (listener->cold->sharing.others_may_have || !listener->cold->sharing.accepting);
 	if (!s->own.offered)
 		outbox_add(s, TODO_ACCEPTED);
-	else if (listener->own.others_may_have)
+	else if (listener->cold->sharing.others_may_have)
 		progress_need(st);
 	status_state(s);
 	status_data(listener);
@@ -298,7 +297,7 @@ static bool receive_data(struct xts_sock *s, struct xts_rx_frame *frame, uint32_
 	struct stack *st = s->stack;
 
 	if (s->done || s->state != TCP_STATE_ESTABLISHED || (s->todo & TODO_GIVE_BACK) ||
-	    xts_credit_receive(&s->grant, length) || (s->pdu_first && !pdu_stream_data(s, length))) {
+	    xts_credit_receive(&s->grant, length) || (s->cold->pdu_first && !pdu_stream_data(s, length))) {
 		channel_fail(st, EPROTO);
 		return true;
 	}
@@ -353,7 +352,7 @@ bool message_recv(struct stack *st, const struct xts_head *head, const struct xt
 		taken = receive_data(s, frame, m->length);
 		if (st->channel != c)
 			return true;
-		if (s->pdu_first || s->unread >= s->receive_lowat)
+		if (s->cold->pdu_first || s->unread >= s->receive_lowat)
 			events |= EPOLLIN;
 		else
 			wake(st, &s->readers); /* the call may be satisfied with less than SO_RCVLOWAT */
@@ -430,7 +429,7 @@ bool message_park_ack(struct stack *st, const struct xts_head *head, const struc
 {
 	struct xts_sock *s = message_target(st, head->id);
 
-	if (s && s->own.moved == PARKING && m->token && s->own.park_token == m->token)
+	if (s && s->own.moved == PARKING && m->token && s->cold->sharing.park_token == m->token)
 		turn_parked(s, head->error);
 	else if (s)
 		message_reply(st, head, XTS_CMD_PARK, 0, m->token, NULL, frame, 0, 0);

@@ -80,7 +80,7 @@ static int send_accepted(struct xts_sock *s)
 
 static uint32_t keep_ms(const struct xts_sock *s)
 {
-	return s->own.leaves_last ? 0 : share_by_key(s) ? LISTENER_KEEP_MS : CONNECTION_KEEP_MS;
+	return s->cold->sharing.leaves_last ? 0 : share_by_key(s) ? LISTENER_KEEP_MS : CONNECTION_KEEP_MS;
 }
 
 /* Sent without a token, since no thread waits for the answer. The proxy keeps the socket for other processes, if there
@@ -88,7 +88,7 @@ static uint32_t keep_ms(const struct xts_sock *s)
 static int send_share(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	struct xts_share m = { .xts_socket = s->id, .key = s->own.key, .keep_ms = keep_ms(s) };
+	struct xts_share m = { .xts_socket = s->id, .key = s->cold->sharing.key, .keep_ms = keep_ms(s) };
 	struct xts_tx_slot slot;
 	int r = channel_slot(st, &slot);
 
@@ -109,7 +109,7 @@ static uint8_t closing_flags(const struct xts_sock *s)
 
 	if (s->abort)
 		flags |= XTS_FLAG_ABORT;
-	else if ((s->linger && s->linger_s && !s->datagrams) || s->own.stays || share_is_on_its_way(s))
+	else if ((s->linger && s->linger_s && !s->datagrams) || s->cold->sharing.stays || share_is_on_its_way(s))
 		flags |= XTS_FLAG_LINGER;
 	return flags;
 }

@@ -261,7 +261,7 @@ static void forget_parent(struct stack *st)
 			passed_names_leave(s);
 			datagram_free(s);
 			callback_free(s);
-			s->parents_id = s->open ? s->id : 0;
+			s->cold->parents_id = s->open ? s->id : 0;
 			table_release(s);
 		}
 	}

@@ -10,7 +10,7 @@
 /* The position as the proxy counts it: from where this process took the connection over. */
 static inline uint64_t send_position(const struct xts_sock *s)
 {
-	return s->sent_bytes - s->own.sent_before;
+	return s->sent_bytes - s->cold->sharing.sent_before;
 }
 
 static inline void send_taken(const struct xts_sock *s)

@@ -94,7 +94,7 @@ static bool is_writable(struct xts_sock *s)
 
 	if (s->state != TCP_STATE_ESTABLISHED)
 		return true;
-	if (s->ulps.handshaking || s->pushing || s->credits < s->ulps.wanted) {
+	if (s->cold->ulps.handshaking || s->pushing || s->credits < s->cold->ulps.wanted) {
 		s->no_space = true;
 		return false;
 	}
@@ -113,7 +113,7 @@ uint32_t socket_events(struct xts_sock *s)
 	if (s->datagrams)
 		return datagram_events(s);
 	if (s->state == TCP_STATE_LISTEN)
-		return s->accept_first ? EPOLLIN | EPOLLRDNORM : 0u;
+		return s->cold->accept_first ? EPOLLIN | EPOLLRDNORM : 0u;
 	if (s->shutdown == SHUTDOWN_MASK || s->state == TCP_STATE_CLOSE)
 		events |= EPOLLHUP;
 	if (turn_is_elsewhere(s))
@@ -121,7 +121,7 @@ uint32_t socket_events(struct xts_sock *s)
 	if (s->shutdown & RCV_SHUTDOWN)
 		events |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
 	if (s->state != TCP_STATE_SYN_SENT) {
-		if (s->pdu_first || s->pushing ? pdu_is_readable(s) : s->unread && s->unread >= s->receive_lowat)
+		if (s->cold->pdu_first || s->pushing ? pdu_is_readable(s) : s->unread && s->unread >= s->receive_lowat)
 			events |= EPOLLIN | EPOLLRDNORM;
 		if ((s->shutdown & SEND_SHUTDOWN) || is_writable(s))
 			events |= EPOLLOUT | EPOLLWRNORM;
@@ -161,7 +161,8 @@ void socket_fail(struct xts_sock *s, int error)
 	socket_asked(s, false);
 	if (s->todo & TODO_GIVE_BACK)
 		buffer_drop(s); /* the application must not read them, since they are not decoded */
-	s->ulps.handshaking = false;
+	if (s->cold->ulps.handshaking)
+		s->cold->ulps.handshaking = false;
 	s->error = error;
 	s->state = TCP_STATE_CLOSE;
 	s->shutdown = SHUTDOWN_MASK;
@@ -245,7 +246,7 @@ static void drop_waiting_connections(struct xts_sock *listener)
 {
 	struct xts_sock *s, *next;
 
-	for (s = listener->accept_first; s; s = next) {
+	for (s = listener->cold->accept_first; s; s = next) {
 		next = s->accept_next;
 		s->accept_next = s->listener = NULL;
 		s->abort = true;
@@ -254,8 +255,8 @@ static void drop_waiting_connections(struct xts_sock *listener)
 		else
 			start_closing(s);
 	}
-	listener->accept_first = listener->accept_last = NULL;
-	listener->accept_count = 0;
+	listener->cold->accept_first = listener->cold->accept_last = NULL;
+	listener->cold->accept_count = 0;
 }
 
 static void linger(struct xts_sock *s)
@@ -319,7 +320,7 @@ void socket_close(struct xts_sock *s)
 	wake(st, &s->callers);
 	if (s->polled)
 		wake(st, &st->poll_waiters);
-	if (s->state == TCP_STATE_LISTEN || s->accept_first)
+	if (s->state == TCP_STATE_LISTEN || s->cold->accept_first)
 		drop_waiting_connections(s);
 	socket_end(s);
 }
@@ -350,7 +351,7 @@ void socket_disconnected(struct xts_sock *s)
 	socket_asked(s, false);
 	if (s->cut)
 		s->error = ECONNRESET; /* the state in which tcp_disconnect() leaves it */
-	s->renewed = s->renewed || s->ulps.with_connect;
+	s->renewed = s->renewed || s->cold->ulps.with_connect;
 	push_forget(s);
 	memset(&s->local, 0, sizeof s->local);
 	socket_unconnected(s);

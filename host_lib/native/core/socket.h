@@ -53,51 +53,70 @@ struct receive_callback;
 struct stack;
 struct watch;
 
+/*
+ * The cold part of a socket: members that most sockets never use. Those of a block of the table lie in memory of their
+ * own, of which the kernel gives a page only when something is written to it. So a member that stays 0 costs nothing,
+ * and to use one nothing has to be allocated, which could fail. Therefore code that is common to all sockets reads
+ * these members, and writes one only if its value changes.
+ */
+struct cold {
+	struct ulps ulps;
+	struct pdu *pdu_first, *pdu_last; /* no list: all unread bytes are stream data */
+	struct fault *fault;              /* the last error of a pushed protocol, as far as known: ulp_info.c */
+	struct sharing sharing;
+	/* of a listener: connections that wait for accept() */
+	struct xts_sock *accept_first, *accept_last;
+	uint32_t accept_count, backlog;
+	uint32_t parents_id; /* in a forked child: the number that this entry had in the parent; 0: none */
+};
+
+/* A process may have a million of them, so the size counts: at its end is a bound for it. What each message needs comes
+ * first. */
 struct xts_sock {
 	struct stack *stack; /* its stack, for the life of the process; the other members are under that stack's lock */
+	struct cold *cold;   /* likewise for the life of the process */
 	uint32_t id;         /* the number; its generation moves on when the entry is released */
-	uint32_t parents_id; /* in a forked child: the number that this entry had in the parent; 0: none */
 	uint32_t proxy_id;   /* 0: the proxy knows nothing of this socket (so far) */
-	bool in_use;
-	bool open;          /* the application has not closed it */
-	bool opening;       /* the first request has been sent: its reply will bring proxy_id */
-	bool closing;       /* CLOSE has been sent, or will be */
-	bool disconnecting; /* the CLOSE is for the proxy's socket only: this one remains */
+	bool in_use : 1;
+	bool open : 1;          /* the application has not closed it */
+	bool opening : 1;       /* the first request has been sent: its reply will bring proxy_id */
+	bool closing : 1;       /* CLOSE has been sent, or will be */
+	bool disconnecting : 1; /* the CLOSE is for the proxy's socket only: this one remains */
 	/* disconnecting: the connection that ends, or the attempt at one, had not ended by itself */
-	bool cut;
-	bool lost; /* its channel has died */
-	bool done; /* the TCP peer's FIN has come (SOCK_DONE) */
-	bool nonblocking, close_on_exec;
-	bool linger, abort;   /* SO_LINGER; abort: CLOSE carries ABORT */
-	bool bound, optioned; /* the proxy's socket has state that no other has */
-	bool bound_address;   /* bound to an address, not only to a port */
-	bool v6only;          /* the program has set IPV6_V6ONLY */
-	bool renewed;         /* disconnected since then: that state is gone */
-	bool no_space;        /* a sender was refused: report when there is room (SOCK_NOSPACE) */
-	bool asked;           /* has sent since it last received: counts in stack->asked */
-	bool in_outbox, in_blocked, mirror_dirty;
-	bool seqpacket; /* SOCK_SEQPACKET */
-	bool pushing;   /* a push or the end of peek mode is in progress: no thread reads or sends meanwhile */
+	bool cut : 1;
+	bool lost : 1; /* its channel has died */
+	bool done : 1; /* the TCP peer's FIN has come (SOCK_DONE) */
+	bool nonblocking : 1, close_on_exec : 1;
+	bool linger : 1, abort : 1;   /* SO_LINGER; abort: CLOSE carries ABORT */
+	bool bound : 1, optioned : 1; /* the proxy's socket has state that no other has */
+	bool bound_address : 1;       /* bound to an address, not only to a port */
+	bool v6only : 1;              /* the program has set IPV6_V6ONLY */
+	bool renewed : 1;             /* disconnected since then: that state is gone */
+	bool no_space : 1;            /* a sender was refused: report when there is room (SOCK_NOSPACE) */
+	bool asked : 1;               /* has sent since it last received: counts in stack->asked */
+	bool in_outbox : 1, in_blocked : 1, mirror_dirty : 1;
+	bool seqpacket : 1; /* SOCK_SEQPACKET */
+	bool pushing : 1;   /* a push or the end of peek mode is in progress: no thread reads or sends meanwhile */
+	/* receiving: since the window last grew, the peer once had less than half of it left */
+	bool squeezed : 1;
 	uint8_t family; /* 4 or 6 */
 	uint8_t state, phase, shutdown;
 	uint8_t todo;
-	int32_t error;   /* sk_err, positive */
-	uint8_t refusal; /* enum xts_refusal: why the proxy has refused the last request, 0 if it has not */
-	int32_t linger_s;
+	uint8_t refusal;      /* enum xts_refusal: why the proxy has refused the last request, 0 if it has not */
+	uint8_t refused_for;  /* enum xts_wait: why the last attempt to send sent nothing */
+	uint8_t waits_for[2]; /* enum xts_wait, by direction; how long is on the status page (socket_waits.c) */
 	uint16_t readers, writers, callers, polled; /* waiting threads, by what they wait for */
-	uint32_t receive_lowat;
-	uint64_t receive_timeout_ns, send_timeout_ns; /* FOREVER: none */
+	int32_t error;                              /* sk_err, positive */
 
 	/* receiving; the account of a listener counts connections */
 	struct xts_credit_grant grant;
 	uint32_t window_max;
 	uint32_t consumed; /* bytes read since the window last grew, while the peer used most of it */
-	bool squeezed;     /* since then the peer once had less than half of the window left */
 	uint32_t unread;   /* bytes not read yet */
+	uint32_t receive_lowat;
 	struct piece *first, *last;
 	struct datagrams *datagrams;       /* of a datagram socket; else NULL */
 	struct receive_callback *callback; /* NULL: there never was a callback */
-	struct pdu *pdu_first, *pdu_last;  /* no list: all unread bytes are stream data */
 
 	/* sending */
 	uint32_t credits;
@@ -105,21 +124,23 @@ struct xts_sock {
 	uint8_t *pending;     /* data accepted while no frame could leave */
 	uint32_t pending_bytes, pending_capacity;
 
-	struct call *call; /* the request that is waiting for its answer */
-	struct xts_sock *accept_first, *accept_last, *accept_next;
-	struct xts_sock *listener;
-	uint32_t accept_count, backlog;
-	struct xts_sock *outbox_next, *outbox_prev, *blocked_next, *dirty_next, *free_next;
+	uint64_t sent_bytes, received_bytes, read_bytes;
+	struct ownership own;
 	struct watch *watches;
 	struct mirror *mirror;
-	uint64_t sent_bytes, received_bytes, read_bytes;
-	uint8_t refused_for; /* enum xts_wait: why the last attempt to send sent nothing */
-	struct xts_waits waits;
+	struct call *call; /* the request that is waiting for its answer */
+	struct xts_sock *listener, *accept_next;
+	union {
+		struct xts_sock *outbox_next;
+		struct xts_sock *free_next; /* of an entry that is not in use */
+	};
+	struct xts_sock *outbox_prev, *blocked_next, *dirty_next;
+	uint64_t receive_timeout_ns, send_timeout_ns; /* FOREVER: none */
+	int32_t linger_s;
 	struct xts_endpoint local, peer;
-	struct ulps ulps;
-	struct ownership own; /* members that matter only for fork, exec and shared listeners */
-	struct fault *fault;  /* the last error of a pushed protocol, as far as known: ulp_info.c */
 };
+/* Those who make it larger have to say why (tests/system/sockets/test_memory_of_connections.py). */
+_Static_assert(sizeof(struct xts_sock) <= 328, "memory of a socket");
 
 /* To be called after a wait, with the number from before it: see above. */
 static inline bool socket_is(const struct xts_sock *s, uint32_t id)
@@ -135,7 +156,9 @@ static inline bool socket_is_open(const struct xts_sock *s, uint32_t id)
 /* The topmost protocol of a direction; 0: none. */
 static inline uint16_t socket_ulp(const struct xts_sock *s, unsigned direction)
 {
-	return s->ulps.depth[direction] ? s->ulps.id[direction][s->ulps.depth[direction] - 1] : 0;
+	const struct ulps *u = &s->cold->ulps;
+
+	return u->depth[direction] ? u->id[direction][u->depth[direction] - 1] : 0;
 }
 
 /* --- the table: socket_table.c ------------------------------------------------------------------------------------ */

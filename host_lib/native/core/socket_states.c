@@ -46,8 +46,8 @@ enum socket_state {
 	X(ASKED, "asked", s->asked, "It has sent since it last received.") \
 	X(CALL, "call", s->call, "A request is out whose reply a thread waits for.") \
 	X(PUSHING, "pushing", s->pushing, "A push, or the end of peek mode, is under way.") \
-	X(HANDSHAKING, "handshaking", s->ulps.handshaking, "What was pushed shakes hands.") \
-	X(QUEUED, "accept_first", s->accept_first, "Connections wait to be accepted.") \
+	X(HANDSHAKING, "handshaking", s->cold->ulps.handshaking, "What was pushed shakes hands.") \
+	X(QUEUED, "accept_first", s->cold->accept_first, "Connections wait to be accepted.") \
 	X(UNACCEPTED, "listener", s->listener, "It waits to be accepted.") \
 	X(INHERITED, "inherited", s->own.inherited != NOT_INHERITED, "Another process has it, or the proxy keeps it.") \
 	X(MOVED, "moved", s->own.moved != NOT_MOVED, "It is being given up, for another process that has it.") \

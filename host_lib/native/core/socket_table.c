@@ -7,7 +7,10 @@
  * without a lock; the socket is then looked up under the stack's lock.
  */
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 
 #include "core/clock.h"
 #include "core/process.h"
@@ -27,6 +30,7 @@ struct block {
 	struct stack *stack;
 	struct block *next; /* of the same stack */
 	uint32_t number;    /* its index among the blocks of its stack, from 0 on */
+	struct cold *cold;  /* of its sockets, in the same order */
 	struct xts_sock sockets[BLOCK_SOCKETS];
 };
 
@@ -63,20 +67,46 @@ static bool publish(struct block *block)
 	return true;
 }
 
+/* The sockets' cold parts, of which no page exists yet (socket.h). With huge pages, the first one to be written would
+ * bring all of them. NULL: no memory. */
+static struct cold *make_cold(void)
+{
+	size_t bytes = BLOCK_SOCKETS * sizeof(struct cold);
+	void *cold = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (cold == MAP_FAILED)
+		return NULL;
+	(void)madvise(cold, bytes, MADV_NOHUGEPAGE);
+	return cold;
+}
+
+static void free_block(struct block *block)
+{
+	if (block->cold)
+		munmap(block->cold, BLOCK_SOCKETS * sizeof(struct cold));
+	free(block);
+}
+
 static bool grow(struct stack *st)
 {
 	struct block *block = calloc(1, sizeof *block);
 
 	if (!block)
 		return false;
+	block->cold = make_cold();
+	if (!block->cold) {
+		free_block(block);
+		return false;
+	}
 	block->stack = st;
 	block->number = st->last_block ? st->last_block->number + 1 : 0;
 	for (uint32_t i = 0; i < BLOCK_SOCKETS; i++) {
 		block->sockets[i].stack = st;
+		block->sockets[i].cold = &block->cold[i];
 		block->sockets[i].free_next = i + 1 < BLOCK_SOCKETS ? &block->sockets[i + 1] : st->free_sockets;
 	}
 	if (!publish(block)) {
-		free(block);
+		free_block(block);
 		return false;
 	}
 	st->free_sockets = block->sockets;
@@ -88,11 +118,24 @@ static bool grow(struct stack *st)
 	return true;
 }
 
+/* What the last socket of this entry has left; but most have used nothing of it. */
+static void clear_cold(struct cold *cold)
+{
+	static const struct cold unused;
+	uint32_t parents_id = cold->parents_id;
+
+	if (memcmp(cold, &unused, offsetof(struct cold, parents_id)) == 0)
+		return;
+	memset(cold, 0, sizeof *cold);
+	cold->parents_id = parents_id;
+}
+
 struct xts_sock *table_allocate(struct stack *st)
 {
 	uint16_t readers, writers, callers;
-	uint32_t id, parents_id;
 	struct xts_sock *s;
+	struct cold *cold;
+	uint32_t id;
 
 	if (!st->free_sockets && !grow(st))
 		return NULL;
@@ -101,18 +144,19 @@ struct xts_sock *table_allocate(struct stack *st)
 	/* Threads that waited for the last socket in this entry may not have run since they were woken: they decrement
 	 * the counters themselves. */
 	id = s->id;
-	parents_id = s->parents_id;
+	cold = s->cold;
 	readers = s->readers;
 	writers = s->writers;
 	callers = s->callers;
 	memset(s, 0, sizeof *s);
 	s->stack = st;
+	s->cold = cold;
 	s->id = id;
-	s->parents_id = parents_id;
 	s->readers = readers;
 	s->writers = writers;
 	s->callers = callers;
 	s->in_use = true;
+	clear_cold(cold);
 	st->sockets++;
 	return s;
 }
@@ -135,7 +179,7 @@ bool table_was_parents(int number)
 {
 	struct block *block = number < 0 ? NULL : block_at(SOCKET_INDEX((uint32_t)number));
 
-	return block && block->sockets[(uint32_t)number % BLOCK_SOCKETS].parents_id == (uint32_t)number;
+	return block && block->cold[(uint32_t)number % BLOCK_SOCKETS].parents_id == (uint32_t)number;
 }
 
 struct xts_sock *table_open(struct stack *st, int number)
@@ -157,7 +201,7 @@ struct xts_sock *table_use_for(struct stack *st, int number, uint32_t purpose)
 	if (!s || (s->own.inherited == NOT_INHERITED && !s->own.gone_unreported && !s->own.common))
 		return s;
 	if (s->own.common)
-		s->own.used_ns = now_ns();
+		s->cold->sharing.used_ns = now_ns();
 	if (s->own.common)
 		turn_begin(s, purpose);
 	if (!s->own.common && s->own.inherited != NOT_INHERITED)

@@ -6,6 +6,9 @@
  * read and from which side has sent last, so one look after each change is enough.
  *
  * A look only compares; the clock is read when the reason has changed, which is up to three times in a round trip.
+ *
+ * The times are only on the status page, where they are shown: a socket whose channel has no page, or whose entry is
+ * beyond the page's, has none. What it waits for is in the socket too, since others have the page and may write to it.
  */
 #include "attach.h"
 #include "core/channel.h"
@@ -25,19 +28,27 @@ static struct xts_status_waits *shown(const struct xts_sock *s)
 	return waits && index < XTS_STATUS_ENTRIES ? &waits[index] : NULL;
 }
 
+static void begin(struct xts_sock *s, struct xts_status_waits *out)
+{
+	memset(&out->waits, 0, sizeof out->waits);
+	memset(s->waits_for, XTS_WAIT_NONE, sizeof s->waits_for);
+	out->xts_socket = s->id;
+	out->magic = XTS_WAITS_MAGIC;
+}
+
 static void enter(struct xts_sock *s, enum xts_wait_direction direction, enum xts_wait reason)
 {
 	struct xts_status_waits *out;
 
-	if (!XTS_WAITS_MEASURED || s->waits.now[direction] == reason)
+	if (!XTS_WAITS_MEASURED || s->waits_for[direction] == reason)
 		return;
 	out = shown(s);
 	if (!out)
 		return;
-	xts_wait_enter(&s->waits, direction, reason, now_ns());
-	out->xts_socket = s->id;
-	out->waits = s->waits;
-	out->magic = XTS_WAITS_MAGIC;
+	if (out->magic != XTS_WAITS_MAGIC || out->xts_socket != s->id)
+		begin(s, out);
+	xts_wait_enter(&out->waits, direction, s->waits_for[direction], reason, now_ns());
+	s->waits_for[direction] = (uint8_t)reason;
 }
 
 void waits_to_send(struct xts_sock *s)
@@ -72,7 +83,7 @@ void waits_forget(struct xts_sock *s)
 {
 	struct xts_status_waits *out = shown(s);
 
-	memset(&s->waits, 0, sizeof s->waits);
+	memset(s->waits_for, XTS_WAIT_NONE, sizeof s->waits_for);
 	if (out)
 		out->magic = 0;
 }

@@ -61,7 +61,7 @@ void status_data(struct xts_sock *s)
 
 	if (!e)
 		return;
-	e->recv_queue = s->state == TCP_STATE_LISTEN ? s->accept_count : s->unread;
+	e->recv_queue = s->state == TCP_STATE_LISTEN ? s->cold->accept_count : s->unread;
 	e->send_credits = s->credits;
 	e->recv_window = s->grant.window;
 	e->recv_unadvertised = s->grant.unadvertised;
@@ -75,7 +75,7 @@ static void write_layers(uint8_t *out, const struct xts_sock *s, unsigned direct
 {
 	_Static_assert(ULP_DEPTH == XTS_STATUS_ULPS, "layers");
 	for (unsigned i = 0; i < ULP_DEPTH; i++)
-		out[i] = i < s->ulps.depth[direction] ? s->ulps.id[direction][i] : 0;
+		out[i] = i < s->cold->ulps.depth[direction] ? s->cold->ulps.id[direction][i] : 0;
 }
 
 void status_ulps(const struct xts_sock *s)
@@ -86,10 +86,10 @@ void status_ulps(const struct xts_sock *s)
 		return;
 	write_layers(e->receive_ulps, s, ULPS_RECEIVE);
 	write_layers(e->send_ulps, s, ULPS_SEND);
-	e->tls_version = s->ulps.tls_version;
-	e->tls_cipher = s->ulps.tls_cipher;
-	e->tls_send = s->ulps.tls_by[ULPS_SEND];
-	e->tls_receive = s->ulps.tls_by[ULPS_RECEIVE];
+	e->tls_version = s->cold->ulps.tls_version;
+	e->tls_cipher = s->cold->ulps.tls_cipher;
+	e->tls_send = s->cold->ulps.tls_by[ULPS_SEND];
+	e->tls_receive = s->cold->ulps.tls_by[ULPS_RECEIVE];
 }
 
 void status_filter(const struct xts_sock *s)

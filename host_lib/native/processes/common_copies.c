@@ -67,7 +67,7 @@ static bool is_possible(const struct xts_sock *s)
 	if (s->own.common)
 		return true;
 	if (s->own.inherited != NOT_INHERITED || !c || !(c->link.features & XTS_FEATURE_TAKE) || !s->proxy_id ||
-	    s->opening || s->pushing || s->ulps.peeking || s->ulps.handshaking)
+	    s->opening || s->pushing || s->cold->ulps.peeking || s->cold->ulps.handshaking)
 		return false;
 	return s->state == TCP_STATE_ESTABLISHED || (s->state == TCP_STATE_CLOSE && s->phase == PHASE_CONNECTED);
 }
@@ -81,10 +81,10 @@ static bool become_common(struct xts_sock *s)
 	if (!s->own.common)
 		return false;
 	atomic_store(&s->own.common->read_bytes, s->read_bytes);
-	atomic_store(&s->own.common->sent_bytes, s->sent_bytes - s->own.sent_before);
-	if (!s->own.key)
-		s->own.key = key_make();
-	s->own.leaves_last = false;
+	atomic_store(&s->own.common->sent_bytes, s->sent_bytes - s->cold->sharing.sent_before);
+	if (!s->cold->sharing.key)
+		s->cold->sharing.key = key_make();
+	s->cold->sharing.leaves_last = false;
 	common_count(s);
 	outbox_add(s, TODO_SHARE);
 	return true;
@@ -130,7 +130,7 @@ bool common_inherited(struct xts_sock *s)
 
 void common_count(struct xts_sock *s)
 {
-	s->own.counted = true;
+	s->cold->sharing.counted = true;
 	s->stack->commons++;
 }
 
@@ -138,9 +138,10 @@ void common_drop(struct xts_sock *s)
 {
 	passed_names_leave(s);
 	s->own.common = NULL;
-	if (s->own.counted)
-		s->stack->commons--;
-	s->own.counted = false;
+	if (!s->cold->sharing.counted)
+		return;
+	s->stack->commons--;
+	s->cold->sharing.counted = false;
 }
 
 void common_forget(struct xts_sock *s)
@@ -151,8 +152,8 @@ void common_forget(struct xts_sock *s)
 	common_drop(s);
 	if (s->own.inherited != NOT_INHERITED || s->own.moved != NOT_MOVED)
 		return;
-	s->own.leaves_last = true;
-	s->own.asked_for = 0;
+	s->cold->sharing.leaves_last = true;
+	s->cold->sharing.asked_for = 0;
 	outbox_add(s, TODO_SHARE);
 }
 
@@ -173,6 +174,21 @@ static void take_to_close(struct xts_sock *s)
 		s->lost = true; /* so that socket_end() only forgets it */
 }
 
+/* It is closed while it is being given up. False: the socket has been freed. */
+static bool wait_until_moved(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+
+	s->cold->sharing.close_waits = true;
+	while (socket_is(s, id) && s->own.moved != NOT_MOVED)
+		if (wait_for(s->stack, &s->callers, now_ns() + NS_PER_S, false))
+			break;
+	if (!socket_is(s, id))
+		return false;
+	s->cold->sharing.close_waits = false;
+	return true;
+}
+
 bool common_closes(struct xts_sock *s)
 {
 	uint32_t id = s->id;
@@ -180,13 +196,8 @@ bool common_closes(struct xts_sock *s)
 
 	if (s->own.taking)
 		return true; /* it ends when that is done */
-	s->own.close_waits = true;
-	while (socket_is(s, id) && s->own.moved != NOT_MOVED)
-		if (wait_for(s->stack, &s->callers, now_ns() + NS_PER_S, false))
-			break;
-	if (!socket_is(s, id))
+	if (s->own.moved != NOT_MOVED && !wait_until_moved(s))
 		return true;
-	s->own.close_waits = false;
 	if (!s->own.common)
 		return false;
 	if (s->own.inherited == NOT_INHERITED && !s->lost && common_others_have(s, NULL)) {
@@ -233,7 +244,7 @@ static void leave(struct xts_sock *s)
 			return;
 	}
 	s->own.ending = false;
-	s->own.leaves_last = true;
+	s->cold->sharing.leaves_last = true;
 	outbox_add(s, TODO_SHARE); /* the proxy need not keep it */
 }
 
@@ -294,9 +305,9 @@ static void look_after_closed(struct xts_sock *s, struct looking *l)
 /* A poll waits for it: takes it from a process that does not use it. */
 static void seek(struct xts_sock *s, uint64_t now)
 {
-	if (now - s->own.sought_ns < SEEK_NS)
+	if (now - s->cold->sharing.sought_ns < SEEK_NS)
 		return;
-	s->own.sought_ns = now;
+	s->cold->sharing.sought_ns = now;
 	(void)turn_take(s, PURPOSE_POLL, 0);
 }
 

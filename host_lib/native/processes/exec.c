@@ -53,7 +53,7 @@ static int give_up_datagrams(struct xts_sock *s)
 
 	if (r || !socket_is_open(s, id))
 		return r ? r : -EBADF;
-	s->own.others_may_have = s->stack->joint = true;
+	s->cold->sharing.others_may_have = s->stack->joint = true;
 	datagram_leave(s);
 	return socket_is_open(s, id) ? 0 : -EBADF;
 }
@@ -160,7 +160,7 @@ void xts_resume(int memfd)
 				passed_names_join(s);
 				passed_names_keep(s, false);
 			}
-			if (s->own.moved == PARKING && s->own.key && !s->proxy_id)
+			if (s->own.moved == PARKING && s->cold->sharing.key && !s->proxy_id)
 				connection_take_back(s);
 		}
 		stack_leave(st);

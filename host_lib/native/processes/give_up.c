@@ -31,7 +31,7 @@
 static bool is_between_calls(const struct xts_sock *s)
 {
 	return s->proxy_id && !s->opening && !s->call && !s->pushing && !s->closing && !s->lost && !s->disconnecting &&
-	       !s->ulps.handshaking && !s->ulps.sending && !s->ulps.peeking &&
+	       !s->cold->ulps.handshaking && !s->cold->ulps.sending && !s->cold->ulps.peeking &&
 	       !(s->todo & (TODO_ACCEPTED | TODO_GIVE_BACK | TODO_CLOSE));
 }
 
@@ -41,7 +41,7 @@ static bool is_spare(const struct xts_sock *s, uint32_t purpose)
 	if (!s->open)
 		return true;
 	if (purpose == PURPOSE_POLL)
-		return !s->readers && !s->writers && !s->polled && now_ns() - s->own.used_ns > IDLE_NS;
+		return !s->readers && !s->writers && !s->polled && now_ns() - s->cold->sharing.used_ns > IDLE_NS;
 	return purpose == PURPOSE_USE || !s->readers;
 }
 
@@ -53,11 +53,12 @@ bool turn_give_up(struct xts_sock *s)
 		return false;
 	if (s->own.common) {
 		s->own.common->shutdown = s->shutdown & SEND_SHUTDOWN;
-		s->own.common->ulps = s->ulps;
-		s->own.common->pdu_read = s->pdu_first && !s->pdu_first->stream ? s->pdu_first->read : 0;
+		s->own.common->ulps = s->cold->ulps;
+		s->own.common->pdu_read = s->cold->pdu_first && !s->cold->pdu_first->stream ? s->cold->pdu_first->read :
+											      0;
 	}
-	s->own.asked_for = 0;
-	s->own.park_token = ++st->token;
+	s->cold->sharing.asked_for = 0;
+	s->cold->sharing.park_token = ++st->token;
 	outbox_add(s, TODO_PARK);
 	s->own.moved = PARKING;
 	st->moving++;
@@ -73,10 +74,10 @@ void turn_yield_some(struct stack *st)
 
 	st->asked_to_yield = false;
 	while ((s = table_next(st, s))) {
-		if (!s->own.asked_for || s->own.inherited != NOT_INHERITED || s->own.moved != NOT_MOVED)
+		if (!s->cold->sharing.asked_for || s->own.inherited != NOT_INHERITED || s->own.moved != NOT_MOVED)
 			continue;
-		if (!is_spare(s, s->own.asked_for) || !turn_give_up(s))
-			st->asked_to_yield |= s->own.asked_for != PURPOSE_POLL;
+		if (!is_spare(s, s->cold->sharing.asked_for) || !turn_give_up(s))
+			st->asked_to_yield |= s->cold->sharing.asked_for != PURPOSE_POLL;
 	}
 }
 
@@ -85,8 +86,8 @@ void turn_yield_read(struct stack *st, const uint16_t *subject)
 	struct xts_sock *s = NULL;
 
 	while ((s = table_next(st, s)))
-		if (subject == &s->readers && s->own.asked_for == PURPOSE_USE && s->own.inherited == NOT_INHERITED &&
-		    s->own.moved == NOT_MOVED)
+		if (subject == &s->readers && s->cold->sharing.asked_for == PURPOSE_USE &&
+		    s->own.inherited == NOT_INHERITED && s->own.moved == NOT_MOVED)
 			(void)turn_give_up(s);
 }
 
@@ -95,26 +96,26 @@ bool message_yield(struct stack *st, const struct xts_head *head, const struct x
 	struct xts_sock *s = message_target(st, head->id);
 
 	(void)frame;
-	if (!s || s->closing || s->own.moved != NOT_MOVED || !s->own.key || !m->purpose)
+	if (!s || s->closing || s->own.moved != NOT_MOVED || !s->cold->sharing.key || !m->purpose)
 		return false;
 	if (s->own.inherited != NOT_INHERITED) {
 		/* TAKE has been answered, but the thread that sent it has not run since: that thread answers this
 		 * request too. */
 		if (s->own.taking)
-			s->own.asked_for = (uint8_t)m->purpose;
+			s->cold->sharing.asked_for = (uint8_t)m->purpose;
 		return false;
 	}
 	if (is_spare(s, m->purpose) && turn_give_up(s))
 		return false;
-	s->own.asked_for = (uint8_t)m->purpose;
+	s->cold->sharing.asked_for = (uint8_t)m->purpose;
 	turn_is_asked_for(s);
 	return false;
 }
 
 void turn_is_asked_for(struct xts_sock *s)
 {
-	if (s->own.asked_for == PURPOSE_POLL)
-		s->own.asked_for = 0; /* the other process asks again */
+	if (s->cold->sharing.asked_for == PURPOSE_POLL)
+		s->cold->sharing.asked_for = 0; /* the other process asks again */
 	else
 		s->stack->asked_to_yield = true; /* it is given up when the call that needs it has ended */
 	outbox_add(s, TODO_SHARE);               /* sends the answer */
@@ -123,9 +124,10 @@ void turn_is_asked_for(struct xts_sock *s)
 int turn_send_park(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	struct xts_park m = {
-		.xts_socket = s->id, .token = s->own.park_token, .key = s->own.key, .keep_ms = CONNECTION_KEEP_MS
-	};
+	struct xts_park m = { .xts_socket = s->id,
+			      .token = s->cold->sharing.park_token,
+			      .key = s->cold->sharing.key,
+			      .keep_ms = CONNECTION_KEEP_MS };
 	struct xts_tx_slot slot;
 	int r = channel_slot(st, &slot);
 
@@ -154,7 +156,7 @@ static void given_up(struct xts_sock *s)
 	outbox_remove(s);
 	over(s);
 	status_state(s);
-	if (!s->open && !s->own.taking && !s->own.close_waits) {
+	if (!s->open && !s->own.taking && !s->cold->sharing.close_waits) {
 		if (s->own.common && !common_kept(s)) {
 			/* The other processes have gone meanwhile, and relied on this one: takes it back and closes
 			 * it. */
@@ -177,7 +179,7 @@ void turn_parked(struct xts_sock *s, int error)
 		over(s);
 		outbox_add(s, TODO_SHARE); /* the answer to YIELD: the proxy does not ask again before it */
 		socket_changed(s, socket_events(s));
-		if (!s->open && !s->own.ending && !s->own.close_waits)
+		if (!s->open && !s->own.ending && !s->cold->sharing.close_waits)
 			socket_end(s);
 		return;
 	}
@@ -193,9 +195,9 @@ void turn_parked(struct xts_sock *s, int error)
 /* Takes the first PDU, or the part of it that fits into a frame. Returns the number of bytes. */
 static uint32_t next_return(const struct xts_sock *s, uint32_t largest, struct xts_return *m, uint8_t *flags)
 {
-	const struct pdu *p = s->pdu_first;
+	const struct pdu *p = s->cold->pdu_first;
 
-	*m = (struct xts_return){ .key = s->own.key, .kind = 1 };
+	*m = (struct xts_return){ .key = s->cold->sharing.key, .kind = 1 };
 	if (!p) {
 		m->length = s->unread < largest ? s->unread : largest;
 		return m->length;
@@ -216,7 +218,7 @@ static uint32_t next_return(const struct xts_sock *s, uint32_t largest, struct x
 
 static bool has_more(const struct xts_sock *s)
 {
-	return s->unread || (s->pdu_first && s->pdu_first->whole);
+	return s->unread || (s->cold->pdu_first && s->cold->pdu_first->whole);
 }
 
 int turn_send_returns(struct xts_sock *s)
@@ -226,7 +228,7 @@ int turn_send_returns(struct xts_sock *s)
 
 	while (more) {
 		uint32_t largest = st->channel->link.largest_message - XTS_RETURN_BYTES;
-		struct xts_return m = { .key = s->own.key };
+		struct xts_return m = { .key = s->cold->sharing.key };
 		struct xts_tx_slot slot;
 		struct iovec out = { 0 };
 		uint8_t flags = 0;
@@ -242,7 +244,7 @@ int turn_send_returns(struct xts_sock *s)
 		xts_return_encode(slot.data, &m);
 		if (m.length)
 			buffer_copy(s, 0, &out, 0, m.length);
-		if (s->pdu_first)
+		if (s->cold->pdu_first)
 			pdu_consume(s, m.length);
 		else
 			buffer_consume(s, m.length);

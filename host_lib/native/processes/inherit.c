@@ -41,9 +41,9 @@ static void leave_to_join(struct xts_sock *s)
 	struct xts_sock **at = &s->stack->to_join;
 
 	while (*at && *at != s)
-		at = &(*at)->own.shared_next;
+		at = &(*at)->cold->sharing.shared_next;
 	if (*at)
-		*at = s->own.shared_next;
+		*at = s->cold->sharing.shared_next;
 }
 
 void inherit_is_here(struct xts_sock *s)
@@ -70,16 +70,16 @@ static void forget_channel(struct xts_sock *s)
 	s->credits = s->peer_window = 0;
 	s->readers = s->writers = s->callers = s->polled = 0;
 	s->call = NULL;
-	s->accept_first = s->accept_last = NULL;
-	s->accept_count = 0;
-	s->outbox_next = s->outbox_prev = s->blocked_next = s->own.shared_next = NULL;
+	s->cold->accept_first = s->cold->accept_last = NULL;
+	s->cold->accept_count = 0;
+	s->outbox_next = s->outbox_prev = s->blocked_next = s->cold->sharing.shared_next = NULL;
 	if (s->datagrams)
 		datagram_forget(s);
 	s->own.moved = NOT_MOVED;
-	s->own.stays = false;
-	s->own.ending = s->own.counted = false;
-	s->own.asked_for = 0;
-	s->own.shared = s->pushing = s->ulps.sending = s->ulps.handshaking = false;
+	s->cold->sharing.stays = false;
+	s->own.ending = s->cold->sharing.counted = false;
+	s->cold->sharing.asked_for = 0;
+	s->own.shared = s->pushing = s->cold->ulps.sending = s->cold->ulps.handshaking = false;
 }
 
 void xts_on_gone(void (*tell)(int number, unsigned reason))
@@ -138,8 +138,8 @@ void inherit_after_fork(struct xts_sock *s)
 void inherit_after_fork_parent(struct stack *st)
 {
 	if (process_inherits()) {
-		for (struct xts_sock *s = st->shared; s; s = s->own.shared_next)
-			s->own.others_may_have = st->joint = true;
+		for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
+			s->cold->sharing.others_may_have = st->joint = true;
 		if (st->shared)
 			progress_need(st); /* what the proxy promised to this process alone may have to go to another */
 	}
@@ -150,7 +150,7 @@ void inherit_after_fork_parent(struct stack *st)
 
 static int claim(struct xts_sock *s)
 {
-	struct call call = { .type = XTS_CMD_CLAIM, .key = s->own.key, .unread = s->unread };
+	struct call call = { .type = XTS_CMD_CLAIM, .key = s->cold->sharing.key, .unread = s->unread };
 	uint32_t window = s->grant.window < WINDOW_BYTES_MIN ? WINDOW_BYTES_MIN : s->grant.window;
 
 	xts_credit_grant_init(&s->grant, window);
@@ -174,7 +174,7 @@ static int take(struct xts_sock *s)
 	uint32_t id = s->id;
 	int r;
 
-	if (!s->own.key)
+	if (!s->cold->sharing.key)
 		return 0; /* the connection had ended: only the unread bytes are left */
 	r = st->channel ? 0 : channel_attach(st);
 	if (s->id != id)
@@ -205,10 +205,10 @@ void inherit_adopt(struct xts_sock *s)
 	set_inherited(s, INHERITED);
 	if (!share_by_key(s))
 		return;
-	s->own.others_may_have = true;
+	s->cold->sharing.others_may_have = true;
 	if (s->state != TCP_STATE_LISTEN && !s->datagrams)
 		return; /* nobody waits for connections before it listens */
-	s->own.shared_next = st->to_join;
+	s->cold->sharing.shared_next = st->to_join;
 	st->to_join = s;
 }
 
@@ -232,7 +232,7 @@ void inherit_take(struct xts_sock *s)
 	wake(st, &s->callers);
 	set_inherited(s, NOT_INHERITED);
 	if (!share_by_key(s))
-		s->own.key = 0;
+		s->cold->sharing.key = 0;
 	if (r && !s->closing)
 		take_failed(s);
 	status_state(s);
@@ -250,10 +250,10 @@ int connection_park(struct xts_sock *s, uint64_t deadline_ns)
 	uint32_t id = s->id;
 	int r;
 
-	if (s->pushing || s->ulps.handshaking || s->ulps.sending)
+	if (s->pushing || s->cold->ulps.handshaking || s->cold->ulps.sending)
 		return -EBUSY; /* the proxy could not tell to which process they belong */
 	s->own.moved = PARKING;
-	s->own.park_token = 0;
+	s->cold->sharing.park_token = 0;
 	st->moving++;
 	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP); /* a thread that waits for it finds it gone */
 	r = call_proxy(s, &call);
@@ -267,7 +267,7 @@ int connection_park(struct xts_sock *s, uint64_t deadline_ns)
 		return r;
 	}
 	s->proxy_id = 0;
-	s->own.key = call.key;
+	s->cold->sharing.key = call.key;
 	return 0;
 }
 
@@ -289,7 +289,7 @@ void inherit_take_watched(const struct epoll_ctx *ctx)
 
 	while (s) {
 		if (!epoll_watches(ctx, s)) {
-			s = s->own.shared_next;
+			s = s->cold->sharing.shared_next;
 			continue;
 		}
 		inherit_take(s);

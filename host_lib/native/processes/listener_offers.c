@@ -23,12 +23,12 @@
 
 bool share_offered(struct xts_sock *s)
 {
-	if (s->accept_count >= OFFERS_MAX)
+	if (s->cold->accept_count >= OFFERS_MAX)
 		return false;
 	if (s->grant.outstanding)
 		s->grant.outstanding--;
-	if (!s->accept_count)
-		s->own.accepting_ns = now_ns(); /* from now on, the application has GIVE_BACK_NS to accept */
+	if (!s->cold->accept_count)
+		s->cold->sharing.accepting_ns = now_ns(); /* from now on, the application has GIVE_BACK_NS to accept */
 	return true;
 }
 
@@ -36,17 +36,17 @@ bool share_offered(struct xts_sock *s)
 static void remove_offers(struct xts_sock *listener, bool give_back)
 {
 	struct stack *st = listener->stack;
-	struct xts_sock **at = &listener->accept_first, *s;
+	struct xts_sock **at = &listener->cold->accept_first, *s;
 
-	listener->accept_last = NULL;
+	listener->cold->accept_last = NULL;
 	while ((s = *at)) {
 		if (!s->own.offered) {
-			listener->accept_last = s;
+			listener->cold->accept_last = s;
 			at = &s->accept_next;
 			continue;
 		}
 		*at = s->accept_next;
-		listener->accept_count--;
+		listener->cold->accept_count--;
 		s->accept_next = s->listener = NULL;
 		if (give_back)
 			channel_refuse(st, s->proxy_id, EAGAIN);
@@ -66,7 +66,7 @@ void share_drop_offers(struct xts_sock *listener)
 
 static bool has_offers(const struct xts_sock *listener)
 {
-	for (const struct xts_sock *s = listener->accept_first; s; s = s->accept_next)
+	for (const struct xts_sock *s = listener->cold->accept_first; s; s = s->accept_next)
 		if (s->own.offered)
 			return true;
 	return false;
@@ -75,7 +75,7 @@ static bool has_offers(const struct xts_sock *listener)
 static void give_back(struct xts_sock *listener)
 {
 	listener->grant.outstanding = listener->grant.unadvertised = 0;
-	listener->own.accepting_ns = now_ns();
+	listener->cold->sharing.accepting_ns = now_ns();
 	remove_offers(listener, true);
 }
 
@@ -84,8 +84,8 @@ void share_give_back_unaccepted(struct stack *st)
 	struct xts_sock *next;
 
 	for (struct xts_sock *s = st->shared; s && st->channel; s = next) {
-		next = s->own.shared_next;
-		if (s->state == TCP_STATE_LISTEN && !s->own.accepting && !share_is_awaited(s) && has_offers(s))
+		next = s->cold->sharing.shared_next;
+		if (s->state == TCP_STATE_LISTEN && !s->cold->sharing.accepting && !share_is_awaited(s) && has_offers(s))
 			give_back(s);
 	}
 	channel_flush(st, true);
@@ -96,17 +96,18 @@ void share_tick(struct stack *st, uint64_t now)
 	struct xts_sock *s, *next;
 
 	for (s = st->shared; s; s = next) {
-		next = s->own.shared_next;
+		next = s->cold->sharing.shared_next;
 		if (s->datagrams)
 			datagram_share_tick(s, now);
-		if (!s->own.others_may_have || s->state != TCP_STATE_LISTEN || share_is_awaited(s) ||
-		    now - s->own.accepting_ns < GIVE_BACK_NS)
+		if (!s->cold->sharing.others_may_have || s->state != TCP_STATE_LISTEN || share_is_awaited(s) ||
+		    now - s->cold->sharing.accepting_ns < GIVE_BACK_NS)
 			continue;
 		if (has_offers(s)) {
 			give_back(s);
 			if (!st->channel)
 				return;
-		} else if (!share_promised(s) && share_waits_elsewhere(s) && now - s->own.accepting_ns >= RETRY_NS) {
+		} else if (!share_promised(s) && share_waits_elsewhere(s) &&
+			   now - s->cold->sharing.accepting_ns >= RETRY_NS) {
 			listener_interest(s, false);
 		}
 	}
@@ -117,13 +118,13 @@ bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns)
 	bool away = false;
 
 	*deadline_ns = FOREVER;
-	for (const struct xts_sock *s = st->shared; s; s = s->own.shared_next) {
-		uint64_t at = s->own.accepting_ns + GIVE_BACK_NS;
+	for (const struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next) {
+		uint64_t at = s->cold->sharing.accepting_ns + GIVE_BACK_NS;
 
 		if (s->datagrams && datagram_idle_at(s) < *deadline_ns)
 			*deadline_ns = datagram_idle_at(s);
 		away |= datagram_is_returning(s);
-		if (!s->own.others_may_have || s->state != TCP_STATE_LISTEN || share_is_awaited(s))
+		if (!s->cold->sharing.others_may_have || s->state != TCP_STATE_LISTEN || share_is_awaited(s))
 			continue;
 		if (has_offers(s)) {
 			away = true;
@@ -135,7 +136,7 @@ bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns)
 				continue;
 			}
 		} else if (share_waits_elsewhere(s)) {
-			at = s->own.accepting_ns + RETRY_NS;
+			at = s->cold->sharing.accepting_ns + RETRY_NS;
 		} else {
 			continue;
 		}

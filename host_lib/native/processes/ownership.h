@@ -1,6 +1,7 @@
 /*
- * Which process a socket belongs to: the part of struct xts_sock that only fork, exec and shared listeners need.
- * inherit.h has the theory of operation.
+ * Which process a socket belongs to: what only fork, exec, passing and shared listeners need. What each call checks is
+ * in the socket itself (struct ownership), the rest in its cold part (struct sharing; socket.h). inherit.h has the
+ * theory of operation.
  */
 #ifndef XTS_OWNERSHIP_H
 #define XTS_OWNERSHIP_H
@@ -18,36 +19,39 @@ struct sharers;
 struct xts_sock;
 
 struct ownership {
+	struct common *common; /* of a connection: other processes may have it; NULL: this one alone (take_turns.c) */
+	uint8_t inherited, moved;
+	uint8_t why_gone;     /* enum xts_reason: why this process does not have it after a fork or exec */
+	bool gone_unreported; /* it has gone, and no call has used it since */
+	bool shared;          /* its key is registered at the proxy */
+	/* an accepted connection whose NEWCONN is unanswered, so that it may still go back */
+	bool offered;
+	bool taking; /* a thread is taking it over */
+	/* closed by the application; kept for other processes that have it, or taken over in order to end it */
+	bool ending;
+};
+
+struct sharing {
 	/* of a listener, bound or datagram socket that is shared, or a connection that several processes may have; else
 	 * 0 */
 	uint64_t key;
-	uint8_t inherited, moved;
-	bool taking;            /* a thread is taking it over */
-	uint8_t taking_for;     /* the greatest purpose of the threads that wait for the take-over */
-	bool gone_unreported;   /* it has gone, and no call has used it since */
-	uint8_t why_gone;       /* enum xts_reason: why this process does not have it after a fork or exec */
 	uint32_t number_before; /* after exec: its number in the old program */
+	uint8_t taking_for;     /* the greatest purpose of the threads that wait for the take-over */
 
 	/* listeners and bound sockets */
-	bool share_at_listen; /* it gets a key when it listens */
-	bool shared;          /* its key is registered at the proxy */
-	bool others_may_have; /* other processes may have it too */
-	bool received;        /* it came from another program: not made again if its key is unknown to the proxy */
-	uint64_t passed_ns;   /* when it was last passed to another program; 0: never */
-	bool leaves_last;     /* this process is leaving it, and no other has it */
-	bool stays;           /* a datagram socket that this process has closed, and other processes have */
-	bool accepting;       /* the application has called accept() */
-	/* an accepted connection whose NEWCONN is unanswered, so that it may still go back */
-	bool offered;
+	bool share_at_listen;    /* it gets a key when it listens */
+	bool others_may_have;    /* other processes may have it too */
+	bool received;           /* it came from another program: not made again if its key is unknown to the proxy */
+	uint64_t passed_ns;      /* when it was last passed to another program; 0: never */
+	bool leaves_last;        /* this process is leaving it, and no other has it */
+	bool stays;              /* a datagram socket that this process has closed, and other processes have */
+	bool accepting;          /* the application has called accept() */
 	uint64_t accepting_ns;   /* when this process last waited for it or accepted */
 	struct sharers *sharers; /* if it existed at a fork */
 	struct xts_sock *shared_next;
 
 	/* connections: take_turns.c */
-	struct common *common; /* other processes may have it; NULL: this one alone */
-	bool counted;          /* counted in stack->commons: it has an entry, or is being closed after it had one */
-	/* closed by the application; kept for other processes that have it, or taken over in order to end it */
-	bool ending;
+	bool counted;      /* counted in stack->commons: it has an entry, or is being closed after it had one */
 	bool close_waits;  /* closed while it was being given up: the closing thread goes on when that is done */
 	uint8_t asked_for; /* the purpose (as in TAKE) for which another process asks for it; 0: none asks */
 	uint32_t park_token;

@@ -55,8 +55,8 @@ static int pass_by_key(struct xts_sock *s)
 		return -EBADF;
 	if (r)
 		return r;
-	s->own.passed_ns = now_ns();
-	s->own.others_may_have = st->joint = true;
+	s->cold->sharing.passed_ns = now_ns();
+	s->cold->sharing.others_may_have = st->joint = true;
 	share_give_back_unaccepted(st);
 	progress_need(st); /* what the proxy promised to this process alone may have to go to another */
 	return 0;
@@ -193,7 +193,7 @@ static int find(const struct socket_record *b)
 
 		stack_enter(st);
 		while (number < 0 && (s = table_next(st, s)))
-			if (s->own.key == b->key && !s->lost && has_again(s))
+			if (s->cold->sharing.key == b->key && !s->lost && has_again(s))
 				number = (int)s->id;
 		stack_leave(st);
 	}
@@ -255,8 +255,8 @@ static int take(const struct socket_record *b, int carrier, bool at_once)
 		record_apply(b, s);
 		if (s->datagrams)
 			datagram_set_window(s, b->window); /* within the limit of this process's settings */
-		s->own.number_before = 0;
-		s->own.received = true;
+		s->cold->sharing.number_before = 0;
+		s->cold->sharing.received = true;
 		s->error = 0;
 		if (b->state == TCP_STATE_ESTABLISHED)
 			r = take_connection(s, b, carrier);

@@ -119,10 +119,10 @@ static bool was_passed(const struct xts_sock *s)
 /* fd: the socket that holds the place; -errno: there is none. */
 static void set_place(struct xts_sock *s, int fd, uint8_t place, bool shared)
 {
-	s->own.passed_place = fd < 0 ? 0 : place;
-	s->own.passed_place_shared = fd >= 0 && shared;
+	s->cold->sharing.passed_place = fd < 0 ? 0 : place;
+	s->cold->sharing.passed_place_shared = fd >= 0 && shared;
 	if (fd >= 0)
-		s->own.passed_fd = xts_own(fd);
+		s->cold->sharing.passed_fd = xts_own(fd);
 }
 
 static int duplicate(int fd)
@@ -137,7 +137,7 @@ void passed_names_join(struct xts_sock *s)
 	uint8_t place;
 	int fd;
 
-	if (!was_passed(s) || s->own.passed_place)
+	if (!was_passed(s) || s->cold->sharing.passed_place)
 		return;
 	fd = take_place(&s->own.common->passed_name, &place);
 	set_place(s, fd, place, false);
@@ -150,7 +150,7 @@ int passed_names_begin(struct xts_sock *s)
 		atomic_store(&s->own.common->passed, 1);
 	}
 	passed_names_join(s);
-	return s->own.passed_place ? 0 : -EUSERS;
+	return s->cold->sharing.passed_place ? 0 : -EUSERS;
 }
 
 int passed_names_carrier(struct xts_sock *s)
@@ -160,9 +160,9 @@ int passed_names_carrier(struct xts_sock *s)
 
 	if (fd != -EUSERS)
 		return fd;
-	fd = duplicate(s->own.passed_fd);
+	fd = duplicate(s->cold->sharing.passed_fd);
 	if (fd >= 0)
-		s->own.passed_place_shared = true;
+		s->cold->sharing.passed_place_shared = true;
 	return fd;
 }
 
@@ -171,12 +171,12 @@ bool passed_names_receive(struct xts_sock *s, int carrier)
 	uint8_t place;
 
 	passed_names_join(s);
-	if (s->own.passed_place)
+	if (s->cold->sharing.passed_place)
 		return true;
 	place = place_of(carrier, &s->own.common->passed_name);
 	if (place)
 		set_place(s, duplicate(carrier), place, true);
-	return s->own.passed_place;
+	return s->cold->sharing.passed_place;
 }
 
 /* Moves from a place that may be shared to a free one. False: none is free. */
@@ -187,7 +187,7 @@ static bool move(struct xts_sock *s)
 
 	if (fd < 0)
 		return false;
-	xts_own_close(s->own.passed_fd);
+	xts_own_close(s->cold->sharing.passed_fd);
 	set_place(s, fd, place, false);
 	return true;
 }
@@ -196,27 +196,28 @@ bool passed_names_others_have(struct xts_sock *s)
 {
 	if (!was_passed(s))
 		return false;
-	if (s->own.passed_place_shared && !move(s))
+	if (s->cold->sharing.passed_place_shared && !move(s))
 		return true;
-	return is_taken_except(&s->own.common->passed_name, s->own.passed_place);
+	return is_taken_except(&s->own.common->passed_name, s->cold->sharing.passed_place);
 }
 
 void passed_names_leave(struct xts_sock *s)
 {
-	if (!s->own.passed_place)
+	if (!s->cold->sharing.passed_place)
 		return;
-	s->own.passed_place = 0;
-	xts_own_close(s->own.passed_fd);
+	s->cold->sharing.passed_place = 0;
+	xts_own_close(s->cold->sharing.passed_fd);
 }
 
 void passed_names_before_fork(struct xts_sock *s)
 {
-	s->own.passed_place_shared = s->own.passed_place; /* the child may find no free place, and share this one */
+	s->cold->sharing.passed_place_shared =
+		s->cold->sharing.passed_place; /* the child may find no free place, and share this one */
 }
 
 void passed_names_after_fork(struct xts_sock *s, bool has_it)
 {
-	if (!s->own.passed_place)
+	if (!s->cold->sharing.passed_place)
 		passed_names_join(s);
 	else if (!has_it)
 		passed_names_leave(s);
@@ -226,10 +227,10 @@ void passed_names_after_fork(struct xts_sock *s, bool has_it)
 
 int passed_names_keep(const struct xts_sock *s, bool keep)
 {
-	if (!s->own.passed_place)
+	if (!s->cold->sharing.passed_place)
 		return -1;
-	ioctl(s->own.passed_fd, keep ? FIONCLEX : FIOCLEX);
-	return s->own.passed_fd;
+	ioctl(s->cold->sharing.passed_fd, keep ? FIONCLEX : FIOCLEX);
+	return s->cold->sharing.passed_fd;
 }
 
 void passed_names_adopt(struct xts_sock *s, int fd, uint8_t place)

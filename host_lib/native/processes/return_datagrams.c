@@ -148,7 +148,7 @@ static void begin_to_leave(struct xts_sock *s)
 
 void datagram_leave(struct xts_sock *s)
 {
-	if (!s->own.others_may_have || !is_possible(s))
+	if (!s->cold->sharing.others_may_have || !is_possible(s))
 		return;
 	begin_to_leave(s);
 	wait_until_returned(s->stack, s);
@@ -160,7 +160,7 @@ void datagrams_leave(struct stack *st)
 	bool any = false;
 
 	while ((s = table_next(st, s))) {
-		if (!s->datagrams || !s->open || !s->own.others_may_have || !is_possible(s))
+		if (!s->datagrams || !s->open || !s->cold->sharing.others_may_have || !is_possible(s))
 			continue;
 		begin_to_leave(s);
 		any = true;

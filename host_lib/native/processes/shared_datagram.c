@@ -58,8 +58,8 @@ void share_datagram_sockets(struct stack *st)
 				datagram_withhold(s);
 			continue;
 		}
-		if (!s->own.key)
-			s->own.key = key_make();
+		if (!s->cold->sharing.key)
+			s->cold->sharing.key = key_make();
 		share_add(s);
 		datagram_withhold(s);
 	}
@@ -109,7 +109,7 @@ void datagram_interest(struct xts_sock *s)
 
 	if (!s->own.shared || s->closing || s->lost || q->leaves)
 		return;
-	s->own.accepting_ns = now_ns();
+	s->cold->sharing.accepting_ns = now_ns();
 	if (!q->withheld && !q->first && s->grant.unadvertised)
 		outbox_add(s, TODO_ADVERT); /* the proxy sends few, until this process posts credits */
 	if (!q->withheld)
@@ -122,19 +122,19 @@ void datagram_interest(struct xts_sock *s)
 
 static bool may_be_idle(const struct xts_sock *s)
 {
-	return s->own.others_may_have && !s->datagrams->withheld && !s->closing && !share_is_awaited(s) &&
+	return s->cold->sharing.others_may_have && !s->datagrams->withheld && !s->closing && !share_is_awaited(s) &&
 	       !share_waits_elsewhere(s);
 }
 
 void datagram_share_tick(struct xts_sock *s, uint64_t now)
 {
-	if (may_be_idle(s) && now - s->own.accepting_ns >= IDLE_NS)
+	if (may_be_idle(s) && now - s->cold->sharing.accepting_ns >= IDLE_NS)
 		datagram_withhold(s);
 }
 
 uint64_t datagram_idle_at(const struct xts_sock *s)
 {
-	return may_be_idle(s) ? s->own.accepting_ns + IDLE_NS : FOREVER;
+	return may_be_idle(s) ? s->cold->sharing.accepting_ns + IDLE_NS : FOREVER;
 }
 
 /* --- joining ------------------------------------------------------------------------------------------------------ */
@@ -165,7 +165,7 @@ static void begin_account(struct xts_sock *s)
 static int renew(struct xts_sock *s)
 {
 	struct xts_endpoint local = s->local, peer = s->peer;
-	struct call call = { .type = XTS_CMD_SHARE, .key = s->own.key, .keep_ms = LISTENER_KEEP_MS };
+	struct call call = { .type = XTS_CMD_SHARE, .key = s->cold->sharing.key, .keep_ms = LISTENER_KEEP_MS };
 	uint32_t id = s->id;
 	int r = datagram_open(s, local.port ? &local : NULL, s->datagrams->connected ? &peer : NULL);
 
@@ -185,11 +185,11 @@ int datagram_join(struct xts_sock *s)
 	uint16_t nobody = 0;
 	int r = -EADDRINUSE;
 
-	s->own.others_may_have = st->joint = true;
+	s->cold->sharing.others_may_have = st->joint = true;
 	if (!sharing_datagrams_possible(st))
 		return -EOPNOTSUPP;
 	for (int i = 0; r == -EADDRINUSE && i < JOIN_ATTEMPTS; i++) {
-		struct call call = { .type = XTS_CMD_SHARE, .key = s->own.key, .keep_ms = LISTENER_KEEP_MS };
+		struct call call = { .type = XTS_CMD_SHARE, .key = s->cold->sharing.key, .keep_ms = LISTENER_KEEP_MS };
 
 		if (i)
 			wait_for(st, &nobody, now_ns() + JOIN_PAUSE_NS, false);
@@ -203,7 +203,7 @@ int datagram_join(struct xts_sock *s)
 			share_add(s);
 			return wait_for_credits(s);
 		}
-		if (r == -ENOENT && !s->own.received)
+		if (r == -ENOENT && !s->cold->sharing.received)
 			r = renew(s); /* EADDRINUSE: another process is making it */
 	}
 	return r;

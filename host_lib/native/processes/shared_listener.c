@@ -55,9 +55,9 @@ bool sharing_bound_possible(struct stack *st)
 bool share_by_key(const struct xts_sock *s)
 {
 	if (s->datagrams)
-		return s->own.key && !s->lost;
-	return s->state == TCP_STATE_LISTEN ||
-	       (s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && s->bound && s->own.key && !s->lost);
+		return s->cold->sharing.key && !s->lost;
+	return s->state == TCP_STATE_LISTEN || (s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED &&
+						s->bound && s->cold->sharing.key && !s->lost);
 }
 
 /* --- naming, joining ---------------------------------------------------------------------------------------------- */
@@ -69,7 +69,7 @@ void share_add(struct xts_sock *s)
 	if (s->own.shared)
 		return;
 	s->own.shared = true;
-	s->own.shared_next = st->shared;
+	s->cold->sharing.shared_next = st->shared;
 	st->shared = s;
 }
 
@@ -81,16 +81,16 @@ void share_forget(struct xts_sock *s)
 		return;
 	s->own.shared = false;
 	while (*at && *at != s)
-		at = &(*at)->own.shared_next;
+		at = &(*at)->cold->sharing.shared_next;
 	if (*at)
-		*at = s->own.shared_next;
+		*at = s->cold->sharing.shared_next;
 	share_drop_offers(s);
 }
 
 /* Only listener_interest() counts what it has granted. */
 static void start_account(struct xts_sock *s)
 {
-	xts_credit_grant_init(&s->grant, s->backlog + 1 < 2 ? 2 : s->backlog + 1);
+	xts_credit_grant_init(&s->grant, s->cold->backlog + 1 < 2 ? 2 : s->cold->backlog + 1);
 	s->grant.outstanding = 0;
 }
 
@@ -106,9 +106,9 @@ int share_name(struct xts_sock *s)
 	uint32_t id = s->id;
 	int r;
 
-	if (!s->own.key)
-		s->own.key = key_make();
-	call.key = s->own.key;
+	if (!s->cold->sharing.key)
+		s->cold->sharing.key = key_make();
+	call.key = s->cold->sharing.key;
 	r = call_proxy(s, &call);
 	if (s->id != id || !s->open)
 		return -EBADF;
@@ -117,8 +117,8 @@ int share_name(struct xts_sock *s)
 	start_account(s);
 	if (!s->own.shared)
 		share_add(s);
-	if (!s->own.others_may_have)
-		promise(s, s->backlog + 1);
+	if (!s->cold->sharing.others_may_have)
+		promise(s, s->cold->backlog + 1);
 	return 0;
 }
 
@@ -127,7 +127,7 @@ int share_name(struct xts_sock *s)
 static int renew(struct xts_sock *s)
 {
 	struct call bind = { .type = XTS_CMD_BIND, .local = s->local };
-	struct call listen = { .type = XTS_CMD_LISTEN, .backlog = s->backlog };
+	struct call listen = { .type = XTS_CMD_LISTEN, .backlog = s->cold->backlog };
 	int r = call_proxy(s, &bind);
 
 	if (!r && s->state != TCP_STATE_LISTEN)
@@ -169,9 +169,9 @@ int share_join(struct xts_sock *s)
 
 	if (s->datagrams)
 		return datagram_join(s);
-	s->own.others_may_have = st->joint = true;
+	s->cold->sharing.others_may_have = st->joint = true;
 	for (int i = 0; i < JOIN_ATTEMPTS; i++) {
-		struct call call = { .type = XTS_CMD_SHARE, .key = s->own.key, .keep_ms = LISTENER_KEEP_MS };
+		struct call call = { .type = XTS_CMD_SHARE, .key = s->cold->sharing.key, .keep_ms = LISTENER_KEEP_MS };
 
 		r = call_proxy(s, &call);
 		if (s->id != id || !s->open)
@@ -181,7 +181,7 @@ int share_join(struct xts_sock *s)
 			share_add(s);
 			return 0;
 		}
-		if (r == -ENOENT && !s->own.received)
+		if (r == -ENOENT && !s->cold->sharing.received)
 			r = renew(s);
 		if (s->id != id || !s->open)
 			return -EBADF;
@@ -202,9 +202,10 @@ int share_join(struct xts_sock *s)
 
 int share_ask(struct xts_sock *s)
 {
-	struct call call = {
-		.type = XTS_CMD_SHARE, .key = s->own.key, .keep_ms = LISTENER_KEEP_MS, .deadline_ns = now_ns() + ASK_NS
-	};
+	struct call call = { .type = XTS_CMD_SHARE,
+			     .key = s->cold->sharing.key,
+			     .keep_ms = LISTENER_KEEP_MS,
+			     .deadline_ns = now_ns() + ASK_NS };
 	uint32_t id = s->id;
 
 	if (s->own.shared && s->stack->channel)
@@ -232,7 +233,7 @@ uint32_t share_promised(const struct xts_sock *s)
 /* Answers connections that came before there was interest, since no other process can have them. */
 static void take_held(struct xts_sock *listener)
 {
-	for (struct xts_sock *s = listener->accept_first; s; s = s->accept_next) {
+	for (struct xts_sock *s = listener->cold->accept_first; s; s = s->accept_next) {
 		if (!s->own.offered)
 			continue;
 		s->own.offered = false;
@@ -243,17 +244,17 @@ static void take_held(struct xts_sock *listener)
 void listener_interest(struct xts_sock *s, bool accepts)
 {
 	struct stack *st = s->stack;
-	uint32_t wanted = s->own.others_may_have ? OFFERS_AT_ONCE : s->backlog + 1,
-		 have = share_promised(s) + s->accept_count;
+	uint32_t wanted = s->cold->sharing.others_may_have ? OFFERS_AT_ONCE : s->cold->backlog + 1,
+		 have = share_promised(s) + s->cold->accept_count;
 
 	if (s->datagrams)
 		datagram_interest(s);
 	if (!s->own.shared || s->closing || s->lost || s->state != TCP_STATE_LISTEN || !st->channel)
 		return;
-	s->own.accepting_ns = now_ns();
-	if (accepts && !s->own.accepting) {
-		s->own.accepting = true;
-		if (!s->own.others_may_have)
+	s->cold->sharing.accepting_ns = now_ns();
+	if (accepts && !s->cold->sharing.accepting) {
+		s->cold->sharing.accepting = true;
+		if (!s->cold->sharing.others_may_have)
 			take_held(s);
 	}
 	/* Giving connections back voids the posted credits: new ones have to follow it. */
@@ -264,7 +265,7 @@ void listener_interest(struct xts_sock *s, bool accepts)
 
 void share_wait_begins(struct stack *st)
 {
-	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next)
+	for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
 		if (share_is_awaited(s))
 			listener_interest(s, false);
 }
@@ -273,9 +274,9 @@ void share_wait_ends(struct stack *st)
 {
 	uint64_t now = now_ns();
 
-	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next)
+	for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
 		if (share_is_awaited(s))
-			s->own.accepting_ns = now;
+			s->cold->sharing.accepting_ns = now;
 }
 
 int xts_share_listener(int number)
@@ -291,7 +292,7 @@ int xts_share_listener(int number)
 	else if (s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED)
 		r = -EINVAL;
 	else
-		s->own.share_at_listen = true;
+		s->cold->sharing.share_at_listen = true;
 	stack_leave(st);
 	return finish(r);
 }

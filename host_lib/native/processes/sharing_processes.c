@@ -40,7 +40,7 @@ static void make(struct xts_sock *s)
 	}
 	made->seen = xts_own(ends[0]);
 	made->held = xts_own(ends[1]);
-	s->own.sharers = made;
+	s->cold->sharing.sharers = made;
 }
 
 void share_before_fork(struct stack *st)
@@ -52,7 +52,7 @@ void share_before_fork(struct stack *st)
 		    !s->proxy_id || s->opening || s->closing || s->call || s->state != TCP_STATE_CLOSE ||
 		    s->phase != PHASE_UNCONNECTED)
 			continue;
-		s->own.key = key_make();
+		s->cold->sharing.key = key_make();
 		share_add(s);
 		outbox_add(s, TODO_SHARE);
 	}
@@ -63,8 +63,8 @@ void sharers_before_fork(struct stack *st)
 {
 	if (!process_inherits())
 		return;
-	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next)
-		if (!s->own.sharers)
+	for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
+		if (!s->cold->sharing.sharers)
 			make(s);
 	if (st->shared)
 		share_give_back_unaccepted(st);
@@ -73,41 +73,45 @@ void sharers_before_fork(struct stack *st)
 /* Closes this process's ends. True: no other process has any. */
 static bool leave(struct xts_sock *s)
 {
-	struct pollfd seen = { .fd = s->own.sharers->seen };
+	struct pollfd seen = { .fd = s->cold->sharing.sharers->seen };
 
-	xts_own_close(s->own.sharers->held);
+	xts_own_close(s->cold->sharing.sharers->held);
 	(void)poll(&seen, 1, 0);
-	xts_own_close(s->own.sharers->seen);
-	free(s->own.sharers);
-	s->own.sharers = NULL;
+	xts_own_close(s->cold->sharing.sharers->seen);
+	free(s->cold->sharing.sharers);
+	s->cold->sharing.sharers = NULL;
 	return seen.revents & POLLHUP;
 }
 
 /* The proxy closes the listener with the last of its members' channels to end. */
 void sharers_leave(struct xts_sock *s)
 {
-	bool had = s->own.sharers, last = had && leave(s);
+	bool last;
 
-	s->own.stays = s->datagrams && s->own.shared && had && !last;
+	if (!s->cold->sharing.sharers)
+		return;
+	last = leave(s);
+	s->cold->sharing.stays = s->datagrams && s->own.shared && !last;
 	if (!last || !s->own.shared || share_is_on_its_way(s))
 		return;
-	s->own.leaves_last = true;
+	s->cold->sharing.leaves_last = true;
 	outbox_add(s, TODO_SHARE);
 }
 
 void sharers_at_exit(struct stack *st)
 {
-	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next) {
-		if (!s->own.sharers)
+	for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next) {
+		if (!s->cold->sharing.sharers)
 			continue;
-		s->own.leaves_last = leave(s) && !share_is_on_its_way(s);
+		s->cold->sharing.leaves_last = leave(s) && !share_is_on_its_way(s);
 		outbox_add(s, TODO_SHARE);
 	}
 }
 
 bool share_is_on_its_way(const struct xts_sock *s)
 {
-	return s->own.passed_ns && share_by_key(s) && now_ns() - s->own.passed_ns < LISTENER_KEEP_MS * NS_PER_MS;
+	return s->cold->sharing.passed_ns && share_by_key(s) &&
+	       now_ns() - s->cold->sharing.passed_ns < LISTENER_KEEP_MS * NS_PER_MS;
 }
 
 static int name_datagrams(struct xts_sock *s, struct call *call)
@@ -140,9 +144,9 @@ int share_by_key_with_others(struct xts_sock *s)
 		possible = s->state == TCP_STATE_LISTEN ? sharing_possible(s->stack) : sharing_bound_possible(s->stack);
 	if (!possible)
 		return -EOPNOTSUPP;
-	if (!s->own.key)
-		s->own.key = key_make();
-	call.key = s->own.key;
+	if (!s->cold->sharing.key)
+		s->cold->sharing.key = key_make();
+	call.key = s->cold->sharing.key;
 	r = s->datagrams ? name_datagrams(s, &call) : call_proxy(s, &call);
 	if (!r && socket_is_open(s, id) && !s->own.shared)
 		/* the credits it has posted stay valid: connections that they pay for are offers from now on */

@@ -120,14 +120,14 @@ void record_fill(struct socket_record *b, const struct xts_sock *s)
 		.descriptor = -1,
 		.relatives = -1,
 		.passed_fd = -1,
-		.key = s->own.key,
+		.key = s->cold->sharing.key,
 		.receive_timeout_ns = s->receive_timeout_ns,
 		.send_timeout_ns = s->send_timeout_ns,
 		.sent_bytes = s->sent_bytes,
 		.received_bytes = s->received_bytes,
 		.error = s->error,
 		.linger_s = s->linger_s,
-		.backlog = s->backlog,
+		.backlog = s->cold->backlog,
 		.window = s->grant.window,
 		.window_max = s->window_max,
 		.receive_lowat = s->receive_lowat,
@@ -145,7 +145,7 @@ void record_fill(struct socket_record *b, const struct xts_sock *s)
 		.v6only = s->v6only,
 		.local = s->local,
 		.peer = s->peer,
-		.ulps = s->ulps,
+		.ulps = s->cold->ulps,
 	};
 	if (c) {
 		b->common_read_bytes = atomic_load(&c->read_bytes);
@@ -172,14 +172,14 @@ int record_write(int memfd, struct xts_sock *s, int descriptor)
 		b.relatives_slot = relatives_slot();
 		b.relatives_entry = relatives_index(c);
 		b.passed_fd = passed_names_keep(s, true);
-		b.passed_place = s->own.passed_place;
+		b.passed_place = s->cold->sharing.passed_place;
 	}
-	for (const struct pdu *p = s->pdu_first; p; p = p->next)
+	for (const struct pdu *p = s->cold->pdu_first; p; p = p->next)
 		b.pdus++;
 	r = write_all(memfd, &b, sizeof b);
 	if (!r && b.unread)
 		r = write_unread(memfd, s);
-	for (const struct pdu *p = s->pdu_first; p && !r; p = p->next) {
+	for (const struct pdu *p = s->cold->pdu_first; p && !r; p = p->next) {
 		struct pdu copy = *p;
 
 		copy.next = NULL;
@@ -322,7 +322,7 @@ static struct xts_sock *find_adopted(struct stack *st, uint32_t number)
 	struct xts_sock *s = NULL;
 
 	while ((s = table_next(st, s)))
-		if (s->open && s->own.number_before == number)
+		if (s->open && s->cold->sharing.number_before == number)
 			return s;
 	return NULL;
 }
@@ -333,14 +333,14 @@ void record_apply(const struct socket_record *b, struct xts_sock *s)
 	s->bound = b->bound;
 	s->bound_address = b->bound_address;
 	s->v6only = b->v6only;
-	s->ulps = b->ulps;
-	s->own.key = b->key;
+	s->cold->ulps = b->ulps;
+	s->cold->sharing.key = b->key;
 	s->state = b->state;
 	s->phase = b->phase;
 	s->error = b->error;
 	s->done = b->done;
 	s->shutdown = b->shutdown;
-	s->backlog = b->backlog;
+	s->cold->backlog = b->backlog;
 	if (s->datagrams)
 		apply_datagrams(b, s->datagrams);
 	else
@@ -351,7 +351,7 @@ void record_apply(const struct socket_record *b, struct xts_sock *s)
 	s->local = b->local;
 	s->peer = b->peer;
 	s->open = true;
-	s->own.number_before = b->number;
+	s->cold->sharing.number_before = b->number;
 	s->nonblocking = b->nonblocking;
 	s->close_on_exec = b->close_on_exec;
 	s->linger = b->linger;

@@ -52,14 +52,14 @@ static void read_common(struct xts_sock *s)
 
 	s->shutdown |= c->shutdown & SEND_SHUTDOWN;
 	if (ulps.depth[ULPS_RECEIVE] <= ULP_DEPTH && ulps.depth[ULPS_SEND] <= ULP_DEPTH)
-		s->ulps = ulps;
-	s->ulps.sending = s->ulps.handshaking = false;
-	s->own.pdu_read = c->pdu_read;
+		s->cold->ulps = ulps;
+	s->cold->ulps.sending = s->cold->ulps.handshaking = false;
+	s->cold->sharing.pdu_read = c->pdu_read;
 }
 
 void turn_is_taken(struct xts_sock *s, bool died)
 {
-	s->own.pdu_read = 0;
+	s->cold->sharing.pdu_read = 0;
 	if (s->own.common && !died)
 		read_common(s);
 }
@@ -76,10 +76,10 @@ static void taken(struct xts_sock *s, const struct call *call)
 	}
 	if (s->own.common) {
 		atomic_store(&s->own.common->read_bytes, s->read_bytes);
-		atomic_store(&s->own.common->sent_bytes, s->sent_bytes - s->own.sent_before);
+		atomic_store(&s->own.common->sent_bytes, s->sent_bytes - s->cold->sharing.sent_before);
 		progress_need(s->stack); /* the progress thread answers YIELD while the application is elsewhere */
 	}
-	if (s->own.asked_for)
+	if (s->cold->sharing.asked_for)
 		turn_is_asked_for(s);
 	status_state(s);
 	status_ulps(s);
@@ -89,7 +89,7 @@ static void taken(struct xts_sock *s, const struct call *call)
 /* Sends TAKE once. */
 static int ask(struct xts_sock *s, uint32_t purpose)
 {
-	struct call call = { .type = XTS_CMD_TAKE, .key = s->own.key, .purpose = purpose };
+	struct call call = { .type = XTS_CMD_TAKE, .key = s->cold->sharing.key, .purpose = purpose };
 	uint32_t window = s->grant.window < WINDOW_BYTES_MIN ? WINDOW_BYTES_MIN : s->grant.window, id = s->id;
 	int r = s->stack->channel ? 0 : channel_attach(s->stack);
 
@@ -102,7 +102,7 @@ static int ask(struct xts_sock *s, uint32_t purpose)
 	s->read_bytes = 0;
 	s->consumed = 0;
 	s->credits = s->peer_window = 0;
-	s->own.sent_before = s->sent_bytes;
+	s->cold->sharing.sent_before = s->sent_bytes;
 	s->shutdown &= SEND_SHUTDOWN;
 	s->done = false;
 	s->error = 0;
@@ -156,7 +156,7 @@ static int take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns, 
 
 	for (;;) {
 		/* Other threads wait for the outcome of this one. */
-		int answer = ask(s, purpose > s->own.taking_for ? purpose : s->own.taking_for), r;
+		int answer = ask(s, purpose > s->cold->sharing.taking_for ? purpose : s->cold->sharing.taking_for), r;
 
 		if (!answer || !socket_is(s, id))
 			return answer;
@@ -183,20 +183,20 @@ int turn_take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns)
 	uint32_t id = s->id;
 	int r;
 
-	s->own.used_ns = begun_ns;
+	s->cold->sharing.used_ns = begun_ns;
 	while (socket_is(s, id) && (s->own.moved != NOT_MOVED || s->own.taking)) {
-		if (purpose > s->own.taking_for)
-			s->own.taking_for = (uint8_t)purpose;
+		if (purpose > s->cold->sharing.taking_for)
+			s->cold->sharing.taking_for = (uint8_t)purpose;
 		r = wait_for(st, &s->callers, begun_ns + ANSWER_NS, false);
 		if (r)
 			return r;
 	}
 	if (!socket_is(s, id))
 		return -EBADF;
-	if (s->own.inherited == NOT_INHERITED || !s->own.key)
+	if (s->own.inherited == NOT_INHERITED || !s->cold->sharing.key)
 		return 0;
 	s->own.taking = true;
-	s->own.taking_for = (uint8_t)purpose;
+	s->cold->sharing.taking_for = (uint8_t)purpose;
 	r = take(s, purpose, needed_until_ns, begun_ns);
 	if (!socket_is(s, id))
 		return -EBADF;

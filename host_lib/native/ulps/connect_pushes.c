@@ -55,7 +55,7 @@ static int add_all(struct connect_pushes *encoded, const struct xts_sock *s, con
 void connect_pushes_sent(struct xts_sock *s, const struct connect_pushes *encoded)
 {
 	fault_forget(s);
-	s->ulps.with_connect = true;
+	s->cold->ulps.with_connect = true;
 	for (uint32_t at = 0; at < encoded->bytes; at += 8 + xts_get32(encoded->payload + at + 4))
 		push_note(s, xts_get32(encoded->payload + at), xts_get16(encoded->payload + at + 14));
 }

@@ -42,12 +42,12 @@ int ktls_set_ulp(struct xts_sock *s, const void *value, socklen_t length)
 	memcpy(asked, value, length < sizeof asked - 1 ? length : sizeof asked - 1);
 	if (strcmp(asked, name) || !is_available(st) || s->seqpacket)
 		return -ENOENT;
-	if (s->ulps.tls)
+	if (s->cold->ulps.tls)
 		return -EEXIST;
 	channel_pump(st);
 	if (s->state != TCP_STATE_ESTABLISHED)
 		return -ENOTCONN;
-	s->ulps.tls = true;
+	s->cold->ulps.tls = true;
 	return 0;
 }
 
@@ -55,7 +55,7 @@ int ktls_get_ulp(const struct xts_sock *s, void *value, socklen_t *length)
 {
 	if (*length > sizeof name)
 		*length = sizeof name;
-	if (!s->ulps.tls)
+	if (!s->cold->ulps.tls)
 		*length = 0;
 	if (*length)
 		memcpy(value, name, *length);
@@ -89,7 +89,7 @@ static bool same(const struct tls_crypto_info *a, const struct tls_crypto_info *
 /* do_tls_setsockopt_conf(), including a change of keys, which Linux has since 6.14. */
 static int check_keys(const struct xts_sock *s, unsigned direction, const struct tls_crypto_info *info, socklen_t length)
 {
-	const struct tls_crypto_info *had = &s->ulps.keys[direction], *other = &s->ulps.keys[!direction];
+	const struct tls_crypto_info *had = &s->cold->ulps.keys[direction], *other = &s->cold->ulps.keys[!direction];
 
 	if (had->version && had->version != TLS_1_3_VERSION)
 		return -EBUSY;
@@ -125,9 +125,9 @@ static int set_keys(struct xts_sock *s, unsigned direction, const void *value, s
 		return -EBUSY; /* too much has not been sent yet, and has to leave without encryption */
 	if (r || !socket_is(s, id))
 		return r;
-	s->ulps.keys[direction] = info;
+	s->cold->ulps.keys[direction] = info;
 	if (direction == ULPS_RECEIVE)
-		s->ulps.keys_expired = false;
+		s->cold->ulps.keys_expired = false;
 	return 0;
 }
 
@@ -160,7 +160,7 @@ static int get_promise(bool promise, void *value, socklen_t *length)
  * never returned. */
 static int get_keys(const struct xts_sock *s, unsigned direction, void *value, const socklen_t *length)
 {
-	const struct tls_crypto_info *info = &s->ulps.keys[direction];
+	const struct tls_crypto_info *info = &s->cold->ulps.keys[direction];
 
 	if (*length < sizeof *info)
 		return -EINVAL;
@@ -174,7 +174,7 @@ static int get_keys(const struct xts_sock *s, unsigned direction, void *value, c
 
 int ktls_set(struct xts_sock *s, int option, const void *value, socklen_t length)
 {
-	if (!s->ulps.tls)
+	if (!s->cold->ulps.tls)
 		return -ENOPROTOOPT;
 	switch (option) {
 	case TLS_TX:
@@ -182,9 +182,9 @@ int ktls_set(struct xts_sock *s, int option, const void *value, socklen_t length
 	case TLS_RX:
 		return set_keys(s, ULPS_RECEIVE, value, length);
 	case TLS_TX_ZEROCOPY_RO:
-		return set_promise(&s->ulps.zerocopy_ro, value, length);
+		return set_promise(&s->cold->ulps.zerocopy_ro, value, length);
 	case TLS_RX_EXPECT_NO_PAD:
-		return set_promise(&s->ulps.expect_no_pad, value, length);
+		return set_promise(&s->cold->ulps.expect_no_pad, value, length);
 	default:
 		return -ENOPROTOOPT;
 	}
@@ -192,7 +192,7 @@ int ktls_set(struct xts_sock *s, int option, const void *value, socklen_t length
 
 int ktls_get(const struct xts_sock *s, int option, void *value, socklen_t *length)
 {
-	if (!s->ulps.tls)
+	if (!s->cold->ulps.tls)
 		return s->family == 4 ? -EOPNOTSUPP : -ENOPROTOOPT;
 	switch (option) {
 	case TLS_TX:
@@ -200,9 +200,9 @@ int ktls_get(const struct xts_sock *s, int option, void *value, socklen_t *lengt
 	case TLS_RX:
 		return get_keys(s, ULPS_RECEIVE, value, length);
 	case TLS_TX_ZEROCOPY_RO:
-		return get_promise(s->ulps.zerocopy_ro, value, length);
+		return get_promise(s->cold->ulps.zerocopy_ro, value, length);
 	case TLS_RX_EXPECT_NO_PAD:
-		return get_promise(s->ulps.expect_no_pad, value, length);
+		return get_promise(s->cold->ulps.expect_no_pad, value, length);
 	default:
 		return -ENOPROTOOPT;
 	}
@@ -211,6 +211,6 @@ int ktls_get(const struct xts_sock *s, int option, void *value, socklen_t *lengt
 /* tls_check_pending_rekey(): after a KeyUpdate of TLS 1.3, receiving fails (EKEYEXPIRED) until new keys are set. */
 void ktls_control_read(struct xts_sock *s, uint8_t type, uint8_t first)
 {
-	if (type == HANDSHAKE && first == KEY_UPDATE && s->ulps.keys[ULPS_RECEIVE].version == TLS_1_3_VERSION)
-		s->ulps.keys_expired = true;
+	if (type == HANDSHAKE && first == KEY_UPDATE && s->cold->ulps.keys[ULPS_RECEIVE].version == TLS_1_3_VERSION)
+		s->cold->ulps.keys_expired = true;
 }

@@ -34,7 +34,7 @@
 
 bool pdu_is_open(const struct xts_sock *s)
 {
-	return s->pdu_last && !s->pdu_last->stream && !s->pdu_last->whole;
+	return s->cold->pdu_last && !s->cold->pdu_last->stream && !s->cold->pdu_last->whole;
 }
 
 /* Do so many bytes wait that some of them have to be delivered now? */
@@ -55,7 +55,7 @@ static bool crowds(const struct xts_sock *s)
 
 bool pdu_is_readable(const struct xts_sock *s)
 {
-	const struct pdu *p = s->pdu_first;
+	const struct pdu *p = s->cold->pdu_first;
 
 	if (!p || s->pushing || callback_decides(s))
 		return false;
@@ -69,7 +69,7 @@ uint32_t pdu_credits(const struct xts_sock *s)
 {
 	uint32_t messages = 0;
 
-	for (const struct pdu *p = s->pdu_first; p; p = p->next)
+	for (const struct pdu *p = s->cold->pdu_first; p; p = p->next)
 		messages += p->messages;
 	return messages * XTS_PDU_CREDITS;
 }
@@ -82,27 +82,27 @@ static struct pdu *add(struct xts_sock *s)
 
 	if (!p)
 		return NULL;
-	if (s->pdu_last)
-		s->pdu_last->next = p;
+	if (s->cold->pdu_last)
+		s->cold->pdu_last->next = p;
 	else
-		s->pdu_first = p;
-	s->pdu_last = p;
+		s->cold->pdu_first = p;
+	s->cold->pdu_last = p;
 	return p;
 }
 
 static void drop_first(struct xts_sock *s)
 {
-	struct pdu *p = s->pdu_first;
+	struct pdu *p = s->cold->pdu_first;
 
-	s->pdu_first = p->next;
-	if (!s->pdu_first)
-		s->pdu_last = NULL;
+	s->cold->pdu_first = p->next;
+	if (!s->cold->pdu_first)
+		s->cold->pdu_last = NULL;
 	free(p);
 }
 
 void pdu_drop(struct xts_sock *s)
 {
-	while (s->pdu_first)
+	while (s->cold->pdu_first)
 		drop_first(s);
 }
 
@@ -121,12 +121,12 @@ bool pdu_stream_data(struct xts_sock *s, uint32_t bytes)
 {
 	if (pdu_is_open(s))
 		return false;
-	if (!s->pdu_last->stream && !add(s)) {
+	if (!s->cold->pdu_last->stream && !add(s)) {
 		channel_fail(s->stack, ENOMEM);
 		return true;
 	}
-	s->pdu_last->stream = true;
-	s->pdu_last->bytes += bytes;
+	s->cold->pdu_last->stream = true;
+	s->cold->pdu_last->bytes += bytes;
 	return true;
 }
 
@@ -135,7 +135,7 @@ bool pdu_stream_data(struct xts_sock *s, uint32_t bytes)
 /* Grows the window, if possible, for a PDU that does not fit into half of it. */
 static void make_room(struct xts_sock *s)
 {
-	const struct pdu *p = s->pdu_first;
+	const struct pdu *p = s->cold->pdu_first;
 	uint32_t growth;
 
 	if (!p || p->stream || p->whole || s->grant.window >= s->window_max || !is_crowded(s))
@@ -157,7 +157,7 @@ static void describe(struct pdu *p, const struct xts_recv_pdu *m)
 /* The PDU that this message belongs to; NULL: no memory, or it cannot belong to the incomplete one. */
 static struct pdu *find_or_add(struct xts_sock *s, const struct xts_recv_pdu *m)
 {
-	struct pdu *p = s->pdu_last;
+	struct pdu *p = s->cold->pdu_last;
 
 	if (pdu_is_open(s) && (p->messages || p->bytes || p->read))
 		return p;
@@ -175,8 +175,8 @@ static struct pdu *find_or_add(struct xts_sock *s, const struct xts_recv_pdu *m)
 	p = add(s);
 	if (!p)
 		return NULL;
-	p->read = s->own.pdu_read;
-	s->own.pdu_read = 0;
+	p->read = s->cold->sharing.pdu_read;
+	s->cold->sharing.pdu_read = 0;
 	describe(p, m);
 	return p;
 }
@@ -217,10 +217,10 @@ static bool append(struct xts_sock *s, struct pdu *p, const struct xts_recv_pdu 
 /* How the connection is encrypted, for `xts status`. */
 static void receive_tls(struct xts_sock *s, const struct xts_recv_pdu *m)
 {
-	s->ulps.tls_version = (uint16_t)(m->control_high >> 48);
-	s->ulps.tls_cipher = (uint16_t)(m->control_high >> 32);
-	s->ulps.tls_by[ULPS_SEND] = (uint8_t)(m->control_high >> 24);
-	s->ulps.tls_by[ULPS_RECEIVE] = (uint8_t)(m->control_high >> 16);
+	s->cold->ulps.tls_version = (uint16_t)(m->control_high >> 48);
+	s->cold->ulps.tls_cipher = (uint16_t)(m->control_high >> 32);
+	s->cold->ulps.tls_by[ULPS_SEND] = (uint8_t)(m->control_high >> 24);
+	s->cold->ulps.tls_by[ULPS_RECEIVE] = (uint8_t)(m->control_high >> 16);
 	status_ulps(s);
 }
 
@@ -237,7 +237,7 @@ static void receive_event(struct xts_sock *s, const struct xts_recv_pdu *m)
 		channel_fail(st, EPROTO);
 		return;
 	}
-	s->ulps.handshaking = false;
+	s->cold->ulps.handshaking = false;
 	socket_asked(s, false);
 	status_data(s);
 	socket_changed(s, EPOLLOUT);
@@ -292,7 +292,7 @@ bool message_recv_pdu(struct stack *st, const struct xts_head *head, const struc
 
 uint32_t pdu_take(struct xts_sock *s, uint32_t bytes)
 {
-	struct pdu *p = s->pdu_first;
+	struct pdu *p = s->cold->pdu_first;
 	uint32_t messages = bytes == p->bytes ? p->messages : (uint32_t)((uint64_t)p->messages * bytes / p->bytes);
 
 	p->messages -= messages;
@@ -302,7 +302,7 @@ uint32_t pdu_take(struct xts_sock *s, uint32_t bytes)
 		drop_first(s);
 		callback_next(s);
 	}
-	if (s->pdu_first && s->pdu_first == s->pdu_last && s->pdu_first->stream)
+	if (s->cold->pdu_first && s->cold->pdu_first == s->cold->pdu_last && s->cold->pdu_first->stream)
 		drop_first(s); /* only a byte stream again */
 	buffer_consume(s, bytes);
 	recv_was_read(s, bytes);

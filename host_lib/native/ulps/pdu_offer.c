@@ -48,7 +48,7 @@ static struct offered *copy(struct xts_sock *s, const struct pdu *p, uint32_t sk
 
 struct offered *pdu_offered(struct xts_sock *s)
 {
-	return copy(s, s->pdu_first, 0);
+	return copy(s, s->cold->pdu_first, 0);
 }
 
 /* Removes a complete PDU that is not to be queued. */
@@ -64,7 +64,7 @@ static void unqueue(struct xts_sock *s, struct pdu *p)
 
 void pdu_offer(struct xts_sock *s)
 {
-	struct pdu *p = s->pdu_last;
+	struct pdu *p = s->cold->pdu_last;
 	struct offered *copied;
 
 	if (s->pushing || !pdu_is_offered(s, p))

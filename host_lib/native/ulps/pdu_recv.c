@@ -60,7 +60,7 @@ static uint32_t length_of(const struct pdu *p)
 
 static int recv_stream(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *done, int flags)
 {
-	const struct pdu *p = s->pdu_first;
+	const struct pdu *p = s->cold->pdu_first;
 	uint32_t n = p->bytes < bytes ? p->bytes : (uint32_t)bytes;
 
 	if (!(flags & MSG_TRUNC))
@@ -82,7 +82,7 @@ static uint8_t first_byte(struct xts_sock *s)
 
 int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *done, int flags, struct about *about)
 {
-	const struct pdu *p = s->pdu_first;
+	const struct pdu *p = s->cold->pdu_first;
 	size_t before = flags & MSG_PEEK ? 0 : *done;
 	uint32_t n, length;
 	bool ends;

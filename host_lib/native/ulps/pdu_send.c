@@ -80,7 +80,7 @@ static uint32_t credits_needed(const struct xts_sock *s, const struct sending *o
 		enough = least;
 	if (o->blocking)
 		return smaller(enough, smaller(o->goal, largest(st)) + XTS_PDU_CREDITS);
-	if (s->ulps.begun)
+	if (s->cold->ulps.begun)
 		return least;
 	all = o->goal + (messages ? messages : 1) * XTS_PDU_CREDITS;
 	return all <= s->peer_window / 2 ? (uint32_t)all : enough;
@@ -90,10 +90,10 @@ static void encode(struct xts_sock *s, const struct sending *o, uint8_t *frame, 
 {
 	struct xts_send_pdu m = { .post_credits = xts_credit_advertise(&s->grant),
 				  .length = bytes,
-				  .record_bytes = s->ulps.record_bytes };
+				  .record_bytes = s->cold->ulps.record_bytes };
 	uint64_t words[2] = { 0 };
 
-	if (o->control && !s->ulps.begun) {
+	if (o->control && !s->cold->ulps.begun) {
 		m.control_type = o->control->type;
 		m.control_bytes = o->control->bytes;
 		memcpy(words, o->control->data, sizeof words);
@@ -113,8 +113,8 @@ static int send_message(struct xts_sock *s, struct sending *o)
 	struct xts_tx_slot slot;
 	bool more;
 
-	s->ulps.wanted = s->credits < needed ? needed : 0;
-	if (s->ulps.wanted) {
+	s->cold->ulps.wanted = s->credits < needed ? needed : 0;
+	if (s->cold->ulps.wanted) {
 		s->no_space = true;
 		s->refused_for = XTS_WAIT_POST_CREDITS;
 		return -EAGAIN;
@@ -126,16 +126,16 @@ static int send_message(struct xts_sock *s, struct sending *o)
 	}
 	n = smaller(n, s->credits - XTS_PDU_CREDITS);
 	more = o->continues || n < o->goal;
-	if (s->ulps.record_bytes)
-		more = s->ulps.sent + n != s->ulps.record_bytes;
+	if (s->cold->ulps.record_bytes)
+		more = s->cold->ulps.sent + n != s->cold->ulps.record_bytes;
 	encode(s, o, slot.data, n, more);
 	source_take(o->src, slot.data + XTS_SEND_PDU_BYTES, n);
 	send_account(s, n + XTS_PDU_CREDITS, n);
 	send_taken(s);
 	send_queued(s);
 	channel_submit(st, &slot, XTS_SEND_PDU_BYTES + n);
-	s->ulps.begun = more;
-	s->ulps.sent = more ? s->ulps.sent + n : 0;
+	s->cold->ulps.begun = more;
+	s->cold->ulps.sent = more ? s->cold->ulps.sent + n : 0;
 	o->goal -= n;
 	o->sent += n;
 	if (c->unkicked >= KICK_FRAMES && o->goal)
@@ -146,7 +146,7 @@ static int send_message(struct xts_sock *s, struct sending *o)
 /* Determines what this call sends: the rest of a PDU that has begun, or a new one. 0 or -errno. */
 static int begin(struct xts_sock *s, struct sending *o, int flags)
 {
-	struct ulps *u = &s->ulps;
+	struct ulps *u = &s->cold->ulps;
 
 	o->goal = o->src->left;
 	o->continues = flags & MSG_MORE;
@@ -181,7 +181,7 @@ static int wait_for_turn(struct xts_sock *s, bool blocking, uint64_t deadline)
 {
 	int r = 0;
 
-	while (!r && (s->ulps.sending || s->pushing)) {
+	while (!r && (s->cold->ulps.sending || s->pushing)) {
 		r = why_not(s);
 		if (!r)
 			r = blocking ? wait_to_send(s, deadline, false) : -EAGAIN;
@@ -192,7 +192,7 @@ static int wait_for_turn(struct xts_sock *s, bool blocking, uint64_t deadline)
 /* A control record on a stream is sent to its end, since no data may come in between. */
 static bool goes_on(const struct xts_sock *s, const struct sending *o)
 {
-	return o->blocking || (!s->seqpacket && s->ulps.begun);
+	return o->blocking || (!s->seqpacket && s->cold->ulps.begun);
 }
 
 static int send_messages(struct xts_sock *s, struct sending *o, uint64_t deadline)
@@ -226,8 +226,8 @@ static int send_messages(struct xts_sock *s, struct sending *o, uint64_t deadlin
 
 static bool is_pushed(const struct xts_sock *s, uint16_t ulp_id)
 {
-	for (unsigned i = 0; i < s->ulps.depth[ULPS_SEND]; i++)
-		if (s->ulps.id[ULPS_SEND][i] == ulp_id)
+	for (unsigned i = 0; i < s->cold->ulps.depth[ULPS_SEND]; i++)
+		if (s->cold->ulps.id[ULPS_SEND][i] == ulp_id)
 			return true;
 	return false;
 }
@@ -239,13 +239,13 @@ static ssize_t send_pdu(struct xts_sock *s, struct source *src, int flags, const
 	uint32_t id = s->id;
 	int r = begin(s, &o, flags);
 
-	if (r || (!o.goal && (o.continues || (s->ulps.begun && s->ulps.record_bytes))))
+	if (r || (!o.goal && (o.continues || (s->cold->ulps.begun && s->cold->ulps.record_bytes))))
 		return r;
-	s->ulps.sending = true;
+	s->cold->ulps.sending = true;
 	r = send_messages(s, &o, deadline);
 	if (!socket_is_open(s, id))
 		return o.sent ? (ssize_t)o.sent : r;
-	s->ulps.sending = false;
+	s->cold->ulps.sending = false;
 	wake(s->stack, &s->writers); /* the next thread's turn */
 	status_data(s);
 	if (s->mirror)
@@ -272,7 +272,7 @@ ssize_t pdu_send(struct xts_sock *s, struct source *src, int flags, const struct
 		return -EINVAL;
 	if (!s->seqpacket && (!control || control->type != XTS_ULP_TLS_KEYS))
 		return -EINVAL;
-	if (s->seqpacket ? !s->ulps.depth[ULPS_SEND] : control->data[0] == TLS_DATA_RECORD)
+	if (s->seqpacket ? !s->cold->ulps.depth[ULPS_SEND] : control->data[0] == TLS_DATA_RECORD)
 		return send_all(s, src, flags); /* data of the byte stream */
 	return send_pdu(s, src, flags, control, blocking, deadline);
 }

@@ -40,24 +40,45 @@ static bool is_send(uint32_t request)
 	return request != SIOC_PUSH_ULP_RX;
 }
 
+/* Is anything in its struct ulps? */
+static bool is_used(const struct xts_sock *s)
+{
+	static const struct ulps unused;
+
+	return memcmp(&s->cold->ulps, &unused, sizeof unused) != 0;
+}
+
 void push_forget(struct xts_sock *s)
 {
-	memset(&s->ulps, 0, sizeof s->ulps);
+	if (is_used(s))
+		memset(&s->cold->ulps, 0, sizeof s->cold->ulps);
 	fault_forget(s);
 }
 
 uint32_t push_window(const struct xts_sock *s, uint32_t window)
 {
-	bool pushed = s->ulps.depth[ULPS_RECEIVE] || s->ulps.depth[ULPS_SEND];
+	bool pushed = s->cold->ulps.depth[ULPS_RECEIVE] || s->cold->ulps.depth[ULPS_SEND];
 
 	return pushed && window < XTS_ULP_WINDOW_MIN ? XTS_ULP_WINDOW_MIN : window;
+}
+
+void push_inherit(struct xts_sock *s, const struct xts_sock *listener)
+{
+	struct ulps *u = &s->cold->ulps;
+	const struct ulps *from = &listener->cold->ulps;
+
+	if (!is_used(listener))
+		return;
+	memcpy(u->id, from->id, sizeof u->id);
+	memcpy(u->depth, from->depth, sizeof u->depth);
+	u->peeking = from->peeking;
 }
 
 /* --- the answer --------------------------------------------------------------------------------------------------- */
 
 static void note(struct xts_sock *s, unsigned direction, uint16_t ulp_id)
 {
-	struct ulps *u = &s->ulps;
+	struct ulps *u = &s->cold->ulps;
 
 	/* Pushing TLS_KEYS again only changes the keys. */
 	if ((ulp_id == XTS_ULP_TLS_KEYS && socket_ulp(s, direction) == ulp_id) || u->depth[direction] == ULP_DEPTH)
@@ -78,7 +99,7 @@ static void unend(struct xts_sock *s)
 static void begin_giving_back(struct xts_sock *s)
 {
 	unend(s);
-	if (s->pdu_first) {
+	if (s->cold->pdu_first) {
 		xts_credit_free(&s->grant, pdu_credits(s));
 		pdu_drop(s);
 	}
@@ -95,7 +116,7 @@ static void void_peeked(struct xts_sock *s)
 	xts_credit_free(&s->grant, xts_credit_buffered(&s->grant));
 	buffer_drop(s);
 	s->received_bytes = s->read_bytes = 0;
-	s->ulps.peeking = false;
+	s->cold->ulps.peeking = false;
 	if (xts_credit_due(&s->grant))
 		outbox_add(s, TODO_ADVERT);
 }
@@ -116,8 +137,8 @@ static void pushed(struct xts_sock *s, const struct call *call)
 
 	push_note(s, (uint32_t)call->option, call->ulp_id);
 	if (established && call->length && call->value[0])
-		s->ulps.handshaking = true;
-	if (established && is_receive((uint32_t)call->option) && !s->ulps.peeking)
+		s->cold->ulps.handshaking = true;
+	if (established && is_receive((uint32_t)call->option) && !s->cold->ulps.peeking)
 		begin_giving_back(s);
 }
 
@@ -130,7 +151,7 @@ void push_answered(struct xts_sock *s, const struct call *call)
 		pushed(s, call);
 		break;
 	case SIOC_PEEK_MODE:
-		s->ulps.peeking = true;
+		s->cold->ulps.peeking = true;
 		break;
 	case SIOC_END_PEEK_MODE:
 		if (s->state == TCP_STATE_ESTABLISHED)
@@ -187,9 +208,9 @@ static int check(struct xts_sock *s)
 	if (s->state == TCP_STATE_SYN_SENT)
 		/* allowed before or after connecting; during it, the bytes that it applies to would be undefined */
 		return -EALREADY;
-	if (s->state == TCP_STATE_CLOSE && (s->phase == PHASE_CONNECTED || s->shutdown || s->ulps.with_connect))
+	if (s->state == TCP_STATE_CLOSE && (s->phase == PHASE_CONNECTED || s->shutdown || s->cold->ulps.with_connect))
 		return -ENOTCONN;
-	return s->ulps.begun ? -EBUSY : 0;
+	return s->cold->ulps.begun ? -EBUSY : 0;
 }
 
 /* Waits until only this thread may push. 0 or -errno. */
@@ -200,7 +221,7 @@ static int begin(struct xts_sock *s)
 	int r;
 
 	channel_pump(st);
-	while ((s->pushing || s->ulps.sending) && !s->lost) {
+	while ((s->pushing || s->cold->ulps.sending) && !s->lost) {
 		r = wait_for(st, &s->callers, now_ns() + AGAIN_NS, false);
 		if (!socket_is_open(s, id))
 			return -EBADF;
@@ -311,7 +332,7 @@ static int end_peek_mode(struct xts_sock *s, uint32_t drop_bytes)
 {
 	struct call call = { .type = XTS_CMD_IOCTL, .option = SIOC_END_PEEK_MODE, .length = sizeof drop_bytes };
 
-	if (!s->ulps.peeking)
+	if (!s->cold->ulps.peeking)
 		return -EINVAL;
 	xts_put32(call.value, drop_bytes);
 	return ask(s, &call);
@@ -343,7 +364,7 @@ static int handshake(struct xts_sock *s)
 	int r;
 
 	channel_pump(s->stack);
-	while (s->state == TCP_STATE_SYN_SENT || s->ulps.handshaking) {
+	while (s->state == TCP_STATE_SYN_SENT || s->cold->ulps.handshaking) {
 		if (s->nonblocking)
 			return -EAGAIN;
 		r = wait_to_send(s, deadline, true);

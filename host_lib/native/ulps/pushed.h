@@ -50,6 +50,7 @@ void connect_pushes_sent(struct xts_sock *s, const struct connect_pushes *encode
 void push_answered(struct xts_sock *s, const struct call *call);
 int push_give_back(struct xts_sock *s); /* 0: everything is given back; -EAGAIN: no frame can leave now; -ENETDOWN */
 void push_forget(struct xts_sock *s);   /* a new connection begins without pushed protocols */
+void push_inherit(struct xts_sock *s, const struct xts_sock *listener); /* it was accepted with these */
 uint32_t push_window(const struct xts_sock *s, uint32_t window); /* raised to at least what such a socket needs */
 void fault_forget(struct xts_sock *s);
 

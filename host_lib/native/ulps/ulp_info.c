@@ -62,8 +62,10 @@ int xts_ulp_put(struct ulp_info *info, size_t room, unsigned attribute, const vo
 
 void fault_forget(struct xts_sock *s)
 {
-	free(s->fault);
-	s->fault = NULL;
+	if (!s->cold->fault)
+		return;
+	free(s->cold->fault);
+	s->cold->fault = NULL;
 }
 
 /* Text from the proxy is shown to people: this makes it printable, and terminates it. */
@@ -106,17 +108,17 @@ static int find_fault(struct xts_sock *s, struct fault *out)
 	int r;
 
 	channel_pump(s->stack);
-	if (s->fault) {
-		*out = *s->fault;
+	if (s->cold->fault) {
+		*out = *s->cold->fault;
 		return 0;
 	}
 	r = ask_fault(s, out);
 	if (r || !out->error || !socket_is(s, id))
 		return r;
-	free(s->fault);
-	s->fault = malloc(sizeof *s->fault);
-	if (s->fault)
-		*s->fault = *out;
+	free(s->cold->fault);
+	s->cold->fault = malloc(sizeof *s->cold->fault);
+	if (s->cold->fault)
+		*s->cold->fault = *out;
 	return 0;
 }
 
@@ -183,9 +185,9 @@ static ssize_t read_item(struct xts_sock *s, const struct item *item)
 
 	if (s->lost || !s->stack->channel)
 		return -ENETDOWN;
-	if (item->layer >= s->ulps.depth[item->send])
+	if (item->layer >= s->cold->ulps.depth[item->send])
 		return s->state == TCP_STATE_ESTABLISHED ? -ENOENT : -ENOTCONN;
-	width = xts_ulp_item_bytes(s->ulps.id[item->send][item->layer], item->number);
+	width = xts_ulp_item_bytes(s->cold->ulps.id[item->send][item->layer], item->number);
 	do {
 		before = total;
 		n = ask_part(s, item, offset, &total);

@@ -141,10 +141,10 @@ uint32_t epoll_watch_events(struct watch *w)
 
 	if (w->disabled)
 		return 0;
-	if (w->socket)
-		now = socket_events(w->socket);
-	else
+	if (w->is_context)
 		now = epoll_has_event(w->inner) ? EPOLLIN | EPOLLRDNORM : 0;
+	else
+		now = socket_events(w->socket);
 	return now & ((w->events & ~(uint32_t)EPOLL_WAYS) | EPOLL_ALWAYS);
 }
 
@@ -224,7 +224,7 @@ void epoll_arrive(struct epoll_ctx *ctx)
 		if (!w->disabled && (w->events & EPOLLIN) && w->socket->state == TCP_STATE_LISTEN)
 			listener_interest(w->socket, false);
 	}
-	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next)
+	for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
 		if (s->datagrams && epoll_watches(ctx, s))
 			listener_interest(s, false);
 	channel_flush(st, true);

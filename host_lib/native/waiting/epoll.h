@@ -36,13 +36,16 @@ struct watch {
 	struct watch *ready_next, *ready_previous;
 	struct watch *listeners_next;
 	struct epoll_ctx *ctx;
-	struct xts_sock *socket; /* what is watched, or */
-	struct epoll_ctx *inner;
+	union {
+		struct xts_sock *socket; /* what is watched */
+		struct epoll_ctx *inner; /* if is_context */
+	};
+	epoll_data_t data;
 	uint32_t key;
 	uint32_t events;
+	bool is_context;
 	bool ready, disabled; /* disabled: reported once (EPOLLONESHOT) */
 	bool listening;       /* in ctx->listeners */
-	epoll_data_t data;
 };
 
 /* Begins a call that collects: ends the thread's promise to be back soon, and handles the frames that have arrived. */

@@ -22,7 +22,7 @@ static struct watch **watches_of(struct xts_sock *s, struct epoll_ctx *inner)
 
 static void watch_free(struct watch *w)
 {
-	struct watch **at = watches_of(w->socket, w->inner);
+	struct watch **at = w->is_context ? &w->inner->outer : &w->socket->watches;
 
 	epoll_ready_remove(w);
 	while (*at != w)
@@ -119,8 +119,11 @@ static struct watch *watch_make(struct epoll_ctx *ctx, struct xts_sock *s, struc
 	if (!w)
 		return NULL;
 	w->ctx = ctx;
-	w->socket = s;
-	w->inner = inner;
+	w->is_context = !s;
+	if (s)
+		w->socket = s;
+	else
+		w->inner = inner;
 	w->key = key;
 	w->next = *list;
 	*list = w;
