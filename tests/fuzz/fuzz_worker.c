@@ -13,6 +13,7 @@
  * Three hosts on two workers share listeners and hand connections over. The workers' rounds are run in turns, without
  * threads, which is why it includes worker.c (worker_scene.h); either may stop and start again while the other goes on.
  */
+#include "connection_walk.h"
 #include "worker_life.h"
 #include "worker_names.h"
 
