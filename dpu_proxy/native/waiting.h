@@ -21,8 +21,8 @@ struct channel;
 struct connection;
 struct xts_waits;
 
-/* Of a connection, which has beside it what it waits for now. While it waits for a reason, the time when that began is
- * subtracted from ns, so that it need not be stored. */
+/* The waits of a connection; what it waits for now is in struct connection. While it waits for a reason, the time when
+ * that began is subtracted from ns, so that it need not be stored. */
 struct connection_waits {
 	uint64_t ns[XTS_WAIT_REASONS];    /* by reason - 1, as in struct xts_waits */
 	uint32_t times[XTS_WAIT_REASONS]; /* likewise */
