@@ -40,12 +40,14 @@ static bool is_send(uint32_t request)
 	return request != SIOC_PUSH_ULP_RX;
 }
 
-/* Is anything in its struct ulps? */
+/* Has anything been written to its struct ulps? That is asked of its bytes, since writing zeros to memory that is zero
+ * would make a page exist. */
 static bool is_used(const struct xts_sock *s)
 {
-	static const struct ulps unused;
+	static const uint8_t zeros[sizeof(struct ulps)];
+	const void *bytes = &s->cold->ulps;
 
-	return memcmp(&s->cold->ulps, &unused, sizeof unused) != 0;
+	return memcmp(bytes, zeros, sizeof zeros) != 0;
 }
 
 void push_forget(struct xts_sock *s)

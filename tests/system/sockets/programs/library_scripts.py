@@ -413,7 +413,7 @@ def fork_gives_the_child_nothing(c: Calls) -> None:
         status = 1
         try:
             assert c.call("send", s, b"x", 1, 0) == -errno.EBADF
-            assert "the parent process's" in last_error(c)
+            assert "belongs to the parent process" in last_error(c)
             assert c.call("close", s) == -errno.EBADF
             fds = (PollFd * 1)(PollFd(s, select.POLLIN, 0))
             assert c.call("poll", fds, ctypes.c_ulong(1), 0) == 1 and fds[0].revents == select.POLLNVAL
@@ -422,7 +422,7 @@ def fork_gives_the_child_nothing(c: Calls) -> None:
             assert mine != s
             assert c.call("connect", mine, address(server.getsockname()[1]), 16) == 0
             assert c.call("send", s, b"x", 1, 0) == -errno.EBADF
-            assert "the parent process's" in last_error(c)
+            assert "belongs to the parent process" in last_error(c)
             assert c.call("send", s + (5 << 20), b"x", 1, 0) == -errno.EBADF
             assert last_error(c) == os.strerror(errno.EBADF)
             peer, _ = server.accept()
