@@ -19,8 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from . import _either, _made_in_c, _names, _pickling, _scope
+from . import _either, _made_in_c, _pickling, _scope
 from ._descriptor import close, dup
+from ._installed_names import where_offloaded
+from ._names import FUNCTIONS
 from ._rules import Rules
 from ._scope import Scope
 from ._ssl import SSLSocket
@@ -111,7 +113,7 @@ def _enter() -> None:
         (_standard, "close", close),
         (os, "sendfile", _either.refuse_sendfile),
         (ssl.SSLContext, "sslsocket_class", SSLSocket),
-        *((_standard, name, _names.where_offloaded(name)) for name in _names.FUNCTIONS),
+        *((_standard, name, where_offloaded(name)) for name in FUNCTIONS),
     ):
         _saved.append((owner, name, getattr(owner, name)))
         setattr(owner, name, ours)

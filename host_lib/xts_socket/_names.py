@@ -15,10 +15,9 @@ import socket as _standard
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from . import _native, _scope
+from . import _native
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -35,9 +34,12 @@ _getaddrinfo = _standard.getaddrinfo
 @cache
 def _service() -> Any:
     """The service, after it has been set up; None: this C library cannot use one, or the interposer has done it."""
+    # Needed only by programs that look up names.
+    import ctypes
+    from pathlib import Path
+
     if "libxts-preload" in Path("/proc/self/maps").read_text():
         return None
-    import ctypes  # needed only by programs that look up names
 
     try:
         library = ctypes.CDLL(str(Path(_native.__file__ or "").with_name(_SERVICE)), mode=os.RTLD_NOW)
@@ -126,15 +128,3 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "gethostbyaddr": gethostbyaddr,
     "getnameinfo": getnameinfo,
 }
-
-
-def where_offloaded(name: str) -> Callable[..., Any]:
-    """The function of this name that asks the device if install() or offload() is in force for the caller, and
-    otherwise is the standard module's."""
-    ours, standard = FUNCTIONS[name], getattr(_standard, name)
-
-    @wraps(standard)
-    def look_up(*arguments: Any, **named: Any) -> Any:
-        return (ours if _scope.current() else standard)(*arguments, **named)
-
-    return look_up

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from xts_messages.standard_output import ends_with_reader
 
-from . import analysis, resultfile
+from . import analysis, report, resultfile
 from .analysis import Figures, Run
 from .options import pairs
 from .steps import Steps
@@ -30,6 +30,7 @@ _METRICS = (
     ("device_us_per_op", "device µs each", 3),
     ("p50_us", "p50 µs", 2),
     ("rate", "per second", 0),
+    *report.BULK,
 )
 #: In addition to its windows: a lab is raised and taken down, the load of others is looked at.
 _PATIENCE_S = 90.0

@@ -13,7 +13,7 @@ from .analysis import Figures, Spread, ratio, spread
 from .subjects import HAPROXY, LABELS, UDP_PROXY, WORKLOADS, Workload
 from .targets import Verdict
 
-_BULK = (("gbit_s", "Gbit/s", 1), ("host_s_per_gb", "host s/GB", 3), ("device_s_per_gb", "device s/GB", 3))
+BULK = (("gbit_s", "Gbit/s", 1), ("host_s_per_gb", "host s/GB", 3), ("device_s_per_gb", "device s/GB", 3))
 _OPERATIONS = (
     ("rate", "per second", 0),
     ("p50_us", "p50 µs", 1),
@@ -37,7 +37,7 @@ _LEADS = {
 
 
 def _columns(workload: Workload) -> tuple[tuple[str, str, int], ...]:
-    return _BULK if workload.bulk else _DATAGRAMS if workload.name.startswith("udp-") else _OPERATIONS
+    return BULK if workload.bulk else _DATAGRAMS if workload.name.startswith("udp-") else _OPERATIONS
 
 
 def print_workloads(console: Console, figures: Figures) -> None:
