@@ -1,7 +1,6 @@
 /* The identifiers by which a channel's host names its connections: an index into the channel's table and a generation,
  * so that a freed identifier is not mistaken for its successor. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "channel.h"
 
@@ -17,7 +16,6 @@ static bool ids_grow(struct channel *ch)
 	ids = realloc(ch->ids, count * sizeof *ids);
 	if (!ids)
 		return false;
-	memset(ids + ch->id_count, 0, (count - ch->id_count) * sizeof *ids);
 	ch->ids = ids;
 	ch->id_count = count;
 	return true;
@@ -33,6 +31,8 @@ uint32_t identifier_take(struct channel *ch, struct connection *c)
 		index = ch->id_used + 1;
 		if (index >= ch->id_count && !ids_grow(ch))
 			return 0;
+		/* Here and not when the table grows: of a large one, what is never used has no pages. */
+		ch->ids[index] = (struct id_slot){ 0 };
 		ch->id_used = index;
 	}
 	ch->ids[index].connection = c;
