@@ -144,6 +144,8 @@ static void unqueue(struct xts_sock *s, struct offered *p, bool held)
 	if (held) {
 		p->credits = credits;
 		callback_hold(s, p);
+		if (!s->datagrams)
+			pdu_make_room(s);
 	} else if (s->datagrams) {
 		datagram_give_back(s, credits);
 	} else {

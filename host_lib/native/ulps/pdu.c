@@ -132,17 +132,18 @@ bool pdu_stream_data(struct xts_sock *s, uint32_t bytes)
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
 
-/* Grows the window, if possible, for a PDU that does not fit into half of it. */
-static void make_room(struct xts_sock *s)
+void pdu_make_room(struct xts_sock *s)
 {
 	const struct pdu *p = s->cold->pdu_first;
-	uint32_t growth;
 
-	if (!p || p->stream || p->whole || s->grant.window >= s->window_max || !is_crowded(s))
+	if (!p || p->stream || p->whole || s->state != TCP_STATE_ESTABLISHED || s->lost || s->closing)
 		return;
-	growth = s->window_max - s->grant.window;
-	xts_credit_grow(&s->grant, growth < s->grant.window ? growth : s->grant.window);
-	outbox_add(s, TODO_ADVERT);
+	while (s->grant.window < s->window_max && is_crowded(s)) {
+		uint32_t growth = s->window_max - s->grant.window;
+
+		xts_credit_grow(&s->grant, growth < s->grant.window ? growth : s->grant.window);
+		outbox_add(s, TODO_ADVERT);
+	}
 }
 
 static void describe(struct pdu *p, const struct xts_recv_pdu *m)
@@ -279,7 +280,7 @@ bool message_recv_pdu(struct stack *st, const struct xts_head *head, const struc
 		return true;
 	if (p->whole && callback_has_function(s))
 		pdu_offer(s);
-	make_room(s);
+	pdu_make_room(s);
 	status_data(s);
 	if (pdu_is_readable(s))
 		socket_changed(s, EPOLLIN | (m->post_credits && s->no_space ? EPOLLOUT : 0u));
@@ -312,8 +313,7 @@ uint32_t pdu_take(struct xts_sock *s, uint32_t bytes)
 void pdu_give_back(struct xts_sock *s, uint32_t credits)
 {
 	recv_give_back(s, credits);
-	if (s->state == TCP_STATE_ESTABLISHED && !s->lost && !s->closing)
-		make_room(s);
+	pdu_make_room(s);
 }
 
 /* These bytes of the first PDU have been read. */

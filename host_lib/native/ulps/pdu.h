@@ -44,7 +44,10 @@ void pdu_drop(struct xts_sock *s);
 void pdu_consume(struct xts_sock *s, uint32_t bytes);
 /* the same, but keeps its credits taken and returns their number */
 uint32_t pdu_take(struct xts_sock *s, uint32_t bytes);
-void pdu_give_back(struct xts_sock *s, uint32_t credits);   /* frees those credits */
+void pdu_give_back(struct xts_sock *s, uint32_t credits); /* frees those credits */
+/* Grows the window, as far as possible, for a first PDU that does not fit into half of it. To be called when more of it
+ * has come, and when it has become the first. */
+void pdu_make_room(struct xts_sock *s);
 int pdu_restore(struct xts_sock *s, const struct pdu *pdu); /* appends; 0 or -ENOMEM */
 /* Receives from the first one: 1; 0: nothing now; or -errno. *done: bytes copied. */
 int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *done, int flags, struct about *about);

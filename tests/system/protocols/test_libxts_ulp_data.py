@@ -91,6 +91,25 @@ def test_the_length_of_a_pdu_that_has_not_all_come(c: Connection) -> None:
     assert c.call("recvmsg", 10, socket.MSG_TRUNC) == [size - 10, data[10:20].hex(), TRUNC, []]
 
 
+def test_the_window_grows_for_a_pdu_behind_one_that_is_held(c: Connection) -> None:
+    """The PDU is shorter than half of what the window may be, so it comes whole and can be decided about, although it
+    was not the first when it began, and the one before it takes credits for as long as the program holds it."""
+    c.push("PUSH_ULP_RX", PREFIXED)
+    assert c.call("ask_reader", True) == 0
+    c.pdu(bytes(4000))
+    c.pdu(bytes(8200), more=True, record=20_000)
+    assert c.call("poll", select.POLLIN, 5000) == select.POLLIN
+    assert c.call("hold") == 1
+    assert c.call("poll", select.POLLIN, 0) == 0  # not a part of it
+    while c.credits < 11_800 + EACH:
+        c.proxy.until(lambda: bool(c.proxy.backlog), "the window does not grow")
+        c.credits += c._granted(c.proxy.backlog.pop(0))
+    c.pdu(bytes(11_800), record=20_000)
+    assert c.call("poll", select.POLLIN, 5000) == select.POLLIN
+    assert c.call("hold") == 1
+    assert c.call("recvmsg", 100, socket.MSG_DONTWAIT) == "EAGAIN"
+
+
 def test_control_data(c: Connection) -> None:
     c.push("PUSH_ULP_RX", BY_NAME["HTTP2"].number)
     control = bytes(range(1, 10))

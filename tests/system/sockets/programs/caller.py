@@ -64,6 +64,15 @@ def recvmmsg(c: Calls, s: int, count: int) -> list[int] | int:
     return r if r < 0 else [made[i].bytes for i in range(r)]
 
 
+def hold(c: Calls, s: int) -> int:
+    """Decides, as a callback in Python does, that the program holds the first in the queue. 1: there was one."""
+    packet = ctypes.c_void_p()
+    r = c.call("undecided", s, ctypes.byref(packet))
+    if r == 1:
+        c.native.xts_decided(packet, 2)
+    return r
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "socket": lambda c: c.call("socket", socket.AF_INET, socket.SOCK_STREAM, 0),
     "datagram": lambda c: c.call("socket", socket.AF_INET, socket.SOCK_DGRAM, 0),
@@ -87,6 +96,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "malformed": malformed,
     "last_error": last_error,
     "recv": recv,
+    "hold": hold,
     "descriptors": lambda _: len(list(Path("/proc/self/fd").iterdir())),
     **ULP_CALLS,
 }
