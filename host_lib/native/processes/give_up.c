@@ -98,6 +98,8 @@ bool message_yield(struct stack *st, const struct xts_head *head, const struct x
 	(void)frame;
 	if (!s || s->closing || s->own.moved != NOT_MOVED || !s->cold->sharing.key || !m->purpose)
 		return false;
+	if (s->state == TCP_STATE_LISTEN)
+		return false; /* its processes have it at the same time, so nobody asks for it */
 	if (s->own.inherited != NOT_INHERITED) {
 		/* TAKE has been answered, but the thread that sent it has not run since: that thread answers this
 		 * request too. */
