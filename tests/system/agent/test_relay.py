@@ -159,13 +159,16 @@ while True:  # a HELLO may be lost
             break
     except TimeoutError:
         continue
-for i in itertools.count():  # and never reads the answers
+# It never reads the answers. One PING at a time: the proxy ends, without a word, who has more frames on their way than
+# its window.
+for i in itertools.count():
     try:
         a.queue.send(made("XTS_LINK_PING", token=i))
     except OSError:
-        if select.select([a.fileno()], [], [], 0.001)[0]:
-            print("ended", flush=True)
-            break
+        pass
+    if select.select([a.fileno()], [], [], 0.02)[0]:
+        print("ended", flush=True)
+        break
 sys.stdin.readline()
 """
 
