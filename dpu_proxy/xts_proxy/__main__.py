@@ -17,10 +17,10 @@ from xts_messages.command_line import add_common, add_watch, watch
 from xts_messages.standard_output import ends_with_reader
 
 from xts_proxy import WIPES_MEMORY, config_tls
-from xts_proxy.config import Config, ConfigError, Proxy, load, read, render
+from xts_proxy.config import RELOADABLE, Config, ConfigError, Proxy, load, read, render
 from xts_proxy.config_tenant import DEFAULT
 
-EXAMPLES = """\
+EXAMPLES = f"""\
 examples:
   xts-proxy --config /etc/xts/xts-proxy.toml
   xts-proxy --check /etc/xts/xts-proxy.toml
@@ -28,7 +28,8 @@ examples:
   xts-proxy --config /etc/xts/xts-proxy.toml --explain identity www --queue 3
   xts-proxy status --connections
   xts-proxy status --watch 2
-  kill -HUP PID     reads the file again: limits, policy, tls, spin_us, drain_timeout_s, log_level
+  kill -HUP PID     reads the file again: all tables except [proxy], and of [proxy]
+                    {", ".join(sorted(RELOADABLE))}
   kill -TERM PID    lets connections end for drain_timeout_s, then stops; a second time: stops at once
 """
 
