@@ -21,10 +21,10 @@ OUTPUT = "host_lib/REASONS.md"
 #: For each reason: when it is given, and what its reader can do.
 ADVICE = {
     "RULE": (
-        "The rules were consulted at `connect` or `listen`. A line, or the default, says that the kernel serves this "
-        "socket.",
+        "The rules were consulted at `bind`, `connect` or `listen`, or at the first datagram. A line, or the default, "
+        "says that the kernel serves this socket.",
         "`xts status --processes` shows the line, and `xts rules explain` says why it decides and no other. Change the "
-        "rules and start the program again: they are read once.",
+        "rules, and let the program read them again (`xts rules reload`). They hold for its next sockets.",
     ),
     "PROTOCOL": (
         "Raw and other sockets, variants of TCP such as MPTCP, and UDP where no rule offloads it.",
@@ -81,7 +81,9 @@ ADVICE = {
         "mode and group). The log of `xts-agent` has the cause, and `xts doctor` tries it.",
     ),
     "FASTOPEN": (
-        "The program sends data with the connection request.",
+        "The program has set the option TCP_FASTOPEN_CONNECT, with which the first data leaves with the connection "
+        "request. `sendto` with MSG_FASTOPEN does not have this reason: it is carried out as a connect, and then the "
+        "data.",
         "Turn TCP Fast Open off in the program.",
     ),
     "ELSEWHERE": (
@@ -94,8 +96,8 @@ ADVICE = {
     "LOST": (
         "A socket came over `fork` or `exec` that is neither connected nor a listener. Or it is a connection whose "
         "state only the last process knew (see ELSEWHERE). Or that process was killed, and had not read all that was "
-        "delivered to it. Or the proxy could not be reached. Or `system` or `popen` started "
-        "the program, which work inside the C library. A descriptor that came over `exec` "
+        "delivered to it. Or the proxy could not be reached. Or the C library started the "
+        "program inside a call that the interposer does not see (`wordexp`). A descriptor that came over `exec` "
         "is then an unconnected socket (ENOTCONN). Calls in a forked child fail with ENETDOWN, ECONNRESET or "
         "ENOTCONN.",
         "Start the program by `fork` and `exec`, and connect after that. End handshakes and peek mode before. Look at "

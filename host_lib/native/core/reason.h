@@ -22,7 +22,7 @@
 	  "the program uses it with calls that the interposer does not see (stdio of the C library, another process)") \
 	X(11, INHERITED, "it came over exec, fork or a Unix socket from a program that was not under xts run") \
 	X(12, REFUSED, "the agent or proxy refused this process: wrong version, or no permission") \
-	X(13, FASTOPEN, "the program sends data with its connect (TCP Fast Open), which is left to the kernel") \
+	X(13, FASTOPEN, "the program has set TCP_FASTOPEN_CONNECT (TCP Fast Open), which is left to the kernel") \
 	X(14, ELSEWHERE, \
 	  "after fork or exec: another process has the connection and does not give it up (ETIMEDOUT, ENOTCONN)") \
 	X(15, LOST, \

@@ -87,7 +87,7 @@ def test_strict_names_the_reason_of_a_call_that_fails(rules: str, tmp_path: Path
     assert strict.stdout == 2 * (os.strerror(errno.EOPNOTSUPP) + "\n")
     (line,) = strict.stderr.splitlines()
     assert f"to {server[0]}:{server[1]}: not offloaded, so its call fails with " in line
-    assert '"Operation not supported" (FASTOPEN, strict): the program sends data with its connect' in line
+    assert '"Operation not supported" (FASTOPEN, strict): the program has set TCP_FASTOPEN_CONNECT' in line
 
 
 def test_a_refused_call_is_told_once(denying: ProxyProcess, rules: str, server: list[str]) -> None:
