@@ -66,12 +66,27 @@ def document() -> str:
         " Do not edit. -->",
         "# XDP-Transport messages",
         "",
-        f"Version {table.VERSION}, EtherType 0x{table.ETHERTYPE:04X} (configurable). Network byte order.",
-        "[PROTOCOL.md](PROTOCOL.md) says how the messages are used.",
+        wrapped(
+            "This page has the layout of every message between a host's library and the offload proxy, for who writes "
+            "or reads them byte by byte. [PROTOCOL.md](PROTOCOL.md) says how the messages are used."
+        ),
+        "",
+        wrapped(
+            f"They are Ethernet frames with EtherType 0x{table.ETHERTYPE:04X} (configurable), over AF_XDP queues and "
+            f"through shared memory alike. This is version {table.VERSION}. All integers are in network byte order. "
+            "Offsets count from the beginning of the Ethernet frame, and those of the structures from their own "
+            "beginning."
+        ),
+        "",
+        wrapped(
+            "In the table, *bytes* is the length of the frame, Ethernet header included. A message that *takes a frame "
+            "credit* also takes a sequence number. *From* says whether the message is the paper's (Tom Herbert, *TCP "
+            "and ULP Offload via AF_XDP Sockets*) or ours."
+        ),
         "",
         *_overview(),
         "",
-        "## What all begin with",
+        "## What all messages begin with",
         "",
         f"After the Ethernet header ({table.ETH_BYTES} bytes: destination, source, EtherType):",
         "",

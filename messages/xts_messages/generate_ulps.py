@@ -108,9 +108,7 @@ def _document_lines() -> Iterator[str]:
     yield ""
     yield f"<!-- {_BANNER} -->"
     yield ""
-    yield "[PROTOCOL.md](PROTOCOL.md#pushed-protocols) says how protocols are pushed, and what they do to a"
-    yield "socket."
-    yield ""
+    yield from _introduction()
     yield "| protocol | id | version | directions | PDUs | what it does |"
     yield "|---|---|---|---|---|---|"
     for ulp in ULPS:
@@ -126,6 +124,29 @@ def _document_lines() -> Iterator[str]:
     yield "|---|---|---|---|"
     for name, (number, error, meaning) in FAULTS.items():
         yield f"| {name} | {number} | {error} | {meaning} |"
+    yield ""
+
+
+def _introduction() -> Iterator[str]:
+    yield wrapped(
+        "This page is the reference of the protocols above TCP, such as TLS or HTTP/2, that the proxy can carry out "
+        "for a socket. A program pushes one onto its socket from "
+        "[Python](../host_lib/PYTHON.md#protocols-in-the-proxy-pdus) or "
+        "[C](../deploy/docs/how-to/c.md#push-a-protocol). [PROTOCOL.md](PROTOCOL.md#pushed-protocols) says what that "
+        "does to the socket."
+    )
+    yield ""
+    yield wrapped(
+        "A *PDU* is one message of a protocol: a line, a frame, a record. Where a protocol has PDUs, one receive call "
+        "on a socket of type SOCK_SEQPACKET gives one of them. Each protocol below has up to three parts:"
+    )
+    yield ""
+    yield "- *parameters*, given with the push;"
+    yield "- *items*, which the proxy tells about a pushed protocol (`xts_ulp_tell()`, `sock.ulp_info()`);"
+    yield "- *control data*, which accompanies a PDU (`xts_recvmsg()`, `pdu.control`). In C its integers are in"
+    yield "  network byte order."
+    yield ""
+    yield "What a protocol finds wrong is one of the [faults](#faults) at the end."
     yield ""
 
 
