@@ -76,7 +76,7 @@ static __always_inline int others(const struct xts_steer_config *config)
 	return config && config->exclusive ? count(OTHERS_DROPPED, XDP_DROP) : count(PASSED, XDP_PASS);
 }
 
-static __always_inline int same_station(const __u8 *a, const __u8 *b)
+static __always_inline int same_mac(const __u8 *a, const __u8 *b)
 {
 	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3] && a[4] == b[4] && a[5] == b[5];
 }
@@ -94,7 +94,7 @@ int xts_steer(struct xdp_md *context)
 		return others(config);
 	if (data + HEAD_BYTES > end)
 		return count(MALFORMED, XDP_DROP);
-	if (!same_station(ethernet->h_source, config->peer_mac))
+	if (!same_mac(ethernet->h_source, config->peer_mac))
 		return count(FOREIGN, XDP_DROP);
 	if (bpf_redirect_map(&xts_sockets, context->rx_queue_index, XDP_DROP) != XDP_REDIRECT)
 		return count(NO_SOCKET, XDP_DROP);

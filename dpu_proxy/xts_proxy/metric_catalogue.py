@@ -31,7 +31,7 @@ STEER = (
     counter_by(
         "xts_steer_frames",
         "Frames that the XDP program handled: admitted to a queue's socket; passed to the device's kernel "
-        "(not messages); or dropped: foreign (from another station than the peer), malformed (shorter than a "
+        "(not messages); or dropped: foreign (from another MAC address than the peer's), malformed (shorter than a "
         "message's header), no_socket (for a queue to which nobody is attached), others_dropped (not "
         "messages, on an exclusive interface).",
         "verdict",

@@ -34,7 +34,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """The file's keys, at its top level, have these names. What applies to an interface applies to each of several."""
 
     interface: InterfaceName | tuple[InterfaceName, ...]
-    peer_mac: MacText | tuple[MacText, ...]  # the proxy's station on each of these wires
+    peer_mac: MacText | tuple[MacText, ...]  # the proxy's MAC address on each of these wires
     endpoint: Annotated[str, Meta(min_length=1, max_length=107)] = DEFAULT_ENDPOINT
     endpoint_mode: Annotated[int, Meta(ge=0, le=0o777)] = 0o666
     ethertype: Annotated[int, Meta(ge=0x0600, le=0xFFFF)] = ETHERTYPE
@@ -69,7 +69,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return parse_mac(self.peer_mac)
 
     def each(self) -> list[AgentConfig]:
-        """The configuration of each interface. ConfigError: interfaces and the proxy's stations do not pair up."""
+        """The configuration of each interface. ConfigError: interfaces and MAC addresses do not pair up."""
         interfaces = (self.interface,) if isinstance(self.interface, str) else self.interface
         macs = (self.peer_mac,) if isinstance(self.peer_mac, str) else self.peer_mac
         if not interfaces or len(interfaces) != len(macs):
@@ -115,7 +115,7 @@ def parser() -> argparse.ArgumentParser:
         "--peer-mac",
         metavar="MAC",
         action="append",
-        help="the proxy's MAC address on that interface; frames from other stations are dropped; one for each "
+        help="the proxy's MAC address on that interface; frames from other addresses are dropped; one for each "
         "interface, in order",
     )
     add("--endpoint", metavar="PATH", help=f"the Unix socket that programs attach to (default {DEFAULT_ENDPOINT})")
