@@ -21,7 +21,7 @@ from pyroute2.netlink.generic import GenericNetlinkSocket
 
 #: A command that takes longer is ended; mlxconfig and update-grub take seconds.
 COMMAND_S = 120
-#: Where the tools are. No look-ups in the directories of whoever calls.
+#: Where the tools are. No lookups in the directories of whoever calls.
 TOOL_PATH = "/opt/mellanox/iproute2/sbin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: What has each tool, for who does not have it.
 PACKAGES = {

@@ -381,7 +381,7 @@ def __getattr__(name: str) -> Any:
         try:
             value = import_module(f".{name}", __name__)
         except ModuleNotFoundError as error:  # for example trio: without it there is no such attribute
-            raise AttributeError(f"{__name__}.{name} is not to be had: {error}", name=name) from error
+            raise AttributeError(f"{__name__}.{name} is not available: {error}", name=name) from error
     elif name in _STANDARD or (name[:1] == "_" != name[1:2] and hasattr(_standard, name)):
         value = getattr(_standard, name)  # also private names, which CPython's own tests use: _LOCALHOST
     else:

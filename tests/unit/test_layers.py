@@ -52,7 +52,7 @@ def attribute_of(ulp: Ulp, name: str) -> str:
 
 def parameter_of(ulp: Ulp, attribute: Attribute) -> str:
     found = [f.name for f in fields(LAYERS[ulp.name]) if attribute_of(ulp, f.name) == attribute.name.lower()]
-    assert len(found) == 1, f"{ulp.name}: {attribute.name} is to be reached by one parameter, not {found}"
+    assert len(found) == 1, f"{ulp.name}: {attribute.name} must be set by exactly one parameter, not {found}"
     return found[0]
 
 

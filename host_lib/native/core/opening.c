@@ -154,15 +154,15 @@ static void explain(char text[ATTACH_ERROR_BYTES], const struct channel *c, cons
 	const char *refusal = refused(c, r) ? xts_refusal_text(c->link.refusal) : NULL;
 
 	if (refusal)
-		snprintf(text, ATTACH_ERROR_BYTES, "a queue was to be had at %.64s, but %s", endpoint, refusal);
+		snprintf(text, ATTACH_ERROR_BYTES, "%.64s gave this process a queue, but %s", endpoint, refusal);
 	else if (attached)
-		snprintf(text, ATTACH_ERROR_BYTES, "a queue was to be had at %.128s, but %s", endpoint,
+		snprintf(text, ATTACH_ERROR_BYTES, "%.128s gave this process a queue, but %s", endpoint,
 			 r == -ETIMEDOUT || r == -ENETDOWN ? "the proxy behind it does not answer" : strerror(-r));
 	else if (c->attachment.reply.error > 0 && reason[0])
 		snprintf(text, ATTACH_ERROR_BYTES, "%s", reason);
 	else if (r == -ENOENT || r == -ECONNREFUSED)
 		snprintf(text, ATTACH_ERROR_BYTES,
-			 "no offload proxy to be reached by %.128s; is it, or xts-agent, running? See `xts doctor`",
+			 "no offload proxy can be reached at %.128s; is it, or xts-agent, running? See `xts doctor`",
 			 endpoint);
 	else
 		snprintf(text, ATTACH_ERROR_BYTES, "%.128s: %s", endpoint,

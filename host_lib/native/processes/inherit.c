@@ -101,7 +101,7 @@ void socket_report_gone(struct xts_sock *s)
 		tell_gone((int)s->id, s->own.why_gone);
 }
 
-static void cannot_be_had(struct xts_sock *s, uint8_t reason)
+static void make_unavailable(struct xts_sock *s, uint8_t reason)
 {
 	s->lost = true;
 	s->state = TCP_STATE_CLOSE;
@@ -131,7 +131,7 @@ void inherit_after_fork(struct xts_sock *s)
 		s->phase = PHASE_CONNECTED;
 		inherit_adopt(s);
 	} else {
-		cannot_be_had(s, was_connected ? XTS_REASON_ELSEWHERE : XTS_REASON_LOST);
+		make_unavailable(s, was_connected ? XTS_REASON_ELSEWHERE : XTS_REASON_LOST);
 	}
 }
 

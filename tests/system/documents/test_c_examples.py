@@ -224,7 +224,7 @@ def test_attachment(bed: Bed) -> None:
     told = bed.run("attachment", bed.proxy.endpoint)
     assert re.match(r"shm queue \d+, messages of up to \d+ bytes\n(protocol \d+ version \d+\n)+$", told)
     bed.environment["XTS_ENDPOINT"] = "/nowhere"
-    assert "not attached: no offload proxy to be reached by /nowhere" in bed.run("attachment", status=1)
+    assert "not attached: no offload proxy can be reached at /nowhere" in bed.run("attachment", status=1)
 
 
 def test_options(bed: Bed) -> None:

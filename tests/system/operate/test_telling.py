@@ -171,7 +171,7 @@ socket.create_connection((sys.argv[1], int(sys.argv[3]))).close()
 
 
 def test_the_summary_leaves_out_what_nobody_offloads(tmp_path: Path) -> None:
-    """UDP without a rule for it, as the look-up of a name uses it. MPTCP could have been TCP, and is told."""
+    """UDP without a rule for it, as the lookup of a name uses it. MPTCP could have been TCP, and is told."""
     made = "import socket; [socket.socket(type=socket.SOCK_DGRAM) for _ in range(3)]"
     where = ("-v", "--endpoint", str(tmp_path / "nowhere"), "--", sys.executable, "-c")
     done = xts_run(*where, made)
@@ -224,7 +224,7 @@ def denying(tmp_path: Path) -> Iterator[ProxyProcess]:
 
 def test_why_there_is_no_proxy(tmp_path: Path) -> None:
     kind, reason, text = in_python("xts_socket.socket()", XTS_ENDPOINT=str(tmp_path / "nowhere"))
-    assert (kind, reason.startswith(f"no offload proxy to be reached by {tmp_path}/nowhere")) == ("OSError", True)
+    assert (kind, reason.startswith(f"no offload proxy can be reached at {tmp_path}/nowhere")) == ("OSError", True)
     assert text == f"[Errno {errno.ENETDOWN:d}] {os.strerror(errno.ENETDOWN)}: {reason}"
 
 
@@ -321,7 +321,7 @@ s.push(xts_socket.Tls(server_hostname="a", ca="nowhere"))
 def test_a_strict_scope_names_the_reason(tmp_path: Path, rules: str) -> None:
     program = "xts_socket.install(sys.argv[1], strict=True)\nsocket.create_connection(('198.51.100.1', 80))"
     _, reason, text = in_python(program, rules, XTS_ENDPOINT=str(tmp_path / "nowhere"), XTS_QUIET="1")
-    assert reason.startswith("not offloaded (NO_ENDPOINT, strict): no offload proxy to be reached")
+    assert reason.startswith("not offloaded (NO_ENDPOINT, strict): no offload proxy can be reached")
     assert reason in text
 
 
@@ -367,7 +367,7 @@ def in_c(port: str, **more: str) -> list[str | int]:
 def test_last_error_without_a_proxy(tmp_path: Path) -> None:
     before, code, text, other_thread, kept, bad = in_c("1", XTS_ENDPOINT=str(tmp_path / "nowhere"))
     assert (before, code, other_thread, kept) == ("", errno.ENETDOWN, "", 77)
-    assert str(text).startswith(f"no offload proxy to be reached by {tmp_path}/nowhere")
+    assert str(text).startswith(f"no offload proxy can be reached at {tmp_path}/nowhere")
     assert bad == os.strerror(errno.EBADF)
 
 

@@ -1,4 +1,4 @@
-"""Programs for the interposer: what is left to do where no descriptor is to be had."""
+"""Programs for the interposer: what is left to do where no descriptor is available."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THREADS = 6
 
 @contextmanager
 def no_descriptors() -> Iterator[list[int]]:
-    """None is to be had meanwhile, unless one of these is closed and taken from the list."""
+    """None is available meanwhile, unless one of these is closed and taken from the list."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], 1024), before[1]))
     taken: list[int] = []
@@ -51,7 +51,7 @@ def _select(s: socket.socket) -> None:
 
 
 def exchange(rounds: int, waits: list[Callable[[socket.socket], None]]) -> None:
-    """Threads that have never waited get what is sent to them, again and again, without a descriptor to be had."""
+    """Threads that have never waited get what is sent to them, again and again, while no descriptor is available."""
     pairs = [pair() for _ in waits]
     failed: list[BaseException] = []
     heard = [0] * len(waits)
