@@ -1,4 +1,4 @@
-/* What tenants have on a worker that belongs to no channel, and its turns; see struct unowned in channel.h. */
+/* What tenants have on a worker that belongs to no channel, and its turns; see unowned.h. */
 #include <stdlib.h>
 
 #include "channel.h"

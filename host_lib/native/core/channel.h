@@ -16,9 +16,10 @@ struct xts_sock;
 
 /* after this many frames a long send rings the peer's doorbell, so that both sides work in parallel */
 #define KICK_FRAMES 4u
+/* A silent device may be busy, stopped or dead, which look alike from here. After PING_MS of silence it is sent a ping,
+ * and after the setting dead_ms it is given up, on either kind of queue. If its end shows at once (over shm the attach
+ * connection hangs up), there is no wait. */
 #define PING_MS 250u
-/* A silent device may be busy, stopped or dead, which look alike from here. It is given up after this time, on either
- * kind of queue. If its end shows at once (over shm the attach connection hangs up), there is no wait. */
 #define OPENING_MS 2000u /* to wait for the answer to HELLO */
 #define ATTACH_ERROR_BYTES 256u
 #define HEAD_COPY_BYTES 128u /* bytes of a frame that are copied before anything in it is trusted */
