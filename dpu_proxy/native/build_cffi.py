@@ -25,7 +25,7 @@ PRELUDE = """
 #include "ulp/ulp_stack.h"
 #include "allowed_syscalls.h"
 #include "keys/keys.h"
-#include "states.h"
+#include "connection_states.h"
 #include "device_clock.h"
 
 #include <sys/prctl.h>

@@ -1,6 +1,6 @@
 /*
  * A connection: a TCP or UDP socket of the device that a host has, from connect, accept or open to close. A listener is
- * one, too. Its states and flags are in states.h. channel.h has the theory of operation.
+ * one, too. Its states and flags are in connection_states.h. channel.h has the theory of operation.
  */
 #ifndef XTS_CONNECTION_H
 #define XTS_CONNECTION_H
@@ -10,12 +10,12 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "connection_states.h"
 #include "credit.h"
 #include "link.h"
 #include "list.h"
 #include "outgoing.h"
 #include "queue.h"
-#include "states.h"
 #include "tenant.h"
 #include "waiting.h"
 #include "worker_state.h"
@@ -48,7 +48,7 @@ struct connection {
 	struct xts_tenant *tenant; /* the tenant charged for it; a reference */
 	/* 0: none (an orphan has neither; no xts_socket before the host has acknowledged) */
 	uint32_t proxy_id, xts_socket;
-	uint8_t state; /* enum connection_state; changed only by connection_enter() (states.h) */
+	uint8_t state; /* enum connection_state; changed only by connection_enter() (connection_states.h) */
 	uint8_t ip_version;
 #define FLAG_FIELD(name, bit, meaning) bool name : 1;
 	CONNECTION_FLAGS(FLAG_FIELD)

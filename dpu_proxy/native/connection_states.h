@@ -1,13 +1,13 @@
 /*
  * The states of a connection: the flags that each state allows, and the transitions between states.
  *
- * The table is in states.c. Builds with XTS_DEBUG assert it whenever work on a connection is done for the moment
- * (connection_check()), and at each change of state (connection_enter()). They also record the states and transitions
- * that they have seen, so that the tests can list the legal ones that they never visit. The documentation's page about
- * states is made from the same table (deploy/xts_docs/states.py).
+ * The table is in connection_states.c. Builds with XTS_DEBUG assert it whenever work on a connection is done for the
+ * moment (connection_check()), and at each change of state (connection_enter()). They also record the states and
+ * transitions that they have seen, so that the tests can list the legal ones that they never visit. The documentation's
+ * page about states is made from the same table (deploy/xts_docs/states.py).
  */
-#ifndef XTS_STATES_H
-#define XTS_STATES_H
+#ifndef XTS_CONNECTION_STATES_H
+#define XTS_CONNECTION_STATES_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,5 @@
-/* The table of a connection's states, and the checks of a build with XTS_DEBUG. states.h says what it is for. */
+/* The table of a connection's states, and the checks of a build with XTS_DEBUG. connection_states.h says what it is
+ * for. */
 #include "channel.h"
 
 /* A flag's mask. */
