@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from xts_messages.printable import printable
 
 _ANSWER_BYTES_MAX = 256 << 20
 _PIECE_BYTES = 1 << 20
@@ -85,7 +86,7 @@ def ask(path: str, question: Question) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError) as error:
         raise OSError(errno.EPROTO, f"who listens at {path} is no xts-proxy: {error}") from None
     if "error" in result:
-        raise OSError(errno.EINVAL, f"asking the proxy at {path}: {result['error']}")
+        raise OSError(errno.EINVAL, f"asking the proxy at {path}: {printable(str(result['error'])[:200])}")
     return result
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from xts_messages.printable import printable
 
 from xts_proxy import control_socket
 
@@ -25,8 +26,9 @@ def show(path: str, *, as_json: bool, connections: bool) -> None:
         return
     try:
         _print(answer, connections)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        what = f"who listens at {path} is no xts-proxy, or one of another version: its answer has no {error}"
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        wrong = printable(str(error))[:200]
+        what = f"who listens at {path} is no xts-proxy, or one of another version: its answer has no {wrong}"
         raise OSError(errno.EPROTO, what) from None
 
 
@@ -34,9 +36,10 @@ def _print(answer: dict[str, Any], connections: bool) -> None:
     # Lines are not wrapped when the output is a file or a pipe.
     console = Console(width=None if sys.stdout.isatty() else 240)
     proxy = answer["proxy"]
-    console.print(
+    _say(
+        console,
         f"xts-proxy {proxy['version']}, process {proxy['pid']}, up {_duration(proxy['uptime_s'])}, "
-        f"{proxy['state']}, queue kind {proxy['queue']}, configuration {proxy['config'] or 'built in'}"
+        f"{proxy['state']}, queue kind {proxy['queue']}, configuration {proxy['config'] or 'built in'}",
     )
     console.print(_table("workers", _WORKER_COLUMNS, answer["workers"]))
     console.print(_table("tenants", _TENANT_COLUMNS, [_tenant_row(row) for row in answer["tenants"]]))
@@ -44,13 +47,18 @@ def _print(answer: dict[str, Any], connections: bool) -> None:
     if answer["filters"]:
         console.print(_table("filters", _FILTER_COLUMNS, answer["filters"]))
     for line in _tls(answer["tls"]):
-        console.print(line)
+        _say(console, line)
     if connections:
         rows = answer["connections"]
         shown = [row | {"ulps": _ulps(row), "filter": _filter(row)} for row in rows[:_SHOWN_CONNECTIONS]]
         console.print(_table("connections", _CONNECTION_COLUMNS, shown))
         if len(rows) > _SHOWN_CONNECTIONS:
             console.print(f"… and {len(rows) - _SHOWN_CONNECTIONS} more; --json has all")
+
+
+def _say(console: Console, line: str) -> None:
+    """Prints a line as it is: who answers may be anybody, so nothing in it is markup or controls the terminal."""
+    console.print(printable(line), markup=False)
 
 
 # heading -> key of the row
@@ -123,8 +131,9 @@ def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> T
     if not rows:
         table.add_row(f"no {title}")
     for row in rows:
-        # A Text, because a str would be parsed for markup, and programs choose their own names.
-        table.add_row(*(Text(_cell(key, row.get(key, ""))) for key in columns.values()))
+        # A Text, because a str would be parsed for markup, and programs choose their own names. It would still pass on
+        # what controls a terminal.
+        table.add_row(*(Text(printable(_cell(key, row.get(key, "")))) for key in columns.values()))
     return table
 
 

@@ -39,7 +39,6 @@ def captured(folder: Path, frames: list[bytes], words: str = "", **options: int)
     capture = Capture(folder / "raw", writer, words)
     while capture.look():
         pass
-    capture.close()
     writer.close()
     return writer
 
@@ -111,6 +110,23 @@ def test_a_full_disk_ends_the_capture_alone(tmp_path: Path) -> None:
         assert len(run_tshark(tmp_path / "out.pcapng").splitlines()) == writer.written, "whole blocks"
 
 
+def test_more_processes_than_descriptors(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    for pid in range(1, 101):
+        (tmp_path / "raw" / f"{pid}-shop-").write_bytes(HEAD + record(hello(pid)))
+    writer = Writer(tmp_path / "out.pcapng")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (50, before[1]))
+        capture = Capture(tmp_path / "raw", writer)
+        while capture.look():
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    writer.close()
+    assert writer.written == 100
+
+
 def test_half_a_record_waits(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     path = tmp_path / "raw" / "frames"
@@ -120,7 +136,6 @@ def test_half_a_record_waits(tmp_path: Path) -> None:
     for size in range(len(whole) + 1):
         path.write_bytes(whole[:size])
         capture.look()
-    capture.close()
     writer.close()
     assert writer.written == 2
 
@@ -132,7 +147,6 @@ def test_what_is_no_capture(tmp_path: Path) -> None:
     capture = Capture(tmp_path / "raw", writer)
     with pytest.raises(OSError, match="a record of"):
         capture.look()
-    capture.close()
     writer.close()
 
 

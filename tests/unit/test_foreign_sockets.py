@@ -3,6 +3,7 @@ say who it is, and end."""
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from unit.test_top import listening
 from xts_messages import attach
 from xts_proxy import control_socket
 from xts_proxy.__main__ import main as proxy_main
+from xts_socket.cli import proxy_side
 
 
 @pytest.mark.parametrize(
@@ -36,6 +38,57 @@ def test_who_is_no_proxy(tmp_path: Path, said: bytes, sentence: str, capsys: pyt
         assert proxy_main(["status", "--control", path]) == 1
     told = capsys.readouterr().err
     assert sentence in told and path in told and "Traceback" not in told
+
+
+#: Would clear the terminal, and would be no valid markup of the library that prints.
+EVIL = "\x1b[2J\x07[/red]\n"
+
+
+def evil_answer(evil: str, uptime_s: float = 1) -> bytes:
+    """What a proxy says, with this text wherever it says text."""
+    text = dict.fromkeys(("link_state", "tenant", "program", "queue_id"), evil)
+    numbers = dict.fromkeys(("sent_bytes", "received_bytes", "spill_bytes", "window_bytes", "ulp_bytes"), 0)
+    reasons = ("no_kernel", "configured", "stack", "refused", "no_device", "keys_change")
+    told = {
+        "proxy": {"pid": 1, "uptime_s": uptime_s} | dict.fromkeys(("version", "state", "queue", "config"), evil),
+        "workers": [numbers | {"worker": evil}],
+        "tenants": [],
+        "channels": [text | numbers | {"link_error": 0, "link": {"received_frames": evil, "sent_frames": 1}}],
+        "filters": [],
+        "tls": {f"fallback_{reason}": 0 for reason in reasons},
+    }
+    return json.dumps(told).encode() + b"\n"
+
+
+def test_text_of_a_proxy_controls_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with listening(tmp_path / "s", lambda peer: peer.sendall(evil_answer(EVIL))) as path:
+        assert proxy_main(["status", "--control", path]) == 0
+    told = capsys.readouterr()
+    assert told.out.count("?[2J?[/red]?") == 9, told.out
+    assert not {"\x1b", "\x07"} & {*told.out} and not told.err
+
+
+@pytest.mark.parametrize(
+    "said",
+    [json.dumps({"error": EVIL * 1000}).encode() + b"\n", evil_answer(EVIL, uptime_s=float("inf")), b"\x1b[2J\n"],
+)
+def test_a_refusal_controls_no_terminal(tmp_path: Path, said: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of either command that asks a proxy."""
+    for ask in (lambda path: proxy_main(["status", "--control", path]), proxy_side_says):
+        with listening(tmp_path / "s", lambda peer: peer.sendall(said)) as path:
+            assert ask(path) == 1
+        told = capsys.readouterr().err
+        (tmp_path / "s").unlink()
+        assert "\x1b" not in told and "\x07" not in told and 20 < len(told) < 1000, told
+
+
+def proxy_side_says(path: str) -> int:
+    try:
+        proxy_side.ask(path)
+    except OSError as error:
+        print(error.strerror, file=sys.stderr)
+        return 1
+    return 0
 
 
 def test_a_proxy_that_drips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

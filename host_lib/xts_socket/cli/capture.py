@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,15 +108,15 @@ def _run(command: list[str], folder: Path, capture: Capture) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        capture.close()
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
 @dataclass(slots=True)
 class Source:
-    """A file that a library writes. OSError: it is not such a file."""
+    """A file that a library writes, open only while it is read: a command may have thousands of processes. OSError: it
+    is not such a file."""
 
-    fd: int
+    path: Path
     number: int  # number of its interface
     channel: Channel
     at: int = 0
@@ -123,7 +124,7 @@ class Source:
 
     def records(self) -> Iterator[tuple[int, bytes]]:
         """Time and frame of the records that are complete since the last call, from at most _READ_BYTES."""
-        data = os.pread(self.fd, _READ_BYTES, self.at)
+        data = self._read()
         offset = 0
         if not self.at:
             if len(data) < _HEAD_BYTES:
@@ -140,12 +141,28 @@ class Source:
             offset = end
         self.at += offset
 
+    def _read(self) -> bytes:
+        """What follows. Nothing is opened where nothing is new."""
+        if self.path.lstat().st_size <= self.at:
+            return b""
+        with self._opened(os.O_RDONLY) as fd:
+            return os.pread(fd, _READ_BYTES, self.at)
+
+    @contextmanager
+    def _opened(self, how: int) -> Iterator[int]:
+        fd = os.open(self.path, how | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
     def give_back(self) -> None:
         """Frees what has been read on the disk, if the file system supports that."""
         if self.at - self.punched < _MIB:
             return
         length = self.at - self.punched
-        _LIBC.fallocate(self.fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_long(self.punched), ctypes.c_long(length))
+        with self._opened(os.O_WRONLY) as fd:
+            _LIBC.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_long(self.punched), ctypes.c_long(length))
         self.punched = self.at
 
 
@@ -161,18 +178,11 @@ class Capture:
     words: str = ""
     _sources: dict[str, Source] = field(default_factory=dict)
 
-    def close(self) -> None:
-        """May be called again."""
-        for source in self._sources.values():
-            os.close(source.fd)
-        self._sources.clear()
-
     def look(self) -> bool:
         """Copies new records; was there anything?"""
         for path in sorted(self.folder.iterdir()):
             if path.name not in self._sources:
-                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-                self._sources[path.name] = Source(fd, -1, Channel(who_writes(path.name)))
+                self._sources[path.name] = Source(path, -1, Channel(who_writes(path.name)))
         return any([self._take(source) for source in self._sources.values()])
 
     def _take(self, source: Source) -> bool:

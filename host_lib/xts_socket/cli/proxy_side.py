@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, field
+from xts_messages.printable import printable
 
 CONTROL_DEFAULT = "/run/xts/proxy.sock"
 _ANSWER_BYTES_MAX = 256 << 20
@@ -201,7 +202,7 @@ def _refusal(line: bytes) -> str:
         answer: Any = json.loads(line[:65536])
     except (ValueError, RecursionError):
         return ""
-    return str(answer["error"])[:200] if isinstance(answer, dict) and "error" in answer else ""
+    return printable(str(answer["error"])[:200]) if isinstance(answer, dict) and "error" in answer else ""
 
 
 def _exchange(path: str, question: dict[str, Any]) -> bytes:

@@ -24,6 +24,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from xts_messages.printable import printable
+
 from .options import add_verb, endpoint_path
 
 _PATIENCE_S = 30
@@ -73,7 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     print(f"{path}: {len(found)} files. {_WHAT_IS_IN_IT}")
     for row in missing:
-        print(f"not in it: {row['name']} ({row['what']}): {row['missing'].splitlines()[-1]}")
+        why = printable((row["missing"].splitlines() or ["no reason was given"])[-1])
+        print(f"not in it: {row['name']} ({row['what']}): {why}")
     return 0
 
 
