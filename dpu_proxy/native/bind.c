@@ -4,7 +4,8 @@
  * Policy has to allow an address or port of the device, but not one that the kernel picks for a connect. An address and
  * port that another tenant is bound to is in use, whatever sharing the socket options allow. A listener that is only
  * kept for processes that may join it is closed for a new bind. The connections in its backlog are reset in turns of
- * the channel, and until that is done nothing more is received from the channel's queue (channel->binding).
+ * the channel, and until that is done nothing more is received from the channel's queue (channel->binding). It is the
+ * same while a BIND or CONNECT looks for a port (local_ports.h, channel->connecting).
  */
 #include <errno.h>
 #include <sys/socket.h>
@@ -15,7 +16,7 @@
 #include "share.h"
 #include "socket_address.h"
 
-#define LATER (-1) /* not an errno: kept listeners are still being closed */
+#define LATER LOCAL_PORTS_LATER /* also: kept listeners are still being closed */
 
 int connection_name_what_is_bound(struct connection *c)
 {
@@ -27,7 +28,7 @@ int connection_name_what_is_bound(struct connection *c)
 	return error;
 }
 
-int connection_bind_fd(struct connection *c, const struct xts_endpoint *local)
+int connection_bind_fd(struct connection *c, const struct xts_endpoint *local, uint32_t *tried)
 {
 	struct sockaddr_storage address;
 	socklen_t length = endpoint_to_sockaddr(local, &address);
@@ -35,7 +36,7 @@ int connection_bind_fd(struct connection *c, const struct xts_endpoint *local)
 
 	if (local->port)
 		return bind(c->fd, (const struct sockaddr *)&address, length) ? errno : 0;
-	error = local_ports_bind(c->worker, c->tenant, c->fd, (const struct sockaddr *)&address, length);
+	error = local_ports_bind(c->worker, c->tenant, c->fd, (const struct sockaddr *)&address, length, tried);
 	return error == EADDRINUSE ? command_refuse(c->channel, XTS_REFUSED_BIND_PORTS) : error;
 }
 
@@ -54,7 +55,7 @@ int connection_connect_fd(struct connection *c, const struct sockaddr *address, 
 
 	if (has_port(c))
 		return connect(c->fd, address, length) ? errno : 0;
-	error = local_ports_connect(c->worker, c->tenant, c->fd, address, length);
+	error = local_ports_connect(c->worker, c->tenant, c->fd, address, length, &c->channel->ports_tried);
 	return error == EADDRNOTAVAIL ? command_refuse(c->channel, XTS_REFUSED_LOCAL_PORTS) : error;
 }
 
@@ -76,7 +77,7 @@ static int bind_here(struct connection *c, const struct xts_endpoint *local)
 		name_release(name);
 		return LATER;
 	}
-	error = connection_bind_fd(c, local);
+	error = connection_bind_fd(c, local, &c->channel->ports_tried);
 	if (error || c->name) {
 		name_release(name);
 		return error;
@@ -112,6 +113,7 @@ enum command_result command_bind(struct channel *ch, const struct xts_head *head
 
 	(void)e;
 	c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
+	ch->ports_tried = 0;
 	if (c)
 		error = bind_here(c, &m->local);
 	if (c && error == LATER) {

@@ -111,11 +111,14 @@ struct channel {
 	bool refusing_keeps;         /* the listener is kept for other processes, as if its own process had ended */
 	/* a socket whose BIND waits until kept listeners on the address are closed (bind.c); NULL: none */
 	struct connection *binding;
-	struct xts_bind bind;         /* what its host has asked for */
-	struct unfinished unfinished; /* nothing more is received until it is read */
-	bool ending;                  /* the connections of an ended epoch are being closed (ending.c) */
-	bool ending_reset;            /* they are reset */
-	bool dying;                   /* it is freed at the end of a round in which it is not ending any more */
+	struct xts_bind bind;          /* what its host has asked for */
+	struct connection *connecting; /* a socket whose CONNECT is still looking for a port; NULL: none */
+	struct xts_connect connect;    /* what its host has asked for */
+	uint32_t ports_tried;          /* by the one or the other (local_ports.h) */
+	struct unfinished unfinished;  /* nothing more is received until it is read */
+	bool ending;                   /* the connections of an ended epoch are being closed (ending.c) */
+	bool ending_reset;             /* they are reset */
+	bool dying;                    /* it is freed at the end of a round in which it is not ending any more */
 	uint32_t last_rounds; /* its process is gone: rounds left to receive what it had sent. 0: the process lives */
 	bool cut_short;       /* the last turn ended with more to send */
 	bool kick_again;
@@ -240,9 +243,13 @@ void prepare_forget(struct channel *ch);
 
 /* Goes on with the BIND that channel->binding waits for. */
 void command_bind_goes_on(struct channel *ch);
-/* bind(2), to a port of the tenant's if it is 0 (local_ports.h). 0, or an errno with its refusal. */
-int connection_bind_fd(struct connection *c, const struct xts_endpoint *local);
-/* connect(2) of TCP, from a port of the tenant's if the socket has none. 0, or an errno with its refusal. */
+/* Goes on with the CONNECT of channel->connecting. */
+void command_connect_goes_on(struct channel *ch);
+/* bind(2), to a port of the tenant's if it is 0. 0, or an errno with its refusal; with `tried` also LOCAL_PORTS_LATER
+ * (local_ports.h). */
+int connection_bind_fd(struct connection *c, const struct xts_endpoint *local, uint32_t *tried);
+/* connect(2) of TCP, from a port of the tenant's if the socket has none. 0, LOCAL_PORTS_LATER, or an errno with its
+ * refusal. */
 int connection_connect_fd(struct connection *c, const struct sockaddr *address, socklen_t length);
 /* Takes the name of the address and port that the kernel has picked, which nobody else can have. 0 or an errno. */
 int connection_name_what_is_bound(struct connection *c);

@@ -143,7 +143,7 @@ static uint32_t receive_batch(struct channel *ch, int *last)
 						CHANNEL_BATCH);
 
 	while (taken < max && !ch->ending && !ch->refusing && !ch->binding && !ch->unfinished.there &&
-	       ch->batch_used < CHANNEL_BATCH && ch->batch_bytes < BATCH_BYTES) {
+	       !ch->connecting && ch->batch_used < CHANNEL_BATCH && ch->batch_bytes < BATCH_BYTES) {
 		*last = receive_one(ch);
 		if (*last <= 0)
 			break;
@@ -209,6 +209,10 @@ bool channel_receive(struct channel *ch)
 	}
 	if (ch->binding) {
 		command_bind_goes_on(ch);
+		return true;
+	}
+	if (ch->connecting) {
+		command_connect_goes_on(ch);
 		return true;
 	}
 	if (ch->unfinished.preparation) {

@@ -10,6 +10,7 @@
 
 #include "datagram_socket.h"
 #include "interfaces.h"
+#include "local_ports.h"
 #include "multicast.h"
 #include "policy.h"
 #include "pushed.h"
@@ -128,13 +129,28 @@ bool command_allowed(struct channel *ch, enum xts_policy_action action, const st
 
 /* --- the calls ---------------------------------------------------------------------------------------------------- */
 
-static int connect_start(struct connection *c, const struct xts_connect *m)
+/* In one or more turns. 0, LOCAL_PORTS_LATER, or an errno. */
+static int connect_now(struct connection *c, const struct xts_connect *m)
 {
 	struct sockaddr_storage address;
 	socklen_t length = endpoint_to_sockaddr(&m->peer, &address);
-	int error;
+	int error = connection_connect_fd(c, (const struct sockaddr *)&address, length);
 
-	if (!length)
+	if (error && error != EINPROGRESS)
+		return error;
+	connection_enter(c, CONNECTION_CONNECTING);
+	if (!error)
+		connection_connected(c);
+	if (!connection_watch(c) || c->state == CONNECTION_FAILED)
+		return 0;                     /* a protocol that fails at once is answered like one that fails later */
+	connection_enter(c, CONNECTION_IDLE); /* epoll has no room: handled as if there were no memory */
+	c->connect_reply = false;
+	return command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY);
+}
+
+static int connect_start(struct connection *c, const struct xts_connect *m)
+{
+	if (m->peer.ip_version != 4 && m->peer.ip_version != 6)
 		return EAFNOSUPPORT;
 	if (!command_allowed(c->channel, XTS_POLICY_CONNECT, &m->peer))
 		return EACCES;
@@ -147,17 +163,8 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 	c->held = m->post_credits;
 	c->since_ns = c->worker->now_ns;
 	closed_begin(c, XTS_BEGUN_CONNECT, &m->peer);
-	error = connection_connect_fd(c, (const struct sockaddr *)&address, length);
-	if (error && error != EINPROGRESS)
-		return error;
-	connection_enter(c, CONNECTION_CONNECTING);
-	if (!error)
-		connection_connected(c);
-	if (!connection_watch(c) || c->state == CONNECTION_FAILED)
-		return 0;                     /* a protocol that fails at once is answered like one that fails later */
-	connection_enter(c, CONNECTION_IDLE); /* epoll has no room: handled as if there were no memory */
-	c->connect_reply = false;
-	return command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY);
+	c->channel->ports_tried = 0;
+	return connect_now(c, m);
 }
 
 /* Pushes the protocols in CONNECT's payload, then connects. After a failure the host cannot know which ones were
@@ -171,9 +178,31 @@ static int push_from_connect(struct connection *c, const struct xts_connect *m, 
 	error = -push_with_connect(c, pushes, m->length);
 	if (!error)
 		error = connect_start(c, m);
-	if (error)
+	if (error && error != LOCAL_PORTS_LATER)
 		push_with_connect_failed(c);
 	return error;
+}
+
+void command_connect_goes_on(struct channel *ch)
+{
+	struct connection *c = ch->connecting;
+	const struct xts_connect *m = &ch->connect;
+	int error;
+
+	ch->refusal = XTS_REFUSED_NONE;
+	error = connect_now(c, m);
+	if (error == LOCAL_PORTS_LATER)
+		return;
+	ch->connecting = NULL;
+	if (!error) {
+		xts_link_recycled(&ch->link);
+	} else {
+		if (m->length)
+			push_with_connect_failed(c);
+		ch->worker->stats.connects_failed++;
+		reply_connect(ch, m->xts_socket, c, error);
+	}
+	channel_check(ch, c->proxy_id);
 }
 
 enum command_result command_connect(struct channel *ch, const struct xts_head *head, const struct xts_connect *m,
@@ -203,6 +232,11 @@ enum command_result command_connect(struct channel *ch, const struct xts_head *h
 		error = connect_start(c, m);
 	if (!error)
 		return COMMAND_DONE; /* CONNECT_ACK is sent from the state of the connection */
+	if (error == LOCAL_PORTS_LATER) {
+		ch->connecting = c;
+		ch->connect = *m;
+		return COMMAND_REPLIES;
+	}
 	ch->worker->stats.connects_failed++;
 	reply_connect(ch, m->xts_socket, c, error);
 	return COMMAND_REPLIES;
@@ -222,7 +256,7 @@ static int listen_start(struct connection *c, const struct xts_listen *m)
 	if (!command_allowed(ch, XTS_POLICY_LISTEN, &local))
 		return EACCES;
 	if (!local.port) { /* as the kernel's listen() would do, from all ports */
-		error = connection_bind_fd(c, &local);
+		error = connection_bind_fd(c, &local, NULL);
 		if (error)
 			return error;
 	}

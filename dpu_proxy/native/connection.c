@@ -137,6 +137,8 @@ void connection_free(struct connection *c, bool reset)
 			c->channel->refusing = NULL;
 		if (c->channel->binding == c)
 			c->channel->binding = NULL;
+		if (c->channel->connecting == c)
+			c->channel->connecting = NULL;
 	}
 	outgoing_free(&c->out);
 	returned_drop(&c->returned, c->worker, c->tenant);

@@ -74,7 +74,7 @@ int datagram_bind(struct connection *c, const struct xts_endpoint *local)
 		return error;
 	if (!c->name) /* kept sockets that this turn has no time to end stay, and the address is in use */
 		(void)share_gives_way(c->worker, c->tenant, true, local);
-	error = connection_bind_fd(c, local);
+	error = connection_bind_fd(c, local, NULL);
 	if (error) {
 		name_release(name);
 		return error;
@@ -99,7 +99,7 @@ int datagram_pick_port(struct connection *c)
 
 	if (c->name || !local_ports_are_divided(c->tenant))
 		return 0; /* it has one, or the kernel may pick any */
-	error = connection_bind_fd(c, &any);
+	error = connection_bind_fd(c, &any, NULL);
 	if (!error)
 		return connection_name_what_is_bound(c);
 	/* EINVAL: it has a port. EAGAIN is what connect() and send() of the kernel say. */

@@ -115,7 +115,7 @@ void channel_end_epoch(struct channel *ch, bool reset)
 	ch->dirty_count = 0;
 	batch_drop(ch);
 	ch->reply_count = 0;
-	ch->binding = NULL;
+	ch->binding = ch->connecting = NULL;
 	ch->epoch_live = false;
 	ch->worker->stats.channels_up--;
 	ch->ending = ch->returning_left = true;

@@ -12,8 +12,8 @@
 #define IP_LOCAL_PORT_RANGE 51 /* linux/in.h */
 #endif
 
-#define PIECE 256u /* ports */
-#define PIECES 4u  /* that are looked through, of all parts together */
+#define PIECE 64u  /* ports */
+#define PIECES 16u /* that are looked through, of all parts together */
 #define PARTS 2u
 
 bool local_ports_are_divided(const struct xts_tenant *t)
@@ -58,20 +58,30 @@ static uint32_t pieces_of(uint32_t range, uint32_t most)
 	return range ? 1 : 0;
 }
 
-static int look(const struct worker_state *w, struct xts_tenant *t, const struct attempt *a)
+static int look(struct worker_state *w, struct xts_tenant *t, const struct attempt *a, uint32_t *tried)
 {
 	const uint32_t part[PARTS] = { atomic_load_explicit(&t->ports, memory_order_relaxed),
 				       local_ports_range(w->config.port_first, w->config.port_last) };
 	const int none_free = a->connects ? EADDRNOTAVAIL : EADDRINUSE;
 	const uint32_t most = part[0] && part[1] ? PIECES / PARTS : PIECES;
+	uint32_t piece = 0;
 
-	for (unsigned i = 0; i < PARTS; i++) {
+	for (uint32_t i = 0; i < PARTS; i++) {
 		for (uint32_t left = pieces_of(part[i], most); left; left--) {
-			bool in_piece = look_in_piece(a->fd, part[i]);
-			int error = try_once(a);
+			bool in_piece;
+			int error;
 
+			if (tried && piece++ < *tried)
+				continue; /* in an earlier turn */
+			in_piece = look_in_piece(a->fd, part[i]);
+			error = try_once(a);
 			if (error != none_free || !in_piece)
 				return error;
+			if (!tried)
+				continue;
+			++*tried;
+			if (worker_turn_is_over(w))
+				return LOCAL_PORTS_LATER;
 		}
 	}
 	if (!part[0] && !part[1])
@@ -80,14 +90,14 @@ static int look(const struct worker_state *w, struct xts_tenant *t, const struct
 	return none_free;
 }
 
-int local_ports_connect(const struct worker_state *w, struct xts_tenant *t, int fd, const struct sockaddr *address,
-			socklen_t length)
+int local_ports_connect(struct worker_state *w, struct xts_tenant *t, int fd, const struct sockaddr *address,
+			socklen_t length, uint32_t *tried)
 {
-	return look(w, t, &(struct attempt){ true, fd, address, length });
+	return look(w, t, &(struct attempt){ true, fd, address, length }, tried);
 }
 
-int local_ports_bind(const struct worker_state *w, struct xts_tenant *t, int fd, const struct sockaddr *address,
-		     socklen_t length)
+int local_ports_bind(struct worker_state *w, struct xts_tenant *t, int fd, const struct sockaddr *address,
+		     socklen_t length, uint32_t *tried)
 {
-	return look(w, t, &(struct attempt){ false, fd, address, length });
+	return look(w, t, &(struct attempt){ false, fd, address, length }, tried);
 }

@@ -34,7 +34,7 @@ static bool watch(struct lookup *l, int operation, uint32_t events)
 static int connect_to_server(struct lookup *l, const struct sockaddr *address, socklen_t length)
 {
 	if (l->tcp)
-		return local_ports_connect(worker_of(l), l->tenant, l->fd, address, length);
+		return local_ports_connect(worker_of(l), l->tenant, l->fd, address, length, NULL);
 	return connect(l->fd, address, length) ? errno : 0;
 }
 

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,16 +16,17 @@ from beds.datagrams import FEATURES, Udp, endpoint_of, open_datagram, peer
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
 from beds.share import LOOPBACK, bind
 from beds.worker import server
+from beds.worker_clock import Clock, Connect, clock, connect, has_ended
 from xts_messages import wire_table as table
 from xts_messages.codec import Endpoint, Frame
 from xts_messages.datagram import Datagram
 from xts_proxy._native import ffi, lib
 from xts_proxy.tenants import RESOURCES
 
-__all__ = ["peer", "server"]  # fixtures
+__all__ = ["clock", "connect", "peer", "server"]  # fixtures
 
 IP_LOCAL_PORT_RANGE = 51
-PIECE = 256
+PIECE = 64
 MINE = 16
 FIRST, LAST = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
 
@@ -105,6 +107,83 @@ def test_other_ports_are_not_looked_at(server: socket.socket) -> None:
         made[free].close()
         ack = host.connect(*server.getsockname())[1]
         assert (ack.error, ack.fields["local"].port) == (0, free)
+
+
+# --- turns -----------------------------------------------------------------------------------------------
+
+FULL = range(FIRST, FIRST + 2 * PIECE)
+
+
+@contextlib.contextmanager
+def two_hosts_without_ports(
+    clock: Clock, connect: Connect
+) -> Iterator[tuple[Worker, ScriptedHost, ScriptedHost, int, socket.socket]]:
+    """The second one has a connection, by its identifier and the peer. Then all ports are taken, the worker stands
+    still, and will see together what both send next."""
+    connect.listener.listen(4 * PIECE)
+    with Worker(clock_ns=clock.callback, ports=(FULL[0], FULL[-1])) as worker:
+        with worker.attach(1, features=FEATURES) as searcher, worker.attach(2) as bystander:
+            searcher.open()
+            _, id, peer = connect(bystander.open())
+            with taken(FULL, connect.listener.getsockname()):
+                clock.going.clear()
+                bystander.send("XTS_CMD_SEND", b"wakes the worker", id=id)
+                assert clock.waiting.wait(10)
+                yield worker, searcher, bystander, id, peer
+                clock.going.set()
+
+
+def send_connect(host: ScriptedHost, server: socket.socket) -> int:
+    number, to = host.new_socket(), Endpoint.of(*server.getsockname())
+    host.send("XTS_CMD_CONNECT", xts_socket=number, post_credits=1000, domain=4, peer=to)
+    return number
+
+
+def test_a_bystander_does_not_wait_until_all_pieces_are_looked_through(clock: Clock, connect: Connect) -> None:
+    refused: list[int] = []
+    with two_hosts_without_ports(clock, connect) as (worker, searcher, bystander, id, peer):
+
+        def arrived() -> bool:
+            if has_ended(peer) and b"!" in peer.recv(64):
+                refused.append(ports_refused(worker.tenant)[1])
+            return bool(refused)
+
+        clock.arrived = arrived
+        numbers = [send_connect(searcher, connect.listener) for _ in range(2)]
+        bystander.send("XTS_CMD_SEND", b"!", id=id)
+        clock.going.set()
+        for number in numbers:  # the second one waits for the first one
+            answer = searcher.expect("XTS_REPLY_CONNECT_ACK")
+            assert (answer.id, refusal(answer)) == (number, "LOCAL_PORTS")
+        worker.wait(lambda stats: clock.arrived_ns, "the bystander's byte did not arrive")
+        assert refused == [0]
+        assert ports_refused(worker.tenant)[1] == 2
+
+
+def test_a_channel_may_go_while_a_connect_looks_for_a_port(clock: Clock, connect: Connect) -> None:
+    with two_hosts_without_ports(clock, connect) as (worker, searcher, bystander, id, peer):
+
+        def stop_in_the_search() -> bool:
+            if clock.going.is_set() and worker.used("connections") == 2:  # the bystander's, and the one that searches
+                clock.arrived = lambda: False
+                clock.going.clear()
+            return False
+
+        clock.arrived = stop_in_the_search
+        send_connect(searcher, connect.listener)
+        clock.waiting.clear()
+        clock.going.set()
+        assert clock.waiting.wait(10)
+        assert ports_refused(worker.tenant)[1] == 0
+        going = threading.Thread(target=lib.xts_worker_remove_channel, args=(worker.native, 0))
+        going.start()
+        clock.going.set()
+        going.join()
+        worker.wait(lambda stats: stats.connections == 1, "the socket that searched is still there")
+        bystander.send("XTS_CMD_SEND", b"!", id=id)
+        peer.settimeout(10)
+        while b"!" not in peer.recv(64):
+            pass
 
 
 # --- tenants ---------------------------------------------------------------------------------------------
