@@ -38,6 +38,8 @@ ARGUMENTS = {
 }
 _FILE = re.compile(r"/(libxts\.so\.[0-9.]+|xts_proxy/_native\.[^/]*so)$")
 _HEADERS = Path("/usr/src")
+#: Where tracefs may be mounted.
+_TRACING = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 
 
 class TraceError(Exception):
@@ -86,6 +88,12 @@ def kernel_headers() -> Iterator[None]:
             del os.environ["BCC_KERNEL_SOURCE"]
 
 
+def require_tracefs() -> None:
+    """TraceError: it is not mounted. bcc attaches probes without it, but cannot remove them."""
+    if not any((place / "events").is_dir() for place in _TRACING):
+        raise TraceError(f"tracefs is not mounted: mount -t tracefs tracefs {_TRACING[0]}")
+
+
 # --- files with probes ---------------------------------------------------------------------------------
 
 
@@ -99,6 +107,15 @@ def _mapped(pid: str) -> set[str]:
     return found
 
 
+def _lasting(path: str, stat: os.stat_result) -> Path:
+    """Our own path of a file of another process, if there is one: it is still there when the process has ended."""
+    own = Path("/", *Path(path).parts[4:])  # without /proc/PID/root
+    with suppress(OSError):
+        if os.path.samestat(own.stat(), stat):
+            return own
+    return Path(path)
+
+
 def files_with_probes(pids: Collection[int] = ()) -> list[Path]:
     """The files of the running processes, or of these processes only, each once."""
     found: dict[tuple[int, int], Path] = {}
@@ -108,7 +125,7 @@ def files_with_probes(pids: Collection[int] = ()) -> list[Path]:
         for path in _mapped(process.name):
             with suppress(OSError):  # it has been replaced, or the process has ended
                 stat = Path(path).stat()
-                found.setdefault((stat.st_dev, stat.st_ino), Path(path))
+                found.setdefault((stat.st_dev, stat.st_ino), _lasting(path, stat))
     return list(found.values())
 
 
@@ -193,6 +210,7 @@ class Watch:
                 "no running process has the probes: start xts-proxy, or a program under xts run; or they were built"
                 " without <sys/sdt.h> (Debian: systemtap-sdt-dev)"
             )
+        require_tracefs()
         self.missing = sorted(wanted)
         try:
             with kernel_headers():
