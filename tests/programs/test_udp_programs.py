@@ -89,7 +89,7 @@ def test_sockperf(bed: Bed, role: str) -> None:
             sent, received = messages(bed.run(role, "sockperf", mode, *where, *options, *every))
             assert sent > 10 and received > sent * 0.9, (mode, sent, received)
         said = bed.run(role, "sockperf", "throughput", *where, "-t", "1", "--mps", "1000", "-m", "64")
-        assert bed.number(r"Message Rate is (\d+)", said) > 500, said
+        assert bed.number(r"Message Rate is (\d+)", said) > 10, said
 
 
 @pytest.mark.usefixtures("environment")
