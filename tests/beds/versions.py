@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TOP = Path(__file__).parents[2]
-#: No release has been tagged yet. Of datagram sockets this commit has the first messages only, so that a part of
-#: either version meets one that lacks something.
+#: For a history in which no release before HEAD has a tag. Of datagram sockets this commit has the first messages only,
+#: so that a part of either version meets one that lacks something.
 PREVIOUS = "8bcfd34f"
 BUILD_S = 600
 
