@@ -178,7 +178,7 @@ static struct connection *join(struct channel *ch, struct shared *s, int *error)
 	l->name = s->name ? name_hold(s->name) : NULL;
 	m = make_member(l);
 	*error = m ? become_member(l, s) : command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
-	if (*error) {
+	if (!m || *error) {
 		free(m);
 		listener_close(l);
 		connection_free(l, false);

@@ -106,8 +106,15 @@ static bool poll_events(struct xts_worker *worker, int timeout_ms)
 
 static void free_dead(struct worker_state *w)
 {
-	while (!list_empty(&w->dead))
-		free(list_entry(list_pop(&w->dead), struct connection, member));
+	struct list *node = w->dead.next;
+
+	while (node != &w->dead) {
+		struct connection *c = list_entry(node, struct connection, member);
+
+		node = node->next;
+		free(c);
+	}
+	list_init(&w->dead);
 	if (w->poked) {
 		w->poked = false;
 		park_reap(w);

@@ -134,7 +134,7 @@ static int duplicate(int fd)
 
 void passed_names_join(struct xts_sock *s)
 {
-	uint8_t place;
+	uint8_t place = 0;
 	int fd;
 
 	if (!was_passed(s) || s->cold->sharing.passed_place)

@@ -203,7 +203,7 @@ int xts_wake_sleepers_of(int number, int fd)
 		r = -EBADF;
 	else if (!s->mirror)
 		r = mirror_make(s);
-	if (!r && s->mirror->replaced < 0) {
+	if (s && s->mirror && s->mirror->replaced < 0) {
 		s->mirror->replaced = copy;
 		copy = -1;
 	}
