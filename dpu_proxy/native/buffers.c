@@ -86,7 +86,7 @@ uint32_t buffers_window_max(const struct connection *c)
 
 uint32_t buffers_begin(struct connection *c)
 {
-	int locks = option(c, SO_BUF_LOCK), locked = locks | LOCK_RECEIVE;
+	int locks = c->buffers_untouched ? 0 : option(c, SO_BUF_LOCK), locked = locks | LOCK_RECEIVE;
 
 	c->send_buffer_set = locks > 0 && locks & LOCK_SEND;
 	/* If the size is locked already, the program has set it by SO_RCVBUF. */
@@ -127,6 +127,8 @@ void buffers_read(struct connection *c, uint32_t bytes)
 
 void buffers_option_set(struct connection *c, int level, int name)
 {
+	if (level == SOL_SOCKET && (name == SO_SNDBUF || name == SO_RCVBUF))
+		c->buffers_untouched = false;
 	if (level == SOL_SOCKET && name == SO_SNDBUF)
 		settle(c, name, &c->kernel_send);
 	if (level == SOL_SOCKET && name == SO_RCVBUF)

@@ -41,6 +41,7 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 	c->proxy_id = identifier_take(ch, c);
 	if (!c->proxy_id)
 		goto no_identifier;
+	c->buffers_untouched = fd < 0;
 	if (fd < 0)
 		fd = socket(ip_version == 6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
 			    IPPROTO_TCP);

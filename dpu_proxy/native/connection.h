@@ -54,6 +54,7 @@ struct connection {
 	CONNECTION_FLAGS(FLAG_FIELD)
 #undef FLAG_FIELD
 	bool dirty : 1;                        /* in channel->dirty: has gathered frames to write */
+	bool buffers_untouched : 1; /* no size of its kernel buffers was set, or inherited from a listener (buffers.c) */
 	bool waits_for_turn : 1;               /* something was noted and waits for its turn (waiting.h) */
 	uint8_t waits_for[2];                  /* enum xts_wait, by direction (waiting.h) */
 	uint8_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */

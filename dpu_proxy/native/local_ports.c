@@ -21,13 +21,25 @@ bool local_ports_are_divided(const struct xts_tenant *t)
 	return atomic_load_explicit(&t->ports, memory_order_relaxed) != 0;
 }
 
+/* A random number. The kernel gives many at a time: a system call for each connect() was 1 % of it. */
+static bool choose(struct local_port_choices *c, uint32_t *chosen)
+{
+	if (!c->left) {
+		if (getrandom(c->numbers, sizeof c->numbers, GRND_NONBLOCK) != (ssize_t)sizeof c->numbers)
+			return false;
+		c->left = LOCAL_PORT_CHOICES;
+	}
+	*chosen = c->numbers[--c->left];
+	return true;
+}
+
 /* Lets the kernel look in a piece of the range, or in all of a small one. False: it has no such option. */
-static bool look_in_piece(int fd, uint32_t range)
+static bool look_in_piece(struct local_port_choices *choices, int fd, uint32_t range)
 {
 	uint32_t first = range & UINT16_MAX, ports = local_ports_count(range), chosen;
 
 	if (ports > PIECE) {
-		if (getrandom(&chosen, sizeof chosen, GRND_NONBLOCK) != (ssize_t)sizeof chosen)
+		if (!choose(choices, &chosen))
 			return false;
 		first += chosen % (ports - PIECE + 1u);
 		ports = PIECE;
@@ -73,7 +85,7 @@ static int look(struct worker_state *w, struct xts_tenant *t, const struct attem
 
 			if (tried && piece++ < *tried)
 				continue; /* in an earlier turn */
-			in_piece = look_in_piece(a->fd, part[i]);
+			in_piece = look_in_piece(&w->port_choices, a->fd, part[i]);
 			error = try_once(a);
 			if (error != none_free || !in_piece)
 				return error;

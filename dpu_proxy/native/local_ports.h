@@ -25,8 +25,16 @@
 
 #define LOCAL_PORTS_LATER (-1) /* not an errno: the turn is over, and there are pieces left to look through */
 
+#define LOCAL_PORT_CHOICES 64u
+
 struct worker_state;
 struct xts_tenant;
+
+/* Random numbers of a worker that choose pieces. */
+struct local_port_choices {
+	uint32_t numbers[LOCAL_PORT_CHOICES];
+	uint32_t left; /* the first so many have not been used */
+};
 
 /* Ports from the first to the last, in the form of IP_LOCAL_PORT_RANGE; 0: none. */
 static inline uint32_t local_ports_range(uint16_t first, uint16_t last)

@@ -8,6 +8,7 @@
 
 #include "closed.h"
 #include "list.h"
+#include "local_ports.h"
 #include "log.h"
 #include "round_time.h"
 #include "schedule.h"
@@ -69,6 +70,7 @@ struct worker_state {
 	struct xts_worker_stats stats;
 	struct log log;
 	struct closed_list closed;
+	struct local_port_choices port_choices;
 };
 
 /* --- worker.c ----------------------------------------------------------------------------------------------------- */
