@@ -18,13 +18,13 @@
 
 #define LATER LOCAL_PORTS_LATER /* also: kept listeners are still being closed */
 
-int connection_name_what_is_bound(struct connection *c)
+int connection_note_bound_address(struct connection *c)
 {
 	struct xts_endpoint local;
 	int error;
 
 	socket_local(c->fd, &local);
-	c->name = name_take(c->tenant, c->datagrams ? NAME_UDP : NAME_TCP, &local, &error);
+	c->bound_to = bound_address_take(c->tenant, c->datagrams ? BOUND_UDP : BOUND_TCP, &local, &error);
 	return error;
 }
 
@@ -44,7 +44,7 @@ static bool has_port(const struct connection *c)
 {
 	struct xts_endpoint local = { 0 };
 
-	if (c->name) /* else it is not bound; with IP_BIND_ADDRESS_NO_PORT it is bound and has none */
+	if (c->bound_to) /* else it is not bound; with IP_BIND_ADDRESS_NO_PORT it is bound and has none */
 		socket_local(c->fd, &local);
 	return local.port;
 }
@@ -61,7 +61,7 @@ int connection_connect_fd(struct connection *c, const struct sockaddr *address, 
 
 static int bind_here(struct connection *c, const struct xts_endpoint *local)
 {
-	struct name *name;
+	struct bound_address *bound;
 	int error;
 
 	if (c->datagrams)
@@ -70,24 +70,24 @@ static int bind_here(struct connection *c, const struct xts_endpoint *local)
 		return EAFNOSUPPORT;
 	if ((local->port || !endpoint_is_unspecified(local)) && !command_allowed(c->channel, XTS_POLICY_LISTEN, local))
 		return EACCES;
-	name = name_take(c->tenant, NAME_TCP, local, &error);
-	if (!name)
+	bound = bound_address_take(c->tenant, BOUND_TCP, local, &error);
+	if (!bound)
 		return error;
-	if (!c->name && !share_gives_way(c->worker, c->tenant, false, local)) {
-		name_release(name);
+	if (!c->bound_to && !share_gives_way(c->worker, c->tenant, false, local)) {
+		bound_address_release(bound);
 		return LATER;
 	}
 	error = connection_bind_fd(c, local, &c->channel->ports_tried);
-	if (error || c->name) {
-		name_release(name);
+	if (error || c->bound_to) {
+		bound_address_release(bound);
 		return error;
 	}
 	if (local->port) {
-		c->name = name;
+		c->bound_to = bound;
 		return 0;
 	}
-	name_release(name);
-	return connection_name_what_is_bound(c);
+	bound_address_release(bound);
+	return connection_note_bound_address(c);
 }
 
 void command_bind_goes_on(struct channel *ch)

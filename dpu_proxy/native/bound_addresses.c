@@ -11,10 +11,10 @@
 
 #define BUCKETS 1024u
 
-struct name {
+struct bound_address {
 	struct list by_port;
 	struct xts_tenant *tenant; /* a reference */
-	enum name_protocol protocol;
+	enum bound_protocol protocol;
 	struct xts_endpoint local;
 	uint32_t holders;
 };
@@ -23,20 +23,20 @@ static struct {
 	pthread_mutex_t mutex;
 	bool ready;
 	struct list by_port[BUCKETS];
-} names = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+} table = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 static struct list *bucket(uint16_t port)
 {
-	if (!names.ready) {
+	if (!table.ready) {
 		for (uint32_t i = 0; i < BUCKETS; i++)
-			list_init(&names.by_port[i]);
-		names.ready = true;
+			list_init(&table.by_port[i]);
+		table.ready = true;
 	}
-	return &names.by_port[port % BUCKETS];
+	return &table.by_port[port % BUCKETS];
 }
 
 /* Does another tenant have this address, or one that includes it or is included in it? */
-static bool is_anothers(const struct xts_tenant *t, enum name_protocol protocol, const struct xts_endpoint *local)
+static bool is_anothers(const struct xts_tenant *t, enum bound_protocol protocol, const struct xts_endpoint *local)
 {
 	const struct list *head = bucket(local->port), *node;
 
@@ -45,63 +45,64 @@ static bool is_anothers(const struct xts_tenant *t, enum name_protocol protocol,
 	if (endpoint_is_multicast(local))
 		return false; /* each socket that has joined the group gets a copy: sharing takes nothing away */
 	for (node = head->next; node != head; node = node->next) {
-		const struct name *n = list_entry(node, struct name, by_port);
+		const struct bound_address *b = list_entry(node, struct bound_address, by_port);
 
-		if (n->tenant != t && n->protocol == protocol && n->local.port == local->port &&
-		    !endpoint_is_multicast(&n->local) && endpoint_overlaps(&n->local, local))
+		if (b->tenant != t && b->protocol == protocol && b->local.port == local->port &&
+		    !endpoint_is_multicast(&b->local) && endpoint_overlaps(&b->local, local))
 			return true;
 	}
 	return false;
 }
 
-struct name *name_take(struct xts_tenant *t, enum name_protocol protocol, const struct xts_endpoint *local, int *error)
+struct bound_address *bound_address_take(struct xts_tenant *t, enum bound_protocol protocol,
+					 const struct xts_endpoint *local, int *error)
 {
-	struct name *n = calloc(1, sizeof *n);
+	struct bound_address *b = calloc(1, sizeof *b);
 
-	if (!n) {
+	if (!b) {
 		*error = ENOMEM;
 		return NULL;
 	}
-	n->protocol = protocol;
-	n->local = *local;
-	n->holders = 1;
-	common_lock(&names.mutex);
+	b->protocol = protocol;
+	b->local = *local;
+	b->holders = 1;
+	common_lock(&table.mutex);
 	if (is_anothers(t, protocol, local)) {
-		common_unlock(&names.mutex);
-		free(n);
+		common_unlock(&table.mutex);
+		free(b);
 		*error = EADDRINUSE;
 		return NULL;
 	}
-	n->tenant = tenant_hold(t);
-	list_append(bucket(local->port), &n->by_port);
-	common_unlock(&names.mutex);
+	b->tenant = tenant_hold(t);
+	list_append(bucket(local->port), &b->by_port);
+	common_unlock(&table.mutex);
 	*error = 0;
-	return n;
+	return b;
 }
 
-struct name *name_hold(struct name *n)
+struct bound_address *bound_address_hold(struct bound_address *b)
 {
-	if (!n)
+	if (!b)
 		return NULL;
-	common_lock(&names.mutex);
-	n->holders++;
-	common_unlock(&names.mutex);
-	return n;
+	common_lock(&table.mutex);
+	b->holders++;
+	common_unlock(&table.mutex);
+	return b;
 }
 
-void name_release(struct name *n)
+void bound_address_release(struct bound_address *b)
 {
 	bool last;
 
-	if (!n)
+	if (!b)
 		return;
-	common_lock(&names.mutex);
-	last = --n->holders == 0;
+	common_lock(&table.mutex);
+	last = --b->holders == 0;
 	if (last)
-		list_remove(&n->by_port);
-	common_unlock(&names.mutex);
+		list_remove(&b->by_port);
+	common_unlock(&table.mutex);
 	if (!last)
 		return;
-	xts_tenant_release(n->tenant);
-	free(n);
+	xts_tenant_release(b->tenant);
+	free(b);
 }

@@ -251,8 +251,8 @@ int connection_bind_fd(struct connection *c, const struct xts_endpoint *local, u
 /* connect(2) of TCP, from a port of the tenant's if the socket has none. 0, LOCAL_PORTS_LATER, or an errno with its
  * refusal. */
 int connection_connect_fd(struct connection *c, const struct sockaddr *address, socklen_t length);
-/* Takes the name of the address and port that the kernel has picked, which nobody else can have. 0 or an errno. */
-int connection_name_what_is_bound(struct connection *c);
+/* Notes the address and port that the kernel has picked, which nobody else can have. 0 or an errno. */
+int connection_note_bound_address(struct connection *c);
 
 /* --- identifier.c ----------------------------------------------------------------------------------------------- */
 

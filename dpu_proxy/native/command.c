@@ -278,8 +278,8 @@ static int listen_start(struct connection *c, const struct xts_listen *m)
 		listener_become(c);
 	if (c->shared)
 		share_listens(c);
-	if (!c->name)
-		(void)connection_name_what_is_bound(c); /* if there is no memory, the name is not registered */
+	if (!c->bound_to)
+		(void)connection_note_bound_address(c); /* if there is no memory, the address is not registered */
 	c->readable = true;
 	connection_wake(c);
 	return -connection_watch(c);

@@ -87,8 +87,8 @@ void connection_close_socket(struct connection *c, bool reset)
 	close(c->fd);
 	c->fd = -1;
 	c->in_epoll = false;
-	name_release(c->name);
-	c->name = NULL;
+	bound_address_release(c->bound_to);
+	c->bound_to = NULL;
 }
 
 static void uncount(struct connection *c)
@@ -126,9 +126,9 @@ void connection_free(struct connection *c, bool reset)
 	while (!list_empty(&c->offers)) /* the offers of a listener: the host will still answer them */
 		listener_offer_ends(list_entry(c->offers.next, struct connection, offers));
 	connection_close_socket(c, reset);
-	closed_end(c, reset);  /* in case it had no socket any more */
-	name_release(c->name); /* in case its socket has moved to another connection */
-	c->name = NULL;
+	closed_end(c, reset);               /* in case it had no socket any more */
+	bound_address_release(c->bound_to); /* in case its socket has moved to another connection */
+	c->bound_to = NULL;
 	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, sizeof *c + (c->pushed ? PUSHED_BYTES : 0));
 	uncount(c);
 	if (c->channel) {

@@ -27,7 +27,7 @@ struct datagrams;
 struct held;
 struct look;
 struct member;
-struct name;
+struct bound_address;
 struct orphan;
 struct pushed;
 struct shared;
@@ -53,10 +53,10 @@ struct connection {
 #define FLAG_FIELD(name, bit, meaning) bool name : 1;
 	CONNECTION_FLAGS(FLAG_FIELD)
 #undef FLAG_FIELD
-	bool dirty : 1;                        /* in channel->dirty: has gathered frames to write */
+	bool dirty : 1;             /* in channel->dirty: has gathered frames to write */
 	bool buffers_untouched : 1; /* no size of its kernel buffers was set, or inherited from a listener (buffers.c) */
-	bool waits_for_turn : 1;               /* something was noted and waits for its turn (waiting.h) */
-	uint8_t waits_for[2];                  /* enum xts_wait, by direction (waiting.h) */
+	bool waits_for_turn : 1;    /* something was noted and waits for its turn (waiting.h) */
+	uint8_t waits_for[2];       /* enum xts_wait, by direction (waiting.h) */
 	uint8_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */
 	int error;                             /* of the connection, sent in RESET, CONNECT_ACK or CLOSED */
 	uint32_t noted_events;                 /* events of epoll that wait for its turn */
@@ -81,7 +81,7 @@ struct connection {
 	/* on channel->connections, or for an orphan on unowned->orphans, the oldest first; when freed, on worker->dead */
 	struct list member;
 	struct list unnamed; /* on channel->unnamed: made by a CONNECT whose answer the host may not have seen yet */
-	struct name *name;   /* what its socket is bound to; NULL: not bound */
+	struct bound_address *bound_to; /* what its socket is bound to; NULL: not bound */
 	/* An offer is a connection that has been announced; each listener has a list of its own. */
 	/* of a listener: its unanswered offers; of an announced connection: the node on that list */
 	struct list offers;
@@ -89,7 +89,7 @@ struct connection {
 	struct shared *shared;       /* of a listener: set when other channels accept from it too (share.h) */
 	struct member *shares;       /* while shared is set: its part in that */
 	struct closed *closed;       /* its record for the connection log (closed.h); NULL for most */
-	struct held *name_held;      /* its key, by which other processes may ask for it (share.h); NULL: none */
+	struct held *key_held;       /* its key, by which other processes may ask for it (share.h); NULL: none */
 	struct orphan *as_orphan;    /* of an orphan; NULL: it has never been one */
 	struct look *look;           /* NULL: connection_look_later() was never called */
 };

@@ -157,8 +157,8 @@ static bool is_of_icmp(int error)
 /* Sending the first datagram binds the socket to a port that the kernel picks: takes its name. */
 static void name_what_is_bound(struct connection *c)
 {
-	if (!c->name)
-		(void)connection_name_what_is_bound(c);
+	if (!c->bound_to)
+		(void)connection_note_bound_address(c);
 }
 
 static void account_sent(struct connection *c, const struct batch *b, uint32_t i)

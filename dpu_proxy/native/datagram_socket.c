@@ -60,7 +60,7 @@ void datagram_look(struct connection *c)
 
 int datagram_bind(struct connection *c, const struct xts_endpoint *local)
 {
-	struct name *name;
+	struct bound_address *bound;
 	int error;
 
 	if (local->ip_version != 4 && local->ip_version != 6)
@@ -69,23 +69,23 @@ int datagram_bind(struct connection *c, const struct xts_endpoint *local)
 		return EACCES;
 	if (!multicast_may_bind(c, local->port))
 		return EACCES;
-	name = name_take(c->tenant, NAME_UDP, local, &error);
-	if (!name)
+	bound = bound_address_take(c->tenant, BOUND_UDP, local, &error);
+	if (!bound)
 		return error;
-	if (!c->name) /* kept sockets that this turn has no time to end stay, and the address is in use */
+	if (!c->bound_to) /* kept sockets that this turn has no time to end stay, and the address is in use */
 		(void)share_gives_way(c->worker, c->tenant, true, local);
 	error = connection_bind_fd(c, local, NULL);
 	if (error) {
-		name_release(name);
+		bound_address_release(bound);
 		return error;
 	}
 	c->datagrams->bound = true;
 	copies_enter(c);
-	name_release(c->name);
-	c->name = name;
+	bound_address_release(c->bound_to);
+	c->bound_to = bound;
 	if (!local->port) {
-		name_release(name);
-		error = connection_name_what_is_bound(c);
+		bound_address_release(bound);
+		error = connection_note_bound_address(c);
 	}
 	if (c->shared)
 		share_is_bound(c);
@@ -97,11 +97,11 @@ int datagram_pick_port(struct connection *c)
 	const struct xts_endpoint any = { .ip_version = c->ip_version };
 	int error;
 
-	if (c->name || !local_ports_are_divided(c->tenant))
+	if (c->bound_to || !local_ports_are_divided(c->tenant))
 		return 0; /* it has one, or the kernel may pick any */
 	error = connection_bind_fd(c, &any, NULL);
 	if (!error)
-		return connection_name_what_is_bound(c);
+		return connection_note_bound_address(c);
 	/* EINVAL: it has a port. EAGAIN is what connect() and send() of the kernel say. */
 	return error == EADDRINUSE ? EAGAIN : 0;
 }
@@ -124,7 +124,7 @@ void datagram_learn_peer(struct connection *c)
 }
 
 /* Dissolves the association with the peer. The kernel takes back a port that it had picked, even for a bind(), so the
- * name is free, too. */
+ * address is free, too. */
 static int dissolve(struct connection *c)
 {
 	const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
@@ -137,8 +137,8 @@ static int dissolve(struct connection *c)
 		return 0;
 	copies_leave(c);
 	c->datagrams->bound = false;
-	name_release(c->name);
-	c->name = NULL;
+	bound_address_release(c->bound_to);
+	c->bound_to = NULL;
 	return 0;
 }
 
@@ -161,7 +161,7 @@ static int connect_to(struct connection *c, const struct xts_endpoint *peer)
 	if (connect(c->fd, (const struct sockaddr *)&address, length))
 		return errno;
 	set_peer(c, peer);
-	return c->name ? 0 : connection_name_what_is_bound(c);
+	return c->bound_to ? 0 : connection_note_bound_address(c);
 }
 
 enum command_result command_connect_datagram(struct channel *ch, const struct xts_head *head,

@@ -13,7 +13,7 @@ static bool can_be_shared(const struct connection *c)
 		return c->channel->link.features & XTS_FEATURE_SHARE_DATAGRAM && !c->datagrams->closing;
 	if (c->state == CONNECTION_LISTENER)
 		return true;
-	return c->channel->link.features & XTS_FEATURE_SHARE_BOUND && c->state == CONNECTION_IDLE && c->name &&
+	return c->channel->link.features & XTS_FEATURE_SHARE_BOUND && c->state == CONNECTION_IDLE && c->bound_to &&
 	       !c->connect_reply && !c->spent;
 }
 

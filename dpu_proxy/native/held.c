@@ -34,13 +34,13 @@ static struct held *add(struct connection *c, uint64_t key, uint32_t keep_ms, in
 	h->connection = c;
 	h->worker = c->worker;
 	h->keep_ms = keep_ms;
-	c->name_held = h;
+	c->key_held = h;
 	return h;
 }
 
 int held_name(struct connection *c, uint64_t key, uint32_t keep_ms)
 {
-	struct held *h = c->name_held;
+	struct held *h = c->key_held;
 	int error = 0;
 
 	if (!key || (h && h->keyed.key != key))
@@ -60,9 +60,9 @@ int held_name(struct connection *c, uint64_t key, uint32_t keep_ms)
 
 void held_remove(struct connection *c)
 {
-	struct held *h = c->name_held;
+	struct held *h = c->key_held;
 
-	c->name_held = NULL;
+	c->key_held = NULL;
 	registry_remove(&h->keyed);
 	list_remove(&h->wanted);
 	free(h);
@@ -70,7 +70,7 @@ void held_remove(struct connection *c)
 
 void held_forget(struct connection *c)
 {
-	if (!c->name_held)
+	if (!c->key_held)
 		return;
 	registry_lock();
 	held_remove(c);
@@ -153,14 +153,14 @@ void held_poked(struct worker_state *w)
 
 bool held_has_news(const struct connection *c)
 {
-	return c->name_held && c->name_held->yield_due && !c->close_reply && !c->connect_reply && !c->announced;
+	return c->key_held && c->key_held->yield_due && !c->close_reply && !c->connect_reply && !c->announced;
 }
 
 void held_send_yield(struct connection *c, const struct xts_tx_slot *slot)
 {
-	struct xts_yield m = { .purpose = c->name_held->yield_due };
+	struct xts_yield m = { .purpose = c->key_held->yield_due };
 
-	c->name_held->yield_due = 0;
+	c->key_held->yield_due = 0;
 	xts_head_encode(slot->data, XTS_REPLY_YIELD, 0, 0, c->xts_socket);
 	xts_yield_encode(slot->data, &m);
 	channel_submit(c->channel, slot, XTS_YIELD_BYTES);

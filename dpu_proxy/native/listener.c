@@ -45,8 +45,8 @@ void listener_close(struct connection *l)
 	close(l->fd);
 	l->fd = -1;
 	l->in_epoll = false;
-	name_release(l->name);
-	l->name = NULL;
+	bound_address_release(l->bound_to);
+	l->bound_to = NULL;
 	l->readable = false;
 }
 

@@ -106,8 +106,8 @@ static int take_from(struct parked *p, struct connection *c)
  * has changed. */
 static int move_to_registry(struct parked *p, struct connection *c, uint64_t key, uint64_t bytes, bool died)
 {
-	bool has_it = c->name_held && c->name_held->keyed.key == key;
-	uint32_t keep_ms = has_it ? c->name_held->keep_ms : 0;
+	bool has_it = c->key_held && c->key_held->keyed.key == key;
+	uint32_t keep_ms = has_it ? c->key_held->keep_ms : 0;
 	int error = registry_take_unowned(c->tenant, bytes) ? 0 : ENOBUFS;
 
 	if (error)
@@ -123,9 +123,9 @@ static int move_to_registry(struct parked *p, struct connection *c, uint64_t key
 		return error;
 	}
 	if (has_it) {
-		struct take_queue *queue = c->name_held->keyed.queue;
+		struct take_queue *queue = c->key_held->keyed.queue;
 
-		c->name_held->keyed.queue = NULL;
+		c->key_held->keyed.queue = NULL;
 		held_remove(c);
 		(void)registry_add(&p->keyed, c->tenant, key, KEYED_PARKED); /* nobody else can have taken the key */
 		p->keyed.queue = queue;
@@ -188,7 +188,7 @@ int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 
 bool park_of_the_dead(struct connection *c)
 {
-	const struct held *h = c->name_held;
+	const struct held *h = c->key_held;
 
 	return h && h->keep_ms && !c->announced && !c->close_reply && !park(c, h->keyed.key, h->keep_ms, true);
 }

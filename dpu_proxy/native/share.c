@@ -107,7 +107,7 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 	if (!error)
 		error = registry_add(&s->keyed, l->tenant, key, KEYED_LISTENER);
 	if (!error) {
-		s->name = l->name ? name_hold(l->name) : NULL;
+		s->bound_to = l->bound_to ? bound_address_hold(l->bound_to) : NULL;
 		list_append(&shared_sockets, &s->all);
 		if (l->datagrams) {
 			begin_datagrams(s, l);
@@ -175,7 +175,7 @@ static struct connection *join(struct channel *ch, struct shared *s, int *error)
 			close(fd);
 		return NULL;
 	}
-	l->name = s->name ? name_hold(s->name) : NULL;
+	l->bound_to = s->bound_to ? bound_address_hold(s->bound_to) : NULL;
 	m = make_member(l);
 	*error = m ? become_member(l, s) : command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
 	if (!m || *error) {
@@ -260,8 +260,8 @@ void share_is_bound(struct connection *c)
 
 	registry_lock();
 	s->bound = true;
-	name_release(s->name);
-	s->name = c->name ? name_hold(c->name) : NULL;
+	bound_address_release(s->bound_to);
+	s->bound_to = c->bound_to ? bound_address_hold(c->bound_to) : NULL;
 	registry_unlock();
 }
 

@@ -77,9 +77,9 @@ struct returned_datagrams {
 
 struct shared {
 	struct keyed keyed;
-	struct list all;   /* on the list of all */
-	int fd;            /* outlives the members' descriptors */
-	struct name *name; /* outlives the members' references */
+	struct list all;                /* on the list of all */
+	int fd;                         /* outlives the members' descriptors */
+	struct bound_address *bound_to; /* outlives the members' references */
 	uint8_t ip_version;
 	bool closing;        /* nobody can join it any more; connections that wait for it are being reset */
 	atomic_bool ended;   /* drained: members remain until their hosts close them */

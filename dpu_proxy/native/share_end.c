@@ -26,8 +26,8 @@ void shared_end(struct shared *s)
 	if (s->fd >= 0)
 		close(s->fd);
 	s->fd = -1;
-	name_release(s->name);
-	s->name = NULL;
+	bound_address_release(s->bound_to);
+	s->bound_to = NULL;
 	while (shared_reset_one_waiting(s))
 		;
 	pushed_free(s->pushed);
