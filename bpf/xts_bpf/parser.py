@@ -1,5 +1,5 @@
 """Programs of the operator: opening, checking and loading parsers for BPF_PARSER (native/ulp/framing/bpf_parser.c) and
-filters of datagram sockets (native/datagram_filter.c).
+filters of datagram sockets (native/datagrams/datagram_filter.c).
 
 A parser is written as for the kernel's strparser (`SEC("sk_skb/stream_parser")` or `SEC("socket")`; http2_parser.bpf.c
 is an example) and loaded as a socket filter, since the kernel runs these on request and its verifier has checked them.
@@ -21,7 +21,7 @@ ffi, lib = _native.ffi, _native.lib
 #: The example, which is installed with the package.
 EXAMPLE = Path(_native.__file__).with_name("http2_parser.bpf.o")
 SECTIONS = ("sk_skb", "socket")
-#: The example of a filter for datagram sockets (native/datagram_filter.c), which is installed too.
+#: The example of a filter for datagram sockets (native/datagrams/datagram_filter.c), which is installed too.
 EXAMPLE_FILTER = Path(_native.__file__).with_name("source_rate_filter.bpf.o")
 FILTER_SECTIONS = ("socket",)
 

@@ -1,10 +1,10 @@
 """Writes the pages about states: `PYTHONPATH=deploy python -m xts_docs.states [--check]`.
 
 Their sources are the tables that debug builds assert: of the proxy's connections
-(dpu_proxy/native/connection_states.c) and of libxts's sockets (host_lib/native/core/socket_states.c). With --check
-nothing is written; the exit status is 1 when a page that is committed differs. With --visited FILE, which a build with
-XTS_DEBUG and XTS_VISITED_STATES has written (and FILE-sockets), it lists the legal states and changes of state that no
-test has visited.
+(dpu_proxy/native/connection/connection_states.c) and of libxts's sockets (host_lib/native/core/socket_states.c). With
+--check nothing is written; the exit status is 1 when a page that is committed differs. With --visited FILE, which a
+build with XTS_DEBUG and XTS_VISITED_STATES has written (and FILE-sockets), it lists the legal states and changes of
+state that no test has visited.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def picture() -> str:
 _CONNECTIONS = """\
 # States of a connection
 
-<!-- Made by `python -m xts_docs.states` from dpu_proxy/native/connection_states.c. -->
+<!-- Made by `python -m xts_docs.states` from dpu_proxy/native/connection/connection_states.c. -->
 
 What a worker of the proxy knows of a connection is one state and a set of flags. The table below
 says which flags each state allows. Builds with `XTS_DEBUG` assert it, together with the

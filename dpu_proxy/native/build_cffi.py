@@ -17,16 +17,16 @@ HERE = Path(__file__).resolve().parent
 MESSAGES = HERE.parent.parent / "messages" / "native"
 
 PRELUDE = """
-#include "worker.h"
-#include "policy.h"
-#include "sockopt.h"
+#include "worker/worker.h"
+#include "tenants/policy.h"
+#include "connection/sockopt.h"
 #include "ulp/config.h"
 #include "ulp/tls/tls_config.h"
 #include "ulp/ulp_stack.h"
 #include "allowed_syscalls.h"
 #include "keys/keys.h"
-#include "connection_states.h"
-#include "device_clock.h"
+#include "connection/connection_states.h"
+#include "worker/device_clock.h"
 
 #include <sys/prctl.h>
 
@@ -84,14 +84,14 @@ def cdef() -> str:
         definition(MESSAGES / "link.h", "enum xts_link_state"),
         definition(MESSAGES / "link.h", "struct xts_link_stats"),
         definition(MESSAGES / "queue.h", "struct xts_queue_stats"),
-        with_numbers(declarations(HERE / "worker.h"), HERE / "worker.h", MESSAGES / "ulp_wire.h"),
-        declarations(HERE / "policy.h"),
-        declarations(HERE / "sockopt.h"),
+        with_numbers(declarations(HERE / "worker" / "worker.h"), HERE / "worker" / "worker.h", MESSAGES / "ulp_wire.h"),
+        declarations(HERE / "tenants" / "policy.h"),
+        declarations(HERE / "connection" / "sockopt.h"),
         declarations(HERE / "ulp" / "config.h"),
         declarations(HERE / "ulp" / "tls" / "tls_config.h"),
         declarations(MESSAGES / "allowed_syscalls.h"),
         declarations(HERE / "keys" / "keys.h"),
-        declarations(HERE / "device_clock.h"),
+        declarations(HERE / "worker" / "device_clock.h"),
         "struct iovec { void *iov_base; size_t iov_len; };",
         definition(HERE / "ulp" / "ulp.h", "struct ulp_mark").replace("ULP_CONTROL_BYTES", "..."),
         definition(HERE / "ulp" / "ulp.h", "struct ulp_payer"),

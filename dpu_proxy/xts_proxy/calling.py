@@ -24,7 +24,7 @@ import msgspec
 _HEAD = struct.Struct("=QI")  # number of the call, length of the body
 _DESCRIPTORS_MAX = 250  # the kernel's SCM_MAX_FD is 253
 _ANSWER_BYTES_MAX = 256 << 20
-#: A question to a worker that hangs ends after two seconds (native/worker_requests.c).
+#: A question to a worker that hangs ends after two seconds (native/worker/run_in_worker.c).
 PATIENCE_S = 5.0
 
 

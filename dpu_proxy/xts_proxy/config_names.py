@@ -14,7 +14,7 @@ from xts_messages.toml_positions import Path as KeyPath
 
 from xts_proxy.config_tenant import Name as TenantName
 
-#: XTS_RESOLVERS_MAX of native/worker.h.
+#: XTS_RESOLVERS_MAX of native/worker/worker.h.
 RESOLVERS_MAX = 8
 #: Each rule counts once for each pair of its domains and tenants; they are searched in order.
 NAME_RULES_MAX = 4096

@@ -25,7 +25,7 @@ from xts_proxy.config_values import Queues
 TENANTS_MAX = 1024
 #: The tenant of processes that no table names. A table with this name sets its weight and limits.
 DEFAULT = "default"
-#: In a rule of the workers, stands for every tenant: XTS_TENANT_ANY of native/worker.h.
+#: In a rule of the workers, stands for every tenant: XTS_TENANT_ANY of native/worker/worker.h.
 ANY_TENANT = 0xFFFFFFFF
 
 _A_NAME = 'a name of at most 63 letters, digits, ".", "_" and "-"'

@@ -1,5 +1,5 @@
 """The maximum error of the device's clock: the supervisor asks the kernel, and the workers' process reads the result
-from memory that both share (native/device_clock.h)."""
+from memory that both share (native/worker/device_clock.h)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What each tenant is guaranteed of what the machine has, whatever others take; the rest goes to who needs it.
 
-Descriptors and memory are counted by the workers (native/resource_pool.h). Local ports, which the kernel picks for who
-connects, cannot be: a closed connection keeps its port for a minute. So each tenant has a part of their range for its
-own (native/local_ports.h). The parts are next to each other, in the order of the table, and the rest is behind them. A
-tenant that is alone needs none.
+Descriptors and memory are counted by the workers (native/tenants/resource_pool.h). Local ports, which the kernel picks
+for who connects, cannot be: a closed connection keeps its port for a minute. So each tenant has a part of their range
+for its own (native/addresses/local_ports.h). The parts are next to each other, in the order of the table, and the rest
+is behind them. A tenant that is alone needs none.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _IF_INET6 = Path("/proc/net/if_inet6")
 _SIOCGIFCONF, _SIOCGIFFLAGS = 0x8912, 0x8913
 _IFREQ_BYTES = 40
 _IFREQS = 1024
-_IPV4 = 32  # XTS_INTERFACE_IPV4 of native/worker.h
+_IPV4 = 32  # XTS_INTERFACE_IPV4 of native/worker/worker.h
 #: XTS_INTERFACE_TEXT_BYTES; the index of lo in each network namespace.
 _TEXT_BYTES, _LOOPBACK_INDEX = 220, 1
 #: linux/if.h

@@ -18,10 +18,10 @@ LOG = logging.getLogger("xts-proxy")
 LINES_PER_S = 200
 
 #: How many lines per second, of workers and the supervisor, may be about one tenant (TENANT_LOG_LINES_PER_S in
-#: native/tenant.h).
+#: native/tenants/tenant.h).
 TENANT_LINES_PER_S = 20
 
-#: The beginning of a worker's line about a tenant (channel_log() in native/channel.c).
+#: The beginning of a worker's line about a tenant (channel_log() in native/channel/channel.c).
 _ABOUT = re.compile(r"tenant ([A-Za-z0-9._-]{1,63}): (?:queue (\d+): )?")
 
 

@@ -1,4 +1,4 @@
-"""Name lookups: the configuration in the form for the workers (struct xts_names_config of native/worker.h).
+"""Name lookups: the configuration in the form for the workers (struct xts_names_config of native/worker/worker.h).
 
 The supervisor reads the device's own name servers and addresses, because workers open no files. It does so when it
 starts, with each reload, and when interfaces or addresses change (device_watch.py).

@@ -1,8 +1,8 @@
 """Policy in Python: the file's rules in the form for the workers, and the same decision explained to people.
 
 `decide()` uses the rules as they are in the file, and `ipaddress`; the workers match the flattened rules of `flatten()`
-bit by bit (native/policy.c). The tests compare the two. native/policy.h explains what both do with IPv4-mapped and
-unspecified addresses and with the device's own.
+bit by bit (native/tenants/policy.c). The tests compare the two. native/tenants/policy.h explains what both do with
+IPv4-mapped and unspecified addresses and with the device's own.
 """
 
 from __future__ import annotations

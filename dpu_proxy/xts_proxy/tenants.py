@@ -1,4 +1,4 @@
-"""Tenants in Python: which one a channel belongs to, and its account in the workers (native/tenant.h).
+"""Tenants in Python: which one a channel belongs to, and its account in the workers (native/tenants/tenant.h).
 
 A tenant of the configuration has one native account for the life of the process, found by its name: a reload changes
 limits, and connections of a tenant that the file no longer names stay charged to its account.

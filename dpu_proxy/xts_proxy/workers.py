@@ -1,4 +1,4 @@
-"""Worker threads, from Python: a thin wrapper of native/worker.h. Figures are plain dicts of its structs' fields."""
+"""Worker threads, from Python: native/worker/worker.h for the rest of it. Figures are dicts of its structs' fields."""
 
 from __future__ import annotations
 

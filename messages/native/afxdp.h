@@ -38,7 +38,7 @@ int xts_afxdp_socket_open(struct xts_afxdp_socket *out, const struct xts_afxdp_c
 int xts_afxdp_probe(uint32_t ifindex, uint32_t queue_id);
 
 /* Makes a queue from an open socket: maps the rings and the UMEM (MADV_DONTFORK), fills the fill ring. Takes over both
- * descriptors on success. Needs no privilege (Linux 6.4 or later if another process has bound the socket). */
+ * descriptors on success. Needs no privilege (Linux 6.6 or later if another process has bound the socket). */
 int xts_afxdp_adopt(struct xts_queue **out, int xsk_fd, int umem_fd, const struct xts_attach_reply *geometry);
 
 /* Maps all of the queue's memory now, which the socket has pinned anyway: so the process's memory use is visible from

@@ -2,7 +2,7 @@
 
 On an interface the proxy sees frames but no processes. The agent sees processes, and states to whom a queue belongs:
 user, cgroup, queue and epoch, authenticated with a key that only the agent and the proxy have. The process carries the
-token to the proxy and cannot change it. dpu_proxy/native/token.c checks it.
+token to the proxy and cannot change it. dpu_proxy/native/channel/token.c checks it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from . import (
 #: Path below the top of the checkout -> the function that returns its text.
 OUTPUTS: dict[str, Callable[[], str]] = {
     "messages/native/wire.h": generate_c.header,
-    "dpu_proxy/native/command_dispatch.h": generate_dispatch.commands,
+    "dpu_proxy/native/channel/command_dispatch.h": generate_dispatch.commands,
     "host_lib/native/core/message_dispatch.h": generate_dispatch.replies,
     "host_lib/native/core/request_encode.h": generate_requests.header,
     "messages/native/ulp_wire.h": generate_ulps.header,

@@ -1,7 +1,7 @@
 """Generates the dispatch of messages: each is decoded and passed to the function that handles it.
 
-`dpu_proxy/native/command_dispatch.h` is for what a host sends to a worker; for what the proxy sends to a host it is
-`host_lib/native/core/message_dispatch.h`. The link keeps its own frames.
+`dpu_proxy/native/channel/command_dispatch.h` is for what a host sends to a worker; for what the proxy sends to a host
+it is `host_lib/native/core/message_dispatch.h`. The link keeps its own frames.
 """
 
 from __future__ import annotations

@@ -23,7 +23,16 @@ def _tool(name: str) -> str:
 MAIN: dict[str, tuple[str, ...]] = {
     "fuzz_messages": ("messages/native/wire.h",),
     "fuzz_link": ("messages/native/link.c",),
-    "fuzz_worker": ("dpu_proxy/native/*.c", "dpu_proxy/native/sockopt.c"),
+    "fuzz_worker": (
+        "dpu_proxy/native/addresses/",
+        "dpu_proxy/native/channel/",
+        "dpu_proxy/native/connection/",
+        "dpu_proxy/native/datagrams/",
+        "dpu_proxy/native/processes/",
+        "dpu_proxy/native/pushed/",
+        "dpu_proxy/native/tenants/",
+        "dpu_proxy/native/worker/",
+    ),
     "fuzz_stack": (
         "dpu_proxy/native/ulp/*.c",
         "dpu_proxy/native/ulp/framing/",
@@ -38,7 +47,7 @@ MAIN: dict[str, tuple[str, ...]] = {
     "fuzz_tls_keys": ("dpu_proxy/native/ulp/tls_keys/",),
     "fuzz_shm": ("messages/native/shm.c",),
     "fuzz_settings": ("messages/native/settings_file.c",),
-    "fuzz_names": ("dpu_proxy/native/name_message.c",),
+    "fuzz_names": ("dpu_proxy/native/names/name_message.c",),
     "fuzz_rules": ("host_lib/native/rules/",),
     "fuzz_host": ("host_lib/native/", "host_lib/native/core/datagram", "host_lib/native/ulps/"),
 }

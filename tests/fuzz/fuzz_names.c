@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "ensure.h"
-#include "name_message.h"
+#include "names/name_message.h"
 
 static uint8_t *copy_of(const uint8_t *data, size_t bytes) /* for AddressSanitizer */
 {

@@ -13,7 +13,7 @@
  * Three hosts on two workers share listeners and hand connections over. The workers' rounds are run in turns, without
  * threads, which is why it includes worker.c (worker_scene.h); either may stop and start again while the other goes on.
  */
-#include "connection_walk.h"
+#include "connection/connection_walk.h"
 #include "worker_life.h"
 #include "worker_names.h"
 
@@ -181,7 +181,7 @@ static void op_ulp(struct scene *s, struct input *in, uint8_t which)
 	case 5:
 		w->now_ns += UINT64_C(11000000000);
 		(void)timers_run(&w->timers, w->now_ns, UINT32_MAX);
-		(void)turns_carry_out(w);
+		(void)round_carry_out(w);
 		w->now_ns = worker_monotonic_ns();
 		free_dead(w);
 		break;

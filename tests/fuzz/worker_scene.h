@@ -5,9 +5,9 @@
 #ifndef XTS_FUZZ_WORKER_SCENE_H
 #define XTS_FUZZ_WORKER_SCENE_H
 
-#include "../../dpu_proxy/native/worker.c"
-#include "../../dpu_proxy/native/datagram_socket.h"
-#include "../../dpu_proxy/native/pushed.h"
+#include "../../dpu_proxy/native/worker/worker.c"
+#include "../../dpu_proxy/native/datagrams/datagram_socket.h"
+#include "../../dpu_proxy/native/pushed/pushed.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -4,12 +4,12 @@
  * UP is from host to proxy, DOWN from proxy to host. What it mirrors:
  *
  *   seal()           xts_link_seal() in messages/native/link.c; credits are advertised as in send_recv() of
- *                    dpu_proxy/native/to_host.c and in the sends of host_lib/native/calls/send.c
+ *                    dpu_proxy/native/connection/to_host.c and in the sends of host_lib/native/calls/send.c
  *   frame_ack()      ack_due() and xts_link_control() in link.c
  *   link_receive()   take_ack() and xts_link_receive() in link.c; xts_credit_add(), xts_credit_receive() in credit.h
  *   recycle()        xts_link_recycled()
  *   app_read()       xts_credit_free() in credit.h, buffer_consume() in host_lib/native/core/buffer.c
- *   tcp_write()      write_waiting() and account_taken() in dpu_proxy/native/to_tcp.c
+ *   tcp_write()      write_waiting() and account_taken() in dpu_proxy/native/connection/to_tcp.c
  *   ADVERT_DUE       xts_credit_due()
  *   closing          connection_close(), connection_drained(), send_closed() in the proxy; receive_closed() in
  *                    host_lib/native/core/message.c

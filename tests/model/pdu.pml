@@ -5,7 +5,7 @@
  * The application wants whole PDUs (a receive on SOCK_SEQPACKET gives one, a readiness call waits for one), so the
  * library would rather gather. What it gathers stays in the window, and the window is what the proxy may send. What this mirrors:
  *
- *   send_part()     receive() in dpu_proxy/native/to_host.c: a part of any length the credits allow, which
+ *   send_part()     receive() in dpu_proxy/native/connection/to_host.c: a part of any length the credits allow, which
  *                   takes COST in addition to its bytes; with fewer than COST + 1 credits none
  *   advert()        xts_credit_due(), xts_credit_advertise() in credit.h
  *   hand_on()       the receiver's rule: a whole PDU, or a part of one when what it holds unread reaches half of the window

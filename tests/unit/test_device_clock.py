@@ -1,4 +1,4 @@
-"""How far the device's clock may be from the one that it follows (dpu_proxy/native/device_clock.h)."""
+"""How far the device's clock may be from the one that it follows (dpu_proxy/native/worker/device_clock.h)."""
 
 from __future__ import annotations
 

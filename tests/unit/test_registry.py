@@ -1,4 +1,4 @@
-"""Where the registry of keys looks for a key (dpu_proxy/native/registry.c)."""
+"""Where the registry of keys looks for a key (dpu_proxy/native/processes/registry.c)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cffi import FFI
 
 COUNT, BUCKETS = 8192, 1024
 SHIM = """
-#include "registry.c"
+#include "processes/registry.c"
 unsigned longest(uint64_t first, uint64_t step, unsigned count)
 {
 	static unsigned in[BUCKETS];

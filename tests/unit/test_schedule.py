@@ -1,4 +1,4 @@
-"""Whose turn it is in a worker (dpu_proxy/native/schedule.c), with costs that the test makes up: no clock is read."""
+"""Whose turn it is in a worker (dpu_proxy/native/worker/schedule.c), with made-up costs: no clock is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ US, MS = 1000, 1_000_000
 ROUND, LEAST, ALONE, ACTIVE = 100 * US, 25 * US, 500 * US, 100 * MS
 
 SHIM = """
-#include "schedule.h"
+#include "worker/schedule.h"
 static struct schedule s;
 static struct account a[64];
 static _Atomic uint32_t weights[8], one = 1;
@@ -48,7 +48,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Any:
         pytest.skip("no C compiler is installed")
     directory: Path = tmp_path_factory.mktemp("schedule")
     (directory / "shim.c").write_text(SHIM)
-    sources = [f"-I{NATIVE}", "-o", "shim.so", "shim.c", NATIVE / "schedule.c"]
+    sources = [f"-I{NATIVE}", "-o", "shim.so", "shim.c", NATIVE / "worker" / "schedule.c"]
     subprocess.run([compiler(), "-O1", "-g", "-shared", "-fPIC", *sources], cwd=directory, check=True, timeout=60)
     ffi = FFI()
     ffi.cdef(CDEF)

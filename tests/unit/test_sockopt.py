@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xts_proxy._native import ffi, lib
 
-SOURCE = Path(__file__).parents[2] / "dpu_proxy" / "native" / "sockopt.c"
+SOURCE = Path(__file__).parents[2] / "dpu_proxy" / "native" / "connection" / "sockopt.c"
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 SIOCOUTQ, SIOCATMARK, FIONBIO, SIOCGIFCONF = termios.TIOCOUTQ, 0x8905, 0x5421, 0x8912
 LISTED = re.findall(r"\{ (SOL_SOCKET|IPPROTO_\w+), (\w+), (GET \| SET|GET|DENY), (\w+) \}", SOURCE.read_text())

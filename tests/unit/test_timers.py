@@ -1,4 +1,4 @@
-"""The worker's timers (dpu_proxy/native/timer.c) against an oracle: a dict of deadlines."""
+"""The worker's timers (dpu_proxy/native/worker/timer.c) against an oracle: a dict of deadlines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEVER = 2**64 - 1
 #: What expires is written down, and does what the test has told it to do then.
 SHIM = """
 #include <stddef.h>
-#include "timer.h"
+#include "worker/timer.h"
 static struct timers all;
 static struct timer timers[24];
 unsigned expired[4096], expired_count;
@@ -70,7 +70,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Any:
         pytest.skip("no C compiler is installed")
     directory: Path = tmp_path_factory.mktemp("timers")
     (directory / "shim.c").write_text(SHIM)
-    sources = [f"-I{NATIVE}", "-o", "shim.so", "shim.c", NATIVE / "timer.c"]
+    sources = [f"-I{NATIVE}", "-o", "shim.so", "shim.c", NATIVE / "worker" / "timer.c"]
     subprocess.run([compiler(), "-O1", "-g", "-shared", "-fPIC", *sources], cwd=directory, check=True, timeout=60)
     ffi = FFI()
     ffi.cdef(CDEF)

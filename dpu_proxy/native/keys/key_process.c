@@ -22,8 +22,8 @@
 #include <unistd.h>
 
 #include "allowed_syscalls.h"
-#include "keys.h"
 #include "key_messages.h"
+#include "keys.h"
 
 #define KEYS_MAX 4096u
 #define PEM_BYTES_MAX (64u << 10)

@@ -33,7 +33,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "list.h"
+#include "worker/list.h"
 
 /* Where jobs are handed back. A bell belongs to one thread, which sleeps on event_fd. */
 struct ulp_bell {

@@ -18,7 +18,7 @@
 
 #include "attach.h"
 #include "shm.h"
-#include "worker.h"
+#include "worker/worker.h"
 
 #define STATUS_BYTES (sizeof(struct xts_status_page) + XTS_STATUS_ENTRIES * sizeof(struct xts_status_entry))
 #define DESCRIPTORS 3

@@ -507,7 +507,15 @@ def test_joining_a_group_keeps_no_more_than_it_is_charged(bed: Bed, join: Join) 
 def test_what_is_spilled_is_not_many_times_what_was_sent(tmp_path: Path, length: int) -> None:
     """The first byte of each of many connections, and a few more: the worst that SEND can do."""
     library = tmp_path / "spill.so"
-    command = [compiler(), "-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", f"-I{WORKER}", str(WORKER / "spill.c")]
+    command = [
+        compiler(),
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-D_GNU_SOURCE",
+        f"-I{WORKER}",
+        str(WORKER / "connection" / "spill.c"),
+    ]
     subprocess.run([*command, "-o", str(library)], check=True)
     native = ctypes.CDLL(str(library))
 

@@ -1,4 +1,4 @@
-"""What a worker's records say of connections that have ended (native/closed.h); each has one, and only one."""
+"""What a worker's records say of connections that have ended (native/connection/closed.h): each has exactly one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between two messages a worker takes no mutex that is everybody's (dpu_proxy/native/common_lock.h): it counts them."""
+"""Between two messages a worker takes no mutex that all share (native/worker/common_lock.h): it counts them."""
 
 from __future__ import annotations
 

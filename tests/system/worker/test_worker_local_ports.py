@@ -1,5 +1,5 @@
-"""Ports that nobody names (dpu_proxy/native/local_ports.h): tenants have some of their own, which no other can use up;
-and the kernel looks in pieces of the range only, for it takes milliseconds of the worker to try all."""
+"""Ports that nobody names (dpu_proxy/native/addresses/local_ports.h): tenants have some of their own, which no other
+can use up; and the kernel looks in pieces of the range only, for it takes milliseconds of the worker to try all."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Pushes of TLS with parameters that nobody has asked for yet: what takes long is made by other threads, and the push,
-with what its host sends behind it, waits (dpu_proxy/native/slow_push.c, ulp/tls/tls_contexts.c)."""
+with what its host sends behind it, waits (dpu_proxy/native/pushed/slow_push.c, ulp/tls/tls_contexts.c)."""
 
 from __future__ import annotations
 

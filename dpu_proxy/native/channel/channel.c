@@ -1,0 +1,195 @@
+/* A channel and its link: opened for a queue, up and down with the host's process. channel.h has the theory of
+ * operation. */
+#include "channel/relay.h"
+#include "pushed/pushed.h"
+#include "worker/device_clock.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+static int watch_descriptor(struct worker_state *w, int fd, uint32_t events, struct watch *watch)
+{
+	struct epoll_event event = { .events = events, .data.ptr = watch };
+
+	return epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
+/* The limit of sockets that HELLO_ACK announces to the host. */
+static uint32_t sockets_max(const struct xts_tenant *t)
+{
+	uint64_t sockets = tenant_limit(t, XTS_USE_CONNECTIONS) + tenant_limit(t, XTS_USE_LISTENERS);
+
+	return sockets < UINT32_MAX ? (uint32_t)sockets : UINT32_MAX;
+}
+
+/* Fills in the device's time, for an answer that leaves now. */
+static void device_time(void *context, struct xts_clock_ack *ack)
+{
+	const struct worker_state *w = context;
+	struct timespec now;
+
+	ack->error_ns = xts_device_clock_error_ns(w->now_ns);
+	clock_gettime(CLOCK_REALTIME, &now);
+	ack->time_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *queue, int life_fd,
+		 uint32_t queue_id, struct xts_tenant *tenant)
+{
+	struct xts_link_config config = {
+		.role = XTS_LINK_PROXY,
+		.ethertype = worker->config.ethertype,
+		.frame_window = queue->frame_window,
+		.largest_message = queue->largest_message,
+		.features = XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS |
+			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_TAKE | XTS_FEATURE_DATAGRAM |
+			    XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM | XTS_FEATURE_COPIES |
+			    XTS_FEATURE_RETURN_DATAGRAM | (queue->packets ? XTS_FEATURE_BUNDLE : 0) |
+			    (worker->config.names.resolver_count ? XTS_FEATURE_NAMES : 0) |
+			    (queue->packets && queue->multi_buffer && worker->config.relayed_max ? XTS_FEATURE_RELAY : 0),
+		.sockets_max = sockets_max(tenant),
+		.clock = device_time,
+		.clock_context = worker,
+	};
+	struct channel *ch = calloc(1, sizeof *ch);
+	int error;
+
+	if (!ch)
+		return -ENOMEM;
+	ch->descriptors = queue->wait_fd >= 0 ? CHANNEL_DESCRIPTORS : 0;
+	if (!tenant_take(tenant, XTS_USE_DESCRIPTORS, ch->descriptors)) {
+		free(ch);
+		return -ENOBUFS;
+	}
+	ch->replies = calloc(XTS_FRAME_WINDOW_MAX, sizeof *ch->replies);
+	if (life_fd < 0 && worker->trust.key_bytes) {
+		config.features |= XTS_FEATURE_TOKEN;
+		config.admit = token_admit;
+		config.admit_context = ch;
+	}
+	memcpy(config.local_mac, queue->local_mac, 6);
+	memcpy(config.peer_mac, queue->peer_mac, 6);
+	error = ch->replies ? xts_link_init(&ch->link, &config, worker->now_ns) : -ENOMEM;
+	ch->queue_watch.kind = WATCH_QUEUE;
+	ch->life_watch.kind = WATCH_LIFE;
+	ch->worker = worker;
+	ch->queue = queue;
+	ch->queue_id = queue_id;
+	ch->life_fd = life_fd;
+	list_init(&ch->connections);
+	list_init(&ch->ready);
+	list_init(&ch->unnamed);
+	list_init(&ch->noted);
+	names_init(&ch->names);
+	list_init(&ch->returning);
+	if (!error)
+		error = account_open(&worker->schedule, &ch->account, &tenant->weight);
+	if (!error && queue->wait_fd >= 0)
+		error = watch_descriptor(worker, queue->wait_fd, EPOLLIN, &ch->queue_watch);
+	if (!error && life_fd >= 0)
+		error = watch_descriptor(worker, life_fd, EPOLLIN | EPOLLRDHUP, &ch->life_watch);
+	if (!error && queue->packets) {
+		/* last, because on failure the queue still belongs to the caller */
+		error = xts_bundle_wrap(&ch->queue, queue);
+		ch->bundle = error ? NULL : ch->queue;
+	}
+	if (error) {
+		if (ch->account.group)
+			account_close(&ch->account);
+		(void)epoll_ctl(worker->epoll_fd, EPOLL_CTL_DEL, queue->wait_fd, NULL);
+		(void)epoll_ctl(worker->epoll_fd, EPOLL_CTL_DEL, life_fd, NULL);
+		tenant_give(tenant, XTS_USE_DESCRIPTORS, ch->descriptors);
+		free(ch->replies);
+		free(ch);
+		return error;
+	}
+	ch->tenant = tenant_hold(tenant);
+	ch->number = ++worker->channel_numbers;
+	list_append(&worker->channels, &ch->member);
+	worker->stats.channels++;
+	*out = ch;
+	return 0;
+}
+
+void channel_log(const struct channel *ch, const char *format, ...)
+{
+	struct log *log = &ch->worker->log;
+	char text[LOG_LINE_BYTES];
+	va_list arguments;
+	uint32_t suppressed;
+
+	if (!tenant_may_log(ch->tenant, ch->worker->now_ns, &suppressed))
+		return;
+	if (suppressed)
+		log_line(log, "tenant %s: %u lines suppressed", ch->tenant->name, suppressed);
+	va_start(arguments, format);
+	(void)vsnprintf(text, sizeof text, format, arguments);
+	va_end(arguments);
+	log_line(log, "tenant %s: queue %u: %s", ch->tenant->name, ch->queue_id, text);
+}
+
+void channel_violation(struct channel *ch, const char *what, uint32_t id)
+{
+	ch->worker->stats.bad_messages++;
+	channel_log(ch, "p%08x: host broke the protocol: %s", id, what);
+	xts_link_fail(&ch->link, EPROTO);
+}
+
+/* --- the link ----------------------------------------------------------------------------------------------------- */
+
+/* From now on the tenant of the process that has opened the link is charged. What earlier processes left stays charged
+ * to their tenant. */
+static void take_over_costs(struct channel *ch)
+{
+	struct xts_tenant *tenant = ch->link.config.admit ? token_tenant(ch) : NULL;
+
+	if (!tenant || tenant == ch->tenant)
+		return;
+	/* without a limit, as they are open already */
+	tenant_take_anyway(tenant, XTS_USE_DESCRIPTORS, ch->descriptors);
+	tenant_give(ch->tenant, XTS_USE_DESCRIPTORS, ch->descriptors);
+	account_move(&ch->worker->schedule, &ch->account, &tenant->weight);
+	xts_tenant_release(ch->tenant);
+	ch->tenant = tenant_hold(tenant);
+	ch->link.config.sockets_max = sockets_max(tenant);
+}
+
+void channel_link_opened(struct channel *ch)
+{
+	channel_end_epoch(ch, false); /* the process ended without GOODBYE */
+	take_over_costs(ch);
+	ch->epoch_live = true;
+	if (ch->bundle)
+		xts_bundle_send(ch->bundle, ch->link.features & XTS_FEATURE_BUNDLE);
+	ch->worker->stats.channels_up++;
+	ch->worker->stats.hellos++;
+	channel_log(ch, "open, %s %u, window %u frames of %u bytes",
+		    ch->link.features & XTS_FEATURE_RELAY ? "a relay, process" : "process", ch->link.config.pid,
+		    ch->link.frame_window, ch->link.largest_message);
+	if (ch->link.features & XTS_FEATURE_RELAY && relay_open(ch)) {
+		xts_link_fail(&ch->link, ENOMEM);
+		channel_end_epoch(ch, true);
+	}
+}
+
+/* The link went down: by GOODBYE, or by a violation of the link's or our protocol. */
+void channel_link_closed(struct channel *ch)
+{
+	struct worker_state *w = ch->worker;
+
+	if (ch->bundle)
+		xts_bundle_send(ch->bundle, false);
+	if (!ch->epoch_live)
+		return;
+	if (ch->link.error == ESHUTDOWN)
+		w->stats.goodbyes++;
+	else
+		w->stats.link_failures++;
+	channel_log(ch, "closed, %s", ch->link.error == ESHUTDOWN ? "the process has ended" : strerror(ch->link.error));
+	channel_end_epoch(ch, ch->link.error != ESHUTDOWN);
+}

@@ -1,0 +1,270 @@
+/*
+ * A channel: one queue to one host process, its link, and the connections that came over it.
+ *
+ * Theory of operation
+ *
+ * Each round of the worker receives a batch of frames (channel_receive), lets the connections write what was gathered
+ * for them (one sendmsg per connection and batch: the largest single gain for small messages), handles events of epoll
+ * and timers (connection_turn), and then sends (channel_send): waiting replies, what the connections on the ready list
+ * have to send, control frames; then one kick. schedule.h says how long all this may take for one channel in a round.
+ *
+ * What the proxy has to send is *state of a connection* wherever it can be (a connect that has ended, bytes in the TCP
+ * socket, credits unadvertised, a close to confirm), and the ready list holds the connections that have something to
+ * send. So nothing accumulates while frame credits are missing. The one exception is replies to calls (bind, options
+ * …): they wait in a ring of frame window entries, and the frame credit of a call is returned only with its reply. A
+ * host has at most a window of frames unrecycled, so the ring cannot overflow, whatever the host does.
+ *
+ * A host is an adversary: messages are decoded once into private structs, identifiers are looked up in the table of the
+ * channel they came on, and every resource is counted against limits.
+ */
+#ifndef XTS_CHANNEL_H
+#define XTS_CHANNEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "addresses/bound_addresses.h"
+#include "channel/command_dispatch.h"
+#include "channel/relay.h"
+#include "channel/token.h"
+#include "connection/connection.h"
+#include "connection/waiting.h"
+#include "datagram.h"
+#include "link.h"
+#include "names/names.h"
+#include "queue.h"
+#include "tenants/tenant.h"
+#include "worker/list.h"
+#include "worker/schedule.h"
+#include "worker/worker_state.h"
+
+#define CHANNEL_BATCH 32u /* frames taken per round */
+/* of a queue, here and in the process that accepts attachments: memory, two eventfds, life, the attachment, its pidfd,
+ * status */
+#define CHANNEL_DESCRIPTORS 8u
+#define SOCKET_CALL_BYTES_MAX 512u /* the longest value of an option or ioctl */
+#define ID_INDEX_BITS 20u
+#define ID_INDEX_MASK ((1u << ID_INDEX_BITS) - 1)
+
+struct batch_entry {
+	struct xts_rx_frame frame;
+	uint32_t skip, bytes; /* payload: where it begins in the frame, and how long it is */
+	struct ulp_mark mark; /* only its pdu is set for a byte stream */
+	uint8_t next;         /* of the same connection; BATCH_NONE: it is the last */
+};
+
+/* The payload of a call, in the first piece of its frame. The call's length has been checked to include it. */
+static inline const void *batch_payload(const struct batch_entry *e, uint32_t fixed_bytes)
+{
+	return (const uint8_t *)e->frame.segment[0].iov_base + fixed_bytes;
+}
+
+/* A reply that waits for a frame credit; sending it returns the credit of the call's frame. */
+struct reply {
+	uint32_t bytes;
+	uint8_t frame[XTS_SOCKOPT_ACK_BYTES + XTS_CONNECT_ACK_BYTES + SOCKET_CALL_BYTES_MAX];
+};
+
+#define CHANNEL_QUIET_FRAMES 16u
+#define CHANNEL_QUIET_MS 5
+
+struct id_slot {
+	struct connection *connection;
+	uint16_t generation;
+	uint32_t next_free;
+};
+
+struct ulp_preparation;
+
+/* A message of datagrams that a turn had no time to finish; or one with a push for which something has to be made first
+ * (slow_push.c). */
+struct unfinished {
+	bool there;
+	bool more; /* datagrams: the message's flag MORE */
+	uint32_t id;
+	struct xts_rx_frame frame;
+	struct xts_datagram_cursor cursor; /* in the frame */
+	bool again;                        /* the message is carried out from the beginning, and does not wait again */
+	struct xts_head head;
+	struct ulp_preparation *preparation; /* NULL: it does not wait any more */
+	uint64_t since_ns;
+};
+
+struct channel {
+	struct watch queue_watch, life_watch;
+	struct list member; /* on worker->channels */
+	struct worker_state *worker;
+	struct xts_queue *queue;
+	uint64_t number;          /* larger than those of the channels before it */
+	struct xts_queue *bundle; /* the same queue where frames are packets (xts_bundle_wrap()), else NULL */
+	struct xts_link link;
+	uint32_t queue_id;
+	uint32_t descriptors;      /* descriptors of its queue, charged to the tenant */
+	struct relayed relayed;    /* for a relay's queue, or a process behind one (relay.h) */
+	struct xts_tenant *tenant; /* the tenant charged for it; a reference */
+	struct identity identity;  /* who its token names, where tokens are required */
+	int life_fd;
+	bool epoch_live;             /* the link is up and nothing has ended it yet */
+	struct connection *refusing; /* a listener that its host has closed, whose backlog is being reset; NULL: none */
+	bool refusing_unwaited;      /* nobody waits for its CLOSED */
+	bool refusing_keeps;         /* the listener is kept for other processes, as if its own process had ended */
+	/* a socket whose BIND waits until kept listeners on the address are closed (bind.c); NULL: none */
+	struct connection *binding;
+	struct xts_bind bind;          /* what its host has asked for */
+	struct connection *connecting; /* a socket whose CONNECT is still looking for a port; NULL: none */
+	struct xts_connect connect;    /* what its host has asked for */
+	uint32_t ports_tried;          /* by the one or the other (local_ports.h) */
+	struct unfinished unfinished;  /* nothing more is received until it is read */
+	bool ending;                   /* the connections of an ended epoch are being closed (ending.c) */
+	bool ending_reset;             /* they are reset */
+	bool dying;                    /* it is freed at the end of a round in which it is not ending any more */
+	uint32_t last_rounds; /* its process is gone: rounds left to receive what it had sent. 0: the process lives */
+	bool cut_short;       /* the last turn ended with more to send */
+	bool kick_again;
+	bool slot_missing;                          /* a send found no transmit slot: do not sleep for long */
+	uint32_t unkicked_bytes, unkicked_messages; /* submitted, but the host may not have been woken for them */
+	uint64_t unkicked_ns;                       /* since when */
+	uint32_t quiet_frames; /* submitted, but nobody waits for them: they leave with the next kick, or soon */
+	uint64_t quiet_ns;     /* since when */
+	uint8_t rung_ack;      /* the ACK that the host had when it was last woken */
+
+	struct list connections;
+	struct list ready;
+	struct list unnamed;
+	struct list noted; /* connections with noted events */
+	struct frames_missing frames_missing;
+	struct names names;
+	/* connections that it has parked and still has to return the rest of; under the registry's lock */
+	struct list returning;
+	bool returning_left; /* the channel is ending, and some of these may be left */
+	struct account account;
+	uint64_t looked_ns; /* when its queue was last checked and had nothing from the host; 0: it had something */
+	uint32_t connection_count, listener_count;
+	uint64_t window_bytes; /* sum of the windows granted */
+	uint64_t ulp_bytes;    /* kept by the protocols of all connections */
+	uint64_t spill_bytes;  /* bytes in their spill buffers */
+	struct id_slot *ids;
+	uint32_t id_count, id_used, id_free; /* room, slots ever used, head of the free list (0: none) */
+
+	uint8_t refusal;       /* enum xts_refusal: why the proxy refuses the request that is being carried out */
+	struct reply *replies; /* ring of XTS_FRAME_WINDOW_MAX */
+	uint32_t reply_first, reply_count;
+
+	uint32_t batch_used;
+	uint64_t batch_bytes;
+	struct batch_entry batch[CHANNEL_BATCH];
+	uint32_t dirty_count;
+	struct connection *dirty[CHANNEL_BATCH]; /* to be flushed with the batch; NULL: flushed already */
+};
+
+/* --- channel.c ---------------------------------------------------------------------------------------------------- */
+
+int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *queue, int life_fd,
+		 uint32_t queue_id, struct xts_tenant *tenant);
+/* A HELLO has been accepted: a process begins. */
+void channel_link_opened(struct channel *ch);
+/* The link went down: by GOODBYE, or by a violation of either kind. */
+void channel_link_closed(struct channel *ch);
+/* Logs a line about the channel, unless its tenant has used up its log lines. */
+__attribute__((format(printf, 2, 3))) void channel_log(const struct channel *ch, const char *format, ...);
+/* The host broke the protocol: the link ends. */
+void channel_violation(struct channel *ch, const char *what, uint32_t id);
+
+/* --- channel_receive.c -------------------------------------------------------------------------------------------- */
+
+/* Receives a batch of frames and carries them out; true when there were any. */
+bool channel_receive(struct channel *ch);
+/* Writes the payload gathered for connections to TCP, and recycles the frames of the batch. */
+void channel_flush(struct channel *ch);
+
+/* The connection has something to flush with the batch. */
+void channel_dirty(struct channel *ch, struct connection *c);
+/* It has not any more. */
+void channel_clean(struct channel *ch, struct connection *c);
+
+/* --- channel_send.c ----------------------------------------------------------------------------------------------- */
+
+/* Sends what the channel has to send; true when anything was sent. */
+bool channel_send(struct channel *ch);
+/* A transmit slot for one sequenced message, or false while frame credits or slots are missing. */
+bool channel_slot(struct channel *ch, struct xts_tx_slot *slot);
+/* Seals and submits a sequenced message. */
+void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes);
+/* The same for a message that the host need not be woken for. */
+void channel_submit_quietly(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes);
+
+/* --- ending.c ----------------------------------------------------------------------------------------------------- */
+
+/* Begins to end all connections: they are reset, or closed as the kernel does for a process that has exited. The
+ * channel is *ending* from now on. */
+void channel_end_epoch(struct channel *ch, bool reset);
+/* Ends some of them, for the rest of the turn, at least one. */
+void channel_end_some(struct channel *ch);
+/* Ends the epoch, all of it at once, and frees everything, including the queue. */
+void channel_free(struct channel *ch, bool reset);
+
+/* --- command.c: carrying out messages of the host. Its functions, one for each type, are in command_dispatch.h. --- */
+
+/* Notes why the proxy refuses the current request, for its reply. Returns the errno, positive. */
+int command_refuse(struct channel *ch, enum xts_refusal refusal);
+/* Queues a reply. Returns its frame, with the head written; the caller fills in the rest. */
+uint8_t *command_reply(struct channel *ch, uint8_t type, uint32_t bytes, uint32_t xts_socket, int error);
+/* For the option calls and ioctl, whose acknowledgements have the same layout. */
+void command_reply_value(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token,
+			 const struct connection *c, int error, const void *value, uint32_t bytes);
+/* LISTEN_ACK, BIND_ACK or SHARE_ACK about c (NULL: it is gone). */
+void command_reply_local(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token,
+			 const struct connection *c, int error);
+/* The connection that a call is about; id 0 makes a new one. NULL with *error. */
+struct connection *command_target(struct channel *ch, uint32_t id, uint32_t xts_socket, uint32_t domain, int *error);
+/* Does policy allow it? Counts a refusal. */
+bool command_allowed(struct channel *ch, enum xts_policy_action action, const struct xts_endpoint *endpoint);
+
+/* --- datagram_send.c ---------------------------------------------------------------------------------------------- */
+
+/* Goes on with channel->unfinished for the rest of the turn. True: the message has been read, or the link has failed.
+ * */
+bool datagrams_read_on(struct channel *ch);
+
+/* --- slow_push.c -------------------------------------------------------------------------------------------------- */
+
+/* True: the message has not been carried out, and waits in channel->unfinished. */
+bool prepare_for_ioctl(struct channel *ch, const struct xts_head *head, const struct xts_ioctl *m,
+		       const struct batch_entry *e);
+bool prepare_for_connect(struct channel *ch, const struct xts_head *head, const struct xts_connect *m,
+			 const struct batch_entry *e);
+/* Called while the message waits: lets the pool's reserve thread help (handshake_pool.h). */
+void prepare_help(struct channel *ch);
+/* The message does not wait any more: frees what it waited for. */
+void prepare_forget(struct channel *ch);
+
+/* --- bind.c ------------------------------------------------------------------------------------------------------- */
+
+/* Goes on with the BIND that channel->binding waits for. */
+void command_bind_goes_on(struct channel *ch);
+/* Goes on with the CONNECT of channel->connecting. */
+void command_connect_goes_on(struct channel *ch);
+/* bind(2), to a port of the tenant's if it is 0. 0, or an errno with its refusal; with `tried` also LOCAL_PORTS_LATER
+ * (local_ports.h). */
+int connection_bind_fd(struct connection *c, const struct xts_endpoint *local, uint32_t *tried);
+/* connect(2) of TCP, from a port of the tenant's if the socket has none. 0, LOCAL_PORTS_LATER, or an errno with its
+ * refusal. */
+int connection_connect_fd(struct connection *c, const struct sockaddr *address, socklen_t length);
+/* Notes the address and port that the kernel has picked, which nobody else can have. 0 or an errno. */
+int connection_note_bound_address(struct connection *c);
+
+/* --- identifier.c ----------------------------------------------------------------------------------------------- */
+
+/* A new identifier, never 0, for a connection; 0: none left. */
+uint32_t identifier_take(struct channel *ch, struct connection *c);
+void identifier_release(struct channel *ch, uint32_t id);
+/* Forgets all identifiers at the end of an epoch. A queue that is used again begins with a small table. */
+void identifiers_forget(struct channel *ch);
+/* Finds a connection by the identifier in a message of the host. */
+struct connection *connection_find(struct channel *ch, uint32_t proxy_id);
+/* Finds a connection by the host's own number, among those whose identifier the host may not know yet: for calls that
+ * follow a CONNECT. */
+struct connection *connection_find_unnamed(struct channel *ch, uint32_t xts_socket);
+
+#endif

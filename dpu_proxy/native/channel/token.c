@@ -1,0 +1,180 @@
+/* Checking attach tokens; see token.h. */
+#include "channel/token.h"
+
+#include <errno.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "channel/channel.h"
+
+#define CONTEXT "xts attach token 1"
+#define CONTEXT_BYTES (sizeof CONTEXT - 1)
+#define MAC_BYTES 16u
+/* Twice the lifetime that agents give, because the clocks may differ by that much (xts_messages/attach_token.py). */
+#define AHEAD_MS (2u * 300u * 1000u)
+
+static uint64_t wall_clock_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Writes what is authenticated: the context, the MAC addresses of both ends, and the token without its code. */
+static size_t claims_write(uint8_t *out, const struct xts_link_config *link, const struct xts_token *token,
+			   const uint8_t *cgroup)
+{
+	uint8_t *p = out;
+
+	memcpy(p, CONTEXT, CONTEXT_BYTES);
+	p += CONTEXT_BYTES;
+	memcpy(p, link->peer_mac, 6);
+	memcpy(p + 6, link->local_mac, 6);
+	xts_put32(p + 12, token->queue);
+	xts_put32(p + 16, token->uid);
+	xts_put64(p + 20, token->epoch);
+	xts_put64(p + 28, token->expires_ms);
+	xts_put32(p + 36, token->length);
+	memcpy(p + 40, cgroup, token->length);
+	return CONTEXT_BYTES + 40 + token->length;
+}
+
+static bool authentic(const struct channel *ch, const struct xts_token *token, const uint8_t *cgroup)
+{
+	const struct trust *trust = &ch->worker->trust;
+	uint8_t claims[CONTEXT_BYTES + 40 + 255], code[EVP_MAX_MD_SIZE], sent_code[MAC_BYTES];
+	unsigned int bytes = 0;
+	size_t length = claims_write(claims, &ch->link.config, token, cgroup);
+
+	xts_put64(sent_code, token->mac_high);
+	xts_put64(sent_code + 8, token->mac_low);
+	return HMAC(EVP_sha256(), trust->key, (int)trust->key_bytes, claims, length, code, &bytes) &&
+	       bytes >= MAC_BYTES && CRYPTO_memcmp(code, sent_code, MAC_BYTES) == 0;
+}
+
+/* The queue that a token has to name: for the process that opens a queue's link, for a relay that opens its own, or for
+ * a process behind a relay. */
+static uint32_t expected_queue(const struct channel *ch, const struct xts_hello *hello)
+{
+	uint32_t whose = ch->relayed.number                  ? ch->relayed.number :
+			 hello->features & XTS_FEATURE_RELAY ? XTS_RELAY_SELF :
+							       0;
+
+	return ch->queue_id | whose << XTS_RELAY_SHIFT;
+}
+
+static int check(const struct channel *ch, const struct xts_hello *hello, const struct xts_token *token,
+		 const uint8_t *cgroup)
+{
+	uint64_t now_ms = wall_clock_ms();
+
+	if (!token)
+		return ENOKEY;
+	if (!authentic(ch, token, cgroup) || token->queue != expected_queue(ch, hello) || token->epoch != hello->epoch)
+		return EKEYREJECTED;
+	if (token->expires_ms <= now_ms || token->expires_ms - now_ms > AHEAD_MS)
+		return EKEYEXPIRED;
+	return token->expires_ms > ch->identity.expires_ms ? 0 : EKEYREVOKED;
+}
+
+static const char *meaning(int error)
+{
+	switch (error) {
+	case ENOKEY:
+		return "it came without a token: the agent of the host needs the key (token_key)";
+	case EKEYEXPIRED:
+		return "its token has expired: compare the clocks of host and device";
+	case EKEYREVOKED:
+		return "its token belongs to an attachment that has ended";
+	default:
+		return "its token belongs to another key, queue or epoch";
+	}
+}
+
+int token_admit(void *channel, const struct xts_hello *hello, const struct xts_token *token, const uint8_t *cgroup)
+{
+	struct channel *ch = channel;
+	int error = check(ch, hello, token, cgroup);
+
+	if (error && error != ch->identity.refused)
+		channel_log(ch, "HELLO refused: %s", meaning(error));
+	ch->identity.refused = error;
+	if (error || !token)
+		return error;
+	ch->identity.expires_ms = token->expires_ms;
+	ch->identity.uid = token->uid;
+	ch->identity.cgroup_bytes = token->length;
+	memcpy(ch->identity.cgroup, cgroup, token->length);
+	return 0;
+}
+
+/* Is the cgroup the one at this path, or below it? */
+static bool within(const struct identity *who, const struct xts_identity_rule *rule)
+{
+	uint32_t bytes = rule->cgroup_bytes;
+
+	return !bytes || (who->cgroup_bytes >= bytes && memcmp(who->cgroup, rule->cgroup, bytes) == 0 &&
+			  (who->cgroup_bytes == bytes || who->cgroup[bytes] == '/'));
+}
+
+struct xts_tenant *token_tenant(const struct channel *ch)
+{
+	const struct trust *trust = &ch->worker->trust;
+
+	for (uint32_t i = 0; i < trust->rule_count; i++) {
+		const struct xts_identity_rule *rule = &trust->rules[i];
+
+		if (ch->queue_id >= rule->queue_first && ch->queue_id <= rule->queue_last &&
+		    (rule->any_uid || rule->uid == ch->identity.uid) && within(&ch->identity, rule))
+			return rule->tenant;
+	}
+	return NULL;
+}
+
+/* --- the supervisor's side ---------------------------------------------------------------------------------------- */
+
+void trust_free(struct trust *t)
+{
+	for (uint32_t i = 0; i < t->rule_count; i++)
+		xts_tenant_release(t->rules[i].tenant);
+	free(t->rules);
+	OPENSSL_cleanse(t->key, sizeof t->key);
+	t->rules = NULL;
+	t->rule_count = t->key_bytes = 0;
+}
+
+static bool run_trust(struct worker_state *w, void *argument)
+{
+	trust_free(&w->trust);
+	w->trust = *(struct trust *)argument;
+	return false;
+}
+
+int xts_worker_trust(struct xts_worker *worker, const uint8_t *key, uint32_t key_bytes,
+		     const struct xts_identity_rule *rules, uint32_t rule_count)
+{
+	struct trust t = { .key_bytes = key_bytes, .rule_count = rule_count };
+
+	if (key_bytes > sizeof t.key)
+		return -EINVAL;
+	for (uint32_t i = 0; i < rule_count; i++)
+		if (rules[i].cgroup_bytes > sizeof rules[i].cgroup)
+			return -EINVAL;
+	t.rules = calloc(rule_count + 1u, sizeof *t.rules);
+	if (!t.rules)
+		return -ENOMEM;
+	if (key_bytes)
+		memcpy(t.key, key, key_bytes);
+	for (uint32_t i = 0; i < rule_count; i++) {
+		t.rules[i] = rules[i];
+		tenant_hold(rules[i].tenant);
+	}
+	worker_request(worker, run_trust, &t);
+	OPENSSL_cleanse(t.key, sizeof t.key);
+	return 0;
+}

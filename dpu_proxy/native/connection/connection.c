@@ -1,0 +1,193 @@
+/* One offloaded connection between its channel and its TCP socket: made, watched, freed. What TCP says:
+ * connection_event.c; the end: connection_close.c; data: from_host.c, to_tcp.c, to_host.c. */
+#include "connection/connection_inside.h"
+#include "connection/unowned.h"
+#include "datagrams/datagram_socket.h"
+#include "processes/share.h"
+#include "pushed/pushed.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define PUSHED_BYTES 32768u /* about what a connection with TLS has in malloc's heap */
+
+/* --- making and freeing ------------------------------------------------------------------------------------------- */
+
+struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version, int *error)
+{
+	struct worker_state *w = ch->worker;
+	struct connection *c;
+
+	if (!tenant_take(ch->tenant, XTS_USE_CONNECTIONS, 1)) {
+		w->stats.refused_limit++;
+		*error = command_refuse(ch, XTS_REFUSED_CONNECTIONS);
+		return NULL;
+	}
+	while (!tenant_take_socket(ch->tenant)) {
+		if (orphan_gives_way(w, ch->tenant))
+			continue;
+		w->stats.refused_limit++;
+		*error = command_refuse(ch, XTS_REFUSED_SOCKETS);
+		goto no_descriptor;
+	}
+	*error = command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
+	c = calloc(1, sizeof *c);
+	if (!c)
+		goto no_memory;
+	c->proxy_id = identifier_take(ch, c);
+	if (!c->proxy_id)
+		goto no_identifier;
+	c->buffers_untouched = fd < 0;
+	if (fd < 0)
+		fd = socket(ip_version == 6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+			    IPPROTO_TCP);
+	if (fd < 0)
+		goto no_socket;
+	*error = command_refuse(ch, XTS_REFUSED_NONE);
+	c->tenant = tenant_hold(ch->tenant);
+	c->watch.kind = WATCH_CONNECTION;
+	c->channel = ch;
+	c->worker = w;
+	c->fd = fd;
+	c->ip_version = ip_version;
+	c->gathered_first = c->gathered_last = BATCH_NONE;
+	list_init(&c->ready);
+	list_init(&c->unnamed);
+	list_init(&c->noted);
+	list_init(&c->offers);
+	list_append(&ch->connections, &c->member);
+	ch->connection_count++;
+	w->stats.connections++;
+	return c;
+no_socket:
+	*error = errno == EMFILE || errno == ENFILE ? command_refuse(ch, XTS_REFUSED_DEVICE_DESCRIPTORS) : errno;
+	identifier_release(ch, c->proxy_id);
+no_identifier:
+	free(c);
+no_memory:
+	tenant_give_socket(ch->tenant);
+no_descriptor:
+	tenant_give(ch->tenant, XTS_USE_CONNECTIONS, 1);
+	return NULL;
+}
+
+void connection_close_socket(struct connection *c, bool reset)
+{
+	struct linger abort_now = { .l_onoff = 1 };
+
+	if (c->fd < 0)
+		return;
+	closed_end(c, reset);
+	if (reset)
+		(void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
+	close(c->fd);
+	c->fd = -1;
+	c->in_epoll = false;
+	bound_address_release(c->bound_to);
+	c->bound_to = NULL;
+}
+
+static void uncount(struct connection *c)
+{
+	if (c->state == CONNECTION_LISTENER)
+		c->worker->stats.listeners--;
+	else if (c->state == CONNECTION_DATAGRAM)
+		c->worker->stats.datagram_sockets--;
+	else
+		c->worker->stats.connections--;
+	connection_spill_gone(c, c->out.spill.bytes);
+	if (c->orphan) {
+		orphan_uncount(c);
+		return;
+	}
+	tenant_give(c->tenant, c->state == CONNECTION_LISTENER ? XTS_USE_LISTENERS : XTS_USE_CONNECTIONS, 1);
+	connection_return_window(c);
+	if (c->state == CONNECTION_LISTENER)
+		c->channel->listener_count--;
+	else
+		c->channel->connection_count--;
+}
+
+void connection_free(struct connection *c, bool reset)
+{
+	datagram_free(c);
+	if (c->shared)
+		share_leave(c, false);
+	held_forget(c);
+	if (c->listener && !c->announced)
+		accepting_ends(c);
+	listener_offer_ends(c);
+	if (c->state == CONNECTION_LISTENER && c->pushed)
+		accepting_drop(c);
+	while (!list_empty(&c->offers)) /* the offers of a listener: the host will still answer them */
+		listener_offer_ends(list_entry(c->offers.next, struct connection, offers));
+	connection_close_socket(c, reset);
+	closed_end(c, reset);               /* in case it had no socket any more */
+	bound_address_release(c->bound_to); /* in case its socket has moved to another connection */
+	c->bound_to = NULL;
+	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, sizeof *c + (c->pushed ? PUSHED_BYTES : 0));
+	uncount(c);
+	if (c->channel) {
+		channel_clean(c->channel, c);
+		identifier_release(c->channel, c->proxy_id);
+		if (c->channel->refusing == c)
+			c->channel->refusing = NULL;
+		if (c->channel->binding == c)
+			c->channel->binding = NULL;
+		if (c->channel->connecting == c)
+			c->channel->connecting = NULL;
+	}
+	outgoing_free(&c->out);
+	returned_drop(&c->returned, c->worker, c->tenant);
+	pushed_free(c->pushed);
+	c->pushed = NULL;
+	buffers_uncharge(c);
+	if (!c->as_orphan || !atomic_load(&c->as_orphan->cut)) /* else the orphan that replaced it is charged */
+		tenant_give_socket(c->tenant);
+	xts_tenant_release(c->tenant);
+	c->tenant = NULL;
+	list_remove(&c->ready);
+	connection_look_no_more(c);
+	list_remove(&c->noted);
+	list_remove(&c->unnamed);
+	list_remove(&c->member);
+	/* Events already fetched may still point here: the worker frees the memory after them. */
+	c->channel = NULL;
+	c->noted_events = 0;
+	c->look_due = false;
+	connection_enter(c, CONNECTION_FREED);
+	free(c->as_orphan);
+	c->as_orphan = NULL;
+	free(c->look);
+	c->look = NULL;
+	list_append(&c->worker->dead, &c->member);
+}
+
+/* --- epoll and the ready list ------------------------------------------------------------------------------------- */
+
+void connection_wake(struct connection *c)
+{
+	if (!c->channel || c->orphan || !list_empty(&c->ready))
+		return;
+	list_append(&c->channel->ready, &c->ready);
+	waiting_ready(c);
+}
+
+int connection_watch(struct connection *c)
+{
+	struct epoll_event event = {
+		.events = EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+		.data.ptr = &c->watch,
+	};
+
+	if (c->in_epoll)
+		return 0;
+	if (epoll_ctl(c->worker->epoll_fd, EPOLL_CTL_ADD, c->fd, &event))
+		return -errno;
+	c->in_epoll = true;
+	return 0;
+}

@@ -1,0 +1,226 @@
+/* Listeners: accept connections and announce them by NEWCONN. A listener's post credits count connections
+ * (PROTOCOL.md). */
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "addresses/socket_address.h"
+#include "endpoint.h"
+#include "processes/share.h"
+#include "pushed/pushed.h"
+
+/* Is it an error of the connection that accept(2) would have returned? Such an error says nothing about the listener.
+ * */
+static bool is_passing(int error)
+{
+	return error == ECONNABORTED || error == EINTR || error == EPROTO || error == ENETDOWN ||
+	       error == ENOPROTOOPT || error == EHOSTDOWN || error == ENONET || error == EHOSTUNREACH ||
+	       error == EOPNOTSUPP || error == ENETUNREACH;
+}
+
+void listener_become(struct connection *c)
+{
+	struct xts_worker_stats *stats = &c->worker->stats;
+
+	connection_enter(c, CONNECTION_LISTENER);
+	tenant_give(c->tenant, XTS_USE_CONNECTIONS, 1);
+	c->channel->connection_count--;
+	c->channel->listener_count++;
+	stats->connections--;
+	stats->listeners++;
+}
+
+bool listener_has_room(const struct connection *l)
+{
+	return tenant_left(l->tenant, XTS_USE_CONNECTIONS) && channel_window_left(l->channel);
+}
+
+void listener_close(struct connection *l)
+{
+	if (l->fd < 0)
+		return;
+	if (l->in_epoll) /* close() does not remove it while another process has the socket open */
+		(void)epoll_ctl(l->worker->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
+	close(l->fd);
+	l->fd = -1;
+	l->in_epoll = false;
+	bound_address_release(l->bound_to);
+	l->bound_to = NULL;
+	l->readable = false;
+}
+
+bool backlog_refuse_one(int listener_fd)
+{
+	int fd = accept4(listener_fd, NULL, NULL, SOCK_CLOEXEC);
+
+	if (fd < 0)
+		return is_passing(errno);
+	reset_and_close(fd);
+	return true;
+}
+
+bool listener_refuse_some(struct connection *l)
+{
+	if (l->fd < 0)
+		return true;
+	(void)listen(l->fd, 0); /* so that no further connections arrive */
+	while (backlog_refuse_one(l->fd)) {
+		if (worker_turn_is_over(l->worker))
+			return false;
+	}
+	return true;
+}
+
+/* --- announcing --------------------------------------------------------------------------------------------------- */
+
+void listener_offer_ends(struct connection *c)
+{
+	if (!c->listener)
+		return;
+	list_remove(&c->offers);
+	if (c->listener->shares)
+		c->listener->shares->offer_count--;
+	c->listener = NULL;
+}
+
+void listener_announce(struct connection *l, struct connection *c, const struct xts_endpoint *peer,
+		       const struct xts_tx_slot *slot)
+{
+	struct xts_newconn m = { .proxy_id = c->proxy_id, .post_credits = connection_grant_window(c) };
+
+	connection_enter(c, CONNECTION_ESTABLISHED);
+	c->announced = true;
+	c->accepted = true;
+	c->writable = true;
+	c->listener = l;
+	list_append(&l->offers, &c->offers);
+	if (l->shares)
+		l->shares->offer_count++;
+	socket_local(c->fd, &m.local);
+	m.peer = *peer;
+	xts_head_encode(slot->data, XTS_REPLY_NEWCONN, 0, 0, l->xts_socket);
+	xts_newconn_encode(slot->data, &m);
+	channel_submit(l->channel, slot, XTS_NEWCONN_BYTES);
+	l->held--;
+	connection_look_sooner(l);
+	l->worker->stats.accepts++;
+}
+
+/* The next connection: one that was given back, with the protocols pushed onto it, or a new one. -1 and errno. */
+static int next_connection(struct connection *l, struct sockaddr_storage *peer, struct pushed **pushed)
+{
+	socklen_t length = sizeof *peer;
+	int fd = l->shared ? share_take_waiting(l, pushed) : -1;
+
+	if (fd < 0)
+		return accept4(l->fd, (struct sockaddr *)peer, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	if (!getpeername(fd, (struct sockaddr *)peer, &length))
+		return fd;
+	pushed_free(*pushed);
+	close(fd); /* reset by its peer in the meantime: the host never knew of it */
+	errno = ECONNABORTED;
+	return -1;
+}
+
+static void accepted_all(struct connection *l)
+{
+	l->readable = false;
+	if (errno != EAGAIN)
+		connection_look_later(l); /* out of descriptors or memory: try again a little later */
+	else if (l->shared)
+		share_accepted_all(l);
+}
+
+/* Which member takes the next connection; NULL: none can now. */
+static struct connection *next_member(struct connection *l)
+{
+	struct connection *to = l->shared ? share_turn(l) : l;
+
+	if (!to || (!to->held && !to->pushed))
+		return NULL;
+	if (!listener_has_room(to) || (to->pushed && !accepting_has_room(to))) {
+		/* Further connections wait in the kernel's backlog, as they would for a busy server. */
+		connection_look_later(to);
+		l->readable = false;
+		return NULL;
+	}
+	return to;
+}
+
+/* Announces a connection whose handshake is done; false: there is none, or it has to wait. */
+static bool announce_ready(struct connection *l)
+{
+	struct connection *c = accepting_next(l);
+	struct xts_tx_slot slot;
+
+	if (!c)
+		return false;
+	if (!l->held) {
+		if (l->shared)
+			share_give_back(c); /* its handshake is done already: another member gets it */
+		return l->shared;
+	}
+	if (!channel_slot(l->channel, &slot)) {
+		connection_wake(l);
+		return false;
+	}
+	accepting_ends(c);
+	listener_announce(l, c, &c->pushed->peer, &slot);
+	return true;
+}
+
+bool listener_send(struct connection *l, uint32_t budget)
+{
+	struct sockaddr_storage peer;
+	struct xts_tx_slot slot;
+
+	while (budget--) {
+		struct pushed *pushed = NULL;
+		struct connection *c, *to;
+		struct xts_endpoint from;
+		int fd, error = 0;
+
+		if (l->pushed && announce_ready(l))
+			continue;
+		if (l->shared ? !share_has_news(l) : !l->readable)
+			return false;
+		to = next_member(l);
+		if (!to)
+			return false;
+		if (!channel_slot(to->channel, &slot)) {
+			connection_wake(to); /* its own channel wakes it when it has a slot again */
+			share_turn_ends(to);
+			return to == l;
+		}
+		fd = next_connection(l, &peer, &pushed);
+		if (fd < 0) {
+			xts_queue_abandon(to->channel->queue, &slot);
+			if (is_passing(errno))
+				continue;
+			accepted_all(l);
+			return false;
+		}
+		c = connection_new(to->channel, fd, l->ip_version, &error);
+		if (!c) {
+			xts_queue_abandon(to->channel->queue, &slot);
+			pushed_free(pushed);
+			close(fd);
+			connection_look_later(l);
+			l->readable = false;
+			return false;
+		}
+		share_turn_ends(to);
+		from = xts_endpoint_of(&peer);
+		closed_begin(c, XTS_BEGUN_ACCEPT, &from);
+		if ((to->pushed || pushed) && !accepting_begin(to, c, pushed, &from))
+			xts_queue_abandon(to->channel->queue, &slot); /* its handshake is under way, or has failed */
+		else
+			listener_announce(to, c, &from, &slot);
+		/* Accepting one may cost 100 us: another one may have to end to make room, and protocols may have to
+		 * start. */
+		if (worker_turn_is_over(l->worker))
+			break;
+	}
+	return true;
+}

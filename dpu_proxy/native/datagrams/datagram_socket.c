@@ -1,0 +1,367 @@
+/* Datagram sockets: open, bind, connect, close, and their events (datagram_socket.h). */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "addresses/bound_addresses.h"
+#include "addresses/local_ports.h"
+#include "addresses/socket_address.h"
+#include "datagrams/datagram_making.h"
+#include "processes/share.h"
+
+/* --- errors and events -------------------------------------------------------------------------------------------- */
+
+void datagram_fails(struct connection *c, int error)
+{
+	c->error = error;
+	connection_wake(c);
+}
+
+/* On a shared socket, errors are for the members that use it. */
+static bool takes_errors(const struct connection *c)
+{
+	return !c->shared || c->held || c->datagrams->sends;
+}
+
+void datagram_event(struct connection *c, uint32_t events)
+{
+	int error = 0;
+	socklen_t length = sizeof error;
+
+	if (events & EPOLLERR && !takes_errors(c))
+		events &= ~(uint32_t)EPOLLERR;
+	if (events & EPOLLERR && !getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &length) && error)
+		datagram_fails(c, error);
+	if (events & (EPOLLIN | EPOLLERR)) {
+		c->datagrams->has_errors |= (events & EPOLLERR) != 0;
+		c->readable = true;
+		connection_wake(c);
+	}
+	if (events & EPOLLOUT) {
+		c->writable = true;
+		datagram_flush(c);
+		if (c->datagrams->closing && !c->out.spill.bytes)
+			connection_close_datagram(c);
+	}
+}
+
+void datagram_look(struct connection *c)
+{
+	connection_look_sooner(c);
+	if (c->fd >= 0)
+		datagram_event(c, EPOLLOUT);
+}
+
+/* --- bind and connect --------------------------------------------------------------------------------------------- */
+
+int datagram_bind(struct connection *c, const struct xts_endpoint *local)
+{
+	struct bound_address *bound;
+	int error;
+
+	if (local->ip_version != 4 && local->ip_version != 6)
+		return EAFNOSUPPORT;
+	if ((local->port || !endpoint_is_unspecified(local)) && !command_allowed(c->channel, XTS_POLICY_LISTEN, local))
+		return EACCES;
+	if (!multicast_may_bind(c, local->port))
+		return EACCES;
+	bound = bound_address_take(c->tenant, BOUND_UDP, local, &error);
+	if (!bound)
+		return error;
+	if (!c->bound_to) /* kept sockets that this turn has no time to end stay, and the address is in use */
+		(void)share_gives_way(c->worker, c->tenant, true, local);
+	error = connection_bind_fd(c, local, NULL);
+	if (error) {
+		bound_address_release(bound);
+		return error;
+	}
+	c->datagrams->bound = true;
+	copies_enter(c);
+	bound_address_release(c->bound_to);
+	c->bound_to = bound;
+	if (!local->port) {
+		bound_address_release(bound);
+		error = connection_note_bound_address(c);
+	}
+	if (c->shared)
+		share_is_bound(c);
+	return error;
+}
+
+int datagram_pick_port(struct connection *c)
+{
+	const struct xts_endpoint any = { .ip_version = c->ip_version };
+	int error;
+
+	if (c->bound_to || !local_ports_are_divided(c->tenant))
+		return 0; /* it has one, or the kernel may pick any */
+	error = connection_bind_fd(c, &any, NULL);
+	if (!error)
+		return connection_note_bound_address(c);
+	/* EINVAL: it has a port. EAGAIN is what connect() and send() of the kernel say. */
+	return error == EADDRINUSE ? EAGAIN : 0;
+}
+
+static void set_peer(struct connection *c, const struct xts_endpoint *peer)
+{
+	static const uint8_t mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
+
+	c->datagrams->peer_is_multicast = endpoint_is_multicast(peer);
+	c->datagrams->peer_is_ipv4 = peer->ip_version == 4 || !memcmp(peer->address, mapped, sizeof mapped);
+}
+
+void datagram_learn_peer(struct connection *c)
+{
+	struct xts_endpoint peer = { 0 };
+
+	socket_peer(c->fd, &peer);
+	if (peer.ip_version)
+		set_peer(c, &peer);
+}
+
+/* Dissolves the association with the peer. The kernel takes back a port that it had picked, even for a bind(), so the
+ * address is free, too. */
+static int dissolve(struct connection *c)
+{
+	const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
+	struct xts_endpoint local = { 0 };
+
+	if (connect(c->fd, &nobody, sizeof nobody))
+		return errno;
+	socket_local(c->fd, &local);
+	if (local.port)
+		return 0;
+	copies_leave(c);
+	c->datagrams->bound = false;
+	bound_address_release(c->bound_to);
+	c->bound_to = NULL;
+	return 0;
+}
+
+/* Connects to the peer; without an address, dissolves the association. */
+static int connect_to(struct connection *c, const struct xts_endpoint *peer)
+{
+	struct sockaddr_storage address;
+	socklen_t length = endpoint_to_sockaddr(peer, &address);
+	int error;
+
+	if (!peer->ip_version)
+		return dissolve(c);
+	if (!length)
+		return EAFNOSUPPORT;
+	if (!command_allowed(c->channel, XTS_POLICY_CONNECT, peer) || !multicast_may_send(c, peer, 0))
+		return EACCES;
+	error = datagram_pick_port(c);
+	if (error)
+		return error;
+	if (connect(c->fd, (const struct sockaddr *)&address, length))
+		return errno;
+	set_peer(c, peer);
+	return c->bound_to ? 0 : connection_note_bound_address(c);
+}
+
+enum command_result command_connect_datagram(struct channel *ch, const struct xts_head *head,
+					     const struct xts_connect_datagram *m, struct batch_entry *e)
+{
+	struct xts_connect_datagram_ack ack = { .token = m->token };
+	struct connection *c = NULL;
+	int error = EBADF;
+
+	(void)e;
+	if (head->id)
+		c = command_target(ch, head->id, m->xts_socket, 0, &error);
+	if (c && (c->state != CONNECTION_DATAGRAM || c->datagrams->closing))
+		error = EOPNOTSUPP;
+	else if (c) {
+		datagram_flush(c); /* what was sent before goes to the former peer */
+		error = connect_to(c, &m->peer);
+	}
+	if (c && !error) {
+		socket_local(c->fd, &ack.local);
+		socket_peer(c->fd, &ack.peer);
+	}
+	xts_connect_datagram_ack_encode(
+		command_reply(ch, XTS_REPLY_CONNECT_DATAGRAM_ACK, XTS_CONNECT_DATAGRAM_ACK_BYTES, m->xts_socket, error),
+		&ack);
+	return COMMAND_REPLIES;
+}
+
+/* --- making and freeing ------------------------------------------------------------------------------------------- */
+
+static bool make_scratch(struct worker_state *w)
+{
+	if (!w->datagram_scratch)
+		w->datagram_scratch = calloc(1, sizeof *w->datagram_scratch);
+	return w->datagram_scratch && copies_begin(w);
+}
+
+/* False: no memory. */
+static bool become_datagrams(struct connection *c)
+{
+	c->datagrams = calloc(1, sizeof *c->datagrams);
+	if (!c->datagrams)
+		return false;
+	c->datagrams->expected_bytes = UINT16_MAX;
+	c->datagrams->takes = DATAGRAM_RECEIVES_MIN;
+	list_init(&c->datagrams->by_port);
+	list_init(&c->datagrams->same_port);
+	c->writable = true;
+	c->send_buffer_set = c->receive_tuned = true; /* the window is not sized by buffers */
+	connection_enter(c, CONNECTION_DATAGRAM);
+	c->worker->stats.connections--;
+	c->worker->stats.datagram_sockets++;
+	return true;
+}
+
+/* Makes a socket of the kernel with its struct connection. NULL with *error. */
+static struct connection *make(struct channel *ch, uint32_t domain, int *error)
+{
+	struct connection *c;
+	int fd;
+
+	if (!make_scratch(ch->worker)) {
+		*error = command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
+		return NULL;
+	}
+	fd = socket(domain == 6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP);
+	if (fd < 0) {
+		*error = errno == EMFILE || errno == ENFILE ? command_refuse(ch, XTS_REFUSED_DEVICE_DESCRIPTORS) : errno;
+		return NULL;
+	}
+	c = connection_new(ch, fd, (uint8_t)domain, error);
+	if (!c) {
+		close(fd);
+		return NULL;
+	}
+	if (become_datagrams(c))
+		return c;
+	*error = command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
+	connection_free(c, false);
+	return NULL;
+}
+
+/* Sets the socket up, in the order of the calls that a program would make. 0 or an errno. */
+static int set_up(struct connection *c, const struct xts_open_datagram *m)
+{
+	const int on = 1, bytes = (int)m->receive_bytes;
+	int error = 0;
+
+	c->held = m->post_credits;
+	if (!connection_grant_datagrams(c))
+		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
+	if (setsockopt(c->fd, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on))
+		return errno;
+	error = multicast_begin(c);
+	if (error)
+		return error;
+	if (bytes && setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes))
+		return errno;
+	buffers_option_set(c, SOL_SOCKET, SO_RCVBUF); /* what peers may make the kernel keep is charged */
+	if (m->local.ip_version)
+		error = datagram_bind(c, &m->local);
+	if (!error && m->peer.ip_version)
+		error = connect_to(c, &m->peer);
+	return error ? error : -connection_watch(c);
+}
+
+static int check_open(struct channel *ch, const struct xts_open_datagram *m)
+{
+	if (m->domain != 4 && m->domain != 6)
+		return EAFNOSUPPORT;
+	if (m->post_credits < XTS_DATAGRAM_WINDOW_MIN)
+		return EINVAL; /* the largest datagram could never be sent to the host */
+	return ch->worker->draining ? command_refuse(ch, XTS_REFUSED_STOPPING) : 0;
+}
+
+enum command_result command_open_datagram(struct channel *ch, const struct xts_head *head,
+					  const struct xts_open_datagram *m, struct batch_entry *e)
+{
+	struct xts_open_datagram_ack ack = { .token = m->token };
+	struct connection *c = NULL;
+	int error = check_open(ch, m);
+
+	(void)head;
+	(void)e;
+	if (!error)
+		c = make(ch, m->domain, &error);
+	if (c) {
+		c->xts_socket = m->xts_socket;
+		error = set_up(c, m);
+	}
+	if (c && !error) {
+		ack.proxy_id = c->proxy_id;
+		ack.post_credits = c->grant.outstanding;
+		socket_local(c->fd, &ack.local);
+		socket_peer(c->fd, &ack.peer);
+	} else if (c) {
+		connection_free(c, false);
+	}
+	xts_open_datagram_ack_encode(
+		command_reply(ch, XTS_REPLY_OPEN_DATAGRAM_ACK, XTS_OPEN_DATAGRAM_ACK_BYTES, m->xts_socket, error), &ack);
+	return COMMAND_REPLIES;
+}
+
+/* --- shared ------------------------------------------------------------------------------------------------------- */
+
+void datagram_named(struct connection *c)
+{
+	c->held = 0;
+	c->datagrams->sends = false;
+}
+
+int datagram_join(struct connection *c, struct multicast *multicast, bool bound)
+{
+	struct xts_endpoint local = { 0 }, peer = { 0 };
+
+	socket_local(c->fd, &local);
+	socket_peer(c->fd, &peer);
+	if (bound && !command_allowed(c->channel, XTS_POLICY_LISTEN, &local))
+		return EACCES;
+	if (peer.ip_version && !command_allowed(c->channel, XTS_POLICY_CONNECT, &peer))
+		return EACCES;
+	if (!make_scratch(c->worker) || !become_datagrams(c))
+		return command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY);
+	c->datagrams->multicast = multicast_hold(multicast);
+	c->datagrams->bound = bound;
+	if (peer.ip_version)
+		set_peer(c, &peer);
+	if (!connection_grant_datagrams(c))
+		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
+	/* SHARE_ACK carries no credits: they follow it. */
+	c->grant.unadvertised = c->grant.outstanding;
+	c->grant.outstanding = 0;
+	buffers_option_set(c, SOL_SOCKET, SO_RCVBUF);
+	connection_wake(c);
+	return connection_watch(c) ? command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY) : 0;
+}
+
+/* --- closing ------------------------------------------------------------------------------------------------------ */
+
+bool datagram_close(struct connection *c, bool keeps)
+{
+	struct datagrams *d = c->datagrams;
+	bool again = d->closing;
+
+	d->closing_keeps = keeps;
+	d->closing = true;
+	return again || !c->out.spill.bytes || d->coming;
+}
+
+void datagram_free(struct connection *c)
+{
+	if (!c->datagrams)
+		return;
+	copies_leave(c);
+	multicast_release(c->datagrams->multicast);
+	filter_free(c);
+	datagram_drop_waiting(c);
+	datagram_free_unsent(c);
+	datagram_drop_returning(c);
+	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, sizeof *c->datagrams);
+	free(c->datagrams);
+	c->datagrams = NULL;
+}

@@ -1,0 +1,73 @@
+/* Bytes that the last host of a connection has not read, and gives back after parking it (RETURN; parked.h). */
+#include <sys/uio.h>
+
+#include "processes/parked.h"
+#include "processes/share.h"
+#include "pushed/pushed.h"
+#include "wire.h"
+
+static struct ulp_mark mark_of(const struct xts_return *m, bool more)
+{
+	struct ulp_mark mark = { .pdu = m->kind == 2 };
+
+	if (!mark.pdu)
+		return mark;
+	mark.more = more;
+	mark.control_bytes = (uint8_t)m->control_bytes;
+	mark.control_type = m->control_type;
+	mark.record_bytes = m->record_bytes;
+	xts_put64(mark.control, m->control_high);
+	xts_put64(mark.control + 8, m->control_low);
+	return mark;
+}
+
+static void all_is_returned(struct parked *p)
+{
+	list_remove(&p->returning);
+	p->returner = NULL;
+	returned_join(&p->returned, &p->behind);
+}
+
+/* Only PDUs may be empty, and only connections with protocols on the receive side have PDUs. */
+static bool is_possible(const struct parked *p, const struct xts_return *m)
+{
+	if (m->kind == 2)
+		return p->pushed && ulp_stack_receives(p->pushed->stack) && m->length <= p->may_return;
+	return m->length <= p->may_return && (m->kind ? m->length > 0 : !m->length);
+}
+
+bool parked_return(struct channel *ch, const struct xts_return *m, bool more, const struct batch_entry *e)
+{
+	struct ulp_mark mark = mark_of(m, more);
+	struct iovec iov[XTS_SEGMENTS_MAX];
+	struct parked *p;
+	bool possible;
+
+	registry_lock();
+	p = parked_of(registry_find(ch->tenant, m->key, KEYED_PARKED));
+	possible = p && p->returner == ch && is_possible(p, m);
+	if (possible && !m->kind) {
+		all_is_returned(p);
+	} else if (possible) {
+		p->may_return -= m->length;
+		if (returned_add(&p->returned, p->keyed.tenant, &mark, iov, batch_pieces(e, iov, XTS_SEGMENTS_MAX),
+				 m->length)) {
+			ch->worker->stats.refused_limit++;
+			parked_end(&p->keyed); /* without these bytes the stream would have a gap */
+		}
+	}
+	registry_unlock();
+	return possible;
+}
+
+bool parked_end_one_of(struct channel *ch)
+{
+	bool any;
+
+	registry_lock();
+	any = !list_empty(&ch->returning);
+	if (any)
+		parked_end(&list_entry(ch->returning.next, struct parked, returning)->keyed);
+	registry_unlock();
+	return any;
+}

@@ -1,0 +1,26 @@
+/* A shared socket as its own files see it: share.c, share_turn.c, share_returned.c, share_end.c. */
+#ifndef XTS_SHARE_INSIDE_H
+#define XTS_SHARE_INSIDE_H
+
+#include "processes/share.h"
+
+extern struct list shared_sockets; /* all of them; under the registry's lock */
+
+/* The next member on m's worker, in a ring. */
+static inline struct connection *shared_next_here(const struct connection *m)
+{
+	return list_entry(m->shares->here.next, struct member, here)->connection;
+}
+
+/* All below need the lock. Any member on this worker, or NULL. */
+struct connection *shared_member_here(const struct shared *s, const struct worker_state *w);
+/* The members on this worker look whether there is something to offer. */
+void shared_wake_here(struct shared *s, struct worker_state *w);
+/* Is this its only member? */
+bool shared_has_only(const struct shared *s, const struct connection *l);
+/* Nobody keeps it when this member has left, if that is the last one. */
+bool shared_is_not_kept(const struct shared *s, const struct connection *l, bool closed);
+/* One that a member has given back, or a block of datagrams. False: there is none. */
+bool shared_reset_one_waiting(struct shared *s);
+
+#endif
