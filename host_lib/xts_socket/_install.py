@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from . import _either, _made_in_c, _pickling, _scope
+from . import _installed_socket, _made_in_c, _pickling, _scope
 from ._descriptor import close, dup
 from ._installed_names import where_offloaded
+from ._kernel_socket import KernelSocket
 from ._names import FUNCTIONS
 from ._rules import Rules
 from ._scope import Scope
 from ._ssl import SSLSocket
-from ._stayed import StayedSocket
 
 RulesSource = str | os.PathLike[str] | Rules | None
 
@@ -107,18 +107,18 @@ def _enter() -> None:
     if _users > 1:
         return
     for owner, name, ours in (
-        (_standard, "socket", _either.socket),
-        (_standard, "fromfd", _either.fromfd),
+        (_standard, "socket", _installed_socket.socket),
+        (_standard, "fromfd", _installed_socket.fromfd),
         (_standard, "dup", dup),
         (_standard, "close", close),
-        (os, "sendfile", _either.refuse_sendfile),
+        (os, "sendfile", _installed_socket.refuse_sendfile),
         (ssl.SSLContext, "sslsocket_class", SSLSocket),
         *((_standard, name, where_offloaded(name)) for name in FUNCTIONS),
     ):
         _saved.append((owner, name, getattr(owner, name)))
         setattr(owner, name, ours)
     _made_in_c.look_out()
-    _pickling.tell(_either.socket, StayedSocket)
+    _pickling.tell(_installed_socket.socket, KernelSocket)
 
 
 def _leave() -> None:

@@ -25,7 +25,7 @@ from threading import Lock
 from typing import Any, NoReturn, Self
 
 from ._base import SocketBase
-from ._either import socket as either_socket
+from ._installed_socket import socket as installed_socket
 
 _HEADER_BYTES = 5
 _PIECE_BYTES = 65536  # bytes encrypted at a time
@@ -36,7 +36,7 @@ def is_ours(sock: object) -> bool:
     """Should this package do TLS on this socket: is it offloaded, or not decided yet?"""
     if isinstance(sock, SocketBase):
         return True
-    return issubclass(type(sock), either_socket) and bool(sock.may_be_offloaded)  # type: ignore[attr-defined]
+    return issubclass(type(sock), installed_socket) and bool(sock.may_be_offloaded)  # type: ignore[attr-defined]
 
 
 class SSLSocket(ssl.SSLSocket):

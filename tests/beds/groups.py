@@ -1,5 +1,5 @@
 """What scripts about groups are made with: the values of Linux's options, and sockets. They run in a network namespace
-with the interfaces of own_network.py."""
+with the interfaces of multicast_namespace.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IP_UNBLOCK_SOURCE, IP_BLOCK_SOURCE, IP_ADD_SOURCE, IP_DROP_SOURCE, IP_MSFILTER =
 JOIN, BLOCK, UNBLOCK, LEAVE, JOIN_SOURCE, LEAVE_SOURCE, MSFILTER = 42, 43, 44, 45, 46, 47, 48
 IP_PKTINFO, IP_MULTICAST_ALL, IPV6_MULTICAST_ALL = 8, 49, 29
 GROUP, OTHER, GROUP6 = "239.7.7.1", "239.7.7.2", "ff15::7:1"
-#: Of the namespace's interfaces (own_network.py).
+#: Of the namespace's interfaces (multicast_namespace.py).
 MC0, MC1, MC0_V6 = "10.77.0.1", "10.77.1.1", "fd77::1"
 
 

@@ -12,7 +12,8 @@ from xts_messages import wire_table as table
 from xts_messages.codec import Frame, flags
 from xts_messages.ulps import BY_NAME, EVENTS
 
-from beds.handmade_proxy import Caller, ScriptedProxy
+from beds.caller import Caller
+from beds.one_process_proxy import OneProcessProxy
 from beds.shm_proxy import library
 
 ULP = table.FEATURES["ULP"][0] | table.FEATURES["ULP_TLS"][0]
@@ -24,13 +25,13 @@ PROXY_ID = 0x77
 
 
 @pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedProxy]:
-    with ScriptedProxy(tmp_path_factory.mktemp("proxy"), features=ULP) as made:
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneProcessProxy]:
+    with OneProcessProxy(tmp_path_factory.mktemp("proxy"), features=ULP) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def caller(proxy: ScriptedProxy) -> Iterator[Caller]:
+def caller(proxy: OneProcessProxy) -> Iterator[Caller]:
     with Caller(proxy, library(), XTS_WINDOW_BYTES="16384", XTS_WINDOW_BYTES_MAX="65536") as made:
         yield made
 
@@ -38,7 +39,7 @@ def caller(proxy: ScriptedProxy) -> Iterator[Caller]:
 class Connection:
     """A connection as its proxy sees it: what it may send, what it gets."""
 
-    def __init__(self, proxy: ScriptedProxy, caller: Caller, kind: str = "sequenced", credits: int = 65536) -> None:
+    def __init__(self, proxy: OneProcessProxy, caller: Caller, kind: str = "sequenced", credits: int = 65536) -> None:
         self.proxy, self.caller = proxy, caller
         self.closed = False
         proxy.backlog.clear()
@@ -131,14 +132,14 @@ class Connection:
 
 
 @pytest.fixture
-def c(proxy: ScriptedProxy, caller: Caller) -> Iterator[Connection]:
+def c(proxy: OneProcessProxy, caller: Caller) -> Iterator[Connection]:
     made = Connection(proxy, caller)
     yield made
     made.close()
 
 
 @pytest.fixture
-def stream(proxy: ScriptedProxy, caller: Caller) -> Iterator[Connection]:
+def stream(proxy: OneProcessProxy, caller: Caller) -> Iterator[Connection]:
     made = Connection(proxy, caller, "socket")
     yield made
     made.close()

@@ -1,5 +1,6 @@
-"""A proxy made by hand, for tests of the host library: it attaches processes over shared memory, speaks the link
-properly and says whatever a test wants. It opens no TCP socket."""
+"""A scripted proxy for several processes of the host library: it attaches them over shared memory, speaks the link
+properly and says whatever a test wants. It opens no TCP socket. For one process that is told what to call:
+one_process_proxy.py."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beds.handmade_proxy import Caller, ScriptedProxy
+from beds.caller import Caller
+from beds.one_process_proxy import OneProcessProxy
 from beds.shm_proxy import library
 from xts_messages import codec
 from xts_messages import wire_table as table
@@ -20,23 +21,23 @@ PEER = codec.Endpoint.of("127.0.0.1", 80)
 
 
 @pytest.fixture
-def proxy(tmp_path: Path) -> Iterator[ScriptedProxy]:
-    with ScriptedProxy(tmp_path) as made:
+def proxy(tmp_path: Path) -> Iterator[OneProcessProxy]:
+    with OneProcessProxy(tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-def caller(proxy: ScriptedProxy) -> Iterator[Caller]:
+def caller(proxy: OneProcessProxy) -> Iterator[Caller]:
     with Caller(proxy, library()) as made:
         yield made
 
 
-def recv(proxy: ScriptedProxy, s: int, payload: bytes = b"", names: tuple[str, ...] = (), **more: Any) -> None:
+def recv(proxy: OneProcessProxy, s: int, payload: bytes = b"", names: tuple[str, ...] = (), **more: Any) -> None:
     fields = {"post_credits": 0, "length": len(payload)} | {k: v for k, v in more.items() if k != "error"}
     proxy.send("XTS_REPLY_RECV", payload, flags=flags(*names), error=more.get("error", 0), id=s, **fields)
 
 
-def test_a_correct_proxy_is_believed(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_a_correct_proxy_is_believed(proxy: OneProcessProxy, caller: Caller) -> None:
     s, connect = caller.connected()
     assert connect.id == 0 and connect.fields["xts_socket"] == s and connect.fields["peer"] == PEER
     recv(proxy, s, b"hello")
@@ -51,7 +52,7 @@ def test_a_correct_proxy_is_believed(proxy: ScriptedProxy, caller: Caller) -> No
     assert caller.call("malformed") == 0
 
 
-def test_connections_that_fail_tell_why(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_connections_that_fail_tell_why(proxy: OneProcessProxy, caller: Caller) -> None:
     s = caller.call("socket")
     for error in (errno.ECONNREFUSED, errno.ENETUNREACH, errno.ETIMEDOUT, errno.EACCES):
         caller.start("connect", s)
@@ -62,7 +63,7 @@ def test_connections_that_fail_tell_why(proxy: ScriptedProxy, caller: Caller) ->
     assert caller.call("close", s) == 0
 
 
-def test_unknown_identifiers_are_counted_and_dropped(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_unknown_identifiers_are_counted_and_dropped(proxy: OneProcessProxy, caller: Caller) -> None:
     s, _ = caller.connected()
     for wrong in (0, 1, s + 1, s ^ (1 << 20), 0xFFFFFFFF):
         recv(proxy, wrong, b"not yours")
@@ -73,7 +74,7 @@ def test_unknown_identifiers_are_counted_and_dropped(proxy: ScriptedProxy, calle
     assert caller.call("malformed") == 15
 
 
-def test_a_reply_with_another_token_is_dropped(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_a_reply_with_another_token_is_dropped(proxy: OneProcessProxy, caller: Caller) -> None:
     s = caller.call("socket")
     caller.start("nodelay", s)
     asked = proxy.expect("XTS_CMD_SETSOCKOPT")
@@ -83,7 +84,7 @@ def test_a_reply_with_another_token_is_dropped(proxy: ScriptedProxy, caller: Cal
     assert caller.result() == "EPERM"
 
 
-def test_a_new_connection_for_no_listener_is_refused(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_a_new_connection_for_no_listener_is_refused(proxy: OneProcessProxy, caller: Caller) -> None:
     caller.connected()
     proxy.send("XTS_REPLY_NEWCONN", id=0x123456, proxy_id=0x88, post_credits=1, local=PEER, peer=PEER)
     caller.call("malformed")
@@ -91,7 +92,7 @@ def test_a_new_connection_for_no_listener_is_refused(proxy: ScriptedProxy, calle
     assert refusal.id == 0x88 and refusal.error
 
 
-def listening(proxy: ScriptedProxy, caller: Caller, backlog: int = 1) -> int:
+def listening(proxy: OneProcessProxy, caller: Caller, backlog: int = 1) -> int:
     s = caller.call("socket")
     caller.start("listen", s, backlog)
     asked = proxy.expect("XTS_CMD_LISTEN")
@@ -101,7 +102,7 @@ def listening(proxy: ScriptedProxy, caller: Caller, backlog: int = 1) -> int:
     return int(s)
 
 
-def test_a_listener_returns_its_credits(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_a_listener_returns_its_credits(proxy: OneProcessProxy, caller: Caller) -> None:
     s = listening(proxy, caller)
     for i in range(5):
         proxy.send("XTS_REPLY_NEWCONN", id=s, proxy_id=0x100 + i, post_credits=1000, local=PEER, peer=PEER)
@@ -115,7 +116,7 @@ def test_a_listener_returns_its_credits(proxy: ScriptedProxy, caller: Caller) ->
     assert proxy.expect("XTS_CMD_SEND").flag_names == ("CLOSE",)
 
 
-def violation(proxy: ScriptedProxy, caller: Caller, s: int) -> None:
+def violation(proxy: OneProcessProxy, caller: Caller, s: int) -> None:
     """The channel ends with GOODBYE; its sockets in ECONNRESET; the next socket attaches again."""
     assert caller.call("recv", s, 100) == "ECONNRESET"
     assert proxy.down() in (errno.EPROTO, errno.EBADMSG)
@@ -127,7 +128,7 @@ def violation(proxy: ScriptedProxy, caller: Caller, s: int) -> None:
     assert caller.call("close", s) == 0
 
 
-def test_more_data_than_credits(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_more_data_than_credits(proxy: OneProcessProxy, caller: Caller) -> None:
     s, connect = caller.connected()
     window = int(str(connect.fields["post_credits"]))
     recv(proxy, s, bytes(30_000))
@@ -138,13 +139,13 @@ def test_more_data_than_credits(proxy: ScriptedProxy, caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("credits", [table.CREDITS_MAX, table.CREDITS_MAX - 100])
-def test_more_credits_than_there_can_be(proxy: ScriptedProxy, caller: Caller, credits: int) -> None:
+def test_more_credits_than_there_can_be(proxy: OneProcessProxy, caller: Caller, credits: int) -> None:
     s, _ = caller.connected(credits=101)
     recv(proxy, s, post_credits=credits)
     violation(proxy, caller, s)
 
 
-def test_a_field_out_of_range(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_a_field_out_of_range(proxy: OneProcessProxy, caller: Caller) -> None:
     s, _ = caller.connected()
     frame = bytearray(codec.encode(codec.Frame("XTS_REPLY_RECV", {"post_credits": 0, "length": 0}, id=s)))
     frame[24:28] = b"\xff\xff\xff\xff"
@@ -152,7 +153,7 @@ def test_a_field_out_of_range(proxy: ScriptedProxy, caller: Caller) -> None:
     violation(proxy, caller, s)
 
 
-def test_a_length_past_the_frame(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_a_length_past_the_frame(proxy: OneProcessProxy, caller: Caller) -> None:
     s, _ = caller.connected()
     frame = bytearray(codec.encode(codec.Frame("XTS_REPLY_RECV", {"post_credits": 0, "length": 4}, b"four", id=s)))
     frame[28:32] = (5000).to_bytes(4, "big")
@@ -161,7 +162,7 @@ def test_a_length_past_the_frame(proxy: ScriptedProxy, caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("names", [("CLOSED",), ("EOS",)])
-def test_data_after_the_end(proxy: ScriptedProxy, caller: Caller, names: tuple[str, ...]) -> None:
+def test_data_after_the_end(proxy: OneProcessProxy, caller: Caller, names: tuple[str, ...]) -> None:
     s, _ = caller.connected()
     recv(proxy, s, names=names)
     if names == ("EOS",):
@@ -172,7 +173,7 @@ def test_data_after_the_end(proxy: ScriptedProxy, caller: Caller, names: tuple[s
         violation(proxy, caller, s)
 
 
-def test_more_connections_than_the_backlog(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_more_connections_than_the_backlog(proxy: OneProcessProxy, caller: Caller) -> None:
     s = listening(proxy, caller, backlog=2)
     for i in range(4):
         proxy.send("XTS_REPLY_NEWCONN", id=s, proxy_id=0x100 + i, post_credits=1, local=PEER, peer=PEER)
@@ -184,14 +185,14 @@ def test_more_connections_than_the_backlog(proxy: ScriptedProxy, caller: Caller)
     assert proxy.down() == errno.EPROTO
 
 
-def test_a_message_out_of_sequence(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_a_message_out_of_sequence(proxy: OneProcessProxy, caller: Caller) -> None:
     s, _ = caller.connected()
     proxy.link.sent += 1
     recv(proxy, s, b"one was lost")
     violation(proxy, caller, s)
 
 
-def test_a_goodbye(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_a_goodbye(proxy: OneProcessProxy, caller: Caller) -> None:
     s, _ = caller.connected()
     fresh = caller.call("socket")
     caller.start("recv", s, 10)
@@ -203,7 +204,7 @@ def test_a_goodbye(proxy: ScriptedProxy, caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("answer", [errno.EPROTONOSUPPORT, errno.EOPNOTSUPP])
-def test_a_refused_link(proxy: ScriptedProxy, caller: Caller, answer: int) -> None:
+def test_a_refused_link(proxy: OneProcessProxy, caller: Caller, answer: int) -> None:
     proxy.answer_hello = answer
     assert caller.call("socket") == "ENETDOWN"
     proxy.answer_hello = 0
@@ -215,7 +216,7 @@ def test_random_messages(tmp_path: Path, seed: int) -> None:
     """Well-sealed frames of random content: every call ends, the process lives, no descriptor is lost."""
     draw = random.Random(seed)
     names = [m.name for m in table.MESSAGES if m.sender == "proxy" and m.sequenced]
-    with ScriptedProxy(tmp_path) as proxy, Caller(proxy, library()) as caller:
+    with OneProcessProxy(tmp_path) as proxy, Caller(proxy, library()) as caller:
         caller.call("socket")
         before = caller.call("descriptors")
         for _ in range(10):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beds.handmade_proxy import Caller, ScriptedProxy
+from beds.caller import Caller
 from beds.libxts_ulp import (
     EACH,
     EOR,
@@ -26,6 +26,7 @@ from beds.libxts_ulp import (
     proxy,
     stream,
 )
+from beds.one_process_proxy import OneProcessProxy
 from beds.shm_proxy import library
 from beds.ulp_calls import body
 from xts_messages import codec
@@ -44,7 +45,7 @@ def test_the_kind_of_socket(c: Connection) -> None:
 
 
 def test_without_the_feature_nothing_can_be_pushed(tmp_path: Path) -> None:
-    with ScriptedProxy(tmp_path) as old, Caller(old, library()) as caller:
+    with OneProcessProxy(tmp_path) as old, Caller(old, library()) as caller:
         s, _ = caller.connected(kind="sequenced")
         assert caller.call("push", s, "PUSH_ULP", PREFIXED) == "ENOPROTOOPT"
         assert caller.call("ulps") == []
@@ -66,7 +67,7 @@ def test_what_a_push_says(c: Connection) -> None:
     assert c.call("recv", 10) == b"456789".hex()  # a send push leaves what was received alone
 
 
-def test_a_push_before_the_connection_makes_the_socket(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_a_push_before_the_connection_makes_the_socket(proxy: OneProcessProxy, caller: Caller) -> None:
     proxy.backlog.clear()
     s = caller.call("socket")
     caller.start("push", s, "PUSH_ULP", TLS)
@@ -140,7 +141,7 @@ def test_the_end_of_the_stream_is_behind_what_went_back(c: Connection) -> None:
 
 def test_a_reset_while_bytes_go_back(tmp_path: Path) -> None:
     """Two frames on their way at most: the rest of 60 KB waits when the reset comes, and nobody may read it."""
-    with ScriptedProxy(tmp_path, frame_window=4, features=ULP) as proxy, Caller(proxy, library()) as caller:
+    with OneProcessProxy(tmp_path, frame_window=4, features=ULP) as proxy, Caller(proxy, library()) as caller:
         c = Connection(proxy, caller)
         c.recv(body(50_000))
         c.caller.start("push", c.s, "PUSH_ULP_RX", PREFIXED)
@@ -152,7 +153,7 @@ def test_a_reset_while_bytes_go_back(tmp_path: Path) -> None:
         assert c.call("recv", 10) == ""
 
 
-def test_a_reset_during_a_push_before_anybody_asked_how_connecting_went(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_a_reset_during_a_push_before_anybody_asked_how_connecting_went(proxy: OneProcessProxy, caller: Caller) -> None:
     """A state that the table of sockets (socket_states.c) had left out: builds with XTS_DEBUG ended here."""
     proxy.backlog.clear()
     s = caller.call("socket")
@@ -185,9 +186,9 @@ def test_a_send_push_waits_until_what_was_sent_before_has_left(c: Connection) ->
     assert c.caller.result() == "EAGAIN"
 
 
-def test_a_small_window_grows_to_what_pdus_need(proxy: ScriptedProxy, tmp_path: Path) -> None:
+def test_a_small_window_grows_to_what_pdus_need(proxy: OneProcessProxy, tmp_path: Path) -> None:
     with (
-        ScriptedProxy(tmp_path, features=ULP) as apart,
+        OneProcessProxy(tmp_path, features=ULP) as apart,
         Caller(apart, library(), XTS_WINDOW_BYTES="100", XTS_WINDOW_BYTES_MAX="8192") as caller,
     ):
         c = Connection(apart, caller)
@@ -243,7 +244,7 @@ def test_peek_mode(stream: Connection) -> None:
     assert c.close() == 6
 
 
-def test_accepted_connections_have_what_the_listener_had(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_accepted_connections_have_what_the_listener_had(proxy: OneProcessProxy, caller: Caller) -> None:
     proxy.backlog.clear()
     s = caller.call("sequenced")
     caller.start("push", s, "PUSH_ULP", PREFIXED)
@@ -294,7 +295,7 @@ def test_items(stream: Connection) -> None:
     assert c.caller.result() == "EPROTO"
 
 
-def test_offers(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_offers(proxy: OneProcessProxy, caller: Caller) -> None:
     proxy.backlog.clear()
     caller.start("ulps")
     asked = proxy.expect("XTS_CMD_IOCTL")
@@ -344,7 +345,7 @@ def _unknown_event(c: Connection) -> None:
     [_too_much, _longer_than_said, _stream_in_a_pdu, _end_in_a_pdu, _after_the_end, _unknown_event],
 )
 def test_a_proxy_that_breaks_the_rules_loses_the_channel(wrong: Any, tmp_path: Path) -> None:
-    with ScriptedProxy(tmp_path, features=ULP) as proxy, Caller(proxy, library()) as caller:
+    with OneProcessProxy(tmp_path, features=ULP) as proxy, Caller(proxy, library()) as caller:
         c = Connection(proxy, caller)
         c.push("PUSH_ULP_RX", PREFIXED)
         wrong(c)

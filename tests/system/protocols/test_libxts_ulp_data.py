@@ -8,8 +8,8 @@ import socket
 import zlib
 from pathlib import Path
 
+from beds.caller import Caller
 from beds.examples import examples
-from beds.handmade_proxy import Caller, ScriptedProxy
 from beds.libxts_ulp import (
     CTRUNC,
     EACH,
@@ -28,6 +28,7 @@ from beds.libxts_ulp import (
     proxy,
     stream,
 )
+from beds.one_process_proxy import OneProcessProxy
 from beds.ulp_calls import body
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,7 +132,7 @@ def test_control_data(c: Connection) -> None:
 )
 def test_any_pdus_into_any_buffers(
     *,
-    proxy: ScriptedProxy,
+    proxy: OneProcessProxy,
     caller: Caller,
     sizes: list[int],
     parts: list[int],
@@ -216,7 +217,7 @@ def test_control_data_goes_with_the_first_message(c: Connection) -> None:
     assert c.expect("XTS_CMD_SEND_PDU").fields["control_type"] == 0
 
 
-def test_a_nonblocking_pdu_goes_whole_or_not(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_a_nonblocking_pdu_goes_whole_or_not(proxy: OneProcessProxy, caller: Caller) -> None:
     c = Connection(proxy, caller, credits=8192)
     c.push("PUSH_ULP_TX", PREFIXED)
     assert c.call("nonblocking") == 0
@@ -255,7 +256,7 @@ def test_a_nonblocking_pdu_goes_whole_or_not(proxy: ScriptedProxy, caller: Calle
     blocking=st.booleans(),
 )
 def test_any_pdus_through_any_window(
-    proxy: ScriptedProxy, caller: Caller, sizes: list[int], window: int, blocking: bool
+    proxy: OneProcessProxy, caller: Caller, sizes: list[int], window: int, blocking: bool
 ) -> None:
     if not blocking:
         sizes = [size or 1 for size in sizes]
@@ -313,7 +314,7 @@ def test_control_records_are_sent(stream: Connection) -> None:
     assert c.call("send", 9) == 9
 
 
-def test_credits_that_come_with_an_event_wake_who_waits_for_them(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_credits_that_come_with_an_event_wake_who_waits_for_them(proxy: OneProcessProxy, caller: Caller) -> None:
     c = Connection(proxy, caller, "socket", credits=4096)
     c.push("PUSH_ULP", TLS)
     assert c.call("send", 4096) == 4096

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from beds.handmade_proxy import Caller, ScriptedProxy
+from beds.caller import Caller
+from beds.one_process_proxy import OneProcessProxy
 from beds.scripted_host import WINDOW, ScriptedHost, Worker
 from beds.shm_proxy import library
 from beds.worker import FEATURES, LOOPBACK, Conn, host, prefixed, receive_exactly, server, worker
@@ -38,13 +39,13 @@ def width(value: int) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedProxy]:
-    with ScriptedProxy(tmp_path_factory.mktemp("proxy"), features=FEATURES) as made:
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneProcessProxy]:
+    with OneProcessProxy(tmp_path_factory.mktemp("proxy"), features=FEATURES) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def caller(proxy: ScriptedProxy) -> Iterator[Caller]:
+def caller(proxy: OneProcessProxy) -> Iterator[Caller]:
     with Caller(proxy, library(), XTS_WINDOW_BYTES="100", XTS_WINDOW_BYTES_MAX="8192") as made:
         yield made
 
@@ -54,13 +55,13 @@ def s(caller: Caller) -> int:
     return int(caller.call("sequenced"))
 
 
-def acknowledge(proxy: ScriptedProxy, s: int, error: int = 0, proxy_id: int = PROXY_ID) -> None:
+def acknowledge(proxy: OneProcessProxy, s: int, error: int = 0, proxy_id: int = PROXY_ID) -> None:
     peer = codec.Endpoint() if error else codec.Endpoint.of(LOOPBACK, 80)
     proxy.send("XTS_REPLY_CONNECT_ACK", id=s, error=error, proxy_id=proxy_id, post_credits=0 if error else WINDOW,
                local=peer, peer=peer)  # fmt: skip
 
 
-def close(proxy: ScriptedProxy, caller: Caller, s: int) -> None:
+def close(proxy: OneProcessProxy, caller: Caller, s: int) -> None:
     """Closes, and leaves nothing on its way; only adverts may have come before the CLOSE."""
     assert caller.call("close", s) == 0
     while "CLOSE" not in (frame := proxy.expect("XTS_CMD_SEND")).flag_names:
@@ -69,7 +70,7 @@ def close(proxy: ScriptedProxy, caller: Caller, s: int) -> None:
     proxy.send("XTS_REPLY_RECV", flags=codec.flags("CLOSED"), id=s, post_credits=0, length=0)
 
 
-def test_one_message_and_one_answer(proxy: ScriptedProxy, caller: Caller, s: int) -> None:
+def test_one_message_and_one_answer(proxy: OneProcessProxy, caller: Caller, s: int) -> None:
     caller.start("ulp_connect", s, [["PUSH_ULP", TLS, [[12, ""]]], ["PUSH_ULP_RX", PREFIXED, [[2, 2, 1]]]])
     connect = proxy.expect("XTS_CMD_CONNECT")
     assert connect.id == 0 and connect.fields["xts_socket"] == s
@@ -85,7 +86,7 @@ def test_one_message_and_one_answer(proxy: ScriptedProxy, caller: Caller, s: int
     close(proxy, caller, s)
 
 
-def test_a_nonblocking_socket_waits_for_nothing(proxy: ScriptedProxy, caller: Caller, s: int) -> None:
+def test_a_nonblocking_socket_waits_for_nothing(proxy: OneProcessProxy, caller: Caller, s: int) -> None:
     assert caller.call("nonblocking", s) == 0
     assert caller.call("ulp_connect", s, [["PUSH_ULP", PREFIXED]]) == "EINPROGRESS"
     assert proxy.expect("XTS_CMD_CONNECT").payload == encoded_push("PUSH_ULP", PREFIXED)
@@ -96,7 +97,7 @@ def test_a_nonblocking_socket_waits_for_nothing(proxy: ScriptedProxy, caller: Ca
     close(proxy, caller, s)
 
 
-def test_without_pushes_it_is_connect(proxy: ScriptedProxy, caller: Caller, s: int) -> None:
+def test_without_pushes_it_is_connect(proxy: OneProcessProxy, caller: Caller, s: int) -> None:
     caller.start("ulp_connect", s, [])
     assert proxy.expect("XTS_CMD_CONNECT").payload == b""
     acknowledge(proxy, s, errno.ECONNREFUSED)
@@ -111,7 +112,7 @@ def test_without_pushes_it_is_connect(proxy: ScriptedProxy, caller: Caller, s: i
 @pytest.mark.parametrize("proxy_id", [PROXY_ID, 0])
 @pytest.mark.parametrize("error", [errno.EINVAL, errno.ECONNREFUSED, errno.ENOBUFS])
 def test_after_a_failure_it_never_connects_without(
-    proxy: ScriptedProxy, caller: Caller, s: int, error: int, proxy_id: int
+    proxy: OneProcessProxy, caller: Caller, s: int, error: int, proxy_id: int
 ) -> None:
     caller.start("ulp_connect", s, [["PUSH_ULP", TLS]])
     proxy.expect("XTS_CMD_CONNECT")
@@ -143,7 +144,7 @@ def test_after_a_failure_it_never_connects_without(
     ids=["no protocol", "no push", "too long"],
 )  # fmt: skip
 def test_what_can_be_judged_here_is_refused_here(
-    proxy: ScriptedProxy, caller: Caller, s: int, pushes: object, error: str
+    proxy: OneProcessProxy, caller: Caller, s: int, pushes: object, error: str
 ) -> None:
     assert caller.call("ulp_connect", s, pushes) == error
     assert not proxy.backlog
@@ -155,7 +156,7 @@ def test_what_can_be_judged_here_is_refused_here(
 
 
 def test_a_proxy_without_the_feature(tmp_path: Path) -> None:
-    with ScriptedProxy(tmp_path) as old, Caller(old, library()) as caller:
+    with OneProcessProxy(tmp_path) as old, Caller(old, library()) as caller:
         s = caller.call("socket")
         assert caller.call("ulp_connect", s, [["PUSH_ULP", TLS]]) == "ENOPROTOOPT"
         assert not old.backlog

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from beds import own_network
+from beds import multicast_namespace
 from beds.lab import raise_or_skip
 from beds.scripts import RUN_S, scripts
 from beds.shm_proxy import SYSTEM, library
@@ -31,7 +31,7 @@ Traces = dict[str, list[Any]]
 def lab() -> Iterator[Lab]:
     with raise_or_skip("afxdp", "calls", queues=1) as made:
         routes = "route add default via 198.18.0.2"  # without one, limited broadcast is unreachable for the kernel
-        done = made.run("dpu", ["ip", "-batch", "-"], input=f"{own_network.batch()}\n{routes}", text=True)
+        done = made.run("dpu", ["ip", "-batch", "-"], input=f"{multicast_namespace.batch()}\n{routes}", text=True)
         assert done.returncode == 0
         yield made
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beds.handmade_proxy import Caller, ScriptedProxy
+from beds.caller import Caller
+from beds.one_process_proxy import OneProcessProxy
 from beds.shm_proxy import library
 from xts_messages import datagram
 from xts_messages import wire_table as table
@@ -23,13 +24,13 @@ EACH = table.DATAGRAM_CREDITS
 
 
 @pytest.fixture
-def proxy(tmp_path: Path) -> Iterator[ScriptedProxy]:
-    with ScriptedProxy(tmp_path, features=DATAGRAM | COPIES) as made:
+def proxy(tmp_path: Path) -> Iterator[OneProcessProxy]:
+    with OneProcessProxy(tmp_path, features=DATAGRAM | COPIES) as made:
         yield made
 
 
 @pytest.fixture
-def caller(proxy: ScriptedProxy) -> Iterator[Caller]:
+def caller(proxy: OneProcessProxy) -> Iterator[Caller]:
     with Caller(proxy, library()) as made:
         yield made
 
@@ -42,7 +43,7 @@ def pattern(size: int) -> bytes:
 class Open:
     """A datagram socket as its proxy sees it."""
 
-    def __init__(self, proxy: ScriptedProxy, caller: Caller, credits: int = table.DATAGRAM_WINDOW_DEFAULT) -> None:
+    def __init__(self, proxy: OneProcessProxy, caller: Caller, credits: int = table.DATAGRAM_WINDOW_DEFAULT) -> None:
         self.proxy, self.caller = proxy, caller
         self.reader = datagram.Reader()
         self.s = caller.call("datagram")
@@ -111,13 +112,13 @@ class Open:
 
 
 def test_a_proxy_without_datagrams_leaves_them_to_the_kernel(tmp_path: Path) -> None:
-    with ScriptedProxy(tmp_path) as proxy, Caller(proxy, library()) as caller:
+    with OneProcessProxy(tmp_path) as proxy, Caller(proxy, library()) as caller:
         assert caller.call("datagram") == "EPROTONOSUPPORT"
         assert "datagram" in caller.call("last_error")
         assert isinstance(caller.call("socket"), int)
 
 
-def test_the_first_call_that_needs_one_opens_the_proxys_socket(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_the_first_call_that_needs_one_opens_the_proxys_socket(proxy: OneProcessProxy, caller: Caller) -> None:
     s = caller.call("datagram")
     caller.start("sendto", s, 5)
     opened = proxy.expect("XTS_CMD_OPEN_DATAGRAM")
@@ -134,7 +135,7 @@ def test_the_first_call_that_needs_one_opens_the_proxys_socket(proxy: ScriptedPr
     assert datagram.Reader().take(bytes(sent.payload), False) == [Datagram(pattern(5), THERE)]
 
 
-def test_what_the_proxy_refuses_is_asked_again(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_what_the_proxy_refuses_is_asked_again(proxy: OneProcessProxy, caller: Caller) -> None:
     s = caller.call("datagram")
     for error in (errno.EACCES, errno.EADDRINUSE, errno.ENOBUFS):
         caller.start("bind", s)
@@ -148,7 +149,7 @@ def test_what_the_proxy_refuses_is_asked_again(proxy: ScriptedProxy, caller: Cal
     assert not proxy.backlog
 
 
-def test_a_datagram_is_sent_whole_or_not_at_all(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_a_datagram_is_sent_whole_or_not_at_all(proxy: OneProcessProxy, caller: Caller) -> None:
     c = Open(proxy, caller, credits=1000 + EACH)
     assert c.call("writable") == 1
     assert c.call("sendto", 1001) == "EAGAIN"
@@ -168,7 +169,7 @@ def test_a_datagram_is_sent_whole_or_not_at_all(proxy: ScriptedProxy, caller: Ca
 
 def test_a_long_one_goes_on_in_the_next_message(tmp_path: Path) -> None:
     """Also where the link has fewer frames than the datagram needs: the rest leaves when they come back."""
-    with ScriptedProxy(tmp_path, frame_window=4, features=DATAGRAM) as proxy, Caller(proxy, library()) as caller:
+    with OneProcessProxy(tmp_path, frame_window=4, features=DATAGRAM) as proxy, Caller(proxy, library()) as caller:
         c = Open(proxy, caller)
         for size in (65_507, 0, 40_000):
             assert c.call("sendto", size) == size
@@ -179,7 +180,7 @@ def test_a_long_one_goes_on_in_the_next_message(tmp_path: Path) -> None:
         c.close()
 
 
-def test_the_datagrams_of_one_call_share_a_message(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_the_datagrams_of_one_call_share_a_message(proxy: OneProcessProxy, caller: Caller) -> None:
     c = Open(proxy, caller)
     sizes = [*range(50, 80), 0, 1]
     assert c.call("sendmmsg", sizes) == len(sizes)
@@ -195,7 +196,7 @@ def test_the_datagrams_of_one_call_share_a_message(proxy: ScriptedProxy, caller:
     c.close()
 
 
-def test_as_many_of_one_call_as_there_are_credits_for(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_as_many_of_one_call_as_there_are_credits_for(proxy: OneProcessProxy, caller: Caller) -> None:
     c = Open(proxy, caller, credits=10 * (64 + EACH))
     assert c.call("sendmmsg", [64] * 30) == 10
     assert len(c.sent()) == 10
@@ -207,7 +208,7 @@ def test_as_many_of_one_call_as_there_are_credits_for(proxy: ScriptedProxy, call
 
 
 def test_what_finds_no_frame_leaves_in_one_message(tmp_path: Path) -> None:
-    with ScriptedProxy(tmp_path, frame_window=4, features=DATAGRAM) as proxy, Caller(proxy, library()) as caller:
+    with OneProcessProxy(tmp_path, frame_window=4, features=DATAGRAM) as proxy, Caller(proxy, library()) as caller:
         c = Open(proxy, caller)
         proxy.mute = True  # returns no frame credits
         for size in range(60, 100):
@@ -225,7 +226,7 @@ def test_what_finds_no_frame_leaves_in_one_message(tmp_path: Path) -> None:
         c.close()
 
 
-def test_credits_go_with_the_message_that_is_being_made(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_credits_go_with_the_message_that_is_being_made(proxy: OneProcessProxy, caller: Caller) -> None:
     c = Open(proxy, caller)
     window = c.granted
     c.give(*[Datagram(bytes(1000), THERE) for _ in range(8)])
@@ -237,7 +238,7 @@ def test_credits_go_with_the_message_that_is_being_made(proxy: ScriptedProxy, ca
     c.close()
 
 
-def test_many_in_one_message_and_one_in_many(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_many_in_one_message_and_one_in_many(proxy: OneProcessProxy, caller: Caller) -> None:
     c = Open(proxy, caller)
     window = c.granted
     small = [Datagram(pattern(size), Endpoint.of("127.0.0.1", 1000 + size)) for size in (0, 1, 700, 1500)]
@@ -262,7 +263,7 @@ def test_many_in_one_message_and_one_in_many(proxy: ScriptedProxy, caller: Calle
     c.close()
 
 
-def test_the_largest_always_finds_room(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_the_largest_always_finds_room(proxy: OneProcessProxy, caller: Caller) -> None:
     """The window is as small as it can be, and nothing is read of it but what has come."""
     s = caller.call("datagram")
     assert caller.call("receive_buffer", s, 1000) == 0
@@ -292,7 +293,7 @@ def test_the_largest_always_finds_room(proxy: ScriptedProxy, caller: Caller) -> 
         assert caller.call("recvfrom", s) == [one.data.hex(), 80]
 
 
-def test_unknown_control_items_are_skipped(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_unknown_control_items_are_skipped(proxy: OneProcessProxy, caller: Caller) -> None:
     c = Open(proxy, caller)
     window = c.granted
     c.give(Datagram(b"x", THERE, 0, ((99, b"unknown"), item("HOP_LIMIT", 3), (2, b"short"))))
@@ -302,7 +303,7 @@ def test_unknown_control_items_are_skipped(proxy: ScriptedProxy, caller: Caller)
     c.close()
 
 
-def test_an_error_is_told_once_and_before_data(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_an_error_is_told_once_and_before_data(proxy: OneProcessProxy, caller: Caller) -> None:
     c = Open(proxy, caller)
     c.give(Datagram(b"x", THERE))
     c.raw(b"", error=errno.ECONNREFUSED)
@@ -317,7 +318,7 @@ def test_an_error_is_told_once_and_before_data(proxy: ScriptedProxy, caller: Cal
     c.close()
 
 
-def test_the_end_of_the_proxy_is_told(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_the_end_of_the_proxy_is_told(proxy: OneProcessProxy, caller: Caller) -> None:
     c = Open(proxy, caller)
     c.give(Datagram(b"x", THERE))
     proxy.until(lambda: c.call("readable") == 1, "nothing came")
@@ -328,7 +329,7 @@ def test_the_end_of_the_proxy_is_told(proxy: ScriptedProxy, caller: Caller) -> N
     assert c.call("close") == 0
 
 
-def test_copies_are_for_several_sockets(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_copies_are_for_several_sockets(proxy: OneProcessProxy, caller: Caller) -> None:
     """Each gets the records that are its own, one twice if it is named twice, and its window is charged for them."""
     one, two = Open(proxy, caller), Open(proxy, caller)
     window = two.granted
@@ -372,7 +373,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_proxy_loses_its_channel(name: str, proxy: ScriptedProxy, caller: Caller) -> None:
+def test_a_wrong_proxy_loses_its_channel(name: str, proxy: OneProcessProxy, caller: Caller) -> None:
     c = Open(proxy, caller)
     try:
         WRONG[name](c)  # type: ignore[no-untyped-call]
@@ -384,20 +385,20 @@ def test_a_wrong_proxy_loses_its_channel(name: str, proxy: ScriptedProxy, caller
 
 def test_copies_for_a_host_that_does_not_know_them_end_the_channel(tmp_path: Path) -> None:
     """That is, where they have not been agreed upon."""
-    with ScriptedProxy(tmp_path, features=DATAGRAM) as proxy, Caller(proxy, library()) as caller:
+    with OneProcessProxy(tmp_path, features=DATAGRAM) as proxy, Caller(proxy, library()) as caller:
         c = Open(proxy, caller)
         c.copies([Copies(c.s, 0, 1)], ONE)
         proxy.until(lambda: c.call("sendto", 1) == "ENETDOWN", "the channel goes on")
 
 
-def test_copies_for_a_socket_in_the_middle_of_a_datagram_end_the_channel(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_copies_in_the_middle_of_a_datagram_end_the_channel(proxy: OneProcessProxy, caller: Caller) -> None:
     c = Open(proxy, caller)
     c.raw(WHOLE[:-3], more=True)
     c.copies([Copies(c.s, 0, 1)], ONE)
     proxy.until(lambda: c.call("sendto", 1) == "ENETDOWN", "the channel goes on")
 
 
-def test_datagrams_for_a_stream_socket_end_the_channel(proxy: ScriptedProxy, caller: Caller) -> None:
+def test_datagrams_for_a_stream_socket_end_the_channel(proxy: OneProcessProxy, caller: Caller) -> None:
     s, _ = caller.connected()
     proxy.send("XTS_REPLY_RECV_DATAGRAMS", WHOLE, id=s, post_credits=0, dropped=0, length=len(WHOLE))
     proxy.until(lambda: caller.call("recv", s, 1) == "ECONNRESET", "the channel goes on")

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from beds.caller import Caller
 from beds.calls import until
-from beds.handmade_proxy import Caller, ScriptedProxy
+from beds.one_process_proxy import OneProcessProxy
 from beds.shm_proxy import ShmProxy, library
 from system.sockets.programs.header_errors import DENIED_PORT, ROWS
 from xts_messages import codec
@@ -131,7 +132,7 @@ NEVER_BLOCK: list[tuple[Any, ...]] = [
 
 
 def test_what_never_blocks(tmp_path: Path) -> None:
-    with ScriptedProxy(tmp_path) as proxy, Caller(proxy, library()) as caller:
+    with OneProcessProxy(tmp_path) as proxy, Caller(proxy, library()) as caller:
         s, _ = caller.connected()
         for name, *arguments in NEVER_BLOCK:
             target = [s if a is None and i == 0 and name not in ("get_info", "epoll_ctl") else a
@@ -149,7 +150,7 @@ def test_what_never_blocks(tmp_path: Path) -> None:
     ],
 )
 def test_what_blocks_for_a_round_trip(call: str, request_name: str, reply: str, tmp_path: Path) -> None:
-    with ScriptedProxy(tmp_path, features=table.FEATURES["ULP"][0]) as proxy, Caller(proxy, library()) as caller:
+    with OneProcessProxy(tmp_path, features=table.FEATURES["ULP"][0]) as proxy, Caller(proxy, library()) as caller:
         s = caller.call("socket")
         caller.start(call, s, *([5] if call == "listen" else []))
         asked = proxy.expect(request_name)

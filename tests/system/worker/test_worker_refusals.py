@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from beds.handmade_proxy import Caller, ScriptedProxy
+from beds.caller import Caller
+from beds.one_process_proxy import OneProcessProxy
 from beds.scripted_host import ScriptedHost, Worker
 from beds.shm_proxy import library
 from xts_messages import codec
@@ -123,7 +124,7 @@ SENTENCE = table.REFUSALS["CONNECT_POLICY"][2]
     ],
 )
 def test_what_the_library_makes_of_it(features: int, number: int, error: int, sentence: str, tmp_path: Path) -> None:
-    with ScriptedProxy(tmp_path, features=features) as proxy, Caller(proxy, library()) as caller:
+    with OneProcessProxy(tmp_path, features=features) as proxy, Caller(proxy, library()) as caller:
         s = caller.call("socket")
         caller.start("connect", s)
         proxy.expect("XTS_CMD_CONNECT")

@@ -1,4 +1,4 @@
-"""Scripts about groups. They run in a network namespace of their own, with the interfaces of own_network.py.
+"""Scripts about groups. They run in a network namespace of their own, with the interfaces of multicast_namespace.py.
 
 `python call_multicast.py kernel|LIBRARY` prints what call_program.py prints.
 """

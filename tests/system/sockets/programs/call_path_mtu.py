@@ -1,5 +1,5 @@
-"""Scripts of calls: datagrams that are longer than what an interface carries. In the network of own_network.py, where
-that is 1,500 bytes."""
+"""Scripts of calls: datagrams that are longer than what an interface carries. In the network of multicast_namespace.py,
+where that is 1,500 bytes."""
 
 from __future__ import annotations
 

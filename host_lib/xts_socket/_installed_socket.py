@@ -44,14 +44,14 @@ from time import monotonic
 from typing import Any, Self
 
 from . import _report
-from ._deciding import DecidingSocket
 from ._descriptor import drop, duplicate, give, number_of, take_half, take_over
+from ._installed_connect import InstalledConnect
+from ._installed_receive import receive as receive_undecided
+from ._kernel_socket import KernelSocket
 from ._membership import may_be_of_device
 from ._reason import Reason, count
 from ._scope import current
 from ._socket import socket as offloaded_socket
-from ._stayed import StayedSocket
-from ._undecided_receive import receive as receive_undecided
 
 _Base = _standard.socket  # the standard module's class when this was imported
 _FLAGS = SOCK_NONBLOCK | SOCK_CLOEXEC
@@ -66,7 +66,7 @@ class _IsASocket(type):
         return super().__instancecheck__(instance)
 
 
-class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the class it stands in for
+class socket(InstalledConnect, metaclass=_IsASocket):  # noqa: N801 - named as the class it stands in for
     """`socket.socket`, offloaded where the rules in force when it was made say so."""
 
     __slots__ = ()
@@ -108,7 +108,7 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
 
     def _settle(self) -> None:
         if type(self) is socket:  # a program's own subclass stays what it is
-            self.__class__ = StayedSocket  # type: ignore[assignment]
+            self.__class__ = KernelSocket  # type: ignore[assignment]
 
     def _take(self, ours: offloaded_socket) -> None:
         """Turns a fresh object into an offloaded socket without a kernel descriptor."""
@@ -182,7 +182,7 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
             return socket._of(found[0]), found[1]
         with suppress(BlockingIOError):
             local, address = kernel_listener.accept()
-            accepted = StayedSocket(local.family, local.type, local.proto, local.detach())
+            accepted = KernelSocket(local.family, local.type, local.proto, local.detach())
             accepted._reason = Reason.LOCAL
             count(Reason.LOCAL)
             accepted.setblocking(True)
@@ -255,7 +255,7 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
             _Base.__init__(made, self.family, self.type, self.proto, super().detach())
             _Base.settimeout(made, timeout)
         made._io_refs = 0
-        for name in DecidingSocket.__slots__:
+        for name in InstalledConnect.__slots__:
             setattr(made, name, getattr(self, name))
         made._closed = False
         self._ours = self._kernel_listener = self._scope = None

@@ -1,6 +1,6 @@
-"""From undecided to offloaded, or not: the methods bind, connect and listen of install()'s class, and the first
-datagram that is sent. _either.py has the rest of the class, and the theory of operation; native/decision/decision.h
-that of the decision, which is made in C.
+"""The decision, kernel or offloaded, in the methods bind, connect and listen of install()'s class, and in the first
+datagram that is sent. It is made in C (native/decision/decision.h). _installed_socket.py has the rest of the class, and
+the theory of operation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Base = _standard.socket  # the standard module's class when this was imported
 _REBIND_S = 1.0
 
 
-class DecidingSocket(InstalledPushing, _Base):
+class InstalledConnect(InstalledPushing, _Base):
     """A kernel socket that may become an offloaded one."""
 
     __slots__ = (
@@ -71,7 +71,7 @@ class DecidingSocket(InstalledPushing, _Base):
     def accept(self) -> tuple[_standard.socket, Any]:
         """Accepts from the kernel; the connection gets the reason of the listener."""
         accepted, address = super().accept()
-        if isinstance(accepted, DecidingSocket):
+        if isinstance(accepted, InstalledConnect):
             accepted._reason = self._reason
         return accepted, address
 

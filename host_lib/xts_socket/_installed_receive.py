@@ -2,7 +2,7 @@
 
 A thread that sleeps in the kernel's call would never be woken if another thread's first datagram makes the socket an
 offloaded one, since the awaited data comes to the XTS socket. So it sleeps in poll() instead, and
-DecidingSocket._offload() ends that by shutting the kernel socket down. Then the thread continues with the XTS socket,
+InstalledConnect._offload() ends that by shutting the kernel socket down. Then the thread continues with the XTS socket,
 for the time that is left.
 """
 
@@ -16,7 +16,7 @@ import struct
 from time import monotonic
 from typing import Any
 
-from ._deciding import DecidingSocket
+from ._installed_connect import InstalledConnect
 
 _Base = _standard.socket  # the standard module's class when this was imported
 _TIMEVAL = struct.Struct("@ll")
@@ -25,7 +25,7 @@ _NEVER_SLEEPS = _standard.MSG_DONTWAIT | _standard.MSG_ERRQUEUE
 _FLAGS_AT = {"recv": 1, "recvfrom": 1, "recv_into": 2, "recvfrom_into": 2, "recvmsg": 2, "recvmsg_into": 2}
 
 
-def receive(sock: DecidingSocket, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def receive(sock: InstalledConnect, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """The call of that name on a socket that was undecided a moment ago."""
     at = _FLAGS_AT[name]
     flags = arguments[at] if len(arguments) > at else named.get("flags", 0)
@@ -39,7 +39,7 @@ def receive(sock: DecidingSocket, name: str, arguments: tuple[Any, ...], named: 
     return got
 
 
-def _sleep(sock: DecidingSocket) -> None:
+def _sleep(sock: InstalledConnect) -> None:
     """Sleeps until there is something to receive, from the kernel or from XTS. TimeoutError, or BlockingIOError if the
     timeout is that of SO_RCVTIMEO."""
     timeout_s = _Base.gettimeout(sock)

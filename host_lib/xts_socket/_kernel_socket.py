@@ -6,11 +6,11 @@ from socket import AF_UNIX
 from typing import Any
 
 from . import _report
-from ._deciding import DecidingSocket
+from ._installed_connect import InstalledConnect
 from ._passing import with_carriers
 
 
-class StayedSocket(DecidingSocket):
+class KernelSocket(InstalledConnect):
     """The class of a `socket` that stays with the kernel for good: its calls are the standard class's own, without any
     code in between."""
 

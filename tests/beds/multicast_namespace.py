@@ -1,7 +1,7 @@
 """A network namespace for one program, made without privilege: two interfaces that carry multicast, mc0 and mc1.
 
-`python own_network.py PROGRAM …` becomes the program there. As another user than root, it is root of a user namespace
-of its own.
+`python multicast_namespace.py PROGRAM …` becomes the program there. As another user than root, it is root of a user
+namespace of its own.
 """
 
 from __future__ import annotations
