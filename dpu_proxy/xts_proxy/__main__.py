@@ -167,7 +167,7 @@ def _policy_notes(path: Path, config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _explain(config: Config, options: argparse.Namespace) -> int:
-    from xts_proxy import policy
+    from xts_proxy import policy_explained, policy_table
 
     action, text = options.explain
     if action in ("identity", "trust"):
@@ -176,23 +176,24 @@ def _explain(config: Config, options: argparse.Namespace) -> int:
     if action not in ("connect", "listen"):
         parser().error(f"--explain: {action!r} is not an action; use connect, listen, identity or trust")
     try:
-        address, port = policy.parse_endpoint(text)
+        address, port = policy_explained.parse_endpoint(text)
     except ValueError as error:
         parser().error(f"--explain: {error}")
-    wanted, who = policy.Action[action.upper()], policy.Who(options.tenant, options.queue, len(config.tenant))
-    decision = policy.decide(config.policy, wanted, who, address, port)
+    wanted = policy_table.Action[action.upper()]
+    who = policy_explained.Who(options.tenant, options.queue, len(config.tenant))
+    decision = policy_explained.decide(config.policy, wanted, who, address, port)
     verdict = "allow" if decision.allow else "deny"
-    if decision.rule is None and policy.is_own(wanted, address):
+    if decision.rule is None and policy_explained.is_own(wanted, address):
         print(f'{verdict}: {address} is the device\'s own, loopback or link-local; no rule allows network "loopback"')
     elif decision.rule is None and action == "listen":
-        default = policy.listen_default(config.policy, len(config.tenant))
+        default = policy_table.listen_default(config.policy, len(config.tenant))
         given = json.dumps(config.policy.listen)
         print(f"{verdict}: no rule matches; policy.listen = {given}, which is {default} here")
     elif decision.rule is None:
         print(f"{verdict}: no rule matches; policy.default = {json.dumps(config.policy.default)}")
     else:
         rule = config.policy.rule[decision.rule]
-        print(f"{verdict}: policy.rule[{decision.rule}] ({policy.describe(rule)})")
+        print(f"{verdict}: policy.rule[{decision.rule}] ({policy_explained.describe(rule)})")
     return 0
 
 

@@ -13,7 +13,7 @@ from xts_messages.toml_positions import Path
 from xts_proxy.config import Config, Rule
 from xts_proxy.config_names import NameRule
 from xts_proxy.config_values import Ranges
-from xts_proxy.policy import means_own
+from xts_proxy.policy_explained import means_own
 
 
 def notes(config: Config) -> Iterator[tuple[Path, str]]:

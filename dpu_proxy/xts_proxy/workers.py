@@ -12,7 +12,7 @@ from xts_messages import ulps
 from xts_messages._native import ffi as messages_ffi
 from xts_messages.queue import PROXY, Queue, ShmArea
 
-from xts_proxy import interfaces, name_servers, policy
+from xts_proxy import interfaces, name_servers, policy_table
 from xts_proxy._native import ffi, lib
 from xts_proxy.config import Config
 from xts_proxy.config_tenant import Identity
@@ -122,8 +122,8 @@ class Worker:
         ports: tuple[int, int],
     ) -> tuple[Any, Any]:
         """struct xts_worker_config *, and the objects that must live as long as it."""
-        flat = policy.flatten(config.policy, numbers)
-        rules = policy.to_native(ffi, flat)
+        flat = policy_table.flatten(config.policy, numbers)
+        rules = policy_table.to_native(ffi, flat)
         lookups, name_rules = name_servers.to_native(ffi, config, device, numbers)
         native_interfaces = interfaces.to_native(ffi, device.interfaces)
         congestion_controls = ffi.new("char[]", allowed_congestion_controls() if controls is None else controls)
@@ -135,7 +135,7 @@ class Worker:
                 "relayed_max": config.proxy.relayed_max,
                 "ethertype": config.proxy.ethertype,
                 "policy_default_allow": config.policy.default == "allow",
-                "policy_listen_allow": policy.listen_default(config.policy, len(config.tenant)) == "allow",
+                "policy_listen_allow": policy_table.listen_default(config.policy, len(config.tenant)) == "allow",
                 "rules": rules,
                 "rule_count": len(flat),
                 "congestion_controls": congestion_controls,

@@ -21,9 +21,9 @@ def look(packet: Packet) -> PacketVerdict:
         verdicts.append(PacketVerdict.DROP)
     elif data.startswith(b"urgent"):
         urgent.append(packet)
-        verdicts.append(PacketVerdict.KEEP)
+        verdicts.append(PacketVerdict.HOLD)
     else:
-        verdicts.append(PacketVerdict.QUEUE)
+        verdicts.append(PacketVerdict.RECV)
     return verdicts[-1]
 
 

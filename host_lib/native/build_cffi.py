@@ -103,10 +103,10 @@ struct xts_packet {
     int s;
 };
 enum xts_packet_verdict { XTS_PACKET_DROP, XTS_PACKET_RECV, XTS_PACKET_HOLD };
-#define XTS_PY_UNDECIDED ...
+#define XTS_PY_PACKET_ASKS ...
 int xts_py_ask_reader(int s, int on);
 int xts_py_undecided(int s, const struct xts_packet **out);
-void xts_decided(const struct xts_packet *packet, enum xts_packet_verdict verdict);
+void xts_packet_decided(const struct xts_packet *packet, enum xts_packet_verdict verdict);
 void xts_packet_release(const struct xts_packet *packet);
 void xts_packet_free(const struct xts_packet *packet);
 

@@ -9,7 +9,7 @@
  *   one, else the socket is non-blocking and the wait happens here. A wait that has timed out returns -EAGAIN.
  * - A call interrupted by a signal returns XTS_PY_INTERRUPTED - the time left, so that Python can run its signal
  *   handlers and call again with that time (PEP 475). -4095 to -1 stay free for -errno.
- * - A receive call on a socket with a callback returns XTS_PY_UNDECIDED - the time left, so that Python asks the
+ * - A receive call on a socket with a callback returns XTS_PY_PACKET_ASKS - the time left, so that Python asks the
  *   callback first.
  *
  * Here are the calls that do not wait, or whose wait is not ours to bound. python_waits.h has those that wait on one
@@ -103,7 +103,7 @@ static inline int xts_py_ask_reader(int s, int on)
 
 static inline int xts_py_undecided(int s, const struct xts_packet **out)
 {
-	return xts_py_result(xts_undecided(s, out));
+	return xts_py_result(xts_packet_asks(s, out));
 }
 
 static inline int xts_py_shutdown(int s, int how)

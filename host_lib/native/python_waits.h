@@ -11,7 +11,7 @@
 #include "xts.h"
 
 #define XTS_PY_INTERRUPTED (-8192)
-#define XTS_PY_UNDECIDED (-(INT64_C(1) << 48))
+#define XTS_PY_PACKET_ASKS (-(INT64_C(1) << 48))
 
 static inline int xts_py_result(int result)
 {
@@ -75,8 +75,8 @@ static inline int64_t xts_py_failed(struct xts_py_wait *wait, int s, int events)
 
 	if (errno == EINTR)
 		return xts_py_interrupted(wait);
-	if (errno == XTS_UNDECIDED)
-		return XTS_PY_UNDECIDED - xts_py_left_ms(wait);
+	if (errno == XTS_PACKET_ASKS)
+		return XTS_PY_PACKET_ASKS - xts_py_left_ms(wait);
 	if (errno != EAGAIN || wait->timeout_ms <= 0)
 		return -errno;
 	ready = xts_py_wait_for(wait, s, events);

@@ -122,7 +122,7 @@ int xts_set_nodelay(int s);
 /* --- receive callbacks of an interpreter: core/receive_callback.h --------------------------------------------------- */
 
 /* errno of a receive call on a socket with xts_ask_reader(): the first datagram or PDU has to be decided about. */
-#define XTS_UNDECIDED ENOANO
+#define XTS_PACKET_ASKS ENOANO
 
 /* From now on (or no longer) receive calls on this socket ask the reader. Replaces what xts_register_recv_callback()
  * has set, and the other way round. */
@@ -130,10 +130,10 @@ int xts_ask_reader(int number, bool on);
 /* A copy of the first datagram or PDU of the queue. 1: this thread decides about it; 0: there is nothing to decide now,
  * or another thread is deciding; -1 and errno. If this thread has not decided yet, it gets the same one again. Never
  * blocks. */
-int xts_undecided(int number, const struct xts_packet **out);
+int xts_packet_asks(int number, const struct xts_packet **out);
 /* Reports the decision. With any verdict the caller owns the packet until xts_packet_free(). With XTS_PACKET_HOLD it
  * keeps the credits that it came with until then, or until xts_packet_release(). */
-void xts_decided(const struct xts_packet *packet, enum xts_packet_verdict verdict);
+void xts_packet_decided(const struct xts_packet *packet, enum xts_packet_verdict verdict);
 /* Frees the credits of a packet, but not its memory. */
 void xts_packet_release(const struct xts_packet *packet);
 

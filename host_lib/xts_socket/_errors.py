@@ -15,8 +15,8 @@ from ._native import ffi, lib
 #: python_waits.h: a call that is interrupted by a signal returns this minus the milliseconds left.
 INTERRUPTED = -8192
 #: python_waits.h: the same for a receive call for which the socket's callback has to be asked first.
-_UNDECIDED = lib.XTS_PY_UNDECIDED
-_UNDECIDED_MAX = _UNDECIDED + 1  # -1 ms are left: it waits forever
+_PACKET_ASKS = lib.XTS_PY_PACKET_ASKS
+_UNDECIDED_MAX = _PACKET_ASKS + 1  # -1 ms are left: it waits forever
 _ERRNO_MIN = -4095
 
 
@@ -79,7 +79,7 @@ def _after_callback(result: int, function: Callable[..., int], *arguments: Any) 
     while result < _ERRNO_MIN:
         if result <= _UNDECIDED_MAX:
             decide(arguments[0])
-            left_ms = _UNDECIDED - result
+            left_ms = _PACKET_ASKS - result
         else:
             left_ms = INTERRUPTED - result
         if left_ms > 0 and deadline_ns is None:

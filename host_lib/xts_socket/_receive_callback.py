@@ -41,15 +41,15 @@ class PacketVerdict(IntEnum):
     #: it is dropped
     DROP = lib.XTS_PACKET_DROP
     #: receive calls return it, as without a callback
-    QUEUE = lib.XTS_PACKET_RECV
+    RECV = lib.XTS_PACKET_RECV
     #: the packet belongs to the program, until it is released
-    KEEP = lib.XTS_PACKET_HOLD
+    HOLD = lib.XTS_PACKET_HOLD
 
 
 class Packet:
     """A datagram or PDU that a receive callback has to decide about.
 
-    It is valid while the callback runs and, if the callback has answered KEEP, until release(), the end of a `with`
+    It is valid while the callback runs and, if the callback has answered HOLD, until release(), the end of a `with`
     block, or the end of the object. Until then it takes receive credits: a socket whose packets are all kept gets no
     more.
     """
@@ -122,7 +122,7 @@ class Packet:
 
     def _valid(self) -> Any:
         if self._raw is None:
-            raise ValueError("the packet has been released, or its callback has not answered KEEP")
+            raise ValueError("the packet has been released, or its callback has not answered HOLD")
         return self._raw
 
     def _end(self) -> None:
@@ -165,7 +165,7 @@ def decide(number: int) -> None:
 
 
 def _ask(number: int, raw: Any) -> None:
-    verdict = PacketVerdict.QUEUE
+    verdict = PacketVerdict.RECV
     callback = receive_callbacks.get(number)
     packet = owner = None
     _asking[number] = get_ident()
@@ -180,11 +180,11 @@ def _ask(number: int, raw: Any) -> None:
     except Exception as failure:  # as ctypes and cffi do for exceptions in their callbacks
         _report(callback, failure)
     finally:
-        lib.xts_decided(raw, verdict)
+        lib.xts_packet_decided(raw, verdict)
         _asking.pop(number, None)
         if packet is None:
             lib.xts_packet_free(raw)
-        elif verdict is not PacketVerdict.KEEP:
+        elif verdict is not PacketVerdict.HOLD:
             packet._end()
         elif packet.released:
             lib.xts_packet_release(raw)

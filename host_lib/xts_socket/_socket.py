@@ -279,12 +279,12 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
     def set_receive_callback(self, callback: ReceiveCallback | None) -> None:
         """From now on asks a function about each datagram or PDU before a receive call returns it; None: no longer.
 
-        `callback(packet)` returns a PacketVerdict: DROP, QUEUE or KEEP. It is called in the thread that calls a receive
+        `callback(packet)` returns a PacketVerdict: DROP, RECV or HOLD. It is called in the thread that calls a receive
         function of this socket, run_receive_callback(), or poll() of an `epoll` that contains the socket. No lock is
         held: it may use this socket and others, except that it cannot receive from this one (EDEADLK). It is asked
         about one packet at a time; meanwhile the socket is not readable for other threads. An Exception is reported by
         sys.unraisablehook, and the packet is queued. KeyboardInterrupt and similar exceptions leave the receive call,
-        and the packet is queued as well. After DROP or KEEP, a receive call continues to wait.
+        and the packet is queued as well. After DROP or HOLD, a receive call continues to wait.
 
         A PDU that is longer than half of the receive window is queued in parts, and the callback may not be asked about
         it. Raises OSError: EOPNOTSUPP: the socket is a stream socket.

@@ -127,7 +127,7 @@ static int undecided(struct xts_sock *s, const struct xts_packet **out)
 	return 1;
 }
 
-int xts_undecided(int number, const struct xts_packet **out)
+int xts_packet_asks(int number, const struct xts_packet **out)
 {
 	struct stack *st = stack_enter_of(number);
 	int r = undecided(table_use(st, number), out);
@@ -155,7 +155,7 @@ static void unqueue(struct xts_sock *s, struct offered *p, bool held)
 		mirror_dirty(s);
 }
 
-void xts_decided(const struct xts_packet *packet, enum xts_packet_verdict verdict)
+void xts_packet_decided(const struct xts_packet *packet, enum xts_packet_verdict verdict)
 {
 	struct offered *p = (struct offered *)(uintptr_t)packet;
 	struct stack *st = stack_enter_of(p->packet.s);

@@ -10,9 +10,9 @@
  * An interpreter cannot promise that it makes no call: it may run finalizers and signal handlers at any time. So an
  * interpreter asks its function by itself (xts_ask_reader()), without a lock, in the thread that wants to receive.
  * Everything is queued, and the first datagram or PDU of the queue has to be decided about before a receive call may
- * have it: the call fails with XTS_UNDECIDED, the thread takes a copy (xts_undecided()), asks, and reports the decision
- * (xts_decided()). Meanwhile the socket is not readable for other threads, so that the order is kept and nothing is
- * decided about twice.
+ * have it: the call fails with XTS_PACKET_ASKS, the thread takes a copy (xts_packet_asks()), asks, and reports the
+ * decision (xts_packet_decided()). Meanwhile the socket is not readable for other threads, so that the order is kept
+ * and nothing is decided about twice.
  *
  * A packet that the program holds keeps the receive credits that it came with until it is given back. When the queue
  * and its account are dropped together (buffer_drop()), so are these credits: `drops` tells such packets apart.
@@ -89,8 +89,8 @@ static inline int callback_admits(const struct xts_sock *s)
 	if (__builtin_expect(!c, 1))
 		return 0;
 	if (c->asked)
-		return pthread_equal(c->reader, pthread_self()) ? -XTS_UNDECIDED : 0;
-	return c->of_reader && !c->decided ? -XTS_UNDECIDED : 0;
+		return pthread_equal(c->reader, pthread_self()) ? -XTS_PACKET_ASKS : 0;
+	return c->of_reader && !c->decided ? -XTS_PACKET_ASKS : 0;
 }
 
 /* The first one has left the queue. */

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("xts_endpoint")
 
 DEADLINE_S = 10.0
 SO_TIMESTAMPNS, IP_RECVTTL = 35, 12
-DROP, QUEUE, KEEP = PacketVerdict
+DROP, RECV, HOLD = PacketVerdict
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def messages() -> Iterator[tuple[xts_socket.socket, Callable[[bytes], None]]]:
 
 
 def by_first_byte(packet: Packet) -> PacketVerdict:
-    return {b"d": DROP, b"q": QUEUE}.get(bytes(packet.data[:1]), KEEP)
+    return {b"d": DROP, b"q": RECV}.get(bytes(packet.data[:1]), HOLD)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -70,7 +70,7 @@ def test_each_verdict_does_what_it_says(pair: tuple[Any, socket.socket]) -> None
 
     def look(packet: Packet) -> PacketVerdict:
         verdict = by_first_byte(packet)
-        if verdict is KEEP:
+        if verdict is HOLD:
             kept.append(packet)
         return verdict
 
@@ -96,7 +96,7 @@ def test_what_a_callback_sees(pair: tuple[Any, socket.socket]) -> None:
         assert packet.data.readonly and packet.stamp_ns is not None
         kinds = sorted((level, kind) for level, kind, _ in packet.ancdata)
         seen.append((bytes(packet.data), packet.address, packet.segment_bytes, kinds, packet.stamp_ns))
-        return QUEUE
+        return RECV
 
     s.set_receive_callback(look)
     before = time.time_ns()
@@ -139,7 +139,7 @@ def test_a_packet_ends_with_its_callback_unless_it_is_kept(pair: tuple[Any, sock
 def test_what_is_kept_takes_credits(pair: tuple[Any, socket.socket]) -> None:
     s, peer = pair
     kept: list[Packet] = []
-    s.set_receive_callback(lambda packet: kept.append(packet) or KEEP)  # type: ignore[func-returns-value]
+    s.set_receive_callback(lambda packet: kept.append(packet) or HOLD)  # type: ignore[func-returns-value]
 
     def fill() -> int:
         before = -1
@@ -232,7 +232,7 @@ def test_a_callback_may_close_its_socket_or_take_itself_away(verdict: PacketVerd
         s.set_receive_callback(once)
         for data in (b"first", b"second"):
             peer.sendto(data, s.getsockname())
-        assert s.recv(10) == (b"first" if verdict is QUEUE else b"second")
+        assert s.recv(10) == (b"first" if verdict is RECV else b"second")
 
         def closes(_: Packet) -> PacketVerdict:
             s.close()
@@ -279,7 +279,7 @@ def test_threads_get_each_datagram_once_and_in_order(pair: tuple[Any, socket.soc
         time.sleep(0)  # lets others run
         asked.append(bytes(packet.data))
         busy.release()
-        return DROP if packet.data[0] % 2 else QUEUE
+        return DROP if packet.data[0] % 2 else RECV
 
     got: list[bytes] = []
 
@@ -310,7 +310,7 @@ def test_threads_get_each_datagram_once_and_in_order(pair: tuple[Any, socket.soc
 def test_polling_asks(pair: tuple[Any, socket.socket]) -> None:
     s, peer = pair
     kept: list[Packet] = []
-    s.set_receive_callback(lambda packet: kept.append(packet) or KEEP)  # type: ignore[func-returns-value]
+    s.set_receive_callback(lambda packet: kept.append(packet) or HOLD)  # type: ignore[func-returns-value]
     with xts_socket.epoll() as polled:
         polled.register(s, select.EPOLLIN)
         peer.send(b"one")
@@ -378,7 +378,7 @@ def test_pdus(messages: tuple[Any, Callable[[bytes], None]]) -> None:
     def look(packet: Packet) -> PacketVerdict:
         assert packet.address == s.getpeername() and packet.stamp_ns is None
         verdict = by_first_byte(packet)
-        if verdict is KEEP:
+        if verdict is HOLD:
             kept.append(packet)
         return verdict
 
@@ -407,13 +407,13 @@ def test_kept_pdus_take_credits_and_give_them_back(messages: tuple[Any, Callable
         nonlocal seen
         seen += 1
         if packet.data == b"quit":
-            return QUEUE
+            return RECV
         if seen % 2:
             return DROP
         kept.append(packet)
         if len(kept) > 3:
             kept.pop(0).release()
-        return KEEP
+        return HOLD
 
     s.set_receive_callback(look)
 

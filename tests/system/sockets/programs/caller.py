@@ -69,7 +69,7 @@ def hold(c: Calls, s: int) -> int:
     packet = ctypes.c_void_p()
     r = c.call("undecided", s, ctypes.byref(packet))
     if r == 1:
-        c.native.xts_decided(packet, 2)
+        c.native.xts_packet_decided(packet, 2)
     return r
 
 

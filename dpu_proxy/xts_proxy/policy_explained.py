@@ -1,89 +1,21 @@
-"""Policy in Python: the file's rules in the form for the workers, and the same decision explained to people.
+"""The policy's decision, explained to people: which rule decides, for `xts-proxy --check`, `--explain` and notes.
 
-`decide()` uses the rules as they are in the file, and `ipaddress`; the workers match the flattened rules of `flatten()`
-bit by bit (native/tenants/policy.c). The tests compare the two. native/tenants/policy.h explains what both do with
-IPv4-mapped and unspecified addresses and with the device's own.
+Workers do not use it: they match the rules of policy_table.py bit by bit (native/tenants/policy.c). `decide()` uses the
+rules as they are in the file, and `ipaddress`, so that the tests can compare the two. native/tenants/policy.h explains
+what both do with IPv4-mapped and unspecified addresses and with the device's own.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import itertools
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any
 
 from xts_proxy.config import Policy, Rule
-from xts_proxy.config_tenant import ANY_TENANT, DEFAULT
+from xts_proxy.config_tenant import DEFAULT
+from xts_proxy.policy_table import Action, listen_default
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-
-class Action(IntEnum):
-    """enum xts_policy_action."""
-
-    CONNECT = 1
-    LISTEN = 2
-    BOTH = 3
-
-
-@dataclass(frozen=True, slots=True)
-class FlatRule:
-    """struct xts_policy_rule, and the rule of the file it comes from."""
-
-    source: int
-    allow: bool
-    action: Action
-    ip_version: int
-    prefix_bits: int
-    address: bytes
-    ports: tuple[int, int]
-    queues: tuple[int, int]
-    tenant: int
-    own: bool
-
-
-def flatten(policy: Policy, numbers: Mapping[str, int]) -> list[FlatRule]:
-    """The rules in order, each split so that it has one tenant, one range of ports and one range of queues. `numbers`:
-    the tenants' numbers by name."""
-    flat = []
-    for source, rule in enumerate(policy.rule):
-        network = rule.network.network
-        tenants = [numbers[name] for name in rule.tenants] or [ANY_TENANT]
-        for tenant, queues in itertools.product(tenants, rule.queues.pairs):
-            for ports in rule.ports.pairs:
-                flat.append(
-                    FlatRule(
-                        tenant=tenant,
-                        own=rule.network.own,
-                        source=source,
-                        allow=rule.action == "allow",
-                        action=Action[rule.what.upper()],
-                        ip_version=network.version if network else 0,
-                        prefix_bits=network.prefixlen if network else 0,
-                        address=(network.network_address.packed if network else b"").ljust(16, b"\0"),
-                        ports=ports,
-                        queues=queues,
-                    )
-                )
-    return flat
-
-
-def to_native(ffi: Any, flat: list[FlatRule]) -> Any:
-    """`struct xts_policy_rule[]`; the caller keeps it alive while C reads it."""
-    rules = ffi.new("struct xts_policy_rule[]", max(1, len(flat)))
-    for rule, target in zip(flat, rules, strict=False):
-        target.allow = rule.allow
-        target.action = rule.action
-        target.ip_version = rule.ip_version
-        target.prefix_bits = rule.prefix_bits
-        ffi.memmove(target.address, rule.address, 16)
-        target.port_first, target.port_last = rule.ports
-        target.queue_first, target.queue_last = rule.queues
-        target.tenant, target.own = rule.tenant, rule.own
-    return rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +33,6 @@ class Who:
     tenant: str = DEFAULT
     queue_id: int = 0
     tenants: int = 0
-
-
-def listen_default(policy: Policy, tenants: int) -> str:
-    """The default for bind and listen: where there are tenants, rules have to name what they may listen on."""
-    if policy.listen != "auto":
-        return policy.listen
-    return "deny" if tenants else policy.default
 
 
 def decide(policy: Policy, action: Action, who: Who, address: IPAddress, port: int) -> Decision:
