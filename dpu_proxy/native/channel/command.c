@@ -407,6 +407,7 @@ enum command_result command_newconn_ack(struct channel *ch, const struct xts_hea
 					const struct xts_newconn_ack *m, struct batch_entry *e)
 {
 	struct connection *c = connection_find(ch, head->id);
+	bool late;
 
 	(void)e;
 	if (!c || !c->announced) {
@@ -423,9 +424,12 @@ enum command_result command_newconn_ack(struct channel *ch, const struct xts_hea
 		return COMMAND_DONE;
 	}
 	listener_offer_ends(c);
-	c->announced = false;
 	c->xts_socket = m->xts_socket;
 	c->held = m->post_credits;
+	late = share_late_answer(c);
+	c->announced = false;
+	if (late)
+		return COMMAND_DONE;
 	/* its handshake is done: there may have been events before, and layers may hold bytes */
 	c->readable = c->in_epoll || c->pushed;
 	/* Only now: epoll then reports everything that has arrived in the meantime. */

@@ -127,6 +127,8 @@ bool connection_renew(struct connection *c);
 /* Sets a timer, with a growing interval, for things that happen without an event: the end of lingering, or room for
  * what a listener could not accept. */
 void connection_look_later(struct connection *c);
+/* Sets the timer to this time, unless it is set already. */
+void connection_look_in(struct connection *c, uint32_t ms);
 /* The interval is the shortest again. */
 void connection_look_sooner(struct connection *c);
 /* Stops the timer. */

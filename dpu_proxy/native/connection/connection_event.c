@@ -3,6 +3,7 @@
 #include "connection/connection_inside.h"
 #include "connection/unowned.h"
 #include "datagrams/datagram_socket.h"
+#include "processes/share.h"
 #include "pushed/pushed.h"
 #include "worker/histogram.h"
 
@@ -161,7 +162,8 @@ static void connection_event(struct connection *c, uint32_t events)
 struct look {
 	struct timer timer;
 	struct connection *connection;
-	uint32_t ms; /* what the timer was set to last; it doubles; 0: begins again */
+	uint32_t ms;    /* what the timer was set to last; it doubles; 0: begins again */
+	bool is_longer; /* it was set by connection_look_in() */
 };
 
 static void look_in_next_turn(struct connection *c)
@@ -186,22 +188,36 @@ static struct look *look_make(struct connection *c)
 	return l;
 }
 
+/* NULL: there is no memory for a timer, and it looks as often as it can. */
+static struct look *look_of(struct connection *c)
+{
+	if (!c->look)
+		c->look = look_make(c);
+	if (!c->look)
+		look_in_next_turn(c);
+	return c->look;
+}
+
 void connection_look_later(struct connection *c)
 {
 	uint32_t most = c->state == CONNECTION_LISTENER ? LOOK_MS_LISTENER : LOOK_MS_LINGERING;
-	struct look *l;
+	struct look *l = look_of(c);
 
-	if (!c->look)
-		c->look = look_make(c);
-	l = c->look;
-	if (!l) { /* without memory for a timer it looks as often as it can */
-		look_in_next_turn(c);
+	if (!l || (timer_is_set(&l->timer) && !l->is_longer))
 		return;
-	}
-	if (timer_is_set(&l->timer))
-		return;
+	l->is_longer = false;
 	l->ms = !l->ms ? LOOK_MS_FIRST : l->ms < most / 2 ? 2 * l->ms : most;
 	timer_set(&c->worker->timers, &l->timer, c->worker->now_ns + l->ms * UINT64_C(1000000));
+}
+
+void connection_look_in(struct connection *c, uint32_t ms)
+{
+	struct look *l = look_of(c);
+
+	if (!l || timer_is_set(&l->timer))
+		return;
+	l->is_longer = true;
+	timer_set(&c->worker->timers, &l->timer, c->worker->now_ns + ms * UINT64_C(1000000));
 }
 
 void connection_look_sooner(struct connection *c)
@@ -223,6 +239,8 @@ static void look_again(struct connection *c)
 	if (c->state == CONNECTION_LISTENER) {
 		c->readable = true;
 		connection_wake(c);
+		if (c->shares)
+			share_take_back_unanswered(c);
 	} else if (c->state == CONNECTION_DATAGRAM) {
 		datagram_look(c);
 	} else if (c->lingering) {

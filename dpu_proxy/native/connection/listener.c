@@ -80,7 +80,7 @@ void listener_offer_ends(struct connection *c)
 		return;
 	list_remove(&c->offers);
 	if (c->listener->shares)
-		c->listener->shares->offer_count--;
+		share_offer_ends(c->listener->shares);
 	c->listener = NULL;
 }
 
@@ -96,7 +96,7 @@ void listener_announce(struct connection *l, struct connection *c, const struct 
 	c->listener = l;
 	list_append(&l->offers, &c->offers);
 	if (l->shares)
-		l->shares->offer_count++;
+		share_offer_begins(l->shares);
 	socket_local(c->fd, &m.local);
 	m.peer = *peer;
 	xts_head_encode(slot->data, XTS_REPLY_NEWCONN, 0, 0, l->xts_socket);
@@ -156,7 +156,7 @@ static bool announce_ready(struct connection *l)
 
 	if (!c)
 		return false;
-	if (!l->held) {
+	if (!l->held || (l->shares && l->shares->stuck)) {
 		if (l->shared)
 			share_give_back(c); /* its handshake is done already: another member gets it */
 		return l->shared;

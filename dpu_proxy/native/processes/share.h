@@ -103,9 +103,11 @@ struct member {
 	struct list all; /* on shared->members; under the registry's lock */
 	/* The members on this worker, in a ring without a head. No other worker touches it. */
 	struct list here;
-	uint64_t turn;        /* value of worker->share_turns when this member had its last turn */
-	uint32_t offer_count; /* its unanswered offers */
-	uint32_t keep_ms;     /* how long the shared listener outlives this member, if it was the last */
+	uint32_t turn;             /* value of worker->share_turns when this member had its last turn */
+	uint32_t answered_ms;      /* when it last answered an offer, or was sent one and had none open; it wraps */
+	uint32_t offer_count : 31; /* its unanswered offers */
+	uint32_t stuck : 1;        /* it does not answer, and is offered nothing until it does (unanswered_offers.c) */
+	uint32_t keep_ms;          /* how long the shared listener outlives this member, if it was the last */
 };
 
 /* A connection that has a key and is held by a channel. */
@@ -188,10 +190,23 @@ void share_turn_ends(struct connection *l);
 /* Nothing is left to accept: no member on this worker needs to try. */
 void share_accepted_all(struct connection *l);
 
+/* --- unanswered_offers.c: without the lock ------------------------------------------------------------------------ */
+
+/* An offer is sent to the member; it is answered, or it is gone. */
+void share_offer_begins(struct member *m);
+void share_offer_ends(struct member *m);
+/* In the turn of l's channel, when its timer has expired: l's offers go to others if it does not answer. */
+void share_take_back_unanswered(struct connection *l);
+/* The host has accepted an offer. True: it was taken back before, and c is reset. */
+bool share_late_answer(struct connection *c);
+
 /* --- share_returned.c ------------------------------------------------------------------------------------------- */
 
 /* The host gives back a connection it was offered: c is freed. */
 void share_give_back(struct connection *c);
+/* Takes an offer back that the host has not answered. c stays, without a socket, until it does. False: over a limit, or
+ * the listener has ended. */
+bool share_take_back(struct connection *c);
 /* Takes a connection that was given back, and its protocols; or -1. */
 int share_take_waiting(struct connection *l, struct pushed **pushed);
 /* Gives datagrams that c's host has given back to the shared socket, and wakes its members. False: it has ended, or has

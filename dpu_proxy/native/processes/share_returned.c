@@ -145,32 +145,52 @@ void share_poked(struct worker_state *w)
 
 /* --- giving back -------------------------------------------------------------------------------------------------- */
 
+/* Takes the socket of an accepted connection away from it, and its protocols. */
+static int take_socket(struct connection *c, struct pushed **pushed)
+{
+	int fd = c->fd;
+
+	if (c->in_epoll) /* its handshake is done, or in progress */
+		(void)epoll_ctl(c->worker->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+	buffers_tune(c);
+	closed_handed_over(c);
+	c->fd = -1;
+	c->in_epoll = false;
+	if (!c->announced)
+		accepting_ends(c);
+	*pushed = pushed_leave(c);
+	return fd;
+}
+
+/* With the lock held. */
+static void wait_for_member(struct shared *s, struct waiting *given, struct worker_state *w)
+{
+	push_waiting(s, given);
+	tell_members(s, w);
+	w->stats.given_back++;
+}
+
 void share_give_back(struct connection *c)
 {
 	struct shared *s = c->listener->shared;
 	struct worker_state *w = c->worker;
 	struct waiting *given = calloc(1, sizeof *given);
-	struct xts_tenant *tenant = tenant_hold(c->tenant);
+	struct xts_tenant *tenant;
 	struct pushed *pushed;
-	int fd = c->fd;
+	int fd;
 
-	if (c->in_epoll) /* its handshake is done, or in progress */
-		(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
-	buffers_tune(c);
-	closed_handed_over(c);
-	c->fd = -1;
-	if (!c->announced)
-		accepting_ends(c);
-	pushed = pushed_leave(c);
+	if (c->fd < 0) { /* it was taken back before */
+		free(given);
+		connection_free(c, false);
+		return;
+	}
+	tenant = tenant_hold(c->tenant);
+	fd = take_socket(c, &pushed);
 	connection_free(c, false);
 	registry_lock();
 	if (given && !s->ended && registry_take_unowned(tenant, pushed_memory(pushed))) {
-		given->tenant = tenant_hold(tenant);
-		given->fd = fd;
-		given->pushed = pushed;
-		push_waiting(s, given);
-		tell_members(s, w);
-		w->stats.given_back++;
+		*given = (struct waiting){ .tenant = tenant_hold(tenant), .fd = fd, .pushed = pushed };
+		wait_for_member(s, given, w);
 	} else {
 		w->stats.refused_limit += !s->ended;
 		pushed_free(pushed);
@@ -179,6 +199,25 @@ void share_give_back(struct connection *c)
 	}
 	registry_unlock();
 	xts_tenant_release(tenant);
+}
+
+bool share_take_back(struct connection *c)
+{
+	struct shared *s = c->listener->shared;
+	struct waiting *given = calloc(1, sizeof *given);
+	bool taken;
+
+	registry_lock();
+	taken = given && !s->ended && registry_take_unowned(c->tenant, pushed_memory(c->pushed));
+	if (taken) {
+		given->tenant = tenant_hold(c->tenant);
+		given->fd = take_socket(c, &given->pushed);
+		wait_for_member(s, given, c->worker);
+	} else {
+		free(given);
+	}
+	registry_unlock();
+	return taken;
 }
 
 bool share_returned(struct connection *c, struct returned_block *b)

@@ -23,7 +23,7 @@ static bool goes_before(const struct connection *a, const struct connection *b)
 		return nearness(a) > nearness(b);
 	if (a->shares->offer_count != b->shares->offer_count)
 		return a->shares->offer_count < b->shares->offer_count;
-	return a->shares->turn < b->shares->turn;
+	return (int32_t)(a->shares->turn - b->shares->turn) < 0;
 }
 
 struct connection *share_turn(struct connection *l)
@@ -31,7 +31,7 @@ struct connection *share_turn(struct connection *l)
 	struct connection *best = NULL, *m = l;
 
 	do {
-		if (m->held && !m->channel->ending && (!best || goes_before(m, best)))
+		if (m->held && !m->shares->stuck && !m->channel->ending && (!best || goes_before(m, best)))
 			best = m;
 		m = shared_next_here(m);
 	} while (m != l);

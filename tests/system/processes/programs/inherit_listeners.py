@@ -92,6 +92,20 @@ def workers_share_fairly(c: Calls) -> None:
 
 
 @script("inherit")
+def a_stopped_worker_takes_no_connection(c: Calls) -> None:
+    """What it has been offered goes to those that accept. Going on, it serves again, and what it had been offered is
+    a connection that has been reset."""
+    s, port = listen(c)
+    with workers(c, s, 3) as made:
+        until(lambda: len({ask(port) for _ in range(6)}) == 3)
+        made[0].stop()
+        peers = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) for _ in range(6)]
+        assert {kernel_receive_all(peer) for peer in peers} <= {b"1", b"2"}
+        os.kill(made[0].pid, signal.SIGCONT)
+        until(lambda: ask(port) == b"0")
+
+
+@script("inherit")
 def workers_of_one_epoll_each(c: Calls) -> None:
     """As nginx does it: non-blocking accept after a wait in a context of the worker's own."""
     s, port = listen(c)
