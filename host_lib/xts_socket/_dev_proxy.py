@@ -22,10 +22,12 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Self
 
 from xts_messages import line_origin
@@ -156,8 +158,10 @@ class DevProxy:
         if not self._is_ours():
             return
         if self._process:
+            group = self._process.pid
             self._signal(signal.SIGKILL)
             self._process.wait()
+            _await_end(group)
             self._process = None
         if self._directory.name:
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -217,15 +221,16 @@ class DevProxy:
             Path(f"/proc/self/fd/{config_fd}").write_text(self._configuration())
             command = [sys.executable, "-P", "-m", "xts_proxy", "--config", f"/proc/self/fd/{config_fd}"]
             command += ["--make-dir", str(self._directory), "--ready-fd", str(ready_fd), "--until-fd", str(until_fd)]
-            self._process = subprocess.Popen(
-                command,
-                env=_environment(os.environ),
-                stdin=subprocess.DEVNULL,
-                stdout=None if self.verbose else self._log,
-                stderr=None if self.verbose else self._log,
-                pass_fds=[config_fd, ready_fd, until_fd],
-                process_group=0,
-            )
+            with _handlers_later():
+                self._process = subprocess.Popen(
+                    command,
+                    env=_environment(os.environ),
+                    stdin=subprocess.DEVNULL,
+                    stdout=None if self.verbose else self._log,
+                    stderr=None if self.verbose else self._log,
+                    pass_fds=[config_fd, ready_fd, until_fd],
+                    process_group=0,
+                )
 
     def _configuration(self) -> str:
         # Listeners that several processes share (SO_REUSEPORT) must belong to one user: so root's proxy stays root,
@@ -267,8 +272,39 @@ def _needed(name: str, since: str) -> Callable[..., int]:
     return call
 
 
-def _is_stopped(group: int) -> bool:
-    """Has every process of the process group stopped or ended?"""
+@contextmanager
+def _handlers_later() -> Iterator[None]:
+    """Signal handlers of Python run at the end of the block. They may raise (KeyboardInterrupt), and within Popen()
+    nobody would know the process that it has just made: it could not be ended.
+
+    A signal mask would not do, because the child would inherit it. Only the main thread runs handlers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    handlers: dict[int, Callable[[int, FrameType | None], object]] = {
+        number: handler for number in signal.valid_signals() if callable(handler := signal.getsignal(number))
+    }
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        for number in handlers:
+            signal.signal(number, lambda number, _: arrived.append(number))
+        yield
+    finally:
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, handlers)  # else the first of them could end the loop
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        with ExitStack() as calls:
+            for late in reversed(arrived):
+                calls.callback(handlers[late], late, None)
+
+
+def _states(group: int) -> Iterator[str]:
+    """Of the processes of a process group."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
@@ -276,9 +312,26 @@ def _is_stopped(group: int) -> bool:
             except OSError:
                 continue
             state, _, its_group = stat_text.rpartition(")")[2].split()[:3]  # the process's name may contain anything
-            if int(its_group) == group and state not in "TtZX":
-                return False
-    return True
+            if int(its_group) == group:
+                yield state
+
+
+def _is_stopped(group: int) -> bool:
+    """Has every process of the process group stopped or ended?"""
+    return all(state in "TtZX" for state in _states(group))
+
+
+def _await_end(group: int) -> None:
+    """Until every process of a process group that was killed has ended; not for long, should the kernel keep one."""
+    deadline = time.monotonic() + _STOP_S
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except OSError:
+            return  # the usual case: none is left, not even as a zombie, and /proc need not be read
+        if all(state in "ZX" for state in _states(group)):
+            return
+        time.sleep(0.001)
 
 
 def _readable(descriptor: int, timeout_s: float) -> bool:

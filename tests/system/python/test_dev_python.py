@@ -245,6 +245,50 @@ with dev() as proxy:
     assert output(bed, code) == ["up", "up", "up"]
 
 
+def test_ctrl_c_when_the_process_of_the_proxy_has_just_been_made(bed: DevBed) -> None:
+    """It is known by then, and ends."""
+    code = """
+import signal, subprocess
+from xts_socket import _dev_proxy
+made = []
+class Popen(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        made.append(self.pid)
+        signal.raise_signal(signal.SIGINT)
+_dev_proxy.subprocess.Popen = Popen
+def handling():
+    return signal.getsignal(signal.SIGINT), signal.pthread_sigmask(signal.SIG_BLOCK, ())
+before = handling()
+try:
+    _dev_proxy.DevProxy().start()
+except KeyboardInterrupt:
+    print(len(made), os.path.exists(f"/proc/{made[0]}"), handling() == before)
+"""
+    assert output(bed, code) == ["1", "False", "True"]
+
+
+def test_kill_waits_for_all_processes_of_the_proxy(bed: DevBed) -> None:
+    """Also for one that takes long to end, since it has much memory."""
+    code = """
+import subprocess
+from xts_socket import _dev_proxy
+slow = "import os, signal, sys\\nif not os.fork(): memory = b'x' * (400 << 20); os.write(int(sys.argv[1]), b'x')\\n" \
+    "signal.pause()"
+class Popen(subprocess.Popen):
+    def __init__(self, command, **options):
+        ready = command[command.index("--ready-fd") + 1]
+        super().__init__([sys.executable, "-c", slow, ready], **options)
+_dev_proxy.subprocess.Popen = Popen
+proxy = _dev_proxy.DevProxy().start()
+group = proxy.pid
+print(len(list(_dev_proxy._states(group))))
+proxy.kill()
+print(all(state in "ZX" for state in _dev_proxy._states(group)))
+"""
+    assert output(bed, code) == ["2", "True"]
+
+
 def test_a_directory_that_is_there_already(bed: DevBed) -> None:
     """Whoever made it: the proxy uses none but its own."""
     done = bed.run(sys.executable, "-m", "xts_proxy", "--make-dir", str(bed.place))
