@@ -21,6 +21,7 @@
 #include "notice.h"
 #include "queue.h"
 #include "waiting/epoll.h"
+#include "waiting/progress_thread.h"
 #include "waiting/wait.h"
 #include "xts.h"
 
@@ -263,6 +264,7 @@ int channel_attach(struct stack *st)
 		return result;
 	}
 	st->channel = c;
+	progress_reserve(st);
 	xts_control_start();
 	xts_log(XTS_LOG_DEBUG, "attached to %s: %s queue %u, %u frames each way, messages of at most %u bytes",
 		st->settings.endpoint, c->attachment.reply.kind == XTS_QUEUE_AFXDP ? "AF_XDP" : "shared-memory",

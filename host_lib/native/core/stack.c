@@ -36,7 +36,7 @@ uint64_t now_ns(void)
 void stack_init(struct stack *st)
 {
 	pthread_mutex_init(&st->lock, NULL);
-	st->bells.spare = st->progress.clock_fd = -1;
+	st->bells.spare = st->progress.bell = st->progress.clock_fd = -1;
 	st->lose_random = 0x9e3779b97f4a7c15u; /* any state except 0 */
 }
 

@@ -1,7 +1,8 @@
 /*
  * Bells: the eventfds that wake sleeping threads. Each thread that waits has one of its own, made with its first wait.
  * If no descriptor is available then, the thread uses the spare bell of its stack, which was made when the stack
- * attached and which all such threads share: a wait must not fail for lack of a descriptor.
+ * attached and which all such threads share: a wait must not fail for lack of a descriptor. The progress thread's was
+ * made then, too (progress_thread.c).
  *
  * Ringing the spare wakes all threads that sleep on it. The last thread for which it was rung resets it; the others go
  * back to sleep. At each wait a thread tries again to get a bell of its own.
@@ -13,7 +14,7 @@
 #include "own_descriptors.h"
 #include "waiting/wait.h"
 
-static int make(void)
+int bell_make(void)
 {
 	return xts_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 }
@@ -21,7 +22,7 @@ static int make(void)
 void bell_reserve(struct stack *st)
 {
 	if (st->bells.spare < 0)
-		st->bells.spare = make();
+		st->bells.spare = bell_make();
 }
 
 bool bell_get(struct stack *st, struct thread *t)
@@ -31,7 +32,7 @@ bool bell_get(struct stack *st, struct thread *t)
 
 	if (t->bell >= 0 && !t->shares_bell)
 		return true;
-	own = make();
+	own = bell_make();
 	if (own >= 0)
 		bell_heard(st, t, false);
 	t->shares_bell = own < 0;

@@ -5,6 +5,9 @@
  * frame and never cancelled, wakes it for that. The thread is started when first needed. Then it sleeps on the queue
  * while no application thread does, and on its bell while it is not needed or an application thread leads. Application
  * threads do not wait for it; when they leave the library they arm the queue's doorbell on its behalf (stack_leave).
+ *
+ * Its descriptors are made when the stack attaches. If they were made when the thread is started, which is at no time
+ * that the program knows, they might take the last descriptor from a program that has closed one to accept with it.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -14,6 +17,7 @@
 
 #include "core/channel.h"
 #include "core/clock.h"
+#include "core/process.h"
 #include "core/stack.h"
 #include "link.h"
 #include "own_descriptors.h"
@@ -34,11 +38,36 @@ void progress_wake(struct stack *st)
 	thread_ring(st, p->self);
 }
 
+void progress_reserve(struct stack *st)
+{
+	struct progress *p = &st->progress;
+
+	if (p->bell < 0 && !p->started)
+		p->bell = bell_make();
+	if (p->clock_fd < 0 && !p->started)
+		p->clock_fd = xts_own(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+}
+
 void progress_forget(struct stack *st)
 {
+	if (st->progress.bell >= 0)
+		xts_own_close(st->progress.bell);
 	if (st->progress.clock_fd >= 0)
 		xts_own_close(st->progress.clock_fd);
-	st->progress = (struct progress){ .clock_fd = -1 };
+	st->progress = (struct progress){ .bell = -1, .clock_fd = -1 };
+}
+
+/* The record of the progress thread, which calls this. NULL: no memory, or no bell available. */
+static struct thread *begin(struct stack *st)
+{
+	struct progress *p = &st->progress;
+	struct thread *t = thread_record();
+
+	if (t && t->bell < 0) {
+		t->bell = p->bell;
+		p->bell = -1;
+	}
+	return t && bell_get(st, t) ? t : NULL;
 }
 
 static bool needed(struct stack *st)
@@ -123,7 +152,7 @@ static void *progress(void *arg)
 	bool away;
 
 	pthread_mutex_lock(&st->lock);
-	p->self = thread_self(st);
+	p->self = begin(st);
 	while (p->self) {
 		clock_look(p);
 		away = share(st, &deadline_ns);
@@ -156,8 +185,6 @@ static void start(struct stack *st)
 
 	if (pthread_attr_init(&attributes))
 		return;
-	if (p->clock_fd < 0)
-		p->clock_fd = xts_own(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attributes, 128 * 1024);
 	sigfillset(&all);

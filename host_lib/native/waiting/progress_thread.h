@@ -14,10 +14,13 @@ struct progress {
 	bool started, standing_by, sleeping_on_queue;
 	uint64_t looks_again_ns; /* while it stands by: when it looks again without being woken */
 	struct thread *self;
-	int clock_fd; /* -1: none so far */
+	int bell;     /* an eventfd for the thread, until it begins; -1: none */
+	int clock_fd; /* -1: none */
 	bool clock_set;
 };
 
+/* Makes the descriptors of the thread, when the stack attaches. */
+void progress_reserve(struct stack *st);
 void progress_need(struct stack *st); /* there is work for the thread: wakes or starts it */
 void progress_wake(struct stack *st); /* if it sleeps on the queue */
 void progress_forget(struct stack *st);

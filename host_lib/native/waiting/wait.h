@@ -94,6 +94,7 @@ struct bells {
 	unsigned meant; /* how many threads it was rung for that have not noticed yet */
 };
 
+int bell_make(void);                               /* -1: no descriptor is available */
 void bell_reserve(struct stack *st);               /* makes the spare, when the stack attaches */
 bool bell_get(struct stack *st, struct thread *t); /* false: there is none */
 /* t is awake again, and its bell was ringing or not */

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from beds.scripts import script
 from system.interposer.programs.interposed import DEADLINE_S, OFFLOADED, errno_of, kind_of, pair, until
@@ -121,6 +122,31 @@ def the_last_descriptor_is_for_the_first_accept() -> None:
                 assert errno_of(listener.accept) == errno.EAGAIN
                 taken.append(os.open(os.devnull, os.O_RDONLY))
                 assert errno_of(lambda: os.dup(0)) == errno.EMFILE
+
+
+def threads() -> set[Path]:
+    return set(Path("/proc/self/task").iterdir())
+
+
+def asleep(thread: Path) -> bool:
+    return thread.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
+@script("interposer")
+def the_thread_of_the_library_takes_no_descriptor() -> None:
+    """It begins when it is first needed, at no time that the program knows. What is in reserve stays the program's."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client, socket.socket() as second:
+        client.connect(listener.getsockname())
+        listener.accept()[0].close()
+        before = threads()
+        with no_descriptors() as taken:
+            reserve = [taken.pop() for _ in range(5)]
+            for fd in reserve:
+                os.close(fd)
+            second.connect(listener.getsockname())
+            until(lambda: len(threads()) > len(before))
+            until(lambda: all(map(asleep, threads() - before)))
+            taken += [os.open(os.devnull, os.O_RDONLY) for _ in reserve]
 
 
 @script("interposer")
