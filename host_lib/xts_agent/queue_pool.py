@@ -8,8 +8,9 @@ have them.
 A queue is charged to the user it was given to (`charged()`) until it has been opened again, not only until the
 attachment has ended: a descriptor cannot be revoked, and a process that passed on or kept one still occupies the queue.
 The kernel then answers EBUSY. It also does so for some 17 ms after any close; a queue that is busy for longer than
-KEPT_AFTER_S is *kept*, which is logged, and is tried again from time to time. A queue that a process got from an
-earlier agent is kept from the start: we do not see that process end, only that the queue can be opened.
+KEPT_AFTER_S is *kept*, which is logged, and is tried again from time to time. The same holds for a queue that a process
+got from an earlier agent. We do not see that process end, only that the queue can be opened. It may have ended just
+now, and so may the earlier opener, which has the queues' descriptors too: so a process that asks waits as usual.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Pool:
         for number, owner in enumerate(receive_ready(self.opener)):
             slot = Slot(self, number, before_us=owner)
             if owner:
-                slot.state, slot.uid, slot.kept = State.RETURNED, owner.uid, True
+                slot.state, slot.uid = State.RETURNED, owner.uid
                 with contextlib.suppress(OSError, ValueError):
                     slot.pod = pod_of_process(owner.pid) or ""
             self.slots.append(slot)
@@ -262,7 +263,8 @@ class Pool:
         return found
 
     def _ahead(self) -> int:
-        return sum(s.state in (State.READY, State.OPENING) and not s.kept for s in self.slots)
+        """Those that are READY, or will be: a queue of an earlier agent is most likely in use."""
+        return sum(s.state in (State.READY, State.OPENING) and not s.kept and not s.before_us for s in self.slots)
 
     def _drop_descriptors(self, slot: Slot) -> None:
         self._close_descriptors(slot.descriptors)
