@@ -6,7 +6,6 @@ import ctypes
 import errno
 import json
 import os
-import select
 import socket
 import struct
 import sys
@@ -187,22 +186,13 @@ def unused_port() -> int:
 
 
 def fill(c: Calls, s: int) -> int:
-    """Sends without waiting until nothing more is taken; how many bytes were."""
-    # What has been accepted moves on to the peer's buffer: full is when it stays full. Through the proxy this takes
-    # longer; the kernel alone would find room again if it had long.
-    quiet_ms = 200 if c.is_kernel else 800
+    """Sends on a nonblocking socket until nothing more is taken; how many bytes were. There may be room again at once:
+    what has been accepted moves on to the peer."""
     chunk, sent = os.urandom(50_000), 0
-    while True:
-        n = c.call("send", s, chunk, len(chunk), 0)
-        if n >= 0:
+    for data in (chunk, b"x"):
+        while (n := c.call("send", s, data, len(data), 0)) >= 0:
             sent += n
-            continue
         assert n == -errno.EAGAIN, errno.errorcode[-n]
-        fds = (PollFd * 1)(PollFd(s, select.POLLOUT, 0))
-        if c.call("poll", fds, ctypes.c_ulong(1), quiet_ms) == 0:
-            break
-    while c.call("send", s, b"x", 1, 0) == 1:
-        sent += 1
     return sent
 
 
