@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from beds.datagrams import FEATURES, Udp, endpoint_of, open_datagram, peer
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
-from beds.share import LOOPBACK, bind
+from beds.share import LOOPBACK, bind, goodbye
 from beds.worker import server
 from beds.worker_clock import Clock, Connect, clock, connect, has_ended
 from xts_messages import wire_table as table
@@ -160,21 +160,42 @@ def test_a_bystander_does_not_wait_until_all_pieces_are_looked_through(clock: Cl
         assert ports_refused(worker.tenant)[1] == 2
 
 
+def stop_in_the_search(clock: Clock, worker: Worker, searcher: ScriptedHost, server: socket.socket) -> None:
+    """The worker stands still in the middle of the search of a CONNECT."""
+
+    def stop() -> bool:
+        if clock.going.is_set() and worker.used("connections") == 2:  # the bystander's, and the one that searches
+            clock.arrived = lambda: False
+            clock.going.clear()
+        return False
+
+    clock.arrived = stop
+    send_connect(searcher, server)
+    clock.waiting.clear()
+    clock.going.set()
+    assert clock.waiting.wait(10)
+    assert ports_refused(worker.tenant)[1] == 0
+
+
+def test_a_link_that_ends_and_begins_again_while_a_connect_looks_for_a_port(clock: Clock, connect: Connect) -> None:
+    """The search comes to its end first, as nothing is received meanwhile. The next process knows nothing of it."""
+    with two_hosts_without_ports(clock, connect) as (worker, searcher, *_):
+        stop_in_the_search(clock, worker, searcher, connect.listener)
+        goodbye(searcher)
+        successor = ScriptedHost(searcher.queue, searcher.epoch + 1, searcher.changes, next_socket=100)
+        clock.going.set()
+        successor.open()
+        assert worker.stats().goodbyes == 1
+        assert ports_refused(worker.tenant)[1] == 1
+        number = send_connect(successor, connect.listener)
+        answer = successor.expect("XTS_REPLY_CONNECT_ACK")
+        assert (answer.id, refusal(answer)) == (number, "LOCAL_PORTS")
+        assert ports_refused(worker.tenant)[1] == 2
+
+
 def test_a_channel_may_go_while_a_connect_looks_for_a_port(clock: Clock, connect: Connect) -> None:
     with two_hosts_without_ports(clock, connect) as (worker, searcher, bystander, id, peer):
-
-        def stop_in_the_search() -> bool:
-            if clock.going.is_set() and worker.used("connections") == 2:  # the bystander's, and the one that searches
-                clock.arrived = lambda: False
-                clock.going.clear()
-            return False
-
-        clock.arrived = stop_in_the_search
-        send_connect(searcher, connect.listener)
-        clock.waiting.clear()
-        clock.going.set()
-        assert clock.waiting.wait(10)
-        assert ports_refused(worker.tenant)[1] == 0
+        stop_in_the_search(clock, worker, searcher, connect.listener)
         going = threading.Thread(target=lib.xts_worker_remove_channel, args=(worker.native, 0))
         going.start()
         clock.going.set()
