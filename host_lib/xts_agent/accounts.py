@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from xts_messages.endpoint import NotReady
 
 from xts_agent.pods import Pod
-from xts_agent.queue_pool import Pool, Slot, State
+from xts_agent.queue_pool import Pool, Slot
 from xts_agent.relay import Relay
 
 
@@ -53,7 +53,7 @@ def check_pod(pools: Sequence[Pool], relays: Sequence[Relay], pod: Pod) -> None:
 
 
 def _some_are_coming_back(charged: Sequence[Slot]) -> bool:
-    return not all(slot.kept or slot.state is State.USED for slot in charged)
+    return not all(slot.is_held() for slot in charged)
 
 
 def _kept_among(charged: Sequence[Slot]) -> str:

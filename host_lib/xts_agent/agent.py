@@ -260,6 +260,14 @@ class Agent:
     # --- what the endpoint asks for --------------------------------------------------------------------
 
     def _allocate(self, peer: Peer, epoch: int) -> Grant:
+        try:
+            return self._allocate_now(peer, epoch)
+        except NotReady:
+            for pool in self.pools:
+                pool.look_again()
+            raise
+
+    def _allocate_now(self, peer: Peer, epoch: int) -> Grant:
         pod = self._pods.of_process(peer.pid) if self._pods else None
         cgroup = self._cgroup(peer.pid, pod)
         if pod:

@@ -11,6 +11,8 @@ The kernel then answers EBUSY. It also does so for some 17 ms after any close; a
 KEPT_AFTER_S is *kept*, which is logged, and is tried again from time to time. The same holds for a queue that a process
 got from an earlier agent. We do not see that process end, only that the queue can be opened. It may have ended just
 now, and so may the earlier opener, which has the queues' descriptors too: so a process that asks waits as usual.
+
+Nobody is refused for what was found some time ago: a kept queue is tried again when a process asks (look_again()).
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ KEPT_AFTER_S = 0.5
 STEP_S = 0.005
 PATIENCE_S = 1.0
 FIRST_PATIENCE_S = 0.1
+#: For how long it counts that a kept queue was found busy.
+FOUND_S = 0.2
 #: How long the opener may take for a request that it carries out at once.
 ANSWER_S = 5
 
@@ -67,9 +71,14 @@ class Slot:
     pod: str = ""  # the pod it is charged to (its identifier); "": none
     retry_at: float = 0.0  # by time.monotonic(), after an opening that failed
     busy_since: float | None = None  # by time.monotonic(); None: it was not found busy
+    found_at: float = 0.0  # when it was last found busy, while kept
     kept: bool = False  # busy for longer than a close takes
     warned: bool = False
     before_us: Owner | None = None  # the process that got it from an earlier agent
+
+    def is_held(self) -> bool:
+        """Is waiting for it pointless? False also if that was found too long ago."""
+        return self.state is State.USED or (self.kept and time.monotonic() - self.found_at < FOUND_S)
 
 
 @dataclass(slots=True, eq=False)
@@ -167,7 +176,7 @@ class Pool:
 
     def exhausted(self) -> bool:
         """Are all queues held by processes, so that waiting for one is pointless?"""
-        return sum(not (slot.state is State.USED or slot.kept) for slot in self.slots) <= self.reserved
+        return sum(not slot.is_held() for slot in self.slots) <= self.reserved
 
     def release(self, slot: Slot) -> None:
         """Stops admitting frames on a USED queue that was given to a process, and sends the proxy GOODBYE for it.
@@ -183,6 +192,13 @@ class Pool:
                 continue
             slot.state = State.OPENING
             self.opener.send(Request(Ask.OPEN, slot.queue_id).pack())
+
+    def look_again(self) -> None:
+        """Tries the kept queues that is_held() does not know about. collect() tells what comes of it."""
+        for slot in self.slots:
+            if slot.state is State.RETURNED and slot.kept and not slot.is_held():
+                slot.retry_at = 0.0
+        self.refill()
 
     def collect(self) -> bool:
         """Handles answers of the opener. True: a request that had to wait may be answered now. ConnectionResetError:
@@ -244,7 +260,7 @@ class Pool:
         return True
 
     def _failed(self, slot: Slot, answer: Answer) -> bool:
-        """Handles a failed opening. True: the queue counts as kept from now on."""
+        """Handles a failed opening. True: the queue is kept."""
         now = time.monotonic()
         slot.state = State.CLOSED if slot.uid is None else State.RETURNED
         slot.retry_at = now + PATIENCE_S
@@ -253,14 +269,14 @@ class Pool:
             if now - slot.busy_since < KEPT_AFTER_S:
                 slot.retry_at = now + STEP_S
                 return False
-        found = not slot.kept and slot.uid is not None
         slot.kept = slot.uid is not None
+        slot.found_at = now
         if not slot.warned and not slot.before_us:
             kept = answer.error == errno.EBUSY and slot.uid is not None
             by = f", kept by user {slot.uid} beyond its attachment" if kept else ""
             log.warning("%s%s; trying again every %g s", answer.text, by, PATIENCE_S)
             slot.warned = True
-        return found
+        return slot.kept
 
     def _ahead(self) -> int:
         """Those that are READY, or will be: a queue of an earlier agent is most likely in use."""

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from xts_agent import accounts, queue_pool
 from xts_agent.opener_protocol import GEOMETRY_BYTES, Answer, Ask, Request, Say, send_ready
-from xts_agent.queue_pool import KEPT_AFTER_S, Pool
+from xts_agent.queue_pool import FOUND_S, KEPT_AFTER_S, Pool
 from xts_bpf.program import Owner
 from xts_messages.endpoint import NotReady
 
@@ -89,16 +89,37 @@ def test_a_queue_of_an_earlier_agent_may_come_free_in_a_moment(bed: Bed) -> None
     assert bed.pool.take(UID)
 
 
-def test_a_queue_of_an_earlier_agent_that_is_in_use(bed: Bed) -> None:
+def find_it_kept(bed: Bed) -> None:
     bed.turn()
     assert bed.pool.take(UID + 1)
-    for _ in range(2):
-        bed.pass_time(KEPT_AFTER_S)
-        bed.turn()
-        bed.turn()
+    bed.pass_time(KEPT_AFTER_S)
+    bed.turn()
     assert bed.pool.exhausted()
+
+
+def test_a_queue_of_an_earlier_agent_that_is_in_use(bed: Bed) -> None:
+    find_it_kept(bed)
     with pytest.raises(OSError, match=r"user 1234 has 1 queues of xts0, the most allowed$"):
         bed.check_user()
+
+
+def test_nobody_is_refused_for_what_was_found_long_ago(bed: Bed) -> None:
+    """Before it is tried again at its time, a kept queue is tried for who asks."""
+    find_it_kept(bed)
+    bed.pass_time(FOUND_S)
+    for _ in range(2):
+        assert not bed.pool.exhausted()
+        with pytest.raises(NotReady):
+            bed.check_user()
+        bed.pool.look_again()
+        assert bed.turn() == [0]
+        assert bed.pool.exhausted()  # it is kept still
+        bed.pass_time(FOUND_S)
+    bed.opener.busy.clear()
+    bed.pool.look_again()
+    bed.turn()
+    bed.check_user()
+    assert bed.pool.take(UID)
 
 
 def test_spares_are_opened_whatever_an_earlier_agent_gave_away(bed: Bed) -> None:
