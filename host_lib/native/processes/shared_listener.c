@@ -10,8 +10,10 @@
  * (inetd(8), systemd's socket activation) waits, and then starts the program that accepts. After a fork or a join,
  * credits are posted only when the application shows interest, and few at a time.
  */
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 
 #include "core/call.h"
 #include "core/channel.h"
@@ -123,13 +125,22 @@ int share_name(struct xts_sock *s)
 }
 
 /* Makes the socket again if the proxy does not know its key any more. 0, or -errno; -EADDRINUSE: another process has
- * made it. */
+ * made it. What options it had is not known here. A listener gets SO_REUSEADDR, as nearly all have: connections that it
+ * accepted before are in TIME_WAIT on the device, and neither they nor those to come may prevent a later bind. */
 static int renew(struct xts_sock *s)
 {
 	struct call bind = { .type = XTS_CMD_BIND, .local = s->local };
 	struct call listen = { .type = XTS_CMD_LISTEN, .backlog = s->cold->backlog };
-	int r = call_proxy(s, &bind);
+	struct call reuse = { .type = XTS_CMD_SETSOCKOPT, .level = SOL_SOCKET, .option = SO_REUSEADDR };
+	int on = 1, r = 0;
 
+	if (s->state == TCP_STATE_LISTEN) {
+		memcpy(reuse.value, &on, sizeof on);
+		reuse.length = sizeof on;
+		r = call_proxy(s, &reuse);
+	}
+	if (!r)
+		r = call_proxy(s, &bind);
 	if (!r && s->state != TCP_STATE_LISTEN)
 		return 0; /* bound, and only this process has it */
 	if (!r)

@@ -1,7 +1,8 @@
 /*
- * Does another process have a shared listener too? A process that leaves the listener tells the proxy. If no other
- * process has it, the listener is closed at once, as the kernel would do. If some have it, and this process exits, the
- * listener is kept for those that have not joined it yet. inherit.h has the theory of operation.
+ * Does another process have a shared listener too? A process that leaves the listener, by close or exit, tells the
+ * proxy. If no other process has it, the listener is closed at once, as the kernel would do. If some have it, the
+ * listener is kept for those that have not joined it yet, so that no client is refused meanwhile. inherit.h has the
+ * theory of operation.
  *
  * Every process that got the listener through fork(), whether it uses it or not, has both ends of a pipe. A process
  * that leaves closes its writing end; the reading end shows whether that was the last one. If several leave at once,
@@ -91,11 +92,12 @@ void sharers_leave(struct xts_sock *s)
 	if (!s->cold->sharing.sharers)
 		return;
 	last = leave(s);
-	s->cold->sharing.stays = s->datagrams && s->own.shared && !last;
-	if (!last || !s->own.shared || share_is_on_its_way(s))
+	s->cold->sharing.stays = s->own.shared && !last;
+	if (!s->own.shared || (last && share_is_on_its_way(s)))
 		return;
-	s->cold->sharing.leaves_last = true;
-	outbox_add(s, TODO_SHARE);
+	s->cold->sharing.leaves_last = last;
+	if (last || !s->datagrams)
+		outbox_add(s, TODO_SHARE); /* how long the proxy keeps it */
 }
 
 void sharers_at_exit(struct stack *st)

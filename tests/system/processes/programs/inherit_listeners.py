@@ -298,6 +298,54 @@ def closed_by_one(c: Calls) -> None:
 
 
 @script("inherit")
+def closed_before_a_child_has_joined(c: Calls) -> None:
+    """The parent leaves it to a child that has not used it yet: no client is refused meanwhile."""
+    s, port = listen(c)
+    go = Signal()
+
+    def serve() -> None:
+        go.wait()
+        serve_names(c, s, b"child", 1)
+        assert c.call("close", s) == 0
+
+    child = Child(c, serve)
+    assert c.call("close", s) == 0
+    until(lambda: info(c).sockets == 0)
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as peer:
+        go.tell()
+        assert kernel_receive_all(peer) == b"child"
+    child.wait()
+    until(partial(refused, port))
+
+
+@script("inherit")
+def made_again_it_leaves_its_address_to_others(c: Calls) -> None:
+    """The parent was killed before its child had joined. What the child makes prevents no later bind."""
+    told, go = Signal(), Signal()
+
+    def parent() -> None:
+        s, port = listen(c)
+
+        def child() -> None:
+            go.wait()
+            c.call("ioctl", s, 0x5421, ctypes.byref(ctypes.c_int(1)))
+            assert c.call("accept4", s, None, None, 0) == -errno.EAGAIN
+            assert c.get(s, socket.SOL_SOCKET, socket.SO_REUSEADDR) == 1
+            told.tell()
+
+        Child(c, child)
+        told.tell(struct.pack("=H", port))
+        Signal().wait()
+
+    killed = Child(c, parent)
+    (port,) = struct.unpack("=H", told.wait(2))
+    killed.kill()
+    until(partial(refused, port))
+    go.tell()
+    told.wait()
+
+
+@script("inherit")
 def all_have_exited(c: Calls) -> None:
     """The last process that had a listener has ended, in order, without closing it: nobody else is waited for."""
     for last in ("parent", "child"):
