@@ -6,6 +6,7 @@
  * them asks for it, all are gone, or this process exits. So if a process that never used it is killed, nobody has to
  * wait for a timeout.
  */
+#include <sched.h>
 #include <stdlib.h>
 
 #include "core/buffer.h"
@@ -26,6 +27,7 @@
 #define LOOK_NS (100 * NS_PER_MS)
 #define SEEK_NS (20 * NS_PER_MS)
 #define EXIT_NS NS_PER_S
+#define KEYS_NS (50 * NS_PER_MS)
 
 /* --- who has it --------------------------------------------------------------------------------------------------- */
 
@@ -97,6 +99,30 @@ int common_make(struct xts_sock *s)
 	return become_common(s) ? 0 : -ENOMEM;
 }
 
+static bool has_unsent_key(const struct channel *c)
+{
+	const struct xts_sock *s = c->outbox_first;
+
+	while (s && !(s->todo & TODO_SHARE))
+		s = s->outbox_next;
+	return s;
+}
+
+/* The proxy has to know the keys when the child asks, even if this process is killed before it does anything else. More
+ * keys than the frame window has room for leave as the proxy acknowledges them: it does so in microseconds, or it is
+ * stopped. All stacks are about to be locked, so no thread can wait for that. */
+static void send_keys(struct stack *st)
+{
+	uint64_t deadline_ns = now_ns() + KEYS_NS;
+
+	channel_flush(st, true);
+	while (st->channel && has_unsent_key(st->channel) && now_ns() < deadline_ns) {
+		sched_yield();
+		channel_pump(st);
+		channel_flush(st, true);
+	}
+}
+
 void common_before_fork(struct stack *st)
 {
 	struct xts_sock *s = NULL;
@@ -107,7 +133,7 @@ void common_before_fork(struct stack *st)
 			relatives_give_child(s->own.common);
 		}
 	if (st->channel && st->commons)
-		channel_flush(st, true); /* the proxy has to know the keys when the child asks */
+		send_keys(st);
 }
 
 void common_after_fork_parent(struct stack *st)

@@ -207,6 +207,31 @@ def outlives_its_parent(c: Calls, s: int, peer: socket.socket, unread: bytes, us
 
 
 @script("inherit")
+def killed_right_after_its_fork(c: Calls) -> None:
+    """More keys than the frame window has room for are known to the proxy when fork() returns."""
+    server = socket.create_server(("127.0.0.1", 0), backlog=512)
+    done = Signal()
+
+    def parent() -> None:
+        made = []
+        for _ in range(300):
+            made.append(c.create())
+            assert c.call("connect", made[-1], address(server.getsockname()[1]), 16) == 0
+        before = os.getpid()
+
+        def child() -> None:
+            os.kill(before, signal.SIGKILL)
+            assert [send(c, s, b"x") for s in made[-1:]] == [1]
+            done.tell()
+
+        Child(c, child)
+        Signal().wait()
+
+    Child(c, parent).wait(-signal.SIGKILL)
+    done.wait()
+
+
+@script("inherit")
 def killed_parent(c: Calls) -> None:
     """Before its child's first use."""
     s, peer = c.connected()
