@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/channel.h"
@@ -110,7 +111,8 @@ static int add(struct epoll_ctx *ctx, int fd, const struct member *as)
 	if (!m)
 		return -ENOMEM;
 	*m = *as;
-	m->fd = xts_own(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+	/* fd is the library's own: under the interposer fcntl() does not know it */
+	m->fd = xts_own((int)kernel_calls.syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0));
 	event.data.ptr = m;
 	if (m->fd < 0 || epoll_ctl(f->set, EPOLL_CTL_ADD, m->fd, &event) < 0) {
 		int r = -errno;

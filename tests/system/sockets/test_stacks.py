@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from beds.lab import raise_or_skip
-from beds.preload import PreloadBed, preload_library
+from beds.preload import PreloadBed, preload_library, preloaded
 from beds.script_outcomes import Outcomes
 from beds.scripts import RUN_S
 from beds.shm_proxy import SYSTEM, ShmProxy, library
@@ -224,3 +224,49 @@ held.set()
 
 def test_a_child_takes_connections_of_several_stacks(bed: PreloadBed, echo_port: int) -> None:
     bed.run([sys.executable, "-c", FORKED, str(echo_port)], env={"XTS_STACKS": "thread"}, strict=True)
+
+
+#: The main thread waits in one set for connections that other threads have made: one of them lives, one has exited.
+WATCHED = """
+import select, socket, sys, threading
+made = []
+go = threading.Event()
+def connect(stays):
+    made.append(socket.create_connection((sys.argv[1], int(sys.argv[2])), 10))
+    if stays:
+        go.wait()
+for stays in (False, True):
+    threading.Thread(target=connect, args=(stays,), daemon=True).start()
+while len(made) < 2:
+    pass
+made.append(socket.create_connection((sys.argv[1], int(sys.argv[2])), 10))
+for way in (0, select.EPOLLET):
+    with select.epoll() as waiting:
+        for s in made:
+            waiting.register(s, select.EPOLLIN | way)
+        for s in made * 3:
+            s.sendall(b"x")
+            assert waiting.poll(10) == [(s.fileno(), select.EPOLLIN)]
+            assert s.recv(10) == b"x"
+            assert not waiting.poll(0)
+        waiting.unregister(made[0])
+go.set()
+"""
+
+
+def test_a_set_of_the_kernels_holds_sockets_of_several_stacks(bed: PreloadBed, echo_port: int) -> None:
+    command = [sys.executable, "-c", WATCHED, "127.0.0.1", str(echo_port)]
+    bed.run(command, env={"XTS_STACKS": "thread"}, strict=True)
+
+
+@pytest.mark.root
+@pytest.mark.afxdp
+def test_a_set_of_the_kernels_holds_sockets_of_several_queues(lab: Lab) -> None:
+    with contextlib.ExitStack() as stack:
+        with lab.inside("net"):
+            port = stack.enter_context(serving("198.18.0.2"))
+        command = [sys.executable, "-c", WATCHED, "198.18.0.2", str(port)]
+        environment = {"LD_PRELOAD": preloaded(), "XTS_STACKS": "thread", "XTS_STRICT": "1"}
+        with lab.popen("host", command, stderr=subprocess.PIPE, text=True, environment=environment) as done:
+            _, said = done.communicate(timeout=DEADLINE_S)
+        assert done.returncode == 0, said
