@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -104,6 +105,40 @@ def test_processes_are_spread_over_workers_and_numbers_come_back(tmp_path: Path)
                 assert third.queue_id == 2
             wait(lambda: len(proxy.status()["channels"]) == 2, "channel that ends")
             wait(lambda: attachable(proxy.endpoint) == 2, "free number")
+
+
+#: Two threads of a process, each with a connection that it keeps until told to end.
+THREADS = """
+import sys, threading
+import xts_socket
+go = threading.Event()
+def connect():
+    with xts_socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10):
+        print("connected", flush=True)
+        go.wait()
+threads = [threading.Thread(target=connect) for _ in range(2)]
+for thread in threads:
+    thread.start()
+sys.stdin.read()
+go.set()
+"""
+
+
+def test_threads_of_a_process_are_served_by_several_workers(tmp_path: Path, server: socket.socket) -> None:
+    with running(tmp_path, workers=2) as proxy:
+        command = [sys.executable, "-c", THREADS, str(server.getsockname()[1])]
+        environment = os.environ | {"XTS_ENDPOINT": proxy.endpoint, "XTS_STACKS": "thread"}
+        with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdin and process.stdout
+            assert [process.stdout.readline() for _ in range(2)] == [b"connected\n"] * 2
+            status = proxy.status(connections=True)
+            assert sorted((channel["pid"], channel["worker"]) for channel in status["channels"]) == [
+                (process.pid, 0),
+                (process.pid, 1),
+            ]
+            assert len(status["connections"]) == 2
+            process.stdin.close()
+            assert process.wait(20) == 0
 
 
 def attachable(endpoint: str) -> int | None:
