@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socketserver
 import subprocess
 import sys
@@ -71,6 +72,34 @@ def on_shm(request: pytest.FixtureRequest, proxy: ShmProxy, other: ShmProxy, ech
 @pytest.mark.parametrize("name", sorted(SETTINGS))
 def test_shm(name: str, on_shm: Outcomes) -> None:
     on_shm.check("test_shm", name)
+
+
+@pytest.fixture(scope="module")
+def locks_of_threads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    made = tmp_path_factory.mktemp("locks") / "locks_of_threads"
+    source = Path(PROGRAM).with_name("locks_of_threads.c")
+    headers = [f"-I{SYSTEM.parents[1] / folder / 'native'}" for folder in ("host_lib", "messages")]
+    options = ["-O2", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-pthread", "-rdynamic", *headers]
+    # A library with sanitizers needs theirs, which the program finds when it runs.
+    linked = [library(), f"-Wl,-rpath,{Path(library()).parent},--allow-shlib-undefined", "-ldl"]
+    subprocess.run([compiler, *options, "-o", made, source, *linked], check=True)
+    return made
+
+
+@pytest.mark.parametrize(("value", "in_common"), [("thread", 0), ("process", 1)])
+def test_mutexes_that_threads_have_in_common(
+    value: str, in_common: int, locks_of_threads: Path, proxy: ShmProxy, echo_port: int
+) -> None:
+    """With a stack for each thread there is none, of a stack or of the process, also where connections come and go."""
+    command = [str(locks_of_threads), "127.0.0.1", str(echo_port)]
+    environment = proxy.environment(XTS_STACKS=value)
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    locked, shared = map(int, done.stdout.split())
+    assert (locked >= 1, shared) == (True, in_common), done.stderr
 
 
 @pytest.fixture(scope="module")
