@@ -1,8 +1,8 @@
 /*
- * Which mutexes of libxts do threads with connections of their own have in common? `locks_of_threads ADDRESS PORT`, where
- * an echo server is. This program's pthread_mutex_lock() and pthread_mutex_trylock() take the place of the C library's,
- * also in libxts. They note which of the threads have locked a mutex between the threads' first exchange and their last.
- * It prints how many mutexes were locked, and how many of these by several threads.
+ * Which mutexes of libxts do threads with connections of their own have in common? `locks_of_threads ADDRESS PORT`,
+ * where an echo server is. This program's pthread_mutex_lock() and pthread_mutex_trylock() take the place of the C
+ * library's, also in libxts. They note which of the threads have locked a mutex between the threads' first exchange and
+ * their last. It prints how many mutexes were locked, and how many of these by several threads.
  */
 #include <arpa/inet.h>
 #include <dlfcn.h>
