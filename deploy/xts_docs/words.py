@@ -1,7 +1,8 @@
 """A check of the words in sources: `python -m xts_docs.words [FILE …]`. Each fault is a line FILE:LINE: TEXT.
 
 The words are in `deploy/docs/words.toml`. Everything in a file counts: comments, strings, and names, whose parts
-between underscores are words. Two words with the end of a line between them are not found.
+between underscores are words. Two words with the end of a line between them are not found. Hosts of package registries
+are looked for in the documents, too.
 """
 
 from __future__ import annotations
@@ -16,23 +17,13 @@ from pathlib import Path
 from . import markdown
 
 WORDS = markdown.TOP / "deploy" / "docs" / "words.toml"
-#: Programs, their build and their configuration. Markdown has rules of its own (prose.py).
-SOURCES = (
-    "*.c",
-    "*.h",
-    "*.py",
-    "*.pml",
-    "*CMakeLists.txt",
-    ":(glob)deploy/*.toml",
-    ".ci",
-    "deploy/setup",
-    "deploy/demo",
-)
+#: Of documents only the hosts count: for their words prose.py has rules. Lists of words and data are neither.
+SOURCES = (".", ":!*.jsonl", ":!*.png", ":!deploy/docs/*.toml", ":!tests/fuzz/corpora")
 
 
-def load(path: Path = WORDS) -> list[tuple[re.Pattern[str], str]]:
-    """Each pattern with what to write instead."""
-    words: dict[str, str] = tomllib.loads(path.read_text())["words"]
+def load(table: str = "words", path: Path = WORDS) -> list[tuple[re.Pattern[str], str]]:
+    """Each pattern of a table with what to write instead."""
+    words: dict[str, str] = tomllib.loads(path.read_text())[table]
     return [(re.compile(rf"\b(?:{word})\b", re.IGNORECASE), say) for word, say in words.items()]
 
 
@@ -47,21 +38,21 @@ def faults(text: str, words: list[tuple[re.Pattern[str], str]]) -> Iterator[tupl
                 yield number, f"“{found[0]}”: {say}"
 
 
-def sources() -> Iterator[Path]:
-    """The sources of the repository that are to be clean."""
-    listed = subprocess.run(["git", "ls-files", "-z", *SOURCES], cwd=markdown.TOP, stdout=subprocess.PIPE, check=True)
-    for name in listed.stdout.decode().split("\0"):
+def listed(*patterns: str) -> Iterator[Path]:
+    """The files of the repository that these patterns of git name."""
+    found = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=markdown.TOP, stdout=subprocess.PIPE, check=True)
+    for name in found.stdout.decode().split("\0"):
         path = markdown.TOP / name
         if name and path.is_file():
             yield path
 
 
 def main(arguments: list[str]) -> int:
-    words = load()
+    words, hosts = load(), load("hosts")
     count = 0
-    for path in map(Path, arguments) if arguments else sources():
+    for path in map(Path, arguments) if arguments else listed(*SOURCES):
         shown = path.relative_to(markdown.TOP) if path.is_relative_to(markdown.TOP) else path
-        for number, text in faults(path.read_text(), words):
+        for number, text in faults(path.read_text(), hosts if path.suffix == ".md" else words + hosts):
             print(f"{shown}:{number}: {text}")
             count += 1
     return int(count > 0)

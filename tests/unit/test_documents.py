@@ -42,6 +42,13 @@ def test_words_of_sources_are_parts_of_names_too() -> None:
     assert words.load()
 
 
+def test_hosts_of_package_registries() -> None:
+    hosts = words.load("hosts")
+    for host in ("pypi" + ".org", "files.pythonhosted" + ".org", "deb.debian" + ".org", "ghcr" + ".io"):
+        assert [number for number, _ in words.faults(f"text\nsee https://{host}/x\n", hosts)] == [2]
+    assert not list(words.faults("registry.example packages.example example.org pypi", hosts))
+
+
 @pytest.mark.parametrize(
     "text",
     [
