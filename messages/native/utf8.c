@@ -1,4 +1,4 @@
-/* See utf8.h. */
+/* Is a text UTF-8? Decided byte by byte; see utf8.h. */
 #include "utf8.h"
 
 size_t xts_utf8_bytes(const unsigned char *at, size_t left)

@@ -1,3 +1,4 @@
+/* Conversion of addresses, in both directions; see socket_address.h. */
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>

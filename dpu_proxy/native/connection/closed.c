@@ -1,4 +1,4 @@
-/* The records of closed.h. */
+/* Records of connections that have ended: making them, and keeping them until the supervisor reads them; see closed.h. */
 #include "connection/closed.h"
 
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+/* The tables of socket options and ioctls that hosts may use, and how each is carried out; see sockopt.h. */
 #include "connection/sockopt.h"
 #include "timestamp_options.h"
 

@@ -1,4 +1,4 @@
-/* The table; see filter_totals.h. */
+/* The table of the operator's filters, by name, with their counters; see filter_totals.h. */
 #include "datagrams/filter_totals.h"
 
 #include <pthread.h>

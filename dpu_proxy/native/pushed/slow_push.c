@@ -1,8 +1,9 @@
 /*
- * A push may need an object that takes too long for a worker to make (an SSL_CTX: 0.4 to 2 ms). Such a push waits until
- * a thread of the pool has made the object, and so do its channel's later messages, as if the push took that long. Then
- * the message is carried out from the beginning. Its frame is in the host's memory and may contain another push by
- * then. That push finds no object, and is carried out in the way in which protocols do without (ulp.h).
+ * Pushes that have to wait for an object. A push may need an object that takes too long for a worker to make (an
+ * SSL_CTX: 0.4 to 2 ms). Such a push waits until a thread of the pool has made the object, and so do its channel's
+ * later messages, as if the push took that long. Then the message is carried out from the beginning. Its frame is in
+ * the host's memory and may contain another push by then. That push finds no object, and is carried out in the way in
+ * which protocols do without (ulp.h).
  *
  * The pool's time for it is charged to the tenant, which has a queue there.
  */

@@ -1,3 +1,4 @@
+/* The decision of policy.h: an address in all the forms that it may have, against a list of rules. */
 #include "tenants/policy.h"
 
 /* An address as policy sees it: a mapped one as IPv4, with marks for unspecified addresses and the device's own. */

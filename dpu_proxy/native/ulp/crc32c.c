@@ -1,7 +1,7 @@
 /*
- * Computed by the CPU's instruction (SSE 4.2, detected at run time; ARMv8's CRC extension, where compiled for it),
- * eight bytes at a time, in three cycles each. Otherwise computed by tables, also eight bytes at a time ("slicing by
- * 8"): table[k] holds what a byte contributes when k more bytes follow it in the same step.
+ * CRC32C (crc32c.h), computed by the CPU's instruction (SSE 4.2, detected at run time; ARMv8's CRC extension, where
+ * compiled for it), eight bytes at a time, in three cycles each. Otherwise computed by tables, also eight bytes at a
+ * time ("slicing by 8"): table[k] holds what a byte contributes when k more bytes follow it in the same step.
  */
 #include <endian.h>
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* The ring of a worker's log lines, between the worker and the supervisor (log.h). */
 #include "worker/log.h"
 
 #include <errno.h>

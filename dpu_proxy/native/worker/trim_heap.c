@@ -1,3 +1,4 @@
+/* When free memory is returned to the system, and how much has to be free for that; see trim_heap.h. */
 #include "worker/trim_heap.h"
 
 #include <malloc.h>

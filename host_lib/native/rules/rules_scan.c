@@ -1,4 +1,4 @@
-/* See rules_scan.h. */
+/* Splitting a line of rules into words, and reporting faults in one; see rules_scan.h. */
 #include "rules/rules_scan.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Samples of CPU time, intervals and their percentiles, and the pattern of streams; see measure.h. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

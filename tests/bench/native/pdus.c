@@ -1,3 +1,4 @@
+/* Streams of PDUs of NVMe/TCP and HTTP/2, and CRC32C; see pdus.h. */
 #include "pdus.h"
 
 #include <string.h>

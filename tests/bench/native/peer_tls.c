@@ -1,3 +1,4 @@
+/* TLS of the bench's peer, with OpenSSL; see peer_tls.h. */
 #include "peer_tls.h"
 
 #include <errno.h>

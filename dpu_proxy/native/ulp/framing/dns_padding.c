@@ -1,7 +1,7 @@
 /*
- * To find the OPT record, all sections have to be parsed: questions and records begin with a name of unknown length.
- * Padding makes the OPT record longer and so moves the records behind it. A compressed name that points to one of them
- * would break. So a message is padded only if its OPT record is the last.
+ * Padding of DNS messages, in their OPT record. To find this record, all sections have to be parsed: questions and
+ * records begin with a name of unknown length. Padding makes the OPT record longer and so moves the records behind it.
+ * A compressed name that points to one of them would break. So a message is padded only if its OPT record is the last.
  */
 #include <stdbool.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* From frames to messages. */
+/* Receiving gRPC: messages are taken out of the frames of HTTP/2 (grpc.h). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

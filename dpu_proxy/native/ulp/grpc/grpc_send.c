@@ -1,4 +1,4 @@
-/* From messages to frames. */
+/* Sending gRPC: messages are put into frames of HTTP/2 (grpc.h). */
 #include <errno.h>
 #include <string.h>
 

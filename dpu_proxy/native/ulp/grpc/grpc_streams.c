@@ -1,4 +1,4 @@
-/* The table of open streams. */
+/* The table of the open streams of a gRPC connection (grpc.h). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What was pushed, as a struct. */
+/* The parameters of a push of TLS: read from its attributes into a struct, with defaults and checks (tls.h). */
 #include <errno.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /*
- * What the host sends becomes records.
+ * Sending over TLS: what the host sends becomes records.
  *
  * The host's pieces are encrypted in records that are as long as they can be, from where they lie if one piece
  * fills a record; up to four records leave with one write (tls_bio.c). The PDUs of a message socket begin a record

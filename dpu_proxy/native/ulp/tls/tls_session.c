@@ -1,5 +1,5 @@
 /*
- * Resumption.
+ * Resumption of TLS sessions.
  *
  * Clients: sessions are kept in the configuration, at most sessions_max; the oldest is dropped first. A session is
  * looked up by everything that must not differ: queue, parameters (trust, identity, verification, ALPN …), the server's
