@@ -223,8 +223,8 @@ bool command_allowed(struct channel *ch, enum xts_policy_action action, const st
 
 /* --- datagram_send.c ---------------------------------------------------------------------------------------------- */
 
-/* Goes on with channel->unfinished for the rest of the turn. True: the message has been read, or the link has failed.
- * */
+/* Goes on with channel->unfinished for the rest of the turn. True: the message has been
+ * read, or the link has failed. */
 bool datagrams_read_on(struct channel *ch);
 
 /* --- slow_push.c -------------------------------------------------------------------------------------------------- */

@@ -245,8 +245,8 @@ ssize_t returned_read(struct returned *r, struct xts_tenant *t, void *out, uint3
 /* Makes c an orphan: it gives up its identifier and leaves its channel. Bytes that were accepted are still delivered;
  * then it frees itself. */
 void connection_orphan(struct connection *c);
-/* The host is gone without closing the connection: does it have unread data? Then it is reset, as the kernel would do.
- * */
+/* The host is gone without closing the connection: does it have unread data? Then it is
+ * reset, as the kernel would do. */
 bool orphan_would_reset(struct connection *c);
 /* Evicts the tenant's oldest orphan on any worker. The charge for it ends, and it is reset at once, or by its own
  * worker in that worker's next round. False: the tenant has no orphan. */

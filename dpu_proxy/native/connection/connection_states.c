@@ -5,8 +5,8 @@
 /* A flag's mask. */
 #define F(bit) (1u << FLAG_##bit##_NUMBER)
 
-/* Flags that an option call may set, or epoll may report, at any time, and protocols, which may be pushed at any time.
- * */
+/* Flags that an option call may set, or epoll may report, at any time, and protocols, which
+ * may be pushed at any time. */
 #define ALWAYS (F(IN_EPOLL) | F(READABLE) | F(SEND_BUFFER_SET) | F(RECEIVE_TUNED) | F(PUSHED))
 /* The host has closed it, and CLOSED has to be sent. The socket is closed already. */
 #define CLOSED (F(CLOSE_REPLY) | F(UNWAITED) | F(NO_SOCKET))

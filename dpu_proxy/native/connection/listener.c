@@ -10,8 +10,8 @@
 #include "processes/share.h"
 #include "pushed/pushed.h"
 
-/* Is it an error of the connection that accept(2) would have returned? Such an error says nothing about the listener.
- * */
+/* Is it an error of the connection that accept(2) would have returned? Such an error says
+ * nothing about the listener. */
 static bool is_passing(int error)
 {
 	return error == ECONNABORTED || error == EINTR || error == EPROTO || error == ENETDOWN ||

@@ -161,8 +161,8 @@ static bool may_read(const struct connection *c)
 	return !p || (!p->give_back_left && (p->started || p->peeking || c->error || !ulp_stack_receives(p->stack)));
 }
 
-/* For how many bytes there are credits, and room in the slot. Data read from protocols may be a PDU, which costs more.
- * */
+/* For how many bytes there are credits, and room in the slot. Data read from protocols may
+ * be a PDU, which costs more. */
 static uint32_t room_for(const struct connection *c, const struct xts_tx_slot *slot, const struct pushed *reader)
 {
 	uint32_t head = reader ? XTS_RECV_PDU_BYTES : XTS_RECV_BYTES, cost = reader ? XTS_PDU_CREDITS : 0;

@@ -85,8 +85,8 @@ void connection_drop_outgoing(struct connection *c)
 }
 
 #ifdef XTS_DEBUG
-/* The conservation law of credits, as this end sees it: the bytes received and not freed yet are the bytes that wait.
- * */
+/* The conservation law of credits, as this end sees it: the bytes received and not freed
+ * yet are the bytes that wait. */
 static void check_account(const struct connection *c)
 {
 	assert(!c->channel || c->orphan || c->state != CONNECTION_ESTABLISHED ||

@@ -159,8 +159,8 @@ void filter_drops_known(struct connection *c, uint32_t dropped)
 	count_drops(use_of(c), dropped); /* this runs between two messages, so it must not take the registry's lock */
 }
 
-/* Sets an option that is a filter of this many instructions; name: the operator's name for it, or NULL. 0 or an errno.
- * */
+/* Sets an option that is a filter of this many instructions; name: the operator's name for
+ * it, or NULL. 0 or an errno. */
 static int attach_charged(struct connection *c, uint32_t count, const char *name, int option, const void *value,
 			  socklen_t bytes)
 {

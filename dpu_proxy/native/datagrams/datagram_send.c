@@ -207,8 +207,8 @@ static uint32_t batch_send(struct connection *c, struct batch *b)
 
 /* --- what waits --------------------------------------------------------------------------------------------------- */
 
-/* Puts a record into the spill buffer, with as much of its data as is here. False: no memory, and nothing has changed.
- * */
+/* Puts a record into the spill buffer, with as much of its data as is here. False: no
+ * memory, and nothing has changed. */
 static bool wait_in_line(struct connection *c, struct xts_datagram *d, const struct waiting *waiting,
 			 const struct iovec *data, uint32_t pieces, uint32_t bytes)
 {

@@ -1,5 +1,5 @@
-/* Connections that a host has parked: parking them, and delivering their bytes to TCP. parked.h names the other files.
- * */
+/* Connections that a host has parked: parking them, and delivering their bytes to TCP.
+ * parked.h names the other files. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -243,11 +243,11 @@ bool shared_end_piece(struct shared *s);
 int park_start(struct connection *c, uint64_t key, uint32_t keep_ms);
 /* Claims a parked connection for this channel; NULL with *error. Takes the lock. */
 struct connection *park_claim(struct channel *ch, uint64_t key, int *error);
-/* An event of WATCH_PARKED: TCP can take more of the spilled bytes. They are delivered in turns (unowned_drain_some()).
- * */
+/* An event of WATCH_PARKED: TCP can take more of the spilled bytes. They are delivered in
+ * turns (unowned_drain_some()). */
 void park_event(struct watch *watch);
-/* Parks a connection whose host has died, and that other processes have, too. False: it cannot be kept. Takes the lock.
- * */
+/* Parks a connection whose host has died, and that other processes have, too. False: it
+ * cannot be kept. Takes the lock. */
 bool park_of_the_dead(struct connection *c);
 /* With the lock held: gives the parked connection to ch; NULL with *error (EBUSY: its last process is still returning
  * bytes that it had not read, or another process is before this one). */

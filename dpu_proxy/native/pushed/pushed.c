@@ -16,8 +16,7 @@
 #define DRAIN_READS 16 /* reads at once, if the turn lasts that long; more has to wait */
 #define DRAIN_BYTES 16384u
 
-/* --- the owner's functions for the stack -----------------------------------------------------------------------------
- * */
+/* --- the owner's functions for the stack ------------------------------------------------------------------------- */
 
 static uint64_t owner_now_ns(void *owner)
 {

@@ -150,8 +150,8 @@ static inline bool pushed_deliverable(const struct connection *c)
 
 /* May a listener take another connection that has to do a handshake, if necessary in place of one that is slow? */
 bool accepting_has_room(const struct connection *l);
-/* Gives c, accepted for l, the protocols of l, or p (given back by another member). True: it can be announced at once.
- * */
+/* Gives c, accepted for l, the protocols of l, or p (given back by another member). True: it
+ * can be announced at once. */
 bool accepting_begin(struct connection *l, struct connection *c, struct pushed *p, const struct xts_endpoint *peer);
 /* The handshakes of an accepted connection are done, or (error) have failed: then c is freed. */
 void accepting_done(struct connection *c, int error);

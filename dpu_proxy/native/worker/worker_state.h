@@ -94,8 +94,8 @@ void worker_poke(struct worker_state *w);
 
 /* --- round.c ------------------------------------------------------------------------------------------------------ */
 
-/* Is the current turn over? Reads the clock. Work that has begun is finished anyway; the rest waits for the next turn.
- * */
+/* Is the current turn over? Reads the clock. Work that has begun is finished anyway; the
+ * rest waits for the next turn. */
 bool worker_turn_is_over(struct worker_state *w);
 /* The parts of a round; true when there was, or may be, anything to do. */
 bool round_receive(struct worker_state *w);

@@ -142,8 +142,8 @@ ssize_t grpc_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *
 ssize_t grpc_write(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark);
 /* Is the sender between two frames, where a frame of our own may go? */
 bool grpc_between(const struct grpc *g);
-/* Writes frames of our own: 0, also when they have to wait for the end of a frame; -EAGAIN: TCP is full; else -errno.
- * */
+/* Writes frames of our own: 0, also when they have to wait for the end of a frame; -EAGAIN:
+ * TCP is full; else -errno. */
 int grpc_control_write(struct ulp_layer *l);
 
 #endif

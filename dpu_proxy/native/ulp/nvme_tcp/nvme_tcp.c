@@ -8,8 +8,8 @@
 #include "ulp/protocols.h"
 
 #define TERM_REQ_BYTES_MAX 152u
-/* HPDA in ICReq, CPDA in ICResp: the data alignment that its sender wants, in units of 4 bytes, where 0 means one unit
- * */
+/* HPDA in ICReq, CPDA in ICResp: the data alignment that its sender wants, in units of 4
+ * bytes, where 0 means one unit */
 #define PDA_OFFSET 10
 #define DGST_OFFSET 11
 #define PDA_MAX 31u

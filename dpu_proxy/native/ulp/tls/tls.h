@@ -268,8 +268,8 @@ int tls_bio_send(struct tls *t, const void *data, uint32_t bytes);
 #define TLS_SLICE_RECORDS 4u
 #define TLS_RECORD_STEPS 8u /* cost in steps of a turn to decrypt and deliver a record */
 
-/* As ulp_read_stream_below(), but the bytes end with the last of this many whole records, or are the beginning of one.
- * */
+/* As ulp_read_stream_below(), but the bytes end with the last of this many whole records, or
+ * are the beginning of one. */
 ssize_t tls_slice_read(struct tls *t, void *out, size_t room);
 
 /* --- tls_flood.c -------------------------------------------------------------------------------------------------- */

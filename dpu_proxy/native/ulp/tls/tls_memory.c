@@ -31,8 +31,8 @@ static void give_back(void *block, const char *file, int line)
 	free(block);
 }
 
-/* As realloc(), but wipes the old block when it moves. With 0 bytes it frees the block, as OpenSSL's own function does.
- * */
+/* As realloc(), but wipes the old block when it moves. With 0 bytes it frees the block, as
+ * OpenSSL's own function does. */
 static void *resize(void *block, size_t bytes, const char *file, int line)
 {
 	size_t before = malloc_usable_size(block);

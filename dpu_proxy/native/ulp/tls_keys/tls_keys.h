@@ -95,8 +95,8 @@ ssize_t keys_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_m
 /* Is a whole record here? */
 bool keys_user_pending(const struct tls_keys *k);
 ssize_t keys_user_write(struct ulp_layer *l, const struct iovec *iov, int pieces, uint8_t type);
-/* Sets the mark of a piece of a control record, which has this many bytes and begins with `first`; notes a KeyUpdate.
- * */
+/* Sets the mark of a piece of a control record, which has this many bytes and begins with
+ * `first`; notes a KeyUpdate. */
 void keys_control_mark(struct tls_keys *k, struct ulp_mark *mark, uint8_t type, uint8_t first, uint32_t bytes, bool more);
 
 /* tls_keys_kernel.c: should the kernel get this direction? Notes in k who gets it, and why it is not the best kind. */

@@ -14,8 +14,8 @@
 
 /* --- receive ------------------------------------------------------------------------------------------------------ */
 
-/* Checks the header of the record at in_first. The limits are the kernel's: what a payload of 16 KB and its type need.
- * */
+/* Checks the header of the record at in_first. The limits are the kernel's: what a payload
+ * of 16 KB and its type need. */
 static int check_header(struct ulp_layer *l, struct tls_keys *k, uint32_t *body)
 {
 	const uint8_t *h = k->in + k->in_first;
