@@ -126,44 +126,45 @@ def _comment(text: str) -> Iterator[str]:
     yield " */"
 
 
+#: Constants of the table that C has under the same names, with the prefix XTS_.
+_CONSTANTS = (
+    "ETH_BYTES",
+    "HEAD_BYTES",
+    "ETH_MIN_BYTES",
+    "FRAME_BYTES_MAX",
+    "FRAME_BYTES_SINGLE",
+    "FRAME_WINDOW_MAX",
+    "FRAME_WINDOW_MIN",
+    "CONTROL_RESERVE",
+    "CREDITS_MAX",
+    "PDU_CREDITS",
+    "ULP_WINDOW_MIN",
+    "CONNECT_PUSH_BYTES",
+    "NAME_QUERY_BYTES_MAX",
+    "FAMILY_IPV4",
+    "FAMILY_IPV6",
+    "RELAY_SELF",
+    "RELAY_SHIFT",
+    "RELAYED_MAX",
+    "RELAYED_WINDOW",
+    "SOL_XTS",
+    "INTERFACE_STAMPS",
+    "OPTION_FILTER",
+    "FILTER_BYTES_MAX",
+    "FILTER_NAME_BYTES_MAX",
+    "DATAGRAM_RECORD_BYTES",
+    "DATAGRAM_CONTROL_BYTES_MAX",
+    "DATAGRAM_COPY_BYTES",
+    "COPIES_RECORDS_MAX",
+    "DATAGRAM_CREDITS",
+    "DATAGRAM_WINDOW_MIN",
+    "DATAGRAM_WINDOW_DEFAULT",
+)
+
+
 def _constants() -> Iterator[str]:
     values = [("WIRE_VERSION", f"{table.VERSION}u"), ("ETHERTYPE", f"0x{table.ETHERTYPE:04X}u")]
-    values += [
-        (name, f"{getattr(table, name)}u")
-        for name in (
-            "ETH_BYTES",
-            "HEAD_BYTES",
-            "ETH_MIN_BYTES",
-            "FRAME_BYTES_MAX",
-            "FRAME_BYTES_SINGLE",
-            "FRAME_WINDOW_MAX",
-            "FRAME_WINDOW_MIN",
-            "CONTROL_RESERVE",
-            "CREDITS_MAX",
-            "PDU_CREDITS",
-            "ULP_WINDOW_MIN",
-            "CONNECT_PUSH_BYTES",
-            "NAME_QUERY_BYTES_MAX",
-            "FAMILY_IPV4",
-            "FAMILY_IPV6",
-            "RELAY_SELF",
-            "RELAY_SHIFT",
-            "RELAYED_MAX",
-            "RELAYED_WINDOW",
-            "SOL_XTS",
-            "INTERFACE_STAMPS",
-            "OPTION_FILTER",
-            "FILTER_BYTES_MAX",
-            "FILTER_NAME_BYTES_MAX",
-            "DATAGRAM_RECORD_BYTES",
-            "DATAGRAM_CONTROL_BYTES_MAX",
-            "DATAGRAM_COPY_BYTES",
-            "COPIES_RECORDS_MAX",
-            "DATAGRAM_CREDITS",
-            "DATAGRAM_WINDOW_MIN",
-            "DATAGRAM_WINDOW_DEFAULT",
-        )
-    ]
+    values += [(name, f"{getattr(table, name)}u") for name in _CONSTANTS]
     for name, value in values:
         yield f"#define XTS_{name:18} {value}"
     yield ""

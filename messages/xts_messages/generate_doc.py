@@ -58,9 +58,70 @@ def _message(m: Message) -> Iterator[str]:
         yield ""
 
 
+#: Constants that are limits of messages.
+_LIMITS = (
+    "FRAME_BYTES_MAX",
+    "FRAME_BYTES_SINGLE",
+    "FRAME_WINDOW_MIN",
+    "FRAME_WINDOW_MAX",
+    "CONTROL_RESERVE",
+    "CREDITS_MAX",
+    "COPIES_RECORDS_MAX",
+    "DATAGRAM_CREDITS",
+    "DATAGRAM_WINDOW_MIN",
+    "DATAGRAM_WINDOW_DEFAULT",
+)
+
+
+def _structures() -> list[str]:
+    """What several messages have in common, and the limits."""
+    fixed = table.Kind.ENDPOINT.bytes - table.ENDPOINT_ADDRESS_BYTES
+    return [
+        "### endpoint",
+        "",
+        "An address and port.",
+        "",
+        *_rows(table.ENDPOINT, 0),
+        f"| {fixed} | {table.ENDPOINT_ADDRESS_BYTES} | `address` | bytes | | | {table.ENDPOINT_ADDRESS_MEANING} |",
+        "",
+        "### datagram",
+        "",
+        wrapped(
+            "What each datagram begins with, in the payload of `XTS_CMD_SEND_DATAGRAMS` and "
+            "`XTS_REPLY_RECV_DATAGRAMS`, and in `XTS_REPLY_RECV_COPIES` behind what says whom they are for. Its "
+            "control items follow, and its data."
+        ),
+        "",
+        *_rows(table.DATAGRAM_RECORD, 0),
+        "",
+        wrapped(
+            "A control item is its type (16 bits), its length (16 bits) and so many bytes, padded with zeros to a "
+            "multiple of 4."
+        ),
+        "",
+        "| type | control item | bytes | meaning |",
+        "|---:|---|---:|---|",
+        *(
+            f"| {number} | `XTS_DATAGRAM_{name}` | {size} | {_cell(meaning)} |"
+            for name, (number, size, meaning) in table.DATAGRAM_CONTROLS.items()
+        ),
+        "",
+        "### copy",
+        "",
+        "What the payload of `XTS_REPLY_RECV_COPIES` begins with, once for each socket. The records follow.",
+        "",
+        *_rows(table.DATAGRAM_COPY, 0),
+        "",
+        "### Limits",
+        "",
+        "| constant | value |",
+        "|---|---:|",
+        *(f"| `XTS_{name}` | {getattr(table, name)} |" for name in _LIMITS),
+    ]
+
+
 def document() -> str:
     """The text of MESSAGES.md."""
-    fixed = table.Kind.ENDPOINT.bytes - table.ENDPOINT_ADDRESS_BYTES
     lines = [
         "<!-- Generated from messages/xts_messages/wire_table.py by `python -m xts_messages.generate`."
         " Do not edit. -->",
@@ -120,60 +181,7 @@ def document() -> str:
             for name, (number, error, sentence) in table.REFUSALS.items()
         ),
         "",
-        "### endpoint",
-        "",
-        "An address and port.",
-        "",
-        *_rows(table.ENDPOINT, 0),
-        f"| {fixed} | {table.ENDPOINT_ADDRESS_BYTES} | `address` | bytes | | | {table.ENDPOINT_ADDRESS_MEANING} |",
-        "",
-        "### datagram",
-        "",
-        wrapped(
-            "What each datagram begins with, in the payload of `XTS_CMD_SEND_DATAGRAMS` and "
-            "`XTS_REPLY_RECV_DATAGRAMS`, and in `XTS_REPLY_RECV_COPIES` behind what says whom they are for. Its "
-            "control items follow, and its data."
-        ),
-        "",
-        *_rows(table.DATAGRAM_RECORD, 0),
-        "",
-        wrapped(
-            "A control item is its type (16 bits), its length (16 bits) and so many bytes, padded with zeros to a "
-            "multiple of 4."
-        ),
-        "",
-        "| type | control item | bytes | meaning |",
-        "|---:|---|---:|---|",
-        *(
-            f"| {number} | `XTS_DATAGRAM_{name}` | {size} | {_cell(meaning)} |"
-            for name, (number, size, meaning) in table.DATAGRAM_CONTROLS.items()
-        ),
-        "",
-        "### copy",
-        "",
-        "What the payload of `XTS_REPLY_RECV_COPIES` begins with, once for each socket. The records follow.",
-        "",
-        *_rows(table.DATAGRAM_COPY, 0),
-        "",
-        "### Limits",
-        "",
-        "| constant | value |",
-        "|---|---:|",
-        *(
-            f"| `XTS_{name}` | {getattr(table, name)} |"
-            for name in (
-                "FRAME_BYTES_MAX",
-                "FRAME_BYTES_SINGLE",
-                "FRAME_WINDOW_MIN",
-                "FRAME_WINDOW_MAX",
-                "CONTROL_RESERVE",
-                "CREDITS_MAX",
-                "COPIES_RECORDS_MAX",
-                "DATAGRAM_CREDITS",
-                "DATAGRAM_WINDOW_MIN",
-                "DATAGRAM_WINDOW_DEFAULT",
-            )
-        ),
+        *_structures(),
         "",
         "## Messages",
         "",

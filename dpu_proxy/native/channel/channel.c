@@ -38,6 +38,23 @@ static void device_time(void *context, struct xts_clock_ack *ack)
 	ack->time_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* The features that the proxy offers on a queue. */
+static uint64_t features_of(const struct worker_state *worker, const struct xts_queue *queue)
+{
+	uint64_t features = XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS |
+			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_TAKE | XTS_FEATURE_DATAGRAM |
+			    XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM | XTS_FEATURE_COPIES |
+			    XTS_FEATURE_RETURN_DATAGRAM;
+
+	if (queue->packets)
+		features |= XTS_FEATURE_BUNDLE;
+	if (worker->config.names.resolver_count)
+		features |= XTS_FEATURE_NAMES;
+	if (queue->packets && queue->multi_buffer && worker->config.relayed_max)
+		features |= XTS_FEATURE_RELAY;
+	return features;
+}
+
 int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *queue, int life_fd,
 		 uint32_t queue_id, struct xts_tenant *tenant)
 {
@@ -46,12 +63,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		.ethertype = worker->config.ethertype,
 		.frame_window = queue->frame_window,
 		.largest_message = queue->largest_message,
-		.features = XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS |
-			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_TAKE | XTS_FEATURE_DATAGRAM |
-			    XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM | XTS_FEATURE_COPIES |
-			    XTS_FEATURE_RETURN_DATAGRAM | (queue->packets ? XTS_FEATURE_BUNDLE : 0) |
-			    (worker->config.names.resolver_count ? XTS_FEATURE_NAMES : 0) |
-			    (queue->packets && queue->multi_buffer && worker->config.relayed_max ? XTS_FEATURE_RELAY : 0),
+		.features = features_of(worker, queue),
 		.sockets_max = sockets_max(tenant),
 		.clock = device_time,
 		.clock_context = worker,
