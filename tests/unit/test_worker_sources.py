@@ -34,7 +34,7 @@ CALLERS = {
 #: Mutexes that are not counted as common to all workers (common_lock.h), and whose they are.
 MUTEXES = {
     "log.c": "a worker's, shared with its supervisor",
-    "worker_requests.c": "a worker's, shared with its supervisor",
+    "run_in_worker.c": "a worker's, shared with its supervisor",
     "multicast.c": "a datagram socket's",
     "multicast_option.c": "a datagram socket's",
     "resource_pool.c": "a tenant's: taken when something is opened or closed",
