@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.long, pytest.mark.root, pytest.mark.afxdp, pytest.mark
 #: The longest time in which no connection is made, on a machine that does nothing else.
 GAP_MAX_S = 1.0
 PYTHON = "/usr/lib/python3-xts/bin/python3"
-CLIENT = Path(__file__).with_name("client.py")
+CLIENT = Path(__file__).with_name("programs") / "client.py"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from beds.unmodified import NET4, Bed, Site, wait_until
 
 pytestmark = [pytest.mark.root]
 
-PROGRAM = Path(__file__).with_name("http3_end.py")
+PROGRAM = Path(__file__).with_name("programs") / "http3_end.py"
 PORT = "4433"
 MB = 1 << 20
 

@@ -20,7 +20,7 @@ import pytest
 from beds.authority import Certificate, certificate_for_localhost
 from beds.proxy_process import ProxyProcess, running_proxy
 
-CLIENT = Path(__file__).with_name("starttls_client.py")
+CLIENT = Path(__file__).with_name("programs") / "starttls_client.py"
 DEADLINE_S = 30.0
 
 

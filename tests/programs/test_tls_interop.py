@@ -27,7 +27,7 @@ import pytest
 from beds.authority import Certificate, certificate_for_localhost
 from beds.proxy_process import running_proxy
 
-END = Path(__file__).with_name("tls_end.py")
+END = Path(__file__).with_name("programs") / "tls_end.py"
 BODY = bytes(range(256)) * 4096
 HASH = hashlib.sha256(BODY).hexdigest()
 DEADLINE_S = 30.0

@@ -225,7 +225,8 @@ def test_mqtt_sn(bed: Bed, gateway_on: str) -> None:
     gateway that is on the host, too, or outside."""
     pytest.importorskip("mqttsn12", reason="mqtt-sn-12 of PyPI")
     where = ("-h", address_of(bed, gateway_on), "-p", SN_PORT, "-t", "house/kitchen")
-    gateway = (sys.executable, str(Path(__file__).with_name("sn_gateway.py")), address_of(bed, gateway_on), SN_PORT)
+    program = str(Path(__file__).with_name("programs") / "sn_gateway.py")
+    gateway = (sys.executable, program, address_of(bed, gateway_on), SN_PORT)
     publish, subscribe = ((sys.executable, "-u", "-m", f"mqttsn12.mqtt_sn_{name}") for name in ("pub", "sub"))
     with service(bed, gateway_on, *gateway, name="gateway", says="ready") as log:
         for qos in ("0", "1"):

@@ -8,11 +8,11 @@ import ctypes
 from collections.abc import Callable
 
 import pytest
+from beds.receive_layers import CASES, Case, play
 from beds.ulp import UlpBed
 from beds.ulp_traffic import few, sizes
 from hypothesis import example, given
 from hypothesis import strategies as st
-from receive_layers import CASES, Case, play
 from xts_messages.ulps import BY_NAME, Ulp
 
 

@@ -8,15 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
-from beds.grpc import DATA, END_HEADERS, HEADERS, frame, prefixed
-from beds.ulp import RECEIVE, UlpBed
-from beds.ulp_tls import AUTHORITY, SERVER, TlsBed, server_context
 from oracles.tls_records import ALERT, BY_NAME, TLS12, TLS13, Sealer
 from test_tls_keys import USER, KeysBed, keys_of
 from test_ulp_mpa import encode
 from test_ulp_nvme_tcp import C2H_DATA, RESPONSE, Sample
 from xts_bpf.parser import EXAMPLE, load_parser
 from xts_proxy._native import lib
+
+from beds.grpc import DATA, END_HEADERS, HEADERS, frame, prefixed
+from beds.ulp import RECEIVE, UlpBed
+from beds.ulp_tls import AUTHORITY, SERVER, TlsBed, server_context
 
 MAX_BYTES = 4000  # of a PDU, where a layer can be told
 SERVING = server_context(SERVER)
