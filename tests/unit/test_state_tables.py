@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from beds.native_core import compiler
 from xts_docs import states
 from xts_proxy.connection_rows import CONNECTION_STATES
 
@@ -61,3 +65,51 @@ def test_what_was_not_visited_is_listed() -> None:
         "state listener",
         "change from connecting to established: TCP is connected, and handshakes are done",
     ]
+
+
+#: Looks at an object as a build with XTS_DEBUG does: LIBRARY FUNCTION NUMBER NUMBER.
+LOOK = """
+import ctypes, sys
+from xts_proxy._native import ffi, lib
+look = getattr(ctypes.CDLL(sys.argv[1]), sys.argv[2])
+copy = ffi.new("struct xts_state_table *", lib.xts_connection_states)
+table, visited = ctypes.c_void_p(int(ffi.cast("uintptr_t", copy))), ctypes.create_string_buffer(33 * 4)
+look(table, visited, 7, int(sys.argv[3]), int(sys.argv[4]))
+"""
+
+
+@pytest.fixture(scope="module")
+def checks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checks of a build with XTS_DEBUG."""
+    made = tmp_path_factory.mktemp("states") / "state_table.so"
+    source = TOP / "messages" / "native" / "state_table.c"
+    command = [compiler(), "-DXTS_DEBUG", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", str(made), str(source)]
+    subprocess.run(command, check=True)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("function", "state", "other", "complaint"),
+    [
+        ("xts_state_rests", "established", "", ""),
+        ("xts_state_rests", "closing", "fin_wanted close_reply", ""),
+        ("xts_state_rests", "idle", "announced", "may not have: announced"),
+        ("xts_state_rests", "closing", "close_reply", "must have: fin_wanted"),
+        ("xts_state_rests", "closing", "fin_wanted", "must have exactly one of some, but has:"),
+        ("xts_state_rests", "closing", "fin_wanted orphan close_reply", "but has: close_reply orphan"),
+        ("xts_state_rests", "established", "announced", "announced: accepted"),
+        ("xts_state_rests", "established", "accepted announced connect_reply", "connect_reply: announced"),
+        ("xts_state_entered", "established", "closing", ""),
+        ("xts_state_entered", "closing", "established", "state closing, established:"),
+    ],
+)
+def test_what_is_not_legal_ends_a_debug_build(
+    function: str, state: str, other: str, complaint: str, checks: Path
+) -> None:
+    table = TABLES["connection"]
+    named, bits = [each.name for each in table.states], [flag.name for flag in table.flags]
+    number = named.index(other) if function == "xts_state_entered" else sum(1 << bits.index(f) for f in other.split())
+    command = [sys.executable, "-c", LOOK, str(checks), function, str(named.index(state)), str(number)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == (-signal.SIGABRT if complaint else 0), done.stderr
+    assert complaint in done.stderr
