@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import tomllib
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+
+import pytest
+from beds.shm_proxy import library
 
 TOP = Path(__file__).parents[2]
 DEBIAN = TOP / "deploy" / "debian"
@@ -33,6 +38,14 @@ def test_the_symbols_are_those_of_the_library() -> None:
     public = re.findall(r"xts_\w+", exported[: exported.index("local")])
     listed = re.findall(r"^ (xts_\w+)@XTS_1 ", (DEBIAN / "libxts1.symbols").read_text(), re.MULTILINE)
     assert listed == sorted(public)
+
+
+@pytest.mark.skipif(shutil.which("readelf") is None, reason="readelf is not installed")
+def test_the_library_has_the_name_and_version_that_programs_are_linked_with() -> None:
+    shown = subprocess.run(["readelf", "-dVW", library()], capture_output=True, text=True, check=True).stdout
+    soname = re.search(r"Library soname: \[(.*)\]", shown)
+    assert soname and soname[1] == Path(library()).name == (DEBIAN / "libxts1.symbols").read_text().split()[0]
+    assert re.search(r"Name: XTS_1$", shown, re.MULTILINE), "its symbols have no version"
 
 
 def test_every_library_is_pinned() -> None:
