@@ -56,7 +56,8 @@ static void pin(size_t core)
 		die("sched_setaffinity");
 }
 
-int main(int argc, char **argv)
+/* Reads the arguments into o, which has the defaults. */
+static void read_options(struct options *o, int argc, char **argv)
 {
 	static const struct option long_options[] = {
 		{ "address", 1, NULL, 'a' },     { "port", 1, NULL, 'p' },
@@ -68,6 +69,67 @@ int main(int argc, char **argv)
 		{ "interface", 1, NULL, 'i' },   { "groups", 1, NULL, 'G' },
 		{ "watch", 1, NULL, 'W' },       { NULL, 0, NULL, 0 },
 	};
+	int option;
+
+	while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
+		switch (option) {
+		case 'a':
+			o->address = optarg;
+			break;
+		case 'p':
+			o->port = (uint16_t)atoi(optarg);
+			break;
+		case 's':
+			o->seconds = atof(optarg);
+			break;
+		case 'w':
+			o->warmup_s = atof(optarg);
+			break;
+		case 'n':
+			o->connections = (uint32_t)atoi(optarg);
+			break;
+		case 'u':
+			o->spin_us = (uint32_t)atoi(optarg);
+			break;
+		case 'r':
+			o->request_bytes = (uint32_t)atoi(optarg);
+			break;
+		case 'b':
+			o->check_bytes = strtoull(optarg, NULL, 10);
+			break;
+		case 'm':
+			o->batch = (uint32_t)atoi(optarg);
+			break;
+		case 'g':
+			o->segments = (uint32_t)atoi(optarg);
+			break;
+		case 'i':
+			o->interface = optarg;
+			break;
+		case 'G':
+			o->groups = (uint32_t)atoi(optarg);
+			break;
+		case 'W':
+			watch_program(optarg);
+			break;
+		case 'f':
+			o->rate = (uint32_t)atoi(optarg);
+			break;
+		case 'c':
+			pin((size_t)atoi(optarg));
+			break;
+		default:
+			usage();
+		}
+	}
+	if (optind + 1 != argc || !o->address || !o->port || !o->connections || o->request_bytes < sizeof(uint64_t) ||
+	    o->request_bytes > REQUEST_BYTES_MAX || !o->batch || !o->segments)
+		usage();
+	o->workload = argv[optind];
+}
+
+int main(int argc, char **argv)
+{
 	struct options o = { .seconds = 1,
 			     .warmup_s = 0.3,
 			     .connections = 32,
@@ -77,63 +139,8 @@ int main(int argc, char **argv)
 			     .batch = 1,
 			     .segments = 1 };
 	struct rlimit files;
-	int option;
 
-	while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
-		switch (option) {
-		case 'a':
-			o.address = optarg;
-			break;
-		case 'p':
-			o.port = (uint16_t)atoi(optarg);
-			break;
-		case 's':
-			o.seconds = atof(optarg);
-			break;
-		case 'w':
-			o.warmup_s = atof(optarg);
-			break;
-		case 'n':
-			o.connections = (uint32_t)atoi(optarg);
-			break;
-		case 'u':
-			o.spin_us = (uint32_t)atoi(optarg);
-			break;
-		case 'r':
-			o.request_bytes = (uint32_t)atoi(optarg);
-			break;
-		case 'b':
-			o.check_bytes = strtoull(optarg, NULL, 10);
-			break;
-		case 'm':
-			o.batch = (uint32_t)atoi(optarg);
-			break;
-		case 'g':
-			o.segments = (uint32_t)atoi(optarg);
-			break;
-		case 'i':
-			o.interface = optarg;
-			break;
-		case 'G':
-			o.groups = (uint32_t)atoi(optarg);
-			break;
-		case 'W':
-			watch_program(optarg);
-			break;
-		case 'f':
-			o.rate = (uint32_t)atoi(optarg);
-			break;
-		case 'c':
-			pin((size_t)atoi(optarg));
-			break;
-		default:
-			usage();
-		}
-	}
-	if (optind + 1 != argc || !o.address || !o.port || !o.connections || o.request_bytes < sizeof(uint64_t) ||
-	    o.request_bytes > REQUEST_BYTES_MAX || !o.batch || !o.segments)
-		usage();
-	o.workload = argv[optind];
+	read_options(&o, argc, argv);
 	if (!getrlimit(RLIMIT_NOFILE, &files)) {
 		files.rlim_cur = files.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &files);
