@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import select
 import shutil
@@ -57,10 +58,15 @@ user = "{user}"
 drain_timeout_s = {drain_s:.1f}
 log_level = "{log_level}"
 {tables}
+{limits}
 [[policy.rule]]
 action = "allow"
 network = "loopback"
 """
+
+#: All processes are this user's, and a command may start hundreds. Unless the tables have limits of their own.
+_LIMITS = "[limits]\nclients = 1024"
+_HAS_LIMITS = re.compile(r"^\s*\[\s*limits\b", re.MULTILINE)
 
 
 class DevProxy:
@@ -242,6 +248,7 @@ class DevProxy:
             drain_s=_DRAIN_S,
             log_level="info" if self.verbose else "warning",
             tables=self._tables,
+            limits="" if _HAS_LIMITS.search(self._tables) else _LIMITS,
         )
 
     def _not_started(self) -> OSError:

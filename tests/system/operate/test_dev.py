@@ -44,6 +44,40 @@ def test_a_command_is_offloaded_loopback_included(bed: DevBed) -> None:
     assert not bed.left(), "before xts dev had ended"
 
 
+#: A server of one process, and a child for each of its connections, all of which are open at the same time.
+MANY = """
+import os, socket
+with socket.create_server(("127.0.0.1", 0)) as server:
+    clients, children = [], []
+    for _ in range(100):
+        clients.append(socket.create_connection(server.getsockname()))
+        accepted, _ = server.accept()
+        if not (child := os.fork()):
+            for client in clients:
+                client.close()
+            accepted.sendall(b"x")
+            accepted.recv(1)
+            os._exit(0)
+        children.append(child)
+        accepted.close()
+    print(sum(len(client.recv(1)) for client in clients))
+    for client in clients:
+        client.close()
+    print({os.waitpid(child, 0)[1] for child in children})
+"""
+
+
+def test_a_hundred_processes_at_a_time(bed: DevBed) -> None:
+    done = bed.dev("--strict", "--", sys.executable, "-c", MANY)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "100\n{0}\n", "")
+
+
+def test_its_tables_may_have_limits(bed: DevBed, tmp_path: Path) -> None:
+    (tmp_path / "tables.toml").write_text("[limits]\nclients = 5\n")
+    done = bed.dev("--tables", str(tmp_path / "tables.toml"), "--", sys.executable, "-c", PROGRAM)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3 0 False\n", "")
+
+
 def test_xts_socket_inside(bed: DevBed) -> None:
     code = (
         "import os, xts_socket as s\nassert 'libxts-preload' not in open('/proc/self/maps').read()\n"
