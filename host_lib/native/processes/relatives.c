@@ -10,20 +10,20 @@
 #include "own_descriptors.h"
 #include "processes/relatives.h"
 
-#define BIRTH_NS (5 * NS_PER_S) /* a child that has not run by then is taken for dead */
+#define FIRST_RUN_NS (5 * NS_PER_S) /* a child that has not run by then is taken for dead */
 #define WORDS (RELATIVES_MAX / 64)
 
 /* values above these: the time at which the slot was reserved for a child that has not run yet */
 enum { SLOT_FREE, SLOT_LIVES };
 
-struct family {
+struct relatives_file {
 	_Atomic uint64_t slot[RELATIVES_MAX];
 	_Atomic uint32_t free_hint;
 	struct common common[COMMON_MAX];
 };
 
 static struct {
-	struct family *family;
+	struct relatives_file *file;
 	int fd;
 	uint32_t slot, child; /* this process's slot; the slot of the child that a fork will create, or RELATIVES_MAX */
 } own = { .fd = -1, .child = RELATIVES_MAX };
@@ -44,42 +44,41 @@ static bool is_locked(uint32_t slot)
 
 static bool lives(uint32_t slot)
 {
-	uint64_t since = atomic_load(&own.family->slot[slot]);
+	uint64_t since = atomic_load(&own.file->slot[slot]);
 
 	if (slot == own.slot)
 		return true;
 	if (since == SLOT_FREE)
 		return false;
-	return is_locked(slot) || (since != SLOT_LIVES && now_ns() - since < BIRTH_NS);
+	return is_locked(slot) || (since != SLOT_LIVES && now_ns() - since < FIRST_RUN_NS);
 }
 
 static bool map(int fd)
 {
-	own.family = mmap(NULL, sizeof *own.family, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (own.family == MAP_FAILED)
-		own.family = NULL;
-	return own.family;
+	own.file = mmap(NULL, sizeof *own.file, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (own.file == MAP_FAILED)
+		own.file = NULL;
+	return own.file;
 }
 
-/* Creates the file, in the first process of a family. */
-static bool found(void)
+/* Creates the file, in the first of these processes. */
+static bool make_file(void)
 {
 	int fd;
 
-	if (own.family)
+	if (own.file)
 		return true;
 	fd = memfd_create("xts-relatives", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return false;
-	if (ftruncate(fd, sizeof *own.family) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0 ||
-	    !map(fd)) {
+	if (ftruncate(fd, sizeof *own.file) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0 || !map(fd)) {
 		close(fd);
 		return false;
 	}
 	own.fd = xts_own(fd);
 	own.slot = 0;
 	own.child = RELATIVES_MAX;
-	atomic_store(&own.family->slot[0], SLOT_LIVES);
+	atomic_store(&own.file->slot[0], SLOT_LIVES);
 	return lock_slot(0);
 }
 
@@ -96,7 +95,7 @@ bool relatives_have(const struct common *c)
 }
 
 /* Clears the bit of a process that has died. */
-static void bury(struct common *c, uint32_t slot)
+static void clear_bit_of(struct common *c, uint32_t slot)
 {
 	atomic_fetch_and(&c->has[slot / 64], ~bit(slot));
 }
@@ -115,8 +114,8 @@ bool relatives_seem_to_have(const struct common *c)
  * connection. */
 static bool is_reused(struct common *c, uint32_t slot, uint64_t since)
 {
-	bury(c, slot);
-	if (atomic_load(&own.family->slot[slot]) == since)
+	clear_bit_of(c, slot);
+	if (atomic_load(&own.file->slot[slot]) == since)
 		return false;
 	atomic_fetch_or(&c->has[slot / 64], bit(slot)); /* wrong, at worst, until that process ends */
 	return true;
@@ -138,7 +137,7 @@ bool relatives_others_have(struct common *c, struct living *living)
 		}
 		if (i == own.slot || !(word & bit(i)))
 			continue;
-		since = atomic_load(&own.family->slot[i]);
+		since = atomic_load(&own.file->slot[i]);
 		if (is_known(living, i) || lives(i)) {
 			if (living)
 				living->known[i / 64] |= bit(i);
@@ -167,7 +166,7 @@ static bool free_entry(struct common *c)
 
 bool relatives_leave(struct common *c)
 {
-	bury(c, own.slot);
+	clear_bit_of(c, own.slot);
 	return relatives_others_have(c, NULL) || is_kept(c) || !free_entry(c);
 }
 
@@ -179,7 +178,7 @@ void relatives_rejoin(struct common *c)
 void relatives_keep(struct common *c)
 {
 	atomic_store(&c->keeper, own.slot + 1);
-	bury(c, own.slot);
+	clear_bit_of(c, own.slot);
 }
 
 void relatives_have_again(struct common *c)
@@ -202,16 +201,16 @@ struct common *relatives_add(void)
 {
 	uint32_t hint;
 
-	if (!found())
+	if (!make_file())
 		return NULL;
-	hint = atomic_load(&own.family->free_hint);
+	hint = atomic_load(&own.file->free_hint);
 	for (uint32_t i = 0; i < COMMON_MAX; i++) {
 		uint32_t at = (hint + i) % COMMON_MAX, is_free = 0;
-		struct common *c = &own.family->common[at];
+		struct common *c = &own.file->common[at];
 
 		if (!atomic_compare_exchange_strong(&c->used, &is_free, 1))
 			continue;
-		atomic_store(&own.family->free_hint, at + 1);
+		atomic_store(&own.file->free_hint, at + 1);
 		for (uint32_t word = 0; word < WORDS; word++)
 			atomic_store(&c->has[word], 0);
 		atomic_store(&c->has[own.slot / 64], bit(own.slot));
@@ -226,7 +225,7 @@ struct common *relatives_add(void)
 
 static bool take_slot(uint32_t slot, uint64_t was)
 {
-	if (!atomic_compare_exchange_strong(&own.family->slot[slot], &was, now_ns()))
+	if (!atomic_compare_exchange_strong(&own.file->slot[slot], &was, now_ns()))
 		return false;
 	own.child = slot;
 	return true;
@@ -234,19 +233,19 @@ static bool take_slot(uint32_t slot, uint64_t was)
 
 bool relatives_expect_child(void)
 {
-	if (!found())
+	if (!make_file())
 		return false;
 	for (uint32_t i = 0; i < RELATIVES_MAX && own.child == RELATIVES_MAX; i++)
-		if (atomic_load(&own.family->slot[i]) == SLOT_FREE)
+		if (atomic_load(&own.file->slot[i]) == SLOT_FREE)
 			(void)take_slot(i, SLOT_FREE);
 	for (uint32_t i = 0; i < RELATIVES_MAX && own.child == RELATIVES_MAX; i++) {
-		uint64_t was = atomic_load(&own.family->slot[i]);
+		uint64_t was = atomic_load(&own.file->slot[i]);
 
 		if (lives(i) || !take_slot(i, was))
 			continue;
 		for (uint32_t at = 0; at < COMMON_MAX; at++)
-			if (atomic_load_explicit(&own.family->common[at].used, memory_order_relaxed))
-				bury(&own.family->common[at], i);
+			if (atomic_load_explicit(&own.file->common[at].used, memory_order_relaxed))
+				clear_bit_of(&own.file->common[at], i);
 	}
 	return own.child != RELATIVES_MAX;
 }
@@ -261,7 +260,7 @@ void relatives_after_fork(bool is_child)
 	if (is_child && own.child != RELATIVES_MAX) {
 		own.slot = own.child;
 		if (lock_slot(own.slot))
-			atomic_store(&own.family->slot[own.slot], SLOT_LIVES);
+			atomic_store(&own.file->slot[own.slot], SLOT_LIVES);
 	}
 	own.child = RELATIVES_MAX;
 }
@@ -275,7 +274,7 @@ int relatives_pass(bool pass)
 	if (own.fd < 0)
 		return -1;
 	ioctl(own.fd, pass ? FIONCLEX : FIOCLEX);
-	atomic_store(&own.family->slot[own.slot], pass ? now_ns() : SLOT_LIVES);
+	atomic_store(&own.file->slot[own.slot], pass ? now_ns() : SLOT_LIVES);
 	return own.fd;
 }
 
@@ -286,7 +285,7 @@ uint32_t relatives_slot(void)
 
 uint32_t relatives_index(const struct common *c)
 {
-	return (uint32_t)(c - own.family->common);
+	return (uint32_t)(c - own.file->common);
 }
 
 struct common *relatives_adopt(int fd, uint32_t slot, uint32_t index)
@@ -296,18 +295,18 @@ struct common *relatives_adopt(int fd, uint32_t slot, uint32_t index)
 
 	if (slot >= RELATIVES_MAX || index >= COMMON_MAX)
 		return NULL;
-	if (!own.family) {
-		if (fstat(fd, &file) < 0 || file.st_size != sizeof *own.family || !map(fd))
+	if (!own.file) {
+		if (fstat(fd, &file) < 0 || file.st_size != sizeof *own.file || !map(fd))
 			return NULL;
 		/* This descriptor may get another number, which drops the lock. */
-		atomic_store(&own.family->slot[slot], now_ns());
+		atomic_store(&own.file->slot[slot], now_ns());
 		own.fd = xts_own(fd);
 		own.slot = slot;
 		if (!lock_slot(slot))
 			return NULL;
-		atomic_store(&own.family->slot[slot], SLOT_LIVES);
+		atomic_store(&own.file->slot[slot], SLOT_LIVES);
 		relatives_pass(false);
 	}
-	c = &own.family->common[index];
+	c = &own.file->common[index];
 	return own.slot == slot && relatives_have(c) ? c : NULL;
 }

@@ -7,7 +7,7 @@
  * has a copy. A process holds a record lock on the byte of its slot, which the kernel drops when it dies, however that
  * happens.
  *
- * A relative can write to all of the file. All that it achieves is that a connection of the family is closed, or kept,
+ * A relative can write to all of the file. All that it achieves is that a connection of theirs is closed, or kept,
  * at the wrong time. The right to use a connection is its key, which is not in the file but in the memory of the
  * processes that have a copy.
  */
