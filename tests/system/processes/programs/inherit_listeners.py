@@ -12,6 +12,7 @@ import struct
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 
 from beds.calls import EPOLL_CTL_ADD, Calls, address, until
@@ -96,7 +97,15 @@ def a_stopped_worker_takes_no_connection(c: Calls) -> None:
     """What it has been offered goes to those that accept. Going on, it serves again, and what it had been offered is
     a connection that has been reset."""
     s, port = listen(c)
-    with workers(c, s, 3) as made:
+
+    def work(index: int) -> None:
+        while True:
+            connection = accept(c, s)
+            with suppress(ConnectionResetError):
+                send(c, connection, b"%d" % index)
+            c.call("close", connection)
+
+    with workers(c, s, 3, work) as made:
         until(lambda: len({ask(port) for _ in range(6)}) == 3)
         made[0].stop()
         peers = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) for _ in range(6)]
