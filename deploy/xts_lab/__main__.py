@@ -16,9 +16,9 @@ from xts_messages.command_line import add_common, add_watch, watch
 from xts_messages.standard_output import ends_with_reader
 
 from . import topology
-from .access import LabError
 from .lab import QUEUE_KINDS, Lab
 from .placement import KernelPlacement, QueuePlacement
+from .privilege import LabError
 
 EXAMPLE = """\
 example:

@@ -24,10 +24,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from xts_messages.standard_output import ends_with_reader
 
 from . import demo_job, demo_picture
-from .access import LabError, afxdp_unavailable, missing_privilege
 from .demo_job import Task, certificate_in, make_file, trust_tables
 from .demo_measure import MEASURED_CORES, ROWS, WAYS, Found, Plan, bench, check_bench, found_in, rows_named
 from .places import LabPlace, LoopbackPlace, Place, certificates_folder, two_cores
+from .privilege import LabError, afxdp_unavailable, missing_privilege
 
 FILE_MB = 32
 ROUNDS = 3

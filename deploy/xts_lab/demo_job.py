@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .access import LabError
 from .certificate import SelfSigned, self_signed
 from .places import Place, end
+from .privilege import LabError
 
 #: The name in nginx's certificate, and the name of its trust roots in the proxy's configuration.
 SERVER_NAME = "web.demo.test"

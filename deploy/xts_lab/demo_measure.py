@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from .access import LabError
 from .places import end
+from .privilege import LabError
 
 #: The host's core and the core of everything else, in the bench.
 MEASURED_CORES = {0, 1}

@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from .access import LabError
 from .demo_measure import WAYS, Figure, Found, Row
+from .privilege import LabError
 
 _BAR = 34
 _EIGHTHS = " ▏▎▍▌▋▊▉"

@@ -30,9 +30,10 @@ from xts_messages.printable import printable
 from xts_lab.loopback import ALLOW_LOOPBACK
 
 from . import netns, placement, topology
-from .access import RUN_DIRECTORY, LabError, exclusively, require_privilege
+from .lab_lock import exclusively
 from .launch import raise_file_limit
 from .placement import KernelPlacement, QueuePlacement
+from .privilege import RUN_DIRECTORY, LabError, require_privilege
 from .running_programs import Record, stop, wait_ready
 
 START_TIMEOUT_S = 20.0

@@ -24,8 +24,8 @@ from typing import Any, Protocol
 from xts_lab.loopback import ALLOW_LOOPBACK
 
 from . import netns, topology
-from .access import RUN_DIRECTORY, LabError
 from .lab import START_TIMEOUT_S, Lab
+from .privilege import RUN_DIRECTORY, LabError
 from .running_programs import wait_ready
 
 #: A demo's lab has the number of its process, so that several can run.

@@ -1,17 +1,12 @@
-"""Checks who may work on labs, and lets only one process do so at a time."""
+"""What a lab needs: privilege for all of it, and of the kernel for AF_XDP."""
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 RUN_DIRECTORY = Path("/run/xts")
-LOCK_TIMEOUT_S = 60.0
 
 _AF_XDP = 44
 
@@ -40,27 +35,6 @@ def require_privilege() -> None:
             f"a lab needs root; this process lacks {', '.join(lacking)}. Try sudo; without root "
             "`./deploy/demo` runs on a shared-memory queue over loopback"
         )
-
-
-@contextmanager
-def exclusively() -> Iterator[None]:
-    """Lets one process at a time change labs. The lock is an abstract name, not a file, so a crash leaves nothing
-    behind."""
-    deadline = time.monotonic() + LOCK_TIMEOUT_S
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as lock:
-        while True:
-            try:
-                lock.bind("\0xts-lab")
-                break
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-                if time.monotonic() > deadline:
-                    raise LabError(
-                        f"another xts-lab has been at work for {LOCK_TIMEOUT_S:.0f} s; is it stuck?"
-                    ) from None
-                time.sleep(0.05)
-        yield
 
 
 def afxdp_unavailable() -> str | None:

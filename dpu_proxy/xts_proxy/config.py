@@ -20,7 +20,7 @@ import msgspec
 import msgspec.inspect
 from msgspec import Meta, Struct
 from xts_messages import line_origin
-from xts_messages.ended import ENDED_KEEP_S, ENDED_KEEP_S_MAX
+from xts_messages.killed_processes import ENDED_KEEP_S, ENDED_KEEP_S_MAX
 from xts_messages.log_format import Format
 from xts_messages.metrics_address import MetricsAddress
 from xts_messages.toml_positions import Path as KeyPath

@@ -1,4 +1,4 @@
-"""A line of JSON for each connection that has ended (native/connection/closed.h), in a file. Off by default; sampled.
+"""A line of JSON for each connection that has ended (connection/closed_records.h), in a file. Off by default; sampled.
 
 Workers keep the records until the supervisor fetches them, every FETCH_S. If the disk is full, or the file cannot be
 opened again, records are lost and the log says so; connections are not affected.

@@ -49,7 +49,7 @@ from xts_proxy.keys import Key, KeyProcess
 from xts_proxy.limit_refusals import RefusalLog
 from xts_proxy.log import LOG
 from xts_proxy.name_servers import Device
-from xts_proxy.shm import ShmChannels
+from xts_proxy.shm_channels import ShmChannels
 from xts_proxy.tenants import Tenants
 from xts_proxy.ulp import Material, Protocols
 from xts_proxy.worker_process import RemoteWorker, WorkerProcess

@@ -266,7 +266,7 @@ int xts_reason_error(unsigned reason);
 bool xts_reason_is_noticed(unsigned reason);
 """
 
-#: core/reason.h and the interposer's report.h, for `xts status --processes`.
+#: core/reason.h and the interposer's process_page.h, for `xts status --processes`.
 REPORT_CDEF = """
 enum { XTS_REASON_COUNT = ..., XTS_REASON_ELSEWHERE = ..., XTS_REASON_LOST = ..., XTS_REASON_NO_ENDPOINT = ...,
        XTS_REASON_PROXY_DOWN = ..., XTS_REASON_REFUSED = ..., XTS_REASON_NO_QUEUE = ... };
@@ -338,7 +338,7 @@ PRELUDE = """
 #include "python_calls.h"
 #include "core/control_page.h"
 #include "core/reason.h"
-#include "report.h"
+#include "process_page.h"
 #include "once_per_run.h"
 #include "decision/decision.h"
 #include "decision/sandboxed.h"

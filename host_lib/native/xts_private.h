@@ -18,7 +18,8 @@
 
 #pragma GCC visibility push(default)
 
-/* --- waiting for XTS sockets and kernel descriptors: mixed.c ------------------------------------------------------ */
+/* --- waiting for XTS sockets and kernel descriptors: mixed_descriptors.c
+ * ------------------------------------------------------ */
 
 #define XTS_FOREVER UINT64_MAX
 

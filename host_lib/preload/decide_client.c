@@ -7,7 +7,7 @@
 
 #include <time.h>
 
-#include "report.h"
+#include "process_page.h"
 #include "rules_in_force.h"
 
 #define BIND_TRIES 100 /* a millisecond each */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "fallback_notice.h"
-#include "report.h"
+#include "process_page.h"
 
 /* An address whose form the kernel would accept. An AF_INET6 socket can also send to AF_INET addresses. */
 static bool takes_peer(int fd, const struct sockaddr *address, socklen_t length)

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "report.h"
+#include "process_page.h"
 #include "rules_in_force.h"
 #include "fallback_notice.h"
 

@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 
 #include "undecided_options.h"
-#include "report.h"
+#include "process_page.h"
 
 #define SHARED_MAX (1u << 20) /* the low 20 bits of an XTS number are its index; the other numbers are below 2^20 */
 

@@ -11,7 +11,7 @@
 
 #include "notice.h"
 #include "preload.h"
-#include "report.h"
+#include "process_page.h"
 #include "once_per_run.h"
 #include "decision/decision.h"
 

@@ -13,7 +13,7 @@
 
 #include "decide.h"
 #include "passing.h"
-#include "report.h"
+#include "process_page.h"
 
 #define CONTROL_MAX 8192u /* for a message with offloaded sockets; the kernel passes at most 253 descriptors */
 

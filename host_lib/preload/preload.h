@@ -33,8 +33,8 @@
  * (sleeping until then), ulp_ioctl.c (pushed protocols), descriptor_calls.c (dup, close), passing.c (descriptors over
  * Unix sockets), open.c (other descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c;
  * process_calls.c (fork, exec, exit), spawn.c, shell.c (system, popen); signal.c; start.c (settings), rules_in_force.c,
- * report.c (what other programs see of it), fallback_notice.c, once_per_run.c and summary.c (lines on standard error).
- * CALLS.md lists all functions, and how each is handled.
+ * process_page.c (what other programs see of it), fallback_notice.c, once_per_run.c and summary.c (lines on standard
+ * error). CALLS.md lists all functions, and how each is handled.
  */
 #ifndef XTS_PRELOAD_H
 #define XTS_PRELOAD_H

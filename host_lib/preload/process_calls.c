@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 
 #include "decide.h"
-#include "report.h"
+#include "process_page.h"
 #include "summary.h"
 
 #define INHERITED "XTS_INHERITED"

@@ -1,6 +1,6 @@
-/* The page through which other programs see this process's sockets: see report.h. It is made with the first TCP socket,
- * so that programs without one do not pay for it; a forked child makes its own. */
-#include "report.h"
+/* The page through which other programs see this process's sockets: see process_page.h. It is made with the first TCP
+ * socket, so that programs without one do not pay for it; a forked child makes its own. */
+#include "process_page.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>

@@ -42,7 +42,7 @@ struct xts_report_page {
 	struct xts_report_entry entry[XTS_REPORT_ENTRIES];
 };
 
-/* --- the process's own page: report.c ----------------------------------------------------------------------------- */
+/* --- the process's own page: process_page.c ----------------------------------------------------------------------------- */
 
 struct sockaddr;
 

@@ -25,7 +25,7 @@
 #include "notice.h"
 #include "once_per_run.h"
 #include "preload.h"
-#include "report.h"
+#include "process_page.h"
 #include "wire.h"
 #include "xts_nss.h"
 

@@ -10,7 +10,7 @@
 #include "core/control_page.h"
 #include "environment.h"
 #include "preload.h"
-#include "report.h"
+#include "process_page.h"
 
 static char path[PATH_MAX];            /* empty: there is no file to read again */
 static struct xts_rules_errors errors; /* too large for the stack of an arbitrary thread; under the lock */

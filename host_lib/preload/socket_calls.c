@@ -6,7 +6,7 @@
 
 #include "undecided_options.h"
 #include "undecided_wait.h"
-#include "report.h"
+#include "process_page.h"
 #include "rules_in_force.h"
 #include "fallback_notice.h"
 

@@ -14,7 +14,7 @@
 
 #include "decide.h"
 #include "passing.h"
-#include "report.h"
+#include "process_page.h"
 #include "spawning.h"
 
 #define DESCRIPTORS_LOOKED_AT 256 /* when a program starts */

@@ -9,7 +9,7 @@
 #include "decision/sandboxed.h"
 #include "environment.h"
 #include "notice.h"
-#include "report.h"
+#include "process_page.h"
 #include "once_per_run.h"
 #include "rules_in_force.h"
 

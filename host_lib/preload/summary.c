@@ -11,7 +11,7 @@
 #include "environment.h"
 #include "notice.h"
 #include "preload.h"
-#include "report.h"
+#include "process_page.h"
 
 #define TEXT_BYTES 400u
 

@@ -15,7 +15,7 @@ from msgspec import Meta, structs
 from xts_bpf.program import QUEUES_MAX, parse_mac
 from xts_messages.attach import DEFAULT_ENDPOINT
 from xts_messages.command_line import add_common
-from xts_messages.ended import ENDED_KEEP_S, ENDED_KEEP_S_MAX
+from xts_messages.killed_processes import ENDED_KEEP_S, ENDED_KEEP_S_MAX
 from xts_messages.log_format import FORMATS, Format
 from xts_messages.metrics_address import MetricsAddress
 from xts_messages.toml_positions import locate

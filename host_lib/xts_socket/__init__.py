@@ -88,7 +88,7 @@ from typing import Any
 
 from xts_messages.version import __version__ as __version__
 
-from ._connect import create_connection, create_server, fromfd, has_dualstack_ipv6
+from ._create import create_connection, create_server, fromfd, has_dualstack_ipv6
 from ._descriptor import close, dup
 from ._epoll import epoll
 from ._errors import UlpError
@@ -124,7 +124,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._clock import SO_XTS_CLOCK, SOL_XTS, XTS_CLOCK_DEVICE, XTS_CLOCK_HOST
     from ._dev import dev
-    from ._explained import WithReason
+    from ._error_with_reason import WithReason
     from ._filter import SO_XTS_FILTER
     from ._info import SPIN_NEVER, Info, configure, info
     from ._install import install, offload, uninstall

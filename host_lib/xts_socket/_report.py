@@ -1,5 +1,5 @@
 """This process's sockets for `xts status --processes`, after install(): the page that the interposer makes
-(preload/report.h), written from Python. A socket without a kernel descriptor (an accepted one) is only counted.
+(preload/process_page.h), written from Python. A socket without a kernel descriptor (an accepted one) is only counted.
 """
 
 from __future__ import annotations

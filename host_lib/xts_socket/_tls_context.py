@@ -12,7 +12,7 @@ import ssl
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from ._connect import as_client, as_server
+from ._create import as_client, as_server
 from ._pushing import PushingSocket
 from .layers import Tls
 

@@ -68,7 +68,7 @@ struct xts_status_page {
 
 /*
  * Totals of the process so far. They come after the last entry, so that programs that do not know of them can read the
- * page. Of a process that was killed, an endpoint keeps these and nothing else (xts_messages/ended.py).
+ * page. Of a process that was killed, an endpoint keeps these and nothing else (xts_messages/killed_processes.py).
  */
 #define XTS_FIGURES_MAGIC 0x58545346u /* "XTSF" */
 #define XTS_FIGURES_REASONS 32u

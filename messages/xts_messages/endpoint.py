@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from xts_messages._native import ffi, lib
-from xts_messages.ended import EndedProcesses, pidfd_readable
+from xts_messages.killed_processes import EndedProcesses, pidfd_readable
 from xts_messages.status_page import create_status_page
 
 SO_PEERPIDFD = 77  # Linux 6.5; not in Python 3.11's socket module

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from xts_lab.lab import Lab
 
 from beds.preload import ALL, PreloadBed, preload_library
-from beds.unmodified import DPU4
+from beds.real_programs import DPU4
 
 PATIENCE_S = 20.0
 UDP = "use xts udp_receiver *:*\nuse xts udp_connect *:*\nuse xts udp_sender *:*\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from xts_lab.access import afxdp_unavailable, missing_privilege
 from xts_lab.lab import Lab
+from xts_lab.privilege import afxdp_unavailable, missing_privilege
 
 QUEUES = 8
 

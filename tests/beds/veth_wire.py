@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 from pyroute2 import NetNS, netns
-from xts_lab.access import afxdp_unavailable, missing_privilege
+from xts_lab.privilege import afxdp_unavailable, missing_privilege
 
 _numbers = itertools.count()
 

@@ -24,7 +24,7 @@ from xts_bluefield.__main__ import main
 from xts_bluefield.functions import describe_features
 from xts_bluefield.machine import ThisMachine
 from xts_lab import netns
-from xts_lab.access import missing_privilege
+from xts_lab.privilege import missing_privilege
 
 pytestmark = [pytest.mark.root]
 

@@ -8,7 +8,7 @@
  *   frame_ack()      ack_due() and xts_link_control() in link.c
  *   link_receive()   take_ack() and xts_link_receive() in link.c; xts_credit_add(), xts_credit_receive() in credit.h
  *   recycle()        xts_link_recycled()
- *   app_read()       xts_credit_free() in credit.h, buffer_consume() in host_lib/native/core/buffer.c
+ *   app_read()       xts_credit_free() in credit.h, buffer_consume() in host_lib/native/core/received_data.c
  *   tcp_write()      write_waiting() and account_taken() in dpu_proxy/native/connection/to_tcp.c
  *   ADVERT_DUE       xts_credit_due()
  *   closing          connection_close(), connection_drained(), send_closed() in the proxy; receive_closed() in

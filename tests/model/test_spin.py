@@ -84,7 +84,7 @@ def test_more_messages_than_the_window_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variant", "complaint"),
     once(
-        ("HOLD_FRAMES", "invalid end state"),  # why held frames are copied out: host_lib/native/core/buffer.c
+        ("HOLD_FRAMES", "invalid end state"),  # why held frames are copied out: host_lib/native/core/received_data.c
         ("ADVERT_TWICE", "assertion violated 0"),
         ("OVERSEND", "assertion violated 0"),
         ("UNCOUNTED_CLOSE", "frame_credits"),

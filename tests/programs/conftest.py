@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from beds.authority import self_signed
 from beds.lab import raise_or_skip
-from beds.unmodified import DPU4, DPU6, KERN4, KERN6, NET4, NET6, Bed, Site
-from xts_lab.access import afxdp_unavailable
+from beds.real_programs import DPU4, DPU6, KERN4, KERN6, NET4, NET6, Bed, Site
 from xts_lab.lab import Lab
+from xts_lab.privilege import afxdp_unavailable
 
 #: A program hardly notices the kind of queue, and each takes its time: on every change over AF_XDP where there is one,
 #: and over shared memory as a long test.

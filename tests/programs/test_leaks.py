@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from beds.unmodified import Bed, Site, need, nginx, wait_until
+from beds.real_programs import Bed, Site, need, nginx, wait_until
 from test_nginx import children
 from test_redis import server
 from xts_proxy import control_socket

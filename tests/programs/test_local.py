@@ -7,7 +7,7 @@ import json
 import sys
 
 import pytest
-from beds.unmodified import NET4, NET6, Bed, Site, need, nginx
+from beds.real_programs import NET4, NET6, Bed, Site, need, nginx
 
 pytestmark = [pytest.mark.root]
 

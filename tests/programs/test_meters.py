@@ -6,7 +6,7 @@ import itertools
 import json
 
 import pytest
-from beds.unmodified import NET4, Bed, need, wait_until
+from beds.real_programs import NET4, Bed, need, wait_until
 
 pytestmark = [pytest.mark.root]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from beds.unmodified import Bed, Site, need, nginx, wait_until
+from beds.real_programs import Bed, Site, need, nginx, wait_until
 
 pytestmark = [pytest.mark.root]
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from beds.unmodified import NET4, Bed, Site, wait_until
+from beds.real_programs import NET4, Bed, Site, wait_until
 
 pytestmark = [pytest.mark.root]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from beds.unmodified import NET4, Bed, need
+from beds.real_programs import NET4, Bed, need
 
 pytestmark = [pytest.mark.root]
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from beds.unmodified import NET4, Bed, Site, need
+from beds.real_programs import NET4, Bed, Site, need
 
 pytestmark = [pytest.mark.root]
 

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 
 import pytest
-from beds.unmodified import NET4, Bed, Site, need, nginx, wait_until
+from beds.real_programs import NET4, Bed, Site, need, nginx, wait_until
 
 pytestmark = [pytest.mark.root]
 

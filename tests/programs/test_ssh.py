@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from beds.unmodified import KERN4, NET4, Bed, need, wait_until
+from beds.real_programs import KERN4, NET4, Bed, need, wait_until
 
 pytestmark = [pytest.mark.root]
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from beds.unmodified import Bed, ended, need, wait_until
+from beds.real_programs import Bed, ended, need, wait_until
 
 pytestmark = [pytest.mark.root]
 

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from beds.unmodified import DPU4, NET4, Bed, need, wait_until
+from beds.real_programs import DPU4, NET4, Bed, need, wait_until
 
 pytestmark = [pytest.mark.root]
 

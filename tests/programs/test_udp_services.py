@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from beds.unmodified import NET4, Bed, ended, need, wait_until
+from beds.real_programs import NET4, Bed, ended, need, wait_until
 
 pytestmark = [pytest.mark.root]
 

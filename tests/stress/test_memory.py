@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from xts_lab.access import afxdp_unavailable, missing_privilege
+from xts_lab.privilege import afxdp_unavailable, missing_privilege
 
 from .memory import GROWTH_BYTES, Sample, bed, growth
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from xts_lab.access import afxdp_unavailable, missing_privilege
+from xts_lab.privilege import afxdp_unavailable, missing_privilege
 
 from stress import session
 from stress.beds import LOOPBACK

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from unit.test_endpoint import Server, until
-from xts_messages import ended
+from xts_messages import killed_processes
 from xts_messages._native import ffi, lib
 from xts_messages.attach import attach, list_ended
-from xts_messages.ended import PROGRAMS_MAX, PROGRAMS_OF_A_USER_MAX, EndedProcesses
+from xts_messages.killed_processes import PROGRAMS_MAX, PROGRAMS_OF_A_USER_MAX, EndedProcesses
 from xts_messages.status_page import Figures, create_status_page
 
 FIGURES = Figures(0, 1, False, 100, 10, 5000, 6000, (1, *[0] * 31))
@@ -132,7 +132,7 @@ def test_who_exits_is_forgotten_where_the_kernel_tells(kept: EndedProcesses, sta
     child = subprocess.Popen([sys.executable, "-c", f"import sys; sys.exit({status})"])
     pidfd = os.pidfd_open(child.pid)
     child.wait()
-    if ended._exit_status(pidfd) is None:
+    if killed_processes._exit_status(pidfd) is None:
         os.close(pidfd)
         pytest.skip("this kernel does not tell how a process has ended (Linux 6.15)")
     with page() as fd:

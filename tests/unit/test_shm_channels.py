@@ -12,7 +12,7 @@ import pytest
 from xts_messages.attach import attach
 from xts_proxy.config import Config, Proxy
 from xts_proxy.config_limits import Limits
-from xts_proxy.shm import ShmChannels
+from xts_proxy.shm_channels import ShmChannels
 from xts_proxy.tenants import Tenants
 
 

@@ -29,7 +29,7 @@
 #include "channel/relay.h"
 #include "channel/token.h"
 #include "connection/connection.h"
-#include "connection/waiting.h"
+#include "connection/wait_reasons.h"
 #include "datagram.h"
 #include "link.h"
 #include "names/names.h"
@@ -116,7 +116,7 @@ struct channel {
 	struct xts_connect connect;    /* what its host has asked for */
 	uint32_t ports_tried;          /* by the one or the other (local_ports.h) */
 	struct unfinished unfinished;  /* nothing more is received until it is read */
-	bool ending;                   /* the connections of an ended epoch are being closed (ending.c) */
+	bool ending;                   /* the connections of an ended epoch are being closed (epoch_end.c) */
 	bool ending_reset;             /* they are reset */
 	bool dying;                    /* it is freed at the end of a round in which it is not ending any more */
 	uint32_t last_rounds; /* its process is gone: rounds left to receive what it had sent. 0: the process lives */
@@ -194,7 +194,7 @@ void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t
 /* The same for a message that the host need not be woken for. */
 void channel_submit_quietly(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes);
 
-/* --- ending.c ----------------------------------------------------------------------------------------------------- */
+/* --- epoch_end.c ----------------------------------------------------------------------------------------------------- */
 
 /* Begins to end all connections: they are reset, or closed as the kernel does for a process that has exited. The
  * channel is *ending* from now on. */

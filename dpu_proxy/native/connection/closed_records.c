@@ -1,5 +1,5 @@
-/* Records of connections that have ended: making them, and keeping them until the supervisor reads them; see closed.h. */
-#include "connection/closed.h"
+/* Records of connections that have ended: making them, and keeping them until the supervisor reads them; see closed_records.h. */
+#include "connection/closed_records.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -12,7 +12,7 @@
 
 #include "connection/connection_states.h"
 #include "connection/outgoing.h"
-#include "connection/waiting.h"
+#include "connection/wait_reasons.h"
 #include "credit.h"
 #include "link.h"
 #include "queue.h"
@@ -53,10 +53,11 @@ struct connection {
 #define FLAG_FIELD(name, bit, meaning) bool name : 1;
 	CONNECTION_FLAGS(FLAG_FIELD)
 #undef FLAG_FIELD
-	bool dirty : 1;             /* in channel->dirty: has gathered frames to write */
-	bool buffers_untouched : 1; /* no size of its kernel buffers was set, or inherited from a listener (buffers.c) */
-	bool waits_for_turn : 1;    /* something was noted and waits for its turn (waiting.h) */
-	uint8_t waits_for[2];       /* enum xts_wait, by direction (waiting.h) */
+	bool dirty : 1; /* in channel->dirty: has gathered frames to write */
+	bool buffers_untouched
+		: 1; /* no size of its kernel buffers was set, or inherited from a listener (socket_buffers.c) */
+	bool waits_for_turn : 1;               /* something was noted and waits for its turn (wait_reasons.h) */
+	uint8_t waits_for[2];                  /* enum xts_wait, by direction (wait_reasons.h) */
 	uint8_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */
 	int error;                             /* of the connection, sent in RESET, CONNECT_ACK or CLOSED */
 	uint32_t noted_events;                 /* events of epoll that wait for its turn */
@@ -75,7 +76,7 @@ struct connection {
 	struct datagrams *datagrams;     /* for a datagram socket (datagram_socket.h); NULL for TCP */
 	struct returned returned;        /* bytes that another process had not read: sent to the host before TCP's */
 	struct connection_waits waiting; /* how long it has waited, and for what */
-	/* charged for kernel buffers whose size its program has set (buffers.c) */
+	/* charged for kernel buffers whose size its program has set (socket_buffers.c) */
 	uint32_t kernel_send, kernel_receive;
 
 	/* on channel->connections, or for an orphan on unowned->orphans, the oldest first; when freed, on worker->dead */
@@ -88,7 +89,7 @@ struct connection {
 	struct connection *listener; /* the listener that announced it; NULL when that is gone */
 	struct shared *shared;       /* of a listener: set when other channels accept from it too (share.h) */
 	struct member *shares;       /* while shared is set: its part in that */
-	struct closed *closed;       /* its record for the connection log (closed.h); NULL for most */
+	struct closed *closed;       /* its record for the connection log (closed_records.h); NULL for most */
 	struct held *key_held;       /* its key, by which other processes may ask for it (share.h); NULL: none */
 	struct orphan *as_orphan;    /* of an orphan; NULL: it has never been one */
 	struct look *look;           /* NULL: connection_look_later() was never called */
@@ -206,7 +207,7 @@ bool channel_window_left(const struct channel *ch);
 /* Counts memory of pushed protocols (negative: freed again). False: the tenant's limit is reached. */
 bool connection_count_memory(struct connection *c, int64_t bytes);
 
-/* --- buffers.c ---------------------------------------------------------------------------------------------------- */
+/* --- socket_buffers.c ---------------------------------------------------------------------------------------------------- */
 
 /* A connection begins. Returns the window that it should have. */
 uint32_t buffers_begin(struct connection *c);

@@ -1,5 +1,5 @@
-/* Why a connection waits: see waiting.h. */
-#include "connection/waiting.h"
+/* Why a connection waits: see wait_reasons.h. */
+#include "connection/wait_reasons.h"
 
 #include <string.h>
 

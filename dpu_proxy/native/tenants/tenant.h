@@ -56,7 +56,7 @@ bool tenant_may_log(struct xts_tenant *t, uint64_t now_ns, uint32_t *suppressed)
 
 /* What an open TCP socket costs: a descriptor, our struct and the kernel's (tcp_sock 2.4 KB, inode, dentry, file, epoll
  * item, port: 4 KB), and an estimate of its buffers in the kernel: what the kernel guarantees for each of the two (the
- * first numbers of tcp_wmem and tcp_rmem). What a program asks for beyond that is charged in addition (buffers.c). */
+ * first numbers of tcp_wmem and tcp_rmem). What a program asks for beyond that is charged in addition (socket_buffers.c). */
 #define TENANT_BUFFER_BYTES 4096u
 #define TENANT_SOCKET_BYTES (4096u + 2u * TENANT_BUFFER_BYTES)
 bool tenant_take_socket(struct xts_tenant *t);

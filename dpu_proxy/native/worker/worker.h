@@ -160,7 +160,7 @@ struct xts_worker_config {
 	const struct xts_interface *interfaces; /* of the device, sorted by index; copied */
 	uint32_t interface_count;
 	uint16_t port_first, port_last; /* local ports that all tenants share (local_ports.h); 0: not known */
-	uint32_t closed_sample; /* one connection in this many leaves a record when it ends (closed.h); 0: none */
+	uint32_t closed_sample; /* one connection in this many leaves a record when it ends (closed_records.h); 0: none */
 };
 
 struct xts_worker;

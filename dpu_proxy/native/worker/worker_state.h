@@ -8,7 +8,7 @@
 
 #include "addresses/local_ports.h"
 #include "channel/token.h"
-#include "connection/closed.h"
+#include "connection/closed_records.h"
 #include "ulp/handshake_pool.h"
 #include "ulp/ulp.h"
 #include "worker/list.h"

@@ -4,7 +4,7 @@
 
 #include "calls/datagram_calls.h"
 #include "core/address.h"
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -15,7 +15,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "credit.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "queue.h"
 #include "ulps/pushed.h"
 #include "waiting/mirror.h"

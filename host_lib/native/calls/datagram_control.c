@@ -11,7 +11,7 @@
 
 #include "calls/datagram_calls.h"
 #include "core/address.h"
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/datagram_socket.h"
 #include "core/socket.h"
 #include "core/transfer.h"

@@ -6,7 +6,7 @@
 
 #include "calls/datagram_calls.h"
 #include "core/address.h"
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/datagram_socket.h"

@@ -1,14 +1,14 @@
 /*
- * Receiving: tcp_recvmsg() of the kernel, over the pieces that buffer.c keeps. Bytes that have been read return to the
- * proxy as post credits, with the next message or, when they reach a quarter of the window, in a message of their own.
- * The window doubles when the application has read a whole window, has kept up (little was waiting), and the proxy had
- * used most of it. If the socket has PDUs, pdu_recv.c decides what is available.
+ * Receiving: tcp_recvmsg() of the kernel, over the pieces that received_data.c keeps. Bytes that have been read return
+ * to the proxy as post credits, with the next message or, when they reach a quarter of the window, in a message of
+ * their own. The window doubles when the application has read a whole window, has kept up (little was waiting), and the
+ * proxy had used most of it. If the socket has PDUs, pdu_recv.c decides what is available.
  */
 #include <limits.h>
 #include <assert.h>
 
 #include "calls/datagram_calls.h"
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -20,7 +20,7 @@
 #include "core/transfer.h"
 #include "credit.h"
 #include "processes/relatives.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "ulps/ktls.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"

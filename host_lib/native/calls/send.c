@@ -24,7 +24,7 @@
 #include "credit.h"
 #include "probe.h"
 #include "processes/relatives.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "queue.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"

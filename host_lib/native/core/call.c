@@ -9,7 +9,7 @@
 #include "core/request_encode.h"
 #include "core/socket.h"
 #include "core/stack.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "queue.h"
 #include "waiting/wait.h"
 #include "xts.h"

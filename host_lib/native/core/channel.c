@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "attach.h"
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -24,7 +24,7 @@
 #include "notice.h"
 #include "own_descriptors.h"
 #include "processes/inherit.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "queue.h"
 #include "waiting/wait.h"
 

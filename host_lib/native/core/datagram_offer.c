@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "calls/datagram_calls.h"
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/channel.h"
 #include "core/datagram_socket.h"
 #include "core/receive_callback.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/channel.h"
 #include "core/datagram_socket.h"
 #include "core/message.h"

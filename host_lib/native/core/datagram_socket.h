@@ -9,8 +9,8 @@
  * datagrams or for room.
  *
  * Received datagrams (datagram_queue.c) are a list. Their bytes, each datagram's control items before its data, are in
- * the pieces of buffer.c, in order. Only the last datagram may still be incomplete. The account of post credits bounds
- * them: from its header on until it has been read, a datagram takes credits for its data, its control items and
+ * the pieces of received_data.c, in order. Only the last datagram may still be incomplete. The account of post credits
+ * bounds them: from its header on until it has been read, a datagram takes credits for its data, its control items and
  * XTS_DATAGRAM_CREDITS. The same is true of entries of the error queue (IP_RECVERR), which are in a list of their own.
  *
  * A datagram is sent (calls/datagram_send.c) when there are credits for all of it and a frame for its beginning. The

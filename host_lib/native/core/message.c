@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/datagram_socket.h"
@@ -19,7 +19,7 @@
 #include "core/status_page.h"
 #include "credit.h"
 #include "processes/inherit.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "queue.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "attach.h"
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/control_page.h"

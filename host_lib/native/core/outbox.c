@@ -15,7 +15,7 @@
 #include "core/status_page.h"
 #include "credit.h"
 #include "processes/inherit.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "queue.h"
 #include "ulps/pushed.h"
 #include "xts.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/control_page.h"
@@ -19,7 +19,7 @@
 #include "processes/inherit.h"
 #include "processes/passed_names.h"
 #include "processes/relatives.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "waiting/epoll.h"
 #include "waiting/mirror.h"
 #include "waiting/progress_thread.h"

@@ -1,4 +1,4 @@
-/* Received data until the application reads it: buffer.c. */
+/* Received data until the application reads it: received_data.c. */
 #ifndef XTS_BUFFER_H
 #define XTS_BUFFER_H
 

@@ -7,7 +7,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -20,7 +20,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "processes/inherit.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
 #include "waiting/epoll.h"

@@ -169,7 +169,7 @@ struct xts_sock *table_find(struct stack *st, uint32_t id);
 struct xts_sock *table_open(struct stack *st, int number); /* by the application's number; NULL: EBADF */
 /* The same for a call that uses it: an inherited socket is taken over first (waits). */
 struct xts_sock *table_use(struct stack *st, int number);
-/* The same for another purpose of take_turns.h: to wait for events, or PURPOSE_NOBODY if the call takes it over
+/* The same for another purpose of take_over.h: to wait for events, or PURPOSE_NOBODY if the call takes it over
  * itself. */
 struct xts_sock *table_use_for(struct stack *st, int number, uint32_t purpose);
 void table_release(struct xts_sock *s);

@@ -19,7 +19,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "processes/inherit.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "waiting/wait.h"
 
 #define BLOCK_SOCKETS 256u

@@ -12,7 +12,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "processes/inherit.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "queue.h"
 #include "waiting/epoll.h"
 #include "waiting/mirror.h"

@@ -77,7 +77,7 @@ struct stack {
 	unsigned asked;                  /* sockets that have sent since they last received */
 	struct name_query *name_queries; /* queries that wait for an answer */
 	uint8_t device_families;         /* XTS_FAMILY_*, from the last answer; 0: not known */
-	struct piece *spare_pieces;      /* kept for the next message, so that no message allocates (buffer.c) */
+	struct piece *spare_pieces;      /* kept for the next message, so that no message allocates (received_data.c) */
 	unsigned spare_piece_count;
 	struct received_datagram *spare_datagrams; /* the same (datagram_queue.c) */
 	unsigned spare_datagram_count;

@@ -9,7 +9,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/outbox.h"
@@ -20,7 +20,7 @@
 #include "processes/inherit.h"
 #include "processes/passed_names.h"
 #include "processes/relatives.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "waiting/progress_thread.h"
 #include "waiting/wait.h"
 

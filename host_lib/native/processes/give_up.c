@@ -6,7 +6,7 @@
  */
 #include <sys/epoll.h>
 
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/message.h"
@@ -17,7 +17,7 @@
 #include "core/status_page.h"
 #include "processes/inherit.h"
 #include "processes/relatives.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "queue.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"

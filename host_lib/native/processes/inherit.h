@@ -1,6 +1,6 @@
 /*
  * Sockets that several processes have: shared listeners (shared_listener.c, listener_offers.c), fork (common_copies.c,
- * take_turns.c, inherit.c), exec (exec.c), other programs (pass.c).
+ * take_over.c, inherit.c), exec (exec.c), other programs (pass.c).
  *
  * Theory of operation
  *
@@ -15,7 +15,7 @@
  * Datagrams that were sent to a process which does not read them go back to the proxy (return_datagrams.c).
  *
  * A *connection* that several processes have is used by one at a time, its *holder*; the others know its key, which the
- * parent made at the fork and registered at the proxy (SHARE). A call on it in another process takes it (take_turns.c):
+ * parent made at the fork and registered at the proxy (SHARE). A call on it in another process takes it (take_over.c):
  * TAKE makes the proxy ask the holder (YIELD). The holder parks the connection when none of its calls needs it, and
  * returns the bytes that it had received and not read. Then the connection goes, with these bytes first, to the process
  * that needs it most, and among equals to the one that asked first (take_queue.c of the proxy). Each process takes it

@@ -19,7 +19,7 @@ struct sharers;
 struct xts_sock;
 
 struct ownership {
-	struct common *common; /* of a connection: other processes may have it; NULL: this one alone (take_turns.c) */
+	struct common *common; /* of a connection: other processes may have it; NULL: this one alone (take_over.c) */
 	uint8_t inherited, moved;
 	uint8_t why_gone;     /* enum xts_reason: why this process does not have it after a fork or exec */
 	bool gone_unreported; /* it has gone, and no call has used it since */
@@ -50,7 +50,7 @@ struct sharing {
 	struct sharers *sharers; /* if it existed at a fork */
 	struct xts_sock *shared_next;
 
-	/* connections: take_turns.c */
+	/* connections: take_over.c */
 	bool counted;      /* counted in stack->commons: it has an entry, or is being closed after it had one */
 	bool close_waits;  /* closed while it was being given up: the closing thread goes on when that is done */
 	uint8_t asked_for; /* the purpose (as in TAKE) for which another process asks for it; 0: none asks */

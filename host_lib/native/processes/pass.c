@@ -28,7 +28,7 @@
 #include "processes/passed_names.h"
 #include "processes/relatives.h"
 #include "processes/socket_record.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "waiting/progress_thread.h"
 #include "waiting/wait.h"
 #include "xts_private.h"

@@ -6,7 +6,7 @@
  * They leave only after the proxy has answered that it sends no more (SHARE): the proxy queues later datagrams behind
  * them.
  */
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"

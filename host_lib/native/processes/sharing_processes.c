@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/call.h"
 #include "core/clock.h"
 #include "core/datagram_socket.h"

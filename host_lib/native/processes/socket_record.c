@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -22,7 +22,7 @@
 #include "processes/passed_names.h"
 #include "processes/relatives.h"
 #include "processes/socket_record.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
 #include "waiting/wait.h"

@@ -14,7 +14,7 @@
 #include "credit.h"
 #include "processes/inherit.h"
 #include "processes/relatives.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "ulps/pushed.h"
 #include "waiting/progress_thread.h"
 #include "waiting/wait.h"

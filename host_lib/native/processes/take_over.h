@@ -1,4 +1,4 @@
-/* Connections that several processes have and use in turn: take_turns.c (taking), give_up.c, common_copies.c (fork,
+/* Connections that several processes have and use in turn: take_over.c (taking), give_up.c, common_copies.c (fork,
  * close, exit). */
 #ifndef XTS_TAKE_TURNS_H
 #define XTS_TAKE_TURNS_H
@@ -15,7 +15,7 @@ struct xts_sock;
 
 enum { PURPOSE_NOBODY, PURPOSE_POLL, PURPOSE_RECEIVE, PURPOSE_USE }; /* purposes in TAKE and YIELD */
 
-/* --- take_turns.c ------------------------------------------------------------------------------------------------- */
+/* --- take_over.c ------------------------------------------------------------------------------------------------- */
 
 /* Takes over a connection that another process holds. May wait. Returns 0; -EAGAIN: its holder is still receiving at
  * needed_until_ns (or, with PURPOSE_POLL, uses it); -ETIMEDOUT: its holder does not answer; -ERESTART: a signal;

@@ -1,9 +1,9 @@
 /*
  * PDUs in the receive buffer.
  *
- * Their bytes are kept in pieces (buffer.c), as those of a stream. In addition a socket has a list of *PDUs*, each with
- * its share of the unread bytes: the list covers all unread bytes, in order, and only its last PDU may still be
- * incomplete. A byte stream without PDUs has no list, and no cost for it. If stream data lies between PDUs (control
+ * Their bytes are kept in pieces (received_data.c), as those of a stream. In addition a socket has a list of *PDUs*,
+ * each with its share of the unread bytes: the list covers all unread bytes, in order, and only its last PDU may still
+ * be incomplete. A byte stream without PDUs has no list, and no cost for it. If stream data lies between PDUs (control
  * records of TLS on a stream socket), the list has an entry for that run of bytes, marked as stream data.
  *
  * Credits: each message of a PDU takes XTS_PDU_CREDITS in addition to its bytes. They are returned when its bytes are
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/channel.h"
 #include "core/message.h"
 #include "core/message_dispatch.h"

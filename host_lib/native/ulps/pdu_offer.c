@@ -7,7 +7,7 @@
  * PDU. A PDU that is longer than half of the window is delivered in parts as it comes (pdu.c): once a part of it has
  * been read, no callback is asked.
  */
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/channel.h"
 #include "core/receive_callback.h"
 #include "core/socket.h"

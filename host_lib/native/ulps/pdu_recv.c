@@ -2,7 +2,7 @@
  * Receiving PDUs: kcm_recvmsg() of the kernel for messages, and tls_sw_recvmsg() for control records between the data
  * of a stream. One call returns one PDU, a part of one, or stream data up to the next PDU.
  */
-#include "core/buffer.h"
+#include "core/received_data.h"
 #include "core/receive_callback.h"
 #include "core/socket.h"
 #include "core/transfer.h"

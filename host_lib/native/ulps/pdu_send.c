@@ -17,7 +17,7 @@
 #include "core/status_page.h"
 #include "core/transfer.h"
 #include "credit.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "queue.h"
 #include "ulps/ktls.h"
 #include "ulps/pdu.h"

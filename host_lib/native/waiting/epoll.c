@@ -3,7 +3,7 @@
  * has an event that the watch asked for. Collecting asks each socket on the list for its present state, reports it, and
  * puts level-triggered watches back at the end of the list. A socket that does not change costs nothing. A watch may
  * also be on another context, which is readable while it has an event itself (nested sets). Registering is in
- * epoll_ctl.c, the descriptor that a program can sleep on in epoll_fd.c, waiting in mixed.c.
+ * epoll_ctl.c, the descriptor that a program can sleep on in epoll_fd.c, waiting in mixed_descriptors.c.
  */
 #include "attach.h"
 #include "core/channel.h"
@@ -12,7 +12,7 @@
 #include "core/stack.h"
 #include "processes/inherit.h"
 #include "waiting/epoll.h"
-#include "waiting/foreign.h"
+#include "waiting/other_stacks.h"
 #include "waiting/wait.h"
 #include "xts.h"
 #include "xts_private.h"

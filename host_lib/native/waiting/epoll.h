@@ -1,5 +1,5 @@
 /* Polling contexts: epoll.c (what is ready), epoll_ctl.c (what is registered), epoll_fd.c (the
- * descriptor), mixed.c (waiting). */
+ * descriptor), mixed_descriptors.c (waiting). */
 #ifndef XTS_EPOLL_H
 #define XTS_EPOLL_H
 
@@ -24,7 +24,7 @@ struct epoll_ctx {
 	int queue_fd;  /* the queue's descriptor in the set, or -1 */
 	bool idle, ringing;
 	bool turn;                       /* XTS_EPOLL_TURN: between a collection that found something and xts_flush() */
-	struct foreign *_Atomic foreign; /* sockets and contexts of other stacks: foreign.h; NULL: none so far */
+	struct foreign *_Atomic foreign; /* sockets and contexts of other stacks: other_stacks.h; NULL: none so far */
 	bool foreign_last;               /* events of other stacks filled the whole array at the last wait */
 	_Atomic bool kernel_first;       /* there was no room for the kernel's events at the last wait */
 };

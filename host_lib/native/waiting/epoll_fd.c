@@ -14,7 +14,7 @@
 #include "core/stack.h"
 #include "own_descriptors.h"
 #include "waiting/epoll.h"
-#include "waiting/foreign.h"
+#include "waiting/other_stacks.h"
 #include "xts.h"
 
 static void set_idle(struct epoll_ctx *ctx, bool idle)

@@ -27,7 +27,7 @@
 #include "core/stack.h"
 #include "own_descriptors.h"
 #include "processes/inherit.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "waiting/mirror.h"
 #include "waiting/progress_thread.h"
 #include "xts_private.h"

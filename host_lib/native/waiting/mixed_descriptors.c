@@ -20,9 +20,9 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "waiting/epoll.h"
-#include "waiting/foreign.h"
+#include "waiting/other_stacks.h"
 #include "waiting/wait.h"
 #include "xts.h"
 #include "xts_private.h"
@@ -173,7 +173,7 @@ static int poll_own(struct stack *st, struct pollfd *sockets, nfds_t count, stru
 	return ours + (kernels > 0 ? kernels : 0);
 }
 
-/* --- poll over several stacks: foreign.h -------------------------------------------------------------------------- */
+/* --- poll over several stacks: other_stacks.h -------------------------------------------------------------------------- */
 
 struct several {
 	struct pollfd *sockets;

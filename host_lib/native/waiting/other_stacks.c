@@ -1,4 +1,4 @@
-/* Sockets of other stacks in a polling context. foreign.h has the theory of operation. */
+/* Sockets of other stacks in a polling context. other_stacks.h has the theory of operation. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "own_descriptors.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "waiting/epoll.h"
-#include "waiting/foreign.h"
+#include "waiting/other_stacks.h"
 #include "waiting/wait.h"
 #include "xts.h"
 #include "xts_private.h"

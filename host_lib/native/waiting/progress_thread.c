@@ -22,7 +22,7 @@
 #include "link.h"
 #include "own_descriptors.h"
 #include "processes/inherit.h"
-#include "processes/take_turns.h"
+#include "processes/take_over.h"
 #include "queue.h"
 #include "waiting/mirror.h"
 #include "waiting/progress_thread.h"

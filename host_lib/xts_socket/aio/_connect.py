@@ -11,7 +11,7 @@ from functools import partial
 from socket import IPPROTO_TCP, SOCK_STREAM, TCP_NODELAY
 from typing import TYPE_CHECKING, TypeVar
 
-from .._connect import as_client, client_stack
+from .._create import as_client, client_stack
 from .._native import lib
 from .._socket import socket
 from ._resolve import Info, interleave, resolve

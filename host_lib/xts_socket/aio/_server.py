@@ -27,7 +27,7 @@ from socket import (
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
-from .._connect import as_server
+from .._create import as_server
 from .._socket import socket
 from ._poller import poller_of
 from ._resolve import resolve

@@ -9,7 +9,7 @@ import ssl
 from asyncio import sslproto
 from typing import TYPE_CHECKING, Any
 
-from .._connect import as_client, as_server
+from .._create import as_client, as_server
 from .._socket import socket
 from ._sock import sock_push
 from ._transport import Transport

@@ -15,7 +15,7 @@ from anyio.abc import SocketStream as AnySocketStream
 from anyio.streams.stapled import MultiListener
 from anyio.streams.tls import TLSStream
 
-from .._connect import client_stack, create_server, has_dualstack_ipv6
+from .._create import client_stack, create_server, has_dualstack_ipv6
 from .._readiness import WRITABLE
 from .._socket import socket
 from ..aio._tls import in_proxy

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .capture_names import FILE_NAME, Channel, opens_link, wanted, who_writes
+from .capture_filter import FILE_NAME, Channel, opens_link, wanted, who_writes
 from .options import add_verb
 from .pcapng import Writer
 

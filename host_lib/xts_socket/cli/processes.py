@@ -1,7 +1,7 @@
 """`xts status --processes`: the programs under the interposer, what they have offloaded, and why the rest has stayed.
 
-Each process makes a page of its own (preload/report.h) in a memfd, found in /proc/PID/fd. The process is not asked; its
-page is read once into private memory, and every field is checked. Root sees all processes, others their own.
+Each process makes a page of its own (preload/process_page.h) in a memfd, found in /proc/PID/fd. The process is not
+asked; its page is read once into private memory, and every field is checked. Root sees all processes, others their own.
 """
 
 from __future__ import annotations

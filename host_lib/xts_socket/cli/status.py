@@ -2,7 +2,7 @@
 
 The endpoint hands out a duplicate of each process's status page (messages/native/status.h), which the process's own
 library writes. So the page is read once into private memory, and every field is checked; the process is not asked.
-Sockets that are not offloaded are in processes.py, and killed programs in ended.py.
+Sockets that are not offloaded are in processes.py, and killed programs in killed_programs.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from xts_messages.status_page import (
 from xts_messages.ulps import BY_NAME, BY_NUMBER
 from xts_messages.waits import Waits, read_waits
 
-from . import device_interfaces, ended, processes
+from . import device_interfaces, killed_programs, processes
 from .options import add_verb, endpoint_path, endpoint_text
 from .status_rates import COUNTED, COUNTED_BY_PROCESS, Looks, write_csv
 from .status_rates import text as rate_text
@@ -176,7 +176,7 @@ def _show(arguments: argparse.Namespace, looks: Looks) -> int:
     if arguments.csv:
         write_csv(attached, looks, head=first, listening=arguments.listening)
         return 0
-    killed = [process for process in ended.ask(path) if arguments.pid in (None, process.pid)]
+    killed = [process for process in killed_programs.ask(path) if arguments.pid in (None, process.pid)]
     if arguments.json:
         living, dead = [_as_json(process, looks) for process in attached], [asdict(process) for process in killed]
         shown = {"endpoint": path, "processes": living, "ended": dead}
@@ -191,7 +191,7 @@ def _show(arguments: argparse.Namespace, looks: Looks) -> int:
         print(f"process {arguments.pid} is not attached to {path}")
     else:
         print(f"no process is attached to {path}" if not os.geteuid() else f"no process of yours is attached to {path}")
-    ended.show(killed)
+    killed_programs.show(killed)
     return 0
 
 

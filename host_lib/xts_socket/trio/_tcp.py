@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._connect import client_stack, server_stack
+from .._create import client_stack, server_stack
 from ._socket import SocketType, socket
 from ._stream import SocketListener, SocketStream
 

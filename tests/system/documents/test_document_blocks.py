@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 from xts_docs import blocks, markdown
-from xts_lab.access import afxdp_unavailable, missing_privilege
 from xts_lab.lab import Lab
+from xts_lab.privilege import afxdp_unavailable, missing_privilege
 
 TOP = markdown.TOP
 DEADLINE_S = 60.0

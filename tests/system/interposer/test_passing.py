@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from beds.calls import until
 from beds.interposed_place import PATIENCE_S, InLab, Place, refused
+from beds.real_programs import need
 from beds.script_outcomes import Outcomes
 from beds.scripts import RUN_S
-from beds.unmodified import need
 from system.interposer.programs.preload_scripts import KERNEL, OURS
 
 PROGRAMS = Path(__file__).parent / "programs"

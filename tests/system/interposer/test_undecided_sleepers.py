@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from beds.interposed_place import Place
-from beds.unmodified import DPU4, NET4
+from beds.real_programs import DPU4, NET4
 from system.interposer.programs.undecided_sleepers import OTHERS, WAYS
 
 PROGRAM = Path(__file__).with_name("programs") / "undecided_sleepers.py"

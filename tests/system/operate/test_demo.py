@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
-from xts_lab.access import afxdp_unavailable, missing_privilege
 from xts_lab.demo_job import make_file, sha256_of
 from xts_lab.lab import Lab
 from xts_lab.places import LAB_PREFIX, remove_abandoned, two_cores
+from xts_lab.privilege import afxdp_unavailable, missing_privilege
 
 #: As little as shows that all of it works: a small file, one row.
 DEMO = [sys.executable, "-m", "xts_lab.demo", "--size", "4", "--rounds", "1", "--row", "handshake", "--seconds", "0.1"]

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from xts_lab import netns, topology
 from xts_lab.__main__ import main
-from xts_lab.access import LabError, missing_privilege
 from xts_lab.lab import Lab
 from xts_lab.placement import KernelPlacement, QueuePlacement
+from xts_lab.privilege import LabError, missing_privilege
 from xts_lab.running_programs import Record, stop
 
 

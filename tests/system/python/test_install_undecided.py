@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from beds.unmodified import NET4
+from beds.real_programs import NET4
 from xts_lab.lab import Lab
 
 PROGRAM = Path(__file__).parents[1] / "interposer" / "programs" / "undecided_sleepers.py"

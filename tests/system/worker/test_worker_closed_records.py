@@ -1,4 +1,4 @@
-"""What a worker's records say of connections that have ended (native/connection/closed.h): each has exactly one."""
+"""What a worker's records say of connections that have ended (connection/closed_records.h): each has exactly one."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
  * tls_parameters.c  what was pushed, as a struct
  * tls_context.c     an SSL_CTX from parameters and configuration
  * tls_contexts.c    the SSL_CTXs that exist, shared by all connections with the same parameters
- * tls_choice.c      a server's choices: identity by name, ALPN, OCSP
+ * tls_identity_choice.c      a server's choices: identity by name, ALPN, OCSP
  * tls_session.c     session resumption: a cache for clients, ticket keys for servers
  * tls_bio.c         the BIO between OpenSSL and the layer below
  * tls_kernel.c      who does the crypto
@@ -181,7 +181,7 @@ struct ulp_preparation *tls_contexts_prepare(struct ulp_layer *l, const uint8_t 
 /* Can these lists of ciphers be used? 0, or -EINVAL with a reason. */
 int tls_check_ciphers(const struct xts_tls_settings *settings, char *why, uint32_t why_room);
 
-/* --- a server's choices: tls_choice.c ----------------------------------------------------------------------------- */
+/* --- a server's choices: tls_identity_choice.c ----------------------------------------------------------------------------- */
 
 void tls_choice_install(struct tls_context *context);
 
