@@ -132,6 +132,7 @@ static const struct xts_state_change changes[] = {
 	{ SOCKET_REFUSED, SOCKET_UNCONNECTED, "connect() has said why" },
 	{ SOCKET_REFUSED, SOCKET_DISCONNECTING, "shutdown()" },
 	{ SOCKET_ENDED, SOCKET_UNCONNECTED, "connect(AF_UNSPEC), or another process has it" },
+	{ SOCKET_ENDED, SOCKET_ESTABLISHED, "a forked child has it, too, and is told of its end when it uses it" },
 	{ SOCKET_DISCONNECTING, SOCKET_UNCONNECTED, "connect(AF_UNSPEC)" },
 	{ SOCKET_DATAGRAM, SOCKET_FREE, "close(), and CLOSED has come" },
 	{ SOCKET_UNCONNECTED, SOCKET_FREE, "close(), or another process has it" },

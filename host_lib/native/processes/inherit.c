@@ -129,6 +129,7 @@ void inherit_after_fork(struct xts_sock *s)
 	} else if (common_inherited(s)) {
 		s->state = TCP_STATE_ESTABLISHED;
 		s->phase = PHASE_CONNECTED;
+		s->error = 0; /* the proxy tells it again, as the connection's end */
 		inherit_adopt(s);
 	} else {
 		make_unavailable(s, was_connected ? XTS_REASON_ELSEWHERE : XTS_REASON_LOST);
