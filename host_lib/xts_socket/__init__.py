@@ -342,7 +342,7 @@ _LATER = {
     **dict.fromkeys(("SPIN_NEVER", "Info", "configure", "info"), "_info"),
     **dict.fromkeys(("Stack", "stack_of"), "_stack"),
     "dev": "_dev",
-    "WithReason": "_explained",
+    "WithReason": "_error_with_reason",
     "SO_XTS_FILTER": "_filter",
     **dict.fromkeys(("install", "offload", "uninstall"), "_install"),
     "send_fds": "_passing",

@@ -52,7 +52,7 @@ class World:
         self.with_port = {0, 1, 2}
 
     def named(self, address: Any) -> Any:
-        if address in self.addresses:
+        if address in self.addresses and self.addresses.index(address) not in self.given_back:
             return self.addresses.index(address)
         return [address[0], "a port" if address[1] else 0] if isinstance(address, tuple) else address
 

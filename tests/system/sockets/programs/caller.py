@@ -67,7 +67,7 @@ def recvmmsg(c: Calls, s: int, count: int) -> list[int] | int:
 def hold(c: Calls, s: int) -> int:
     """Decides, as a callback in Python does, that the program holds the first in the queue. 1: there was one."""
     packet = ctypes.c_void_p()
-    r = c.call("undecided", s, ctypes.byref(packet))
+    r = c.call("packet_asks", s, ctypes.byref(packet))
     if r == 1:
         c.native.xts_packet_decided(packet, 2)
     return r
