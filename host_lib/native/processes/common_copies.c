@@ -6,6 +6,7 @@
  * them asks for it, all are gone, or this process exits. So if a process that never used it is killed, nobody has to
  * wait for a timeout.
  */
+#include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 
@@ -196,8 +197,10 @@ static void take_to_close(struct xts_sock *s)
 	if (!socket_is(s, id))
 		return;
 	s->own.ending = false;
-	if (r)
-		s->lost = true; /* so that socket_end() only forgets it */
+	if (r && !s->lost) { /* socket_end() only forgets it then */
+		s->lost = true;
+		socket_fail(s, ECONNRESET);
+	}
 }
 
 /* It is closed while it is being given up. False: the socket has been freed. */

@@ -41,8 +41,8 @@ static bool nothing_is_missing(const struct xts_sock *s, const struct call *call
 static void lost_with_its_process(struct xts_sock *s)
 {
 	s->stack->not_inherited++;
-	socket_not_here(s, XTS_REASON_LOST);
 	socket_fail(s, ECONNRESET);
+	socket_not_here(s, XTS_REASON_LOST);
 }
 
 static void read_common(struct xts_sock *s)
@@ -123,8 +123,8 @@ static void failed(struct xts_sock *s)
 	s->proxy_id = 0;
 	s->opening = false;
 	s->stack->not_inherited++;
-	socket_not_here(s, XTS_REASON_LOST);
 	socket_fail(s, ECONNRESET);
+	socket_not_here(s, XTS_REASON_LOST);
 }
 
 /* What an answer means: 0: ask again; otherwise the result of the call. */
