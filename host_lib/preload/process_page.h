@@ -3,8 +3,8 @@
  * finds in /proc/PID/fd without asking the process. It is read without locks while it is written: readers check every
  * field, and may see an entry that is half written.
  */
-#ifndef XTS_PRELOAD_REPORT_H
-#define XTS_PRELOAD_REPORT_H
+#ifndef XTS_PRELOAD_PROCESS_PAGE_H
+#define XTS_PRELOAD_PROCESS_PAGE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
  * at most CLOSED_MAX records wait, and further ones are only counted. A connection without a record, which by default
  * all are, costs one comparison.
  */
-#ifndef XTS_CLOSED_H
-#define XTS_CLOSED_H
+#ifndef XTS_CLOSED_RECORDS_H
+#define XTS_CLOSED_RECORDS_H
 
 #include "worker/worker.h"
 

@@ -9,8 +9,8 @@
  * Messages that wait in the queue while the channel has no turn are not seen here: xts_worker_turn_delay_seconds
  * measures that.
  */
-#ifndef XTS_WAITING_H
-#define XTS_WAITING_H
+#ifndef XTS_WAIT_REASONS_H
+#define XTS_WAIT_REASONS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -20,7 +20,7 @@ void key_in_background(void);
 /* Makes a private key from its number in the key process and its public part, which is copied. NULL: OpenSSL's error
  * queue says why. */
 EVP_PKEY *key_by_number(uint32_t number, EVP_PKEY *public_part);
-/* Loads the provider for key_by_number(), ahead of its first use: provider.c. 0 or -errno. */
+/* Loads the provider for key_by_number(), ahead of its first use: provider_keys.c. 0 or -errno. */
 int key_provider_load(void);
 
 #endif

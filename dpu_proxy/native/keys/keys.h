@@ -1,7 +1,7 @@
 /*
  * The private keys of TLS are in a process that signs and decrypts with them and does nothing else (key_process.c). So
  * a vulnerability in the code that reads messages of hosts and peers exposes no key. All other processes have keys by
- * number (provider.c), whose operations ask that process (key_client.c).
+ * number (provider_keys.c), whose operations ask that process (key_client.c).
  */
 #ifndef XTS_KEYS_H
 #define XTS_KEYS_H

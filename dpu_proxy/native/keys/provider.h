@@ -1,4 +1,4 @@
-/* What the parts of the provider share; see provider.c. */
+/* What the parts of the provider share; see provider_keys.c. */
 #ifndef XTS_KEYS_PROVIDER_H
 #define XTS_KEYS_PROVIDER_H
 
@@ -12,6 +12,6 @@ struct numbered_key {
 	EVP_PKEY *public_part; /* a key of OpenSSL's own provider */
 };
 
-extern const OSSL_ALGORITHM key_signatures[], key_ciphers[]; /* operations.c */
+extern const OSSL_ALGORITHM key_signatures[], key_ciphers[]; /* provider_signing.c */
 
 #endif

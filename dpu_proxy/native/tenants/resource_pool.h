@@ -9,8 +9,8 @@
  * different tenants share no mutex here: each tenant's part has its own, and only the sums are shared, as atomic
  * counters. Comparing with the limit of the common part and adding to it is one step.
  */
-#ifndef XTS_POOL_H
-#define XTS_POOL_H
+#ifndef XTS_RESOURCE_POOL_H
+#define XTS_RESOURCE_POOL_H
 
 #include <pthread.h>
 #include <stdatomic.h>

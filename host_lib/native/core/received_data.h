@@ -1,6 +1,6 @@
 /* Received data until the application reads it: received_data.c. */
-#ifndef XTS_BUFFER_H
-#define XTS_BUFFER_H
+#ifndef XTS_RECEIVED_DATA_H
+#define XTS_RECEIVED_DATA_H
 
 #include <stdbool.h>
 #include <stddef.h>

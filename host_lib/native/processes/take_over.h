@@ -1,7 +1,7 @@
 /* Connections that several processes have and use in turn: take_over.c (taking), give_up.c, common_copies.c (fork,
  * close, exit). */
-#ifndef XTS_TAKE_TURNS_H
-#define XTS_TAKE_TURNS_H
+#ifndef XTS_TAKE_OVER_H
+#define XTS_TAKE_OVER_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -7,8 +7,8 @@
  * own stack. So no call holds the locks of two stacks, and the locks have no order (except in before_fork(), which
  * takes all in order of creation).
  */
-#ifndef XTS_FOREIGN_H
-#define XTS_FOREIGN_H
+#ifndef XTS_OTHER_STACKS_H
+#define XTS_OTHER_STACKS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -473,19 +473,20 @@ def test_a_call_finds_the_socket_of_a_connect_in_flight(worker: Worker, host: Sc
 
 def test_a_call_after_a_connect_that_was_refused_finds_its_socket(worker: Worker, host: ScriptedHost) -> None:
     number = host.new_socket()
-    with socket.create_server((LOOPBACK, 0)) as gone:
-        peer = Endpoint.of(LOOPBACK, gone.getsockname()[1])
-    host.send("XTS_CMD_CONNECT", xts_socket=number, post_credits=WINDOW, domain=4, peer=Endpoint())
-    host.send("XTS_CMD_BIND", xts_socket=number, token=1, domain=4, local=Endpoint.of(LOOPBACK, 0))
-    assert host.expect("XTS_REPLY_CONNECT_ACK").error == errno.EAFNOSUPPORT
-    bound = host.expect("XTS_REPLY_BIND_ACK")
-    assert bound.error == 0 and worker.stats().connections == 1
-    host.send(
-        "XTS_CMD_CONNECT",
-        id=bound.fields["proxy_id"],
-        xts_socket=number,
-        post_credits=WINDOW,
-        domain=4,
-        peer=peer,
-    )
-    assert host.expect("XTS_REPLY_CONNECT_ACK").error == errno.ECONNREFUSED
+    with socket.socket() as silent:  # bound, so that nobody else listens there
+        silent.bind((LOOPBACK, 0))
+        peer = Endpoint.of(LOOPBACK, silent.getsockname()[1])
+        host.send("XTS_CMD_CONNECT", xts_socket=number, post_credits=WINDOW, domain=4, peer=Endpoint())
+        host.send("XTS_CMD_BIND", xts_socket=number, token=1, domain=4, local=Endpoint.of(LOOPBACK, 0))
+        assert host.expect("XTS_REPLY_CONNECT_ACK").error == errno.EAFNOSUPPORT
+        bound = host.expect("XTS_REPLY_BIND_ACK")
+        assert bound.error == 0 and worker.stats().connections == 1
+        host.send(
+            "XTS_CMD_CONNECT",
+            id=bound.fields["proxy_id"],
+            xts_socket=number,
+            post_credits=WINDOW,
+            domain=4,
+            peer=peer,
+        )
+        assert host.expect("XTS_REPLY_CONNECT_ACK").error == errno.ECONNREFUSED
