@@ -4,6 +4,11 @@ error in the other.
 A message is a header, the descriptors that come with it, and a body. Calls are pickled: the workers trust the
 supervisor. Answers are msgpack, plain data: the supervisor does not trust the workers, as they read what hosts and
 peers send.
+
+Theory of operation. The supervisor's end never blocks in a system call: a call has one deadline, for all of its bytes
+and all bytes of its answer. When that is over, what has come of the answer is kept, and so is what is not sent yet of
+the call; the next call goes on with both first. An answer takes memory as it comes, never on the word of its header,
+and at most what is declared for its method. A process that breaks a rule is not asked again.
 """
 
 from __future__ import annotations
@@ -16,14 +21,15 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 _HEAD = struct.Struct("=QI")  # number of the call, length of the body
 _DESCRIPTORS_MAX = 250  # the kernel's SCM_MAX_FD is 253
-_ANSWER_BYTES_MAX = 256 << 20
+_PIECE_BYTES = 256 << 10
 #: A question to a worker that hangs ends after two seconds (native/worker/run_in_worker.c).
 PATIENCE_S = 5.0
 
@@ -36,100 +42,163 @@ class Answer(msgspec.Struct, frozen=True):
     result: Any
 
 
+@dataclass(slots=True)
+class Message:
+    """A message that comes in pieces. `bytes_max`: how long its body may be."""
+
+    bytes_max: int
+    head: bytearray = field(default_factory=bytearray)
+    body: bytearray = field(default_factory=bytearray)
+    descriptors: list[int] = field(default_factory=list)
+
+    @property
+    def number(self) -> int:
+        """The number of the call; 0: the header is not here yet."""
+        return int(_HEAD.unpack(self.head)[0]) if len(self.head) == _HEAD.size else 0
+
+    def _missing(self) -> int:
+        """How many bytes are still to come, as far as is known. OSError EMSGSIZE."""
+        if len(self.head) < _HEAD.size:
+            return _HEAD.size - len(self.head)
+        length = int(_HEAD.unpack(self.head)[1])
+        if length > self.bytes_max:
+            raise OSError(errno.EMSGSIZE, f"a message of {length} bytes, of which {self.bytes_max} are allowed")
+        return length - len(self.body)
+
+    def receive(self, sock: socket.socket) -> bool:
+        """Takes what there is, without going past its end. True: it is whole. BlockingIOError; EOFError; OSError
+        EMSGSIZE."""
+        while missing := self._missing():
+            room = socket.CMSG_SPACE(4 * _DESCRIPTORS_MAX)
+            data, ancillary, _, _ = sock.recvmsg(min(missing, _PIECE_BYTES), room, socket.MSG_CMSG_CLOEXEC)
+            for level, kind, rights in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    came = array.array("i")
+                    came.frombytes(rights[: len(rights) - len(rights) % came.itemsize])
+                    self.descriptors += came
+            if not data:
+                raise EOFError("it broke off" if self.head else "it has ended")
+            if len(self.descriptors) > _DESCRIPTORS_MAX:
+                raise OSError(errno.EMSGSIZE, "a message with too many descriptors")
+            if len(self.head) < _HEAD.size:
+                self.head += data
+            else:
+                self.body += data
+        return True
+
+    def close(self) -> None:
+        """Closes the descriptors that came with it."""
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
+
 class Caller:
     """The supervisor's end. A process that does not answer in time must not block the supervisor: the call ends with
     ETIMEDOUT, and so do all later calls, at once, until that answer has come. Late answers are skipped."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, answer_bytes_max: Mapping[str, int]) -> None:
+        """`answer_bytes_max`: how long the answer may be, by method; others cannot be called."""
+        sock.setblocking(False)
         self._sock = sock
+        self._bytes_max = answer_bytes_max
         self._number = 0
+        self._unsent = memoryview(b"")
+        self._answer = Message(0)
+        self.broken = ""  # why it is not asked any more
         self.silent_since = 0.0  # by time.monotonic(): when the unanswered call was made; 0: none is unanswered
 
     def call(
         self, method: str, *arguments: Any, descriptors: Sequence[int] = (), patience_s: float | None = PATIENCE_S
     ) -> tuple[Any, list[int]]:
         """Returns the result, and the descriptors that came with it; None: waits for it as long as it takes. OSError:
-        what the method raised; EPIPE: the process is gone; ETIMEDOUT."""
+        what the method raised; EPIPE: the process is gone, or broke a rule; ETIMEDOUT."""
+        if self.broken:
+            raise OSError(errno.EPIPE, self.broken)
+        bytes_max = self._bytes_max[method]
         try:
-            if self.silent_since and not self._collect(0.0):
+            if self.silent_since:
+                if not self._exchange(time.monotonic()):
+                    raise _late(method)
+                self._answer.close()
+            deadline = None if patience_s is None else time.monotonic() + patience_s
+            self._begin(pickle.dumps((method, arguments)), descriptors, bytes_max)
+            if not self._exchange(deadline):
                 raise _late(method)
-            self._number += 1
-            self.silent_since = time.monotonic()
-            _send(self._sock, self._number, pickle.dumps((method, arguments)), descriptors)
-            if not (answered := self._collect(patience_s)):
-                raise _late(method)
-        except (BrokenPipeError, ConnectionError, EOFError) as error:
-            what = f"the workers' process does not answer: {error}"
-            raise OSError(errno.EPIPE, what) from error
-        body, came = answered
-        answer = msgspec.msgpack.decode(body, type=Answer)
+            answer = msgspec.msgpack.decode(self._answer.body, type=Answer)
+        except TimeoutError:
+            raise
+        except (OSError, EOFError, msgspec.MsgspecError) as error:
+            self._answer.close()
+            self.broken = f"the workers' process does not answer: {error}"
+            raise OSError(errno.EPIPE, self.broken) from error
+        came, self._answer = self._answer.descriptors, Message(0)
         if answer.error:
+            for fd in came:
+                os.close(fd)
             raise OSError(answer.error, answer.text)
         return answer.result, came
 
-    def _collect(self, patience_s: float | None) -> tuple[bytearray, list[int]] | None:
-        """The answer to the last call, if it has come in time; older answers are skipped."""
-        deadline = None if patience_s is None else time.monotonic() + patience_s
+    def _begin(self, body: bytes, descriptors: Sequence[int], bytes_max: int) -> None:
+        """Sends as much of a call as goes at once: with the first bytes go the descriptors. What is before it has been
+        read, so there is room."""
+        self._number += 1
+        self.silent_since = time.monotonic()
+        self._answer = Message(bytes_max)
+        data = memoryview(_HEAD.pack(self._number, len(body)) + body)
+        self._unsent = data[self._sock.sendmsg([data], _rights(descriptors)) :]
+
+    def _exchange(self, deadline: float | None) -> bool:
+        """Sends the rest of the call, and takes its answer. False: not all of it until the deadline."""
+        wait = select.poll()
+        wait.register(self._sock, select.POLLIN | (select.POLLOUT if self._unsent else 0))
         while True:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self._sock], [], [], left)[0]:
-                return None
-            number, body, came = _receive(self._sock, _ANSWER_BYTES_MAX)
-            if number == self._number:
-                self.silent_since = 0.0
-                return body, came
-            for fd in came:
-                os.close(fd)
+            try:
+                if self._unsent:
+                    self._unsent = self._unsent[self._sock.send(self._unsent) :]
+                if not self._unsent:
+                    wait.modify(self._sock, select.POLLIN)
+                    if self._answer.receive(self._sock):
+                        break
+            except BlockingIOError:
+                pass
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return False
+            wait.poll(None if left_s is None else left_s * 1000)
+        if self._answer.number != self._number:
+            raise OSError(errno.EPROTO, f"an answer to call {self._answer.number}, not {self._number}")
+        self.silent_since = 0.0
+        return True
 
 
 def _late(method: str) -> OSError:
     return OSError(errno.ETIMEDOUT, f"the workers' process does not answer in time ({method})")
 
 
+def _rights(descriptors: Sequence[int]) -> list[tuple[int, int, array.array[int]]]:
+    if len(descriptors) > _DESCRIPTORS_MAX:
+        raise OSError(errno.E2BIG, f"{len(descriptors)} descriptors in one call; {_DESCRIPTORS_MAX} may be")
+    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+
+
 def serve(sock: socket.socket, find: Callable[[str], Callable[..., Any]]) -> None:
     """Answers calls until the caller closes the socket. A method gets the descriptors that came with the call as its
     first argument, and returns its result and the descriptors to send with it."""
     while True:
+        call = Message(1 << 32)  # the supervisor is trusted
         try:
-            number, body, came = _receive(sock, _ANSWER_BYTES_MAX)
+            call.receive(sock)
         except EOFError:
             return
-        method, arguments = pickle.loads(body)  # it is from the supervisor, which has more privileges than this process
+        method, arguments = pickle.loads(call.body)  # the supervisor has more privileges than this process
         descriptors: Sequence[int] = ()
         try:
-            result, descriptors = find(method)(came, *arguments)
+            result, descriptors = find(method)(call.descriptors, *arguments)
             answer = Answer(0, "", result)
         except OSError as error:
             answer = Answer(error.errno or errno.EIO, error.strerror or str(error), None)
         except Exception as error:  # a bug; no traceback, because that would read files
             answer = Answer(errno.EPROTO, f"{method}: {type(error).__name__}: {error}", None)
-        _send(sock, number, msgspec.msgpack.encode(answer), descriptors)
-
-
-def _send(sock: socket.socket, number: int, body: bytes, descriptors: Sequence[int]) -> None:
-    if len(descriptors) > _DESCRIPTORS_MAX:
-        raise OSError(errno.E2BIG, f"{len(descriptors)} descriptors in one call; {_DESCRIPTORS_MAX} may be")
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-    sock.sendmsg([_HEAD.pack(number, len(body))], rights)
-    sock.sendall(body)
-
-
-def _receive(sock: socket.socket, bytes_max: int) -> tuple[int, bytearray, list[int]]:
-    head, ancillary, _, _ = sock.recvmsg(_HEAD.size, socket.CMSG_SPACE(4 * _DESCRIPTORS_MAX), socket.MSG_CMSG_CLOEXEC)
-    came = array.array("i")
-    for level, kind, data in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            came.frombytes(data[: len(data) - len(data) % came.itemsize])
-    if len(head) < _HEAD.size:
-        raise EOFError("it has ended")
-    number, length = _HEAD.unpack(head)
-    if length > bytes_max:
-        raise OSError(errno.EMSGSIZE, f"{length} bytes in one message")
-    body = bytearray(length)
-    view = memoryview(body)
-    while view:
-        n = sock.recv_into(view)
-        if not n:
-            raise EOFError("it broke off")
-        view = view[n:]
-    return number, body, list(came)
+        body = msgspec.msgpack.encode(answer)
+        sock.sendmsg([_HEAD.pack(call.number, len(body))], _rights(descriptors))
+        sock.sendall(body)

@@ -50,13 +50,17 @@ class Child:
             return f"killed by {signal.Signals(-self.status).name}"
         return f"exit status {self.status}"
 
+    def kill(self) -> None:
+        """Harmless when it has ended."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
     def close(self) -> None:
         """Harmless when repeated."""
         if self.pidfd < 0:
             return
         if self.status is None:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            self.kill()
             with suppress(ChildProcessError):
                 self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         os.close(self.pidfd)

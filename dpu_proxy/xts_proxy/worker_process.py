@@ -32,6 +32,16 @@ Result = tuple[Any, list[int]]
 #: For calls that ask nothing of a worker: a process that does not answer in this time is stopped, or gets no CPU time.
 _PULSE_S = 1.0
 
+#: How long the answer to each method may be. A listing has a row for each of a million connections or less, a few
+#: hundred bytes each; and it is the operator who asks for it.
+_SHORT, _ROWS, _LISTING = 64 << 10, 4 << 20, 512 << 20
+ANSWER_BYTES_MAX = {
+    **dict.fromkeys(("pulse", "remove_channel", "drain", "stop", "trust", "set_device"), _SHORT),
+    **dict.fromkeys(("add_shm_channel", "add_afxdp_channel", "stats", "tls_counts"), _SHORT),
+    **dict.fromkeys(("start", "configure", "tenants", "filters", "closed", "log_lines", "queue_ids"), _ROWS),
+    **dict.fromkeys(("channels", "connections"), _LISTING),
+}
+
 
 def run(sock: socket.socket, key_connections: list[int], clock: DeviceClock) -> None:
     """Runs in the forked process, until the supervisor has ended."""
@@ -185,7 +195,7 @@ class WorkerProcess:
     def __init__(self, key_connections: list[int], clock: DeviceClock) -> None:
         """Forks it, with connections to the key process."""
         self._sock, its = socket.socketpair()
-        self._caller = calling.Caller(self._sock)
+        self._caller = calling.Caller(self._sock, ANSWER_BYTES_MAX)
         with its:
             kept = [its.fileno(), *key_connections]
             self.child = children.fork("xts-workers", kept, lambda: run(its, key_connections, clock))
@@ -204,13 +214,21 @@ class WorkerProcess:
         return time.monotonic() - self._caller.silent_since if self._caller.silent_since else 0.0
 
     def call(self, method: str, *arguments: Any, descriptors: list[int] | None = None, **how: Any) -> Any:
-        result, came = self._caller.call(method, *arguments, descriptors=descriptors or [], **how)
+        result, came = self._ask(method, *arguments, descriptors=descriptors or [], **how)
         _close(came)
         return result
 
+    def _ask(self, method: str, *arguments: Any, **how: Any) -> tuple[Any, list[int]]:
+        try:
+            return self._caller.call(method, *arguments, **how)
+        except OSError:
+            if self._caller.broken:
+                self.child.kill()  # which ends the proxy, in order
+            raise
+
     def start(self, config: Config, material: Material) -> tuple[list[str], list[tuple[int, str]]]:
         """Starts the workers. Returns which privileges were dropped, and other lines to log. OSError: why it failed."""
-        (done, notes), came = self._caller.call(
+        (done, notes), came = self._ask(
             "start", config, replace(material, programs=[]), descriptors=material.programs, patience_s=None
         )
         if len(came) != config.proxy.workers:
