@@ -9,7 +9,8 @@ serves metrics (metrics_process.py), is started again when it ends.
 
 When network interfaces or addresses of the device change (device_watch.py), the workers are told.
 
-SIGHUP: the file is read and checked; it takes effect only if it is valid and changes nothing that needs a restart.
+SIGHUP: the file is read and checked; it takes effect only if it is valid and changes nothing that needs a restart
+(reload.py).
 SIGTERM, SIGINT: new sockets are refused and listeners closed; connections go on until none is left or the time is over;
 then every host gets GOODBYE. A second signal ends the wait. If the process that started the proxy ends (--until-fd),
 that has the same effect as SIGTERM.
@@ -40,15 +41,16 @@ from xts_messages.service_manager import passed
 
 from xts_proxy import control_socket, device_network, guarantees, log, python_cpus, sandbox
 from xts_proxy.children import Child
-from xts_proxy.config import Config, ConfigError, load, restart_needed
+from xts_proxy.config import Config
 from xts_proxy.connection_log import ConnectionLog
 from xts_proxy.device_clock import DeviceClock
 from xts_proxy.device_watch import DeviceWatch
 from xts_proxy.heartbeat import Heartbeat, answers
-from xts_proxy.keys import Key, KeyProcess
+from xts_proxy.keys import KeyProcess
 from xts_proxy.limit_refusals import RefusalLog
 from xts_proxy.log import LOG
-from xts_proxy.name_servers import Device
+from xts_proxy.name_servers import Device, of_device
+from xts_proxy.reload import Notes, Reload
 from xts_proxy.shm_channels import ShmChannels
 from xts_proxy.tenants import Tenants
 from xts_proxy.ulp import Material, Protocols
@@ -103,7 +105,7 @@ class Supervisor:
         self._material: Material | None = None  # only until the workers have it
         self._device = DeviceWatch(lambda: self.config, self._set_device)
         self._failed = ""  # which process has ended, and how
-        self.reloads = {"taken": 0, "refused": 0}
+        self._reload: Reload | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -176,6 +178,7 @@ class Supervisor:
         self._process = WorkerProcess([connection.fileno() for connection in self._keys.connections], self._clock)
         self._undo.callback(self._process.close)
         self._keys.handed_over()
+        self._reload = Reload(self, self._process, self._protocols, self._keys)
 
     def _listen_unix(self, path: str, mode: int, serve: Callable[..., object]) -> None:
         listener = self._undo.enter_context(listen_unix(path, mode))
@@ -244,11 +247,9 @@ class Supervisor:
 
     def _stop_workers(self, error: int) -> None:
         """Stops the workers, once, with GOODBYE(error) to the hosts."""
-        self._clock.stop()
-        self._heartbeat.stop()
-        self._refusals.stop()
-        if self._connection_log:
-            self._connection_log.stop()
+        for task in (self._clock, self._heartbeat, self._refusals, self._connection_log, self._reload):
+            if task:
+                task.stop()
         if self._process and self._process.child.ended():
             self.workers.clear()
             return
@@ -326,37 +327,23 @@ class Supervisor:
 
     # --- reloading -------------------------------------------------------------------------------------
 
-    def reload(self) -> bool:
-        """Applies the file as it is now. False, with a log line: it cannot, and nothing has changed."""
-        if self.path is None or self.state != "running":
+    def reload(self) -> None:
+        """Begins to apply the file as it is now."""
+        if self.path is None or self.state != "running" or not self._reload:
             LOG.warning("reload: %s", "there is no file to read" if self.path is None else self.state)
-            return False
+            return
         self.readiness.reloading()
-        taken = self._reload(self.path)
-        self.reloads["taken" if taken else "refused"] += 1
-        self.readiness.ready("serving")
-        return taken
+        self._reload.begin(self.path, lambda: self.readiness.ready("serving"))
 
-    def _reload(self, path: Path) -> bool:
-        try:
-            with sandbox.reading():
-                new = load(path)
-        except ConfigError as error:
-            for mistake in error.mistakes:
-                LOG.error("reload: %s", mistake)
-            LOG.error("reload: the configuration in force stays")
-            return False
-        if changes := restart_needed(self.config, new):
-            for change in changes:
-                LOG.error("reload: %s: %s; this needs a restart", path, change)
-            LOG.error("reload: the configuration in force stays")
-            return False
-        try:
-            self._configure(new)
-        except OSError as error:
-            LOG.error("reload: %s", error.strerror)
-            LOG.error("reload: the configuration in force stays")
-            return False
+    def take(self, new: Config, material: Material, notes: Notes) -> None:
+        """Puts a configuration in force that the workers' process has prepared. OSError: nothing has changed."""
+        assert self._process
+        if self._metrics:
+            self._metrics.configure(new.proxy)
+        device = of_device(new)  # it may have changed since the file was read
+        self._process.configure(device)
+        self._log_notes(notes)
+        self._device.known = device
         self.tenants.configure(new)
         self.config = new
         if self.channels:
@@ -365,23 +352,6 @@ class Supervisor:
         log.set_level(new.proxy.log_level)
         if self._connection_log:
             self._connection_log.open_again()
-        LOG.info("reload: %s is in force", path)
-        return True
-
-    def _configure(self, new: Config) -> None:
-        assert self._process and self._protocols and self._keys
-        with sandbox.reading():
-            material = self._protocols.gather(new)
-        if self._metrics:
-            self._metrics.configure(new.proxy)
-        try:
-            self._log_notes(self._process.configure(new, material))
-        except OSError:
-            for key in material.tls.keys.values():
-                if isinstance(key, Key):
-                    self._keys.forget(key)
-            raise
-        self._device.known = material.device
 
     def _set_device(self, device: Device) -> None:
         if self.state == "running" and self._process:
@@ -434,7 +404,8 @@ class Supervisor:
                 "queue": self.config.proxy.queue,
                 "config": str(self.path) if self.path else None,
                 "uptime_s": time.time() - self.started_at,
-                "reloads": self.reloads,
+                "reloading": bool(self._reload and self._reload.runs),
+                "reloads": self.reloads(),
             },
             "workers": [self._worker_row(worker, worker in awake) for worker in self.workers],
             "tenants": [{"tenant": name} | figures for name, figures in self._tenants().items()],
@@ -450,6 +421,10 @@ class Supervisor:
                     connections.append(row)
             result["network"] = device_network.read()
         return result
+
+    def reloads(self) -> dict[str, int]:
+        """How many were taken, and how many refused."""
+        return dict(self._reload.counts) if self._reload else {}
 
     def _worker_row(self, worker: RemoteWorker, awake: bool) -> dict[str, Any]:
         stands_s, reports = self._heartbeat.figures(worker)
@@ -488,7 +463,7 @@ class Supervisor:
             "proxy": {
                 "started_at": self.started_at,
                 "draining": int(self.state == "draining"),
-                "reloads": self.reloads,
+                "reloads": self.reloads(),
             },
             "shm": self.channels.counters() if isinstance(self.channels, ShmChannels) else {},
             "steer": self.channels.counters() if self.channels and not isinstance(self.channels, ShmChannels) else {},

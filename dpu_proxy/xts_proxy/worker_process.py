@@ -4,6 +4,9 @@ no privilege except to bind to low ports, and only the system calls that it need
 Theory of operation. The supervisor forks it when queues are open, and from then on calls its methods (calling.py). The
 first, `start`, drops all privileges and then starts the workers. The main thread carries out calls, one by one; the
 workers' threads do not depend on it. Anything from a file comes with the call that needs it.
+
+What takes long, because it grows with the number of certificates, is `prepare`. It has a connection and a thread of its
+own, so that all other calls are answered meanwhile. It changes nothing; `configure` puts in force what it has made.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,27 +41,38 @@ _PULSE_S = 1.0
 #: hundred bytes each; and it is the operator who asks for it.
 _SHORT, _ROWS, _LISTING = 64 << 10, 4 << 20, 512 << 20
 ANSWER_BYTES_MAX = {
-    **dict.fromkeys(("pulse", "remove_channel", "drain", "stop", "trust", "set_device"), _SHORT),
+    **dict.fromkeys(("pulse", "remove_channel", "drain", "stop", "trust", "set_device", "configure"), _SHORT),
     **dict.fromkeys(("add_shm_channel", "add_afxdp_channel", "stats", "tls_counts"), _SHORT),
-    **dict.fromkeys(("start", "configure", "tenants", "filters", "closed", "log_lines", "queue_ids"), _ROWS),
+    **dict.fromkeys(("start", "prepare", "tenants", "filters", "closed", "log_lines", "queue_ids"), _ROWS),
     **dict.fromkeys(("channels", "connections"), _LISTING),
 }
 
 
-def run(sock: socket.socket, key_connections: list[int], clock: DeviceClock) -> None:
-    """Runs in the forked process, until the supervisor has ended."""
+def run(sock: socket.socket, slow: socket.socket, key_connections: list[int], clock: DeviceClock) -> None:
+    """Runs in the forked process, until the supervisor has ended. Calls of `prepare` come over `slow`."""
     keys.connect(key_connections)
     clock.be_read()
-    host = _Host()
+    host = _Host(slow)
     calling.serve(sock, lambda name: getattr(host, f"on_{name}"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A configuration that is not in force yet, its protocols and congestion controls."""
+
+    config: Config
+    protocols: Any
+    material: Material
 
 
 @dataclass(slots=True)
 class _Host:
     """The methods. Each gets, as its first argument, the descriptors that came with the call."""
 
+    slow: socket.socket
     workers: list[Worker] = field(default_factory=list)
     tenants: Tenants | None = None
+    prepared: _Prepared | None = None
     # the current configuration, its protocols and congestion controls
     in_force: tuple[Config, Any, bytes] | None = None
 
@@ -68,6 +84,7 @@ class _Host:
         done = sandbox.confine(config.proxy.user, sandbox.of_workers(), config.proxy.core_dumps)
         children.bound_to_parent()
         done.append(sandbox.give_up_files(network=True))
+        self._start_preparing(config.proxy.cpus)
         sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False)
         self.in_force = (config, protocols, material.congestion_controls)
         for index in range(config.proxy.workers):
@@ -81,17 +98,33 @@ class _Host:
         done.append(sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=True))
         return (done, notes), [worker.log_fd() for worker in self.workers]
 
-    def on_configure(self, came: list[int], config: Config, material: Material) -> Result:
-        """Returns lines to log. OSError: nothing has changed."""
+    def _start_preparing(self, cpus: Sequence[int]) -> None:
+        """Starts the thread of `prepare`: it has the restrictions of this one, and those that come. Python begins a
+        thread with system calls that are forbidden soon."""
+        has_begun = threading.Event()
+
+        def run() -> None:
+            python_cpus.leave_to_workers(cpus)
+            has_begun.set()
+            calling.serve(self.slow, {"prepare": self.on_prepare}.__getitem__)
+
+        threading.Thread(target=run, daemon=True).start()
+        has_begun.wait()
+
+    def on_prepare(self, came: list[int], config: Config, material: Material) -> Result:
+        """Builds what `configure` takes. In a thread of its own. Returns lines to log. OSError: there is a mistake."""
+        self.prepared = None
         protocols, notes = self._build(came, config, material)
-        assert self.tenants
-        self.tenants.configure(config, material.machine)
-        self.in_force = (config, protocols, material.congestion_controls)
-        for worker in self.workers:
-            numbers, controls = self.tenants.numbers(), material.congestion_controls
-            ports = self.tenants.common_ports
-            worker.configure(config, numbers, protocols, controls, device=material.device, ports=ports)
+        self.prepared = _Prepared(config, protocols, material)
         return notes, []
+
+    def on_configure(self, came: list[int], device: Device) -> Result:
+        """Puts what was prepared in force, with the device as it is now. OSError: nothing has changed."""
+        new, self.prepared = self.prepared, None
+        assert self.tenants and new
+        self.tenants.configure(new.config, new.material.machine)
+        self.in_force = (new.config, new.protocols, new.material.congestion_controls)
+        return self.on_set_device(came, device)
 
     def on_set_device(self, came: list[int], device: Device) -> Result:
         assert self.tenants and self.in_force
@@ -195,10 +228,12 @@ class WorkerProcess:
     def __init__(self, key_connections: list[int], clock: DeviceClock) -> None:
         """Forks it, with connections to the key process."""
         self._sock, its = socket.socketpair()
+        self._slow, its_slow = socket.socketpair()
         self._caller = calling.Caller(self._sock, ANSWER_BYTES_MAX)
-        with its:
-            kept = [its.fileno(), *key_connections]
-            self.child = children.fork("xts-workers", kept, lambda: run(its, key_connections, clock))
+        self._slow_caller = calling.Caller(self._slow, ANSWER_BYTES_MAX)
+        with its, its_slow:
+            kept = [its.fileno(), its_slow.fileno(), *key_connections]
+            self.child = children.fork("xts-workers", kept, lambda: run(its, its_slow, key_connections, clock))
         self.workers: list[RemoteWorker] = []
 
     def close(self) -> None:
@@ -207,6 +242,7 @@ class WorkerProcess:
             worker.close()
         self._sock.close()
         self.child.close()
+        self._slow.close()
 
     @property
     def silent_s(self) -> float:
@@ -214,22 +250,27 @@ class WorkerProcess:
         return time.monotonic() - self._caller.silent_since if self._caller.silent_since else 0.0
 
     def call(self, method: str, *arguments: Any, descriptors: list[int] | None = None, **how: Any) -> Any:
-        result, came = self._ask(method, *arguments, descriptors=descriptors or [], **how)
+        result, came = self._ask(self._caller, method, *arguments, descriptors=descriptors or [], **how)
         _close(came)
         return result
 
-    def _ask(self, method: str, *arguments: Any, **how: Any) -> tuple[Any, list[int]]:
+    def _ask(self, caller: calling.Caller, method: str, *arguments: Any, **how: Any) -> tuple[Any, list[int]]:
         try:
-            return self._caller.call(method, *arguments, **how)
+            return caller.call(method, *arguments, **how)
         except OSError:
-            if self._caller.broken:
+            if caller.broken:
                 self.child.kill()  # which ends the proxy, in order
             raise
 
     def start(self, config: Config, material: Material) -> tuple[list[str], list[tuple[int, str]]]:
         """Starts the workers. Returns which privileges were dropped, and other lines to log. OSError: why it failed."""
         (done, notes), came = self._ask(
-            "start", config, replace(material, programs=[]), descriptors=material.programs, patience_s=None
+            self._caller,
+            "start",
+            config,
+            replace(material, programs=[]),
+            descriptors=material.programs,
+            patience_s=None,
         )
         if len(came) != config.proxy.workers:
             _close(came)
@@ -237,12 +278,22 @@ class WorkerProcess:
         self.workers = [RemoteWorker(self, index, log_fd) for index, log_fd in enumerate(came)]
         return done, notes
 
-    def configure(self, config: Config, material: Material) -> list[tuple[int, str]]:
-        """Configures all workers. Returns lines to log. OSError: nothing has changed."""
-        notes = self.call(
-            "configure", config, replace(material, programs=[]), descriptors=material.programs, patience_s=None
+    def prepare(self, config: Config, material: Material) -> list[tuple[int, str]]:
+        """Builds a configuration that `configure()` will put in force. Returns lines to log. OSError: there is a
+        mistake. May be called from another thread, and takes as long as it takes."""
+        (notes), came = self._ask(
+            self._slow_caller,
+            "prepare",
+            *(config, replace(material, programs=[])),
+            descriptors=material.programs,
+            patience_s=None,
         )
+        _close(came)
         return [(int(level), str(text)) for level, text in notes]
+
+    def configure(self, device: Device) -> None:
+        """Puts what was prepared in force, in all workers. OSError: they do not answer."""
+        self.call("configure", device)
 
     def set_device(self, device: Device) -> None:
         """Gives all workers the new device, with the current configuration. OSError: they do not answer."""

@@ -1,0 +1,159 @@
+"""A reload of the configuration (SIGHUP), beside all that the supervisor has to do meanwhile.
+
+Theory of operation. With some thousand certificates a reload takes longer than systemd's watchdog waits for a sign of
+life. So its slow part runs in a thread: reading the files, loading the keys, and having the workers' process build what
+its workers get (`prepare`, over a connection of its own). Nothing is in force until then. The last part runs in the
+loop and is short: `take` applies what was built. A mistake anywhere leaves the old configuration in force.
+
+There is one reload at a time. SIGHUP during a reload causes another one after it, for the file may have changed since
+it was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from xts_proxy import sandbox
+from xts_proxy.config import Config, ConfigError, load, restart_needed
+from xts_proxy.keys import Key, KeyProcess
+from xts_proxy.log import LOG
+from xts_proxy.ulp import Material, Protocols
+from xts_proxy.worker_process import WorkerProcess
+
+_Result = TypeVar("_Result")
+Notes = list[tuple[int, str]]
+
+
+class RefusedError(Exception):
+    """The file cannot take effect; the lines say why."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+class Target(Protocol):
+    """Who is reloaded: the supervisor."""
+
+    config: Config
+    state: str
+
+    def take(self, new: Config, material: Material, notes: Notes) -> None:
+        """Puts a prepared configuration in force. OSError: nothing has changed."""
+        ...
+
+
+class Reload:
+    """The reloads of one proxy. `taken` and `refused` count them."""
+
+    def __init__(self, target: Target, process: WorkerProcess, protocols: Protocols, keys: KeyProcess) -> None:
+        self._target = target
+        self._process = process
+        self._protocols = protocols
+        self._keys = keys
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+        self.counts = {"taken": 0, "refused": 0}
+
+    @property
+    def runs(self) -> bool:
+        return self._task is not None
+
+    def begin(self, path: Path, ended: Callable[[], None]) -> bool:
+        """Begins one, in the running loop; `ended` is called when it has been carried out. False: one is running, and
+        there will be another after it."""
+        if self._task:
+            self._again = True
+            return False
+        self._task = asyncio.get_running_loop().create_task(self._run(path, ended))
+        return True
+
+    def stop(self) -> None:
+        """A reload that is running has no effect any more."""
+        if self._task:
+            self._task.cancel()
+            self._task = None
+
+    async def _run(self, path: Path, ended: Callable[[], None]) -> None:
+        while True:
+            self._again = False
+            try:
+                await self._once(path)
+            except RefusedError as refused:
+                for line in refused.lines:
+                    LOG.error("reload: %s", line)
+                LOG.error("reload: the configuration in force stays")
+                self.counts["refused"] += 1
+            else:
+                LOG.info("reload: %s is in force", path)
+                self.counts["taken"] += 1
+            if not self._again:
+                break
+        self._task = None
+        ended()
+
+    async def _once(self, path: Path) -> None:
+        new, material, notes = await in_thread(lambda: self._prepared(path))
+        try:
+            if self._target.state != "running":
+                raise RefusedError([self._target.state])
+            self._target.take(new, material, notes)
+        except OSError as error:
+            await in_thread(lambda: self._forget(material))
+            raise RefusedError([str(error.strerror)]) from error
+
+    def _prepared(self, path: Path) -> tuple[Config, Material, Notes]:
+        """In the thread. RefusedError."""
+        try:
+            with sandbox.reading():
+                new = load(path)
+        except ConfigError as error:
+            raise RefusedError([str(mistake) for mistake in error.mistakes]) from error
+        if changes := restart_needed(self._target.config, new):
+            raise RefusedError([f"{path}: {change}; this needs a restart" for change in changes])
+        try:
+            with sandbox.reading():
+                material = self._protocols.gather(new)
+        except OSError as error:
+            raise RefusedError([str(error.strerror)]) from error
+        try:
+            return new, material, self._process.prepare(new, material)
+        except OSError as error:
+            self._forget(material)
+            raise RefusedError([str(error.strerror)]) from error
+
+    def _forget(self, material: Material) -> None:
+        for key in material.tls.keys.values():
+            if isinstance(key, Key):
+                self._keys.forget(key)
+
+
+async def in_thread(run: Callable[[], _Result]) -> _Result:
+    """Its result. Unlike asyncio.to_thread(), the end of the loop does not wait for a thread that hangs."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[_Result] = loop.create_future()
+
+    def tell(result: _Result | None, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type] # None is a result, too
+
+    def body() -> None:
+        result, problem = None, None
+        try:
+            result = run()
+        except BaseException as error:  # told to who waits
+            problem = error
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(tell, result, problem)
+
+    threading.Thread(target=body, name="reload", daemon=True).start()
+    return await future
