@@ -133,22 +133,43 @@ class Owner:
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
+_ALLOWED = "GET, HEAD, OPTIONS"
+
+
 def application(registry: CollectorRegistry, token: Callable[[], bytes]) -> Application:
-    """GET /metrics, for clients that have the token."""
+    """GET and HEAD of /metrics, for clients that have the token."""
     metrics = make_wsgi_app(registry)
     making = threading.Lock()  # one text at a time: many at once would all be late
 
-    def answer(request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    def get(request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         wanted, given = token(), request.get("HTTP_AUTHORIZATION", "").encode("latin-1")
         if wanted and not hmac.compare_digest(given, b"Bearer " + wanted):
             return _plain(start, "401 Unauthorized", "a bearer token is needed", ("WWW-Authenticate", "Bearer"))
         if request["PATH_INFO"] != "/metrics":
             return _plain(start, "404 Not Found", "metrics are at /metrics")
+        if request["REQUEST_METHOD"] == "OPTIONS":
+            return _plain(start, "200 OK", _ALLOWED, ("Allow", _ALLOWED))
+        if request["REQUEST_METHOD"] != "GET":
+            return _plain(start, "405 Method Not Allowed", "use GET", ("Allow", _ALLOWED))
         try:
             with making:
                 return list(metrics(request, start))
         except OSError as error:
             return _plain(start, "503 Service Unavailable", error.strerror or str(error))
+
+    def answer(request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        def named(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
+            return start(status, [*headers, ("Server", "xts-metrics")], *more)  # else it tells the version of Python
+
+        return head(request, named) if request["REQUEST_METHOD"] == "HEAD" else get(request, named)
+
+    def head(request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        """RFC 9110, section 9.3.2: what GET answers, with its length and without its body."""
+        begun: list[Any] = []
+        body = get(request | {"REQUEST_METHOD": "GET"}, lambda *arguments: begun.extend(arguments))
+        status, headers = begun
+        start(status, [*headers, ("Content-Length", str(sum(map(len, body))))])
+        return []
 
     return answer
 

@@ -248,3 +248,41 @@ def test_addresses_print_as_they_parse(text: str) -> None:
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ValueError):
         MetricsAddress.parse(text)
+
+
+def asked(server: Served, method: str, path: str = "/metrics", *headers: str) -> tuple[str, dict[str, str], bytes]:
+    """Status line, headers and body of an answer."""
+    with server.connect() as connection:
+        connection.sendall("\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", *headers, "", ""]).encode())
+        with connection.makefile("rb") as answer:
+            head, _, body = answer.read().partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    return status, {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}, body
+
+
+@pytest.mark.parametrize(("path", "code"), [("/metrics", "200"), ("/other", "404")])
+def test_head_is_get_without_its_body(path: str, code: str) -> None:
+    """RFC 9110, section 9.3.2. Monitoring asks so."""
+    with served() as server:
+        status, headers, body = asked(server, "GET", path)
+        assert code in status and len(body) == int(headers["content-length"])
+        same, without, nothing = asked(server, "HEAD", path)
+        assert (same, nothing) == (status, b"")
+        assert without | {"date": ""} == headers | {"date": ""}
+        assert "Python" not in str(headers)
+
+
+def test_other_methods() -> None:
+    with served() as server:
+        for method in ("POST", "PUT", "DELETE", "PATCH"):
+            status, headers, _ = asked(server, method)
+            assert "405" in status and headers["allow"] == "GET, HEAD, OPTIONS"
+        status, headers, _ = asked(server, "OPTIONS")
+        assert "200" in status and headers["allow"] == "GET, HEAD, OPTIONS"
+
+
+def test_head_needs_the_token_too() -> None:
+    with served(Credentials(token=TOKEN.encode())) as server:
+        status, _, body = asked(server, "HEAD")
+        assert "401" in status and not body
+        assert "200" in asked(server, "HEAD", "/metrics", f"Authorization: Bearer {TOKEN}")[0]
