@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct, structs
+from xts_messages.configuration_file import parse_toml, read_text
 from xts_messages.toml_positions import Path as KeyPath
 from xts_messages.toml_positions import Place, dotted, locate
 from xts_messages.wire_table import ETHERTYPE
@@ -154,18 +154,16 @@ def _one(link: Link, n: int) -> OneLink:
 def load(path: Path) -> Wanted:
     """The wanted state in a file. WantedError says all that is wrong."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except OSError as error:
-        raise WantedError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise WantedError(f"{path}: not UTF-8 at byte {error.start}") from None
+        raise WantedError(f"{path}: cannot be read: {error.strerror}") from None
     return structs.replace(parse(text, str(path)), file=str(path.absolute()))
 
 
 def parse(text: str, file: str) -> Wanted:
     """As load(), of a text; `file` is for messages."""
     try:
-        raw = tomllib.loads(text)
+        raw = parse_toml(text)
     except ValueError as error:
         raise WantedError(f"{file}: {error}") from None
     places = locate(text)

@@ -156,11 +156,12 @@ def _check(path: Path) -> int:
 
 def _policy_notes(path: Path, config: Config) -> Iterator[tuple[str, str]]:
     """Rules that decide nothing, with their places in the file."""
+    from xts_messages.configuration_file import read_text
     from xts_messages.toml_positions import dotted, locate
 
     from xts_proxy.policy_notes import notes
 
-    places = locate(path.read_text(encoding="utf-8"))
+    places = locate(read_text(path))
     for key, text in notes(config):
         position = places[key].key
         yield f"{path}:{position.line}:{position.column}", f"{dotted(key)}: {text}"

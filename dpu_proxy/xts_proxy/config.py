@@ -20,6 +20,7 @@ import msgspec
 import msgspec.inspect
 from msgspec import Meta, Struct
 from xts_messages import line_origin
+from xts_messages.configuration_file import parse_toml, read_text
 from xts_messages.killed_processes import ENDED_KEEP_S, ENDED_KEEP_S_MAX
 from xts_messages.log_format import Format
 from xts_messages.metrics_address import MetricsAddress
@@ -166,12 +167,9 @@ def load(path: Path) -> Config:
 def read(path: Path) -> tuple[Config, frozenset[KeyPath]]:
     """As load(), and also returns the keys that the file gives."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except OSError as error:
         raise ConfigError([Mistake(str(path), None, "", f"cannot be read: {error.strerror}")]) from error
-    except UnicodeDecodeError as error:
-        problem = f"is not UTF-8 at byte {error.start}"
-        raise ConfigError([Mistake(str(path), None, "", problem)]) from error
     return parse(text, str(path))
 
 
@@ -192,7 +190,7 @@ def _at_origin(mistake: Mistake, text: str) -> Mistake:
 
 def _parse(text: str, file: str) -> tuple[Config, frozenset[KeyPath]]:
     try:
-        raw = tomllib.loads(text)
+        raw = parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([_syntax_mistake(error, text, file)]) from error
     return _Check(file, raw, locate(text)).run()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-import tomllib
 from functools import partial
 from pathlib import Path
 
 from xts_messages import attach_token
+from xts_messages.configuration_file import parse_toml, read_text
 from xts_messages.log_format import handler
 from xts_messages.readiness import Readiness
 from xts_messages.standard_output import ends_with_reader
@@ -47,7 +47,7 @@ def check(options: argparse.Namespace, config: AgentConfig) -> int:
         print(f"xts-agent: {text}", file=sys.stderr)
     if wrong:
         return 1
-    raw = tomllib.loads(Path(options.config).read_text(encoding="utf-8")) if options.config else {}
+    raw = parse_toml(read_text(options.config)) if options.config else {}
     given = {*raw, *(name for name in AgentConfig.__struct_fields__ if getattr(options, name, None) is not None)}
     print("ok\n")
     print(render(config, given), end="")

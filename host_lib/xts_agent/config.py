@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-import tomllib
 from collections.abc import Collection
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -15,6 +13,7 @@ from msgspec import Meta, structs
 from xts_bpf.program import QUEUES_MAX, parse_mac
 from xts_messages.attach import DEFAULT_ENDPOINT
 from xts_messages.command_line import add_common
+from xts_messages.configuration_file import parse_toml, read_text
 from xts_messages.killed_processes import ENDED_KEEP_S, ENDED_KEEP_S_MAX
 from xts_messages.log_format import FORMATS, Format
 from xts_messages.metrics_address import MetricsAddress
@@ -233,11 +232,9 @@ def load(options: argparse.Namespace) -> AgentConfig:
     text, file = "", options.config or ""
     if file:
         try:
-            text = Path(file).read_text(encoding="utf-8")
+            text = read_text(file)
         except OSError as error:
-            raise ConfigError(f"{file}: {error.strerror}") from None
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{file}: not UTF-8 at byte {error.start}") from None
+            raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
     names = AgentConfig.__struct_fields__
     given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
     return parse(text, file, given)
@@ -246,7 +243,7 @@ def load(options: argparse.Namespace) -> AgentConfig:
 def parse(text: str, file: str, given: dict[str, Any]) -> AgentConfig:
     """As load(), for the text of a file (its name is for messages) and what the command line has given."""
     try:
-        raw = tomllib.loads(text)
+        raw = parse_toml(text)
     except ValueError as error:
         raise ConfigError(f"{file}: {error}") from None
     places = locate(text)

@@ -10,7 +10,8 @@ import os
 import re
 import ssl
 from dataclasses import dataclass
-from pathlib import Path
+
+from .configuration_file import read_bytes
 
 _TOKEN_BYTES_MIN = 16
 _TOKEN_BYTES_MAX = 1024
@@ -80,6 +81,6 @@ def _content(which: str, path: str) -> bytes:
     if not path:
         return b""
     try:
-        return Path(path).read_bytes()
+        return read_bytes(path)
     except OSError as error:
         raise CredentialError(which, f"{path}: {error.strerror}") from error

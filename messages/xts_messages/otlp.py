@@ -16,11 +16,11 @@ import ssl
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from .command_line import add_common
+from .configuration_file import read_bytes
 from .printable import printable
 from .standard_output import ends_with_reader
 
@@ -210,7 +210,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs until it is ended. 0; 1: not everything has arrived (--once), or it cannot begin; 2: wrong usage."""
     options = make_parser().parse_args(arguments)
     try:
-        token = Path(options.token).read_text(encoding="ascii").strip() if options.token else ""
+        token = read_bytes(options.token, 4096).decode("ascii").strip() if options.token else ""
         pusher = Pusher(options.sources, options.to, token, options.ca)
     except (OSError, ValueError) as error:
         named = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""

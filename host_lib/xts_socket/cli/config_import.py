@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from xts_messages.configuration_file import read_bytes
 from xts_messages.profiles import PROFILES
 
 from .._rules import Rules, RulesError
@@ -100,7 +101,7 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[Imported]:
 
 
 def _of_file(path: str) -> Iterator[Imported]:
-    text = Path(path).read_bytes()
+    text = read_bytes(path)
     if text.lstrip()[:1] != b"{":
         yield _of_rules(path, text)
         return

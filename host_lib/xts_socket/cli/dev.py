@@ -15,10 +15,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from xts_messages.configuration_file import read_text
 from xts_messages.profiles import NAMES
 
 from .. import _once_per_run
@@ -125,10 +125,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _tables(file: str | None) -> str:
     """Additional configuration of the proxy. Raises RefusedError."""
     try:
-        return Path(file).read_text(encoding="utf-8") if file else ""
-    except (OSError, UnicodeDecodeError) as failure:
-        why = failure.strerror if isinstance(failure, OSError) else "is not UTF-8"
-        raise RefusedError(2, f"{file}: {why}") from None
+        return read_text(file) if file else ""
+    except OSError as failure:
+        raise RefusedError(2, f"{file}: {failure.strerror}") from None
 
 
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:

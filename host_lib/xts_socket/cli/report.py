@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tarfile
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +23,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from xts_messages.configuration_file import parse_toml, read_text
 from xts_messages.printable import printable
 
 from .options import add_verb, endpoint_path
@@ -174,7 +174,7 @@ def _output(command: list[str], statuses: tuple[int, ...] = (0,)) -> str:
 
 def _configuration(path: Path) -> str:
     """The values only, since a comment may contain anything."""
-    return json.dumps(tomllib.loads(path.read_text()), indent=2, default=str)
+    return json.dumps(parse_toml(read_text(path)), indent=2, default=str)
 
 
 def _log(unit: str) -> str:

@@ -6,8 +6,9 @@ import argparse
 import json
 import sys
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any
+
+from xts_messages.configuration_file import read_bytes
 
 from .._rules import Role, Rules, RulesError, Verdict
 from . import rules_reload
@@ -203,7 +204,7 @@ def _print(arguments: argparse.Namespace, verdict: Verdict, lines: list[str], tr
 def _lines(path: str) -> list[str]:
     """A file's lines as the parser counts them; one byte is one character."""
     try:
-        return Path(path).read_bytes().decode("latin-1").split("\n")
+        return read_bytes(path).decode("latin-1").split("\n")
     except OSError:
         return []
 
