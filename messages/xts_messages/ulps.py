@@ -264,7 +264,8 @@ ULPS: tuple[Ulp, ...] = (
             Item("VERIFIED", 11, Type.U8, "1: the peer's certificate was checked and is good"),
             Item("CIPHER_ID", 12, Type.U16, "IANA's number of the cipher suite"),
         ),
-        control="record type: u8 (on SOCK_SEQPACKET, where TLS is the uppermost and a PDU is a record)",
+        control="record type: u8 (on SOCK_SEQPACKET, where TLS is the uppermost and a PDU is a record, or "
+        "several if the peer asked for short ones)",
         notes=(
             "This is one layer of both directions. It is pushed by PUSH_ULP. Or it is pushed onto one side, and "
             "then, with the same parameters or none, onto the other."

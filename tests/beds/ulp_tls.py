@@ -9,6 +9,8 @@ assert peer.recv() == ...
 
 from __future__ import annotations
 
+import _ssl
+import ctypes
 import select
 import socket
 import ssl
@@ -57,6 +59,16 @@ def client_context(roots: bytes | None, issued: Issued | None = None, **settings
         issued.load_into(context)
     for name, value in settings.items():
         setattr(context, name, value)
+    return context
+
+
+def asks_for_short_records(context: ssl.SSLContext, bytes_: int) -> ssl.SSLContext:
+    """The peer, a client, asks for records of at most 512, 1024, 2048 or 4096 bytes (RFC 6066 4). Python's ssl has no
+    name for it: this calls the OpenSSL below, whose SSL_CTX is what CPython's object holds behind its head."""
+    of_openssl = ctypes.c_void_p.from_address(id(context) + object.__basicsize__)
+    library = ctypes.CDLL(_ssl.__file__)
+    mode = {512: 1, 1024: 2, 2048: 3, 4096: 4}[bytes_]
+    assert library.SSL_CTX_set_tlsext_max_fragment_length(of_openssl, ctypes.c_uint8(mode)) == 1
     return context
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from beds.grpc import DATA as GRPC_DATA
 from beds.grpc import END_HEADERS, HEADERS, SETTINGS, WINDOW_UPDATE, frame
-from beds.ulp import RECEIVE, UlpBed
+from beds.ulp import RECEIVE, Mark, UlpBed
 from beds.ulp_tls import AUTHORITY, SERVER, TlsBed, TlsPeer, bed, client_context, server_context
 from oracles.tls_records import BY_NAME, HANDSHAKE, KEY_UPDATE, TLS12, TLS13, Sealer, Secret
 from test_tls_keys import USER, KeysBed, keys_of
@@ -255,3 +255,25 @@ def test_a_turn_reads_so_many_bytes() -> None:
             assert bed.asks_for_a_turn and turns < 100
             turns += 1
         assert turns >= 3
+
+
+@ROLES
+@pytest.mark.parametrize("message_socket", [False, True], ids=["stream", "records"])
+def test_a_write_waits_for_the_rest_of_a_message(tmp_path: Path, server: bool, message_socket: bool) -> None:
+    """OpenSSL sends nothing while it has a part of KeyUpdate. What it did not take is offered again, and asked for."""
+    with TlsBed(message_socket=message_socket) as bed:
+        bed.add_trust("default", AUTHORITY.certificate)
+        bed.add_identity("server", SERVER)
+        peer = hostile(bed, tmp_path, server=server)
+        peer.peer.recv()  # tickets
+        if message_socket:
+            assert bed.write(b"first ", Mark(pdu=True, more=True)) == 6
+        bed.peer_send(peer.seal(KEY_UPDATE[:4], HANDSHAKE))
+        assert bed.read_all() == []
+        assert bed.write(b"and last") == 0
+        bed.wakeups.clear()
+        bed.peer_send(peer.seal(KEY_UPDATE[4:], HANDSHAKE))
+        assert bed.read_all() == []
+        assert 0 in bed.wakeups
+        assert bed.write(b"and last") == 8
+        assert list(peer.peer.records()) == [b"first and last" if message_socket else b"and last"]

@@ -26,6 +26,7 @@ from beds.ulp_tls import (
     VERSIONS,
     TlsBed,
     TlsPeer,
+    asks_for_short_records,
     bed,
     client_context,
     counts,
@@ -233,6 +234,37 @@ def test_bulk_in_pieces(writes: list[tuple[int, int]], rooms: list[int], version
         assert back == b"".join(pattern[:size] for size, _ in writes)
 
 
+@examples(30)
+@given(
+    st.lists(st.tuples(st.integers(1, 70_000), st.integers(1, 7)), min_size=1, max_size=5),
+    st.sampled_from([512, 1024, 2048, 4096]),
+    st.sampled_from([ONE_TWO, ONE_THREE]),
+)
+def test_bulk_in_records_as_short_as_the_peer_asks(
+    writes: list[tuple[int, int]], record: int, version: ssl.TLSVersion
+) -> None:
+    """max_fragment_length (RFC 6066 4): nothing is lost, and no record is longer."""
+    with TlsBed() as bed:
+        bed.add_identity("server", SERVER)
+        bed.push("TLS", identity="server")
+        context = client_context(AUTHORITY.certificate, maximum_version=version)
+        peer = bed.accept_from(asks_for_short_records(context, record))
+        sent, received, pattern = bytearray(), bytearray(), bytes(range(251)) * 300
+        for size, pieces in writes:
+            data = pattern[:size]
+            while data:
+                taken = bed.write(data, pieces=pieces)
+                sent += data[:taken]
+                data = data[taken:]
+                for got in peer.records():
+                    received += got
+                    assert len(got) <= record
+        while not bed.flush():
+            received += peer.recv()
+        received += peer.recv()
+        assert received == sent
+
+
 def test_full_socket_holds_little_and_loses_nothing(bed: TlsBed) -> None:
     bed.push("TLS", server_name="localhost")
     peer = bed.connect_to(server_context(SERVER))
@@ -295,6 +327,24 @@ def test_a_pdu_is_a_record(records: tuple[TlsBed, TlsPeer]) -> None:
     assert bed.write(b"", Mark(pdu=True)) == 1
     assert bed.write(b"last", pieces=2) == 4
     assert [len(record) for record in peer.records()] == [10, 16_384, 20_000 - 16_384, 16_384, 4]
+
+
+@VERSIONS
+def test_a_pdu_is_a_record_as_long_as_the_peer_takes_it(version: ssl.TLSVersion) -> None:
+    """Longer ones, in whatever parts they come, go on in the next record."""
+    with TlsBed(message_socket=True) as bed:
+        bed.add_identity("server", SERVER)
+        bed.push("TLS", identity="server")
+        context = client_context(AUTHORITY.certificate, maximum_version=version)
+        peer = bed.accept_from(asks_for_short_records(context, 512))
+        for part, more in ((b"a" * 500, True), (b"b" * 20, True), (b"c" * 600, False)):
+            assert bed.write(part, Mark(pdu=True, more=more)) == len(part)
+        assert bed.write(b"d" * 1024, Mark(pdu=True, more=True)) == 1024
+        assert bed.write(b"", Mark(pdu=True)) == 1
+        assert bed.write(b"e" * 512) == 512
+        assert list(peer.records()) == [
+            b"a" * 500 + b"b" * 12, b"b" * 8 + b"c" * 504, b"c" * 96, b"d" * 512, b"d" * 512, b"e" * 512
+        ]  # fmt: skip
 
 
 def test_an_empty_pdu_is_no_record(records: tuple[TlsBed, TlsPeer]) -> None:

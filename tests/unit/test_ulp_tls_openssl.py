@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from beds.authority import Authority
 from beds.kernel_tls import kernel_changes_keys
-from beds.ulp_tls import TlsBed, counts
+from beds.ulp_tls import SEND_BY, TlsBed, counts
 
 AUTHORITY = Authority()
 SERVER = AUTHORITY.issue("localhost")
@@ -128,6 +128,21 @@ def test_renegotiation_is_refused(bed: TlsBed) -> None:
         output = program.ended()
     assert "no renegotiation" in output
     assert counts()["server_handshakes"] == before
+
+
+@pytest.mark.parametrize("crypto", [BEST, KERNEL])
+@pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
+def test_short_records(bed: TlsBed, version: str, crypto: int) -> None:
+    """The kernel's TLS makes none, so it is not used, whoever asks for it."""
+    bed.probe_kernel()
+    bed.push("TLS", identity="server", crypto=crypto)
+    lines = b"".join(b"%07d\n" % i for i in range(5000))
+    with s_client(bed, version, "-maxfraglen", "512", "-quiet") as program:
+        program.shake()
+        assert bed.tell(SEND_BY) == b"\1"
+        assert bed.write(lines) == len(lines)
+        output = program.ended()
+    assert lines.decode() in output
 
 
 def test_ocsp_response_is_stapled(bed: TlsBed) -> None:

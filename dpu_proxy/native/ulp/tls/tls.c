@@ -156,6 +156,7 @@ static void handshake_done(struct tls *t)
 	tls_count(t->client ? &tls_counters.client_handshakes : &tls_counters.server_handshakes);
 	if (SSL_session_reused(t->ssl))
 		tls_count(&tls_counters.resumed);
+	tls_send_settle(t);
 	tls_kernel_settle(t);
 }
 
@@ -251,6 +252,10 @@ static ssize_t tls_read(struct ulp_layer *l, void *out, size_t room, struct ulp_
 		r = t->failed;
 	if (!t->failed)
 		tls_bio_flush(t); /* answers to what was read, such as a key update */
+	if (t->send_waits && !SSL_in_init(t->ssl)) {
+		t->send_waits = false;
+		ulp_wake_after(l, 0);
+	}
 	t->ended = r == -ENODATA && done;
 	if (!done)
 		return r;

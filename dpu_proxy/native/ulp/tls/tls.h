@@ -209,6 +209,8 @@ struct tls {
 	struct ulp_out out; /* records that the layer below has not taken */
 	uint8_t *part;      /* plain text of a PDU that comes in parts: what is not in a record yet */
 	uint32_t part_bytes;
+	uint32_t record_max;         /* the longest plain text of a record that the peer takes */
+	uint32_t write_max;          /* so much in such records fits into the buffer of tls_bio.c */
 	uint32_t record_bytes;       /* of the record that is being read; 0: none */
 	int failed;                  /* -errno of a fault, or 0 */
 	int below_error;             /* -errno of the layer below */
@@ -218,10 +220,11 @@ struct tls {
 	const char *crypto_reason;
 	struct tls_context_payer *joined; /* the payer charged for the context; NULL: none yet */
 	bool client, done, verified;
-	bool in_pdu;  /* more of the PDU has to be written */
-	bool starved; /* OpenSSL needs more from below for the next byte */
-	bool dry;     /* the layer below had nothing when it was last read */
-	bool away;    /* the handshake is on a thread of the pool, in this job: */
+	bool in_pdu;     /* more of the PDU has to be written */
+	bool send_waits; /* OpenSSL takes no data before it has read the rest of a message */
+	bool starved;    /* OpenSSL needs more from below for the next byte */
+	bool dry;        /* the layer below had nothing when it was last read */
+	bool away;       /* the handshake is on a thread of the pool, in this job: */
 	struct tls_handshake_job *handshake_job;
 	bool refused;                           /* the BIO has made OpenSSL wait since OpenSSL was last called */
 	bool flooded;                           /* too many of these came in a row: */
@@ -246,13 +249,16 @@ int tls_make_ssl(struct tls *t);
 
 /* --- tls_send.c --------------------------------------------------------------------------------------------------- */
 
+/* The handshake is done: how long records may be. */
+void tls_send_settle(struct tls *t);
 /* ulp_protocol.write */
 ssize_t tls_write(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark);
 
 /* --- tls_bio.c: gathers what OpenSSL writes, per thread, for one write ---------------------------- */
 
-#define TLS_GATHER_BYTES (4 * (TLS_RECORD_BYTES + 256u)) /* four records */
-#define TLS_OUT_MAX (512u << 10)                         /* a handshake, or answers that the peer does not read */
+#define TLS_RECORD_EXTRA 256u                                        /* of ciphertext: RFC 8446 5.2 */
+#define TLS_GATHER_BYTES (4 * (TLS_RECORD_BYTES + TLS_RECORD_EXTRA)) /* four records of the usual length */
+#define TLS_OUT_MAX (512u << 10) /* a handshake, or answers that the peer does not read */
 
 /* From now on reads and writes of t->ssl go through the BIO. 0 or -ENOMEM. */
 int tls_bio_attach(struct tls *t);

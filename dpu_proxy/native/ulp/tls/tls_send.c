@@ -2,17 +2,20 @@
  * Sending over TLS: what the host sends becomes records.
  *
  * The host's pieces are encrypted in records that are as long as they can be, from where they lie if one piece
- * fills a record; up to four records leave with one write (tls_bio.c). The PDUs of a message socket begin a record
- * each, so that one of at most 16384 bytes is one record. Once the kernel has the keys for sending, the host's pieces
- * go to the socket as they are, and OpenSSL writes alerts and the like only.
+ * fills a record; what fits into the buffer of tls_bio.c leaves with one write. The PDUs of a message socket begin a
+ * record each, so that one that is no longer than a record can be is one record. Once the kernel has the keys for
+ * sending, the host's pieces go to the socket as they are, and OpenSSL writes alerts and the like only.
+ *
+ * How long a record can be is the peer's choice: a client may ask for records of 512 to 4096 bytes (RFC 6066 4), and
+ * OpenSSL grants it. So what OpenSSL says it took is what counts. It takes nothing while it is in the middle of a
+ * handshake message, of which the peer has sent a part.
  */
 #include <errno.h>
 #include <openssl/err.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tls.h"
-
-#define WRITE_MAX (4 * TLS_RECORD_BYTES)
 
 /* Changes keys long before one has encrypted more than it should. */
 static void update_keys(struct tls *t)
@@ -25,30 +28,42 @@ static void update_keys(struct tls *t)
 	}
 }
 
-/* Writes one record; the BIO takes it even if the socket is full. */
-static int write_record(struct tls *t, const void *data, size_t bytes)
+void tls_send_settle(struct tls *t)
 {
-	size_t written;
-	int r = SSL_write_ex(t->ssl, data, bytes, &written);
+	uint8_t mode = SSL_SESSION_get_max_fragment_length(SSL_get0_session(t->ssl));
 
-	if (r != 1)
-		return tls_fault(t, r);
-	update_keys(t);
-	return 0;
+	t->record_max = mode ? 256u << mode : TLS_RECORD_BYTES;
+	t->write_max = TLS_GATHER_BYTES / (t->record_max + TLS_RECORD_EXTRA) * t->record_max;
 }
 
-/* Writes all bytes of the pieces, at most WRITE_MAX, as records: how many bytes, or the fault. */
+/* Writes one record; the BIO takes it even if the socket is full. Returns how many of the bytes are in it, at least
+ * one; or -EAGAIN, or the fault. */
+static ssize_t write_record(struct tls *t, const void *data, size_t bytes)
+{
+	size_t written = 0;
+	int r = SSL_write_ex(t->ssl, data, bytes, &written);
+
+	if (r != 1) {
+		r = tls_fault(t, r);
+		t->send_waits = r == -EAGAIN;
+		return r;
+	}
+	update_keys(t);
+	return (ssize_t)written;
+}
+
+/* Writes the pieces as records, at most t->write_max: how many bytes, or -EAGAIN, or the fault. */
 static ssize_t write_records(struct tls *t, const struct iovec *iov, int pieces)
 {
 	static _Thread_local uint8_t together[TLS_RECORD_BYTES];
 	size_t total = ulp_iov_bytes(iov, pieces), done = 0, in_piece = 0;
 
-	if (total > WRITE_MAX)
-		total = WRITE_MAX;
+	if (total > t->write_max)
+		total = t->write_max;
 	while (done < total) {
-		size_t bytes = total - done < TLS_RECORD_BYTES ? total - done : TLS_RECORD_BYTES;
+		size_t bytes = total - done < t->record_max ? total - done : t->record_max;
 		const void *record = together;
-		int r;
+		ssize_t n;
 
 		while (in_piece == iov->iov_len) {
 			iov++;
@@ -59,20 +74,53 @@ static ssize_t write_records(struct tls *t, const struct iovec *iov, int pieces)
 			record = (const char *)iov->iov_base + in_piece;
 		else
 			ulp_iov_copy(together, iov, pieces, in_piece, bytes);
-		r = write_record(t, record, bytes);
-		if (r)
-			return done && r == -EAGAIN ? (ssize_t)done : r;
-		done += bytes;
-		for (in_piece += bytes; pieces && in_piece > iov->iov_len; pieces--, iov++)
+		n = write_record(t, record, bytes);
+		if (n < 0)
+			return done && n == -EAGAIN ? (ssize_t)done : n;
+		done += (size_t)n;
+		for (in_piece += (size_t)n; pieces && in_piece > iov->iov_len; pieces--, iov++)
 			in_piece -= iov->iov_len;
 	}
 	return (ssize_t)done;
+}
+
+/* Writes all that was kept of a PDU. fresh: how many of its last bytes came with this write. Returns how many of these
+ * were not taken: they are not kept, because the host offers them again; or the fault. */
+static ssize_t write_kept(struct tls *t, size_t fresh)
+{
+	uint32_t done = 0;
+
+	while (done < t->part_bytes) {
+		ssize_t n = write_record(t, t->part + done, t->part_bytes - done);
+
+		if (n < 0 && n != -EAGAIN)
+			return n;
+		if (n < 0)
+			break;
+		done += (uint32_t)n;
+	}
+	t->part_bytes -= done;
+	if (!t->part_bytes)
+		return 0;
+	if (fresh > t->part_bytes)
+		fresh = t->part_bytes;
+	t->part_bytes -= (uint32_t)fresh;
+	memmove(t->part, t->part + done, t->part_bytes);
+	return (ssize_t)fresh;
+}
+
+static void drop_part(struct tls *t)
+{
+	OPENSSL_cleanse(t->part, TLS_RECORD_BYTES);
+	free(t->part);
+	t->part = NULL;
 }
 
 /* Takes a part of a PDU: keeps it until the rest is here, or as much as fills a record. */
 static ssize_t write_part(struct tls *t, const struct iovec *iov, int pieces, bool more)
 {
 	size_t total = ulp_iov_bytes(iov, pieces), done = 0;
+	bool whole = false;
 
 	if (!t->part)
 		t->part = malloc(TLS_RECORD_BYTES);
@@ -81,25 +129,27 @@ static ssize_t write_part(struct tls *t, const struct iovec *iov, int pieces, bo
 		return t->failed;
 	}
 	do {
-		size_t n = ulp_iov_copy(t->part + t->part_bytes, iov, pieces, done, TLS_RECORD_BYTES - t->part_bytes);
-		int r;
+		size_t n = ulp_iov_copy(t->part + t->part_bytes, iov, pieces, done, t->record_max - t->part_bytes);
+		ssize_t left;
 
-		done += n;
 		t->part_bytes += (uint32_t)n;
-		if (!t->part_bytes || (t->part_bytes < TLS_RECORD_BYTES && more))
+		whole = !more && done + n == total;
+		if (t->part_bytes < t->record_max && !whole) {
+			done += n;
 			break;
-		r = write_record(t, t->part, t->part_bytes);
-		if (r)
-			return r;
-		t->part_bytes = 0;
-	} while (done < total && done < WRITE_MAX);
-	t->in_pdu = more || done < total;
-	if (!t->in_pdu) {
-		OPENSSL_cleanse(t->part, TLS_RECORD_BYTES);
-		free(t->part);
-		t->part = NULL;
-	}
-	return total ? (ssize_t)done : 1;
+		}
+		left = write_kept(t, n);
+		if (left < 0)
+			return left;
+		done += n - (size_t)left;
+		whole = whole && !left && !t->part_bytes;
+		if (left || t->part_bytes)
+			break;
+	} while (done < total && done < t->write_max);
+	t->in_pdu = !whole;
+	if (whole)
+		drop_part(t);
+	return total ? (ssize_t)done : whole;
 }
 
 static int check_pdu(struct tls *t, size_t bytes, const struct ulp_mark *mark)
