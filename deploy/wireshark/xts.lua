@@ -519,7 +519,7 @@ local messages = {
 	},
 	[23] = {
 		short = "TOKEN", bytes = 68,
-		meaning = "what the agent of the host vouches for, right before the HELLO it is about; the payload is the path of the process's cgroup",
+		meaning = "what the agent of the host vouches for, right before the HELLO it is about; the payload is the path of the process's cgroup, and further claims",
 		id_of = "unused", payload = "length",
 		flags = {},
 		fields = {

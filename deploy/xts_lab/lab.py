@@ -202,9 +202,8 @@ class Lab(AbstractContextManager["Lab"]):
         say("proxy on the device")
         self.token_key.touch(0o600)
         self.token_key.write_bytes(os.urandom(32))
-        configuration = self.directory / "proxy.toml"
-        configuration.write_text(self.proxy_configuration())
-        self.spawn("dpu", [sys.executable, "-m", "xts_proxy", "--config", str(configuration)], name="proxy", ready=True)
+        (self.directory / "proxy.toml").write_text(self.proxy_configuration())
+        self.start_proxy()
         if self.settings.queue == "afxdp":
             say("agent on the host")
             self.start_agent()
@@ -212,8 +211,13 @@ class Lab(AbstractContextManager["Lab"]):
         self._cross()
         self._store_settings()
 
-    def start_agent(self) -> Record:
-        """Starts the agent of an afxdp lab: at the beginning, and when it was killed."""
+    def start_proxy(self, environment: Mapping[str, str] | None = None) -> Record:
+        """Starts the proxy: at the beginning, and when it was stopped or killed."""
+        command = [sys.executable, "-m", "xts_proxy", "--config", str(self.directory / "proxy.toml")]
+        return self.spawn("dpu", command, name="proxy", ready=True, environment=environment)
+
+    def start_agent(self, environment: Mapping[str, str] | None = None) -> Record:
+        """Starts the agent of an afxdp lab: at the beginning, and when it was stopped or killed."""
         mac = topology.mac_address(self.name, topology.DPU_XTS)
         command = [sys.executable, "-m", "xts_agent", "--interface", topology.HOST_XTS.interface]
         command += ["--endpoint", str(self.endpoint), "--peer-mac", mac]
@@ -223,7 +227,7 @@ class Lab(AbstractContextManager["Lab"]):
             command += ["--relayed-max", str(self.settings.relayed_max)]
         if self.settings.metrics:
             command += ["--metrics", f"unix:{self.metrics_path('agent')}"]
-        return self.spawn("host", command, name="agent", ready=True)
+        return self.spawn("host", command, name="agent", ready=True, environment=environment)
 
     def proxy_configuration(self) -> str:
         """The text of proxy.toml. In a lab every process may connect and listen everywhere."""

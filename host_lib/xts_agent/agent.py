@@ -70,7 +70,6 @@ class Agent:
         self.config = config
         self._file, self._read_again = file, read_again
         self._user = find_user(config.user)
-        self._last_expiry_ms = 0
         self._selector = selectors.EpollSelector()
         self.relays: list[Relay] = []
         self.metrics: MetricsProcess | None = None
@@ -90,7 +89,7 @@ class Agent:
 
                 self.metrics = undo.enter_context(MetricsProcess(config, self._user, self.figures))
             self._refusals = Refusals(log.warning)
-            self._key = attach_token.load_key(config.token_key) if config.token_key else b""
+            self._issuer = attach_token.Issuer(attach_token.load_key(config.token_key)) if config.token_key else None
             self.per_uid_max = config.per_uid_limit(self.count)
             for pool in self.pools:
                 pool.open_first()
@@ -345,22 +344,17 @@ class Agent:
         return Grant(reply, slot.pool.admit(slot, Owner(epoch, peer.uid, peer.pid)), tag=slot)
 
     def _token(self, reply: Any, whose: int, uid: int, cgroup: str, epoch: int) -> bytes:
-        """The token that a process shows the proxy; b"" without a key. Each token expires after the one before;
-        otherwise the proxy would take it for an old one. whose: 0: the process that has the queue; a number of the
-        relay that has the queue; or RELAY_SELF."""
-        if not self._key:
+        """The token that a process shows the proxy; b"" without a key. whose: 0: the process that has the queue; a
+        number of the relay that has the queue; or RELAY_SELF."""
+        if not self._issuer:
             return b""
-        expires_ms = time.time_ns() // 1_000_000 + attach_token.LIFETIME_S * 1000
-        self._last_expiry_ms = max(expires_ms, self._last_expiry_ms + 1)
-        return attach_token.make(
-            self._key,
+        return self._issuer.token(
             bytes(ffi.buffer(reply.local_mac)),
             bytes(ffi.buffer(reply.peer_mac)),
             queue_id=int(reply.queue_id) | whose << RELAY_SHIFT,
             uid=uid,
             cgroup=cgroup,
             epoch=epoch,
-            expires_ms=self._last_expiry_ms,
         )
 
     def _cgroup(self, pid: int, pod: Pod | None) -> str:

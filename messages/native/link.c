@@ -155,7 +155,7 @@ static enum xts_link_verdict receive_hello(struct xts_link *link, const struct x
 		return refuse_hello(link, hello, EOPNOTSUPP);
 	if (!window_valid(hello->frame_window) || !size_valid(hello->largest_message) || !hello->epoch)
 		return refuse_hello(link, hello, EINVAL);
-	error = config->admit ? config->admit(config->admit_context, hello, token, link->token_cgroup) : 0;
+	error = config->admit ? config->admit(config->admit_context, hello, token, link->token_payload) : 0;
 	if (error)
 		return refuse_hello(link, hello, error);
 	open_epoch(link, hello->epoch,
@@ -209,7 +209,7 @@ static enum xts_link_verdict receive_goodbye(struct xts_link *link, const struct
 static enum xts_link_verdict receive_token(struct xts_link *link, const void *frame)
 {
 	if (link->config.admit)
-		memcpy(link->token_cgroup, (const uint8_t *)frame + XTS_TOKEN_BYTES, link->token.length);
+		memcpy(link->token_payload, (const uint8_t *)frame + XTS_TOKEN_BYTES, link->token.length);
 	link->token_here = link->config.admit;
 	return XTS_LINK_CONSUMED;
 }

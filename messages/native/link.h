@@ -27,7 +27,7 @@
 #include "wire.h"
 
 /* Size of the longest control frame, which is TOKEN. */
-#define XTS_LINK_CONTROL_BYTES_MAX (XTS_TOKEN_BYTES + 255u)
+#define XTS_LINK_CONTROL_BYTES_MAX (XTS_TOKEN_BYTES + XTS_TOKEN_PAYLOAD_BYTES_MAX)
 
 enum xts_link_role { XTS_LINK_HOST, XTS_LINK_PROXY };
 
@@ -69,7 +69,7 @@ struct xts_link_config {
 	/* Proxy: may this HELLO open a new epoch? token is the TOKEN that came before it, with its payload, or NULL.
 	 * Returns 0, or the positive errno with which it is refused. A NULL pointer: every host may, and tokens are not
 	 * looked at. */
-	int (*admit)(void *context, const struct xts_hello *hello, const struct xts_token *token, const uint8_t *cgroup);
+	int (*admit)(void *context, const struct xts_hello *hello, const struct xts_token *token, const uint8_t *payload);
 	void *admit_context;
 	/* Proxy: writes the device's clock into an answer that is about to leave. Host: the answer has come; its token
 	 * is the now_ns of the request. A NULL pointer: clocks are not compared. */
@@ -112,7 +112,7 @@ struct xts_link {
 	bool traffic;    /* a sequenced message has arrived in this epoch */
 	bool token_here; /* a TOKEN has arrived after the last HELLO */
 	struct xts_token token;
-	uint8_t token_cgroup[255];
+	uint8_t token_payload[XTS_TOKEN_PAYLOAD_BYTES_MAX];
 	uint64_t ping_token, pong_token;
 	uint64_t clock_token; /* host: token of the unanswered request, or 0; proxy: of the one to answer */
 	uint64_t heard_ns;    /* time of the last frame received */

@@ -19,6 +19,8 @@
 #define XTS_ULP_WINDOW_MIN     4096u
 #define XTS_CONNECT_PUSH_BYTES 1024u
 #define XTS_NAME_QUERY_BYTES_MAX 1024u
+#define XTS_TOKEN_PAYLOAD_BYTES_MAX 255u
+#define XTS_TOKEN_CGROUP_BYTES_MAX 215u
 #define XTS_FAMILY_IPV4        1u
 #define XTS_FAMILY_IPV6        2u
 #define XTS_RELAY_SELF         16777215u
@@ -64,7 +66,8 @@ enum xts_msg_type {
 	                                      * its Ethernet header on. Its own sequence number and frame_ack are 0
 	                                      * and mean nothing */
 	XTS_LINK_TOKEN                 = 23, /* host: what the agent of the host vouches for, right before the HELLO
-	                                      * it is about; the payload is the path of the process's cgroup */
+	                                      * it is about; the payload is the path of the process's cgroup, and
+	                                      * further claims */
 	XTS_LINK_CLOCK                 = 24, /* host: what time is it? Sent where STAMPS is in force */
 	XTS_LINK_CLOCK_ACK             = 25, /* proxy: the time, as of when this leaves */
 	XTS_CMD_BIND                   = 32, /* host: bind(2) */
@@ -206,6 +209,12 @@ enum xts_refusal {
 	                                      * (guaranteed.local_ports), or no address */
 	XTS_REFUSED_BIND_PORTS         = 22, /* the proxy has no local port left for this host to bind to
 	                                      * (guaranteed.local_ports) */
+};
+
+/* Further claims of an attach token. */
+enum xts_token_claim {
+	XTS_CLAIM_ORDER  = 1, /* 16 bytes, the life of the agent, a random number (64 bits), and the number of the
+	                       * token in this life (64 bits), which grows */
 };
 
 /* Control items of a datagram. */
@@ -1671,7 +1680,7 @@ static inline void xts_bundle_encode(void *frame, const struct xts_bundle *m)
 
 /*
  * XTS_LINK_TOKEN: what the agent of the host vouches for, right before the HELLO it is about; the payload is the path
- * of the process's cgroup. id: unused.
+ * of the process's cgroup, and further claims. id: unused.
  */
 struct xts_token {
 	uint32_t queue;      /* the queue it was given; of a relay's queue: and whose, in the bits from 8 on */

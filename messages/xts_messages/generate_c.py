@@ -141,6 +141,8 @@ _CONSTANTS = (
     "ULP_WINDOW_MIN",
     "CONNECT_PUSH_BYTES",
     "NAME_QUERY_BYTES_MAX",
+    "TOKEN_PAYLOAD_BYTES_MAX",
+    "TOKEN_CGROUP_BYTES_MAX",
     "FAMILY_IPV4",
     "FAMILY_IPV6",
     "RELAY_SELF",
@@ -191,6 +193,14 @@ def _constants() -> Iterator[str]:
     yield "\tXTS_REFUSED_NONE, /* not refused, or by the TCP of the device: errno says it all */"
     yield from _aligned(
         (f"XTS_REFUSED_{name:18} = {number},", sentence) for name, (number, _, sentence) in table.REFUSALS.items()
+    )
+    yield "};"
+    yield ""
+    yield "/* Further claims of an attach token. */"
+    yield "enum xts_token_claim {"
+    yield from _aligned(
+        (f"XTS_CLAIM_{name:6} = {number},", f"{size} bytes, {meaning}")
+        for name, (number, size, meaning) in table.TOKEN_CLAIMS.items()
     )
     yield "};"
     yield ""

@@ -181,6 +181,20 @@ def document() -> str:
             for name, (number, error, sentence) in table.REFUSALS.items()
         ),
         "",
+        "### Claims of attach tokens",
+        "",
+        wrapped(
+            "In the payload of TOKEN, behind the path of the cgroup, a slash and a zero byte. Each has its number and "
+            "the bytes of its value in front (8 bits each)."
+        ),
+        "",
+        "| number | claim | bytes | meaning |",
+        "|---:|---|---:|---|",
+        *(
+            f"| {number} | `{name}` | {size} | {_cell(meaning)} |"
+            for name, (number, size, meaning) in table.TOKEN_CLAIMS.items()
+        ),
+        "",
         *_structures(),
         "",
         "## Messages",

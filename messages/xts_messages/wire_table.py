@@ -35,8 +35,10 @@ FRAME_WINDOW_MIN = 4
 CONTROL_RESERVE = 32
 #: Types of the link's own frames, which take no frame credit and no sequence number.
 LINK_CODES = range(16, 32)
-#: Of the path of a cgroup in an attach token; a longer one is cut at a component.
-TOKEN_CGROUP_BYTES_MAX = 255
+#: Of the payload of TOKEN: the path of a cgroup, a slash and a zero byte, and further claims.
+TOKEN_PAYLOAD_BYTES_MAX = 255
+#: Of the path of a cgroup in an attach token; a longer one is cut at a component. The rest is for further claims.
+TOKEN_CGROUP_BYTES_MAX = 215
 #: Of a query for a name: more than the longest name and options of EDNS take, and in the first chunk of a frame.
 NAME_QUERY_BYTES_MAX = 1024
 #: Post credits a peer may hold for one connection: 1 GiB, far from wrapping 32 bits.
@@ -222,6 +224,17 @@ FEATURES: dict[str, tuple[int, str]] = {
     "SHARE_DATAGRAM": (0x2000, "SHARE also names and joins datagram sockets"),
     "COPIES": (0x4000, "a datagram for several sockets of the host, of a group, may cross once (RECV_COPIES)"),
     "RETURN_DATAGRAM": (0x8000, "what a process has not read of a shared datagram socket goes back (RETURN_DATAGRAMS)"),
+}
+
+#: Further claims of an attach token, by name: the number, the bytes of the value, and the meaning. A proxy passes over
+#: those that it does not know, so nobody may lose a right by that. The numbers do not change.
+TOKEN_CLAIMS: dict[str, tuple[int, int, str]] = {
+    "ORDER": (
+        1,
+        16,
+        "the life of the agent, a random number (64 bits), and the number of the token in this life (64 bits), which "
+        "grows",
+    ),
 }
 
 _EXPLAIN = "`xts-proxy --explain` on the device names the rule"
@@ -511,7 +524,7 @@ MESSAGES: tuple[Message, ...] = (
         "host",
         False,
         "what the agent of the host vouches for, right before the HELLO it is about; the payload is the path of the "
-        "process's cgroup",
+        "process's cgroup, and further claims",
         (
             Field("queue", Kind.U32, "the queue it was given; of a relay's queue: and whose, in the bits from 8 on"),
             Field("uid", Kind.U32, "its user"),
@@ -519,7 +532,7 @@ MESSAGES: tuple[Message, ...] = (
             Field("expires_ms", Kind.U64, "the HELLO comes before, in milliseconds since 1970", "ms"),
             Field("mac_high", Kind.U64, "first eight bytes of HMAC-SHA256 under the key that agent and proxy share"),
             Field("mac_low", Kind.U64, "and the next eight"),
-            Field("length", Kind.U32, "bytes of payload", "bytes", TOKEN_CGROUP_BYTES_MAX),
+            Field("length", Kind.U32, "bytes of payload", "bytes", TOKEN_PAYLOAD_BYTES_MAX),
         ),
         "length",
     ),

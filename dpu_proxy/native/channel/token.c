@@ -27,7 +27,7 @@ static uint64_t wall_clock_ms(void)
 
 /* Writes what is authenticated: the context, the MAC addresses of both ends, and the token without its code. */
 static size_t claims_write(uint8_t *out, const struct xts_link_config *link, const struct xts_token *token,
-			   const uint8_t *cgroup)
+			   const uint8_t *payload)
 {
 	uint8_t *p = out;
 
@@ -40,16 +40,16 @@ static size_t claims_write(uint8_t *out, const struct xts_link_config *link, con
 	xts_put64(p + 20, token->epoch);
 	xts_put64(p + 28, token->expires_ms);
 	xts_put32(p + 36, token->length);
-	memcpy(p + 40, cgroup, token->length);
+	memcpy(p + 40, payload, token->length);
 	return CONTEXT_BYTES + 40 + token->length;
 }
 
-static bool authentic(const struct channel *ch, const struct xts_token *token, const uint8_t *cgroup)
+static bool authentic(const struct channel *ch, const struct xts_token *token, const uint8_t *payload)
 {
 	const struct trust *trust = &ch->worker->trust;
-	uint8_t claims[CONTEXT_BYTES + 40 + 255], code[EVP_MAX_MD_SIZE], sent_code[MAC_BYTES];
+	uint8_t claims[CONTEXT_BYTES + 40 + XTS_TOKEN_PAYLOAD_BYTES_MAX], code[EVP_MAX_MD_SIZE], sent_code[MAC_BYTES];
 	unsigned int bytes = 0;
-	size_t length = claims_write(claims, &ch->link.config, token, cgroup);
+	size_t length = claims_write(claims, &ch->link.config, token, payload);
 
 	xts_put64(sent_code, token->mac_high);
 	xts_put64(sent_code + 8, token->mac_low);
@@ -68,18 +68,86 @@ static uint32_t expected_queue(const struct channel *ch, const struct xts_hello 
 	return ch->queue_id | whose << XTS_RELAY_SHIFT;
 }
 
+/* What the payload of a token says. */
+struct claims {
+	uint32_t cgroup_bytes; /* the path is at the beginning */
+	uint64_t life, number; /* ORDER; life 0: it has none */
+};
+
+static void claim_read(struct claims *out, uint8_t number, const uint8_t *value, uint32_t bytes)
+{
+	if (number == XTS_CLAIM_ORDER && bytes == 16) {
+		out->life = xts_get64(value);
+		out->number = xts_get64(value + 8);
+	}
+}
+
+/* Reads the payload. A path has no zero byte; where there is one, a slash is before it and further claims are behind
+ * it. So a proxy that does not know them takes them for a cgroup below. false: it is malformed. */
+static bool claims_read(struct claims *out, const uint8_t *payload, uint32_t length)
+{
+	const uint8_t *zero = length ? memchr(payload, 0, length) : NULL;
+	uint32_t at;
+
+	*out = (struct claims){ .cgroup_bytes = length };
+	if (!zero)
+		return true;
+	at = (uint32_t)(zero - payload);
+	if (!at || payload[at - 1] != '/')
+		return false;
+	out->cgroup_bytes = at - 1;
+	for (at++; at < length;) {
+		if (length - at < 2 || length - at - 2 < payload[at + 1])
+			return false;
+		claim_read(out, payload[at], payload + at + 2, payload[at + 1]);
+		at += 2u + payload[at + 1];
+	}
+	return true;
+}
+
+static bool life_has_ended(const struct identity *known, uint64_t life)
+{
+	for (uint32_t i = 0; i < TOKEN_LIVES_ENDED && i < known->lives_ended_count; i++)
+		if (known->lives_ended[i] == life)
+			return true;
+	return false;
+}
+
+/* Is the token newer than all that opened this queue before? */
+static bool newer(const struct identity *known, const struct xts_token *token, const struct claims *claims)
+{
+	if (!claims->life)
+		return token->expires_ms > known->expires_ms;
+	if (claims->life == known->life)
+		return claims->number > known->number;
+	return !life_has_ended(known, claims->life);
+}
+
+static void remember(struct identity *known, const struct xts_token *token, const struct claims *claims)
+{
+	if (token->expires_ms > known->expires_ms)
+		known->expires_ms = token->expires_ms;
+	if (!claims->life)
+		return;
+	if (known->life && known->life != claims->life)
+		known->lives_ended[known->lives_ended_count++ % TOKEN_LIVES_ENDED] = known->life;
+	known->life = claims->life;
+	known->number = claims->number;
+}
+
 static int check(const struct channel *ch, const struct xts_hello *hello, const struct xts_token *token,
-		 const uint8_t *cgroup)
+		 const uint8_t *payload, struct claims *claims)
 {
 	uint64_t now_ms = wall_clock_ms();
 
 	if (!token)
 		return ENOKEY;
-	if (!authentic(ch, token, cgroup) || token->queue != expected_queue(ch, hello) || token->epoch != hello->epoch)
+	if (!authentic(ch, token, payload) || token->queue != expected_queue(ch, hello) ||
+	    token->epoch != hello->epoch || !claims_read(claims, payload, token->length))
 		return EKEYREJECTED;
 	if (token->expires_ms <= now_ms || token->expires_ms - now_ms > AHEAD_MS)
 		return EKEYEXPIRED;
-	return token->expires_ms > ch->identity.expires_ms ? 0 : EKEYREVOKED;
+	return newer(&ch->identity, token, claims) ? 0 : EKEYREVOKED;
 }
 
 static const char *meaning(int error)
@@ -96,20 +164,21 @@ static const char *meaning(int error)
 	}
 }
 
-int token_admit(void *channel, const struct xts_hello *hello, const struct xts_token *token, const uint8_t *cgroup)
+int token_admit(void *channel, const struct xts_hello *hello, const struct xts_token *token, const uint8_t *payload)
 {
 	struct channel *ch = channel;
-	int error = check(ch, hello, token, cgroup);
+	struct claims claims;
+	int error = check(ch, hello, token, payload, &claims);
 
 	if (error && error != ch->identity.refused)
 		channel_log(ch, "HELLO refused: %s", meaning(error));
 	ch->identity.refused = error;
 	if (error || !token)
 		return error;
-	ch->identity.expires_ms = token->expires_ms;
+	remember(&ch->identity, token, &claims);
 	ch->identity.uid = token->uid;
-	ch->identity.cgroup_bytes = token->length;
-	memcpy(ch->identity.cgroup, cgroup, token->length);
+	ch->identity.cgroup_bytes = claims.cgroup_bytes;
+	memcpy(ch->identity.cgroup, payload, claims.cgroup_bytes);
 	return 0;
 }
 

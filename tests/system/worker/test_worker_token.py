@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import hmac
 import os
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -33,6 +35,21 @@ def now_ms() -> int:
 def token(epoch: int, key: bytes = KEY, **changes: Any) -> bytes:
     claims = {"queue_id": 0, "uid": UID, "cgroup": CGROUP, "expires_ms": now_ms() + LIFETIME_MS} | changes
     return attach_token.make(key, HOST, DEVICE, **{"epoch": epoch} | claims)
+
+
+class Agents:
+    """Agents of a host, one after the other, with a clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+        self.start()
+
+    def start(self) -> None:
+        """The next agent."""
+        self._issuer = attach_token.Issuer(KEY, lambda: now_ms() + self.ahead_ms)
+
+    def token(self, epoch: int) -> bytes:
+        return self._issuer.token(HOST, DEVICE, queue_id=0, uid=UID, cgroup=CGROUP, epoch=epoch)
 
 
 def trust(worker: Worker, *rules: dict[str, Any]) -> None:
@@ -104,6 +121,115 @@ def test_an_attachment_that_has_ended_opens_nothing_again(worker: Worker) -> Non
         showing(queue, 9, token(9, expires_ms=now_ms() + LIFETIME_MS + 1)).open()
 
 
+def leave(worker: Worker, host: ScriptedHost) -> None:
+    goodbye(host)
+    worker.wait(lambda stats: stats.channels_up == 0, "the epoch has ended")
+
+
+@pytest.mark.parametrize("ahead_s", [86400, -86400], ids=["ahead", "back"])
+def test_a_wrong_clock_is_forgotten_as_soon_as_it_is_right_again(worker: Worker, ahead_s: int) -> None:
+    agents = Agents()
+    with worker.attach(1) as queue:
+        leave(worker, showing(queue, 1, agents.token(1)).open())
+        agents.ahead_ms = ahead_s * 1000
+        for epoch in (2, 3):
+            assert refused_with(showing(queue, epoch, agents.token(epoch))) == errno.EKEYEXPIRED
+        agents.ahead_ms = 0
+        for epoch in (4, 5):
+            leave(worker, showing(queue, epoch, agents.token(epoch)).open())
+
+
+def test_the_order_of_tokens_is_not_that_of_their_clock(worker: Worker) -> None:
+    agents = Agents()
+    with worker.attach(1) as queue:
+        for epoch, ahead_s in enumerate([200, -200, 0, 0, -100, 100], 1):
+            agents.ahead_ms = ahead_s * 1000
+            unused, used = agents.token(epoch + 100), agents.token(epoch)
+            leave(worker, showing(queue, epoch, used).open())
+            assert refused_with(showing(queue, 999, b"")) == errno.ENOKEY  # the link forgets its last epoch
+            assert refused_with(showing(queue, epoch, used)) == errno.EKEYREVOKED
+            assert refused_with(showing(queue, epoch + 100, unused)) == errno.EKEYREVOKED, "made before"
+
+
+@pytest.mark.parametrize("ahead_s", [0, -200, 200])
+def test_another_agent_makes_the_tokens_of_those_before_worthless(worker: Worker, ahead_s: int) -> None:
+    agents = Agents()
+    kept = []
+    with worker.attach(1) as queue:
+        for epoch in range(1, 17):
+            kept.append((epoch + 100, agents.token(epoch + 100)))  # never shown to the proxy
+            leave(worker, showing(queue, epoch, agents.token(epoch)).open())
+            kept.append((epoch + 200, agents.token(epoch + 200)))  # made after the one that was shown
+            agents.start()
+            agents.ahead_ms = ahead_s * 1000
+        leave(worker, showing(queue, 17, agents.token(17)).open())
+        for epoch, shown in kept:
+            assert refused_with(showing(queue, epoch, shown)) == errno.EKEYREVOKED
+
+
+def test_an_agent_before_claims_and_one_after_it(worker: Worker) -> None:
+    agents = Agents()
+    with worker.attach(1) as queue:
+        old = token(1)
+        leave(worker, showing(queue, 1, old).open())
+        agents.ahead_ms = -1000
+        leave(worker, showing(queue, 2, agents.token(2)).open())
+        assert refused_with(showing(queue, 1, old)) == errno.EKEYREVOKED
+        leave(worker, showing(queue, 3, token(3)).open())  # the older one is installed again
+
+
+def connections_of(tenant: Any) -> int:
+    out = worker_ffi.new("struct xts_tenant_stats *")
+    worker_lib.xts_tenant_stats(tenant, out)
+    return int(out.used[next(number for number, name in RESOURCES.items() if name == "connections")])
+
+
+#: What is behind a cgroup: is the token taken?
+PAYLOADS = {
+    "a claim of a later version": (b"/\0\xc8\x03abc", True),
+    "an empty claim": (b"/\0\xc8\0", True),
+    "no claim": (b"/\0", True),
+    "a claim of another size": (b"/\0\x01\x02ab", True),
+    "a claim that is cut": (b"/\0\xc8\x04abc", False),
+    "a claim without size": (b"/\0\xc8", False),
+    "a zero byte in the path": (b"\0\xc8\x03abc", False),
+}
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_claims_that_are_not_known_are_passed_over(worker: Worker, name: str) -> None:
+    behind, taken = PAYLOADS[name]
+    payload = CGROUP.encode() + behind
+    fixed = struct.pack(">IIQQ", 0, UID, 7, now_ms() + LIFETIME_MS)
+    length = struct.pack(">I", len(payload))
+    code = hmac.digest(KEY, b"xts attach token 1" + HOST + DEVICE + fixed + length + payload, "sha256")[:16]
+    tenant = make_tenant("web", 1)
+    trust(worker, {"tenant": tenant, "cgroup": CGROUP.encode()})
+    with worker.attach(7) as queue:
+        host = showing(queue, 7, fixed + code + length + payload)
+        if not taken:
+            assert refused_with(host) == errno.EKEYREJECTED
+            return
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            assert host.open().connect("127.0.0.1", server.getsockname()[1])[1].error == 0
+            assert connections_of(tenant) == 1, "the cgroup is what is before the claims"
+
+
+def test_an_older_proxy_takes_the_tokens_of_today() -> None:
+    """It checks the code over all of it, takes the whole payload for the cgroup, and the later expiry for the newer."""
+    agents = Agents()
+    made = [agents.token(epoch) for epoch in range(1, 1000)]
+    expiries = []
+    for shown in made:
+        fixed, code, length, payload = shown[:24], shown[24:40], shown[40:44], shown[44:]
+        expected = hmac.digest(KEY, b"xts attach token 1" + HOST + DEVICE + fixed + length + payload, "sha256")
+        assert code == expected[:16]
+        assert struct.unpack(">I", length)[0] == len(payload) <= 255
+        assert payload.startswith(CGROUP.encode() + b"/"), "a rule for the cgroup is also for those below"
+        expiries.append(struct.unpack_from(">Q", fixed, 16)[0])
+    assert expiries == sorted(set(expiries))
+
+
 def test_costs_are_those_of_whom_the_token_names(worker: Worker) -> None:
     tenants = {name: make_tenant(name, number) for number, name in enumerate(["user", "group", "rest"], 1)}
     trust(
@@ -121,7 +247,6 @@ def test_costs_are_those_of_whom_the_token_names(worker: Worker) -> None:
         (UID, "/system.slicex"): "rest",
         (UID, ""): "rest",
     }
-    connections = next(number for number, name in RESOURCES.items() if name == "connections")
     with socket.create_server(("127.0.0.1", 0)) as server, worker.attach(1) as queue:
         for epoch, ((uid, cgroup), name) in enumerate(expected.items(), 1):
             shown = token(epoch, uid=uid, cgroup=cgroup, expires_ms=now_ms() + LIFETIME_MS + epoch)
@@ -129,9 +254,7 @@ def test_costs_are_those_of_whom_the_token_names(worker: Worker) -> None:
             assert host.connect("127.0.0.1", server.getsockname()[1])[1].error == 0
             used = {}
             for other, tenant in tenants.items():
-                out = worker_ffi.new("struct xts_tenant_stats *")
-                worker_lib.xts_tenant_stats(tenant, out)
-                used[other] = int(out.used[connections])
+                used[other] = connections_of(tenant)
             assert used == {other: int(other == name) for other in tenants}, (uid, cgroup)
             goodbye(host, error=errno.ECONNRESET)
             worker.wait(lambda stats: stats.connections == 0, "its connection has ended")
@@ -144,7 +267,7 @@ def test_a_proxy_without_a_key_does_not_look_at_tokens() -> None:
 
 
 def test_a_long_path_is_cut_at_a_component() -> None:
-    path = "/kubepods.slice" + "/" + "p" * 120 + "/" + "c" * 130
+    path = "/kubepods.slice" + "/" + "p" * 120 + "/" + "c" * 100
     assert attach_token.cut(path.encode()) == path[: path.rindex("/")].encode()
     assert attach_token.cut(b"/" + b"x" * 300) == b""
 
