@@ -336,9 +336,9 @@ static void before_exit(struct stack *st)
 
 	/* The lock is never held for long, but exit() may have been called from a handler that has interrupted a call
 	 * of this library. */
-	clock_gettime(CLOCK_REALTIME, &limit);
+	clock_gettime(CLOCK_MONOTONIC, &limit);
 	limit.tv_sec++;
-	if (pthread_mutex_timedlock(&st->lock, &limit) != 0)
+	if (pthread_mutex_clocklock(&st->lock, CLOCK_MONOTONIC, &limit) != 0)
 		return;
 	xts_inside.locked = 1;
 	common_at_exit(st);
