@@ -31,8 +31,10 @@ static void update_keys(struct tls *t)
 void tls_send_settle(struct tls *t)
 {
 	uint8_t mode = SSL_SESSION_get_max_fragment_length(SSL_get0_session(t->ssl));
+	/* newer versions of OpenSSL have a value for "not negotiated", too */
+	bool asked = mode >= TLSEXT_max_fragment_length_512 && mode <= TLSEXT_max_fragment_length_4096;
 
-	t->record_max = mode ? 256u << mode : TLS_RECORD_BYTES;
+	t->record_max = asked ? 256u << mode : TLS_RECORD_BYTES;
 	t->write_max = TLS_GATHER_BYTES / (t->record_max + TLS_RECORD_EXTRA) * t->record_max;
 }
 
