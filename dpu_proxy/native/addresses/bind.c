@@ -12,6 +12,7 @@
 
 #include "addresses/local_ports.h"
 #include "addresses/socket_address.h"
+#include "channel/tickets.h"
 #include "datagrams/datagram_socket.h"
 #include "processes/share.h"
 #include "tenants/policy.h"
@@ -97,11 +98,13 @@ void command_bind_goes_on(struct channel *ch)
 	int error;
 
 	ch->refusal = XTS_REFUSED_NONE;
+	tickets_call_begins(ch);
 	error = bind_here(c, &m->local);
 	if (error == LATER)
 		return;
 	ch->binding = NULL;
 	command_reply_local(ch, XTS_REPLY_BIND_ACK, m->xts_socket, m->token, c, error);
+	tickets_call_goes_on(ch, XTS_CMD_BIND, true);
 	channel_check(ch, c->proxy_id);
 }
 

@@ -147,6 +147,9 @@ struct channel {
 	struct id_slot *ids;
 	uint32_t id_count, id_used, id_free; /* room, slots ever used, head of the free list (0: none) */
 
+#ifdef XTS_DEBUG
+	uint32_t replies_made; /* by the message that is being carried out (tickets.h) */
+#endif
 	uint8_t refusal;       /* enum xts_refusal: why the proxy refuses the request that is being carried out */
 	struct reply *replies; /* ring of XTS_FRAME_WINDOW_MAX */
 	uint32_t reply_first, reply_count;

@@ -1,5 +1,6 @@
 /* A channel's turn to receive: takes a batch of frames, carries them out, and writes what was gathered for connections.
  * channel.h has the theory of operation. */
+#include "channel/tickets.h"
 #include "probe.h"
 #include "pushed/pushed.h"
 
@@ -67,7 +68,9 @@ static bool deliver(struct channel *ch, const struct xts_head *head, struct batc
 	if (head->type != XTS_CMD_SEND && head->type != XTS_CMD_SEND_PDU && head->type != XTS_CMD_SEND_DATAGRAMS)
 		channel_flush(ch); /* data sent before a call takes effect first; e stays valid */
 	ch->refusal = XTS_REFUSED_NONE;
+	tickets_call_begins(ch);
 	result = command_dispatch(ch, ch->link.features, head, first->iov_base, e->frame.bytes, e);
+	tickets_call_ends(ch, head->type, result);
 	if (result == COMMAND_MALFORMED)
 		channel_violation(ch, xts_type_name(head->type), head->id);
 	/* wipes keys that may have been pushed */

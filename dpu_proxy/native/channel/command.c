@@ -10,6 +10,7 @@
 
 #include "addresses/local_ports.h"
 #include "addresses/socket_address.h"
+#include "channel/tickets.h"
 #include "connection/sockopt.h"
 #include "datagrams/datagram_socket.h"
 #include "datagrams/multicast.h"
@@ -42,6 +43,7 @@ uint8_t *command_reply(struct channel *ch, uint8_t type, uint32_t bytes, uint32_
 	if (ch->reply_count >= XTS_FRAME_WINDOW_MAX)
 		abort();
 	ch->reply_count++;
+	tickets_replied(ch);
 	r->bytes = bytes;
 	xts_head_encode(r->frame, type, refusal_of(ch, error), (uint16_t)error, xts_socket);
 	return r->frame;
@@ -190,11 +192,13 @@ void command_connect_goes_on(struct channel *ch)
 	int error;
 
 	ch->refusal = XTS_REFUSED_NONE;
+	tickets_call_begins(ch);
 	error = connect_now(c, m);
 	if (error == LOCAL_PORTS_LATER)
 		return;
 	ch->connecting = NULL;
 	if (!error) {
+		ticket_for_connect(c);
 		xts_link_recycled(&ch->link);
 	} else {
 		if (m->length)
@@ -202,6 +206,7 @@ void command_connect_goes_on(struct channel *ch)
 		ch->worker->stats.connects_failed++;
 		reply_connect(ch, m->xts_socket, c, error);
 	}
+	tickets_call_goes_on(ch, XTS_CMD_CONNECT, error);
 	channel_check(ch, c->proxy_id);
 }
 
@@ -230,8 +235,10 @@ enum command_result command_connect(struct channel *ch, const struct xts_head *h
 		error = push_from_connect(c, m, batch_payload(e, XTS_CONNECT_BYTES));
 	else if (c)
 		error = connect_start(c, m);
-	if (!error)
+	if (!error) {
+		ticket_for_connect(c);
 		return COMMAND_DONE; /* CONNECT_ACK is sent from the state of the connection */
+	}
 	if (error == LOCAL_PORTS_LATER) {
 		ch->connecting = c;
 		ch->connect = *m;

@@ -1,5 +1,6 @@
 /* One offloaded connection between its channel and its TCP socket: made, watched, freed. What TCP says:
  * connection_event.c; the end: connection_close.c; data: from_host.c, to_tcp.c, to_host.c. */
+#include "channel/tickets.h"
 #include "connection/connection_inside.h"
 #include "connection/unowned.h"
 #include "datagrams/datagram_socket.h"
@@ -131,6 +132,7 @@ void connection_free(struct connection *c, bool reset)
 	c->bound_to = NULL;
 	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, sizeof *c + (c->pushed ? PUSHED_BYTES : 0));
 	uncount(c);
+	ticket_end(c);
 	if (c->channel) {
 		channel_clean(c->channel, c);
 		identifier_release(c->channel, c->proxy_id);

@@ -56,6 +56,9 @@ struct connection {
 	bool dirty : 1; /* in channel->dirty: has gathered frames to write */
 	bool buffers_untouched
 		: 1; /* no size of its kernel buffers was set, or inherited from a listener (socket_buffers.c) */
+#ifdef XTS_DEBUG
+	uint8_t ticket; /* the request that will be answered from its state (channel/tickets.h) */
+#endif
 	bool waits_for_turn : 1;               /* something was noted and waits for its turn (wait_reasons.h) */
 	uint8_t waits_for[2];                  /* enum xts_wait, by direction (wait_reasons.h) */
 	uint8_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */

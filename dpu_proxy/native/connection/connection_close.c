@@ -1,5 +1,6 @@
 /* The close of a connection, as its host has asked for it: at once, or when what waits has been sent, or (lingering)
  * when the peer has acknowledged all of it. */
+#include "channel/tickets.h"
 #include "connection/connection_inside.h"
 #include "datagrams/datagram_socket.h"
 #include "processes/share.h"
@@ -66,6 +67,7 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 		return;
 	}
 	c->connect_reply = false;
+	ticket_for_close(c);
 	/* a host that will use the socket again (XTS_FLAG_ABORT) also waits for CLOSED */
 	unwaited = !(flags & (XTS_FLAG_ABORT | XTS_FLAG_LINGER));
 	if (c->state == CONNECTION_LISTENER) {

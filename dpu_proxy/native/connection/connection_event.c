@@ -286,6 +286,10 @@ void connection_fail(struct connection *c, int error)
 {
 	if (c->reset_sent || c->error)
 		return;
+	if (c->state == CONNECTION_CONNECTING && c->pushed && !c->pushed->ready) {
+		pushed_shaking_failed(c, error); /* RESET would tell nobody: the host waits for CONNECT_ACK */
+		return;
+	}
 	c->worker->stats.resets++;
 	c->error = error;
 	connection_drop_outgoing(c);

@@ -1,6 +1,7 @@
 /* The table of a connection's states, and the checks of a build with XTS_DEBUG. connection_states.h says what it is
  * for. */
 #include "channel/channel.h"
+#include "channel/tickets.h"
 
 /* A flag's mask. */
 #define F(bit) (1u << FLAG_##bit##_NUMBER)
@@ -132,6 +133,7 @@ void connection_enter(struct connection *c, enum connection_state state)
 void connection_check(const struct connection *c)
 {
 	xts_state_rests(&xts_connection_states, visited, c->proxy_id, c->state, flags_of(c));
+	ticket_check(c);
 }
 
 void channel_check(struct channel *ch, uint32_t proxy_id)

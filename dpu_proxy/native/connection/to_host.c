@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include "addresses/socket_address.h"
+#include "channel/tickets.h"
 #include "datagrams/datagram_socket.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
@@ -57,6 +58,7 @@ static void send_connect_ack(struct connection *c, const struct xts_tx_slot *slo
 	struct xts_connect_ack m = { .proxy_id = c->proxy_id };
 
 	c->connect_reply = false;
+	ticket_connect_answered(c);
 	list_remove(&c->unnamed);
 	socket_local(c->fd, &m.local);
 	if (!c->error) {
@@ -87,6 +89,7 @@ static void send_end(struct connection *c, const struct xts_tx_slot *slot)
 /* Sends the last message about the connection. Its identifier is free afterwards. */
 static void send_closed(struct connection *c, const struct xts_tx_slot *slot)
 {
+	ticket_close_answered(c);
 	send_recv(c, slot, XTS_FLAG_CLOSED, c->state == CONNECTION_CLOSING ? c->error : 0, 0);
 	if (c->state == CONNECTION_CLOSING)
 		connection_orphan(c);

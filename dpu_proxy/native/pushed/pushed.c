@@ -343,7 +343,7 @@ static void new_fails(struct connection *c, int error)
 	connection_connect_failed(c, error);
 }
 
-static void fails(struct connection *c, int error)
+void pushed_shaking_failed(struct connection *c, int error)
 {
 	if (c->pushed->handshaking)
 		c->worker->stats.ulp_handshakes_failed++;
@@ -411,7 +411,7 @@ void pushed_advance(struct connection *c)
 	if (!r)
 		becomes_ready(c);
 	else if (r != -EAGAIN)
-		fails(c, -r);
+		pushed_shaking_failed(c, -r);
 }
 
 /* Do bytes have to leave first, which were sent before a push onto the send side? The protocols may send messages of
@@ -434,7 +434,7 @@ void pushed_start(struct connection *c)
 	p->started = true;
 	r = ulp_stack_start(p->stack, c->fd, !c->accepted);
 	if (r) {
-		fails(c, -r);
+		pushed_shaking_failed(c, -r);
 		return;
 	}
 	ulp_stack_event(p->stack, true, c->writable);

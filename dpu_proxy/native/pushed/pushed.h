@@ -101,6 +101,9 @@ void pushed_advance(struct connection *c);
 void pushed_event(struct connection *c, uint32_t epoll_events);
 /* The connection has failed: lets the layers send an alert, drops what waits. */
 void pushed_fail(struct connection *c);
+/* A protocol has failed before it was ready, or the connection has. Whoever waits for CONNECT_ACK is told; what a
+ * listener has accepted is closed. */
+void pushed_shaking_failed(struct connection *c, int error);
 /* Have bytes arrived that no application will read? */
 bool pushed_has_unread(struct connection *c);
 /* The timer has expired: calls the stack. May free c, as above. */

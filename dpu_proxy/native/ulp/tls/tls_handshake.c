@@ -149,7 +149,8 @@ static struct tls_handshake_job *job_of(struct tls *t)
 	return s;
 }
 
-/* Reads what has arrived for the job: how many bytes, 0 for none, or -errno: the end, or an error. */
+/* Reads what has arrived for the job: how many bytes, 0 for none, or -errno: the end, or an error. Where memory was
+ * missing for bytes that have been read, t->failed is set, too: nobody can read these bytes again. */
 static ssize_t bring(struct tls *t)
 {
 	static _Thread_local uint8_t bytes[READ_BYTES];
@@ -168,7 +169,7 @@ static ssize_t bring(struct tls *t)
 			return n;
 		r = ulp_out_reserve(&t->slice.ahead, t->layer, (uint32_t)n);
 		if (r)
-			return ulp_memory_fail(t->layer, r, "a handshake");
+			return t->failed = ulp_memory_fail(t->layer, r, "a handshake");
 		ulp_out_put(&t->slice.ahead, bytes, (uint32_t)n);
 		all += n;
 	}
@@ -285,6 +286,8 @@ int tls_handshake_step(struct tls *t)
 	if (s->begun && s->outcome.kind == SSL_ERROR_WANT_WRITE && !ulp_socket_writable(t->layer))
 		return -EAGAIN;
 	n = bring(t);
+	if (t->failed)
+		return t->failed;
 	if (n < 0) { /* OpenSSL finds the same error at once */
 		ERR_clear_error();
 		r = SSL_do_handshake(t->ssl);
