@@ -5,7 +5,8 @@
  * and so its key. Every process that gets the carrier can use the socket; no other process can read the label. A
  * program without this library sees a socket that is not connected (ENOTCONN).
  *
- * If the program also has the listener in the kernel, for clients on this host, the carrier is that kernel socket. In
+ * If the program also has the listener in the kernel, for clients on this host, the carrier is that kernel socket. Its
+ * label has no key, since connections inherit the label; the key is in the listener itself (listener_key.h). In
  * all other cases the carrier is made for the purpose: a Unix socket, bound to a place of the connection's name
  * (passed_names.h), so that a connection in transit counts as one that a process has.
  */
@@ -25,10 +26,12 @@
 #include "core/stack.h"
 #include "processes/inherit.h"
 #include "processes/label.h"
+#include "processes/listener_key.h"
 #include "processes/passed_names.h"
 #include "processes/relatives.h"
 #include "processes/socket_record.h"
 #include "processes/take_over.h"
+#include "processes/wipe.h"
 #include "waiting/progress_thread.h"
 #include "waiting/wait.h"
 #include "xts_private.h"
@@ -117,6 +120,19 @@ static void name_endpoint(struct socket_record *b, const struct stack *st)
 	b->endpoint[sizeof b->endpoint - 1] = 0;
 }
 
+/* Attaches the record; its key goes where only descriptors of this very socket lead. */
+static int put_record(int carrier, struct socket_record *b, bool is_listener)
+{
+	int r = 0;
+
+	if (is_listener) {
+		r = listener_key_write(carrier, b->key);
+		b->key = 0;
+		b->key_is_apart = 1;
+	}
+	return r ? r : label_write(carrier, b, sizeof *b);
+}
+
 static int pass(struct xts_sock *s, int kernel_fd)
 {
 	struct socket_record b;
@@ -140,7 +156,8 @@ static int pass(struct xts_sock *s, int kernel_fd)
 		b.phase = PHASE_CONNECTED;
 		b.shutdown &= SEND_SHUTDOWN;
 	}
-	r = label_write(fd, &b, sizeof b);
+	r = put_record(fd, &b, kernel_fd >= 0);
+	wipe(&b, sizeof b);
 	if (!r)
 		return fd;
 	close(fd);
@@ -274,8 +291,7 @@ static int take(const struct socket_record *b, int carrier, bool at_once)
 	return r;
 }
 
-/* A connection accepted from a labelled kernel listener has the label too. */
-static bool was_accepted(int fd)
+static bool is_connected(int fd)
 {
 	struct sockaddr_storage peer;
 	socklen_t length = sizeof peer;
@@ -283,24 +299,46 @@ static bool was_accepted(int fd)
 	return kernel_calls.syscall(SYS_getpeername, fd, &peer, &length) == 0 && peer.ss_family != AF_UNIX;
 }
 
+/* 1; 0: there is none. A connection accepted from a labelled kernel listener has the label too, without the key. */
+static int read_record(int fd, struct socket_record *b)
+{
+	int bytes = label_read(fd, b, sizeof *b);
+
+	if (bytes != (int)sizeof *b || b->magic != RECORD_MAGIC || is_connected(fd))
+		return 0;
+	if (b->key_is_apart) {
+		b->key = listener_key_read(fd);
+		return b->key != 0;
+	}
+	return 1;
+}
+
+static int take_passed(const struct socket_record *b, int fd, bool at_once, struct xts_exec_socket *out)
+{
+	int r;
+
+	if (!is_of_a_label(b))
+		return -EPROTO;
+	*out = (struct xts_exec_socket){
+		.number = -1, .descriptor = fd, .listens = b->state == TCP_STATE_LISTEN, .datagrams = b->datagrams
+	};
+	r = find(b);
+	out->again = r >= 0;
+	if (r < 0)
+		r = take(b, fd, at_once);
+	if (r < 0)
+		return r;
+	out->number = r;
+	return 1;
+}
+
 int xts_take_passed(int fd, bool at_once, struct xts_exec_socket *out)
 {
 	struct socket_record b;
-	int bytes = label_read(fd, &b, sizeof b), r;
+	int r = read_record(fd, &b);
 
-	if (bytes != (int)sizeof b || b.magic != RECORD_MAGIC || was_accepted(fd))
-		return 0;
-	if (!is_of_a_label(&b))
-		return finish(-EPROTO);
-	*out = (struct xts_exec_socket){
-		.number = -1, .descriptor = fd, .listens = b.state == TCP_STATE_LISTEN, .datagrams = b.datagrams
-	};
-	r = find(&b);
-	out->again = r >= 0;
-	if (r < 0)
-		r = take(&b, fd, at_once);
-	if (r < 0)
-		return finish(r);
-	out->number = r;
-	return 1;
+	if (r > 0)
+		r = take_passed(&b, fd, at_once, out);
+	wipe(&b, sizeof b);
+	return r < 0 ? finish(r) : r;
 }

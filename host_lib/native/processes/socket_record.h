@@ -14,7 +14,7 @@
 #include "wire.h"
 
 #define RECORD_MAGIC 0x58545342u /* "XTSB" */
-#define RECORD_VERSION 7u
+#define RECORD_VERSION 8u
 
 struct socket_record {
 	uint32_t magic, version;
@@ -25,7 +25,8 @@ struct socket_record {
 	 * entry. */
 	int32_t relatives;
 	uint32_t relatives_slot, relatives_entry;
-	uint64_t key; /* 0: the connection has ended, and only its unread bytes are left */
+	/* 0: the connection has ended, and only its unread bytes are left; or key_is_apart. */
+	uint64_t key;
 	uint64_t receive_timeout_ns, send_timeout_ns;
 	uint64_t sent_bytes, received_bytes;
 	uint64_t common_read_bytes, common_sent_bytes; /* as in struct common */
@@ -39,6 +40,7 @@ struct socket_record {
 	uint8_t bound, bound_address, v6only;
 	uint8_t passed;       /* it was passed to other programs: passed_names.h */
 	uint8_t passed_place; /* this process's place, over exec */
+	uint8_t key_is_apart; /* the key is where only a descriptor of the socket leads: listener_key.h */
 	uint8_t again;        /* another descriptor of a socket whose record came earlier: nothing else is set */
 	int32_t passed_fd;    /* the descriptor that holds the place; -1: none */
 	struct passed_name passed_name;

@@ -25,6 +25,7 @@ from system.processes.programs import (
     inherit_listeners,
     inherit_passing,
     inherit_passing_datagrams,
+    inherit_rights,
     inherit_turns,
     inherit_ulps,
     inherit_unread,
@@ -47,6 +48,7 @@ TOPICS = (
     inherit_passing_datagrams,
     inherit_datagrams,
     inherit_unread,
+    inherit_rights,
 )
 SCRIPTS = scripts("inherit")
 
