@@ -89,8 +89,8 @@ ADVICE = {
     "ELSEWHERE": (
         "Several processes have a connection by `fork`. This process asked for it, and the one that has it did not "
         "give it up in 2 s. That one is stopped or hangs, or it alone knows the state: peek mode, a push or a "
-        "handshake under way. The call fails with ETIMEDOUT here, and later calls ask again. Where the state was such "
-        "at the fork, all calls fail with ENOTCONN.",
+        "handshake under way. A call that waits fails with ETIMEDOUT here, and later calls ask again. Where the state "
+        "was such at the fork, all calls fail with ENOTCONN.",
         "Fork after the handshake or after peek mode. Look at what the other process does.",
     ),
     "LOST": (

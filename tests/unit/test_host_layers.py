@@ -57,7 +57,7 @@ UPWARD = {
     # What is unread of PDUs goes with a connection to another process.
     ("processes", "ulps"): "pdu_consume pdu_credits pdu_restore",
     # A request of a protocol is made of a connection that other processes may have.
-    ("ulps", "processes"): "turn_is_elsewhere turn_use",
+    ("ulps", "processes"): "turn_is_elsewhere turn_take turn_use",
     # PDUs are sent and received by the parts of the calls for a byte stream.
     ("ulps", "calls"): """
         connect_socket recv_give_back recv_was_read send_account send_all send_wait_connected source_take

@@ -215,7 +215,7 @@ static int shutdown_socket(struct xts_sock *s, int how)
 		return -ENOTCONN;
 	}
 	if (turn_is_elsewhere(s))
-		return -ENOTCONN; /* table_use() could not take it over */
+		return -EAGAIN; /* table_use() could not take it over */
 	if (is_over(s)) {
 		socket_changed(s, STATE_CHANGE);
 		return -ENOTCONN;

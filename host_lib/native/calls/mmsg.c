@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/socket.h"
 #include "core/stack.h"
+#include "processes/take_over.h"
 #include "xts.h"
 
 #define MESSAGES_MAX 1024u /* UIO_MAXIOV, at which the kernel cuts these calls */
@@ -33,7 +34,7 @@ static bool on_datagrams(int number, call_on_datagrams *call, struct mmsghdr *me
 
 	do {
 		st = stack_enter_of(number);
-		s = table_use(st, number);
+		s = table_use_for(st, number, PURPOSE_NOBODY);
 		has_datagrams = !s || s->datagrams;
 		*result = !s ? -EBADF : has_datagrams ? call(s, messages, count, flags, deadline_ns) : 0;
 	} while (stack_restarts(st, result)); /* only if nothing has been sent or received */

@@ -159,7 +159,7 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 	for (;;) {
 		if (turn_is_elsewhere(s)) {
 			r = done && !goes_on(s, flags) ? -EAGAIN :
-							 turn_take(s, PURPOSE_RECEIVE, blocking ? deadline : 0);
+							 turn_take(s, PURPOSE_RECEIVE, blocking ? deadline : AT_ONCE);
 			if (r)
 				return done ? (ssize_t)done : r == -ERESTART ? interrupted(s->receive_timeout_ns) : r;
 			if (!socket_is_open(s, id))

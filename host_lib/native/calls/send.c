@@ -172,7 +172,7 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 		r = send_wait_connected(s, blocking, deadline);
 	while (!r) {
 		if (turn_is_elsewhere(s)) {
-			r = turn_take(s, PURPOSE_USE, FOREVER);
+			r = turn_take(s, PURPOSE_USE, blocking ? deadline : AT_ONCE);
 			if (!socket_is_open(s, id))
 				return sent ? (ssize_t)sent : -EBADF;
 			if (r) {

@@ -337,7 +337,7 @@ static void seek(struct xts_sock *s, uint64_t now)
 	if (now - s->cold->sharing.sought_ns < SEEK_NS)
 		return;
 	s->cold->sharing.sought_ns = now;
-	(void)turn_take(s, PURPOSE_POLL, 0);
+	turn_seek(s);
 }
 
 static bool is_sought(const struct xts_sock *s)

@@ -212,7 +212,7 @@ int xts_inherit_next(int memfd, struct xts_exec_socket *out)
 		out->datagrams = s->datagrams != NULL;
 		/* The proxy keeps a connection only for a short time. The others are taken over when they are used. */
 		if (s->own.common)
-			(void)turn_take(s, PURPOSE_NOBODY, 0);
+			(void)turn_take(s, PURPOSE_NOBODY, AT_ONCE);
 		else if (!share_by_key(s))
 			inherit_take(s);
 		if (s->id != id)

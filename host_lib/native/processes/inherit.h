@@ -21,7 +21,8 @@
  * that needs it most, and among equals to the one that asked first (take_queue.c of the proxy). Each process takes it
  * on its own channel, attached for the purpose. So parent, children and their children may alternate; each change costs
  * some round trips. A process that only waits for events gets it once the holder has not used it for 20 ms. A holder
- * that does not answer in 2 s is stopped: the call fails with ETIMEDOUT.
+ * that does not answer in 2 s is stopped: a call that waits fails with ETIMEDOUT. One that must not wait has failed
+ * with EAGAIN long before.
  *
  * A file that these processes have in common says which of them have a copy (relatives.h). When the holder closes or
  * exits, and others have copies, it parks the connection; the last copy to be closed closes the connection. When a

@@ -57,6 +57,9 @@ struct sharing {
 	uint32_t park_token;
 	uint64_t used_ns;     /* when this process used it last */
 	uint64_t sought_ns;   /* a poll waits for it: when this process last asked for it */
+	uint8_t sought_for;   /* the greatest purpose for which a call wanted it that could not wait */
+	bool silent;          /* such a call has waited for its holder in vain */
+	uint64_t unknown_ns;  /* since when the proxy does not know its key; 0: it was never asked, or knew it */
 	uint32_t pdu_read;    /* bytes of the next PDU to come that another process has read */
 	uint64_t sent_before; /* sent_bytes when this process took it over */
 	/* It was passed to other programs: this process's place in its name (0: none), and the socket that holds it. */

@@ -1,6 +1,23 @@
 /*
  * Taking over a connection that several processes have: TAKE is repeated with growing pauses until the holder has
  * parked the connection (give_up.c). inherit.h has the theory of operation.
+ *
+ * A holder may be stopped, and by somebody who wants this process to wait. So how long a call waits for it depends on
+ * the call:
+ *
+ *     the call                                         waits until           and then is
+ *     recv, send on a blocking socket                  its own time-out,     EAGAIN
+ *                                                      or ANSWER_NS          ETIMEDOUT
+ *     recv, send with O_NONBLOCK or MSG_DONTWAIT       AT_ONCE_NS            EAGAIN
+ *     getsockopt, shutdown and others that never       AT_ONCE_NS, or        EAGAIN
+ *     wait in the kernel                               SOON_NS if blocking
+ *     poll, and the progress thread for a sleeping one not at all            not ready
+ *
+ * The kernel waits in all of these, for the lock of a socket that another process is using; that process runs. So does
+ * AT_ONCE_NS wait for an answer of a holder that runs: without it, each call of a process that alternates with another
+ * would fail once. After one call has waited in vain the holder is *silent*, and no such call waits for it any more
+ * until it gives the connection up. What the failed call wanted the connection for is remembered, so that a poll asks
+ * for it with the same urgency: readiness comes when the holder gives it up.
  */
 #include <sys/epoll.h>
 
@@ -20,7 +37,9 @@
 #include "waiting/wait.h"
 
 #define ANSWER_NS (2 * NS_PER_S) /* a holder that has not answered by then is stopped, or hangs */
-#define UNKNOWN_NS NS_PER_S      /* the parent's SHARE may be on its way */
+#define AT_ONCE_NS (10 * NS_PER_MS)
+#define SOON_NS (100 * NS_PER_MS)
+#define UNKNOWN_NS NS_PER_S /* the parent's SHARE may be on its way */
 #define PAUSE_MIN_NS (100 * NS_PER_US)
 /* a process that does not ask again soon loses its place to the next one (PROTOCOL.md) */
 #define PAUSE_BUSY_NS (2 * NS_PER_MS)
@@ -68,6 +87,9 @@ static void taken(struct xts_sock *s, const struct call *call)
 {
 	inherit_is_here(s);
 	s->own.why_gone = 0;
+	s->cold->sharing.silent = false;
+	s->cold->sharing.sought_for = 0;
+	s->cold->sharing.unknown_ns = 0;
 	if (s->state != TCP_STATE_ESTABLISHED)
 		return; /* the socket has failed meanwhile */
 	if (!nothing_is_missing(s, call)) {
@@ -127,20 +149,42 @@ static void failed(struct xts_sock *s)
 	socket_not_here(s, XTS_REASON_LOST);
 }
 
+/* A call, as far as it waits for the holder. */
+struct patience {
+	uint32_t purpose;
+	bool at_once; /* it must not wait, except for an answer that a process that runs gives */
+	uint64_t begun_ns;
+	uint64_t until_ns; /* when the call has to return */
+	uint64_t answered_ns;
+};
+
+/* The parent's SHARE may be on its way, or the key is not valid any more. */
+static bool may_be_on_its_way(struct xts_sock *s, uint64_t now)
+{
+	if (!s->cold->sharing.unknown_ns)
+		s->cold->sharing.unknown_ns = now;
+	return now - s->cold->sharing.unknown_ns < UNKNOWN_NS;
+}
+
 /* What an answer means: 0: ask again; otherwise the result of the call. */
-static int consider(int r, uint32_t purpose, uint64_t needed_until_ns, uint64_t begun_ns, uint64_t *answered_ns)
+static int consider(struct xts_sock *s, int r, struct patience *p)
 {
 	uint64_t now = now_ns();
+	bool over = now >= p->until_ns || p->purpose <= PURPOSE_POLL;
 
-	if (r == -EAGAIN) {
-		*answered_ns = now;
-		if (now >= needed_until_ns)
+	switch (r) {
+	case -EAGAIN: /* its holder needs it */
+		p->answered_ns = now;
+		if (over || (p->at_once && p->purpose == PURPOSE_RECEIVE))
 			return r;
-		return purpose != PURPOSE_RECEIVE && now - begun_ns > ANSWER_NS ? -ETIMEDOUT : 0;
+		return p->purpose != PURPOSE_RECEIVE && now - p->begun_ns > ANSWER_NS ? -ETIMEDOUT : 0;
+	case -EBUSY: /* its holder has not answered */
+		return over ? -EAGAIN : now - p->answered_ns > ANSWER_NS ? -ETIMEDOUT : 0;
+	case -ENOENT:
+		return !may_be_on_its_way(s, now) ? r : over ? -EAGAIN : 0;
+	default:
+		return r;
 	}
-	if (r == -EBUSY)
-		return purpose <= PURPOSE_POLL ? -EAGAIN : now - *answered_ns > ANSWER_NS ? -ETIMEDOUT : 0;
-	return r == -ENOENT && now - begun_ns < UNKNOWN_NS ? 0 : r;
 }
 
 static uint64_t longer(uint64_t pause_ns, uint64_t limit_ns)
@@ -148,24 +192,30 @@ static uint64_t longer(uint64_t pause_ns, uint64_t limit_ns)
 	return pause_ns * 2 < limit_ns ? pause_ns * 2 : limit_ns;
 }
 
-static int take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns, uint64_t begun_ns)
+static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 {
-	uint64_t answered_ns = begun_ns, pause_ns = PAUSE_MIN_NS;
+	return a_ns < b_ns ? a_ns : b_ns;
+}
+
+static int take(struct xts_sock *s, struct patience *p)
+{
+	uint64_t pause_ns = PAUSE_MIN_NS;
 	uint32_t id = s->id;
 	uint16_t nobody = 0;
 
 	for (;;) {
 		/* Other threads wait for the outcome of this one. */
-		int answer = ask(s, purpose > s->cold->sharing.taking_for ? purpose : s->cold->sharing.taking_for), r;
+		uint8_t for_others = s->cold->sharing.taking_for;
+		int answer = ask(s, p->purpose > for_others ? p->purpose : for_others), r;
 
 		if (!answer || !socket_is(s, id))
 			return answer;
-		r = consider(answer, purpose, needed_until_ns, begun_ns, &answered_ns);
+		r = consider(s, answer, p);
 		if (r)
 			return r;
 		/* A signal ends the wait: the call is made again, or fails with EINTR, as a call does that waits for
 		 * data. */
-		r = wait_interruptibly(s->stack, &nobody, now_ns() + pause_ns, false);
+		r = wait_interruptibly(s->stack, &nobody, earlier(now_ns() + pause_ns, p->until_ns), false);
 		if (!socket_is(s, id))
 			return -EBADF;
 		if (r == -EINTR)
@@ -176,28 +226,39 @@ static int take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns, 
 	}
 }
 
-int turn_take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns)
+/* Waits until no other thread takes it, and it is not being given up. 0 or -errno. */
+static int wait_until_settled(struct xts_sock *s, const struct patience *p)
 {
-	struct stack *st = s->stack;
-	uint64_t begun_ns = now_ns();
+	uint64_t last_ns = earlier(p->begun_ns + ANSWER_NS, p->until_ns);
 	uint32_t id = s->id;
-	int r;
+	int r = 0;
 
-	s->cold->sharing.used_ns = begun_ns;
-	while (socket_is(s, id) && (s->own.moved != NOT_MOVED || s->own.taking)) {
-		if (purpose > s->cold->sharing.taking_for)
-			s->cold->sharing.taking_for = (uint8_t)purpose;
-		r = wait_for(st, &s->callers, begun_ns + ANSWER_NS, false);
-		if (r)
-			return r;
+	while (!r && socket_is(s, id) && (s->own.moved != NOT_MOVED || s->own.taking)) {
+		if (p->purpose > s->cold->sharing.taking_for)
+			s->cold->sharing.taking_for = (uint8_t)p->purpose;
+		if (now_ns() >= p->until_ns)
+			return -EAGAIN;
+		r = wait_for(s->stack, &s->callers, last_ns, false);
 	}
 	if (!socket_is(s, id))
 		return -EBADF;
+	return r == -ETIMEDOUT && last_ns == p->until_ns ? -EAGAIN : r;
+}
+
+static int take_with(struct xts_sock *s, struct patience *p)
+{
+	uint32_t id = s->id;
+	int r;
+
+	s->cold->sharing.used_ns = p->begun_ns;
+	r = wait_until_settled(s, p);
+	if (r)
+		return r;
 	if (s->own.inherited == NOT_INHERITED || !s->cold->sharing.key)
 		return 0;
 	s->own.taking = true;
-	s->cold->sharing.taking_for = (uint8_t)purpose;
-	r = take(s, purpose, needed_until_ns, begun_ns);
+	s->cold->sharing.taking_for = (uint8_t)p->purpose;
+	r = take(s, p);
 	if (!socket_is(s, id))
 		return -EBADF;
 	s->own.taking = false;
@@ -207,14 +268,59 @@ int turn_take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns)
 		s->own.why_gone = XTS_REASON_ELSEWHERE;
 		status_state(s);
 	}
-	wake(st, &s->callers);
-	if (s->own.gone_unreported && purpose > PURPOSE_POLL)
+	wake(s->stack, &s->callers);
+	if (s->own.gone_unreported && p->purpose > PURPOSE_POLL)
 		socket_report_gone(s);
 	if (!s->open && !s->own.ending) {
 		socket_end(s); /* the application has closed it meanwhile */
 		return -EBADF;
 	}
 	return s->own.why_gone == XTS_REASON_LOST ? 0 : r; /* the call finds the socket's error */
+}
+
+/* limit_ns: how long to wait for a holder that runs, unless an earlier call has waited for it in vain. */
+static int take_at_once(struct xts_sock *s, uint32_t purpose, uint64_t limit_ns)
+{
+	uint64_t now = now_ns();
+	struct patience p = { .purpose = purpose,
+			      .at_once = true,
+			      .begun_ns = now,
+			      .until_ns = now + (s->cold->sharing.silent ? 0 : limit_ns),
+			      .answered_ns = now };
+	uint32_t id = s->id;
+	int r = take_with(s, &p);
+
+	if (r != -EAGAIN || !socket_is(s, id) || purpose <= PURPOSE_POLL)
+		return r;
+	s->cold->sharing.silent |= now_ns() >= p.until_ns;
+	if (purpose > s->cold->sharing.sought_for)
+		s->cold->sharing.sought_for = (uint8_t)purpose;
+	if (s->polled || s->watches || s->mirror)
+		common_look_soon(s->stack); /* they ask for it as urgently as this call did */
+	return r;
+}
+
+int turn_take(struct xts_sock *s, uint32_t purpose, uint64_t until_ns)
+{
+	struct patience p = { .purpose = purpose, .begun_ns = now_ns(), .until_ns = until_ns };
+
+	if (until_ns == AT_ONCE)
+		return take_at_once(s, purpose, AT_ONCE_NS);
+	p.answered_ns = p.begun_ns;
+	return take_with(s, &p);
+}
+
+void turn_seek(struct xts_sock *s)
+{
+	uint32_t wanted = s->cold->sharing.sought_for;
+	uint64_t now = now_ns();
+	struct patience p = { .purpose = wanted > PURPOSE_POLL ? wanted : PURPOSE_POLL,
+			      .at_once = true,
+			      .begun_ns = now,
+			      .until_ns = now,
+			      .answered_ns = now };
+
+	(void)take_with(s, &p);
 }
 
 /* --- once for each call ------------------------------------------------------------------------------------------- */
@@ -225,9 +331,14 @@ static __thread uint32_t not_had;
 void turn_begin(struct xts_sock *s, uint32_t purpose)
 {
 	uint32_t id = s->id;
+	int r = 0;
 
 	not_had = 0;
-	if (purpose != PURPOSE_NOBODY && turn_take(s, purpose, purpose == PURPOSE_USE ? FOREVER : 0) == -ETIMEDOUT)
+	if (purpose == PURPOSE_USE)
+		r = take_at_once(s, purpose, s->nonblocking ? AT_ONCE_NS : SOON_NS);
+	else if (purpose != PURPOSE_NOBODY)
+		r = turn_take(s, purpose, AT_ONCE);
+	if (r == -ETIMEDOUT || (r == -EAGAIN && purpose == PURPOSE_USE))
 		not_had = id;
 }
 
@@ -235,5 +346,5 @@ int turn_use(struct xts_sock *s)
 {
 	if (!turn_is_elsewhere(s))
 		return 0;
-	return not_had == s->id ? -ETIMEDOUT : turn_take(s, PURPOSE_USE, FOREVER);
+	return not_had == s->id ? -EAGAIN : take_at_once(s, PURPOSE_USE, s->nonblocking ? AT_ONCE_NS : SOON_NS);
 }

@@ -17,13 +17,17 @@ enum { PURPOSE_NOBODY, PURPOSE_POLL, PURPOSE_RECEIVE, PURPOSE_USE }; /* purposes
 
 /* --- take_over.c ------------------------------------------------------------------------------------------------- */
 
-/* Takes over a connection that another process holds. May wait. Returns 0; -EAGAIN: its holder is still receiving at
- * needed_until_ns (or, with PURPOSE_POLL, uses it); -ETIMEDOUT: its holder does not answer; -ERESTART: a signal;
- * -EBADF: closed meanwhile; or the errno with which the connection has failed. */
-int turn_take(struct xts_sock *s, uint32_t purpose, uint64_t needed_until_ns);
-/* turn_begin(): a call on the connection begins; takes it over, unless purpose is PURPOSE_NOBODY. turn_use(), later in
- * the call: takes it over if another process holds it, with the results of turn_take(); does not wait for a holder that
- * has already left this call without an answer. */
+#define AT_ONCE UINT64_C(0) /* for a call that must not wait */
+
+/* Takes over a connection that another process holds. May wait until until_ns. Returns 0; -EAGAIN: it has not got it by
+ * then; -ETIMEDOUT: its holder does not answer for longer than any call waits; -ERESTART: a signal; -EBADF: closed
+ * meanwhile; or the errno with which the connection has failed. */
+int turn_take(struct xts_sock *s, uint32_t purpose, uint64_t until_ns);
+/* The progress thread asks for it, for a poll. Does not wait for the holder. */
+void turn_seek(struct xts_sock *s);
+/* turn_begin(): a call begins that does not wait for data or room; takes the connection over, unless purpose is
+ * PURPOSE_NOBODY. turn_use(), later in the call: takes it over if another process holds it, with the results of
+ * turn_take(); does not wait for a holder that has already left this call without an answer. */
 void turn_begin(struct xts_sock *s, uint32_t purpose);
 int turn_use(struct xts_sock *s);
 /* The proxy has given the connection to this process: what the last holder wrote in the entry is valid now. */

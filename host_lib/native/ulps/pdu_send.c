@@ -166,10 +166,10 @@ static int begin(struct xts_sock *s, struct sending *o, int flags)
 	return 0;
 }
 
-static int why_not(struct xts_sock *s)
+static int why_not(struct xts_sock *s, bool blocking, uint64_t deadline)
 {
 	uint32_t id = s->id;
-	int r = turn_use(s);
+	int r = turn_is_elsewhere(s) ? turn_take(s, PURPOSE_USE, blocking ? deadline : AT_ONCE) : 0;
 
 	if (r || !socket_is_open(s, id))
 		return r ? r : -EBADF;
@@ -182,11 +182,11 @@ static int wait_for_turn(struct xts_sock *s, bool blocking, uint64_t deadline)
 	int r = 0;
 
 	while (!r && (s->cold->ulps.sending || s->pushing)) {
-		r = why_not(s);
+		r = why_not(s, blocking, deadline);
 		if (!r)
 			r = blocking ? wait_to_send(s, deadline, false) : -EAGAIN;
 	}
-	return r ? r : why_not(s);
+	return r ? r : why_not(s, blocking, deadline);
 }
 
 /* A control record on a stream is sent to its end, since no data may come in between. */
@@ -201,7 +201,7 @@ static int send_messages(struct xts_sock *s, struct sending *o, uint64_t deadlin
 	int r;
 
 	for (;;) {
-		r = why_not(s);
+		r = why_not(s, o->blocking, deadline);
 		if (!r)
 			r = send_message(s, o);
 		if (!r && !o->goal)

@@ -22,7 +22,7 @@
  *                         call_proxy()                                   the reply
  *                         socket_disconnect()                            CLOSED (socket_disconnected)
  *                         end() of a push: what goes back to the proxy   its last frame has left (push_give_back)
- *                         turn_take(): another thread takes it           its end, in 2 s (ANSWER_NS)
+ *                         turn_take(): another thread takes it           its end, in 2 s (ANSWER_NS), or AT_ONCE
  *                         inherit_take(): another thread takes it over   its end: replies of the proxy
  *     st->frame_waiters   channel_wait_slot(), call_begin()              FRAME_ACK
  *     st->attach_waiters  channel_attach(): another attaches; leave(),   that has ended, in 5 s at most

@@ -8,13 +8,15 @@ import os
 import select
 import signal
 import socket
+import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from beds.calls import Calls, address, until
+from beds.calls import SIOCOUTQ, Calls, address, until
 from beds.scripts import script
 from system.processes.programs.inheriting import (
     PATIENCE_S,
@@ -274,28 +276,91 @@ def stopped_holder(c: Calls) -> None:
     holder.kill()
 
 
-@script("inherit")
-def a_stopped_holder_is_asked_once_by_a_call(c: Calls) -> None:
-    """A call that makes a request of the proxy takes no longer to fail than one that sends."""
-    s, peer = c.connected()
-
+@contextmanager
+def held_by_one_that_is_stopped(c: Calls, s: int, peer: socket.socket) -> Iterator[Child]:
     def child() -> None:
         assert send(c, s, b"x") == 1
         Signal().wait()
 
-    def fails(name: str, *arguments: object) -> float:
-        begun = time.monotonic()
-        result = c.call(name, s, *arguments)
-        assert result == -errno.ETIMEDOUT, (name, result)
-        return time.monotonic() - begun
+    holder = Child(c, child)
+    assert peer.recv(1) == b"x"
+    holder.stop()
+    yield holder
+    holder.kill()
+
+
+FIONBIO = 0x5421
+#: A call that must not wait ends in 0.1 s; one that waits for the holder, in 2 s.
+AT_ONCE_S = 0.5
+
+
+@script("inherit")
+def no_wait_for_a_stopped_holder(c: Calls) -> None:
+    """Whatever the reason for which they do not wait. Those that need the connection say EAGAIN."""
+    s, peer = c.connected()
+    length, one = ctypes.c_uint(104), ctypes.c_int(1)
+    info = (socket.SOL_TCP, socket.TCP_INFO, ctypes.create_string_buffer(104), ctypes.byref(length))
+    error = (socket.SOL_SOCKET, socket.SO_ERROR, ctypes.byref(ctypes.c_int()), ctypes.byref(ctypes.c_uint(4)))
+    with held_by_one_that_is_stopped(c, s, peer):
+        for nonblocking in (False, True):
+            c.call("ioctl", s, FIONBIO, ctypes.byref(ctypes.c_int(nonblocking)))
+            flags = 0 if nonblocking else socket.MSG_DONTWAIT
+            for name, *arguments in [
+                ("send", b"y", 1, flags),
+                ("recv", ctypes.create_string_buffer(9), 9, flags),
+                ("recv", ctypes.create_string_buffer(9), 9, flags | socket.MSG_PEEK | socket.MSG_WAITALL),
+                ("getsockopt", *info),
+                ("setsockopt", socket.SOL_TCP, socket.TCP_NODELAY, ctypes.byref(one), 4),
+                ("ioctl", SIOCOUTQ, ctypes.byref(one)),
+                ("shutdown", socket.SHUT_WR),
+            ]:
+                begun = time.monotonic()
+                result = c.call(name, s, *arguments)
+                assert result == -errno.EAGAIN, (name, arguments, result)
+                assert time.monotonic() - begun < AT_ONCE_S, (name, nonblocking)
+            begun = time.monotonic()
+            assert c.call("getsockopt", s, *error) == 0 and c.name("getpeername", s)
+            assert poll(c, s, select.POLLIN | select.POLLOUT, 0) == 0
+            assert time.monotonic() - begun < AT_ONCE_S
+    assert c.call("shutdown", s, socket.SHUT_WR) == 0
+    assert peer.recv(1) == b""
+
+
+@script("inherit")
+def readiness_comes_when_a_stopped_holder_goes_on(c: Calls) -> None:
+    """It was refused to a call that did not wait: poll asks for it as that call did, also from a process that uses
+    it without a pause."""
+    s, peer = c.connected()
+    going = Signal()
+
+    def child() -> None:
+        assert send(c, s, b"x") == 1
+        going.wait()
+        while c.call("send", s, b"x", 1, 0) == 1:
+            time.sleep(0.001)
 
     holder = Child(c, child)
     assert peer.recv(1) == b"x"
     holder.stop()
-    length = ctypes.c_uint(104)
-    asked = fails("getsockopt", socket.SOL_TCP, socket.TCP_INFO, ctypes.create_string_buffer(104), ctypes.byref(length))
-    assert asked < 1.6 * fails("send", b"y", 1, 0)
+    assert c.call("send", s, b"y", 1, socket.MSG_DONTWAIT) == -errno.EAGAIN
+    os.kill(holder.pid, signal.SIGCONT)
+    going.tell()
+    assert poll(c, s, select.POLLOUT) & select.POLLOUT
+    assert c.call("send", s, b"y", 1, socket.MSG_DONTWAIT) == 1
     holder.kill()
+
+
+@script("inherit")
+def a_time_out_ends_a_call_that_waits_for_a_stopped_holder(c: Calls) -> None:
+    s, peer = c.connected()
+    limit = struct.pack("=qq", 0, 200_000)
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        assert c.call("setsockopt", s, socket.SOL_SOCKET, option, limit, len(limit)) == 0
+    with held_by_one_that_is_stopped(c, s, peer):
+        for name, *arguments in [("recv", ctypes.create_string_buffer(9), 9, 0), ("send", b"y", 1, 0)]:
+            begun = time.monotonic()
+            assert c.call(name, s, *arguments) == -errno.EAGAIN
+            assert 0.2 <= time.monotonic() - begun < 1.5, name
 
 
 @script("inherit")
