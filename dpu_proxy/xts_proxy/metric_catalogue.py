@@ -412,6 +412,22 @@ TLS = (
         keys_change="fallback_keys_change",
     ),
     counter("xts_tls_key_updates", "Key updates of TLS 1.3 that the proxy has begun.", "key_updates"),
+    counter(
+        "xts_tls_late_signatures",
+        "Requests to the process with the private keys (xts-keys) that were not answered within a second. "
+        "Handshakes wait for them.",
+        "keys_late",
+    ),
+    gauge(
+        "xts_tls_late_signatures_waiting",
+        "Of xts_tls_late_signatures_total: those that still wait.",
+        "keys_late_now",
+    ),
+    counter(
+        "xts_tls_lost_signatures",
+        "Requests to the process with the private keys that were never answered, because it has ended.",
+        "keys_unanswered",
+    ),
 )
 
 #: Title of a part of the reference -> its metrics.

@@ -46,6 +46,7 @@ from xts_proxy.connection_log import ConnectionLog
 from xts_proxy.device_clock import DeviceClock
 from xts_proxy.device_watch import DeviceWatch
 from xts_proxy.heartbeat import Heartbeat, answers
+from xts_proxy.key_lateness import KeyLog
 from xts_proxy.keys import KeyProcess
 from xts_proxy.limit_refusals import RefusalLog
 from xts_proxy.log import LOG
@@ -93,6 +94,7 @@ class Supervisor:
         self.workers: list[RemoteWorker] = []
         self._heartbeat = Heartbeat(self.workers)
         self._refusals = RefusalLog(self._tenants)
+        self._key_log = KeyLog(self._tls_counts)
         self._clock = DeviceClock()
         self._logs: list[log.WorkerLog] = []
         self.tenants = Tenants(config, promises=False)
@@ -207,6 +209,7 @@ class Supervisor:
             self._clock.start()
             self._heartbeat.start()
             self._refusals.start()
+            self._key_log.start()
             self._device.start()
             if self._connection_log:
                 self._connection_log.start()
@@ -247,7 +250,14 @@ class Supervisor:
 
     def _stop_workers(self, error: int) -> None:
         """Stops the workers, once, with GOODBYE(error) to the hosts."""
-        for task in (self._clock, self._heartbeat, self._refusals, self._connection_log, self._reload):
+        for task in (
+            self._clock,
+            self._heartbeat,
+            self._refusals,
+            self._key_log,
+            self._connection_log,
+            self._reload,
+        ):
             if task:
                 task.stop()
         if self._process and self._process.child.ended():

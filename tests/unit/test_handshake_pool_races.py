@@ -43,6 +43,7 @@ struct worker {
 static atomic_uint abandoned_count, left_count;
 
 void key_in_background(void) { }
+void key_end_waits(bool end) { (void)end; }
 
 static void run(struct ulp_job *job)
 {

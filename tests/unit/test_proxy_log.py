@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from xts_messages.log_format import fields_of
 from xts_messages.printable import printable
+from xts_proxy.key_lateness import KeyLog
 from xts_proxy.limit_refusals import RefusalLog
 from xts_proxy.log import LINES_PER_S, LOG, Budget, WorkerLog
 
@@ -130,5 +131,28 @@ def test_refusals_are_summed_up_by_tenant_and_limit(lines: list[str]) -> None:
     ]
     lines.clear()
     accounts = {}
+    log.look()
+    assert lines == []
+
+
+def test_a_key_process_that_is_slow_is_told_and_so_is_the_end_of_it(lines: list[str]) -> None:
+    counts = {"keys_late": 0, "keys_late_now": 0, "other": 7}
+    log = KeyLog(lambda: counts)
+    log.look()
+    assert lines == []
+    counts |= {"keys_late": 3, "keys_late_now": 2}
+    log.look()
+    counts |= {"keys_late_now": 1}
+    log.look()
+    counts |= {"keys_late_now": 0}
+    log.look()
+    log.look()
+    assert [line.partition(":")[2].partition(";")[0] for line in lines[:2]] == [
+        " 3 requests not answered within a second, of all 2 that still wait",
+        " 0 requests not answered within a second, of all 1 that still wait",
+    ]
+    assert lines[2:] == ["xts-keys answers in time again"]
+    lines.clear()
+    counts = {}
     log.look()
     assert lines == []

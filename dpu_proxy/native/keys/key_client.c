@@ -1,134 +1,290 @@
 /*
  * Sends requests to the key process. There are as many connections as that process has threads, so waiting here for a
- * free connection is no longer than waiting there. One connection is for urgent callers. The others, whose threads are
- * in the background (SCHED_IDLE), are for callers that are in the background themselves.
+ * free connection is no longer than waiting there. One connection is urgent. The others, whose threads are in the
+ * background (SCHED_IDLE), are for callers that are in the background themselves.
+ *
+ * Slowness is no failure: whoever needs a signature waits for it, until the process is gone. The worker ends
+ * connections whose handshake takes too long, and does not need the thread for it. A connection to the process is
+ * closed only when its other end is, because nobody could make another one: it was inherited.
+ *
+ * A background thread of a busy core may get no time at all. So a request that it has not answered after ASK_AGAIN_MS
+ * is made once more, over the urgent connection. The first one is still with the background thread, and will be
+ * answered sometime, over a connection that others use by then. So requests have numbers: an answer with another number
+ * than the one that is awaited is dropped. It is a signature for another handshake.
  */
 #include "key_client.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "keys.h"
 
-#define PATIENCE_S 10 /* a signature takes a millisecond; a stopped process must not block us for ever */
+#define ASK_AGAIN_MS 200u /* a signature takes a millisecond, with RSA of 4096 bits on a slow core 20 ms */
+#define LATE_MS 1000u
+#define NS_PER_MS 1000000u
+#define FOREVER UINT64_MAX
 
 /* The connections, and which of them are not in use. */
 struct set {
 	pthread_cond_t given_back;
-	int *free;
-	uint32_t free_count, count; /* count: those that still work */
+	int *free;                  /* the last one is taken first */
+	uint32_t free_count, count; /* count: those whose other end is there */
 };
 
 static struct {
 	pthread_mutex_t mutex;
-	struct set ordinary, background;
-} keys = {
-	.mutex = PTHREAD_MUTEX_INITIALIZER,
-	.ordinary = { .given_back = PTHREAD_COND_INITIALIZER },
-	.background = { .given_back = PTHREAD_COND_INITIALIZER },
-};
-static _Thread_local struct set *own_set = &keys.ordinary;
+	struct set urgent, background;
+	int forgets; /* the descriptor over which numbers of forgotten keys go */
+	uint32_t forgotten[KEYS_MAX], forgotten_count;
+} keys = { .mutex = PTHREAD_MUTEX_INITIALIZER, .forgets = -1 };
+static _Thread_local struct set *own_set = &keys.urgent;
+static atomic_uint last_sequence;
+static atomic_ullong late, late_now, unanswered;
+static atomic_bool waits_end;
 
 void key_in_background(void)
 {
 	own_set = &keys.background;
 }
 
+void key_end_waits(bool end)
+{
+	atomic_store(&waits_end, end);
+}
+
+struct key_counts key_counts(void)
+{
+	return (struct key_counts){ .late = late, .late_now = late_now, .unanswered = unanswered };
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* --- connections -------------------------------------------------------------------------------------------------- */
+
 static int fill(struct set *s, const int *connections, uint32_t count)
 {
-	struct timeval patience = { .tv_sec = PATIENCE_S };
+	struct timeval slice = { .tv_usec = ASK_AGAIN_MS * 1000 };
+	pthread_condattr_t attributes;
+	int error;
 
 	s->free = calloc(count, sizeof *s->free);
 	if (!s->free)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < count; i++) {
-		if (setsockopt(connections[i], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) < 0)
+		if (setsockopt(connections[i], SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice) < 0 ||
+		    setsockopt(connections[i], SOL_SOCKET, SO_SNDTIMEO, &slice, sizeof slice) < 0)
 			return -errno;
 		s->free[i] = connections[i];
 	}
 	s->free_count = s->count = count;
-	return 0;
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	error = pthread_cond_init(&s->given_back, &attributes);
+	pthread_condattr_destroy(&attributes);
+	return -error;
 }
 
 int xts_keys_connect(const int *connections, uint32_t count)
 {
-	int error = count < 2 ? -EINVAL : fill(&keys.ordinary, connections, 1);
+	int error = count < 2 ? -EINVAL : fill(&keys.urgent, connections, 1);
 
 	if (!error)
 		error = fill(&keys.background, connections + 1, count - 1);
-	return error ? error : key_provider_load();
+	if (error)
+		return error;
+	keys.forgets = connections[0];
+	return key_provider_load();
 }
 
-/* Waits for a free connection; -EPIPE when none works any more. */
+/* Waits for a free connection; -ETIMEDOUT: none is free after ASK_AGAIN_MS; -EPIPE: none has another end any more. */
 static int take(struct set *s)
 {
-	int fd = -EPIPE;
+	struct timespec until;
+	int fd = -EPIPE, error = 0;
 
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += ASK_AGAIN_MS * NS_PER_MS;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
 	pthread_mutex_lock(&keys.mutex);
-	while (s->count && !s->free_count)
-		pthread_cond_wait(&s->given_back, &keys.mutex);
+	while (s->count && !s->free_count && !error)
+		error = pthread_cond_timedwait(&s->given_back, &keys.mutex, &until);
 	if (s->count)
-		fd = s->free[--s->free_count];
+		fd = s->free_count ? s->free[--s->free_count] : -ETIMEDOUT;
 	pthread_mutex_unlock(&keys.mutex);
 	return fd;
 }
 
-static void give_back(struct set *s, int fd, int works)
+/* result: of the exchange. A connection on which an answer is late is taken after all others. */
+static void give_back(struct set *s, int fd, ssize_t result)
 {
+	bool gone = result == -EPIPE;
+
 	pthread_mutex_lock(&keys.mutex);
-	if (works)
+	if (gone) {
+		s->count--;
+		if (fd == keys.forgets)
+			keys.forgets = -1;
+	} else if (result == -ETIMEDOUT) {
+		memmove(s->free + 1, s->free, s->free_count++ * sizeof *s->free);
+		s->free[0] = fd;
+	} else {
 		s->free[s->free_count++] = fd;
-	else
-		s->count--; /* the late answer to this request would be taken for the answer to the next one */
+	}
 	if (s->count)
 		pthread_cond_signal(&s->given_back);
 	else
 		pthread_cond_broadcast(&s->given_back);
 	pthread_mutex_unlock(&keys.mutex);
-	if (!works)
+	if (gone)
 		close(fd);
 }
 
-static ssize_t exchange(int fd, const struct msghdr *question, struct msghdr *answer)
+/* --- requests ----------------------------------------------------------------------------------------------------- */
+
+struct question {
+	struct key_request head;
+	const void *data;
+	size_t bytes;
+	void *out;
+	size_t room;
+	uint64_t asked_ns;
+	bool late; /* and counted */
+};
+
+/* A system call has ended with this errno, or 0 for the end of the connection. 0: it may be repeated. Lack of memory,
+ * or whatever else it may be, ends the request and not the connection. */
+static int go_on(struct question *q, int error, uint64_t until_ns)
 {
-	ssize_t n;
+	uint64_t now = now_ns();
+
+	if (!error || error == EPIPE || error == ECONNRESET)
+		return -EPIPE;
+	if (error != EINTR && error != EAGAIN)
+		return -error;
+	if (!q->late && now - q->asked_ns >= (uint64_t)LATE_MS * NS_PER_MS) {
+		q->late = true;
+		atomic_fetch_add(&late, 1);
+		atomic_fetch_add(&late_now, 1);
+	}
+	if (atomic_load(&waits_end))
+		return -ECANCELED;
+	return now >= until_ns ? -ETIMEDOUT : 0;
+}
+
+static int send_request(struct question *q, int fd, uint64_t until_ns)
+{
+	struct iovec pieces[] = { { &q->head, sizeof q->head }, { (void *)(uintptr_t)q->data, q->bytes } };
+	struct msghdr message = { .msg_iov = pieces, .msg_iovlen = 2 };
+	int r = 0;
+
+	while (!r) { /* a message is sent as a whole */
+		if (sendmsg(fd, &message, MSG_NOSIGNAL) >= 0)
+			return 0;
+		r = go_on(q, errno, until_ns);
+	}
+	return r;
+}
+
+/* Returns the answer's length, or its error; answers to earlier requests are dropped. */
+static ssize_t receive_answer(struct question *q, int fd, uint64_t until_ns)
+{
+	struct key_answer answer = { 0 };
+	struct iovec pieces[] = { { &answer, sizeof answer }, { q->out, q->room } };
+	int r = 0;
+
+	while (!r) {
+		struct msghdr message = { .msg_iov = pieces, .msg_iovlen = 2 };
+		ssize_t n = recvmsg(fd, &message, 0);
+
+		if (n <= 0) {
+			r = go_on(q, n ? errno : 0, until_ns);
+			continue;
+		}
+		if (n < (ssize_t)sizeof answer || answer.sequence != q->head.sequence)
+			continue;
+		if (message.msg_flags & MSG_TRUNC)
+			return -EMSGSIZE;
+		return answer.error ? answer.error : n - (ssize_t)sizeof answer;
+	}
+	return r;
+}
+
+/* Asks over a connection of this set, with a number of its own. -ETIMEDOUT: there is no answer at until_ns. */
+static ssize_t ask_over(struct set *s, struct question *q, uint64_t until_ns)
+{
+	ssize_t r;
+	int fd;
 
 	do
-		n = sendmsg(fd, question, MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return -1;
-	do
-		n = recvmsg(fd, answer, 0);
-	while (n < 0 && errno == EINTR);
-	return n;
+		fd = take(s);
+	while (fd == -ETIMEDOUT && (fd = go_on(q, EAGAIN, until_ns)) == 0);
+	if (fd < 0)
+		return fd;
+	q->head.sequence = atomic_fetch_add(&last_sequence, 1) + 1;
+	r = send_request(q, fd, until_ns);
+	if (!r)
+		r = receive_answer(q, fd, until_ns);
+	give_back(s, fd, r == -ECANCELED ? -ETIMEDOUT : r);
+	return r;
 }
 
 ssize_t key_ask(const struct key_request *request, const void *data, size_t bytes, void *out, size_t room)
 {
-	struct key_answer answer;
-	struct iovec asks[] = { { (void *)(uintptr_t)request, sizeof *request }, { (void *)(uintptr_t)data, bytes } };
-	struct iovec answers[] = { { &answer, sizeof answer }, { out, room } };
-	struct set *set = own_set;
-	struct msghdr question = { .msg_iov = asks, .msg_iovlen = 2 }, reply = { .msg_iov = answers, .msg_iovlen = 2 };
-	ssize_t n;
-	int fd;
+	struct question q = {
+		.head = *request, .data = data, .bytes = bytes, .out = out, .room = room, .asked_ns = now_ns()
+	};
+	ssize_t r = -ETIMEDOUT;
 
 	if (bytes > KEY_DATA_MAX)
 		return -EMSGSIZE;
-	fd = take(set);
-	if (fd < 0)
-		return fd;
-	n = exchange(fd, &question, &reply);
-	give_back(set, fd, n > 0);
-	if (n < (ssize_t)sizeof answer)
-		return -EPIPE;
-	if (reply.msg_flags & MSG_TRUNC)
-		return -EMSGSIZE;
-	return answer.error ? answer.error : n - (ssize_t)sizeof answer;
+	key_send_forgotten();
+	if (own_set != &keys.urgent)
+		r = ask_over(own_set, &q, q.asked_ns + (uint64_t)ASK_AGAIN_MS * NS_PER_MS);
+	if (r == -ETIMEDOUT)
+		r = ask_over(&keys.urgent, &q, FOREVER);
+	if (q.late)
+		atomic_fetch_sub(&late_now, 1);
+	if (r == -EPIPE)
+		atomic_fetch_add(&unanswered, 1);
+	return r;
+}
+
+/* --- keys that are not needed any more ---------------------------------------------------------------------------- */
+
+void key_forget(uint32_t number)
+{
+	pthread_mutex_lock(&keys.mutex);
+	if (keys.forgets >= 0 && keys.forgotten_count < KEYS_MAX) /* there are not more keys */
+		keys.forgotten[keys.forgotten_count++] = number;
+	pthread_mutex_unlock(&keys.mutex);
+}
+
+/* All in one message, which has no answer. What the process has no room for now goes with the next one. */
+void key_send_forgotten(void)
+{
+	const struct key_request head = { .operation = KEY_FORGET };
+	struct iovec pieces[] = { { (void *)(uintptr_t)&head, sizeof head }, { keys.forgotten, 0 } };
+	struct msghdr message = { .msg_iov = pieces, .msg_iovlen = 2 };
+
+	pthread_mutex_lock(&keys.mutex);
+	pieces[1].iov_len = keys.forgotten_count * sizeof *keys.forgotten;
+	if (keys.forgotten_count && keys.forgets >= 0 &&
+	    sendmsg(keys.forgets, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+		keys.forgotten_count = 0;
+	pthread_mutex_unlock(&keys.mutex);
 }

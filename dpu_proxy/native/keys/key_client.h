@@ -3,19 +3,34 @@
 #define XTS_KEY_CLIENT_H
 
 #include <openssl/evp.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "key_messages.h"
 
-/* Sends a request and waits for the answer. Returns its length, at most room, or -errno (EPIPE: the process is gone).
- * Any thread may call it. */
+/* Sends a request and waits for its answer, as long as that takes. Returns its length, at most room, or -errno (EPIPE:
+ * the process is gone; ECANCELED: key_end_waits()). Any thread may call it that may wait; the sequence number is filled
+ * in here. */
 ssize_t key_ask(const struct key_request *request, const void *data, size_t bytes, void *out, size_t room);
+
+/* The key process no longer needs this key. Never waits: key_send_forgotten(), or the next request, sends it. */
+void key_forget(uint32_t number);
+void key_send_forgotten(void);
 
 /* From now on this thread, which is a background thread itself, uses connections whose other end is a background thread
  * (ulp/handshake_pool.h). */
 void key_in_background(void);
+/* True: whoever waits for an answer, now or later, gives up. False: waiting is possible again. */
+void key_end_waits(bool end);
+
+struct key_counts {
+	uint64_t late;       /* requests not answered within a second */
+	uint64_t late_now;   /* those of them that still wait */
+	uint64_t unanswered; /* requests never answered: the process is gone */
+};
+struct key_counts key_counts(void);
 
 /* Makes a private key from its number in the key process and its public part, which is copied. NULL: OpenSSL's error
  * queue says why. */

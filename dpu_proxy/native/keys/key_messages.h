@@ -10,6 +10,7 @@
 
 #define KEY_DATA_MAX (64u << 10) /* Ed25519 signs a whole handshake; digests have 64 bytes at most */
 #define KEY_ANSWER_MAX 2048u     /* RSA of 16384 bits */
+#define KEYS_MAX 4096u           /* in the process at a time */
 
 enum key_operation {
 	KEY_SIGN_PKCS1 = 1, /* a digest */
@@ -18,10 +19,12 @@ enum key_operation {
 	KEY_SIGN_WHOLE,     /* a message: Ed25519, Ed448 */
 	/* a premaster secret of TLS 1.2 without forward secrecy; the answer is 48 bytes even if it is invalid */
 	KEY_DECRYPT_TLS,
+	/* without an answer: the data is numbers of keys, each a uint32_t */
 	KEY_FORGET,
 };
 
 struct key_request {
+	uint32_t sequence;                     /* number of the request, which its answer repeats */
 	uint32_t operation;                    /* enum key_operation */
 	uint32_t number;                       /* number of the key */
 	char digest[16];                       /* OpenSSL's name of the digest, NUL-terminated; only for digests */
@@ -29,7 +32,8 @@ struct key_request {
 }; /* the data follows, to the end of the datagram */
 
 struct key_answer {
-	int32_t error; /* -errno; 0: a signature or secret follows */
+	uint32_t sequence; /* of the request */
+	int32_t error;     /* -errno; 0: a signature or secret follows */
 };
 
 /* An order of the supervisor: to load a key, with the descriptor of its PEM file, or to forget the key of a number. */

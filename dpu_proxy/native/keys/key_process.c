@@ -25,7 +25,6 @@
 #include "key_messages.h"
 #include "keys.h"
 
-#define KEYS_MAX 4096u
 #define PEM_BYTES_MAX (64u << 10)
 #define SECURE_HEAP_BYTES (4u << 20)
 #define SECURE_HEAP_UNIT 32u
@@ -154,7 +153,17 @@ static bool operate(EVP_PKEY *key, const struct key_request *r, const uint8_t *d
 	}
 }
 
-/* Makes the answer to a request of n bytes. Returns its length. */
+static void forget_all(const uint8_t *numbers, size_t bytes)
+{
+	uint32_t number;
+
+	for (; bytes >= sizeof number; numbers += sizeof number, bytes -= sizeof number) {
+		memcpy(&number, numbers, sizeof number);
+		forget(number);
+	}
+}
+
+/* Makes the answer to a request of n bytes. Returns its length; 0: there is none. */
 static size_t answer(const uint8_t *in, size_t n, uint8_t *out)
 {
 	struct key_answer head = { 0 };
@@ -162,18 +171,15 @@ static size_t answer(const uint8_t *in, size_t n, uint8_t *out)
 	struct key_request r;
 	EVP_PKEY *key;
 
-	if (n < sizeof r) {
-		head.error = -EBADMSG;
-		memcpy(out, &head, sizeof head);
-		return sizeof head;
-	}
+	if (n < sizeof r)
+		return 0;
 	memcpy(&r, in, sizeof r);
 	r.digest[sizeof r.digest - 1] = 0;
 	if (r.operation == KEY_FORGET) {
-		forget(r.number);
-		memcpy(out, &head, sizeof head);
-		return sizeof head;
+		forget_all(in + sizeof r, n - sizeof r);
+		return 0;
 	}
+	head.sequence = r.sequence;
 	key = find(r.number);
 	if (!key)
 		head.error = -ENOENT;
@@ -211,7 +217,8 @@ static void *serve_connection(void *argument)
 		if (n <= 0)
 			return NULL; /* the workers are gone; the supervisor will end this process */
 		n = (ssize_t)answer(c->in, (size_t)n, c->out);
-		(void)send(c->fd, c->out, (size_t)n, MSG_NOSIGNAL);
+		while (n && send(c->fd, c->out, (size_t)n, MSG_NOSIGNAL) < 0 && errno == EINTR)
+			; /* another error: the workers are gone, which the next recv() finds */
 		OPENSSL_cleanse(c->out, sizeof c->out);
 	}
 }

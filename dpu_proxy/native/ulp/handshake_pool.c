@@ -293,6 +293,7 @@ static int start(void)
 	for (uint32_t i = 0; i < ACCOUNTS; i++)
 		list_init(&pool.accounts[i].jobs);
 	pool.stopping = false;
+	key_end_waits(false);
 	pool.thread_count = pool.begun_count = pool.background_count = pool.idle = 0;
 	pool.reserve_ns = 0;
 	while (!error && pool.background_count < wanted) {
@@ -325,6 +326,7 @@ void ulp_pool_release(void)
 	pthread_mutex_lock(&pool.lock);
 	if (!--pool.holders) {
 		pool.stopping = true;
+		key_end_waits(true);
 		count = pool.thread_count;
 		pthread_cond_broadcast(&pool.work);
 		pthread_cond_broadcast(&pool.reserve_work);

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -317,6 +317,65 @@ def test_workers_that_stand_still_do_not_block_the_supervisor(tmp_path: Path) ->
         assert proxy.status()["workers"][0]["rounds"] > 0
         with proxy.host():
             pass
+
+
+@contextmanager
+def keys_stopped(proxy: Proxy, server: socket.socket, count: int) -> Iterator[list[tuple[Conn, ssl.SSLSocket]]]:
+    """xts-keys is stopped, and these servers' handshakes wait for it. It goes on at the end."""
+    keys = proxy.pid_of("xts-keys")
+    with ExitStack() as stack:
+        os.kill(keys, signal.SIGSTOP)
+        stack.callback(os.kill, keys, signal.SIGCONT)
+        waiting = []
+        for _ in range(count):
+            c = stack.enter_context(connected(stack.enter_context(host_of(proxy)), server))
+            assert c.push("TLS", role=2, identity="www").error == 0
+            peer = stack.enter_context(client_context(None).wrap_socket(c.peer, do_handshake_on_connect=False))
+            peer.setblocking(False)
+            with suppress(ssl.SSLWantReadError):
+                peer.do_handshake()
+            waiting.append((c, peer))
+        yield waiting
+
+
+def ends_well(c: Conn, peer: ssl.SSLSocket) -> None:
+    peer.settimeout(10)
+    peer.do_handshake()
+    talk(c, peer)
+
+
+def test_keys_that_are_late_are_told_and_waited_for(directory: Path, server: socket.socket) -> None:
+    """In the log and the metrics, while handshakes wait. More of them than there are threads on either side."""
+    with running(directory, identity(directory, "www", AUTHORITY.issue("localhost"))) as proxy:
+        with keys_stopped(proxy, server, count=12) as waiting:
+            wait(lambda: "xts-keys is slow" in proxy.log.read_text(), "line in the log", 10)
+            metrics = proxy.metrics()
+            assert re.search(r"^xts_tls_late_signatures_waiting [1-9]", metrics, re.MULTILINE)
+            assert re.search(r"^xts_tls_late_signatures_total [1-9]", metrics, re.MULTILINE)
+            os.kill(proxy.pid_of("xts-keys"), signal.SIGCONT)
+            for c, peer in waiting:
+                ends_well(c, peer)
+        with host_of(proxy) as host, connected(host, server) as c:
+            assert c.push("TLS", role=2, identity="www").error == 0
+            with client_context(None).wrap_socket(c.peer) as peer:
+                talk(c, peer)
+        assert "xts_tls_late_signatures_waiting 0.0" in proxy.metrics()
+
+
+@pytest.mark.slow
+def test_keys_that_are_later_than_anybody_waits(directory: Path, server: socket.socket) -> None:
+    """Those that waited have been ended by their time-out. Whoever comes later is served."""
+    with running(directory, identity(directory, "www", AUTHORITY.issue("localhost"))) as proxy:
+        with keys_stopped(proxy, server, count=4) as waiting:
+            for _, peer in waiting:
+                peer.settimeout(15)
+                with pytest.raises(OSError):
+                    peer.do_handshake()
+        for _ in range(8):
+            with host_of(proxy) as host, connected(host, server) as c:
+                assert c.push("TLS", role=2, identity="www").error == 0
+                with client_context(None).wrap_socket(c.peer) as peer:
+                    talk(c, peer)
 
 
 def policies(pid: int, name: str) -> list[int]:

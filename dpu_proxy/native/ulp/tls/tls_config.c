@@ -204,10 +204,8 @@ static int no_passphrase(char *buffer, int room, int writing, void *argument)
 
 static void identity_free(struct tls_identity *identity)
 {
-	const struct key_request forget = { .operation = KEY_FORGET, .number = identity->key_number };
-
 	if (identity->key_number)
-		(void)key_ask(&forget, NULL, 0, NULL, 0);
+		key_forget(identity->key_number);
 	X509_free(identity->certificate);
 	sk_X509_pop_free(identity->chain, X509_free);
 	EVP_PKEY_free(identity->key);
@@ -471,6 +469,7 @@ void tls_config_free(struct xts_tls_config *config)
 		identity_free(config->identities);
 		config->identities = next;
 	}
+	key_send_forgotten();
 	while (config->trusts) {
 		struct tls_trust *next = config->trusts->next;
 

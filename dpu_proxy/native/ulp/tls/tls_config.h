@@ -88,6 +88,10 @@ struct xts_tls_counts {
 	uint64_t fallback_no_device;   /* no network card does TLS */
 	uint64_t fallback_keys_change; /* keys of TLS 1.3 may have to change */
 	uint64_t key_updates;          /* begun by this side */
+	/* Requests to the process with the private keys: */
+	uint64_t keys_late;       /* not answered within a second */
+	uint64_t keys_late_now;   /* those of them that still wait */
+	uint64_t keys_unanswered; /* never answered: the process is gone */
 };
 void xts_tls_counts(struct xts_tls_counts *out);
 /* How many SSL_CTXs it keeps. */

@@ -26,6 +26,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "keys/key_client.h"
 #include "tls.h"
 #include "ulp/config_inside.h"
 #include "ulp/tls_keys/tls_keys.h"
@@ -276,6 +277,8 @@ void tls_kernel_settle(struct tls *t)
 
 void xts_tls_counts(struct xts_tls_counts *out)
 {
+	struct key_counts keys = key_counts();
+
 	*out = (struct xts_tls_counts){
 		.client_handshakes = tls_counters.client_handshakes,
 		.server_handshakes = tls_counters.server_handshakes,
@@ -293,5 +296,8 @@ void xts_tls_counts(struct xts_tls_counts *out)
 		.fallback_no_device = tls_counters.fallback[TLS_NO_DEVICE],
 		.fallback_keys_change = tls_counters.fallback[TLS_KEYS_CHANGE],
 		.key_updates = tls_counters.key_updates,
+		.keys_late = keys.late,
+		.keys_late_now = keys.late_now,
+		.keys_unanswered = keys.unanswered,
 	};
 }
