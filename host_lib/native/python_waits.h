@@ -79,6 +79,9 @@ static inline int64_t xts_py_failed(struct xts_py_wait *wait, int s, int events)
 		return XTS_PY_PACKET_ASKS - xts_py_left_ms(wait);
 	if (errno != EAGAIN || wait->timeout_ms <= 0)
 		return -errno;
+	/* Late, and ready all the time for something else than this call takes: MSG_ERRQUEUE. */
+	if (wait->deadline_ns && !xts_py_left_ms(wait))
+		return -EAGAIN;
 	ready = xts_py_wait_for(wait, s, events);
 	return ready < 0 ? ready : 0;
 }

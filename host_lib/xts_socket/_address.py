@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Any
 
 from . import _names
+from ._arguments import c_int, c_unsigned
 from ._errors import check
 from ._native import ffi
 
@@ -38,20 +39,17 @@ def encode(family: int, address: Any, call: str) -> bytes:
     if family == AF_INET:
         if len(address) != 2:
             raise TypeError(f"{call}(): AF_INET address must be {_FORMS[AF_INET]}")
-        host, port = address
+        host, port = _encoded(address[0]), _port(address[1], call)
         packed = _resolve(family, host)
-        return _SOCKADDR_IN.pack(AF_INET, htons(_port(port, call)), packed)
+        return _SOCKADDR_IN.pack(AF_INET, htons(_in_range(port, call)), packed)
     if not 2 <= len(address) <= 4:
         raise TypeError(f"{call}(): AF_INET6 address must be {_FORMS[AF_INET6]}")
-    host, port, flowinfo, scope_id = (*address, 0, 0)[:4]
+    host, port = _encoded(address[0]), _port(address[1], call)
+    flowinfo, scope_id = map(c_unsigned, (*address[2:], 0, 0)[:2])
     packed = _resolve(family, host)
-    port = _port(port, call)
-    flowinfo = _number(flowinfo)
-    if not 0 <= flowinfo <= 0xFFFFF:
+    port = _in_range(port, call)
+    if flowinfo > 0xFFFFF:
         raise OverflowError(f"{call}(): flowinfo must be 0-1048575.")
-    scope_id = _number(scope_id)
-    if not 0 <= scope_id <= 0xFFFFFFFF:
-        raise OverflowError(f"{call}(): scope_id must be 0-4294967295.")
     return _SOCKADDR_IN6.pack(AF_INET6, htons(port), htonl(flowinfo), packed, scope_id)
 
 
@@ -75,33 +73,44 @@ def asked(function: Any, s: int) -> Any:
     return decode(ffi.unpack(sockaddr, min(length[0], ROOM)))
 
 
-def _number(value: Any) -> int:
-    if not hasattr(value, "__index__"):
-        raise TypeError(f"'{type(value).__name__}' object cannot be interpreted as an integer")
-    return int(value.__index__())
-
-
 def _port(port: Any, call: str) -> int:
-    number = _number(port)
-    if not 0 <= number <= 0xFFFF:
+    """As an int of C: its range is looked at later, as in the standard module, after the host."""
+    try:
+        return c_int(port)
+    except OverflowError:
+        raise OverflowError(f"{call}(): port must be 0-65535.") from None
+
+
+def _in_range(port: int, call: str) -> int:
+    if not 0 <= port <= 0xFFFF:
         raise OverflowError(f"{call}(): port must be 0-65535.")
-    return number
+    return port
 
 
-def _resolve(family: int, host: Any) -> bytes:
-    """The packed address of a host; blocks while a name is resolved."""
-    if isinstance(host, bytes | bytearray):
-        host = host.decode("ascii")
-    elif not isinstance(host, str):
+def _encoded(host: Any) -> bytes:
+    """The name of a host as it is looked up. TypeError."""
+    if isinstance(host, str):
+        try:
+            name = host.encode() if host.isascii() else host.encode("idna")
+        except UnicodeError:
+            raise TypeError("encoding of hostname failed") from None
+    elif isinstance(host, bytes | bytearray):
+        name = bytes(host)
+    else:
         raise TypeError(f"str, bytes or bytearray expected, not {type(host).__name__}")
-    if "\0" in host:
+    if b"\0" in name:
         raise TypeError("host name must not contain null character")
+    return name
+
+
+def _resolve(family: int, host: bytes) -> bytes:
+    """The packed address of a host; blocks while a name is resolved. socket.gaierror."""
     if not host:
         return bytes(4 if family == AF_INET else 16)
-    if family == AF_INET and host == "<broadcast>":
+    if family == AF_INET and host == b"<broadcast>":
         return b"\xff" * 4
     try:
-        return inet_pton(family, host)
-    except OSError:
+        return inet_pton(family, host.decode("ascii"))
+    except (OSError, UnicodeDecodeError):
         resolved = str(_names.getaddrinfo(host, None, family, SOCK_STREAM)[0][4][0])
         return inet_pton(family, resolved.partition("%")[0])

@@ -13,7 +13,6 @@ once, so that they can never reach a socket the child makes itself under the sam
 from __future__ import annotations
 
 import errno
-import math
 import os
 import sys
 import warnings
@@ -38,8 +37,10 @@ from socket import (
 from typing import Any, Self
 
 from ._address import asked, encode
+from ._arguments import c_int, c_unsigned, flag_of, timeout_of
 from ._descriptor import adopt, descriptor_of, duplicate, forget_in_child, give, release
 from ._errors import again, check, error
+from ._message import memory_of
 from ._native import ffi, lib
 
 TYPE_CHECKING = False
@@ -59,6 +60,9 @@ def _forget_in_child() -> None:
 
 os.register_at_fork(after_in_child=_forget_in_child)
 
+
+#: How many connections wait for accept() if listen() is not told: as in the standard module.
+BACKLOG = min(SOMAXCONN, 128)
 
 #: enum xts_state of status.h.
 _STATES = (
@@ -98,15 +102,17 @@ class SocketBase:
         #: peers omit it, but an attacker on the way can forge such an end. False: it is an error (UlpError, fault
         #: "truncated").
         self.suppress_ragged_eofs = True
+        family, type, proto = c_int(family), c_int(type), c_int(proto)
         if fileno is not None:
+            sys.audit("socket.__new__", self, family, type, proto)
             number, self._descriptor = adopt(fileno)
             found = _option(number, SO_TYPE)
             type = found if type == -1 else type
             family = _option(number, SO_DOMAIN) if family == -1 else family
             proto = _option(number, SO_PROTOCOL) if proto == -1 else proto
         else:
-            family = AF_INET if family == -1 else family
-            type = SOCK_STREAM if type == -1 else type
+            family = int(AF_INET) if family == -1 else family
+            type = int(SOCK_STREAM) if type == -1 else type
             proto = 0 if proto == -1 else proto
             sys.audit("socket.__new__", self, family, type, proto)
             number = check(lib.xts_py_socket(family, type | SOCK_CLOEXEC, proto))
@@ -133,6 +139,7 @@ class SocketBase:
         self._family, self._type, self._proto = listener._family, listener._type, listener._proto
         self._timeout = None
         self._timeout_ms = -1
+        sys.audit("socket.__new__", self, self._family, self._type, self._proto)
         _live.add(self)
         if (default := getdefaulttimeout()) is not None:
             self.settimeout(default)
@@ -235,20 +242,24 @@ class SocketBase:
 
     @property
     def family(self) -> AddressFamily:
+        """AF_INET or AF_INET6."""
         family: AddressFamily = _named(AddressFamily, self._family)
         return family
 
     @property
     def type(self) -> SocketKind:
+        """SOCK_STREAM, SOCK_DGRAM, or SOCK_SEQPACKET for PDUs."""
         kind: SocketKind = _named(SocketKind, self._type)
         return kind
 
     @property
     def proto(self) -> int:
+        """The number of the protocol; 0: the type's own."""
         return self._proto
 
     @property
     def timeout(self) -> float | None:
+        """As gettimeout()."""
         return self._timeout
 
     @property
@@ -266,53 +277,54 @@ class SocketBase:
         return self._descriptor
 
     def get_inheritable(self) -> bool:
+        """Does a program that is started with the socket's descriptor get the socket? See set_inheritable()."""
+        if self._number < 0:
+            raise error(errno.EBADF)
         return self._descriptor >= 0 and os.get_inheritable(self._descriptor)
 
     def set_inheritable(self, inheritable: bool) -> None:
         """A program that is started with the descriptor of a listener or bound socket gets the socket with `fromfd()`.
         OSError (EOPNOTSUPP) for other sockets."""
+        if self._number < 0:
+            raise error(errno.EBADF)
         if inheritable or self._descriptor >= 0:
             give(self._number, self.fileno(), inheritable)
 
-    def settimeout(self, value: float | None) -> None:
+    def settimeout(self, value: float | None, /) -> None:
         """Seconds for which an operation may wait: None: forever; 0: not at all (BlockingIOError); otherwise
         TimeoutError after that time."""
-        if value is None:
-            timeout, timeout_ms = None, -1
-        else:
-            if isinstance(value, str | bytes):
-                raise TypeError(f"{type(value).__name__!r} object cannot be interpreted as a number of seconds")
-            timeout = float(value)
-            if math.isnan(timeout):
-                raise ValueError("Invalid value NaN (not a number)")
-            if timeout < 0:
-                raise ValueError("Timeout value out of range")
-            if timeout > 2**63 / 1e9:
-                raise OverflowError("timeout doesn't fit into C timeval")
-            timeout_ms = math.ceil(timeout * 1000)
+        timeout, timeout_ms = timeout_of(value)
         check(lib.xts_py_fcntl(self._number, F_SETFL, 0 if timeout is None else os.O_NONBLOCK))
         self._timeout, self._timeout_ms = timeout, timeout_ms
 
     def gettimeout(self) -> float | None:
+        """What settimeout() has set; None: operations wait forever."""
         return self._timeout
 
-    def setblocking(self, flag: bool) -> None:
-        self.settimeout(None if flag else 0.0)
+    def setblocking(self, flag: bool, /) -> None:
+        """True: settimeout(None); False: settimeout(0)."""
+        self.settimeout(None if flag_of(flag) else 0.0)
 
     def getblocking(self) -> bool:
+        """Is there a time-out, or none at all? False: operations never wait."""
         return self._timeout != 0
 
     # --- connecting -----------------------------------------------------------------------------------------
 
-    def bind(self, address: Any) -> None:
+    def bind(self, address: Any, /) -> None:
+        """Binds to an address of the device; port 0: one that the proxy chooses. Waits for the proxy's answer. OSError:
+        EADDRINUSE, EADDRNOTAVAIL, EACCES (the proxy's policy), EINVAL (it is bound), ENETDOWN."""
         sockaddr = encode(self._family, address, "bind")
         sys.audit("socket.bind", self, address)
         check(lib.xts_py_bind(self._number, sockaddr, len(sockaddr)))
 
-    def connect(self, address: Any) -> None:
+    def connect(self, address: Any, /) -> None:
+        """Connects from the device, at most for the socket's timeout; a host name is looked up by the device. Of UDP:
+        sets the peer. TimeoutError; BlockingIOError (EINPROGRESS): the socket becomes writable when it is done or has
+        failed. OSError: ECONNREFUSED, EHOSTUNREACH, EACCES (the proxy's policy), EISCONN, ENETDOWN, …"""
         self._connected(self._connect(address, "connect"))
 
-    def connect_ex(self, address: Any) -> int:
+    def connect_ex(self, address: Any, /) -> int:
         """connect(), but returns the errno (0: connected; EAGAIN: timed out)."""
         return self._connect(address, "connect_ex")
 
@@ -339,17 +351,22 @@ class SocketBase:
     def _wait(self, events: int) -> int:
         return int(lib.xts_py_poll(self._number, events, self._timeout_ms))
 
-    def listen(self, backlog: int | None = None) -> None:
-        backlog = min(SOMAXCONN, 128) if backlog is None else max(backlog, 0)
-        check(lib.xts_py_listen(self._number, backlog))
+    def listen(self, backlog: int = BACKLOG, /) -> None:
+        """The device accepts connections from now on, of which at most `backlog` wait for accept(). Waits for the
+        proxy's answer. OSError: EADDRINUSE, EACCES (the proxy's policy), EINVAL (it is connected), ENETDOWN."""
+        check(lib.xts_py_listen(self._number, max(c_int(backlog), 0)))
 
-    def shutdown(self, how: int) -> None:
-        check(lib.xts_py_shutdown(self._number, how))
+    def shutdown(self, how: int, /) -> None:
+        """Ends one direction, SHUT_RD or SHUT_WR, or both, SHUT_RDWR; what was sent before is still delivered. Does not
+        wait. OSError: ENOTCONN, EINVAL."""
+        check(lib.xts_py_shutdown(self._number, c_int(how)))
 
     def getsockname(self) -> Any:
+        """Its own address, which is one of the device. Does not wait."""
         return asked(lib.xts_py_getsockname, self._number)
 
     def getpeername(self) -> Any:
+        """The address of its peer. Does not wait. OSError: ENOTCONN."""
         return asked(lib.xts_py_getpeername, self._number)
 
     def _finish(self, result: int, function: Any, *arguments: Any) -> int:
@@ -370,6 +387,7 @@ class SocketBase:
 
     def getsockopt(self, level: int, optname: int, buflen: int = 0, /) -> Any:
         """The option as an int or, with `buflen`, as at most that many bytes."""
+        level, optname, buflen = c_int(level), c_int(optname), c_int(buflen)
         if not 0 <= buflen <= 1024:
             raise OSError("getsockopt buflen out of range")
         if not buflen:
@@ -383,17 +401,21 @@ class SocketBase:
 
     def setsockopt(self, level: int, optname: int, value: Any, optlen: int | None = None, /) -> None:
         """Sets the option to an int or bytes; `value` None with `optlen`: a null pointer of that length."""
-        if value is None:
-            if optlen is None:
-                raise TypeError("setsockopt() with None needs optlen")
-            check(lib.xts_py_setsockopt(self._number, level, optname, ffi.NULL, optlen))
-        elif optlen is not None:
-            raise TypeError(f"setsockopt() argument 3 must be None with optlen, not {value.__class__.__name__}")
-        elif isinstance(value, int):
-            check(lib.xts_py_setsockopt_int(self._number, level, optname, value))
+        level, optname = c_int(level), c_int(optname)
+        if optlen is not None:
+            try:
+                length = c_unsigned(optlen if value is None else None)
+            except Exception:  # as in C, which has only one message for all faults
+                raise TypeError("setsockopt() takes exactly 3 arguments (4 given)") from None
+            check(lib.xts_py_setsockopt(self._number, level, optname, ffi.NULL, length))
+            return
+        try:
+            number = c_int(value)
+        except Exception:  # as in C: what is no int is taken for a buffer
+            with memory_of(value, False) as raw:
+                check(lib.xts_py_setsockopt(self._number, level, optname, raw, len(raw)))
         else:
-            raw = bytes(memoryview(value))
-            check(lib.xts_py_setsockopt(self._number, level, optname, raw, len(raw)))
+            check(lib.xts_py_setsockopt_int(self._number, level, optname, number))
 
 
 def _named(names: Any, value: int) -> Any:

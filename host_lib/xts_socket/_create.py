@@ -165,7 +165,7 @@ def create_server(
             raise explained(OSError(failure.errno, text), getattr(failure, "reason", text)) from None
         if layers:
             sock.push(*layers)
-        sock.listen(backlog)
+        sock.listen(*(() if backlog is None else (backlog,)))
         return sock
     except BaseException:
         sock.close()

@@ -18,6 +18,8 @@ from typing import Any
 
 from . import _report
 from ._address import decode, encode
+from ._arguments import c_int
+from ._base import BACKLOG
 from ._decision import Decision
 from ._descriptor import drop, keep_both, keep_under, wake_sleepers_of
 from ._epoll_registrations import kept_in_epoll_sets
@@ -287,7 +289,8 @@ class InstalledConnect(InstalledPushing, _Base):
             return self._ours.connect_ex(address if resolved is None else resolved)
         return super().connect_ex(address)
 
-    def listen(self, backlog: int | None = None, /) -> None:
+    def listen(self, backlog: int = BACKLOG, /) -> None:
+        backlog = c_int(backlog)
         if self._scope is not None and self._ours is None and not self._datagrams:
             local: Any = super().getsockname()
             if local[1]:
@@ -298,21 +301,21 @@ class InstalledConnect(InstalledPushing, _Base):
                 self._decide_bind(("", 0))
                 self._stay(Reason.RULE)  # unless the attempt has decided
         if self._ours is None:
-            super().listen(*(() if backlog is None else (backlog,)))
+            super().listen(backlog)
             return
         self._ours.listen(backlog)
         scope, self._scope = self._scope, None
         if self._kernel_listener is not None and scope is not None:
             self._listen_on_kernel(scope, backlog)
 
-    def _listen_on_kernel(self, scope: Scope, backlog: int | None) -> None:
+    def _listen_on_kernel(self, scope: Scope, backlog: int) -> None:
         ours, kernel_listener = self._ours, self._kernel_listener
         assert ours is not None and kernel_listener is not None
         local = ours.getsockname()
         try:
             if not self._pushes and not self._packets and scope.also_local(local):
                 kernel_listener.bind(local)
-                kernel_listener.listen(*(() if backlog is None else (backlog,)))
+                kernel_listener.listen(backlog)
                 kernel_listener.setblocking(False)
                 if self._number_known:
                     self._show_mirror()

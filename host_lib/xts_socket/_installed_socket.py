@@ -44,6 +44,7 @@ from time import monotonic
 from typing import Any, Self
 
 from . import _report
+from ._arguments import c_int
 from ._descriptor import drop, duplicate, give, number_of, take_half, take_over
 from ._installed_connect import InstalledConnect
 from ._installed_receive import receive as receive_undecided
@@ -74,6 +75,7 @@ class socket(InstalledConnect, metaclass=_IsASocket):  # noqa: N801 - named as t
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
         self._start()
+        family, type, proto = c_int(family), c_int(type), c_int(proto)
         if fileno is not None and (number_of(fileno) is not None or take_over(fileno)):
             if (half := take_half(fileno)) is None:
                 self._take(offloaded_socket(family, type, proto, fileno))

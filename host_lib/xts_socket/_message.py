@@ -4,12 +4,12 @@ together."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from operator import index
 from socket import CMSG_LEN
 from struct import Struct
 from typing import Any
 
 from ._address import ROOM, Address, decode
+from ._arguments import c_int
 from ._native import ffi
 
 _CMSGHDR = Struct("@Nii")  # length with this header, level, type
@@ -91,7 +91,8 @@ def pack_ancillary(items: Iterable[Iterable[Any]]) -> bytes:
         if len(fields) != 3:
             raise TypeError("an item of sendmsg()'s ancillary data must be (level, type, data)")
         level, kind, data = fields
-        raw = bytes(memoryview(data))
-        body = _CMSGHDR.pack(CMSG_LEN(len(raw)), index(level), index(kind)) + raw
+        with memory_of(data, False) as view:
+            raw = bytes(ffi.buffer(view))
+        body = _CMSGHDR.pack(CMSG_LEN(len(raw)), c_int(level), c_int(kind)) + raw
         packed += body + bytes(-len(body) % _ALIGN)
     return packed

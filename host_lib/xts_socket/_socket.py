@@ -4,17 +4,22 @@ the others are in _base.py and, for pushed protocols, in _pushing.py."""
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from errno import EAGAIN
 from fcntl import F_SETFL
 from os import O_NONBLOCK
 from select import POLLIN
-from socket import SocketIO
+from socket import SOCK_STREAM, SocketIO
 from time import monotonic_ns
 from typing import Any, BinaryIO
 
 from . import _message
 from ._address import ROOM, Address, decode, encode
+from ._arguments import c_int, c_ssize
 from ._errors import check
 from ._native import ffi, lib
 from ._pushing import PushingSocket
@@ -84,6 +89,8 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
 
     def send(self, data: Any, flags: int = 0, /) -> int:
         """Sends at least one byte; returns how many."""
+        if flags:
+            flags = c_int(flags)
         if data.__class__ is not bytes:
             with _readable(data) as view:  # releases the buffer after an error, even if a traceback refers to it
                 return self._send(view, flags)
@@ -96,6 +103,8 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
 
     def sendall(self, data: Any, flags: int = 0, /) -> None:
         """Sends everything. The timeout is for the whole. After an error it is unknown how much was sent."""
+        if flags:
+            flags = c_int(flags)
         if data.__class__ is not bytes:
             with _readable(data) as view:
                 self._send_rest(view, 0, flags)
@@ -130,8 +139,9 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
         if not 1 <= len(arguments) <= 2:
             raise TypeError(f"sendto() takes 2 or 3 arguments ({len(arguments) + 1} given)")
         flags, address = arguments if len(arguments) == 2 else (0, arguments[0])
-        data = _readable(data)
+        data, flags = _readable(data), c_int(flags)
         sockaddr = encode(self._family, address, "sendto")
+        sys.audit("socket.sendto", self, address)
         call = (self._number, data, len(data), flags, sockaddr, len(sockaddr))
         sent = lib.xts_py_sendto(*call, self._timeout_ms)
         return sent if sent >= 0 else self._finish(sent, lib.xts_py_sendto, *call)
@@ -141,7 +151,9 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
     ) -> int:
         """Gathers and sends; returns how many bytes."""
         sockaddr = b"" if address is None else encode(self._family, address, "sendmsg")
+        sys.audit("socket.sendmsg", self, address)
         message = _message.Message(buffers, _message.pack_ancillary(ancdata), sockaddr, False)
+        flags = c_int(flags)
         sent = lib.xts_py_sendmsg(self._number, message.header, flags, self._timeout_ms)
         try:
             return sent if sent >= 0 else self._finish(sent, lib.xts_py_sendmsg, self._number, message.header, flags)
@@ -149,45 +161,66 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
             message.release()
 
     def sendfile(self, file: BinaryIO, offset: int = 0, count: int | None = None) -> int:
-        """Sends a file, opened in binary mode, from `offset` to its end or `count` bytes; returns how
-        many."""
-        return self._sendfile_use_send(file, offset, count)
+        """Sends a file, opened in binary mode, from `offset` to its end or `count` bytes; returns how many.
 
-    def _sendfile_use_send(self, file: BinaryIO, offset: int = 0, count: int | None = None) -> int:
+        Of a regular file these are the bytes of its descriptor, from `offset` on wherever the file's position is, as
+        os.sendfile() sends them; after that the position is behind what was sent. Anything else is read from where it
+        is, or from an `offset` that is not 0. ValueError: a text file, a non-blocking socket, not a stream socket."""
+        self._check_sendfile_params(file, offset, count)
+        if self._timeout == 0:
+            raise ValueError("non-blocking sockets are not supported")
+        try:
+            descriptor = file.fileno()
+            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            os.pread(descriptor, 0, 0)  # fails if it is open for writing only
+        except (AttributeError, OSError):  # io.UnsupportedOperation is an OSError
+            regular = False
+        if not regular:
+            return self._sendfile_use_send(file, offset, count)
+        return self._send_parts(file, lambda size, at: os.pread(descriptor, size, at), offset, count)
+
+    def _check_sendfile_params(self, file: BinaryIO, offset: int, count: int | None) -> None:
         if "b" not in getattr(file, "mode", "b"):
             raise ValueError("file should be opened in binary mode")
+        if not self._type & SOCK_STREAM:
+            raise ValueError("only SOCK_STREAM type sockets are supported")
         if count is not None and not isinstance(count, int):
             raise TypeError(f"count must be a positive integer (got {count!r})")
         if count is not None and count <= 0:
             raise ValueError(f"count must be a positive integer (got {count!r})")
+
+    def _sendfile_use_send(self, file: BinaryIO, offset: int = 0, count: int | None = None) -> int:
+        self._check_sendfile_params(file, offset, count)
         if self._timeout == 0:
             raise ValueError("non-blocking sockets are not supported")
         if offset:
             file.seek(offset)
-        buffer = memoryview(bytearray(_SENDFILE_BYTES if count is None else min(count, _SENDFILE_BYTES)))
+        return self._send_parts(file, lambda size, _: file.read(size), offset, count)
+
+    def _send_parts(self, file: BinaryIO, read: Callable[[int, int], bytes], offset: int, count: int | None) -> int:
+        """`read` returns at most so many bytes from a place in the file."""
         total = 0
         try:
-            while count is None or total < count:
-                room = buffer if count is None else buffer[: count - total]
-                got = file.readinto(room) if hasattr(file, "readinto") else _read_into(file, room)
-                if not got:
-                    break
-                done = 0
-                while done < got:
-                    sent = self.send(room[done:got])
+            while (size := _part(count, total)) and (data := read(size, offset + total)):
+                view, done = memoryview(data), 0
+                while done < len(view):
+                    sent = self.send(view[done:])
                     done += sent
                     total += sent
             return total
         finally:
             if total and hasattr(file, "seek"):
-                file.seek(offset + total)
+                with suppress(io.UnsupportedOperation):
+                    file.seek(offset + total)
 
     # --- receiving ------------------------------------------------------------------------------------------
 
     def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
         """At most `bufsize` bytes; b"" at the end of the stream."""
-        if not 0 <= bufsize <= _POOL_BYTES:
-            return self._recv_large(bufsize, flags)
+        if bufsize.__class__ is not int or not 0 < bufsize <= _POOL_BYTES:
+            return self._recv_unusual(bufsize, flags)
+        if flags:
+            flags = c_int(flags)
         try:
             buffer = _pool.pop()
         except IndexError:
@@ -204,9 +237,12 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
             _pool.append(buffer)
         return data
 
-    def _recv_large(self, bufsize: int, flags: int) -> bytes:
+    def _recv_unusual(self, bufsize: int, flags: int) -> bytes:
+        bufsize, flags = c_ssize(bufsize), c_int(flags)
         if bufsize < 0:
             raise ValueError("negative buffersize in recv")
+        if not bufsize:
+            return b""  # at once, whatever the state of the socket: the standard module makes no system call
         buffer = _raw_buffer("char[]", bufsize)
         got = _recv(self._number, buffer, bufsize, flags, self._timeout_ms)
         if got < 0:
@@ -216,8 +252,12 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         """Receives into a writable buffer, at most `nbytes` (0: its size); returns how many, 0 at the end of the
         stream."""
-        view = _writable(buffer, nbytes)
-        size = nbytes or len(view)
+        view = _writable(buffer, nbytes, "recv_into")
+        size = c_ssize(nbytes) or len(view)
+        if not size:
+            return 0  # as recv(0)
+        if flags:
+            flags = c_int(flags)
         got = _recv(self._number, view, size, flags, self._timeout_ms)
         if got < 0:
             try:
@@ -228,6 +268,7 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
 
     def recvfrom(self, bufsize: int, flags: int = 0, /) -> tuple[bytes, Address | None]:
         """(data, address): a datagram; on TCP the address is None."""
+        bufsize, flags = c_ssize(bufsize), c_int(flags)
         if bufsize < 0:
             raise ValueError("negative buffersize in recvfrom")
         buffer = _raw_buffer("char[]", bufsize)
@@ -236,9 +277,9 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
 
     def recvfrom_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> tuple[int, Address | None]:
         """As recv_into(), with the address of a datagram: (how many bytes, address); on TCP the address is None."""
-        view = _writable(buffer, nbytes)
+        view = _writable(buffer, nbytes, "recvfrom_into")
         try:
-            return self._recvfrom(view, nbytes or len(view), flags)
+            return self._recvfrom(view, c_ssize(nbytes) or len(view), c_int(flags))
         finally:
             ffi.release(view)
 
@@ -255,6 +296,7 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
         self, bufsize: int, ancbufsize: int = 0, flags: int = 0, /
     ) -> tuple[bytes, list[Any], int, Address | None]:
         """(data, ancillary data, flags of the message, address)."""
+        bufsize = c_ssize(bufsize)
         if bufsize < 0:
             raise ValueError("negative buffer size in recvmsg()")
         buffer = bytearray(bufsize)
@@ -265,6 +307,7 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
         self, buffers: Iterable[Any], ancbufsize: int = 0, flags: int = 0, /
     ) -> tuple[int, list[Any], int, Address | None]:
         """Scatters into the buffers: (how many bytes, ancillary data, flags of the message, address)."""
+        ancbufsize, flags = c_ssize(ancbufsize), c_int(flags)
         if ancbufsize < 0:
             raise ValueError("invalid ancillary data buffer length")
         message = _message.Message(buffers, ancbufsize, None, True)
@@ -339,16 +382,16 @@ def _readable(data: Any) -> Any:
     return _view(_CHARS, data)
 
 
-def _writable(buffer: Any, nbytes: int) -> Any:
+def _writable(buffer: Any, nbytes: int, call: str) -> Any:
+    nbytes = c_ssize(nbytes)
     if nbytes < 0:
-        raise ValueError("negative buffersize in recv_into")
+        raise ValueError(f"negative buffersize in {call}")
     view = _message.memory_of(buffer, True)
     if nbytes > len(view):
         raise ValueError("buffer too small for requested bytes")
     return view
 
 
-def _read_into(file: BinaryIO, room: memoryview) -> int:
-    data = file.read(len(room))
-    room[: len(data)] = data
-    return len(data)
+def _part(count: int | None, done: int) -> int:
+    """How many bytes of a file to read next."""
+    return _SENDFILE_BYTES if count is None else min(count - done, _SENDFILE_BYTES)
