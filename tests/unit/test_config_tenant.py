@@ -176,7 +176,7 @@ def test_identities_are_rules_in_the_order_of_the_file() -> None:
     [
         ("token_key", "#", "cannot be known over an interface, unless the agent says so (token_key)"),
         ('"1042"', '"root"', "root is not a number, and only the host knows the names of its users"),
-        ("/a.slice", "/" + "a" * 255, "tokens have 255 bytes of it: name one further up"),
+        ("/a.slice", "/" + "a" * 255, "tokens have 215 bytes of it: name one further up"),
     ],
 )
 def test_mistakes_of_what_an_agent_vouches_for_are_told(old: str, new: str, problem: str) -> None:

@@ -25,6 +25,9 @@ OF_THE_BUILD = {"XTS_WERROR", "XTS_SANITIZE", "XTS_DEBUG", "XTS_VISITED_STATES",
 #: Read by tests alone, of what the tests themselves set for their own programs, or of the system.
 OF_TESTS = {
     "PORT",
+    "TEST_CLOCK",
+    "FAIL_CONTROL",
+    "FAIL_IN",
     "SEED",
     "BATCH",
     "TLS_FOLDER",
