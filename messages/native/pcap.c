@@ -19,7 +19,7 @@
 #include "notice.h"
 #include "own_descriptors.h"
 #include "queue.h"
-#include "ulp_wire.h"
+#include "secrets.h"
 #include "wire.h"
 
 #define PCAP_MAGIC_NS 0xa1b23c4du
@@ -28,7 +28,6 @@
 #define PCAP_NAMES_MAX 1000u /* captures of one name */
 #define PCAP_NAME_BYTES 4096u
 #define PCAP_PROGRAM_BYTES 64u
-#define PUSH_HEAD_BYTES 8u /* bytes of a push before its parameters: read_bytes, flags, ulp_id */
 
 struct pcap_queue {
 	struct xts_queue base;
@@ -42,25 +41,29 @@ static struct pcap_queue *pcap_of(struct xts_queue *q)
 	return (struct pcap_queue *)q;
 }
 
-/* A push of TLS_KEYS is written only up to its parameters. Returns how many bytes may be written unchanged. */
-static size_t without_keys(const struct iovec *first)
+/* Writes a frame without its secrets. What is behind XTS_SECRETS_WITHIN is written as zeros. */
+static void write_blanked(FILE *file, const struct iovec *first, uint32_t bytes)
 {
-	const uint8_t *push = (const uint8_t *)first->iov_base + XTS_IOCTL_BYTES;
-	struct xts_ioctl m;
+	uint8_t copy[XTS_SECRETS_WITHIN];
+	uint32_t n = first->iov_len < sizeof copy ? (uint32_t)first->iov_len : (uint32_t)sizeof copy;
+
+	memcpy(copy, first->iov_base, n);
+	xts_blank_secrets(copy, n);
+	fwrite(copy, 1, n, file);
+	explicit_bzero(copy, n);
+	for (; n < bytes; n++)
+		putc(0, file);
+}
+
+static bool is_secret(const struct iovec *first)
+{
 	struct xts_head head;
 
-	if (first->iov_len < XTS_IOCTL_BYTES + PUSH_HEAD_BYTES ||
-	    xts_head_decode(&head, first->iov_base, first->iov_len) || head.type != XTS_CMD_IOCTL ||
-	    xts_ioctl_decode(&m, first->iov_base, (uint32_t)first->iov_len) ||
-	    (m.request != SIOC_PUSH_ULP_RX && m.request != SIOC_PUSH_ULP_TX && m.request != SIOC_PUSH_ULP) ||
-	    xts_get16(push + PUSH_HEAD_BYTES - 2) != XTS_ULP_TLS_KEYS)
-		return SIZE_MAX;
-	return XTS_IOCTL_BYTES + PUSH_HEAD_BYTES;
+	return xts_head_decode(&head, first->iov_base, first->iov_len) == 0 && xts_has_secrets(head.type);
 }
 
 static void pcap_write(struct pcap_queue *q, const struct iovec *piece, uint32_t pieces, uint32_t bytes)
 {
-	size_t shown = without_keys(piece);
 	struct timespec t;
 	uint32_t head[4];
 
@@ -71,14 +74,12 @@ static void pcap_write(struct pcap_queue *q, const struct iovec *piece, uint32_t
 	if (q->ended)
 		return;
 	fwrite(head, sizeof head, 1, q->file);
-	for (uint32_t i = 0; i < pieces; i++) {
-		size_t n = piece[i].iov_len < shown ? piece[i].iov_len : shown;
-
-		fwrite(piece[i].iov_base, 1, n, q->file);
-		shown -= shown == SIZE_MAX ? 0 : n;
-		for (n = piece[i].iov_len - n; n; n--)
-			putc(0, q->file);
+	if (is_secret(piece)) {
+		write_blanked(q->file, piece, bytes);
+		return;
 	}
+	for (uint32_t i = 0; i < pieces; i++)
+		fwrite(piece[i].iov_base, 1, piece[i].iov_len, q->file);
 }
 
 /* A full disk must not stop the traffic: the capture then ends early, with a notice. */

@@ -3067,6 +3067,34 @@ static inline uint64_t xts_type_feature(uint8_t type)
 	}
 }
 
+/* Where a secret field of a type begins, or 0: whoever knows it has a right by it. */
+static inline uint32_t xts_type_secret(uint8_t type)
+{
+	switch (type) {
+	case XTS_LINK_TOKEN: return 48;
+	case XTS_CMD_SHARE: return 32;
+	case XTS_CMD_PARK: return 32;
+	case XTS_CMD_CLAIM: return 32;
+	case XTS_CMD_TAKE: return 32;
+	case XTS_CMD_RETURN: return 24;
+	default: return 0;
+	}
+}
+
+/* How long the secret fields of a type are together. */
+static inline uint32_t xts_type_secret_bytes(uint8_t type)
+{
+	switch (type) {
+	case XTS_LINK_TOKEN: return 16;
+	case XTS_CMD_SHARE: return 8;
+	case XTS_CMD_PARK: return 8;
+	case XTS_CMD_CLAIM: return 8;
+	case XTS_CMD_TAKE: return 8;
+	case XTS_CMD_RETURN: return 8;
+	default: return 0;
+	}
+}
+
 /* The errno that goes with a refusal; 0 for a number that this version does not know. */
 static inline int xts_refusal_errno(unsigned refusal)
 {

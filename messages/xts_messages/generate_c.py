@@ -11,6 +11,7 @@ same time can change what we read, but not what we have checked.
 from __future__ import annotations
 
 import errno
+import itertools
 import textwrap
 from collections.abc import Iterable, Iterator
 
@@ -421,6 +422,17 @@ def _switch(
     yield ""
 
 
+def _secret(message: table.Message) -> tuple[int, int] | None:
+    """Where the secret fields of a message begin, and their length: they are next to each other."""
+    at, found = table.HEAD_BYTES, []
+    for one in message.fields:
+        if one.secret:
+            found.append((at, one.kind.bytes))
+        at += one.kind.bytes
+    assert all(first + size == second for (first, size), (second, _) in itertools.pairwise(found))
+    return (found[0][0], sum(size for _, size in found)) if found else None
+
+
 def _type_tables() -> Iterator[str]:
     messages = table.MESSAGES
     yield from _switch(
@@ -439,6 +451,18 @@ def _type_tables() -> Iterator[str]:
         "uint64_t xts_type_feature(uint8_t type)",
         "The feature that the link has to have negotiated for a type, or 0.",
         ((m.name, f"XTS_FEATURE_{m.feature}") for m in messages if m.feature),
+        "0",
+    )
+    yield from _switch(
+        "uint32_t xts_type_secret(uint8_t type)",
+        "Where a secret field of a type begins, or 0: whoever knows it has a right by it.",
+        ((m.name, str(found[0])) for m in messages if (found := _secret(m))),
+        "0",
+    )
+    yield from _switch(
+        "uint32_t xts_type_secret_bytes(uint8_t type)",
+        "How long the secret fields of a type are together.",
+        ((m.name, str(found[1])) for m in messages if (found := _secret(m))),
         "0",
     )
     refusals = table.REFUSALS.items()

@@ -62,7 +62,8 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: `unit` is what it counts, `limit` its largest legal value (None: any), `values` all legal ones."""
+    """One field: `unit` is what it counts, `limit` its largest legal value (None: any), `values` all legal ones.
+    `secret`: whoever knows its value has a right by it, so it is in no capture and no log."""
 
     name: str
     kind: Kind
@@ -70,6 +71,7 @@ class Field:
     unit: str = ""
     limit: int | None = None
     values: tuple[int, ...] = ()
+    secret: bool = False
 
     def legal(self, value: int) -> bool:
         """May the field have this value?"""
@@ -329,7 +331,9 @@ _DOMAIN = Field(
     "domain", Kind.U32, "4 or 6: the family of the socket, should the proxy have to create it", values=(0, 4, 6)
 )
 
-_KEY = Field("key", Kind.U64, "random number that stands for the socket in whatever process knows it; never 0")
+_KEY = Field(
+    "key", Kind.U64, "random number that stands for the socket in whatever process knows it; never 0", secret=True
+)
 _KEEP = Field(
     "keep_ms",
     Kind.U32,
@@ -530,8 +534,13 @@ MESSAGES: tuple[Message, ...] = (
             Field("uid", Kind.U32, "its user"),
             Field("epoch", Kind.U64, "that of the HELLO"),
             Field("expires_ms", Kind.U64, "the HELLO comes before, in milliseconds since 1970", "ms"),
-            Field("mac_high", Kind.U64, "first eight bytes of HMAC-SHA256 under the key that agent and proxy share"),
-            Field("mac_low", Kind.U64, "and the next eight"),
+            Field(
+                "mac_high",
+                Kind.U64,
+                "first eight bytes of HMAC-SHA256 under the key that agent and proxy share",
+                secret=True,
+            ),
+            Field("mac_low", Kind.U64, "and the next eight", secret=True),
             Field("length", Kind.U32, "bytes of payload", "bytes", TOKEN_PAYLOAD_BYTES_MAX),
         ),
         "length",
