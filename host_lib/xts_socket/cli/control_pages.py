@@ -5,6 +5,7 @@ their own.
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import time
@@ -19,6 +20,7 @@ from xts_messages.printable import printable
 from .._native import ffi, lib
 
 _LINK = "/memfd:xts-control (deleted)"
+_F_GET_SEALS, _F_SEAL_SHRINK = 1034, 0x2
 _ORIGINS = ("default", "profile", "file", "environment", "call")  # enum xts_origin
 LOG_LEVELS = ("none", "warning", "info", "debug")  # enum xts_log_level
 
@@ -141,8 +143,16 @@ def _map(process: Path) -> mmap.mmap | None:
         except OSError:
             continue
         try:
-            if os.fstat(fd).st_size == size:
+            if os.fstat(fd).st_size == size and _cannot_shrink(fd):
                 return mmap.mmap(fd, size)
         finally:
             os.close(fd)
     return None
+
+
+def _cannot_shrink(fd: int) -> bool:
+    """The library seals its page. One that its process may cut off would end who has mapped it, by SIGBUS."""
+    try:
+        return bool(fcntl.fcntl(fd, _F_GET_SEALS) & _F_SEAL_SHRINK)
+    except OSError:  # it is no memfd
+        return False

@@ -16,8 +16,9 @@ examples:
   xts log                     show the level of each process
   xts log info --pid 4711     from now on this process logs each socket, and why one is not offloaded
   xts log settings --pid 4711 back to the level of the process's settings (XTS_LOG)
+  xts log warning --all       each process that this user may access
 
-exit status: 0, or 1 when a process cannot be asked
+exit status: 0; 1 when a process cannot be asked; 2 when it is not said which ones to change
 """
 
 
@@ -36,14 +37,29 @@ def add(verbs: Any) -> None:
         help="the new level, in force at once; settings: the level that XTS_LOG and the file of settings say "
         "(default: show the levels)",
     )
-    parser.add_argument(
-        "--pid", type=int, metavar="N", help="only this process (default: all that this user may access)"
-    )
+    add_which(parser, "show or change only this process", "change each process that this user may access")
     parser.add_argument("--json", action="store_true", help="print JSON instead")
     parser.set_defaults(run=run, endpoint=None)
 
 
+def add_which(parser: argparse.ArgumentParser, one: str, every: str) -> None:
+    """The options that say which processes are meant."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--pid", type=int, metavar="N", help=one)
+    which.add_argument("--all", action="store_true", help=every)
+
+
+def are_named(arguments: argparse.Namespace, command: str) -> bool:
+    """Is it said which processes to change? Nobody means those of all users just because the command is root's."""
+    if arguments.pid is not None or arguments.all:
+        return True
+    print(f"{command}: say which process: --pid N, or --all for each that you may access", file=sys.stderr)
+    return False
+
+
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.level is not None and not are_named(arguments, "xts log"):
+        return 2
     found = []
     for pid in [arguments.pid] if arguments.pid is not None else control_pages.pids():
         with page_of(pid) as page:

@@ -12,6 +12,7 @@ from xts_messages.configuration_file import read_bytes
 
 from .._rules import Role, Rules, RulesError, Verdict
 from . import rules_reload
+from .log import add_which
 from .text_table import print_table
 
 _EXAMPLES = """\
@@ -55,17 +56,18 @@ def add(verbs: Any) -> None:
     explain.add_argument("--local", type=parse_address, metavar="ADDRESS:PORT", help="where it is bound")
     explain.add_argument("--peer", type=parse_address, metavar="ADDRESS:PORT", help="the other end")
     reload = _action(actions, "reload", "make running processes read their rules again", _RELOAD, rules_reload.run)
-    reload.add_argument("--pid", type=int, metavar="N", help="this process (default: all that can be reached)")
+    add_which(reload, "this process", "each process that this user may access")
 
 
 _RELOAD = """\
 example:
-  xts rules reload            all processes that can be reached
+  xts rules reload --all      each process that this user may access
 
 The files are checked first: where one is wrong, its process is not asked. Sockets that have been decided stay as they
 are. A process reads its rules with the next socket that it makes, binds or connects; this waits a second for it.
 
-exit status: 0; 1 when a file is wrong, or a process cannot be asked or could not read its file
+exit status: 0; 1 when a file is wrong, or a process cannot be asked or could not read its file; 2 when it is not said
+which processes are meant
 """
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from .._rules import Rules, RulesError
 from . import control_pages
 from .control_pages import ControlPage, page_of
-from .log import unreachable
+from .log import are_named, unreachable
 from .text_table import print_table
 
 _WAIT_S = 1.0
@@ -44,6 +44,8 @@ class Reloaded:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if not are_named(arguments, "xts rules reload"):
+        return 2
     found = []
     with ExitStack() as pages:
         asked = []

@@ -46,6 +46,7 @@ _STATES = (
     *("CLOSE-WAIT", "FIN-WAIT", "LAST-ACK", "CLOSING", "FAILED"),
 )
 _LINK_STATES = ("opening", "up", "down", "adopted")
+_UNREADABLE = "unreadable"
 #: For a process that got its queue from an earlier agent (XTS_STATUS_ADOPTED).
 _ADOPTED = _LINK_STATES[3]
 _NOT_KNOWN: Mapping[tuple[int, int], Any] = MappingProxyType({})
@@ -100,7 +101,8 @@ class Entry:
 class Process:
     """One attached process. `interface`: of its queue; None over shared memory to the proxy. `relayed`: its number at
     the agent's relay, with which it shares the queue; None: the queue is its own. `clock`: the device's clock as the
-    process last measured it; None: it has not. `polling`: what spinning has cost; None: not reported."""
+    process last measured it; None: it has not. `polling`: what spinning has cost; None: not reported. `fault`: why what
+    the process reports cannot be read (it writes its page itself); then nothing else of it is known; None: it can."""
 
     pid: int
     uid: int
@@ -118,6 +120,7 @@ class Process:
     clock: Clock | None
     entries: tuple[Entry, ...]
     polling: Polling | None = None
+    fault: str | None = None
 
 
 def add(verbs: Any) -> None:
@@ -225,19 +228,46 @@ def ask(path: str) -> list[Process]:
 
 
 def _process(listing: Listing) -> Process:
+    """One process cannot keep others from being seen, whatever it writes."""
+    try:
+        return _read(listing)
+    except OSError as failure:
+        why = failure.strerror or str(failure)
+    return Process(
+        **_identity(listing),
+        link_state=_UNREADABLE,
+        frame_credits=0,
+        sockets=0,
+        sleeps=0,
+        spins=0,
+        clock=None,
+        entries=(),
+        fault=why,
+    )
+
+
+def _identity(listing: Listing) -> dict[str, Any]:
+    """What the endpoint says of a process."""
+    return {
+        "pid": listing.pid,
+        "uid": listing.uid,
+        "program": printable(listing.program),
+        "queue_kind": listing.kind,
+        "queue_id": listing.queue_id,
+        "interface": printable(listing.interface) or None,
+        "relayed": listing.relayed or None,
+        "epoch": f"{listing.epoch:016x}",
+    }
+
+
+def _read(listing: Listing) -> Process:
+    """OSError: what the process has written is no status page."""
     data = read_status_page(listing.status_fd)
     most = len(data) // ffi.sizeof("struct xts_status_entry")
     page, entries = read_page(data, read_waits(listing.status_fd, most), read_filters(listing.status_fd, most))
     state = page.link_state
     return Process(
-        pid=listing.pid,
-        uid=listing.uid,
-        program=printable(listing.program),
-        queue_kind=listing.kind,
-        queue_id=listing.queue_id,
-        interface=printable(listing.interface) or None,
-        relayed=listing.relayed or None,
-        epoch=f"{listing.epoch:016x}",
+        **_identity(listing),
         link_state=_LINK_STATES[state] if state < len(_LINK_STATES) else str(state),
         frame_credits=page.frame_credits,
         sockets=page.sockets,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -18,6 +19,7 @@ from beds.shm_proxy import library
 from xts_socket import cli
 
 WAIT_S = 30
+F_ADD_SEALS, F_SEAL_SHRINK = 1033, 0x2
 OS = "use os tcp_client *:*\nuse os tcp_server *:*\n"
 
 #: Connects for each line on standard input. `thread FILE`: in a thread with rules of its own.
@@ -236,6 +238,44 @@ def test_pages_of_others_are_not_believed(tmp_path: Path, capsys: pytest.Capture
             other.communicate()
     finally:
         os.close(fd)
+
+
+def test_a_page_that_its_process_may_cut_off_is_not_mapped() -> None:
+    """It would end the reader by SIGBUS. The library seals its own."""
+    from xts_socket._native import ffi, lib
+    from xts_socket.cli.control_pages import page_of
+
+    sound: Any = ffi.new("struct xts_control_page *")
+    sound.magic, sound.version = lib.XTS_CONTROL_MAGIC, lib.XTS_CONTROL_VERSION
+    fd = os.memfd_create("xts-control", os.MFD_ALLOW_SEALING)
+    try:
+        os.pwrite(fd, bytes(ffi.buffer(sound)), 0)
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[fd]) as other:
+            with page_of(other.pid) as page:
+                assert page is None
+            fcntl.fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK)
+            with page_of(other.pid) as page:
+                assert page is not None
+            other.communicate()
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("command", [["log", "info"], ["log", "settings"], ["rules", "reload"]])
+def test_a_change_needs_to_be_told_whose(
+    command: list[str], bed: PreloadBed, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root it would be every process of the machine."""
+    from xts_socket.cli import control_pages
+
+    def none() -> list[int]:
+        raise AssertionError("it has looked at all processes")
+
+    monkeypatch.setattr(control_pages, "pids", none)
+    status, _ = xts(capsys, *command)
+    assert status == 2
+    monkeypatch.setattr(control_pages, "pids", lambda: [os.getpid()])
+    assert xts(capsys, *command, "--all")[0] == 0
 
 
 def test_nobody_to_ask(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ from beds.proxy_process import ProxyProcess
 from beds.ulp_tls import client_context, server_context
 from system.tls.programs.ktls_scripts import SOL_TLS, TCP_ULP, TLS_RX, TLS_TX, info
 from xts_messages._native import ffi, lib
-from xts_messages.attach import list_attachments
+from xts_messages.attach import attach, list_attachments
 from xts_messages.status_page import Filter, read_status_page
 from xts_socket import LengthPrefixed, Lines, Tls
 from xts_socket.cli import main, proxy_side, status
@@ -237,6 +237,25 @@ def test_numbers_that_nobody_knows_are_shown_as_they_are() -> None:
     _, (entry,) = status.read_page(bytes(ffi.buffer(head)) + bytes(ffi.buffer(raw)))
     assert entry.receive_layers == ("200",)
     assert entry.tls == status.Encryption("0x0305", "0xfefe", "9", None)
+
+
+@pytest.mark.parametrize("content", ["random", "zeros", "ones"])
+def test_a_page_of_garbage_hides_no_other_process(content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A process writes its page itself, and may write anything; root sees those of all users."""
+    with plain(), closing(attach(os.environ["XTS_ENDPOINT"], program="garbage")) as attachment:
+        page = ffi.buffer(attachment.status, 16384)
+        page[:] = {"random": os.urandom(16384), "zeros": bytes(16384), "ones": b"\xff" * 16384}[content]
+        ours, strange = sorted(status.ask(os.environ["XTS_ENDPOINT"]), key=lambda process: process.program == "garbage")
+        assert ours.fault is None and ours.entries
+        assert (strange.pid, strange.link_state, strange.entries) == (os.getpid(), "unreadable", ())
+        assert "not a status page" in str(strange.fault)
+        assert main(["status"]) == 0
+        assert "unreadable" in capsys.readouterr().out
+        assert main(["status", "--json"]) == 0
+        assert {process["fault"] is None for process in json.loads(capsys.readouterr().out)["processes"]} == {
+            True,
+            False,
+        }
 
 
 def test_csv_and_rates(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
