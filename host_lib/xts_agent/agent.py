@@ -11,8 +11,12 @@ within one proxy, so parents and children get queues of one interface while it h
 
 When all queues are in use, a relay can still serve a process, if the operator has configured one (relay.py).
 
-This process decides who may have how many queues. The openers, which were forked before, do what needs privilege; this
-process talks with all others and keeps no capability (`confine()`).
+This process decides who may have how many queues. The openers do what needs privilege; this process talks with all
+others and keeps no capability (`confine()`). A process that was forked first starts these and what else there is, and
+starts it again when it has ended (starter.py). SECURITY.md has a table of all processes, and of what is lost with each.
+
+The end in order takes back all queues and says so. After a fault nothing is tidied up: as if this process had been
+killed, queues in use go on, and the next agent finds them.
 """
 
 from __future__ import annotations
@@ -49,6 +53,7 @@ from xts_agent.host_figures import HostFigures
 from xts_agent.pods import PREFIX, Pod, Pods
 from xts_agent.queue_pool import Pool, Slot, State
 from xts_agent.relay import Relay, Relayed
+from xts_agent.starter import Starter
 from xts_agent.users import find_user
 
 if TYPE_CHECKING:
@@ -65,7 +70,7 @@ class Agent:
     def __init__(
         self, config: AgentConfig, file: str = "", read_again: Callable[[], AgentConfig] | None = None
     ) -> None:
-        """Forks the openers: to be called before there are threads. `read_again`: for SIGHUP, reads the configuration
+        """Forks a process: to be called before there are threads. `read_again`: for SIGHUP, reads the configuration
         from `file` again; ConfigError: it is wrong."""
         self.config = config
         self._file, self._read_again = file, read_again
@@ -78,16 +83,17 @@ class Agent:
         with ExitStack() as undo:
             undo.callback(self._selector.close)
             listener = passed().listener(config.endpoint, socket.SOCK_SEQPACKET)
-            self.pools = [self._open_pool(one, listener is not None, undo) for one in config.each()]
-            if config.relayed_max:
-                self.relays = self._open_relays(undo)
+            self._starter, (openers, keepers, metrics) = self._start_processes(listener is not None, undo)
+            self.pools = [self._open_pool(*one, undo) for one in zip(config.each(), openers, strict=True)]
+            if keepers:
+                self.relays = self._open_relays(keepers[0], undo)
             self._pods = Pods(config.pods) if config.pods else None
             if self._pods:
                 undo.callback(self._pods.close)
-            if config.metrics != "off":
+            if metrics:
                 from xts_agent.metrics_process import MetricsProcess  # this imports prometheus_client
 
-                self.metrics = undo.enter_context(MetricsProcess(config, self._user, self.figures))
+                self.metrics = undo.enter_context(MetricsProcess(config, metrics[0], self.figures))
             self._refusals = Refusals(log.warning)
             self._issuer = attach_token.Issuer(attach_token.load_key(config.token_key)) if config.token_key else None
             self.per_uid_max = config.per_uid_limit(self.count)
@@ -112,26 +118,44 @@ class Agent:
                 log.warning("systemd passes the socket %s, which the configuration does not name", name)
             self._undo = undo.pop_all()
 
-    @staticmethod
-    def _open_pool(config: AgentConfig, endpoint_stays: bool, undo: ExitStack) -> Pool:
-        connection, process = privileged_opener.start(config, endpoint_stays)
-        undo.callback(os.waitpid, process, 0)
-        undo.callback(connection.close)
-        pool = Pool(config.name, connection, config.spares)
+    def _start_processes(self, endpoint_stays: bool, undo: ExitStack) -> tuple[Starter, list[list[socket.socket]]]:
+        """The starter, and the connections to openers, the keeper of relays, and that of metrics servers."""
+        config = self.config
+        kinds = [[privileged_opener.role(one, endpoint_stays) for one in config.each()], [], []]
+        if config.relayed_max:
+            kinds[1].append(relay_keeper.role(self._user))
+        if config.metrics != "off":
+            from xts_agent import metrics_process
+
+            kinds[2].append(metrics_process.role(config, self._user))
+        starter = undo.enter_context(Starter([role for kind in kinds for role in kind]))
+        connections = iter(starter.first())
+        return starter, [[next(connections) for _ in kind] for kind in kinds]
+
+    def _open_pool(self, config: AgentConfig, opener: socket.socket, undo: ExitStack) -> Pool:
+        undo.callback(opener.close)
+        pool = Pool(config.name, opener, config.spares, self._watch, self._taken)
         undo.callback(pool.close)
         return pool
 
-    def _open_relays(self, undo: ExitStack) -> list[Relay]:
-        """Opens one for each interface. Called before the key is loaded, which they do not need."""
-        keeper, process = relay_keeper.start(self._user)
-        undo.callback(os.waitpid, process, 0)
-        undo.callback(keeper.close)
+    def _open_relays(self, keeper: socket.socket, undo: ExitStack) -> list[Relay]:
+        """Opens one for each interface."""
         made = []
         for pool in self.pools:
             relay = Relay(pool, keeper, self.config.relayed_max, self._token, self._lost, self._watch)
             undo.callback(relay.close)
             made.append(relay)
         return made
+
+    def _renew(self, number: int, connection: socket.socket) -> None:
+        """The starter has started a process again."""
+        if number < len(self.pools):
+            self.pools[number].renew(connection)
+        elif self.relays and number == len(self.pools):
+            for relay in self.relays:
+                relay.renew(connection)
+        elif self.metrics:
+            self.metrics.renew(connection)
 
     @property
     def count(self) -> int:
@@ -152,22 +176,27 @@ class Agent:
     def __enter__(self) -> Agent:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, tb: object) -> None:
+        """After a fault nothing is tidied up: see above."""
+        if error is None:
+            self.close()
 
     def close(self) -> None:
         """Sends GOODBYE for all processes, removes the endpoint's file, and detaches the program."""
+        self._starter.stop()
         self._undo.close()
 
     def serve(self, stop_fd: int, readiness: Readiness) -> None:
         """Serves until stop_fd has another signal's number than that of SIGHUP, which is a reload. Sends signs of life
-        meanwhile. ConnectionResetError: an opener ended."""
+        meanwhile. OSError: it cannot go on."""
         alive_at = 0.0
-        sources: list[Endpoint | Pool | MetricsProcess | Pods | int] = [self.endpoint, *self.pools, stop_fd]
+        sources: list[Endpoint | Starter | MetricsProcess | Pods | int] = [self.endpoint, self._starter, stop_fd]
         sources += [self.metrics] if self.metrics else []
         sources += [self._pods] if self._pods else []
         for source in sources:
             self._selector.register(source, selectors.EVENT_READ, source)
+        for pool in self.pools:
+            self._watch(pool)
         while True:
             for relay in self.relays:
                 relay.refill()
@@ -184,11 +213,14 @@ class Agent:
                 if set(os.read(stop_fd, 64)) != {signal.SIGHUP}:
                     return
                 self.reload()
+            if self._starter in ready:
+                for number, connection in self._starter.received():
+                    self._renew(number, connection)
             if any([one.collect() for one in answering]):
                 self.endpoint.retry()
             self.endpoint.process()
-            if self.metrics and self.metrics in ready and not self.metrics.answer():
-                self._selector.unregister(self.metrics)
+            if self.metrics and self.metrics in ready:
+                self.metrics.answer()
 
     def reload(self) -> None:
         """Reads the configuration again, and applies the keys that may change (config.RELOADABLE). If it is wrong or
@@ -228,13 +260,22 @@ class Agent:
         users = self._host.by_user(self.endpoint.attachments)
         return {"version": __version__, "agent": self._counted, "interfaces": interfaces, "users": users}
 
-    def _watch(self, relay: Relay) -> None:
-        """A relay has another process, or its process has ended."""
+    def _watch(self, source: Pool | Relay) -> None:
+        """The process of a pool or a relay is another one, or has ended."""
         for key in list(self._selector.get_map().values()):
-            if key.data is relay:
+            if key.data is source:
                 self._selector.unregister(key.fd)
-        if relay.control:
-            self._selector.register(relay.control, selectors.EVENT_READ, relay)
+        if source.fileno() >= 0:
+            self._selector.register(source.fileno(), selectors.EVENT_READ, source)
+
+    def _taken(self, slot: Slot) -> None:
+        """A queue in use receives nothing any more: its process is told, and attaches again."""
+        for attached in self.endpoint.attachments:
+            if attached.tag is slot:
+                self.endpoint.take_back(attached)
+        for relay in self.relays:
+            if relay.slot is slot:
+                relay.end()
 
     def _lost(self, relayed: Relayed) -> None:
         """A process has lost its relay: ends its attachment, at both ends, so that it attaches again."""
@@ -387,10 +428,7 @@ class Agent:
             log.info("relayed %d: pid %d has gone", slot.number, attached.peer.pid, extra=extra)
             return
         assert isinstance(slot, Slot)
-        try:
-            slot.pool.release(slot)
-        except OSError as failure:
-            log.warning("queue %d: GOODBYE for pid %d: %s", slot.queue_id, attached.peer.pid, failure.strerror)
+        slot.pool.release(slot)
         extra = about(client_pid=attached.peer.pid, uid=attached.peer.uid, queue=slot.queue_id)
         log.info("queue %d: pid %d has gone", slot.queue_id, attached.peer.pid, extra=extra)
 

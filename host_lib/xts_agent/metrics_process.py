@@ -1,10 +1,11 @@
 """The process that serves the agent's metrics, as the agent sees it. xts_messages/metrics_server.py has the theory of
 operation. When it ends, queues are handed out as before, and another one is started a second later.
 
-It must have neither the agent's key in its memory nor any privilege. So a keeper is forked before the agent has its
-key; it drops all privileges and forks the server, and forks it again each time it has ended. Each server has its own
-connection to the agent, which the keeper sends to the agent, because the previous server may have left half a message
-on the old one.
+It must have neither the agent's key in its memory nor any privilege. So a keeper, which never had the key (starter.py),
+drops all privileges and forks the server, and forks it again each time it has ended. Each server has its own connection
+to the agent, which the keeper sends to the agent, because the previous server may have left half a message on the old
+one. The keeper reads certificate, key and token itself, each time that it is started. When it ends, so does its server;
+the agent has the listening socket, on which scrapes wait for the next one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from xts_messages.metrics_address import MetricsAddress
 
 from xts_agent import child, metric_catalogue
 from xts_agent.config import AgentConfig
+from xts_agent.starter import Role
 
 log = logging.getLogger("xts-agent")
 
@@ -36,24 +38,35 @@ _AGAIN_S = 1.0
 class MetricsProcess:
     """A context manager. OSError: it cannot listen, or a file of the configuration cannot be used."""
 
-    def __init__(
-        self, config: AgentConfig, user: pwd.struct_passwd | None, figures: Callable[[], dict[str, Any]]
-    ) -> None:
+    def __init__(self, config: AgentConfig, keeper: socket.socket, figures: Callable[[], dict[str, Any]]) -> None:
+        """keeper: the connection to it (role())."""
         self._figures = figures
         self._address = MetricsAddress.parse(config.metrics)
-        try:
-            credentials = metrics_credentials.read(config.metrics_certificate, config.metrics_key, config.metrics_token)
-        except metrics_credentials.CredentialError as error:
-            raise OSError(22, f"metrics_{error.which}: {error}") from error
         if self._address.is_remote and not (config.metrics_certificate and config.metrics_token):
             log.warning("metrics are served to other machines at %s without TLS or token", self._address)
         self._server: socket.socket | None = None
+        self._keeper: socket.socket | None = None
         self._poll = select.epoll()
-        with self._address.listen() as listener:
-            self._keeper, self._process = child.fork(functools.partial(_keep, user, credentials))
-            socket.send_fds(self._keeper, [b"begin"], [listener.fileno()])
-        self._keeper.setblocking(False)
-        self._poll.register(self._keeper, select.EPOLLIN)
+        try:
+            _credentials(config)  # the keeper's own attempt comes too late to refuse the start
+            self._listener = self._address.listen()
+        except OSError:
+            self._poll.close()
+            raise
+        self.renew(keeper)
+
+    def renew(self, keeper: socket.socket) -> None:
+        """Another keeper was started, at this connection."""
+        self._lose_keeper()
+        self._forget_server()
+        try:
+            child.send(keeper, b"begin", (self._listener.fileno(),))
+        except OSError:  # it has ended; there will be another
+            keeper.close()
+            return
+        keeper.setblocking(False)
+        self._keeper = keeper
+        self._poll.register(keeper, select.EPOLLIN)
 
     def __enter__(self) -> Self:
         return self
@@ -70,12 +83,13 @@ class MetricsProcess:
         """Readable when `answer()` has something to do."""
         return self._poll.fileno()
 
-    def answer(self) -> bool:
-        """Answers what waits. False: the keeper has ended."""
+    def answer(self) -> None:
+        """Answers what waits."""
         ready = {fd for fd, _ in self._poll.poll(0)}
         if self._server and self._server.fileno() in ready:
             self._answer(self._server)
-        return self._keeper.fileno() not in ready or self._take_server()
+        if self._keeper and self._keeper.fileno() in ready:
+            self._take_server(self._keeper)
 
     def _answer(self, server: socket.socket) -> None:
         try:
@@ -91,20 +105,25 @@ class MetricsProcess:
             log.error("the process that serves metrics has ended, or does not take answers; it is started again")
             self._forget_server()
 
-    def _take_server(self) -> bool:
+    def _take_server(self, keeper: socket.socket) -> None:
         """Receives the connection of a server that the keeper has started."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._keeper, 16, 1)
+            data, descriptors, _, _ = socket.recv_fds(keeper, 16, 1)
         except OSError:
             data, descriptors = b"", []
         if not data or not descriptors:
-            log.error("the process that starts those that serve metrics has ended; there are none any more")
-            return False
+            self._lose_keeper()
+            return
         self._forget_server()
         self._server = socket.socket(fileno=descriptors[0])
         self._server.setblocking(False)
         self._poll.register(self._server, select.EPOLLIN)
-        return True
+
+    def _lose_keeper(self) -> None:
+        if self._keeper:
+            self._poll.unregister(self._keeper)
+            self._keeper.close()  # this ends it, if it runs
+            self._keeper = None
 
     def _forget_server(self) -> None:
         if self._server:
@@ -113,24 +132,38 @@ class MetricsProcess:
             self._server = None
 
     def close(self) -> None:
-        if self._keeper.fileno() < 0:
+        """Harmless when repeated."""
+        if self._listener.fileno() < 0:
             return
         self._forget_server()
-        self._keeper.close()  # this ends it
+        self._lose_keeper()
         self._poll.close()
-        os.waitpid(self._process, 0)
+        self._listener.close()
         if self._address.unix_path is not None:
             with suppress(OSError):
                 Path(self._address.unix_path).unlink()
 
 
-def _keep(user: pwd.struct_passwd | None, credentials: metrics_credentials.Credentials, agent: socket.socket) -> int:
+def role(config: AgentConfig, user: pwd.struct_passwd | None) -> Role:
+    """The keeper. It becomes this user (None: its user does not change)."""
+    return Role("xts-metr-keeper", functools.partial(_keep, config, user))
+
+
+def _credentials(config: AgentConfig) -> metrics_credentials.Credentials:
+    try:
+        return metrics_credentials.read(config.metrics_certificate, config.metrics_key, config.metrics_token)
+    except metrics_credentials.CredentialError as error:
+        raise OSError(22, f"metrics_{error.which}: {error}") from error
+
+
+def _keep(config: AgentConfig, user: pwd.struct_passwd | None, agent: socket.socket) -> int:
     """Runs in the keeper: starts servers until the agent has ended."""
+    credentials = _credentials(config)
+    privilege.confine(user=user)
     _, descriptors, _, _ = socket.recv_fds(agent, 16, 1)
     if len(descriptors) != 1:
         return 1
     listener = socket.socket(fileno=descriptors[0])
-    privilege.confine(user=user)
     metrics_server.limit()
     landlock.restrict(reads=[path for path in sys.path if path])
     events = select.poll()
@@ -165,6 +198,7 @@ def _outlived(process: int, events: select.poll) -> bool:
 def _serve(listener: socket.socket, agent: socket.socket, credentials: metrics_credentials.Credentials) -> NoReturn:
     status = 1
     try:
+        child.set_name("xts-metrics")
         metrics_server.run(listener, agent, credentials, metric_catalogue.metrics)
         status = 0
     finally:

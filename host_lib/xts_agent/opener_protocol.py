@@ -1,7 +1,8 @@
 """The messages between the agent and its privileged opener, over a pair of SOCK_SEQPACKET sockets.
 
-A request has 20 bytes, an answer some hundred, with descriptors if a queue was opened; anything else ends the
-connection. Each request has one answer. The answer to OPEN comes when it is done, all others at once and in order.
+A request has 32 bytes, an answer some hundred, with descriptors if a queue was opened; anything else ends the
+connection. Each request has a number, and one answer with this number, so that nobody takes a late answer for another
+one. The answer to OPEN comes when it is done, all others at once and in order.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from enum import IntEnum
 from xts_bpf.program import QUEUES_MAX, Owner
 from xts_messages._native import ffi
 
-_REQUEST = struct.Struct("=HHIIQ")
-_ANSWER = struct.Struct("=HHi")
+_REQUEST = struct.Struct("=HHIIIQ")
+_ANSWER = struct.Struct("=HHIi")
+REQUEST_BYTES = _REQUEST.size
 _COUNT = struct.Struct("=HH")
 _FD = struct.Struct("=i")
 _OWNED = struct.Struct("=H2xIIxxxxQ")
@@ -31,7 +33,7 @@ class Ask(IntEnum):
 
     OPEN = 1  # close a queue, open it again, and hand its descriptors over
     ADMIT = 2  # let frames of an open queue in, for the process it is given to
-    RELEASE = 3  # admit no more frames, and send the proxy GOODBYE for this process
+    RELEASE = 3  # admit no more frames, and send the proxy GOODBYE for the process, if there is one
     FINISH = 4  # close everything and detach the program
 
 
@@ -50,20 +52,21 @@ class Request:
     ask: Ask
     queue_id: int = 0
     owner: Owner | None = None
+    number: int = 0
 
     def pack(self) -> bytes:
         owner = self.owner or Owner(0, 0, 0)
-        return _REQUEST.pack(self.ask, self.queue_id, owner.uid, owner.pid, owner.epoch)
+        return _REQUEST.pack(self.ask, self.queue_id, self.number, owner.uid, owner.pid, owner.epoch)
 
     @classmethod
     def unpack(cls, data: bytes, queues: int) -> Request:
         """ValueError: it is not a request, or for a queue that does not exist."""
         if len(data) != _REQUEST.size:
             raise ValueError(f"a request of {len(data)} bytes")
-        ask, queue_id, uid, pid, epoch = _REQUEST.unpack(data)
+        ask, queue_id, number, uid, pid, epoch = _REQUEST.unpack(data)
         if queue_id >= queues:
             raise ValueError(f"a request for queue {queue_id} of {queues}")
-        request = cls(Ask(ask), queue_id, Owner(epoch, uid, pid) if epoch else None)
+        request = cls(Ask(ask), queue_id, Owner(epoch, uid, pid) if epoch else None, number)
         if (request.ask is Ask.ADMIT) != (request.owner is not None):
             raise ValueError("an owner where none belongs, or none")
         return request
@@ -75,6 +78,7 @@ class Answer:
 
     say: Say
     queue_id: int = 0
+    number: int = 0  # that of the request
     error: int = 0
     text: str = ""
     geometry: bytes = b""
@@ -82,22 +86,24 @@ class Answer:
 
     def send(self, connection: socket.socket) -> None:
         body = self.text.encode()[:TEXT_BYTES_MAX] if self.error else self.geometry
-        socket.send_fds(connection, [_ANSWER.pack(self.say, self.queue_id, self.error) + body], self.descriptors)
+        head = _ANSWER.pack(self.say, self.queue_id, self.number, self.error)
+        socket.send_fds(connection, [head + body], self.descriptors)
 
 
 def send_ready(connection: socket.socket, owners: list[Owner | None]) -> None:
     """Sends the number of queues, and the owners of those that were given away earlier."""
     owned = [_OWNED.pack(n, o.uid, o.pid, o.epoch) for n, o in enumerate(owners) if o]
-    head = _ANSWER.pack(Say.READY, 0, 0) + _COUNT.pack(len(owners), len(owned))
+    head = _ANSWER.pack(Say.READY, 0, 0, 0) + _COUNT.pack(len(owners), len(owned))
     connection.send(head + b"".join(owned))
 
 
-def receive_ready(connection: socket.socket) -> list[Owner | None]:
-    """What `send_ready()` sent. OSError: why the opener could not begin."""
-    data = connection.recv(ANSWER_BYTES_MAX)
+def receive_ready(connection: socket.socket, flags: int = 0) -> list[Owner | None]:
+    """What `send_ready()` sent. OSError: why the opener could not begin. BlockingIOError: it has said nothing yet, with
+    MSG_DONTWAIT."""
+    data = connection.recv(ANSWER_BYTES_MAX, flags)
     if len(data) < _ANSWER.size:
         raise ConnectionResetError("the privileged process ended before it was ready")
-    _, _, error = _ANSWER.unpack_from(data)
+    _, _, _, error = _ANSWER.unpack_from(data)
     if error:
         raise OSError(error, data[_ANSWER.size :].decode(errors="replace"))
     count, owned = _COUNT.unpack_from(data, _ANSWER.size)
@@ -116,7 +122,7 @@ def receive_answer(connection: socket.socket, flags: int = 0) -> Answer:
     fds = [fd for _, _, found in ancillary for (fd,) in _FD.iter_unpack(found[: len(found) // _FD.size * _FD.size])]
     if len(data) < _ANSWER.size:
         raise ConnectionResetError("the privileged process has ended")
-    say, queue_id, error = _ANSWER.unpack_from(data)
+    say, queue_id, number, error = _ANSWER.unpack_from(data)
     body = data[_ANSWER.size :]
     whole = (len(body), len(fds)) == (GEOMETRY_BYTES, DESCRIPTORS)
     if say == Say.OPENED and not error and not whole:
@@ -124,4 +130,4 @@ def receive_answer(connection: socket.socket, flags: int = 0) -> Answer:
             os.close(fd)
         raise ConnectionResetError("the privileged process gave no queue")
     text = body.decode(errors="replace") if error else ""
-    return Answer(Say(say), queue_id, error, text, b"" if error else body, tuple(fds))
+    return Answer(Say(say), queue_id, number, error, text, b"" if error else body, tuple(fds))

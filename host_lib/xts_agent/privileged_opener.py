@@ -1,15 +1,15 @@
 """The privileged part of the agent. It only opens and closes AF_XDP sockets, and admits them to the XDP program.
 
-Theory of operation. The agent begins with two processes. This one keeps CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF. The
-other one, which talks with all processes of the host, keeps no capability and sends requests to this one
-(opener_protocol.py). A request names a queue and at most the process it is for; sockets, frames and addresses are made
-here. So an attacker in the other process can only give queues away: it can send no frames of its own, and gets no
-descriptor of the program's map.
+Theory of operation. This process keeps CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF. The agent's first one, which talks with
+all processes of the host, keeps no capability and sends requests to this one (opener_protocol.py). A request names a
+queue and at most the process it is for; sockets, frames and addresses are made here. So an attacker in the first
+process can only give queues away: it can send no frames of its own, and gets no descriptor of the program's map.
 
 Closing and opening wait for the kernel, so a thread does it; everything else is done at once. When the other process
 ends without FINISH, this one ends, too, and leaves the program attached: processes that hold queues go on, and the next
 agent finds in the program's map which process has which queue. When that agent can open such a queue, the process has
-ended, and it sends the proxy GOODBYE.
+ended, and it sends the proxy GOODBYE. It is the same when this process ends, and is started again (starter.py): the
+next one has no descriptor of the queues that are in use.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from xts_messages._native import ffi, lib
 from xts_messages.afxdp import LastWord, XskSocket, is_busy, open_socket
 from xts_messages.endpoint import is_served
 
-from xts_agent import child
 from xts_agent.config import AgentConfig
-from xts_agent.opener_protocol import Answer, Ask, Request, Say, send_ready
+from xts_agent.opener_protocol import REQUEST_BYTES, Answer, Ask, Request, Say, send_ready
+from xts_agent.starter import Role
 
 log = logging.getLogger("xts-agent")
 
@@ -42,8 +42,12 @@ log = logging.getLogger("xts-agent")
 #: the queue, and the kernel takes some 17 ms, or more when it is busy, to release a queue after its socket was closed.
 PROBED_S = 1.0
 STEP_S = 0.005
+#: How long processes may take to leave their queues when they are told that the agent stops.
+TAKE_BACK_S = 0.5
 
 KEPT = (privilege.NET_ADMIN, privilege.NET_RAW, privilege.BPF, privilege.PERFMON, privilege.IPC_LOCK)
+#: To begin with: finding the program that is attached needs CAP_SYS_ADMIN.
+BEGINS_WITH = (*KEPT, privilege.SYS_ADMIN)
 
 
 def goodbye_frame(local_mac: bytes, peer_mac: bytes, ethertype: int, epoch: int) -> bytes:
@@ -64,8 +68,11 @@ class _Queue:
     xsk: XskSocket | None = None
     last_word: LastWord | None = None
     admitted: Owner | None = None
+    before: Owner | None = None  # got the queue from an earlier opener; its socket is not ours
     goodbye_epoch: int = 0  # the last epoch for which the proxy was sent GOODBYE
     opening: bool = False
+    asked: int = 0  # the number of the request to open it
+    released: bool = False  # since it was opened
     busy: bool = False  # the result of the last attempt to open it
 
     def close(self) -> None:
@@ -91,7 +98,7 @@ class Opener:
             config.name, config.peer_mac_bytes, ethertype=config.ethertype, exclusive=config.exclusive
         )
         try:
-            self._queues = [_Queue(number) for number in range(self._count())]
+            self._queues = [_Queue(n, before=self._program.owner(n)) for n in range(self._count())]
         except OSError:
             in_use = any(self._program.owner(number) for number in range(QUEUES_MAX))
             (self._program.leave if in_use else self._program.close)()
@@ -124,9 +131,9 @@ class Opener:
     def run(self) -> None:
         """Serves until the other process ends, or has said FINISH. ValueError: it broke the protocol."""
         thread = threading.Thread(target=self._open_queues, name="open-queues", daemon=True)
-        send_ready(self._connection, [self._program.owner(q.number) for q in self._queues])
+        send_ready(self._connection, [q.before for q in self._queues])
         thread.start()
-        while data := self._connection.recv(64):
+        while data := self._connection.recv(REQUEST_BYTES + 1):
             request = Request.unpack(data, len(self._queues))
             if request.ask is Ask.FINISH:
                 self._work.put(None)
@@ -139,26 +146,31 @@ class Opener:
         legal = {
             Ask.OPEN: q.admitted is None,
             Ask.ADMIT: q.admitted is None and q.xsk is not None,
-            Ask.RELEASE: q.admitted is not None,
+            Ask.RELEASE: True,
         }[request.ask]
         if q.opening or not legal:
             raise ValueError(f"{request.ask.name} of queue {q.number} at a wrong time")
         if request.ask is Ask.OPEN:
-            q.opening = True
+            q.opening, q.asked = True, request.number
             self._work.put(q)
             return
-        answer = Answer(Say.DONE, q.number)
+        answer = Answer(Say.DONE, q.number, request.number)
         try:
             if request.ask is Ask.ADMIT and q.xsk:
                 self._program.admit(q.number, q.xsk.xsk_fd, request.owner)
                 q.admitted = request.owner
-            elif q.admitted:
-                owner, q.admitted = q.admitted, None
-                self._program.withdraw(q.number)
-                self._say_goodbye(q, owner.epoch)
+            else:
+                self._release(q)
         except OSError as error:
-            answer = Answer(Say.DONE, q.number, error.errno or errno.EIO, error.strerror or str(error))
+            answer = Answer(Say.DONE, q.number, request.number, error.errno or errno.EIO, error.strerror or str(error))
         answer.send(self._connection)
+
+    def _release(self, q: _Queue) -> None:
+        self._program.withdraw(q.number)
+        owner, q.admitted = q.admitted, None
+        if owner:
+            self._say_goodbye(q, owner.epoch)
+        q.released = True  # without a socket of ours GOODBYE follows when the queue is free (_settle())
 
     def _say_goodbye(self, q: _Queue, epoch: int) -> None:
         """Sends the frames that are still in the process's ring, and then GOODBYE."""
@@ -177,7 +189,7 @@ class Opener:
                 answer = self._open(q)
             except OSError as error:
                 q.busy = error.errno == errno.EBUSY
-                answer = Answer(Say.OPENED, q.number, error.errno or errno.EIO, error.strerror or str(error))
+                answer = Answer(Say.OPENED, q.number, q.asked, error.errno or errno.EIO, error.strerror or str(error))
             q.opening = False
             with contextlib.suppress(OSError):  # the other process has ended, and we will end, too
                 answer.send(self._connection)
@@ -192,11 +204,12 @@ class Opener:
             xsk.close()
             raise
         q.xsk, q.busy = xsk, False
+        q.before, q.released = None, False
         self._settle(q)
         xsk.geometry.ethertype = config.ethertype
         xsk.set_addresses(self._local_mac, config.peer_mac_bytes)
         geometry = bytes(ffi.buffer(xsk.geometry))
-        return Answer(Say.OPENED, q.number, geometry=geometry, descriptors=(xsk.xsk_fd, xsk.umem_fd))
+        return Answer(Say.OPENED, q.number, q.asked, geometry=geometry, descriptors=(xsk.xsk_fd, xsk.umem_fd))
 
     def _open_socket(self, q: _Queue) -> XskSocket:
         """OSError EBUSY: another socket has the queue."""
@@ -231,6 +244,7 @@ class Opener:
     # --- the end ---------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
+        self._take_back()
         for q in self._queues:
             q.close()
         if any(self._in_use(q) for q in self._queues):
@@ -243,6 +257,18 @@ class Opener:
         if endpoint.is_socket() and not is_served(endpoint):
             endpoint.unlink()
 
+    def _take_back(self) -> None:
+        """Opens queues that an earlier opener has given to processes which have just been told to leave: so the proxy
+        hears of it."""
+        left = [q for q in self._queues if q.before and q.released]
+        until = time.monotonic() + TAKE_BACK_S
+        while left and time.monotonic() < until:
+            for q in list(left):
+                with contextlib.suppress(OSError):
+                    self._open(q)
+                    left.remove(q)
+            time.sleep(STEP_S)
+
     def _in_use(self, q: _Queue) -> bool:
         """Is the queue in use by a process that got it from an earlier agent? We cannot send GOODBYE for it, and leave
         it alone."""
@@ -250,11 +276,10 @@ class Opener:
         return owner is not None and owner.epoch != q.goodbye_epoch and is_busy(self.config.name, q.number)
 
 
-def start(config: AgentConfig, endpoint_stays: bool = False) -> tuple[socket.socket, int]:
-    """Forks the opener; to be called before there are threads. Returns our end of its connection, and its process
-    number. Without endpoint_stays it removes the endpoint of an agent that was killed, whose file may belong to another
-    user."""
-    return child.fork(functools.partial(_main, config, endpoint_stays))
+def role(config: AgentConfig, endpoint_stays: bool = False) -> Role:
+    """The opener of an interface. Without endpoint_stays it removes the endpoint of an agent that was killed, whose
+    file may belong to another user."""
+    return Role("xts-opener", functools.partial(_main, config, endpoint_stays), BEGINS_WITH)
 
 
 def _main(config: AgentConfig, endpoint_stays: bool, connection: socket.socket) -> int:

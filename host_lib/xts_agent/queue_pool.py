@@ -13,6 +13,11 @@ got from an earlier agent. We do not see that process end, only that the queue c
 now, and so may the earlier opener, which has the queues' descriptors too: so a process that asks waits as usual.
 
 Nobody is refused for what was found some time ago: a kept queue is tried again when a process asks (look_again()).
+
+The opener may end, and is started again (starter.py). Queues in use go on: their processes have them, and the XDP
+program stays. The queues that were ready are lost with it, since only their opener can admit frames to them; they are
+opened again. Until then processes wait. An opener that is late is not given up; while an answer is due from it, it is
+asked for no queue.
 """
 
 from __future__ import annotations
@@ -21,15 +26,16 @@ import contextlib
 import errno
 import logging
 import os
+import select
 import socket
-import struct
 import time
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from xts_bpf.program import Owner
+from xts_messages.endpoint import NotReady
 
 from xts_agent.opener_protocol import Answer, Ask, Request, Say, receive_answer, receive_ready
 from xts_agent.pod_cgroup import pod_of_process
@@ -44,8 +50,10 @@ PATIENCE_S = 1.0
 FIRST_PATIENCE_S = 0.1
 #: For how long it counts that a kept queue was found busy.
 FOUND_S = 0.2
-#: How long the opener may take for a request that it carries out at once.
-ANSWER_S = 5
+#: How long the opener may take for a request that it carries out at once, and at the beginning and the end.
+ANSWER_S = 1.0
+BEGIN_S = 20.0
+FINISH_S = 5.0
 
 
 class State(Enum):
@@ -74,6 +82,7 @@ class Slot:
     found_at: float = 0.0  # when it was last found busy, while kept
     kept: bool = False  # busy for longer than a close takes
     warned: bool = False
+    released: bool = False  # while RETURNED: the opener is not to admit frames any more
     before_us: Owner | None = None  # the process that got it from an earlier agent
 
     def is_held(self) -> bool:
@@ -86,15 +95,24 @@ class Pool:
     """The queues that the opener serves, `spares` of them kept READY."""
 
     interface: str
-    opener: socket.socket
+    opener: socket.socket | None  # None: it has ended
     spares_wanted: int  # 0: all
+    changed: Callable[[Pool], None] = lambda _: None  # fileno() is another one, or there is none any more
+    taken: Callable[[Slot], None] = lambda _: None  # a USED queue receives nothing any more
     slots: list[Slot] = field(init=False)
     reserved: int = field(default=0, init=False)  # queues that are not for processes: 1 while a relay waits for its own
+    _begun: bool = field(default=True, init=False)  # False: a new opener has not said that it is ready
+    _asked: int = field(default=0, init=False)  # the number of the last request
+    _late: set[int] = field(default_factory=set, init=False)  # requests whose answers were due
+    _problem: str = field(default="", init=False)  # why the last opener could not begin
     _arrived: deque[Answer] = field(default_factory=deque, init=False)
 
     def __post_init__(self) -> None:
         """OSError: the opener could not begin, and why."""
+        assert self.opener
         self.slots = []
+        if not _readable(self.opener, BEGIN_S):
+            raise TimeoutError(errno.ETIMEDOUT, f"the opener of {self.interface} is not ready after {BEGIN_S:g} s")
         for number, owner in enumerate(receive_ready(self.opener)):
             slot = Slot(self, number, before_us=owner)
             if owner:
@@ -102,8 +120,6 @@ class Pool:
                 with contextlib.suppress(OSError, ValueError):
                     slot.pod = pod_of_process(owner.pid) or ""
             self.slots.append(slot)
-        # Not settimeout(), with which Python waits even where MSG_DONTWAIT is given.
-        self.opener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", ANSWER_S, 0))
 
     @property
     def count(self) -> int:
@@ -114,8 +130,8 @@ class Pool:
         return min(self.spares_wanted or self.count, self.count)
 
     def fileno(self) -> int:
-        """Readable when `collect()` has something to do."""
-        return self.opener.fileno()
+        """Readable when `collect()` has something to do; -1: there is no opener now."""
+        return self.opener.fileno() if self.opener else -1
 
     def open_first(self) -> None:
         """Opens the spares. A queue that is busy is left for later, because a process holds it. OSError: a queue could
@@ -131,6 +147,9 @@ class Pool:
                 time.sleep(STEP_S)
                 self.refill()
                 continue
+            assert self.opener
+            if not _readable(self.opener, BEGIN_S):
+                raise TimeoutError(errno.ETIMEDOUT, f"the opener of {self.interface} does not answer")
             answer = receive_answer(self.opener)
             if answer.error not in (0, errno.EBUSY):
                 raise OSError(answer.error, answer.text)
@@ -139,7 +158,7 @@ class Pool:
     def take(self, uid: int, pod: str = "") -> Slot | None:
         """A READY queue, now USED and charged to a user, and a pod; None when there is none."""
         ready = [slot for slot in self.slots if slot.state is State.READY]
-        if len(ready) <= self.reserved:
+        if len(ready) <= self.reserved or self._late:
             return None
         slot = ready[0]
         slot.state = State.USED
@@ -153,8 +172,20 @@ class Pool:
         slot.uid, slot.pod = None, ""
 
     def admit(self, slot: Slot, owner: Owner) -> tuple[int, ...]:
-        """Admits frames of a USED queue; the caller owns its descriptors from now on. OSError: it failed."""
-        self._ask(Request(Ask.ADMIT, slot.queue_id, owner))
+        """Admits frames of a USED queue; the caller owns its descriptors from now on. OSError: it failed. NotReady: the
+        opener has ended or is late, and the queue has to be opened again."""
+        try:
+            self._ask(Request(Ask.ADMIT, slot.queue_id, owner))
+        except TimeoutError:
+            log.warning("the opener of %s is late", self.interface)
+            self._drop_descriptors(slot)
+            self.release(slot)
+            raise NotReady from None
+        except ConnectionError:
+            self._lost()
+            self._drop_descriptors(slot)
+            slot.state, slot.uid, slot.pod = State.CLOSED, None, ""
+            raise NotReady from None
         descriptors, slot.descriptors = slot.descriptors, ()
         return descriptors
 
@@ -179,19 +210,18 @@ class Pool:
         return sum(not slot.is_held() for slot in self.slots) <= self.reserved
 
     def release(self, slot: Slot) -> None:
-        """Stops admitting frames on a USED queue that was given to a process, and sends the proxy GOODBYE for it.
-        OSError: GOODBYE was not sent."""
-        slot.state = State.RETURNED
-        self._ask(Request(Ask.RELEASE, slot.queue_id))
+        """Stops admitting frames on a USED queue that was given to a process, and sends the proxy GOODBYE for it."""
+        slot.state, slot.released = State.RETURNED, True
+        self._send(Request(Ask.RELEASE, slot.queue_id))
 
     def refill(self) -> None:
         """Tries RETURNED queues, and opens CLOSED ones until there are enough spares."""
         now = time.monotonic()
-        for slot in self._waiting():
+        for slot in self._waiting() if self._begun else ():
             if slot.retry_at > now or (slot.state is State.CLOSED and self._ahead() >= self.spares):
                 continue
-            slot.state = State.OPENING
-            self.opener.send(Request(Ask.OPEN, slot.queue_id).pack())
+            if self._send(Request(Ask.OPEN, slot.queue_id)):
+                slot.state = State.OPENING
 
     def look_again(self) -> None:
         """Tries the kept queues that is_held() does not know about. collect() tells what comes of it."""
@@ -201,42 +231,116 @@ class Pool:
         self.refill()
 
     def collect(self) -> bool:
-        """Handles answers of the opener. True: a request that had to wait may be answered now. ConnectionResetError:
-        the opener has ended."""
+        """Handles answers of the opener. True: a request that had to wait may be answered now. OSError: a new opener
+        serves other queues than the one before."""
         changed = False
-        with contextlib.suppress(BlockingIOError):
-            while True:
+        try:
+            while self.opener and (self._begun or self._begin()):
                 answer = self._arrived.popleft() if self._arrived else receive_answer(self.opener, socket.MSG_DONTWAIT)
                 changed |= self._take_in(answer)
+        except BlockingIOError:
+            pass
+        except ConnectionError:
+            self._lost()
         self.refill()
         return changed
+
+    # --- another opener --------------------------------------------------------------------------------
+
+    def renew(self, opener: socket.socket) -> None:
+        """Another opener was started, at this connection."""
+        self._lost()
+        self.opener, self._begun = opener, False
+        self.changed(self)
+
+    def _lost(self) -> None:
+        """The opener has ended, and with it everything that it had open."""
+        if not self.opener:
+            return
+        while self._arrived:
+            self._close_descriptors(self._arrived.popleft().descriptors)
+        opener, self.opener = self.opener, None
+        self.changed(self)
+        opener.close()
+        self._begun = True
+        self._late.clear()
+        for slot in self.slots:
+            if slot.state in (State.READY, State.OPENING):
+                self._drop_descriptors(slot)
+                slot.state = State.CLOSED if slot.uid is None else State.RETURNED
+
+    def _begin(self) -> bool:
+        """Takes up what a new opener has found. False: it could not begin; there will be another."""
+        assert self.opener
+        try:
+            owners = receive_ready(self.opener, socket.MSG_DONTWAIT)
+        except (BlockingIOError, ConnectionError):
+            raise
+        except OSError as error:
+            if (problem := error.strerror or str(error)) != self._problem:
+                log.error("no queue of %s can be opened: %s; trying again", self.interface, problem)
+            self._problem = problem
+            self._lost()
+            return False
+        if len(owners) != self.count:
+            raise OSError(errno.ENODEV, f"{self.interface} has {len(owners)} queues now, and had {self.count}")
+        log.warning("another opener serves the queues of %s", self.interface)
+        self._begun, self._problem = True, ""
+        for slot, owner in zip(self.slots, owners, strict=True):
+            if slot.state is State.RETURNED and slot.released:
+                self._send(Request(Ask.RELEASE, slot.queue_id))
+            if slot.state is State.USED and owner is None:
+                self.taken(slot)
+        return True
 
     def timeout_s(self) -> float | None:
         """When collect() is to be called again, in seconds; None: not before something happens."""
         if self._arrived:
             return 0.0
+        if not self.opener or not self._begun:
+            return None
         waiting = [slot.retry_at for slot in self._waiting()]
         return max(0.0, min(waiting) - time.monotonic()) if waiting else None
 
     def close(self) -> None:
         """Ends the opener, which closes everything, USED queues included, and waits for it. Harmless when repeated."""
-        if self.opener.fileno() < 0:
-            return
         for slot in self.slots:
             self._drop_descriptors(slot)
+        self._send(Request(Ask.FINISH))
+        until = time.monotonic() + FINISH_S
         with contextlib.suppress(OSError):
-            self.opener.send(Request(Ask.FINISH).pack())
-            while True:
+            while self.opener and _readable(self.opener, until - time.monotonic()):
                 self._close_descriptors(receive_answer(self.opener).descriptors)
-        self.opener.close()
+        if self.opener:
+            self.opener.close()
+            self.opener = None
+
+    def _send(self, request: Request) -> bool:
+        """False: the opener has ended."""
+        self._asked = (self._asked + 1) % (1 << 32)
+        try:
+            if self.opener:
+                self.opener.send(replace(request, number=self._asked).pack(), socket.MSG_NOSIGNAL)
+        except ConnectionError:
+            self._lost()
+        return self.opener is not None
 
     def _ask(self, request: Request) -> None:
-        """Sends a request that is carried out at once. OSError: the error of the opener, or that it has ended."""
-        self.opener.send(request.pack())
-        while (answer := receive_answer(self.opener)).say is not Say.DONE:
-            self._arrived.append(answer)
-        if answer.error:
-            raise OSError(answer.error, answer.text)
+        """Sends a request that is carried out at once. OSError: the opener's error. TimeoutError: its answer is late,
+        and collect() will take it in. ConnectionError: it has ended."""
+        if not self._send(request):
+            raise ConnectionResetError("the opener has ended")
+        until = time.monotonic() + ANSWER_S
+        while self.opener and _readable(self.opener, until - time.monotonic()):
+            answer = receive_answer(self.opener)
+            if (answer.say, answer.number) != (Say.DONE, self._asked):
+                self._arrived.append(answer)
+            elif answer.error:
+                raise OSError(answer.error, answer.text)
+            else:
+                return
+        self._late.add(self._asked)
+        raise TimeoutError(errno.ETIMEDOUT, f"the opener of {self.interface} is late")
 
     def _waiting(self) -> list[Slot]:
         """The queues that refill() still has to try."""
@@ -246,6 +350,10 @@ class Pool:
     def _take_in(self, answer: Answer) -> bool:
         """Handles an answer. True: it has changed what is known about a queue."""
         slot = self.slots[answer.queue_id]
+        if answer.say is Say.DONE:
+            if answer.error:
+                log.warning("queue %d of %s: %s", slot.queue_id, self.interface, answer.text)
+            return self._is_punctual_again(answer.number)
         if answer.error:
             return self._failed(slot, answer)
         if slot.before_us:
@@ -256,8 +364,15 @@ class Pool:
         slot.geometry, slot.descriptors = answer.geometry, answer.descriptors
         slot.uid = slot.busy_since = slot.before_us = None
         slot.pod = ""
-        slot.kept = slot.warned = False
+        slot.kept = slot.warned = slot.released = False
         return True
+
+    def _is_punctual_again(self, number: int) -> bool:
+        """An answer without descriptors has come. True: it was late, and no other one is."""
+        if number not in self._late:
+            return False
+        self._late.remove(number)
+        return not self._late
 
     def _failed(self, slot: Slot, answer: Answer) -> bool:
         """Handles a failed opening. True: the queue is kept."""
@@ -290,3 +405,10 @@ class Pool:
     def _close_descriptors(descriptors: tuple[int, ...]) -> None:
         for fd in descriptors:
             os.close(fd)
+
+
+def _readable(connection: socket.socket, seconds: float) -> bool:
+    """Waits for something to receive, for at most so long."""
+    events = select.poll()
+    events.register(connection, select.POLLIN)
+    return bool(events.poll(max(0.0, seconds) * 1000))

@@ -4,7 +4,8 @@ Theory of operation. The queue is taken from the pool when the agent starts, and
 (relay_keeper.py, messages/native/relay_loop.h). A process that finds no queue free gets shared memory whose other end
 is the relay. When the relay ends (the proxy is gone or refuses it, or it was killed), its processes have lost the
 proxy, as if the proxy had ended: they are told, and attach again. The agent opens the queue again and starts another
-relay on it, at once, or after RETRY_S if the last one never worked.
+relay on it, at once, or after RETRY_S if the last one never worked. A relay goes on when the keeper has ended; the next
+one is started by another keeper.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Relay:
     """The relay of a pool. Its process is started by `refill()`, which has to be called often."""
 
     pool: Pool
-    keeper: socket.socket
+    keeper: socket.socket | None  # None: it has ended
     channels_max: int
     token_of: TokenOf
     ended: Callable[[Relayed], None]  # a process has lost the relay
@@ -79,17 +80,16 @@ class Relay:
         self.pool.reserved = 1
 
     def fileno(self) -> int:
-        """The socket to the relay's process; readable when `collect()` has something to do."""
-        assert self.control is not None
-        return self.control.fileno()
+        """The socket to the relay's process; readable when `collect()` has something to do. -1: there is none."""
+        return self.control.fileno() if self.control else -1
 
     def timeout_s(self) -> float | None:
         """When `refill()` is to be called again, in seconds; None: not before something happens."""
-        return None if self.control else max(0.0, self._retry_at - time.monotonic())
+        return None if self.control or not self.keeper else max(0.0, self._retry_at - time.monotonic())
 
     def refill(self) -> None:
         """Starts the relay's process if there is none and a queue is available."""
-        if self.control or time.monotonic() < self._retry_at:
+        if self.control or not self.keeper or time.monotonic() < self._retry_at:
             return
         self.pool.reserved = 0
         slot = self.pool.take(_NO_UID)
@@ -99,7 +99,10 @@ class Relay:
             self._retry_at = time.monotonic() + 0.01
             return
         try:
-            self._start(slot)
+            self._start(slot, self.keeper)
+        except NotReady:  # the queue has to be opened again
+            self.pool.reserved = 1
+            self._retry_at = time.monotonic() + 0.01
         except OSError as error:
             self._fail(error.strerror or str(error))
             if self.slot is None:
@@ -108,7 +111,13 @@ class Relay:
             else:
                 self._leave_queue()
 
-    def _start(self, slot: Slot) -> None:
+    def renew(self, keeper: socket.socket) -> None:
+        """Another keeper was started, at this connection."""
+        if self.keeper:
+            self.keeper.close()
+        self.keeper = keeper
+
+    def _start(self, slot: Slot, keeper: socket.socket) -> None:
         geometry = ffi.new("struct xts_attach_reply *")
         ffi.memmove(geometry, slot.geometry, len(slot.geometry))
         if geometry.largest_message < LARGEST_MESSAGE + lib.XTS_CARRIED_BYTES:
@@ -125,7 +134,7 @@ class Relay:
             try:
                 xsk_fd, umem_fd = descriptors
                 start = Start(bytes(ffi.buffer(geometry)), self.channels_max, SPIN_US)
-                start.send(self.keeper, (xsk_fd, umem_fd, theirs.fileno()))
+                start.send(keeper, (xsk_fd, umem_fd, theirs.fileno()))
             except OSError:
                 ours.close()
                 raise
@@ -146,10 +155,7 @@ class Relay:
         if slot is None:
             return
         self.pool.reserved = 1
-        try:
-            self.pool.release(slot)
-        except OSError as failure:
-            log.warning("queue %d: GOODBYE for the relay: %s", slot.queue_id, failure.strerror)
+        self.pool.release(slot)
 
     # --- processes -------------------------------------------------------------------------------------
 
@@ -272,6 +278,11 @@ class Relay:
             self._fail(problem)
         self._leave_queue()
 
+    def end(self) -> None:
+        """Ends the relay's process, whose queue receives nothing any more."""
+        if self.control:
+            self.control.shutdown(socket.SHUT_RDWR)
+
     def charged(self, uid: int) -> int:
         """How many processes of a user it serves."""
         return sum(relayed.uid == uid for relayed in self.served.values())
@@ -281,7 +292,9 @@ class Relay:
         return sum(relayed.pod == pod for relayed in self.served.values())
 
     def close(self) -> None:
-        """Ends the relay and the attachments of its processes. Harmless when repeated."""
+        """Ends the relay, its keeper, and the attachments of its processes. Harmless when repeated."""
+        if self.keeper:
+            self.keeper.close()
         if self.control:
             self.control.close()
             self.control = None

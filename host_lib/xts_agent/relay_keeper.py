@@ -1,4 +1,4 @@
-"""The process that starts relays: it is forked before the agent has its key, so that a relay's memory never has it.
+"""The process that starts relays: it never has the agent's key (starter.py), so a relay's memory never has it, either.
 
 Theory of operation. A relay (messages/native/relay_loop.h) reads what processes write. It holds only the queue, the
 memory of its processes and a socket to the agent, and may make few system calls (messages/native/allowed_syscalls.h).
@@ -26,6 +26,7 @@ from xts_messages._native import ffi, lib
 from xts_messages.queue import adopt_afxdp
 
 from xts_agent import child
+from xts_agent.starter import Role
 
 log = logging.getLogger("xts-agent")
 
@@ -45,14 +46,14 @@ class Start:
     spin_us: int
 
     def send(self, keeper: socket.socket, descriptors: tuple[int, int, int]) -> None:
-        """Sends the request to the keeper. OSError: the keeper has ended."""
-        socket.send_fds(keeper, [_HEAD.pack(self.channels_max, self.spin_us) + self.geometry], descriptors)
+        """Sends the request to the keeper. OSError: the keeper has ended, or takes nothing."""
+        data = _HEAD.pack(self.channels_max, self.spin_us) + self.geometry
+        child.send(keeper, data, descriptors)
 
 
-def start(user: pwd.struct_passwd | None) -> tuple[socket.socket, int]:
-    """Forks the keeper; to be called before there are threads and secrets. Returns our end of its connection, and its
-    process number. It becomes this user (None: its user does not change)."""
-    return child.fork(functools.partial(_main, user))
+def role(user: pwd.struct_passwd | None) -> Role:
+    """The keeper. It becomes this user (None: its user does not change)."""
+    return Role("xts-keeper", functools.partial(_main, user))
 
 
 def _main(user: pwd.struct_passwd | None, connection: socket.socket) -> int:
@@ -77,6 +78,7 @@ def _main(user: pwd.struct_passwd | None, connection: socket.socket) -> int:
 def _be_a_relay(data: bytes, fds: list[int]) -> NoReturn:
     status = 1
     try:
+        child.set_name("xts-relay")
         xsk_fd, umem_fd, control_fd = fds
         channels_max, spin_us = _HEAD.unpack_from(data)
         geometry = ffi.new("struct xts_attach_reply *")

@@ -227,11 +227,8 @@ class Endpoint:
         """Ends all connections and removes the socket file, if it is still ours. Processes with an AF_XDP queue are
         also told that the queue ends: the mere end of a connection would only mean that this server has died, which
         their queues outlive."""
-        taken = ffi.new("struct xts_attach_taken *", (lib.XTS_ATTACH_TAKEN_MAGIC, lib.XTS_ATTACH_VERSION))
         for connection in list(self._connections):
-            if connection.attached and connection.attached.kind == lib.XTS_QUEUE_AFXDP:
-                with contextlib.suppress(OSError):  # the process is ending too, or has not read anything for long
-                    connection.socket.send(bytes(ffi.buffer(taken)), socket.MSG_NOSIGNAL)
+            _say_taken(connection)
             self._drop(connection)
         self._killed.close()
         if self._listener.fileno() < 0:
@@ -243,6 +240,13 @@ class Endpoint:
             found = self.path.lstat()
             if (found.st_dev, found.st_ino) == self._inode:
                 self.path.unlink()
+
+    def take_back(self, attached: Attached) -> None:
+        """Ends an attachment, and tells the process that its queue has ended, too."""
+        for connection in list(self._connections):
+            if connection.attached is attached:
+                _say_taken(connection)
+                self._drop(connection)
 
     # --- a connection's life -------------------------------------------------------------------------------
 
@@ -442,6 +446,13 @@ class Endpoint:
             connection.listing.popleft()
             _close_all(fds)
         self._drop(connection)
+
+
+def _say_taken(connection: _Connection) -> None:
+    taken = ffi.new("struct xts_attach_taken *", (lib.XTS_ATTACH_TAKEN_MAGIC, lib.XTS_ATTACH_VERSION))
+    if connection.attached and connection.attached.kind == lib.XTS_QUEUE_AFXDP:
+        with contextlib.suppress(OSError):  # the process is ending too, or has not read anything for long
+            connection.socket.send(bytes(ffi.buffer(taken)), socket.MSG_NOSIGNAL)
 
 
 def _close_all(fds: tuple[int, ...]) -> None:

@@ -8,7 +8,8 @@ import pwd
 from xts_messages._native import lib
 
 #: Numbers of linux/capability.h.
-NET_ADMIN, NET_RAW, IPC_LOCK, PERFMON, BPF = 12, 13, 14, 38, 39
+DAC_OVERRIDE, SETGID, SETUID, SETPCAP = 1, 6, 7, 8
+NET_ADMIN, NET_RAW, IPC_LOCK, SYS_ADMIN, PERFMON, BPF = 12, 13, 14, 21, 38, 39
 
 
 def find_user(name: str) -> pwd.struct_passwd:

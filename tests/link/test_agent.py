@@ -16,15 +16,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from beds import process_tree
 from beds.running_agent import NOBODY, Running, closed, start_agent, stop, take, until
 from beds.service_manager import Manager
 from beds.veth_wire import Wire
 from pyroute2 import NetNS
-from xts_agent import opener_protocol, privileged_opener
+from xts_agent import child, opener_protocol, privileged_opener
 from xts_agent.__main__ import main
 from xts_agent.config import AgentConfig
 from xts_bpf.device import open_device_queues
 from xts_bpf.program import Owner
+from xts_messages import privilege
 from xts_messages._native import lib
 from xts_messages.attach import Attachment, attach, list_attachments
 from xts_messages.status_page import read_status_page
@@ -304,10 +306,10 @@ def test_stopping_leaves_a_queue_alone_that_a_dead_agent_gave_away(running: Runn
 
 
 class TestPrivilege:
-    """What the two processes of an agent may do."""
+    """What the processes of an agent may do."""
 
     def opener(self, agent: subprocess.Popen[str]) -> int:
-        return int(Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text())
+        return process_tree.one(agent.pid, "xts-opener")
 
     def status(self, pid: int) -> dict[str, str]:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -327,9 +329,32 @@ class TestPrivilege:
         assert [int(found[f"Cap{kind}"], 16) & ~kept for kind in ("Eff", "Prm", "Bnd", "Amb")] == [0, 0, 0, 0]
         assert found["NoNewPrivs"] == "1"
 
-    def test_the_death_of_the_opener_ends_the_agent_and_no_channel(self, running: Running) -> None:
+    def test_the_starter_keeps_what_its_children_begin_with(self, running: Running) -> None:
+        found = self.status(process_tree.one(running.agent.pid, "xts-starter"))
+        kept = {*privileged_opener.BEGINS_WITH, privilege.SETUID, privilege.SETGID}
+        mask = sum(1 << number for number in {*kept, privilege.SETPCAP, privilege.DAC_OVERRIDE})
+        assert [int(found[f"Cap{kind}"], 16) & ~mask for kind in ("Eff", "Prm", "Bnd", "Amb")] == [0, 0, 0, 0]
+        assert found["NoNewPrivs"] == "1"
+
+    def test_another_opener_takes_over_and_no_queue_ends(self, running: Running) -> None:
+        with running.echo() as (process, epoch, queue_id):
+            opener = self.opener(running.agent)
+            os.kill(opener, signal.SIGKILL)
+            process_tree.one(running.agent.pid, "xts-opener", other_than=opener)
+            running.exchange(queue_id, 60)
+            with running.echo(NOBODY - 1) as (_, _, other):
+                assert other != queue_id
+                running.exchange(other, 60)
+            process.kill()
+            queue = running.device.queues[queue_id]
+            assert take(queue) == running.goodbye(epoch), "the new opener says GOODBYE for a process of the old one's"
+            with running.echo() as (_, _, again):
+                running.exchange(again, 60)
+        assert stop(running.agent) == 0
+
+    def test_the_death_of_the_starter_ends_the_agent_and_no_queue(self, running: Running) -> None:
         with running.echo() as (_, _, queue_id):
-            os.kill(self.opener(running.agent), signal.SIGKILL)
+            process_tree.kill(process_tree.one(running.agent.pid, "xts-starter"))
             with running.agent:
                 assert running.agent.wait(10) == 1
             running.exchange(queue_id, 60)
@@ -341,10 +366,9 @@ class TestPrivilege:
         [
             b"?",
             opener_protocol.Request(opener_protocol.Ask.OPEN, 2).pack(),
-            opener_protocol.Request(opener_protocol.Ask.RELEASE, 0).pack(),
             opener_protocol.Request(opener_protocol.Ask.ADMIT, 0).pack(),
             opener_protocol.Request(opener_protocol.Ask.ADMIT, 0, Owner(1, 2, 3)).pack(),
-            struct.pack("=HHIIQ", 9, 0, 0, 0, 0),
+            struct.pack("=HHIIIQ", 9, 0, 0, 0, 0, 0),
         ],
     )
     def test_the_opener_ends_when_asked_nonsense(self, wire: Wire, folder: str, request_bytes: bytes) -> None:
@@ -366,7 +390,7 @@ class TestPrivilege:
 def ask_nonsense(interface: str, peer_mac: str, folder: str, request: str) -> None:
     """In a process of its own, which becomes the parent of an opener; prints its exit status."""
     config = AgentConfig(interface=interface, peer_mac=peer_mac, endpoint=f"{folder}/e.sock", queues=2)
-    connection, process = privileged_opener.start(config)
+    connection, process = child.fork("xts-opener", privileged_opener.role(config).main)
     assert len(opener_protocol.receive_ready(connection)) == 2
     connection.send(bytes.fromhex(request))
     print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))

@@ -35,13 +35,13 @@ class Opener:
             except BlockingIOError:
                 return asked
             assert request.ask is Ask.OPEN
-            number = request.queue_id
+            number, asked_as = request.queue_id, request.number
             asked.append(number)
             if number in self.busy:
-                Answer(Say.OPENED, number, errno.EBUSY, "busy").send(self.connection)
+                Answer(Say.OPENED, number, asked_as, errno.EBUSY, "busy").send(self.connection)
             else:
                 geometry = bytes(GEOMETRY_BYTES)
-                Answer(Say.OPENED, number, geometry=geometry, descriptors=(0, 0)).send(self.connection)
+                Answer(Say.OPENED, number, asked_as, geometry=geometry, descriptors=(0, 0)).send(self.connection)
 
 
 class Bed:

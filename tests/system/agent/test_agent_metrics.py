@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
+from beds import process_tree
 from beds.lab import raise_or_skip
 from beds.metrics import scrape, value
-from beds.operated_proxy import wait
 from xts_lab.lab import Lab
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
@@ -39,26 +36,16 @@ def lab() -> Iterator[Lab]:
         assert not raised.down()
 
 
-def server_of(agent: int) -> list[int]:
-    """What serves its metrics: the child of one of its children."""
-    parents = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            pid, rest = status.read_text().split(" ", 1)
-            parents[int(pid)] = int(rest.rpartition(")")[2].split()[1])
-    return [pid for pid, parent in parents.items() if parents.get(parent) == agent]
-
-
 def test_another_serves_when_it_ends(lab: Lab) -> None:
     """As often as that happens; the agent goes on meanwhile."""
     record = lab.record("agent")
     assert record
     agent = record.pid
     for _ in range(2):
-        [server] = server_of(agent)
+        server = process_tree.one(agent, "xts-metrics")
         assert "xts_agent_info" in scrape(lab.metrics_path("agent"))
-        os.kill(server, signal.SIGKILL)
-        wait(lambda before=server: server_of(agent) not in ([], [before]), "another process", 10)
+        process_tree.kill(server)
+        process_tree.one(agent, "xts-metrics", other_than=server)
         assert "xts_agent_info" in scrape(lab.metrics_path("agent"))
     assert record.alive and lab.record("agent") == record
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from beds import process_tree
 from beds.lab import raise_or_skip
 from xts_lab.lab import Lab
 from xts_proxy import control_socket
@@ -243,15 +244,9 @@ def full(lab: Lab) -> Iterator[None]:
 
 
 def relay_pid(lab: Lab) -> int:
-    """The relay is the only grandchild of the agent."""
     record = lab.record("agent")
     assert record
-
-    def children(pid: int) -> list[int]:
-        return [int(found) for found in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-    (found,) = [grandchild for child in children(record.pid) for grandchild in children(child)]
-    return found
+    return process_tree.one(record.pid, "xts-relay")
 
 
 def test_many_processes_on_few_queues(lab: Lab, echo: tuple[subprocess.Popen[str], str]) -> None:
