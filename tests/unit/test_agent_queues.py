@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -125,3 +127,130 @@ def test_nobody_is_refused_for_what_was_found_long_ago(bed: Bed) -> None:
 def test_spares_are_opened_whatever_an_earlier_agent_gave_away(bed: Bed) -> None:
     assert bed.turn() == [0, 1]
     assert bed.pool.take(UID + 1)
+
+
+class Scripted:
+    """An opener of which the test decides when it answers."""
+
+    def __init__(self, queues: int = 2) -> None:
+        ours, self.connection = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.queues = queues
+        self.null = os.open(os.devnull, os.O_RDONLY)
+        send_ready(self.connection, [None] * queues)
+        self.pool = Pool("xts0", ours, 0)
+        self.pool.refill()
+        for request in self.requests():
+            self.open(request)
+        self.pool.collect()
+
+    def requests(self) -> list[Request]:
+        found = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                found.append(Request.unpack(self.connection.recv(64, socket.MSG_DONTWAIT), self.queues))
+        return found
+
+    def open(self, request: Request) -> None:
+        assert request.ask is Ask.OPEN
+        geometry, fds = bytes(GEOMETRY_BYTES), (self.null, self.null)
+        answer = Answer(Say.OPENED, request.queue_id, request.number, geometry=geometry, descriptors=fds)
+        answer.send(self.connection)
+
+    def done(self, request: Request) -> None:
+        Answer(Say.DONE, request.queue_id, request.number).send(self.connection)
+
+    def another(self) -> None:
+        """The next opener, which has said nothing yet."""
+        self.connection.close()
+        ours, self.connection = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.pool.renew(ours)
+
+    def states(self) -> list[str]:
+        return [slot.state.value for slot in self.pool.slots]
+
+    def close(self) -> None:
+        self.connection.close()
+        self.pool.close()
+        os.close(self.null)
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scripted]:
+    monkeypatch.setattr(queue_pool, "ANSWER_S", 0.1)
+    made = Scripted()
+    yield made
+    made.close()
+
+
+def test_a_late_answer_is_no_answer_to_another_request(scripted: Scripted) -> None:
+    """The opener is slow once. Nobody gets a queue that it has not admitted, and it is not given up."""
+    pool, owner = scripted.pool, Owner(7, UID, 1)
+    slot = pool.take(UID)
+    assert slot
+    with pytest.raises(NotReady):
+        pool.admit(slot, owner)
+    assert not pool.take(UID + 1), "no other request is made while an answer is due, though another queue is ready"
+    late, release = scripted.requests()
+    assert (late.ask, release.ask) == (Ask.ADMIT, Ask.RELEASE)
+    scripted.done(late)
+    scripted.done(release)
+    assert pool.collect(), "those who wait are asked again"
+    other = pool.take(UID + 1)
+    assert other and other is not slot
+    with pytest.raises(NotReady):
+        pool.admit(other, owner)
+
+
+def test_half_an_answer_is_the_end_of_an_opener(scripted: Scripted) -> None:
+    scripted.connection.send(b"\x12")
+    assert not scripted.pool.collect()
+    assert scripted.states() == ["closed", "closed"]
+    assert scripted.pool.fileno() == -1
+
+
+def test_another_opener_takes_up_what_the_one_before_has_left(scripted: Scripted) -> None:
+    pool, owner = scripted.pool, Owner(7, UID, 1)
+    taken: list[int] = []
+    pool.taken = lambda slot: taken.append(slot.queue_id)
+    slot = pool.take(UID)
+    assert slot
+    threading.Timer(0.01, lambda: scripted.done(scripted.requests()[0])).start()
+    for fd in pool.admit(slot, owner):
+        os.close(fd)
+    scripted.connection.close()
+    pool.collect()
+    assert scripted.states() == ["used", "closed"], "the ready queue is lost with the opener that could admit it"
+    pool.release(slot)
+    assert not pool.take(UID)
+    assert not pool.exhausted(), "so that who asks waits"
+    scripted.another()
+    pool.collect()
+    assert not scripted.requests(), "it is asked for nothing before it is ready"
+    send_ready(scripted.connection, [owner, None])
+    pool.collect()
+    asked = [(request.ask, request.queue_id) for request in scripted.requests()]
+    assert asked == [(Ask.RELEASE, 0), (Ask.OPEN, 0), (Ask.OPEN, 1)]
+    assert not taken
+
+
+def test_a_queue_in_use_that_another_opener_does_not_find_has_ended(scripted: Scripted) -> None:
+    """As when the interface was made again meanwhile: nothing arrives there any more."""
+    pool = scripted.pool
+    taken: list[int] = []
+    pool.taken = lambda slot: taken.append(slot.queue_id)
+    slot = pool.take(UID)
+    assert slot
+    scripted.another()
+    send_ready(scripted.connection, [None, None])
+    pool.collect()
+    assert taken == [0]
+
+
+def test_an_opener_that_cannot_begin_is_told_once(scripted: Scripted, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        scripted.another()
+        Answer(Say.READY, error=errno.ENODEV, text="no interface").send(scripted.connection)
+        scripted.connection.close()
+        scripted.pool.collect()
+        assert scripted.pool.fileno() == -1
+    assert caplog.text.count("no interface") == 1

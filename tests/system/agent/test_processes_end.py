@@ -1,0 +1,212 @@
+"""The table of dpu_proxy/SECURITY.md, "When a process ends": each process of agent and proxy is killed under traffic.
+What is lost, and who comes back, is compared with its row."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from beds import process_tree
+from beds.lab import raise_or_skip
+from beds.metrics import scrape
+from xts_lab.lab import Lab
+
+pytestmark = [pytest.mark.root, pytest.mark.afxdp]
+
+PAGE = Path(__file__).parents[3] / "dpu_proxy/SECURITY.md"
+LINE_S = 20.0
+#: For each line: one request on its connection, of which it says how it went; when it was lost, the next line makes
+#: another one.
+CLIENT = """
+import sys
+import xts_socket as socket
+s = None
+for _ in sys.stdin:
+    try:
+        if s is None:
+            s = socket.create_connection(("198.18.0.2", int(sys.argv[1])), 15)
+        s.sendall(b"echo")
+        assert s.recv(4, socket.MSG_WAITALL) == b"echo"
+        print("kept", flush=True)
+    except OSError as error:
+        s = None
+        print("lost", error, flush=True)
+"""
+ECHO = """
+import asyncio
+
+async def echo(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+
+async def main():
+    server = await asyncio.start_server(echo, "198.18.0.2", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+asyncio.run(main())
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    process: str
+    noticed_by: str
+    started_by: str
+    own: str
+    relayed: str
+    back: str
+
+    @property
+    def program(self) -> str:
+        """The program of the lab to which the process belongs."""
+        proxys = self.process in ("xts-proxy", "xts-workers", "xts-keys", "xts-metrics of the proxy")
+        return "proxy" if proxys else "agent"
+
+    @property
+    def name(self) -> str:
+        return self.process.split()[0]
+
+
+def rows() -> list[Row]:
+    text = PAGE.read_text()
+    section = text[text.index("### When a process ends") :].split("\n## ")[0]
+    cells = [re.split(r" *\| *", line.strip("| ")) for line in section.splitlines() if line.startswith("| `")]
+    return [Row(*(cell.replace("`", "") for cell in row)) for row in cells]
+
+
+ROWS = rows()
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """One queue for a process, one for the relay."""
+    raised = raise_or_skip("afxdp", "ends", queues=2, relayed_max=8, metrics=True)
+    try:
+        yield raised
+    finally:
+        assert not raised.down()
+
+
+@dataclass
+class Client:
+    process: subprocess.Popen[str]
+
+    def ask(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def told(self) -> str:
+        assert self.process.stdout
+        assert select.select([self.process.stdout], [], [], LINE_S)[0], f"nothing in {LINE_S:g} s"
+        return self.process.stdout.readline().split(" ")[0].strip()
+
+    def request(self) -> str:
+        self.ask()
+        return self.told()
+
+    def works_again(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self.request() != "kept":
+            assert time.monotonic() < deadline, f"no connection in {seconds:g} s"
+
+
+@dataclass
+class Bed:
+    lab: Lab
+    port: str
+    own: Client
+    relayed: Client
+    relay: int = 0  # the last one that was seen: without its keeper it is nobody's child
+
+    def root(self, row: Row) -> int:
+        record = self.lab.record(row.program)
+        assert record
+        return record.pid
+
+    def pid(self, row: Row) -> int:
+        """The process of a row."""
+        if row.name == f"xts-{row.program}":
+            return self.root(row)
+        self.relay = next(iter(process_tree.named(self.root(row), "xts-relay")), self.relay)
+        return self.relay if row.name == "xts-relay" else process_tree.one(self.root(row), row.name)
+
+
+@pytest.fixture(scope="module")
+def bed(lab: Lab) -> Iterator[Bed]:
+    def started(role: str, *command: str) -> subprocess.Popen[str]:
+        python = ["python", "-c", *command]
+        made = stack.enter_context(lab.popen(role, python, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        stack.callback(made.kill)
+        return made
+
+    with ExitStack() as stack:
+        server = started("net", ECHO)
+        assert server.stdout
+        port = server.stdout.readline().strip()
+        clients = []
+        for _ in range(2):  # one after the other: the first has the queue
+            clients.append(Client(started("host", CLIENT, port)))
+            clients[-1].works_again(20)
+        yield Bed(lab, port, *clients)
+
+
+def wait_end(pid: int) -> None:
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text():
+        assert time.monotonic() < deadline, f"process {pid} has not ended"
+        time.sleep(0.01)
+
+
+def test_every_process_has_a_row(bed: Bed) -> None:
+    """Also those that are added later."""
+    named = {(row.program, row.name) for row in ROWS}
+    for program in ("agent", "proxy"):
+        record = bed.lab.record(program)
+        assert record
+        running = {f"xts-{program}", *(name for name, _ in process_tree.below(record.pid))}
+        assert {name for of, name in named if of == program} == running
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.process for row in ROWS])
+def test_a_process_ends(bed: Bed, row: Row) -> None:
+    lab = bed.lab
+    for client in (bed.own, bed.relayed):
+        client.works_again(20)
+    parent, killed = bed.root(row), bed.pid(row)
+    time_s = time.monotonic()
+    os.kill(killed, signal.SIGKILL)
+    if row.started_by == "the service manager":
+        wait_end(killed)
+        wait_end(parent)  # also where another one has noticed it
+        (lab.start_agent if row.program == "agent" else lab.start_proxy)()
+    else:
+        process_tree.one(bed.root(row), row.name, other_than=killed)
+        assert bed.root(row) == parent, "the program goes on"
+        print(f"{row.process} is back after {time.monotonic() - time_s:.2f} s")
+    assert {"own": bed.own.request(), "relayed": bed.relayed.request()} == {"own": row.own, "relayed": row.relayed}
+    for client in (bed.own, bed.relayed):
+        client.works_again(20)
+    assert f"xts_{row.program}" in scrape(lab.metrics_path(row.program))
+
+
+def test_after_the_keeper_a_relay_comes_again(bed: Bed) -> None:
+    """Neither of them is needed for the other to come back."""
+    record = bed.lab.record("agent")
+    assert record
+    for _ in range(2):
+        ended = {name: process_tree.one(record.pid, name) for name in ("xts-keeper", "xts-relay")}
+        for name, pid in ended.items():
+            process_tree.kill(pid)
+            process_tree.one(record.pid, name, other_than=pid)
+        bed.relayed.works_again(20)
