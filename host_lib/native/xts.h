@@ -259,7 +259,8 @@ int xts_sendmmsg(int s, struct mmsghdr *messages, unsigned count, int flags);
  *
  * Returns: the bytes received; 0 at the end of the stream.
  * Errors: as recv(2). ECONNRESET: the peer has reset the connection, or the proxy has gone.
- * EINVAL: MSG_OOB. The fault of a pushed protocol: xts_ulp_error() has its reason.
+ * EINVAL: MSG_OOB. The fault of a pushed protocol: xts_ulp_error() has its reason. EBADMSG may say
+ * that the peer's stream was cut off; then each further call says so, and sending goes on.
  * See: recv(2).
  */
 ssize_t xts_recv(int s, void *data, size_t bytes, int flags);

@@ -165,6 +165,8 @@ enum xts_msg_type {
                                                       * cross once (RECV_COPIES) */
 #define XTS_FEATURE_RETURN_DATAGRAM UINT64_C(0x8000) /* what a process has not read of a shared datagram socket goes
                                                       * back (RETURN_DATAGRAMS) */
+#define XTS_FEATURE_CUT_OFF UINT64_C(0x20000)        /* the end of a stream may have an error (RECV with EOS): it was
+                                                      * cut off; sending goes on */
 
 /* Why the proxy refuses a request: in a reply, where other messages have their flags. */
 enum xts_refusal {

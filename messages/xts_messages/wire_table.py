@@ -226,6 +226,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "SHARE_DATAGRAM": (0x2000, "SHARE also names and joins datagram sockets"),
     "COPIES": (0x4000, "a datagram for several sockets of the host, of a group, may cross once (RECV_COPIES)"),
     "RETURN_DATAGRAM": (0x8000, "what a process has not read of a shared datagram socket goes back (RETURN_DATAGRAMS)"),
+    "CUT_OFF": (0x20000, "the end of a stream may have an error (RECV with EOS): it was cut off; sending goes on"),
 }
 
 #: Further claims of an attach token, by name: the number, the bytes of the value, and the meaning. A proxy passes over

@@ -94,19 +94,21 @@ static bool of_socket(ssize_t r)
 	return r == -ECONNRESET || r == -EPIPE;
 }
 
-/* -errno of a call: nothing for now, the end, the socket's own, or a fault, which has a reason. */
+/* -errno of a call: nothing for now, the end, the socket's own, or a fault, which has a reason. A stream that is cut
+ * off is a fault of reading only: writing goes on, and may meet another one. */
 static void check_error(struct scene *s, ssize_t r)
 {
+	uint64_t cut = s->faults[XTS_FAULT_TRUNCATED], others = fault_count(s) - cut;
 	uint8_t answer[512];
 	ssize_t n = ulp_stack_error(s->stack, answer, sizeof answer);
 
-	ENSURE(r < 0 && fault_count(s) <= 1);
-	if (!fault_count(s)) {
-		ENSURE(r == -EAGAIN || r == -ENODATA || of_socket(r));
+	ENSURE(r < 0 && cut <= 1 && others <= 1);
+	if (!others && (r == -EAGAIN || of_socket(r) || (r == -ENODATA && !cut))) {
 		s->failed |= of_socket(r);
 		return;
 	}
-	s->failed = true;
+	ENSURE(cut || others);
+	s->failed |= others > 0;
 	ENSURE(n > 4 && (answer[0] << 8 | answer[1]) == -r);
 	for (ssize_t i = 4; i < n; i++)
 		ENSURE(answer[i]);

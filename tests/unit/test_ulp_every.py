@@ -5,6 +5,7 @@ PDU that does not end is a fault before it is memory."""
 from __future__ import annotations
 
 import ctypes
+import errno
 from collections.abc import Callable
 
 import pytest
@@ -110,6 +111,24 @@ def test_a_stream_that_is_cut_off_is_said_to_be(case: Case) -> None:
         assert ending == "truncated" or not at or got or case.name == "GRPC"
         endings.append(ending)
     assert endings.count("truncated") > len(endings) / 2
+
+
+@EVERY
+def test_a_stream_that_is_cut_off_may_be_answered(case: Case) -> None:
+    """The end of one direction is not that of the other, whichever protocol finds it."""
+    with case.bed() as bed:
+        stream = case.stream(bed, [5, 30])
+    for at in range(1, len(stream), 1 + len(stream) // 20):
+        with case.bed() as bed:
+            _, ending = play(bed, case.stream(bed, [5, 30])[:at])
+            if ending == "truncated":
+                with pytest.raises(OSError) as again:  # reading has ended for good
+                    bed.read()
+                assert again.value.errno == errno.EBADMSG and bed.faults("TRUNCATED") == 1
+            try:
+                bed.write(b"answer")
+            except OSError as error:  # what some protocols say of these bytes; they are asked, at least
+                assert error.errno == errno.EINVAL or bed.faults("USE")
 
 
 @of(lambda case: case.endless)

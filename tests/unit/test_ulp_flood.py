@@ -257,6 +257,19 @@ def test_a_turn_reads_so_many_bytes() -> None:
         assert turns >= 3
 
 
+def test_the_rest_of_a_message_that_never_comes(bed: TlsBed, tmp_path: Path) -> None:
+    """The peer's stream ends inside KeyUpdate: nothing can be sent any more, and that is a fault."""
+    peer = hostile(bed, tmp_path, server=True)
+    bed.peer_send(peer.seal(KEY_UPDATE[:4], HANDSHAKE))
+    bed.peer.shutdown(socket.SHUT_WR)
+    with pytest.raises(OSError) as cut:
+        bed.read_all()
+    assert cut.value.errno == errno.EBADMSG
+    with pytest.raises(OSError) as ours:
+        bed.write(b"answer")
+    assert ours.value.errno == errno.EBADMSG and "inside a message" in bed.error().text
+
+
 @ROLES
 @pytest.mark.parametrize("message_socket", [False, True], ids=["stream", "records"])
 def test_a_write_waits_for_the_rest_of_a_message(tmp_path: Path, server: bool, message_socket: bool) -> None:

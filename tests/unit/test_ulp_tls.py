@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 import ssl
 from collections.abc import Iterator
 
@@ -189,6 +190,33 @@ def test_truncation(bed: TlsBed, version: ssl.TLSVersion) -> None:
         bed.read_all()
     assert ours.value.errno == errno.EBADMSG and bed.faults("TRUNCATED") == 1
     assert "close_notify" in bed.error().text
+
+
+@VERSIONS
+@pytest.mark.parametrize("server", [False, True])
+def test_what_is_cut_off_is_answered(bed: TlsBed, version: ssl.TLSVersion, server: bool) -> None:
+    """Many clients end their direction by FIN alone behind the request. Our answer and our end reach them."""
+    if server:
+        bed.push("TLS", identity="server")
+        peer = bed.accept_from(client_context(AUTHORITY.certificate, maximum_version=version))
+    else:
+        bed.push("TLS", server_name="localhost")
+        peer = bed.connect_to(server_context(SERVER, maximum_version=version))
+    peer.send(b"request")
+    bed.peer.shutdown(socket.SHUT_WR)
+    part = bed.read()
+    assert part and part[0] == b"request"
+    with pytest.raises(OSError) as ours:
+        bed.read()
+    assert ours.value.errno == errno.EBADMSG
+    answer = bytes(range(256)) * 200
+    assert bed.write(answer) == len(answer) and bed.finish()
+    peer.pull()
+    received = b""
+    while data := peer.tls.read(1 << 16):
+        received += data
+    assert received == answer, "and close_notify"
+    assert bed.faults("TRUNCATED") == 1
 
 
 def test_peer_leaves_during_the_handshake(bed: TlsBed) -> None:

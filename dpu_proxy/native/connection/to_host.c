@@ -71,8 +71,8 @@ static void send_connect_ack(struct connection *c, const struct xts_tx_slot *slo
 	c->error = 0;
 }
 
-/* Sends the end of the stream: EOS, or RESET when the connection has failed. */
-static void send_end(struct connection *c, const struct xts_tx_slot *slot)
+/* Sends the end of the stream: EOS, with end_error if it was cut off; or RESET when the connection has failed. */
+static void send_end(struct connection *c, const struct xts_tx_slot *slot, int end_error)
 {
 	c->readable = false;
 	if (c->error) {
@@ -82,7 +82,7 @@ static void send_end(struct connection *c, const struct xts_tx_slot *slot)
 			connection_enter(c, CONNECTION_FAILED);
 	} else {
 		c->eos_sent = true;
-		send_recv(c, slot, XTS_FLAG_EOS, 0, 0);
+		send_recv(c, slot, XTS_FLAG_EOS, end_error, 0);
 	}
 }
 
@@ -218,17 +218,28 @@ static ssize_t look_for_end(const struct connection *c, const struct pushed *rea
 	return n > 0 ? n : n ? -errno : -ENODATA;
 }
 
+/* The peer's stream has ended where a protocol does not end, and the host knows that it may send all the same. */
+static bool is_cut_off(const struct connection *c)
+{
+	return c->pushed && ulp_stack_is_cut(c->pushed->stack) && c->channel->link.features & XTS_FEATURE_CUT_OFF;
+}
+
 /* Handles a read that found no data. True: something was sent. */
 static bool nothing_read(struct connection *c, const struct xts_tx_slot *slot, ssize_t n)
 {
+	int end_error = 0;
+
 	if (n == -EAGAIN) {
 		c->readable = false;
 		if (!c->error)
 			return false;
 	} else if (n != -ENODATA && !c->error) {
-		connection_fail(c, (int)-n);
+		if (is_cut_off(c))
+			end_error = (int)-n;
+		else
+			connection_fail(c, (int)-n);
 	}
-	send_end(c, slot);
+	send_end(c, slot, end_error);
 	return true;
 }
 

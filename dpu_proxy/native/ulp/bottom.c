@@ -119,7 +119,7 @@ void ulp_stack_read_to_end(struct ulp_stack *s)
 
 bool ulp_stack_readable(const struct ulp_stack *s)
 {
-	return !s->idle && (s->readable || s->ended || s->read_error || s->failed);
+	return !s->idle && (s->readable || s->ended || s->read_error || s->failed || s->cut);
 }
 
 bool ulp_stack_writable(const struct ulp_stack *s)

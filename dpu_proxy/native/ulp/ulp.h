@@ -47,7 +47,9 @@
  *
  * Errors. ulp_fail() notes the fault with a reason for people to read, counts it, and gives the -errno to return.
  * Before it returns that, a layer may still write an alert of its protocol. The owner then sends the host RESET with
- * that errno, and closes the TCP connection.
+ * that errno, and closes the TCP connection. One fault is of the receiving direction only: a stream that was cut off
+ * (XTS_FAULT_TRUNCATED). The stack reads ahead, and finds it before the host has answered what came before it. So the
+ * owner sends the host the end of the stream with that errno, and the host may go on sending.
  */
 #ifndef XTS_ULP_H
 #define XTS_ULP_H

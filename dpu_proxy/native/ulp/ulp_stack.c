@@ -151,8 +151,8 @@ ssize_t ulp_stack_read(struct ulp_stack *s, void *out, size_t room, struct ulp_m
 	struct ulp_layer *l = ulp_chain_top(&s->receive);
 	ssize_t n;
 
-	if (s->failed)
-		return s->failed;
+	if (s->failed || s->cut)
+		return s->failed ? s->failed : s->cut;
 	n = l ? ulp_layer_read(l, out, room, mark) : ulp_bottom_read(s, out, room, mark);
 	if (n == -EAGAIN)
 		s->idle = true;
@@ -163,9 +163,14 @@ bool ulp_stack_pending(const struct ulp_stack *s)
 {
 	const struct ulp_layer *l = ulp_chain_top(&s->receive);
 
-	if (s->failed) /* a layer found the fault behind bytes that it has returned: the next read reports it */
+	if (s->failed || s->cut) /* a layer found it behind bytes that it has returned: the next read reports it */
 		return true;
 	return !s->idle && l && ulp_layer_pending(l);
+}
+
+bool ulp_stack_is_cut(const struct ulp_stack *s)
+{
+	return s->cut && !s->failed;
 }
 
 /* --- sending ------------------------------------------------------------------------------------------------------ */

@@ -91,6 +91,8 @@ ssize_t ulp_stack_read(struct ulp_stack *s, void *out, size_t room, struct ulp_m
 ssize_t ulp_stack_write(struct ulp_stack *s, const struct iovec *iov, int pieces, const struct ulp_mark *mark);
 /* May a read return something although the socket is not readable? */
 bool ulp_stack_pending(const struct ulp_stack *s);
+/* The last read has failed because what the peer sends was cut off: nothing more will be read, but writing goes on. */
+bool ulp_stack_is_cut(const struct ulp_stack *s);
 /* Writes what the layers hold back, from the uppermost down. 0: nothing is left; -EAGAIN: call again when writable;
  * else -errno. Also works after a fault, for alerts. */
 int ulp_stack_flush(struct ulp_stack *s);

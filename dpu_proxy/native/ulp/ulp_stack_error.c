@@ -23,15 +23,16 @@ int ulp_fail(struct ulp_layer *l, enum xts_fault fault, const char *format, ...)
 {
 	static const int errors[XTS_FAULT_COUNT] = XTS_FAULT_ERRNOS;
 	struct ulp_stack *s = l->stack;
+	int *reached = fault == XTS_FAULT_TRUNCATED ? &s->cut : &s->failed;
 	va_list arguments;
 
-	if (s->failed) /* only the first reason counts */
-		return s->failed;
+	if (s->failed || *reached) /* only the first reason counts */
+		return s->failed ? s->failed : *reached;
 	va_start(arguments, format);
 	note(s, fault, errors[fault], format, arguments);
 	va_end(arguments);
-	s->failed = -errors[fault];
-	return s->failed;
+	*reached = -errors[fault];
+	return *reached;
 }
 
 int ulp_refuse(const struct ulp_layer *l, int error, const char *format, ...)

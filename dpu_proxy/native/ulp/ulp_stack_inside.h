@@ -46,6 +46,7 @@ struct ulp_stack {
 	uint64_t memory;             /* bytes counted with the owner */
 	struct ulp_out given;        /* bytes given back, until all that were announced are here */
 	int failed;                  /* -errno of a fault, or 0 */
+	int cut;                     /* -errno: what the peer sends has been cut off; we may still send */
 	struct {
 		uint16_t error, fault;
 		char text[ULP_REASON_BYTES];

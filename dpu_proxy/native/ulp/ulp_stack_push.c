@@ -348,6 +348,8 @@ int ulp_stack_push(struct ulp_stack *s, enum ulp_direction direction, uint16_t u
 		return r;
 	}
 	push_remember(s, push);
+	if (direction & ULP_RECEIVE)
+		s->cut = 0; /* it comes again, behind what is given back */
 	memset(&s->reason, 0, sizeof s->reason);
 	if (s->started && !ulp_stack_ready(s))
 		ulp_stack_expect_handshake(s);

@@ -122,7 +122,7 @@ static int at_end(struct xts_sock *s, size_t done, bool blocking)
 	if (done)
 		return s->error || s->state == TCP_STATE_CLOSE || (s->shutdown & RCV_SHUTDOWN) || !blocking;
 	if (s->done)
-		return 1;
+		return s->cold->end_error ? -(int)s->cold->end_error : 1;
 	if (s->error)
 		return take_error(s);
 	if (s->cold->ulps.keys_expired)

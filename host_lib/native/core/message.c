@@ -360,11 +360,12 @@ bool message_recv(struct stack *st, const struct xts_head *head, const struct xt
 	if (m->post_credits && s->no_space)
 		events |= EPOLLOUT;
 	if (head->flags & XTS_FLAG_EOS) {
-		if (pdu_is_open(s)) {
+		if (pdu_is_open(s) && !head->error) {
 			channel_fail(st, EPROTO);
 			return true;
 		}
 		s->done = true;
+		s->cold->end_error = head->error;
 		s->shutdown |= RCV_SHUTDOWN;
 		events |= STATE_CHANGE & ~(uint32_t)EPOLLOUT; /* the room has not grown */
 		status_state(s);

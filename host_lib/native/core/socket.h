@@ -62,6 +62,7 @@ struct watch;
 struct cold {
 	struct ulps ulps;
 	struct pdu *pdu_first, *pdu_last; /* no list: all unread bytes are stream data */
+	uint16_t end_error;               /* errno of recv() at the end: a protocol's stream was cut off; 0: none */
 	struct fault *fault;              /* the last error of a pushed protocol, as far as known: ulp_info.c */
 	struct sharing sharing;
 	/* of a listener: connections that wait for accept() */

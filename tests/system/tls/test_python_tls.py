@@ -415,6 +415,39 @@ def test_an_end_without_that_of_tls(xts_authority: Authority, suppress: bool) ->
                     assert failed.value.errno == errno.EBADMSG and failed.value.fault == "truncated"
 
 
+@pytest.mark.parametrize("reads", ["the request", "to the end", "and minds"])
+def test_a_request_and_fin_are_answered(xts_authority: Authority, reads: str) -> None:
+    """FIN without close_notify behind a request (ncat --ssl, .NET, monitoring scripts) says that no more comes, not
+    that nobody listens. Whether the server has met it already or will never look makes no difference."""
+    client, answer = client_context(xts_authority.certificate), os.urandom(200_000)
+    with xts_socket.create_server(("127.0.0.1", 0), tls=SERVER) as listener:
+        listener.settimeout(DEADLINE_S)
+        listener.suppress_ragged_eofs = reads != "and minds"
+        with kernel.create_connection(listener.getsockname(), DEADLINE_S) as sock:
+            with client.wrap_socket(sock, server_hostname="localhost", suppress_ragged_eofs=False) as tls:
+                tls.sendall(b"request")
+                with kernel.socket(fileno=os.dup(tls.fileno())) as below:
+                    below.shutdown(kernel.SHUT_WR)
+                with listener.accept()[0] as ours:
+                    assert ours.recv(7, xts_socket.MSG_WAITALL) == b"request"
+                    if reads == "to the end":
+                        assert ours.recv(1) == b"" == ours.recv(1)
+                    elif reads == "and minds":
+                        for _ in range(2):
+                            with pytest.raises(xts_socket.UlpError) as failed:
+                                ours.recv(1)
+                            assert failed.value.errno == errno.EBADMSG and failed.value.fault == "truncated"
+                    else:
+                        with selectors.DefaultSelector() as selector:  # the proxy knows of the end
+                            selector.register(ours, selectors.EVENT_READ)
+                            assert selector.select(DEADLINE_S)
+                    threading.Thread(target=lambda: (ours.sendall(answer), ours.shutdown(kernel.SHUT_WR))).start()
+                    received = b""
+                    while data := tls.recv(65536):
+                        received += data
+                    assert received == answer
+
+
 def test_who_leaves_at_once_has_been_there(xts_authority: Authority) -> None:
     """Its connection may be reset, for it leaves session tickets unread, before the proxy announces it: what it sent
     counts."""

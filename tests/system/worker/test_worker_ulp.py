@@ -180,6 +180,23 @@ def test_a_stream_that_ends_within_a_pdu_is_a_fault(host: ScriptedHost, server: 
         assert host.ulp_error(c.id, c.number).fault == "truncated"
 
 
+def test_a_stream_that_is_cut_off_can_be_answered(worker: Worker, server: socket.socket) -> None:
+    """A host that knows CUT_OFF is told so by EOS, and may go on sending."""
+    with worker.attach(features=FEATURES | table.FEATURES["CUT_OFF"][0]) as attached:
+        with attached.open() as host, connected(host, server, PREFIX) as c:
+            c.peer.sendall(prefixed(b"whole") + b"\0\0\0\5cut")
+            c.peer.shutdown(socket.SHUT_WR)
+            assert c.read_pdu() == b"whole"
+            frame = c.receive()
+            while not frame.flags & flags("EOS"):
+                assert not frame.flags & flags("RESET")
+                frame = c.receive()
+            assert frame.error == errno.EBADMSG
+            assert host.ulp_error(c.id, c.number).fault == "truncated"
+            c.send_pdu(b"the answer")
+            assert receive_exactly(c.peer, 14) == prefixed(b"the answer")
+
+
 def test_the_end_of_the_stream(host: ScriptedHost, server: socket.socket) -> None:
     with connected(host, server, PREFIX) as c:
         c.peer.sendall(prefixed(b"last"))

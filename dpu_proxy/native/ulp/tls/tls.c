@@ -6,7 +6,8 @@
  * tls_send.c.
  *
  * The end: close_notify is sent when the host sends no more; a peer's stream that ends without it has been cut off (RFC
- * 8446 6.1).
+ * 8446 6.1). Many clients do that behind a request, and wait for the answer. The proxy reads ahead and knows of the FIN
+ * before the host has answered, so it must not prevent the answer.
  */
 #include <errno.h>
 #include <openssl/err.h>
@@ -244,6 +245,8 @@ static ssize_t tls_read(struct ulp_layer *l, void *out, size_t room, struct ulp_
 			r = tls_flood_end(t);
 		} else {
 			r = tls_fault(t, r);
+			if (r == -EAGAIN && t->cut)
+				r = ulp_fail(l, XTS_FAULT_TRUNCATED, "the peer's stream ended without close_notify");
 			if (r == -EAGAIN && !t->refused && ulp_step(l, 1))
 				r = 0; /* this was a message without data: read what is behind it */
 		}

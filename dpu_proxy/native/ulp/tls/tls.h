@@ -231,6 +231,7 @@ struct tls {
 	uint16_t quiet_records, quiet_messages; /* read since the last data, or since the handshake began or ended */
 	struct tls_slice slice;
 	bool ended;              /* close_notify came behind data: the next read reports it */
+	bool cut;                /* FIN came without it; OpenSSL is not told, because it would send no more */
 	bool notified;           /* our close_notify was sent */
 	bool keys_lost;          /* new keys are due, but the kernel has the old ones */
 	bool update_due;         /* the kernel sends, and a KeyUpdate has to be written */

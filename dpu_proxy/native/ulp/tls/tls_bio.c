@@ -35,6 +35,18 @@ static void wait_to_write(struct tls *t, BIO *bio)
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
+/* The peer's FIN. */
+static int at_end(struct tls *t, BIO *bio)
+{
+	if (t->done) {
+		t->cut = true;
+		wait_to_read(t, bio);
+		return -1;
+	}
+	BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+	return 0;
+}
+
 static int from_socket(struct tls *t, BIO *bio, char *out, int room)
 {
 	int n;
@@ -51,7 +63,7 @@ static int from_socket(struct tls *t, BIO *bio, char *out, int room)
 			ulp_socket_empty(t->layer);
 		wait_to_read(t, bio);
 	} else if (n == 0) {
-		BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+		return at_end(t, bio);
 	} else if (n < 0 && errno != EBADMSG && errno != EMSGSIZE && errno != EINVAL) {
 		/* these three mean a bad record, which OpenSSL recognizes by errno */
 		t->below_error = -errno;
@@ -86,10 +98,8 @@ static int on_read(BIO *bio, char *out, int room)
 		wait_to_read(t, bio);
 		return -1;
 	}
-	if (n == -ENODATA) {
-		BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
-		return 0;
-	}
+	if (n == -ENODATA)
+		return at_end(t, bio);
 	t->below_error = (int)n;
 	return -1;
 }

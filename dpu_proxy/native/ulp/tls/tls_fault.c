@@ -92,8 +92,7 @@ static int fail_ssl(struct tls *t, unsigned long error)
 	case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
 		return fail(t, XTS_FAULT_CERTIFICATE, "", words);
 	case SSL_R_UNEXPECTED_EOF_WHILE_READING:
-		return t->done ? fail(t, XTS_FAULT_TRUNCATED, "", "the peer's stream ended without close_notify") :
-				 fail(t, XTS_FAULT_HANDSHAKE, "", "the peer closed the connection during the handshake");
+		return fail(t, XTS_FAULT_HANDSHAKE, "", "the peer closed the connection during the handshake");
 	case SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC:
 	case SSL_R_BAD_RECORD_TYPE:
 	case SSL_R_ENCRYPTED_LENGTH_TOO_LONG:
@@ -131,7 +130,7 @@ int tls_fault_of(struct tls *t, const struct tls_outcome *o)
 	} else if (o->kind == SSL_ERROR_SSL || o->error) {
 		r = fail_ssl(t, o->error);
 	} else {
-		r = fail(t, t->done ? XTS_FAULT_TRUNCATED : XTS_FAULT_HANDSHAKE, "", "the peer closed the connection");
+		r = fail(t, XTS_FAULT_HANDSHAKE, "", "the peer closed the connection");
 	}
 	if (t->failed)
 		tls_bio_flush(t); /* sends the alert; if that fails, nothing can be done */

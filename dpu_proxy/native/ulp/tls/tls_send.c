@@ -48,6 +48,8 @@ static ssize_t write_record(struct tls *t, const void *data, size_t bytes)
 	if (r != 1) {
 		r = tls_fault(t, r);
 		t->send_waits = r == -EAGAIN;
+		if (t->send_waits && t->cut) /* for the rest of a message that will not come */
+			r = t->failed = ulp_fail(t->layer, XTS_FAULT_RECORD, "the peer's stream ended inside a message");
 		return r;
 	}
 	update_keys(t);
