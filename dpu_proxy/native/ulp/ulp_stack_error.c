@@ -40,7 +40,7 @@ int ulp_refuse(const struct ulp_layer *l, int error, const char *format, ...)
 	va_list arguments;
 
 	va_start(arguments, format);
-	if (!l->stack->failed)
+	if (!l->stack->failed && !l->stack->cut)
 		note(l->stack, XTS_FAULT_PUSH, error, format, arguments);
 	va_end(arguments);
 	return -error;
@@ -51,7 +51,7 @@ int ulp_stack_refuse(struct ulp_stack *s, int error, const char *format, ...)
 	va_list arguments;
 
 	va_start(arguments, format);
-	if (!s->failed)
+	if (!s->failed && !s->cut)
 		note(s, XTS_FAULT_PUSH, error, format, arguments);
 	va_end(arguments);
 	return -error;
