@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import ssl
+import subprocess
 import tempfile
 from dataclasses import dataclass
 from functools import cache
@@ -222,3 +223,31 @@ def tls_tables(folder: Path, authority: Authority) -> str:
         f'key = "{folder}/localhost.key"\n'
         f'[[tls.trust]]\nname = "default"\nfile = "{folder}/roots.pem"\n'
     )
+
+
+#: How `openssl` is asked for RSA-PSS keys that are restricted to something, by a name for it.
+PSS_RESTRICTIONS = {
+    "rsa-pss": "",
+    "rsa-pss-sha256": "rsa_pss_keygen_md:sha256 rsa_pss_keygen_mgf1_md:sha256 rsa_pss_keygen_saltlen:32",
+    "rsa-pss-sha384": "rsa_pss_keygen_md:sha384 rsa_pss_keygen_mgf1_md:sha384 rsa_pss_keygen_saltlen:20",
+    "rsa-pss-sha512": "rsa_pss_keygen_md:sha512 rsa_pss_keygen_mgf1_md:sha512 rsa_pss_keygen_saltlen:64",
+    "rsa-pss-sha1": "rsa_pss_keygen_md:sha1 rsa_pss_keygen_mgf1_md:sha1",
+    "rsa-pss-mixed": "rsa_pss_keygen_md:sha256 rsa_pss_keygen_mgf1_md:sha1",
+    "rsa-pss-salt": "rsa_pss_keygen_md:sha256 rsa_pss_keygen_mgf1_md:sha256 rsa_pss_keygen_saltlen:60",
+}
+
+
+def self_signed_pss(kind: str, name: str = "localhost") -> Issued:
+    """One with an RSA-PSS key, one of PSS_RESTRICTIONS, which `cryptography` does not make."""
+    extra = [word for option in PSS_RESTRICTIONS[kind].split() for word in ("-pkeyopt", option)]
+    key = subprocess.run(
+        ["openssl", "genpkey", "-algorithm", "rsa-pss", *extra], check=True, capture_output=True
+    ).stdout
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(key)
+        file.flush()
+        command = ["openssl", "req", "-x509", "-key", file.name, "-subj", f"/CN={name}"]
+        if kind == "rsa-pss-salt":
+            command += ["-sigopt", "rsa_pss_saltlen:60"]
+        made = subprocess.run(command, check=True, capture_output=True).stdout
+    return Issued(made, key, x509.load_pem_x509_certificate(made))

@@ -62,13 +62,23 @@ def client_context(roots: bytes | None, issued: Issued | None = None, **settings
     return context
 
 
+def _of_openssl(context: ssl.SSLContext) -> ctypes.c_void_p:
+    """Its SSL_CTX, for what Python's ssl has no name for: CPython's object holds it behind its head."""
+    return ctypes.c_void_p.from_address(id(context) + object.__basicsize__)
+
+
 def asks_for_short_records(context: ssl.SSLContext, bytes_: int) -> ssl.SSLContext:
-    """The peer, a client, asks for records of at most 512, 1024, 2048 or 4096 bytes (RFC 6066 4). Python's ssl has no
-    name for it: this calls the OpenSSL below, whose SSL_CTX is what CPython's object holds behind its head."""
-    of_openssl = ctypes.c_void_p.from_address(id(context) + object.__basicsize__)
-    library = ctypes.CDLL(_ssl.__file__)
+    """The peer, a client, asks for records of at most 512, 1024, 2048 or 4096 bytes (RFC 6066 4)."""
     mode = {512: 1, 1024: 2, 2048: 3, 4096: 4}[bytes_]
-    assert library.SSL_CTX_set_tlsext_max_fragment_length(of_openssl, ctypes.c_uint8(mode)) == 1
+    library = ctypes.CDLL(_ssl.__file__)
+    assert library.SSL_CTX_set_tlsext_max_fragment_length(_of_openssl(context), ctypes.c_uint8(mode)) == 1
+    return context
+
+
+def takes_signatures(context: ssl.SSLContext, names: str) -> ssl.SSLContext:
+    """The peer verifies only by these algorithms, in OpenSSL's words: rsa_pss_pss_sha384:ed25519."""
+    library, set_list = ctypes.CDLL(_ssl.__file__), 98
+    assert library.SSL_CTX_ctrl(_of_openssl(context), set_list, ctypes.c_long(0), names.encode()) == 1
     return context
 
 

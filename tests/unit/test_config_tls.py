@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
-from beds.authority import Authority, Issued
+from beds.authority import PSS_RESTRICTIONS, Authority, Issued, self_signed_pss
 from xts_proxy.__main__ import main
 from xts_proxy.config import ConfigError, load, parse, render, restart_needed
 
@@ -86,6 +87,20 @@ def test_files_that_are_none(files: Path, file: str, data: bytes, told: str) -> 
     put(files / file, data)
     (line,) = mistakes(identity(files))
     assert told in line
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl program")
+@pytest.mark.parametrize("kind", PSS_RESTRICTIONS)
+def test_keys_that_are_restricted(files: Path, kind: str) -> None:
+    """What no handshake could use is refused here."""
+    issued = self_signed_pss(kind)
+    put(files / "www.pem", issued.certificate)
+    put(files / "www.key", issued.key)
+    if kind in ("rsa-pss-sha1", "rsa-pss-mixed", "rsa-pss-salt"):
+        (line,) = mistakes(identity(files))
+        assert line.startswith("f:4:7: tls.identity[0].key: key: it is restricted to what TLS does not use")
+    else:
+        parse(identity(files), "f")
 
 
 @pytest.mark.parametrize(("mode", "taken"), [(0o600, True), (0o640, True), (0o644, False), (0o604, False)])

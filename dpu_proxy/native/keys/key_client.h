@@ -35,6 +35,9 @@ struct key_counts key_counts(void);
 /* Makes a private key from its number in the key process and its public part, which is copied. NULL: OpenSSL's error
  * queue says why. */
 EVP_PKEY *key_by_number(uint32_t number, EVP_PKEY *public_part);
+/* Can the private key of this RSA-PSS key sign as TLS does (RFC 8446 4.2.3): a salt as long as the digest, and MGF1
+ * with the same digest? A key may be restricted to something else (RFC 4055 3.1). provider_signing.c */
+bool key_signs_pss(EVP_PKEY *key, const EVP_MD *digest);
 /* Loads the provider for key_by_number(), ahead of its first use: provider_keys.c. 0 or -errno. */
 int key_provider_load(void);
 

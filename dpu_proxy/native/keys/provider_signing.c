@@ -1,4 +1,10 @@
-/* Signing and decrypting with keys by number: what OpenSSL's TLS calls, as requests to the key process. */
+/*
+ * Signing and decrypting with keys by number: what OpenSSL's TLS calls, as requests to the key process.
+ *
+ * TLS asks by sign_begin() which digests a key is for, and chooses the algorithm by the answer. So what the key process
+ * would refuse is refused there. A public key has the same restrictions as its private key, and OpenSSL's own provider
+ * applies them to both.
+ */
 #include <openssl/core_dispatch.h>
 #include <openssl/core_names.h>
 #include <openssl/err.h>
@@ -103,6 +109,22 @@ static bool is(const struct numbered_key *key, const char *type)
 	return !strcmp(key->type, type);
 }
 
+bool key_signs_pss(EVP_PKEY *key, const EVP_MD *digest)
+{
+	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+	EVP_PKEY_CTX *parameters;
+	bool ok;
+
+	ERR_set_mark();
+	ok = ctx && EVP_DigestVerifyInit(ctx, &parameters, digest, NULL, key) == 1 &&
+	     EVP_PKEY_CTX_set_rsa_padding(parameters, RSA_PKCS1_PSS_PADDING) == 1 &&
+	     EVP_PKEY_CTX_set_rsa_pss_saltlen(parameters, RSA_PSS_SALTLEN_DIGEST) == 1 &&
+	     EVP_PKEY_CTX_set_rsa_mgf1_md(parameters, digest) == 1;
+	ERR_pop_to_mark();
+	EVP_MD_CTX_free(ctx);
+	return ok;
+}
+
 static int sign_begin(void *ctx, const char *digest, void *keydata, const OSSL_PARAM parameters[])
 {
 	struct operation *o = ctx;
@@ -111,6 +133,8 @@ static int sign_begin(void *ctx, const char *digest, void *keydata, const OSSL_P
 	o->padding = is(o->key, "RSA-PSS") ? RSA_PKCS1_PSS_PADDING : RSA_PKCS1_PADDING;
 	o->digest = digest && *digest ? EVP_get_digestbyname(digest) : NULL;
 	if (digest && *digest && !o->digest)
+		return 0;
+	if (o->digest && is(o->key, "RSA-PSS") && !key_signs_pss(o->key->public_part, o->digest))
 		return 0;
 	return o->key->number && set(ctx, parameters);
 }

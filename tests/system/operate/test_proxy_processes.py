@@ -20,15 +20,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from beds.authority import Authority, Issued
+from beds.authority import Authority, Issued, self_signed_pss
 from beds.operated_proxy import Proxy, running, wait
 from beds.operated_tls import READY, directory, host_of, identity, trust
 from beds.process_memory import memory_of
-from beds.ulp_tls import client_context, server_context
+from beds.ulp_tls import client_context, server_context, takes_signatures
 from beds.worker import Conn, connected, receive_exactly, server
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.x509 import load_pem_x509_certificate
 from xts_messages import landlock
 from xts_messages.attach import attach
 from xts_proxy._native import lib
@@ -36,7 +35,8 @@ from xts_proxy._native import lib
 __all__ = ["directory", "server"]  # fixtures
 AUTHORITY = Authority()
 TOLD_S = 1.0
-KINDS = ["ec", "ec384", "rsa", "rsa-pss", "ed25519", "ed448"]
+RESTRICTED = ["rsa-pss-sha256", "rsa-pss-sha384", "rsa-pss-sha512"]
+KINDS = ["ec", "ec384", "rsa", "rsa-pss", *RESTRICTED, "ed25519", "ed448"]
 ONE_TWO, ONE_THREE = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 
 
@@ -195,12 +195,7 @@ def test_none_outlives_the_supervisor(directory: Path) -> None:
 
 
 def issue(kind: str) -> Issued:
-    if kind != "rsa-pss":
-        return AUTHORITY.issue("localhost", kind=kind)
-    command = ["openssl", "req", "-x509", "-newkey", "rsa-pss", "-nodes", "-subj", "/CN=localhost", "-keyout", "-"]
-    made = subprocess.run(command, check=True, capture_output=True).stdout
-    begin = made.index(b"-----BEGIN CERTIFICATE")
-    return Issued(made[begin:], made[:begin], load_pem_x509_certificate(made[begin:]))
+    return self_signed_pss(kind) if kind.startswith("rsa-pss") else AUTHORITY.issue("localhost", kind=kind)
 
 
 def talk(c: Conn, peer: ssl.SSLSocket) -> None:
@@ -246,6 +241,20 @@ def test_keys_of_each_kind_sign(
         with context.wrap_socket(c.peer, server_side=True) as peer:
             assert peer.getpeercert(True) == own.der
             talk(c, peer)
+
+
+@pytest.mark.parametrize("version", [ONE_TWO, ONE_THREE], ids=["1.2", "1.3"])
+@pytest.mark.parametrize("kind", RESTRICTED)
+def test_a_client_that_takes_nothing_a_key_is_for(
+    proxy: Proxy, server: socket.socket, kind: str, version: ssl.TLSVersion
+) -> None:
+    """That is found out in time for the right alert."""
+    others = ":".join(f"rsa_pss_pss_{digest}" for digest in ("sha256", "sha384", "sha512") if digest not in kind)
+    with host_of(proxy) as host, connected(host, server) as c:
+        assert c.push("TLS", role=2, identity=kind).error == 0
+        context = takes_signatures(client_context(None, minimum_version=version, maximum_version=version), others)
+        with pytest.raises(ssl.SSLError, match=r"HANDSHAKE_FAILURE"), context.wrap_socket(c.peer):
+            pass
 
 
 def test_a_secret_without_forward_secrecy_is_decrypted(directory: Path, server: socket.socket) -> None:

@@ -269,14 +269,30 @@ static int number_key(struct tls_identity *identity, const struct private_key *k
 	return 0;
 }
 
+/* Is there a signature algorithm of TLS that the key can be used for? */
+static int check_restrictions(const struct tls_identity *identity, char *why, uint32_t room)
+{
+	EVP_PKEY *key = X509_get0_pubkey(identity->certificate);
+
+	if (!EVP_PKEY_is_a(key, "RSA-PSS") || key_signs_pss(key, EVP_sha256()) || key_signs_pss(key, EVP_sha384()) ||
+	    key_signs_pss(key, EVP_sha512()))
+		return 0;
+	return explain(why, room, EINVAL,
+		       "key: it is restricted to what TLS does not use: RSA-PSS keys of TLS are for SHA-256, -384 or -512, "
+		       "MGF1 with the same, and a salt of at most its length");
+}
+
 static int identity_read(struct tls_identity *identity, BIO *certificate, const struct private_key *key, char *why,
 			 uint32_t room)
 {
+	int r;
+
 	if (!certificate)
 		return explain(why, room, ENOMEM, "no memory");
 	if (read_chain(identity, certificate))
 		return explain_openssl(why, room, "certificate");
-	return key->number ? number_key(identity, key, why, room) : read_key(identity, key, why, room);
+	r = key->number ? number_key(identity, key, why, room) : read_key(identity, key, why, room);
+	return r ? r : check_restrictions(identity, why, room);
 }
 
 static int add_identity(struct xts_ulp_config *config, const char *name, const void *certificate,
