@@ -4,6 +4,7 @@ that the others have theirs, and TLS ends a connection that brings no data. Coun
 from __future__ import annotations
 
 import errno
+import select
 import socket
 import ssl
 from collections.abc import Callable
@@ -13,7 +14,17 @@ import pytest
 from beds.grpc import DATA as GRPC_DATA
 from beds.grpc import END_HEADERS, HEADERS, SETTINGS, WINDOW_UPDATE, frame
 from beds.ulp import RECEIVE, Mark, UlpBed
-from beds.ulp_tls import AUTHORITY, SERVER, TlsBed, TlsPeer, bed, client_context, server_context
+from beds.ulp_tls import (
+    AUTHORITY,
+    SERVER,
+    VERSIONS,
+    TlsBed,
+    TlsPeer,
+    bed,
+    client_context,
+    exchange,
+    server_context,
+)
 from oracles.tls_records import BY_NAME, HANDSHAKE, KEY_UPDATE, TLS12, TLS13, Sealer, Secret
 from test_tls_keys import USER, KeysBed, keys_of
 
@@ -69,6 +80,56 @@ def turns_until_fault(bed: UlpBed, most: int) -> int:
 
 
 ROLES = pytest.mark.parametrize("server", [False, True], ids=["by a client", "by a server"])
+
+
+def in_records_of(flight: bytes, size: int) -> bytes:
+    """The same messages in records that short."""
+    short = bytearray()
+    while flight:
+        head, length = flight[:3], int.from_bytes(flight[3:5], "big")
+        body, flight = flight[5 : 5 + length], flight[5 + length :]
+        for at in range(0, length, size):
+            part = body[at : at + size]
+            short += head + len(part).to_bytes(2, "big") + part
+    return bytes(short)
+
+
+@VERSIONS
+@pytest.mark.parametrize("size", [1, 2, 3, 10])
+def test_a_hello_in_many_records(bed: TlsBed, version: ssl.TLSVersion, size: int) -> None:
+    """As clients send it that hope to pass a censor; 3 KB of it, as with keys against quantum computers."""
+    bed.push("TLS", identity="server")
+    bed.start(client=False)
+    context = client_context(AUTHORITY.certificate, maximum_version=version)
+    context.set_alpn_protocols([f"{i:0250}" for i in range(11)])
+    peer = TlsPeer(bed, context, server=False, name="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        peer.tls.do_handshake()
+    hello = peer.outgoing.read()
+    assert len(hello) > 2900
+    bed.peer_send(in_records_of(hello, size))
+    while not select.select([bed.peer], [], [], 0)[0]:  # each call is a turn, and has some records
+        assert not bed.handshake()
+    exchange(bed, bed.shake(peer))
+
+
+def test_a_hello_that_does_not_end(bed: TlsBed) -> None:
+    """However short its records are, it is only so long, and the end is told."""
+    bed.push("TLS", identity="server")
+    bed.start(client=False)
+    hello = in_records_of(b"\x16\3\1\0\4\1" + (130_000).to_bytes(3, "big"), 1)
+    sent = 0
+    with pytest.raises(OSError) as ours:
+        while sent < 1 << 20:
+            bed.peer_send(hello)
+            sent += len(hello)
+            for _ in range(20):  # turns, each of some 60 records
+                bed.handshake()
+            hello = b"\x16\3\1\0\1x" * 1000
+    assert ours.value.errno == errno.EPROTO and bed.faults("FLOOD") == 1
+    assert 512 << 10 < sent < 600 << 10 and "more than 512 KiB" in bed.error().text
+    told = bed.peer_recv()
+    assert told[0] == 21 and told[5:] == b"\2\x0a", "a fatal alert: unexpected_message"
 
 
 @ROLES

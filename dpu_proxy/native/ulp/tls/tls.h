@@ -229,6 +229,7 @@ struct tls {
 	bool refused;                           /* the BIO has made OpenSSL wait since OpenSSL was last called */
 	bool flooded;                           /* too many of these came in a row: */
 	uint16_t quiet_records, quiet_messages; /* read since the last data, or since the handshake began or ended */
+	uint32_t shaking_bytes;                 /* of the handshake's records, with their heads */
 	struct tls_slice slice;
 	bool ended;              /* close_notify came behind data: the next read reports it */
 	bool cut;                /* FIN came without it; OpenSSL is not told, because it would send no more */

@@ -71,10 +71,11 @@ static int from_socket(struct tls *t, BIO *bio, char *out, int room)
 	return n;
 }
 
-/* A record that no peer may send, so that OpenSSL sends the peer an alert (tls_flood.c). */
+/* A record that no peer may send, so that OpenSSL sends the peer an alert (tls_flood.c). It has a type that does not
+ * exist, because a record of a handshake would be the next part of a message of which OpenSSL waits for more. */
 static ssize_t bad_record(void *out, size_t room)
 {
-	static const uint8_t record[] = { 0x16, 3, 3, 0, 1, 0 };
+	static const uint8_t record[] = { 0, 3, 3, 0, 1, 0 };
 	size_t n = room < sizeof record ? room : sizeof record;
 
 	memcpy(out, record, n);

@@ -5,6 +5,10 @@
  * those that bring no data. As in BoringSSL and rustls, a connection with more than 32 of them in a row is ended.
  * OpenSSL ends it: it is made to drop what it has read, and then shown a record that no peer may send, so that it sends
  * the alert itself.
+ *
+ * A handshake brings no data. What brings it on are bytes of its messages, and their records may be as short as the
+ * peer likes: clients that send one byte in each hope to pass a censor. So here bytes are counted, with the records'
+ * heads, and records only if they have no message in them.
  */
 #include <errno.h>
 #include <openssl/err.h>
@@ -12,8 +16,10 @@
 
 #include "tls.h"
 
-#define QUIET_MAX 32u      /* records or messages without data between them */
-#define SHAKING_MAX 256u   /* records, messages: of a handshake, whose certificates may come in many pieces */
+#define QUIET_MAX 32u    /* records or messages without data between them */
+#define SHAKING_MAX 256u /* messages of a handshake, or records without any */
+/* all records of a handshake: OpenSSL takes 100 KiB of certificates, and of a ClientHello 128 */
+#define SHAKING_BYTES (512u << 10)
 #define MESSAGE_STEPS 128u /* new keys take 25 us */
 /* OpenSSL may have read three records already, each of which can end one message and begin another */
 #define ALERT_READS 12u
@@ -34,12 +40,31 @@ static void on_state(const SSL *ssl, int where, int result)
 		stop(t->ssl);
 }
 
+static void end(struct tls *t)
+{
+	t->flooded = true;
+	stop(t->ssl);
+}
+
 static void count(struct tls *t, uint16_t *quiet, unsigned most)
 {
 	if (t->flooded || ++*quiet <= (t->done ? most : SHAKING_MAX))
 		return;
-	t->flooded = true;
-	stop(t->ssl);
+	end(t);
+}
+
+/* A record of a handshake that is under way. */
+static void count_shaking(struct tls *t, const uint8_t *head)
+{
+	uint32_t bytes = (uint32_t)(head[3] << 8 | head[4]);
+	/* in TLS 1.3 application data is what encrypted messages look like */
+	bool messages = head[0] == SSL3_RT_HANDSHAKE || head[0] == SSL3_RT_APPLICATION_DATA;
+
+	t->shaking_bytes += SSL3_RT_HEADER_LENGTH + bytes;
+	if (t->shaking_bytes > SHAKING_BYTES)
+		end(t);
+	else if (!messages || !bytes)
+		count(t, &t->quiet_records, SHAKING_MAX);
 }
 
 static void on_message(int write, int version, int type, const void *data, size_t bytes, SSL *ssl, void *argument)
@@ -52,7 +77,10 @@ static void on_message(int write, int version, int type, const void *data, size_
 		tls_rekey_message(t, write, data, bytes);
 	if (write)
 		return;
-	if (type == SSL3_RT_HEADER) {
+	if (type == SSL3_RT_HEADER && !t->done) {
+		if (bytes >= SSL3_RT_HEADER_LENGTH)
+			count_shaking(t, data);
+	} else if (type == SSL3_RT_HEADER) {
 		/* this is the header of the next record, which may have data */
 		count(t, &t->quiet_records, QUIET_MAX + 1);
 	} else if (type == SSL3_RT_HANDSHAKE) {
@@ -73,8 +101,13 @@ int tls_flood_end(struct tls *t)
 	uint8_t nobody[256];
 	size_t n;
 
-	t->failed = ulp_fail(t->layer, XTS_FAULT_FLOOD, "the peer sent %u records and %u messages in a row, and no data",
-			     t->quiet_records, t->quiet_messages);
+	if (!t->done && t->shaking_bytes > SHAKING_BYTES)
+		t->failed = ulp_fail(t->layer, XTS_FAULT_FLOOD, "the peer's handshake has more than %u KiB",
+				     SHAKING_BYTES >> 10);
+	else
+		t->failed = ulp_fail(t->layer, XTS_FAULT_FLOOD,
+				     "the peer sent %u records and %u messages in a row, and no data", t->quiet_records,
+				     t->quiet_messages);
 	SSL_set_info_callback(t->ssl, on_state);
 	for (unsigned i = 0; i < ALERT_READS; i++) {
 		int r;

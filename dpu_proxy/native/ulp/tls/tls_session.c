@@ -8,7 +8,8 @@
  *
  * Servers: only the ticket keys are kept. They are made here, change every session_timeout_s, and stay valid for one
  * more such period. A ticket is bound to the parameters (by the session id context), not to the queue: the processes of
- * one server have a queue each, but the same parameters and, by policy, the right to the same identities.
+ * one server have a queue each, but the same parameters and, by policy, the right to the same identities. There is no
+ * cache for session IDs (TLS 1.2), which would be memory that peers fill, and which no other device would have.
  */
 #include <errno.h>
 #include <openssl/core_names.h>
