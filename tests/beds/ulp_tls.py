@@ -151,6 +151,14 @@ class TlsPeer:
             self.push()
 
 
+def asks_for_name(peer: TlsPeer, name: str) -> TlsPeer:
+    """The peer, a client, asks for a name (SNI) that Python's ssl would refuse, or change."""
+    library, set_name = ctypes.CDLL(_ssl.__file__), 55
+    of_openssl = ctypes.c_void_p.from_address(id(peer.tls._sslobj) + object.__basicsize__ + 8)  # type: ignore[attr-defined]
+    assert library.SSL_ctrl(of_openssl, set_name, ctypes.c_long(0), name.encode()) == 1
+    return peer
+
+
 class TlsBed(UlpBed):
     """A stack with a configuration of TLS."""
 

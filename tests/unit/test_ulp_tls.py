@@ -27,6 +27,7 @@ from beds.ulp_tls import (
     VERSIONS,
     TlsBed,
     TlsPeer,
+    asks_for_name,
     asks_for_short_records,
     bed,
     client_context,
@@ -114,6 +115,37 @@ def test_identity_by_name(bed: TlsBed, name: str, expected: str) -> None:
     peer = bed.accept_from(client_context(None), name)
     assert peer.tls.getpeercert(True) == issued[expected].der
     assert bed.tell(NAME).decode() == name
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("www.example.org", "wild"),
+        ("a_b.example.org", "wild"),
+        ("_dmarc.EXAMPLE.org", "wild"),
+        ("a_b.example.com", "common"),
+        ("x.a_b.example.org", "first"),
+        ("example.org", "first"),
+        (".example.org", "first"),
+        ("a_b.example.orgs", "first"),
+        ("a_bexample.org", "first"),
+    ],
+)
+def test_identity_by_wildcard(bed: TlsBed, name: str, expected: str) -> None:
+    """For one label, whatever it has in it, as with other servers. No verifier is asked."""
+    issued = {
+        "first": AUTHORITY.issue("localhost"),
+        "wild": AUTHORITY.issue("wild", "*.example.org"),
+        "common": AUTHORITY.issue("*.example.com", named=False),
+    }
+    for identity, its in issued.items():
+        bed.add_identity(identity, its)
+    bed.push("TLS", identity=list(issued))
+    bed.start(client=False)
+    peer = asks_for_name(TlsPeer(bed, client_context(None), server=False), name)
+    bed.shake(peer)
+    assert bed.tell(NAME).decode() == name
+    assert peer.tls.getpeercert(True) == issued[expected].der
 
 
 def test_identity_by_key(bed: TlsBed) -> None:

@@ -1,17 +1,57 @@
 /*
  * What a server chooses when it has seen the ClientHello: its identity, by the name the client asks for; the protocol
  * (ALPN), by the server's preference; the OCSP response that belongs to the identity.
+ *
+ * Choosing is not verifying. OpenSSL's X509_check_host() is for the one who verifies, and is stricter than clients are:
+ * no wildcard stands for a label with an underscore, which some names have. To it a name that begins with a dot is a
+ * question for any name below. So names under a wildcard are compared here.
  */
 #include <openssl/x509v3.h>
 #include <stdint.h>
 #include <string.h>
+#include <strings.h>
 
 #include "tls.h"
 
+/* Is this pattern "*.", with the rest of the name behind its first label? */
+static bool is_wildcard_of(const char *pattern, size_t bytes, const char *name)
+{
+	const char *dot = strchr(name, '.');
+
+	return dot && dot != name && bytes > 2 && pattern[0] == '*' && pattern[1] == '.' && strlen(dot) == bytes - 1 &&
+	       !strncasecmp(pattern + 1, dot, bytes - 1);
+}
+
+/* Has the certificate such a pattern? Its common name counts if no alternative name is a host's (RFC 6125 6.4.4). */
+static bool has_wildcard_of(const X509 *certificate, const char *name)
+{
+	GENERAL_NAMES *names = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
+	bool found = false, hosts = false;
+	char common[256];
+	int n;
+
+	for (int i = 0; i < sk_GENERAL_NAME_num(names) && !found; i++) {
+		const GENERAL_NAME *one = sk_GENERAL_NAME_value(names, i);
+
+		if (one->type != GEN_DNS)
+			continue;
+		hosts = true;
+		found = is_wildcard_of((const char *)ASN1_STRING_get0_data(one->d.dNSName),
+				       (size_t)ASN1_STRING_length(one->d.dNSName), name);
+	}
+	GENERAL_NAMES_free(names);
+	if (hosts)
+		return found;
+	n = X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, common, sizeof common);
+	return n > 0 && is_wildcard_of(common, (size_t)n, name);
+}
+
 static bool is_for(const struct tls_identity *identity, const char *name)
 {
+	if (name[0] == '.')
+		return false;
 	return X509_check_host(identity->certificate, name, 0, 0, NULL) == 1 ||
-	       X509_check_ip_asc(identity->certificate, name, 0) == 1;
+	       has_wildcard_of(identity->certificate, name) || X509_check_ip_asc(identity->certificate, name, 0) == 1;
 }
 
 /* Offers all identities that match the name, one for each kind of key: OpenSSL takes one that the client can verify. If
