@@ -50,6 +50,8 @@ def joins(host: ScriptedHost, key: int) -> bool:
         proxy_id = answer.fields["proxy_id"]
         assert isinstance(proxy_id, int)
         host.send("XTS_CMD_SEND", id=proxy_id, flags=codec.flags("CLOSE"))
+        while not host.receive().flags & codec.flags("CLOSED"):
+            pass
     return answer.error == 0
 
 

@@ -39,7 +39,7 @@ UPWARD = {
         datagram_interest datagram_is_named datagram_leave datagram_naming datagram_send_returns datagrams_before_fork
         datagrams_leave         share_before_fork share_by_key share_forget
         share_waits_elsewhere share_is_on_its_way share_offered share_wait_begins
-        passed_names_leave sharers_at_exit sharers_before_fork sharers_leave socket_report_gone
+        passed_leave sharers_at_exit sharers_before_fork sharers_leave socket_report_gone
     """,
     # Messages arrive in core, and the data in some is of a pushed protocol.
     ("core", "ulps"): """

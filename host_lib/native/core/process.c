@@ -17,7 +17,7 @@
 #include "link.h"
 #include "own_descriptors.h"
 #include "processes/inherit.h"
-#include "processes/passed_names.h"
+#include "processes/passed_copies.h"
 #include "processes/relatives.h"
 #include "processes/take_over.h"
 #include "waiting/epoll.h"
@@ -258,7 +258,7 @@ static void forget_parent(struct stack *st)
 		}
 		epoll_forget_socket(s);
 		if (!process_inherits() || !s->open) {
-			passed_names_leave(s);
+			passed_leave(s);
 			datagram_free(s);
 			callback_free(s);
 			s->cold->parents_id = s->open ? s->id : 0;

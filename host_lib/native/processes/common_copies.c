@@ -19,7 +19,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
-#include "processes/passed_names.h"
+#include "processes/passed_copies.h"
 #include "processes/relatives.h"
 #include "processes/take_over.h"
 #include "waiting/progress_thread.h"
@@ -34,18 +34,15 @@
 
 bool common_others_have(struct xts_sock *s, struct living *living)
 {
-	return relatives_others_have(s->own.common, living) || passed_names_others_have(s);
+	return relatives_others_have(s->own.common, living) || passed_others_have(s);
 }
 
 /* Relatives first: once this process has left it, the entry may become another connection's. */
 static bool is_left_to_others(struct xts_sock *s, bool (*leave_relatives)(struct common *c))
 {
-	bool passed = atomic_load(&s->own.common->passed);
-	struct passed_name name = s->own.common->passed_name;
-	bool others = leave_relatives(s->own.common);
+	bool passed = atomic_load(&s->own.common->passed), others = leave_relatives(s->own.common);
 
-	passed_names_leave(s);
-	return others || (passed && passed_name_is_taken(&name));
+	return (passed && passed_is_left_to_others(s)) || others;
 }
 
 bool common_leave(struct xts_sock *s)
@@ -130,7 +127,7 @@ void common_before_fork(struct stack *st)
 
 	while (process_inherits() && (s = table_next(st, s)))
 		if (is_possible(s) && relatives_expect_child() && become_common(s)) {
-			passed_names_before_fork(s);
+			passed_before_fork(s);
 			relatives_give_child(s->own.common);
 		}
 	if (st->channel && st->commons)
@@ -139,15 +136,20 @@ void common_before_fork(struct stack *st)
 
 void common_after_fork_parent(struct stack *st)
 {
-	if (st->commons)
-		progress_need(st); /* another process may ask for them */
+	struct xts_sock *s = NULL;
+
+	if (!st->commons)
+		return;
+	while ((s = table_next(st, s)))
+		passed_after_fork_parent(s);
+	progress_need(st); /* another process may ask for them */
 }
 
 bool common_inherited(struct xts_sock *s)
 {
 	bool has_it = s->own.common && relatives_have(s->own.common);
 
-	passed_names_after_fork(s, has_it);
+	passed_after_fork(s, has_it);
 	if (!has_it)
 		s->own.common = NULL;
 	else
@@ -163,7 +165,7 @@ void common_count(struct xts_sock *s)
 
 void common_drop(struct xts_sock *s)
 {
-	passed_names_leave(s);
+	passed_leave(s);
 	s->own.common = NULL;
 	if (!s->cold->sharing.counted)
 		return;

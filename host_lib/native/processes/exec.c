@@ -15,7 +15,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
-#include "processes/passed_names.h"
+#include "processes/passed_copies.h"
 #include "processes/relatives.h"
 #include "processes/socket_record.h"
 #include "processes/take_over.h"
@@ -113,7 +113,7 @@ static void leave_others(struct stack *st, const struct xts_exec_socket *sockets
 			continue;
 		(void)give_up_common(s);
 		if (s->own.common)
-			common_leave(s);
+			(void)relatives_leave(s->own.common); /* exec closes its deed */
 	}
 }
 
@@ -157,8 +157,7 @@ void xts_resume(int memfd)
 				s->datagrams->leaves = false;
 			if (s->own.common && s->open) {
 				relatives_rejoin(s->own.common);
-				passed_names_join(s);
-				passed_names_keep(s, false);
+				passed_keep(s, false);
 			}
 			if (s->own.moved == PARKING && s->cold->sharing.key && !s->proxy_id)
 				connection_take_back(s);

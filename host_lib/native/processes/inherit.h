@@ -35,8 +35,8 @@
  *
  * A socket passes to another program as the descriptor of a kernel socket, to which its key and state are attached
  * (pass.c, label.h). The receiver joins a listener at once, and takes a connection when it uses it. Programs that are
- * not relatives have no file in common: which of them have a connection shows in the abstract name space of Unix
- * sockets (passed_names.h).
+ * not relatives have no file in common: which of them have a connection shows in a file that travels with it, its
+ * deed (passed_copies.h).
  */
 #ifndef XTS_INHERIT_H
 #define XTS_INHERIT_H

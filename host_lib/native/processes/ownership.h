@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "processes/deed.h"
+
 /* INHERITED: another process has it, or the proxy keeps it for the process that asks first; the key is here. */
 enum { NOT_INHERITED, INHERITED };
 /* A connection that is being given up: PARKING: PARK has been sent; RETURNING: unread bytes go back. */
@@ -62,10 +64,12 @@ struct sharing {
 	uint64_t unknown_ns;  /* since when the proxy does not know its key; 0: it was never asked, or knew it */
 	uint32_t pdu_read;    /* bytes of the next PDU to come that another process has read */
 	uint64_t sent_before; /* sent_bytes when this process took it over */
-	/* It was passed to other programs: this process's place in its name (0: none), and the socket that holds it. */
-	uint8_t passed_place;
-	bool passed_place_shared; /* other processes may hold the same place */
-	int passed_fd;
+	/* It was passed to other programs, and has a deed: passed_copies.h. */
+	bool has_deed;
+	bool deed_is_shared; /* other processes may have the same open file */
+	int deed_fd;
+	int childs_deed; /* during a fork: the open file for the child; -1: there is none */
+	struct deed_id deed_id;
 };
 
 #endif

@@ -3,12 +3,12 @@
  *
  * The socket's *carrier* is sent in its place: a kernel socket with a label (label.h) that holds the socket's record,
  * and so its key. Every process that gets the carrier can use the socket; no other process can read the label. A
- * program without this library sees a socket that is not connected (ENOTCONN).
+ * program without this library sees a socket that is not connected (ENOTCONN), or was reset (ECONNRESET).
  *
  * If the program also has the listener in the kernel, for clients on this host, the carrier is that kernel socket. Its
  * label has no key, since connections inherit the label; the key is in the listener itself (listener_key.h). In
- * all other cases the carrier is made for the purpose: a Unix socket, bound to a place of the connection's name
- * (passed_names.h), so that a connection in transit counts as one that a process has.
+ * all other cases the carrier is made for the purpose: a Unix socket, which has the connection's deed inside (deed.h),
+ * so that a connection in transit counts as one that a process has.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -27,7 +27,7 @@
 #include "processes/inherit.h"
 #include "processes/label.h"
 #include "processes/listener_key.h"
-#include "processes/passed_names.h"
+#include "processes/passed_copies.h"
 #include "processes/relatives.h"
 #include "processes/socket_record.h"
 #include "processes/take_over.h"
@@ -86,7 +86,7 @@ static int pass_connection(struct xts_sock *s)
 	int r = common_make(s);
 
 	if (!r)
-		r = passed_names_begin(s);
+		r = passed_begin(s);
 	if (!r && s->stack->channel)
 		channel_flush(s->stack, true); /* the proxy has to know the key when the other process asks */
 	progress_need(s->stack);
@@ -107,7 +107,7 @@ static int make_carrier(struct xts_sock *s, int kernel_fd)
 	if (kernel_fd >= 0)
 		fd = (int)kernel_calls.syscall(SYS_fcntl, kernel_fd, F_DUPFD_CLOEXEC, 0);
 	else if (s->own.common)
-		return passed_names_carrier(s);
+		return passed_carrier(s);
 	else
 		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	return fd < 0 ? -errno : fd;
@@ -249,9 +249,9 @@ static int take_connection(struct xts_sock *s, const struct socket_record *b, in
 	s->own.common->pdu_read = 0;
 	atomic_store(&s->own.common->read_bytes, b->common_read_bytes);
 	atomic_store(&s->own.common->sent_bytes, b->common_sent_bytes);
-	s->own.common->passed_name = b->passed_name;
 	atomic_store(&s->own.common->passed, 1);
-	return passed_names_receive(s, carrier) ? 0 : -EUSERS;
+	passed_receive(s, carrier, b);
+	return 0;
 }
 
 static int take(const struct socket_record *b, int carrier, bool at_once)

@@ -23,11 +23,6 @@
 #define RELATIVES_MAX 512u /* processes at a time */
 #define COMMON_MAX 16384u  /* connections at a time */
 
-/* The name of a connection that was passed to other programs: passed_names.h. */
-struct passed_name {
-	uint8_t bytes[16];
-};
-
 /* A connection that several processes may have. */
 struct common {
 	_Atomic uint32_t used;
@@ -37,8 +32,7 @@ struct common {
 	uint8_t shutdown;
 	uint32_t pdu_read; /* of the first PDU that is returned: bytes that were read before */
 	struct ulps ulps;
-	_Atomic uint32_t passed; /* programs that are not relatives may have it too; the name says which */
-	struct passed_name passed_name;
+	_Atomic uint32_t passed; /* programs that are not relatives may have it too; its deed says which */
 	_Atomic uint64_t has[RELATIVES_MAX / 64];
 };
 

@@ -19,7 +19,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
-#include "processes/passed_names.h"
+#include "processes/passed_copies.h"
 #include "processes/relatives.h"
 #include "processes/socket_record.h"
 #include "processes/take_over.h"
@@ -119,7 +119,7 @@ void record_fill(struct socket_record *b, const struct xts_sock *s)
 		.number = s->id,
 		.descriptor = -1,
 		.relatives = -1,
-		.passed_fd = -1,
+		.deed_fd = -1,
 		.key = s->cold->sharing.key,
 		.receive_timeout_ns = s->receive_timeout_ns,
 		.send_timeout_ns = s->send_timeout_ns,
@@ -151,7 +151,7 @@ void record_fill(struct socket_record *b, const struct xts_sock *s)
 		b->common_read_bytes = atomic_load(&c->read_bytes);
 		b->common_sent_bytes = atomic_load(&c->sent_bytes);
 		b->passed = atomic_load(&c->passed) != 0;
-		b->passed_name = c->passed_name;
+		b->deed_id = s->cold->sharing.deed_id;
 	}
 	if (s->datagrams)
 		fill_datagrams(b, s->datagrams);
@@ -171,8 +171,8 @@ int record_write(int memfd, struct xts_sock *s, int descriptor)
 		b.relatives = relatives_pass(true);
 		b.relatives_slot = relatives_slot();
 		b.relatives_entry = relatives_index(c);
-		b.passed_fd = passed_names_keep(s, true);
-		b.passed_place = s->cold->sharing.passed_place;
+		b.deed_fd = passed_keep(s, true);
+		b.deed_is_shared = s->cold->sharing.deed_is_shared;
 	}
 	for (const struct pdu *p = s->cold->pdu_first; p; p = p->next)
 		b.pdus++;
@@ -393,7 +393,7 @@ int record_read(struct stack *st, int memfd, struct xts_sock **out, int *descrip
 	s->own.common = b.relatives >= 0 ? relatives_adopt(b.relatives, b.relatives_slot, b.relatives_entry) : NULL;
 	if (s->own.common) {
 		common_count(s);
-		passed_names_adopt(s, b.passed_fd, b.passed_place);
+		passed_adopt(s, &b);
 	} else if (b.relatives >= 0) {
 		return -EPROTO;
 	}

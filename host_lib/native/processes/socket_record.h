@@ -9,6 +9,7 @@
 
 #include "core/datagram_socket.h"
 #include "core/stack.h"
+#include "processes/deed.h"
 #include "processes/relatives.h"
 #include "ulps/pushed.h"
 #include "wire.h"
@@ -38,12 +39,12 @@ struct socket_record {
 	/* Flags. They are not bool, since another program may have written other values than 0 and 1. */
 	uint8_t done, nonblocking, close_on_exec, linger, seqpacket;
 	uint8_t bound, bound_address, v6only;
-	uint8_t passed;       /* it was passed to other programs: passed_names.h */
-	uint8_t passed_place; /* this process's place, over exec */
-	uint8_t key_is_apart; /* the key is where only a descriptor of the socket leads: listener_key.h */
-	uint8_t again;        /* another descriptor of a socket whose record came earlier: nothing else is set */
-	int32_t passed_fd;    /* the descriptor that holds the place; -1: none */
-	struct passed_name passed_name;
+	uint8_t passed;         /* it was passed to other programs: passed_copies.h */
+	uint8_t deed_is_shared; /* over exec: other processes may have the same open file of its deed */
+	uint8_t key_is_apart;   /* the key is where only a descriptor of the socket leads: listener_key.h */
+	uint8_t again;          /* another descriptor of a socket whose record came earlier: nothing else is set */
+	int32_t deed_fd;        /* over exec: its deed; -1: none */
+	struct deed_id deed_id;
 	/* of a datagram socket */
 	uint8_t datagrams; /* 1: it is a datagram socket */
 	uint8_t connected, broadcast, tells_drops;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 import subprocess
 import sys
@@ -84,10 +83,10 @@ def test_a_program_without_the_interposer_gets_nothing_of_it(place: Place, tmp_p
             here.connect(str(way))
             _, fds, _, _ = socket.recv_fds(here, 10, 4)
             with socket.socket(fileno=fds[0]) as carrier:
-                for call in (lambda: carrier.recv(1), lambda: carrier.send(b"x")):
-                    with pytest.raises(OSError) as raised:
-                        call()
-                    assert raised.value.errno == errno.ENOTCONN
+                with pytest.raises(ConnectionResetError):
+                    carrier.recv(1)
+                with pytest.raises(BrokenPipeError):
+                    carrier.send(b"x")
             here.sendall(b"done")
         assert giver.wait(PATIENCE_S) == 0
         with suppress(ConnectionResetError):  # where the rest had come, and was not read

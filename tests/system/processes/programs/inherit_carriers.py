@@ -8,6 +8,8 @@ import os
 import random
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from beds.calls import Calls, until
 from beds.scripts import script
@@ -22,22 +24,32 @@ KEY_AT = 32  # in struct socket_record
 INSTRUCTION = struct.Struct("=HBBI")
 
 
+@contextmanager
+def raises(number: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        assert error.errno == number, error
+    else:
+        raise AssertionError
+
+
 @script("inherit")
 def for_programs_without_the_library(c: Calls) -> None:
-    """They find a socket that is not connected, and no data that are not theirs."""
+    """They find a connection that was reset, and no data that are not theirs."""
     way = Way()
     s, peer = c.connected()
     peer.sendall(b"secret")
-    way.give(c, s)
-    carrier = socket.socket(fileno=way.carrier())
-    for call in (lambda: carrier.recv(1), lambda: carrier.send(b"x"), carrier.getpeername):
-        try:
-            call()  # type: ignore[operator]
-        except OSError as error:
-            assert error.errno == errno.ENOTCONN
-        else:
-            raise AssertionError
-    carrier.close()
+    for first in ("recv", "send"):
+        way.give(c, s)
+        with socket.socket(fileno=way.carrier()) as carrier:
+            with raises(errno.ECONNRESET):
+                carrier.recv(1) if first == "recv" else carrier.send(b"x")
+            with raises(errno.EPIPE):
+                carrier.send(b"x")
+            with raises(errno.EINVAL):
+                carrier.accept()
+            assert carrier.recv(1) == b"" and carrier.getsockname() == ""
     assert receive_all(c, s, 6) == b"secret"
     assert c.call("close", s) == 0
     assert peer.recv(1) == b""

@@ -348,7 +348,7 @@ PROGRAMS = 40
 
 @script("inherit")
 def passed_to_forty_programs(c: Calls) -> None:
-    """More than its name has places (passed_names.h). All use it; some are killed; it ends with the last."""
+    """All use it; some are killed; it ends with the last."""
     way = Way()
     takes, leaves = [Signal() for _ in range(PROGRAMS)], [Signal() for _ in range(PROGRAMS)]
     used = Signal()

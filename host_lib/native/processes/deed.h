@@ -1,0 +1,36 @@
+/*
+ * A file that says who has a socket: deed.c.
+ *
+ * A *deed* is a memfd. Each process that has the socket has an open file of it, each with a lock (an open file
+ * description lock, of the shared kind), and so has each descriptor that is on its way to another program. The kernel
+ * drops a lock when the last descriptor of its open file is closed, however that happens: close, exec, SIGKILL, or a
+ * Unix socket that nobody reads. Do others have the socket? They do if a lock that excludes all others could not be
+ * had. So there is no limit for the number of processes, and nobody can name a deed who was not given it.
+ *
+ * fork() and passing copy a descriptor, not the open file. A second open file of the same deed comes from
+ * /proc/self/fd. Where there is no /proc, processes share one, and each has to assume that others have the socket.
+ */
+#ifndef XTS_DEED_H
+#define XTS_DEED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Random bytes, in the file and in the record of a socket that passes: this deed is that socket's. */
+struct deed_id {
+	uint8_t bytes[16];
+};
+
+int deed_make(struct deed_id *id); /* a descriptor with a lock, or -errno */
+/* A descriptor of another open file of the same deed, with a lock of its own; -errno, as where there is no /proc. */
+int deed_again(int fd);
+bool deed_is(int fd, const struct deed_id *id);
+bool deed_others_have(int fd); /* does another open file have it? true, if that cannot be found out */
+bool deed_leave(int fd);       /* gives up the lock; true: as for deed_others_have() */
+
+/* A Unix socket with the deed inside; who does not know of it finds a connection that was reset. deed_unwrap() returns
+ * a descriptor of the same open file, as often as it is called; -errno: there is none, or another deed. */
+int deed_wrap(int fd);
+int deed_unwrap(int carrier, const struct deed_id *id);
+
+#endif
