@@ -167,6 +167,8 @@ enum xts_msg_type {
                                                       * back (RETURN_DATAGRAMS) */
 #define XTS_FEATURE_CUT_OFF UINT64_C(0x20000)        /* the end of a stream may have an error (RECV with EOS): it was
                                                       * cut off; sending goes on */
+#define XTS_FEATURE_RENEW_KEY UINT64_C(0x40000)      /* SHARE gives a socket another key, in place of the one that it
+                                                      * has */
 
 /* Why the proxy refuses a request: in a reply, where other messages have their flags. */
 enum xts_refusal {

@@ -227,6 +227,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "COPIES": (0x4000, "a datagram for several sockets of the host, of a group, may cross once (RECV_COPIES)"),
     "RETURN_DATAGRAM": (0x8000, "what a process has not read of a shared datagram socket goes back (RETURN_DATAGRAMS)"),
     "CUT_OFF": (0x20000, "the end of a stream may have an error (RECV with EOS): it was cut off; sending goes on"),
+    "RENEW_KEY": (0x4_0000, "SHARE gives a socket another key, in place of the one that it has"),
 }
 
 #: Further claims of an attach token, by name: the number, the bytes of the value, and the meaning. A proxy passes over

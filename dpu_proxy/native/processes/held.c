@@ -41,19 +41,22 @@ static struct held *add(struct connection *c, uint64_t key, uint32_t keep_ms, in
 int held_name(struct connection *c, uint64_t key, uint32_t keep_ms)
 {
 	struct held *h = c->key_held;
+	bool renews = h && h->keyed.key != key;
 	int error = 0;
 
-	if (!key || (h && h->keyed.key != key))
+	if (!key || (renews && !(c->channel->link.features & XTS_FEATURE_RENEW_KEY)))
 		return EINVAL;
 	registry_lock();
-	if (h) {
+	if (renews)
+		error = registry_rename(&h->keyed, key);
+	if (h && !error) {
 		h->keep_ms = keep_ms;
 		h->answered = true;
-	} else if (keep_ms) {
+	} else if (!h && keep_ms) {
 		(void)add(c, key, keep_ms, &error);
 	}
 	registry_unlock();
-	if (!keep_ms)
+	if (!keep_ms && !error)
 		held_forget(c);
 	return error;
 }

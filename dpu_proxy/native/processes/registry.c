@@ -92,6 +92,20 @@ int registry_add(struct keyed *k, struct xts_tenant *t, uint64_t key, enum keyed
 	return 0;
 }
 
+int registry_rename(struct keyed *k, uint64_t key)
+{
+	if (!key)
+		return EINVAL;
+	if (list_empty(&k->by_key))
+		return ENOENT; /* what it stands for is ending */
+	if (find(key))
+		return EEXIST;
+	list_remove(&k->by_key);
+	k->key = key;
+	list_append(bucket(key), &k->by_key);
+	return 0;
+}
+
 void registry_forget(struct keyed *k)
 {
 	list_remove(&k->by_key);

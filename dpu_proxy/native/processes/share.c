@@ -73,6 +73,29 @@ static void begin_datagrams(struct shared *s, const struct connection *l)
 	groups_use(s->multicast, s->fd);
 }
 
+/* A member says what it has said before, or gives the socket another key. A member that has nothing to say of the key
+ * says 0: it may not know the present one. */
+static int share_again(struct connection *l, uint64_t key, uint32_t keep_ms)
+{
+	struct shared *s = l->shared;
+	bool may_renew = l->channel->link.features & XTS_FEATURE_RENEW_KEY;
+	int error = 0;
+
+	registry_lock();
+	if (s->keyed.key != key && !may_renew)
+		error = EINVAL; /* it has a key already */
+	else if (key && s->keyed.key != key)
+		error = registry_rename(&s->keyed, key);
+	if (!error) {
+		l->shares->keep_ms = keep_ms;
+		s->abandoned |= !keep_ms;
+	}
+	registry_unlock();
+	if (!error && l->datagrams)
+		datagram_named(l);
+	return error;
+}
+
 int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 {
 	struct worker_state *w = l->worker;
@@ -80,17 +103,8 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 	struct member *m;
 	int error;
 
-	if (s) {
-		if (s->keyed.key != key)
-			return EINVAL; /* it has a key already */
-		registry_lock();
-		l->shares->keep_ms = keep_ms;
-		s->abandoned |= !keep_ms;
-		registry_unlock();
-		if (l->datagrams)
-			datagram_named(l);
-		return 0;
-	}
+	if (s)
+		return share_again(l, key, keep_ms);
 	s = calloc(1, sizeof *s);
 	m = s ? make_member(l) : NULL;
 	if (!m) {

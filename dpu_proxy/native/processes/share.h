@@ -141,6 +141,9 @@ void registry_unlock(void);
 struct keyed *registry_find(const struct xts_tenant *t, uint64_t key, enum keyed_kind kind);
 /* 0, EEXIST, EINVAL for key 0, or ENOBUFS when the tenant may have no more listeners with a key. */
 int registry_add(struct keyed *k, struct xts_tenant *t, uint64_t key, enum keyed_kind kind);
+/* Gives it another key: nobody finds it by the one before. 0, EEXIST, EINVAL for
+ * key 0, ENOENT if nobody finds it any more. */
+int registry_rename(struct keyed *k, uint64_t key);
 void registry_remove(struct keyed *k);
 /* Removes the key; its charges stay until registry_remove(). */
 void registry_forget(struct keyed *k);

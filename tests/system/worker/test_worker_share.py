@@ -8,10 +8,13 @@ import errno
 import random
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 from beds.scripted_host import Worker
 from beds.share import (
+    KEEP_MS,
+    SHARE,
     Join,
     Listener,
     bind,
@@ -20,6 +23,7 @@ from beds.share import (
     join,
     joined,
     listen,
+    new_epoch,
     new_key,
     other_worker,
     port_of,
@@ -28,9 +32,54 @@ from beds.share import (
     shared,
     worker,
 )
+from xts_messages import wire_table as table
 from xts_messages.codec import flags
 
 __all__ = ["join", "other_worker", "worker"]  # fixtures
+
+
+RENEW_KEY = table.FEATURES["RENEW_KEY"][0]
+
+
+@pytest.fixture
+def join_and_renew() -> Iterator[Join]:
+    """Attaches hosts that may give a listener another key."""
+    with contextlib.ExitStack() as stack:
+        yield lambda worker: stack.enter_context(worker.attach(new_epoch(), features=SHARE | RENEW_KEY)).open()
+
+
+# --- a new key -----------------------------------------------------------------------------------------------
+
+
+def test_a_member_gives_the_listener_another_key(worker: Worker, join_and_renew: Join) -> None:
+    """The other members need not know it: they are members, and name no key (0) from then on."""
+    key, first = shared(join_and_renew(worker), credits=1)
+    second = joined(join_and_renew(worker), key, credits=1)
+    renewed = new_key()
+    assert share(second.host, renewed, second.proxy_id, second.number).error == 0
+    assert share(join_and_renew(worker), key).error == errno.ENOENT
+    assert share(first.host, 0, first.proxy_id, first.number).error == 0
+    third = joined(join_and_renew(worker), renewed, credits=1)
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(client(first.port))
+        for member in (first, second, third):
+            member.take(member.offered())
+    assert share(join_and_renew(worker), 0).error == errno.ENOENT
+
+
+def test_a_listeners_key_is_for_good_without_the_feature(worker: Worker, join: Join) -> None:
+    key, first = shared(join(worker))
+    for other in (new_key(), 0):
+        assert share(first.host, other, first.proxy_id, first.number).error == errno.EINVAL
+    joined(join(worker), key)
+
+
+def test_a_key_of_another_listener_is_not_given(worker: Worker, join_and_renew: Join) -> None:
+    key, _ = shared(join_and_renew(worker))
+    other, second = shared(join_and_renew(worker))
+    assert share(second.host, key, second.proxy_id, second.number, KEEP_MS).error == errno.EEXIST
+    joined(join_and_renew(worker), other)
 
 
 # --- sharing -----------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from xts_messages import wire_table as table
 __all__ = ["other_worker", "server", "worker"]  # fixtures
 
 FEATURES = table.FEATURES["SHARE"][0] | table.FEATURES["TAKE"][0] | table.FEATURES["ULP"][0]
+RENEW_KEY = table.FEATURES["RENEW_KEY"][0]
 POLL, RECEIVE, USE = 1, 2, 3
 END, STREAM, PDU = 0, 1, 2
 
@@ -77,6 +78,40 @@ def receive_all(connection: Connection, size: int) -> bytes:
     while len(connection.received) < size:
         connection.receive()
     return bytes(connection.received)
+
+
+# --- a new key --------------------------------------------------------------------------------------------------------
+
+
+def test_a_holder_gives_its_connection_another_key(worker: Worker, join: Join, server: socket.socket) -> None:
+    """Who knows the one before has nothing any more: a process that has closed it, for instance."""
+    others, _, other_peer = named(join(worker), server)
+    with worker.attach(new_epoch(), features=FEATURES | RENEW_KEY) as holder:
+        key, connection, peer = named(holder.open(), server)
+        asker = join(worker)
+        with peer, other_peer:
+            assert share(holder, others, connection.proxy_id, connection.number).error == errno.EEXIST
+            assert share(holder, 0, connection.proxy_id, connection.number).error == errno.EINVAL
+            assert take(asker, key, USE).error == errno.EBUSY
+            holder.expect("XTS_REPLY_YIELD")
+            renewed = new_key()
+            assert share(holder, renewed, connection.proxy_id, connection.number).error == 0
+            assert take(asker, key, USE).error == errno.ENOENT
+            assert take(asker, renewed, USE).error == errno.EAGAIN, "the new key is an answer"
+            holder.expect("XTS_REPLY_YIELD")
+            assert connection.park(renewed).error == 0
+            returns(holder, renewed)
+            second, _ = taken(asker, renewed)
+            second.send(b"goes on")
+            assert peer.recv(10) == b"goes on"
+
+
+def test_without_the_feature_a_key_is_for_good(worker: Worker, join: Join, server: socket.socket) -> None:
+    holder = join(worker)
+    key, connection, peer = named(holder, server)
+    with peer:
+        assert share(holder, new_key(), connection.proxy_id, connection.number).error == errno.EINVAL
+        assert take(join(worker), key, 0).error == errno.EBUSY
 
 
 # --- by turns ----------------------------------------------------------------------------------------------
