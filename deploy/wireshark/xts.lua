@@ -198,6 +198,8 @@ local type_names = {
 	[23] = "XTS_LINK_TOKEN",
 	[24] = "XTS_LINK_CLOCK",
 	[25] = "XTS_LINK_CLOCK_ACK",
+	[26] = "XTS_LINK_CATCH_UP",
+	[27] = "XTS_LINK_CAUGHT_UP",
 	[32] = "XTS_CMD_BIND",
 	[33] = "XTS_REPLY_BIND_ACK",
 	[34] = "XTS_CMD_SETSOCKOPT",
@@ -218,6 +220,7 @@ local type_names = {
 	[49] = "XTS_CMD_TAKE",
 	[50] = "XTS_REPLY_TAKE_ACK",
 	[51] = "XTS_REPLY_YIELD",
+	[53] = "XTS_REPLY_GATHERED",
 	[52] = "XTS_CMD_RETURN",
 	[64] = "XTS_CMD_OPEN_DATAGRAM",
 	[65] = "XTS_REPLY_OPEN_DATAGRAM_ACK",
@@ -295,6 +298,8 @@ local fields = {
 	["xts.clock_ack.token"] = ProtoField.uint64("xts.clock_ack.token", "Token", base.HEX, nil, nil, "the question's"),
 	["xts.time_ns"] = ProtoField.uint64("xts.time_ns", "Time ns", base.DEC, nil, nil, "the device's clock: nanoseconds since 1970 (CLOCK_REALTIME)"),
 	["xts.error_ns"] = ProtoField.uint64("xts.error_ns", "Error ns", base.DEC, nil, nil, "how far it may be from the time that it follows (by PTP or NTP: maxerror of adjtimex(2)); all ones: it follows none"),
+	["xts.catch_up.token"] = ProtoField.uint64("xts.catch_up.token", "Token", base.HEX, nil, nil, "repeated in the answer; never 0"),
+	["xts.caught_up.token"] = ProtoField.uint64("xts.caught_up.token", "Token", base.HEX, nil, nil, "the request's"),
 	["xts.level"] = ProtoField.int32("xts.level", "Level", base.DEC, nil, nil, "as in setsockopt(2) / as in getsockopt(2)"),
 	["xts.option"] = ProtoField.int32("xts.option", "Option", base.DEC, nil, nil, "as in setsockopt(2) / as in getsockopt(2)"),
 	["xts.request"] = ProtoField.uint32("xts.request", "Request", base.HEX, nil, nil, "as in ioctl(2)"),
@@ -550,6 +555,24 @@ local messages = {
 			{ name = "token", offset = 24, bytes = 8, field = "xts.clock_ack.token" },
 			{ name = "time_ns", offset = 32, bytes = 8, field = "xts.time_ns" },
 			{ name = "error_ns", offset = 40, bytes = 8, field = "xts.error_ns" },
+		},
+	},
+	[26] = {
+		short = "CATCH_UP", bytes = 32,
+		meaning = "send something of each socket that has something for the host, then answer; with CATCH_UP in force",
+		id_of = "unused", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "token", offset = 24, bytes = 8, field = "xts.catch_up.token" },
+		},
+	},
+	[27] = {
+		short = "CAUGHT_UP", bytes = 32,
+		meaning = "each socket that had something for the host when CATCH_UP came has had its turn since",
+		id_of = "unused", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "token", offset = 24, bytes = 8, field = "xts.caught_up.token" },
 		},
 	},
 	[32] = {
@@ -818,6 +841,16 @@ local messages = {
 		sender = "proxy",
 		fields = {
 			{ name = "purpose", offset = 24, bytes = 4, field = "xts.purpose", legal = { 0, 1, 2, 3 } },
+		},
+	},
+	[53] = {
+		short = "GATHERED", bytes = 28,
+		meaning = "with CATCH_UP: several messages, each with its length (16 bits) in front and from its Ethernet header on",
+		id_of = "zero", payload = "length",
+		flags = {},
+		sender = "proxy",
+		fields = {
+			{ name = "length", offset = 24, bytes = 4, field = "xts.length", limit = 61440, shown = true },
 		},
 	},
 	[52] = {

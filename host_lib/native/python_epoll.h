@@ -3,9 +3,11 @@
 #ifndef XTS_PYTHON_EPOLL_H
 #define XTS_PYTHON_EPOLL_H
 
+#include <stdlib.h>
+
 #include "python_waits.h"
 
-#define XTS_PY_EVENTS_MAX 1024
+#define XTS_PY_EVENTS_MAX 1024 /* if the program does not say how many */
 
 static inline int xts_py_epoll_ctl(void *ectx, int op, int s, uint32_t events)
 {
@@ -23,14 +25,19 @@ static inline int xts_py_pairs(const struct epoll_event *events, int count, int3
 	return count;
 }
 
-static inline ssize_t xts_py_epoll_wait(void *ectx, int32_t *pairs, int maxevents, int64_t timeout_ms)
+/* The two calls below have `few`, of XTS_PY_EVENTS_MAX, and need more only if the program has room for more. NULL: no
+ * memory. */
+static inline struct epoll_event *xts_py_events(struct epoll_event *few, int maxevents)
+{
+	return maxevents > XTS_PY_EVENTS_MAX ? (struct epoll_event *)malloc((size_t)maxevents * sizeof *few) : few;
+}
+
+static inline ssize_t xts_py_epoll_wait_in(void *ectx, struct epoll_event *events, int32_t *pairs, int maxevents,
+					   int64_t timeout_ms)
 {
 	struct xts_py_wait wait = { timeout_ms, timeout_ms > 0 ? xts_py_now_ns() + timeout_ms * 1000000 : 0 };
-	struct epoll_event events[XTS_PY_EVENTS_MAX];
 	int count;
 
-	if (maxevents > XTS_PY_EVENTS_MAX)
-		maxevents = XTS_PY_EVENTS_MAX;
 	for (;;) {
 		int64_t left_ms = xts_py_left_ms(&wait);
 
@@ -40,6 +47,16 @@ static inline ssize_t xts_py_epoll_wait(void *ectx, int32_t *pairs, int maxevent
 		if (count || left_ms <= INT_MAX)
 			return xts_py_pairs(events, count, pairs);
 	}
+}
+
+static inline ssize_t xts_py_epoll_wait(void *ectx, int32_t *pairs, int maxevents, int64_t timeout_ms)
+{
+	struct epoll_event few[XTS_PY_EVENTS_MAX], *events = xts_py_events(few, maxevents);
+	ssize_t r = events ? xts_py_epoll_wait_in(ectx, events, pairs, maxevents, timeout_ms) : -ENOMEM;
+
+	if (events != few)
+		free(events);
+	return r;
 }
 
 /*
@@ -83,13 +100,16 @@ static inline ssize_t xts_py_epoll_wait_mixed(void *ectx, int kernel_set, int32_
 
 static inline int xts_py_epoll_now(void *ectx, int32_t *pairs, int maxevents)
 {
-	struct epoll_event events[XTS_PY_EVENTS_MAX];
+	struct epoll_event few[XTS_PY_EVENTS_MAX], *events = xts_py_events(few, maxevents);
 	int count;
 
-	if (maxevents > XTS_PY_EVENTS_MAX)
-		maxevents = XTS_PY_EVENTS_MAX;
+	if (!events)
+		return -ENOMEM;
 	count = xts_epoll(ectx, events, maxevents);
-	return count < 0 ? -errno : xts_py_pairs(events, count, pairs);
+	count = count < 0 ? -errno : xts_py_pairs(events, count, pairs);
+	if (events != few)
+		free(events);
+	return count;
 }
 
 #endif

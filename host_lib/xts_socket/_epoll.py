@@ -92,7 +92,7 @@ class epoll:  # noqa: N801 - named as the class it stands in for
 
     def poll(self, timeout: float | None = None, maxevents: int = -1) -> list[tuple[int, int]]:
         """Waits for events, for at most `timeout` seconds (None or negative: forever). Returns (socket number, events)
-        for each."""
+        for each, of at most `maxevents` (-1: 1024)."""
         ctx = self._open()
         timeout_ms = -1 if timeout is None or timeout < 0 else math.ceil(timeout * 1000)
         if maxevents == -1:
@@ -101,8 +101,8 @@ class epoll:  # noqa: N801 - named as the class it stands in for
             raise ValueError(f"maxevents must be greater than 0, got {maxevents}")
         # Taken while in use, so that threads that poll the same set do not share it.
         pairs, self._pairs = self._pairs, None
-        if pairs is None:
-            pairs = ffi.new("int32_t[]", 2 * lib.XTS_PY_EVENTS_MAX)
+        if pairs is None or len(pairs) < 2 * maxevents:
+            pairs = ffi.new("int32_t[]", 2 * max(maxevents, lib.XTS_PY_EVENTS_MAX))
         if timeout_ms:
             count = lib.xts_py_epoll_wait(ctx, pairs, maxevents, timeout_ms)
         else:  # the call that allows the descriptor to become unreadable again

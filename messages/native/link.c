@@ -12,6 +12,8 @@ enum link_due {
 	DUE_TOKEN = 32,
 	DUE_CLOCK = 64,
 	DUE_CLOCK_ACK = 128,
+	DUE_CATCH_UP = 256,
+	DUE_CAUGHT_UP = 512,
 };
 
 static uint64_t ms_to_ns(uint32_t ms)
@@ -46,7 +48,7 @@ static bool size_valid(uint32_t bytes)
 }
 
 /* A HELLO is due, and the token before it. */
-static uint8_t hello_due(const struct xts_link *link)
+static uint16_t hello_due(const struct xts_link *link)
 {
 	return link->config.token_bytes ? DUE_TOKEN | DUE_HELLO : DUE_HELLO;
 }
@@ -116,6 +118,7 @@ static void open_epoch(struct xts_link *link, uint64_t epoch, uint16_t window, u
 	link->traffic = false;
 	link->pinged_ns = 0;
 	link->clock_token = 0;
+	link->catch_up_token = 0;
 }
 
 /* Refuses a HELLO: the answer carries the error, and the link waits for another HELLO. */
@@ -273,7 +276,33 @@ static enum xts_link_verdict receive_clock_ack(struct xts_link *link, const void
 	return XTS_LINK_CONSUMED;
 }
 
-/* FRAME_ACK, PING, PONG, CLOCK and CLOCK_ACK on an open link. */
+/* CATCH_UP, at a proxy that has it in force. A request replaces an earlier one that is not answered yet, so a host that
+ * sends many gets one answer. */
+static enum xts_link_verdict receive_catch_up(struct xts_link *link, const void *frame, size_t bytes)
+{
+	struct xts_catch_up m;
+
+	if (xts_catch_up_decode(&m, frame, bytes) || !m.token || !(link->features & XTS_FEATURE_CATCH_UP))
+		return violation(link, &link->stats.malformed);
+	link->catch_up_token = m.token;
+	link->catch_up_new = true;
+	link->due &= (uint16_t)~DUE_CAUGHT_UP;
+	return XTS_LINK_CONSUMED;
+}
+
+/* Only the answer to the request that is open counts. */
+static enum xts_link_verdict receive_caught_up(struct xts_link *link, const void *frame, size_t bytes)
+{
+	struct xts_caught_up m;
+
+	if (xts_caught_up_decode(&m, frame, bytes))
+		return violation(link, &link->stats.malformed);
+	if (link->catch_up_token && m.token == link->catch_up_token)
+		link->catch_up_token = 0;
+	return XTS_LINK_CONSUMED;
+}
+
+/* The link's own frames on an open link, but those that end it. */
 static enum xts_link_verdict receive_control(struct xts_link *link, const struct xts_head *head, const void *frame,
 					     size_t bytes)
 {
@@ -299,6 +328,10 @@ static enum xts_link_verdict receive_control(struct xts_link *link, const struct
 		return receive_clock(link, frame, bytes);
 	case XTS_LINK_CLOCK_ACK:
 		return receive_clock_ack(link, frame, bytes);
+	case XTS_LINK_CATCH_UP:
+		return receive_catch_up(link, frame, bytes);
+	case XTS_LINK_CAUGHT_UP:
+		return receive_caught_up(link, frame, bytes);
 	default:
 		link->stats.malformed++; /* a control type of a later version, which can be ignored */
 		return XTS_LINK_DROPPED;
@@ -388,9 +421,9 @@ void xts_link_seal(struct xts_link *link, void *frame)
 	link->stats.sent_frames++;
 }
 
-static size_t control(struct xts_link *link, uint8_t *frame, uint8_t due, uint8_t type, uint16_t error, size_t bytes)
+static size_t control(struct xts_link *link, uint8_t *frame, uint16_t due, uint8_t type, uint16_t error, size_t bytes)
 {
-	link->due &= (uint8_t)~due;
+	link->due &= (uint16_t)~due;
 	memset(frame, 0, bytes);
 	xts_head_encode(frame, type, 0, error, 0);
 	fill_ethernet(link, frame);
@@ -464,6 +497,25 @@ static size_t write_clock_ack(struct xts_link *link, uint8_t *frame)
 	return XTS_CLOCK_ACK_BYTES;
 }
 
+static size_t write_catch_up(struct xts_link *link, uint8_t *frame)
+{
+	struct xts_catch_up m = { .token = link->catch_up_token };
+
+	control(link, frame, DUE_CATCH_UP, XTS_LINK_CATCH_UP, 0, XTS_CATCH_UP_BYTES);
+	xts_catch_up_encode(frame, &m);
+	return XTS_CATCH_UP_BYTES;
+}
+
+static size_t write_caught_up(struct xts_link *link, uint8_t *frame)
+{
+	struct xts_caught_up m = { .token = link->catch_up_token };
+
+	control(link, frame, DUE_CAUGHT_UP, XTS_LINK_CAUGHT_UP, 0, XTS_CAUGHT_UP_BYTES);
+	link->catch_up_token = 0;
+	xts_caught_up_encode(frame, &m);
+	return XTS_CAUGHT_UP_BYTES;
+}
+
 size_t xts_link_control(struct xts_link *link, void *frame, uint64_t now_ns)
 {
 	struct xts_ping ping;
@@ -498,6 +550,10 @@ size_t xts_link_control(struct xts_link *link, void *frame, uint64_t now_ns)
 		return write_clock(link, frame, now_ns);
 	if (link->due & DUE_CLOCK_ACK)
 		return write_clock_ack(link, frame);
+	if (link->due & DUE_CATCH_UP)
+		return write_catch_up(link, frame);
+	if (link->due & DUE_CAUGHT_UP)
+		return write_caught_up(link, frame);
 	if (ack_due(link)) {
 		link->stats.sent_acks++;
 		return control(link, frame, 0, XTS_LINK_FRAME_ACK, 0, XTS_FRAME_ACK_BYTES);
@@ -540,6 +596,40 @@ void xts_link_ask_clock(struct xts_link *link)
 	if (link->config.role == XTS_LINK_HOST && link->config.clock && link->state == XTS_LINK_UP &&
 	    link->features & XTS_FEATURE_STAMPS)
 		link->due |= DUE_CLOCK;
+}
+
+bool xts_link_catch_up(struct xts_link *link)
+{
+	if (link->config.role != XTS_LINK_HOST || link->state != XTS_LINK_UP ||
+	    !(link->features & XTS_FEATURE_CATCH_UP) || link->catch_up_token)
+		return false;
+	link->catch_up_token = ++link->catch_ups;
+	link->due |= DUE_CATCH_UP;
+	return true;
+}
+
+bool xts_link_catching_up(const struct xts_link *link)
+{
+	return link->state == XTS_LINK_UP && link->catch_up_token && !(link->due & DUE_CAUGHT_UP);
+}
+
+bool xts_link_catch_up_begins(struct xts_link *link)
+{
+	bool begins = xts_link_catching_up(link) && link->catch_up_new;
+
+	link->catch_up_new = false;
+	return begins;
+}
+
+void xts_link_caught_up(struct xts_link *link)
+{
+	if (xts_link_catching_up(link))
+		link->due |= DUE_CAUGHT_UP;
+}
+
+unsigned xts_link_peer_credits(const struct xts_link *link)
+{
+	return (unsigned)link->frame_window - (uint8_t)(link->received - link->acked_to_peer);
 }
 
 uint64_t xts_link_deadline_ns(const struct xts_link *link)

@@ -107,7 +107,7 @@ struct xts_link {
 	uint8_t recycled;      /* frames we have recycled */
 	uint8_t acked_to_peer; /* value of recycled that was last sent to the peer */
 	/* Control frames due, and time. */
-	uint8_t due; /* bits, private to link.c */
+	uint16_t due; /* bits, private to link.c */
 	bool watching;
 	bool traffic;    /* a sequenced message has arrived in this epoch */
 	bool token_here; /* a TOKEN has arrived after the last HELLO */
@@ -115,10 +115,14 @@ struct xts_link {
 	uint8_t token_payload[XTS_TOKEN_PAYLOAD_BYTES_MAX];
 	uint64_t ping_token, pong_token;
 	uint64_t clock_token; /* host: token of the unanswered request, or 0; proxy: of the one to answer */
-	uint64_t heard_ns;    /* time of the last frame received */
-	uint64_t pinged_ns;   /* time of the unanswered ping; 0: none */
-	uint64_t hello_ns;    /* time of the last HELLO sent */
-	uint64_t opened_ns;   /* time when opening began */
+	/* host: token of the unanswered CATCH_UP, or 0; proxy: of the one to answer */
+	uint64_t catch_up_token;
+	uint64_t catch_ups; /* host: how many were sent */
+	bool catch_up_new;  /* proxy: it has come since the last xts_link_catch_up_begins() */
+	uint64_t heard_ns;  /* time of the last frame received */
+	uint64_t pinged_ns; /* time of the unanswered ping; 0: none */
+	uint64_t hello_ns;  /* time of the last HELLO sent */
+	uint64_t opened_ns; /* time when opening began */
 	uint64_t goodbye_epoch;
 	uint16_t goodbye_error;
 	struct xts_link_stats stats;
@@ -137,6 +141,20 @@ enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, 
 
 /* Host: requests the device's clock with the next control frames, if the proxy supports it. Each ping does so, too. */
 void xts_link_ask_clock(struct xts_link *link);
+
+/*
+ * Catching up. Host: requests, with the next control frames, something of each socket that has something for it; false:
+ * not on this link, or the last request is not answered yet. Proxy: the caller serves all sockets that have something
+ * when xts_link_catch_up_begins() says that a request has come, then calls xts_link_caught_up(), and the answer is due.
+ * Both: is there a request that is not answered? At the host, no longer when the answer has come.
+ */
+bool xts_link_catch_up(struct xts_link *link);
+bool xts_link_catch_up_begins(struct xts_link *link);
+void xts_link_caught_up(struct xts_link *link);
+bool xts_link_catching_up(const struct xts_link *link);
+
+/* How many sequenced messages the peer may still send, as far as it has been told, beyond those received so far. */
+unsigned xts_link_peer_credits(const struct xts_link *link);
 
 /* The buffers of one delivered message are free again: returns its frame credit, with the next message or, when a
  * quarter of the window has accumulated, in a FRAME_ACK. A frame of an earlier epoch must not be reported: compare

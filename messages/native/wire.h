@@ -70,6 +70,10 @@ enum xts_msg_type {
 	                                      * further claims */
 	XTS_LINK_CLOCK                 = 24, /* host: what time is it? Sent where STAMPS is in force */
 	XTS_LINK_CLOCK_ACK             = 25, /* proxy: the time, as of when this leaves */
+	XTS_LINK_CATCH_UP              = 26, /* host: send something of each socket that has something for the host,
+	                                      * then answer; with CATCH_UP in force */
+	XTS_LINK_CAUGHT_UP             = 27, /* proxy: each socket that had something for the host when CATCH_UP came
+	                                      * has had its turn since */
 	XTS_CMD_BIND                   = 32, /* host: bind(2) */
 	XTS_REPLY_BIND_ACK             = 33, /* proxy: answer to bind */
 	XTS_CMD_SETSOCKOPT             = 34, /* host: setsockopt(2), against the proxy's allow-list */
@@ -103,6 +107,8 @@ enum xts_msg_type {
 	                                      * (EBUSY, EAGAIN) or not at all (ENOENT) */
 	XTS_REPLY_YIELD                = 51, /* proxy: another process asks for the connection: PARK gives it up,
 	                                      * SHARE says that it is still needed */
+	XTS_REPLY_GATHERED             = 53, /* proxy: with CATCH_UP: several messages, each with its length (16
+	                                      * bits) in front and from its Ethernet header on */
 	XTS_CMD_RETURN                 = 52, /* host: what was received of a parked connection and is unread, in
 	                                      * order (MORE: the PDU goes on); at last the end */
 	XTS_CMD_OPEN_DATAGRAM          = 64, /* host: create a datagram socket, bound and connected if the addresses
@@ -169,6 +175,8 @@ enum xts_msg_type {
                                                       * cut off; sending goes on */
 #define XTS_FEATURE_RENEW_KEY UINT64_C(0x40000)      /* SHARE gives a socket another key, in place of the one that it
                                                       * has */
+#define XTS_FEATURE_CATCH_UP UINT64_C(0x10000)       /* the host may ask for what waits behind frame credits
+                                                      * (CATCH_UP), and gets it in GATHERED */
 
 /* Why the proxy refuses a request: in a reply, where other messages have their flags. */
 enum xts_refusal {
@@ -264,6 +272,8 @@ enum xts_datagram_control {
 #define XTS_TOKEN_BYTES         68u
 #define XTS_CLOCK_BYTES         32u
 #define XTS_CLOCK_ACK_BYTES     48u
+#define XTS_CATCH_UP_BYTES      32u
+#define XTS_CAUGHT_UP_BYTES     32u
 #define XTS_BIND_BYTES          60u
 #define XTS_BIND_ACK_BYTES      56u
 #define XTS_SETSOCKOPT_BYTES    48u
@@ -284,6 +294,7 @@ enum xts_datagram_control {
 #define XTS_TAKE_BYTES          48u
 #define XTS_TAKE_ACK_BYTES      104u
 #define XTS_YIELD_BYTES         28u
+#define XTS_GATHERED_BYTES      28u
 #define XTS_RETURN_BYTES        64u
 #define XTS_OPEN_DATAGRAM_BYTES 92u
 #define XTS_OPEN_DATAGRAM_ACK_BYTES 84u
@@ -596,6 +607,24 @@ _Static_assert(__builtin_offsetof(struct xts_wire_clock_ack, time_ns) == 32, "cl
 _Static_assert(__builtin_offsetof(struct xts_wire_clock_ack, error_ns) == 40, "clock_ack.error_ns: offset");
 _Static_assert(XTS_CLOCK_ACK_BYTES == sizeof(struct xts_wire_clock_ack), "clock_ack: constant");
 
+struct xts_wire_catch_up {
+	struct xts_wire_head head;
+	__be64 token;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_catch_up) == 32, "catch_up: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_catch_up, head) == 0, "catch_up.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_catch_up, token) == 24, "catch_up.token: offset");
+_Static_assert(XTS_CATCH_UP_BYTES == sizeof(struct xts_wire_catch_up), "catch_up: constant");
+
+struct xts_wire_caught_up {
+	struct xts_wire_head head;
+	__be64 token;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_caught_up) == 32, "caught_up: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_caught_up, head) == 0, "caught_up.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_caught_up, token) == 24, "caught_up.token: offset");
+_Static_assert(XTS_CAUGHT_UP_BYTES == sizeof(struct xts_wire_caught_up), "caught_up: constant");
+
 struct xts_wire_bind {
 	struct xts_wire_head head;
 	__be32 xts_socket;
@@ -899,6 +928,15 @@ _Static_assert(sizeof(struct xts_wire_yield) == 28, "yield: size");
 _Static_assert(__builtin_offsetof(struct xts_wire_yield, head) == 0, "yield.head: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_yield, purpose) == 24, "yield.purpose: offset");
 _Static_assert(XTS_YIELD_BYTES == sizeof(struct xts_wire_yield), "yield: constant");
+
+struct xts_wire_gathered {
+	struct xts_wire_head head;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_gathered) == 28, "gathered: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_gathered, head) == 0, "gathered.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_gathered, length) == 24, "gathered.length: offset");
+_Static_assert(XTS_GATHERED_BYTES == sizeof(struct xts_wire_gathered), "gathered: constant");
 
 struct xts_wire_return {
 	struct xts_wire_head head;
@@ -1782,6 +1820,56 @@ static inline void xts_clock_ack_encode(void *frame, const struct xts_clock_ack 
 	xts_put64(p + offsetof(struct xts_wire_clock_ack, error_ns), m->error_ns);
 }
 
+/*
+ * XTS_LINK_CATCH_UP: send something of each socket that has something for the host, then answer; with CATCH_UP in
+ * force. id: unused.
+ */
+struct xts_catch_up {
+	uint64_t token; /* repeated in the answer; never 0 */
+};
+
+static inline int xts_catch_up_decode(struct xts_catch_up *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_CATCH_UP_BYTES)
+		return -EBADMSG;
+	m->token = xts_get64(p + offsetof(struct xts_wire_catch_up, token));
+	return 0;
+}
+
+static inline void xts_catch_up_encode(void *frame, const struct xts_catch_up *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put64(p + offsetof(struct xts_wire_catch_up, token), m->token);
+}
+
+/*
+ * XTS_LINK_CAUGHT_UP: each socket that had something for the host when CATCH_UP came has had its turn since. id:
+ * unused.
+ */
+struct xts_caught_up {
+	uint64_t token; /* the request's */
+};
+
+static inline int xts_caught_up_decode(struct xts_caught_up *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_CAUGHT_UP_BYTES)
+		return -EBADMSG;
+	m->token = xts_get64(p + offsetof(struct xts_wire_caught_up, token));
+	return 0;
+}
+
+static inline void xts_caught_up_encode(void *frame, const struct xts_caught_up *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put64(p + offsetof(struct xts_wire_caught_up, token), m->token);
+}
+
 /* XTS_CMD_BIND: bind(2). id: the proxy's identifier, or 0: create the socket. */
 struct xts_bind {
 	uint32_t xts_socket;       /* the host's identifier of this socket (id) */
@@ -2551,6 +2639,37 @@ static inline void xts_yield_encode(void *frame, const struct xts_yield *m)
 }
 
 /*
+ * XTS_REPLY_GATHERED: with CATCH_UP: several messages, each with its length (16 bits) in front and from its Ethernet
+ * header on. id: zero.
+ */
+struct xts_gathered {
+	uint32_t length; /* bytes of payload (bytes) */
+};
+
+static inline int xts_gathered_decode(struct xts_gathered *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_GATHERED_BYTES)
+		return -EBADMSG;
+	m->length = xts_get32(p + offsetof(struct xts_wire_gathered, length));
+	if (m->length > 61440u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_GATHERED_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_GATHERED_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_gathered_encode(void *frame, const struct xts_gathered *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_gathered, length), m->length);
+}
+
+/*
  * XTS_CMD_RETURN: what was received of a parked connection and is unread, in order (MORE: the PDU goes on); at last the
  * end. id: zero.
  */
@@ -3000,6 +3119,8 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_LINK_TOKEN: return XTS_TOKEN_BYTES;
 	case XTS_LINK_CLOCK: return XTS_CLOCK_BYTES;
 	case XTS_LINK_CLOCK_ACK: return XTS_CLOCK_ACK_BYTES;
+	case XTS_LINK_CATCH_UP: return XTS_CATCH_UP_BYTES;
+	case XTS_LINK_CAUGHT_UP: return XTS_CAUGHT_UP_BYTES;
 	case XTS_CMD_BIND: return XTS_BIND_BYTES;
 	case XTS_REPLY_BIND_ACK: return XTS_BIND_ACK_BYTES;
 	case XTS_CMD_SETSOCKOPT: return XTS_SETSOCKOPT_BYTES;
@@ -3020,6 +3141,7 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_CMD_TAKE: return XTS_TAKE_BYTES;
 	case XTS_REPLY_TAKE_ACK: return XTS_TAKE_ACK_BYTES;
 	case XTS_REPLY_YIELD: return XTS_YIELD_BYTES;
+	case XTS_REPLY_GATHERED: return XTS_GATHERED_BYTES;
 	case XTS_CMD_RETURN: return XTS_RETURN_BYTES;
 	case XTS_CMD_OPEN_DATAGRAM: return XTS_OPEN_DATAGRAM_BYTES;
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: return XTS_OPEN_DATAGRAM_ACK_BYTES;
@@ -3180,6 +3302,7 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_LINK_GOODBYE: return 1;
 	case XTS_LINK_BUNDLE: return 1;
 	case XTS_LINK_CLOCK_ACK: return 1;
+	case XTS_LINK_CAUGHT_UP: return 1;
 	case XTS_REPLY_BIND_ACK: return 1;
 	case XTS_REPLY_SOCKOPT_ACK: return 1;
 	case XTS_REPLY_IOCTL_ACK: return 1;
@@ -3190,6 +3313,7 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_RELAY_CARRIED: return 1;
 	case XTS_REPLY_TAKE_ACK: return 1;
 	case XTS_REPLY_YIELD: return 1;
+	case XTS_REPLY_GATHERED: return 1;
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: return 1;
 	case XTS_REPLY_CONNECT_DATAGRAM_ACK: return 1;
 	case XTS_REPLY_RECV_DATAGRAMS: return 1;
@@ -3215,6 +3339,7 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_LINK_BUNDLE: return 1;
 	case XTS_LINK_TOKEN: return 1;
 	case XTS_LINK_CLOCK: return 1;
+	case XTS_LINK_CATCH_UP: return 1;
 	case XTS_CMD_BIND: return 1;
 	case XTS_CMD_SETSOCKOPT: return 1;
 	case XTS_CMD_GETSOCKOPT: return 1;
@@ -3257,6 +3382,8 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_LINK_TOKEN: return "XTS_LINK_TOKEN";
 	case XTS_LINK_CLOCK: return "XTS_LINK_CLOCK";
 	case XTS_LINK_CLOCK_ACK: return "XTS_LINK_CLOCK_ACK";
+	case XTS_LINK_CATCH_UP: return "XTS_LINK_CATCH_UP";
+	case XTS_LINK_CAUGHT_UP: return "XTS_LINK_CAUGHT_UP";
 	case XTS_CMD_BIND: return "XTS_CMD_BIND";
 	case XTS_REPLY_BIND_ACK: return "XTS_REPLY_BIND_ACK";
 	case XTS_CMD_SETSOCKOPT: return "XTS_CMD_SETSOCKOPT";
@@ -3277,6 +3404,7 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_CMD_TAKE: return "XTS_CMD_TAKE";
 	case XTS_REPLY_TAKE_ACK: return "XTS_REPLY_TAKE_ACK";
 	case XTS_REPLY_YIELD: return "XTS_REPLY_YIELD";
+	case XTS_REPLY_GATHERED: return "XTS_REPLY_GATHERED";
 	case XTS_CMD_RETURN: return "XTS_CMD_RETURN";
 	case XTS_CMD_OPEN_DATAGRAM: return "XTS_CMD_OPEN_DATAGRAM";
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: return "XTS_REPLY_OPEN_DATAGRAM_ACK";

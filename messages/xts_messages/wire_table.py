@@ -228,6 +228,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "RETURN_DATAGRAM": (0x8000, "what a process has not read of a shared datagram socket goes back (RETURN_DATAGRAMS)"),
     "CUT_OFF": (0x20000, "the end of a stream may have an error (RECV with EOS): it was cut off; sending goes on"),
     "RENEW_KEY": (0x4_0000, "SHARE gives a socket another key, in place of the one that it has"),
+    "CATCH_UP": (0x1_0000, "the host may ask for what waits behind frame credits (CATCH_UP), and gets it in GATHERED"),
 }
 
 #: Further claims of an attach token, by name: the number, the bytes of the value, and the meaning. A proxy passes over
@@ -573,6 +574,22 @@ MESSAGES: tuple[Message, ...] = (
             ),
         ),
     ),
+    Message(
+        "XTS_LINK_CATCH_UP",
+        26,
+        "host",
+        False,
+        "send something of each socket that has something for the host, then answer; with CATCH_UP in force",
+        (Field("token", Kind.U64, "repeated in the answer; never 0"),),
+    ),
+    Message(
+        "XTS_LINK_CAUGHT_UP",
+        27,
+        "proxy",
+        False,
+        "each socket that had something for the host when CATCH_UP came has had its turn since",
+        (Field("token", Kind.U64, "the request's"),),
+    ),
     Message("XTS_CMD_BIND", 32, "host", True, "bind(2)", (_XTS, _TOKEN, _DOMAIN, _LOCAL), id_of=_FIRST),
     Message(
         "XTS_REPLY_BIND_ACK",
@@ -799,6 +816,16 @@ MESSAGES: tuple[Message, ...] = (
         "another process asks for the connection: PARK gives it up, SHARE says that it is still needed",
         (_PURPOSE,),
         id_of="XTS socket",
+    ),
+    Message(
+        "XTS_REPLY_GATHERED",
+        53,
+        "proxy",
+        True,
+        "with CATCH_UP: several messages, each with its length (16 bits) in front and from its Ethernet header on",
+        (_LENGTH,),
+        "length",
+        id_of="zero",
     ),
     Message(
         "XTS_CMD_RETURN",

@@ -20,7 +20,7 @@
 #define FEATURES \
 	(XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS | XTS_FEATURE_SHRINK | \
 	 XTS_FEATURE_REFUSAL | XTS_FEATURE_DATAGRAM | XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM | \
-	 XTS_FEATURE_NAMES | XTS_FEATURE_COPIES)
+	 XTS_FEATURE_NAMES | XTS_FEATURE_COPIES | XTS_FEATURE_CATCH_UP)
 
 /* --- the proxy ---------------------------------------------------------------------------------------------------- */
 
@@ -125,6 +125,7 @@ static void proxy_receive(struct memory_queue *m)
 		}
 		free(f.data);
 	}
+	xts_link_caught_up(&scene.link);
 	while ((bytes = xts_link_control(&scene.link, control, now_ns())))
 		pipe_put(&m->in, control, (uint32_t)bytes);
 	send_answers();
@@ -204,6 +205,30 @@ static uint32_t pick_id(struct input *in)
 	return which << 4;
 }
 
+/* A message as it is (0), or in a frame of gathered ones, once or twice (1, 2); and so that it does not quite fit (3). */
+static void proxy_send_as(uint8_t *frame, uint32_t bytes, unsigned how)
+{
+	static uint8_t gathered[LARGEST];
+	struct xts_gathered m = { 0 };
+
+	if (!how || XTS_GATHERED_BYTES + 2 * (bytes + 2) > sizeof gathered) {
+		proxy_send(frame, bytes);
+		return;
+	}
+	memset(gathered, 0, sizeof gathered);
+	for (unsigned i = 0; i < (how == 1 ? 1 : 2); i++) {
+		uint8_t *at = gathered + XTS_GATHERED_BYTES + m.length;
+
+		xts_put16(at, (uint16_t)bytes);
+		memcpy(at + 2, frame, bytes);
+		m.length += 2 + bytes;
+	}
+	m.length -= how == 3;
+	xts_head_encode(gathered, XTS_REPLY_GATHERED, 0, 0, 0);
+	xts_gathered_encode(gathered, &m);
+	proxy_send(gathered, XTS_GATHERED_BYTES + m.length);
+}
+
 static void op_message(struct input *in)
 {
 	static const uint8_t types[] = {
@@ -225,7 +250,7 @@ static void op_message(struct input *in)
 		payload = pick_number(in) % (LARGEST - fixed);
 		xts_put32(frame + fixed - 4, payload);
 	}
-	proxy_send(frame, fixed + payload);
+	proxy_send_as(frame, fixed + payload, flags & 3u);
 }
 
 static void op_raw(struct input *in)

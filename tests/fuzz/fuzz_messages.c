@@ -63,6 +63,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	case XTS_LINK_PONG: ROUND_TRIP(pong, XTS_PONG_BYTES, data, bytes); break;
 	case XTS_LINK_CLOCK: ROUND_TRIP(clock, XTS_CLOCK_BYTES, data, bytes); break;
 	case XTS_LINK_CLOCK_ACK: ROUND_TRIP(clock_ack, XTS_CLOCK_ACK_BYTES, data, bytes); break;
+	case XTS_LINK_CATCH_UP: ROUND_TRIP(catch_up, XTS_CATCH_UP_BYTES, data, bytes); break;
+	case XTS_LINK_CAUGHT_UP: ROUND_TRIP(caught_up, XTS_CAUGHT_UP_BYTES, data, bytes); break;
+	case XTS_REPLY_GATHERED: PAYLOAD_WITHIN(gathered, XTS_GATHERED_BYTES, data, bytes); break;
 	case XTS_LINK_GOODBYE: ROUND_TRIP(goodbye, XTS_GOODBYE_BYTES, data, bytes); break;
 	case XTS_LINK_BUNDLE: PAYLOAD_WITHIN(bundle, XTS_BUNDLE_BYTES, data, bytes); break;
 	case XTS_LINK_TOKEN: PAYLOAD_WITHIN(token, XTS_TOKEN_BYTES, data, bytes); break;

@@ -332,6 +332,8 @@ static void step(struct scene *s, struct input *in)
 		rounds(s, 1 + op / 64);
 		break;
 	case 5:
+		if (op >= 192)
+			(void)xts_link_catch_up(&s->host->link);
 		host_receive(s, 1 + op / 8);
 		break;
 	case 6:

@@ -28,7 +28,7 @@
 #define SCENE_FEATURES \
 	(XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS | XTS_FEATURE_TAKE | \
 	 XTS_FEATURE_DATAGRAM | XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM | XTS_FEATURE_NAMES | \
-	 XTS_FEATURE_COPIES | XTS_FEATURE_RETURN_DATAGRAM | XTS_FEATURE_RENEW_KEY)
+	 XTS_FEATURE_COPIES | XTS_FEATURE_RETURN_DATAGRAM | XTS_FEATURE_RENEW_KEY | XTS_FEATURE_CATCH_UP)
 
 struct host {
 	struct memory_queue *queue;
@@ -91,6 +91,23 @@ static void learn(struct scene *s, const struct xts_head *head, const uint8_t *f
 		s->listen_port = xts_get16(frame + XTS_HEAD_BYTES + 8);
 }
 
+/* The same for each message of a frame, which are what the host may be sent. */
+static void learn_gathered(struct scene *s, const uint8_t *frame, uint32_t bytes)
+{
+	struct xts_gathered m;
+	struct xts_head head;
+
+	ENSURE(!xts_gathered_decode(&m, frame, bytes) && m.length);
+	frame += XTS_GATHERED_BYTES;
+	for (uint32_t at = 0, length; at < m.length; at += 2 + length) {
+		length = xts_get16(frame + at);
+		ENSURE(at + 2 + length <= m.length && !xts_head_decode(&head, frame + at + 2, length));
+		ENSURE(xts_type_sequenced(head.type) && xts_type_to_host(head.type) && head.type != XTS_REPLY_GATHERED);
+		ENSURE(length >= xts_type_bytes(head.type));
+		learn(s, &head, frame + at + 2);
+	}
+}
+
 static void host_receive(struct scene *s, unsigned count)
 {
 	struct host *h = s->host;
@@ -101,7 +118,10 @@ static void host_receive(struct scene *s, unsigned count)
 
 		if (xts_link_receive(&h->link, f.data, f.bytes, f.bytes, h->channel->worker->now_ns, &head) ==
 		    XTS_LINK_DELIVER) {
-			learn(s, &head, f.data);
+			if (head.type == XTS_REPLY_GATHERED)
+				learn_gathered(s, f.data, f.bytes);
+			else
+				learn(s, &head, f.data);
 			xts_link_recycled(&h->link);
 		}
 		free(f.data);

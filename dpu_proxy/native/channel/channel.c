@@ -44,7 +44,8 @@ static uint64_t features_of(const struct worker_state *worker, const struct xts_
 	uint64_t features = XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS |
 			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_TAKE | XTS_FEATURE_DATAGRAM |
 			    XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM | XTS_FEATURE_COPIES |
-			    XTS_FEATURE_RETURN_DATAGRAM | XTS_FEATURE_CUT_OFF | XTS_FEATURE_RENEW_KEY;
+			    XTS_FEATURE_RETURN_DATAGRAM | XTS_FEATURE_CUT_OFF | XTS_FEATURE_RENEW_KEY |
+			    XTS_FEATURE_CATCH_UP;
 
 	if (queue->packets)
 		features |= XTS_FEATURE_BUNDLE;
@@ -95,6 +96,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 	ch->life_fd = life_fd;
 	list_init(&ch->connections);
 	list_init(&ch->ready);
+	gather_init(&ch->gather);
 	list_init(&ch->unnamed);
 	list_init(&ch->noted);
 	names_init(&ch->names);

@@ -26,6 +26,7 @@
 
 #include "addresses/bound_addresses.h"
 #include "channel/command_dispatch.h"
+#include "channel/gather.h"
 #include "channel/relay.h"
 #include "channel/token.h"
 #include "connection/connection.h"
@@ -131,6 +132,7 @@ struct channel {
 
 	struct list connections;
 	struct list ready;
+	struct gather gather;
 	struct list unnamed;
 	struct list noted; /* connections with noted events */
 	struct frames_missing frames_missing;
@@ -192,6 +194,8 @@ void channel_clean(struct channel *ch, struct connection *c);
 bool channel_send(struct channel *ch);
 /* A transmit slot for one sequenced message, or false while frame credits or slots are missing. */
 bool channel_slot(struct channel *ch, struct xts_tx_slot *slot);
+/* Gives it back unused. */
+void channel_abandon(struct channel *ch, const struct xts_tx_slot *slot);
 /* Seals and submits a sequenced message. */
 void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes);
 /* The same for a message that the host need not be woken for. */

@@ -16,12 +16,20 @@
 
 bool channel_slot(struct channel *ch, struct xts_tx_slot *slot)
 {
+	if (__builtin_expect(ch->gather.on, 0))
+		return gather_room(ch, slot);
 	if (!xts_link_credits(&ch->link))
 		return false;
 	if (!xts_queue_acquire(ch->queue, slot))
 		return true;
 	ch->slot_missing = true;
 	return false;
+}
+
+void channel_abandon(struct channel *ch, const struct xts_tx_slot *slot)
+{
+	if (!ch->gather.on)
+		xts_queue_abandon(ch->queue, slot);
 }
 
 static void kick(struct channel *ch)
@@ -49,6 +57,10 @@ static bool quiet_no_more(const struct channel *ch)
 
 void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes)
 {
+	if (__builtin_expect(ch->gather.on, 0)) {
+		gather_add(ch, bytes);
+		return;
+	}
 	xts_link_seal(&ch->link, slot->data);
 	xts_queue_submit(ch->queue, slot, bytes);
 	if (!ch->unkicked_bytes)
@@ -61,6 +73,10 @@ void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t
 
 void channel_submit_quietly(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes)
 {
+	if (__builtin_expect(ch->gather.on, 0)) {
+		gather_add(ch, bytes);
+		return;
+	}
 	xts_link_seal(&ch->link, slot->data);
 	xts_queue_submit(ch->queue, slot, bytes);
 	if (!ch->quiet_frames++)
@@ -152,6 +168,10 @@ bool channel_send(struct channel *ch)
 			any |= send_control(ch); /* HELLO_ACK comes before anything else */
 		any |= send_replies(ch);
 		any |= names_send(ch);
+		if (!ch->reply_count && gather_turn(ch)) {
+			(void)send_control(ch); /* the answer comes before what the request did not ask for */
+			any = true;
+		}
 		if (!ch->reply_count)
 			any |= send_ready(ch); /* a reply comes before what follows from it */
 	}

@@ -195,7 +195,7 @@ bool listener_send(struct connection *l, uint32_t budget)
 		}
 		fd = next_connection(l, &peer, &pushed);
 		if (fd < 0) {
-			xts_queue_abandon(to->channel->queue, &slot);
+			channel_abandon(to->channel, &slot);
 			if (is_passing(errno))
 				continue;
 			accepted_all(l);
@@ -203,7 +203,7 @@ bool listener_send(struct connection *l, uint32_t budget)
 		}
 		c = connection_new(to->channel, fd, l->ip_version, &error);
 		if (!c) {
-			xts_queue_abandon(to->channel->queue, &slot);
+			channel_abandon(to->channel, &slot);
 			pushed_free(pushed);
 			close(fd);
 			connection_look_later(l);
@@ -214,7 +214,7 @@ bool listener_send(struct connection *l, uint32_t budget)
 		from = xts_endpoint_of(&peer);
 		closed_begin(c, XTS_BEGUN_ACCEPT, &from);
 		if ((to->pushed || pushed) && !accepting_begin(to, c, pushed, &from))
-			xts_queue_abandon(to->channel->queue, &slot); /* its handshake is under way, or has failed */
+			channel_abandon(to->channel, &slot); /* its handshake is under way, or has failed */
 		else
 			listener_announce(to, c, &from, &slot);
 		/* Accepting one may cost 100 us: another one may have to end to make room, and protocols may have to

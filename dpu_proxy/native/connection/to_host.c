@@ -320,7 +320,7 @@ bool connection_send(struct connection *c, uint32_t budget)
 		} else if (xts_credit_due(&c->grant) && c->state == CONNECTION_ESTABLISHED) {
 			send_recv(c, &slot, 0, 0, 0);
 		} else {
-			xts_queue_abandon(c->channel->queue, &slot);
+			channel_abandon(c->channel, &slot);
 			return false;
 		}
 	}

@@ -345,7 +345,7 @@ bool datagram_send(struct connection *c, uint32_t budget)
 		if (!channel_slot(c->channel, &slot))
 			return true;
 		if (!send_one(c, &slot, &over)) {
-			xts_queue_abandon(c->channel->queue, &slot);
+			channel_abandon(c->channel, &slot);
 			return over;
 		}
 		if (worker_turn_is_over(c->worker))

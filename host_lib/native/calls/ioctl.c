@@ -94,7 +94,8 @@ static int control(struct xts_sock *s, unsigned long request, void *argument)
 			return -EINVAL;
 		if (!argument)
 			return -EFAULT;
-		channel_pump(s->stack);
+		if (!socket_looks(s))
+			return -EBADF;
 		value = unread_bytes(s);
 		memcpy(argument, &value, sizeof value);
 		return 0;

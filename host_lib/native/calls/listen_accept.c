@@ -214,6 +214,10 @@ int xts_accept4(int number, struct sockaddr *address, socklen_t *length, int fla
 		st = stack_enter_of(number);
 		s = table_use(st, number);
 		r = s ? accept_socket(s, address, length, flags) : -EBADF;
+		if (r == -EAGAIN && channel_catch_up(st)) {
+			s = table_use(st, number);
+			r = s ? accept_socket(s, address, length, flags) : -EBADF;
+		}
 	} while (stack_restarts(st, &r));
 	return finish_of(number, (int)r);
 }

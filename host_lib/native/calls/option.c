@@ -169,7 +169,8 @@ static int get_local(struct xts_sock *s, int option, void *value, socklen_t *len
 		v.number = s->family == 4 ? AF_INET : AF_INET6;
 		break;
 	case SO_ERROR:
-		channel_pump(s->stack);
+		if (!socket_looks(s))
+			return -EBADF;
 		v.number = -take_error(s);
 		break;
 	case SO_ACCEPTCONN:

@@ -204,11 +204,30 @@ static void tell_data(struct about *about)
 		about_put(about, SOL_TLS, TLS_GET_RECORD_TYPE, &type, sizeof type);
 }
 
+/* *keys: the bytes are those of a direction with TLS_KEYS. */
+static ssize_t recv_on(struct stack *st, int number, const struct iovec *iov, size_t bytes, int flags,
+		       struct about *about, bool *keys)
+{
+	struct xts_sock *s = table_use_for(st, number, PURPOSE_NOBODY);
+
+	if (!s)
+		return -EBADF;
+	if (flags & MSG_ERRQUEUE) /* the error queue of a stream socket is always empty */
+		return s->datagrams ? datagram_recv_error(s, iov, bytes, about) : -EAGAIN;
+	if (s->datagrams)
+		return datagram_recv(s, iov, bytes, flags, about);
+	if (flags & MSG_OOB)
+		return s->state == TCP_STATE_LISTEN ? -ENOTCONN : -EINVAL; /* there is no urgent data */
+	*keys = about && !s->seqpacket && socket_ulp(s, ULPS_RECEIVE) == XTS_ULP_TLS_KEYS;
+	if (about)
+		about->name_length = 0; /* a stream socket returns no address */
+	return recv_all(s, iov, bytes, flags, about);
+}
+
 static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int flags, struct about *about)
 {
 	struct stack *st;
 	bool keys = false;
-	struct xts_sock *s;
 	size_t bytes = 0;
 	ssize_t r;
 
@@ -221,21 +240,9 @@ static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int 
 		bytes = RECV_BYTES_MAX;
 	do {
 		st = stack_enter_of(number);
-		s = table_use_for(st, number, PURPOSE_NOBODY);
-		if (!s)
-			r = -EBADF;
-		else if (flags & MSG_ERRQUEUE) /* the error queue of a stream socket is always empty */
-			r = s->datagrams ? datagram_recv_error(s, iov, bytes, about) : -EAGAIN;
-		else if (s->datagrams)
-			r = datagram_recv(s, iov, bytes, flags, about);
-		else if (flags & MSG_OOB)
-			r = s->state == TCP_STATE_LISTEN ? -ENOTCONN : -EINVAL; /* there is no urgent data */
-		else {
-			keys = about && !s->seqpacket && socket_ulp(s, ULPS_RECEIVE) == XTS_ULP_TLS_KEYS;
-			if (about)
-				about->name_length = 0; /* a stream socket returns no address */
-			r = recv_all(s, iov, bytes, flags, about);
-		}
+		r = recv_on(st, number, iov, bytes, flags, about, &keys);
+		if (r == -EAGAIN && channel_catch_up(st))
+			r = recv_on(st, number, iov, bytes, flags, about, &keys);
 	} while (stack_restarts(st, &r));
 	if (keys && r > 0)
 		tell_data(about);

@@ -256,6 +256,10 @@ static ssize_t send_call(int number, const struct iovec *iov, size_t count, int 
 		s = table_use_for(st, number, PURPOSE_NOBODY);
 		is_stream = s && !s->datagrams;
 		r = s ? send_on(s, &src, flags, message) : -EBADF;
+		if (r == -EAGAIN && channel_catch_up(st)) {
+			s = table_use_for(st, number, PURPOSE_NOBODY);
+			r = s ? send_on(s, &src, flags, message) : -EBADF;
+		}
 	} while (stack_restarts(st, &r)); /* only if nothing has been sent */
 	if (r >= 0)
 		return r;

@@ -63,6 +63,8 @@ void channel_pump(struct stack *st)
 		c->armed = false;
 		xts_queue_disarm(c->queue);
 	}
+	if (c)
+		catch_up_begins(&c->catch_up, xts_link_peer_credits(&c->link));
 	for (int i = 0; c && i < FRAMES_A_PUMP; i++) {
 		uint32_t bytes;
 		enum xts_link_verdict verdict;
@@ -70,14 +72,17 @@ void channel_pump(struct stack *st)
 		if (!c->pool && i >= FRAMES_WITHOUT_ROOM)
 			break;
 		r = xts_queue_receive(c->queue, &frame);
-		if (r != 1)
+		if (r != 1) {
+			catch_up_empty(&c->catch_up);
 			break;
+		}
 		if (!now)
 			now = now_ns();
 		bytes = frame.bytes < sizeof copy ? frame.bytes : (uint32_t)sizeof copy;
 		memcpy(copy, frame.segment[0].iov_base, bytes);
 		verdict = xts_link_receive(&c->link, copy, bytes, frame.bytes, now, &head);
 		if (verdict == XTS_LINK_DELIVER) {
+			c->catch_up.burst++;
 			message_receive(st, &frame, &head, copy);
 			c = st->channel;
 			continue;
@@ -96,6 +101,8 @@ void channel_pump(struct stack *st)
 	}
 	if (now && (c->blocked || st->frame_waiters) && channel_can_send(st))
 		tell_blocked(c);
+	if (st->catch_up_waiters && !xts_link_catching_up(&c->link))
+		wake(st, &st->catch_up_waiters);
 }
 
 void channel_tick(struct stack *st, uint64_t now)
@@ -341,6 +348,7 @@ void channel_reap(struct stack *st)
 		xts_detach(&c->attachment);
 		free(c->held);
 		free(c->refused);
+		free(c->gathered);
 		free(c);
 	}
 }

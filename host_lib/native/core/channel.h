@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "attach.h"
+#include "core/catch_up.h"
 #include "core/device_clock.h"
 #include "link.h"
 #include "queue.h"
@@ -58,6 +59,9 @@ struct channel {
 	struct refused *refused;        /* connections to be refused or given back */
 	unsigned refused_count, refused_room;
 	struct held *held;
+	struct catch_up catch_up;
+	uint8_t *gathered;          /* room for the messages of a frame (GATHERED); NULL: none has come */
+	struct xts_rx_frame *inner; /* the one of these that is being handled, which is a copy; NULL: none */
 };
 
 /* Is there something to send, or to look at again? */

@@ -37,6 +37,8 @@ bool message_take_ack(struct stack *st, const struct xts_head *head, const struc
 		      struct xts_rx_frame *f);
 bool message_yield(struct stack *st, const struct xts_head *head, const struct xts_yield *m,
 		   struct xts_rx_frame *f);
+bool message_gathered(struct stack *st, const struct xts_head *head, const struct xts_gathered *m,
+		      struct xts_rx_frame *f);
 bool message_open_datagram_ack(struct stack *st, const struct xts_head *head, const struct xts_open_datagram_ack *m,
 			       struct xts_rx_frame *f);
 bool message_connect_datagram_ack(struct stack *st, const struct xts_head *head, const struct xts_connect_datagram_ack *m,
@@ -145,6 +147,13 @@ static inline int message_dispatch(struct stack *st, const struct xts_head *head
 		if (xts_yield_decode(&m, frame, frame_bytes))
 			return -EBADMSG;
 		return message_yield(st, head, &m, f);
+	}
+	case XTS_REPLY_GATHERED: {
+		struct xts_gathered m;
+
+		if (xts_gathered_decode(&m, frame, frame_bytes))
+			return -EBADMSG;
+		return message_gathered(st, head, &m, f);
 	}
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: {
 		struct xts_open_datagram_ack m;

@@ -78,7 +78,7 @@ static int link_start(struct channel *c)
 			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_TAKE | XTS_FEATURE_DATAGRAM |
 			    XTS_FEATURE_NAMES | XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM | XTS_FEATURE_COPIES |
 			    XTS_FEATURE_RETURN_DATAGRAM | XTS_FEATURE_CUT_OFF | XTS_FEATURE_RENEW_KEY |
-			    (c->bundle ? XTS_FEATURE_BUNDLE : 0),
+			    XTS_FEATURE_CATCH_UP | (c->bundle ? XTS_FEATURE_BUNDLE : 0),
 		.epoch = reply->epoch,
 		.pid = (uint32_t)getpid(),
 		.ping_ms = PING_MS,

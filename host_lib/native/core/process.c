@@ -241,6 +241,7 @@ static void forget_parent(struct stack *st)
 	st->waiters = st->leader = NULL;
 	st->waiting = st->asked = 0;
 	st->attaching = false;
+	st->catch_up_waiters = 0;
 	st->attach_waiters = st->frame_waiters = st->poll_waiters = st->close_waiters = 0;
 	progress_forget(st);
 	channel_forget(st);

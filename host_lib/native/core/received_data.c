@@ -21,7 +21,7 @@
 #define HEAP_BYTES_MIN 2048u
 #define SPARE_PIECES 128u
 
-static void copy_from_frame(uint8_t *out, const struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes)
+void frame_copy(uint8_t *out, const struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes)
 {
 	for (uint32_t i = 0; i < frame->segments && bytes; i++) {
 		size_t length = frame->segment[i].iov_len, n;
@@ -42,6 +42,8 @@ void frame_recycle(struct stack *st, struct xts_rx_frame *frame)
 {
 	struct channel *c = st->channel;
 
+	if (frame == c->inner)
+		return;
 	xts_queue_recycle(c->queue, frame);
 	xts_link_recycled(&c->link);
 }
@@ -89,7 +91,7 @@ static bool evict(struct channel *c, struct held *h)
 	uint8_t *heap = malloc(p->bytes);
 
 	if (heap)
-		copy_from_frame(heap, &h->frame, p->offset, p->bytes);
+		frame_copy(heap, &h->frame, p->offset, p->bytes);
 	else
 		p->bytes = 0;
 	p->heap = heap;
@@ -183,7 +185,7 @@ static bool append_heap(struct xts_sock *s, const struct xts_rx_frame *frame, ui
 	uint8_t *room = heap_room(s, bytes);
 
 	if (room)
-		copy_from_frame(room, frame, offset, bytes);
+		frame_copy(room, frame, offset, bytes);
 	return room != NULL;
 }
 
@@ -236,14 +238,14 @@ static bool append_held(struct xts_sock *s, const struct xts_rx_frame *frame, ui
 	return true;
 }
 
-/* Takes the frame over, and holds or recycles it. */
+/* Takes the frame over, and holds or recycles it. A message that came gathered with others has no frame to hold. */
 void buffer_append(struct xts_sock *s, struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes)
 {
 	struct stack *st = s->stack;
 	bool kept;
 
 	s->unread += bytes;
-	if (s->first && bytes <= SMALL_BYTES) {
+	if ((s->first && bytes <= SMALL_BYTES) || frame == st->channel->inner) {
 		kept = append_heap(s, frame, offset, bytes);
 		frame_recycle(st, frame);
 	} else {
@@ -270,7 +272,7 @@ static size_t piece_copy(const struct piece *p, uint32_t skip, uint8_t *out, siz
 	size_t n = p->bytes - skip < bytes ? p->bytes - skip : bytes;
 
 	if (p->held)
-		copy_from_frame(out, &p->held->frame, p->offset + skip, (uint32_t)n);
+		frame_copy(out, &p->held->frame, p->offset + skip, (uint32_t)n);
 	else
 		memcpy(out, p->heap + p->offset + skip, n);
 	return n;

@@ -40,6 +40,8 @@ void buffer_drop_last(struct xts_sock *s, uint32_t bytes); /* the last bytes tha
 void buffer_drop(struct xts_sock *s);
 int buffer_pool_make(struct channel *c);
 void buffer_evict_all(struct channel *c);
+/* Copies a part of a frame's bytes, which it has. */
+void frame_copy(uint8_t *out, const struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes);
 void frame_recycle(struct stack *st, struct xts_rx_frame *frame);
 
 #endif

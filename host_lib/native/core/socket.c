@@ -131,6 +131,15 @@ uint32_t socket_events(struct xts_sock *s)
 	return events;
 }
 
+bool socket_looks(const struct xts_sock *s)
+{
+	uint32_t id = s->id;
+
+	channel_pump(s->stack);
+	(void)channel_catch_up(s->stack);
+	return socket_is_open(s, id);
+}
+
 void socket_changed(struct xts_sock *s, uint32_t events)
 {
 	struct stack *st = s->stack;

@@ -189,7 +189,9 @@ struct xts_sock *socket_make(struct stack *st, uint8_t family);
 void socket_changed(struct xts_sock *s, uint32_t events); /* EPOLL* that may have become true: wakes all waiters */
 /* The counterpart of sk_state_change(): all waiters look again, since all wait for EPOLLHUP. */
 #define STATE_CHANGE (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP)
-uint32_t socket_events(struct xts_sock *s);               /* readiness, as tcp_poll() in the kernel */
+uint32_t socket_events(struct xts_sock *s); /* readiness, as tcp_poll() in the kernel */
+/* Takes all that has come, for a question about its state that does not wait. False: it was closed meanwhile. */
+bool socket_looks(const struct xts_sock *s);
 void socket_fail(struct xts_sock *s, int error);          /* the connection has been reset (tcp_reset()) */
 void socket_learn(struct xts_sock *s, uint32_t proxy_id); /* the reply to the first request has come */
 void socket_free(struct xts_sock *s);                     /* after CLOSED, or if the proxy knows nothing of it */

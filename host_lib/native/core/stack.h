@@ -86,6 +86,7 @@ struct stack {
 	struct waiter *waiters, *leader;
 	unsigned waiting;
 	uint16_t attach_waiters, frame_waiters, poll_waiters, close_waiters, clock_waiters;
+	uint16_t catch_up_waiters;
 	/* spins to skip, and how many are left to skip: doubles with every spin that finds nothing */
 	unsigned spin_skip, spin_skipped;
 	struct bells bells;

@@ -192,6 +192,7 @@ bool xts_epoll_is_ready(void *ectx)
 
 	st = stack_enter(((struct epoll_ctx *)ectx)->stack);
 	channel_pump(st);
+	(void)channel_catch_up(st);
 	ready = epoll_has_event(ectx);
 	stack_leave(st);
 	return ready || foreign_may_be_ready(ectx);
@@ -243,6 +244,7 @@ int xts_epoll(void *ectx, struct epoll_event *events, int max)
 		return finish(max <= 0 ? -EINVAL : -EFAULT);
 	st = stack_enter(ctx->stack);
 	epoll_arrive(ctx);
+	(void)channel_catch_up(st);
 	r = epoll_collect(ctx, events, max);
 	epoll_collected(ctx, r);
 	epoll_promise(ctx, r);

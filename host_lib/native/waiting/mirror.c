@@ -178,8 +178,11 @@ int xts_fileno(int number)
 
 	st = stack_enter_of(number);
 	s = table_use_for(st, number, PURPOSE_POLL);
-	if (s) {
+	if (s)
 		listener_interest(s, false);
+	if (s && !socket_looks(s))
+		s = NULL;
+	if (s) {
 		r = s->mirror ? 0 : mirror_make(s);
 		if (s->mirror)
 			r = s->mirror->theirs;

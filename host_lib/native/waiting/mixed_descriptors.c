@@ -107,6 +107,8 @@ static int poll_ours(const struct polling *p, struct watched_fds *watched, uint6
 	st = stack_enter(p->stack);
 	use(p);
 	channel_pump(st);
+	if (!deadline_ns)
+		(void)channel_catch_up(st);
 	r = scan(p);
 	if (!r && deadline_ns) {
 		mark(p, 1);
@@ -367,6 +369,7 @@ struct collecting {
 	const _Atomic uint32_t *members; /* how many descriptors it has; NULL: unknown */
 	struct epoll_event *events;
 	int max, count;
+	bool looks; /* the program's call does not wait */
 };
 
 static bool set_has_members(const struct collecting *c)
@@ -395,6 +398,8 @@ static int collect_ours(struct collecting *c, struct watched_fds *watched, uint6
 
 	st = stack_enter(c->ctx->stack);
 	epoll_arrive(ctx);
+	if (c->looks && c->count < c->max)
+		(void)channel_catch_up(st);
 	c->count += epoll_collect(ctx, c->events + c->count, c->max - c->count);
 	while (!c->count && deadline_ns && !r && !watched->ready) {
 		r = wait_watching(st, &ctx->waiters, deadline_ns, true, watched);
@@ -446,7 +451,9 @@ static int wait_own(struct collecting *c, int foreign, uint64_t deadline_ns, con
 int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *members, struct epoll_event *events,
 			 int max, uint64_t deadline_ns, const sigset_t *mask)
 {
-	struct collecting c = { .ctx = ectx, .kernel_set = kernel_set, .members = members, .events = events, .max = max };
+	struct collecting c = {
+		.ctx = ectx, .kernel_set = kernel_set, .members = members, .events = events, .max = max, .looks = !deadline_ns
+	};
 	int r = 0, foreign;
 
 	if (!ectx)

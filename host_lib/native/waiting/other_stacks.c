@@ -185,6 +185,7 @@ short foreign_poll(int number, short events)
 	uint32_t now = 0;
 
 	channel_pump(st);
+	(void)channel_catch_up(st);
 	s = s ? table_open(st, number) : NULL;
 	if (s)
 		now = socket_events(s) & ((uint32_t)(unsigned short)events | POLLERR | POLLHUP);
@@ -202,6 +203,7 @@ static uint32_t inner_events(const struct member *m, bool *gone)
 	while (ctx && ctx != m->inner)
 		ctx = ctx->next;
 	channel_pump(st);
+	(void)channel_catch_up(st);
 	ready = ctx && epoll_has_event(ctx);
 	stack_leave(st);
 	*gone = !ctx;

@@ -27,6 +27,7 @@
  *     st->frame_waiters   channel_wait_slot(), call_begin()              FRAME_ACK
  *     st->attach_waiters  channel_attach(): another attaches; leave(),   that has ended, in 5 s at most
  *                         which ends the use of XTS in a process
+ *     st->catch_up_waiters  channel_catch_up()                            CAUGHT_UP, 50 ms of silence
  *     st->poll_waiters    poll, select                                   an event, a signal
  *     ctx->waiters        epoll_wait                                     an event, a signal
  */

@@ -17,6 +17,7 @@ from beds.application import Application
 from beds.scripted_proxy import LOCAL, PEER, WINDOW, Channel, ScriptedProxy
 from xts_messages import codec
 from xts_messages import wire_table as table
+from xts_messages._native import lib
 from xts_messages.codec import Endpoint, flags
 
 #: What the application does: connects and reads on one socket, then on another; says how each call went.
@@ -207,6 +208,108 @@ def test_a_violation_ends_the_channel_and_the_next_socket_attaches_again(scripte
         assert channel.wait_down() in (errno.EPROTO, errno.EBADMSG)
         said = recovers(scripted, application)
     assert (said["first recv"], said["afterwards"]) == ("ECONNRESET", "EPIPE")
+
+
+# --- gathered messages -------------------------------------------------------------------------------------
+
+CATCH_UP = table.FEATURES["CATCH_UP"][0]
+
+
+def part(message: bytes, length: int = -1) -> bytes:
+    """A message as GATHERED has it; with another length in front than its own."""
+    return (len(message) if length < 0 else length).to_bytes(2, "big") + message
+
+
+def data(channel: Channel, number: int, text: bytes) -> bytes:
+    return channel.frame("XTS_REPLY_RECV", text, id=number)
+
+
+GATHERINGS: dict[str, Callable[[Channel, int], bytes]] = {
+    "a length past the payload": lambda c, n: part(data(c, n, b"x"), 500),
+    "the largest length there is": lambda c, n: part(data(c, n, b"x"), 0xFFFF),
+    "a length cut off": lambda c, n: part(data(c, n, b"x")) + b"\0",
+    "a message without a head": lambda c, n: part(data(c, n, b"x")[:23]),
+    "a message of no bytes": lambda c, n: part(b""),
+    "a message cut in its fixed part": lambda c, n: part(data(c, n, b"")[:31]),
+    "bytes after a message": lambda c, n: part(data(c, n, b"x" * 60) + bytes(90)),
+    "a gathering in it": lambda c, n: part(c.frame("XTS_REPLY_GATHERED", part(data(c, n, b"x")))),
+    "a frame of the link": lambda c, n: part(c.frame("XTS_LINK_PING", fields={"token": 1})),
+    "a message of the host's": lambda c, n: part(c.frame("XTS_CMD_SEND", id=n)),
+    "one good message, and one that is none": lambda c, n: part(data(c, n, b"")) + part(bytes(60)),
+}
+
+
+@pytest.mark.parametrize("gathering", GATHERINGS)
+def test_a_gathering_that_cannot_be_ends_the_channel(scripted: ScriptedProxy, gathering: str) -> None:
+    with Application(APPLICATION, scripted.path) as application:
+        channel = scripted.next_channel(features=CATCH_UP)
+        channel.sequenced("XTS_REPLY_GATHERED", GATHERINGS[gathering](channel, connected(channel)))
+        assert channel.wait_down() in (errno.EPROTO, errno.EBADMSG)
+        recovers(scripted, application)
+
+
+def test_gathered_messages_where_they_were_not_agreed_on(scripted: ScriptedProxy) -> None:
+    with Application(APPLICATION, scripted.path) as application:
+        channel = scripted.next_channel()
+        number = connected(channel)
+        channel.sequenced("XTS_REPLY_GATHERED", part(data(channel, number, b"x")))
+        assert channel.wait_down() == errno.EPROTO
+        recovers(scripted, application)
+
+
+def test_gathered_messages_are_as_if_each_came_by_itself(scripted: ScriptedProxy) -> None:
+    """Also those for identifiers that nobody has, and an empty one."""
+    with Application(APPLICATION, scripted.path) as application:
+        channel = scripted.next_channel(features=CATCH_UP)
+        number = connected(channel)
+        channel.send("XTS_REPLY_GATHERED")
+        channel.send(
+            "XTS_REPLY_GATHERED",
+            part(data(channel, FOREIGN, b"evil"))
+            + part(data(channel, number, b""))
+            + part(data(channel, number, b"hi")),
+        )
+        greeting(channel, b"x")
+        other = connected(channel, proxy_id=2)
+        channel.send("XTS_REPLY_GATHERED", part(data(channel, other, b"too")))
+        said = application.result(scripted)
+    assert (said["first recv"], said["second recv"]) == ("hi", "too")
+
+
+#: Looks without waiting, after more data has come than could be sent at once; says how long the later looks took.
+LOOKER = """
+import json, os, time
+import xts_socket
+
+s = xts_socket.socket()
+s.connect(("198.18.0.2", 80))
+s.setblocking(False)
+s.send(b"hello")
+watch = xts_socket.epoll()
+watch.register(s, 1)
+while not os.path.exists("GO"):
+    time.sleep(0.001)
+assert watch.poll(0)
+s.recv(100000)
+begun = time.monotonic()
+for _ in range(40):
+    assert not watch.poll(0)
+print(json.dumps(["looked", time.monotonic() - begun]))
+"""
+
+
+def test_a_proxy_that_does_not_answer_is_waited_for_once(scripted: ScriptedProxy) -> None:
+    go = scripted.path.with_name("go")
+    with Application(LOOKER.replace("GO", str(go)), scripted.path) as application:
+        channel = scripted.next_channel(features=CATCH_UP, frame_window=4)
+        number = connected(channel)
+        while channel.link.frame_window - lib.xts_link_credits(channel.link) < 4:
+            channel.sequenced("XTS_REPLY_RECV", b"x", id=number)
+        go.touch()
+        said = application.result(scripted)
+    channel.pump()
+    assert lib.xts_link_catching_up(channel.link), "it has asked"
+    assert said["looked"] < 1, "each of 40 looks would take 50 ms"
 
 
 def test_data_beyond_the_credits(scripted: ScriptedProxy) -> None:
