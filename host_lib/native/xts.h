@@ -100,6 +100,8 @@ int xts_close(int s);
  *
  * FIONREAD, SIOCOUTQ, SIOCATMARK, FIONBIO, FIOCLEX and FIONCLEX are as for a socket of the
  * kernel's. SIOCOUTQ of a datagram socket also counts what the device's kernel may have taken.
+ * Requests that are not about the connection, as SIOCGIFADDR is, have the answer of this host's
+ * kernel.
  * SIOC_PUSH_ULP and its like push a protocol and block for a round trip; see "pushed protocols".
  * SIOC_PEEK_MODE takes an int *, 1 to begin. SIOC_END_PEEK_MODE takes a uint32_t *: the bytes to
  * drop, from the first received one on.

@@ -8,33 +8,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/arguments.h"
 #include "deadline.h"
 #include "passing.h"
 #include "undecided_wait.h"
-
-#define PAGE_BYTES 4096u
-
-/* True for addresses that can never be memory of the program: the call returns EFAULT instead of crashing. */
-static bool is_bad(const void *data, size_t bytes)
-{
-	return bytes && ((uintptr_t)data < PAGE_BYTES || (uintptr_t)data > UINTPTR_MAX / 2);
-}
-
-static ssize_t fault(void)
-{
-	errno = EFAULT;
-	return -1;
-}
-
-static ssize_t receive(int s, void *data, size_t bytes, int flags)
-{
-	return is_bad(data, bytes) ? fault() : XTS(xts_recv(s, data, bytes, flags));
-}
-
-static ssize_t transmit(int s, const void *data, size_t bytes, int flags)
-{
-	return is_bad(data, bytes) ? fault() : XTS(xts_send(s, data, bytes, flags));
-}
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
 
@@ -67,7 +44,7 @@ EXPORT ssize_t recv(int fd, void *data, size_t bytes, int flags)
 
 	if (is_undecided_datagram(d))
 		return recvfrom(fd, data, bytes, flags, NULL, NULL);
-	return d.kind == DESCRIPTOR_OFFLOADED ? receive((int)d.number, data, bytes, flags) :
+	return d.kind == DESCRIPTOR_OFFLOADED ? XTS(xts_recv((int)d.number, data, bytes, flags)) :
 						real()->recv(fd, data, bytes, flags);
 }
 
@@ -87,7 +64,7 @@ EXPORT ssize_t recvfrom(int fd, void *data, size_t bytes, int flags, struct sock
 					 recvfrom(fd, data, bytes, flags, address, length));
 	if (d.kind != DESCRIPTOR_OFFLOADED)
 		return real()->recvfrom(fd, data, bytes, flags, address, length);
-	return is_bad(data, bytes) ? fault() : XTS(xts_recvfrom((int)d.number, data, bytes, flags, address, length));
+	return XTS(xts_recvfrom((int)d.number, data, bytes, flags, address, length));
 }
 
 EXPORT ssize_t __recvfrom_chk(int fd, void *data, size_t bytes, size_t room, int flags, struct sockaddr *address,
@@ -121,7 +98,7 @@ EXPORT ssize_t read(int fd, void *data, size_t bytes)
 	if (d.kind != DESCRIPTOR_OFFLOADED)
 		return real()->read(fd, data, bytes);
 	/* unlike recv(), read() of 0 bytes does not look at the socket */
-	return bytes ? receive((int)d.number, data, bytes, 0) : 0;
+	return bytes || argument_is_impossible(data, 0) ? XTS(xts_recv((int)d.number, data, bytes, 0)) : 0;
 }
 ssize_t __read(int fd, void *data, size_t bytes) __attribute__((alias("read"))) EXPORT;
 
@@ -130,26 +107,14 @@ EXPORT ssize_t __read_chk(int fd, void *data, size_t bytes, size_t room)
 	return bytes > room ? real()->__read_chk(fd, data, bytes, room) : read(fd, data, bytes);
 }
 
+/* How many bytes a vector has, or -1 and errno. */
 static ssize_t vector_bytes(const struct iovec *vector, int count)
 {
-	size_t bytes = 0;
+	struct span span;
+	int r = argument_vector(&span, vector, count);
 
-	if (count < 0 || count > IOV_MAX) {
-		errno = EINVAL;
-		return -1;
-	}
-	if (is_bad(vector, (size_t)count))
-		return fault();
-	for (int i = 0; i < count; i++) {
-		if (vector[i].iov_len > SSIZE_MAX - bytes) {
-			errno = EINVAL;
-			return -1;
-		}
-		if (is_bad(vector[i].iov_base, vector[i].iov_len))
-			return fault();
-		bytes += vector[i].iov_len;
-	}
-	return (ssize_t)bytes;
+	errno = -r;
+	return r ? -1 : (ssize_t)span.bytes;
 }
 
 static ssize_t receive_vector(int s, const struct iovec *vector, int count, int flags)
@@ -179,12 +144,16 @@ EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
 						receive_vector((int)d.number, vector, count, 0);
 }
 
+/* Flags of preadv2(2) that the kernel takes on any file. Those about what a disk has, and where a file ends, mean
+ * nothing on a socket. */
+#define FLAGS_TAKEN (RWF_NOWAIT | RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_APPEND)
+
 /* The offset -1 means "no offset"; a socket accepts no other. RWF_NOWAIT corresponds to MSG_DONTWAIT. */
 static bool takes_flags(off_t offset, int flags)
 {
 	if (offset != -1)
 		errno = ESPIPE;
-	else if (flags & ~RWF_NOWAIT)
+	else if (flags & ~FLAGS_TAKEN)
 		errno = EOPNOTSUPP;
 	else
 		return true;
@@ -212,8 +181,6 @@ static int receive_many_undecided(int fd, struct mmsghdr *messages, unsigned cou
 	uint64_t deadline_ns;
 	int r;
 
-	if (timeout && is_bad(timeout, sizeof *timeout))
-		return (int)fault();
 	if (!deadline_of(timeout, &deadline_ns))
 		return -1;
 	if (deadline_ns == XTS_FOREVER || !deadline_ns)
@@ -281,7 +248,7 @@ EXPORT ssize_t send(int fd, const void *data, size_t bytes, int flags)
 {
 	int s = descriptor_offloaded(fd);
 
-	return s < 0 ? real()->send(fd, data, bytes, flags) : transmit(s, data, bytes, flags);
+	return s < 0 ? real()->send(fd, data, bytes, flags) : XTS(xts_send(s, data, bytes, flags));
 }
 ssize_t __send(int fd, const void *data, size_t bytes, int flags) __attribute__((alias("send"))) EXPORT;
 
@@ -301,13 +268,13 @@ EXPORT ssize_t sendto(int fd, const void *data, size_t bytes, int flags, const s
 		return -1;
 	if (d.kind != DESCRIPTOR_OFFLOADED)
 		return real()->sendto(fd, data, bytes, flags, address, length);
-	return is_bad(data, bytes) ? fault() : XTS(xts_sendto((int)d.number, data, bytes, flags, address, length));
+	return XTS(xts_sendto((int)d.number, data, bytes, flags, address, length));
 }
 
 static bool passes_descriptors(const struct msghdr *message)
 {
-	return message && !is_bad(message, sizeof *message) && !is_bad(message->msg_control, message->msg_controllen) &&
-	       passing_any(message);
+	return !argument_is_bad(message, sizeof *message) &&
+	       !argument_is_bad(message->msg_control, message->msg_controllen) && passing_any(message);
 }
 
 static ssize_t send_elsewhere(int fd, const struct msghdr *message, int flags)
@@ -317,7 +284,7 @@ static ssize_t send_elsewhere(int fd, const struct msghdr *message, int flags)
 
 static int send_all_elsewhere(int fd, struct mmsghdr *messages, unsigned count, int flags)
 {
-	for (unsigned i = 0; i < count && !is_bad(messages, sizeof *messages); i++)
+	for (unsigned i = 0; i < count && !argument_is_bad(messages, count * sizeof *messages); i++)
 		if (passes_descriptors(&messages[i].msg_hdr))
 			return passing_send_all(fd, messages, count, flags);
 	return real()->sendmmsg(fd, messages, count, flags);
@@ -327,9 +294,9 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
 	struct descriptor d = descriptor_get(fd);
 
-	if (is_fast_open(d, flags) && message)
+	if (is_fast_open(d, flags) && !argument_is_bad(message, sizeof *message))
 		return fast_open(fd, message, flags);
-	if (message && !is_bad(message, sizeof *message) &&
+	if (!argument_is_bad(message, sizeof *message) &&
 	    !decide_by_datagram(fd, &d, message->msg_name, message->msg_namelen))
 		return -1;
 	if (d.kind != DESCRIPTOR_OFFLOADED)
@@ -341,7 +308,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags)
 {
 	struct descriptor d = descriptor_get(fd);
 
-	if (count && !is_bad(messages, sizeof *messages) &&
+	if (count && !argument_is_bad(messages, sizeof *messages) &&
 	    !decide_by_datagram(fd, &d, messages->msg_hdr.msg_name, messages->msg_hdr.msg_namelen))
 		return -1;
 	return d.kind != DESCRIPTOR_OFFLOADED ? send_all_elsewhere(fd, messages, count, flags) :
@@ -352,7 +319,7 @@ EXPORT ssize_t write(int fd, const void *data, size_t bytes)
 {
 	int s = descriptor_offloaded(fd);
 
-	return s < 0 ? real()->write(fd, data, bytes) : transmit(s, data, bytes, 0);
+	return s < 0 ? real()->write(fd, data, bytes) : XTS(xts_send(s, data, bytes, 0));
 }
 ssize_t __write(int fd, const void *data, size_t bytes) __attribute__((alias("write"))) EXPORT;
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "core/arguments.h"
 #include "xts_private.h"
 
 #define NS_A_SECOND 1000000000
@@ -19,12 +20,16 @@ static inline uint64_t deadline_of_ms(int timeout_ms)
 	return xts_now_ns() + (uint64_t)timeout_ms * 1000000;
 }
 
-/* timeout NULL: none. False, with EINVAL, for a timeout that the kernel refuses. */
+/* timeout NULL: none. False, with EINVAL or EFAULT, for a timeout that the kernel refuses. */
 static inline bool deadline_of(const struct timespec *timeout, uint64_t *deadline_ns)
 {
 	*deadline_ns = XTS_FOREVER;
 	if (!timeout)
 		return true;
+	if (argument_is_bad(timeout, sizeof *timeout)) {
+		errno = EFAULT;
+		return false;
+	}
 	if (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= NS_A_SECOND) {
 		errno = EINVAL;
 		return false;

@@ -9,6 +9,7 @@
 #include <netinet/tcp.h>
 #include <string.h>
 
+#include "core/arguments.h"
 #include "undecided_options.h"
 #include "undecided_wait.h"
 #include "process_page.h"
@@ -163,7 +164,7 @@ bool decide_publish(int fd, struct descriptor was, int s, uint8_t flags)
 
 bool decide_takes_address(int fd, const struct sockaddr *address, socklen_t length)
 {
-	if (!address || length > sizeof(struct sockaddr_storage))
+	if (xts_argument_address(address, length))
 		return false;
 	if (length >= sizeof(struct sockaddr_in) && address->sa_family == AF_INET)
 		return decide_number_option(fd, SO_DOMAIN) == AF_INET;

@@ -7,6 +7,7 @@
 
 #include <time.h>
 
+#include "core/arguments.h"
 #include "process_page.h"
 #include "rules_in_force.h"
 
@@ -58,7 +59,8 @@ static int connect_offloaded(int fd, struct descriptor d, const struct sockaddr 
 		if (!stays && decide_give_back(fd, d, XTS_REASON_RULE))
 			return DECIDE_KERNEL;
 	}
-	if (d.flags & DESCRIPTOR_BOUND && address && address->sa_family != AF_UNSPEC) {
+	if (d.flags & DESCRIPTOR_BOUND && length >= sizeof address->sa_family &&
+	    !xts_argument_address(address, length) && address->sa_family != AF_UNSPEC) {
 		connected.flags &= (uint8_t)~DESCRIPTOR_BOUND;
 		descriptor_become(fd, d, connected);
 		decide_mark_place(fd);

@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "core/arguments.h"
 #include "fallback_notice.h"
 #include "process_page.h"
 
@@ -19,7 +20,7 @@ static bool takes_peer(int fd, const struct sockaddr *address, socklen_t length)
 {
 	if (decide_takes_address(fd, address, length))
 		return true;
-	return address && length >= sizeof(struct sockaddr_in) && length <= sizeof(struct sockaddr_storage) &&
+	return length >= sizeof(struct sockaddr_in) && !xts_argument_address(address, length) &&
 	       address->sa_family == AF_INET && decide_number_option(fd, SO_DOMAIN) == AF_INET6;
 }
 

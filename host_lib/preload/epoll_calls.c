@@ -7,6 +7,8 @@
  */
 #include "epoll_set.h"
 
+#include "core/arguments.h"
+
 /* --- sets --------------------------------------------------------------------------------------------------------- */
 
 static int known(int fd)
@@ -214,7 +216,7 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 	struct epoll_set *set = NULL;
 	int r;
 
-	if (xts_inside.locked || (op != EPOLL_CTL_DEL && !event))
+	if (xts_inside.locked || (op != EPOLL_CTL_DEL && argument_is_bad(event, sizeof *event)))
 		return real()->epoll_ctl(epfd, op, fd, event);
 	if (member.kind == DESCRIPTOR_INTERNAL) {
 		errno = EBADF;

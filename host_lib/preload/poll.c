@@ -7,12 +7,15 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
+#include "core/arguments.h"
 #include "epoll_set.h"
 #include "deadline.h"
 #include "undecided_wait.h"
 
 #define FDS_ON_STACK 32
+#define FEW_FDS 16
 #define YIELDS_MAX 10000
 #define READABLE (POLLIN | POLLRDNORM) /* readiness of an epoll set with an event */
 
@@ -261,9 +264,21 @@ int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigs
 
 /* --- the calls ---------------------------------------------------------------------------------------------------- */
 
+/* Does the kernel take this many? It refuses more than RLIMIT_NOFILE, before it reads any. A program whose limit is
+ * lower than the number that is asked for here has so few descriptors that it need not be looked at. */
+static bool is_allowed(nfds_t count)
+{
+	struct rlimit limit;
+
+	return count <= FEW_FDS || getrlimit(RLIMIT_NOFILE, &limit) < 0 || count <= limit.rlim_cur;
+}
+
+/* Is any of them ours? Not if the kernel refuses the call: then its call says so. */
 static bool any_ours(struct pollfd *fds, nfds_t count)
 {
-	for (nfds_t i = 0; fds && i < count; i++) {
+	if (!is_allowed(count) || argument_is_bad(fds, count * sizeof *fds))
+		return false;
+	for (nfds_t i = 0; i < count; i++) {
 		if (poll_is_ours(fds[i].fd))
 			return true;
 	}
@@ -281,7 +296,7 @@ EXPORT int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeou
 {
 	uint64_t deadline_ns;
 
-	if (!any_ours(fds, count))
+	if (!any_ours(fds, count) || argument_is_bad(mask, mask ? sizeof *mask : 0))
 		return real()->ppoll(fds, count, timeout, mask);
 	return deadline_of(timeout, &deadline_ns) ? poll_both(fds, count, deadline_ns, mask) : -1;
 }

@@ -4,15 +4,18 @@
  */
 #include "poll_both.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/arguments.h"
 #include "deadline.h"
 #include "preload.h"
 
 #define LONG_BITS (CHAR_BIT * sizeof(long))
 #define FDS_ON_STACK 64
+#define TABLE_MIN 256 /* the kernel's table doubles from here */
 
 /* As select() of the kernel interprets the events of poll(). */
 #define READABLE (POLLIN | POLLRDNORM | POLLRDBAND | POLLHUP | POLLERR)
@@ -25,6 +28,11 @@ struct sets {
 };
 
 static const short events_of[3] = { READABLE, WRITABLE, EXCEPTIONAL };
+
+static size_t words_of(const struct sets *s)
+{
+	return ((unsigned)s->count + LONG_BITS - 1) / LONG_BITS;
+}
 
 static unsigned long word_of(const struct sets *s, unsigned i)
 {
@@ -90,7 +98,7 @@ static bool list_one(int fd, void *argument)
 /* Leaves the bits of ready descriptors in the sets. Returns how many bits, or -1 with EBADF. */
 static int report(const struct sets *s, const struct pollfd *fds, unsigned count)
 {
-	size_t words = ((unsigned)s->count + LONG_BITS - 1) / LONG_BITS;
+	size_t words = words_of(s);
 	int ready = 0;
 
 	for (unsigned i = 0; i < count; i++) {
@@ -139,10 +147,43 @@ static int select_both(const struct sets *s, uint64_t deadline_ns, const sigset_
 	return r;
 }
 
-static struct sets sets_of(int count, fd_set *readable, fd_set *writable, fd_set *exceptional)
+/* How many descriptors the kernel's table would have room for without those of this library, which are high. The kernel
+ * looks at no more of them, and neither must this library: the sets of a program that says more may be shorter. */
+static int table_size(void)
 {
-	return (struct sets){ .count = count < 0 ? 0 : count,
-			      .in = { (void *)readable, (void *)writable, (void *)exceptional } };
+	DIR *folder = opendir("/proc/self/fd");
+	int highest = 0, size = TABLE_MIN;
+	const struct dirent *entry;
+
+	if (!folder)
+		return FD_SETSIZE;
+	while ((entry = readdir(folder))) {
+		int fd = (int)strtol(entry->d_name, NULL, 10);
+
+		if (fd > highest && descriptor_get(fd).kind != DESCRIPTOR_INTERNAL)
+			highest = fd;
+	}
+	closedir(folder);
+	while (size <= highest)
+		size *= 2;
+	return size;
+}
+
+/* False: the kernel refuses the call, and its own call says how. */
+static bool sets_of(struct sets *out, int count, fd_set *readable, fd_set *writable, fd_set *exceptional)
+{
+	INSIDE;
+
+	*out = (struct sets){ .count = count, .in = { (void *)readable, (void *)writable, (void *)exceptional } };
+	if (count > FD_SETSIZE) {
+		int size = table_size();
+
+		out->count = count < size ? count : size;
+	}
+	for (int k = 0; k < 3 && count >= 0; k++)
+		if (out->in[k] && argument_is_bad(out->in[k], words_of(out) * sizeof(long)))
+			return false;
+	return count >= 0;
 }
 
 /* Writes the remaining time into the timeout, as Linux does. */
@@ -158,12 +199,13 @@ static void tell_left(struct timeval *timeout, uint64_t deadline_ns)
 
 EXPORT int select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional, struct timeval *timeout)
 {
-	struct sets s = sets_of(count, readable, writable, exceptional);
 	struct timespec limit = { 0 };
 	uint64_t deadline_ns;
+	struct sets s;
 	int r, error;
 
-	if (!each(&s, is_ours, NULL))
+	if (!sets_of(&s, count, readable, writable, exceptional) ||
+	    argument_is_bad(timeout, timeout ? sizeof *timeout : 0) || !each(&s, is_ours, NULL))
 		return real()->select(count, readable, writable, exceptional, timeout);
 	if (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0)) {
 		errno = EINVAL;
@@ -188,10 +230,11 @@ int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional,
 EXPORT int pselect(int count, fd_set *readable, fd_set *writable, fd_set *exceptional, const struct timespec *timeout,
 		   const sigset_t *mask)
 {
-	struct sets s = sets_of(count, readable, writable, exceptional);
 	uint64_t deadline_ns;
+	struct sets s;
 
-	if (!each(&s, is_ours, NULL))
+	if (!sets_of(&s, count, readable, writable, exceptional) || argument_is_bad(mask, mask ? sizeof *mask : 0) ||
+	    !each(&s, is_ours, NULL))
 		return real()->pselect(count, readable, writable, exceptional, timeout, mask);
 	return deadline_of(timeout, &deadline_ns) ? select_both(&s, deadline_ns, mask) : -1;
 }

@@ -6,26 +6,59 @@
 #include "preload.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <string.h>
+
+#include "core/arguments.h"
 
 #define COPY_BYTES 32768u
 #define SEND_BYTES_MAX 0x7ffff000u
 
 /* --- sendfile ----------------------------------------------------------------------------------------------------- */
 
-/* Checks what the kernel would refuse: a source that it cannot map, or an invalid offset. */
+/* May the kernel's sendfile() read from it? Not from everything that can be read and has positions. Asks for a byte. */
+static int ask_kernel(int in, const off_t *offset)
+{
+	off_t from = offset ? *offset : lseek(in, 0, SEEK_CUR);
+	int aside[2], error;
+	ssize_t r;
+
+	if (real()->pipe2(aside, O_CLOEXEC) < 0)
+		return -1;
+	r = real()->sendfile(aside[1], in, offset ? &from : NULL, 1);
+	error = errno;
+	if (!offset)
+		lseek(in, from, SEEK_SET);
+	real()->close(aside[0]);
+	real()->close(aside[1]);
+	errno = error;
+	return r < 0 ? -1 : 0;
+}
+
+static bool is_on_disk(const struct stat *status)
+{
+	return (S_ISREG(status->st_mode) && status->st_size) || S_ISBLK(status->st_mode);
+}
+
+/* Checks what the kernel would refuse: a source that it cannot read pages of, or an invalid offset. */
 static int check_source(int in, const off_t *offset, off_t *at)
 {
 	struct stat status;
 
-	if (fstat(in, &status) < 0)
-		return -1;
-	if (S_ISDIR(status.st_mode) || S_ISSOCK(status.st_mode) || S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode)) {
-		errno = EINVAL;
+	if (argument_is_bad(offset, offset ? sizeof *offset : 0)) {
+		errno = EFAULT;
 		return -1;
 	}
+	if (fstat(in, &status) < 0)
+		return -1;
 	*at = offset ? *offset : lseek(in, 0, SEEK_CUR);
-	if (*at < 0) {
+	if (!is_on_disk(&status) && lseek(in, 0, SEEK_CUR) < 0) {
+		errno = offset ? ESPIPE : EINVAL; /* what cannot be sought in has no offset, and is no source either */
+		return -1;
+	}
+	if (!is_on_disk(&status) && !S_ISDIR(status.st_mode))
+		return ask_kernel(in, offset);
+	if (*at < 0 || S_ISDIR(status.st_mode)) {
 		errno = EINVAL;
 		return -1;
 	}
@@ -141,6 +174,31 @@ static ssize_t pipe_to_socket(int pipe_in, int s, size_t bytes, unsigned flags)
 	return done ? (ssize_t)done : r;
 }
 
+/* The kernel looks at the pipe first: nobody reads it. */
+static bool pipe_is_broken(int pipe_out)
+{
+	struct pollfd state = { .fd = pipe_out, .events = POLLOUT };
+
+	if (real()->poll(&state, 1, 0) != 1 || !(state.revents & POLLERR))
+		return false;
+	pthread_kill(pthread_self(), SIGPIPE);
+	errno = EPIPE;
+	return true;
+}
+
+/* Data of the socket for a pipe, without removing it. wait: waits for data if there is none. */
+static ssize_t look_into_socket(int s, int pipe_out, char *buffer, size_t bytes, bool wait)
+{
+	ssize_t r = XTS(xts_recv(s, buffer, bytes, MSG_PEEK | MSG_DONTWAIT));
+
+	if (r >= 0 || errno != EAGAIN)
+		return r;
+	if (pipe_is_broken(pipe_out))
+		return -1;
+	errno = EAGAIN;
+	return wait ? XTS(xts_recv(s, buffer, bytes, MSG_PEEK)) : r;
+}
+
 static ssize_t socket_to_pipe(int s, int pipe_out, size_t bytes, unsigned flags)
 {
 	bool wait = pipe_waits(pipe_out, flags);
@@ -151,7 +209,7 @@ static ssize_t socket_to_pipe(int s, int pipe_out, size_t bytes, unsigned flags)
 	while (done < bytes) {
 		size_t part = bytes - done < sizeof buffer ? bytes - done : sizeof buffer;
 
-		r = XTS(xts_recv(s, buffer, part, MSG_PEEK | (done || flags & SPLICE_F_NONBLOCK ? MSG_DONTWAIT : 0)));
+		r = look_into_socket(s, pipe_out, buffer, part, !done);
 		if (r <= 0 || pipe_is_ready(pipe_out, POLLOUT, wait && !done) < 0) {
 			r = r <= 0 ? r : -1;
 			break;
@@ -181,6 +239,21 @@ static bool is_open(int fd, int other_way)
 	return status >= 0 && (status & O_ACCMODE) != other_way;
 }
 
+/* The kernel's checks, in its order: neither end has an offset, and the other end is a pipe. */
+static bool offsets_are_right(bool piped, const off64_t *of_socket, const off64_t *of_other)
+{
+	if (piped && of_other)
+		errno = ESPIPE;
+	else if (argument_is_bad(of_socket, of_socket ? sizeof *of_socket : 0) ||
+		 argument_is_bad(of_other, of_other ? sizeof *of_other : 0))
+		errno = EFAULT;
+	else if (!piped || of_socket)
+		errno = EINVAL;
+	else
+		return true;
+	return false;
+}
+
 EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t bytes, unsigned flags)
 {
 	int from = descriptor_offloaded(in), to = descriptor_offloaded(out);
@@ -188,14 +261,9 @@ EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, 
 	/* As in the kernel, a bad descriptor or a length of 0 is reported first. */
 	if ((from < 0 && to < 0) || !bytes || (from < 0 ? !is_open(in, O_WRONLY) : to < 0 && !is_open(out, O_RDONLY)))
 		return real()->splice(in, in_offset, out, out_offset, bytes, flags);
-	if (!is_pipe(from < 0 ? in : out) || (from < 0 ? out_offset : in_offset)) {
-		errno = EINVAL;
+	if (!offsets_are_right(is_pipe(from < 0 ? in : out), from < 0 ? out_offset : in_offset,
+			       from < 0 ? in_offset : out_offset))
 		return -1;
-	}
-	if (in_offset || out_offset) {
-		errno = ESPIPE;
-		return -1;
-	}
 	return from < 0 ? CALL_AGAIN(pipe_to_socket(in, to, bytes, flags)) :
 			  CALL_AGAIN(socket_to_pipe(from, out, bytes, flags));
 }

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include "core/arguments.h"
 #include "undecided_options.h"
 #include "undecided_wait.h"
 #include "process_page.h"
@@ -96,7 +97,9 @@ EXPORT int connect(int fd, const struct sockaddr *address, socklen_t length)
 		notice_refusal(fd, r);
 		return r;
 	}
-	if (d.kind == DESCRIPTOR_KERNEL && address && (address->sa_family == AF_INET || address->sa_family == AF_INET6))
+	if (d.kind == DESCRIPTOR_KERNEL && length >= sizeof address->sa_family &&
+	    xts_argument_is_readable(address, length) &&
+	    (address->sa_family == AF_INET || address->sa_family == AF_INET6))
 		decide_unknown(fd);
 	return real()->connect(fd, address, length);
 }

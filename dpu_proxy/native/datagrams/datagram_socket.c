@@ -164,6 +164,14 @@ static int connect_to(struct connection *c, const struct xts_endpoint *peer)
 	return c->bound_to ? 0 : connection_note_bound_address(c);
 }
 
+/* The peer that it has. getpeername() does not tell a peer with port 0, to which the socket is connected all the same. */
+static void tell_peer(const struct connection *c, struct xts_endpoint *out, const struct xts_endpoint *asked)
+{
+	socket_peer(c->fd, out);
+	if (!out->ip_version && !asked->port)
+		*out = *asked;
+}
+
 enum command_result command_connect_datagram(struct channel *ch, const struct xts_head *head,
 					     const struct xts_connect_datagram *m, struct batch_entry *e)
 {
@@ -182,7 +190,7 @@ enum command_result command_connect_datagram(struct channel *ch, const struct xt
 	}
 	if (c && !error) {
 		socket_local(c->fd, &ack.local);
-		socket_peer(c->fd, &ack.peer);
+		tell_peer(c, &ack.peer, &m->peer);
 	}
 	xts_connect_datagram_ack_encode(
 		command_reply(ch, XTS_REPLY_CONNECT_DATAGRAM_ACK, XTS_CONNECT_DATAGRAM_ACK_BYTES, m->xts_socket, error),
@@ -296,7 +304,7 @@ enum command_result command_open_datagram(struct channel *ch, const struct xts_h
 		ack.proxy_id = c->proxy_id;
 		ack.post_credits = c->grant.outstanding;
 		socket_local(c->fd, &ack.local);
-		socket_peer(c->fd, &ack.peer);
+		tell_peer(c, &ack.peer, &m->peer);
 	} else if (c) {
 		connection_free(c, false);
 	}

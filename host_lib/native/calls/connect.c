@@ -4,6 +4,7 @@
 
 #include "calls/datagram_calls.h"
 #include "core/address.h"
+#include "core/arguments.h"
 #include "core/received_data.h"
 #include "core/call.h"
 #include "core/channel.h"
@@ -114,10 +115,11 @@ int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t
 	uint64_t deadline;
 	int r, again = -EALREADY;
 
+	r = xts_argument_address(address, length);
+	if (r)
+		return r;
 	if (s->datagrams)
 		return encoded ? -EOPNOTSUPP : datagram_connect(s, address, length);
-	if (!address)
-		return -EFAULT;
 	if (length < sizeof address->sa_family)
 		return -EINVAL;
 	if (address->sa_family == AF_UNSPEC)
@@ -252,7 +254,10 @@ int xts_getsockname(int number, struct sockaddr *address, socklen_t *length)
 {
 	struct stack *st = enter_pumped(number);
 	struct xts_sock *s = table_open(st, number);
-	int r = s ? address_write(s->family, &s->local, address, length) : -EBADF;
+	int r = s ? xts_argument_result(address, length) : -EBADF;
+
+	if (!r)
+		r = address_write(s->family, &s->local, address, length);
 
 	stack_leave(st);
 	return finish_of(number, r);
@@ -269,6 +274,8 @@ int xts_getpeername(int number, struct sockaddr *address, socklen_t *length)
 	else if (s && (s->state != TCP_STATE_ESTABLISHED || is_over(s)))
 		r = -ENOTCONN;
 	else if (s)
+		r = xts_argument_result(address, length);
+	if (!r)
 		r = address_write(s->family, &s->peer, address, length);
 	stack_leave(st);
 	return finish_of(number, r);

@@ -12,6 +12,7 @@
 
 struct about;
 struct mmsghdr;
+struct sink;
 struct source;
 struct xts_sock;
 
@@ -20,15 +21,16 @@ struct xts_sock;
 int datagram_bind(struct xts_sock *s, const struct sockaddr *address, socklen_t length);
 int datagram_connect(struct xts_sock *s, const struct sockaddr *address, socklen_t length);
 int datagram_shutdown(struct xts_sock *s, int how);
+/* May getpeername(2) have its address? */
 int datagram_peer(const struct xts_sock *s, struct sockaddr *address, socklen_t *length);
 
 /* --- datagram_send.c, datagram_recv.c: bytes or -errno ------------------------------------------------------------ */
 
 /* message: name and control data; NULL: neither. */
 ssize_t datagram_send(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message);
-ssize_t datagram_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, int flags, struct about *about);
+ssize_t datagram_recv(struct xts_sock *s, const struct sink *to, int flags, struct about *about);
 /* MSG_ERRQUEUE: an entry of the error queue, without waiting. */
-ssize_t datagram_recv_error(struct xts_sock *s, const struct iovec *iov, size_t bytes, struct about *about);
+ssize_t datagram_recv_error(struct xts_sock *s, const struct sink *to, struct about *about);
 /* sendmmsg(2) and recvmmsg(2). Returns the number of messages, or -errno if the first one failed. */
 int datagram_send_messages(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags);
 /* deadline_ns: checked after each message; once it has passed, no more are received. FOREVER: no deadline. */

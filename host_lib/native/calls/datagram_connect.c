@@ -5,6 +5,7 @@
 
 #include "calls/datagram_calls.h"
 #include "core/address.h"
+#include "core/arguments.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/datagram_socket.h"
@@ -47,14 +48,12 @@ int datagram_connect(struct xts_sock *s, const struct sockaddr *address, socklen
 	struct call call = { .type = XTS_CMD_CONNECT_DATAGRAM };
 	int r;
 
-	if (!address)
-		return -EFAULT;
 	if (length < sizeof address->sa_family)
 		return -EINVAL;
 	if (address->sa_family == AF_UNSPEC)
 		return dissolve(s);
 	r = address_read_peer(&call.peer, s, address, length);
-	if (r == -ENETUNREACH)
+	if (r == -ENETUNREACH && address->sa_family == AF_INET)
 		r = -EAFNOSUPPORT; /* the errno of connect(), unlike that of sendto() */
 	if (!r && address_is_broadcast(&call.peer) && !s->datagrams->broadcast)
 		r = -EACCES;
@@ -78,5 +77,5 @@ int datagram_peer(const struct xts_sock *s, struct sockaddr *address, socklen_t 
 {
 	if (!s->datagrams->connected || !s->peer.port)
 		return -ENOTCONN;
-	return address_write(s->family, &s->peer, address, length);
+	return xts_argument_result(address, length);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "calls/datagram_calls.h"
+#include "core/arguments.h"
 #include "core/datagram_socket.h"
 #include "core/error.h"
 #include "core/socket.h"
@@ -28,6 +29,8 @@ static int program_of(const void **value, socklen_t *length)
 	memcpy(&program, *value, sizeof program);
 	if (!program.filter || !program.len || program.len > BPF_MAXINSNS)
 		return -EINVAL;
+	if (!xts_argument_is_readable(program.filter, program.len * sizeof program.filter[0]))
+		return -EFAULT;
 	if (program.len * sizeof program.filter[0] > XTS_FILTER_BYTES_MAX) {
 		last_error_note(ENOMEM, "a filter on an offloaded socket has at most %zu instructions",
 				XTS_FILTER_BYTES_MAX / sizeof program.filter[0]);

@@ -88,6 +88,8 @@ void datagram_option_was_set(struct xts_sock *s, int level, int option, const vo
 
 	if (level == SOL_XTS && option == SO_XTS_FILTER)
 		datagram_filter_was_set(s, option, value, length);
+	if ((level == IPPROTO_IP && option == IP_RECVERR) || (level == IPPROTO_IPV6 && option == IPV6_RECVERR))
+		s->datagrams->queues_errors = number != 0;
 	if (level != SOL_SOCKET)
 		return;
 	if (option == SO_BROADCAST)

@@ -1,7 +1,6 @@
 /* Receiving datagrams: udp_recvmsg() of the kernel. A pending error comes before data. */
 #include <time.h> /* which errqueue.h needs */
 
-#include <limits.h>
 #include <linux/errqueue.h>
 
 #include "calls/datagram_calls.h"
@@ -62,7 +61,7 @@ static int wait_for_one(struct xts_sock *s, int flags)
 	}
 }
 
-ssize_t datagram_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, int flags, struct about *about)
+ssize_t datagram_recv(struct xts_sock *s, const struct sink *to, int flags, struct about *about)
 {
 	const struct received_datagram *d;
 	size_t n, length;
@@ -77,9 +76,14 @@ ssize_t datagram_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes,
 	}
 	d = s->datagrams->first;
 	length = d->data_bytes;
-	n = length < bytes ? length : bytes;
+	n = length < to->bytes ? length : to->bytes;
+	if (n > to->usable) {
+		if (!(flags & MSG_PEEK))
+			datagram_consume(s); /* it is lost, as in the kernel */
+		return -EFAULT;
+	}
 	if (n)
-		buffer_copy(s, d->control_bytes, iov, 0, n);
+		buffer_copy(s, d->control_bytes, to->iov, 0, n);
 	if (about) {
 		if (about->name)
 			about->name_length = address_bytes(s->family, &d->from, about->name, about->name_length);
@@ -99,7 +103,7 @@ static bool is_of_icmp(const struct queued_error *e)
 }
 
 /* ip_recv_error(), and sock_dequeue_err_skb(): after the last error from ICMP, none is pending any more. */
-ssize_t datagram_recv_error(struct xts_sock *s, const struct iovec *iov, size_t bytes, struct about *about)
+ssize_t datagram_recv_error(struct xts_sock *s, const struct sink *to, struct about *about)
 {
 	struct queued_error *e = datagram_first_error(s);
 	bool of_icmp;
@@ -111,8 +115,12 @@ ssize_t datagram_recv_error(struct xts_sock *s, const struct iovec *iov, size_t 
 	}
 	if (!e)
 		return -EAGAIN;
-	n = e->about.record.data_bytes < bytes ? e->about.record.data_bytes : bytes;
-	for (const struct iovec *at = iov; done < n; at++) {
+	n = e->about.record.data_bytes < to->bytes ? e->about.record.data_bytes : to->bytes;
+	if (n > to->usable) {
+		datagram_drop_error(s);
+		return -EFAULT;
+	}
+	for (const struct iovec *at = to->iov; done < n; at++) {
 		size_t part = at->iov_len < n - done ? at->iov_len : n - done;
 
 		if (part)
@@ -140,26 +148,16 @@ ssize_t datagram_recv_error(struct xts_sock *s, const struct iovec *iov, size_t 
 
 static ssize_t recv_message(struct xts_sock *s, struct msghdr *m, int flags)
 {
-	struct about about = {
-		.name = m->msg_name,
-		.name_length = m->msg_name ? m->msg_namelen : 0,
-		.control = m->msg_control,
-		.room = m->msg_control ? m->msg_controllen : 0,
-	};
-	size_t bytes = 0;
-	ssize_t r;
+	struct about about;
+	struct sink to;
+	ssize_t r = about_message(&about, m);
 
-	if (m->msg_iovlen > IOV_MAX)
-		return -EMSGSIZE;
-	for (size_t i = 0; i < m->msg_iovlen; i++) {
-		if (m->msg_iov[i].iov_len > SSIZE_MAX - bytes)
-			return -EINVAL;
-		bytes += m->msg_iov[i].iov_len;
-	}
-	r = datagram_recv(s, m->msg_iov, bytes, flags, &about);
-	if (r >= 0)
-		about_return(&about, m);
-	return r;
+	if (!r)
+		r = sink_of(&to, m->msg_iov, m->msg_iovlen);
+	if (r)
+		return r;
+	r = datagram_recv(s, &to, flags, &about);
+	return r < 0 ? r : about_return(&about, m, r);
 }
 
 int datagram_recv_messages(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags, uint64_t deadline_ns)

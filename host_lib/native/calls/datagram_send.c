@@ -7,13 +7,13 @@
  * once. If no frame is left for them, they are copied, and leave before anything else of the socket. So no thread ever
  * waits in the middle of a datagram.
  */
-#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <stdlib.h>
 
 #include "calls/datagram_calls.h"
 #include "core/address.h"
+#include "core/arguments.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -42,6 +42,8 @@ static int read_destination(const struct xts_sock *s, struct xts_endpoint *to, c
 	socklen_t length = address ? message->msg_namelen : 0;
 	int r;
 
+	if (length > sizeof(struct sockaddr_storage))
+		length = sizeof(struct sockaddr_storage);
 	if (!address || (s->family == 6 && length >= sizeof address->sa_family && address->sa_family == AF_UNSPEC))
 		return s->datagrams->connected ? 0 : -EDESTADDRREQ;
 	r = address_read_peer(to, s, address, length);
@@ -202,7 +204,11 @@ static int why_not(struct xts_sock *s)
 		return r;
 	if (s->lost)
 		return -ENETDOWN;
-	return s->shutdown & SEND_SHUTDOWN ? -EPIPE : 0;
+	if (s->shutdown & SEND_SHUTDOWN)
+		return -EPIPE;
+	r = -s->datagrams->send_error;
+	s->datagrams->send_error = 0;
+	return r;
 }
 
 static int send_or_wait(struct xts_sock *s, struct xts_datagram *d, struct source *src, int flags)
@@ -309,6 +315,8 @@ static ssize_t cork_send(struct xts_sock *s, struct source *src, int flags, cons
 		cork->bytes = 0;
 	}
 	r = bytes > UINT16_MAX ? -EMSGSIZE : set_length(s, &cork->about, cork->bytes + bytes);
+	if (!r && src->faults)
+		r = -EFAULT;
 	if (r)
 		return cork_drop(s, r);
 	source_take(src, cork->data + cork->bytes, bytes);
@@ -329,6 +337,8 @@ static ssize_t send_message(struct xts_sock *s, struct source *src, int flags, c
 	r = prepare(s, &d, bytes, flags, message);
 	if (!r)
 		r = need_port(s);
+	if (!r && src->faults)
+		r = -EFAULT;
 	if (!r)
 		r = send_or_wait(s, &d, src, flags);
 	return r ? r : (ssize_t)bytes;
@@ -353,18 +363,6 @@ ssize_t datagram_send(struct xts_sock *s, struct source *src, int flags, const s
 	return r;
 }
 
-/* The data of a message; false: its length does not fit the type. */
-static bool source_of(struct source *src, const struct msghdr *message)
-{
-	*src = (struct source){ .iov = message->msg_iov };
-	for (size_t i = 0; i < message->msg_iovlen; i++) {
-		if (message->msg_iov[i].iov_len > SSIZE_MAX - src->left)
-			return false;
-		src->left += message->msg_iov[i].iov_len;
-	}
-	return true;
-}
-
 int datagram_send_messages(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags)
 {
 	uint32_t id = s->id;
@@ -376,10 +374,11 @@ int datagram_send_messages(struct xts_sock *s, struct mmsghdr *messages, unsigne
 	while (sent < count && socket_is_open(s, id)) {
 		struct mmsghdr *m = &messages[sent];
 
-		if (m->msg_hdr.msg_iovlen > IOV_MAX)
-			r = -EMSGSIZE;
-		else
-			r = source_of(&src, &m->msg_hdr) ? send_message(s, &src, flags, &m->msg_hdr) : -EINVAL;
+		r = xts_argument_outgoing(&m->msg_hdr);
+		if (!r)
+			r = source_of(&src, m->msg_hdr.msg_iov, m->msg_hdr.msg_iovlen);
+		if (!r)
+			r = send_message(s, &src, flags, &m->msg_hdr);
 		if (r < 0)
 			break;
 		m->msg_len = (unsigned)r;

@@ -1,12 +1,18 @@
 /*
- * ioctl(2), fcntl(2). Flags and the number of unread bytes are answered here; the proxy carries out the other requests
- * of a TCP socket, against its allow-list.
+ * ioctl(2), fcntl(2).
+ *
+ * An ioctl is about the connection, or about something else that any socket serves to ask for: this host's interfaces,
+ * routes and neighbours, the owner of signals, the network namespace. One table says which are about the connection.
+ * Flags and the number of unread bytes are answered here; the proxy carries out the others, against its allow-list. For
+ * all the rest the answer is this host's kernel's, with a socket of its own.
  */
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 
+#include "core/arguments.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/datagram_socket.h"
@@ -15,20 +21,61 @@
 #include "core/stack.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
+#include "waiting/wait.h"
 #include "xts.h"
 
-/* Size in bytes of a request's argument, or 0 if the request is not one of a TCP socket. */
-static uint32_t argument_bytes(unsigned long request)
+static const unsigned long of_connections[] = {
+	FIONBIO,
+	FIONREAD, /* SIOCINQ */
+	FIOCLEX,
+	FIONCLEX,
+	SIOCOUTQ,
+	SIOCOUTQNSD,
+	SIOCATMARK,
+	/* signals for the socket, which XTS sockets do not send */
+	FIOASYNC,
+	FIOSETOWN,
+	SIOCSPGRP,
+	/* time stamps are the device's, and options and control messages tell them */
+	SIOCGSTAMP_OLD,
+	SIOCGSTAMPNS_OLD,
+	SIOCGSTAMP_NEW,
+	SIOCGSTAMPNS_NEW,
+	SIOCSHWTSTAMP,
+	SIOCGHWTSTAMP,
+	/* pushed protocols */
+	SIOC_PUSH_ULP_RX,
+	SIOC_PUSH_ULP_TX,
+	SIOC_PUSH_ULP,
+	SIOC_PEEK_MODE,
+	SIOC_END_PEEK_MODE,
+};
+
+static bool is_of_connection(unsigned long request)
 {
-	switch (request) {
-	case SIOCOUTQ:
-	case SIOCOUTQNSD:
-	case SIOCATMARK:
-		return sizeof(int);
-	default:
-		/* The numbers of the old networking ioctls have no size; later ones have. */
-		return (request >> _IOC_TYPESHIFT & _IOC_TYPEMASK) == 0x89 ? 0 : (uint32_t)_IOC_SIZE(request);
-	}
+	for (size_t i = 0; i < sizeof of_connections / sizeof of_connections[0]; i++)
+		if (of_connections[i] == request)
+			return true;
+	return false;
+}
+
+/* The answer of this host's kernel, which is the same for all of its sockets. */
+static int ask_kernel(int number, unsigned long request, void *argument)
+{
+	int domain = AF_INET, error;
+	socklen_t length = sizeof domain;
+	long fd, r;
+
+	if (xts_getsockopt(number, SOL_SOCKET, SO_DOMAIN, &domain, &length) < 0)
+		return -1;
+	fd = kernel_calls.syscall(SYS_socket, domain, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	r = kernel_calls.syscall(SYS_ioctl, fd, request, argument);
+	error = errno;
+	kernel_calls.syscall(SYS_close, fd);
+	errno = error;
+	return (int)r;
 }
 
 /* For a datagram socket: bytes that the device's kernel may not have taken yet. UDP has no other ioctl(). */
@@ -38,7 +85,7 @@ static int datagram_ioctl(const struct xts_sock *s, unsigned long request, void 
 
 	if (request != SIOCOUTQ)
 		return -ENOTTY;
-	if (!argument)
+	if (!xts_argument_is_writable(argument, sizeof bytes))
 		return -EFAULT;
 	memcpy(argument, &bytes, sizeof bytes);
 	return 0;
@@ -46,12 +93,12 @@ static int datagram_ioctl(const struct xts_sock *s, unsigned long request, void 
 
 static int forward_ioctl(struct xts_sock *s, unsigned long request, void *argument)
 {
-	struct call call = { .type = XTS_CMD_IOCTL, .option = (int32_t)request, .length = argument_bytes(request) };
+	struct call call = { .type = XTS_CMD_IOCTL, .option = (int32_t)request, .length = sizeof(int) };
 	int r, bytes;
 
-	if (!call.length || call.length > sizeof call.value)
+	if (request != SIOCOUTQ && request != SIOCOUTQNSD && request != SIOCATMARK)
 		return -ENOTTY;
-	if (!argument)
+	if (!xts_argument_is_writable(argument, call.length))
 		return -EFAULT;
 	if (s->state == TCP_STATE_LISTEN && request != SIOCATMARK)
 		return -EINVAL;
@@ -64,7 +111,7 @@ static int forward_ioctl(struct xts_sock *s, unsigned long request, void *argume
 		bytes += (int)s->pending_bytes;
 		memcpy(call.value, &bytes, sizeof bytes);
 	}
-	memcpy(argument, call.value, argument_bytes(request));
+	memcpy(argument, call.value, sizeof(int));
 	return 0;
 }
 
@@ -84,7 +131,7 @@ static int control(struct xts_sock *s, unsigned long request, void *argument)
 
 	switch (request) {
 	case FIONBIO:
-		if (!argument)
+		if (argument_is_bad(argument, sizeof value))
 			return -EFAULT;
 		memcpy(&value, argument, sizeof value);
 		s->nonblocking = value != 0;
@@ -92,7 +139,7 @@ static int control(struct xts_sock *s, unsigned long request, void *argument)
 	case FIONREAD: /* SIOCINQ */
 		if (s->state == TCP_STATE_LISTEN)
 			return -EINVAL;
-		if (!argument)
+		if (argument_is_bad(argument, sizeof value))
 			return -EFAULT;
 		if (!socket_looks(s))
 			return -EBADF;
@@ -129,6 +176,8 @@ int xts_ioctl(int number, unsigned long request, ...)
 	va_start(list, request);
 	argument = va_arg(list, void *);
 	va_end(list);
+	if (!is_of_connection(request))
+		return ask_kernel(number, request, argument);
 	do {
 		st = stack_enter_of(number);
 		s = table_use(st, number);

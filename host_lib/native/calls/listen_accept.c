@@ -6,6 +6,7 @@
 
 #include "calls/datagram_calls.h"
 #include "core/address.h"
+#include "core/arguments.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -62,7 +63,9 @@ int xts_bind(int number, const struct sockaddr *address, socklen_t length)
 
 	st = stack_enter_of(number);
 	s = table_open(st, number);
-	r = !s ? -EBADF : s->datagrams ? datagram_bind(s, address, length) : bind_socket(s, address, length);
+	r = s ? xts_argument_address(address, length) : -EBADF;
+	if (!r)
+		r = s->datagrams ? datagram_bind(s, address, length) : bind_socket(s, address, length);
 	stack_leave(st);
 	return finish_of(number, r);
 }
@@ -169,10 +172,6 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
 		return -EINVAL;
-	if (address && !length)
-		return -EFAULT;
-	if (address && (int)*length < 0)
-		return -EINVAL;
 	if (s->datagrams)
 		return -EOPNOTSUPP;
 	listener_interest(s, true);
@@ -199,8 +198,11 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 	s->open = true;
 	s->nonblocking = flags & SOCK_NONBLOCK;
 	s->close_on_exec = flags & SOCK_CLOEXEC;
-	if (address)
-		address_write(s->family, &s->peer, address, length);
+	r = address ? address_write(s->family, &s->peer, address, length) : 0;
+	if (r) {
+		socket_close(s); /* as the kernel does */
+		return r;
+	}
 	return (int)s->id;
 }
 

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "calls/datagram_calls.h"
+#include "core/arguments.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/socket.h"
@@ -48,7 +49,7 @@ int xts_sendmmsg(int number, struct mmsghdr *messages, unsigned count, int flags
 
 	if (count > MESSAGES_MAX)
 		count = MESSAGES_MAX;
-	if (!messages && count)
+	if (argument_is_bad(messages, count * sizeof *messages))
 		return finish(-EFAULT);
 	if (on_datagrams(number, send_on, messages, count, flags, FOREVER, &r))
 		return r < 0 ? (int)finish_of(number, (int)r) : (int)r;
@@ -103,13 +104,15 @@ int xts_recvmmsg(int number, struct mmsghdr *messages, unsigned count, int flags
 	ssize_t r;
 	int result;
 
+	if (timeout && argument_is_bad(timeout, sizeof *timeout))
+		return finish(-EFAULT);
 	if (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= (long)NS_PER_S))
 		return finish(-EINVAL);
 	if (timeout)
 		deadline_ns = now_ns() + (uint64_t)timeout->tv_sec * NS_PER_S + (uint64_t)timeout->tv_nsec;
 	if (count > MESSAGES_MAX)
 		count = MESSAGES_MAX;
-	if (!messages && count)
+	if (argument_is_bad(messages, count * sizeof *messages))
 		return finish(-EFAULT);
 	if (!(flags & MSG_ERRQUEUE) &&
 	    on_datagrams(number, datagram_recv_messages, messages, count, flags, deadline_ns, &r))

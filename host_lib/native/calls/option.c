@@ -10,6 +10,7 @@
 #include <sys/time.h>
 
 #include "calls/datagram_calls.h"
+#include "core/arguments.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -251,14 +252,20 @@ static bool is_on(const void *value, socklen_t length)
 	return on;
 }
 
+/* Does the kernel look at the length of a number before it reads the value? */
+static bool checks_length_first(int level, int option)
+{
+	return level == IPPROTO_TCP || (level == SOL_SOCKET && option != SO_BINDTODEVICE);
+}
+
 static int set_option(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
 {
 	struct call call = { .type = XTS_CMD_SETSOCKOPT, .level = level, .option = option };
 	uint32_t id = s->id;
 	int r;
 
-	if (!value && length)
-		return -EFAULT;
+	if (!xts_argument_is_readable(value, length))
+		return length < sizeof(int) && checks_length_first(level, option) ? -EINVAL : -EFAULT;
 	r = set_here(s, level, option, value, length);
 	if (r > 0 && level == SOL_SOCKET)
 		r = datagram_filter_value(s, option, &value, &length);
@@ -293,12 +300,10 @@ static int protocol_of(const struct xts_sock *s)
 static int get_option(struct xts_sock *s, int level, int option, void *value, socklen_t *length)
 {
 	struct call call = { .type = XTS_CMD_GETSOCKOPT, .level = level, .option = option };
-	int r;
+	int r = xts_argument_result(value, length);
 
-	if (!length || (!value && *length))
-		return -EFAULT;
-	if ((int)*length < 0)
-		return -EINVAL;
+	if (r)
+		return r;
 	r = get_here(s, level, option, value, length);
 	if (r <= 0)
 		return r;

@@ -4,10 +4,10 @@
  * their own. The window doubles when the application has read a whole window, has kept up (little was waiting), and the
  * proxy had used most of it. If the socket has PDUs, pdu_recv.c decides what is available.
  */
-#include <limits.h>
 #include <assert.h>
 
 #include "calls/datagram_calls.h"
+#include "core/arguments.h"
 #include "core/received_data.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -27,8 +27,6 @@
 #include "waiting/mirror.h"
 #include "waiting/wait.h"
 #include "xts.h"
-
-#define RECV_BYTES_MAX 0x7ffff000u
 
 static void grow_window(struct xts_sock *s)
 {
@@ -98,17 +96,20 @@ void recv_give_back(struct xts_sock *s, uint32_t credits)
 		outbox_add(s, TODO_ADVERT);
 }
 
-/* Copies available data, at most bytes, into the caller's buffers from byte done on. MSG_TRUNC: drops it without
- * copying. */
-static uint32_t take(struct xts_sock *s, const struct iovec *iov, size_t done, size_t bytes, int flags)
+/* Copies available data into the caller's buffers from byte done on. MSG_TRUNC: drops it without copying. Bytes or
+ * -EFAULT. */
+static int64_t take(struct xts_sock *s, const struct sink *to, size_t done, int flags)
 {
 	uint32_t skip = flags & MSG_PEEK ? (uint32_t)done : 0, n;
+	size_t bytes = to->bytes - done;
 
 	if (s->unread <= skip)
 		return 0;
 	n = s->unread - skip < bytes ? s->unread - skip : (uint32_t)bytes;
+	if (!(flags & MSG_TRUNC) && n > to->usable - done)
+		return -EFAULT;
 	if (!(flags & MSG_TRUNC))
-		n = (uint32_t)buffer_copy(s, skip, iov, done, n);
+		n = (uint32_t)buffer_copy(s, skip, to->iov, done, n);
 	if (!(flags & MSG_PEEK))
 		recv_consume(s, n, 0);
 	return n;
@@ -141,13 +142,15 @@ static bool goes_on(const struct xts_sock *s, int flags)
 	return flags & MSG_WAITALL && !(flags & MSG_PEEK) && !s->cold->ulps.depth[ULPS_RECEIVE];
 }
 
-static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t bytes, int flags, struct about *about)
+static ssize_t recv_all(struct xts_sock *s, const struct sink *to, int flags, struct about *about)
 {
+	const size_t bytes = to->bytes;
 	struct stack *st = s->stack;
 	uint64_t deadline = deadline_after(s->receive_timeout_ns);
 	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
 	size_t done = 0, target = flags & MSG_WAITALL ? bytes : s->receive_lowat;
 	uint32_t id = s->id;
+	int64_t n;
 	int r;
 
 	if (s->state == TCP_STATE_LISTEN)
@@ -166,7 +169,7 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 				return -EBADF;
 		}
 		if (s->cold->pdu_first || s->pushing) {
-			r = pdu_recv(s, iov, bytes, &done, flags, about);
+			r = pdu_recv(s, to, &done, flags, about);
 			if (r < 0)
 				return done ? (ssize_t)done : r;
 			if (r)
@@ -174,7 +177,10 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 		} else {
 			if (!bytes && s->unread)
 				return 0;
-			done += take(s, iov, done, bytes - done, flags);
+			n = take(s, to, done, flags);
+			if (n < 0)
+				return done ? (ssize_t)done : (ssize_t)n;
+			done += (size_t)n;
 			if (bytes && done >= target)
 				break;
 		}
@@ -205,44 +211,47 @@ static void tell_data(struct about *about)
 }
 
 /* *keys: the bytes are those of a direction with TLS_KEYS. */
-static ssize_t recv_on(struct stack *st, int number, const struct iovec *iov, size_t bytes, int flags,
-		       struct about *about, bool *keys)
+static ssize_t recv_on(struct stack *st, int number, const struct sink *to, int flags, struct about *about, bool *keys)
 {
 	struct xts_sock *s = table_use_for(st, number, PURPOSE_NOBODY);
 
 	if (!s)
 		return -EBADF;
 	if (flags & MSG_ERRQUEUE) /* the error queue of a stream socket is always empty */
-		return s->datagrams ? datagram_recv_error(s, iov, bytes, about) : -EAGAIN;
+		return s->datagrams ? datagram_recv_error(s, to, about) : -EAGAIN;
 	if (s->datagrams)
-		return datagram_recv(s, iov, bytes, flags, about);
+		return datagram_recv(s, to, flags, about);
 	if (flags & MSG_OOB)
 		return s->state == TCP_STATE_LISTEN ? -ENOTCONN : -EINVAL; /* there is no urgent data */
 	*keys = about && !s->seqpacket && socket_ulp(s, ULPS_RECEIVE) == XTS_ULP_TLS_KEYS;
 	if (about)
 		about->name_length = 0; /* a stream socket returns no address */
-	return recv_all(s, iov, bytes, flags, about);
+	return recv_all(s, to, flags, about);
+}
+
+int sink_of(struct sink *out, const struct iovec *iov, size_t count)
+{
+	struct span span;
+	int r = argument_pieces(&span, iov, count);
+
+	*out = (struct sink){ .iov = iov, .bytes = span.bytes, .usable = span.usable };
+	return r;
 }
 
 static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int flags, struct about *about)
 {
 	struct stack *st;
 	bool keys = false;
-	size_t bytes = 0;
-	ssize_t r;
+	struct sink to;
+	ssize_t r = sink_of(&to, iov, count);
 
-	for (size_t i = 0; i < count; i++) {
-		if (iov[i].iov_len > SSIZE_MAX - bytes)
-			return finish(-EINVAL);
-		bytes += iov[i].iov_len;
-	}
-	if (bytes > RECV_BYTES_MAX)
-		bytes = RECV_BYTES_MAX;
+	if (r)
+		return finish((int)r);
 	do {
 		st = stack_enter_of(number);
-		r = recv_on(st, number, iov, bytes, flags, about, &keys);
+		r = recv_on(st, number, &to, flags, about, &keys);
 		if (r == -EAGAIN && channel_catch_up(st))
-			r = recv_on(st, number, iov, bytes, flags, about, &keys);
+			r = recv_on(st, number, &to, flags, about, &keys);
 	} while (stack_restarts(st, &r));
 	if (keys && r > 0)
 		tell_data(about);
@@ -262,43 +271,58 @@ ssize_t xts_recvfrom(int number, void *data, size_t bytes, int flags, struct soc
 {
 	struct iovec iov = { .iov_base = data, .iov_len = bytes };
 	struct about about = { .name = address };
+	int fault = address ? argument_name(address, length) : 0;
 	ssize_t r;
 
-	if (address && !length)
-		return finish(-EFAULT);
-	if (address && (int)*length < 0)
-		return finish(-EINVAL);
-	about.name_length = address ? *length : 0;
+	if (fault)
+		about.name = NULL;
+	about.name_length = about.name ? *length : 0;
 	r = recv_call(number, &iov, 1, flags, &about);
-	if (r >= 0 && address)
-		*length = about.name_length;
+	if (r < 0 || !address)
+		return r;
+	if (fault)
+		return finish_of(number, fault); /* what was received is lost, as in the kernel */
+	*length = about.name_length;
 	return r;
 }
 
-void about_return(const struct about *about, struct msghdr *message)
+int about_message(struct about *out, const struct msghdr *message)
 {
+	int r = argument_message(message);
+
+	*out = (struct about){ 0 };
+	if (r)
+		return r;
+	if (!argument_is_bad(message->msg_name, message->msg_namelen))
+		out->name = message->msg_name;
+	out->name_length = out->name ? message->msg_namelen : 0;
+	out->control = message->msg_control;
+	if (!argument_is_bad(message->msg_control, message->msg_controllen))
+		out->room = message->msg_control ? message->msg_controllen : 0;
+	return 0;
+}
+
+ssize_t about_return(const struct about *about, struct msghdr *message, ssize_t received)
+{
+	if (message->msg_name && !about->name)
+		return -EFAULT; /* what was received is lost, as in the kernel */
 	if (message->msg_name)
 		message->msg_namelen = about->name_length;
 	message->msg_controllen = about->used;
 	message->msg_flags = about->flags;
+	return received;
 }
 
 ssize_t xts_recvmsg(int number, struct msghdr *message, int flags)
 {
-	struct about about = { 0 };
-	ssize_t r;
+	struct about about;
+	ssize_t r = about_message(&about, message);
 
-	if (!message)
-		return finish(-EFAULT);
-	if (message->msg_iovlen > 1024)
-		return finish(-EMSGSIZE);
-	about.name = message->msg_name;
-	about.name_length = message->msg_name ? message->msg_namelen : 0;
-	about.control = message->msg_control;
-	about.room = message->msg_control ? message->msg_controllen : 0;
+	if (r)
+		return finish((int)r);
 	r = recv_call(number, message->msg_iov, message->msg_iovlen, flags, &about);
 	if (r < 0)
 		return r;
-	about_return(&about, message);
-	return r;
+	r = about_return(&about, message, r);
+	return r < 0 ? finish_of(number, (int)r) : r;
 }

@@ -5,12 +5,12 @@
  * link has no frame credits), small data is gathered in the socket's pending buffer. It leaves as one message with the
  * first credit, whatever the application does meanwhile.
  */
-#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 
 #include "calls/datagram_calls.h"
+#include "core/arguments.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -31,8 +31,6 @@
 #include "waiting/mirror.h"
 #include "waiting/wait.h"
 #include "xts.h"
-
-#define SEND_BYTES_MAX 0x7ffff000u /* MAX_RW_COUNT */
 
 void source_take(struct source *src, uint8_t *out, size_t bytes)
 {
@@ -185,7 +183,9 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 			r = -EPIPE;
 			break;
 		}
-		if (!src->left)
+		if (src->faults)
+			r = -EFAULT;
+		if (r || !src->left)
 			break;
 		r = s->pushing || s->cold->ulps.sending ? 0 : send_some(s, src, blocking, flags);
 		if (r > 0) {
@@ -235,21 +235,25 @@ static ssize_t send_on(struct xts_sock *s, struct source *src, int flags, const 
 	return send_all(s, src, flags);
 }
 
+int source_of(struct source *out, const struct iovec *iov, size_t count)
+{
+	struct span span;
+	int r = argument_pieces(&span, iov, count);
+
+	*out = (struct source){ .iov = iov, .left = span.bytes, .faults = span.usable < span.bytes };
+	return r;
+}
+
 static ssize_t send_call(int number, const struct iovec *iov, size_t count, int flags, const struct msghdr *message)
 {
-	struct source src = { .iov = iov };
 	bool is_stream = false;
+	struct source src;
 	struct stack *st;
 	struct xts_sock *s;
-	ssize_t r = 0;
+	ssize_t r = source_of(&src, iov, count);
 
-	for (size_t i = 0; i < count; i++) {
-		if (iov[i].iov_len > SSIZE_MAX - src.left)
-			return finish(-EINVAL);
-		src.left += iov[i].iov_len;
-	}
-	if (src.left > SEND_BYTES_MAX)
-		src.left = SEND_BYTES_MAX;
+	if (r)
+		return finish((int)r);
 	XTS_PROBE2(send_call, number, src.left);
 	do {
 		st = stack_enter_of(number);
@@ -284,14 +288,16 @@ ssize_t xts_sendto(int number, const void *data, size_t bytes, int flags, const 
 
 	if (address && length > sizeof(struct sockaddr_storage))
 		return finish(-EINVAL);
+	if (address && argument_is_bad(address, length))
+		return finish(-EFAULT);
 	return send_call(number, &iov, 1, flags, address ? &message : NULL);
 }
 
 ssize_t xts_sendmsg(int number, const struct msghdr *message, int flags)
 {
-	if (!message)
-		return finish(-EFAULT);
-	if (message->msg_iovlen > 1024)
-		return finish(-EMSGSIZE);
+	int r = xts_argument_outgoing(message);
+
+	if (r)
+		return finish(r);
 	return send_call(number, message->msg_iov, message->msg_iovlen, flags, message);
 }

@@ -2,6 +2,7 @@
 #include <netinet/in.h>
 
 #include "core/address.h"
+#include "core/arguments.h"
 #include "core/socket.h"
 
 #define SIN6_BYTES_MIN 24 /* RFC 2133: the size without the scope */
@@ -41,10 +42,10 @@ static int read_v6(struct xts_endpoint *out, const struct sockaddr *address, soc
 int address_read(struct xts_endpoint *out, uint8_t family, const struct sockaddr *address, socklen_t length, bool to_bind)
 {
 	memset(out, 0, sizeof *out);
-	if (!address)
-		return -EFAULT;
 	if (length > sizeof(struct sockaddr_storage))
 		return -EINVAL;
+	if (argument_is_bad(address, length))
+		return -EFAULT;
 	return family == 4 ? read_v4(out, address, length, to_bind) : read_v6(out, address, length);
 }
 
@@ -161,10 +162,10 @@ socklen_t address_bytes(uint8_t family, const struct xts_endpoint *endpoint, voi
 
 int address_write(uint8_t family, const struct xts_endpoint *endpoint, struct sockaddr *address, socklen_t *length)
 {
-	if (!address || !length)
-		return -EFAULT;
-	if ((int)*length < 0)
-		return -EINVAL;
+	int r = argument_name(address, length);
+
+	if (r)
+		return r;
 	*length = address_bytes(family, endpoint, address, *length);
 	return 0;
 }

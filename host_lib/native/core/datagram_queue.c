@@ -118,7 +118,7 @@ void datagram_forget(struct xts_sock *s)
 	q->naming = 0;
 	q->returned = 0;
 	q->wanted = q->flushed = q->dropped = 0;
-	s->error = 0;
+	s->error = q->send_error = 0;
 }
 
 /* --- the account -------------------------------------------------------------------------------------------------- */
@@ -296,6 +296,19 @@ void datagram_changed(struct xts_sock *s, uint32_t events, uint32_t post_credits
 		wake(s->stack, &s->writers);
 }
 
+/* An error of the device's socket. Without a peer and IP_RECVERR it has no pending errors of its own: a datagram of
+ * ours could not be sent. Returns the events. */
+static uint32_t note_error(struct xts_sock *s, int error)
+{
+	if (!s->datagrams->connected && !s->datagrams->queues_errors) {
+		s->datagrams->send_error = error;
+		return 0;
+	}
+	s->error = error;
+	status_state(s);
+	return EPOLLERR;
+}
+
 bool message_recv_datagrams(struct stack *st, const struct xts_head *head, const struct xts_recv_datagrams *m,
 			    struct xts_rx_frame *frame)
 {
@@ -322,11 +335,8 @@ bool message_recv_datagrams(struct stack *st, const struct xts_head *head, const
 		if (datagram_first_error(s))
 			events |= EPOLLERR;
 	}
-	if (head->error) {
-		s->error = head->error;
-		status_state(s);
-		events |= EPOLLERR;
-	}
+	if (head->error)
+		events |= note_error(s, head->error);
 	datagram_changed(s, events, m->post_credits);
 	return taken > 0;
 }

@@ -11,6 +11,13 @@
 
 struct xts_sock;
 
+/* Where a call receives to. */
+struct sink {
+	const struct iovec *iov;
+	size_t bytes;  /* of all pieces */
+	size_t usable; /* of these: a copy of more fails (core/arguments.h) */
+};
+
 /* What recvmsg() returns with the data. */
 struct about {
 	void *name;            /* NULL: the address is not asked for */
@@ -20,8 +27,14 @@ struct about {
 	int flags;         /* msg_flags */
 };
 
-/* returns it in the fields of the program's msghdr */
-void about_return(const struct about *about, struct msghdr *message);
+/* What the program's pieces are, as a sink: 0, -EFAULT, -EINVAL. */
+int sink_of(struct sink *out, const struct iovec *iov, size_t count);
+
+/* What a msghdr of recvmsg(2) asks for: 0 or -errno. A name or control data that are no memory are left out. */
+int about_message(struct about *out, const struct msghdr *message);
+/* Returns it in the fields of the program's msghdr. The result of the call, or -EFAULT: the place for the name is no
+ * memory. */
+ssize_t about_return(const struct about *about, struct msghdr *message, ssize_t received);
 
 /* These bytes of the buffer have been read; credits: taken in addition to the bytes. */
 void recv_consume(struct xts_sock *s, uint32_t bytes, uint32_t credits);
@@ -33,7 +46,10 @@ struct source {
 	const struct iovec *iov;
 	size_t offset; /* position in *iov */
 	size_t left;   /* bytes in all */
+	bool faults;   /* the copy fails: core/arguments.h */
 };
+/* What the program's pieces are, as a source: 0, -EFAULT, -EINVAL. */
+int source_of(struct source *out, const struct iovec *iov, size_t count);
 void source_take(struct source *src, uint8_t *out, size_t bytes);
 void send_account(struct xts_sock *s, uint32_t credits, uint32_t bytes);
 /* tcp_sendmsg(): sends all if it may block, else what fits. Bytes or -errno. */

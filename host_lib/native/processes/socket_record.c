@@ -92,6 +92,7 @@ static void fill_datagrams(struct socket_record *b, const struct datagrams *q)
 	b->connected = q->connected;
 	b->broadcast = q->broadcast;
 	b->tells_drops = q->tells_drops;
+	b->queues_errors = q->queues_errors;
 	b->segment_bytes = q->segment_bytes;
 	b->receive_bytes = q->receive_bytes;
 	b->window = q->window;
@@ -103,6 +104,7 @@ static void apply_datagrams(const struct socket_record *b, struct datagrams *q)
 	q->connected = b->connected;
 	q->broadcast = b->broadcast;
 	q->tells_drops = b->tells_drops;
+	q->queues_errors = b->queues_errors;
 	q->segment_bytes = b->segment_bytes;
 	q->receive_bytes = b->receive_bytes;
 	q->window = b->window;
@@ -246,8 +248,9 @@ static bool datagrams_are_sound(const struct socket_record *b)
 				      &b->stamping.by_host };
 
 	return are_bools(flags, sizeof flags / sizeof *flags) && b->datagrams == 1 && b->connected <= 1 &&
-	       b->broadcast <= 1 && b->tells_drops <= 1 && b->key && !b->unread && !b->pdus && b->relatives == -1 &&
-	       b->state == TCP_STATE_CLOSE && b->phase == PHASE_UNCONNECTED && b->window >= XTS_DATAGRAM_WINDOW_MIN;
+	       b->broadcast <= 1 && b->tells_drops <= 1 && b->queues_errors <= 1 && b->key && !b->unread && !b->pdus &&
+	       b->relatives == -1 && b->state == TCP_STATE_CLOSE && b->phase == PHASE_UNCONNECTED &&
+	       b->window >= XTS_DATAGRAM_WINDOW_MIN;
 }
 
 bool record_is_sound(const struct socket_record *b)

@@ -47,7 +47,7 @@ struct socket_record {
 	struct deed_id deed_id;
 	/* of a datagram socket */
 	uint8_t datagrams; /* 1: it is a datagram socket */
-	uint8_t connected, broadcast, tells_drops;
+	uint8_t connected, broadcast, tells_drops, queues_errors;
 	uint16_t segment_bytes;
 	uint32_t receive_bytes;
 	struct stamping stamping;

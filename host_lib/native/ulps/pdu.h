@@ -11,6 +11,7 @@
 
 struct about;
 struct offered;
+struct sink;
 struct source;
 struct stack;
 struct xts_head;
@@ -50,7 +51,7 @@ void pdu_give_back(struct xts_sock *s, uint32_t credits); /* frees those credits
 void pdu_make_room(struct xts_sock *s);
 int pdu_restore(struct xts_sock *s, const struct pdu *pdu); /* appends; 0 or -ENOMEM */
 /* Receives from the first one: 1; 0: nothing now; or -errno. *done: bytes copied. */
-int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *done, int flags, struct about *about);
+int pdu_recv(struct xts_sock *s, const struct sink *to, size_t *done, int flags, struct about *about);
 
 /* --- pdu_offer.c: receive callbacks (core/receive_callback.h) ------------------------------------------------------- */
 

@@ -58,13 +58,15 @@ static uint32_t length_of(const struct pdu *p)
 	return p->record_bytes > p->read + p->bytes ? p->record_bytes - p->read : p->bytes;
 }
 
-static int recv_stream(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *done, int flags)
+static int recv_stream(struct xts_sock *s, const struct sink *to, size_t *done, int flags)
 {
 	const struct pdu *p = s->cold->pdu_first;
-	uint32_t n = p->bytes < bytes ? p->bytes : (uint32_t)bytes;
+	uint32_t n = p->bytes < to->bytes ? p->bytes : (uint32_t)to->bytes;
 
+	if (!(flags & MSG_TRUNC) && n > to->usable)
+		return -EFAULT;
 	if (!(flags & MSG_TRUNC))
-		n = (uint32_t)buffer_copy(s, 0, iov, 0, n);
+		n = (uint32_t)buffer_copy(s, 0, to->iov, 0, n);
 	*done = n;
 	if (!(flags & MSG_PEEK) && n)
 		pdu_consume(s, n);
@@ -80,7 +82,7 @@ static uint8_t first_byte(struct xts_sock *s)
 	return byte;
 }
 
-int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *done, int flags, struct about *about)
+int pdu_recv(struct xts_sock *s, const struct sink *to, size_t *done, int flags, struct about *about)
 {
 	const struct pdu *p = s->cold->pdu_first;
 	size_t before = flags & MSG_PEEK ? 0 : *done;
@@ -100,14 +102,16 @@ int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *
 	if (!p || !pdu_is_readable(s))
 		return 0;
 	if (p->stream)
-		return recv_stream(s, iov, bytes, done, flags);
+		return recv_stream(s, to, done, flags);
+	n = p->bytes < to->bytes - before ? p->bytes : (uint32_t)(to->bytes - before);
+	if (n > to->usable - before)
+		return -EFAULT;
 	if (!before) {
 		r = pdu_control_put(p, about);
 		if (r)
 			return r;
 	}
-	n = p->bytes < bytes - before ? p->bytes : (uint32_t)(bytes - before);
-	n = (uint32_t)buffer_copy(s, 0, iov, before, n);
+	n = (uint32_t)buffer_copy(s, 0, to->iov, before, n);
 	ends = p->whole && n == p->bytes;
 	length = length_of(p);
 	if (about && (ends || n < p->bytes))
@@ -118,7 +122,7 @@ int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *
 		pdu_consume(s, n);
 	}
 	*done = before + n;
-	if (!ends && flags & MSG_WAITALL && !(flags & MSG_PEEK) && *done < bytes)
+	if (!ends && flags & MSG_WAITALL && !(flags & MSG_PEEK) && *done < to->bytes)
 		return 0; /* more of the same PDU, or of the same run of stream data */
 	if (flags & MSG_TRUNC)
 		*done = before + length;

@@ -274,5 +274,5 @@ ssize_t pdu_send(struct xts_sock *s, struct source *src, int flags, const struct
 		return -EINVAL;
 	if (s->seqpacket ? !s->cold->ulps.depth[ULPS_SEND] : control->data[0] == TLS_DATA_RECORD)
 		return send_all(s, src, flags); /* data of the byte stream */
-	return send_pdu(s, src, flags, control, blocking, deadline);
+	return src->faults ? -EFAULT : send_pdu(s, src, flags, control, blocking, deadline);
 }

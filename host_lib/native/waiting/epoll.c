@@ -6,6 +6,7 @@
  * epoll_ctl.c, the descriptor that a program can sleep on in epoll_fd.c, waiting in mixed_descriptors.c.
  */
 #include "attach.h"
+#include "core/arguments.h"
 #include "core/channel.h"
 #include "core/error.h"
 #include "core/socket.h"
@@ -240,8 +241,9 @@ int xts_epoll(void *ectx, struct epoll_event *events, int max)
 
 	if (!ctx)
 		return finish(-EBADF);
-	if (max <= 0 || !events)
-		return finish(max <= 0 ? -EINVAL : -EFAULT);
+	r = argument_events(events, max);
+	if (r)
+		return finish(r);
 	st = stack_enter(ctx->stack);
 	epoll_arrive(ctx);
 	(void)channel_catch_up(st);

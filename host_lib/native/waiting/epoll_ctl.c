@@ -1,6 +1,7 @@
 /* Polling contexts and what is registered with them: epoll_create(2) and epoll_ctl(2). */
 #include <stdlib.h>
 
+#include "core/arguments.h"
 #include "core/error.h"
 #include "core/socket.h"
 #include "core/stack.h"
@@ -193,7 +194,7 @@ int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epo
 
 	if (!ectx)
 		return finish(-EBADF);
-	if (op != EPOLL_CTL_DEL && !event)
+	if (op != EPOLL_CTL_DEL && argument_is_bad(event, sizeof *event))
 		return finish(-EFAULT);
 	if (foreign_is(ectx, number))
 		return finish(foreign_ctl(ectx, op, number, NULL, key, event));

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "core/arguments.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -354,7 +355,9 @@ int xts_poll(struct pollfd *fds, unsigned long count, int timeout_ms)
 {
 	uint64_t deadline = 0;
 
-	if (!fds && count)
+	/* the kernel refuses an impossible address even for no descriptors */
+	if (count > ARGUMENT_END / sizeof *fds || argument_is_impossible(fds, count * sizeof *fds) ||
+	    argument_is_bad(fds, count * sizeof *fds))
 		return finish(-EFAULT);
 	if (timeout_ms)
 		deadline = deadline_after(timeout_ms < 0 ? FOREVER : (uint64_t)timeout_ms * NS_PER_MS);
@@ -458,8 +461,9 @@ int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *mem
 
 	if (!ectx)
 		return finish(-EBADF);
-	if (max <= 0 || !events)
-		return finish(max <= 0 ? -EINVAL : -EFAULT);
+	r = argument_events(events, max);
+	if (r)
+		return finish(r);
 	foreign = foreign_set(c.ctx);
 	if (__builtin_expect(foreign < 0, 1)) {
 		r = wait_own(&c, -1, deadline_ns, mask);

@@ -43,8 +43,16 @@ def pattern(size: int) -> bytes:
 class Open:
     """A datagram socket as its proxy sees it."""
 
-    def __init__(self, proxy: OneProcessProxy, caller: Caller, credits: int = table.DATAGRAM_WINDOW_DEFAULT) -> None:
+    def __init__(
+        self,
+        proxy: OneProcessProxy,
+        caller: Caller,
+        credits: int = table.DATAGRAM_WINDOW_DEFAULT,
+        *,
+        peer: Endpoint | None = None,
+    ) -> None:
         self.proxy, self.caller = proxy, caller
+        self.peer = peer or Endpoint()
         self.reader = datagram.Reader()
         self.s = caller.call("datagram")
         assert isinstance(self.s, int), self.s
@@ -57,7 +65,7 @@ class Open:
     def answer(self, credits: int) -> None:
         self.proxy.send(
             "XTS_REPLY_OPEN_DATAGRAM_ACK", id=self.s, proxy_id=PROXY_ID, token=self.opened.fields["token"],
-            post_credits=credits, local=HERE, peer=Endpoint(),
+            post_credits=credits, local=HERE, peer=self.peer,
         )  # fmt: skip
 
     def call(self, name: str, *arguments: Any) -> Any:
@@ -304,7 +312,7 @@ def test_unknown_control_items_are_skipped(proxy: OneProcessProxy, caller: Calle
 
 
 def test_an_error_is_told_once_and_before_data(proxy: OneProcessProxy, caller: Caller) -> None:
-    c = Open(proxy, caller)
+    c = Open(proxy, caller, peer=THERE)
     c.give(Datagram(b"x", THERE))
     c.raw(b"", error=errno.ECONNREFUSED)
     proxy.until(lambda: c.call("readable") == 1, "nothing came")
@@ -312,6 +320,20 @@ def test_an_error_is_told_once_and_before_data(proxy: OneProcessProxy, caller: C
     assert c.call("recvfrom") == [b"x".hex(), 80]
     c.raw(b"", error=errno.EHOSTUNREACH)
     proxy.until(lambda: c.call("readable") == 1, "the error does not wake it")
+    assert c.call("sendto", 1) == "EHOSTUNREACH"
+    assert c.call("sendto", 1) == 1
+    assert c.sent()
+    c.close()
+
+
+def test_without_a_peer_an_error_is_of_the_next_that_sends(proxy: OneProcessProxy, caller: Caller) -> None:
+    """It is no readiness, and a call that receives does not have it."""
+    c = Open(proxy, caller)
+    c.raw(b"", error=errno.EHOSTUNREACH)
+    c.give(Datagram(b"x", THERE))
+    proxy.until(lambda: c.call("readable") == 1, "nothing came")
+    assert c.call("recvfrom") == [b"x".hex(), 80]
+    assert c.call("readable") == 0 and c.call("recvfrom") == "EAGAIN"
     assert c.call("sendto", 1) == "EHOSTUNREACH"
     assert c.call("sendto", 1) == 1
     assert c.sent()

@@ -50,6 +50,35 @@ def _is_udp_of_the_kernel(fd: int) -> bool:
 
 
 @script("datagrams")
+def what_the_device_cannot_send() -> None:
+    """On the kernel the call that sends fails itself. So here it is no readiness, no error of the socket and none of a
+    call that receives: only of the next one that sends, once."""
+    s, peer = _bound(), _bound()
+    s.sendto(b"x", peer.getsockname())
+    s.sendto(b"of a network that has broadcast", ("127.255.255.255", 9))  # EACCES, which only the device knows
+    s.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 9)  # a round trip
+    poll = select.poll()
+    poll.register(s, select.POLLIN)
+    epoll = select.epoll()
+    epoll.register(s, select.EPOLLIN | select.EPOLLET)
+    assert not poll.poll(50) and not epoll.poll(0)
+    s.setblocking(False)
+    assert errno_of(lambda: s.recv(1)) == errno.EAGAIN
+    assert s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+    assert errno_of(lambda: s.sendto(b"y", peer.getsockname())) == errno.EACCES
+    s.sendto(b"z", peer.getsockname())
+    assert (peer.recv(9), peer.recv(9)) == (b"x", b"z")
+    connected = _made()
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    connected.connect(peer.getsockname())
+    peer.close()
+    connected.send(b"refused")
+    poll.register(connected, 0)
+    assert poll.poll(5000) == [(connected.fileno(), select.POLLERR)]  # what ICMP says is, with a peer
+    assert errno_of(lambda: connected.recv(1)) == errno.ECONNREFUSED
+
+
+@script("datagrams")
 def filter_before_the_decision() -> None:
     """It is kept as a program: the program's memory may be gone when the socket moves to the device."""
     receiver, sender, free, large = _made(), _made(), _made(), _made()

@@ -12,6 +12,7 @@ import sys
 from beds.calls import print_traces
 from beds.scripts import scripts
 from system.sockets.programs import (
+    call_arguments,
     call_connecting,
     call_data,
     call_datagram_filters,
@@ -24,7 +25,7 @@ from system.sockets.programs import (
 
 #: Each has added its scripts when it was imported.
 TOPICS = (
-    *(call_connecting, call_data, call_ending, call_options),
+    *(call_arguments, call_connecting, call_data, call_ending, call_options),
     *(call_datagrams, call_datagram_filters, call_datagram_messages, call_datagram_stamps),
 )
 SCRIPTS = scripts("calls")

@@ -1,0 +1,134 @@
+/*
+ * Arguments of the public calls, checked as the kernel checks them and in its order, before anything else uses them.
+ *
+ * Theory of operation
+ *
+ * The kernel notices a bad pointer when it copies. This library copies by itself, so that a bad pointer would be a
+ * fault of the program. There are three kinds of them.
+ *
+ * Impossible: in the kernel's half of the addresses, or reaching into it. The kernel refuses these before it does
+ * anything, and so do the functions here. It costs a comparison.
+ *
+ * Nowhere: in the first page, which is NULL and what a program has computed from NULL. The kernel gets as far as the
+ * copy. A call that copies nothing succeeds: recv() with MSG_TRUNC, a datagram without data. So a vector of pieces is
+ * used up to the first one that is nowhere (struct span), and the call fails where the kernel's copy would.
+ *
+ * Not accessible: unmapped, or protected. Only the kernel knows. Calls that are not about data ask it, with a system
+ * call that changes nothing (argument_is_readable()). Calls that send, receive or wait do not ask, since that would
+ * cost each of them a system call: there such a pointer is a fault of the program (DIFFERENCES.md).
+ */
+#ifndef XTS_ARGUMENTS_H
+#define XTS_ARGUMENTS_H
+
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#define ARGUMENT_PAGE 4096u                      /* vm.mmap_min_addr is this or more */
+#define ARGUMENT_END ((uintptr_t)1 << 56)        /* no process has memory from here on */
+#define ARGUMENT_BYTES_MAX ((size_t)0x7ffff000u) /* MAX_RW_COUNT: one call moves no more */
+#define ARGUMENT_PIECES_MAX 1024u                /* UIO_MAXIOV */
+
+static inline bool argument_is_impossible(const void *data, size_t bytes)
+{
+	return (uintptr_t)data >= ARGUMENT_END || bytes > ARGUMENT_END - (uintptr_t)data;
+}
+
+static inline bool argument_is_nowhere(const void *data)
+{
+	return (uintptr_t)data < ARGUMENT_PAGE;
+}
+
+/* It can be no memory of the program. */
+static inline bool argument_is_bad(const void *data, size_t bytes)
+{
+	return bytes && (argument_is_nowhere(data) || argument_is_impossible(data, bytes));
+}
+
+/* The bytes of a call's pieces. */
+struct span {
+	size_t bytes;  /* of all, at most ARGUMENT_BYTES_MAX */
+	size_t usable; /* of those before the first piece that is nowhere */
+};
+
+/* import_iovec() of the kernel, for at most ARGUMENT_PIECES_MAX pieces: 0, -EFAULT, -EINVAL. */
+static inline int argument_pieces(struct span *out, const struct iovec *pieces, size_t count)
+{
+	bool nowhere = false;
+
+	*out = (struct span){ 0 };
+	if (argument_is_bad(pieces, count * sizeof *pieces))
+		return -EFAULT;
+	for (size_t i = 0; i < count; i++) {
+		size_t bytes = pieces[i].iov_len;
+
+		if (bytes > SSIZE_MAX)
+			return -EINVAL;
+		if (argument_is_impossible(pieces[i].iov_base, bytes))
+			return -EFAULT;
+		if (bytes > ARGUMENT_BYTES_MAX - out->bytes)
+			bytes = ARGUMENT_BYTES_MAX - out->bytes;
+		nowhere = nowhere || (bytes && argument_is_nowhere(pieces[i].iov_base));
+		out->bytes += bytes;
+		out->usable += nowhere ? 0 : bytes;
+	}
+	return 0;
+}
+
+/* The pieces of readv(2) and its like, which have EINVAL where sendmsg(2) has EMSGSIZE. 0 or -errno. */
+static inline int argument_vector(struct span *out, const struct iovec *pieces, int count)
+{
+	return count < 0 || count > (int)ARGUMENT_PIECES_MAX ? -EINVAL : argument_pieces(out, pieces, (size_t)count);
+}
+
+/* copy_msghdr_from_user(): what recvmsg(2) refuses before it looks at the socket. 0 or -errno. */
+static inline int argument_message(const struct msghdr *message)
+{
+	if (argument_is_bad(message, sizeof *message))
+		return -EFAULT;
+	if (message->msg_name && (int)message->msg_namelen < 0)
+		return -EINVAL;
+	return message->msg_iovlen > ARGUMENT_PIECES_MAX ? -EMSGSIZE : 0;
+}
+
+/* The place for the events of epoll_wait(2): 0, -EINVAL, -EFAULT. */
+static inline int argument_events(const struct epoll_event *events, int max)
+{
+	if (max <= 0 || max > (int)(INT_MAX / sizeof *events))
+		return -EINVAL;
+	return argument_is_bad(events, (size_t)max * sizeof *events) ? -EFAULT : 0;
+}
+
+/* The place for an address, of accept(2): 0, -EFAULT, -EINVAL. */
+static inline int argument_name(const struct sockaddr *address, const socklen_t *length)
+{
+	if (argument_is_bad(length, sizeof *length))
+		return -EFAULT;
+	if ((int)*length < 0)
+		return -EINVAL;
+	return argument_is_bad(address, *length) ? -EFAULT : 0;
+}
+
+#pragma GCC visibility push(default)
+
+/* argument_message() for sendmsg(2), which also copies the name and the control messages. 0 or -errno. */
+int xts_argument_outgoing(const struct msghdr *message);
+
+/* The first and the last of these bytes can be read, or written. Asks the kernel. */
+bool xts_argument_is_readable(const void *data, size_t bytes);
+bool xts_argument_is_writable(void *data, size_t bytes);
+
+/* move_addr_to_kernel(), of bind(2) and connect(2): 0, -EINVAL, -EFAULT. A length of 0 is left to the caller. */
+int xts_argument_address(const struct sockaddr *address, socklen_t length);
+
+/* For a result of at most *length bytes: 0, -EFAULT (of *length, or of the place for the result), -EINVAL. */
+int xts_argument_result(void *value, socklen_t *length);
+
+#pragma GCC visibility pop
+
+#endif
