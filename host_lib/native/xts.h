@@ -31,6 +31,8 @@
  * Threads. All calls are thread-safe, and threads may share sockets.
  *
  * Processes. After fork() the child has no XTS sockets (EBADF); its first xts_socket() attaches it.
+ * So it is in every child that has a copy of this memory, however it was made (clone, _Fork()). A
+ * child that shares this memory may exec and exit; what it calls here, it does to its parent.
  * Under libxts-preload sockets are kept over fork() and exec(), with limits: xts_get_info() counts
  * those that could not be kept (not_inherited).
  *

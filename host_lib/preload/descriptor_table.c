@@ -218,8 +218,26 @@ void descriptor_disown(int fd)
 		(void)descriptor_take(fd);
 }
 
+/* The number of each stays that of its parent's socket, which libxts does not know here (ENOTCONN). */
+static void is_parents(int fd, struct descriptor d, void *unused)
+{
+	(void)unused;
+	d.reason = XTS_REASON_ELSEWHERE;
+	atomic_store_explicit(&words[fd], pack(d), memory_order_release);
+}
+
+static void orphaned(void)
+{
+	pthread_mutex_init(&table_lock, NULL);
+	descriptor_each(DESCRIPTOR_OFFLOADED, is_parents, NULL);
+}
+
 /* If a thread forks while another one changes the table, the child must not find it locked forever. */
 __attribute__((constructor)) static void keep_over_fork(void)
 {
-	pthread_atfork(lock_table, unlock_table, unlock_table);
+	static const struct xts_fork_part at_fork = {
+		.before = lock_table, .in_parent = unlock_table, .in_child = unlock_table, .orphaned = orphaned
+	};
+
+	xts_at_fork(&at_fork);
 }

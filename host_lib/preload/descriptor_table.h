@@ -22,6 +22,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/caller.h"
+
 enum descriptor_kind {
 	DESCRIPTOR_KERNEL,
 	DESCRIPTOR_UNDECIDED,
@@ -61,6 +63,7 @@ static inline struct descriptor descriptor_get(int fd)
 	struct descriptor d = { 0 };
 	uint64_t word;
 
+	xts_look_who_calls();
 	if ((unsigned)fd < DESCRIPTORS_MAX && descriptors) {
 		word = atomic_load_explicit(&descriptors[fd], memory_order_acquire);
 		d.kind = (uint8_t)word;

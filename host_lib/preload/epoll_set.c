@@ -44,6 +44,25 @@ static void after_fork_child(void)
 	after_fork_parent();
 }
 
+/* The kernel's half of each set stays; the parent's sockets were in the other. */
+static void orphaned(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	pthread_mutex_init(&store_lock, NULL);
+	for (uint32_t i = 1; i < used; i++) {
+		struct epoll_set *set = &store[i];
+
+		set->users = set->number ? 1 : 0;
+		set->ctx = NULL;
+		set->bell = -1;
+		set->both = 0;
+		set->registrations = NULL;
+		set->registration_count = set->registration_room = 0;
+	}
+	note_total = 0;
+	unused = NULL;
+}
+
 /*
  * Runs when the library is loaded, before the program can register handlers: the program's handlers may use sets
  * (libuv's do), so they have to run before ours in the parent and after ours in the child. libxts's handlers are
@@ -51,9 +70,13 @@ static void after_fork_child(void)
  */
 __attribute__((constructor(101))) static void watch_fork(void)
 {
+	static const struct xts_fork_part at_fork = {
+		.before = before_fork, .in_parent = after_fork_parent, .in_child = after_fork_child, .orphaned = orphaned
+	};
+
 	preload_lend_calls(); /* before libxts makes any descriptors */
 	xts_flush();
-	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+	xts_at_fork(&at_fork);
 }
 
 void sets_lock(void)

@@ -32,9 +32,9 @@
  * socket_calls.c, data.c, option_calls.c, undecided_options.c (options until a socket is offloaded), undecided_wait.c
  * (sleeping until then), ulp_ioctl.c (pushed protocols), descriptor_calls.c (dup, close), passing.c (descriptors over
  * Unix sockets), open.c (other descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c;
- * process_calls.c (fork, exec, exit), spawn.c, shell.c (system, popen); signal.c; start.c (settings), rules_in_force.c,
- * process_page.c (what other programs see of it), fallback_notice.c, once_per_run.c and summary.c (lines on standard
- * error). CALLS.md lists all functions, and how each is handled.
+ * doors.c (fork and other ways to make a process), process_calls.c (exec, exit), spawn.c, shell.c (system, popen);
+ * signal.c; start.c (settings), rules_in_force.c, process_page.c (what other programs see of it), fallback_notice.c,
+ * once_per_run.c and summary.c (lines on standard error). CALLS.md lists all functions, and how each is handled.
  */
 #ifndef XTS_PRELOAD_H
 #define XTS_PRELOAD_H
@@ -46,6 +46,7 @@
 #include "xts_private.h"
 #include "descriptor_table.h"
 #include "real.h"
+#include "core/caller.h"
 #include "core/reason.h"
 #include "notice.h"
 #include "rules/rules.h"
@@ -184,8 +185,17 @@ int preload_sleep_epoll(int set, struct epoll_event *events, int max, const stru
 
 /* --- process_calls.c ---------------------------------------------------------------------------------------------- */
 
+/* Is the caller a child that shares this memory, and so has a number of its own? (After xts_look_who_calls(), a child
+ * with a copy of it has noted its own.) */
+bool preload_shares_memory(void);
 /* Gives the sockets that came over exec() their descriptors again. */
 void process_take_over(void);
+
+/* --- doors.c ------------------------------------------------------------------------------------------------------ */
+
+/* Is this system call, by its number and arguments, one that makes a process which has to be followed as a fork? Then
+ * *child is its result. */
+bool door_by_number(long number, const long a[6], long *child);
 
 /* --- spawn.c ------------------------------------------------------------------------------------------------------ */
 

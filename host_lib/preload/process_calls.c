@@ -1,11 +1,11 @@
 /*
- * Processes: fork, exec, exit.
- *
- * fork() is the C library's. libxts and the table of descriptors follow it through handlers (pthread_atfork). vfork()
- * is carried out as fork(): its child would close and duplicate descriptors in its parent's table.
+ * Processes: exec and exit. fork() and its like: doors.c.
  *
  * exec() keeps the offloaded sockets that are not close-on-exec. They are written into a memfd. The new program finds
  * its number in the environment (XTS_INHERITED) and takes the sockets over. posix_spawn(): spawn.c.
+ *
+ * A child that shares its parent's memory (doors.c) must not end what is its parent's: exec and exit are the kernel's
+ * there. The process's number tells it, whichever way the child was made.
  */
 #include "preload.h"
 
@@ -119,15 +119,19 @@ static int exec_with(int memfd, const struct exec_target *target, char *const *a
 /* Sends all data that is still held back, before the program changes. */
 static void send_held(void)
 {
-	if (getpid() == preload.pid && !xts_inside.locked)
+	if (!xts_inside.locked)
 		xts_flush();
 }
 
 static int exec_target(const struct exec_target *target, char *const *arguments, char *const *environment)
 {
 	struct exec_sockets kept = { 0 };
-	int memfd = give_up_sockets(&kept), error;
+	int memfd, error;
 
+	xts_look_who_calls();
+	if (preload_shares_memory())
+		return exec_real(target, arguments, environment);
+	memfd = give_up_sockets(&kept);
 	send_held();
 	if (memfd == -1)
 		return exec_real(target, arguments, environment);
@@ -280,49 +284,25 @@ static void note_process(void)
 	preload.pid = getpid();
 }
 
+bool preload_shares_memory(void)
+{
+	return preload.pid && getpid() != preload.pid;
+}
+
 __attribute__((constructor)) static void follow_fork(void)
 {
 	note_process();
-	pthread_atfork(NULL, NULL, note_process);
+	static const struct xts_fork_part at_fork = { .in_child = note_process, .orphaned = note_process };
+
+	xts_at_fork(&at_fork);
 }
-
-/* --- fork --------------------------------------------------------------------------------------------------------- */
-
-EXPORT pid_t vfork(void)
-{
-	return real()->fork();
-}
-pid_t __vfork(void) __attribute__((alias("vfork"))) EXPORT;
-
-/* A child that shares its parent's memory, as after vfork(), but not its descriptors: it becomes a forked child. */
-EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
-{
-	pid_t *parent_tid, *child_tid;
-	va_list list;
-	void *tls;
-	pid_t child;
-
-	va_start(list, argument);
-	parent_tid = va_arg(list, pid_t *);
-	tls = va_arg(list, void *);
-	child_tid = va_arg(list, pid_t *);
-	va_end(list);
-	if ((flags & (CLONE_VM | CLONE_VFORK | CLONE_FILES)) != (CLONE_VM | CLONE_VFORK) ||
-	    (flags & ~(CLONE_VM | CLONE_VFORK)) != SIGCHLD)
-		return real()->clone(function, stack, flags, argument, parent_tid, tls, child_tid);
-	child = fork();
-	if (child == 0)
-		_exit(function(argument));
-	return child;
-}
-int __clone(int (*function)(void *), void *stack, int flags, void *argument, ...) __attribute__((alias("clone"))) EXPORT;
 
 /* --- exit --------------------------------------------------------------------------------------------------------- */
 
-/* Not in a child that shares its parent's memory (clone): that would end the parent's connections. */
 EXPORT __attribute__((noreturn)) void _exit(int status)
 {
-	if (getpid() == preload.pid && !xts_inside.locked) {
+	xts_look_who_calls();
+	if (!preload_shares_memory() && !xts_inside.locked) {
 		summary_tell();
 		xts_before_exit();
 	}

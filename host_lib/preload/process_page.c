@@ -229,6 +229,13 @@ void report_counters(void)
 	xts_publish_counts(sockets, XTS_REASON_COUNT);
 }
 
+static void forget_counters(void)
+{
+	preload.offloaded = preload.unseen = preload.not_streams = 0;
+	for (unsigned i = 0; i < XTS_REASON_COUNT; i++)
+		preload.stayed[i] = 0;
+}
+
 /* The page belongs to the parent. The child makes a new one, with counters at 0 and the entries of the sockets that
  * they share. */
 static void in_child(void)
@@ -239,9 +246,7 @@ static void in_child(void)
 		atomic_store(&page, NULL);
 		descriptor_disown(page_fd);
 		real()->close(page_fd);
-		preload.offloaded = preload.unseen = preload.not_streams = 0;
-		for (unsigned i = 0; i < XTS_REASON_COUNT; i++)
-			preload.stayed[i] = 0;
+		forget_counters();
 		make();
 		for (int fd = 0; page && fd < (int)XTS_REPORT_ENTRIES; fd++) {
 			if (page->entry[fd].kind && page->entry[fd].kind == p->entry[fd].kind)
@@ -252,7 +257,20 @@ static void in_child(void)
 	unlock_report();
 }
 
+/* Its descriptor stays open and ours. A page is made with the next socket. */
+static void orphaned(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	atomic_store(&page, NULL);
+	page_fd = -1;
+	forget_counters();
+}
+
 __attribute__((constructor)) static void keep_over_fork(void)
 {
-	pthread_atfork(lock_report, unlock_report, in_child);
+	static const struct xts_fork_part at_fork = {
+		.before = lock_report, .in_parent = unlock_report, .in_child = in_child, .orphaned = orphaned
+	};
+
+	xts_at_fork(&at_fork);
 }

@@ -61,6 +61,7 @@ FILE *_IO_popen(const char *command, const char *mode);
 FILE *_IO_fdopen(int fd, const char *mode) __attribute__((nothrow, leaf, malloc));
 int _IO_fclose(FILE *file);
 pid_t __vfork(void) __attribute__((nothrow, leaf));
+pid_t _Fork(void) __attribute__((nothrow));
 int __clone(int (*function)(void *), void *stack, int flags, void *argument, ...) __attribute__((nothrow, leaf));
 int __sigaction(int number, const struct sigaction *action, struct sigaction *old);
 __sighandler_t bsd_signal(int number, __sighandler_t handler) __attribute__((nothrow, leaf));
@@ -85,7 +86,7 @@ int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional,
 	X(inotify_init) X(inotify_init1) \
 	X(getaddrinfo) X(getnameinfo) X(gethostbyname) X(gethostbyname2) X(gethostbyaddr) X(gethostbyname_r) \
 	X(gethostbyname2_r) X(gethostbyaddr_r) X(getaddrinfo_a) \
-	X(closefrom) X(close_range) X(execveat) X(epoll_pwait2)
+	X(closefrom) X(close_range) X(execveat) X(epoll_pwait2) X(_Fork)
 /* clang-format on */
 
 #define XTS_REAL_AS_POINTER(name) __typeof__(name) *name; /* NOLINT(bugprone-macro-parentheses) */

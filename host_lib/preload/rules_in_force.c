@@ -104,5 +104,7 @@ static void in_child(void)
 
 __attribute__((constructor)) static void keep_over_fork(void)
 {
-	pthread_atfork(NULL, NULL, in_child);
+	static const struct xts_fork_part at_fork = { .in_child = in_child, .orphaned = in_child };
+
+	xts_at_fork(&at_fork);
 }

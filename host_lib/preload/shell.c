@@ -60,6 +60,33 @@ static void heed_terminal(void)
 	pthread_mutex_unlock(&terminal.lock);
 }
 
+static void lock_terminal(void)
+{
+	xts_go_in();
+	pthread_mutex_lock(&terminal.lock);
+}
+
+static void unlock_terminal(void)
+{
+	pthread_mutex_unlock(&terminal.lock);
+	xts_come_out();
+}
+
+static void orphaned(void)
+{
+	pthread_mutex_init(&terminal.lock, NULL);
+}
+
+/* A child must not find it locked by a thread that it does not have. */
+__attribute__((constructor)) static void keep_over_fork(void)
+{
+	static const struct xts_fork_part at_fork = {
+		.before = lock_terminal, .in_parent = unlock_terminal, .in_child = unlock_terminal, .orphaned = orphaned
+	};
+
+	xts_at_fork(&at_fork);
+}
+
 /* --- system() ----------------------------------------------------------------------------------------------------- */
 
 static int start_shell(const char *command, const sigset_t *mask, pid_t *child)

@@ -199,9 +199,19 @@ static void unlock_spawning(void)
 	xts_come_out();
 }
 
+static void orphaned(void)
+{
+	pthread_mutex_init(&spawn_lock, NULL);
+	carrying = (struct carrying){ 0 };
+}
+
 __attribute__((constructor)) static void keep_over_fork(void)
 {
-	pthread_atfork(lock_spawning, unlock_spawning, unlock_spawning);
+	static const struct xts_fork_part at_fork = {
+		.before = lock_spawning, .in_parent = unlock_spawning, .in_child = unlock_spawning, .orphaned = orphaned
+	};
+
+	xts_at_fork(&at_fork);
 }
 
 /* --- the child ---------------------------------------------------------------------------------------------------- */

@@ -34,9 +34,18 @@ static void unlock_streams(void)
 	xts_come_out();
 }
 
+static void orphaned(void)
+{
+	pthread_mutex_init(&lock, NULL);
+}
+
 __attribute__((constructor)) static void keep_over_fork(void)
 {
-	pthread_atfork(lock_streams, unlock_streams, unlock_streams);
+	static const struct xts_fork_part at_fork = {
+		.before = lock_streams, .in_parent = unlock_streams, .in_child = unlock_streams, .orphaned = orphaned
+	};
+
+	xts_at_fork(&at_fork);
 }
 
 static ssize_t stream_read(void *cookie, char *data, size_t bytes)

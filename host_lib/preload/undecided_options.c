@@ -47,11 +47,20 @@ static void unlock_notes(void)
 	xts_come_out();
 }
 
+static void orphaned(void)
+{
+	pthread_mutex_init(&lock, NULL);
+}
+
 /* Registered before the table's handlers: the table's lock is taken before this one, and at fork() handlers that were
  * registered later run first. */
 __attribute__((constructor(102))) static void keep_over_fork(void)
 {
-	pthread_atfork(lock_notes, unlock_notes, unlock_notes);
+	static const struct xts_fork_part at_fork = {
+		.before = lock_notes, .in_parent = unlock_notes, .in_child = unlock_notes, .orphaned = orphaned
+	};
+
+	xts_at_fork(&at_fork);
 }
 
 /* Called with the lock held. 0: none left. */

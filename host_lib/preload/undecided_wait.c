@@ -50,7 +50,9 @@ static void in_child(void)
 
 __attribute__((constructor)) static void follow_fork(void)
 {
-	pthread_atfork(NULL, NULL, in_child);
+	static const struct xts_fork_part at_fork = { .in_child = in_child, .orphaned = in_child };
+
+	xts_at_fork(&at_fork);
 }
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */

@@ -16,6 +16,7 @@
 #include "afxdp.h"
 #include "afxdp_rings.h"
 #include "own_descriptors.h"
+#include "own_memory.h"
 #include "sealed_memory.h"
 
 #include <fcntl.h>
@@ -263,7 +264,7 @@ static void afxdp_close(struct xts_queue *base)
 	munmap(q->umem, q->umem_bytes);
 	xts_own_close(q->xsk_fd);
 	xts_own_close(q->umem_fd);
-	free(q);
+	xts_release(q);
 }
 
 static const struct xts_queue_ops afxdp_ops = {

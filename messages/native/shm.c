@@ -17,6 +17,7 @@
  */
 #include "shm.h"
 #include "own_descriptors.h"
+#include "own_memory.h"
 #include "sealed_memory.h"
 
 #include <fcntl.h>
@@ -273,7 +274,7 @@ static void shm_close(struct xts_queue *base)
 	munmap(q->memory, q->memory_bytes);
 	xts_own_close(q->bell);
 	xts_own_close(q->memfd);
-	free(q);
+	xts_release(q);
 }
 
 static const struct xts_queue_ops shm_ops = {

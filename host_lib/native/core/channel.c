@@ -23,6 +23,7 @@
 #include "link.h"
 #include "notice.h"
 #include "own_descriptors.h"
+#include "own_memory.h"
 #include "processes/inherit.h"
 #include "processes/take_over.h"
 #include "queue.h"
@@ -346,10 +347,10 @@ void channel_reap(struct stack *st)
 		}
 		*at = c->next_dead;
 		xts_detach(&c->attachment);
-		free(c->held);
-		free(c->refused);
-		free(c->gathered);
-		free(c);
+		xts_release(c->held);
+		xts_release(c->refused);
+		xts_release(c->gathered);
+		xts_release(c);
 	}
 }
 

@@ -185,3 +185,12 @@ void control_after_fork(void)
 	page_fd = -1;
 	munmap(p, sizeof *p);
 }
+
+/* Its descriptor and its memory stay: nothing refers to them. */
+void control_orphaned(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	xts_log_follow(&inherited_log);
+	atomic_store(&page, NULL);
+	page_fd = -1;
+}

@@ -50,5 +50,6 @@ void xts_control_rules_done(uint32_t number, int error, const char *text);
 
 void control_settings_changed(void);
 void control_after_fork(void); /* in a child: the page belongs to the parent */
+void control_orphaned(void);   /* the same in a child that nobody has expected: caller.h */
 
 #endif

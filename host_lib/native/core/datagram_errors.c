@@ -5,6 +5,7 @@
 #include "core/datagram_socket.h"
 #include "core/socket.h"
 #include "core/stack.h"
+#include "own_memory.h"
 #include "queue.h"
 #include "waiting/mirror.h"
 
@@ -16,7 +17,7 @@ static void drop_error(struct xts_sock *s)
 	q->first_error = e->next;
 	if (!q->first_error)
 		q->last_error = NULL;
-	free(e);
+	xts_release(e);
 }
 
 void datagram_drop_errors(struct xts_sock *s)

@@ -16,6 +16,7 @@
 #include "core/stack.h"
 #include "core/transfer.h"
 #include "credit.h"
+#include "own_memory.h"
 #include "queue.h"
 
 #define LEAST_BYTES 256u /* the least room for data */
@@ -108,7 +109,7 @@ bool datagram_offer(struct xts_sock *s, const struct xts_datagram *d, struct xts
 
 void datagram_offer_end(struct xts_sock *s)
 {
-	free(s->datagrams->offer.offered);
+	xts_release(s->datagrams->offer.offered);
 	s->datagrams->offer.offered = NULL;
 }
 

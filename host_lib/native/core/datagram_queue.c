@@ -18,6 +18,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "credit.h"
+#include "own_memory.h"
 #include "processes/inherit.h"
 #include "queue.h"
 #include "waiting/mirror.h"
@@ -68,7 +69,7 @@ static void drop_first(struct xts_sock *s)
 	if (!q->first)
 		q->last = NULL;
 	if (s->stack->spare_datagram_count == SPARE_DATAGRAMS) {
-		free(d);
+		xts_release(d);
 		return;
 	}
 	d->next = s->stack->spare_datagrams;
@@ -93,10 +94,10 @@ void datagram_free(struct xts_sock *s)
 	if (c && c->making.of == s)
 		datagram_message_submit(c);
 	datagram_drop(s);
-	free(s->datagrams->cork.data);
-	free(s->datagrams->filter);
+	xts_release(s->datagrams->cork.data);
+	xts_release(s->datagrams->filter);
 	datagram_offer_end(s);
-	free(s->datagrams);
+	xts_release(s->datagrams);
 	s->datagrams = NULL;
 }
 
@@ -112,7 +113,7 @@ void datagram_forget(struct xts_sock *s)
 	struct datagrams *q = s->datagrams;
 
 	datagram_drop(s);
-	free(q->cork.data);
+	xts_release(q->cork.data);
 	q->cork.data = NULL;
 	q->opens = q->withheld = q->sought = q->leaves = false;
 	q->naming = 0;

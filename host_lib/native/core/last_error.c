@@ -11,6 +11,7 @@
 
 #include "core/channel.h"
 #include "core/error.h"
+#include "core/process.h"
 #include "core/reason.h"
 #include "core/socket.h"
 #include "core/stack.h"
@@ -44,6 +45,11 @@ void last_error_failed(int error, int number)
 	last.noted = 0;
 	last.error = error;
 	last.number = number;
+}
+
+int last_error_of_number(int number)
+{
+	return process_inherits() && table_was_parents(number) ? ENOTCONN : EBADF;
 }
 
 /* What an errno means in this library beyond its usual text. */

@@ -19,6 +19,7 @@
 #include "environment.h"
 #include "link.h"
 #include "notice.h"
+#include "own_memory.h"
 #include "queue.h"
 #include "waiting/epoll.h"
 #include "waiting/progress_thread.h"
@@ -195,6 +196,7 @@ static int channel_open(struct stack *st, struct channel **out, char error[ATTAC
 
 	if (!c)
 		return *result = -ENOMEM;
+	xts_memory_is_parents = false;
 	c->stack = st;
 	if (strncmp(st->settings.queue, "shm:", 4) == 0)
 		endpoint = st->settings.queue + 4;

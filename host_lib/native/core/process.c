@@ -1,9 +1,12 @@
 /* The process as a whole: its stacks, its threads, fork and exit. process.h has the rules. */
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "core/received_data.h"
+#include "core/caller.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/control_page.h"
@@ -16,6 +19,7 @@
 #include "core/status_page.h"
 #include "link.h"
 #include "own_descriptors.h"
+#include "own_memory.h"
 #include "processes/inherit.h"
 #include "processes/passed_copies.h"
 #include "processes/relatives.h"
@@ -37,6 +41,7 @@ static struct {
 	struct settings configured;
 	struct thread *threads;
 	atomic_bool inherits;
+	pid_t pid; /* a child that shares this memory is another */
 } process = { .lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT };
 
 void process_lock(void)
@@ -218,7 +223,7 @@ static void forget_threads(void)
 		t->rung = false;
 		bell_give_up(t);
 		if (t != this_thread)
-			free(t);
+			xts_release(t);
 	}
 	process.threads = this_thread;
 	if (this_thread) {
@@ -251,7 +256,7 @@ static void forget_parent(struct stack *st)
 	while ((s = table_next(st, s))) {
 		mirror_close(s);
 		buffer_drop(s);
-		free(s->pending);
+		xts_release(s->pending);
 		if (process_inherits() && s->open) {
 			inherit_after_fork(s);
 			if (share_by_key(s))
@@ -274,6 +279,7 @@ static void forget_parent(struct stack *st)
 
 static void after_fork_child(void)
 {
+	process.pid = getpid();
 	if (!forks_inside) {
 		pthread_mutex_init(&process.lock, NULL);
 		relatives_after_fork(true);
@@ -290,6 +296,33 @@ static void after_fork_child(void)
 		xts_inside.locked = 0;
 	}
 	signals_after_fork_child();
+}
+
+/*
+ * A child by a door that this process did not see (caller.h). Its parent's memory may be half changed, so nothing of it
+ * is used or freed, except what can be read in any state.
+ */
+static void orphaned(void)
+{
+	struct epoll_ctx *contexts = NULL;
+
+	process.pid = getpid();
+	pthread_mutex_init(&process.lock, NULL);
+	process.threads = this_thread = NULL;
+	pthread_setspecific(process.thread_key, NULL);
+	table_orphaned();
+	relatives_orphaned();
+	for (struct stack *st = process_stacks(); st; st = process_next(st))
+		contexts = epoll_orphaned(st, &process.first, contexts);
+	memset(&process.first, 0, sizeof process.first);
+	stack_init(&process.first);
+	process.first.contexts = contexts;
+	atomic_store(&process.first.use, STACK_USED);
+	choice_after_fork();
+	figures_after_fork();
+	control_orphaned();
+	signals_orphaned();
+	xts_inside.locked = 0;
 }
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
@@ -352,9 +385,12 @@ static void before_exit(struct stack *st)
 	xts_inside.locked = 0;
 }
 
+/* A child that shares this memory leaves it to its parent. */
 void xts_before_exit(void)
 {
-	process_start();
+	xts_look_who_calls();
+	if (getpid() != process.pid)
+		return;
 	xts_go_in();
 	for (struct stack *st = process_stacks(); st; st = process_next(st))
 		before_exit(st);
@@ -368,10 +404,16 @@ __attribute__((destructor)) static void at_exit(void)
 
 static void start_once(void)
 {
+	static const struct xts_fork_part at_fork = {
+		.before = before_fork, .in_parent = after_fork_parent, .in_child = after_fork_child, .orphaned = orphaned
+	};
+
+	process.pid = getpid();
 	stack_init(&process.first);
 	atomic_store(&process.first.use, STACK_USED);
 	pthread_key_create(&process.thread_key, thread_end);
-	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+	xts_at_fork(&at_fork);
+	caller_begin();
 }
 
 void process_start(void)

@@ -4,6 +4,7 @@
 #include "core/address.h"
 #include "core/receive_callback.h"
 #include "core/socket.h"
+#include "own_memory.h"
 
 static _Thread_local const struct stack *asking;
 
@@ -26,7 +27,7 @@ int callback_make(struct xts_sock *s)
 
 void callback_free(struct xts_sock *s)
 {
-	free(s->callback);
+	xts_release(s->callback);
 	s->callback = NULL;
 }
 

@@ -14,6 +14,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "link.h"
+#include "own_memory.h"
 #include "queue.h"
 #include "ulps/pdu.h"
 
@@ -137,9 +138,9 @@ static void piece_free(struct xts_sock *s, struct piece *p)
 {
 	if (p->held)
 		held_release(s->stack, p->held);
-	free(p->heap);
+	xts_release(p->heap);
 	if (s->stack->spare_piece_count == SPARE_PIECES) {
-		free(p);
+		xts_release(p);
 		return;
 	}
 	p->next = s->stack->spare_pieces;

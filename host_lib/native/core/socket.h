@@ -176,6 +176,7 @@ struct xts_sock *table_use_for(struct stack *st, int number, uint32_t purpose);
 void table_release(struct xts_sock *s);
 /* did the parent have this number open at the fork, while this process does not have it? */
 bool table_was_parents(int number);
+void table_orphaned(void); /* a child that nobody has expected has none of its parent's sockets: caller.h */
 /* iterates over all sockets in use; NULL to begin */
 struct xts_sock *table_next(struct stack *st, struct xts_sock *after);
 /* its index among the sockets of its stack, from 0 on */

@@ -182,6 +182,26 @@ bool table_was_parents(int number)
 	return block && block->cold[(uint32_t)number % BLOCK_SOCKETS].parents_id == (uint32_t)number;
 }
 
+/* Its numbers are not used again, so that none of its sockets is taken for one of this process. */
+void table_orphaned(void)
+{
+	for (uint32_t place = 0; place < BLOCKS; place++) {
+		struct block *block = block_at(place * BLOCK_SOCKETS);
+
+		for (uint32_t i = 0; block && i < BLOCK_SOCKETS; i++) {
+			struct xts_sock *s = &block->sockets[i];
+
+			if (s->in_use && s->open)
+				s->cold->parents_id = s->id;
+			if (s->in_use)
+				explicit_bzero(&s->cold->sharing.key, sizeof s->cold->sharing.key);
+			s->in_use = s->open = false;
+		}
+		if (block)
+			block->stack = NULL;
+	}
+}
+
 struct xts_sock *table_open(struct stack *st, int number)
 {
 	struct xts_sock *s = table_find(st, (uint32_t)number);

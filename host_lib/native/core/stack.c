@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "core/caller.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/receive_callback.h"
@@ -77,9 +78,9 @@ static struct stack *lock(struct stack *st)
 /* If a thread were cancelled while it waits, its waiter, which is on its C stack, would stay in our list. */
 static void begin(void)
 {
+	xts_look_who_calls();
 	xts_go_in();
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
-	process_start();
 }
 
 struct stack *stack_enter(struct stack *st)

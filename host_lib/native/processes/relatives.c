@@ -265,6 +265,15 @@ void relatives_after_fork(bool is_child)
 	own.child = RELATIVES_MAX;
 }
 
+/* The slot is the parent's. The file stays mapped and open: nothing refers to it. */
+void relatives_orphaned(void)
+{
+	own.file = NULL;
+	own.fd = -1;
+	own.slot = 0;
+	own.child = RELATIVES_MAX;
+}
+
 /* --- exec --------------------------------------------------------------------------------------------------------- */
 
 /* The record lock is dropped when any descriptor of the file is closed, and the new program may close one before it

@@ -46,6 +46,7 @@ struct common *relatives_add(void);          /* makes an entry, and sets this pr
 bool relatives_expect_child(void);           /* before a fork: reserves a slot for the child */
 void relatives_give_child(struct common *c); /* sets the bit of the child to come */
 void relatives_after_fork(bool is_child);
+void relatives_orphaned(void);                       /* in a child that nobody has expected: caller.h */
 bool relatives_have(const struct common *c);         /* does this process have it? */
 bool relatives_seem_to_have(const struct common *c); /* may others have it? does not check that they are alive */
 /* Do others have it? *living, if not NULL: processes already known to be alive, so that each is checked only once. */

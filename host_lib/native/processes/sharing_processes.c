@@ -22,6 +22,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "own_descriptors.h"
+#include "own_memory.h"
 #include "processes/inherit.h"
 
 struct sharers {
@@ -79,7 +80,7 @@ static bool leave(struct xts_sock *s)
 	xts_own_close(s->cold->sharing.sharers->held);
 	(void)poll(&seen, 1, 0);
 	xts_own_close(s->cold->sharing.sharers->seen);
-	free(s->cold->sharing.sharers);
+	xts_release(s->cold->sharing.sharers);
 	s->cold->sharing.sharers = NULL;
 	return seen.revents & POLLHUP;
 }

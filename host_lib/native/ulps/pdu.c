@@ -27,6 +27,7 @@
 #include "core/status_page.h"
 #include "core/transfer.h"
 #include "credit.h"
+#include "own_memory.h"
 #include "queue.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
@@ -97,7 +98,7 @@ static void drop_first(struct xts_sock *s)
 	s->cold->pdu_first = p->next;
 	if (!s->cold->pdu_first)
 		s->cold->pdu_last = NULL;
-	free(p);
+	xts_release(p);
 }
 
 void pdu_drop(struct xts_sock *s)

@@ -70,6 +70,9 @@ void epoll_end_turn(struct stack *st);
 void epoll_channel_opened(struct stack *st);
 void epoll_forget_socket(struct xts_sock *s);
 void epoll_forget(struct stack *st);
+/* In a child that nobody has expected (caller.h): makes the contexts of a stack empty ones of another, in a list before
+ * others. Returns the list. */
+struct epoll_ctx *epoll_orphaned(struct stack *from, struct stack *to, struct epoll_ctx *others);
 bool epoll_watches(const struct epoll_ctx *ctx, const struct xts_sock *s);
 bool epoll_awaits(const struct xts_sock *s);           /* a thread waits for it in a context */
 bool epoll_awaits_elsewhere(const struct xts_sock *s); /* a thread may sleep on a context's descriptor */

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/socket.h"
 #include "core/stack.h"
+#include "own_memory.h"
 #include "processes/inherit.h"
 #include "processes/take_over.h"
 #include "waiting/epoll.h"
@@ -34,7 +35,7 @@ static void watch_free(struct watch *w)
 			;
 		*at = w->listeners_next;
 	}
-	free(w);
+	xts_release(w);
 }
 
 void epoll_forget_socket(struct xts_sock *s)

@@ -154,6 +154,20 @@ void epoll_forget(struct stack *st)
 	}
 }
 
+struct epoll_ctx *epoll_orphaned(struct stack *from, struct stack *to, struct epoll_ctx *others)
+{
+	struct epoll_ctx *ctx = from->contexts, *next;
+
+	for (; ctx; ctx = next) {
+		next = ctx->next;
+		*ctx = (struct epoll_ctx){
+			.stack = to, .next = others, .flags = ctx->flags, .set = -1, .bell = -1, .queue_fd = -1
+		};
+		others = ctx;
+	}
+	return others;
+}
+
 int xts_epoll_fd(void *ectx)
 {
 	struct stack *st;

@@ -26,6 +26,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "own_descriptors.h"
+#include "own_memory.h"
 #include "processes/inherit.h"
 #include "processes/take_over.h"
 #include "waiting/mirror.h"
@@ -165,7 +166,7 @@ void mirror_close(struct xts_sock *s)
 	xts_own_close(s->mirror->theirs);
 	if (s->mirror->replaced >= 0)
 		xts_own_close(s->mirror->replaced);
-	free(s->mirror);
+	xts_release(s->mirror);
 	s->mirror = NULL;
 	st->mirrors--;
 }

@@ -11,6 +11,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "own_descriptors.h"
+#include "own_memory.h"
 #include "processes/take_over.h"
 #include "waiting/epoll.h"
 #include "waiting/other_stacks.h"
@@ -290,8 +291,8 @@ void foreign_free(struct epoll_ctx *ctx)
 
 		f->members = m->next;
 		xts_own_close(m->fd);
-		free(m);
+		xts_release(m);
 	}
 	xts_own_close(f->set);
-	free(f);
+	xts_release(f);
 }

@@ -364,3 +364,12 @@ void signals_after_fork_child(void)
 	}
 	xts_come_out();
 }
+
+void signals_orphaned(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	if (xts_inside.put_off && put_off.process != getpid()) {
+		xts_inside.put_off = xts_inside.cut = 0;
+		change_mask(SIG_SETMASK, put_off.back);
+	}
+}

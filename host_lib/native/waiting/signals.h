@@ -86,5 +86,6 @@ int xts_sleep_epoll(int set, struct epoll_event *events, int max, const struct t
 void signals_before_fork(void);
 void signals_after_fork_parent(void);
 void signals_after_fork_child(void); /* signals that were put off belong to the parent */
+void signals_orphaned(void);         /* the same in a child that nobody has expected: core/caller.h */
 
 #endif

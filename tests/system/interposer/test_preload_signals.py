@@ -4,12 +4,12 @@ programs that call libxts."""
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from beds.compiled import compile_program
 from beds.preload import ALL, PreloadBed, preload_library
 from beds.shm_proxy import library
 from xts_lab.lab import Lab
@@ -28,16 +28,10 @@ Compile = Callable[..., str]
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
     """The program made of a source in `programs`."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler")
     folder = tmp_path_factory.mktemp("programs")
 
     def make(name: str, *more: str) -> str:
-        made = folder / name
-        flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-pthread"]
-        subprocess.run([compiler, *flags, "-o", made, FOLDER / f"{name}.c", *more], check=True)
-        return str(made)
+        return compile_program(FOLDER / f"{name}.c", folder, *more)
 
     return make
 

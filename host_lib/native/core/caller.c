@@ -1,0 +1,121 @@
+/* The look at who is calling, and what is done at a fork. caller.h has the theory of operation. */
+#include "core/caller.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/process.h"
+#include "own_memory.h"
+
+#define PARTS_MAX 16
+
+static const _Atomic uint32_t unknown, known = XTS_CALLER_KNOWN;
+const _Atomic uint32_t *_Atomic xts_caller = &unknown;
+static _Atomic uint32_t *page; /* NULL: this kernel has no such pages, so only the doors that are seen are noticed */
+
+static const struct xts_fork_part *parts[PARTS_MAX];
+static unsigned part_count;
+
+/* From `before` to the end of the parts, in the thread for which they run: handlers of other libraries, which may come
+ * between, and the parts themselves may call this one. */
+static __thread bool between __attribute__((tls_model("initial-exec")));
+void xts_at_fork(const struct xts_fork_part *part)
+{
+	if (part_count == PARTS_MAX)
+		abort(); /* one more module: PARTS_MAX is too small */
+	parts[part_count++] = part;
+}
+
+static void is_known(void)
+{
+	if (page)
+		atomic_store(page, XTS_CALLER_KNOWN);
+}
+
+void xts_fork_begins(void)
+{
+	for (unsigned i = part_count; i-- > 0;)
+		if (parts[i]->before)
+			parts[i]->before();
+	between = true;
+}
+
+static void run_parts(bool is_child)
+{
+	for (unsigned i = 0; i < part_count; i++) {
+		void (*run)(void) = is_child ? parts[i]->in_child : parts[i]->in_parent;
+
+		if (run)
+			run();
+	}
+	if (is_child)
+		is_known();
+	between = false;
+}
+
+void xts_fork_has_ended(bool is_child)
+{
+	xts_memory_is_parents |= is_child;
+	run_parts(is_child);
+}
+
+static void in_parent(void)
+{
+	run_parts(false);
+}
+
+static void in_child(void)
+{
+	run_parts(true);
+}
+
+/* A child by a door that nobody has seen: a new start. */
+static void orphaned(void)
+{
+	xts_memory_is_parents = true;
+	for (unsigned i = 0; i < part_count; i++)
+		if (parts[i]->orphaned)
+			parts[i]->orphaned();
+}
+
+void xts_caller_arrives(void)
+{
+	uint32_t none = XTS_CALLER_UNKNOWN;
+
+	if (between)
+		return;
+	if (xts_caller == &unknown) {
+		process_start();
+		return;
+	}
+	if (!atomic_compare_exchange_strong(page, &none, XTS_CALLER_ARRIVING)) {
+		/* Another thread of the child is at it. */
+		while (atomic_load(page) != XTS_CALLER_KNOWN)
+			sched_yield();
+		return;
+	}
+	between = true;
+	orphaned();
+	is_known();
+	between = false;
+}
+
+void caller_begin(void)
+{
+	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+	void *made = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	pthread_atfork(xts_fork_begins, in_parent, in_child);
+	if (made != MAP_FAILED && madvise(made, bytes, MADV_WIPEONFORK) == 0) {
+		page = made;
+		is_known();
+		xts_caller = page;
+		return;
+	}
+	if (made != MAP_FAILED)
+		munmap(made, bytes);
+	xts_caller = &known;
+}
