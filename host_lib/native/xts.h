@@ -662,7 +662,8 @@ int xts_poll(struct pollfd *fds, unsigned long nfds, int timeout_ms);
  * Give a descriptor that is readable, writable and hung up when the socket is.
  *
  * For select, poll, epoll, event loops and io_uring. It is made at the first call and belongs to
- * the socket, with which it closes. It is only for polling: do not read, write or close it.
+ * the socket, with which it closes. It is only for polling: do not read or close it. A write to it
+ * fails (ENOTCONN).
  *
  * Returns: the descriptor.
  * Errors: EBADF, EMFILE, ENFILE, ENOMEM.

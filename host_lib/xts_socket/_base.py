@@ -270,7 +270,8 @@ class SocketBase:
     def fileno(self) -> int:
         """A kernel descriptor that is readable, writable and hung up when the socket is; -1 if it is closed.
 
-        For select, poll, epoll and asyncio. It belongs to the socket; do not read, write or close it.
+        For select, poll, epoll and asyncio. It belongs to the socket; do not read or close it. A write to it fails
+        (ENOTCONN).
         """
         if self._descriptor < 0 <= self._number:
             self._descriptor = descriptor_of(self._number)

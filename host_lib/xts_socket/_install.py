@@ -1,10 +1,10 @@
 """install() and offload(): programs that use the standard socket module, offloaded by the transport rules.
 
 Public names are replaced: `socket.socket` (create_connection, create_server, asyncio, http.client and all others that
-make sockets through the module follow), the functions that take descriptors (`socket.fromfd`, `dup`, `close`;
-`os.sendfile` refuses, because asyncio would otherwise send files into a descriptor that is only for polling), those
-that look up names (`socket.getaddrinfo` and related functions), and `ssl.SSLContext.sslsocket_class`. Modules that have
-imported the class by name before (`from socket import socket`) keep the standard one.
+make sockets through the module follow), the functions that take descriptors (`socket.fromfd`, `dup`, `close`, and in
+`os` read, write and others: _installed_descriptor.py), those that look up names (`socket.getaddrinfo` and related
+functions), and what makes an `ssl.SSLSocket`. `subprocess.Popen` refuses offloaded sockets as standard input and
+output. Modules that have imported the class by name before (`from socket import socket`) keep the standard one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from . import _installed_socket, _made_in_c, _pickling, _scope
+from . import _installed_descriptor, _installed_multiprocessing, _installed_socket, _made_in_c, _scope, _when_imported
 from ._descriptor import close, dup
 from ._installed_names import where_offloaded
 from ._kernel_socket import KernelSocket
 from ._names import FUNCTIONS
 from ._rules import Rules
 from ._scope import Scope
-from ._ssl import SSLSocket
+from ._ssl import create
 
 RulesSource = str | os.PathLike[str] | Rules | None
 
@@ -111,14 +111,23 @@ def _enter() -> None:
         (_standard, "fromfd", _installed_socket.fromfd),
         (_standard, "dup", dup),
         (_standard, "close", close),
-        (os, "sendfile", _installed_socket.refuse_sendfile),
-        (ssl.SSLContext, "sslsocket_class", SSLSocket),
+        (ssl.SSLSocket, "_create", classmethod(create)),
+        *((os, name, function) for name, function in _installed_descriptor.FUNCTIONS.items()),
         *((_standard, name, where_offloaded(name)) for name in FUNCTIONS),
     ):
-        _saved.append((owner, name, getattr(owner, name)))
-        setattr(owner, name, ours)
+        _replace(owner, name, ours)
     _made_in_c.look_out()
-    _pickling.tell(_installed_socket.socket, KernelSocket)
+    _installed_multiprocessing.tell(_installed_socket.socket, KernelSocket)
+    _when_imported.when_imported("subprocess", _replace_in_subprocess)
+
+
+def _replace(owner: Any, name: str, ours: Any) -> None:
+    _saved.append((owner, name, vars(owner)[name]))
+    setattr(owner, name, ours)
+
+
+def _replace_in_subprocess(subprocess: Any) -> None:
+    _replace(subprocess.Popen, "__init__", _installed_descriptor.refusing(subprocess.Popen.__init__))
 
 
 def _leave() -> None:
@@ -129,3 +138,4 @@ def _leave() -> None:
             setattr(owner, name, before)
         _saved.clear()
         _made_in_c.stop()
+        _when_imported.stop()

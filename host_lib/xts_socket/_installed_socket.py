@@ -196,8 +196,8 @@ class socket(InstalledConnect, metaclass=_IsASocket):  # noqa: N801 - named as t
     # --- the descriptor -------------------------------------------------------------------------------------
 
     def fileno(self) -> int:
-        """The number with which it was made, even if it is offloaded; it then mirrors the readiness: do not read or
-        write it."""
+        """The number with which it was made, even if it is offloaded. It then mirrors the readiness: the functions of
+        `os` find the socket by it (_installed_descriptor.py), and the kernel refuses what C code writes to it."""
         # Set before _ours is read: another thread that is offloading the socket has to see that the number is known.
         known, self._number_known = self._number_known, True
         if self._ours is None:
@@ -382,14 +382,6 @@ def fromfd(fd: int, family: int, type: int, proto: int = 0) -> _standard.socket:
         os.close(half)
         raise OSError(errno.EOPNOTSUPP, "a listener on both the device and this host: use socket.socket(fileno=)")
     return socket._of(offloaded_socket(family, type, proto, duplicate(fd)))
-
-
-def refuse_sendfile(out_fd: int, *arguments: Any, _sendfile: Any = os.sendfile, **named: Any) -> int:
-    """os.sendfile, with a clear refusal for the descriptor of an offloaded socket, which is only a mirror: asyncio then
-    copies the file itself."""
-    if isinstance(out_fd, int) and number_of(out_fd) is not None:
-        raise OSError(errno.ENOTSOCK, "an offloaded socket's descriptor is for polling only: use socket.sendfile()")
-    return int(_sendfile(out_fd, *arguments, **named))
 
 
 del _name

@@ -22,6 +22,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
+from types import new_class
 from typing import Any, NoReturn, Self
 
 from ._base import SocketBase
@@ -59,11 +60,8 @@ class SSLSocket(ssl.SSLSocket):
 
     @classmethod
     def _create(cls, sock: Any, **settings: Any) -> ssl.SSLSocket:
-        """Called by SSLContext.wrap_socket()."""
-        if not is_ours(sock):
-            made: ssl.SSLSocket = ssl.SSLSocket._create(sock, **settings)  # type: ignore[attr-defined]
-            return made
-        return cls._over(sock, **settings)
+        """Called by accept()."""
+        return create(cls, sock, **settings)
 
     @classmethod
     def _over(
@@ -443,6 +441,34 @@ for _name in (
 for _name in ("family", "type", "proto", "timeout"):
     setattr(SSLSocket, _name, _property_of_socket(_name))
 del _name
+
+
+_standard_create = vars(ssl.SSLSocket)["_create"].__func__
+
+
+def create(cls: type[ssl.SSLSocket], /, sock: Any, **settings: Any) -> ssl.SSLSocket:
+    """SSLSocket._create() under install(), which SSLContext.wrap_socket() calls with its class for sockets: the
+    standard one, or a program's own (SSLContext.sslsocket_class)."""
+    if is_ours(sock):
+        return _over_memory(cls)._over(sock, **settings)
+    for standard in cls.__mro__:  # a class of _over_memory() cannot do it: the one that it was made of
+        if issubclass(standard, ssl.SSLSocket) and not issubclass(standard, SSLSocket):
+            made: ssl.SSLSocket = _standard_create(standard, sock, **settings)
+            return made
+    raise TypeError(f"{cls!r} is no ssl.SSLSocket")
+
+
+_mixed: dict[type[ssl.SSLSocket], type[SSLSocket]] = {ssl.SSLSocket: SSLSocket}
+
+
+def _over_memory(cls: type[ssl.SSLSocket]) -> type[SSLSocket]:
+    """The class with its methods that do TLS on a descriptor replaced by ours."""
+    if issubclass(cls, SSLSocket):
+        return cls
+    if cls not in _mixed:
+        names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+        _mixed[cls] = new_class(cls.__name__, (cls, SSLSocket), exec_body=lambda body: body.update(names))
+    return _mixed[cls]
 
 
 def wrap_ssl(

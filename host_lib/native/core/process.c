@@ -254,7 +254,7 @@ static void forget_parent(struct stack *st)
 	st->moving = st->untaken = st->commons = 0;
 	st->asked_to_yield = false;
 	while ((s = table_next(st, s))) {
-		mirror_close(s);
+		mirror_forget(s);
 		buffer_drop(s);
 		xts_release(s->pending);
 		if (process_inherits() && s->open) {

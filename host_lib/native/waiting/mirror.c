@@ -2,13 +2,17 @@
  * xts_fileno(): one end of a Unix socket pair whose readiness is kept equal to the socket's, so that select, poll,
  * epoll and everything built on them see it.
  *
- *     readable   a byte waits in it             (written from our end, taken back from theirs)
- *     writable   its send buffer has room       (filled from their end, drained from ours)
- *     read hang-up, hang-up                     our end has shut down one way, both ways
+ *     readable   a datagram of a byte waits in it          (sent from our end, taken back from theirs)
+ *     writable   its send buffer is larger than what is in flight   (SO_SNDBUF, with a datagram that nobody takes)
+ *     read hang-up, hang-up                                their end has been shut down for one way, for both ways
  *
- * Both ends are in this process, so each state but the last can be undone from the other end. A hang-up cannot be
- * undone, so it is mirrored only once a connection has ended. A socket that was never connected, which the kernel would
- * report as hung up, is therefore only writable here.
+ * Each state but the last can be undone. A hang-up cannot be undone, so it is mirrored only once a connection has
+ * ended. A socket that was never connected, which the kernel would report as hung up, is therefore only writable here.
+ *
+ * The descriptor shows readiness and carries no data: what others would write to it would never be sent. So a write
+ * must fail. Therefore these are datagram sockets, whose one direction can be cut: their end has no peer, and write()
+ * fails with ENOTCONN, while our end can still send to it. (A shutdown would do for a stream, and would look like the
+ * end of the connection.) A read finds nothing (EAGAIN), or takes the byte, and then nothing.
  *
  * A thread may be asleep on a kernel socket when the descriptor of that socket becomes a duplicate of the mirror's (an
  * undecided socket, which becomes offloaded with the first datagram that another thread sends). select(2) and poll(2)
@@ -33,8 +37,10 @@
 #include "waiting/progress_thread.h"
 #include "xts_private.h"
 
-#define SEND_BUFFER_BYTES 4608 /* the least that the kernel allows */
-#define FILL_BYTES 2048        /* more than a quarter of the buffer, so that the kernel counts it as full */
+/* A socket is writable while what is in flight takes at most a quarter of its send buffer. */
+#define IN_FLIGHT_BYTES 1000 /* the kernel counts some 2 KB for it */
+#define WIDE_BYTES 32768
+#define NARROW_BYTES 1 /* becomes the least that the kernel allows, some 4.6 KB */
 
 struct mirror {
 	int ours, theirs;
@@ -42,19 +48,43 @@ struct mirror {
 	bool readable, writable, half_closed, closed;
 };
 
+static void send_buffer(int fd, int bytes)
+{
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+}
+
+/* Puts a datagram in flight that nobody takes, and cuts the direction in which it went. */
+static int cut(int theirs)
+{
+	static const char in_flight[IN_FLIGHT_BYTES];
+	const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
+
+	send_buffer(theirs, WIDE_BYTES);
+	if (send(theirs, in_flight, sizeof in_flight, MSG_NOSIGNAL) < 0)
+		return -errno;
+	return connect(theirs, &nobody, sizeof nobody) < 0 ? -errno : 0;
+}
+
 static int mirror_make(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 	struct mirror *m = calloc(1, sizeof *m);
-	int ends[2], bytes = SEND_BUFFER_BYTES;
+	int ends[2], r;
 
 	if (!m)
 		return -ENOMEM;
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0) {
+	if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0) {
+		r = -errno;
 		free(m);
-		return -errno;
+		return r;
 	}
-	setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+	r = cut(ends[1]);
+	if (r) {
+		close(ends[0]);
+		close(ends[1]);
+		free(m);
+		return r;
+	}
 	m->ours = xts_own(ends[0]);
 	m->theirs = xts_own(ends[1]);
 	m->replaced = -1;
@@ -88,18 +118,9 @@ static void set_readable(struct mirror *m, bool readable)
 
 static void set_writable(struct mirror *m, bool writable)
 {
-	char fill[FILL_BYTES];
-
 	if (m->writable == writable)
 		return;
-	memset(fill, 0, sizeof fill);
-	if (!writable) {
-		while (send(m->theirs, fill, sizeof fill, MSG_NOSIGNAL) > 0)
-			;
-	} else {
-		while (recv(m->ours, fill, sizeof fill, 0) > 0)
-			;
-	}
+	send_buffer(m->theirs, writable ? WIDE_BYTES : NARROW_BYTES); /* wakes those that wait for room */
 	m->writable = writable;
 }
 
@@ -112,7 +133,7 @@ static void update(struct xts_sock *s)
 	 * POLLIN alone. */
 	if ((s->shutdown & RCV_SHUTDOWN) && s->phase == PHASE_CONNECTED && !m->half_closed) {
 		m->half_closed = true;
-		shutdown(m->ours, SHUT_WR);
+		shutdown(m->theirs, SHUT_RD);
 		wake_sleepers(m);
 	}
 	if (!m->half_closed)
@@ -123,7 +144,7 @@ static void update(struct xts_sock *s)
 		return;
 	if (s->shutdown == SHUTDOWN_MASK && s->phase == PHASE_CONNECTED && !m->closed) {
 		m->closed = true;
-		shutdown(m->ours, SHUT_RDWR);
+		shutdown(m->theirs, SHUT_RDWR);
 	}
 }
 
@@ -151,6 +172,13 @@ void mirrors_update(struct stack *st)
 }
 
 void mirror_close(struct xts_sock *s)
+{
+	if (s->mirror && !s->mirror->closed)
+		shutdown(s->mirror->theirs, SHUT_RDWR); /* for those that have a duplicate of it */
+	mirror_forget(s);
+}
+
+void mirror_forget(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 	struct xts_sock **at = &st->dirty;

@@ -8,5 +8,7 @@ struct xts_sock;
 void mirror_dirty(struct xts_sock *s);
 void mirrors_update(struct stack *st);
 void mirror_close(struct xts_sock *s);
+/* In a forked child: the parent's goes on. */
+void mirror_forget(struct xts_sock *s);
 
 #endif

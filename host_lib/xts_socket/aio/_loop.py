@@ -19,6 +19,7 @@ from .._socket import socket
 from . import _connect, _datagrams, _server, _sock, _tls
 from ._poller import forget
 from ._selector import Selector
+from ._transport import Transport
 from ._wakeup import Wakeup
 
 _OF_UDP = (AF_UNSPEC, AF_INET, AF_INET6)
@@ -67,6 +68,15 @@ class Offloading:
         if not getattr(transport, "_start_tls_compatible", False):
             return await self._kernels("start_tls")(transport, protocol, sslcontext, **options)
         return await _tls.start_tls(transport, protocol, sslcontext, loop=_loop(self), **options)
+
+    async def sendfile(
+        self, transport: Any, file: Any, offset: int = 0, count: int | None = None, *, fallback: bool = True
+    ) -> int:
+        """As asyncio's. Its copy in parts, which our transports use, would begin at the file's position if `offset` is
+        0; its sendfile(2), for which that stands in, begins at 0."""
+        if isinstance(transport, Transport) and hasattr(file, "seek"):
+            file.seek(offset)
+        return int(await self._kernels("sendfile")(transport, file, offset, count, fallback=fallback))
 
     async def sock_recv(self, sock: Any, nbytes: int) -> bytes:
         return await self._sock("sock_recv", sock, nbytes)  # type: ignore[no-any-return]

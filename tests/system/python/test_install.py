@@ -67,7 +67,8 @@ def connected(listener: socket.socket) -> tuple[Any, socket.socket]:
 
 def test_install_and_uninstall(rules: Callable[[str], Path]) -> None:
     names = [(socket, "socket"), (socket, "fromfd"), (socket, "dup"), (socket, "close"), (os, "sendfile")]
-    names.append((ssl.SSLContext, "sslsocket_class"))
+    names += [(os, name) for name in ("read", "write", "close", "fdopen")]
+    names += [(ssl.SSLSocket, "_create"), (subprocess.Popen, "__init__")]
     before = [getattr(owner, name) for owner, name in names]
     assert xts_socket.install(rules(EVERYTHING)) and xts_socket.install()
     try:
@@ -360,13 +361,14 @@ def test_detach_dup_fromfd_and_close(installed: None, kernel_listener: socket.so
         assert peer.recv(1) == b""
 
 
-def test_the_kernels_sendfile_is_refused(installed: None, kernel_listener: socket.socket, tmp_path: Path) -> None:
+def test_the_kernels_sendfile_copies(installed: None, kernel_listener: socket.socket, tmp_path: Path) -> None:
     content = os.urandom(200_000)
     (tmp_path / "file").write_bytes(content)
     sock, peer = connected(kernel_listener)
     with sock, peer, (tmp_path / "file").open("rb") as file:
-        with pytest.raises(OSError, match="polling only"):
-            os.sendfile(sock.fileno(), file.fileno(), 0, 100)
+        assert os.sendfile(sock.fileno(), file.fileno(), 5, 100) == 100
+        assert os.sendfile(sock.fileno(), file.fileno(), None, 50) == 50 == file.tell()
+        assert peer.recv(150, socket.MSG_WAITALL) == content[5:105] + content[:50]
         received = bytearray()
         reader = threading.Thread(target=lambda: received.extend(peer.makefile("rb").read()))
         reader.start()
