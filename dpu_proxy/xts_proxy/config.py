@@ -155,6 +155,9 @@ class ConfigError(ValueError):
         super().__init__("\n".join(map(str, mistakes)))
         self.mistakes = mistakes
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.mistakes,), self.__dict__
+
 
 # --- reading -------------------------------------------------------------------------------------------
 

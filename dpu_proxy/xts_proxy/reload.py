@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from xts_proxy import sandbox
 from xts_proxy.config import Config, ConfigError, load, restart_needed
@@ -35,6 +35,9 @@ class RefusedError(Exception):
     def __init__(self, lines: list[str]) -> None:
         super().__init__("\n".join(lines))
         self.lines = lines
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.lines,), self.__dict__
 
 
 class Target(Protocol):

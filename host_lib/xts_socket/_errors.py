@@ -34,6 +34,10 @@ class UlpError(OSError):
         if not hasattr(type(self), "reason"):  # errors of ssl have one of their own
             self.reason = text
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickling and copying: BaseException would call the class with `args`, which are two."""
+        return type(self), (self.errno, self.strerror, self.fault), self.__dict__
+
 
 def error(code: int, reason: str = "") -> OSError:
     """The OSError (of the subclass for its errno) for a positive errno that the last call has returned.

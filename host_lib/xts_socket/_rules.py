@@ -71,6 +71,9 @@ class RulesError(ValueError):
         more = count - len(mistakes)
         super().__init__("\n".join(lines + ([f"{path}: and {more} more"] if more else [])))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.mistakes, self.count), self.__dict__
+
     def where(self, mistake: Mistake) -> str:
         """One mistake as a line."""
         return f"{self.path}:{mistake.line}:{mistake.column}: {mistake.text}"

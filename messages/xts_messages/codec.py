@@ -11,6 +11,7 @@ import ipaddress
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from . import wire_table as table
 from .wire_table import Field, Kind, Message
@@ -27,6 +28,9 @@ class MalformedFrameError(OSError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.EBADMSG, reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.strerror,), self.__dict__
 
 
 @dataclass(frozen=True, slots=True)

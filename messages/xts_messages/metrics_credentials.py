@@ -10,6 +10,7 @@ import os
 import re
 import ssl
 from dataclasses import dataclass
+from typing import Any
 
 from .configuration_file import read_bytes
 
@@ -25,6 +26,9 @@ class CredentialError(ValueError):
     def __init__(self, which: str, problem: str) -> None:
         super().__init__(problem)
         self.which = which
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.which, *self.args), self.__dict__
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,9 @@ class RefusedError(Exception):
         super().__init__(message)
         self.status = status
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.status, *self.args), self.__dict__
+
 
 def add_rules(parser: argparse.ArgumentParser, default: str) -> None:
     """The options that say which sockets of a program are offloaded; `default`: what holds without rules."""
