@@ -25,8 +25,10 @@
  *
  * Errors. A call that fails returns -1 and sets errno. xts_last_error() has a sentence that says
  * why. When the proxy dies, or the way to it, its connections end with ECONNRESET (ECONNABORTED
- * while they are being connected), and calls that need the proxy fail with ENETDOWN. The next
- * xts_socket() attaches the process again.
+ * while they are being connected), and calls that need the proxy fail with ENETDOWN. When a proxy
+ * can be reached again, the process attaches again by itself, and makes its listeners, its UDP
+ * sockets and what was bound again, with all that was asked of them (DIFFERENCES.md). Until then
+ * they are as sockets whose network is down: nothing is readable, and calls that wait go on waiting.
  *
  * Threads. All calls are thread-safe, and threads may share sockets.
  *
@@ -199,7 +201,8 @@ int xts_listen(int s, int backlog);
  * Blocks until there is one, unless the listener is non-blocking.
  *
  * Returns: the number of a new socket, which is blocking.
- * Errors: as accept(2). ENETDOWN: the proxy has gone, and the listener with it.
+ * Errors: as accept(2). EADDRINUSE and others of bind(2), once: the proxy had gone, and the listener
+ * cannot be made again for now. ENETDOWN: xts_leave() has ended it.
  * See: accept(2), xts_accept4().
  */
 int xts_accept(int s, struct sockaddr *address, socklen_t *length);

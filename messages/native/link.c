@@ -1,6 +1,7 @@
 /* The link state machine; link.h has the theory of operation. */
 #include "link.h"
 
+#define PINGS_MAX 4u
 #define HELLO_REPEAT_NS (50ull * 1000 * 1000)
 
 enum link_due {
@@ -200,6 +201,11 @@ static enum xts_link_verdict receive_hello_ack(struct xts_link *link, const stru
 static enum xts_link_verdict receive_goodbye(struct xts_link *link, const struct xts_head *head,
 					     const struct xts_goodbye *goodbye)
 {
+	if (!goodbye->epoch && head->error == ENOTCONN && link->config.role == XTS_LINK_HOST &&
+	    link->state == XTS_LINK_UP) {
+		go_down(link, ESHUTDOWN, false); /* the proxy is another one: see tell_of_restart() */
+		return XTS_LINK_CLOSED;
+	}
 	if (goodbye->epoch != link->epoch || !link->epoch || link->state == XTS_LINK_DOWN) {
 		link->stats.dropped_stale++;
 		return XTS_LINK_DROPPED;
@@ -343,6 +349,18 @@ static bool is_foreign(const struct xts_link *link, const uint8_t *frame)
 	return memcmp(frame + 6, link->config.peer_mac, 6) || xts_get16(frame + 12) != link->config.ethertype;
 }
 
+/* A frame has come, and this proxy has had no epoch so far: it is of an epoch of the proxy before, whose end the host
+ * has not noticed. GOODBYE with epoch 0 tells it. Frames arrive in order, so a host whose new epoch is up has this
+ * answer behind it. */
+static void tell_of_restart(struct xts_link *link)
+{
+	if (link->config.role != XTS_LINK_PROXY || link->epoch)
+		return;
+	link->goodbye_epoch = 0;
+	link->goodbye_error = ENOTCONN;
+	link->due |= DUE_GOODBYE;
+}
+
 enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, size_t head_bytes, size_t frame_bytes,
 				       uint64_t now_ns, struct xts_head *out)
 {
@@ -369,6 +387,7 @@ enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, 
 	}
 	if (link->state != XTS_LINK_UP) {
 		link->stats.dropped_early++;
+		tell_of_restart(link);
 		return XTS_LINK_DROPPED;
 	}
 	link->heard_ns = now_ns;
@@ -566,6 +585,17 @@ bool xts_link_control_due(const struct xts_link *link)
 	return link->due || ack_due(link);
 }
 
+/* After a silence of ping_ms; again after as long a time, twice that, and so on: the first ping may have met nobody,
+ * and a proxy that is started after it can only answer another one. */
+static uint64_t next_ping_ns(const struct xts_link *link)
+{
+	uint64_t ping_ns = ms_to_ns(link->config.ping_ms);
+
+	if (!link->pinged_ns)
+		return link->heard_ns + ping_ns;
+	return link->pings < PINGS_MAX ? link->pinged_ns + ping_ns * ((1u << link->pings) - 1) : UINT64_MAX;
+}
+
 enum xts_link_verdict xts_link_tick(struct xts_link *link, uint64_t now_ns)
 {
 	const struct xts_link_config *config = &link->config;
@@ -582,8 +612,12 @@ enum xts_link_verdict xts_link_tick(struct xts_link *link, uint64_t now_ns)
 			go_down(link, ETIMEDOUT, true);
 			return XTS_LINK_CLOSED;
 		}
-		if (!link->pinged_ns && now_ns - link->heard_ns >= ms_to_ns(config->ping_ms)) {
-			link->pinged_ns = now_ns;
+		if (now_ns >= next_ping_ns(link)) {
+			if (!link->pinged_ns) {
+				link->pinged_ns = now_ns;
+				link->pings = 0;
+			}
+			link->pings++;
 			link->due |= DUE_PING;
 			xts_link_ask_clock(link);
 		}
@@ -644,9 +678,9 @@ uint64_t xts_link_deadline_ns(const struct xts_link *link)
 	}
 	if (link->state != XTS_LINK_UP || !link->watching || !config->ping_ms)
 		return UINT64_MAX;
-	if (link->pinged_ns)
-		return config->dead_ms ? link->pinged_ns + ms_to_ns(config->dead_ms) : UINT64_MAX;
-	return link->heard_ns + ms_to_ns(config->ping_ms);
+	if (link->pinged_ns && config->dead_ms && link->pinged_ns + ms_to_ns(config->dead_ms) < next_ping_ns(link))
+		return link->pinged_ns + ms_to_ns(config->dead_ms);
+	return next_ping_ns(link);
 }
 
 void xts_link_watch(struct xts_link *link, bool watch, uint64_t now_ns)

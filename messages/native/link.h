@@ -9,8 +9,8 @@
  * when it has recycled the frame's buffers: frame_ack is a running count of recycled frames, modulo 256, so the order
  * of recycling does not matter. With at most 128 frames out, a count of 8 bits is never ambiguous and no run of losses
  * looks like none. XTS_LINK_* frames take no credit; their number is bounded (an acknowledgement per quarter window,
- * one ping unanswered), and receivers keep XTS_CONTROL_RESERVE buffers for them. They carry the sequence number the
- * next sequenced message will have, so that a loss shows early.
+ * PINGS_MAX pings unanswered), and receivers keep XTS_CONTROL_RESERVE buffers for them. They carry the sequence number
+ * the next sequenced message will have, so that a loss shows early.
  *
  * Any violation ends the link, never the process: state XTS_LINK_DOWN, link->error says why, and the caller ends the
  * sockets of this channel.
@@ -120,7 +120,8 @@ struct xts_link {
 	uint64_t catch_ups; /* host: how many were sent */
 	bool catch_up_new;  /* proxy: it has come since the last xts_link_catch_up_begins() */
 	uint64_t heard_ns;  /* time of the last frame received */
-	uint64_t pinged_ns; /* time of the unanswered ping; 0: none */
+	uint64_t pinged_ns; /* time of the first unanswered ping; 0: none */
+	unsigned pings;     /* how many are unanswered */
 	uint64_t hello_ns;  /* time of the last HELLO sent */
 	uint64_t opened_ns; /* time when opening began */
 	uint64_t goodbye_epoch;

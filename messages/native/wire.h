@@ -1668,7 +1668,7 @@ static inline void xts_pong_encode(void *frame, const struct xts_pong *m)
 
 /* XTS_LINK_GOODBYE: this epoch has ended; error says why (0: orderly). id: unused. */
 struct xts_goodbye {
-	uint64_t epoch; /* the epoch that ends */
+	uint64_t epoch; /* the epoch that ends; 0, of a proxy: it knows of none */
 };
 
 static inline int xts_goodbye_decode(struct xts_goodbye *m, const void *frame, size_t frame_bytes)

@@ -513,7 +513,7 @@ MESSAGES: tuple[Message, ...] = (
         "both",
         False,
         "this epoch has ended; error says why (0: orderly)",
-        (Field("epoch", Kind.U64, "the epoch that ends"),),
+        (Field("epoch", Kind.U64, "the epoch that ends; 0, of a proxy: it knows of none"),),
     ),
     Message(
         "XTS_LINK_BUNDLE",

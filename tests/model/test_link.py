@@ -404,6 +404,57 @@ def test_goodbye_of_another_epoch_is_not_heeded() -> None:
     assert pair.proxy.link.stats.dropped_stale == 3
 
 
+def restarted(pair: Pair) -> None:
+    """The proxy is another one, which knows of no epoch; what was on its way is lost."""
+    pair.proxy.link = ffi.new("struct xts_link *")
+    assert core.xts_link_init(pair.proxy.link, config(PROXY), pair.now_ns) == 0
+    pair.host.outbox.clear()
+    pair.proxy.outbox.clear()
+
+
+@pytest.mark.parametrize("what", ["a message", "a ping"])
+def test_a_host_hears_of_a_restart(what: str) -> None:
+    pair = Pair().open()
+    restarted(pair)
+    if what == "a message":
+        assert pair.host.send(1)
+    else:
+        core.xts_link_watch(pair.host.link, True, pair.now_ns)
+        pair.advance(100)
+    pair.settle()
+    assert pair.host.link.state == DOWN
+    assert pair.host.error == errno.ESHUTDOWN
+    assert pair.proxy.link.state == OPENING
+    pair.reattach(config(HOST, epoch=EPOCH + 1))
+    pair.open()
+    assert pair.host.send(1)
+    pair.settle()
+    assert pair.proxy.delivered == [1]
+
+
+def test_what_an_old_epoch_has_caused_does_not_end_the_new_one() -> None:
+    """Frames of the old epoch are before the HELLO in the queue, so the answer to them is before the HELLO_ACK."""
+    pair = Pair().open()
+    restarted(pair)
+    assert pair.host.send(1)
+    pair.reattach(config(HOST, epoch=EPOCH + 1))
+    pair.host.pump(pair.now_ns)
+    pair.settle()
+    assert pair.host.up
+    assert pair.proxy.up
+
+
+def test_a_proxy_that_had_an_epoch_does_not_speak_of_a_restart() -> None:
+    pair = Pair().open()
+    core.xts_link_goodbye(pair.proxy.link, 0)
+    pair.proxy.pump(pair.now_ns)
+    pair.proxy.outbox.clear()
+    assert pair.host.send(1)
+    pair.settle()
+    assert pair.host.up
+    assert pair.proxy.link.stats.dropped_early == 1
+
+
 @pytest.mark.parametrize("who", [HOST, PROXY])
 @pytest.mark.parametrize(("error", "seen"), [(0, errno.ESHUTDOWN), (errno.ENOMEM, errno.ENOMEM)])
 def test_goodbye_tells_the_peer_why(who: int, error: int, seen: int) -> None:

@@ -52,7 +52,7 @@ def test_a_watched_peer_is_pinged_and_answers() -> None:
     assert pair.host.pump(pair.now_ns) == []
     pair.advance(1)
     assert [kind(f) for f in pair.host.pump(pair.now_ns)] == ["XTS_LINK_PING"]
-    assert core.xts_link_deadline_ns(pair.host.link) == pair.now_ns + 1000 * MS
+    assert core.xts_link_deadline_ns(pair.host.link) == pair.now_ns + 100 * MS
     pair.proxy.receive(pair.now_ns)
     (pong,) = pair.proxy.pump(pair.now_ns)
     assert not pair.host.outbox
@@ -80,7 +80,16 @@ def test_a_dead_peer_ends_the_link_in_time() -> None:
         pair.host.pump(pair.now_ns)
     assert pair.host.error == errno.ETIMEDOUT
     assert (pair.now_ns - start) // MS == 1100
-    assert [kind(f) for f in pair.host.outbox] == ["XTS_LINK_PING", "XTS_LINK_GOODBYE"], "one ping, not a storm"
+    assert [kind(f) for f in pair.host.outbox] == ["XTS_LINK_PING"] * 4 + ["XTS_LINK_GOODBYE"], "no storm"
+
+
+def test_pings_are_repeated_at_growing_intervals() -> None:
+    pair = watched()
+    start, times = pair.now_ns, []
+    while pair.host.up:
+        pair.advance(1)
+        times += [(pair.now_ns - start) // MS for frame in pair.host.pump(pair.now_ns) if "PING" in kind(frame)]
+    assert times == [100, 200, 400, 800]
 
 
 def test_any_frame_shows_that_the_peer_lives() -> None:

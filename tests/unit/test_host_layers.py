@@ -40,6 +40,8 @@ UPWARD = {
         datagrams_leave         share_before_fork share_by_key share_forget
         share_waits_elsewhere share_is_on_its_way share_offered share_wait_begins
         passed_leave sharers_at_exit sharers_before_fork sharers_leave socket_report_gone
+        again_after_fork_child again_after_fork_parent again_attached again_before_fork again_keeps again_over
+        again_start
     """,
     # Messages arrive in core, and the data in some is of a pushed protocol.
     ("core", "ulps"): """
@@ -48,10 +50,10 @@ UPWARD = {
     """,
     # A program's callback sees a datagram, before it is queued, as a receive call would show it.
     ("core", "calls"): "datagram_controls_of datagram_stamp_of",
-    # A thread that waits for a listener shows interest in it, and the progress thread gives connections back. A
-    # connection that others have too is waited for by asking for it.
+    # A thread that waits for a listener shows interest in it, and the progress thread gives connections back, and makes
+    # sockets again whose channel has ended. A connection that others have too is waited for by asking for it.
     ("waiting", "processes"): """
-        common_tick turn_yield_read
+        again_is_due again_tick common_tick turn_yield_read
         inherit_take_watched listener_interest share_is_away share_tick share_wait_begins share_wait_ends
     """,
     # What is unread of PDUs goes with a connection to another process.

@@ -16,6 +16,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "credit.h"
+#include "processes/again.h"
 #include "processes/take_over.h"
 #include "queue.h"
 #include "ulps/pushed.h"
@@ -94,16 +95,13 @@ static int failed(struct xts_sock *s)
 {
 	int r = take_error(s);
 
-	if (s->lost) {
-		s->phase = PHASE_UNCONNECTED;
-		buffer_drop(s); /* as tcp_disconnect() does */
-		memset(&s->peer, 0, sizeof s->peer);
-		status_state(s);
-		return r ? r : -ECONNABORTED;
-	}
 	if (!s->bound_address) /* inet_reset_saddr(): the port stays */
 		s->local = (struct xts_endpoint){ .ip_version = s->family, .port = s->local.port };
 	socket_unconnected(s);
+	if (s->lost && again_keeps(s)) { /* it may try again when there is a proxy */
+		s->lost = false;
+		again_start(s->stack);
+	}
 	socket_changed(s, EPOLLERR); /* tcp_disconnect() ends in the same way */
 	return r ? r : -ECONNABORTED;
 }
@@ -137,7 +135,7 @@ int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t
 		if (!r)
 			r = address_connectable(s, &peer);
 		if (!r)
-			r = s->lost ? -ENETDOWN : start(s, &peer, encoded);
+			r = s->lost || s->away ? -ENETDOWN : start(s, &peer, encoded);
 		if (r)
 			return r;
 		again = -EINPROGRESS;

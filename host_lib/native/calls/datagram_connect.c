@@ -6,6 +6,7 @@
 #include "calls/datagram_calls.h"
 #include "core/address.h"
 #include "core/arguments.h"
+#include "core/asked.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/datagram_socket.h"
@@ -22,10 +23,7 @@ int datagram_bind(struct xts_sock *s, const struct sockaddr *address, socklen_t 
 
 	if (r)
 		return r;
-	r = datagram_open(s, &call.local, NULL);
-	if (r != DATAGRAM_IS_OPEN)
-		return r;
-	r = call_proxy(s, &call);
+	r = asked_datagram(s, &call);
 	if (!r && socket_is(s, id)) {
 		s->local = call.local;
 		status_state(s);
@@ -40,7 +38,7 @@ static int dissolve(struct xts_sock *s)
 
 	if (s->lost)
 		return -ENETDOWN;
-	return s->proxy_id || s->datagrams->opens ? call_proxy(s, &call) : 0;
+	return s->proxy_id || s->datagrams->opens || s->away ? asked_call(s, &call) : 0;
 }
 
 int datagram_connect(struct xts_sock *s, const struct sockaddr *address, socklen_t length)
@@ -59,8 +57,7 @@ int datagram_connect(struct xts_sock *s, const struct sockaddr *address, socklen
 		r = -EACCES;
 	if (r)
 		return r;
-	r = datagram_open(s, NULL, &call.peer);
-	return r == DATAGRAM_IS_OPEN ? call_proxy(s, &call) : r;
+	return asked_datagram(s, &call);
 }
 
 int datagram_shutdown(struct xts_sock *s, int how)

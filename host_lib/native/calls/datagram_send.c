@@ -202,7 +202,7 @@ static int why_not(struct xts_sock *s)
 
 	if (r)
 		return r;
-	if (s->lost)
+	if (s->lost || s->away)
 		return -ENETDOWN;
 	if (s->shutdown & SEND_SHUTDOWN)
 		return -EPIPE;
@@ -249,7 +249,7 @@ static int need_port(struct xts_sock *s)
 	uint32_t id = s->id;
 	int r;
 
-	if (s->local.port || s->lost)
+	if (s->local.port || s->lost || s->away)
 		return 0;
 	r = datagram_open(s, &call.local, NULL);
 	if (r != DATAGRAM_IS_OPEN || s->local.port)

@@ -7,6 +7,7 @@
 #include "calls/datagram_calls.h"
 #include "core/address.h"
 #include "core/arguments.h"
+#include "core/asked.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -44,7 +45,7 @@ static int bind_socket(struct xts_sock *s, const struct sockaddr *address, sockl
 	if ((s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED || s->bound) &&
 	    (!s->proxy_id || s->closing || !s->stack->channel))
 		return -EINVAL;
-	r = call_proxy(s, &call);
+	r = asked_call(s, &call);
 	if (!r && socket_is(s, id)) {
 		s->local = call.local;
 		s->bound = true;
@@ -152,7 +153,7 @@ static struct xts_sock *take_connection(struct xts_sock *listener)
 		s->own.offered = false;
 		outbox_add(s, TODO_ACCEPTED);
 	}
-	if (!listener->lost && !listener->own.shared) {
+	if (!listener->lost && !listener->away && !listener->own.shared) {
 		xts_credit_free(&listener->grant, 1);
 		if (xts_credit_due(&listener->grant))
 			outbox_add(listener, TODO_ADVERT);
@@ -163,11 +164,22 @@ static struct xts_sock *take_connection(struct xts_sock *listener)
 	return s;
 }
 
+/* A listener that cannot be made again says so once. */
+static int accept_error(struct xts_sock *s)
+{
+	int r = take_error(s);
+
+	status_state(s);
+	if (s->mirror)
+		mirror_dirty(s);
+	return r;
+}
+
 static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t *length, int flags)
 {
 	struct stack *st = s->stack;
 	uint64_t deadline = deadline_after(s->receive_timeout_ns);
-	bool first = s->cold->sharing.others_may_have && !s->cold->accept_first && !s->grant.outstanding;
+	bool first = s->cold->sharing.others_may_have && !s->cold->accept_first && !s->grant.outstanding && !s->away;
 	int r;
 
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
@@ -178,6 +190,8 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 	if (!s->cold->accept_first && st->channel)
 		channel_pump(st);
 	while (!s->cold->accept_first) {
+		if (s->error && s->state == TCP_STATE_LISTEN)
+			return accept_error(s);
 		if (s->lost && s->phase == PHASE_UNCONNECTED)
 			return -ENETDOWN;
 		if (s->state != TCP_STATE_LISTEN)

@@ -11,6 +11,7 @@
 
 #include "calls/datagram_calls.h"
 #include "core/arguments.h"
+#include "core/asked.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -278,7 +279,7 @@ static int set_option(struct xts_sock *s, int level, int option, const void *val
 	call.length = length;
 	r = s->datagrams ? datagram_need_proxy(s) : 0;
 	if (!r)
-		r = call_proxy(s, &call);
+		r = asked_call(s, &call);
 	if (r || !socket_is(s, id))
 		return r;
 	s->optioned = true;

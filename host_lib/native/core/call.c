@@ -39,7 +39,7 @@ static bool is_about_turns(uint8_t type)
 }
 
 /* Waits for the socket's turn and for a slot: after that nothing may be assumed of what was true before. */
-static int call_begin(struct xts_sock *s, uint8_t type, struct xts_tx_slot *slot)
+static int call_begin(struct xts_sock *s, uint8_t type, bool makes, struct xts_tx_slot *slot)
 {
 	struct stack *st = s->stack;
 	uint32_t id = s->id;
@@ -49,8 +49,8 @@ static int call_begin(struct xts_sock *s, uint8_t type, struct xts_tx_slot *slot
 		/* After a CONNECT the proxy knows the socket by our number (PROTOCOL.md, "Identifiers"): an option must
 		 * not wait for the outcome of a connect, which may take minutes. */
 		r = s->opening && s->state == TCP_STATE_SYN_SENT ? 0 : first_request_wait(s);
-		if (r)
-			return r;
+		if (r || (s->away && !makes))
+			return r ? r : -ENETDOWN;
 		if (turn_is_elsewhere(s) && !is_about_turns(type)) {
 			r = turn_use(s);
 			if (r || !socket_is(s, id))
@@ -128,7 +128,7 @@ int call_proxy(struct xts_sock *s, struct call *call)
 	struct stack *st = s->stack;
 	uint32_t id = s->id;
 	struct xts_tx_slot slot;
-	int r = call_begin(s, call->type, &slot);
+	int r = call_begin(s, call->type, call->makes, &slot);
 
 	if (r)
 		return r;

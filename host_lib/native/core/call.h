@@ -27,6 +27,7 @@ struct call {
 	uint32_t receive_bytes; /* for OPEN_DATAGRAM */
 	uint8_t value[OPTION_BYTES_MAX];
 	uint32_t length;
+	bool makes; /* of the thread that makes the socket at the proxy, which no other call may do meanwhile */
 	bool done;
 	int error; /* positive */
 };

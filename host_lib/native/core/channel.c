@@ -272,9 +272,8 @@ static void socket_lose(struct xts_sock *s)
 			return;
 		}
 	}
-	if (s->state == TCP_STATE_CLOSE && !s->proxy_id && !s->opening)
+	if (s->state == TCP_STATE_CLOSE && !s->proxy_id && !s->opening && !s->away)
 		return; /* the proxy never knew it, so it can be used on the next channel */
-	s->lost = true;
 	s->opening = false;
 	s->proxy_id = 0;
 	if (s->call) {
@@ -282,6 +281,15 @@ static void socket_lose(struct xts_sock *s)
 		s->call->done = true;
 		s->call = NULL;
 	}
+	wake(st, &s->callers);
+	if (s->disconnecting) {
+		socket_disconnected(s);
+		if (!s->in_use || !s->making)
+			return;
+	}
+	if (again_keeps(s))
+		return;
+	s->lost = true;
 	if (s->state == TCP_STATE_SYN_SENT)
 		socket_fail(s, ECONNABORTED);
 	else if (s->state == TCP_STATE_ESTABLISHED)
@@ -290,9 +298,6 @@ static void socket_lose(struct xts_sock *s)
 		socket_fail(s, ENETDOWN);
 	if (s->datagrams)
 		datagram_lose(s);
-	if (s->disconnecting)
-		socket_disconnected(s);
-	wake(st, &s->callers);
 	status_state(s);
 }
 
@@ -306,8 +311,6 @@ void channel_die(struct stack *st, int error)
 	buffer_evict_all(c);
 	channel_control(c, now_ns());
 	xts_queue_kick(c->queue);
-	xts_log(XTS_LOG_DEBUG, "the queue at %s has ended: %s; %u sockets end with it", st->settings.endpoint,
-		strerror(error), st->sockets);
 	st->last_error = error;
 	st->channel = NULL;
 	c->dead = true;
@@ -325,6 +328,9 @@ void channel_die(struct stack *st, int error)
 	if (c->attachment.status)
 		c->attachment.status->link_state = XTS_LINK_DOWN;
 	wake_all(st);
+	xts_log(XTS_LOG_DEBUG, "the queue at %s has ended: %s; %u of %u sockets are made again", st->settings.endpoint,
+		strerror(error), st->again.away, st->sockets);
+	again_start(st);
 }
 
 void channel_fail(struct stack *st, int error)

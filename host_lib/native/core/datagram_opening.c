@@ -29,7 +29,7 @@ int datagram_open(struct xts_sock *s, const struct xts_endpoint *local, const st
 		if (r == -ENOBUFS)
 			return r;
 	}
-	if (s->lost)
+	if (s->lost || s->away)
 		return -ENETDOWN;
 	if (s->proxy_id)
 		return DATAGRAM_IS_OPEN;
@@ -81,7 +81,8 @@ bool message_open_datagram_ack(struct stack *st, const struct xts_head *head, co
 	if (!head->error && !s->closing) {
 		if (!message_credits(s, m->post_credits))
 			return true;
-		set_addresses(s, &m->local, &m->peer);
+		if (!s->away) /* else they are asked for again, one after the other */
+			set_addresses(s, &m->local, &m->peer);
 	}
 	message_reply(st, head, XTS_CMD_OPEN_DATAGRAM, head->error ? 0 : m->proxy_id, m->token, NULL, frame, 0, 0);
 	return false;

@@ -131,9 +131,26 @@ void datagram_limit(struct xts_credit_grant *g)
 	g->limit = room < g->window / 4 ? room : g->window / 4;
 }
 
+/* The credits of what has been received and not read: a socket that is made again has kept it. */
+static uint32_t held_credits(const struct datagrams *q)
+{
+	uint32_t held = 0;
+
+	for (const struct received_datagram *d = q->first; d; d = d->next)
+		held += (uint32_t)d->data_bytes + d->control_credits + XTS_DATAGRAM_CREDITS;
+	for (const struct queued_error *e = q->first_error; e; e = e->next)
+		held += e->credits;
+	return held;
+}
+
 void datagram_grant(struct xts_sock *s)
 {
-	xts_credit_grant_init(&s->grant, s->datagrams->window);
+	uint32_t window = s->datagrams->window, held = held_credits(s->datagrams);
+
+	xts_credit_grant_init(&s->grant, window > held ? window : held);
+	s->grant.outstanding -= held;
+	if (window < s->grant.window)
+		xts_credit_shrink(&s->grant, window);
 	datagram_limit(&s->grant);
 }
 

@@ -2,6 +2,7 @@
 #include <sys/epoll.h>
 
 #include "core/channel.h"
+#include "core/received_data.h"
 #include "core/datagram_socket.h"
 #include "core/outbox.h"
 #include "core/receive_callback.h"
@@ -50,7 +51,18 @@ uint32_t datagram_events(struct xts_sock *s)
 
 void datagram_lose(struct xts_sock *s)
 {
-	s->error = ENETDOWN;
+	struct datagrams *q = s->datagrams;
+
 	s->credits = 0;
+	if (q->missing || q->offer.missing || q->returned || q->coming) {
+		/* the rest of a datagram will not come any more, nor the beginning of one that has gone back */
+		buffer_drop(s);
+	}
+	q->withheld = q->sought = q->leaves = false;
+	q->naming = 0;
+	q->returned = q->wanted = q->flushed = q->dropped = 0;
+	if (s->away)
+		return;
+	s->error = ENETDOWN;
 	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP);
 }

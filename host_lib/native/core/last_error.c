@@ -101,6 +101,8 @@ static const char *state_of(int number, int error, bool *pushed)
 	s = table_open(st, number);
 	if (s && s->own.why_gone)
 		text = xts_reason_text(s->own.why_gone);
+	else if (s && s->away && error == ENETDOWN)
+		text = "the offload proxy, or the way to it, has gone: this socket works again when it is back";
 	else if (s && s->lost)
 		text = "the connection to the offload proxy was lost, and this socket with it: make a new socket";
 	else if (s && xts_refusal_errno(s->refusal) == error)

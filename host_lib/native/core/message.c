@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 
 #include "core/received_data.h"
+#include "core/asked.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/datagram_socket.h"
@@ -76,6 +77,7 @@ bool message_connect_ack(struct stack *st, const struct xts_head *head, const st
 		socket_fail(s, head->error ? head->error : EPROTO);
 	} else {
 		s->state = TCP_STATE_ESTABLISHED;
+		asked_forget(s); /* a connection cannot be made again */
 		s->local = m->local;
 		s->peer = m->peer;
 		if (!message_credits(s, m->post_credits))

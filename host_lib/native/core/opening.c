@@ -260,9 +260,10 @@ int channel_attach(struct stack *st)
 	st->attaching = false;
 	wake(st, &st->attach_waiters);
 	st->last_error = -r;
+	if (r && strcmp(st->attach_error, error) != 0) /* the next attempts will fail for the same reason */
+		xts_log(XTS_LOG_DEBUG, "not attached to %s: %s", st->settings.endpoint, error);
 	memcpy(st->attach_error, error, sizeof error);
 	if (r) {
-		xts_log(XTS_LOG_DEBUG, "not attached to %s: %s", st->settings.endpoint, error);
 		last_error_note(-result, "%s", error);
 		return result;
 	}
@@ -273,6 +274,7 @@ int channel_attach(struct stack *st)
 		st->settings.endpoint, c->attachment.reply.kind == XTS_QUEUE_AFXDP ? "AF_XDP" : "shared-memory",
 		c->attachment.reply.queue_id, c->link.frame_window, c->link.largest_message);
 	epoll_channel_opened(st);
+	again_attached(st);
 	status_link(st);
 	if (st->waiters)
 		wake_all(st); /* threads that had no channel to lead */

@@ -175,6 +175,8 @@ static void lock_all(void)
 			pthread_mutex_lock(&st->lock);
 			if (process_inherits())
 				share_before_fork(st);
+			if (process_inherits())
+				again_before_fork(st);
 			common_before_fork(st);
 			sharers_before_fork(st);
 			last = st;
@@ -208,6 +210,8 @@ static void after_fork_parent(void)
 		process_unlock();
 		for (struct stack *st = process_stacks(); st; st = process_next(st)) {
 			inherit_after_fork_parent(st);
+			if (process_inherits())
+				again_after_fork_parent(st);
 			stack_rest(st); /* sends the keys of bound sockets */
 			pthread_mutex_unlock(&st->lock);
 		}
@@ -271,6 +275,7 @@ static void forget_parent(struct stack *st)
 			table_release(s);
 		}
 	}
+	again_after_fork_child(st);
 	epoll_forget(st);
 	st->dirty = NULL;
 	st->started = false;
@@ -341,6 +346,7 @@ static void leave(struct stack *st)
 	while (st->attaching)
 		wait_for(st, &st->attach_waiters, FOREVER, false);
 	stack_settle(st);
+	st->again.leaving = true;
 	if (st->channel) {
 		say_goodbye(st);
 		channel_die(st, ENETDOWN);

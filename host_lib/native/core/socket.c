@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/received_data.h"
+#include "core/asked.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -113,7 +114,8 @@ uint32_t socket_events(struct xts_sock *s)
 	if (s->datagrams)
 		return datagram_events(s);
 	if (s->state == TCP_STATE_LISTEN)
-		return s->cold->accept_first ? EPOLLIN | EPOLLRDNORM : 0u;
+		return (s->cold->accept_first ? EPOLLIN | EPOLLRDNORM : 0u) |
+		       (s->error ? EPOLLIN | EPOLLRDNORM | EPOLLERR : 0u);
 	if (s->shutdown == SHUTDOWN_MASK || s->state == TCP_STATE_CLOSE)
 		events |= EPOLLHUP;
 	if (turn_is_elsewhere(s))
@@ -358,10 +360,13 @@ void socket_disconnected(struct xts_sock *s)
 		return;
 	}
 	socket_asked(s, false);
+	if (s->making)
+		return; /* only the proxy's socket has ended: it will be made again */
 	if (s->cut)
 		s->error = ECONNRESET; /* the state in which tcp_disconnect() leaves it */
 	s->renewed = s->renewed || s->cold->ulps.with_connect;
 	push_forget(s);
+	asked_forget(s);
 	memset(&s->local, 0, sizeof s->local);
 	socket_unconnected(s);
 	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP);

@@ -43,6 +43,7 @@ enum {                  /* sk_state, as far as the host can tell */
 enum { PHASE_UNCONNECTED, PHASE_CONNECTING, PHASE_CONNECTED, PHASE_DISCONNECTING }; /* the kernel's SS_* */
 enum { RCV_SHUTDOWN = 1, SEND_SHUTDOWN = 2, SHUTDOWN_MASK = 3 };
 
+struct asked;
 struct call;
 struct datagrams;
 struct fault;
@@ -68,6 +69,8 @@ struct cold {
 	/* of a listener: connections that wait for accept() */
 	struct xts_sock *accept_first, *accept_last;
 	uint32_t accept_count, backlog;
+	struct asked *asked; /* what is asked again of the next proxy: asked.c */
+	bool told;           /* the program has been told that it cannot be made again for now */
 	uint32_t parents_id; /* in a forked child: the number that this entry had in the parent; 0: none */
 };
 
@@ -86,6 +89,10 @@ struct xts_sock {
 	/* disconnecting: the connection that ends, or the attempt at one, had not ended by itself */
 	bool cut : 1;
 	bool lost : 1; /* its channel has died */
+	/* its channel has died, and it is made again (processes/again.c) */
+	bool away : 1;
+	/* a thread makes the proxy's socket: if that one is closed, this one remains as it is */
+	bool making : 1;
 	bool done : 1; /* the TCP peer's FIN has come (SOCK_DONE) */
 	bool nonblocking : 1, close_on_exec : 1;
 	bool linger : 1, abort : 1;   /* SO_LINGER; abort: CLOSE carries ABORT */

@@ -33,6 +33,8 @@ enum socket_state {
 	  "The CLOSE is for the proxy's socket only: this one goes on.") \
 	X(CUT, "cut", s->cut, "Disconnecting: a connection, or an attempt at one, that had not ended.") \
 	X(LOST, "lost", s->lost, "Its channel has died, or the proxy's socket is not this one's any more.") \
+	X(AWAY, "away", s->away, "Its channel has died, and it is made again.") \
+	X(MAKING, "making", s->making, "A thread makes the proxy's socket for it.") \
 	X(ABORT, "abort", s->abort, "CLOSE says ABORT.") \
 	X(DONE, "done", s->done, "The peer's FIN has come.") \
 	X(RECEIVE_ENDED, "RCV_SHUTDOWN", s->shutdown &RCV_SHUTDOWN, "Nothing more will be received.") \
@@ -75,15 +77,16 @@ enum socket_flag {
 
 static const struct xts_state_rule states[SOCKET_STATES] = {
 	[SOCKET_UNCONNECTED] = { "unconnected",
-				 "Neither connected nor listening, or it was a listener, whose channel has died; or "
-				 "another process's.",
-				 .may = ANY | F(LOST) | F(DONE) | F(ERROR) | F(PUSHING) | F(QUEUED) | F(INHERITED) |
-					F(MOVED) | F(SHARED) },
+				 "Neither connected nor listening, or it was a listener that ended with XTS in this "
+				 "process; or another process's.",
+				 .may = ANY | F(LOST) | F(AWAY) | F(MAKING) | F(DONE) | F(ERROR) | F(PUSHING) |
+					F(QUEUED) | F(INHERITED) | F(MOVED) | F(SHARED) },
 	[SOCKET_CONNECTING] = { "connecting", "CONNECT has been sent.", .may = ANY },
 	[SOCKET_CONNECTED] = { "connected", "TCP is connected, and the program has not asked yet.", .may = ANY | CARRIES },
 	[SOCKET_ESTABLISHED] = { "established", "Bytes go both ways.", .may = ANY | CARRIES | F(UNACCEPTED) | F(OFFERED) },
 	[SOCKET_LISTENING] = { "listening", "It accepts connections.",
-			       .may = ANY | F(PUSHING) | F(QUEUED) | F(INHERITED) | F(SHARED) },
+			       .may = ANY | F(AWAY) | F(MAKING) | F(ERROR) | F(PUSHING) | F(QUEUED) | F(INHERITED) |
+				      F(SHARED) },
 	[SOCKET_REFUSED] = { "refused", "Connecting has failed, or the connection, and the program has not asked yet.",
 			     .may = ANY | CARRIED | F(LOST) | F(ERROR) | F(PUSHING) },
 	[SOCKET_ENDED] = { "ended", "The connection has been reset, or is lost. What was received can be read.",
@@ -91,7 +94,8 @@ static const struct xts_state_rule states[SOCKET_STATES] = {
 	[SOCKET_DISCONNECTING] = { "disconnecting", "shutdown() after connecting has failed: no other connect().",
 				   .may = ANY | CARRIED | F(LOST) | F(ERROR) },
 	[SOCKET_DATAGRAM] = { "datagram", "A datagram socket, connected or not.",
-			      .may = ANY | F(LOST) | F(ERROR) | F(UNREAD) | F(PENDING) | F(INHERITED) | F(SHARED) },
+			      .may = ANY | F(LOST) | F(AWAY) | F(MAKING) | F(ERROR) | F(UNREAD) | F(PENDING) |
+				     F(INHERITED) | F(SHARED) },
 	[SOCKET_FREE] = { "free", "The entry of the table waits for another socket.", .may = UINT32_MAX },
 };
 
@@ -128,7 +132,7 @@ static const struct xts_state_change changes[] = {
 	{ SOCKET_ESTABLISHED, SOCKET_ENDED, "reset, or its channel has died" },
 	{ SOCKET_ESTABLISHED, SOCKET_UNCONNECTED, "connect(AF_UNSPEC), or another process has it" },
 	{ SOCKET_LISTENING, SOCKET_UNCONNECTED,
-	  "shutdown(), connect(AF_UNSPEC), LISTEN has failed, or its channel has died" },
+	  "shutdown(), connect(AF_UNSPEC), LISTEN has failed, or the process leaves XTS" },
 	{ SOCKET_REFUSED, SOCKET_UNCONNECTED, "connect() has said why" },
 	{ SOCKET_REFUSED, SOCKET_DISCONNECTING, "shutdown()" },
 	{ SOCKET_ENDED, SOCKET_UNCONNECTED, "connect(AF_UNSPEC), or another process has it" },

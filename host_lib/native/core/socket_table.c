@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/asked.h"
 #include "core/clock.h"
 #include "core/process.h"
 #include "core/socket.h"
@@ -240,6 +241,8 @@ void table_release(struct xts_sock *s)
 	struct stack *st = s->stack;
 
 	sharers_leave(s);
+	again_over(s);
+	asked_forget(s);
 	s->in_use = false;
 	s->open = false;
 	status_state(s);

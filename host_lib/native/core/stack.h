@@ -34,6 +34,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/settings.h"
+#include "processes/again.h"
 #include "processes/inherit.h"
 #include "waiting/progress_thread.h"
 #include "waiting/wait.h"
@@ -106,6 +107,8 @@ struct stack {
 	bool asked_to_yield;          /* other processes ask for some of them */
 	uint64_t looks_at_copies_ns;  /* when to look again which processes have one */
 	uint64_t looks_at_commons_ns; /* when the next periodic look is due */
+
+	struct again again;
 
 	/* counters */
 	uint64_t not_inherited; /* sockets that could not be kept over fork or exec */

@@ -37,7 +37,7 @@ static uint8_t state_of(const struct xts_sock *s)
 		return XTS_STATE_FREE;
 	if (s->closing)
 		return XTS_STATE_CLOSING;
-	if (s->error || s->lost)
+	if (s->error || s->lost || s->away)
 		return XTS_STATE_FAILED;
 	switch (s->state) {
 	case TCP_STATE_SYN_SENT:

@@ -64,6 +64,12 @@ static int give_up_for_exec(struct xts_sock *s)
 		return give_up_common(s);
 	if (s->own.moved != NOT_MOVED)
 		return -ENOTCONN;
+	if (s->away && (s->datagrams || s->bound || s->state == TCP_STATE_LISTEN)) {
+		/* no process has it at the moment: the new program makes it */
+		if (!s->cold->sharing.key)
+			s->cold->sharing.key = key_make();
+		return 0;
+	}
 	if (s->datagrams && s->proxy_id && !s->lost)
 		return give_up_datagrams(s);
 	if (share_by_key(s) || is_bound_only(s)) {

@@ -115,15 +115,16 @@ void inherit_after_fork(struct xts_sock *s)
 {
 	bool fresh = s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && !s->proxy_id && !s->opening &&
 		     !s->lost;
-	bool by_key = share_by_key(s) && (s->own.shared || s->own.inherited),
+	bool by_key = share_by_key(s) && (s->own.shared || s->own.inherited || s->away),
 	     was_connected = s->state == TCP_STATE_ESTABLISHED;
 
 	forget_channel(s);
 	s->own.inherited = NOT_INHERITED;
-	if ((fresh && !by_key) || s->lost) {
+	if ((fresh && !by_key && !s->away) || s->lost) {
 		s->own.common = NULL;
 		return;
 	}
+	s->away = s->making = false;
 	if (by_key) {
 		inherit_adopt(s);
 	} else if (common_inherited(s)) {
@@ -217,6 +218,7 @@ void inherit_take(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 	uint32_t id = s->id;
+	bool by_key;
 	int r;
 
 	while (s->id == id && s->own.taking)
@@ -232,9 +234,12 @@ void inherit_take(struct xts_sock *s)
 	s->own.taking = false;
 	wake(st, &s->callers);
 	set_inherited(s, NOT_INHERITED);
-	if (!share_by_key(s))
+	by_key = share_by_key(s);
+	if (!by_key)
 		s->cold->sharing.key = 0;
-	if (r && !s->closing)
+	if (r && s->away)
+		again_start(st); /* its channel has ended meanwhile */
+	else if (r && !s->closing && !(by_key && again_keeps_inherited(s)))
 		take_failed(s);
 	status_state(s);
 	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP | EPOLLERR);

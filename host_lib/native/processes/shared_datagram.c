@@ -11,6 +11,7 @@
  * Datagrams that have been sent to a process, and that none of its threads waits for when the answer to SHARE comes, go
  * back (return_datagrams.c). So do unread datagrams when a process closes the socket, passes it on, or exits normally.
  */
+#include "core/asked.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -153,24 +154,24 @@ static int wait_for_credits(struct xts_sock *s)
 
 static void begin_account(struct xts_sock *s)
 {
-	xts_credit_grant_init(&s->grant, s->datagrams->window);
-	datagram_limit(&s->grant);
+	datagram_grant(s);
 	s->grant.unadvertised = s->grant.outstanding;
 	s->grant.outstanding = 0;
 	s->credits = s->peer_window = 0;
 	s->datagrams->withheld = true;
 }
 
-/* No process has its key any more: makes the socket again, with the same address. Options that were set are lost. */
+/* No process has its key any more: makes the socket again. */
 static int renew(struct xts_sock *s)
 {
-	struct xts_endpoint local = s->local, peer = s->peer;
-	struct call call = { .type = XTS_CMD_SHARE, .key = s->cold->sharing.key, .keep_ms = LISTENER_KEEP_MS };
+	struct call call = {
+		.type = XTS_CMD_SHARE, .key = s->cold->sharing.key, .keep_ms = LISTENER_KEEP_MS, .makes = true
+	};
 	uint32_t id = s->id;
-	int r = datagram_open(s, local.port ? &local : NULL, s->datagrams->connected ? &peer : NULL);
+	int r = asked_play(s);
 
 	if (r)
-		return r == DATAGRAM_IS_OPEN ? 0 : r;
+		return r;
 	datagram_naming(s);
 	r = call_proxy(s, &call);
 	if (!r && socket_is_open(s, id))
@@ -188,9 +189,13 @@ int datagram_join(struct xts_sock *s)
 	s->cold->sharing.others_may_have = st->joint = true;
 	if (!sharing_datagrams_possible(st))
 		return -EOPNOTSUPP;
-	for (int i = 0; r == -EADDRINUSE && i < JOIN_ATTEMPTS; i++) {
-		struct call call = { .type = XTS_CMD_SHARE, .key = s->cold->sharing.key, .keep_ms = LISTENER_KEEP_MS };
+	for (int i = 0; (r == -EADDRINUSE || r == -EEXIST) && i < JOIN_ATTEMPTS; i++) {
+		struct call call = {
+			.type = XTS_CMD_SHARE, .key = s->cold->sharing.key, .keep_ms = LISTENER_KEEP_MS, .makes = true
+		};
 
+		if (i && again_undo(s))
+			return socket_is_open(s, id) ? -ENETDOWN : -EBADF;
 		if (i)
 			wait_for(st, &nobody, now_ns() + JOIN_PAUSE_NS, false);
 		if (!socket_is_open(s, id))

@@ -15,6 +15,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 
+#include "core/asked.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -104,7 +105,7 @@ static void promise(struct xts_sock *s, uint32_t connections)
 
 int share_name(struct xts_sock *s)
 {
-	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = s->own.shared ? LISTENER_KEEP_MS : 0 };
+	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = s->own.shared ? LISTENER_KEEP_MS : 0, .makes = true };
 	uint32_t id = s->id;
 	int r;
 
@@ -124,51 +125,51 @@ int share_name(struct xts_sock *s)
 	return 0;
 }
 
-/* Makes the socket again if the proxy does not know its key any more. 0, or -errno; -EADDRINUSE: another process has
- * made it. What options it had is not known here. A listener gets SO_REUSEADDR, as nearly all have: connections that it
- * accepted before are in TIME_WAIT on the device, and neither they nor those to come may prevent a later bind. */
-static int renew(struct xts_sock *s)
+static int ask_to_share(struct xts_sock *s)
 {
-	struct call bind = { .type = XTS_CMD_BIND, .local = s->local };
-	struct call listen = { .type = XTS_CMD_LISTEN, .backlog = s->cold->backlog };
-	struct call reuse = { .type = XTS_CMD_SETSOCKOPT, .level = SOL_SOCKET, .option = SO_REUSEADDR };
-	int on = 1, r = 0;
+	struct call call = {
+		.type = XTS_CMD_SHARE, .key = s->cold->sharing.key, .keep_ms = LISTENER_KEEP_MS, .makes = true
+	};
+	uint32_t id = s->id;
+	int r = call_proxy(s, &call);
 
-	if (s->state == TCP_STATE_LISTEN) {
-		memcpy(reuse.value, &on, sizeof on);
-		reuse.length = sizeof on;
-		r = call_proxy(s, &reuse);
-	}
-	if (!r)
-		r = call_proxy(s, &bind);
-	if (!r && s->state != TCP_STATE_LISTEN)
-		return 0; /* bound, and only this process has it */
-	if (!r)
-		r = call_proxy(s, &listen);
-	return r ? r : share_name(s);
+	return socket_is_open(s, id) ? r : -EBADF;
 }
 
-/* Closes what a failed attempt has left at the proxy. */
-static int start_again(struct xts_sock *s)
+/* A process that joins a socket of which no member listens yet has to listen for itself; else this only repeats the
+ * backlog. No credits: listener_interest() posts them. */
+static int listen_as_member(struct xts_sock *s)
 {
-	struct xts_endpoint local = s->local;
-	bool bound = s->bound, bound_address = s->bound_address, v6only = s->v6only;
-	uint8_t state = s->state;
+	struct call call = { .type = XTS_CMD_LISTEN, .backlog = s->cold->backlog, .makes = true };
 	uint32_t id = s->id;
-	int r;
+	int r = s->state == TCP_STATE_LISTEN ? call_proxy(s, &call) : 0;
 
-	s->state = TCP_STATE_CLOSE;
-	r = socket_disconnect(s);
-	if (s->id != id || !s->open)
+	if (!socket_is_open(s, id))
 		return -EBADF;
-	s->error = 0;
-	s->local = local;
-	s->state = state;
-	s->bound = bound;
-	s->bound_address = bound_address;
-	s->v6only = v6only;
-	s->renewed = false;
-	return r;
+	if (r)
+		return r;
+	if (s->state == TCP_STATE_LISTEN)
+		start_account(s);
+	share_add(s);
+	return 0;
+}
+
+/* Makes the socket again if the proxy does not know its key any more. 0, or -errno; -EADDRINUSE, -EEXIST: another
+ * process has made it. It gets its key before it listens: with SO_REUSEPORT several processes could bind and listen,
+ * and the connections of all listeners but one would be lost. */
+static int renew(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+	bool at_once = sharing_bound_possible(s->stack);
+	int r = asked_play(s);
+
+	if (!r && at_once)
+		r = ask_to_share(s);
+	if (!r)
+		r = listen_as_member(s);
+	if (!r && !at_once)
+		r = s->state == TCP_STATE_LISTEN ? ask_to_share(s) : 0;
+	return socket_is_open(s, id) ? r : -EBADF;
 }
 
 int share_join(struct xts_sock *s)
@@ -182,17 +183,10 @@ int share_join(struct xts_sock *s)
 		return datagram_join(s);
 	s->cold->sharing.others_may_have = st->joint = true;
 	for (int i = 0; i < JOIN_ATTEMPTS; i++) {
-		struct call call = { .type = XTS_CMD_SHARE, .key = s->cold->sharing.key, .keep_ms = LISTENER_KEEP_MS };
-
-		r = call_proxy(s, &call);
-		if (s->id != id || !s->open)
-			return -EBADF;
-		if (!r) {
-			start_account(s);
-			share_add(s);
-			return 0;
-		}
-		if (r == -ENOENT && !s->cold->sharing.received)
+		r = ask_to_share(s);
+		if (!r)
+			r = listen_as_member(s);
+		else if (r == -ENOENT && !s->cold->sharing.received)
 			r = renew(s);
 		if (s->id != id || !s->open)
 			return -EBADF;
@@ -201,7 +195,7 @@ int share_join(struct xts_sock *s)
 		if (r != -EADDRINUSE && r != -EEXIST)
 			return r;
 		/* Another process is making it. */
-		r = start_again(s);
+		r = again_undo(s);
 		if (r)
 			return r;
 		wait_for(st, &nobody, now_ns() + JOIN_PAUSE_NS, false);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/received_data.h"
+#include "core/asked.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -164,6 +165,7 @@ int record_write(int memfd, struct xts_sock *s, int descriptor)
 {
 	struct common *c = s->own.common;
 	struct socket_record b;
+	uint8_t *asked;
 	int r;
 
 	record_fill(&b, s);
@@ -178,6 +180,9 @@ int record_write(int memfd, struct xts_sock *s, int descriptor)
 	}
 	for (const struct pdu *p = s->cold->pdu_first; p; p = p->next)
 		b.pdus++;
+	asked = asked_pack(s, &b.asked);
+	if (b.asked && !asked)
+		return -ENOMEM;
 	r = write_all(memfd, &b, sizeof b);
 	if (!r && b.unread)
 		r = write_unread(memfd, s);
@@ -187,6 +192,11 @@ int record_write(int memfd, struct xts_sock *s, int descriptor)
 		copy.next = NULL;
 		r = write_all(memfd, &copy, sizeof copy);
 	}
+	if (!r)
+		r = write_all(memfd, asked, b.asked);
+	if (asked)
+		explicit_bzero(asked, b.asked);
+	free(asked);
 	return r;
 }
 
@@ -268,6 +278,8 @@ bool record_is_sound(const struct socket_record *b)
 	if (!is_address(&b->local) || !is_address(&b->peer) || b->backlog > XTS_CREDITS_MAX ||
 	    b->window > XTS_CREDITS_MAX || b->window_max > XTS_CREDITS_MAX)
 		return false;
+	if (b->asked > ASKED_BYTES_MAX)
+		return false;
 	if (b->datagrams)
 		return datagrams_are_sound(b);
 	if (b->state == TCP_STATE_LISTEN)
@@ -318,6 +330,22 @@ static int read_pdus(int memfd, struct xts_sock *s, const struct socket_record *
 	if (b->state == TCP_STATE_ESTABLISHED && b->unread + messages * XTS_PDU_CREDITS > b->window)
 		return -EPROTO;
 	return b->pdus && bytes != b->unread ? -EPROTO : 0;
+}
+
+static int read_asked(int memfd, struct xts_sock *s, uint32_t bytes)
+{
+	uint8_t *packed = bytes ? malloc(bytes) : NULL;
+	int r = 1;
+
+	if (!bytes)
+		return 0;
+	if (!packed)
+		return -ENOMEM;
+	r = read_all(memfd, packed, bytes);
+	r = r == 1 ? asked_unpack(s, packed, bytes) : r ? r : -EPROTO;
+	explicit_bzero(packed, bytes);
+	free(packed);
+	return r;
 }
 
 static struct xts_sock *find_adopted(struct stack *st, uint32_t number)
@@ -390,6 +418,8 @@ int record_read(struct stack *st, int memfd, struct xts_sock **out, int *descrip
 	r = read_unread(memfd, s, b.unread);
 	if (!r)
 		r = read_pdus(memfd, s, &b);
+	if (!r)
+		r = read_asked(memfd, s, b.asked);
 	if (r)
 		return r;
 	record_apply(&b, s);

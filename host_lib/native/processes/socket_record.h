@@ -54,6 +54,7 @@ struct socket_record {
 	struct xts_endpoint local, peer;
 	struct ulps ulps;
 	char endpoint[ENDPOINT_BYTES]; /* empty: the process's default */
+	uint32_t asked; /* over exec: bytes that follow the PDUs, what the program has asked (core/asked.h) */
 };
 
 struct xts_sock;

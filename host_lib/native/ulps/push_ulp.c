@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 
 #include "core/received_data.h"
+#include "core/asked.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -203,7 +204,7 @@ static int check(struct xts_sock *s)
 
 	if (r || !socket_is_open(s, id))
 		return r ? r : -EBADF;
-	if (s->lost)
+	if (s->lost || s->away)
 		return -ENETDOWN;
 	if (st->channel && !(st->channel->link.features & XTS_FEATURE_ULP))
 		return -ENOPROTOOPT;
@@ -273,7 +274,7 @@ static int ask(struct xts_sock *s, struct call *call)
 			outbox_add(s, TODO_ADVERT);
 		}
 	}
-	r = call_proxy(s, call);
+	r = asked_call(s, call);
 	return end(s, id, r);
 }
 

@@ -157,6 +157,7 @@ static void *progress(void *arg)
 		clock_look(p);
 		away = share(st, &deadline_ns);
 		common_tick(st, &deadline_ns);
+		again_tick(st, &deadline_ns);
 		if (away || needed(st)) {
 			one_turn(st, &watched, deadline_ns);
 			continue;
@@ -201,9 +202,9 @@ void progress_need(struct stack *st)
 
 	if (!p->started)
 		start(st);
-	else if (p->standing_by &&
-		 (needed(st) || (st->shared && st->channel &&
-				 (share_is_away(st, now_ns(), &deadline_ns) || deadline_ns < p->looks_again_ns)))) {
+	else if (p->standing_by && (needed(st) || again_is_due(st, p->looks_again_ns) ||
+				    (st->shared && st->channel &&
+				     (share_is_away(st, now_ns(), &deadline_ns) || deadline_ns < p->looks_again_ns)))) {
 		p->standing_by = false;
 		thread_ring(st, p->self);
 	}

@@ -1,0 +1,378 @@
+/*
+ * What a program has asked of a socket: options, address, peer, protocols, memberships, filters.
+ *
+ * Theory of operation. A kernel keeps all this for as long as the socket exists. Here the proxy's socket has it, and
+ * that one may end before the program's: with the proxy, or with the way to it. So the requests that the proxy has
+ * carried out are kept in a list, and asked_play() makes them again, of the next proxy (again.c) or of this one
+ * (shared_listener.c). Nothing else in the library remembers what was asked.
+ *
+ * The list is in the order of the program's calls, since that order may matter: SO_REUSEADDR does something else before
+ * bind() than after it. A request that replaces an earlier one takes that one out, unless a bind() is between them; so
+ * the list does not grow with the number of calls. Memberships of groups add to one another, and are taken out when the
+ * program leaves the group (asked_groups.c).
+ *
+ * listen() is not in the list: the backlog is in the socket, and to listen is the last thing that is done. Until then
+ * no connection can come, which would come without the protocols or filters that are still to follow.
+ *
+ * Connections have no list: what was asked of one is gone when it is. So a socket's list ends when it connects.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "core/asked.h"
+#include "core/call.h"
+#include "core/datagram_socket.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "xts.h"
+
+/* --- noting ------------------------------------------------------------------------------------------------------- */
+
+static bool is_noted(const struct xts_sock *s)
+{
+	if (s->datagrams || s->state == TCP_STATE_LISTEN)
+		return true;
+	return s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED;
+}
+
+static bool is_push(int32_t request)
+{
+	return (uint32_t)request == SIOC_PUSH_ULP || (uint32_t)request == SIOC_PUSH_ULP_RX ||
+	       (uint32_t)request == SIOC_PUSH_ULP_TX;
+}
+
+static void release(struct asked *e)
+{
+	explicit_bzero(e->value, e->length); /* parameters of a push may contain keys */
+	free(e);
+}
+
+/* Where the requests after the last bind() begin. */
+static struct asked **after_bind(struct asked **list)
+{
+	struct asked **from = list;
+
+	for (struct asked **at = list; *at; at = &(*at)->next)
+		if ((*at)->type == XTS_CMD_BIND)
+			from = &(*at)->next;
+	return from;
+}
+
+/* Does the request replace this one? */
+static bool replaces(const struct call *call, const struct asked *e)
+{
+	if (e->type != call->type || call->type == XTS_CMD_BIND)
+		return false;
+	if (call->type == XTS_CMD_CONNECT_DATAGRAM)
+		return true;
+	if (call->type == XTS_CMD_IOCTL && is_push(call->option))
+		return false; /* each push adds a protocol */
+	return e->level == call->level && e->option == call->option && !asked_is_of_group(call);
+}
+
+static void take_out(struct asked **list, const struct call *call)
+{
+	struct asked **at = call->type == XTS_CMD_CONNECT_DATAGRAM ? list : after_bind(list), *e;
+
+	while ((e = *at)) {
+		if (!replaces(call, e)) {
+			at = &e->next;
+			continue;
+		}
+		*at = e->next;
+		release(e);
+	}
+}
+
+static void append(struct asked **list, struct asked *e)
+{
+	while (*list)
+		list = &(*list)->next;
+	*list = e;
+}
+
+static struct asked *make(const struct call *call)
+{
+	struct asked *e = malloc(sizeof *e + call->length);
+
+	if (!e)
+		return NULL;
+	*e = (struct asked){ .type = call->type, .level = call->level, .option = call->option, .length = call->length };
+	memcpy(e->value, call->value, call->length);
+	return e;
+}
+
+/* Puts the request, which has been carried out, into the list. */
+static void note(struct xts_sock *s, struct asked *e, const struct call *asked, const struct call *answered)
+{
+	struct asked **list = &s->cold->asked;
+	bool undone = asked_is_of_group(asked) && asked_group_undoes(list, asked);
+
+	take_out(list, asked);
+	e->address = e->type == XTS_CMD_BIND ? answered->local : asked->peer;
+	if (undone || (e->type == XTS_CMD_CONNECT_DATAGRAM && !e->address.ip_version))
+		release(e); /* connect() to AF_UNSPEC leaves no peer */
+	else
+		append(list, e);
+}
+
+/* The answer to a call overwrites its value. */
+static struct call as_asked(const struct asked *e, const struct call *call)
+{
+	struct call again = { .type = call->type, .level = call->level, .option = call->option, .peer = call->peer };
+
+	again.length = e->length;
+	memcpy(again.value, e->value, e->length);
+	return again;
+}
+
+int asked_call(struct xts_sock *s, struct call *call)
+{
+	struct asked *e = is_noted(s) ? make(call) : NULL;
+	uint32_t id = s->id;
+	int r;
+
+	if (!e)
+		return is_noted(s) ? -ENOMEM : call_proxy(s, call);
+	r = call_proxy(s, call);
+	if (!r && socket_is(s, id) && is_noted(s)) {
+		struct call asked = as_asked(e, call);
+
+		note(s, e, &asked, call);
+		explicit_bzero(asked.value, asked.length);
+	} else {
+		release(e);
+	}
+	return r;
+}
+
+int asked_datagram(struct xts_sock *s, struct call *call)
+{
+	bool binds = call->type == XTS_CMD_BIND;
+	struct asked *e = make(call);
+	uint32_t id = s->id;
+	int r;
+
+	if (!e)
+		return -ENOMEM;
+	r = datagram_open(s, binds ? &call->local : NULL, binds ? NULL : &call->peer);
+	if (r == DATAGRAM_IS_OPEN)
+		r = call_proxy(s, call);
+	else if (!r && binds && socket_is(s, id))
+		call->local = s->local;
+	if (!r && socket_is(s, id))
+		note(s, e, call, call);
+	else
+		release(e);
+	return r;
+}
+
+bool asked_anything(const struct xts_sock *s)
+{
+	return s->cold->asked;
+}
+
+bool asked_option(const struct xts_sock *s, int level, int option)
+{
+	const struct asked *e = s->cold->asked;
+
+	while (e && (e->type != XTS_CMD_SETSOCKOPT || e->level != level || e->option != option))
+		e = e->next;
+	return e;
+}
+
+void asked_forget(struct xts_sock *s)
+{
+	struct asked *e = s->cold->asked;
+
+	if (!e)
+		return; /* most sockets have none, and writing would make a page exist */
+	s->cold->asked = NULL;
+	while (e) {
+		struct asked *next = e->next;
+
+		release(e);
+		e = next;
+	}
+}
+
+/* --- asking again ------------------------------------------------------------------------------------------------- */
+
+static int bind_to(struct xts_sock *s, struct xts_endpoint local)
+{
+	struct call call = { .type = XTS_CMD_BIND, .local = local, .makes = true };
+	uint32_t id = s->id;
+	int r = call_proxy(s, &call);
+
+	if (!r && socket_is(s, id))
+		s->local = call.local;
+	return r;
+}
+
+/* The address that the program has bound. The port is the one that it has had since: the device chose it if the program
+ * had named none. */
+static int bind_again(struct xts_sock *s, const struct asked *e)
+{
+	struct xts_endpoint local = e->address;
+
+	if (s->local.port)
+		local.port = s->local.port;
+	return bind_to(s, local);
+}
+
+/* The port of a socket that the program has not bound: the device chose it, and peers may know it. If another socket
+ * has it now, the device chooses another one. */
+static int bind_chosen(struct xts_sock *s)
+{
+	struct xts_endpoint local = { .ip_version = s->family, .port = s->local.port };
+	int r;
+
+	if (!s->datagrams)
+		return s->state == TCP_STATE_LISTEN || s->bound ? bind_to(s, s->local) : 0;
+	if (!local.port)
+		return 0;
+	r = bind_to(s, local);
+	if (r == -EADDRINUSE)
+		memset(&s->local, 0, sizeof s->local);
+	return r == -EADDRINUSE ? 0 : r;
+}
+
+/* A listener must be able to have its port again: connections that it accepted before may be in TIME_WAIT on the
+ * device, where the kernel's own listener would have stayed. */
+static int allow_time_wait(struct xts_sock *s)
+{
+	struct call call = { .type = XTS_CMD_SETSOCKOPT, .level = SOL_SOCKET, .option = SO_REUSEADDR, .makes = true };
+	int on = 1;
+
+	if (s->state != TCP_STATE_LISTEN || asked_option(s, SOL_SOCKET, SO_REUSEADDR))
+		return 0;
+	memcpy(call.value, &on, sizeof on);
+	call.length = sizeof on;
+	return call_proxy(s, &call);
+}
+
+static int ask_again(struct xts_sock *s, const struct asked *e)
+{
+	struct call call = { .type = e->type,
+			     .level = e->level,
+			     .option = e->option,
+			     .peer = e->address,
+			     .length = e->length,
+			     .makes = true };
+	int r;
+
+	memcpy(call.value, e->value, e->length);
+	r = call_proxy(s, &call);
+	explicit_bzero(call.value, e->length);
+	return r;
+}
+
+static int open_again(struct xts_sock *s)
+{
+	struct call call = { .type = XTS_CMD_OPEN_DATAGRAM, .receive_bytes = s->datagrams->receive_bytes, .makes = true };
+
+	datagram_grant(s);
+	call.post_credits = s->grant.outstanding;
+	return call_proxy(s, &call);
+}
+
+int asked_play(struct xts_sock *s)
+{
+	int r = s->datagrams ? open_again(s) : allow_time_wait(s);
+	uint32_t id = s->id;
+	bool bound = false;
+
+	for (const struct asked *e = s->cold->asked; e && !r; e = e->next) {
+		if (!bound && e->type == XTS_CMD_CONNECT_DATAGRAM) {
+			bound = true;
+			r = bind_chosen(s);
+		}
+		if (e->type == XTS_CMD_BIND) {
+			bound = true;
+			r = bind_again(s, e);
+		} else if (!r && socket_is_open(s, id)) {
+			r = ask_again(s, e);
+		}
+		if (!socket_is_open(s, id))
+			return -EBADF;
+	}
+	if (!r && !bound)
+		r = bind_chosen(s);
+	return socket_is_open(s, id) ? r : -EBADF;
+}
+
+/* --- for another process ------------------------------------------------------------------------------------------ */
+
+/* An entry in that form; its value follows. */
+struct packed {
+	struct xts_endpoint address;
+	int32_t level, option;
+	uint32_t length;
+	uint8_t type;
+};
+
+uint8_t *asked_pack(const struct xts_sock *s, uint32_t *bytes)
+{
+	uint8_t *packed, *at;
+
+	*bytes = 0;
+	for (const struct asked *e = s->cold->asked; e; e = e->next)
+		*bytes += (uint32_t)sizeof(struct packed) + e->length;
+	at = packed = *bytes ? malloc(*bytes) : NULL;
+	for (const struct asked *e = s->cold->asked; e && packed; e = e->next) {
+		struct packed head;
+
+		memset(&head, 0, sizeof head);
+		head.address = e->address;
+		head.level = e->level;
+		head.option = e->option;
+		head.length = e->length;
+		head.type = e->type;
+		memcpy(at, &head, sizeof head);
+		memcpy(at + sizeof head, e->value, e->length);
+		at += sizeof head + e->length;
+	}
+	return packed;
+}
+
+static bool is_possible(const struct packed *head, uint32_t left)
+{
+	return head->length <= left && head->length <= OPTION_BYTES_MAX &&
+	       (head->address.ip_version == 0 || head->address.ip_version == 4 || head->address.ip_version == 6) &&
+	       (head->type == XTS_CMD_SETSOCKOPT || head->type == XTS_CMD_IOCTL || head->type == XTS_CMD_BIND ||
+		head->type == XTS_CMD_CONNECT_DATAGRAM);
+}
+
+int asked_unpack(struct xts_sock *s, const uint8_t *packed, uint32_t bytes)
+{
+	struct asked **last = &s->cold->asked;
+
+	while (bytes) {
+		struct packed head;
+		struct asked *e;
+
+		if (bytes < sizeof head)
+			return -EPROTO;
+		memcpy(&head, packed, sizeof head);
+		packed += sizeof head;
+		bytes -= (uint32_t)sizeof head;
+		if (!is_possible(&head, bytes))
+			return -EPROTO;
+		e = malloc(sizeof *e + head.length);
+		if (!e)
+			return -ENOMEM;
+		*e = (struct asked){ .type = head.type,
+				     .level = head.level,
+				     .option = head.option,
+				     .address = head.address,
+				     .length = head.length };
+		memcpy(e->value, packed, head.length);
+		packed += head.length;
+		bytes -= head.length;
+		*last = e;
+		last = &e->next;
+	}
+	return 0;
+}

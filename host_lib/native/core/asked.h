@@ -1,0 +1,56 @@
+/* What a program has asked of a socket: asked.c. */
+#ifndef XTS_ASKED_H
+#define XTS_ASKED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "wire.h"
+
+struct call;
+struct xts_sock;
+
+/* A request that the proxy has carried out. */
+struct asked {
+	struct asked *next;
+	uint8_t type; /* XTS_CMD_SETSOCKOPT, IOCTL, BIND or CONNECT_DATAGRAM */
+	int32_t level, option;
+	struct xts_endpoint address; /* BIND: as it was answered; CONNECT_DATAGRAM: the peer */
+	uint32_t length;
+	uint8_t value[];
+};
+
+/* call_proxy() for a request that is to be made again: it is noted if it succeeds. -ENOMEM: nothing was asked. */
+int asked_call(struct xts_sock *s, struct call *call);
+/* The same for BIND and CONNECT_DATAGRAM of a datagram socket: if the proxy has none yet, it is opened with the
+ * address, in one request. BIND: call->local becomes the address. */
+int asked_datagram(struct xts_sock *s, struct call *call);
+/* Makes all requests again, in their order, of a socket that the proxy does not know: it has the options, protocols,
+ * address and peer then, and does not listen yet. Waits. 0, -errno of the first request that fails, or -EBADF: the
+ * program has closed the socket meanwhile. After a failure the proxy has a socket that is to be closed. */
+int asked_play(struct xts_sock *s);
+bool asked_anything(const struct xts_sock *s);
+/* Has the program set this option, and is it in the list? */
+bool asked_option(const struct xts_sock *s, int level, int option);
+void asked_forget(struct xts_sock *s);
+
+/* --- for another process ------------------------------------------------------------------------------------------ */
+
+#define ASKED_BYTES_MAX (256u * 1024) /* of a list in the form for another process */
+
+/* The list in that form, in memory of malloc(); *bytes is 0 and the result NULL if there is none. -ENOMEM as errno:
+ * NULL, and *bytes is not 0. */
+uint8_t *asked_pack(const struct xts_sock *s, uint32_t *bytes);
+/* Makes the list of such bytes. 0, -ENOMEM, or -EPROTO: they are none. */
+int asked_unpack(struct xts_sock *s, const uint8_t *packed, uint32_t bytes);
+
+/* --- asked_groups.c ----------------------------------------------------------------------------------------------- */
+
+/* Is it an option by which a socket becomes a member of a group, or changes what it gets there? Such options add to
+ * one another. */
+bool asked_is_of_group(const struct call *call);
+/* The request has been carried out. Removes from the list what it has undone. True: nothing is left to be asked again;
+ * false: the request has to be, too. */
+bool asked_group_undoes(struct asked **list, const struct call *call);
+
+#endif

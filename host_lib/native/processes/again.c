@@ -1,0 +1,324 @@
+/*
+ * Sockets that are made again.
+ *
+ * Theory of operation. A listener of the kernel, or a UDP socket, is there for as long as its program. Here it needs a
+ * channel, which ends with the proxy, with the way to it, or with the agent. When a channel ends, sockets for which all
+ * is known that the program has asked (asked.c) are *away*: listeners, sockets that are bound or have had options set,
+ * datagram sockets. An away socket is as one whose network is down: nothing is readable, calls that wait go on waiting,
+ * and what needs the proxy fails with ENETDOWN at the time. So nothing that is level-triggered spins.
+ *
+ * The progress thread attaches again and asks everything again. It needs no call of the program, which may be asleep
+ * for days. Attempts begin a moment after the end, and pauses grow to PAUSE_MAX_NS, with jitter: a process whose proxy
+ * is gone costs one failing connect() a second, and hundreds of processes do not come in step. A program that makes
+ * a socket meanwhile attaches by itself, and then this is tried at once.
+ *
+ * Everything that was asked is there again, or the socket stays away: no listener comes back without its TLS or its
+ * filter. If a request is refused (another socket has the port; the policy is another one), the program is told once,
+ * by the errno as the socket's pending error, and a line is logged. Attempts go on, since the reason may pass.
+ * EADDRINUSE is told only SETTLED_NS after attaching: until then it may be the last channel's socket, of whose end the
+ * proxy has not heard yet.
+ *
+ * If several processes have a socket, each comes here by itself. The first makes it, under the key that all know, and
+ * the others join it (shared_listener.c, shared_datagram.c).
+ */
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+
+#include "core/asked.h"
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/datagram_socket.h"
+#include "core/outbox.h"
+#include "core/received_data.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "credit.h"
+#include "notice.h"
+#include "processes/again.h"
+#include "processes/inherit.h"
+#include "waiting/epoll.h"
+#include "waiting/mirror.h"
+#include "waiting/progress_thread.h"
+#include "waiting/wait.h"
+
+#define FIRST_NS (25 * NS_PER_MS)
+#define PAUSE_MAX_NS NS_PER_S
+#define REFUSED_PAUSE_MAX_NS (4 * NS_PER_S) /* there is a proxy, and it refuses */
+#define SETTLED_NS NS_PER_S
+
+/* --- being away --------------------------------------------------------------------------------------------------- */
+
+static bool is_kind(const struct xts_sock *s)
+{
+	if (s->datagrams || s->state == TCP_STATE_LISTEN)
+		return true;
+	return s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && !s->cold->ulps.with_connect;
+}
+
+static void go_away(struct xts_sock *s)
+{
+	if (!s->away)
+		s->stack->again.away++;
+	s->away = true;
+	s->making = false;
+	s->grant.window = 0;
+	s->credits = s->peer_window = 0;
+	if (s->datagrams)
+		datagram_lose(s);
+	status_state(s);
+	if (s->mirror)
+		mirror_dirty(s);
+}
+
+bool again_keeps(struct xts_sock *s)
+{
+	if (!s->open || s->closing || s->stack->again.leaving || !is_kind(s))
+		return false;
+	go_away(s);
+	return true;
+}
+
+bool again_keeps_inherited(struct xts_sock *s)
+{
+	if (!s->open || s->closing || s->stack->again.leaving || s->stack->channel || !is_kind(s))
+		return false;
+	go_away(s);
+	again_start(s->stack);
+	return true;
+}
+
+void again_over(struct xts_sock *s)
+{
+	if (!s->away)
+		return;
+	s->away = s->making = false;
+	s->cold->told = false;
+	s->stack->again.away--;
+}
+
+/* --- when --------------------------------------------------------------------------------------------------------- */
+
+/* Between three and five quarters of it. */
+static uint64_t with_jitter(uint64_t ns)
+{
+	uint32_t random = 0;
+
+	if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
+		random = (uint32_t)now_ns();
+	return ns - ns / 4 + (uint64_t)random * (ns / 2) / UINT32_MAX;
+}
+
+void again_start(struct stack *st)
+{
+	struct again *a = &st->again;
+	uint64_t now = now_ns();
+
+	if (!a->away)
+		return;
+	/* A proxy that takes channels and ends them at once must not be asked without a pause. */
+	if (!a->pause_ns || now - a->attached_ns > SETTLED_NS)
+		a->pause_ns = FIRST_NS;
+	a->next_ns = now + with_jitter(a->pause_ns);
+	progress_need(st);
+	progress_wake(st);
+}
+
+void again_attached(struct stack *st)
+{
+	st->again.leaving = false;
+	st->again.attached_ns = st->again.next_ns = now_ns();
+	if (st->again.away)
+		progress_need(st);
+}
+
+bool again_is_due(const struct stack *st, uint64_t before_ns)
+{
+	return st->again.away && st->again.next_ns < before_ns;
+}
+
+/* --- making ------------------------------------------------------------------------------------------------------- */
+
+int again_undo(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+
+	if (!s->proxy_id && !s->opening)
+		return s->stack->channel ? 0 : -ENETDOWN;
+	s->making = s->disconnecting = s->closing = s->abort = true;
+	s->cut = false;
+	if (s->proxy_id)
+		outbox_add(s, TODO_CLOSE);
+	while (socket_is_open(s, id) && s->disconnecting)
+		if (wait_for(s->stack, &s->callers, FOREVER, false) == -ENOBUFS)
+			break;
+	if (!socket_is_open(s, id))
+		return -EBADF;
+	s->making = s->away;
+	return s->stack->channel ? 0 : -ENETDOWN;
+}
+
+/* A listener of this process alone begins with credits for as many connections as its backlog has room for. */
+static int listen_alone(struct xts_sock *s)
+{
+	uint32_t window = s->cold->backlog + 1 < 2 ? 2 : s->cold->backlog + 1, id = s->id, taken;
+	bool named = s->cold->sharing.key && sharing_possible(s->stack);
+	struct call call = { .type = XTS_CMD_LISTEN, .backlog = s->cold->backlog, .makes = true };
+	int r;
+
+	xts_credit_grant_init(&s->grant, window);
+	s->grant.outstanding = named || s->cold->accept_count >= window ? 0 : window - s->cold->accept_count;
+	call.post_credits = s->grant.outstanding;
+	r = call_proxy(s, &call);
+	if (r || !socket_is_open(s, id))
+		return r ? r : -EBADF;
+	s->local = call.local;
+	if (named)
+		return share_name(s);
+	s->cold->sharing.key = 0;
+	taken = s->grant.outstanding + s->cold->accept_count;
+	s->grant.unadvertised = taken < window ? window - taken : 0;
+	if (s->grant.unadvertised)
+		outbox_add(s, TODO_ADVERT);
+	return 0;
+}
+
+static int make(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+	int r;
+
+	if (s->cold->sharing.others_may_have && s->cold->sharing.key)
+		return share_join(s);
+	r = asked_play(s);
+	if (!r && socket_is_open(s, id) && s->state == TCP_STATE_LISTEN)
+		r = listen_alone(s);
+	return r;
+}
+
+static void describe(const struct xts_sock *s, char *text, size_t bytes)
+{
+	char address[INET6_ADDRSTRLEN] = "*";
+
+	inet_ntop(s->family == 4 ? AF_INET : AF_INET6, s->local.address, address, sizeof address);
+	snprintf(text, bytes, "%s on %s port %u",
+		 s->datagrams                 ? "UDP socket" :
+		 s->state == TCP_STATE_LISTEN ? "listener" :
+						"socket",
+		 address, (unsigned)s->local.port);
+}
+
+static void came_back(struct xts_sock *s)
+{
+	char text[96];
+
+	describe(s, text, sizeof text);
+	if (s->cold->told)
+		xts_log(XTS_LOG_WARNING, "the %s is there again", text);
+	again_over(s);
+	s->refusal = 0;
+	status_state(s);
+	if (share_is_awaited(s) || share_waits_elsewhere(s))
+		listener_interest(s, false);
+	socket_changed(s, EPOLLOUT | (s->datagrams ? 0u : EPOLLIN));
+}
+
+/* The program hears of it once: a socket may be refused for long. */
+static void tell(struct xts_sock *s, int error)
+{
+	bool may_pass = error == EADDRINUSE && now_ns() - s->stack->again.attached_ns < SETTLED_NS;
+	char text[96];
+
+	/* ENOENT: the program that it came from has not made it again so far. */
+	if (s->cold->told || may_pass || error == ENETDOWN || error == ESHUTDOWN || error == ENOENT)
+		return;
+	s->cold->told = true;
+	describe(s, text, sizeof text);
+	xts_log(XTS_LOG_WARNING, "the %s cannot be made again, and will be tried further: %s", text,
+		xts_refusal_errno(s->refusal) == error ? xts_refusal_text(s->refusal) : strerror(error));
+	s->error = error;
+	status_state(s);
+	socket_changed(s, EPOLLIN | EPOLLERR);
+}
+
+static void try_one(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+	uint8_t refusal;
+	int r;
+
+	s->making = true;
+	r = make(s);
+	if (!socket_is_open(s, id))
+		return;
+	if (!r && s->stack->channel) {
+		came_back(s);
+		return;
+	}
+	refusal = s->refusal;
+	if (!s->stack->channel || again_undo(s))
+		return;
+	s->making = false;
+	s->refusal = refusal;
+	tell(s, -r);
+}
+
+static void try_all(struct stack *st)
+{
+	struct xts_sock *s = NULL;
+
+	if (!st->channel && channel_attach(st))
+		return;
+	/* The lock is released in between, but an index in the table stays valid. */
+	while (st->channel && (s = table_next(st, s)))
+		if (s->away && s->open && !s->closing && !s->own.taking)
+			try_one(s);
+}
+
+void again_tick(struct stack *st, uint64_t *deadline_ns)
+{
+	struct again *a = &st->again;
+
+	if (!a->away)
+		return;
+	if (now_ns() >= a->next_ns) {
+		uint64_t most;
+
+		try_all(st);
+		most = st->channel ? REFUSED_PAUSE_MAX_NS : PAUSE_MAX_NS;
+		a->next_ns = now_ns() + with_jitter(a->pause_ns);
+		a->pause_ns = a->pause_ns * 2 < most ? a->pause_ns * 2 : most;
+	}
+	if (a->away && a->next_ns < *deadline_ns)
+		*deadline_ns = a->next_ns;
+}
+
+/* --- fork --------------------------------------------------------------------------------------------------------- */
+
+void again_before_fork(struct stack *st)
+{
+	struct xts_sock *s = NULL;
+
+	while (st->again.away && (s = table_next(st, s)))
+		if (s->away && s->open && !s->cold->sharing.key &&
+		    (s->bound || s->datagrams || s->state == TCP_STATE_LISTEN))
+			s->cold->sharing.key = key_make();
+}
+
+void again_after_fork_parent(struct stack *st)
+{
+	struct xts_sock *s = NULL;
+
+	while (st->again.away && (s = table_next(st, s)))
+		if (s->away && share_by_key(s))
+			s->cold->sharing.others_may_have = st->joint = true;
+}
+
+void again_after_fork_child(struct stack *st)
+{
+	st->again = (struct again){ 0 };
+}

@@ -1,0 +1,342 @@
+"""What a program sees of its sockets while the proxy is gone: away.py NAME ADDRESS PORT.
+
+A script says what it wants done (the proxy ended or started, a client that asks), and waits for a line of the test,
+which does it. A failure is an exception.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+ADDRESS = ""
+PORT = 0
+DEADLINE_S = 10.0
+SCRIPTS: dict[str, Callable[[], None]] = {}
+
+
+def script(function: Callable[[], None]) -> Callable[[], None]:
+    SCRIPTS[function.__name__] = function
+    return function
+
+
+def step(what: str) -> None:
+    print(what, flush=True)
+    assert sys.stdin.readline() == "go\n"
+
+
+@contextmanager
+def fails_with(number: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        assert error.errno == number, error
+    else:
+        raise AssertionError(f"no {errno.errorcode[number]}")
+
+
+def is_quiet(sock: socket.socket, events: int = select.POLLIN) -> None:
+    """Nothing is to be read of it, and nothing is reported."""
+    poll = select.poll()
+    poll.register(sock, events)
+    assert poll.poll(200) == []
+
+
+def until_down(sock: socket.socket) -> None:
+    """The loss has been noticed: what needs the proxy fails."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        except OSError as error:
+            assert error.errno == errno.ENETDOWN, error
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def until_back(sock: socket.socket) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            return
+        except OSError as error:
+            assert error.errno == errno.ENETDOWN, error
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def listener(port: int) -> socket.socket:
+    return socket.create_server((ADDRESS, port))
+
+
+def answer(sock: socket.socket, text: bytes = b"served\n") -> None:
+    sock.settimeout(DEADLINE_S)
+    connection, _ = sock.accept()
+    with connection:
+        connection.sendall(text)
+
+
+def udp(port: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.bind((ADDRESS, port))
+    made.settimeout(DEADLINE_S)
+    return made
+
+
+@script
+def a_listener_while_it_is_away() -> None:
+    made = listener(PORT)
+    made.setblocking(False)
+    step("end")
+    until_down(made)
+    is_quiet(made)
+    with fails_with(errno.EAGAIN):
+        made.accept()
+    with fails_with(errno.ENETDOWN):
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    assert made.getsockname() == (ADDRESS, PORT)
+    assert made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+    assert made.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
+    step("start")
+    step("ask")
+    answer(made)
+
+
+@script
+def calls_that_wait_go_on_waiting() -> None:
+    """accept(), poll() and recvfrom() are entered before the proxy ends, and return when it has come back."""
+    stream, datagram = listener(PORT), udp(PORT)
+    stream.settimeout(None)
+    datagram.settimeout(None)
+
+    def serve_stream() -> None:
+        connection, _ = stream.accept()
+        with connection:
+            connection.sendall(b"served\n")
+
+    def serve_datagram() -> None:
+        data, peer = datagram.recvfrom(100)
+        datagram.sendto(data, peer)
+
+    def serve_polled() -> None:
+        poll = select.poll()
+        poll.register(polled, select.POLLIN)
+        poll.poll()
+        answer(polled)
+
+    polled = listener(0)
+    threads = [threading.Thread(target=target) for target in (serve_stream, serve_datagram, serve_polled)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.2)
+    step("end")
+    step("start")
+    step(f"ask {polled.getsockname()[1]}")
+    for thread in threads:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+@script
+def datagrams_while_it_is_away() -> None:
+    made = udp(PORT)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    step("send")
+    assert select.select([made], [], [], DEADLINE_S)[0]
+    step("end")
+    until_down(made)
+    assert made.recv(100) == b"question", "what was received before stays"
+    is_quiet(made)
+    made.setblocking(False)
+    with fails_with(errno.EAGAIN):
+        made.recv(100)
+    for _ in range(3):
+        with fails_with(errno.ENETDOWN):
+            made.sendto(b"x", (ADDRESS, 9))
+    assert made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+    step("start")
+    until_back(made)
+    step("ask")
+    made.settimeout(DEADLINE_S)
+    data, peer = made.recvfrom(100)
+    made.sendto(data, peer)
+
+
+@script
+def a_connected_client_keeps_its_port() -> None:
+    """The server is this program's, too: it tells from which port it was asked."""
+    server = udp(PORT)
+    client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    client.connect((ADDRESS, PORT))
+    client.settimeout(DEADLINE_S)
+    client.send(b"before")
+    _, before = server.recvfrom(100)
+    step("end")
+    until_down(server)
+    with fails_with(errno.ENETDOWN):
+        client.send(b"lost")
+    step("start")
+    until_back(server)
+    until_back(client)
+    assert client.getpeername() == (ADDRESS, PORT)
+    client.send(b"after")
+    assert server.recvfrom(100) == (b"after", before)
+    server.sendto(b"back", before)
+    assert client.recv(100) == b"back"
+
+
+@script
+def connections_end_once() -> None:
+    made = listener(PORT)
+    step("connect")
+    made.settimeout(DEADLINE_S)
+    connection, _ = made.accept()
+    step("end")
+    connection.settimeout(DEADLINE_S)
+    with fails_with(errno.ECONNRESET):
+        connection.recv(1)
+    assert connection.recv(1) == b"", "once"
+    connection.close()
+    step("start")
+    step("ask")
+    answer(made)
+
+
+@script
+def sockets_that_are_not_connected_yet() -> None:
+    """One that is bound, one that has had an option set, and one that has not even been made when the proxy ends."""
+    bound, optioned = socket.socket(), socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind((ADDRESS, PORT))
+    optioned.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 78)
+    step("end")
+    until_down(bound)
+    with fails_with(errno.ENETDOWN):
+        optioned.connect((ADDRESS, 9))
+    step("start")
+    until_back(bound)
+    until_back(optioned)
+    bound.listen()
+    assert optioned.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 78
+    optioned.settimeout(DEADLINE_S)
+    optioned.connect((ADDRESS, PORT))
+    bound.settimeout(DEADLINE_S)
+    connection, peer = bound.accept()
+    assert peer == optioned.getsockname()
+    connection.close()
+
+
+@script
+def a_failed_attempt_to_connect() -> None:
+    """The socket may try again, with its options."""
+    step("fill")
+    made = socket.socket()
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 79)
+    made.setblocking(False)
+    with fails_with(errno.EINPROGRESS):
+        made.connect((ADDRESS, PORT))  # nobody answers
+    step("end")
+    assert select.select([], [made], [], DEADLINE_S)[1]
+    assert made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNABORTED
+    step("free")
+    step("start")
+    server = listener(PORT)
+    deadline = time.monotonic() + DEADLINE_S
+    made.setblocking(True)
+    while True:
+        try:
+            made.connect((ADDRESS, PORT))
+            break
+        except OSError as error:
+            assert error.errno in (errno.ENETDOWN, errno.ECONNABORTED), error
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 79
+    answer(server)
+
+
+@script
+def a_child_forked_meanwhile() -> None:
+    """Parent and child have the listener and the UDP socket when the proxy is back, whichever comes first."""
+    stream, datagram = listener(PORT), udp(PORT)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 80)
+    step("end")
+    until_down(stream)
+    until_down(datagram)
+    child = os.fork()
+    if child == 0:
+        answer(stream, b"child\n")
+        os._exit(0)
+    step("start")
+    step("ask")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    until_back(stream)
+    assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 80
+    step("ask")
+    answer(stream)
+    until_back(datagram)
+    step("datagram")
+    data, peer = datagram.recvfrom(100)
+    datagram.sendto(data, peer)
+
+
+@script
+def a_program_executed_meanwhile() -> None:
+    """The list of what was asked goes with the sockets."""
+    stream = listener(PORT)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 81)
+    step("end")
+    until_down(stream)
+    stream.set_inheritable(True)
+    os.execv(sys.executable, [sys.executable, __file__, "executed", ADDRESS, str(stream.fileno())])
+
+
+@script
+def executed() -> None:
+    stream = socket.socket(fileno=PORT)
+    step("start")
+    step("ask")
+    answer(stream)
+    assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 81
+
+
+@script
+def a_port_that_another_has_taken() -> None:
+    """It is told once, as a pending error; the port is taken back when it is free."""
+    stream, datagram = listener(PORT), udp(PORT)
+    stream.setblocking(False)
+    step("end")
+    until_down(stream)
+    step("take")
+    for sock in stream, datagram:
+        assert select.select([sock], [], [], DEADLINE_S)[0]
+        with fails_with(errno.EADDRINUSE):
+            sock.accept() if sock is stream else sock.recv(100)
+        is_quiet(sock)
+    time.sleep(1.5)  # more attempts fail meanwhile
+    for sock in stream, datagram:
+        is_quiet(sock)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+    step("free")
+    step("ask")
+    answer(stream)
+
+
+def main() -> None:
+    global ADDRESS, PORT
+    ADDRESS, PORT = sys.argv[2], int(sys.argv[3])
+    SCRIPTS[sys.argv[1]]()
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()

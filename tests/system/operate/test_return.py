@@ -1,0 +1,264 @@
+"""The proxy, or the agent, ends and comes back: listeners and UDP sockets are there again by themselves, as they were,
+and in the meantime they are as sockets whose network is down."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from beds.authority import Authority, tls_tables
+from beds.restarts import KINDS, Ethernet, Place, children_of, place, processor_time_s
+from system.operate.programs.away import SCRIPTS
+from system.operate.programs.sleeping_server import OPTIONS, PROCESSES, TTL
+
+T = TypeVar("T")
+PROGRAMS = Path(__file__).with_name("programs")
+GROUP = "239.7.7.7"
+RETURN_S = 2.0  # within which the next client is served
+ALL_S = 5.0  # within which all of many processes are back
+START_S = 20.0
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def one_place(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, xts_authority: Authority
+) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("place")
+    folder.chmod(0o755)
+    with place(request.param, folder, tls_tables(folder, xts_authority)) as made:
+        yield made
+
+
+@pytest.fixture
+def where(one_place: Place) -> Place:
+    one_place.start()
+    return one_place
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout
+    line = process.stdout.readline().strip()
+    if not line:
+        assert process.stderr
+        process.kill()
+        raise AssertionError(process.stderr.read())
+    return line
+
+
+def repeat(function: Callable[[], T], deadline: float) -> T:
+    """Its result, as soon as it has one."""
+    while True:
+        try:
+            return function()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
+
+
+# --- servers that sleep ---------------------------------------------------------------------------
+
+
+class Servers:
+    """The processes of sleeping_server.py."""
+
+    def __init__(self, where: Place, process: subprocess.Popen[str], ports: list[int]) -> None:
+        self.where, self.process = where, process
+        self.forked, self.reused, self.tls, self.udp = ports
+        self._context = ssl.create_default_context(cafile=str(where.directory / "roots.pem"))
+        for _ in range(PROCESSES):
+            assert line_of(process) == "ready"
+        self.pids = children_of(process.pid)
+
+    def stream(self, port: int) -> int:
+        """Asks a server, which has all options; returns its pid."""
+        with self.where.connect(port) as connection, connection.makefile() as lines:
+            return self._check(lines.readline(), {name: value for name, (_, _, value) in OPTIONS.items()})
+
+    def over_tls(self) -> int:
+        with (
+            self.where.connect(self.tls) as connection,
+            self._context.wrap_socket(connection, server_hostname="localhost") as wrapped,
+            wrapped.makefile() as lines,
+        ):
+            return self._check(lines.readline(), {name: value for name, (_, _, value) in OPTIONS.items()})
+
+    def datagram(self) -> int:
+        return self._check(self.where.datagram(self.udp).decode(), {"IP_TTL": TTL})
+
+    def _check(self, text: str, options: dict[str, int]) -> int:
+        if not text:
+            raise ConnectionResetError
+        said = json.loads(text)
+        # The kernel shows 1 for each flag; the device is the same kernel.
+        assert said["options"] == options
+        return int(said["pid"])
+
+    def members(self) -> int:
+        """How many sockets of the device are in the group."""
+        number = f"{int.from_bytes(socket.inet_aton(GROUP), 'little'):08X}"
+        with self.where.device():
+            lines = Path("/proc/thread-self/net/igmp").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.split()[0] == number)
+
+    def serve(self, deadline: float) -> None:
+        for ask in (lambda: self.stream(self.forked), lambda: self.stream(self.reused), self.over_tls, self.datagram):
+            repeat(ask, deadline)
+
+    def all_serve(self, deadline: float) -> None:
+        """Each process accepts from its own listener, and is a member of the group."""
+        seen: set[int] = set()
+        while seen != set(self.pids) or self.members() != PROCESSES:
+            assert time.monotonic() < deadline, (seen, self.pids, self.members())
+            with contextlib.suppress(OSError):
+                seen.add(self.stream(self.reused))
+
+    def rest(self, seconds: float) -> float:
+        """The processor time that they use in so many seconds."""
+        before = sum(map(processor_time_s, self.pids))
+        time.sleep(seconds)
+        return sum(map(processor_time_s, self.pids)) - before
+
+
+@contextlib.contextmanager
+def servers(where: Place) -> Iterator[Servers]:
+    ports = where.free_ports(4)
+    arguments = [where.address, where.interface, *map(str, ports), GROUP]
+    with where.program([str(PROGRAMS / "sleeping_server.py"), *arguments]) as process:
+        yield Servers(where, process, ports)
+
+
+@pytest.mark.parametrize("how", ["kill", "stop", "workers"])
+def test_servers_that_sleep(where: Place, how: str) -> None:
+    with servers(where) as asleep:
+        asleep.serve(time.monotonic() + START_S)
+        asleep.all_serve(time.monotonic() + START_S)
+        where.end(how)
+        assert asleep.rest(1.5) < 0.1 * PROCESSES, "an idle process costs next to nothing"
+        where.start()
+        back = time.monotonic()
+        asleep.serve(back + RETURN_S)
+        asleep.all_serve(back + ALL_S)
+        where.end("kill")  # and again
+        where.start()
+        asleep.serve(time.monotonic() + RETURN_S)
+        assert asleep.rest(0.5) < 0.05 * PROCESSES
+        asleep.process.kill()
+        assert asleep.process.stdout
+        assert asleep.process.stdout.read() == "", "no call has failed"
+
+
+def test_servers_that_sleep_while_the_agent_is_stopped(where: Place) -> None:
+    if not isinstance(where, Ethernet):
+        pytest.skip("over shared memory there is no agent")
+    with servers(where) as asleep:
+        asleep.all_serve(time.monotonic() + START_S)
+        where.end_agent()
+        assert asleep.rest(1) < 0.1 * PROCESSES
+        where.start_agent()
+        back = time.monotonic()
+        asleep.serve(back + RETURN_S)
+        asleep.all_serve(back + ALL_S)
+
+
+# --- what a program sees --------------------------------------------------------------------------
+
+
+class Script:
+    """A script of away.py, step by step."""
+
+    def __init__(self, where: Place, process: subprocess.Popen[str], port: int) -> None:
+        self.where, self.process, self.port = where, process, port
+        self.kept: list[socket.socket] = []
+
+    def ask(self, port: int, expected: bytes = b"served\n") -> None:
+        with repeat(lambda: self.where.connect(port), time.monotonic() + START_S) as connection:
+            connection.settimeout(START_S)
+            with connection.makefile("rb") as stream:
+                assert stream.readline() in (expected, b"child\n")
+
+    def ask_datagram(self) -> None:
+        assert repeat(lambda: self.where.datagram(self.port), time.monotonic() + START_S) == b"question"
+
+    def take(self) -> None:
+        with self.where.device():
+            for kind in socket.SOCK_STREAM, socket.SOCK_DGRAM:
+                self.kept.append(socket.socket(socket.AF_INET, kind))
+                self.kept[-1].bind((self.where.address, self.port))
+            self.kept[0].listen()
+        self.where.start()
+
+    def fill(self) -> None:
+        """A listener on the port whose backlog is full: the kernel drops what else would connect."""
+        with self.where.device():
+            self.kept.append(socket.socket())
+        self.kept[0].bind((self.where.address, self.port))
+        self.kept[0].listen(0)
+        for _ in range(3):
+            with self.where.network():
+                self.kept.append(socket.socket())
+            self.kept[-1].setblocking(False)
+            self.kept[-1].connect_ex((self.where.address, self.port))
+
+    def free(self) -> None:
+        for sock in self.kept:
+            sock.close()
+        self.kept.clear()
+
+    def run(self) -> list[str]:
+        """Does what the script says at its steps; returns these."""
+        steps = []
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.free)
+            while (said := line_of(self.process)) != "done":
+                word, *numbers = said.split()
+                steps.append(word)
+                if word == "end":
+                    self.where.end("kill")
+                elif word == "start":
+                    self.where.start()
+                elif word in ("take", "fill", "free"):
+                    getattr(self, word)()
+                elif word == "send":
+                    with contextlib.suppress(TimeoutError):
+                        self.where.datagram(self.port)
+                elif word == "connect":
+                    self.kept.append(self.where.connect(self.port))
+                self._go()
+                if word == "datagram" or (word == "ask" and self._is_of_datagrams()):
+                    self.ask_datagram()
+                elif word == "ask":
+                    self.ask(self.port)
+                    if numbers:
+                        self.ask(int(numbers[0]))
+                        self.ask_datagram()
+        assert self.process.wait(START_S) == 0
+        return steps
+
+    def _is_of_datagrams(self) -> bool:
+        return "datagrams_while_it_is_away" in str(self.process.args)
+
+    def _go(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+
+def run_script(where: Place, name: str, *, way: str = "interposer") -> list[str]:
+    (port,) = where.free_ports(1)
+    command = [str(PROGRAMS / "away.py"), name, where.address, str(port)]
+    with where.program(command, interposed=way == "interposer") as process:
+        return Script(where, process, port).run()
+
+
+@pytest.mark.parametrize("name", sorted(set(SCRIPTS) - {"executed"}))
+def test_program(where: Place, name: str) -> None:
+    assert "end" in run_script(where, name)
