@@ -2,10 +2,13 @@
 #include "allowed_syscalls.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/bpf.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -14,6 +17,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -38,6 +42,19 @@ enum condition {
 	HAS_NONE,   /* none of the first value's bits */
 	HAS_ALL,
 	REFUSED, /* the call fails with the first value, an errno, and its caller continues without it */
+	CHECKED, /* several arguments, each one of several values */
+};
+
+#define VALUES_MAX 5
+#ifndef IPPROTO_MPTCP
+#define IPPROTO_MPTCP 262
+#endif
+
+/* What an argument, without the bits that are not in the mask, must be one of. */
+struct check {
+	uint8_t argument, count;
+	uint32_t mask;
+	uint32_t values[VALUES_MAX];
 };
 
 struct call {
@@ -45,9 +62,12 @@ struct call {
 	uint8_t condition;
 	uint8_t argument;
 	uint32_t values[2];
+	const struct check *checks; /* the last one has no values */
 };
 
 #define ANY(name) { .number = __NR_##name }
+#define EXACTLY UINT32_MAX
+#define SOCKET_TYPE 0xfu /* without SOCK_NONBLOCK and SOCK_CLOEXEC */
 
 /* What every thread needs: memory that is not executable, locks, time, randomness, exit. */
 static const struct call common[] = {
@@ -77,8 +97,28 @@ static const struct call common[] = {
 	{ __NR_newfstatat, REFUSED, 0, { EACCES, 0 } }, /* nor may files be looked up by name */
 };
 
+/* TCP and UDP. For others the kernel might load a module, and the worker has no use for them. */
+static const struct check internet_sockets[] = {
+	{ 0, 2, EXACTLY, { AF_INET, AF_INET6 } },
+	{ 1, 2, SOCKET_TYPE, { SOCK_STREAM, SOCK_DGRAM } },
+	{ 2, 4, EXACTLY, { 0, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_MPTCP } },
+	{ .count = 0 },
+};
+
+/* Not, for example, those by which a descriptor sends signals (F_SETOWN, F_SETSIG). */
+static const struct check descriptor_commands[] = {
+	{ 1, 2, EXACTLY, { F_DUPFD_CLOEXEC, F_GET_SEALS } },
+	{ .count = 0 },
+};
+
+/* Those that hosts may ask for (xts_ioctl_do()), and what TLS asks of a card. */
+static const struct check socket_requests[] = {
+	{ 1, 5, EXACTLY, { SIOCINQ, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK, SIOCETHTOOL } },
+	{ .count = 0 },
+};
+
 static const struct call of_workers[] = {
-	{ __NR_socket, ONE_OF_TWO, 0, { AF_INET, AF_INET6 } },
+	{ __NR_socket, CHECKED, .checks = internet_sockets },
 	ANY(connect),
 	ANY(bind),
 	ANY(listen),
@@ -90,8 +130,8 @@ static const struct call of_workers[] = {
 	ANY(getpeername),
 	ANY(getsockopt),
 	ANY(setsockopt),
-	ANY(ioctl),
-	ANY(fcntl),
+	{ __NR_ioctl, CHECKED, .checks = socket_requests },
+	{ __NR_fcntl, CHECKED, .checks = descriptor_commands },
 	ANY(fstat), /* for shared memory (sealed_memory.h) */
 #ifdef __NR_epoll_wait
 	ANY(epoll_wait),
@@ -211,6 +251,19 @@ static void add_condition(struct program *p, const struct call *c)
 	give(p, SECCOMP_RET_TRAP);
 }
 
+static void add_checks(struct program *p, const struct check *c)
+{
+	for (; c->count; c++) {
+		load(p, offsetof(struct seccomp_data, args) + c->argument * sizeof(uint64_t));
+		if (c->mask != EXACTLY)
+			emit(p, BPF_ALU | BPF_AND | BPF_K, c->mask, 0, 0);
+		for (uint8_t i = 0; i < c->count; i++) /* to behind the action, which is after the last of them */
+			emit(p, BPF_JMP | BPF_JEQ | BPF_K, c->values[i], (uint8_t)(c->count - i), 0);
+		give(p, SECCOMP_RET_TRAP);
+	}
+	give(p, SECCOMP_RET_ALLOW);
+}
+
 static void add_call(struct program *p, const struct call *c)
 {
 	unsigned short at = p->count;
@@ -220,6 +273,8 @@ static void add_call(struct program *p, const struct call *c)
 		give(p, SECCOMP_RET_ALLOW);
 	else if (c->condition == REFUSED)
 		give(p, SECCOMP_RET_ERRNO | c->values[0]);
+	else if (c->condition == CHECKED)
+		add_checks(p, c->checks);
 	else
 		add_condition(p, c);
 	p->code[at].jf = (uint8_t)(p->count - at - 1);
