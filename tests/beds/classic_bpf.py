@@ -11,7 +11,10 @@ UDP_BYTES = 8
 ALL = 0xFFFFFFFF
 #: Of what the kernel knows about a packet: SKF_AD_OFF, and some of what can be loaded from there.
 ANCILLARY, PROTOCOL, MARK, QUEUE, CPU, VLAN = 0xFFFFF000, 0, 20, 24, 36, 44
+#: Where the network header is, and the frame.
+NETWORK_HEADER, FRAME = 0xFFF00000, 0xFFE00000
 _LD_B_ABS, _LD_W_ABS, _JEQ, _JA, _RET = 0x30, 0x20, 0x15, 0x05, 0x06
+LD_B_IND, LDX_B_MSH, LDX_IMM, LDX_MEM, TAX = 0x50, 0xB1, 0x01, 0x61, 0x07
 
 
 def instruction(code: int, k: int, jt: int = 0, jf: int = 0) -> bytes:

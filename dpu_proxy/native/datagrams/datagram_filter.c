@@ -5,7 +5,10 @@
  *
  * A host's program has no loops and no memory that outlives a run, and sees only the packet that it runs for. The
  * kernel checks that its jumps stay inside it and that it ends. What remains to be refused here are loads of data of
- * the device: marks, receive queues, processors, VLANs. Each run costs the device's kernel at most as many instructions
+ * the device: marks, receive queues, processors, VLANs; and of the frame that it came in, whose head is the device's
+ * (SKF_LL_OFF). An offset that the program computes could lead there, too. So a program with such loads (BPF_IND) may
+ * make its index only of the length of a header, the length of the packet, and small constants, as compilers of filters
+ * do. Each run costs the device's kernel at most as many instructions
  * as the program has, in the context that receives packets. So the length of a program is limited
  * (XTS_FILTER_BYTES_MAX), and all instructions of a tenant together are counted.
  *
@@ -33,6 +36,8 @@
 /* Estimated memory of an instruction in the device's kernel: as received, as the kernel runs it, and compiled. */
 #define INSTRUCTION_BYTES 64u
 #define ANCILLARY ((uint32_t)SKF_AD_OFF)
+#define NETWORK ((uint32_t)SKF_NET_OFF)
+#define INDEX_MAX 0x10000u /* more than a packet has */
 
 _Static_assert(XTS_FILTER_NAME_BYTES == XTS_FILTER_NAME_BYTES_MAX + 1, "with its end");
 
@@ -64,16 +69,43 @@ static bool may_load(uint32_t what)
 	       what == SKF_AD_ALU_XOR_X || what == SKF_AD_PAY_OFFSET || what == SKF_AD_RANDOM;
 }
 
+/* May a program load from here? The packet, its network header, and some of what the kernel knows. */
+static bool is_harmless(uint32_t at)
+{
+	if (at >= ANCILLARY)
+		return may_load(at - ANCILLARY);
+	return at <= INT32_MAX || at >= NETWORK;
+}
+
+static bool loads_from(const struct sock_filter *one, uint16_t mode)
+{
+	return (BPF_CLASS(one->code) == BPF_LD || BPF_CLASS(one->code) == BPF_LDX) && BPF_MODE(one->code) == mode;
+}
+
+/* Can the index be so large after this that it, and an offset, wrap around? */
+static bool index_is_open(const struct sock_filter *one)
+{
+	if (BPF_CLASS(one->code) == BPF_MISC)
+		return BPF_MISCOP(one->code) == BPF_TAX;
+	return BPF_CLASS(one->code) == BPF_LDX &&
+	       (BPF_MODE(one->code) == BPF_MEM || (BPF_MODE(one->code) == BPF_IMM && one->k > INDEX_MAX));
+}
+
 static bool loads_are_harmless(const struct filter *f)
 {
+	bool indexed = false, open = false;
+
 	for (uint32_t i = 0; i < f->count; i++) {
 		const struct sock_filter *one = &f->instruction[i];
 
-		if (BPF_CLASS(one->code) == BPF_LD && BPF_MODE(one->code) == BPF_ABS && one->k >= ANCILLARY &&
-		    !may_load(one->k - ANCILLARY))
+		if ((loads_from(one, BPF_ABS) || loads_from(one, BPF_MSH)) && !is_harmless(one->k))
 			return false;
+		if (loads_from(one, BPF_IND) && one->k > INT32_MAX - INDEX_MAX)
+			return false;
+		indexed |= loads_from(one, BPF_IND);
+		open |= index_is_open(one);
 	}
-	return true;
+	return !indexed || !open;
 }
 
 static bool is_common(const struct connection *c)

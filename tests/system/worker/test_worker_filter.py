@@ -10,14 +10,23 @@ import pytest
 from beds.classic_bpf import (
     ALL,
     CPU,
+    FRAME,
+    LD_B_IND,
+    LDX_B_MSH,
+    LDX_IMM,
+    LDX_MEM,
     MARK,
+    NETWORK_HEADER,
     PROTOCOL,
     QUEUE,
     SO_ATTACH_FILTER,
     SO_DETACH_FILTER,
+    TAX,
     VLAN,
     begins_with,
+    instruction,
     load_ancillary,
+    load_byte,
     of_length,
     ret,
 )
@@ -52,6 +61,45 @@ def test_what_it_drops_does_not_come(host: ScriptedHost, peer: socket.socket) ->
     assert udp.set(socket.SOL_SOCKET, SO_DETACH_FILTER, 0) == 0
     peer.sendto(b"bird", source)
     assert udp.receive().data == b"bird" and udp.dropped == 2
+
+
+INDEXED = instruction(LD_B_IND, 8)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        load_byte(FRAME),
+        load_byte(FRAME + 6),
+        load_byte(NETWORK_HEADER - 1),
+        instruction(LDX_B_MSH, FRAME),
+        instruction(LD_B_IND, FRAME),
+        instruction(LD_B_IND, NETWORK_HEADER),
+        instruction(LDX_IMM, FRAME) + INDEXED,
+        load_byte(0) + instruction(TAX, 0) + INDEXED,
+        INDEXED + instruction(LDX_MEM, 0),
+    ],
+    ids=range(9),
+)
+def test_the_frame_of_the_device_is_not_seen(host: ScriptedHost, program: bytes) -> None:
+    """Neither by an offset of its own, nor by one that wraps around."""
+    udp = Udp.open(host)
+    answer = udp.set_answer(socket.SOL_SOCKET, SO_ATTACH_FILTER, program + ret(ALL))
+    assert (answer.error, answer.flags) == (errno.EPERM, table.REFUSALS["FILTER_LOADS"][0])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        load_byte(NETWORK_HEADER + 8),  # TTL
+        instruction(LDX_B_MSH, NETWORK_HEADER) + INDEXED,
+        instruction(LDX_IMM, 20) + INDEXED,
+        load_byte(0) + instruction(TAX, 0),  # and nothing is loaded by it
+    ],
+    ids=range(4),
+)
+def test_the_packet_is_seen(host: ScriptedHost, program: bytes) -> None:
+    assert attach(Udp.open(host), program + ret(ALL)) == 0
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 9, 8 * MOST + 8, 3000])
