@@ -177,6 +177,7 @@ local refusal_names = {
 	[20] = "FILTER_NAME",
 	[21] = "LOCAL_PORTS",
 	[22] = "BIND_PORTS",
+	[23] = "LOW_PORT",
 }
 
 local type_names = {

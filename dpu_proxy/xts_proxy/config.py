@@ -104,10 +104,12 @@ class Rule(Struct, frozen=True, kw_only=True):
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """[policy]: which tenant may connect or listen where. `listen`: the default for bind and listen."""
+    """[policy]: which tenant may connect or listen where. `listen`: the default for bind and listen. `low_ports`: who
+    may bind to ports below 1024, besides: whom the kernel of the host would let, or all."""
 
     default: Literal["allow", "deny"] = "allow"
     listen: Literal["auto", "allow", "deny"] = "auto"
+    low_ports: Literal["kernel", "all"] = "kernel"
     rule: list[Rule] = msgspec.field(default_factory=list)
 
 

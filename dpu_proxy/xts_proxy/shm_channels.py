@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from xts_messages.attach_token import cgroup_of
 from xts_messages.endpoint import Attached, Endpoint, Grant, Peer
+from xts_messages.low_ports import first_port
 from xts_messages.printable import printable
 from xts_messages.queue import ShmArea, create_shm
 from xts_messages.queue_refusals import Refusals
@@ -30,6 +31,7 @@ from xts_proxy.heartbeat import answers
 from xts_proxy.log import LOG, Budget
 from xts_proxy.tenants import Account, Tenants
 from xts_proxy.worker_process import RemoteWorker
+from xts_proxy.workers import Owner
 
 _REMOVE_AFTER_S = 0.5
 #: How often, at most, workers are asked which channels they still have, however many processes come and go.
@@ -43,7 +45,7 @@ class _Client:
     queue_id: int
     area: ShmArea  # we own its descriptors of the shared memory and of the proxy's eventfd until the worker has its own
     tenant: Account
-    uid: int
+    owner: Owner
     worker: RemoteWorker | None = None
     remove_at: float = 0.0  # by time.monotonic(), once released; 0: attached
 
@@ -116,7 +118,8 @@ class ShmChannels:
         area.geometry.ethertype = self.config.proxy.ethertype
         area.geometry.queue_id = queue_id
         ours = replace(area, memfd=os.dup(area.memfd), host_bell=-1)
-        self.clients[queue_id] = client = _Client(queue_id, ours, tenant, peer.uid)
+        owner = Owner(peer.uid, first_port(peer.pid, peer.uid))
+        self.clients[queue_id] = client = _Client(queue_id, ours, tenant, owner)
         return Grant(area.geometry, (area.memfd, area.host_bell), client)
 
     def _cgroup(self, peer: Peer) -> str:
@@ -142,7 +145,7 @@ class ShmChannels:
     def _check_room(self, peer: Peer, tenant: Account) -> None:
         """OSError EUSERS: the tenant, or the user within it, has as many queues as it may."""
         limits = self.tenants.limits(tenant.name)
-        of_tenant = [client.uid for client in self.clients.values() if client.tenant is tenant]
+        of_tenant = [client.owner.uid for client in self.clients.values() if client.tenant is tenant]
         if len(of_tenant) >= limits.clients:
             problem = (
                 f"tenant {tenant.name} has {len(of_tenant)} processes attached, the most that limits.clients allows"
@@ -162,7 +165,8 @@ class ShmChannels:
                 counts[other.worker] += 1
         worker = min(self.workers, key=lambda candidate: counts[candidate])
         try:
-            worker.add_shm_channel(client.area, client.queue_id, client.tenant, attached.connection.fileno())
+            life_fd = attached.connection.fileno()
+            worker.add_shm_channel(client.area, client.queue_id, client.tenant, life_fd, client.owner)
         except OSError as error:
             LOG.error("queue %d: %s", client.queue_id, error)
             with suppress(OSError):  # ends the attachment at both ends

@@ -31,7 +31,7 @@ from xts_proxy.device_clock import DeviceClock
 from xts_proxy.name_servers import Device
 from xts_proxy.tenants import Account, Tenants
 from xts_proxy.ulp import Material
-from xts_proxy.workers import Worker
+from xts_proxy.workers import Owner, Worker
 
 Result = tuple[Any, list[int]]
 #: For calls that ask nothing of a worker: a process that does not answer in this time is stopped, or gets no CPU time.
@@ -142,13 +142,15 @@ class _Host:
         finally:
             _close(came)
 
-    def on_add_shm_channel(self, came: list[int], index: int, geometry: bytes, queue_id: int, tenant: str) -> Result:
+    def on_add_shm_channel(
+        self, came: list[int], index: int, geometry: bytes, queue_id: int, whose: tuple[str, Owner]
+    ) -> Result:
         memfd, bell, life_fd = came
         native = messages_ffi.new("struct xts_attach_reply *")
         messages_ffi.buffer(native)[:] = geometry
         try:
             self.workers[index].add_shm_channel(
-                ShmArea(memfd, -1, bell, native), queue_id, self._account(tenant), life_fd
+                ShmArea(memfd, -1, bell, native), queue_id, self._account(whose[0]), life_fd, Owner(*whose[1])
             )
         except OSError:
             os.close(life_fd)
@@ -334,12 +336,13 @@ class RemoteWorker:
             "add_afxdp_channel", self.index, geometry, xsk.queue_id, tenant.name, descriptors=descriptors
         )
 
-    def add_shm_channel(self, area: ShmArea, queue_id: int, tenant: Account, life_fd: int) -> None:
+    def add_shm_channel(self, area: ShmArea, queue_id: int, tenant: Account, life_fd: int, owner: Owner) -> None:
         """Gives the worker shared memory, and the descriptor whose hang-up means the peer's death; the caller still has
         to close both."""
         descriptors = [area.memfd, area.proxy_bell, life_fd]
         geometry = bytes(messages_ffi.buffer(area.geometry))
-        self._process.call("add_shm_channel", self.index, geometry, queue_id, tenant.name, descriptors=descriptors)
+        arguments = self.index, geometry, queue_id, (tenant.name, owner)
+        self._process.call("add_shm_channel", *arguments, descriptors=descriptors)
 
     def trust(self, key: bytes, rules: list[tuple[Identity, Account]]) -> None:
         """Sets the key for tokens, and the rules that map them to tenants (workers.Worker.trust())."""

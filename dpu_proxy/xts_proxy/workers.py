@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from xts_messages import ulps
 from xts_messages._native import ffi as messages_ffi
@@ -83,6 +83,13 @@ def _figure(name: str, kind: str, value: Any) -> Any:
     return ffi.string(value).decode()
 
 
+class Owner(NamedTuple):
+    """Of a process: its user, and the first port that it may bind to (struct xts_owner)."""
+
+    uid: int
+    first_port: int
+
+
 class Worker:
     """One worker thread. `index` is its number in logs and metrics."""
 
@@ -135,6 +142,7 @@ class Worker:
                 "relayed_max": config.proxy.relayed_max,
                 "ethertype": config.proxy.ethertype,
                 "policy_default_allow": config.policy.default == "allow",
+                "low_ports_for_all": config.policy.low_ports == "all",
                 "policy_listen_allow": policy_table.listen_default(config.policy, len(config.tenant)) == "allow",
                 "rules": rules,
                 "rule_count": len(flat),
@@ -166,12 +174,16 @@ class Worker:
         )
         _check(lib.xts_worker_configure(self._native, native), f"configuring worker {self.index}")
 
-    def add_channel(self, queue: Queue, queue_id: int, tenant: Account, life_fd: int = -1) -> None:
+    def add_channel(
+        self, queue: Queue, queue_id: int, tenant: Account, life_fd: int = -1, owner: Owner | None = None
+    ) -> None:
         """Gives the worker a queue, for which the tenant is charged, and the descriptor whose hang-up means the peer's
-        death. The worker takes over both, except when OSError says that it could not."""
+        death. The worker takes over both, except when OSError says that it could not. `owner`: of the process; None: it
+        is not known, or tokens will say."""
         address = int(messages_ffi.cast("uintptr_t", queue.native))
         native = ffi.cast("struct xts_queue *", address)
-        result = lib.xts_worker_add_channel(self._native, native, life_fd, queue_id, tenant.native)
+        known = ffi.NULL if owner is None else ffi.new("struct xts_owner *", owner)
+        result = lib.xts_worker_add_channel(self._native, native, life_fd, queue_id, tenant.native, known)
         _check(result, f"giving queue {queue_id} to worker {self.index}")
         queue.detach()
 
@@ -189,11 +201,13 @@ class Worker:
         result = lib.xts_worker_trust(self._native, key, len(key), native, len(rules))
         _check(result, f"giving worker {self.index} its identity rules")
 
-    def add_shm_channel(self, area: ShmArea, queue_id: int, tenant: Account, life_fd: int) -> None:
+    def add_shm_channel(
+        self, area: ShmArea, queue_id: int, tenant: Account, life_fd: int, owner: Owner | None = None
+    ) -> None:
         """The same with shared memory, of which it opens the proxy's side; the caller still has to close `area`."""
         queue = area.open(PROXY)
         try:
-            self.add_channel(queue, queue_id, tenant, life_fd)
+            self.add_channel(queue, queue_id, tenant, life_fd, owner)
         except OSError:
             queue.close()
             raise

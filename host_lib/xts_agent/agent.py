@@ -41,6 +41,7 @@ from xts_messages import attach_token, landlock, privilege
 from xts_messages._native import ffi, lib
 from xts_messages.endpoint import Adopted, Attached, Endpoint, Grant, NotReady, Peer, Queues
 from xts_messages.log_format import about
+from xts_messages.low_ports import first_port
 from xts_messages.printable import printable
 from xts_messages.queue_refusals import Refusals
 from xts_messages.service_manager import passed
@@ -379,23 +380,24 @@ class Agent:
         if peer.frame_window_max:
             window = min(int(reply.frame_window), peer.frame_window_max)
             reply.frame_window = max(window, int(lib.XTS_FRAME_WINDOW_MIN))
-        token = self._token(reply, 0, peer.uid, cgroup, epoch)
+        token = self._token(reply, 0, (peer.pid, peer.uid), cgroup, epoch)
         reply.token_bytes = len(token)
         ffi.memmove(reply.token, token, len(token))
         return Grant(reply, slot.pool.admit(slot, Owner(epoch, peer.uid, peer.pid)), tag=slot)
 
-    def _token(self, reply: Any, whose: int, uid: int, cgroup: str, epoch: int) -> bytes:
+    def _token(self, reply: Any, whose: int, process: tuple[int, int], cgroup: str, epoch: int) -> bytes:
         """The token that a process shows the proxy; b"" without a key. whose: 0: the process that has the queue; a
-        number of the relay that has the queue; or RELAY_SELF."""
+        number of the relay that has the queue; or RELAY_SELF. process: its pid and its user."""
         if not self._issuer:
             return b""
         return self._issuer.token(
             bytes(ffi.buffer(reply.local_mac)),
             bytes(ffi.buffer(reply.peer_mac)),
             queue_id=int(reply.queue_id) | whose << RELAY_SHIFT,
-            uid=uid,
+            uid=process[1],
             cgroup=cgroup,
             epoch=epoch,
+            FIRST_PORT=first_port(*process).to_bytes(2),
         )
 
     def _cgroup(self, pid: int, pod: Pod | None) -> str:

@@ -41,8 +41,8 @@ _NO_UID = -1
 _REPORT_BYTES = int(ffi.sizeof("struct xts_relay_report"))
 
 #: The function that makes a token for a queue. Arguments: geometry, whose (a number behind the relay, or RELAY_SELF),
-#: uid, cgroup, epoch.
-TokenOf = Callable[[Any, int, int, str, int], bytes]
+#: pid and uid, cgroup, epoch.
+TokenOf = Callable[[Any, int, tuple[int, int], str, int], bytes]
 
 
 @dataclass(slots=True, eq=False)
@@ -123,7 +123,8 @@ class Relay:
         if geometry.largest_message < LARGEST_MESSAGE + lib.XTS_CARRIED_BYTES:
             raise OSError(errno.EOPNOTSUPP, "a relay needs frames of several buffers (single_chunk, Linux before 6.6)")
         geometry.epoch = secrets.randbits(64) or 1
-        token = self.token_of(geometry, RELAY_SELF, os.geteuid(), cgroup_of(os.getpid()), int(geometry.epoch))
+        process = os.getpid(), os.geteuid()
+        token = self.token_of(geometry, RELAY_SELF, process, cgroup_of(process[0]), int(geometry.epoch))
         geometry.token_bytes = len(token)
         ffi.memmove(geometry.token, token, len(token))
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -192,7 +193,7 @@ class Relay:
         reply.epoch, reply.relayed = epoch, number
         for name in ("ethertype", "queue_id", "local_mac", "peer_mac", "interface"):
             setattr(reply, name, getattr(of_queue, name))
-        token = self.token_of(of_queue, number, peer.uid, cgroup, epoch)
+        token = self.token_of(of_queue, number, (peer.pid, peer.uid), cgroup, epoch)
         reply.token_bytes = len(token)
         ffi.memmove(reply.token, token, len(token))
         self._order(lib.XTS_RELAY_ADD, number, reply, (area.memfd, area.proxy_bell))

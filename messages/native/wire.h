@@ -213,20 +213,25 @@ enum xts_refusal {
 	                                      * net.ipv4.igmp_max_memberships, igmp_max_msf */
 	XTS_REFUSED_FILTERS            = 18, /* filters of this host's sockets have as many instructions as
 	                                      * limits.filters of the proxy allows */
-	XTS_REFUSED_FILTER_LOADS       = 19, /* a filter may look at packets, and not at the device's marks, queues,
-	                                      * processors and VLANs */
+	XTS_REFUSED_FILTER_LOADS       = 19, /* a filter may look at packets, and not at frames of the device, its
+	                                      * marks, queues, processors and VLANs */
 	XTS_REFUSED_FILTER_NAME        = 20, /* the operator of the proxy has no filter of that name for this host
 	                                      * (filter in the proxy's configuration) */
 	XTS_REFUSED_LOCAL_PORTS        = 21, /* the proxy has no local port left for this host towards that address
 	                                      * (guaranteed.local_ports), or no address */
 	XTS_REFUSED_BIND_PORTS         = 22, /* the proxy has no local port left for this host to bind to
 	                                      * (guaranteed.local_ports) */
+	XTS_REFUSED_LOW_PORT           = 23, /* this port is for processes that have CAP_NET_BIND_SERVICE when they
+	                                      * attach; over an interface the proxy knows that by token_key only
+	                                      * (policy.low_ports on the device can let all have it) */
 };
 
 /* Further claims of an attach token. */
 enum xts_token_claim {
-	XTS_CLAIM_ORDER  = 1, /* 16 bytes, the life of the agent, a random number (64 bits), and the number of the
-	                       * token in this life (64 bits), which grows */
+	XTS_CLAIM_ORDER  = 1,     /* 16 bytes, the life of the agent, a random number (64 bits), and the number of
+	                           * the token in this life (64 bits), which grows */
+	XTS_CLAIM_FIRST_PORT = 2, /* 2 bytes, the first port that the process may bind to, by the kernel's rule for
+	                           * privileged ports */
 };
 
 /* Control items of a datagram. */
@@ -3247,6 +3252,7 @@ static inline int xts_refusal_errno(unsigned refusal)
 	case XTS_REFUSED_FILTER_NAME: return ENOENT;
 	case XTS_REFUSED_LOCAL_PORTS: return EADDRNOTAVAIL;
 	case XTS_REFUSED_BIND_PORTS: return EADDRINUSE;
+	case XTS_REFUSED_LOW_PORT: return EACCES;
 	default: return 0;
 	}
 }
@@ -3273,10 +3279,11 @@ static inline const char *xts_refusal_text(unsigned refusal)
 	case XTS_REFUSED_GROUPS: return "sockets of this host are members of as many multicast groups as limits.groups of the proxy allows";
 	case XTS_REFUSED_DEVICE_GROUPS: return "the device's kernel lets a socket join no more groups or sources: net.ipv4.igmp_max_memberships, igmp_max_msf";
 	case XTS_REFUSED_FILTERS: return "filters of this host's sockets have as many instructions as limits.filters of the proxy allows";
-	case XTS_REFUSED_FILTER_LOADS: return "a filter may look at packets, and not at the device's marks, queues, processors and VLANs";
+	case XTS_REFUSED_FILTER_LOADS: return "a filter may look at packets, and not at frames of the device, its marks, queues, processors and VLANs";
 	case XTS_REFUSED_FILTER_NAME: return "the operator of the proxy has no filter of that name for this host (filter in the proxy's configuration)";
 	case XTS_REFUSED_LOCAL_PORTS: return "the proxy has no local port left for this host towards that address (guaranteed.local_ports), or no address";
 	case XTS_REFUSED_BIND_PORTS: return "the proxy has no local port left for this host to bind to (guaranteed.local_ports)";
+	case XTS_REFUSED_LOW_PORT: return "this port is for processes that have CAP_NET_BIND_SERVICE when they attach; over an interface the proxy knows that by token_key only (policy.low_ports on the device can let all have it)";
 	default: return NULL;
 	}
 }

@@ -240,6 +240,7 @@ TOKEN_CLAIMS: dict[str, tuple[int, int, str]] = {
         "the life of the agent, a random number (64 bits), and the number of the token in this life (64 bits), which "
         "grows",
     ),
+    "FIRST_PORT": (2, 2, "the first port that the process may bind to, by the kernel's rule for privileged ports"),
 }
 
 _EXPLAIN = "`xts-proxy --explain` on the device names the rule"
@@ -304,7 +305,7 @@ REFUSALS: dict[str, tuple[int, int, str]] = {
     "FILTER_LOADS": (
         19,
         errno.EPERM,
-        "a filter may look at packets, and not at the device's marks, queues, processors and VLANs",
+        "a filter may look at packets, and not at frames of the device, its marks, queues, processors and VLANs",
     ),
     "FILTER_NAME": (
         20,
@@ -320,6 +321,12 @@ REFUSALS: dict[str, tuple[int, int, str]] = {
         22,
         errno.EADDRINUSE,
         "the proxy has no local port left for this host to bind to (guaranteed.local_ports)",
+    ),
+    "LOW_PORT": (
+        23,
+        errno.EACCES,
+        "this port is for processes that have CAP_NET_BIND_SERVICE when they attach; over an interface the proxy knows "
+        "that by token_key only (policy.low_ports on the device can let all have it)",
     ),
 }
 

@@ -142,7 +142,12 @@ class Worker:
         """A new channel with a host on it, whose link is not open yet. `tenant`: another than the worker's own."""
         host_queue, proxy_queue = queue.open_shm_pair()
         native = worker_ffi.cast("struct xts_queue *", proxy_queue.detach())
-        assert worker_lib.xts_worker_add_channel(self.native, native, -1, self.channels, tenant or self.tenant) == 0
+        assert (
+            worker_lib.xts_worker_add_channel(
+                self.native, native, -1, self.channels, tenant or self.tenant, worker_ffi.NULL
+            )
+            == 0
+        )
         self.channels += 1
         return ScriptedHost(host_queue, epoch, changes)
 

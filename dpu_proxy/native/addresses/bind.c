@@ -1,8 +1,9 @@
 /*
  * BIND: where a socket of a host is bound; and where it connects from.
  *
- * Policy has to allow an address or port of the device, but not one that the kernel picks for a connect. An address and
- * port that another tenant is bound to is in use, whatever sharing the socket options allow. A listener that is only
+ * Policy has to allow an address or port of the device, but not one that the kernel picks for a connect. Low ports are
+ * for privileged processes, as on the kernel (struct xts_owner). An address and port that another tenant or user is
+ * bound to is in use, whatever sharing the socket options allow. A listener that is only
  * kept for processes that may join it is closed for a new bind. The connections in its backlog are reset in turns of
  * the channel, and until that is done nothing more is received from the channel's queue (channel->binding). It is the
  * same while a BIND or CONNECT looks for a port (local_ports.h, channel->connecting).
@@ -25,7 +26,7 @@ int connection_note_bound_address(struct connection *c)
 	int error;
 
 	socket_local(c->fd, &local);
-	c->bound_to = bound_address_take(c->tenant, c->datagrams ? BOUND_UDP : BOUND_TCP, &local, &error);
+	c->bound_to = bound_address_take(c, c->datagrams ? BOUND_UDP : BOUND_TCP, &local, &error);
 	return error;
 }
 
@@ -39,6 +40,15 @@ int connection_bind_fd(struct connection *c, const struct xts_endpoint *local, u
 		return bind(c->fd, (const struct sockaddr *)&address, length) ? errno : 0;
 	error = local_ports_bind(c->worker, c->tenant, c->fd, (const struct sockaddr *)&address, length, tried);
 	return error == EADDRINUSE ? command_refuse(c->channel, XTS_REFUSED_BIND_PORTS) : error;
+}
+
+bool connection_may_have_port(const struct connection *c, uint16_t port)
+{
+	if (!port || port >= c->channel->owner.first_port || c->worker->config.low_ports_for_all)
+		return true;
+	c->worker->stats.refused_policy++;
+	(void)command_refuse(c->channel, XTS_REFUSED_LOW_PORT);
+	return false;
 }
 
 static bool has_port(const struct connection *c)
@@ -71,7 +81,9 @@ static int bind_here(struct connection *c, const struct xts_endpoint *local)
 		return EAFNOSUPPORT;
 	if ((local->port || !endpoint_is_unspecified(local)) && !command_allowed(c->channel, XTS_POLICY_LISTEN, local))
 		return EACCES;
-	bound = bound_address_take(c->tenant, BOUND_TCP, local, &error);
+	if (!connection_may_have_port(c, local->port))
+		return EACCES;
+	bound = bound_address_take(c, BOUND_TCP, local, &error);
 	if (!bound)
 		return error;
 	if (!c->bound_to && !share_gives_way(c->worker, c->tenant, false, local)) {

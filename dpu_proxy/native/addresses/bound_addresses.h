@@ -5,6 +5,10 @@
  * tenant bind where another has bound, and take half of its connections. An address belongs to a tenant while any of
  * its sockets is bound to it, and only sockets of that tenant may share it. There is one table for the process, under a
  * mutex: sockets are bound seldom, and those that only connect are not in it.
+ *
+ * Within a tenant the rule is the kernel's for its users (inet_csk_bind_conflict()): sockets of one user share an
+ * address as the kernel lets the proxy's sockets share it. Sockets of different users share one only if each has
+ * SO_REUSEADDR, and then only one of them may listen.
  */
 #ifndef XTS_BOUND_ADDRESSES_H
 #define XTS_BOUND_ADDRESSES_H
@@ -15,14 +19,17 @@
 #include "wire.h"
 
 struct bound_address;
+struct connection;
 
 /* Each protocol has its own ports. */
 enum bound_protocol { BOUND_TCP, BOUND_UDP };
 
-/* Takes an address and port for one socket of the tenant; it has to be released once. NULL with *error (positive):
- * EADDRINUSE: another tenant has it; ENOMEM. */
-struct bound_address *bound_address_take(struct xts_tenant *t, enum bound_protocol protocol,
+/* Takes an address and port for the socket of c; it has to be released once. NULL with *error (positive): EADDRINUSE:
+ * another tenant, or another user, has it; ENOMEM. */
+struct bound_address *bound_address_take(const struct connection *c, enum bound_protocol protocol,
 					 const struct xts_endpoint *local, int *error);
+/* The socket is about to listen; NULL: it is not bound yet. 0, or EADDRINUSE: a socket of another user listens there. */
+int bound_address_listens(struct bound_address *bound);
 /* Another reference, for another descriptor of the same socket. */
 struct bound_address *bound_address_hold(struct bound_address *bound);
 void bound_address_release(struct bound_address *bound);

@@ -123,6 +123,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		return error;
 	}
 	ch->tenant = tenant_hold(tenant);
+	ch->owner = (struct xts_owner){ XTS_UID_UNKNOWN, XTS_FIRST_PORT_UNKNOWN };
 	ch->number = ++worker->channel_numbers;
 	list_append(&worker->channels, &ch->member);
 	worker->stats.channels++;

@@ -105,6 +105,7 @@ struct channel {
 	struct relayed relayed;    /* for a relay's queue, or a process behind one (relay.h) */
 	struct xts_tenant *tenant; /* the tenant charged for it; a reference */
 	struct identity identity;  /* who its token names, where tokens are required */
+	struct xts_owner owner;    /* of the process */
 	int life_fd;
 	bool epoch_live;             /* the link is up and nothing has ended it yet */
 	struct connection *refusing; /* a listener that its host has closed, whose backlog is being reset; NULL: none */
@@ -255,6 +256,8 @@ void command_connect_goes_on(struct channel *ch);
 /* bind(2), to a port of the tenant's if it is 0. 0, or an errno with its refusal; with `tried` also LOCAL_PORTS_LATER
  * (local_ports.h). */
 int connection_bind_fd(struct connection *c, const struct xts_endpoint *local, uint32_t *tried);
+/* May the process have this local port, by the kernel's rule for privileged ports? Counts a refusal. 0: any port. */
+bool connection_may_have_port(const struct connection *c, uint16_t port);
 /* connect(2) of TCP, from a port of the tenant's if the socket has none. 0, LOCAL_PORTS_LATER, or an errno with its
  * refusal. */
 int connection_connect_fd(struct connection *c, const struct sockaddr *address, socklen_t length);

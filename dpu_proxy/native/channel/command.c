@@ -267,6 +267,9 @@ static int listen_start(struct connection *c, const struct xts_listen *m)
 		if (error)
 			return error;
 	}
+	error = bound_address_listens(c->bound_to);
+	if (error)
+		return error;
 	if (c->state == CONNECTION_IDLE && !tenant_take(c->tenant, XTS_USE_LISTENERS, 1)) {
 		ch->worker->stats.refused_limit++;
 		return command_refuse(ch, XTS_REFUSED_LISTENERS);

@@ -72,6 +72,7 @@ static uint32_t expected_queue(const struct channel *ch, const struct xts_hello 
 struct claims {
 	uint32_t cgroup_bytes; /* the path is at the beginning */
 	uint64_t life, number; /* ORDER; life 0: it has none */
+	uint32_t first_port;   /* FIRST_PORT; UINT32_MAX: it has none */
 };
 
 static void claim_read(struct claims *out, uint8_t number, const uint8_t *value, uint32_t bytes)
@@ -80,6 +81,8 @@ static void claim_read(struct claims *out, uint8_t number, const uint8_t *value,
 		out->life = xts_get64(value);
 		out->number = xts_get64(value + 8);
 	}
+	if (number == XTS_CLAIM_FIRST_PORT && bytes == 2)
+		out->first_port = xts_get16(value);
 }
 
 /* Reads the payload. A path has no zero byte; where there is one, a slash is before it and further claims are behind
@@ -89,7 +92,7 @@ static bool claims_read(struct claims *out, const uint8_t *payload, uint32_t len
 	const uint8_t *zero = length ? memchr(payload, 0, length) : NULL;
 	uint32_t at;
 
-	*out = (struct claims){ .cgroup_bytes = length };
+	*out = (struct claims){ .cgroup_bytes = length, .first_port = UINT32_MAX };
 	if (!zero)
 		return true;
 	at = (uint32_t)(zero - payload);
@@ -164,6 +167,16 @@ static const char *meaning(int error)
 	}
 }
 
+/* An older agent says no more of ports than who is root. */
+static struct xts_owner owner_of(const struct xts_token *token, const struct claims *claims)
+{
+	struct xts_owner owner = { token->uid, claims->first_port };
+
+	if (owner.first_port == UINT32_MAX)
+		owner.first_port = token->uid ? XTS_FIRST_PORT_UNKNOWN : 0;
+	return owner;
+}
+
 int token_admit(void *channel, const struct xts_hello *hello, const struct xts_token *token, const uint8_t *payload)
 {
 	struct channel *ch = channel;
@@ -177,6 +190,7 @@ int token_admit(void *channel, const struct xts_hello *hello, const struct xts_t
 		return error;
 	remember(&ch->identity, token, &claims);
 	ch->identity.uid = token->uid;
+	ch->owner = owner_of(token, &claims);
 	ch->identity.cgroup_bytes = claims.cgroup_bytes;
 	memcpy(ch->identity.cgroup, payload, claims.cgroup_bytes);
 	return 0;

@@ -67,9 +67,9 @@ int datagram_bind(struct connection *c, const struct xts_endpoint *local)
 		return EAFNOSUPPORT;
 	if ((local->port || !endpoint_is_unspecified(local)) && !command_allowed(c->channel, XTS_POLICY_LISTEN, local))
 		return EACCES;
-	if (!multicast_may_bind(c, local->port))
+	if (!connection_may_have_port(c, local->port) || !multicast_may_bind(c, local->port))
 		return EACCES;
-	bound = bound_address_take(c->tenant, BOUND_UDP, local, &error);
+	bound = bound_address_take(c, BOUND_UDP, local, &error);
 	if (!bound)
 		return error;
 	if (!c->bound_to) /* kept sockets that this turn has no time to end stay, and the address is in use */

@@ -54,6 +54,7 @@ struct add_channel {
 	int life_fd;
 	uint32_t queue_id;
 	struct xts_tenant *tenant;
+	const struct xts_owner *owner;
 	int result;
 };
 
@@ -63,13 +64,17 @@ static bool run_add_channel(struct worker_state *w, void *argument)
 	struct channel *ch;
 
 	a->result = channel_open(&ch, w, a->queue, a->life_fd, a->queue_id, a->tenant);
+	if (!a->result && a->owner)
+		ch->owner = *a->owner;
 	return false;
 }
 
 int xts_worker_add_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
-			   struct xts_tenant *tenant)
+			   struct xts_tenant *tenant, const struct xts_owner *owner)
 {
-	struct add_channel a = { .queue = queue, .life_fd = life_fd, .queue_id = queue_id, .tenant = tenant };
+	struct add_channel a = {
+		.queue = queue, .life_fd = life_fd, .queue_id = queue_id, .tenant = tenant, .owner = owner
+	};
 
 	worker_request(worker, run_add_channel, &a);
 	return a.result;

@@ -150,6 +150,7 @@ struct xts_worker_config {
 	uint16_t ethertype;
 	bool policy_default_allow;           /* may connect where no rule matches */
 	bool policy_listen_allow;            /* may bind and listen where no rule matches */
+	bool low_ports_for_all;              /* struct xts_owner's first_port is ignored */
 	const struct xts_policy_rule *rules; /* copied */
 	uint32_t rule_count;
 	const char *congestion_controls; /* algorithms that a host may choose (sockopt.h); copied */
@@ -163,15 +164,24 @@ struct xts_worker_config {
 	uint32_t closed_sample; /* one connection in this many leaves a record when it ends (closed_records.h); 0: none */
 };
 
+/* What is known of the process behind a channel, from its token or from the proxy's own endpoint. */
+struct xts_owner {
+	uint32_t uid;        /* XTS_UID_UNKNOWN: nobody has said */
+	uint32_t first_port; /* it may bind to this port and those above (messages/xts_messages/low_ports.py) */
+};
+#define XTS_UID_UNKNOWN UINT32_MAX
+#define XTS_FIRST_PORT_UNKNOWN 1024u
+
 struct xts_worker;
 
 /* Starts a worker. 0 or -errno. */
 int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *config);
 /* Gives the worker a channel, which is charged to the tenant. If it succeeds, the worker owns the queue and life_fd.
  * When life_fd becomes readable or hangs up, the host process has ended, and the channel is closed and freed. With
- * life_fd -1 the channel stays, and waits for the HELLO of the next process. 0 or -errno. */
+ * life_fd -1 the channel stays, and waits for the HELLO of the next process. owner: of the process; NULL: it is not
+ * known, or tokens will say. 0 or -errno. */
 int xts_worker_add_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
-			   struct xts_tenant *tenant);
+			   struct xts_tenant *tenant, const struct xts_owner *owner);
 #define XTS_TOKEN_KEY_BYTES_MAX 128
 #define XTS_CGROUP_BYTES_MAX 255
 /* Which tenant a process behind an interface belongs to. The first rule that matches its token decides (token.h). */

@@ -102,7 +102,7 @@ static void attach(struct xts_worker *worker, struct xts_tenant *tenant, int con
 	r = xts_shm_open(&queue, XTS_SHM_PROXY, dup(area.memfd), -1, area.proxy_bell, &area.geometry);
 	if (r)
 		die("xts_shm_open", -r);
-	r = xts_worker_add_channel(worker, queue, dup(connection), queue_id, tenant);
+	r = xts_worker_add_channel(worker, queue, dup(connection), queue_id, tenant, NULL);
 	if (r)
 		die("xts_worker_add_channel", -r);
 	send_reply(connection, &area.geometry, fds);
