@@ -93,7 +93,8 @@ def store(settings: Settings, patience_s: float) -> None:
         geometries = tuple(bytes(ffi.buffer(xsk.geometry)) for xsk in opened.sockets)
         description = os.memfd_create(PREFIX)
         undo.callback(os.close, description)
-        os.write(description, msgspec.msgpack.encode(_Description(settings, geometries)))
+        with open(description, "wb", closefd=False) as file:
+            file.write(msgspec.msgpack.encode(_Description(settings, geometries)))
         for number, xsk in enumerate(opened.sockets):
             systemd.store(_name("socket", number), xsk.xsk_fd)
             systemd.store(_name("memory", number), xsk.umem_fd)

@@ -199,6 +199,19 @@ static ssize_t look_into_socket(int s, int pipe_out, char *buffer, size_t bytes,
 	return wait ? XTS(xts_recv(s, buffer, bytes, MSG_PEEK)) : r;
 }
 
+/* Removes bytes that were looked at. One call may give fewer; if they are gone, another reader has them. */
+static int take_away(int s, char *buffer, size_t bytes)
+{
+	while (bytes) {
+		ssize_t r = XTS(xts_recv(s, buffer, bytes, MSG_DONTWAIT));
+
+		if (r <= 0)
+			return -1;
+		bytes -= (size_t)r;
+	}
+	return 0;
+}
+
 static ssize_t socket_to_pipe(int s, int pipe_out, size_t bytes, unsigned flags)
 {
 	bool wait = pipe_waits(pipe_out, flags);
@@ -218,7 +231,7 @@ static ssize_t socket_to_pipe(int s, int pipe_out, size_t bytes, unsigned flags)
 		if (r <= 0)
 			break;
 		done += (size_t)r;
-		if (XTS(xts_recv(s, buffer, (size_t)r, 0)) < 0)
+		if (take_away(s, buffer, (size_t)r))
 			break;
 	}
 	return done ? (ssize_t)done : r;

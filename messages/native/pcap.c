@@ -49,7 +49,7 @@ static void write_blanked(FILE *file, const struct iovec *first, uint32_t bytes)
 
 	memcpy(copy, first->iov_base, n);
 	xts_blank_secrets(copy, n);
-	fwrite(copy, 1, n, file);
+	(void)fwrite(copy, 1, n, file);
 	explicit_bzero(copy, n);
 	for (; n < bytes; n++)
 		putc(0, file);
@@ -73,13 +73,13 @@ static void pcap_write(struct pcap_queue *q, const struct iovec *piece, uint32_t
 	head[2] = head[3] = bytes;
 	if (q->ended)
 		return;
-	fwrite(head, sizeof head, 1, q->file);
+	(void)fwrite(head, sizeof head, 1, q->file);
 	if (is_secret(piece)) {
 		write_blanked(q->file, piece, bytes);
 		return;
 	}
 	for (uint32_t i = 0; i < pieces; i++)
-		fwrite(piece[i].iov_base, 1, piece[i].iov_len, q->file);
+		(void)fwrite(piece[i].iov_base, 1, piece[i].iov_len, q->file);
 }
 
 /* A full disk must not stop the traffic: the capture then ends early, with a notice. */

@@ -51,7 +51,8 @@ class Credentials:
         # The ssl module accepts only the name of a file.
         memory = os.memfd_create("certificate")
         try:
-            os.write(memory, self.certificate + b"\n" + self.key)
+            with open(memory, "wb", closefd=False) as file:
+                file.write(self.certificate + b"\n" + self.key)
             context.load_cert_chain(f"/proc/self/fd/{memory}", password=_no_password)
         except ssl.SSLError as error:
             what = (error.reason or str(error)).replace("_", " ").lower()

@@ -277,10 +277,10 @@ static void load(int fd, struct key_loaded *out)
 	if (!key)
 		return;
 	length = i2d_PUBKEY(key, NULL);
-	if (length <= 0 || (uint32_t)length > KEY_PUBLIC_MAX) {
+	if (length <= 0 || (uint32_t)length > KEY_PUBLIC_MAX || i2d_PUBKEY(key, &public_key) != length) {
 		explain(out, EINVAL, "its public key cannot be derived");
 	} else {
-		out->public_bytes = (uint32_t)i2d_PUBKEY(key, &public_key);
+		out->public_bytes = (uint32_t)length;
 		out->number = keep(key);
 		if (!out->number)
 			explain(out, ENOSPC, "too many keys");

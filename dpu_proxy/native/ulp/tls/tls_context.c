@@ -115,12 +115,13 @@ static int choose_ciphers(struct tls_context *context, const struct tls_paramete
 
 /* --- the rest ----------------------------------------------------------------------------------------------------- */
 
-static void set_options(SSL_CTX *ssl, const struct xts_tls_settings *settings, const struct tls_parameters *p)
+/* False: OpenSSL does not know these versions. */
+static bool set_options(SSL_CTX *ssl, const struct xts_tls_settings *settings, const struct tls_parameters *p)
 {
 	uint16_t min = p->min_version > settings->min_version ? p->min_version : settings->min_version;
+	bool known = SSL_CTX_set_min_proto_version(ssl, min) == 1 &&
+		     SSL_CTX_set_max_proto_version(ssl, p->max_version) == 1;
 
-	SSL_CTX_set_min_proto_version(ssl, min);
-	SSL_CTX_set_max_proto_version(ssl, p->max_version);
 	/* A system-wide configuration file may have set these. */
 	SSL_CTX_clear_options(ssl, SSL_OP_ALLOW_UNSAFE_LEGACY_RENEGOTIATION | SSL_OP_LEGACY_SERVER_CONNECT |
 					   SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_TLSv1_3 | SSL_OP_NO_TLSv1_2);
@@ -137,6 +138,7 @@ static void set_options(SSL_CTX *ssl, const struct xts_tls_settings *settings, c
 	SSL_CTX_set_default_read_buffer_len(ssl, READ_AHEAD_BYTES);
 	SSL_CTX_set_max_early_data(ssl, 0);
 	SSL_CTX_set_timeout(ssl, settings->session_timeout_s);
+	return known;
 }
 
 static int set_verification(struct tls_context *context, const struct tls_asker *asker, const struct tls_parameters *p)
@@ -191,7 +193,8 @@ static int build(struct tls_context *context, const struct tls_asker *asker, con
 		context->identity[context->identity_count] = tls_config_identity(asker->config, name, asker->tenant,
 										 asker->queue_id);
 	}
-	set_options(context->ssl, &asker->config->settings, p);
+	if (!set_options(context->ssl, &asker->config->settings, p))
+		return refuse(context, EINVAL, "OpenSSL does not know these versions of TLS");
 	r = choose_ciphers(context, p);
 	if (!r)
 		r = set_verification(context, asker, p);
