@@ -121,7 +121,7 @@ struct xts_py_pdu {
 ssize_t xts_py_recv_pdu(int s, void *data, size_t bytes, struct xts_py_pdu *pdu, int64_t timeout_ms);
 ssize_t xts_py_send_pdu(int s, const void *data, size_t bytes, int level, int type, const void *control,
                         size_t control_bytes, int flags, int64_t timeout_ms);
-int xts_py_ulp_error(int s, unsigned *fault, char *text, size_t bytes);
+int xts_py_ulp_error(int s, unsigned *protocol, unsigned *fault, char *text, size_t bytes);
 ssize_t xts_py_ulp_tell(int s, int send, unsigned layer, unsigned item, void *value, size_t bytes);
 struct xts_ulp_offer {
     uint16_t ulp_id, version;

@@ -165,9 +165,9 @@ static inline int xts_py_ioctl_int(int s, unsigned long request, int argument)
 }
 
 /* The errno of the fault, 0 for none; -errno if it is not available. */
-static inline int xts_py_ulp_error(int s, unsigned *fault, char *text, size_t bytes)
+static inline int xts_py_ulp_error(int s, unsigned *protocol, unsigned *fault, char *text, size_t bytes)
 {
-	return xts_py_result(xts_ulp_error(s, fault, text, bytes));
+	return xts_py_result(xts_ulp_error_of(s, protocol, fault, text, bytes));
 }
 
 static inline ssize_t xts_py_ulp_tell(int s, int send, unsigned layer, unsigned item, void *value, size_t bytes)

@@ -225,6 +225,9 @@ int xts_cpu_used(struct rusage *used); /* sets only the two times; 0, or -1 and 
  * for listeners that may be shared later. To be called between socket and listen. */
 int xts_share_listener(int s);
 
+/* As xts_ulp_error(), and whose fault it is: *protocol is a number of ULPS.md, and 0 if the proxy does not say. */
+int xts_ulp_error_of(int s, unsigned *protocol, unsigned *fault, char *text, size_t bytes);
+
 #pragma GCC visibility pop
 
 #endif

@@ -11,7 +11,8 @@ _UNSPECIFIED = 1  # X509_V_ERR_UNSPECIFIED: the proxy has the reason as text
 
 
 class TlsError(UlpError, ssl.SSLError):
-    """A handshake failed, or the peer broke the protocol or sent an alert: the text has the reason."""
+    """A handshake of TLS failed, or the peer broke the protocol, sent an alert, or left out the end of its stream: the
+    text has the reason."""
 
     reason = "HANDSHAKE_FAILURE"
     library = "SSL"

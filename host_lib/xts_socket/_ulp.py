@@ -13,7 +13,7 @@ from functools import partial
 from struct import Struct
 from typing import Any
 
-from xts_messages.ulps import BY_NUMBER, FAULTS, Item, Type
+from xts_messages.ulps import BY_NAME, BY_NUMBER, FAULTS, Item, Type
 
 from ._errors import UlpError, again, check
 from ._errors import error as plain_error
@@ -26,6 +26,9 @@ _HEAD = Struct("=HH")  # of struct ulp_info: ulp_id, ulp_bytes
 _TEXT_BYTES = 512
 _FAULT_NAMES = {number: name.lower() for name, (number, _, _) in FAULTS.items()}
 _PUSH = "push"
+#: Faults of TLS for which the standard module raises an error of its own.
+_OF_SSL = ("certificate", "handshake", "record", "truncated", "flood")
+_OF_TLS = ("certificate", "handshake")
 # bytes of each push in a CONNECT without its parameters (the head of a struct ulp_info is shorter)
 _CONNECT_PUSH_BYTES = 16
 _NOT_BEGUN = (errno.EISCONN, errno.EALREADY, errno.EBADF)
@@ -165,17 +168,19 @@ def _refused(number: int, layer: Layer, code: int) -> OSError:
 
 def last_error(number: int) -> UlpError | None:
     """The fault that ended the connection, or for which the last push was refused."""
-    fault = ffi.new("unsigned *")
+    protocol, fault = ffi.new("unsigned *"), ffi.new("unsigned *")
     text = ffi.new("char[]", _TEXT_BYTES)
-    code = check(lib.xts_py_ulp_error(number, fault, text, _TEXT_BYTES))
+    code = check(lib.xts_py_ulp_error(number, protocol, fault, text, _TEXT_BYTES))
     if not code:
         return None
     name = _FAULT_NAMES.get(fault[0], str(fault[0]))
-    return _made(code, ffi.string(text).decode("utf-8", "replace") or os.strerror(code), name)
+    return _made(code, ffi.string(text).decode("utf-8", "replace") or os.strerror(code), name, protocol[0])
 
 
-def _made(code: int, text: str, fault: str) -> UlpError:
-    if fault in ("certificate", "handshake"):
+def _made(code: int, text: str, fault: str, protocol: int) -> UlpError:
+    """An error of ssl if it is one of TLS, and the standard module would raise one. protocol 0: an older proxy, which
+    does not say whose fault it is; a failed handshake is taken for that of TLS then."""
+    if (protocol == BY_NAME["TLS"].number and fault in _OF_SSL) or (not protocol and fault in _OF_TLS):
         from ._tls_errors import CertificateError, TlsError
 
         return (CertificateError if fault == "certificate" else TlsError)(code, text, fault)

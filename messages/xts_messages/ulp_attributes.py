@@ -163,6 +163,7 @@ def decode_error(data: bytes) -> UlpError:
     if len(data) < _HEAD.size:
         raise ValueError(f"an answer to ULP_ERROR has 4 bytes or more, not {len(data)}")
     error, number = _HEAD.unpack_from(data)
+    number &= 0xFF  # above it is the protocol
     names = {fault: name.lower() for name, (fault, _, _) in FAULTS.items()}
     fault = names.get(number, str(number)) if number else ""
     return UlpError(error, fault, data[_HEAD.size :].decode(errors="replace"))

@@ -15,7 +15,8 @@ An IOCTL's payload is, by request:
   proxy offers to this host.
 - ULP_INFO: `direction: u8 (0 receive, 1 send), layer: u8 (0 is next to TCP), item: u16, offset: u32`; answer:
   `total: u32`, then bytes of the item.
-- ULP_ERROR: none; answer: `error: u16, fault: u16`, then text in UTF-8.
+- ULP_ERROR: none; answer: `error: u16, protocol: u8, fault: u8`, then text in UTF-8. The protocol is whose fault it is,
+  and 0 without the feature FAULT_OF.
 
 The event TLS has `version: u16, cipher: u16, send: u8, receive: u8` for control data, of the uppermost TLS or TLS_KEYS:
 version as on the wire of TLS; of TLS the suite's number at IANA, of TLS_KEYS the kernel's cipher type;

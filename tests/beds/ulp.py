@@ -293,7 +293,7 @@ class UlpBed:
     def error(self) -> UlpError:
         """The answer to ULP_ERROR."""
         out = ffi.new("uint8_t[]", 512)
-        return decode_error(bytes(ffi.buffer(out, _check(lib.ulp_stack_error(self.stack, out, 512)))))
+        return decode_error(bytes(ffi.buffer(out, _check(lib.ulp_stack_error(self.stack, True, out, 512)))))
 
     def describe(self, *, receive: bool = True) -> str:
         """Names of the layers, "tls/http2"."""

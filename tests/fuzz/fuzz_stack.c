@@ -71,7 +71,7 @@ static bool of_socket(ssize_t r)
 static void check_error(struct scene *s, ssize_t r)
 {
 	uint8_t answer[512];
-	ssize_t n = ulp_stack_error(s->stack, answer, sizeof answer);
+	ssize_t n = ulp_stack_error(s->stack, false, answer, sizeof answer);
 
 	ENSURE(r < 0 && r > -4096);
 	ENSURE(fault_count(s) <= 1);
@@ -159,7 +159,7 @@ static void op_push(struct scene *s, struct input *in)
 	if (r && !s->failed) {
 		ENSURE(!strcmp(names[0], names[1]));
 		if (!fault_count(s) && !s->faults[XTS_FAULT_TRUNCATED])
-			ENSURE(ulp_stack_error(s->stack, answer, sizeof answer) > 4 &&
+			ENSURE(ulp_stack_error(s->stack, false, answer, sizeof answer) > 4 &&
 			       s->faults[XTS_FAULT_PUSH] > refused);
 	}
 	ENSURE(strlen(names[1]) >= layers_before);

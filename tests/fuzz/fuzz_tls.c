@@ -100,7 +100,7 @@ static void check_error(struct scene *s, ssize_t r)
 {
 	uint64_t cut = s->faults[XTS_FAULT_TRUNCATED], others = fault_count(s) - cut;
 	uint8_t answer[512];
-	ssize_t n = ulp_stack_error(s->stack, answer, sizeof answer);
+	ssize_t n = ulp_stack_error(s->stack, false, answer, sizeof answer);
 
 	ENSURE(r < 0 && cut <= 1 && others <= 1);
 	if (!others && (r == -EAGAIN || of_socket(r) || (r == -ENODATA && !cut))) {

@@ -110,7 +110,7 @@ static void check_fault(struct scene *s, ssize_t r)
 {
 	uint8_t answer[512];
 	uint64_t count = 0;
-	ssize_t n = ulp_stack_error(s->to, answer, sizeof answer);
+	ssize_t n = ulp_stack_error(s->to, false, answer, sizeof answer);
 
 	for (unsigned i = 0; i < XTS_FAULT_COUNT; i++)
 		count += s->faults[1][i];

@@ -199,8 +199,10 @@ static int answer_info(const struct connection *c, uint8_t *value, uint32_t *byt
 
 static int answer_error(const struct connection *c, uint8_t *value, uint32_t *bytes)
 {
+	bool whose = c->channel->link.features & XTS_FEATURE_FAULT_OF;
+
 	if (c->pushed)
-		return answered(ulp_stack_error(c->pushed->stack, value, SOCKET_CALL_BYTES_MAX), bytes);
+		return answered(ulp_stack_error(c->pushed->stack, whose, value, SOCKET_CALL_BYTES_MAX), bytes);
 	memset(value, 0, 4);
 	*bytes = 4;
 	return 0;

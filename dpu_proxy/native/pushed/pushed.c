@@ -453,7 +453,7 @@ void pushed_start(struct connection *c)
 static bool is_fault(const struct pushed *p)
 {
 	uint8_t reason[4 + ULP_REASON_BYTES];
-	ssize_t n = ulp_stack_error(p->stack, reason, sizeof reason);
+	ssize_t n = ulp_stack_error(p->stack, false, reason, sizeof reason);
 	uint16_t fault = n >= 4 ? xts_get16(reason + 2) : 0;
 
 	return fault && fault != XTS_FAULT_PUSH;

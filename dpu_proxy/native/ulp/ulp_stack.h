@@ -113,7 +113,8 @@ bool ulp_stack_writable(const struct ulp_stack *s); /* the socket, as far as is 
 /* The answers to ULP_INFO and ULP_ERROR, in wire form: bytes written, or -errno. */
 ssize_t ulp_stack_info(const struct ulp_stack *s, bool receive, uint8_t layer, uint16_t item, uint32_t offset,
 		       void *out, size_t room);
-ssize_t ulp_stack_error(const struct ulp_stack *s, void *out, size_t room);
+/* whose: with the protocol's number. */
+ssize_t ulp_stack_error(const struct ulp_stack *s, bool whose, void *out, size_t room);
 /* How the connection is encrypted, by the uppermost TLS or TLS_KEYS layer; all 0: there is no such layer, or its
  * handshake is not done. */
 struct ulp_tls_state {

@@ -10,12 +10,15 @@
 
 #define NS_PER_MS 1000000u
 
-static void note(struct ulp_stack *s, enum xts_fault fault, int error, const char *format, va_list arguments)
+/* l: of the protocol that it concerns; NULL: none. */
+static void note(struct ulp_stack *s, const struct ulp_layer *l, enum xts_fault fault, int error, const char *format,
+		 va_list arguments)
 {
 	if (s->owner.faults)
 		s->owner.faults[fault]++;
 	s->reason.error = (uint16_t)error;
 	s->reason.fault = (uint16_t)fault;
+	s->reason.protocol = l ? (uint8_t)l->protocol->id : 0;
 	vsnprintf(s->reason.text, sizeof s->reason.text, format, arguments);
 }
 
@@ -29,7 +32,7 @@ int ulp_fail(struct ulp_layer *l, enum xts_fault fault, const char *format, ...)
 	if (s->failed || *reached) /* only the first reason counts */
 		return s->failed ? s->failed : *reached;
 	va_start(arguments, format);
-	note(s, fault, errors[fault], format, arguments);
+	note(s, l, fault, errors[fault], format, arguments);
 	va_end(arguments);
 	*reached = -errors[fault];
 	return *reached;
@@ -41,7 +44,7 @@ int ulp_refuse(const struct ulp_layer *l, int error, const char *format, ...)
 
 	va_start(arguments, format);
 	if (!l->stack->failed && !l->stack->cut)
-		note(l->stack, XTS_FAULT_PUSH, error, format, arguments);
+		note(l->stack, l, XTS_FAULT_PUSH, error, format, arguments);
 	va_end(arguments);
 	return -error;
 }
@@ -52,7 +55,7 @@ int ulp_stack_refuse(struct ulp_stack *s, int error, const char *format, ...)
 
 	va_start(arguments, format);
 	if (!s->failed && !s->cut)
-		note(s, XTS_FAULT_PUSH, error, format, arguments);
+		note(s, NULL, XTS_FAULT_PUSH, error, format, arguments);
 	va_end(arguments);
 	return -error;
 }
@@ -106,7 +109,7 @@ ssize_t ulp_stack_info(const struct ulp_stack *s, bool receive, uint8_t layer, u
 	return 4 + n;
 }
 
-ssize_t ulp_stack_error(const struct ulp_stack *s, void *out, size_t room)
+ssize_t ulp_stack_error(const struct ulp_stack *s, bool whose, void *out, size_t room)
 {
 	size_t n = strlen(s->reason.text);
 	uint8_t *answer = out;
@@ -114,7 +117,8 @@ ssize_t ulp_stack_error(const struct ulp_stack *s, void *out, size_t room)
 	if (room < 4)
 		return -EMSGSIZE;
 	put_u16(answer, s->reason.error);
-	put_u16(answer + 2, s->reason.fault);
+	answer[2] = whose ? s->reason.protocol : 0;
+	answer[3] = (uint8_t)s->reason.fault;
 	if (n > room - 4)
 		n = room - 4;
 	for (size_t i = 0; i < n; i++) /* text on the wire does not end with NUL */

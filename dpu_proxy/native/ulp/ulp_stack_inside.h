@@ -49,6 +49,7 @@ struct ulp_stack {
 	int cut;                     /* -errno: what the peer sends has been cut off; we may still send */
 	struct {
 		uint16_t error, fault;
+		uint8_t protocol; /* whose fault it is; 0: nobody's */
 		char text[ULP_REASON_BYTES];
 	} reason;
 };

@@ -12,6 +12,7 @@
 #include "core/stack.h"
 #include "ulps/pushed.h"
 #include "xts.h"
+#include "xts_private.h"
 
 #define TEXT_BYTES 256u
 #define OFFER_BYTES 5u     /* on the wire */
@@ -19,7 +20,8 @@
 
 struct fault {
 	int error;
-	unsigned number; /* enum xts_fault */
+	unsigned number;   /* enum xts_fault */
+	unsigned protocol; /* enum xts_ulp_id; 0: not known */
 	char text[TEXT_BYTES];
 };
 
@@ -97,7 +99,8 @@ static int ask_fault(struct xts_sock *s, struct fault *out)
 	if (call.length < 4)
 		return -EPROTO;
 	out->error = xts_get16(call.value);
-	out->number = xts_get16(call.value + 2);
+	out->protocol = call.value[2];
+	out->number = call.value[3];
 	copy_text(out->text, call.value + 4, call.length - 4);
 	return 0;
 }
@@ -122,7 +125,7 @@ static int find_fault(struct xts_sock *s, struct fault *out)
 	return 0;
 }
 
-int xts_ulp_error(int number, unsigned *fault, char *text, size_t bytes)
+int xts_ulp_error_of(int number, unsigned *protocol, unsigned *fault, char *text, size_t bytes)
 {
 	struct stack *st;
 	struct fault found = { 0 };
@@ -135,11 +138,18 @@ int xts_ulp_error(int number, unsigned *fault, char *text, size_t bytes)
 	stack_leave(st);
 	if (r)
 		return finish(r);
+	if (protocol)
+		*protocol = found.protocol;
 	if (fault)
 		*fault = found.number;
 	if (text && bytes)
 		snprintf(text, bytes, "%s", found.text);
 	return found.error;
+}
+
+int xts_ulp_error(int number, unsigned *fault, char *text, size_t bytes)
+{
+	return xts_ulp_error_of(number, NULL, fault, text, bytes);
 }
 
 /* --- items -------------------------------------------------------------------------------------------------------- */

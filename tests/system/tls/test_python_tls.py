@@ -15,7 +15,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -446,6 +446,33 @@ def test_a_request_and_fin_are_answered(xts_authority: Authority, reads: str) ->
                     while data := tls.recv(65536):
                         received += data
                     assert received == answer
+
+
+@pytest.mark.parametrize("over_tls", [False, True])
+def test_errors_of_other_protocols_are_not_those_of_ssl(xts_authority: Authority, over_tls: bool) -> None:
+    """By whose fault it is: HTTP/2's is none of TLS, even above TLS, and TLS's is one below HTTP/2."""
+    context = client_context(xts_authority.certificate)
+    context.set_alpn_protocols(["h2"])
+    tls = SERVER if over_tls else None
+    with xts_socket.create_server(("127.0.0.1", 0), tls=tls, push=[xts_socket.Http2()]) as listener:
+        listener.settimeout(DEADLINE_S)
+        for broken in ("http2", "tls") if over_tls else ("http2",):
+            with ExitStack() as stack:
+                sock: Any = stack.enter_context(kernel.create_connection(listener.getsockname(), DEADLINE_S))
+                raw = sock
+                if over_tls:
+                    sock = stack.enter_context(context.wrap_socket(sock, server_hostname="localhost"))
+                    raw = stack.enter_context(kernel.socket(fileno=os.dup(sock.fileno())))
+                if broken == "http2":
+                    sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                else:
+                    raw.sendall(b"\x17\3\3\0\x20" + bytes(32))  # no record of these keys
+                ours = stack.enter_context(listener.accept()[0])
+                with pytest.raises(xts_socket.UlpError) as failed:
+                    ours.recv_pdu()
+                assert isinstance(failed.value, ssl.SSLError) == (broken == "tls"), failed.value
+                assert isinstance(failed.value, xts_socket.TlsError) == (broken == "tls")
+                assert broken == "tls" or "preface of HTTP/2" in failed.value.strerror
 
 
 def test_who_leaves_at_once_has_been_there(xts_authority: Authority) -> None:
