@@ -149,3 +149,17 @@ def test_servers_that_differ_in_alpn_share_no_sessions(bed: TlsBed) -> None:
             session = peer.tls.session
     assert resumed == [False, False, True]
     assert contexts(bed) == 1
+
+
+def test_a_client_without_tickets_shakes_hands_again(bed: TlsBed) -> None:
+    """TLS 1.2 with session IDs only (no RFC 5077): the server keeps no sessions. Nothing fails by that."""
+    context = client_context(AUTHORITY.certificate, maximum_version=ONE_TWO)
+    context.options |= ssl.OP_NO_TICKET
+    session = None
+    for _ in range(2):
+        with bed.again() as other:
+            other.push("TLS", identity="server")
+            peer = other.accept_from(context, session=session)
+            exchange(other, peer)
+            assert other.tell(RESUMED) == b"\0" and not peer.tls.session_reused
+            session = peer.tls.session
