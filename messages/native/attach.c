@@ -109,7 +109,8 @@ static int wait_readable(int fd, int64_t deadline_ms)
 	}
 }
 
-/* Receives the reply and at most ATTACH_DESCRIPTORS_MAX descriptors. Returns the number of descriptors or -errno. */
+/* Receives a message: the reply, or that the request waits, and at most ATTACH_DESCRIPTORS_MAX descriptors. Returns the
+ * number of descriptors or -errno. */
 static int reply_receive(int fd, struct xts_attach_reply *reply, int *fds)
 {
 	union {
@@ -139,8 +140,33 @@ static int reply_receive(int fd, struct xts_attach_reply *reply, int *fds)
 	}
 	if (got == sizeof *reply && !(m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return count;
+	if (got == sizeof(struct xts_attach_waiting) && reply->magic == XTS_ATTACH_WAITING_MAGIC && !count)
+		return 0;
 	close_all(fds, (size_t)count);
 	return got == 0 ? -ECONNREFUSED : -EPROTO;
+}
+
+/* Waits for the reply and receives it, while the server says often enough that the request waits. Returns as
+ * reply_receive(). */
+static int reply_await(struct xts_attachment *out, int *fds, int timeout_ms)
+{
+	int64_t begin_ms = now_ms(), until_ms = begin_ms + timeout_ms;
+	int count;
+
+	for (;;) {
+		count = wait_readable(out->connection, until_ms);
+		if (!count)
+			count = reply_receive(out->connection, &out->reply, fds);
+		if (count || out->reply.magic != XTS_ATTACH_WAITING_MAGIC)
+			return count;
+		memset(&out->reply, 0, sizeof out->reply);
+		out->waited = true;
+		until_ms = now_ms() + timeout_ms;
+		if (until_ms > begin_ms + XTS_ATTACH_WAIT_MAX_MS)
+			until_ms = begin_ms + XTS_ATTACH_WAIT_MAX_MS;
+		if (now_ms() > until_ms)
+			return -ETIMEDOUT;
+	}
 }
 
 static int reply_check(struct xts_attach_reply *reply, int descriptors)
@@ -232,7 +258,6 @@ static int attachment_open(struct xts_attachment *out, int *fds)
 int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request, int timeout_ms)
 {
 	struct xts_attach_request mine = { 0 };
-	int64_t deadline_ms = now_ms() + timeout_ms;
 	int fds[ATTACH_DESCRIPTORS_MAX];
 	int count, error;
 
@@ -249,16 +274,15 @@ int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xt
 	if (!mine.program[0])
 		strncpy(mine.program, program_invocation_short_name, sizeof mine.program - 1);
 	mine.program[sizeof mine.program - 1] = 0;
+	mine.waits = XTS_ATTACH_WAITS;
 	out->connection = endpoint_connect(endpoint, timeout_ms > 0 ? timeout_ms : 1);
 	if (out->connection < 0)
 		return out->connection;
 	/* EPIPE: the server refused before it had read the request. */
 	if (send(out->connection, &mine, sizeof mine, MSG_NOSIGNAL) != (ssize_t)sizeof mine && errno != EPIPE)
 		error = errno == EAGAIN ? -ETIMEDOUT : -errno;
-	if (!error)
-		error = wait_readable(out->connection, deadline_ms);
 	if (!error) {
-		count = reply_receive(out->connection, &out->reply, fds);
+		count = reply_await(out, fds, timeout_ms);
 		error = count < 0 ? count : reply_check(&out->reply, count);
 		if (error && count > 0)
 			close_all(fds, (size_t)count);

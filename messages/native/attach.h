@@ -14,6 +14,10 @@
  *
  * Both ends are on one machine, so the structs are in host byte order.
  *
+ * A process that has to wait is told so, if it has said that it understands that (`waits`): by a struct
+ * xts_attach_waiting as soon as the server has read its request, and again each second. So it can tell a server that is
+ * busy from one that is stopped, and waits as long as it hears. Servers serve the users of a machine by turns.
+ *
  * A refusal has an errno for the program, and a sentence for people, which says which resource has run out and where
  * its limit is set; the same sentence is in the server's log. EUSERS: there is no queue for this process, since all are
  * in use, or its user or all users together have as many as they may; EAGAIN: none became free in time; ESHUTDOWN: the
@@ -22,16 +26,18 @@
 #ifndef XTS_ATTACH_H
 #define XTS_ATTACH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "queue.h"
 #include "status.h"
 
-#define XTS_ATTACH_MAGIC 0x58545341u        /* "XTSA" */
-#define XTS_ATTACH_STATUS_MAGIC 0x58545351u /* "XTSQ": not to attach, but to list the attached processes */
-#define XTS_ATTACH_ENDED_MAGIC 0x5854534bu  /* "XTSK": not to attach, but to list processes that were killed */
-#define XTS_ATTACH_QUEUES_MAGIC 0x58545343u /* "XTSC": not to attach, but to ask how many queues there are */
-#define XTS_ATTACH_TAKEN_MAGIC 0x58545342u  /* "XTSB": the server takes the queue back */
+#define XTS_ATTACH_MAGIC 0x58545341u         /* "XTSA" */
+#define XTS_ATTACH_STATUS_MAGIC 0x58545351u  /* "XTSQ": not to attach, but to list the attached processes */
+#define XTS_ATTACH_ENDED_MAGIC 0x5854534bu   /* "XTSK": not to attach, but to list processes that were killed */
+#define XTS_ATTACH_QUEUES_MAGIC 0x58545343u  /* "XTSC": not to attach, but to ask how many queues there are */
+#define XTS_ATTACH_TAKEN_MAGIC 0x58545342u   /* "XTSB": the server takes the queue back */
+#define XTS_ATTACH_WAITING_MAGIC 0x58545357u /* "XTSW": the request waits */
 #define XTS_ATTACH_VERSION 2u
 #define XTS_ATTACH_TOKEN_BYTES_MAX 304u
 
@@ -45,7 +51,20 @@ struct xts_attach_request {
 	uint32_t magic, version;
 	uint32_t umem_bytes_max;   /* 0: the server's default */
 	uint32_t frame_window_max; /* 0: the server's default */
-	char program[64];          /* name of the process, NUL-terminated; for people only */
+	char program[60];          /* name of the process, NUL-terminated; for people only */
+	uint32_t waits;            /* XTS_ATTACH_WAITS: knows xts_attach_waiting. Older: the end of program */
+};
+
+/* No text in UTF-8 has these bytes. */
+#define XTS_ATTACH_WAITS 0xfffefdfcu
+/* A process waits this long at most, however often it is told that its request waits. */
+#define XTS_ATTACH_WAIT_MAX_MS 60000
+
+/* To a process whose request waits. */
+struct xts_attach_waiting {
+	uint32_t magic, version;
+	uint32_t before; /* requests that came before it, and wait, too */
+	uint32_t reserved;
 };
 
 struct xts_attach_reply {
@@ -140,15 +159,17 @@ struct xts_attachment {
 	struct xts_status_polling *polling; /* after the waits; NULL: as above */
 	struct xts_status_filter *filters;  /* one for each socket, after polling; NULL: as above */
 	size_t status_bytes;                /* size of the mapping */
+	bool waited;                        /* the server has said that the request waits */
 	struct xts_attach_reply reply;
 };
 
 /*
  * Connects to the endpoint (NULL: "shm:PATH" of $XTS_QUEUE, $XTS_ENDPOINT or the default, as read by environment.h),
- * attaches and opens the queue. Blocks while the server works (milliseconds), for at most timeout_ms. Returns 0 or
- * -errno: ENOENT or ECONNREFUSED: no server there; ETIMEDOUT; EPROTO: it does not speak this version; else the server's
- * errno. The reason is in out->reply.reason. request may be NULL for the defaults. Its magic, its version and an empty
- * program are filled in here.
+ * attaches and opens the queue. Blocks while the server works (milliseconds); timeout_ms: for how long it may be
+ * silent. Returns 0 or -errno: ENOENT or ECONNREFUSED: no server there; ETIMEDOUT: a server is there, and was silent
+ * for that long, or out->waited and the process waited for XTS_ATTACH_WAIT_MAX_MS; EPROTO: it does not speak this
+ * version; else the server's errno. The reason is in out->reply.reason. request may be NULL for the defaults. Its
+ * magic, its version and an empty program are filled in here.
  */
 int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request,
 	       int timeout_ms);

@@ -79,7 +79,7 @@ def attach(
     request = ffi.new("struct xts_attach_request *")
     request.frame_window_max = frame_window_max
     request.umem_bytes_max = umem_bytes_max
-    request.program = program.encode()[:63]
+    request.program = program.encode()[:59]
     path = ffi.NULL if endpoint is None else ffi.new("char[]", os.fsencode(endpoint))
     result = int(lib.xts_attach(out, path, request, timeout_ms))
     if result < 0:

@@ -3,7 +3,9 @@
 Theory of operation. An `Endpoint` is a Unix socket file (SOCK_SEQPACKET) and its connections. It has no thread: its
 `fileno()` is an epoll descriptor that is readable when `process()` has something to do, so it fits into any loop
 (selectors, asyncio's add_reader). A connection sends one request. For an attach request the owner's `allocate` is asked
-for a grant; if none is ready (:class:`NotReady`), the connection waits for `retry()`, for at most a second. The grant's
+for a grant; if none is ready (:class:`NotReady`), the connection waits for `retry()`. Users are served by turns
+(turns.py). Who waits is told so each second, and waits as long as others are served: a second after the last grant, if
+there is still none for it, it is refused. The grant's
 descriptors and the status page are sent. Then the connection is watched for its end, together with a pidfd of its
 process: if a forked child has inherited the connection, only the pidfd shows the death.
 """
@@ -29,12 +31,21 @@ from typing import Any, Self
 from xts_messages._native import ffi, lib
 from xts_messages.killed_processes import EndedProcesses, pidfd_readable
 from xts_messages.status_page import create_status_page
+from xts_messages.turns import Turns
 
 SO_PEERPIDFD = 77  # Linux 6.5; not in Python 3.11's socket module
 REQUEST_BYTES = int(ffi.sizeof("struct xts_attach_request"))
 CREDENTIALS = struct.Struct("=iII")
 CONNECTIONS_MAX = 4096
-UNSETTLED_MAX = 64  # connections of one user that have no grant yet; not for root
+UNSETTLED_MAX = 512  # connections of one user that have no grant yet; not for root
+BACKLOG = 4096  # the kernel has a limit of its own (net.core.somaxconn)
+ACCEPTS = 256  # connections that are accepted before those are served that wait
+GRANTS = 8  # grants before new connections are accepted
+#: Requests of one user that are tried before another user has a turn: those behind one that has to wait.
+TRIED = 16
+ASK_S = 10.0  # in which a process has to send its request; on a busy machine it may not run for seconds
+WAIT_MAX_S = 55.0  # in which a request is refused, however many others were served: before the process gives up
+NEWS_S = 1.0
 
 
 class NotReady(Exception):  # noqa: N818  (not an error: the grant is on its way)
@@ -109,8 +120,9 @@ class Queues:
 class _Connection:
     socket: socket.socket
     uid: int
-    deadline: float  # end of its present wait, by time.monotonic()
+    began: float  # by time.monotonic(): when it came, or sent its request
     peer: Peer | None = None  # set while its request waits for a grant
+    news_at: float = float("inf")  # when it is to be told that it waits
     pidfd: int = -1
     attached: Attached | None = None
     listing: deque[tuple[bytes, tuple[int, ...]]] = field(default_factory=deque)
@@ -155,6 +167,10 @@ class Endpoint:
         self._adopted = adopted
         self._queues = queues
         self._connections: set[_Connection] = set()
+        self._unsettled: Counter[int] = Counter()  # connections without a grant, by user
+        self._turns: Turns[_Connection] = Turns()  # those whose request waits
+        self._granted_at = 0.0  # by time.monotonic()
+        self._more = False  # are there requests that may be granted at once?
         self._selector = selectors.EpollSelector()
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -187,7 +203,9 @@ class Endpoint:
 
     def timeout_s(self) -> float | None:
         """How long a loop may wait before it must call process() again; None: any time."""
-        waiting = [c.deadline for c in self._connections if not c.attached]
+        if self._more:
+            return 0.0
+        waiting = [min(self._deadline(c), c.news_at) for c in self._connections if not c.attached]
         limits = [limit for limit in (self._killed.deadline(), min(waiting, default=None)) if limit is not None]
         return max(0.0, min(limits) - time.monotonic()) if limits else None
 
@@ -195,18 +213,30 @@ class Endpoint:
         """Handles what is ready, waiting for it at most timeout_s."""
         for key, _ in self._selector.select(timeout_s):
             if key.data is None:
-                self._accept()
+                self._accept_some()
             elif key.data in self._connections:
                 try:
                     self._ready(key.data)
                 except OSError:  # ECONNRESET and similar errors: this connection ends, not the server
                     self._drop(key.data)
+        self._serve()
         self._killed.settle()
         now = time.monotonic()
-        for connection in [c for c in self._connections if not c.attached and c.deadline <= now]:
-            if connection.peer:
-                self._refuse(connection, errno.EAGAIN, f"no queue became free within {self._grant_wait_s:g} s")
-            self._drop(connection)
+        for connection in [c for c in self._connections if not c.attached]:
+            if self._deadline(connection) <= now:
+                if connection.peer:
+                    waited = f"no queue became free within {now - connection.began:.1f} s"
+                    self._refuse(connection, errno.EAGAIN, waited)
+                self._drop(connection)
+            elif connection.news_at <= now:
+                self._tell_news(connection, now)
+
+    def _deadline(self, connection: _Connection) -> float:
+        """When a connection has waited for too long, by time.monotonic()."""
+        if not connection.peer:
+            return connection.began + ASK_S
+        last = max(connection.began, self._granted_at)
+        return min(last + self._grant_wait_s, connection.began + WAIT_MAX_S)
 
     def serve(self, until: Callable[[], bool]) -> None:
         """Processes requests until `until` is true, which is checked at least ten times a second."""
@@ -219,9 +249,7 @@ class Endpoint:
 
     def retry(self) -> None:
         """Asks `allocate` again for the connections that wait for a grant."""
-        for connection in sorted((c for c in self._connections if c.peer), key=lambda c: c.deadline):
-            if connection.peer:
-                self._grant(connection, connection.peer)
+        self._serve()
 
     def close(self) -> None:
         """Ends all connections and removes the socket file, if it is still ours. Processes with an AF_XDP queue are
@@ -250,25 +278,46 @@ class Endpoint:
 
     # --- a connection's life -------------------------------------------------------------------------------
 
-    def _accept(self) -> None:
+    def _accept_some(self) -> None:
+        for _ in range(ACCEPTS):
+            try:
+                accepted, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._turn_next_away()
+                return
+            accepted.setblocking(False)
+            self._accept(accepted)
+
+    def _accept(self, accepted: socket.socket) -> None:
+        """A new connection. Most have sent their request already, and those that were opened for nothing have ended:
+        these cost no more than this."""
         try:
-            accepted, _ = self._listener.accept()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._turn_next_away()
+            data = accepted.recv(REQUEST_BYTES + 1)
+            if not data:
+                accepted.close()
+                return
+        except BlockingIOError:
+            data = b""
+        except OSError:
+            accepted.close()
             return
-        accepted.setblocking(False)
         _, uid, _ = _credentials(accepted)
-        unsettled = sum(c.uid == uid and not c.attached for c in self._connections)
         if len(self._connections) >= CONNECTIONS_MAX:
             self._turn_away(accepted, f"the endpoint has {CONNECTIONS_MAX} connections, the most it serves")
             return
-        if uid and unsettled >= UNSETTLED_MAX:
-            self._turn_away(accepted, f"user {uid} has {unsettled} requests waiting already, the most allowed")
+        if uid and self._unsettled[uid] >= UNSETTLED_MAX:
+            reason = f"user {uid} has {self._unsettled[uid]} requests waiting already, the most allowed"
+            self._turn_away(accepted, reason)
             return
-        connection = _Connection(accepted, uid, time.monotonic() + 2.0)
+        connection = _Connection(accepted, uid, time.monotonic())
         self._connections.add(connection)
+        self._unsettled[uid] += 1
         self._selector.register(accepted, selectors.EVENT_READ, connection)
+        if data:
+            self._request(connection, data)
 
     def _turn_away(self, accepted: socket.socket, reason: str) -> None:
         """Refuses a connection at once. First reads what its process has sent, and stops it from sending more: either
@@ -294,7 +343,7 @@ class Endpoint:
         elif connection.attached or connection.peer:
             self._ended(connection)
         else:
-            self._request(connection)
+            self._read_request(connection)
 
     def _ended(self, connection: _Connection) -> None:
         """An event on a connection whose request has been answered: its end, its process's end, or data, which is
@@ -306,16 +355,19 @@ class Endpoint:
         if connection.pidfd >= 0 and pidfd_readable(connection.pidfd):
             self._drop(connection)
 
-    def _request(self, connection: _Connection) -> None:
+    def _read_request(self, connection: _Connection) -> None:
         try:
             data = connection.socket.recv(REQUEST_BYTES + 1)
         except (BlockingIOError, InterruptedError):
             return
         except ConnectionError:
             data = b""
-        if not data:
+        if data:
+            self._request(connection, data)
+        else:
             self._drop(connection)
-            return
+
+    def _request(self, connection: _Connection, data: bytes) -> None:
         pid, uid, gid = _credentials(connection.socket)
         magic, version = struct.unpack_from("=II", data.ljust(8, b"\0"))
         known = len(data) == REQUEST_BYTES and version == lib.XTS_ATTACH_VERSION
@@ -334,25 +386,60 @@ class Endpoint:
         program = bytes(ffi.buffer(native.program)).split(b"\0")[0].decode(errors="replace")
         peer = Peer(pid, uid, gid, program, int(native.frame_window_max), int(native.umem_bytes_max))
         connection.peer = peer
-        held = Counter(a.peer.uid for a in self.attachments)[uid]
-        if uid and self._per_uid_max and held >= self._per_uid_max:
-            self._refuse(connection, errno.EUSERS, f"user {uid} has {held} attachments already, the most allowed")
-            self._drop(connection)
-            return
-        connection.deadline = time.monotonic() + self._grant_wait_s
-        self._grant(connection, peer)
+        connection.began = time.monotonic()
+        if uid and self._per_uid_max:
+            held = sum(a.peer.uid == uid for a in self.attachments)
+            if held >= self._per_uid_max:
+                self._refuse(connection, errno.EUSERS, f"user {uid} has {held} attachments already, the most allowed")
+                self._drop(connection)
+                return
+        if native.waits == lib.XTS_ATTACH_WAITS:
+            connection.news_at = 0.0  # unless it is served at once
+        self._turns.add(uid, connection)
 
-    def _grant(self, connection: _Connection, peer: Peer) -> None:
+    # --- whose turn it is ----------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        """Gives each user a turn, and again, until nobody can be served now or it is time to accept others."""
+        granted = 0
+        self._more = True
+        while self._more and granted < GRANTS:
+            self._more = False
+            for uid in self._turns.users():
+                if self._serve_user(uid):
+                    self._more = True
+                    granted += 1
+        self._more = self._more and len(self._turns) > 0
+
+    def _serve_user(self, uid: int) -> bool:
+        """A turn of a user. True: one of its requests was granted or refused."""
+        for connection in self._turns.of(uid)[:TRIED]:
+            if connection.peer and self._grant(connection, connection.peer):
+                self._turns.served(uid)
+                return True
+        return False
+
+    def _tell_news(self, connection: _Connection, now: float) -> None:
+        """Tells a process that its request waits."""
+        before = sum(other.began < connection.began for other in self._turns)
+        news = ffi.new("struct xts_attach_waiting *", (lib.XTS_ATTACH_WAITING_MAGIC, lib.XTS_ATTACH_VERSION, before, 0))
+        connection.news_at = now + NEWS_S
+        with contextlib.suppress(OSError):  # it is ending, or has read nothing for a minute
+            connection.socket.send(bytes(ffi.buffer(news)), socket.MSG_NOSIGNAL)
+
+    def _grant(self, connection: _Connection, peer: Peer) -> bool:
+        """False: it has to wait."""
         epoch = secrets.randbits(64) or 1
-        connection.peer = peer
         try:
             grant = self._allocate(peer, epoch)
         except NotReady:
-            return
+            return False
         except OSError as error:
             self._refuse(connection, error.errno or errno.EIO, error.strerror or str(error))
             self._drop(connection)
-            return
+            return True
+        self._turns.discard(connection.uid, connection)
+        self._unsettled[connection.uid] -= 1
         grant.reply.epoch = epoch
         kind, queue_id = int(grant.reply.kind), int(grant.reply.queue_id)
         if grant.reply.relayed:
@@ -375,10 +462,12 @@ class Endpoint:
             self._drop(connection)
         else:
             connection.peer = None
+            self._granted_at = time.monotonic()
             self._on_attached(attached)
         finally:
             for fd in grant.descriptors:
                 os.close(fd)
+        return True
 
     def _refuse(self, connection: _Connection, error: int, reason: str) -> None:
         with contextlib.suppress(OSError):
@@ -390,6 +479,11 @@ class Endpoint:
         if connection not in self._connections:
             return
         self._connections.discard(connection)
+        self._turns.discard(connection.uid, connection)
+        if not connection.attached:
+            self._unsettled[connection.uid] -= 1
+        if not self._unsettled[connection.uid]:
+            del self._unsettled[connection.uid]
         self._selector.unregister(connection.socket)
         if connection.pidfd >= 0:
             with contextlib.suppress(KeyError):
@@ -506,7 +600,7 @@ def listen(path: Path, mode: int) -> socket.socket:
         temporary.unlink(missing_ok=True)
         listener.bind(str(temporary))
         temporary.chmod(mode)
-        listener.listen(128)
+        listener.listen(BACKLOG)
         temporary.rename(path)
     except OSError:
         listener.close()

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from xts_messages import endpoint, queue
-from xts_messages._native import ffi
+from xts_messages._native import ffi, lib
 from xts_messages.attach import attach, list_attachments, list_queues
 from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer, Queues
 from xts_messages.queue import PROXY, Queue
@@ -193,6 +193,145 @@ def test_a_grant_that_never_comes(server: Server) -> None:
     server.not_ready = False
 
 
+def test_who_waits_is_told_and_waits_for_longer_than_for_a_silent_server(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "NEWS_S", 0.02)
+    server.not_ready = True
+    timer = threading.Timer(0.6, lambda: setattr(server, "not_ready", False))
+    timer.start()
+    with attach(str(server.endpoint.path), timeout_ms=200) as attachment:
+        assert attachment.queue.kind == "shm"
+    timer.join()
+
+
+def test_an_older_client_is_not_told(server: Server) -> None:
+    server.not_ready = True
+    request = ffi.new("struct xts_attach_request *", {"magic": lib.XTS_ATTACH_MAGIC, "version": lib.XTS_ATTACH_VERSION})
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.connect(str(server.endpoint.path))
+        client.send(bytes(ffi.buffer(request)))
+        client.settimeout(5)
+        refusal = ffi.from_buffer("struct xts_attach_reply *", client.recv(4096))
+        assert (refusal.magic, refusal.error) == (lib.XTS_ATTACH_MAGIC, errno.EAGAIN)
+
+
+def test_a_server_that_ends_while_one_waits(tmp_path: Path) -> None:
+    news = ffi.new("struct xts_attach_waiting *", (lib.XTS_ATTACH_WAITING_MAGIC, lib.XTS_ATTACH_VERSION, 3, 0))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(tmp_path / "endless.sock"))
+        listener.listen()
+
+        def talk() -> None:
+            with listener.accept()[0] as accepted:
+                for _ in range(5):
+                    accepted.send(bytes(ffi.buffer(news)))
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        with pytest.raises(ConnectionError):
+            attach(str(tmp_path / "endless.sock"), timeout_ms=5000)
+        thread.join()
+
+
+def test_as_long_as_others_are_served_nobody_is_refused(tmp_path: Path) -> None:
+    """A grant is ready each 50 ms; ten processes ask at once, and each would be refused after 200 ms without any."""
+    server = Server(str(tmp_path / "endpoint.sock"), grant_wait_s=0.2)
+    ready_at = time.monotonic() + 0.05
+    plain = server.allocate
+
+    def slowly(peer: Peer, epoch: int) -> Grant:
+        nonlocal ready_at
+        if time.monotonic() < ready_at:
+            raise NotReady
+        ready_at = time.monotonic() + 0.05
+        return plain(peer, epoch)
+
+    server.endpoint._allocate = slowly
+    outcomes: list[str] = []
+
+    def ask() -> None:
+        try:
+            with attach(str(server.endpoint.path)):
+                outcomes.append("attached")
+        except OSError as error:
+            outcomes.append(str(error))
+
+    try:
+        threads = [threading.Thread(target=ask) for _ in range(10)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        server.close()
+    assert outcomes == ["attached"] * 10
+
+
+MANY = """
+import socket, sys
+from xts_messages._native import ffi, lib
+request = ffi.new("struct xts_attach_request *", {"magic": lib.XTS_ATTACH_MAGIC, "version": lib.XTS_ATTACH_VERSION})
+held = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(50)]
+for s in held:
+    s.connect(sys.argv[1])
+    s.send(bytes(ffi.buffer(request)))
+for _ in range(3000):  # and connections for nothing
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.connect(sys.argv[1])
+print("waiting", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_user_with_many_requests_does_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.getuid() != 0:
+        pytest.skip("needs root, to be somebody else for a moment")
+    monkeypatch.setattr(endpoint, "WAIT_MAX_S", 30.0)
+    path = Path(tempfile.mkdtemp(prefix="xts-unit-"))
+    path.chmod(0o755)
+    server = Server(str(path / "endpoint.sock"), grant_wait_s=20.0)
+    server.not_ready = True
+    told = threading.Event()
+    plain = server.allocate
+    grants = 0  # how many are ready
+
+    def one_by_one(peer: Peer, epoch: int) -> Grant:
+        nonlocal grants
+        if not grants:
+            raise NotReady
+        grants -= 1
+        return plain(peer, epoch)
+
+    server.not_ready = False
+    server.endpoint._allocate = one_by_one
+    command = [sys.executable, "-c", MANY, str(server.endpoint.path)]
+    with subprocess.Popen(command, user=65534, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as many:
+        try:
+            assert many.stdout and many.stdout.readline() == "waiting\n"
+            grants = 1
+            until(lambda: len(server.attached) == 1)  # the user's first one
+
+            def ask() -> None:
+                with attach(str(server.endpoint.path)):
+                    told.set()
+
+            thread = threading.Thread(target=ask)
+            thread.start()
+            until(lambda: any(c.uid == 0 for c in server.endpoint._turns))
+            assert len(server.endpoint._turns) == 50
+            grants = 1
+            thread.join(10)
+            assert told.is_set(), "root's request came last, and is next: the other user had its turn"
+            until(lambda: [attached.peer.uid for attached in server.attached] == [65534, 0])
+        finally:
+            many.kill()
+    until(lambda: not server.endpoint._connections)
+    assert not server.endpoint._unsettled
+    server.close()
+    path.rmdir()
+
+
 @pytest.mark.parametrize(
     "field, value",
     [
@@ -243,7 +382,8 @@ def test_a_client_that_talks_nonsense_is_refused(server: Server, data: bytes) ->
         pass
 
 
-def test_a_client_that_never_asks_is_dropped(server: Server) -> None:
+def test_a_client_that_never_asks_is_dropped(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "ASK_S", 0.5)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
         client.settimeout(5)
         client.connect(str(server.endpoint.path))
@@ -335,9 +475,10 @@ def test_two_processes_that_sleep_miss_no_wakeup(server: Server) -> None:
     assert server.queues[0].stats.wakeups > 0
 
 
-def test_one_user_cannot_take_all_connections() -> None:
+def test_one_user_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     if os.getuid() != 0:
         pytest.skip("needs root, to be somebody else for a moment")
+    monkeypatch.setattr(endpoint, "UNSETTLED_MAX", 64)
     path = Path(tempfile.mkdtemp(prefix="xts-unit-"))
     path.chmod(0o755)
     server = Server(str(path / "endpoint.sock"))

@@ -22,6 +22,8 @@ struct xts_sock;
  * connection hangs up), there is no wait. */
 #define PING_MS 250u
 #define OPENING_MS 2000u /* to wait for the answer to HELLO */
+/* The same, where the attach connection tells of the other end's death: then silence is slowness. */
+#define OPENING_SHM_MS 10000u
 #define ATTACH_ERROR_BYTES 256u
 #define HEAD_COPY_BYTES 128u /* bytes of a frame that are copied before anything in it is trusted */
 

@@ -26,7 +26,9 @@
 #include "waiting/wait.h"
 #include "xts.h"
 
-#define ATTACH_TIMEOUT_MS 3000
+/* For how long the agent or the proxy may be silent: where hundreds of processes start together it gets no processor
+ * for seconds. One that has ended is noticed at once. */
+#define ATTACH_TIMEOUT_MS 10000
 
 /* If a capture cannot be written, the attachment succeeds all the same. */
 static void capture(struct channel *c)
@@ -83,7 +85,7 @@ static int link_start(struct channel *c)
 		.epoch = reply->epoch,
 		.pid = (uint32_t)getpid(),
 		.ping_ms = PING_MS,
-		.dead_ms = OPENING_MS,
+		.dead_ms = reply->kind == XTS_QUEUE_SHM ? OPENING_SHM_MS : OPENING_MS,
 		.token = reply->token,
 		.token_bytes = reply->token_bytes,
 		.clock = device_clock_told,
@@ -167,6 +169,10 @@ static void explain(char text[ATTACH_ERROR_BYTES], const struct channel *c, cons
 		snprintf(text, ATTACH_ERROR_BYTES,
 			 "no offload proxy can be reached at %.128s; is it, or xts-agent, running? See `xts doctor`",
 			 endpoint);
+	else if (r == -ETIMEDOUT)
+		snprintf(text, ATTACH_ERROR_BYTES, "xts-agent or xts-proxy is at %.128s, and %s", endpoint,
+			 c->attachment.waited ? "has had too many others to serve for a minute" :
+						"has said nothing for ten seconds: it is stopped, or very slow");
 	else
 		snprintf(text, ATTACH_ERROR_BYTES, "%.128s: %s", endpoint,
 			 r == -EPROTO ? "speaks another version" : strerror(-r));
