@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import socket
 import struct
 from dataclasses import dataclass
@@ -68,13 +67,6 @@ def _counter(fd: int, index: int) -> int:
     if lib.bpf_map_lookup_elem(fd, struct.pack("=I", index), values) < 0:
         raise OSError(ffi.errno, f"reading counters: {os.strerror(ffi.errno)}")
     return sum(int(v) for v in values)
-
-
-def parse_mac(text: str) -> bytes:
-    """`02:00:00:00:00:01` as six bytes. ValueError says what is wrong."""
-    if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
-        raise ValueError(f"{text!r} is not a MAC address such as 02:00:00:00:00:01")
-    return bytes.fromhex(text.replace(":", ""))
 
 
 def interface_mac(interface: str) -> bytes:

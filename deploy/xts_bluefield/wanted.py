@@ -22,7 +22,8 @@ from xts_messages.wire_table import ETHERTYPE
 
 InterfaceName = Annotated[str, Meta(pattern=r"^[^\s/<>\"',]{1,15}$")]
 Pci = Annotated[str, Meta(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
-Mac = Annotated[str, Meta(pattern=r"^[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$")]
+#: As xts_messages.mac_address.station() takes it: no group's, and not zero.
+Mac = Annotated[str, Meta(pattern=r"^(?!00(:00){5}$)[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$")]
 CpuList = Annotated[str, Meta(pattern=r"^(\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*)?$")]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 #: NVIDIA's documentation keeps function numbers from 1000 on for its virtio-net controller.

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from xts_messages import mac_address
 from xts_messages.metrics_address import MetricsAddress
 
 ALL = "all"
@@ -114,19 +115,14 @@ class Network:
 class Mac:
     """An Ethernet address; None when not given."""
 
-    expected: ClassVar[str] = 'an Ethernet address such as "02:00:00:00:00:01"'
+    expected: ClassVar[str] = mac_address.EXPECTED
     octets: bytes | None
 
     @classmethod
     def parse(cls, text: str) -> Self:
         if text == "":
             return cls(None)
-        if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
-            raise ValueError("six octets in hexadecimal are needed")
-        octets = bytes.fromhex(text.replace(":", ""))
-        if octets[0] & 1:
-            raise ValueError("this is a group address; the peer's own is needed")
-        return cls(octets)
+        return cls(mac_address.station(text))
 
     def __str__(self) -> str:
         return "" if self.octets is None else self.octets.hex(":")

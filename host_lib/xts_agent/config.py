@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, structs
-from xts_bpf.program import QUEUES_MAX, parse_mac
+from xts_bpf.program import QUEUES_MAX
+from xts_messages import mac_address
 from xts_messages.attach import DEFAULT_ENDPOINT
 from xts_messages.command_line import add_common
 from xts_messages.configuration_file import parse_toml, read_text
@@ -20,7 +21,6 @@ from xts_messages.metrics_address import MetricsAddress
 from xts_messages.toml_positions import locate
 from xts_messages.wire_table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
-MacText = Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$")]
 FileOrNone = Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$")]
 InterfaceName = Annotated[str, Meta(min_length=1, max_length=15)]
 
@@ -33,7 +33,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """The file's keys, at its top level, have these names. What applies to an interface applies to each of several."""
 
     interface: InterfaceName | tuple[InterfaceName, ...]
-    peer_mac: MacText | tuple[MacText, ...]  # the proxy's MAC address on each of these wires
+    peer_mac: str | tuple[str, ...]  # the proxy's MAC address on each of these wires
     endpoint: Annotated[str, Meta(min_length=1, max_length=107)] = DEFAULT_ENDPOINT
     endpoint_mode: Annotated[int, Meta(ge=0, le=0o777)] = 0o666
     ethertype: Annotated[int, Meta(ge=0x0600, le=0xFFFF)] = ETHERTYPE
@@ -65,7 +65,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def peer_mac_bytes(self) -> bytes:
         """The peer's address, for the configuration of one interface."""
         assert isinstance(self.peer_mac, str)
-        return parse_mac(self.peer_mac)
+        return mac_address.station(self.peer_mac)
 
     def each(self) -> list[AgentConfig]:
         """The configuration of each interface. ConfigError: interfaces and MAC addresses do not pair up."""
@@ -272,6 +272,17 @@ def parse(text: str, file: str, given: dict[str, Any]) -> AgentConfig:
 _TYPES = {field.name: msgspec.defstruct("Key", [(field.name, field.type)]) for field in structs.fields(AgentConfig)}
 
 
+#: Keys whose values are texts of a form: what is expected, and the function that raises ValueError for another form.
+_PARSED: dict[str, tuple[str, Callable[[str], object]]] = {
+    "metrics": (MetricsAddress.expected, MetricsAddress.parse),
+    "peer_mac": (mac_address.EXPECTED, mac_address.station),
+}
+
+
+def _each(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value
+
+
 def _near(name: str) -> str:
     close = difflib.get_close_matches(name, list(_TYPES), 1, 0.5)
     return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(_TYPES)}"
@@ -280,14 +291,15 @@ def _near(name: str) -> str:
 def _convert(name: str, value: Any, where: str, values: dict[str, Any], mistakes: list[str]) -> None:
     try:
         values[name] = getattr(msgspec.convert({name: value}, _TYPES[name]), name)
-        if name == "metrics":
-            MetricsAddress.parse(values[name])
+        for one in _each(values[name]) if name in _PARSED else ():
+            _PARSED[name][1](one)
     except msgspec.ValidationError as error:
         found = json.dumps(value, default=str, ensure_ascii=False)
         wanted = str(error).partition(" - at ")[0].replace("`", "")
         mistakes.append(f"{where}: {wanted[:1].lower()}{wanted[1:]}, found {found}")
     except ValueError as error:
-        mistakes.append(f"{where}: expected {MetricsAddress.expected}, found {value!r}: {error}")
+        found = json.dumps(value, default=str, ensure_ascii=False)
+        mistakes.append(f"{where}: expected {_PARSED[name][0]}, found {found}: {error}")
 
 
 def render(config: AgentConfig, given: Collection[str]) -> str:
