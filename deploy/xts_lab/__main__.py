@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=4,
         metavar="N",
-        help="device queues, one for each attached process (default: %(default)s)",
+        help="device queues, one for each attached process, the last for a relay (default: %(default)s)",
     )
     up.add_argument(
         "--placement",
@@ -92,6 +92,14 @@ def _parser() -> argparse.ArgumentParser:
         type=argparse.FileType(encoding="utf-8"),
         metavar="FILE",
         help="file with more tables of the proxy's configuration: TLS identities and trust roots, parsers, limits",
+    )
+
+    up.add_argument(
+        "--relayed-max",
+        type=int,
+        metavar="N",
+        help="how many processes the agent's relay serves when no queue is free (default: the agent's default, "
+        "64 with two queues or more; 0: no relay)",
     )
 
     command("down", "remove the lab and end its agent and proxy; name the programs that you left in it", "--name mine")
@@ -115,6 +123,7 @@ def _up(options: argparse.Namespace) -> int:
         placement=QueuePlacement(options.placement),
         kern_placement=KernelPlacement(options.kern_placement),
         tables=line_origin.marked(options.tables.read(), options.tables.name) if options.tables else "",
+        relayed_max=options.relayed_max,
     )
     lab.up(say=lambda text: print(f"xts-lab: {text}", flush=True))
     print(f"xts-lab: {lab.name} is up on {options.queue} queues; export XTS_ENDPOINT={lab.endpoint}")

@@ -56,8 +56,8 @@ class Settings:
     tokens: bool = True
     #: May hosts connect to the device's own loopback? By default, as in a proxy, they may not.
     loopback: bool = True
-    #: How many processes the agent's relay serves when no queue is free; 0: there is none.
-    relayed_max: int = 0
+    #: How many processes the agent's relay serves when no queue is free; 0: there is none; None: the agent's default.
+    relayed_max: int | None = None
     #: Do agent and proxy serve metrics, at `Lab.metrics_path()`?
     metrics: bool = False
 
@@ -186,7 +186,7 @@ class Lab(AbstractContextManager["Lab"]):
             stored.get("tables", ""),
             stored.get("tokens", True),
             stored.get("loopback", True),
-            stored.get("relayed_max", 0),
+            stored.get("relayed_max"),
             stored.get("metrics", False),
         )
 
@@ -223,7 +223,7 @@ class Lab(AbstractContextManager["Lab"]):
         command += ["--endpoint", str(self.endpoint), "--peer-mac", mac]
         if self.settings.tokens:
             command += ["--token-key", str(self.token_key)]
-        if self.settings.relayed_max:
+        if self.settings.relayed_max is not None:
             command += ["--relayed-max", str(self.settings.relayed_max)]
         if self.settings.metrics:
             command += ["--metrics", f"unix:{self.metrics_path('agent')}"]

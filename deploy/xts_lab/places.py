@@ -115,7 +115,7 @@ class LabPlace(AbstractContextManager["LabPlace"]):
         self.https_port = 443
         self.addresses = Addresses(net="198.18.0.2", host="198.18.0.1", kern="198.18.1.2")
         self.host_core, self.device_core = two_cores()
-        self.lab = Lab(f"{LAB_PREFIX}{os.getpid()}", queue=queue, queues=2, tables=tables)
+        self.lab = Lab(f"{LAB_PREFIX}{os.getpid()}", queue=queue, queues=2, tables=tables, relayed_max=0)
 
     @property
     def directory(self) -> Path:

@@ -29,11 +29,11 @@ def check_user(pools: Sequence[Pool], uid: int, limit: int, interfaces: str) -> 
     raise OSError(errno.EUSERS, text)
 
 
-def check_user_relayed(relays: Sequence[Relay], uid: int, relayed_max: int, full: OSError) -> None:
+def check_user_relayed(relays: Sequence[Relay], uid: int, full: OSError) -> None:
     """As check_user(), for places at relays, of which a quarter is left for others. `full`: why the process gets no
     queue."""
     held = sum(relay.charged(uid) for relay in relays)
-    total = relayed_max * len(relays)
+    total = sum(relay.channels_max for relay in relays)
     if uid and held >= max(1, total - total // 4):
         raise OSError(errno.EUSERS, f"{full.strerror}; user {uid} has {held} places at the relay, the most allowed")
 

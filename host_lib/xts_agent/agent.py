@@ -78,6 +78,7 @@ class Agent:
         self._user = find_user(config.user)
         self._selector = selectors.EpollSelector()
         self.relays: list[Relay] = []
+        self._keeper: socket.socket | None = None
         self.metrics: MetricsProcess | None = None
         self._host = HostFigures()
         self._counted = {"started_at": time.time(), "attached": 0, "refused": 0, "released": 0}
@@ -123,7 +124,7 @@ class Agent:
         """The starter, and the connections to openers, the keeper of relays, and that of metrics servers."""
         config = self.config
         kinds = [[privileged_opener.role(one, endpoint_stays) for one in config.each()], [], []]
-        if config.relayed_max:
+        if config.may_relay:
             kinds[1].append(relay_keeper.role(self._user))
         if config.metrics != "off":
             from xts_agent import metrics_process
@@ -141,18 +142,29 @@ class Agent:
 
     def _open_relays(self, keeper: socket.socket, undo: ExitStack) -> list[Relay]:
         """Opens one for each interface."""
+        self._keeper = keeper
+        undo.callback(self._close_keeper)
         made = []
         for pool in self.pools:
-            relay = Relay(pool, keeper, self.config.relayed_max, self._token, self._lost, self._watch)
-            undo.callback(relay.close)
-            made.append(relay)
+            if most := self.config.relayed_limit(pool.count):
+                relay = Relay(
+                    pool, keeper, most, self._token, self._lost, self._watch, unasked=self.config.relayed_max is None
+                )
+                undo.callback(relay.close)
+                made.append(relay)
         return made
+
+    def _close_keeper(self) -> None:
+        if self._keeper:
+            self._keeper.close()
 
     def _renew(self, number: int, connection: socket.socket) -> None:
         """The starter has started a process again."""
         if number < len(self.pools):
             self.pools[number].renew(connection)
-        elif self.relays and number == len(self.pools):
+        elif self._keeper and number == len(self.pools):
+            self._keeper.close()
+            self._keeper = connection
             for relay in self.relays:
                 relay.renew(connection)
         elif self.metrics:
@@ -161,7 +173,7 @@ class Agent:
     @property
     def count(self) -> int:
         """The number of queues, of all interfaces, that are for processes."""
-        return sum(pool.count for pool in self.pools) - len(self.relays)
+        return sum(pool.count for pool in self.pools) - sum(relay.takes_queue for relay in self.relays)
 
     def confine(self) -> None:
         """Drops all privileges of this process, and all file access except reading /proc and Python's own files, and
@@ -291,7 +303,8 @@ class Agent:
             relay = relayed.get(pool.interface)
             served, most = (len(relay.served), relay.channels_max) if relay else (0, 0)
             used = sum(slot.uid is not None and slot is not (relay and relay.slot) for slot in pool.slots)
-            yield Queues(pool.interface, pool.count - (relay is not None), most, used + served)
+            own = pool.count - bool(relay and relay.takes_queue)
+            yield Queues(pool.interface, own, most, used + served)
 
     def _adopted(self) -> Iterator[Adopted]:
         for pool in self.pools:
@@ -332,7 +345,7 @@ class Agent:
         if not self.relays:
             raise full
         if not pod and self.config.per_uid_max != 0:
-            accounts.check_user_relayed(self.relays, peer.uid, self.config.relayed_max, full)
+            accounts.check_user_relayed(self.relays, peer.uid, full)
         home = self._home(peer, pod)
         relays = sorted(self.relays, key=lambda relay: (relay.pool is not home, len(relay.served)))
         problem = full

@@ -25,6 +25,10 @@ FileOrNone = Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$")]
 InterfaceName = Annotated[str, Meta(min_length=1, max_length=15)]
 
 
+#: Processes behind the relay of an interface, if the operator has not set it.
+RELAYED_DEFAULT = 64
+
+
 class ConfigError(Exception):
     """The configuration cannot be used; the text says what, where, and what to do."""
 
@@ -40,7 +44,8 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     queues: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 0  # 0: all that the interface has
     raise_queues: bool = False  # give the interface that many (0: as many as its driver allows) if it has fewer
     spares: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 0  # kept open ahead; 0: all
-    relayed_max: Annotated[int, Meta(ge=0, le=RELAYED_MAX)] = 0  # processes that share the relay's queue; 0: no relay
+    # processes that share the relay's queue; 0: no relay; None: RELAYED_DEFAULT, where an interface has two queues
+    relayed_max: Annotated[int, Meta(ge=0, le=RELAYED_MAX)] | None = None
     frame_window: Annotated[int, Meta(ge=FRAME_WINDOW_MIN, le=FRAME_WINDOW_MAX)] = 64  # frames, each way
     per_uid_max: Annotated[int, Meta(ge=0)] | None = None  # queues of one user, root exempt; 0: no limit
     ended_keep_s: Annotated[int, Meta(ge=0, le=ENDED_KEEP_S_MAX)] = ENDED_KEEP_S  # of killed processes; 0: none
@@ -77,6 +82,19 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             raise ConfigError(f"an interface is named twice: {', '.join(interfaces)}")
         pairs = zip(interfaces, macs, strict=True)
         return [structs.replace(self, interface=name, peer_mac=mac) for name, mac in pairs]
+
+    @property
+    def may_relay(self) -> bool:
+        """May there be a relay? Not unasked in Kubernetes, where pods are allocated queues, and not without frames of
+        several buffers, which it needs."""
+        return bool(self.relayed_max) if self.relayed_max is not None else not self.pods and not self.single_chunk
+
+    def relayed_limit(self, queues: int) -> int:
+        """How many processes the relay of an interface with this many queues may serve; 0: it has none. Unasked, an
+        interface with one queue has none: the first process would have to do without a queue of its own."""
+        if self.relayed_max is not None:
+            return self.relayed_max
+        return RELAYED_DEFAULT if self.may_relay and queues > 1 else 0
 
     def per_uid_limit(self, queues: int) -> int:
         """How many of this many queues one user may have; if the operator has not set it, three quarters."""
@@ -144,7 +162,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         type=int,
         help="when no queue is free, serve up to N more processes through a relay, over one queue of each "
-        "interface, which is reserved for it; the proxy's relayed_max limits N, too (default 0: no relay)",
+        "interface, which is reserved for it; the proxy's relayed_max limits N, too; 0: no relay (default: 64 where "
+        "an interface has two queues or more, of which the last is used only for it; without --pods)",
     )
     add(
         "--frame-window",

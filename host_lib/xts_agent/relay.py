@@ -1,11 +1,12 @@
 """A relay, as the agent sees it: one queue of an interface that carries the frames of many processes.
 
 Theory of operation. The queue is taken from the pool when the agent starts, and the relay's process is started on it
-(relay_keeper.py, messages/native/relay_loop.h). A process that finds no queue free gets shared memory whose other end
-is the relay. When the relay ends (the proxy is gone or refuses it, or it was killed), its processes have lost the
-proxy, as if the proxy had ended: they are told, and attach again. The agent opens the queue again and starts another
-relay on it, at once, or after RETRY_S if the last one never worked. A relay goes on when the keeper has ended; the next
-one is started by another keeper.
+(relay_keeper.py, messages/native/relay_loop.h). A relay that the operator has not asked for is started when the first
+process needs it; the last queue is reserved for it, and is given to a process when the proxy serves no relay. A process
+that finds no queue free gets shared memory whose other end is the relay. When the relay ends (the proxy is gone or
+refuses it, or it was killed), its processes have lost the proxy, as if the proxy had ended: they are told, and attach
+again. The agent opens the queue again and starts another relay on it, at once, or after RETRY_S if the last one never
+worked. A relay goes on when the keeper has ended; the next one is started by another keeper.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Relay:
     token_of: TokenOf
     ended: Callable[[Relayed], None]  # a process has lost the relay
     changed: Callable[[Relay], None]  # the socket to the relay's process has changed, or is gone
+    unasked: bool = False  # started when it is needed
     slot: Slot | None = field(default=None, init=False)
     control: socket.socket | None = field(default=None, init=False)
     up: bool = field(default=False, init=False)
@@ -74,10 +76,17 @@ class Relay:
     _geometry: Any = field(default=None, init=False)
     _next: int = field(default=1, init=False)
     _retry_at: float = field(default=0.0, init=False)
+    _wanted: bool = field(default=False, init=False)  # a process has needed it
     _failed: bool = field(default=False, init=False)  # the last relay never came up, so waiting may be pointless
 
     def __post_init__(self) -> None:
         self.pool.reserved = 1
+        self._wanted = not self.unasked
+
+    @property
+    def takes_queue(self) -> bool:
+        """Does it use a queue, or is one reserved for it?"""
+        return self.slot is not None or self.pool.reserved > 0
 
     def fileno(self) -> int:
         """The socket to the relay's process; readable when `collect()` has something to do. -1: there is none."""
@@ -85,11 +94,13 @@ class Relay:
 
     def timeout_s(self) -> float | None:
         """When `refill()` is to be called again, in seconds; None: not before something happens."""
-        return None if self.control or not self.keeper else max(0.0, self._retry_at - time.monotonic())
+        if self.control or not self.keeper or not self._wanted:
+            return None
+        return max(0.0, self._retry_at - time.monotonic())
 
     def refill(self) -> None:
         """Starts the relay's process if there is none and a queue is available."""
-        if self.control or not self.keeper or time.monotonic() < self._retry_at:
+        if self.control or not self.keeper or not self._wanted or time.monotonic() < self._retry_at:
             return
         self.pool.reserved = 0
         slot = self.pool.take(_NO_UID)
@@ -101,20 +112,18 @@ class Relay:
         try:
             self._start(slot, self.keeper)
         except NotReady:  # the queue has to be opened again
-            self.pool.reserved = 1
+            self.pool.reserved = self._reserves()
             self._retry_at = time.monotonic() + 0.01
         except OSError as error:
             self._fail(error.strerror or str(error))
             if self.slot is None:
                 self.pool.put_back(slot)
-                self.pool.reserved = 1
+                self.pool.reserved = self._reserves()
             else:
                 self._leave_queue()
 
     def renew(self, keeper: socket.socket) -> None:
         """Another keeper was started, at this connection."""
-        if self.keeper:
-            self.keeper.close()
         self.keeper = keeper
 
     def _start(self, slot: Slot, keeper: socket.socket) -> None:
@@ -147,15 +156,21 @@ class Relay:
 
     def _fail(self, problem: str) -> None:
         if problem != self.problem:
-            log.warning("no relay on %s: %s; trying again every %g s", self.pool.interface, problem, RETRY_S)
+            again = "when it is needed" if self.unasked else f"every {RETRY_S:g} s"
+            log.warning("no relay on %s: %s; trying again %s", self.pool.interface, problem, again)
         self.problem, self._failed = problem, True
         self._retry_at = time.monotonic() + RETRY_S
+        self._wanted = not self.unasked
+
+    def _reserves(self) -> int:
+        """How many queues wait for a relay: none for one that was not asked for, and that has failed."""
+        return int(self._wanted or not self._failed)
 
     def _leave_queue(self) -> None:
         slot, self.slot = self.slot, None
         if slot is None:
             return
-        self.pool.reserved = 1
+        self.pool.reserved = self._reserves()
         self.pool.release(slot)
 
     # --- processes -------------------------------------------------------------------------------------
@@ -164,7 +179,7 @@ class Relay:
         """Serves one more process, in a pod (its identifier) or not (""). NotReady: there may be a place in a moment.
         OSError: it is not possible, and why."""
         if not self.up:
-            if not self._failed:
+            if self._may_come_up():
                 raise NotReady
             raise OSError(errno.EUSERS, f"there is no relay ({self.problem})")
         if len(self.served) >= self.channels_max or self._next >= RELAY_SELF:
@@ -181,6 +196,14 @@ class Relay:
             raise
         finally:
             os.close(area.proxy_bell)
+
+    def _may_come_up(self) -> bool:
+        """Is it worth waiting for? Asks for one that nobody has needed so far. One that has failed is tried again where
+        a queue is free, which is given to processes meanwhile."""
+        if self.unasked and not self._wanted:
+            past = time.monotonic() >= self._retry_at and not self.pool.exhausted()
+            self._wanted = not self._failed or past
+        return self._wanted if self.unasked else not self._failed
 
     def _grant(self, area: ShmArea, peer: Peer, epoch: int, cgroup: str, pod: str) -> Grant:
         reply, of_queue = area.geometry, self._geometry
@@ -293,9 +316,7 @@ class Relay:
         return sum(relayed.pod == pod for relayed in self.served.values())
 
     def close(self) -> None:
-        """Ends the relay, its keeper, and the attachments of its processes. Harmless when repeated."""
-        if self.keeper:
-            self.keeper.close()
+        """Ends the relay and the attachments of its processes. Harmless when repeated."""
         if self.control:
             self.control.close()
             self.control = None

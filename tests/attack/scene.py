@@ -133,7 +133,9 @@ def raised(queue: str, folder: Path, makers: Iterable[Tables], scale: float = 1.
 
             yield Scene(place, proxy.control, (proxy.process.pid,), start)
             return
-        lab = Lab(f"attack{os.getpid()}{folder.name}", queue=queue, queues=8, tables=tables, loopback=False)
+        lab = Lab(
+            f"attack{os.getpid()}{folder.name}", queue=queue, queues=8, tables=tables, loopback=False, relayed_max=0
+        )
         with everything_on(device_core):
             stack.enter_context(lab)
         _move_agent(lab, host_core)

@@ -18,7 +18,7 @@ def raise_or_skip(
     tables: str = "",
     tokens: bool = True,
     *,
-    relayed_max: int = 0,
+    relayed_max: int | None = 0,
     metrics: bool = False,
 ) -> Lab:
     """A lab of this run's own, up, with so many device queues, more tables for the proxy's configuration, and a key

@@ -132,6 +132,7 @@ def start_agent(wire: Wire, endpoint: str, *options: str) -> subprocess.Popen[st
         "--peer-mac",
         wire.device_mac.hex(":"),
         "--verbose",
+        *([] if "--relayed-max" in options else ["--relayed-max", "0"]),  # each queue is a process's own
         *options,
     ]
     with wire.inside(wire.host):

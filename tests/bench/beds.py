@@ -179,7 +179,7 @@ def raised(kinds: Sequence[str], tables: str) -> Iterator[tuple[Bed, dict[str, B
         topology.raise_network(base, 1)
         beds = {}
         for kind in kinds:
-            lab = stack.enter_context(Lab(f"{_NAME}-{kind}", tables=tables, **_SETTINGS[kind]))
+            lab = stack.enter_context(Lab(f"{_NAME}-{kind}", tables=tables, **{"relayed_max": 0} | _SETTINGS[kind]))
             pids = {name: record.pid for name, record in lab.records().items()}
             workers = control_socket.workers_pid(str(lab.directory / "proxy.sock"))
             bed = Bed(lab.name, str(lab.endpoint), workers, (*pids.values(), workers))

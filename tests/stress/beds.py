@@ -176,7 +176,7 @@ def raised(settings: Settings) -> Iterator[Bed]:
         with tempfile.TemporaryDirectory(prefix="xts-stress-") as directory, _checked_proxy(Path(directory), settings):
             yield CheckedBed(Path(directory), 0)
     else:
-        lab = StressLab(settings, queue=settings.queue, queues=2)
+        lab = StressLab(settings, queue=settings.queue, queues=2, relayed_max=0)
         with lab:
             yield LabBed(lab, control_socket.workers_pid(str(lab.directory / "proxy.sock")))
 

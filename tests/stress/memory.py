@@ -154,7 +154,7 @@ def bed(queue: str, name: str, queues: int = 8) -> Iterator[Bed]:
         roots = Path(folder) / "roots.pem"
         roots.write_bytes(authority.certificate)
         tables = f'[[tls.trust]]\nname = "lab"\nfile = "{roots}"\n'
-        with Lab(name, queue=queue, queues=queues, tables=tables) as lab:
+        with Lab(name, queue=queue, queues=queues, tables=tables, relayed_max=0) as lab:
             made = Bed(lab, str(certificate))
             try:
                 yield made

@@ -315,7 +315,9 @@ def test_doctor_says_that_it_was_relayed(lab: Lab, echo: tuple[subprocess.Popen[
     found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert found["attach"]["level"] == found["processes"]["level"] == "warn"
     assert "relay queue 0 of xts0" in found["attach"]["found"]
-    assert found["processes"]["found"] == f"xts0: {QUEUES - 1} of their own, 2 behind the relay"
+    assert found["processes"]["found"] == (
+        f"xts0: {QUEUES - 1} with one of {QUEUES - 1} queues, 2 behind the relay, which serves 256"
+    )
 
 
 @pytest.mark.usefixtures("full")

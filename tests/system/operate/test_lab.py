@@ -224,7 +224,8 @@ def test_exec_sets_the_environment(lab: Lab) -> None:
 
 def test_up_again_changes_nothing_but_placement(lab: Lab) -> None:
     before = {name: record.pid for name, record in lab.records().items()}
-    Lab(lab.name, queue=lab.settings.queue, queues=lab.settings.queues, kern_placement=KernelPlacement.R1).up()
+    kept = {name: getattr(lab.settings, name) for name in ("queue", "queues", "relayed_max")}
+    Lab(lab.name, **kept, kern_placement=KernelPlacement.R1).up()
     assert {name: record.pid for name, record in lab.records().items()} == before
     lab.settings = lab.stored_settings() or lab.settings
     lab.verify_placement()

@@ -8,6 +8,9 @@ import socket as kernel_socket
 import stat
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+
+from xts_messages.attach import OfferedQueues, list_queues
 
 from ... import AF_INET6, IPPROTO_TCP, TCP_CONGESTION, Info, has_dualstack_ipv6, info, socket
 from .. import status
@@ -63,24 +66,32 @@ def _attached(attachment: Info, round_trip_us: float) -> Check:
 
 
 def _in_use() -> Iterator[Check]:
-    """The processes that use the queues, as far as this user may see them; with a relay, many processes share one
-    queue."""
+    """How many processes have a queue of their own, and are relayed, as far as this user may see them, and how many
+    can be."""
     try:
         attached = status.ask(endpoint_path())
     except OSError:  # $XTS_QUEUE names another
         return
-    own = Counter(process.interface for process in attached if process.relayed is None)
-    relayed = Counter(process.interface for process in attached if process.relayed is not None)
+    offered: dict[str, OfferedQueues] = {}
+    with suppress(OSError):  # an older agent
+        offered = {one.interface: one for one in list_queues(endpoint_path())}
+    own = Counter(process.interface or "" for process in attached if process.relayed is None)
+    relayed = Counter(process.interface or "" for process in attached if process.relayed is not None)
     found = "; ".join(
-        (f"{name}: " if name else "")
-        + f"{own[name]} of their own"
-        + (f", {relayed[name]} behind the relay" if relayed[name] else "")
-        for name in sorted({*own, *relayed}, key=str)
+        (f"{name}: " if name else "") + _shares(own[name], relayed[name], offered.get(name))
+        for name in sorted({*own, *relayed, *offered})
     )
     if relayed:
         yield Check("processes", "warn", found, _MORE_QUEUES)
     elif found:
         yield Check("processes", "ok", found)
+
+
+def _shares(own: int, relayed: int, offered: OfferedQueues | None) -> str:
+    if offered is None:
+        return f"{own} of their own" + (f", {relayed} behind the relay" if relayed else "")
+    most = f"{relayed} behind the relay, which serves {offered.relayed}" if offered.relayed else "no relay"
+    return f"{own} with one of {offered.queues} queues, {most}"
 
 
 def _start() -> str:
