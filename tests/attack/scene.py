@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from beds import process_tree
 from beds.proxy_process import running_proxy
 from stress.beds import LOOPBACK
 from xts_lab.demo import everything_on
@@ -150,11 +151,10 @@ def raised(queue: str, folder: Path, makers: Iterable[Tables], scale: float = 1.
 
 
 def _move_agent(lab: Lab, core: int) -> None:
-    """The agent is a program of the host's, with its opener and all threads."""
+    """The agent is a program of the host's, with its other processes and all threads."""
     if (record := lab.record("agent")) is None:
         return
-    children = Path(f"/proc/{record.pid}/task/{record.pid}/children").read_text().split()
-    for pid in (record.pid, *map(int, children)):
+    for pid in (record.pid, *(pid for _, pid in process_tree.below(record.pid))):
         for task in Path(f"/proc/{pid}/task").iterdir():
             os.sched_setaffinity(int(task.name), {core})
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from beds import process_tree
 from xts_lab import netns, placement, topology
 from xts_lab.lab import Lab
 from xts_lab.places import LoopbackPlace
@@ -141,16 +141,12 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def _children(pid: int) -> list[int]:
-    return [int(found) for found in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
-
-
 def _with_relay(bed: Bed, agent: int) -> Bed:
     """Its relay is put on the host's core, for its work is the host's."""
-    children = _children(agent)
-    (relay,) = [relay for child in children for relay in _children(child)]
+    relay = process_tree.one(agent, "xts-relay")
+    others = (pid for name, pid in process_tree.below(agent) if name != "xts-relay")
     os.sched_setaffinity(relay, {placement.HOST_CORE})
-    return replace(bed, pids=(*bed.pids, relay), relay_pid=relay, agent_pids=(agent, *children))
+    return replace(bed, pids=(*bed.pids, relay), relay_pid=relay, agent_pids=(agent, *others))
 
 
 @contextmanager
