@@ -27,14 +27,19 @@ _NO_DEVICE = name_servers.Device()
 
 
 #: What hosts may choose with TCP_CONGESTION: read together with the configuration, because workers open no files.
-_CONGESTION_CONTROLS = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+_CONGESTION_CONTROLS = Path("/proc/sys/net/ipv4")
 
 
 def allowed_congestion_controls() -> bytes:
+    """The names that hosts may give, and behind a semicolon those that exist: sockopt.h."""
     try:
-        return _CONGESTION_CONTROLS.read_bytes()
+        allowed, available = (
+            (_CONGESTION_CONTROLS / f"tcp_{which}_congestion_control").read_bytes()
+            for which in ("allowed", "available")
+        )
     except OSError:
         return b""
+    return allowed + b";" + available
 
 
 #: enum xts_worker_phase

@@ -23,6 +23,9 @@
 
 #define XTS_FOREVER UINT64_MAX
 
+/* How many options were accepted in this process that change nothing: calls/hint.c. */
+uint64_t xts_hints_taken(void);
+
 /* CLOCK_MONOTONIC in ns. */
 uint64_t xts_now_ns(void);
 

@@ -22,11 +22,18 @@ static void tell_failed_connect(int fd, int error)
 	errno = before;
 }
 
+/* The protocol that the program has asked for: the kernel's socket was made with it, and keeps the place of the
+ * offloaded one. It may be MPTCP. */
+static bool is_about_making(int fd, int level, int option)
+{
+	return level == SOL_SOCKET && option == SO_PROTOCOL && !(descriptor_get(fd).flags & DESCRIPTOR_DATAGRAM);
+}
+
 EXPORT int getsockopt(int fd, int level, int option, void *restrict value, socklen_t *restrict length)
 {
 	int s = descriptor_offloaded(fd), r, failed;
 
-	if (s < 0)
+	if (s < 0 || is_about_making(fd, level, option))
 		return real()->getsockopt(fd, level, option, value, length);
 	r = XTS(xts_getsockopt(s, level, option, value, length));
 	if (r == 0 && level == SOL_SOCKET && option == SO_ERROR && *length == sizeof failed) {

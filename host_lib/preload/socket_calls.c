@@ -11,6 +11,10 @@
 #include "rules_in_force.h"
 #include "fallback_notice.h"
 
+#ifndef IPPROTO_MPTCP /* not in the headers of every distribution we build on */
+#define IPPROTO_MPTCP 262
+#endif
+
 static bool may_be(enum xts_role first, enum xts_role last)
 {
 	const struct xts_rule_group *rules = rules_now();
@@ -26,9 +30,10 @@ static bool is_datagram(int type, int protocol)
 	return type == SOCK_DGRAM && (!protocol || protocol == IPPROTO_UDP);
 }
 
+/* MPTCP is offloaded as TCP, which the kernel makes of it too where the peer does not speak it. */
 static bool is_stream(int type, int protocol)
 {
-	return type == SOCK_STREAM && (!protocol || protocol == IPPROTO_TCP);
+	return type == SOCK_STREAM && (!protocol || protocol == IPPROTO_TCP || protocol == IPPROTO_MPTCP);
 }
 
 static void new_socket(int fd, int type, int protocol)

@@ -90,6 +90,8 @@ void summary_tell(void)
 	at = append_bytes(text, at, info.sent_bytes, "sent, ");
 	at = append_bytes(text, at, info.received_bytes, "received)");
 	at = append_stayed(text, at);
+	if (xts_hints_taken())
+		at = append(text, at, "; options taken as hints: %llu", (unsigned long long)xts_hints_taken());
 	if (!strcmp(info.queue_kind, "relay"))
 		at = append(text, at, "; over the agent's relay, as no queue was free");
 	if (xts_cpu_used(&used) == 0)

@@ -56,6 +56,7 @@ from ._socket import socket as offloaded_socket
 
 _Base = _standard.socket  # the standard module's class when this was imported
 _FLAGS = SOCK_NONBLOCK | SOCK_CLOEXEC
+_MPTCP = 262  # IPPROTO_MPTCP, which is offloaded as TCP
 
 
 class _IsASocket(type):
@@ -97,7 +98,7 @@ class socket(InstalledConnect, metaclass=_IsASocket):  # noqa: N801 - named as t
             never = Reason.FAMILY
         elif self.type & ~_FLAGS == SOCK_DGRAM and self.proto in (0, IPPROTO_UDP) and scope.may_offload_datagrams():
             self._datagrams = True
-        elif not self._packets and (self.type & ~_FLAGS != SOCK_STREAM or self.proto not in (0, IPPROTO_TCP)):
+        elif not self._packets and (self.type & ~_FLAGS != SOCK_STREAM or self.proto not in (0, IPPROTO_TCP, _MPTCP)):
             never = Reason.PROTOCOL
         if fileno is not None:
             self._reason = never or Reason.INHERITED

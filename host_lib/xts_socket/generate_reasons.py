@@ -1,5 +1,5 @@
-"""Regenerates `host_lib/REASONS.md` from native/core/reason.h, the wire table and what is said here: `python -m
-xts_socket.generate_reasons [--check]`.
+"""Regenerates `host_lib/REASONS.md` from native/core/reason.h and option_table.h, the wire table and what is said here:
+`python -m xts_socket.generate_reasons [--check]`.
 
 With --check nothing is written; the exit status is 1 when the committed file differs.
 """
@@ -7,6 +7,7 @@ With --check nothing is written; the exit status is 1 when the committed file di
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from collections.abc import Iterator
 
@@ -27,8 +28,9 @@ ADVICE = {
         "rules, and let the program read them again (`xts rules reload`). They hold for its next sockets.",
     ),
     "PROTOCOL": (
-        "Raw and other sockets, variants of TCP such as MPTCP, and UDP where no rule offloads it.",
-        "Nothing. A program that asks for MPTCP usually has a setting for plain TCP.",
+        "Raw and other sockets, and UDP where no rule offloads it. MPTCP is offloaded as TCP, which a peer without "
+        "MPTCP makes of it too.",
+        "Nothing.",
     ),
     "FAMILY": (
         "Unix, netlink, packet and other sockets that do not speak IP.",
@@ -50,8 +52,8 @@ ADVICE = {
         "how much of a limit is used.",
     ),
     "OPTION": (
-        "The program has set an option that the proxy does not carry out. An offloaded socket would not behave as the "
-        "program expects.",
+        "The program has set an option that no offloaded socket carries out, and without which it would not behave as "
+        "the program expects. [The table of options](#options) says which these are.",
         "Nothing, or turn the feature off in the program.",
     ),
     "ADDRESS": (
@@ -134,13 +136,13 @@ _INTRODUCTION = (
 def document() -> str:
     """The text of REASONS.md."""
     lines = [
-        "<!-- Generated from host_lib/native/core/reason.h by "
+        "<!-- Generated from host_lib/native/core/reason.h and option_table.h by "
         "`python -m xts_socket.generate_reasons`. Do not edit. -->",
         "# Why a socket stays with the kernel, or is gone",
     ]
     for paragraph in _INTRODUCTION:
         lines += ["", generated.wrapped(paragraph)]
-    lines += ["", *_reasons(), "", *_refusals()]
+    lines += ["", *_reasons(), "", *_options(), "", *_refusals()]
     return "\n".join(lines) + "\n"
 
 
@@ -155,6 +157,42 @@ def _reasons() -> Iterator[str]:
     for name in names:
         when, advice = ADVICE[name]
         yield from ("", f"## {name}", "", generated.wrapped(when), "", generated.wrapped(f"**What to do.** {advice}"))
+
+
+_OPTIONS = (
+    "An option that a program sets is carried out by the device or the library, or it is one of these. A *hint* says "
+    "how the kernel might do its work, and a program sees no difference: it is accepted, counted (`xts run -v` tells "
+    "how many) and told back, and does nothing. An option that *prevents* keeps the socket with the kernel (OPTION) "
+    "when it is set before `bind`, `connect` or `listen`, and is refused later. Switched off, it is a hint. All others "
+    "are the device's, if the proxy allows them to hosts (`dpu_proxy/native/connection/sockopt.c`), and prevent else.",
+    "What may be set, and what is read back, is what this host's kernel says of a socket of its own.",
+)
+
+#: The ways of option_table.h, as the document has them.
+_WAYS = {
+    "HINT": "hint",
+    "ANSWERED": "answered by this host's kernel",
+    "KEPT": "answered by this host's kernel, once for all",
+    "HERE": "carried out by the library",
+    "UNFORCED": "carried out by the device, within its own limit, as",
+    "PREVENTS": "prevents",
+}
+_SOCKETS = {"STREAM": "TCP", "DATAGRAM": "UDP", "BOTH": "TCP, UDP"}
+_TABLE = generated.TOP / "host_lib" / "native" / "core" / "option_table.h"
+
+
+def _options() -> Iterator[str]:
+    rows = re.findall(r'^\tX\((\w+), (\w+), (\w+), (\w+),[ \t\n\\]*"([^"]*)"\)', _TABLE.read_text(), re.MULTILINE)
+    yield from ("## Options", "")
+    for paragraph in _OPTIONS:
+        yield from (generated.wrapped(paragraph), "")
+    yield "| option | sockets | what becomes of it | what it is about |"
+    yield "|---|---|---|---|"
+    last = ""
+    for level, option, sockets, way, about in rows:
+        last = last if about == "the same" else about
+        name = f"{option} (IPv6)" if option == "SO_ORIGINAL_DST" and level == "IPPROTO_IPV6" else option
+        yield f"| {name} | {_SOCKETS[sockets]} | {_WAYS[way]} | {last} |"
 
 
 _REFUSALS = (

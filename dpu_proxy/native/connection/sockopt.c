@@ -51,22 +51,39 @@ static int check_priority(const void *value, uint32_t bytes, const char *congest
 }
 
 /* With CAP_NET_ADMIN the kernel allows, and even loads, any congestion control; without it, only those on the
- * administrator's list. */
-static int check_congestion(const void *value, uint32_t bytes, const char *allowed)
+ * administrator's list. Another that exists is EPERM, and one that does not ENOENT. */
+static int check_congestion(const void *value, uint32_t bytes, const char *names)
 {
-	const char *name = value, *at = allowed ? allowed : "";
+	const char *name = value, *at = names ? names : "";
+	bool allowed = true;
 	size_t wanted = strnlen(name, bytes < TCP_CA_NAME_BYTES ? bytes : TCP_CA_NAME_BYTES);
 
 	if (wanted == 0 || wanted == TCP_CA_NAME_BYTES)
 		return -EINVAL;
 	while (*(at += strspn(at, " \n"))) {
-		size_t length = strcspn(at, " \n");
+		size_t length = strcspn(at, " \n;");
 
 		if (length == wanted && memcmp(at, name, length) == 0)
-			return 0;
+			return allowed ? 0 : -EPERM;
 		at += length;
+		if (*at == ';') {
+			allowed = false;
+			at++;
+		}
 	}
-	return -EPERM;
+	return -ENOENT;
+}
+
+/* With 2 it is saved with the Ethernet header, which is of the device's own network. */
+static int check_save_syn(const void *value, uint32_t bytes, const char *congestion_controls)
+{
+	int save;
+
+	(void)congestion_controls;
+	if (bytes < sizeof save)
+		return -EINVAL;
+	memcpy(&save, value, sizeof save);
+	return save == 2 ? -EPERM : 0;
 }
 
 /* Time stamps of what the socket sends and receives. Only the operator may choose the clock of a network card
@@ -153,6 +170,9 @@ static const struct allowed list[] = {
 	/* Listeners. */
 	{ IPPROTO_TCP, TCP_DEFER_ACCEPT, GET | SET, NULL },
 	{ IPPROTO_TCP, TCP_FASTOPEN, GET | SET, NULL },
+	/* The peer's first segment. */
+	{ IPPROTO_TCP, TCP_SAVE_SYN, GET | SET, check_save_syn },
+	{ IPPROTO_TCP, TCP_SAVED_SYN, GET, NULL },
 	/* Figures. */
 	{ IPPROTO_TCP, TCP_INFO, GET, NULL },
 	{ IPPROTO_TCP, TCP_CC_INFO, GET, NULL },
@@ -167,7 +187,6 @@ static const struct allowed list[] = {
 	{ IPPROTO_TCP, TCP_MD5SIG, DENY, NULL },
 	{ IPPROTO_TCP, TCP_MD5SIG_EXT, DENY, NULL },
 	{ IPPROTO_TCP, TCP_FASTOPEN_KEY, DENY, NULL },
-	{ IPPROTO_TCP, TCP_SAVE_SYN, DENY, NULL },
 
 	/* Marking and reach of its own packets. */
 	{ IPPROTO_IP, IP_TOS, GET | SET, NULL },

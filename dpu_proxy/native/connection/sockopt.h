@@ -15,8 +15,8 @@
 #include <stdint.h>
 
 /* As setsockopt(2). Does not block, and opens nothing. congestion_controls: the names that TCP_CONGESTION may give, as
- * in tcp_allowed_congestion_control of ip-sysctl; NULL: none. 0 or -errno: -ENOPROTOOPT, not on the list; -EPERM,
- * refused on purpose; else what the kernel says. */
+ * in tcp_allowed_congestion_control of ip-sysctl; NULL: none. Names behind a semicolon exist, and hosts may not use
+ * them. 0 or -errno: -ENOPROTOOPT, not on the list; -EPERM, refused on purpose; else what the kernel says. */
 int xts_sockopt_set(int fd, int level, int option, const void *value, uint32_t bytes, const char *congestion_controls);
 
 /* As getsockopt(2): *bytes is the room at value, and then the length of the answer. The same errors. */

@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 
 #include "calls/datagram_calls.h"
+#include "calls/hint.h"
 #include "core/address.h"
 #include "core/arguments.h"
 #include "core/asked.h"
@@ -177,6 +178,7 @@ static int accept_error(struct xts_sock *s)
 
 static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t *length, int flags)
 {
+	const struct xts_sock *listener;
 	struct stack *st = s->stack;
 	uint64_t deadline = deadline_after(s->receive_timeout_ns);
 	bool first = s->cold->sharing.others_may_have && !s->cold->accept_first && !s->grant.outstanding && !s->away;
@@ -208,7 +210,10 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 		if (r)
 			return r;
 	}
-	s = take_connection(s);
+	listener = s;
+	s = take_connection(listener);
+	if (listener->cold->hints)
+		hints_inherit(s, listener);
 	s->open = true;
 	s->nonblocking = flags & SOCK_NONBLOCK;
 	s->close_on_exec = flags & SOCK_CLOEXEC;

@@ -1,7 +1,8 @@
 /*
  * getsockopt(2), setsockopt(2). Options that concern only this side (timeouts, low-water mark, lingering, the pending
- * error, the socket's type) are handled here or in datagram_option.c; TLS keys in ktls.c. The proxy applies all other
- * options to the TCP socket, against its allow-list; an option that is not on the list fails there.
+ * error, the socket's type) are handled here or in datagram_option.c; TLS keys in ktls.c; hints, and what is about this
+ * host, in hint.c. The proxy applies all other options to the TCP socket, against its allow-list; an option that is not
+ * on the list fails there.
  */
 #include <net/if.h>
 #include <netinet/in.h>
@@ -10,6 +11,7 @@
 #include <sys/time.h>
 
 #include "calls/datagram_calls.h"
+#include "calls/hint.h"
 #include "core/arguments.h"
 #include "core/asked.h"
 #include "core/call.h"
@@ -198,11 +200,13 @@ static int get_local(struct xts_sock *s, int option, void *value, socklen_t *len
 
 /* --- forwarded ---------------------------------------------------------------------------------------------------- */
 
-/* 0 or -errno, or 1 if the proxy has to be asked. */
-static int set_here(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
+/* 0 or -errno, or 1 if the proxy has to be asked, for *asked. */
+static int set_here(struct xts_sock *s, int level, int *asked, const void *value, socklen_t length)
 {
-	int r = s->datagrams ? datagram_option_set(s, level, option, value, length) : 1;
+	int r = hint_set(s, level, asked, value, length), option = *asked;
 
+	if (r > 0 && s->datagrams)
+		r = datagram_option_set(s, level, option, value, length);
 	if (r <= 0)
 		return r;
 	if (level == SOL_SOCKET)
@@ -214,6 +218,10 @@ static int set_here(struct xts_sock *s, int level, int option, const void *value
 
 static int get_here(struct xts_sock *s, int level, int option, void *value, socklen_t *length)
 {
+	int r = hint_get(s, level, option, value, length);
+
+	if (r <= 0)
+		return r;
 	if (s->datagrams && datagram_option_is_here(level, option))
 		return datagram_option_get(s, level, option, value, length);
 	if (level == SOL_SOCKET)
@@ -261,13 +269,13 @@ static bool checks_length_first(int level, int option)
 
 static int set_option(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
 {
-	struct call call = { .type = XTS_CMD_SETSOCKOPT, .level = level, .option = option };
+	struct call call = { .type = XTS_CMD_SETSOCKOPT, .level = level };
 	uint32_t id = s->id;
 	int r;
 
 	if (!xts_argument_is_readable(value, length))
 		return length < sizeof(int) && checks_length_first(level, option) ? -EINVAL : -EFAULT;
-	r = set_here(s, level, option, value, length);
+	r = set_here(s, level, &option, value, length);
 	if (r > 0 && level == SOL_SOCKET)
 		r = datagram_filter_value(s, option, &value, &length);
 	if (r <= 0)
@@ -276,6 +284,7 @@ static int set_option(struct xts_sock *s, int level, int option, const void *val
 		return -EINVAL;
 	if (length)
 		memcpy(call.value, value, length);
+	call.option = option;
 	call.length = length;
 	r = s->datagrams ? datagram_need_proxy(s) : 0;
 	if (!r)

@@ -5,6 +5,8 @@
  * proxy had used most of it. If the socket has PDUs, pdu_recv.c decides what is available.
  */
 #include <assert.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 
 #include "calls/datagram_calls.h"
 #include "core/arguments.h"
@@ -142,6 +144,14 @@ static bool goes_on(const struct xts_sock *s, int flags)
 	return flags & MSG_WAITALL && !(flags & MSG_PEEK) && !s->cold->ulps.depth[ULPS_RECEIVE];
 }
 
+/* tcp_inq_hint(): what is left, or 1 if only the end is. */
+static void tell_inq(const struct xts_sock *s, struct about *about)
+{
+	const int left = s->unread ? (int)s->unread : s->done;
+
+	about_put(about, IPPROTO_TCP, TCP_CM_INQ, &left, sizeof left);
+}
+
 static ssize_t recv_all(struct xts_sock *s, const struct sink *to, int flags, struct about *about)
 {
 	const size_t bytes = to->bytes;
@@ -190,14 +200,18 @@ static ssize_t recv_all(struct xts_sock *s, const struct sink *to, int flags, st
 			continue;
 		}
 		r = at_end(s, done, blocking);
+		if (r < 0)
+			return r;
 		if (r)
-			return r < 0 ? r : (ssize_t)done;
+			break;
 		pumped = false;
 		r = wait_to_receive(s, deadline, true);
 		if (r)
 			return done ? (ssize_t)done : r;
 	}
 	status_data(s);
+	if (__builtin_expect(s->cold->tells_inq, 0) && about)
+		tell_inq(s, about);
 	return (ssize_t)done;
 }
 

@@ -37,7 +37,7 @@ uint32_t datagram_events(struct xts_sock *s)
 	if (s->lost)
 		return EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLERR | EPOLLHUP;
 	if (s->error || datagram_first_error(s))
-		events |= EPOLLERR;
+		events |= EPOLLERR | (s->datagrams->errors_are_urgent ? EPOLLPRI : 0u);
 	if (s->shutdown & RCV_SHUTDOWN)
 		events |= EPOLLRDHUP | EPOLLIN | EPOLLRDNORM;
 	if (s->shutdown == SHUTDOWN_MASK)

@@ -90,11 +90,12 @@ struct offer {
 };
 
 struct datagrams {
-	bool connected;     /* s->peer is set */
-	bool opens;         /* a thread waits for OPEN_DATAGRAM */
-	bool broadcast;     /* SO_BROADCAST */
-	bool tells_drops;   /* SO_RXQ_OVFL */
-	bool queues_errors; /* IP_RECVERR, IPV6_RECVERR */
+	bool connected;         /* s->peer is set */
+	bool opens;             /* a thread waits for OPEN_DATAGRAM */
+	bool broadcast;         /* SO_BROADCAST */
+	bool tells_drops;       /* SO_RXQ_OVFL */
+	bool queues_errors;     /* IP_RECVERR, IPV6_RECVERR */
+	bool errors_are_urgent; /* SO_SELECT_ERR_QUEUE */
 	/* Why the device could not send a datagram of a socket without a peer, for the next call that sends; 0: nothing.
 	 * On the kernel the call that sent it fails itself, so this is not readiness, and no error of the socket. */
 	int send_error;

@@ -10,7 +10,7 @@
 	X(1, RULE, \
 	  "a rule says os, or the default rules leave loopback to the kernel: `xts rules explain` names the rule") \
 	X(2, PROTOCOL, \
-	  "not TCP: raw sockets, MPTCP and other protocols are not offloaded; UDP only if a rule and the proxy offload it") \
+	  "not TCP: raw sockets and other protocols are not offloaded; UDP only if a rule and the proxy offload it") \
 	X(3, FAMILY, "an address family other than AF_INET and AF_INET6") \
 	X(4, NO_ENDPOINT, "no agent or proxy listens at the endpoint: check that it runs, and XTS_ENDPOINT") \
 	X(5, PROXY_DOWN, "the endpoint answered, but the proxy behind it did not") \

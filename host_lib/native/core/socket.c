@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "calls/hint.h"
 #include "core/received_data.h"
 #include "core/asked.h"
 #include "core/call.h"
@@ -28,6 +29,10 @@
 #include "waiting/mirror.h"
 #include "waiting/wait.h"
 #include "xts.h"
+
+#ifndef IPPROTO_MPTCP /* not in the headers of every distribution we build on */
+#define IPPROTO_MPTCP 262
+#endif
 
 struct xts_sock *socket_make(struct stack *st, uint8_t family)
 {
@@ -237,6 +242,7 @@ void socket_free(struct xts_sock *s)
 	free(s->pending);
 	s->pending = NULL;
 	fault_forget(s);
+	hints_forget(s);
 	table_release(s);
 	wake(st, &st->close_waiters);
 }
@@ -433,7 +439,8 @@ int xts_socket(int domain, int type, int protocol)
 		return finish(-EAFNOSUPPORT);
 	if (type != SOCK_STREAM && type != SOCK_SEQPACKET && type != SOCK_DGRAM)
 		return finish(type < 0 || type > SOCK_PACKET ? -EINVAL : -ESOCKTNOSUPPORT);
-	if (protocol != 0 && protocol != (type == SOCK_DGRAM ? IPPROTO_UDP : IPPROTO_TCP))
+	if (protocol != 0 && protocol != (type == SOCK_DGRAM ? IPPROTO_UDP : IPPROTO_TCP) &&
+	    !(protocol == IPPROTO_MPTCP && type == SOCK_STREAM)) /* as if the peer spoke only TCP */
 		return finish(-EPROTONOSUPPORT);
 	st = stack_enter_own();
 	channel_check_idle(st);

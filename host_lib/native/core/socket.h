@@ -47,6 +47,7 @@ struct asked;
 struct call;
 struct datagrams;
 struct fault;
+struct hint;
 struct mirror;
 struct pdu;
 struct piece;
@@ -65,6 +66,7 @@ struct cold {
 	struct pdu *pdu_first, *pdu_last; /* no list: all unread bytes are stream data */
 	uint16_t end_error;               /* errno of recv() at the end: a protocol's stream was cut off; 0: none */
 	struct fault *fault;              /* the last error of a pushed protocol, as far as known: ulp_info.c */
+	struct hint *hints;               /* options that change nothing: calls/hint.c */
 	struct sharing sharing;
 	/* of a listener: connections that wait for accept() */
 	struct xts_sock *accept_first, *accept_last;
@@ -72,6 +74,7 @@ struct cold {
 	struct asked *asked; /* what is asked again of the next proxy: asked.c */
 	bool told;           /* the program has been told that it cannot be made again for now */
 	uint32_t parents_id; /* in a forked child: the number that this entry had in the parent; 0: none */
+	bool tells_inq;      /* TCP_INQ */
 };
 
 /* A process may have a million of them, so the size counts: at its end is a bound for it. What each message needs comes

@@ -171,13 +171,13 @@ socket.create_connection((sys.argv[1], int(sys.argv[3]))).close()
 
 
 def test_the_summary_leaves_out_what_nobody_offloads(tmp_path: Path) -> None:
-    """UDP without a rule for it, as the lookup of a name uses it. MPTCP could have been TCP, and is told."""
+    """UDP without a rule for it, as the lookup of a name uses it. SCTP could have been TCP, and is told."""
     made = "import socket; [socket.socket(type=socket.SOCK_DGRAM) for _ in range(3)]"
     where = ("-v", "--endpoint", str(tmp_path / "nowhere"), "--", sys.executable, "-c")
     done = xts_run(*where, made)
     assert "sockets: 0 offloaded (0 bytes sent, 0 bytes received); 0 not; CPU" in done.stderr
-    mptcp = "\ntry: socket.socket(proto=262)\nexcept OSError: print('none')"  # IPPROTO_MPTCP
-    done = xts_run(*where, made + mptcp)
+    sctp = "\ntry: socket.socket(proto=132)\nexcept OSError: print('none')"
+    done = xts_run(*where, made + sctp)
     assert "none" in done.stdout or "; 1 not (1 PROTOCOL); CPU" in done.stderr
 
 

@@ -172,7 +172,7 @@ def test_default_rules_leave_loopback_to_the_kernel(kernel_listener: socket.sock
     [
         ((socket.AF_UNIX,), Reason.FAMILY),
         ((socket.AF_INET, socket.SOCK_DGRAM), Reason.PROTOCOL),
-        ((socket.AF_INET, socket.SOCK_STREAM, 262), Reason.PROTOCOL),  # MPTCP
+        ((socket.AF_INET, socket.SOCK_STREAM, 132), Reason.PROTOCOL),  # SCTP
     ],
 )
 def test_what_is_never_offloaded(installed: None, kind: tuple[int, ...], reason: Reason) -> None:
@@ -182,6 +182,16 @@ def test_what_is_never_offloaded(installed: None, kind: tuple[int, ...], reason:
         pytest.skip(f"the kernel has none: {failure}")
     with sock:
         assert sock.reason is reason  # type: ignore[attr-defined]
+
+
+def test_mptcp_is_tcp(installed: None, kernel_listener: socket.socket) -> None:
+    try:
+        sock = socket.socket(proto=262)
+    except OSError as failure:
+        pytest.skip(f"the kernel has none: {failure}")
+    with sock:
+        sock.connect(kernel_listener.getsockname())
+        assert sock.reason is Reason.NONE  # type: ignore[attr-defined]
 
 
 def test_a_connection_bound_before(installed: None, kernel_listener: socket.socket) -> None:
@@ -238,7 +248,7 @@ def test_an_option_that_the_proxy_refuses_is_a_reason(
 ) -> None:
     for strict in (False, True):
         with xts_socket.offload(rules(EVERYTHING), strict=strict), socket.socket() as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_INCOMING_CPU, 0)
+            sock.setsockopt(socket.SOL_SOCKET, 60, 1)  # SO_ZEROCOPY
             if strict:
                 with pytest.raises(OSError) as caught:
                     sock.connect(kernel_listener.getsockname())

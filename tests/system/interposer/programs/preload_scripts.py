@@ -14,6 +14,7 @@ from system.interposer.programs import (
     preload_descriptors,
     preload_gone,
     preload_limits,
+    preload_options,
     preload_own,
     preload_processes,
     preload_push,
@@ -28,6 +29,7 @@ TOPICS = (
     preload_push,
     preload_spawn,
     preload_own,
+    preload_options,
     preload_limits,
 )
 #: Each topic has added its programs when it was imported. Those of PUSHES want a proxy with an identity for TLS.

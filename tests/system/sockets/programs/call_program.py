@@ -20,12 +20,13 @@ from system.sockets.programs import (
     call_datagram_stamps,
     call_datagrams,
     call_ending,
+    call_hints,
     call_options,
 )
 
 #: Each has added its scripts when it was imported.
 TOPICS = (
-    *(call_arguments, call_connecting, call_data, call_ending, call_options),
+    *(call_arguments, call_connecting, call_data, call_ending, call_hints, call_options),
     *(call_datagrams, call_datagram_filters, call_datagram_messages, call_datagram_stamps),
 )
 SCRIPTS = scripts("calls")

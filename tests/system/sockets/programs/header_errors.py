@@ -193,17 +193,20 @@ row("served", "fcntl EINVAL")(lambda c: c.call("fcntl", unbound(c), 1031))
 row("served", "fcntl EINVAL O_ASYNC")(lambda c: c.call("fcntl", unbound(c), 4, os.O_ASYNC))
 
 
+ATTACH_REUSEPORT = 51  # SO_ATTACH_REUSEPORT_CBPF
+
+
 def getsockopt(c: Calls, s: int, level: int, option: int) -> int:
     return c.call("getsockopt", s, level, option, ctypes.create_string_buffer(64), ctypes.byref(ctypes.c_uint(64)))
 
 
 row("served", "getsockopt ENOPROTOOPT")(lambda c: getsockopt(c, unbound(c), socket.SOL_SOCKET, 250))
-row("served", "getsockopt EPERM")(lambda c: getsockopt(c, unbound(c), socket.SOL_SOCKET, socket.SO_MARK))
+row("served", "getsockopt EPERM")(lambda c: getsockopt(c, unbound(c), socket.SOL_SOCKET, ATTACH_REUSEPORT))
 row("served", "setsockopt ENOPROTOOPT")(
     lambda c: c.call("setsockopt", unbound(c), socket.SOL_SOCKET, 250, b"\1\0\0\0", 4)
 )
 row("served", "setsockopt EPERM")(
-    lambda c: c.call("setsockopt", unbound(c), socket.SOL_SOCKET, socket.SO_MARK, b"\1\0\0\0", 4)
+    lambda c: c.call("setsockopt", unbound(c), socket.SOL_SOCKET, ATTACH_REUSEPORT, b"\1\0\0\0", 4)
 )
 row("served", "bind EADDRNOTAVAIL")(lambda c: c.call("bind", unbound(c), address(0, "203.0.113.1"), 16))
 row("served", "bind EACCES")(lambda c: c.call("bind", unbound(c), address(DENIED_PORT), 16))
