@@ -15,7 +15,7 @@
  * settings; `xts env` lists the variables.
  *
  * Blocking. A call blocks unless the socket is non-blocking (O_NONBLOCK, SOCK_NONBLOCK) or
- * MSG_DONTWAIT is given. Signals interrupt it as signal(7) says. Calls are not cancellation points.
+ * MSG_DONTWAIT is given. Signals interrupt it as signal(7) says.
  *
  * Datagrams. A socket of type SOCK_DGRAM is one of UDP. The proxy makes its own socket with the
  * first call that needs one, which takes a round trip. What only the device can know about a
@@ -32,6 +32,10 @@
  *
  * Threads. All calls are thread-safe, and threads may share sockets.
  *
+ * Cancellation. The calls that wait are cancellation points, as those of pthreads(7) are. A thread
+ * that waits in one ends for xts_pthread_cancel(), and at its next call for pthread_cancel(). It
+ * holds nothing of the library when it does.
+ *
  * Processes. After fork() the child has no XTS sockets (EBADF); its first xts_socket() attaches it.
  * So it is in every child that has a copy of this memory, however it was made (clone, _Fork()). A
  * child that shares this memory may exec and exit; what it calls here, it does to its parent.
@@ -47,6 +51,7 @@
 #ifndef XTS_H
 #define XTS_H
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/epoll.h>
@@ -648,6 +653,18 @@ int xts_accept4(int s, struct sockaddr *address, socklen_t *length, int flags);
  * See: sigaction(2).
  */
 int xts_sigaction(int number, const struct sigaction *action, struct sigaction *old);
+
+/*
+ * Cancel a thread that may wait in one of these calls.
+ *
+ * As pthread_cancel(3). See "Cancellation" at the top. Under libxts-preload pthread_cancel() does
+ * the same.
+ *
+ * Returns: 0, or an error number.
+ * Errors: as pthread_cancel(3).
+ * See: pthread_cancel(3), pthreads(7).
+ */
+int xts_pthread_cancel(pthread_t thread);
 
 /*
  * Wait for XTS sockets, by number.

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,6 +27,9 @@
 /* How many options were accepted in this process that change nothing: calls/hint.c. */
 uint64_t xts_hints_taken(void);
 
+/* A call that is a cancellation point begins, outside of the library: ends the thread, if that was asked for. */
+void xts_cancellation_point(void);
+
 /* CLOCK_MONOTONIC in ns. */
 uint64_t xts_now_ns(void);
 
@@ -37,6 +41,7 @@ struct xts_kernel_calls {
 	long (*syscall)(long number, ...);
 	int (*sigaction)(int number, const struct sigaction *action, struct sigaction *old);
 	int (*getsockopt)(int fd, int level, int option, void *value, socklen_t *length);
+	int (*pthread_cancel)(pthread_t thread);
 };
 /* To be called before anything else. A NULL member: the call is not replaced. */
 void xts_use_kernel_calls(const struct xts_kernel_calls *calls);

@@ -32,7 +32,10 @@ EXPORT int close(int fd)
 {
 	struct descriptor d = descriptor_get(fd);
 
-	return d.kind == DESCRIPTOR_KERNEL ? real()->close(fd) : close_ours(fd, d);
+	if (d.kind == DESCRIPTOR_KERNEL)
+		return real()->close(fd);
+	xts_cancellation_point();
+	return close_ours(fd, d);
 }
 int __close(int fd) __attribute__((alias("close"))) EXPORT;
 

@@ -26,13 +26,19 @@ static int pass(const struct request *r)
 }
 
 /* The same, in a thread that holds the set. */
-static int wait_for_kernels(const struct request *r)
+static void leave_set(void *set)
 {
+	set_drop(set, SET_WAITER + 1);
+}
+
+static int wait_for_kernels(struct epoll_set *set, const struct request *r)
+{
+	const struct preload_undo undo = { .undo = leave_set, .argument = set };
 	struct timespec timeout = { .tv_sec = r->timeout_ms / 1000, .tv_nsec = r->timeout_ms % 1000 * 1000000L };
 
 	if (r->name == PWAIT2)
-		return preload_sleep_epoll(r->set, r->events, r->max, r->timeout, r->mask);
-	return preload_sleep_epoll(r->set, r->events, r->max, r->timeout_ms < 0 ? NULL : &timeout, r->mask);
+		return preload_sleep_epoll(r->set, r->events, r->max, r->timeout, r->mask, &undo);
+	return preload_sleep_epoll(r->set, r->events, r->max, r->timeout_ms < 0 ? NULL : &timeout, r->mask, &undo);
 }
 
 /* --- events that the program must not see ------------------------------------------------------------------------- */
@@ -137,7 +143,7 @@ static int wait_held(struct epoll_set *set, const struct request *request)
 		return -1;
 	}
 	if (!atomic_load(&set->ctx)) {
-		r = wait_for_kernels(request);
+		r = wait_for_kernels(set, request);
 		if (!atomic_load(&set->ctx)) {
 			set_drop(set, SET_WAITER + 1);
 			return r;
@@ -162,6 +168,7 @@ static int wait_for_set(const struct request *request)
 	struct descriptor d = descriptor_get(request->set);
 
 	if (d.kind == DESCRIPTOR_EPOLL) {
+		xts_cancellation_point();
 		INSIDE;
 		struct epoll_set *set = set_hold(d.number, SET_WAITER + 1);
 

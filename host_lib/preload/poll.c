@@ -232,32 +232,53 @@ static bool got_context(const struct plain_sets *plain)
 	return false;
 }
 
-static int poll_kernel(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask)
+/* What a thread has done that sleeps in the kernel. */
+struct sleep {
+	struct plain_sets plain;
+	bool undecided;
+	const struct preload_undo *outer; /* its caller's */
+};
+
+static void end_sleep(void *argument)
+{
+	struct sleep *s = argument;
+
+	drop_sets(&s->plain);
+	if (s->undecided)
+		undecided_sleep_ends();
+	if (s->outer)
+		s->outer->undo(s->outer->argument);
+}
+
+static int poll_kernel(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask, struct sleep *s)
 {
 	struct timespec left;
 
-	return preload_sleep_poll(fds, count, time_until(deadline_ns, &left), mask);
+	return preload_sleep_poll(fds, count, time_until(deadline_ns, &left), mask,
+				  &(struct preload_undo){ .undo = end_sleep, .argument = s });
 }
 
-int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask)
+int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask,
+	      const struct preload_undo *outer)
 {
-	struct plain_sets plain = { .count = 0 };
+	struct sleep s = { .outer = outer };
 	INSIDE;
-	bool changed, undecided = any_undecided(fds, count);
+	bool changed;
 	int r = 0, before;
 
-	if (undecided)
+	s.undecided = any_undecided(fds, count);
+	if (s.undecided)
 		undecided_sleep_begins();
-	hold_sets(&plain, fds, count);
-	if (!plain.others)
-		r = poll_kernel(fds, count, deadline_ns, mask);
+	hold_sets(&s.plain, fds, count);
+	if (!s.plain.others)
+		r = poll_kernel(fds, count, deadline_ns, mask, &s);
 	before = errno;
-	changed = plain.others || got_context(&plain) || any_offloaded(fds, count);
-	drop_sets(&plain);
+	changed = s.plain.others || got_context(&s.plain) || any_offloaded(fds, count);
+	drop_sets(&s.plain);
 	errno = before;
 	if (changed && r >= 0)
 		r = poll_all(fds, count, deadline_ns, mask);
-	if (undecided)
+	if (s.undecided)
 		undecided_sleep_ends();
 	return r;
 }
@@ -287,8 +308,10 @@ static bool any_ours(struct pollfd *fds, nfds_t count)
 
 EXPORT int poll(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
-	return any_ours(fds, count) ? poll_both(fds, count, deadline_of_ms(timeout_ms), NULL) :
-				      real()->poll(fds, count, timeout_ms);
+	if (!any_ours(fds, count))
+		return real()->poll(fds, count, timeout_ms);
+	xts_cancellation_point();
+	return poll_both(fds, count, deadline_of_ms(timeout_ms), NULL, NULL);
 }
 int __poll(struct pollfd *fds, nfds_t count, int timeout_ms) __attribute__((alias("poll"))) EXPORT;
 
@@ -298,7 +321,8 @@ EXPORT int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeou
 
 	if (!any_ours(fds, count) || argument_is_bad(mask, mask ? sizeof *mask : 0))
 		return real()->ppoll(fds, count, timeout, mask);
-	return deadline_of(timeout, &deadline_ns) ? poll_both(fds, count, deadline_ns, mask) : -1;
+	xts_cancellation_point();
+	return deadline_of(timeout, &deadline_ns) ? poll_both(fds, count, deadline_ns, mask, NULL) : -1;
 }
 
 /* The fortified names: the C library's versions abort the program if the array is too small. */

@@ -9,7 +9,10 @@
 
 /* Does libxts have to wait for this descriptor? */
 bool poll_is_ours(int fd);
-/* ppoll() over descriptors of all kinds, until deadline_ns. */
-int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask);
+/* ppoll() over descriptors of all kinds, until deadline_ns. outer: what the caller has done that has to be undone if
+ * the thread is cancelled; or NULL. */
+struct preload_undo;
+int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask,
+	      const struct preload_undo *outer);
 
 #endif

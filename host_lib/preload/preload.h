@@ -178,10 +178,17 @@ void descriptor_forget_stale(int fd);
 
 /* Makes libxts use the C library's own functions. To be called before libxts is used. */
 void preload_lend_calls(void);
-/* xts_sleep_poll() and xts_sleep_epoll() with cancellation points, as the C library's calls have them. */
-int preload_sleep_poll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask);
+/* What is taken back when a thread is cancelled in the sleep. */
+struct preload_undo {
+	void (*undo)(void *argument);
+	void *argument;
+};
+/* xts_sleep_poll() and xts_sleep_epoll() with cancellation points, as the C library's calls have them. undo NULL:
+ * nothing. */
+int preload_sleep_poll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask,
+		       const struct preload_undo *undo);
 int preload_sleep_epoll(int set, struct epoll_event *events, int max, const struct timespec *timeout,
-			const sigset_t *mask);
+			const sigset_t *mask, const struct preload_undo *undo);
 
 /* --- process_calls.c ---------------------------------------------------------------------------------------------- */
 

@@ -137,7 +137,8 @@ static int select_both(const struct sets *s, uint64_t deadline_ns, const sigset_
 		return -1; /* ENOMEM */
 	l.count = 0;
 	each(s, list_one, &l);
-	r = poll_both(l.fds, l.count, deadline_ns, mask);
+	r = poll_both(l.fds, l.count, deadline_ns, mask,
+		      l.fds == few ? NULL : &(struct preload_undo){ .undo = free, .argument = l.fds });
 	if (r >= 0)
 		r = report(s, l.fds, l.count);
 	error = errno;
@@ -217,6 +218,7 @@ EXPORT int select(int count, fd_set *readable, fd_set *writable, fd_set *excepti
 	}
 	if (!deadline_of(timeout ? &limit : NULL, &deadline_ns))
 		return -1;
+	xts_cancellation_point();
 	r = select_both(&s, deadline_ns, NULL);
 	error = errno;
 	if (timeout)
@@ -236,5 +238,6 @@ EXPORT int pselect(int count, fd_set *readable, fd_set *writable, fd_set *except
 	if (!sets_of(&s, count, readable, writable, exceptional) || argument_is_bad(mask, mask ? sizeof *mask : 0) ||
 	    !each(&s, is_ours, NULL))
 		return real()->pselect(count, readable, writable, exceptional, timeout, mask);
+	xts_cancellation_point();
 	return deadline_of(timeout, &deadline_ns) ? select_both(&s, deadline_ns, mask) : -1;
 }

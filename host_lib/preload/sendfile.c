@@ -115,10 +115,10 @@ ssize_t sendfile64(int out, int in, off64_t *offset, size_t count) __attribute__
 /* --- splice ------------------------------------------------------------------------------------------------------- */
 
 /* A pipe that polls writable accepts PIPE_BUF bytes without waiting. */
-static int pipe_is_ready(int fd, short events, bool wait)
+static int pipe_is_ready(int fd, short events, bool wait, const struct preload_undo *undo)
 {
 	struct pollfd state = { .fd = fd, .events = events };
-	int r = wait ? preload_sleep_poll(&state, 1, NULL, NULL) : real()->poll(&state, 1, 0);
+	int r = wait ? preload_sleep_poll(&state, 1, NULL, NULL, undo) : real()->poll(&state, 1, 0);
 
 	if (r == 0)
 		errno = EAGAIN;
@@ -132,13 +132,20 @@ static bool pipe_waits(int fd, unsigned flags)
 	return !(flags & SPLICE_F_NONBLOCK) && !(real()->fcntl(fd, F_GETFL) & O_NONBLOCK);
 }
 
+static void close_both(void *aside)
+{
+	real()->close(((const int *)aside)[0]);
+	real()->close(((const int *)aside)[1]);
+}
+
 /* Copies data of the pipe into buffer, without removing it. wait: waits for data if there is none. */
 static ssize_t look_into_pipe(int pipe_in, const int aside[2], char *buffer, size_t bytes, bool wait)
 {
+	const struct preload_undo undo = { .undo = close_both, .argument = (void *)aside };
 	ssize_t had;
 
 	do {
-		if (wait && pipe_is_ready(pipe_in, POLLIN, true) < 0)
+		if (wait && pipe_is_ready(pipe_in, POLLIN, true, &undo) < 0)
 			return -1;
 		had = real()->tee(pipe_in, aside[1], bytes, SPLICE_F_NONBLOCK);
 	} while (had < 0 && errno == EAGAIN && wait); /* try again if another reader has taken it */
@@ -169,8 +176,7 @@ static ssize_t pipe_to_socket(int pipe_in, int s, size_t bytes, unsigned flags)
 		if (real()->read(pipe_in, buffer, (size_t)r) != r || r < had)
 			break;
 	}
-	real()->close(aside[0]);
-	real()->close(aside[1]);
+	close_both(aside);
 	return done ? (ssize_t)done : r;
 }
 
@@ -223,7 +229,7 @@ static ssize_t socket_to_pipe(int s, int pipe_out, size_t bytes, unsigned flags)
 		size_t part = bytes - done < sizeof buffer ? bytes - done : sizeof buffer;
 
 		r = look_into_socket(s, pipe_out, buffer, part, !done);
-		if (r <= 0 || pipe_is_ready(pipe_out, POLLOUT, wait && !done) < 0) {
+		if (r <= 0 || pipe_is_ready(pipe_out, POLLOUT, wait && !done, NULL) < 0) {
 			r = r <= 0 ? r : -1;
 			break;
 		}
@@ -277,6 +283,7 @@ EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, 
 	if (!offsets_are_right(is_pipe(from < 0 ? in : out), from < 0 ? out_offset : in_offset,
 			       from < 0 ? in_offset : out_offset))
 		return -1;
+	xts_cancellation_point();
 	return from < 0 ? CALL_AGAIN(pipe_to_socket(in, to, bytes, flags)) :
 			  CALL_AGAIN(socket_to_pipe(from, out, bytes, flags));
 }

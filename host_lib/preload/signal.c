@@ -17,7 +17,8 @@ void preload_lend_calls(void)
 	const struct xts_kernel_calls calls = { .epoll_wait = real()->epoll_wait,
 						.syscall = real()->syscall,
 						.sigaction = real()->sigaction,
-						.getsockopt = real()->getsockopt };
+						.getsockopt = real()->getsockopt,
+						.pthread_cancel = real()->pthread_cancel };
 
 	xts_use_kernel_calls(&calls);
 	lent = true;
@@ -105,36 +106,69 @@ EXPORT __sighandler_t sigset(int number, __sighandler_t handler)
 
 /* --- sleeping only in the kernel, inside -------------------------------------------------------------------------- */
 
-static void cancelled(void *unused)
+/*
+ * Here no bell ends the sleep, so the thread has to end in the middle of it: undo() takes back what the caller and its
+ * callers have done. For that short time cancellation is as the program has it, and asynchronous, since the system call
+ * is made directly.
+ */
+static void cancelled(void *undo)
 {
-	(void)unused;
+	const struct preload_undo *u = undo;
+
+	if (u && u->undo)
+		u->undo(u->argument);
 	xts_inside.limit = NULL;
+	xts_inside.mask = NULL;
 	xts_inside.depth = 0;
 }
 
-int preload_sleep_poll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask)
+static int cancellable_begins(void)
+{
+	int type;
+
+	pthread_setcancelstate(xts_inside.cancel_state, NULL);
+	/* NOLINTNEXTLINE(concurrency-thread-canceltype-asynchronous) */
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+	return type;
+}
+
+static void cancellable_ends(int type)
+{
+	pthread_setcanceltype(type, NULL);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+}
+
+int preload_sleep_poll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask,
+		       const struct preload_undo *undo)
 {
 	int type, r;
 
-	pthread_cleanup_push(cancelled, NULL);
-	/* NOLINTNEXTLINE(concurrency-thread-canceltype-asynchronous) */
-	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+	pthread_cleanup_push(cancelled, (void *)undo);
+	type = cancellable_begins();
 	r = xts_sleep_poll(fds, count, timeout, mask);
-	pthread_setcanceltype(type, NULL);
+	cancellable_ends(type);
 	pthread_cleanup_pop(0);
 	return r;
 }
 
 int preload_sleep_epoll(int set, struct epoll_event *events, int max, const struct timespec *timeout,
-			const sigset_t *mask)
+			const sigset_t *mask, const struct preload_undo *undo)
 {
 	int type, r;
 
-	pthread_cleanup_push(cancelled, NULL);
-	/* NOLINTNEXTLINE(concurrency-thread-canceltype-asynchronous) */
-	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+	pthread_cleanup_push(cancelled, (void *)undo);
+	type = cancellable_begins();
 	r = xts_sleep_epoll(set, events, max, timeout, mask);
-	pthread_setcanceltype(type, NULL);
+	cancellable_ends(type);
 	pthread_cleanup_pop(0);
 	return r;
+}
+
+/* --- cancelling --------------------------------------------------------------------------------------------------- */
+
+EXPORT int pthread_cancel(pthread_t thread)
+{
+	if (!lent)
+		preload_lend_calls();
+	return xts_pthread_cancel(thread);
 }

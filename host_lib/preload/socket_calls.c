@@ -93,9 +93,12 @@ EXPORT int connect(int fd, const struct sockaddr *address, socklen_t length)
 	struct descriptor d = descriptor_get(fd);
 
 	if (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED) {
-		int r = d.flags & DESCRIPTOR_DATAGRAM ?
-				CALL_AGAIN(decide_datagram_connect(fd, descriptor_get(fd), address, length)) :
-				CALL_AGAIN(decide_connect(fd, descriptor_get(fd), address, length));
+		int r;
+
+		xts_cancellation_point();
+		r = d.flags & DESCRIPTOR_DATAGRAM ?
+			    CALL_AGAIN(decide_datagram_connect(fd, descriptor_get(fd), address, length)) :
+			    CALL_AGAIN(decide_connect(fd, descriptor_get(fd), address, length));
 
 		if (r == DECIDE_KERNEL)
 			return real()->connect(fd, address, length);
@@ -240,6 +243,7 @@ EXPORT int accept4(int fd, struct sockaddr *address, socklen_t *length, int flag
 	struct descriptor d = descriptor_get(fd);
 
 	if (d.kind == DESCRIPTOR_OFFLOADED) {
+		xts_cancellation_point();
 		if (d.flags & DESCRIPTOR_ALSO_LOCAL && d.flags & DESCRIPTOR_LISTENS)
 			return CALL_AGAIN(accept_either(fd, d, address, length, flags));
 		return CALL_AGAIN(accept_offloaded(fd, (int)d.number, address, length, flags));

@@ -24,7 +24,6 @@
 #include "deadline.h"
 #include "preload.h"
 
-/* a thread that is cancelled in its sleep stays counted, which causes a needless shutdown */
 static _Atomic unsigned sleeping;
 
 void undecided_sleep_begins(void)
@@ -35,6 +34,12 @@ void undecided_sleep_begins(void)
 void undecided_sleep_ends(void)
 {
 	atomic_fetch_sub(&sleeping, 1);
+}
+
+static void sleep_cancelled(void *unused)
+{
+	(void)unused;
+	undecided_sleep_ends();
 }
 
 void undecided_wake(int fd)
@@ -99,7 +104,8 @@ static int sleep_undecided(int fd, uint64_t deadline_ns)
 
 	undecided_sleep_begins();
 	if (is_undecided_datagram(descriptor_get(fd)))
-		count = preload_sleep_poll(&kernel, 1, time_until(deadline_ns, &left), NULL);
+		count = preload_sleep_poll(&kernel, 1, time_until(deadline_ns, &left), NULL,
+					   &(struct preload_undo){ .undo = sleep_cancelled });
 	undecided_sleep_ends();
 	return ended_ready(count, deadline_ns) ? kernel.revents : -1;
 }
@@ -120,6 +126,7 @@ enum undecided_receiver undecided_receiver(int fd, int flags)
 
 	if (!is_undecided_datagram(d) || !may_sleep(fd, flags))
 		return d.kind == DESCRIPTOR_OFFLOADED ? RECEIVER_XTS : RECEIVER_KERNEL;
+	xts_cancellation_point();
 	deadline_ns = receive_deadline(fd);
 	ready = CALL_AGAIN(sleep_undecided(fd, deadline_ns));
 	if (ready < 0)

@@ -160,6 +160,7 @@ int xts_connect(int number, const struct sockaddr *address, socklen_t length)
 	struct xts_sock *s;
 	ssize_t r;
 
+	xts_cancellation_point();
 	do {
 		st = stack_enter_of(number);
 		channel_pump(st); /* takes the outcome of the attempt, if it has arrived */

@@ -23,6 +23,7 @@
 #include "waiting/mirror.h"
 #include "waiting/wait.h"
 #include "xts.h"
+#include "xts_private.h"
 
 #define BACKLOG_MAX 4096u
 
@@ -231,6 +232,7 @@ int xts_accept4(int number, struct sockaddr *address, socklen_t *length, int fla
 	struct xts_sock *s;
 	ssize_t r;
 
+	xts_cancellation_point();
 	do {
 		st = stack_enter_of(number);
 		s = table_use(st, number);

@@ -12,6 +12,7 @@
 #include "core/stack.h"
 #include "processes/take_over.h"
 #include "xts.h"
+#include "xts_private.h"
 
 #define MESSAGES_MAX 1024u /* UIO_MAXIOV, at which the kernel cuts these calls */
 
@@ -33,6 +34,7 @@ static bool on_datagrams(int number, call_on_datagrams *call, struct mmsghdr *me
 	struct xts_sock *s;
 	struct stack *st;
 
+	xts_cancellation_point();
 	do {
 		st = stack_enter_of(number);
 		s = table_use_for(st, number, PURPOSE_NOBODY);

@@ -29,6 +29,7 @@
 #include "waiting/mirror.h"
 #include "waiting/wait.h"
 #include "xts.h"
+#include "xts_private.h"
 
 static void grow_window(struct xts_sock *s)
 {
@@ -261,6 +262,7 @@ static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int 
 
 	if (r)
 		return finish((int)r);
+	xts_cancellation_point();
 	do {
 		st = stack_enter_of(number);
 		r = recv_on(st, number, &to, flags, about, &keys);

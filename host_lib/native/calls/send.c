@@ -31,6 +31,7 @@
 #include "waiting/mirror.h"
 #include "waiting/wait.h"
 #include "xts.h"
+#include "xts_private.h"
 
 void source_take(struct source *src, uint8_t *out, size_t bytes)
 {
@@ -254,6 +255,7 @@ static ssize_t send_call(int number, const struct iovec *iov, size_t count, int 
 
 	if (r)
 		return finish((int)r);
+	xts_cancellation_point();
 	XTS_PROBE2(send_call, number, src.left);
 	do {
 		st = stack_enter_of(number);

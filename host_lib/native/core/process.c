@@ -137,6 +137,7 @@ struct thread *thread_record(void)
 	if (!t)
 		return NULL;
 	t->bell = -1;
+	t->id = pthread_self();
 	process_lock();
 	t->next = process.threads;
 	if (t->next)
@@ -146,6 +147,23 @@ struct thread *thread_record(void)
 	this_thread = t;
 	pthread_setspecific(process.thread_key, t);
 	return t;
+}
+
+bool thread_note_cancel(pthread_t id)
+{
+	bool noted = false;
+
+	xts_go_in();
+	process_lock();
+	for (struct thread *t = process.threads; t; t = t->next) {
+		if (!pthread_equal(t->id, id))
+			continue;
+		atomic_store(&t->cancelled, true);
+		noted = true;
+	}
+	process_unlock();
+	xts_come_out();
+	return noted;
 }
 
 struct thread *thread_self(struct stack *st)

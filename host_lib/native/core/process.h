@@ -13,6 +13,7 @@
 #ifndef XTS_PROCESS_H
 #define XTS_PROCESS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 
 struct settings;
@@ -38,6 +39,8 @@ int process_configure(const struct settings *settings); /* 0; -EBUSY: they are i
 /* The record of the calling thread; NULL: it has none. */
 extern __thread struct thread *this_thread;
 struct thread *thread_record(void); /* made, if there is none; NULL: no memory */
+/* Notes in the record of that thread that it is to end. False: it has none. */
+bool thread_note_cancel(pthread_t id);
 
 bool process_inherits(void); /* are sockets kept over fork? */
 

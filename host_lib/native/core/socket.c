@@ -457,6 +457,7 @@ int xts_close(int number)
 	struct xts_sock *s;
 	int r = -EBADF;
 
+	xts_cancellation_point();
 	st = stack_enter_of(number);
 	s = table_open(st, number);
 	if (s && s->datagrams) {

@@ -24,8 +24,6 @@
 
 #define EXIT_FLUSH_NS (1 * NS_PER_S)
 
-static __thread int cancel_state;
-
 uint64_t now_ns(void)
 {
 	struct timespec t;
@@ -75,12 +73,10 @@ static struct stack *lock(struct stack *st)
 	return st;
 }
 
-/* If a thread were cancelled while it waits, its waiter, which is on its C stack, would stay in our list. */
 static void begin(void)
 {
 	xts_look_who_calls();
 	xts_go_in();
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 }
 
 struct stack *stack_enter(struct stack *st)
@@ -171,7 +167,6 @@ static void let_go(struct stack *st)
 		stack_end_if_empty(st);
 	pthread_mutex_unlock(&st->lock);
 	xts_inside.locked = 0;
-	pthread_setcancelstate(cancel_state, NULL);
 }
 
 void stack_leave(struct stack *st)

@@ -331,6 +331,7 @@ int xts_poll_contexts(struct pollfd *sockets, nfds_t count, struct xts_polled_co
 	nfds_t foreign = count_foreign(st, sockets, count, contexts, context_count);
 	int r;
 
+	xts_cancellation_point();
 	if (__builtin_expect(!foreign, 1))
 		r = poll_own(st, sockets, count, contexts, context_count, kernel, kernel_count, deadline_ns, mask);
 	else
@@ -464,6 +465,7 @@ int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *mem
 	r = argument_events(events, max);
 	if (r)
 		return finish(r);
+	xts_cancellation_point();
 	foreign = foreign_set(c.ctx);
 	if (__builtin_expect(foreign < 0, 1)) {
 		r = wait_own(&c, -1, deadline_ns, mask);

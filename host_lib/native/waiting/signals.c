@@ -175,6 +175,10 @@ enum xts_ran xts_run_put_off(void)
 	struct put_off one = put_off;
 	int before = errno;
 
+	if (xts_inside.cancelled)
+		cancel_run(); /* returns if there was no request after all: the call is made again */
+	if (!xts_inside.put_off)
+		return XTS_RAN_RESTARTS;
 	xts_inside.put_off = xts_inside.cut = 0;
 	if (BIT(one.number) & JOB_CONTROL || !send_again(one.number, &one.info))
 		run_here(&one);

@@ -26,6 +26,7 @@
 #define XTS_SIGNALS_H
 
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/epoll.h>
@@ -45,6 +46,8 @@ struct xts_inside {
 	volatile sig_atomic_t cut;                /* a signal has been put off since the last sleep */
 	struct __kernel_timespec *volatile limit; /* the timeout of the present sleep, or of one about to begin */
 	const sigset_t *volatile mask;            /* the mask in force during that sleep; NULL: the thread's own */
+	volatile sig_atomic_t cancelled;          /* a wait has ended because the thread is to end: cancel.c */
+	int cancel_state;                         /* the program's, while the thread is inside */
 };
 extern __thread struct xts_inside xts_inside __attribute__((tls_model("initial-exec")));
 
@@ -53,18 +56,23 @@ enum xts_ran { XTS_RAN_NONE, XTS_RAN_RESTARTS, XTS_RAN_ENDS };
 
 enum xts_ran xts_run_put_off(void);
 
+/* Cancellation is disabled inside: cancel.c. */
 static inline void xts_go_in(void)
 {
 	xts_inside.depth++;
 	__asm__ volatile("" ::: "memory");
+	if (xts_inside.depth == 1)
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &xts_inside.cancel_state);
 }
 
 /* Leaves the library with no lock held. Handlers that were put off run here, and may not return. errno is kept. */
 static inline enum xts_ran xts_come_out(void)
 {
+	if (xts_inside.depth == 1) /* before a handler can run, which may go in itself */
+		pthread_setcancelstate(xts_inside.cancel_state, NULL);
 	__asm__ volatile("" ::: "memory");
 	xts_inside.depth--;
-	if (__builtin_expect(xts_inside.put_off, 0) && !xts_inside.depth)
+	if (__builtin_expect(xts_inside.put_off | xts_inside.cancelled, 0) && !xts_inside.depth)
 		return xts_run_put_off();
 	return XTS_RAN_NONE;
 }

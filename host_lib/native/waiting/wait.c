@@ -66,6 +66,7 @@ struct xts_kernel_calls kernel_calls = {
 	.syscall = syscall,
 	.sigaction = sigaction,
 	.getsockopt = getsockopt,
+	.pthread_cancel = pthread_cancel,
 };
 
 void xts_use_kernel_calls(const struct xts_kernel_calls *calls)
@@ -80,6 +81,8 @@ void xts_use_kernel_calls(const struct xts_kernel_calls *calls)
 		kernel_calls.sigaction = calls->sigaction;
 	if (calls->getsockopt)
 		kernel_calls.getsockopt = calls->getsockopt;
+	if (calls->pthread_cancel)
+		kernel_calls.pthread_cancel = calls->pthread_cancel;
 }
 
 static inline void cpu_relax(void)
@@ -362,7 +365,9 @@ static int wait_until(struct stack *st, uint16_t *subject, uint64_t deadline_ns,
 	if (may_spin && worth_spinning(st, watched))
 		spin(&w, watched, deadline_ns);
 	while (!w.woken && !r && !(watched && watched->ready)) {
-		r = interruptible && xts_inside.put_off ? -EINTR : one_sleep(&w, watched, deadline_ns);
+		r = interruptible && (xts_inside.put_off || cancel_is_due(w.thread)) ?
+			    -EINTR :
+			    one_sleep(&w, watched, deadline_ns);
 		if (r == -EINTR && !interruptible)
 			r = 0;
 	}

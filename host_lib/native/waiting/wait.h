@@ -10,7 +10,9 @@
 #define XTS_WAIT_H
 
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,6 +29,8 @@ struct xts_sock;
 /* A thread that has waited: its bell rings (becomes readable) when it is woken. */
 struct thread {
 	struct thread *next, *previous;
+	pthread_t id;
+	_Atomic bool cancelled; /* somebody has asked that it ends: cancel.c */
 	struct stack *own;      /* the stack that XTS_STACKS gives it; NULL: none so far */
 	struct stack *chosen;   /* the stack that the program chose; else NULL */
 	uint32_t chosen_use;    /* the use of that stack for which it was chosen */
@@ -83,8 +87,12 @@ int wait_to_receive(struct xts_sock *s, uint64_t deadline_ns, bool spin);
 /* The result of a call that got -EINTR. A call with a timeout is never made again (signal(7)). */
 static inline int interrupted(uint64_t timeout_ns)
 {
-	return timeout_ns == FOREVER ? -ERESTART : -EINTR;
+	return timeout_ns == FOREVER || xts_inside.cancelled ? -ERESTART : -EINTR;
 }
+
+/* cancel.c. Is the thread, which waits, to end? Then it goes out, and does. */
+bool cancel_is_due(struct thread *thread);
+void cancel_run(void); /* outside: ends the thread, if there is a request */
 
 struct thread *thread_self(struct stack *st); /* NULL: no memory, or no bell available */
 
