@@ -25,9 +25,9 @@ UPWARD = {
         wait_for wait_interruptibly wake wake_all wake_sleepers_on_queue
         bell_get bell_give_up bell_reserve bells_forget
         progress_forget progress_need progress_reserve progress_wake progress_will_flush
-        epoll_channel_opened epoll_end_turn epoll_forget epoll_forget_socket epoll_ready
-        mirror_close mirror_dirty mirrors_update
-        signals_after_fork_child signals_after_fork_parent signals_before_fork
+        epoll_channel_opened epoll_end_turn epoll_forget epoll_forget_socket epoll_orphaned epoll_ready
+        mirror_close mirror_dirty mirror_forget mirrors_update
+        signals_after_fork_child signals_after_fork_parent signals_before_fork signals_orphaned
         xts_come_out_again xts_inside xts_run_put_off
     """,
     # A fork and an exit are of the process; a socket that is used for the first time may be the parent's still.
@@ -39,7 +39,8 @@ UPWARD = {
         datagram_interest datagram_is_named datagram_leave datagram_naming datagram_send_returns datagrams_before_fork
         datagrams_leave         share_before_fork share_by_key share_forget
         share_waits_elsewhere share_is_on_its_way share_offered share_wait_begins
-        passed_leave sharers_at_exit sharers_before_fork sharers_leave socket_report_gone
+        key_wipe passed_leave relatives_drop_unused sharers_at_exit sharers_before_fork sharers_leave
+        relatives_orphaned socket_report_gone
         again_after_fork_child again_after_fork_parent again_attached again_before_fork again_keeps again_over
         again_start
     """,

@@ -10,6 +10,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "processes/take_over.h"
+#include "processes/wipe.h"
 #include "queue.h"
 #include "waiting/wait.h"
 #include "xts.h"
@@ -79,7 +80,7 @@ static int call_begin(struct xts_sock *s, uint8_t type, bool makes, struct xts_t
 
 static uint32_t encode(const struct xts_sock *s, const struct call *call, uint8_t *frame)
 {
-	const struct request_fields fields = {
+	struct request_fields fields = {
 		.xts_socket = s->id,
 		.token = call->token,
 		.domain = s->family,
@@ -101,6 +102,7 @@ static uint32_t encode(const struct xts_sock *s, const struct call *call, uint8_
 
 	xts_head_encode(frame, call->type, 0, 0, s->proxy_id);
 	bytes = request_encode(frame, call->type, &fields);
+	wipe(&fields.key, sizeof fields.key);
 	memcpy(frame + bytes, call->value, call->length);
 	return bytes + call->length;
 }
@@ -136,6 +138,8 @@ int call_proxy(struct xts_sock *s, struct call *call)
 	call->done = false;
 	call->error = 0;
 	channel_submit(st, &slot, encode(s, call, slot.data));
+	if (call->type != XTS_CMD_PARK)
+		wipe(&call->key, sizeof call->key); /* a parked connection gets its key only if that succeeds */
 	if (!s->proxy_id)
 		s->opening = true;
 	s->call = call;

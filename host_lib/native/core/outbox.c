@@ -16,6 +16,7 @@
 #include "credit.h"
 #include "processes/inherit.h"
 #include "processes/take_over.h"
+#include "processes/wipe.h"
 #include "queue.h"
 #include "ulps/pushed.h"
 #include "xts.h"
@@ -97,6 +98,7 @@ static int send_share(struct xts_sock *s)
 	xts_head_encode(slot.data, XTS_CMD_SHARE, 0, 0, s->proxy_id);
 	xts_share_encode(slot.data, &m);
 	channel_submit(st, &slot, XTS_SHARE_BYTES);
+	wipe(&m.key, sizeof m.key);
 	s->todo &= (uint8_t)~TODO_SHARE;
 	if (s->datagrams)
 		datagram_naming(s);

@@ -313,6 +313,7 @@ static void after_fork_child(void)
 			forget_parent(st);
 			pthread_mutex_unlock(&st->lock);
 		}
+		relatives_drop_unused();
 		choice_after_fork();
 		figures_after_fork();
 		control_after_fork();

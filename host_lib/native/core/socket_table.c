@@ -20,6 +20,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "processes/inherit.h"
+#include "processes/key_renewal.h"
 #include "processes/take_over.h"
 #include "waiting/wait.h"
 
@@ -243,6 +244,7 @@ void table_release(struct xts_sock *s)
 	sharers_leave(s);
 	again_over(s);
 	asked_forget(s);
+	key_wipe(s);
 	s->in_use = false;
 	s->open = false;
 	status_state(s);

@@ -3,8 +3,9 @@
  * the theory of operation.
  *
  * A connection that the application has closed, but that other processes have, stays here (own.ending) until one of
- * them asks for it, all are gone, or this process exits. So if a process that never used it is killed, nobody has to
- * wait for a timeout.
+ * them takes it, all are gone, or this process exits. So if a process that never used it is killed, nobody has to wait
+ * for a timeout. But close() is final: a relative that is attached, and still has the connection, takes it over with
+ * its next look, so that it does not stay with one that has closed it.
  */
 #include <errno.h>
 #include <sched.h>
@@ -19,6 +20,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
+#include "processes/key_renewal.h"
 #include "processes/passed_copies.h"
 #include "processes/relatives.h"
 #include "processes/take_over.h"
@@ -40,8 +42,10 @@ bool common_others_have(struct xts_sock *s, struct living *living)
 /* Relatives first: once this process has left it, the entry may become another connection's. */
 static bool is_left_to_others(struct xts_sock *s, bool (*leave_relatives)(struct common *c))
 {
-	bool passed = atomic_load(&s->own.common->passed), others = leave_relatives(s->own.common);
+	bool passed = atomic_load(&s->own.common->passed), others;
 
+	key_look_up(s); /* if this is the last process, it takes the connection over in order to end it */
+	others = leave_relatives(s->own.common);
 	return (passed && passed_is_left_to_others(s)) || others;
 }
 
@@ -82,8 +86,10 @@ static bool become_common(struct xts_sock *s)
 		return false;
 	atomic_store(&s->own.common->read_bytes, s->read_bytes);
 	atomic_store(&s->own.common->sent_bytes, s->sent_bytes - s->cold->sharing.sent_before);
-	if (!s->cold->sharing.key)
+	/* A process that had it before, with the key from then, has it no longer. */
+	if (!s->cold->sharing.key || s->stack->channel->link.features & XTS_FEATURE_RENEW_KEY)
 		s->cold->sharing.key = key_make();
+	key_tell(s);
 	s->cold->sharing.leaves_last = false;
 	common_count(s);
 	outbox_add(s, TODO_SHARE);
@@ -126,10 +132,8 @@ void common_before_fork(struct stack *st)
 	struct xts_sock *s = NULL;
 
 	while (process_inherits() && (s = table_next(st, s)))
-		if (is_possible(s) && relatives_expect_child() && become_common(s)) {
+		if (is_possible(s) && become_common(s) && relatives_give_child(s->own.common))
 			passed_before_fork(s);
-			relatives_give_child(s->own.common);
-		}
 	if (st->channel && st->commons)
 		send_keys(st);
 }
@@ -147,7 +151,7 @@ void common_after_fork_parent(struct stack *st)
 
 bool common_inherited(struct xts_sock *s)
 {
-	bool has_it = s->own.common && relatives_have(s->own.common);
+	bool has_it = s->own.common && relatives_inherited(s->own.common);
 
 	passed_after_fork(s, has_it);
 	if (!has_it)
@@ -163,10 +167,19 @@ void common_count(struct xts_sock *s)
 	s->stack->commons++;
 }
 
+void common_detach(struct xts_sock *s)
+{
+	struct common *c = s->own.common;
+
+	s->own.common = NULL;
+	if (c)
+		relatives_drop(c);
+}
+
 void common_drop(struct xts_sock *s)
 {
 	passed_leave(s);
-	s->own.common = NULL;
+	common_detach(s);
 	if (!s->cold->sharing.counted)
 		return;
 	s->stack->commons--;
@@ -328,7 +341,7 @@ static void look_after_closed(struct xts_sock *s, struct looking *l)
 	common_kept(s);
 	/* it stays counted until it is closed: unless it is taken, the answers of many sockets find no room on the
 	 * link */
-	s->own.common = NULL;
+	common_detach(s);
 	s->own.ending = false;
 	socket_end(s);
 }
@@ -340,6 +353,13 @@ static void seek(struct xts_sock *s, uint64_t now)
 		return;
 	s->cold->sharing.sought_ns = now;
 	turn_seek(s);
+}
+
+/* Is it with a relative that has closed it? With another program it stays: if this process took it and were killed, the
+ * other programs could not know whether anything is missing. */
+static bool is_kept_elsewhere(const struct xts_sock *s)
+{
+	return s->own.inherited != NOT_INHERITED && s->open && atomic_load(&s->own.common->keeper);
 }
 
 static bool is_sought(const struct xts_sock *s)
@@ -354,6 +374,8 @@ static void look(struct xts_sock *s, struct looking *l)
 		look_after_closed(s, l);
 	else if (s->own.inherited == NOT_INHERITED && !common_others_have(s, &l->living))
 		common_forget(s);
+	else
+		(void)key_renew(s);
 }
 
 /* Returns when to look again. Some of this releases the lock, but an index in the table stays valid. */
@@ -375,6 +397,8 @@ static uint64_t look_at_all(struct stack *st, uint64_t now)
 			seek(s, now);
 			if (l.next_ns > now + SEEK_NS)
 				l.next_ns = now + SEEK_NS;
+		} else if (l.at_copies && is_kept_elsewhere(s)) {
+			(void)turn_take_kept(s);
 		} else if (l.at_copies) {
 			look(s, &l);
 		}

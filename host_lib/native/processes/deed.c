@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,6 +22,13 @@
 #include "xts_private.h"
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+/* What is in the file. */
+struct deed {
+	struct deed_id id;
+	uint64_t key;
+	uint32_t left, unused;
+};
 
 /* System calls that an interposer must not see. */
 static long file_control(int fd, int command, void *argument)
@@ -44,15 +52,54 @@ static void lock(int fd)
 	(void)try_lock(fd, F_RDLCK, F_OFD_SETLK, &ours);
 }
 
+uint64_t deed_key(int fd)
+{
+	uint64_t key;
+
+	return pread(fd, &key, sizeof key, offsetof(struct deed, key)) == (ssize_t)sizeof key ? key : 0;
+}
+
+static void put(int fd, const void *data, size_t bytes, size_t at)
+{
+	ssize_t written = pwrite(fd, data, bytes, (off_t)at);
+
+	(void)written; /* it is memory, and its size is sealed */
+}
+
+void deed_put_key(int fd, uint64_t key)
+{
+	put(fd, &key, sizeof key, offsetof(struct deed, key));
+}
+
+void deed_note_leaving(int fd)
+{
+	const uint32_t left = 1;
+
+	put(fd, &left, sizeof left, offsetof(struct deed, left));
+}
+
+bool deed_was_left(int fd)
+{
+	uint32_t left = 0;
+
+	if (pread(fd, &left, sizeof left, offsetof(struct deed, left)) != (ssize_t)sizeof left || !left)
+		return false;
+	left = 0;
+	put(fd, &left, sizeof left, offsetof(struct deed, left));
+	return true;
+}
+
 int deed_make(struct deed_id *id)
 {
+	struct deed deed = { 0 };
 	int fd = memfd_create("xts-deed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)
 		return -errno;
-	if (getrandom(id->bytes, sizeof id->bytes, 0) != (ssize_t)sizeof id->bytes ||
-	    pwrite(fd, id->bytes, sizeof id->bytes, 0) != (ssize_t)sizeof id->bytes ||
-	    fcntl(fd, F_ADD_SEALS, SEALS) < 0) {
+	while (getrandom(id->bytes, sizeof id->bytes, 0) != (ssize_t)sizeof id->bytes)
+		;
+	deed.id = *id;
+	if (pwrite(fd, &deed, sizeof deed, 0) != (ssize_t)sizeof deed || fcntl(fd, F_ADD_SEALS, SEALS) < 0) {
 		close(fd);
 		return -EIO;
 	}

@@ -21,6 +21,12 @@ struct deed_id {
 	uint8_t bytes[16];
 };
 
+/* The key in force (key_renewal.h); 0: none. */
+uint64_t deed_key(int fd);
+void deed_put_key(int fd, uint64_t key);
+void deed_note_leaving(int fd); /* a process leaves that knows the key */
+bool deed_was_left(int fd);     /* is there such a note? takes it away */
+
 int deed_make(struct deed_id *id); /* a descriptor with a lock, or -errno */
 /* A descriptor of another open file of the same deed, with a lock of its own; -errno, as where there is no /proc. */
 int deed_again(int fd);

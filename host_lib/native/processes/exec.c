@@ -157,7 +157,7 @@ void xts_resume(int memfd)
 		struct xts_sock *s = NULL;
 
 		stack_enter(st);
-		relatives_pass(false);
+		relatives_resume();
 		while ((s = table_next(st, s))) {
 			if (s->datagrams)
 				s->datagrams->leaves = false;

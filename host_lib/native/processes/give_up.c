@@ -16,8 +16,10 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "processes/inherit.h"
+#include "processes/key_renewal.h"
 #include "processes/relatives.h"
 #include "processes/take_over.h"
+#include "processes/wipe.h"
 #include "queue.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
@@ -107,6 +109,8 @@ bool message_yield(struct stack *st, const struct xts_head *head, const struct x
 			s->cold->sharing.asked_for = (uint8_t)m->purpose;
 		return false;
 	}
+	if (key_renew(s))
+		return false; /* whoever asks has to know the new key; SHARE is the answer */
 	if (is_spare(s, m->purpose) && turn_give_up(s))
 		return false;
 	s->cold->sharing.asked_for = (uint8_t)m->purpose;
@@ -138,6 +142,7 @@ int turn_send_park(struct xts_sock *s)
 	xts_head_encode(slot.data, XTS_CMD_PARK, 0, 0, s->proxy_id);
 	xts_park_encode(slot.data, &m);
 	channel_submit(st, &slot, XTS_PARK_BYTES);
+	wipe(&m.key, sizeof m.key);
 	s->todo &= (uint8_t)~TODO_PARK;
 	return 0;
 }
@@ -162,7 +167,7 @@ static void given_up(struct xts_sock *s)
 		if (s->own.common && !common_kept(s)) {
 			/* The other processes have gone meanwhile, and relied on this one: takes it back and closes
 			 * it. */
-			s->own.common = NULL;
+			common_detach(s);
 			s->own.ending = true;
 			common_look_soon(s->stack);
 			return;
@@ -251,6 +256,7 @@ int turn_send_returns(struct xts_sock *s)
 		else
 			buffer_consume(s, m.length);
 		channel_submit(st, &slot, XTS_RETURN_BYTES + m.length);
+		wipe(&m.key, sizeof m.key);
 	}
 	given_up(s);
 	return 0;

@@ -20,6 +20,7 @@
 #include "credit.h"
 #include "processes/inherit.h"
 #include "processes/take_over.h"
+#include "processes/wipe.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
 #include "waiting/epoll.h"
@@ -274,6 +275,7 @@ int connection_park(struct xts_sock *s, uint64_t deadline_ns)
 	}
 	s->proxy_id = 0;
 	s->cold->sharing.key = call.key;
+	wipe(&call.key, sizeof call.key);
 	return 0;
 }
 

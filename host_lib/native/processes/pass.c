@@ -24,6 +24,7 @@
 #include "core/process.h"
 #include "core/socket.h"
 #include "core/stack.h"
+#include "processes/deed.h"
 #include "processes/inherit.h"
 #include "processes/label.h"
 #include "processes/listener_key.h"
@@ -120,16 +121,16 @@ static void name_endpoint(struct socket_record *b, const struct stack *st)
 	b->endpoint[sizeof b->endpoint - 1] = 0;
 }
 
-/* Attaches the record; its key goes where only descriptors of this very socket lead. */
+/* Attaches the record; its key goes where only descriptors of this very socket lead, or is in its deed already. */
 static int put_record(int carrier, struct socket_record *b, bool is_listener)
 {
 	int r = 0;
 
-	if (is_listener) {
+	if (is_listener)
 		r = listener_key_write(carrier, b->key);
+	b->key_is_apart = is_listener || b->passed;
+	if (b->key_is_apart)
 		b->key = 0;
-		b->key_is_apart = 1;
-	}
 	return r ? r : label_write(carrier, b, sizeof *b);
 }
 
@@ -200,6 +201,12 @@ static bool has_again(struct xts_sock *s)
 	return true;
 }
 
+/* A key may have been renewed, and this process need not know it. */
+static bool is_the_same(const struct xts_sock *s, const struct socket_record *b)
+{
+	return b->passed ? passed_is(s, &b->deed_id) : s->cold->sharing.key == b->key;
+}
+
 /* The number of the socket if this process has it already, else -1. */
 static int find(const struct socket_record *b)
 {
@@ -210,7 +217,7 @@ static int find(const struct socket_record *b)
 
 		stack_enter(st);
 		while (number < 0 && (s = table_next(st, s)))
-			if (s->cold->sharing.key == b->key && !s->lost && has_again(s))
+			if (is_the_same(s, b) && !s->lost && has_again(s))
 				number = (int)s->id;
 		stack_leave(st);
 	}
@@ -250,6 +257,7 @@ static int take_connection(struct xts_sock *s, const struct socket_record *b, in
 	atomic_store(&s->own.common->read_bytes, b->common_read_bytes);
 	atomic_store(&s->own.common->sent_bytes, b->common_sent_bytes);
 	atomic_store(&s->own.common->passed, 1);
+	atomic_store(&s->own.common->key, b->key);
 	passed_receive(s, carrier, b);
 	return 0;
 }
@@ -299,6 +307,16 @@ static bool is_connected(int fd)
 	return kernel_calls.syscall(SYS_getpeername, fd, &peer, &length) == 0 && peer.ss_family != AF_UNIX;
 }
 
+static uint64_t key_of_deed(int carrier, const struct deed_id *id)
+{
+	int fd = deed_unwrap(carrier, id);
+	uint64_t key = fd < 0 ? 0 : deed_key(fd);
+
+	if (fd >= 0)
+		close(fd);
+	return key;
+}
+
 /* 1; 0: there is none. A connection accepted from a labelled kernel listener has the label too, without the key. */
 static int read_record(int fd, struct socket_record *b)
 {
@@ -306,11 +324,10 @@ static int read_record(int fd, struct socket_record *b)
 
 	if (bytes != (int)sizeof *b || b->magic != RECORD_MAGIC || is_connected(fd))
 		return 0;
-	if (b->key_is_apart) {
-		b->key = listener_key_read(fd);
-		return b->key != 0;
-	}
-	return 1;
+	if (!b->key_is_apart)
+		return 1;
+	b->key = b->passed ? key_of_deed(fd, &b->deed_id) : listener_key_read(fd);
+	return b->key != 0;
 }
 
 static int take_passed(const struct socket_record *b, int fd, bool at_once, struct xts_exec_socket *out)

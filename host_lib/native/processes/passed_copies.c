@@ -1,6 +1,7 @@
 /* Which programs have a copy of a connection that was passed. passed_copies.h has the theory of operation. */
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include "core/socket.h"
 #include "own_descriptors.h"
 #include "processes/deed.h"
+#include "processes/key_renewal.h"
 #include "processes/passed_copies.h"
 #include "processes/relatives.h"
 #include "processes/socket_record.h"
@@ -17,6 +19,11 @@
 static bool was_passed(const struct xts_sock *s)
 {
 	return s->own.common && atomic_load(&s->own.common->passed);
+}
+
+bool passed_is(const struct xts_sock *s, const struct deed_id *id)
+{
+	return s->cold->sharing.has_deed && memcmp(&s->cold->sharing.deed_id, id, sizeof *id) == 0;
 }
 
 static void have(struct xts_sock *s, int fd, const struct deed_id *id, bool shared)
@@ -56,6 +63,7 @@ int passed_begin(struct xts_sock *s)
 	if (fd < 0)
 		return fd;
 	have(s, fd, &id, false);
+	key_tell(s);
 	atomic_store(&s->own.common->passed, 1);
 	return 0;
 }
@@ -93,6 +101,9 @@ bool passed_others_have(struct xts_sock *s)
 bool passed_is_left_to_others(struct xts_sock *s)
 {
 	bool others = !s->cold->sharing.has_deed || !is_alone_in_it(s) || deed_leave(s->cold->sharing.deed_fd);
+
+	if (s->cold->sharing.has_deed)
+		deed_note_leaving(s->cold->sharing.deed_fd);
 
 	passed_leave(s);
 	return others;

@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 
+struct deed_id;
 struct socket_record;
 struct xts_sock;
 
@@ -22,6 +23,7 @@ struct xts_sock;
 int passed_begin(struct xts_sock *s); /* it is about to be passed: 0 or -errno */
 /* After passed_begin(): the descriptor to send, which the caller closes when it has been sent; or -errno. */
 int passed_carrier(struct xts_sock *s);
+bool passed_is(const struct xts_sock *s, const struct deed_id *id);                  /* is it the one with that deed? */
 void passed_receive(struct xts_sock *s, int carrier, const struct socket_record *b); /* in the receiver */
 bool passed_others_have(struct xts_sock *s);
 void passed_leave(struct xts_sock *s);

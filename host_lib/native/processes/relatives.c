@@ -1,6 +1,7 @@
 /* Which processes have a copy of a connection. relatives.h has the theory of operation. */
 #include <fcntl.h>
-#include <string.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -22,64 +23,123 @@ struct relatives_file {
 	struct common common[COMMON_MAX];
 };
 
-static struct {
+/* A file, as this process has it. */
+struct family {
+	struct family *next;
 	struct relatives_file *file;
 	int fd;
-	uint32_t slot, child; /* this process's slot; the slot of the child that a fork will create, or RELATIVES_MAX */
-} own = { .fd = -1, .child = RELATIVES_MAX };
+	int fd_before;        /* its number when this program began; -1: it has made or inherited the file */
+	uint32_t slot, child; /* this process's slot; that of the child that a fork will create; RELATIVES_MAX: none */
+	uint32_t entries;     /* how many of them this process uses */
+	bool complete;        /* another process has the file: it gets no more entries */
+};
 
-static bool lock_slot(uint32_t slot)
+/* The list is of the process, and a caller has the lock of one of several stacks. At a fork nobody is in here, since
+ * all stacks are locked. */
+static struct family *families;
+static pthread_mutex_t families_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct family *family_of(const struct common *c)
+{
+	struct family *f;
+
+	pthread_mutex_lock(&families_lock);
+	f = families;
+	while (f && (c < f->file->common || c >= f->file->common + COMMON_MAX))
+		f = f->next;
+	pthread_mutex_unlock(&families_lock);
+	return f;
+}
+
+static bool lock_slot(const struct family *f, uint32_t slot)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1 };
 
-	return fcntl(own.fd, F_SETLK, &lock) == 0;
+	return fcntl(f->fd, F_SETLK, &lock) == 0;
 }
 
-static bool is_locked(uint32_t slot)
+static bool is_locked(const struct family *f, uint32_t slot)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1 };
 
-	return fcntl(own.fd, F_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
+	return fcntl(f->fd, F_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
 }
 
-static bool lives(uint32_t slot)
+/* The lock decides, and what is written in the slot only until there is one: another process may have overwritten it.
+ */
+static bool lives(const struct family *f, uint32_t slot)
 {
-	uint64_t since = atomic_load(&own.file->slot[slot]);
+	uint64_t since = atomic_load(&f->file->slot[slot]);
 
-	if (slot == own.slot)
+	if (slot == f->slot)
 		return true;
-	if (since == SLOT_FREE)
-		return false;
-	return is_locked(slot) || (since != SLOT_LIVES && now_ns() - since < FIRST_RUN_NS);
+	return is_locked(f, slot) || (since > SLOT_LIVES && now_ns() - since < FIRST_RUN_NS);
 }
 
-static bool map(int fd)
+static struct relatives_file *map(int fd)
 {
-	own.file = mmap(NULL, sizeof *own.file, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (own.file == MAP_FAILED)
-		own.file = NULL;
-	return own.file;
+	struct relatives_file *file = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	return file == MAP_FAILED ? NULL : file;
 }
 
-/* Creates the file, in the first of these processes. */
-static bool make_file(void)
+/* Takes the file for this process, in that slot. NULL: no memory; the descriptor is still the caller's. */
+static struct family *join(int fd, uint32_t slot)
 {
-	int fd;
+	struct family *f = calloc(1, sizeof *f);
 
-	if (own.file)
-		return true;
-	fd = memfd_create("xts-relatives", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0)
-		return false;
-	if (ftruncate(fd, sizeof *own.file) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0 || !map(fd)) {
-		close(fd);
-		return false;
+	if (!f)
+		return NULL;
+	f->file = map(fd);
+	if (!f->file) {
+		free(f);
+		return NULL;
 	}
-	own.fd = xts_own(fd);
-	own.slot = 0;
-	own.child = RELATIVES_MAX;
-	atomic_store(&own.file->slot[0], SLOT_LIVES);
-	return lock_slot(0);
+	/* Until it is locked: the descriptor may get another number, which drops a lock. */
+	atomic_store(&f->file->slot[slot], now_ns());
+	f->fd_before = fd;
+	f->fd = xts_own(fd);
+	f->slot = slot;
+	f->child = RELATIVES_MAX;
+	(void)lock_slot(f, slot);
+	atomic_store(&f->file->slot[slot], SLOT_LIVES);
+	f->next = families;
+	families = f;
+	return f;
+}
+
+static void give_up(struct family *f)
+{
+	munmap(f->file, sizeof *f->file);
+	xts_own_close(f->fd);
+	free(f);
+}
+
+static struct family *make_file(void)
+{
+	int fd = memfd_create("xts-relatives", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct family *f = NULL;
+
+	if (fd < 0)
+		return NULL;
+	if (ftruncate(fd, sizeof(struct relatives_file)) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
+		f = join(fd, 0);
+	if (!f) {
+		close(fd);
+		return NULL;
+	}
+	f->fd_before = -1;
+	return f;
+}
+
+/* The file that gets new entries. */
+static struct family *incomplete(void)
+{
+	struct family *f = families;
+
+	while (f && f->complete)
+		f = f->next;
+	return f ? f : make_file();
 }
 
 /* --- bits --------------------------------------------------------------------------------------------------------- */
@@ -89,71 +149,102 @@ static uint64_t bit(uint32_t slot)
 	return UINT64_C(1) << slot % 64;
 }
 
-bool relatives_have(const struct common *c)
+static bool has(const struct family *f, const struct common *c)
 {
-	return atomic_load(&c->has[own.slot / 64]) & bit(own.slot);
+	return f && f->slot < RELATIVES_MAX && atomic_load(&c->has[f->slot / 64]) & bit(f->slot);
 }
 
-/* Clears the bit of a process that has died. */
-static void clear_bit_of(struct common *c, uint32_t slot)
+/* Of a process that leaves, or has died. Who uses the connection learns that somebody else knows its key. */
+static void clear_bit(struct common *c, uint32_t slot)
 {
-	atomic_fetch_and(&c->has[slot / 64], ~bit(slot));
+	if (atomic_fetch_and(&c->has[slot / 64], ~bit(slot)) & bit(slot))
+		atomic_store(&c->left, 1);
+}
+
+static void set_own_bit(struct common *c)
+{
+	const struct family *f = family_of(c);
+
+	if (f)
+		atomic_fetch_or(&c->has[f->slot / 64], bit(f->slot));
+}
+
+static void clear_own_bit(struct common *c)
+{
+	const struct family *f = family_of(c);
+
+	if (f)
+		clear_bit(c, f->slot);
 }
 
 bool relatives_seem_to_have(const struct common *c)
 {
+	const struct family *f = family_of(c);
 	uint64_t others = 0;
 
-	for (uint32_t i = 0; i < WORDS; i++)
+	for (uint32_t i = 0; f && i < WORDS; i++)
 		others |= atomic_load_explicit(&c->has[i], memory_order_relaxed) &
-			  ~(i == own.slot / 64 ? bit(own.slot) : 0);
+			  ~(i == f->slot / 64 ? bit(f->slot) : 0);
 	return others;
 }
 
 /* The process that had the slot has died. True: the slot belongs to another process by now, which may have the
  * connection. */
-static bool is_reused(struct common *c, uint32_t slot, uint64_t since)
+static bool is_reused(const struct family *f, struct common *c, uint32_t slot, uint64_t since)
 {
-	clear_bit_of(c, slot);
-	if (atomic_load(&own.file->slot[slot]) == since)
+	clear_bit(c, slot);
+	if (atomic_load(&f->file->slot[slot]) == since)
 		return false;
 	atomic_fetch_or(&c->has[slot / 64], bit(slot)); /* wrong, at worst, until that process ends */
 	return true;
 }
 
-static bool is_known(const struct living *living, uint32_t slot)
+static bool is_known(const struct family *f, const struct living *living, uint32_t slot)
 {
-	return living && living->known[slot / 64] & bit(slot);
+	return living && living->file == f && living->known[slot / 64] & bit(slot);
 }
 
-bool relatives_others_have(struct common *c, struct living *living)
+static void note_living(const struct family *f, struct living *living, uint32_t slot)
 {
-	for (uint32_t i = 0; i < RELATIVES_MAX; i++) {
+	if (!living)
+		return;
+	if (living->file != f)
+		*living = (struct living){ .file = f };
+	living->known[slot / 64] |= bit(slot);
+}
+
+static bool others_have(const struct family *f, struct common *c, struct living *living)
+{
+	for (uint32_t i = 0; f && i < RELATIVES_MAX; i++) {
 		uint64_t word = atomic_load(&c->has[i / 64]), since;
 
 		if (!word) {
 			i |= 63;
 			continue;
 		}
-		if (i == own.slot || !(word & bit(i)))
+		if (i == f->slot || !(word & bit(i)))
 			continue;
-		since = atomic_load(&own.file->slot[i]);
-		if (is_known(living, i) || lives(i)) {
-			if (living)
-				living->known[i / 64] |= bit(i);
+		since = atomic_load(&f->file->slot[i]);
+		if (is_known(f, living, i) || lives(f, i)) {
+			note_living(f, living, i);
 			return true;
 		}
-		if (is_reused(c, i, since))
+		if (is_reused(f, c, i, since))
 			return true;
 	}
 	return false;
 }
 
-static bool is_kept(const struct common *c)
+bool relatives_others_have(struct common *c, struct living *living)
+{
+	return others_have(family_of(c), c, living);
+}
+
+static bool is_kept(const struct family *f, const struct common *c)
 {
 	uint32_t keeper = atomic_load(&c->keeper);
 
-	return keeper && keeper <= RELATIVES_MAX && lives(keeper - 1);
+	return f && keeper && keeper <= RELATIVES_MAX && lives(f, keeper - 1);
 }
 
 /* If several processes leave at the same time, each may see no other: exactly one of them frees the entry. */
@@ -164,158 +255,259 @@ static bool free_entry(struct common *c)
 	return atomic_compare_exchange_strong(&c->used, &used, 0);
 }
 
+static bool is_left(struct common *c)
+{
+	const struct family *f = family_of(c);
+
+	return others_have(f, c, NULL) || is_kept(f, c) || !free_entry(c);
+}
+
+/* This process is the keeper no longer, unless another one is by now. */
+static void keep_no_more(struct common *c)
+{
+	const struct family *f = family_of(c);
+	uint32_t keeper = f ? f->slot + 1 : 0;
+
+	(void)atomic_compare_exchange_strong(&c->keeper, &keeper, 0);
+}
+
 bool relatives_leave(struct common *c)
 {
-	clear_bit_of(c, own.slot);
-	return relatives_others_have(c, NULL) || is_kept(c) || !free_entry(c);
+	clear_own_bit(c);
+	return is_left(c);
 }
 
 void relatives_rejoin(struct common *c)
 {
-	atomic_fetch_or(&c->has[own.slot / 64], bit(own.slot));
+	set_own_bit(c);
 }
 
 void relatives_keep(struct common *c)
 {
-	atomic_store(&c->keeper, own.slot + 1);
-	clear_bit_of(c, own.slot);
+	const struct family *f = family_of(c);
+
+	if (f)
+		atomic_store(&c->keeper, f->slot + 1);
+	clear_own_bit(c);
 }
 
 void relatives_have_again(struct common *c)
 {
-	uint32_t keeper = own.slot + 1; /* unless another process keeps it by now */
-
-	relatives_rejoin(c);
-	(void)atomic_compare_exchange_strong(&c->keeper, &keeper, 0);
+	set_own_bit(c);
+	keep_no_more(c);
 }
 
 bool relatives_kept(struct common *c)
 {
-	uint32_t keeper = own.slot + 1; /* unless another process keeps it by now */
+	keep_no_more(c);
+	return is_left(c);
+}
 
-	(void)atomic_compare_exchange_strong(&c->keeper, &keeper, 0);
-	return relatives_others_have(c, NULL) || is_kept(c) || !free_entry(c);
+static struct common *take_entry(struct family *f)
+{
+	uint32_t hint = atomic_load(&f->file->free_hint);
+
+	for (uint32_t i = 0; i < COMMON_MAX; i++) {
+		uint32_t at = (hint + i) % COMMON_MAX, is_free = 0;
+		struct common *c = &f->file->common[at];
+
+		if (!atomic_compare_exchange_strong(&c->used, &is_free, 1))
+			continue;
+		atomic_store(&f->file->free_hint, at + 1);
+		for (uint32_t word = 0; word < WORDS; word++)
+			atomic_store(&c->has[word], 0);
+		atomic_store(&c->has[f->slot / 64], bit(f->slot));
+		atomic_store(&c->keeper, 0);
+		atomic_store(&c->passed, 0);
+		atomic_store(&c->key, 0);
+		atomic_store(&c->left, 0);
+		f->entries++;
+		return c;
+	}
+	f->complete = true; /* it is full */
+	return NULL;
 }
 
 struct common *relatives_add(void)
 {
-	uint32_t hint;
+	struct common *c = NULL;
+	struct family *f;
 
-	if (!make_file())
-		return NULL;
-	hint = atomic_load(&own.file->free_hint);
-	for (uint32_t i = 0; i < COMMON_MAX; i++) {
-		uint32_t at = (hint + i) % COMMON_MAX, is_free = 0;
-		struct common *c = &own.file->common[at];
-
-		if (!atomic_compare_exchange_strong(&c->used, &is_free, 1))
-			continue;
-		atomic_store(&own.file->free_hint, at + 1);
-		for (uint32_t word = 0; word < WORDS; word++)
-			atomic_store(&c->has[word], 0);
-		atomic_store(&c->has[own.slot / 64], bit(own.slot));
-		atomic_store(&c->keeper, 0);
-		atomic_store(&c->passed, 0);
-		return c;
+	pthread_mutex_lock(&families_lock);
+	for (int i = 0; !c && i < 2; i++) {
+		f = incomplete();
+		c = f ? take_entry(f) : NULL;
 	}
-	return NULL;
+	pthread_mutex_unlock(&families_lock);
+	return c;
+}
+
+void relatives_drop(struct common *c)
+{
+	struct family *f = family_of(c), **at = &families;
+
+	pthread_mutex_lock(&families_lock);
+	while (f && *at != f)
+		at = &(*at)->next;
+	if (f && --f->entries == 0) {
+		*at = f->next;
+		give_up(f);
+	}
+	pthread_mutex_unlock(&families_lock);
 }
 
 /* --- fork --------------------------------------------------------------------------------------------------------- */
 
-static bool take_slot(uint32_t slot, uint64_t was)
+static bool take_slot(struct family *f, uint32_t slot, uint64_t was)
 {
-	if (!atomic_compare_exchange_strong(&own.file->slot[slot], &was, now_ns()))
+	if (lives(f, slot) || !atomic_compare_exchange_strong(&f->file->slot[slot], &was, now_ns()))
 		return false;
-	own.child = slot;
+	f->child = slot;
 	return true;
 }
 
-bool relatives_expect_child(void)
+/* Reserves a slot for the child. */
+static bool expect_child(struct family *f)
 {
-	if (!make_file())
-		return false;
-	for (uint32_t i = 0; i < RELATIVES_MAX && own.child == RELATIVES_MAX; i++)
-		if (atomic_load(&own.file->slot[i]) == SLOT_FREE)
-			(void)take_slot(i, SLOT_FREE);
-	for (uint32_t i = 0; i < RELATIVES_MAX && own.child == RELATIVES_MAX; i++) {
-		uint64_t was = atomic_load(&own.file->slot[i]);
-
-		if (lives(i) || !take_slot(i, was))
+	for (uint32_t i = 0; i < RELATIVES_MAX && f->child == RELATIVES_MAX; i++)
+		if (atomic_load(&f->file->slot[i]) == SLOT_FREE)
+			(void)take_slot(f, i, SLOT_FREE);
+	for (uint32_t i = 0; i < RELATIVES_MAX && f->child == RELATIVES_MAX; i++) {
+		if (!take_slot(f, i, atomic_load(&f->file->slot[i])))
 			continue;
 		for (uint32_t at = 0; at < COMMON_MAX; at++)
-			if (atomic_load_explicit(&own.file->common[at].used, memory_order_relaxed))
-				clear_bit_of(&own.file->common[at], i);
+			if (atomic_load_explicit(&f->file->common[at].used, memory_order_relaxed))
+				clear_bit(&f->file->common[at], i);
 	}
-	return own.child != RELATIVES_MAX;
+	return f->child != RELATIVES_MAX;
 }
 
-void relatives_give_child(struct common *c)
+bool relatives_give_child(struct common *c)
 {
-	atomic_fetch_or(&c->has[own.child / 64], bit(own.child));
+	struct family *f = family_of(c);
+
+	if (!f || !expect_child(f))
+		return false;
+	atomic_fetch_or(&c->has[f->child / 64], bit(f->child));
+	return true;
+}
+
+static void become_child(struct family *f)
+{
+	f->slot = f->child; /* RELATIVES_MAX: it has nothing there */
+	f->entries = 0;
+	f->complete = true;
+	f->fd_before = -1;
+	if (f->slot < RELATIVES_MAX && lock_slot(f, f->slot))
+		atomic_store(&f->file->slot[f->slot], SLOT_LIVES);
 }
 
 void relatives_after_fork(bool is_child)
 {
-	if (is_child && own.child != RELATIVES_MAX) {
-		own.slot = own.child;
-		if (lock_slot(own.slot))
-			atomic_store(&own.file->slot[own.slot], SLOT_LIVES);
+	for (struct family *f = families; f; f = f->next) {
+		if (is_child)
+			become_child(f);
+		f->complete |= f->child != RELATIVES_MAX;
+		f->child = RELATIVES_MAX;
 	}
-	own.child = RELATIVES_MAX;
 }
 
-/* The slot is the parent's. The file stays mapped and open: nothing refers to it. */
+bool relatives_inherited(struct common *c)
+{
+	struct family *f = family_of(c);
+
+	if (!has(f, c))
+		return false;
+	f->entries++;
+	return true;
+}
+
+void relatives_drop_unused(void)
+{
+	struct family **at = &families;
+
+	while (*at) {
+		struct family *f = *at;
+
+		if (f->entries) {
+			at = &f->next;
+			continue;
+		}
+		*at = f->next;
+		give_up(f);
+	}
+}
+
+/* The slots are the parent's, and so are the descriptors, if the child has the same table of them. */
 void relatives_orphaned(void)
 {
-	own.file = NULL;
-	own.fd = -1;
-	own.slot = 0;
-	own.child = RELATIVES_MAX;
+	pthread_mutex_init(&families_lock, NULL);
+	for (struct family *f = families; f; f = f->next)
+		munmap(f->file, sizeof *f->file);
+	families = NULL;
 }
 
 /* --- exec --------------------------------------------------------------------------------------------------------- */
 
+static void keep_over_exec(struct family *f, bool keep)
+{
+	ioctl(f->fd, keep ? FIONCLEX : FIOCLEX);
+	atomic_store(&f->file->slot[f->slot], keep ? now_ns() : SLOT_LIVES);
+}
+
 /* The record lock is dropped when any descriptor of the file is closed, and the new program may close one before it
  * knows of the file. So meanwhile the process counts as alive in the same way as a child that has not run yet. */
-int relatives_pass(bool pass)
+struct relatives_place relatives_pass(struct common *c)
 {
-	if (own.fd < 0)
-		return -1;
-	ioctl(own.fd, pass ? FIONCLEX : FIOCLEX);
-	atomic_store(&own.file->slot[own.slot], pass ? now_ns() : SLOT_LIVES);
-	return own.fd;
+	struct family *f = family_of(c);
+
+	if (!f)
+		return (struct relatives_place){ .fd = -1 };
+	keep_over_exec(f, true);
+	return (struct relatives_place){ .fd = f->fd, .slot = f->slot, .index = (uint32_t)(c - f->file->common) };
 }
 
-uint32_t relatives_slot(void)
+void relatives_resume(void)
 {
-	return own.slot;
+	pthread_mutex_lock(&families_lock);
+	for (struct family *f = families; f; f = f->next)
+		keep_over_exec(f, false);
+	pthread_mutex_unlock(&families_lock);
 }
 
-uint32_t relatives_index(const struct common *c)
+static struct family *find_or_join(const struct relatives_place *place)
 {
-	return (uint32_t)(c - own.file->common);
-}
-
-struct common *relatives_adopt(int fd, uint32_t slot, uint32_t index)
-{
+	struct family *f = families;
 	struct stat file;
-	struct common *c;
 
-	if (slot >= RELATIVES_MAX || index >= COMMON_MAX)
+	while (f && f->fd_before != place->fd)
+		f = f->next;
+	if (f)
+		return f->slot == place->slot ? f : NULL;
+	if (fstat(place->fd, &file) < 0 || file.st_size != sizeof *f->file)
 		return NULL;
-	if (!own.file) {
-		if (fstat(fd, &file) < 0 || file.st_size != sizeof *own.file || !map(fd))
-			return NULL;
-		/* This descriptor may get another number, which drops the lock. */
-		atomic_store(&own.file->slot[slot], now_ns());
-		own.fd = xts_own(fd);
-		own.slot = slot;
-		if (!lock_slot(slot))
-			return NULL;
-		atomic_store(&own.file->slot[slot], SLOT_LIVES);
-		relatives_pass(false);
-	}
-	c = &own.file->common[index];
-	return own.slot == slot && relatives_have(c) ? c : NULL;
+	f = join(place->fd, place->slot);
+	if (!f)
+		return NULL;
+	f->complete = true;
+	keep_over_exec(f, false);
+	return f;
+}
+
+struct common *relatives_adopt(const struct relatives_place *place)
+{
+	struct common *c;
+	struct family *f;
+
+	if (place->slot >= RELATIVES_MAX || place->index >= COMMON_MAX)
+		return NULL;
+	pthread_mutex_lock(&families_lock);
+	f = find_or_join(place);
+	c = f ? &f->file->common[place->index] : NULL;
+	if (!has(f, c))
+		c = NULL;
+	if (c)
+		f->entries++;
+	pthread_mutex_unlock(&families_lock);
+	return c;
 }

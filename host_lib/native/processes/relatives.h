@@ -2,14 +2,19 @@
  * Which processes have a copy of a connection: relatives.c.
  *
  * fork() gives a child copies of all descriptors, and the kernel ends a connection when the last copy is closed. Here
- * all processes that descend from one process by fork and exec (relatives) have a file in common. It has a slot for
- * each process and an entry for each connection that more than one of them may have, with a bit for each process that
- * has a copy. A process holds a record lock on the byte of its slot, which the kernel drops when it dies, however that
+ * the processes that got connections by fork and exec (relatives) have files in common. A file has a slot for each
+ * process and an entry for each connection that more than one of them may have, with a bit for each process that has a
+ * copy. A process holds a record lock on the byte of its slot, which the kernel drops when it dies, however that
  * happens.
  *
- * A relative can write to all of the file. All that it achieves is that a connection of theirs is closed, or kept,
- * at the wrong time. The right to use a connection is its key, which is not in the file but in the memory of the
- * processes that have a copy.
+ * A relative can write to all of a file, and it may have given up its user. So a child has only the files of
+ * connections that it has: what becomes common after a fork goes into a new file, and a process gives a file up with
+ * its last connection in it. What a relative can achieve is that a connection of a file that it has is closed, or kept,
+ * at the wrong time.
+ *
+ * The key of a connection is in its entry. When a process no longer has a copy, the entry says so, and the process that
+ * uses the connection next gives it another key (key_renewal.c). So who has closed all its connections of a file has no
+ * key, and what it remembers is good for nothing.
  */
 #ifndef XTS_RELATIVES_H
 #define XTS_RELATIVES_H
@@ -32,22 +37,27 @@ struct common {
 	uint8_t shutdown;
 	uint32_t pdu_read; /* of the first PDU that is returned: bytes that were read before */
 	struct ulps ulps;
+	_Atomic uint64_t key;    /* the one in force */
+	_Atomic uint32_t left;   /* a process has left that knows it */
 	_Atomic uint32_t passed; /* programs that are not relatives may have it too; its deed says which */
 	_Atomic uint64_t has[RELATIVES_MAX / 64];
 };
 
 /* Processes known to be alive, cached while many connections are looked at. */
 struct living {
+	const void *file; /* of this one */
 	uint64_t known[RELATIVES_MAX / 64];
 };
 
-/* All need some stack's lock, but the file belongs to the process. NULL, -1 and false: no memory, or no room. */
-struct common *relatives_add(void);          /* makes an entry, and sets this process's bit */
-bool relatives_expect_child(void);           /* before a fork: reserves a slot for the child */
-void relatives_give_child(struct common *c); /* sets the bit of the child to come */
+/* All need some stack's lock. NULL, -1 and false: no memory, or no room. */
+struct common *relatives_add(void); /* makes an entry, and sets this process's bit */
+/* This process has no more use for the entry: the last one in a file gives the file up. */
+void relatives_drop(struct common *c);
+bool relatives_give_child(struct common *c); /* before a fork: sets the bit of the child to come */
 void relatives_after_fork(bool is_child);
 void relatives_orphaned(void);                       /* in a child that nobody has expected: caller.h */
-bool relatives_have(const struct common *c);         /* does this process have it? */
+bool relatives_inherited(struct common *c);          /* in the child: does this process have it? */
+void relatives_drop_unused(void);                    /* in the child, after that: the files in which it has nothing */
 bool relatives_seem_to_have(const struct common *c); /* may others have it? does not check that they are alive */
 /* Do others have it? *living, if not NULL: processes already known to be alive, so that each is checked only once. */
 bool relatives_others_have(struct common *c, struct living *living);
@@ -58,12 +68,14 @@ void relatives_keep(struct common *c);       /* clears this process's bit, but k
 void relatives_have_again(struct common *c); /* after relatives_keep(): sets the bit again, and stops keeping it */
 /* Stops keeping it. False: as for relatives_leave(): processes that left earlier relied on this one. */
 bool relatives_kept(struct common *c);
-/* Over exec: the descriptor of the file, which the new program keeps (or, after a failed exec, does not keep); -1: no
- * file. */
-int relatives_pass(bool pass);
-uint32_t relatives_slot(void);
-uint32_t relatives_index(const struct common *c);
+/* Over exec: where an entry is. The new program keeps the descriptor. */
+struct relatives_place {
+	int fd;
+	uint32_t slot, index;
+};
+struct relatives_place relatives_pass(struct common *c);
+void relatives_resume(void); /* after a failed exec: it does not keep them */
 /* In the new program. NULL: the descriptor is not of such a file. */
-struct common *relatives_adopt(int fd, uint32_t slot, uint32_t index);
+struct common *relatives_adopt(const struct relatives_place *place);
 
 #endif

@@ -172,9 +172,11 @@ int record_write(int memfd, struct xts_sock *s, int descriptor)
 	b.descriptor = descriptor;
 	b.unread = s->datagrams ? 0 : s->unread; /* datagrams that this process was sent stay its own */
 	if (c) {
-		b.relatives = relatives_pass(true);
-		b.relatives_slot = relatives_slot();
-		b.relatives_entry = relatives_index(c);
+		struct relatives_place place = relatives_pass(c);
+
+		b.relatives = place.fd;
+		b.relatives_slot = place.slot;
+		b.relatives_entry = place.index;
 		b.deed_fd = passed_keep(s, true);
 		b.deed_is_shared = s->cold->sharing.deed_is_shared;
 	}
@@ -423,7 +425,9 @@ int record_read(struct stack *st, int memfd, struct xts_sock **out, int *descrip
 	if (r)
 		return r;
 	record_apply(&b, s);
-	s->own.common = b.relatives >= 0 ? relatives_adopt(b.relatives, b.relatives_slot, b.relatives_entry) : NULL;
+	if (b.relatives >= 0)
+		s->own.common = relatives_adopt(&(struct relatives_place){
+			.fd = b.relatives, .slot = b.relatives_slot, .index = b.relatives_entry });
 	if (s->own.common) {
 		common_count(s);
 		passed_adopt(s, &b);

@@ -30,6 +30,7 @@
 #include "core/status_page.h"
 #include "credit.h"
 #include "processes/inherit.h"
+#include "processes/key_renewal.h"
 #include "processes/relatives.h"
 #include "processes/take_over.h"
 #include "ulps/pushed.h"
@@ -101,6 +102,7 @@ static void taken(struct xts_sock *s, const struct call *call)
 		atomic_store(&s->own.common->sent_bytes, s->sent_bytes - s->cold->sharing.sent_before);
 		progress_need(s->stack); /* the progress thread answers YIELD while the application is elsewhere */
 	}
+	(void)key_renew(s);
 	if (s->cold->sharing.asked_for)
 		turn_is_asked_for(s);
 	status_state(s);
@@ -111,7 +113,7 @@ static void taken(struct xts_sock *s, const struct call *call)
 /* Sends TAKE once. */
 static int ask(struct xts_sock *s, uint32_t purpose)
 {
-	struct call call = { .type = XTS_CMD_TAKE, .key = s->cold->sharing.key, .purpose = purpose };
+	struct call call = { .type = XTS_CMD_TAKE, .purpose = purpose };
 	uint32_t window = s->grant.window < WINDOW_BYTES_MIN ? WINDOW_BYTES_MIN : s->grant.window, id = s->id;
 	int r = s->stack->channel ? 0 : channel_attach(s->stack);
 
@@ -119,6 +121,8 @@ static int ask(struct xts_sock *s, uint32_t purpose)
 		return r ? r : -EBADF;
 	if (!(s->stack->channel->link.features & XTS_FEATURE_TAKE))
 		return -EOPNOTSUPP;
+	key_look_up(s);
+	call.key = s->cold->sharing.key;
 	xts_credit_grant_init(&s->grant, window);
 	call.post_credits = window;
 	s->read_bytes = 0;
@@ -310,17 +314,24 @@ int turn_take(struct xts_sock *s, uint32_t purpose, uint64_t until_ns)
 	return take_with(s, &p);
 }
 
+static int ask_once(struct xts_sock *s, uint32_t purpose)
+{
+	uint64_t now = now_ns();
+	struct patience p = { .purpose = purpose, .at_once = true, .begun_ns = now, .until_ns = now, .answered_ns = now };
+
+	return take_with(s, &p);
+}
+
 void turn_seek(struct xts_sock *s)
 {
 	uint32_t wanted = s->cold->sharing.sought_for;
-	uint64_t now = now_ns();
-	struct patience p = { .purpose = wanted > PURPOSE_POLL ? wanted : PURPOSE_POLL,
-			      .at_once = true,
-			      .begun_ns = now,
-			      .until_ns = now,
-			      .answered_ns = now };
 
-	(void)take_with(s, &p);
+	(void)ask_once(s, wanted > PURPOSE_POLL ? wanted : PURPOSE_POLL);
+}
+
+int turn_take_kept(struct xts_sock *s)
+{
+	return ask_once(s, PURPOSE_USE);
 }
 
 /* --- once for each call ------------------------------------------------------------------------------------------- */

@@ -23,8 +23,9 @@ enum { PURPOSE_NOBODY, PURPOSE_POLL, PURPOSE_RECEIVE, PURPOSE_USE }; /* purposes
  * then; -ETIMEDOUT: its holder does not answer for longer than any call waits; -ERESTART: a signal; -EBADF: closed
  * meanwhile; or the errno with which the connection has failed. */
 int turn_take(struct xts_sock *s, uint32_t purpose, uint64_t until_ns);
-/* The progress thread asks for it, for a poll. Does not wait for the holder. */
+/* The progress thread asks for it: for a poll, or since its holder has closed it. Does not wait for the holder. */
 void turn_seek(struct xts_sock *s);
+int turn_take_kept(struct xts_sock *s);
 /* turn_begin(): a call begins that does not wait for data or room; takes the connection over, unless purpose is
  * PURPOSE_NOBODY. turn_use(), later in the call: takes it over if another process holds it, with the results of
  * turn_take(); does not wait for a holder that has already left this call without an answer. */
@@ -71,5 +72,6 @@ void common_look_soon(struct stack *st); /* makes the progress thread look soon 
 void common_forget(struct xts_sock *s);  /* this process alone has it */
 void common_count(struct xts_sock *s);   /* it has an entry, and is looked after from now on */
 void common_drop(struct xts_sock *s);    /* it is no longer looked after */
+void common_detach(struct xts_sock *s);  /* it has no entry any more */
 
 #endif

@@ -5,20 +5,24 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
+import struct
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 
-from beds.calls import Calls
+from beds.calls import Calls, until
 from beds.scripts import script
 from beds.stranger import label_of, numbers_in, opened_by
 from system.processes.programs.inherit_exec import ExecSocket
 from system.processes.programs.inherit_passing import Way, at_an_end, take_passed
-from system.processes.programs.inheriting import Child, Signal, ask, listen, receive_exactly, workers
-from system.sockets.programs.library_scripts import send
+from system.processes.programs.inheriting import PATIENCE_S, Child, Signal, ask, listen, receive_exactly, workers
+from system.sockets.programs.library_scripts import recv, send
 
 ENDPOINT = os.environ.get("XTS_ENDPOINT", "")
 TCP_FASTOPEN_KEY = 33
 CLONE_NEWUSER = 0x10000000
+SHARED_BYTES = 8192  # the slots of processes, and some entries
 
 
 @script("inherit")
@@ -116,3 +120,206 @@ def without_proc_a_passed_connection_ends_no_earlier(c: Calls) -> None:
         leaves.tell()
         assert receive_exactly(peer, 3) == b"aAb"
         child.wait()
+
+
+# --- keys ---------------------------------------------------------------------------------------------
+
+
+def files_of(pid: int | str, name: str) -> list[Path]:
+    """The memfds of a process with that name."""
+    found = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            if str(entry.readlink()).startswith(f"/memfd:{name}"):
+                found.append(entry)
+    return found
+
+
+class Reader:
+    """Reads the files by which processes share sockets, in a process of its own that has nothing to do with them: who
+    has such a file, and opens and closes it once more, gives up its locks on it. Made before any connection."""
+
+    def __init__(self, c: Calls) -> None:
+        self.here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.here.settimeout(PATIENCE_S)
+
+        def read() -> None:
+            self.here.close()
+            while asked := there.recv(20):
+                found = [number.to_bytes(8, "little") for number in self._numbers(int(asked))]
+                there.send(b"".join(found) or b"none")
+
+        self.child = Child(c, read)
+        there.close()
+
+    @staticmethod
+    def _numbers(pid: int) -> set[int]:
+        """All that a key could be (their first pages: tests have few connections)."""
+        files = files_of(pid, "xts-relatives") + files_of(pid, "xts-deed")
+        return {number for path in files for number in numbers_in(path.read_bytes()[:SHARED_BYTES])} - {0}
+
+    def numbers(self, pid: int = 0) -> list[int]:
+        self.here.send(b"%d" % (pid or os.getpid()))
+        data = self.here.recv(1 << 17)
+        return [] if data == b"none" else sorted(number for (number,) in struct.iter_unpack("<Q", data))
+
+    def keys(self, pid: int = 0) -> list[int]:
+        return opened_by(ENDPOINT, self.numbers(pid))
+
+
+def occurrences(pid: int, number: int) -> int:
+    """How often the number is in the memory of a process, where it is writable."""
+    found = 0
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            place, rights = line.split()[:2]
+            start, end = (int(part, 16) for part in place.split("-"))
+            if rights.startswith("rw"):
+                with suppress(OSError, OverflowError):  # memory of a device
+                    memory.seek(start)
+                    found += memory.read(end - start).count(number.to_bytes(8, "little"))
+    return found
+
+
+@script("inherit")
+def a_child_that_has_closed_everything_has_no_key(c: Calls) -> None:
+    """It was privileged, and gives that up: what is found in it later opens nothing."""
+    reader = Reader(c)
+    s, peer = c.connected()
+    begun, closes, closed, ends = (Signal() for _ in range(4))
+
+    def body() -> None:
+        begun.tell()
+        closes.wait()
+        assert c.call("close", s) == 0
+        closed.tell()
+        ends.wait()
+
+    other_ends = Signal()
+    other, child = Child(c, other_ends.wait), Child(c, body)
+    begun.wait()
+    (key,) = reader.keys()
+    assert key in reader.keys(child.pid) and occurrences(child.pid, key)
+    closes.tell()
+    closed.wait()
+    assert not occurrences(child.pid, key)
+    assert not reader.numbers(child.pid)
+    assert not any(name in Path(f"/proc/{child.pid}/maps").read_text() for name in ("xts-relatives", "xts-deed"))
+    until(lambda: not opened_by(ENDPOINT, [key]))
+    assert len(reader.keys()) == 1, "it has another one"
+    ends.tell()
+    child.wait()
+    other_ends.tell()
+    other.wait()
+    assert send(c, s, b"x") == 1 and peer.recv(1) == b"x"
+
+
+@script("inherit")
+def a_key_from_before_opens_nothing_when_a_process_has_left(c: Calls) -> None:
+    """Those that still have the connection go on by turns, whether they have used it before or not."""
+    reader = Reader(c)
+    s, peer = c.connected()
+    leaves, left, turn, done = (Signal() for _ in range(4))
+
+    def leaver() -> None:
+        leaves.wait()
+        assert c.call("close", s) == 0
+        left.tell()
+        leaves.wait()
+
+    def user() -> None:
+        turn.wait()
+        assert send(c, s, b"child") == 5
+        done.tell()
+        turn.wait()
+        assert send(c, s, b"again") == 5
+
+    user_child, leaving = Child(c, user), Child(c, leaver)
+    (before,) = reader.keys()
+    leaves.tell()
+    left.wait()
+    until(lambda: not opened_by(ENDPOINT, [before]))
+    turn.tell()
+    done.wait()
+    assert send(c, s, b"parent") == 6
+    turn.tell()
+    user_child.wait()
+    leaves.tell()
+    leaving.wait()
+    assert receive_exactly(peer, 16) == b"childparentagain"
+    assert c.call("close", s) == 0
+    assert peer.recv(1) == b""
+
+
+@script("inherit")
+def a_process_that_was_passed_a_connection_leaves(c: Calls) -> None:
+    """The key is another one then, also for the process that it goes to next."""
+    reader = Reader(c)
+    first, second, begun, leaves, left = Way(), Way(), Signal(), Signal(), Signal()
+
+    def leaver(s: int) -> None:
+        assert send(c, s, b"x") == 1
+        begun.tell()
+        leaves.wait()
+        assert c.call("close", s) == 0
+        left.tell()
+        leaves.wait()
+
+    def user(s: int) -> None:
+        assert send(c, s, b"y") == 1
+        assert c.call("close", s) == 0
+
+    leaving, using = at_an_end(c, first, leaver), at_an_end(c, second, user)
+    s, peer = c.connected()
+    first.give(c, s)
+    begun.wait()
+    carrier = c.call("pass", s, -1)
+    before = reader.keys(leaving.pid)
+    assert len(before) == 1
+    leaves.tell()
+    left.wait()
+    assert send(c, s, b"z") == 1  # it had the connection last, and keeps it until another one needs it
+    until(lambda: not reader.numbers(leaving.pid))
+    until(lambda: not opened_by(ENDPOINT, before))
+    socket.send_fds(second.here, [b"x"], [carrier])  # it was made before the key was renewed
+    os.close(carrier)
+    using.wait()
+    assert receive_exactly(peer, 3) == b"xzy"
+    leaves.tell()
+    leaving.wait()
+    assert c.call("close", s) == 0
+    assert peer.recv(1) == b""
+
+
+@script("inherit")
+def what_a_child_never_had_it_cannot_end(c: Calls) -> None:
+    """Whatever it writes into the files that it shares with its parent."""
+    first, first_peer = c.connected()
+    garbles, garbled, ends = Signal(), Signal(), Signal()
+
+    def hostile() -> None:
+        garbles.wait()
+        for path in files_of("self", "xts-relatives"):
+            size = path.stat().st_size
+            for fill in (b"\0", b"\xff"):
+                with path.open("r+b") as file:
+                    for at in range(0, size, 1 << 16):
+                        file.seek(at)
+                        file.write(fill * min(1 << 16, size - at))
+            garbled.tell()
+        ends.wait()
+
+    child = Child(c, hostile)
+    second, second_peer = c.connected()
+    other = Child(c, ends.wait)
+    garbles.tell()
+    garbled.wait()
+    time.sleep(0.3)  # three looks at who has what
+    assert send(c, second, b"x") == 1 and second_peer.recv(1) == b"x"
+    ends.tell(b"xx")
+    child.wait()
+    other.wait()
+    second_peer.sendall(b"y")
+    assert recv(c, second, 1) == b"y"
+    assert c.call("close", second) == 0 and second_peer.recv(1) == b""
+    assert first >= 0 and first_peer
