@@ -683,7 +683,8 @@ int xts_poll(struct pollfd *fds, unsigned long nfds, int timeout_ms);
  *
  * For select, poll, epoll, event loops and io_uring. It is made at the first call and belongs to
  * the socket, with which it closes. It is only for polling: do not read or close it. A write to it
- * fails (ENOTCONN).
+ * fails (ENOTCONN). Each call takes what has come for the socket first, so that the descriptor shows
+ * it. In an edge-triggered set each arrival is an edge, as on the kernel.
  *
  * Returns: the descriptor.
  * Errors: EBADF, EMFILE, ENFILE, ENOMEM.
@@ -761,9 +762,9 @@ int xts_configure(const struct xts_options *options);
  * a thread that has its own stack exits, its sockets go on working from other threads. The stack ends,
  * and its queue is given back, with its last socket.
  *
- * One call may wait for sockets of several stacks; it then uses a descriptor of the kernel for each
- * socket of another stack than the first one's, or than the set's. Such sockets do not tell POLLERR
- * without POLLIN or POLLOUT.
+ * One call may wait for sockets of several stacks. In a set all sockets are alike, also those of
+ * another stack than the set's. xts_poll() uses a descriptor of the kernel for each socket of another
+ * stack than the first one's while it sleeps; these do not tell POLLERR without POLLIN or POLLOUT.
  */
 
 /* For xts_stack_use(): the stack that XTS_STACKS says. */

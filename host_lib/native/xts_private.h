@@ -71,6 +71,15 @@ int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *mem
 			 int max, uint64_t deadline_ns, const sigset_t *mask);
 /* Does the context have an event now? */
 bool xts_epoll_is_ready(void *ectx);
+/* Of all stacks of the process; xts_get_info() is about one. */
+struct xts_totals {
+	uint64_t sent_bytes, received_bytes; /* of all sockets, closed ones too */
+	bool relayed;                        /* one of them is behind the agent's relay */
+};
+int xts_get_totals(struct xts_totals *out); /* 0 */
+/* xts_epoll_ctx_create_flags(), in the stack of this socket, which is about to be registered in it: so threads that
+ * wait in it sleep on that stack's queue. */
+void *xts_epoll_ctx_create_for(int number, unsigned flags);
 /* xts_epoll_ctl() for a registration with a key, which distinguishes it from others of the same socket in this
  * context. */
 int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epoll_event *event);

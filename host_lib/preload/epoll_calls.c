@@ -111,7 +111,7 @@ static int control_offloaded(struct epoll_set *set, int epfd, int op, int fd, st
 	set->fd = epfd;
 	if (op != EPOLL_CTL_ADD && !set->ctx) {
 		errno = op == EPOLL_CTL_MOD || op == EPOLL_CTL_DEL ? ENOENT : EINVAL;
-	} else if (set_convert(set)) {
+	} else if (set_convert(set, d.number)) {
 		r = context_control(set, op, fd, d.number, event);
 		error = errno;
 		if (r == 0 && (d.flags & DESCRIPTOR_ALSO_LOCAL || op == EPOLL_CTL_DEL))
@@ -159,7 +159,7 @@ static int control_set(struct epoll_set *set, int epfd, int op, int fd, struct d
 		if (set->ctx && inner && inner->ctx)
 			(void)XTS(xts_epoll_nest(set->ctx, op, inner->ctx, (uint32_t)fd, event));
 	} else if (r == 0 && inner && inner->ctx &&
-		   (!set_convert(set) || XTS(xts_epoll_nest(set->ctx, op, inner->ctx, (uint32_t)fd, event)) < 0)) {
+		   (!set_convert(set, -1) || XTS(xts_epoll_nest(set->ctx, op, inner->ctx, (uint32_t)fd, event)) < 0)) {
 		control_noted(set, epfd, EPOLL_CTL_DEL, &note, NULL);
 		errno = ENOMEM;
 		r = -1;
@@ -277,7 +277,7 @@ static void move(struct epoll_set *set, struct registration *note, int epfd, str
 
 	both.kind = REGISTERED_BOTH;
 	both.in_kernel = is_also_local(d);
-	if (!set_convert(set) || context_control(set, EPOLL_CTL_ADD, note->fd, d.number, &both.event) < 0)
+	if (!set_convert(set, d.number) || context_control(set, EPOLL_CTL_ADD, note->fd, d.number, &both.event) < 0)
 		preload_log("descriptor %d: lost its place in an epoll set: %m", note->fd);
 	if (!both.in_kernel)
 		kernel_control(set, epfd, EPOLL_CTL_DEL, note->fd, NULL);

@@ -309,13 +309,13 @@ static void nest(struct epoll_set *set, void *argument)
 
 		if (note->kind != REGISTERED_SET || note->inner != nesting->inner->number)
 			continue;
-		if (!set_convert(set) || XTS(xts_epoll_nest(set->ctx, EPOLL_CTL_ADD, nesting->inner->ctx,
-							    (uint32_t)note->fd, &note->event)) < 0)
+		if (!set_convert(set, -1) || XTS(xts_epoll_nest(set->ctx, EPOLL_CTL_ADD, nesting->inner->ctx,
+								(uint32_t)note->fd, &note->event)) < 0)
 			nesting->failed = true;
 	}
 }
 
-bool set_convert(struct epoll_set *set)
+bool set_convert(struct epoll_set *set, int number)
 {
 	struct nesting nesting = { .inner = set };
 	void *ctx;
@@ -324,7 +324,7 @@ bool set_convert(struct epoll_set *set)
 		return true;
 	if (xts_inside.locked)
 		return preload_reentered();
-	ctx = xts_epoll_ctx_create_flags(XTS_EPOLL_HOLD);
+	ctx = xts_epoll_ctx_create_for(number, XTS_EPOLL_HOLD);
 	if (!ctx)
 		return false;
 	atomic_store(&set->ctx, ctx);

@@ -60,8 +60,9 @@ void set_silence_last(struct epoll_set *set);
 /* Everything below needs the lock, which is never held in a wait. */
 void sets_lock(void);
 void sets_unlock(void);
-/* Gives the set a context, and wakes the threads that wait only in the kernel. False: errno. */
-bool set_convert(struct epoll_set *set);
+/* Gives the set a context, in the stack of the socket with this number (-1: of this thread), and wakes the threads that
+ * wait only in the kernel. False: errno. */
+bool set_convert(struct epoll_set *set, int number);
 /* The last of those threads has left: removes the bell. */
 void set_silence(struct epoll_set *set);
 struct registration *set_registration(struct epoll_set *set, int fd); /* NULL: none */

@@ -75,7 +75,7 @@ static size_t append_stayed(char *text, size_t at)
 void summary_tell(void)
 {
 	static atomic_bool written;
-	struct xts_info info = { .size = sizeof info };
+	struct xts_totals totals = { 0 };
 	char text[TEXT_BYTES] = "";
 	struct rusage used;
 	uint32_t wanted = 0;
@@ -84,15 +84,14 @@ void summary_tell(void)
 	xts_environment_number(XTS_ENV_VERBOSE, &wanted);
 	if (!wanted || !report_made() || atomic_exchange(&written, true))
 		return;
-	/* it may be detached by now, or never have attached: its counters exist all the same */
-	(void)XTS(xts_get_info(&info));
+	(void)XTS(xts_get_totals(&totals));
 	at = append(text, 0, "%llu offloaded (", (unsigned long long)atomic_load(&preload.offloaded));
-	at = append_bytes(text, at, info.sent_bytes, "sent, ");
-	at = append_bytes(text, at, info.received_bytes, "received)");
+	at = append_bytes(text, at, totals.sent_bytes, "sent, ");
+	at = append_bytes(text, at, totals.received_bytes, "received)");
 	at = append_stayed(text, at);
 	if (xts_hints_taken())
 		at = append(text, at, "; options taken as hints: %llu", (unsigned long long)xts_hints_taken());
-	if (!strcmp(info.queue_kind, "relay"))
+	if (totals.relayed)
 		at = append(text, at, "; over the agent's relay, as no queue was free");
 	if (xts_cpu_used(&used) == 0)
 		append(text, at, "; CPU %.2f s user, %.2f s system", seconds(used.ru_utime), seconds(used.ru_stime));

@@ -60,7 +60,7 @@ def test_a_flood_of_requests_is_one_request() -> None:
     assert codec.decode(answer).fields["token"] == 999
 
 
-def test_a_request_that_comes_before_the_answer_has_left_begins_anew() -> None:
+def test_a_request_that_comes_before_the_answer_has_left_begins_again() -> None:
     pair = pair_of()
     pair.proxy.take(from_host("XTS_LINK_CATCH_UP", {"token": 1}), pair.now_ns)
     assert core.xts_link_catch_up_begins(pair.proxy.link)

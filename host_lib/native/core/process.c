@@ -307,6 +307,8 @@ static void after_fork_child(void)
 		pthread_mutex_init(&process.lock, NULL);
 		relatives_after_fork(true);
 		forget_threads();
+		for (struct stack *st = process_stacks(); st; st = process_next(st))
+			epoll_unlock(st);
 		for (struct stack *st = process_stacks(); st; st = process_next(st)) {
 			pthread_mutex_init(&st->lock, NULL);
 			pthread_mutex_lock(&st->lock);

@@ -163,7 +163,9 @@ void socket_changed(struct xts_sock *s, uint32_t events)
 		wake(st, &st->poll_waiters);
 	if (s->watches)
 		epoll_ready(s, events);
-	if (s->mirror)
+	if (s->mirror && events & EPOLLIN)
+		mirror_arrived(s);
+	else if (s->mirror)
 		mirror_dirty(s);
 }
 

@@ -132,8 +132,8 @@ void stack_rest(struct stack *st)
 	}
 	if (st->dirty)
 		mirrors_update(st);
-	/* Mirrors count even without a channel: they outlive it, and the thread has been standing by since it died. */
-	if (st->channel && (st->mirrors || channel_busy(st->channel) || (st->joint && st->shared)))
+	/* These count even without a channel: they outlive it, and the thread has been standing by since it died. */
+	if (st->channel && (st->outside || channel_busy(st->channel) || (st->joint && st->shared)))
 		progress_need(st);
 	if (st->dead)
 		channel_reap(st);

@@ -94,7 +94,8 @@ struct stack {
 	struct progress progress;
 	struct epoll_ctx *contexts;
 	unsigned idle_contexts; /* polling contexts whose descriptor the application may be sleeping on */
-	unsigned mirrors;
+	/* what threads outside of its waits may be waiting for: mirrors, and watches of other stacks' contexts */
+	unsigned outside;
 	struct xts_sock *dirty; /* sockets whose mirror is out of date */
 
 	/* other processes: inherit.h */

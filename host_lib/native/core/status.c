@@ -7,6 +7,7 @@
 #include "core/channel.h"
 #include "core/datagram_socket.h"
 #include "core/error.h"
+#include "core/process.h"
 #include "core/socket.h"
 #include "core/socket_states.h"
 #include "core/stack.h"
@@ -188,6 +189,21 @@ int xts_state(int number)
 	r = s ? state_of(s) : -EBADF;
 	stack_leave(st);
 	return finish(r);
+}
+
+int xts_get_totals(struct xts_totals *out)
+{
+	*out = (struct xts_totals){ 0 };
+	process_start();
+	for (struct stack *st = process_stacks(); st; st = process_next(st)) {
+		stack_enter(st);
+		channel_pump(st);
+		out->sent_bytes += st->sent_bytes;
+		out->received_bytes += st->received_bytes;
+		out->relayed |= st->channel && st->channel->attachment.reply.relayed;
+		stack_leave(st);
+	}
+	return 0;
 }
 
 int xts_get_info(struct xts_info *info)

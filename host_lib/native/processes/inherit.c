@@ -290,9 +290,8 @@ void connection_take_back(struct xts_sock *s)
 		socket_end(s);
 }
 
-void inherit_take_watched(const struct epoll_ctx *ctx)
+void inherit_take_watched(struct stack *st, const struct epoll_ctx *ctx)
 {
-	struct stack *st = ctx->stack;
 	struct xts_sock *s = st->to_join;
 
 	while (s) {

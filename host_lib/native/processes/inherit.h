@@ -139,7 +139,7 @@ void inherit_adopt(struct xts_sock *s); /* in a new program, for each socket */
  * turn_take(). */
 void inherit_take(struct xts_sock *s);
 /* takes over the listeners that a program waits for in a context */
-void inherit_take_watched(const struct epoll_ctx *ctx);
+void inherit_take_watched(struct stack *st, const struct epoll_ctx *ctx);
 void inherit_is_here(struct xts_sock *s); /* it belongs to this process from now on, or to no process */
 void inherit_is_elsewhere(struct xts_sock *s);
 /* Before exec: parks a connection that no other process has under a new key. Waits; 0 or -errno. */

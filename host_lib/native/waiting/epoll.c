@@ -22,6 +22,10 @@ void epoll_ready_remove(struct watch *w)
 {
 	struct epoll_ctx *ctx = w->ctx;
 
+	if (w->away) {
+		foreign_remove(w);
+		return;
+	}
 	if (!w->ready)
 		return;
 	w->ready = false;
@@ -51,11 +55,24 @@ static void ready_add(struct watch *w)
 	ctx->ready_last = w;
 }
 
+/* A level-triggered watch that has been reported is looked at again the next time. */
+static void put_back(struct watch *w)
+{
+	if (w->away)
+		foreign_add(w);
+	else
+		ready_add(w);
+}
+
 void epoll_set_ready(struct watch *w)
 {
 	struct stack *st = w->ctx->stack;
 	struct epoll_ctx *ctx = w->ctx;
 
+	if (w->away) {
+		foreign_add(w);
+		return;
+	}
 	ready_add(w);
 	wake(st, &ctx->waiters);
 	epoll_ring(ctx);
@@ -69,7 +86,7 @@ void epoll_set_ready(struct watch *w)
 
 void epoll_note_listener(struct watch *w)
 {
-	if (w->listening)
+	if (w->listening || w->away)
 		return;
 	w->listening = true;
 	w->listeners_next = w->ctx->listeners;
@@ -115,7 +132,7 @@ static bool is_awaited(const struct epoll_ctx *ctx)
 bool epoll_watches(const struct epoll_ctx *ctx, const struct xts_sock *s)
 {
 	for (const struct watch *w = s->watches; w; w = w->next)
-		if (asks(w) && reaches(w->ctx, ctx))
+		if (asks(w) && (w->away ? w->ctx == ctx : reaches(w->ctx, ctx)))
 			return true;
 	return false;
 }
@@ -123,7 +140,7 @@ bool epoll_watches(const struct epoll_ctx *ctx, const struct xts_sock *s)
 bool epoll_awaits(const struct xts_sock *s)
 {
 	for (const struct watch *w = s->watches; w; w = w->next)
-		if (asks(w) && is_awaited(w->ctx))
+		if (asks(w) && !w->away && is_awaited(w->ctx))
 			return true;
 	return false;
 }
@@ -131,7 +148,7 @@ bool epoll_awaits(const struct xts_sock *s)
 bool epoll_awaits_elsewhere(const struct xts_sock *s)
 {
 	for (const struct watch *w = s->watches; w; w = w->next)
-		if (asks(w) && w->ctx->set >= 0)
+		if (asks(w) && (w->away || w->ctx->set >= 0))
 			return true;
 	return false;
 }
@@ -161,25 +178,30 @@ bool epoll_has_event(struct epoll_ctx *ctx)
 	return false;
 }
 
+int epoll_report(struct watch *w, struct epoll_event *event)
+{
+	uint32_t now = epoll_watch_events(w);
+
+	epoll_ready_remove(w);
+	if (!now)
+		return 0;
+	*event = (struct epoll_event){ .events = now, .data = w->data };
+	if (w->events & EPOLLONESHOT)
+		w->disabled = true;
+	else if (!(w->events & EPOLLET))
+		put_back(w);
+	return 1;
+}
+
 int epoll_collect(struct epoll_ctx *ctx, struct epoll_event *events, int max)
 {
 	struct watch *last = ctx->ready_last, *w;
 	int count = 0;
 
 	while (count < max && (w = ctx->ready_first)) {
-		uint32_t now = epoll_watch_events(w);
 		bool end = w == last;
 
-		epoll_ready_remove(w);
-		if (now) {
-			events[count].events = now;
-			events[count].data = w->data;
-			count++;
-			if (w->events & EPOLLONESHOT)
-				w->disabled = true;
-			else if (!(w->events & EPOLLET))
-				ready_add(w);
-		}
+		count += epoll_report(w, &events[count]);
 		if (end)
 			break;
 	}
@@ -195,8 +217,10 @@ bool xts_epoll_is_ready(void *ectx)
 	channel_pump(st);
 	(void)channel_catch_up(st);
 	ready = epoll_has_event(ectx);
+	if (!ready)
+		epoll_found_nothing(ectx);
 	stack_leave(st);
-	return ready || foreign_may_be_ready(ectx);
+	return ready || foreign_has_event(ectx);
 }
 
 void epoll_promise(struct epoll_ctx *ctx, int count)
@@ -221,7 +245,7 @@ void epoll_arrive(struct epoll_ctx *ctx)
 	if (self)
 		self->batching = self->holding = false;
 	if (st->to_join)
-		inherit_take_watched(ctx);
+		inherit_take_watched(st, ctx);
 	for (struct watch *w = ctx->listeners; w; w = w->listeners_next) {
 		if (!w->disabled && (w->events & EPOLLIN) && w->socket->state == TCP_STATE_LISTEN)
 			listener_interest(w->socket, false);
@@ -252,6 +276,6 @@ int xts_epoll(void *ectx, struct epoll_event *events, int max)
 	epoll_promise(ctx, r);
 	stack_leave(st);
 	if (r < max)
-		r += foreign_collect(ctx, events + r, max - r);
+		r += foreign_collect(ctx, events + r, max - r, true);
 	return r;
 }

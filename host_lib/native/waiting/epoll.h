@@ -19,6 +19,8 @@ struct epoll_ctx {
 	struct watch *listeners; /* watches of listening sockets, whose connections a wait asks for */
 	struct watch *outer;     /* watches of other contexts on this one */
 	uint16_t waiters, polled;
+	uint16_t held; /* threads that use it although it may be destroyed meanwhile: the last of them frees it */
+	bool ended;
 	unsigned flags;
 	int set, bell; /* -1 until xts_epoll_fd() */
 	int queue_fd;  /* the queue's descriptor in the set, or -1 */
@@ -43,7 +45,9 @@ struct watch {
 	epoll_data_t data;
 	uint32_t key;
 	uint32_t events;
+	uint32_t number; /* of an away one: its socket's, for other threads */
 	bool is_context;
+	bool away;            /* the context is another stack's than the socket: other_stacks.h */
 	bool ready, disabled; /* disabled: reported once (EPOLLONESHOT) */
 	bool listening;       /* in ctx->listeners */
 };
@@ -56,12 +60,19 @@ int epoll_collect(struct epoll_ctx *ctx, struct epoll_event *events, int max);
 bool epoll_has_event(struct epoll_ctx *ctx);
 uint32_t epoll_watch_events(struct watch *w); /* what it has to report now */
 void epoll_set_ready(struct watch *w);
+/* Takes it off the ready list and reports what it has: 1, or 0 if that is nothing. */
+int epoll_report(struct watch *w, struct epoll_event *event);
 void epoll_ready_remove(struct watch *w);
 void epoll_note_listener(struct watch *w);
+
+/* Keeps a context, whose stack the caller has locked, until epoll_release(), which is called without the lock. */
+void epoll_hold(struct epoll_ctx *ctx);
+void epoll_release(struct epoll_ctx *ctx);
 
 /* The descriptor: make it ready until a collection finds nothing; note what a collection has found; close it. */
 void epoll_ring(struct epoll_ctx *ctx);
 void epoll_collected(struct epoll_ctx *ctx, int found);
+void epoll_found_nothing(struct epoll_ctx *ctx); /* the same after a look that takes nothing */
 void epoll_close_fd(struct epoll_ctx *ctx);
 
 /* For other parts of the library. */
@@ -69,6 +80,10 @@ void epoll_ready(struct xts_sock *s, uint32_t events);
 void epoll_end_turn(struct stack *st);
 void epoll_channel_opened(struct stack *st);
 void epoll_forget_socket(struct xts_sock *s);
+struct watch *epoll_watch_of(const struct epoll_ctx *ctx, const struct xts_sock *s, uint32_t key); /* or NULL */
+void epoll_end_watches(struct stack *st, const struct epoll_ctx *ctx); /* of the context, on sockets of the stack */
+/* In a forked child: for all stacks, then for each. */
+void epoll_unlock(struct stack *st);
 void epoll_forget(struct stack *st);
 /* In a child that nobody has expected (caller.h): makes the contexts of a stack empty ones of another, in a list before
  * others. Returns the list. */

@@ -3,6 +3,7 @@
 
 #include "core/arguments.h"
 #include "core/error.h"
+#include "core/process.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "own_memory.h"
@@ -10,6 +11,7 @@
 #include "processes/take_over.h"
 #include "waiting/epoll.h"
 #include "waiting/other_stacks.h"
+#include "waiting/progress_thread.h"
 #include "waiting/wait.h"
 #include "xts.h"
 #include "xts_private.h"
@@ -27,6 +29,8 @@ static void watch_free(struct watch *w)
 	struct watch **at = w->is_context ? &w->inner->outer : &w->socket->watches;
 
 	epoll_ready_remove(w);
+	if (w->away)
+		w->socket->stack->outside--;
 	while (*at != w)
 		at = &(*at)->next;
 	*at = w->next;
@@ -44,7 +48,7 @@ void epoll_forget_socket(struct xts_sock *s)
 		watch_free(s->watches);
 }
 
-void *xts_epoll_ctx_create_flags(unsigned flags)
+static void *create(struct stack *(*enter)(int), int number, unsigned flags)
 {
 	struct stack *st;
 	struct epoll_ctx *ctx;
@@ -59,12 +63,29 @@ void *xts_epoll_ctx_create_flags(unsigned flags)
 		return NULL;
 	ctx->flags = flags;
 	ctx->set = ctx->bell = ctx->queue_fd = -1;
-	st = stack_enter_own();
+	st = enter(number);
 	ctx->stack = st;
 	ctx->next = st->contexts;
 	st->contexts = ctx;
+	foreign_reserve(ctx);
 	stack_leave(st);
 	return ctx;
+}
+
+static struct stack *enter_own(int number)
+{
+	(void)number;
+	return stack_enter_own();
+}
+
+void *xts_epoll_ctx_create_flags(unsigned flags)
+{
+	return create(enter_own, -1, flags);
+}
+
+void *xts_epoll_ctx_create_for(int number, unsigned flags)
+{
+	return create(stack_enter_of, number, flags);
 }
 
 void *xts_epoll_ctx_create(void)
@@ -83,19 +104,26 @@ static void free_watches(struct watch *w, const struct epoll_ctx *ctx)
 	}
 }
 
+void epoll_end_watches(struct stack *st, const struct epoll_ctx *ctx)
+{
+	struct xts_sock *s = NULL;
+
+	while ((s = table_next(st, s)))
+		free_watches(s->watches, ctx);
+}
+
 void xts_epoll_ctx_destroy(void *ectx)
 {
 	struct epoll_ctx *ctx = ectx, **at;
 	struct stack *st;
-	struct xts_sock *s = NULL;
 	struct thread *self;
 
 	if (!ctx)
 		return;
+	foreign_end(ctx);
 	st = stack_enter(ctx->stack);
 	self = thread_self(st);
-	while ((s = table_next(st, s)))
-		free_watches(s->watches, ctx);
+	epoll_end_watches(st, ctx);
 	for (struct epoll_ctx *inner = st->contexts; inner; inner = inner->next)
 		free_watches(inner->outer, ctx);
 	while (ctx->outer)
@@ -106,12 +134,30 @@ void xts_epoll_ctx_destroy(void *ectx)
 	if (*at)
 		*at = ctx->next;
 	epoll_close_fd(ctx);
-	foreign_free(ctx);
 	if (self)
 		/* the thread may not return to this context, as it had promised */
 		self->batching = self->holding = false;
+	ctx->ended = true;
+	ctx->held++;
 	stack_leave(st);
-	free(ctx);
+	epoll_release(ctx);
+}
+
+void epoll_hold(struct epoll_ctx *ctx)
+{
+	ctx->held++;
+}
+
+void epoll_release(struct epoll_ctx *ctx)
+{
+	struct stack *st = stack_enter(ctx->stack);
+	bool last = --ctx->held == 0 && ctx->ended;
+
+	if (last)
+		foreign_free(ctx);
+	stack_leave(st);
+	if (last)
+		xts_release(ctx);
 }
 
 static struct watch *watch_make(struct epoll_ctx *ctx, struct xts_sock *s, struct epoll_ctx *inner, uint32_t key)
@@ -122,6 +168,12 @@ static struct watch *watch_make(struct epoll_ctx *ctx, struct xts_sock *s, struc
 		return NULL;
 	w->ctx = ctx;
 	w->is_context = !s;
+	w->away = s && s->stack != ctx->stack;
+	if (w->away) {
+		w->number = s->id;
+		s->stack->outside++;
+		progress_need(s->stack);
+	}
 	if (s)
 		w->socket = s;
 	else
@@ -129,6 +181,15 @@ static struct watch *watch_make(struct epoll_ctx *ctx, struct xts_sock *s, struc
 	w->key = key;
 	w->next = *list;
 	*list = w;
+	return w;
+}
+
+struct watch *epoll_watch_of(const struct epoll_ctx *ctx, const struct xts_sock *s, uint32_t key)
+{
+	struct watch *w = s->watches;
+
+	while (w && (w->ctx != ctx || w->key != key))
+		w = w->next;
 	return w;
 }
 
@@ -175,12 +236,10 @@ static int change(struct epoll_ctx *ctx, int op, struct xts_sock *s, struct epol
 	w->events = event->events;
 	w->data = event->data;
 	w->disabled = false;
-	if (s && s->state == TCP_STATE_LISTEN) {
+	if (s && s->state == TCP_STATE_LISTEN)
 		epoll_note_listener(w);
-		if (ctx->waiters || ctx->set >= 0)
-			listener_interest(s, false); /* otherwise the interest begins when the program waits */
-	}
-	if (s && s->datagrams && (ctx->waiters || ctx->set >= 0))
+	/* otherwise the interest begins when the program waits */
+	if (s && (s->state == TCP_STATE_LISTEN || s->datagrams) && (w->away || ctx->waiters || ctx->set >= 0))
 		listener_interest(s, false);
 	if (epoll_watch_events(w))
 		epoll_set_ready(w);
@@ -197,8 +256,12 @@ int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epo
 		return finish(-EBADF);
 	if (op != EPOLL_CTL_DEL && argument_is_bad(event, sizeof *event))
 		return finish(-EFAULT);
-	if (foreign_is(ectx, number))
-		return finish(foreign_ctl(ectx, op, number, NULL, key, event));
+	st = table_stack(number);
+	if (op == EPOLL_CTL_ADD && st && st != ((struct epoll_ctx *)ectx)->stack) {
+		r = foreign_prepare(ectx, st);
+		if (r)
+			return finish(r);
+	}
 	st = stack_enter_of(number);
 	s = op == EPOLL_CTL_DEL ? table_open(st, number) : table_use_for(st, number, PURPOSE_POLL);
 	r = s ? change(ectx, op, s, NULL, key, event) : -EBADF;
@@ -217,12 +280,10 @@ int xts_epoll_registered(void *ectx, int number, uint32_t key, struct epoll_even
 	struct watch *w = NULL;
 	struct xts_sock *s;
 
-	if (foreign_is(ectx, number))
-		return finish(foreign_registered(ectx, number, key, event));
 	st = stack_enter_of(number);
 	s = table_open(st, number);
 	if (s)
-		w = watch_find(ectx, s, NULL, key);
+		w = epoll_watch_of(ectx, s, key);
 	if (w) {
 		event->events = w->disabled ? w->events & (uint32_t)EPOLL_WAYS : w->events;
 		event->data = w->data;
@@ -234,13 +295,16 @@ int xts_epoll_registered(void *ectx, int number, uint32_t key, struct epoll_even
 int xts_epoll_nest(void *ectx, int op, void *inner, uint32_t key, struct epoll_event *event)
 {
 	struct epoll_ctx *ctx = ectx;
-	struct stack *st;
-	int r;
+	struct stack *st = stack_enter(ctx->stack);
+	bool elsewhere = ((struct epoll_ctx *)inner)->stack != st || nested_is_member(ctx, inner, key);
+	int r = 0;
 
-	if (((struct epoll_ctx *)inner)->stack != ctx->stack)
-		return finish(foreign_ctl(ctx, op, -1, inner, key, event));
-	st = stack_enter(ctx->stack);
-	r = change(ctx, op, NULL, inner, key, event);
+	/* The inner context may have, or get, sockets of other stacks, whose events do not reach the outer one in
+	 * change()'s way. */
+	if (op == EPOLL_CTL_ADD && process_next(process_stacks()))
+		elsewhere = true;
+	if (!elsewhere)
+		r = change(ctx, op, NULL, inner, key, event);
 	stack_leave(st);
-	return finish(r);
+	return finish(elsewhere ? nested_ctl(ctx, op, inner, key, event) : r);
 }

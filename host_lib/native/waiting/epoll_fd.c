@@ -78,6 +78,13 @@ void epoll_collected(struct epoll_ctx *ctx, int found)
 		silence(ctx);
 }
 
+void epoll_found_nothing(struct epoll_ctx *ctx)
+{
+	follow_channel(ctx);
+	if (!ctx->turn)
+		silence(ctx);
+}
+
 /* The turn is over: from now on the descriptor shows again what is ready. */
 void epoll_end_turn(struct stack *st)
 {
@@ -105,6 +112,7 @@ void epoll_channel_opened(struct stack *st)
 static int open_descriptor(struct epoll_ctx *ctx)
 {
 	struct epoll_event event = { .events = EPOLLIN };
+	int r;
 
 	if (ctx->set >= 0)
 		return ctx->set;
@@ -121,8 +129,9 @@ static int open_descriptor(struct epoll_ctx *ctx)
 		ctx->set = ctx->bell = -1;
 		return error;
 	}
-	if (foreign_set(ctx) >= 0 && epoll_ctl(ctx->set, EPOLL_CTL_ADD, foreign_set(ctx), &event) < 0)
-		return -errno;
+	r = foreign_join_set(ctx);
+	if (r)
+		return r;
 	ctx->queue_fd = -1;
 	follow_channel(ctx);
 	epoll_ring(ctx); /* ready until the first collection */
@@ -143,12 +152,18 @@ void epoll_close_fd(struct epoll_ctx *ctx)
 	ctx->ringing = false;
 }
 
+void epoll_unlock(struct stack *st)
+{
+	for (struct epoll_ctx *ctx = st->contexts; ctx; ctx = ctx->next)
+		foreign_unlock(ctx);
+}
+
 /* In a forked child: the descriptors are the parent's, the sockets are gone. */
 void epoll_forget(struct stack *st)
 {
 	for (struct epoll_ctx *ctx = st->contexts; ctx; ctx = ctx->next) {
 		epoll_close_fd(ctx);
-		foreign_free(ctx);
+		foreign_after_fork(ctx);
 		ctx->waiters = ctx->polled = 0;
 		ctx->turn = false;
 	}

@@ -2,9 +2,12 @@
  * xts_fileno(): one end of a Unix socket pair whose readiness is kept equal to the socket's, so that select, poll,
  * epoll and everything built on them see it.
  *
- *     readable   a datagram of a byte waits in it          (sent from our end, taken back from theirs)
+ *     readable   datagrams of a byte wait in it            (sent from our end, taken back from theirs)
  *     writable   its send buffer is larger than what is in flight   (SO_SNDBUF, with a datagram that nobody takes)
  *     read hang-up, hang-up                                their end has been shut down for one way, for both ways
+ *
+ * What comes while something is unread is an event of its own for an edge-triggered set, as it is on the kernel. So it
+ * is another datagram. When there are WAITING_MAX, all but one are taken back first.
  *
  * Each state but the last can be undone. A hang-up cannot be undone, so it is mirrored only once a connection has
  * ended. A socket that was never connected, which the kernel would report as hung up, is therefore only writable here.
@@ -41,11 +44,14 @@
 #define IN_FLIGHT_BYTES 1000 /* the kernel counts some 2 KB for it */
 #define WIDE_BYTES 32768
 #define NARROW_BYTES 1 /* becomes the least that the kernel allows, some 4.6 KB */
+#define WAITING_MAX 4u /* datagrams; the kernel lets some ten wait */
 
 struct mirror {
 	int ours, theirs;
-	int replaced; /* the kernel socket that this mirror has replaced; -1: none */
-	bool readable, writable, half_closed, closed;
+	int replaced;     /* the kernel socket that this mirror has replaced; -1: none */
+	unsigned waiting; /* datagrams in theirs: it is readable */
+	bool arrived;     /* something has come since it was last updated */
+	bool writable, half_closed, closed;
 };
 
 static void send_buffer(int fd, int bytes)
@@ -91,7 +97,7 @@ static int mirror_make(struct xts_sock *s)
 	m->writable = true;
 	s->mirror = m;
 	mirror_dirty(s);
-	st->mirrors++;
+	st->outside++;
 	progress_need(st);
 	return 0;
 }
@@ -100,20 +106,35 @@ static void wake_sleepers(const struct mirror *m)
 {
 	if (m->replaced >= 0)
 		(void)shutdown(m->replaced, SHUT_RDWR);
+} /* Takes back all datagrams but so many. */
+static void take_back(struct mirror *m, unsigned keep)
+{
+	char byte;
+
+	while (m->waiting > keep) {
+		if (recv(m->theirs, &byte, 1, 0) >= 0)
+			m->waiting--;
+		else if (errno != EINTR)
+			m->waiting = 0; /* the program has taken them */
+	}
 }
 
 static void set_readable(struct mirror *m, bool readable)
 {
+	bool arrived = m->arrived;
 	char byte = 0;
 
-	if (m->readable == readable)
-		return;
-	if (readable) {
-		m->readable = send(m->ours, &byte, 1, MSG_NOSIGNAL) == 1;
-		wake_sleepers(m);
+	m->arrived = false;
+	if (!readable) {
+		take_back(m, 0);
 		return;
 	}
-	m->readable = recv(m->theirs, &byte, 1, 0) < 0 && errno != EAGAIN;
+	if (m->waiting && !arrived)
+		return;
+	if (m->waiting == WAITING_MAX)
+		take_back(m, 1);
+	m->waiting += send(m->ours, &byte, 1, MSG_NOSIGNAL) == 1;
+	wake_sleepers(m);
 }
 
 static void set_writable(struct mirror *m, bool writable)
@@ -159,6 +180,12 @@ void mirror_dirty(struct xts_sock *s)
 	st->dirty = s;
 }
 
+void mirror_arrived(struct xts_sock *s)
+{
+	s->mirror->arrived = true;
+	mirror_dirty(s);
+}
+
 void mirrors_update(struct stack *st)
 {
 	struct xts_sock *s;
@@ -196,7 +223,7 @@ void mirror_forget(struct xts_sock *s)
 		xts_own_close(s->mirror->replaced);
 	xts_release(s->mirror);
 	s->mirror = NULL;
-	st->mirrors--;
+	st->outside--;
 }
 
 int xts_fileno(int number)

@@ -29,6 +29,7 @@
 #include "xts_private.h"
 
 #define FDS_ON_STACK 64
+#define BELL_MISSING_NS (5 * NS_PER_MS)
 
 /* --- poll --------------------------------------------------------------------------------------------------------- */
 
@@ -96,10 +97,20 @@ static void use(const struct polling *p)
 			listener_interest(s, false);
 	}
 	for (nfds_t i = 0; i < p->context_count && st->to_join; i++)
-		inherit_take_watched(p->contexts[i].ectx);
+		inherit_take_watched(st, p->contexts[i].ectx);
 }
 
-/* Waits for XTS sockets. Returns how many are ready, or -errno; 0 with watched->ready, or at the deadline. */
+/* Has a context got its first socket of another stack? Then the wait has to begin again (poll_several()). */
+static bool has_become_foreign(const struct polling *p)
+{
+	for (nfds_t i = 0; i < p->context_count; i++)
+		if (foreign_is_used(p->contexts[i].ectx))
+			return true;
+	return false;
+}
+
+/* Waits for XTS sockets. Returns how many are ready, or -errno; 0 with watched->ready, or at the deadline; -ESTALE: see
+ * has_become_foreign(). */
 static int poll_ours(const struct polling *p, struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct stack *st;
@@ -118,6 +129,8 @@ static int poll_ours(const struct polling *p, struct watched_fds *watched, uint6
 			if (r)
 				break;
 			r = scan(p);
+			if (!r && has_become_foreign(p))
+				r = -ESTALE;
 		}
 		mark(p, -1);
 		if (r == -ETIMEDOUT)
@@ -195,14 +208,14 @@ static bool is_foreign(const struct stack *st, int number)
 }
 
 /* Fills the revents of sockets and contexts of other stacks. How many are ready. */
-static int look_at_foreign(const struct stack *st, const struct several *p)
+static int look_at_foreign(const struct stack *st, const struct several *p, bool looks)
 {
 	int ready = 0;
 
 	for (nfds_t i = 0; i < p->count; i++) {
 		if (!is_foreign(st, p->sockets[i].fd))
 			continue;
-		p->sockets[i].revents = foreign_poll(p->sockets[i].fd, p->sockets[i].events);
+		p->sockets[i].revents = foreign_poll(p->sockets[i].fd, p->sockets[i].events, looks);
 		ready += p->sockets[i].revents != 0;
 	}
 	for (nfds_t i = 0; i < p->context_count; i++) {
@@ -251,7 +264,7 @@ static int count_ready(const struct pollfd *fds, int count)
 static int poll_turn(struct stack *st, const struct several *p, struct pollfd *own, struct pollfd *kernel,
 		     uint64_t deadline_ns, const sigset_t *mask, bool *again)
 {
-	int foreign = look_at_foreign(st, p), extra = 0, r, others;
+	int foreign = look_at_foreign(st, p, !deadline_ns), extra = 0, r, others;
 
 	if (deadline_ns && !foreign)
 		extra = open_descriptors(st, p, kernel + p->kernel_count);
@@ -288,6 +301,7 @@ static int poll_several(struct stack *st, const struct several *p, uint64_t dead
 	while (!r && again) {
 		again = false;
 		r = poll_turn(st, p, own, kernel, deadline_ns, mask, &again);
+		again = again && now_ns() < deadline_ns;
 	}
 	free(own);
 	free(kernel);
@@ -320,7 +334,7 @@ static nfds_t count_foreign(const struct stack *st, const struct pollfd *sockets
 	}
 	for (nfds_t i = 0; i < context_count; i++)
 		foreign += ((const struct epoll_ctx *)contexts[i].ectx)->stack != st ||
-			   foreign_set(contexts[i].ectx) >= 0;
+			   foreign_is_used(contexts[i].ectx);
 	return foreign;
 }
 
@@ -328,13 +342,12 @@ int xts_poll_contexts(struct pollfd *sockets, nfds_t count, struct xts_polled_co
 		      struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns, const sigset_t *mask)
 {
 	struct stack *st = main_stack(sockets, count, contexts, context_count);
-	nfds_t foreign = count_foreign(st, sockets, count, contexts, context_count);
-	int r;
+	int r = -ESTALE;
 
 	xts_cancellation_point();
-	if (__builtin_expect(!foreign, 1))
+	if (__builtin_expect(!count_foreign(st, sockets, count, contexts, context_count), 1))
 		r = poll_own(st, sockets, count, contexts, context_count, kernel, kernel_count, deadline_ns, mask);
-	else
+	if (r == -ESTALE)
 		r = poll_several(st,
 				 &(struct several){ .sockets = sockets,
 						    .count = count,
@@ -373,7 +386,8 @@ struct collecting {
 	const _Atomic uint32_t *members; /* how many descriptors it has; NULL: unknown */
 	struct epoll_event *events;
 	int max, count;
-	bool looks; /* the program's call does not wait */
+	bool looks;  /* the program's call does not wait */
+	int foreign; /* the descriptor that is readable when there may be events of other stacks; -1: none */
 };
 
 static bool set_has_members(const struct collecting *c)
@@ -405,7 +419,7 @@ static int collect_ours(struct collecting *c, struct watched_fds *watched, uint6
 	if (c->looks && c->count < c->max)
 		(void)channel_catch_up(st);
 	c->count += epoll_collect(ctx, c->events + c->count, c->max - c->count);
-	while (!c->count && deadline_ns && !r && !watched->ready) {
+	while (!c->count && deadline_ns && !r && !watched->ready && foreign_fd(ctx) == c->foreign) {
 		r = wait_watching(st, &ctx->waiters, deadline_ns, true, watched);
 		c->count += epoll_collect(ctx, c->events, c->max);
 	}
@@ -415,14 +429,14 @@ static int collect_ours(struct collecting *c, struct watched_fds *watched, uint6
 	return c->count ? 0 : r;
 }
 
-/* Waits for events of this context's own stack and of the kernel set. foreign: a descriptor that also ends the wait (0)
- * when it is readable; or -1. */
-static int wait_own(struct collecting *c, int foreign, uint64_t deadline_ns, const sigset_t *mask)
+/* Waits for events of this context's own stack and of the kernel set. The wait also ends (0) when c->foreign is
+ * readable, or is another descriptor. */
+static int wait_own(struct collecting *c, uint64_t deadline_ns, const sigset_t *mask)
 {
 	struct pollfd fds[SLEEP_FDS + 2] = { [SLEEP_FDS] = { .fd = c->kernel_set, .events = POLLIN },
-					     [SLEEP_FDS + 1] = { .fd = foreign, .events = POLLIN } };
+					     [SLEEP_FDS + 1] = { .fd = c->foreign, .events = POLLIN } };
 	struct watched_fds watched = { .fds = fds,
-				       .count = foreign >= 0 ? 2 : c->kernel_set >= 0,
+				       .count = c->foreign >= 0 ? 2 : c->kernel_set >= 0,
 				       .mask = mask,
 				       .patient = c->ctx->flags & XTS_EPOLL_PATIENT };
 	bool kernels_taken = false;
@@ -448,8 +462,19 @@ static int wait_own(struct collecting *c, int foreign, uint64_t deadline_ns, con
 		if (c->count < c->max && !kernels_taken && (watched.ready || (!watched.looked && set_has_members(c))))
 			r = collect_kernels(c);
 		/* go on if another thread has taken the events */
-	} while (!c->count && !r && deadline_ns && !fds[SLEEP_FDS + 1].revents);
+	} while (!c->count && !r && deadline_ns && !fds[SLEEP_FDS + 1].revents && foreign_fd(c->ctx) == c->foreign);
 	return r;
+}
+
+/* Without a descriptor for the bell, a wait has to look again by itself. */
+static uint64_t deadline_without(const struct collecting *c, bool used, uint64_t deadline_ns)
+{
+	uint64_t soon_ns;
+
+	if (!used || c->foreign >= 0 || !deadline_ns)
+		return deadline_ns;
+	soon_ns = now_ns() + BELL_MISSING_NS;
+	return soon_ns < deadline_ns ? soon_ns : deadline_ns;
 }
 
 int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *members, struct epoll_event *events,
@@ -458,7 +483,7 @@ int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *mem
 	struct collecting c = {
 		.ctx = ectx, .kernel_set = kernel_set, .members = members, .events = events, .max = max, .looks = !deadline_ns
 	};
-	int r = 0, foreign;
+	int r = 0;
 
 	if (!ectx)
 		return finish(-EBADF);
@@ -466,19 +491,23 @@ int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *mem
 	if (r)
 		return finish(r);
 	xts_cancellation_point();
-	foreign = foreign_set(c.ctx);
-	if (__builtin_expect(foreign < 0, 1)) {
-		r = wait_own(&c, -1, deadline_ns, mask);
-	} else {
-		do {
-			/* Events of other stacks come first, unless they filled the whole array the last time. */
-			if (!c.ctx->foreign_last)
-				c.count = foreign_collect(c.ctx, events, max);
-			c.ctx->foreign_last = c.count == max;
-			if (c.count < max)
-				r = wait_own(&c, foreign, c.count ? 0 : deadline_ns, mask);
-		} while (!c.count && !r && deadline_ns);
-	}
+	do {
+		bool used = foreign_is_used(c.ctx), last = used && c.ctx->foreign_last;
+
+		/* Events of other stacks come first, unless they filled the whole array the last time. */
+		if (used && !last)
+			c.count = foreign_collect(c.ctx, events, max, c.looks);
+		c.ctx->foreign_last = used && c.count == max;
+		c.foreign = foreign_fd(c.ctx);
+		if (c.count < max)
+			r = wait_own(&c, c.count || last ? 0 : deadline_without(&c, used, deadline_ns), mask);
+		if (last && c.count < max)
+			c.count += foreign_collect(c.ctx, events + c.count, max - c.count, c.looks);
+		if (last && r == -ETIMEDOUT && deadline_ns)
+			r = 0;
+		if (r == -ETIMEDOUT && used && c.foreign < 0 && now_ns() < deadline_ns)
+			r = 0;
+	} while (!c.count && !r && deadline_ns);
 	if (r == -ETIMEDOUT)
 		r = 0;
 	if (r < 0 && !c.count)

@@ -1,10 +1,11 @@
 /* Sockets of other stacks in a polling context. other_stacks.h has the theory of operation. */
-#include <fcntl.h>
+#include "waiting/other_stacks.h"
+
 #include <poll.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/catch_up.h"
 #include "core/channel.h"
 #include "core/error.h"
 #include "core/process.h"
@@ -12,181 +13,344 @@
 #include "core/stack.h"
 #include "own_descriptors.h"
 #include "own_memory.h"
+#include "processes/inherit.h"
 #include "processes/take_over.h"
 #include "waiting/epoll.h"
-#include "waiting/other_stacks.h"
 #include "waiting/wait.h"
 #include "xts.h"
 #include "xts_private.h"
 
-#define EVENTS 64
-/* the events that a mirror can show */
-#define MIRRORED (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET | EPOLLONESHOT)
+#define WATCHES_AT_ONCE 64u
 
-/* A registration. */
-struct member {
-	struct member *next;
-	void *inner; /* for a context: it and its stack; for a socket: NULL, and */
-	struct stack *stack;
-	int number;
-	uint32_t key;
-	struct epoll_event event; /* as the program asked */
-	int fd;                   /* a duplicate of the socket's descriptor, in the set until the registration ends */
-};
-
-/* Protected by the lock of the context's stack. */
-struct foreign {
-	int set; /* the kernel's epoll set of all members' descriptors */
-	struct member *members;
-};
-
-bool foreign_is(const struct epoll_ctx *ctx, int number)
+static struct foreign *foreign_of(const struct epoll_ctx *ctx)
 {
-	const struct stack *st = table_stack(number);
-
-	return st && st != ctx->stack;
+	return atomic_load_explicit(&ctx->foreign, memory_order_acquire);
 }
 
-int foreign_set(const struct epoll_ctx *ctx)
+bool foreign_is_used(const struct epoll_ctx *ctx)
 {
-	const struct foreign *f = atomic_load_explicit(&ctx->foreign, memory_order_acquire);
+	const struct foreign *f = foreign_of(ctx);
 
-	return f ? f->set : -1;
+	return f && (atomic_load_explicit(&f->stacks, memory_order_acquire) || atomic_load(&f->set) >= 0);
 }
 
-static struct foreign *make(struct epoll_ctx *ctx)
+int foreign_fd(const struct epoll_ctx *ctx)
 {
-	struct foreign *f = calloc(1, sizeof *f);
+	const struct foreign *f = foreign_of(ctx);
+	int set = f ? atomic_load(&f->set) : -1;
+
+	if (set >= 0)
+		return set;
+	return foreign_is_used(ctx) ? atomic_load(&f->bell) : -1;
+}
+
+int foreign_join_set(struct epoll_ctx *ctx)
+{
+	const struct foreign *f = foreign_of(ctx);
 	struct epoll_event event = { .events = EPOLLIN };
+	int bell = f ? atomic_load(&f->bell) : -1, set = f ? atomic_load(&f->set) : -1;
 
+	if (bell >= 0 && epoll_ctl(ctx->set, EPOLL_CTL_ADD, bell, &event) < 0)
+		return -errno;
+	if (set >= 0 && epoll_ctl(ctx->set, EPOLL_CTL_ADD, set, &event) < 0)
+		return -errno;
+	return 0;
+}
+
+/* --- the bell ----------------------------------------------------------------------------------------------------- */
+
+/* Under the list's lock. */
+static void ring(struct foreign *f)
+{
+	uint64_t one = 1;
+	int bell = atomic_load(&f->bell);
+
+	if (bell >= 0 && !f->ringing)
+		f->ringing = write(bell, &one, sizeof one) == (ssize_t)sizeof one;
+}
+
+static void silence_if_empty(struct foreign *f)
+{
+	uint64_t count;
+
+	pthread_mutex_lock(&f->lock);
+	if (!f->first && f->ringing && read(atomic_load(&f->bell), &count, sizeof count) == (ssize_t)sizeof count)
+		f->ringing = false;
+	pthread_mutex_unlock(&f->lock);
+}
+
+static void make_bell(struct epoll_ctx *ctx, struct foreign *f)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int bell;
+
+	if (atomic_load(&f->bell) >= 0)
+		return;
+	bell = bell_make();
+	if (bell < 0)
+		return;
+	pthread_mutex_lock(&f->lock);
+	atomic_store(&f->bell, bell);
+	if (f->first)
+		ring(f);
+	pthread_mutex_unlock(&f->lock);
+	nested_watch_bell(f);
+	if (ctx->set >= 0)
+		(void)epoll_ctl(ctx->set, EPOLL_CTL_ADD, bell, &event);
+}
+
+/* --- preparing ---------------------------------------------------------------------------------------------------- */
+
+struct foreign *foreign_make(struct epoll_ctx *ctx)
+{
+	struct foreign *f = foreign_of(ctx);
+
+	if (f) {
+		make_bell(ctx, f);
+		return f;
+	}
+	f = calloc(1, sizeof *f);
 	if (!f)
 		return NULL;
-	f->set = xts_own(epoll_create1(EPOLL_CLOEXEC));
-	if (f->set < 0) {
-		free(f);
-		return NULL;
-	}
-	if (ctx->set >= 0 && epoll_ctl(ctx->set, EPOLL_CTL_ADD, f->set, &event) < 0) {
-		xts_own_close(f->set);
-		free(f);
-		return NULL;
-	}
+	pthread_mutex_init(&f->lock, NULL);
+	atomic_store(&f->bell, -1);
+	atomic_store(&f->set, -1);
+	make_bell(ctx, f);
 	atomic_store_explicit(&ctx->foreign, f, memory_order_release);
 	return f;
 }
 
-static struct member *find(const struct epoll_ctx *ctx, int number, const void *inner, uint32_t key)
+void foreign_reserve(struct epoll_ctx *ctx)
 {
-	const struct foreign *f = atomic_load_explicit(&ctx->foreign, memory_order_relaxed);
-	struct member *m = f ? f->members : NULL;
-
-	while (m && (m->number != number || m->inner != inner || m->key != key))
-		m = m->next;
-	return m;
+	if (!process_next(process_stacks()))
+		return;
+	bell_reserve(ctx->stack);
+	(void)foreign_make(ctx);
 }
 
-static void drop(struct foreign *f, struct member *m)
+static int note_stack(struct foreign *f, struct stack *st)
 {
-	struct member **at = &f->members;
+	struct other_stack *o = atomic_load(&f->stacks);
 
-	while (*at != m)
-		at = &(*at)->next;
-	*at = m->next;
-	epoll_ctl(f->set, EPOLL_CTL_DEL, m->fd, NULL);
-	xts_own_close(m->fd);
-	free(m);
-}
-
-/* Adds a registration with a duplicate of fd. 0 or -errno. */
-static int add(struct epoll_ctx *ctx, int fd, const struct member *as)
-{
-	struct foreign *f = atomic_load_explicit(&ctx->foreign, memory_order_relaxed);
-	struct epoll_event event = { .events = as->event.events & (uint32_t)MIRRORED };
-	struct member *m;
-
-	if (find(ctx, as->number, as->inner, as->key))
-		return -EEXIST;
-	if (!f)
-		f = make(ctx);
-	m = f ? malloc(sizeof *m) : NULL;
-	if (!m)
+	while (o && o->stack != st)
+		o = o->next;
+	if (o)
+		return 0;
+	o = malloc(sizeof *o);
+	if (!o)
 		return -ENOMEM;
-	*m = *as;
-	/* fd is the library's own: under the interposer fcntl() does not know it */
-	m->fd = xts_own((int)kernel_calls.syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0));
-	event.data.ptr = m;
-	if (m->fd < 0 || epoll_ctl(f->set, EPOLL_CTL_ADD, m->fd, &event) < 0) {
-		int r = -errno;
-
-		if (m->fd >= 0)
-			xts_own_close(m->fd);
-		free(m);
-		return r;
-	}
-	m->next = f->members;
-	f->members = m;
+	*o = (struct other_stack){ .next = atomic_load(&f->stacks), .stack = st };
+	atomic_store_explicit(&f->stacks, o, memory_order_release);
 	return 0;
 }
 
-static int modify(struct epoll_ctx *ctx, struct member *m, const struct epoll_event *asked)
+int foreign_prepare(struct epoll_ctx *ctx, struct stack *st)
 {
-	struct epoll_event event = { .events = asked->events & (uint32_t)MIRRORED, .data.ptr = m };
+	struct stack *own = stack_enter(ctx->stack);
+	struct foreign *f = foreign_make(ctx);
+	int r = f ? note_stack(f, st) : -ENOMEM;
 
-	m->event = *asked;
-	return epoll_ctl(foreign_set(ctx), EPOLL_CTL_MOD, m->fd, &event) < 0 ? -errno : 0;
-}
-
-int foreign_ctl(struct epoll_ctx *ctx, int op, int number, void *inner, uint32_t key, const struct epoll_event *event)
-{
-	struct member as = { .number = number,
-			     .inner = inner,
-			     .stack = inner ? ((struct epoll_ctx *)inner)->stack : NULL,
-			     .key = key },
-		      *m;
-	struct stack *st;
-	int fd = -1, r;
-
-	if (op == EPOLL_CTL_ADD)
-		fd = inner ? xts_epoll_fd(inner) : xts_fileno(number);
-	if (op == EPOLL_CTL_ADD && fd < 0)
-		return -errno;
-	if (op != EPOLL_CTL_DEL)
-		as.event = *event;
-	st = stack_enter(ctx->stack);
-	m = find(ctx, number, inner, key);
-	if (op == EPOLL_CTL_ADD)
-		r = add(ctx, fd, &as);
-	else if (!m)
-		r = -ENOENT;
-	else if (op == EPOLL_CTL_MOD)
-		r = modify(ctx, m, event);
-	else
-		r = op == EPOLL_CTL_DEL ? 0 : -EINVAL;
-	if (!r && op == EPOLL_CTL_DEL)
-		drop(atomic_load_explicit(&ctx->foreign, memory_order_relaxed), m);
-	stack_leave(st);
+	/* threads that wait already have to sleep on the bell, too */
+	wake(own, &ctx->waiters);
+	if (ctx->polled)
+		wake(own, &own->poll_waiters);
+	stack_leave(own);
 	return r;
 }
 
-int foreign_registered(struct epoll_ctx *ctx, int number, uint32_t key, struct epoll_event *event)
-{
-	struct stack *st = stack_enter(ctx->stack);
-	const struct member *m = find(ctx, number, NULL, key);
+/* --- the list ----------------------------------------------------------------------------------------------------- */
 
-	if (m)
-		*event = m->event;
-	stack_leave(st);
-	return m ? 0 : -ENOENT;
+void foreign_add(struct watch *w)
+{
+	struct foreign *f = foreign_of(w->ctx);
+
+	pthread_mutex_lock(&f->lock);
+	if (!w->ready) {
+		w->ready = true;
+		w->ready_next = NULL;
+		w->ready_previous = f->last;
+		if (f->last)
+			f->last->ready_next = w;
+		else
+			f->first = w;
+		f->last = w;
+		f->count++;
+	}
+	ring(f);
+	pthread_mutex_unlock(&f->lock);
 }
 
-short foreign_poll(int number, short events)
+void foreign_remove(struct watch *w)
+{
+	struct foreign *f = foreign_of(w->ctx);
+
+	pthread_mutex_lock(&f->lock);
+	if (w->ready) {
+		w->ready = false;
+		if (w->ready_previous)
+			w->ready_previous->ready_next = w->ready_next;
+		else
+			f->first = w->ready_next;
+		if (w->ready_next)
+			w->ready_next->ready_previous = w->ready_previous;
+		else
+			f->last = w->ready_previous;
+		f->count--;
+	}
+	pthread_mutex_unlock(&f->lock);
+}
+
+/* --- collecting --------------------------------------------------------------------------------------------------- */
+
+/* A watch that was on the list. */
+struct listed {
+	uint32_t number, key;
+};
+
+static unsigned copy_list(struct foreign *f, struct listed *out, unsigned max)
+{
+	unsigned n = 0;
+
+	pthread_mutex_lock(&f->lock);
+	for (const struct watch *w = f->first; w && n < max; w = w->ready_next)
+		out[n++] = (struct listed){ .number = w->number, .key = w->key };
+	pthread_mutex_unlock(&f->lock);
+	return n;
+}
+
+static unsigned length_of(struct foreign *f)
+{
+	unsigned count;
+
+	pthread_mutex_lock(&f->lock);
+	count = f->count;
+	pthread_mutex_unlock(&f->lock);
+	return count;
+}
+
+/* Takes what has come for a stack's sockets, as epoll_arrive() does for the context's own. */
+static void visit(struct epoll_ctx *ctx, struct stack *st, bool looks)
+{
+	stack_enter(st);
+	if (st->to_join)
+		inherit_take_watched(st, ctx);
+	for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
+		if (epoll_watches(ctx, s))
+			listener_interest(s, false);
+	channel_pump(st);
+	if (looks)
+		(void)channel_catch_up(st);
+	stack_leave(st);
+}
+
+static void visit_all(struct epoll_ctx *ctx, struct foreign *f, bool looks)
+{
+	for (struct other_stack *o = atomic_load_explicit(&f->stacks, memory_order_acquire); o; o = o->next)
+		visit(ctx, o->stack, looks);
+}
+
+/* Enters the stack of this socket, and leaves the one entered before. NULL: there is no such socket. */
+static struct stack *enter_next(struct stack *inside, uint32_t number)
+{
+	struct stack *st = table_stack((int)number);
+
+	if (st == inside)
+		return st;
+	if (inside)
+		stack_leave(inside);
+	return st ? stack_enter(st) : NULL;
+}
+
+/* Asks the listed watches. Reports what is ready, or, if events is NULL, only takes those off the list that are not,
+ * until one is. Returns how many are. */
+static int ask(struct epoll_ctx *ctx, const struct listed *listed, unsigned n, struct epoll_event *events)
+{
+	struct stack *st = NULL;
+	int count = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct xts_sock *s;
+		struct watch *w;
+
+		st = enter_next(st, listed[i].number);
+		s = st ? table_open(st, (int)listed[i].number) : NULL;
+		w = s ? epoll_watch_of(ctx, s, listed[i].key) : NULL;
+		if (!w || !w->ready)
+			continue; /* it has ended, or another thread has taken the event */
+		if (events) {
+			count += epoll_report(w, &events[count]);
+		} else if (epoll_watch_events(w)) {
+			count++;
+			break;
+		} else {
+			epoll_ready_remove(w);
+		}
+	}
+	if (st)
+		stack_leave(st);
+	return count;
+}
+
+int foreign_collect(struct epoll_ctx *ctx, struct epoll_event *events, int max, bool looks)
+{
+	struct listed listed[WATCHES_AT_ONCE];
+	struct foreign *f = foreign_of(ctx);
+	unsigned left;
+	int count = 0;
+
+	if (!foreign_is_used(ctx))
+		return 0;
+	visit_all(ctx, f, looks);
+	/* a level-triggered watch is back on the list behind those that are on it now */
+	for (left = length_of(f); left && count < max;) {
+		unsigned room = (unsigned)(max - count), n = left < room ? left : room;
+
+		n = copy_list(f, listed, n < WATCHES_AT_ONCE ? n : WATCHES_AT_ONCE);
+		if (!n)
+			break;
+		left -= n;
+		count += ask(ctx, listed, n, events + count);
+	}
+	silence_if_empty(f);
+	if (count < max)
+		count += nested_collect(ctx, events + count, max - count);
+	return count;
+}
+
+bool foreign_has_event(struct epoll_ctx *ctx)
+{
+	struct listed listed[WATCHES_AT_ONCE];
+	struct foreign *f = foreign_of(ctx);
+	struct timespec none = { 0 };
+	struct pollfd fd = { .events = POLLIN };
+	unsigned n;
+
+	if (!foreign_is_used(ctx))
+		return false;
+	visit_all(ctx, f, true);
+	for (unsigned left = length_of(f); left; left -= n < left ? n : left) {
+		n = copy_list(f, listed, WATCHES_AT_ONCE);
+		if (!n)
+			break;
+		if (ask(ctx, listed, n, NULL))
+			return true;
+	}
+	silence_if_empty(f);
+	fd.fd = atomic_load(&f->set);
+	return fd.fd >= 0 && kernel_calls.ppoll(&fd, 1, &none, NULL) > 0;
+}
+
+short foreign_poll(int number, short events, bool looks)
 {
 	struct stack *st = stack_enter_of(number);
 	struct xts_sock *s = table_use_for(st, number, PURPOSE_POLL);
 	uint32_t now = 0;
 
+	if (s && (events & (POLLIN | POLLRDNORM)))
+		listener_interest(s, false);
 	channel_pump(st);
-	(void)channel_catch_up(st);
+	if (looks)
+		(void)channel_catch_up(st);
 	s = s ? table_open(st, number) : NULL;
 	if (s)
 		now = socket_events(s) & ((uint32_t)(unsigned short)events | POLLERR | POLLHUP);
@@ -194,105 +358,56 @@ short foreign_poll(int number, short events)
 	return s ? (short)now : POLLNVAL;
 }
 
-/* The events of a context, if it still exists. */
-static uint32_t inner_events(const struct member *m, bool *gone)
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+void foreign_end(struct epoll_ctx *ctx)
 {
-	struct stack *st = stack_enter(m->stack);
-	struct epoll_ctx *ctx = st->contexts;
-	bool ready;
+	struct foreign *f = foreign_of(ctx);
 
-	while (ctx && ctx != m->inner)
-		ctx = ctx->next;
-	channel_pump(st);
-	(void)channel_catch_up(st);
-	ready = ctx && epoll_has_event(ctx);
-	stack_leave(st);
-	*gone = !ctx;
-	return ready ? EPOLLIN | EPOLLRDNORM : 0;
-}
-
-/* The member's present events; *gone: it is not a socket any more. */
-static uint32_t events_of(const struct member *m, bool *gone)
-{
-	uint32_t asked = m->event.events & ~(uint32_t)EPOLL_WAYS;
-	short now;
-
-	if (m->inner)
-		return inner_events(m, gone) & asked;
-	now = foreign_poll(m->number, (short)asked);
-	*gone = now & POLLNVAL;
-	return *gone ? 0 : (uint32_t)(unsigned short)now;
-}
-
-/* Called after looking at a member that the kernel reported as ready. Its registration may have ended meanwhile. */
-static void looked(struct epoll_ctx *ctx, const struct member *copy, const struct member *was, uint32_t now, bool gone)
-{
-	struct stack *st = stack_enter(ctx->stack);
-	struct member *m = find(ctx, copy->number, copy->inner, copy->key);
-
-	if (m == was && gone)
-		drop(atomic_load_explicit(&ctx->foreign, memory_order_relaxed), m);
-	else if (m == was && !now && copy->event.events & EPOLLONESHOT)
-		modify(ctx, m, &m->event); /* the kernel disabled it after an event that was none: arm it again */
-	stack_leave(st);
-}
-
-/* Copies the members that the kernel reports as ready. The set's members cannot change while the lock is held. */
-static int take(struct epoll_ctx *ctx, struct member copies[EVENTS], struct member *was[EVENTS], int max)
-{
-	struct epoll_event ready[EVENTS];
-	struct stack *st = stack_enter(ctx->stack);
-	int n = kernel_calls.epoll_wait(foreign_set(ctx), ready, max < EVENTS ? max : EVENTS, 0);
-
-	for (int i = 0; i < n; i++) {
-		was[i] = ready[i].data.ptr;
-		copies[i] = *was[i];
+	for (struct other_stack *o = f ? atomic_load(&f->stacks) : NULL; o; o = o->next) {
+		stack_enter(o->stack);
+		epoll_end_watches(o->stack, ctx);
+		stack_leave(o->stack);
 	}
-	stack_leave(st);
-	return n;
-}
-
-int foreign_collect(struct epoll_ctx *ctx, struct epoll_event *events, int max)
-{
-	struct member copies[EVENTS], *was[EVENTS];
-	int count = 0, n;
-
-	if (foreign_set(ctx) < 0)
-		return 0;
-	n = take(ctx, copies, was, max);
-	for (int i = 0; i < n; i++) {
-		bool gone = false;
-		uint32_t now = events_of(&copies[i], &gone);
-
-		looked(ctx, &copies[i], was[i], now, gone);
-		if (now)
-			events[count++] = (struct epoll_event){ .events = now, .data = copies[i].event.data };
-	}
-	return count;
-}
-
-bool foreign_may_be_ready(const struct epoll_ctx *ctx)
-{
-	struct pollfd fd = { .fd = foreign_set(ctx), .events = POLLIN };
-	struct timespec none = { 0 };
-
-	return fd.fd >= 0 && kernel_calls.ppoll(&fd, 1, &none, NULL) > 0;
 }
 
 void foreign_free(struct epoll_ctx *ctx)
 {
-	struct foreign *f = atomic_load_explicit(&ctx->foreign, memory_order_relaxed);
+	struct foreign *f = foreign_of(ctx);
+	struct other_stack *next;
 
 	if (!f)
 		return;
 	atomic_store_explicit(&ctx->foreign, NULL, memory_order_relaxed);
-	while (f->members) {
-		struct member *m = f->members;
-
-		f->members = m->next;
-		xts_own_close(m->fd);
-		xts_release(m);
+	nested_end(f);
+	for (struct other_stack *o = atomic_load(&f->stacks); o; o = next) {
+		next = o->next;
+		xts_release(o);
 	}
-	xts_own_close(f->set);
+	if (atomic_load(&f->bell) >= 0)
+		xts_own_close(atomic_load(&f->bell));
+	pthread_mutex_destroy(&f->lock);
 	xts_release(f);
+}
+
+void foreign_unlock(struct epoll_ctx *ctx)
+{
+	struct foreign *f = foreign_of(ctx);
+
+	if (f)
+		pthread_mutex_init(&f->lock, NULL);
+}
+
+void foreign_after_fork(struct epoll_ctx *ctx)
+{
+	struct foreign *f = foreign_of(ctx);
+
+	if (!f)
+		return;
+	nested_end(f);
+	if (atomic_load(&f->bell) >= 0)
+		xts_own_close(atomic_load(&f->bell));
+	atomic_store(&f->bell, -1);
+	f->ringing = false;
+	make_bell(ctx, f);
 }

@@ -74,7 +74,7 @@ static bool needed(struct stack *st)
 {
 	struct channel *c = st->channel;
 
-	return c && !st->leader && (st->mirrors || channel_busy(c) || st->moving || st->commons || st->abandoned);
+	return c && !st->leader && (st->outside || channel_busy(c) || st->moving || st->commons || st->abandoned);
 }
 
 /* Looks after the connections offered to this process. *deadline_ns: when to do so again. */

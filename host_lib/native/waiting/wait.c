@@ -259,9 +259,9 @@ static void hand_over(struct stack *st)
 	}
 	if (!st->channel)
 		return;
-	if (!st->mirrors)
+	if (!st->outside)
 		xts_link_watch(&st->channel->link, false, 0);
-	if (st->mirrors || channel_busy(st->channel))
+	if (st->outside || channel_busy(st->channel))
 		progress_need(st);
 }
 

@@ -12,6 +12,7 @@ import pytest
 from beds.preload import PreloadBed
 from beds.scripts import scripts
 from beds.shm_proxy import SYSTEM
+from beds.stack_modes import MODES
 from system.interposer.programs import datagram_scripts  # noqa: F401  adds its scripts
 from system.sockets.programs.call_program import SCRIPTS
 
@@ -38,6 +39,26 @@ def offloaded(bed: PreloadBed) -> Traces:
 def test_goes_as_on_the_kernel(name: str, kernel: Traces, offloaded: Traces) -> None:
     assert not [entry for entry in kernel[name] if entry[0] == "failed"], kernel[name]
     assert offloaded[name] == kernel[name]
+
+
+@pytest.fixture(scope="module", params=MODES)
+def in_several_stacks(request: pytest.FixtureRequest, bed: PreloadBed) -> Traces:
+    of = MODES[request.param]
+    command = [sys.executable, PROGRAM, "kernel", *NAMES]
+    done = bed.run(command, rules=of.rules(ALL, bed.proxy.endpoint), env=of.environment, strict=True)
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_goes_as_on_the_kernel_in_several_stacks(name: str, kernel: Traces, in_several_stacks: Traces) -> None:
+    assert in_several_stacks[name] == kernel[name]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_all_ways_of_waiting_in_several_stacks(mode: str, bed: PreloadBed) -> None:
+    of = MODES[mode]
+    command = [sys.executable, OWN, "all_ways_of_waiting"]
+    bed.run(command, rules=of.rules(ALL, bed.proxy.endpoint), env=of.environment, strict=True)
 
 
 @pytest.mark.parametrize("name", scripts("datagrams"))

@@ -13,9 +13,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from beds.preload import PreloadBed, preload_library
+from beds.preload import ALL, PreloadBed, preload_library
 from beds.script_outcomes import Outcomes
 from beds.scripts import RUN_S
+from beds.stack_modes import MODES
 from system.interposer.programs.preload_scripts import KERNEL, OURS
 from xts_lab.lab import Lab
 
@@ -69,6 +70,23 @@ def strict(request: pytest.FixtureRequest, bed: PreloadBed) -> Outcomes:
 @pytest.mark.parametrize("name", sorted(KERNEL))
 def test_offloaded(name: str, strict: Outcomes) -> None:
     strict.check("test_offloaded", name)
+
+
+@pytest.fixture(scope="module", params=MODES)
+def in_several_stacks(request: pytest.FixtureRequest, bed: PreloadBed) -> Outcomes:
+    of = MODES[request.param]
+    rules = of.rules(ALL, bed.proxy.endpoint)
+
+    def run(names: str, _: str) -> bytes:
+        command = [sys.executable, SCRIPTS, names]
+        return bed.run(command, rules=rules, env=of.environment, strict=True, timeout_s=RUN_S).stdout
+
+    return Outcomes(request, run)
+
+
+@pytest.mark.parametrize("name", sorted(KERNEL))
+def test_in_several_stacks(name: str, in_several_stacks: Outcomes) -> None:
+    in_several_stacks.check("test_in_several_stacks", name)
 
 
 # Scripts that need rules or a proxy of their own.

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from beds.stack_modes import MODES
 from system.interposer.programs.edge_scripts import CAUSES, edges
 from system.interposer.programs.random_calls import Comparison, comparison, search
 from system.interposer.programs.random_scripts import EXCLUSIONS, Script
@@ -128,6 +129,12 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
         yield made
 
 
+@pytest.fixture(scope="module", params=MODES)
+def in_several_stacks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
+    with comparison(tmp_path_factory.mktemp("several"), SETTLE_S, MODES[request.param]) as made:
+        yield made
+
+
 @pytest.mark.parametrize("name", FOUND)
 def test_found(name: str, compared: Comparison) -> None:
     assert not (difference := compared.difference(FOUND[name])), difference
@@ -137,6 +144,16 @@ def test_found(name: str, compared: Comparison) -> None:
 def test_edges(cause: str, compared: Comparison) -> None:
     for script in edges(cause):
         assert not (difference := compared.difference(script)), difference
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_edges_in_several_stacks(cause: str, in_several_stacks: Comparison) -> None:
+    test_edges(cause, in_several_stacks)
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found_in_several_stacks(name: str, in_several_stacks: Comparison) -> None:
+    test_found(name, in_several_stacks)
 
 
 @pytest.mark.long  # looks where none has looked: what it finds is new, and no verdict on a change

@@ -170,6 +170,19 @@ socket.create_connection((sys.argv[1], int(sys.argv[3]))).close()
     ), done.stderr
 
 
+def test_the_summary_counts_the_bytes_of_every_endpoint(tmp_path: Path, server: list[str]) -> None:
+    program = """
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as s:
+    s.sendall(1500 * b"x")
+"""
+    rules = tmp_path / "rules.conf"
+    with running_proxy(tmp_path) as proxy:
+        rules.write_text(f"endpoint one {proxy.endpoint}\nuse xts@one tcp_client *:*\n")
+        done = xts_run("-v", "--rules", str(rules), "--", sys.executable, "-c", program, *server)
+    assert "sockets: 1 offloaded (1.5 kB sent, 0 bytes received); 0 not" in done.stderr, done.stderr
+
+
 def test_the_summary_leaves_out_what_nobody_offloads(tmp_path: Path) -> None:
     """UDP without a rule for it, as the lookup of a name uses it. SCTP could have been TCP, and is told."""
     made = "import socket; [socket.socket(type=socket.SOCK_DGRAM) for _ in range(3)]"

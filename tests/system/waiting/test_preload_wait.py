@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beds.preload import PreloadBed
+from beds.preload import ALL, PreloadBed
+from beds.stack_modes import MODES
 from system.waiting.programs.wait_scripts import SCRIPTS
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -33,6 +34,15 @@ def test_as_on_the_kernel(name: str, bed: PreloadBed, expected: dict[str, Any]) 
     done = bed.run([*PROGRAM, name], env={"XTS_LOG": "1"})
     assert json.loads(done.stdout)[name] == expected[name], done.stderr.decode()
     assert b": offloaded" in done.stderr
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_in_several_stacks(mode: str, bed: PreloadBed, expected: dict[str, Any]) -> None:
+    """All scripts in one process, which takes as long as a few of those above."""
+    of = MODES[mode]
+    done = bed.run(PROGRAM, rules=of.rules(ALL, bed.proxy.endpoint), env=of.environment, timeout_s=PLAIN_S)
+    found = json.loads(done.stdout)
+    assert {name: found[name] for name in SCRIPTS if found[name] != expected[name]} == {}, done.stderr.decode()
 
 
 def test_a_listener_in_both_worlds(bed: PreloadBed, expected: dict[str, Any]) -> None:

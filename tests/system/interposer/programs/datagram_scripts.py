@@ -15,6 +15,7 @@ from pathlib import Path
 from beds.classic_bpf import SO_ATTACH_FILTER, SO_DETACH_FILTER, Program, begins_with, of_length
 from beds.libc_structs import Header, Message, Vector
 from beds.scripts import apart, script, scripts
+from beds.stack_modes import put_elsewhere
 from system.interposer.programs.interposed import (
     DEADLINE_S,
     OFFLOADED,
@@ -195,7 +196,7 @@ def many_messages_in_a_call() -> None:
 def all_ways_of_waiting() -> None:
     receiver, sender = _bound(), _made()
     stream = socket.create_server(("127.0.0.1", 0))  # the kernel's
-    poller, waiter = select.poll(), select.epoll()
+    poller, waiter = select.poll(), put_elsewhere(select.epoll())
     late = _made()
     waiter.register(late, select.EPOLLIN)  # while it is undecided
     for s in (receiver, stream):

@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from beds.scripts import script
+from beds.stack_modes import put_elsewhere
 from system.interposer.programs.interposed import DEADLINE_S, OFFLOADED, errno_of, kind_of, pair, until
 
 THREADS = 6
+IN = select.EPOLLIN
 
 
 @contextmanager
@@ -87,8 +89,33 @@ def exchange(rounds: int, waits: list[Callable[[socket.socket], None]]) -> None:
 
 
 @script("as the kernel")
+def epoll_ctl_without_a_descriptor() -> None:
+    """It needs none, whatever the socket is; and what is registered in this way tells of its events."""
+    watch = put_elsewhere(select.epoll())
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as connecting, socket.socket() as unused:
+        client, server = pair()
+        connecting.setblocking(False)
+        errno_of(lambda: connecting.connect(listener.getsockname()))
+        with no_descriptors():
+            for s, events in ((server, IN), (listener, IN), (connecting, select.EPOLLOUT), (unused, select.EPOLLPRI)):
+                watch.register(s, events)
+            client.sendall(b"x")
+            expected = [(server.fileno(), IN), (listener.fileno(), IN), (connecting.fileno(), select.EPOLLOUT)]
+            until(lambda: set(expected) <= set(watch.poll(DEADLINE_S)))
+            watch.modify(listener, 0)
+            watch.unregister(connecting)
+            watch.unregister(unused)
+            assert server.recv(10) == b"x"
+            assert watch.poll(0) == []
+            client.sendall(b"y")
+            assert watch.poll(DEADLINE_S) == [(server.fileno(), IN)]
+        client.close()
+        server.close()
+
+
+@script("as the kernel")
 def first_waits_without_a_descriptor() -> None:
-    sets = [select.epoll() for _ in range(2)]
+    sets = [put_elsewhere(select.epoll()) for _ in range(2)]
 
     def epoll(number: int) -> Callable[[socket.socket], None]:
         registered = []

@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from beds.children import share_import_path
 from beds.preload import PreloadBed, preload_bed
+from beds.stack_modes import Mode
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Flaky
 from system.interposer.programs.random_scripts import Script, scripts
@@ -93,10 +94,12 @@ class Child:
 class Comparison:
     """The kernel's sockets and ours, side by side."""
 
-    def __init__(self, bed: PreloadBed, settle_s: float) -> None:
+    def __init__(self, bed: PreloadBed, settle_s: float, mode: Mode | None = None) -> None:
         plain = {name: value for name, value in os.environ.items() if not name.startswith("XTS_")}
         self.kernel = Child(plain)
         self.variants = [Child(bed.environment(RULES, env)) for env in VARIANTS]
+        if mode:
+            self.variants = [Child(bed.environment(mode.rules(RULES, bed.proxy.endpoint), mode.environment))]
         self.ours = self.variants[0]
         self.settle_s = settle_s
         self.scripts = 0
@@ -142,9 +145,9 @@ def describe(script: Script, expected: list[Any], found: list[Any]) -> str:
 
 
 @contextmanager
-def comparison(folder: Path, settle_s: float) -> Iterator[Comparison]:
+def comparison(folder: Path, settle_s: float, mode: Mode | None = None) -> Iterator[Comparison]:
     with preload_bed(folder) as bed:
-        made = Comparison(bed, settle_s)
+        made = Comparison(bed, settle_s, mode)
         try:
             yield made
         finally:

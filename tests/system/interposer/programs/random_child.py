@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from beds.libc_structs import EpollEvent, Header, Message, PollFd
+from beds.stack_modes import decoy
 from system.interposer.programs.random_world import (
     HANG_S,
     OPTIONS,
@@ -507,7 +508,10 @@ class Operations(World):
     def op_epoll(self, slot: int) -> Result:
         if slot in self.slots:
             return "busy"
-        return self.made(slot, "epoll", self.call("epoll_create1", 0))
+        fd = self.call("epoll_create1", 0)
+        if isinstance(fd, int) and (other := decoy()) is not None:
+            self.call("epoll_ctl", fd, EPOLL_CTL_ADD, other, ctypes.byref(EpollEvent(0, 0)))
+        return self.made(slot, "epoll", fd)
 
     def op_epoll_ctl(self, slot: int, operation: int, member: int, events: int) -> Result:
         if events & select.EPOLLET and self.files.get(member) in self.undecided:

@@ -201,6 +201,127 @@ def epoll_over_stacks() -> None:
     lib.xts_epoll_ctx_destroy(context)
 
 
+ET, IN, ONESHOT = select.EPOLLET, select.EPOLLIN, select.EPOLLONESHOT
+
+
+@script("XTS_STACKS=process")
+def edges_over_stacks() -> None:
+    """What arrives is an edge, also while something is unread; whose stack the socket is in does not matter."""
+    context = lib.xts_epoll_ctx_create_flags(0)
+    with connected() as a, other_stack() as b:
+        for s in (a, b):
+            assert lib.xts_py_epoll_ctl(context, 1, s._number, IN | ET) == 0
+        for s in (a, b):
+            for n in range(20):
+                s.sendall(b"xy")
+                assert epoll_wait(context, 10_000) == {s._number: IN}, n
+            while len(s.recv(100, xts_socket.MSG_PEEK)) < 40:
+                epoll_wait(context, 10_000)
+            assert epoll_wait(context, 0) == {}, "no edge without an arrival"
+            assert s.recv(1) == b"x" and epoll_wait(context, 0) == {}, "nor by reading"
+            assert lib.xts_py_epoll_ctl(context, 3, s._number, IN | ET) == 0
+            assert epoll_wait(context, 0) == {s._number: IN}, "registering again is one"
+            assert lib.xts_py_epoll_ctl(context, 3, s._number, IN | ONESHOT) == 0
+            assert epoll_wait(context, 0) == {s._number: IN}
+            s.sendall(b"z")
+            assert epoll_wait(context, 50) == {}, "until it is armed again"
+            assert lib.xts_py_epoll_ctl(context, 3, s._number, IN | ET) == 0
+            assert epoll_wait(context, 10_000) == {s._number: IN}
+    lib.xts_epoll_ctx_destroy(context)
+
+
+@script("XTS_STACKS=process")
+def many_sockets_over_stacks() -> None:
+    """More than are taken at a time. All in one call, each once, and again as long as they are unread."""
+    count = 150
+    context = lib.xts_epoll_ctx_create_flags(0)
+    pairs = ffi.new("int32_t[]", 4 * count)
+    with xts_socket.Stack():
+        made = [connected() for _ in range(count)]
+    for s in made:
+        assert lib.xts_py_epoll_ctl(context, 1, s._number, IN) == 0
+        s.sendall(b"x")
+    for s in made:
+        assert s.recv(1, xts_socket.MSG_PEEK) == b"x"
+    for room in (2 * count, count, 40, 2 * count):
+        n = lib.xts_py_epoll_wait(context, pairs, room, 0)
+        found = {pairs[2 * i] for i in range(n)}
+        assert n == min(count, room) == len(found) and found <= {s._number for s in made}, (room, n, len(found))
+    for s in made[::2]:
+        s.recv(1)
+    for s in made[1::4]:
+        s.close()
+    n = lib.xts_py_epoll_wait(context, pairs, 2 * count, 0)
+    assert sorted(pairs[2 * i] for i in range(n)) == sorted(s._number for s in made[3::4])
+    lib.xts_epoll_ctx_destroy(context)
+    for s in made:
+        s.close()
+
+
+@script("XTS_STACKS=process")
+def sets_end_and_sockets_go_on() -> None:
+    """A set is destroyed while sockets of another stack are in it, by one thread while others use them."""
+    with other_stack() as s:
+        for _ in range(200):
+            context = lib.xts_epoll_ctx_create_flags(0)
+            assert lib.xts_py_epoll_ctl(context, 1, s._number, IN | ET) == 0
+            sender = threading.Thread(target=echo, args=(s,))
+            sender.start()
+            lib.xts_epoll_ctx_destroy(context)
+            sender.join()
+
+
+@script("XTS_STACKS=process")
+def a_thread_waits_and_the_set_gets_a_socket_of_another_stack() -> None:
+    context = lib.xts_epoll_ctx_create_flags(0)
+    found: list[dict[int, int]] = []
+    with connected() as a, other_stack() as b:
+        assert lib.xts_py_epoll_ctl(context, 1, a._number, IN) == 0
+        waiter = threading.Thread(target=lambda: found.append(epoll_wait(context, 20_000)))
+        waiter.start()
+        waiter.join(0.05)
+        assert lib.xts_py_epoll_ctl(context, 1, b._number, IN) == 0
+        b.sendall(b"x")
+        waiter.join(DEADLINE_S)
+        assert found == [{b._number: IN}]
+    lib.xts_epoll_ctx_destroy(context)
+
+
+@script("XTS_STACKS=process")
+def the_descriptor_of_a_set_over_stacks() -> None:
+    """It is readable while there is something to collect, and only then."""
+    context = lib.xts_epoll_ctx_create_flags(0)
+    fd, pairs = lib.xts_epoll_fd(context), ffi.new("int32_t[]", 32)
+    with other_stack() as s:
+        assert lib.xts_py_epoll_ctl(context, 1, s._number, IN) == 0
+        for _ in range(20):
+            while lib.xts_py_epoll_now(context, pairs, 16):
+                pass
+            s.sendall(b"x")
+            assert select.select([fd], [], [], DEADLINE_S)[0]
+            assert epoll_wait(context, 10_000) == {s._number: IN}
+            assert s.recv(10) == b"x"
+            assert lib.xts_py_epoll_now(context, pairs, 16) == 0
+            assert not select.select([fd], [], [], 0)[0]
+    lib.xts_epoll_ctx_destroy(context)
+
+
+@script("XTS_STACKS=process")
+def edges_of_a_kernel_descriptor() -> None:
+    """fileno() in an edge-triggered set of the program's own: each arrival is an edge, however many are unread."""
+    with connected() as s, select.epoll() as watch:
+        watch.register(s.fileno(), IN | ET)
+        for n in range(200):
+            s.sendall(b"x")
+            assert watch.poll(DEADLINE_S) == [(s.fileno(), IN)], n
+        got = 0
+        while got < 200:
+            got += len(s.recv(1000))
+        assert watch.poll(0) == [] and not select.select([s.fileno()], [], [], 0)[0]
+        s.sendall(b"x")
+        assert watch.poll(DEADLINE_S) == [(s.fileno(), IN)]
+
+
 @script("XTS_STACKS=thread")
 def one_thread_waits_and_another_sends() -> None:
     s: list[Any] = []

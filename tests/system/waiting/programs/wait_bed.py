@@ -17,6 +17,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from beds.stack_modes import put_elsewhere
+
 DEADLINE_S = 10.0
 IN, OUT, ET, ONESHOT, HUP, RDHUP = (
     select.EPOLLIN, select.EPOLLOUT, select.EPOLLET, select.EPOLLONESHOT, select.EPOLLHUP, select.EPOLLRDHUP,
@@ -73,7 +75,7 @@ class Run:
         self.peer.ask("later", end, data, delay_s)
 
     def epoll(self) -> select.epoll:
-        return self.kept.enter_context(select.epoll())
+        return put_elsewhere(self.kept.enter_context(select.epoll()))
 
     def pipe(self) -> tuple[int, int]:
         r, w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
