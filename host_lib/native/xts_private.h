@@ -200,6 +200,12 @@ int xts_pass(int number, int kernel_fd);
  * and not only when it is used. */
 int xts_take_passed(int fd, bool at_once, struct xts_exec_socket *out);
 /*
+ * Before a child is made that shares this memory: makes now what would else be made when it is needed, and would then
+ * be the child's. These are the threads that look after sockets while the program sleeps elsewhere, and a lock on a
+ * file.
+ */
+void xts_expect_sharing_child(void);
+/*
  * Before _exit(), which runs no destructor: data that has been sent leaves, and sockets that living children may use
  * are kept for them. Not in a child of vfork(). The library must not be used after it.
  */

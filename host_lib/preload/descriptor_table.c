@@ -10,6 +10,7 @@
 
 #include "undecided_options.h"
 #include "process_page.h"
+#include "sharing_children.h"
 
 #define SHARED_MAX (1u << 20) /* the low 20 bits of an XTS number are its index; the other numbers are below 2^20 */
 
@@ -22,6 +23,16 @@ _Atomic uint64_t *descriptors = words;
 static _Atomic uint32_t more[DESCRIPTOR_INTERNAL + 1][SHARED_MAX];
 static _Atomic int highest = -1; /* the highest descriptor that was ever set */
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The table that the caller may change. */
+static _Atomic uint64_t *changeable(void)
+{
+	if (__builtin_expect(preload_shares_memory(), 0))
+		return sharing_table();
+	if (__builtin_expect(atomic_load_explicit(&descriptor_sharers, memory_order_relaxed) != 0, 0))
+		sharing_look_for_ended();
+	return descriptors;
+}
 
 static uint64_t pack(struct descriptor d)
 {
@@ -63,23 +74,27 @@ static void unlock_table(void)
 void descriptor_set(int fd, struct descriptor d)
 {
 	int before = atomic_load_explicit(&highest, memory_order_relaxed);
+	_Atomic uint64_t *table = changeable();
 
-	if ((unsigned)fd >= DESCRIPTORS_MAX)
+	if ((unsigned)fd >= DESCRIPTORS_MAX || !table)
 		return;
 	while (fd > before && !atomic_compare_exchange_weak(&highest, &before, fd))
 		;
-	atomic_store_explicit(&words[fd], pack(d), memory_order_release);
-	report_descriptor(fd, d);
+	atomic_store_explicit(&table[fd], pack(d), memory_order_release);
+	if (table == words)
+		report_descriptor(fd, d);
 }
 
 struct descriptor descriptor_take(int fd)
 {
+	_Atomic uint64_t *table = changeable();
 	struct descriptor d = { 0 };
 
-	if ((unsigned)fd >= DESCRIPTORS_MAX)
+	if ((unsigned)fd >= DESCRIPTORS_MAX || !table)
 		return d;
-	d = unpack(atomic_exchange_explicit(&words[fd], 0, memory_order_acq_rel));
-	report_descriptor(fd, (struct descriptor){ 0 });
+	d = unpack(atomic_exchange_explicit(&table[fd], 0, memory_order_acq_rel));
+	if (table == words)
+		report_descriptor(fd, (struct descriptor){ 0 });
 	return d;
 }
 
@@ -123,6 +138,8 @@ bool descriptor_become(int fd, struct descriptor was, struct descriptor d)
 	uint32_t others = 0;
 	bool same;
 
+	if (!changeable())
+		return false;
 	lock_table();
 	same = pack(descriptor_get(fd)) == pack(was);
 	if (same && is_shared_kind(was))
@@ -145,6 +162,8 @@ void descriptor_copy(int fd, int copy)
 {
 	struct descriptor d;
 
+	if (!changeable())
+		return;
 	lock_table();
 	d = descriptor_get(fd);
 	if (d.kind == DESCRIPTOR_UNDECIDED && !d.number) {
@@ -200,6 +219,11 @@ int descriptor_own(int fd)
 	struct rlimit limit;
 	int high = NUMBER_HIGH, moved, before = errno;
 
+	if (atomic_load(&descriptor_sharers) && descriptors_of_caller() != words) {
+		real()->close(fd); /* its parent would not have it */
+		errno = EMFILE;
+		return -1;
+	}
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 2 * NUMBER_HIGH)
 		high = (int)limit.rlim_cur / 2;
 	moved = real()->fcntl(fd, F_DUPFD_CLOEXEC, high);
@@ -230,6 +254,36 @@ static void orphaned(void)
 {
 	pthread_mutex_init(&table_lock, NULL);
 	descriptor_each(DESCRIPTOR_OFFLOADED, is_parents, NULL);
+}
+
+/* --- the tables of children that share this memory ---------------------------------------------------------------- */
+
+void descriptors_copy_all(const _Atomic uint64_t *from, _Atomic uint64_t *table)
+{
+	lock_table();
+	for (int fd = 0; fd <= highest; fd++) {
+		struct descriptor d = unpack(atomic_load(&from[fd]));
+
+		if (d.kind == DESCRIPTOR_KERNEL)
+			continue;
+		if (d.kind == DESCRIPTOR_UNDECIDED && !d.number)
+			d = (struct descriptor){ .kind = DESCRIPTOR_STAYED, .reason = XTS_REASON_RAW };
+		descriptor_share(d);
+		atomic_store(&table[fd], pack(d));
+	}
+	unlock_table();
+}
+
+void descriptors_release_all(_Atomic uint64_t *table)
+{
+	for (int fd = 0; fd <= highest; fd++)
+		descriptor_release(unpack(atomic_exchange(&table[fd], 0)));
+}
+
+void descriptors_replace_all(const _Atomic uint64_t *table)
+{
+	for (int fd = 0; fd <= highest; fd++)
+		atomic_store(&words[fd], atomic_load(&table[fd]));
 }
 
 /* If a thread forks while another one changes the table, the child must not find it locked forever. */

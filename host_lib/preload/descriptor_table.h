@@ -56,16 +56,24 @@ struct descriptor {
 
 #define DESCRIPTORS_MAX (1u << 20) /* higher descriptors are passed to the kernel, and counted */
 
-extern _Atomic uint64_t *descriptors; /* DESCRIPTORS_MAX words; a page of them costs nothing until it is touched */
+/* DESCRIPTORS_MAX words; a page of them costs nothing until it is touched */
+extern _Atomic uint64_t *descriptors;
+/* How many children share this memory and run at the same time (sharing_children.c): each has a table of its own, or
+ * uses this one. descriptors_of_caller(): NULL for a child that nobody has seen. */
+extern _Atomic uint32_t descriptor_sharers;
+_Atomic uint64_t *descriptors_of_caller(void);
 
 static inline struct descriptor descriptor_get(int fd)
 {
 	struct descriptor d = { 0 };
+	const _Atomic uint64_t *table = descriptors;
 	uint64_t word;
 
 	xts_look_who_calls();
-	if ((unsigned)fd < DESCRIPTORS_MAX && descriptors) {
-		word = atomic_load_explicit(&descriptors[fd], memory_order_acquire);
+	if (__builtin_expect(atomic_load_explicit(&descriptor_sharers, memory_order_relaxed) != 0, 0))
+		table = descriptors_of_caller();
+	if ((unsigned)fd < DESCRIPTORS_MAX && table) {
+		word = atomic_load_explicit(&table[fd], memory_order_acquire);
 		d.kind = (uint8_t)word;
 		d.flags = (uint8_t)(word >> 8);
 		d.reason = (uint16_t)(word >> 16);
@@ -104,5 +112,11 @@ void descriptor_disown(int fd);
 /* Calls visit for every descriptor of this kind, in order. */
 void descriptor_each(enum descriptor_kind kind, void (*visit)(int fd, struct descriptor d, void *argument),
 		     void *argument);
+
+/* For the table of such a child: a copy of its parent's, in which each descriptor counts as one more; closing all of
+ * its descriptors; making it this process's own (after a fork). */
+void descriptors_copy_all(const _Atomic uint64_t *from, _Atomic uint64_t *table);
+void descriptors_release_all(_Atomic uint64_t *table);
+void descriptors_replace_all(const _Atomic uint64_t *table);
 
 #endif

@@ -10,8 +10,7 @@
  *     CLONE_VM, CLONE_VFORK,        the memory itself, while the parent's thread waits, and descriptors of its own: its
  *     no CLONE_FILES                close() would be one in its parent's table. It gets a copy of the memory instead,
  *                                   and becomes a fork; so what it writes there, its parent does not see
- *     CLONE_VM otherwise            a child beside its parent, in the same memory: passed on as it is. exec, exit and
- *                                   close do not touch what is the parent's (process_calls.c, descriptor_calls.c)
+ *     CLONE_VM otherwise            a child that runs at the same time in the same memory: sharing_children.c
  *     CLONE_FILES or CLONE_SETTLS,  passed on as it is. The child has a copy of the memory, but closing a descriptor
  *     no CLONE_VM                   there closes its parent's, or it has not got this thread's variables: its first
  *                                   call finds that it is an orphan (core/caller.h)
@@ -23,6 +22,8 @@
 #include <linux/sched.h>
 #include <string.h>
 #include <sys/syscall.h>
+
+#include "sharing_children.h"
 
 #define CLONE3_BYTES_MAX 256u /* more than any kernel's struct clone_args so far */
 
@@ -96,6 +97,14 @@ EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument
 	child_tid = va_arg(list, pid_t *);
 	va_end(list);
 	xts_look_who_calls();
+	if (function && flags & CLONE_VM && !(flags & CLONE_THREAD) && !is_fork((unsigned)flags))
+		return sharing_clone(&(struct clone_call){ .function = function,
+							   .stack = stack,
+							   .flags = flags,
+							   .argument = argument,
+							   .parent_tid = parent_tid,
+							   .tls = tls,
+							   .child_tid = child_tid });
 	if (!function || !is_fork((unsigned)flags))
 		return real()->clone(function, stack, flags, argument, parent_tid, tls, child_tid);
 	xts_fork_begins();

@@ -32,9 +32,10 @@
  * socket_calls.c, data.c, option_calls.c, undecided_options.c (options until a socket is offloaded), undecided_wait.c
  * (sleeping until then), ulp_ioctl.c (pushed protocols), descriptor_calls.c (dup, close), passing.c (descriptors over
  * Unix sockets), open.c (other descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c;
- * doors.c (fork and other ways to make a process), process_calls.c (exec, exit), spawn.c, shell.c (system, popen);
- * signal.c; start.c (settings), rules_in_force.c, process_page.c (what other programs see of it), fallback_notice.c,
- * once_per_run.c and summary.c (lines on standard error). CALLS.md lists all functions, and how each is handled.
+ * doors.c and sharing_children.c (fork and other ways to make a process), process_calls.c (exec, exit), spawn.c,
+ * shell.c (system, popen); signal.c; start.c (settings), rules_in_force.c, process_page.c (what other programs see of
+ * it), fallback_notice.c, once_per_run.c and summary.c (lines on standard error). CALLS.md lists all functions, and how
+ * each is handled.
  */
 #ifndef XTS_PRELOAD_H
 #define XTS_PRELOAD_H
@@ -105,7 +106,6 @@ struct preload {
 	/* the process's rules (rules_now() returns those for a new socket); NULL: not started, everything is passed to
 	 * the kernel */
 	const struct xts_rule_group *_Atomic rules;
-	pid_t pid;
 	/* XTS_STRICT=1: the call fails if a socket would have to stay with the kernel for a reason other than a rule */
 	bool strict;
 	_Atomic uint64_t stayed[XTS_REASON_COUNT]; /* sockets by reason */

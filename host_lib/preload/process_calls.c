@@ -17,6 +17,7 @@
 
 #include "decide.h"
 #include "process_page.h"
+#include "sharing_children.h"
 #include "summary.h"
 
 #define INHERITED "XTS_INHERITED"
@@ -129,8 +130,10 @@ static int exec_target(const struct exec_target *target, char *const *arguments,
 	int memfd, error;
 
 	xts_look_who_calls();
-	if (preload_shares_memory())
+	if (preload_shares_memory()) {
+		sharing_ends();
 		return exec_real(target, arguments, environment);
+	}
 	memfd = give_up_sockets(&kept);
 	send_held();
 	if (memfd == -1)
@@ -279,22 +282,11 @@ void process_take_over(void)
 	report_counters();
 }
 
-static void note_process(void)
-{
-	preload.pid = getpid();
-}
-
 bool preload_shares_memory(void)
 {
-	return preload.pid && getpid() != preload.pid;
-}
+	pid_t own = xts_caller_pid;
 
-__attribute__((constructor)) static void follow_fork(void)
-{
-	note_process();
-	static const struct xts_fork_part at_fork = { .in_child = note_process, .orphaned = note_process };
-
-	xts_at_fork(&at_fork);
+	return own && getpid() != own;
 }
 
 /* --- exit --------------------------------------------------------------------------------------------------------- */
@@ -306,6 +298,7 @@ EXPORT __attribute__((noreturn)) void _exit(int status)
 		summary_tell();
 		xts_before_exit();
 	}
+	sharing_ends();
 	real()->_exit(status);
 	__builtin_unreachable();
 }

@@ -62,7 +62,6 @@ FILE *_IO_popen(const char *command, const char *mode);
 FILE *_IO_fdopen(int fd, const char *mode) __attribute__((nothrow, leaf, malloc));
 int _IO_fclose(FILE *file);
 pid_t __vfork(void) __attribute__((nothrow, leaf));
-pid_t _Fork(void) __attribute__((nothrow));
 int __clone(int (*function)(void *), void *stack, int flags, void *argument, ...) __attribute__((nothrow, leaf));
 int __sigaction(int number, const struct sigaction *action, struct sigaction *old);
 __sighandler_t bsd_signal(int number, __sighandler_t handler) __attribute__((nothrow, leaf));

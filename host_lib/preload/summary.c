@@ -101,6 +101,6 @@ void summary_tell(void)
 /* For exit(); _exit() makes this call itself. */
 __attribute__((destructor)) static void at_exit(void)
 {
-	if (getpid() == preload.pid)
+	if (!preload_shares_memory())
 		summary_tell();
 }

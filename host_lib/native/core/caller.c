@@ -14,6 +14,7 @@
 
 static const _Atomic uint32_t unknown, known = XTS_CALLER_KNOWN;
 const _Atomic uint32_t *_Atomic xts_caller = &unknown;
+_Atomic pid_t xts_caller_pid;
 static _Atomic uint32_t *page; /* NULL: this kernel has no such pages, so only the doors that are seen are noticed */
 
 static const struct xts_fork_part *parts[PARTS_MAX];
@@ -26,7 +27,9 @@ void xts_at_fork(const struct xts_fork_part *part)
 {
 	if (part_count == PARTS_MAX)
 		abort(); /* one more module: PARTS_MAX is too small */
-	parts[part_count++] = part;
+	for (unsigned i = part_count++; i > 0 && part->is_first; i--)
+		parts[i] = parts[i - 1];
+	parts[part->is_first ? 0 : part_count - 1] = part;
 }
 
 static void is_known(void)
@@ -45,6 +48,8 @@ void xts_fork_begins(void)
 
 static void run_parts(bool is_child)
 {
+	if (is_child)
+		atomic_store(&xts_caller_pid, getpid());
 	for (unsigned i = 0; i < part_count; i++) {
 		void (*run)(void) = is_child ? parts[i]->in_child : parts[i]->in_parent;
 
@@ -76,6 +81,7 @@ static void in_child(void)
 static void orphaned(void)
 {
 	xts_memory_is_parents = true;
+	atomic_store(&xts_caller_pid, getpid());
 	for (unsigned i = 0; i < part_count; i++)
 		if (parts[i]->orphaned)
 			parts[i]->orphaned();
@@ -108,6 +114,7 @@ void caller_begin(void)
 	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
 	void *made = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
+	atomic_store(&xts_caller_pid, getpid());
 	pthread_atfork(xts_fork_begins, in_parent, in_child);
 	if (made != MAP_FAILED && madvise(made, bytes, MADV_WIPEONFORK) == 0) {
 		page = made;

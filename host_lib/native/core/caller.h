@@ -33,12 +33,14 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #pragma GCC visibility push(default)
 
 enum { XTS_CALLER_UNKNOWN, XTS_CALLER_KNOWN, XTS_CALLER_ARRIVING };
 
 extern const _Atomic uint32_t *_Atomic xts_caller;
+extern _Atomic pid_t xts_caller_pid; /* the process to which all this belongs; 0: not begun */
 void xts_caller_arrives(void);
 
 /* To be called at every entry, before anything that belongs to the process is used. */
@@ -54,6 +56,7 @@ static inline void xts_look_who_calls(void)
 struct xts_fork_part {
 	void (*before)(void), (*in_parent)(void), (*in_child)(void);
 	void (*orphaned)(void);
+	bool is_first; /* in the child, and in the parent; `before` then comes last */
 };
 /* part: static. Before the process has threads. */
 void xts_at_fork(const struct xts_fork_part *part);

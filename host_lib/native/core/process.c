@@ -41,7 +41,6 @@ static struct {
 	struct settings configured;
 	struct thread *threads;
 	atomic_bool inherits;
-	pid_t pid; /* a child that shares this memory is another */
 } process = { .lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT };
 
 void process_lock(void)
@@ -302,7 +301,6 @@ static void forget_parent(struct stack *st)
 
 static void after_fork_child(void)
 {
-	process.pid = getpid();
 	if (!forks_inside) {
 		pthread_mutex_init(&process.lock, NULL);
 		relatives_after_fork(true);
@@ -332,7 +330,6 @@ static void orphaned(void)
 {
 	struct epoll_ctx *contexts = NULL;
 
-	process.pid = getpid();
 	pthread_mutex_init(&process.lock, NULL);
 	process.threads = this_thread = NULL;
 	pthread_setspecific(process.thread_key, NULL);
@@ -349,6 +346,17 @@ static void orphaned(void)
 	control_orphaned();
 	signals_orphaned();
 	xts_inside.locked = 0;
+}
+
+void xts_expect_sharing_child(void)
+{
+	for (struct stack *st = process_stacks(); st; st = process_next(st)) {
+		stack_enter(st);
+		relatives_begin();
+		if (st->channel)
+			progress_need(st);
+		stack_leave(st);
+	}
 }
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
@@ -416,7 +424,7 @@ static void before_exit(struct stack *st)
 void xts_before_exit(void)
 {
 	xts_look_who_calls();
-	if (getpid() != process.pid)
+	if (getpid() != xts_caller_pid)
 		return;
 	xts_go_in();
 	for (struct stack *st = process_stacks(); st; st = process_next(st))
@@ -435,7 +443,6 @@ static void start_once(void)
 		.before = before_fork, .in_parent = after_fork_parent, .in_child = after_fork_child, .orphaned = orphaned
 	};
 
-	process.pid = getpid();
 	stack_init(&process.first);
 	atomic_store(&process.first.use, STACK_USED);
 	pthread_key_create(&process.thread_key, thread_end);

@@ -142,6 +142,13 @@ static struct family *incomplete(void)
 	return f ? f : make_file();
 }
 
+void relatives_begin(void)
+{
+	pthread_mutex_lock(&families_lock);
+	(void)incomplete();
+	pthread_mutex_unlock(&families_lock);
+}
+
 /* --- bits --------------------------------------------------------------------------------------------------------- */
 
 static uint64_t bit(uint32_t slot)

@@ -50,6 +50,7 @@ struct living {
 };
 
 /* All need some stack's lock. NULL, -1 and false: no memory, or no room. */
+void relatives_begin(void);         /* makes a file now: its lock is the calling process's */
 struct common *relatives_add(void); /* makes an entry, and sets this process's bit */
 /* This process has no more use for the entry: the last one in a file gives the file up. */
 void relatives_drop(struct common *c);

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/caller.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/process.h"
@@ -177,6 +178,7 @@ static void *progress(void *arg)
 	return NULL;
 }
 
+/* Not in a child that shares this memory: the thread would be that process's, and keep it from ending. */
 static void start(struct stack *st)
 {
 	struct progress *p = &st->progress;
@@ -184,7 +186,7 @@ static void start(struct stack *st)
 	sigset_t all, before;
 	pthread_t thread;
 
-	if (pthread_attr_init(&attributes))
+	if (getpid() != xts_caller_pid || pthread_attr_init(&attributes))
 		return;
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attributes, 128 * 1024);

@@ -4,6 +4,7 @@ cannot, the table says how."""
 from __future__ import annotations
 
 import functools
+import platform
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from beds.lab import raise_or_skip
 from beds.preload import ALL, PreloadBed, preload_library
 
 DEADLINE_S = 120.0
-DEEDS = 16
+DEEDS = 17
 PROGRAM = Path(__file__).with_name("programs") / "doors.c"
 DEVICE = "198.18.0.1"
 
@@ -41,6 +42,10 @@ SEEN = [
 AS_FORK_ON_THE_KERNEL = [door for door in SEEN if not door.startswith("number_") or "vm" not in door]
 #: Nobody sees them: their child learns with its first call that it is one, and has none of its parent's sockets.
 UNSEEN = ["instruction", "instruction_vfork", "instruction_in_fork", "fork_in_instruction"]
+#: It runs at the same time in its parent's memory, and uses sockets as a thread does.
+SHARING = ["clone_vm", "clone_vm_files", "clone_vm_files_vfork"]
+if platform.machine() == "x86_64":
+    SHARING.append("instruction_vm_vfork")
 #: It has a copy of the memory and the parent's descriptors themselves.
 COPY_WITH_FILES = "clone_files"
 
@@ -53,8 +58,11 @@ ORPHANS = {
     "write_and_exit": _NOT_CONNECTED,
     "receive": _NOT_CONNECTED,
     "fork_and_write": _NOT_CONNECTED,
+    "answer_waiting_parent": _NOT_CONNECTED,
 }
 _CLOSING = ("close", "close_and_exec", "close_range_and_exec", "reuse_number")
+#: A new program does not get its parent's sockets.
+LOST = {name: _REFUSED_TO_SHELL for name in ("exec_and_write", "dup_and_exec")}
 #: The kernel's close() there is the parent's. Here the parent's connection goes on until the parent closes it.
 CLOSES = {name: "0, came '', the parent's lives" for name in _CLOSING}
 
@@ -125,7 +133,7 @@ def run(request: pytest.FixtureRequest, program: str, tmp_path_factory: pytest.T
 
 
 def expected_of(door: str, as_by: Mapping[tuple[str, str], str], but: Mapping[str, str]) -> dict[tuple[str, str], str]:
-    """The outcomes `as_by` another door on the kernel, but for these deeds."""
+    """The outcomes `as_by` another door on the kernel, except for these deeds."""
     return {(door, deed): but.get(deed, outcome) for (_, deed), outcome in as_by.items()}
 
 
@@ -143,7 +151,7 @@ def test_what_the_kernel_does(door: str, on_the_kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize("door", UNSEEN)
-def test_a_child_that_nobody_has_seen_begins_anew(door: str, run: Run, on_the_kernel: Kernel) -> None:
+def test_a_child_that_nobody_has_seen_begins_again(door: str, run: Run, on_the_kernel: Kernel) -> None:
     """Before, it was taken for its parent: SIGSEGV in exec, exit and close_range, and what it wrote was lost."""
     assert by_pair(run(door)) == expected_of(door, on_the_kernel("fork"), ORPHANS)
 
@@ -151,6 +159,12 @@ def test_a_child_that_nobody_has_seen_begins_anew(door: str, run: Run, on_the_ke
 def test_a_copy_with_its_parents_descriptors(run: Run, on_the_kernel: Kernel) -> None:
     door = COPY_WITH_FILES
     assert by_pair(run(door)) == expected_of(door, on_the_kernel(door), ORPHANS | CLOSES)
+
+
+@pytest.mark.parametrize("door", SHARING)
+def test_a_child_in_its_parents_memory(door: str, run: Run, on_the_kernel: Kernel) -> None:
+    """Before, what it closed was closed for its parent, and its parent waited for ever for a thread of its own."""
+    assert by_pair(run(door)) == expected_of(door, on_the_kernel(door), LOST)
 
 
 @pytest.mark.parametrize("deed", WITHOUT_ALLOCATOR)

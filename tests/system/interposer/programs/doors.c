@@ -24,13 +24,13 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SAID "from the child"
 #define REPLY_MS 5000
 
 extern char **environ;
-pid_t _Fork(void);
 
 static int connection, peer; /* both ends of the connection of this pair */
 static struct sockaddr_in address;
@@ -134,7 +134,7 @@ static int deed_receive(void)
 	return n < 0 ? errno : n == 6 && !memcmp(data, "to you", 6) ? 0 : 98;
 }
 
-static int deed_connect_anew(void)
+static int deed_connect_again(void)
 {
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
@@ -164,6 +164,15 @@ static int deed_fork_and_write(void)
 	return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 95;
 }
 
+/* Its parent's other thread is in a call meanwhile. */
+static int deed_answer_waiting_parent(void)
+{
+	struct timespec moment = { .tv_nsec = 20000000 };
+
+	nanosleep(&moment, NULL);
+	return write_said(connection);
+}
+
 static const struct deed {
 	const char *name;
 	int (*function)(void);
@@ -181,9 +190,10 @@ static const struct deed {
 	{ "write", deed_write },
 	{ "write_and_exit", deed_write_and_exit },
 	{ "receive", deed_receive },
-	{ "connect_anew", deed_connect_anew },
+	{ "connect_again", deed_connect_again },
 	{ "spawn", deed_spawn },
 	{ "fork_and_write", deed_fork_and_write },
+	{ "answer_waiting_parent", deed_answer_waiting_parent },
 };
 enum { DEEDS = sizeof deeds / sizeof *deeds };
 
@@ -274,6 +284,24 @@ static pid_t door_instruction(const struct deed *deed, unsigned long flags)
 	return in_child(clone_by_instruction(flags | SIGCHLD), deed);
 }
 
+#if defined __x86_64__
+/* As vfork() is made: in this memory, while this thread waits. On a stack of its own. */
+static pid_t door_instruction_vfork_in_memory(const struct deed *deed, unsigned long flags)
+{
+	long r;
+
+	__asm__ volatile("movq %[deed], %%r12\n\txorl %%r10d, %%r10d\n\txorl %%r8d, %%r8d\n\tsyscall\n\t"
+			 "testq %%rax, %%rax\n\tjnz 1f\n\t"
+			 "movq %%r12, %%rdi\n\tcall *%[begin]\n\tmovl %%eax, %%edi\n\tmovl $60, %%eax\n\tsyscall\n"
+			 "1:"
+			 : "=a"(r)
+			 : "0"((long)SYS_clone), "D"(flags | CLONE_VM | CLONE_VFORK | SIGCHLD),
+			   "S"(stack + sizeof stack - 64), "d"(0L), [deed] "r"(deed), [begin] "r"(begin)
+			 : "rcx", "r8", "r10", "r11", "r12", "memory");
+	return (pid_t)r;
+}
+#endif
+
 static const struct deed *of_grandchild;
 static pid_t (*door_of_grandchild)(const struct deed *deed, unsigned long flags);
 static unsigned long flags_of_grandchild;
@@ -344,6 +372,9 @@ static const struct door {
 	/* by an instruction */
 	{ "instruction", door_instruction, 0 },
 	{ "instruction_vfork", door_instruction, CLONE_VFORK },
+#if defined __x86_64__
+	{ "instruction_vm_vfork", door_instruction_vfork_in_memory, 0 },
+#endif
 	{ "instruction_in_fork", door_instruction_in_fork, 0 },
 	{ "fork_in_instruction", door_fork_in_instruction, 0 },
 };
@@ -408,7 +439,7 @@ static bool lives(size_t also)
 }
 
 /* Each pair has a new one: some children close their parent's. */
-static int listen_anew(void)
+static int listen_again(void)
 {
 	const char *where = getenv("DOORS_ADDRESS");
 	socklen_t length = sizeof address;
@@ -422,10 +453,28 @@ static int listen_anew(void)
 	return listener;
 }
 
+static void wait_in_a_call(void)
+{
+	struct timeval most = { .tv_sec = 2 };
+	char first;
+
+	setsockopt(peer, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+	(void)!recv(peer, &first, 1, MSG_PEEK);
+}
+
+/* Is it the parent's descriptor, too, that the child closes? */
+static bool is_closed_by(const struct door *door, const struct deed *deed)
+{
+	return door->flags & CLONE_VM && door->flags & CLONE_FILES &&
+	       (deed->function == deed_close || deed->function == deed_close_and_exec ||
+		deed->function == deed_reuse_number);
+}
+
 static void try(const struct door *door, const struct deed *deed)
 {
-	int listener = listen_anew();
-	bool writes = strstr(deed->name, "write") || !strcmp(deed->name, "dup_and_exec");
+	int listener = listen_again();
+	bool writes = strstr(deed->name, "write") || deed->function == deed_dup_and_exec ||
+		      deed->function == deed_answer_waiting_parent;
 	char data[128] = "", text[64];
 	int status = 0, accepted = -1;
 	ssize_t n;
@@ -437,16 +486,21 @@ static void try(const struct door *door, const struct deed *deed)
 	peer = accept(listener, NULL, NULL);
 	fflush(stdout);
 	child = door->function(deed, door->flags);
+	if (child > 0 && deed->function == deed_answer_waiting_parent)
+		wait_in_a_call();
 	if (child < 0 || waitpid(child, &status, __WALL) != child) {
 		printf("%s %s: no child: %s\n", door->name, deed->name, strerror(errno));
 	} else {
 		bool well = WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 255);
 
-		if (!strcmp(deed->name, "connect_anew") && well) {
+		if (!strcmp(deed->name, "connect_again") && well) {
 			accepted = accept(listener, NULL, NULL);
 			n = read_arrived(accepted, data, sizeof data, strlen(SAID));
 		} else {
-			n = read_arrived(peer, data, sizeof data, writes && well ? strlen(SAID) : 0);
+			n = read_arrived(peer, data, sizeof data,
+					 is_closed_by(door, deed) ? 1 :
+					 writes && well           ? strlen(SAID) :
+								    0);
 		}
 		if (WIFSIGNALED(status))
 			printf("%s %s: %s", door->name, deed->name, strsignal(WTERMSIG(status)));
@@ -462,12 +516,18 @@ static void try(const struct door *door, const struct deed *deed)
 	close(listener);
 }
 
-/* Not those that would close the parent's standard output. exit() in the parent's memory ends the parent's stdio. */
+/* Not those that would close the parent's standard output; not exit() in the parent's memory, which ends all libraries
+ * there; and not fork() while the parent's thread waits, which POSIX forbids to a child of vfork(). */
 static bool is_possible(const struct door *door, const struct deed *deed)
 {
-	if (door->flags & CLONE_FILES && deed->function == deed_dup_and_exec)
+	bool as_vfork = !strcmp(door->name, "instruction_vm_vfork");
+	bool shares = as_vfork || (door->function == door_clone && door->flags & CLONE_VM &&
+				   (!(door->flags & CLONE_VFORK) || door->flags & CLONE_FILES));
+
+	if ((door->flags & CLONE_FILES && deed->function == deed_dup_and_exec) ||
+	    (as_vfork && deed->function == deed_fork_and_write))
 		return false;
-	return !(door->flags & CLONE_VM && !(door->flags & CLONE_VFORK) && deed->function == deed_exit);
+	return !shares || (deed->function != deed_exit && deed->function != deed_write_and_exit);
 }
 
 int main(int argc, char **argv)
