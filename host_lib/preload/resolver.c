@@ -81,6 +81,7 @@ static bool begin(void)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	int before = errno;
 
+	xts_look_who_calls();
 	pthread_once(&once, configure);
 	(void)xts_take_name_failure();
 	errno = before;

@@ -197,8 +197,10 @@ static int descriptor_of(FILE *file)
 
 EXPORT int fileno(FILE *file)
 {
-	int fd = streams ? descriptor_of(file) : -1;
+	int fd;
 
+	xts_look_who_calls();
+	fd = streams ? descriptor_of(file) : -1;
 	return fd < 0 ? real()->fileno(file) : fd;
 }
 

@@ -40,6 +40,7 @@ static void is_known(void)
 
 void xts_fork_begins(void)
 {
+	xts_look_who_calls();
 	for (unsigned i = part_count; i-- > 0;)
 		if (parts[i]->before)
 			parts[i]->before();

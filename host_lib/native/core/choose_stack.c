@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "core/caller.h"
 #include "core/error.h"
 #include "core/process.h"
 #include "core/socket.h"
@@ -153,7 +154,7 @@ int xts_stack_create(const char *endpoint)
 {
 	struct stack *st;
 
-	process_start();
+	xts_look_who_calls();
 	if (endpoint && strlen(endpoint) >= ENDPOINT_BYTES)
 		return finish(-ENAMETOOLONG);
 	st = process_new_stack(endpoint ? endpoint : "");
@@ -164,7 +165,7 @@ int xts_stack_at(const char *endpoint)
 {
 	struct stack *st;
 
-	process_start();
+	xts_look_who_calls();
 	if (endpoint && strlen(endpoint) >= ENDPOINT_BYTES)
 		return finish(-ENAMETOOLONG);
 	st = process_stack_at(endpoint ? endpoint : "");
@@ -176,7 +177,7 @@ int xts_stack_use(int stack)
 	struct stack *st = NULL, *before;
 	struct thread *t;
 
-	process_start();
+	xts_look_who_calls();
 	t = thread_record();
 	if (!t)
 		return finish(-ENOMEM);
@@ -195,7 +196,7 @@ int xts_stack_release(int stack)
 {
 	struct stack *st;
 
-	process_start();
+	xts_look_who_calls();
 	st = stack_at(stack);
 	if (!st || st->slot != STACK_EXPLICIT)
 		return finish(-ENOENT);

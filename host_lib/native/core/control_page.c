@@ -1,4 +1,5 @@
 /* The page through which `xts` reads this process's settings and sends it a few requests: see control_page.h. */
+#include "core/caller.h"
 #include "core/control_page.h"
 
 #include <errno.h>
@@ -127,6 +128,7 @@ void xts_control_start(void)
 {
 	int before = errno;
 
+	xts_look_who_calls();
 	if (atomic_load_explicit(&page, memory_order_acquire))
 		return;
 	xts_go_in();
@@ -153,16 +155,21 @@ void control_settings_changed(void)
 
 uint32_t xts_control_rules_asked(void)
 {
-	struct xts_control_page *p = atomic_load_explicit(&page, memory_order_acquire);
-	uint32_t asked = p ? __atomic_load_n(&p->rules_asked, __ATOMIC_RELAXED) : 0;
+	struct xts_control_page *p;
+	uint32_t asked;
 
+	xts_look_who_calls();
+	p = atomic_load_explicit(&page, memory_order_acquire);
+	asked = p ? __atomic_load_n(&p->rules_asked, __ATOMIC_RELAXED) : 0;
 	return p && asked != __atomic_load_n(&p->rules_done, __ATOMIC_RELAXED) ? asked : 0;
 }
 
 void xts_control_rules_done(uint32_t number, int error, const char *text)
 {
-	struct xts_control_page *p = atomic_load_explicit(&page, memory_order_acquire);
+	struct xts_control_page *p;
 
+	xts_look_who_calls();
+	p = atomic_load_explicit(&page, memory_order_acquire);
 	if (!p)
 		return;
 	p->rules_error = error;

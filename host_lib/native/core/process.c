@@ -350,6 +350,7 @@ static void orphaned(void)
 
 void xts_expect_sharing_child(void)
 {
+	xts_look_who_calls();
 	for (struct stack *st = process_stacks(); st; st = process_next(st)) {
 		stack_enter(st);
 		relatives_begin();
@@ -386,7 +387,7 @@ static void leave(struct stack *st)
 
 void xts_leave(void)
 {
-	process_start();
+	xts_look_who_calls();
 	for (struct stack *st = process_stacks(); st; st = process_next(st))
 		leave(st);
 	process_lock();

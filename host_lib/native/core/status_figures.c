@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/caller.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/process.h"
@@ -157,7 +158,7 @@ void xts_publish_counts(const uint64_t *sockets, unsigned count)
 		atomic_store_explicit(&counts.sockets[i], sockets[i], memory_order_relaxed);
 	atomic_fetch_add_explicit(&counts.changes, 1, memory_order_acq_rel);
 	xts_go_in();
-	process_start();
+	xts_look_who_calls();
 	xts_inside.locked = 1;
 	for (struct stack *st = process_stacks(); st; st = process_next(st)) {
 		if (pthread_mutex_trylock(&st->lock) != 0)

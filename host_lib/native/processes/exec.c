@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/caller.h"
 #include "core/received_data.h"
 #include "core/call.h"
 #include "core/channel.h"
@@ -179,7 +180,7 @@ static struct stack *stack_of_next(int memfd)
 	struct stack *st, *own;
 	struct socket_record b;
 
-	process_start();
+	xts_look_who_calls();
 	own = process_own_stack();
 	if (pread(memfd, &b, sizeof b, lseek(memfd, 0, SEEK_CUR)) != (ssize_t)sizeof b || !record_is_sound(&b) ||
 	    b.refused)

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/call.h"
+#include "core/caller.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/datagram_socket.h"
@@ -238,7 +239,7 @@ static struct stack *stack_for(const struct socket_record *b)
 {
 	struct settings own;
 
-	process_start();
+	xts_look_who_calls();
 	process_settings(&own);
 	if (!b->endpoint[0] || (settings_complete(&own) == 0 && strcmp(own.endpoint, b->endpoint) == 0))
 		return process_own_stack();

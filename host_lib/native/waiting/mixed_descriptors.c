@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "core/arguments.h"
+#include "core/caller.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -318,7 +319,7 @@ static struct stack *main_stack(const struct pollfd *sockets, nfds_t count, cons
 		st = table_stack(sockets[i].fd);
 	if (st)
 		return st;
-	process_start();
+	xts_look_who_calls();
 	return process_own_stack();
 }
 

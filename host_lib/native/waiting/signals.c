@@ -1,4 +1,5 @@
 /* Deferring signal handlers, and running them later. signals.h has the theory of operation. */
+#include "core/caller.h"
 #include "waiting/signals.h"
 
 #include <errno.h>
@@ -337,6 +338,7 @@ int xts_sigaction(int number, const struct sigaction *action, struct sigaction *
 		return kernel_calls.sigaction(number, action, old);
 	if (action)
 		read = *action; /* an invalid pointer faults here, while no lock is held */
+	xts_look_who_calls();
 	xts_go_in();
 	pthread_mutex_lock(&lock);
 	r = change(number, action ? &read : NULL, old);
