@@ -60,12 +60,13 @@ def dev(tables: str = "") -> Iterator[DevProxy | GivenProxy]:
     """An offload proxy for this process, without privilege or configuration, used by XTS sockets that are made in the
     block.
 
-    Its network is this machine's, loopback included. It is a child process over shared memory, and ends with the block
-    or with this process, however that ends. Blocks may nest and run in several threads; they share one proxy, which
-    ends with the last of them. Then open XTS sockets end (ECONNRESET); bytes that were sent on closed ones are still
-    delivered. Programs started in the block attach to it as well (XTS_ENDPOINT, and XTS_RULES, which offload loopback
-    too); install() and offload() use the same rules then. After fork(), the child's new sockets also use the proxy,
-    which still belongs to the parent.
+    Its network is this machine's, loopback included. It is a process over shared memory, and ends with the block or
+    with this process, however that ends. os.wait() does not find it, unless this process is the one that gets
+    orphans. Blocks may nest and run in several threads; they share one proxy, which ends with the last of them.
+    Then open XTS sockets end (ECONNRESET); bytes that were sent on closed ones are still delivered. Programs
+    started in the block attach to it as well (XTS_ENDPOINT, and XTS_RULES, which offload loopback too); install()
+    and offload() use the same rules then. After fork(), the child's new sockets also use the proxy, which still
+    belongs to the parent.
 
     Under `xts dev` and `xts run` the process has a proxy already: the block uses that one, and changes nothing.
 
@@ -95,7 +96,7 @@ def _enter(tables: str) -> DevProxy:
 
 
 def _started(tables: str) -> DevProxy:
-    proxy = DevProxy(tables)
+    proxy = DevProxy(tables, hidden=True)
     proxy.start()
     try:
         configure(endpoint=proxy.endpoint)

@@ -1,10 +1,12 @@
-"""An offload proxy of one's own: a child over shared memory, for `xts dev`, `xts_socket.dev()` and the pytest plug-in.
+"""An offload proxy of one's own: a process over shared memory, for `xts dev`, `xts_socket.dev()` and pytest.
 
 Theory of operation. The proxy is a program (`python -m xts_proxy` of this interpreter) with a configuration in memory.
 Its sockets are in a directory that it makes itself, only for this user, and removes at its end. It ends when it is
 asked to, or when this process has ended in any way: it watches a pidfd of this process. It leads a process group of its
-own, so that Ctrl-C in a terminal reaches the program that uses it and not the proxy. If the proxy is stopped (pause())
-when this process ends, its group is orphaned, so the kernel continues it, and it notices the end.
+own, so that Ctrl-C in a terminal reaches the program that uses it and not the proxy. It is a child of `xts dev`, and a
+grandchild of a program with dev(), which must not find it when it waits for its own children. If the proxy is stopped
+(pause()) when this process ends, its group is orphaned, so the kernel continues it, or its keeper does, and it notices
+the end.
 
 Only if both are killed at once, a directory with two sockets is left behind, which the next proxy to start removes.
 """
@@ -29,10 +31,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Self
+from typing import Any, Self
 
 from xts_messages import line_origin
 from xts_messages.printable import printable
+
+from ._grandchild import Grandchild
 
 #: All of TCP is offloaded, on loopback too: the network of this proxy is this machine's, with its loopback.
 RULES = Path(__file__).with_name("dev.rules")
@@ -72,19 +76,22 @@ _HAS_LIMITS = re.compile(r"^\s*\[\s*limits\b", re.MULTILINE)
 class DevProxy:
     """A proxy, from start() to stop(); both may be called again. A context manager.
 
-    `endpoint` is where processes attach: XTS_ENDPOINT. `tables`: additional configuration (deploy/xts-proxy.toml), for
-    example TLS identities; `tables_file`: the file for which mistakes in them are reported. `verbose`: its log goes to
-    standard error; otherwise only exceptions show it. All methods raise OSError, with a sentence, if something cannot
-    be done.
+    `endpoint` is where processes attach: XTS_ENDPOINT. `tables`: additional configuration (deploy/xts-proxy.toml),
+    for example TLS identities; `tables_file`: the file for which mistakes in them are reported. `verbose`: its log
+    goes to standard error; otherwise only exceptions show it. `hidden`: it is no child of this process
+    (_grandchild.py). All methods raise OSError, with a sentence, if something cannot be done.
     """
 
-    def __init__(self, tables: str = "", verbose: bool = False, tables_file: str = "tables") -> None:
+    def __init__(
+        self, tables: str = "", verbose: bool = False, tables_file: str = "tables", hidden: bool = False
+    ) -> None:
         self._tables = line_origin.marked(tables, tables_file)
         self.verbose = verbose
         self._directory = Path()
         self._log = -1
         self._owner = os.getpid()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._hidden = hidden
+        self._process: subprocess.Popen[bytes] | Grandchild | None = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -148,7 +155,7 @@ class DevProxy:
         """Begins stop(); a second call: ends at once. False: it does not run."""
         if not self._is_ours() or not self._process or self._process.poll() is not None:
             return False
-        self._process.terminate()
+        self._process.send_signal(signal.SIGTERM)
         self.resume()
         return True
 
@@ -188,7 +195,7 @@ class DevProxy:
         """How it ended by itself, with its last messages; None: it runs, or was not started."""
         if not self._process or self._process.poll() is None:
             return None
-        code = self._process.returncode
+        code = self._process.returncode or 0
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         words = self.log_text().strip().splitlines()
         return f"{how}: {words[-1]}" if words else how
@@ -203,7 +210,9 @@ class DevProxy:
 
     def forget(self) -> None:
         """In a forked child: the proxy belongs to the parent."""
-        if self._process:
+        if isinstance(self._process, Grandchild):
+            self._process.forget()
+        elif self._process:
             self._process.returncode = 0  # otherwise Popen would warn about a child that is not this process's
 
     # --- inside ----------------------------------------------------------------------------------------
@@ -227,16 +236,18 @@ class DevProxy:
             Path(f"/proc/self/fd/{config_fd}").write_text(self._configuration())
             command = [sys.executable, "-P", "-m", "xts_proxy", "--config", f"/proc/self/fd/{config_fd}"]
             command += ["--make-dir", str(self._directory), "--ready-fd", str(ready_fd), "--until-fd", str(until_fd)]
+            options: dict[str, Any] = {
+                "env": _environment(os.environ),
+                "stdin": subprocess.DEVNULL,
+                "stdout": None if self.verbose else self._log,
+                "stderr": None if self.verbose else self._log,
+                "pass_fds": [config_fd, ready_fd, until_fd],
+            }
             with _handlers_later():
-                self._process = subprocess.Popen(
-                    command,
-                    env=_environment(os.environ),
-                    stdin=subprocess.DEVNULL,
-                    stdout=None if self.verbose else self._log,
-                    stderr=None if self.verbose else self._log,
-                    pass_fds=[config_fd, ready_fd, until_fd],
-                    process_group=0,
-                )
+                if self._hidden:
+                    self._process = Grandchild(command, until_fd, **options)
+                else:
+                    self._process = subprocess.Popen(command, process_group=0, **options)
 
     def _configuration(self) -> str:
         # Listeners that several processes share (SO_REUSEPORT) must belong to one user: so root's proxy stays root,

@@ -216,6 +216,39 @@ def test_many_descriptors_are_open(bed: DevBed) -> None:
     assert output(bed, raised + code) == ["up"]
 
 
+def test_a_process_that_waits_for_all_its_children(bed: DevBed) -> None:
+    """It does not find the proxy: not when it waits, not by SIGCHLD, and not after the proxy has been killed."""
+    code = """
+import signal
+def collect():
+    found = []
+    try:
+        while True:
+            found.append(os.wait()[0])
+    except ChildProcessError:
+        return found
+signal.alarm(20)
+with dev() as proxy:
+    died = []
+    signal.signal(signal.SIGCHLD, lambda *_: died.append(1))
+    print(echo())
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    assert collect() == [child] and collect() == []
+    del died[:]
+    os.killpg(os.getpgid(proxy.pid), signal.SIGKILL)
+    while proxy.ended() is None:
+        time.sleep(0.01)
+    assert collect() == [] and died == []
+    proxy.kill()
+    proxy.start()
+    print(echo())
+assert collect() == []
+"""
+    assert output(bed, code) == ["up", "up"]
+
+
 def test_a_process_that_waits_for_its_children_in_no_way(bed: DevBed) -> None:
     code = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwith dev(): print(echo())"
     assert output(bed, code) == ["up"]
