@@ -7,7 +7,8 @@ A socket object holds a libxts socket number, not a descriptor; `fileno()` makes
 As in CPython, a socket with a timeout is non-blocking for the library, and this package waits with the timeout.
 
 After fork() the numbers belong to the parent's attachment. The child's copies of socket objects are closed at
-once, so that they can never reach a socket the child makes itself under the same number.
+once, so that they can never reach a socket the child makes itself under the same number. Which these are is noted
+before the fork: an at-fork hook of the program that runs before ours may have made the child's own first sockets.
 """
 
 from __future__ import annotations
@@ -38,7 +39,16 @@ from typing import Any, Self
 
 from ._address import asked, encode
 from ._arguments import c_int, c_unsigned, flag_of, timeout_of
-from ._descriptor import adopt, descriptor_of, duplicate, forget_in_child, give, release
+from ._descriptor import (
+    adopt,
+    after_fork,
+    before_fork,
+    descriptor_of,
+    duplicate,
+    forget_in_child,
+    give,
+    release,
+)
 from ._errors import again, check, error
 from ._message import memory_of
 from ._native import ffi, lib
@@ -48,17 +58,29 @@ if TYPE_CHECKING:
     from ._ulp import Pushed
 
 _live: WeakSet[SocketBase] = WeakSet()
+_parents: list[SocketBase] = []  # during fork()
+
+
+def _before_fork() -> None:
+    _parents.extend(_live)
+    before_fork()
 
 
 def _forget_in_child() -> None:
-    for sock in list(_live):
+    for sock in _parents:
         sock._number = sock._descriptor = -1
         sock._closed = True
-    _live.clear()
+        _live.discard(sock)
+    _parents.clear()
     forget_in_child()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+def _after_fork() -> None:
+    _parents.clear()
+    after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_forget_in_child, after_in_parent=_after_fork)
 
 
 #: How many connections wait for accept() if listen() is not told: as in the standard module.

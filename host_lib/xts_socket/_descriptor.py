@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
-from _thread import allocate_lock
+from _thread import RLock
 from socket import AF_UNIX, SO_ACCEPTCONN, SOL_SOCKET
 from socket import close as _close
 from socket import dup as _dup
@@ -27,7 +27,7 @@ from ._native import ffi, lib
 
 _NUMBER_MIN = 1 << 20
 
-_lock = allocate_lock()
+_lock = RLock()
 _numbers: dict[int, int] = {}  # descriptor -> number
 _own: set[int] = set()  # descriptors made by duplicate(): they close with their holder
 _holders: dict[int, int] = {}  # number -> how many objects hold it, if more than one
@@ -193,16 +193,32 @@ def release(number: int, fd: int) -> int:
     return lib.xts_py_close(number)
 
 
+#: Dictionaries by descriptor or number, and what was in them before the fork that is under way.
+_TABLES: tuple[dict[int, Any], ...] = (_numbers, _holders, receive_callbacks, _both, _halves)
+_parents: list[dict[int, Any]] = []
+
+
+def before_fork() -> None:
+    """Notes what belongs to the parent. The lock is held over the fork, so that no other thread has it in the child; an
+    at-fork hook of this thread may take it again."""
+    _lock.acquire()
+    _parents[:] = [dict(table) for table in _TABLES]
+
+
 def forget_in_child() -> None:
-    """After fork(): all entries here belong to the parent."""
-    global _lock  # noqa: PLW0603 - another thread may have held it
-    _lock = allocate_lock()
-    _numbers.clear()
-    _own.clear()
-    _holders.clear()
-    receive_callbacks.clear()
-    _both.clear()
-    _halves.clear()
+    """After fork(): forgets the entries of the parent."""
+    for table, before in zip(_TABLES, _parents, strict=True):
+        for key, value in before.items():
+            if table.get(key) == value:
+                del table[key]
+    _own.intersection_update(_numbers)
+    after_fork()
+
+
+def after_fork() -> None:
+    """In the parent, and at the end in the child."""
+    _parents.clear()
+    _lock.release()
 
 
 # --- the functions of the socket module that take descriptors -------------------------------------------------------

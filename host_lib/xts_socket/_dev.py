@@ -150,7 +150,7 @@ def _in_child() -> None:
     """After a fork: leaving blocks that were entered in the parent affects only this process."""
     global _lock  # noqa: PLW0603
     _lock = allocate_lock()
-    if _proxy is not None:
+    if _proxy is not None and not _proxy.is_ours():
         _proxy.forget()
 
 

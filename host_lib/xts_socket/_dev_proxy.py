@@ -153,7 +153,7 @@ class DevProxy:
 
     def request_stop(self) -> bool:
         """Begins stop(); a second call: ends at once. False: it does not run."""
-        if not self._is_ours() or not self._process or self._process.poll() is not None:
+        if not self.is_ours() or not self._process or self._process.poll() is not None:
             return False
         self._process.send_signal(signal.SIGTERM)
         self.resume()
@@ -168,7 +168,7 @@ class DevProxy:
 
     def kill(self) -> None:
         """Ends it at once: connections are cut off. May be called again, and in a forked process."""
-        if not self._is_ours():
+        if not self.is_ours():
             return
         if self._process:
             group = self._process.pid
@@ -217,11 +217,11 @@ class DevProxy:
 
     # --- inside ----------------------------------------------------------------------------------------
 
-    def _is_ours(self) -> bool:
+    def is_ours(self) -> bool:
         return os.getpid() == self._owner
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._is_ours() and self._process and self._process.poll() is None:
+        if self.is_ours() and self._process and self._process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
 

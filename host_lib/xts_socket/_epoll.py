@@ -20,13 +20,19 @@ _DEFAULT_EVENTS = EPOLLIN | EPOLLOUT | EPOLLPRI
 _live: WeakSet[epoll] = WeakSet()
 
 
+_parents: list[epoll] = []  # during fork()
+
+
 def _forget_in_child() -> None:
-    for context in list(_live):
+    for context in _parents:
         context._ctx = None
-    _live.clear()
+        _live.discard(context)
+    _parents.clear()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+os.register_at_fork(
+    before=lambda: _parents.extend(_live), after_in_child=_forget_in_child, after_in_parent=_parents.clear
+)
 
 
 class epoll:  # noqa: N801 - named as the class it stands in for

@@ -16,6 +16,7 @@ import warnings
 from _thread import allocate_lock
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,7 @@ def offload(rules: RulesSource = None, strict: bool = False) -> Iterator[None]:
             _leave()
 
 
+@cache
 def under_interposer() -> bool:
     """Was this process started by `xts run`, so that libxts-preload offloads its sockets?"""
     return "libxts-preload" in Path("/proc/self/maps").read_text()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+import os
+from _thread import RLock
 from enum import IntEnum
 
 from . import _report
@@ -36,7 +37,9 @@ class Reason(IntEnum):
         return format(int(self), how) if how else self.name
 
 
-_lock = allocate_lock()
+_lock = RLock()
+#: No other thread has it in a forked child; a hook of the thread that forks may take it.
+os.register_at_fork(before=_lock.acquire, after_in_child=_lock.release, after_in_parent=_lock.release)
 _counts: dict[Reason, int] = {}
 
 

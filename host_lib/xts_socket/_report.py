@@ -110,7 +110,8 @@ def _write(endpoint: Any, address: Any) -> None:
 def _forget_in_child() -> None:
     """The page belongs to the parent; the child has none."""
     global _page, _memory  # noqa: PLW0603
-    _page = _memory = None
+    if _page is not None and _page.pid != os.getpid():  # else a hook before this one has made the child's
+        _page = _memory = None
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

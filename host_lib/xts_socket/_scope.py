@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from contextvars import ContextVar
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,26 @@ dev_rules: Path | None = None
 _endpoint_used = False  # whether an endpoint that a rule names has been used
 
 
+def _read(path: str) -> Rules:
+    """The rules of a file, which is read again only if it has changed: a program may have a block for each request.
+    Raises as Rules.read()."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return Rules.read(path)
+    return _read_as_it_is(path, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+
+
+@lru_cache(maxsize=16)
+def _read_as_it_is(path: str, _identity: tuple[int, ...]) -> Rules:
+    return Rules.read(path)
+
+
+@cache
+def _default() -> Rules:
+    return Rules.default()
+
+
 class Scope:
     """Rules, and whether they are strict. For a process or for a block."""
 
@@ -33,10 +54,10 @@ class Scope:
             rules = dev_rules
         if rules is None:
             path = setting(RULES_VARIABLE) or ""
-            rules = Rules.of_environment()
+            rules = _read(path) if path else _default()
         elif not isinstance(rules, Rules):
             path = os.fspath(rules)
-            rules = Rules.read(path)
+            rules = _read(path)
         self.strict = strict
         _report.start(str(path), strict)
         self._path = os.path.abspath(path) if path else ""  # noqa: PTH100 - nothing is resolved

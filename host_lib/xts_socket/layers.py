@@ -234,6 +234,11 @@ class Tls(Layer):
             if not isinstance(value, bool) and value != "optional":
                 raise ValueError(f"Tls(verify=…): {value!r} is none of True, False, 'optional'")
             return 1 if value == "optional" else 2 * value
+        if name == "server_hostname" and isinstance(value, str) and not value.isascii():
+            try:
+                return value.encode("idna").decode("ascii")  # as ssl does: names in TLS are ASCII (RFC 6066)
+            except UnicodeError as failure:
+                raise ValueError(f"Tls(server_hostname=…): {value!r} is no host name: {failure}") from None
         return value
 
     def _check(self) -> None:

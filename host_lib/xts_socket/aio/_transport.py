@@ -256,6 +256,8 @@ class Transport(SocketTransport, transports.Transport):
             raise RuntimeError("Cannot call write() after write_eof()")
         if not data:
             return
+        if isinstance(data, memoryview) and not data.c_contiguous:
+            data = data.tobytes()
         if self._conn_lost:
             if self._conn_lost >= constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES:
                 logger.warning("socket.send() raised exception.")

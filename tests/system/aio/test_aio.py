@@ -345,3 +345,23 @@ def test_one_descriptor_for_all_sockets(runner: asyncio.Runner) -> None:
         server.close()
 
     run(runner, main)
+
+
+@pytest.mark.usefixtures("xts_endpoint")
+def test_a_write_of_a_view_with_gaps() -> None:
+    """asyncio's transport takes it."""
+
+    async def body() -> bytes:
+        server = await xts_socket.aio.start_server(echo, "127.0.0.1", 0)
+        reader, writer = await xts_socket.aio.open_connection(*server.sockets[0].getsockname())
+        writer.write(memoryview(bytearray(range(10)))[::2])
+        got = await asyncio.wait_for(reader.readexactly(5), 20)
+        writer.close()
+        server.close()
+        return got
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readexactly(5))
+        writer.close()
+
+    assert asyncio.run(body()) == bytes(range(0, 10, 2))

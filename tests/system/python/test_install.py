@@ -79,6 +79,29 @@ def test_install_and_uninstall(rules: Callable[[str], Path]) -> None:
     assert [getattr(owner, name) for owner, name in names] == before
 
 
+def test_a_block_reads_nothing_twice(rules: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be one for each request. A file that has changed is read again."""
+    opened: list[str] = []
+    on = [True]
+    sys.addaudithook(lambda name, arguments: opened.append(str(arguments[0])) if name == "open" and on else None)
+    file = rules(EVERYTHING)
+    with xts_socket.offload(file):
+        assert socket.getaddrinfo is not None
+    del opened[:]
+    parsed: list[str] = []
+    read = xts_socket._rules.Rules.read
+    monkeypatch.setattr(xts_socket._rules.Rules, "read", lambda path: parsed.append(path) or read(path))
+    for _ in range(3):
+        with xts_socket.offload(file), xts_socket.offload():
+            pass
+    on.clear()
+    assert (opened, parsed) == ([], [])
+    file.write_text(EVERYTHING + "# changed\n")
+    with xts_socket.offload(file):
+        pass
+    assert parsed == [str(file)]
+
+
 def test_wrong_rules_change_nothing(rules: Callable[[str], Path]) -> None:
     path = rules("use xts tcp_client *:*\nuse xts tcp_clients *:*\n")
     with pytest.raises(ValueError, match=rf"{path}:2:\d+: expected"):

@@ -443,3 +443,56 @@ def test_an_endpoint_that_is_not_one(tmp_path: Path, kind: str) -> None:
     )
     done = run_python(code)
     assert (done.stdout, done.stderr) == (f"{errno.ENETDOWN}\n", "")
+
+
+EARLY_HOOK = """
+import os, sys
+state = {}
+os.register_at_fork(after_in_child=lambda: state.update(made=make()))
+import socket
+import xts_socket
+module = xts_socket
+address = ("127.0.0.1", int(sys.argv[1]))
+def make():
+    sock = module.create_connection(address, timeout=20)
+    context = xts_socket.epoll()
+    context.register(sock, 1) if module is xts_socket else sock.fileno()
+    return sock, sock.dup(), context
+if sys.argv[2] == "installed":
+    xts_socket.install(xts_socket._rules.Rules.parse(b"use xts tcp_client *:*\\n"))
+    module = socket
+parents = make()
+if not (child := os.fork()):
+    sock, copy, context = state["made"]
+    sock.sendall(b"from ")
+    sock.close()
+    copy.sendall(b"the child")
+    assert context.poll(0) == [] and copy.fileno() >= 0
+    assert parents[0].fileno() == -1 or module is socket
+    copy.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+parents[0].sendall(b"from the parent")
+"""
+
+
+@pytest.mark.parametrize("way", ["swapped", "installed"])
+def test_a_hook_of_fork_that_was_there_earlier_makes_sockets(way: str, xts_endpoint: ProxyProcess) -> None:
+    """They are the child's, and last. The parent's are untouched."""
+    with kernel.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(DEADLINE_S)
+        command = [sys.executable, "-W", "ignore", "-c", EARLY_HOOK, str(listener.getsockname()[1]), way]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            got = []
+            for _ in range(2):
+                with listener.accept()[0] as peer:
+                    peer.settimeout(DEADLINE_S)
+                    if not got:
+                        first = peer.dup()
+                        got.append("")
+                        continue
+                    got.append(peer.makefile().read())
+            with first:
+                got[0] = first.makefile().read()
+            assert (process.wait(DEADLINE_S), process.stderr.read() if process.stderr else "") == (0, "")
+    assert got == ["from the parent", "from the child"]

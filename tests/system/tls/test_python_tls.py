@@ -616,3 +616,33 @@ def test_fetching_with_tls(web: Web, xts_endpoint: ProxyProcess) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "TLSv1.3" in done.stdout and "1000 bytes" in done.stdout
+
+
+@pytest.mark.parametrize("how", ["Tls", "context", "asyncio"])
+@pytest.mark.parametrize("name", ["bücher.test", "BÜCHER.test", "xn--bcher-kva.test"])
+def test_an_international_name(name: str, how: str, xts_authority: Authority) -> None:
+    """It is asked for, and its certificate checked, in the form that it has in the certificate (IDNA)."""
+    issued = xts_authority.issue("xn--bcher-kva.test")
+    context = server_context(issued)
+    asked: list[str | None] = []
+    context.sni_callback = lambda _sock, wanted, _context: asked.append(wanted)
+    with echoing(context) as address:
+        if how == "asyncio":
+
+            async def fetch() -> bytes:
+                reader, writer = await aio.open_connection(*address, ssl=Tls(), server_hostname=name)
+                writer.write(b"hello")
+                data = await reader.readexactly(5)
+                writer.close()
+                return data
+
+            assert asyncio.run(fetch()) == b"hello"
+        else:
+            with xts_socket.create_connection(address, DEADLINE_S) as sock:
+                if how == "Tls":
+                    sock.push(Tls(server_hostname=name))
+                else:
+                    xts_socket.ssl_context(Tls()).wrap_socket(sock, server_hostname=name)
+                sock.sendall(b"hello")
+                assert sock.recv(5) == b"hello"
+    assert [(one or "").lower() for one in asked] == ["xn--bcher-kva.test"]
