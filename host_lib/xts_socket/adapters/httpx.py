@@ -1,10 +1,16 @@
-"""A transport for httpx: `httpx.Client(transport=XtsTransport())`."""
+"""A transport for httpx: `httpx.Client(transport=XtsTransport())`.
+
+httpx2, its successor, has the same interface with classes of its own: a response is made of those of the library that
+has made the request.
+"""
 
 from __future__ import annotations
 
 import ssl
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import httpcore
@@ -15,14 +21,22 @@ from ..layers import Tls
 from .httpcore import XtsBackend
 
 
+def library_of(request: Any) -> Any:
+    """The module of a request, httpx or httpx2. TypeError: it is another library's."""
+    library = sys.modules.get(type(request).__module__.partition(".")[0])
+    if not all(hasattr(library, name) for name in ("Response", "SyncByteStream", "AsyncByteStream", "TransportError")):
+        raise TypeError(f"this transport is for httpx and httpx2: {request!r} is a request of neither")
+    return library
+
+
 @contextmanager
-def mapped() -> Iterator[None]:
-    """Converts httpcore's exceptions to httpx's, which have the same names."""
+def mapped(library: Any = httpx) -> Iterator[None]:
+    """Converts httpcore's exceptions to the library's, which have the same names."""
     try:
         yield
     except Exception as failure:
         kind = next(
-            (getattr(httpx, k.__name__, None) for k in type(failure).__mro__ if k.__module__ == "httpcore"), None
+            (getattr(library, k.__name__, None) for k in type(failure).__mro__ if k.__module__ == "httpcore"), None
         )
         if kind is None:
             raise
@@ -62,17 +76,23 @@ def core_request(request: httpx.Request) -> httpcore.Request:
     )
 
 
-class _Stream(httpx.SyncByteStream):
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+@cache
+def _stream_of(library: Any) -> Any:
+    """The class of a response's stream for a library, which looks at what it is derived from."""
 
-    def __iter__(self) -> Iterator[bytes]:
-        with mapped():
-            yield from self._stream
+    class Stream(library.SyncByteStream):  # type: ignore[misc]
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
 
-    def close(self) -> None:
-        if hasattr(self._stream, "close"):
-            self._stream.close()
+        def __iter__(self) -> Iterator[bytes]:
+            with mapped(library):
+                yield from self._stream
+
+        def close(self) -> None:
+            if hasattr(self._stream, "close"):
+                self._stream.close()
+
+    return Stream
 
 
 class XtsTransport(httpx.BaseTransport):
@@ -107,11 +127,14 @@ class XtsTransport(httpx.BaseTransport):
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        with mapped():
+        library = library_of(request)
+        with mapped(library):
             answer = self._pool.handle_request(core_request(request))
-        return httpx.Response(
-            answer.status, headers=answer.headers, stream=_Stream(answer.stream), extensions=answer.extensions
+        stream = _stream_of(library)(answer.stream)
+        response: httpx.Response = library.Response(
+            answer.status, headers=answer.headers, stream=stream, extensions=answer.extensions
         )
+        return response
 
     def close(self) -> None:
         self._pool.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator, Iterable
+from functools import cache
 from typing import Any
 
 import httpcore
@@ -11,21 +12,27 @@ import httpx
 
 from ..layers import Tls
 from .httpcore_async import AsyncXtsBackend
-from .httpx import core_request, mapped, pool_options
+from .httpx import core_request, library_of, mapped, pool_options
 
 
-class _Stream(httpx.AsyncByteStream):
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+@cache
+def _stream_of(library: Any) -> Any:
+    """The class of a response's stream for a library, which looks at what it is derived from."""
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        with mapped():
-            async for part in self._stream:
-                yield part
+    class Stream(library.AsyncByteStream):  # type: ignore[misc]
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
 
-    async def aclose(self) -> None:
-        if hasattr(self._stream, "aclose"):
-            await self._stream.aclose()
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            with mapped(library):
+                async for part in self._stream:
+                    yield part
+
+        async def aclose(self) -> None:
+            if hasattr(self._stream, "aclose"):
+                await self._stream.aclose()
+
+    return Stream
 
 
 class AsyncXtsTransport(httpx.AsyncBaseTransport):
@@ -60,11 +67,14 @@ class AsyncXtsTransport(httpx.AsyncBaseTransport):
         )
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        with mapped():
+        library = library_of(request)
+        with mapped(library):
             answer = await self._pool.handle_async_request(core_request(request))
-        return httpx.Response(
-            answer.status, headers=answer.headers, stream=_Stream(answer.stream), extensions=answer.extensions
+        stream = _stream_of(library)(answer.stream)
+        response: httpx.Response = library.Response(
+            answer.status, headers=answer.headers, stream=stream, extensions=answer.extensions
         )
+        return response
 
     async def aclose(self) -> None:
         await self._pool.aclose()

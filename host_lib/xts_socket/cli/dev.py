@@ -209,7 +209,11 @@ def _drain(proxy: DevProxy) -> None:
     """Waits until all data of the command has been delivered, as the kernel would deliver it."""
     if not proxy.request_stop() or proxy.wait(_TELL_AFTER_S):
         return
-    print("xts dev: connections have yet to deliver what was sent on them; Ctrl-C to cut them off", file=sys.stderr)
+    print(
+        "xts dev: waiting for the proxy to end; connections may have yet to deliver what was sent on them, "
+        "and Ctrl-C cuts them off",
+        file=sys.stderr,
+    )
     proxy.wait(_DRAIN_S)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket as kernel
 import subprocess
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from beds.authority import Certificate, certificate_for_localhost
@@ -188,3 +190,33 @@ def test_an_example(
     for number, (line, size) in enumerate(zip(done.stdout.splitlines(), (12345, 6), strict=True), 1):
         assert line.startswith(f"200 {size} bytes") and line.endswith(expected.format(number)), line
     assert len(web.clients) == 2
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_httpx2(way: str, web: Web, certificate: Certificate, xts_endpoint: ProxyProcess) -> None:
+    """The successor's client gets its own classes: responses, and errors."""
+    httpx2 = pytest.importorskip("httpx2", reason="httpx2 is not installed")
+    from xts_socket.adapters.httpx_async import AsyncXtsTransport
+
+    context = certificate.client_context()
+    nowhere = "http://127.0.0.1:1/"
+
+    async def fetch() -> Any:
+        async with httpx2.AsyncClient(transport=AsyncXtsTransport(context), timeout=DEADLINE_S) as client:
+            with pytest.raises(httpx2.ConnectError):
+                await client.get(nowhere)
+            return await client.get(web.url("/1000"))
+
+    if way == "async":
+        answer = asyncio.run(fetch())
+    else:
+        with httpx2.Client(transport=XtsTransport(context), timeout=DEADLINE_S) as client:
+            with pytest.raises(httpx2.ConnectError):
+                client.get(nowhere)
+            answer = client.get(web.url("/1000"))
+    assert isinstance(answer, httpx2.Response) and answer.status_code == 200 and len(answer.content) == 1000
+
+
+def test_a_request_of_another_library() -> None:
+    with pytest.raises(TypeError, match="httpx and httpx2"):
+        XtsTransport().handle_request(object())  # type: ignore[arg-type]
