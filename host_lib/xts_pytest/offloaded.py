@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
 from xts_socket._install import install, under_interposer, uninstall
+from xts_socket._installed_socket import socket as installed_socket
 from xts_socket.cli.processes import REPORT_LINK, Interposed, describe, read_page, reason_text
 
 __all__ = ["Offloaded", "under_interposer"]
@@ -18,6 +20,10 @@ _NOT_TCP = frozenset({"PROTOCOL", "FAMILY"})
 _UNSEEN = (
     "no socket of this test was offloaded: it made none through the socket module. Those of modules that make them in"
     " C (uvloop, grpcio, gevent, psycopg) are offloaded only where the tests run as `xts dev -- pytest`"
+)
+_REPLACED = (
+    "no socket of this test was offloaded: something has put another class in place of socket.socket, such as the"
+    " fixture socket_enabled of pytest-socket"
 )
 _NONE = "no socket of this test was offloaded: this process made none. Programs that a test starts are not counted"
 _NO_TCP = (
@@ -52,7 +58,9 @@ class Offloaded:
             return None
         if any(stayed[name] > self._stayed[name] for name in _NOT_TCP):
             return _NO_TCP
-        return _NONE if under_interposer() else _UNSEEN
+        if under_interposer():
+            return _NONE
+        return _UNSEEN if socket.socket is installed_socket else _REPLACED
 
 
 def _line(name: str, count: int) -> str:

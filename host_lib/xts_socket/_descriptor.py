@@ -27,6 +27,12 @@ from ._native import ffi, lib
 
 _NUMBER_MIN = 1 << 20
 
+#: Of xts_take_passed()'s EACCES.
+_ELSEWHERE = (
+    "the socket is one of another endpoint than this process is attached to, and a process does not begin to use "
+    "another one because of a descriptor that it was sent"
+)
+
 _lock = RLock()
 _numbers: dict[int, int] = {}  # descriptor -> number
 _own: set[int] = set()  # descriptors made by duplicate(): they close with their holder
@@ -153,7 +159,10 @@ def take_half(fd: int) -> int | None:
 def take_over(fd: int) -> bool:
     """From now on a descriptor from another program stands for its socket. False: it does not stand for one."""
     again = ffi.new("int *")
-    number = check(lib.xts_py_take_passed(fd, again))
+    number = lib.xts_py_take_passed(fd, again)
+    if number == -errno.EACCES:
+        raise error(errno.EACCES, _ELSEWHERE)
+    check(number)
     if not number:
         return False
     if (half := _kernel_half(fd)) is not None:

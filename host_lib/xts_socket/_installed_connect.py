@@ -24,6 +24,7 @@ from ._decision import Decision
 from ._descriptor import drop, keep_both, keep_under, wake_sleepers_of
 from ._epoll_registrations import kept_in_epoll_sets
 from ._errors import error
+from ._installed_guards import PUT_HERE, Allowed, ask_guard
 from ._installed_pushing import InstalledPushing
 from ._reason import Reason, count
 from ._rules import Role
@@ -261,12 +262,20 @@ class InstalledConnect(InstalledPushing, _Base):
             sleep(0.005)
 
     def bind(self, address: Any, /) -> None:
+        if "bind" in PUT_HERE and (self._ours is not None or self._scope is not None):
+            with suppress(Allowed):
+                ask_guard(self, "bind", address)
+                return
         if self._ours is not None:
             self._ours.bind(address)
         elif not self._decide_bind(address):
             super().bind(address)
 
     def connect(self, address: Any, /) -> None:
+        if "connect" in PUT_HERE and (self._ours is not None or self._scope is not None):
+            with suppress(Allowed):
+                ask_guard(self, "connect", address)
+                return
         if self._ours is None and self._scope is None:
             super().connect(address)
             return
@@ -277,6 +286,9 @@ class InstalledConnect(InstalledPushing, _Base):
             super().connect(address)
 
     def connect_ex(self, address: Any, /) -> int:
+        if "connect_ex" in PUT_HERE and (self._ours is not None or self._scope is not None):
+            with suppress(Allowed):
+                return int(ask_guard(self, "connect_ex", address))
         if self._ours is None and self._scope is None:
             return super().connect_ex(address)
         try:
@@ -291,6 +303,10 @@ class InstalledConnect(InstalledPushing, _Base):
 
     def listen(self, backlog: int = BACKLOG, /) -> None:
         backlog = c_int(backlog)
+        if "listen" in PUT_HERE and (self._ours is not None or self._scope is not None):
+            with suppress(Allowed):
+                ask_guard(self, "listen", backlog)
+                return
         if self._scope is not None and self._ours is None and not self._datagrams:
             local: Any = super().getsockname()
             if local[1]:

@@ -47,6 +47,7 @@ from . import _report
 from ._arguments import c_int
 from ._descriptor import drop, duplicate, give, number_of, take_half, take_over
 from ._installed_connect import InstalledConnect
+from ._installed_guards import PUT_HERE, Allowed, ask_guard
 from ._installed_receive import receive as receive_undecided
 from ._kernel_socket import KernelSocket
 from ._membership import may_be_of_device
@@ -349,6 +350,9 @@ def _deciding(name: str) -> Callable[..., Any]:
     plain, kernels = _delegating(name), getattr(_Base, name)
 
     def send(self: socket, *arguments: Any) -> Any:
+        if name in PUT_HERE and (self._ours is not None or self._scope is not None):
+            with suppress(Allowed):
+                return ask_guard(self, name, *arguments)
         if self._datagrams and self._scope is not None:
             self._decide_to_send(arguments[-1] if name == "sendto" else arguments[3] if len(arguments) > 3 else None)
         return plain(self, *arguments)

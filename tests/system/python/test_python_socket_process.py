@@ -496,3 +496,39 @@ def test_a_hook_of_fork_that_was_there_earlier_makes_sockets(way: str, xts_endpo
                 got[0] = first.makefile().read()
             assert (process.wait(DEADLINE_S), process.stderr.read() if process.stderr else "") == (0, "")
     assert got == ["from the parent", "from the child"]
+
+
+def test_a_socket_of_another_endpoint_is_refused_for_that_reason(xts_endpoint: ProxyProcess) -> None:
+    giver = """
+import os, sys
+import xts_socket
+import socket
+way = socket.socket(fileno=int(sys.argv[1]))
+with xts_socket.create_server(("127.0.0.1", 0)) as listener:
+    xts_socket.send_fds(way, [b"it"], [listener.fileno()])
+    way.recv(1)
+"""
+    taker = """
+import sys
+import xts_socket
+import socket
+way = socket.socket(fileno=int(sys.argv[1]))
+with xts_socket.dev():
+    xts_socket.socket().close()
+    _, (fd,), _, _ = socket.recv_fds(way, 10, 1)
+    try:
+        xts_socket.socket(fileno=fd)
+    except OSError as failure:
+        print(failure.errno, failure)
+way.send(b"x")
+"""
+    here, there = kernel.socketpair()
+    with here, there:
+        command = [sys.executable, "-W", "ignore", "-c", giver, str(here.fileno())]
+        with subprocess.Popen(command, pass_fds=[here.fileno()]) as process:
+            done = subprocess.run(
+                [sys.executable, "-W", "ignore", "-c", taker, str(there.fileno())],
+                pass_fds=[there.fileno()], capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+            assert process.wait(DEADLINE_S) == 0
+    assert "one of another endpoint" in done.stdout and "policy" not in done.stdout, done.stdout + done.stderr
