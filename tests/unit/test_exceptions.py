@@ -33,7 +33,8 @@ def modules() -> Iterator[Any]:
             continue
         yield package
         for found in pkgutil.walk_packages(package.__path__, f"{name}.", onerror=lambda _: None):
-            if found.name.rpartition(".")[2] == "__main__":
+            name = found.name.rpartition(".")[2]
+            if name == "__main__" or name.startswith("lib"):  # libxts-preload.so is taken for a module, and is none
                 continue
             try:
                 with warnings.catch_warnings():
