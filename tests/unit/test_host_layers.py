@@ -24,7 +24,7 @@ UPWARD = {
     ("core", "waiting"): """
         wait_for wait_interruptibly wake wake_all wake_sleepers_on_queue
         bell_get bell_give_up bell_reserve bells_forget
-        progress_forget progress_need progress_reserve progress_wake progress_will_flush
+        progress_forget progress_look progress_need progress_reserve progress_wake progress_will_flush
         epoll_channel_opened epoll_end_turn epoll_forget epoll_forget_socket epoll_orphaned epoll_ready
         mirror_close mirror_dirty mirror_forget mirrors_update
         signals_after_fork_child signals_after_fork_parent signals_before_fork signals_orphaned

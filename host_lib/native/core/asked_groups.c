@@ -22,11 +22,7 @@ struct group_option {
 	enum { MREQ, MREQ_SOURCE, MREQ6, GROUP_REQ, GROUP_SOURCE_REQ, MSFILTER, GROUP_FILTER } form;
 };
 
-#define BOTH_LEVELS(option, verb, form) \
-	{ IPPROTO_IP, option, verb, form }, \
-	{ \
-		IPPROTO_IPV6, option, verb, form \
-	}
+#define EITHER (-1) /* IPPROTO_IP or IPPROTO_IPV6 */
 
 static const struct group_option options[] = {
 	{ IPPROTO_IP, IP_ADD_MEMBERSHIP, JOINS, MREQ },
@@ -38,13 +34,13 @@ static const struct group_option options[] = {
 	{ IPPROTO_IP, IP_MSFILTER, FILTERS, MSFILTER },
 	{ IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, JOINS, MREQ6 },
 	{ IPPROTO_IPV6, IPV6_DROP_MEMBERSHIP, LEAVES, MREQ6 },
-	BOTH_LEVELS(MCAST_JOIN_GROUP, JOINS, GROUP_REQ),
-	BOTH_LEVELS(MCAST_LEAVE_GROUP, LEAVES, GROUP_REQ),
-	BOTH_LEVELS(MCAST_JOIN_SOURCE_GROUP, JOINS_SOURCE, GROUP_SOURCE_REQ),
-	BOTH_LEVELS(MCAST_LEAVE_SOURCE_GROUP, LEAVES_SOURCE, GROUP_SOURCE_REQ),
-	BOTH_LEVELS(MCAST_BLOCK_SOURCE, BLOCKS_SOURCE, GROUP_SOURCE_REQ),
-	BOTH_LEVELS(MCAST_UNBLOCK_SOURCE, UNBLOCKS_SOURCE, GROUP_SOURCE_REQ),
-	BOTH_LEVELS(MCAST_MSFILTER, FILTERS, GROUP_FILTER),
+	{ EITHER, MCAST_JOIN_GROUP, JOINS, GROUP_REQ },
+	{ EITHER, MCAST_LEAVE_GROUP, LEAVES, GROUP_REQ },
+	{ EITHER, MCAST_JOIN_SOURCE_GROUP, JOINS_SOURCE, GROUP_SOURCE_REQ },
+	{ EITHER, MCAST_LEAVE_SOURCE_GROUP, LEAVES_SOURCE, GROUP_SOURCE_REQ },
+	{ EITHER, MCAST_BLOCK_SOURCE, BLOCKS_SOURCE, GROUP_SOURCE_REQ },
+	{ EITHER, MCAST_UNBLOCK_SOURCE, UNBLOCKS_SOURCE, GROUP_SOURCE_REQ },
+	{ EITHER, MCAST_MSFILTER, FILTERS, GROUP_FILTER },
 };
 
 /* A group, an interface and a source in one form. What an option does not have is zero. */
@@ -57,10 +53,10 @@ struct membership {
 
 static const struct group_option *find(uint8_t type, int level, int option)
 {
-	if (type != XTS_CMD_SETSOCKOPT)
+	if (type != XTS_CMD_SETSOCKOPT || (level != IPPROTO_IP && level != IPPROTO_IPV6))
 		return NULL;
 	for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-		if (options[i].level == level && options[i].option == option)
+		if ((options[i].level == level || options[i].level == EITHER) && options[i].option == option)
 			return &options[i];
 	return NULL;
 }

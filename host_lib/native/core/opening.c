@@ -281,6 +281,7 @@ int channel_attach(struct stack *st)
 		c->attachment.reply.queue_id, c->link.frame_window, c->link.largest_message);
 	epoll_channel_opened(st);
 	again_attached(st);
+	progress_look(st);
 	status_link(st);
 	if (st->waiters)
 		wake_all(st); /* threads that had no channel to lead */

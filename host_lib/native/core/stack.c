@@ -135,6 +135,8 @@ void stack_rest(struct stack *st)
 	/* These count even without a channel: they outlive it, and the thread has been standing by since it died. */
 	if (st->channel && (st->outside || channel_busy(st->channel) || (st->joint && st->shared)))
 		progress_need(st);
+	else if (st->idle_contexts && !st->progress.started)
+		progress_need(st); /* it watches over the channel while the program sleeps on a descriptor */
 	if (st->dead)
 		channel_reap(st);
 	if (__builtin_expect(st->asked_to_yield, 0))

@@ -143,11 +143,42 @@ static bool leave_armed(struct stack *st)
 	return false;
 }
 
+/* Sleeps until the thread is needed. A program that sleeps on a polling context's descriptor notices what comes on the
+ * queue, and not that the channel ends: so this thread watches the attach connection, and over AF_XDP pings. */
+static void stand_by(struct stack *st, struct watched_fds *watched, uint64_t deadline_ns)
+{
+	struct pollfd *connection = &watched->fds[SLEEP_FDS + 1];
+	struct progress *p = &st->progress;
+	struct channel *c = st->channel;
+
+	if (c && st->idle_contexts && !st->leader && c->attachment.reply.kind != XTS_QUEUE_SHM) {
+		xts_link_watch(&c->link, true, now_ns());
+		channel_tick(st, now_ns());
+		channel_flush(st, true);
+		if (st->channel == c && channel_deadline_ns(c) < deadline_ns)
+			deadline_ns = channel_deadline_ns(c);
+	}
+	if (st->channel != c)
+		return;
+	connection->fd = c ? c->attachment.connection : -1;
+	connection->revents = 0;
+	watched->count = 2;
+	p->standing_by = true;
+	p->looks_again_ns = deadline_ns;
+	sleep_on_bell(st, p->self, watched, deadline_ns);
+	p->standing_by = false;
+	watched->count = 1;
+	if (c && st->channel == c && connection->revents)
+		channel_connection_event(c);
+	connection->fd = -1;
+}
+
 static void *progress(void *arg)
 {
 	struct stack *st = arg;
 	struct progress *p = &st->progress;
-	struct pollfd fds[SLEEP_FDS + 1] = { [SLEEP_FDS] = { .fd = p->clock_fd, .events = POLLIN } };
+	struct pollfd fds[SLEEP_FDS + 2] = { [SLEEP_FDS] = { .fd = p->clock_fd, .events = POLLIN },
+					     [SLEEP_FDS + 1] = { .fd = -1, .events = POLLIN } };
 	struct watched_fds watched = { .fds = fds, .count = 1 };
 	uint64_t deadline_ns;
 	bool away;
@@ -166,12 +197,8 @@ static void *progress(void *arg)
 		channel_flush(st, true);
 		mirrors_update(st);
 		channel_reap(st);
-		if (!leave_armed(st))
-			continue;
-		p->standing_by = true;
-		p->looks_again_ns = deadline_ns;
-		sleep_on_bell(st, p->self, &watched, deadline_ns);
-		p->standing_by = false;
+		if (leave_armed(st))
+			stand_by(st, &watched, deadline_ns);
 	}
 	p->started = false; /* no descriptor for a bell: the next call tries again */
 	pthread_mutex_unlock(&st->lock);
@@ -210,6 +237,16 @@ void progress_need(struct stack *st)
 		p->standing_by = false;
 		thread_ring(st, p->self);
 	}
+}
+
+void progress_look(struct stack *st)
+{
+	struct progress *p = &st->progress;
+
+	if (!p->standing_by)
+		return;
+	p->standing_by = false;
+	thread_ring(st, p->self);
 }
 
 bool progress_will_flush(struct stack *st)

@@ -23,6 +23,7 @@ struct progress {
 void progress_reserve(struct stack *st);
 void progress_need(struct stack *st); /* there is work for the thread: wakes or starts it */
 void progress_wake(struct stack *st); /* if it sleeps on the queue */
+void progress_look(struct stack *st); /* there is another channel to watch: wakes it if it stands by */
 void progress_forget(struct stack *st);
 bool progress_will_flush(struct stack *st); /* it will flush within HOLD_US; false: it cannot */
 

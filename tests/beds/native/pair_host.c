@@ -167,6 +167,11 @@ void progress_forget(struct stack *st)
 	(void)st;
 }
 
+void progress_look(struct stack *st)
+{
+	(void)st;
+}
+
 void progress_wake(struct stack *st)
 {
 	(void)st;

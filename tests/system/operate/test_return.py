@@ -18,6 +18,7 @@ from beds.authority import Authority, tls_tables
 from beds.restarts import KINDS, Ethernet, Place, children_of, place, processor_time_s
 from system.operate.programs.away import SCRIPTS
 from system.operate.programs.sleeping_server import OPTIONS, PROCESSES, TTL
+from system.operate.programs.sleeping_ways import LIBRARY, WAYS
 
 T = TypeVar("T")
 PROGRAMS = Path(__file__).with_name("programs")
@@ -262,3 +263,32 @@ def run_script(where: Place, name: str, *, way: str = "interposer") -> list[str]
 @pytest.mark.parametrize("name", sorted(set(SCRIPTS) - {"executed"}))
 def test_program(where: Place, name: str) -> None:
     assert "end" in run_script(where, name)
+
+
+# --- ways of sleeping ------------------------------------------------------------------------------
+
+
+def serves(where: Place, stream: int, udp: int, deadline: float) -> None:
+    def ask() -> bytes:
+        with where.connect(stream) as connection, connection.makefile("rb") as lines:
+            return lines.readline()
+
+    assert repeat(ask, deadline) == b"served\n"
+    assert repeat(lambda: where.datagram(udp), deadline) == b"question"
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_a_way_of_sleeping(where: Place, way: str) -> None:
+    stream, udp = where.free_ports(2)
+    arguments = [way, where.address, str(stream), str(udp)]
+    environment = {"XTS_RULES": str(where.directory / "rules")}
+    command = [str(PROGRAMS / "sleeping_ways.py"), *arguments]
+    with where.program(command, environment, interposed=way not in LIBRARY) as process:
+        assert line_of(process) == "ready"
+        serves(where, stream, udp, time.monotonic() + START_S)
+        where.end("kill")
+        before = processor_time_s(process.pid)
+        time.sleep(1)
+        assert processor_time_s(process.pid) - before < 0.1
+        where.start()
+        serves(where, stream, udp, time.monotonic() + RETURN_S)
