@@ -207,7 +207,7 @@ int xts_listen(int s, int backlog);
  *
  * Returns: the number of a new socket, which is blocking.
  * Errors: as accept(2). EADDRINUSE and others of bind(2), once: the proxy had gone, and the listener
- * cannot be made again for now. ENETDOWN: xts_leave() has ended it.
+ * cannot be made again for now.
  * See: accept(2), xts_accept4().
  */
 int xts_accept(int s, struct sockaddr *address, socklen_t *length);

@@ -292,3 +292,43 @@ def test_a_way_of_sleeping(where: Place, way: str) -> None:
         assert processor_time_s(process.pid) - before < 0.1
         where.start()
         serves(where, stream, udp, time.monotonic() + RETURN_S)
+
+
+# --- many at once ----------------------------------------------------------------------------------
+
+MANY = 300
+LISTENING = "0A"  # in /proc/net/tcp
+
+
+def listeners(where: Place, port: int) -> int:
+    """How many sockets of the device listen on the port."""
+    with where.device():
+        lines = Path("/proc/thread-self/net/tcp").read_text().splitlines()[1:]
+    fields = [line.split() for line in lines]
+    return sum(found[1].endswith(f":{port:04X}") and found[3] == LISTENING for found in fields)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_many_processes_come_back_at_once(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with place("shm", tmp_path, f"[limits]\nclients = {2 * MANY}\n") as where:
+        (port,) = where.free_ports(1)
+        command = [str(PROGRAMS / "many_servers.py"), where.address, str(port), str(MANY)]
+        with where.program(command) as process:
+            for _ in range(MANY):
+                assert line_of(process) == "ready"
+            assert listeners(where, port) == MANY
+            where.end("kill")
+            pids = children_of(process.pid)
+            before = sum(map(processor_time_s, pids))
+            time.sleep(3)
+            used = sum(map(processor_time_s, pids)) - before
+            assert used < 3 * 0.005 * MANY, f"{used:.2f} s of a processor, while all they can do is wait"
+            where.start()
+            back = time.monotonic()
+            while (there := listeners(where, port)) < MANY:
+                assert time.monotonic() < back + ALL_S, f"{there} of {MANY} are back"
+                time.sleep(0.05)
+            with where.connect(port) as connection, connection.makefile("rb") as lines:
+                assert lines.readline() == b"served\n"
