@@ -488,9 +488,8 @@ def proxy_dies(c: Calls) -> None:
         thread.join(2)
         assert not thread.is_alive(), "a call still waits"
     assert time.monotonic() - start < 1.5
-    assert results["recv"] == -errno.ECONNRESET, results
     assert accepting.is_alive(), "a listener is only as if its network were down"
-    assert results["poll"] == 1
+    assert (results["recv"], results["poll"]) == (-errno.ECONNRESET, 1)
     assert kernel_events(fd, select.POLLIN, 1000)
     assert recv(c, unread, 100) == b"came before"
     assert c.call("recv", unread, ctypes.create_string_buffer(1), 1, 0) == -errno.ECONNRESET
