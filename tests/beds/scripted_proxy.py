@@ -21,6 +21,8 @@ WINDOW = 64 * 1024
 PATIENCE_S = 10.0
 PEER = Address.of("198.18.0.2", 80)
 LOCAL = Address.of("198.18.0.1", 43210)
+#: With these the library makes a listener again.
+MADE_AGAIN = {"XTS_CMD_SETSOCKOPT", "XTS_CMD_BIND", "XTS_CMD_LISTEN"}
 
 
 class Channel:
@@ -100,8 +102,10 @@ class Channel:
         return int(self.link.error)
 
     def accept_connect(self, proxy_id: int = 1, credits: int = WINDOW) -> int:
-        """Answers the CONNECT that comes next; the XTS socket."""
-        number = self.expect("XTS_CMD_CONNECT").fields["xts_socket"]
+        """Answers the CONNECT that comes next, after what the library asks for its listener again; the XTS socket."""
+        while (connect := self.receive()).name != "XTS_CMD_CONNECT":
+            assert connect.name in MADE_AGAIN, connect
+        number = connect.fields["xts_socket"]
         assert isinstance(number, int)
         fields = {"proxy_id": proxy_id, "post_credits": credits, "local": LOCAL, "peer": PEER}
         self.send("XTS_REPLY_CONNECT_ACK", id=number, fields=fields)

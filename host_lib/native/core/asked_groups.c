@@ -157,20 +157,46 @@ static bool is_sure(const struct asked *list, const struct membership *m)
 	return any;
 }
 
+static bool same_source(const struct membership *a, const struct membership *b)
+{
+	return memcmp(a->source, b->source, sizeof a->source) == 0;
+}
+
+/* Who leaves the last source of a group that was joined for its sources leaves the group, however it was joined at
+ * first: ip_mc_source() of the kernel. */
+static bool leaves_the_group(const struct asked *list, const struct membership *m)
+{
+	struct membership its;
+
+	if (m->verb != LEAVES_SOURCE)
+		return m->verb == LEAVES;
+	for (const struct asked *e = list; e; e = e->next)
+		if (is_of_the_group(e, m, &its) && its.verb == JOINS_SOURCE && !same_source(&its, m))
+			return false;
+	return true;
+}
+
+/* After an option that sets all sources the list does not tell which ones there are. */
+static bool sets_all_sources(const struct asked *list, const struct membership *m)
+{
+	struct membership its;
+
+	for (const struct asked *e = list; e; e = e->next)
+		if (is_of_the_group(e, m, &its) && its.verb == FILTERS)
+			return true;
+	return false;
+}
+
 /* Is the entry undone by m, which is about the same group on the same interface? */
 static bool is_undone(const struct membership *its, const struct membership *m)
 {
-	bool same_source = memcmp(its->source, m->source, sizeof m->source) == 0;
-
 	switch (m->verb) {
-	case LEAVES:
-		return true;
 	case FILTERS:
 		return its->verb == FILTERS || its->verb == BLOCKS_SOURCE || its->verb == UNBLOCKS_SOURCE;
 	case LEAVES_SOURCE:
-		return its->verb == JOINS_SOURCE && same_source;
+		return its->verb == JOINS_SOURCE && same_source(its, m);
 	case UNBLOCKS_SOURCE:
-		return its->verb == BLOCKS_SOURCE && same_source;
+		return its->verb == BLOCKS_SOURCE && same_source(its, m);
 	default:
 		return false;
 	}
@@ -184,12 +210,15 @@ bool asked_is_of_group(const struct call *call)
 bool asked_group_undoes(struct asked **list, const struct call *call)
 {
 	struct membership m = read_value(find(call->type, call->level, call->option), call->value, call->length), its;
-	bool undone = false;
+	bool undone = false, all;
 
 	if (m.verb == JOINS || m.verb == JOINS_SOURCE || m.verb == BLOCKS_SOURCE || !is_sure(*list, &m))
 		return false;
+	if (m.verb != LEAVES && m.verb != FILTERS && sets_all_sources(*list, &m))
+		return false;
+	all = leaves_the_group(*list, &m);
 	for (struct asked *e; (e = *list);) {
-		if (!is_of_the_group(e, &m, &its) || !is_undone(&its, &m)) {
+		if (!is_of_the_group(e, &m, &its) || !(all || is_undone(&its, &m))) {
 			list = &e->next;
 			continue;
 		}

@@ -137,6 +137,8 @@ void stack_rest(struct stack *st)
 		progress_need(st);
 	else if (st->idle_contexts && !st->progress.started)
 		progress_need(st); /* it watches over the channel while the program sleeps on a descriptor */
+	else if (st->again.away && !st->progress.started)
+		progress_need(st); /* it could not be started: there were too many threads */
 	if (st->dead)
 		channel_reap(st);
 	if (__builtin_expect(st->asked_to_yield, 0))

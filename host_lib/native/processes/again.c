@@ -217,8 +217,10 @@ static void came_back(struct xts_sock *s)
 	char text[96];
 
 	describe(s, text, sizeof text);
-	if (s->cold->told)
+	if (s->cold->told) {
 		xts_log(XTS_LOG_WARNING, "the %s is there again", text);
+		s->error = 0; /* if the program has not looked, it need not know */
+	}
 	again_over(s);
 	s->refusal = 0;
 	status_state(s);
@@ -271,6 +273,7 @@ static void try_all(struct stack *st)
 {
 	struct xts_sock *s = NULL;
 
+	channel_reap(st); /* the last queue may be the one to get */
 	if (!st->channel && channel_attach(st))
 		return;
 	/* The lock is released in between, but an index in the table stays valid. */

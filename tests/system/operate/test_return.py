@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import pytest
 from beds.authority import Authority, tls_tables
+from beds.operated_proxy import wait
 from beds.restarts import KINDS, Ethernet, Place, children_of, place, processor_time_s
 from system.operate.programs.away import SCRIPTS
 from system.operate.programs.sleeping_server import OPTIONS, PROCESSES, TTL
@@ -231,6 +232,9 @@ class Script:
                 elif word == "send":
                     with contextlib.suppress(TimeoutError):
                         self.where.datagram(self.port)
+                elif word == "noise":
+                    with contextlib.suppress(TimeoutError):
+                        self.where.datagram(self.port, b"noise")
                 elif word == "connect":
                     self.kept.append(self.where.connect(self.port))
                 self._go()
@@ -332,3 +336,35 @@ def test_many_processes_come_back_at_once(tmp_path: Path) -> None:
                 time.sleep(0.05)
             with where.connect(port) as connection, connection.makefile("rb") as lines:
                 assert lines.readline() == b"served\n"
+
+
+# --- memberships -----------------------------------------------------------------------------------
+
+
+def memberships(where: Place) -> list[str]:
+    """Of the groups 239.77.*.1, at the device: how many sockets each has, and what they have of each source."""
+    with where.device():
+        counts = Path("/proc/thread-self/net/igmp").read_text().splitlines()
+        filters = Path("/proc/thread-self/net/mcfilter").read_text().splitlines()
+    found = [" ".join(line.split()[:2]) for line in counts if line.split()[0].endswith("4DEF")]
+    return sorted(found) + sorted(" ".join(line.split()) for line in filters if "0xef4d" in line)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_memberships_are_as_they_were(where: Place, seed: int) -> None:
+    """Random calls in every form: what the list has kept of them gives the same memberships and sources."""
+    if where.address != where.interface or isinstance(where, Ethernet):
+        pytest.skip("it does not differ by queue")
+    command = [str(PROGRAMS / "group_members.py"), where.interface, str(seed)]
+    with where.program(command) as process:
+        assert line_of(process) == "ready"
+        before = memberships(where)
+        assert len(before) > 5, before
+        where.end("kill")
+        wait(lambda: not memberships(where), "end of the memberships")
+        where.start()
+        assert process.stdin
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert line_of(process) == "back"
+        assert memberships(where) == before

@@ -6,10 +6,12 @@ which does it. A failure is an exception.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import select
 import socket
+import struct
 import sys
 import threading
 import time
@@ -19,6 +21,7 @@ from contextlib import contextmanager
 ADDRESS = ""
 PORT = 0
 DEADLINE_S = 10.0
+SO_ATTACH_FILTER = 26
 SCRIPTS: dict[str, Callable[[], None]] = {}
 
 
@@ -287,6 +290,107 @@ def a_child_forked_meanwhile() -> None:
     step("datagram")
     data, peer = datagram.recvfrom(100)
     datagram.sendto(data, peer)
+
+
+@script
+def a_child_that_uses_it_first_meanwhile() -> None:
+    """It was forked before, and has not used the sockets so far."""
+    stream, datagram = listener(PORT), udp(PORT)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 82)
+    told, tells = os.pipe()
+    child = os.fork()
+    if child == 0:
+        assert os.read(told, 1)
+        stream.setblocking(False)
+        is_quiet(stream)
+        with fails_with(errno.EAGAIN):
+            stream.accept()
+        print("used", flush=True)
+        assert os.read(told, 1)
+        until_back(stream)
+        assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 82
+        answer(stream, b"child\n")
+        os._exit(0)
+    step("end")
+    until_down(stream)
+    os.write(tells, b"u")
+    assert sys.stdin.readline() == "go\n"  # for the child's line
+    step("start")
+    os.write(tells, b"b")
+    step("ask")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    until_back(datagram)
+    step("datagram")
+    data, peer = datagram.recvfrom(100)
+    datagram.sendto(data, peer)
+
+
+@script
+def a_bound_socket_of_two_processes() -> None:
+    """Each of them listens after the proxy's return, and both accept."""
+    bound = socket.socket()
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 83)
+    bound.bind((ADDRESS, PORT))
+    child = os.fork()
+    if child == 0:
+        until_down(bound)
+        until_back(bound)
+        bound.listen()
+        answer(bound, b"child\n")
+        os._exit(0)
+    step("end")
+    until_down(bound)
+    step("start")
+    step("ask")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    until_back(bound)
+    assert bound.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 83
+    bound.listen()
+    step("ask")
+    answer(bound)
+
+
+@script
+def a_filter_and_a_broadcast_option() -> None:
+    """A classic BPF program that takes datagrams whose first byte is 'q' (question), and no other."""
+    made = udp(PORT)
+    code = [(0x30, 0, 0, 8), (0x15, 0, 1, ord("q")), (6, 0, 0, 65535), (6, 0, 0, 0)]
+    program = b"".join(struct.pack("=HBBI", *one) for one in code)
+    buffer = ctypes.create_string_buffer(program)
+    made.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", len(code), ctypes.addressof(buffer)))
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    step("end")
+    until_down(made)
+    step("start")
+    until_back(made)
+    assert made.getsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST) == 1
+    step("noise")
+    step("datagram")
+    data, peer = made.recvfrom(100)
+    assert data == b"question", data
+    made.sendto(data, peer)
+
+
+@script
+def options_that_were_changed() -> None:
+    """The last value counts, and an option that was set for the bind only is not there afterwards."""
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    for value in range(1, 200):
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, value)
+    made.bind((ADDRESS, PORT))
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    made.listen(7)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 300)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 0)
+    step("end")
+    until_down(made)
+    step("start")
+    until_back(made)
+    assert made.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 0
+    assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 300
+    step("ask")
+    answer(made)
 
 
 @script
