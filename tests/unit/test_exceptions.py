@@ -33,8 +33,8 @@ def modules() -> Iterator[Any]:
             continue
         yield package
         for found in pkgutil.walk_packages(package.__path__, f"{name}.", onerror=lambda _: None):
-            name = found.name.rpartition(".")[2]
-            if name == "__main__" or name.startswith("lib"):  # libxts-preload.so is taken for a module, and is none
+            last = found.name.rpartition(".")[2]
+            if last == "__main__" or last.startswith("lib"):  # libxts-preload.so is taken for a module, and is none
                 continue
             try:
                 with warnings.catch_warnings():
