@@ -111,7 +111,7 @@ static int control_offloaded(struct epoll_set *set, int epfd, int op, int fd, st
 	set->fd = epfd;
 	if (op != EPOLL_CTL_ADD && !set->ctx) {
 		errno = op == EPOLL_CTL_MOD || op == EPOLL_CTL_DEL ? ENOENT : EINVAL;
-	} else if (set_convert(set, d.number)) {
+	} else if (set_convert(set, (int)d.number)) {
 		r = context_control(set, op, fd, d.number, event);
 		error = errno;
 		if (r == 0 && (d.flags & DESCRIPTOR_ALSO_LOCAL || op == EPOLL_CTL_DEL))
@@ -277,7 +277,7 @@ static void move(struct epoll_set *set, struct registration *note, int epfd, str
 
 	both.kind = REGISTERED_BOTH;
 	both.in_kernel = is_also_local(d);
-	if (!set_convert(set, d.number) || context_control(set, EPOLL_CTL_ADD, note->fd, d.number, &both.event) < 0)
+	if (!set_convert(set, (int)d.number) || context_control(set, EPOLL_CTL_ADD, note->fd, d.number, &both.event) < 0)
 		preload_log("descriptor %d: lost its place in an epoll set: %m", note->fd);
 	if (!both.in_kernel)
 		kernel_control(set, epfd, EPOLL_CTL_DEL, note->fd, NULL);

@@ -66,6 +66,10 @@ struct call {
 };
 
 #define ANY(name) { .number = __NR_##name }
+#define ARGUMENT(name, what, which, ...) \
+	{ \
+		.number = __NR_##name, .condition = (what), .argument = (which), .values = { __VA_ARGS__ } \
+	}
 #define EXACTLY UINT32_MAX
 #define SOCKET_TYPE 0xfu /* without SOCK_NONBLOCK and SOCK_CLOEXEC */
 
@@ -74,10 +78,10 @@ static const struct call common[] = {
 	ANY(read),
 	ANY(close),
 	ANY(brk),
-	{ __NR_mmap, HAS_NONE, 2, { PROT_EXEC, 0 } },
-	{ __NR_mprotect, HAS_NONE, 2, { PROT_EXEC, 0 } },
+	ARGUMENT(mmap, HAS_NONE, 2, PROT_EXEC, 0),
+	ARGUMENT(mprotect, HAS_NONE, 2, PROT_EXEC, 0),
 	ANY(munmap),
-	{ __NR_mremap, REFUSED, 0, { ENOMEM, 0 } }, /* realloc() copies in that case */
+	ARGUMENT(mremap, REFUSED, 0, ENOMEM, 0), /* realloc() copies in that case */
 	ANY(madvise),
 	ANY(futex),
 	ANY(getrandom),
@@ -93,8 +97,8 @@ static const struct call common[] = {
 	ANY(exit_group),
 	ANY(restart_syscall),
 	/* Before it returns memory, malloc() tries to read /proc/sys/vm/overcommit_memory, and works without it. */
-	{ __NR_openat, REFUSED, 0, { EACCES, 0 } },
-	{ __NR_newfstatat, REFUSED, 0, { EACCES, 0 } }, /* nor may files be looked up by name */
+	ARGUMENT(openat, REFUSED, 0, EACCES, 0),
+	ARGUMENT(newfstatat, REFUSED, 0, EACCES, 0), /* nor may files be looked up by name */
 };
 
 /* TCP and UDP. For others the kernel might load a module, and the worker has no use for them. */
@@ -141,7 +145,7 @@ static const struct call of_workers[] = {
 	ANY(epoll_ctl),
 	ANY(sched_yield),
 	/* for threads of handshakes (ulp/handshake_pool.h) */
-	{ __NR_sched_setscheduler, ONE_OF_TWO, 1, { SCHED_BATCH, SCHED_IDLE } },
+	ARGUMENT(sched_setscheduler, ONE_OF_TWO, 1, SCHED_BATCH, SCHED_IDLE),
 };
 
 /* The relay: one thread, with queues and shared memory that were passed to it. */
@@ -165,20 +169,20 @@ static const struct call of_start[] = {
 	ANY(epoll_create1),
 	ANY(eventfd2),
 	/* Threads, never processes. Flags of clone3() cannot be seen here. */
-	{ __NR_clone, HAS_ALL, 0, { CLONE_THREAD | CLONE_VM | CLONE_SIGHAND, 0 } },
-	{ __NR_clone3, REFUSED, 0, { ENOSYS, 0 } },
+	ARGUMENT(clone, HAS_ALL, 0, CLONE_THREAD | CLONE_VM | CLONE_SIGHAND, 0),
+	ARGUMENT(clone3, REFUSED, 0, ENOSYS, 0),
 	/* the signals of the C library, which it sets up with the first thread */
-	{ __NR_rt_sigaction, ONE_OF_TWO, 0, { 32, 33 } },
+	ARGUMENT(rt_sigaction, ONE_OF_TWO, 0, 32, 33),
 	ANY(sched_setaffinity),
 	ANY(sched_getaffinity),
 	ANY(sched_getparam),
 	ANY(sched_getscheduler),
-	{ __NR_prctl, ONE_OF_TWO, 0, { PR_SET_NAME, PR_SET_NAME } },
+	ARGUMENT(prctl, ONE_OF_TWO, 0, PR_SET_NAME, PR_SET_NAME),
 	ANY(seccomp), /* a second filter on top of this one */
 };
 
 static const struct call of_parsers[] = {
-	{ __NR_bpf, ONE_OF_TWO, 0, { BPF_PROG_TEST_RUN, BPF_PROG_TEST_RUN } },
+	ARGUMENT(bpf, ONE_OF_TWO, 0, BPF_PROG_TEST_RUN, BPF_PROG_TEST_RUN),
 };
 
 /* gcc tells by macros which sanitizer a file is compiled for, clang by features. */

@@ -222,9 +222,8 @@ enum xts_refusal {
 	                                      * (guaranteed.local_ports), or no address */
 	XTS_REFUSED_BIND_PORTS         = 22, /* the proxy has no local port left for this host to bind to
 	                                      * (guaranteed.local_ports) */
-	XTS_REFUSED_LOW_PORT           = 23, /* this port is for processes that have CAP_NET_BIND_SERVICE when they
-	                                      * attach; over an interface the proxy knows that by token_key only
-	                                      * (policy.low_ports on the device can let all have it) */
+	XTS_REFUSED_LOW_PORT           = 23, /* this port takes CAP_NET_BIND_SERVICE, which the proxy knows over an
+	                                      * interface by token_key only, or policy.low_ports on the device */
 };
 
 /* Further claims of an attach token. */
@@ -3284,7 +3283,7 @@ static inline const char *xts_refusal_text(unsigned refusal)
 	case XTS_REFUSED_FILTER_NAME: return "the operator of the proxy has no filter of that name for this host (filter in the proxy's configuration)";
 	case XTS_REFUSED_LOCAL_PORTS: return "the proxy has no local port left for this host towards that address (guaranteed.local_ports), or no address";
 	case XTS_REFUSED_BIND_PORTS: return "the proxy has no local port left for this host to bind to (guaranteed.local_ports)";
-	case XTS_REFUSED_LOW_PORT: return "this port is for processes that have CAP_NET_BIND_SERVICE when they attach; over an interface the proxy knows that by token_key only (policy.low_ports on the device can let all have it)";
+	case XTS_REFUSED_LOW_PORT: return "this port takes CAP_NET_BIND_SERVICE, which the proxy knows over an interface by token_key only, or policy.low_ports on the device";
 	default: return NULL;
 	}
 }

@@ -326,8 +326,8 @@ REFUSALS: dict[str, tuple[int, int, str]] = {
     "LOW_PORT": (
         23,
         errno.EACCES,
-        "this port is for processes that have CAP_NET_BIND_SERVICE when they attach; over an interface the proxy knows "
-        "that by token_key only (policy.low_ports on the device can let all have it)",
+        "this port takes CAP_NET_BIND_SERVICE, which the proxy knows over an interface by token_key only, or "
+        "policy.low_ports on the device",
     ),
 }
 

@@ -179,7 +179,7 @@ static int accept_error(struct xts_sock *s)
 
 static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t *length, int flags)
 {
-	const struct xts_sock *listener;
+	struct xts_sock *listener;
 	struct stack *st = s->stack;
 	uint64_t deadline = deadline_after(s->receive_timeout_ns);
 	bool first = s->cold->sharing.others_may_have && !s->cold->accept_first && !s->grant.outstanding && !s->away;
