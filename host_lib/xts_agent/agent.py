@@ -131,13 +131,17 @@ class Agent:
 
             kinds[2].append(metrics_process.role(config, self._user))
         starter = undo.enter_context(Starter([role for kind in kinds for role in kind]))
-        connections = iter(starter.first())
+        first = starter.first()
+        for connection in first:
+            undo.callback(connection.close)
+        undo.callback(starter.stop)  # before these end
+        connections = iter(first)
         return starter, [[next(connections) for _ in kind] for kind in kinds]
 
     def _open_pool(self, config: AgentConfig, opener: socket.socket, undo: ExitStack) -> Pool:
-        undo.callback(opener.close)
         pool = Pool(config.name, opener, config.spares, self._watch, self._taken)
         undo.callback(pool.close)
+        undo.callback(self._starter.stop)  # before this ends the opener
         return pool
 
     def _open_relays(self, keeper: socket.socket, undo: ExitStack) -> list[Relay]:

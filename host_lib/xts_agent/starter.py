@@ -7,7 +7,8 @@ forks, waits, and reads from nobody. The agent only hangs up.
 
 Each child has a connection to the agent. For each life of a child this process makes a new pair, because half a message
 may be left on the old one, and sends the agent its end, with the number of the child's role. A child that has ended is
-started again at once, but not within AGAIN_S of its last start.
+started again at once. One that has not lived for AGAIN_S waits for that long after its start, and for twice as long
+each time that this happens again, up to AGAIN_MAX_S.
 
 When the agent hangs up, in order or not, nothing is started any more; this process ends when its last child has. When
 this process ends first, the agent ends with an error, and whoever started the agent starts another.
@@ -35,7 +36,7 @@ from xts_agent import child
 
 log = logging.getLogger("xts-agent")
 
-AGAIN_S = 1.0
+AGAIN_S, AGAIN_MAX_S = 1.0, 16.0
 #: How long the first start of all children may take, together.
 FIRST_S = 20.0
 _ROLE = struct.Struct("=I")
@@ -118,7 +119,14 @@ class _Life:
     role: Role
     pid: int = 0
     pidfd: int = -1  # -1: there is none
-    started_at: float = float("-inf")  # by time.monotonic()
+    started_at: float = 0.0  # by time.monotonic()
+    due_at: float = 0.0  # when the next one may be started
+    again_s: float = AGAIN_S  # how long to wait after the start of one that lived for less than AGAIN_S
+
+    def wait(self) -> None:
+        """The last one has failed at once."""
+        self.due_at = self.started_at + self.again_s
+        self.again_s = min(2 * self.again_s, AGAIN_MAX_S)
 
 
 def _main(roles: Sequence[Role], agent: socket.socket) -> int:
@@ -132,9 +140,9 @@ def _main(roles: Sequence[Role], agent: socket.socket) -> int:
     while not stopping or any(life.pidfd >= 0 for life in lives):
         due = [life for life in lives if life.pidfd < 0] if not stopping else []
         for life in due:
-            if life.started_at + AGAIN_S <= time.monotonic():
+            if life.due_at <= time.monotonic():
                 stopping |= not _start(life, lives.index(life), agent, events)
-        waits = [life.started_at + AGAIN_S - time.monotonic() for life in lives if life.pidfd < 0]
+        waits = [life.due_at - time.monotonic() for life in lives if life.pidfd < 0]
         ready = {fd for fd, _ in events.poll(max(0.0, min(waits)) * 1000 if waits and not stopping else None)}
         if agent.fileno() in ready and not stopping:
             events.unregister(agent)
@@ -151,7 +159,8 @@ def _start(life: _Life, number: int, agent: socket.socket, events: select.poll) 
     try:
         connection, life.pid = child.fork(life.role.name, life.role.main)
     except OSError as error:
-        log.error("%s cannot be started: %s; trying again every %g s", life.role.name, error.strerror, AGAIN_S)
+        log.error("%s cannot be started: %s; trying again", life.role.name, error.strerror)
+        life.wait()
         return True
     with connection:
         life.pidfd = os.pidfd_open(life.pid)
@@ -170,6 +179,12 @@ def _note_end(life: _Life, events: select.poll, *, quiet: bool) -> None:
     os.close(life.pidfd)
     life.pidfd = -1
     status = os.waitstatus_to_exitcode(os.waitpid(life.pid, 0)[1])
-    if not quiet:
+    could_not_begin = time.monotonic() < life.started_at + AGAIN_S
+    if could_not_begin:
+        life.wait()
+    else:
+        life.again_s = AGAIN_S
+    # 0: the agent has ended it. More than 0: it has told why itself, if it could not begin.
+    if not quiet and (status < 0 or (status > 0 and not could_not_begin)):
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
         log.error("%s (pid %d) has ended (%s); it is started again", life.role.name, life.pid, how)
