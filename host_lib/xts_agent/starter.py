@@ -26,7 +26,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -121,7 +121,9 @@ class _Life:
     pidfd: int = -1  # -1: there is none
     started_at: float = 0.0  # by time.monotonic()
     due_at: float = 0.0  # when the next one may be started
-    again_s: float = AGAIN_S  # how long to wait after the start of one that lived for less than AGAIN_S
+    again_s: float = field(
+        default_factory=lambda: AGAIN_S
+    )  # how long to wait after the start of one that lived for less than AGAIN_S
 
     def wait(self) -> None:
         """The last one has failed at once."""
