@@ -9,10 +9,11 @@ import socket
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from pyroute2 import netns
 from xts_lab import topology
 from xts_lab.lab import Lab
@@ -216,11 +217,12 @@ def place(kind: str, directory: Path, tables: str = "") -> Iterator[Place]:
         made.close()
 
 
-#: For a test's parameter: both kinds of queue.
-KINDS = [
-    "shm",
-    pytest.param("afxdp", marks=[pytest.mark.root, pytest.mark.afxdp]),
-]
+def cases(all_of_them: Iterable[str], by_ethernet: Container[str]) -> list[ParameterSet]:
+    """Parameters (kind of place, case): all over shared memory, and over Ethernet those that may differ there."""
+    marks = [pytest.mark.root, pytest.mark.afxdp]
+    found = sorted(all_of_them)
+    over = [pytest.param("afxdp", case, marks=marks) for case in found if case in by_ethernet]
+    return [pytest.param("shm", case) for case in found] + over
 
 
 def processor_time_s(pid: int) -> float:

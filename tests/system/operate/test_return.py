@@ -16,7 +16,7 @@ from typing import TypeVar
 import pytest
 from beds.authority import Authority, tls_tables
 from beds.operated_proxy import wait
-from beds.restarts import KINDS, Ethernet, Place, children_of, place, processor_time_s
+from beds.restarts import Ethernet, Place, cases, children_of, place, processor_time_s
 from system.operate.programs.away import SCRIPTS
 from system.operate.programs.sleeping_server import OPTIONS, PROCESSES, TTL
 from system.operate.programs.sleeping_ways import LIBRARY, WAYS
@@ -27,9 +27,20 @@ GROUP = "239.7.7.7"
 RETURN_S = 2.0  # within which the next client is served
 ALL_S = 5.0  # within which all of many processes are back
 START_S = 20.0
+ENDS = ["kill", "stop", "workers"]
+#: What may differ by the kind of queue: how the end is noticed, by whom, and what is left of the old queue.
+BY_ETHERNET = {
+    "a_listener_while_it_is_away",
+    "connections_end_once",
+    "datagrams_while_it_is_away",
+    "a_child_that_uses_it_first_meanwhile",
+    "aio",
+    "kernel_selector",
+    "standard_accept",
+}
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module")
 def one_place(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, xts_authority: Authority
 ) -> Iterator[Place]:
@@ -138,7 +149,7 @@ def servers(where: Place) -> Iterator[Servers]:
         yield Servers(where, process, ports)
 
 
-@pytest.mark.parametrize("how", ["kill", "stop", "workers"])
+@pytest.mark.parametrize(("one_place", "how"), cases(ENDS, ENDS), indirect=["one_place"])
 def test_servers_that_sleep(where: Place, how: str) -> None:
     with servers(where) as asleep:
         asleep.serve(time.monotonic() + START_S)
@@ -158,9 +169,11 @@ def test_servers_that_sleep(where: Place, how: str) -> None:
         assert asleep.process.stdout.read() == "", "no call has failed"
 
 
+@pytest.mark.root
+@pytest.mark.afxdp
+@pytest.mark.parametrize("one_place", ["afxdp"], indirect=True)
 def test_servers_that_sleep_while_the_agent_is_stopped(where: Place) -> None:
-    if not isinstance(where, Ethernet):
-        pytest.skip("over shared memory there is no agent")
+    assert isinstance(where, Ethernet)
     with servers(where) as asleep:
         asleep.all_serve(time.monotonic() + START_S)
         where.end_agent()
@@ -264,7 +277,7 @@ def run_script(where: Place, name: str, *, way: str = "interposer") -> list[str]
         return Script(where, process, port).run()
 
 
-@pytest.mark.parametrize("name", sorted(set(SCRIPTS) - {"executed"}))
+@pytest.mark.parametrize(("one_place", "name"), cases(set(SCRIPTS) - {"executed"}, BY_ETHERNET), indirect=["one_place"])
 def test_program(where: Place, name: str) -> None:
     assert "end" in run_script(where, name)
 
@@ -281,7 +294,7 @@ def serves(where: Place, stream: int, udp: int, deadline: float) -> None:
     assert repeat(lambda: where.datagram(udp), deadline) == b"question"
 
 
-@pytest.mark.parametrize("way", sorted(WAYS))
+@pytest.mark.parametrize(("one_place", "way"), cases(WAYS, BY_ETHERNET), indirect=["one_place"])
 def test_a_way_of_sleeping(where: Place, way: str) -> None:
     stream, udp = where.free_ports(2)
     arguments = [way, where.address, str(stream), str(udp)]
@@ -351,10 +364,9 @@ def memberships(where: Place) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("one_place", ["shm"], indirect=True)
 def test_memberships_are_as_they_were(where: Place, seed: int) -> None:
     """Random calls in every form: what the list has kept of them gives the same memberships and sources."""
-    if where.address != where.interface or isinstance(where, Ethernet):
-        pytest.skip("it does not differ by queue")
     command = [str(PROGRAMS / "group_members.py"), where.interface, str(seed)]
     with where.program(command) as process:
         assert line_of(process) == "ready"
