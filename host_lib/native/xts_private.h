@@ -168,6 +168,8 @@ int xts_is_unconnected(int s);
  * accept), and connections are used in turn. See inherit.h.
  */
 void xts_inherit_over_fork(void);
+/* Finds a descriptor of the kernel's half of a listener: one that listens on this host, too. -1: there is none. */
+void xts_on_halves(int (*half_of)(int number));
 /*
  * Before exec(): gives up the sockets of this process (numbers, and the descriptors they shall have after it), for the
  * program that reads the returned memfd (close-on-exec unset); or -1 with errno. After a failed exec, xts_resume()

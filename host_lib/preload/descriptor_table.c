@@ -194,6 +194,17 @@ void descriptor_each(enum descriptor_kind kind, void (*visit)(int fd, struct des
 	}
 }
 
+int descriptor_half_of(int number)
+{
+	for (int fd = 0; fd <= highest; fd++) {
+		struct descriptor d = descriptor_get(fd);
+
+		if (d.kind == DESCRIPTOR_OFFLOADED && d.number == (uint32_t)number && d.flags & DESCRIPTOR_ALSO_LOCAL)
+			return fd;
+	}
+	return -1;
+}
+
 void descriptor_gone(int number, unsigned reason)
 {
 	for (int fd = 0; fd <= highest; fd++) {

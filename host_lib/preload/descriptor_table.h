@@ -110,6 +110,8 @@ int descriptor_highest(void); /* the highest descriptor ever set; -1: none */
 int descriptor_own(int fd);
 void descriptor_disown(int fd);
 /* Calls visit for every descriptor of this kind, in order. */
+/* One of an offloaded socket that listens on this host, too; -1: there is none. Takes no lock. */
+int descriptor_half_of(int number);
 void descriptor_each(enum descriptor_kind kind, void (*visit)(int fd, struct descriptor d, void *argument),
 		     void *argument);
 

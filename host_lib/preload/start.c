@@ -131,6 +131,7 @@ static void start_once(void)
 
 	xts_on_descriptors(descriptor_own, descriptor_disown);
 	xts_on_gone(descriptor_gone);
+	xts_on_halves(descriptor_half_of);
 	check_environment();
 	preload.strict = switched_on(XTS_ENV_STRICT);
 	r = rules_begin(&path, &mistakes);

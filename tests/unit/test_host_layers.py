@@ -39,7 +39,7 @@ UPWARD = {
         datagram_interest datagram_is_named datagram_leave datagram_naming datagram_send_returns datagrams_before_fork
         datagrams_leave         share_before_fork share_by_key share_forget
         share_waits_elsewhere share_is_on_its_way share_offered share_wait_begins
-        key_wipe passed_leave relatives_drop_unused sharers_at_exit sharers_before_fork sharers_leave
+        key_to_say key_wipe passed_leave relatives_drop_unused sharers_at_exit sharers_before_fork sharers_leave
         relatives_orphaned socket_report_gone
         again_after_fork_child again_after_fork_parent again_attached again_before_fork again_keeps again_over
         again_start
@@ -54,7 +54,7 @@ UPWARD = {
     # A thread that waits for a listener shows interest in it, and the progress thread gives connections back, and makes
     # sockets again whose channel has ended. A connection that others have too is waited for by asking for it.
     ("waiting", "processes"): """
-        again_is_due again_tick common_tick turn_yield_read
+        again_is_due again_tick common_tick key_tick turn_yield_read
         inherit_take_watched listener_interest share_is_away share_tick share_wait_begins share_wait_ends
     """,
     # What is unread of PDUs goes with a connection to another process.

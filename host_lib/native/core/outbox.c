@@ -15,6 +15,7 @@
 #include "core/status_page.h"
 #include "credit.h"
 #include "processes/inherit.h"
+#include "processes/key_renewal.h"
 #include "processes/take_over.h"
 #include "processes/wipe.h"
 #include "queue.h"
@@ -89,7 +90,7 @@ static uint32_t keep_ms(const struct xts_sock *s)
 static int send_share(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	struct xts_share m = { .xts_socket = s->id, .key = s->cold->sharing.key, .keep_ms = keep_ms(s) };
+	struct xts_share m = { .xts_socket = s->id, .key = key_to_say(s), .keep_ms = keep_ms(s) };
 	struct xts_tx_slot slot;
 	int r = channel_slot(st, &slot);
 
@@ -100,6 +101,7 @@ static int send_share(struct xts_sock *s)
 	channel_submit(st, &slot, XTS_SHARE_BYTES);
 	wipe(&m.key, sizeof m.key);
 	s->todo &= (uint8_t)~TODO_SHARE;
+	s->cold->sharing.key_is_told = true;
 	if (s->datagrams)
 		datagram_naming(s);
 	return 0;

@@ -108,6 +108,7 @@ struct stack {
 	bool asked_to_yield;          /* other processes ask for some of them */
 	uint64_t looks_at_copies_ns;  /* when to look again which processes have one */
 	uint64_t looks_at_commons_ns; /* when the next periodic look is due */
+	uint64_t looks_at_keys_ns;    /* the same, for keys of shared sockets (key_renewal.h) */
 
 	struct again again;
 

@@ -65,7 +65,7 @@ static void go_away(struct xts_sock *s)
 	if (!s->away)
 		s->stack->again.away++;
 	s->away = true;
-	s->making = false;
+	s->making = s->cold->sharing.key_is_told = false;
 	s->grant.window = 0;
 	s->credits = s->peer_window = 0;
 	if (s->datagrams)

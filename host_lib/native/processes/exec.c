@@ -162,10 +162,9 @@ void xts_resume(int memfd)
 		while ((s = table_next(st, s))) {
 			if (s->datagrams)
 				s->datagrams->leaves = false;
-			if (s->own.common && s->open) {
+			passed_keep(s, false);
+			if (s->own.common && s->open)
 				relatives_rejoin(s->own.common);
-				passed_keep(s, false);
-			}
 			if (s->own.moved == PARKING && s->cold->sharing.key && !s->proxy_id)
 				connection_take_back(s);
 		}

@@ -19,6 +19,7 @@
 #include "core/status_page.h"
 #include "credit.h"
 #include "processes/inherit.h"
+#include "processes/passed_copies.h"
 #include "processes/take_over.h"
 #include "processes/wipe.h"
 #include "ulps/pdu.h"
@@ -80,6 +81,7 @@ static void forget_channel(struct xts_sock *s)
 	s->cold->sharing.stays = false;
 	s->own.ending = s->cold->sharing.counted = false;
 	s->cold->sharing.asked_for = 0;
+	s->cold->sharing.key_is_told = false;
 	s->own.shared = s->pushing = s->cold->ulps.sending = s->cold->ulps.handshaking = false;
 }
 
@@ -122,11 +124,13 @@ void inherit_after_fork(struct xts_sock *s)
 	forget_channel(s);
 	s->own.inherited = NOT_INHERITED;
 	if ((fresh && !by_key && !s->away) || s->lost) {
+		passed_after_fork(s, false);
 		s->own.common = NULL;
 		return;
 	}
 	s->away = s->making = false;
 	if (by_key) {
+		passed_after_fork(s, true);
 		inherit_adopt(s);
 	} else if (common_inherited(s)) {
 		s->state = TCP_STATE_ESTABLISHED;
@@ -143,6 +147,8 @@ void inherit_after_fork_parent(struct stack *st)
 	if (process_inherits()) {
 		for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
 			s->cold->sharing.others_may_have = st->joint = true;
+		for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
+			passed_after_fork_parent(s);
 		if (st->shared)
 			progress_need(st); /* what the proxy promised to this process alone may have to go to another */
 	}

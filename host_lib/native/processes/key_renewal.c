@@ -2,13 +2,18 @@
 #include "processes/key_renewal.h"
 
 #include "core/channel.h"
+#include "core/clock.h"
 #include "core/outbox.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "processes/deed.h"
 #include "processes/inherit.h"
+#include "processes/listener_key.h"
 #include "processes/relatives.h"
 #include "processes/wipe.h"
+#include "xts_private.h"
+
+#define LOOK_NS (100 * NS_PER_MS)
 
 static bool is_possible(const struct xts_sock *s)
 {
@@ -18,11 +23,27 @@ static bool is_possible(const struct xts_sock *s)
 	       s->own.moved == NOT_MOVED && s->proxy_id && s->open && !s->closing && !s->lost && s->cold->sharing.key;
 }
 
+static int (*half_of)(int number);
+
+void xts_on_halves(int (*find)(int number))
+{
+	half_of = find;
+}
+
+/* The kernel's half of a listener that was passed as such (listener_key.h); -1: there is none. */
+static int passed_half(const struct xts_sock *s)
+{
+	int fd = half_of && !s->own.common && !s->datagrams ? half_of((int)s->id) : -1;
+
+	return fd >= 0 && listener_key_read(fd) ? fd : -1;
+}
+
 void key_look_up(struct xts_sock *s)
 {
-	uint64_t key = 0;
+	int half = passed_half(s);
+	uint64_t key = half < 0 ? 0 : listener_key_read(half);
 
-	if (s->cold->sharing.has_deed)
+	if (!key && s->cold->sharing.has_deed)
 		key = deed_key(s->cold->sharing.deed_fd);
 	if (!key && s->own.common)
 		key = atomic_load(&s->own.common->key);
@@ -32,6 +53,10 @@ void key_look_up(struct xts_sock *s)
 
 void key_tell(struct xts_sock *s)
 {
+	int half = passed_half(s);
+
+	if (half >= 0)
+		(void)listener_key_write(half, s->cold->sharing.key);
 	if (s->own.common)
 		atomic_store(&s->own.common->key, s->cold->sharing.key);
 	if (s->cold->sharing.has_deed)
@@ -53,9 +78,33 @@ bool key_renew(struct xts_sock *s)
 	if (!is_possible(s) || !somebody_has_left(s))
 		return false;
 	s->cold->sharing.key = key_make();
+	s->cold->sharing.key_is_told = false;
 	key_tell(s);
 	outbox_add(s, TODO_SHARE);
 	return true;
+}
+
+uint64_t key_to_say(const struct xts_sock *s)
+{
+	const struct channel *c = s->stack->channel;
+	bool may_be_old = share_by_key(s) && (s->cold->sharing.key_is_told || !s->open);
+
+	return may_be_old && c && c->link.features & XTS_FEATURE_RENEW_KEY ? 0 : s->cold->sharing.key;
+}
+
+void key_tick(struct stack *st, uint64_t now, uint64_t *deadline_ns)
+{
+	bool any = false;
+
+	for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next) {
+		any |= s->cold->sharing.has_deed;
+		if (now >= st->looks_at_keys_ns && s->cold->sharing.has_deed)
+			(void)key_renew(s);
+	}
+	if (now >= st->looks_at_keys_ns)
+		st->looks_at_keys_ns = now + LOOK_NS;
+	if (any && st->looks_at_keys_ns < *deadline_ns)
+		*deadline_ns = st->looks_at_keys_ns;
 }
 
 void key_wipe(struct xts_sock *s)

@@ -4,12 +4,12 @@
  * A process that closes a socket may remember its key, or be taken over later by somebody who finds it in memory. So
  * whenever one of the processes that have a socket has left it, another one gives it a new key (the feature
  * RENEW_KEY). The new key goes where only the processes lead that still have it: the connection's entry in a relatives'
- * file (relatives.h), and the deed, if there is one (deed.h). A process looks there before it uses its key. Who leaves
- * leaves a note there, for the process that uses the connection: that one looks when it takes the connection, when it
- * is asked for it, and every 100 ms.
+ * file (relatives.h), the deed, if there is one (deed.h), and the kernel's half of a listener (listener_key.h). A
+ * process looks there before it uses its key. Who leaves leaves a note there. The process that uses a connection looks
+ * for it when it takes the connection, when it is asked for it, and every 100 ms; the members of a listener look every
+ * 100 ms. A member has no use for the key any more, and does not name an old one (key_to_say()).
  *
- * Until then the old key is good. It opens nothing that a process holds, since its holder is asked first; but a
- * connection that no process holds at that moment may be taken.
+ * Until then the old key is good. It opens no connection that a process holds, since its holder is asked first.
  */
 #ifndef XTS_KEY_RENEWAL_H
 #define XTS_KEY_RENEWAL_H
@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct stack;
 struct xts_sock;
 
 /* Before s's key is used: takes over the one that is in force. */
@@ -26,6 +27,10 @@ void key_tell(struct xts_sock *s);
 /* In the process that uses it: a new key, if somebody has left who knows the present one. True: there is one, and SHARE
  * is about to leave. */
 bool key_renew(struct xts_sock *s);
+/* What SHARE says of a socket that the proxy knows: 0, if another process may have renewed the key since. */
+uint64_t key_to_say(const struct xts_sock *s);
+/* Renews keys of sockets that members share. *deadline_ns: when to look again. */
+void key_tick(struct stack *st, uint64_t now, uint64_t *deadline_ns);
 /* The socket is this process's alone, or is being forgotten: its key is not in memory any more. */
 void key_wipe(struct xts_sock *s);
 

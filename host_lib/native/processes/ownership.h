@@ -17,7 +17,6 @@ enum { NOT_INHERITED, INHERITED };
 enum { NOT_MOVED, PARKING, RETURNING };
 
 struct common;
-struct sharers;
 struct xts_sock;
 
 struct ownership {
@@ -41,15 +40,15 @@ struct sharing {
 	uint8_t taking_for;     /* the greatest purpose of the threads that wait for the take-over */
 
 	/* listeners and bound sockets */
-	bool share_at_listen;    /* it gets a key when it listens */
-	bool others_may_have;    /* other processes may have it too */
-	bool received;           /* it came from another program: not made again if its key is unknown to the proxy */
-	uint64_t passed_ns;      /* when it was last passed to another program; 0: never */
-	bool leaves_last;        /* this process is leaving it, and no other has it */
-	bool stays;              /* this process has closed it, and other processes have it */
-	bool accepting;          /* the application has called accept() */
-	uint64_t accepting_ns;   /* when this process last waited for it or accepted */
-	struct sharers *sharers; /* if it existed at a fork */
+	bool share_at_listen;  /* it gets a key when it listens */
+	bool others_may_have;  /* other processes may have it too */
+	bool received;         /* it came from another program: not made again if its key is unknown to the proxy */
+	uint64_t passed_ns;    /* when it was last passed to another program; 0: never */
+	bool leaves_last;      /* this process is leaving it, and no other has it */
+	bool stays;            /* this process has closed it, and other processes have it */
+	bool accepting;        /* the application has called accept() */
+	uint64_t accepting_ns; /* when this process last waited for it or accepted */
+	bool key_is_told;      /* the proxy has it from this member */
 	struct xts_sock *shared_next;
 
 	/* connections: take_over.c */
@@ -64,7 +63,7 @@ struct sharing {
 	uint64_t unknown_ns;  /* since when the proxy does not know its key; 0: it was never asked, or knew it */
 	uint32_t pdu_read;    /* bytes of the next PDU to come that another process has read */
 	uint64_t sent_before; /* sent_bytes when this process took it over */
-	/* It was passed to other programs, and has a deed: passed_copies.h. */
+	/* sockets that were passed to other programs, and those with a key that existed at a fork: passed_copies.h */
 	bool has_deed;
 	bool deed_is_shared; /* other processes may have the same open file */
 	int deed_fd;

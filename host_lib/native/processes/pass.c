@@ -27,6 +27,7 @@
 #include "core/stack.h"
 #include "processes/deed.h"
 #include "processes/inherit.h"
+#include "processes/key_renewal.h"
 #include "processes/label.h"
 #include "processes/listener_key.h"
 #include "processes/passed_copies.h"
@@ -60,6 +61,7 @@ static int pass_by_key(struct xts_sock *s)
 		return -EBADF;
 	if (r)
 		return r;
+	(void)passed_make(s); /* without it, nobody knows who has it */
 	s->cold->sharing.passed_ns = now_ns();
 	s->cold->sharing.others_may_have = st->joint = true;
 	share_give_back_unaccepted(st);
@@ -108,7 +110,7 @@ static int make_carrier(struct xts_sock *s, int kernel_fd)
 
 	if (kernel_fd >= 0)
 		fd = (int)kernel_calls.syscall(SYS_fcntl, kernel_fd, F_DUPFD_CLOEXEC, 0);
-	else if (s->own.common)
+	else if (s->cold->sharing.has_deed)
 		return passed_carrier(s);
 	else
 		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -129,7 +131,7 @@ static int put_record(int carrier, struct socket_record *b, bool is_listener)
 
 	if (is_listener)
 		r = listener_key_write(carrier, b->key);
-	b->key_is_apart = is_listener || b->passed;
+	b->key_is_apart = is_listener ? KEY_IN_LISTENER : b->passed ? KEY_IN_DEED : KEY_IS_HERE;
 	if (b->key_is_apart)
 		b->key = 0;
 	return r ? r : label_write(carrier, b, sizeof *b);
@@ -203,9 +205,14 @@ static bool has_again(struct xts_sock *s)
 }
 
 /* A key may have been renewed, and this process need not know it. */
-static bool is_the_same(const struct xts_sock *s, const struct socket_record *b)
+static bool is_the_same(struct xts_sock *s, const struct socket_record *b)
 {
-	return b->passed ? passed_is(s, &b->deed_id) : s->cold->sharing.key == b->key;
+	if (b->passed || passed_is(s, &b->deed_id))
+		return passed_is(s, &b->deed_id);
+	if (!share_by_key(s))
+		return false;
+	key_look_up(s);
+	return s->cold->sharing.key == b->key;
 }
 
 /* The number of the socket if this process has it already, else -1. */
@@ -246,7 +253,7 @@ static struct stack *stack_for(const struct socket_record *b)
 	return uses_endpoint(b->endpoint) ? process_stack_at(b->endpoint) : NULL;
 }
 
-static int take_connection(struct xts_sock *s, const struct socket_record *b, int carrier)
+static int take_connection(struct xts_sock *s, const struct socket_record *b)
 {
 	s->own.common = relatives_add();
 	if (!s->own.common)
@@ -259,7 +266,6 @@ static int take_connection(struct xts_sock *s, const struct socket_record *b, in
 	atomic_store(&s->own.common->sent_bytes, b->common_sent_bytes);
 	atomic_store(&s->own.common->passed, 1);
 	atomic_store(&s->own.common->key, b->key);
-	passed_receive(s, carrier, b);
 	return 0;
 }
 
@@ -285,7 +291,9 @@ static int take(const struct socket_record *b, int carrier, bool at_once)
 		s->cold->sharing.received = true;
 		s->error = 0;
 		if (b->state == TCP_STATE_ESTABLISHED)
-			r = take_connection(s, b, carrier);
+			r = take_connection(s, b);
+		if (!r)
+			passed_receive(s, carrier, b);
 	}
 	if (!r) {
 		r = (int)s->id;
@@ -322,13 +330,16 @@ static uint64_t key_of_deed(int carrier, const struct deed_id *id)
 static int read_record(int fd, struct socket_record *b)
 {
 	int bytes = label_read(fd, b, sizeof *b);
+	uint64_t key;
 
 	if (bytes != (int)sizeof *b || b->magic != RECORD_MAGIC || is_connected(fd))
 		return 0;
-	if (!b->key_is_apart)
-		return 1;
-	b->key = b->passed ? key_of_deed(fd, &b->deed_id) : listener_key_read(fd);
-	return b->key != 0;
+	key = b->key_is_apart == KEY_IN_LISTENER ? listener_key_read(fd) : key_of_deed(fd, &b->deed_id);
+	if (key || b->key_is_apart)
+		b->key = key; /* it may have been renewed since the label was written */
+	if (!key)
+		wipe(&b->deed_id, sizeof b->deed_id); /* it says whose deed that is, and has none */
+	return !b->key_is_apart || key;
 }
 
 static int take_passed(const struct socket_record *b, int fd, bool at_once, struct xts_exec_socket *out)

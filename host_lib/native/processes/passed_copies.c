@@ -50,22 +50,34 @@ static bool is_alone_in_it(struct xts_sock *s)
 	return true;
 }
 
-int passed_begin(struct xts_sock *s)
+int passed_make(struct xts_sock *s)
 {
 	struct deed_id id;
 	int fd;
+
+	if (s->cold->sharing.has_deed)
+		return 0;
+	fd = deed_make(&id);
+	if (fd < 0)
+		return fd;
+	have(s, fd, &id, false);
+	key_look_up(s); /* where else it is */
+	key_tell(s);
+	return 0;
+}
+
+int passed_begin(struct xts_sock *s)
+{
+	int r;
 
 	if (was_passed(s) && s->cold->sharing.has_deed)
 		return 0;
 	if (was_passed(s))
 		return -EOPNOTSUPP; /* another process has made its deed, which did not come here */
-	fd = deed_make(&id);
-	if (fd < 0)
-		return fd;
-	have(s, fd, &id, false);
-	key_tell(s);
-	atomic_store(&s->own.common->passed, 1);
-	return 0;
+	r = passed_make(s);
+	if (!r)
+		atomic_store(&s->own.common->passed, 1);
+	return r;
 }
 
 int passed_carrier(struct xts_sock *s)

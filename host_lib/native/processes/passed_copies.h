@@ -6,6 +6,9 @@
  * the deed, and so has a carrier that nobody has received. So the right to a connection is a descriptor, which is
  * inherited, passed and closed as the kernel's own, and there is no name that others could see.
  *
+ * Listeners, bound sockets and datagram sockets have a deed from the first fork on, in the same way
+ * (sharing_processes.c).
+ *
  * A process that cannot have an open file of its own shares one with another process (there is no /proc), or has none
  * (it was forked before its parent passed the connection). It assumes that others have the connection, and so never
  * ends it too early.
@@ -19,9 +22,11 @@ struct deed_id;
 struct socket_record;
 struct xts_sock;
 
+/* For a socket that processes have by its key (sharing_processes.c): it has a deed from now on. 0 or -errno. */
+int passed_make(struct xts_sock *s);
 /* For a connection with an entry in the relatives' file. */
 int passed_begin(struct xts_sock *s); /* it is about to be passed: 0 or -errno */
-/* After passed_begin(): the descriptor to send, which the caller closes when it has been sent; or -errno. */
+/* The socket has a deed: the descriptor to send, which the caller closes when it has been sent; or -errno. */
 int passed_carrier(struct xts_sock *s);
 bool passed_is(const struct xts_sock *s, const struct deed_id *id);                  /* is it the one with that deed? */
 void passed_receive(struct xts_sock *s, int carrier, const struct socket_record *b); /* in the receiver */

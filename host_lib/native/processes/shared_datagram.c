@@ -21,12 +21,14 @@
 #include "core/stack.h"
 #include "credit.h"
 #include "processes/inherit.h"
+#include "processes/key_renewal.h"
 #include "waiting/epoll.h"
 #include "waiting/wait.h"
 
 #define IDLE_NS (20 * NS_PER_MS)
 #define CREDITS_NS NS_PER_S
 #define JOIN_ATTEMPTS 100
+#define RENEWALS 5
 #define JOIN_PAUSE_NS (5 * NS_PER_MS)
 
 bool sharing_datagrams_possible(struct stack *st)
@@ -164,18 +166,20 @@ static void begin_account(struct xts_sock *s)
 /* No process has its key any more: makes the socket again. */
 static int renew(struct xts_sock *s)
 {
-	struct call call = {
-		.type = XTS_CMD_SHARE, .key = s->cold->sharing.key, .keep_ms = LISTENER_KEEP_MS, .makes = true
-	};
+	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS, .makes = true };
 	uint32_t id = s->id;
 	int r = asked_play(s);
 
 	if (r)
 		return r;
 	datagram_naming(s);
+	key_look_up(s);
+	call.key = s->cold->sharing.key;
 	r = call_proxy(s, &call);
-	if (!r && socket_is_open(s, id))
+	if (!r && socket_is_open(s, id)) {
+		s->cold->sharing.key_is_told = true;
 		share_add(s);
+	}
 	return r;
 }
 
@@ -190,9 +194,7 @@ int datagram_join(struct xts_sock *s)
 	if (!sharing_datagrams_possible(st))
 		return -EOPNOTSUPP;
 	for (int i = 0; (r == -EADDRINUSE || r == -EEXIST) && i < JOIN_ATTEMPTS; i++) {
-		struct call call = {
-			.type = XTS_CMD_SHARE, .key = s->cold->sharing.key, .keep_ms = LISTENER_KEEP_MS, .makes = true
-		};
+		struct call call = { .type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS, .makes = true };
 
 		if (i && again_undo(s))
 			return socket_is_open(s, id) ? -ENETDOWN : -EBADF;
@@ -201,15 +203,20 @@ int datagram_join(struct xts_sock *s)
 		if (!socket_is_open(s, id))
 			return -EBADF;
 		begin_account(s);
+		key_look_up(s);
+		call.key = s->cold->sharing.key;
 		r = call_proxy(s, &call);
 		if (!socket_is_open(s, id))
 			return -EBADF;
 		if (!r) {
+			s->cold->sharing.key_is_told = true;
 			share_add(s);
 			return wait_for_credits(s);
 		}
 		if (r == -ENOENT && !s->cold->sharing.received)
 			r = renew(s); /* EADDRINUSE: another process is making it */
+		else if (r == -ENOENT && i < RENEWALS)
+			r = -EEXIST; /* its key may have been renewed in between */
 	}
 	return r;
 }

@@ -26,6 +26,7 @@
 #include "core/status_page.h"
 #include "credit.h"
 #include "processes/inherit.h"
+#include "processes/key_renewal.h"
 #include "waiting/epoll.h"
 #include "waiting/mirror.h"
 #include "waiting/wait.h"
@@ -33,6 +34,7 @@
 
 #define ASK_NS (100 * NS_PER_MS)
 #define JOIN_ATTEMPTS 100
+#define RENEWALS 5
 #define JOIN_PAUSE_NS (5 * NS_PER_MS)
 
 uint64_t key_make(void)
@@ -82,7 +84,7 @@ void share_forget(struct xts_sock *s)
 
 	if (!s->own.shared)
 		return;
-	s->own.shared = false;
+	s->own.shared = s->cold->sharing.key_is_told = false;
 	while (*at && *at != s)
 		at = &(*at)->cold->sharing.shared_next;
 	if (*at)
@@ -111,10 +113,11 @@ int share_name(struct xts_sock *s)
 
 	if (!s->cold->sharing.key)
 		s->cold->sharing.key = key_make();
-	call.key = s->cold->sharing.key;
+	call.key = key_to_say(s);
 	r = call_proxy(s, &call);
 	if (s->id != id || !s->open)
 		return -EBADF;
+	s->cold->sharing.key_is_told |= !r;
 	if (r || s->state != TCP_STATE_LISTEN)
 		return r ? r : -EINVAL;
 	start_account(s);
@@ -127,13 +130,17 @@ int share_name(struct xts_sock *s)
 
 static int ask_to_share(struct xts_sock *s)
 {
-	struct call call = {
-		.type = XTS_CMD_SHARE, .key = s->cold->sharing.key, .keep_ms = LISTENER_KEEP_MS, .makes = true
-	};
+	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS, .makes = true };
 	uint32_t id = s->id;
-	int r = call_proxy(s, &call);
+	int r;
 
-	return socket_is_open(s, id) ? r : -EBADF;
+	key_look_up(s);
+	call.key = s->cold->sharing.key;
+	r = call_proxy(s, &call);
+	if (!socket_is_open(s, id))
+		return -EBADF;
+	s->cold->sharing.key_is_told = !r;
+	return r;
 }
 
 /* A process that joins a socket of which no member listens yet has to listen for itself; else this only repeats the
@@ -188,6 +195,8 @@ int share_join(struct xts_sock *s)
 			r = listen_as_member(s);
 		else if (r == -ENOENT && !s->cold->sharing.received)
 			r = renew(s);
+		else if (r == -ENOENT && i < RENEWALS)
+			r = -EEXIST; /* its key may have been renewed in between */
 		if (s->id != id || !s->open)
 			return -EBADF;
 		if (!r || r == -ENETDOWN)
@@ -208,7 +217,7 @@ int share_join(struct xts_sock *s)
 int share_ask(struct xts_sock *s)
 {
 	struct call call = { .type = XTS_CMD_SHARE,
-			     .key = s->cold->sharing.key,
+			     .key = key_to_say(s),
 			     .keep_ms = LISTENER_KEEP_MS,
 			     .deadline_ns = now_ns() + ASK_NS };
 	uint32_t id = s->id;

@@ -4,15 +4,11 @@
  * listener is kept for those that have not joined it yet, so that no client is refused meanwhile. inherit.h has the
  * theory of operation.
  *
- * Every process that got the listener through fork(), whether it uses it or not, has both ends of a pipe. A process
- * that leaves closes its writing end; the reading end shows whether that was the last one. If several leave at once,
- * all of them may see that, and all are right. exec() closes the pipe. A process that is killed sends nothing: if it
- * was the last that had joined, the listener closes, and a child that has not joined makes it again.
+ * The listener's deed (deed.h) says which processes have it; it is made at the first fork, or when the listener is
+ * passed on. If several leave at once, all of them may find that they are the last, and all are right. A process that
+ * is killed sends nothing: if it was the last that had joined, the listener closes, and a child that has not joined
+ * makes it again.
  */
-#include <fcntl.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 #include "core/received_data.h"
 #include "core/call.h"
 #include "core/clock.h"
@@ -21,29 +17,9 @@
 #include "core/process.h"
 #include "core/socket.h"
 #include "core/stack.h"
-#include "own_descriptors.h"
-#include "own_memory.h"
 #include "processes/inherit.h"
-
-struct sharers {
-	int held, seen; /* the writing and the reading end */
-};
-
-static void make(struct xts_sock *s)
-{
-	struct sharers *made = malloc(sizeof *made);
-	int ends[2];
-
-	if (!made)
-		return;
-	if (pipe2(ends, O_CLOEXEC) < 0) {
-		free(made);
-		return;
-	}
-	made->seen = xts_own(ends[0]);
-	made->held = xts_own(ends[1]);
-	s->cold->sharing.sharers = made;
-}
+#include "processes/key_renewal.h"
+#include "processes/passed_copies.h"
 
 void share_before_fork(struct stack *st)
 {
@@ -66,23 +42,16 @@ void sharers_before_fork(struct stack *st)
 	if (!process_inherits())
 		return;
 	for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
-		if (!s->cold->sharing.sharers)
-			make(s);
+		if (passed_make(s) == 0)
+			passed_before_fork(s);
 	if (st->shared)
 		share_give_back_unaccepted(st);
 }
 
-/* Closes this process's ends. True: no other process has any. */
+/* True: no other process has it. */
 static bool leave(struct xts_sock *s)
 {
-	struct pollfd seen = { .fd = s->cold->sharing.sharers->seen };
-
-	xts_own_close(s->cold->sharing.sharers->held);
-	(void)poll(&seen, 1, 0);
-	xts_own_close(s->cold->sharing.sharers->seen);
-	xts_release(s->cold->sharing.sharers);
-	s->cold->sharing.sharers = NULL;
-	return seen.revents & POLLHUP;
+	return !passed_is_left_to_others(s);
 }
 
 /* The proxy closes the listener with the last of its members' channels to end. */
@@ -90,7 +59,7 @@ void sharers_leave(struct xts_sock *s)
 {
 	bool last;
 
-	if (!s->cold->sharing.sharers)
+	if (!s->cold->sharing.has_deed || s->own.common)
 		return;
 	last = leave(s);
 	s->cold->sharing.stays = s->own.shared && !last;
@@ -104,7 +73,7 @@ void sharers_leave(struct xts_sock *s)
 void sharers_at_exit(struct stack *st)
 {
 	for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next) {
-		if (!s->cold->sharing.sharers)
+		if (!s->cold->sharing.has_deed)
 			continue;
 		s->cold->sharing.leaves_last = leave(s) && !share_is_on_its_way(s);
 		outbox_add(s, TODO_SHARE);
@@ -149,8 +118,10 @@ int share_by_key_with_others(struct xts_sock *s)
 		return -EOPNOTSUPP;
 	if (!s->cold->sharing.key)
 		s->cold->sharing.key = key_make();
-	call.key = s->cold->sharing.key;
+	call.key = key_to_say(s);
 	r = s->datagrams ? name_datagrams(s, &call) : call_proxy(s, &call);
+	if (!r && socket_is_open(s, id))
+		s->cold->sharing.key_is_told = true;
 	if (!r && socket_is_open(s, id) && !s->own.shared)
 		/* the credits it has posted stay valid: connections that they pay for are offers from now on */
 		share_add(s);

@@ -154,8 +154,9 @@ void record_fill(struct socket_record *b, const struct xts_sock *s)
 		b->common_read_bytes = atomic_load(&c->read_bytes);
 		b->common_sent_bytes = atomic_load(&c->sent_bytes);
 		b->passed = atomic_load(&c->passed) != 0;
-		b->deed_id = s->cold->sharing.deed_id;
 	}
+	if (s->cold->sharing.has_deed)
+		b->deed_id = s->cold->sharing.deed_id;
 	if (s->datagrams)
 		fill_datagrams(b, s->datagrams);
 	memcpy(b->endpoint, s->stack->endpoint, sizeof b->endpoint);
@@ -177,9 +178,9 @@ int record_write(int memfd, struct xts_sock *s, int descriptor)
 		b.relatives = place.fd;
 		b.relatives_slot = place.slot;
 		b.relatives_entry = place.index;
-		b.deed_fd = passed_keep(s, true);
-		b.deed_is_shared = s->cold->sharing.deed_is_shared;
 	}
+	b.deed_fd = passed_keep(s, true);
+	b.deed_is_shared = s->cold->sharing.has_deed && s->cold->sharing.deed_is_shared;
 	for (const struct pdu *p = s->cold->pdu_first; p; p = p->next)
 		b.pdus++;
 	asked = asked_pack(s, &b.asked);
@@ -430,10 +431,10 @@ int record_read(struct stack *st, int memfd, struct xts_sock **out, int *descrip
 			.fd = b.relatives, .slot = b.relatives_slot, .index = b.relatives_entry });
 	if (s->own.common) {
 		common_count(s);
-		passed_adopt(s, &b);
 	} else if (b.relatives >= 0) {
 		return -EPROTO;
 	}
+	passed_adopt(s, &b);
 	inherit_adopt(s);
 	return 1;
 }

@@ -17,6 +17,8 @@
 #define RECORD_MAGIC 0x58545342u /* "XTSB" */
 #define RECORD_VERSION 8u
 
+enum { KEY_IS_HERE, KEY_IN_LISTENER, KEY_IN_DEED }; /* only a descriptor leads to the last two */
+
 struct socket_record {
 	uint32_t magic, version;
 	uint32_t number;    /* its number in the program that wrote the record */
@@ -41,7 +43,7 @@ struct socket_record {
 	uint8_t bound, bound_address, v6only;
 	uint8_t passed;         /* it was passed to other programs: passed_copies.h */
 	uint8_t deed_is_shared; /* over exec: other processes may have the same open file of its deed */
-	uint8_t key_is_apart;   /* the key is where only a descriptor of the socket leads: listener_key.h */
+	uint8_t key_is_apart;   /* where: KEY_IN_LISTENER (listener_key.h), KEY_IN_DEED (deed.h) */
 	uint8_t again;          /* another descriptor of a socket whose record came earlier: nothing else is set */
 	int32_t deed_fd;        /* over exec: its deed; -1: none */
 	struct deed_id deed_id;

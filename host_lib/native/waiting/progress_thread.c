@@ -23,6 +23,7 @@
 #include "link.h"
 #include "own_descriptors.h"
 #include "processes/inherit.h"
+#include "processes/key_renewal.h"
 #include "processes/take_over.h"
 #include "queue.h"
 #include "waiting/mirror.h"
@@ -81,11 +82,16 @@ static bool needed(struct stack *st)
 /* Looks after the connections offered to this process. *deadline_ns: when to do so again. */
 static bool share(struct stack *st, uint64_t *deadline_ns)
 {
+	bool away;
+
 	*deadline_ns = FOREVER;
 	if (!st->shared || !st->channel)
 		return false;
 	share_tick(st, now_ns());
-	return share_is_away(st, now_ns(), deadline_ns) && st->channel && !st->leader;
+	away = share_is_away(st, now_ns(), deadline_ns) && st->channel && !st->leader;
+	if (st->channel)
+		key_tick(st, now_ns(), deadline_ns);
+	return away;
 }
 
 /* If the timer has expired, the frames held back leave with the next flush. */

@@ -16,12 +16,24 @@ from beds.scripts import script
 from beds.stranger import label_of, numbers_in, opened_by
 from system.processes.programs.inherit_exec import ExecSocket
 from system.processes.programs.inherit_passing import Way, at_an_end, take_passed
-from system.processes.programs.inheriting import PATIENCE_S, Child, Signal, ask, listen, receive_exactly, workers
+from system.processes.programs.inheriting import (
+    PATIENCE_S,
+    Child,
+    Signal,
+    accept,
+    ask,
+    listen,
+    receive_exactly,
+    refused,
+    serve_names,
+    workers,
+)
 from system.sockets.programs.library_scripts import recv, send
 
 ENDPOINT = os.environ.get("XTS_ENDPOINT", "")
 TCP_FASTOPEN_KEY = 33
 CLONE_NEWUSER = 0x10000000
+HALF_OF = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
 SHARED_BYTES = 8192  # the slots of processes, and some entries
 
 
@@ -323,3 +335,91 @@ def what_a_child_never_had_it_cannot_end(c: Calls) -> None:
     assert recv(c, second, 1) == b"y"
     assert c.call("close", second) == 0 and second_peer.recv(1) == b""
     assert first >= 0 and first_peer
+
+
+def keys_of_listener(reader: Reader, c: Calls, s: int, pid: int = 0) -> list[int]:
+    """Also those that a carrier shows."""
+    carrier = c.call("pass", s, -1)
+    assert carrier >= 0
+    shown = numbers_in(label_of(carrier))
+    os.close(carrier)
+    return opened_by(ENDPOINT, sorted({*reader.numbers(pid), *shown}))
+
+
+@script("inherit")
+def a_child_that_has_closed_a_listener_cannot_join_it(c: Calls) -> None:
+    """What it knew of it is good for nothing then; the parent and another child, which joins later, go on."""
+    reader = Reader(c)
+    s, port = listen(c)
+    begun, closes, closed, ends, joins = (Signal() for _ in range(5))
+
+    def leaver() -> None:
+        begun.tell()
+        closes.wait()
+        assert c.call("close", s) == 0
+        closed.tell()
+        ends.wait()
+
+    def later() -> None:
+        joins.wait()
+        serve_names(c, s, b"later", 1)
+
+    other, child = Child(c, later), Child(c, leaver)
+    begun.wait()
+    (key,) = keys_of_listener(reader, c, s)
+    assert key in reader.numbers(child.pid) and occurrences(child.pid, key)
+    closes.tell()
+    closed.wait()
+    assert not occurrences(child.pid, key) and not reader.numbers(child.pid)
+    until(lambda: not opened_by(ENDPOINT, [key]))
+    joins.tell()
+    assert ask(port) == b"later"
+    other.wait()
+    ends.tell()
+    child.wait()
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
+        connection = accept(c, s)
+        assert send(c, connection, b"x") == 1 and client.recv(1) == b"x"
+    assert c.call("close", s) == 0
+    until(lambda: refused(port))
+
+
+@script("inherit")
+def a_listener_on_its_way_while_its_key_is_renewed(c: Calls) -> None:
+    """It is received with the new key, whether the carrier is the kernel's half of it or not."""
+    reader, way = Reader(c), Way()
+    s, port = listen(c)
+    closes, closed, gives = Signal(), Signal(), Signal()
+
+    def leaver() -> None:
+        closes.wait()
+        assert c.call("close", s) == 0
+        closed.tell()
+        gives.wait()
+
+    def receiver() -> None:
+        gives.wait()
+        serve_names(c, way.take(c), b"got it", 1)
+
+    receiving = Child(c, receiver)
+    with socket.create_server(("127.0.0.1", 0)) as half:
+        find = HALF_OF(lambda number: half.fileno() if number == s else -1)
+        c.native.xts_on_halves(find)
+        for kernel_fd in (-1, half.fileno()):
+            leaving = Child(c, leaver)
+            carrier = c.call("pass", s, kernel_fd)
+            (key,) = keys_of_listener(reader, c, s)
+            closes.tell()
+            closed.wait()
+            until(lambda key=key: not opened_by(ENDPOINT, [key]))  # type: ignore[misc]
+            gives.tell()
+            leaving.wait()
+            if kernel_fd >= 0:
+                receiving = Child(c, receiver)
+            socket.send_fds(way.here, [b"x"], [carrier])
+            os.close(carrier)
+            gives.tell()
+            assert ask(port) == b"got it"
+            receiving.wait()
+    assert c.call("close", s) == 0
+    until(lambda: refused(port))
