@@ -223,7 +223,7 @@ static long receives_undecided(void)
 static const struct {
 	const char *name;
 	long (*call)(void);
-	bool fills; /* the connection is full afterwards: made anew */
+	bool fills; /* the connection is full afterwards: made again */
 } calls[] = {
 	{ "recv", receives, false },
 	{ "recv, MSG_WAITALL", receives_all, false },

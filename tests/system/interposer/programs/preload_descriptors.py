@@ -12,9 +12,11 @@ import signal
 import socket
 import tempfile
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 from beds.scripts import script
-from system.interposer.programs.interposed import DEADLINE_S, LIBC, drain, errno_of, libc, pair
+from system.interposer.programs.interposed import DEADLINE_S, LIBC, drain, errno_of, libc, pair, until
 
 # --- descriptors --------------------------------------------------------------------------------------
 
@@ -289,3 +291,26 @@ def a_handler_uses_a_pipe_while_the_thread_waits() -> None:
     assert seen
     assert os.read(read_end, 1) == bytes([signal.SIGALRM])
     signal.set_wakeup_fd(-1)
+
+
+def _sleeps(thread: int) -> bool:
+    return Path(f"/proc/self/task/{thread}/stat").read_text().rsplit(")", 1)[1].split()[0] == "S"
+
+
+def _errno_of_a_wait_that_is_ended(close: Callable[[int], object]) -> int:
+    client, server = pair()
+    fd, ends = client.detach(), list[int]()
+    waits = threading.Thread(target=lambda: ends.append(errno_of(lambda: os.read(fd, 1))))
+    waits.start()
+    until(lambda: _sleeps(waits.native_id or os.getpid()))
+    close(fd)
+    waits.join(DEADLINE_S)
+    server.close()
+    return ends[0]
+
+
+@script("interposer")
+def a_closed_number_ends_its_waits() -> None:
+    """The kernel's wait goes on, as the socket lives as long as somebody waits for it."""
+    assert _errno_of_a_wait_that_is_ended(os.close) == errno.EBADF
+    assert _errno_of_a_wait_that_is_ended(lambda fd: os.dup2(0, fd)) == errno.EBADF
