@@ -762,9 +762,7 @@ int xts_configure(const struct xts_options *options);
  * a thread that has its own stack exits, its sockets go on working from other threads. The stack ends,
  * and its queue is given back, with its last socket.
  *
- * One call may wait for sockets of several stacks. In a set all sockets are alike, also those of
- * another stack than the set's. xts_poll() uses a descriptor of the kernel for each socket of another
- * stack than the first one's while it sleeps; these do not tell POLLERR without POLLIN or POLLOUT.
+ * One call may wait for sockets of several stacks, which are all alike to it.
  */
 
 /* For xts_stack_use(): the stack that XTS_STACKS says. */

@@ -19,7 +19,8 @@ struct epoll_ctx {
 	struct watch *listeners; /* watches of listening sockets, whose connections a wait asks for */
 	struct watch *outer;     /* watches of other contexts on this one */
 	uint16_t waiters, polled;
-	uint16_t held; /* threads that use it although it may be destroyed meanwhile: the last of them frees it */
+	unsigned watches; /* on sockets and contexts of its own stack */
+	uint16_t held;    /* threads that use it although it may be destroyed meanwhile: the last of them frees it */
 	bool ended;
 	unsigned flags;
 	int set, bell; /* -1 until xts_epoll_fd() */
@@ -52,6 +53,8 @@ struct watch {
 	bool listening;       /* in ctx->listeners */
 };
 
+/* A context in this stack, which the caller has not locked. NULL: no memory. */
+struct epoll_ctx *epoll_create_in(struct stack *st);
 /* Begins a call that collects: ends the thread's promise to be back soon, and handles the frames that have arrived. */
 void epoll_arrive(struct epoll_ctx *ctx);
 void epoll_promise(struct epoll_ctx *ctx, int count);

@@ -29,8 +29,12 @@ static void watch_free(struct watch *w)
 	struct watch **at = w->is_context ? &w->inner->outer : &w->socket->watches;
 
 	epoll_ready_remove(w);
-	if (w->away)
+	if (w->away) {
 		w->socket->stack->outside--;
+		foreign_count(w->ctx, -1);
+	} else {
+		w->ctx->watches--;
+	}
 	while (*at != w)
 		at = &(*at)->next;
 	*at = w->next;
@@ -44,26 +48,27 @@ static void watch_free(struct watch *w)
 
 void epoll_forget_socket(struct xts_sock *s)
 {
-	while (s->watches)
+	while (s->watches) {
+		if (s->watches->away)
+			foreign_ring(s->watches->ctx); /* poll(2) tells that it is closed */
 		watch_free(s->watches);
+	}
 }
 
-static void *create(struct stack *(*enter)(int), int number, unsigned flags)
+static struct epoll_ctx *allocate(unsigned flags)
 {
-	struct stack *st;
-	struct epoll_ctx *ctx;
+	struct epoll_ctx *ctx = calloc(1, sizeof *ctx);
 
-	if (flags & ~(XTS_EPOLL_BATCH | XTS_EPOLL_TURN | XTS_EPOLL_PATIENT | XTS_EPOLL_HOLD)) {
-		errno = EINVAL;
-		last_error_failed(EINVAL, -1);
-		return NULL;
+	if (ctx) {
+		ctx->flags = flags;
+		ctx->set = ctx->bell = ctx->queue_fd = -1;
 	}
-	ctx = calloc(1, sizeof *ctx);
-	if (!ctx)
-		return NULL;
-	ctx->flags = flags;
-	ctx->set = ctx->bell = ctx->queue_fd = -1;
-	st = enter(number);
+	return ctx;
+}
+
+/* Puts a new context into this stack, which has been entered, and leaves it. */
+static void *add_to(struct stack *st, struct epoll_ctx *ctx)
+{
 	ctx->stack = st;
 	ctx->next = st->contexts;
 	st->contexts = ctx;
@@ -72,20 +77,31 @@ static void *create(struct stack *(*enter)(int), int number, unsigned flags)
 	return ctx;
 }
 
-static struct stack *enter_own(int number)
+struct epoll_ctx *epoll_create_in(struct stack *st)
 {
-	(void)number;
-	return stack_enter_own();
+	struct epoll_ctx *ctx = allocate(0);
+
+	return ctx ? add_to(stack_enter(st), ctx) : NULL;
 }
 
 void *xts_epoll_ctx_create_flags(unsigned flags)
 {
-	return create(enter_own, -1, flags);
+	struct epoll_ctx *ctx;
+
+	if (flags & ~(XTS_EPOLL_BATCH | XTS_EPOLL_TURN | XTS_EPOLL_PATIENT | XTS_EPOLL_HOLD)) {
+		errno = EINVAL;
+		last_error_failed(EINVAL, -1);
+		return NULL;
+	}
+	ctx = allocate(flags);
+	return ctx ? add_to(stack_enter_own(), ctx) : NULL;
 }
 
 void *xts_epoll_ctx_create_for(int number, unsigned flags)
 {
-	return create(stack_enter_of, number, flags);
+	struct epoll_ctx *ctx = allocate(flags);
+
+	return ctx ? add_to(stack_enter_of(number), ctx) : NULL;
 }
 
 void *xts_epoll_ctx_create(void)
@@ -123,7 +139,8 @@ void xts_epoll_ctx_destroy(void *ectx)
 	foreign_end(ctx);
 	st = stack_enter(ctx->stack);
 	self = thread_self(st);
-	epoll_end_watches(st, ctx);
+	if (ctx->watches)
+		epoll_end_watches(st, ctx);
 	for (struct epoll_ctx *inner = st->contexts; inner; inner = inner->next)
 		free_watches(inner->outer, ctx);
 	while (ctx->outer)
@@ -172,7 +189,10 @@ static struct watch *watch_make(struct epoll_ctx *ctx, struct xts_sock *s, struc
 	if (w->away) {
 		w->number = s->id;
 		s->stack->outside++;
+		foreign_count(ctx, 1);
 		progress_need(s->stack);
+	} else {
+		ctx->watches++;
 	}
 	if (s)
 		w->socket = s;

@@ -25,6 +25,7 @@
 #include "processes/take_over.h"
 #include "waiting/epoll.h"
 #include "waiting/other_stacks.h"
+#include "waiting/poll.h"
 #include "waiting/wait.h"
 #include "xts.h"
 #include "xts_private.h"
@@ -157,10 +158,9 @@ static int poll_kernels(struct watched_fds *watched, bool satisfied)
 	return ready < 0 ? -errno : ready;
 }
 
-/* poll() of sockets that all belong to one stack. How many are ready, or -errno. */
-static int poll_own(struct stack *st, struct pollfd *sockets, nfds_t count, struct xts_polled_context *contexts,
-		    nfds_t context_count, struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns,
-		    const sigset_t *mask)
+int poll_own(struct stack *st, struct pollfd *sockets, nfds_t count, struct xts_polled_context *contexts,
+	     nfds_t context_count, struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns,
+	     const sigset_t *mask)
 {
 	struct polling p = {
 		.stack = st, .sockets = sockets, .count = count, .contexts = contexts, .context_count = context_count
@@ -188,125 +188,6 @@ static int poll_own(struct stack *st, struct pollfd *sockets, nfds_t count, stru
 	if (kernels < 0 && !ours)
 		return kernels;
 	return ours + (kernels > 0 ? kernels : 0);
-}
-
-/* --- poll over several stacks: other_stacks.h -------------------------------------------------------------------------- */
-
-struct several {
-	struct pollfd *sockets;
-	nfds_t count;
-	struct xts_polled_context *contexts;
-	nfds_t context_count;
-	struct pollfd *kernel;
-	nfds_t kernel_count;
-};
-
-static bool is_foreign(const struct stack *st, int number)
-{
-	const struct stack *its = table_stack(number);
-
-	return its && its != st;
-}
-
-/* Fills the revents of sockets and contexts of other stacks. How many are ready. */
-static int look_at_foreign(const struct stack *st, const struct several *p, bool looks)
-{
-	int ready = 0;
-
-	for (nfds_t i = 0; i < p->count; i++) {
-		if (!is_foreign(st, p->sockets[i].fd))
-			continue;
-		p->sockets[i].revents = foreign_poll(p->sockets[i].fd, p->sockets[i].events, looks);
-		ready += p->sockets[i].revents != 0;
-	}
-	for (nfds_t i = 0; i < p->context_count; i++) {
-		struct xts_polled_context *c = &p->contexts[i];
-
-		c->revents = xts_epoll_is_ready(c->ectx) ? c->events & (POLLIN | POLLRDNORM) : 0;
-		ready += c->revents != 0;
-	}
-	return ready;
-}
-
-/* Adds kernel descriptors for them after the caller's. How many it added, or -errno. */
-static int open_descriptors(const struct stack *st, const struct several *p, struct pollfd *out)
-{
-	int n = 0;
-
-	for (nfds_t i = 0; i < p->count; i++) {
-		if (!is_foreign(st, p->sockets[i].fd))
-			continue;
-		out[n] = (struct pollfd){ .fd = xts_fileno(p->sockets[i].fd), .events = p->sockets[i].events };
-		if (out[n].fd >= 0)
-			n++;
-		else if (errno != EBADF)
-			return -errno;
-	}
-	for (nfds_t i = 0; i < p->context_count; i++) {
-		out[n] = (struct pollfd){ .fd = xts_epoll_fd(p->contexts[i].ectx), .events = POLLIN };
-		if (out[n++].fd < 0)
-			return -errno;
-	}
-	return n;
-}
-
-/* Counts the descriptors with events after a poll. */
-static int count_ready(const struct pollfd *fds, int count)
-{
-	int ready = 0;
-
-	for (int i = 0; i < count; i++)
-		ready += fds[i].revents != 0;
-	return ready;
-}
-
-/* One turn: how many are ready. 0 also when only the descriptors of other stacks are ready: the next turn looks at the
- * sockets. */
-static int poll_turn(struct stack *st, const struct several *p, struct pollfd *own, struct pollfd *kernel,
-		     uint64_t deadline_ns, const sigset_t *mask, bool *again)
-{
-	int foreign = look_at_foreign(st, p, !deadline_ns), extra = 0, r, others;
-
-	if (deadline_ns && !foreign)
-		extra = open_descriptors(st, p, kernel + p->kernel_count);
-	if (extra < 0)
-		return extra;
-	for (nfds_t i = 0; i < p->count; i++) {
-		own[i] = p->sockets[i];
-		if (is_foreign(st, own[i].fd))
-			own[i].fd = -1;
-	}
-	if (p->kernel_count)
-		memcpy(kernel, p->kernel, p->kernel_count * sizeof *kernel);
-	r = poll_own(st, own, p->count, NULL, 0, kernel, p->kernel_count + (nfds_t)extra, foreign ? 0 : deadline_ns,
-		     mask);
-	if (r < 0)
-		return foreign ? foreign : r;
-	others = count_ready(kernel + p->kernel_count, extra);
-	*again = others && r == others;
-	for (nfds_t i = 0; i < p->count; i++)
-		if (own[i].fd >= 0 || p->sockets[i].fd < 0)
-			p->sockets[i].revents = own[i].revents;
-	if (p->kernel_count)
-		memcpy(p->kernel, kernel, p->kernel_count * sizeof *kernel);
-	return r - others + foreign;
-}
-
-static int poll_several(struct stack *st, const struct several *p, uint64_t deadline_ns, const sigset_t *mask)
-{
-	struct pollfd *own = calloc(p->count + 1, sizeof *own);
-	struct pollfd *kernel = calloc(p->kernel_count + p->count + p->context_count + 1, sizeof *kernel);
-	bool again = true;
-	int r = own && kernel ? 0 : -ENOMEM;
-
-	while (!r && again) {
-		again = false;
-		r = poll_turn(st, p, own, kernel, deadline_ns, mask, &again);
-		again = again && now_ns() < deadline_ns;
-	}
-	free(own);
-	free(kernel);
-	return r;
 }
 
 /* The stack whose queue the wait sleeps on: the one of the first context or socket. */

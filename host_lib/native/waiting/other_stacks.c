@@ -69,6 +69,15 @@ static void ring(struct foreign *f)
 		f->ringing = write(bell, &one, sizeof one) == (ssize_t)sizeof one;
 }
 
+void foreign_ring(struct epoll_ctx *ctx)
+{
+	struct foreign *f = foreign_of(ctx);
+
+	pthread_mutex_lock(&f->lock);
+	ring(f);
+	pthread_mutex_unlock(&f->lock);
+}
+
 static void silence_if_empty(struct foreign *f)
 {
 	uint64_t count;
@@ -360,11 +369,16 @@ short foreign_poll(int number, short events, bool looks)
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
+void foreign_count(struct epoll_ctx *ctx, int by)
+{
+	atomic_fetch_add(&foreign_of(ctx)->watches, by);
+}
+
 void foreign_end(struct epoll_ctx *ctx)
 {
 	struct foreign *f = foreign_of(ctx);
 
-	for (struct other_stack *o = f ? atomic_load(&f->stacks) : NULL; o; o = o->next) {
+	for (struct other_stack *o = f ? atomic_load(&f->stacks) : NULL; o && atomic_load(&f->watches); o = o->next) {
 		stack_enter(o->stack);
 		epoll_end_watches(o->stack, ctx);
 		stack_leave(o->stack);
@@ -394,8 +408,13 @@ void foreign_unlock(struct epoll_ctx *ctx)
 {
 	struct foreign *f = foreign_of(ctx);
 
-	if (f)
-		pthread_mutex_init(&f->lock, NULL);
+	if (!f)
+		return;
+	pthread_mutex_init(&f->lock, NULL);
+	if (atomic_load(&f->bell) >= 0)
+		xts_own_close(atomic_load(&f->bell)); /* the parent's: this process must not ring it */
+	atomic_store(&f->bell, -1);
+	f->ringing = false;
 }
 
 void foreign_after_fork(struct epoll_ctx *ctx)
@@ -405,9 +424,5 @@ void foreign_after_fork(struct epoll_ctx *ctx)
 	if (!f)
 		return;
 	nested_end(f);
-	if (atomic_load(&f->bell) >= 0)
-		xts_own_close(atomic_load(&f->bell));
-	atomic_store(&f->bell, -1);
-	f->ringing = false;
 	make_bell(ctx, f);
 }

@@ -41,7 +41,8 @@ struct foreign {
 	struct watch *first, *last;
 	unsigned count;
 	bool ringing;
-	_Atomic int bell; /* -1: no descriptor was available */
+	_Atomic int watches; /* how many there are, on the list or not */
+	_Atomic int bell;    /* -1: no descriptor was available */
 	/* only grows while the context lives; changed under the lock of the context's stack */
 	struct other_stack *_Atomic stacks;
 	/* under the lock of the context's stack: contexts, and the kernel's epoll set of their descriptors and the bell */
@@ -53,9 +54,14 @@ struct foreign {
 int foreign_prepare(struct epoll_ctx *ctx, struct stack *st);
 /* A bell is made now if one might be needed, because later there may be no descriptor. Under the context's lock. */
 void foreign_reserve(struct epoll_ctx *ctx);
+/* Counts watches. */
+void foreign_count(struct epoll_ctx *ctx, int by);
 /* Puts a watch onto the list of its context, or takes it off; called under the lock of its socket's stack. */
 void foreign_add(struct watch *w);
 void foreign_remove(struct watch *w);
+
+/* Has threads that wait in the context look again. */
+void foreign_ring(struct epoll_ctx *ctx);
 
 /* Collects what is ready now; does not wait. looks: the program's call does not wait. Called without a lock, like the
  * next two. */

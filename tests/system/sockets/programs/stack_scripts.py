@@ -7,9 +7,11 @@ Each script is a process of its own and asserts; the exit status tells.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
+import resource
 import select
 import sys
 import threading
@@ -168,6 +170,41 @@ def poll_over_stacks() -> None:
         c.shutdown(xts_socket.SHUT_WR)
         assert poll(numbers, select.POLLIN, 10_000) == [0, 0, select.POLLIN | select.POLLHUP]  # both ways are shut
     assert poll(numbers, select.POLLIN, 0) == [select.POLLNVAL] * 3
+
+
+@script("XTS_STACKS=process")
+def poll_over_stacks_while_it_sleeps() -> None:
+    """Also where no descriptor is available, for hang-up alone, for a socket twice, and for one that is closed."""
+    with connected() as a, other_stack() as b, other_stack() as c:
+        numbers = [s._number for s in (a, b, b, c)]
+
+        def later(action: Callable[[], Any], events: int) -> list[int]:
+            timer = threading.Timer(0.05, action)
+            timer.start()
+            found = poll(numbers, events, 10_000)
+            timer.join()
+            return found
+
+        assert later(lambda: b.sendall(b"x"), select.POLLIN) == [0, select.POLLIN, select.POLLIN, 0]
+        assert b.recv(10) == b"x"
+        taken: list[int] = []
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], 256), before[1]))
+        threading.Timer(0.05, c.sendall, (b"x",)).start()
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(os.open(os.devnull, os.O_RDONLY))
+            assert poll(numbers, select.POLLIN, 10_000) == [0, 0, 0, select.POLLIN]
+        finally:
+            for fd in taken:
+                os.close(fd)
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        assert c.recv(10) == b"x"
+        assert poll(numbers, select.POLLIN, 30) == [0, 0, 0, 0]
+        assert later(c.close, select.POLLIN) == [0, 0, 0, select.POLLNVAL]
+        b.shutdown(xts_socket.SHUT_WR)
+        assert poll(numbers[:3], 0, 10_000) == [0, select.POLLHUP, select.POLLHUP]
 
 
 def epoll_wait(context: Any, timeout_ms: int) -> dict[int, int]:
