@@ -176,6 +176,8 @@ enum xts_msg_type {
 #define XTS_FEATURE_RENEW_KEY UINT64_C(0x40000)      /* SHARE gives a socket another key, in place of the one that it
                                                       * has */
 #define XTS_FEATURE_FAULT_OF UINT64_C(0x80000)       /* ULP_ERROR says which protocol's fault it is */
+#define XTS_FEATURE_WITHDRAW UINT64_C(0x100000)      /* SHARE without a token withdraws the post credits of a
+                                                      * listener */
 #define XTS_FEATURE_CATCH_UP UINT64_C(0x10000)       /* the host may ask for what waits behind frame credits
                                                       * (CATCH_UP), and gets it in GATHERED */
 

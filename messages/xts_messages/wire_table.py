@@ -229,6 +229,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "CUT_OFF": (0x20000, "the end of a stream may have an error (RECV with EOS): it was cut off; sending goes on"),
     "RENEW_KEY": (0x4_0000, "SHARE gives a socket another key, in place of the one that it has"),
     "FAULT_OF": (0x8_0000, "ULP_ERROR says which protocol's fault it is"),
+    "WITHDRAW": (0x10_0000, "SHARE without a token withdraws the post credits of a listener"),
     "CATCH_UP": (0x1_0000, "the host may ask for what waits behind frame credits (CATCH_UP), and gets it in GATHERED"),
 }
 

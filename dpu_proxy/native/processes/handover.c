@@ -37,6 +37,9 @@ enum command_result command_share(struct channel *ch, const struct xts_head *hea
 			error = held_name(l, m->key, m->keep_ms);
 		else if (l)
 			error = can_be_shared(l) ? share_start(l, m->key, m->keep_ms) : EINVAL;
+		if (l && !error && !m->token && l->state == CONNECTION_LISTENER &&
+		    ch->link.features & XTS_FEATURE_WITHDRAW)
+			l->held = 0;
 	} else if (ch->worker->draining) {
 		l = NULL;
 		error = command_refuse(ch, XTS_REFUSED_STOPPING);

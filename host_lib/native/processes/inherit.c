@@ -145,8 +145,10 @@ void inherit_after_fork(struct xts_sock *s)
 void inherit_after_fork_parent(struct stack *st)
 {
 	if (process_inherits()) {
-		for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
+		for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next) {
 			s->cold->sharing.others_may_have = st->joint = true;
+			share_withdraw(s);
+		}
 		for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
 			passed_after_fork_parent(s);
 		if (st->shared)

@@ -75,6 +75,8 @@ void share_add(struct xts_sock *s);           /* its key is registered at the pr
 void share_forget(struct xts_sock *listener); /* it is no longer a shared listener of this process */
 void share_wait_begins(struct stack *st);     /* listener_interest() for each listener that a thread waits for now */
 void share_wait_ends(struct stack *st);
+/* After a fork: the proxy shall offer nothing to this process for what it promised when it had the listener alone. */
+void share_withdraw(struct xts_sock *s);
 uint32_t share_promised(const struct xts_sock *s); /* credits that the proxy has, or is about to get */
 /* Credits were posted for a call that does not wait: makes sure that the proxy has them. Waits; 0 or -EBADF. */
 int share_ask(struct xts_sock *listener);

@@ -277,6 +277,19 @@ void listener_interest(struct xts_sock *s, bool accepts)
 	promise(s, wanted - have);
 }
 
+void share_withdraw(struct xts_sock *s)
+{
+	const struct channel *c = s->stack->channel;
+
+	if (s->state != TCP_STATE_LISTEN || s->closing || s->lost || !c || !(c->link.features & XTS_FEATURE_WITHDRAW) ||
+	    !share_promised(s))
+		return;
+	s->grant.outstanding = s->grant.unadvertised = 0;
+	outbox_add(s, TODO_SHARE); /* leaves before new credits */
+	if (share_is_awaited(s))
+		listener_interest(s, false);
+}
+
 void share_wait_begins(struct stack *st)
 {
 	for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)

@@ -19,8 +19,8 @@ struct several {
 	nfds_t kernel_count;
 };
 
-/* Sockets and contexts that all belong to this stack. How many are ready, or -errno; -ESTALE: a context has got a socket
- * of another stack meanwhile. */
+/* Sockets and contexts that all belong to this stack. How many are ready, or -errno; -ESTALE: a context has got a
+ * socket of another stack meanwhile. */
 int poll_own(struct stack *st, struct pollfd *sockets, nfds_t count, struct xts_polled_context *contexts,
 	     nfds_t context_count, struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns,
 	     const sigset_t *mask);

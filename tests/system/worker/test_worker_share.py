@@ -39,6 +39,7 @@ __all__ = ["join", "other_worker", "worker"]  # fixtures
 
 
 RENEW_KEY = table.FEATURES["RENEW_KEY"][0]
+WITHDRAW = table.FEATURES["WITHDRAW"][0]
 
 
 @pytest.fixture
@@ -80,6 +81,29 @@ def test_a_key_of_another_listener_is_not_given(worker: Worker, join_and_renew: 
     other, second = shared(join_and_renew(worker))
     assert share(second.host, key, second.proxy_id, second.number, KEEP_MS).error == errno.EEXIST
     joined(join_and_renew(worker), other)
+
+
+# --- withdrawing credits -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("feature", [WITHDRAW, 0])
+def test_a_member_withdraws_its_credits(worker: Worker, join: Join, feature: int) -> None:
+    """SHARE without a token does it, and one with a token does not. Later credits count again."""
+    with worker.attach(new_epoch(), features=SHARE | feature) as attached:
+        host = attached.open()
+        key, first = shared(host, credits=8)
+        second = joined(join(worker), key, credits=1)
+        assert share(host, key, first.proxy_id, first.number).error == 0
+        host.send("XTS_CMD_SHARE", id=first.proxy_id, xts_socket=first.number, token=0, key=key, keep_ms=KEEP_MS)
+        assert host.expect("XTS_REPLY_SHARE_ACK").error == 0
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(client(first.port)) for _ in range(2)]
+            second.take(second.offered())
+            if feature:
+                first.quiet()
+                first.credit(1)
+            first.take(first.offered())
+            assert len(clients) == 2
 
 
 # --- sharing -----------------------------------------------------------------------------------------------

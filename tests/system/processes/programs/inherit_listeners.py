@@ -46,6 +46,34 @@ def came_before_the_fork(c: Calls) -> None:
 
 
 @script("inherit")
+def the_first_after_a_fork_come_in_order(c: Calls) -> None:
+    """A master that listens, forks and never accepts: its child accepts the first connections in their order. What the
+    master had been promised brought the first one to it, and back behind the second."""
+
+    def serve(s: int) -> None:
+        assert poll(c, s) & select.POLLIN
+        for _ in range(2):
+            connection = accept(c, s)
+            byte = ctypes.create_string_buffer(1)
+            assert c.call("recv", connection, byte, ctypes.c_size_t(1), 0) == 1
+            served.append(byte.raw)
+        assert served == [b"A", b"B"], served
+
+    served: list[bytes] = []
+    for _ in range(10):
+        s, port = listen(c)
+        child = Child(c, partial(serve, s))
+        peers = []
+        for name in (b"A", b"B"):
+            peers.append(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S))
+            peers[-1].sendall(name)
+        child.wait()
+        for peer in peers:
+            peer.close()
+        assert c.call("close", s) == 0
+
+
+@script("inherit")
 def accept_does_not_wait(c: Calls) -> None:
     """Calls that do not wait find a connection, without a poll before: before a fork, after it, and in the child."""
     s, port = listen(c)
