@@ -1,4 +1,4 @@
-"""A reload of the configuration (SIGHUP), beside all that the supervisor has to do meanwhile.
+"""A reload of the configuration (SIGHUP), in addition to all that the supervisor has to do meanwhile.
 
 Theory of operation. With some thousand certificates a reload takes longer than systemd's watchdog waits for a sign of
 life. So its slow part runs in a thread: reading the files, loading the keys, and having the workers' process build what

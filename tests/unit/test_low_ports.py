@@ -14,7 +14,7 @@ INITIAL, OWN = "         0          0 4294967295\n", "         0       1000     
 
 
 def process(proc: Path, uid: int = 1000, capabilities: str = NONE, namespace: str = INITIAL) -> int:
-    """One that this /proc has, beside ourselves."""
+    """One that this /proc has, next to ourselves."""
     for name in ("self", "77"):
         (proc / name).mkdir(parents=True)
         (proc / name / "uid_map").write_text(namespace if name == "77" else INITIAL)
