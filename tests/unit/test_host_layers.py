@@ -26,18 +26,19 @@ UPWARD = {
         bell_get bell_give_up bell_reserve bells_forget
         progress_forget progress_look progress_need progress_reserve progress_wake progress_will_flush
         epoll_channel_opened epoll_end_turn epoll_forget epoll_forget_socket epoll_orphaned epoll_ready
-        mirror_close mirror_dirty mirror_forget mirrors_update
+        epoll_unlock mirror_arrived mirror_close mirror_dirty mirror_forget mirrors_update
         signals_after_fork_child signals_after_fork_parent signals_before_fork signals_orphaned
-        xts_come_out_again xts_inside xts_run_put_off
+        xts_cancellation_point xts_come_out_again xts_inside xts_run_put_off
     """,
     # A fork and an exit are of the process; a socket that is used for the first time may be the parent's still.
     ("core", "processes"): """
         common_at_exit common_before_fork common_closes common_drop common_look_soon relatives_after_fork
+        relatives_begin
         inherit_after_fork inherit_after_fork_parent inherit_is_here inherit_take
         message_yield turn_channel_died turn_is_elsewhere turn_is_taken turn_parked turn_send_park turn_send_returns
         turn_begin turn_use turn_yield_some
         datagram_interest datagram_is_named datagram_leave datagram_naming datagram_send_returns datagrams_before_fork
-        datagrams_leave         share_before_fork share_by_key share_forget
+        datagrams_leave share_before_fork share_by_key share_forget
         share_waits_elsewhere share_is_on_its_way share_offered share_wait_begins
         key_to_say key_wipe passed_leave relatives_drop_unused sharers_at_exit sharers_before_fork sharers_leave
         relatives_orphaned socket_report_gone
@@ -49,8 +50,9 @@ UPWARD = {
         message_recv_pdu pdu_drop pdu_is_open pdu_is_readable pdu_stream_data
         push_answered push_forget push_give_back push_inherit push_window fault_forget xts_ulp_error
     """,
-    # A program's callback sees a datagram, before it is queued, as a receive call would show it.
-    ("core", "calls"): "datagram_controls_of datagram_stamp_of",
+    # A program's callback sees a datagram, before it is queued, as a receive call would show it. A socket that ends has
+    # no hints any more.
+    ("core", "calls"): "datagram_controls_of datagram_stamp_of hints_forget",
     # A thread that waits for a listener shows interest in it, and the progress thread gives connections back, and makes
     # sockets again whose channel has ended. A connection that others have too is waited for by asking for it.
     ("waiting", "processes"): """

@@ -21,6 +21,7 @@
  *                         call_begin(), start(): another's call          its end (call_proxy)
  *                         call_proxy()                                   the reply
  *                         socket_disconnect()                            CLOSED (socket_disconnected)
+ *                         again_undo()                                   CLOSED (socket_disconnected)
  *                         end() of a push: what goes back to the proxy   its last frame has left (push_give_back)
  *                         turn_take(): another thread takes it           its end, in 2 s (ANSWER_NS), or AT_ONCE
  *                         inherit_take(): another thread takes it over   its end: replies of the proxy

@@ -45,6 +45,7 @@ NOT_PROVOKED = {
     ("socket", "EUSERS"): "tests/system/operate/test_refusals.py",
     ("listen", "EACCES"): "tests/system/worker/test_worker_refusals.py: here bind() is refused before",
     ("accept", "EADDRINUSE"): "another socket takes the port meanwhile: tests/system/operate/test_return.py",
+    ("recv", "EBADMSG"): "a protocol finds that its peer's stream was cut off: tests/system/worker/test_worker_ulp.py",
     ("connect", "ECONNABORTED"): "the proxy dies in the middle: tests/system/sockets/test_libxts.py",
     ("epoll_ctx_create", "ENOMEM"): "no memory",
     ("epoll_ctx_create_flags", "ENOMEM"): "no memory",
