@@ -7,6 +7,12 @@
  * Unix socket that nobody reads. Do others have the socket? They do if a lock that excludes all others could not be
  * had. So there is no limit for the number of processes, and nobody can name a deed who was not given it.
  *
+ * Why not the end of a pipe? It says that the last copy of the other end is closed, for fork, exec, dup and SIGKILL
+ * alike. But a process that has a copy cannot watch it, since its own copy hides those of others. The agent or the
+ * proxy could; when that one is started again, nobody knows any more, and the ends of copies that are elsewhere cannot
+ * be made again. Why not a deed for each connection at a fork? It would double the descriptors of a process that has
+ * many: connections that pass to relatives are in files that they have in common (relatives.h).
+ *
  * fork() and passing copy a descriptor, not the open file. A second open file of the same deed comes from
  * /proc/self/fd. Where there is no /proc, processes share one, and each has to assume that others have the socket.
  */

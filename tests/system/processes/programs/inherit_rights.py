@@ -8,6 +8,7 @@ import socket
 import struct
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -147,6 +148,13 @@ def files_of(pid: int | str, name: str) -> list[Path]:
     return found
 
 
+def waits(signal: Signal) -> Callable[[], None]:
+    def body() -> None:
+        signal.wait()
+
+    return body
+
+
 class Reader:
     """Reads the files by which processes share sockets, in a process of its own that has nothing to do with them: who
     has such a file, and opens and closes it once more, gives up its locks on it. Made before any connection."""
@@ -208,7 +216,7 @@ def a_child_that_has_closed_everything_has_no_key(c: Calls) -> None:
         ends.wait()
 
     other_ends = Signal()
-    other, child = Child(c, other_ends.wait), Child(c, body)
+    other, child = Child(c, waits(other_ends)), Child(c, body)
     begun.wait()
     (key,) = reader.keys()
     assert key in reader.keys(child.pid) and occurrences(child.pid, key)
@@ -323,7 +331,7 @@ def what_a_child_never_had_it_cannot_end(c: Calls) -> None:
 
     child = Child(c, hostile)
     second, second_peer = c.connected()
-    other = Child(c, ends.wait)
+    other = Child(c, waits(ends))
     garbles.tell()
     garbled.wait()
     time.sleep(0.3)  # three looks at who has what
