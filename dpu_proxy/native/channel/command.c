@@ -435,6 +435,7 @@ enum command_result command_newconn_ack(struct channel *ch, const struct xts_hea
 	}
 	listener_offer_ends(c);
 	c->xts_socket = m->xts_socket;
+	c->since_ns = 0;
 	c->held = m->post_credits;
 	late = share_late_answer(c);
 	c->announced = false;

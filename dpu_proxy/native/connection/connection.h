@@ -73,8 +73,10 @@ struct connection {
 	struct list noted;   /* on channel->noted, or unowned->noted: has noted events, or a timer has expired */
 	struct outgoing out; /* bytes for TCP that still wait */
 	uint64_t received_bytes;
-	uint64_t accepted_bytes;         /* accepted from the host, over this channel */
-	uint64_t since_ns;               /* when its connect began; later, when its host last sent; 0: neither yet */
+	uint64_t accepted_bytes; /* accepted from the host, over this channel */
+	/* when its connect began, or it was accepted and its host has not answered; later, when its host last sent; 0:
+	 * neither */
+	uint64_t since_ns;
 	struct pushed *pushed;           /* protocols on it, or peek mode; NULL for most (pushed.h) */
 	struct datagrams *datagrams;     /* for a datagram socket (datagram_socket.h); NULL for TCP */
 	struct returned returned;        /* bytes that another process had not read: sent to the host before TCP's */

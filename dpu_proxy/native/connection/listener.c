@@ -107,14 +107,23 @@ void listener_announce(struct connection *l, struct connection *c, const struct 
 	l->worker->stats.accepts++;
 }
 
+/* No two of a worker's are the same, so that connections which are given back keep their order. */
+static uint64_t accept_time(struct worker_state *w)
+{
+	w->accepted_ns = w->now_ns > w->accepted_ns ? w->now_ns : w->accepted_ns + 1;
+	return w->accepted_ns;
+}
+
 /* The next connection: one that was given back, with the protocols pushed onto it, or a new one. -1 and errno. */
-static int next_connection(struct connection *l, struct sockaddr_storage *peer, struct pushed **pushed)
+static int next_connection(struct connection *l, struct sockaddr_storage *peer, struct pushed **pushed, uint64_t *came_ns)
 {
 	socklen_t length = sizeof *peer;
-	int fd = l->shared ? share_take_waiting(l, pushed) : -1;
+	int fd = l->shared ? share_take_waiting(l, pushed, came_ns) : -1;
 
-	if (fd < 0)
+	if (fd < 0) {
+		*came_ns = accept_time(l->worker);
 		return accept4(l->fd, (struct sockaddr *)peer, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	}
 	if (!getpeername(fd, (struct sockaddr *)peer, &length))
 		return fd;
 	pushed_free(*pushed);
@@ -179,6 +188,7 @@ bool listener_send(struct connection *l, uint32_t budget)
 		struct pushed *pushed = NULL;
 		struct connection *c, *to;
 		struct xts_endpoint from;
+		uint64_t came_ns;
 		int fd, error = 0;
 
 		if (l->pushed && announce_ready(l))
@@ -193,7 +203,7 @@ bool listener_send(struct connection *l, uint32_t budget)
 			share_turn_ends(to);
 			return to == l;
 		}
-		fd = next_connection(l, &peer, &pushed);
+		fd = next_connection(l, &peer, &pushed, &came_ns);
 		if (fd < 0) {
 			channel_abandon(to->channel, &slot);
 			if (is_passing(errno))
@@ -210,6 +220,7 @@ bool listener_send(struct connection *l, uint32_t budget)
 			l->readable = false;
 			return false;
 		}
+		c->since_ns = came_ns;
 		share_turn_ends(to);
 		from = xts_endpoint_of(&peer);
 		closed_begin(c, XTS_BEGUN_ACCEPT, &from);

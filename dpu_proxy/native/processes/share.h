@@ -210,8 +210,8 @@ void share_give_back(struct connection *c);
 /* Takes an offer back that the host has not answered. c stays, without a socket, until it does. False: over a limit, or
  * the listener has ended. */
 bool share_take_back(struct connection *c);
-/* Takes a connection that was given back, and its protocols; or -1. */
-int share_take_waiting(struct connection *l, struct pushed **pushed);
+/* Takes the connection that came first of those that were given back, its protocols, and when it came; or -1. */
+int share_take_waiting(struct connection *l, struct pushed **pushed, uint64_t *came_ns);
 /* Gives datagrams that c's host has given back to the shared socket, and wakes its members. False: it has ended, or has
  * too many. */
 bool share_returned(struct connection *c, struct returned_block *b);

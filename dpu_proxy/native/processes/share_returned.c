@@ -14,6 +14,7 @@ struct waiting {
 	struct waiting *next;
 	struct xts_tenant *tenant; /* a reference */
 	struct pushed *pushed;
+	uint64_t came_ns; /* when it was accepted from TCP */
 	int fd;
 };
 
@@ -25,18 +26,28 @@ void reset_and_close(int fd)
 	close(fd);
 }
 
+/* They wait in the order in which they came from TCP, and not in that in which they were given back. */
 static void push_waiting(struct shared *s, struct waiting *given)
 {
-	if (s->last_waiting)
-		s->last_waiting->next = given;
+	struct waiting *before = s->last_waiting;
+
+	if (before && before->came_ns > given->came_ns) {
+		before = NULL;
+		for (struct waiting *at = s->first_waiting; at->came_ns <= given->came_ns; at = at->next)
+			before = at;
+	}
+	given->next = before ? before->next : s->first_waiting;
+	if (before)
+		before->next = given;
 	else
 		s->first_waiting = given;
-	s->last_waiting = given;
+	if (!given->next)
+		s->last_waiting = given;
 	atomic_store(&s->any_waiting, true);
 }
 
 /* The descriptor of the connection that has waited longest, or -1. */
-static int pop_waiting(struct shared *s, struct pushed **pushed)
+static int pop_waiting(struct shared *s, struct pushed **pushed, uint64_t *came_ns)
 {
 	struct waiting *given = s->first_waiting;
 	int fd;
@@ -52,18 +63,19 @@ static int pop_waiting(struct shared *s, struct pushed **pushed)
 	xts_tenant_release(given->tenant);
 	fd = given->fd;
 	*pushed = given->pushed;
+	*came_ns = given->came_ns;
 	free(given);
 	return fd;
 }
 
-int share_take_waiting(struct connection *l, struct pushed **pushed)
+int share_take_waiting(struct connection *l, struct pushed **pushed, uint64_t *came_ns)
 {
 	int fd;
 
 	if (!atomic_load_explicit(&l->shared->any_waiting, memory_order_relaxed))
 		return -1;
 	registry_lock();
-	fd = pop_waiting(l->shared, pushed);
+	fd = pop_waiting(l->shared, pushed, came_ns);
 	registry_unlock();
 	return fd;
 }
@@ -73,7 +85,8 @@ int share_take_waiting(struct connection *l, struct pushed **pushed)
 bool shared_reset_one_waiting(struct shared *s)
 {
 	struct pushed *pushed;
-	int fd = pop_waiting(s, &pushed);
+	uint64_t came_ns;
+	int fd = pop_waiting(s, &pushed, &came_ns);
 
 	if (fd < 0)
 		return returned_drop_block(&s->returned);
@@ -176,6 +189,7 @@ void share_give_back(struct connection *c)
 	struct worker_state *w = c->worker;
 	struct waiting *given = calloc(1, sizeof *given);
 	struct xts_tenant *tenant;
+	uint64_t came_ns = c->since_ns;
 	struct pushed *pushed;
 	int fd;
 
@@ -189,7 +203,7 @@ void share_give_back(struct connection *c)
 	connection_free(c, false);
 	registry_lock();
 	if (given && !s->ended && registry_take_unowned(tenant, pushed_memory(pushed))) {
-		*given = (struct waiting){ .tenant = tenant_hold(tenant), .fd = fd, .pushed = pushed };
+		*given = (struct waiting){ .tenant = tenant_hold(tenant), .came_ns = came_ns, .fd = fd, .pushed = pushed };
 		wait_for_member(s, given, w);
 	} else {
 		w->stats.refused_limit += !s->ended;
@@ -211,6 +225,7 @@ bool share_take_back(struct connection *c)
 	taken = given && !s->ended && registry_take_unowned(c->tenant, pushed_memory(c->pushed));
 	if (taken) {
 		given->tenant = tenant_hold(c->tenant);
+		given->came_ns = c->since_ns;
 		given->fd = take_socket(c, &given->pushed);
 		wait_for_member(s, given, c->worker);
 	} else {

@@ -66,6 +66,7 @@ struct worker_state {
 	 * without a lock; while it is false there is no need to take one. */
 	atomic_bool left;
 	bool poked;           /* there may be something on stale */
+	uint64_t accepted_ns; /* of the last connection that it has accepted (listener.c) */
 	uint32_t share_turns; /* turns given so far to members of shared listeners; it wraps */
 	struct xts_worker_stats stats;
 	struct log log;

@@ -215,6 +215,25 @@ def test_given_back_while_all_are_busy_waits(worker: Worker, other_worker: Worke
         assert first.offered().fields["peer"].port == port_of(peer)
 
 
+def test_those_given_back_keep_their_order(worker: Worker, join: Join) -> None:
+    """In whichever order their members give them back: who is offered them next gets them as they came."""
+    key, first = shared(join(worker), credits=1)
+    second, third = (joined(join(worker), key) for _ in range(2))
+    idle = joined(join(worker), key)
+    with contextlib.ExitStack() as stack:
+        peers, offers = [], []
+        for member in (first, second, third):
+            if member is not first:
+                member.credit(1)
+            peers.append(stack.enter_context(client(first.port)))
+            offers.append((member, member.offered()))
+        for back, (member, offer) in enumerate((offers[1], offers[2], offers[0]), 1):
+            member.give_back(offer)
+            worker.wait(lambda s, back=back: s.given_back == back, "it has not come back")
+        idle.credit(3)
+        assert [idle.offered().fields["peer"].port for _ in peers] == [port_of(peer) for peer in peers]
+
+
 def test_given_back_pokes_a_worker_that_has_credits(worker: Worker, other_worker: Worker, join: Join) -> None:
     key, first = shared(join(worker), credits=1)
     with client(first.port) as peer:
