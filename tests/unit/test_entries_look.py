@@ -77,6 +77,8 @@ EXEMPT = {
     "xts_inherit_over_fork": _BEFORE,
     "xts_on_gone": _BEFORE,
     "xts_on_descriptors": _BEFORE,
+    "xts_on_halves": _BEFORE,
+    "xts_hints_taken": "a count, which a child goes on with",
     "xts_use_kernel_calls": _BEFORE,
     "xts_at_fork": _BEFORE,
     "xts_cpu_begin": _BEFORE,
