@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from xts_messages import attach_token
@@ -88,7 +88,8 @@ def parser() -> argparse.ArgumentParser:
         "--make-dir",
         type=Path,
         metavar="DIR",
-        help="make this directory, for the proxy's sockets, and remove it at the end",
+        help="make this directory, and below it that of proxy.endpoint, and remove them at the end. Only the proxy's "
+        "user may enter them; those of root may be entered, and not listed, by everybody",
     )
     commands = result.add_subparsers(dest="command", metavar="COMMAND")
     status = commands.add_parser(
@@ -229,26 +230,34 @@ def _run(config: Config, options: argparse.Namespace) -> int:
 
     path = options.config.resolve() if options.config else None
     readiness = Readiness(options.ready_fd)
-    with _made(options.make_dir), Supervisor(config, path, readiness, options.until_fd) as supervisor:
+    with _made(options.make_dir, config), Supervisor(config, path, readiness, options.until_fd) as supervisor:
         supervisor.open()
         asyncio.run(supervisor.run())
     return 0
 
 
 @contextmanager
-def _made(directory: Path | None) -> Iterator[None]:
-    """Makes the directory of --make-dir; only our user may enter it. OSError: it exists already, or cannot be made."""
-    if directory is not None:
-        try:
-            directory.mkdir(mode=0o700)
-        except OSError as error:
-            raise OSError(error.errno, f"{directory} cannot be made: {error.strerror}") from error
-    try:
+def _made(outermost: Path | None, config: Config) -> Iterator[None]:
+    """Makes the directory of --make-dir and those from there to the endpoint. OSError: one exists already, or cannot be
+    made."""
+    with ExitStack() as undo:
+        if outermost is not None:
+            inner = Path(config.proxy.endpoint).parent
+            below = [one for one in (inner, *inner.parents) if outermost in one.parents]
+            for directory in (outermost, *reversed(below)):
+                try:
+                    directory.mkdir(mode=0o700)
+                    undo.callback(_remove, directory)
+                    if os.geteuid() == 0:
+                        directory.chmod(0o711)
+                except OSError as error:
+                    raise OSError(error.errno, f"{outermost} cannot be made: {error.strerror}") from error
         yield
-    finally:
-        if directory is not None:
-            with suppress(OSError):
-                directory.rmdir()
+
+
+def _remove(directory: Path) -> None:
+    with suppress(OSError):
+        directory.rmdir()
 
 
 if __name__ == "__main__":

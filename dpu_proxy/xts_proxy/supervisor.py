@@ -27,6 +27,7 @@ import errno
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -498,7 +499,9 @@ def _open_device(config: Config, tenants: Tenants) -> Channels:
 
 async def _serve(listener: socket.socket, serve: Any) -> None:
     if listener.family == socket.AF_UNIX:
-        await asyncio.start_unix_server(serve, sock=listener, limit=_REQUEST_BYTES_MAX)
+        # the name it was bound with is not where its file is (unix_listener.py), which asyncio would look for
+        options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+        await asyncio.start_unix_server(serve, sock=listener, limit=_REQUEST_BYTES_MAX, **options)
     else:
         await asyncio.start_server(serve, sock=listener, limit=_REQUEST_BYTES_MAX)
 

@@ -1,14 +1,11 @@
 """An offload proxy of one's own: a process over shared memory, for `xts dev`, `xts_socket.dev()` and pytest.
 
 Theory of operation. The proxy is a program (`python -m xts_proxy` of this interpreter) with a configuration in memory.
-Its sockets are in a directory that it makes itself, only for this user, and removes at its end. It ends when it is
-asked to, or when this process has ended in any way: it watches a pidfd of this process. It leads a process group of its
-own, so that Ctrl-C in a terminal reaches the program that uses it and not the proxy. It is a child of `xts dev`, and a
-grandchild of a program with dev(), which must not find it when it waits for its own children. If the proxy is stopped
-(pause()) when this process ends, its group is orphaned, so the kernel continues it, or its keeper does, and it notices
-the end.
-
-Only if both are killed at once, a directory with two sockets is left behind, which the next proxy to start removes.
+Its sockets are in a directory of its own (_dev_directory.py). It ends when it is asked to, or when this process has
+ended in any way: it watches a pidfd of this process. It leads a process group of its own, so that Ctrl-C in a terminal
+reaches the program that uses it and not the proxy. It is a child of `xts dev`, and a grandchild of a program with
+dev(), which must not find it when it waits for its own children. If the proxy is stopped (pause()) when this process
+ends, its group is orphaned, so the kernel continues it, or its keeper does, and it notices the end.
 """
 
 from __future__ import annotations
@@ -16,15 +13,11 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
 import select
 import shutil
 import signal
-import socket
-import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -36,6 +29,7 @@ from typing import Any, Self
 from xts_messages import line_origin
 from xts_messages.printable import printable
 
+from ._dev_directory import new_directory
 from ._grandchild import Grandchild
 
 #: All of TCP is offloaded, on loopback too: the network of this proxy is this machine's, with its loopback.
@@ -44,9 +38,6 @@ RULES = Path(__file__).with_name("dev.rules")
 _START_S = 30.0
 _DRAIN_S = 10.0
 _STOP_S = 5.0  # how long a proxy may take to end, in addition to its drain
-_PREFIX = "xts-dev-"
-_UNIX_PATH_MAX = 107  # sockaddr_un
-_LONGEST_NAME = ".endpoint.sock.4194304"  # name of a socket before it listens
 _LOG_BYTES_MAX = 65536
 #: Of Python's variables, only those are kept that say where it and its packages are: others (PYTHONINSPECT,
 #: PYTHONWARNINGS) are meant for the program that the user works on.
@@ -87,7 +78,7 @@ class DevProxy:
     ) -> None:
         self._tables = line_origin.marked(tables, tables_file)
         self.verbose = verbose
-        self._directory = Path()
+        self._directory = Path()  # its name is a secret: it must be in no command line
         self._log = -1
         self._owner = os.getpid()
         self._hidden = hidden
@@ -124,7 +115,7 @@ class DevProxy:
         if self._process:
             return self
         if not self._directory.name:
-            self._directory = _new_directory()
+            self._directory = new_directory()
         read_end, write_end = os.pipe()
         try:
             self._spawn(write_end)
@@ -177,7 +168,7 @@ class DevProxy:
             _await_end(group)
             self._process = None
         if self._directory.name:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            shutil.rmtree(self._directory.parent, ignore_errors=True)
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
@@ -235,7 +226,14 @@ class DevProxy:
             undo.callback(os.close, config_fd)
             Path(f"/proc/self/fd/{config_fd}").write_text(self._configuration())
             command = [sys.executable, "-P", "-m", "xts_proxy", "--config", f"/proc/self/fd/{config_fd}"]
-            command += ["--make-dir", str(self._directory), "--ready-fd", str(ready_fd), "--until-fd", str(until_fd)]
+            command += [
+                "--make-dir",
+                str(self._directory.parent),
+                "--ready-fd",
+                str(ready_fd),
+                "--until-fd",
+                str(until_fd),
+            ]
             options: dict[str, Any] = {
                 "env": _environment(os.environ),
                 "stdin": subprocess.DEVNULL,
@@ -369,54 +367,3 @@ def _environment(environment: Mapping[str, str]) -> dict[str, str]:
     if others := [library for library in preloaded if not library.endswith("libxts-preload.so")]:
         result["LD_PRELOAD"] = ":".join(others)
     return result
-
-
-# --- directories ---------------------------------------------------------------------------------------------
-
-
-def _places() -> Iterator[Path]:
-    """Directories in which its directory may be."""
-    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        yield Path(runtime)
-    with suppress(FileNotFoundError):
-        yield Path(tempfile.gettempdir())
-    yield Path("/tmp")
-
-
-def _new_directory() -> Path:
-    """A name that does not exist yet. OSError: there is no place for it."""
-    name = f"{_PREFIX}{secrets.token_hex(8)}"
-    tried = []
-    for place in _places():
-        path = place.absolute() / name
-        if len(os.fsencode(path / _LONGEST_NAME)) > _UNIX_PATH_MAX or any(char in str(path) for char in '"\\\n'):
-            tried.append(f"{place} (its name does not fit a Unix socket)")
-        elif not os.access(place, os.W_OK | os.X_OK):
-            tried.append(f"{place} (not to be written to)")
-        else:
-            _remove_stale(place)
-            return path
-    raise OSError(errno.EACCES, f"no directory for the proxy's sockets: tried {', '.join(tried)}; TMPDIR can name one")
-
-
-def _remove_stale(place: Path) -> None:
-    """Removes directories of proxies that were killed together with the process that started them."""
-    for path in place.glob(f"{_PREFIX}*"):
-        with suppress(OSError):
-            status = path.lstat()
-            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and _is_stale(path, status.st_mtime):
-                shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_stale(path: Path, changed_at: float) -> bool:
-    """True: no process listens there, and none is about to."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:
-        try:
-            probe.connect(str(path / "endpoint.sock"))
-        except ConnectionRefusedError:
-            return True
-        except FileNotFoundError:
-            return time.time() - changed_at > _START_S
-        except OSError:
-            return False
-    return False

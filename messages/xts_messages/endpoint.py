@@ -32,6 +32,7 @@ from xts_messages._native import ffi, lib
 from xts_messages.killed_processes import EndedProcesses, pidfd_readable
 from xts_messages.status_page import create_status_page
 from xts_messages.turns import Turns
+from xts_messages.unix_listener import listen_at
 
 SO_PEERPIDFD = 77  # Linux 6.5; not in Python 3.11's socket module
 REQUEST_BYTES = int(ffi.sizeof("struct xts_attach_request"))
@@ -590,21 +591,15 @@ def _refusal(error: int, reason: str) -> bytes:
 def listen(path: Path, mode: int) -> socket.socket:
     """A listening socket at path. A stale file there is replaced in one step; one that is served is left alone."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if path.exists():
             if not stat.S_ISSOCK(path.lstat().st_mode):
                 raise OSError(errno.ENOTSOCK, f"{path} exists and is not a socket: remove it, or choose another")
             if is_served(path):
                 raise OSError(errno.EADDRINUSE, f"{path} is served by another process: stop it, or choose another")
-        temporary.unlink(missing_ok=True)
-        listener.bind(str(temporary))
-        temporary.chmod(mode)
-        listener.listen(BACKLOG)
-        temporary.rename(path)
+        listen_at(listener, path, mode, BACKLOG)
     except OSError:
         listener.close()
-        temporary.unlink(missing_ok=True)
         raise
     return listener
 

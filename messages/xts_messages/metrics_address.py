@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import ipaddress
-import os
 import re
 import socket
 import stat
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from xts_messages.service_manager import passed
+from xts_messages.unix_listener import listen_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +83,11 @@ def listen_unix(path: str, mode: int) -> socket.socket:
             raise OSError(errno.EADDRINUSE, f"{path} is served by another process: stop it or choose another path")
     if not target.parent.is_dir():
         raise OSError(errno.ENOENT, f"{path}: there is no directory {target.parent}: make it, or choose another path")
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        temporary.unlink(missing_ok=True)
-        listener.bind(str(temporary))
-        temporary.chmod(mode)
-        listener.listen(16)
-        temporary.rename(target)  # so that it appears with its mode, or not at all
+        listen_at(listener, target, mode, 16)
     except OSError as error:
         listener.close()
-        temporary.unlink(missing_ok=True)
         raise OSError(error.errno, f"{path}: {error.strerror}") from error
     return listener
 

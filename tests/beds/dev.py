@@ -90,8 +90,10 @@ class DevBed:
 
 @contextmanager
 def dev_bed() -> Iterator[DevBed]:
-    """With a short name: those of Unix sockets have room for little more. At the end nothing may be left there."""
+    """With a short name: those of Unix sockets have room for little more. Every user may enter it: root's proxies look
+    for such a place. At the end nothing may be left there."""
     with TemporaryDirectory(prefix="d", dir="/tmp") as place:
+        Path(place).chmod(0o711)
         made = DevBed(Path(place))
         yield made
         made.nothing_is_left()

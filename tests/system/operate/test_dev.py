@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import signal
@@ -246,12 +247,14 @@ def test_the_proxy_dies_first(bed: DevBed) -> None:
     assert "the proxy has ended (killed by SIGKILL); the command goes on without it" in errors
 
 
-def test_sockets_of_killed_ones_are_removed(bed: DevBed) -> None:
+@pytest.mark.parametrize("secret", ["", "rB0x"], ids=["as of earlier versions", "as now"])
+def test_sockets_of_killed_ones_are_removed(bed: DevBed, secret: str) -> None:
     """Where proxy and starter were killed together, the next one cleans up; what is another's, or in use, stays."""
     stale = bed.place / "xts-dev-0123"
-    stale.mkdir()
+    inner = stale / secret
+    inner.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as endpoint:
-        endpoint.bind(str(stale / "endpoint.sock"))
+        endpoint.bind(str(inner / "endpoint.sock"))
         endpoint.listen()
         assert bed.dev("--", "true").returncode == 0
         assert stale.exists()
@@ -265,8 +268,8 @@ def test_no_place_for_its_sockets(bed: DevBed, tmp_path: Path) -> None:
     long.mkdir()
     assert bed.dev("--", "true", TMPDIR=str(long)).returncode == 0
     code = (
-        "from xts_socket import _dev_proxy as p\n"
-        "p._places = lambda: iter([p.Path('/nowhere'), p.Path('/' + 'x' * 99)])\n"
+        "from xts_socket import _dev_directory as d, _dev_proxy as p\n"
+        "d._places = lambda: iter([p.Path('/nowhere'), p.Path('/' + 'x' * 99)])\n"
         "try: p.DevProxy().start()\nexcept OSError as error: print(error.strerror)"
     )
     told = bed.python(code).stdout
@@ -320,3 +323,42 @@ def test_what_is_told_at_the_end_and_what_the_proxy_logs(bed: DevBed) -> None:
     told, logged = bed.dev("-v", "--", *program).stderr, bed.dev("--proxy-log", "--", *program).stderr
     assert re.search(r"libxts: .* 1 offloaded", told) and "xts-proxy" not in told, told
     assert "xts-proxy INFO ready" in logged and "libxts:" not in logged, logged
+
+
+GIVES_UP_ROOT = str(Path(__file__).with_name("programs") / "gives_up_root.py")
+
+
+@pytest.mark.root
+def test_a_server_that_gives_up_root(bed: DevBed) -> None:
+    """Its workers are other users', and are served; who has not inherited the endpoint's name does not find it."""
+    done = bed.dev("--", sys.executable, GIVES_UP_ROOT)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["worker"] == ["from 65534", 2, 0]  # client and accepted
+    assert told["stranger"] == []
+    assert told["modes"] == {"endpoint.sock": "0o666", "proxy.sock": "0o600"}
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("how", ["variable", "XDG_RUNTIME_DIR", "umask"])
+def test_a_place_that_others_may_enter(bed: DevBed, tmp_path: Path, how: str) -> None:
+    """Root's places, and what it allows others by default, are often its own alone."""
+    closed = bed.place / "c"
+    closed.mkdir(mode=0o700)
+    variables = {"XDG_RUNTIME_DIR": {"XDG_RUNTIME_DIR": str(closed)}, "variable": {"TMPDIR": str(closed)}, "umask": {}}
+    done = bed.run("sh", "-c", "umask 077; exec $0 $@", *XTS, "dev", "--", sys.executable, GIVES_UP_ROOT,
+                   **variables[how])  # fmt: skip
+    closed.rmdir()
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["worker"] == ["from 65534", 2, 0]  # client and accepted
+
+
+@pytest.mark.root
+def test_only_an_ordinary_user_may_enter_its_directories(bed: DevBed) -> None:
+    bed.place.chmod(0o777)
+    code = (
+        "import os, pathlib as p; e = p.Path(os.environ['XTS_ENDPOINT']).parent\nfor d in e, e.parent: print(d.stat())"
+    )
+    alone = bed.run("setpriv", "--reuid", "65534", "--clear-groups", *XTS, "dev", "--", sys.executable, "-c", code)
+    assert alone.returncode == 0, alone.stderr
+    assert alone.stdout.count("st_mode=16832,") == 2, alone.stdout  # a directory, 0700
