@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -30,6 +30,7 @@ from xts_messages import line_origin
 from xts_messages.printable import printable
 
 from ._dev_directory import new_directory
+from ._dev_environment import for_proxy
 from ._grandchild import Grandchild
 
 #: All of TCP is offloaded, on loopback too: the network of this proxy is this machine's, with its loopback.
@@ -39,10 +40,6 @@ _START_S = 30.0
 _DRAIN_S = 10.0
 _STOP_S = 5.0  # how long a proxy may take to end, in addition to its drain
 _LOG_BYTES_MAX = 65536
-#: Of Python's variables, only those are kept that say where it and its packages are: others (PYTHONINSPECT,
-#: PYTHONWARNINGS) are meant for the program that the user works on.
-_PYTHON_KEPT = {"PYTHONHOME", "PYTHONPATH", "PYTHONPLATLIBDIR", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"}
-_SETTINGS = ("XTS_", "XLIO_", "VMA_")
 
 _CONFIGURATION = """\
 [proxy]
@@ -235,7 +232,7 @@ class DevProxy:
                 str(until_fd),
             ]
             options: dict[str, Any] = {
-                "env": _environment(os.environ),
+                "env": for_proxy(os.environ),
                 "stdin": subprocess.DEVNULL,
                 "stdout": None if self.verbose else self._log,
                 "stderr": None if self.verbose else self._log,
@@ -354,16 +351,3 @@ def _readable(descriptor: int, timeout_s: float) -> bool:
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
     return bool(waiting.poll(timeout_s * 1000))
-
-
-def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The proxy's environment: it must not be offloaded itself, and settings for the program are not meant for it."""
-    result = {
-        name: value
-        for name, value in environment.items()
-        if not name.startswith(_SETTINGS) and (not name.startswith("PYTHON") or name in _PYTHON_KEPT)
-    }
-    preloaded = result.pop("LD_PRELOAD", "").replace(":", " ").split()
-    if others := [library for library in preloaded if not library.endswith("libxts-preload.so")]:
-        result["LD_PRELOAD"] = ":".join(others)
-    return result

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +19,8 @@ from pathlib import Path
 import pytest
 from beds.dev import XTS, DevBed, dev_bed, wait
 
+GIVES_UP_ROOT = str(Path(__file__).with_name("programs") / "gives_up_root.py")
+LOUD = str(Path(__file__).with_name("programs") / "loud.c")
 WITHOUT = str(Path(__file__).with_name("programs") / "without_calls.py")
 
 #: A server and a client of its own; says how many of its sockets were offloaded, and how many were not.
@@ -325,9 +328,6 @@ def test_what_is_told_at_the_end_and_what_the_proxy_logs(bed: DevBed) -> None:
     assert "xts-proxy INFO ready" in logged and "libxts:" not in logged, logged
 
 
-GIVES_UP_ROOT = str(Path(__file__).with_name("programs") / "gives_up_root.py")
-
-
 @pytest.mark.root
 def test_a_server_that_gives_up_root(bed: DevBed) -> None:
     """Its workers are other users', and are served; who has not inherited the endpoint's name does not find it."""
@@ -362,3 +362,13 @@ def test_only_an_ordinary_user_may_enter_its_directories(bed: DevBed) -> None:
     alone = bed.run("setpriv", "--reuid", "65534", "--clear-groups", *XTS, "dev", "--", sys.executable, "-c", code)
     assert alone.returncode == 0, alone.stderr
     assert alone.stdout.count("st_mode=16832,") == 2, alone.stdout  # a directory, 0700
+
+
+def test_what_the_program_preloads_is_not_the_proxys(bed: DevBed, tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+    library, told = tmp_path / "libloud.so", tmp_path / "told"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), LOUD], check=True)
+    done = bed.dev("--strict", "--", sys.executable, "-c", PROGRAM, LD_PRELOAD=str(library), LOUD=str(told))
+    assert (done.returncode, done.stdout) == (0, "3 0 True\n"), done.stderr
+    assert "import os, socket" in told.read_text()
+    assert "xts_proxy" not in told.read_text()
