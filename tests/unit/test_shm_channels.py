@@ -24,7 +24,7 @@ class FakeWorker:
     queues: set[int] = field(default_factory=set)
     asked: int = 0
 
-    def add_shm_channel(self, area: Any, queue_id: int, tenant: Any, life_fd: int) -> None:
+    def add_shm_channel(self, area: Any, queue_id: int, tenant: Any, life_fd: int, owner: Any) -> None:
         self.queues.add(queue_id)
 
     def queue_ids(self) -> list[int]:
