@@ -9,6 +9,7 @@
 
 #include "core/clock.h"
 #include "own_descriptors.h"
+#include "own_memory.h"
 #include "processes/relatives.h"
 
 #define FIRST_RUN_NS (5 * NS_PER_S) /* a child that has not run by then is taken for dead */
@@ -112,7 +113,7 @@ static void give_up(struct family *f)
 {
 	munmap(f->file, sizeof *f->file);
 	xts_own_close(f->fd);
-	free(f);
+	xts_release(f);
 }
 
 static struct family *make_file(void)
