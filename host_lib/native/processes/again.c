@@ -16,7 +16,8 @@
  * filter. If a request is refused (another socket has the port; the policy is another one), the program is told once,
  * by the errno as the socket's pending error, and a line is logged. Attempts go on, since the reason may pass.
  * EADDRINUSE is told only SETTLED_NS after attaching: until then it may be the last channel's socket, of whose end the
- * proxy has not heard yet.
+ * proxy has not heard yet. The same holds for EACCES of a socket that other processes have: a worker that has given up
+ * root may not bind to port 80, and waits for its parent, which may.
  *
  * If several processes have a socket, each comes here by itself. The first makes it, under the key that all know, and
  * the others join it (shared_listener.c, shared_datagram.c).
@@ -49,7 +50,7 @@
 #define FIRST_NS (25 * NS_PER_MS)
 #define PAUSE_MAX_NS NS_PER_S
 #define REFUSED_PAUSE_MAX_NS (4 * NS_PER_S) /* there is a proxy, and it refuses */
-#define SETTLED_NS NS_PER_S
+#define SETTLED_NS (2 * NS_PER_S)
 
 /* --- being away --------------------------------------------------------------------------------------------------- */
 
@@ -232,7 +233,8 @@ static void came_back(struct xts_sock *s)
 /* The program hears of it once: a socket may be refused for long. */
 static void tell(struct xts_sock *s, int error)
 {
-	bool may_pass = error == EADDRINUSE && now_ns() - s->stack->again.attached_ns < SETTLED_NS;
+	bool passes = error == EADDRINUSE || (error == EACCES && s->cold->sharing.others_may_have);
+	bool may_pass = passes && now_ns() - s->stack->again.attached_ns < SETTLED_NS;
 	char text[96];
 
 	/* ENOENT: the program that it came from has not made it again so far. */

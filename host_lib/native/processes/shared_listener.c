@@ -184,7 +184,7 @@ int share_join(struct xts_sock *s)
 	struct stack *st = s->stack;
 	uint32_t id = s->id;
 	uint16_t nobody = 0;
-	int r = -ENOENT;
+	int r = -ENOENT, last = -EADDRINUSE;
 
 	if (s->datagrams)
 		return datagram_join(s);
@@ -201,9 +201,10 @@ int share_join(struct xts_sock *s)
 			return -EBADF;
 		if (!r || r == -ENETDOWN)
 			return r;
-		if (r != -EADDRINUSE && r != -EEXIST)
+		if (r != -EADDRINUSE && r != -EEXIST && r != -EACCES)
 			return r;
-		/* Another process is making it. */
+		/* Another process is making it, or has to: one that has given up its rights may not bind to its port. */
+		last = r;
 		r = again_undo(s);
 		if (r)
 			return r;
@@ -211,7 +212,7 @@ int share_join(struct xts_sock *s)
 		if (s->id != id || !s->open)
 			return -EBADF;
 	}
-	return -EADDRINUSE;
+	return last;
 }
 
 int share_ask(struct xts_sock *s)

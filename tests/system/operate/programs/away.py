@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -17,11 +18,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 ADDRESS = ""
 PORT = 0
 DEADLINE_S = 10.0
 SO_ATTACH_FILTER = 26
+LOW_PORT = 923  # nobody has it in /etc/services
+NOBODY = 65534
 SCRIPTS: dict[str, Callable[[], None]] = {}
 
 
@@ -73,6 +77,17 @@ def until_back(sock: socket.socket) -> None:
             return
         except OSError as error:
             assert error.errno == errno.ENETDOWN, error
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def until_it_is_served() -> None:
+    """Somebody listens at the endpoint."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+            if probe.connect_ex(os.environ["XTS_ENDPOINT"]) == 0:
+                return
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -348,6 +363,42 @@ def a_bound_socket_of_two_processes() -> None:
     bound.listen()
     step("ask")
     answer(bound)
+
+
+@script
+def a_worker_that_has_given_up_its_rights() -> None:
+    """It cannot bind to the port itself, and waits for its parent to do it: no error is told."""
+    assert int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text()) > LOW_PORT
+    told, tells = os.pipe()
+    parent = os.getpid()
+    if os.fork() == 0:  # stops the parent while there is no proxy, until the worker says so
+        assert os.read(told, 1) == b"s"
+        os.kill(parent, signal.SIGSTOP)
+        assert os.read(told, 1) == b"g"
+        os.kill(parent, signal.SIGCONT)
+        os._exit(0)
+    stream = listener(LOW_PORT)
+    child = os.fork()
+    if child == 0:
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        answer(stream, b"child\n")
+        until_down(stream)
+        time.sleep(0.2)  # the parent has asked for the proxy
+        os.write(tells, b"s")
+        until_it_is_served()
+        time.sleep(1)  # attempts of this process alone
+        is_quiet(stream)
+        os.write(tells, b"g")
+        until_back(stream)
+        answer(stream, b"child\n")
+        os._exit(0)
+    step(f"ask_at {LOW_PORT}")
+    step("end")
+    until_down(stream)
+    step("start")
+    step(f"ask_at {LOW_PORT}")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @script
