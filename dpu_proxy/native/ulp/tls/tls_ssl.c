@@ -25,7 +25,8 @@ static bool set_server_name(SSL *ssl, const struct tls_parameters *p)
 		return false;
 	if (!p->verify_host)
 		return true;
-	/* Only names in subjectAltName count (RFC 9110 4.3.4), as in Python's ssl. */
+	/* Only names in subjectAltName count (RFC 9110 4.3.4). Python's ssl also takes a common name
+	 * where a certificate has no such names. */
 	SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
 	return address ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), p->server_name) == 1 :
 			 SSL_set1_host(ssl, p->server_name) == 1;
