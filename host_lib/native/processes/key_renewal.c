@@ -81,6 +81,7 @@ bool key_renew(struct xts_sock *s)
 	s->cold->sharing.key_is_told = false;
 	key_tell(s);
 	outbox_add(s, TODO_SHARE);
+	share_withdraw(s); /* for the proxy, that is what this SHARE says of a listener */
 	return true;
 }
 
