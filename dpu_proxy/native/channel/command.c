@@ -284,8 +284,10 @@ static int listen_start(struct connection *c, const struct xts_listen *m)
 		tenant_give(c->tenant, XTS_USE_LISTENERS, 1);
 	if (error)
 		return error;
-	if (c->state == CONNECTION_IDLE)
+	if (c->state == CONNECTION_IDLE) {
 		listener_become(c);
+		listener_allow_rebinding(c);
+	}
 	if (c->shared)
 		share_listens(c);
 	if (!c->bound_to)
@@ -345,6 +347,8 @@ enum command_result command_setsockopt(struct channel *ch, const struct xts_head
 		(void)command_refuse(ch, XTS_REFUSED_OPTION);
 	if (c && !error)
 		buffers_option_set(c, m->level, m->option);
+	if (c && !error && m->level == SOL_SOCKET && m->option == SO_REUSEADDR)
+		c->rebinding = false;
 	command_reply_value(ch, XTS_REPLY_SOCKOPT_ACK, m->xts_socket, m->token, c, error, value, 0);
 	return COMMAND_REPLIES;
 }
@@ -363,6 +367,8 @@ enum command_result command_getsockopt(struct channel *ch, const struct xts_head
 		error = -multicast_get(c, m->level, m->option, value, &length);
 	else if (c)
 		error = -xts_sockopt_get(c->fd, m->level, m->option, value, &length);
+	if (c && c->rebinding && !error && m->level == SOL_SOCKET && m->option == SO_REUSEADDR)
+		memset(value, 0, length); /* the host has not set it */
 	if (c && error == EPERM)
 		(void)command_refuse(ch, XTS_REFUSED_OPTION);
 	command_reply_value(ch, XTS_REPLY_SOCKOPT_ACK, m->xts_socket, m->token, c, error, value, length);

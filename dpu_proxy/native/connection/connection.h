@@ -59,6 +59,7 @@ struct connection {
 #ifdef XTS_DEBUG
 	uint8_t ticket; /* the request that will be answered from its state (channel/tickets.h) */
 #endif
+	bool rebinding : 1;                    /* SO_REUSEADDR is not the host's (listener_allow_rebinding()) */
 	bool waits_for_turn : 1;               /* something was noted and waits for its turn (wait_reasons.h) */
 	uint8_t waits_for[2];                  /* enum xts_wait, by direction (wait_reasons.h) */
 	uint8_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */
@@ -160,6 +161,10 @@ void listener_announce(struct connection *l, struct connection *c, const struct 
 bool listener_send(struct connection *l, uint32_t budget);
 /* Makes the connection a listener. The caller has charged XTS_USE_LISTENERS. */
 void listener_become(struct connection *c);
+/* A listener has SO_REUSEADDR, unless the host has set it itself, which getsockopt() goes on to say. It changes nothing
+ * while the listener is there. But connections that it has accepted have the option too: if they are in TIME_WAIT when
+ * the proxy has been started again, the host can have the port again at once, as if its listener had never gone. */
+void listener_allow_rebinding(struct connection *c);
 /* May its tenant have one more connection? */
 bool listener_has_room(const struct connection *l);
 /* Closes the listener's descriptor; other processes may have the same socket open. */

@@ -31,6 +31,17 @@ void listener_become(struct connection *c)
 	stats->listeners++;
 }
 
+void listener_allow_rebinding(struct connection *c)
+{
+	socklen_t length = sizeof(int);
+	int on = 0;
+
+	if (getsockopt(c->fd, SOL_SOCKET, SO_REUSEADDR, &on, &length) || on)
+		return;
+	on = 1;
+	c->rebinding = setsockopt(c->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
+}
+
 bool listener_has_room(const struct connection *l)
 {
 	return tenant_left(l->tenant, XTS_USE_CONNECTIONS) && channel_window_left(l->channel);
@@ -221,6 +232,7 @@ bool listener_send(struct connection *l, uint32_t budget)
 			return false;
 		}
 		c->since_ns = came_ns;
+		c->rebinding = l->rebinding;
 		share_turn_ends(to);
 		from = xts_endpoint_of(&peer);
 		closed_begin(c, XTS_BEGUN_ACCEPT, &from);

@@ -200,6 +200,7 @@ class Script:
             connection.settimeout(START_S)
             with connection.makefile("rb") as stream:
                 assert stream.readline() in (expected, b"child\n")
+                assert stream.read() == b"", "the server closes first"
 
     def ask_datagram(self) -> None:
         assert repeat(lambda: self.where.datagram(self.port), time.monotonic() + START_S) == b"question"

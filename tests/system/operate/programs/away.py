@@ -130,6 +130,24 @@ def a_listener_while_it_is_away() -> None:
 
 
 @script
+def a_listener_without_reuseaddr_that_closes_first() -> None:
+    """Its connections are in TIME_WAIT on the device when the proxy is back."""
+    made = socket.socket()
+    made.bind((ADDRESS, PORT))
+    made.listen()
+    for _ in range(3):
+        step("ask")
+        answer(made)
+    assert made.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 0
+    step("end")
+    until_down(made)
+    step("start")
+    until_back(made)
+    step("ask")
+    answer(made)
+
+
+@script
 def calls_that_wait_go_on_waiting() -> None:
     """accept(), poll() and recvfrom() are entered before the proxy ends, and return when it has come back."""
     stream, datagram = listener(PORT), udp(PORT)
