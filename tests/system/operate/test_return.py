@@ -35,9 +35,7 @@ BY_ETHERNET = {
     "a_listener_while_it_is_away",
     "connections_end_once",
     "datagrams_while_it_is_away",
-    "a_child_that_uses_it_first_meanwhile",
     "aio",
-    "kernel_selector",
     "standard_accept",
 }
 
@@ -150,7 +148,7 @@ def servers(where: Place) -> Iterator[Servers]:
         yield Servers(where, process, ports)
 
 
-@pytest.mark.parametrize(("one_place", "how"), cases(ENDS, ENDS), indirect=["one_place"])
+@pytest.mark.parametrize(("one_place", "how"), cases(ENDS, {"kill", "stop"}), indirect=["one_place"])
 def test_servers_that_sleep(where: Place, how: str) -> None:
     with servers(where) as asleep:
         asleep.serve(time.monotonic() + START_S)
