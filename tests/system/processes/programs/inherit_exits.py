@@ -329,7 +329,7 @@ def no_wait_for_a_stopped_holder(c: Calls) -> None:
 @script("inherit")
 def readiness_comes_when_a_stopped_holder_goes_on(c: Calls) -> None:
     """It was refused to a call that did not wait: poll asks for it as that call did, also from a process that uses
-    it without a pause."""
+    it again before a poll alone would get it (IDLE_NS)."""
     s, peer = c.connected()
     going = Signal()
 
@@ -337,7 +337,7 @@ def readiness_comes_when_a_stopped_holder_goes_on(c: Calls) -> None:
         assert send(c, s, b"x") == 1
         going.wait()
         while c.call("send", s, b"x", 1, 0) == 1:
-            time.sleep(0.001)
+            time.sleep(0.01)
 
     holder = Child(c, child)
     assert peer.recv(1) == b"x"
