@@ -69,6 +69,12 @@ static bool publish(struct block *block)
 	return true;
 }
 
+/* A program's leak sanitizer does not look through memory that we map: it would take what sockets have for lost.
+ * NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
+__attribute__((weak)) void __lsan_register_root_region(const void *begin, size_t bytes);
+__attribute__((weak)) void __lsan_unregister_root_region(const void *begin, size_t bytes);
+/* NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
+
 /* The sockets' cold parts, of which no page exists yet (socket.h). With huge pages, the first one to be written would
  * bring all of them. NULL: no memory. */
 static struct cold *make_cold(void)
@@ -79,13 +85,20 @@ static struct cold *make_cold(void)
 	if (cold == MAP_FAILED)
 		return NULL;
 	(void)madvise(cold, bytes, MADV_NOHUGEPAGE);
+	if (__lsan_register_root_region)
+		__lsan_register_root_region(cold, bytes);
 	return cold;
 }
 
 static void free_block(struct block *block)
 {
-	if (block->cold)
-		munmap(block->cold, BLOCK_SOCKETS * sizeof(struct cold));
+	size_t bytes = BLOCK_SOCKETS * sizeof(struct cold);
+
+	if (block->cold) {
+		if (__lsan_unregister_root_region)
+			__lsan_unregister_root_region(block->cold, bytes);
+		munmap(block->cold, bytes);
+	}
 	free(block);
 }
 
