@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 
 #include "decide.h"
+#include "kept_preload.h"
 #include "process_page.h"
 #include "sharing_children.h"
 #include "summary.h"
@@ -124,7 +125,7 @@ static void send_held(void)
 		xts_flush();
 }
 
-static int exec_target(const struct exec_target *target, char *const *arguments, char *const *environment)
+static int exec_kept(const struct exec_target *target, char *const *arguments, char *const *environment)
 {
 	struct exec_sockets kept = { 0 };
 	int memfd, error;
@@ -148,6 +149,30 @@ static int exec_target(const struct exec_target *target, char *const *arguments,
 	xts_resume(memfd);
 	errno = error;
 	return -1;
+}
+
+/* Shells try a name in one directory after the other: only one that can be started is told about. */
+static void tell(const struct exec_target *target, char *const *environment)
+{
+	int before = errno;
+
+	if (target->path && (target->how != EXEC_PATH || access(target->path, X_OK) == 0))
+		kept_preload_tell(target->path, environment);
+	errno = before;
+}
+
+static int exec_target(const struct exec_target *target, char *const *arguments, char *const *environment)
+{
+	size_t bytes = kept_preload_bytes(environment);
+
+	if (!bytes) {
+		tell(target, environment);
+		return exec_kept(target, arguments, environment);
+	}
+	char *list[count_of(environment) + 1], text[bytes];
+
+	kept_preload(list, text, bytes, environment);
+	return exec_kept(target, arguments, list);
 }
 
 EXPORT int execve(const char *path, char *const arguments[], char *const environment[])

@@ -1,7 +1,8 @@
 /*
  * system() and popen(). The C library starts the shell with a posix_spawn() of its own, which an interposer does not
  * see. popen() calls the C library's, between spawn_begin() and spawn_end() (spawning.h). system() waits for the
- * shell's end, and other threads must be able to start programs meanwhile: so it is implemented again here.
+ * shell's end, and other threads must be able to start programs meanwhile: so it is implemented again here, with our
+ * posix_spawn().
  */
 #include "preload.h"
 
@@ -94,7 +95,6 @@ static int start_shell(const char *command, const sigset_t *mask, pid_t *child)
 	char name[] = "sh", option[] = "-c", *const arguments[] = { name, option, (char *)command, NULL };
 	posix_spawnattr_t attributes;
 	sigset_t defaults;
-	bool begun;
 	int r;
 
 	sigemptyset(&defaults);
@@ -106,9 +106,7 @@ static int start_shell(const char *command, const sigset_t *mask, pid_t *child)
 	posix_spawnattr_setsigmask(&attributes, mask);
 	posix_spawnattr_setsigdefault(&attributes, &defaults);
 	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-	begun = spawn_begin();
-	r = real()->posix_spawn(child, SHELL, NULL, &attributes, arguments, environ);
-	spawn_end(begun);
+	r = posix_spawn(child, SHELL, NULL, &attributes, arguments, environ);
 	posix_spawnattr_destroy(&attributes);
 	return r;
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "decide.h"
+#include "kept_preload.h"
 #include "passing.h"
 #include "process_page.h"
 #include "spawning.h"
@@ -167,24 +168,49 @@ void spawn_end(bool begun)
 	xts_come_out();
 }
 
-EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
-		       const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[])
+typedef int spawn_call(pid_t *pid, const char *program, const posix_spawn_file_actions_t *actions,
+		       const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[]);
+
+static int spawn(spawn_call *call, pid_t *pid, const char *program, const posix_spawn_file_actions_t *actions,
+		 const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[])
 {
 	bool begun = spawn_begin();
-	int r = real()->posix_spawn(pid, path, actions, attributes, arguments, environment);
+	int r = call(pid, program, actions, attributes, arguments, environment);
 
 	spawn_end(begun);
 	return r;
 }
 
+static int spawn_kept(spawn_call *call, pid_t *pid, const char *program, const posix_spawn_file_actions_t *actions,
+		      const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[])
+{
+	size_t bytes = kept_preload_bytes(environment), count = 0;
+	int r;
+
+	if (!bytes) {
+		r = spawn(call, pid, program, actions, attributes, arguments, environment);
+		if (r == 0)
+			kept_preload_tell(program, environment);
+		return r;
+	}
+	while (environment[count])
+		count++;
+	char *list[count + 1], text[bytes];
+
+	kept_preload(list, text, bytes, environment);
+	return spawn(call, pid, program, actions, attributes, arguments, list);
+}
+
+EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
+		       const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[])
+{
+	return spawn_kept(real()->posix_spawn, pid, path, actions, attributes, arguments, environment);
+}
+
 EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
 			const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[])
 {
-	bool begun = spawn_begin();
-	int r = real()->posix_spawnp(pid, file, actions, attributes, arguments, environment);
-
-	spawn_end(begun);
-	return r;
+	return spawn_kept(real()->posix_spawnp, pid, file, actions, attributes, arguments, environment);
 }
 
 static void lock_spawning(void)
