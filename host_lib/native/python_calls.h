@@ -124,12 +124,7 @@ static inline int xts_py_wake_sleepers_of(int s, int fd)
 /* Gives s, a listener or a bound socket, to every process that gets a descriptor of the kernel's socket `on`. */
 static inline int xts_py_give(int s, int on)
 {
-	int carrier = xts_pass(s, on);
-
-	if (carrier < 0)
-		return xts_py_result(carrier);
-	close(carrier);
-	return 0;
+	return xts_py_result(xts_give(s, on));
 }
 
 /* The descriptor to send to another program in place of s, and to close after that. kernel_fd: for a listener, its

@@ -194,9 +194,12 @@ void xts_resume(int memfd);
  * To pass a socket to another program over a Unix socket: returns a descriptor to send in its place and to close after
  * that (pass.c). kernel_fd: for a listener or bound socket, a kernel socket that shall stand for it, such as the one
  * that listens for it on this host; or -1. -1 and errno: ENOTCONN: there is nothing to pass, since it has ended;
- * EOPNOTSUPP: not possible now; EUSERS: other programs hold all places of its name.
+ * EOPNOTSUPP: not possible now.
  */
 int xts_pass(int number, int kernel_fd);
+/* Programs that inherit `mirror`, a Unix socket that stays this program's, have the listener or bound socket too. 0; -1
+ * and errno as above. */
+int xts_give(int number, int mirror);
 /* The counterpart, for a descriptor that was received: 1 and *out; 0: it does not stand for an XTS socket; -1 and
  * errno: the socket is not available. The caller closes the descriptor in any case. at_once: a listener is joined now,
  * and not only when it is used. */

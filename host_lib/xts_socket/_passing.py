@@ -24,7 +24,6 @@ _RIGHTS = (_standard.SOL_SOCKET, _standard.SCM_RIGHTS)
 _REFUSED = {
     errno.EOPNOTSUPP: "an XTS socket that is being connected, is in peek mode, or has a push or a handshake under way, "
     "cannot be passed to another program",
-    errno.EUSERS: "other programs hold all places of this connection's name",
 }
 
 

@@ -7,6 +7,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "processes/deed.h"
+#include "processes/given.h"
 #include "processes/inherit.h"
 #include "processes/listener_key.h"
 #include "processes/relatives.h"
@@ -61,6 +62,7 @@ void key_tell(struct xts_sock *s)
 		atomic_store(&s->own.common->key, s->cold->sharing.key);
 	if (s->cold->sharing.has_deed)
 		deed_put_key(s->cold->sharing.deed_fd, s->cold->sharing.key);
+	given_tell(s);
 }
 
 /* Each note counts once: who leaves after this leaves a new one. */

@@ -4,10 +4,10 @@
  * A process that closes a socket may remember its key, or be taken over later by somebody who finds it in memory. So
  * whenever one of the processes that have a socket has left it, another one gives it a new key (the feature
  * RENEW_KEY). The new key goes where only the processes lead that still have it: the connection's entry in a relatives'
- * file (relatives.h), the deed, if there is one (deed.h), and the kernel's half of a listener (listener_key.h). A
- * process looks there before it uses its key. Who leaves leaves a note there. The process that uses a connection looks
- * for it when it takes the connection, when it is asked for it, and every 100 ms; the members of a listener look every
- * 100 ms. A member has no use for the key any more, and does not name an old one (key_to_say()).
+ * file (relatives.h), the deed, if there is one (deed.h), the kernel's half of a listener (listener_key.h) or its
+ * mirror (given.h). A process looks there before it uses its key. Who leaves leaves a note there. The process that uses
+ * a connection looks for it when it takes the connection, when it is asked for it, and every 100 ms; the members of a
+ * listener look every 100 ms. A member has no use for the key any more, and does not name an old one (key_to_say()).
  *
  * Until then the old key is good. It opens no connection that a process holds, since its holder is asked first.
  */

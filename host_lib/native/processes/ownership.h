@@ -69,6 +69,8 @@ struct sharing {
 	int deed_fd;
 	int childs_deed; /* during a fork: the open file for the child; -1: there is none */
 	struct deed_id deed_id;
+	bool is_given; /* to programs that are started: given.h */
+	int given_fd;  /* of the mirror that they get */
 };
 
 #endif

@@ -26,6 +26,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "processes/deed.h"
+#include "processes/given.h"
 #include "processes/inherit.h"
 #include "processes/key_renewal.h"
 #include "processes/label.h"
@@ -117,13 +118,6 @@ static int make_carrier(struct xts_sock *s, int kernel_fd)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Names the endpoint, since the other program's default endpoint may differ. */
-static void name_endpoint(struct socket_record *b, const struct stack *st)
-{
-	memcpy(b->endpoint, st->settings.endpoint, sizeof b->endpoint);
-	b->endpoint[sizeof b->endpoint - 1] = 0;
-}
-
 /* Attaches the record; its key goes where only descriptors of this very socket lead, or is in its deed already. */
 static int put_record(int carrier, struct socket_record *b, bool is_listener)
 {
@@ -152,9 +146,7 @@ static int pass(struct xts_sock *s, int kernel_fd)
 	fd = make_carrier(s, kernel_fd);
 	if (fd < 0)
 		return fd;
-	record_fill(&b, s);
-	name_endpoint(&b, s->stack);
-	b.done = 0;
+	record_for_label(&b, s);
 	if (!share_by_key(s)) {
 		b.state = TCP_STATE_ESTABLISHED;
 		b.phase = PHASE_CONNECTED;
@@ -173,6 +165,28 @@ int xts_pass(int number, int kernel_fd)
 	struct stack *st = stack_enter_of(number);
 	struct xts_sock *s = table_open(st, number);
 	int r = s ? pass(s, kernel_fd) : -EBADF;
+
+	stack_leave(st);
+	return finish(r);
+}
+
+static int give(struct xts_sock *s, int mirror)
+{
+	int r;
+
+	if (is_nothing(s))
+		return -ENOTCONN;
+	if (s->datagrams || !is_server(s))
+		return -EOPNOTSUPP;
+	r = pass_by_key(s);
+	return r ? r : given_begin(s, mirror);
+}
+
+int xts_give(int number, int mirror)
+{
+	struct stack *st = stack_enter_of(number);
+	struct xts_sock *s = table_open(st, number);
+	int r = s ? give(s, mirror) : -EBADF;
 
 	stack_leave(st);
 	return finish(r);

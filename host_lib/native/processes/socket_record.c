@@ -162,6 +162,14 @@ void record_fill(struct socket_record *b, const struct xts_sock *s)
 	memcpy(b->endpoint, s->stack->endpoint, sizeof b->endpoint);
 }
 
+void record_for_label(struct socket_record *b, const struct xts_sock *s)
+{
+	record_fill(b, s);
+	memcpy(b->endpoint, s->stack->settings.endpoint, sizeof b->endpoint);
+	b->endpoint[sizeof b->endpoint - 1] = 0;
+	b->done = 0;
+}
+
 int record_write(int memfd, struct xts_sock *s, int descriptor)
 {
 	struct common *c = s->own.common;

@@ -62,6 +62,8 @@ struct socket_record {
 struct xts_sock;
 
 void record_fill(struct socket_record *b, const struct xts_sock *s); /* leaves out what is unread */
+/* The same, for a label: names the endpoint, since the other program's default endpoint may differ. */
+void record_for_label(struct socket_record *b, const struct xts_sock *s);
 /* Checks that everything in it is in range. */
 bool record_is_sound(const struct socket_record *b);
 /* Gives s, a new socket, the state of the record; does not look at which other processes have it. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ import xts_socket
 from beds.proxy_process import ProxyProcess
 
 PATIENCE_S = 30.0
+SO_GET_FILTER = 26  # of <asm-generic/socket.h>; Python has no name for it
 EVERYTHING = "use xts tcp_client *:*\nuse xts tcp_server *:*\n"
 
 APPLICATION = """
@@ -109,5 +111,51 @@ def test_a_listener_is_inherited(
                 assert started.wait(PATIENCE_S) == 0
             listener.set_inheritable(False)
             assert not listener.get_inheritable()
+    finally:
+        xts_socket.uninstall()
+
+
+def label_of(descriptor: int) -> bytes:
+    """What programs that inherit it find the listener by: a socket filter (label.c)."""
+    room, instructions = ctypes.create_string_buffer(8 * 4096), ctypes.c_uint(4096)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.getsockopt(descriptor, socket.SOL_SOCKET, SO_GET_FILTER, room, ctypes.byref(instructions)) == 0
+    return room.raw[: 8 * instructions.value]
+
+
+HAS_IT_FOR_A_MOMENT = """
+import socket, sys
+import xts_socket
+assert xts_socket.install(sys.argv[1])
+with socket.socket(fileno=int(sys.argv[2])) as way:
+    _, (descriptor,), _, _ = socket.recv_fds(way, 1, 1)
+socket.socket(fileno=descriptor).close()
+"""
+
+
+def test_a_listener_is_inherited_after_a_program_has_left_it(
+    xts_endpoint: ProxyProcess, rules: Callable[[str], Path]
+) -> None:
+    """A program that the listener was passed to knew its key, so there is another after it."""
+    path = rules(EVERYTHING)
+    assert xts_socket.install(path)
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.set_inheritable(True)
+            label = label_of(listener.fileno())
+            here, there = socket.socketpair()
+            with here, there:
+                command = [sys.executable, "-c", HAS_IT_FOR_A_MOMENT, str(path), str(there.fileno())]
+                with subprocess.Popen(command, pass_fds=[there.fileno()]) as passed_to:
+                    socket.send_fds(here, [b"x"], [listener.fileno()])
+                assert passed_to.returncode == 0
+            until(lambda: label_of(listener.fileno()) != label)
+            port = listener.getsockname()[1]
+            made = "socket.socket(fileno=int(sys.argv[2]))"
+            command = [sys.executable, "-c", STARTED.format(made=made), str(path), str(listener.fileno()), str(port)]
+            with subprocess.Popen(command, pass_fds=[listener.fileno()]) as started:
+                with xts_socket.create_connection(("127.0.0.1", port)) as client:
+                    assert client.recv(100) == b"by who was started"
+                assert started.wait(PATIENCE_S) == 0
     finally:
         xts_socket.uninstall()
