@@ -50,6 +50,8 @@ EXEMPT = {
     "xts_reason_is_noticed": _TEXT,
     "xts_reason_name": _TEXT,
     "xts_reason_text": _TEXT,
+    "__asan_default_options": _TEXT,
+    "__tsan_default_suppressions": _TEXT,
     "xts_sandboxed": _TEXT,
     "xts_socket_states": _TEXT,
     "xts_argument_outgoing": _ARGUMENTS,

@@ -19,7 +19,6 @@
 #include "core/socket_states.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "processes/given.h"
 #include "processes/inherit.h"
 #include "processes/key_renewal.h"
 #include "processes/take_over.h"
@@ -258,7 +257,6 @@ void table_release(struct xts_sock *s)
 	sharers_leave(s);
 	again_over(s);
 	asked_forget(s);
-	given_end(s);
 	key_wipe(s);
 	s->in_use = false;
 	s->open = false;

@@ -5,7 +5,7 @@
  * Programs inherit it when it is made inheritable, and then find the listener by the mirror's label, which has the
  * listener's record and its key. No connection is accepted from a mirror, so nothing inherits that label (compare
  * listener_key.h). A mirror has no room for a deed (deed.h). So each process that can renew the key keeps a descriptor
- * of the mirror, and writes the label anew.
+ * of the mirror, and writes the label again.
  */
 #ifndef XTS_GIVEN_H
 #define XTS_GIVEN_H

@@ -112,6 +112,7 @@ void key_tick(struct stack *st, uint64_t now, uint64_t *deadline_ns)
 
 void key_wipe(struct xts_sock *s)
 {
+	given_end(s);
 	if (s->cold->sharing.key)
 		wipe(&s->cold->sharing.key, sizeof s->cold->sharing.key);
 }
