@@ -42,7 +42,7 @@ UPWARD = {
         share_waits_elsewhere share_is_on_its_way share_offered share_wait_begins
         key_to_say key_wipe passed_leave relatives_drop_unused sharers_at_exit sharers_before_fork sharers_leave
         relatives_orphaned socket_report_gone
-        again_after_fork_child again_after_fork_parent again_attached again_before_fork again_keeps again_over
+        again_after_fork_child again_after_fork_parent again_attached again_before_fork again_keeps again_now again_over
         again_start
     """,
     # Messages arrive in core, and the data in some is of a pushed protocol.
@@ -62,7 +62,7 @@ UPWARD = {
     # What is unread of PDUs goes with a connection to another process.
     ("processes", "ulps"): "pdu_consume pdu_credits pdu_restore",
     # A request of a protocol is made of a connection that other processes may have.
-    ("ulps", "processes"): "turn_is_elsewhere turn_take turn_use",
+    ("ulps", "processes"): "again_now turn_is_elsewhere turn_take turn_use",
     # PDUs are sent and received by the parts of the calls for a byte stream.
     ("ulps", "calls"): """
         connect_socket recv_give_back recv_was_read send_account send_all send_wait_connected source_take

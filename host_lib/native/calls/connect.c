@@ -122,6 +122,11 @@ int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t
 		return -EINVAL;
 	if (address->sa_family == AF_UNSPEC)
 		return socket_disconnect(s);
+	if (s->away) {
+		r = again_now(s);
+		if (r)
+			return r;
+	}
 	if (s->phase == PHASE_CONNECTED)
 		return -EISCONN;
 	if (s->phase == PHASE_DISCONNECTING)
@@ -135,7 +140,7 @@ int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t
 		if (!r)
 			r = address_connectable(s, &peer);
 		if (!r)
-			r = s->lost || s->away ? -ENETDOWN : start(s, &peer, encoded);
+			r = s->lost ? -ENETDOWN : start(s, &peer, encoded);
 		if (r)
 			return r;
 		again = -EINPROGRESS;

@@ -18,6 +18,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "credit.h"
+#include "processes/again.h"
 #include "processes/inherit.h"
 #include "ulps/pushed.h"
 #include "waiting/mirror.h"
@@ -137,7 +138,9 @@ int xts_listen(int number, int backlog)
 
 	st = stack_enter_of(number);
 	s = table_use(st, number);
-	r = s ? listen_socket(s, backlog) : -EBADF;
+	r = !s ? -EBADF : s->away ? again_now(s) : 0;
+	if (!r)
+		r = listen_socket(s, backlog);
 	stack_leave(st);
 	return finish_of(number, r);
 }

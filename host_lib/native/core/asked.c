@@ -26,6 +26,7 @@
 #include "core/datagram_socket.h"
 #include "core/socket.h"
 #include "core/stack.h"
+#include "processes/again.h"
 #include "xts.h"
 
 /* --- noting ------------------------------------------------------------------------------------------------------- */
@@ -128,6 +129,19 @@ static struct call as_asked(const struct asked *e, const struct call *call)
 	return again;
 }
 
+/* The channel may end because of this very request: the socket's next channel gets it again. */
+static int call_here(struct xts_sock *s, struct call *call)
+{
+	uint32_t id = s->id;
+	int r = again_now(s);
+
+	if (!r)
+		r = call_proxy(s, call);
+	if (r == -ENETDOWN && socket_is_open(s, id) && s->away && !again_now(s))
+		r = call_proxy(s, call);
+	return r;
+}
+
 int asked_call(struct xts_sock *s, struct call *call)
 {
 	struct asked *e = is_noted(s) ? make(call) : NULL;
@@ -136,7 +150,7 @@ int asked_call(struct xts_sock *s, struct call *call)
 
 	if (!e)
 		return is_noted(s) ? -ENOMEM : call_proxy(s, call);
-	r = call_proxy(s, call);
+	r = call_here(s, call);
 	if (!r && socket_is(s, id) && is_noted(s)) {
 		struct call asked = as_asked(e, call);
 

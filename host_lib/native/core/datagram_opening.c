@@ -13,9 +13,10 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "credit.h"
+#include "processes/again.h"
 #include "waiting/wait.h"
 
-int datagram_open(struct xts_sock *s, const struct xts_endpoint *local, const struct xts_endpoint *peer)
+static int open_once(struct xts_sock *s, const struct xts_endpoint *local, const struct xts_endpoint *peer)
 {
 	struct call call = { .type = XTS_CMD_OPEN_DATAGRAM };
 	struct datagrams *q = s->datagrams;
@@ -49,6 +50,17 @@ int datagram_open(struct xts_sock *s, const struct xts_endpoint *local, const st
 	if (!s->proxy_id)
 		s->grant.window = 0;
 	return s->open ? r : -EBADF;
+}
+
+/* The channel may end because of this very request: then the next one has the socket, and not yet the addresses. */
+int datagram_open(struct xts_sock *s, const struct xts_endpoint *local, const struct xts_endpoint *peer)
+{
+	uint32_t id = s->id;
+	int r = again_now(s);
+
+	if (!r)
+		r = open_once(s, local, peer);
+	return r == -ENETDOWN && socket_is_open(s, id) && s->away && !again_now(s) ? DATAGRAM_IS_OPEN : r;
 }
 
 int datagram_need_proxy(struct xts_sock *s)

@@ -12,6 +12,10 @@
  * is gone costs one failing connect() a second, and hundreds of processes do not come in step. A program that makes
  * a socket meanwhile attaches by itself, and then this is tried at once.
  *
+ * The end of a way is often noticed by a call that needs it, while there is a new way already. So such a call makes its
+ * own socket again first (again_now()), and fails only if that does; after an attempt to attach has failed, calls fail
+ * without one of their own.
+ *
  * Everything that was asked is there again, or the socket stays away: no listener comes back without its TLS or its
  * filter. If a request is refused (another socket has the port; the policy is another one), the program is told once,
  * by the errno as the socket's pending error, and a line is logged. Attempts go on, since the reason may pass.
@@ -119,6 +123,7 @@ void again_start(struct stack *st)
 	struct again *a = &st->again;
 	uint64_t now = now_ns();
 
+	a->failed = false;
 	if (!a->away)
 		return;
 	/* A proxy that takes channels and ends them at once must not be asked without a pause. */
@@ -131,7 +136,7 @@ void again_start(struct stack *st)
 
 void again_attached(struct stack *st)
 {
-	st->again.leaving = false;
+	st->again.leaving = st->again.failed = false;
 	st->again.attached_ns = st->again.next_ns = now_ns();
 	if (st->again.away)
 		progress_need(st);
@@ -259,6 +264,7 @@ static void try_one(struct xts_sock *s)
 	r = make(s);
 	if (!socket_is_open(s, id))
 		return;
+	wake(s->stack, &s->callers); /* that wait in again_now() */
 	if (!r && s->stack->channel) {
 		came_back(s);
 		return;
@@ -271,16 +277,39 @@ static void try_one(struct xts_sock *s)
 	tell(s, -r);
 }
 
+static bool attach(struct stack *st)
+{
+	channel_reap(st); /* the last queue may be the one to get */
+	st->again.failed = !st->channel && channel_attach(st);
+	return !st->again.failed;
+}
+
+int again_now(struct xts_sock *s)
+{
+	struct stack *st = s->stack;
+	uint32_t id = s->id;
+
+	if (!s->away)
+		return s->lost ? -ENETDOWN : 0;
+	if (!st->channel && (st->again.failed || !attach(st)))
+		return -ENETDOWN;
+	while (socket_is_open(s, id) && s->away && s->making && st->channel)
+		if (wait_for(st, &s->callers, FOREVER, false) == -ENOBUFS)
+			return -ENOBUFS;
+	if (socket_is_open(s, id) && s->away && st->channel)
+		try_one(s);
+	return !socket_is_open(s, id) ? -EBADF : s->away ? -ENETDOWN : 0;
+}
+
 static void try_all(struct stack *st)
 {
 	struct xts_sock *s = NULL;
 
-	channel_reap(st); /* the last queue may be the one to get */
-	if (!st->channel && channel_attach(st))
+	if (!attach(st))
 		return;
 	/* The lock is released in between, but an index in the table stays valid. */
 	while (st->channel && (s = table_next(st, s)))
-		if (s->away && s->open && !s->closing && !s->own.taking)
+		if (s->away && s->open && !s->closing && !s->own.taking && !s->making)
 			try_one(s);
 }
 

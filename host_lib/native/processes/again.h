@@ -15,6 +15,7 @@ struct again {
 	uint64_t pause_ns;    /* after the next attempt */
 	uint64_t attached_ns; /* when the channel came that is there now, or was there last */
 	bool leaving;         /* the program gives up all sockets */
+	bool failed;          /* nothing could be attached to since the channel has ended */
 };
 
 /* Its channel has ended. True: it is made again, and nothing of it is lost. */
@@ -26,6 +27,9 @@ void again_start(struct stack *st);    /* a channel has ended: makes the progres
 void again_attached(struct stack *st); /* there is a channel: likewise, at once */
 /* Tries if it is time; called by the progress thread. *deadline_ns: when to do so again. Waits, and attaches. */
 void again_tick(struct stack *st, uint64_t *deadline_ns);
+/* A call of the program needs the proxy: makes the socket again, if it is away. Waits. 0; -ENETDOWN: not possible now;
+ * -EBADF: the program has closed it meanwhile; -ENOBUFS. */
+int again_now(struct xts_sock *s);
 /* Is it to try before this time? */
 bool again_is_due(const struct stack *st, uint64_t before_ns);
 /* In a fork. The parent's sockets that are away get keys, so that the child has them, too. */

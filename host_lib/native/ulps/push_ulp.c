@@ -20,6 +20,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "credit.h"
+#include "processes/again.h"
 #include "processes/take_over.h"
 #include "queue.h"
 #include "ulps/pdu.h"
@@ -204,8 +205,9 @@ static int check(struct xts_sock *s)
 
 	if (r || !socket_is_open(s, id))
 		return r ? r : -EBADF;
-	if (s->lost || s->away)
-		return -ENETDOWN;
+	r = again_now(s);
+	if (r)
+		return r;
 	if (st->channel && !(st->channel->link.features & XTS_FEATURE_ULP))
 		return -ENOPROTOOPT;
 	if (s->state == TCP_STATE_SYN_SENT)

@@ -116,7 +116,7 @@ def test_datagrams_do_not_count():
 def test_an_option_keeps_one():
     exchange()
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as s:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, 0)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, 1)
         s.connect(server.getsockname())
 
 @pytest.mark.xts_offloaded(allow=["OPTION"])
