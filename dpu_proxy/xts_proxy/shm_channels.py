@@ -14,7 +14,6 @@ import logging
 import os
 import socket
 import time
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from xts_messages.attach_token import cgroup_of
@@ -75,6 +74,7 @@ class ShmChannels:
             self._attached,
             self._released,
             Refusals(LOG.warning).note,
+            granted=self._granted,
             mode=config.proxy.endpoint_mode,
             ended_keep_s=config.proxy.ended_keep_s,
             listener=passed().listener(config.proxy.endpoint, socket.SOCK_SEQPACKET),
@@ -156,7 +156,8 @@ class ShmChannels:
             problem = f"user {peer.uid} has {per_user} processes attached, the most that limits.clients_per_user allows"
             raise OSError(errno.EUSERS, problem)
 
-    def _attached(self, attached: Attached) -> None:
+    def _granted(self, attached: Attached) -> None:
+        """A worker has the channel before the process hears of it. So if none can take it, the process hears why."""
         client = attached.tag
         assert isinstance(client, _Client)
         counts = {worker: 0 for worker in self.workers}
@@ -164,17 +165,21 @@ class ShmChannels:
             if other.worker is not None:
                 counts[other.worker] += 1
         worker = min(self.workers, key=lambda candidate: counts[candidate])
+        life_fd = attached.connection.fileno()
         try:
-            life_fd = attached.connection.fileno()
             worker.add_shm_channel(client.area, client.queue_id, client.tenant, life_fd, client.owner)
-        except OSError as error:
-            LOG.error("queue %d: %s", client.queue_id, error)
-            with suppress(OSError):  # ends the attachment at both ends
-                attached.connection.shutdown(socket.SHUT_RDWR)
-            return
+        except OSError:
+            self.refusals += 1
+            raise
         client.close()
         client.worker = worker
+
+    def _attached(self, attached: Attached) -> None:
+        client = attached.tag
+        assert isinstance(client, _Client)
+        assert client.worker is not None
         self.attaches += 1
+        worker = client.worker
         peer = attached.peer
         name = client.tenant.name
         process = f"process {peer.pid}" if peer.pid else "a process of another PID namespace"

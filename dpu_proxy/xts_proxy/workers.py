@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 from collections.abc import Callable, Mapping
@@ -189,6 +190,8 @@ class Worker:
         native = ffi.cast("struct xts_queue *", address)
         known = ffi.NULL if owner is None else ffi.new("struct xts_owner *", owner)
         result = lib.xts_worker_add_channel(self._native, native, life_fd, queue_id, tenant.native, known)
+        if result == -errno.ENOBUFS:
+            raise OSError(errno.EMFILE, f"tenant {tenant.name} uses all that it may have")
         _check(result, f"giving queue {queue_id} to worker {self.index}")
         queue.detach()
 

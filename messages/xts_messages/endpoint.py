@@ -140,6 +140,7 @@ class Endpoint:
         released: Callable[[Attached], None] = lambda _: None,
         refused: Callable[[Peer, str], None] = lambda _, __: None,
         *,
+        granted: Callable[[Attached], None] = lambda _: None,
         mode: int = 0o666,
         per_uid_max: int = 0,
         grant_wait_s: float = 1.0,
@@ -149,7 +150,8 @@ class Endpoint:
         listener: socket.socket | None = None,
     ) -> None:
         """allocate(peer, epoch) returns a grant, raises NotReady, or raises an OSError whose errno and text are sent to
-        the process. attached and released are called once for each process; released also when the endpoint closes.
+        the process. granted is called before a process gets its grant, and may raise such an OSError, too. attached and
+        released are called once for each process; released also when the endpoint closes, and after granted has failed.
         refused(peer, reason): a process has got no queue, and has received the same sentence. per_uid_max: attachments
         of one user at a time, not for root; 0: no limit. ended_keep_s: for how long processes that were killed are
         listed. adopted: processes to list in addition to those that are attached, with empty status pages. queues: the
@@ -159,6 +161,7 @@ class Endpoint:
         """
         self.path = Path(path)
         self._allocate = allocate
+        self._on_granted = granted
         self._on_attached = attached
         self._on_released = released
         self._on_refused = refused
@@ -436,7 +439,7 @@ class Endpoint:
         except NotReady:
             return False
         except OSError as error:
-            self._refuse(connection, error.errno or errno.EIO, error.strerror or str(error))
+            self._refuse_for(connection, error)
             self._drop(connection)
             return True
         self._turns.discard(connection.uid, connection)
@@ -456,10 +459,11 @@ class Endpoint:
                 if pidfd_readable(connection.pidfd):
                     raise ProcessLookupError(errno.ESRCH, "the process has ended")
                 self._selector.register(connection.pidfd, selectors.EVENT_READ, connection)
+            self._on_granted(attached)
             fds = [*grant.descriptors, attached.status_fd]
             socket.send_fds(connection.socket, [bytes(ffi.buffer(grant.reply))], fds)
         except OSError as error:  # the process died while it was being served, or we are out of descriptors
-            self._refuse(connection, error.errno or errno.EIO, str(error.strerror))
+            self._refuse_for(connection, error)
             self._drop(connection)
         else:
             connection.peer = None
@@ -469,6 +473,14 @@ class Endpoint:
             for fd in grant.descriptors:
                 os.close(fd)
         return True
+
+    def _refuse_for(self, connection: _Connection, cause: OSError) -> None:
+        error, reason = cause.errno or errno.EIO, cause.strerror or str(cause)
+        if error in (errno.EMFILE, errno.ENFILE):
+            # not the errno itself: a program would take it for a limit of its own
+            reason = f"no descriptors are left for another process (RLIMIT_NOFILE): {reason}"
+            error = errno.EUSERS
+        self._refuse(connection, error, reason)
 
     def _refuse(self, connection: _Connection, error: int, reason: str) -> None:
         with contextlib.suppress(OSError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -82,3 +84,28 @@ def test_who_would_be_refused_has_it_looked_at_once(channels: ShmChannels, worke
     for _ in range(40):
         come_and_go(channels, worker)
     assert (channels.attaches, channels.refusals) == (40, 0)
+
+
+def test_a_worker_that_cannot_take_a_process_is_the_reason_that_it_hears(
+    channels: ShmChannels, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(worker, "add_shm_channel", full)
+    caught: list[OSError] = []
+
+    def one() -> None:
+        try:
+            attach(channels.config.proxy.endpoint, program="test")
+        except OSError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=one)
+    thread.start()
+    while thread.is_alive():
+        channels.endpoint.process(0.01)
+    thread.join()
+    (error,) = caught
+    assert error.errno == errno.EUSERS and "no descriptors are left" in str(error)
+    assert channels.refusals == 1 and not channels.clients

@@ -11,8 +11,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,7 @@ def server() -> Iterator[list[str]]:
     [
         (OSError(errno.EUSERS, FULL), FULL),
         (OSError(errno.ESHUTDOWN, "the proxy is stopping"), "the proxy is stopping"),
-        (None, "no queue became free within 0.05 s"),
+        (None, "no queue became free within 0.1 s"),
         (OSError(errno.EUSERS, "line\nfeed \x1b[2J"), "line?feed ?[2J"),
         (OSError(errno.EUSERS, "ü" * 200), "ü" * 79),
     ],
@@ -267,3 +268,27 @@ def test_the_log_says_a_cause_once_in_a_while() -> None:
     for uid in range(3 * CAUSES_MAX):
         log.note(Peer(7, uid, 0, "", 0, 0), FULL)
     assert len(log._said) == CAUSES_MAX
+
+
+def test_a_proxy_without_descriptors_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes attach until there are none left; then each hears why, and when one has gone the next is served."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nulimit -n 300\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with ExitStack() as stack:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "executable", str(python))
+            proxy = stack.enter_context(running_proxy(tmp_path))
+        held = []
+        with pytest.raises(OSError, match=r"no descriptors are left .*RLIMIT_NOFILE.*: tenant default") as refused:
+            while len(held) < 120:
+                held.append(stack.enter_context(attach(proxy.endpoint, program="test")))
+        assert held and refused.value.errno == errno.EUSERS
+        held.pop().close()
+        end = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                attach(proxy.endpoint, program="test").close()
+                break
+            except OSError as error:
+                assert error.errno == errno.EUSERS and time.monotonic() < end
