@@ -178,11 +178,11 @@ _WAYS = {
     "PREVENTS": "prevents",
 }
 _SOCKETS = {"STREAM": "TCP", "DATAGRAM": "UDP", "BOTH": "TCP, UDP"}
-_TABLE = generated.TOP / "host_lib" / "native" / "core" / "option_table.h"
+TABLE = generated.TOP / "host_lib" / "native" / "core" / "option_table.h"
 
 
 def _options() -> Iterator[str]:
-    rows = re.findall(r'^\tX\((\w+), (\w+), (\w+), (\w+),[ \t\n\\]*"([^"]*)"\)', _TABLE.read_text(), re.MULTILINE)
+    rows = re.findall(r'^\tX\((\w+), (\w+), (\w+), (\w+),[ \t\n\\]*"([^"]*)"\)', TABLE.read_text(), re.MULTILINE)
     yield from ("## Options", "")
     for paragraph in _OPTIONS:
         yield from (generated.wrapped(paragraph), "")

@@ -59,7 +59,7 @@ def second(wire: Wire) -> Wire:
 
 def start(wires: list[Wire], endpoint: str, *options: str) -> tuple[subprocess.Popen[str], str]:
     """The agent, and the line it said when it was ready."""
-    command = [sys.executable, "-m", "xts_agent", "--endpoint", endpoint, *options]
+    command = [sys.executable, "-m", "xts_agent", "--endpoint", endpoint, "--relayed-max", "0", *options]
     for wire in wires:
         command += ["--interface", wire.host_if, "--peer-mac", wire.device_mac.hex(":")]
     with wires[0].inside(wires[0].host):

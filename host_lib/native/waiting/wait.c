@@ -16,12 +16,13 @@
  *     subject             who waits                                      what ends it
  *     s->readers          recv, accept                                   data, a connection, FIN, a signal
  *     s->writers          send, connect, the handshake of a push         credits, frames, the outcome, READY, a signal
- *     s->callers          first_request_wait(), datagram_open():         the reply to it
+ *     s->callers          first_request_wait(), open_once():             the reply to it
  *                         another's first request
  *                         call_begin(), start(): another's call          its end (call_proxy)
  *                         call_proxy()                                   the reply
  *                         socket_disconnect()                            CLOSED (socket_disconnected)
  *                         again_undo()                                   CLOSED (socket_disconnected)
+ *                         again_now(): another thread makes it again     its end: replies of the proxy
  *                         end() of a push: what goes back to the proxy   its last frame has left (push_give_back)
  *                         turn_take(): another thread takes it           its end, in 2 s (ANSWER_NS), or AT_ONCE
  *                         inherit_take(): another thread takes it over   its end: replies of the proxy

@@ -432,9 +432,10 @@ OF_DATAGRAMS: dict[str, Callable[[Bed], Measured]] = {
 }
 #: Measured by itself (below), or kept where the push that asked for it has made room.
 APART = {"XTS_CMD_SEND": "spilled", "XTS_CMD_GIVE_BACK": "what IOCTL has made room for"}
-#: The link handles these in the frame they came in.
+#: The link handles these in the frame they came in. CATCH_UP: a new one takes the place of the last (channel/gather.c).
 AT_ONCE = {
-    *("XTS_LINK_BUNDLE", "XTS_LINK_FRAME_ACK", "XTS_LINK_PING", "XTS_LINK_PONG", "XTS_LINK_CLOCK", "XTS_LINK_GOODBYE")
+    *("XTS_LINK_BUNDLE", "XTS_LINK_FRAME_ACK", "XTS_LINK_PING", "XTS_LINK_PONG", "XTS_LINK_CLOCK", "XTS_LINK_GOODBYE"),
+    "XTS_LINK_CATCH_UP",
 }
 
 

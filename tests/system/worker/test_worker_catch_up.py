@@ -147,7 +147,7 @@ def test_it_takes_few_frames_and_one_exchange(worker: Worker, server: socket.soc
     settle([conn.peer for conn in conns])
     asking.catch_up()
     assert {number: bytes(data) for number, data in asking.data.items()} == {c.number: b"x" * 100 for c in conns}
-    assert asking.gathered <= FRAMES
+    assert asking.gathered <= len(conns) / 10  # one for each turn of the channel, which is a matter of time
     for conn in conns:
         conn.peer.close()
 
