@@ -136,11 +136,25 @@ def test_sigterm_ends_process_1_in_time(tmp_path: Path, server: socket.socket) -
     assert "1 connections are cut off" in proxy.log.read_text()
 
 
+#: The proxy stays where it has just set its handler.
+WAITS_BEFORE_IT_BEGINS = """
+import signal
+def and_wait(number, handler, set_handler=signal.signal):
+    set_handler(number, handler)
+    if number == signal.SIGTERM:
+        signal.pause()
+signal.signal = and_wait
+"""
+
+
 def test_sigterm_ends_process_1_before_it_serves(tmp_path: Path) -> None:
     """It has no default action there."""
     config = tmp_path / "proxy.toml"
-    os.mkfifo(config)  # nobody writes
-    with subprocess.Popen([*NAMESPACE, *PROXY, "--config", str(config)], stderr=subprocess.PIPE, text=True) as process:
+    config.touch()
+    (tmp_path / "sitecustomize.py").write_text(WAITS_BEFORE_IT_BEGINS)
+    command = [*NAMESPACE, *PROXY, "--config", str(config)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:
             first = first_of(process)
             pidfd = os.pidfd_open(first)

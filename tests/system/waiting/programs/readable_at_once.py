@@ -112,11 +112,17 @@ def accepts(module: Any, count: int, here: str, way: Way) -> None:
         way.ask("connect", here, server.getsockname()[1], count)
         time.sleep(SETTLED_S)
         assert len(watch.poll(0)) == 1
-        for n in range(count):
+        accepted = silences = 0
+        while accepted < count:
             try:
                 server.accept()[0].close()
+                accepted += 1
             except BlockingIOError:
-                raise AssertionError(f"connection {n} of {count} does not wait") from None
+                # On a busy machine the proxy may get no processor for the 50 ms that a call waits for its answer. If
+                # only what is in the queue were found, it would be so many times.
+                silences += 1
+                assert silences <= 2, f"connection {accepted} of {count} does not wait"
+                time.sleep(SETTLED_S)
 
 
 def ends(asked: Asked) -> None:
