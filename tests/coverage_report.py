@@ -25,6 +25,8 @@ CANNOT_HAPPEN = {
     "if (!xts_goodbye_decode(&m.goodbye, frame, bytes))",
     "if (xts_clock_decode(&clock, frame, bytes))",
     "if (xts_clock_ack_decode(&ack, frame, bytes))",
+    "if (xts_catch_up_decode(&m, frame, bytes) || !m.token || !(link->features & XTS_FEATURE_CATCH_UP))",
+    "if (xts_caught_up_decode(&m, frame, bytes))",
     "if (xts_ping_decode(&ping, frame, bytes))",
     "if (xts_pong_decode(&pong, frame, bytes))",
     # These messages are longer than what Ethernet pads.

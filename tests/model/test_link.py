@@ -404,6 +404,16 @@ def test_goodbye_of_another_epoch_is_not_heeded() -> None:
     assert pair.proxy.link.stats.dropped_stale == 3
 
 
+def test_only_an_open_host_heeds_that_the_proxy_is_another_one() -> None:
+    pair = Pair()
+    assert pair.host.take(from_proxy("XTS_LINK_GOODBYE", {"epoch": 0}, error=errno.ENOTCONN), pair.now_ns) == DROPPED
+    pair.open()
+    assert pair.proxy.take(from_host("XTS_LINK_GOODBYE", {"epoch": 0}, error=errno.ENOTCONN), pair.now_ns) == DROPPED
+    assert pair.host.up and pair.proxy.up
+    assert pair.host.take(from_proxy("XTS_LINK_GOODBYE", {"epoch": 0}, error=errno.ENOTCONN), pair.now_ns) == CLOSED
+    assert pair.host.error == errno.ESHUTDOWN
+
+
 def restarted(pair: Pair) -> None:
     """The proxy is another one, which knows of no epoch; what was on its way is lost."""
     pair.proxy.link = ffi.new("struct xts_link *")

@@ -28,6 +28,7 @@ def test_a_request_is_answered_when_the_proxy_says_so() -> None:
     assert core.xts_link_catch_up_begins(pair.proxy.link) and not core.xts_link_catch_up_begins(pair.proxy.link)
     assert core.xts_link_catching_up(pair.proxy.link)
     core.xts_link_caught_up(pair.proxy.link)
+    assert not core.xts_link_catching_up(pair.proxy.link), "the answer is due"
     assert [kind(f) for f in pair.proxy.pump(pair.now_ns)] == ["XTS_LINK_CAUGHT_UP"]
     assert not core.xts_link_catching_up(pair.proxy.link)
     pair.settle()
@@ -41,6 +42,30 @@ def test_it_is_not_asked_where_one_end_does_not_know_it(host: int, proxy: int) -
     assert not core.xts_link_catch_up(pair.host.link)
     assert not pair.host.pump(pair.now_ns)
     assert not core.xts_link_catch_up(pair.proxy.link), "a proxy does not ask"
+
+
+def test_only_a_host_asks_and_only_while_the_link_is_up() -> None:
+    pair = Pair(config(HOST, features=FEATURE), config(PROXY, features=FEATURE))
+    assert not core.xts_link_catch_up(pair.host.link), "it is being opened"
+    assert not core.xts_link_catching_up(pair.host.link)
+    pair.open()
+    assert not core.xts_link_catch_up(pair.proxy.link)
+    assert core.xts_link_catch_up(pair.host.link)
+    core.xts_link_goodbye(pair.host.link, 0)
+    assert not core.xts_link_catching_up(pair.host.link)
+
+
+def test_what_nobody_asked_is_not_answered() -> None:
+    pair = pair_of()
+    assert not core.xts_link_catch_up_begins(pair.proxy.link)
+    core.xts_link_caught_up(pair.proxy.link)
+    assert not pair.proxy.pump(pair.now_ns)
+    assert pair.host.take(from_proxy("XTS_LINK_CAUGHT_UP", {"token": 0}), pair.now_ns) == CONSUMED
+    assert core.xts_link_catch_up(pair.host.link)
+    pair.host.pump(pair.now_ns)
+    for token, is_open in ((2, True), (1, False)):
+        assert pair.host.take(from_proxy("XTS_LINK_CAUGHT_UP", {"token": token}), pair.now_ns) == CONSUMED
+        assert bool(core.xts_link_catching_up(pair.host.link)) == is_open
 
 
 @pytest.mark.parametrize(("features", "token"), [(0, 1), (FEATURE, 0)])

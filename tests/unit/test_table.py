@@ -188,3 +188,15 @@ def test_errno_names_of_the_dissector_are_linux() -> None:
             # Older Pythons do not know a few of the names.
             assert getattr(errno, name, number) == number
     assert set(errno.errorcode) - {0} <= {n for n, name in enumerate(generate_lua.ERRNO_NAMES, 1) if name != "-"}
+
+
+@each_message
+def test_secret_fields_are_one_piece_whose_place_is_known(message: Message) -> None:
+    _, core = load()
+    at, secret = table.HEAD_BYTES, set()
+    for f in message.fields:
+        if f.secret:
+            secret |= set(range(at, at + f.kind.bytes))
+        at += f.kind.bytes
+    first, length = core.xts_type_secret(message.code), core.xts_type_secret_bytes(message.code)
+    assert secret == set(range(first, first + length)) if secret else not first and not length
