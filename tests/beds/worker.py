@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import socket
+import struct
+import termios
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -182,3 +185,12 @@ def wait_for(reached: Callable[[], bool], what: str) -> None:
     while not reached():
         assert time.monotonic() < deadline, what
         time.sleep(0.001)
+
+
+def wait_until_taken(peers: list[socket.socket]) -> None:
+    """Until the proxy's TCP has acknowledged all that these kernel sockets have sent."""
+
+    def unacknowledged(peer: socket.socket) -> int:
+        return int(struct.unpack("i", fcntl.ioctl(peer, termios.TIOCOUTQ, bytes(4)))[0])
+
+    wait_for(lambda: not any(map(unacknowledged, peers)), "TCP has taken what was sent")

@@ -124,6 +124,7 @@ struct channel {
 	uint32_t last_rounds; /* its process is gone: rounds left to receive what it had sent. 0: the process lives */
 	bool cut_short;       /* the last turn ended with more to send */
 	bool kick_again;
+	bool late_fins;                             /* CLOSED is to send FINs: send_late_fins() */
 	bool slot_missing;                          /* a send found no transmit slot: do not sleep for long */
 	uint32_t unkicked_bytes, unkicked_messages; /* submitted, but the host may not have been woken for them */
 	uint64_t unkicked_ns;                       /* since when */

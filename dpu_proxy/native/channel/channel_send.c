@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 
 /* eight large messages: the host starts reading while we still send; with fewer, each would cost the host a wake-up */
 #define KICK_BYTES (480u * 1024)
@@ -151,6 +152,26 @@ static bool send_ready(struct channel *ch)
 	return ch->cut_short || ch->link.stats.sent_frames != before;
 }
 
+static void send_fins_of(struct list *connections)
+{
+	for (struct list *node = connections->next; node != connections; node = node->next) {
+		const struct connection *c = list_entry(node, struct connection, ready);
+
+		if (c->state == CONNECTION_CLOSING && c->close_reply && c->out.fin_done && c->fd >= 0)
+			(void)shutdown(c->fd, SHUT_WR);
+	}
+}
+
+/* A host may close many sockets and then sleep, with no frame free for the answers. Peers do not wait for that. */
+static void send_late_fins(struct channel *ch)
+{
+	if (!ch->late_fins || xts_link_credits(&ch->link))
+		return;
+	ch->late_fins = false;
+	send_fins_of(&ch->ready);
+	send_fins_of(&ch->gather.asked);
+}
+
 /* The turn was over before everything was sent: the rest follows within a round, and a kick for each turn would cost
  * more than the turns do. */
 static bool more_comes_soon(const struct channel *ch)
@@ -174,6 +195,7 @@ bool channel_send(struct channel *ch)
 		}
 		if (!ch->reply_count)
 			any |= send_ready(ch); /* a reply comes before what follows from it */
+		send_late_fins(ch);
 	}
 	any |= send_control(ch);
 	if ((ch->unkicked_bytes && !more_comes_soon(ch)) || ch->kick_again || quiet_no_more(ch) ||

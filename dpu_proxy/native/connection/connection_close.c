@@ -105,9 +105,12 @@ void connection_drained(struct connection *c)
 		return; /* its protocols have more to send, or the connection has failed */
 	if (c->out.fin_wanted && !c->out.fin_done && c->fd >= 0) {
 		c->out.fin_done = true;
-		/* A socket that will be closed anyway is closed when CLOSED goes out, and close(2) sends the FIN. */
+		/* A socket that will be closed anyway is closed when CLOSED goes out, and close(2) sends the FIN. If
+		 * the host has no frames free for CLOSED, send_late_fins() does it. */
 		if (c->lingering || c->state != CONNECTION_CLOSING)
 			(void)shutdown(c->fd, SHUT_WR);
+		else if (!c->orphan)
+			c->channel->late_fins = true;
 	}
 	if (c->orphan)
 		connection_free(c, false);

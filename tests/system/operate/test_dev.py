@@ -71,10 +71,6 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 """
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="open in tests/faults.md: now and then some of a hundred connections outlive their last close",
-)
 def test_a_hundred_processes_at_a_time(bed: DevBed) -> None:
     done = bed.dev("--strict", "--", sys.executable, "-c", MANY)
     assert (done.returncode, done.stdout, done.stderr) == (0, "100\n{0}\n", "")

@@ -4,10 +4,8 @@ answer. The host is made by hand, and reads nothing until it asks."""
 from __future__ import annotations
 
 import errno
-import fcntl
 import socket
 import struct
-import termios
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 from beds.examples import examples
 from beds.scripted_host import ScriptedHost, Worker
-from beds.worker import LOOPBACK, PREFIX, connected, prefixed, wait_for
+from beds.worker import LOOPBACK, PREFIX, connected, prefixed, wait_until_taken
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_messages import codec
@@ -101,12 +99,8 @@ def server() -> Iterator[socket.socket]:
 
 def settle(peers: list[socket.socket]) -> None:
     """The promise is about what is there for some milliseconds."""
-    wait_for(lambda: not any(unacknowledged(s) for s in peers), "TCP has taken what was sent")
+    wait_until_taken(peers)
     time.sleep(SETTLED_S)
-
-
-def unacknowledged(s: socket.socket) -> int:
-    return int(struct.unpack("i", fcntl.ioctl(s, termios.TIOCOUTQ, bytes(4)))[0])
 
 
 ENDS = st.sampled_from(["open", "fin", "reset"])
