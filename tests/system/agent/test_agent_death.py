@@ -13,26 +13,13 @@ from collections.abc import Iterator
 from typing import IO
 
 import pytest
+from beds.echo_server import ECHO
 from beds.lab import raise_or_skip
 from xts_lab.lab import Lab
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
 LINE_S = 20.0
-ECHO = """
-import asyncio
-
-async def echo(reader, writer):
-    while data := await reader.read(65536):
-        writer.write(data)
-
-async def main():
-    server = await asyncio.start_server(echo, "198.18.0.2", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
-
-asyncio.run(main())
-"""
 #: One request after the other on one connection, for as long as it goes well; each hundredth is told.
 CLIENT = """
 import itertools, os, sys

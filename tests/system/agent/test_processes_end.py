@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from beds import process_tree
+from beds.echo_server import ECHO
 from beds.lab import raise_or_skip
 from beds.metrics import scrape
 from xts_lab.lab import Lab
@@ -40,20 +41,6 @@ for _ in sys.stdin:
     except OSError as error:
         s = None
         print("lost", error, flush=True)
-"""
-ECHO = """
-import asyncio
-
-async def echo(reader, writer):
-    while data := await reader.read(65536):
-        writer.write(data)
-
-async def main():
-    server = await asyncio.start_server(echo, "198.18.0.2", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
-
-asyncio.run(main())
 """
 
 
