@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,11 +25,10 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
         assert not raised.down()
 
 
-def outcomes(lab: Lab, how: str, **environment: str) -> dict[str, list[str]]:
+def outcomes(lab: Lab, how: str) -> dict[str, list[str]]:
     done = lab.run(
         "host",
         [sys.executable, PROGRAM, how],
-        environment=os.environ | environment,
         capture_output=True,
         text=True,
         timeout=100,
