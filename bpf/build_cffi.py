@@ -40,12 +40,18 @@ int libbpf_num_possible_cpus(void);
 
 int xts_bpf_attach(int ifindex, int program_fd, int old_fd);
 int xts_bpf_detach(int ifindex, int program_fd);
+int xts_bpf_attached(int ifindex, uint32_t *id);
 int xts_bpf_reuse_map(struct bpf_object *object, int program_fd, const char *name);
 int xts_bpf_hold_map(int program_fd, int map_fd);
 uint32_t xts_bpf_program_id(int program_fd);
 int xts_bpf_run_parser(int program_fd);
 struct ethtool_channels { uint32_t max_rx, max_tx, max_combined, rx_count, tx_count, combined_count; ...; };
 int xts_bpf_channels(const char *interface, struct ethtool_channels *channels, bool set);
+int xts_bpf_driver(const char *interface, char name[32]);
+int xts_bpf_rule_insert(const char *interface, const char *address, uint32_t queue, uint32_t *location);
+int xts_bpf_rule_remove(const char *interface, uint32_t location);
+int xts_bpf_rule_get(const char *interface, uint32_t location, uint8_t *address, uint32_t *queue);
+int xts_bpf_rule_locations(const char *interface, uint32_t *locations, uint32_t room);
 void xts_bpf_catch_messages(void);
 const char *xts_bpf_messages(void);
 """
@@ -55,8 +61,10 @@ PRELUDE = r"""
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <linux/ethtool.h>
+#include <linux/if_ether.h>
 #include <linux/if_link.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -108,6 +116,16 @@ static int xts_bpf_detach(int ifindex, int program_fd)
 	LIBBPF_OPTS(bpf_xdp_attach_opts, options, .old_prog_fd = program_fd);
 
 	return bpf_xdp_detach(ifindex, XDP_FLAGS_DRV_MODE | XDP_FLAGS_REPLACE, &options);
+}
+
+/* The number of the program that an interface has, in whatever mode; 0: none. 0 or -errno. */
+static int xts_bpf_attached(int ifindex, __u32 *id)
+{
+	LIBBPF_OPTS(bpf_xdp_query_opts, found);
+	int error = bpf_xdp_query(ifindex, 0, &found);
+
+	*id = found.drv_prog_id ? found.drv_prog_id : found.hw_prog_id ? found.hw_prog_id : found.skb_prog_id;
+	return error;
 }
 
 static int map_of(const struct bpf_prog_info *info, const __u32 *ids, const char *name, struct bpf_map_info *map)
@@ -179,21 +197,147 @@ static int xts_bpf_run_parser(int program_fd)
 	return bpf_prog_test_run_opts(program_fd, &options);
 }
 
-/* Reads or sets how many queues an interface has. Any socket will do for that, and a service may not be allowed to make
- * one of the Internet. 0 or -errno. */
-static int xts_bpf_channels(const char *interface, struct ethtool_channels *channels, bool set)
+/* A request of ethtool. Any socket will do for that, and a service may not be allowed to make one of the Internet. 0 or
+ * -errno. */
+static int ethtool_request(const char *interface, void *request)
 {
-	struct ifreq request = { .ifr_data = (char *)channels };
+	struct ifreq asked = { .ifr_data = request };
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	int error;
 
 	if (fd < 0)
 		return -errno;
-	strncpy(request.ifr_name, interface, sizeof request.ifr_name - 1);
-	channels->cmd = set ? ETHTOOL_SCHANNELS : ETHTOOL_GCHANNELS;
-	error = ioctl(fd, SIOCETHTOOL, &request) < 0 ? -errno : 0;
+	strncpy(asked.ifr_name, interface, sizeof asked.ifr_name - 1);
+	error = ioctl(fd, SIOCETHTOOL, &asked) < 0 ? -errno : 0;
 	close(fd);
 	return error;
+}
+
+/* Reads or sets how many queues an interface has. 0 or -errno. */
+static int xts_bpf_channels(const char *interface, struct ethtool_channels *channels, bool set)
+{
+	channels->cmd = set ? ETHTOOL_SCHANNELS : ETHTOOL_GCHANNELS;
+	return ethtool_request(interface, channels);
+}
+
+/* The name of an interface's driver. 0 or -errno. */
+static int xts_bpf_driver(const char *interface, char name[32])
+{
+	struct ethtool_drvinfo driver = { .cmd = ETHTOOL_GDRVINFO };
+	int error = ethtool_request(interface, &driver);
+
+	memcpy(name, driver.driver, 32);
+	name[31] = 0;
+	return error;
+}
+
+/* One about rules. The locations of all rules follow the struct. 0 or -errno. */
+static int rules_request(const char *interface, struct ethtool_rxnfc *request)
+{
+	int error = ethtool_request(interface, request);
+
+	/* mlx5 answers ENOTSUPP of the kernel's own numbers */
+	return error == -524 ? -EOPNOTSUPP : error;
+}
+
+/* The locations of the rules: how many, or -errno. *size: how many locations there are; 0: the driver chooses. */
+static int rule_locations(const char *interface, __u32 *locations, __u32 room, __u32 *size)
+{
+	struct ethtool_rxnfc *all;
+	struct ethtool_rxnfc count = { .cmd = ETHTOOL_GRXCLSRLCNT };
+	int error = rules_request(interface, &count);
+
+	if (error)
+		return error;
+	if (count.rule_cnt > room)
+		return -ENOSPC;
+	all = calloc(1, sizeof *all + count.rule_cnt * sizeof(__u32));
+	if (!all)
+		return -ENOMEM;
+	all->cmd = ETHTOOL_GRXCLSRLALL;
+	all->rule_cnt = count.rule_cnt;
+	error = rules_request(interface, all);
+	if (!error) {
+		*size = count.data & RX_CLS_LOC_SPECIAL ? 0 : (__u32)all->data;
+		error = (int)(all->rule_cnt < count.rule_cnt ? all->rule_cnt : count.rule_cnt);
+		memcpy(locations, all->rule_locs, (size_t)error * sizeof(__u32));
+	}
+	free(all);
+	return error;
+}
+
+static int xts_bpf_rule_locations(const char *interface, __u32 *locations, __u32 room)
+{
+	__u32 size;
+
+	return rule_locations(interface, locations, room, &size);
+}
+
+/* The last location that is free: the first ones have precedence, and are other people's. */
+static int free_location(const char *interface, __u32 *location)
+{
+	static __u32 used[4096];
+	__u32 size;
+	int count = rule_locations(interface, used, 4096, &size);
+
+	if (count < 0)
+		return count;
+	*location = RX_CLS_LOC_ANY;
+	if (!size)
+		return 0;
+	for (__u32 at = size; at-- > 0;) {
+		int i = 0;
+
+		while (i < count && used[i] != at)
+			i++;
+		if (i == count) {
+			*location = at;
+			return 0;
+		}
+	}
+	return -ENOSPC;
+}
+
+static int xts_bpf_rule_insert(const char *interface, const char *address, __u32 queue, __u32 *location)
+{
+	struct ethtool_rxnfc request = { .cmd = ETHTOOL_SRXCLSRLINS };
+	int error;
+
+	request.fs.flow_type = ETHER_FLOW;
+	memcpy(request.fs.h_u.ether_spec.h_dest, address, ETH_ALEN);
+	memset(request.fs.m_u.ether_spec.h_dest, 0xff, ETH_ALEN);
+	request.fs.ring_cookie = queue;
+	error = free_location(interface, &request.fs.location);
+	if (!error)
+		error = rules_request(interface, &request);
+	*location = request.fs.location;
+	return error;
+}
+
+static int xts_bpf_rule_remove(const char *interface, __u32 location)
+{
+	struct ethtool_rxnfc request = { .cmd = ETHTOOL_SRXCLSRLDEL };
+
+	request.fs.location = location;
+	return rules_request(interface, &request);
+}
+
+/* ENOENT: the rule there is of another kind. */
+static int xts_bpf_rule_get(const char *interface, __u32 location, unsigned char *address, __u32 *queue)
+{
+	struct ethtool_rxnfc request = { .cmd = ETHTOOL_GRXCLSRULE };
+	const unsigned char *mask = request.fs.m_u.ether_spec.h_dest;
+	int error;
+
+	request.fs.location = location;
+	error = rules_request(interface, &request);
+	if (error)
+		return error;
+	if ((request.fs.flow_type & ~(__u32)FLOW_EXT) != ETHER_FLOW || (mask[0] & mask[1] & mask[5]) != 0xff)
+		return -ENOENT;
+	memcpy(address, request.fs.h_u.ether_spec.h_dest, ETH_ALEN);
+	*queue = (__u32)request.fs.ring_cookie;
+	return 0;
 }
 
 static void xts_bpf_catch_messages(void)

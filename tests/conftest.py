@@ -13,9 +13,14 @@ from beds.authority import Authority, tls_tables
 from beds.children import share_import_path
 from beds.lab import raise_or_skip
 from beds.proxy_process import ProxyProcess, running_proxy
+from beds.terminal import CONVENTIONS
 from xts_lab.lab import Lab
 
 share_import_path()
+# What decides over tables and colours is for each test to say: pytest-xdist sets COLUMNS in its workers.
+for convention in CONVENTIONS:
+    if convention != "TERM":
+        os.environ.pop(convention, None)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in all that a script has a shell run in the background: the programs that tests start would heed no Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)

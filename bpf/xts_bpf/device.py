@@ -11,9 +11,11 @@ from typing import Any, Self, TypedDict, Unpack
 
 from xts_messages.afxdp import XskSocket, open_socket
 from xts_messages.queue import Queue
+from xts_messages.queue_kinds import DEFAULT, QueueOptions
 
 from xts_bpf import _native
 from xts_bpf.program import SteerCounters, SteerProgram, interface_index, interface_mac
+from xts_bpf.steering import Steering
 
 ffi, lib = _native.ffi, _native.lib
 
@@ -69,11 +71,11 @@ def _raise(channels: Any, wanted: int) -> None:
 class Options(TypedDict, total=False):
     """The options of open_device_sockets() that have defaults."""
 
-    frame_window: int
-    single_chunk: bool
+    options: QueueOptions
     ethertype: int
     exclusive: bool
     patience_s: float
+    steering: Steering
 
 
 class DeviceSockets:
@@ -89,6 +91,11 @@ class DeviceSockets:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+    @property
+    def secrets_fd(self) -> int:
+        """The map of the queues' secrets."""
+        return self.program.secrets_fd
 
     def counters(self) -> SteerCounters:
         """The counters of the program."""
@@ -127,11 +134,11 @@ def open_device_sockets(
     queues: int | Iterable[int],
     peer_mac: bytes,
     *,
-    frame_window: int = 64,
-    single_chunk: bool = False,
+    options: QueueOptions = DEFAULT,
     ethertype: int = 0x855B,
     exclusive: bool = False,
     patience_s: float = 1.0,
+    steering: Steering = Steering.NONE,
 ) -> DeviceSockets:
     """Attaches the steering program and opens sockets on the queues, in the current network namespace.
 
@@ -139,21 +146,48 @@ def open_device_sockets(
     just now, this waits for it, for at most patience_s. OSError says what failed; nothing is left behind in that case.
     """
     with ExitStack() as undo:
-        program = undo.enter_context(SteerProgram(interface, peer_mac, ethertype=ethertype, exclusive=exclusive))
+        program = undo.enter_context(
+            SteerProgram(interface, peer_mac, ethertype=ethertype, exclusive=exclusive, peer_mask=steering.peer_mask)
+        )
+        numbers = range(queues) if isinstance(queues, int) else queues
+        opened = open_sockets(
+            program,
+            interface,
+            numbers,
+            peer_mac,
+            ethertype,
+            steering=steering,
+            options=options,
+            patience_s=patience_s,
+        )
+        undo.pop_all()
+        return DeviceSockets(program, opened)
+
+
+def open_sockets(
+    program: SteerProgram,
+    interface: str,
+    queues: Iterable[int],
+    peer_mac: bytes,
+    ethertype: int,
+    *,
+    steering: Steering = Steering.NONE,
+    options: QueueOptions = DEFAULT,
+    patience_s: float = 1.0,
+) -> list[XskSocket]:
+    """Opens sockets on queues of the interface that the program is on, whatever it is called now, and admits frames to
+    them: those of any attachment, until one has opened a link. OSError: nothing is left open."""
+    with ExitStack() as undo:
         local_mac = interface_mac(interface)
         opened: list[XskSocket] = []
-        for queue_id in range(queues) if isinstance(queues, int) else queues:
-            xsk = undo.enter_context(
-                open_socket(
-                    interface, queue_id, frame_window=frame_window, single_chunk=single_chunk, patience_s=patience_s
-                )
-            )
+        for queue_id in queues:
+            xsk = undo.enter_context(open_socket(interface, queue_id, options, patience_s=patience_s))
             xsk.geometry.ethertype = ethertype
-            xsk.set_addresses(local_mac, peer_mac)
+            xsk.set_addresses(steering.address(local_mac, queue_id), steering.address(peer_mac, queue_id))
             opened.append(xsk)
             program.admit(queue_id, xsk.xsk_fd)
         undo.pop_all()
-        return DeviceSockets(program, opened)
+        return opened
 
 
 def open_device_queues(

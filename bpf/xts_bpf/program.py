@@ -30,9 +30,11 @@ OBJECT = Path(_native.__file__).with_name("xts_steer.bpf.o")  # installed next t
 PROGRAM = "xts_steer"
 QUEUES_MAX = 256
 #: The maps that the next program takes over. Each has its own configuration.
-LASTING_MAPS = ("xts_sockets", "xts_owners", "xts_counters")
-CONFIG = struct.Struct("=2s6sB7x")
+LASTING_MAPS = ("xts_sockets", "xts_owners", "xts_counters", "xts_secrets", "xts_probes")
+CONFIG = struct.Struct("=2s6sB6sB")
 OWNER = struct.Struct("=QII")
+SECRET = struct.Struct(">Q")  # as in frames
+PROBE = struct.Struct("=QII")
 SIOCGIFHWADDR = 0x8927
 
 
@@ -46,6 +48,17 @@ class SteerCounters:
     malformed: int  # ours, but shorter than a message's head: dropped
     no_socket: int  # ours, but no process is attached to this queue: dropped
     others_dropped: int  # not ours, on an exclusive interface: dropped
+    wrong_secret: int  # ours, but without the secret of the attachment that has the queue: dropped
+    probes: int  # whether frames find their queue, and the answers
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """The last answer to a probe for a queue: where it has arrived, there and on the way back; -1: nowhere so far."""
+
+    round: int
+    there: int
+    here: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +106,41 @@ def _caught(result: int, what: str) -> int:
     return result
 
 
+def _left_over(interface: str, index: int) -> int:
+    """A descriptor of the program of ours that is attached already, or -1."""
+    found = lib.xdp_multiprog__get_from_ifindex(index)
+    error = int(lib.libxdp_get_error(found))
+    if error == -errno.ENOENT:
+        return -1
+    _caught(error, f"finding out which XDP program {interface} has")
+    try:
+        program = lib.xdp_multiprog__main_prog(found)
+        name = ffi.string(lib.xdp_program__name(program)).decode()
+        if name != PROGRAM:
+            raise OSError(
+                errno.EBUSY,
+                f"{interface} has the XDP program {name!r}: remove it (ip link set {interface} xdp off)",
+            )
+        return os.dup(lib.xdp_program__fd(program))
+    finally:
+        lib.xdp_multiprog__close(found)
+
+
+def detach_left_over(interface: str) -> bool:
+    """Takes off the program of ours that another process has left, with the queues that it still serves. False: there
+    is none. OSError: as SteerProgram."""
+    lib.xts_bpf_catch_messages()
+    index = interface_index(interface)
+    left = _left_over(interface, index)
+    if left < 0:
+        return False
+    try:
+        _caught(lib.xts_bpf_detach(index, left), f"detaching the XDP program of {interface}")
+    finally:
+        os.close(left)
+    return True
+
+
 class SteerProgram:
     """The program, attached to an interface while this object is open. A context manager.
 
@@ -101,8 +149,17 @@ class SteerProgram:
     ours that another process has left is replaced, and its sockets, owners and counters are taken over.
     """
 
-    def __init__(self, interface: str, peer_mac: bytes, *, ethertype: int = 0x855B, exclusive: bool = False) -> None:
-        """peer_mac: the only MAC address from which frames are admitted. exclusive: drop all other traffic."""
+    def __init__(
+        self,
+        interface: str,
+        peer_mac: bytes,
+        *,
+        ethertype: int = 0x855B,
+        exclusive: bool = False,
+        peer_mask: bytes | None = None,
+    ) -> None:
+        """peer_mac: the only MAC address from which frames are admitted. peer_mask: the bits of it that count, where
+        each queue has an address; probes are answered there. exclusive: drop all other traffic."""
         self.interface = interface
         self._ifindex = interface_index(interface)
         self._fd = -1
@@ -112,9 +169,10 @@ class SteerProgram:
             _caught(-int(ffi.errno), f"opening {OBJECT}")
         old = -1
         try:
-            old = self._left_over()
+            old = _left_over(interface, self._ifindex)
             self._load(old)
-            config = CONFIG.pack(ethertype.to_bytes(2, "big"), peer_mac, exclusive)
+            mask = peer_mask or b"\xff" * len(peer_mac)
+            config = CONFIG.pack(ethertype.to_bytes(2, "big"), peer_mac, exclusive, mask, bool(peer_mask))
             self._update(self._map("xts_config"), 0, config, "configuring the XDP program")
             _caught(
                 lib.xts_bpf_attach(self._ifindex, self._fd, old),
@@ -138,9 +196,22 @@ class SteerProgram:
         """The kernel's number of the loaded program, as bpftool and tracepoints show it."""
         return int(lib.xts_bpf_program_id(self._fd))
 
-    def admit(self, queue_id: int, xsk_fd: int, owner: Owner | None = None) -> None:
-        """From now on hands frames that arrive on a queue to this socket, and records its owner."""
+    def attach_again(self, index: int) -> None:
+        """Attaches the program, which has been taken off or whose interface was removed, to an interface that has none.
+        Its sockets, owners and counters are as before. Needs CAP_NET_ADMIN. OSError: EBUSY: there is a program; ENODEV:
+        there is no such interface."""
+        if index != self._ifindex:
+            lib.xts_bpf_detach(self._ifindex, self._fd)  # it may still be there, under another name
+        lib.xts_bpf_catch_messages()
+        what = f"attaching the XDP program to {self.interface} again"
+        _caught(lib.xts_bpf_attach(index, self._fd, -1), what)
+        self._ifindex = index
+
+    def admit(self, queue_id: int, xsk_fd: int, owner: Owner | None = None, secret: int = 0) -> None:
+        """From now on hands frames that arrive on a queue to this socket, and records its owner. `secret`: only those
+        with this one; 0: all."""
         what = f"registering a socket for queue {queue_id} of {self.interface}"
+        self._update(self._secrets_fd, queue_id, SECRET.pack(secret), what)
         if owner:
             self._update(self._owners_fd, queue_id, OWNER.pack(owner.epoch, owner.uid, owner.pid), what)
         self._update(self._sockets_fd, queue_id, struct.pack("=i", xsk_fd), what)
@@ -161,9 +232,33 @@ class SteerProgram:
         """Records that the queue has no owner."""
         self._update(self._owners_fd, queue_id, bytes(OWNER.size), f"releasing queue {queue_id} of {self.interface}")
 
+    def secret(self, queue_id: int) -> int:
+        """What admit() was given for a queue last; 0: frames have no secret."""
+        return int(SECRET.unpack(self._look_up(self._secrets_fd, queue_id, SECRET.size))[0])
+
+    def arrival(self, queue_id: int) -> Arrival:
+        """The last answer to a probe for a queue."""
+        number, there, here = PROBE.unpack(self._look_up(self._probes_fd, queue_id, PROBE.size))
+        return Arrival(number, there - 1, here - 1)
+
+    def _look_up(self, fd: int, key: int, size: int) -> bytes:
+        value = ffi.new("char[]", size)
+        if lib.bpf_map_lookup_elem(fd, struct.pack("=I", key), value) < 0:
+            raise OSError(ffi.errno, f"reading a map of the XDP program: {os.strerror(ffi.errno)}")
+        return bytes(ffi.buffer(value))
+
     def counters(self) -> SteerCounters:
         """Sums over the processors, which are not read at the same moment."""
         return read_counters(self._counters_fd)
+
+    def descriptors(self) -> list[int]:
+        """What a process that is forked from this one has to keep, to go on with the program."""
+        return [self._fd, self._sockets_fd, self._owners_fd, self._counters_fd, self._secrets_fd, self._probes_fd]
+
+    @property
+    def secrets_fd(self) -> int:
+        """The map of the queues' secrets, for the owner of a device's queues to write them (headed.h)."""
+        return self._secrets_fd
 
     @property
     def counters_fd(self) -> int:
@@ -183,25 +278,6 @@ class SteerProgram:
         self._object = None
         self._fd = -1
 
-    def _left_over(self) -> int:
-        """A descriptor of the program of ours that is attached already, or -1."""
-        found = lib.xdp_multiprog__get_from_ifindex(self._ifindex)
-        error = int(lib.libxdp_get_error(found))
-        if error == -errno.ENOENT:
-            return -1
-        _caught(error, f"finding out which XDP program {self.interface} has")
-        try:
-            program = lib.xdp_multiprog__main_prog(found)
-            name = ffi.string(lib.xdp_program__name(program)).decode()
-            if name != PROGRAM:
-                raise OSError(
-                    errno.EBUSY,
-                    f"{self.interface} has the XDP program {name!r}: remove it (ip link set {self.interface} xdp off)",
-                )
-            return os.dup(lib.xdp_program__fd(program))
-        finally:
-            lib.xdp_multiprog__close(found)
-
     def _load(self, old: int) -> None:
         """Loads the program, with the maps of the old one, unless old is -1."""
         if old >= 0:
@@ -214,6 +290,8 @@ class SteerProgram:
         self._sockets_fd = self._map("xts_sockets")
         self._owners_fd = self._map("xts_owners")
         self._counters_fd = self._map("xts_counters")
+        self._secrets_fd = self._map("xts_secrets")
+        self._probes_fd = self._map("xts_probes")
         _caught(lib.xts_bpf_hold_map(self._fd, self._owners_fd), "keeping the owners of queues with the XDP program")
 
     def _map(self, name: str) -> int:

@@ -7,25 +7,29 @@ import os
 import sys
 from pathlib import Path
 
-from xts_messages.command_line import add_common
+from xts_messages.command_line import CommandLine, add_common
 from xts_messages.standard_output import ends_with_reader
 
 from . import report
 from .applying import Outcome, apply, differences, undo
 from .journal import DEFAULT, Journal
 from .look import View
-from .machine import Machine, ThisMachine
+from .machine import Machine, ThisMachine, ToolMissingError
+from .model import Plan
 from .planning import make
+from .simulated import card_for
 from .wanted import WantedError, load
 
 #: Exit statuses besides 0.
 DIFFERS = FAILED = 1
 BAD_FILE = 2
 BY_HAND = 3
+SIMULATED = "this is the plan for a simulated card, with its defaults: nothing of this machine was looked at"
 
 EXAMPLE = """\
 examples:
   xts-bluefield plan /etc/xts/xts-bluefield.toml            look, and change nothing
+  xts-bluefield plan --simulated deploy/xts-bluefield.toml  the same without a card, to see what it would do
   xts-bluefield apply /etc/xts/xts-bluefield.toml           ask, then do it
   xts-bluefield apply --yes --expect 0123456789abcdef /etc/xts/xts-bluefield.toml
   xts-bluefield check /etc/xts/xts-bluefield.toml           exit status 1 when something differs
@@ -40,7 +44,7 @@ Needs root, except for plan and check where devlink, mlxconfig and Open vSwitch 
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="xts-bluefield",
         description="Sets up a BlueField for offload, or the host it is in, as a file says: the card's mode, scalable "
         "functions, steering of messages, queues, memory, CPUs, units and firewall. The file says which of the two "
@@ -61,6 +65,11 @@ def make_parser() -> argparse.ArgumentParser:
         "xts-bluefield plan FILE",
     )
     found.add_argument("--json", action="store_true", help="print JSON instead")
+    found.add_argument(
+        "--simulated",
+        action="store_true",
+        help="plan for a simulated card that has what the file names: needs no card, no tools and no root",
+    )
     _add_file(found)
     found = verb(
         "apply",
@@ -111,8 +120,15 @@ def _agreed(question: str, yes: bool) -> bool:
 
 
 def _plan(options: argparse.Namespace, machine: Machine) -> int:
-    wanted, view = load(Path(options.file)), View(machine)
-    plan = make(wanted, view)
+    wanted = load(Path(options.file))
+    view = View(card_for(wanted) if options.simulated else machine)
+    try:
+        plan = make(wanted, view)
+    except ToolMissingError as error:
+        hint = f"to see a plan without a card: xts-bluefield plan --simulated {options.file}"
+        raise ToolMissingError(error.errno, f"{error.strerror}; {hint}") from None
+    if options.simulated:
+        plan = Plan(plan.steps, (SIMULATED, *plan.notes))
     if options.json:
         _show(report.as_json(plan.steps, plan.notes))
     else:

@@ -11,8 +11,9 @@ from .card import Firmware, FirmwareInUse
 from .firewall import FirewallTable, Uplink
 from .functions import Eswitch, Function, Xdp, feature_notes
 from .look import View
+from .machine import ToolMissingError
 from .model import Found, Kind, Plan, Setting, Step, Value
-from .queues import Interrupts, Queues
+from .queues import Interrupts, Queues, steering_notes
 from .sources import FUNCTION_FIRMWARE
 from .steering_ovs import BridgePort, Flows
 from .steering_tc import Filters
@@ -77,9 +78,10 @@ def look(wanted: Wanted, view: View) -> Look:
                 if blocked(found, targets) and not kind.name.startswith("firmware"):
                     found[setting] = None
                 else:
-                    raise OSError(error.errno, f"{setting}: {error.strerror}") from error
+                    failed = ToolMissingError if isinstance(error, ToolMissingError) else OSError
+                    raise failed(error.errno, f"{setting}: {error.strerror}") from error
             targets[setting] = resolved(value, view)
-    return Look(found, targets, tuple(feature_notes(wanted, view)))
+    return Look(found, targets, (*feature_notes(wanted, view), *steering_notes(wanted)))
 
 
 def blocked(found: Found, wanted: Found) -> bool:

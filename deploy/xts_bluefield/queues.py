@@ -12,6 +12,9 @@ from .model import Action, SetQueues, Setting, Source, Value, Write
 from .wanted import Wanted
 
 _SPREAD = "spread"
+#: Rules of ethtool that an interface of mlx5 takes, and who asks for them on each end.
+_RULES_MAX = 1024
+_WHO = {"device": "xts-proxy", "host": "xts-agent"}
 
 
 class Queues:
@@ -43,6 +46,19 @@ class Queues:
 
     def check(self, setting: Setting) -> str:
         return f"ethtool -l {setting.place}"
+
+
+def steering_notes(wanted: Wanted) -> Iterator[str]:
+    """What the queues of each interface need, so that frames find them: agent and proxy install it, not this program.
+    The limits are those of mlx5: MAX_NUM_OF_ETHTOOL_RULES, and devlink's generic parameter max_macs."""
+    for link in wanted.links():
+        if link.queues > 1:
+            others, who = link.queues - 1, _WHO[wanted.role]
+            yield (
+                f"interface {link.interface}: queues beyond the first need {others} more addresses (devlink: max_macs) "
+                f"and {others} of the card's {_RULES_MAX:,} rules. {who} installs them, and needs token_key. "
+                "Where the card has none, make more functions with one queue each, or rely on the agent's relay"
+            )
 
 
 class Interrupts:
@@ -82,7 +98,7 @@ class Interrupts:
         return "the CPU that polls a queue also serves its interrupt; irqbalance must leave these alone"
 
     def check(self, setting: Setting) -> str:
-        return f"grep . /proc/irq/*/smp_affinity_list  (those of {setting.place.partition(' over ')[0]})"
+        return f"grep . /proc/irq/*/smp_affinity_list  (the interrupts of {setting.place.partition(' over ')[0]})"
 
 
 def _file(irq: str) -> str:

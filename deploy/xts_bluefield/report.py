@@ -8,7 +8,7 @@ from typing import Any
 
 from .look import View
 from .model import Action, Plan, Step, Value
-from .planning import fingerprint
+from .planning import NEEDS_INTERFACE, fingerprint
 
 _VALUE_CHARACTERS = 60
 
@@ -30,19 +30,25 @@ def plan_lines(plan: Plan, view: View) -> Iterator[str]:
         yield f"{number}. {view.shown(str(step.setting))}: {value_text(step.found)} -> {value_text(step.wanted)}"
         yield f"   what    {view.shown(step.what)}"
         yield f"   why     {step.why}"
-        yield from _actions("do", step.actions, view)
+        yield from _actions("do", step.actions, view, _no_actions(step))
         yield f"   source  {step.source.title}; {step.source.section}; {step.source.url}"
         yield f"   check   {view.shown(step.check)}"
         if not step.by_hand:
-            yield from _actions("undo", step.undo, view)
+            yield from _actions("undo", step.undo, view, "goes with its interface")
     by_hand = sum(step.by_hand for step in plan.steps)
     yield f"{len(plan.steps)} steps" + (f", {by_hand} of them by hand" if by_hand else "")
     yield f"plan {fingerprint(plan.steps)}"
 
 
-def _actions(title: str, actions: Iterable[Action], view: View) -> Iterator[str]:
+def _no_actions(step: Step) -> str:
+    """Why a step has none: nobody can change an interface, or what is to be written has no names yet."""
+    if step.setting.kind in NEEDS_INTERFACE and step.found is None:
+        return "not known before its interface is there"
+    return "nothing can change this"
+
+
+def _actions(title: str, actions: Iterable[Action], view: View, empty: str) -> Iterator[str]:
     lines = [line for action in actions for line in view.shown(str(action)).splitlines()]
-    empty = "nothing can change this" if title == "do" else "goes with its interface"
     for line in lines or [empty]:
         yield f"   {title:7} {line}"
         title = ""

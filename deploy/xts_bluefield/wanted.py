@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 from msgspec import Meta, Struct, structs
 from xts_messages.configuration_file import parse_toml, read_text
+from xts_messages.file_failure import not_read
 from xts_messages.toml_positions import Path as KeyPath
 from xts_messages.toml_positions import Place, dotted, locate
 from xts_messages.wire_table import ETHERTYPE
@@ -157,7 +158,7 @@ def load(path: Path) -> Wanted:
     try:
         text = read_text(path)
     except OSError as error:
-        raise WantedError(f"{path}: cannot be read: {error.strerror}") from None
+        raise WantedError(not_read(path, error)) from None
     return structs.replace(parse(text, str(path)), file=str(path.absolute()))
 
 

@@ -13,7 +13,7 @@ from . import markdown
 _LINK = re.compile(r"!?\[(?:[^\]\\]|\\.)*\]\(([^()\s]+)(?:\s+\"[^\"]*\")?\)")
 #: Pages that reference.py makes when the site is built: they have no file.
 GENERATED = "deploy/docs/reference/"
-PAGES = frozenset({"commands.md", "configuration.md", "environment.md", "metrics.md", "python.md", "xts_h.md"})
+PAGES = frozenset({"commands.md", "configuration.md", "environment.md", "python.md", "xts_h.md"})
 
 
 def targets(line: str) -> Iterator[str]:

@@ -1,19 +1,22 @@
 """Writes the manual pages to `deploy/man`: `PYTHONPATH=deploy python -m xts_docs.man [--check]`.
 
 Their sources: the commands' argparse parsers, the declarations and comments of xts.h, the configuration's declarations
-and the commented example, and RULES.md. With --check nothing is written; the exit status is 1 when a page that is
-committed differs.
+and the commented example, RULES.md and ULPS.md. With --check nothing is written; the exit status is 1 when a page that
+is committed differs.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+from pathlib import Path
 
 from xts_messages import generated
 from xts_messages.environment import VARIABLES
+from xts_messages.generate_environment import settings
+from xts_messages.profiles import PROFILES
 
 from . import commands, header, roff, setting_tables
 from .commands import Command
@@ -23,7 +26,7 @@ FOLDER = "deploy/man"
 _USER, _FILES, _CALLS = "User Commands", "File Formats", "libxts"
 #: Besides its verbs: what to read after a command's page.
 _ALSO = {
-    "xts": "xts\\-agent(1), xts\\-proxy(1), xts\\-lab(1), xts\\-rules(5), xts_socket(3)",
+    "xts": "xts\\-agent(1), xts\\-proxy(1), xts\\-lab(1), xts.toml(5), xts\\-rules(5), xts_socket(3)",
     "xts-agent": "xts(1), xts\\-agent.toml(5)",
     "xts-device-plugin": "xts\\-agent(1)",
     "xts-proxy": "xts(1), xts\\-proxy.toml(5)",
@@ -126,14 +129,56 @@ def agent_file_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+_SETTINGS = """\
+Settings of the programs of a host whose sockets are offloaded. The library reads `/etc/xts/xts.toml` when it is loaded,
+or the file that XTS_CONFIG names (`/dev/null`: none). `xts config check FILE` finds the mistakes of a file.
+
+A line is a name and a value: `true`, `false`, a decimal number, or a string on one line. This is a part of TOML. The
+file has to belong to root or to the user, and nobody else may write it. A mistake in it is always an error.
+
+The first of these that sets a value wins: xts_configure(3) in the program, the environment, the profile that the
+environment names, this file, the profile that this file names, the default. `xts config explain` shows where each value
+comes from. A program that is privileged for its caller ignores the environment and the file.
+"""
+
+
+def settings_page() -> str:
+    """xts.toml(5)."""
+    lines = list(roff.head("xts.toml", "5", "settings of programs whose sockets are offloaded", _FILES))
+    lines += [".SH DESCRIPTION", *roff.paragraphs(_SETTINGS), ".SH SETTINGS"]
+    for line, meaning in settings():
+        lines += [".TP", f".B {roff.escape(line)}", roff.inline(meaning)]
+    lines.append(".SH PROFILES")
+    for profile in PROFILES:
+        keys = {variable.name: variable.key for variable in VARIABLES}
+        sets = ", ".join(f"{keys[name]} = {value}" for name, value in profile.sets.items())
+        lines += [
+            ".TP",
+            f".B {roff.escape(profile.name)}",
+            roff.inline(f"A program with it {profile.meaning} ({sets})."),
+        ]
+    lines += [".SH FILES", *roff.example(["/etc/xts/xts.toml"]), ".SH EXAMPLES"]
+    lines += roff.example(['rules = "/etc/xts/rules.conf"', "strict = true", "spin_us = 20"])
+    lines += [".SH SEE ALSO", "xts\\-config(1), xts\\-run(1), xts\\-rules(5), xts\\-environment(7), xts_configure(3)"]
+    return "\n".join(lines) + "\n"
+
+
 def rules_page() -> str:
     """xts-rules(5), from RULES.md."""
-    lines = list(roff.head("xts-rules", "5", "which TCP sockets of which program are offloaded", _FILES))
-    lines.append(".SH DESCRIPTION")
-    text = (TOP / "host_lib" / "RULES.md").read_text()
-    lines += _from_markdown(re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL).split("\n", 1)[1])
-    lines += [".SH SEE ALSO", "xts\\-run(1), xts(1)"]
-    return "\n".join(lines) + "\n"
+    head = roff.head("xts-rules", "5", "which TCP sockets of which program are offloaded", _FILES)
+    return _page_of(TOP / "host_lib" / "RULES.md", head, "xts\\-run(1), xts(1)")
+
+
+def ulps_page() -> str:
+    """xts-ulps(7), from ULPS.md."""
+    head = roff.head("xts-ulps", "7", "protocols that can be pushed onto a socket", _CALLS)
+    return _page_of(TOP / "messages" / "ULPS.md", head, "xts(7), xts_ioctl(3), xts_ulp_tell(3)")
+
+
+def _page_of(document: Path, head: Iterable[str], see_also: str) -> str:
+    """The page that has the text of a document, without its heading and its comments."""
+    text = re.sub(r"<!--.*?-->\n?", "", document.read_text(), flags=re.DOTALL).split("\n", 1)[1]
+    return "\n".join([*head, ".SH DESCRIPTION", *_from_markdown(text), ".SH SEE ALSO", see_also]) + "\n"
 
 
 def environment_page() -> str:
@@ -147,7 +192,7 @@ def environment_page() -> str:
             option = f" The option {variable.option} sets it." if variable.option else ""
             lines += [".TP", f".B {roff.escape(variable.name)}"]
             lines.append(roff.inline(f"{variable.meaning} A value is {variable.allowed}.{default}{option}"))
-    lines += [".SH SEE ALSO", "xts\\-env(1), xts\\-run(1), xts(7)"]
+    lines += [".SH SEE ALSO", "xts\\-env(1), xts\\-run(1), xts.toml(5), xts(7)"]
     return "\n".join(lines) + "\n"
 
 
@@ -238,7 +283,7 @@ def overview_page() -> str:
         for entry in section.entries:
             lines += roff.example(entry.declarations.splitlines())
             lines += roff.paragraphs(entry.text) if entry.text else []
-    lines += [".SH SEE ALSO", "xts(1), xts\\-run(1), xts_socket(3)"]
+    lines += [".SH SEE ALSO", "xts(1), xts\\-run(1), xts\\-ulps(7), xts_socket(3)"]
     return "\n".join(lines) + "\n"
 
 
@@ -251,8 +296,10 @@ def pages() -> dict[str, str]:
         "man5/xts-proxy.toml.5": proxy_file_page(),
         "man5/xts-agent.toml.5": agent_file_page(),
         "man5/xts-rules.5": rules_page(),
+        "man5/xts.toml.5": settings_page(),
         "man7/xts.7": overview_page(),
         "man7/xts-environment.7": environment_page(),
+        "man7/xts-ulps.7": ulps_page(),
     } | call_pages()
     for command in commands.all_commands():
         found[f"man1/{command.page}.1"] = command_page(command)

@@ -1,7 +1,8 @@
 """A small linter for the documents: `python -m xts_docs.prose [FILE …]`. Each fault is a line FILE:LINE: TEXT.
 
 The rules are in `deploy/docs/prose.toml`: how long lines, rows of tables and sentences may be, and words that are not
-plain English or are known to nobody but us. What stands in backquotes, links' addresses and fenced blocks is not text.
+plain English or are known to nobody but us. These are looked for in whole sentences, whatever lines they stand on. What
+stands in backquotes, links' addresses and fenced blocks is not text.
 """
 
 from __future__ import annotations
@@ -85,11 +86,10 @@ def faults_of(lines: list[tuple[int, str]], rules: Rules) -> Iterator[tuple[int,
         limit = rules.row_columns if line.startswith("|") else rules.line_columns
         if len(line) > limit and " " in line.strip("|-: "):
             yield number, f"{len(line)} columns; at most {limit}"
-        text = plain(line)
-        for pattern, instead in rules.patterns:
-            if match := pattern.search(text):
-                yield number, f"“{match[0]}”: {instead}"
     for number, sentence in sentences(lines):
+        for pattern, instead in rules.patterns:
+            if match := pattern.search(sentence):
+                yield number, f"“{match[0]}”: {instead}"
         count = sum(1 for word in sentence.split() if re.search(r"\w", word))
         if count > rules.sentence_words:
             yield number, f"a sentence of {count} words; at most {rules.sentence_words}: {sentence[:60]}…"

@@ -1,14 +1,20 @@
-"""The pages of the reference that are made from the sources when the site is built."""
+"""The pages of the reference that are made from the sources: when the site is built, or before it and committed.
+
+`PYTHONPATH=deploy python -m xts_docs.reference [--check]` writes those that are committed. With --check nothing is
+written; the exit status is 1 when one differs.
+"""
 
 from __future__ import annotations
 
 import ast
 import socket as standard
+import sys
 from collections.abc import Callable, Iterator
 
 from xts_agent.metric_catalogue import PARTS as PARTS_OF_AGENT
+from xts_messages import generated, metric_list
 from xts_messages.environment import VARIABLES
-from xts_proxy.metric_catalogue import LABELS, PARTS
+from xts_proxy.metric_catalogue import PARTS
 
 from . import commands, header, setting_tables
 from .commands import Command
@@ -27,6 +33,9 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "Protocols": ("ulps", "Offer", "LayerInfo", "UlpError", "Layer", "Multiplexer", "Pdu"),
 }
 _MODULES = ("aio", "trio", "anyio")
+
+#: Lines of a terminal, which are longer than the page is wide (site.css).
+_WRAPPED = "``` { .text .wrapped }"
 
 
 def own_names() -> list[str]:
@@ -103,14 +112,14 @@ def commands_page() -> str:
 
 
 def _command(command: Command, level: int) -> Iterator[str]:
-    yield from (f"{'#' * level} {command.name}", "", command.description, "", "```text", command.synopsis, "```", "")
+    yield from (f"{'#' * level} {command.name}", "", command.description, "", _WRAPPED, command.synopsis, "```", "")
     shown = [*command.arguments, *command.options]
     if shown:
         yield from ("| option | |", "|---|---|")
         yield from (f"| `{option.names}` | {_cell(option.text)} |" for option in shown)
         yield ""
     if command.epilog:
-        yield from ("```text", command.epilog.strip("\n"), "```", "")
+        yield from (_WRAPPED, command.epilog.strip("\n"), "```", "")
     for verb in command.verbs:
         yield from _command(verb, level + 1)
 
@@ -164,28 +173,36 @@ def environment_page() -> str:
 
 
 def metrics_page() -> str:
-    """The metrics that the proxy serves, with their HELP texts."""
+    """The metrics of proxy and agent, with their HELP texts."""
     lines = [
         "# Metrics",
         "",
-        "The proxy's key `proxy.metrics` and the agent's `metrics` say where they are served, in the text formats of",
-        "Prometheus and OpenMetrics. A histogram is several series: its name with `_bucket`, `_sum` and `_count`.",
+        "The proxy's key `proxy.metrics` and the agent's `metrics` say where they are served, in the text",
+        "formats of Prometheus and OpenMetrics. A histogram is several series: its name with `_bucket`,",
+        "`_sum` and `_count`. `xts-proxy --list-metrics` and `xts-agent --list-metrics` print the same, with",
+        "`--json` for programs.",
     ]
-    parts = {title: (LABELS[title], part) for title, part in PARTS.items()} | PARTS_OF_AGENT
-    for title, (of_row, part) in parts.items():
-        lines += ["", f"## {title}", "", "| metric | kind | labels | meaning |", "|---|---|---|---|"]
-        for metric in part:
-            labels = ", ".join(f"`{name}`" for name in [*of_row, *([metric.label] if metric.label else [])])
-            lines.append(f"| `{metric.series}` | {metric.kind} | {labels} | {_cell(metric.help)} |")
+    title = ""
+    for row in (*metric_list.rows(PARTS), *metric_list.rows(PARTS_OF_AGENT)):
+        if row["part"] != title:
+            title = row["part"]
+            lines += ["", f"## {title}", "", "| metric | kind | labels | meaning |", "|---|---|---|---|"]
+        labels = ", ".join(f"`{name}`" for name in row["labels"])
+        lines.append(f"| `{row['name']}` | {row['kind']} | {labels} | {_cell(row['meaning'])} |")
     return "\n".join(lines) + "\n"
 
 
-#: Name below deploy/docs/reference/ -> what makes its text.
+#: Name below deploy/docs/reference/ -> what makes its text, when the site is built.
 MAKERS: dict[str, Callable[[], str]] = {
     "python.md": python_page,
     "xts_h.md": header_page,
     "commands.md": commands_page,
     "configuration.md": configuration_page,
     "environment.md": environment_page,
-    "metrics.md": metrics_page,
 }
+#: Those that are committed, because other pages point to them.
+FILES: dict[str, Callable[[], str]] = {"deploy/docs/reference/metrics.md": metrics_page}
+
+
+if __name__ == "__main__":
+    sys.exit(generated.main("xts_docs.reference", __doc__, FILES, sys.argv[1:]))

@@ -13,9 +13,9 @@ def escape(text: str) -> str:
 
 
 def inline(text: str) -> str:
-    """A line with `code`, **strong** and [links](…), whose addresses are left out."""
+    """A line with `code`, **strong**, *terms* and [links](…), whose addresses are left out."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    parts = re.split(r"(`[^`]*`|\*\*[^*]+\*\*)", text)
+    parts = re.split(r"(`[^`]*`|\*\*[^*]+\*\*|(?<![\w*])\*\w[^*]*\*(?![\w*]))", text)
     return "".join(_marked(part) for part in parts)
 
 
@@ -24,6 +24,8 @@ def _marked(part: str) -> str:
         return f"\\fB{escape(part[1:-1])}\\fR"
     if part.startswith("**") and part.endswith("**") and len(part) > 4:
         return f"\\fB{escape(part[2:-2])}\\fR"
+    if part.startswith("*") and part.endswith("*") and len(part) > 2:
+        return f"\\fI{escape(part[1:-1])}\\fR"
     return escape(part)
 
 

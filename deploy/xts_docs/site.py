@@ -7,7 +7,9 @@ Markdown files where they live, those that reference.py makes, and, as they are,
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,18 @@ from mkdocs.structure.files import File, Files  # noqa: E402
 
 from xts_docs import links, markdown, reference  # noqa: E402
 
-_NOTE = re.compile(r"^\s*<!-- (?:blocks:|run|file:|not run:).*?-->\n", re.DOTALL | re.MULTILINE)
+_NOTE = re.compile(r"^\s*<!-- (?:blocks:|run|file:|not run:|printed).*?-->\n", re.DOTALL | re.MULTILINE)
+
+
+def on_config(config: Any) -> Any:
+    """At the foot of each page: of which version it is."""
+    with (TOP / "pyproject.toml").open("rb") as file:
+        version = tomllib.load(file)["project"]["version"]
+    shown = subprocess.run(
+        ["git", "log", "-1", "--format=%h of %cs"], cwd=TOP, capture_output=True, text=True, check=False
+    )
+    config.copyright = f"xts-offload {version}" + (f", commit {shown.stdout.strip()}" if shown.stdout else "")
+    return config
 
 
 def on_files(files: Files, *, config: Any) -> Files:

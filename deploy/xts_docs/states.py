@@ -1,10 +1,10 @@
 """Writes the pages about states: `PYTHONPATH=deploy python -m xts_docs.states [--check]`.
 
 Their sources are the tables that debug builds assert: of the proxy's connections
-(dpu_proxy/native/connection/connection_states.c) and of libxts's sockets (host_lib/native/core/socket_states.c). With
---check nothing is written; the exit status is 1 when a page that is committed differs. With --visited FILE, which a
-build with XTS_DEBUG and XTS_VISITED_STATES has written (and FILE-sockets), it lists the legal states and changes of
-state that no test has visited.
+(dpu_proxy/native/connection/connection_states.c), of libxts's sockets (host_lib/native/core/socket_states.c), and of
+who has one (host_lib/native/core/owner_states.c). With --check nothing is written; the exit status is 1 when a page
+that is committed differs. With --visited FILE, which a build with XTS_DEBUG and XTS_VISITED_STATES has written (and
+FILE-sockets, FILE-owners), it lists the legal states and changes of state that no test has visited.
 """
 
 from __future__ import annotations
@@ -86,6 +86,11 @@ def connections() -> Table:
 def sockets() -> Table:
     """Those of libxts."""
     return _read(xts_socket._native.ffi, xts_socket._native.lib.xts_socket_states())
+
+
+def owners() -> Table:
+    """Who has a socket of libxts."""
+    return _read(xts_socket._native.ffi, xts_socket._native.lib.xts_owner_states())
 
 
 def _names(mask: int, of: list[Flag]) -> list[str]:
@@ -172,7 +177,18 @@ libxts keeps the kernel's own variables for a socket: `sk_state`, the phase of c
 the flags that it may have. Builds with `XTS_DEBUG` assert it at each change of state, and whenever
 a call or a message looks up the socket. `python -m xts_docs.states --visited FILE` lists what the
 tests of such a build have not visited. [States of a connection](connection-states.md) are the
-proxy's.
+proxy's. [Who has a socket](socket-owners.md), of the processes that may, is a second state.
+"""
+
+_OWNERS = """\
+# Who has a socket
+
+<!-- Made by `python -m xts_docs.states` from host_lib/native/core/owner_states.c. -->
+
+After fork, exec, or passing over a Unix socket, several processes may have one socket. A connection
+is used by one of them at a time; listeners, bound sockets and datagram sockets are of all. The
+states below say what this process knows of that, in addition to the
+[states of the socket](socket-states.md). Builds with `XTS_DEBUG` assert them in the same places.
 """
 
 
@@ -205,6 +221,7 @@ def page(introduction: str, table: Table) -> str:
 FILES: dict[str, Callable[[], str]] = {
     "deploy/docs/explanation/connection-states.md": lambda: page(_CONNECTIONS, connections()),
     "deploy/docs/explanation/socket-states.md": lambda: page(_SOCKETS, sockets()),
+    "deploy/docs/explanation/socket-owners.md": lambda: page(_OWNERS, owners()),
     "deploy/docs/images/connection-states.svg": picture,
 }
 
@@ -228,8 +245,10 @@ def unreached(table: Table, visited: bytes) -> Iterator[str]:
 
 
 def print_unreached(path: str) -> None:
-    """Of both tables, as far as there are files."""
-    for what, table, file in (("connections", connections(), path), ("sockets", sockets(), f"{path}-sockets")):
+    """Of all tables, as far as there are files."""
+    each = {"": ("connections", connections()), "-sockets": ("sockets", sockets()), "-owners": ("owners", owners())}
+    for end, (what, table) in each.items():
+        file = path + end
         if Path(file).exists():
             print(f"{what}:")
             print("\n".join(unreached(table, Path(file).read_bytes())) or "every legal state has been visited")

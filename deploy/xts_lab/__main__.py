@@ -12,13 +12,15 @@ from pyroute2.netlink.exceptions import NetlinkError
 from rich.console import Console
 from rich.table import Table
 from xts_messages import line_origin
-from xts_messages.command_line import add_common, add_watch, watch
+from xts_messages.command_line import CommandLine, add_common, add_watch, watch
 from xts_messages.standard_output import ends_with_reader
 
 from . import topology
-from .lab import QUEUE_KINDS, Lab
+from .card import Cable
+from .lab import QUEUE_KINDS, Lab, labs
 from .placement import KernelPlacement, QueuePlacement
 from .privilege import LabError
+from .wire import Wire, set_cables
 
 EXAMPLE = """\
 example:
@@ -33,18 +35,19 @@ list them. Exit status of down: 1 if the lab's own programs do not end.
 
 Needs root. The namespaces are NAME-host (only the queue interface, no address), NAME-dpu (198.18.0.1,
 fd18::1, and 198.18.1.1), NAME-net (198.18.0.2, fd18::2) and NAME-kern (198.18.1.2: plain kernel TCP, for
-comparison). `up` also adds CUBIC to the machine's net.ipv4.tcp_allowed_congestion_control; `down` leaves it there.
+comparison); with --wire bridge or switch also NAME-switch. `up` also adds CUBIC to the machine's
+net.ipv4.tcp_allowed_congestion_control; `down` leaves it there.
 """
 
 
 def _parser() -> argparse.ArgumentParser:
-    shared = argparse.ArgumentParser(add_help=False)
+    shared = CommandLine(add_help=False)
     shared.add_argument(
         "--name",
         default=os.environ.get("XTS_LAB") or "xts",
         help="name of the lab; several can be up at once (default: $XTS_LAB, else xts)",
     )
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="xts-lab",
         description="The test-bed: a host, a device and a network in namespaces of this machine.",
         epilog=EXAMPLE,
@@ -95,6 +98,19 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     up.add_argument(
+        "--wire",
+        choices=[str(value) for value in Wire],
+        default="cable",
+        help="what is between the afxdp queues of host and device: a veth pair, where queue N of one end is queue N of "
+        "the other (cable); a bridge between two (bridge); or a bridge whose ports do what network cards do, with a "
+        "table of rules (switch) (default: cable)",
+    )
+    up.add_argument(
+        "--reliable",
+        action="store_true",
+        help="agent and proxy send lost frames again; the command `cable` makes the cables of a switch lose some",
+    )
+    up.add_argument(
         "--relayed-max",
         type=int,
         metavar="N",
@@ -102,13 +118,19 @@ def _parser() -> argparse.ArgumentParser:
         "64 with two queues or more; 0: no relay)",
     )
 
+    cable = command("cable", "make the cables of a switch lose frames, or bring some twice", "--loss 1")
+    cable.add_argument("--loss", type=float, default=0, metavar="PERCENT", help="frames that are lost (default: 0)")
+    cable.add_argument("--burst", type=int, default=1, metavar="N", help="so many in a row (default: %(default)s)")
+    cable.add_argument(
+        "--duplicate", type=float, default=0, metavar="PERCENT", help="frames that come twice (default: 0)"
+    )
     command("down", "remove the lab and end its agent and proxy; name the programs that you left in it", "--name mine")
     status = command("status", "show the state of the lab (exit status 1: not up)", "--json")
     status.add_argument("--json", action="store_true", help="print JSON instead")
     add_watch(status)
-    usage = "xts-lab exec [--name NAME] {host,dpu,net,kern} -- COMMAND ..."
+    usage = "xts-lab exec [--name NAME] {host,dpu,net,kern,switch} -- COMMAND ..."
     execute = command("exec", "run a command in a namespace", "host -- python3 program.py", usage)
-    execute.add_argument("role", choices=topology.ROLES, help="the namespace to run it in")
+    execute.add_argument("role", choices=topology.EVERY_ROLE, help="the namespace to run it in")
     execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command and its arguments")
     logs = command("logs", "print the logs of the lab's programs", "proxy")
     logs.add_argument("program", nargs="?", help="only the log of this program: proxy, agent, ...")
@@ -124,15 +146,23 @@ def _up(options: argparse.Namespace) -> int:
         kern_placement=KernelPlacement(options.kern_placement),
         tables=line_origin.marked(options.tables.read(), options.tables.name) if options.tables else "",
         relayed_max=options.relayed_max,
+        wire=Wire(options.wire),
+        reliable=options.reliable,
     )
     lab.up(say=lambda text: print(f"xts-lab: {text}", flush=True))
-    print(f"xts-lab: {lab.name} is up on {options.queue} queues; export XTS_ENDPOINT={lab.endpoint}")
+    over = f" over {lab.settings.wire.says}" if options.queue == "afxdp" else ""
+    print(f"xts-lab: {lab.name} is up on {options.queue} queues{over}; export XTS_ENDPOINT={lab.endpoint}")
     return 0
 
 
 def _down(options: argparse.Namespace) -> int:
     lab = Lab(options.name)
+    was_there = lab.exists()
     left = lab.down()
+    if not was_there:
+        others = ", ".join(labs())
+        there = f"those that are up: {others} (--name)" if others else "no lab is up"
+        print(f"xts-lab: there is no lab {lab.name}: nothing was taken down; {there}", file=sys.stderr)
     for process in left:
         print(f"xts-lab: {process}", file=sys.stderr)
     if left and not lab.exists():
@@ -174,6 +204,8 @@ def _show(options: argparse.Namespace) -> int:
             f" on {status['queue']} queues, endpoint {status['endpoint']}",
             highlight=False,
         )
+        if status["queue"] == "afxdp":
+            console.print(f"wire: {Wire(status['wire']).says}", highlight=False)
         for name, program in {
             "proxy": status["proxy"],
             "agent": status["agent"],
@@ -196,6 +228,13 @@ def _exec(options: argparse.Namespace) -> int:
     return 0
 
 
+def _cable(options: argparse.Namespace) -> int:
+    lab = Lab(options.name)
+    loss_ppm = int(options.loss / options.burst * 10_000)
+    set_cables(lab.card, Cable(loss_ppm, options.burst, int(options.duplicate * 10_000)))
+    return 0
+
+
 def _logs(options: argparse.Namespace) -> int:
     lab = Lab(options.name)
     paths = sorted(lab.directory.glob("*.log")) if options.program is None else [lab.log_path(options.program)]
@@ -211,7 +250,7 @@ def _logs(options: argparse.Namespace) -> int:
 def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit status."""
     options = _parser().parse_args(argv)
-    commands = {"up": _up, "down": _down, "status": _status, "exec": _exec, "logs": _logs}
+    commands = {"up": _up, "down": _down, "status": _status, "exec": _exec, "logs": _logs, "cable": _cable}
     try:
         return commands[options.command](options)
     except (LabError, ValueError, OSError, RuntimeError, NetlinkError) as error:

@@ -21,6 +21,8 @@ from pathlib import Path
 from pyroute2.netlink.exceptions import NetlinkError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from xts_messages import terminal
+from xts_messages.command_line import CommandLine
 from xts_messages.standard_output import ends_with_reader
 
 from . import demo_job, demo_picture
@@ -132,20 +134,26 @@ def _as_json(found: Found, plan: Plan) -> str:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="deploy/demo",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--queue", choices=("afxdp", "shm"), help="one kind of queue (default: all this machine has)")
-    parser.add_argument("--size", type=int, default=FILE_MB, metavar="MB", help="of the file (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help="at most (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S", help="of a run (default: %(default)s)")
+    parser.add_argument(
+        "--size", type=int, default=FILE_MB, metavar="MB", help="the file's size (default: %(default)s)"
+    )
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help="rounds at most (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, metavar="S", help="of each run (default: %(default)s)"
+    )
     keys = [row.key for row in ROWS]
-    parser.add_argument("--row", action="append", choices=keys, help="may be repeated (default: all)")
+    parser.add_argument("--row", action="append", choices=keys, help="only this row; may be repeated (default: all)")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "xts-demo"
-    parser.add_argument("--cache", type=Path, default=cache, metavar="DIR", help="for the file (default: %(default)s)")
+    parser.add_argument(
+        "--cache", type=Path, default=cache, metavar="DIR", help="folder of the file (default: %(default)s)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the picture there (.svg, .png)")
     options = parser.parse_args(argv)
@@ -186,7 +194,7 @@ def show(options: argparse.Namespace, console: Console) -> None:
 def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit status."""
     options = _arguments(argv)
-    console = Console(width=max(100, Console().width) if not sys.stdout.isatty() else None)
+    console = Console(width=terminal.piped_columns(100))
     interruptible()
     try:
         show(options, console)

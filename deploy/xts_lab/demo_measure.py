@@ -95,6 +95,8 @@ class Found:
     #: Share of a core that other programs used, median over the runs that count.
     foreign_share: float = 0.0
     rounds: int = 0
+    #: What `low` and `high` of the figures are the range of, where it is not the rounds.
+    ranges_over: str = ""
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,16 @@ def print_all(console: Console, found: Found, rows: Sequence[Row], loopback: boo
 
 # --- the drawing ----------------------------------------------------------------------------------------------
 
+#: One column, as wide as a telephone, where it is shown nearly at this size: letters of 11 points are readable there.
+_WIDTH_IN, _GROUP_IN, _FRAME_IN = 5.2, 1.28, 0.95
+_LETTERS_PT, _HEADING_PT = 11, 11.5
+#: A reader who prefers dark pages gets a dark picture, as far as the page leaves that to the reader's system.
+_DARK = (
+    "@media (prefers-color-scheme: dark) { text { fill: #e6e6e6 !important } "
+    '[style*="#ffffff"] { fill: #0d1117 !important } [style*="#444444"] { stroke: #b0b0b0 !important } '
+    '[style*="stroke: #000000"] { stroke: #8c8c8c !important } }'
+)
+
 
 def _draw_group(axis: object, found: Found, row: Row) -> None:
     figures = _of_row(found, row)
@@ -191,22 +201,31 @@ def _draw_group(axis: object, found: Found, row: Row) -> None:
         capsize=2,
     )
     axis.invert_yaxis()  # type: ignore[attr-defined]
-    axis.set_title(heading(row), fontsize=10, loc="left", fontweight="bold")  # type: ignore[attr-defined]
-    axis.tick_params(labelsize=9, length=0)  # type: ignore[attr-defined]
+    axis.set_title(heading(row), fontsize=_HEADING_PT, loc="left", fontweight="bold", x=-0.53)  # type: ignore[attr-defined]
+    axis.tick_params(labelsize=_LETTERS_PT, length=0)  # type: ignore[attr-defined]
     axis.set_xticks([])  # type: ignore[attr-defined]
     for side in ("top", "right", "bottom"):
         axis.spines[side].set_visible(False)  # type: ignore[attr-defined]
     reach = max(figure.high for figure in figures.values())
-    axis.set_xlim(0, reach * 1.2)  # type: ignore[attr-defined]
+    axis.set_xlim(0, reach * 1.3)  # type: ignore[attr-defined]
     for place, way in enumerate(ways):
-        at = figures[way].high + reach * 0.02
-        axis.text(at, place, number(figures[way].value), va="center", fontsize=9)  # type: ignore[attr-defined]
+        at = figures[way].high + reach * 0.03
+        axis.text(at, place, number(figures[way].value), va="center", fontsize=_LETTERS_PT)  # type: ignore[attr-defined]
 
 
 def check_drawing(path: Path) -> None:
     """LabError when nothing can be drawn here."""
     if find_spec("matplotlib") is None:
         raise LabError(f"{path}: drawing needs matplotlib: .venv/bin/pip install matplotlib")
+
+
+def _where(found: Found) -> str:
+    facts = found.environment
+    ranges = found.ranges_over or f"{found.rounds} rounds"
+    return (
+        f"{facts['cpu']}: one core is the host, one all else. Linux {facts['kernel']},\n"
+        f"{facts['date'].partition('T')[0]}. Thin lines: the range over {ranges}."
+    )
 
 
 def plot(path: Path, found: Found, rows: Sequence[Row]) -> None:
@@ -218,19 +237,18 @@ def plot(path: Path, found: Found, rows: Sequence[Row]) -> None:
     from matplotlib import pyplot
 
     shown = [row for row in rows if _of_row(found, row)]
-    tall = (len(shown) + 1) // 2
+    height = _GROUP_IN * len(shown) + _FRAME_IN
     with pyplot.rc_context({"svg.fonttype": "none", "svg.hashsalt": "xts", "font.family": "sans-serif"}):
-        figure, axes = pyplot.subplots(tall, 2, figsize=(11, 1.75 * tall + 0.9), squeeze=False)
-        for axis, row in zip(axes.flat, shown, strict=False):
+        figure, axes = pyplot.subplots(len(shown), 1, figsize=(_WIDTH_IN, height), squeeze=False)
+        for axis, row in zip(axes.flat, shown, strict=True):
             _draw_group(axis, found, row)
-        for axis in list(axes.flat)[len(shown) :]:
-            axis.set_visible(False)
-        facts = found.environment
-        where = f"{facts['cpu']}, Linux {facts['kernel']}, {facts['date'][:10]}, medians of {found.rounds} rounds"
-        figure.text(
-            0.01, 0.985, "CPU of the host's core, and latency: less is better", va="top", fontsize=12, fontweight="bold"
-        )
-        figure.text(0.01, 0.01, f"{where}; whiskers: their range. deploy/demo --plot", fontsize=8, color="#666666")
-        figure.tight_layout(rect=(0, 0.025, 1, 0.965))
+        title = "CPU of the host's core, and latency: less is better"
+        at = 1 - 0.06 / height
+        figure.text(0.01, at, title, va="top", fontsize=_HEADING_PT + 0.5, fontweight="bold")
+        figure.text(0.01, 0.06 / height, _where(found), fontsize=_LETTERS_PT, color="#767676", linespacing=1.4)
+        figure.subplots_adjust(left=0.36, right=0.99, top=1 - 0.6 / height, bottom=0.58 / height, hspace=0.42)
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
         pyplot.close(figure)
+    if path.suffix == ".svg":
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace("</style>", f"{_DARK}</style>", 1), encoding="utf-8")

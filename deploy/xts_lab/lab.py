@@ -35,6 +35,7 @@ from .launch import raise_file_limit
 from .placement import KernelPlacement, QueuePlacement
 from .privilege import RUN_DIRECTORY, LabError, require_privilege
 from .running_programs import Record, stop, wait_ready
+from .wire import PORTS, Wire, raise_network
 
 START_TIMEOUT_S = 20.0
 LEAVE_S = 3.0
@@ -60,6 +61,12 @@ class Settings:
     relayed_max: int | None = None
     #: Do agent and proxy serve metrics, at `Lab.metrics_path()`?
     metrics: bool = False
+    #: What is between the queues of host and device.
+    wire: Wire = Wire.CABLE
+    #: How frames find their queue (xts_bpf/steering.py); "": as the wire needs it.
+    steering: str = ""
+    #: Do agent and proxy repeat frames that the wire loses?
+    reliable: bool = False
 
     def __post_init__(self) -> None:
         if self.queue not in QUEUE_KINDS:
@@ -68,6 +75,8 @@ class Settings:
             raise ValueError(f"queues {self.queues}: expected 1 to {QUEUES_MAX}")
         if self.queue == "shm" and self.placement is not QueuePlacement.SOFT:
             raise ValueError(f"placement {self.placement}: only an afxdp queue has one")
+        if self.queue == "shm" and self.wire is not Wire.CABLE:
+            raise ValueError(f"wire {self.wire}: only afxdp queues have one")
 
 
 @dataclass(frozen=True)
@@ -102,6 +111,11 @@ def _program_of(pid: int) -> str:
         return "a program"
 
 
+def labs() -> list[str]:
+    """The names of the labs that are up."""
+    return sorted(path.parent.name for path in RUN_DIRECTORY.glob("*/lab.json"))
+
+
 class Lab(AbstractContextManager["Lab"]):
     """One lab, up or down. As a context manager: raised at entry, taken down at exit. Needs root."""
 
@@ -115,6 +129,8 @@ class Lab(AbstractContextManager["Lab"]):
         self.endpoint = self.directory / "endpoint.sock"
         #: The proxy's control socket, for `xts-proxy status`.
         self.control = self.directory / "proxy.sock"
+        #: Where the cards of a switch are asked for rules.
+        self.card = self.directory / "card.sock"
         #: The key that agent and proxy share.
         self.token_key = self.directory / "token.key"
         #: The directory of this installation's commands.
@@ -165,12 +181,13 @@ class Lab(AbstractContextManager["Lab"]):
             found is not None
             and replace(found, placement=self.settings.placement, kern_placement=self.settings.kern_placement)
             == self.settings
-            and all(netns.exists(topology.namespace_of(self.name, role)) for role in topology.ROLES)
+            and all(netns.exists(topology.namespace_of(self.name, role)) for role in self.settings.wire.roles())
             and all((record := self.record(program)) is not None and record.alive for program in self._programs())
         )
 
     def _programs(self) -> tuple[str, ...]:
-        return ("proxy", "agent") if self.settings.queue == "afxdp" else ("proxy",)
+        programs = ("proxy", "agent") if self.settings.queue == "afxdp" else ("proxy",)
+        return (*programs, "card") if self.settings.wire is Wire.SWITCH else programs
 
     def stored_settings(self) -> Settings | None:
         """The settings with which the lab of this name was raised; None: it is not up."""
@@ -188,6 +205,9 @@ class Lab(AbstractContextManager["Lab"]):
             stored.get("loopback", True),
             stored.get("relayed_max"),
             stored.get("metrics", False),
+            Wire(stored.get("wire", Wire.CABLE)),
+            stored.get("steering", ""),
+            stored.get("reliable", False),
         )
 
     def _store_settings(self) -> None:
@@ -198,7 +218,10 @@ class Lab(AbstractContextManager["Lab"]):
     def _raise(self, say: Callable[[str], None]) -> None:
         self.directory.mkdir(parents=True)
         say("network: namespaces and cables")
-        topology.raise_network(self.name, self.settings.queues)
+        raise_network(self.name, self.settings.queues, self.settings.wire)
+        if self.settings.wire is Wire.SWITCH:
+            say("cards of the switch")
+            self.start_cards()
         say("proxy on the device")
         self.token_key.touch(0o600)
         self.token_key.write_bytes(os.urandom(32))
@@ -211,6 +234,12 @@ class Lab(AbstractContextManager["Lab"]):
         self._cross()
         self._store_settings()
 
+    def start_cards(self) -> Record:
+        """Starts the program that stands for the cards at the ends of the switch (card.py)."""
+        ends = [f"{port.interface}={end.interface}" for end, port in PORTS.items()]
+        command = [sys.executable, "-m", "xts_lab.card", str(self.card), *ends]
+        return self.spawn(topology.SWITCH_ROLE, command, name="card", ready=True)
+
     def start_proxy(self, environment: Mapping[str, str] | None = None) -> Record:
         """Starts the proxy: at the beginning, and when it was stopped or killed."""
         command = [sys.executable, "-m", "xts_proxy", "--config", str(self.directory / "proxy.toml")]
@@ -221,6 +250,12 @@ class Lab(AbstractContextManager["Lab"]):
         mac = topology.mac_address(self.name, topology.DPU_XTS)
         command = [sys.executable, "-m", "xts_agent", "--interface", topology.HOST_XTS.interface]
         command += ["--endpoint", str(self.endpoint), "--peer-mac", mac]
+        for key, value in self._steering().items():
+            command += [f"--{key.replace('_', '-')}", value]
+        if self.settings.wire is not Wire.CABLE:
+            command += ["--prove-every-s", "1"]
+        if self.settings.reliable:
+            command += ["--reliable", "on"]
         if self.settings.tokens:
             command += ["--token-key", str(self.token_key)]
         if self.settings.relayed_max is not None:
@@ -242,12 +277,20 @@ class Lab(AbstractContextManager["Lab"]):
                 "peer_mac": topology.mac_address(self.name, topology.HOST_XTS),
                 "queues": f"0-{self.settings.queues - 1}",
                 "token_key": str(self.token_key) if self.settings.tokens else "",
+                "reliable": "on" if self.settings.reliable else "off",
+                **self._steering(),
             }
         else:
             values |= {"endpoint": str(self.endpoint)}
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         last = ALLOW_LOOPBACK if self.settings.loopback else ""
         return "\n".join(["[proxy]", *lines, "", "[policy]", 'default = "allow"', "", self.settings.tables, last])
+
+    def _steering(self) -> dict[str, str]:
+        """The keys of agent and proxy that say how frames find their queue. On a plain bridge nobody has rules."""
+        how = self.settings.steering or ("auto" if self.settings.wire is Wire.CABLE else "address")
+        rules = {"flow_rules": f"unix:{self.card}"} if self.settings.wire is Wire.SWITCH else {}
+        return {"steering": how} | rules
 
     def _cross(self) -> None:
         """Attaches as an application would, and waits for the proxy's answer."""
@@ -463,7 +506,7 @@ class Lab(AbstractContextManager["Lab"]):
             "programs": programs,
             "namespaces": {
                 role: topology.describe(self.name, role)
-                for role in topology.ROLES
+                for role in topology.EVERY_ROLE
                 if netns.exists(topology.namespace_of(self.name, role))
             },
         }

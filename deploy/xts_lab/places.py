@@ -48,7 +48,7 @@ def remove_abandoned() -> None:
     for directory in RUN_DIRECTORY.glob(f"{LAB_PREFIX}*"):
         pid = directory.name.removeprefix(LAB_PREFIX)
         if pid.isdigit() and not Path("/proc", pid).exists():
-            for role in topology.ROLES:
+            for role in topology.EVERY_ROLE:
                 namespace = topology.namespace_of(directory.name, role)
                 for left in netns.processes_in(namespace) if netns.exists(namespace) else ():
                     with suppress(ProcessLookupError):

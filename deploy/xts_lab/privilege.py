@@ -33,7 +33,7 @@ def require_privilege() -> None:
     if lacking := missing_privilege():
         raise LabError(
             f"a lab needs root; this process lacks {', '.join(lacking)}. Try sudo; without root "
-            "`./deploy/demo` runs on a shared-memory queue over loopback"
+            "`xts dev` runs a program over shared memory and loopback, and `deploy/demo` of a checkout the demo"
         )
 
 

@@ -11,13 +11,15 @@
 routes. `net` is the world. `kern` is the same host without offload, for baselines: its veth never has an XDP program,
 which would slow down the kernel's own TCP.
 
+A lab may have a switch between xts0 and xtsd0, in a namespace NAME-switch (wire.py).
+
 Interfaces are made inside their namespaces, so their names never conflict with those of another lab or of the machine.
 """
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
@@ -28,6 +30,9 @@ from pyroute2 import IPRoute
 from . import netns
 
 ROLES = ("host", "dpu", "net", "kern")
+#: The namespace of the switch between host and device, in a lab that has one (wire.py).
+SWITCH_ROLE = "switch"
+EVERY_ROLE = (*ROLES, SWITCH_ROLE)
 
 XTS_MTU = 62_000  # one message of about 60 KB is one frame
 PLAIN_MTU = 1_500
@@ -64,11 +69,9 @@ NET = _end("net", "eth0", "198.18.0.2/24", "fd18::2/64")
 DPU_KERN = _end("dpu", "kern0", "198.18.1.1/24", "fd18:1::1/64")
 KERN = _end("kern", "eth0", "198.18.1.2/24", "fd18:1::2/64")
 
-CABLES = (
-    Cable(HOST_XTS, DPU_XTS, XTS_MTU, None),
-    Cable(DPU_NET, NET, PLAIN_MTU, 1),
-    Cable(DPU_KERN, KERN, PLAIN_MTU, 1),
-)
+#: The cables to the network; those between host and device are the wire's (wire.py).
+NETWORK_CABLES = (Cable(DPU_NET, NET, PLAIN_MTU, 1), Cable(DPU_KERN, KERN, PLAIN_MTU, 1))
+CABLES = (Cable(HOST_XTS, DPU_XTS, XTS_MTU, None), *NETWORK_CABLES)
 
 #: role -> gateways of its default routes.
 GATEWAYS = {"net": DPU_NET, "kern": DPU_KERN}
@@ -86,8 +89,8 @@ FORWARDING = {"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1"}
 
 def namespace_of(lab: str, role: str) -> str:
     """The name of a lab's namespace."""
-    if role not in ROLES:
-        raise ValueError(f"no namespace {role!r} in a lab; there are {', '.join(ROLES)}")
+    if role not in EVERY_ROLE:
+        raise ValueError(f"no namespace {role!r} in a lab; there are {', '.join(EVERY_ROLE)}")
     return f"{lab}-{role}"
 
 
@@ -150,10 +153,10 @@ def _configure(lab: str, end: End) -> None:
             netns.write_sysfs(top, f"class/net/{end.interface}/{setting}", 0)
 
 
-def raise_network(lab: str, device_queues: int) -> None:
+def raise_network(lab: str, device_queues: int, roles: Sequence[str] = ROLES, cables: Sequence[Cable] = CABLES) -> None:
     """Makes the namespaces and everything in them. Incomplete ones must have been removed before (`remove_network`)."""
     allow_cubic()
-    for role in ROLES:
+    for role in roles:
         namespace = namespace_of(lab, role)
         netns.create(namespace)
         with netns.inside(namespace):
@@ -161,9 +164,9 @@ def raise_network(lab: str, device_queues: int) -> None:
                 netns.set_sysctl(name, value)
         with routing(lab, role) as route:
             route.link("set", index=1, state="up")  # loopback is always number 1
-    for cable in CABLES:
+    for cable in cables:
         _connect(lab, cable, device_queues)
-    for cable in CABLES:
+    for cable in cables:
         _configure(lab, cable.a)
         _configure(lab, cable.b)
     for role, gateway in GATEWAYS.items():
@@ -187,7 +190,7 @@ def verify_cubic(lab: str) -> None:
 
 def remove_network(lab: str) -> None:
     """Removes interfaces and namespaces, also those of an incomplete lab."""
-    for role in ROLES:
+    for role in EVERY_ROLE:
         namespace = namespace_of(lab, role)
         if netns.exists(namespace):
             # a process left inside would keep the namespace, so its cables are removed explicitly
@@ -201,7 +204,7 @@ def remove_network(lab: str) -> None:
 
 def remains(lab: str) -> list[str]:
     """The names of the lab's namespaces, including those that a crash has left as mere files."""
-    return [name for role in ROLES if netns.path_of(name := namespace_of(lab, role)).exists()]
+    return [name for role in EVERY_ROLE if netns.path_of(name := namespace_of(lab, role)).exists()]
 
 
 def mac_address(lab: str, end: End) -> str:

@@ -84,6 +84,7 @@ def cdef() -> str:
         definition(MESSAGES / "link.h", "enum xts_link_state"),
         definition(MESSAGES / "link.h", "struct xts_link_stats"),
         definition(MESSAGES / "queue.h", "struct xts_queue_stats"),
+        declarations(HERE / "worker" / "tcp_view.h"),
         with_numbers(declarations(HERE / "worker" / "worker.h"), HERE / "worker" / "worker.h", MESSAGES / "ulp_wire.h"),
         declarations(HERE / "tenants" / "policy.h"),
         declarations(HERE / "connection" / "sockopt.h"),
@@ -93,7 +94,7 @@ def cdef() -> str:
         declarations(HERE / "keys" / "keys.h"),
         declarations(HERE / "worker" / "device_clock.h"),
         "struct iovec { void *iov_base; size_t iov_len; };",
-        definition(HERE / "ulp" / "ulp.h", "struct ulp_mark").replace("ULP_CONTROL_BYTES", "..."),
+        definition(HERE / "ulp" / "ulp_mark.h", "struct ulp_mark").replace("ULP_CONTROL_BYTES", "..."),
         definition(HERE / "ulp" / "ulp.h", "struct ulp_payer"),
         "struct ulp_stack;",
         *(

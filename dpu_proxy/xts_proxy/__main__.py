@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from xts_messages import attach_token
-from xts_messages.command_line import add_common, add_watch, watch
+from xts_messages import attach_token, exit_status
+from xts_messages.command_line import CommandLine, add_common, add_watch, watch
+from xts_messages.config_mistakes import ConfigError, Mistake
+from xts_messages.configuration_file import read_text
+from xts_messages.exit_status import FAILED, MISTAKE
+from xts_messages.metric_list import add_list_metrics, list_asked, listing
+from xts_messages.served_sockets import add_unserved, check_unserved, in_use, server_of
+from xts_messages.service_manager import manager
 from xts_messages.standard_output import ends_with_reader
+from xts_messages.toml_positions import dotted, locate
 
 from xts_proxy import WIPES_MEMORY, config_tls
-from xts_proxy.config import RELOADABLE, Config, ConfigError, Proxy, load, read, render
+from xts_proxy.config import RELOADABLE, Config, Proxy, load, read, render
 from xts_proxy.config_tenant import DEFAULT
+
+if TYPE_CHECKING:
+    from xts_proxy.taking import Taking
 
 EXAMPLES = f"""\
 examples:
@@ -28,15 +41,17 @@ examples:
   xts-proxy --config /etc/xts/xts-proxy.toml --explain identity www --queue 3
   xts-proxy status --connections
   xts-proxy status --watch 2
+  xts-proxy --config /etc/xts/xts-proxy.toml upgrade
   kill -HUP PID     reads the file again: all tables except [proxy], and of [proxy]
                     {", ".join(sorted(RELOADABLE))}
   kill -TERM PID    lets connections end for drain_timeout_s, then stops; a second time: stops at once
-"""
+
+{exit_status.EPILOG}"""
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    result = argparse.ArgumentParser(
+    result = CommandLine(
         prog="xts-proxy",
         description="The offload proxy: makes the TCP connections and UDP sockets of hosts, which send it "
         "XDP-Transport messages.",
@@ -53,6 +68,9 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--check", type=Path, metavar="FILE", help="check this file, print the values in effect, and exit"
     )
+    result.add_argument("--quiet", action="store_true", help="with --check: print only mistakes")
+    add_unserved(result)
+    add_list_metrics(result)
     result.add_argument(
         "--explain",
         nargs=2,
@@ -85,11 +103,17 @@ def parser() -> argparse.ArgumentParser:
         "exit. For ExecStartPre=+ in the unit: the service then needs no privilege to open them",
     )
     result.add_argument(
+        "--detach",
+        action="store_true",
+        help="take the XDP program of a proxy that has ended off the configured interface, and exit. It stays there "
+        "when a proxy ends, so that no frame is lost until the next one starts",
+    )
+    result.add_argument(
         "--make-dir",
         type=Path,
         metavar="DIR",
-        help="make this directory, and below it that of proxy.endpoint, and remove them at the end. Only the proxy's "
-        "user may enter them; those of root may be entered, and not listed, by everybody",
+        help="make this directory, and below it the directory of proxy.endpoint, and remove them at the end. Only the "
+        "proxy's user may enter them; if that is root, everybody may enter them, but not list them",
     )
     commands = result.add_subparsers(dest="command", metavar="COMMAND")
     status = commands.add_parser(
@@ -107,47 +131,97 @@ def parser() -> argparse.ArgumentParser:
     )
     add_watch(status)
     status.add_argument("--connections", action="store_true", help="also list connections and listeners")
+    status.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="show every figure: credits, frames, memory by purpose, wake-ups, and the numbers of sockets",
+    )
     status.add_argument("--json", action="store_true", help="print everything as JSON")
+    upgrade = commands.add_parser(
+        "upgrade",
+        help="take the place of a running proxy, whose connections go on",
+        description="Starts a proxy that takes over the processes, connections and listeners of the one that runs, "
+        "and goes on as that proxy. Only root may. What cannot move (connections with pushed protocols such as TLS, "
+        "connections that several processes share, processes behind a relay) is served by the proxy before for "
+        "drain_timeout_s at most, and is reset then.",
+        epilog="example:\n  xts-proxy --config /etc/xts/xts-proxy.toml upgrade",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    upgrade.add_argument(
+        "--control",
+        default=os.environ.get("XTS_CONTROL") or None,
+        metavar="PATH",
+        help="the running proxy's control socket (default: $XTS_CONTROL, else that of the configuration)",
+    )
+    upgrade.add_argument(
+        "--ready-fd",
+        type=int,
+        metavar="N",
+        default=argparse.SUPPRESS,
+        help="write a line to this file descriptor when everything has moved",
+    )
     return result
 
 
 @ends_with_reader
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0; 1 for a mistake in a file or a failure, described on stderr; 2 for a wrong command line."""
-    options = parser().parse_args(arguments)
+    """Returns 0, or one of exit_status. Errors go to standard error."""
+    command_line = parser()
+    options = command_line.parse_args(arguments)
+    if list_asked(command_line, options):
+        from xts_proxy import metric_catalogue  # this imports prometheus_client
+
+        print(listing(metric_catalogue.PARTS, options))
+        return 0
     if os.getpid() == 1:  # as process 1 of a container, signals without a handler would do nothing
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        if options.command == "status":
-            return _status(options)
-        if options.check is not None:
-            return _check(options.check)
-        config = load(options.config) if options.config else Config()
-        act = _explain if options.explain else _open_queues if options.open_queues else _run
-        return act(config, options)
+        return _act(options)
     except ConfigError as error:
+        if options.open_queues and manager():
+            return 0  # the service, which systemd starts next, ends with these mistakes
         for mistake in error.mistakes:
             print(mistake, file=sys.stderr)
+        if options.check is None:  # which is no start of the service, and may be a part of its reload
+            exit_status.tell(str(error.mistakes[0]))
+        return MISTAKE
     except OSError as error:
-        print(f"xts-proxy: {error.strerror or error}", file=sys.stderr)
+        return _failed(error, FAILED)
     except KeyboardInterrupt:
         return 130
-    return 1
 
 
-def _check(path: Path) -> int:
+def _act(options: argparse.Namespace) -> int:
+    """Does what the options say; returns the exit status. ConfigError, OSError."""
+    if options.unserved is not None:
+        return check_unserved(options.unserved, "xts-proxy")
+    if options.command == "status":
+        return _status(options)
+    if options.check is not None:
+        return _check(options.check, options.quiet)
+    config = load(options.config) if options.config else Config()
+    acts = ((options.explain, _explain), (options.open_queues, _open_queues), (options.detach, _detach))
+    act = next((act for given, act in acts if given), _run)
+    return act(config, options)
+
+
+def _failed(error: OSError, status: int) -> int:
+    reason = error.strerror or str(error)
+    print(f"xts-proxy: {reason}", file=sys.stderr)
+    exit_status.tell(reason)
+    return status
+
+
+def _check(path: Path, quiet: bool) -> int:
     from xts_proxy import guarantees
 
     config, given = read(path)
-    for warning in guarantees.warnings(config, guarantees.this_machine(config)):
+    unread = _token_key_unread(path, config)
+    if quiet:
+        return 0
+    for warning in [*guarantees.warnings(config, guarantees.this_machine(config)), *unread]:
         print(f"{path}: warning: {warning}", file=sys.stderr)
-    if config.proxy.token_key:
-        try:
-            attach_token.load_key(config.proxy.token_key)
-        except PermissionError as error:
-            if error.filename is None:  # the error is about who else may read it
-                raise
-            print(f"{path}: warning: proxy.token_key: not checked, for only its owner may read it", file=sys.stderr)
     for where, text in _policy_notes(path, config):
         print(f"{where}: note: {text}", file=sys.stderr)
     print("ok\n")
@@ -155,11 +229,22 @@ def _check(path: Path) -> int:
     return 0
 
 
+def _token_key_unread(path: Path, config: Config) -> list[str]:
+    """A warning if proxy.token_key may not be read here. ConfigError: it is no such key."""
+    try:
+        if config.proxy.token_key:
+            attach_token.load_key(config.proxy.token_key)
+    except OSError as error:
+        if isinstance(error, PermissionError) and error.filename is not None:
+            return ["proxy.token_key: not checked, for only its owner may read it"]
+        place = locate(read_text(path)).get(("proxy", "token_key"))
+        position, problem = place.value if place else None, error.strerror or str(error)
+        raise ConfigError([Mistake(str(path), position, "proxy.token_key", problem)]) from error
+    return []
+
+
 def _policy_notes(path: Path, config: Config) -> Iterator[tuple[str, str]]:
     """Rules that decide nothing, with their places in the file."""
-    from xts_messages.configuration_file import read_text
-    from xts_messages.toml_positions import dotted, locate
-
     from xts_proxy.policy_notes import notes
 
     places = locate(read_text(path))
@@ -203,7 +288,7 @@ def _status(options: argparse.Namespace) -> int:
     from xts_proxy import status
 
     def show() -> int:
-        status.show(options.control, as_json=options.json, connections=options.connections)
+        status.show(options.control, as_json=options.json, connections=options.connections, verbose=options.verbose)
         return 0
 
     return watch(options.watch, show)
@@ -214,6 +299,17 @@ def _open_queues(config: Config, _: argparse.Namespace) -> int:
         from xts_proxy.afxdp_channels import open_ahead  # this imports libxdp, which shm does not need
 
         open_ahead(config)
+    return 0
+
+
+def _detach(config: Config, _: argparse.Namespace) -> int:
+    if config.proxy.queue == "afxdp":
+        from xts_bpf.program import detach_left_over  # this imports libxdp
+
+        if server := server_of(config.proxy.control, socket.SOCK_STREAM):
+            raise in_use(config.proxy.control, server)
+        there = detach_left_over(config.proxy.interface)
+        print(f"{config.proxy.interface}: {'the XDP program is detached' if there else 'has no XDP program of XTS'}")
     return 0
 
 
@@ -229,11 +325,30 @@ def _run(config: Config, options: argparse.Namespace) -> int:
         log.LOG.warning("tls: OpenSSL was in use before the proxy began: its memory is not wiped when it is freed")
 
     path = options.config.resolve() if options.config else None
-    readiness = Readiness(options.ready_fd)
-    with _made(options.make_dir, config), Supervisor(config, path, readiness, options.until_fd) as supervisor:
-        supervisor.open()
-        asyncio.run(supervisor.run())
+    serves = False
+    try:
+        readiness = Readiness(options.ready_fd)
+        taking = _taking(config, options) if options.command == "upgrade" else None
+        with (
+            _made(options.make_dir, config),
+            Supervisor(config, path, readiness, options.until_fd, taking) as supervisor,
+        ):
+            supervisor.open()
+            serves = True
+            asyncio.run(supervisor.run())
+    except OSError as error:
+        return _failed(error, FAILED if serves else exit_status.of_start(error))
     return 0
+
+
+def _taking(config: Config, options: argparse.Namespace) -> Taking:
+    """OSError: the running proxy does not hand over, or has queues of another kind."""
+    from xts_proxy.taking import Taking
+
+    taking = Taking(options.control or config.proxy.control)
+    if taking.queue != config.proxy.queue:
+        raise OSError(errno.EINVAL, f"the running proxy has queues of kind {taking.queue}, not {config.proxy.queue}")
+    return taking
 
 
 @contextmanager

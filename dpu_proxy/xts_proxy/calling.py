@@ -30,7 +30,7 @@ import msgspec
 _HEAD = struct.Struct("=QI")  # number of the call, length of the body
 _DESCRIPTORS_MAX = 250  # the kernel's SCM_MAX_FD is 253
 _PIECE_BYTES = 256 << 10
-#: A question to a worker that hangs ends after two seconds (native/worker/run_in_worker.c).
+#: A question to a worker that hangs ends after two seconds (native/loop/run_in_worker.c).
 PATIENCE_S = 5.0
 
 
@@ -181,6 +181,10 @@ def _rights(descriptors: Sequence[int]) -> list[tuple[int, int, array.array[int]
     return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
 
 
+class Handed(list[int]):
+    """Descriptors that a method returns for good: they are closed here when they have been sent."""
+
+
 def serve(sock: socket.socket, find: Callable[[str], Callable[..., Any]]) -> None:
     """Answers calls until the caller closes the socket. A method gets the descriptors that came with the call as its
     first argument, and returns its result and the descriptors to send with it."""
@@ -202,3 +206,6 @@ def serve(sock: socket.socket, find: Callable[[str], Callable[..., Any]]) -> Non
         body = msgspec.msgpack.encode(answer)
         sock.sendmsg([_HEAD.pack(call.number, len(body))], _rights(descriptors))
         sock.sendall(body)
+        if isinstance(descriptors, Handed):
+            while descriptors:
+                os.close(descriptors.pop())

@@ -6,26 +6,25 @@ line, column and dotted key. Nothing is taken over from a file with a mistake. U
 
 from __future__ import annotations
 
-import difflib
 import json
-import re
 import tomllib
-import types
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, get_origin
 
 import msgspec
-import msgspec.inspect
 from msgspec import Meta, Struct
 from xts_messages import line_origin
+from xts_messages.config_mistakes import ConfigError, Mistake, expectation, found, near, needed, of_syntax
 from xts_messages.configuration_file import parse_toml, read_text
+from xts_messages.file_failure import not_read
 from xts_messages.killed_processes import ENDED_KEEP_S, ENDED_KEEP_S_MAX
 from xts_messages.log_format import Format
 from xts_messages.metrics_address import MetricsAddress
+from xts_messages.queue_kinds import QueueOptions
 from xts_messages.toml_positions import Path as KeyPath
-from xts_messages.toml_positions import Place, Position, dotted, locate
+from xts_messages.toml_positions import Place, dotted, locate
 from xts_messages.wire_table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
 from xts_proxy.config_filter import Filter
@@ -55,6 +54,8 @@ PARSED = (*PLAIN, Resolver, Domain)
 
 # A Unix socket's path has 107 bytes at most (sockaddr_un).
 _A_PATH = 'an absolute path such as "/run/xts/x.sock"'
+_RULES_BY = '"ethtool", or "unix:" and an absolute path'
+FlowRulesBy = Annotated[str, Meta(pattern=r"^(ethtool|unix:/[^\x00]{1,106})$", description=_RULES_BY)]
 SocketPath = Annotated[str, Meta(pattern=r"^/[^\x00]{1,106}$", description=_A_PATH)]
 
 
@@ -74,10 +75,14 @@ class Proxy(Struct, frozen=True, kw_only=True):
     single_chunk: bool = False
     relayed_max: Annotated[int, Meta(ge=0, le=RELAYED_MAX)] = 256
     frame_window: Annotated[int, Meta(ge=FRAME_WINDOW_MIN, le=FRAME_WINDOW_MAX)] = 64
+    steering: Literal["auto", "none", "address"] = "auto"
+    flow_rules: FlowRulesBy = "ethtool"
+    reliable: Literal["off", "on"] = "off"
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     cpus: list[Annotated[int, Meta(ge=0, le=4095)]] = msgspec.field(default_factory=list)
     spin_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 50
     drain_timeout_s: Annotated[float, Meta(ge=0, le=86400)] = 10.0
+    drain_refuse_s: Annotated[float, Meta(ge=0, le=86400)] = 0.5
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Format = "auto"
     connection_log: FileOrNone = ""
@@ -90,6 +95,10 @@ class Proxy(Struct, frozen=True, kw_only=True):
     user: Annotated[str, Meta(pattern=r"^[^:\s\x00]{0,64}$", description="the name of a user")] = ""
     core_dumps: bool = False
     memory_mib: Annotated[int, Meta(ge=0, le=1 << 24)] = 0
+
+    @property
+    def queue_options(self) -> QueueOptions:
+        return QueueOptions(self.frame_window, self.single_chunk)
 
 
 class Rule(Struct, frozen=True, kw_only=True):
@@ -127,39 +136,9 @@ class Config(Struct, frozen=True, kw_only=True):
 
 
 #: Keys of [proxy] that a reload takes over. Of the other tables it takes over all keys.
-RELOADABLE = frozenset({"memory_mib", "spin_us", "drain_timeout_s", "log_level", "connection_log_sample"})
-
-# --- mistakes ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """One mistake in a file. It has no position if it is about the whole file."""
-
-    file: str
-    position: Position | None
-    key: str
-    problem: str
-
-    @property
-    def order(self) -> tuple[int, int]:
-        return (self.position.line, self.position.column) if self.position else (1 << 30, 0)
-
-    def __str__(self) -> str:
-        where = f"{self.file}:{self.position.line}:{self.position.column}" if self.position else self.file
-        return f"{where}: {self.key}: {self.problem}" if self.key else f"{where}: {self.problem}"
-
-
-class ConfigError(ValueError):
-    """A file that is not a valid configuration; `mistakes` has all mistakes found, in the order of the file."""
-
-    def __init__(self, mistakes: list[Mistake]) -> None:
-        super().__init__("\n".join(map(str, mistakes)))
-        self.mistakes = mistakes
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.mistakes,), self.__dict__
-
+RELOADABLE = frozenset(
+    {"memory_mib", "spin_us", "drain_timeout_s", "drain_refuse_s", "log_level", "connection_log_sample"}
+)
 
 # --- reading -------------------------------------------------------------------------------------------
 
@@ -174,7 +153,8 @@ def read(path: Path) -> tuple[Config, frozenset[KeyPath]]:
     try:
         text = read_text(path)
     except OSError as error:
-        raise ConfigError([Mistake(str(path), None, "", f"cannot be read: {error.strerror}")]) from error
+        text = not_read(path, error).removeprefix(f"{path}: ")
+        raise ConfigError([Mistake(str(path), None, "", f"cannot be read: {text}")]) from error
     return parse(text, str(path))
 
 
@@ -197,18 +177,8 @@ def _parse(text: str, file: str) -> tuple[Config, frozenset[KeyPath]]:
     try:
         raw = parse_toml(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError([_syntax_mistake(error, text, file)]) from error
+        raise ConfigError([of_syntax(error, text, file)]) from error
     return _Check(file, raw, locate(text)).run()
-
-
-def _syntax_mistake(error: tomllib.TOMLDecodeError, text: str, file: str) -> Mistake:
-    match = re.search(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$", str(error))
-    if not match:
-        return Mistake(file, None, "", f"is not TOML: {error}")
-    lines = text.splitlines() or [""]
-    at_end = Position(len(lines), len(lines[-1]) + 1)
-    position = Position(int(match[1]), int(match[2])) if match[1] else at_end
-    return Mistake(file, position, "", f"is not TOML: {str(error)[: match.start()]}")
 
 
 class _Check:
@@ -242,7 +212,7 @@ class _Check:
     def _table(self, kind: type[Any], raw: Any, path: KeyPath) -> Any:
         """The struct of a table, or None after a mistake in it."""
         if not isinstance(raw, dict):
-            self._mistake(path, f"expected a table, found {_found(raw)}")
+            self._mistake(path, f"expected a table, found {found(raw)}")
             return None
         before = len(self.mistakes)
         fields = {field.name: field for field in msgspec.structs.fields(kind)}
@@ -258,87 +228,36 @@ class _Check:
         return kind(**values) if len(self.mistakes) == before else None
 
     def _value(self, kind: Any, value: Any, path: KeyPath) -> Any:
-        kind = _needed(kind)
+        kind = needed(kind)
         if isinstance(kind, type) and issubclass(kind, Struct):
             return self._table(kind, value, path)
         if kind in PARSED:
             return self._parsed(kind, value, path)
         if get_origin(kind) is list:
             if not isinstance(value, list):
-                self._mistake(path, f"expected {expectation(kind)}, found {_found(value)}")
+                self._mistake(path, f"expected {expectation(kind)}, found {found(value)}")
                 return None
             return [self._value(kind.__args__[0], item, (*path, i)) for i, item in enumerate(value)]
         try:
             return msgspec.convert(value, kind, strict=True)
         except msgspec.ValidationError:
-            self._mistake(path, f"expected {expectation(kind)}, found {_found(value)}")
+            self._mistake(path, f"expected {expectation(kind)}, found {found(value)}")
             return None
 
     def _parsed(self, kind: Any, value: Any, path: KeyPath) -> Any:
         if not isinstance(value, str):
-            self._mistake(path, f"expected {kind.expected}, found {_found(value)}")
+            self._mistake(path, f"expected {kind.expected}, found {found(value)}")
             return None
         try:
             return kind.parse(value)
         except ValueError as error:
-            self._mistake(path, f"expected {kind.expected}, found {_found(value)}: {error}")
+            self._mistake(path, f"expected {kind.expected}, found {found(value)}: {error}")
             return None
 
 
 def _unknown(name: str, known: list[str], is_top: bool) -> str:
     what = "table" if is_top else "key"
-    return f"unknown {what}; {_near(name, known)}"
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-
-
-def _found(value: Any) -> str:
-    """A value as a file shows it, shortened."""
-    match value:
-        case bool() | int() | float() | str():
-            text = json.dumps(value, ensure_ascii=False)
-            return text if len(text) <= 60 else text[:57] + "..."
-        case dict():
-            return "a table"
-        case list():
-            return "an array"
-        case _:
-            return f"a date or time ({value})"
-
-
-def _needed(kind: Any) -> Any:
-    """The type of a value that may be left out (TYPE | None)."""
-    if get_origin(kind) is not types.UnionType and get_origin(kind) is not Union:
-        return kind
-    return next(one for one in get_args(kind) if one is not type(None))
-
-
-def expectation(kind: Any) -> str:
-    """What a value of this type looks like, for people."""
-    kind = _needed(kind)
-    if hasattr(kind, "expected"):
-        return str(kind.expected)
-    if hasattr(kind, "__metadata__") and kind.__metadata__[0].description:
-        return str(kind.__metadata__[0].description)
-    if get_origin(kind) is list:
-        return f"an array, each element {expectation(kind.__args__[0])}"
-    if isinstance(kind, type) and issubclass(kind, Struct):
-        return "a table"
-    match info := msgspec.inspect.type_info(kind):
-        case msgspec.inspect.LiteralType():
-            text = " or ".join(json.dumps(value) for value in info.values)
-        case msgspec.inspect.IntType():
-            text = f"an integer from {info.ge} to {info.le}"
-        case msgspec.inspect.FloatType():
-            text = f"a number from {info.ge:g} to {info.le:g}"
-        case msgspec.inspect.BoolType():
-            text = "true or false"
-        case _:
-            text = "a string"
-    return text
+    return f"unknown {what}; {near(name, known)}"
 
 
 def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
@@ -366,7 +285,7 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
         for i, item in enumerate(items):
             for j, name in enumerate(item.tenants):
                 if name not in known:
-                    yield (*where, i, "tenants", j), f"there is no tenant {name}; {_near(name, known)}"
+                    yield (*where, i, "tenants", j), f"there is no tenant {name}; {near(name, known)}"
     flat = sum(len(r.ports.pairs) * len(r.queues.pairs) * max(1, len(r.tenants)) for r in config.policy.rule)
     if flat > RULES_MAX:
         problem = f"{flat} combinations of port and queue ranges and tenants; at most {RULES_MAX} are allowed"

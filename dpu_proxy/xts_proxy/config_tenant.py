@@ -147,7 +147,7 @@ def _who(i: int, tenant: Tenant, queue: str, tokens: bool) -> Iterator[tuple[Key
     for kind, keys in of.items():
         for key, value in keys.items():
             if value and tenant.name == DEFAULT:
-                yield ("tenant", i, key), f"{DEFAULT} is for who belongs to no other tenant; expected nothing here"
+                yield ("tenant", i, key), f"{DEFAULT} is for processes of no other tenant; expected nothing here"
             elif value and kind == "shm" != queue:
                 if not tokens:
                     yield ("tenant", i, key), "cannot be known over an interface, unless the agent says so (token_key)"

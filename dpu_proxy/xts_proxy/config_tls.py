@@ -55,6 +55,8 @@ class Tls(Struct, frozen=True, kw_only=True):
     ciphers: Ciphers = "ECDHE+AESGCM:ECDHE+CHACHA20"
     ciphersuites: Ciphers = "TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256"
     crypto: Literal["auto", "user", "kernel", "device"] = "auto"
+    records: Literal["auto", "openssl"] = "auto"
+    ticket_wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 2000
     verify_required: bool = False
     session_cache: Annotated[int, Meta(ge=0, le=1 << 20)] = 1024
     session_timeout_s: Annotated[int, Meta(ge=1, le=604800)] = 7200

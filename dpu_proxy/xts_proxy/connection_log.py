@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
+from xts_messages import record_table
+
 from xts_proxy import sandbox
 from xts_proxy.heartbeat import Worker as Looked
 from xts_proxy.heartbeat import answers
@@ -30,6 +32,8 @@ _MODE = 0o640
 #: enum xts_closed_begin, enum xts_closed_end.
 BEGIN = ("connect", "accept", "claim")
 END = ("closed", "unconnected", "failed", "reset", "host_gone", "delivered", "undelivered", "handed_over")
+#: What the table of records lets be shown of a connection's TCP side.
+_SIDE = tuple(field.view for _, field in record_table.views() if field.view != "error")
 
 
 class Worker(Looked, Protocol):
@@ -62,7 +66,7 @@ def line(row: Mapping[str, Any], worker: int, now: float, now_ns: int) -> str:
         "queue": row["queue_id"],
         "relayed": row["relayed"] or None,
         **{name: row[name] for name in ("pid", "xts_socket", "proxy_id")},
-        **{name: row[name] for name in ("sent_bytes", "received_bytes", "host_bytes", "rtt_us", "retransmits", "ulps")},
+        **{name: row[name] for name in (*_SIDE, "rtt_us", "retransmits", "ulps")},
     }
     return json.dumps(found)
 

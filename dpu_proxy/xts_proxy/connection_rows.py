@@ -54,8 +54,13 @@ def _layout() -> tuple[struct.Struct, tuple[str, ...]]:
 
 
 _STRUCT, _NAMES = _layout()
-_TEXTS = ("filter", "receive_ulps", "send_ulps")
-_NUMBERS = tuple(name for name in _NAMES if "." not in name and name not in (*_TEXTS, "epoch", "state"))
+_TEXTS = ("filter", "receive_ulps", "send_ulps", "receive_carrier", "send_carrier")
+#: Of the TCP side, what its table declares to be shown (xts_messages/record_table.py).
+_SIDE = "side."
+_NUMBERS = tuple(
+    name for name in _NAMES if ("." not in name or name.startswith(_SIDE)) and name not in (*_TEXTS, "epoch", "state")
+)
+_NUMBER_NAMES = tuple(name.removeprefix(_SIDE) for name in _NUMBERS)
 _TCP = tuple(name for name in _NAMES if name.startswith("tcp.") and name != "tcp.known")
 _WAITS = tuple(f"waits.{what}.{i}" for what in ("times", "ns") for i in range(len(PROXY_REASONS)))
 _ENDPOINT = ("ip_version", "address", "port")
@@ -80,7 +85,7 @@ def rows_of(items: Any) -> list[dict[str, Any]]:
 
 def _row(values: tuple[Any, ...]) -> dict[str, Any]:
     epoch, state, tcp_known, now = _others(values)
-    row: dict[str, Any] = dict(zip(_NUMBERS, _numbers(values), strict=True))
+    row: dict[str, Any] = dict(zip(_NUMBER_NAMES, _numbers(values), strict=True))
     for name, text in zip(_TEXTS, _texts(values), strict=True):
         row[name] = text.partition(b"\0")[0].decode()
     row["epoch"] = f"{epoch:016x}"

@@ -3,6 +3,7 @@ client.
 
     {"ask": "status", "connections": true}          ->   {"proxy": {...}, "workers": [...], "channels": [...], ...}
     {"ask": "route", "local": ..., "peer": ...}     ->   {"route": {"interface": "p0", "gateway": ..., ...}}
+    {"ask": "upgrade"}                              ->   {"upgrade": "granted"}, and then what handover.py says
 
 Only the proxy's own user and root can connect: the socket's mode is 0600.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -28,7 +30,7 @@ _TIMEOUT_S = 5.0
 class Question(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What can be asked. `local`, `peer`: the endpoints of a connection whose route is asked for."""
 
-    ask: Literal["status", "route"]
+    ask: Literal["status", "route", "upgrade"]
     connections: bool = False
     local: str = ""
     peer: str = ""
@@ -41,20 +43,37 @@ def workers_pid(path: str) -> int:
 
 def handler(
     answer: Callable[[Question], dict[str, Any]],
+    upgrade: Callable[[socket.socket], Callable[[], None]],
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]:
-    """Returns the function that serves a connection of the control socket."""
+    """Returns the function that serves a connection of the control socket. `upgrade`: is given the socket of a new
+    proxy, and returns what begins the hand-over. OSError: it may not, or not now."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             line = await asyncio.wait_for(reader.readline(), _TIMEOUT_S)
-            writer.write(_respond(line, answer) + b"\n")
+            begin: list[Callable[[], None]] = []
+
+            def respond(question: Question) -> dict[str, Any]:
+                if question.ask != "upgrade":
+                    return answer(question)
+                begin.append(upgrade(_duplicate(writer)))
+                return {"upgrade": "granted"}
+
+            writer.write(_respond(line, respond) + b"\n")
             await asyncio.wait_for(writer.drain(), _TIMEOUT_S)
+            for start in begin:
+                start()
         except (ValueError, TimeoutError, ConnectionError):
             pass  # too long a line, or the client has closed
         finally:
             writer.close()
 
     return serve
+
+
+def _duplicate(writer: asyncio.StreamWriter) -> socket.socket:
+    """The connection, which is ours alone when the loop's is closed. Until then the other end says nothing more."""
+    return socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
 
 
 def _respond(line: bytes, answer: Callable[[Question], dict[str, Any]]) -> bytes:

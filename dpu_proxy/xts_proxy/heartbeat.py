@@ -24,6 +24,14 @@ class Worker(Protocol):
     def pulse(self) -> tuple[float, str]: ...
 
 
+def _pulse(worker: Worker) -> tuple[float, str] | None:
+    """None: its process has ended. The supervisor learns that from the process itself, and says so."""
+    try:
+        return worker.pulse()
+    except BrokenPipeError:
+        return None
+
+
 @dataclass(slots=True)
 class _Seen:
     """What was seen of one worker: for how long it has been stuck, and when that is logged (again)."""
@@ -47,7 +55,9 @@ class Heartbeat(Periodic):
             self._look_at(worker, self._seen.setdefault(worker.index, _Seen()))
 
     def _look_at(self, worker: Worker, seen: _Seen) -> None:
-        stands_s, what = worker.pulse()
+        if (pulse := _pulse(worker)) is None:
+            return
+        stands_s, what = pulse
         extra = about(worker=worker.index)
         if stands_s < seen.stands_s and seen.told_s:
             LOG.warning("worker %d: goes on after %.1f s", worker.index, seen.stands_s, extra=extra)
@@ -60,11 +70,12 @@ class Heartbeat(Periodic):
 
     def figures(self, worker: Worker) -> tuple[float, int]:
         """For how long it has been stuck (0.0: it is not), and how often that was reported."""
-        stands_s, _ = worker.pulse()
+        stands_s, _ = _pulse(worker) or (0.0, "")
         seen = self._seen.get(worker.index, _Seen())
         return (stands_s if stands_s >= NO_PROGRESS_S else 0.0), seen.count
 
 
 def answers(worker: Worker) -> bool:
     """Would the worker answer a request for figures in time?"""
-    return worker.pulse()[0] < NO_PROGRESS_S
+    pulse = _pulse(worker)
+    return pulse is not None and pulse[0] < NO_PROGRESS_S

@@ -1,7 +1,8 @@
 """The process that has the private keys of TLS (native/keys/): starts it, and tells it what to load.
 
 The supervisor, which may have the privilege, opens the key files but does not read them: it passes the descriptors on.
-It gets back a number and the public key for each.
+It gets back a number and the public key for each. An order that is not answered in time is given up; its answer is
+dropped when it comes, and so is the key that it has loaded.
 """
 
 from __future__ import annotations
@@ -10,16 +11,23 @@ import errno
 import os
 import socket
 import struct
+import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TypeVar
 
 from xts_proxy import children, sandbox
 from xts_proxy._native import lib
+
+_Result = TypeVar("_Result")
 
 _THREADS_MAX = 16
 _ORDER = struct.Struct("=I")  # struct key_order
 _LOADED = struct.Struct("=iI160sI")  # struct key_loaded, without the public key
 _LOADED_BYTES_MAX = _LOADED.size + 4096
+#: Loading a key takes milliseconds, and the process has the lowest priority.
+PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +36,65 @@ class Key:
 
     number: int
     data: bytes | bytearray
+
+
+class Orders:
+    """Orders to the process, one at a time. It answers them in their order."""
+
+    def __init__(self, control: socket.socket, patience_s: float = PATIENCE_S) -> None:
+        self._control = control
+        self._patience_s = patience_s
+        self._given_up: list[bool] = []  # orders whose answers have yet to come: was it to load a key?
+        self._unwanted: list[int] = []  # keys that it has to forget
+
+    def load(self, descriptor: int) -> bytes:
+        """The answer. OSError ETIMEDOUT: there is none in time."""
+        return self._in_time(lambda deadline: self._exchange(0, [descriptor], deadline))
+
+    def forget(self, number: int) -> None:
+        """OSError ETIMEDOUT: it is told again, before the next order."""
+        self._unwanted.append(number)
+        self._in_time(lambda deadline: None)
+
+    def _in_time(self, run: Callable[[float], _Result]) -> _Result:
+        deadline = time.monotonic() + self._patience_s
+        try:
+            self._catch_up(deadline)
+            return run(deadline)
+        except TimeoutError:
+            text = f"the process with the keys has not answered within {self._patience_s:.0f} s"
+            raise OSError(errno.ETIMEDOUT, text) from None
+        except OSError as error:
+            raise OSError(error.errno, f"the process with the keys: {error.strerror}") from error
+
+    def _catch_up(self, deadline: float) -> None:
+        while self._given_up:
+            answer = self._receive(deadline)
+            error, number, *_ = _LOADED.unpack_from(answer)
+            if self._given_up.pop(0) and not error:
+                self._unwanted.append(number)
+        while self._unwanted:
+            self._exchange(self._unwanted[0], [], deadline)
+            self._unwanted.pop(0)
+
+    def _exchange(self, number: int, descriptors: list[int], deadline: float) -> bytes:
+        self._wait_until(deadline)
+        socket.send_fds(self._control, [_ORDER.pack(number)], descriptors)
+        try:
+            return self._receive(deadline)
+        except TimeoutError:
+            self._given_up.append(bool(descriptors))
+            raise
+
+    def _receive(self, deadline: float) -> bytes:
+        self._wait_until(deadline)
+        answer = self._control.recv(_LOADED_BYTES_MAX)
+        if len(answer) < _LOADED.size:
+            raise OSError(errno.EPIPE, "it has ended")
+        return answer
+
+    def _wait_until(self, deadline: float) -> None:
+        self._control.settimeout(max(deadline - time.monotonic(), 0.001))
 
 
 class KeyProcess:
@@ -39,6 +106,7 @@ class KeyProcess:
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(count)]
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = control
+        self._orders = Orders(control)
         #: For the workers; `handed_over()` closes them here.
         self.connections = [ours for ours, _ in pairs]
         served = [its.fileno() for _, its in pairs]
@@ -69,7 +137,7 @@ class KeyProcess:
     def load(self, descriptor: int) -> Key:
         """Makes the process read a file. OSError EINVAL: it is not a usable key, and why; another errno: it cannot be
         read."""
-        answer = self._tell(0, [descriptor])
+        answer = self._orders.load(descriptor)
         error, number, reason, public_bytes = _LOADED.unpack_from(answer)
         if error:
             raise OSError(-error, reason.partition(b"\0")[0].decode(errors="replace"))
@@ -78,17 +146,7 @@ class KeyProcess:
     def forget(self, key: Key) -> None:
         """Does nothing if the key was forgotten already."""
         if key.number:
-            self._tell(key.number, [])
-
-    def _tell(self, number: int, descriptors: list[int]) -> bytes:
-        try:
-            socket.send_fds(self._control, [_ORDER.pack(number)], descriptors)
-            answer = self._control.recv(_LOADED_BYTES_MAX)
-        except OSError as error:
-            raise OSError(error.errno, f"the process with the keys: {error.strerror}") from error
-        if len(answer) < _LOADED.size:
-            raise OSError(errno.EPIPE, "the process with the keys has ended")
-        return answer
+            self._orders.forget(key.number)
 
 
 def connect(descriptors: list[int]) -> None:

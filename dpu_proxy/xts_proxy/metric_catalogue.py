@@ -7,6 +7,7 @@ series is bounded by workers, queues and tenants.
 from __future__ import annotations
 
 from xts_messages.metric import counter, counter_by, counter_each, gauge, gauge_each, histogram
+from xts_messages.metric_list import Parts
 
 #: Of the supervisor (Supervisor.figures()), without labels.
 PROXY = (
@@ -26,14 +27,40 @@ SHM = (
         refused="attaches_refused",
     ),
 )
+#: Of the interface of AF_XDP queues.
+INTERFACE = (
+    gauge(
+        "xts_interface_serves",
+        "1 while the queues of the interface carry messages. 0: the interface is not there, its MTU is too small, or "
+        "another XDP program is there in place of the proxy's program; `xts-proxy status` says which.",
+        "serves",
+    ),
+    gauge(
+        "xts_interface_steered",
+        "1 while the card has the rules by which frames find their queue, or needs none. 0: some cannot be had; "
+        "`xts-proxy status` says why. Processes then share queue 0.",
+        "steered",
+    ),
+    counter(
+        "xts_program_attaches",
+        "How often the XDP program was attached again, because another tool had taken it off.",
+        "reattached",
+    ),
+    counter(
+        "xts_interface_renewals",
+        "How often all queues were opened again, because the interface was made again or its MTU was lowered.",
+        "renewed",
+    ),
+)
 #: Of the XDP program, which counts for the interface.
 STEER = (
     counter_by(
         "xts_steer_frames",
-        "Frames that the XDP program handled: admitted to a queue's socket; passed to the device's kernel "
-        "(not messages); or dropped: foreign (from another MAC address than the peer's), malformed (shorter than a "
-        "message's header), no_socket (for a queue to which nobody is attached), others_dropped (not "
-        "messages, on an exclusive interface).",
+        "Frames that the XDP program handled. admitted: to a queue's socket. passed: to the device's kernel, not "
+        "messages. The rest were dropped. foreign: from another MAC address than the peer's. malformed: shorter "
+        "than a message's header. no_socket: for a queue to which nobody is attached. others_dropped: not "
+        "messages, on an exclusive interface. wrong_secret: without the secret of the process that has the queue. "
+        "probes: whether frames find their queue.",
         "verdict",
         admitted="admitted",
         passed="passed",
@@ -41,6 +68,8 @@ STEER = (
         malformed="malformed",
         no_socket="no_socket",
         others_dropped="others_dropped",
+        wrong_secret="wrong_secret",
+        probes="probes",
     ),
 )
 
@@ -210,11 +239,6 @@ WORKER = (
         "rejected them.",
         "datagrams_dropped",
     ),
-    counter(
-        "xts_datagram_copies",
-        "Of xts_datagrams_received: those to multicast groups that crossed the queue once for several sockets.",
-        "datagram_copies",
-    ),
     gauge(
         "xts_datagrams_waiting",
         "Datagrams of hosts that wait in the proxy until the device's kernel has room.",
@@ -308,13 +332,41 @@ CHANNEL = (
     counter("xts_queue_kick_retries", "Kicks that had to be repeated (EAGAIN, ENOBUFS).", "queue.kicks_again"),
     counter_by(
         "xts_queue_lost_frames",
-        "Frames that were lost in a queue: by the kernel on sending (sent_busy, EBUSY), by the kernel for lack of a "
-        "free buffer (no_buffer, AF_XDP), or with descriptors out of bounds, too many pieces or too many bytes "
+        "Frames that were lost in a queue: by the kernel on sending, and not sent again (sent_busy), by the kernel "
+        "for lack of a buffer (no_buffer, AF_XDP), or with descriptors out of bounds, too many pieces or bytes "
         "(invalid).",
         "reason",
         sent_busy="queue.tx_lost",
         no_buffer="queue.rx_dropped",
         invalid="queue.rx_invalid",
+        foreign="queue.rx_foreign",
+    ),
+    counter(
+        "xts_queue_resent_frames",
+        "Frames that the kernel had lost on sending (EBUSY: the interface has no carrier, or its queue is full), and "
+        "that were sent again (AF_XDP).",
+        "queue.tx_resent",
+    ),
+    counter(
+        "xts_queue_repeated_frames", "Frames that were sent again, with proxy.reliable: lost ones.", "queue.tx_repeated"
+    ),
+    counter("xts_queue_duplicate_frames", "Frames that came again, with proxy.reliable.", "queue.rx_duplicates"),
+    counter("xts_queue_early_frames", "Frames that came before one sent before them.", "queue.rx_early"),
+    counter(
+        "xts_queue_violations",
+        "Acknowledgements of frames that were never sent: each ended a channel.",
+        "queue.violations",
+    ),
+    gauge(
+        "xts_queue_round_trip_seconds",
+        "Mean round trip of frames lately, with proxy.reliable; 0: not known.",
+        "queue.rtt_ns",
+        ns=True,
+    ),
+    gauge(
+        "xts_queue_window_frames",
+        "Frames that may be on their way, with proxy.reliable; 0: lost frames are not repeated.",
+        "queue.window_frames",
     ),
     counter("xts_queue_no_slot", "How often no transmit slot was free.", "queue.tx_no_slot"),
     counter("xts_queue_sleeps", "How often the worker asked this queue to wake it.", "queue.sleeps"),
@@ -383,7 +435,7 @@ TLS = (
     counter("xts_tls_resumed_handshakes", "Handshakes that resumed an earlier session.", "resumed"),
     counter_by(
         "xts_tls_encrypting_connections",
-        "Connections by who encrypts: OpenSSL in the proxy (user), the device's kernel, or a network card (device).",
+        "Connections by who encrypts: the proxy (user), the device's kernel, or a network card (device).",
         "by",
         user="sent_by_user",
         kernel="sent_by_kernel",
@@ -391,7 +443,7 @@ TLS = (
     ),
     counter_by(
         "xts_tls_decrypting_connections",
-        "Connections by who decrypts: OpenSSL in the proxy (user), the device's kernel, or a network card (device).",
+        "Connections by who decrypts: the proxy (user), the device's kernel, or a network card (device).",
         "by",
         user="received_by_user",
         kernel="received_by_kernel",
@@ -399,10 +451,10 @@ TLS = (
     ),
     counter_by(
         "xts_tls_fallbacks",
-        "Connections that are not encrypted by the fastest means, by reason: no_kernel (the kernel has no "
-        "TLS), configured (the configuration says so), stack (TLS is not the lowest pushed protocol), "
-        "refused (kernel or OpenSSL lack this cipher, version or direction), no_device (the network card has "
-        "no TLS offload), keys_change (keys of TLS 1.3 may have to change).",
+        "Connections that are not encrypted by the fastest means, by reason. no_kernel: the kernel has no TLS. "
+        "configured: the configuration says so. stack: TLS is not the lowest pushed protocol. refused: kernel or "
+        "OpenSSL lack this cipher, version or direction. no_device: the network card has no TLS offload. "
+        "keys_change: keys of TLS 1.3 may have to change.",
         "reason",
         no_kernel="fallback_no_kernel",
         configured="fallback_configured",
@@ -410,6 +462,24 @@ TLS = (
         refused="fallback_refused",
         no_device="fallback_no_device",
         keys_change="fallback_keys_change",
+    ),
+    counter_by(
+        "xts_tls_carried_connections",
+        "Connections by who makes and reads their records after the handshake. proxy: the proxy's own record layer. "
+        "The others stay with OpenSSL: openssl_configured: the configuration says so. openssl_cipher: the cipher is "
+        "not an AEAD. openssl_kernel: the kernel or a card has the keys, and OpenSSL the rest. openssl_unknown: "
+        "keys or numbers were not known, or there was no memory.",
+        "by",
+        proxy="carried_ours",
+        openssl_configured="kept_configured",
+        openssl_cipher="kept_cipher",
+        openssl_kernel="kept_kernel",
+        openssl_unknown="kept_unknown",
+    ),
+    counter(
+        "xts_tls_dropped_tickets",
+        "Session tickets of TLS 1.3 that a server sent after its first data or after tls.ticket_wait_ms.",
+        "tickets_late",
     ),
     counter("xts_tls_key_updates", "Key updates of TLS 1.3 that the proxy has begun.", "key_updates"),
     counter(
@@ -430,23 +500,15 @@ TLS = (
     ),
 )
 
-#: Title of a part of the reference -> its metrics.
-PARTS = {
-    "The proxy": (*INFO, *PROXY, *SHM),
-    "Workers": (*PROGRESS, *WORKER),
-    "Queues and their links": CHANNEL,
-    "Tenants": TENANT,
-    "Filters": FILTER,
-    "TLS": TLS,
-    "The XDP program": STEER,
-}
-#: Of the rows of each part.
-LABELS: dict[str, tuple[str, ...]] = {
-    "The proxy": (),
-    "Workers": ("worker",),
-    "Queues and their links": ("queue", "worker"),
-    "Tenants": ("tenant",),
-    "Filters": ("filter",),
-    "TLS": (),
-    "The XDP program": (),
+#: What the metrics are of -> the labels of its rows, and the metrics.
+PARTS: Parts = {
+    "The version of the proxy": (("queue", "version"), INFO),
+    "The proxy": ((), (*PROXY, *SHM)),
+    "Workers": (("worker",), (*PROGRESS, *WORKER)),
+    "Queues and their links": (("queue", "worker"), CHANNEL),
+    "Tenants": (("tenant",), TENANT),
+    "Filters": (("filter",), FILTER),
+    "TLS": ((), TLS),
+    "The interface": ((), INTERFACE),
+    "The XDP program": ((), STEER),
 }

@@ -1,6 +1,6 @@
 """The CPUs for the proxy's Python: not those that workers are pinned to (proxy.cpus), if there are others.
 
-A worker is SCHED_BATCH and does not preempt an ordinary thread when it wakes (native/worker/worker.c). On a core shared
+A worker is SCHED_BATCH and does not preempt an ordinary thread when it wakes (native/loop/worker.c). On a core shared
 with the supervisor, it would wait for the supervisor's work: 0.3 to 1 ms for a process that attaches.
 """
 

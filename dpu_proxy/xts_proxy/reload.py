@@ -18,8 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from xts_messages.config_mistakes import ConfigError
+
 from xts_proxy import sandbox
-from xts_proxy.config import Config, ConfigError, load, restart_needed
+from xts_proxy.config import Config, load, restart_needed
 from xts_proxy.keys import Key, KeyProcess
 from xts_proxy.log import LOG
 from xts_proxy.ulp import Material, Protocols
@@ -133,7 +135,10 @@ class Reload:
     def _forget(self, material: Material) -> None:
         for key in material.tls.keys.values():
             if isinstance(key, Key):
-                self._keys.forget(key)
+                try:
+                    self._keys.forget(key)
+                except OSError as error:  # it is told again, or has ended; the reload goes on
+                    LOG.warning("reload: %s", error.strerror)
 
 
 async def in_thread(run: Callable[[], _Result]) -> _Result:

@@ -51,6 +51,12 @@ def routes(family: int) -> Iterator[Row]:
             yield from _hops(message)
 
 
+def load() -> None:
+    """Imports what answers need, for a process that will not be able to read it any more."""
+    import pyroute2.netlink.rtnl.fibmsg
+    import pyroute2.netlink.rtnl.rtmsg  # noqa: F401
+
+
 def rules(family: int) -> list[Row]:
     """The rules of a family in the kernel's order; none if they are those that every kernel begins with. OSError: it
     refuses."""

@@ -16,6 +16,7 @@ import os
 import pwd
 import resource
 import signal
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,9 +27,20 @@ from xts_messages import landlock
 from xts_proxy._native import ffi, lib
 from xts_proxy.config_limits import DESCRIPTORS_MAX
 
-CAPABILITIES = {"dac_read_search": 2, "net_bind_service": 10, "sys_nice": 23}
+CAPABILITIES = {
+    "dac_read_search": 2,
+    "net_bind_service": 10,
+    "net_admin": 12,
+    "net_raw": 13,
+    "ipc_lock": 14,
+    "sys_nice": 23,
+    "perfmon": 38,
+    "bpf": 39,
+}
 #: What the supervisor keeps, to read again the files that it has read as root.
 OF_SUPERVISOR = ("dac_read_search",)
+#: What the opener keeps, to open queues again and to attach the XDP program.
+OF_OPENER = ("net_admin", "net_raw", "ipc_lock", "perfmon", "bpf")
 #: The user that the proxy becomes when root has started it and the configuration names none: the first one that exists.
 DEFAULT_USERS = ("xts", "nobody")
 _STDERR = 2
@@ -140,6 +152,11 @@ def reading() -> Iterator[None]:
     finally:
         if held & reader:
             _set_capabilities(held, held & ~reader)
+
+
+def is_private(path: Path) -> bool:
+    """May this file be out of reach for other users, because a folder above it is not for everybody?"""
+    return not all(parent.stat().st_mode & stat.S_IXOTH for parent in path.resolve().parents)
 
 
 def user_to_become(name: str) -> pwd.struct_passwd | None:

@@ -14,23 +14,29 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
+import msgspec
 from xts_messages.attach_token import cgroup_of
 from xts_messages.endpoint import Attached, Endpoint, Grant, Peer
 from xts_messages.low_ports import first_port
 from xts_messages.printable import printable
-from xts_messages.queue import ShmArea, create_shm
+from xts_messages.queue_kinds import PROXY, QueueEnd
 from xts_messages.queue_refusals import Refusals
 from xts_messages.service_manager import passed
+from xts_messages.shm import ShmArea, create_shm
 from xts_messages.wire_table import FRAME_WINDOW_MIN
 
 from xts_proxy.config import Config
+from xts_proxy.handover import Attachment, Channel, Sockets, channel_of
 from xts_proxy.heartbeat import answers
 from xts_proxy.log import LOG, Budget
+from xts_proxy.taking import Parts
 from xts_proxy.tenants import Account, Tenants
 from xts_proxy.worker_process import RemoteWorker
-from xts_proxy.workers import Owner
+from xts_proxy.workers import Moved, Owner
 
 _REMOVE_AFTER_S = 0.5
 #: How often, at most, workers are asked which channels they still have, however many processes come and go.
@@ -56,8 +62,9 @@ class _Client:
 class ShmChannels:
     """The endpoint of shm, and the channels of the processes attached to it."""
 
-    def __init__(self, config: Config, tenants: Tenants) -> None:
-        """Listens at once, so that the socket is made with the initial privileges; workers are set later."""
+    def __init__(self, config: Config, tenants: Tenants, taken: Parts | None = None) -> None:
+        """Listens at once, so that the socket is made with the initial privileges; workers are set later. `taken`:
+        another proxy hands over, and serves the endpoint until it begins."""
         self.config = config
         self.tenants = tenants
         self.workers: list[RemoteWorker] = []
@@ -67,6 +74,7 @@ class ShmChannels:
         self.attaches = 0
         self.refusals = 0
         self.clients: dict[int, _Client] = {}  # by queue_id
+        self._reserved: frozenset[int] = frozenset()  # numbers of queues that another proxy is about to hand over
         self._reap_at = 0.0  # by time.monotonic(): when workers may be asked again
         self.endpoint = Endpoint(
             config.proxy.endpoint,
@@ -79,6 +87,9 @@ class ShmChannels:
             ended_keep_s=config.proxy.ended_keep_s,
             listener=passed().listener(config.proxy.endpoint, socket.SOCK_SEQPACKET),
         )
+        if taken:
+            self.endpoint.own_file()
+            self.endpoint.pause()
 
     def give_to(self, workers: list[RemoteWorker]) -> None:
         """From now on processes can attach."""
@@ -90,6 +101,16 @@ class ShmChannels:
     def counters(self) -> dict[str, int]:
         """For metrics."""
         return {"attaches": self.attaches, "attaches_refused": self.refusals}
+
+    def start(self, end: Callable[[str], None]) -> None:
+        """There is no interface to look after."""
+
+    def look(self) -> None:
+        """As start()."""
+
+    def interface(self) -> dict[str, Any]:
+        """As start()."""
+        return {}
 
     def programs(self) -> dict[int, tuple[int, str]]:
         """Process and program of each queue."""
@@ -113,7 +134,7 @@ class ShmChannels:
         window = self.config.proxy.frame_window
         if peer.frame_window_max:
             window = max(FRAME_WINDOW_MIN, min(window, peer.frame_window_max))
-        queue_id = next(number for number in itertools.count() if number not in self.clients)
+        queue_id = next(number for number in itertools.count() if self._is_free(number))
         area = create_shm(window)
         area.geometry.ethertype = self.config.proxy.ethertype
         area.geometry.queue_id = queue_id
@@ -121,6 +142,98 @@ class ShmChannels:
         owner = Owner(peer.uid, first_port(peer.pid, peer.uid))
         self.clients[queue_id] = client = _Client(queue_id, ours, tenant, owner)
         return Grant(area.geometry, (area.memfd, area.host_bell), client)
+
+    def _is_free(self, number: int) -> bool:
+        return number not in self.clients and number not in self._reserved
+
+    # --- handing over (handover.py) -----------------------------------------------------------------------
+
+    @property
+    def listeners(self) -> list[tuple[str, socket.socket]]:
+        """What listens, by name."""
+        return [(str(self.endpoint.path), self.endpoint.listener)]
+
+    def parts(self) -> tuple[int, dict[str, int]]:
+        """There is no interface."""
+        return 0, {}
+
+    def accept(self, accepts: bool) -> None:
+        """Are new processes served here, or by another proxy?"""
+        self.endpoint.pause()
+        if accepts:
+            self.endpoint.resume()
+
+    def leave(self) -> None:
+        """Another proxy has the endpoint."""
+        self.endpoint.leave()
+
+    def served(self) -> dict[int, RemoteWorker]:
+        """The queues that workers have."""
+        return {number: one.worker for number, one in self.clients.items() if one.worker and not one.remove_at}
+
+    def _attachment(self, queue_id: int) -> Attached | None:
+        return next((a for a in self.endpoint.attachments if a.tag is self.clients[queue_id]), None)
+
+    def life_fd(self, queue_id: int) -> int:
+        """The connection of its process; -1: it has ended."""
+        attached = self._attachment(queue_id)
+        return attached.connection.fileno() if attached else -1
+
+    def describe(self, queue_id: int, piece: Moved) -> tuple[Channel, list[int]]:
+        """What another proxy has to know of it, and descriptors, which stay ours."""
+        client, attached = self.clients[queue_id], self._attachment(queue_id)
+        geometry = client.area.end(PROXY).pack()
+        channel = channel_of(queue_id, geometry, piece)
+        if not attached:
+            return channel, []
+        peer = attached.peer
+        who = Attachment(peer.pid, peer.uid, peer.gid, peer.program, attached.kind)
+        return msgspec.structs.replace(channel, attachment=who), [attached.connection.fileno(), attached.status_fd]
+
+    def gone(self, queue_id: int) -> None:
+        """Another proxy has it."""
+        if attached := self._attachment(queue_id):
+            self.endpoint.give_away(attached)
+        del self.clients[queue_id]
+
+    def reserve(self, queue_ids: tuple[int, ...]) -> None:
+        """These are another proxy's, which hands them over."""
+        self._reserved = frozenset(queue_ids)
+
+    def take_in(self, sockets: Sockets, descriptors: list[int]) -> int:
+        """Sockets of a queue that follows; returns how many were taken."""
+        return self._worker_of(sockets.queue_id).take_in(self._account(sockets.tenant), sockets.data, descriptors)
+
+    def _worker_of(self, queue_id: int) -> RemoteWorker:
+        return self.workers[queue_id % len(self.workers)]
+
+    def _account(self, tenant: str) -> Account:
+        """What is taken over stays charged to its tenant, if there still is one of this name."""
+        return self.tenants.accounts.get(tenant) or next(iter(self.tenants.accounts.values()))
+
+    def take_over(self, channel: Channel, descriptors: list[int]) -> None:
+        """OSError: it cannot be."""
+        who = channel.attachment
+        if not who or len(descriptors) < 2 or channel.queue_id in self.clients:
+            raise OSError(errno.ESRCH, "its process has ended")
+        connection = socket.socket(fileno=os.dup(descriptors[-2]))
+        end = QueueEnd.unpack(channel.geometry, tuple(descriptors[:-2]))
+        owner, account = Owner(*channel.owner), self._account(channel.tenant)
+        worker = self._worker_of(channel.queue_id)
+        area = ShmArea(-1, -1, -1, end.geometry)
+        client = _Client(channel.queue_id, area, account, owner, worker)
+        peer = Peer(who.pid, who.uid, who.gid, who.program, 0, 0)
+        epoch, status_fd = int(end.geometry.epoch), os.dup(descriptors[-1])
+        attached = Attached(peer, epoch, who.kind, channel.queue_id, client, status_fd, connection)
+        try:
+            left = (channel.queue_id, channel.state, channel.ticket, channel.epoch, channel.known)
+            worker.resume_channel(end, (account, owner), left, connection.fileno())
+        except OSError:
+            connection.close()
+            os.close(status_fd)
+            raise
+        self.clients[channel.queue_id] = client
+        self.endpoint.take_over(attached)
 
     def _cgroup(self, peer: Peer) -> str:
         """The cgroup of a process; "" if it has no number in our PID namespace, by which its cgroup could be found."""
@@ -167,7 +280,7 @@ class ShmChannels:
         worker = min(self.workers, key=lambda candidate: counts[candidate])
         life_fd = attached.connection.fileno()
         try:
-            worker.add_shm_channel(client.area, client.queue_id, client.tenant, life_fd, client.owner)
+            worker.add_channel(client.area.end(PROXY), client.queue_id, client.tenant, life_fd, client.owner)
         except OSError:
             self.refusals += 1
             raise

@@ -4,140 +4,160 @@ from __future__ import annotations
 
 import errno
 import json
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from xts_messages.printable import printable
+from xts_messages.text_table import print_table
 
 from xts_proxy import control_socket
+from xts_proxy.wire_report import wire_lines
 
 _SHOWN_CONNECTIONS = 1000
 
 
-def show(path: str, *, as_json: bool, connections: bool) -> None:
-    """Asks the proxy at `path` and prints. OSError as control_socket.ask()."""
+def show(path: str, *, as_json: bool, connections: bool, verbose: bool = False) -> None:
+    """Asks the proxy at `path` and prints; `verbose`: every column. OSError as control_socket.ask()."""
     answer = control_socket.ask(path, control_socket.Question("status", connections))
     if as_json:
         print(json.dumps(answer, indent=2))
         return
     try:
-        _print(answer, connections)
+        _print(answer, connections, verbose)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         wrong = printable(str(error))[:200]
         what = f"who listens at {path} is no xts-proxy, or one of another version: its answer has no {wrong}"
         raise OSError(errno.EPROTO, what) from None
 
 
-def _print(answer: dict[str, Any], connections: bool) -> None:
-    # Lines are not wrapped when the output is a file or a pipe.
-    console = Console(width=None if sys.stdout.isatty() else 240)
+def _print(answer: dict[str, Any], connections: bool, verbose: bool) -> None:
     proxy = answer["proxy"]
     _say(
-        console,
         f"xts-proxy {proxy['version']}, process {proxy['pid']}, up {_duration(proxy['uptime_s'])}, "
         f"{proxy['state']}, queue kind {proxy['queue']}, configuration {proxy['config'] or 'built in'}",
     )
-    console.print(_table("workers", _WORKER_COLUMNS, answer["workers"]))
-    console.print(_table("tenants", _TENANT_COLUMNS, [_tenant_row(row) for row in answer["tenants"]]))
-    console.print(_table("channels", _CHANNEL_COLUMNS, [_channel_row(row) for row in answer["channels"]]))
+    if moved := proxy.get("upgrade"):  # the version before has none
+        _say(
+            f"upgrade: {moved['channels']} channels with {moved['sockets']} sockets have moved, "
+            f"{moved['reset']} connections were reset"
+        )
+    for line in _interface(answer.get("interface") or {}):  # the version before has none
+        _say(line)
+    _table("workers", _WORKER_COLUMNS, answer["workers"], verbose)
+    _table("tenants", _TENANT_COLUMNS, [_tenant_row(row) for row in answer["tenants"]], verbose)
+    _table("channels", _CHANNEL_COLUMNS, [_channel_row(row) for row in answer["channels"]], verbose)
+    for line in wire_lines(answer["channels"]):
+        _say(line)
     if answer["filters"]:
-        console.print(_table("filters", _FILTER_COLUMNS, answer["filters"]))
+        _table("filters", _FILTER_COLUMNS, answer["filters"], verbose)
     for line in _tls(answer["tls"]):
-        _say(console, line)
+        _say(line)
     if connections:
         rows = answer["connections"]
-        shown = [row | {"ulps": _ulps(row), "filter": _filter(row)} for row in rows[:_SHOWN_CONNECTIONS]]
-        console.print(_table("connections", _CONNECTION_COLUMNS, shown))
+        shown = [
+            row | {"ulps": _ulps(row), "carrier": _carrier(row), "filter": _filter(row)}
+            for row in rows[:_SHOWN_CONNECTIONS]
+        ]
+        _table("connections", _CONNECTION_COLUMNS, shown, verbose)
         if len(rows) > _SHOWN_CONNECTIONS:
-            console.print(f"… and {len(rows) - _SHOWN_CONNECTIONS} more; --json has all")
+            print(f"… and {len(rows) - _SHOWN_CONNECTIONS} more; --json has all")
 
 
-def _say(console: Console, line: str) -> None:
-    """Prints a line as it is: who answers may be anybody, so nothing in it is markup or controls the terminal."""
-    console.print(printable(line), markup=False)
+def _say(line: str) -> None:
+    """Prints a line as it is: who answers may be anybody, so nothing in it controls the terminal."""
+    print(printable(line))
 
 
-# heading -> key of the row
-_WORKER_COLUMNS = {
-    "worker": "worker",
-    "channels": "channels",
-    "up": "channels_up",
-    "conns": "connections",
-    "listeners": "listeners",
-    "kept": "kept",
-    "sent": "sent_bytes",
-    "received": "received_bytes",
-    "spilled now": "spill_bytes",
-    "granted": "window_bytes",
-    "kept by protocols": "ulp_bytes",
-    "refused": "refused",
-    "sleeps": "sleeps",
-    "stands still, s": "no_progress_s",
-}
-_TENANT_COLUMNS = {
-    "tenant": "tenant",
-    "conns": "connections",
-    "listeners": "listeners",
-    "orphans": "orphans",
-    "descriptors": "descriptors",
-    "guaranteed": "descriptors_guaranteed",
-    "memory": "memory_bytes",
-    "guaranteed ": "memory_guaranteed_bytes",
-    "refused": "refused",
-}
-_CHANNEL_COLUMNS = {
-    "queue": "queue_id",
-    "relayed": "relayed",
-    "tenant": "tenant",
-    "worker": "worker",
-    "pid": "pid",
-    "program": "program",
-    "link": "link",
-    "conns": "connections",
-    "listeners": "listeners",
-    "frame credits": "frame_credits",
-    "frames in": "frames_in",
-    "frames out": "frames_out",
-    "spilled now": "spill_bytes",
-    "granted": "window_bytes",
-    "kept by protocols": "ulp_bytes",
-}
-_FILTER_COLUMNS = {"filter": "filter", "sockets": "sockets", "dropped there, also for want of room": "dropped"}
-_CONNECTION_COLUMNS = {
-    "queue": "queue_id",
-    "xts": "xts_socket",
-    "proxy id": "proxy_id",
-    "state": "state",
-    "local": "local",
-    "peer": "peer",
-    "protocols": "ulps",
-    "credits": "send_credits",
-    "spilled now": "spill_bytes",
-    "sent": "sent_bytes",
-    "received": "received_bytes",
-    "dropped": "datagrams_dropped",
-    "filter": "filter",
-}
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """`key`: of the row. `verbose`: only with -v; `optional`: left out while it says nothing."""
+
+    heading: str
+    key: str
+    verbose: bool = False
+    optional: bool = False
 
 
-def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for heading, key in columns.items():
-        table.add_column(heading, justify="left" if key in _TEXTS else "right", no_wrap=True)
-    if not rows:
-        table.add_row(f"no {title}")
-    for row in rows:
-        # A Text, because a str would be parsed for markup, and programs choose their own names. It would still pass on
-        # what controls a terminal.
-        table.add_row(*(Text(printable(_cell(key, row.get(key, "")))) for key in columns.values()))
-    return table
+_WORKER_COLUMNS = (
+    _Column("worker", "worker"),
+    _Column("channels", "channels"),
+    _Column("conns", "connections"),
+    _Column("listeners", "listeners"),
+    _Column("sent", "sent_bytes"),
+    _Column("received", "received_bytes"),
+    _Column("refused", "refused"),
+    _Column("stalled, s", "no_progress_s"),
+    _Column("up", "channels_up", verbose=True),
+    _Column("kept", "kept", verbose=True),
+    _Column("spilled now", "spill_bytes", verbose=True),
+    _Column("granted", "window_bytes", verbose=True),
+    _Column("kept by protocols", "ulp_bytes", verbose=True),
+    _Column("sleeps", "sleeps", verbose=True),
+)
+_TENANT_COLUMNS = (
+    _Column("tenant", "tenant"),
+    _Column("conns", "connections"),
+    _Column("listeners", "listeners"),
+    _Column("descriptors", "descriptors"),
+    _Column("memory", "memory_bytes"),
+    _Column("refused", "refused"),
+    _Column("orphans", "orphans", verbose=True),
+    _Column("descriptors guaranteed", "descriptors_guaranteed", verbose=True),
+    _Column("memory guaranteed", "memory_guaranteed_bytes", verbose=True),
+)
+_CHANNEL_COLUMNS = (
+    _Column("program", "program"),
+    _Column("pid", "pid"),
+    _Column("tenant", "tenant"),
+    _Column("queue", "queue_id"),
+    _Column("link", "link"),
+    _Column("conns", "connections"),
+    _Column("listeners", "listeners"),
+    _Column("relayed", "relayed", verbose=True),
+    _Column("worker", "worker", verbose=True),
+    _Column("frame credits", "frame_credits", verbose=True),
+    _Column("frames in", "frames_in", verbose=True),
+    _Column("frames out", "frames_out", verbose=True),
+    _Column("spilled now", "spill_bytes", verbose=True),
+    _Column("granted", "window_bytes", verbose=True),
+    _Column("kept by protocols", "ulp_bytes", verbose=True),
+)
+_FILTER_COLUMNS = (
+    _Column("filter", "filter"),
+    _Column("sockets", "sockets"),
+    _Column("dropped (by the filter, or no room)", "dropped"),
+)
+_CONNECTION_COLUMNS = (
+    _Column("queue", "queue_id"),
+    _Column("state", "state"),
+    _Column("local", "local"),
+    _Column("peer", "peer"),
+    _Column("protocols", "ulps", optional=True),
+    _Column("TLS by", "carrier", optional=True),
+    _Column("sent", "sent_bytes"),
+    _Column("received", "received_bytes"),
+    _Column("filter", "filter", optional=True),
+    _Column("dropped", "datagrams_dropped", optional=True),
+    _Column("credits", "send_credits", verbose=True),
+    _Column("spilled now", "spill_bytes", verbose=True),
+    _Column("xts", "xts_socket", verbose=True),
+    _Column("proxy id", "proxy_id", verbose=True),
+)
 
 
-_TEXTS = frozenset({"program", "tenant", "link", "state", "local", "peer", "ulps", "filter"})
+def _table(title: str, columns: Sequence[_Column], rows: list[dict[str, Any]], verbose: bool) -> None:
+    """Prints a table. Programs choose their own names, which must not control the terminal."""
+    shown = [column for column in columns if verbose or not column.verbose]
+    shown = [c for c in shown if not c.optional or any(row.get(c.key) for row in rows)]
+    cells = [tuple(printable(_cell(c.key, row.get(c.key, ""))) for c in shown) for row in rows]
+    print(f"\n{title}" if rows else f"\nno {title}")
+    if rows:
+        numeric = [c.heading for c in shown if c.key not in _TEXTS]
+        print_table([c.heading for c in shown], cells, numeric)
+
+
+_TEXTS = frozenset({"program", "tenant", "link", "state", "local", "peer", "ulps", "carrier", "filter"})
 
 
 #: fallback_… of struct xts_tls_counts
@@ -151,8 +171,18 @@ _NOT_THE_BEST = {
 }
 
 
+#: kept_… of struct xts_tls_counts
+_KEPT = {
+    "configured": "the configuration says so",
+    "cipher": "the cipher is not an AEAD",
+    "kernel": "the kernel has the keys",
+    "unknown": "keys or numbers not known, or no memory",
+}
+
+
 def _tls(counts: dict[str, int]) -> Iterator[str]:
-    """Two lines, about handshakes and about keys that hosts have pushed; none when there was neither."""
+    """Lines about handshakes, about who has the records, and about keys that hosts have pushed; none when there was
+    nothing."""
 
     def by(direction: str) -> str:
         return ", ".join(f"{counts[f'{direction}_by_{who}']} {who}" for who in ("user", "kernel", "device"))
@@ -163,9 +193,27 @@ def _tls(counts: dict[str, int]) -> Iterator[str]:
             f"tls: {handshakes} handshakes, {counts['resumed']} of them resumed; "
             f"encrypted by: {by('sent')}; decrypted by: {by('received')}"
         )
+    kept = {words: count for name, words in _KEPT.items() if (count := counts[f"kept_{name}"])}
+    if kept or counts["carried_ours"]:
+        line = f"tls: records: {counts['carried_ours']} connections by the proxy, {sum(kept.values())} by OpenSSL"
+        reasons = ", ".join(f"{count} ({words})" for words, count in kept.items())
+        yield f"{line}: {reasons}" if kept else line
     why = {words: count for name, words in _NOT_THE_BEST.items() if (count := counts[f"fallback_{name}"])}
     if why:
         yield "tls: not the best kind: " + ", ".join(f"{count} ({words})" for words, count in why.items())
+
+
+def _interface(row: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with the interface, and what was mended; nothing over shared memory, or as long as nothing was."""
+    if row.get("problem"):
+        yield f"NO HOST CAN ATTACH: {row['problem']}"
+    if row.get("unsteered"):
+        yield f"interface {row['interface']}: {row['unsteered']}"
+    if row and (row["renewed"] or row["reattached"]):
+        yield (
+            f"interface {row['interface']}: queues opened again {row['renewed']} times, "
+            f"XDP program attached again {row['reattached']} times"
+        )
 
 
 def _ulps(row: dict[str, Any]) -> str:
@@ -173,6 +221,12 @@ def _ulps(row: dict[str, Any]) -> str:
     receive, send = row["receive_ulps"], row["send_ulps"]
     text = receive if receive == send else f"in {receive or '-'}, out {send or '-'}"
     return f"{text} (peeking)".strip() if row["peeking"] else text
+
+
+def _carrier(row: dict[str, Any]) -> str:
+    """Who has the records of TLS; separately for receiving and sending if they differ."""
+    receive, send = row["receive_carrier"], row["send_carrier"]
+    return str(receive) if receive == send else f"in {receive or '-'}, out {send or '-'}"
 
 
 def _filter(row: dict[str, Any]) -> str:

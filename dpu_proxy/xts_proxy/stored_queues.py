@@ -5,7 +5,8 @@ attaches the XDP program, in place of one that an earlier proxy left there, open
 stores their descriptors with systemd, with a description in a memfd. The proxy itself, which has no privilege to do any
 of that, finds them among the descriptors that it is started with, and makes systemd forget them, so that a queue is
 free again when the proxy has ended. Queues that an earlier start has left in the store are removed before anything is
-opened.
+opened. When queues cannot be opened, the reason is stored in their place: the proxy ends with it, as systemd looks only
+at the proxy's own exit status when it decides whether to start it again (RestartPreventExitStatus).
 
 The description names the settings that the queues were opened with. If the proxy's own settings differ, somebody has
 changed the file between the two commands, and the start fails.
@@ -18,11 +19,16 @@ import os
 from contextlib import ExitStack
 
 import msgspec
-from xts_bpf.device import DeviceSockets, open_device_sockets
-from xts_bpf.program import QUEUES_MAX, SteerCounters, read_counters
-from xts_messages._native import ffi
+from xts_bpf import flow_rules
+from xts_bpf.device import DeviceSockets, open_device_sockets, open_sockets
+from xts_bpf.program import QUEUES_MAX, SteerCounters, SteerProgram, interface_mac, read_counters
+from xts_bpf.steering import SteeredInterface, Steering
 from xts_messages.afxdp import XskSocket
+from xts_messages.native import ffi
+from xts_messages.queue_kinds import QueueOptions
 from xts_messages.service_manager import ServiceManager, manager, passed
+
+from xts_proxy.log import LOG
 
 PREFIX = "xts-queues"
 _BYTES_MAX = 1 << 20
@@ -34,10 +40,20 @@ class Settings(msgspec.Struct, frozen=True):
     interface: str
     queue_ids: tuple[int, ...]
     peer_mac: bytes
-    frame_window: int
-    single_chunk: bool
+    options: QueueOptions
     ethertype: int
     exclusive: bool
+    steering: Steering = Steering.NONE
+    flow_rules: str = flow_rules.ETHTOOL
+
+    def steered(self) -> SteeredInterface | None:
+        """Installs addresses and rules for the queues, if frames are steered by them."""
+        if self.steering is not Steering.ADDRESS:
+            return None
+        base = interface_mac(self.interface)
+        return SteeredInterface(
+            self.interface, base, self.queue_ids, LOG, how=self.flow_rules, ethertype=self.ethertype
+        )
 
     def open(self, patience_s: float) -> DeviceSockets:
         """Opens the queues in this process. OSError says what could not be opened."""
@@ -45,37 +61,64 @@ class Settings(msgspec.Struct, frozen=True):
             self.interface,
             self.queue_ids,
             self.peer_mac,
-            frame_window=self.frame_window,
-            single_chunk=self.single_chunk,
+            options=self.options,
             ethertype=self.ethertype,
             exclusive=self.exclusive,
+            patience_s=patience_s,
+            steering=self.steering,
+        )
+
+    def open_again(self, program: SteerProgram, name: str, patience_s: float) -> list[XskSocket]:
+        """Opens the queues, in this process, of the interface that the program is on, by the name that it has now.
+        OSError as above."""
+        return open_sockets(
+            program,
+            name,
+            self.queue_ids,
+            self.peer_mac,
+            self.ethertype,
+            steering=self.steering,
+            options=self.options,
             patience_s=patience_s,
         )
 
 
 class _Description(msgspec.Struct, frozen=True):
-    settings: Settings
-    geometries: tuple[bytes, ...]  # a struct xts_attach_reply for each queue
+    settings: Settings | None = None
+    geometries: tuple[bytes, ...] = ()  # a struct xts_attach_reply for each queue
+    program_id: int = 0  # the kernel's number of the XDP program
+    error: int = 0  # why none was opened: an errno, and a text
+    problem: str = ""
+
+    def memfd(self) -> int:
+        """The caller has to close it."""
+        result = os.memfd_create(PREFIX)
+        with open(result, "wb", closefd=False) as file:
+            file.write(msgspec.msgpack.encode(self))
+        return result
 
 
 class StoredQueues:
     """Sockets that another process has opened, in the order of the settings. A context manager, as DeviceSockets."""
 
-    def __init__(self, sockets: list[XskSocket], counters_fd: int) -> None:
+    def __init__(self, sockets: list[XskSocket], counters_fd: int, secrets_fd: int, program_id: int) -> None:
         self.sockets = sockets
-        self._counters_fd = counters_fd
+        self.secrets_fd = secrets_fd
+        self.program_id = program_id
+        self.counters_fd = counters_fd
 
     def counters(self) -> SteerCounters:
         """OSError: this process may not read the map."""
-        return read_counters(self._counters_fd)
+        return read_counters(self.counters_fd)
 
     def close(self) -> None:
         """Harmless when repeated. The program stays on the interface."""
         for xsk in self.sockets:
             xsk.close()
-        if self._counters_fd >= 0:
-            os.close(self._counters_fd)
-        self._counters_fd = -1
+        for fd in (self.counters_fd, self.secrets_fd):
+            if fd >= 0:
+                os.close(fd)
+        self.counters_fd = self.secrets_fd = -1
 
 
 def store(settings: Settings, patience_s: float) -> None:
@@ -91,21 +134,34 @@ def store(settings: Settings, patience_s: float) -> None:
         for xsk in opened.sockets:
             undo.callback(xsk.close)
         geometries = tuple(bytes(ffi.buffer(xsk.geometry)) for xsk in opened.sockets)
-        description = os.memfd_create(PREFIX)
-        undo.callback(os.close, description)
-        with open(description, "wb", closefd=False) as file:
-            file.write(msgspec.msgpack.encode(_Description(settings, geometries)))
+        undo.callback(os.close, description := _Description(settings, geometries, opened.program.program_id).memfd())
         for number, xsk in enumerate(opened.sockets):
             systemd.store(_name("socket", number), xsk.xsk_fd)
             systemd.store(_name("memory", number), xsk.umem_fd)
         systemd.store(_name("counters"), opened.program.counters_fd)
+        systemd.store(_name("secrets"), opened.program.secrets_fd)
+        settings.steered()  # they stay: the service has no right to take them away
         systemd.store(PREFIX, description)
         systemd.wait_until_taken()
         opened.program.leave()
 
 
+def store_failure(error: OSError) -> None:
+    """Stores why no queues could be opened. OSError: the same error, if there is no systemd."""
+    systemd = manager()
+    if not systemd:
+        raise error
+    description = _Description(error=error.errno or errno.EIO, problem=error.strerror or str(error)).memfd()
+    try:
+        systemd.store(PREFIX, description)
+        systemd.wait_until_taken()
+    finally:
+        os.close(description)
+
+
 def take(settings: Settings) -> StoredQueues | None:
-    """The queues stored for this process; None: none were stored. OSError ESTALE: they do not match the settings."""
+    """The queues stored for this process; None: none were stored. OSError: why they could not be opened. ESTALE: they
+    do not match the settings."""
     found = passed().named(PREFIX)
     if not found:
         return None
@@ -115,6 +171,8 @@ def take(settings: Settings) -> StoredQueues | None:
         for fd in found.values():
             undo.callback(os.close, fd)
         description = _read(found.get(PREFIX, -1))
+        if description and description.error:
+            raise OSError(description.error, description.problem)
         if description is None or description.settings != settings:
             raise OSError(errno.ESTALE, "the queues were opened for another configuration: start the service again")
         sockets = []
@@ -123,7 +181,8 @@ def take(settings: Settings) -> StoredQueues | None:
             ffi.memmove(geometry, data, ffi.sizeof("struct xts_attach_reply"))
             fd, memory_fd = (os.dup(found[_name(what, number)]) for what in ("socket", "memory"))
             sockets.append(XskSocket(settings.interface, queue_id, fd, memory_fd, geometry))
-        return StoredQueues(sockets, os.dup(found[_name("counters")]))
+        counters_fd, secrets_fd = (os.dup(found[_name(what)]) for what in ("counters", "secrets"))
+        return StoredQueues(sockets, counters_fd, secrets_fd, description.program_id)
 
 
 def clear(systemd: ServiceManager) -> None:
@@ -132,6 +191,7 @@ def clear(systemd: ServiceManager) -> None:
         systemd.forget(_name("socket", number))
         systemd.forget(_name("memory", number))
     systemd.forget(_name("counters"))
+    systemd.forget(_name("secrets"))
     systemd.forget(PREFIX)
 
 

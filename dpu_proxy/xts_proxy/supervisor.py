@@ -5,7 +5,7 @@ which carries data without this one; and the one that has the private keys of TL
 privilege or can fail is opened first (sockets, queues, files). Then the other two are forked, and all drop their
 privileges. Then workers start and get their queues. Only then is the proxy ready. An error before that ends the proxy
 before it serves anybody. The end of one of the three processes ends the proxy at any time. A fourth process, which
-serves metrics (metrics_process.py), is started again when it ends.
+serves metrics (metrics_process.py), is started again when it ends. A fifth looks after the interface (queue_opener.py).
 
 When network interfaces or addresses of the device change (device_watch.py), the workers are told.
 
@@ -31,7 +31,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -39,13 +38,16 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from xts_messages.metrics_address import listen_unix
 from xts_messages.readiness import Readiness
 from xts_messages.service_manager import passed
+from xts_messages.version import __version__
 
-from xts_proxy import control_socket, device_network, guarantees, log, python_cpus, sandbox
+from xts_proxy import control_socket, device_network, guarantees, log, python_cpus, routing, sandbox
 from xts_proxy.children import Child
 from xts_proxy.config import Config
 from xts_proxy.connection_log import ConnectionLog
 from xts_proxy.device_clock import DeviceClock
 from xts_proxy.device_watch import DeviceWatch
+from xts_proxy.giving import Giving, check_peer, names_of
+from xts_proxy.handover import Channel, Sockets
 from xts_proxy.heartbeat import Heartbeat, answers
 from xts_proxy.key_lateness import KeyLog
 from xts_proxy.keys import KeyProcess
@@ -54,10 +56,11 @@ from xts_proxy.log import LOG
 from xts_proxy.name_servers import Device, of_device
 from xts_proxy.reload import Notes, Reload
 from xts_proxy.shm_channels import ShmChannels
+from xts_proxy.taking import Parts, Taking
 from xts_proxy.tenants import Tenants
 from xts_proxy.ulp import Material, Protocols
 from xts_proxy.worker_process import RemoteWorker, WorkerProcess
-from xts_proxy.workers import LINK_STATES
+from xts_proxy.workers import LINK_STATES, Moved
 
 if TYPE_CHECKING:
     from xts_proxy.metrics_process import MetricsProcess
@@ -70,9 +73,25 @@ class Channels(Protocol):
     """Where channels come from: shm.py or afxdp_channels.py."""
 
     config: Config
+    tenants: Tenants
 
+    @property
+    def listeners(self) -> list[tuple[str, socket.socket]]: ...
+    def parts(self) -> tuple[int, dict[str, int]]: ...
+    def accept(self, accepts: bool) -> None: ...
+    def leave(self) -> None: ...
+    def served(self) -> dict[int, RemoteWorker]: ...
+    def life_fd(self, queue_id: int) -> int: ...
+    def describe(self, queue_id: int, piece: Moved) -> tuple[Channel, list[int]]: ...
+    def gone(self, queue_id: int) -> None: ...
+    def reserve(self, queue_ids: tuple[int, ...]) -> None: ...
+    def take_in(self, sockets: Sockets, descriptors: list[int]) -> int: ...
+    def take_over(self, channel: Channel, descriptors: list[int]) -> None: ...
     def give_to(self, workers: list[RemoteWorker]) -> None: ...
     def reconfigure(self, workers: list[RemoteWorker]) -> None: ...
+    def start(self, end: Callable[[str], None]) -> None: ...
+    def look(self) -> None: ...
+    def interface(self) -> dict[str, Any]: ...
     def programs(self) -> dict[int, tuple[int, str]]: ...
     def counters(self) -> dict[str, int]: ...
     def close(self) -> None: ...
@@ -81,15 +100,28 @@ class Channels(Protocol):
 class Supervisor:
     """One proxy, from opening to its end."""
 
-    def __init__(self, config: Config, path: Path | None, readiness: Readiness, until_fd: int | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        path: Path | None,
+        readiness: Readiness,
+        until_fd: int | None = None,
+        taking: Taking | None = None,
+    ) -> None:
         """`path`: the file to read again on SIGHUP; None without one. `until_fd`: when it is readable or hung up, the
-        process that started us is gone, and we stop. OSError EBADF: it is not open."""
+        process that started us is gone, and we stop. `taking`: it takes the place of a running proxy. OSError EBADF:
+        until_fd is not open."""
         self.config = config
         self.path = path
         self.readiness = readiness
         if until_fd is not None:
             os.set_inheritable(until_fd, False)
         self._until_fd = until_fd
+        self._taking = taking
+        self._giving: Giving | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._servers: list[asyncio.Server] = []
+        self._is_left = False  # another proxy has our sockets that listen
         self.started_at = time.time()
         self.state = "starting"
         self.workers: list[RemoteWorker] = []
@@ -106,7 +138,7 @@ class Supervisor:
         self._metrics: MetricsProcess | None = None
         self._connection_log: ConnectionLog | None = None
         self._material: Material | None = None  # only until the workers have it
-        self._device = DeviceWatch(lambda: self.config, self._set_device)
+        self._device = DeviceWatch(lambda: self.config, self._set_device, self._look)
         self._failed = ""  # which process has ended, and how
         self._reload: Reload | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -114,6 +146,7 @@ class Supervisor:
         self._hurry = asyncio.Event()
         self._undo = ExitStack()
         self._listeners: list[tuple[socket.socket, Callable[..., object]]] = []
+        self._passed_on: list[tuple[str, socket.socket]] = []  # what a new proxy gets of them, by name
 
     def __enter__(self) -> Self:
         return self
@@ -131,18 +164,23 @@ class Supervisor:
         for warning in guarantees.warnings(self.config, guarantees.machine_of(self.config, descriptors)):
             LOG.warning("%s", warning)
         sandbox.user_to_become(proxy.user)
-        self._listen_unix(proxy.control, 0o600, control_socket.handler(self.answer))
+        self._listen_unix(proxy.control, 0o600, control_socket.handler(self.answer, self._upgrade))
         if proxy.connection_log:
             self._connection_log = self._open_connection_log()
         if proxy.metrics:
             self._open_metrics()
+        parts = self._taking.parts if self._taking else None
         self.channels = (
-            ShmChannels(self.config, self.tenants) if proxy.queue == "shm" else _open_device(self.config, self.tenants)
+            ShmChannels(self.config, self.tenants, parts)
+            if proxy.queue == "shm"
+            else _open_device(self.config, self.tenants, parts)
         )
         self._undo.callback(_close, self.channels)
         for name, _ in passed().items:
             LOG.warning("systemd passes the socket %s, which the configuration does not name", name)
         self._fork()
+        if sandbox.is_private(Path(__file__)):  # a checkout in /root: the other user cannot read it
+            routing.load()
         for line in sandbox.confine(proxy.user, sandbox.OF_SUPERVISOR, proxy.core_dumps):
             LOG.info("sandbox: %s", line)
 
@@ -160,8 +198,9 @@ class Supervisor:
 
         proxy = self.config.proxy
         listener = self._undo.enter_context(proxy.metrics.listen())
+        self._passed_on.append((proxy.metrics.unix_path or str(proxy.metrics), listener))
         if proxy.metrics.unix_path is not None:
-            self._undo.callback(_unlink, proxy.metrics.unix_path)
+            self._undo.callback(self._unlink, proxy.metrics.unix_path)
         self._metrics = MetricsProcess(proxy, listener, self.figures)
         self._undo.callback(self._metrics.close)
         if proxy.metrics.is_remote and not (proxy.metrics_certificate and proxy.metrics_token):
@@ -185,8 +224,13 @@ class Supervisor:
 
     def _listen_unix(self, path: str, mode: int, serve: Callable[..., object]) -> None:
         listener = self._undo.enter_context(listen_unix(path, mode))
-        self._undo.callback(_unlink, path)
+        self._undo.callback(self._unlink, path)
         self._listeners.append((listener, serve))
+        self._passed_on.append((path, listener))
+
+    def _unlink(self, path: str) -> None:
+        if not self._is_left:
+            _unlink(path)
 
     async def run(self) -> None:
         """Serves what was opened; returns after an orderly stop. OSError: a worker could not be started."""
@@ -199,8 +243,11 @@ class Supervisor:
             loop.add_reader(self._until_fd, self._on_orphaned, self._until_fd)
         try:
             self._start_workers()
+            if self._taking and self.channels:
+                self.state = "taking over"
+                await self._taking.run(self.channels)
             for listener, serve in self._listeners:
-                await _serve(listener, serve)
+                self._servers.append(await _serve(listener, serve))
             if self._metrics:
                 self._metrics.serve()
             self._check_children()
@@ -212,6 +259,8 @@ class Supervisor:
             self._refusals.start()
             self._key_log.start()
             self._device.start()
+            if self.channels:
+                self.channels.start(self._end_to_restart)
             if self._connection_log:
                 self._connection_log.start()
             self._stay_alive()
@@ -277,9 +326,18 @@ class Supervisor:
         """One of our processes has ended, and the proxy ends, too: without workers no data is carried, and without keys
         no handshake is possible."""
         asyncio.get_running_loop().remove_reader(child.fileno())
-        self._failed = f"{child.name}: {child.ended()}; the proxy ends"
+        self._end(f"{child.name}: {child.ended()}; the proxy ends")
+
+    def _end(self, why: str) -> None:
+        """The proxy cannot go on; who started it starts it again."""
+        self._failed = self._failed or why
         self._stopping.set()
         self._hurry.set()
+
+    def _end_to_restart(self, why: str) -> None:
+        """Only another start helps the interface: not while the proxy stops anyway."""
+        if self.state == "running":
+            self._end(why)
 
     def _check_children(self) -> None:
         if self._failed:
@@ -299,30 +357,37 @@ class Supervisor:
         self._stopping.set()
 
     async def _drain(self) -> int:
-        """Waits until no connection and no waiting datagram is left, or the time is over. Returns the errno for the
-        GOODBYE."""
+        """Waits until no connection and no waiting datagram is left, or the time is over. Who stops a proxy starts it
+        again, mostly, and who is refused meanwhile waits for nothing: so new sockets are served as before until there
+        is no connection, or drain_refuse_s are left. Returns the errno for the GOODBYE."""
         self.state = "draining"
         self._refusals.look()
-        timeout_s = self.config.proxy.drain_timeout_s
+        proxy = self.config.proxy
         self.readiness.stopping(self.state)
+        LOG.info("stopping: %d connections may go on for %g s", self._connections(), proxy.drain_timeout_s)
+        deadline = time.monotonic() + proxy.drain_timeout_s
+        await self._wait_for_none(deadline - proxy.drain_refuse_s)
         if isinstance(self.channels, ShmChannels):
             self.channels.stopping = True
         for worker in self.workers:
             with suppress(TimeoutError):
                 worker.drain()
-        LOG.info("stopping: %d connections may go on for %g s", self._connections(), timeout_s)
-        deadline = time.monotonic() + timeout_s
-        left = self._left()
-        while left and time.monotonic() < deadline and not self._hurry.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), _DRAIN_LOOK_S)
-            left = 0 if self._failed else self._left()
+        left = await self._wait_for_none(deadline)
         if left:
             cut = min(left, self._connections())
             LOG.warning("%d connections are cut off, and %d waiting datagrams are dropped", cut, left - cut)
         if self._connection_log and not self._failed:
             self._connection_log.fetch()
         return errno.ESHUTDOWN if left else 0
+
+    async def _wait_for_none(self, deadline: float) -> int:
+        """Returns how much is left then (by time.monotonic()), or when there is reason to hurry."""
+        left = self._left()
+        while left and time.monotonic() < deadline and not self._hurry.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), _DRAIN_LOOK_S)
+            left = 0 if self._failed else self._left()
+        return left
 
     def _connections(self) -> int:
         return self._sum("connections", "parked_connections")
@@ -335,6 +400,46 @@ class Supervisor:
         every = [worker.stats() for worker in self.workers if answers(worker)]
         hanging = len(self.workers) - len(every)  # each may have at least one
         return hanging + sum(int(stats[name]) for stats in every for name in gauges)
+
+    # --- another proxy takes this one's place (giving.py) ------------------------------------------------
+
+    def _upgrade(self, sock: socket.socket) -> Callable[[], None]:
+        """A process wants to take over. Returns what begins that. OSError: it may not, or not now."""
+        try:
+            pid = check_peer(sock)
+            if self.state != "running" or not self.channels or (self._reload and self._reload.runs):
+                raise OSError(errno.EBUSY, f"this proxy is {self.state}" if self.state != "running" else "it reloads")
+        except OSError:
+            sock.close()
+            raise
+        LOG.info("upgrade: process %d takes over", pid)
+        channels = self.channels
+        duplicates = names_of([*self._passed_on, *channels.listeners])
+        self._giving = Giving(sock, channels, duplicates, self.config.proxy.drain_timeout_s)
+        self.state = "handing over"
+
+        def begin() -> None:
+            task = asyncio.get_running_loop().create_task(self._give(duplicates))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        return begin
+
+    async def _give(self, duplicates: dict[str, int]) -> None:
+        assert self._giving and self.channels
+        given = await self._giving.run(lambda: None)
+        for fd in duplicates.values():
+            os.close(fd)
+        if not given:
+            self.state = "running" if self.state == "handing over" else self.state
+            return
+        giving = self._giving
+        LOG.info("upgrade: %d channels with %d sockets are the new proxy's", giving.moved, giving.sockets)
+        self._is_left = True
+        self.channels.leave()
+        for server in self._servers:
+            server.close()
+        self._stopping.set()
 
     # --- reloading -------------------------------------------------------------------------------------
 
@@ -363,6 +468,10 @@ class Supervisor:
         log.set_level(new.proxy.log_level)
         if self._connection_log:
             self._connection_log.open_again()
+
+    def _look(self) -> None:
+        if self.state == "running" and self.channels:
+            self.channels.look()
 
     def _set_device(self, device: Device) -> None:
         if self.state == "running" and self._process:
@@ -408,7 +517,7 @@ class Supervisor:
                 channels.append(row)
         result: dict[str, Any] = {
             "proxy": {
-                "version": version("xts-offload"),
+                "version": __version__,
                 "pid": os.getpid(),
                 "processes": {child.name: child.pid for child in self._children()},
                 "state": self.state,
@@ -417,7 +526,9 @@ class Supervisor:
                 "uptime_s": time.time() - self.started_at,
                 "reloading": bool(self._reload and self._reload.runs),
                 "reloads": self.reloads(),
+                "upgrade": self._upgrade_row(),
             },
+            "interface": self.channels.interface() if self.channels else {},
             "workers": [self._worker_row(worker, worker in awake) for worker in self.workers],
             "tenants": [{"tenant": name} | figures for name, figures in self._tenants().items()],
             "filters": [{"filter": name} | totals for name, totals in self._filters().items()],
@@ -432,6 +543,11 @@ class Supervisor:
                     connections.append(row)
             result["network"] = device_network.read()
         return result
+
+    def _upgrade_row(self) -> dict[str, int]:
+        """What it has taken over, and what it has given so far; empty: nothing."""
+        one = self._giving or self._taking
+        return {"channels": one.moved, "sockets": one.sockets, "reset": one.reset} if one else {}
 
     def reloads(self) -> dict[str, int]:
         """How many were taken, and how many refused."""
@@ -448,7 +564,8 @@ class Supervisor:
         return row | {**stats, "refused": refused, "kept": kept}
 
     def _children(self) -> list[Child]:
-        return [process.child for process in (self._process, self._keys, self._metrics) if process]
+        opener = getattr(self.channels, "opener", None)
+        return [process.child for process in (self._process, self._keys, self._metrics, opener) if process]
 
     def _answers(self) -> bool:
         """Does the workers' process answer (whatever its workers do)?"""
@@ -470,7 +587,7 @@ class Supervisor:
         """The figures that metrics are made from (metrics.families())."""
         awake = [worker for worker in self.workers if answers(worker)]
         return {
-            "info": {"version": version("xts-offload"), "queue": self.config.proxy.queue},
+            "info": {"version": __version__, "queue": self.config.proxy.queue},
             "proxy": {
                 "started_at": self.started_at,
                 "draining": int(self.state == "draining"),
@@ -478,6 +595,7 @@ class Supervisor:
             },
             "shm": self.channels.counters() if isinstance(self.channels, ShmChannels) else {},
             "steer": self.channels.counters() if self.channels and not isinstance(self.channels, ShmChannels) else {},
+            "interface": self.channels.interface() if self.channels else {},
             "progress": [self._progress(worker) for worker in self.workers],
             "workers": [worker.stats() | {"worker": worker.index} for worker in awake],
             "tenants": self._tenants(),
@@ -491,19 +609,18 @@ class Supervisor:
         return {"worker": worker.index, "stands_s": stands_s, "reports": reports}
 
 
-def _open_device(config: Config, tenants: Tenants) -> Channels:
+def _open_device(config: Config, tenants: Tenants, parts: Parts | None) -> Channels:
     from xts_proxy.afxdp_channels import DeviceChannels  # this imports libxdp, which shm does not need
 
-    return DeviceChannels(config, tenants)
+    return DeviceChannels(config, tenants, parts)
 
 
-async def _serve(listener: socket.socket, serve: Any) -> None:
+async def _serve(listener: socket.socket, serve: Any) -> asyncio.Server:
     if listener.family == socket.AF_UNIX:
         # the name it was bound with is not where its file is (unix_listener.py), which asyncio would look for
         options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-        await asyncio.start_unix_server(serve, sock=listener, limit=_REQUEST_BYTES_MAX, **options)
-    else:
-        await asyncio.start_server(serve, sock=listener, limit=_REQUEST_BYTES_MAX)
+        return await asyncio.start_unix_server(serve, sock=listener, limit=_REQUEST_BYTES_MAX, **options)
+    return await asyncio.start_server(serve, sock=listener, limit=_REQUEST_BYTES_MAX)
 
 
 def _close(channels: Channels) -> None:

@@ -75,6 +75,8 @@ def _settings(native: Any, tls: Tls) -> Iterator[tuple[KeyPath, str]]:
     ciphers, ciphersuites = (ffi.new("char[]", text.encode()) for text in (tls.ciphers, tls.ciphersuites))
     settings.min_version = _VERSIONS[tls.min_version]
     settings.crypto = _CRYPTO[tls.crypto]
+    settings.records = {"auto": lib.XTS_TLS_RECORDS_AUTO, "openssl": lib.XTS_TLS_RECORDS_OPENSSL}[tls.records]
+    settings.ticket_wait_ms = tls.ticket_wait_ms
     settings.verify_required = tls.verify_required
     settings.sessions_max = tls.session_cache
     settings.session_timeout_s = tls.session_timeout_s

@@ -17,12 +17,11 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from xts_messages._native import ffi as messages_ffi
-from xts_messages.afxdp import XskSocket
-from xts_messages.queue import ShmArea
+from xts_messages.queue_kinds import PROXY, QueueEnd
 
 from xts_proxy import calling, children, keys, python_cpus, sandbox, ulp, ulp_tls
 from xts_proxy.config import Config
@@ -31,9 +30,14 @@ from xts_proxy.device_clock import DeviceClock
 from xts_proxy.name_servers import Device
 from xts_proxy.tenants import Account, Tenants
 from xts_proxy.ulp import Material
-from xts_proxy.workers import Owner, Worker
+from xts_proxy.workers import Moved, Owner, Worker
 
 Result = tuple[Any, list[int]]
+#: Of a queue that is added: see on_add_channel().
+_Whose = tuple[str, "Owner | None", bool, bool, "int | None"]
+#: A queue that another process has left: its number, its state, and of its host the ticket, the epoch, and what is
+#: known of it (Moved).
+Left = tuple[int, bytes, int, int, bytes]
 #: For calls that ask nothing of a worker: a process that does not answer in this time is stopped, or gets no CPU time.
 _PULSE_S = 1.0
 
@@ -42,9 +46,10 @@ _PULSE_S = 1.0
 _SHORT, _ROWS, _LISTING = 64 << 10, 4 << 20, 512 << 20
 ANSWER_BYTES_MAX = {
     **dict.fromkeys(("pulse", "remove_channel", "drain", "stop", "trust", "set_device", "configure"), _SHORT),
-    **dict.fromkeys(("add_shm_channel", "add_afxdp_channel", "stats", "tls_counts"), _SHORT),
+    **dict.fromkeys(("add_channel", "stats", "tls_counts"), _SHORT),
     **dict.fromkeys(("start", "prepare", "tenants", "filters", "closed", "log_lines", "queue_ids"), _ROWS),
-    **dict.fromkeys(("channels", "connections"), _LISTING),
+    **dict.fromkeys(("channels", "connections", "move_take"), _LISTING),
+    **dict.fromkeys(("move_ask", "take_in", "resume_channel"), _SHORT),
 }
 
 
@@ -142,29 +147,33 @@ class _Host:
         finally:
             _close(came)
 
-    def on_add_shm_channel(
-        self, came: list[int], index: int, geometry: bytes, queue_id: int, whose: tuple[str, Owner]
+    def on_add_channel(
+        self,
+        came: list[int],
+        index: int,
+        geometry: bytes,
+        queue_id: int,
+        whose: _Whose,
     ) -> Result:
-        memfd, bell, life_fd = came
-        native = messages_ffi.new("struct xts_attach_reply *")
-        messages_ffi.buffer(native)[:] = geometry
+        """Behind the descriptors of the queue: the map of secrets, if whose[2], and the one that tells of the peer's
+        death, if whose[3]. whose[4]: XTS_ARQ_*, whether lost frames are repeated, where they may be."""
+        tenant, owner, headed, life_shows, repeating = whose
+        life_fd = came.pop() if life_shows else -1
+        secrets = [came.pop()] if headed else []
         try:
-            self.workers[index].add_shm_channel(
-                ShmArea(memfd, -1, bell, native), queue_id, self._account(whose[0]), life_fd, Owner(*whose[1])
-            )
-        except OSError:
-            os.close(life_fd)
-            raise
+            with ExitStack() as undo:
+                if life_shows:
+                    undo.callback(os.close, life_fd)
+                queue = undo.enter_context(QueueEnd.unpack(geometry, tuple(came)).adopt_or_close(PROXY))
+                if headed:
+                    queue = undo.enter_context(queue.headed(number=queue_id, secrets_fd=secrets[0]))
+                if repeating is not None:
+                    queue = undo.enter_context(queue.repeating(repeating))
+                known = Owner(*owner) if owner else None
+                self.workers[index].add_channel(queue, queue_id, self._account(tenant), life_fd, known)
+                undo.pop_all()
         finally:
-            _close([memfd, bell])
-        return None, []
-
-    def on_add_afxdp_channel(self, came: list[int], index: int, geometry: bytes, queue_id: int, tenant: str) -> Result:
-        native = messages_ffi.new("struct xts_attach_reply *")
-        messages_ffi.buffer(native)[:] = geometry
-        xsk_fd, umem_fd = came
-        with XskSocket("", queue_id, xsk_fd, umem_fd, native) as xsk, xsk.adopt() as queue:
-            self.workers[index].add_channel(queue, queue_id, self._account(tenant))
+            _close(secrets)
         return None, []
 
     def _account(self, tenant: str) -> Account:
@@ -184,6 +193,39 @@ class _Host:
 
     def on_remove_channel(self, came: list[int], index: int, queue_id: int) -> Result:
         self.workers[index].remove_channel(queue_id)
+        return None, []
+
+    def on_move_ask(self, came: list[int], index: int, queue_id: int, within_ms: int, urgency: int) -> Result:
+        return self.workers[index].move_ask(queue_id, within_ms, urgency), []
+
+    def on_move_take(self, came: list[int], index: int, queue_id: int) -> Result:
+        found = self.workers[index].move_take(queue_id)
+        return (tuple(found[0]), calling.Handed(found[1])) if found else (None, [])
+
+    def on_take_in(self, came: list[int], index: int, tenant: str, data: bytes) -> Result:
+        taken = self.workers[index].take_in(self._account(tenant), data, came)
+        came.clear()
+        return taken, []
+
+    def on_resume_channel(
+        self, came: list[int], index: int, geometry: bytes, whose: tuple[str, tuple[int, int], bool], left: Left
+    ) -> Result:
+        """As add_channel, for a queue that another process has left."""
+        tenant, owner, life_shows = whose
+        ends = QueueEnd.unpack(geometry, tuple(came[: len(came) - life_shows]))
+        queue_id, state, ticket, epoch, known = left
+        with ExitStack() as undo:
+            undo.callback(_close, came)
+            queue = undo.enter_context(ends.resume(PROXY, state))
+            life_fd = came.pop() if life_shows else -1
+            undo.pop_all()
+        with ExitStack() as undo:
+            if life_shows:
+                undo.callback(os.close, life_fd)
+            undo.enter_context(queue)
+            of_host = ticket, epoch, known, Owner(*owner)
+            self.workers[index].resume_channel(queue, queue_id, self._account(tenant), of_host, life_fd)
+            undo.pop_all()
         return None, []
 
     def on_drain(self, came: list[int], index: int) -> Result:
@@ -255,6 +297,10 @@ class WorkerProcess:
         result, came = self._ask(self._caller, method, *arguments, descriptors=descriptors or [], **how)
         _close(came)
         return result
+
+    def call_for_descriptors(self, method: str, *arguments: Any) -> tuple[Any, list[int]]:
+        """As call(), with the descriptors that the method hands over."""
+        return self._ask(self._caller, method, *arguments)
 
     def _ask(self, caller: calling.Caller, method: str, *arguments: Any, **how: Any) -> tuple[Any, list[int]]:
         try:
@@ -328,21 +374,23 @@ class RemoteWorker:
             os.close(self._log_fd)
             self._log_fd = -1
 
-    def add_afxdp_channel(self, xsk: XskSocket, tenant: Account) -> None:
-        """Gives the worker an open socket; the caller still has to close its own."""
-        geometry = bytes(messages_ffi.buffer(xsk.geometry))
-        descriptors = [xsk.xsk_fd, xsk.umem_fd]
-        self._process.call(
-            "add_afxdp_channel", self.index, geometry, xsk.queue_id, tenant.name, descriptors=descriptors
-        )
-
-    def add_shm_channel(self, area: ShmArea, queue_id: int, tenant: Account, life_fd: int, owner: Owner) -> None:
-        """Gives the worker shared memory, and the descriptor whose hang-up means the peer's death; the caller still has
-        to close both."""
-        descriptors = [area.memfd, area.proxy_bell, life_fd]
-        geometry = bytes(messages_ffi.buffer(area.geometry))
-        arguments = self.index, geometry, queue_id, (tenant.name, owner)
-        self._process.call("add_shm_channel", *arguments, descriptors=descriptors)
+    def add_channel(
+        self,
+        end: QueueEnd,
+        queue_id: int,
+        tenant: Account,
+        life_fd: int = -1,
+        owner: Owner | None = None,
+        *,
+        secrets_fd: int = -1,
+        repeating: int | None = None,
+    ) -> None:
+        """Gives the worker the proxy's end of a queue of any kind, and the descriptor whose hang-up means the peer's
+        death, where one does; the caller still has to close all of them. `owner`: as for workers.Worker. `secrets_fd`:
+        the XDP program's map, where frames have heads. `repeating`: XTS_ARQ_*, where a wire may lose frames."""
+        more = [fd for fd in (secrets_fd, life_fd) if fd >= 0]
+        arguments = self.index, end.pack(), queue_id, (tenant.name, owner, secrets_fd >= 0, life_fd >= 0, repeating)
+        self._process.call("add_channel", *arguments, descriptors=[*end.descriptors, *more])
 
     def trust(self, key: bytes, rules: list[tuple[Identity, Account]]) -> None:
         """Sets the key for tokens, and the rules that map them to tenants (workers.Worker.trust())."""
@@ -360,6 +408,25 @@ class RemoteWorker:
 
     def remove_channel(self, queue_id: int) -> None:
         self._process.call("remove_channel", self.index, queue_id)
+
+    def move_ask(self, queue_id: int, within_ms: int, urgency: int) -> int:
+        return int(self._process.call("move_ask", self.index, queue_id, within_ms, urgency))
+
+    def move_take(self, queue_id: int) -> tuple[Moved, list[int]] | None:
+        """As workers.Worker.move_take()."""
+        result, came = self._process.call_for_descriptors("move_take", self.index, queue_id)
+        return (Moved(*result), came) if result is not None else None
+
+    def take_in(self, tenant: Account, data: bytes, descriptors: list[int]) -> int:
+        """As workers.Worker.take_in(), with descriptors that stay the caller's."""
+        return int(self._process.call("take_in", self.index, tenant.name, data, descriptors=descriptors))
+
+    def resume_channel(self, end: QueueEnd, whose: tuple[Account, Owner], left: Left, life_fd: int = -1) -> None:
+        """As add_channel(), for a queue that another process has left."""
+        tenant, owner = whose
+        arguments = self.index, end.pack(), (tenant.name, owner, life_fd >= 0), left
+        more = [life_fd] if life_fd >= 0 else []
+        self._process.call("resume_channel", *arguments, descriptors=[*end.descriptors, *more])
 
     def drain(self) -> None:
         self._process.call("drain", self.index)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from xts_messages import ulps
-from xts_messages._native import ffi as messages_ffi
-from xts_messages.queue import PROXY, Queue, ShmArea
+from xts_messages.native import ffi as messages_ffi
+from xts_messages.queue import Queue
 
 from xts_proxy import interfaces, name_servers, policy_table
 from xts_proxy._native import ffi, lib
@@ -94,6 +94,20 @@ class Owner(NamedTuple):
 
     uid: int
     first_port: int
+
+
+class Moved(NamedTuple):
+    """A piece of what a channel hands over: struct xts_moved."""
+
+    tenant: str
+    data: bytes  # records; of the last piece, the state of the queue
+    sockets: int
+    reset: int
+    last: bool
+    ticket: int
+    epoch: int
+    known: bytes  # of the last piece: what the channel knows of its host
+    owner: tuple[int, int]
 
 
 class Worker:
@@ -209,20 +223,55 @@ class Worker:
         result = lib.xts_worker_trust(self._native, key, len(key), native, len(rules))
         _check(result, f"giving worker {self.index} its identity rules")
 
-    def add_shm_channel(
-        self, area: ShmArea, queue_id: int, tenant: Account, life_fd: int, owner: Owner | None = None
-    ) -> None:
-        """The same with shared memory, of which it opens the proxy's side; the caller still has to close `area`."""
-        queue = area.open(PROXY)
-        try:
-            self.add_channel(queue, queue_id, tenant, life_fd, owner)
-        except OSError:
-            queue.close()
-            raise
-
     def remove_channel(self, queue_id: int) -> None:
         """Ends a channel. Harmless when the worker has already forgotten it."""
         lib.xts_worker_remove_channel(self._native, queue_id)
+
+    # --- to another process of the proxy, and from it (native/processes/move.h) ---------------------------
+
+    def move_ask(self, queue_id: int, within_ms: int, urgency: int) -> int:
+        """Begins to hand a channel over. `urgency`: enum xts_move_urgency. 0, or the errno of xts_worker_move_ask()."""
+        return -int(lib.xts_worker_move_ask(self._native, queue_id, within_ms, urgency))
+
+    def move_take(self, queue_id: int) -> tuple[Moved, list[int]] | None:
+        """The next piece, with its descriptors, which are the caller's; None: it is not ready. OSError ECANCELED: its
+        host has gone; ENOENT."""
+        out = ffi.new("struct xts_moved *")
+        result = int(lib.xts_worker_move_take(self._native, queue_id, out))
+        if result == -errno.EAGAIN:
+            return None
+        _check(result, f"handing queue {queue_id} of worker {self.index} over")
+        try:
+            data = bytes(ffi.buffer(out.data, out.bytes)) if out.bytes else b""
+            known = out.state_bytes if out.last else len(data)
+            piece = Moved(
+                ffi.string(out.tenant).decode(),
+                data[:known],
+                *(out.sockets, out.reset, bool(out.last), int(out.ticket), int(out.epoch)),
+                data[known:],
+                (int(out.owner.uid), int(out.owner.first_port)),
+            )
+            return piece, [int(out.fds[i]) for i in range(out.fd_count)]
+        finally:
+            lib.xts_moved_free(out)
+
+    def take_in(self, tenant: Account, data: bytes, descriptors: list[int]) -> int:
+        """Keeps sockets for their host. Takes over all descriptors. Returns how many there are; others are reset."""
+        return int(lib.xts_worker_take_in(self._native, tenant.native, data, len(data), descriptors, len(descriptors)))
+
+    def resume_channel(
+        self, queue: Queue, queue_id: int, tenant: Account, of_host: tuple[int, int, bytes, Owner], life_fd: int = -1
+    ) -> None:
+        """As add_channel(), for a queue that another worker has left. `of_host`: ticket, epoch, known and owner of
+        Moved. OSError EINVAL: these cannot be read."""
+        address = int(messages_ffi.cast("uintptr_t", queue.native))
+        ticket, epoch, known, owner = of_host
+        bytes_known = ffi.from_buffer("uint8_t[]", known)
+        how = ffi.new("struct xts_resumed *", (ticket, epoch, bytes_known, len(known), tuple(owner)))
+        native = ffi.cast("struct xts_queue *", address)
+        result = lib.xts_worker_resume_channel(self._native, native, life_fd, queue_id, tenant.native, how)
+        _check(result, f"giving queue {queue_id} to worker {self.index}")
+        queue.detach()
 
     def drain(self) -> None:
         """Ends listening and refuses new sockets; connections go on."""
@@ -270,7 +319,8 @@ class Worker:
         count = _check(lib.xts_worker_closed(self._native, out, _CLOSED_MAX), "asking for connections that have ended")
         rows = []
         for item in out[0:count]:
-            row = _figures_but(item, ("local", "peer"))
+            row = _figures_but(item, ("local", "peer", "side"))
+            row |= {name: getattr(item.side, name) for name, _ in ffi.typeof(item.side).fields}
             row["local"], row["peer"] = endpoint_text(item.local), endpoint_text(item.peer)
             rows.append(row)
         return rows

@@ -224,6 +224,7 @@ struct xts_verdict {
 int xts_rules_read(struct xts_rules **out, const char *path, struct xts_rules_errors *errors);
 int xts_rules_parse(struct xts_rules **out, const char *text, size_t bytes, struct xts_rules_errors *errors);
 const struct xts_rules *xts_rules_default(void);
+void xts_rules_loopback(bool as_others);
 void xts_rules_free(struct xts_rules *rules);
 struct xts_rule_program {
     const char *name, *id, *user, *cgroup;
@@ -254,13 +255,14 @@ struct xts_decision {
     int s;
     int error;
     int reason;
-    char attach_error[256];
+    char explanation[256];
     ...;
 };
 enum { XTS_STEP_OPTIONS = ..., XTS_STEP_BIND = ... };
 int xts_decide(const struct xts_undecided *socket, int role, const void *local, const void *peer,
                struct xts_decision *out);
 void xts_decision_failed(struct xts_decision *decision, int step, int error);
+int xts_decision_option_failed(struct xts_decision *decision, int level, int option, int error);
 bool xts_decide_also_local(const struct xts_rule_group *rules, const void *bound);
 int xts_reason_error(unsigned reason);
 bool xts_reason_is_noticed(unsigned reason);
@@ -275,6 +277,7 @@ const char *xts_reason_text(unsigned number);
 const char *xts_sandboxed(const char *program);
 
 #define ONCE_BYTES ...
+#define ONCE_WRAP_BIO ...
 #define XTS_REPORT_MAGIC ...
 #define XTS_REPORT_VERSION ...
 #define XTS_REPORT_ENTRIES ...
@@ -328,7 +331,10 @@ void xts_control_rules_done(uint32_t number, int error, const char *text);
 """
 
 #: Tables of states (state_table.h), for the documentation.
-STATES_CDEF = "const struct xts_state_table *xts_socket_states(void);"
+STATES_CDEF = """
+const struct xts_state_table *xts_socket_states(void);
+const struct xts_state_table *xts_owner_states(void);
+"""
 
 PRELUDE = """
 #include "environment.h"

@@ -46,7 +46,7 @@
  * installed with xts_sigaction(), so that it runs where its thread holds none of the library's
  * locks. A handler installed in another way may do so only while its thread is in none of these
  * calls. If it forks inside one, the child may only exec or _exit. Under libxts-preload
- * sigaction() and its like do the same for all handlers.
+ * sigaction() and similar functions do the same for all handlers.
  */
 #ifndef XTS_H
 #define XTS_H
@@ -107,13 +107,12 @@ int xts_close(int s);
 /*
  * Control a socket, or push a protocol onto it.
  *
- * FIONREAD, SIOCOUTQ, SIOCATMARK, FIONBIO, FIOCLEX and FIONCLEX are as for a socket of the
- * kernel's. SIOCOUTQ of a datagram socket also counts what the device's kernel may have taken.
- * Requests that are not about the connection, as SIOCGIFADDR is, have the answer of this host's
- * kernel.
- * SIOC_PUSH_ULP and its like push a protocol and block for a round trip; see "pushed protocols".
- * SIOC_PEEK_MODE takes an int *, 1 to begin. SIOC_END_PEEK_MODE takes a uint32_t *: the bytes to
- * drop, from the first received one on.
+ * FIONREAD, SIOCOUTQ, SIOCATMARK, FIONBIO, FIOCLEX and FIONCLEX are as for a kernel socket. SIOCOUTQ
+ * of a datagram socket also counts what the device's kernel may have taken. Requests that are not
+ * about the connection, such as SIOCGIFADDR, have the answer of this host's kernel.
+ * SIOC_PUSH_ULP and similar requests push a protocol and block for a round trip; see "pushed
+ * protocols". SIOC_PEEK_MODE takes an int *, 1 to begin. SIOC_END_PEEK_MODE takes a uint32_t *: the
+ * bytes to drop, from the first received one on.
  *
  * Returns: 0.
  * Errors: as ioctl(2), and those of a push.
@@ -242,10 +241,11 @@ ssize_t xts_sendto(int s, const void *data, size_t bytes, int flags, const struc
  * Send data from several buffers, a PDU or a datagram with control data.
  *
  * As xts_sendto(). Control data is that of a pushed protocol: see SOL_XTS. A datagram's is
- * IP_PKTINFO, IP_TTL, IP_TOS, IPV6_PKTINFO, IPV6_HOPLIMIT, IPV6_TCLASS or UDP_SEGMENT. Any other is
- * refused.
+ * IP_PKTINFO, IP_TTL, IP_TOS, IPV6_PKTINFO, IPV6_HOPLIMIT, IPV6_TCLASS or UDP_SEGMENT. On a stream,
+ * control data of other levels is passed over, as by the kernel.
  *
- * Errors: as xts_send(), and EMSGSIZE: more than IOV_MAX buffers. EINVAL: other control data.
+ * Errors: as xts_send(), and EMSGSIZE: more than IOV_MAX buffers. EINVAL: other control data of
+ * SOL_SOCKET, SOL_TLS or SOL_XTS.
  * See: sendmsg(2), xts_send().
  */
 ssize_t xts_sendmsg(int s, const struct msghdr *message, int flags);
@@ -307,8 +307,8 @@ ssize_t xts_recvmsg(int s, struct msghdr *message, int flags);
  * it is in *timeout when something has been received.
  *
  * Returns: how many have been received, which are at most 1024.
- * Errors: as xts_recvmsg(), of the first message. EINVAL: a timeout that is none. A pending error
- * comes before anything that waits.
+ * Errors: as xts_recvmsg(), of the first message. EINVAL: an invalid timeout. A pending error comes
+ * before anything that waits.
  * See: recvmmsg(2), xts_recvmsg().
  */
 int xts_recvmmsg(int s, struct mmsghdr *messages, unsigned count, int flags, struct timespec *timeout);
@@ -393,7 +393,7 @@ int xts_epoll_ctl(void *ectx, int op, int xts_socket_num, struct epoll_event *ev
  * Never blocks.
  *
  * Returns: how many events are in events.
- * Errors: EINVAL: maxevents is not above 0. EFAULT. EBADF: ectx is NULL.
+ * Errors: EINVAL: maxevents is not above 0. EFAULT: an event cannot be written to events. EBADF: ectx is NULL.
  * See: xts_epoll_wait().
  */
 int xts_epoll(void *ectx, struct epoll_event *events, int maxevents);
@@ -412,8 +412,8 @@ int xts_epoll_wait(void *ectx, struct epoll_event *events, int maxevents, int ti
 /*
  * Give a descriptor that is readable when a socket of the set is ready.
  *
- * Put it into a set of the kernel's (EPOLLIN); when it is readable, call xts_epoll(). It belongs to
- * the set: do not read it and do not close it.
+ * Put it into an epoll set of the kernel (EPOLLIN); when it is readable, call xts_epoll(). It belongs
+ * to the set: do not read it and do not close it.
  *
  * Returns: the descriptor.
  * Errors: EMFILE, ENFILE, ENOMEM. EBADF: ectx is NULL.
@@ -448,7 +448,7 @@ void xts_flush(void);
 #define XTS_CLOCK_DEVICE 0
 #define XTS_CLOCK_HOST 1
 
-/* --- filters of the operator's ------------------------------------------------------------------ */
+/* --- the operator's filters --------------------------------------------------------------------- */
 
 /*
  * An option of level SOL_XTS: a datagram socket gets the filter that the proxy's operator has under
@@ -488,11 +488,11 @@ typedef enum xts_packet_verdict (*xts_recv_callback)(const struct xts_packet *pa
  *
  * It is called inside a call of this library, by whichever thread finds the datagram: one that
  * receives, polls or waits for events. It must not call this library, except for
- * xts_packet_free(): the program is ended with a sentence if it does. What it holds takes receive
- * credits: when those are used up the device's kernel keeps what comes, as SO_RCVBUF says. NULL as
- * callback: datagrams are queued again. What was queued before stays in the queue. A PDU that is
- * longer than half of the window is queued in parts as it comes; the function is not called if a
- * part of it has been received by then.
+ * xts_packet_free(): the library aborts the program with a message if it does. What it holds takes
+ * receive credits: when those are used up the device's kernel keeps what comes, as SO_RCVBUF says.
+ * NULL as callback: datagrams are queued again. What was queued before stays in the queue. A PDU
+ * that is longer than half of the window is queued in parts as it comes; the function is not called
+ * if a part of it has been received by then.
  *
  * Returns: 0.
  * Errors: EOPNOTSUPP: s is a stream socket. ENOMEM. EBADF.
@@ -670,7 +670,7 @@ int xts_pthread_cancel(pthread_t thread);
  * Wait for XTS sockets, by number.
  *
  * As poll(2), with numbers of XTS sockets in place of descriptors. For many sockets
- * xts_epoll_wait() is faster. nfds may be more than RLIMIT_NOFILE, for these are no descriptors.
+ * xts_epoll_wait() is faster. nfds may be more than RLIMIT_NOFILE, because these are no descriptors.
  *
  * Returns: how many have events; 0: the time is over.
  * Errors: EFAULT. EINTR.
@@ -696,8 +696,8 @@ int xts_fileno(int s);
  * Tell why the last call of this thread that failed did so, as a sentence.
  *
  * "the proxy's policy forbids this host to connect to that address: ..." says more than "Permission
- * denied". The reason of a pushed protocol is asked for if need be, which blocks for a
- * round trip. errno is kept.
+ * denied". The reason of a pushed protocol is fetched if needed, which blocks for a round trip. errno
+ * is kept.
  *
  * Returns: the sentence, or the text of errno where there is no more to say; "" when no call of
  * this thread has failed. Never NULL. It is valid until this thread's next call of this library.
@@ -840,7 +840,7 @@ struct xts_info {
 	uint32_t link_state; /* 0 opening, 1 up, 2 down */
 	int32_t link_error;  /* errno: why it is down */
 	uint32_t frame_window, frame_credits, largest_message;
-	uint32_t sockets; /* in being */
+	uint32_t sockets; /* that exist now */
 	uint64_t features, epoch;
 	uint64_t sent_frames, received_frames, sent_acks, received_acks;
 	uint64_t kicks;                          /* doorbells rung */

@@ -24,7 +24,7 @@
 
 #define XTS_FOREVER UINT64_MAX
 
-/* How many options were accepted in this process that change nothing: calls/hint.c. */
+/* How many options were accepted in this process that change nothing: core/hint.c. */
 uint64_t xts_hints_taken(void);
 
 /* A call that is a cancellation point begins, outside of the library: ends the thread, if that was asked for. */
@@ -178,7 +178,7 @@ void xts_on_halves(int (*half_of)(int number));
 struct xts_exec_socket {
 	int number;     /* XTS socket */
 	int descriptor; /* of the program; one number may have several */
-	bool again;     /* xts_inherit_next(): the number was given before, with another descriptor */
+	bool again;     /* one more descriptor of a number that the program has: xts_close() comes after the last */
 	bool listens;   /* from xts_inherit_next(), xts_take_passed() */
 	bool datagrams; /* from the same: a datagram socket */
 };
@@ -226,6 +226,7 @@ unsigned xts_last_refusal(void);
 int xts_state(int number);
 /* The table of the states that a socket can be in (state_table.h), for the documentation. */
 const struct xts_state_table *xts_socket_states(void);
+const struct xts_state_table *xts_owner_states(void);
 
 /*
  * notify() is called for each socket that this process does not have after fork or exec, when the application first

@@ -89,6 +89,15 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 	return r;
 }
 
+/* Unlike recv() and send(), read() and write() may not be told of more bytes than there can be. */
+static bool is_possible(const void *data, size_t bytes)
+{
+	if (!argument_is_impossible(data, bytes))
+		return true;
+	errno = EFAULT;
+	return false;
+}
+
 EXPORT ssize_t read(int fd, void *data, size_t bytes)
 {
 	struct descriptor d = descriptor_get(fd);
@@ -97,8 +106,10 @@ EXPORT ssize_t read(int fd, void *data, size_t bytes)
 		return recv(fd, data, bytes, 0);
 	if (d.kind != DESCRIPTOR_OFFLOADED)
 		return real()->read(fd, data, bytes);
+	if (!is_possible(data, bytes))
+		return -1;
 	/* unlike recv(), read() of 0 bytes does not look at the socket */
-	return bytes || argument_is_impossible(data, 0) ? XTS(xts_recv((int)d.number, data, bytes, 0)) : 0;
+	return bytes ? XTS(xts_recv((int)d.number, data, bytes, 0)) : 0;
 }
 ssize_t __read(int fd, void *data, size_t bytes) __attribute__((alias("read"))) EXPORT;
 
@@ -144,17 +155,26 @@ EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
 						receive_vector((int)d.number, vector, count, 0);
 }
 
+/* Linux 6.9; not in the headers of every distribution. */
+#ifndef RWF_NOAPPEND
+#define RWF_NOAPPEND 0x20
+#endif
+
 /* Flags of preadv2(2) that the kernel takes on any file. Those about what a disk has, and where a file ends, mean
  * nothing on a socket. */
-#define FLAGS_TAKEN (RWF_NOWAIT | RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_APPEND)
+#define FLAGS_TAKEN (RWF_NOWAIT | RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND)
 
 /* The offset -1 means "no offset"; a socket accepts no other. RWF_NOWAIT corresponds to MSG_DONTWAIT. */
 static bool takes_flags(off_t offset, int flags)
 {
-	if (offset != -1)
+	if (offset < -1)
+		errno = EINVAL;
+	else if (offset != -1)
 		errno = ESPIPE;
 	else if (flags & ~FLAGS_TAKEN)
 		errno = EOPNOTSUPP;
+	else if (flags & RWF_APPEND && flags & RWF_NOAPPEND)
+		errno = EINVAL;
 	else
 		return true;
 	return false;
@@ -223,8 +243,10 @@ static bool is_fast_open(struct descriptor d, int flags)
 
 static ssize_t fast_open(int fd, const struct msghdr *message, int flags)
 {
+	struct descriptor d = descriptor_get(fd);
+
 	if (!message->msg_name) {
-		errno = EINVAL;
+		errno = d.kind == DESCRIPTOR_OFFLOADED && !(d.flags & DESCRIPTOR_BOUND) ? EISCONN : EINVAL;
 		return -1;
 	}
 	if (connect(fd, message->msg_name, message->msg_namelen) < 0)
@@ -319,7 +341,9 @@ EXPORT ssize_t write(int fd, const void *data, size_t bytes)
 {
 	int s = descriptor_offloaded(fd);
 
-	return s < 0 ? real()->write(fd, data, bytes) : XTS(xts_send(s, data, bytes, 0));
+	if (s < 0)
+		return real()->write(fd, data, bytes);
+	return is_possible(data, bytes) ? XTS(xts_send(s, data, bytes, 0)) : -1;
 }
 ssize_t __write(int fd, const void *data, size_t bytes) __attribute__((alias("write"))) EXPORT;
 

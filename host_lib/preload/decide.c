@@ -12,6 +12,7 @@
 #include "core/arguments.h"
 #include "undecided_options.h"
 #include "undecided_wait.h"
+#include "once_per_run.h"
 #include "process_page.h"
 #include "rules_in_force.h"
 #include "fallback_notice.h"
@@ -19,8 +20,8 @@
 #define PLACE_MARK 0x58545350 /* set as a timeout that no program sets (in ms): 17 days */
 #define PLACES_MAX 256        /* how many descriptors are looked at when a program starts */
 
-/* attach_error: the endpoint's explanation, or empty. */
-static int stay(int fd, struct descriptor was, enum xts_reason reason, const char *attach_error)
+/* explanation: as in struct xts_decision. */
+static int stay(int fd, struct descriptor was, enum xts_reason reason, const char *explanation)
 {
 	const struct descriptor d = { .kind = DESCRIPTOR_STAYED, .reason = (uint16_t)reason };
 	int pushed = was.kind == DESCRIPTOR_UNDECIDED ? note_push_error(was.number) : 0;
@@ -29,8 +30,9 @@ static int stay(int fd, struct descriptor was, enum xts_reason reason, const cha
 
 	if (pushed)
 		preload_refused(); /* without the protocol, the program's data would be sent in plain */
-	notice_fallback(fd, reason, error, attach_error);
+	notice_fallback(fd, reason, error, explanation);
 	if (error) {
+		atomic_fetch_add_explicit(&preload.failed_calls, 1, memory_order_relaxed);
 		preload_log("descriptor %d: refused (%s): %s", fd, xts_reason_name(reason), strerror(error));
 		errno = error;
 		return -1;
@@ -41,12 +43,15 @@ static int stay(int fd, struct descriptor was, enum xts_reason reason, const cha
 		return 0; /* another thread has decided it */
 	atomic_fetch_add_explicit(&preload.stayed[reason], 1, memory_order_relaxed);
 	report_counters();
-	preload_log("descriptor %d: stays with the kernel (%s)", fd, xts_reason_name(reason));
+	preload_log("descriptor %d: stays with the kernel (%s)%s%s", fd, xts_reason_name(reason),
+		    explanation[0] ? ": " : "", explanation);
 	return 0;
 }
 
 int decide_stay(int fd, enum xts_reason reason)
 {
+	if (xts_reason_error(reason) && rules_may_offload_streams())
+		run_count_refused(reason);
 	return stay(fd, descriptor_get(fd), reason, "");
 }
 
@@ -57,7 +62,9 @@ void decide_stay_undecided(int fd, struct descriptor was)
 
 int decide_stay_by(int fd, const struct xts_decision *decision)
 {
-	return stay(fd, descriptor_get(fd), decision->reason, decision->attach_error);
+	if (decision->reason != XTS_REASON_RULE)
+		run_count_refused(decision->reason);
+	return stay(fd, descriptor_get(fd), decision->reason, decision->explanation);
 }
 
 int decide_number_option(int fd, int option)
@@ -97,6 +104,23 @@ void decide_failed(struct xts_decision *decision, enum xts_decision_step step)
 	xts_decision_failed(decision, step, error);
 }
 
+/* Repeats on the decision's XTS socket what the program has done so far. */
+static void replay(uint32_t number, struct xts_decision *decision)
+{
+	struct note_failed_option option;
+	int s = decision->s, error;
+
+	if (note_replay(number, s, &option) == 0)
+		return;
+	error = errno;
+	if (option.failed && XTS(xts_decision_option_failed(decision, option.level, option.option, error)) == 0) {
+		(void)XTS(xts_close(s));
+		return;
+	}
+	errno = error;
+	decide_failed(decision, XTS_STEP_OPTIONS);
+}
+
 bool decide_make(int fd, struct descriptor d, enum xts_role role, const struct sockaddr *local,
 		 const struct sockaddr *peer, struct xts_decision *out)
 {
@@ -113,8 +137,8 @@ bool decide_make(int fd, struct descriptor d, enum xts_role role, const struct s
 	report_decision(fd, out->line, local, peer);
 	if (out->s >= 0 && out->endpoint && !atomic_flag_test_and_set(&reported))
 		report_endpoint(out->endpoint); /* `xts status` shows the first one that is used */
-	if (out->s >= 0 && note_replay(d.number, out->s) < 0)
-		decide_failed(out, XTS_STEP_OPTIONS);
+	if (out->s >= 0)
+		replay(d.number, out);
 	return out->s >= 0;
 }
 
@@ -150,6 +174,7 @@ bool decide_publish(int fd, struct descriptor was, int s, uint8_t flags)
 	if (!flags)
 		decide_mark_place(fd);
 	atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);
+	run_count_offloaded();
 	report_counters();
 	epoll_descriptor_offloaded(fd, d);
 	if (flags & DESCRIPTOR_DATAGRAM) {

@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 
+#include "core/arguments.h"
 #include "sharing_children.h"
 
 #define CLONE3_BYTES_MAX 256u /* more than any kernel's struct clone_args so far */
@@ -165,8 +166,8 @@ bool door_by_number(long number, const long a[6], long *child)
 		return true;
 #ifdef SYS_clone3
 	case SYS_clone3:
-		if (!wanted || (size_t)a[1] < CLONE_ARGS_SIZE_VER0 || (size_t)a[1] > CLONE3_BYTES_MAX ||
-		    wanted->stack || !is_fork(wanted->flags))
+		if ((size_t)a[1] < CLONE_ARGS_SIZE_VER0 || (size_t)a[1] > CLONE3_BYTES_MAX ||
+		    !xts_argument_is_readable(wanted, (size_t)a[1]) || wanted->stack || !is_fork(wanted->flags))
 			return false;
 		*child = fork_by_clone3(wanted, (size_t)a[1]);
 		return true;

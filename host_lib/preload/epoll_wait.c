@@ -1,6 +1,7 @@
 /* epoll_wait, epoll_pwait and epoll_pwait2, on sets with and without a context. */
 #include "epoll_set.h"
 
+#include "core/arguments.h"
 #include "deadline.h"
 
 /* The call as the program made it. */
@@ -167,7 +168,7 @@ static int wait_for_set(const struct request *request)
 {
 	struct descriptor d = descriptor_get(request->set);
 
-	if (d.kind == DESCRIPTOR_EPOLL) {
+	if (d.kind == DESCRIPTOR_EPOLL && !argument_is_bad(request->mask, request->mask ? MASK_BYTES : 0)) {
 		xts_cancellation_point();
 		INSIDE;
 		struct epoll_set *set = set_hold(d.number, SET_WAITER + 1);

@@ -22,7 +22,7 @@
 
 _Static_assert(XTS_REASON_COUNT <= FAILURES, "a bit for each");
 
-void notice_fallback(int fd, enum xts_reason reason, int error, const char *attach_error)
+void notice_fallback(int fd, enum xts_reason reason, int error, const char *explanation)
 {
 	const char *why = xts_reason_text(reason);
 	char where[80];
@@ -30,17 +30,18 @@ void notice_fallback(int fd, enum xts_reason reason, int error, const char *atta
 
 	if (!xts_reason_is_noticed(reason) && !error)
 		return;
-	if (attach_error[0]) {
-		why = attach_error;
-		report_attach_error(why);
+	if (explanation[0]) {
+		why = explanation;
+		if (xts_reason_is_noticed(reason))
+			report_attach_error(why);
 	}
 	if (once_per_run(error ? FAILURES + reason : reason)) {
 		report_where(fd, where, sizeof where);
 		if (error)
 			xts_notice(
-				"%s (process %d): descriptor %d%s: not offloaded, so its call fails with \"%s\" (%s, strict): %s",
+				"%s (process %d): descriptor %d%s: not offloaded, so its call fails with \"%s\" (%s%s): %s",
 				report_program(), (int)getpid(), fd, where, strerror(error), xts_reason_name(reason),
-				why);
+				preload.strict ? ", strict" : "", why);
 		else
 			xts_notice("%s (process %d): not offloaded, sockets stay with the kernel (%s): %s",
 				   report_program(), (int)getpid(), xts_reason_name(reason), why);
@@ -57,7 +58,7 @@ void notice_refusal(int fd, int result)
 	if (result >= 0 || (before != EACCES && before != ENOBUFS && before != ESHUTDOWN))
 		return;
 	refusal = XTS((int)xts_last_refusal());
-	if (refusal > 0 && REFUSALS + (unsigned)refusal < ONCE_SANDBOXED && once_per_run(REFUSALS + (unsigned)refusal)) {
+	if (refusal > 0 && REFUSALS + (unsigned)refusal < ONCE_WRAP_BIO && once_per_run(REFUSALS + (unsigned)refusal)) {
 		report_where(fd, where, sizeof where);
 		xts_notice("%s (process %d): descriptor %d%s: \"%s\": %s", report_program(), (int)getpid(), fd, where,
 			   strerror(before), xts_refusal_text((unsigned)refusal));

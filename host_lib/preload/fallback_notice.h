@@ -7,8 +7,8 @@
 #include "core/reason.h"
 
 /* A socket that should have been offloaded stays with the kernel or, if error is not 0, its call fails with error.
- * attach_error: the endpoint's explanation, or empty. */
-void notice_fallback(int fd, enum xts_reason reason, int error, const char *attach_error);
+ * explanation: as in struct xts_decision. */
+void notice_fallback(int fd, enum xts_reason reason, int error, const char *explanation);
 
 /*
  * A call on the offloaded socket at fd has returned this result. If the proxy has refused it (errno), its explanation

@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/arguments.h"
 #include "environment.h"
+#include "not_preloaded.h"
 #include "notice.h"
 #include "preload.h"
 
@@ -44,6 +46,34 @@ __attribute__((constructor)) static void note_own(void)
 	found = libraries ? find(libraries, &length) : NULL;
 	if (found && length < sizeof own)
 		memcpy(own, found, length);
+}
+
+/* One question for each page, since entries and texts lie together, and an exec has some hundred of them. */
+static bool is_readable(const void *data, size_t bytes, uintptr_t *page)
+{
+	uintptr_t first = (uintptr_t)data / ARGUMENT_PAGE, last = ((uintptr_t)data + bytes - 1) / ARGUMENT_PAGE;
+
+	if (first == *page && last == *page)
+		return true;
+	if (!xts_argument_is_readable(data, bytes))
+		return false;
+	*page = last;
+	return true;
+}
+
+bool environment_is_readable(char *const environment[])
+{
+	uintptr_t page_of_entries = UINTPTR_MAX, page_of_texts = UINTPTR_MAX;
+
+	for (char *const *entry = environment; entry; entry++) {
+		if (!is_readable(entry, sizeof *entry, &page_of_entries))
+			return false;
+		if (!*entry)
+			break;
+		if (!is_readable(*entry, 1, &page_of_texts))
+			return false;
+	}
+	return true;
 }
 
 /* The last one, which the loader takes. NULL: there is none. */
@@ -90,17 +120,32 @@ void kept_preload(char *list[], char *text, size_t bytes, char *const environmen
 	list[at] = NULL;
 }
 
+static const char *why_not_in(char *const environment[])
+{
+	const char *libraries = preload_of(environment);
+	size_t length;
+
+	return !libraries || !find(libraries, &length) ? "its environment does not name it" : NULL;
+}
+
+const char *kept_preload_never(const char *program, char *const environment[])
+{
+	const char *why = *own ? why_not_in(environment) : NULL;
+
+	return why ? why : why_never_preloaded(program);
+}
+
 void kept_preload_tell(const char *program, char *const environment[])
 {
-	const char *libraries;
 	uint32_t wanted = 0;
-	size_t length;
+	const char *why;
 
 	xts_environment_number(XTS_ENV_VERBOSE, &wanted);
 	if (!wanted || !*own)
 		return;
-	libraries = preload_of(environment);
-	if (!libraries || !find(libraries, &length))
-		xts_notice("%s (process %d) is started without the interposer, for its environment does not name it",
-			   program, (int)getpid());
+	why = why_not_in(environment);
+	if (!why)
+		why = why_not_preloaded(program);
+	if (why)
+		xts_notice("%s (process %d) is started without the interposer, for %s", program, (int)getpid(), why);
 }

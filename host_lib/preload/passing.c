@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "decide.h"
+#include "once_per_run.h"
 #include "passing.h"
 #include "process_page.h"
 
@@ -198,6 +199,7 @@ bool passing_receive(int fd, bool at_once)
 		descriptor_share(d);
 	else
 		atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);
+	run_count_offloaded();
 	report_counters();
 	preload_log("descriptor %d: offloaded, passed by another program", fd);
 	return true;

@@ -297,7 +297,7 @@ static bool is_allowed(nfds_t count)
 /* Is any of them ours? Not if the kernel refuses the call: then its call says so. */
 static bool any_ours(struct pollfd *fds, nfds_t count)
 {
-	if (!is_allowed(count) || argument_is_bad(fds, count * sizeof *fds))
+	if (descriptor_highest() < 0 || !is_allowed(count) || argument_is_bad(fds, count * sizeof *fds))
 		return false;
 	for (nfds_t i = 0; i < count; i++) {
 		if (poll_is_ours(fds[i].fd))

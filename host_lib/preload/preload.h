@@ -31,11 +31,12 @@
  * Files: real.h the C library's functions; descriptor_table.[ch]; decide*.c rules, reasons and the change to offloaded;
  * socket_calls.c, data.c, option_calls.c, undecided_options.c (options until a socket is offloaded), undecided_wait.c
  * (sleeping until then), ulp_ioctl.c (pushed protocols), descriptor_calls.c (dup, close), passing.c (descriptors over
- * Unix sockets), open.c (other descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c;
- * doors.c and sharing_children.c (fork and other ways to make a process), process_calls.c (exec, exit), spawn.c,
- * shell.c (system, popen); signal.c; start.c (settings), rules_in_force.c, process_page.c (what other programs see of
- * it), fallback_notice.c, once_per_run.c and summary.c (lines on standard error). CALLS.md lists all functions, and how
- * each is handled.
+ * Unix sockets), open.c (other descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c,
+ * io_uring.c; doors.c and sharing_children.c (fork and other ways to make a process), process_calls.c (exec, exit),
+ * spawn.c, shell.c (system, popen), kept_preload.c and not_preloaded.c (what that has of the interposer); signal.c;
+ * start.c (settings), rules_in_force.c, process_page.c (what other programs see of it), fallback_notice.c,
+ * once_per_run.c, strict_outcome.c and summary.c (lines on standard error). CALLS.md lists all functions, and how each
+ * is handled.
  */
 #ifndef XTS_PRELOAD_H
 #define XTS_PRELOAD_H
@@ -51,7 +52,7 @@
 #include "core/reason.h"
 #include "notice.h"
 #include "rules/rules.h"
-#include "waiting/signals.h"
+#include "core/signals.h"
 #include "xts.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -115,6 +116,7 @@ struct preload {
 	_Atomic uint64_t offloaded; /* sockets ever offloaded */
 	/* system calls that had to be refused (syscall.c), in any part of the program */
 	_Atomic uint64_t unseen;
+	_Atomic uint64_t failed_calls; /* calls that have failed because their socket could not be offloaded */
 };
 extern struct preload preload;
 
@@ -173,6 +175,11 @@ int push_refuse(int fd, enum xts_reason reason);
 
 /* The kernel has just returned this number, so what it stood for was closed without our knowledge. */
 void descriptor_forget_stale(int fd);
+
+/* --- io_uring.c --------------------------------------------------------------------------------------------------- */
+
+/* May the program use it? It asks by number or through liburing. False is counted. */
+bool preload_may_use_io_uring(void);
 
 /* --- signal.c ----------------------------------------------------------------------------------------------------- */
 

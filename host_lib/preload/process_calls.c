@@ -2,7 +2,8 @@
  * Processes: exec and exit. fork() and its like: doors.c.
  *
  * exec() keeps the offloaded sockets that are not close-on-exec. They are written into a memfd. The new program finds
- * its number in the environment (XTS_INHERITED) and takes the sockets over. posix_spawn(): spawn.c.
+ * its number in the environment (XTS_INHERITED) and takes the sockets over. posix_spawn(): spawn.c. The memfd has the
+ * sockets' keys, so it is made only where the new program, or one that it starts, can be under the interposer.
  *
  * A child that shares its parent's memory (doors.c) must not end what is its parent's: exec and exit are the kernel's
  * there. The process's number tells it, whichever way the child was made.
@@ -15,10 +16,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/arguments.h"
 #include "decide.h"
 #include "kept_preload.h"
 #include "process_page.h"
+#include "once_per_run.h"
 #include "sharing_children.h"
+#include "strict_outcome.h"
 #include "summary.h"
 
 #define INHERITED "XTS_INHERITED"
@@ -49,14 +53,49 @@ static size_t sockets_bytes(const struct exec_sockets *kept)
 	return kept->room * sizeof *kept->sockets;
 }
 
-/* The memfd with the sockets that are kept; -1: there are none; -errno. */
-static int give_up_sockets(struct exec_sockets *kept)
+/* One of the four calls to which all others are reduced. */
+enum exec_how { EXEC_PATH, EXEC_SEARCHED, EXEC_DESCRIPTOR, EXEC_AT };
+struct exec_target {
+	enum exec_how how;
+	int fd, flags;
+	const char *path;
+};
+
+/* Why neither the new program nor what it starts will be under the interposer; NULL: one of them may be. */
+static const char *never_interposed(const struct exec_target *target, char *const *environment)
 {
+	char path[PATH_MAX];
+	int length;
+
+	if (target->how != EXEC_DESCRIPTOR && !xts_argument_is_readable(target->path, 1))
+		return NULL; /* the kernel says EFAULT */
+	if (target->how == EXEC_SEARCHED || (target->how == EXEC_PATH && strchr(target->path, '/')))
+		return kept_preload_never(target->path, environment);
+	if (target->how == EXEC_PATH)
+		length = snprintf(path, sizeof path, "./%s", target->path);
+	else if (target->how == EXEC_DESCRIPTOR || !*target->path)
+		length = snprintf(path, sizeof path, "/proc/self/fd/%d", target->fd);
+	else if (*target->path == '/' || target->fd == AT_FDCWD)
+		length = snprintf(path, sizeof path, "%s%s", *target->path == '/' ? "" : "./", target->path);
+	else
+		length = snprintf(path, sizeof path, "/proc/self/fd/%d/%s", target->fd, target->path);
+	return kept_preload_never(length < (int)sizeof path ? path : "/", environment);
+}
+
+/* The memfd with the sockets that are kept; -1: there are none, or nobody could take them; -errno. */
+static int give_up_sockets(struct exec_sockets *kept, const struct exec_target *target, char *const *environment)
+{
+	const char *why;
 	int memfd;
 
 	descriptor_each(DESCRIPTOR_OFFLOADED, pack, kept);
 	if (!kept->count)
 		return -1;
+	why = never_interposed(target, environment);
+	if (why) {
+		preload_log("exec: the new program cannot use its %u offloaded sockets: %s", kept->count, why);
+		return -1;
+	}
 	kept->room = kept->count;
 	kept->count = 0;
 	kept->sockets = mmap(NULL, sockets_bytes(kept), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -78,14 +117,6 @@ static int count_of(char *const *list)
 		count++;
 	return count;
 }
-
-/* One of the four calls to which all others are reduced. */
-enum exec_how { EXEC_PATH, EXEC_SEARCHED, EXEC_DESCRIPTOR, EXEC_AT };
-struct exec_target {
-	enum exec_how how;
-	int fd, flags;
-	const char *path;
-};
 
 static int exec_real(const struct exec_target *target, char *const *arguments, char *const *environment)
 {
@@ -135,7 +166,7 @@ static int exec_kept(const struct exec_target *target, char *const *arguments, c
 		sharing_ends();
 		return exec_real(target, arguments, environment);
 	}
-	memfd = give_up_sockets(&kept);
+	memfd = give_up_sockets(&kept, target, environment);
 	send_held();
 	if (memfd == -1)
 		return exec_real(target, arguments, environment);
@@ -161,18 +192,33 @@ static void tell(const struct exec_target *target, char *const *environment)
 	errno = before;
 }
 
+static int exec_in_run(const struct exec_target *target, char *const *arguments, char *const *environment)
+{
+	int r, error;
+
+	run_over_exec(true);
+	r = exec_kept(target, arguments, environment);
+	error = errno;
+	run_over_exec(false);
+	errno = error;
+	return r;
+}
+
 static int exec_target(const struct exec_target *target, char *const *arguments, char *const *environment)
 {
-	size_t bytes = kept_preload_bytes(environment);
+	size_t bytes;
 
+	if (!environment_is_readable(environment))
+		return exec_real(target, arguments, environment);
+	bytes = kept_preload_bytes(environment);
 	if (!bytes) {
 		tell(target, environment);
-		return exec_kept(target, arguments, environment);
+		return exec_in_run(target, arguments, environment);
 	}
 	char *list[count_of(environment) + 1], text[bytes];
 
 	kept_preload(list, text, bytes, environment);
-	return exec_kept(target, arguments, list);
+	return exec_in_run(target, arguments, list);
 }
 
 EXPORT int execve(const char *path, char *const arguments[], char *const environment[])
@@ -321,6 +367,7 @@ EXPORT __attribute__((noreturn)) void _exit(int status)
 	xts_look_who_calls();
 	if (!preload_shares_memory() && !xts_inside.locked) {
 		summary_tell();
+		status = strict_outcome(status);
 		xts_before_exit();
 	}
 	sharing_ends();

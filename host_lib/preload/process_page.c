@@ -231,7 +231,7 @@ void report_counters(void)
 
 static void forget_counters(void)
 {
-	preload.offloaded = preload.unseen = preload.not_streams = 0;
+	preload.offloaded = preload.failed_calls = preload.unseen = preload.not_streams = 0;
 	for (unsigned i = 0; i < XTS_REASON_COUNT; i++)
 		preload.stayed[i] = 0;
 }

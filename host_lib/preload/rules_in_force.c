@@ -36,8 +36,11 @@ int rules_begin(const char **file, const struct xts_rules_errors **mistakes)
 {
 	const struct xts_rules *rules = xts_rules_default();
 	struct xts_rules *read = NULL;
+	uint32_t loopback = 0;
 	int r = 0;
 
+	xts_environment_number(XTS_ENV_LOOPBACK, &loopback);
+	xts_rules_loopback(loopback);
 	*file = xts_environment(XTS_ENV_RULES);
 	*mistakes = &errors;
 	if (*file) {
@@ -95,6 +98,14 @@ const struct xts_rule_group *rules_now(void)
 		pthread_mutex_unlock(&lock);
 	}
 	return of_thread ? of_thread : preload.rules;
+}
+
+bool rules_may_offload_streams(void)
+{
+	const struct xts_rule_group *rules = rules_now();
+
+	return rules &&
+	       (xts_rules_may_offload(rules, XTS_ROLE_TCP_CLIENT) || xts_rules_may_offload(rules, XTS_ROLE_TCP_SERVER));
 }
 
 static void in_child(void)

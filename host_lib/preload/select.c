@@ -176,6 +176,8 @@ static bool sets_of(struct sets *out, int count, fd_set *readable, fd_set *writa
 	INSIDE;
 
 	*out = (struct sets){ .count = count, .in = { (void *)readable, (void *)writable, (void *)exceptional } };
+	if (descriptor_highest() < 0)
+		return false; /* none is ours */
 	if (count > FD_SETSIZE) {
 		int size = table_size();
 

@@ -13,11 +13,24 @@
 
 #define COPY_BYTES 32768u
 #define SEND_BYTES_MAX 0x7ffff000u
+#define OFF_MAX INT64_MAX
+/* Each file system has a limit, and the kernel knows it: this is below all of them. */
+#define SURE_OFFSET ((off_t)1 << 30)
+#define SPLICE_FLAGS (unsigned)(SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT)
+
+/* Is it open, and not only for the other direction? */
+static bool is_open(int fd, int other_way)
+{
+	int status = real()->fcntl(fd, F_GETFL);
+
+	return status >= 0 && (status & O_ACCMODE) != other_way;
+}
 
 /* --- sendfile ----------------------------------------------------------------------------------------------------- */
 
-/* May the kernel's sendfile() read from it? Not from everything that can be read and has positions. Asks for a byte. */
-static int ask_kernel(int in, const off_t *offset)
+/* May the kernel's sendfile() read from it? Not from everything that can be read and has positions. Asks for a byte, or
+ * for nothing. */
+static int ask_kernel(int in, const off_t *offset, size_t count)
 {
 	off_t from = offset ? *offset : lseek(in, 0, SEEK_CUR);
 	int aside[2], error;
@@ -25,7 +38,7 @@ static int ask_kernel(int in, const off_t *offset)
 
 	if (real()->pipe2(aside, O_CLOEXEC) < 0)
 		return -1;
-	r = real()->sendfile(aside[1], in, offset ? &from : NULL, 1);
+	r = real()->sendfile(aside[1], in, offset ? &from : NULL, count != 0);
 	error = errno;
 	if (!offset)
 		lseek(in, from, SEEK_SET);
@@ -40,10 +53,11 @@ static bool is_on_disk(const struct stat *status)
 	return (S_ISREG(status->st_mode) && status->st_size) || S_ISBLK(status->st_mode);
 }
 
-/* Checks what the kernel would refuse: a source that it cannot read pages of, or an invalid offset. */
-static int check_source(int in, const off_t *offset, off_t *at)
+/* Checks what the kernel would refuse: a source that it cannot read pages of, an invalid offset, too many bytes. */
+static int check_source(int in, const off_t *offset, size_t count, off_t *at)
 {
 	struct stat status;
+	bool refused;
 
 	if (argument_is_bad(offset, offset ? sizeof *offset : 0)) {
 		errno = EFAULT;
@@ -56,13 +70,18 @@ static int check_source(int in, const off_t *offset, off_t *at)
 		errno = offset ? ESPIPE : EINVAL; /* what cannot be sought in has no offset, and is no source either */
 		return -1;
 	}
-	if (!is_on_disk(&status) && !S_ISDIR(status.st_mode))
-		return ask_kernel(in, offset);
-	if (*at < 0 || S_ISDIR(status.st_mode)) {
+	if (!is_on_disk(&status) && !S_ISDIR(status.st_mode) && ask_kernel(in, offset, count) < 0)
+		return -1;
+	refused = *at < 0 || count > (size_t)(OFF_MAX - *at);
+	if ((refused || !count) && !is_open(in, O_WRONLY)) {
+		errno = EBADF;
+		return -1;
+	}
+	if (refused) {
 		errno = EINVAL;
 		return -1;
 	}
-	return 0;
+	return *at >= SURE_OFFSET || S_ISDIR(status.st_mode) ? ask_kernel(in, offset, count) : 0;
 }
 
 static ssize_t send_file(int s, int in, off_t *offset, size_t count)
@@ -72,7 +91,7 @@ static ssize_t send_file(int s, int in, off_t *offset, size_t count)
 	ssize_t r = 0;
 	off_t at;
 
-	if (check_source(in, offset, &at) < 0)
+	if (check_source(in, offset, count, &at) < 0)
 		return -1;
 	if (count > SEND_BYTES_MAX)
 		count = SEND_BYTES_MAX;
@@ -102,8 +121,15 @@ EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 {
 	int s = descriptor_offloaded(out);
 
-	if (s >= 0)
-		return CALL_AGAIN(send_file(s, in, offset, count));
+	if (s >= 0) {
+		int before;
+		ssize_t r;
+
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before); /* it is no cancellation point */
+		r = CALL_AGAIN(send_file(s, in, offset, count));
+		pthread_setcancelstate(before, &(int){ 0 });
+		return r;
+	}
 	if (descriptor_offloaded(in) >= 0) {
 		errno = EINVAL; /* a socket cannot be the source, as in the kernel */
 		return -1;
@@ -250,14 +276,6 @@ static bool is_pipe(int fd)
 	return fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
 }
 
-/* Is it open, and not only for the other direction? */
-static bool is_open(int fd, int other_way)
-{
-	int status = real()->fcntl(fd, F_GETFL);
-
-	return status >= 0 && (status & O_ACCMODE) != other_way;
-}
-
 /* The kernel's checks, in its order: neither end has an offset, and the other end is a pipe. */
 static bool offsets_are_right(bool piped, const off64_t *of_socket, const off64_t *of_other)
 {
@@ -277,8 +295,9 @@ EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, 
 {
 	int from = descriptor_offloaded(in), to = descriptor_offloaded(out);
 
-	/* As in the kernel, a bad descriptor or a length of 0 is reported first. */
-	if ((from < 0 && to < 0) || !bytes || (from < 0 ? !is_open(in, O_WRONLY) : to < 0 && !is_open(out, O_RDONLY)))
+	/* As in the kernel, a length of 0, unknown flags and a bad descriptor are reported first. */
+	if ((from < 0 && to < 0) || !bytes || flags & ~SPLICE_FLAGS ||
+	    (from < 0 ? !is_open(in, O_WRONLY) : to < 0 && !is_open(out, O_RDONLY)))
 		return real()->splice(in, in_offset, out, out_offset, bytes, flags);
 	if (!offsets_are_right(is_pipe(from < 0 ? in : out), from < 0 ? out_offset : in_offset,
 			       from < 0 ? in_offset : out_offset))

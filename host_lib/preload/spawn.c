@@ -184,7 +184,7 @@ static int spawn(spawn_call *call, pid_t *pid, const char *program, const posix_
 static int spawn_kept(spawn_call *call, pid_t *pid, const char *program, const posix_spawn_file_actions_t *actions,
 		      const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[])
 {
-	size_t bytes = kept_preload_bytes(environment), count = 0;
+	size_t bytes = environment_is_readable(environment) ? kept_preload_bytes(environment) : 0, count = 0;
 	int r;
 
 	if (!bytes) {

@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/caller.h"
 #include "decision/sandboxed.h"
 #include "environment.h"
 #include "notice.h"
 #include "process_page.h"
 #include "once_per_run.h"
 #include "rules_in_force.h"
+#include "strict_outcome.h"
 
 struct preload preload;
 
@@ -139,7 +141,8 @@ static void start_once(void)
 		refuse_rules(path, mistakes);
 	if (r)
 		refuse("XTS_RULES=%s: %s", path, strerror(-r));
-	once_per_run_start();
+	once_per_run_start(preload.strict);
+	strict_outcome_start();
 	if (is_sandboxed())
 		rules_leave_all();
 	xts_inherit_over_fork();
@@ -156,6 +159,7 @@ __attribute__((constructor)) static void start(void)
 {
 	xts_cpu_begin();
 	preload_start();
+	xts_watch_fork_late();
 	process_take_over();
 	spawn_take_over();
 	decide_lost_places();

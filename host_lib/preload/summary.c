@@ -89,6 +89,9 @@ void summary_tell(void)
 	at = append_bytes(text, at, totals.sent_bytes, "sent, ");
 	at = append_bytes(text, at, totals.received_bytes, "received)");
 	at = append_stayed(text, at);
+	if (atomic_load(&preload.failed_calls))
+		at = append(text, at, "; calls that failed, since their sockets could not be offloaded: %llu",
+			    (unsigned long long)atomic_load(&preload.failed_calls));
 	if (xts_hints_taken())
 		at = append(text, at, "; options taken as hints: %llu", (unsigned long long)xts_hints_taken());
 	if (totals.relayed)

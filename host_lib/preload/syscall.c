@@ -1,20 +1,18 @@
 /*
  * syscall(): programs and runtimes that make system calls by number. Calls that name one of our descriptors, or make
- * one, are routed to our functions of that name. io_uring would use our descriptors where the interposer cannot see it.
- * So the program sees a kernel without io_uring (ENOSYS), which is counted, and falls back to epoll. XTS_IO_URING=allow
- * lets it through, for programs that use it on files: operations on offloaded sockets in a ring fail (ENOTCONN), and
- * the sockets look hung up.
+ * one, are routed to our functions of that name, and so do those that wait or end this program.
  *
  * System calls made by instruction (Go, static programs) do not come here: they act on the kernel socket, and fail.
  */
 #include "preload.h"
 
-#include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/select.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 
-#include "environment.h"
+#include "core/arguments.h"
 
 /* The arguments of a system call, whatever it takes. */
 struct arguments {
@@ -32,16 +30,79 @@ static bool is_ours(long fd)
 	return fd >= 0 && fd < (long)DESCRIPTORS_MAX && kind != DESCRIPTOR_KERNEL && kind != DESCRIPTOR_STAYED;
 }
 
-/* May the program use io_uring? It asks by number or through liburing. */
-static bool may_use_io_uring(void)
-{
-	const char *setting = xts_environment(XTS_ENV_IO_URING);
+/* --- calls that end this program ---------------------------------------------------------------------------------- */
 
-	if (xts_inside.locked || (setting && !strcmp(setting, "allow")))
+/* The new program has offloaded sockets only if they were handed over. exec() returns if it has failed. */
+static bool route_ending(long number, const struct arguments *c, long *r)
+{
+	switch (number) {
+	case SYS_execve:
+		*r = execve(POINTER(0), POINTER(1), POINTER(2));
 		return true;
-	preload_refused();
-	preload_log("io_uring is refused: it would bypass offloaded sockets (XTS_IO_URING=allow lets it through)");
-	return false;
+	case SYS_execveat:
+		*r = execveat(INT(0), POINTER(1), POINTER(2), POINTER(3), INT(4));
+		return true;
+	case SYS_exit_group:
+		_exit(INT(0));
+	default:
+		return false;
+	}
+}
+
+/* --- calls that wait for descriptors ------------------------------------------------------------------------------ */
+
+/* The C library's functions read a timeout and the address of a mask by themselves, and the kernel answers EFAULT. */
+static bool is_readable_or_null(const void *argument, size_t bytes)
+{
+	return !argument || xts_argument_is_readable(argument, bytes);
+}
+
+/* pselect6(2): the mask comes with its size. */
+struct mask_of_pselect6 {
+	const sigset_t *mask;
+	size_t bytes;
+};
+
+static bool route_pselect(const struct arguments *c, long *r)
+{
+	const struct mask_of_pselect6 *sized = POINTER(5);
+	const sigset_t *mask;
+
+	if (!is_readable_or_null(POINTER(4), sizeof(struct timespec)) || !is_readable_or_null(sized, sizeof *sized))
+		return false;
+	mask = sized ? sized->mask : NULL;
+	if (mask && (sized->bytes != MASK_BYTES || !is_readable_or_null(mask, MASK_BYTES)))
+		return false;
+	*r = pselect(INT(0), POINTER(1), POINTER(2), POINTER(3), POINTER(4), mask);
+	return true;
+}
+
+static bool route_waiting(long number, const struct arguments *c, long *r)
+{
+	switch (number) {
+#ifdef SYS_poll
+	case SYS_poll:
+		*r = poll(POINTER(0), (nfds_t)c->a[1], INT(2));
+		return true;
+#endif
+#ifdef SYS_select
+	case SYS_select:
+		if (!is_readable_or_null(POINTER(4), sizeof(struct timeval)))
+			return false;
+		*r = select(INT(0), POINTER(1), POINTER(2), POINTER(3), POINTER(4));
+		return true;
+#endif
+	case SYS_pselect6:
+		return route_pselect(c, r);
+	case SYS_ppoll:
+		if (!is_readable_or_null(POINTER(2), sizeof(struct timespec)) ||
+		    !is_readable_or_null(POINTER(3), MASK_BYTES) || (c->a[3] && SIZE(4) != MASK_BYTES))
+			return false;
+		*r = ppoll(POINTER(0), (nfds_t)c->a[1], POINTER(2), POINTER(3));
+		return true;
+	default:
+		return false;
+	}
 }
 
 /* --- calls that make a descriptor, or name more than one ---------------------------------------------------------- */
@@ -73,19 +134,6 @@ static bool route_making(long number, const struct arguments *c, long *r)
 		*r = close_range((unsigned)c->a[0], (unsigned)c->a[1], INT(2));
 		return true;
 #endif
-#ifdef SYS_poll
-	case SYS_poll:
-		*r = poll(POINTER(0), (nfds_t)c->a[1], INT(2));
-		return true;
-#endif
-#ifdef SYS_select
-	case SYS_select:
-		*r = select(INT(0), POINTER(1), POINTER(2), POINTER(3), POINTER(4));
-		return true;
-#endif
-	case SYS_ppoll:
-		*r = ppoll(POINTER(0), (nfds_t)c->a[1], POINTER(2), POINTER(3));
-		return true;
 	case SYS_epoll_ctl:
 		*r = epoll_ctl(INT(0), INT(1), INT(2), POINTER(3));
 		return true;
@@ -93,6 +141,24 @@ static bool route_making(long number, const struct arguments *c, long *r)
 		if (!is_ours(c->a[0]) && !is_ours(c->a[1]))
 			return false;
 		*r = sendfile(INT(0), INT(1), POINTER(2), SIZE(3));
+		return true;
+	case SYS_splice:
+		if (!is_ours(c->a[0]) && !is_ours(c->a[2]))
+			return false;
+		*r = splice(INT(0), POINTER(1), INT(2), POINTER(3), SIZE(4), (unsigned)c->a[5]);
+		return true;
+	/* Over Unix sockets descriptors pass. */
+	case SYS_sendmsg:
+		*r = sendmsg(INT(0), POINTER(1), INT(2));
+		return true;
+	case SYS_recvmsg:
+		*r = recvmsg(INT(0), POINTER(1), INT(2));
+		return true;
+	case SYS_sendmmsg:
+		*r = sendmmsg(INT(0), POINTER(1), (unsigned)c->a[2], INT(3));
+		return true;
+	case SYS_recvmmsg:
+		*r = recvmmsg(INT(0), POINTER(1), (unsigned)c->a[2], INT(3), POINTER(4));
 		return true;
 	default:
 		return false;
@@ -139,20 +205,8 @@ static bool route_socket(long number, const struct arguments *c, long *r)
 	case SYS_recvfrom:
 		*r = recvfrom(INT(0), POINTER(1), SIZE(2), INT(3), POINTER(4), POINTER(5));
 		return true;
-	case SYS_recvmsg:
-		*r = recvmsg(INT(0), POINTER(1), INT(2));
-		return true;
 	case SYS_sendto:
 		*r = sendto(INT(0), POINTER(1), SIZE(2), INT(3), POINTER(4), (socklen_t)c->a[5]);
-		return true;
-	case SYS_recvmmsg:
-		*r = recvmmsg(INT(0), POINTER(1), (unsigned)c->a[2], INT(3), POINTER(4));
-		return true;
-	case SYS_sendmsg:
-		*r = sendmsg(INT(0), POINTER(1), INT(2));
-		return true;
-	case SYS_sendmmsg:
-		*r = sendmmsg(INT(0), POINTER(1), (unsigned)c->a[2], INT(3));
 		return true;
 	default:
 		return false;
@@ -169,6 +223,13 @@ static bool route_descriptor(long number, const struct arguments *c, long *r)
 		return true;
 	case SYS_readv:
 		*r = readv(INT(0), POINTER(1), INT(2));
+		return true;
+	/* offsets have two halves, of which the second is 0 on a machine with 64 bits */
+	case SYS_preadv2:
+		*r = preadv2(INT(0), POINTER(1), INT(2), c->a[3], INT(5));
+		return true;
+	case SYS_pwritev2:
+		*r = pwritev2(INT(0), POINTER(1), INT(2), c->a[3], INT(5));
 		return true;
 	case SYS_write:
 		*r = write(INT(0), POINTER(1), SIZE(2));
@@ -222,9 +283,38 @@ static bool names_descriptor_first(long number)
 	case SYS_pwrite64:
 	case SYS_preadv:
 	case SYS_pwritev:
-	case SYS_splice:
 	case SYS_fstat:
 	case SYS_fsync:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* syscall() is no cancellation point, whatever it calls. */
+static bool uncancelled(bool (*route)(long, const struct arguments *, long *), long number, const struct arguments *c,
+			long *r)
+{
+	int before;
+	bool routed;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	routed = route(number, c, r);
+	pthread_setcancelstate(before, &(int){ 0 });
+	return routed;
+}
+
+static bool waits(long number)
+{
+	switch (number) {
+#ifdef SYS_poll
+	case SYS_poll:
+#endif
+#ifdef SYS_select
+	case SYS_select:
+#endif
+	case SYS_pselect6:
+	case SYS_ppoll:
 		return true;
 	default:
 		return false;
@@ -242,65 +332,21 @@ EXPORT long syscall(long number, ...)
 		c.a[i] = va_arg(list, long);
 	va_end(list);
 	xts_look_who_calls();
-	if (number == SYS_io_uring_setup && !may_use_io_uring()) {
+	if (number == SYS_io_uring_setup && !preload_may_use_io_uring()) {
 		errno = ENOSYS;
 		return -1;
 	}
 	if (door_by_number(number, c.a, &r))
 		return r;
 	if (!xts_inside.locked) {
-		if (route_making(number, &c, &r))
+		if (route_ending(number, &c, &r) || route_making(number, &c, &r) ||
+		    (waits(number) && uncancelled(route_waiting, number, &c, &r)))
 			return r;
-		if (is_ours(c.a[0]) && (route_socket(number, &c, &r) || route_descriptor(number, &c, &r)))
+		if (is_ours(c.a[0]) &&
+		    (uncancelled(route_socket, number, &c, &r) || uncancelled(route_descriptor, number, &c, &r)))
 			return r;
 		if (names_descriptor_first(number))
 			note_unseen(number, c.a[0]);
 	}
 	return real()->syscall(number, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4], c.a[5]);
-}
-
-/* --- liburing: makes its system calls by instruction, and returns -errno ------------------------------------------ */
-
-struct io_uring;
-struct io_uring_params;
-
-int io_uring_setup(unsigned entries, struct io_uring_params *params);
-int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags);
-int io_uring_queue_init_params(unsigned entries, struct io_uring *ring, struct io_uring_params *params);
-int io_uring_queue_init_mem(unsigned entries, struct io_uring *ring, struct io_uring_params *params, void *memory,
-			    size_t bytes);
-
-/* liburing's own function of this name, if the program may call it; else NULL. */
-static void *allowed(const char *name)
-{
-	return may_use_io_uring() ? dlsym(RTLD_NEXT, name) : NULL;
-}
-
-EXPORT int io_uring_setup(unsigned entries, struct io_uring_params *params)
-{
-	__typeof__(&io_uring_setup) next = allowed("io_uring_setup");
-
-	return next ? next(entries, params) : -ENOSYS;
-}
-
-EXPORT int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
-{
-	__typeof__(&io_uring_queue_init) next = allowed("io_uring_queue_init");
-
-	return next ? next(entries, ring, flags) : -ENOSYS;
-}
-
-EXPORT int io_uring_queue_init_params(unsigned entries, struct io_uring *ring, struct io_uring_params *params)
-{
-	__typeof__(&io_uring_queue_init_params) next = allowed("io_uring_queue_init_params");
-
-	return next ? next(entries, ring, params) : -ENOSYS;
-}
-
-EXPORT int io_uring_queue_init_mem(unsigned entries, struct io_uring *ring, struct io_uring_params *params,
-				   void *memory, size_t bytes)
-{
-	__typeof__(&io_uring_queue_init_mem) next = allowed("io_uring_queue_init_mem");
-
-	return next ? next(entries, ring, params, memory, bytes) : -ENOSYS;
 }

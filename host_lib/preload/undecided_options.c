@@ -300,7 +300,7 @@ static int repeat(const struct option_head *head, const uint8_t *value, int s)
 }
 
 /* Repeats the actions of one note, of those that begin with number `first`. */
-static int replay_one(const struct note *n, uint32_t first, int s)
+static int replay_one(const struct note *n, uint32_t first, int s, struct note_failed_option *out)
 {
 	struct option_head head;
 	int r = 0;
@@ -310,16 +310,19 @@ static int replay_one(const struct note *n, uint32_t first, int s)
 		r = repeat(&head, n->data + at + sizeof head, s);
 		if (r && head.level == LEVEL_IOCTL)
 			push_failed(first, -r);
+		else if (r)
+			*out = (struct note_failed_option){ true, head.level, head.option };
 	}
 	return r;
 }
 
-int note_replay(uint32_t number, int s)
+int note_replay(uint32_t number, int s, struct note_failed_option *out)
 {
 	uint32_t first = number;
 	bool pushes = false;
 	int r = 0;
 
+	*out = (struct note_failed_option){ .failed = false };
 	while (number && !r) {
 		struct note n;
 
@@ -327,7 +330,7 @@ int note_replay(uint32_t number, int s)
 		n = notes[number - 1];
 		unlock_notes();
 		pushes = pushes || n.pushes;
-		r = n.full ? -ENOBUFS : replay_one(&n, first, s);
+		r = n.full ? -ENOBUFS : replay_one(&n, first, s, out);
 		number = n.next;
 		if (pushes)
 			explicit_bzero(n.data, sizeof n.data);

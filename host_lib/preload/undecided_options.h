@@ -31,7 +31,13 @@ void note_shutdown(uint32_t number, int how);
 /* 0: nothing has been pushed. Otherwise the socket cannot stay with the kernel, and this is the errno of its bind,
  * connect or listen: that of the push, if note_replay() has failed in it. */
 int note_push_error(uint32_t number);
+/* An option that failed when it was repeated. `failed` false: it was no option. */
+struct note_failed_option {
+	bool failed;
+	int level, option;
+};
+
 /* Repeats all of that on an XTS socket: 0, or the -errno (and errno) of an action that the socket refuses. */
-int note_replay(uint32_t number, int s);
+int note_replay(uint32_t number, int s, struct note_failed_option *out);
 
 #endif

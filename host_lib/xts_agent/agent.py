@@ -15,8 +15,8 @@ This process decides who may have how many queues. The openers do what needs pri
 others and keeps no capability (`confine()`). A process that was forked first starts these and what else there is, and
 starts it again when it has ended (starter.py). SECURITY.md has a table of all processes, and of what is lost with each.
 
-The end in order takes back all queues and says so. After a fault nothing is tidied up: as if this process had been
-killed, queues in use go on, and the next agent finds them.
+Its end ends no process's queue: queues in use go on, and the next agent finds them. After a fault nothing else is
+tidied up, either.
 """
 
 from __future__ import annotations
@@ -38,18 +38,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from xts_bpf.program import Owner
 from xts_messages import attach_token, landlock, privilege
-from xts_messages._native import ffi, lib
+from xts_messages.config_mistakes import ConfigError
 from xts_messages.endpoint import Adopted, Attached, Endpoint, Grant, NotReady, Peer, Queues
 from xts_messages.log_format import about
 from xts_messages.low_ports import first_port
+from xts_messages.native import ffi, lib
 from xts_messages.printable import printable
 from xts_messages.queue_refusals import Refusals
+from xts_messages.served_sockets import in_use, server_of
 from xts_messages.service_manager import passed
 from xts_messages.version import __version__
-from xts_messages.wire_table import RELAY_SHIFT
+from xts_messages.wire_table import RELAY_SELF, RELAY_SHIFT
 
-from xts_agent import accounts, privileged_opener, related_processes, relay_keeper
-from xts_agent.config import RELOADABLE, AgentConfig, ConfigError, restart_needed
+from xts_agent import accounts, found_relay, privileged_opener, related_processes, relay_keeper
+from xts_agent.attachment_secret import secret_of, set_secret
+from xts_agent.config import RELOADABLE, AgentConfig, restart_needed
 from xts_agent.host_figures import HostFigures
 from xts_agent.pods import PREFIX, Pod, Pods
 from xts_agent.queue_pool import Pool, Slot, State
@@ -85,6 +88,9 @@ class Agent:
         with ExitStack() as undo:
             undo.callback(self._selector.close)
             listener = passed().listener(config.endpoint, socket.SOCK_SEQPACKET)
+            if listener is None and (server := server_of(config.endpoint, socket.SOCK_SEQPACKET)):
+                raise in_use(config.endpoint, server)  # before anything is done to an interface
+            Path(config.endpoint).parent.mkdir(parents=True, exist_ok=True)
             self._starter, (openers, keepers, metrics) = self._start_processes(listener is not None, undo)
             self.pools = [self._open_pool(*one, undo) for one in zip(config.each(), openers, strict=True)]
             if keepers:
@@ -101,7 +107,6 @@ class Agent:
             self.per_uid_max = config.per_uid_limit(self.count)
             for pool in self.pools:
                 pool.open_first()
-            Path(config.endpoint).parent.mkdir(parents=True, exist_ok=True)
             self.endpoint = undo.enter_context(
                 Endpoint(
                     config.endpoint,
@@ -149,14 +154,24 @@ class Agent:
         self._keeper = keeper
         undo.callback(self._close_keeper)
         made = []
-        for pool in self.pools:
-            if most := self.config.relayed_limit(pool.count):
-                relay = Relay(
-                    pool, keeper, most, self._token, self._lost, self._watch, unasked=self.config.relayed_max is None
-                )
+        for config, pool in zip(self.config.each(), self.pools, strict=True):
+            if most := config.relayed_limit(len(pool.slots)):
+                unasked = config.relayed_max is None
+                relay = Relay(pool, keeper, most, self._token, self._lost, self._watch, unasked=unasked)
                 undo.callback(relay.close)
                 made.append(relay)
+                self._meet(relay, config)
         return made
+
+    def _meet(self, relay: Relay, config: AgentConfig) -> None:
+        """Goes on with the relay of an agent before, if there is one. Relays that this one starts wait for the next."""
+        path = found_relay.path_of(config.endpoint, config.name)
+        found = found_relay.find(path)
+        if found and found.is_of(config) and relay.take_up(found):
+            return
+        if found:
+            found.close()
+        relay.listener = found_relay.listen(path)
 
     def _close_keeper(self) -> None:
         if self._keeper:
@@ -177,7 +192,11 @@ class Agent:
     @property
     def count(self) -> int:
         """The number of queues, of all interfaces, that are for processes."""
-        return sum(pool.count for pool in self.pools) - sum(relay.takes_queue for relay in self.relays)
+        return sum(map(self._for_processes, self.pools))
+
+    def _for_processes(self, pool: Pool) -> int:
+        """How many queues of an interface are for processes: all but the one that its relay has, or waits for."""
+        return max(0, pool.count - sum(relay.takes_queue for relay in self.relays if relay.pool is pool))
 
     def confine(self) -> None:
         """Drops all privileges of this process, and all file access except reading /proc and Python's own files, and
@@ -194,13 +213,20 @@ class Agent:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, tb: object) -> None:
-        """After a fault nothing is tidied up: see above."""
+        """After a fault nothing is tidied up."""
         if error is None:
             self.close()
 
     def close(self) -> None:
-        """Sends GOODBYE for all processes, removes the endpoint's file, and detaches the program."""
+        """Removes the endpoint's file. Processes keep their queues, and the program stays: the next agent takes both
+        over, and `xts-agent --detach` takes the program off."""
         self._starter.stop()
+        self.endpoint.close(leave=True)
+        for relay in self.relays:
+            if not relay.control:
+                found_relay.forget(found_relay.path_of(self.config.endpoint, relay.pool.interface))
+        for pool in self.pools:
+            pool.close(served=True)
         self._undo.close()
 
     def serve(self, stop_fd: int, readiness: Readiness) -> None:
@@ -234,6 +260,7 @@ class Agent:
                 for number, connection in self._starter.received():
                     self._renew(number, connection)
             if any([one.collect() for one in answering]):
+                self.per_uid_max = self.config.per_uid_limit(self.count)  # an interface may have fewer queues now
                 self.endpoint.retry()
             self.endpoint.process()
             if self.metrics and self.metrics in ready:
@@ -247,7 +274,7 @@ class Agent:
         try:
             config = self._read_again()
         except ConfigError as error:
-            for mistake in str(error).splitlines():
+            for mistake in error.mistakes:
                 log.warning("not reloaded: %s", mistake)
             return
         for name in restart_needed(self.config, config):
@@ -270,6 +297,10 @@ class Agent:
                 "interface": pool.interface,
                 "queues": {state.value: sum(slot.state is state for slot in pool.slots) for state in State},
                 "kept": sum(slot.kept for slot in pool.slots),
+                "serves": int(not pool.problem),
+                "reattached": pool.state.reattached,
+                "renewed": pool.state.renewed,
+                "lacking": len(pool.state.lacking),
                 "relayed": relayed.get(pool.interface, 0),
             }
             for pool in self.pools
@@ -305,15 +336,21 @@ class Agent:
         relayed = {relay.pool.interface: relay for relay in self.relays}
         for pool in self.pools:
             relay = relayed.get(pool.interface)
-            served, most = (len(relay.served), relay.channels_max) if relay else (0, 0)
+            served, most = (len(relay.served), relay.channels_max if pool.count else 0) if relay else (0, 0)
             used = sum(slot.uid is not None and slot is not (relay and relay.slot) for slot in pool.slots)
-            own = pool.count - bool(relay and relay.takes_queue)
-            yield Queues(pool.interface, own, most, used + served)
+            state = pool.state
+            counts = self._for_processes(pool), most, used + served, state.program_id
+            yield Queues(pool.interface, *counts, pool.problem, state.how, len(state.lacking))
 
     def _adopted(self) -> Iterator[Adopted]:
         for pool in self.pools:
             for queue_id, owner in pool.adopted():
                 yield Adopted(queue_id, owner.epoch, owner.pid, owner.uid, _name_of(owner.pid), pool.interface)
+        for relay in self.relays:
+            for relayed in relay.served.values():
+                if (known := relayed.before_us) and relay.slot:
+                    whose = known.pid, known.uid, _name_of(known.pid), relay.pool.interface
+                    yield Adopted(relay.slot.queue_id, known.epoch, *whose, relayed.number)
 
     # --- what the endpoint asks for --------------------------------------------------------------------
 
@@ -326,6 +363,9 @@ class Agent:
             raise
 
     def _allocate_now(self, peer: Peer, epoch: int) -> Grant:
+        problems = [pool.problem for pool in self.pools]
+        if all(problems):
+            raise OSError(errno.ENETDOWN, problems[0])
         pod = self._pods.of_process(peer.pid) if self._pods else None
         cgroup = self._cgroup(peer.pid, pod)
         if pod:
@@ -375,7 +415,14 @@ class Agent:
                 raise NotReady
         if not all(pool.exhausted() for pool in pools):
             raise NotReady
-        raise OSError(errno.EUSERS, f"all {self.count} queues of {self.config.name} are in use")
+        raise OSError(errno.EUSERS, self._all_in_use())
+
+    def _all_in_use(self) -> str:
+        serving = [pool for pool in self.pools if not pool.problem]
+        count = sum(map(self._for_processes, serving))
+        names = ", ".join(pool.interface for pool in serving)
+        why = [*(pool.problem for pool in self.pools), *(pool.state.lacking_reason for pool in serving)]
+        return "; ".join([f"all {count} queues of {names} are in use", *filter(None, why)])
 
     def _home(self, peer: Peer, pod: Pod | None) -> Pool | None:
         """The pool of a process that this one is related to, or shares its pod with."""
@@ -397,16 +444,19 @@ class Agent:
         if peer.frame_window_max:
             window = min(int(reply.frame_window), peer.frame_window_max)
             reply.frame_window = max(window, int(lib.XTS_FRAME_WINDOW_MIN))
+        secret = set_secret(reply, slot.pool.headed)
         token = self._token(reply, 0, (peer.pid, peer.uid), cgroup, epoch)
         reply.token_bytes = len(token)
         ffi.memmove(reply.token, token, len(token))
-        return Grant(reply, slot.pool.admit(slot, Owner(epoch, peer.uid, peer.pid)), tag=slot)
+        return Grant(reply, slot.pool.admit(slot, Owner(epoch, peer.uid, peer.pid), secret), tag=slot)
 
     def _token(self, reply: Any, whose: int, process: tuple[int, int], cgroup: str, epoch: int) -> bytes:
         """The token that a process shows the proxy; b"" without a key. whose: 0: the process that has the queue; a
         number of the relay that has the queue; or RELAY_SELF. process: its pid and its user."""
         if not self._issuer:
             return b""
+        own = whose in (0, RELAY_SELF)  # the queue's frames have a head, and those behind a relay have none
+        secret = secret_of(reply) if own else 0
         return self._issuer.token(
             bytes(ffi.buffer(reply.local_mac)),
             bytes(ffi.buffer(reply.peer_mac)),
@@ -415,6 +465,7 @@ class Agent:
             cgroup=cgroup,
             epoch=epoch,
             FIRST_PORT=first_port(*process).to_bytes(2),
+            **({"SECRET": secret.to_bytes(8)} if secret else {}),
         )
 
     def _cgroup(self, pid: int, pod: Pod | None) -> str:

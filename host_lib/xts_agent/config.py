@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
+import tomllib
 from collections.abc import Callable, Collection
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, structs
 from xts_bpf.program import QUEUES_MAX
-from xts_messages import mac_address
+from xts_messages import exit_status, mac_address
 from xts_messages.attach import DEFAULT_ENDPOINT
-from xts_messages.command_line import add_common
+from xts_messages.command_line import CommandLine, add_common
+from xts_messages.config_mistakes import ConfigError, Mistake, expectation, found, near, of_syntax
 from xts_messages.configuration_file import parse_toml, read_text
+from xts_messages.file_failure import not_read
 from xts_messages.killed_processes import ENDED_KEEP_S, ENDED_KEEP_S_MAX
 from xts_messages.log_format import FORMATS, Format
+from xts_messages.metric_list import add_list_metrics
 from xts_messages.metrics_address import MetricsAddress
+from xts_messages.queue_kinds import QueueOptions
+from xts_messages.served_sockets import add_unserved
 from xts_messages.toml_positions import locate
 from xts_messages.wire_table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
-FileOrNone = Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$")]
-InterfaceName = Annotated[str, Meta(min_length=1, max_length=15)]
+FileOrNone = Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$", description='an absolute path, or ""')]
+_RULES_BY = '"ethtool", or "unix:" and an absolute path'
+FlowRulesBy = Annotated[str, Meta(pattern=r"^(ethtool|unix:/[^\x00]{1,106})$", description=_RULES_BY)]
+_A_NAME = 'the name of an interface such as "xts0"'
+InterfaceName = Annotated[str, Meta(min_length=1, max_length=15, description=_A_NAME)]
+_A_PATH = 'a path of at most 107 bytes such as "/run/xts/endpoint.sock"'
 
 
 #: Processes behind the relay of an interface, if the operator has not set it.
 RELAYED_DEFAULT = 64
-
-
-class ConfigError(Exception):
-    """The configuration cannot be used; the text says what, where, and what to do."""
 
 
 class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -38,7 +43,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     interface: InterfaceName | tuple[InterfaceName, ...]
     peer_mac: str | tuple[str, ...]  # the proxy's MAC address on each of these wires
-    endpoint: Annotated[str, Meta(min_length=1, max_length=107)] = DEFAULT_ENDPOINT
+    endpoint: Annotated[str, Meta(min_length=1, max_length=107, description=_A_PATH)] = DEFAULT_ENDPOINT
     endpoint_mode: Annotated[int, Meta(ge=0, le=0o777)] = 0o666
     ethertype: Annotated[int, Meta(ge=0x0600, le=0xFFFF)] = ETHERTYPE
     queues: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 0  # 0: all that the interface has
@@ -60,6 +65,10 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     metrics_token: FileOrNone = ""  # file with the bearer token to ask for; "": none
     single_chunk: bool = False
     exclusive: bool = False
+    steering: Literal["auto", "none", "address"] = "auto"  # how frames find their queue (xts_bpf/steering.py)
+    flow_rules: FlowRulesBy = "ethtool"  # who has the rules for it: the driver, or a program at "unix:/path"
+    reliable: Literal["off", "on"] = "off"  # repeat lost frames (messages/native/arq.h)
+    prove_every_s: Annotated[int, Meta(ge=1, le=3600)] = 60  # how often each queue is proved
 
     @property
     def name(self) -> str:
@@ -72,16 +81,23 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         assert isinstance(self.peer_mac, str)
         return mac_address.station(self.peer_mac)
 
-    def each(self) -> list[AgentConfig]:
-        """The configuration of each interface. ConfigError: interfaces and MAC addresses do not pair up."""
-        interfaces = (self.interface,) if isinstance(self.interface, str) else self.interface
-        macs = (self.peer_mac,) if isinstance(self.peer_mac, str) else self.peer_mac
+    def unpaired(self) -> str:
+        """Why interfaces and MAC addresses do not pair up; "": they do."""
+        interfaces, macs = _each(self.interface), _each(self.peer_mac)
         if not interfaces or len(interfaces) != len(macs):
-            raise ConfigError(f"{len(interfaces)} interfaces and {len(macs)} of peer_mac: give one for each, in order")
+            return f"{len(interfaces)} interfaces and {len(macs)} of peer_mac: give one for each, in order"
         if len(set(interfaces)) != len(interfaces):
-            raise ConfigError(f"an interface is named twice: {', '.join(interfaces)}")
-        pairs = zip(interfaces, macs, strict=True)
+            return f"an interface is named twice: {', '.join(interfaces)}"
+        return ""
+
+    def each(self) -> list[AgentConfig]:
+        """The configuration of each interface."""
+        pairs = zip(_each(self.interface), _each(self.peer_mac), strict=True)
         return [structs.replace(self, interface=name, peer_mac=mac) for name, mac in pairs]
+
+    @property
+    def queue_options(self) -> QueueOptions:
+        return QueueOptions(self.frame_window, self.single_chunk)
 
     @property
     def may_relay(self) -> bool:
@@ -103,24 +119,38 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 def parser() -> argparse.ArgumentParser:
     """The command line of xts-agent."""
-    result = argparse.ArgumentParser(
+    result = CommandLine(
         prog="xts-agent",
         description="Opens AF_XDP queues of an interface for processes without privilege: attaches the XDP program, "
         "hands a queue to each process that connects to the endpoint, and takes it back when the process has ended.",
         epilog="examples:\n"
         "  xts-agent --interface xts0 --peer-mac 02:00:00:00:00:02 --endpoint /run/xts/endpoint.sock\n"
-        "  xts-agent --check --config /etc/xts/xts-agent.toml\n"
-        "  kill -HUP PID     reads the file again: per_uid_max, spares, ended_keep_s",
+        "  xts-agent --config /etc/xts/xts-agent.toml\n"
+        "  xts-agent --check /etc/xts/xts-agent.toml\n"
+        "  kill -HUP PID     reads the file again: per_uid_max, spares, ended_keep_s\n\n" + exit_status.EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_common(result)
+    add_list_metrics(result)
     add = result.add_argument
     add(
         "--config",
         metavar="FILE",
         help="TOML file with the options below as keys (frame_window = 64); options given here override it",
     )
-    add("--check", action="store_true", help="check the configuration, print the values in effect, and exit")
+    add(
+        "--check",
+        metavar="FILE",
+        help="check this file, print the values in effect, and exit; options given here override it",
+    )
+    add("--quiet", action="store_true", help="with --check: print only mistakes")
+    add_unserved(result)
+    add(
+        "--detach",
+        action="store_true",
+        help="take the XDP program of an agent that has ended off the interfaces, with the queues that programs still "
+        "have there, and exit",
+    )
     several = "; may be repeated, for several interfaces"
     add(
         "--interface",
@@ -235,12 +265,38 @@ def parser() -> argparse.ArgumentParser:
         default=None,
         help="drop all frames of the interface that are not messages (default: pass them to the kernel)",
     )
+    add(
+        "--steering",
+        choices=("auto", "none", "address"),
+        help="how frames find their queue: each has its own destination address, for which a network card has a rule "
+        "and each frame a secret (address); or veth, where queue N of one end is queue N of the other (none). The "
+        "proxy needs the same (default auto: none on veth, else address)",
+    )
+    add(
+        "--reliable",
+        choices=("off", "on"),
+        help="repeat frames that the wire loses (on); or it loses none, as veth does (off). The proxy needs the same "
+        "(default off)",
+    )
+    add(
+        "--flow-rules",
+        metavar="HOW",
+        help="who has the rules of the card: its driver (ethtool), or a program that answers in its place "
+        "(unix:/path, as in a lab) (default ethtool)",
+    )
+    add(
+        "--prove-every-s",
+        metavar="N",
+        type=int,
+        help="with addresses for queues: how often to send a frame to each queue and see it arrive (default 60)",
+    )
     add("--ready-fd", metavar="FD", type=int, help="write a line to this file descriptor when serving, and close it")
     add("--verbose", action="store_true", help="log each attachment")
     return result
 
 
 _NEEDED = {"--interface": "interface", "--peer-mac": "peer_mac"}
+_COMMAND_LINE = "the command line"
 
 #: Keys that a reload takes over. The others need a restart.
 RELOADABLE = frozenset({"ended_keep_s", "per_uid_max", "spares"})
@@ -248,53 +304,64 @@ RELOADABLE = frozenset({"ended_keep_s", "per_uid_max", "spares"})
 
 def load(options: argparse.Namespace) -> AgentConfig:
     """The configuration for these options. ConfigError has all mistakes, and where they are."""
-    text, file = "", options.config or ""
+    text, file = "", file_of(options)
     if file:
         try:
             text = read_text(file)
         except OSError as error:
-            raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
+            problem = not_read(file, error).removeprefix(f"{file}: ")
+            raise ConfigError([Mistake(file, None, "", problem)]) from None
     names = AgentConfig.__struct_fields__
     given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
     return parse(text, file, given)
+
+
+def file_of(options: argparse.Namespace) -> str:
+    """The configuration file that these options name; "": none."""
+    return options.check or options.config or ""
 
 
 def parse(text: str, file: str, given: dict[str, Any]) -> AgentConfig:
     """As load(), for the text of a file (its name is for messages) and what the command line has given."""
     try:
         raw = parse_toml(text)
-    except ValueError as error:
-        raise ConfigError(f"{file}: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([of_syntax(error, text, file)]) from None
     places = locate(text)
-    mistakes: list[str] = []
+    mistakes: list[Mistake] = []
     values: dict[str, Any] = {}
     for name, value in raw.items():
-        where = f"{file}:{places[name,].value.line}:{places[name,].value.column}: {name}"
+        place = places[name,]
         if name not in _TYPES:
-            mistakes.append(f"{where}: unknown key{_near(name)}")
-        elif name not in given:
-            _convert(name, value, where, values, mistakes)
+            mistakes.append(Mistake(file, place.key, name, f"unknown key; {near(name, _TYPES)}"))
+        elif name not in given and (problem := _convert(name, value, values)):
+            mistakes.append(Mistake(file, place.value, name, problem))
     for name, value in given.items():
-        _convert(name, value, f"the command line: --{name.replace('_', '-')}", values, mistakes)
+        if problem := _convert(name, value, values):
+            mistakes.append(Mistake(_COMMAND_LINE, None, f"--{name.replace('_', '-')}", problem))
     missing = [option for option, name in _NEEDED.items() if name not in raw and name not in given]
     if missing:
-        where = f"{file} or the command line" if file else "the command line"
-        mistakes.append(f"{where}: {' and '.join(missing)} must be given (see xts-agent --help)")
+        keys, wanted = (" and ".join(names) for names in ([_NEEDED[option] for option in missing], missing))
+        problem = f"{keys} must be given, here or by {wanted}" if file else f"{wanted} must be given (see --help)"
+        mistakes.append(Mistake(file or _COMMAND_LINE, None, "", problem))
     if mistakes:
-        raise ConfigError("\n".join(mistakes))
+        raise ConfigError(mistakes)
     config = AgentConfig(**values)
-    config.each()
+    if problem := config.unpaired():
+        position = None if "peer_mac" in given else places["peer_mac",].value
+        raise ConfigError([Mistake(file if position else _COMMAND_LINE, position, "", problem)])
     return config
 
 
 #: A struct for each key, made only once: msgspec 0.22 crashes when the type of peer_mac is made again and again.
 _TYPES = {field.name: msgspec.defstruct("Key", [(field.name, field.type)]) for field in structs.fields(AgentConfig)}
+_EXPECTED = {field.name: expectation(field.type) for field in structs.fields(AgentConfig)}
 
 
 #: Keys whose values are texts of a form: what is expected, and the function that raises ValueError for another form.
 _PARSED: dict[str, tuple[str, Callable[[str], object]]] = {
     "metrics": (MetricsAddress.expected, MetricsAddress.parse),
-    "peer_mac": (mac_address.EXPECTED, mac_address.station),
+    "peer_mac": (f"{mac_address.EXPECTED}, or an array of such", mac_address.station),
 }
 
 
@@ -302,23 +369,18 @@ def _each(value: str | tuple[str, ...]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else value
 
 
-def _near(name: str) -> str:
-    close = difflib.get_close_matches(name, list(_TYPES), 1, 0.5)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(_TYPES)}"
-
-
-def _convert(name: str, value: Any, where: str, values: dict[str, Any], mistakes: list[str]) -> None:
+def _convert(name: str, value: Any, values: dict[str, Any]) -> str:
+    """Puts the value of a key into `values`. Returns what is wrong with it; "": nothing."""
+    expected, parse_text = _PARSED.get(name, (_EXPECTED[name], str))
     try:
         values[name] = getattr(msgspec.convert({name: value}, _TYPES[name]), name)
         for one in _each(values[name]) if name in _PARSED else ():
-            _PARSED[name][1](one)
-    except msgspec.ValidationError as error:
-        found = json.dumps(value, default=str, ensure_ascii=False)
-        wanted = str(error).partition(" - at ")[0].replace("`", "")
-        mistakes.append(f"{where}: {wanted[:1].lower()}{wanted[1:]}, found {found}")
+            parse_text(one)
+    except msgspec.ValidationError:
+        return f"expected {expected}, found {found(value)}"
     except ValueError as error:
-        found = json.dumps(value, default=str, ensure_ascii=False)
-        mistakes.append(f"{where}: expected {_PARSED[name][0]}, found {found}: {error}")
+        return f"expected {expected}, found {json.dumps(value, default=str, ensure_ascii=False)}: {error}"
+    return ""
 
 
 def render(config: AgentConfig, given: Collection[str]) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from xts_messages._native import ffi
 from xts_messages.endpoint import Attached
+from xts_messages.native import ffi
 from xts_messages.status_page import read_figures, read_status_page
 
 #: For how many users ended processes are remembered; beyond that, the user whose processes ended first is forgotten.

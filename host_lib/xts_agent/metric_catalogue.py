@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from xts_messages.metric import Family, counter, counter_by, families, gauge, gauge_each
+from xts_messages.metric_list import Parts
 
 INFO = (gauge("xts_agent_info", "Always 1. Label: the agent's version.", "one"),)
 AGENT = (
@@ -33,6 +34,27 @@ INTERFACE = (
         "has their descriptors open.",
         "kept",
     ),
+    gauge(
+        "xts_agent_interface_serves",
+        "1 while the queues of an interface carry messages. 0: the interface is not there, its MTU is too small, or "
+        "another XDP program is there in place of the agent's program; the log says which.",
+        "serves",
+    ),
+    gauge(
+        "xts_agent_lacking_queues",
+        "Queues that no process gets, because the last probe has shown that frames do not find them.",
+        "lacking",
+    ),
+    counter(
+        "xts_agent_program_attaches",
+        "How often the XDP program was attached again, because another tool had taken it off.",
+        "reattached",
+    ),
+    counter(
+        "xts_agent_interface_renewals",
+        "How often all queues of an interface were opened again, because it was made again or its MTU was lowered.",
+        "renewed",
+    ),
     gauge("xts_agent_relayed_processes", "Processes that share a queue through the agent's relay.", "relayed"),
 )
 #: What processes report about themselves (HostFigures.by_user()).
@@ -48,8 +70,9 @@ USER = (
 )
 
 #: Title of a part of the reference -> its labels and metrics.
-PARTS = {
-    "The agent": ((), (*INFO, *AGENT)),
+PARTS: Parts = {
+    "The version of the agent": (("version",), INFO),
+    "The agent": ((), AGENT),
     "Interfaces of the host": (("interface",), INTERFACE),
     "Processes of the host": (("uid",), USER),
 }

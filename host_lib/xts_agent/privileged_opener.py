@@ -5,9 +5,12 @@ all processes of the host, keeps no capability and sends requests to this one (o
 queue and at most the process it is for; sockets, frames and addresses are made here. So an attacker in the first
 process can only give queues away: it can send no frames of its own, and gets no descriptor of the program's map.
 
+This process also looks after the interface (xts_bpf.kept_interface): when the kernel reports a change, it attaches the
+program again if that was taken off, and tells the agent which queues are lost, and why none carries anything.
+
 Closing and opening wait for the kernel, so a thread does it; everything else is done at once. When the other process
-ends without FINISH, this one ends, too, and leaves the program attached: processes that hold queues go on, and the next
-agent finds in the program's map which process has which queue. When that agent can open such a queue, the process has
+ends, this one ends, too, and leaves the program attached: processes that hold queues go on, and the next agent finds in
+the program's map which process has which queue. When that agent can open such a queue, the process has
 ended, and it sends the proxy GOODBYE. It is the same when this process ends, and is started again (starter.py): the
 next one has no descriptor of the queues that are in use.
 """
@@ -19,22 +22,28 @@ import errno
 import functools
 import logging
 import queue
+import select
 import socket
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from xts_bpf.device import raise_receive_queues, receive_queues
-from xts_bpf.program import QUEUES_MAX, Owner, SteerProgram, interface_mac
+from xts_bpf.interface_state import any_unbound
+from xts_bpf.kept_interface import KeptInterface
+from xts_bpf.program import QUEUES_MAX, Owner, SteerProgram
+from xts_bpf.steering import Steering
 from xts_messages import privilege
-from xts_messages._native import ffi, lib
 from xts_messages.afxdp import LastWord, XskSocket, is_busy, open_socket
-from xts_messages.endpoint import is_served
+from xts_messages.native import ffi, lib
+from xts_messages.netlink_changes import LINKS, Changes
+from xts_messages.served_sockets import server_of
 
 from xts_agent.config import AgentConfig
-from xts_agent.opener_protocol import REQUEST_BYTES, Answer, Ask, Request, Say, send_ready
+from xts_agent.opener_protocol import REQUEST_BYTES, Answer, Ask, InterfaceReport, Request, Say, send_ready
 from xts_agent.starter import Role
+from xts_agent.steered_queues import SteeredQueues
 
 log = logging.getLogger("xts-agent")
 
@@ -42,22 +51,34 @@ log = logging.getLogger("xts-agent")
 #: the queue, and the kernel takes some 17 ms, or more when it is busy, to release a queue after its socket was closed.
 PROBED_S = 1.0
 STEP_S = 0.005
-#: How long processes may take to leave their queues when they are told that the agent stops.
-TAKE_BACK_S = 0.5
+#: How often we look at the interface at most, however much the kernel reports.
+LOOK_EVERY_S = 0.1
+#: Where a switch may lose frames, GOODBYE is sent this often.
+GOODBYES = 3
+#: The last word on a queue was not sent: its interface has gone, or did not take it.
+UNSAID = (errno.ENXIO, errno.ENODEV, errno.ENETDOWN, errno.EBUSY)
 
 KEPT = (privilege.NET_ADMIN, privilege.NET_RAW, privilege.BPF, privilege.PERFMON, privilege.IPC_LOCK)
 #: To begin with: finding the program that is attached needs CAP_SYS_ADMIN.
 BEGINS_WITH = (*KEPT, privilege.SYS_ADMIN)
 
 
-def goodbye_frame(local_mac: bytes, peer_mac: bytes, ethertype: int, epoch: int) -> bytes:
+def goodbye_frame(
+    local_mac: bytes, peer_mac: bytes, ethertype: int, epoch: int, *, secret: int = 0, queue_id: int = 0
+) -> bytes:
     """The GOODBYE that ends an epoch on behalf of its process: without an error, as when the kernel closes the sockets
-    of a process that ends."""
-    frame = ffi.new("uint8_t[]", int(lib.XTS_ETH_MIN_BYTES))
-    ffi.memmove(frame, peer_mac + local_mac + ethertype.to_bytes(2, "big"), 14)
-    lib.xts_head_encode(frame, lib.XTS_LINK_GOODBYE, 0, 0, 0)
-    lib.xts_goodbye_encode(frame, ffi.new("struct xts_goodbye *", {"epoch": epoch}))
-    return bytes(ffi.buffer(frame))
+    of a process that ends. With a secret it has a head."""
+    frame = ffi.new("uint8_t[]", int(lib.XTS_HEADED_BYTES + lib.XTS_ETH_MIN_BYTES))
+    ethernet = peer_mac + local_mac + ethertype.to_bytes(2, "big")
+    begin = int(lib.XTS_HEADED_BYTES - lib.XTS_ETH_BYTES) if secret else 0
+    lib.xts_head_encode(frame + begin, lib.XTS_LINK_GOODBYE, 0, 0, 0)
+    lib.xts_goodbye_encode(frame + begin, ffi.new("struct xts_goodbye *", {"epoch": epoch}))
+    if secret:
+        head = {"secret": secret, "parts": lib.XTS_HEAD_SECRET}
+        lib.xts_head_encode(frame, lib.XTS_LINK_HEADED, 0, 0, queue_id)
+        lib.xts_headed_encode(frame, ffi.new("struct xts_headed *", head))
+    ffi.memmove(frame, ethernet, 14)
+    return bytes(ffi.buffer(frame, begin + int(lib.XTS_ETH_MIN_BYTES)))
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +91,7 @@ class _Queue:
     admitted: Owner | None = None
     before: Owner | None = None  # got the queue from an earlier opener; its socket is not ours
     goodbye_epoch: int = 0  # the last epoch for which the proxy was sent GOODBYE
+    goodbye: bytes = b""  # that one, if frames are steered: said once more before the next process says HELLO
     opening: bool = False
     asked: int = 0  # the number of the request to open it
     released: bool = False  # since it was opened
@@ -92,13 +114,25 @@ class Opener:
         self.config = config
         self._endpoint_stays = endpoint_stays
         self._connection = connection
-        self._local_mac = interface_mac(config.name)
         self._work: queue.SimpleQueue[_Queue | None] = queue.SimpleQueue()
+        self._changes = Changes(LINKS)
+        self._changed, self._looked_at = False, 0.0  # by time.monotonic()
+        self._steering = Steering(config.steering).on(config.name)
         self._program = SteerProgram(
-            config.name, config.peer_mac_bytes, ethertype=config.ethertype, exclusive=config.exclusive
+            config.name,
+            config.peer_mac_bytes,
+            ethertype=config.ethertype,
+            exclusive=config.exclusive,
+            peer_mask=self._steering.peer_mask,
         )
         try:
+            self._kept = KeptInterface(config.name, self._program, self._program.program_id, log)
+            self._local_mac = self._kept.state.mac
             self._queues = [_Queue(n, before=self._program.owner(n)) for n in range(self._count())]
+            self._available = len(self._queues)  # of these, how many the interface has now
+            self._steered = SteeredQueues(config, self._program, log) if self._steering is Steering.ADDRESS else None
+            if self._steered:
+                self._steered.begin(self._kept.name, self._local_mac, self._available)
         except OSError:
             in_use = any(self._program.owner(number) for number in range(QUEUES_MAX))
             (self._program.leave if in_use else self._program.close)()
@@ -118,7 +152,7 @@ class Opener:
     def _raise(self, available: int) -> int:
         """Raises the number of queues; returns how many the interface has now. Does nothing while a process of an
         earlier agent uses one: a driver may stop all queues, and lose frames, while it changes their number."""
-        name = self.config.name
+        name = self._kept.name
         if any(self._program.owner(n) and is_busy(name, n) for n in range(min(available, QUEUES_MAX))):
             log.warning("%s keeps its %d queues: some are in use", name, available)
             return available
@@ -129,18 +163,92 @@ class Opener:
             return available
 
     def run(self) -> None:
-        """Serves until the other process ends, or has said FINISH. ValueError: it broke the protocol."""
+        """Serves until the other process ends, or has said FINISH or LEAVE. ValueError: it broke the protocol."""
         thread = threading.Thread(target=self._open_queues, name="open-queues", daemon=True)
         send_ready(self._connection, [q.before for q in self._queues])
+        self._tell_state()
         thread.start()
-        while data := self._connection.recv(REQUEST_BYTES + 1):
+        while data := self._next_request():
             request = Request.unpack(data, len(self._queues))
-            if request.ask is Ask.FINISH:
+            if request.ask in (Ask.FINISH, Ask.LEAVE):
                 self._work.put(None)
                 thread.join()
-                self._finish()
+                self._finish(leave=request.ask is Ask.LEAVE)
                 return
             self._execute(request, self._queues[request.queue_id])
+
+    # --- the interface ---------------------------------------------------------------------------------
+
+    def _next_request(self) -> bytes:
+        """Waits for it, and looks after the interface meanwhile. b"": the other process has ended."""
+        events = select.poll()
+        for source in (self._connection, self._changes):
+            events.register(source, select.POLLIN)
+        while True:
+            waits = [self._kept.wait_s(), self._steered.wait_s() if self._steered else None]
+            wait_ms = min((wait_s * 1000 for wait_s in waits if wait_s is not None), default=None)
+            if self._changed:
+                wait_ms = max(0.0, self._looked_at + LOOK_EVERY_S - time.monotonic()) * 1000
+            ready = {fd for fd, _ in events.poll(wait_ms)}
+            if self._changes.fileno() in ready:
+                self._changes.take()
+                self._changed = True
+            due = self._changed and time.monotonic() >= self._looked_at + LOOK_EVERY_S
+            if due or self._kept.wait_s() == 0.0:
+                self._look()
+            if self._steered and self._steered.wait_s() == 0.0 and self._steered.prove():
+                self._tell_state()
+            if self._connection.fileno() in ready:
+                return self._connection.recv(REQUEST_BYTES + 1)
+
+    def _look(self, *, unbound: bool = False) -> None:
+        """Looks what has become of the interface, mends what it can, and tells the agent what is new. `unbound`: a
+        queue has lost it, we know that already."""
+        self._changed, self._looked_at = False, time.monotonic()
+        generation = self._kept.generation
+        opened = [q.xsk.xsk_fd for q in self._queues if q.xsk and not q.opening]
+        if not self._kept.look(unbound=any_unbound(opened) or unbound):
+            return
+        if not self._kept.problem:
+            self._kept.served()
+        try:
+            if self._kept.generation != generation:
+                self._available = self._queues_now()
+                for q in self._queues[self._available :]:
+                    if not q.opening:
+                        q.close()
+                if self._steered:
+                    self._steered.begin(self._kept.name, self._local_mac, self._available)
+        except OSError as error:  # it has gone again
+            self._kept.postpone(error.strerror or str(error))
+        self._tell_state()
+
+    def _queues_now(self) -> int:
+        """How many queues the interface has that has returned, of those that are served."""
+        state, served = self._kept.state, len(self._queues)
+        self._local_mac = state.mac
+        available = receive_queues(state.name)
+        if self.config.raise_queues and available < served:
+            available = self._raise(available)
+        if available < served:
+            log.warning(
+                "%s has %d queues now, and had %d: there are fewer for processes", state.name, available, served
+            )
+        return min(available, served)
+
+    def _tell_state(self) -> None:
+        kept = self._kept
+        counts = kept.program_id, kept.reattached, kept.renewed
+        told = InterfaceReport(kept.generation, self._available, *counts, kept.problem)
+        if self._steered:
+            proof = self._steered.proof
+            told = replace(
+                told, steered=True, headed=self._steered.headed, lacking=proof.lacking, lacking_reason=proof.reason
+            )
+        with contextlib.suppress(OSError):  # the other process has ended, and we will end, too
+            told.send(self._connection)
+
+    # --- requests --------------------------------------------------------------------------------------
 
     def _execute(self, request: Request, q: _Queue) -> None:
         legal = {
@@ -157,7 +265,12 @@ class Opener:
         answer = Answer(Say.DONE, q.number, request.number)
         try:
             if request.ask is Ask.ADMIT and q.xsk:
-                self._program.admit(q.number, q.xsk.xsk_fd, request.owner)
+                if any_unbound((q.xsk.xsk_fd,)):
+                    self._look(unbound=True)
+                    raise OSError(errno.ENETDOWN, f"{self.config.name} is not there any more")
+                if q.goodbye and q.last_word:
+                    q.last_word.send(q.goodbye)
+                self._program.admit(q.number, q.xsk.xsk_fd, request.owner, request.secret)
                 q.admitted = request.owner
             else:
                 self._release(q)
@@ -169,17 +282,30 @@ class Opener:
         self._program.withdraw(q.number)
         owner, q.admitted = q.admitted, None
         if owner:
-            self._say_goodbye(q, owner.epoch)
+            try:
+                self._say_goodbye(q, owner.epoch)
+            except OSError as error:
+                if error.errno not in UNSAID:
+                    raise
+                q.goodbye_epoch = 0  # it follows when the queue is open again (_settle())
         q.released = True  # without a socket of ours GOODBYE follows when the queue is free (_settle())
 
     def _say_goodbye(self, q: _Queue, epoch: int) -> None:
         """Sends the frames that are still in the process's ring, and then GOODBYE."""
         if q.last_word is None:
             raise OSError(errno.ENOTCONN, f"queue {q.number} is not open")
-        config = self.config
         q.goodbye_epoch = epoch
         q.last_word.flush()
-        q.last_word.send(goodbye_frame(self._local_mac, config.peer_mac_bytes, config.ethertype, epoch))
+        secret = self._program.secret(q.number)
+        frame = goodbye_frame(*self._addresses(q), self.config.ethertype, epoch, secret=secret, queue_id=q.number)
+        q.goodbye = frame if secret else b""
+        for _ in range(GOODBYES if secret else 1):
+            q.last_word.send(frame)
+
+    def _addresses(self, q: _Queue) -> tuple[bytes, bytes]:
+        """The queue's own address, and that of the proxy's queue."""
+        peer = self.config.peer_mac_bytes
+        return self._steering.address(self._local_mac, q.number), self._steering.address(peer, q.number)
 
     # --- the thread ------------------------------------------------------------------------------------
 
@@ -195,7 +321,7 @@ class Opener:
                 answer.send(self._connection)
 
     def _open(self, q: _Queue) -> Answer:
-        config = self.config
+        config, generation = self.config, self._kept.generation
         q.close()
         xsk = self._open_socket(q)
         try:
@@ -207,23 +333,24 @@ class Opener:
         q.before, q.released = None, False
         self._settle(q)
         xsk.geometry.ethertype = config.ethertype
-        xsk.set_addresses(self._local_mac, config.peer_mac_bytes)
+        xsk.geometry.queue_id = q.number
+        xsk.geometry.reliable = config.reliable == "on"
+        xsk.set_addresses(*self._addresses(q))
         geometry = bytes(ffi.buffer(xsk.geometry))
-        return Answer(Say.OPENED, q.number, q.asked, geometry=geometry, descriptors=(xsk.xsk_fd, xsk.umem_fd))
+        descriptors = (xsk.xsk_fd, xsk.umem_fd)
+        return Answer(Say.OPENED, q.number, q.asked, geometry=geometry, descriptors=descriptors, generation=generation)
 
     def _open_socket(self, q: _Queue) -> XskSocket:
         """OSError EBUSY: another socket has the queue."""
-        config = self.config
+        config, name = self.config, self._kept.name
         until = 0.0
         if q.busy:
-            if is_busy(config.name, q.number):
-                raise OSError(errno.EBUSY, f"queue {q.number} of {config.name} has a socket already")
+            if is_busy(name, q.number):
+                raise OSError(errno.EBUSY, f"queue {q.number} of {name} has a socket already")
             until = time.monotonic() + PROBED_S
         while True:
             try:
-                return open_socket(
-                    config.name, q.number, frame_window=config.frame_window, single_chunk=config.single_chunk
-                )
+                return open_socket(name, q.number, config.queue_options)
             except OSError as error:
                 if error.errno != errno.EBUSY or time.monotonic() >= until:
                     raise
@@ -243,37 +370,27 @@ class Opener:
 
     # --- the end ---------------------------------------------------------------------------------------
 
-    def _finish(self) -> None:
-        self._take_back()
+    def _finish(self, *, leave: bool) -> None:
+        """`leave`: what frames need to find their queues stays, also while nobody has one. Attaching a program may
+        reset a card, so that an agent that is started again would disturb others."""
+        leave = leave or any(self._in_use(q) for q in self._queues)
+        if self._steered and not leave:
+            self._steered.close()
         for q in self._queues:
             q.close()
-        if any(self._in_use(q) for q in self._queues):
-            self._program.leave()
-        else:
-            self._program.close()
+        (self._program.leave if leave else self._program.close)()
         if self._endpoint_stays:  # checking whether it is served would start an agent
             return
         endpoint = Path(self.config.endpoint)
-        if endpoint.is_socket() and not is_served(endpoint):
+        if endpoint.is_socket() and not server_of(endpoint, socket.SOCK_SEQPACKET):
             endpoint.unlink()
 
-    def _take_back(self) -> None:
-        """Opens queues that an earlier opener has given to processes which have just been told to leave: so the proxy
-        hears of it."""
-        left = [q for q in self._queues if q.before and q.released]
-        until = time.monotonic() + TAKE_BACK_S
-        while left and time.monotonic() < until:
-            for q in list(left):
-                with contextlib.suppress(OSError):
-                    self._open(q)
-                    left.remove(q)
-            time.sleep(STEP_S)
-
     def _in_use(self, q: _Queue) -> bool:
-        """Is the queue in use by a process that got it from an earlier agent? We cannot send GOODBYE for it, and leave
-        it alone."""
+        """Is the queue in use by a process that got it from an earlier agent?"""
         owner = self._program.owner(q.number)
-        return owner is not None and owner.epoch != q.goodbye_epoch and is_busy(self.config.name, q.number)
+        if owner is None or owner.epoch == q.goodbye_epoch or self._kept.problem:
+            return False
+        return is_busy(self._kept.name, q.number)
 
 
 def role(config: AgentConfig, endpoint_stays: bool = False) -> Role:

@@ -18,6 +18,11 @@ The opener may end, and is started again (starter.py). Queues in use go on: thei
 program stays. The queues that were ready are lost with it, since only their opener can admit frames to them; they are
 opened again. Until then processes wait. An opener that is late is not given up; while an answer is due from it, it is
 asked for no queue.
+
+So may the interface, or its XDP program. The opener says so (InterfaceReport). While there is a *problem*, no queue is
+given away or opened, and processes that have one are told that it has ended. In a new *generation* of the interface all
+queues are lost, and are opened again; it may have fewer of them, and only these are `usable`. Frames may not find a
+queue that it has (xts_bpf/steering.py): such a queue is not given away, and a process that has it is told.
 """
 
 from __future__ import annotations
@@ -33,11 +38,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import zip_longest
 
 from xts_bpf.program import Owner
 from xts_messages.endpoint import NotReady
 
-from xts_agent.opener_protocol import Answer, Ask, Request, Say, receive_answer, receive_ready
+from xts_agent.opener_protocol import Answer, Ask, InterfaceReport, Request, Say, receive_answer, receive_ready
 from xts_agent.pod_cgroup import pod_of_process
 
 log = logging.getLogger("xts-agent")
@@ -54,6 +60,8 @@ FOUND_S = 0.2
 ANSWER_S = 1.0
 BEGIN_S = 20.0
 FINISH_S = 5.0
+#: The interface of a queue has gone.
+_GONE = (errno.ENXIO, errno.ENODEV, errno.ENETDOWN)
 
 
 class State(Enum):
@@ -100,11 +108,13 @@ class Pool:
     changed: Callable[[Pool], None] = lambda _: None  # fileno() is another one, or there is none any more
     taken: Callable[[Slot], None] = lambda _: None  # a USED queue receives nothing any more
     slots: list[Slot] = field(init=False)
+    state: InterfaceReport = field(default_factory=InterfaceReport, init=False)
+    usable: int = field(default=0, init=False)  # how many of the slots the interface has
     reserved: int = field(default=0, init=False)  # queues that are not for processes: 1 while a relay waits for its own
     _begun: bool = field(default=True, init=False)  # False: a new opener has not said that it is ready
     _asked: int = field(default=0, init=False)  # the number of the last request
     _late: set[int] = field(default_factory=set, init=False)  # requests whose answers were due
-    _problem: str = field(default="", init=False)  # why the last opener could not begin
+    _begin_problem: str = field(default="", init=False)  # why the last opener could not begin
     _arrived: deque[Answer] = field(default_factory=deque, init=False)
 
     def __post_init__(self) -> None:
@@ -117,13 +127,32 @@ class Pool:
             slot = Slot(self, number, before_us=owner)
             if owner:
                 slot.state, slot.uid = State.RETURNED, owner.uid
-                with contextlib.suppress(OSError, ValueError):
-                    slot.pod = pod_of_process(owner.pid) or ""
+                slot.pod = pod_of(owner.pid)
             self.slots.append(slot)
+        self.usable = len(self.slots)
 
     @property
     def count(self) -> int:
-        return len(self.slots)
+        return len(self._carrying())
+
+    @property
+    def steered(self) -> bool:
+        """Have frames an address for each queue?"""
+        return self.state.steered
+
+    @property
+    def headed(self) -> bool:
+        """Have they a head with the secret of their attachment, too?"""
+        return self.state.headed
+
+    def _carrying(self) -> list[Slot]:
+        """The queues that frames find."""
+        return [slot for slot in self.slots[: self.usable] if slot.queue_id not in self.state.lacking]
+
+    @property
+    def problem(self) -> str:
+        """Why no queue carries anything at the moment; "": they do."""
+        return self._begin_problem or self.state.problem
 
     @property
     def spares(self) -> int:
@@ -155,10 +184,13 @@ class Pool:
                 raise OSError(answer.error, answer.text)
             self._take_in(answer)
 
-    def take(self, uid: int, pod: str = "") -> Slot | None:
-        """A READY queue, now USED and charged to a user, and a pod; None when there is none."""
-        ready = [slot for slot in self.slots if slot.state is State.READY]
-        if len(ready) <= self.reserved or self._late:
+    def take(self, uid: int, pod: str = "", *, relay: bool = False) -> Slot | None:
+        """A READY queue, now USED and charged to a user, and a pod; None when there is none. Where frames need rules
+        for the others, queue 0 is a relay's if it can be: it goes on when the rules are lost."""
+        ready = [slot for slot in self._carrying() if slot.state is State.READY]
+        if self.steered and not relay:
+            ready.sort(key=lambda slot: slot.queue_id == 0)
+        if len(ready) <= self.reserved or self._late or self.problem:
             return None
         slot = ready[0]
         slot.state = State.USED
@@ -166,16 +198,21 @@ class Pool:
         self.refill()
         return slot
 
+    def keep(self, slot: Slot, uid: int) -> None:
+        """A queue that was given away by an earlier agent is USED again: whoever has it is known."""
+        slot.state, slot.uid, slot.pod, slot.before_us = State.USED, uid, "", None
+
     def put_back(self, slot: Slot) -> None:
         """Makes a USED queue that was not given to a process after all READY again."""
         slot.state = State.READY
         slot.uid, slot.pod = None, ""
 
-    def admit(self, slot: Slot, owner: Owner) -> tuple[int, ...]:
-        """Admits frames of a USED queue; the caller owns its descriptors from now on. OSError: it failed. NotReady: the
-        opener has ended or is late, and the queue has to be opened again."""
+    def admit(self, slot: Slot, owner: Owner, secret: int = 0) -> tuple[int, ...]:
+        """Admits frames of a USED queue, with this secret if it is not 0; the caller owns its descriptors from now on.
+        OSError: it failed. NotReady: the
+                opener has ended or is late, or the interface has gone, and the queue has to be opened again."""
         try:
-            self._ask(Request(Ask.ADMIT, slot.queue_id, owner))
+            self._ask(Request(Ask.ADMIT, slot.queue_id, owner, secret=secret))
         except TimeoutError:
             log.warning("the opener of %s is late", self.interface)
             self._drop_descriptors(slot)
@@ -183,6 +220,12 @@ class Pool:
             raise NotReady from None
         except ConnectionError:
             self._lost()
+            self._drop_descriptors(slot)
+            slot.state, slot.uid, slot.pod = State.CLOSED, None, ""
+            raise NotReady from None
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
             self._drop_descriptors(slot)
             slot.state, slot.uid, slot.pod = State.CLOSED, None, ""
             raise NotReady from None
@@ -203,21 +246,23 @@ class Pool:
 
     def used(self) -> float:
         """The share of the queues that processes hold."""
-        return sum(slot.uid is not None for slot in self.slots) / self.count
+        return sum(slot.uid is not None for slot in self.slots) / max(self.usable, 1)
 
     def exhausted(self) -> bool:
-        """Are all queues held by processes, so that waiting for one is pointless?"""
-        return sum(not slot.is_held() for slot in self.slots) <= self.reserved
+        """Are all queues held by processes, or useless, so that waiting for one is pointless?"""
+        return bool(self.problem) or sum(not slot.is_held() for slot in self._carrying()) <= self.reserved
 
     def release(self, slot: Slot) -> None:
         """Stops admitting frames on a USED queue that was given to a process, and sends the proxy GOODBYE for it."""
         slot.state, slot.released = State.RETURNED, True
         self._send(Request(Ask.RELEASE, slot.queue_id))
+        if slot.queue_id >= self.usable:
+            self._forget(slot)
 
     def refill(self) -> None:
         """Tries RETURNED queues, and opens CLOSED ones until there are enough spares."""
         now = time.monotonic()
-        for slot in self._waiting() if self._begun else ():
+        for slot in self._waiting() if self._begun and not self.state.problem else ():
             if slot.retry_at > now or (slot.state is State.CLOSED and self._ahead() >= self.spares):
                 continue
             if self._send(Request(Ask.OPEN, slot.queue_id)):
@@ -277,36 +322,66 @@ class Pool:
         except (BlockingIOError, ConnectionError):
             raise
         except OSError as error:
-            if (problem := error.strerror or str(error)) != self._problem:
+            if (problem := error.strerror or str(error)) != self._begin_problem:
                 log.error("no queue of %s can be opened: %s; trying again", self.interface, problem)
-            self._problem = problem
+            self._begin_problem = problem
             self._lost()
             return False
-        if len(owners) != self.count:
-            raise OSError(errno.ENODEV, f"{self.interface} has {len(owners)} queues now, and had {self.count}")
+        if len(owners) != len(self.slots):
+            log.warning("%s has %d queues now, and had %d", self.interface, len(owners), len(self.slots))
+        self.usable = min(len(owners), len(self.slots))
         log.warning("another opener serves the queues of %s", self.interface)
-        self._begun, self._problem = True, ""
-        for slot, owner in zip(self.slots, owners, strict=True):
+        self._begun, self._begin_problem = True, ""
+        self.state = replace(self.state, generation=1)
+        for slot, owner in zip_longest(self.slots, owners[: len(self.slots)]):
             if slot.state is State.RETURNED and slot.released:
                 self._send(Request(Ask.RELEASE, slot.queue_id))
             if slot.state is State.USED and owner is None:
                 self.taken(slot)
         return True
 
+    # --- the interface ---------------------------------------------------------------------------------
+
+    def _take_state(self, state: InterfaceReport) -> None:
+        """The interface, or its program, is another one, or there is a problem with it."""
+        before, self.state = self.state, state
+        self.usable = min(state.queues, len(self.slots))
+        again = state.generation != before.generation
+        headless = state.headed and not before.headed  # what is used has no secret, and others could write to it
+        for slot in self.slots if not (again or state.problem) else ():
+            if slot.state is State.USED and (headless or slot.queue_id in state.lacking - before.lacking):
+                self.taken(slot)
+        for slot in self.slots if again or state.problem else ():
+            if slot.state is State.USED:
+                self.taken(slot)
+            elif slot.state is State.READY and again:
+                self._drop_descriptors(slot)
+                slot.state = State.CLOSED
+            slot.retry_at = 0.0
+        for slot in self.slots[self.usable :]:  # the interface has fewer queues now, and the opener has closed these
+            if slot.state is State.RETURNED:
+                self._forget(slot)
+
+    def _forget(self, slot: Slot) -> None:
+        """The interface has this queue no more."""
+        slot.state, slot.uid, slot.pod, slot.before_us = State.CLOSED, None, "", None
+        slot.kept = slot.warned = slot.released = False
+
     def timeout_s(self) -> float | None:
         """When collect() is to be called again, in seconds; None: not before something happens."""
         if self._arrived:
             return 0.0
-        if not self.opener or not self._begun:
+        if not self.opener or not self._begun or self.state.problem:
             return None
         waiting = [slot.retry_at for slot in self._waiting()]
         return max(0.0, min(waiting) - time.monotonic()) if waiting else None
 
-    def close(self) -> None:
-        """Ends the opener, which closes everything, USED queues included, and waits for it. Harmless when repeated."""
+    def close(self, *, served: bool = False) -> None:
+        """Ends the opener, and waits for it. Queues in use stay with their processes, and the program, too, if this
+        pool has `served`. Harmless when repeated."""
         for slot in self.slots:
             self._drop_descriptors(slot)
-        self._send(Request(Ask.FINISH))
+        self._send(Request(Ask.LEAVE if served else Ask.FINISH))
         until = time.monotonic() + FINISH_S
         with contextlib.suppress(OSError):
             while self.opener and _readable(self.opener, until - time.monotonic()):
@@ -345,10 +420,13 @@ class Pool:
     def _waiting(self) -> list[Slot]:
         """The queues that refill() still has to try."""
         wanted = {State.RETURNED} if self._ahead() >= self.spares else {State.RETURNED, State.CLOSED}
-        return [slot for slot in self.slots if slot.state in wanted]
+        return [slot for slot in self.slots[: self.usable] if slot.state in wanted]
 
     def _take_in(self, answer: Answer) -> bool:
         """Handles an answer. True: it has changed what is known about a queue."""
+        if answer.state:
+            self._take_state(answer.state)
+            return True
         slot = self.slots[answer.queue_id]
         if answer.say is Say.DONE:
             if answer.error:
@@ -356,6 +434,10 @@ class Pool:
             return self._is_punctual_again(answer.number)
         if answer.error:
             return self._failed(slot, answer)
+        if answer.generation != self.state.generation:  # its interface has gone meanwhile
+            self._close_descriptors(answer.descriptors)
+            slot.state = State.CLOSED if slot.uid is None else State.RETURNED
+            return False
         if slot.before_us:
             log.info("queue %d: pid %d, of an agent before us, has gone", slot.queue_id, slot.before_us.pid)
         elif slot.kept:
@@ -384,6 +466,8 @@ class Pool:
             if now - slot.busy_since < KEPT_AFTER_S:
                 slot.retry_at = now + STEP_S
                 return False
+        if answer.error in _GONE:  # the opener says more, when it has looked
+            return False
         slot.kept = slot.uid is not None
         slot.found_at = now
         if not slot.warned and not slot.before_us:
@@ -412,3 +496,10 @@ def _readable(connection: socket.socket, seconds: float) -> bool:
     events = select.poll()
     events.register(connection, select.POLLIN)
     return bool(events.poll(max(0.0, seconds) * 1000))
+
+
+def pod_of(pid: int) -> str:
+    """The identifier of the pod of a process that was attached by an earlier agent; "": it is in none, or unknown."""
+    with contextlib.suppress(OSError, ValueError):
+        return pod_of_process(pid) or ""
+    return ""

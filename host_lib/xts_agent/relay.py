@@ -7,6 +7,10 @@ that finds no queue free gets shared memory whose other end is the relay. When t
 refuses it, or it was killed), its processes have lost the proxy, as if the proxy had ended: they are told, and attach
 again. The agent opens the queue again and starts another relay on it, at once, or after RETRY_S if the last one never
 worked. A relay goes on when the keeper has ended; the next one is started by another keeper.
+
+A relay with processes also goes on when the agent has ended, in order or not (messages/native/relay_agents.c). The next
+agent connects to it, hears whom it serves, and goes on with it as if it had started it. It sees nothing of these
+processes themselves; the relay tells when one has ended.
 """
 
 from __future__ import annotations
@@ -22,13 +26,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xts_bpf.program import Owner
-from xts_messages._native import ffi, lib
 from xts_messages.attach_token import cgroup_of
 from xts_messages.endpoint import Grant, NotReady, Peer
-from xts_messages.queue import ShmArea, create_shm
+from xts_messages.native import ffi, lib
+from xts_messages.shm import ShmArea, create_shm
 from xts_messages.wire_table import RELAY_SELF, RELAYED_WINDOW
 
-from xts_agent.queue_pool import Pool, Slot
+from xts_agent.attachment_secret import set_secret
+from xts_agent.found_relay import FoundRelay
+from xts_agent.queue_pool import Pool, Slot, pod_of
 from xts_agent.relay_keeper import Start
 
 log = logging.getLogger("xts-agent")
@@ -55,6 +61,7 @@ class Relayed:
     uid: int
     control: socket.socket  # the socket of the relay's process that serves it
     pod: str  # the pod's identifier; "": none
+    before_us: Owner | None = None  # it got its place from an earlier agent
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +75,7 @@ class Relay:
     ended: Callable[[Relayed], None]  # a process has lost the relay
     changed: Callable[[Relay], None]  # the socket to the relay's process has changed, or is gone
     unasked: bool = False  # started when it is needed
+    listener: socket.socket | None = None  # where relays wait for the next agent; None: they end with this one
     slot: Slot | None = field(default=None, init=False)
     control: socket.socket | None = field(default=None, init=False)
     up: bool = field(default=False, init=False)
@@ -94,7 +102,7 @@ class Relay:
 
     def timeout_s(self) -> float | None:
         """When `refill()` is to be called again, in seconds; None: not before something happens."""
-        if self.control or not self.keeper or not self._wanted:
+        if self.control or not self.keeper or not self._wanted or self.pool.problem:
             return None
         return max(0.0, self._retry_at - time.monotonic())
 
@@ -102,8 +110,10 @@ class Relay:
         """Starts the relay's process if there is none and a queue is available."""
         if self.control or not self.keeper or not self._wanted or time.monotonic() < self._retry_at:
             return
+        if self.pool.problem:
+            return
         self.pool.reserved = 0
-        slot = self.pool.take(_NO_UID)
+        slot = self.pool.take(_NO_UID, relay=True)
         self.pool.reserved = int(slot is None)
         if slot is None:
             self.pool.refill()
@@ -132,6 +142,7 @@ class Relay:
         if geometry.largest_message < LARGEST_MESSAGE + lib.XTS_CARRIED_BYTES:
             raise OSError(errno.EOPNOTSUPP, "a relay needs frames of several buffers (single_chunk, Linux before 6.6)")
         geometry.epoch = secrets.randbits(64) or 1
+        secret = set_secret(geometry, slot.pool.headed)
         process = os.getpid(), os.geteuid()
         token = self.token_of(geometry, RELAY_SELF, process, cgroup_of(process[0]), int(geometry.epoch))
         geometry.token_bytes = len(token)
@@ -139,12 +150,13 @@ class Relay:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         with theirs:
-            descriptors = slot.pool.admit(slot, Owner(int(geometry.epoch), os.geteuid(), os.getpid()))
+            descriptors = slot.pool.admit(slot, Owner(int(geometry.epoch), os.geteuid(), os.getpid()), secret)
             self.slot = slot
             try:
                 xsk_fd, umem_fd = descriptors
                 start = Start(bytes(ffi.buffer(geometry)), self.channels_max, SPIN_US)
-                start.send(keeper, (xsk_fd, umem_fd, theirs.fileno()))
+                listening = (self.listener.fileno(),) if self.listener else ()
+                start.send(keeper, (xsk_fd, umem_fd, theirs.fileno(), *listening))
             except OSError:
                 ours.close()
                 raise
@@ -173,11 +185,34 @@ class Relay:
         self.pool.reserved = self._reserves()
         self.pool.release(slot)
 
+    # --- a relay of the agent before -------------------------------------------------------------------
+
+    def take_up(self, found: FoundRelay) -> bool:
+        """Goes on with a relay that an earlier agent has started. To be called before anything is taken from the pool.
+        False: it is not one of this pool."""
+        epoch = int(found.geometry.epoch)
+        slot = next((one for one in self.pool.slots if one.before_us and one.before_us.epoch == epoch), None)
+        if slot is None or slot.queue_id != found.geometry.queue_id:
+            return False
+        self.pool.keep(slot, _NO_UID)
+        self.pool.reserved = 0
+        self.slot, self.control, self._geometry, self._next = slot, found.control, found.geometry, found.next
+        self.listener, self.up, self.problem, self._wanted = found.listener, True, "", True
+        for number, owner in found.members.items():
+            self.served[number] = Relayed(self, number, owner.uid, found.control, pod_of(owner.pid), owner)
+        self.changed(self)
+        where = self.pool.interface, slot.queue_id
+        log.info("%s: queue %d: the relay goes on, with %d processes", *where, len(self.served))
+        return True
+
     # --- processes -------------------------------------------------------------------------------------
 
     def grant(self, peer: Peer, epoch: int, cgroup: str, pod: str) -> Grant:
         """Serves one more process, in a pod (its identifier) or not (""). NotReady: there may be a place in a moment.
         OSError: it is not possible, and why."""
+        if self.pool.problem:
+            raise OSError(errno.ENETDOWN, self.pool.problem)
+        self.collect()  # who has lost it asks again at once, maybe before we have looked
         if not self.up:
             if self._may_come_up():
                 raise NotReady
@@ -190,7 +225,7 @@ class Relay:
         area = create_shm(max(window, int(lib.XTS_FRAME_WINDOW_MIN)), LARGEST_MESSAGE)
         try:
             return self._grant(area, peer, epoch, cgroup, pod)
-        except OSError:
+        except (OSError, NotReady):
             os.close(area.memfd)
             os.close(area.host_bell)
             raise
@@ -219,14 +254,22 @@ class Relay:
         token = self.token_of(of_queue, number, (peer.pid, peer.uid), cgroup, epoch)
         reply.token_bytes = len(token)
         ffi.memmove(reply.token, token, len(token))
-        self._order(lib.XTS_RELAY_ADD, number, reply, (area.memfd, area.proxy_bell))
+        self._order(lib.XTS_RELAY_ADD, number, reply, (area.memfd, area.proxy_bell), peer)
         assert self.control is not None
         relayed = Relayed(self, number, peer.uid, self.control, pod)
         self.served[number] = relayed
         return Grant(reply, (area.memfd, area.host_bell), tag=relayed)
 
-    def _order(self, what: int, number: int, geometry: Any = None, descriptors: tuple[int, ...] = ()) -> None:
-        order = ffi.new("struct xts_relay_order *", {"what": what, "number": number})
+    def _order(
+        self,
+        what: int,
+        number: int,
+        geometry: Any = None,
+        descriptors: tuple[int, ...] = (),
+        peer: Peer | None = None,
+    ) -> None:
+        owner = {"uid": peer.uid, "pid": peer.pid} if peer else {}
+        order = ffi.new("struct xts_relay_order *", {"what": what, "number": number, **owner})
         if geometry is not None:
             order.geometry = geometry[0]
             # the relay's own token is not for it
@@ -236,6 +279,8 @@ class Relay:
         try:
             socket.send_fds(self.control, [bytes(ffi.buffer(order))], descriptors)
         except BlockingIOError:
+            raise NotReady from None
+        except ConnectionError:  # collect() will see that it has ended
             raise NotReady from None
 
     def remove(self, relayed: Relayed) -> None:
@@ -264,7 +309,11 @@ class Relay:
             if len(data) != _REPORT_BYTES:
                 self._lost()
                 return True
-            changed |= self._take(ffi.from_buffer("struct xts_relay_report *", data))
+            report = ffi.from_buffer("struct xts_relay_report *", data)
+            changed |= self._take(report)
+            if report.what == lib.XTS_RELAY_DOWN:  # its processes know already, and ask for another
+                self._lost()
+                return True
         return changed
 
     def _take(self, report: Any) -> bool:
@@ -279,6 +328,9 @@ class Relay:
             if report.error or report.dropped:
                 why = f"{os.strerror(report.error)}; " if report.error else ""
                 log.warning("relayed process %d: %sdropped frames: %d", report.number, why, report.dropped)
+            if relayed and relayed.before_us:
+                del self.served[relayed.number]
+                return True
             if relayed:
                 self.ended(relayed)
         return False
@@ -292,7 +344,8 @@ class Relay:
         was_up, self.up = self.up, False
         served, self.served = self.served, {}
         for relayed in served.values():
-            self.ended(relayed)
+            if not relayed.before_us:
+                self.ended(relayed)
         if was_up:
             reason = self.problem or "it was killed"
             log.warning("the relay on %s has ended (%s): %d processes", self.pool.interface, reason, len(served))
@@ -316,10 +369,11 @@ class Relay:
         return sum(relayed.pod == pod for relayed in self.served.values())
 
     def close(self) -> None:
-        """Ends the relay and the attachments of its processes. Harmless when repeated."""
-        if self.control:
-            self.control.close()
-            self.control = None
+        """Leaves the relay to the processes that it has. Harmless when repeated."""
+        for ours in (self.control, self.listener):
+            if ours:
+                ours.close()
+        self.control = self.listener = None
 
 
 def _meaning(error: int, was_up: bool) -> str:

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from xts_messages import landlock, privilege
-from xts_messages._native import ffi, lib
-from xts_messages.queue import adopt_afxdp
+from xts_messages.native import ffi, lib
+from xts_messages.queue_kinds import HOST, QueueEnd
 
 from xts_agent import child
+from xts_agent.attachment_secret import secret_of
 from xts_agent.starter import Role
 
 log = logging.getLogger("xts-agent")
@@ -33,7 +34,8 @@ log = logging.getLogger("xts-agent")
 GEOMETRY_BYTES = int(ffi.sizeof("struct xts_attach_reply"))
 _HEAD = struct.Struct("=II")
 _REQUEST_BYTES_MAX = _HEAD.size + GEOMETRY_BYTES
-_DESCRIPTORS = 3  # the AF_XDP socket, its UMEM, and the relay's end of the socket to the agent
+#: The AF_XDP socket, its UMEM, the relay's end of the socket to the agent, and that where it waits for the next agent.
+_DESCRIPTORS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Start:
     channels_max: int
     spin_us: int
 
-    def send(self, keeper: socket.socket, descriptors: tuple[int, int, int]) -> None:
+    def send(self, keeper: socket.socket, descriptors: tuple[int, ...]) -> None:
         """Sends the request to the keeper. OSError: the keeper has ended, or takes nothing."""
         data = _HEAD.pack(self.channels_max, self.spin_us) + self.geometry
         child.send(keeper, data, descriptors)
@@ -79,12 +81,16 @@ def _be_a_relay(data: bytes, fds: list[int]) -> NoReturn:
     status = 1
     try:
         child.set_name("xts-relay")
-        xsk_fd, umem_fd, control_fd = fds
+        xsk_fd, umem_fd, control_fd, *listening = fds
         channels_max, spin_us = _HEAD.unpack_from(data)
         geometry = ffi.new("struct xts_attach_reply *")
         ffi.memmove(geometry, data[_HEAD.size :], GEOMETRY_BYTES)
         _limit(channels_max)
-        queue = adopt_afxdp(xsk_fd, umem_fd, geometry)
+        queue = QueueEnd(geometry, (xsk_fd, umem_fd)).adopt(HOST)
+        if secret := secret_of(geometry):
+            queue = queue.headed(secret, int(geometry.queue_id))
+        if geometry.reliable:
+            queue = queue.repeating(lib.XTS_ARQ_HOST, int(geometry.epoch))
         config = ffi.new(
             "struct xts_relay_config *",
             {
@@ -96,6 +102,8 @@ def _be_a_relay(data: bytes, fds: list[int]) -> NoReturn:
                 "channels_max": channels_max,
                 "spin_us": spin_us,
                 "control_fd": control_fd,
+                "listen_fd": listening[0] if listening else -1,
+                "geometry": geometry,
             },
         )
         if result := int(lib.xts_calls_only(lib.XTS_CALLS_OF_RELAY)):

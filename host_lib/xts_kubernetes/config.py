@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from xts_agent.pods import DEFAULT_PODS_SOCKET
 from xts_messages.attach import DEFAULT_ENDPOINT
-from xts_messages.command_line import add_common
+from xts_messages.command_line import CommandLine, add_common
 from xts_messages.log_format import FORMATS
 
 from xts_kubernetes.offered import DEVICES_MAX
@@ -52,7 +52,7 @@ class Config:
 
 def parser() -> argparse.ArgumentParser:
     """The command line of xts-device-plugin."""
-    result = argparse.ArgumentParser(
+    result = CommandLine(
         prog="xts-device-plugin",
         description="Offers the queues of this node to Kubernetes. A container that asks for the resource gets the "
         "folder with the endpoint's socket and XTS_ENDPOINT, without any privilege. Also tells the agent which pod a "

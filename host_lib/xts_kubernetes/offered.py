@@ -2,7 +2,8 @@
 
 A device is a right to one attachment. Which queue a process gets is the agent's business, so that the number in an
 identifier only counts: "xts0-3" is the fourth place at the interface xts0. While the endpoint does not answer, what was
-there last is there, and unhealthy: the kubelet gives nothing of it to new pods, and pods that have some keep it.
+there last is there, and unhealthy: the kubelet gives nothing of it to new pods, and pods that have some keep it. It is
+the same for an interface whose queues carry nothing at the moment, as the agent says.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def devices_of(found: Iterable[OfferedQueues], relayed: bool, queues: int) -> tu
     offer where the endpoint does not say, as a proxy's does not. ValueError: it says what cannot be."""
     listed = list(found) or [OfferedQueues("shm", queues, 0, 0)]
     counts: dict[str, int] = {}
+    problems = {printable(one.interface): one.problem for one in listed}
     for one in listed:
         name = printable(one.interface)
         if not name or "/" in name or name in counts:
@@ -55,7 +57,7 @@ def devices_of(found: Iterable[OfferedQueues], relayed: bool, queues: int) -> tu
     if sum(counts.values()) > DEVICES_MAX:
         raise ValueError(f"the endpoint says that it has {sum(counts.values())} queues; {DEVICES_MAX} are the most")
     return tuple(
-        Offered(f"{name}-{number}", name, True, numa_node(name))
+        Offered(f"{name}-{number}", name, not problems[name], numa_node(name))
         for name, count in counts.items()
         for number in range(count)
     )

@@ -6,6 +6,9 @@
     @pytest.mark.xts_offloaded                      # the standard module's too, and all of them have to be
     def test_client(): ...
 
+    @pytest.fixture(scope="session")
+    def xts_tables(): return "tls.toml"             # its TLS identities and trust roots, in conftest.py
+
 Faults are made on request: `xts_proxy.kill()`, `pause()`, `lose()` (proxy.py). The proxy is started for the first test
 that asks for it, and the next test finds it whole again. pytest loads this module in every run of an environment that
 has the package; so nothing of it is imported before a test asks.
@@ -13,6 +16,7 @@ has the package; so nothing of it is imported before a test asks.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from .offloaded import Offloaded
     from .proxy import XtsProxy
 
-__all__ = ["xts_proxy"]
+__all__ = ["xts_proxy", "xts_tables"]
 
 _MARKER = "xts_offloaded"
 _MARKER_TEXT = (
@@ -36,10 +40,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def _xts_session() -> Iterator[XtsProxy]:
+def xts_tables() -> str | os.PathLike[str]:
+    """Additional configuration of the proxy, such as TLS identities: its text, or the path of a file with it. A fixture
+    of this name in conftest.py takes the place of this one, which has none."""
+    return ""
+
+
+@pytest.fixture(scope="session")
+def _xts_session(xts_tables: str | os.PathLike[str]) -> Iterator[XtsProxy]:
     from .proxy import XtsProxy, of_process
 
-    with of_process() as proxy:
+    with of_process(xts_tables) as proxy:
         yield XtsProxy(proxy)
 
 

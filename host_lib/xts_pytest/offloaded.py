@@ -18,8 +18,8 @@ __all__ = ["Offloaded", "under_interposer"]
 #: Of sockets that are not TCP.
 _NOT_TCP = frozenset({"PROTOCOL", "FAMILY"})
 _UNSEEN = (
-    "no socket of this test was offloaded: it made none through the socket module. Those of modules that make them in"
-    " C (uvloop, grpcio, gevent, psycopg) are offloaded only where the tests run as `xts dev -- pytest`"
+    "no socket of this test was offloaded: it made none through the socket module. Sockets that modules make in C"
+    " (uvloop, grpcio, gevent, psycopg) are offloaded only where the tests run as `xts dev -- pytest`"
 )
 _REPLACED = (
     "no socket of this test was offloaded: something has put another class in place of socket.socket, such as the"

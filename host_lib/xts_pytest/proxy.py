@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from xts_socket._dev import GivenProxy, dev, lose
 from xts_socket._dev_proxy import DevProxy
+from xts_socket._install import under_interposer
 
-of_process = dev
+_OTHER_TABLES = (
+    "the tables of the fixture xts_tables are not used: pytest runs under `xts dev` or `xts run`, which started the"
+    " proxy; give it the same with `xts dev --tables FILE`"
+)
 _GIVEN = "pytest runs under `xts dev` or `xts run`, whose proxy no test may stop: run pytest without it for this test"
+
+
+@contextmanager
+def of_process(tables: str | os.PathLike[str]) -> Iterator[DevProxy | GivenProxy]:
+    """The process's proxy. It has these tables, unless another program has started it: then that is warned about."""
+    if tables and under_interposer():
+        warnings.warn(_OTHER_TABLES, RuntimeWarning, stacklevel=1)
+        tables = ""
+    with dev(tables) as proxy:
+        yield proxy
 
 
 class XtsProxy:

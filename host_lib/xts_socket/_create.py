@@ -19,6 +19,7 @@ from typing import Any
 
 from ._descriptor import adopt, duplicate
 from ._errors import explained
+from ._misuse import named, wanted
 from ._names import getaddrinfo
 from ._socket import socket
 
@@ -30,7 +31,8 @@ _DEFAULT = object()
 
 
 def client_stack(tls: Tls | bool | None, push: Sequence[Layer], host: str | None) -> tuple[Layer, ...]:
-    """The protocols to push for a connection to a host, TLS first. TypeError if `tls` is of a wrong type."""
+    """The protocols to push for a connection to a host, TLS first. TypeError if an argument is of a wrong type."""
+    _check_push(push)
     if not tls:
         return tuple(push)
     from .layers import Tls
@@ -38,18 +40,24 @@ def client_stack(tls: Tls | bool | None, push: Sequence[Layer], host: str | None
     if tls is True:
         tls = Tls()
     if not isinstance(tls, Tls):
-        raise TypeError(f"tls: Tls() or a bool is wanted, not {tls!r}")
+        raise wanted("tls", "Tls() or a bool", tls)
     return (as_client(tls, host), *push)
 
 
+def _check_push(push: Sequence[Layer]) -> None:
+    if not hasattr(push, "__iter__"):
+        raise wanted("push", "a list of protocols, as [Lines()],", push)
+
+
 def server_stack(tls: Tls | None, push: Sequence[Layer] = ()) -> tuple[Layer, ...]:
-    """The protocols to push on a listener, TLS first. TypeError if `tls` is of a wrong type."""
+    """The protocols to push on a listener, TLS first. TypeError if an argument is of a wrong type."""
+    _check_push(push)
     if not tls:
         return tuple(push)
     from .layers import Tls
 
     if not isinstance(tls, Tls):
-        raise TypeError(f"tls: Tls(identity=…) is wanted, not {tls!r}")
+        raise wanted("tls", "Tls(identity=…)", tls)
     return (as_server(tls), *push)
 
 
@@ -74,6 +82,7 @@ def type_for(layers: Sequence[Layer]) -> int:
     return SOCK_SEQPACKET if layers and layers[-1].ulp().boundaries else SOCK_STREAM
 
 
+@named
 def create_connection(
     address: tuple[str | None, int],
     timeout: Any = _DEFAULT,
@@ -129,6 +138,7 @@ def has_dualstack_ipv6() -> bool:
     return True
 
 
+@named
 def create_server(
     address: tuple[Any, ...],
     *,

@@ -46,9 +46,9 @@ class Decision:
         return fsdecode(ffi.string(self._native.endpoint)) if self._native.endpoint else None
 
     @property
-    def attach_error(self) -> str:
-        """The endpoint's explanation of the reason; mostly empty."""
-        return printable(ffi.string(self._native.attach_error).decode(errors="replace"))
+    def explanation(self) -> str:
+        """More than the reason tells: what the endpoint said, or which option failed; mostly empty."""
+        return printable(ffi.string(self._native.explanation).decode(errors="replace"))
 
     def repeat(
         self, timeout: float | None, options: list[tuple[Any, ...]], pushes: list[Callable[[socket], None]]
@@ -56,10 +56,15 @@ class Decision:
         """Sets the options on the XTS socket, and pushes. OSError: a push was refused; then there is no XTS socket."""
         if self.ours is None:
             return
-        with self._step(lib.XTS_STEP_OPTIONS):
-            self.ours.settimeout(timeout)
-            for option in _in_force(options):
+        self.ours.settimeout(timeout)
+        for option in _in_force(options):
+            try:
                 self.ours.setsockopt(*option)
+            except OSError as failure:
+                lib.xts_decision_option_failed(self._native, int(option[0]), int(option[1]), failure.errno or 0)
+                self.ours.close()
+                self.ours = None
+                return
         try:
             for push in pushes if self.ours is not None else ():
                 push(self.ours)

@@ -10,15 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from . import _report, _scope
-from ._dev_proxy import RULES, DevProxy
+from xts_messages.configuration_file import read_text
+
+from . import _report
+from ._dev_proxy import DevProxy
 from ._environment import DEFAULT_ENDPOINT, setting
 from ._info import configure
 from ._install import under_interposer
+from ._misuse import named, wanted
 from ._native import lib
-from ._rules import RULES_VARIABLE
+from ._rules import LOOPBACK_VARIABLE, loopback_of_environment, offload_loopback
 
-_VARIABLES = ("XTS_ENDPOINT", "XTS_QUEUE", RULES_VARIABLE)
+_VARIABLES = ("XTS_ENDPOINT", "XTS_QUEUE", LOOPBACK_VARIABLE)
 
 _lock = allocate_lock()
 _proxy: DevProxy | None = None  # shared by all blocks of the process
@@ -55,8 +58,9 @@ class GivenProxy:
     kill = start = pause = resume = _not_ours
 
 
+@named
 @contextmanager
-def dev(tables: str = "") -> Iterator[DevProxy | GivenProxy]:
+def dev(tables: str | os.PathLike[str] = "") -> Iterator[DevProxy | GivenProxy]:
     """An offload proxy for this process, without privilege or configuration, used by XTS sockets that are made in the
     block.
 
@@ -64,15 +68,16 @@ def dev(tables: str = "") -> Iterator[DevProxy | GivenProxy]:
     with this process, however that ends. os.wait() does not find it, unless this process is the one that gets
     orphans. Blocks may nest and run in several threads; they share one proxy, which ends with the last of them.
     Then open XTS sockets end (ECONNRESET); bytes that were sent on closed ones are still delivered. Programs
-    started in the block attach to it as well (XTS_ENDPOINT, and XTS_RULES, which offload loopback too); install()
-    and offload() use the same rules then. After fork(), the child's new sockets also use the proxy, which still
-    belongs to the parent.
+    started in the block attach to it as well (XTS_ENDPOINT). In them, and under install() and offload(), loopback is
+    offloaded as other addresses are, unless rules say otherwise (XTS_LOOPBACK). After fork(), the child's new
+    sockets also use the proxy, which still belongs to the parent.
 
     Under `xts dev` and `xts run` the process has a proxy already: the block uses that one, and changes nothing.
 
-    tables: additional configuration for the proxy, for example [[tls.identity]] (deploy/xts-proxy.toml). Raises
-    OSError: EBUSY if this process is attached to another proxy already, or if `tables` are given and a proxy runs
-    already; ENETDOWN if the proxy could not be started; ENOSYS on a kernel before 5.3. The text gives the reason.
+    tables: additional configuration for the proxy, for example [[tls.identity]] (deploy/xts-proxy.toml): its text, or
+    the path of a file with it. Raises OSError: ENOENT and its like if that cannot be read; EBUSY if this process is
+    attached to another proxy already, or if `tables` are given and a proxy runs already; ENETDOWN if the proxy could
+    not be started; ENOSYS on a kernel before 5.3. The text gives the reason.
     """
     if under_interposer():
         if tables:
@@ -86,7 +91,7 @@ def dev(tables: str = "") -> Iterator[DevProxy | GivenProxy]:
         _leave()
 
 
-def _enter(tables: str) -> DevProxy:
+def _enter(tables: str | os.PathLike[str]) -> DevProxy:
     global _proxy, _users  # noqa: PLW0603 - of the process, as its attachment
     with _lock:
         if _proxy is None:
@@ -95,8 +100,24 @@ def _enter(tables: str) -> DevProxy:
         return _proxy
 
 
-def _started(tables: str) -> DevProxy:
-    proxy = DevProxy(tables, hidden=True)
+def tables_and_origin(tables: str | os.PathLike[str]) -> tuple[str, str]:
+    """The text of tables, and the file in which mistakes in it are reported. TOML has a table or a key, or a comment: a
+    text without them is a path. OSError: that file cannot be read."""
+    if isinstance(tables, str) and (not tables or tables.startswith("#") or any(mark in tables for mark in "[=\n")):
+        return tables, "tables"
+    if not isinstance(tables, str | os.PathLike):
+        raise wanted("dev(tables=…)", "a text or the path of a file", tables)
+    path = os.fspath(tables)
+    try:
+        return read_text(path), path
+    except OSError as failure:
+        why = f"tables: {path}: {failure.strerror} (taken for the path of a file: it has no [table] and no key = value)"
+        raise OSError(failure.errno, why) from None
+
+
+def _started(tables: str | os.PathLike[str]) -> DevProxy:
+    text, origin = tables_and_origin(tables)
+    proxy = DevProxy(text, tables_file=origin, hidden=True)
     proxy.start()
     try:
         configure(endpoint=proxy.endpoint)
@@ -109,8 +130,8 @@ def _started(tables: str) -> DevProxy:
     _before.update({name: os.environ.get(name) for name in _VARIABLES})
     os.environ["XTS_ENDPOINT"] = proxy.endpoint
     os.environ.pop("XTS_QUEUE", None)
-    os.environ.setdefault(RULES_VARIABLE, str(RULES))
-    _scope.dev_rules = None if setting(RULES_VARIABLE) else RULES
+    os.environ[LOOPBACK_VARIABLE] = "1"
+    offload_loopback(True)
     return proxy
 
 
@@ -131,7 +152,7 @@ def _end() -> None:
     proxy, _proxy = _proxy, None
     lose()
     lib.xts_leave()
-    _scope.dev_rules = None
+    offload_loopback(loopback_of_environment())
     _report.attached_at(None)
     for name, value in _before.items():
         os.environ.pop(name, None)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from xts_messages._native import lib
+from xts_messages.native import lib
 
 #: Of Python's variables, only those are kept that say where it and its packages are: others (PYTHONINSPECT,
 #: PYTHONWARNINGS) are meant for the program that the user works on.

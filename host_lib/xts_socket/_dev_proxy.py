@@ -32,9 +32,7 @@ from xts_messages.printable import printable
 from ._dev_directory import new_directory
 from ._dev_environment import for_proxy
 from ._grandchild import Grandchild
-
-#: All of TCP is offloaded, on loopback too: the network of this proxy is this machine's, with its loopback.
-RULES = Path(__file__).with_name("dev.rules")
+from ._rules import LOOPBACK_VARIABLE
 
 _START_S = 30.0
 _DRAIN_S = 10.0
@@ -102,10 +100,11 @@ class DevProxy:
         return self._process.pid if self._process else None
 
     def environment(self, **extra: str) -> dict[str, str]:
-        """os.environ with the endpoint and XTS_RULES, for a program whose XTS sockets shall use this proxy."""
+        """os.environ with the endpoint, for a program whose XTS sockets shall use this proxy. Loopback is offloaded too
+        (XTS_LOOPBACK): the network of this proxy is this machine's."""
         there = {name: value for name, value in os.environ.items() if name != "XTS_QUEUE"}
-        there.setdefault("XTS_RULES", str(RULES))
-        return {**there, "XTS_ENDPOINT": self.endpoint, "XTS_CONTROL": self.control, **extra}
+        ours = {"XTS_ENDPOINT": self.endpoint, "XTS_CONTROL": self.control, LOOPBACK_VARIABLE: "1"}
+        return {**there, **ours, **extra}
 
     def start(self) -> Self:
         """Returns when the proxy serves. A proxy that was killed is started again at the same endpoint."""

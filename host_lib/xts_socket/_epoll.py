@@ -11,6 +11,7 @@ from typing import Any, Self
 from ._base import SocketBase
 from ._descriptor import receive_callbacks
 from ._errors import again, check, error
+from ._misuse import wanted
 from ._native import ffi, lib
 
 _CTL_ADD, _CTL_DEL, _CTL_MOD = 1, 2, 3  # EPOLL_CTL_* of <sys/epoll.h>; the select module does not have them
@@ -141,4 +142,8 @@ class epoll:  # noqa: N801 - named as the class it stands in for
 
 
 def _number(sock: SocketBase | int) -> int:
-    return sock.number if isinstance(sock, SocketBase) else sock
+    if isinstance(sock, SocketBase):
+        return sock.number
+    if not isinstance(sock, int):
+        raise wanted("epoll", "a socket of xts_socket, or its number,", sock)
+    return sock

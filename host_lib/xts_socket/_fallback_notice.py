@@ -15,23 +15,23 @@ from ._reason import Reason
 _FAILURES = 32  # preload/fallback_notice.c: the first number in the page for reasons that made calls fail
 
 
-def notice_fallback(reason: Reason, code: int, attach_error: str) -> None:
+def notice_fallback(reason: Reason, code: int, explanation: str) -> None:
     """A socket that should have been offloaded stays with the kernel or, if code is not 0, its call fails with code.
-    `attach_error`: the endpoint's explanation, or empty."""
+    `explanation`: as of Decision."""
     if not lib.xts_reason_is_noticed(reason) and not code:
         return
-    if attach_error:
-        _report.attach_failed(attach_error)
+    if explanation and lib.xts_reason_is_noticed(reason):
+        _report.attach_failed(explanation)
     if not once_per_run(reason + (_FAILURES if code else 0)):
         return
     outcome = f'so calls fail with "{os.strerror(code)}"' if code else "sockets stay with the kernel"
     program = sys.orig_argv[0].rpartition("/")[2]
     text = f"{program} (process {os.getpid()}): not offloaded, {outcome} ({reason.name})"
-    lib.xts_py_notice(f"{text}: {why(reason, attach_error)}".encode())
+    lib.xts_py_notice(f"{text}: {why(reason, explanation)}".encode())
 
 
-def why(reason: Reason, attach_error: str) -> str:
-    """The sentence about the reason: the endpoint's own, if there is one."""
+def why(reason: Reason, explanation: str) -> str:
+    """The sentence about the reason: what is known of this case, or what is true of all."""
     from .cli.processes import reason_text
 
-    return attach_error or reason_text(reason)
+    return explanation or reason_text(reason)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from . import _report
 from ._errors import check
+from ._misuse import named, wanted
 from ._native import ffi, lib
 
 _LINK_STATES = ("opening", "up", "down")
@@ -59,6 +60,7 @@ def info() -> Info:
     return Info(**values)
 
 
+@named
 def configure(
     *,
     endpoint: str | os.PathLike[str] | None = None,
@@ -83,17 +85,21 @@ def configure(
     keep = []
     for name, path in (("endpoint", endpoint), ("pcap", pcap)):
         if path is not None:
+            if not isinstance(path, str | bytes | os.PathLike):
+                raise wanted(f"configure({name}=…)", "a path", path)
             keep.append(ffi.new("char[]", os.fsencode(path)))
             setattr(options, name, keep[-1])
     if stacks is not None:
         keep.append(ffi.new("char[]", str(stacks).encode()))
         options.stacks = keep[-1]
     options.size = ffi.sizeof("struct xts_options")
-    options.spin_us = spin_us
-    options.window_bytes = window_bytes
-    options.window_bytes_max = window_bytes_max
-    options.frame_window = frame_window
-    options.dead_ms = dead_ms
+    for name, number in (
+        ("spin_us", spin_us), ("window_bytes", window_bytes), ("window_bytes_max", window_bytes_max),
+        ("frame_window", frame_window), ("dead_ms", dead_ms),
+    ):  # fmt: skip
+        if not isinstance(number, int) or not 0 <= number <= SPIN_NEVER:
+            raise wanted(f"configure({name}=…)", f"a number from 0 to {SPIN_NEVER}", number)
+        setattr(options, name, number)
     check(lib.xts_py_configure(options))
     if endpoint is not None:
         _report.attached_at(os.fsdecode(endpoint))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import socket as _standard
 import ssl
-import warnings
 from _thread import allocate_lock
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,10 +23,12 @@ from . import _installed_descriptor, _installed_multiprocessing, _installed_sock
 from ._descriptor import close, dup
 from ._installed_names import where_offloaded
 from ._kernel_socket import KernelSocket
+from ._misuse import named
 from ._names import FUNCTIONS
 from ._rules import Rules
 from ._scope import Scope
 from ._ssl import create
+from ._warning import warn
 
 RulesSource = str | os.PathLike[str] | Rules | None
 
@@ -36,14 +37,15 @@ _users = 0  # install(), and the blocks of offload() that are running
 _saved: list[tuple[Any, str, Any]] = []
 
 
-def install(rules: RulesSource = None, strict: bool = False) -> bool:
+@named
+def install(rules: RulesSource = None, strict: bool | None = None) -> bool:
     """Makes `socket.socket` of the standard module offload the sockets that the rules select, from now on.
 
     rules: path of a rule file (host_lib/RULES.md); None: the file of XTS_RULES, or the default: TCP is offloaded except
     on loopback. strict: if a socket would have to stay with the kernel for a reason other than a rule, its call fails
-    with OSError. A second call changes the rules. Under `xts run` (libxts-preload), where sockets are offloaded
-    already, it only warns (RuntimeWarning) and returns False; otherwise it returns True. Raises OSError, or ValueError
-    (RulesError: path:line:column) for a fault in the rules; then nothing has changed.
+    with OSError; None: as XTS_STRICT says. A second call changes the rules. Under `xts run` (libxts-preload), where
+    sockets are offloaded already, it only warns (RuntimeWarning) and returns False; otherwise it returns True. Raises
+    OSError, or ValueError (RulesError: path:line:column) for a fault in the rules; then nothing has changed.
     """
     if _preloaded():
         return False
@@ -63,8 +65,9 @@ def uninstall() -> None:
             _leave()
 
 
+@named
 @contextmanager
-def offload(rules: RulesSource = None, strict: bool = False) -> Iterator[None]:
+def offload(rules: RulesSource = None, strict: bool | None = None) -> Iterator[None]:
     """`with offload():` is install() for the sockets that the block makes, in this thread or asyncio task.
 
     The rules are a context variable: tasks begun in the block have them, threads started in it do not (unless run in a
@@ -95,11 +98,7 @@ def under_interposer() -> bool:
 def _preloaded() -> bool:
     if not under_interposer():
         return False
-    warnings.warn(
-        "this process runs under libxts-preload, which offloads its sockets already: nothing to do for xts_socket",
-        RuntimeWarning,
-        stacklevel=3,
-    )
+    warn("this process runs under libxts-preload, which offloads its sockets already: nothing to do for xts_socket")
     return True
 
 
@@ -139,5 +138,4 @@ def _leave() -> None:
         for owner, name, before in _saved:
             setattr(owner, name, before)
         _saved.clear()
-        _made_in_c.stop()
         _when_imported.stop()

@@ -9,7 +9,6 @@ import errno
 import os
 import select
 import socket as _standard
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from socket import SHUT_RDWR, SOCK_DGRAM, SOCK_SEQPACKET, SOCK_STREAM
@@ -26,10 +25,11 @@ from ._epoll_registrations import kept_in_epoll_sets
 from ._errors import error
 from ._installed_guards import PUT_HERE, Allowed, ask_guard
 from ._installed_pushing import InstalledPushing
-from ._reason import Reason, count
+from ._reason import Reason
 from ._rules import Role
 from ._scope import Scope
 from ._socket import socket as offloaded_socket
+from ._warning import warn
 
 _Base = _standard.socket  # the standard module's class when this was imported
 _REBIND_S = 1.0
@@ -80,16 +80,18 @@ class InstalledConnect(InstalledPushing, _Base):
 
     # --- deciding -------------------------------------------------------------------------------------------
 
-    def _stay(self, reason: Reason, attach_error: str = "") -> None:
+    def _stay(self, reason: Reason, explanation: str = "") -> None:
         if self._ours is not None:
             return
         self._check_may_stay(reason)
         if self._interface_failure is not None:
+            if explanation:
+                raise error(self._interface_failure.errno or 0, explanation) from self._interface_failure
             raise self._interface_failure
         scope, self._scope = self._scope, None
         if scope is not None:
             try:
-                self._reason = scope.stays(reason, attach_error)
+                self._reason = scope.stays(reason, explanation)
             except OSError:
                 self._scope = scope
                 raise
@@ -110,8 +112,10 @@ class InstalledConnect(InstalledPushing, _Base):
         decision.repeat(super().gettimeout(), self._notes, self._pushes)
 
     def _offload(self, ours: offloaded_socket) -> None:
+        ours._proto = super().proto  # what the program has given, and its accepted connections have
         self._ours, self._reason = ours, Reason.NONE
-        count(Reason.NONE)
+        if self._scope is not None:
+            self._scope.offloaded()
         if not self._datagrams:
             if self._number_known:
                 self._show_mirror()
@@ -171,7 +175,7 @@ class InstalledConnect(InstalledPushing, _Base):
         if decision.reason is Reason.RULE and not (self._datagrams and resolved[1]):
             return False  # decided later, by listen() or, as a client, by connect() or the first datagram
         if decision.reason is not Reason.ADDRESS:
-            self._stay(decision.reason, decision.attach_error)
+            self._stay(decision.reason, decision.explanation)
             return False
         if scope.strict:
             raise error(errno.EADDRNOTAVAIL)
@@ -212,7 +216,7 @@ class InstalledConnect(InstalledPushing, _Base):
         if bound is not None and not (self._datagrams and bound[0] in ("0.0.0.0", "::")):
             decision.bind(bound)  # the port is also taken on this host, and not used
         if decision.ours is None:
-            self._stay(decision.reason, decision.attach_error)
+            self._stay(decision.reason, decision.explanation)
         else:
             self._offload(decision.ours)
             self._scope = None
@@ -337,11 +341,7 @@ class InstalledConnect(InstalledPushing, _Base):
                     self._show_mirror()
                 return
         except OSError as failure:
-            warnings.warn(
-                f"port {local[1]} is taken on this host, whose own loopback is not served: {failure}",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+            warn(f"port {local[1]} is taken on this host, whose own loopback is not served: {failure}")
         self._kernel_listener = None
         kernel_listener.close()
 

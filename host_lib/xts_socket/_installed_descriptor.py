@@ -24,6 +24,7 @@ from ._descriptor import number_behind, number_of
 from ._errors import check, error, waiting
 from ._message import Message, memory_of
 from ._native import ffi, lib
+from ._sendfile_offset import check_offset
 
 _SENDFILE_BYTES = 262144
 _STANDARD: dict[str, Callable[..., Any]] = {
@@ -90,6 +91,7 @@ def sendfile(out_fd: int, in_fd: int, offset: int | None, count: int, *rest: Any
     if number is None:
         return int(_kernels("sendfile")(out_fd, in_fd, offset, count, *rest, **named))
     at = os.lseek(in_fd, 0, os.SEEK_CUR) if offset is None else offset
+    check_offset(in_fd, at, count)
     if not (data := os.pread(in_fd, min(count, _SENDFILE_BYTES), at)):
         return 0
     sent = waiting(lib.xts_py_send, number, data, len(data), 0, -1)

@@ -1,13 +1,14 @@
-"""Modules that make their sockets in C, where install() cannot see them: importing one while install() or offload() is
-in force gives a warning with advice, instead of a bare "Network is unreachable" later."""
+"""Modules that make their sockets in C, where install() cannot see them: once one has been loaded while install() or
+offload() is in force, there is a warning with advice, instead of a bare "Network is unreachable" later. A program may
+look for such a module that is not there, and do without."""
 
 from __future__ import annotations
 
-import sys
-import warnings
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
-from types import ModuleType
+from functools import partial
+from typing import Any
+
+from ._warning import warn
+from ._when_imported import when_imported
 
 _RUN = "start the program with `xts run`"
 
@@ -27,40 +28,17 @@ ADVICE = {
 _warned: set[str] = set()
 
 
-def _warn(name: str, stacklevel: int) -> None:
+def _warn(name: str, _module: Any) -> None:
     if name in _warned:
         return
     _warned.add(name)
-    warnings.warn(
+    warn(
         f"{name} makes its sockets in C, past xts_socket.install(): they stay with this host's kernel. "
-        f"To have them offloaded, {ADVICE[name]}.",
-        RuntimeWarning,
-        stacklevel=stacklevel + 1,
+        f"To have them offloaded, {ADVICE[name]}."
     )
 
 
-class _Finder:
-    """An import finder that finds nothing, but is asked first."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if path is None and name in ADVICE:
-            _warn(name, 2)  # does not count the frames of the import system
-        return None
-
-
-_finder = _Finder()
-
-
 def look_out() -> None:
-    """Warns from now on; also about modules that are imported already."""
+    """Warns from now on, until _when_imported.stop(); also about modules that are imported already."""
     for name in ADVICE:
-        if name in sys.modules:
-            _warn(name, 4)
-    sys.meta_path.insert(0, _finder)
-
-
-def stop() -> None:
-    if _finder in sys.meta_path:
-        sys.meta_path.remove(_finder)
+        when_imported(name, partial(_warn, name))

@@ -1,5 +1,5 @@
-"""Notices that are written to standard error once among the processes of one `xts run` or `xts dev`: a page of bits
-that they share says which have been written (preload/once_per_run.h)."""
+"""What the processes of one `xts run` or `xts dev` share (preload/once_per_run.h): which notices have been written to
+standard error, each once among all of them, and how many sockets of strict ones were offloaded or refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import mmap
 import os
 from contextlib import suppress
 from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
 
 from ._environment import setting
 from ._native import lib
@@ -16,7 +18,31 @@ _NAME = "xts-notices"
 _LINK = f"/memfd:{_NAME} (deleted)"
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
-_written: bytearray | mmap.mmap | None = None
+_COUNTERS = Struct("=QQQ")
+_COUNTERS_AT = 16  # behind the bits of the notices
+
+_page: bytearray | mmap.mmap | None = None
+
+
+class RunSockets(NamedTuple):
+    """Sockets of the strict processes of a run. `refused`: the rules offload them, and they were not offloaded.
+    `reason`: of the last of these."""
+
+    offloaded: int
+    refused: int
+    reason: int
+
+
+def sockets_of(fd: int) -> RunSockets:
+    """Counts in the page that make() has returned."""
+    return RunSockets(*_COUNTERS.unpack(os.pread(fd, _COUNTERS.size, _COUNTERS_AT)))
+
+
+def count_in_run(reason: int) -> None:
+    """Counts a socket of a strict process: 0: it is offloaded, or the reason why it is not."""
+    page = _shared_page()
+    offloaded, refused, last = _COUNTERS.unpack_from(page, _COUNTERS_AT)
+    _COUNTERS.pack_into(page, _COUNTERS_AT, offloaded + (not reason), refused + bool(reason), reason or last)
 
 
 def make() -> int:
@@ -37,13 +63,19 @@ def make() -> int:
 def once_per_run(number: int) -> bool:
     """Does this notice still have to be written? It counts as written from now on. Two processes at the same moment may
     both write it."""
-    global _written  # noqa: PLW0603 - one of the process
-    if _written is None:
-        _written = _shared() or bytearray(lib.ONCE_BYTES)
+    page = _shared_page()
     byte, bit = number // 8, 1 << number % 8
-    first = not _written[byte] & bit
-    _written[byte] |= bit
+    first = not page[byte] & bit
+    page[byte] |= bit
     return first
+
+
+def _shared_page() -> bytearray | mmap.mmap:
+    """The page of the run, or one of this process's own."""
+    global _page  # noqa: PLW0603 - one of the process
+    if _page is None:
+        _page = _shared() or bytearray(lib.ONCE_BYTES)
+    return _page
 
 
 def _shared() -> mmap.mmap | None:

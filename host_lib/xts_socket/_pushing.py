@@ -15,6 +15,7 @@ from typing import Any, Literal
 from ._base import SocketBase
 from ._errors import check
 from ._errors import error as plain_error
+from ._misuse import named, of_pdus, wanted
 from ._native import ffi, lib
 
 TYPE_CHECKING = False
@@ -52,6 +53,7 @@ class PushingSocket(SocketBase):
 
     # --- pushing --------------------------------------------------------------------------------------------
 
+    @named
     def push(self, *layers: Layer, direction: Direction = "both") -> None:
         """Pushes protocols onto the socket, the first one next to TCP: `push(Tls(), Http2())`.
 
@@ -176,6 +178,7 @@ class PushingSocket(SocketBase):
         On a non-blocking socket, or at the timeout, the part that has come already is kept for the next call (which
         should be this one: recv() would get only the rest).
         """
+        of_pdus("recv_pdu", self._type)
         while True:
             data, flags, control = self._recv_part()
             if flags & MSG_EOR and self._partial is None:
@@ -218,6 +221,7 @@ class PushingSocket(SocketBase):
         `characters_written` says how much was (of a PDU longer than half of the window): then only send_pdu_part() can
         continue it.
         """
+        of_pdus("send_pdu", self._type)
         deadline = monotonic() + self._timeout if self._timeout else None
         with _view(_CHARS, data) as view:
             size = len(view)
@@ -232,10 +236,13 @@ class PushingSocket(SocketBase):
     def send_pdu_part(self, data: Any, control: Control | None = None) -> int:
         """Sends one PDU, or as much of it as there is room for; returns how many bytes. The next calls continue with
         the rest, without control data."""
+        of_pdus("send_pdu_part", self._type)
         with _view(_CHARS, data) as view:
             return self._send_part(view, len(view), control)
 
     def _send_part(self, view: Any, size: int, control: Control | None) -> int:
+        if control is not None and not hasattr(control, "ancillary"):
+            raise wanted("control", "control data of xts_socket, such as GrpcMessage(),", control)
         level, kind, ancillary = (0, 0, b"") if control is None else control.ancillary()
         call = (self._number, view, size, level, kind, ancillary, len(ancillary), 0)
         sent = _send_pdu(*call, self._timeout_ms)

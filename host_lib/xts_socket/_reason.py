@@ -17,7 +17,7 @@ class Reason(IntEnum):
     PROTOCOL = 2  # not TCP
     FAMILY = 3  # neither AF_INET nor AF_INET6
     NO_ENDPOINT = 4  # no agent or proxy listens at the endpoint
-    PROXY_DOWN = 5  # the endpoint answered, the proxy behind it did not
+    PROXY_DOWN = 5  # the endpoint answered, the proxy behind it did not, or the interface between them is out
     LIMIT = 6  # the proxy's or this process's limit of sockets is reached
     OPTION = 7  # an option was set before that the proxy does not accept
     ADDRESS = 8  # bound to an address that only this host's kernel has

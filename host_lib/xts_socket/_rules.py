@@ -21,6 +21,8 @@ from ._native import ffi, lib
 
 #: The variable with the path of a process's rules.
 RULES_VARIABLE = "XTS_RULES"
+#: The variable that says whether loopback is offloaded as other addresses are.
+LOOPBACK_VARIABLE = "XTS_LOOPBACK"
 
 
 class Role(IntEnum):
@@ -79,6 +81,19 @@ class RulesError(ValueError):
         return f"{self.path}:{mistake.line}:{mistake.column}: {mistake.text}"
 
 
+def offload_loopback(wanted: bool) -> None:
+    """The device is this machine: loopback is offloaded as other addresses are, in all rules that this process asks."""
+    lib.xts_rules_loopback(wanted)
+
+
+def loopback_of_environment() -> bool:
+    """What XTS_LOOPBACK says."""
+    return setting(LOOPBACK_VARIABLE) == "1"
+
+
+offload_loopback(loopback_of_environment())
+
+
 def application_id() -> str | None:
     """The id of this process, from the environment; None if it has none."""
     return setting("XTS_APPLICATION_ID")
@@ -102,7 +117,7 @@ class Rules:
 
     @classmethod
     def default(cls) -> Rules:
-        """The rules without a file: TCP is offloaded, except on loopback."""
+        """The rules without a file: TCP is offloaded, except on loopback (XTS_LOOPBACK)."""
         return cls(lib.xts_rules_default())
 
     @classmethod

@@ -15,12 +15,12 @@ from ._decision import Decision
 from ._environment import setting
 from ._errors import error
 from ._fallback_notice import notice_fallback, why
+from ._misuse import wanted
 from ._native import lib
+from ._once_per_run import count_in_run
 from ._reason import Reason, count
 from ._rules import RULES_VARIABLE, Group, Role, Rules, RulesError, Verdict, application_id
 
-#: The rules of dev(), if the environment names none.
-dev_rules: Path | None = None
 _endpoint_used = False  # whether an endpoint that a rule names has been used
 
 
@@ -47,19 +47,20 @@ def _default() -> Rules:
 class Scope:
     """Rules, and whether they are strict. For a process or for a block."""
 
-    def __init__(self, rules: str | os.PathLike[str] | Rules | None, strict: bool) -> None:
-        """`rules`: a file; None: the file of XTS_RULES, or the default. Raises OSError, ValueError (RulesError)."""
+    def __init__(self, rules: str | os.PathLike[str] | Rules | None, strict: bool | None) -> None:
+        """`rules`: a file; None: the file of XTS_RULES, or the default. `strict` None: as XTS_STRICT says. Raises
+        OSError, ValueError (RulesError)."""
         path: str | os.PathLike[str] = ""
-        if rules is None and dev_rules is not None:
-            rules = dev_rules
         if rules is None:
             path = setting(RULES_VARIABLE) or ""
             rules = _read(path) if path else _default()
         elif not isinstance(rules, Rules):
+            if not isinstance(rules, str | os.PathLike):
+                raise wanted("rules", "the path of a file", rules)
             path = os.fspath(rules)
             rules = _read(path)
-        self.strict = strict
-        _report.start(str(path), strict)
+        self.strict = setting("XTS_STRICT") == "1" if strict is None else strict
+        _report.start(str(path), self.strict)
         self._path = os.path.abspath(path) if path else ""  # noqa: PTH100 - nothing is resolved
         self._take(rules)
 
@@ -107,12 +108,19 @@ class Scope:
         """Does a listener bound to this address also need a kernel socket for the host's own loopback?"""
         return self._group.also_local(bound)
 
-    def stays(self, reason: Reason, attach_error: str = "") -> Reason:
+    def offloaded(self) -> None:
+        """Counts a socket that is offloaded."""
+        if self.strict:
+            count_in_run(Reason.NONE)
+        count(Reason.NONE)
+
+    def stays(self, reason: Reason, explanation: str = "") -> Reason:
         """Counts a socket that stays with the kernel. OSError if a strict scope does not allow that."""
         code = lib.xts_reason_error(reason) if self.strict else 0
-        notice_fallback(reason, code, attach_error)
+        notice_fallback(reason, code, explanation)
         if code:
-            raise error(code, f"not offloaded ({reason.name}, strict): {why(reason, attach_error)}")
+            count_in_run(reason)
+            raise error(code, f"not offloaded ({reason.name}, strict): {why(reason, explanation)}")
         count(reason)
         return reason
 

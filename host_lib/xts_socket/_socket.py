@@ -23,6 +23,7 @@ from ._arguments import c_int, c_ssize
 from ._errors import check
 from ._native import ffi, lib
 from ._pushing import PushingSocket
+from ._sendfile_offset import check_offset
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -173,6 +174,7 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
             descriptor = file.fileno()
             regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
             os.pread(descriptor, 0, 0)  # fails if it is open for writing only
+            check_offset(descriptor, offset, 1)
         except (AttributeError, OSError):  # io.UnsupportedOperation is an OSError
             regular = False
         if not regular:

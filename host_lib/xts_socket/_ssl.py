@@ -27,6 +27,7 @@ from typing import Any, NoReturn, Self
 
 from ._base import SocketBase
 from ._installed_socket import socket as installed_socket
+from ._misuse import named, wanted
 
 _HEADER_BYTES = 5
 _PIECE_BYTES = 65536  # bytes encrypted at a time
@@ -471,6 +472,7 @@ def _over_memory(cls: type[ssl.SSLSocket]) -> type[SSLSocket]:
     return _mixed[cls]
 
 
+@named
 def wrap_ssl(
     sock: Any,
     context: ssl.SSLContext,
@@ -488,6 +490,8 @@ def wrap_ssl(
     """
     from ._tls_context import OffloadedContext
 
+    if not isinstance(context, ssl.SSLContext):
+        raise wanted("wrap_ssl(context=…)", "an ssl.SSLContext", context)
     if isinstance(context, OffloadedContext):
         return context.wrap_socket(sock, server_side=server_side, server_hostname=server_hostname)
     return SSLSocket._over(

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ._errors import check
+from ._misuse import named, wanted
 from ._native import ffi, lib
 
 if TYPE_CHECKING:
@@ -30,8 +31,11 @@ def _use(number: int) -> int:
 class Stack:
     """A stack of libxts. New sockets of a thread are made in it between `with` and its end, or after `use()`."""
 
+    @named
     def __init__(self, endpoint: str | os.PathLike[str] | None = None) -> None:
         """endpoint: path of the agent's or proxy's socket; None: the process's. It attaches with its first socket."""
+        if endpoint is not None and not isinstance(endpoint, str | bytes | os.PathLike):
+            raise wanted("Stack(endpoint=…)", "a path", endpoint)
         path = ffi.NULL if endpoint is None else ffi.new("char[]", os.fsencode(endpoint))
         self.number: int = check(lib.xts_py_stack_create(path))
         self._before = threading.local()
@@ -63,4 +67,7 @@ class Stack:
 
 def stack_of(s: SocketBase) -> int:
     """The number of the stack that contains a socket. OSError (EBADF) if the socket is closed."""
-    return check(lib.xts_py_stack_of(s._number))
+    number = getattr(s, "number", None)
+    if not isinstance(number, int):
+        raise wanted("stack_of()", "a socket of xts_socket", s)
+    return check(lib.xts_py_stack_of(number))

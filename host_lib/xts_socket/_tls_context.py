@@ -2,7 +2,8 @@
 
 Libraries take an SSLContext and pass it to the code that makes the connection. With this one, `Tls` is pushed onto the
 connection, and the library continues with a socket, or transport, of plain text: `wrap_socket()` (http.client, urllib3,
-smtplib, imaplib, …), `xts_socket.aio` (aiohttp, uvicorn, …). Only connections of xts_socket can use it. Trust roots and
+smtplib, imaplib, …), event loops (aiohttp, uvicorn, …; _tls_on_loops.py). Only offloaded connections can use it: a
+library that wants TLS in memory is refused, and that is told on standard error, too. Trust roots and
 certificates are named in the parameters, since the proxy has them: methods that would load them here are refused.
 """
 
@@ -13,6 +14,10 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from ._create import as_client, as_server
+from ._interposed_pushing import is_interposed, push_by_descriptor
+from ._misuse import named, wanted
+from ._native import lib
+from ._once_per_run import once_per_run
 from ._pushing import PushingSocket
 from .layers import Tls
 
@@ -31,16 +36,24 @@ class OffloadedContext(ssl.SSLContext):
     def wrap_socket(  # type: ignore[override]
         self, sock: Any, server_side: bool = False, *_: Any, server_hostname: str | None = None, **__: Any
     ) -> Any:
-        """Pushes TLS onto a socket of xts_socket, which it returns. ValueError for a kernel socket. Blocks for the
-        handshake, if the socket is connected and not non-blocking."""
+        """Pushes TLS onto a socket of xts_socket, of install(), or of a program under the interposer, and returns it.
+        ValueError for a kernel socket. Blocks for the handshake, if the socket is connected and not non-blocking."""
+        tls = as_server(self.tls) if server_side else as_client(self.tls, server_hostname)
         ours = getattr(sock, "_ours", sock)  # for a socket of install()
-        if not isinstance(ours, PushingSocket):
+        if isinstance(ours, PushingSocket):
+            ours.push(tls)
+        elif not is_interposed(sock) or not push_by_descriptor(sock, [tls]):
             raise ValueError(f"{sock!r} is not offloaded: there can be no TLS in the proxy for it")
-        ours.push(as_server(self.tls) if server_side else as_client(self.tls, server_hostname))
         return sock
 
     def wrap_bio(self, *_: Any, **__: Any) -> NoReturn:
-        raise ValueError("this context stands for TLS in the proxy: only connections of xts_socket can have it")
+        text = (
+            "a context of xts_socket.ssl_context() stands for TLS in the proxy, and was asked for TLS in this process "
+            "(wrap_bio): this library, or event loop, cannot use it"
+        )
+        if once_per_run(lib.ONCE_WRAP_BIO):  # the caller may be a callback, whose exception nobody sees
+            lib.xts_py_notice(text.encode())
+        raise ValueError(text)
 
     def load_verify_locations(self, *_: Any, **__: Any) -> NoReturn:
         raise ValueError("trust roots are the proxy's: name one of its configuration with Tls(ca=…)")
@@ -49,6 +62,7 @@ class OffloadedContext(ssl.SSLContext):
         raise ValueError("certificates and keys are the proxy's: name one of its configuration with Tls(identity=…)")
 
 
+@named
 def ssl_context(tls: Tls | bool = True) -> OffloadedContext:
     """A context for libraries that take one: connections of xts_socket that use it have TLS done in the proxy.
 
@@ -57,7 +71,10 @@ def ssl_context(tls: Tls | bool = True) -> OffloadedContext:
     if tls is True:
         tls = Tls()
     if not isinstance(tls, Tls):
-        raise TypeError(f"tls: Tls() or True is wanted, not {tls!r}")
+        raise wanted("tls", "Tls() or True", tls)
+    from ._tls_on_loops import teach_loops
+
+    teach_loops()
     context = OffloadedContext(ssl.PROTOCOL_TLS_CLIENT)
     if tls.verify is False:
         context.check_hostname = False

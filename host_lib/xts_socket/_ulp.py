@@ -86,7 +86,7 @@ def _offer(raw: Any) -> Offer:
 
 def push(sock: PushingSocket, layers: Iterable[Layer], direction: Direction) -> None:
     """Pushes each layer onto the socket; all are checked before the first one is pushed."""
-    for pushed, request, info in _requests(layers, direction):
+    for pushed, request, info in requests(layers, direction):
         result = lib.xts_py_push(sock._number, request, info, sock._timeout_ms)
         if result < 0:
             result = again(result, lib.xts_py_push, sock._number, request, info)
@@ -99,7 +99,7 @@ def push(sock: PushingSocket, layers: Iterable[Layer], direction: Direction) -> 
 
 def connect(sock: PushingSocket, address: Any, layers: Iterable[Layer]) -> int:
     """Connects with these layers pushed; returns the errno as connect_ex() does."""
-    pushes = _requests(layers, "both")
+    pushes = requests(layers, "both")
     if (
         sum(_CONNECT_PUSH_BYTES + len(info) for _, _, info in pushes) > lib.XTS_CONNECT_PUSH_BYTES
     ):  # they are too long to travel in one message
@@ -115,7 +115,7 @@ def connect(sock: PushingSocket, address: Any, layers: Iterable[Layer]) -> int:
     return code
 
 
-def _requests(layers: Iterable[Layer], direction: str) -> list[tuple[Pushed, int, Any]]:
+def requests(layers: Iterable[Layer], direction: str) -> list[tuple[Pushed, int, Any]]:
     """Each protocol with its request and its struct ulp_info. TypeError, ValueError for one that cannot be passed."""
     found = []
     for layer, receive, send, parameters in checked(layers, direction):

@@ -1,5 +1,5 @@
-"""Functions that are called with a module of the standard library once it is imported, while install() or offload() is
-in force: to change what the module has taken from `socket` or `os`, without importing it for programs that do not.
+"""Functions that are called with a module once it is imported: to change what the module has taken from `socket` or
+`os`, without importing it for programs that do not. While install() or offload() is in force, or always.
 
 Theory of operation. A finder stands first in sys.meta_path. It lets the others find a module that is awaited, and wraps
 the loader for the one call of exec_module(): the functions run when the module is complete, and before its importer
@@ -42,7 +42,7 @@ class _Told(Loader):
 
 class _Finder:
     def __init__(self) -> None:
-        self.awaited: dict[str, list[Then]] = {}
+        self.awaited: dict[str, list[tuple[Then, bool]]] = {}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -56,7 +56,7 @@ class _Finder:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Told(spec.loader, list(then))
+                    spec.loader = _Told(spec.loader, [function for function, _ in then])
                 return spec
         return None
 
@@ -64,18 +64,22 @@ class _Finder:
 _finder = _Finder()
 
 
-def when_imported(name: str, function: Then) -> None:
-    """Calls the function with the module of this name: now if it is imported, else when it is. Until stop()."""
+def when_imported(name: str, function: Then, *, always: bool = False) -> None:
+    """Calls the function with the module of this name: now if it is imported, else when it is. Until stop(), or
+    always."""
     if (loaded := sys.modules.get(name)) is not None:
         function(loaded)
         return
-    _finder.awaited.setdefault(name, []).append(function)
+    _finder.awaited.setdefault(name, []).append((function, always))
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
 
 
 def stop() -> None:
-    """No function is called any more."""
-    _finder.awaited.clear()
-    if _finder in sys.meta_path:
+    """No function is called any more, except those that always are."""
+    for name, then in list(_finder.awaited.items()):
+        _finder.awaited[name] = [one for one in then if one[1]]
+        if not _finder.awaited[name]:
+            del _finder.awaited[name]
+    if not _finder.awaited and _finder in sys.meta_path:
         sys.meta_path.remove(_finder)

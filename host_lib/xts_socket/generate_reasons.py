@@ -25,7 +25,7 @@ ADVICE = {
         "The rules were consulted at `bind`, `connect` or `listen`, or at the first datagram. A line, or the default, "
         "says that the kernel serves this socket.",
         "`xts status --processes` shows the line, and `xts rules explain` says why it decides and no other. Change the "
-        "rules, and let the program read them again (`xts rules reload`). They hold for its next sockets.",
+        "rules, and let the program read them again (`xts rules reload`). They apply to its next sockets.",
     ),
     "PROTOCOL": (
         "Raw and other sockets, and UDP where no rule offloads it. MPTCP is offloaded as TCP, which a peer without "
@@ -34,27 +34,31 @@ ADVICE = {
     ),
     "FAMILY": (
         "Unix, netlink, packet and other sockets that do not speak IP.",
-        "Nothing. They have no part in TCP over the network.",
+        "Nothing. These sockets do not use TCP over the network.",
     ),
     "NO_ENDPOINT": (
         "The attach socket does not exist, or nobody listens on it.",
         "Start `xts-agent`, or `xts-proxy` on the same machine. Set `XTS_ENDPOINT` or `xts run --endpoint` to its "
-        "path, or mend the `endpoint` line of the rules. `xts doctor` looks at it. The next socket tries again.",
+        "path, or correct the `endpoint` line of the rules. `xts doctor` checks it. The next socket tries again.",
     ),
     "PROXY_DOWN": (
-        "The agent gave the process a queue, and the proxy at its other end did not answer.",
-        "Look at the log of `xts-proxy` on the device, and at `xts ping`. The next socket tries again.",
+        "The agent gave the process a queue, and the proxy at its other end did not answer. Or the agent gives none "
+        "away, because its interface carries nothing at the moment: Python's error and `xts status --processes` say "
+        "why.",
+        "Look at `xts doctor`, at `xts-proxy status` on the device and at the logs. The next socket tries again.",
     ),
     "LIMIT": (
         "The proxy serves this host as many sockets as its configuration allows, or the process has as many as the "
-        "library can number.",
-        "Raise the limit in the proxy's configuration, or let the program close connections. `xts-proxy status` shows "
-        "how much of a limit is used.",
+        "library can number, or no descriptor or memory is left. The line on standard error says which.",
+        "Raise that limit, or let the program close connections. `xts-proxy status` shows how much of the proxy's "
+        "limits is used, `ulimit -n` how many descriptors a process may have.",
     ),
     "OPTION": (
         "The program has set an option that no offloaded socket carries out, and without which it would not behave as "
-        "the program expects. [The table of options](#options) says which these are.",
-        "Nothing, or turn the feature off in the program.",
+        "the program expects. [The table of options](#options) says which these are. Or an option of another kind "
+        "failed on the device: it has no interface or route for a multicast group, for instance.",
+        "Nothing, or turn the feature off in the program. `xts run` with `XTS_LOG=info` names the option and its "
+        "error. `xts status --interfaces` lists the device's interfaces, and `--routes` its routes.",
     ),
     "ADDRESS": (
         "The program bound the socket to an address that this host has and the device does not.",
@@ -119,16 +123,16 @@ _INTRODUCTION = (
     "Under `xts run` a socket stays with the kernel where it cannot be offloaded, or where the rules say so. It works "
     "as without `xts run`. Each such socket has one of these reasons. They are counted by process, and "
     "`xts status --processes` shows them. The numbers do not change.",
-    "ELSEWHERE and LOST are about sockets that a process does not have at all, though it has their descriptors. They "
-    "come over `fork` and `exec`. They are counted when the program first uses such a socket, or when the program "
-    "starts that `exec` runs. The first line of `xts status --processes` counts them apart (Gone).",
-    "Nobody asks for NO_ENDPOINT, PROXY_DOWN, LIMIT, REFUSED and NO_QUEUE. Each of them is reported on standard error "
-    "in one line, once among all processes that one `xts run` or `xts dev` has started. With `xts run -q` or "
-    "`XTS_QUIET=1` it is not reported, and also not when descriptor 2 is no longer the one that the program began "
-    "with. With `xts run -v` each program writes when it ends how many sockets were offloaded and how many not, with "
-    "all reasons.",
-    "With `xts run --strict` the call fails that would leave the socket to the kernel. RULE, PROTOCOL, FAMILY, LOCAL "
-    "and INHERITED are meant, and do not fail. A line on standard error names the descriptor, the "
+    "ELSEWHERE and LOST are about sockets whose descriptor the process inherited, over `fork` or `exec`, but whose "
+    "connection it does not have. They are counted when the program first uses such a socket, or when the program that "
+    "`exec` runs starts. The first line of `xts status --processes` counts them separately (Gone).",
+    "NO_ENDPOINT, PROXY_DOWN, LIMIT, REFUSED and NO_QUEUE are never intended. So each is reported on standard error "
+    "in one line, once among all processes that one `xts run` or `xts dev` has started. It is not reported with "
+    "`xts run -q` or `XTS_QUIET=1`, nor when descriptor 2 is no longer the one that the program began with. With "
+    "`xts run -v` each program writes when it ends how many sockets were offloaded and how many were not, with all "
+    "reasons.",
+    "With `xts run --strict` a call fails when it would leave the socket to the kernel. RULE, PROTOCOL, FAMILY, LOCAL "
+    "and INHERITED are intended, and do not fail. A line on standard error names the descriptor, the "
     "address, the error and the reason, once for each reason. Over `fork` and `exec` calls fail in any case.",
 )
 
@@ -198,7 +202,7 @@ def _options() -> Iterator[str]:
 _REFUSALS = (
     "An offloaded socket stays offloaded when the proxy refuses a call on it. The call fails with an errno, and these "
     "are the sentences about it. `xts_last_error()` and Python's `error.reason` give them. What the TCP of the device "
-    "refuses has its errno alone. The numbers are those of the protocol, and do not change. Under "
+    "refuses has its errno alone. The protocol defines the numbers, and they do not change. Under "
     "`xts run` and `xts dev` a refused `bind`, `connect` or `listen` is also reported on standard error, once for each "
     "sentence."
 )

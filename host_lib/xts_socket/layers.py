@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Literal
 from xts_messages.ulp_attributes import encode_attributes
 from xts_messages.ulps import BY_NAME, Ulp
 
+from ._misuse import Named
+
 Role = Literal["client", "server"]
 Crypto = Literal["user", "kernel", "device"]
 
@@ -31,7 +33,7 @@ def _named(attribute: str, default: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class Layer(metaclass=Named):
     """Base of the classes here. `PROTOCOL` is the name in the table."""
 
     PROTOCOL: ClassVar[str] = ""

@@ -32,6 +32,7 @@ from typing import Any, Self
 
 from ._epoll import epoll
 from ._errors import UlpError, again
+from ._misuse import wanted
 from ._native import lib
 from ._socket import socket
 from .control import Control, Pdu
@@ -137,6 +138,8 @@ class Multiplexer:
         peer's address and a count of connections to it. ValueError: of another type, attached already, or the name is
         taken. OSError (ENOTCONN): not connected.
         """
+        if not isinstance(sock, socket):
+            raise wanted("Multiplexer", "a socket of xts_socket", sock)
         if sock.type != SOCK_SEQPACKET:
             raise ValueError(
                 f"{sock!r}: a multiplexer takes sockets of type SOCK_SEQPACKET, with protocols that make PDUs"

@@ -10,11 +10,10 @@
  * its last one is back.
  *
  * A kick is one sendto(MSG_DONTWAIT). EAGAIN and ENOBUFS leave the frames in the ring: kick again. EBUSY means that the
- * kernel took one frame and lost it (the device was full): it is counted, the link's sequence check will end the
- * channel, and the rest of the ring needs another kick.
+ * kernel took one frame and lost it: afxdp_again.c.
  */
 #include "afxdp.h"
-#include "afxdp_rings.h"
+#include "afxdp_inside.h"
 #include "own_descriptors.h"
 #include "own_memory.h"
 #include "sealed_memory.h"
@@ -28,25 +27,8 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* the headers of some distributions on which we build lack it */
 #endif
-#define AFXDP_SLOTS_MAX (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE)
 /* Reading the kernel's drop counter costs a system call: done once in this many sleeps. */
 #define AFXDP_STATS_EVERY 64u
-
-struct afxdp_queue {
-	struct xts_queue base;
-	struct xts_ring fill, completion, rx, tx;
-	uint8_t *umem;
-	uint64_t rx_bytes_end; /* end of the receive chunks, where the transmit slots begin */
-	uint32_t tx_slots, slot_bytes;
-	uint32_t tx_kicked; /* index of the tx ring up to which a kick has been accepted */
-	bool kick_again;
-	uint32_t free_count;
-	/* a stack: the slot that came back last goes out first, while it is in the cache */
-	uint16_t free[AFXDP_SLOTS_MAX];
-	uint8_t on_their_way[AFXDP_SLOTS_MAX]; /* chunks of each slot that the kernel has */
-	size_t umem_bytes;
-	int xsk_fd, umem_fd;
-};
 
 static struct afxdp_queue *afxdp_of(struct xts_queue *q)
 {
@@ -54,7 +36,7 @@ static struct afxdp_queue *afxdp_of(struct xts_queue *q)
 }
 
 /* Takes back the chunks that the kernel has sent. */
-static void afxdp_reclaim(struct afxdp_queue *q)
+void afxdp_reclaim(struct afxdp_queue *q)
 {
 	uint32_t end = xts_ring_load(q->completion.producer);
 
@@ -66,7 +48,7 @@ static void afxdp_reclaim(struct afxdp_queue *q)
 
 		if (slot >= q->tx_slots || !q->on_their_way[slot])
 			continue;
-		if (--q->on_their_way[slot] == 0)
+		if (--q->on_their_way[slot] == 0 && !q->retained[slot])
 			q->free[q->free_count++] = (uint16_t)slot;
 	}
 	xts_ring_store(q->completion.consumer, q->completion.ours);
@@ -87,14 +69,11 @@ static int afxdp_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
 	return 0;
 }
 
-static void afxdp_submit(struct xts_queue *base, const struct xts_tx_slot *slot, uint32_t bytes)
+void afxdp_describe(struct afxdp_queue *q, uint32_t slot, uint32_t bytes)
 {
-	struct afxdp_queue *q = afxdp_of(base);
-	uint64_t address = q->rx_bytes_end + (uint64_t)slot->index * q->slot_bytes;
+	uint64_t address = q->rx_bytes_end + (uint64_t)slot * q->slot_bytes;
 	uint8_t chunks = 0;
 
-	base->stats.tx_frames++;
-	base->stats.tx_bytes += bytes;
 	while (bytes) {
 		struct xdp_desc *d = xts_ring_descriptor(&q->tx, q->tx.ours++);
 
@@ -105,7 +84,19 @@ static void afxdp_submit(struct xts_queue *base, const struct xts_tx_slot *slot,
 		address += XTS_CHUNK_BYTES;
 		chunks++;
 	}
-	q->on_their_way[slot->index] = chunks;
+	q->on_their_way[slot] = chunks;
+}
+
+static void afxdp_submit(struct xts_queue *base, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	struct afxdp_queue *q = afxdp_of(base);
+
+	base->stats.tx_frames++;
+	base->stats.tx_bytes += bytes;
+	if (__builtin_expect(q->again.count, 0))
+		afxdp_again_behind(q, slot->index, bytes);
+	else
+		afxdp_describe(q, slot->index, bytes);
 }
 
 static void afxdp_abandon(struct xts_queue *base, const struct xts_tx_slot *slot)
@@ -115,39 +106,72 @@ static void afxdp_abandon(struct xts_queue *base, const struct xts_tx_slot *slot
 	q->free[q->free_count++] = (uint16_t)slot->index;
 }
 
+static void afxdp_retain(struct xts_queue *base, const struct xts_tx_slot *slot)
+{
+	afxdp_of(base)->retained[slot->index] = true;
+}
+
+/* Not while it is on its way: the transmit ring has room for each slot once. */
+static int afxdp_submit_retained(struct xts_queue *base, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	struct afxdp_queue *q = afxdp_of(base);
+
+	afxdp_reclaim(q);
+	if (q->on_their_way[slot->index])
+		return -EAGAIN;
+	afxdp_submit(base, slot, bytes);
+	return 0;
+}
+
+static void afxdp_release(struct xts_queue *base, const struct xts_tx_slot *slot)
+{
+	afxdp_of(base)->retained[slot->index] = false;
+	if (!afxdp_of(base)->on_their_way[slot->index])
+		afxdp_abandon(base, slot);
+}
+
+int afxdp_send(struct afxdp_queue *q)
+{
+	xts_ring_store(q->tx.producer, q->tx.ours);
+	/* The producer before the flags: in zero-copy mode the driver may have gone to sleep. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (!(xts_ring_load(q->tx.flags) & XDP_RING_NEED_WAKEUP))
+		return 0;
+	q->base.stats.kicks++;
+	return sendto(q->xsk_fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? -errno : 0;
+}
+
 static int afxdp_kick(struct xts_queue *base)
 {
 	struct afxdp_queue *q = afxdp_of(base);
 	int error;
 
+	if (__builtin_expect(q->again.count, 0)) {
+		error = afxdp_again_first(q);
+		if (error)
+			return error;
+	}
 	if (q->tx_kicked == q->tx.ours && !q->kick_again)
 		return 0;
-	xts_ring_store(q->tx.producer, q->tx.ours);
 	q->tx_kicked = q->tx.ours;
 	q->kick_again = false;
-	/* The producer before the flags: in zero-copy mode the driver may have gone to sleep. */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (!(xts_ring_load(q->tx.flags) & XDP_RING_NEED_WAKEUP))
-		return 0;
-	base->stats.kicks++;
-	if (sendto(q->xsk_fd, NULL, 0, MSG_DONTWAIT, NULL, 0) >= 0)
-		return 0;
-	error = errno;
+	error = afxdp_send(q);
 	switch (error) {
-	case EBUSY:
-		base->stats.tx_lost++;
-		if (xts_ring_load(q->tx.consumer) == q->tx.ours)
-			return 0;
+	case 0:
+		q->tx_taken = q->tx.ours;
+		return 0;
+	case -EBUSY:
+		afxdp_again_take_back(q);
 		/* fall through */
-	case EAGAIN:
-	case ENOBUFS:
-	case EINTR:
+	case -EAGAIN:
+	case -ENOBUFS:
+	case -EINTR:
 		q->kick_again = true;
 		base->stats.kicks_again++;
 		return -EAGAIN;
 	default: /* ENETDOWN: the device may come back, and the frames are still in the ring; ENXIO: it is gone */
 		q->kick_again = true;
-		return -error;
+		return error;
 	}
 }
 
@@ -267,6 +291,26 @@ static void afxdp_close(struct xts_queue *base)
 	xts_release(q);
 }
 
+/* All that another process has to know is in the rings, once the kernel has sent everything. */
+static int afxdp_leave(struct xts_queue *base, int *fds, uint8_t *state)
+{
+	struct afxdp_queue *q = afxdp_of(base);
+
+	(void)state;
+	(void)afxdp_kick(base);
+	afxdp_reclaim(q);
+	if (q->free_count < q->tx_slots)
+		return -EAGAIN;
+	fds[XTS_AFXDP_SOCKET] = fcntl(q->xsk_fd, F_DUPFD_CLOEXEC, 0);
+	fds[XTS_AFXDP_UMEM] = fcntl(q->umem_fd, F_DUPFD_CLOEXEC, 0);
+	if (fds[XTS_AFXDP_SOCKET] >= 0 && fds[XTS_AFXDP_UMEM] >= 0)
+		return 0;
+	for (unsigned i = 0; i < 2; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	return -EMFILE;
+}
+
 static const struct xts_queue_ops afxdp_ops = {
 	.kind = "afxdp",
 	.acquire = afxdp_acquire,
@@ -278,7 +322,19 @@ static const struct xts_queue_ops afxdp_ops = {
 	.arm = afxdp_arm,
 	.disarm = afxdp_disarm,
 	.close = afxdp_close,
+	.retain = afxdp_retain,
+	.submit_retained = afxdp_submit_retained,
+	.release = afxdp_release,
+	.leave = afxdp_leave,
 };
+
+/* The chunks for frames that are kept longer than their credit. A received chunk holds XTS_FRAME_BYTES_SINGLE bytes. */
+static int afxdp_kept(const struct xts_attach_reply *g)
+{
+	uint32_t chunks = (g->largest_message + XTS_FRAME_BYTES_SINGLE - 1) / XTS_FRAME_BYTES_SINGLE;
+
+	return xts_queue_kept_of(g->rx_chunks, g->frame_window, chunks);
+}
 
 static bool afxdp_geometry_ok(const struct xts_attach_reply *g)
 {
@@ -291,7 +347,7 @@ static bool afxdp_geometry_ok(const struct xts_attach_reply *g)
 	       g->slot_bytes % XTS_CHUNK_BYTES == 0 && g->slot_bytes >= g->largest_message &&
 	       g->slot_bytes <= XTS_AFXDP_SLOT_BYTES && g->tx_slots >= g->frame_window + XTS_CONTROL_RESERVE &&
 	       g->tx_slots <= AFXDP_SLOTS_MAX && entries && entries <= XTS_AFXDP_RING_ENTRIES_MAX &&
-	       (entries & (entries - 1)) == 0 && g->rx_chunks && g->rx_chunks <= entries &&
+	       (entries & (entries - 1)) == 0 && g->rx_chunks <= entries && afxdp_kept(g) >= 0 &&
 	       g->tx_slots * slot_chunks <= entries;
 }
 
@@ -314,19 +370,32 @@ static int afxdp_map(struct afxdp_queue *q, uint32_t entries)
 	q->umem = mmap(NULL, q->umem_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, q->umem_fd, 0);
 	if (q->umem == MAP_FAILED || madvise(q->umem, q->umem_bytes, MADV_DONTFORK) < 0)
 		return -errno;
-	/* The state of the rings cannot be reset, so a socket that has been used cannot be used by another process. */
-	return *q->fill.producer || *q->tx.producer ? -EBUSY : 0;
+	return 0;
 }
 
-void xts_afxdp_populate(struct xts_queue *queue)
+/* Whoever used the socket has left it: all chunks for receiving are in the fill ring, in the receive ring, or with the
+ * kernel, and everything was sent. */
+static void afxdp_go_on(struct afxdp_queue *q)
+{
+	q->fill.ours = *q->fill.producer;
+	q->rx.ours = *q->rx.consumer;
+	q->tx.ours = q->tx_kicked = *q->tx.producer;
+	q->completion.ours = *q->completion.consumer;
+}
+
+/* The socket has pinned it anyway. No effect before Linux 5.14. */
+static void afxdp_populate(struct xts_queue *queue)
 {
 	struct afxdp_queue *q = afxdp_of(queue);
 
 	(void)madvise(q->umem, q->umem_bytes, MADV_POPULATE_WRITE);
 }
 
-int xts_afxdp_adopt(struct xts_queue **out, int xsk_fd, int umem_fd, const struct xts_attach_reply *g)
+/* Maps the rings and the UMEM (MADV_DONTFORK), and fills the fill ring. Needs no privilege (Linux 6.6 or later if
+ * another process has bound the socket). The ends are alike: an interface has one on each side. */
+static int afxdp_make(struct xts_queue **out, const int *fds, const struct xts_attach_reply *g, bool used)
 {
+	int xsk_fd = fds[XTS_AFXDP_SOCKET], umem_fd = fds[XTS_AFXDP_UMEM];
 	size_t umem_bytes = (size_t)g->rx_chunks * XTS_CHUNK_BYTES + (size_t)g->tx_slots * g->slot_bytes;
 	struct afxdp_queue *q;
 	int error;
@@ -343,6 +412,9 @@ int xts_afxdp_adopt(struct xts_queue **out, int xsk_fd, int umem_fd, const struc
 	q->umem_bytes = umem_bytes;
 	q->umem = MAP_FAILED;
 	error = afxdp_map(q, g->ring_entries);
+	/* The state of the rings cannot be reset, so a socket that has been used is for who knows how it was left. */
+	if (!error && !used && (*q->fill.producer || *q->tx.producer))
+		error = -EBUSY;
 	if (error) {
 		xts_ring_unmap(&q->fill);
 		xts_ring_unmap(&q->completion);
@@ -356,8 +428,11 @@ int xts_afxdp_adopt(struct xts_queue **out, int xsk_fd, int umem_fd, const struc
 	q->base.ops = &afxdp_ops;
 	q->base.largest_message = g->largest_message;
 	q->base.frame_window = g->frame_window;
-	q->base.multi_buffer = g->largest_message > XTS_FRAME_BYTES_SINGLE;
-	q->base.packets = true;
+	q->base.kept_max = (uint32_t)afxdp_kept(g);
+	if (q->base.kept_max > XTS_QUEUE_KEPT_MAX)
+		q->base.kept_max = XTS_QUEUE_KEPT_MAX;
+	q->base.traits = xts_queue_afxdp.traits |
+			 (g->largest_message > XTS_FRAME_BYTES_SINGLE ? XTS_QUEUE_FRAGMENTS : 0);
 	q->base.wait_fd = xsk_fd;
 	memcpy(q->base.local_mac, g->local_mac, 6);
 	memcpy(q->base.peer_mac, g->peer_mac, 6);
@@ -366,9 +441,38 @@ int xts_afxdp_adopt(struct xts_queue **out, int xsk_fd, int umem_fd, const struc
 	q->slot_bytes = g->slot_bytes;
 	for (q->free_count = 0; q->free_count < q->tx_slots; q->free_count++)
 		q->free[q->free_count] = (uint16_t)(q->tx_slots - 1 - q->free_count);
-	for (uint32_t chunk = 0; chunk < g->rx_chunks; chunk++)
+	if (used)
+		afxdp_go_on(q);
+	for (uint32_t chunk = 0; chunk < g->rx_chunks && !used; chunk++)
 		afxdp_fill(q, chunk);
 	xts_ring_store(q->fill.producer, q->fill.ours);
+	q->tx_taken = q->tx.ours;
 	*out = &q->base;
 	return 0;
 }
+
+static int afxdp_adopt(struct xts_queue **out, enum xts_queue_end end, const int *fds, const struct xts_attach_reply *g)
+{
+	(void)end;
+	return afxdp_make(out, fds, g, false);
+}
+
+static int afxdp_resume(struct xts_queue **out, enum xts_queue_end end, const int *fds,
+			const struct xts_attach_reply *g, const uint8_t *state, uint32_t state_bytes)
+{
+	(void)end;
+	(void)state;
+	return state_bytes ? -EINVAL : afxdp_make(out, fds, g, true);
+}
+
+const struct xts_queue_kind xts_queue_afxdp = {
+	.number = XTS_QUEUE_AFXDP,
+	.name = "afxdp",
+	.title = "AF_XDP",
+	.descriptors = 2,
+	.traits = XTS_QUEUE_KICK_COSTS | XTS_QUEUE_PACKETS | XTS_QUEUE_RETAINS,
+	.open = xts_afxdp_open,
+	.adopt = afxdp_adopt,
+	.resume = afxdp_resume,
+	.populate = afxdp_populate,
+};

@@ -74,15 +74,15 @@ static int interface_frame_bytes(uint32_t ifindex)
 
 /* Sizes for a frame window: there are buffers for every frame of the window and of the control reserve, in each
  * direction. */
-static int geometry_for(struct xts_attach_reply *g, const struct xts_afxdp_config *config, bool single_chunk)
+static int geometry_for(struct xts_attach_reply *g, const struct xts_queue_options *options, bool single_chunk)
 {
-	uint32_t window = config->frame_window;
+	uint32_t window = options->frame_window;
 	uint32_t needed;
-	int frame_bytes = interface_frame_bytes(config->ifindex);
+	int frame_bytes = interface_frame_bytes(options->ifindex);
 
 	if (frame_bytes < 0)
 		return frame_bytes;
-	if (window < XTS_FRAME_WINDOW_MIN || window > XTS_FRAME_WINDOW_MAX)
+	if (window < XTS_FRAME_WINDOW_MIN || window > XTS_FRAME_WINDOW_MAX || options->kept_max > XTS_QUEUE_KEPT_MAX)
 		return -EINVAL;
 	if (frame_bytes < (int)XTS_FRAME_BYTES_SINGLE)
 		return -EMSGSIZE;
@@ -91,21 +91,21 @@ static int geometry_for(struct xts_attach_reply *g, const struct xts_afxdp_confi
 	g->version = XTS_ATTACH_VERSION;
 	g->kind = XTS_QUEUE_AFXDP;
 	g->ethertype = XTS_ETHERTYPE;
-	g->frame_window = config->frame_window;
-	g->queue_id = config->queue_id;
+	g->frame_window = options->frame_window;
+	g->queue_id = options->queue_id;
 	g->chunk_bytes = XTS_CHUNK_BYTES;
 	g->largest_message = single_chunk ? XTS_FRAME_BYTES_SINGLE : XTS_FRAME_BYTES_MAX;
 	if (g->largest_message > (uint32_t)frame_bytes)
 		g->largest_message = (uint32_t)frame_bytes;
 	g->slot_bytes = single_chunk ? XTS_CHUNK_BYTES : XTS_AFXDP_SLOT_BYTES;
 	g->tx_slots = window + XTS_CONTROL_RESERVE;
-	g->rx_chunks = window * (single_chunk ? 1 : 16) + XTS_CONTROL_RESERVE;
+	g->rx_chunks = window * (single_chunk ? 1 : 16) + options->kept_max + XTS_CONTROL_RESERVE;
 	needed = g->tx_slots * (g->slot_bytes / XTS_CHUNK_BYTES);
 	if (needed < g->rx_chunks)
 		needed = g->rx_chunks;
 	for (g->ring_entries = 64; g->ring_entries < needed; g->ring_entries *= 2)
 		;
-	if_indextoname(config->ifindex, g->interface);
+	if_indextoname(options->ifindex, g->interface);
 	return 0;
 }
 
@@ -145,49 +145,51 @@ static int socket_configure(int fd, const struct xts_attach_reply *g)
 	return 0;
 }
 
-static int socket_open(struct xts_afxdp_socket *out, const struct xts_afxdp_config *config, bool single_chunk)
+static int socket_open(struct xts_queue_opened *out, const struct xts_queue_options *options, bool single_chunk)
 {
 	struct xts_attach_reply *g = &out->geometry;
 	struct sockaddr_xdp address = { .sxdp_family = AF_XDP,
-					.sxdp_ifindex = config->ifindex,
-					.sxdp_queue_id = config->queue_id };
-	int error = geometry_for(g, config, single_chunk);
+					.sxdp_ifindex = options->ifindex,
+					.sxdp_queue_id = options->queue_id };
+	int error = geometry_for(g, options, single_chunk);
+	int xsk_fd, umem_fd;
 
 	if (error)
 		return error;
 	address.sxdp_flags = (uint16_t)(XDP_COPY | XDP_USE_NEED_WAKEUP | (single_chunk ? 0 : XDP_USE_SG));
-	out->xsk_fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
-	if (out->xsk_fd < 0)
+	xsk_fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
+	if (xsk_fd < 0)
 		return -errno;
-	out->umem_fd = memfd_create("xts-umem", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (out->umem_fd < 0)
+	umem_fd = memfd_create("xts-umem", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (umem_fd < 0)
 		error = -errno;
 	if (!error)
-		error = umem_register(out->xsk_fd, out->umem_fd,
+		error = umem_register(xsk_fd, umem_fd,
 				      (size_t)g->rx_chunks * g->chunk_bytes + (size_t)g->tx_slots * g->slot_bytes);
 	if (!error)
-		error = socket_configure(out->xsk_fd, g);
-	if (!error && bind(out->xsk_fd, (struct sockaddr *)&address, sizeof address) < 0)
+		error = socket_configure(xsk_fd, g);
+	if (!error && bind(xsk_fd, (struct sockaddr *)&address, sizeof address) < 0)
 		error = -errno;
 	if (error) {
-		close(out->xsk_fd);
-		if (out->umem_fd >= 0)
-			close(out->umem_fd);
-		out->xsk_fd = out->umem_fd = -1;
+		close(xsk_fd);
+		if (umem_fd >= 0)
+			close(umem_fd);
+		return error;
 	}
-	return error;
+	for (unsigned end = 0; end < 2; end++) {
+		out->fds[end][XTS_AFXDP_SOCKET] = xsk_fd;
+		out->fds[end][XTS_AFXDP_UMEM] = umem_fd;
+	}
+	return 0;
 }
 
-int xts_afxdp_socket_open(struct xts_afxdp_socket *out, const struct xts_afxdp_config *config)
+int xts_afxdp_open(struct xts_queue_opened *out, const struct xts_queue_options *options)
 {
-	int error;
+	int error = socket_open(out, options, options->single_chunk);
 
-	memset(out, 0, sizeof *out);
-	out->xsk_fd = out->umem_fd = -1;
-	error = socket_open(out, config, config->single_chunk);
 	/* Linux before 6.6 has no XDP_USE_SG; a wrong queue number gives EINVAL both times. */
-	if (error == -EINVAL && !config->single_chunk)
-		error = socket_open(out, config, true);
+	if (error == -EINVAL && !options->single_chunk)
+		error = socket_open(out, options, true);
 	return error;
 }
 

@@ -9,6 +9,7 @@
 #define XTS_AFXDP_RINGS_H
 
 #include <linux/if_xdp.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifndef XDP_USE_SG

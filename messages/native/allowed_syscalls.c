@@ -157,7 +157,7 @@ static const struct call of_relay[] = {
 #else
 	ANY(epoll_pwait),
 #endif
-	ANY(epoll_ctl),  ANY(sched_yield),
+	ANY(epoll_ctl),  ANY(sched_yield), ANY(accept4), /* the next agent */
 };
 
 /* Allowed until all threads run, and have made their first calls and those of the C library. */

@@ -5,11 +5,12 @@
  * are terminated here, and unexpected descriptors are closed.
  */
 #include "attach.h"
-#include "afxdp.h"
 #include "environment.h"
+#include "arq.h"
+#include "headed.h"
 #include "own_descriptors.h"
+#include "queue_kinds.h"
 #include "sealed_memory.h"
-#include "shm.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -20,7 +21,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ATTACH_DESCRIPTORS 3 /* for either kind of queue */
 #define ATTACH_DESCRIPTORS_MAX 16
 #define ENTRIES_BYTES (sizeof(struct xts_status_page) + XTS_STATUS_ENTRIES * sizeof(struct xts_status_entry))
 #define FIGURES_BYTES (ENTRIES_BYTES + sizeof(struct xts_status_figures))
@@ -143,6 +143,9 @@ static int reply_receive(int fd, struct xts_attach_reply *reply, int *fds)
 	if (got == sizeof(struct xts_attach_waiting) && reply->magic == XTS_ATTACH_WAITING_MAGIC && !count)
 		return 0;
 	close_all(fds, (size_t)count);
+	if (got == sizeof *reply && (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == MSG_CTRUNC &&
+	    count < ATTACH_DESCRIPTORS_MAX)
+		return -EMFILE; /* there was room for their numbers: the kernel had none for this process */
 	return got == 0 ? -ECONNREFUSED : -EPROTO;
 }
 
@@ -169,17 +172,21 @@ static int reply_await(struct xts_attachment *out, int *fds, int timeout_ms)
 	}
 }
 
+/* The descriptors are those of the queue, and the status page's. */
 static int reply_check(struct xts_attach_reply *reply, int descriptors)
 {
+	const struct xts_queue_kind *kind;
+
 	reply->reason[sizeof reply->reason - 1] = 0;
 	reply->interface[sizeof reply->interface - 1] = 0;
 	if (reply->magic != XTS_ATTACH_MAGIC || reply->version != XTS_ATTACH_VERSION)
 		return -EPROTO;
 	if (reply->error)
 		return reply->error > 0 && reply->error < 4096 ? -reply->error : -EPROTO;
-	if (reply->token_bytes > sizeof reply->token)
+	kind = xts_queue_kind(reply->kind);
+	if (!kind || reply->token_bytes > sizeof reply->token)
 		return -EPROTO;
-	return descriptors == ATTACH_DESCRIPTORS && reply->epoch ? 0 : -EPROTO;
+	return descriptors == (int)kind->descriptors + 1 && reply->epoch ? 0 : -EPROTO;
 }
 
 static void status_unmap(struct xts_attachment *attachment)
@@ -235,22 +242,58 @@ static int status_map(struct xts_attachment *out, int fd)
 	return 0;
 }
 
+/* Puts heads with the secret of the attachment on the frames of its queue, if it has one. */
+static int heads_put_on(struct xts_attachment *out)
+{
+	struct xts_headed_config config = {
+		.secret = (uint64_t)out->reply.secret_high << 32 | out->reply.secret_low,
+		.number = out->reply.queue_id,
+		.secrets_fd = -1,
+	};
+
+	return config.secret ? xts_headed_wrap(&out->queue, out->queue, &config) : 0;
+}
+
+/* Has lost frames repeated, if the operator wants it. */
+static int repeat_lost(struct xts_attachment *out)
+{
+	struct xts_arq_config config = { .role = XTS_ARQ_HOST, .epoch = out->reply.epoch };
+
+	return out->reply.reliable ? xts_arq_wrap(&out->queue, out->queue, &config) : 0;
+}
+
+/* Takes over the descriptors, also on failure. */
+static int queue_open(struct xts_attachment *out, int *fds, uint32_t count)
+{
+	int error = xts_queue_adopt(&out->queue, XTS_QUEUE_HOST, fds, &out->reply);
+
+	if (error) {
+		close_all(fds, count);
+		return error;
+	}
+	if (out->reply.relayed) /* the connection is to the agent, which the relay outlives; its bell tells of its end */
+		out->queue->traits &= ~(uint32_t)XTS_QUEUE_DEATH_SHOWS;
+	error = heads_put_on(out);
+	if (!error)
+		error = repeat_lost(out);
+	if (error)
+		xts_queue_close(out->queue); /* with its descriptors */
+	return error;
+}
+
 /* Takes over the descriptors, also on failure. */
 static int attachment_open(struct xts_attachment *out, int *fds)
 {
-	int error = status_map(out, fds[2]);
+	uint32_t of_queue = xts_queue_kind(out->reply.kind)->descriptors;
+	int error = status_map(out, fds[of_queue]);
 
-	xts_own_close(fds[2]);
-	fds[2] = -1;
-	if (!error && out->reply.kind == XTS_QUEUE_AFXDP)
-		error = xts_afxdp_adopt(&out->queue, fds[0], fds[1], &out->reply);
-	else if (!error && out->reply.kind == XTS_QUEUE_SHM)
-		error = xts_shm_open(&out->queue, XTS_SHM_HOST, fds[0], fds[1], -1, &out->reply);
-	else if (!error)
-		error = -EPROTO;
+	xts_own_close(fds[of_queue]);
+	if (error)
+		close_all(fds, of_queue);
+	else
+		error = queue_open(out, fds, of_queue);
 	if (!error)
 		return 0;
-	close_all(fds, ATTACH_DESCRIPTORS);
 	status_unmap(out);
 	return error == -EINVAL || error == -EBADF ? -EPROTO : error;
 }

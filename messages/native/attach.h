@@ -3,7 +3,7 @@
  * XTS_ENDPOINT, default /run/xts/endpoint.sock), sends one struct xts_attach_request, and receives one struct
  * xts_attach_reply with descriptors (SCM_RIGHTS). One handshake for both kinds of queue: xts-agent answers with an
  * AF_XDP socket and its UMEM (kind XTS_QUEUE_AFXDP; descriptors: xsk, umem memfd, status page), the proxy itself with
- * shared memory (kind XTS_QUEUE_SHM; descriptors: memfd, the host's bell (shm.h), status page). The status page is
+ * shared memory (kind XTS_QUEUE_SHM; descriptors: memfd, the host's bell (shm.c), status page). The status page is
  * status.h's. The connection stays open: its end tells each side that the other has died. For shm it means that the
  * proxy, or the agent's relay, has gone; for afxdp only that the agent has, and the queue goes on working. An agent
  * that is stopped takes its AF_XDP queues back, and announces this first (struct xts_attach_taken): nothing arrives
@@ -39,9 +39,9 @@
 #define XTS_ATTACH_TAKEN_MAGIC 0x58545342u   /* "XTSB": the server takes the queue back */
 #define XTS_ATTACH_WAITING_MAGIC 0x58545357u /* "XTSW": the request waits */
 #define XTS_ATTACH_VERSION 2u
-#define XTS_ATTACH_TOKEN_BYTES_MAX 304u
+#define XTS_ATTACH_TOKEN_BYTES_MAX 300u
 
-enum xts_queue_kind {
+enum xts_queue_number {
 	XTS_QUEUE_AFXDP = 1,
 	XTS_QUEUE_SHM = 2,
 	XTS_QUEUE_RELAY = 3, /* in a listing: shared memory to a relay of the agent */
@@ -70,7 +70,7 @@ struct xts_attach_waiting {
 struct xts_attach_reply {
 	uint32_t magic, version;
 	int32_t error;  /* 0, or a positive errno (above): refused, reason says why */
-	uint32_t kind;  /* enum xts_queue_kind */
+	uint32_t kind;  /* enum xts_queue_number */
 	uint64_t epoch; /* epoch of this attachment, which goes into HELLO */
 	uint16_t ethertype;
 	uint16_t frame_window;    /* frames for which there are buffers, in each direction */
@@ -89,11 +89,13 @@ struct xts_attach_reply {
 	uint32_t token_bytes; /* afxdp: size of token; 0: there is none */
 	/* shm: number of the channel, if the other end is a relay of the agent; else 0 */
 	uint32_t relayed;
-	uint32_t reserved[2];
+	/* afxdp: the secret of this attachment, which is in the head of each frame (headed.h); 0: frames have no head */
+	uint32_t secret_high, secret_low;
 	char interface[16]; /* afxdp: name of the interface, for people */
 	char reason[160];   /* for a refusal, NUL-terminated; the reader makes it printable */
 	/* the payload of XTS_LINK_TOKEN; only the proxy interprets it */
 	uint8_t token[XTS_ATTACH_TOKEN_BYTES_MAX];
+	uint32_t reliable; /* afxdp: 1: lost frames are repeated (arq.h); 0: none is lost. Older: the end of token */
 };
 
 /*
@@ -138,8 +140,13 @@ struct xts_attach_queues {
 	uint32_t queues;  /* queues that processes can have for themselves */
 	uint32_t relayed; /* how many more processes the relay can serve; 0: there is no relay */
 	uint32_t used;    /* of both: in use, or kept after an attachment has ended */
-	uint32_t reserved;
+	uint32_t program; /* the kernel's number of the XDP program that the interface has to have; 0: not known */
 	char interface[16];
+	/* why no queue of it carries anything at the moment; empty: they do. An older server's struct ends before. */
+	char problem[160];
+	/* how frames find their queue, for people; an older server's struct ends before */
+	char steering[160];
+	uint32_t lacking; /* so many queues are not given away, since frames do not find them: steering says why */
 };
 
 /* The last message of a server that takes an AF_XDP queue back. An older process treats it as the end of the

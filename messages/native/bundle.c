@@ -25,8 +25,9 @@
 #define WHOLE_BYTES 2048u /* this many bytes of a frame come in one piece (queue.h): the largest bundle */
 
 /* A bundle needs one of these while it is being split, and as long as the owner still has a frame of it. If a window's
- * frames are out, each from a different bundle, this many are enough for any peer that obeys the link's rules. */
-#define LENT_MAX (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE + 1u)
+ * frames are out, each from a different bundle, this many are enough for any peer that obeys the link's rules; of
+ * frames that are kept longer, each takes a buffer of those. */
+#define LENT_MAX (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE + 1u + XTS_QUEUE_KEPT_MAX)
 #define LENT_COOKIE (UINT64_C(1) << 63) /* marks our cookies; the inner queue's own do not have this bit */
 
 struct lent {
@@ -113,7 +114,7 @@ static bool fits(const struct bundle_queue *q, uint32_t bytes)
 {
 	uint32_t head = q->waiting_frames == 1 ? XTS_BUNDLE_BYTES + LENGTH_BYTES : 0;
 
-	return q->waiting_frames && q->waiting_bytes + head + LENGTH_BYTES + bytes <= WHOLE_BYTES;
+	return q->waiting_frames && q->waiting_bytes + head + LENGTH_BYTES + bytes <= WHOLE_BYTES - q->base.head_bytes;
 }
 
 static int bundle_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
@@ -293,6 +294,33 @@ static void bundle_close(struct xts_queue *base)
 	free(q);
 }
 
+static void bundle_retain(struct xts_queue *base, const struct xts_tx_slot *slot)
+{
+	xts_queue_retain(bundle_of(base)->inner, slot);
+}
+
+/* It leaves alone: in a bundle, a slot is not the caller's any more. */
+static int bundle_submit_retained(struct xts_queue *base, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	let_go(bundle_of(base));
+	return xts_queue_submit_retained(bundle_of(base)->inner, slot, bytes);
+}
+
+static void bundle_release(struct xts_queue *base, const struct xts_tx_slot *slot)
+{
+	xts_queue_release(bundle_of(base)->inner, slot);
+}
+
+static void bundle_tick(struct xts_queue *base, uint64_t now_ns)
+{
+	xts_queue_tick(bundle_of(base)->inner, now_ns);
+}
+
+static uint64_t bundle_deadline_ns(const struct xts_queue *base)
+{
+	return xts_queue_deadline_ns(((const struct bundle_queue *)base)->inner);
+}
+
 static const struct xts_queue_ops bundle_ops = {
 	.kind = "bundle",
 	.acquire = bundle_acquire,
@@ -304,6 +332,11 @@ static const struct xts_queue_ops bundle_ops = {
 	.arm = bundle_arm,
 	.disarm = bundle_disarm,
 	.close = bundle_close,
+	.tick = bundle_tick,
+	.deadline_ns = bundle_deadline_ns,
+	.retain = bundle_retain,
+	.submit_retained = bundle_submit_retained,
+	.release = bundle_release,
 };
 
 int xts_bundle_wrap(struct xts_queue **out, struct xts_queue *inner)

@@ -62,6 +62,18 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.minimum = 0u,
 		.maximum = 0u,
 	},
+	[XTS_ENV_LOOPBACK] = {
+		.name = "XTS_LOOPBACK",
+		.kind = XTS_VARIABLE_SWITCH,
+		.allowed = "0 or 1",
+		.aliases = "",
+		.choices = "",
+		.prefix = "",
+		.key = NULL,
+		.fallback = "0",
+		.minimum = 0u,
+		.maximum = 0u,
+	},
 	[XTS_ENV_STRICT] = {
 		.name = "XTS_STRICT",
 		.kind = XTS_VARIABLE_SWITCH,
@@ -233,7 +245,7 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 	[XTS_ENV_FAULTS] = {
 		.name = "XTS_FAULTS",
 		.kind = XTS_VARIABLE_TEXT,
-		.allowed = "seed=N and drop_ppm, duplicate_ppm, reorder_ppm, corrupt_ppm, truncate_ppm or skip_frames=N, separated by commas, at most 255 bytes",
+		.allowed = "seed=N and drop_ppm, duplicate_ppm, reorder_ppm, corrupt_ppm, truncate_ppm, delay_ppm, repeat_ppm, delay_us or skip_frames=N, separated by commas, at most 255 bytes",
 		.aliases = "",
 		.choices = "",
 		.prefix = "",
@@ -272,6 +284,7 @@ const char xts_variable_names[] =
 	"XTS_IO_URING\0"
 	"XTS_LAB\0"
 	"XTS_LOG\0"
+	"XTS_LOOPBACK\0"
 	"XTS_PCAP\0"
 	"XTS_PROFILE\0"
 	"XTS_PROGRAMS_KERNEL\0"

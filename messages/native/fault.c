@@ -6,15 +6,21 @@
  * happens to it. So a seed has the same effect on the same frames in each run. A frame held back for reordering leaves
  * after the next one, or with the next kick (transmit), or when no other frame is there (receive).
  *
- * With faults, a received frame is a private copy, since one inner frame may become two frames or none.
+ * With faults, a received frame is a private copy, since one inner frame may become two frames or none. Of a slot that
+ * is retained a copy is sent, since what happens to a frame must not happen to what its owner keeps.
+ *
+ * Delays and late repetitions need a clock: fault_time.c.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "queue.h"
 
+#define FAULT_KEPT_MAX 96u
 #define FAULT_PENDING_MAX 4u /* the frame held back, the present one, and a duplicate of each */
-#define FAULT_COPIES (2u * (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE) + FAULT_PENDING_MAX)
+/* Two for each frame that may be out, those that are kept longer included. */
+#define FAULT_OUT_MAX (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE + FAULT_KEPT_MAX)
+#define FAULT_COPIES (2u * FAULT_OUT_MAX + FAULT_PENDING_MAX)
 
 enum fault_bits { FAULT_DROP = 1, FAULT_DUPLICATE = 2, FAULT_REORDER = 4, FAULT_CORRUPT = 8, FAULT_TRUNCATE = 16 };
 
@@ -50,10 +56,9 @@ static struct fault_queue *fault_of(struct xts_queue *q)
 	return (struct fault_queue *)q;
 }
 
-/* splitmix64: any seed, even 0, gives a good sequence. */
-static uint64_t fault_random(struct fault_generator *g)
+uint64_t xts_fault_random(uint64_t *state)
 {
-	uint64_t z = (g->state += 0x9e3779b97f4a7c15u);
+	uint64_t z = (*state += 0x9e3779b97f4a7c15u);
 
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
 	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -67,9 +72,9 @@ static unsigned fault_draw(struct fault_generator *g)
 	unsigned bits = 0;
 
 	for (unsigned i = 0; i < 5; i++)
-		if (fault_random(g) % 1000000 < ppm[i])
+		if (xts_fault_random(&g->state) % 1000000 < ppm[i])
 			bits |= 1u << i;
-	g->where = fault_random(g);
+	g->where = xts_fault_random(&g->state);
 	return g->frames++ < f->skip_frames ? 0 : bits;
 }
 
@@ -95,9 +100,9 @@ static void fault_release_held(struct fault_queue *q)
 	q->tx_held = false;
 }
 
-static void fault_submit(struct xts_queue *base, const struct xts_tx_slot *slot, uint32_t bytes)
+/* Sends a slot that is ours. */
+static void fault_send(struct fault_queue *q, const struct xts_tx_slot *slot, uint32_t bytes)
 {
-	struct fault_queue *q = fault_of(base);
 	unsigned bits = fault_draw(&q->tx);
 	struct xts_tx_slot twin;
 
@@ -121,6 +126,46 @@ static void fault_submit(struct xts_queue *base, const struct xts_tx_slot *slot,
 		xts_queue_submit(q->inner, slot, bytes);
 	}
 	fault_release_held(q);
+}
+
+static void fault_submit(struct xts_queue *base, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	fault_send(fault_of(base), slot, bytes);
+}
+
+/* What is retained stays with us. */
+static void fault_retain(struct xts_queue *base, const struct xts_tx_slot *slot)
+{
+	(void)base;
+	(void)slot;
+}
+
+/* Sends a copy. Without a slot for it the frame is lost. */
+static int fault_submit_retained(struct xts_queue *base, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	struct fault_queue *q = fault_of(base);
+	struct xts_tx_slot copy;
+
+	if (xts_queue_acquire(q->inner, &copy))
+		return 0;
+	memcpy(copy.data, slot->data, bytes);
+	fault_send(q, &copy, bytes);
+	return 0;
+}
+
+static void fault_release(struct xts_queue *base, const struct xts_tx_slot *slot)
+{
+	xts_queue_abandon(fault_of(base)->inner, slot);
+}
+
+static void fault_tick(struct xts_queue *base, uint64_t now_ns)
+{
+	xts_queue_tick(fault_of(base)->inner, now_ns);
+}
+
+static uint64_t fault_deadline_ns(const struct xts_queue *base)
+{
+	return xts_queue_deadline_ns(((const struct fault_queue *)base)->inner);
 }
 
 static void fault_abandon(struct xts_queue *base, const struct xts_tx_slot *slot)
@@ -241,7 +286,17 @@ static const struct xts_queue_ops fault_ops = {
 	.arm = fault_arm,
 	.disarm = fault_disarm,
 	.close = fault_close,
+	.tick = fault_tick,
+	.deadline_ns = fault_deadline_ns,
+	.retain = fault_retain,
+	.submit_retained = fault_submit_retained,
+	.release = fault_release,
 };
+
+static bool takes_time(const struct xts_faults *f)
+{
+	return f && (f->delay_ppm || f->repeat_ppm);
+}
 
 int xts_fault_wrap(struct xts_queue **out, struct xts_queue *inner, const struct xts_faults *on_transmit,
 		   const struct xts_faults *on_receive)
@@ -249,13 +304,16 @@ int xts_fault_wrap(struct xts_queue **out, struct xts_queue *inner, const struct
 	struct fault_queue *q = calloc(1, sizeof *q);
 	uint8_t *memory = calloc(FAULT_COPIES, inner->largest_message);
 
-	if (!q || !memory) {
+	if (!q || !memory ||
+	    ((takes_time(on_transmit) || takes_time(on_receive)) &&
+	     xts_fault_time_wrap(&inner, inner, on_transmit, on_receive))) {
 		free(q);
 		free(memory);
 		return -ENOMEM;
 	}
 	q->base = *inner;
 	q->base.ops = &fault_ops;
+	q->base.traits |= XTS_QUEUE_RETAINS; /* a copy is sent */
 	q->inner = inner;
 	q->memory = memory;
 	if (on_transmit)
@@ -265,6 +323,8 @@ int xts_fault_wrap(struct xts_queue **out, struct xts_queue *inner, const struct
 	q->tx.state = q->tx.faults.seed;
 	q->rx.state = ~q->rx.faults.seed;
 	q->rx_held = -1;
+	if (q->base.kept_max > FAULT_KEPT_MAX)
+		q->base.kept_max = FAULT_KEPT_MAX;
 	for (uint32_t i = 0; i < FAULT_COPIES; i++) {
 		q->copy[i].data = memory + (size_t)i * inner->largest_message;
 		q->free[q->free_count++] = (uint16_t)i;

@@ -1,7 +1,8 @@
 /* The link state machine; link.h has the theory of operation. */
 #include "link.h"
 
-#define PINGS_MAX 4u
+/* The last is sent after 127 times ping_ms: a peer may be out of reach for as long as that. */
+#define PINGS_MAX 8u
 #define HELLO_REPEAT_NS (50ull * 1000 * 1000)
 
 enum link_due {
@@ -113,7 +114,7 @@ static void open_epoch(struct xts_link *link, uint64_t epoch, uint16_t window, u
 	link->error = 0;
 	link->epoch = epoch;
 	link->frame_window = window;
-	link->largest_message = largest;
+	link->largest_message = largest - link->config.head_bytes;
 	link->features = features;
 	link->sent = link->acked = link->received = link->recycled = link->acked_to_peer = 0;
 	link->traffic = false;
@@ -210,8 +211,21 @@ static enum xts_link_verdict receive_goodbye(struct xts_link *link, const struct
 		link->stats.dropped_stale++;
 		return XTS_LINK_DROPPED;
 	}
+	if (link->config.role == XTS_LINK_HOST && head->error == ERESTART)
+		(void)take_ack(link, head->frame_ack);
 	go_down(link, head->error ? head->error : ESHUTDOWN, false);
 	return XTS_LINK_CLOSED;
+}
+
+void xts_link_expect(struct xts_link *link, uint64_t epoch)
+{
+	if (link->state == XTS_LINK_OPENING && !link->epoch)
+		link->epoch = epoch;
+}
+
+unsigned xts_link_unacknowledged(const struct xts_link *link)
+{
+	return in_flight(link);
 }
 
 /* Keeps the token until the HELLO that follows it. */
@@ -475,7 +489,7 @@ static size_t write_hello_ack(struct xts_link *link, uint8_t *frame)
 	struct xts_hello_ack ack = {
 		.version = XTS_WIRE_VERSION,
 		.frame_window = up ? link->frame_window : link->config.frame_window,
-		.largest_message = up ? link->largest_message : link->config.largest_message,
+		.largest_message = up ? link->largest_message + link->config.head_bytes : link->config.largest_message,
 		.features = up ? link->features : link->config.features,
 		.epoch = link->epoch,
 		.sockets_max = link->config.sockets_max,

@@ -6,11 +6,11 @@
  * HELLO opens a link (host) and HELLO_ACK confirms it (proxy) with the version, features, largest message and frame
  * window in force; until then everything else is dropped and counted. From then on every *sequenced* message (all but
  * XTS_LINK_*) carries the next 8-bit sequence number and takes one frame credit. The receiver gives the credit back
- * when it has recycled the frame's buffers: frame_ack is a running count of recycled frames, modulo 256, so the order
- * of recycling does not matter. With at most 128 frames out, a count of 8 bits is never ambiguous and no run of losses
- * looks like none. XTS_LINK_* frames take no credit; their number is bounded (an acknowledgement per quarter window,
- * PINGS_MAX pings unanswered), and receivers keep XTS_CONTROL_RESERVE buffers for them. They carry the sequence number
- * the next sequenced message will have, so that a loss shows early.
+ * when it has recycled the frame's buffers, or has others in their place (xts_queue_keep()): frame_ack is a running
+ * count of such frames, modulo 256, so the order does not matter. With at most 128 frames out, a count of 8 bits is
+ * never ambiguous and no run of losses looks like none. XTS_LINK_* frames take no credit; their number is bounded (an
+ * acknowledgement per quarter window, PINGS_MAX pings unanswered), and receivers keep XTS_CONTROL_RESERVE buffers for
+ * them. They carry the sequence number the next sequenced message will have, so that a loss shows early.
  *
  * Any violation ends the link, never the process: state XTS_LINK_DOWN, link->error says why, and the caller ends the
  * sockets of this channel.
@@ -55,6 +55,7 @@ struct xts_link_config {
 	uint16_t frame_window; /* frames, XTS_FRAME_WINDOW_MIN to _MAX */
 	/* size in bytes of the largest frame that we can receive, XTS_FRAME_BYTES_SINGLE to _MAX */
 	uint32_t largest_message;
+	uint32_t head_bytes;  /* of which the head of each frame takes this much (queue.h) */
 	uint64_t features;    /* bits offered (host) or supported (proxy) */
 	uint64_t required;    /* host: bits that it needs */
 	uint64_t epoch;       /* host: from the attach reply; proxy: ignored */
@@ -96,7 +97,7 @@ struct xts_link {
 	uint8_t refusal; /* host: the number (XTS_REFUSED_*) that the proxy has sent with a refusal, or 0 */
 	/* In force while up. */
 	uint16_t frame_window;
-	uint32_t largest_message;
+	uint32_t largest_message; /* without heads */
 	uint64_t features;
 	uint64_t epoch;
 	uint32_t sockets_max;
@@ -153,6 +154,14 @@ bool xts_link_catch_up(struct xts_link *link);
 bool xts_link_catch_up_begins(struct xts_link *link);
 void xts_link_caught_up(struct xts_link *link);
 bool xts_link_catching_up(const struct xts_link *link);
+
+/* Proxy: before any HELLO. The host has this epoch from another process of the proxy, and says HELLO with it again. Its
+ * GOODBYE counts, and it is not told of a restart. */
+void xts_link_expect(struct xts_link *link, uint64_t epoch);
+
+/* Host: the link has gone down by GOODBYE with ERESTART, since another process of the proxy goes on. How many messages
+ * has the one before not received, or not recycled? */
+unsigned xts_link_unacknowledged(const struct xts_link *link);
 
 /* How many sequenced messages the peer may still send, as far as it has been told, beyond those received so far. */
 unsigned xts_link_peer_credits(const struct xts_link *link);

@@ -293,7 +293,7 @@ int xts_mux_add(struct xts_queue **out, struct xts_mux *m, uint32_t number, uint
 	q->base.largest_message = largest;
 	q->base.frame_window = frame_window;
 	q->base.wait_fd = -1;
-	q->base.multi_buffer = true;
+	q->base.traits = XTS_QUEUE_FRAGMENTS;
 	memcpy(q->base.local_mac, m->trunk->local_mac, sizeof q->base.local_mac);
 	memcpy(q->base.peer_mac, m->trunk->peer_mac, sizeof q->base.peer_mac);
 	q->mux = m;

@@ -19,6 +19,13 @@ static inline int xts_own(int fd)
 	return fd >= 0 && xts_own_hooks.own ? xts_own_hooks.own(fd) : fd;
 }
 
+/* The program gets a descriptor that was taken (-1: none): it may watch it, as any other. */
+static inline void xts_lend(int fd)
+{
+	if (fd >= 0 && xts_own_hooks.disown)
+		xts_own_hooks.disown(fd);
+}
+
 void xts_own_close(int fd);
 
 #endif

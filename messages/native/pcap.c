@@ -242,6 +242,36 @@ static void pcap_close(struct xts_queue *base)
 	free(q);
 }
 
+static void pcap_tick(struct xts_queue *base, uint64_t now_ns)
+{
+	xts_queue_tick(pcap_of(base)->inner, now_ns);
+}
+
+static uint64_t pcap_deadline_ns(const struct xts_queue *base)
+{
+	return xts_queue_deadline_ns(((const struct pcap_queue *)base)->inner);
+}
+
+static void pcap_retain(struct xts_queue *base, const struct xts_tx_slot *slot)
+{
+	xts_queue_retain(pcap_of(base)->inner, slot);
+}
+
+static int pcap_submit_retained(struct xts_queue *base, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	struct iovec piece = { .iov_base = slot->data, .iov_len = bytes };
+	int error = xts_queue_submit_retained(pcap_of(base)->inner, slot, bytes);
+
+	if (!error)
+		pcap_write(pcap_of(base), &piece, 1, bytes);
+	return error;
+}
+
+static void pcap_release(struct xts_queue *base, const struct xts_tx_slot *slot)
+{
+	xts_queue_release(pcap_of(base)->inner, slot);
+}
+
 static const struct xts_queue_ops pcap_ops = {
 	.kind = "pcap",
 	.acquire = pcap_acquire,
@@ -253,6 +283,11 @@ static const struct xts_queue_ops pcap_ops = {
 	.arm = pcap_arm,
 	.disarm = pcap_disarm,
 	.close = pcap_close,
+	.tick = pcap_tick,
+	.deadline_ns = pcap_deadline_ns,
+	.retain = pcap_retain,
+	.submit_retained = pcap_submit_retained,
+	.release = pcap_release,
 };
 
 int xts_pcap_wrap(struct xts_queue **out, struct xts_queue *inner, const char *path)

@@ -1,7 +1,7 @@
 /*
  * A queue: frames to and from one peer, in order. There are two implementations (afxdp.c over an AF_XDP socket, shm.c
- * over shared memory) and three decorators (bundle.c, pcap.c, fault.c) behind one interface, so that the code above is
- * the same for all.
+ * over shared memory) and five decorators (headed.c, arq.c, bundle.c, pcap.c, fault.c) behind one interface, so that
+ * the code above is the same for all.
  *
  * Transmit: take a slot, write a frame into its contiguous memory, submit, and kick once per round. Slots come back by
  * themselves when the peer (shm) or the kernel (afxdp) has finished with them, and are reused last in, first out, which
@@ -12,6 +12,21 @@
  * that memory (shm), so decode once into private structs. The caller may hold frames, and recycles each exactly once,
  * in any order; recycled slots are published to the peer with the next kick, arm, or receive that finds nothing.
  *
+ * A frame that has arrived and a buffer that is free are two things. The link's credit for a frame goes back when its
+ * buffers are free again, or when others are there in their place: xts_queue_keep() sets kept_max buffers aside for
+ * frames that are kept longer. So
+ *
+ *     frame window * buffers of the largest frame + kept_max + XTS_CONTROL_RESERVE <= buffers
+ *
+ * which each kind checks when it adopts a queue, and a peer with credits never meets a queue without a buffer. When
+ * they are used up the caller copies the frame, or keeps its credit with it and the link waits.
+ *
+ * Time: a decorator that delays or repeats frames has a clock, which is the caller's. xts_queue_tick() tells it the
+ * time, before a kick and at the latest at xts_queue_deadline_ns(). Most queues have none, and pay nothing for it.
+ *
+ * A slot that is retained keeps its content after it was submitted, and can be submitted again. Until it is released it
+ * is none of those that come back by themselves. Where memory is the peer's, the peer may write to it.
+ *
  * Sleeping: arm; if that reports that no frame is there, poll wait_fd for POLLIN; then disarm. The peer pays for a
  * wake-up only while we are armed.
  *
@@ -20,6 +35,7 @@
 #ifndef XTS_QUEUE_H
 #define XTS_QUEUE_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,6 +44,7 @@
 #include "wire.h"
 
 #define XTS_SEGMENTS_MAX 17
+#define XTS_QUEUE_KEPT_MAX 1024u /* buffers */
 
 struct xts_tx_slot {
 	uint8_t *data; /* contiguous, largest_message bytes */
@@ -46,14 +63,43 @@ struct xts_queue_stats {
 	uint64_t tx_frames, tx_bytes, rx_frames, rx_bytes;
 	uint64_t kicks;       /* doorbells or sendto calls */
 	uint64_t kicks_again; /* kicks that must be repeated (EAGAIN, ENOBUFS) */
-	uint64_t tx_lost;     /* sendto returned EBUSY: one frame is lost */
+	uint64_t tx_lost;     /* frames that the kernel lost, and that could not be sent again */
+	uint64_t tx_resent;   /* frames that the kernel lost, and that were sent again (EBUSY, afxdp_again.c) */
 	uint64_t tx_no_slot;
 	uint64_t rx_invalid; /* descriptors out of bounds, frames over 17 segments or over the largest size */
 	uint64_t rx_dropped; /* the kernel's count of frames that found no fill buffer (afxdp) */
+	uint64_t rx_foreign; /* frames without the head that they have to have, or with a wrong secret (headed.h) */
 	uint64_t sleeps, wakeups;
+	/* where lost frames are repeated (arq.h) */
+	uint64_t tx_repeated;   /* sent again */
+	uint64_t rx_duplicates; /* came again */
+	uint64_t rx_early;      /* came before one that was sent before */
+	uint64_t violations;    /* acknowledgements of what was never sent */
+	uint64_t rtt_ns;        /* mean round trip lately; 0: not known */
+	uint64_t window_frames; /* that may be on their way; 0: frames are not repeated */
 };
 
+struct xts_heads;
 struct xts_queue;
+
+/* What the code above a queue goes by. It does not ask which kind of queue it has. */
+enum xts_queue_trait {
+	/* every kick with a frame costs a system call, and not only one that has to wake the peer */
+	XTS_QUEUE_KICK_COSTS = 1,
+	/* each frame is a packet of the kernel, with a cost however small it is: xts_bundle_wrap() pays off */
+	XTS_QUEUE_PACKETS = 2,
+	/* a frame may be longer than one buffer */
+	XTS_QUEUE_FRAGMENTS = 4,
+	/* at the host: the end of the attach connection is the end of the queue. Else only pings show that the peer has
+	 * gone, and the end of the connection means no more than that nobody looks after the queue. */
+	XTS_QUEUE_DEATH_SHOWS = 8,
+	/* the peer can write to the memory of a frame while it is lent out, in either direction */
+	XTS_QUEUE_PEER_MEMORY = 16,
+	/* a submitted slot may be retained and submitted again */
+	XTS_QUEUE_RETAINS = 32,
+	/* it does something by itself at a time: xts_queue_tick() has to be called */
+	XTS_QUEUE_CLOCK = 64,
+};
 
 struct xts_queue_ops {
 	const char *kind; /* "afxdp", "shm" */
@@ -66,7 +112,19 @@ struct xts_queue_ops {
 	int (*arm)(struct xts_queue *q);
 	void (*disarm)(struct xts_queue *q);
 	void (*close)(struct xts_queue *q);
+	/* With XTS_QUEUE_CLOCK. */
+	void (*tick)(struct xts_queue *q, uint64_t now_ns);
+	uint64_t (*deadline_ns)(const struct xts_queue *q);
+	/* With XTS_QUEUE_RETAINS: slots that outlive their submission. */
+	void (*retain)(struct xts_queue *q, const struct xts_tx_slot *slot);
+	int (*submit_retained)(struct xts_queue *q, const struct xts_tx_slot *slot, uint32_t bytes);
+	void (*release)(struct xts_queue *q, const struct xts_tx_slot *slot);
+	/* Of a queue in use, for another process that goes on with it (resume of queue_kinds.h). NULL: not possible. */
+	int (*leave)(struct xts_queue *q, int *fds, uint8_t *state);
 };
+
+/* The two ends of a queue. */
+enum xts_queue_end { XTS_QUEUE_HOST, XTS_QUEUE_PROXY };
 
 /* First member of every implementation's own struct. */
 struct xts_queue {
@@ -74,9 +132,11 @@ struct xts_queue {
 	uint32_t largest_message; /* size of the largest frame that this queue carries, in each direction */
 	uint16_t frame_window;    /* the largest frame window for which it has buffers, in each direction */
 	int wait_fd;              /* poll it for POLLIN while armed; it stays the same for the queue's life */
-	bool multi_buffer;
-	/* each frame is a packet of the kernel, with a cost however small it is: xts_bundle_wrap() pays off */
-	bool packets;
+	uint32_t traits;          /* enum xts_queue_trait */
+	uint32_t kept_max, kept;  /* buffers for frames that are kept longer than their credit; those in use */
+	/* the heads of its frames, and how many bytes of largest_message they take (headed.h); NULL and 0: there are none */
+	struct xts_heads *heads;
+	uint32_t head_bytes;
 	uint8_t local_mac[6], peer_mac[6];
 	struct xts_queue_stats stats;
 };
@@ -111,6 +171,47 @@ static inline void xts_queue_recycle(struct xts_queue *q, const struct xts_rx_fr
 {
 	q->ops->recycle(q, frame);
 }
+/* Keeps a received frame longer than its credit. True: the caller returns the credit now (xts_link_recycled()), goes on
+ * using the frame, and at last calls xts_queue_recycle_kept(). False: there is no room for it. */
+static inline bool xts_queue_keep(struct xts_queue *q, const struct xts_rx_frame *frame)
+{
+	if (frame->segments > q->kept_max - q->kept)
+		return false;
+	q->kept += frame->segments;
+	return true;
+}
+static inline void xts_queue_recycle_kept(struct xts_queue *q, const struct xts_rx_frame *frame)
+{
+	q->kept -= frame->segments;
+	q->ops->recycle(q, frame);
+}
+/* Keeps the content of an acquired slot until it is released, however often it is submitted. */
+static inline void xts_queue_retain(struct xts_queue *q, const struct xts_tx_slot *slot)
+{
+	q->ops->retain(q, slot);
+}
+/* Submits a retained slot, for the first time or again. 0; -EAGAIN: it has not come back from the last time, or a
+ * decorator has no slot for the copy that it sends. */
+static inline int xts_queue_submit_retained(struct xts_queue *q, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	return q->ops->submit_retained(q, slot, bytes);
+}
+/* The slot is free again, as soon as it has come back. */
+static inline void xts_queue_release(struct xts_queue *q, const struct xts_tx_slot *slot)
+{
+	q->ops->release(q, slot);
+}
+/* Tells the queue the time. What is due leaves with the next kick. */
+static inline void xts_queue_tick(struct xts_queue *q, uint64_t now_ns)
+{
+	if (q->traits & XTS_QUEUE_CLOCK)
+		q->ops->tick(q, now_ns);
+}
+/* When to call xts_queue_tick(), in ns; 0: at once, since it does not know the time; UINT64_MAX: not needed. */
+static inline uint64_t xts_queue_deadline_ns(const struct xts_queue *q)
+{
+	return q->traits & XTS_QUEUE_CLOCK ? q->ops->deadline_ns(q) : UINT64_MAX;
+}
 /* Asks to be woken. 1: frames are there already, do not sleep; 0: poll wait_fd. */
 static inline int xts_queue_arm(struct xts_queue *q)
 {
@@ -121,6 +222,15 @@ static inline void xts_queue_disarm(struct xts_queue *q)
 {
 	q->ops->disarm(q);
 }
+#define XTS_QUEUE_STATE_BYTES_MAX 512u
+/* This end goes to another process: nothing is lent out, nothing was acquired, and this queue is only closed from now
+ * on. Fills in duplicates of its descriptors, as its kind has them, and what the other process has to know: returns how
+ * many bytes that is, at most XTS_QUEUE_STATE_BYTES_MAX; -EAGAIN: frames are on their way, try again; -EOPNOTSUPP;
+ * another -errno. */
+static inline int xts_queue_leave(struct xts_queue *q, int *fds, uint8_t *state)
+{
+	return q->ops->leave ? q->ops->leave(q, fds, state) : -EOPNOTSUPP;
+}
 /* Releases everything, descriptors included. */
 static inline void xts_queue_close(struct xts_queue *q)
 {
@@ -128,7 +238,7 @@ static inline void xts_queue_close(struct xts_queue *q)
 		q->ops->close(q);
 }
 
-/* --- opening (see afxdp.h, shm.h for the parameters) and decorating ----------------------------------------------- */
+/* --- opening (see queue_kinds.h) and decorating -------------- ----------------------------------------------- */
 
 /* Sends several small frames as one, after xts_bundle_send() has allowed it, and splits received bundles. Takes over
  * inner. The decorators below have to be wrapped around this one, not the other way round. 0 or -ENOMEM. */
@@ -148,8 +258,18 @@ struct xts_faults {
 	uint64_t seed;
 	uint32_t drop_ppm, duplicate_ppm, reorder_ppm, corrupt_ppm, truncate_ppm;
 	uint32_t skip_frames; /* this many frames pass unharmed at first */
+	/* Delayed frames hold up those behind them for delay_us; repeated ones are sent again after it. The queue then
+	 * has a clock. Frames are repeated on transmit alone, where the inner queue retains slots. */
+	uint32_t delay_ppm, repeat_ppm, delay_us;
 };
+/* Takes over inner, except on failure. */
 int xts_fault_wrap(struct xts_queue **out, struct xts_queue *inner, const struct xts_faults *on_transmit,
 		   const struct xts_faults *on_receive);
+
+/* For xts_fault_wrap(): the faults that take time (fault_time.c), and the generator, splitmix64. Any seed, even 0,
+ * gives a good sequence. */
+int xts_fault_time_wrap(struct xts_queue **out, struct xts_queue *inner, const struct xts_faults *on_transmit,
+			const struct xts_faults *on_receive);
+uint64_t xts_fault_random(uint64_t *state);
 
 #endif

@@ -36,6 +36,7 @@ bool relay_trunk_receive(struct relay *r)
 			continue;
 		case XTS_LINK_OPENED:
 			xts_bundle_send(r->trunk, r->link.features & XTS_FEATURE_BUNDLE);
+			r->link.config.dead_ms = 0; /* how long it may be silent each process decides for itself */
 			relay_report(r, XTS_RELAY_UP, 0, 0, 0);
 			break;
 		default:

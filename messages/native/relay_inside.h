@@ -10,7 +10,7 @@
 #include "relay_loop.h"
 
 struct process { /* that the relay serves */
-	uint32_t number;
+	uint32_t number, uid, pid;
 	uint64_t epoch;
 	struct xts_queue *shm;     /* to the process */
 	struct xts_queue *channel; /* to the proxy */
@@ -29,9 +29,18 @@ struct relay {
 	struct process **processes;
 	uint32_t count, first; /* first: the process with which the next round begins */
 	int epoll_fd;
+	int control_fd; /* to the agent; -1: there is none */
+	uint32_t next;  /* the first number that no process has had */
 	bool agent_gone, slot_missing, kick_again, unkicked;
 	uint64_t now_ns, idle_since_ns;
 };
+
+/* --- relay_agents.c ----------------------------------------------------------------------------------------------- */
+
+/* The agent has gone: the relay waits for another, or ends. */
+void relay_agent_lost(struct relay *r);
+/* Without an agent: takes up the next one, if it is there. True: it was. */
+bool relay_agent_comes(struct relay *r);
 
 /* --- relay_orders.c ----------------------------------------------------------------------------------------------- */
 

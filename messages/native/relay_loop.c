@@ -12,8 +12,8 @@
 #include "mux.h"
 
 #define PING_MS 500u
-#define DEAD_MS 2000u
-#define SLOT_WAIT_MS 1 /* no event says that a transmit slot has come back */
+#define OPENING_MS 2000u /* to wait for the answer to HELLO */
+#define SLOT_WAIT_MS 1   /* no event says that a transmit slot has come back */
 #define EVENTS 64
 
 static uint64_t clock_ns(void)
@@ -63,12 +63,15 @@ static void trunk_control(struct relay *r)
 
 static void kick(struct relay *r)
 {
+	if (xts_queue_deadline_ns(r->trunk) <= r->now_ns)
+		r->unkicked = true;
+	xts_queue_tick(r->trunk, r->now_ns);
 	if (xts_mux_kick_due(r->mux) || r->unkicked || r->kick_again) {
 		int error = xts_queue_kick(r->trunk);
 
-		r->kick_again = error == -EAGAIN;
+		r->kick_again = error == -EAGAIN || error == -ENETDOWN; /* the interface may be up again in a moment */
 		r->unkicked = false;
-		if (error && error != -EAGAIN)
+		if (error && !r->kick_again)
 			xts_link_fail(&r->link, -error);
 	}
 	for (uint32_t i = 0; i < r->count; i++) {
@@ -100,7 +103,10 @@ static bool work(struct relay *r)
 
 static int sleep_ms(const struct relay *r)
 {
-	uint64_t deadline_ns = xts_link_deadline_ns(&r->link);
+	uint64_t deadline_ns = xts_link_deadline_ns(&r->link), of_queue_ns = xts_queue_deadline_ns(r->trunk);
+
+	if (of_queue_ns < deadline_ns)
+		deadline_ns = of_queue_ns;
 
 	if (r->slot_missing || r->kick_again)
 		return SLOT_WAIT_MS;
@@ -142,12 +148,13 @@ static int link_open(struct relay *r)
 		.ethertype = c->ethertype,
 		.frame_window = r->trunk->frame_window,
 		.largest_message = r->trunk->largest_message,
+		.head_bytes = r->trunk->head_bytes,
 		.features = XTS_FEATURE_RELAY | XTS_FEATURE_BUNDLE,
 		.required = XTS_FEATURE_RELAY,
 		.epoch = c->epoch,
 		.pid = (uint32_t)getpid(),
 		.ping_ms = PING_MS,
-		.dead_ms = DEAD_MS,
+		.dead_ms = OPENING_MS,
 		.token = c->token,
 		.token_bytes = c->token_bytes,
 	};
@@ -179,7 +186,7 @@ static int relay_open(struct relay *r)
 		error = xts_mux_open(&r->mux, r->trunk, &r->link);
 	if (!error)
 		error = relay_watch(r, r->trunk->wait_fd);
-	return error ? error : relay_watch(r, c->control_fd);
+	return error ? error : relay_watch(r, r->control_fd);
 }
 
 static void relay_close(struct relay *r)
@@ -190,12 +197,14 @@ static void relay_close(struct relay *r)
 	free(r->processes);
 	if (r->epoll_fd >= 0)
 		close(r->epoll_fd);
+	if (r->control_fd >= 0)
+		close(r->control_fd);
 	xts_queue_close(r->trunk);
 }
 
 int xts_relay_run(const struct xts_relay_config *config)
 {
-	struct relay r = { .config = config, .epoll_fd = -1 };
+	struct relay r = { .config = config, .epoll_fd = -1, .control_fd = config->control_fd, .next = 1 };
 	int error = relay_open(&r);
 
 	while (!error && !r.agent_gone && r.link.state != XTS_LINK_DOWN) {

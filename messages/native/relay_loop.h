@@ -14,8 +14,11 @@
  * wait stay in the process's own memory. Towards a process, its own link is the limit: the proxy sends no more than
  * fits into its memory. A process that does not return memory although it acknowledges frames is ended.
  *
- * The agent sends orders over a socket (SOCK_SEQPACKET) and gets reports over it. The relay ends with the trunk: when
- * the agent or the proxy ends, or the proxy refuses it. Its processes see that by the end of their bells.
+ * The agent sends orders over a socket (SOCK_SEQPACKET) and gets reports over it. The relay outlives it: as long as it
+ * has processes it waits for the next agent at a socket that listens (relay_agents.c). It ends when the proxy refuses
+ * the trunk, or another proxy says that it knows none. Its processes see that by the end of their bells. A proxy that
+ * is only silent does not end it: for how long a silent one is waited for is a setting of each process (XTS_DEAD_MS),
+ * which pings the proxy itself.
  */
 #ifndef XTS_RELAY_LOOP_H
 #define XTS_RELAY_LOOP_H
@@ -32,9 +35,26 @@ enum xts_relay_what {
 	XTS_RELAY_DOWN = 5,   /* the last report: error is the reason */
 };
 
+#define XTS_RELAY_STATE_MAGIC 0x58525331u
+/* Of the state, and of orders and reports: agent and relay may be of two releases. */
+#define XTS_RELAY_STATE_VERSION 1u
+
 struct xts_relay_order {
 	uint32_t what, number;
+	uint32_t uid, pid;                /* for ADD: whose it is, for the next agent */
 	struct xts_attach_reply geometry; /* for ADD */
+};
+
+/* What the next agent is told first, with the socket that listens as a descriptor; `count` of the second follow in the
+ * same message. */
+struct xts_relay_state {
+	uint32_t magic, version;
+	uint32_t count, next;             /* next: the first number that no process has had */
+	struct xts_attach_reply geometry; /* of the trunk, with its epoch */
+};
+struct xts_relay_member {
+	uint32_t number, uid, pid, reserved;
+	uint64_t epoch;
 };
 
 struct xts_relay_report {
@@ -51,10 +71,12 @@ struct xts_relay_config {
 	uint32_t token_bytes;
 	uint32_t channels_max; /* at most XTS_RELAYED_MAX */
 	uint32_t spin_us;      /* how long to spin before sleeping */
-	int control_fd;        /* to the agent; the caller keeps it */
+	int control_fd;        /* to the agent; the relay takes it over */
+	int listen_fd; /* where the next agent comes (SOCK_SEQPACKET); the caller keeps it. -1: the agent is the last */
+	const struct xts_attach_reply *geometry; /* of the trunk, for the next agent */
 };
 
-/* Serves until the trunk or the agent has gone. Returns 0 (the agent has gone) or -errno. */
+/* Serves until the trunk has gone, or the agent and all processes. Returns 0 (these have gone) or -errno. */
 int xts_relay_run(const struct xts_relay_config *config);
 
 #endif

@@ -3,9 +3,9 @@
  * which.
  *
  * The proxy has such a table for its connections (dpu_proxy/native/connection/connection_states.c), libxts one for its
- * sockets (host_lib/native/core/socket_states.c). Builds with XTS_DEBUG assert them, and record what they have seen, so
- * that the tests can list the legal states that they never visit. The documentation's pages about states are made from
- * the same tables (deploy/xts_docs/states.py).
+ * sockets (host_lib/native/core/socket_states.c) and one for who has each (owner_states.c, next to it). Builds with
+ * XTS_DEBUG assert them, and record what they have seen, so that the tests can list the legal states that they never
+ * visit. The documentation's pages about states are made from the same tables (deploy/xts_docs/states.py).
  */
 #ifndef XTS_STATE_TABLE_H
 #define XTS_STATE_TABLE_H

@@ -68,11 +68,11 @@ enum xts_fault {
 /* What can be pushed: ulp_id. */
 enum xts_ulp_id {
 	XTS_ULP_STREAM_PARSER = 1, /* delineates PDUs whose header has their length */
-	XTS_ULP_BPF_PARSER = 2, /* delineates PDUs with an eBPF program of the operator's (the kernel's strparser contract) */
+	XTS_ULP_BPF_PARSER = 2, /* delineates PDUs with an eBPF program of the operator (the kernel's strparser contract) */
 	XTS_ULP_LINES = 3, /* one PDU per line */
 	XTS_ULP_LENGTH_PREFIXED = 4, /* a length, then that many bytes: taken off on receive, put before each PDU on send */
 	XTS_ULP_TLS = 5, /* TLS 1.2 and 1.3, terminated in the proxy: handshake, records, keys */
-	XTS_ULP_TLS_KEYS = 6, /* TLS records with keys of the host's, as setsockopt(SOL_TLS, TLS_TX or TLS_RX) hands them to the kernel */
+	XTS_ULP_TLS_KEYS = 6, /* TLS records with keys of the host, as setsockopt(SOL_TLS, TLS_TX or TLS_RX) hands them to the kernel */
 	XTS_ULP_TLS_RECORDS = 7, /* delineates TLS records and leaves them as they are (the paper's figure 6) */
 	XTS_ULP_HTTP2 = 8, /* HTTP/2 frames, header included, one PDU each */
 	XTS_ULP_GRPC = 9, /* gRPC messages of all streams, above HTTP2 only */
@@ -100,12 +100,12 @@ enum xts_ulp_id {
 #define XTS_STREAM_PARSER_MAGIC_OFFSET 9 /* u32: where every PDU has the magic bytes */
 #define XTS_STREAM_PARSER_MAGIC 10 /* bytes: the magic bytes, at most 16 */
 #define XTS_STREAM_PARSER_MAGIC_MASK 11 /* bytes: as long as MAGIC: bits that count */
-#define XTS_STREAM_PARSER_TIMEOUT_MS 12 /* u32: time a PDU that has begun may wait for its peer; default none */
+#define XTS_STREAM_PARSER_TIMEOUT_MS 12 /* u32: how long an incomplete PDU may wait for the rest; default none */
 
 #define XTS_ULP_BPF_PARSER_VERSION 1
 #define XTS_BPF_PARSER_MAX_BYTES 1 /* u32: longest PDU taken, all of it; default 1 MiB */
 #define XTS_BPF_PARSER_PROGRAM 2 /* string: its name in the proxy's configuration */
-#define XTS_BPF_PARSER_TIMEOUT_MS 3 /* u32: time a PDU that has begun may wait for its peer; default none */
+#define XTS_BPF_PARSER_TIMEOUT_MS 3 /* u32: how long an incomplete PDU may wait for the rest; default none */
 
 #define XTS_ULP_LINES_VERSION 1
 #define XTS_LINES_MAX_BYTES 1 /* u32: longest PDU taken, all of it; default 1 MiB */

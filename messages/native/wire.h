@@ -27,6 +27,7 @@
 #define XTS_RELAY_SHIFT        8u
 #define XTS_RELAYED_MAX        1024u
 #define XTS_RELAYED_WINDOW     16u
+#define XTS_MOVE_QUIET_MS      100u
 #define XTS_SOL_XTS            22612u
 #define XTS_INTERFACE_STAMPS   1073741824u
 #define XTS_OPTION_FILTER      1481900034u
@@ -34,8 +35,6 @@
 #define XTS_FILTER_NAME_BYTES_MAX 63u
 #define XTS_DATAGRAM_RECORD_BYTES 32u
 #define XTS_DATAGRAM_CONTROL_BYTES_MAX 256u
-#define XTS_DATAGRAM_COPY_BYTES 12u
-#define XTS_COPIES_RECORDS_MAX 32u
 #define XTS_DATAGRAM_CREDITS   64u
 #define XTS_DATAGRAM_WINDOW_MIN 66048u
 #define XTS_DATAGRAM_WINDOW_DEFAULT 212992u
@@ -69,12 +68,22 @@ enum xts_msg_type {
 	                                      * it is about; the payload is the path of the process's cgroup, and
 	                                      * further claims */
 	XTS_LINK_CLOCK                 = 24, /* host: what time is it? Sent where STAMPS is in force */
-	XTS_LINK_CLOCK_ACK             = 25, /* proxy: the time, as of when this leaves */
+	XTS_LINK_CLOCK_ACK             = 25, /* proxy: the time at the moment when this leaves */
 	XTS_LINK_CATCH_UP              = 26, /* host: send something of each socket that has something for the host,
 	                                      * then answer; with CATCH_UP in force */
 	XTS_LINK_CAUGHT_UP             = 27, /* proxy: each socket that had something for the host when CATCH_UP came
 	                                      * has had its turn since */
+	XTS_LINK_HEADED                = 28, /* both: a head, and as payload the frame that it carries, from the type
+	                                      * of that on (PROTOCOL.md has more of it). Its own sequence number,
+	                                      * frame_ack, flags and error are 0 and mean nothing */
+	XTS_LINK_PROBE                 = 29, /* both: does a frame for this queue arrive there? The XDP program of
+	                                      * the device sends it back, with the queue on which it has arrived; no
+	                                      * process sees it */
 	XTS_CMD_BIND                   = 32, /* host: bind(2) */
+	XTS_LINK_ARQ                   = 30, /* both: a head of what repeats lost frames, and as payload the frame
+	                                      * that it carries, from the type of that on (PROTOCOL.md has more of
+	                                      * it). Its own sequence number, frame_ack, flags, error and id are 0
+	                                      * and mean nothing */
 	XTS_REPLY_BIND_ACK             = 33, /* proxy: answer to bind */
 	XTS_CMD_SETSOCKOPT             = 34, /* host: setsockopt(2), against the proxy's allow-list */
 	XTS_CMD_GETSOCKOPT             = 35, /* host: getsockopt(2); the payload is the value passed in, for options
@@ -111,6 +120,12 @@ enum xts_msg_type {
 	                                      * bits) in front and from its Ethernet header on */
 	XTS_CMD_RETURN                 = 52, /* host: what was received of a parked connection and is unread, in
 	                                      * order (MORE: the PDU goes on); at last the end */
+	XTS_CMD_CANCEL                 = 54, /* host: close, as CLOSE with ABORT does, the socket of a CONNECT that
+	                                      * has not been answered; CLOSED confirms */
+	XTS_REPLY_MOVE                 = 55, /* proxy: another process is about to take this queue over: the host
+	                                      * finishes its calls, and answers MOVE_ACK */
+	XTS_CMD_MOVE_ACK               = 56, /* host: the last message of this epoch from the host: no call is under
+	                                      * way; GOODBYE with ERESTART answers it */
 	XTS_CMD_OPEN_DATAGRAM          = 64, /* host: create a datagram socket, bound and connected if the addresses
 	                                      * say so */
 	XTS_REPLY_OPEN_DATAGRAM_ACK    = 65, /* proxy: the datagram socket is there, or error says why not */
@@ -122,9 +137,6 @@ enum xts_msg_type {
 	XTS_REPLY_RECV_DATAGRAMS       = 69, /* proxy: datagrams received, each with its record in front (MORE: the
 	                                      * last one goes on in the next message); or, without any, the pending
 	                                      * error of the socket */
-	XTS_REPLY_RECV_COPIES          = 70, /* proxy: with the feature COPIES: datagrams that several sockets have
-	                                      * received; before the records it is said which socket gets which of
-	                                      * them */
 	XTS_CMD_RETURN_DATAGRAMS       = 71, /* host: datagrams received on a shared socket and unread, in order, for
 	                                      * whoever reads next, each with its record in front; MORE: the last one
 	                                      * goes on in the next message */
@@ -152,7 +164,7 @@ enum xts_msg_type {
 #define XTS_FEATURE_BUNDLE  UINT64_C(0x8)            /* small frames may come several in one (BUNDLE) */
 #define XTS_FEATURE_SHRINK  UINT64_C(0x10)           /* a window may be lessened: less advertised than was freed */
 #define XTS_FEATURE_TOKEN   UINT64_C(0x20)           /* an attach token comes before HELLO (TOKEN); in HELLO_ACK: it
-                                                      * was checked and holds */
+                                                      * was checked and is valid */
 #define XTS_FEATURE_REFUSAL UINT64_C(0x40)           /* replies that fail have the number of a refusal where other
                                                       * messages have their flags */
 #define XTS_FEATURE_SHARE_BOUND UINT64_C(0x80)       /* SHARE also names and joins sockets that are bound and not yet
@@ -164,11 +176,9 @@ enum xts_msg_type {
 #define XTS_FEATURE_DATAGRAM UINT64_C(0x400)         /* datagram sockets (OPEN_DATAGRAM, SEND_DATAGRAMS,
                                                       * RECV_DATAGRAMS) */
 #define XTS_FEATURE_NAMES   UINT64_C(0x800)          /* the proxy asks name servers for the host (QUERY_NAME) */
-#define XTS_FEATURE_STAMPS  UINT64_C(0x1000)         /* time stamps of datagrams (SO_TIMESTAMP and its like), and the
-                                                      * clock that they are of (CLOCK) */
+#define XTS_FEATURE_STAMPS  UINT64_C(0x1000)         /* time stamps of datagrams (SO_TIMESTAMP and similar options),
+                                                      * and their clock (CLOCK) */
 #define XTS_FEATURE_SHARE_DATAGRAM UINT64_C(0x2000)  /* SHARE also names and joins datagram sockets */
-#define XTS_FEATURE_COPIES  UINT64_C(0x4000)         /* a datagram for several sockets of the host, of a group, may
-                                                      * cross once (RECV_COPIES) */
 #define XTS_FEATURE_RETURN_DATAGRAM UINT64_C(0x8000) /* what a process has not read of a shared datagram socket goes
                                                       * back (RETURN_DATAGRAMS) */
 #define XTS_FEATURE_CUT_OFF UINT64_C(0x20000)        /* the end of a stream may have an error (RECV with EOS): it was
@@ -178,6 +188,9 @@ enum xts_msg_type {
 #define XTS_FEATURE_FAULT_OF UINT64_C(0x80000)       /* ULP_ERROR says which protocol's fault it is */
 #define XTS_FEATURE_WITHDRAW UINT64_C(0x100000)      /* SHARE without a token withdraws the post credits of a
                                                       * listener */
+#define XTS_FEATURE_CANCEL  UINT64_C(0x200000)       /* the host may close a socket whose CONNECT has not been
+                                                      * answered yet (CANCEL) */
+#define XTS_FEATURE_MOVE    UINT64_C(0x400000)       /* the host can go on with another process of the proxy (MOVE) */
 #define XTS_FEATURE_CATCH_UP UINT64_C(0x10000)       /* the host may ask for what waits behind frame credits
                                                       * (CATCH_UP), and gets it in GATHERED */
 
@@ -226,7 +239,18 @@ enum xts_refusal {
 	                                      * (guaranteed.local_ports) */
 	XTS_REFUSED_LOW_PORT           = 23, /* this port takes CAP_NET_BIND_SERVICE, which the proxy knows over an
 	                                      * interface by token_key only, or policy.low_ports on the device */
+	XTS_REFUSED_RELIABLE           = 24, /* the proxy and this host do not agree on whether lost frames are
+	                                      * repeated: set `reliable` of the interface to the same in xts-
+	                                      * proxy.toml and in xts-agent.toml */
 };
+
+/* Parts of a frame's head: what it has. */
+#define XTS_HEAD_SECRET   0x01u /* `secret` */
+
+/* Parts of the head of a frame that is repeated. */
+#define XTS_ARQ_NUMBERED 0x01u /* `sequence` and an inner frame, which is repeated until it is acknowledged */
+#define XTS_ARQ_ARRIVED  0x02u /* `arrived`, `selective_low`, `selective_high`, `heard`, `held_us` and `duplicates` */
+#define XTS_ARQ_OPEN     0x04u /* from a host: its attachment may begin with this frame */
 
 /* Further claims of an attach token. */
 enum xts_token_claim {
@@ -234,6 +258,7 @@ enum xts_token_claim {
 	                           * the token in this life (64 bits), which grows */
 	XTS_CLAIM_FIRST_PORT = 2, /* 2 bytes, the first port that the process may bind to, by the kernel's rule for
 	                           * privileged ports */
+	XTS_CLAIM_SECRET = 3,     /* 8 bytes, the secret of the attachment, which the head of each of its frames has */
 };
 
 /* Control items of a datagram. */
@@ -248,10 +273,10 @@ enum xts_datagram_control {
 	                                  * address there (ipi_spec_dst) */
 	XTS_DATAGRAM_ERROR         = 6,  /* 40 bytes, to the host: an entry of the error queue (struct
 	                                  * sock_extended_err: u32 errno, u8 origin, type, code, zero, u32 info, u32
-	                                  * data; then the offender's endpoint). The record's endpoint and data are
-	                                  * those of what was sent */
+	                                  * data; then the offender's endpoint). The record's endpoint and data
+	                                  * repeat what was sent */
 	XTS_DATAGRAM_STAMPING      = 7,  /* 16 bytes, to the host: SCM_TIMESTAMPING: u64 of the device's clock, u64
-	                                  * of the network card's, in nanoseconds; 0: none */
+	                                  * of the network card's clock, in nanoseconds; 0: none */
 	XTS_DATAGRAM_STAMP_PKTINFO = 8,  /* 8 bytes, to the host: SCM_TIMESTAMPING_PKTINFO: u32 interface index, u32
 	                                  * length of the packet */
 	XTS_DATAGRAM_STAMP_SEND    = 9,  /* 4 bytes, to the proxy: u32: which stamps to make as it is sent
@@ -281,7 +306,10 @@ enum xts_datagram_control {
 #define XTS_CLOCK_ACK_BYTES     48u
 #define XTS_CATCH_UP_BYTES      32u
 #define XTS_CAUGHT_UP_BYTES     32u
+#define XTS_HEADED_BYTES        46u
+#define XTS_PROBE_BYTES         38u
 #define XTS_BIND_BYTES          60u
+#define XTS_ARQ_BYTES           78u
 #define XTS_BIND_ACK_BYTES      56u
 #define XTS_SETSOCKOPT_BYTES    48u
 #define XTS_GETSOCKOPT_BYTES    48u
@@ -303,13 +331,15 @@ enum xts_datagram_control {
 #define XTS_YIELD_BYTES         28u
 #define XTS_GATHERED_BYTES      28u
 #define XTS_RETURN_BYTES        64u
+#define XTS_CANCEL_BYTES        28u
+#define XTS_MOVE_BYTES          36u
+#define XTS_MOVE_ACK_BYTES      32u
 #define XTS_OPEN_DATAGRAM_BYTES 92u
 #define XTS_OPEN_DATAGRAM_ACK_BYTES 84u
 #define XTS_CONNECT_DATAGRAM_BYTES 56u
 #define XTS_CONNECT_DATAGRAM_ACK_BYTES 76u
 #define XTS_SEND_DATAGRAMS_BYTES 32u
 #define XTS_RECV_DATAGRAMS_BYTES 36u
-#define XTS_RECV_COPIES_BYTES   32u
 #define XTS_RETURN_DATAGRAMS_BYTES 28u
 #define XTS_QUERY_NAME_BYTES    32u
 #define XTS_NAME_ACK_BYTES      36u
@@ -366,17 +396,6 @@ _Static_assert(__builtin_offsetof(struct xts_wire_datagram_record, control_bytes
 _Static_assert(__builtin_offsetof(struct xts_wire_datagram_record, reserved) == 6, "datagram_record.reserved: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_datagram_record, endpoint) == 8, "datagram_record.endpoint: offset");
 
-struct xts_wire_datagram_copy {
-	__be32 xts_socket;
-	__be32 dropped;
-	__be16 first;
-	__be16 count;
-} __attribute__((packed));
-_Static_assert(sizeof(struct xts_wire_datagram_copy) == 12, "datagram_copy: size");
-_Static_assert(__builtin_offsetof(struct xts_wire_datagram_copy, xts_socket) == 0, "datagram_copy.xts_socket: offset");
-_Static_assert(__builtin_offsetof(struct xts_wire_datagram_copy, dropped) == 4, "datagram_copy.dropped: offset");
-_Static_assert(__builtin_offsetof(struct xts_wire_datagram_copy, first) == 8, "datagram_copy.first: offset");
-_Static_assert(__builtin_offsetof(struct xts_wire_datagram_copy, count) == 10, "datagram_copy.count: offset");
 
 struct xts_wire_connect {
 	struct xts_wire_head head;
@@ -632,6 +651,34 @@ _Static_assert(__builtin_offsetof(struct xts_wire_caught_up, head) == 0, "caught
 _Static_assert(__builtin_offsetof(struct xts_wire_caught_up, token) == 24, "caught_up.token: offset");
 _Static_assert(XTS_CAUGHT_UP_BYTES == sizeof(struct xts_wire_caught_up), "caught_up: constant");
 
+struct xts_wire_headed {
+	struct xts_wire_head head;
+	__be64 secret;
+	__be64 reserved_high;
+	__be32 reserved_low;
+	__be16 parts;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_headed) == 46, "headed: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_headed, head) == 0, "headed.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_headed, secret) == 24, "headed.secret: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_headed, reserved_high) == 32, "headed.reserved_high: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_headed, reserved_low) == 40, "headed.reserved_low: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_headed, parts) == 44, "headed.parts: offset");
+_Static_assert(XTS_HEADED_BYTES == sizeof(struct xts_wire_headed), "headed: constant");
+
+struct xts_wire_probe {
+	struct xts_wire_head head;
+	__be64 round;
+	__be32 arrived_on;
+	__be16 back;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_probe) == 38, "probe: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_probe, head) == 0, "probe.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_probe, round) == 24, "probe.round: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_probe, arrived_on) == 32, "probe.arrived_on: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_probe, back) == 36, "probe.back: offset");
+_Static_assert(XTS_PROBE_BYTES == sizeof(struct xts_wire_probe), "probe: constant");
+
 struct xts_wire_bind {
 	struct xts_wire_head head;
 	__be32 xts_socket;
@@ -646,6 +693,37 @@ _Static_assert(__builtin_offsetof(struct xts_wire_bind, token) == 28, "bind.toke
 _Static_assert(__builtin_offsetof(struct xts_wire_bind, domain) == 32, "bind.domain: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_bind, local) == 36, "bind.local: offset");
 _Static_assert(XTS_BIND_BYTES == sizeof(struct xts_wire_bind), "bind: constant");
+
+struct xts_wire_arq {
+	struct xts_wire_head head;
+	__be64 epoch;
+	__be32 sequence;
+	__be32 first;
+	__be32 arrived;
+	__be64 selective_low;
+	__be64 selective_high;
+	__be32 transmission;
+	__be32 heard;
+	__be32 checksum;
+	__be16 held_us;
+	__be16 duplicates;
+	__be16 parts;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_arq) == 78, "arq: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_arq, head) == 0, "arq.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_arq, epoch) == 24, "arq.epoch: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_arq, sequence) == 32, "arq.sequence: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_arq, first) == 36, "arq.first: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_arq, arrived) == 40, "arq.arrived: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_arq, selective_low) == 44, "arq.selective_low: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_arq, selective_high) == 52, "arq.selective_high: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_arq, transmission) == 60, "arq.transmission: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_arq, heard) == 64, "arq.heard: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_arq, checksum) == 68, "arq.checksum: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_arq, held_us) == 72, "arq.held_us: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_arq, duplicates) == 74, "arq.duplicates: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_arq, parts) == 76, "arq.parts: offset");
+_Static_assert(XTS_ARQ_BYTES == sizeof(struct xts_wire_arq), "arq: constant");
 
 struct xts_wire_bind_ack {
 	struct xts_wire_head head;
@@ -968,6 +1046,35 @@ _Static_assert(__builtin_offsetof(struct xts_wire_return, control_high) == 48, "
 _Static_assert(__builtin_offsetof(struct xts_wire_return, control_low) == 56, "return.control_low: offset");
 _Static_assert(XTS_RETURN_BYTES == sizeof(struct xts_wire_return), "return: constant");
 
+struct xts_wire_cancel {
+	struct xts_wire_head head;
+	__be32 xts_socket;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_cancel) == 28, "cancel: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_cancel, head) == 0, "cancel.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_cancel, xts_socket) == 24, "cancel.xts_socket: offset");
+_Static_assert(XTS_CANCEL_BYTES == sizeof(struct xts_wire_cancel), "cancel: constant");
+
+struct xts_wire_move {
+	struct xts_wire_head head;
+	__be64 ticket;
+	__be32 within_ms;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_move) == 36, "move: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_move, head) == 0, "move.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_move, ticket) == 24, "move.ticket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_move, within_ms) == 32, "move.within_ms: offset");
+_Static_assert(XTS_MOVE_BYTES == sizeof(struct xts_wire_move), "move: constant");
+
+struct xts_wire_move_ack {
+	struct xts_wire_head head;
+	__be64 ticket;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_move_ack) == 32, "move_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_move_ack, head) == 0, "move_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_move_ack, ticket) == 24, "move_ack.ticket: offset");
+_Static_assert(XTS_MOVE_ACK_BYTES == sizeof(struct xts_wire_move_ack), "move_ack: constant");
+
 struct xts_wire_open_datagram {
 	struct xts_wire_head head;
 	__be32 xts_socket;
@@ -1055,19 +1162,6 @@ _Static_assert(__builtin_offsetof(struct xts_wire_recv_datagrams, post_credits) 
 _Static_assert(__builtin_offsetof(struct xts_wire_recv_datagrams, dropped) == 28, "recv_datagrams.dropped: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_recv_datagrams, length) == 32, "recv_datagrams.length: offset");
 _Static_assert(XTS_RECV_DATAGRAMS_BYTES == sizeof(struct xts_wire_recv_datagrams), "recv_datagrams: constant");
-
-struct xts_wire_recv_copies {
-	struct xts_wire_head head;
-	__be16 sockets;
-	__be16 records;
-	__be32 length;
-} __attribute__((packed));
-_Static_assert(sizeof(struct xts_wire_recv_copies) == 32, "recv_copies: size");
-_Static_assert(__builtin_offsetof(struct xts_wire_recv_copies, head) == 0, "recv_copies.head: offset");
-_Static_assert(__builtin_offsetof(struct xts_wire_recv_copies, sockets) == 24, "recv_copies.sockets: offset");
-_Static_assert(__builtin_offsetof(struct xts_wire_recv_copies, records) == 26, "recv_copies.records: offset");
-_Static_assert(__builtin_offsetof(struct xts_wire_recv_copies, length) == 28, "recv_copies.length: offset");
-_Static_assert(XTS_RECV_COPIES_BYTES == sizeof(struct xts_wire_recv_copies), "recv_copies: constant");
 
 struct xts_wire_return_datagrams {
 	struct xts_wire_head head;
@@ -1220,39 +1314,6 @@ static inline void xts_datagram_record_encode(void *frame, const struct xts_data
 	xts_put16(p + offsetof(struct xts_wire_datagram_record, control_bytes), m->control_bytes);
 	xts_endpoint_put(p + offsetof(struct xts_wire_datagram_record, endpoint), &m->endpoint);
 	xts_put16(p + offsetof(struct xts_wire_datagram_record, reserved), 0);
-}
-
-/* Who gets which records of RECV_COPIES. */
-struct xts_datagram_copy {
-	uint32_t xts_socket; /* the host's identifier of a socket that gets some of the datagrams (id) */
-	uint32_t dropped;    /* datagrams that have arrived for this socket and were dropped so far, modulo 2^32 (as
-	                      * SO_RXQ_OVFL) (datagrams) */
-	uint16_t first;      /* the first of the message's records that it gets, counted from 0 (records) */
-	uint16_t count;      /* so many from there on (records) */
-};
-
-/* frame points at it. Returns 0, or -EBADMSG when it is too short. */
-static inline int xts_datagram_copy_decode(struct xts_datagram_copy *m, const void *frame, size_t frame_bytes)
-{
-	const uint8_t *p = (const uint8_t *)frame;
-
-	if (frame_bytes < XTS_DATAGRAM_COPY_BYTES)
-		return -EBADMSG;
-	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_datagram_copy, xts_socket));
-	m->dropped = xts_get32(p + offsetof(struct xts_wire_datagram_copy, dropped));
-	m->first = xts_get16(p + offsetof(struct xts_wire_datagram_copy, first));
-	m->count = xts_get16(p + offsetof(struct xts_wire_datagram_copy, count));
-	return 0;
-}
-
-static inline void xts_datagram_copy_encode(void *frame, const struct xts_datagram_copy *m)
-{
-	uint8_t *p = (uint8_t *)frame;
-
-	xts_put32(p + offsetof(struct xts_wire_datagram_copy, xts_socket), m->xts_socket);
-	xts_put32(p + offsetof(struct xts_wire_datagram_copy, dropped), m->dropped);
-	xts_put16(p + offsetof(struct xts_wire_datagram_copy, first), m->first);
-	xts_put16(p + offsetof(struct xts_wire_datagram_copy, count), m->count);
 }
 
 /*
@@ -1798,7 +1859,7 @@ static inline void xts_clock_encode(void *frame, const struct xts_clock *m)
 	xts_put64(p + offsetof(struct xts_wire_clock, token), m->token);
 }
 
-/* XTS_LINK_CLOCK_ACK: the time, as of when this leaves. id: unused. */
+/* XTS_LINK_CLOCK_ACK: the time at the moment when this leaves. id: unused. */
 struct xts_clock_ack {
 	uint64_t token;    /* the question's */
 	uint64_t time_ns;  /* the device's clock: nanoseconds since 1970 (CLOCK_REALTIME) (ns) */
@@ -1877,6 +1938,71 @@ static inline void xts_caught_up_encode(void *frame, const struct xts_caught_up 
 	xts_put64(p + offsetof(struct xts_wire_caught_up, token), m->token);
 }
 
+/*
+ * XTS_LINK_HEADED: a head, and as payload the frame that it carries, from the type of that on (PROTOCOL.md has more of
+ * it). Its own sequence number, frame_ack, flags and error are 0 and mean nothing. id: receiver's queue.
+ */
+struct xts_headed {
+	uint64_t secret;        /* that of the attachment; 0 without the part SECRET */
+	uint64_t reserved_high; /* 0 */
+	uint32_t reserved_low;  /* 0 */
+	uint16_t parts;         /* bits: which of these the head has */
+};
+
+static inline int xts_headed_decode(struct xts_headed *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_HEADED_BYTES)
+		return -EBADMSG;
+	m->secret = xts_get64(p + offsetof(struct xts_wire_headed, secret));
+	m->reserved_high = xts_get64(p + offsetof(struct xts_wire_headed, reserved_high));
+	m->reserved_low = xts_get32(p + offsetof(struct xts_wire_headed, reserved_low));
+	m->parts = xts_get16(p + offsetof(struct xts_wire_headed, parts));
+	return 0;
+}
+
+static inline void xts_headed_encode(void *frame, const struct xts_headed *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put64(p + offsetof(struct xts_wire_headed, secret), m->secret);
+	xts_put64(p + offsetof(struct xts_wire_headed, reserved_high), m->reserved_high);
+	xts_put32(p + offsetof(struct xts_wire_headed, reserved_low), m->reserved_low);
+	xts_put16(p + offsetof(struct xts_wire_headed, parts), m->parts);
+}
+
+/*
+ * XTS_LINK_PROBE: does a frame for this queue arrive there? The XDP program of the device sends it back, with the queue
+ * on which it has arrived; no process sees it. id: receiver's queue.
+ */
+struct xts_probe {
+	uint64_t round;      /* of the probes of an agent; not 0 */
+	uint32_t arrived_on; /* 0 on the way there; on the way back the queue it arrived on, plus one */
+	uint16_t back;       /* 0 on the way there, 1 on the way back */
+};
+
+static inline int xts_probe_decode(struct xts_probe *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_PROBE_BYTES)
+		return -EBADMSG;
+	m->round = xts_get64(p + offsetof(struct xts_wire_probe, round));
+	m->arrived_on = xts_get32(p + offsetof(struct xts_wire_probe, arrived_on));
+	m->back = xts_get16(p + offsetof(struct xts_wire_probe, back));
+	return 0;
+}
+
+static inline void xts_probe_encode(void *frame, const struct xts_probe *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put64(p + offsetof(struct xts_wire_probe, round), m->round);
+	xts_put32(p + offsetof(struct xts_wire_probe, arrived_on), m->arrived_on);
+	xts_put16(p + offsetof(struct xts_wire_probe, back), m->back);
+}
+
 /* XTS_CMD_BIND: bind(2). id: the proxy's identifier, or 0: create the socket. */
 struct xts_bind {
 	uint32_t xts_socket;       /* the host's identifier of this socket (id) */
@@ -1910,6 +2036,65 @@ static inline void xts_bind_encode(void *frame, const struct xts_bind *m)
 	xts_put32(p + offsetof(struct xts_wire_bind, token), m->token);
 	xts_put32(p + offsetof(struct xts_wire_bind, domain), m->domain);
 	xts_endpoint_put(p + offsetof(struct xts_wire_bind, local), &m->local);
+}
+
+/*
+ * XTS_LINK_ARQ: a head of what repeats lost frames, and as payload the frame that it carries, from the type of that on
+ * (PROTOCOL.md has more of it). Its own sequence number, frame_ack, flags, error and id are 0 and mean nothing. id:
+ * unused.
+ */
+struct xts_arq {
+	uint64_t epoch;          /* that of the attachment */
+	uint32_t sequence;       /* number of this frame, modulo 2^32; 0 without the part NUMBERED */
+	uint32_t first;          /* number of the first frame of its sender in this epoch */
+	uint32_t arrived;        /* all frames with lower numbers have arrived; 0 without the part ARRIVED */
+	uint64_t selective_low;  /* bit N: frame `arrived` + 1 + N has arrived, too */
+	uint64_t selective_high; /* bit N: frame `arrived` + 65 + N has arrived, too */
+	uint32_t transmission;   /* number of this transmission: repeated frames have a new one each time */
+	uint32_t heard;          /* highest number of a transmission that has arrived */
+	uint32_t checksum;       /* CRC32C of the frame from its type on, with 0 in this field */
+	uint16_t held_us;        /* for how long the sender has had `heard`; 65535: or longer (us) */
+	uint16_t duplicates;     /* numbered frames that have come twice, modulo 2^16 */
+	uint16_t parts;          /* bits: which of these the head has */
+};
+
+static inline int xts_arq_decode(struct xts_arq *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_ARQ_BYTES)
+		return -EBADMSG;
+	m->epoch = xts_get64(p + offsetof(struct xts_wire_arq, epoch));
+	m->sequence = xts_get32(p + offsetof(struct xts_wire_arq, sequence));
+	m->first = xts_get32(p + offsetof(struct xts_wire_arq, first));
+	m->arrived = xts_get32(p + offsetof(struct xts_wire_arq, arrived));
+	m->selective_low = xts_get64(p + offsetof(struct xts_wire_arq, selective_low));
+	m->selective_high = xts_get64(p + offsetof(struct xts_wire_arq, selective_high));
+	m->transmission = xts_get32(p + offsetof(struct xts_wire_arq, transmission));
+	m->heard = xts_get32(p + offsetof(struct xts_wire_arq, heard));
+	m->checksum = xts_get32(p + offsetof(struct xts_wire_arq, checksum));
+	m->held_us = xts_get16(p + offsetof(struct xts_wire_arq, held_us));
+	m->duplicates = xts_get16(p + offsetof(struct xts_wire_arq, duplicates));
+	m->parts = xts_get16(p + offsetof(struct xts_wire_arq, parts));
+	return 0;
+}
+
+static inline void xts_arq_encode(void *frame, const struct xts_arq *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put64(p + offsetof(struct xts_wire_arq, epoch), m->epoch);
+	xts_put32(p + offsetof(struct xts_wire_arq, sequence), m->sequence);
+	xts_put32(p + offsetof(struct xts_wire_arq, first), m->first);
+	xts_put32(p + offsetof(struct xts_wire_arq, arrived), m->arrived);
+	xts_put64(p + offsetof(struct xts_wire_arq, selective_low), m->selective_low);
+	xts_put64(p + offsetof(struct xts_wire_arq, selective_high), m->selective_high);
+	xts_put32(p + offsetof(struct xts_wire_arq, transmission), m->transmission);
+	xts_put32(p + offsetof(struct xts_wire_arq, heard), m->heard);
+	xts_put32(p + offsetof(struct xts_wire_arq, checksum), m->checksum);
+	xts_put16(p + offsetof(struct xts_wire_arq, held_us), m->held_us);
+	xts_put16(p + offsetof(struct xts_wire_arq, duplicates), m->duplicates);
+	xts_put16(p + offsetof(struct xts_wire_arq, parts), m->parts);
 }
 
 /* XTS_REPLY_BIND_ACK: answer to bind. id: XTS socket. */
@@ -2732,6 +2917,84 @@ static inline void xts_return_encode(void *frame, const struct xts_return *m)
 	xts_put64(p + offsetof(struct xts_wire_return, control_low), m->control_low);
 }
 
+/*
+ * XTS_CMD_CANCEL: close, as CLOSE with ABORT does, the socket of a CONNECT that has not been answered; CLOSED confirms.
+ * id: zero.
+ */
+struct xts_cancel {
+	uint32_t xts_socket; /* the host's identifier of this socket (id) */
+};
+
+static inline int xts_cancel_decode(struct xts_cancel *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_CANCEL_BYTES)
+		return -EBADMSG;
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_cancel, xts_socket));
+	return 0;
+}
+
+static inline void xts_cancel_encode(void *frame, const struct xts_cancel *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_cancel, xts_socket), m->xts_socket);
+}
+
+/*
+ * XTS_REPLY_MOVE: another process is about to take this queue over: the host finishes its calls, and answers MOVE_ACK.
+ * id: zero.
+ */
+struct xts_move {
+	uint64_t ticket;    /* by which the host claims its sockets there */
+	uint32_t within_ms; /* for how long the host may wait for calls that are under way (ms) */
+};
+
+static inline int xts_move_decode(struct xts_move *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_MOVE_BYTES)
+		return -EBADMSG;
+	m->ticket = xts_get64(p + offsetof(struct xts_wire_move, ticket));
+	m->within_ms = xts_get32(p + offsetof(struct xts_wire_move, within_ms));
+	return 0;
+}
+
+static inline void xts_move_encode(void *frame, const struct xts_move *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put64(p + offsetof(struct xts_wire_move, ticket), m->ticket);
+	xts_put32(p + offsetof(struct xts_wire_move, within_ms), m->within_ms);
+}
+
+/*
+ * XTS_CMD_MOVE_ACK: the last message of this epoch from the host: no call is under way; GOODBYE with ERESTART answers
+ * it. id: zero.
+ */
+struct xts_move_ack {
+	uint64_t ticket; /* of the MOVE */
+};
+
+static inline int xts_move_ack_decode(struct xts_move_ack *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_MOVE_ACK_BYTES)
+		return -EBADMSG;
+	m->ticket = xts_get64(p + offsetof(struct xts_wire_move_ack, ticket));
+	return 0;
+}
+
+static inline void xts_move_ack_encode(void *frame, const struct xts_move_ack *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put64(p + offsetof(struct xts_wire_move_ack, ticket), m->ticket);
+}
+
 /* XTS_CMD_OPEN_DATAGRAM: create a datagram socket, bound and connected if the addresses say so. id: zero. */
 struct xts_open_datagram {
 	uint32_t xts_socket;       /* the host's identifier of this socket (id) */
@@ -2964,45 +3227,6 @@ static inline void xts_recv_datagrams_encode(void *frame, const struct xts_recv_
 }
 
 /*
- * XTS_REPLY_RECV_COPIES: with the feature COPIES: datagrams that several sockets have received; before the records it
- * is said which socket gets which of them. id: zero.
- */
-struct xts_recv_copies {
-	uint16_t sockets; /* of these there are so many (sockets) */
-	uint16_t records; /* records, each with all of its data (records) */
-	uint32_t length;  /* bytes of payload (bytes) */
-};
-
-static inline int xts_recv_copies_decode(struct xts_recv_copies *m, const void *frame, size_t frame_bytes)
-{
-	const uint8_t *p = (const uint8_t *)frame;
-
-	if (frame_bytes < XTS_RECV_COPIES_BYTES)
-		return -EBADMSG;
-	m->sockets = xts_get16(p + offsetof(struct xts_wire_recv_copies, sockets));
-	m->records = xts_get16(p + offsetof(struct xts_wire_recv_copies, records));
-	m->length = xts_get32(p + offsetof(struct xts_wire_recv_copies, length));
-	if (m->records > 32u)
-		return -EBADMSG;
-	if (m->length > 61440u)
-		return -EBADMSG;
-	if (m->length > frame_bytes - XTS_RECV_COPIES_BYTES)
-		return -EBADMSG;
-	if (m->length < frame_bytes - XTS_RECV_COPIES_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
-		return -EBADMSG;
-	return 0;
-}
-
-static inline void xts_recv_copies_encode(void *frame, const struct xts_recv_copies *m)
-{
-	uint8_t *p = (uint8_t *)frame;
-
-	xts_put16(p + offsetof(struct xts_wire_recv_copies, sockets), m->sockets);
-	xts_put16(p + offsetof(struct xts_wire_recv_copies, records), m->records);
-	xts_put32(p + offsetof(struct xts_wire_recv_copies, length), m->length);
-}
-
-/*
  * XTS_CMD_RETURN_DATAGRAMS: datagrams received on a shared socket and unread, in order, for whoever reads next, each
  * with its record in front; MORE: the last one goes on in the next message. id: proxy's identifier.
  */
@@ -3128,7 +3352,10 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_LINK_CLOCK_ACK: return XTS_CLOCK_ACK_BYTES;
 	case XTS_LINK_CATCH_UP: return XTS_CATCH_UP_BYTES;
 	case XTS_LINK_CAUGHT_UP: return XTS_CAUGHT_UP_BYTES;
+	case XTS_LINK_HEADED: return XTS_HEADED_BYTES;
+	case XTS_LINK_PROBE: return XTS_PROBE_BYTES;
 	case XTS_CMD_BIND: return XTS_BIND_BYTES;
+	case XTS_LINK_ARQ: return XTS_ARQ_BYTES;
 	case XTS_REPLY_BIND_ACK: return XTS_BIND_ACK_BYTES;
 	case XTS_CMD_SETSOCKOPT: return XTS_SETSOCKOPT_BYTES;
 	case XTS_CMD_GETSOCKOPT: return XTS_GETSOCKOPT_BYTES;
@@ -3150,13 +3377,15 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_REPLY_YIELD: return XTS_YIELD_BYTES;
 	case XTS_REPLY_GATHERED: return XTS_GATHERED_BYTES;
 	case XTS_CMD_RETURN: return XTS_RETURN_BYTES;
+	case XTS_CMD_CANCEL: return XTS_CANCEL_BYTES;
+	case XTS_REPLY_MOVE: return XTS_MOVE_BYTES;
+	case XTS_CMD_MOVE_ACK: return XTS_MOVE_ACK_BYTES;
 	case XTS_CMD_OPEN_DATAGRAM: return XTS_OPEN_DATAGRAM_BYTES;
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: return XTS_OPEN_DATAGRAM_ACK_BYTES;
 	case XTS_CMD_CONNECT_DATAGRAM: return XTS_CONNECT_DATAGRAM_BYTES;
 	case XTS_REPLY_CONNECT_DATAGRAM_ACK: return XTS_CONNECT_DATAGRAM_ACK_BYTES;
 	case XTS_CMD_SEND_DATAGRAMS: return XTS_SEND_DATAGRAMS_BYTES;
 	case XTS_REPLY_RECV_DATAGRAMS: return XTS_RECV_DATAGRAMS_BYTES;
-	case XTS_REPLY_RECV_COPIES: return XTS_RECV_COPIES_BYTES;
 	case XTS_CMD_RETURN_DATAGRAMS: return XTS_RETURN_DATAGRAMS_BYTES;
 	case XTS_CMD_QUERY_NAME: return XTS_QUERY_NAME_BYTES;
 	case XTS_REPLY_NAME_ACK: return XTS_NAME_ACK_BYTES;
@@ -3191,6 +3420,8 @@ static inline uint64_t xts_type_feature(uint8_t type)
 	case XTS_CMD_GIVE_BACK: return XTS_FEATURE_ULP;
 	case XTS_CMD_TAKE: return XTS_FEATURE_TAKE;
 	case XTS_CMD_RETURN: return XTS_FEATURE_TAKE;
+	case XTS_CMD_CANCEL: return XTS_FEATURE_CANCEL;
+	case XTS_CMD_MOVE_ACK: return XTS_FEATURE_MOVE;
 	case XTS_CMD_OPEN_DATAGRAM: return XTS_FEATURE_DATAGRAM;
 	case XTS_CMD_CONNECT_DATAGRAM: return XTS_FEATURE_DATAGRAM;
 	case XTS_CMD_SEND_DATAGRAMS: return XTS_FEATURE_DATAGRAM;
@@ -3205,6 +3436,7 @@ static inline uint32_t xts_type_secret(uint8_t type)
 {
 	switch (type) {
 	case XTS_LINK_TOKEN: return 48;
+	case XTS_LINK_HEADED: return 24;
 	case XTS_CMD_SHARE: return 32;
 	case XTS_CMD_PARK: return 32;
 	case XTS_CMD_CLAIM: return 32;
@@ -3219,6 +3451,7 @@ static inline uint32_t xts_type_secret_bytes(uint8_t type)
 {
 	switch (type) {
 	case XTS_LINK_TOKEN: return 16;
+	case XTS_LINK_HEADED: return 8;
 	case XTS_CMD_SHARE: return 8;
 	case XTS_CMD_PARK: return 8;
 	case XTS_CMD_CLAIM: return 8;
@@ -3255,6 +3488,7 @@ static inline int xts_refusal_errno(unsigned refusal)
 	case XTS_REFUSED_LOCAL_PORTS: return EADDRNOTAVAIL;
 	case XTS_REFUSED_BIND_PORTS: return EADDRINUSE;
 	case XTS_REFUSED_LOW_PORT: return EACCES;
+	case XTS_REFUSED_RELIABLE: return ENOTSUP;
 	default: return 0;
 	}
 }
@@ -3286,6 +3520,7 @@ static inline const char *xts_refusal_text(unsigned refusal)
 	case XTS_REFUSED_LOCAL_PORTS: return "the proxy has no local port left for this host towards that address (guaranteed.local_ports), or no address";
 	case XTS_REFUSED_BIND_PORTS: return "the proxy has no local port left for this host to bind to (guaranteed.local_ports)";
 	case XTS_REFUSED_LOW_PORT: return "this port takes CAP_NET_BIND_SERVICE, which the proxy knows over an interface by token_key only, or policy.low_ports on the device";
+	case XTS_REFUSED_RELIABLE: return "the proxy and this host do not agree on whether lost frames are repeated: set `reliable` of the interface to the same in xts-proxy.toml and in xts-agent.toml";
 	default: return NULL;
 	}
 }
@@ -3312,6 +3547,9 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_LINK_BUNDLE: return 1;
 	case XTS_LINK_CLOCK_ACK: return 1;
 	case XTS_LINK_CAUGHT_UP: return 1;
+	case XTS_LINK_HEADED: return 1;
+	case XTS_LINK_PROBE: return 1;
+	case XTS_LINK_ARQ: return 1;
 	case XTS_REPLY_BIND_ACK: return 1;
 	case XTS_REPLY_SOCKOPT_ACK: return 1;
 	case XTS_REPLY_IOCTL_ACK: return 1;
@@ -3323,10 +3561,10 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_REPLY_TAKE_ACK: return 1;
 	case XTS_REPLY_YIELD: return 1;
 	case XTS_REPLY_GATHERED: return 1;
+	case XTS_REPLY_MOVE: return 1;
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: return 1;
 	case XTS_REPLY_CONNECT_DATAGRAM_ACK: return 1;
 	case XTS_REPLY_RECV_DATAGRAMS: return 1;
-	case XTS_REPLY_RECV_COPIES: return 1;
 	case XTS_REPLY_NAME_ACK: return 1;
 	default: return 0;
 	}
@@ -3349,7 +3587,10 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_LINK_TOKEN: return 1;
 	case XTS_LINK_CLOCK: return 1;
 	case XTS_LINK_CATCH_UP: return 1;
+	case XTS_LINK_HEADED: return 1;
+	case XTS_LINK_PROBE: return 1;
 	case XTS_CMD_BIND: return 1;
+	case XTS_LINK_ARQ: return 1;
 	case XTS_CMD_SETSOCKOPT: return 1;
 	case XTS_CMD_GETSOCKOPT: return 1;
 	case XTS_CMD_IOCTL: return 1;
@@ -3361,6 +3602,8 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_RELAY_CARRIED: return 1;
 	case XTS_CMD_TAKE: return 1;
 	case XTS_CMD_RETURN: return 1;
+	case XTS_CMD_CANCEL: return 1;
+	case XTS_CMD_MOVE_ACK: return 1;
 	case XTS_CMD_OPEN_DATAGRAM: return 1;
 	case XTS_CMD_CONNECT_DATAGRAM: return 1;
 	case XTS_CMD_SEND_DATAGRAMS: return 1;
@@ -3393,7 +3636,10 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_LINK_CLOCK_ACK: return "XTS_LINK_CLOCK_ACK";
 	case XTS_LINK_CATCH_UP: return "XTS_LINK_CATCH_UP";
 	case XTS_LINK_CAUGHT_UP: return "XTS_LINK_CAUGHT_UP";
+	case XTS_LINK_HEADED: return "XTS_LINK_HEADED";
+	case XTS_LINK_PROBE: return "XTS_LINK_PROBE";
 	case XTS_CMD_BIND: return "XTS_CMD_BIND";
+	case XTS_LINK_ARQ: return "XTS_LINK_ARQ";
 	case XTS_REPLY_BIND_ACK: return "XTS_REPLY_BIND_ACK";
 	case XTS_CMD_SETSOCKOPT: return "XTS_CMD_SETSOCKOPT";
 	case XTS_CMD_GETSOCKOPT: return "XTS_CMD_GETSOCKOPT";
@@ -3415,13 +3661,15 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_REPLY_YIELD: return "XTS_REPLY_YIELD";
 	case XTS_REPLY_GATHERED: return "XTS_REPLY_GATHERED";
 	case XTS_CMD_RETURN: return "XTS_CMD_RETURN";
+	case XTS_CMD_CANCEL: return "XTS_CMD_CANCEL";
+	case XTS_REPLY_MOVE: return "XTS_REPLY_MOVE";
+	case XTS_CMD_MOVE_ACK: return "XTS_CMD_MOVE_ACK";
 	case XTS_CMD_OPEN_DATAGRAM: return "XTS_CMD_OPEN_DATAGRAM";
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: return "XTS_REPLY_OPEN_DATAGRAM_ACK";
 	case XTS_CMD_CONNECT_DATAGRAM: return "XTS_CMD_CONNECT_DATAGRAM";
 	case XTS_REPLY_CONNECT_DATAGRAM_ACK: return "XTS_REPLY_CONNECT_DATAGRAM_ACK";
 	case XTS_CMD_SEND_DATAGRAMS: return "XTS_CMD_SEND_DATAGRAMS";
 	case XTS_REPLY_RECV_DATAGRAMS: return "XTS_REPLY_RECV_DATAGRAMS";
-	case XTS_REPLY_RECV_COPIES: return "XTS_REPLY_RECV_COPIES";
 	case XTS_CMD_RETURN_DATAGRAMS: return "XTS_CMD_RETURN_DATAGRAMS";
 	case XTS_CMD_QUERY_NAME: return "XTS_CMD_QUERY_NAME";
 	case XTS_REPLY_NAME_ACK: return "XTS_REPLY_NAME_ACK";

@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from xts_messages._native import ffi, lib
-from xts_messages.queue import Queue, adopt_afxdp
+from xts_messages.queue import Queue
+from xts_messages.queue_kinds import AFXDP, DEFAULT, HOST, QueueEnd, QueueOptions, open_ends
 
 #: A queue returns EBUSY for some 17 ms after its last socket was closed.
 REBIND_STEP_S = 0.005
@@ -57,42 +58,50 @@ class XskSocket:
         ffi.memmove(self.geometry.local_mac, local_mac, 6)
         ffi.memmove(self.geometry.peer_mac, peer_mac, 6)
 
+    @property
+    def end(self) -> QueueEnd:
+        """What is handed to the process that uses it; the descriptors are still ours."""
+        return QueueEnd(self.geometry, (self.xsk_fd, self.umem_fd))
+
     def adopt(self) -> Queue:
         """Makes a queue from it, in this process; from now on the queue owns the descriptors."""
-        queue = adopt_afxdp(self.xsk_fd, self.umem_fd, self.geometry)
+        queue = self.end.adopt(HOST)
         self.xsk_fd = self.umem_fd = -1
         return queue
 
 
 def open_socket(
-    interface: str, queue_id: int, *, frame_window: int = 64, single_chunk: bool = False, patience_s: float = 0.0
+    interface: str, queue_id: int, options: QueueOptions = DEFAULT, *, patience_s: float = 0.0
 ) -> XskSocket:
     """Opens and binds a socket on a queue of an interface of this network namespace.
 
     A busy queue is tried again for patience_s seconds. OSError has the kernel's errno and its meaning here.
     """
-    config = ffi.new("struct xts_afxdp_config *")
-    config.ifindex = socket.if_nametoindex(interface)
-    config.queue_id = queue_id
-    config.frame_window = frame_window
-    config.single_chunk = single_chunk
-    out = ffi.new("struct xts_afxdp_socket *")
-    deadline = time.monotonic() + patience_s
-    while (result := int(lib.xts_afxdp_socket_open(out, config))) == -errno.EBUSY:
-        if time.monotonic() >= deadline:
-            break
+    index, deadline = _index(interface), time.monotonic() + patience_s
+    while True:
+        try:
+            end, _ = open_ends(AFXDP, options, ifindex=index, queue_id=queue_id)
+            xsk_fd, umem_fd = end.descriptors
+            return XskSocket(interface, queue_id, xsk_fd, umem_fd, end.geometry)
+        except OSError as error:
+            number = error.errno or errno.EIO
+            if number != errno.EBUSY or time.monotonic() >= deadline:
+                what = _EXPLAIN.get(number, os.strerror(number))
+                raise OSError(number, f"AF_XDP socket on queue {queue_id} of {interface}: {what}") from None
         time.sleep(REBIND_STEP_S)
-    if result < 0:
-        what = _EXPLAIN.get(-result, os.strerror(-result))
-        raise OSError(-result, f"AF_XDP socket on queue {queue_id} of {interface}: {what}")
-    geometry = ffi.new("struct xts_attach_reply *")
-    geometry[0] = out.geometry
-    return XskSocket(interface, queue_id, int(out.xsk_fd), int(out.umem_fd), geometry)
+
+
+def _index(interface: str) -> int:
+    """OSError ENODEV: no such interface here."""
+    try:
+        return socket.if_nametoindex(interface)
+    except OSError:
+        raise OSError(errno.ENODEV, f"there is no interface {interface} in this network namespace") from None
 
 
 def is_busy(interface: str, queue_id: int) -> bool:
     """Does any process have a socket on this queue? Cheaper than trying to open one. OSError: unknown."""
-    result = int(lib.xts_afxdp_probe(socket.if_nametoindex(interface), queue_id))
+    result = int(lib.xts_afxdp_probe(_index(interface), queue_id))
     if result < 0 and result != -errno.EBUSY:
         raise OSError(-result, f"queue {queue_id} of {interface}: {_EXPLAIN.get(-result, os.strerror(-result))}")
     return result == -errno.EBUSY
@@ -107,7 +116,7 @@ class LastWord:
         UMEM."""
         self._geometry = ffi.new("struct xts_attach_reply *")
         self._geometry[0] = xsk.geometry[0]
-        index = socket.if_nametoindex(xsk.interface)
+        index = _index(xsk.interface)
         fd = int(lib.xts_afxdp_last_word_open(xsk.xsk_fd, index, xsk.queue_id))
         if fd < 0:
             raise OSError(-fd, f"transmit-only socket on queue {xsk.queue_id} of {xsk.interface}: {os.strerror(-fd)}")

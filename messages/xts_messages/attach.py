@@ -15,6 +15,7 @@ from typing import Any, Self
 from xts_messages._native import ffi, lib
 from xts_messages.environment import BY_NAME
 from xts_messages.queue import Queue
+from xts_messages.queue_kinds import kind_name
 from xts_messages.status_page import Figures
 
 #: More than any endpoint lists: processes with a queue, and those behind relays.
@@ -129,7 +130,7 @@ def list_attachments(endpoint: str | None = None, timeout_ms: int = 5000) -> Ite
             raise OSError(71, "the endpoint does not speak this version")
         native = ffi.from_buffer("struct xts_attach_listing *", data.ljust(listing_bytes, b"\0"))
         yield Listing(
-            kind={1: "afxdp", 2: "shm", 3: "relay"}.get(int(native.kind), "unknown"),
+            kind=kind_name(int(native.kind)),
             queue_id=int(native.queue_id),
             epoch=int(native.epoch),
             pid=int(native.pid),
@@ -169,6 +170,14 @@ class OfferedQueues:
     queues: int  # queues that processes can have for themselves
     relayed: int  # how many more processes the relay can serve
     used: int  # in use, of both kinds
+    program_id: int = 0  # of the XDP program that it has to have; 0: not known
+    problem: str = ""  # why no queue carries anything at the moment; "": they do
+    steering: str = ""  # how frames find their queue, or why they do not find all; "": the endpoint is older
+    lacking: int = 0  # queues that they do not find, and that nobody gets
+
+
+#: The size of the struct before it had problems.
+_QUEUES_BYTES_MIN = int(ffi.offsetof("struct xts_attach_queues", "problem"))
 
 
 def list_queues(endpoint: str | None = None, timeout_ms: int = 5000) -> Iterator[OfferedQueues]:
@@ -179,10 +188,13 @@ def list_queues(endpoint: str | None = None, timeout_ms: int = 5000) -> Iterator
         for fd in fds:
             os.close(fd)
         native = ffi.from_buffer("struct xts_attach_queues *", data.ljust(queues_bytes, b"\0"))
-        if len(data) < queues_bytes or native.magic != lib.XTS_ATTACH_QUEUES_MAGIC:
+        if len(data) < _QUEUES_BYTES_MIN or native.magic != lib.XTS_ATTACH_QUEUES_MAGIC:
             raise OSError(errno.EPROTO, "the endpoint does not say how many queues it has: it is older")
         interface = ffi.string(native.interface).decode(errors="replace")
-        yield OfferedQueues(interface, int(native.queues), int(native.relayed), int(native.used))
+        problem = ffi.string(native.problem).decode(errors="replace")
+        counts = int(native.queues), int(native.relayed), int(native.used), int(native.program)
+        steering = ffi.string(native.steering).decode(errors="replace")
+        yield OfferedQueues(interface, *counts, problem, steering, int(native.lacking))
 
 
 def _ask(magic: int, answer_bytes: int, endpoint: str | None, timeout_ms: int) -> Iterator[tuple[bytes, list[int]]]:

@@ -40,7 +40,7 @@ def load_key(path: str) -> bytes:
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, f"{path} is no file")
         if found.st_mode & 0o077 or found.st_uid not in (0, os.geteuid()):
-            raise OSError(errno.EACCES, f"{path} may be read by others: chmod 600, owned by root or by who reads it")
+            raise OSError(errno.EACCES, f"{path} may be read by others: chmod 600, owned by root or by its reader")
         key = file.read(KEY_BYTES_MAX + 1)
     if not KEY_BYTES_MIN <= len(key) <= KEY_BYTES_MAX:
         expected = f"{KEY_BYTES_MIN} to {KEY_BYTES_MAX} random bytes (head -c 32 /dev/urandom)"

@@ -1,19 +1,52 @@
-"""Features that the commands share: --version, --print-completion, and repeating a table (--watch)."""
+"""Features that the commands share: what they say of mistakes, --version, --print-completion, and repeating a table
+(--watch)."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
+from . import fish_completion
 from .version import __version__
 
-SHELLS = ("bash", "zsh", "tcsh")
+SHELLS = ("bash", "zsh", "fish", "tcsh")
 _CLEAR = "\x1b[H\x1b[2J"
 #: Metavars of options that take a file; the shell completes file names for them.
 _FILES = {"FILE", "PATH"}
+
+
+class CommandLine(argparse.ArgumentParser):
+    """A parser that says what is wrong in one line, without the usage, which would hide it. Parsers of verbs are of
+    this class, too."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown = message.removeprefix("unrecognized arguments: ") if message.startswith("unrecognized ") else ""
+        for word in unknown.split():
+            close = difflib.get_close_matches(word.partition("=")[0], _options(self), 1) if word[:2] == "--" else []
+            message += f"; did you mean {close[0]}?" if close else ""
+        self.exit(2, f"{self.prog}: {message.removeprefix('argument ')} (see `{self.prog} --help`)\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            names = [str(choice) for choice in action.choices]
+            close = difflib.get_close_matches(str(value), names, 1)
+            advice = f"did you mean {close[0]}?" if close else f"it can be {', '.join(names)}"
+            raise argparse.ArgumentError(action, f"unknown value {value!r}; {advice}")
+
+
+def _options(parser: argparse.ArgumentParser) -> list[str]:
+    """The names of all options, those of verbs among them."""
+    found: list[str] = []
+    for action in parser._actions:
+        found += action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for verb in action.choices.values():
+                found += _options(verb)
+    return found
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +73,8 @@ class _Completion(argparse.Action):
 
 def completion(parser: argparse.ArgumentParser, shell: str) -> str:
     """A shell's script that completes the command's verbs, options and files. OSError: shtab is not installed."""
+    if shell == "fish":
+        return fish_completion.script(parser, _FILES)
     try:
         import shtab
     except ImportError:

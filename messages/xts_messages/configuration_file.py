@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import tomllib
 from pathlib import Path
@@ -16,6 +17,9 @@ from typing import Any
 FILE_BYTES_MAX = 16 << 20
 #: Tables and arrays in each other: our files have five at most. tomllib and its readers recurse.
 DEPTH_MAX = 32
+#: Of a dotted key, which takes tomllib a time that grows with the square of this. Names in values have less.
+_DOTS_MAX = 1000
+_MAY_BE_A_KEY = re.compile(r"""[\w.\-"' \t]+""")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -49,10 +53,17 @@ def read_text(path: Path | str, bytes_max: int = FILE_BYTES_MAX) -> str:
 
 def parse_toml(text: str) -> dict[str, Any]:
     """tomllib.TOMLDecodeError: it is not TOML, or deeper than DEPTH_MAX."""
+    for words in _MAY_BE_A_KEY.finditer(text):
+        if len(words[0]) > _DOTS_MAX and len(re.findall(r"[^.]\.", words[0])) > _DOTS_MAX:
+            raise _too_deep()
     try:
         found = tomllib.loads(text)
     except RecursionError:
         raise _too_deep() from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # of int(), whose text goes on about Python
+        raise tomllib.TOMLDecodeError("a number of more than 4,000 digits") from None
     level: list[Any] = [found]
     for _ in range(DEPTH_MAX):
         level = [part for whole in level for part in _parts(whole)]

@@ -117,39 +117,6 @@ def understood(kind: int, value: bytes) -> bool:
     return name != "PKTINFO" or value[2] in (4, 6)
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
-    """An entry of RECV_COPIES for one socket: the socket gets `count` of the records, from `first` on."""
-
-    xts_socket: int
-    first: int
-    count: int
-    dropped: int = 0
-
-
-def encode_copies(copies: Iterable[Copies], datagrams: Iterable[Datagram]) -> bytes:
-    """The payload of RECV_COPIES."""
-    return b"".join(
-        encode_fields(table.DATAGRAM_COPY, {f.name: getattr(each, f.name) for f in table.DATAGRAM_COPY})
-        for each in copies
-    ) + b"".join(encode(each) for each in datagrams)
-
-
-def decode_copies(sockets: int, payload: bytes) -> tuple[list[Copies], list[Datagram]]:
-    """The sockets that the datagrams of RECV_COPIES are for, and the datagrams. Raises MalformedFrameError."""
-    end = sockets * table.DATAGRAM_COPY_BYTES
-    if len(payload) < end:
-        raise MalformedFrameError(f"{sockets} sockets: the message ends before")
-    copies = []
-    for at in range(0, end, table.DATAGRAM_COPY_BYTES):
-        fields = decode_fields(table.DATAGRAM_COPY, payload[at : at + table.DATAGRAM_COPY_BYTES])
-        copies.append(Copies(**{name: value for name, value in fields.items() if isinstance(value, int)}))
-    datagrams = Reader().take(payload[end:], False)
-    if any(each.first + each.count > len(datagrams) for each in copies):
-        raise MalformedFrameError("a record that is not there")
-    return copies, datagrams
-
-
 class Reader:
     """Takes the messages of one socket one by one, and assembles datagrams that continue in the next message (flag
     MORE)."""

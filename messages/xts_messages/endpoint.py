@@ -30,6 +30,8 @@ from typing import Any, Self
 
 from xts_messages._native import ffi, lib
 from xts_messages.killed_processes import EndedProcesses, pidfd_readable
+from xts_messages.queue_kinds import outlives_its_server
+from xts_messages.served_sockets import in_use, server_of
 from xts_messages.status_page import create_status_page
 from xts_messages.turns import Turns
 from xts_messages.unix_listener import listen_at
@@ -109,12 +111,17 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """What an interface offers to processes: queues of their own, places at a relay; how many of both are in use."""
+    """What an interface offers to processes: queues of their own, places at a relay; how many of both are in use. The
+    number of its XDP program (0: not known), and why no queue carries anything at the moment ("": they do)."""
 
     interface: str
     queues: int
     relayed: int
     used: int
+    program_id: int = 0
+    problem: str = ""
+    steering: str = ""  # how frames find their queue
+    lacking: int = 0  # queues that they do not find
 
 
 @dataclass(slots=True, eq=False)
@@ -255,12 +262,15 @@ class Endpoint:
         """Asks `allocate` again for the connections that wait for a grant."""
         self._serve()
 
-    def close(self) -> None:
+    def close(self, *, leave: bool = False) -> None:
         """Ends all connections and removes the socket file, if it is still ours. Processes with an AF_XDP queue are
-        also told that the queue ends: the mere end of a connection would only mean that this server has died, which
-        their queues outlive."""
+        also told that the queue ends: the mere end of a connection only means that this server has ended, which their
+        queues outlive. `leave`: they keep them, and `released` is not called."""
+        if leave:
+            self._on_released = lambda _: None
         for connection in list(self._connections):
-            _say_taken(connection)
+            if not leave:
+                _say_taken(connection)
             self._drop(connection)
         self._killed.close()
         if self._listener.fileno() < 0:
@@ -272,6 +282,56 @@ class Endpoint:
             found = self.path.lstat()
             if (found.st_dev, found.st_ino) == self._inode:
                 self.path.unlink()
+
+    # --- another process of the server takes its place ---------------------------------------------------
+
+    @property
+    def listener(self) -> socket.socket:
+        """The socket that listens at the path."""
+        return self._listener
+
+    def own_file(self) -> None:
+        """The socket's file is ours, and is removed at the end, though we have not made it."""
+        found = self.path.stat()
+        self._inode = (found.st_dev, found.st_ino)
+
+    def pause(self) -> None:
+        """Accepts nobody from now on: another process does, or resume() comes."""
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(self._listener)
+
+    def resume(self) -> None:
+        """Accepts again."""
+        self._selector.register(self._listener, selectors.EVENT_READ, None)
+
+    def leave(self) -> None:
+        """The file is another process's."""
+        self._inode = None
+
+    def give_away(self, attached: Attached) -> None:
+        """Another process has duplicates of its descriptors, and looks after it: `released` is not called."""
+        released, self._on_released = self._on_released, lambda _: None
+        killed, connection = self._killed, next(c for c in self._connections if c.attached is attached)
+        try:
+            if connection.pidfd >= 0:  # or it would be listed here as killed when it ends
+                self._selector.unregister(connection.pidfd)
+                os.close(connection.pidfd)
+                connection.pidfd = -1
+            self._drop(connection)
+        finally:
+            self._on_released, self._killed = released, killed
+
+    def take_over(self, attached: Attached) -> None:
+        """Looks after a process that another server of this endpoint has attached. OSError: it has ended."""
+        peer = attached.peer
+        attached.connection.setblocking(False)
+        connection = _Connection(attached.connection, peer.uid, time.monotonic())
+        connection.attached = attached
+        connection.pidfd = _peer_pidfd(attached.connection, peer.pid)
+        self._connections.add(connection)
+        self._selector.register(attached.connection, selectors.EVENT_READ, connection)
+        if connection.pidfd >= 0:
+            self._selector.register(connection.pidfd, selectors.EVENT_READ, connection)
 
     def take_back(self, attached: Attached) -> None:
         """Ends an attachment, and tells the process that its queue has ended, too."""
@@ -557,7 +617,7 @@ class Endpoint:
 
 def _say_taken(connection: _Connection) -> None:
     taken = ffi.new("struct xts_attach_taken *", (lib.XTS_ATTACH_TAKEN_MAGIC, lib.XTS_ATTACH_VERSION))
-    if connection.attached and connection.attached.kind == lib.XTS_QUEUE_AFXDP:
+    if connection.attached and outlives_its_server(connection.attached.kind):
         with contextlib.suppress(OSError):  # the process is ending too, or has not read anything for long
             connection.socket.send(bytes(ffi.buffer(taken)), socket.MSG_NOSIGNAL)
 
@@ -588,6 +648,10 @@ def _queues(found: Queues) -> bytes:
     native.version = lib.XTS_ATTACH_VERSION
     native.queues, native.relayed, native.used = found.queues, found.relayed, found.used
     native.interface = found.interface.encode()[:15]
+    native.program = found.program_id
+    native.problem = found.problem.encode()[: ffi.sizeof(native.problem) - 1]
+    native.steering = found.steering.encode()[: ffi.sizeof(native.steering) - 1]
+    native.lacking = found.lacking
     return bytes(ffi.buffer(native))
 
 
@@ -607,25 +671,13 @@ def listen(path: Path, mode: int) -> socket.socket:
         if path.exists():
             if not stat.S_ISSOCK(path.lstat().st_mode):
                 raise OSError(errno.ENOTSOCK, f"{path} exists and is not a socket: remove it, or choose another")
-            if is_served(path):
-                raise OSError(errno.EADDRINUSE, f"{path} is served by another process: stop it, or choose another")
+            if server := server_of(path, socket.SOCK_SEQPACKET):
+                raise in_use(path, server)
         listen_at(listener, path, mode, BACKLOG)
     except OSError:
         listener.close()
         raise
     return listener
-
-
-def is_served(path: Path) -> bool:
-    """Does any process listen there?"""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:
-        try:
-            probe.connect(str(path))
-        except BlockingIOError:  # its backlog is full, so a process serves it
-            return True
-        except OSError:
-            return False
-        return True
 
 
 def _credentials(connection: socket.socket) -> tuple[int, int, int]:

@@ -123,16 +123,24 @@ OURS = (
         "XTS_RULES",
         Kind.PATH,
         "A file of transport rules, which say what is offloaded (RULES.md). Without it TCP is offloaded, except on "
-        "loopback.",
+        "loopback (XTS_LOOPBACK).",
         (_INTERPOSER, _PYTHON, Reader.TOOLS),
         option="--rules",
         key="rules",
     ),
     Variable(
+        "XTS_LOOPBACK",
+        Kind.SWITCH,
+        "1: the device is this machine, so loopback is offloaded as other addresses are, unless the rules say "
+        "otherwise. `xts dev` and dev() set it.",
+        (_INTERPOSER, _PYTHON, Reader.TOOLS),
+        default=0,
+    ),
+    Variable(
         "XTS_STRICT",
         Kind.SWITCH,
         "1: a socket that should be offloaded but cannot be fails, instead of being left to the kernel.",
-        (_INTERPOSER, Reader.TOOLS),
+        (_INTERPOSER, _PYTHON, Reader.TOOLS),
         default=0,
         option="--strict",
         key="strict",
@@ -272,12 +280,12 @@ OURS = (
     Variable(
         "XTS_FAULTS",
         Kind.TEXT,
-        "For tests: loses, repeats, reorders or damages frames at random. `tx.` or `rx.` before a name: only "
+        "For tests: loses, repeats, reorders, delays or damages frames at random. `tx.` or `rx.` before a name: only "
         "when sending or receiving.",
         (_LIBRARY,),
         maximum=255,
-        form="seed=N and drop_ppm, duplicate_ppm, reorder_ppm, corrupt_ppm, truncate_ppm or skip_frames=N, "
-        "separated by commas",
+        form="seed=N and drop_ppm, duplicate_ppm, reorder_ppm, corrupt_ppm, truncate_ppm, delay_ppm, repeat_ppm, "
+        "delay_us or skip_frames=N, separated by commas",
     ),
 )
 
@@ -405,6 +413,35 @@ OTHERS = (
         Kind.TEXT,
         "Where programs are looked for.",
         (Reader.TOOLS, Reader.LAB),
+        owner="POSIX",
+    ),
+    Variable(
+        "COLUMNS",
+        Kind.TEXT,
+        "How wide tables are. If not set: the terminal's width, and elsewhere as wide as necessary.",
+        (Reader.TOOLS, Reader.LAB, Reader.AGENT, Reader.PROXY),
+        form="a number",
+        owner="POSIX",
+    ),
+    Variable(
+        "NO_COLOR",
+        Kind.TEXT,
+        "Whatever it is set to: no colours.",
+        (Reader.TOOLS, Reader.LAB, Reader.PROXY),
+        owner="no-color.org",
+    ),
+    Variable(
+        "FORCE_COLOR",
+        Kind.TEXT,
+        "Whatever it is set to: colours also where standard output is no terminal, unless NO_COLOR is set.",
+        (Reader.TOOLS, Reader.LAB, Reader.PROXY),
+        owner="force-color.org",
+    ),
+    Variable(
+        "TERM",
+        Kind.TEXT,
+        "The kind of terminal. One that is called dumb has no colours.",
+        (Reader.TOOLS, Reader.LAB, Reader.PROXY),
         owner="POSIX",
     ),
     Variable(

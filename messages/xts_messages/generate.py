@@ -1,4 +1,4 @@
-"""Regenerates every file made from the wire table and the declaration of the environment.
+"""Regenerates every file made from the wire table, the table of records and the declaration of the environment.
 
 `python -m xts_messages.generate [--check]`.
 With --check nothing is written; the exit status is 1 when a committed file differs from what they say.
@@ -6,6 +6,7 @@ With --check nothing is written; the exit status is 1 when a committed file diff
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ from . import (
     generate_doc,
     generate_environment,
     generate_lua,
+    generate_records,
     generate_requests,
     generate_ulps,
     generate_vectors,
@@ -24,13 +26,28 @@ from . import (
 #: Path below the top of the checkout -> the function that returns its text.
 OUTPUTS: dict[str, Callable[[], str]] = {
     "messages/native/wire.h": generate_c.header,
-    "dpu_proxy/native/channel/command_dispatch.h": generate_dispatch.commands,
+    "dpu_proxy/native/turns/command_dispatch.h": generate_dispatch.commands,
     "host_lib/native/core/message_dispatch.h": generate_dispatch.replies,
     "host_lib/native/core/request_encode.h": generate_requests.header,
     "messages/native/ulp_wire.h": generate_ulps.header,
     "messages/native/environment_names.h": generate_environment.header,
     "messages/native/environment_table.c": generate_environment.table,
     "deploy/xts.toml": generate_environment.example_file,
+    "dpu_proxy/native/ulp/ulp_mark.h": functools.partial(generate_records.struct_header, "ulp/ulp_mark.h"),
+    "dpu_proxy/native/connection/tcp_side.h": functools.partial(
+        generate_records.struct_header, "connection/tcp_side.h"
+    ),
+    "dpu_proxy/native/connection/tcp_side_table.c": functools.partial(
+        generate_records.tables, "connection/tcp_record.h", "ulp/ulp_mark.h", "connection/tcp_side.h"
+    ),
+    "dpu_proxy/native/ulp/tls/tls_direction_struct.h": functools.partial(
+        generate_records.struct_header, "ulp/tls/tls_direction_struct.h"
+    ),
+    "dpu_proxy/native/ulp/tls/tls_direction_table.c": functools.partial(
+        generate_records.tables, "ulp/tls/tls_direction.h", "ulp/tls/tls_direction_struct.h"
+    ),
+    "dpu_proxy/native/worker/tcp_view.h": generate_records.view_header,
+    "messages/RECORDS.md": generate_records.document,
     "messages/ULPS.md": generate_ulps.document,
     "messages/MESSAGES.md": generate_doc.document,
     "deploy/wireshark/xts.lua": generate_lua.dissector,

@@ -150,6 +150,7 @@ _CONSTANTS = (
     "RELAY_SHIFT",
     "RELAYED_MAX",
     "RELAYED_WINDOW",
+    "MOVE_QUIET_MS",
     "SOL_XTS",
     "INTERFACE_STAMPS",
     "OPTION_FILTER",
@@ -157,8 +158,6 @@ _CONSTANTS = (
     "FILTER_NAME_BYTES_MAX",
     "DATAGRAM_RECORD_BYTES",
     "DATAGRAM_CONTROL_BYTES_MAX",
-    "DATAGRAM_COPY_BYTES",
-    "COPIES_RECORDS_MAX",
     "DATAGRAM_CREDITS",
     "DATAGRAM_WINDOW_MIN",
     "DATAGRAM_WINDOW_DEFAULT",
@@ -196,6 +195,18 @@ def _constants() -> Iterator[str]:
         (f"XTS_REFUSED_{name:18} = {number},", sentence) for name, (number, _, sentence) in table.REFUSALS.items()
     )
     yield "};"
+    yield ""
+    yield "/* Parts of a frame's head: what it has. */"
+    yield from _aligned(
+        ((f"#define XTS_HEAD_{name:8} 0x{bit:02x}u", meaning) for name, (bit, meaning) in table.HEAD_PARTS.items()),
+        indent="",
+    )
+    yield ""
+    yield "/* Parts of the head of a frame that is repeated. */"
+    yield from _aligned(
+        ((f"#define XTS_ARQ_{name:8} 0x{bit:02x}u", meaning) for name, (bit, meaning) in table.ARQ_PARTS.items()),
+        indent="",
+    )
     yield ""
     yield "/* Further claims of an attach token. */"
     yield "enum xts_token_claim {"
@@ -268,7 +279,6 @@ def _wire_structs() -> Iterator[str]:
     yield ""
     yield from _wire_struct("datagram_record", _placed(table.DATAGRAM_RECORD, 0), table.DATAGRAM_RECORD_BYTES)
     yield ""
-    yield from _wire_struct("datagram_copy", _placed(table.DATAGRAM_COPY, 0), table.DATAGRAM_COPY_BYTES)
     yield ""
     for m in table.MESSAGES:
         yield from _wire_struct(
@@ -376,14 +386,6 @@ def _datagram_record() -> Iterator[str]:
     yield from _encoder(
         "datagram_record", fields, ["xts_put16(p + offsetof(struct xts_wire_datagram_record, reserved), 0);"]
     )
-
-
-def _datagram_copy() -> Iterator[str]:
-    yield "/* Who gets which records of RECV_COPIES. */"
-    yield from _host_struct("datagram_copy", (member(f) for f in table.DATAGRAM_COPY))
-    yield "/* frame points at it. Returns 0, or -EBADMSG when it is too short. */"
-    yield from _decoder("datagram_copy", "XTS_DATAGRAM_COPY_BYTES", table.DATAGRAM_COPY, [])
-    yield from _encoder("datagram_copy", table.DATAGRAM_COPY)
 
 
 def _encoder(stem: str, fields: Iterable[Field], more: Iterable[str] = ()) -> Iterator[str]:
@@ -502,7 +504,7 @@ def _type_tables() -> Iterator[str]:
 
 def header() -> str:
     """The text of wire.h."""
-    user_space = [*_common(), *_datagram_record(), *_datagram_copy()]
+    user_space = [*_common(), *_datagram_record()]
     for message in table.MESSAGES:
         if message.fields:
             user_space += _message(message)

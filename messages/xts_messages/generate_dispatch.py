@@ -1,6 +1,6 @@
 """Generates the dispatch of messages: each is decoded and passed to the function that handles it.
 
-`dpu_proxy/native/channel/command_dispatch.h` is for what a host sends to a worker; for what the proxy sends to a host
+`dpu_proxy/native/turns/command_dispatch.h` is for what a host sends to a worker; for what the proxy sends to a host
 it is `host_lib/native/core/message_dispatch.h`. The link keeps its own frames.
 """
 

@@ -66,7 +66,6 @@ _LIMITS = (
     "FRAME_WINDOW_MAX",
     "CONTROL_RESERVE",
     "CREDITS_MAX",
-    "COPIES_RECORDS_MAX",
     "DATAGRAM_CREDITS",
     "DATAGRAM_WINDOW_MIN",
     "DATAGRAM_WINDOW_DEFAULT",
@@ -88,8 +87,7 @@ def _structures() -> list[str]:
         "",
         wrapped(
             "What each datagram begins with, in the payload of `XTS_CMD_SEND_DATAGRAMS` and "
-            "`XTS_REPLY_RECV_DATAGRAMS`, and in `XTS_REPLY_RECV_COPIES` behind what says whom they are for. Its "
-            "control items follow, and its data."
+            "`XTS_REPLY_RECV_DATAGRAMS`. Its control items follow, and its data."
         ),
         "",
         *_rows(table.DATAGRAM_RECORD, 0),
@@ -105,12 +103,6 @@ def _structures() -> list[str]:
             f"| {number} | `XTS_DATAGRAM_{name}` | {size} | {_cell(meaning)} |"
             for name, (number, size, meaning) in table.DATAGRAM_CONTROLS.items()
         ),
-        "",
-        "### copy",
-        "",
-        "What the payload of `XTS_REPLY_RECV_COPIES` begins with, once for each socket. The records follow.",
-        "",
-        *_rows(table.DATAGRAM_COPY, 0),
         "",
         "### Limits",
         "",
@@ -128,20 +120,20 @@ def document() -> str:
         "# XDP-Transport messages",
         "",
         wrapped(
-            "This page has the layout of every message between a host's library and the offload proxy, for who writes "
-            "or reads them byte by byte. [PROTOCOL.md](PROTOCOL.md) says how the messages are used."
+            "This page has the layout of every message between a host's library and the offload proxy, for people who "
+            "write or read them byte by byte. [PROTOCOL.md](PROTOCOL.md) says how the messages are used."
         ),
         "",
         wrapped(
             f"They are Ethernet frames with EtherType 0x{table.ETHERTYPE:04X} (configurable), over AF_XDP queues and "
-            f"through shared memory alike. This is version {table.VERSION}. All integers are in network byte order. "
-            "Offsets count from the beginning of the Ethernet frame, and those of the structures from their own "
-            "beginning."
+            f"through shared memory. This is version {table.VERSION}. All integers are in network byte order. "
+            "Offsets in a message count from the beginning of the Ethernet frame, and offsets in a structure from the "
+            "beginning of the structure."
         ),
         "",
         wrapped(
             "In the table, *bytes* is the length of the frame, Ethernet header included. A message that *takes a frame "
-            "credit* also takes a sequence number. *From* says whether the message is the paper's (Tom Herbert, *TCP "
+            "credit* also takes a sequence number. *From* says whether a message is from the paper (Tom Herbert, *TCP "
             "and ULP Offload via AF_XDP Sockets*) or ours."
         ),
         "",
@@ -180,6 +172,20 @@ def document() -> str:
             f"| {number} | `{name}` | {errno.errorcode[error]} | {_cell(sentence)} |"
             for name, (number, error, sentence) in table.REFUSALS.items()
         ),
+        "",
+        "### Parts of a head",
+        "",
+        wrapped("The field `parts` of HEADED says which fields the head has."),
+        "",
+        "| part | bit | the head has |",
+        "|---|---:|---|",
+        *(f"| `{name}` | 0x{bit:02x} | {_cell(meaning)} |" for name, (bit, meaning) in table.HEAD_PARTS.items()),
+        "",
+        wrapped("The field `parts` of ARQ says the same of the head of a frame that is repeated."),
+        "",
+        "| part | bit | the head has |",
+        "|---|---:|---|",
+        *(f"| `{name}` | 0x{bit:02x} | {_cell(meaning)} |" for name, (bit, meaning) in table.ARQ_PARTS.items()),
         "",
         "### Claims of attach tokens",
         "",

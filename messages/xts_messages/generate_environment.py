@@ -82,24 +82,29 @@ _EXAMPLE = """\
 # here, with its default where it has one, as a comment.
 #
 # The environment goes before this file, and xts_configure() of a program before both. `xts config check FILE` finds its
-# mistakes, and `xts config explain` shows what holds and why. It has to be root's or the user's own, and writable by
-# nobody else. A line is NAME = VALUE, with true, false, a decimal number, or a string on one line.
+# mistakes, and `xts config explain` shows what is in force and why. It has to belong to root or to the user, and
+# nobody else may write it. A line is NAME = VALUE, with true, false, a decimal number, or a string on one line.
 """
 
 
 def example_file() -> str:
     """The text of deploy/xts.toml."""
     lines = [_EXAMPLE]
+    for line, meaning in settings():
+        lines += textwrap.wrap(meaning, 100, initial_indent="# ", subsequent_indent="# ")
+        lines += [f"#{line}", ""]
+    return "\n".join(lines)
+
+
+def settings() -> Iterator[tuple[str, str]]:
+    """A line of xts.toml for each setting, with its default or an example, and what it means."""
     for variable in OURS:
         if not variable.key:
             continue
         is_switch = variable.kind is Kind.SWITCH
         meaning = variable.meaning.replace("1: ", "true: ", 1) if is_switch else variable.meaning
         allowed = "true or false" if is_switch else variable.allowed
-        text = f"{meaning} It is {allowed}. ({variable.name} in the environment.)"
-        lines += textwrap.wrap(text, 100, initial_indent="# ", subsequent_indent="# ")
-        lines += [f"#{variable.key} = {_toml(variable)}", ""]
-    return "\n".join(lines)
+        yield f"{variable.key} = {_toml(variable)}", f"{meaning} It is {allowed}. ({variable.name} in the environment.)"
 
 
 def _toml(variable: Variable) -> str:

@@ -109,6 +109,11 @@ def _document_lines() -> Iterator[str]:
     yield f"<!-- {_BANNER} -->"
     yield ""
     yield from _introduction()
+    yield wrapped(
+        "The header `ulp_wire.h`, which `xts.h` includes, has names for C. A protocol is `XTS_ULP_` and its name, a "
+        "fault `XTS_FAULT_` and its name. The tables below have the names of parameters and items."
+    )
+    yield ""
     yield "| protocol | id | version | directions | PDUs | what it does |"
     yield "|---|---|---|---|---|---|"
     for ulp in ULPS:
@@ -171,14 +176,16 @@ def _protocol(ulp: Ulp) -> Iterator[str]:
         yield wrapped(f"Control data: {ulp.control}.")
     if ulp.attributes:
         yield ""
-        yield "| parameter | number | type | meaning |"
-        yield "|---|---|---|---|"
+        yield "| parameter | in C | number | type | meaning |"
+        yield "|---|---|---|---|---|"
         for a in ulp.attributes:
             marks = "".join((" (required)" if a.required else "", " (may be repeated)" if a.repeated else ""))
-            yield f"| `{a.name.lower()}`{marks} | {a.number} | {a.type.value} | {a.meaning} |"
+            name = f"`{a.name.lower()}`{marks} | `XTS_{ulp.name}_{a.name}`"
+            yield f"| {name} | {a.number} | {a.type.value} | {a.meaning} |"
     if ulp.items:
         yield ""
-        yield "| item | number | type | meaning |"
-        yield "|---|---|---|---|"
+        yield "| item | in C | number | type | meaning |"
+        yield "|---|---|---|---|---|"
         for i in ulp.items:
-            yield f"| `{i.name.lower()}` | {i.number} | {i.type.value} | {i.meaning} |"
+            name = f"`{i.name.lower()}` | `XTS_{ulp.name}_INFO_{i.name}`"
+            yield f"| {name} | {i.number} | {i.type.value} | {i.meaning} |"

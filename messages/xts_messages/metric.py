@@ -60,8 +60,8 @@ def counter(name: str, help: str, figure: str, *, ns: bool = False) -> Metric:
     return Metric(name, "counter", help, {"": figure}, per=_NS_PER_S if ns else 1)
 
 
-def gauge(name: str, help: str, figure: str) -> Metric:
-    return Metric(name, "gauge", help, {"": figure})
+def gauge(name: str, help: str, figure: str, *, ns: bool = False) -> Metric:
+    return Metric(name, "gauge", help, {"": figure}, per=_NS_PER_S if ns else 1)
 
 
 def counter_by(name: str, help: str, label: str, **figures: str) -> Metric:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
+from xts_messages.served_sockets import in_use, server_of
 from xts_messages.service_manager import passed
 from xts_messages.unix_listener import listen_at
 
@@ -76,11 +77,13 @@ def listen_unix(path: str, mode: int) -> socket.socket:
     """A listening stream socket at path. A file left by a dead process is replaced. OSError EADDRINUSE: a live process
     serves it; ENOTSOCK: it is something else."""
     target = Path(path)
+    if listener := passed().listener(path, socket.SOCK_STREAM):
+        return listener
     if target.is_symlink() or target.exists():
         if not stat.S_ISSOCK(target.lstat().st_mode):
             raise OSError(errno.ENOTSOCK, f"{path} exists and is not a socket: remove it or choose another path")
-        if _is_served(path):
-            raise OSError(errno.EADDRINUSE, f"{path} is served by another process: stop it or choose another path")
+        if server := server_of(path, socket.SOCK_STREAM):
+            raise in_use(path, server)
     if not target.parent.is_dir():
         raise OSError(errno.ENOENT, f"{path}: there is no directory {target.parent}: make it, or choose another path")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -90,15 +93,3 @@ def listen_unix(path: str, mode: int) -> socket.socket:
         listener.close()
         raise OSError(error.errno, f"{path}: {error.strerror}") from error
     return listener
-
-
-def _is_served(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(path)
-        except BlockingIOError:  # its backlog is full, so a process serves it
-            return True
-        except OSError:
-            return False
-        return True

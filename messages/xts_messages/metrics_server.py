@@ -204,29 +204,35 @@ class Server(ThreadingMixIn, WSGIServer):
         self.set_app(answer)
         self._context = context
         self._lock = threading.Lock()
-        self._open: dict[int, tuple[float, socket.socket]] = {}  # by thread, oldest first: its deadline
+        self._open: dict[socket.socket, tuple[float, socket.socket]] = {}  # as accepted, oldest first: its deadline
 
     def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
         connection, address = self.socket.accept()
         return connection, address or ("unix", 0)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Counts the connection before it has a thread: on a busy machine, threads begin late."""
         with self._lock:
             crowd = len(self._open) - CONNECTIONS_MAX + 1
             for _, connection in list(self._open.values())[: max(0, crowd)]:
                 _end(connection)
-        super().process_request(request, client_address)
+            self._open[request] = time.monotonic() + REQUEST_S, request
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be made
+            with self._lock:
+                del self._open[request]
+            raise
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """In a thread of its own."""
-        request.settimeout(REQUEST_S)
-        me, until = threading.get_ident(), time.monotonic() + REQUEST_S
         connection = request
         try:
+            request.settimeout(REQUEST_S)
             if context := self._context():
-                connection = context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
-            with self._lock:
-                self._open[me] = until, connection
+                with self._lock:
+                    connection = context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+                    self._open[request] = self._open[request][0], connection
             if isinstance(connection, ssl.SSLSocket):
                 connection.do_handshake()
             super().finish_request(connection, client_address)
@@ -234,7 +240,7 @@ class Server(ThreadingMixIn, WSGIServer):
             pass  # only this scraper gets no answer
         finally:
             with self._lock:
-                self._open.pop(me, None)
+                self._open.pop(request, None)
             if connection is not request:
                 with suppress(OSError):
                     connection.close()

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from .command_line import add_common
+from .command_line import CommandLine, add_common
 from .configuration_file import read_bytes
 from .printable import printable
 from .standard_output import ends_with_reader
@@ -170,7 +170,7 @@ def _interval(text: str) -> float:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="xts-otlp",
         description="Sends the metrics of xts-proxy and xts-agent to a collector of OpenTelemetry, by OTLP over HTTP.",
         epilog=_EXAMPLES,

@@ -14,8 +14,7 @@ from typing import Any, Self
 
 from xts_messages._native import ffi, lib
 
-HOST = int(lib.XTS_SHM_HOST)
-PROXY = int(lib.XTS_SHM_PROXY)
+_NEVER = 0xFFFF_FFFF_FFFF_FFFF
 
 
 def check(result: int, what: str) -> int:
@@ -36,11 +35,19 @@ class QueueStats:
     kicks: int
     kicks_again: int
     tx_lost: int
+    tx_resent: int
     tx_no_slot: int
     rx_invalid: int
     rx_dropped: int
+    rx_foreign: int
     sleeps: int
     wakeups: int
+    tx_repeated: int
+    rx_duplicates: int
+    rx_early: int
+    violations: int
+    rtt_ns: int
+    window_frames: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,9 @@ class Faults:
     corrupt_ppm: int = 0
     truncate_ppm: int = 0
     skip_frames: int = 0
+    delay_ppm: int = 0  # held up for delay_us, and those behind them
+    repeat_ppm: int = 0  # sent again after delay_us, on transmit only
+    delay_us: int = 0
 
 
 class Frame:
@@ -62,6 +72,7 @@ class Frame:
     def __init__(self, queue: Queue, native: Any) -> None:
         self._queue: Queue | None = queue
         self._native = native
+        self._kept = False
 
     @property
     def segments(self) -> int:
@@ -79,12 +90,38 @@ class Frame:
             for i in range(self._native.segments)
         )
 
+    def keep(self) -> bool:
+        """Keeps it longer than its frame credit, which may be returned now. False: there is no room for that."""
+        if self._queue is None:
+            raise ValueError("the frame has been recycled")
+        self._kept = self._kept or bool(lib.xts_queue_keep(self._queue.native, self._native))
+        return self._kept
+
     def recycle(self) -> None:
         """Gives the memory back to the queue. After this the frame cannot be used."""
         if self._queue is None:
             raise ValueError("the frame has been recycled")
-        lib.xts_queue_recycle(self._queue.native, self._native)
+        (lib.xts_queue_recycle_kept if self._kept else lib.xts_queue_recycle)(self._queue.native, self._native)
         self._queue = None
+
+
+class Retained:
+    """A submitted slot whose content is kept, until :meth:`release`."""
+
+    def __init__(self, queue: Queue, native: Any, length: int) -> None:
+        self._queue, self._native, self._length = queue, native, length
+
+    def submit(self) -> bool:
+        """Submits it once more. False: it has not come back from the last time."""
+        result = int(lib.xts_queue_submit_retained(self._queue.native, self._native, self._length))
+        if result == -errno.EAGAIN:
+            return False
+        check(result, "submitting a frame")
+        return True
+
+    def release(self) -> None:
+        """The slot is free again as soon as it has come back. Once."""
+        lib.xts_queue_release(self._queue.native, self._native)
 
 
 class Queue:
@@ -125,6 +162,11 @@ class Queue:
         return str(ffi.string(self.native.ops.kind).decode())
 
     @property
+    def traits(self) -> int:
+        """Bits XTS_QUEUE_*, enum xts_queue_trait: what the code above it goes by."""
+        return int(self.native.traits)
+
+    @property
     def largest_message(self) -> int:
         """Size of the largest frame in bytes, including the Ethernet header."""
         return int(self.native.largest_message)
@@ -154,12 +196,40 @@ class Queue:
     def submit(self, frame: bytes) -> None:
         """Copies a frame into a transmit slot; it leaves with the next kick. BlockingIOError: no slot is free;
         EMSGSIZE: empty, or longer than the largest message."""
-        if not 0 < len(frame) <= self.largest_message:
-            raise OSError(errno.EMSGSIZE, f"a frame has 1 to {self.largest_message} bytes, not {len(frame)}")
+        slot = self._slot_with(frame)
+        lib.xts_queue_submit(self.native, slot, len(frame))
+
+    def submit_retained(self, frame: bytes) -> Retained:
+        """As submit(), and the slot can be submitted again until it is released."""
+        slot = self._slot_with(frame)
+        lib.xts_queue_retain(self.native, slot)
+        retained = Retained(self, slot, len(frame))
+        retained.submit()
+        return retained
+
+    def _slot_with(self, frame: bytes) -> Any:
+        largest = self.largest_message - int(self.native.head_bytes)
+        if not 0 < len(frame) <= largest:
+            raise OSError(errno.EMSGSIZE, f"a frame has 1 to {largest} bytes, not {len(frame)}")
         slot = ffi.new("struct xts_tx_slot *")
         check(lib.xts_queue_acquire(self.native, slot), "no transmit slot is free")
         ffi.memmove(slot.data, frame, len(frame))
-        lib.xts_queue_submit(self.native, slot, len(frame))
+        return slot
+
+    def tick(self, now_ns: int) -> None:
+        """Tells it the time, for a queue with a clock: what is due leaves with the next kick."""
+        lib.xts_queue_tick(self.native, now_ns)
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When to call tick() at the latest, 0: at once; None: not needed."""
+        deadline = int(lib.xts_queue_deadline_ns(self.native))
+        return None if deadline == _NEVER else deadline
+
+    @property
+    def kept_max(self) -> int:
+        """Buffers for frames that are kept longer than their credit."""
+        return int(self.native.kept_max)
 
     def kick(self) -> bool:
         """Publishes what was submitted. False: some of it still waits, kick again soon. OSError: the queue is gone."""
@@ -179,6 +249,14 @@ class Queue:
         """The next frame, or None. BrokenPipeError: the peer's end is gone for good."""
         native = ffi.new("struct xts_rx_frame *")
         return Frame(self, native) if check(lib.xts_queue_receive(self.native, native), "receive") else None
+
+    def leave(self) -> tuple[bytes, tuple[int, ...]]:
+        """For a process that goes on with this end (QueueEnd.resume()): its state, and duplicates of the descriptors,
+        which are the caller's. Only close() may follow. BlockingIOError: frames are on their way, try again; OSError
+        EBUSY: some are lent out; EOPNOTSUPP."""
+        state, fds = ffi.new("uint8_t[]", int(lib.XTS_QUEUE_STATE_BYTES_MAX)), ffi.new("int[4]", [-1] * 4)
+        length = check(lib.xts_queue_leave(self.native, fds, state), "leaving a queue")
+        return bytes(ffi.buffer(state, length)), tuple(fd for fd in fds if fd >= 0)
 
     def arm(self) -> bool:
         """Asks to be woken. True: frames are there already, do not sleep."""
@@ -218,6 +296,26 @@ class Queue:
         self._native = None
         return Queue(out[0])
 
+    def headed(self, secret: int = 0, number: int = 0, secrets_fd: int = -1) -> Queue:
+        """This queue with a head on each frame: a host's, with its secret, or, with 0, a proxy's, which takes the form
+        of its frames from each epoch; use the result in place of this object. `number`: the peer's, of the queue.
+        `secrets_fd`: the map of its XDP program."""
+        out = ffi.new("struct xts_queue **")
+        values = {"secret": secret, "number": number, "secrets_fd": secrets_fd}
+        config = ffi.new("struct xts_headed_config *", values)
+        check(lib.xts_headed_wrap(out, self.native, config), "heads")
+        self._native = None
+        return Queue(out[0])
+
+    def repeating(self, role: int, epoch: int = 0) -> Queue:
+        """This queue with lost frames repeated (native/arq.h): `role` is one of XTS_ARQ_*, `epoch` a host's. Use the
+        result in place of this object."""
+        out = ffi.new("struct xts_queue **")
+        config = ffi.new("struct xts_arq_config *", {"role": role, "epoch": epoch})
+        check(lib.xts_arq_wrap(out, self.native, config), "repeating")
+        self._native = None
+        return Queue(out[0])
+
     def with_faults(self, on_transmit: Faults | None = None, on_receive: Faults | None = None) -> Queue:
         """This queue with faults; use the result in place of this object."""
         out = ffi.new("struct xts_queue **")
@@ -228,64 +326,3 @@ class Queue:
         check(lib.xts_fault_wrap(out, self.native, *native), "faults")
         self._native = None
         return Queue(out[0])
-
-
-@dataclass(frozen=True, slots=True)
-class ShmArea:
-    """Shared memory and its bells (native/shm.h). The holder passes the descriptors on, or closes them."""
-
-    memfd: int
-    host_bell: int
-    proxy_bell: int
-    geometry: Any  # struct xts_attach_reply *
-
-    def open(self, side: int) -> Queue:
-        """Makes the queue of one side (HOST, PROXY) from duplicates of the descriptors."""
-        fds = [os.dup(self.memfd), os.dup(self.host_bell if side == HOST else self.proxy_bell)]
-        bells = (fds[1], -1) if side == HOST else (-1, fds[1])
-        out = ffi.new("struct xts_queue **")
-        result = int(lib.xts_shm_open(out, side, fds[0], *bells, self.geometry))
-        if result < 0:
-            for fd in fds:
-                os.close(fd)
-        check(result, "opening a shared-memory queue")
-        return Queue(out[0])
-
-    def close(self) -> None:
-        """Closes all three descriptors."""
-        for fd in (self.memfd, self.host_bell, self.proxy_bell):
-            os.close(fd)
-
-
-def create_shm(frame_window: int = 64, largest_message: int = int(lib.XTS_FRAME_BYTES_MAX)) -> ShmArea:
-    """Makes shared memory for a frame window. OSError EINVAL: window or size out of range."""
-    area = ffi.new("struct xts_shm_area *")
-    check(
-        lib.xts_shm_create(area, frame_window, largest_message),
-        f"shared memory for a window of {frame_window}",
-    )
-    geometry = ffi.new("struct xts_attach_reply *")
-    geometry[0] = area.geometry
-    return ShmArea(area.memfd, area.host_bell, area.proxy_bell, geometry)
-
-
-def open_shm_pair(frame_window: int = 64, largest_message: int = int(lib.XTS_FRAME_BYTES_MAX)) -> tuple[Queue, Queue]:
-    """Both ends, the host's and the proxy's, in this process: for tests and simulation."""
-    area = create_shm(frame_window, largest_message)
-    try:
-        host = area.open(HOST)
-        try:
-            return host, area.open(PROXY)
-        except OSError:
-            host.close()
-            raise
-    finally:
-        area.close()
-
-
-def adopt_afxdp(xsk_fd: int, umem_fd: int, geometry: Any) -> Queue:
-    """Makes a queue from an open AF_XDP socket, with all its memory mapped; takes over both descriptors on success."""
-    out = ffi.new("struct xts_queue **")
-    check(lib.xts_afxdp_adopt(out, xsk_fd, umem_fd, geometry), "adopting an AF_XDP socket")
-    lib.xts_afxdp_populate(out[0])
-    return Queue(out[0])

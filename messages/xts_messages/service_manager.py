@@ -11,9 +11,12 @@ import array
 import functools
 import os
 import socket
+import stat
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+#: Sockets of a proxy that another one takes over from have the path at which they listen in their names.
+LISTENS = "listener:"
 FIRST_FD = 3  # SD_LISTEN_FDS_START
 BARRIER_S = 5.0
 
@@ -27,10 +30,16 @@ class Passed:
     def listener(self, address: str | tuple[str, int], kind: socket.SocketKind) -> socket.socket | None:
         """The socket that listens at this path, or at this address and port; the caller owns it from now on."""
         for item in self.items:
-            with socket.socket(fileno=os.dup(item[1])) as found:
-                listens = found.type == kind and bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+            if not stat.S_ISSOCK(os.fstat(item[1]).st_mode):  # maps and memory are stored, too
+                continue
+            # with a family, whichever it has: without, Python asks for the name, which AF_XDP sockets have not
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, os.dup(item[1])) as found:
+                listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE) == kind
+                listens = listens and bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
                 name = found.getsockname() if listens else ""
-            if name and (name if isinstance(address, str) else name[:2]) == address:
+                if listens and item[0] == f"{LISTENS}{address}":  # it was bound by another name (unix_listener.py)
+                    name = address
+            if name and (name if isinstance(address, str) else tuple(name[:2])) == address:
                 self.items.remove(item)
                 return socket.socket(fileno=item[1])
         return None

@@ -150,7 +150,7 @@ ULPS: tuple[Ulp, ...] = (
             Attribute("MAGIC_OFFSET", 9, Type.U32, "where every PDU has the magic bytes"),
             Attribute("MAGIC", 10, Type.BYTES, "the magic bytes, at most 16"),
             Attribute("MAGIC_MASK", 11, Type.BYTES, "as long as MAGIC: bits that count"),
-            Attribute("TIMEOUT_MS", 12, Type.U32, "time a PDU that has begun may wait for its peer; default none"),
+            Attribute("TIMEOUT_MS", 12, Type.U32, "how long an incomplete PDU may wait for the rest; default none"),
         ),
         source='the paper, "strparser"',
     ),
@@ -161,11 +161,11 @@ ULPS: tuple[Ulp, ...] = (
         True,
         False,
         True,
-        "delineates PDUs with an eBPF program of the operator's (the kernel's strparser contract)",
+        "delineates PDUs with an eBPF program of the operator (the kernel's strparser contract)",
         (
             _MAX,
             Attribute("PROGRAM", 2, Type.STRING, "its name in the proxy's configuration", required=True),
-            Attribute("TIMEOUT_MS", 3, Type.U32, "time a PDU that has begun may wait for its peer; default none"),
+            Attribute("TIMEOUT_MS", 3, Type.U32, "how long an incomplete PDU may wait for the rest; default none"),
         ),
         notes=("The program has to know the length of a PDU after 256 bytes."),
         source="the paper; linux Documentation/networking/strparser.rst",
@@ -280,7 +280,7 @@ ULPS: tuple[Ulp, ...] = (
         True,
         True,
         False,
-        "TLS records with keys of the host's, as setsockopt(SOL_TLS, TLS_TX or TLS_RX) hands them to the kernel",
+        "TLS records with keys of the host, as setsockopt(SOL_TLS, TLS_TX or TLS_RX) hands them to the kernel",
         (
             Attribute(
                 "CRYPTO_INFO",

@@ -151,32 +151,18 @@ DATAGRAM_CONTROLS: dict[str, tuple[int, int, str]] = {
         6,
         16 + Kind.ENDPOINT.bytes,
         "to the host: an entry of the error queue (struct sock_extended_err: u32 errno, u8 origin, type, code, zero, "
-        "u32 info, u32 data; then the offender's endpoint). The record's endpoint and data are those of what was sent",
+        "u32 info, u32 data; then the offender's endpoint). The record's endpoint and data repeat what was sent",
     ),
     "STAMPING": (
         7,
         16,
-        "to the host: SCM_TIMESTAMPING: u64 of the device's clock, u64 of the network card's, in nanoseconds; 0: none",
+        "to the host: SCM_TIMESTAMPING: u64 of the device's clock, u64 of the network card's clock, in nanoseconds; "
+        "0: none",
     ),
     "STAMP_PKTINFO": (8, 8, "to the host: SCM_TIMESTAMPING_PKTINFO: u32 interface index, u32 length of the packet"),
     "STAMP_SEND": (9, 4, "to the proxy: u32: which stamps to make as it is sent (SOF_TIMESTAMPING_TX_*)"),
     "STAMP_ID": (10, 4, "to the proxy: u32: the number that its stamps have (SCM_TS_OPT_ID)"),
 }
-#: Whom the datagrams of RECV_COPIES are for: so many of these come before the first record.
-DATAGRAM_COPY = (
-    Field("xts_socket", Kind.U32, "the host's identifier of a socket that gets some of the datagrams", "id"),
-    Field(
-        "dropped",
-        Kind.U32,
-        "datagrams that have arrived for this socket and were dropped so far, modulo 2^32 (as SO_RXQ_OVFL)",
-        "datagrams",
-    ),
-    Field("first", Kind.U16, "the first of the message's records that it gets, counted from 0", "records"),
-    Field("count", Kind.U16, "so many from there on", "records"),
-)
-DATAGRAM_COPY_BYTES = sum(f.kind.bytes for f in DATAGRAM_COPY)
-#: Of one message RECV_COPIES.
-COPIES_RECORDS_MAX = 32
 #: The level of GETSOCKOPT for options of our own: the device's interfaces; with this bit their time stamps.
 SOL_XTS = 0x5854
 INTERFACE_STAMPS = 0x4000_0000
@@ -205,7 +191,7 @@ FLAGS: dict[str, tuple[int, str]] = {
     "CLOSED": (0x80, "answer to CLOSE: both identifiers are free"),
 }
 
-#: Feature bits of HELLO and HELLO_ACK, by name.
+#: Feature bits of HELLO and HELLO_ACK, by name. 0x4000 and message 70 were once in use: they are not given away again.
 FEATURES: dict[str, tuple[int, str]] = {
     "SHARE": (0x01, "listeners shared between processes (SHARE), connections that move between them (PARK, CLAIM)"),
     "ULP": (
@@ -215,22 +201,35 @@ FEATURES: dict[str, tuple[int, str]] = {
     "ULP_TLS": (0x04, "the event TLS of pushed protocols: how a connection is encrypted"),
     "BUNDLE": (0x08, "small frames may come several in one (BUNDLE)"),
     "SHRINK": (0x10, "a window may be lessened: less advertised than was freed"),
-    "TOKEN": (0x20, "an attach token comes before HELLO (TOKEN); in HELLO_ACK: it was checked and holds"),
+    "TOKEN": (0x20, "an attach token comes before HELLO (TOKEN); in HELLO_ACK: it was checked and is valid"),
     "REFUSAL": (0x40, "replies that fail have the number of a refusal where other messages have their flags"),
     "SHARE_BOUND": (0x80, "SHARE also names and joins sockets that are bound and not yet listening"),
     "RELAY": (0x100, "the host's end is a relay: the frames of many channels come over this link (CARRIED)"),
     "TAKE": (0x200, "connections that several processes have, each using them by turns (TAKE, YIELD, RETURN)"),
     "DATAGRAM": (0x400, "datagram sockets (OPEN_DATAGRAM, SEND_DATAGRAMS, RECV_DATAGRAMS)"),
     "NAMES": (0x800, "the proxy asks name servers for the host (QUERY_NAME)"),
-    "STAMPS": (0x1000, "time stamps of datagrams (SO_TIMESTAMP and its like), and the clock that they are of (CLOCK)"),
+    "STAMPS": (0x1000, "time stamps of datagrams (SO_TIMESTAMP and similar options), and their clock (CLOCK)"),
     "SHARE_DATAGRAM": (0x2000, "SHARE also names and joins datagram sockets"),
-    "COPIES": (0x4000, "a datagram for several sockets of the host, of a group, may cross once (RECV_COPIES)"),
     "RETURN_DATAGRAM": (0x8000, "what a process has not read of a shared datagram socket goes back (RETURN_DATAGRAMS)"),
     "CUT_OFF": (0x20000, "the end of a stream may have an error (RECV with EOS): it was cut off; sending goes on"),
     "RENEW_KEY": (0x4_0000, "SHARE gives a socket another key, in place of the one that it has"),
     "FAULT_OF": (0x8_0000, "ULP_ERROR says which protocol's fault it is"),
     "WITHDRAW": (0x10_0000, "SHARE without a token withdraws the post credits of a listener"),
+    "CANCEL": (0x20_0000, "the host may close a socket whose CONNECT has not been answered yet (CANCEL)"),
+    "MOVE": (0x40_0000, "the host can go on with another process of the proxy (MOVE)"),
     "CATCH_UP": (0x1_0000, "the host may ask for what waits behind frame credits (CATCH_UP), and gets it in GATHERED"),
+}
+
+#: Parts of a frame's head, by name: the bit, and what the head then has.
+HEAD_PARTS: dict[str, tuple[int, str]] = {
+    "SECRET": (0x01, "`secret`"),
+}
+
+#: Parts of the head of a frame that is repeated (ARQ), by name: the bit, and what the head has with it.
+ARQ_PARTS: dict[str, tuple[int, str]] = {
+    "NUMBERED": (0x01, "`sequence` and an inner frame, which is repeated until it is acknowledged"),
+    "ARRIVED": (0x02, "`arrived`, `selective_low`, `selective_high`, `heard`, `held_us` and `duplicates`"),
+    "OPEN": (0x04, "from a host: its attachment may begin with this frame"),
 }
 
 #: Further claims of an attach token, by name: the number, the bytes of the value, and the meaning. A proxy passes over
@@ -243,6 +242,7 @@ TOKEN_CLAIMS: dict[str, tuple[int, int, str]] = {
         "grows",
     ),
     "FIRST_PORT": (2, 2, "the first port that the process may bind to, by the kernel's rule for privileged ports"),
+    "SECRET": (3, 8, "the secret of the attachment, which the head of each of its frames has"),
 }
 
 _EXPLAIN = "`xts-proxy --explain` on the device names the rule"
@@ -329,6 +329,12 @@ REFUSALS: dict[str, tuple[int, int, str]] = {
         errno.EACCES,
         "this port takes CAP_NET_BIND_SERVICE, which the proxy knows over an interface by token_key only, or "
         "policy.low_ports on the device",
+    ),
+    "RELIABLE": (
+        24,
+        errno.EOPNOTSUPP,
+        "the proxy and this host do not agree on whether lost frames are repeated: set `reliable` of the interface to "
+        "the same in xts-proxy.toml and in xts-agent.toml",
     ),
 }
 
@@ -570,7 +576,7 @@ MESSAGES: tuple[Message, ...] = (
         25,
         "proxy",
         False,
-        "the time, as of when this leaves",
+        "the time at the moment when this leaves",
         (
             Field("token", Kind.U64, "the question's"),
             Field("time_ns", Kind.U64, "the device's clock: nanoseconds since 1970 (CLOCK_REALTIME)", "ns"),
@@ -599,7 +605,58 @@ MESSAGES: tuple[Message, ...] = (
         "each socket that had something for the host when CATCH_UP came has had its turn since",
         (Field("token", Kind.U64, "the request's"),),
     ),
+    Message(
+        "XTS_LINK_HEADED",
+        28,
+        "both",
+        False,
+        "a head, and as payload the frame that it carries, from the type of that on (PROTOCOL.md has more of it). "
+        "Its own sequence number, frame_ack, flags and error are 0 and mean nothing",
+        (
+            Field("secret", Kind.U64, "that of the attachment; 0 without the part SECRET", secret=True),
+            Field("reserved_high", Kind.U64, "0"),
+            Field("reserved_low", Kind.U32, "0"),
+            Field("parts", Kind.U16, "bits: which of these the head has"),
+        ),
+        id_of="receiver's queue",
+    ),
+    Message(
+        "XTS_LINK_PROBE",
+        29,
+        "both",
+        False,
+        "does a frame for this queue arrive there? The XDP program of the device sends it back, with the queue on "
+        "which it has arrived; no process sees it",
+        (
+            Field("round", Kind.U64, "of the probes of an agent; not 0"),
+            Field("arrived_on", Kind.U32, "0 on the way there; on the way back the queue it arrived on, plus one"),
+            Field("back", Kind.U16, "0 on the way there, 1 on the way back"),
+        ),
+        id_of="receiver's queue",
+    ),
     Message("XTS_CMD_BIND", 32, "host", True, "bind(2)", (_XTS, _TOKEN, _DOMAIN, _LOCAL), id_of=_FIRST),
+    Message(
+        "XTS_LINK_ARQ",
+        30,
+        "both",
+        False,
+        "a head of what repeats lost frames, and as payload the frame that it carries, from the type of that on "
+        "(PROTOCOL.md has more of it). Its own sequence number, frame_ack, flags, error and id are 0 and mean nothing",
+        (
+            Field("epoch", Kind.U64, "that of the attachment"),
+            Field("sequence", Kind.U32, "number of this frame, modulo 2^32; 0 without the part NUMBERED"),
+            Field("first", Kind.U32, "number of the first frame of its sender in this epoch"),
+            Field("arrived", Kind.U32, "all frames with lower numbers have arrived; 0 without the part ARRIVED"),
+            Field("selective_low", Kind.U64, "bit N: frame `arrived` + 1 + N has arrived, too"),
+            Field("selective_high", Kind.U64, "bit N: frame `arrived` + 65 + N has arrived, too"),
+            Field("transmission", Kind.U32, "number of this transmission: repeated frames have a new one each time"),
+            Field("heard", Kind.U32, "highest number of a transmission that has arrived"),
+            Field("checksum", Kind.U32, "CRC32C of the frame from its type on, with 0 in this field"),
+            Field("held_us", Kind.U16, "for how long the sender has had `heard`; 65535: or longer", "us"),
+            Field("duplicates", Kind.U16, "numbered frames that have come twice, modulo 2^16"),
+            Field("parts", Kind.U16, "bits: which of these the head has"),
+        ),
+    ),
     Message(
         "XTS_REPLY_BIND_ACK",
         33,
@@ -855,6 +912,38 @@ MESSAGES: tuple[Message, ...] = (
         feature="TAKE",
     ),
     Message(
+        "XTS_CMD_CANCEL",
+        54,
+        "host",
+        True,
+        "close, as CLOSE with ABORT does, the socket of a CONNECT that has not been answered; CLOSED confirms",
+        (_XTS,),
+        id_of="zero",
+        feature="CANCEL",
+    ),
+    Message(
+        "XTS_REPLY_MOVE",
+        55,
+        "proxy",
+        True,
+        "another process is about to take this queue over: the host finishes its calls, and answers MOVE_ACK",
+        (
+            Field("ticket", Kind.U64, "by which the host claims its sockets there"),
+            Field("within_ms", Kind.U32, "for how long the host may wait for calls that are under way", "ms"),
+        ),
+        id_of="zero",
+    ),
+    Message(
+        "XTS_CMD_MOVE_ACK",
+        56,
+        "host",
+        True,
+        "the last message of this epoch from the host: no call is under way; GOODBYE with ERESTART answers it",
+        (Field("ticket", Kind.U64, "of the MOVE"),),
+        id_of="zero",
+        feature="MOVE",
+    ),
+    Message(
         "XTS_CMD_OPEN_DATAGRAM",
         64,
         "host",
@@ -933,21 +1022,6 @@ MESSAGES: tuple[Message, ...] = (
         id_of="XTS socket",
     ),
     Message(
-        "XTS_REPLY_RECV_COPIES",
-        70,
-        "proxy",
-        True,
-        "with the feature COPIES: datagrams that several sockets have received; before the records it is said which "
-        "socket gets which of them",
-        (
-            Field("sockets", Kind.U16, "of these there are so many", "sockets"),
-            Field("records", Kind.U16, "records, each with all of its data", "records", COPIES_RECORDS_MAX),
-            _LENGTH,
-        ),
-        "length",
-        id_of="zero",
-    ),
-    Message(
         "XTS_CMD_RETURN_DATAGRAMS",
         71,
         "host",
@@ -995,6 +1069,10 @@ RELAY_SHIFT = 8
 RELAYED_MAX = 1024
 #: The largest frame window of a channel behind a relay: what one of them may occupy of the queue that they share.
 RELAYED_WINDOW = 16
+
+#: A host that has sent nothing for so long after MOVE is taken for asleep, and need not answer. So a host that has not
+#: looked at its queue for a quarter of that looks before it sends anything.
+MOVE_QUIET_MS = 100
 
 #: What a message of a PDU takes of the post credits in addition to its payload: more than either side keeps about it.
 PDU_CREDITS = 64

@@ -19,7 +19,6 @@ from .attacks import Attack
 from .bystander import PACE_NS, Latencies
 from .disturbance import Machine
 from .programs import Attackers, Program, carried_out
-from .samples import Slots
 from .scene import ECHO_PORT, OTHER_USER, Scene, cores, module, raised
 from .scheduler_trace import NOTHING, scheduler_trace
 
@@ -30,14 +29,17 @@ _CALM_S = 0.3
 KINDS = ("quiet", "attacked", "control")
 
 Say = Callable[[str], None]
+#: The latencies of each slot.
+Latency = list[list[float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`slots`: of each kind; `seconds`: of a slot; `scale`: how much of an attack to make, 1 for all of it; `control`:
-    the same attack on another proxy of the same core, too."""
+    """`slots`: of each kind; `slots_most`: so many where that does not tell enough; `seconds`: of a slot; `scale`: how
+    much of an attack to make, 1 for all of it; `control`: the same attack on another proxy of the same core, too."""
 
     slots: int = 12
+    slots_most: int = 12
     seconds: float = 0.25
     scale: float = 1.0
     control: bool = True
@@ -46,18 +48,28 @@ class Settings:
     def kinds(self) -> tuple[str, ...]:
         return KINDS if self.control else KINDS[:2]
 
+    @property
+    def looks(self) -> list[int]:
+        """After how many slots of each kind it is decided whether that is enough: each time twice as many."""
+        found = [self.slots]
+        while found[-1] * 2 <= self.slots_most:
+            found.append(found[-1] * 2)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
     """What was seen in one: by the bystanders, of the machine, and of the worker. `net_us`: the latencies without what
     programs that are no part of this took of them; `waited`: the part of the slot in which the worker could have run
-    and something else had its core; `rounds`: its rounds, by their CPU time."""
+    and something else had its core; `rounds`: its rounds, by their CPU time; `foreign`: the part of the two cores that
+    programs had which are no part of this; None where there is no trace."""
 
     latencies: dict[str, Latencies]
     net_us: dict[str, list[float]]
     machine: Machine
     waited: float
     rounds: dict[str, int]
+    foreign: float | None
 
 
 @dataclass(slots=True)
@@ -78,11 +90,11 @@ class Result:
     def resets(self, who: str) -> int:
         return sum(slot.latencies[who].resets for slot in self.slots["attacked"])
 
-    def us(self, kind: str, who: str) -> Slots:
+    def us(self, kind: str, who: str) -> Latency:
         """The latencies of each slot, as the bystander had them."""
         return [slot.latencies[who].us for slot in self.slots[kind]]
 
-    def net_us(self, kind: str, who: str) -> Slots:
+    def net_us(self, kind: str, who: str) -> Latency:
         """The same without what other programs of the machine took of them."""
         return [slot.net_us[who] for slot in self.slots[kind]]
 
@@ -93,6 +105,9 @@ class Result:
 
     def waited(self, kind: str) -> float:
         return statistics.median(slot.waited for slot in self.slots[kind])
+
+
+Enough = Callable[[Result], bool]
 
 
 class Stage:
@@ -130,20 +145,27 @@ class Stage:
 
     # --- an attack ----------------------------------------------------------------------------------------------
 
-    def measure(self, attack: Attack, say: Say = lambda text: None) -> Result:
-        """OSError, RuntimeError: it could not be measured, and the stage is of no use any more."""
+    def measure(self, attack: Attack, say: Say = lambda text: None, enough: Enough = lambda result: True) -> Result:
+        """Until it is `enough` at one of the looks. OSError, RuntimeError: it could not be measured, and the stage is
+        of no use any more."""
         result = Result(attack.name, self.queue, {kind: [] for kind in self.how.kinds})
         own = {os.getpid(), *self.scene.processes, *(self.other.processes if self.other else ())}
-        for number in range(self.how.slots):
-            say(f"{attack.name} over {self.queue}: slot {number + 1} of {self.how.slots}")
-            result.slots["quiet"].append(self._slot(own))
-            with self._attacking(self.scene, self.attackers, attack, result.done):
-                result.slots["attacked"].append(self._slot(own))
-                result.account = self.scene.status()["tenants"]
-            if self.other and self.other_attackers:
-                with self._attacking(self.other, self.other_attackers, attack, {}):
-                    result.slots["control"].append(self._slot(own))
+        for number in range(1, self.how.looks[-1] + 1):
+            say(f"{attack.name} over {self.queue}: slot {number} of {self.how.slots} to {self.how.looks[-1]}")
+            self._round(attack, result, own)
+            if number in self.how.looks and enough(result):
+                break
         return result
+
+    def _round(self, attack: Attack, result: Result, own: set[int]) -> None:
+        """A slot of each kind."""
+        result.slots["quiet"].append(self._slot(own))
+        with self._attacking(self.scene, self.attackers, attack, result.done):
+            result.slots["attacked"].append(self._slot(own))
+            result.account = self.scene.status()["tenants"]
+        if self.other and self.other_attackers:
+            with self._attacking(self.other, self.other_attackers, attack, {}):
+                result.slots["control"].append(self._slot(own))
 
     @contextmanager
     def _attacking(self, scene: Scene, attackers: Attackers, attack: Attack, done: dict[str, int]) -> Iterator[None]:
@@ -173,13 +195,15 @@ class Stage:
             program.tell(self.how.seconds)
             time.sleep(PACE_NS / len(self.bystanders) / 1e9)  # their requests do not meet
         latencies = {who: Latencies(**one.answer(_END_S)) for who, one in self.bystanders.items()}
-        waited = (self.scene.worker_waited_ns() - waited_ns) / (time.monotonic_ns() - begun_ns)
+        lasted_ns = time.monotonic_ns() - begun_ns
+        waited = (self.scene.worker_waited_ns() - waited_ns) / lasted_ns
         stolen_ms = disturbance.stolen_ms(self.cores) - stolen_ms
         after = self.scene.rounds()  # at once: an attacker that is alone has longer rounds
         seen = disturbance.seen(self.trace.read() if self.trace else NOTHING, disturbance.family(own), stolen_ms)
         taken = {bound: after[bound] - count for bound, count in rounds.items()}
         net_us = {who: _net_us(of_one, seen) for who, of_one in latencies.items()}
-        return Slot(latencies, net_us, seen, waited, taken)
+        foreign = sum(seen.foreign_ms.values()) * 1e6 / (len(self.cores) * lasted_ns) if self.trace else None
+        return Slot(latencies, net_us, seen, waited, taken, foreign)
 
 
 def _net_us(latencies: Latencies, seen: Machine) -> list[float]:

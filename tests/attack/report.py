@@ -1,4 +1,4 @@
-"""Summaries as tables, for people and for the documentation."""
+"""Summaries as tables, for the terminal."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _HEADINGS = (
     "queue",
     "tenant",
     "verdict",
+    "slots",
     *(f"{name}{what}" for name in SHARES for what in (" µs", " ratio", " control", " ÷ control")),
     "blank",
-    "p99 of all",
+    "p99, nothing taken off",
     "round's CPU",
     "core waited for",
     "stolen ms",
@@ -28,12 +29,15 @@ _HEADINGS = (
 
 def table(summaries: list[Summary]) -> Table:
     """One row an attack and bystander: its latency without and with it."""
-    title = "A bystander's requests, without → with the attack (control: with the attack on another proxy of the core)"
+    title = (
+        "A bystander's requests, without → with the attack (control: with the attack on another proxy of the core); "
+        "p50 and p99 are of the requests of a slot"
+    )
     made = Table(title=title, title_justify="left")
     for heading in _HEADINGS:
         made.add_column(heading, justify="left" if heading in _TEXT else "right", no_wrap=heading not in _TEXT[4:])
     for summary in summaries:
-        for who in summary.figures:
+        for who in summary.bystanders:
             made.add_row(summary.attack, summary.queue, who, *_cells(summary, who))
     return made
 
@@ -47,55 +51,29 @@ def _latency(figure: Figure) -> list[str]:
     return [pair, *map(_ratio, (figure.attack, figure.control, figure.own))]
 
 
-def _rounds(summary: Summary, kind: str) -> str:
+def rounds(summary: Summary, kind: str) -> str:
     """The bounds of 99 % of the rounds, and of all of them, in microseconds."""
     bounds = (rounds_within(summary.rounds[kind], share) for share in (0.99, 1.0))
     return " / ".join(f"{float(bound) * 1e6:g}" if bound != "-" else bound for bound in bounds)
 
 
 def _cells(summary: Summary, who: str) -> list[str]:
-    figures = summary.figures[who]
+    figures = summary.figures(who)
+    latencies = [cell for figure in figures.values() for cell in _latency(figure)] or [""] * 4 * len(SHARES)
+    p99 = figures.get("p99")
     return [
         summary.verdict(who),
-        *(cell for name in SHARES for cell in _latency(figures[name])),
-        _ratio(figures["p99"].blank),
-        _ratio(figures["p99"].wall),
-        " → ".join(_rounds(summary, kind) for kind in ("quiet", "attacked")),
+        f"{len(summary.counted)} of {summary.measured}",
+        *latencies,
+        _ratio(p99.blank if p99 else None),
+        _ratio(p99.wall if p99 else None),
+        " → ".join(rounds(summary, kind) for kind in ("quiet", "attacked")),
         " → ".join(f"{part:.0%}" for part in summary.waited.values()),
         f"{summary.stolen_ms:,.0f}",
         str(summary.resets[who]),
         ", ".join(f"{name} {ms:.0f} ms" for name, ms in summary.others.items()),
         ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in summary.done.items()),
     ]
-
-
-def markdown(summaries: list[Summary], who: str) -> str:
-    """The table of deploy/docs/attacks.md: a line an attack, of one bystander."""
-    lines = [
-        "| attack | queue | median | control | p99 | control | p99 ÷ control | blank | rounds | verdict | state |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for summary in summaries:
-        p50, p99 = (summary.figures[who][name] for name in SHARES)
-        cells = (
-            f"`{summary.attack}`",
-            summary.queue,
-            f"{p50.attack.value:.2f}",
-            f"{p50.control.value:.2f}" if p50.control else "-",
-            _range(p99.attack),
-            _range(p99.control),
-            _range(p99.own),
-            _range(p99.blank),
-            _rounds(summary, "attacked"),
-            summary.verdict(who),
-            summary.commit,
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _range(ratio: Ratio | None) -> str:
-    return f"{ratio.value:.1f} ({ratio.low:.1f}-{ratio.high:.1f})" if ratio else "-"
 
 
 def show_account(console: Console, summary: Summary) -> None:
@@ -115,8 +93,10 @@ def show_account(console: Console, summary: Summary) -> None:
 
 def line(summary: Summary) -> str:
     """One attack in a line, while the others are still to come."""
-    each = [
-        f"{who} tenant's {summary.verdict(who)}: median {figures['p50'].attack}, p99 {figures['p99'].attack}"
-        for who, figures in summary.figures.items()
-    ]
-    return f"{summary.attack} over {summary.queue}: {'; '.join(each)}; rounds {_rounds(summary, 'attacked')} µs"
+    each = []
+    for who in summary.bystanders:
+        figures = ", ".join(f"{name} {figure.attack}" for name, figure in summary.figures(who).items())
+        open_by = f"; to close it: {summary.closed_by(who)}" if summary.verdict(who) == "open" else ""
+        each.append(f"{who} tenant's {summary.verdict(who)}: {figures or 'no figures'}{open_by}")
+    slots = f"{len(summary.counted)} of {summary.measured} slots count"
+    return f"{summary.attack} over {summary.queue}: {'; '.join(each)}; {slots}; rounds {rounds(summary, 'attacked')} µs"

@@ -7,16 +7,19 @@ says more was stolen. So it is known to within a tick (4 ms) when that was, or t
 kernel that leaves out the time of interrupts, too (IRQ_TIME_ACCOUNTING), cannot be asked this way.
 
 The clock of the trace is CLOCK_MONOTONIC, so what it says is compared with the times of requests. A switch costs some
-hundred nanoseconds more while it is on, in every kind of slot. Needs root, and tracefs.
+hundred nanoseconds more while it is on, in every kind of slot. Needs root, and a kernel
+with tracefs.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
+import tempfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -163,14 +166,38 @@ class SchedulerTrace:
 
 
 @contextmanager
+def _tracefs() -> Iterator[Path]:
+    """Where tracefs is; it is mounted for as long as it is needed where it is not. OSError: that cannot be done."""
+    if (TRACEFS / "instances").is_dir():
+        yield TRACEFS
+        return
+    with tempfile.TemporaryDirectory(prefix="xts-tracefs-") as folder:
+        done = subprocess.run(
+            ["mount", "-t", "tracefs", "tracefs", folder], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise OSError(done.stderr.strip())
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run(["umount", folder], check=True)
+
+
+@contextmanager
 def scheduler_trace(cores: Sequence[int]) -> Iterator[SchedulerTrace | None]:
     """None where there is no right, or no tracefs."""
-    place = TRACEFS / "instances" / f"xts-attack-{os.getpid()}"
-    try:
-        place.mkdir()
-    except OSError:
-        yield None
-        return
+    with ExitStack() as stack:
+        try:
+            place = stack.enter_context(_tracefs()) / "instances" / f"xts-attack-{os.getpid()}"
+            place.mkdir()
+        except OSError:
+            yield None
+            return
+        yield stack.enter_context(_traced(place, cores))
+
+
+@contextmanager
+def _traced(place: Path, cores: Sequence[int]) -> Iterator[SchedulerTrace]:
     try:
         (place / "trace_clock").write_text("mono")
         (place / "buffer_size_kb").write_text(str(_BUFFER_KB))

@@ -1,81 +1,107 @@
-"""What a measurement came to: small enough to be kept in a file, from which the table is printed again."""
+"""What a measurement came to: a line of a result file, from which the tables are made again."""
 
 from __future__ import annotations
 
+import json
+import math
+import statistics
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
-from .measure import Result
-from .samples import Ratio, percentile, ratio
+from .measure import KINDS, Result
+from .samples import Ratio, Slots, more_often, percentile, ratio
 
 MEDIAN_GOAL, P99_GOAL = 1.5, 2.0
+#: By name: the share of a slot's requests, and the goal.
 SHARES = {"p50": (0.5, MEDIAN_GOAL), "p99": (0.99, P99_GOAL)}
+#: How often a verdict may be wrong in one direction, over all looks together; and the range of a blank.
+CHANCE = 0.05
+#: A round of slots counts where other programs had at most this part of the two cores in each of them.
+BUSY_MOST = 0.1
+#: Beyond so many slots of each kind nobody would measure: what they cannot tell is told by something else.
+SLOTS_MOST = 400
 _MOST_NAMED = 3
+_DIGITS = 1
+_LEAST_US = 0.1  # what is left of a latency when what others took is taken off may be nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A percentile of a bystander's latency, without what other programs of the machine took of it. `attack`: with the
+    """A percentile of a bystander's slots. `quiet_us`, `attacked_us`: the median of the slots. `attack`: with the
     attack divided by without it; `control`: the same of the control; `own`: with the attack divided by the control,
-    which is what the proxy itself adds. `blank`: of slots without an attack, every other one divided by the rest: 1,
-    as far as the machine and so few slots can tell. `wall`: `attack` with what other programs took."""
+    which is what the proxy itself adds. `blank`: of slots without an attack, every other one divided by the one before.
+    `wall`: `attack` with what other programs took. `often`, `often_control`: beyond the goal in more slots than without
+    an attack, and than in the control."""
 
+    goal: float
+    slots: int
     quiet_us: float
     attacked_us: float
     attack: Ratio
     control: Ratio | None
     own: Ratio | None
-    blank: Ratio | None
+    blank: Ratio
     wall: Ratio
+    often: bool = False
+    often_control: bool = False
 
-    @classmethod
-    def of(cls, result: Result, who: str, share: float) -> Self:
-        us = {kind: result.net_us(kind, who) for kind in result.slots}
-        quiet, attacked, control = us["quiet"], us["attacked"], us.get("control")
-        half = len(quiet) // 2
-        return cls(
-            percentile(quiet, share),
-            percentile(attacked, share),
-            ratio(attacked, quiet, share),
-            ratio(control, quiet, share) if control else None,
-            ratio(attacked, control, share) if control else None,
-            ratio(quiet[1::2][:half], quiet[::2][:half], share) if half > 1 else None,
-            ratio(result.us("attacked", who), result.us("quiet", who), share),
-        )
-
-    @classmethod
-    def read(cls, kept: dict[str, Any]) -> Self:
-        ratios = {name: Ratio(**value) if value else None for name, value in kept.items() if not name.endswith("_us")}
-        return cls(**(kept | ratios))
-
-    def can_tell(self, goal: float) -> bool:
+    @property
+    def can_tell(self) -> bool:
         """Slots without an attack do not differ from each other by as much as is asked of the attack."""
-        return self.blank is not None and self.blank.high <= goal and self.blank.low >= 1 / goal
+        return self.blank.high <= self.goal and self.blank.low >= 1 / self.goal
 
-    def verdict(self, goal: float) -> str:
-        """As Ratio.verdict(). What is within the goal where nothing can be told is "open". Where the goal is missed as
-        clearly by the control, it is the machine's: "core"."""
-        verdict = self.attack.verdict(goal)
+    @property
+    def verdict(self) -> str:
+        """As Ratio.verdict(). What is within the goal where nothing can be told is "open". What is beyond it in more
+        slots than without an attack is "missed". Where the control shows the same, it is the machine's: "core"."""
+        verdict = self.attack.verdict(self.goal)
+        if self.often and verdict != "missed":
+            return "missed" if self.often_control or self.control is None else "core"
         if verdict == "held":
-            return "held" if self.can_tell(goal) else "open"
-        if self.control and self.own and self.own.verdict(goal) == "held":
-            return "core" if self.control.verdict(goal) != "held" else verdict
+            return "held" if self.can_tell else "open"
+        if self.control and self.own and self.own.verdict(self.goal) == "held":
+            return "core" if self.control.verdict(self.goal) != "held" else verdict
         return verdict
 
+    def closed_by(self) -> str:
+        """What would close a verdict that is open."""
+        limit = math.log(self.goal)
+        needed = self._needed(self.attack, abs(limit - math.log(self.attack.value)))
+        if self.attack.verdict(self.goal) == "held":
+            needed = self._needed(self.blank, limit)
+        if needed <= SLOTS_MOST:
+            return f"{max(needed, self.slots + 1)} slots of each kind"
+        if self.attack.verdict(self.goal) == "held":
+            return "a quieter machine: slots without an attack differ by as much"
+        return "a faster proxy or another goal: it is too near to this one"
 
-@dataclass(frozen=True, slots=True)
+    def _needed(self, found: Ratio, margin: float) -> int:
+        """With how many slots half of the range of this ratio is the margin: it shrinks by the root of their number."""
+        if not found.low or math.isinf(found.high) or not margin:
+            return SLOTS_MOST + 1 if not margin else 2 * self.slots
+        half = (math.log(found.high) - math.log(found.low)) / 2
+        return math.ceil(self.slots * (half / margin) ** 2)
+
+
+@dataclass(frozen=True)
 class Summary:
-    """Of an attack over a kind of queue. `figures`: by bystander, and by percentile. `rounds`: by kind of slot, the
-    worker's rounds by their CPU time; `waited`: the part of such a slot in which something else had the core."""
+    """Of an attack over a kind of queue. `slots_us`: by bystander, kind and percentile, what each slot had; "wall" is
+    the p99 with what other programs took. `foreign`: by kind, the part of the two cores that other programs had in each
+    slot, or None where there was no trace. `rounds`: by kind, the worker's rounds by their CPU time; `waited`: the part
+    of such a slot in which something else had the core. `looks`: how many times it could be decided to measure more."""
 
     attack: str
     queue: str
     commit: str
-    slots: int
+    measured_on: dict[str, str]
+    looks: int
+    slots_us: dict[str, dict[str, dict[str, list[float]]]]
+    foreign: dict[str, list[float | None]]
     stolen_ms: float  # by the hypervisor, of all slots
     others: dict[str, float]  # what else ran on the two cores: names of tasks, and their milliseconds
-    figures: dict[str, dict[str, Figure]]
     resets: dict[str, int]
     rounds: dict[str, dict[str, int]]
     waited: dict[str, float]
@@ -83,7 +109,7 @@ class Summary:
     account: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, result: Result, commit: str) -> Self:
+    def of(cls, result: Result, commit: str, measured_on: dict[str, str], looks: int = 1) -> Self:
         others: Counter[str] = Counter()
         seen = [slot.machine for slots in result.slots.values() for slot in slots]
         for machine in seen:
@@ -92,39 +118,113 @@ class Summary:
             result.attack,
             result.queue,
             commit,
-            len(result.slots["quiet"]),
+            measured_on,
+            looks,
+            {who: {kind: _slots_us(result, kind, who) for kind in result.slots} for who in result.bystanders},
+            {kind: [_rounded(slot.foreign) for slot in slots] for kind, slots in result.slots.items()},
             sum(machine.stolen_ms for machine in seen),
-            dict(others.most_common(_MOST_NAMED)),
-            {
-                who: {name: Figure.of(result, who, share) for name, (share, _) in SHARES.items()}
-                for who in result.bystanders
-            },
+            {name: round(ms, _DIGITS) for name, ms in others.most_common(_MOST_NAMED)},
             {who: result.resets(who) for who in result.bystanders},
             {kind: result.rounds(kind) for kind in result.slots},
-            {kind: result.waited(kind) for kind in result.slots},
+            {kind: round(result.waited(kind), 3) for kind in result.slots},
             dict(result.done),
             result.account,
         )
 
     @classmethod
-    def read(cls, kept: dict[str, Any]) -> Self:
-        """From what keep() has made."""
-        figures = {
-            who: {name: Figure.read(figure) for name, figure in of_one.items()}
-            for who, of_one in kept["figures"].items()
-        }
-        return cls(**(kept | {"figures": figures}))
+    def read(cls, line: str) -> Self:
+        """From a line that kept() has made. ValueError, TypeError: it is none."""
+        return cls(**json.loads(line))
 
-    def keep(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
+    def kept(self) -> str:
+        """As a line."""
+        return json.dumps(asdict(self))
+
+    @cached_property
+    def counted(self) -> list[int]:
+        """The rounds of slots that count, by number."""
+        return list(counted(self.foreign))
+
+    @property
+    def traced(self) -> bool:
+        """It is known what other programs took."""
+        return all(part is not None for slots in self.foreign.values() for part in slots)
+
+    @property
+    def measured(self) -> int:
+        """How many rounds of slots there are."""
+        return len(self.foreign["quiet"])
+
+    @property
+    def bystanders(self) -> list[str]:
+        return list(self.slots_us)
+
+    def figures(self, who: str) -> dict[str, Figure]:
+        """By percentile. None where too few slots count for a blank."""
+        if len(self.counted) < 2:
+            return {}
+        return {name: self._figure(who, name, goal) for name, (_, goal) in SHARES.items()}
+
+    def _figure(self, who: str, name: str, goal: float) -> Figure:
+        def of(kind: str, name: str = name) -> Slots:
+            return [self.slots_us[who][kind][name][number] for number in self.counted]
+
+        chance = CHANCE / self.looks
+        quiet, attacked = of("quiet"), of("attacked")
+        control = of("control") if "control" in self.slots_us[who] else None
+        wall = "wall" if name == "p99" else name
+        bound = goal * statistics.median(quiet)
+        beyond = {kind: sum(us > bound for us in of(kind)) for kind in self.slots_us[who]}
+        often = [more_often(beyond["attacked"], beyond.get(kind, 0), len(quiet), chance) for kind in KINDS[::2]]
+        pairs = len(quiet) // 2
+        return Figure(
+            goal,
+            len(quiet),
+            statistics.median(quiet),
+            statistics.median(attacked),
+            ratio(attacked, quiet, chance),
+            ratio(control, quiet, chance) if control else None,
+            ratio(attacked, control, chance) if control else None,
+            ratio(quiet[1::2][:pairs], quiet[::2][:pairs], CHANCE),
+            ratio(of("attacked", wall), of("quiet", wall), chance),
+            *often,
+        )
 
     def verdict(self, who: str) -> str:
         """ "reset"; else the worst of both percentiles' verdicts: "missed", "open", "core" or "held"."""
         if self.resets[who]:
             return "reset"
-        found = {self.figures[who][name].verdict(goal) for name, (_, goal) in SHARES.items()}
+        found = {figure.verdict for figure in self.figures(who).values()} or {"open"}
         return next(verdict for verdict in ("missed", "open", "core", "held") if verdict in found)
+
+    def is_told(self) -> bool:
+        """No verdict is open."""
+        return all(self.verdict(who) != "open" for who in self.bystanders)
+
+    def closed_by(self, who: str) -> str:
+        """What would close the verdict, if it is open: "p99: 60 slots of each kind"."""
+        if not (figures := self.figures(who)):
+            return f"a quieter machine: {self.measured - len(self.counted)} of {self.measured} rounds did not count"
+        return "; ".join(f"{name}: {one.closed_by()}" for name, one in figures.items() if one.verdict == "open")
+
+
+def _slots_us(result: Result, kind: str, who: str) -> dict[str, list[float]]:
+    net = result.net_us(kind, who)
+    found = {name: [percentile(slot, share) for slot in net] for name, (share, _) in SHARES.items()}
+    found["wall"] = [percentile(slot, SHARES["p99"][0]) for slot in result.us(kind, who)]
+    return {name: [max(round(us, _DIGITS), _LEAST_US) for us in slots] for name, slots in found.items()}
+
+
+def _rounded(part: float | None) -> float | None:
+    return None if part is None else round(part, 3)
+
+
+def counted(foreign: dict[str, list[float | None]]) -> Iterator[int]:
+    """The numbers of the rounds in which other programs had little of the cores, whatever the bystanders had. Without a
+    trace nobody knows, and all count."""
+    for number, parts in enumerate(zip(*foreign.values(), strict=True)):
+        if max(part or 0.0 for part in parts) <= BUSY_MOST:
+            yield number
 
 
 def rounds_within(counts: dict[str, int], share: float) -> str:

@@ -22,7 +22,7 @@ TRIED = [
     pytest.param(attack, id=attack.name, marks=[] if attack.name in EACH_TIME else pytest.mark.long)
     for attack in ATTACKS
 ]
-SHORT = Settings(slots=1, seconds=0.1, scale=0.02, control=False)
+SHORT = Settings(slots=1, slots_most=1, seconds=0.1, scale=0.02, control=False)
 #: Of CPU time: a turn and what it may overrun by, and what interrupts the thread meanwhile and is counted with it.
 ROUND_S = 0.005
 

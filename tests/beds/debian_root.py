@@ -17,6 +17,8 @@ from pathlib import Path
 SUITE = "bookworm"
 #: systemd, its bus, and the tools that tests use in it: no library of ours is among what these need.
 MACHINE = ("systemd-sysv", "dbus", "curl", "iproute2", "procps")
+#: Programs that tests install in the machine, as archives, too.
+OFFERED = ("nginx-light",)
 TOP = Path(__file__).parents[2]
 PLACE = TOP / "build/packages"
 BUILD_S = 600
@@ -43,7 +45,7 @@ def made(packages: Path) -> Path:
         subprocess.run(["dpkg-deb", "--field", path, "Depends"], capture_output=True, text=True, check=True).stdout
         for path in archives
     ]
-    key = hashlib.sha256("\n".join([SUITE, *MACHINE, *depends]).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\n".join([SUITE, *MACHINE, *OFFERED, *depends]).encode()).hexdigest()[:16]
     root = PLACE / f"clean-root-{key}"
     with alone():
         if not root.exists():
@@ -55,10 +57,12 @@ def _make(root: Path, packages: Path) -> None:
     sources = subprocess.run([TOP / "deploy/debian/archives", SUITE], capture_output=True, text=True, check=True).stdout
     unfinished = root.with_suffix(".part")
     shutil.rmtree(unfinished, ignore_errors=True)
+    offered = " ".join(OFFERED)
+    fetch = f"apt-get install --yes --download-only -o APT::Install-Recommends=true /packages/*.deb {offered}"
     hooks = [
         'mkdir -p "$1/packages"',
         f'cp "{packages}"/*.deb "$1/packages/"',
-        'chroot "$1" sh -c "apt-get install --yes --download-only -o APT::Install-Recommends=true /packages/*.deb"',
+        f'chroot "$1" sh -c "{fetch}"',
         'rm -r "$1/packages" && mkdir "$1/packages"',
     ]
     command = ["mmdebstrap", "--mode=root", "--format=directory", "--variant=apt", f"--include={','.join(MACHINE)}"]

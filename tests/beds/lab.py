@@ -7,8 +7,10 @@ import os
 import pytest
 from xts_lab.lab import Lab
 from xts_lab.privilege import afxdp_unavailable, missing_privilege
+from xts_lab.wire import Wire
 
 QUEUES = 8
+WIRE_VARIABLE = "TESTS_WIRE"
 
 
 def raise_or_skip(
@@ -20,9 +22,13 @@ def raise_or_skip(
     *,
     relayed_max: int | None = 0,
     metrics: bool = False,
+    wire: Wire | None = None,
+    reliable: bool = False,
 ) -> Lab:
-    """A lab of this run's own, up, with so many device queues, more tables for the proxy's configuration, and a key
-    that agent and proxy share or none; the test is skipped where the machine or the user cannot have one."""
+    """A lab of this run's own, up, with so many device queues, more tables for the proxy's configuration, a key that
+    agent and proxy share or none, and this between them, whose lost frames are repeated or not; the test is skipped
+    where the machine or the user cannot have one. Without `wire`, AF_XDP queues have the one that TESTS_WIRE names (a
+    cable), so that suites written for a cable run on a switch, too (tests/system/wire/test_suites.py)."""
     if lacking := missing_privilege():
         pytest.skip(f"a lab needs root; lacking {', '.join(lacking)}")
     if queue == "afxdp" and (reason := afxdp_unavailable()):
@@ -35,6 +41,8 @@ def raise_or_skip(
         tokens=tokens,
         relayed_max=relayed_max,
         metrics=metrics,
+        wire=wire or (Wire(os.environ.get(WIRE_VARIABLE, Wire.CABLE)) if queue == "afxdp" else Wire.CABLE),
+        reliable=reliable,
     )
     lab.up()
     return lab

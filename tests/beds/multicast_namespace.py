@@ -19,11 +19,11 @@ def command(*program: str) -> list[str]:
 
 
 def is_possible() -> bool:
-    made = subprocess.run([*_unshare(), "true"], capture_output=True, check=False)
+    made = subprocess.run([*unshare(), "true"], capture_output=True, check=False)
     return made.returncode == 0
 
 
-def _unshare() -> list[str]:
+def unshare() -> list[str]:
     return ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--user", "--map-root-user"]
 
 
@@ -39,6 +39,6 @@ def batch() -> str:
 if __name__ == "__main__":
     if os.environ.get("XTS_TEST_NETWORK") is None:
         os.environ["XTS_TEST_NETWORK"] = "own"
-        os.execvp("unshare", [*_unshare(), sys.executable, __file__, *sys.argv[1:]])
+        os.execvp("unshare", [*unshare(), sys.executable, __file__, *sys.argv[1:]])
     subprocess.run(["ip", "-batch", "-"], input=batch(), text=True, check=True)
     os.execvp(sys.argv[1], sys.argv[1:])

@@ -14,7 +14,8 @@ from xts_messages import codec, queue
 from xts_messages import wire_table as table
 from xts_messages._native import ffi, lib
 from xts_messages.endpoint import Endpoint, Grant, Peer
-from xts_messages.queue import PROXY
+from xts_messages.queue_kinds import PROXY
+from xts_messages.shm import create_shm
 
 WINDOW = 64 * 1024
 PATIENCE_S = 10.0
@@ -43,7 +44,7 @@ class OneProcessProxy:
             self.queue.close()
 
     def _allocate(self, _peer: Peer, _epoch: int) -> Grant:
-        area = queue.create_shm(self.frame_window)
+        area = create_shm(self.frame_window)
         self.queue = area.open(PROXY)
         os.close(area.proxy_bell)
         area.geometry.ethertype = table.ETHERTYPE

@@ -20,8 +20,8 @@ from xts_lab.topology import XTS_MTU
 from beds import debian_root
 from beds.booted import Machine, cable
 
-HOST = ("libxts1", "python3-xts", "xts-agent", "xts-tools")
-DEVICE = ("libxts1", "python3-xts", "xts-proxy", "xts-tools")
+HOST = ("libxts1", "python3-xts", "xts-common", "xts-agent", "xts-tools")
+DEVICE = ("libxts1", "python3-xts", "xts-common", "xts-proxy", "xts-tools")
 USER = "worker"
 UPLINK = "198.18.7.1/24"
 SERVER = "198.18.7.2"
@@ -41,6 +41,7 @@ class Site:
     host: Machine
     device: Machine
     root: Path
+    server: int  # a process in the network behind the device
 
     def install(self, folder: str) -> None:
         """Packages of a folder under /packages, as deploy/docs/how-to/install.md has it."""
@@ -62,7 +63,8 @@ class Site:
 
 
 def install(machine: Machine, folder: str, names: tuple[str, ...]) -> None:
-    paths = " ".join(f"/packages/{folder}/{name}_*.deb" for name in names)
+    wanted = " ".join(f"/packages/{folder}/{name}_*.deb" for name in names)
+    paths = f"$(ls {wanted} 2>/dev/null)"  # an older version has fewer packages; apt says what is missing
     kept = "-o Dpkg::Options::=--force-confold"  # a configuration that was changed, as unattended upgrades do
     machine.run("sh", "-c", f"apt-get install --yes {kept} {paths}")
 
@@ -102,7 +104,7 @@ def raised(name: str, folder: Path, **versions: Path) -> Iterator[Site]:
         subprocess.run([*enter, "ip", "address", "add", f"{SERVER}/24", "dev", "uplink"], check=True)
         for machine in (host, device):
             machine.run("useradd", "--create-home", USER)
-        yield Site(host, device, root)
+        yield Site(host, device, root, server)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from xts_agent.privileged_opener import goodbye_frame
 from xts_bpf.device import DeviceQueues
@@ -58,6 +59,12 @@ class Running:
     agent: subprocess.Popen[str]
     endpoint: str
     device: DeviceQueues
+    log: Path | None = None  # the agent's
+
+    def logged(self) -> str:
+        """What the agent has said so far."""
+        assert self.log
+        return self.log.read_text()
 
     @contextlib.contextmanager
     def echo(self, uid: int = NOBODY) -> Iterator[tuple[subprocess.Popen[str], int, int]]:
@@ -120,7 +127,8 @@ def take(queue: Queue, timeout_ms: int = 3000) -> bytes:
     return data
 
 
-def start_agent(wire: Wire, endpoint: str, *options: str) -> subprocess.Popen[str]:
+def start_agent(wire: Wire, endpoint: str, *options: str, log: Path | None = None) -> subprocess.Popen[str]:
+    """`log`: where its log goes; None: to ours."""
     command = [
         sys.executable,
         "-m",
@@ -135,8 +143,10 @@ def start_agent(wire: Wire, endpoint: str, *options: str) -> subprocess.Popen[st
         *([] if "--relayed-max" in options else ["--relayed-max", "0"]),  # each queue is a process's own
         *options,
     ]
-    with wire.inside(wire.host):
-        agent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with contextlib.ExitStack() as stack:
+        stderr = stack.enter_context(log.open("w")) if log else None
+        stack.enter_context(wire.inside(wire.host))
+        agent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
     assert agent.stdout
     assert agent.stdout.readline().startswith("ready:")
     return agent

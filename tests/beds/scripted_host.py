@@ -15,6 +15,8 @@ from typing import Any, Self
 from xts_messages import codec, queue, ulp_attributes, ulps
 from xts_messages import wire_table as table
 from xts_messages._native import ffi, lib
+from xts_messages.queue import Faults
+from xts_messages.shm import open_shm_pair
 from xts_proxy._native import ffi as worker_ffi
 from xts_proxy._native import lib as worker_lib
 from xts_proxy.tenants import POOLS, RESOURCES
@@ -138,9 +140,14 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         worker_lib.xts_worker_stop(self.native, 0)
 
-    def attach(self, epoch: int = 0x1234, *, tenant: Any = None, **changes: Any) -> ScriptedHost:
-        """A new channel with a host on it, whose link is not open yet. `tenant`: another than the worker's own."""
-        host_queue, proxy_queue = queue.open_shm_pair()
+    def attach(
+        self, epoch: int = 0x1234, *, tenant: Any = None, faults: Faults | None = None, **changes: Any
+    ) -> ScriptedHost:
+        """A new channel with a host on it, whose link is not open yet. `tenant`: another than the worker's own.
+        `faults`: of the worker's queue, in both directions."""
+        host_queue, proxy_queue = open_shm_pair()
+        if faults:
+            proxy_queue = proxy_queue.with_faults(faults, faults)
         native = worker_ffi.cast("struct xts_queue *", proxy_queue.detach())
         assert (
             worker_lib.xts_worker_add_channel(

@@ -16,6 +16,8 @@ from xts_messages._native import ffi, lib
 from xts_messages.codec import Endpoint as Address
 from xts_messages.codec import Frame
 from xts_messages.endpoint import Attached, Endpoint, Grant, Peer
+from xts_messages.queue_kinds import PROXY
+from xts_messages.shm import create_shm
 
 WINDOW = 64 * 1024
 PATIENCE_S = 10.0
@@ -102,9 +104,11 @@ class Channel:
         return int(self.link.error)
 
     def accept_connect(self, proxy_id: int = 1, credits: int = WINDOW) -> int:
-        """Answers the CONNECT that comes next, after what the library asks for its listener again; the XTS socket."""
+        """Answers the CONNECT that comes next, after what the library asks for its listener again; the XTS socket.
+        Refusals of new connections are passed over."""
         while (connect := self.receive()).name != "XTS_CMD_CONNECT":
-            assert connect.name in MADE_AGAIN, connect
+            refusal = connect.name == "XTS_CMD_NEWCONN_ACK" and connect.error
+            assert connect.name in MADE_AGAIN or refusal, connect
         number = connect.fields["xts_socket"]
         assert isinstance(number, int)
         fields = {"proxy_id": proxy_id, "post_credits": credits, "local": LOCAL, "peer": PEER}
@@ -172,8 +176,8 @@ class ScriptedProxy:
             made.close()
 
     def _allocate(self, _peer: Peer, _epoch: int) -> Grant:
-        area = queue.create_shm()
-        self.granted.append(area.open(queue.PROXY))
+        area = create_shm()
+        self.granted.append(area.open(PROXY))
         os.close(area.proxy_bell)
         self.spoil(area.geometry)
         return Grant(area.geometry, (area.memfd, area.host_bell))

@@ -33,7 +33,7 @@ def stranger(endpoint: str) -> Iterator[ScriptedHost]:
         answer, (memory, bell, *others), _, _ = socket.recv_fds(way, 8192, 8)
         ffi.memmove(reply, answer, min(len(answer), ffi.sizeof(reply[0])))
         assert reply.error == 0, ffi.string(reply.reason)
-        assert lib.xts_shm_open(opened, lib.XTS_SHM_HOST, memory, bell, -1, reply) == 0
+        assert lib.xts_queue_adopt(opened, lib.XTS_QUEUE_HOST, [memory, bell], reply) == 0
         for fd in others:
             os.close(fd)
         features = sum(table.FEATURES[name][0] for name in SHARING)

@@ -29,6 +29,9 @@ SERVER = AUTHORITY.issue("localhost", "127.0.0.1")
 #: What a stack tells about TLS.
 VERSION, CIPHER, ALPN, PEER, CHAIN, RESUMED, SEND_BY, RECEIVE_BY, NAME, REASON, VERIFIED = range(1, 12)
 ONE_TWO, ONE_THREE = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+#: Who has the records once the handshake is done: our record layer, or OpenSSL (enum xts_tls_records).
+OURS, OPENSSL = 0, 1
+CARRIERS = {"ours": OURS, "openssl": OPENSSL}
 VERSIONS = pytest.mark.parametrize("version", [ONE_TWO, ONE_THREE])
 
 _WHY_BYTES = 256
@@ -164,8 +167,11 @@ class TlsBed(UlpBed):
 
     peer_tls: TlsPeer
 
-    def __init__(self, *, message_socket: bool = False, **owner: Any) -> None:
+    def __init__(self, *, message_socket: bool = False, records: int = OURS, **owner: Any) -> None:
         super().__init__(message_socket=message_socket, **owner)
+        self.records = records
+        if records != OURS:
+            self.configure()
 
     def _told(self, result: int, why: Any) -> None:
         if result:
@@ -175,6 +181,7 @@ class TlsBed(UlpBed):
         """struct xts_tls_settings; the rest are defaults."""
         c, why = ffi.new("struct xts_tls_settings *"), ffi.new("char[]", _WHY_BYTES)
         lib.xts_tls_defaults(c)
+        c.records = self.records
         texts = []  # alive until the call is over
         for name, value in settings.items():
             if isinstance(value, str):
@@ -271,10 +278,10 @@ def counts() -> dict[str, int]:
     return {name: int(getattr(c, name)) for name, _ in ffi.typeof(c[0]).fields}
 
 
-@pytest.fixture
-def bed() -> Iterator[TlsBed]:
+@pytest.fixture(params=CARRIERS)
+def bed(request: pytest.FixtureRequest) -> Iterator[TlsBed]:
     """It trusts the authority, and has the server's identity."""
-    with TlsBed() as made:
+    with TlsBed(records=CARRIERS[request.param]) as made:
         made.add_trust("default", AUTHORITY.certificate)
         made.add_identity("server", SERVER)
         yield made

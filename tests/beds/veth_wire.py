@@ -36,7 +36,7 @@ class Wire:
             netns.popns()
 
 
-def join(wire: Wire, mtu: int) -> None:
+def join(wire: Wire, mtu: int, queues: int = 8) -> None:
     """Makes the pair of interfaces of a wire, in namespaces that are there."""
     with NetNS(wire.host) as host, NetNS(wire.device) as device:
         host.link(
@@ -45,14 +45,14 @@ def join(wire: Wire, mtu: int) -> None:
             kind="veth",
             address=wire.host_mac.hex(":"),
             mtu=mtu,
-            num_tx_queues=8,
-            num_rx_queues=8,
+            num_tx_queues=queues,
+            num_rx_queues=queues,
             peer={
                 "ifname": wire.device_if,
                 "address": wire.device_mac.hex(":"),
                 "mtu": mtu,
-                "num_tx_queues": 8,
-                "num_rx_queues": 8,
+                "num_tx_queues": queues,
+                "num_rx_queues": queues,
                 "net_ns_fd": wire.device,
             },
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from xts_messages import terminal
 from xts_messages.standard_output import ends_with_reader
 
 from . import (
@@ -25,6 +26,7 @@ from . import (
     memory,
     native_programs,
     options,
+    picture,
     report,
     results,
     served,
@@ -201,12 +203,15 @@ def _refusal(asked: Asked) -> str | None:
 @ends_with_reader
 def main() -> int:
     arguments = options.parser(__doc__ or "").parse_args()
-    console = Console(width=max(130, Console().width) if not sys.stdout.isatty() else None)
+    console = Console(width=terminal.piped_columns(130))
     if arguments.results is not None:
         paths = arguments.results or [options.RESULTS]
         if arguments.into:
-            results.put_into(arguments.into, results.markdown(results.load(paths)))
-        else:
+            shown = list(picture.cells(picture.found_over(results.files_of(paths))))
+            results.put_into(arguments.into, results.markdown(results.load(paths), shown))
+        if arguments.picture:
+            picture.draw(results.files_of(paths), arguments.picture)
+        if not arguments.into and not arguments.picture:
             results.show(console, paths, arguments.markdown)
         return 0
     with Writer(arguments.resume or arguments.json, resume=arguments.resume is not None) as writer:

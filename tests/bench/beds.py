@@ -18,6 +18,7 @@ from beds import process_tree
 from xts_lab import netns, placement, topology
 from xts_lab.lab import Lab
 from xts_lab.places import LoopbackPlace
+from xts_lab.wire import Wire
 from xts_proxy import control_socket
 
 _NAME = "xtsb"
@@ -163,6 +164,14 @@ def _only_the_relay(bed: Bed, agent: int) -> Iterator[Bed]:
         held.communicate()
 
 
+def _wire(kind: str) -> dict[str, Any]:
+    """What is between the queues, where the environment names something else than a cable, and how frames find their
+    queue there: for bench.compare."""
+    if _SETTINGS[kind]["queue"] != "afxdp":
+        return {}
+    return {"wire": Wire(os.environ.get("BENCH_WIRE", Wire.CABLE)), "steering": os.environ.get("BENCH_STEERING", "")}
+
+
 @contextmanager
 def raised(kinds: Sequence[str], tables: str) -> Iterator[tuple[Bed, dict[str, Bed]]]:
     """The baseline's bed and a lab for each kind (of `_SETTINGS`), with these tables in its proxy's configuration. They
@@ -175,7 +184,8 @@ def raised(kinds: Sequence[str], tables: str) -> Iterator[tuple[Bed, dict[str, B
         topology.raise_network(base, 1)
         beds = {}
         for kind in kinds:
-            lab = stack.enter_context(Lab(f"{_NAME}-{kind}", tables=tables, **{"relayed_max": 0} | _SETTINGS[kind]))
+            settings = {"relayed_max": 0} | _SETTINGS[kind] | _wire(kind)
+            lab = stack.enter_context(Lab(f"{_NAME}-{kind}", tables=tables, **settings))
             pids = {name: record.pid for name, record in lab.records().items()}
             workers = control_socket.workers_pid(str(lab.directory / "proxy.sock"))
             bed = Bed(lab.name, str(lab.endpoint), workers, (*pids.values(), workers))

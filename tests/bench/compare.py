@@ -8,10 +8,11 @@ SKBUILD_CMAKE_DEFINE="XTS_PROBES=OFF;XTS_WAITS=OFF" in its environment.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,12 +39,16 @@ _EXAMPLE = """\
 example, the cost of wait counters and probes in 5 minutes:
   git worktree add ../without && cd ../without && SKBUILD_CMAKE_DEFINE="XTS_PROBES=OFF;XTS_WAITS=OFF" deploy/setup
   cd - && PYTHONPATH=tests .venv/bin/python -m bench.compare ../without . --rounds 10
+and of the head that frames have on a card (BENCH_WIRE, BENCH_STEERING: xts_lab/wire.py, xts_bpf/steering.py):
+  PYTHONPATH=tests .venv/bin/python -m bench.compare . . --run requests-32:afxdp-soft --in-second BENCH_STEERING=address
 Needs root and two cores that nothing else uses, as tests/bench/run does, which it runs in each checkout.
 """
 
 
-def measure(checkout: Path, wanted: Sequence[str], seconds: float, patience_s: float) -> list[Run]:
-    """One run of each in a checkout. RuntimeError with what its bench said, when it fails."""
+def measure(
+    checkout: Path, wanted: Sequence[str], seconds: float, patience_s: float, environment: Mapping[str, str]
+) -> list[Run]:
+    """One run of each in a checkout, with these variables. RuntimeError with what its bench said, when it fails."""
     with tempfile.TemporaryDirectory(prefix="xts-compare-") as folder:
         file = Path(folder) / "runs.jsonl"
         command = [str(checkout / "tests/bench/run"), "--repetitions", "1", "--check-mb", "0", "--json", str(file)]
@@ -52,7 +57,14 @@ def measure(checkout: Path, wanted: Sequence[str], seconds: float, patience_s: f
         command += [part for queue in sorted({_queue(one) for one in wanted}) for part in ("--queue", queue)]
         limit_s = _PATIENCE_S + len(wanted) * (20 * seconds + patience_s)
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s)
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=limit_s,
+                env=os.environ | dict(environment),
+            )
         except OSError as error:
             raise RuntimeError(f"{command[0]}: {error.strerror}: is {checkout} a checkout?") from None
         except subprocess.TimeoutExpired:
@@ -111,12 +123,28 @@ def _parser() -> argparse.ArgumentParser:
         metavar="WORKLOAD:PATH",
         help=f"may be repeated; default: {', '.join(_DEFAULT)}",
     )
+    for name in ("first", "second"):
+        found.add_argument(
+            f"--in-{name}",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            type=_variable,
+            help=f"a variable for the {name}; so a checkout can be measured against itself",
+        )
     found.add_argument("--rounds", type=int, default=10, metavar="N", help="default: 10")
     found.add_argument("--seconds", type=float, default=1.0, metavar="S", help="length of a window; default: 1")
     found.add_argument(
         "--patience", type=float, default=5.0, metavar="S", help="for runs that others disturb; default: 5"
     )
     return found
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=VALUE")
+    return name, value
 
 
 @ends_with_reader
@@ -128,7 +156,8 @@ def main() -> int:
     plan = list(rounds(checkouts, arguments.rounds))
     with Steps(Console(stderr=True)) as steps:
         for number, which in steps.through(plan, lambda step: f"round {step[0] + 1}: {checkouts[step[1]].name}"):
-            found = measure(checkouts[which], wanted, arguments.seconds, arguments.patience)
+            environment = dict((arguments.in_first, arguments.in_second)[which])
+            found = measure(checkouts[which], wanted, arguments.seconds, arguments.patience, environment)
             runs += [named(run, which, number) for run in found]
     Console().print(table(analysis.figures(runs)))
     return 0

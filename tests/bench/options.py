@@ -29,7 +29,7 @@ examples:
   ./tests/bench/run --only redis --queue shm --repetitions 3
   ./tests/bench/run --results                           the range over the committed result files
   ./tests/bench/run --results full.jsonl --markdown
-  ./tests/bench/run --results --into deploy/docs/figures.md
+  ./tests/bench/run --results --into deploy/docs/figures.md --picture deploy/docs/images/demo.svg
 Needs root (network namespaces; --loopback does not) and two cores that nothing else uses.
 """
 
@@ -130,6 +130,12 @@ def parser(description: str) -> argparse.ArgumentParser:
         type=Path,
         metavar="PAGE",
         help="with --results: replace the figures in a page (deploy/docs/figures.md)",
+    )
+    add(
+        "--picture",
+        type=Path,
+        metavar="FILE",
+        help="with --results: draw the demo's picture of them (deploy/docs/images/demo.svg)",
     )
     add("--plot", type=Path, metavar="FILE", help="write a picture (.png, .svg, .pdf) to FILE")
     add(

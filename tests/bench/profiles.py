@@ -21,6 +21,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 from xts_lab.launch import raise_file_limit
+from xts_messages import terminal
 from xts_messages.profiles import PROFILES
 from xts_messages.standard_output import ends_with_reader
 
@@ -241,7 +242,7 @@ def _refusal(arguments: argparse.Namespace) -> str | None:
 @ends_with_reader
 def main() -> int:
     arguments = _parser().parse_args()
-    console = Console(width=max(130, Console().width) if not sys.stdout.isatty() else None)
+    console = Console(width=terminal.piped_columns(130))
     if arguments.results:
         show(console, resultfile.read(arguments.results))
         return 0

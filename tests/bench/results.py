@@ -11,10 +11,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from beds.page import put_between
 from rich.console import Console
 from rich.table import Table
 
-from . import analysis, limits
+from . import analysis, limits, picture
 from .analysis import Figures, Spread
 from .resultfile import Recorded, read
 from .rows import ROWS, Row, needed
@@ -167,9 +168,10 @@ def _idle(measured: Sequence[Measured]) -> Iterator[tuple[str, ...]]:
         yield path, f"{row['connections']:,.0f}", _number(row["host_bytes_each"]), proxy, *busy
 
 
-def markdown(measured: Sequence[Measured]) -> str:
-    """The same as Markdown, with what limits each path, idle connections, and what it was measured on."""
-    out = []
+def markdown(measured: Sequence[Measured], shown: Sequence[Sequence[str]] = ()) -> str:
+    """The same as Markdown, with what limits each path, idle connections, and what it was measured on. Before all of it
+    `shown`: the rows of the picture (picture.py)."""
+    out = [f"## {picture.SECTION}", "", *_table(picture.HEADS, 1, shown)] if shown else []
     for section, of_section in _sections(measured).items():
         cells = [(line.row.label, *_cells(line)) for line in of_section]
         out += [f"## {section}", "", *_table(_heads(of_section), 2, cells)]
@@ -211,11 +213,7 @@ def load(paths: Sequence[Path]) -> list[Measured]:
 
 def put_into(page: Path, text: str) -> None:
     """Replaces what is between the markers of a page. ValueError when it has none."""
-    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{page}: no place for the figures: lines {BEGIN!r} and {END!r} are needed")
-    page.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", encoding="utf-8")
+    put_between(page, BEGIN, END, text)
 
 
 def show(console: Console, paths: Sequence[Path], as_markdown: bool) -> None:

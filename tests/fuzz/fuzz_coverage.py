@@ -28,9 +28,11 @@ MAIN: dict[str, tuple[str, ...]] = {
         "dpu_proxy/native/channel/",
         "dpu_proxy/native/connection/",
         "dpu_proxy/native/datagrams/",
+        "dpu_proxy/native/loop/",
         "dpu_proxy/native/processes/",
         "dpu_proxy/native/pushed/",
         "dpu_proxy/native/tenants/",
+        "dpu_proxy/native/turns/",
         "dpu_proxy/native/worker/",
     ),
     "fuzz_stack": (
@@ -40,6 +42,9 @@ MAIN: dict[str, tuple[str, ...]] = {
         "dpu_proxy/native/ulp/grpc/",
     ),
     "fuzz_layers": ("dpu_proxy/native/ulp/mpa/", "dpu_proxy/native/ulp/nvme_tcp/"),
+    "fuzz_arq": tuple(
+        f"messages/native/{name}.c" for name in ("arq", "arq_admit", "arq_sender", "arq_receiver", "arq_congestion")
+    ),
     "fuzz_bundle": ("messages/native/bundle.c",),
     "fuzz_datagram": ("messages/native/datagram.c",),
     "fuzz_mux": ("messages/native/mux.c",),
@@ -48,8 +53,9 @@ MAIN: dict[str, tuple[str, ...]] = {
     "fuzz_shm": ("messages/native/shm.c",),
     "fuzz_settings": ("messages/native/settings_file.c",),
     "fuzz_names": ("dpu_proxy/native/names/name_message.c",),
+    "fuzz_record": ("messages/native/record", "dpu_proxy/native/connection/tcp_record.c"),
     "fuzz_rules": ("host_lib/native/rules/",),
-    "fuzz_host": ("host_lib/native/", "host_lib/native/core/datagram", "host_lib/native/ulps/"),
+    "fuzz_host": ("host_lib/native/", "host_lib/native/datagrams/", "host_lib/native/ulps/"),
 }
 
 Row = tuple[str, int, int]  # file, lines reached, lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+from fuzz_seeds_record import record_tokens
 from xts_messages import environment, ulps
 from xts_messages import wire_table as table
 
@@ -50,7 +51,12 @@ def settings_tokens() -> list[bytes]:
 
 
 #: Instead of what is on the wire between host and proxy.
-OF_TARGET = {"fuzz_datagram": datagram_tokens, "fuzz_names": name_tokens, "fuzz_settings": settings_tokens}
+OF_TARGET = {
+    "fuzz_datagram": datagram_tokens,
+    "fuzz_names": name_tokens,
+    "fuzz_record": record_tokens,
+    "fuzz_settings": settings_tokens,
+}
 
 
 def write_dictionary(directory: Path, target: str) -> Path:

@@ -68,6 +68,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	case XTS_REPLY_GATHERED: PAYLOAD_WITHIN(gathered, XTS_GATHERED_BYTES, data, bytes); break;
 	case XTS_LINK_GOODBYE: ROUND_TRIP(goodbye, XTS_GOODBYE_BYTES, data, bytes); break;
 	case XTS_LINK_BUNDLE: PAYLOAD_WITHIN(bundle, XTS_BUNDLE_BYTES, data, bytes); break;
+	case XTS_LINK_HEADED: ROUND_TRIP(headed, XTS_HEADED_BYTES, data, bytes); break;
+	case XTS_LINK_ARQ: ROUND_TRIP(arq, XTS_ARQ_BYTES, data, bytes); break;
+	case XTS_LINK_PROBE: ROUND_TRIP(probe, XTS_PROBE_BYTES, data, bytes); break;
 	case XTS_LINK_TOKEN: PAYLOAD_WITHIN(token, XTS_TOKEN_BYTES, data, bytes); break;
 	case XTS_CMD_BIND: ROUND_TRIP(bind, XTS_BIND_BYTES, data, bytes); break;
 	case XTS_REPLY_BIND_ACK: ROUND_TRIP(bind_ack, XTS_BIND_ACK_BYTES, data, bytes); break;
@@ -89,10 +92,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	case XTS_CMD_SEND_DATAGRAMS: PAYLOAD_WITHIN(send_datagrams, XTS_SEND_DATAGRAMS_BYTES, data, bytes); break;
 	case XTS_REPLY_RECV_DATAGRAMS: PAYLOAD_WITHIN(recv_datagrams, XTS_RECV_DATAGRAMS_BYTES, data, bytes); break;
 	case XTS_CMD_RETURN_DATAGRAMS: PAYLOAD_WITHIN(return_datagrams, XTS_RETURN_DATAGRAMS_BYTES, data, bytes); break;
-	case XTS_REPLY_RECV_COPIES: PAYLOAD_WITHIN(recv_copies, XTS_RECV_COPIES_BYTES, data, bytes); break;
 	case XTS_CMD_SEND_PDU: PAYLOAD_WITHIN(send_pdu, XTS_SEND_PDU_BYTES, data, bytes); break;
 	case XTS_REPLY_RECV_PDU: PAYLOAD_WITHIN(recv_pdu, XTS_RECV_PDU_BYTES, data, bytes); break;
 	case XTS_CMD_GIVE_BACK: PAYLOAD_WITHIN(give_back, XTS_GIVE_BACK_BYTES, data, bytes); break;
+	case XTS_CMD_MOVE_ACK: ROUND_TRIP(move_ack, XTS_MOVE_ACK_BYTES, data, bytes); break;
+	case XTS_REPLY_MOVE: ROUND_TRIP(move, XTS_MOVE_BYTES, data, bytes); break;
+	case XTS_CMD_CANCEL: ROUND_TRIP(cancel, XTS_CANCEL_BYTES, data, bytes); break;
 	case XTS_CMD_TAKE: ROUND_TRIP(take, XTS_TAKE_BYTES, data, bytes); break;
 	case XTS_REPLY_TAKE_ACK: ROUND_TRIP(take_ack, XTS_TAKE_ACK_BYTES, data, bytes); break;
 	case XTS_REPLY_YIELD: ROUND_TRIP(yield, XTS_YIELD_BYTES, data, bytes); break;

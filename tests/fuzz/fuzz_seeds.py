@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 from fuzz_seeds_datagram import datagram_payloads, host_programs, name_exchanges
+from fuzz_seeds_record import record_programs
 from fuzz_seeds_ulp import stack_programs
 from xts_messages import environment
 
@@ -56,6 +57,7 @@ def seed(corpus: Path, target: str) -> None:
         "fuzz_settings": settings_files,
         "fuzz_worker": worker_programs,
         "fuzz_datagram": datagram_payloads,
+        "fuzz_record": record_programs,
         "fuzz_names": name_exchanges,
         "fuzz_host": host_programs,
     }

@@ -4,7 +4,7 @@
  * The input is a program of one-byte operations with their arguments: some are what an honest peer would do, so that
  * deep states are reached, others write anything into rings and counters or misuse the bell. Whatever it does: memory
  * is safe, what is received lies within the peer's slots and no slot is lent twice at once, a slot to send in is never
- * one that is taken or on its way, and a queue that is broken stays broken.
+ * one that is taken, retained or on its way, and a queue that is broken stays broken.
  */
 #include "ensure.h"
 #include "input.h"
@@ -20,6 +20,8 @@ struct run {
 	int peer_bell;
 	struct xts_rx_frame held[SLOTS];
 	unsigned held_count;
+	struct xts_tx_slot retained[SLOTS];
+	unsigned retained_count;
 	bool broken;
 };
 
@@ -63,21 +65,47 @@ static void receive(struct run *r)
 	r->held[r->held_count++] = f;
 }
 
+/* One that is retained is sent again, or given up. */
+static void use_retained(struct run *r, uint8_t choice)
+{
+	struct xts_tx_slot *last = &r->retained[r->retained_count - 1];
+	int error;
+
+	if (choice & 1) {
+		error = xts_queue_submit_retained(&r->q->base, last, 60);
+		ENSURE(error == 0 || error == -EAGAIN);
+	} else {
+		xts_queue_release(&r->q->base, last);
+		r->retained_count--;
+	}
+}
+
 static void transmit(struct run *r, struct input *in)
 {
 	struct xts_tx_slot slot;
+	uint8_t choice;
 
 	if (xts_queue_acquire(&r->q->base, &slot))
 		return;
+	for (unsigned i = 0; i < r->retained_count; i++)
+		ENSURE(r->retained[i].index != slot.index);
 	ENSURE(slot.data >= r->q->tx_memory && slot.capacity == XTS_FRAME_BYTES_MAX);
 	ENSURE(slot.data + slot.capacity <= r->q->tx_memory + (size_t)SLOTS * r->q->slot_bytes);
 	for (unsigned i = 0; i < r->q->free_count; i++)
 		ENSURE(r->q->free[i] != slot.index);
 	slot.data[0] = slot.data[slot.capacity - 1] = 1;
-	if (take(in) & 1)
+	choice = take(in);
+	if (choice >= 0xf0) {
+		xts_queue_retain(&r->q->base, &slot);
+		r->retained[r->retained_count++] = slot;
+		use_retained(r, 1);
+	} else if (choice & 1) {
 		xts_queue_submit(&r->q->base, &slot, 60);
-	else
+	} else {
 		xts_queue_abandon(&r->q->base, &slot);
+	}
+	if (choice >= 0xe0 && choice < 0xf0 && r->retained_count)
+		use_retained(r, choice >> 1);
 }
 
 /* What an honest peer does: publishes a frame, or returns the slot it has had longest. */
@@ -148,16 +176,18 @@ static void step(struct run *r, struct input *in)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
 	struct input in = { data, bytes };
-	struct xts_shm_area area;
+	const struct xts_queue_options options = { .frame_window = WINDOW };
+	struct xts_queue_opened area;
 	struct xts_queue *queue;
 	struct run r = { 0 };
 
-	ENSURE(xts_shm_create(&area, WINDOW, XTS_FRAME_BYTES_MAX) == 0);
-	ENSURE(xts_shm_open(&queue, XTS_SHM_PROXY, area.memfd, -1, area.proxy_bell, &area.geometry) == 0);
+	memset(&area, 0, sizeof area);
+	ENSURE(xts_queue_shm.open(&area, &options) == 0);
+	ENSURE(xts_queue_shm.adopt(&queue, XTS_QUEUE_PROXY, area.fds[XTS_QUEUE_PROXY], &area.geometry) == 0);
 	r.q = shm_of(queue);
 	r.to_us = r.q->rx;
 	r.from_us = r.q->tx;
-	r.peer_bell = area.host_bell;
+	r.peer_bell = area.fds[XTS_QUEUE_HOST][SHM_BELL];
 	while (in.bytes) {
 		step_begins(&in, data);
 		step(&r, &in);

@@ -32,6 +32,7 @@
 
 struct scene {
 	struct xts_ulp_config *config;
+	struct ulp_owner owner;
 	struct ulp_stack *stack;
 	struct tls_peer peer;
 	struct between wire; /* from the peer to us */
@@ -395,21 +396,20 @@ static bool push(struct scene *s)
 static void connect_both(struct scene *s)
 {
 	int pair[2], small = 1, r;
-	struct ulp_owner owner;
 
 	ENSURE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
 	ENSURE(!setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
 	s->fd = pair[0];
 	s->peer_fd = pair[1];
-	owner = (struct ulp_owner){ .fd = s->fd,
-				    .message_socket = s->messages,
-				    .reports_end = true,
-				    .config = s->config,
-				    .faults = s->faults,
-				    .now_ns = now_ns,
-				    .wake_after = wake_after,
-				    .owner = s };
-	ENSURE(!WATCHED(ulp_stack_new(&s->stack, &owner)));
+	s->owner = (struct ulp_owner){ .fd = s->fd,
+				       .message_socket = s->messages,
+				       .reports_end = true,
+				       .config = s->config,
+				       .faults = s->faults,
+				       .now_ns = now_ns,
+				       .wake_after = wake_after,
+				       .owner = s };
+	ENSURE(!WATCHED(ulp_stack_new(&s->stack, &s->owner)));
 	s->disturbed |= s->asks & ASK_ODD;
 	if (!push(s)) {
 		s->asks &= (uint8_t)~ASK_ODD;
@@ -425,6 +425,12 @@ static void connect_both(struct scene *s)
 		SSL_set_tlsext_status_type(s->peer.ssl, TLSEXT_STATUSTYPE_ocsp);
 }
 
+/* The connection goes to another owner, who is the same: its directions go through their records. */
+static void we_move(struct scene *s)
+{
+	WATCHED((ulp_stack_move(s->stack, &s->owner), 0));
+}
+
 static void disconnect(struct scene *s)
 {
 	WATCHED((ulp_stack_free(s->stack), 0));
@@ -437,12 +443,18 @@ static void disconnect(struct scene *s)
 	memset(s->faults, 0, sizeof s->faults);
 }
 
-static void configure(struct scene *s)
+/* by_openssl: the records, too; else they are ours once the handshake is done. */
+static void configure(struct scene *s, bool by_openssl)
 {
+	struct xts_tls_settings settings;
 	char why[256];
 
 	s->config = WATCHED(xts_ulp_config_new(&(struct xts_ulp_limits){ 10000, 10000, 1 << 20, 1 << 12 }));
 	ENSURE(s->config);
+	xts_tls_defaults(&settings);
+	settings.records = by_openssl ? XTS_TLS_RECORDS_OPENSSL : XTS_TLS_RECORDS_AUTO;
+	settings.rekey_records = 40;
+	ENSURE(!WATCHED(xts_tls_configure(s->config, &settings, why, sizeof why)));
 	ENSURE(!WATCHED(xts_tls_add_trust(s->config, "default", world.authority_pem.text,
 					  (uint32_t)world.authority_pem.bytes, NULL, 0, NULL, 0, why, sizeof why)));
 	ENSURE(!WATCHED(xts_tls_add_identity(s->config, "other", world.bad_pem.text, (uint32_t)world.bad_pem.bytes,
@@ -570,6 +582,7 @@ static void step(struct scene *s, struct input *in, int *connections)
 	case 14:
 		s->now_ns += (uint64_t)take(in) * 100 * NS_PER_MS;
 		s->disturbed = true;
+		we_move(s);
 		we_read(s, CHUNK);
 		break;
 	default:
@@ -593,7 +606,7 @@ static void begin(struct scene *s, struct input *in)
 	s->bad = (how & 48) == 48;
 	s->small_records = how & 64;
 	s->now_ns = 1000000000;
-	configure(s);
+	configure(s, how & 128);
 	connect_both(s);
 }
 

@@ -99,7 +99,7 @@ static void op_push(struct scene *s, struct input *in, uint32_t id)
 	struct xts_ioctl m = { .xts_socket = 7, .domain = 4, .request = SIOC_PUSH_ULP_RX + choice % 3u, .length = 8 };
 	const struct connection *c = connection_find(s->host->channel, id);
 
-	xts_put32(p, c ? (uint32_t)c->received_bytes - (choice & 0x40 ? take(in) : 0) : 0);
+	xts_put32(p, c ? (uint32_t)c->tcp.received_bytes - (choice & 0x40 ? take(in) : 0) : 0);
 	xts_put16(p + 4, !(choice & 0x80));
 	xts_put16(p + 6, take(in) % (XTS_ULP_COUNT + 1u));
 	while (count--) {
@@ -123,8 +123,8 @@ static void op_send_pdu(struct scene *s, struct input *in, uint32_t id)
 
 	if (!c || c->state != CONNECTION_ESTABLISHED || c->grant.outstanding < m.length + XTS_PDU_CREDITS)
 		return;
-	if (c->pushed && c->pushed->pdu_open)
-		m.record_bytes = c->pushed->pdu_bytes;
+	if (c->tcp.pushed && c->tcp.pushed->pdu_open)
+		m.record_bytes = c->tcp.pushed->pdu_bytes;
 	else if (choice & 2)
 		m.record_bytes = m.length + (choice & 1 ? choice : 0);
 	xts_send_pdu_encode(frame, &m);
@@ -136,7 +136,7 @@ static void op_give_back(struct scene *s, struct input *in, uint32_t id)
 	uint8_t frame[LARGEST] = { 0 };
 	uint32_t most = 1 + pick_number(in) % (LARGEST - XTS_GIVE_BACK_BYTES - 1);
 	const struct connection *c = connection_find(s->host->channel, id);
-	uint32_t left = c && c->pushed ? c->pushed->give_back_left : 0;
+	uint32_t left = c && c->tcp.pushed ? c->tcp.pushed->give_back_left : 0;
 	struct xts_give_back m = { .length = left < most ? left : most };
 
 	if (!m.length)
@@ -176,7 +176,7 @@ static void op_ulp(struct scene *s, struct input *in, uint8_t which)
 		break;
 	case 4:
 		op_ioctl(s, SIOC_END_PEEK_MODE, id, 4,
-			 c && c->received_bytes ? take(in) % (uint32_t)c->received_bytes : 0);
+			 c && c->tcp.received_bytes ? take(in) % (uint32_t)c->tcp.received_bytes : 0);
 		break;
 	case 5:
 		w->now_ns += UINT64_C(11000000000);

@@ -11,7 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include "core/datagram_socket.h"
+#include "datagrams/datagrams.h"
 #include "datagram.h"
 #include "host_proxy.h"
 
@@ -129,35 +129,6 @@ static void proxy_sends_datagrams(struct input *in, int number)
 			!m.length && how & 2 ? ECONNREFUSED : 0, s->id);
 	xts_recv_datagrams_encode(frame, &m);
 	proxy_send(frame, XTS_RECV_DATAGRAMS_BYTES + m.length);
-}
-
-/* A datagram for all of them: their identifiers, then the records, each whole. */
-static void proxy_sends_copies(struct input *in)
-{
-	static uint8_t frame[LARGEST];
-	uint8_t *out = frame + XTS_RECV_COPIES_BYTES;
-	struct xts_recv_copies m = { .records = 1u + take(in) % 3u };
-	struct xts_datagram d;
-
-	if (!scene.queue || !xts_link_credits(&scene.link))
-		return;
-	memset(frame, 0, sizeof frame);
-	for (unsigned i = 0; i < DATAGRAM_SOCKETS; i++) {
-		const struct xts_sock *s = socket_of(datagram_socket[i]);
-
-		if (s && s->datagrams)
-			xts_put32(out + 4 * m.sockets++, s->id);
-	}
-	m.length = 4u * m.sockets;
-	for (unsigned i = 0; i < m.records; i++) {
-		d = proxy_picks_datagram(in);
-		m.length += xts_datagram_write(out + m.length, 1000, &d) + d.record.data_bytes;
-		if (m.length > LARGEST / 4)
-			break;
-	}
-	xts_head_encode(frame, XTS_REPLY_RECV_COPIES, 0, 0, 0);
-	xts_recv_copies_encode(frame, &m);
-	proxy_send(frame, XTS_RECV_COPIES_BYTES + m.length);
 }
 
 /* --- the program -------------------------------------------------------------------------------------------------- */
@@ -364,9 +335,6 @@ static void op_datagram(struct input *in, uint8_t which)
 	case 10:
 	case 11:
 		datagram_receives(in, *s);
-		break;
-	case 15:
-		proxy_sends_copies(in);
 		break;
 	default:
 		proxy_sends_datagrams(in, *s);

@@ -194,6 +194,7 @@ static struct memory_queue *memory_open(bool at_host)
 	m->queue.ops = &memory_ops;
 	m->queue.largest_message = LARGEST;
 	m->queue.frame_window = WINDOW;
+	m->queue.traits = XTS_QUEUE_DEATH_SHOWS;
 	m->queue.wait_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	memcpy(m->queue.local_mac, at_host ? host_mac : proxy_mac, 6);
 	memcpy(m->queue.peer_mac, at_host ? proxy_mac : host_mac, 6);

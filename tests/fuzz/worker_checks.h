@@ -36,7 +36,7 @@ static void check_outgoing(const struct outgoing *o)
 
 static void check_pushed(const struct connection *c)
 {
-	const struct pushed *p = c->pushed;
+	const struct pushed *p = c->tcp.pushed;
 
 	if (!p)
 		return;
@@ -62,22 +62,22 @@ static void check(struct worker_state *w)
 		for (const struct list *n = ch->connections.next; n != &ch->connections; n = n->next) {
 			const struct connection *c = list_entry(n, struct connection, member);
 
-			ENSURE(outgoing_credits(&c->out) <= c->window);
+			ENSURE(outgoing_credits(&c->tcp.out) <= c->window);
 			ENSURE(c->held <= XTS_CREDITS_MAX);
 			ENSURE(c->gathered_first == BATCH_NONE && !c->dirty);
 			ENSURE(!c->shared || c->state == CONNECTION_LISTENER || c->state == CONNECTION_IDLE ||
 			       c->state == CONNECTION_DATAGRAM);
 			connection_check(c);
 			check_offers(c);
-			check_outgoing(&c->out);
+			check_outgoing(&c->tcp.out);
 			check_pushed(c);
-			ulp_bytes += pushed_memory(c->pushed);
+			ulp_bytes += pushed_memory(c->tcp.pushed);
 			if (c->datagrams && !c->close_reply && !ch->ending)
 				ENSURE(xts_credit_buffered(&c->grant) == c->datagrams->waiting_credits);
-			if (c->window && !ch->ending && !c->error && c->state == CONNECTION_ESTABLISHED) {
+			if (c->window && !ch->ending && !c->tcp.error && c->state == CONNECTION_ESTABLISHED) {
 				/* The law: granted and not received + unadvertised + buffered is the window. */
 				ENSURE(c->grant.window == c->window);
-				ENSURE(xts_credit_buffered(&c->grant) == outgoing_credits(&c->out));
+				ENSURE(xts_credit_buffered(&c->grant) == outgoing_credits(&c->tcp.out));
 			}
 		}
 		ENSURE(ch->ulp_bytes == ulp_bytes);
@@ -90,7 +90,7 @@ static void check(struct worker_state *w)
 
 			connection_check(c);
 			ENSURE(c->orphan && c->as_orphan->unowned == u && !c->channel && !c->window);
-			orphan_bytes += c->out.spill.bytes;
+			orphan_bytes += c->tcp.out.spill.bytes;
 		}
 	}
 	ENSURE(w->stats.orphans == orphans && w->stats.spill_bytes - orphan_bytes <= w->stats.window_bytes);

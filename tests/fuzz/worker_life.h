@@ -91,7 +91,7 @@ static void worker_close(struct scene *s, uint32_t index)
 		const struct host *h = &s->hosts[i];
 
 		/* A message that its turns had no time for may still have its frame. */
-		ENSURE(worker_of(s, h) != index || h->queue->lent == h->channel->unfinished.there);
+		ENSURE(worker_of(s, h) != index || h->queue->lent == h->channel->continuation.has_frame);
 	}
 	close_everything(w, 0);
 	ENSURE(w->stats.connections == 0 && w->stats.listeners == 0 && w->stats.channels == 0);

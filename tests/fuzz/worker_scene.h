@@ -5,7 +5,7 @@
 #ifndef XTS_FUZZ_WORKER_SCENE_H
 #define XTS_FUZZ_WORKER_SCENE_H
 
-#include "../../dpu_proxy/native/worker/worker.c"
+#include "../../dpu_proxy/native/loop/worker.c"
 #include "../../dpu_proxy/native/datagrams/datagram_socket.h"
 #include "../../dpu_proxy/native/pushed/pushed.h"
 
@@ -28,8 +28,8 @@
 #define SCENE_FEATURES \
 	(XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS | XTS_FEATURE_TAKE | \
 	 XTS_FEATURE_DATAGRAM | XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM | XTS_FEATURE_NAMES | \
-	 XTS_FEATURE_COPIES | XTS_FEATURE_RETURN_DATAGRAM | XTS_FEATURE_RENEW_KEY | XTS_FEATURE_CATCH_UP | \
-	 XTS_FEATURE_WITHDRAW)
+	 XTS_FEATURE_RETURN_DATAGRAM | XTS_FEATURE_RENEW_KEY | XTS_FEATURE_CATCH_UP | XTS_FEATURE_CANCEL | \
+	 XTS_FEATURE_WITHDRAW | XTS_FEATURE_MOVE)
 
 struct host {
 	struct memory_queue *queue;

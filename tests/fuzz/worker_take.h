@@ -22,6 +22,24 @@ static void say_return(struct scene *s, struct input *in, uint64_t key)
 	say_call(s, frame, XTS_CMD_RETURN, how & 0x80 ? XTS_FLAG_MORE : 0, 0, XTS_RETURN_BYTES + m.length);
 }
 
+/* Its attempt to connect, by the number that all sockets of this host have, or by another. */
+static void say_cancel(struct scene *s, uint8_t choice)
+{
+	uint8_t frame[LARGEST] = { 0 };
+
+	xts_cancel_encode(frame, &(struct xts_cancel){ .xts_socket = choice & 4 ? 7 : choice });
+	say_call(s, frame, XTS_CMD_CANCEL, 0, 0, XTS_CANCEL_BYTES);
+}
+
+/* Nobody has asked for it, which ends the link. */
+static void say_move_ack(struct scene *s, uint8_t choice)
+{
+	uint8_t frame[LARGEST] = { 0 };
+
+	xts_move_ack_encode(frame, &(struct xts_move_ack){ .ticket = choice & 3u });
+	say_call(s, frame, XTS_CMD_MOVE_ACK, 0, 0, XTS_MOVE_ACK_BYTES);
+}
+
 static void op_take(struct scene *s, struct input *in)
 {
 	uint8_t frame[LARGEST] = { 0 }, choice = take(in);
@@ -31,6 +49,13 @@ static void op_take(struct scene *s, struct input *in)
 
 	if (choice & 2) {
 		say_return(s, in, m.key);
+		return;
+	}
+	if (choice >= 0xe0) {
+		if (choice == 0xff)
+			say_move_ack(s, choice);
+		else
+			say_cancel(s, choice);
 		return;
 	}
 	xts_take_encode(frame, &m);

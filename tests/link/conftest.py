@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from beds.running_agent import Running, start_agent, stop
 from beds.veth_wire import Wire, make_wire
 from xts_bpf.device import open_device_queues
+from xts_messages.queue_kinds import QueueOptions
 
 
 @pytest.fixture
@@ -31,10 +33,14 @@ def folder() -> Iterator[str]:
 def running(wire: Wire, folder: str, request: pytest.FixtureRequest) -> Iterator[Running]:
     options = getattr(request, "param", ["--queues", "2"])
     endpoint = f"{folder}/endpoint.sock"
-    agent = start_agent(wire, endpoint, *options)
+    log = Path(folder) / "log"
+    agent = start_agent(wire, endpoint, *options, log=log)
     with wire.inside(wire.device):
-        device = open_device_queues(wire.device_if, 8, wire.host_mac, single_chunk="--single-chunk" in options)
+        device = open_device_queues(
+            wire.device_if, 8, wire.host_mac, options=QueueOptions(single_chunk="--single-chunk" in options)
+        )
     with device:
-        served = Running(wire, agent, endpoint, device)
+        served = Running(wire, agent, endpoint, device, log)
         yield served
+        sys.stderr.write(served.logged())  # for who reads about a failure
         assert stop(served.agent) == 0

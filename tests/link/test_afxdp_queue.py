@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import random
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -13,10 +14,12 @@ from contextlib import ExitStack
 
 import pytest
 from beds.veth_wire import Wire, make_wire
+from pyroute2 import NetNS
 from xts_bpf.device import DeviceQueues, open_device_queues
-from xts_bpf.program import SteerProgram
-from xts_messages.afxdp import LastWord, open_socket
-from xts_messages.queue import Queue, adopt_afxdp
+from xts_bpf.program import SteerProgram, detach_left_over
+from xts_messages.afxdp import LastWord, XskSocket, open_socket
+from xts_messages.queue import Queue
+from xts_messages.queue_kinds import HOST, QueueEnd, QueueOptions
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
@@ -29,9 +32,13 @@ def ends(wire: Wire) -> Iterator[tuple[DeviceQueues, DeviceQueues]]:
     """Host and device, four queues each."""
     with ExitStack() as stack:
         with wire.inside(wire.host):
-            host = stack.enter_context(open_device_queues(wire.host_if, 4, wire.device_mac, frame_window=16))
+            host = stack.enter_context(
+                open_device_queues(wire.host_if, 4, wire.device_mac, options=QueueOptions(frame_window=16))
+            )
         with wire.inside(wire.device):
-            device = stack.enter_context(open_device_queues(wire.device_if, 4, wire.host_mac, frame_window=16))
+            device = stack.enter_context(
+                open_device_queues(wire.device_if, 4, wire.host_mac, options=QueueOptions(frame_window=16))
+            )
         yield host, device
 
 
@@ -148,12 +155,112 @@ def test_a_flood_without_credits_is_lost_and_counted_but_nothing_breaks(
     assert take(sink) == frame_for(source, 61_440, 1)
 
 
+def state(wire: Wire, namespace: str, interface: str, state: str) -> None:
+    with NetNS(namespace) as there:
+        index = there.link_lookup(ifname=interface)[0]
+        there.link("set", index=index, state=state)
+
+
+def looks(source: Queue) -> None:
+    """As a thread that sleeps on the queue: the kernel sends from the ring by poll(), too."""
+    assert not source.arm()
+    select.select([int(source.native.wait_fd)], [], [], 0.001)
+    source.disarm()
+
+
+@pytest.mark.parametrize("retains", [False, True], ids=["plain", "retained"])
+def test_what_is_sent_while_the_other_end_is_down_waits_for_it(
+    ends: tuple[DeviceQueues, DeviceQueues], wire: Wire, retains: bool
+) -> None:
+    """The kernel loses a frame with each call then, and says EBUSY."""
+    source, sink = ends[0].queues[2], ends[1].queues[2]
+    sent, slots = [], []
+    draw = random.Random(5)
+    for outage in range(3):
+        state(wire, wire.device, wire.device_if, "down")
+        for number in range(16):
+            frame = frame_for(source, draw.choice(SIZES), 100 * outage + number)
+            sent.append(frame)
+            if retains and number % 2:
+                slots.append(source.submit_retained(frame))
+            else:
+                source.submit(frame)
+            if draw.random() < 0.4:
+                assert not source.kick()
+                looks(source)
+        assert not source.kick()
+        state(wire, wire.device, wire.device_if, "up")
+        until(source.kick)
+        assert [take(sink) for _ in sent] == sent
+        for slot in slots:
+            slot.release()
+        sent, slots = [], []
+        source.send(frame_for(source, 60, outage))
+        assert take(sink) == frame_for(source, 60, outage)
+    assert source.stats.tx_lost == 0 and source.stats.tx_resent >= 3
+    frames = [frame_for(source, 60, n) for n in range(16 + 32)]  # no slot is missing
+    for frame in frames:
+        source.submit(frame)
+    until(source.kick)
+    assert [take(sink) for _ in frames] == frames
+
+
+def test_a_retained_slot_is_sent_again_as_it_was(ends: tuple[DeviceQueues, DeviceQueues]) -> None:
+    host, device = ends
+    source, sink = host.queues[0], device.queues[0]
+    for size in (60, 4097, 61_440):
+        frame = frame_for(source, size)
+        slot = source.submit_retained(frame)
+        source.kick()
+        assert take(sink) == frame
+        for number in range(3):
+            source.send(frame_for(source, 70, number))
+            until(slot.submit)
+            source.kick()
+            assert take(sink) == frame_for(source, 70, number)
+            assert take(sink) == frame
+        slot.release()
+    for number in range(200):
+        source.send(frame_for(source, 60, number))
+        assert take(sink) == frame_for(source, 60, number)
+
+
+def test_kept_frames_take_no_chunk_from_the_window(wire: Wire) -> None:
+    with ExitStack() as stack:
+        with wire.inside(wire.host):
+            host = stack.enter_context(
+                open_device_queues(wire.host_if, 1, wire.device_mac, options=QueueOptions(frame_window=4))
+            )
+        with wire.inside(wire.device):
+            options = QueueOptions(frame_window=4, kept_max=32)
+            device = stack.enter_context(open_device_queues(wire.device_if, 1, wire.host_mac, options=options))
+        source, sink = host.queues[0], device.queues[0]
+        assert (source.kept_max, sink.kept_max) == (0, 32)
+        kept = []
+        for number in range(2):
+            source.send(frame_for(source, 61_440, number))
+            frame = sink.wait(2000)
+            assert frame.keep()
+            kept.append(frame)
+        for number in range(2, 6):
+            source.send(frame_for(source, 61_440, number))
+        lent = [sink.wait(2000) for _ in range(4)]
+        assert not lent[0].keep(), "32 chunks hold two of the largest frames"
+        for number in range(32):
+            source.send(frame_for(source, 60, number))
+        assert [take(sink) for _ in range(32)] == [frame_for(source, 60, number) for number in range(32)]
+        assert [bytes(f) for f in kept + lent] == [frame_for(source, 61_440, number) for number in range(6)]
+        for frame in kept + lent:
+            frame.recycle()
+        assert sink.stats.rx_dropped == 0
+
+
 def test_a_used_socket_is_not_adopted_again(wire: Wire) -> None:
     with wire.inside(wire.host), open_socket(wire.host_if, 0) as xsk:
-        with adopt_afxdp(os.dup(xsk.xsk_fd), os.dup(xsk.umem_fd), xsk.geometry):
+        with adopted_copy(xsk):
             pass
         with pytest.raises(OSError) as refused:
-            adopt_afxdp(os.dup(xsk.xsk_fd), os.dup(xsk.umem_fd), xsk.geometry)
+            adopted_copy(xsk)
         assert refused.value.errno == errno.EBUSY
 
 
@@ -180,9 +287,13 @@ def test_a_small_mtu_limits_the_message_and_a_tiny_one_is_refused() -> None:
 def test_single_chunk_fallback(wire: Wire) -> None:
     with ExitStack() as stack:
         with wire.inside(wire.host):
-            host = stack.enter_context(open_device_queues(wire.host_if, 1, wire.device_mac, single_chunk=True))
+            host = stack.enter_context(
+                open_device_queues(wire.host_if, 1, wire.device_mac, options=QueueOptions(single_chunk=True))
+            )
         with wire.inside(wire.device):
-            device = stack.enter_context(open_device_queues(wire.device_if, 1, wire.host_mac, single_chunk=True))
+            device = stack.enter_context(
+                open_device_queues(wire.device_if, 1, wire.host_mac, options=QueueOptions(single_chunk=True))
+            )
         for source, sink in ((host.queues[0], device.queues[0]), (device.queues[0], host.queues[0])):
             assert source.largest_message == 3840
             for size in (60, 2048, 3840):
@@ -202,7 +313,7 @@ def test_the_last_word_leaves_whatever_the_owner_did(wire: Wire) -> None:
             xsk = stack.enter_context(open_socket(wire.host_if, 0))
             last = stack.enter_context(LastWord(xsk))
         xsk.set_addresses(wire.host_mac, wire.device_mac)
-        owner = adopt_afxdp_copy(xsk)
+        owner = adopted_copy(xsk)
         owner.submit(frame_for(owner, 61_440))  # never kicked
         owner.close()
         word = wire.device_mac + wire.host_mac + ETHERTYPE + b"goodbye".ljust(46, b"\0")
@@ -212,14 +323,17 @@ def test_the_last_word_leaves_whatever_the_owner_did(wire: Wire) -> None:
         assert take(device.queues[0]) == word
 
 
-def adopt_afxdp_copy(xsk: object) -> Queue:
-    return adopt_afxdp(os.dup(xsk.xsk_fd), os.dup(xsk.umem_fd), xsk.geometry)  # type: ignore[attr-defined]
+def adopted_copy(xsk: XskSocket) -> Queue:
+    return QueueEnd(xsk.geometry, (os.dup(xsk.xsk_fd), os.dup(xsk.umem_fd))).adopt(HOST)
 
 
 def test_frames_that_are_too_long_are_counted_and_their_chunks_recycled() -> None:
     """18 descriptors: more than a message may have, and more times than there are chunks."""
     for wire in make_wire(65_535):
-        with wire.inside(wire.device), open_device_queues(wire.device_if, 8, wire.host_mac, frame_window=4) as device:
+        with (
+            wire.inside(wire.device),
+            open_device_queues(wire.device_if, 8, wire.host_mac, options=QueueOptions(frame_window=4)) as device,
+        ):
             frame = (wire.device_mac + wire.host_mac + ETHERTYPE).ljust(65_500, b"l")
             with wire.inside(wire.host), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
                 raw.bind((wire.host_if, 0))
@@ -320,9 +434,18 @@ class TestSteering:
                 assert second.program_id != first.program_id
             first.close()
 
+    def test_a_left_over_program_can_be_taken_off(self, wire: Wire) -> None:
+        """By who removes the package, say: no process will come that replaces it."""
+        with wire.inside(wire.device):
+            SteerProgram(wire.device_if, wire.host_mac, exclusive=True).leave()
+            assert detach_left_over(wire.device_if)
+            assert not detach_left_over(wire.device_if), "there is none any more"
+
     def test_no_such_interface(self) -> None:
         with pytest.raises(OSError, match="there is no interface nowhere0"):
             SteerProgram("nowhere0", bytes(6))
+        with pytest.raises(OSError, match="there is no interface nowhere0"):
+            detach_left_over("nowhere0")
 
     def test_generic_mode_is_refused(self) -> None:
         """Loopback has no native XDP."""

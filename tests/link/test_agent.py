@@ -20,15 +20,16 @@ from beds import process_tree
 from beds.running_agent import NOBODY, Running, closed, start_agent, stop, take, until
 from beds.service_manager import Manager
 from beds.veth_wire import Wire
-from pyroute2 import NetNS
 from xts_agent import child, opener_protocol, privileged_opener
 from xts_agent.__main__ import main
 from xts_agent.config import AgentConfig
 from xts_bpf.device import open_device_queues
+from xts_bpf.interface_state import read_state
 from xts_bpf.program import Owner
 from xts_messages import privilege
 from xts_messages._native import lib
 from xts_messages.attach import Attachment, attach, list_attachments
+from xts_messages.queue_kinds import QueueOptions
 from xts_messages.status_page import read_status_page
 from xts_socket.cli import status
 
@@ -197,7 +198,7 @@ def test_a_reload_changes_the_limit(wire: Wire, folder: str) -> None:
     write("per_uid_max = 1\n")
     agent = start_agent(wire, endpoint, "--queues", "3", "--config", str(file))
     with wire.inside(wire.device):
-        device = open_device_queues(wire.device_if, 8, wire.host_mac, single_chunk=False)
+        device = open_device_queues(wire.device_if, 8, wire.host_mac, options=QueueOptions(single_chunk=False))
     with device:
         running = Running(wire, agent, endpoint, device)
 
@@ -245,14 +246,41 @@ def test_descriptors_of_the_queue_are_not_inherited(running: Running) -> None:
         assert not os.get_inheritable(attachment.fileno())
 
 
-def test_stopping_tells_everybody_and_leaves_nothing(running: Running) -> None:
-    with running.echo() as (_, epoch, queue_id):
+def test_stopping_ends_no_queue(running: Running) -> None:
+    """The next agent finds them, and says GOODBYE for a process that has ended meanwhile."""
+    with running.wire.inside(running.wire.host):
+        before = read_state(running.wire.host_if)
+    with running.echo() as (process, epoch, queue_id):
         assert stop(running.agent) == 0
-        assert take(running.device.queues[queue_id]) == running.goodbye(epoch)
-    assert not Path(running.endpoint).exists()
-    with NetNS(running.wire.host) as host:
-        xdp = host.get_links(host.link_lookup(ifname=running.wire.host_if)[0])[0].get_attr("IFLA_XDP")
-        assert not xdp.get_attr("IFLA_XDP_ATTACHED")
+        assert not Path(running.endpoint).exists()
+        with running.wire.inside(running.wire.host):
+            assert read_state(running.wire.host_if) == before, "the program is there"
+        running.exchange(queue_id, 20_000)
+        running.agent = start_agent(running.wire, running.endpoint, "--queues", "2")
+        running.exchange(queue_id, 20_000)
+        assert stop(running.agent) == 0
+        process.kill()
+        process.wait(10)
+    running.agent = start_agent(running.wire, running.endpoint, "--queues", "2")
+    assert take(running.device.queues[queue_id]) == running.goodbye(epoch)
+
+
+def test_after_a_stop_the_program_is_taken_off_by_a_command(running: Running) -> None:
+    wire = running.wire
+    command = [sys.executable, "-m", "xts_agent", "--interface", wire.host_if, "--peer-mac", wire.device_mac.hex(":")]
+    command += ["--endpoint", running.endpoint, "--detach"]
+
+    def detach() -> tuple[int, str]:
+        with wire.inside(wire.host):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        return done.returncode, done.stdout
+
+    assert detach() == (1, ""), "an agent is there"
+    assert stop(running.agent) == 0
+    assert detach() == (0, f"{wire.host_if}: the XDP program is detached\n")
+    with wire.inside(wire.host):
+        state = read_state(wire.host_if)
+    assert state and not state.program_id
 
 
 def test_an_agent_that_was_killed_is_succeeded(running: Running) -> None:
@@ -477,7 +505,7 @@ class TestBadInput:
 
     def test_an_interface_without_native_xdp(self, folder: str) -> None:
         code, text = self.run("--interface", "lo", "--peer-mac", "02:00:00:00:00:02", "--endpoint", f"{folder}/e")
-        assert code == 1
+        assert code == 2
         assert "native mode" in text
 
 

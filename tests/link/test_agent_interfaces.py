@@ -14,6 +14,7 @@ from beds.running_agent import stop, take
 from beds.veth_wire import Wire, join
 from pyroute2 import Ethtool
 from xts_bpf.device import open_device_queues, receive_queues
+from xts_messages import exit_status
 from xts_messages.attach import attach
 from xts_socket.cli import status
 
@@ -22,6 +23,7 @@ pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 #: Attaches as a child of a process that is attached, in a session of its own; prints the station of its queue.
 CHILD = """
 import os, sys
+from xts_messages import exit_status
 from xts_messages.attach import attach
 with attach(sys.argv[1]) as mine:
     if os.fork() == 0:
@@ -36,6 +38,7 @@ with attach(sys.argv[1]) as mine:
 #: Attaches, prints the station of its queue, and stays.
 STAYS = """
 import sys, time
+from xts_messages import exit_status
 from xts_messages.attach import attach
 with attach(sys.argv[1]) as mine:
     print(mine.queue.local_mac.hex(), flush=True)
@@ -181,7 +184,7 @@ def test_no_more_than_the_driver_allows(wire: Wire, folder: str) -> None:
     lower(wire, 2)
     agent, ready = start([wire], f"{folder}/e.sock", "--raise-queues", "--queues", "9")
     assert ready == ""
-    assert stop(agent) == 1
+    assert stop(agent) == exit_status.MISTAKE
 
 
 def test_the_number_stays_without_being_asked(wire: Wire, folder: str) -> None:

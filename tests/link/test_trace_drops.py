@@ -12,6 +12,7 @@ from beds.veth_wire import Wire
 from xts_bpf.device import open_device_queues
 from xts_bpf.probes import TraceError
 from xts_bpf.trace_drops import Tracer
+from xts_messages.queue_kinds import QueueOptions
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
@@ -30,8 +31,14 @@ def test_an_interface_without_a_program(wire: Wire) -> None:
 
 
 def test_an_empty_fill_ring_is_seen(wire: Wire) -> None:
-    with wire.inside(wire.device), open_device_queues(wire.device_if, 1, wire.host_mac, frame_window=4) as device:
-        with wire.inside(wire.host), open_device_queues(wire.host_if, 1, wire.device_mac, frame_window=4) as host:
+    with (
+        wire.inside(wire.device),
+        open_device_queues(wire.device_if, 1, wire.host_mac, options=QueueOptions(frame_window=4)) as device,
+    ):
+        with (
+            wire.inside(wire.host),
+            open_device_queues(wire.host_if, 1, wire.device_mac, options=QueueOptions(frame_window=4)) as host,
+        ):
             try:
                 tracer = Tracer(device.program.program_id)
             except TraceError as error:

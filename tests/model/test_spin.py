@@ -1,5 +1,6 @@
-"""Spin's verdict on the models of credits, acknowledgement and close (credits.pml), of the doorbell (doorbell.pml) and
-of PDUs longer than the window (pdu.pml), and on variants that must fail.
+"""Spin's verdict on the models of credits, acknowledgement and close (credits.pml), of the doorbell (doorbell.pml), of
+PDUs longer than the window (pdu.pml), of frames kept longer than their credit (kept.pml) and of frames that are
+repeated (arq.pml), and on variants that must fail.
 
 A verdict depends on the model alone, so all but one of each kind are marked long. They are run by .ci/release, and
 after a change of a model by `tests/run tests/model -m "long or not long"`."""
@@ -18,6 +19,8 @@ from beds.native_core import NATIVE, TOP
 MODEL = Path(__file__).with_name("credits.pml")
 DOORBELL = Path(__file__).with_name("doorbell.pml")
 PDU = Path(__file__).with_name("pdu.pml")
+KEPT = Path(__file__).with_name("kept.pml")
+ARQ = Path(__file__).with_name("arq.pml")
 WINDOW = 3
 
 pytestmark = pytest.mark.skipif(
@@ -142,7 +145,7 @@ def test_a_pdu_that_stops_the_flow_is_found(tmp_path: Path, fault: dict[str, Any
     assert "invalid end state" in verdict, verdict or "no deadlock found"
 
 
-@pytest.mark.parametrize("model", [MODEL, DOORBELL, PDU], ids=lambda model: model.stem)
+@pytest.mark.parametrize("model", [MODEL, DOORBELL, PDU, ARQ], ids=lambda model: model.stem)
 def test_the_code_the_model_names_is_there(model: Path) -> None:
     """A function renamed in the code has to be renamed in the model's theory of operation."""
     told = model.read_text().split("*/")[0]
@@ -158,3 +161,33 @@ def test_the_code_the_model_names_is_there(model: Path) -> None:
         assert re.search(rf"\b{name}\(", code), name
     for file in re.findall(r"\b[\w/]+\.[ch]\b", told):
         assert any(path.name == Path(file).name for path in TOP.glob("*/native/**/*.[ch]")), file
+
+
+# --- frames that are kept longer than their credit --------------------------------------------------------
+
+
+@pytest.mark.parametrize(("window", "kept", "reserve"), once((2, 2, 1), (1, 0, 1), (3, 1, 2), (3, 3, 1), (1, 4, 0)))
+def test_a_kept_frame_takes_no_buffer_from_the_window(tmp_path: Path, window: int, kept: int, reserve: int) -> None:
+    sizes = {"W": window, "KEPT": kept, "R": reserve}
+    assert verify(tmp_path, KEPT, optimise="-O0", **sizes) == ""
+    fewer = verify(tmp_path, KEPT, optimise="-O0", **sizes, CHUNKS=window + kept + reserve - 1)
+    assert "assertion violated" in fewer, fewer or "a buffer less is enough"
+
+
+def test_the_limit_of_what_is_kept_is_needed(tmp_path: Path) -> None:
+    verdict = verify(tmp_path, KEPT, optimise="-O0", KEEPS_MORE=True)
+    assert "assertion violated" in verdict, verdict or "the limit is superfluous"
+
+
+# --- frames that are repeated ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("frames", "window"), once((2, 2), (3, 2), (3, 3)))
+def test_each_frame_is_delivered_once_and_in_order(tmp_path: Path, frames: int, window: int) -> None:
+    assert verify(tmp_path, ARQ, N=frames, W=window) == ""
+
+
+@pytest.mark.parametrize("fault", once("TWICE", "AHEAD", "EARLY", "FORGETS"))
+def test_a_wrong_receiver_is_found(tmp_path: Path, fault: str) -> None:
+    verdict = verify(tmp_path, ARQ, "-O0", **{fault: True})
+    assert "assertion violated" in verdict, verdict or "nothing found"

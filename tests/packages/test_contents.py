@@ -14,6 +14,11 @@ pytestmark = [pytest.mark.long, pytest.mark.root, pytest.mark.timeout(1800)]
 #: e_machine of ELF, by Debian's architecture; and BPF programs, which are the same on each.
 MACHINES = {"amd64": 62, "arm64": 183}
 BPF = 247
+COMPLETIONS = {
+    "bash": "bash-completion/completions/{}",
+    "zsh": "zsh/vendor-completions/_{}",
+    "fish": "fish/vendor_completions.d/{}.fish",
+}
 
 
 def architecture(packages: Path) -> str:
@@ -39,6 +44,14 @@ def test_programs_are_for_the_architecture(packages: Path, unpacked: Path) -> No
     assert {found[name] for name in own} == {MACHINES[architecture(packages)]}
 
 
+def test_cmake_and_pkg_config_find_the_library(unpacked: Path) -> None:
+    """xtsConfig.cmake looks for it from where it lies itself."""
+    [config] = unpacked.glob("usr/lib/*/cmake/xts/xtsConfig.cmake")
+    folder = config.parents[2]
+    assert (folder / "libxts.so.1").exists() and (folder / "pkgconfig" / "xts.pc").exists()
+    assert (folder.parents[1] / "include" / "xts.h").exists()
+
+
 def test_each_library_is_listed_with_its_licence(unpacked: Path) -> None:
     [site] = unpacked.glob("usr/lib/python3-xts/lib/python3.*/site-packages")
     there = {}
@@ -54,3 +67,20 @@ def test_each_library_is_listed_with_its_licence(unpacked: Path) -> None:
     licences = (documents / "copyright").read_text().lower()
     for name in there:
         assert re.search(rf"^license: .*-{name}$", licences, re.MULTILINE), name
+
+
+def test_each_command_is_completed_by_each_shell(unpacked: Path) -> None:
+    for command in sorted(path.name for path in (unpacked / "usr/bin").iterdir()):
+        for place in (
+            "bash-completion/completions/{}",
+            "zsh/vendor-completions/_{}",
+            "fish/vendor_completions.d/{}.fish",
+        ):
+            text = (unpacked / "usr/share" / place.format(command)).read_text()
+            assert f"{command} --print-completion {place.partition('-')[0].partition('/')[0]}" in text
+
+
+def test_manual_pages_of_commands_and_files(unpacked: Path) -> None:
+    pages = {path.name.removesuffix(".gz") for path in (unpacked / "usr/share/man").glob("man[15]/*")}
+    commands = {f"{path.name}.1" for path in (unpacked / "usr/bin").iterdir()}
+    assert pages >= commands | {"xts.toml.5", "xts-rules.5", "xts-agent.toml.5", "xts-proxy.toml.5"}

@@ -53,6 +53,22 @@ def test_installing_starts_the_proxy_and_not_the_agent(site: Site) -> None:
     assert site.host.run("systemctl", "--failed", "--quiet") == ""
 
 
+def test_an_agent_that_is_not_configured_says_so_once(site: Site) -> None:
+    unit = "xts-agent.service"
+    assert not site.host.succeeds("systemctl", "start", unit)
+    wait(lambda: site.host.property(unit, "ActiveState") == "failed", "end of the agent")
+    assert site.host.property(unit, "NRestarts") == "0"
+    assert "interface and peer_mac must be given" in site.host.property(unit, "StatusText")
+    site.host.run("systemctl", "stop", "xts-agent.socket")
+    site.host.run("systemctl", "reset-failed")
+
+
+def test_commands_are_completed(site: Site) -> None:
+    """bash loads the file when a command is completed first."""
+    ask = ". /usr/share/bash-completion/completions/xts; COMP_WORDS=(xts stat); COMP_CWORD=1; _shtab_xts 2>/dev/null"
+    assert site.host.run("bash", "-c", f'{ask}; echo "${{COMPREPLY[@]}}"').split() == ["status"]
+
+
 def test_a_proxy_without_an_interface_serves_its_own_machine(site: Site) -> None:
     """Over shared memory."""
     told = fetch(site.device)

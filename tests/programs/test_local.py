@@ -54,7 +54,7 @@ def test_strict_refuses_what_would_stay_with_the_kernel(bed: Bed) -> None:
     if bed.queue == "kernel":
         pytest.skip("there is nothing to be strict about")
     absent = ["--endpoint", str(bed.folder / "absent")]
-    for options, status in ((absent, 0), ([*absent, "--strict"], 1)):
+    for options, status in ((absent, 0), ([*absent, "--strict"], 3)):
         line = bed.offloaded(sys.executable, "-c", LISTEN, options=options)
         done = bed.lab.run("host", line, capture_output=True, text=True, timeout=30)
         assert (done.returncode, "listens" in done.stdout) == (status, not status), done.stderr

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from beds.real_programs import NET4, Bed, need
+from beds.real_programs import NET4, Bed, need, wait_until
 
 pytestmark = [pytest.mark.root]
 
@@ -18,7 +18,9 @@ pytestmark = [pytest.mark.root]
 @contextmanager
 def server(bed: Bed, role: str, address: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     program = need("redis-server")
-    command = [program, "--port", "6379", "--protected-mode", "no", "--save", "", "--dir", str(bed.folder), *options]
+    # Why it closes a connection is in its log at this level only.
+    settings = ["--port", "6379", "--protected-mode", "no", "--save", "", "--loglevel", "verbose"]
+    command = [program, *settings, "--dir", str(bed.folder), *options]
     with bed.program(role, *command, name="redis") as process:
         bed.wait_for_port("net", address, 6379, process)
         yield process
@@ -64,6 +66,12 @@ def test_saving_in_the_background_leaves_the_connections_alone(bed: Bed) -> None
         assert output.count("v" * 1000) == 2000
         assert "Background saving started" in output
         bed.run("net", "redis-cli", "-h", bed.here4, "ping")
+        wait_until(lambda: "rdb_bgsave_in_progress:0" in persistence(bed), "the end of the child that saves", 10)
+        assert "rdb_last_bgsave_status:ok" in persistence(bed)
+
+
+def persistence(bed: Bed) -> str:
+    return bed.run("net", "redis-cli", "-h", bed.here4, "info", "persistence")
 
 
 def test_a_killed_server_ends_its_connections(bed: Bed) -> None:
@@ -74,6 +82,8 @@ def test_a_killed_server_ends_its_connections(bed: Bed) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        bed.run("net", "redis-cli", "-h", bed.here4, "ping")
-        os.killpg(process.pid, signal.SIGKILL)
-        client.communicate(timeout=10)
+        try:
+            bed.run("net", "redis-cli", "-h", bed.here4, "ping")
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            client.communicate(timeout=10)

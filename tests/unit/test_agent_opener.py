@@ -40,6 +40,7 @@ def opener_on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kernel], Opener]:
         monkeypatch.setattr(privileged_opener, "open_socket", kernel.open_socket)
         made = Opener.__new__(Opener)
         made.config = AgentConfig(interface="x0", peer_mac="02:00:00:00:00:02", endpoint="/nonexistent")
+        made._kept = SimpleNamespace(name="x0")  # type: ignore[assignment]
         return made
 
     return make

@@ -98,13 +98,24 @@ def test_ratios_of_builds() -> None:
 
 def test_a_folder_that_is_no_checkout(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"is .* a checkout"):
-        compare.measure(tmp_path, ("requests-32:shm",), 1.0, 0.0)
+        compare.measure(tmp_path, ("requests-32:shm",), 1.0, 0.0, {})
+
+
+def bench_that(tmp_path: Path, script: str) -> None:
+    """A checkout whose bench does this."""
+    program = tmp_path / "tests/bench/run"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
 
 
 def test_a_bench_that_fails_is_heard(tmp_path: Path) -> None:
-    program = tmp_path / "tests/bench/run"
-    program.parent.mkdir(parents=True)
-    program.write_text("#!/bin/sh\necho no cores here >&2\nexit 2\n")
-    program.chmod(0o755)
+    bench_that(tmp_path, "echo no cores here >&2\nexit 2")
     with pytest.raises(RuntimeError, match=r"exit status 2: .*\nno cores here"):
-        compare.measure(tmp_path, ("requests-32:shm",), 1.0, 0.0)
+        compare.measure(tmp_path, ("requests-32:shm",), 1.0, 0.0, {})
+
+
+def test_variables_reach_the_bench(tmp_path: Path) -> None:
+    bench_that(tmp_path, 'echo "steering: $BENCH_STEERING" >&2\nexit 3')
+    with pytest.raises(RuntimeError, match=r"exit status 3: .*\nsteering: address"):
+        compare.measure(tmp_path, ("requests-32:afxdp-soft",), 1.0, 0.0, {"BENCH_STEERING": "address"})

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench import limits, options, results, rows
+from bench import limits, options, picture, results, rows
 from bench.analysis import WATCHED, Run, figures, metrics
 from bench.certificates import Certificates
 from bench.haproxy import config
@@ -188,7 +188,8 @@ def test_the_page_has_the_figures_of_the_committed_files(tmp_path: Path) -> None
     page = options.RESULTS.parents[2] / "deploy" / "docs" / "figures.md"
     copy = tmp_path / page.name
     copy.write_text(page.read_text())
-    results.put_into(copy, results.markdown(results.load([options.RESULTS])))
+    shown = list(picture.cells(picture.found_over(results.files_of([options.RESULTS]))))
+    results.put_into(copy, results.markdown(results.load([options.RESULTS]), shown))
     assert copy.read_text() == page.read_text(), "run tests/bench/run --results --into deploy/docs/figures.md"
 
 

@@ -571,3 +571,49 @@ def test_the_units_of_a_host(tmp_path: Path) -> None:
     assert command.endswith(
         "--interface ens1f0np0 --peer-mac 02:00:00:00:88:88 --interface ens1f1np1 --peer-mac 02:00:00:00:88:89"
     )
+
+
+# --- without a card ------------------------------------------------------------------------------------
+
+
+def test_a_plan_can_be_looked_at_without_a_card(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(FULL.replace(PCI, "0000:07:00.1").replace("[memory]", "[memory]\npage_kb = 32768"))
+    assert main(["plan", "--simulated", "--json", str(file)]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert "simulated" in shown["notes"][0]
+    assert {step["kind"] for step in shown["steps"]} >= {"firmware", "function", "flows", "filters", "huge pages"}
+    assert main(["plan", "--simulated", str(EXAMPLE)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("note: this is the plan for a simulated card")
+    assert "queues beyond the first need 7 more addresses" in printed  # the example has 8
+
+
+def test_the_simulated_card_has_what_the_file_takes_for_granted(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(
+        'role = "device"\n[[link]]\ninterface = "xts0"\nrepresentor = "xtsrep"\nhost = "hostrep"\nqueues = 4\n'
+        'irq_cpus = "1-2"\nsteering = "ovs"\nbridge = "br7"\n'
+    )
+    assert main(["plan", "--simulated", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "queues xts0: 8 -> 4" in out and "> /proc/irq/101/smp_affinity_list" in out and "flows br7" in out
+
+
+def test_the_simulated_card_is_one_device(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(FULL.replace(f'pci = "{PCI}"', 'pci = "0000:03:00.1"', 1))
+    assert main(["plan", "--simulated", str(file)]) == 2
+    assert f"2 PCI devices ({PCI}, 0000:03:00.1)" in capsys.readouterr().err
+
+
+def test_a_missing_tool_names_the_simulated_card(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = card()
+    machine.tools.remove("mlxconfig")
+    file.write_text(FULL)
+    assert main(["plan", str(file)], machine) == 1
+    error = capsys.readouterr().err
+    assert "mlxconfig is not installed" in error and f"xts-bluefield plan --simulated {file}" in error
+
+
+def test_what_the_simulated_card_does_not_know_is_an_error() -> None:
+    for argv in (("devlink", "x"), ("ip", "x"), ("tc", "x"), ("mlxconfig", "x"), ("systemctl", "x")):
+        with pytest.raises(OSError, match="the simulated card does not know this"):
+            card().run(argv)

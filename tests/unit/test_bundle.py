@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xts_messages import codec
 from xts_messages._native import lib
-from xts_messages.queue import HOST, PROXY, Frame, Queue, create_shm, open_shm_pair
+from xts_messages.queue import Frame, Queue
+from xts_messages.queue_kinds import HOST, PROXY
+from xts_messages.shm import create_shm, open_shm_pair
 
 HEAD = int(lib.XTS_HEAD_BYTES)
 SMALL = 512  # the longest that waits for others

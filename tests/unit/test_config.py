@@ -11,7 +11,8 @@ from beds.authority import Authority
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_bpf.parser import EXAMPLE_FILTER
-from xts_proxy.config import Config, ConfigError, load, parse, read, render, restart_needed
+from xts_messages.config_mistakes import ConfigError
+from xts_proxy.config import Config, load, parse, read, render, restart_needed
 from xts_proxy.config_values import Mac, MetricsAddress, Network, Ports, Queues
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "xts-proxy.toml"
@@ -60,6 +61,7 @@ def test_values_arrive_as_their_types() -> None:
         workers = 2
         cpus = [2, 3]
         drain_timeout_s = 3
+        drain_refuse_s = 1
         metrics = "[::1]:9464"
         [limits]
         window_kib = 128
@@ -72,7 +74,7 @@ def test_values_arrive_as_their_types() -> None:
     )
     assert config.proxy.peer_mac.octets == bytes.fromhex("020000000a01")
     assert config.proxy.queues.pairs == ((0, 3), (7, 7))
-    assert config.proxy.drain_timeout_s == 3.0
+    assert (config.proxy.drain_timeout_s, config.proxy.drain_refuse_s) == (3.0, 1.0)
     assert config.proxy.metrics == MetricsAddress(host="::1", port=9464)
     assert config.limits.window_kib == 128
     assert config.policy.rule[0].ports.pairs == ((80, 80), (443, 443), (1000, 2000))

@@ -6,7 +6,8 @@ import os
 
 import pytest
 from xts_messages.attach_token import cgroup_of
-from xts_proxy.config import Config, ConfigError, parse, render
+from xts_messages.config_mistakes import ConfigError
+from xts_proxy.config import Config, parse, render
 from xts_proxy.config_limits import Limits
 from xts_proxy.config_tls import Identity, Tls, explain
 from xts_proxy.config_values import Queues
@@ -110,7 +111,7 @@ def test_what_is_shown_reads_back_the_same() -> None:
     [
         ('name = "a"', "tenant[0].name: nobody belongs to a; expected users or cgroups"),
         ('name = "a"\nqueues = "1"', 'tenant[0].queues: means queue = "afxdp", and proxy.queue is "shm"'),
-        ('name = "default"\nusers = ["1"]', "tenant[0].users: default is for who belongs to no other tenant"),
+        ('name = "default"\nusers = ["1"]', "tenant[0].users: default is for processes of no other tenant"),
         ('name = "a"\nusers = ["1"]\n[[tenant]]\nname = "a"\nusers = ["2"]', "tenant[1].name: a is used already"),
         (
             'name = "a"\nusers = ["1"]\nlimits = { connection = 1 }',

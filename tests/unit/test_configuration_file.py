@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 #: Each program that reads TOML, with what checks a file.
 CHECKS = {
     "xts-proxy": ["xts_proxy", "--check"],
-    "xts-agent": ["xts_agent", "--check", "--config"],
+    "xts-agent": ["xts_agent", "--check"],
     "xts-bluefield": ["xts_bluefield", "check"],
     "xts dev": ["xts_socket.cli", "dev", "--tables"],
 }
@@ -55,6 +55,25 @@ def nested(depth: int) -> str:
 def test_a_text_that_is_too_deep(text: str) -> None:
     with pytest.raises(tomllib.TOMLDecodeError, match=f"more than {DEPTH_MAX} tables"):
         parse_toml(text)
+
+
+@pytest.mark.parametrize("key", [".".join("a" * 50_000), " . ".join('"a"' for _ in range(50_000))])
+@pytest.mark.parametrize("form", ["{} = 1", "[{}]", "[[{}]]", "a = {{ {} = 1 }}"])
+def test_a_key_that_takes_hours(key: str, form: str) -> None:
+    with pytest.raises(tomllib.TOMLDecodeError, match=f"more than {DEPTH_MAX} tables"):
+        parse_toml(form.format(key))
+
+
+def test_many_dots_that_are_no_key() -> None:
+    name = ".".join(["label"] * 500)
+    text = f'a = "{name}"\n# {"." * 5000}\nb = {["10.0.0.0/8"] * 1000}\n'
+    assert parse_toml(text) == {"a": name, "b": ["10.0.0.0/8"] * 1000}
+
+
+@pytest.mark.parametrize("number", ["9" * 6000, "-" + "9" * 6000, "[1, " + "9" * 6000 + "]"])
+def test_a_number_that_is_too_long(number: str) -> None:
+    with pytest.raises(tomllib.TOMLDecodeError, match="digits"):
+        parse_toml(f"a = {number}")
 
 
 @given(st.integers(2, DEPTH_MAX))

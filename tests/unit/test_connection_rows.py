@@ -12,7 +12,7 @@ from xts_proxy._native import ffi
 from xts_proxy.connection_rows import CONNECTION_STATES, rows_of
 
 SIZE = ffi.sizeof("struct xts_connection_stats")
-TEXTS = {"filter", "receive_ulps", "send_ulps"}
+TEXTS = {"filter", "receive_ulps", "send_ulps", "receive_carrier", "send_carrier"}
 
 
 def address(endpoint: Any) -> str:
@@ -24,7 +24,9 @@ def address(endpoint: Any) -> str:
 
 def check(item: Any, row: dict[str, Any]) -> None:
     plain = {name for name, field in ffi.typeof(item).fields if field.type.kind == "primitive"} - {"epoch", "state"}
-    assert set(row) == plain | TEXTS | {"epoch", "state", "local", "peer", "tcp", "waits"}
+    side = {name: getattr(item.side, name) for name, _ in ffi.typeof(item.side).fields}
+    assert side and {name: row[name] for name in side} == side
+    assert set(row) == plain | set(side) | TEXTS | {"epoch", "state", "local", "peer", "tcp", "waits"}
     assert {name: row[name] for name in plain} == {name: getattr(item, name) for name in plain}
     assert {name: row[name] for name in TEXTS} == {name: ffi.string(getattr(item, name)).decode() for name in TEXTS}
     assert row["epoch"] == f"{item.epoch:016x}"
@@ -48,7 +50,8 @@ def test_every_field(raws: list[bytes], ip_version: int, state: int, now: list[i
     items = ffi.new("struct xts_connection_stats[]", len(raws))
     for item, raw in zip(items, raws, strict=True):
         ffi.buffer(ffi.addressof(item))[:] = raw
-        item.tcp.known = item.peeking = bool(raw[0] & 1)
+        item.tcp.known = item.peeking = item.side.accepted = bool(raw[0] & 1)
+        item.side.fin_wanted = item.side.fin_done = bool(raw[0] & 2)
         item.local.ip_version, item.state, item.waits.now = ip_version, state, now
         for name in TEXTS:
             setattr(item, name, b"tls/http2"[: raw[1] & 15])

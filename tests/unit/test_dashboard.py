@@ -21,7 +21,6 @@ EVERY = [*dashboard.queries(), *dashboard.alerts().items()]
 
 def known() -> dict[str, set[str]]:
     """Name of a series -> its labels."""
-    parts = {title: (of_proxy.LABELS[title], metrics) for title, metrics in of_proxy.PARTS.items()} | of_agent.PARTS
     found: dict[str, set[str]] = {}
 
     def add(metric: Metric, of_row: tuple[str, ...]) -> None:
@@ -31,7 +30,7 @@ def known() -> dict[str, set[str]]:
             found[f"{metric.name}_sum"] = found[f"{metric.name}_count"] = labels
         found[metric.series] = labels
 
-    for of_row, metrics in parts.values():
+    for of_row, metrics in (*of_proxy.PARTS.values(), *of_agent.PARTS.values()):
         for metric in metrics:
             add(metric, of_row)
     return found

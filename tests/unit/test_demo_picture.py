@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
-from bench.options import asked, parser
+from bench import picture as bench_picture
+from bench.options import RESULTS, asked, parser
+from bench.results import files_of
 from bench.subjects import WORKLOADS
 from rich.console import Console
 from xts_lab import demo_picture
@@ -14,6 +17,8 @@ from xts_lab.certificate import self_signed
 from xts_lab.demo_measure import ROWS, WAYS, Figure, Found, Plan, found_in, measured, rows_named
 from xts_lab.demo_picture import bar, losses, print_all, throughput, verdict
 
+DOCUMENTS = Path(__file__).resolve().parents[2] / "deploy" / "docs"
+PICTURE, FIGURES = DOCUMENTS / "images" / "demo.svg", DOCUMENTS / "figures.md"
 PLAN = Plan(ROWS, ("afxdp", "shm"), False, 3, 0.3)
 
 
@@ -130,6 +135,31 @@ def test_the_drawing(name: str, tmp_path: Path) -> None:
     assert b"kernel TCP + OpenSSL" in first or name == "demo.png"
     demo_picture.plot(path, GAIN, ROWS)
     assert path.read_bytes() == first, "the same figures make the same file"
+
+
+#: What is left of a telephone's 390 pixels between the margins of a page.
+PAGE_PX, LETTER_PX = 358, 10
+
+
+def test_the_picture_can_be_read_on_a_telephone() -> None:
+    """That of the README: it is made as narrow as the page."""
+    text = PICTURE.read_text(encoding="utf-8")
+    width = re.search(r'viewBox="0 0 ([0-9.]+)', text)
+    assert width
+    sizes = [float(size) for size in re.findall(r"(?:font-size: |font: (?:\w+ )?)([0-9.]+)px", text)]
+    assert len(sizes) > 40 and min(sizes) * PAGE_PX / float(width[1]) >= LETTER_PX
+
+
+def test_the_first_table_of_the_figures_is_what_the_picture_shows() -> None:
+    page = FIGURES.read_text(encoding="utf-8").partition(bench_picture.SECTION)[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if " (" in line]
+    shown = list(bench_picture.cells(bench_picture.found_over(files_of([RESULTS]))))
+    assert [tuple(row) for row in rows] == shown, "tests/bench/run --results --into deploy/docs/figures.md"
+    drawn = re.findall(r"<text[^>]*>([^<]*)</text>", PICTURE.read_text(encoding="utf-8"))
+    for heading, *values in shown:
+        place = drawn.index(heading)
+        for value in values:
+            assert value.partition(" ")[0] in drawn, (place, value)
 
 
 def test_rows_by_name() -> None:

@@ -186,6 +186,11 @@ def test_an_endpoint_says_what_it_has(endpoint: OfferingEndpoint) -> None:
 def test_what_an_endpoint_offers() -> None:
     assert [device.id for device in devices_of([], False, 2)] == ["shm-0", "shm-1"]
     assert not devices_of([OfferedQueues("xts0", 0, 4, 0)], False, 9)
+    out = OfferedQueues("xts0", 1, 0, 0, problem="xts0 is not there")
+    assert [(d.id, d.healthy) for d in devices_of([out, OfferedQueues("xts1", 1, 0, 0)], False, 9)] == [
+        ("xts0-0", False),
+        ("xts1-0", True),
+    ]
     for wrong in (
         [OfferedQueues("xts0", DEVICES_MAX + 1, 0, 0)],
         [OfferedQueues("", 1, 0, 0)],

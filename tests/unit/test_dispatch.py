@@ -29,5 +29,7 @@ def test_features_are_known_and_of_commands() -> None:
         **dict.fromkeys(("send_pdu", "give_back"), "ULP"),
         **dict.fromkeys(("open_datagram", "connect_datagram", "send_datagrams"), "DATAGRAM"),
         "query_name": "NAMES",
+        "cancel": "CANCEL",
+        "move_ack": "MOVE",
         "return_datagrams": "RETURN_DATAGRAM",
     }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
-from xts_docs import commands, header, links, markdown, names, prose, reference, roff, setting_tables, words
+from xts_docs import commands, header, links, man, markdown, names, prose, reference, roff, setting_tables, words
+from xts_messages.environment import VARIABLES
 from xts_proxy.config import Proxy
 
 RULES = prose.Rules(60, 80, 8, {"widgets?": "say something else", "of course": "leave it out"})
@@ -22,6 +24,7 @@ def faults_of(text: str) -> list[tuple[int, str]]:
     [
         ("A short line.\n\n" + "word " * 13, 3, "columns; at most 60"),
         ("Its widgets\nare many.", 1, "“widgets”: say something else"),
+        ("It is, of\ncourse, there.", 1, "“of course”: leave it out"),
         ("One two three.\nOne two three four five\nsix seven eight nine ten.", 2, "a sentence of 10 words"),
         ("| one two three four five | six |\n| one two three four five six seven eight nine | |", 2, "of 9 words"),
         ("- one two three four five six\n  seven eight nine\n- ten", 1, "of 9 words"),
@@ -30,6 +33,33 @@ def faults_of(text: str) -> list[tuple[int, str]]:
 def test_prose_faults(text: str, line: int, fault: str) -> None:
     found = faults_of(text)
     assert [(number, said) for number, said in found if fault in said] and found[0][0] == line, found
+
+
+#: What a reader stumbled over, and a sentence that says the same and has to pass.
+STUMBLED = [
+    ("This page is for who runs the proxy.", "This page is for people who run the proxy."),
+    ("What is left goes to who reads next.", "What is left goes to the process that reads next."),
+    ("Options are those of the device.", "Options are carried out by the device."),
+    ("A socket of the kernel's is refused.", "A socket of the kernel's own stack is refused."),
+    ("It takes one of the kernel's, as before.", "It takes one of the kernel's sockets, as before."),
+    ("The CPU time is as of the last call.", "The CPU time is updated at each call."),
+    ("The function is asked about each datagram.", "The function is called for each datagram."),
+    ("EINVAL: a timeout that is none.", "EINVAL: an invalid timeout. There is none in the table."),
+    ("It is fetched if need be.", "It is fetched if needed."),
+    ("The rule holds for bind.", "The rule applies to bind. A process holds a lock."),
+    ("The same holds after that.", "The same is true after that. It holds the same lock."),
+    ("`xts run` says so of the program.", "`xts run` warns about the program, and says so."),
+    ("sockets in being", "sockets that exist"),
+    ("`poll()` and its like wait.", "`poll()` and similar functions wait. Programs like it."),
+    ("It is opened a" + "new.", "It is opened again."),
+]
+
+
+@pytest.mark.parametrize(("stumbled", "plain"), STUMBLED)
+def test_what_readers_stumbled_over_does_not_come_back(stumbled: str, plain: str) -> None:
+    rules = prose.load()
+    assert list(prose.faults_of([(1, stumbled)], rules)), stumbled
+    assert list(prose.faults_of([(1, plain)], rules)) == []
 
 
 def test_words_of_sources_are_parts_of_names_too() -> None:
@@ -99,7 +129,23 @@ def test_pages_of_the_reference_are_made() -> None:
     assert "XTS_ENDPOINT" in reference.environment_page()
     row = "| `xts_accepts_total` | counter | `worker` | Connections accepted by listeners. |"
     assert row in reference.metrics_page()
+    for name, make in reference.FILES.items():
+        assert (markdown.TOP / name).read_text() == make(), "run python -m xts_docs.reference"
     assert {"socket", "Tls", "xts_connect"} <= set(reference.own_names())
+
+
+@pytest.mark.parametrize("script", ["deploy/docs/build", "deploy/docs/check", "deploy/format-c", "tests/coverage"])
+def test_the_help_of_a_script_is_its_own(script: str) -> None:
+    command = ["bash", str(markdown.TOP / script), "--help"]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "Usage:" in printed and script in printed, printed
+
+
+def test_names_in_c_of_parameters_and_items_are_those_of_the_header() -> None:
+    there = set(re.findall(r"#define (XTS_\w+)", (markdown.TOP / "messages/native/ulp_wire.h").read_text()))
+    named = set(re.findall(r"^\| `\w+`.*? \| `(XTS_\w+)` \|", (markdown.TOP / "messages/ULPS.md").read_text(), re.M))
+    assert named <= there and {"XTS_LENGTH_PREFIXED_WIDTH", "XTS_TLS_SERVER_NAME", "XTS_TLS_INFO_ALPN"} <= named
+    assert all(name in (markdown.TOP / "deploy/man/man7/xts-ulps.7").read_text() for name in named)
 
 
 def test_anchors_are_those_of_the_headings_outside_of_code(tmp_path: Path) -> None:
@@ -179,6 +225,18 @@ def test_every_call_and_key_has_its_place() -> None:
     tables = {table.name: [key.name for key in table.keys] for table in setting_tables.proxy_tables()}
     assert tables["[proxy]"] == list(Proxy.__struct_fields__)
     assert "peer_mac" in [key.name for key in setting_tables.agent_keys()]
+
+
+def test_the_page_of_each_file_has_each_key() -> None:
+    """xts.toml(5) as those of agent and proxy."""
+    keys = {
+        man.settings_page(): [variable.key for variable in VARIABLES if variable.key],
+        man.agent_file_page(): [key.name for key in setting_tables.agent_keys()],
+        man.proxy_file_page(): [key.name for table in setting_tables.proxy_tables() for key in table.keys],
+    }
+    for page, listed in keys.items():
+        assert len(listed) > 10
+        assert [name for name in listed if not re.search(rf"^\.B {name}\b", page, re.MULTILINE)] == []
 
 
 def test_rows_of_text_for_man() -> None:

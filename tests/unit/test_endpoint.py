@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xts_messages import endpoint, queue
+from xts_messages import endpoint
 from xts_messages._native import ffi, lib
 from xts_messages.attach import attach, list_attachments, list_queues
 from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer, Queues
-from xts_messages.queue import PROXY, Queue
+from xts_messages.queue import Queue
+from xts_messages.queue_kinds import PROXY
+from xts_messages.shm import create_shm
 from xts_messages.status_page import read_status_page
 
 
@@ -55,7 +57,7 @@ class Server:
             raise self.error
         if self.not_ready:
             raise NotReady
-        area = queue.create_shm(min(peer.frame_window_max or 16, 16))
+        area = create_shm(min(peer.frame_window_max or 16, 16))
         if self.keep_queues:
             self.queues.append(area.open(PROXY))
         os.close(area.proxy_bell)
@@ -291,10 +293,14 @@ def test_a_user_with_many_requests_does_not_keep_others_waiting(monkeypatch: pyt
     path = Path(tempfile.mkdtemp(prefix="xts-unit-"))
     path.chmod(0o755)
     server = Server(str(path / "endpoint.sock"), grant_wait_s=20.0)
-    server.not_ready = True
     told = threading.Event()
-    plain = server.allocate
+    plain, serve = server.allocate, server.endpoint._serve
     grants = 0  # how many are ready
+    between_turns = threading.Lock()  # one that gets ready while turns are given is for whoever is asked next
+
+    def turns() -> None:
+        with between_turns:
+            serve()
 
     def one_by_one(peer: Peer, epoch: int) -> Grant:
         nonlocal grants
@@ -303,13 +309,14 @@ def test_a_user_with_many_requests_does_not_keep_others_waiting(monkeypatch: pyt
         grants -= 1
         return plain(peer, epoch)
 
-    server.not_ready = False
     server.endpoint._allocate = one_by_one
+    monkeypatch.setattr(server.endpoint, "_serve", turns)
     command = [sys.executable, "-c", MANY, str(server.endpoint.path)]
     with subprocess.Popen(command, user=65534, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as many:
         try:
             assert many.stdout and many.stdout.readline() == "waiting\n"
-            grants = 1
+            with between_turns:
+                grants = 1
             until(lambda: len(server.attached) == 1)  # the user's first one
 
             def ask() -> None:
@@ -319,17 +326,19 @@ def test_a_user_with_many_requests_does_not_keep_others_waiting(monkeypatch: pyt
             thread = threading.Thread(target=ask)
             thread.start()
             until(lambda: any(c.uid == 0 for c in server.endpoint._turns))
-            assert len(server.endpoint._turns) == 50
-            grants = 1
+            until(lambda: len(server.endpoint._turns) == 50)
+            with between_turns:
+                grants = 1
             thread.join(10)
             assert told.is_set(), "root's request came last, and is next: the other user had its turn"
             until(lambda: [attached.peer.uid for attached in server.attached] == [65534, 0])
+            many.kill()
+            until(lambda: not server.endpoint._connections)
+            assert not server.endpoint._unsettled
         finally:
             many.kill()
-    until(lambda: not server.endpoint._connections)
-    assert not server.endpoint._unsettled
-    server.close()
-    path.rmdir()
+            server.close()
+            path.rmdir()
 
 
 @pytest.mark.parametrize(
@@ -549,7 +558,10 @@ class TestSocketFile:
     def test_one_that_is_served_is_left_alone(self, tmp_path: Path) -> None:
         path = tmp_path / "endpoint.sock"
         with self.make(path):
-            with pytest.raises(OSError, match="served by another") as refused:
+            me = Path("/proc/self/comm").read_text().strip()
+            with pytest.raises(
+                OSError, match=rf"is served by {me} \(process {os.getpid()}\): stop that, or"
+            ) as refused:
                 self.make(path)
             assert refused.value.errno == errno.EADDRINUSE
             assert path.exists()

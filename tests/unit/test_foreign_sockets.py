@@ -49,20 +49,23 @@ def evil_answer(evil: str, uptime_s: float = 1) -> bytes:
     text = dict.fromkeys(("link_state", "tenant", "program", "queue_id"), evil)
     numbers = dict.fromkeys(("sent_bytes", "received_bytes", "spill_bytes", "window_bytes", "ulp_bytes"), 0)
     reasons = ("no_kernel", "configured", "stack", "refused", "no_device", "keys_change")
+    kept = ("configured", "cipher", "kernel", "unknown")
     told = {
         "proxy": {"pid": 1, "uptime_s": uptime_s} | dict.fromkeys(("version", "state", "queue", "config"), evil),
         "workers": [numbers | {"worker": evil}],
         "tenants": [],
         "channels": [text | numbers | {"link_error": 0, "link": {"received_frames": evil, "sent_frames": 1}}],
         "filters": [],
-        "tls": {f"fallback_{reason}": 0 for reason in reasons},
+        "tls": dict.fromkeys(
+            ("carried_ours", *(f"kept_{reason}" for reason in kept), *(f"fallback_{reason}" for reason in reasons)), 0
+        ),
     }
     return json.dumps(told).encode() + b"\n"
 
 
 def test_text_of_a_proxy_controls_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with listening(tmp_path / "s", lambda peer: peer.sendall(evil_answer(EVIL))) as path:
-        assert proxy_main(["status", "--control", path]) == 0
+        assert proxy_main(["status", "-v", "--control", path]) == 0
     told = capsys.readouterr()
     assert told.out.count("?[2J?[/red]?") == 9, told.out
     assert not {"\x1b", "\x07"} & {*told.out} and not told.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from typing import Any, cast
 
@@ -61,3 +62,25 @@ def test_a_worker_that_stands_still_is_reported(lines: list[str]) -> None:
     heartbeat.look()
     assert lines[2:] == ["worker 3: goes on after 2.7 s"]
     assert answers(worker) and heartbeat.figures(worker) == (0.0, 1)
+
+
+def test_a_worker_whose_process_has_ended_is_the_supervisors_business(lines: list[str]) -> None:
+    """The supervisor learns that from the process. The heartbeat ended in a traceback."""
+
+    class Ended(Standing):
+        def pulse(self) -> tuple[float, str]:
+            raise OSError(errno.EPIPE, "it has ended")
+
+    ended = cast("Worker", Ended())
+    heartbeat = Heartbeat([ended, cast("Worker", Standing())])
+    heartbeat.look()
+    assert not lines and not answers(ended) and heartbeat.figures(ended) == (0.0, 0)
+
+
+def test_other_errors_are_not_hidden() -> None:
+    class Wrong(Standing):
+        def pulse(self) -> tuple[float, str]:
+            raise OSError(errno.EBADF, "a mistake of ours")
+
+    with pytest.raises(OSError, match="a mistake of ours"):
+        Heartbeat([cast("Worker", Wrong())]).look()

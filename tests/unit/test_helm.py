@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import jsonschema
 import pytest
 import yaml
 from beds import pod_monitor
-from beds.helm import CHART, ApiSchemas, render, run_helm
+from beds.helm import CHART, TOP, ApiSchemas, helm, render, run_helm
 from xts_agent import config as agent_config
+from xts_docs import chart
 from xts_kubernetes import config as plugin_config
 from xts_lab.certificate import self_signed
 from xts_messages.version import __version__
@@ -325,6 +327,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "path": ({"agent": AGENT | {"runDir": "run"}}, "runDir"),
     "path up": ({"agent": AGENT | {"runDir": "/run/../etc"}}, "runDir"),
     "resource": ({"agent": AGENT, "devicePlugin": {"resource": "queue"}}, "resource"),
+    "a setting that the agent has not": ({"agent": AGENT | {"settings": {"per_uid_maxx": 3}}}, "per_uid_maxx"),
+    "a setting out of range": ({"agent": AGENT | {"settings": {"frame_window": 500}}}, "frame_window"),
+    "a setting that the proxy has not": ({"agent": AGENT, "proxy": PROXY | {"settings": {"wokers": 2}}}, "wokers"),
+    "a setting of another type": ({"agent": AGENT, "proxy": PROXY | {"settings": {"cpus": "1"}}}, "cpus"),
     "a key of the chart's own": ({"agent": AGENT | {"settings": {"endpoint": "/x"}}}, "endpoint"),
     "a key of two lines": ({"agent": AGENT | {"settings": {"a = 1\nb": 2}}}, "settings"),
     "a table as a setting": ({"agent": AGENT | {"settings": {"a": {"b": 1}}}}, "settings"),
@@ -354,6 +360,31 @@ def test_the_schema_of_values() -> None:
         validator.validate(values)
     for name, (values, _) in BAD.items():
         assert validator.is_valid(values) == name.startswith("no interface"), name
+
+
+@pytest.mark.parametrize("part", chart.DECLARED)
+def test_settings_are_the_keys_of_the_reader_and_no_others(part: str) -> None:
+    """Each but those that the chart sets itself; and those are in its template."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    listed = set(schema["properties"][part]["properties"]["settings"]["properties"])
+    declared = set(chart.DECLARED[part].__struct_fields__)
+    assert listed == declared - set(chart.OWN[part]) and set(chart.OWN[part]) < declared
+
+
+def test_what_is_made_of_the_sources_is_committed() -> None:
+    assert (CHART / "values.schema.json").read_text() == chart.schema_text(), "run python -m xts_docs.chart"
+    assert (CHART / "README.md").read_text() == chart.readme_text(), "run python -m xts_docs.chart"
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    for path, default, _ in chart.values():
+        found: Any = values
+        for part in path.split("."):
+            found = found[part]
+        assert default in ("", "a text") or yaml.safe_load(default) == found, path
+
+
+def test_the_rendered_chart_of_the_documents() -> None:
+    done = subprocess.run(chart.command(str(helm())), cwd=TOP, capture_output=True, text=True, check=True)
+    assert (TOP / chart.RENDERED).read_text() == chart.rendered_text(done.stdout), "run python -m xts_docs.chart"
 
 
 def test_lint_and_version() -> None:

@@ -54,6 +54,31 @@ def imported(source: str) -> set[str]:
     return found
 
 
+def private(source: str, package: str) -> set[str]:
+    """Modules and names of the package that are its own business, by their name, and that a module imports."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            top, *rest = name.split(".")
+            if top == package and any(part.startswith("_") and not part.startswith("__") for part in rest):
+                found.add(name)
+    return found
+
+
+@pytest.mark.parametrize("package", sorted(set(PACKAGES) - {"xts_messages"}))
+def test_what_is_private_to_the_messages_stays_so(package: str) -> None:
+    folder, _ = PACKAGES[package]
+    modules = sorted((TOP / folder / package).rglob("*.py"))
+    found = {str(module): names for module in modules if (names := private(module.read_text(), "xts_messages"))}
+    assert not found, "xts_messages/native.py has what is for others"
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_python_imports(package: str) -> None:
     folder, allowed = PACKAGES[package]

@@ -98,7 +98,7 @@ def test_every_attribute_is_reached_and_none_is_invented(ulp: Ulp) -> None:
     ("call", "raised", "says"),
     [
         ("Layer()", TypeError, "push one of them"),
-        ("Tls('name')", TypeError, "positional"),
+        ("Tls('name')", TypeError, "takes its arguments by name"),
         ("Tls(hostname='name')", TypeError, "hostname"),
         ("Tls(server_hostname=b'name')", TypeError, "str"),
         ("Tls(server_hostname='')", ValueError, "empty"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from xts_messages import line_origin
-from xts_proxy.config import ConfigError, parse
+from xts_messages.config_mistakes import ConfigError
+from xts_proxy.config import parse
 
 
 def mistakes(tables: str, file: str = "mine.toml") -> list[str]:

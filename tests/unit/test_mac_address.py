@@ -31,7 +31,7 @@ def check(program: str, folder: Path, address: str, capsys: pytest.CaptureFixtur
     path = folder / "config.toml"
     if program == "agent":
         path.write_text(f'interface = ["lo"]\npeer_mac = ["{text}"]\nuser = "root"\n')
-        status = agent(["--check", "--config", str(path)])
+        status = agent(["--check", str(path)])
     else:
         lines = ['[proxy]\nqueue = "afxdp"\ninterface = "lo"\nqueues = "0"', f'peer_mac = "{text}"\n']
         path.write_text("\n".join(lines))

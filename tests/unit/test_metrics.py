@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,9 +16,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from xts_bpf.program import SteerCounters
+from xts_messages import metric_list
 from xts_messages.metric import Family, Metric, counter, families, histogram
 from xts_proxy import metric_catalogue as catalogue
 from xts_proxy import metrics
+from xts_proxy.__main__ import main as proxy_main
 from xts_proxy._native import ffi, lib
 from xts_proxy.tenants import POOLS, RESOURCES
 
@@ -56,6 +63,7 @@ def figures(workers: int = 1, channels: int = 1) -> dict[str, Any]:
         "info": {"version": "1.2.3", "queue": "shm"},
         "proxy": {"started_at": 1.0, "draining": 0, "reloads": {"taken": 2, "refused": 1}},
         "shm": {"attaches": 4, "attaches_refused": 0},
+        "interface": {"interface": "x0", "problem": "", "serves": 1, "reattached": 0, "renewed": 0, "steered": 1},
         "steer": dict.fromkeys(SteerCounters.__slots__, 0),
         "progress": [{"worker": index, "stands_s": 0.0, "reports": 0} for index in range(workers)],
         "workers": [worker(index) for index in range(workers)],
@@ -81,7 +89,7 @@ def text(found: Iterable[Family]) -> str:
 
 
 def every() -> list[Metric]:
-    return [metric for part in catalogue.PARTS.values() for metric in part]
+    return [metric for _, part in catalogue.PARTS.values() for metric in part]
 
 
 def test_all_metrics_are_written_once_and_can_be_read() -> None:
@@ -95,8 +103,31 @@ def test_all_metrics_are_written_once_and_can_be_read() -> None:
     assert 'xts_channel_up{queue="2",worker="0"} 1.0' in written
     assert 'xts_proxy_reloads_total{result="taken"} 2.0' in written
     assert 'xts_tenant_cpu_seconds_total{tenant="default"} 1.5' in written
+    labels = {row["name"]: row["labels"] for row in metric_list.rows(catalogue.PARTS)}
+    for family in read.values():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        for sample in family.samples:
+            assert sorted(sample.labels.keys() - {"le"}) == sorted(labels[name]), name
     tenants = {sample.labels["tenant"] for sample in read["xts_tenant_cpu_seconds"].samples}
     assert 'of "quotes"\\\n' in tenants
+
+
+@pytest.mark.parametrize("program", ["xts_proxy", "xts_agent"])
+def test_the_command_lists_what_it_serves(program: str) -> None:
+    command = [sys.executable, "-m", program, "--list-metrics"]
+    listed = json.loads(subprocess.run([*command, "--json"], capture_output=True, check=True).stdout)
+    table = importlib.import_module(f"{program}.metric_catalogue").PARTS
+    assert {row["name"] for row in listed} == {one.series for _, part in table.values() for one in part}
+    assert all(row["meaning"].endswith(".") and row["part"] in table for row in listed)
+    narrow = subprocess.run(command, capture_output=True, check=True, text=True, env=os.environ | {"COLUMNS": "60"})
+    assert all(row["name"] in narrow.stdout for row in listed)
+    assert max(map(len, narrow.stdout.splitlines())) <= 80  # names are longer than 60 columns and are not broken
+
+
+def test_json_alone_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        proxy_main(["--json"])
+    assert "--json without --list-metrics" in capsys.readouterr().err
 
 
 def test_names_are_as_prometheus_wants_them() -> None:

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xts_messages import codec
 from xts_messages._native import ffi, lib
-from xts_messages.queue import Frame, Queue, open_shm_pair
+from xts_messages.queue import Frame, Queue
+from xts_messages.shm import open_shm_pair
 from xts_messages.wire_table import CONTROL_RESERVE, FEATURES, FRAME_BYTES_MAX, RELAYED_WINDOW
 
 WINDOW = 16

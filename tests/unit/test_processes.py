@@ -92,7 +92,7 @@ def test_what_a_page_says() -> None:
 def test_shown(capsys: pytest.CaptureFixture[str]) -> None:
     pid = str(os.getpid())
     with memfd_with(bytes(ffi.buffer(page()))):
-        assert cli.main(["status", "--processes", "--pid", pid]) == 0
+        assert cli.main(["status", "--processes", "-v", "--pid", pid]) == 0
         text = capsys.readouterr().out
         assert cli.main(["status", "--processes", "--pid", pid, "--json"]) == 0
         (process,) = json.loads(capsys.readouterr().out)["processes"]

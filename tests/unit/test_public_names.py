@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
+import shutil
 import socket as standard
 import subprocess
 import sys
@@ -137,6 +139,40 @@ def test_completion_of_bash_completes() -> None:
     ask = 'COMP_WORDS=(xts stat); COMP_CWORD=1; _shtab_xts 2>/dev/null; echo "${COMPREPLY[@]}"'
     done = subprocess.run(["bash", "-c", f"{script}\n{ask}"], text=True, capture_output=True, check=True)
     assert done.stdout.split() == ["status"]
+
+
+def completed_by_fish(line: str) -> list[str]:
+    fish = shutil.which("fish")
+    if not fish:
+        pytest.skip("fish is not installed")
+    scripts = "\n".join(completion(PARSERS[name](), "fish") for name in ("xts", "xts-proxy"))
+    ask = f"{scripts}\ncomplete -C {shlex.quote(line)}"
+    done = subprocess.run([fish, "--no-config", "-c", ask], text=True, capture_output=True, check=True)
+    assert done.stderr == ""
+    return [found.split("\t")[0] for found in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("xts stat", ["status"]),
+        ("xts run --prof", ["--profile"]),
+        ("xts run --profile low", ["low-cpu", "low-latency"]),
+        ("xts config exp", ["explain"]),
+        ("xts completion fi", ["fish"]),
+        ("xts rules check /etc/passw", ["/etc/passwd"]),
+        ("xts status stat", []),
+        ("xts-proxy --che", ["--check"]),
+        ("xts-proxy --check /etc/passw", ["/etc/passwd"]),
+        ("xts-proxy status --conn", ["--connections"]),
+    ],
+)
+def test_completion_of_fish_completes(line: str, found: list[str]) -> None:
+    assert [one for one in completed_by_fish(line) if one != "/etc/passwd-"] == found
+
+
+def test_completion_of_fish_goes_on_with_the_command_that_is_run() -> None:
+    assert "env" in completed_by_fish("xts run en")
 
 
 def test_completion_is_printed_by_each_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from cffi import FFI
 COUNT, BUCKETS = 8192, 1024
 SHIM = """
 #include "processes/registry.c"
+#include "worker/worker_state.c"
 unsigned longest(uint64_t first, uint64_t step, unsigned count)
 {
 	static unsigned in[BUCKETS];

@@ -82,7 +82,8 @@ def test_check_says_all_that_is_wrong_at_once(rules: str, capsys: pytest.Capture
 
 def test_check_of_what_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = xts(capsys, "check", str(tmp_path / "none"))
-    assert (status, err) == (1, f"xts: {tmp_path}/none: No such file or directory\n")
+    there = "No such file or directory; give the name of a file that is there"
+    assert (status, err) == (1, f"xts: {tmp_path}/none: {there}\n")
 
 
 def test_explain(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,3 +122,16 @@ def test_explain_refuses_half_a_question(rules: str, capsys: pytest.CaptureFixtu
             cli.main(["rules", "explain", "--app", "a", "--role", "tcp_client", "--peer", wrong])
         assert stopped.value.code == 2
         assert "is not like" in capsys.readouterr().err
+
+
+def test_explain_as_under_xts_dev(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One default for one word: the file says nothing of loopback."""
+    path = tmp_path / "team.rules"
+    path.write_text("use os tcp_client *:22\nuse xlio tcp_client *:9000\n")
+    asked = (str(path), "--app", "curl", "--role", "tcp_client", "--peer")
+    for port, offloaded, with_dev in (("80", False, True), ("9000", False, True), ("22", False, False)):
+        peer = f"127.0.0.1:{port}"
+        assert explained(capsys, *asked, peer, "--dev")["offload"] == with_dev
+        assert explained(capsys, *asked, peer)["offload"] == offloaded
+    path.write_text("default os\n")
+    assert not explained(capsys, *asked, "127.0.0.1:80", "--dev")["offload"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-from xts_socket._rules import Role, Rules, RulesError
+from xts_socket._rules import Role, Rules, RulesError, offload_loopback
 
 Address = tuple[str, int] | None
 CLIENT, SERVER = Role.TCP_CLIENT, Role.TCP_SERVER
@@ -82,9 +82,9 @@ class Default:
 Statement = Use | App | Default
 
 
-def here(seen: Address, listening: bool) -> bool:
+def here(seen: Address, listening: bool, asked: Asked) -> bool:
     """An address that the kernel keeps to this host."""
-    if seen is None:
+    if seen is None or asked.loopback_as_others:
         return False
     address = ipaddress.ip_address(plain(seen[0]))
     return address.is_loopback or (not listening and address.is_unspecified)
@@ -92,6 +92,7 @@ def here(seen: Address, listening: bool) -> bool:
 
 @dataclass(frozen=True)
 class Asked:
+    loopback_as_others: bool
     program: str
     id: str | None
     role: Role
@@ -123,11 +124,11 @@ def oracle(statements: list[Statement], asked: Asked) -> tuple[bool, int, int]:
             continue
         if use.second and role in (CLIENT, Role.UDP_CONNECT) and not use.second.fits(second):
             continue
-        if use.transport not in ("os", "xts") and here(first, listening) and not use.first.names_loopback():
+        if use.transport not in ("os", "xts") and here(first, listening, asked) and not use.first.names_loopback():
             continue
         return use.transport != "os", line, rule_group
     offload, line, rule_group = defaults.get(chosen) or defaults.get(None) or (role in (CLIENT, SERVER), 0, 0)
-    if here(first, listening) or (not listening and here(local, True)):
+    if here(first, listening, asked) or (not listening and here(local, True, asked)):
         offload = False
     return offload, line, rule_group
 
@@ -189,18 +190,27 @@ def files(draw: st.DrawFn) -> list[Statement]:
 
 
 programs = st.sampled_from(["nginx", "curl", "x"])
-asked_for = st.builds(Asked, programs, st.sampled_from([None, "a", "b", "*"]), roles, ends_seen, ends_seen)
+asked_for = st.builds(
+    Asked, st.booleans(), programs, st.sampled_from([None, "a", "b", "*"]), roles, ends_seen, ends_seen
+)
 
 
 @given(files(), asked_for)
-@example([Use("os", CLIENT, End(None, None), End(None, (0, 65535)))], Asked("x", None, CLIENT, None, ("10.0.0.1", 1)))
+@example(
+    [Use("os", CLIENT, End(None, None), End(None, (0, 65535)))], Asked(False, "x", None, CLIENT, None, ("10.0.0.1", 1))
+)
 def test_decides_as_the_oracle(statements: list[Statement], asked: Asked) -> None:
     rules = Rules.parse("\n".join(map(str, statements)).encode())
     group = rules.group(asked.program, asked.id)
-    verdict = group.ask(asked.role, asked.local, asked.peer)
+    offload_loopback(asked.loopback_as_others)
+    try:
+        verdict = group.ask(asked.role, asked.local, asked.peer)
+        tried = list(group.tried(asked.role, asked.local, asked.peer))
+    finally:
+        offload_loopback(False)
     assert (verdict.offload, verdict.line, verdict.group_line) == oracle(statements, asked)
     assert group.may_offload(asked.role) or not verdict.offload
-    matched = [step.line for step in group.tried(asked.role, asked.local, asked.peer) if step.mismatch is None]
+    matched = [step.line for step in tried if step.mismatch is None]
     decided_by_rule = verdict.line and isinstance(statements[verdict.line - 1], Use)
     assert matched == ([verdict.line] if decided_by_rule else [])
 

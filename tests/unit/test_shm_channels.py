@@ -26,7 +26,7 @@ class FakeWorker:
     queues: set[int] = field(default_factory=set)
     asked: int = 0
 
-    def add_shm_channel(self, area: Any, queue_id: int, tenant: Any, life_fd: int, owner: Any) -> None:
+    def add_channel(self, end: Any, queue_id: int, tenant: Any, life_fd: int, owner: Any) -> None:
         self.queues.add(queue_id)
 
     def queue_ids(self) -> list[int]:
@@ -92,7 +92,7 @@ def test_a_worker_that_cannot_take_a_process_is_the_reason_that_it_hears(
     def full(*_: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr(worker, "add_shm_channel", full)
+    monkeypatch.setattr(worker, "add_channel", full)
     caught: list[OSError] = []
 
     def one() -> None:

@@ -15,8 +15,9 @@ import pytest
 from beds.examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages import queue
-from xts_messages.queue import HOST, PROXY, Faults, Queue, create_shm, open_shm_pair
+from xts_messages.queue import Faults, Queue
+from xts_messages.queue_kinds import HOST, PROXY
+from xts_messages.shm import ShmArea, create_shm, open_shm_pair
 
 SIZES = [60, 61, 64, 1500, 2048, 3839, 3840, 3841, 4096, 4097, 20_000, 61_439, 61_440]
 
@@ -59,7 +60,7 @@ def test_geometry(pair: tuple[Queue, Queue]) -> None:
 
 @pytest.mark.parametrize("window, largest", [(3, 61_440), (129, 61_440), (64, 3_839), (64, 61_441)])
 def test_bad_sizes_are_refused(window: int, largest: int) -> None:
-    with pytest.raises(OSError, match="shared memory for a window"):
+    with pytest.raises(OSError, match=r"opening a queue \(shm\)"):
         create_shm(window, largest)
 
 
@@ -297,7 +298,7 @@ def test_rubbish_in_the_shared_memory_does_no_harm(writes: list[tuple[int, int]]
 def test_a_geometry_that_lies_is_refused(field: str, value: int) -> None:
     area = create_shm(4)
     setattr(area.geometry, field, value)
-    with pytest.raises(OSError, match="opening"):
+    with pytest.raises(OSError, match=r"adopting a queue"):
         area.open(HOST)
     area.close()
 
@@ -306,8 +307,8 @@ def test_memory_that_could_be_truncated_is_refused() -> None:
     area = create_shm(4)
     unsealed = os.memfd_create("unsealed")
     os.ftruncate(unsealed, os.fstat(area.memfd).st_size)
-    with pytest.raises(OSError, match="opening"):
-        queue.ShmArea(unsealed, area.host_bell, area.proxy_bell, area.geometry).open(HOST)
+    with pytest.raises(OSError, match=r"adopting a queue"):
+        ShmArea(unsealed, area.host_bell, area.proxy_bell, area.geometry).open(HOST)
     os.close(unsealed)
     area.close()
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_proxy._native import ffi, lib
+from xts_proxy.workers import allowed_congestion_controls
 
 SOURCE = Path(__file__).parents[2] / "dpu_proxy" / "native" / "connection" / "sockopt.c"
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
@@ -40,8 +41,8 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket
 
 
 def set_option(target: socket.socket, level: int, option: int, value: bytes) -> int:
-    allowed = ffi.new("char[]", ALLOWED.read_bytes())
-    return int(lib.xts_sockopt_set(target.fileno(), level, option, value, len(value), allowed))
+    controls = ffi.new("char[]", allowed_congestion_controls())
+    return int(lib.xts_sockopt_set(target.fileno(), level, option, value, len(value), controls))
 
 
 def get_option(target: socket.socket, level: int, option: int, room: int = 512) -> tuple[int, bytes]:

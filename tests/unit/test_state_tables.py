@@ -14,7 +14,7 @@ from xts_docs import states
 from xts_proxy.connection_rows import CONNECTION_STATES
 
 TOP = Path(__file__).resolve().parents[2]
-TABLES = {"connection": states.connections(), "socket": states.sockets()}
+TABLES = {"connection": states.connections(), "socket": states.sockets(), "owner": states.owners()}
 EACH = pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from xts_socket.cli.status import Entry, Process
 from xts_socket.cli.status_rates import COLUMNS, Looks, text, write_csv
+from xts_socket.cli.status_tables import print_tables
 
 
 def entry(number: int = 1, **changed: Any) -> Entry:
@@ -90,3 +91,18 @@ def test_csv_has_a_row_for_each_socket(capsys: pytest.CaptureFixture[str]) -> No
     assert tuple(rows[0]) == COLUMNS
     assert (rows[0]["sent_bytes"], rows[0]["sent_bytes_per_s"], rows[0]["layers"]) == ("5", "", "tls")
     assert rows[0]["program"] == '\'=a, "b"', "no spreadsheet takes it for a formula"
+
+
+def test_tables_show_what_people_look_for_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """Numbers and epochs of debuggers stood in the middle of it; -v shows them."""
+    attached = [process(entry(0x100001), entry(0x100002, state="LISTEN", peer="*"))]
+    print_tables(attached, Looks(), listening=False, verbose=False)
+    sockets, processes = capsys.readouterr().out.split("\n\n")
+    assert sockets.split()[:4] == ["Process", "State", "Local", "Peer"]
+    assert processes.split()[:4] == ["Process", "Uid", "Queue", "Link"]
+    for hidden in ("0x100001", "XTS", "Epoch", "aa", "credits", "clock", "Filter"):
+        assert hidden not in sockets + processes
+    print_tables(attached, Looks(), listening=True, verbose=True)
+    sockets, processes = capsys.readouterr().out.split("\n\n")
+    assert "0x100002" in sockets and "0x100001" not in sockets and "00000000000000aa" in sockets
+    assert "Frame credits" in processes and "Sleeps/spins" in processes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xts_proxy.status import _NOT_THE_BEST, _tls
+from xts_proxy.status import _KEPT, _NOT_THE_BEST, _tls
 from xts_proxy.ulp_tls import counts
 
 
@@ -12,6 +12,7 @@ def made(**some: int) -> dict[str, int]:
 
 def test_every_reason_that_is_counted_has_its_words() -> None:
     assert {f"fallback_{name}" for name in _NOT_THE_BEST} == {name for name in counts() if name.startswith("fallback")}
+    assert {f"kept_{name}" for name in _KEPT} == {name for name in counts() if name.startswith("kept")}
 
 
 def test_nothing_is_said_where_there_was_nothing() -> None:
@@ -33,6 +34,14 @@ def test_both_directions_and_the_reasons() -> None:
         "tls: not the best kind: 2 (the kernel or OpenSSL does not do this version, cipher or direction), "
         "1 (keys of TLS 1.3 may have to change)"
     )
+
+
+def test_who_has_the_records() -> None:
+    assert list(_tls(made(carried_ours=7)))[1:] == ["tls: records: 7 connections by the proxy, 0 by OpenSSL"]
+    assert list(_tls(made(carried_ours=7, kept_cipher=2, kept_configured=1)))[1:] == [
+        "tls: records: 7 connections by the proxy, 3 by OpenSSL: "
+        "1 (the configuration says so), 2 (the cipher is not an AEAD)"
+    ]
 
 
 def test_keys_that_hosts_have_pushed_count_without_a_handshake() -> None:

@@ -3,7 +3,10 @@ same tests run on its sockets, too (tests/vm)."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import mmap
+import os
 import select
 import socket
 from collections.abc import Callable, Iterator
@@ -586,6 +589,27 @@ def test_above_another_layer_the_kernel_is_not_asked() -> None:
         assert stream_of(bed.feed(seal(b"one") + seal(b"two"), sizes=[1, 2, 3])) == b"onetwo"
         expected = b"the kernel has no TLS" if kernel_tls_reason() else b"TLS is not next to TCP"
         assert bed.tell(CRYPTO_REASON, layer=1) == expected
+
+
+@pytest.mark.parametrize("cipher", CIPHERS, ids=lambda cipher: cipher.name)
+def test_memory_that_the_host_sees_gets_what_is_verified(cipher: Cipher) -> None:
+    """Over shared memory the host could read the plain text of a record with a wrong tag before it is refused. Here a
+    write to the memory would end the child."""
+    keys = keys_of(TLS13, cipher)
+    record = bytearray(Sealer(keys)(b"x" * 5000))
+    record[-1] ^= 1
+    with KeysBed() as bed, mmap.mmap(-1, 1 << 15) as memory:
+        bed.push_keys(keys, RECEIVE)
+        lib.ulp_stack_shows(bed.stack, True)
+        bed.peer_send(bytes(record))
+        bed.becomes_readable()
+        lib.ulp_stack_turn(bed.stack)
+        out, mark = ffi.from_buffer("uint8_t[]", memory), ffi.new("struct ulp_mark *")
+        if not (child := os.fork()):
+            ctypes.CDLL(None).mprotect(ctypes.c_void_p(int(ffi.cast("uintptr_t", out))), 1 << 15, mmap.PROT_READ)
+            os._exit(lib.ulp_stack_read(bed.stack, out, 1 << 15, mark) != -errno.EBADMSG)
+        assert os.waitpid(child, 0)[1] == 0
+        ffi.release(out)
 
 
 # --- the kernel -------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from xts_socket.cli.top_columns import duration, matches, rate
 from xts_socket.cli.top_network import NetworkPage, groups_table, routes_table, rules_table
 from xts_socket.cli.top_page import ConnectionPage
 from xts_socket.cli.top_table import Table
-from xts_socket.cli.why import NAMES, cause
+from xts_socket.cli.why import NAMES, REASONS, cause
 
 EPOCH = "00000000000000aa"
 PROXY = {"version": "0.1.0", "state": "serving", "pid": 1, "more": {"than": "we know"}}
@@ -59,6 +59,13 @@ def joined_rows(*connections: dict[str, Any], processes: Any = None) -> list[joi
 
 
 # --- both ends -----------------------------------------------------------------------------------------------------
+
+
+def test_a_reason_is_a_whole_sentence() -> None:
+    """They stand alone on a connection's page. One was "none: the host is behind"."""
+    for reason in REASONS:
+        subject = reason.text.split()[0]
+        assert subject not in ("it", "none") and len(reason.text.split()) >= 5, reason.text
 
 
 def test_both_ends_are_one_row() -> None:

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import google_crc32c
 import pytest
-from beds.native_core import TOP, compiler
+from beds.native_core import NATIVE, compiler
 from hypothesis import given
 from hypothesis import strategies as st
-
-ULP = TOP / "dpu_proxy" / "native" / "ulp"
 
 #: RFC 3720 B.4; the digest in the order in which it is sent.
 READ_10_PDU = bytes.fromhex(
@@ -31,8 +29,8 @@ VECTORS = {
 def code(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """crc32c.c by itself."""
     library: Path = tmp_path_factory.mktemp("crc32c") / "crc32c.so"
-    flags = ["-std=gnu11", "-O2", "-shared", "-fPIC", f"-I{ULP}"]
-    subprocess.run([compiler(), *flags, str(ULP / "crc32c.c"), "-o", str(library)], check=True)
+    flags = ["-std=gnu11", "-O2", "-shared", "-fPIC", f"-I{NATIVE}"]
+    subprocess.run([compiler(), *flags, str(NATIVE / "crc32c.c"), "-o", str(library)], check=True)
     loaded = ctypes.CDLL(str(library))
     for name in ("crc32c", "crc32c_by_table", "crc32c_by_instruction"):
         function = getattr(loaded, name)

@@ -16,6 +16,7 @@ from beds.grpc import END_HEADERS, HEADERS, SETTINGS, WINDOW_UPDATE, frame
 from beds.ulp import RECEIVE, Mark, UlpBed
 from beds.ulp_tls import (
     AUTHORITY,
+    OPENSSL,
     SERVER,
     VERSIONS,
     TlsBed,
@@ -319,7 +320,8 @@ def test_a_turn_reads_so_many_bytes() -> None:
 
 
 def test_the_rest_of_a_message_that_never_comes(bed: TlsBed, tmp_path: Path) -> None:
-    """The peer's stream ends inside KeyUpdate: nothing can be sent any more, and that is a fault."""
+    """The peer's stream ends inside KeyUpdate: OpenSSL sends nothing any more, and that is a fault."""
+    bed.configure(records=OPENSSL)  # ours goes on sending: test_tls_leave.py
     peer = hostile(bed, tmp_path, server=True)
     bed.peer_send(peer.seal(KEY_UPDATE[:4], HANDSHAKE))
     bed.peer.shutdown(socket.SHUT_WR)
@@ -335,7 +337,7 @@ def test_the_rest_of_a_message_that_never_comes(bed: TlsBed, tmp_path: Path) -> 
 @pytest.mark.parametrize("message_socket", [False, True], ids=["stream", "records"])
 def test_a_write_waits_for_the_rest_of_a_message(tmp_path: Path, server: bool, message_socket: bool) -> None:
     """OpenSSL sends nothing while it has a part of KeyUpdate. What it did not take is offered again, and asked for."""
-    with TlsBed(message_socket=message_socket) as bed:
+    with TlsBed(message_socket=message_socket, records=OPENSSL) as bed:
         bed.add_trust("default", AUTHORITY.certificate)
         bed.add_identity("server", SERVER)
         peer = hostile(bed, tmp_path, server=server)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from beds.authority import Authority
 from beds.kernel_tls import kernel_changes_keys
-from beds.ulp_tls import SEND_BY, TlsBed, counts
+from beds.ulp_tls import CARRIERS, SEND_BY, TlsBed, counts
 
 AUTHORITY = Authority()
 SERVER = AUTHORITY.issue("localhost")
@@ -23,9 +23,9 @@ BEST, KERNEL = 0, 2
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl program")
 
 
-@pytest.fixture
-def bed() -> Iterator[TlsBed]:
-    with TlsBed() as made:
+@pytest.fixture(params=CARRIERS)
+def bed(request: pytest.FixtureRequest) -> Iterator[TlsBed]:
+    with TlsBed(records=CARRIERS[request.param]) as made:
         made.add_trust("default", AUTHORITY.certificate)
         made.add_identity("server", SERVER, ocsp=AUTHORITY.ocsp_good(SERVER))
         yield made

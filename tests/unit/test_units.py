@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from xts_agent import config as agent_config
+from xts_messages import exit_status
 from xts_messages.attach import DEFAULT_ENDPOINT
 from xts_proxy.__main__ import parser as proxy_parser
 from xts_proxy.config import Proxy
@@ -30,7 +31,7 @@ def lines(unit: Path, key: str) -> list[str]:
 
 
 def commands() -> Iterator[tuple[Path, str]]:
-    for unit in SERVICES:
+    for unit in [*SERVICES, *SOCKETS]:
         for key in ("ExecStartPre", "ExecStart", "ExecReload"):
             yield from ((unit, line) for line in lines(unit, key))
 
@@ -101,6 +102,38 @@ def test_sockets_belong_to_a_service_and_are_where_it_looks(unit: Path) -> None:
     assert (SYSTEMD / service).exists()
     assert lines(unit, "ListenSequentialPacket") in ([], [DEFAULT_ENDPOINT])
     assert Proxy().endpoint == DEFAULT_ENDPOINT
+
+
+@pytest.mark.parametrize("unit", SOCKETS, ids=lambda unit: unit.name)
+def test_systemd_takes_no_path_that_is_served(unit: Path) -> None:
+    """It would: it replaces a file that is there."""
+    for path in lines(unit, "ListenSequentialPacket"):
+        assert [line.split()[1:] for line in lines(unit, "ExecStartPre")] == [["--unserved", path]]
+
+
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
+def test_a_reload_checks_the_file_that_the_service_reads(unit: Path) -> None:
+    [start] = lines(unit, "ExecStart")
+    program, _, file = start.split()
+    assert lines(unit, "ExecReload") == [f"{program} --check {file} --quiet", "/bin/kill -HUP $MAINPID"]
+
+
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
+def test_a_mistake_ends_a_service_once(unit: Path) -> None:
+    assert lines(unit, "RestartPreventExitStatus") == [str(exit_status.MISTAKE)]
+    assert lines(unit, "Restart") == ["on-failure"]
+
+
+def test_the_directory_of_sockets_belongs_to_no_unit() -> None:
+    """Each may write there; neither makes it, and neither may remove what is the other's."""
+    [entry] = [line.split() for line in (SYSTEMD / "xts.tmpfiles").read_text().splitlines() if line[0] != "#"]
+    kind, path, mode, owner, group, age = entry
+    assert (kind, mode, owner, age) == ("d", "1775", "root", "-")
+    users = re.findall(rf"^m (\S+) {group}$", (SYSTEMD / "xts.sysusers").read_text(), re.MULTILINE)
+    for unit in SERVICES:
+        assert lines(unit, "RuntimeDirectory") == [] and lines(unit, "ReadWritePaths") == [path]
+        assert lines(unit, "User")[0] in users
+    assert Path(DEFAULT_ENDPOINT).parent == Path(Proxy().control).parent == Path(path)
 
 
 @pytest.mark.parametrize("unit", [*SERVICES, *SOCKETS], ids=lambda unit: unit.name)

@@ -1,4 +1,4 @@
-"""Each wait of the library without a deadline is in the list at the head of waiting/wait.c, which says what ends it."""
+"""Each wait of the library without a deadline is in the list at the head of core/wait.c, which says what ends it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def waits() -> Iterator[tuple[Path, str]]:
 
 
 def test_waits_without_a_deadline_are_listed() -> None:
-    head = (NATIVE / "waiting" / "wait.c").read_text().partition("*/")[0]
+    head = (NATIVE / "core" / "wait.c").read_text().partition("*/")[0]
     found = list(waits())
     assert len(found) > 8, "the pattern finds no waits any more"
     assert [(path.name, name) for path, name in found if f"{name}()" not in head] == []

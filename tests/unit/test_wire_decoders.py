@@ -107,16 +107,6 @@ def test_a_datagrams_record(bytes_: bytes, error: int) -> None:
     assert core.xts_datagram_record_decode(made, ffi.new("uint8_t[]", bytes_), len(bytes_)) == -error
 
 
-def test_who_gets_which_records() -> None:
-    copy = ffi.new("struct xts_datagram_copy *", {"xts_socket": 1 << 31, "dropped": 2, "first": 3, "count": 65535})
-    memory = ffi.new("uint8_t[]", table.DATAGRAM_COPY_BYTES)
-    core.xts_datagram_copy_encode(memory, copy)
-    read = ffi.new("struct xts_datagram_copy *")
-    assert core.xts_datagram_copy_decode(read, memory, len(memory) - 1) == -errno.EBADMSG
-    assert core.xts_datagram_copy_decode(read, memory, len(memory)) == 0
-    assert (read.xts_socket, read.dropped, read.first, read.count) == (1 << 31, 2, 3, 65535)
-
-
 def test_what_is_asked_of_a_type() -> None:
     for code in EVERY_TYPE:
         message = BY_CODE.get(code)

@@ -22,7 +22,7 @@ CALLERS = {
     "ulp_stack_write": {"outgoing.c"},
     "spill_peek": {"outgoing.c", "datagram_send.c"},
     "spill_drop": {"outgoing.c", "datagram_send.c", "spill.c"},
-    "spill_append": {"outgoing.c", "datagram_send.c"},
+    "spill_append": {"outgoing.c", "datagram_send.c", "tcp_record.c"},
     # System calls. Handshakes of TLS are done by other threads, the kernel's TLS takes the type of a record, and a
     # lookup has a socket of its own.
     "sendmsg": {"outgoing.c", "bottom.c", "tls_keys_kernel.c", "lookup.c"},
@@ -40,6 +40,7 @@ MUTEXES = {
     "resource_pool.c": "a tenant's: taken when something is opened or closed",
     "filter_totals.c": "the process's: taken when a filter is attached",
     "handshake_pool.c": "the process's: taken for what a thread of the pool computes",
+    "tls_about.c": "the process's: taken at the beginning and the end of a TLS connection",
     "tls_contexts.c": "the process's: taken at the beginning and the end of a TLS connection",
     "tls_session.c": "the process's: taken during a handshake",
 }

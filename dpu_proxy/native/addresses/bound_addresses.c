@@ -89,7 +89,7 @@ struct bound_address *bound_address_take(const struct connection *c, enum bound_
 	b->holders = 1;
 	b->tenant = c->tenant;
 	b->uid = c->channel->owner.uid;
-	b->reuse = has_reuse(c->fd);
+	b->reuse = has_reuse(c->tcp.fd);
 	common_lock(&table.mutex);
 	if (is_anothers(b)) {
 		common_unlock(&table.mutex);

@@ -19,8 +19,7 @@ static int watch_descriptor(struct worker_state *w, int fd, uint32_t events, str
 	return epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
-/* The limit of sockets that HELLO_ACK announces to the host. */
-static uint32_t sockets_max(const struct xts_tenant *t)
+uint32_t channel_sockets_max(const struct xts_tenant *t)
 {
 	uint64_t sockets = tenant_limit(t, XTS_USE_CONNECTIONS) + tenant_limit(t, XTS_USE_LISTENERS);
 
@@ -43,15 +42,17 @@ static uint64_t features_of(const struct worker_state *worker, const struct xts_
 {
 	uint64_t features = XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS |
 			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_TAKE | XTS_FEATURE_DATAGRAM |
-			    XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM | XTS_FEATURE_COPIES |
-			    XTS_FEATURE_RETURN_DATAGRAM | XTS_FEATURE_CUT_OFF | XTS_FEATURE_FAULT_OF |
-			    XTS_FEATURE_RENEW_KEY | XTS_FEATURE_CATCH_UP | XTS_FEATURE_WITHDRAW;
+			    XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM | XTS_FEATURE_RETURN_DATAGRAM |
+			    XTS_FEATURE_CUT_OFF | XTS_FEATURE_FAULT_OF | XTS_FEATURE_RENEW_KEY | XTS_FEATURE_CATCH_UP |
+			    XTS_FEATURE_WITHDRAW | XTS_FEATURE_CANCEL;
 
-	if (queue->packets)
+	if (queue->ops->leave && !queue->heads)
+		features |= XTS_FEATURE_MOVE;
+	if (queue->traits & XTS_QUEUE_PACKETS)
 		features |= XTS_FEATURE_BUNDLE;
 	if (worker->config.names.resolver_count)
 		features |= XTS_FEATURE_NAMES;
-	if (queue->packets && queue->multi_buffer && worker->config.relayed_max)
+	if (queue->traits & XTS_QUEUE_PACKETS && queue->traits & XTS_QUEUE_FRAGMENTS && worker->config.relayed_max)
 		features |= XTS_FEATURE_RELAY;
 	return features;
 }
@@ -64,8 +65,9 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		.ethertype = worker->config.ethertype,
 		.frame_window = queue->frame_window,
 		.largest_message = queue->largest_message,
+		.head_bytes = queue->head_bytes,
 		.features = features_of(worker, queue),
-		.sockets_max = sockets_max(tenant),
+		.sockets_max = channel_sockets_max(tenant),
 		.clock = device_time,
 		.clock_context = worker,
 	};
@@ -91,15 +93,16 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 	ch->queue_watch.kind = WATCH_QUEUE;
 	ch->life_watch.kind = WATCH_LIFE;
 	ch->worker = worker;
-	ch->queue = queue;
+	ch->queue = ch->own_queue = queue;
 	ch->queue_id = queue_id;
 	ch->life_fd = life_fd;
 	list_init(&ch->connections);
 	list_init(&ch->ready);
-	gather_init(&ch->gather);
-	list_init(&ch->unnamed);
+	list_init(&ch->gather.asked);
 	list_init(&ch->noted);
-	names_init(&ch->names);
+	list_init(&ch->names.lookups);
+	list_init(&ch->names.noted);
+	list_init(&ch->names.answered);
 	list_init(&ch->returning);
 	if (!error)
 		error = account_open(&worker->schedule, &ch->account, &tenant->weight);
@@ -107,7 +110,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		error = watch_descriptor(worker, queue->wait_fd, EPOLLIN, &ch->queue_watch);
 	if (!error && life_fd >= 0)
 		error = watch_descriptor(worker, life_fd, EPOLLIN | EPOLLRDHUP, &ch->life_watch);
-	if (!error && queue->packets) {
+	if (!error && queue->traits & XTS_QUEUE_PACKETS) {
 		/* last, because on failure the queue still belongs to the caller */
 		error = xts_bundle_wrap(&ch->queue, queue);
 		ch->bundle = error ? NULL : ch->queue;
@@ -153,58 +156,4 @@ void channel_violation(struct channel *ch, const char *what, uint32_t id)
 	ch->worker->stats.bad_messages++;
 	channel_log(ch, "p%08x: host broke the protocol: %s", id, what);
 	xts_link_fail(&ch->link, EPROTO);
-}
-
-/* --- the link ----------------------------------------------------------------------------------------------------- */
-
-/* From now on the tenant of the process that has opened the link is charged. What earlier processes left stays charged
- * to their tenant. */
-static void take_over_costs(struct channel *ch)
-{
-	struct xts_tenant *tenant = ch->link.config.admit ? token_tenant(ch) : NULL;
-
-	if (!tenant || tenant == ch->tenant)
-		return;
-	/* without a limit, as they are open already */
-	tenant_take_anyway(tenant, XTS_USE_DESCRIPTORS, ch->descriptors);
-	tenant_give(ch->tenant, XTS_USE_DESCRIPTORS, ch->descriptors);
-	account_move(&ch->worker->schedule, &ch->account, &tenant->weight);
-	xts_tenant_release(ch->tenant);
-	ch->tenant = tenant_hold(tenant);
-	ch->link.config.sockets_max = sockets_max(tenant);
-}
-
-void channel_link_opened(struct channel *ch)
-{
-	channel_end_epoch(ch, false); /* the process ended without GOODBYE */
-	take_over_costs(ch);
-	ch->epoch_live = true;
-	if (ch->bundle)
-		xts_bundle_send(ch->bundle, ch->link.features & XTS_FEATURE_BUNDLE);
-	ch->worker->stats.channels_up++;
-	ch->worker->stats.hellos++;
-	channel_log(ch, "open, %s %u, window %u frames of %u bytes",
-		    ch->link.features & XTS_FEATURE_RELAY ? "a relay, process" : "process", ch->link.config.pid,
-		    ch->link.frame_window, ch->link.largest_message);
-	if (ch->link.features & XTS_FEATURE_RELAY && relay_open(ch)) {
-		xts_link_fail(&ch->link, ENOMEM);
-		channel_end_epoch(ch, true);
-	}
-}
-
-/* The link went down: by GOODBYE, or by a violation of the link's or our protocol. */
-void channel_link_closed(struct channel *ch)
-{
-	struct worker_state *w = ch->worker;
-
-	if (ch->bundle)
-		xts_bundle_send(ch->bundle, false);
-	if (!ch->epoch_live)
-		return;
-	if (ch->link.error == ESHUTDOWN)
-		w->stats.goodbyes++;
-	else
-		w->stats.link_failures++;
-	channel_log(ch, "closed, %s", ch->link.error == ESHUTDOWN ? "the process has ended" : strerror(ch->link.error));
-	channel_end_epoch(ch, ch->link.error != ESHUTDOWN);
 }

@@ -25,10 +25,12 @@
 #include <sys/socket.h>
 
 #include "addresses/bound_addresses.h"
-#include "channel/command_dispatch.h"
+#include "turns/command_dispatch.h"
+#include "channel/continuation.h"
 #include "channel/gather.h"
 #include "channel/relay.h"
 #include "channel/token.h"
+#include "channel/unnamed.h"
 #include "connection/connection.h"
 #include "connection/wait_reasons.h"
 #include "datagram.h"
@@ -76,29 +78,14 @@ struct id_slot {
 	uint32_t next_free;
 };
 
-struct ulp_preparation;
-
-/* A message of datagrams that a turn had no time to finish; or one with a push for which something has to be made first
- * (slow_push.c). */
-struct unfinished {
-	bool there;
-	bool more; /* datagrams: the message's flag MORE */
-	uint32_t id;
-	struct xts_rx_frame frame;
-	struct xts_datagram_cursor cursor; /* in the frame */
-	bool again;                        /* the message is carried out from the beginning, and does not wait again */
-	struct xts_head head;
-	struct ulp_preparation *preparation; /* NULL: it does not wait any more */
-	uint64_t since_ns;
-};
-
 struct channel {
 	struct watch queue_watch, life_watch;
 	struct list member; /* on worker->channels */
 	struct worker_state *worker;
 	struct xts_queue *queue;
-	uint64_t number;          /* larger than those of the channels before it */
-	struct xts_queue *bundle; /* the same queue where frames are packets (xts_bundle_wrap()), else NULL */
+	struct xts_queue *own_queue; /* the innermost, of its kind */
+	uint64_t number;             /* larger than those of the channels before it */
+	struct xts_queue *bundle;    /* the same queue where frames are packets (xts_bundle_wrap()), else NULL */
 	struct xts_link link;
 	uint32_t queue_id;
 	uint32_t descriptors;      /* descriptors of its queue, charged to the tenant */
@@ -107,23 +94,17 @@ struct channel {
 	struct identity identity;  /* who its token names, where tokens are required */
 	struct xts_owner owner;    /* of the process */
 	int life_fd;
-	bool epoch_live;             /* the link is up and nothing has ended it yet */
-	struct connection *refusing; /* a listener that its host has closed, whose backlog is being reset; NULL: none */
-	bool refusing_unwaited;      /* nobody waits for its CLOSED */
-	bool refusing_keeps;         /* the listener is kept for other processes, as if its own process had ended */
-	/* a socket whose BIND waits until kept listeners on the address are closed (bind.c); NULL: none */
-	struct connection *binding;
-	struct xts_bind bind;          /* what its host has asked for */
-	struct connection *connecting; /* a socket whose CONNECT is still looking for a port; NULL: none */
-	struct xts_connect connect;    /* what its host has asked for */
-	uint32_t ports_tried;          /* by the one or the other (local_ports.h) */
-	struct unfinished unfinished;  /* nothing more is received until it is read */
-	bool ending;                   /* the connections of an ended epoch are being closed (epoch_end.c) */
-	bool ending_reset;             /* they are reset */
-	bool dying;                    /* it is freed at the end of a round in which it is not ending any more */
+	bool epoch_live;                  /* the link is up and nothing has ended it yet */
+	struct continuation continuation; /* the command that takes several turns; resume is NULL: there is none */
+	bool again;                       /* the message that is carried out has waited for a continuation already */
+	uint32_t ports_tried;             /* by the BIND or CONNECT that goes on (local_ports.h) */
+	bool ending;                      /* the connections of an ended epoch are being closed (turns/epoch.c) */
+	bool ending_reset;                /* they are reset */
+	bool dying;                       /* it is freed at the end of a round in which it is not ending any more */
 	uint32_t last_rounds; /* its process is gone: rounds left to receive what it had sent. 0: the process lives */
 	bool cut_short;       /* the last turn ended with more to send */
 	bool kick_again;
+	struct timer clock;                         /* of a queue that has one */
 	bool late_fins;                             /* CLOSED is to send FINs: send_late_fins() */
 	bool slot_missing;                          /* a send found no transmit slot: do not sleep for long */
 	uint32_t unkicked_bytes, unkicked_messages; /* submitted, but the host may not have been woken for them */
@@ -135,13 +116,16 @@ struct channel {
 	struct list connections;
 	struct list ready;
 	struct gather gather;
-	struct list unnamed;
+	struct unnamed unnamed;
 	struct list noted; /* connections with noted events */
 	struct frames_missing frames_missing;
 	struct names names;
 	/* connections that it has parked and still has to return the rest of; under the registry's lock */
 	struct list returning;
-	bool returning_left; /* the channel is ending, and some of these may be left */
+	struct move_out *move; /* it goes to another process of the proxy; NULL in most */
+	uint64_t moved_ticket; /* by which its host claims what came with it */
+	uint64_t moved_epoch;  /* it has come from another one, and its host has this epoch; 0: no */
+	bool returning_left;   /* the channel is ending, and some of these may be left */
 	struct account account;
 	uint64_t looked_ns; /* when its queue was last checked and had nothing from the host; 0: it had something */
 	uint32_t connection_count, listener_count;
@@ -169,31 +153,36 @@ struct channel {
 
 int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *queue, int life_fd,
 		 uint32_t queue_id, struct xts_tenant *tenant);
-/* A HELLO has been accepted: a process begins. */
-void channel_link_opened(struct channel *ch);
-/* The link went down: by GOODBYE, or by a violation of either kind. */
-void channel_link_closed(struct channel *ch);
+/* The limit of sockets that HELLO_ACK announces to the host. */
+uint32_t channel_sockets_max(const struct xts_tenant *t);
 /* Logs a line about the channel, unless its tenant has used up its log lines. */
 __attribute__((format(printf, 2, 3))) void channel_log(const struct channel *ch, const char *format, ...);
 /* The host broke the protocol: the link ends. */
 void channel_violation(struct channel *ch, const char *what, uint32_t id);
 
-/* --- channel_receive.c -------------------------------------------------------------------------------------------- */
+/* --- turns/channel_receive.c -------------------------------------------------------------------------------------------- */
 
 /* Receives a batch of frames and carries them out; true when there were any. */
 bool channel_receive(struct channel *ch);
 /* Writes the payload gathered for connections to TCP, and recycles the frames of the batch. */
 void channel_flush(struct channel *ch);
 
+/* --- turns/channel_send.c ----------------------------------------------------------------------------------------------- */
+
+/* Sends what the channel has to send; true when anything was sent. */
+bool channel_send(struct channel *ch);
+
+/* --- connection/dirty.c ------------------------------------------------------------------------------------------- */
+
 /* The connection has something to flush with the batch. */
 void channel_dirty(struct channel *ch, struct connection *c);
 /* It has not any more. */
 void channel_clean(struct channel *ch, struct connection *c);
+/* Writes what they have to TCP. */
+void channel_flush_dirty(struct channel *ch);
 
-/* --- channel_send.c ----------------------------------------------------------------------------------------------- */
+/* --- submit.c ------------------------------------------------------------------------------------------------------ */
 
-/* Sends what the channel has to send; true when anything was sent. */
-bool channel_send(struct channel *ch);
 /* A transmit slot for one sequenced message, or false while frame credits or slots are missing. */
 bool channel_slot(struct channel *ch, struct xts_tx_slot *slot);
 /* Gives it back unused. */
@@ -202,18 +191,33 @@ void channel_abandon(struct channel *ch, const struct xts_tx_slot *slot);
 void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes);
 /* The same for a message that the host need not be woken for. */
 void channel_submit_quietly(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes);
+/* Wakes the host for what was submitted. */
+void channel_kick(struct channel *ch);
+/* Of a queue with a clock: sets the timer for its next deadline. After receiving; a kick does it by itself. */
+void channel_clock_set(struct channel *ch);
 
-/* --- epoch_end.c ----------------------------------------------------------------------------------------------------- */
+/* --- turns/epoch.c ----------------------------------------------------------------------------------------------------- */
 
+/* A HELLO has been accepted: a process begins. */
+void channel_link_opened(struct channel *ch);
+/* The link went down: by GOODBYE, or by a violation of either kind. */
+void channel_link_closed(struct channel *ch);
 /* Begins to end all connections: they are reset, or closed as the kernel does for a process that has exited. The
  * channel is *ending* from now on. */
 void channel_end_epoch(struct channel *ch, bool reset);
-/* Ends some of them, for the rest of the turn, at least one. */
-void channel_end_some(struct channel *ch);
 /* Ends the epoch, all of it at once, and frees everything, including the queue. */
 void channel_free(struct channel *ch, bool reset);
 
-/* --- command.c: carrying out messages of the host. Its functions, one for each type, are in command_dispatch.h. --- */
+/* --- turns/leave.c ------------------------------------------------------------------------------------------------ */
+
+/* In its turn, when it has received: leaves it if its host has sent its last message. */
+void channel_left_look(struct channel *ch);
+/* From now on nothing is done for the channel, but that its GOODBYE leaves (processes/move.h). */
+void channel_leave(struct channel *ch);
+/* Has its host sent nothing since it was asked, and waits for nothing? Then it may be asleep, and nothing is under way. */
+bool channel_is_quiet(const struct channel *ch);
+
+/* --- reply.c ------------------------------------------------------------------------------------------------------- */
 
 /* Notes why the proxy refuses the current request, for its reply. Returns the errno, positive. */
 int command_refuse(struct channel *ch, enum xts_refusal refusal);
@@ -225,40 +229,30 @@ void command_reply_value(struct channel *ch, uint8_t type, uint32_t xts_socket, 
 /* LISTEN_ACK, BIND_ACK or SHARE_ACK about c (NULL: it is gone). */
 void command_reply_local(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token,
 			 const struct connection *c, int error);
-/* The connection that a call is about; id 0 makes a new one. NULL with *error. */
-struct connection *command_target(struct channel *ch, uint32_t id, uint32_t xts_socket, uint32_t domain, int *error);
 /* Does policy allow it? Counts a refusal. */
 bool command_allowed(struct channel *ch, enum xts_policy_action action, const struct xts_endpoint *endpoint);
 
-/* --- datagram_send.c ---------------------------------------------------------------------------------------------- */
+/* --- connection/target.c ------------------------------------------------------------------------------------------ */
 
-/* Goes on with channel->unfinished for the rest of the turn. True: the message has been
- * read, or the link has failed. */
-bool datagrams_read_on(struct channel *ch);
+/* The connection that a call is about; id 0 makes a new one. NULL with *error. */
+struct connection *command_target(struct channel *ch, uint32_t id, uint32_t xts_socket, uint32_t domain, int *error);
 
-/* --- slow_push.c -------------------------------------------------------------------------------------------------- */
+/* --- pushed/slow_push.c -------------------------------------------------------------------------------------------------- */
 
-/* True: the message has not been carried out, and waits in channel->unfinished. */
+/* True: the message has not been carried out, and waits (continuation.h). */
 bool prepare_for_ioctl(struct channel *ch, const struct xts_head *head, const struct xts_ioctl *m,
 		       const struct batch_entry *e);
 bool prepare_for_connect(struct channel *ch, const struct xts_head *head, const struct xts_connect *m,
 			 const struct batch_entry *e);
-/* Called while the message waits: lets the pool's reserve thread help (handshake_pool.h). */
-void prepare_help(struct channel *ch);
-/* The message does not wait any more: frees what it waited for. */
-void prepare_forget(struct channel *ch);
 
-/* --- bind.c ------------------------------------------------------------------------------------------------------- */
+/* --- connection/bind.c ------------------------------------------------------------------------------------------------------- */
 
-/* Goes on with the BIND that channel->binding waits for. */
-void command_bind_goes_on(struct channel *ch);
-/* Goes on with the CONNECT of channel->connecting. */
-void command_connect_goes_on(struct channel *ch);
 /* bind(2), to a port of the tenant's if it is 0. 0, or an errno with its refusal; with `tried` also LOCAL_PORTS_LATER
  * (local_ports.h). */
 int connection_bind_fd(struct connection *c, const struct xts_endpoint *local, uint32_t *tried);
-/* May the process have this local port, by the kernel's rule for privileged ports? Counts a refusal. 0: any port. */
-bool connection_may_have_port(const struct connection *c, uint16_t port);
+/* May the socket be bound there: by policy, and by the kernel's rule for privileged ports? 0 or an errno, with its
+ * refusal. */
+int connection_may_bind(struct connection *c, const struct xts_endpoint *local);
 /* connect(2) of TCP, from a port of the tenant's if the socket has none. 0, LOCAL_PORTS_LATER, or an errno with its
  * refusal. */
 int connection_connect_fd(struct connection *c, const struct sockaddr *address, socklen_t length);
@@ -274,8 +268,5 @@ void identifier_release(struct channel *ch, uint32_t id);
 void identifiers_forget(struct channel *ch);
 /* Finds a connection by the identifier in a message of the host. */
 struct connection *connection_find(struct channel *ch, uint32_t proxy_id);
-/* Finds a connection by the host's own number, among those whose identifier the host may not know yet: for calls that
- * follow a CONNECT. */
-struct connection *connection_find_unnamed(struct channel *ch, uint32_t xts_socket);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a host is sent when it asks for what waits behind frame credits (CATCH_UP): gather.c. */
+/* What a host is sent when it asks for what waits behind frame credits (CATCH_UP): turns/gather.c. */
 #ifndef XTS_GATHER_H
 #define XTS_GATHER_H
 
@@ -19,10 +19,19 @@ struct gather {
 	uint32_t bytes;          /* how far it is filled */
 };
 
-void gather_init(struct gather *g);
+#define XTS_GATHERED_LENGTH_BYTES 2u /* before each message */
+
+/* --- turns/gather.c ----------------------------------------------------------------------------------------------- */
+
 /* Goes on with the host's request, if there is one. True: something was sent. */
 bool gather_turn(struct channel *ch);
 
+/* --- gathered_frame.c --------------------------------------------------------------------------------------------- */
+
+/* Is there room for a message of the whole share? Takes another frame if the present one is too full. */
+bool gather_has_room(struct channel *ch);
+/* Sends the frame, if it has anything. */
+void gather_submit(struct channel *ch);
 /* While gather.on, for channel_slot() and channel_submit(): room for a message in the frame, or false; and the message,
  * whose bytes are in that room. */
 bool gather_room(struct channel *ch, struct xts_tx_slot *slot);

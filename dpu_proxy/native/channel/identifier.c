@@ -4,8 +4,6 @@
 
 #include "channel/channel.h"
 
-#define UNNAMED_LOOKED_AT 1024
-
 static bool ids_grow(struct channel *ch)
 {
 	uint32_t count = ch->id_count ? ch->id_count * 2 : 64;
@@ -44,6 +42,8 @@ void identifier_release(struct channel *ch, uint32_t id)
 	uint32_t index = id & ID_INDEX_MASK;
 	struct id_slot *slot = &ch->ids[index];
 
+	if (slot->connection)
+		unnamed_remove(ch, slot->connection);
 	slot->connection = NULL;
 	slot->generation = (uint16_t)((slot->generation + 1) & 0xfff);
 	slot->next_free = ch->id_free;
@@ -55,6 +55,7 @@ void identifiers_forget(struct channel *ch)
 	free(ch->ids);
 	ch->ids = NULL;
 	ch->id_count = ch->id_used = ch->id_free = 0;
+	unnamed_forget(ch);
 }
 
 struct connection *connection_find(struct channel *ch, uint32_t proxy_id)
@@ -69,21 +70,6 @@ struct connection *connection_find(struct channel *ch, uint32_t proxy_id)
 		/* its handshake is not done, so the host does not know its identifier yet and has guessed it */
 		return NULL;
 	if (c)
-		list_remove(&c->unnamed); /* the host knows the identifier */
+		unnamed_remove(ch, c); /* the host knows the identifier */
 	return c;
-}
-
-struct connection *connection_find_unnamed(struct channel *ch, uint32_t xts_socket)
-{
-	struct list *node = ch->unnamed.prev;
-
-	/* Searches the youngest first, and not all of them: a host with thousands of failed connects must not slow down
-	 * the others. */
-	for (int looked = 0; node != &ch->unnamed && looked < UNNAMED_LOOKED_AT; node = node->prev, looked++) {
-		struct connection *c = list_entry(node, struct connection, unnamed);
-
-		if (c->xts_socket == xts_socket)
-			return c;
-	}
-	return NULL;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "channel/channel.h"
-#include "datagrams/datagram_socket.h"
+#include "connection/socket_kind.h"
 
 enum { TICKET_NONE, TICKET_CONNECT, TICKET_CLOSE };
 
@@ -31,7 +31,7 @@ void tickets_replied(struct channel *ch)
 
 static bool goes_on_later(const struct channel *ch)
 {
-	return ch->binding || ch->connecting;
+	return ch->continuation.replies_later;
 }
 
 void tickets_call_ends(const struct channel *ch, uint8_t type, enum command_result result)
@@ -81,24 +81,27 @@ void ticket_close_answered(struct connection *c)
 	answered(c, TICKET_CLOSE);
 }
 
+/* Does a host wait for its requests? Not when their epoch has ended, which takes a while for many connections; the next
+ * one may have begun by then. */
+static bool has_requester(const struct connection *c)
+{
+	return c->channel && c->channel->epoch_live && !c->channel->ending;
+}
+
 /* Is there what will answer CONNECT? */
 static bool connect_will_be_answered(const struct connection *c)
 {
-	return c->state == CONNECTION_CONNECTING ? !c->error : c->connect_reply;
+	return c->state == CONNECTION_CONNECTING ? !c->tcp.error : c->connect_reply;
 }
 
 static bool close_will_be_answered(const struct connection *c)
 {
-	if (c->close_reply || c->channel->refusing == c)
-		return true;
-	if (c->state == CONNECTION_CLOSING)
-		return c->lingering;
-	return c->state == CONNECTION_DATAGRAM && c->datagrams->closing;
+	return c->close_reply || kind_of(c)->close_goes_on(c);
 }
 
 void ticket_check(const struct connection *c)
 {
-	if (!c->channel || c->state == CONNECTION_FREED || !c->channel->epoch_live)
+	if (c->state == CONNECTION_FREED || !has_requester(c))
 		return;
 	if ((c->connect_reply || c->close_reply) && list_empty(&c->ready))
 		broken("it has an answer to send, and no turn to send it", "connection", c->proxy_id);
@@ -110,7 +113,7 @@ void ticket_check(const struct connection *c)
 
 void ticket_end(const struct connection *c)
 {
-	if (c->ticket != TICKET_NONE && c->channel && c->channel->epoch_live)
+	if (c->ticket != TICKET_NONE && has_requester(c))
 		broken("it is freed before its request is answered", "connection", c->proxy_id);
 }
 

@@ -5,7 +5,7 @@
  * on a path that is seldom taken, where memory has run out, for example. Builds with XTS_DEBUG check that:
  *
  * - A call is answered by a reply (command_reply()) while it is carried out, or the channel goes on with it in later
- *   turns (channel->binding, ->connecting, ->unfinished) and replies then.
+ *   turns (continuation.h) and replies then.
  * - CONNECT and CLOSE are answered from the state of the connection. From the moment that one is accepted, the
  *   connection has a ticket for it. Whenever work on the connection is done for the moment, something has to be there
  *   that will answer: TCP or a handshake in progress, or the mark that the answer is to be sent, with the connection on
@@ -17,7 +17,7 @@
 #ifndef XTS_TICKETS_H
 #define XTS_TICKETS_H
 
-#include "channel/command_dispatch.h"
+#include "turns/command_dispatch.h"
 #include "connection/connection.h"
 
 #ifdef XTS_DEBUG

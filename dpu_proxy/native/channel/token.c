@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "channel/channel.h"
+#include "headed.h"
 
 #define CONTEXT "xts attach token 1"
 #define CONTEXT_BYTES (sizeof CONTEXT - 1)
@@ -73,6 +74,7 @@ struct claims {
 	uint32_t cgroup_bytes; /* the path is at the beginning */
 	uint64_t life, number; /* ORDER; life 0: it has none */
 	uint32_t first_port;   /* FIRST_PORT; UINT32_MAX: it has none */
+	uint64_t secret;       /* SECRET; 0: it has none */
 };
 
 static void claim_read(struct claims *out, uint8_t number, const uint8_t *value, uint32_t bytes)
@@ -83,6 +85,8 @@ static void claim_read(struct claims *out, uint8_t number, const uint8_t *value,
 	}
 	if (number == XTS_CLAIM_FIRST_PORT && bytes == 2)
 		out->first_port = xts_get16(value);
+	if (number == XTS_CLAIM_SECRET && bytes == 8)
+		out->secret = xts_get64(value);
 }
 
 /* Reads the payload. A path has no zero byte; where there is one, a slash is before it and further claims are behind
@@ -145,8 +149,8 @@ static int check(const struct channel *ch, const struct xts_hello *hello, const 
 
 	if (!token)
 		return ENOKEY;
-	if (!authentic(ch, token, payload) || token->queue != expected_queue(ch, hello) ||
-	    token->epoch != hello->epoch || !claims_read(claims, payload, token->length))
+	if (!authentic(ch, token, payload) || token->queue != expected_queue(ch, hello) || token->epoch != hello->epoch ||
+	    !claims_read(claims, payload, token->length) || claims->secret != xts_headed_last(ch->queue))
 		return EKEYREJECTED;
 	if (token->expires_ms <= now_ms || token->expires_ms - now_ms > AHEAD_MS)
 		return EKEYEXPIRED;
@@ -181,7 +185,11 @@ int token_admit(void *channel, const struct xts_hello *hello, const struct xts_t
 {
 	struct channel *ch = channel;
 	struct claims claims;
-	int error = check(ch, hello, token, payload, &claims);
+	int error;
+
+	if (ch->moved_epoch && hello->epoch == ch->moved_epoch && !token)
+		return 0; /* it was admitted by another process of the proxy, and goes on here */
+	error = check(ch, hello, token, payload, &claims);
 
 	if (error && error != ch->identity.refused)
 		channel_log(ch, "HELLO refused: %s", meaning(error));
@@ -229,35 +237,4 @@ void trust_free(struct trust *t)
 	OPENSSL_cleanse(t->key, sizeof t->key);
 	t->rules = NULL;
 	t->rule_count = t->key_bytes = 0;
-}
-
-static bool run_trust(struct worker_state *w, void *argument)
-{
-	trust_free(&w->trust);
-	w->trust = *(struct trust *)argument;
-	return false;
-}
-
-int xts_worker_trust(struct xts_worker *worker, const uint8_t *key, uint32_t key_bytes,
-		     const struct xts_identity_rule *rules, uint32_t rule_count)
-{
-	struct trust t = { .key_bytes = key_bytes, .rule_count = rule_count };
-
-	if (key_bytes > sizeof t.key)
-		return -EINVAL;
-	for (uint32_t i = 0; i < rule_count; i++)
-		if (rules[i].cgroup_bytes > sizeof rules[i].cgroup)
-			return -EINVAL;
-	t.rules = calloc(rule_count + 1u, sizeof *t.rules);
-	if (!t.rules)
-		return -ENOMEM;
-	if (key_bytes)
-		memcpy(t.key, key, key_bytes);
-	for (uint32_t i = 0; i < rule_count; i++) {
-		t.rules[i] = rules[i];
-		tenant_hold(rules[i].tenant);
-	}
-	worker_request(worker, run_trust, &t);
-	OPENSSL_cleanse(t.key, sizeof t.key);
-	return 0;
 }

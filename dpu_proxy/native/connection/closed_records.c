@@ -39,7 +39,7 @@ void closed_connected(struct connection *c)
 	if (!c->closed)
 		return;
 	c->closed->stats.connected_ns = c->worker->now_ns;
-	socket_local(c->fd, &c->closed->stats.local);
+	socket_local(c->tcp.fd, &c->closed->stats.local);
 }
 
 void closed_leaves(struct connection *c)
@@ -63,7 +63,7 @@ static enum xts_closed_end end_of(const struct connection *c, bool reset)
 		return XTS_ENDED_UNCONNECTED;
 	if (c->closed->handed_over)
 		return XTS_ENDED_HANDED_OVER;
-	if (c->error)
+	if (c->tcp.error)
 		return XTS_ENDED_FAILED;
 	if (c->orphan)
 		return reset ? XTS_ENDED_UNDELIVERED : XTS_ENDED_DELIVERED;
@@ -96,14 +96,11 @@ void closed_end(struct connection *c, bool reset)
 	closed_leaves(c);
 	s->end = (uint8_t)end_of(c, reset);
 	s->ended_ns = c->worker->now_ns;
-	s->error = c->error;
-	s->sent_bytes = c->out.sent_bytes;
-	s->received_bytes = c->received_bytes;
-	s->host_bytes = c->accepted_bytes;
-	note_tcp(s, c->fd);
+	tcp_side_view(&c->tcp, &s->side);
+	note_tcp(s, c->tcp.fd);
 	memcpy(s->tenant, c->tenant->name, sizeof s->tenant);
-	if (c->pushed)
-		ulp_stack_describe(c->pushed->stack, false, s->ulps, sizeof s->ulps);
+	if (c->tcp.pushed)
+		ulp_stack_describe(c->tcp.pushed->stack, false, s->ulps, sizeof s->ulps);
 	c->closed = NULL;
 	if (l->count >= CLOSED_MAX) {
 		c->worker->stats.closed_lost++;
@@ -125,52 +122,25 @@ void closed_handed_over(struct connection *c)
 	closed_end(c, false);
 }
 
-/* Takes the oldest record, which the caller then owns. */
-static struct closed *take(struct closed_list *l)
+bool closed_take(struct closed_list *l, struct xts_closed_stats *out)
 {
 	struct closed *record = l->first;
 
 	if (!record)
-		return NULL;
+		return false;
 	l->first = record->next;
 	if (!l->first)
 		l->last = NULL;
 	l->count--;
-	return record;
+	*out = record->stats;
+	free(record);
+	return true;
 }
 
 void closed_free(struct closed_list *l)
 {
-	struct closed *record;
+	struct xts_closed_stats dropped;
 
-	while ((record = take(l)))
-		free(record);
-}
-
-struct listing {
-	struct xts_closed_stats *out;
-	uint32_t max, found;
-};
-
-static bool run_closed(struct worker_state *w, void *argument)
-{
-	struct listing *l = argument;
-
-	while (l->found < l->max && w->closed.first) {
-		struct closed *record = take(&w->closed);
-
-		l->out[l->found++] = record->stats;
-		free(record);
-		if (worker_turn_is_over(w))
-			return true;
-	}
-	return false;
-}
-
-int xts_worker_closed(struct xts_worker *worker, struct xts_closed_stats *out, uint32_t max)
-{
-	struct listing l = { .out = out, .max = max };
-	int error = worker_ask(worker, run_closed, &l);
-
-	return error && !l.found ? error : (int)l.found;
+	while (closed_take(l, &dropped))
+		;
 }

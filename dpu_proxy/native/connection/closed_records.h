@@ -33,6 +33,8 @@ void closed_leaves(struct connection *c);
 void closed_end(struct connection *c, bool reset);
 /* Its socket will go to another process. */
 void closed_handed_over(struct connection *c);
+/* Takes the oldest record. False: there is none. */
+bool closed_take(struct closed_list *l, struct xts_closed_stats *out);
 void closed_free(struct closed_list *l);
 
 #endif

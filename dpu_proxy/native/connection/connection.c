@@ -3,7 +3,8 @@
 #include "channel/tickets.h"
 #include "connection/connection_inside.h"
 #include "connection/unowned.h"
-#include "datagrams/datagram_socket.h"
+#include "connection/socket_kind.h"
+#include "connection/tcp_move.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
 
@@ -53,11 +54,10 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 	c->watch.kind = WATCH_CONNECTION;
 	c->channel = ch;
 	c->worker = w;
-	c->fd = fd;
-	c->ip_version = ip_version;
+	c->tcp.fd = fd;
+	c->tcp.ip_version = ip_version;
 	c->gathered_first = c->gathered_last = BATCH_NONE;
 	list_init(&c->ready);
-	list_init(&c->unnamed);
 	list_init(&c->noted);
 	list_init(&c->offers);
 	list_append(&ch->connections, &c->member);
@@ -80,85 +80,82 @@ void connection_close_socket(struct connection *c, bool reset)
 {
 	struct linger abort_now = { .l_onoff = 1 };
 
-	if (c->fd < 0)
+	if (c->tcp.fd < 0)
 		return;
 	closed_end(c, reset);
 	if (reset)
-		(void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
-	close(c->fd);
-	c->fd = -1;
+		(void)setsockopt(c->tcp.fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
+	close(c->tcp.fd);
+	c->tcp.fd = -1;
 	c->in_epoll = false;
 	bound_address_release(c->bound_to);
 	c->bound_to = NULL;
 }
 
-static void uncount(struct connection *c)
+void connection_leave_channel(struct connection *c)
 {
-	if (c->state == CONNECTION_LISTENER)
-		c->worker->stats.listeners--;
-	else if (c->state == CONNECTION_DATAGRAM)
-		c->worker->stats.datagram_sockets--;
-	else
-		c->worker->stats.connections--;
-	connection_spill_gone(c, c->out.spill.bytes);
-	if (c->orphan) {
-		orphan_uncount(c);
-		return;
-	}
-	tenant_give(c->tenant, c->state == CONNECTION_LISTENER ? XTS_USE_LISTENERS : XTS_USE_CONNECTIONS, 1);
+	struct channel *ch = c->channel;
+
+	held_forget(c);
+	closed_leaves(c);
+	tenant_give(c->tenant, kind_of(c)->use, 1);
 	connection_return_window(c);
-	if (c->state == CONNECTION_LISTENER)
-		c->channel->listener_count--;
+	if (kind_of(c)->use == XTS_USE_LISTENERS)
+		ch->listener_count--;
 	else
-		c->channel->connection_count--;
+		ch->connection_count--;
+	ch->spill_bytes -= c->tcp.out.spill.bytes;
+	ch->ulp_bytes -= pushed_memory(c->tcp.pushed);
+	waiting_leaves(c);
+	channel_clean(ch, c);
+	identifier_release(ch, c->proxy_id);
+	c->proxy_id = c->xts_socket = 0;
+	continuation_connection_gone(ch, c);
+	list_remove(&c->ready);
+	list_remove(&c->member);
+	c->channel = NULL;
+}
+
+/* What it has towards TCP, and the charges for that. */
+static void free_tcp(struct connection *c)
+{
+	outgoing_free(&c->tcp.out);
+	returned_drop(&c->tcp.returned, c->worker, c->tenant);
+	pushed_free(c->tcp.pushed);
+	c->tcp.pushed = NULL;
+	tcp_side_uncharge_buffers(&c->tcp, c->tenant);
 }
 
 void connection_free(struct connection *c, bool reset)
 {
-	datagram_free(c);
+	kind_of(c)->free(c);
 	if (c->shared)
 		share_leave(c, false);
-	held_forget(c);
 	if (c->listener && !c->announced)
 		accepting_ends(c);
 	listener_offer_ends(c);
-	if (c->state == CONNECTION_LISTENER && c->pushed)
-		accepting_drop(c);
-	while (!list_empty(&c->offers)) /* the offers of a listener: the host will still answer them */
-		listener_offer_ends(list_entry(c->offers.next, struct connection, offers));
 	connection_close_socket(c, reset);
 	closed_end(c, reset);               /* in case it had no socket any more */
 	bound_address_release(c->bound_to); /* in case its socket has moved to another connection */
 	c->bound_to = NULL;
-	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, sizeof *c + (c->pushed ? PUSHED_BYTES : 0));
-	uncount(c);
+	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns,
+		   sizeof *c + (c->tcp.pushed ? PUSHED_BYTES : 0));
+	kind_of(c)->count(c, -1);
+	connection_spill_gone(c, c->tcp.out.spill.bytes);
+	if (c->orphan)
+		orphan_uncount(c);
 	ticket_end(c);
-	if (c->channel) {
-		channel_clean(c->channel, c);
-		identifier_release(c->channel, c->proxy_id);
-		if (c->channel->refusing == c)
-			c->channel->refusing = NULL;
-		if (c->channel->binding == c)
-			c->channel->binding = NULL;
-		if (c->channel->connecting == c)
-			c->channel->connecting = NULL;
-	}
-	outgoing_free(&c->out);
-	returned_drop(&c->returned, c->worker, c->tenant);
-	pushed_free(c->pushed);
-	c->pushed = NULL;
-	buffers_uncharge(c);
+	free_tcp(c);
+	if (c->channel)
+		connection_leave_channel(c);
 	if (!c->as_orphan || !atomic_load(&c->as_orphan->cut)) /* else the orphan that replaced it is charged */
 		tenant_give_socket(c->tenant);
 	xts_tenant_release(c->tenant);
 	c->tenant = NULL;
-	list_remove(&c->ready);
 	connection_look_no_more(c);
 	list_remove(&c->noted);
-	list_remove(&c->unnamed);
-	list_remove(&c->member);
+	list_remove(&c->member); /* of orphans */
 	/* Events already fetched may still point here: the worker frees the memory after them. */
-	c->channel = NULL;
 	c->noted_events = 0;
 	c->look_due = false;
 	connection_enter(c, CONNECTION_FREED);
@@ -188,7 +185,7 @@ int connection_watch(struct connection *c)
 
 	if (c->in_epoll)
 		return 0;
-	if (epoll_ctl(c->worker->epoll_fd, EPOLL_CTL_ADD, c->fd, &event))
+	if (epoll_ctl(c->worker->epoll_fd, EPOLL_CTL_ADD, c->tcp.fd, &event))
 		return -errno;
 	c->in_epoll = true;
 	return 0;

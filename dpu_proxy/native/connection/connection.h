@@ -12,6 +12,7 @@
 
 #include "connection/connection_states.h"
 #include "connection/outgoing.h"
+#include "connection/tcp_side.h"
 #include "connection/wait_reasons.h"
 #include "credit.h"
 #include "link.h"
@@ -33,37 +34,31 @@ struct pushed;
 struct shared;
 struct unowned;
 
-/* Bytes that another process had received and gave back: returned_bytes.c. */
-struct returned {
-	struct returned_piece *last; /* its next is the first; NULL: there are none */
-};
-
-/* A host may have as many as its tenant's limit, so the size counts: at its end is a bound for it. What few connections
- * need, or none for long, is in memory of its own while it is needed. What each message needs comes first. */
+/* A connection has a side towards TCP, which can go to another owner, and all the rest, which belongs to the channel and
+ * ends with it. A host may have as many as its tenant's limit, so the size counts: at its end is a bound for it. What few
+ * connections need, or none for long, is in memory of its own while it is needed. What each message needs comes first. */
 struct connection {
 	struct watch watch; /* first: epoll's pointer */
-	int fd;
+	struct tcp_side tcp;
 	struct channel *channel; /* NULL for an orphan */
 	struct worker_state *worker;
 	struct xts_tenant *tenant; /* the tenant charged for it; a reference */
 	/* 0: none (an orphan has neither; no xts_socket before the host has acknowledged) */
 	uint32_t proxy_id, xts_socket;
 	uint8_t state; /* enum connection_state; changed only by connection_enter() (connection_states.h) */
-	uint8_t ip_version;
 #define FLAG_FIELD(name, bit, meaning) bool name : 1;
 	CONNECTION_FLAGS(FLAG_FIELD)
 #undef FLAG_FIELD
-	bool dirty : 1; /* in channel->dirty: has gathered frames to write */
+	bool dirty : 1;      /* in channel->dirty: has gathered frames to write */
+	bool is_unnamed : 1; /* the host may not know its identifier yet */
 	bool buffers_untouched
 		: 1; /* no size of its kernel buffers was set, or inherited from a listener (socket_buffers.c) */
 #ifdef XTS_DEBUG
 	uint8_t ticket; /* the request that will be answered from its state (channel/tickets.h) */
 #endif
-	bool rebinding : 1;                    /* SO_REUSEADDR is not the host's (listener_allow_rebinding()) */
 	bool waits_for_turn : 1;               /* something was noted and waits for its turn (wait_reasons.h) */
 	uint8_t waits_for[2];                  /* enum xts_wait, by direction (wait_reasons.h) */
 	uint8_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */
-	int error;                             /* of the connection, sent in RESET, CONNECT_ACK or CLOSED */
 	uint32_t noted_events;                 /* events of epoll that wait for its turn */
 	uint32_t window;               /* granted to the host, counted in channel->window_bytes and for the tenant */
 	uint32_t held;                 /* post credits: bytes (listener: connections) we may send to the host */
@@ -71,24 +66,17 @@ struct connection {
 	uint32_t consumed;             /* bytes written since the window last grew */
 	uint32_t read_bytes;           /* bytes that the application has read; counted until receive_tuned */
 	struct list ready;             /* on channel->ready: has something to send */
-	struct list noted;   /* on channel->noted, or unowned->noted: has noted events, or a timer has expired */
-	struct outgoing out; /* bytes for TCP that still wait */
-	uint64_t received_bytes;
-	uint64_t accepted_bytes; /* accepted from the host, over this channel */
+	struct list noted; /* on channel->noted, or unowned->noted: has noted events, or a timer has expired */
 	/* when its connect began, or it was accepted and its host has not answered; later, when its host last sent; 0:
 	 * neither */
 	uint64_t since_ns;
-	struct pushed *pushed;           /* protocols on it, or peek mode; NULL for most (pushed.h) */
 	struct datagrams *datagrams;     /* for a datagram socket (datagram_socket.h); NULL for TCP */
-	struct returned returned;        /* bytes that another process had not read: sent to the host before TCP's */
 	struct connection_waits waiting; /* how long it has waited, and for what */
-	/* charged for kernel buffers whose size its program has set (socket_buffers.c) */
-	uint32_t kernel_send, kernel_receive;
 
 	/* on channel->connections, or for an orphan on unowned->orphans, the oldest first; when freed, on worker->dead */
 	struct list member;
-	struct list unnamed; /* on channel->unnamed: made by a CONNECT whose answer the host may not have seen yet */
-	struct bound_address *bound_to; /* what its socket is bound to; NULL: not bound */
+	struct connection *unnamed_next; /* in channel->unnamed, if it is there (channel/unnamed.h) */
+	struct bound_address *bound_to;  /* what its socket is bound to; NULL: not bound */
 	/* An offer is a connection that has been announced; each listener has a list of its own. */
 	/* of a listener: its unanswered offers; of an announced connection: the node on that list */
 	struct list offers;
@@ -102,7 +90,9 @@ struct connection {
 };
 
 /* Those who make it larger have to say why (tests/system/sockets/test_memory_of_connections.py); malloc gives it 416. */
+#ifndef XTS_DEBUG
 _Static_assert(sizeof(struct connection) <= 408, "memory of a connection");
+#endif
 
 #define BATCH_NONE UINT8_MAX
 
@@ -111,6 +101,8 @@ _Static_assert(sizeof(struct connection) <= 408, "memory of a connection");
 /* A new connection with an identifier. fd >= 0: its socket, which it takes over; else it makes one. NULL with *error
  * (positive). */
 struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version, int *error);
+/* The channel's part of it ends, and what the channel and its tenant count for that. The TCP side stays. */
+void connection_leave_channel(struct connection *c);
 /* Frees the connection and closes its socket, by reset if asked. */
 void connection_free(struct connection *c, bool reset);
 /* The connection has something to send: puts it onto the ready list. */
@@ -145,10 +137,6 @@ void connection_look_no_more(struct connection *c);
 
 /* Carries out a close of the host; read_bytes as in PROTOCOL.md. */
 void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes);
-/* A datagram socket that is being closed has sent what it had: closes it. */
-void connection_close_datagram(struct connection *c);
-/* Continues a close that connection_close() has begun: a listener's backlog takes several turns (channel->refusing). */
-void connection_close_listener(struct connection *c);
 /* Called when nothing waits to be sent: half-closes, or finishes a close. */
 void connection_drained(struct connection *c);
 
@@ -159,23 +147,19 @@ void listener_announce(struct connection *l, struct connection *c, const struct 
 		       const struct xts_tx_slot *slot);
 /* Accepts and announces connections while credits last, at most budget; true when it may have more. */
 bool listener_send(struct connection *l, uint32_t budget);
-/* Makes the connection a listener. The caller has charged XTS_USE_LISTENERS. */
-void listener_become(struct connection *c);
-/* A listener has SO_REUSEADDR, unless the host has set it itself, which getsockopt() goes on to say. It changes nothing
- * while the listener is there. But connections that it has accepted have the option too: if they are in TIME_WAIT when
- * the proxy has been started again, the host can have the port again at once, as if its listener had never gone. */
-void listener_allow_rebinding(struct connection *c);
 /* May its tenant have one more connection? */
 bool listener_has_room(const struct connection *l);
-/* Closes the listener's descriptor; other processes may have the same socket open. */
-void listener_close(struct connection *l);
-/* Resets connections in the kernel's backlog until the turn is over. True: none is left, so that closing the socket is
- * quick. (With 4,000 connections in the backlog, close() took 33 to 69 ms.) */
-bool listener_refuse_some(struct connection *l);
 /* Resets one connection of a backlog. False: there is none. */
 bool backlog_refuse_one(int listener_fd);
 /* The host has answered the announcement of c, or will never do so. */
 void listener_offer_ends(struct connection *c);
+
+/* --- listener_kind.c ---------------------------------------------------------------------------------------------- */
+
+/* Makes the connection a listener. The caller has charged XTS_USE_LISTENERS. */
+void listener_become(struct connection *c);
+/* Closes the listener's descriptor; other processes may have the same socket open. */
+void listener_close(struct connection *l);
 
 /* --- from_host.c -------------------------------------------------------------------------------------------------- */
 
@@ -232,15 +216,19 @@ void buffers_tune(struct connection *c);
 void buffers_claimed(struct connection *c);
 /* An option has been set. */
 void buffers_option_set(struct connection *c, int level, int name);
-/* The socket is closed or belongs to another connection: ends the charge for its buffers. */
-void buffers_uncharge(struct connection *c);
 
 /* --- returned_bytes.c --------------------------------------------------------------------------------------------------- */
 
 /* Appends the bytes of the pieces, which the tenant is charged for as kept. 0 or ENOBUFS. */
 int returned_add(struct returned *r, struct xts_tenant *t, const struct ulp_mark *mark, const struct iovec *iov,
 		 int pieces, uint32_t bytes);
+/* t NULL: it was not charged to anybody (tcp_record.c). */
 void returned_free(struct returned *r, struct xts_tenant *t);
+/* For records (tcp_record.c): the piece after this one, or the first after NULL; what it is; and one more, which nobody
+ * is charged for: 0 or -ENOMEM. */
+const struct returned_piece *returned_piece_after(const struct returned *r, const struct returned_piece *piece);
+void returned_describe(const struct returned_piece *piece, struct returned_part *out);
+int returned_add_part(struct returned *r, const struct returned_part *part);
 /* Drops bytes that nobody will read. As there may be millions of pieces, they are freed in turns of their tenant, which
  * is charged until then. */
 void returned_drop(struct returned *r, struct worker_state *w, struct xts_tenant *t);

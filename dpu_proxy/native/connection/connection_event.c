@@ -1,9 +1,8 @@
 /* What happens to a connection on TCP: a connect ends, bytes come, room comes, it fails; or its timer says that it is
  * time to look. It is noted, and carried out in the turn of the connection's channel. */
 #include "connection/connection_inside.h"
+#include "connection/socket_kind.h"
 #include "connection/unowned.h"
-#include "datagrams/datagram_socket.h"
-#include "processes/share.h"
 #include "pushed/pushed.h"
 #include "worker/histogram.h"
 
@@ -17,8 +16,6 @@
  * cost next to nothing. The kernel reports when the peer has acknowledged a FIN; a lingering close is checked by timer
  * only for other TCP stacks, which do not report it. */
 #define LOOK_MS_FIRST 5u
-#define LOOK_MS_LINGERING 1000u
-#define LOOK_MS_LISTENER 100u
 
 int connection_socket_error(int fd)
 {
@@ -36,12 +33,12 @@ static int connect_result(const struct connection *c)
 {
 	const struct sockaddr_in any = { .sin_family = AF_INET };
 
-	return connect(c->fd, (const struct sockaddr *)&any, sizeof any) ? errno : 0;
+	return connect(c->tcp.fd, (const struct sockaddr *)&any, sizeof any) ? errno : 0;
 }
 
 void connection_connect_failed(struct connection *c, int error)
 {
-	c->error = error;
+	c->tcp.error = error;
 	closed_end(c, false);
 	c->connect_reply = true;
 	c->worker->stats.connects_failed++;
@@ -56,9 +53,9 @@ void connection_connected(struct connection *c)
 		c->since_ns = 0;
 		closed_connected(c);
 	}
-	if (c->pushed && !c->pushed->started) {
+	if (c->tcp.pushed && !c->tcp.pushed->started) {
 		pushed_start(c);
-		if (c->state != CONNECTION_CONNECTING || (c->pushed->started && !c->pushed->ready))
+		if (c->state != CONNECTION_CONNECTING || (c->tcp.pushed->started && !c->tcp.pushed->ready))
 			return; /* connected now, or when the handshakes are done */
 	}
 	connection_enter(c, CONNECTION_ESTABLISHED);
@@ -78,18 +75,18 @@ static void connect_finished(struct connection *c)
 		return;
 	}
 	connection_enter(c, CONNECTION_IDLE);
-	if (c->pushed && c->pushed->with_connect)
+	if (c->tcp.pushed && c->tcp.pushed->with_connect)
 		push_with_connect_failed(c);
 	connection_connect_failed(c, error);
 }
 
-static void stream_event(struct connection *c, uint32_t events)
+static void data_event(struct connection *c, uint32_t events)
 {
-	if (c->pushed) {
+	if (c->tcp.pushed) {
 		pushed_event(c, events);
-		if (c->state == CONNECTION_CLOSING && c->fd >= 0 && c->pushed->started)
+		if (c->state == CONNECTION_CLOSING && c->tcp.fd >= 0 && c->tcp.pushed->started)
 			pushed_drain(c);
-		if (c->fd < 0)
+		if (c->tcp.fd < 0)
 			return;
 	}
 	if (events & (EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
@@ -98,62 +95,60 @@ static void stream_event(struct connection *c, uint32_t events)
 	}
 	if (events & (EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
 		c->read_to_end = true; /* EPOLLPRI: a read stops at the urgent mark */
-	if (events & EPOLLERR && c->eos_sent && !c->error) {
-		int error = connection_socket_error(c->fd); /* nobody reads any more and would find it */
+	if (events & EPOLLERR && c->eos_sent && !c->tcp.error) {
+		int error = connection_socket_error(c->tcp.fd); /* nobody reads any more and would find it */
 
 		if (error)
 			connection_fail(c, error);
 	}
 	if (events & EPOLLOUT) {
 		c->writable = true;
-		if (c->pushed) { /* a protocol may have stopped reading because there was no room for its answers */
+		if (c->tcp.pushed) { /* a protocol may have stopped reading because there was no room for its answers */
 			c->readable = true;
 			connection_wake(c);
 		}
-		if (c->pushed || outgoing_waits(&c->out))
+		if (c->tcp.pushed || outgoing_waits(&c->tcp.out))
 			connection_flush(c); /* may free an orphan: c must not be used after this */
 	}
 }
 
-static void connection_event(struct connection *c, uint32_t events)
+void stream_event(struct connection *c, uint32_t events)
 {
-	if (c->fd < 0)
-		return;
-	if (c->orphan && events & (EPOLLERR | EPOLLHUP)) {
-		connection_free(c, true); /* the peer will not read the rest */
-		return;
-	}
 	switch (c->state) {
 	case CONNECTION_CONNECTING:
-		if (c->pushed && c->pushed->started) { /* its handshake is not done */
-			stream_event(c, events);
+		if (c->tcp.pushed && c->tcp.pushed->started) { /* its handshake is not done */
+			data_event(c, events);
 			break;
 		}
 		if (events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
 			connect_finished(c);
 		if (c->state == CONNECTION_ESTABLISHED)
-			stream_event(c, events & ~(uint32_t)EPOLLOUT);
-		break;
-	case CONNECTION_LISTENER:
-		c->readable = true;
-		connection_wake(c);
+			data_event(c, events & ~(uint32_t)EPOLLOUT);
 		break;
 	case CONNECTION_ESTABLISHED:
 	case CONNECTION_FAILED:
-		stream_event(c, events);
-		break;
-	case CONNECTION_DATAGRAM:
-		datagram_event(c, events);
+		data_event(c, events);
 		break;
 	case CONNECTION_CLOSING:
-		stream_event(c, events);
+		data_event(c, events);
 		/* when the FIN is acknowledged, the kernel reports EPOLLOUT once */
-		if (c->fd >= 0 && c->lingering)
+		if (c->tcp.fd >= 0 && c->lingering)
 			connection_look_at_lingering(c);
 		break;
 	default:
 		break;
 	}
+}
+
+static void connection_event(struct connection *c, uint32_t events)
+{
+	if (c->tcp.fd < 0)
+		return;
+	if (c->orphan && events & (EPOLLERR | EPOLLHUP)) {
+		connection_free(c, true); /* the peer will not read the rest */
+		return;
+	}
+	kind_of(c)->event(c, events);
 }
 
 /* --- looking again later ------------------------------------------------------------------------------------------ */
@@ -200,7 +195,7 @@ static struct look *look_of(struct connection *c)
 
 void connection_look_later(struct connection *c)
 {
-	uint32_t most = c->state == CONNECTION_LISTENER ? LOOK_MS_LISTENER : LOOK_MS_LINGERING;
+	uint32_t most = kind_of(c)->look_ms_most;
 	struct look *l = look_of(c);
 
 	if (!l || (timer_is_set(&l->timer) && !l->is_longer))
@@ -232,22 +227,19 @@ void connection_look_no_more(struct connection *c)
 		timer_cancel(&c->look->timer);
 }
 
+void stream_look(struct connection *c)
+{
+	if (c->lingering)
+		connection_look_at_lingering(c);
+	if (c->lingering)
+		connection_look_later(c);
+}
+
 static void look_again(struct connection *c)
 {
 	c->look_due = false;
 	c->worker->stats.looks++;
-	if (c->state == CONNECTION_LISTENER) {
-		c->readable = true;
-		connection_wake(c);
-		if (c->shares)
-			share_take_back_unanswered(c);
-	} else if (c->state == CONNECTION_DATAGRAM) {
-		datagram_look(c);
-	} else if (c->lingering) {
-		connection_look_at_lingering(c);
-		if (c->lingering)
-			connection_look_later(c);
-	}
+	kind_of(c)->look(c);
 }
 
 /* --- turns -------------------------------------------------------------------------------------------------------- */
@@ -273,7 +265,7 @@ void connection_turn(struct connection *c)
 	c->noted_events = 0;
 	if (events)
 		connection_event(c, events);
-	if (c->pushed && c->pushed->timer_due)
+	if (c->tcp.pushed && c->tcp.pushed->timer_due)
 		pushed_timer(c);
 	if (c->look_due)
 		look_again(c);
@@ -284,16 +276,16 @@ void connection_turn(struct connection *c)
 
 void connection_fail(struct connection *c, int error)
 {
-	if (c->reset_sent || c->error)
+	if (c->reset_sent || c->tcp.error)
 		return;
-	if (c->state == CONNECTION_CONNECTING && c->pushed && !c->pushed->ready) {
+	if (c->state == CONNECTION_CONNECTING && c->tcp.pushed && !c->tcp.pushed->ready) {
 		pushed_shaking_failed(c, error); /* RESET would tell nobody: the host waits for CONNECT_ACK */
 		return;
 	}
 	c->worker->stats.resets++;
-	c->error = error;
+	c->tcp.error = error;
 	connection_drop_outgoing(c);
-	if (c->pushed)
+	if (c->tcp.pushed)
 		pushed_fail(c);
 	c->readable = true; /* what has arrived is still delivered; the read after that finds the error */
 	if (c->orphan) {
@@ -311,9 +303,9 @@ bool connection_renew(struct connection *c)
 {
 	const struct sockaddr nowhere = { .sa_family = AF_UNSPEC };
 
-	if (c->state != CONNECTION_FAILED || !c->reset_sent || c->pushed || c->spent || c->fd < 0)
+	if (c->state != CONNECTION_FAILED || !c->reset_sent || c->tcp.pushed || c->spent || c->tcp.fd < 0)
 		return false;
-	if (connect(c->fd, &nowhere, sizeof nowhere))
+	if (connect(c->tcp.fd, &nowhere, sizeof nowhere))
 		return false;
 	connection_flush(c); /* the host sent these bytes before it knew of the failure; nobody will read them */
 	connection_drop_outgoing(c);
@@ -322,10 +314,11 @@ bool connection_renew(struct connection *c)
 	connection_enter(c, CONNECTION_IDLE);
 	c->noted_events = 0; /* events from before the failure */
 	c->readable = c->read_to_end = c->writable = c->eos_sent = c->reset_sent = false;
-	c->lingering = c->accepted = c->spilled = false;
-	c->out = (struct outgoing){ 0 };
-	c->error = 0;
+	c->lingering = c->spilled = false;
+	c->tcp.accepted = c->tcp.fin_wanted = c->tcp.fin_done = c->tcp.more = false;
+	c->tcp.out = (struct outgoing){ 0 };
+	c->tcp.error = 0;
 	c->held = c->consumed = 0;
-	c->received_bytes = 0;
+	c->tcp.received_bytes = 0;
 	return true;
 }

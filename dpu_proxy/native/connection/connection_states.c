@@ -46,7 +46,8 @@ static const struct xts_state_flag flags[CONNECTION_FLAG_COUNT] = {
 #define FLAG_TEXT(field, bit, meaning) { #field, meaning },
 	CONNECTION_FLAGS(FLAG_TEXT)
 #undef FLAG_TEXT
-		{ "fin_wanted", "The host sends no more: FIN follows what waits." },
+		{ "accepted", "The peer has connected to us." },
+	{ "fin_wanted", "The host sends no more: FIN follows what waits." },
 	{ "fin_done", "FIN has been sent, or close(2) sends it." },
 	{ "more", "The last message said MORE." },
 	{ "no socket", "Its TCP socket is closed." },
@@ -115,8 +116,9 @@ __attribute__((constructor)) static void visited_open(void)
 
 static uint32_t flags_of(const struct connection *c)
 {
-	uint32_t set = (c->out.fin_wanted ? F(FIN_WANTED) : 0) | (c->out.fin_done ? F(FIN_DONE) : 0) |
-		       (c->out.more ? F(MORE) : 0) | (c->fd < 0 ? F(NO_SOCKET) : 0) | (c->pushed ? F(PUSHED) : 0);
+	uint32_t set = (c->tcp.accepted ? F(ACCEPTED) : 0) | (c->tcp.fin_wanted ? F(FIN_WANTED) : 0) |
+		       (c->tcp.fin_done ? F(FIN_DONE) : 0) | (c->tcp.more ? F(MORE) : 0) |
+		       (c->tcp.fd < 0 ? F(NO_SOCKET) : 0) | (c->tcp.pushed ? F(PUSHED) : 0);
 
 #define FLAG_BIT(field, bit, meaning) set |= c->field ? F(bit) : 0;
 	CONNECTION_FLAGS(FLAG_BIT)

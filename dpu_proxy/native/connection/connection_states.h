@@ -45,7 +45,6 @@ enum connection_state { /* values as in struct xts_connection_stats */
 	X(spent, SPENT, "A CONNECT through protocols has failed: only CLOSE is possible.") \
 	X(announced, ANNOUNCED, "Accepted; NEWCONN has been sent and is not answered yet.") \
 	X(orphan, ORPHAN, "The host has no part in it any more; bytes are still to be delivered.") \
-	X(accepted, ACCEPTED, "The peer has connected to us.") \
 	X(spilled, SPILLED, "TCP has refused bytes since the window was last used up.") \
 	X(look_due, LOOK_DUE, "The timer has expired.") \
 	X(send_buffer_set, SEND_BUFFER_SET, "The program has set SO_SNDBUF.") \
@@ -55,7 +54,8 @@ enum connection_flag {
 #define FLAG_NUMBER(name, bit, meaning) FLAG_##bit##_NUMBER,
 	CONNECTION_FLAGS(FLAG_NUMBER)
 #undef FLAG_NUMBER
-	/* Flags made from other fields: those of struct outgoing, fd < 0, pushed != NULL. */
+	/* Flags made from other fields: those of struct tcp_side, fd < 0, pushed != NULL. */
+	FLAG_ACCEPTED_NUMBER,
 	FLAG_FIN_WANTED_NUMBER,
 	FLAG_FIN_DONE_NUMBER,
 	FLAG_MORE_NUMBER,

@@ -1,6 +1,7 @@
 /* SEND and SEND_PDU: the host's data, credits, FIN and CLOSE, gathered per connection until the whole batch of frames
  * has been decoded. */
-#include "datagrams/datagram_socket.h"
+#include "channel/channel.h"
+#include "connection/socket_kind.h"
 #include "probe.h"
 #include "pushed/pushed.h"
 #include "worker/histogram.h"
@@ -11,13 +12,13 @@ static bool take_data(struct channel *ch, struct connection *c, struct batch_ent
 {
 	uint8_t entry = (uint8_t)(e - ch->batch);
 
-	c->accepted_bytes += length;
-	XTS_PROBE3(worker_took, ch->link.epoch, c->proxy_id, c->accepted_bytes);
+	c->tcp.accepted_bytes += length;
+	XTS_PROBE3(worker_took, ch->link.epoch, c->proxy_id, c->tcp.accepted_bytes);
 	if (c->state != CONNECTION_ESTABLISHED && c->state != CONNECTION_FAILED) {
 		channel_violation(ch, "data on a socket that is not connected", c->proxy_id);
 		return false;
 	}
-	if (xts_credit_receive(&c->grant, credits) || c->out.fin_wanted) {
+	if (xts_credit_receive(&c->grant, credits) || c->tcp.fin_wanted) {
 		channel_violation(ch, "data beyond credits or after FIN", c->proxy_id);
 		return false;
 	}
@@ -50,27 +51,21 @@ bool connection_take_credits(struct connection *c, uint32_t post_credits)
 	}
 	if (!c->receive_tuned && c->state == CONNECTION_ESTABLISHED)
 		buffers_read(c, post_credits);
-	c->readable |= c->state == CONNECTION_LISTENER || c->held == post_credits || c->pushed;
-	if (c->datagrams && c->shared) {
-		c->readable = true;
-		/* while it had no credits it may have left errors to other members */
-		c->datagrams->has_errors |= c->held == post_credits;
-		c->datagrams->turn = DATAGRAM_TURN;
-	}
+	kind_of(c)->credits_came(c, post_credits);
 	connection_wake(c);
 	return true;
 }
 
 static bool take_stream(struct channel *ch, struct connection *c, struct batch_entry *e, uint32_t length, bool more)
 {
-	if (c->pushed && c->pushed->pdu_open) {
+	if (c->tcp.pushed && c->tcp.pushed->pdu_open) {
 		channel_violation(ch, "a byte stream in the middle of a PDU", c->proxy_id);
 		return false;
 	}
 	e->mark.pdu = false;
 	if (!take_data(ch, c, e, XTS_SEND_BYTES, length, length))
 		return false;
-	c->out.more = more;
+	c->tcp.more = more;
 	return true;
 }
 
@@ -99,7 +94,7 @@ enum command_result command_send(struct channel *ch, const struct xts_head *head
 	}
 	if (!(head->flags & XTS_FLAG_CLOSE) && !connection_take_credits(c, m->post_credits))
 		return COMMAND_DONE;
-	if (c->state == CONNECTION_DATAGRAM && (m->length || head->flags & XTS_FLAG_FIN)) {
+	if (!kind_of(c)->streams && (m->length || head->flags & XTS_FLAG_FIN)) {
 		channel_violation(ch, "a byte stream on a datagram socket", head->id);
 		return COMMAND_DONE;
 	}
@@ -110,8 +105,8 @@ enum command_result command_send(struct channel *ch, const struct xts_head *head
 	if (head->flags & XTS_FLAG_CLOSE) {
 		close_from_host(ch, c, head->flags, m->post_credits);
 	} else if (head->flags & XTS_FLAG_FIN && c->state == CONNECTION_ESTABLISHED) {
-		c->out.fin_wanted = true;
-		c->out.more = false;
+		c->tcp.fin_wanted = true;
+		c->tcp.more = false;
 		channel_dirty(ch, c);
 	}
 	return kept ? COMMAND_KEPT : COMMAND_DONE;
@@ -170,7 +165,7 @@ enum command_result command_send_pdu(struct channel *ch, const struct xts_head *
 		connection_fail(c, ENOBUFS);
 		return COMMAND_DONE;
 	}
-	wrong = check_pdu(c->pushed, m, more);
+	wrong = check_pdu(c->tcp.pushed, m, more);
 	if (wrong) {
 		channel_violation(ch, wrong, head->id);
 		return COMMAND_DONE;

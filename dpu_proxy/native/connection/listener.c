@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "addresses/socket_address.h"
+#include "connection/tcp_move.h"
 #include "endpoint.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
@@ -19,46 +20,9 @@ static bool is_passing(int error)
 	       error == EOPNOTSUPP || error == ENETUNREACH;
 }
 
-void listener_become(struct connection *c)
-{
-	struct xts_worker_stats *stats = &c->worker->stats;
-
-	connection_enter(c, CONNECTION_LISTENER);
-	tenant_give(c->tenant, XTS_USE_CONNECTIONS, 1);
-	c->channel->connection_count--;
-	c->channel->listener_count++;
-	stats->connections--;
-	stats->listeners++;
-}
-
-void listener_allow_rebinding(struct connection *c)
-{
-	socklen_t length = sizeof(int);
-	int on = 0;
-
-	if (getsockopt(c->fd, SOL_SOCKET, SO_REUSEADDR, &on, &length) || on)
-		return;
-	on = 1;
-	c->rebinding = setsockopt(c->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
-}
-
 bool listener_has_room(const struct connection *l)
 {
 	return tenant_left(l->tenant, XTS_USE_CONNECTIONS) && channel_window_left(l->channel);
-}
-
-void listener_close(struct connection *l)
-{
-	if (l->fd < 0)
-		return;
-	if (l->in_epoll) /* close() does not remove it while another process has the socket open */
-		(void)epoll_ctl(l->worker->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
-	close(l->fd);
-	l->fd = -1;
-	l->in_epoll = false;
-	bound_address_release(l->bound_to);
-	l->bound_to = NULL;
-	l->readable = false;
 }
 
 bool backlog_refuse_one(int listener_fd)
@@ -68,18 +32,6 @@ bool backlog_refuse_one(int listener_fd)
 	if (fd < 0)
 		return is_passing(errno);
 	reset_and_close(fd);
-	return true;
-}
-
-bool listener_refuse_some(struct connection *l)
-{
-	if (l->fd < 0)
-		return true;
-	(void)listen(l->fd, 0); /* so that no further connections arrive */
-	while (backlog_refuse_one(l->fd)) {
-		if (worker_turn_is_over(l->worker))
-			return false;
-	}
 	return true;
 }
 
@@ -102,13 +54,13 @@ void listener_announce(struct connection *l, struct connection *c, const struct 
 
 	connection_enter(c, CONNECTION_ESTABLISHED);
 	c->announced = true;
-	c->accepted = true;
+	c->tcp.accepted = true;
 	c->writable = true;
 	c->listener = l;
 	list_append(&l->offers, &c->offers);
 	if (l->shares)
 		share_offer_begins(l->shares);
-	socket_local(c->fd, &m.local);
+	socket_local(c->tcp.fd, &m.local);
 	m.peer = *peer;
 	xts_head_encode(slot->data, XTS_REPLY_NEWCONN, 0, 0, l->xts_socket);
 	xts_newconn_encode(slot->data, &m);
@@ -125,22 +77,22 @@ static uint64_t accept_time(struct worker_state *w)
 	return w->accepted_ns;
 }
 
-/* The next connection: one that was given back, with the protocols pushed onto it, or a new one. -1 and errno. */
-static int next_connection(struct connection *l, struct sockaddr_storage *peer, struct pushed **pushed, uint64_t *came_ns)
+/* The next connection: one that was given back, or a new one. False, and errno. */
+static bool next_connection(struct connection *l, struct sockaddr_storage *peer, struct tcp_side *tcp, uint64_t *came_ns)
 {
 	socklen_t length = sizeof *peer;
-	int fd = l->shared ? share_take_waiting(l, pushed, came_ns) : -1;
 
-	if (fd < 0) {
+	if (!l->shared || !share_take_waiting(l, tcp, came_ns)) {
 		*came_ns = accept_time(l->worker);
-		return accept4(l->fd, (struct sockaddr *)peer, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		*tcp = (struct tcp_side){ .ip_version = l->tcp.ip_version, .rebinding = l->tcp.rebinding };
+		tcp->fd = accept4(l->tcp.fd, (struct sockaddr *)peer, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		return tcp->fd >= 0;
 	}
-	if (!getpeername(fd, (struct sockaddr *)peer, &length))
-		return fd;
-	pushed_free(*pushed);
-	close(fd); /* reset by its peer in the meantime: the host never knew of it */
+	if (!getpeername(tcp->fd, (struct sockaddr *)peer, &length))
+		return true;
+	tcp_side_end(tcp, l->tenant); /* reset by its peer in the meantime: the host never knew of it */
 	errno = ECONNABORTED;
-	return -1;
+	return false;
 }
 
 static void accepted_all(struct connection *l)
@@ -157,9 +109,9 @@ static struct connection *next_member(struct connection *l)
 {
 	struct connection *to = l->shared ? share_turn(l) : l;
 
-	if (!to || (!to->held && !to->pushed))
+	if (!to || (!to->held && !to->tcp.pushed))
 		return NULL;
-	if (!listener_has_room(to) || (to->pushed && !accepting_has_room(to))) {
+	if (!listener_has_room(to) || (to->tcp.pushed && !accepting_has_room(to))) {
 		/* Further connections wait in the kernel's backlog, as they would for a busy server. */
 		connection_look_later(to);
 		l->readable = false;
@@ -186,7 +138,7 @@ static bool announce_ready(struct connection *l)
 		return false;
 	}
 	accepting_ends(c);
-	listener_announce(l, c, &c->pushed->peer, &slot);
+	listener_announce(l, c, &c->tcp.pushed->peer, &slot);
 	return true;
 }
 
@@ -196,13 +148,13 @@ bool listener_send(struct connection *l, uint32_t budget)
 	struct xts_tx_slot slot;
 
 	while (budget--) {
-		struct pushed *pushed = NULL;
 		struct connection *c, *to;
 		struct xts_endpoint from;
+		struct tcp_side tcp;
 		uint64_t came_ns;
-		int fd, error = 0;
+		int error = 0;
 
-		if (l->pushed && announce_ready(l))
+		if (l->tcp.pushed && announce_ready(l))
 			continue;
 		if (l->shared ? !share_has_news(l) : !l->readable)
 			return false;
@@ -214,29 +166,27 @@ bool listener_send(struct connection *l, uint32_t budget)
 			share_turn_ends(to);
 			return to == l;
 		}
-		fd = next_connection(l, &peer, &pushed, &came_ns);
-		if (fd < 0) {
+		if (!next_connection(l, &peer, &tcp, &came_ns)) {
 			channel_abandon(to->channel, &slot);
 			if (is_passing(errno))
 				continue;
 			accepted_all(l);
 			return false;
 		}
-		c = connection_new(to->channel, fd, l->ip_version, &error);
+		c = connection_new(to->channel, tcp.fd, tcp.ip_version, &error);
 		if (!c) {
 			channel_abandon(to->channel, &slot);
-			pushed_free(pushed);
-			close(fd);
+			tcp_side_end(&tcp, l->tenant);
 			connection_look_later(l);
 			l->readable = false;
 			return false;
 		}
+		tcp_side_move(&c->tcp, &tcp);
 		c->since_ns = came_ns;
-		c->rebinding = l->rebinding;
 		share_turn_ends(to);
 		from = xts_endpoint_of(&peer);
 		closed_begin(c, XTS_BEGUN_ACCEPT, &from);
-		if ((to->pushed || pushed) && !accepting_begin(to, c, pushed, &from))
+		if ((to->tcp.pushed || c->tcp.pushed) && !accepting_begin(to, c, &from))
 			channel_abandon(to->channel, &slot); /* its handshake is under way, or has failed */
 		else
 			listener_announce(to, c, &from, &slot);

@@ -142,35 +142,18 @@ bool orphan_would_reset(struct connection *c)
 {
 	int bytes = 0;
 
-	if (c->returned.last)
+	if (c->tcp.returned.last)
 		return true;
-	if (c->pushed && (c->pushed->started || c->pushed->peeking))
+	if (c->tcp.pushed && (c->tcp.pushed->started || c->tcp.pushed->peeking))
 		return pushed_has_unread(c);
-	return !ioctl(c->fd, FIONREAD, &bytes) && bytes > 0;
+	return !ioctl(c->tcp.fd, FIONREAD, &bytes) && bytes > 0;
 }
 
-/* Takes it out of its channel, and out of the channel's account. */
+/* Its channel's part ends; what its protocols keep is charged as an orphan's from now on. */
 static void leave_channel(struct connection *c)
 {
-	struct channel *ch = c->channel;
-	uint64_t kept = pushed_memory(c->pushed);
-
-	held_forget(c);
-	closed_leaves(c);
-	identifier_release(ch, c->proxy_id);
-	c->proxy_id = c->xts_socket = 0;
-	connection_return_window(c);
-	tenant_give(c->tenant, XTS_USE_CONNECTIONS, 1);
-	tenant_give(c->tenant, XTS_USE_ULP_BYTES, kept);
-	ch->ulp_bytes -= kept;
-	ch->spill_bytes -= c->out.spill.bytes;
-	ch->connection_count--;
-	waiting_leaves(c);
-	list_remove(&c->ready);
-	channel_clean(ch, c);
-	list_remove(&c->unnamed);
-	list_remove(&c->member);
-	c->channel = NULL;
+	tenant_give(c->tenant, XTS_USE_ULP_BYTES, pushed_memory(c->tcp.pushed));
+	connection_leave_channel(c);
 	if (!list_empty(&c->noted)) { /* its events are handled in a turn of the orphans */
 		list_remove(&c->noted);
 		list_append(&c->as_orphan->unowned->noted, &c->noted);
@@ -200,16 +183,16 @@ void connection_orphan(struct connection *c)
 	uint64_t bytes;
 	int timeout_ms;
 
-	c->out.fin_wanted = true;
-	if (c->fd < 0 || (!outgoing_waits(&c->out) && (!c->pushed || pushed_finish(c) || c->error))) {
+	c->tcp.fin_wanted = true;
+	if (c->tcp.fd < 0 || (!outgoing_waits(&c->tcp.out) && (!c->tcp.pushed || pushed_finish(c) || c->tcp.error))) {
 		connection_free(c, false);
 		return;
 	}
-	if (c->pushed && !pushed_deliverable(c)) {
+	if (c->tcp.pushed && !pushed_deliverable(c)) {
 		connection_free(c, true);
 		return;
 	}
-	bytes = c->out.spill.bytes + pushed_memory(c->pushed); /* includes what its protocols have not sent */
+	bytes = c->tcp.out.spill.bytes + pushed_memory(c->tcp.pushed); /* includes what its protocols have not sent */
 	if (!make_orphan(c) || !make_room(w, c->tenant, bytes)) {
 		if (c->as_orphan)
 			unowned_release(c->as_orphan->unowned);
@@ -218,7 +201,7 @@ void connection_orphan(struct connection *c)
 		return;
 	}
 	timeout_ms = (int)c->tenant->orphan_timeout_ms;
-	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+	(void)setsockopt(c->tcp.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 	leave_channel(c);
 	atomic_store(&c->as_orphan->bytes, bytes);
 	c->orphan = true;
@@ -231,6 +214,6 @@ void connection_orphan(struct connection *c)
 	common_lock(&by_age);
 	list_append(&c->tenant->orphans, &c->as_orphan->by_age);
 	common_unlock(&by_age);
-	if (c->pushed)
+	if (c->tcp.pushed)
 		pushed_orphan(c, (uint32_t)timeout_ms);
 }

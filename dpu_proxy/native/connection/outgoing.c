@@ -27,29 +27,6 @@ bool outgoing_last_is_raw(const struct outgoing *o)
 	return !outgoing_runs(o) || run_at(o, outgoing_runs(o) - 1)->raw;
 }
 
-static int runs_grow(struct outgoing *o)
-{
-	uint32_t room = o->runs ? o->runs->room * 2 : 8;
-	struct runs *runs = calloc(1, sizeof *runs + room * sizeof runs->run[0]);
-
-	if (!runs)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < outgoing_runs(o); i++)
-		runs->run[i] = *run_at(o, i);
-	runs->count = outgoing_runs(o);
-	runs->pdus = o->runs ? o->runs->pdus : 0;
-	runs->room = room;
-	free(o->runs);
-	o->runs = runs;
-	return 0;
-}
-
-static void run_add(struct outgoing *o, const struct run *r)
-{
-	*run_at(o, o->runs->count++) = *r;
-	o->runs->pdus += r->mark.pdu;
-}
-
 static void run_drop_first(struct outgoing *o)
 {
 	o->runs->pdus -= run_at(o, 0)->mark.pdu;
@@ -72,7 +49,7 @@ int outgoing_append(struct outgoing *o, const struct run *r, const struct iovec 
 	bool joins = joins_last(o, r);
 
 	/* There may be two to add: bytes without a run get one when another follows them. */
-	if (!joins && outgoing_runs(o) + 2 > (o->runs ? o->runs->room : 0) && runs_grow(o))
+	if (!joins && runs_make_room(&o->runs, 2))
 		return -ENOMEM;
 	if (spill_append(&o->spill, iov, pieces, 0))
 		return -ENOMEM;
@@ -81,8 +58,8 @@ int outgoing_append(struct outgoing *o, const struct run *r, const struct iovec 
 	if (joins)
 		return 0;
 	if (!outgoing_runs(o) && before.bytes)
-		run_add(o, &before);
-	run_add(o, r);
+		runs_append(o->runs, &before);
+	runs_append(o->runs, r);
 	return 0;
 }
 
@@ -96,7 +73,7 @@ void outgoing_free(struct outgoing *o)
 /* --- the path to TCP ---------------------------------------------------------------------------------------------- */
 
 /* One attempt; bytes written, 0 when TCP is full, or -errno. */
-static ssize_t write_raw(const struct outgoing *o, struct outgoing_target *to, struct iovec *iov, int pieces)
+static ssize_t write_raw(struct outgoing_target *to, struct iovec *iov, int pieces)
 {
 	struct msghdr message = { .msg_iov = iov, .msg_iovlen = (size_t)pieces };
 	ssize_t n;
@@ -104,7 +81,7 @@ static ssize_t write_raw(const struct outgoing *o, struct outgoing_target *to, s
 	if (!to->writable)
 		return 0;
 	do {
-		n = sendmsg(to->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | (o->more ? MSG_MORE : 0));
+		n = sendmsg(to->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | (to->more ? MSG_MORE : 0));
 	} while (n < 0 && errno == EINTR);
 	if (n < 0 && errno != EAGAIN)
 		return -errno;
@@ -121,7 +98,7 @@ int outgoing_offer(struct outgoing *o, struct outgoing_target *to, const struct 
 	if (r->raw) {
 		uint32_t offered = (uint32_t)ulp_iov_bytes(iov, pieces);
 
-		n = write_raw(o, to, iov, pieces);
+		n = write_raw(to, iov, pieces);
 		to->writable &= n >= (ssize_t)offered;
 		taken->done = n >= 0 && (uint32_t)n == r->bytes;
 	} else if (to->stack) {

@@ -21,17 +21,11 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#include "connection/spill.h"
+#include "connection/tcp_side.h"
 #include "ulp/ulp.h"
 #include "wire.h"
 
 struct ulp_stack;
-
-struct run {
-	uint32_t bytes;
-	bool raw;
-	struct ulp_mark mark;
-};
 
 struct runs {
 	uint32_t first, count, room; /* a ring of room entries, a power of two */
@@ -39,19 +33,11 @@ struct runs {
 	struct run run[];
 };
 
-struct outgoing {
-	struct spill spill;
-	struct runs *runs;   /* NULL: there has been no run yet */
-	bool fin_wanted;     /* the host sends no more: FIN follows what waits */
-	bool fin_done;       /* FIN has been sent, or close(2) sends it */
-	bool more;           /* the last message had the flag MORE */
-	uint64_t sent_bytes; /* bytes taken by TCP or a protocol, since the beginning */
-};
-
 /* Where the bytes go. */
 struct outgoing_target {
 	int fd;
 	struct ulp_stack *stack; /* a started stack; NULL: only raw runs can leave */
+	bool more;               /* the last message had the flag MORE: TCP may wait for the next */
 	bool writable;           /* TCP took everything at the last attempt; false: nothing raw is offered */
 	int raw_pieces;          /* how many blocks of the spill buffer, each at most 64 KiB, one call offers */
 };
@@ -91,5 +77,13 @@ int outgoing_drain(struct outgoing *o, struct outgoing_target *to, struct outgoi
 int outgoing_append(struct outgoing *o, const struct run *r, const struct iovec *iov, int pieces);
 /* Drops what waits. */
 void outgoing_free(struct outgoing *o);
+
+/* --- runs.c ------------------------------------------------------------------------------------------------------- */
+
+const struct run *runs_at(const struct runs *runs, uint32_t i);
+/* Room for more runs, also where there were none. 0 or -ENOMEM. */
+int runs_make_room(struct runs **runs, uint32_t more);
+/* There is room. */
+void runs_append(struct runs *runs, const struct run *r);
 
 #endif

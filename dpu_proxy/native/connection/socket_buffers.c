@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 
 #include "channel/channel.h"
+#include "connection/socket_kind.h"
 
 /* Since Linux 5.14, and not in the headers of every distribution that we build on. On older kernels TCP tunes by what
  * the proxy reads. */
@@ -38,7 +39,7 @@ static int option(const struct connection *c, int name)
 	int value = 0;
 	socklen_t length = sizeof value;
 
-	return getsockopt(c->fd, SOL_SOCKET, name, &value, &length) ? -errno : value;
+	return getsockopt(c->tcp.fd, SOL_SOCKET, name, &value, &length) ? -errno : value;
 }
 
 /* Charges for a buffer whose size the program has set; *charged: what was charged before. False: over the tenant's
@@ -62,13 +63,7 @@ static void settle(const struct connection *c, int name, uint32_t *charged)
 	int bytes = option(c, name), before = (int)((*charged + TENANT_BUFFER_BYTES) / 2); /* the kernel doubles it */
 
 	if (bytes > 0 && !charge(c, charged, (uint32_t)bytes))
-		(void)setsockopt(c->fd, SOL_SOCKET, name, &before, sizeof before);
-}
-
-void buffers_uncharge(struct connection *c)
-{
-	tenant_give(c->tenant, XTS_USE_SOCKET_BYTES, (uint64_t)c->kernel_send + c->kernel_receive);
-	c->kernel_send = c->kernel_receive = 0;
+		(void)setsockopt(c->tcp.fd, SOL_SOCKET, name, &before, sizeof before);
 }
 
 uint32_t buffers_window_max(const struct connection *c)
@@ -91,13 +86,13 @@ uint32_t buffers_begin(struct connection *c)
 	c->send_buffer_set = locks > 0 && locks & LOCK_SEND;
 	/* If the size is locked already, the program has set it by SO_RCVBUF. */
 	c->receive_tuned = locks < 0 || locks & LOCK_RECEIVE ||
-			   setsockopt(c->fd, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof locked);
+			   setsockopt(c->tcp.fd, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof locked);
 	c->read_bytes = 0;
 	/* also for an accepted socket, which inherits the lock from its listener */
 	if (locks > 0 && locks & LOCK_RECEIVE)
-		settle(c, SO_RCVBUF, &c->kernel_receive);
+		settle(c, SO_RCVBUF, &c->tcp.kernel_receive);
 	if (c->send_buffer_set)
-		settle(c, SO_SNDBUF, &c->kernel_send);
+		settle(c, SO_SNDBUF, &c->tcp.kernel_send);
 	return c->send_buffer_set ? buffers_window_max(c) : c->tenant->window_bytes;
 }
 
@@ -113,8 +108,8 @@ void buffers_tune(struct connection *c)
 {
 	int locks = c->send_buffer_set ? LOCK_SEND : 0;
 
-	if (!c->receive_tuned && c->fd >= 0)
-		(void)setsockopt(c->fd, SOL_SOCKET, SO_BUF_LOCK, &locks, sizeof locks);
+	if (!c->receive_tuned && c->tcp.fd >= 0)
+		(void)setsockopt(c->tcp.fd, SOL_SOCKET, SO_BUF_LOCK, &locks, sizeof locks);
 	c->receive_tuned = true;
 }
 
@@ -130,11 +125,11 @@ void buffers_option_set(struct connection *c, int level, int name)
 	if (level == SOL_SOCKET && (name == SO_SNDBUF || name == SO_RCVBUF))
 		c->buffers_untouched = false;
 	if (level == SOL_SOCKET && name == SO_SNDBUF)
-		settle(c, name, &c->kernel_send);
+		settle(c, name, &c->tcp.kernel_send);
 	if (level == SOL_SOCKET && name == SO_RCVBUF)
-		settle(c, name, &c->kernel_receive);
-	if (level != SOL_SOCKET || !c->window || c->datagrams)
-		return; /* buffers_begin() will check it later; windows of datagram sockets do not change */
+		settle(c, name, &c->tcp.kernel_receive);
+	if (level != SOL_SOCKET || !c->window || !kind_of(c)->window_follows_buffers)
+		return; /* buffers_begin() will check it later; some windows never change */
 	if (name == SO_RCVBUF)
 		c->receive_tuned = true; /* the kernel does not tune it any more, which is what the program wants */
 	if (name != SO_SNDBUF)

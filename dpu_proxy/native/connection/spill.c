@@ -145,6 +145,16 @@ int spill_peek(const struct spill *s, struct iovec *iov, int max)
 	return n;
 }
 
+void spill_read(const struct spill *s, uint8_t *out)
+{
+	uint32_t offset = s->head_offset;
+
+	for (const struct spill_block *b = s->head; b; b = b->next, offset = 0) {
+		memcpy(out, b->data + offset, b->used - offset);
+		out += b->used - offset;
+	}
+}
+
 void spill_drop(struct spill *s, uint32_t bytes)
 {
 	s->bytes -= bytes;

@@ -22,6 +22,9 @@ int spill_append(struct spill *s, const struct iovec *iov, int count, uint32_t s
 /* Describes the first bytes of the buffer in at most max pieces; returns the number of pieces. */
 int spill_peek(const struct spill *s, struct iovec *iov, int max);
 
+/* Copies all of it. */
+void spill_read(const struct spill *s, uint8_t *out);
+
 /* Drops the first bytes of the buffer, which must hold that many. */
 void spill_drop(struct spill *s, uint32_t bytes);
 

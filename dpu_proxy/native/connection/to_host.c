@@ -11,7 +11,7 @@
 
 #include "addresses/socket_address.h"
 #include "channel/tickets.h"
-#include "datagrams/datagram_socket.h"
+#include "connection/socket_kind.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
 
@@ -59,25 +59,24 @@ static void send_connect_ack(struct connection *c, const struct xts_tx_slot *slo
 
 	c->connect_reply = false;
 	ticket_connect_answered(c);
-	list_remove(&c->unnamed);
-	socket_local(c->fd, &m.local);
-	if (!c->error) {
+	socket_local(c->tcp.fd, &m.local);
+	if (!c->tcp.error) {
 		m.post_credits = c->grant.outstanding;
-		socket_peer(c->fd, &m.peer);
+		socket_peer(c->tcp.fd, &m.peer);
 	}
-	xts_head_encode(slot->data, XTS_REPLY_CONNECT_ACK, 0, (uint16_t)c->error, c->xts_socket);
+	xts_head_encode(slot->data, XTS_REPLY_CONNECT_ACK, 0, (uint16_t)c->tcp.error, c->xts_socket);
 	xts_connect_ack_encode(slot->data, &m);
 	channel_submit(c->channel, slot, XTS_CONNECT_ACK_BYTES);
-	c->error = 0;
+	c->tcp.error = 0;
 }
 
 /* Sends the end of the stream: EOS, with end_error if it was cut off; or RESET when the connection has failed. */
 static void send_end(struct connection *c, const struct xts_tx_slot *slot, int end_error)
 {
 	c->readable = false;
-	if (c->error) {
+	if (c->tcp.error) {
 		c->reset_sent = true;
-		send_recv(c, slot, XTS_FLAG_RESET, c->error, 0);
+		send_recv(c, slot, XTS_FLAG_RESET, c->tcp.error, 0);
 		if (c->state == CONNECTION_ESTABLISHED)
 			connection_enter(c, CONNECTION_FAILED);
 	} else {
@@ -90,23 +89,33 @@ static void send_end(struct connection *c, const struct xts_tx_slot *slot, int e
 static void send_closed(struct connection *c, const struct xts_tx_slot *slot)
 {
 	ticket_close_answered(c);
-	send_recv(c, slot, XTS_FLAG_CLOSED, c->state == CONNECTION_CLOSING ? c->error : 0, 0);
+	send_recv(c, slot, XTS_FLAG_CLOSED, c->state == CONNECTION_CLOSING ? c->tcp.error : 0, 0);
 	if (c->state == CONNECTION_CLOSING)
 		connection_orphan(c);
 	else
 		connection_free(c, false);
 }
 
+static bool send_last(struct connection *c)
+{
+	struct xts_tx_slot slot;
+
+	if (!channel_slot(c->channel, &slot))
+		return true;
+	send_closed(c, &slot);
+	return false;
+}
+
 /* --- events of protocols ------------------------------------------------------------------------------------------ */
 
 static bool tls_wanted(const struct connection *c)
 {
-	return c->pushed->tls_wanted && c->channel->link.features & XTS_FEATURE_ULP_TLS;
+	return c->tcp.pushed->tls_wanted && c->channel->link.features & XTS_FEATURE_ULP_TLS;
 }
 
 static bool has_event(const struct connection *c)
 {
-	const struct pushed *p = c->pushed;
+	const struct pushed *p = c->tcp.pushed;
 
 	return p && (p->event_wanted || p->tls_wanted) && p->ready && c->state == CONNECTION_ESTABLISHED &&
 	       !c->announced && !c->connect_reply && (p->event_wanted || tls_wanted(c));
@@ -114,26 +123,26 @@ static bool has_event(const struct connection *c)
 
 void pushed_note_tls(struct connection *c)
 {
-	struct ulp_tls_state now = ulp_stack_tls(c->pushed->stack), *was = &c->pushed->tls;
+	struct ulp_tls_state now = ulp_stack_tls(c->tcp.pushed->stack), *was = &c->tcp.pushed->tls;
 
 	if (now.version == was->version && now.cipher == was->cipher && now.send == was->send &&
 	    now.receive == was->receive)
 		return;
 	*was = now;
-	c->pushed->tls_wanted = true;
+	c->tcp.pushed->tls_wanted = true;
 }
 
 static void send_event(struct connection *c, const struct xts_tx_slot *slot)
 {
 	struct ulp_mark mark = { .pdu = true, .control_type = XTS_CONTROL_READY };
-	const struct ulp_tls_state *tls = &c->pushed->tls;
+	const struct ulp_tls_state *tls = &c->tcp.pushed->tls;
 
 	if (!tls_wanted(c)) {
-		c->pushed->event_wanted = false;
+		c->tcp.pushed->event_wanted = false;
 		send_pdu(c, slot, &mark, 0);
 		return;
 	}
-	c->pushed->tls_wanted = false;
+	c->tcp.pushed->tls_wanted = false;
 	mark.control_type = XTS_CONTROL_TLS;
 	mark.control_bytes = 6;
 	xts_put16(mark.control, tls->version);
@@ -148,7 +157,7 @@ static void send_event(struct connection *c, const struct xts_tx_slot *slot)
 /* The protocols that are read instead of TCP; NULL: TCP is read. */
 static struct pushed *reader_of(const struct connection *c)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 
 	return p && (p->started || p->peeking || ulp_stack_receives(p->stack)) ? p : NULL;
 }
@@ -156,12 +165,12 @@ static struct pushed *reader_of(const struct connection *c)
 /* May the connection be read now? Not while its data has to wait for pushed protocols. */
 static bool may_read(const struct connection *c)
 {
-	const struct pushed *p = c->pushed;
+	const struct pushed *p = c->tcp.pushed;
 
 	if (c->state != CONNECTION_ESTABLISHED || !c->readable || c->announced || c->reset_sent ||
-	    (c->eos_sent && !c->error))
+	    (c->eos_sent && !c->tcp.error))
 		return false;
-	return !p || (!p->give_back_left && (p->started || p->peeking || c->error || !ulp_stack_receives(p->stack)));
+	return !p || (!p->give_back_left && (p->started || p->peeking || c->tcp.error || !ulp_stack_receives(p->stack)));
 }
 
 /* For how many bytes there are credits, and room in the slot. Data read from protocols may
@@ -182,23 +191,25 @@ static ssize_t read_tcp(struct connection *c, void *out, uint32_t room)
 	ssize_t n;
 
 	do {
-		n = recv(c->fd, out, room, MSG_DONTWAIT);
+		n = recv(c->tcp.fd, out, room, MSG_DONTWAIT);
 	} while (n < 0 && errno == EINTR);
-	if (n > 0 && (uint32_t)n < room && !c->read_to_end && !c->error)
+	if (n > 0 && (uint32_t)n < room && !c->read_to_end && !c->tcp.error)
 		c->readable = false;
 	return n > 0 ? n : n ? -errno : -ENODATA;
 }
 
 static ssize_t read_some(struct connection *c, struct pushed *reader, void *out, uint32_t room, struct ulp_mark *mark)
 {
-	if (c->returned.last)
-		return returned_read(&c->returned, c->tenant, out, room, mark);
+	if (c->tcp.returned.last)
+		return returned_read(&c->tcp.returned, c->tenant, out, room, mark);
 	if (!reader)
 		return read_tcp(c, out, room);
 	if (reader->peeking)
 		return peek_read(c, out, room);
-	return reader->started ? ulp_stack_read(reader->stack, out, room, mark) :
-				 -EAGAIN; /* it failed before its protocols could read */
+	if (!reader->started)
+		return -EAGAIN; /* it failed before its protocols could read */
+	ulp_stack_shows(reader->stack, c->channel->queue->traits & XTS_QUEUE_PEER_MEMORY);
+	return ulp_stack_read(reader->stack, out, room, mark);
 }
 
 /* Checks for the end of the stream when there are no credits. Returns as a read, or 1 when there are bytes, which have
@@ -208,20 +219,22 @@ static ssize_t look_for_end(const struct connection *c, const struct pushed *rea
 	uint8_t byte;
 	ssize_t n;
 
-	if (c->returned.last)
+	if (c->tcp.returned.last)
 		return 1;
 	if (reader)
-		return !c->error || ulp_stack_pending(reader->stack) || ulp_stack_readable(reader->stack) ? 1 : -EAGAIN;
-	if (!c->read_to_end && !c->error)
+		return !c->tcp.error || ulp_stack_pending(reader->stack) || ulp_stack_readable(reader->stack) ? 1 :
+														-EAGAIN;
+	if (!c->read_to_end && !c->tcp.error)
 		return -EAGAIN;
-	n = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	n = recv(c->tcp.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 	return n > 0 ? n : n ? -errno : -ENODATA;
 }
 
 /* The peer's stream has ended where a protocol does not end, and the host knows that it may send all the same. */
 static bool is_cut_off(const struct connection *c)
 {
-	return c->pushed && ulp_stack_is_cut(c->pushed->stack) && c->channel->link.features & XTS_FEATURE_CUT_OFF;
+	return c->tcp.pushed && ulp_stack_is_cut(c->tcp.pushed->stack) &&
+	       c->channel->link.features & XTS_FEATURE_CUT_OFF;
 }
 
 /* Handles a read that found no data. True: something was sent. */
@@ -231,9 +244,9 @@ static bool nothing_read(struct connection *c, const struct xts_tx_slot *slot, s
 
 	if (n == -EAGAIN) {
 		c->readable = false;
-		if (!c->error)
+		if (!c->tcp.error)
 			return false;
-	} else if (n != -ENODATA && !c->error) {
+	} else if (n != -ENODATA && !c->tcp.error) {
 		if (is_cut_off(c))
 			end_error = (int)-n;
 		else
@@ -246,7 +259,7 @@ static bool nothing_read(struct connection *c, const struct xts_tx_slot *slot, s
 /* Reads once and sends what came. True: a message was sent, in the slot. */
 static bool receive(struct connection *c, const struct xts_tx_slot *slot)
 {
-	struct pushed *p = c->pushed, *reader = reader_of(c);
+	struct pushed *p = c->tcp.pushed, *reader = reader_of(c);
 	bool guess = reader && reader->pdus; /* wrong only when the kind changes: PDUs and streams are seldom mixed */
 	uint8_t *at = slot->data + (guess ? XTS_RECV_PDU_BYTES : XTS_RECV_BYTES);
 	uint32_t room = room_for(c, slot, reader);
@@ -258,7 +271,7 @@ static bool receive(struct connection *c, const struct xts_tx_slot *slot)
 		memset(&mark, 0, sizeof mark);
 	n = room ? read_some(c, reader, at, room, &mark) : look_for_end(c, reader);
 	/* For TCP this is not known: it had more data than there were credits for. */
-	if (!room && (n == 1 || (n == -EAGAIN && !reader && !c->error)))
+	if (!room && (n == 1 || (n == -EAGAIN && !reader && !c->tcp.error)))
 		waiting_for(c, XTS_WAIT_RECEIVING, XTS_WAIT_POST_CREDITS);
 	if (n < 0)
 		return nothing_read(c, slot, n);
@@ -274,7 +287,7 @@ static bool receive(struct connection *c, const struct xts_tx_slot *slot)
 	if (p)
 		p->since_pdu = mark.pdu ? 0 : p->since_pdu + (uint64_t)n;
 	c->held -= (uint32_t)n + (mark.pdu ? XTS_PDU_CREDITS : 0);
-	c->received_bytes += (uint64_t)n;
+	c->tcp.received_bytes += (uint64_t)n;
 	c->worker->stats.received_bytes += (uint64_t)n;
 	if (mark.pdu)
 		send_pdu(c, slot, &mark, (uint32_t)n);
@@ -285,30 +298,22 @@ static bool receive(struct connection *c, const struct xts_tx_slot *slot)
 
 /* --- a turn ------------------------------------------------------------------------------------------------------- */
 
-bool connection_send(struct connection *c, uint32_t budget)
+bool stream_send(struct connection *c, uint32_t budget)
 {
 	struct xts_tx_slot slot;
 
-	waiting_served(c);
-	if (c->state == CONNECTION_LISTENER && !c->close_reply)
-		return c->channel->refusing != c && listener_send(c, budget);
-	if (c->state == CONNECTION_DATAGRAM && !c->close_reply)
-		return datagram_send(c, budget);
-	if (c->pushed)
-		ulp_stack_turn(c->pushed->stack);
+	if (c->tcp.pushed)
+		ulp_stack_turn(c->tcp.pushed->stack);
 	while (budget) {
 		bool event = has_event(c), yield = held_has_news(c);
 
-		if (!c->connect_reply && !c->close_reply && !event && !yield && !may_read(c) &&
-		    (c->announced || !xts_credit_due(&c->grant)))
+		if (c->close_reply) /* what was read has ended a close that waited */
+			return send_last(c);
+		if (!c->connect_reply && !event && !yield && !may_read(c) && (c->announced || !xts_credit_due(&c->grant)))
 			return false;
 		if (!channel_slot(c->channel, &slot))
 			return true;
 		budget--;
-		if (c->close_reply) {
-			send_closed(c, &slot);
-			return false;
-		}
 		if (c->connect_reply) {
 			send_connect_ack(c, &slot);
 		} else if (event) {
@@ -325,4 +330,10 @@ bool connection_send(struct connection *c, uint32_t budget)
 		}
 	}
 	return true;
+}
+
+bool connection_send(struct connection *c, uint32_t budget)
+{
+	waiting_served(c);
+	return c->close_reply ? send_last(c) : kind_of(c)->send(c, budget);
 }

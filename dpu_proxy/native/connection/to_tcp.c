@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#include "datagrams/datagram_socket.h"
+#include "connection/socket_kind.h"
 #include "probe.h"
 #include "pushed/pushed.h"
 
@@ -62,7 +62,7 @@ static void account_taken(struct connection *c, const struct outgoing_taken *tak
 	c->worker->stats.writes++;
 	if (!c->channel || c->orphan)
 		return;
-	XTS_PROBE4(worker_wrote, c->channel->link.epoch, c->proxy_id, c->out.sent_bytes, c->out.spill.bytes);
+	XTS_PROBE4(worker_wrote, c->channel->link.epoch, c->proxy_id, c->tcp.out.sent_bytes, c->tcp.out.spill.bytes);
 	connection_free_credits(c, taken->credits);
 	c->consumed += taken->credits;
 	if (c->consumed >= c->window)
@@ -71,17 +71,18 @@ static void account_taken(struct connection *c, const struct outgoing_taken *tak
 		connection_wake(c);
 }
 
+void stream_drop_outgoing(struct connection *c)
+{
+	waiting_for(c, XTS_WAIT_SENDING, XTS_WAIT_NONE);
+	connection_spill_gone(c, c->tcp.out.spill.bytes);
+	if (c->channel)
+		connection_free_credits(c, outgoing_credits(&c->tcp.out));
+	outgoing_free(&c->tcp.out);
+}
+
 void connection_drop_outgoing(struct connection *c)
 {
-	if (c->datagrams) {
-		datagram_drop_waiting(c);
-		return;
-	}
-	waiting_for(c, XTS_WAIT_SENDING, XTS_WAIT_NONE);
-	connection_spill_gone(c, c->out.spill.bytes);
-	if (c->channel)
-		connection_free_credits(c, outgoing_credits(&c->out));
-	outgoing_free(&c->out);
+	kind_of(c)->drop_outgoing(c);
 }
 
 #ifdef XTS_DEBUG
@@ -90,7 +91,7 @@ void connection_drop_outgoing(struct connection *c)
 static void check_account(const struct connection *c)
 {
 	assert(!c->channel || c->orphan || c->state != CONNECTION_ESTABLISHED ||
-	       xts_credit_buffered(&c->grant) == outgoing_credits(&c->out));
+	       xts_credit_buffered(&c->grant) == outgoing_credits(&c->tcp.out));
 }
 #else
 static void check_account(const struct connection *c)
@@ -104,8 +105,9 @@ static void check_account(const struct connection *c)
 static struct outgoing_target target_of(const struct connection *c)
 {
 	return (struct outgoing_target){
-		.fd = c->fd,
-		.stack = c->pushed && c->pushed->started ? c->pushed->stack : NULL,
+		.fd = c->tcp.fd,
+		.stack = c->tcp.pushed && c->tcp.pushed->started ? c->tcp.pushed->stack : NULL,
+		.more = c->tcp.more,
 		.writable = c->writable,
 		.raw_pieces = RAW_PIECES,
 	};
@@ -116,10 +118,10 @@ static struct outgoing_target target_of(const struct connection *c)
  * False when the connection has failed. */
 static bool write_waiting(struct connection *c)
 {
-	while (outgoing_waits(&c->out)) {
+	while (outgoing_waits(&c->tcp.out)) {
 		struct outgoing_target to = target_of(c);
 		struct outgoing_taken taken;
-		int error = outgoing_drain(&c->out, &to, &taken);
+		int error = outgoing_drain(&c->tcp.out, &to, &taken);
 
 		c->writable = to.writable;
 		if (error) {
@@ -130,7 +132,7 @@ static bool write_waiting(struct connection *c)
 			break;
 		connection_spill_gone(c, taken.bytes);
 		account_taken(c, &taken);
-		if (!outgoing_waits(&c->out) || (!c->writable && outgoing_first_is_raw(&c->out)))
+		if (!outgoing_waits(&c->tcp.out) || (!c->writable && outgoing_first_is_raw(&c->tcp.out)))
 			break;
 		if (worker_turn_is_over(c->worker)) {
 			connection_note(c, EPOLLOUT); /* it goes on in the next turn */
@@ -144,7 +146,7 @@ static bool write_waiting(struct connection *c)
 
 static bool spill(struct connection *c, const struct run *r, const struct iovec *iov, int pieces)
 {
-	if (outgoing_append(&c->out, r, iov, pieces))
+	if (outgoing_append(&c->tcp.out, r, iov, pieces))
 		return false;
 	c->worker->stats.spill_bytes += r->bytes;
 	if (c->channel)
@@ -170,7 +172,7 @@ static int pieces_drop(struct iovec **iov, int pieces, size_t bytes)
 /* Do bytes sent now bypass the protocols? */
 static bool is_raw(const struct connection *c)
 {
-	return !c->pushed || (!c->pushed->started && !ulp_stack_sends(c->pushed->stack));
+	return !c->tcp.pushed || (!c->tcp.pushed->started && !ulp_stack_sends(c->tcp.pushed->stack));
 }
 
 /* Writes a run that the host has just sent, behind what waits. Returns as write_waiting(). */
@@ -180,12 +182,13 @@ static bool write_run(struct connection *c, struct run *r, struct iovec *iov, in
 	bool over = false;
 	int error = 0;
 
-	XTS_PROBE3(worker_offers, c->channel->link.epoch, c->proxy_id, c->out.sent_bytes + c->out.spill.bytes + r->bytes);
+	XTS_PROBE3(worker_offers, c->channel->link.epoch, c->proxy_id,
+		   c->tcp.out.sent_bytes + c->tcp.out.spill.bytes + r->bytes);
 	r->raw = is_raw(c);
-	while (!outgoing_waits(&c->out) && taken.bytes && !taken.done && !over && !error) {
+	while (!outgoing_waits(&c->tcp.out) && taken.bytes && !taken.done && !over && !error) {
 		struct outgoing_target to = target_of(c);
 
-		error = outgoing_offer(&c->out, &to, r, iov, pieces, true, &taken);
+		error = outgoing_offer(&c->tcp.out, &to, r, iov, pieces, true, &taken);
 		c->writable = to.writable;
 		if (taken.bytes || taken.done)
 			account_taken(c, &taken);
@@ -235,12 +238,12 @@ static bool write_gathered(struct connection *c)
 	while (c->gathered_first != BATCH_NONE) {
 		int pieces = gather_run(c, &r, iov);
 
-		if (!c->error && c->fd >= 0)
+		if (!c->tcp.error && c->tcp.fd >= 0)
 			(void)write_run(c, &r, iov, pieces);
 		else /* nobody will read these bytes; the host gets RESET */
 			connection_free_credits(c, r.bytes + pdu_credits(&r));
 	}
-	return !c->error && c->fd >= 0;
+	return !c->tcp.error && c->tcp.fd >= 0;
 }
 
 /* --- protocols ---------------------------------------------------------------------------------------------------- */
@@ -249,12 +252,12 @@ static bool write_gathered(struct connection *c)
  * connection has failed. */
 static bool flush_stack(struct connection *c)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 	int r = 0;
 
 	if (!p->started && ulp_stack_sends(p->stack)) {
 		pushed_start(c);
-		if (c->fd < 0 || c->error || !write_waiting(c))
+		if (c->tcp.fd < 0 || c->tcp.error || !write_waiting(c))
 			return false;
 	}
 	if (p->started)
@@ -267,14 +270,14 @@ static bool flush_stack(struct connection *c)
 
 void connection_flush(struct connection *c)
 {
-	if (!c->error && c->fd >= 0 && !write_waiting(c))
+	if (!c->tcp.error && c->tcp.fd >= 0 && !write_waiting(c))
 		return; /* it has failed; an orphan is freed */
 	if (!write_gathered(c))
 		return;
-	if (c->pushed && !flush_stack(c))
+	if (c->tcp.pushed && !flush_stack(c))
 		return;
 	check_account(c);
-	if (outgoing_waits(&c->out))
+	if (outgoing_waits(&c->tcp.out))
 		return;
 	waiting_for(c, XTS_WAIT_SENDING, XTS_WAIT_NONE);
 	connection_drained(c);
@@ -282,11 +285,11 @@ void connection_flush(struct connection *c)
 
 bool pushed_finish(struct connection *c)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 	int r;
 
 	if (p->finished || !p->started)
-		return !outgoing_waits(&c->out);
+		return !outgoing_waits(&c->tcp.out);
 	if (!p->ready) /* the protocols never began, unless a handshake is still in progress */
 		return c->state == CONNECTION_CLOSING;
 	r = ulp_stack_finish(p->stack);

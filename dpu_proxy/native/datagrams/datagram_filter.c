@@ -209,10 +209,10 @@ static int attach_charged(struct connection *c, uint32_t count, const char *name
 			return ENOBUFS;
 		}
 	}
-	error = setsockopt(c->fd, SOL_SOCKET, option, value, bytes) ? errno : 0;
+	error = setsockopt(c->tcp.fd, SOL_SOCKET, option, value, bytes) ? errno : 0;
 	(void)charge(c, error ? before : count); /* this only gives back */
 	if (!error)
-		change_totals(use_of(c), c->fd, totals);
+		change_totals(use_of(c), c->tcp.fd, totals);
 	else if (totals)
 		filter_totals_leave(totals);
 	return error;
@@ -236,10 +236,10 @@ static int detach(struct connection *c)
 {
 	const int unused = 0;
 
-	if (setsockopt(c->fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused))
+	if (setsockopt(c->tcp.fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused))
 		return errno;
 	(void)charge(c, 0);
-	change_totals(use_of(c), c->fd, NULL);
+	change_totals(use_of(c), c->tcp.fd, NULL);
 	return 0;
 }
 
@@ -294,7 +294,7 @@ void filter_free(struct connection *c)
 	if (is_common(c))
 		return;
 	(void)charge(c, 0);
-	leave_totals(&c->datagrams->filter, c->fd);
+	leave_totals(&c->datagrams->filter, c->tcp.fd);
 }
 
 void filter_share(struct connection *c, struct shared *s)

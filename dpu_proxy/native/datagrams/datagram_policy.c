@@ -57,7 +57,7 @@ static bool may_send_from(struct connection *c, const struct xts_endpoint *from)
 	if (d->bound) {
 		struct xts_endpoint bound;
 
-		socket_local(c->fd, &bound);
+		socket_local(c->tcp.fd, &bound);
 		local.port = bound.port;
 	}
 	if (!command_allowed(c->channel, XTS_POLICY_LISTEN, &local))
@@ -76,7 +76,7 @@ static bool may_leave_by(struct connection *c, const struct xts_datagram *d)
 		return multicast_may_send(c, &d->record.endpoint, interface);
 	if (!interface || !c->datagrams->peer_is_multicast)
 		return true;
-	socket_peer(c->fd, &peer);
+	socket_peer(c->tcp.fd, &peer);
 	return multicast_may_send(c, &peer, interface);
 }
 

@@ -26,7 +26,8 @@
 
 /* --- from the kernel ---------------------------------------------------------------------------------------------- */
 
-uint32_t datagram_may_take(const struct making *m)
+/* How many datagrams may be taken, if they are not larger than expected. */
+static uint32_t may_take(const struct making *m)
 {
 	const struct connection *c = m->c;
 	const struct datagrams *d = c->datagrams;
@@ -43,7 +44,7 @@ uint32_t datagram_may_take(const struct making *m)
 			most = room ? room : 1;
 		return most < d->takes ? most : d->takes;
 	}
-	if (c->held < XTS_DATAGRAM_CREDITS + DATAGRAM_CONTROL_MOST || ioctl(c->fd, SIOCINQ, &next))
+	if (c->held < XTS_DATAGRAM_CREDITS + DATAGRAM_CONTROL_MOST || ioctl(c->tcp.fd, SIOCINQ, &next))
 		return 0;
 	return (uint32_t)next + XTS_DATAGRAM_CREDITS + DATAGRAM_CONTROL_MOST <= c->held;
 }
@@ -65,7 +66,7 @@ static void learn(struct datagrams *d, const struct mmsghdr *messages, uint32_t 
 }
 
 /* recvmmsg(2) into the worker's scratch buffers. Returns how many have come, or -errno. */
-static int take_some(struct connection *c, struct datagram_scratch *s, struct mmsghdr *messages, uint32_t most, int flags)
+static int take_some(struct connection *c, struct datagram_scratch *s, struct mmsghdr *messages, uint32_t most)
 {
 	struct iovec iov[DATAGRAM_RECEIVES];
 
@@ -81,16 +82,18 @@ static int take_some(struct connection *c, struct datagram_scratch *s, struct mm
 		};
 	}
 	for (;;) {
-		int n = recvmmsg(c->fd, messages, most, MSG_DONTWAIT | flags, NULL);
+		int n = recvmmsg(c->tcp.fd, messages, most, MSG_DONTWAIT, NULL);
 
 		if (n >= 0 || errno != EINTR)
 			return n < 0 ? -errno : n;
 	}
 }
 
-uint32_t datagram_fetch(struct connection *c, struct datagram_scratch *s, struct mmsghdr *messages, uint32_t most)
+/* Takes at most `most` datagrams from the kernel; returns how many have come. An error becomes the socket's pending
+ * error. */
+static uint32_t fetch(struct connection *c, struct datagram_scratch *s, struct mmsghdr *messages, uint32_t most)
 {
-	int n = take_some(c, s, messages, most, 0);
+	int n = take_some(c, s, messages, most);
 
 	if (n < 0) {
 		if (n != -EAGAIN)
@@ -104,22 +107,16 @@ uint32_t datagram_fetch(struct connection *c, struct datagram_scratch *s, struct
 	return (uint32_t)n;
 }
 
-bool datagram_peek(struct connection *c, struct datagram_scratch *s, struct mmsghdr *message)
-{
-	int n = take_some(c, s, message, 1, MSG_PEEK);
-
-	if (n < 0 && n != -EAGAIN)
-		datagram_fails(c, -n);
-	return n > 0;
-}
-
-void datagram_lost(struct connection *c)
+/* Counts a datagram that there was no memory to keep. */
+static void lost(struct connection *c)
 {
 	c->datagrams->dropped++;
 	c->worker->stats.datagrams_dropped++;
 }
 
-bool datagram_put(struct making *m, struct xts_datagram *d, const uint8_t *data)
+/* Writes a datagram behind what the message has; what does not fit, or has no credits, is kept. False: there is no
+ * memory for that, and the datagram is lost. */
+static bool put(struct making *m, struct xts_datagram *d, const uint8_t *data)
 {
 	struct connection *c = m->c;
 	uint32_t bytes = d->record.data_bytes, head_bytes, part;
@@ -144,34 +141,25 @@ bool datagram_put(struct making *m, struct xts_datagram *d, const uint8_t *data)
 	return true;
 }
 
-bool datagram_describe(struct connection *c, struct mmsghdr *message, struct xts_datagram *d, bool *direct,
-		       uint32_t *dropped)
+/* Describes a datagram that was taken, with its control data, and counts it. False: it is not for this socket. */
+static bool describe(struct connection *c, struct mmsghdr *message, struct xts_datagram *d)
 {
-	*dropped = c->datagrams->dropped;
+	uint32_t dropped = c->datagrams->dropped;
+
 	*d = (struct xts_datagram){ .record.data_bytes = (uint16_t)message->msg_len };
 	d->record.endpoint = xts_endpoint_of(message->msg_hdr.msg_namelen ? message->msg_hdr.msg_name : NULL);
-	datagram_get_control(&message->msg_hdr, d, dropped);
-	*direct = d->pktinfo.scope_id && !endpoint_is_multicast(&d->pktinfo);
+	datagram_get_control(&message->msg_hdr, d, &dropped);
 	if (!multicast_passes(c, d))
 		return false;
 	if (d->record.segment_bytes >= d->record.data_bytes)
 		d->record.segment_bytes = 0; /* only one datagram: no segments */
 	xts_datagram_size_controls(d);
-	return true;
-}
-
-bool datagram_take(struct connection *c, struct mmsghdr *message, struct xts_datagram *d, bool *direct)
-{
-	uint32_t dropped;
-
-	if (!datagram_describe(c, message, d, direct, &dropped))
-		return false;
 	c->worker->stats.datagrams_dropped += c->shared ? share_new_drops(c->shared, dropped) :
 							  dropped - c->datagrams->dropped;
 	if (dropped != c->datagrams->dropped)
 		filter_drops_known(c, dropped);
 	c->datagrams->dropped = dropped;
-	c->received_bytes += d->record.data_bytes;
+	c->tcp.received_bytes += d->record.data_bytes;
 	c->worker->stats.received_bytes += d->record.data_bytes;
 	c->worker->stats.datagrams_received++;
 	if (c->datagrams->turn)
@@ -196,12 +184,12 @@ static void make_of_returned(struct making *m)
 	struct xts_datagram d;
 	const uint8_t *data;
 
-	if (!share_has_returned(c))
+	if (!datagrams_have_returned(c))
 		return;
 	registry_lock();
 	while ((data = returned_first(&c->shared->returned, &d)) && has_room_for(m, &d)) {
-		if (datagram_put(m, &d, data))
-			c->received_bytes += d.record.data_bytes;
+		if (put(m, &d, data))
+			c->tcp.received_bytes += d.record.data_bytes;
 		else
 			c->worker->stats.datagrams_dropped++;
 		c->datagrams->turn--;
@@ -227,7 +215,7 @@ static void make_of_errors(struct making *m)
 			.msg_control = s->control[0],
 			.msg_controllen = sizeof s->control[0],
 		};
-		ssize_t n = recvmsg(c->fd, &h, MSG_ERRQUEUE | MSG_DONTWAIT);
+		ssize_t n = recvmsg(c->tcp.fd, &h, MSG_ERRQUEUE | MSG_DONTWAIT);
 		struct xts_datagram d = { .record.data_bytes = (uint16_t)(n < 0 ? 0 : n) };
 		uint32_t dropped = 0;
 
@@ -240,7 +228,7 @@ static void make_of_errors(struct making *m)
 		if (!(d.controls & 1u << XTS_DATAGRAM_ERROR))
 			continue; /* the control data was truncated */
 		xts_datagram_size_controls(&d);
-		(void)datagram_put(m, &d, s->data[0]); /* without memory, only the pending error reports it */
+		(void)put(m, &d, s->data[0]); /* without memory, only the pending error reports it */
 		m->over = m->datagrams % ERRORS_UNLOOKED == 0 && worker_turn_is_over(c->worker);
 	}
 }
@@ -254,16 +242,15 @@ static void make_of_kernel(struct making *m)
 
 	while (c->readable && !m->more && !m->over && !c->datagrams->unsent.end && m->datagrams < MESSAGE_DATAGRAMS &&
 	       m->end - m->at > XTS_DATAGRAM_RECORD_BYTES + DATAGRAM_CONTROL_MOST) {
-		uint32_t most = datagram_may_take(m), count = most ? datagram_fetch(c, s, messages, most) : 0;
+		uint32_t most = may_take(m), count = most ? fetch(c, s, messages, most) : 0;
 
 		if (!count)
 			return; /* new credits will wake it, or an event */
 		for (uint32_t i = 0; i < count; i++) {
 			struct xts_datagram d;
-			bool direct;
 
-			if (datagram_take(c, &messages[i], &d, &direct) && !datagram_put(m, &d, s->data[i]))
-				datagram_lost(c);
+			if (describe(c, &messages[i], &d) && !put(m, &d, s->data[i]))
+				lost(c);
 		}
 		m->over = worker_turn_is_over(c->worker);
 	}
@@ -275,9 +262,7 @@ static void make_of_kernel(struct making *m)
  * message, and the message is checked against these. */
 static bool credits_due(const struct connection *c)
 {
-	const struct unfinished *u = &c->channel->unfinished;
-
-	return xts_credit_due(&c->grant) && !(u->there && u->id == c->proxy_id);
+	return xts_credit_due(&c->grant) && c->channel->continuation.connection != c;
 }
 
 static void submit(struct connection *c, const struct xts_tx_slot *slot, int error, bool more, uint32_t length)
@@ -299,27 +284,21 @@ static bool send_one(struct connection *c, struct xts_tx_slot *slot, bool *over)
 {
 	uint32_t largest = c->channel->link.largest_message;
 	struct making m = { .c = c, .slot = slot, .at = XTS_RECV_DATAGRAMS_BYTES };
-	int error = c->error;
-	bool sent = false;
+	int error = c->tcp.error;
 
 	m.end = largest < slot->capacity ? largest : slot->capacity;
 	if (!error && datagram_make_of_unsent(&m)) {
 		make_of_returned(&m);
 		make_of_errors(&m);
-		if (!copies_are_possible(c))
-			make_of_kernel(&m);
-		else if (m.at == XTS_RECV_DATAGRAMS_BYTES && !m.over && !c->datagrams->unsent.end)
-			sent = copies_make(&m);
+		make_of_kernel(&m);
 	}
 	*over = m.over;
-	if (sent)
-		return true;
 	if (m.at > XTS_RECV_DATAGRAMS_BYTES) {
 		submit(c, slot, 0, m.more, m.at - XTS_RECV_DATAGRAMS_BYTES);
 		return true;
 	}
-	error = c->error;
-	c->error = 0;
+	error = c->tcp.error;
+	c->tcp.error = 0;
 	if (!error && !credits_due(c))
 		return false;
 	submit(c, slot, error, false, 0);
@@ -328,8 +307,8 @@ static bool send_one(struct connection *c, struct xts_tx_slot *slot, bool *over)
 
 static bool has_something(const struct connection *c)
 {
-	return c->error || c->datagrams->unsent.end || c->datagrams->has_errors ||
-	       ((c->readable || share_has_returned(c)) && c->held > XTS_DATAGRAM_CREDITS &&
+	return c->tcp.error || c->datagrams->unsent.end || c->datagrams->has_errors ||
+	       ((c->readable || datagrams_have_returned(c)) && c->held > XTS_DATAGRAM_CREDITS &&
 		(!c->shared || c->datagrams->turn)) ||
 	       credits_due(c);
 }

@@ -75,19 +75,19 @@ static void count_spill(struct connection *c, uint32_t bytes)
 
 static void drop_spilled(struct connection *c, uint32_t bytes)
 {
-	spill_drop(&c->out.spill, bytes);
+	spill_drop(&c->tcp.out.spill, bytes);
 	connection_spill_gone(c, bytes);
 }
 
 void datagram_drop_waiting(struct connection *c)
 {
-	if (!c->out.spill.bytes)
+	if (!c->tcp.out.spill.bytes)
 		return;
 	free_credits(c, c->datagrams->waiting_credits);
 	c->worker->stats.datagrams_refused += c->datagrams->waiting;
 	c->worker->stats.datagrams_waiting -= c->datagrams->waiting;
 	c->datagrams->waiting_credits = c->datagrams->waiting = c->datagrams->coming = 0;
-	drop_spilled(c, c->out.spill.bytes);
+	drop_spilled(c, c->tcp.out.spill.bytes);
 }
 
 /* --- to the kernel ------------------------------------------------------------------------------------------------ */
@@ -96,7 +96,7 @@ static bool goes_by_ipv4(const struct connection *c, const struct xts_endpoint *
 {
 	static const uint8_t mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
 
-	if (c->ip_version == 4)
+	if (c->tcp.ip_version == 4)
 		return true;
 	if (!to->ip_version)
 		return c->datagrams->peer_is_ipv4;
@@ -163,7 +163,7 @@ static void name_what_is_bound(struct connection *c)
 
 static void account_sent(struct connection *c, const struct batch *b, uint32_t i)
 {
-	c->out.sent_bytes += b->datagram[i].record.data_bytes;
+	c->tcp.out.sent_bytes += b->datagram[i].record.data_bytes;
 	c->worker->stats.sent_bytes += b->datagram[i].record.data_bytes;
 	c->worker->stats.datagrams_sent++;
 	free_credits(c, b->credits[i]);
@@ -180,7 +180,7 @@ static uint32_t batch_send(struct connection *c, struct batch *b)
 	while (no_port && done < b->count)
 		refuse(c, b->credits[done++], no_port);
 	while (done < b->count && c->writable) {
-		int n = sendmmsg(c->fd, b->message + done, b->count - done, MSG_DONTWAIT | MSG_NOSIGNAL);
+		int n = sendmmsg(c->tcp.fd, b->message + done, b->count - done, MSG_DONTWAIT | MSG_NOSIGNAL);
 		int error = errno;
 
 		c->worker->stats.writes++;
@@ -220,7 +220,7 @@ static bool wait_in_line(struct connection *c, struct xts_datagram *d, const str
 	iov[0] = (struct iovec){ &copy, sizeof copy };
 	iov[1] = (struct iovec){ head, head_bytes };
 	memcpy(iov + 2, data, pieces * sizeof *data);
-	if (spill_append(&c->out.spill, iov, (int)(2 + pieces), 0))
+	if (spill_append(&c->tcp.out.spill, iov, (int)(2 + pieces), 0))
 		return false;
 	count_spill(c, (uint32_t)sizeof copy + head_bytes + bytes);
 	c->datagrams->waiting_credits += waiting->credits;
@@ -282,7 +282,7 @@ static void leaves_line(struct connection *c, uint32_t credits, uint32_t bytes)
 static bool flush_some(struct connection *c)
 {
 	struct iovec piece[WAITING_PIECES];
-	int pieces = spill_peek(&c->out.spill, piece, WAITING_PIECES);
+	int pieces = spill_peek(&c->tcp.out.spill, piece, WAITING_PIECES);
 	struct xts_datagram_cursor cursor = { .piece = piece, .pieces = (uint32_t)pieces };
 	uint32_t bytes[BATCH] = { 0 }, settled;
 	struct line line;
@@ -311,8 +311,8 @@ static bool flush_some(struct connection *c)
 
 void datagram_flush(struct connection *c)
 {
-	while (c->fd >= 0 && c->writable && c->out.spill.bytes && flush_some(c)) {
-		if (c->out.spill.bytes && worker_turn_is_over(c->worker)) {
+	while (c->tcp.fd >= 0 && c->writable && c->tcp.out.spill.bytes && flush_some(c)) {
+		if (c->tcp.out.spill.bytes && worker_turn_is_over(c->worker)) {
 			connection_note(c, EPOLLOUT); /* it goes on in the next turn */
 			break;
 		}
@@ -342,7 +342,7 @@ static void take_rest(struct reading *r)
 	c->datagrams->coming -= bytes;
 	if (c->datagrams->lost)
 		return; /* there was no memory for the beginning of the record */
-	if (!spill_append(&c->out.spill, iov, (int)count, 0))
+	if (!spill_append(&c->tcp.out.spill, iov, (int)count, 0))
 		count_spill(c, bytes);
 	else
 		channel_violation(c->channel, "no memory for a datagram that it has credits for", c->proxy_id);
@@ -350,7 +350,7 @@ static void take_rest(struct reading *r)
 
 static void send_batch(struct reading *r)
 {
-	uint32_t settled = r->c->out.spill.bytes ? 0 : batch_send(r->c, &r->batch);
+	uint32_t settled = r->c->tcp.out.spill.bytes ? 0 : batch_send(r->c, &r->batch);
 
 	batch_waits(r->c, &r->batch, settled);
 	r->unlooked = 0;
@@ -371,11 +371,11 @@ static void take_record(struct reading *r, struct xts_datagram *d)
 		send_batch(r);
 	bytes = xts_datagram_data(&r->cursor, d->record.data_bytes, b->piece + b->pieces, &count);
 	whole = bytes == d->record.data_bytes;
-	if (whole && !waiting.refused && !c->out.spill.bytes && c->writable) {
+	if (whole && !waiting.refused && !c->tcp.out.spill.bytes && c->writable) {
 		batch_add(c, b, d, waiting.credits, count);
 		return;
 	}
-	if (whole && waiting.refused && !b->count && !c->out.spill.bytes) {
+	if (whole && waiting.refused && !b->count && !c->tcp.out.spill.bytes) {
 		refuse(c, waiting.credits, (int)waiting.refused);
 		return;
 	}
@@ -441,21 +441,21 @@ static bool read_on(struct channel *ch, struct connection *c, struct xts_datagra
 		return true;
 	}
 	*cursor = r.cursor;
-	if (c->out.spill.bytes && c->writable)
+	if (c->tcp.out.spill.bytes && c->writable)
 		connection_note(c, EPOLLOUT);
 	check_account(c);
 	return !cursor->left;
 }
 
-bool datagrams_read_on(struct channel *ch)
+static bool message_goes_on(struct channel *ch)
 {
-	struct unfinished *u = &ch->unfinished;
-	struct connection *c = connection_find(ch, u->id);
+	struct continuation *m = &ch->continuation;
+	struct connection *c = m->connection;
 
-	if (c && !c->close_reply && !read_on(ch, c, &u->cursor, u->more))
-		return false;
-	if (c)
-		connection_wake(c); /* it did not advertise credits meanwhile */
+	if (!c->close_reply && !read_on(ch, c, &m->datagrams.cursor, m->datagrams.more))
+		return true;
+	continuation_done(ch);
+	connection_wake(c); /* it did not advertise credits meanwhile */
 	return true;
 }
 
@@ -463,6 +463,7 @@ enum command_result command_send_datagrams(struct channel *ch, const struct xts_
 					   const struct xts_send_datagrams *m, struct batch_entry *e)
 {
 	struct connection *c = connection_find(ch, head->id);
+	struct continuation on = { .resume = message_goes_on, .connection = c };
 	struct xts_datagram_cursor cursor;
 
 	if (!c || c->announced) {
@@ -482,9 +483,10 @@ enum command_result command_send_datagrams(struct channel *ch, const struct xts_
 	xts_datagram_begin(&cursor, &e->frame, XTS_SEND_DATAGRAMS_BYTES, m->length);
 	if (read_on(ch, c, &cursor, head->flags & XTS_FLAG_MORE))
 		return COMMAND_DONE;
-	ch->unfinished = (struct unfinished){
-		.there = true, .id = head->id, .more = head->flags & XTS_FLAG_MORE, .frame = e->frame, .cursor = cursor
-	};
-	ch->unfinished.cursor.piece = ch->unfinished.frame.segment + (cursor.piece - e->frame.segment);
+	on.datagrams.cursor = cursor;
+	on.datagrams.more = head->flags & XTS_FLAG_MORE;
+	continuation_keep_frame(&on, head, e);
+	continuation_begin(ch, &on);
+	ch->continuation.datagrams.cursor.piece = ch->continuation.frame.segment + (cursor.piece - e->frame.segment);
 	return COMMAND_UNFINISHED;
 }

@@ -1,59 +1,24 @@
-/* Datagram sockets: open, bind, connect, close, and their events (datagram_socket.h). */
+/* Datagram sockets: open, bind and connect (datagram_socket.h). datagram_kind.c has the rest of their life. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "addresses/bound_addresses.h"
 #include "addresses/local_ports.h"
 #include "addresses/socket_address.h"
+#include "connection/socket_kind.h"
 #include "datagrams/datagram_making.h"
 #include "processes/share.h"
 
-/* --- errors and events -------------------------------------------------------------------------------------------- */
+/* --- errors -------------------------------------------------------------------------------------------- */
 
 void datagram_fails(struct connection *c, int error)
 {
-	c->error = error;
+	c->tcp.error = error;
 	connection_wake(c);
-}
-
-/* On a shared socket, errors are for the members that use it. */
-static bool takes_errors(const struct connection *c)
-{
-	return !c->shared || c->held || c->datagrams->sends;
-}
-
-void datagram_event(struct connection *c, uint32_t events)
-{
-	int error = 0;
-	socklen_t length = sizeof error;
-
-	if (events & EPOLLERR && !takes_errors(c))
-		events &= ~(uint32_t)EPOLLERR;
-	if (events & EPOLLERR && !getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &length) && error)
-		datagram_fails(c, error);
-	if (events & (EPOLLIN | EPOLLERR)) {
-		c->datagrams->has_errors |= (events & EPOLLERR) != 0;
-		c->readable = true;
-		connection_wake(c);
-	}
-	if (events & EPOLLOUT) {
-		c->writable = true;
-		datagram_flush(c);
-		if (c->datagrams->closing && !c->out.spill.bytes)
-			connection_close_datagram(c);
-	}
-}
-
-void datagram_look(struct connection *c)
-{
-	connection_look_sooner(c);
-	if (c->fd >= 0)
-		datagram_event(c, EPOLLOUT);
 }
 
 /* --- bind and connect --------------------------------------------------------------------------------------------- */
@@ -61,26 +26,23 @@ void datagram_look(struct connection *c)
 int datagram_bind(struct connection *c, const struct xts_endpoint *local)
 {
 	struct bound_address *bound;
-	int error;
+	int error = connection_may_bind(c, local);
 
-	if (local->ip_version != 4 && local->ip_version != 6)
-		return EAFNOSUPPORT;
-	if ((local->port || !endpoint_is_unspecified(local)) && !command_allowed(c->channel, XTS_POLICY_LISTEN, local))
-		return EACCES;
-	if (!connection_may_have_port(c, local->port) || !multicast_may_bind(c, local->port))
-		return EACCES;
+	if (!error && !multicast_may_bind(c, local->port))
+		error = EACCES;
+	if (error)
+		return error;
 	bound = bound_address_take(c, BOUND_UDP, local, &error);
 	if (!bound)
 		return error;
 	if (!c->bound_to) /* kept sockets that this turn has no time to end stay, and the address is in use */
-		(void)share_gives_way(c->worker, c->tenant, true, local);
+		(void)share_gives_way(c->worker, c->tenant, BOUND_UDP, local);
 	error = connection_bind_fd(c, local, NULL);
 	if (error) {
 		bound_address_release(bound);
 		return error;
 	}
 	c->datagrams->bound = true;
-	copies_enter(c);
 	bound_address_release(c->bound_to);
 	c->bound_to = bound;
 	if (!local->port) {
@@ -94,7 +56,7 @@ int datagram_bind(struct connection *c, const struct xts_endpoint *local)
 
 int datagram_pick_port(struct connection *c)
 {
-	const struct xts_endpoint any = { .ip_version = c->ip_version };
+	const struct xts_endpoint any = { .ip_version = c->tcp.ip_version };
 	int error;
 
 	if (c->bound_to || !local_ports_are_divided(c->tenant))
@@ -118,7 +80,7 @@ void datagram_learn_peer(struct connection *c)
 {
 	struct xts_endpoint peer = { 0 };
 
-	socket_peer(c->fd, &peer);
+	socket_peer(c->tcp.fd, &peer);
 	if (peer.ip_version)
 		set_peer(c, &peer);
 }
@@ -130,12 +92,11 @@ static int dissolve(struct connection *c)
 	const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
 	struct xts_endpoint local = { 0 };
 
-	if (connect(c->fd, &nobody, sizeof nobody))
+	if (connect(c->tcp.fd, &nobody, sizeof nobody))
 		return errno;
-	socket_local(c->fd, &local);
+	socket_local(c->tcp.fd, &local);
 	if (local.port)
 		return 0;
-	copies_leave(c);
 	c->datagrams->bound = false;
 	bound_address_release(c->bound_to);
 	c->bound_to = NULL;
@@ -158,7 +119,7 @@ static int connect_to(struct connection *c, const struct xts_endpoint *peer)
 	error = datagram_pick_port(c);
 	if (error)
 		return error;
-	if (connect(c->fd, (const struct sockaddr *)&address, length))
+	if (connect(c->tcp.fd, (const struct sockaddr *)&address, length))
 		return errno;
 	set_peer(c, peer);
 	return c->bound_to ? 0 : connection_note_bound_address(c);
@@ -167,7 +128,7 @@ static int connect_to(struct connection *c, const struct xts_endpoint *peer)
 /* The peer that it has. getpeername() does not tell a peer with port 0, to which the socket is connected all the same. */
 static void tell_peer(const struct connection *c, struct xts_endpoint *out, const struct xts_endpoint *asked)
 {
-	socket_peer(c->fd, out);
+	socket_peer(c->tcp.fd, out);
 	if (!out->ip_version && !asked->port)
 		*out = *asked;
 }
@@ -189,7 +150,7 @@ enum command_result command_connect_datagram(struct channel *ch, const struct xt
 		error = connect_to(c, &m->peer);
 	}
 	if (c && !error) {
-		socket_local(c->fd, &ack.local);
+		socket_local(c->tcp.fd, &ack.local);
 		tell_peer(c, &ack.peer, &m->peer);
 	}
 	xts_connect_datagram_ack_encode(
@@ -204,7 +165,7 @@ static bool make_scratch(struct worker_state *w)
 {
 	if (!w->datagram_scratch)
 		w->datagram_scratch = calloc(1, sizeof *w->datagram_scratch);
-	return w->datagram_scratch && copies_begin(w);
+	return w->datagram_scratch;
 }
 
 /* False: no memory. */
@@ -215,13 +176,11 @@ static bool become_datagrams(struct connection *c)
 		return false;
 	c->datagrams->expected_bytes = UINT16_MAX;
 	c->datagrams->takes = DATAGRAM_RECEIVES_MIN;
-	list_init(&c->datagrams->by_port);
-	list_init(&c->datagrams->same_port);
 	c->writable = true;
 	c->send_buffer_set = c->receive_tuned = true; /* the window is not sized by buffers */
+	kind_of(c)->count(c, -1);
 	connection_enter(c, CONNECTION_DATAGRAM);
-	c->worker->stats.connections--;
-	c->worker->stats.datagram_sockets++;
+	kind_of(c)->count(c, 1);
 	return true;
 }
 
@@ -261,12 +220,12 @@ static int set_up(struct connection *c, const struct xts_open_datagram *m)
 	c->held = m->post_credits;
 	if (!connection_grant_datagrams(c))
 		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
-	if (setsockopt(c->fd, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on))
+	if (setsockopt(c->tcp.fd, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on))
 		return errno;
 	error = multicast_begin(c);
 	if (error)
 		return error;
-	if (bytes && setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes))
+	if (bytes && setsockopt(c->tcp.fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes))
 		return errno;
 	buffers_option_set(c, SOL_SOCKET, SO_RCVBUF); /* what peers may make the kernel keep is charged */
 	if (m->local.ip_version)
@@ -303,7 +262,7 @@ enum command_result command_open_datagram(struct channel *ch, const struct xts_h
 	if (c && !error) {
 		ack.proxy_id = c->proxy_id;
 		ack.post_credits = c->grant.outstanding;
-		socket_local(c->fd, &ack.local);
+		socket_local(c->tcp.fd, &ack.local);
 		tell_peer(c, &ack.peer, &m->peer);
 	} else if (c) {
 		connection_free(c, false);
@@ -315,26 +274,20 @@ enum command_result command_open_datagram(struct channel *ch, const struct xts_h
 
 /* --- shared ------------------------------------------------------------------------------------------------------- */
 
-void datagram_named(struct connection *c)
-{
-	c->held = 0;
-	c->datagrams->sends = false;
-}
-
-int datagram_join(struct connection *c, struct multicast *multicast, bool bound)
+int datagram_join(struct connection *c, struct shared *s)
 {
 	struct xts_endpoint local = { 0 }, peer = { 0 };
 
-	socket_local(c->fd, &local);
-	socket_peer(c->fd, &peer);
-	if (bound && !command_allowed(c->channel, XTS_POLICY_LISTEN, &local))
+	socket_local(c->tcp.fd, &local);
+	socket_peer(c->tcp.fd, &peer);
+	if (s->bound && !command_allowed(c->channel, XTS_POLICY_LISTEN, &local))
 		return EACCES;
 	if (peer.ip_version && !command_allowed(c->channel, XTS_POLICY_CONNECT, &peer))
 		return EACCES;
 	if (!make_scratch(c->worker) || !become_datagrams(c))
 		return command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY);
-	c->datagrams->multicast = multicast_hold(multicast);
-	c->datagrams->bound = bound;
+	c->datagrams->multicast = multicast_hold(s->multicast);
+	c->datagrams->bound = s->bound;
 	if (peer.ip_version)
 		set_peer(c, &peer);
 	if (!connection_grant_datagrams(c))
@@ -345,31 +298,4 @@ int datagram_join(struct connection *c, struct multicast *multicast, bool bound)
 	buffers_option_set(c, SOL_SOCKET, SO_RCVBUF);
 	connection_wake(c);
 	return connection_watch(c) ? command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY) : 0;
-}
-
-/* --- closing ------------------------------------------------------------------------------------------------------ */
-
-bool datagram_close(struct connection *c, bool keeps)
-{
-	struct datagrams *d = c->datagrams;
-	bool again = d->closing;
-
-	d->closing_keeps = keeps;
-	d->closing = true;
-	return again || !c->out.spill.bytes || d->coming;
-}
-
-void datagram_free(struct connection *c)
-{
-	if (!c->datagrams)
-		return;
-	copies_leave(c);
-	multicast_release(c->datagrams->multicast);
-	filter_free(c);
-	datagram_drop_waiting(c);
-	datagram_free_unsent(c);
-	datagram_drop_returning(c);
-	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, sizeof *c->datagrams);
-	free(c->datagrams);
-	c->datagrams = NULL;
 }

@@ -16,8 +16,7 @@
  * Network to host (datagram_receive.c): datagrams are taken from the kernel only when the host's credits are enough for
  * them, as far as their size can be known. So a flood piles up in the socket's receive buffer, which the kernel bounds
  * (SO_RCVBUF) and whose drops it counts. Datagrams that were taken and do not fit into the messages that may be sent
- * now are kept until they do: one batch at most. A datagram to a group that several sockets of a channel have received
- * crosses once (datagram_copies.c).
+ * now are kept until they do: one batch at most.
  *
  * Errors (of a send, or reported by ICMP) become the socket's pending error, in c->error: the host is sent the latest.
  * With IP_RECVERR the kernel's error queue has all of them, and they go to the host as records among the datagrams.
@@ -88,12 +87,6 @@ struct datagrams {
 	uint32_t turn;           /* a shared one: how many it may still take until its host posts credits again */
 	struct datagrams_unsent unsent;
 	struct multicast *multicast;
-	/* for messages to several sockets (datagram_copies.c), set once it is bound */
-	struct connection *connection;
-	struct list by_port;   /* in the worker's hash table by port */
-	struct list same_port; /* a ring of sockets with the same port, channel and address family */
-	uint16_t port;
-	uint8_t differs; /* it has lately had other datagrams than the others: it is peeked at that many more times */
 	/* credits for what was sent to the host; on a shared socket it may return no more than this */
 	uint64_t delivered;
 	struct returned_block *returning; /* set while a datagram that comes back goes on in the next message */
@@ -109,20 +102,10 @@ struct datagram_scratch {
 
 /* --- datagram_socket.c -------------------------------------------------------------------------------------------- */
 
-/* Handles events of epoll. */
-void datagram_event(struct connection *c, uint32_t events);
-/* The timer has expired: the kernel had no memory for a datagram. */
-void datagram_look(struct connection *c);
-/* CLOSE. True: the socket can be closed now; false: something still waits. keeps: a shared socket stays for other
- * processes. */
-bool datagram_close(struct connection *c, bool keeps);
 /* Sets the pending error, which the host will be sent. */
 void datagram_fails(struct connection *c, int error);
-/* The socket has just been given a key, or its key again: credits that its host had posted are void. */
-void datagram_named(struct connection *c);
-/* A connection of state IDLE, with a descriptor of a shared socket, becomes a member of it. bound: by a host. 0 or an
- * errno. */
-int datagram_join(struct connection *c, struct multicast *multicast, bool bound);
+/* As struct socket_kind's join. */
+int datagram_join(struct connection *c, struct shared *s);
 /* Reads the peer of a shared socket, which another member may have connected. */
 void datagram_learn_peer(struct connection *c);
 /* bind(2) where the host wants: 0 or an errno. */
@@ -130,8 +113,6 @@ int datagram_bind(struct connection *c, const struct xts_endpoint *local);
 /* The kernel picks a port when a socket without one connects or sends, from all ports: this takes one of the tenant's
  * before that. 0 or an errno. */
 int datagram_pick_port(struct connection *c);
-/* For connection_free(): frees everything that the datagram socket has. */
-void datagram_free(struct connection *c);
 
 /* --- datagram_policy.c -------------------------------------------------------------------------------------------- */
 
@@ -159,10 +140,10 @@ bool datagram_send(struct connection *c, uint32_t budget);
 
 /* Drops a datagram that was coming back and will not be complete. */
 void datagram_drop_returning(struct connection *c);
-/* The following are called with the registry's lock. Adds a complete block, which the shared socket owns from now on.
- * False: it has too many blocks. */
+/* Are there datagrams that came back, for c to take? */
+bool datagrams_have_returned(const struct connection *c);
+/* The following are called with the registry's lock. */
 struct returned_datagrams;
-bool returned_append(struct returned_datagrams *r, struct returned_block *b);
 bool returned_drop_block(struct returned_datagrams *r); /* drops the first block; false: there is none */
 /* Describes the first datagram and returns its data; NULL: there is none. */
 const uint8_t *returned_first(const struct returned_datagrams *r, struct xts_datagram *d);

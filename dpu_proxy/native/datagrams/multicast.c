@@ -18,8 +18,8 @@ int multicast_begin(struct connection *c)
 	list_init(&m->memberships);
 	list_init(&m->of_tenant);
 	m->tenant = tenant_hold(c->tenant);
-	m->fd = c->fd;
-	m->ipv6 = c->ip_version == 6;
+	m->fd = c->tcp.fd;
+	m->ipv6 = c->tcp.ip_version == 6;
 	m->all = !m->ipv6; /* the kernel's defaults */
 	m->all6 = m->ipv6;
 	c->datagrams->multicast = m;
@@ -61,7 +61,7 @@ static uint16_t port_of(const struct connection *c)
 {
 	struct xts_endpoint local;
 
-	socket_local(c->fd, &local);
+	socket_local(c->tcp.fd, &local);
 	return local.port;
 }
 

@@ -31,7 +31,7 @@ static bool ask_kernel(const struct connection *c, const struct xts_endpoint *gr
 
 	address.scope_id = 0;
 	(void)endpoint_to_sockaddr(&address, &m.gf_group);
-	if (getsockopt(c->fd, group->ip_version == 4 ? IPPROTO_IP : IPPROTO_IPV6, MCAST_MSFILTER, &m, &bytes))
+	if (getsockopt(c->tcp.fd, group->ip_version == 4 ? IPPROTO_IP : IPPROTO_IPV6, MCAST_MSFILTER, &m, &bytes))
 		return false;
 	*sources = m.gf_numsrc;
 	return true;
@@ -158,7 +158,7 @@ static void leave(struct connection *c, const struct xts_endpoint *group)
 
 	address.scope_id = 0;
 	(void)endpoint_to_sockaddr(&address, &m.gr_group);
-	(void)setsockopt(c->fd, group->ip_version == 4 ? IPPROTO_IP : IPPROTO_IPV6, MCAST_LEAVE_GROUP, &m, sizeof m);
+	(void)setsockopt(c->tcp.fd, group->ip_version == 4 ? IPPROTO_IP : IPPROTO_IPV6, MCAST_LEAVE_GROUP, &m, sizeof m);
 }
 
 /* Checks an interface that was named by an address or chosen by a route, which is known only after the join. */
@@ -182,7 +182,7 @@ static int set_member(struct connection *c, const struct member_option *member, 
 		error = check(c, &r);
 	if (error)
 		return error;
-	if (setsockopt(c->fd, level, option, value, (socklen_t)bytes)) {
+	if (setsockopt(c->tcp.fd, level, option, value, (socklen_t)bytes)) {
 		error = errno;
 		if (error == ENOBUFS && r.group.ip_version == 4)
 			(void)command_refuse(c->channel, XTS_REFUSED_DEVICE_GROUPS);
@@ -235,7 +235,7 @@ static int set_interface(struct connection *c, int level, int option, const void
 		interface = LOOPBACK_INTERFACE;
 	if (!multicast_may_use(c, XTS_POLICY_CONNECT, interface, level == IPPROTO_IP ? 4 : 6, 0))
 		return -EACCES;
-	return setsockopt(c->fd, level, option, value, (socklen_t)bytes) ? -errno : 0;
+	return setsockopt(c->tcp.fd, level, option, value, (socklen_t)bytes) ? -errno : 0;
 }
 
 /* Reads the value of an option that is on or off, as the kernel does. */
@@ -264,7 +264,7 @@ static atomic_bool *switch_of(struct multicast *m, int level, int option)
 
 static bool level_is_of_another_family(const struct connection *c, int level)
 {
-	return level == IPPROTO_IPV6 && c->ip_version == 4;
+	return level == IPPROTO_IPV6 && c->tcp.ip_version == 4;
 }
 
 int multicast_set(struct connection *c, int level, int option, const void *value, uint32_t bytes)
@@ -292,7 +292,7 @@ int multicast_set(struct connection *c, int level, int option, const void *value
 int multicast_get(struct connection *c, int level, int option, void *value, uint32_t *bytes)
 {
 	const atomic_bool *one = switch_of(c->datagrams->multicast, level, option);
-	int on, error = xts_sockopt_get(c->fd, level, option, value, bytes);
+	int on, error = xts_sockopt_get(c->tcp.fd, level, option, value, bytes);
 
 	if (error || !one || !*bytes)
 		return error;

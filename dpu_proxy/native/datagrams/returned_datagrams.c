@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "datagrams/datagram_socket.h"
-#include "processes/share.h"
+#include "processes/share_inside.h"
 
 #define BLOCKS_MAX 4096u /* blocks of one socket, which are all freed at once when it is closed */
 
@@ -80,10 +80,39 @@ static void lose(struct connection *c, uint32_t datagrams)
 	c->datagrams->dropped += datagrams;
 }
 
+static bool append(struct returned_datagrams *r, struct returned_block *b)
+{
+	if (r->blocks == BLOCKS_MAX)
+		return false;
+	r->blocks++;
+	b->next = NULL;
+	if (r->last)
+		r->last->next = b;
+	else
+		r->first = b;
+	r->last = b;
+	atomic_store(&r->any, true);
+	return true;
+}
+
+/* Gives the block to the shared socket, and wakes its members. False: it has ended, or has too many. */
+static bool give_back(struct connection *c, struct returned_block *b)
+{
+	struct shared *s = c->shared;
+	bool here;
+
+	registry_lock();
+	here = !s->ended && append(&s->returned, b);
+	if (here)
+		shared_tell_members(s, c->worker);
+	registry_unlock();
+	return here;
+}
+
 /* Adds a complete block, which the shared socket owns from now on, if there is one. */
 static void add(struct connection *c, struct returned_block *b)
 {
-	if (!c->shared || !share_returned(c, b)) {
+	if (!c->shared || !give_back(c, b)) {
 		lose(c, b->datagrams);
 		free_block(b);
 	}
@@ -212,21 +241,6 @@ void datagram_drop_returning(struct connection *c)
 
 /* --- to a host ---------------------------------------------------------------------------------------------------- */
 
-bool returned_append(struct returned_datagrams *r, struct returned_block *b)
-{
-	if (r->blocks == BLOCKS_MAX)
-		return false;
-	r->blocks++;
-	b->next = NULL;
-	if (r->last)
-		r->last->next = b;
-	else
-		r->first = b;
-	r->last = b;
-	atomic_store(&r->any, true);
-	return true;
-}
-
 bool returned_drop_block(struct returned_datagrams *r)
 {
 	struct returned_block *b = r->first;
@@ -265,4 +279,9 @@ void returned_taken(struct returned_datagrams *r)
 	b->at += d.record.data_bytes;
 	if (b->at == b->bytes)
 		(void)returned_drop_block(r);
+}
+
+bool datagrams_have_returned(const struct connection *c)
+{
+	return c->shared && atomic_load_explicit(&c->shared->returned.any, memory_order_relaxed);
 }

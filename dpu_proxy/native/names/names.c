@@ -14,13 +14,6 @@ static struct worker_state *worker_of(const struct lookup *l)
 	return l->channel->worker;
 }
 
-void names_init(struct names *names)
-{
-	list_init(&names->lookups);
-	list_init(&names->noted);
-	list_init(&names->answered);
-}
-
 /* --- the end of a lookup ------------------------------------------------------------------------------------------ */
 
 void lookup_close_socket(struct lookup *l)

@@ -43,7 +43,6 @@ struct names {
 	uint32_t count;
 };
 
-void names_init(struct names *names);
 /* The socket of a lookup has an event. */
 void names_event(struct watch *watch);
 /* Handles noted events, at least some of them, until the turn is over. True: there were some. */

@@ -2,50 +2,26 @@
 #include <errno.h>
 #include <sys/epoll.h>
 
-#include "addresses/socket_address.h"
+#include "connection/socket_kind.h"
 #include "processes/parked.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
 
-/* Moves the TCP side of p to c, which has its window and its protocols. */
-static void give_to(struct parked *p, struct connection *c)
-{
-	struct worker_state *keeper = p->keyed.keeper;
-	struct xts_endpoint peer;
-
-	if (p->watched)
-		(void)epoll_ctl(keeper->epoll_fd, EPOLL_CTL_DEL, p->fd, NULL);
-	connection_enter(c, CONNECTION_ESTABLISHED);
-	c->accepted = p->accepted;
-	c->error = p->error;
-	c->readable = p->error || p->pushed; /* layers may hold bytes that epoll does not report */
-	c->returned = p->returned;
-	p->returned = (struct returned){ 0 };
-	c->readable |= c->returned.last != NULL;
-	c->kernel_send = p->kernel_send;
-	c->kernel_receive = p->kernel_receive;
-	p->kernel_send = p->kernel_receive = 0;
-	parked_become_stale(p); /* before c gets the bytes: this function ends their count */
-	c->out = p->out;
-	c->worker->stats.spill_bytes += c->out.spill.bytes;
-	c->channel->spill_bytes += c->out.spill.bytes;
-	c->worker->stats.claims++;
-	socket_peer(c->fd, &peer);
-	closed_begin(c, XTS_BEGUN_CLAIM, &peer);
-}
-
 static struct connection *claim(struct channel *ch, struct parked *p, int *error)
 {
-	struct connection *c = connection_new(ch, p->fd, p->ip_version, error);
+	struct connection *c = connection_new(ch, p->tcp.fd, p->tcp.ip_version, error);
+	uint64_t kept = parked_bytes(p);
 
 	if (!c)
 		return NULL;
-	if (connection_grant_claimed(c, outgoing_credits(&p->out)) &&
-	    (!p->pushed || (c->window >= XTS_ULP_WINDOW_MIN && pushed_adopt(c, p->pushed)))) {
-		give_to(p, c);
+	if (!socket_kinds[p->state]->load(c, &p->tcp)) {
+		if (p->watched)
+			(void)epoll_ctl(p->keyed.keeper->epoll_fd, EPOLL_CTL_DEL, c->tcp.fd, NULL);
+		parked_become_stale(p, kept);
+		ch->worker->stats.claims++;
 		return c;
 	}
-	c->fd = -1; /* it stays parked */
+	c->tcp = TCP_SIDE_NONE; /* it stays parked */
 	connection_free(c, false);
 	*error = command_refuse(ch, XTS_REFUSED_WINDOWS);
 	return NULL;
@@ -58,10 +34,10 @@ struct connection *park_claim(struct channel *ch, uint64_t key, int *error)
 
 	registry_lock();
 	p = parked_of(registry_find(ch->tenant, key, KEYED_PARKED));
-	if (p)
+	if (p && !p->returner)
 		c = claim(ch, p, error);
 	else
-		*error = ENOENT;
+		*error = p ? EBUSY : ENOENT;
 	registry_unlock();
 	if (c)
 		parked_taken(c);
@@ -85,7 +61,12 @@ struct connection *parked_take(struct channel *ch, struct keyed *k, uint32_t pur
 		*error = EBUSY;
 		return NULL;
 	}
-	*out = p->last;
+	*out = (struct taken_over){
+		.died = p->died,
+		.delivered_bytes = p->tcp.received_bytes,
+		.accepted_bytes = p->tcp.accepted_bytes,
+		.keep_ms = p->keep_ms,
+	};
 	k->queue = NULL; /* the queue goes with the connection */
 	c = claim(ch, p, error);
 	if (c)

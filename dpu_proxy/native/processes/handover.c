@@ -3,19 +3,8 @@
 #include <string.h>
 
 #include "addresses/socket_address.h"
-#include "datagrams/datagram_socket.h"
+#include "connection/socket_kind.h"
 #include "processes/share.h"
-
-/* A listener, or a socket that can become one: it is bound, and not connecting; or a datagram socket. */
-static bool can_be_shared(const struct connection *c)
-{
-	if (c->state == CONNECTION_DATAGRAM)
-		return c->channel->link.features & XTS_FEATURE_SHARE_DATAGRAM && !c->datagrams->closing;
-	if (c->state == CONNECTION_LISTENER)
-		return true;
-	return c->channel->link.features & XTS_FEATURE_SHARE_BOUND && c->state == CONNECTION_IDLE && c->bound_to &&
-	       !c->connect_reply && !c->spent;
-}
 
 /* A connection that other processes may ask for. */
 static bool can_be_named(const struct connection *c)
@@ -36,10 +25,9 @@ enum command_result command_share(struct channel *ch, const struct xts_head *hea
 		if (l && can_be_named(l))
 			error = held_name(l, m->key, m->keep_ms);
 		else if (l)
-			error = can_be_shared(l) ? share_start(l, m->key, m->keep_ms) : EINVAL;
-		if (l && !error && !m->token && l->state == CONNECTION_LISTENER &&
-		    ch->link.features & XTS_FEATURE_WITHDRAW)
-			l->held = 0;
+			error = kind_of(l)->can_be_shared(l) ? share_start(l, m->key, m->keep_ms) : EINVAL;
+		if (l && !error)
+			kind_of(l)->named(l, !m->token);
 	} else if (ch->worker->draining) {
 		l = NULL;
 		error = command_refuse(ch, XTS_REFUSED_STOPPING);
@@ -85,11 +73,11 @@ enum command_result command_claim(struct channel *ch, const struct xts_head *hea
 		c->xts_socket = m->xts_socket;
 		c->held = m->post_credits;
 		/* as if they had been sent over this channel: CLOSE will say how many of them were read */
-		c->received_bytes = m->unread;
+		c->tcp.received_bytes = m->unread;
 		ack.proxy_id = c->proxy_id;
 		ack.post_credits = c->grant.outstanding;
-		socket_local(c->fd, &ack.local);
-		socket_peer(c->fd, &ack.peer);
+		socket_local(c->tcp.fd, &ack.local);
+		socket_peer(c->tcp.fd, &ack.peer);
 	}
 	xts_claim_ack_encode(command_reply(ch, XTS_REPLY_CLAIM_ACK, XTS_CLAIM_ACK_BYTES, m->xts_socket, error), &ack);
 	return COMMAND_REPLIES;
@@ -114,8 +102,8 @@ enum command_result command_take(struct channel *ch, const struct xts_head *head
 		ack.died = of.died;
 		ack.delivered_bytes = of.delivered_bytes;
 		ack.accepted_bytes = of.accepted_bytes;
-		socket_local(c->fd, &ack.local);
-		socket_peer(c->fd, &ack.peer);
+		socket_local(c->tcp.fd, &ack.local);
+		socket_peer(c->tcp.fd, &ack.peer);
 	}
 	xts_take_ack_encode(command_reply(ch, XTS_REPLY_TAKE_ACK, XTS_TAKE_ACK_BYTES, m->xts_socket, error), &ack);
 	return COMMAND_REPLIES;

@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "connection/socket_kind.h"
+#include "connection/tcp_move.h"
 #include "connection/unowned.h"
 #include "processes/parked.h"
 #include "processes/share.h"
@@ -14,24 +16,20 @@
 
 #define DRAIN_PIECES 2 /* blocks of 64 KiB that one call writes, with the lock held */
 
-/* How many bytes it keeps: those for TCP, and those of its protocols. */
-static uint64_t parked_bytes(const struct parked *p)
+uint64_t parked_bytes(const struct parked *p)
 {
-	return p->out.spill.bytes + pushed_memory(p->pushed);
+	return p->tcp.out.spill.bytes + pushed_memory(p->tcp.pushed);
 }
 
-void parked_become_stale(struct parked *p)
+void parked_become_stale(struct parked *p, uint64_t kept_bytes)
 {
 	struct worker_state *keeper = p->keyed.keeper;
 
 	list_remove(&p->returning);
 	p->returner = NULL;
-	returned_join(&p->returned, &p->behind);
-	returned_drop(&p->returned, keeper, p->keyed.tenant);
-	registry_give_unowned(p->keyed.tenant, parked_bytes(p));
-	tenant_give(p->keyed.tenant, XTS_USE_SOCKET_BYTES, p->kernel_send + p->kernel_receive);
+	returned_drop(&p->coming, keeper, p->keyed.tenant);
+	registry_give_unowned(p->keyed.tenant, kept_bytes);
 	registry_remove(&p->keyed);
-	p->fd = -1;
 	p->next_stale = keeper->stale;
 	keeper->stale = p;
 	worker_poke(keeper); /* so that it has a round, at the end of which p is freed */
@@ -60,44 +58,25 @@ void park_reap(struct worker_state *w)
 void parked_end(struct keyed *k)
 {
 	struct parked *p = parked_of(k);
-	int fd = p->fd;
+	uint64_t kept = parked_bytes(p);
 
-	parked_become_stale(p);
-	pushed_free(p->pushed);
-	outgoing_free(&p->out);
-	reset_and_close(fd);
+	returned_join(&p->coming, &p->tcp.returned); /* they may be many, and are dropped in turns */
+	tcp_side_end(&p->tcp, k->tenant);
+	parked_become_stale(p, kept);
 }
 
 /* --- parking ------------------------------------------------------------------------------------------------------ */
 
-/* Moves the connection's TCP side to p. From now on events of its worker's epoll are about p, if p needs any. */
-static int take_from(struct parked *p, struct connection *c)
+/* From now on events of its worker's epoll are about p, if p needs any. */
+static int watch_from_now_on(struct parked *p, struct connection *c)
 {
 	struct epoll_event event = { .events = EPOLLOUT | EPOLLET, .data.ptr = &p->watch };
 
-	p->watched = p->unowned;
-	if (c->in_epoll && epoll_ctl(c->worker->epoll_fd, p->watched ? EPOLL_CTL_MOD : EPOLL_CTL_DEL, c->fd, &event))
+	if (!p->unowned || !c->in_epoll)
+		return 0;
+	if (epoll_ctl(c->worker->epoll_fd, EPOLL_CTL_MOD, c->tcp.fd, &event))
 		return ENOBUFS;
-	buffers_tune(c);
-	p->fd = c->fd;
-	p->ip_version = c->ip_version;
-	p->accepted = c->accepted;
-	p->error = c->error;
-	p->pushed = pushed_leave(c);
-	p->kernel_send = c->kernel_send;
-	p->kernel_receive = c->kernel_receive;
-	c->kernel_send = c->kernel_receive = 0;
-	p->behind = c->returned;
-	c->returned = (struct returned){ 0 };
-	p->may_return = c->received_bytes;
-	p->last.delivered_bytes = c->received_bytes;
-	p->last.accepted_bytes = c->accepted_bytes;
-	c->worker->stats.spill_bytes -= c->out.spill.bytes;
-	c->channel->spill_bytes -= c->out.spill.bytes;
-	closed_handed_over(c);
-	p->out = c->out;
-	c->out = (struct outgoing){ 0 };
-	c->fd = -1;
+	p->watched = true;
 	c->in_epoll = false;
 	return 0;
 }
@@ -115,13 +94,15 @@ static int move_to_registry(struct parked *p, struct connection *c, uint64_t key
 	if (!has_it)
 		error = registry_add(&p->keyed, c->tenant, key, KEYED_PARKED);
 	if (!error)
-		error = take_from(p, c);
+		error = watch_from_now_on(p, c);
 	if (error && p->keyed.tenant)
 		registry_remove(&p->keyed);
 	if (error) {
 		registry_give_unowned(c->tenant, bytes);
 		return error;
 	}
+	p->may_return = c->tcp.received_bytes;
+	(void)kind_of(c)->save(c, &p->tcp);
 	if (has_it) {
 		struct take_queue *queue = c->key_held->keyed.queue;
 
@@ -129,14 +110,12 @@ static int move_to_registry(struct parked *p, struct connection *c, uint64_t key
 		held_remove(c);
 		(void)registry_add(&p->keyed, c->tenant, key, KEYED_PARKED); /* nobody else can have taken the key */
 		p->keyed.queue = queue;
-		p->last.keep_ms = keep_ms;
+		p->keep_ms = keep_ms;
 	}
-	p->last.died = died;
+	p->died = died;
 	if (has_it && !died) {
 		p->returner = c->channel;
 		list_append(&c->channel->returning, &p->returning);
-	} else {
-		returned_join(&p->returned, &p->behind);
 	}
 	return 0;
 }
@@ -144,21 +123,21 @@ static int move_to_registry(struct parked *p, struct connection *c, uint64_t key
 static int park(struct connection *c, uint64_t key, uint32_t keep_ms, bool died)
 {
 	struct worker_state *w = c->worker;
-	uint64_t bytes = c->out.spill.bytes + pushed_memory(c->pushed);
+	uint64_t bytes = c->tcp.out.spill.bytes + pushed_memory(c->tcp.pushed);
 	struct parked *p;
-	int error;
+	int error = kind_of(c)->save(c, NULL);
 
-	if ((c->state != CONNECTION_ESTABLISHED && c->state != CONNECTION_FAILED) || c->connect_reply || c->spent)
-		return EINVAL; /* it is not connected, and never was */
-	if (c->pushed && (c->pushed->peeking || c->pushed->give_back_left))
-		return EOPNOTSUPP; /* they depend on positions that only this host knows */
+	if (error)
+		return error;
 	p = calloc(1, sizeof *p);
 	if (!p)
 		return ENOBUFS;
 	p->watch.kind = WATCH_PARKED;
+	p->tcp = TCP_SIDE_NONE;
+	p->state = CONNECTION_ESTABLISHED;
 	list_init(&p->noted);
 	list_init(&p->returning);
-	if (c->out.spill.bytes && !c->pushed) {
+	if (c->tcp.out.spill.bytes && !c->tcp.pushed) {
 		p->unowned = unowned_hold(w, c->tenant);
 		if (!p->unowned) {
 			free(p);
@@ -196,23 +175,23 @@ bool park_of_the_dead(struct connection *c)
 /* Delivers some bytes to TCP. True: TCP takes more. */
 static bool drain(struct parked *p, struct worker_state *w)
 {
-	struct outgoing_target to = { .fd = p->fd, .writable = true, .raw_pieces = DRAIN_PIECES };
+	struct outgoing_target to = { .fd = p->tcp.fd, .more = p->tcp.more, .writable = true, .raw_pieces = DRAIN_PIECES };
 	struct outgoing_taken taken = { 0 };
-	int error = p->out.spill.bytes ? outgoing_drain(&p->out, &to, &taken) : 0;
+	int error = p->tcp.out.spill.bytes ? outgoing_drain(&p->tcp.out, &to, &taken) : 0;
 
 	if (error) {
-		p->error = -error;
-		tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, p->out.spill.bytes);
-		outgoing_free(&p->out);
+		p->tcp.error = -error;
+		tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, p->tcp.out.spill.bytes);
+		outgoing_free(&p->tcp.out);
 		return false;
 	}
 	tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, taken.bytes);
 	w->stats.sent_bytes += taken.bytes;
-	if (!p->out.spill.bytes && p->out.fin_wanted && !p->out.fin_done) {
-		p->out.fin_done = true;
-		(void)shutdown(p->fd, SHUT_WR);
+	if (!p->tcp.out.spill.bytes && p->tcp.fin_wanted && !p->tcp.fin_done) {
+		p->tcp.fin_done = true;
+		(void)shutdown(p->tcp.fd, SHUT_WR);
 	}
-	return p->out.spill.bytes && to.writable;
+	return p->tcp.out.spill.bytes && to.writable;
 }
 
 void park_event(struct watch *watch)
@@ -229,7 +208,7 @@ bool park_drain(struct list *noted, struct worker_state *w)
 	bool more;
 
 	registry_lock();
-	more = p->fd >= 0 && !p->error && drain(p, w);
+	more = p->tcp.fd >= 0 && !p->tcp.error && drain(p, w);
 	registry_unlock();
 	return more;
 }

@@ -13,23 +13,21 @@ struct parked {
 	struct list noted;       /* on unowned->drains: TCP can take more */
 	struct unowned *unowned; /* where the keeper has its turns for delivering; NULL: nothing to deliver */
 	struct parked *next_stale;
-	int fd; /* -1: claimed or ended, and will be freed */
-	uint8_t ip_version;
+	/* Without a socket: claimed or ended, and will be freed. Bytes that its protocols have not taken wait until it
+	 * is claimed. An error is told (again) to the host that claims it. */
+	struct tcp_side tcp;
 	bool watched;
-	bool accepted;
-	int error; /* the connection has failed with this error, which the host that claims it gets (again) */
-	struct outgoing out;
-	struct pushed *pushed; /* its protocols; bytes that they have not taken wait until it is claimed */
-	uint32_t kernel_send, kernel_receive; /* as in struct connection */
-	struct returned returned;             /* bytes that its hosts had not read */
+	bool moved;    /* it has come from another process of the proxy (move.h) */
+	uint8_t state; /* enum connection_state: what it becomes again */
 	/* The rest is for a connection that had a key while it was held. */
-	/* bytes returned earlier and not sent again: they come after those that are returned now */
-	struct returned behind;
+	/* bytes that are returned now: they come before those of tcp.returned, which were returned earlier */
+	struct returned coming;
 	/* the channel that has parked it and has not returned everything yet; NULL: nobody returns anything */
 	struct channel *returner;
 	struct list returning; /* on returner->returning */
 	uint64_t may_return;   /* how many bytes it may still return */
-	struct taken_over last;
+	bool died;             /* its last host has not parked it */
+	uint32_t keep_ms;      /* of its key, for the next one that holds it */
 };
 
 static inline struct parked *parked_of(struct keyed *k)
@@ -37,8 +35,10 @@ static inline struct parked *parked_of(struct keyed *k)
 	return k ? list_entry(k, struct parked, keyed) : NULL;
 }
 
-/* With the lock held. Frees everything except the struct itself, because an event of this round may point to it. Called
- * in the keeper's thread, except when the returned bytes have passed to another owner. */
-void parked_become_stale(struct parked *p);
+/* How many bytes it keeps: those for TCP, and those of its protocols. */
+uint64_t parked_bytes(const struct parked *p);
+/* With the lock held. Frees everything except the struct itself, because an event of this round may point to it; its TCP
+ * side has gone, which kept so many bytes. Called in the keeper's thread, except when there are no returned bytes. */
+void parked_become_stale(struct parked *p, uint64_t kept_bytes);
 
 #endif

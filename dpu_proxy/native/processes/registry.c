@@ -19,8 +19,6 @@ static struct {
 	struct list by_key[BUCKETS];
 } registry = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
-_Thread_local uint64_t common_locks;
-
 void registry_lock(void)
 {
 	common_lock(&registry.mutex);
@@ -262,6 +260,14 @@ bool registry_take_unowned(struct xts_tenant *t, uint64_t bytes)
 no_bytes:
 	tenant_give(t, XTS_USE_KEPT, 1);
 	return false;
+}
+
+void registry_take_unowned_anyway(struct xts_tenant *t, uint64_t bytes)
+{
+	tenant_take_anyway(t, XTS_USE_KEPT, 1);
+	tenant_take_anyway(t, XTS_USE_KEPT_BYTES, bytes);
+	tenant_take_anyway(t, XTS_USE_DESCRIPTORS, 1);
+	tenant_take_anyway(t, XTS_USE_SOCKET_BYTES, TENANT_SOCKET_BYTES);
 }
 
 void registry_give_unowned(struct xts_tenant *t, uint64_t bytes)

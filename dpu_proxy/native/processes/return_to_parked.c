@@ -25,14 +25,16 @@ static void all_is_returned(struct parked *p)
 {
 	list_remove(&p->returning);
 	p->returner = NULL;
-	returned_join(&p->returned, &p->behind);
+	returned_join(&p->coming, &p->tcp.returned);
+	p->tcp.returned = p->coming;
+	p->coming = (struct returned){ 0 };
 }
 
 /* Only PDUs may be empty, and only connections with protocols on the receive side have PDUs. */
 static bool is_possible(const struct parked *p, const struct xts_return *m)
 {
 	if (m->kind == 2)
-		return p->pushed && ulp_stack_receives(p->pushed->stack) && m->length <= p->may_return;
+		return p->tcp.pushed && ulp_stack_receives(p->tcp.pushed->stack) && m->length <= p->may_return;
 	return m->length <= p->may_return && (m->kind ? m->length > 0 : !m->length);
 }
 
@@ -50,7 +52,7 @@ bool parked_return(struct channel *ch, const struct xts_return *m, bool more, co
 		all_is_returned(p);
 	} else if (possible) {
 		p->may_return -= m->length;
-		if (returned_add(&p->returned, p->keyed.tenant, &mark, iov, batch_pieces(e, iov, XTS_SEGMENTS_MAX),
+		if (returned_add(&p->coming, p->keyed.tenant, &mark, iov, batch_pieces(e, iov, XTS_SEGMENTS_MAX),
 				 m->length)) {
 			ch->worker->stats.refused_limit++;
 			parked_end(&p->keyed); /* without these bytes the stream would have a gap */

@@ -1,13 +1,13 @@
 /* The members of a listener or a datagram socket that several channels have: the first names it, others join, they
  * leave. share.h has the theory of operation. */
 #include "addresses/socket_address.h"
-#include "datagrams/datagram_socket.h"
 #include "processes/share_inside.h"
 #include "pushed/pushed.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 struct list shared_sockets = { &shared_sockets, &shared_sockets };
@@ -42,10 +42,7 @@ static void add_member(struct shared *s, struct connection *l, struct member *m)
 	list_append(&s->members, &m->all);
 	if (neighbour)
 		list_append(&neighbour->shares->here, &m->here);
-	if (l->datagrams)
-		datagram_named(l);
-	else
-		l->worker->stats.shared_listeners++;
+	kind_of(l)->count_member(l, 1);
 }
 
 static void remove_member(struct connection *l)
@@ -55,22 +52,12 @@ static void remove_member(struct connection *l)
 	free(l->shares);
 	l->shares = NULL;
 	l->shared = NULL;
-	if (l->state != CONNECTION_DATAGRAM)
-		l->worker->stats.shared_listeners--;
+	kind_of(l)->count_member(l, -1);
 }
 
 bool shared_has_only(const struct shared *s, const struct connection *l)
 {
 	return s->members.next == &l->shares->all && s->members.prev == &l->shares->all;
-}
-
-/* With the lock held: the descriptor in struct shared stays open when those of the members are closed. */
-static void begin_datagrams(struct shared *s, const struct connection *l)
-{
-	s->multicast = multicast_hold(l->datagrams->multicast);
-	s->bound = l->datagrams->bound;
-	atomic_store(&s->dropped, l->datagrams->dropped);
-	groups_use(s->multicast, s->fd);
 }
 
 /* A member says what it has said before, or gives the socket another key. A member that has nothing to say of the key
@@ -91,9 +78,34 @@ static int share_again(struct connection *l, uint64_t key, uint32_t keep_ms)
 		s->abandoned |= !keep_ms;
 	}
 	registry_unlock();
-	if (!error && l->datagrams)
-		datagram_named(l);
 	return error;
+}
+
+/* Members that come from another process of the proxy (move.h) have one socket, with descriptors of their own. */
+static bool is_same_socket(int one, int other)
+{
+	uint64_t cookies[2] = { 0 };
+	socklen_t length = sizeof cookies[0];
+
+	return !getsockopt(one, SOL_SOCKET, SO_COOKIE, &cookies[0], &length) &&
+	       !getsockopt(other, SOL_SOCKET, SO_COOKIE, &cookies[1], &length) && cookies[0] == cookies[1];
+}
+
+/* The socket has this key already, from another member. */
+static bool share_joins_again(struct connection *l, uint64_t key, uint32_t keep_ms, struct member *m)
+{
+	struct shared *s;
+
+	registry_lock();
+	s = shared_of(registry_find(l->tenant, key, KEYED_LISTENER));
+	if (s && !s->ended && is_same_socket(s->fd, l->tcp.fd)) {
+		m->keep_ms = keep_ms;
+		add_member(s, l, m);
+	} else {
+		s = NULL;
+	}
+	registry_unlock();
+	return s;
 }
 
 int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
@@ -105,28 +117,28 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 
 	if (s)
 		return share_again(l, key, keep_ms);
-	s = calloc(1, sizeof *s);
-	m = s ? make_member(l) : NULL;
-	if (!m) {
-		free(s);
+	m = make_member(l);
+	if (m && share_joins_again(l, key, keep_ms, m))
+		return 0;
+	s = m ? calloc(1, sizeof *s) : NULL;
+	if (!s) {
+		free(m);
 		return ENOBUFS;
 	}
-	s->fd = fcntl(l->fd, F_DUPFD_CLOEXEC, 0);
-	s->ip_version = l->ip_version;
-	s->listens = l->state == CONNECTION_LISTENER;
+	s->fd = fcntl(l->tcp.fd, F_DUPFD_CLOEXEC, 0);
+	s->ip_version = l->tcp.ip_version;
+	s->state = l->state;
+	s->listens = shared_kind(s)->members_accept;
 	m->keep_ms = keep_ms;
 	list_init(&s->members);
 	registry_lock();
-	error = s->fd < 0 || (l->pushed && pushed_copy(&s->pushed, l->pushed, NULL)) ? ENOBUFS : 0;
+	error = s->fd < 0 || (l->tcp.pushed && pushed_copy(&s->pushed, l->tcp.pushed, NULL)) ? ENOBUFS : 0;
 	if (!error)
 		error = registry_add(&s->keyed, l->tenant, key, KEYED_LISTENER);
 	if (!error) {
 		s->bound_to = l->bound_to ? bound_address_hold(l->bound_to) : NULL;
 		list_append(&shared_sockets, &s->all);
-		if (l->datagrams) {
-			begin_datagrams(s, l);
-			filter_share(l, s);
-		}
+		shared_kind(s)->share_begins(s, l);
 		add_member(s, l, m);
 	}
 	registry_unlock();
@@ -144,6 +156,13 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 	return error;
 }
 
+void share_is_elsewhere(struct connection *l)
+{
+	registry_lock();
+	l->shared->elsewhere = true;
+	registry_unlock();
+}
+
 /* Charges for the joining member as a listener, if it is one. */
 static bool join_as_listener(struct connection *l, const struct shared *s, int *error)
 {
@@ -158,29 +177,31 @@ static bool join_as_listener(struct connection *l, const struct shared *s, int *
 	return !connection_watch(l);
 }
 
-/* Gives the new member what all members share. 0 or an errno. */
-static int become_member(struct connection *l, struct shared *s)
+int stream_may_join(struct channel *ch, const struct shared *s)
+{
+	struct xts_endpoint local;
+
+	socket_local(s->fd, &local);
+	return command_allowed(ch, XTS_POLICY_LISTEN, &local) ? 0 : EACCES;
+}
+
+int stream_join(struct connection *l, struct shared *s)
 {
 	int error = command_refuse(l->channel, XTS_REFUSED_DEVICE_MEMORY);
 
-	if (s->multicast)
-		return datagram_join(l, s->multicast, s->bound);
-	return (s->pushed && pushed_copy(&l->pushed, s->pushed, l)) || !join_as_listener(l, s, &error) ? error : 0;
+	return (s->pushed && pushed_copy(&l->tcp.pushed, s->pushed, l)) || !join_as_listener(l, s, &error) ? error : 0;
 }
 
 /* With the lock held: makes a member of this channel for the same socket. */
 static struct connection *join(struct channel *ch, struct shared *s, int *error)
 {
-	struct xts_endpoint local;
 	struct connection *l;
 	struct member *m;
 	int fd;
 
-	socket_local(s->fd, &local);
-	if (!s->multicast && !command_allowed(ch, XTS_POLICY_LISTEN, &local)) {
-		*error = EACCES;
+	*error = shared_kind(s)->may_join(ch, s);
+	if (*error)
 		return NULL;
-	}
 	*error = command_refuse(ch, XTS_REFUSED_DEVICE_DESCRIPTORS);
 	fd = fcntl(s->fd, F_DUPFD_CLOEXEC, 0);
 	l = fd < 0 ? NULL : connection_new(ch, fd, s->ip_version, error);
@@ -191,7 +212,7 @@ static struct connection *join(struct channel *ch, struct shared *s, int *error)
 	}
 	l->bound_to = s->bound_to ? bound_address_hold(s->bound_to) : NULL;
 	m = make_member(l);
-	*error = m ? become_member(l, s) : command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
+	*error = m ? shared_kind(s)->join(l, s) : command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
 	if (!m || *error) {
 		free(m);
 		listener_close(l);
@@ -209,7 +230,7 @@ struct connection *share_join(struct channel *ch, uint64_t key, int *error)
 
 	registry_lock();
 	s = shared_of(registry_find(ch->tenant, key, KEYED_LISTENER));
-	if (s && (!s->multicast || ch->link.features & XTS_FEATURE_SHARE_DATAGRAM))
+	if (s)
 		l = join(ch, s, error);
 	else
 		*error = ENOENT;
@@ -252,8 +273,7 @@ int share_part(struct connection *c)
 	if (!shared_has_only(s, c))
 		error = EOPNOTSUPP;
 	if (!error) {
-		if (c->datagrams)
-			filter_unshare(c, s);
+		shared_kind(s)->share_parts(s, c);
 		remove_member(c);
 		shared_end(s);
 	}

@@ -44,7 +44,8 @@
  * holder's channel ends before that, the connection is reset. If the channel of a holder ends without parking the
  * connection, the proxy parks it itself, and the process that takes it is told how many bytes had gone each way. So a
  * process that is killed does not take other processes' connections with it, unless bytes are missing. If several
- * processes ask for a connection, the one that needs it most gets it, and then the one that asked first (take_queue.c).
+ * processes ask for a connection, the one that needs it most gets it, unless another has been passed over
+ * (take_queue.c).
  */
 #ifndef XTS_SHARE_H
 #define XTS_SHARE_H
@@ -79,19 +80,22 @@ struct shared {
 	struct keyed keyed;
 	struct list all;                /* on the list of all */
 	int fd;                         /* outlives the members' descriptors */
+	atomic_bool any_waiting;        /* first_waiting; may be read without the lock. Here, where it takes no room */
+	bool bound;                     /* a datagram socket: a host has bound it */
 	struct bound_address *bound_to; /* outlives the members' references */
 	uint8_t ip_version;
+	/* of the member that named it, which tells its kind (shared_kind()): a pointer to that would be more memory */
+	uint8_t state;
 	bool closing;        /* nobody can join it any more; connections that wait for it are being reset */
 	atomic_bool ended;   /* drained: members remain until their hosts close them */
 	bool abandoned;      /* no process is left that might still join it: never kept */
 	bool listens;        /* a member has called LISTEN */
+	bool elsewhere;      /* another process of the proxy has the TCP socket, too (move.h) */
 	struct list members; /* member.all */
 	struct waiting *first_waiting, *last_waiting; /* connections that were given back */
-	atomic_bool any_waiting;                      /* may be read without the lock */
 	struct pushed *pushed; /* protocols for accepted connections, copied for members that join */
 	/* The rest is for a datagram socket. */
 	struct multicast *multicast; /* a reference; NULL: not a datagram socket */
-	bool bound;                  /* a host has bound it */
 	struct filter_use filter;
 	_Atomic uint32_t dropped; /* the last value of SO_RXQ_OVFL that any member has seen */
 	struct returned_datagrams returned;
@@ -153,6 +157,8 @@ void registry_unkeep(struct keyed *k);
 /* Charges for a connection without a channel, which keeps this many bytes (spilled, or in its protocols). False: over a
  * limit of its tenant. */
 bool registry_take_unowned(struct xts_tenant *t, uint64_t bytes);
+/* The same for one that cannot be refused. */
+void registry_take_unowned_anyway(struct xts_tenant *t, uint64_t bytes);
 /* Ends the charge for it and the bytes that it kept last. */
 void registry_give_unowned(struct xts_tenant *t, uint64_t bytes);
 /* Hands over objects whose time is over, to be ended in turns of their tenant. Takes the lock. */
@@ -176,6 +182,8 @@ void share_is_bound(struct connection *c);
 /* The member leaves, and its unanswered offers go to others. closed: its host has closed it; else its channel has
  * ended. */
 void share_leave(struct connection *l, bool closed);
+/* Another process of the proxy gets the socket: what waits in its backlog is not this one's to refuse any more. */
+void share_is_elsewhere(struct connection *l);
 /* A member will connect: it leaves, and has the TCP socket alone. EOPNOTSUPP: others have the socket, too. */
 int share_part(struct connection *c);
 /* The kernel reports a total of dropped datagrams: returns how many of them no member has been told of. Called without
@@ -210,17 +218,10 @@ void share_give_back(struct connection *c);
 /* Takes an offer back that the host has not answered. c stays, without a socket, until it does. False: over a limit, or
  * the listener has ended. */
 bool share_take_back(struct connection *c);
-/* Takes the connection that came first of those that were given back, its protocols, and when it came; or -1. */
-int share_take_waiting(struct connection *l, struct pushed **pushed, uint64_t *came_ns);
-/* Gives datagrams that c's host has given back to the shared socket, and wakes its members. False: it has ended, or has
- * too many. */
-bool share_returned(struct connection *c, struct returned_block *b);
-/* Are there such datagrams? Called without the lock. */
-bool share_has_returned(const struct connection *c);
+/* Takes the connection that came first of those that were given back, and when it came. False: there is none. */
+bool share_take_waiting(struct connection *l, struct tcp_side *tcp, uint64_t *came_ns);
 /* Another worker has left something for this one's members. */
 void share_poked(struct worker_state *w);
-/* Closes a connection's socket by reset. */
-void reset_and_close(int fd);
 
 /* --- share_end.c -------------------------------------------------------------------------------------------------- */
 
@@ -233,7 +234,7 @@ void share_drain(struct connection *l);
 bool share_drain_kept(struct worker_state *w);
 /* The same for kept sockets, whichever worker keeps them, on an address that a socket of the same tenant binds: UDP
  * sockets, or TCP listeners. */
-bool share_gives_way(struct worker_state *w, const struct xts_tenant *t, bool datagrams,
+bool share_gives_way(struct worker_state *w, const struct xts_tenant *t, enum bound_protocol protocol,
 		     const struct xts_endpoint *local);
 /* With the lock held: closes the socket and resets what waits; frees it when it has no members. */
 void shared_end(struct shared *s);

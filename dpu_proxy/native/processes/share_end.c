@@ -1,7 +1,6 @@
 /* The end of a shared socket: with its last member, because its worker stops, because nobody has come back for it in
  * time, or because a socket of the same tenant is bound to its address. share.h has the theory of operation. */
 #include "addresses/socket_address.h"
-#include "datagrams/datagram_socket.h"
 #include "processes/share_inside.h"
 #include "pushed/pushed.h"
 
@@ -17,12 +16,10 @@ bool shared_is_not_kept(const struct shared *s, const struct connection *l, bool
 
 void shared_end(struct shared *s)
 {
-	filter_end(s);
+	shared_kind(s)->share_ends(s);
 	registry_remove(&s->keyed);
 	list_remove(&s->all);
 	s->ended = true;
-	multicast_release(s->multicast);
-	s->multicast = NULL;
 	if (s->fd >= 0)
 		close(s->fd);
 	s->fd = -1;
@@ -39,10 +36,10 @@ void shared_end(struct shared *s)
 bool shared_end_piece(struct shared *s)
 {
 	registry_forget(&s->keyed);
-	if (s->listens && !s->closing)
+	if (s->listens && !s->closing && !s->elsewhere)
 		(void)listen(s->fd, 0); /* so that no further connections join the backlog */
 	s->closing = true;
-	if (shared_reset_one_waiting(s) || (s->listens && backlog_refuse_one(s->fd)))
+	if (shared_reset_one_waiting(s) || (s->listens && !s->elsewhere && backlog_refuse_one(s->fd)))
 		return false;
 	shared_end(s);
 	return true;
@@ -51,10 +48,11 @@ bool shared_end_piece(struct shared *s)
 bool share_end_some(struct connection *l, bool closed)
 {
 	struct shared *s = l->shared;
-	bool ends, more;
+	bool ends, more, elsewhere;
 
 	do {
 		registry_lock();
+		elsewhere = s->elsewhere;
 		ends = shared_has_only(s, l) && shared_is_not_kept(s, l, closed);
 		if (ends)
 			registry_forget(&s->keyed);
@@ -65,7 +63,7 @@ bool share_end_some(struct connection *l, bool closed)
 		if (more && worker_turn_is_over(l->worker))
 			return false;
 	} while (more);
-	return !ends || l->state != CONNECTION_LISTENER || listener_refuse_some(l);
+	return !ends || elsewhere || kind_of(l)->refuse_some(l);
 }
 
 void share_drain(struct connection *l)
@@ -74,7 +72,8 @@ void share_drain(struct connection *l)
 
 	registry_lock();
 	if (!s->ended) {
-		(void)shutdown(s->fd, SHUT_RDWR); /* this works whatever descriptors others have for it */
+		if (!s->elsewhere)
+			(void)shutdown(s->fd, SHUT_RDWR); /* this works whatever descriptors others have for it */
 		shared_end(s);
 	}
 	registry_unlock();
@@ -83,24 +82,24 @@ void share_drain(struct connection *l)
 
 /* --- those that nobody holds -------------------------------------------------------------------------------------- */
 
-static bool is_on(const struct shared *s, bool datagrams, const struct xts_endpoint *address)
+static bool is_on(const struct shared *s, enum bound_protocol protocol, const struct xts_endpoint *address)
 {
 	struct xts_endpoint local = { 0 };
 
 	socket_local(s->fd, &local);
-	return datagrams == (s->multicast != NULL) && local.port == address->port && endpoint_overlaps(&local, address);
+	return shared_kind(s)->protocol == protocol && local.port == address->port && endpoint_overlaps(&local, address);
 }
 
 /* With the lock held: finds a listener that no process holds, kept by keeper, of this tenant, and on this address
  * (NULL: any, for each of these). */
-static struct shared *find_kept(const struct worker_state *keeper, const struct xts_tenant *t, bool datagrams,
-				const struct xts_endpoint *address)
+static struct shared *find_kept(const struct worker_state *keeper, const struct xts_tenant *t,
+				enum bound_protocol protocol, const struct xts_endpoint *address)
 {
 	for (struct list *node = shared_sockets.next; node != &shared_sockets; node = node->next) {
 		struct shared *s = list_entry(node, struct shared, all);
 
 		if (list_empty(&s->members) && (!keeper || s->keyed.keeper == keeper) && (!t || s->keyed.tenant == t) &&
-		    (!address || is_on(s, datagrams, address)))
+		    (!address || is_on(s, protocol, address)))
 			return s;
 	}
 	return NULL;
@@ -108,13 +107,13 @@ static struct shared *find_kept(const struct worker_state *keeper, const struct 
 
 /* Ends such listeners, until the turn is over. True: none is left. */
 static bool end_kept(struct worker_state *w, const struct worker_state *keeper, const struct xts_tenant *t,
-		     bool datagrams, const struct xts_endpoint *address)
+		     enum bound_protocol protocol, const struct xts_endpoint *address)
 {
 	struct shared *s;
 
 	do {
 		registry_lock();
-		s = find_kept(keeper, t, datagrams, address);
+		s = find_kept(keeper, t, protocol, address);
 		if (s)
 			(void)shared_end_piece(s);
 		registry_unlock();
@@ -124,10 +123,11 @@ static bool end_kept(struct worker_state *w, const struct worker_state *keeper, 
 
 bool share_drain_kept(struct worker_state *w)
 {
-	return end_kept(w, w, NULL, false, NULL);
+	return end_kept(w, w, NULL, BOUND_TCP, NULL);
 }
 
-bool share_gives_way(struct worker_state *w, const struct xts_tenant *t, bool datagrams, const struct xts_endpoint *local)
+bool share_gives_way(struct worker_state *w, const struct xts_tenant *t, enum bound_protocol protocol,
+		     const struct xts_endpoint *local)
 {
-	return !local->port || end_kept(w, NULL, t, datagrams, local);
+	return !local->port || end_kept(w, NULL, t, protocol, local);
 }

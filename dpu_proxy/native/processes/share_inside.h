@@ -2,7 +2,14 @@
 #ifndef XTS_SHARE_INSIDE_H
 #define XTS_SHARE_INSIDE_H
 
+#include "connection/socket_kind.h"
 #include "processes/share.h"
+
+/* A bound stream that becomes a listener later keeps the kind that it had: only LISTEN says that it accepts. */
+static inline const struct socket_kind *shared_kind(const struct shared *s)
+{
+	return socket_kinds[s->state];
+}
 
 extern struct list shared_sockets; /* all of them; under the registry's lock */
 
@@ -16,6 +23,8 @@ static inline struct connection *shared_next_here(const struct connection *m)
 struct connection *shared_member_here(const struct shared *s, const struct worker_state *w);
 /* The members on this worker look whether there is something to offer. */
 void shared_wake_here(struct shared *s, struct worker_state *w);
+/* Members on this worker try at once, and those on others when their workers have been poked. */
+void shared_tell_members(struct shared *s, struct worker_state *w);
 /* Is this its only member? */
 bool shared_has_only(const struct shared *s, const struct connection *l);
 /* Nobody keeps it when this member has left, if that is the last one. */

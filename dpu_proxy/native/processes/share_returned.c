@@ -1,30 +1,18 @@
 /* What members of a shared socket have given back waits in it, and the other members are told: connections they were
  * offered, and datagrams. share.h has the theory of operation. */
-#include "datagrams/datagram_socket.h"
+#include "connection/tcp_move.h"
 #include "processes/share_inside.h"
 #include "pushed/pushed.h"
 
 #include <stdlib.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 /* A connection that a member has given back. */
 struct waiting {
 	struct waiting *next;
 	struct xts_tenant *tenant; /* a reference */
-	struct pushed *pushed;
+	struct tcp_side tcp;
 	uint64_t came_ns; /* when it was accepted from TCP */
-	int fd;
 };
-
-void reset_and_close(int fd)
-{
-	struct linger abort_now = { .l_onoff = 1 };
-
-	(void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
-	close(fd);
-}
 
 /* They wait in the order in which they came from TCP, and not in that in which they were given back. */
 static void push_waiting(struct shared *s, struct waiting *given)
@@ -46,52 +34,57 @@ static void push_waiting(struct shared *s, struct waiting *given)
 	atomic_store(&s->any_waiting, true);
 }
 
-/* The descriptor of the connection that has waited longest, or -1. */
-static int pop_waiting(struct shared *s, struct pushed **pushed, uint64_t *came_ns)
+/* The connection that has waited longest, whose charges for waiting end; NULL: there is none. */
+static struct waiting *pop_waiting(struct shared *s)
 {
 	struct waiting *given = s->first_waiting;
-	int fd;
 
 	if (!given)
-		return -1;
+		return NULL;
 	s->first_waiting = given->next;
 	if (!s->first_waiting) {
 		s->last_waiting = NULL;
 		atomic_store(&s->any_waiting, false);
 	}
-	registry_give_unowned(given->tenant, pushed_memory(given->pushed));
-	xts_tenant_release(given->tenant);
-	fd = given->fd;
-	*pushed = given->pushed;
-	*came_ns = given->came_ns;
-	free(given);
-	return fd;
+	registry_give_unowned(given->tenant, pushed_memory(given->tcp.pushed));
+	return given;
 }
 
-int share_take_waiting(struct connection *l, struct pushed **pushed, uint64_t *came_ns)
+static void waiting_free(struct waiting *given)
 {
-	int fd;
+	xts_tenant_release(given->tenant);
+	free(given);
+}
+
+bool share_take_waiting(struct connection *l, struct tcp_side *tcp, uint64_t *came_ns)
+{
+	struct waiting *given;
+	bool taken;
 
 	if (!atomic_load_explicit(&l->shared->any_waiting, memory_order_relaxed))
-		return -1;
+		return false;
 	registry_lock();
-	fd = pop_waiting(l->shared, pushed, came_ns);
+	given = pop_waiting(l->shared);
+	taken = given;
+	if (taken) {
+		tcp_side_move(tcp, &given->tcp);
+		*came_ns = given->came_ns;
+		waiting_free(given);
+	}
 	registry_unlock();
-	return fd;
+	return taken;
 }
 
 /* With the lock held: resets one connection that a member has given back, or drops a block of datagrams. False: there
  * is none. */
 bool shared_reset_one_waiting(struct shared *s)
 {
-	struct pushed *pushed;
-	uint64_t came_ns;
-	int fd = pop_waiting(s, &pushed, &came_ns);
+	struct waiting *given = pop_waiting(s);
 
-	if (fd < 0)
-		return returned_drop_block(&s->returned);
-	pushed_free(pushed);
-	reset_and_close(fd);
+	if (!given)
+		return shared_kind(s)->share_drops_some(s);
+	tcp_side_end(&given->tcp, given->tenant);
+	waiting_free(given);
 	return true;
 }
 
@@ -117,7 +110,7 @@ void shared_wake_here(struct shared *s, struct worker_state *w)
 	if (!m)
 		return;
 	do {
-		if (m->state == CONNECTION_LISTENER || m->state == CONNECTION_DATAGRAM) {
+		if (kind_of(m)->members_receive) {
 			m->readable = true;
 			connection_wake(m);
 		}
@@ -126,7 +119,7 @@ void shared_wake_here(struct shared *s, struct worker_state *w)
 }
 
 /* Makes members on this worker try at once, and those on others when their workers have been poked. */
-static void tell_members(struct shared *s, struct worker_state *w)
+void shared_tell_members(struct shared *s, struct worker_state *w)
 {
 	struct worker_state *poked = NULL;
 	struct list *node;
@@ -158,28 +151,19 @@ void share_poked(struct worker_state *w)
 
 /* --- giving back -------------------------------------------------------------------------------------------------- */
 
-/* Takes the socket of an accepted connection away from it, and its protocols. */
-static int take_socket(struct connection *c, struct pushed **pushed)
+/* Takes the TCP side of an accepted connection away from it. Its handshake is done, or in progress. */
+static void take_tcp(struct connection *c, struct tcp_side *to)
 {
-	int fd = c->fd;
-
-	if (c->in_epoll) /* its handshake is done, or in progress */
-		(void)epoll_ctl(c->worker->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
-	buffers_tune(c);
-	closed_handed_over(c);
-	c->fd = -1;
-	c->in_epoll = false;
 	if (!c->announced)
 		accepting_ends(c);
-	*pushed = pushed_leave(c);
-	return fd;
+	(void)kind_of(c)->save(c, to);
 }
 
 /* With the lock held. */
 static void wait_for_member(struct shared *s, struct waiting *given, struct worker_state *w)
 {
 	push_waiting(s, given);
-	tell_members(s, w);
+	shared_tell_members(s, w);
 	w->stats.given_back++;
 }
 
@@ -190,25 +174,23 @@ void share_give_back(struct connection *c)
 	struct waiting *given = calloc(1, sizeof *given);
 	struct xts_tenant *tenant;
 	uint64_t came_ns = c->since_ns;
-	struct pushed *pushed;
-	int fd;
+	struct tcp_side tcp;
 
-	if (c->fd < 0) { /* it was taken back before */
+	if (c->tcp.fd < 0) { /* it was taken back before */
 		free(given);
 		connection_free(c, false);
 		return;
 	}
 	tenant = tenant_hold(c->tenant);
-	fd = take_socket(c, &pushed);
+	take_tcp(c, &tcp);
 	connection_free(c, false);
 	registry_lock();
-	if (given && !s->ended && registry_take_unowned(tenant, pushed_memory(pushed))) {
-		*given = (struct waiting){ .tenant = tenant_hold(tenant), .came_ns = came_ns, .fd = fd, .pushed = pushed };
+	if (given && !s->ended && registry_take_unowned(tenant, pushed_memory(tcp.pushed))) {
+		*given = (struct waiting){ .tenant = tenant_hold(tenant), .came_ns = came_ns, .tcp = tcp };
 		wait_for_member(s, given, w);
 	} else {
 		w->stats.refused_limit += !s->ended;
-		pushed_free(pushed);
-		reset_and_close(fd);
+		tcp_side_end(&tcp, tenant);
 		free(given);
 	}
 	registry_unlock();
@@ -222,33 +204,15 @@ bool share_take_back(struct connection *c)
 	bool taken;
 
 	registry_lock();
-	taken = given && !s->ended && registry_take_unowned(c->tenant, pushed_memory(c->pushed));
+	taken = given && !s->ended && registry_take_unowned(c->tenant, pushed_memory(c->tcp.pushed));
 	if (taken) {
 		given->tenant = tenant_hold(c->tenant);
 		given->came_ns = c->since_ns;
-		given->fd = take_socket(c, &given->pushed);
+		take_tcp(c, &given->tcp);
 		wait_for_member(s, given, c->worker);
 	} else {
 		free(given);
 	}
 	registry_unlock();
 	return taken;
-}
-
-bool share_returned(struct connection *c, struct returned_block *b)
-{
-	struct shared *s = c->shared;
-	bool here;
-
-	registry_lock();
-	here = !s->ended && returned_append(&s->returned, b);
-	if (here)
-		tell_members(s, c->worker);
-	registry_unlock();
-	return here;
-}
-
-bool share_has_returned(const struct connection *c)
-{
-	return c->shared && atomic_load_explicit(&c->shared->returned.any, memory_order_relaxed);
 }

@@ -17,7 +17,7 @@
 
 static bool was_taken_back(const struct connection *c)
 {
-	return c->announced && c->fd < 0;
+	return c->announced && c->tcp.fd < 0;
 }
 
 static uint32_t now_ms(const struct member *m)

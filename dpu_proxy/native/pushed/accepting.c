@@ -63,14 +63,14 @@ static bool is_silent(const struct connection *c)
 {
 	int bytes = 0;
 
-	return !ulp_stack_heard(c->pushed->stack) && !ioctl(c->fd, FIONREAD, &bytes) && !bytes;
+	return !ulp_stack_heard(c->tcp.pushed->stack) && !ioctl(c->tcp.fd, FIONREAD, &bytes) && !bytes;
 }
 
 static bool is_old(const struct connection *c)
 {
 	uint32_t timeout_ms = xts_ulp_config_limits(c->worker->config.ulp)->first_byte_timeout_ms;
 
-	return c->worker->now_ns - c->pushed->accepted_ns >= (uint64_t)timeout_ms * NS_PER_MS;
+	return c->worker->now_ns - c->tcp.pushed->accepted_ns >= (uint64_t)timeout_ms * NS_PER_MS;
 }
 
 /* The connection that a new one from peer (NULL: from anywhere) would replace, as there is no room. NULL: none. */
@@ -83,7 +83,7 @@ static struct connection *gives_way(struct accepting *a, const struct xts_endpoi
 		own = NULL;
 	for (struct list *node = a->handshaking.next; node != &a->handshaking; node = node->next) {
 		struct connection *c = list_entry(node, struct connection, offers);
-		uint16_t *source = source_of(a, &c->pushed->peer);
+		uint16_t *source = source_of(a, &c->tcp.pushed->peer);
 
 		if (own ? source == own : is_silent(c))
 			return c;
@@ -100,12 +100,12 @@ static bool has_free_room(const struct connection *l, const struct accepting *a)
 {
 	if (a && a->count >= ACCEPTING_MAX)
 		return false;
-	return tenant_left(l->tenant, XTS_USE_HANDSHAKES) || !ulp_stack_has_handshake(l->pushed->stack);
+	return tenant_left(l->tenant, XTS_USE_HANDSHAKES) || !ulp_stack_has_handshake(l->tcp.pushed->stack);
 }
 
 bool accepting_has_room(const struct connection *l)
 {
-	struct accepting *a = l->pushed->accepting;
+	struct accepting *a = l->tcp.pushed->accepting;
 
 	return has_free_room(l, a) || (a && gives_way(a, NULL));
 }
@@ -113,7 +113,7 @@ bool accepting_has_room(const struct connection *l)
 /* Allocated for the first connection. NULL: no memory. */
 static struct accepting *accepting_of(struct connection *l)
 {
-	struct accepting *a = l->pushed->accepting;
+	struct accepting *a = l->tcp.pushed->accepting;
 
 	if (a)
 		return a;
@@ -124,7 +124,7 @@ static struct accepting *accepting_of(struct connection *l)
 		a->key = (uintptr_t)a ^ l->worker->now_ns;
 	list_init(&a->handshaking);
 	list_init(&a->handshake_done);
-	l->pushed->accepting = a;
+	l->tcp.pushed->accepting = a;
 	return a;
 }
 
@@ -151,15 +151,15 @@ static bool make_room(struct connection *l, const struct xts_endpoint *peer)
 
 static void begin(struct connection *l, struct connection *c, const struct xts_endpoint *peer)
 {
-	struct accepting *a = l->pushed->accepting;
+	struct accepting *a = l->tcp.pushed->accepting;
 
 	connection_enter(c, CONNECTION_CONNECTING);
-	c->accepted = true;
+	c->tcp.accepted = true;
 	c->writable = true;
 	c->listener = l;
-	c->pushed->peer = *peer;
-	c->pushed->accepted_ns = c->worker->now_ns;
-	ulp_stack_expect_peer(c->pushed->stack);
+	c->tcp.pushed->peer = *peer;
+	c->tcp.pushed->accepted_ns = c->worker->now_ns;
+	ulp_stack_expect_peer(c->tcp.pushed->stack);
 	list_append(&a->handshaking, &c->offers);
 	a->count++;
 	++*source_of(a, peer);
@@ -168,38 +168,35 @@ static void begin(struct connection *l, struct connection *c, const struct xts_e
 /* The handshake of c is done or has failed. */
 static void handshake_ended(struct connection *c)
 {
-	struct accepting *a = c->listener->pushed->accepting;
+	struct accepting *a = c->listener->tcp.pushed->accepting;
 
-	if (c->pushed->accepted_ns)
-		--*source_of(a, &c->pushed->peer);
-	c->pushed->accepted_ns = 0;
+	if (c->tcp.pushed->accepted_ns)
+		--*source_of(a, &c->tcp.pushed->peer);
+	c->tcp.pushed->accepted_ns = 0;
 	list_remove(&c->offers);
 }
 
-bool accepting_begin(struct connection *l, struct connection *c, struct pushed *p, const struct xts_endpoint *peer)
+bool accepting_begin(struct connection *l, struct connection *c, const struct xts_endpoint *peer)
 {
+	bool is_new = !c->tcp.pushed;
 	int r = make_room(l, peer) ? 0 : -ENOBUFS;
 
-	if (r) {
-		pushed_free(p);
-	} else if (!p) {
-		r = pushed_copy(&c->pushed, l->pushed, c);
-	} else if (!pushed_adopt(c, p)) {
-		pushed_free(p);
+	if (!r && is_new)
+		r = pushed_copy(&c->tcp.pushed, l->tcp.pushed, c);
+	else if (!r && !pushed_adopt(c))
 		r = -ENOBUFS;
-	}
 	if (r || connection_grant_window(c) < XTS_ULP_WINDOW_MIN) {
 		c->worker->stats.refused_limit += !r;
 		connection_free(c, true);
 		return false;
 	}
-	for (uint32_t i = 0; !p && i < c->pushed->id_count; i++)
-		c->worker->stats.ulp_pushed[c->pushed->ids[i]]++;
+	for (uint32_t i = 0; is_new && i < c->tcp.pushed->id_count; i++)
+		c->worker->stats.ulp_pushed[c->tcp.pushed->ids[i]]++;
 	begin(l, c, peer);
 	pushed_start(c); /* may free c, or complete its handshakes */
-	if (c->fd < 0)
+	if (c->tcp.fd < 0)
 		return false;
-	if (!c->pushed->ready && !c->pushed->peeking) {
+	if (!c->tcp.pushed->ready && !c->tcp.pushed->peeking) {
 		if (connection_watch(c)) /* its first event goes on with the handshake */
 			connection_free(c, true);
 		return false;
@@ -222,13 +219,13 @@ void accepting_done(struct connection *c, int error)
 		return;
 	}
 	handshake_ended(c);
-	list_append(&l->pushed->accepting->handshake_done, &c->offers);
+	list_append(&l->tcp.pushed->accepting->handshake_done, &c->offers);
 	connection_wake(l);
 }
 
 struct connection *accepting_next(struct connection *l)
 {
-	const struct accepting *a = l->pushed->accepting;
+	const struct accepting *a = l->tcp.pushed->accepting;
 
 	return !a || list_empty(&a->handshake_done) ? NULL :
 						      list_entry(a->handshake_done.next, struct connection, offers);
@@ -236,8 +233,8 @@ struct connection *accepting_next(struct connection *l)
 
 struct connection *accepting_any(struct connection *l)
 {
-	struct connection *c = l->pushed ? accepting_next(l) : NULL;
-	const struct accepting *a = l->pushed ? l->pushed->accepting : NULL;
+	struct connection *c = l->tcp.pushed ? accepting_next(l) : NULL;
+	const struct accepting *a = l->tcp.pushed ? l->tcp.pushed->accepting : NULL;
 
 	return c || !a || list_empty(&a->handshaking) ? c : list_entry(a->handshaking.next, struct connection, offers);
 }
@@ -245,7 +242,7 @@ struct connection *accepting_any(struct connection *l)
 void accepting_ends(struct connection *c)
 {
 	handshake_ended(c);
-	c->listener->pushed->accepting->count--;
+	c->listener->tcp.pushed->accepting->count--;
 	c->listener = NULL;
 }
 

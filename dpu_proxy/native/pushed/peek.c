@@ -60,34 +60,34 @@ static bool set_place(int fd, int place)
 
 static ssize_t peek_from_front(struct connection *c, void *out, size_t room)
 {
-	struct iovec iov[] = { { skipped, (size_t)c->received_bytes }, { out, room } };
+	struct iovec iov[] = { { skipped, (size_t)c->tcp.received_bytes }, { out, room } };
 	ssize_t n;
 
-	if (c->received_bytes >= FRONT_BYTES)
-		return c->read_to_end && has_ended(c->fd) ? -ENODATA : -EAGAIN;
-	n = peek_pieces(c->fd, iov, 2);
+	if (c->tcp.received_bytes >= FRONT_BYTES)
+		return c->read_to_end && has_ended(c->tcp.fd) ? -ENODATA : -EAGAIN;
+	n = peek_pieces(c->tcp.fd, iov, 2);
 	if (n < 0)
 		return n;
-	if ((uint64_t)n > c->received_bytes)
-		return n - (ssize_t)c->received_bytes;
+	if ((uint64_t)n > c->tcp.received_bytes)
+		return n - (ssize_t)c->tcp.received_bytes;
 	/* There is nothing new. After a FIN (read_to_end alone may mean urgent data) nothing will come any more:
 	 * everything before it is in the socket. */
-	return !n || (c->read_to_end && has_ended(c->fd)) ? -ENODATA : -EAGAIN;
+	return !n || (c->read_to_end && has_ended(c->tcp.fd)) ? -ENODATA : -EAGAIN;
 }
 
 ssize_t peek_read(struct connection *c, void *out, size_t room)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 	struct iovec piece = { out, room };
 	ssize_t n;
 
 	if (p->peek == PEEK_NEW)
-		p->peek = set_place(c->fd, 0) ? PEEK_ON : PEEK_FROM_FRONT;
+		p->peek = set_place(c->tcp.fd, 0) ? PEEK_ON : PEEK_FROM_FRONT;
 	if (p->peek == PEEK_FROM_FRONT)
 		return peek_from_front(c, out, room);
-	n = peek_pieces(c->fd, &piece, 1);
-	if (n > 0 && has_urgent(c->fd)) {
-		(void)set_place(c->fd, -1);
+	n = peek_pieces(c->tcp.fd, &piece, 1);
+	if (n > 0 && has_urgent(c->tcp.fd)) {
+		(void)set_place(c->tcp.fd, -1);
 		p->peek = PEEK_FROM_FRONT;
 		return peek_from_front(c, out, room);
 	}
@@ -98,7 +98,7 @@ int peek_drop(struct connection *c, uint64_t bytes)
 {
 	while (bytes) {
 		size_t part = bytes < FRONT_BYTES ? (size_t)bytes : FRONT_BYTES;
-		ssize_t n = recv(c->fd, skipped, part, MSG_DONTWAIT);
+		ssize_t n = recv(c->tcp.fd, skipped, part, MSG_DONTWAIT);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -113,7 +113,7 @@ int peek_drop(struct connection *c, uint64_t bytes)
 static void start(struct connection *c)
 {
 	pushed_start(c);
-	if (!c->error)
+	if (!c->tcp.error)
 		connection_flush(c);
 }
 
@@ -124,17 +124,17 @@ int peek_begin(struct connection *c, bool on)
 
 	if (c->state == CONNECTION_FAILED || c->state == CONNECTION_CLOSING || c->shared)
 		return -EINVAL;
-	if (c->received_bytes || (c->pushed && c->pushed->started))
+	if (c->tcp.received_bytes || (c->tcp.pushed && c->tcp.pushed->started))
 		return -EISCONN;
-	if (!on && !c->pushed)
+	if (!on && !c->tcp.pushed)
 		return 0;
 	r = pushed_make(c);
 	if (r)
 		return r;
-	p = c->pushed;
+	p = c->tcp.pushed;
 	p->peeking = on;
 	if (!on && p->peek == PEEK_ON) {
-		(void)set_place(c->fd, -1);
+		(void)set_place(c->tcp.fd, -1);
 		p->peek = PEEK_NEW;
 	}
 	if (!on && c->state == CONNECTION_ESTABLISHED && (ulp_stack_receives(p->stack) || ulp_stack_sends(p->stack)))
@@ -144,17 +144,17 @@ int peek_begin(struct connection *c, bool on)
 
 int peek_end(struct connection *c, uint32_t drop_bytes)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 	int r;
 
-	if (!p || !p->peeking || c->state != CONNECTION_ESTABLISHED || drop_bytes > c->received_bytes)
+	if (!p || !p->peeking || c->state != CONNECTION_ESTABLISHED || drop_bytes > c->tcp.received_bytes)
 		return -EINVAL;
-	(void)set_place(c->fd, -1);
+	(void)set_place(c->tcp.fd, -1);
 	r = peek_drop(c, drop_bytes);
 	if (r)
 		return r;
 	p->peeking = false;
-	c->received_bytes = 0;
+	c->tcp.received_bytes = 0;
 	c->eos_sent = false;
 	c->readable = true;
 	p->event_wanted = ulp_stack_receives(p->stack) || ulp_stack_sends(p->stack);

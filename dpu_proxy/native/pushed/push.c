@@ -23,32 +23,32 @@ static bool is_connected(const struct connection *c)
 /* Are there waiting bytes that have to pass through protocols pushed earlier? */
 static bool send_busy(const struct connection *c)
 {
-	return outgoing_waits(&c->out) && (c->pushed->started || !outgoing_last_is_raw(&c->out));
+	return outgoing_waits(&c->tcp.out) && (c->tcp.pushed->started || !outgoing_last_is_raw(&c->tcp.out));
 }
 
 /* Does the state of the connection allow a push? */
 static int check_state(const struct connection *c, enum ulp_direction direction)
 {
 	uint32_t window = c->window ? c->window : c->tenant->window_bytes;
-	struct ulp_stack *stack = c->pushed->stack;
+	struct ulp_stack *stack = c->tcp.pushed->stack;
 
-	if (c->state == CONNECTION_CLOSING || c->state == CONNECTION_FAILED || c->error)
+	if (c->state == CONNECTION_CLOSING || c->state == CONNECTION_FAILED || c->tcp.error)
 		return ulp_stack_refuse(stack, ENOTCONN, "the connection has ended");
 	if (window < XTS_ULP_WINDOW_MIN) {
 		return ulp_stack_refuse(stack, ENOBUFS, "the window is %u bytes, and pushed protocols need %u", window,
 					XTS_ULP_WINDOW_MIN);
 	}
-	if (c->pushed->give_back_left)
+	if (c->tcp.pushed->give_back_left)
 		return ulp_stack_refuse(stack, EBUSY, "%u bytes still have to be given back for the push before",
-					c->pushed->give_back_left);
-	if (c->pushed->pdu_open)
+					c->tcp.pushed->give_back_left);
+	if (c->tcp.pushed->pdu_open)
 		return ulp_stack_refuse(stack, EBUSY, "the host is in the middle of a PDU");
-	if (direction & ULP_SEND && c->out.fin_wanted)
+	if (direction & ULP_SEND && c->tcp.fin_wanted)
 		return ulp_stack_refuse(stack, EBUSY, "the send side has been shut down");
 	if (direction & ULP_SEND && send_busy(c))
 		return ulp_stack_refuse(stack, EAGAIN,
 					"%u bytes sent earlier still wait for the protocols pushed before",
-					c->out.spill.bytes);
+					c->tcp.out.spill.bytes);
 	return 0;
 }
 
@@ -61,12 +61,12 @@ static int count_unread(const struct connection *c, uint32_t read_bytes, uint32_
 {
 	uint32_t window_max = c->tenant->window_bytes_max,
 		 most = window_max > GIVE_BACK_MIN ? window_max : GIVE_BACK_MIN;
-	struct ulp_stack *stack = c->pushed->stack;
+	struct ulp_stack *stack = c->tcp.pushed->stack;
 
-	*unread = ((uint32_t)(c->received_bytes & POSITION_MASK) - read_bytes) & POSITION_MASK;
-	if (read_bytes > POSITION_MASK || *unread > c->received_bytes)
+	*unread = ((uint32_t)(c->tcp.received_bytes & POSITION_MASK) - read_bytes) & POSITION_MASK;
+	if (read_bytes > POSITION_MASK || *unread > c->tcp.received_bytes)
 		return ulp_stack_refuse(stack, EINVAL, "the host has not received up to the position it has read to");
-	if (*unread > c->pushed->since_pdu)
+	if (*unread > c->tcp.pushed->since_pdu)
 		return ulp_stack_refuse(stack, EBUSY,
 					"PDUs are unread, and would lose their boundaries: read them first");
 	if (*unread > most)
@@ -77,7 +77,7 @@ static int count_unread(const struct connection *c, uint32_t read_bytes, uint32_
 
 static int expect_give_back(struct connection *c, uint32_t unread)
 {
-	struct ulp_stack *stack = c->pushed->stack;
+	struct ulp_stack *stack = c->tcp.pushed->stack;
 	int r = ulp_stack_expect(stack, unread);
 
 	if (r == -ENOBUFS)
@@ -88,10 +88,10 @@ static int expect_give_back(struct connection *c, uint32_t unread)
 /* Continues after a push onto a connection that the host has. */
 static void goes_on(struct connection *c, enum ulp_direction direction, uint32_t unread)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 
 	p->give_back_left = unread;
-	c->received_bytes -= unread;
+	c->tcp.received_bytes -= unread;
 	p->since_pdu -= unread;
 	if (direction & ULP_RECEIVE)
 		c->eos_sent = false;
@@ -110,7 +110,7 @@ static void goes_on(struct connection *c, enum ulp_direction direction, uint32_t
 static int push_onto(struct connection *c, enum ulp_direction direction, uint16_t ulp_id, uint32_t read_bytes,
 		     const uint8_t *attributes, uint32_t bytes)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 	uint32_t unread = 0;
 	int r = 0;
 
@@ -122,7 +122,7 @@ static int push_onto(struct connection *c, enum ulp_direction direction, uint16_
 		return r;
 	/* Layers pushed onto a started stack start at once, except one half of a duplex protocol. So start the stack
 	 * first, where nothing has to leave before. */
-	if (is_connected(c) && !(direction & ULP_SEND && outgoing_waits(&c->out)))
+	if (is_connected(c) && !(direction & ULP_SEND && outgoing_waits(&c->tcp.out)))
 		pushed_start(c);
 	r = ulp_stack_push(p->stack, direction, ulp_id, attributes, bytes);
 	if (r) {
@@ -146,8 +146,8 @@ static int may_have(struct connection *c)
 	if (!c->shared || (c->state == CONNECTION_IDLE && !share_part(c)))
 		return pushed_make(c);
 	/* The other members have copies of the stack, which cannot change any more. */
-	return c->pushed ?
-		       ulp_stack_refuse(c->pushed->stack, EBUSY, "the listener is shared already: push before that") :
+	return c->tcp.pushed ?
+		       ulp_stack_refuse(c->tcp.pushed->stack, EBUSY, "the listener is shared already: push before that") :
 		       -EBUSY;
 }
 
@@ -171,7 +171,7 @@ static int push(struct connection *c, enum ulp_direction direction, uint8_t *val
 			      *bytes - PUSH_BYTES);
 	if (r)
 		return r;
-	value[0] = c->pushed->event_wanted;
+	value[0] = c->tcp.pushed->event_wanted;
 	*bytes = 1;
 	return 0;
 }
@@ -190,9 +190,9 @@ static int answer_info(const struct connection *c, uint8_t *value, uint32_t *byt
 {
 	if (*bytes < 8 || value[0] > 1)
 		return -EINVAL;
-	if (!c->pushed)
+	if (!c->tcp.pushed)
 		return -ENOENT;
-	return answered(ulp_stack_info(c->pushed->stack, !value[0], value[1], xts_get16(value + 2),
+	return answered(ulp_stack_info(c->tcp.pushed->stack, !value[0], value[1], xts_get16(value + 2),
 				       xts_get32(value + 4), value, SOCKET_CALL_BYTES_MAX),
 			bytes);
 }
@@ -201,8 +201,8 @@ static int answer_error(const struct connection *c, uint8_t *value, uint32_t *by
 {
 	bool whose = c->channel->link.features & XTS_FEATURE_FAULT_OF;
 
-	if (c->pushed)
-		return answered(ulp_stack_error(c->pushed->stack, whose, value, SOCKET_CALL_BYTES_MAX), bytes);
+	if (c->tcp.pushed)
+		return answered(ulp_stack_error(c->tcp.pushed->stack, whose, value, SOCKET_CALL_BYTES_MAX), bytes);
 	memset(value, 0, 4);
 	*bytes = 4;
 	return 0;
@@ -213,7 +213,7 @@ int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_
 	uint32_t given = *bytes;
 
 	*bytes = 0;
-	if (c->returned.last && request != SIOC_ULP_LIST && request != SIOC_ULP_INFO && request != SIOC_ULP_ERROR)
+	if (c->tcp.returned.last && request != SIOC_ULP_LIST && request != SIOC_ULP_INFO && request != SIOC_ULP_ERROR)
 		return -EBUSY; /* bytes that another process had received would bypass the protocol */
 	switch (request) {
 	case SIOC_PUSH_ULP_RX:
@@ -272,7 +272,7 @@ int push_with_connect(struct connection *c, const void *pushes, uint32_t bytes)
 	explicit_bzero(copy, sizeof copy); /* the copy may have held keys */
 	if (r < 0)
 		return r;
-	c->pushed->with_connect = true;
+	c->tcp.pushed->with_connect = true;
 	return 0;
 }
 
@@ -280,8 +280,8 @@ void push_with_connect_failed(struct connection *c)
 {
 	connection_enter(c, CONNECTION_FAILED);
 	c->reset_sent = c->spent = true;
-	if (c->pushed)
-		c->pushed->failed = true; /* its protocols never start */
+	if (c->tcp.pushed)
+		c->tcp.pushed->failed = true; /* its protocols never start */
 }
 
 /* --- GIVE_BACK ---------------------------------------------------------------------------------------------------- */
@@ -289,7 +289,7 @@ void push_with_connect_failed(struct connection *c)
 /* All announced bytes have been given back. */
 static void give_back_ends(struct connection *c)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 
 	if (p->started && !p->ready && ulp_stack_ready(p->stack)) {
 		p->ready = true;
@@ -323,7 +323,7 @@ enum command_result command_give_back(struct channel *ch, const struct xts_head 
 		ch->worker->stats.bad_identifiers++;
 		return COMMAND_DONE;
 	}
-	p = c->pushed;
+	p = c->tcp.pushed;
 	if (!p || !m->length || m->length > p->give_back_left) {
 		channel_violation(ch, "bytes given back that nobody asked for", head->id);
 		return COMMAND_DONE;

@@ -29,8 +29,8 @@ static void owner_wake_after(void *owner, uint32_t timeout_ms)
 	struct worker_state *w = c->worker;
 	uint64_t when = w->now_ns + (uint64_t)timeout_ms * NS_PER_MS;
 
-	if (!timer_is_set(&c->pushed->timer) || when < c->pushed->timer.deadline_ns)
-		timer_set(&w->timers, &c->pushed->timer, when);
+	if (!timer_is_set(&c->tcp.pushed->timer) || when < c->tcp.pushed->timer.deadline_ns)
+		timer_set(&w->timers, &c->tcp.pushed->timer, when);
 }
 
 static void owner_spent(void *owner, uint64_t ns)
@@ -66,7 +66,7 @@ static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool
 
 	if (!c)
 		return owner;
-	owner.fd = started ? c->fd : -1;
+	owner.fd = started ? c->tcp.fd : -1;
 	owner.tenant = c->tenant->id;
 	owner.queue_id = c->channel ? c->channel->queue_id : 0;
 	owner.config = c->worker->config.ulp;
@@ -87,11 +87,11 @@ static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool
 
 void pushed_orphan(struct connection *c, uint32_t timeout_ms)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 
 	p->orphan_timeout_ns = (uint64_t)timeout_ms * NS_PER_MS;
 	p->orphan_ns = c->worker->now_ns + p->orphan_timeout_ns;
-	p->orphan_sent_bytes = c->out.sent_bytes;
+	p->orphan_sent_bytes = c->tcp.out.sent_bytes;
 	owner_wake_after(c, 0);
 }
 
@@ -101,9 +101,9 @@ void pushed_drain(struct connection *c)
 	struct ulp_mark mark;
 	ssize_t n = 0;
 
-	ulp_stack_turn(c->pushed->stack);
+	ulp_stack_turn(c->tcp.pushed->stack);
 	for (unsigned i = 0; i < DRAIN_READS && n >= 0; i++)
-		n = ulp_stack_read(c->pushed->stack, nobody, sizeof nobody, &mark);
+		n = ulp_stack_read(c->tcp.pushed->stack, nobody, sizeof nobody, &mark);
 	if (n >= 0)
 		owner_wake_after(c, 0);
 	else if (n != -EAGAIN && n != -ENODATA)
@@ -113,24 +113,24 @@ void pushed_drain(struct connection *c)
 /* The orphan's time is not over yet, and it has not failed. */
 static bool orphan_goes_on(struct connection *c)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 	uint64_t now = c->worker->now_ns;
-	bool over = now >= p->orphan_ns && c->out.sent_bytes == p->orphan_sent_bytes;
+	bool over = now >= p->orphan_ns && c->tcp.out.sent_bytes == p->orphan_sent_bytes;
 	int in_tcp = 0;
 
 	/* TCP's own timeout applies to bytes that TCP has taken and may deliver slowly. */
-	if (over && (ioctl(c->fd, TIOCOUTQ, &in_tcp) || !in_tcp)) {
+	if (over && (ioctl(c->tcp.fd, TIOCOUTQ, &in_tcp) || !in_tcp)) {
 		connection_free(c, true);
 		return false;
 	}
-	if (over || c->out.sent_bytes != p->orphan_sent_bytes) {
-		p->orphan_sent_bytes = c->out.sent_bytes;
+	if (over || c->tcp.out.sent_bytes != p->orphan_sent_bytes) {
+		p->orphan_sent_bytes = c->tcp.out.sent_bytes;
 		p->orphan_ns = now + p->orphan_timeout_ns;
 	}
 	owner_wake_after(c, (uint32_t)((p->orphan_ns - now) / NS_PER_MS) + 1);
 	if (p->started)
 		pushed_drain(c);
-	return c->fd >= 0;
+	return c->tcp.fd >= 0;
 }
 
 static void expired(struct timer *timer)
@@ -143,22 +143,22 @@ static void expired(struct timer *timer)
 
 void pushed_timer(struct connection *c)
 {
-	c->pushed->timer_due = false;
-	if (c->fd < 0)
+	c->tcp.pushed->timer_due = false;
+	if (c->tcp.fd < 0)
 		/* the connection was closed after the timer had expired: the host gets CLOSED, so a handshake must not
 		 * fail any more */
 		return;
 	if (c->orphan && !orphan_goes_on(c))
 		return;
-	if (c->lingering && c->pushed->started)
+	if (c->lingering && c->tcp.pushed->started)
 		pushed_drain(c);
-	if (c->pushed->started && !c->pushed->ready) {
+	if (c->tcp.pushed->started && !c->tcp.pushed->ready) {
 		pushed_advance(c);
 		return;
 	}
 	c->readable = true;
 	connection_wake(c);
-	if (outgoing_waits(&c->out))
+	if (outgoing_waits(&c->tcp.out))
 		connection_flush(c); /* the protocol's peer may have allowed us to send again */
 }
 
@@ -178,7 +178,7 @@ static struct pushed *pushed_new(struct connection *c)
 	if (!p)
 		return NULL;
 	p->connection = c;
-	p->since_pdu = c ? c->received_bytes : 0;
+	p->since_pdu = c ? c->tcp.received_bytes : 0;
 	p->timer.expired = expired;
 	return p;
 }
@@ -189,7 +189,7 @@ int pushed_make(struct connection *c)
 	struct pushed *p;
 	int r;
 
-	if (c->pushed)
+	if (c->tcp.pushed)
 		return 0;
 	p = pushed_new(c);
 	if (!p)
@@ -199,9 +199,9 @@ int pushed_make(struct connection *c)
 		return -ENOMEM;
 	}
 	r = charge_structs(p);
-	c->pushed = p;
+	c->tcp.pushed = p;
 	if (r) {
-		c->pushed = NULL;
+		c->tcp.pushed = NULL;
 		pushed_free(p);
 	}
 	return r;
@@ -241,9 +241,9 @@ int pushed_copy(struct pushed **out, const struct pushed *from, struct connectio
 
 static void handshake_ends(struct connection *c)
 {
-	if (!c->pushed->handshaking)
+	if (!c->tcp.pushed->handshaking)
 		return;
-	c->pushed->handshaking = false;
+	c->tcp.pushed->handshaking = false;
 	c->worker->stats.ulp_handshakes--;
 	tenant_give(c->tenant, XTS_USE_HANDSHAKES, 1);
 }
@@ -254,29 +254,25 @@ static void uncount(struct connection *c, struct pushed *p)
 	ulp_stack_leave(p->stack);
 }
 
-struct pushed *pushed_leave(struct connection *c)
+void pushed_leave(struct connection *c)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 
-	if (!p)
-		return NULL;
 	handshake_ends(c);
 	timer_cancel(&p->timer);
 	p->timer_due = false;
 	uncount(c, p);
 	p->connection = NULL;
-	c->pushed = NULL;
-	return p;
 }
 
-bool pushed_adopt(struct connection *c, struct pushed *p)
+bool pushed_adopt(struct connection *c)
 {
+	struct pushed *p = c->tcp.pushed;
 	struct ulp_owner owner = owner_of(c, p->message_socket, p->started);
 
 	if (pushed_memory(p) && !connection_count_memory(c, (int64_t)pushed_memory(p)))
 		return false;
 	p->connection = c;
-	c->pushed = p;
 	ulp_stack_move(p->stack, &owner);
 	return true;
 }
@@ -297,7 +293,7 @@ void pushed_free(struct pushed *p)
 
 int pushed_set_type(struct connection *c, bool message_socket)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 	struct ulp_owner owner = owner_of(c, message_socket, p->started);
 
 	if (p->typed && p->message_socket == message_socket)
@@ -315,7 +311,7 @@ int pushed_set_type(struct connection *c, bool message_socket)
 
 void pushed_count(struct connection *c, uint16_t ulp_id)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 
 	c->worker->stats.ulp_pushed[ulp_id < XTS_ULP_COUNT ? ulp_id : 0]++;
 	if ((c->state == CONNECTION_LISTENER || c->state == CONNECTION_IDLE) && p->id_count < PUSHED_MAX)
@@ -345,7 +341,7 @@ static void new_fails(struct connection *c, int error)
 
 void pushed_shaking_failed(struct connection *c, int error)
 {
-	if (c->pushed->handshaking)
+	if (c->tcp.pushed->handshaking)
 		c->worker->stats.ulp_handshakes_failed++;
 	handshake_ends(c);
 	if (is_new(c))
@@ -357,7 +353,7 @@ void pushed_shaking_failed(struct connection *c, int error)
 /* All layers are ready. */
 static void becomes_ready(struct connection *c)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 
 	p->ready = true;
 	pushed_note_tls(c);
@@ -375,14 +371,14 @@ static void becomes_ready(struct connection *c)
 		return;
 	}
 	connection_wake(c);
-	if (outgoing_waits(&c->out) || c->out.fin_wanted)
+	if (outgoing_waits(&c->tcp.out) || c->tcp.fin_wanted)
 		connection_flush(c);
 }
 
 /* A handshake begins: 0, or -ENOBUFS and the reason. */
 static int handshake_begins(struct connection *c)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 
 	if (p->handshaking)
 		return 0;
@@ -400,7 +396,7 @@ static int handshake_begins(struct connection *c)
 
 void pushed_advance(struct connection *c)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 	int r;
 
 	if (!p->started || p->ready || p->give_back_left || p->failed)
@@ -418,21 +414,21 @@ void pushed_advance(struct connection *c)
  * their own, which must not come before these. */
 static bool must_wait(const struct connection *c)
 {
-	const struct pushed *p = c->pushed;
+	const struct pushed *p = c->tcp.pushed;
 
 	return p->peeking || p->failed ||
-	       (outgoing_waits(&c->out) && outgoing_first_is_raw(&c->out) && ulp_stack_sends(p->stack));
+	       (outgoing_waits(&c->tcp.out) && outgoing_first_is_raw(&c->tcp.out) && ulp_stack_sends(p->stack));
 }
 
 void pushed_start(struct connection *c)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 	int r;
 
 	if (p->started || must_wait(c))
 		return;
 	p->started = true;
-	r = ulp_stack_start(p->stack, c->fd, !c->accepted);
+	r = ulp_stack_start(p->stack, c->tcp.fd, !c->tcp.accepted);
 	if (r) {
 		pushed_shaking_failed(c, -r);
 		return;
@@ -463,7 +459,7 @@ static bool is_fault(const struct pushed *p)
 
 void pushed_event(struct connection *c, uint32_t events)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 
 	if (!p->started)
 		return;
@@ -475,27 +471,27 @@ void pushed_event(struct connection *c, uint32_t events)
 
 void pushed_fail(struct connection *c)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 
-	if (p->failed || c->fd < 0 || !is_fault(p))
+	if (p->failed || c->tcp.fd < 0 || !is_fault(p))
 		return;
 	p->failed = true;
 	if (p->started)
 		(void)ulp_stack_flush(p->stack); /* an alert, for example */
-	(void)shutdown(c->fd, SHUT_RDWR);
+	(void)shutdown(c->tcp.fd, SHUT_RDWR);
 	/* With unread bytes, close() would reset the connection, and the peer might lose what we have just sent. */
 	(void)peek_drop(c, UNREAD_BYTES_MAX);
 }
 
 bool pushed_has_unread(struct connection *c)
 {
-	struct pushed *p = c->pushed;
+	struct pushed *p = c->tcp.pushed;
 	struct ulp_mark mark;
 	uint8_t byte;
 	int bytes = 0;
 
 	if (p->peeking) /* the application has read everything that had come */
-		return peek_drop(c, c->received_bytes) || ioctl(c->fd, FIONREAD, &bytes) || bytes > 0;
+		return peek_drop(c, c->tcp.received_bytes) || ioctl(c->tcp.fd, FIONREAD, &bytes) || bytes > 0;
 	ulp_stack_turn(p->stack);
 	return p->ready && ulp_stack_read(p->stack, &byte, 1, &mark) >= 0;
 }

@@ -79,14 +79,15 @@ int pushed_make(struct connection *c);
 /* Has it any protocol? (c->pushed made for a push that was refused stays.) */
 static inline bool pushed_any(const struct connection *c)
 {
-	return c->pushed && (ulp_stack_receives(c->pushed->stack) || ulp_stack_sends(c->pushed->stack));
+	return c->tcp.pushed && (ulp_stack_receives(c->tcp.pushed->stack) || ulp_stack_sends(c->tcp.pushed->stack));
 }
 /* Copies the protocols of `from` for another connection, not started. c NULL: for a shared listener. 0 or -errno. */
 int pushed_copy(struct pushed **out, const struct pushed *from, struct connection *c);
-/* Takes the protocols away from their connection, for another one to adopt, on any worker. */
-struct pushed *pushed_leave(struct connection *c);
-/* Gives p to c. False: c's tenant has no room for what p keeps, and nothing has changed. */
-bool pushed_adopt(struct connection *c, struct pushed *p);
+/* The protocols will go with the connection's TCP side, for another one to adopt, on any worker. */
+void pushed_leave(struct connection *c);
+/* Protocols have come with the connection's TCP side. False: c's tenant has no room for what they keep, and nothing has
+ * changed. */
+bool pushed_adopt(struct connection *c);
 /* How many bytes are counted for p; p may be NULL. */
 static inline uint64_t pushed_memory(const struct pushed *p)
 {
@@ -146,16 +147,16 @@ bool pushed_finish(struct connection *c);
 /* Can the waiting bytes leave without further messages from the host? */
 static inline bool pushed_deliverable(const struct connection *c)
 {
-	return c->pushed->started || outgoing_first_is_raw(&c->out);
+	return c->tcp.pushed->started || outgoing_first_is_raw(&c->tcp.out);
 }
 
 /* --- accepting.c -------------------------------------------------------------------------------------------------- */
 
 /* May a listener take another connection that has to do a handshake, if necessary in place of one that is slow? */
 bool accepting_has_room(const struct connection *l);
-/* Gives c, accepted for l, the protocols of l, or p (given back by another member). True: it
- * can be announced at once. */
-bool accepting_begin(struct connection *l, struct connection *c, struct pushed *p, const struct xts_endpoint *peer);
+/* Gives c, accepted for l, the protocols of l, unless another member had it, and it has brought its own. True: it can
+ * be announced at once. */
+bool accepting_begin(struct connection *l, struct connection *c, const struct xts_endpoint *peer);
 /* The handshakes of an accepted connection are done, or (error) have failed: then c is freed. */
 void accepting_done(struct connection *c, int error);
 /* The next connection that may be announced, or NULL. */

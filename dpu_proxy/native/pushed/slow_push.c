@@ -27,8 +27,31 @@ static void prepared(struct ulp_job *job)
 	struct channel *ch = p->owner;
 
 	tenant_take_anyway(ch->tenant, XTS_USE_CPU_NS, job->spent_ns);
-	ch->unfinished.preparation = NULL;
+	ch->continuation.again = true;
+	ch->continuation.drop = NULL;
+	ch->continuation.is_idle = false;
 	drop(p);
+}
+
+/* While the message waits: lets the pool's reserve thread help (handshake_pool.h). */
+static bool help(struct channel *ch)
+{
+	uint64_t now_ns = ch->worker->now_ns, *since_ns = &ch->continuation.preparation.since_ns;
+
+	if (now_ns - *since_ns < (uint64_t)ULP_POOL_HELP_MS * NS_PER_MS)
+		return false;
+	*since_ns = now_ns;
+	ulp_pool_help();
+	return false;
+}
+
+/* The message does not wait any more. */
+static void forget(struct channel *ch)
+{
+	struct ulp_preparation *p = ch->continuation.preparation.wanted;
+
+	if (ulp_pool_drop(&p->job))
+		drop(p);
 }
 
 static struct ulp_preparation *first_to_prepare(const struct channel *ch, uint32_t request, const uint8_t *value,
@@ -50,14 +73,16 @@ static bool wait_for(struct channel *ch, const struct xts_head *head, const stru
 		     struct ulp_preparation *p)
 {
 	struct worker_state *w = ch->worker;
+	struct continuation c = {
+		.resume = help, .drop = forget, .is_idle = true, .preparation = { .wanted = p, .since_ns = w->now_ns }
+	};
 
 	if (!p)
 		return false;
 	p->owner = ch;
 	p->job.done = prepared;
-	ch->unfinished = (struct unfinished){ .there = true, .again = true, .head = *head, .frame = e->frame };
-	ch->unfinished.preparation = p;
-	ch->unfinished.since_ns = w->now_ns;
+	continuation_keep_frame(&c, head, e);
+	continuation_begin(ch, &c);
 	ulp_pool_submit(&p->job, &w->bell, ch->tenant->id,
 			atomic_load_explicit(&ch->tenant->weight, memory_order_relaxed));
 	return true;
@@ -65,9 +90,9 @@ static bool wait_for(struct channel *ch, const struct xts_head *head, const stru
 
 static bool may_wait(struct channel *ch)
 {
-	bool second = ch->unfinished.again;
+	bool second = ch->again;
 
-	ch->unfinished.again = false;
+	ch->again = false;
 	return !second && ulp_bell_is_made(&ch->worker->bell);
 }
 
@@ -103,23 +128,4 @@ bool prepare_for_connect(struct channel *ch, const struct xts_head *head, const 
 	}
 	explicit_bzero(pushes, sizeof pushes);
 	return wait_for(ch, head, e, p);
-}
-
-void prepare_help(struct channel *ch)
-{
-	uint64_t now_ns = ch->worker->now_ns;
-
-	if (now_ns - ch->unfinished.since_ns < (uint64_t)ULP_POOL_HELP_MS * NS_PER_MS)
-		return;
-	ch->unfinished.since_ns = now_ns;
-	ulp_pool_help();
-}
-
-void prepare_forget(struct channel *ch)
-{
-	struct ulp_preparation *p = ch->unfinished.preparation;
-
-	ch->unfinished.preparation = NULL;
-	if (p && ulp_pool_drop(&p->job))
-		drop(p);
 }

@@ -27,6 +27,7 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t work, reserve_work, begun;
 	pthread_t threads[THREADS_MAX + 1]; /* the background threads, and the reserve thread */
+	uint32_t cpus;                      /* that the process may use */
 	uint32_t holders, thread_count, begun_count, background_count, idle, queued;
 	bool stopping;
 	uint64_t reserve_ns;  /* how long the reserve thread may still work; 0: it sleeps */
@@ -51,6 +52,15 @@ static atomic_uint unfinished; /* jobs that are queued or running */
 bool ulp_pool_is_working(void)
 {
 	return atomic_load_explicit(&unfinished, memory_order_relaxed);
+}
+
+/* CPUs of the process except one for each worker: jobs beyond these run only when a worker sleeps. */
+static atomic_uint spare_cpus;
+
+bool ulp_pool_needs_cpus(void)
+{
+	return atomic_load_explicit(&unfinished, memory_order_relaxed) >
+	       atomic_load_explicit(&spare_cpus, memory_order_relaxed);
 }
 
 /* --- bells -------------------------------------------------------------------------------------------------------- */
@@ -266,12 +276,11 @@ void ulp_pool_help(void)
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
-static uint32_t wanted_threads(void)
+static uint32_t cpu_count(void)
 {
 	cpu_set_t cpus;
-	uint32_t count = sched_getaffinity(0, sizeof cpus, &cpus) ? 1 : (uint32_t)CPU_COUNT(&cpus);
 
-	return count < THREADS_MAX ? count : THREADS_MAX;
+	return sched_getaffinity(0, sizeof cpus, &cpus) ? 1 : (uint32_t)CPU_COUNT(&cpus);
 }
 
 static int add_thread(void *(*run)(void *))
@@ -287,7 +296,7 @@ static int add_thread(void *(*run)(void *))
 /* With the lock held. 0, or -errno if no thread could be started. */
 static int start(void)
 {
-	uint32_t wanted = wanted_threads();
+	uint32_t wanted = pool.cpus < THREADS_MAX ? pool.cpus : THREADS_MAX;
 	int error = 0;
 
 	for (uint32_t i = 0; i < ACCOUNTS; i++)
@@ -307,14 +316,23 @@ static int start(void)
 	return pool.background_count ? 0 : error;
 }
 
+/* With the lock held. Each worker holds the pool. */
+static void count_spare_cpus(void)
+{
+	atomic_store(&spare_cpus, pool.cpus > pool.holders ? pool.cpus - pool.holders : 0);
+}
+
 int ulp_pool_hold(void)
 {
 	int r = 0;
 
 	pthread_mutex_lock(&pool.lock);
-	if (!pool.holders)
+	if (!pool.holders) {
+		pool.cpus = cpu_count();
 		r = start();
+	}
 	pool.holders += !r;
+	count_spare_cpus();
 	pthread_mutex_unlock(&pool.lock);
 	return r;
 }
@@ -324,7 +342,9 @@ void ulp_pool_release(void)
 	uint32_t count = 0;
 
 	pthread_mutex_lock(&pool.lock);
-	if (!--pool.holders) {
+	pool.holders--;
+	count_spare_cpus();
+	if (!pool.holders) {
 		pool.stopping = true;
 		key_end_waits(true);
 		count = pool.thread_count;

@@ -92,6 +92,8 @@ bool ulp_pool_returned(struct ulp_job *job);
 bool ulp_pool_drop(struct ulp_job *job);
 /* Does any thread of the pool have something to do, or wait for xts-keys? */
 bool ulp_pool_is_working(void);
+/* Are there more jobs than the workers leave CPUs? Then a worker that spins keeps a job from running. */
+bool ulp_pool_needs_cpus(void);
 /* A job has waited for HELP_MS: wakes the reserve thread if it has to help. */
 void ulp_pool_help(void);
 #define ULP_POOL_HELP_MS 20u

@@ -144,6 +144,11 @@ void ulp_wake_after(struct ulp_layer *l, uint32_t timeout_ms)
 	ulp_stack_wake_after(l->stack, timeout_ms);
 }
 
+bool ulp_is_shown(const struct ulp_layer *l)
+{
+	return l->stack->shown;
+}
+
 bool ulp_message_socket(const struct ulp_layer *l)
 {
 	return l->stack->owner.message_socket;

@@ -59,26 +59,16 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include "ulp/ulp_mark.h"
 #include "ulp_wire.h"
 
 #define ULP_DEPTH 8 /* layers per direction */
-#define ULP_CONTROL_BYTES 16
 #define ULP_REASON_BYTES 160
 
 struct ulp_layer;
 struct ulp_preparation;
 struct ulp_stack;
 struct xts_ulp_config;
-
-/* Describes the bytes of one read or write, which all belong to one PDU or to a byte stream. */
-struct ulp_mark {
-	bool pdu;  /* false: a byte stream, nothing else is set */
-	bool more; /* the PDU goes on after these bytes */
-	uint8_t control_bytes;
-	uint16_t control_type; /* enum xts_ulp_id, 0: none */
-	uint32_t record_bytes; /* length of the whole PDU; 0: not known (yet) */
-	uint8_t control[ULP_CONTROL_BYTES];
-};
 
 /* A protocol. Functions that a direction does not need may be NULL. No function blocks. */
 struct ulp_protocol {
@@ -136,6 +126,9 @@ struct ulp_protocol {
 	 * such item. */
 	ssize_t (*info)(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room,
 			uint32_t *total);
+	/* Who carries the connection's data, and why nobody better: text for the operator. Called when the layer is
+	 * ready. NULL: the worker, as any protocol. */
+	void (*carrier)(const struct ulp_layer *l, bool receive, char *out, size_t room);
 	/* The stack has got another owner, or has none for now (see ulp_bell()). NULL: nothing to do. */
 	void (*move)(struct ulp_layer *l);
 	/* Frees the state; wipes keys. */
@@ -242,6 +235,8 @@ ssize_t ulp_info_part(const void *value, size_t bytes, uint32_t offset, void *ou
 /* Pays for work from this turn. False: the turn is used up, and the next one has been asked for; the layer returns what
  * it has, or -EAGAIN. Expensive work may be paid for after it is done. */
 bool ulp_step(struct ulp_layer *l, uint32_t steps);
+/* Does the host see what is written to the memory of a read, before the read has returned? */
+bool ulp_is_shown(const struct ulp_layer *l);
 
 /* --- parameters: attributes.c ------------------------------------------------------------------------------------- */
 

@@ -146,6 +146,11 @@ bool ulp_stack_receives(const struct ulp_stack *s)
 	return s->receive.count;
 }
 
+void ulp_stack_shows(struct ulp_stack *s, bool shown)
+{
+	s->shown = shown;
+}
+
 ssize_t ulp_stack_read(struct ulp_stack *s, void *out, size_t room, struct ulp_mark *mark)
 {
 	struct ulp_layer *l = ulp_chain_top(&s->receive);

@@ -85,6 +85,10 @@ bool ulp_stack_has_handshake(const struct ulp_stack *s);
  * return -EAGAIN, and the owner has been asked (wake_after()) to begin another turn in its next round. */
 void ulp_stack_turn(struct ulp_stack *s);
 
+/* What is read into from now on is memory that the host may read meanwhile (shm), or not: then a layer writes to it
+ * only what the host may have. */
+void ulp_stack_shows(struct ulp_stack *s, bool shown);
+
 /* The functions of the uppermost layer (ulp.h), or of the socket where there is no layer. -EAGAIN (write: 0) while that
  * direction is not ready. After a fault they return its -errno. */
 ssize_t ulp_stack_read(struct ulp_stack *s, void *out, size_t room, struct ulp_mark *mark);
@@ -124,6 +128,8 @@ struct ulp_tls_state {
 struct ulp_tls_state ulp_stack_tls(const struct ulp_stack *s);
 /* The names of the layers, as in "tls/http2", for the operator. */
 void ulp_stack_describe(const struct ulp_stack *s, bool receive, char *out, size_t room);
+/* Who carries the data in this direction, by the uppermost layer that says so; "": none does. */
+void ulp_stack_carrier(const struct ulp_stack *s, bool receive, char *out, size_t room);
 /* The answer to ULP_LIST. */
 ssize_t ulp_list(const struct xts_ulp_config *config, void *out, size_t room);
 

@@ -183,6 +183,19 @@ void ulp_stack_describe(const struct ulp_stack *s, bool receive, char *out, size
 		used += (size_t)snprintf(out + used, room - used, "%s%s", i ? "/" : "", c->layer[i]->protocol->name);
 }
 
+void ulp_stack_carrier(const struct ulp_stack *s, bool receive, char *out, size_t room)
+{
+	const struct ulp_chain *c = receive ? &s->receive : &s->send;
+
+	out[0] = 0;
+	for (unsigned i = c->count; i-- > 0 && !out[0];) {
+		const struct ulp_layer *l = c->layer[i];
+
+		if (l->ready && l->protocol->carrier)
+			l->protocol->carrier(l, receive, out, room);
+	}
+}
+
 ssize_t ulp_list(const struct xts_ulp_config *config, void *out, size_t room)
 {
 	uint8_t *answer = out;

@@ -39,6 +39,7 @@ struct ulp_stack {
 	int read_error; /* -errno of the socket, or 0 */
 	struct ulp_turn turn;
 	bool idle;                   /* a read has returned -EAGAIN, and nothing has happened since */
+	bool shown;                  /* the host sees what is written to the memory of a read */
 	bool changed;                /* the last push onto the receive side changed a layer */
 	uint64_t handshake_begun_ns; /* 0: none */
 	bool expects_peer, heard;    /* the peer has to send first; a byte has been read */

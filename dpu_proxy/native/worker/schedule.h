@@ -17,7 +17,7 @@
  * than on work.
  *
  * Within its turn a channel serves its connections in order; how many messages each may send before the next one is
- * a constant of channel/channel_send.c. worker/round.c takes the turns.
+ * a constant of turns/channel_send.c. loop/round.c takes the turns.
  *
  * Time is an argument; nothing here reads a clock.
  */

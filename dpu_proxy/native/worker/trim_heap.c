@@ -4,7 +4,6 @@
 #include <malloc.h>
 #include <stdlib.h>
 
-#include "connection/spill.h"
 #include "worker/list.h"
 
 #define WORTH_BYTES (256u << 10)
@@ -47,7 +46,7 @@ static void trim_now(struct trim *t, uint64_t now_ns)
 	t->due = false;
 	t->freed_bytes = 0;
 	t->last_ns = now_ns;
-	spill_thread_end();
+	t->give_up();
 	give_back();
 }
 
@@ -63,8 +62,9 @@ static void expired(struct timer *timer)
 	timer_set(t->timers, timer, timer->deadline_ns + EVERY_NS);
 }
 
-void trim_init(struct trim *t)
+void trim_init(struct trim *t, void (*give_up)(void))
 {
+	t->give_up = give_up;
 	t->timer.expired = expired;
 	keep_little();
 }

@@ -18,9 +18,11 @@ struct trim {
 	uint64_t last_ns;
 	struct timers *timers;
 	bool due;
+	void (*give_up)(void);
 };
 
-void trim_init(struct trim *t);
+/* give_up: frees what the thread keeps for later, before each trim. */
+void trim_init(struct trim *t, void (*give_up)(void));
 /* This many bytes have been freed. */
 void trim_count(struct trim *t, struct timers *timers, uint64_t now_ns, uint64_t bytes);
 /* For a worker that will sleep: trims if it is due. */

@@ -24,6 +24,7 @@
 #include "queue.h"
 #include "ulp_wire.h"
 #include "waits.h"
+#include "worker/tcp_view.h"
 
 struct xts_ulp_config;
 
@@ -201,6 +202,52 @@ int xts_worker_trust(struct xts_worker *worker, const uint8_t *key, uint32_t key
 int xts_worker_remove_channel(struct xts_worker *worker, uint32_t queue_id);
 /* Replaces the configuration, for requests from now on. Limits are set with xts_tenant_configure(). */
 int xts_worker_configure(struct xts_worker *worker, const struct xts_worker_config *config);
+
+/* Handing a channel over to another process of the proxy (processes/move.h), or back. */
+#define XTS_MOVED_FDS 200
+/* A piece of what a channel hands over. The caller owns it: xts_moved_free(), and the descriptors. */
+struct xts_moved {
+	/* records of sockets; of the last piece, the state of the queue (xts_queue_resume()), and what the channel
+	 * knows of its host (struct xts_resumed) */
+	uint8_t *data;
+	uint32_t bytes, room;
+	uint32_t state_bytes;   /* of the last piece: how many are the queue's state */
+	int fds[XTS_MOVED_FDS]; /* one for each record; of the last piece, those of the queue */
+	uint32_t fd_count;
+	uint32_t sockets; /* in this piece */
+	uint32_t reset;   /* of the last piece: connections that could not be handed over, and were reset */
+	bool last;        /* the channel is gone */
+	char tenant[XTS_TENANT_NAME_BYTES]; /* whom the channel is charged to */
+	/* Of the last piece: for struct xts_resumed. */
+	uint64_t ticket, epoch;
+	struct xts_owner owner;
+};
+/* Begins: the host has so long to finish its calls. 0; or nothing has begun: -ENOENT: no such channel; -EALREADY;
+ * -EAGAIN: not at the moment; -EBUSY: it has connections that cannot be handed over, and may end by themselves;
+ * -EOPNOTSUPP: its host cannot go on with another process. */
+enum xts_move_urgency {
+	XTS_MOVE_WHEN_POSSIBLE,
+	XTS_MOVE_NOW, /* the last two are no reason to wait any more: what cannot be handed over is reset */
+	XTS_MOVE_END, /* it is not asked any more either: the queue goes on, and its epoch ends */
+};
+int xts_worker_move_ask(struct xts_worker *worker, uint32_t queue_id, uint32_t within_ms, enum xts_move_urgency urgency);
+/* The next piece. 0; -EAGAIN: not yet; -ECANCELED: its host has gone meanwhile; -ENOENT; another -errno. */
+int xts_worker_move_take(struct xts_worker *worker, uint32_t queue_id, struct xts_moved *out);
+void xts_moved_free(struct xts_moved *m);
+/* Takes sockets, for which the tenant is charged, and all descriptors. Returns how many; the others are reset. */
+int xts_worker_take_in(struct xts_worker *worker, struct xts_tenant *tenant, const uint8_t *data, uint32_t bytes,
+		       const int *fds, uint32_t fd_count);
+/* As xts_worker_add_channel(), for a queue that another process has left: its host has these sockets and this epoch,
+ * and is known so. -EINVAL: that cannot be read. */
+struct xts_resumed {
+	uint64_t ticket, epoch;
+	const uint8_t *known;
+	uint32_t known_bytes;
+	struct xts_owner owner;
+};
+int xts_worker_resume_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
+			      struct xts_tenant *tenant, const struct xts_resumed *how);
+
 /* Closes all listeners and refuses new sockets with ESHUTDOWN; connections go on. xts_worker_stats() shows when none
  * are left. */
 int xts_worker_drain(struct xts_worker *worker);
@@ -253,7 +300,6 @@ struct xts_worker_stats {
 	uint64_t datagrams_sent, datagrams_received;
 	uint64_t datagrams_refused; /* datagrams of hosts: denied by policy or the kernel, or waiting at the end */
 	uint64_t datagrams_dropped; /* datagrams from the network: no room in the socket, or rejected by a filter */
-	uint64_t datagram_copies;   /* datagrams received that crossed the queue once for several sockets */
 	uint32_t datagrams_waiting; /* gauge: datagrams of hosts for which the device's kernel has no room */
 	uint32_t orphans;           /* gauge: how many of the connections are orphans (orphan.c) */
 	uint64_t orphans_cut;       /* orphans that were reset because their tenant's limit was reached */
@@ -324,9 +370,9 @@ struct xts_connection_stats {
 	uint8_t state; /* 0 idle, 1 connecting, 2 established, 3 listener, 4 closing, 5 failed, 6 datagram */
 	struct xts_endpoint local, peer;
 	uint32_t send_credits; /* post credits held by the proxy: bytes it may send to the host */
-	uint32_t window_bytes, spill_bytes;
+	uint32_t window_bytes;
 	uint32_t unadvertised; /* post credits freed and not yet advertised to the host */
-	uint64_t sent_bytes, received_bytes;
+	struct xts_tcp_view side;
 	struct xts_waits waits; /* times include a wait that is going on now; since_ns is 0 */
 	struct xts_tcp_figures tcp;
 	/* for a datagram socket: */
@@ -336,6 +382,8 @@ struct xts_connection_stats {
 	bool peeking;
 	char receive_ulps[XTS_ULP_NAMES_BYTES]; /* pushed protocols, from TCP upwards: "tls/http2"; "": none */
 	char send_ulps[XTS_ULP_NAMES_BYTES];
+	/* who has the records of TLS: "ours", "openssl (why)", "kernel", "card"; "": there are none */
+	char receive_carrier[XTS_ULP_NAMES_BYTES], send_carrier[XTS_ULP_NAMES_BYTES];
 };
 /* Fills at most max entries; returns how many there are. */
 int xts_worker_connections(struct xts_worker *worker, struct xts_connection_stats *out, uint32_t max);
@@ -366,15 +414,13 @@ enum xts_closed_end {
 struct xts_closed_stats {
 	uint64_t begun_ns, connected_ns, ended_ns; /* connected_ns 0: never */
 	uint8_t begin, end;                        /* enum xts_closed_begin, enum xts_closed_end */
-	int32_t error;
+	struct xts_tcp_view side;                  /* as it was at the end */
 	/* its channel's; its host's number of the socket; the proxy's identifier */
 	uint32_t queue_id, relayed, pid, xts_socket, proxy_id;
 	char tenant[XTS_TENANT_NAME_BYTES];
 	struct xts_endpoint local, peer;
-	uint64_t sent_bytes, received_bytes; /* to TCP, from TCP */
-	uint64_t host_bytes;                 /* bytes that the host has sent */
-	uint32_t rtt_us, retransmits;        /* of TCP, when the connection ended; 0: not known */
-	char ulps[XTS_ULP_NAMES_BYTES];      /* pushed protocols of the sending side */
+	uint32_t rtt_us, retransmits;   /* of TCP, when the connection ended; 0: not known */
+	char ulps[XTS_ULP_NAMES_BYTES]; /* pushed protocols of the sending side */
 };
 /* Takes at most max records from the worker. Returns how many; or -ETIMEDOUT. */
 int xts_worker_closed(struct xts_worker *worker, struct xts_closed_stats *out, uint32_t max);

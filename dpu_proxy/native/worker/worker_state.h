@@ -20,7 +20,6 @@
 #include "worker/worker.h"
 
 struct connection;
-struct datagram_copies;
 struct datagram_scratch;
 struct parked;
 struct walk;
@@ -42,7 +41,6 @@ struct worker_state {
 	bool draining;
 	uint64_t policy_number;                    /* number of the current rules */
 	struct datagram_scratch *datagram_scratch; /* NULL: there has been no datagram socket */
-	struct datagram_copies *datagram_copies;   /* likewise */
 	struct list channels, unowned;
 	uint64_t channel_numbers; /* given so far */
 	struct list cut;          /* orphans of this worker that will be reset; under the lock of orphan.c */
@@ -74,13 +72,7 @@ struct worker_state {
 	struct local_port_choices port_choices;
 };
 
-/* --- worker.c ----------------------------------------------------------------------------------------------------- */
-
-/* Runs a function in the worker's thread between two rounds, again in each round while it returns true, and waits for
- * it. The function stops when worker_turn_is_over(). */
-void worker_request(struct xts_worker *worker, bool (*run)(struct worker_state *w, void *argument), void *argument);
-/* The same, but waits for XTS_ANSWER_MS at most: 0, or -ETIMEDOUT, and the function will not run (again). */
-int worker_ask(struct xts_worker *worker, bool (*run)(struct worker_state *w, void *argument), void *argument);
+/* --- worker_state.c ----------------------------------------------------------------------------------------------- */
 
 uint64_t worker_monotonic_ns(void);
 
@@ -92,24 +84,8 @@ static inline void worker_doing(struct worker_state *w, enum xts_worker_phase ph
 /* Something was left for the worker: it looks in its next round. The caller holds the lock of the list in which it left
  * something. */
 void worker_poke(struct worker_state *w);
-
-/* --- round.c ------------------------------------------------------------------------------------------------------ */
-
 /* Is the current turn over? Reads the clock. Work that has begun is finished anyway; the
  * rest waits for the next turn. */
 bool worker_turn_is_over(struct worker_state *w);
-/* The parts of a round; true when there was, or may be, anything to do. */
-bool round_receive(struct worker_state *w);
-bool round_carry_out(struct worker_state *w);
-bool round_send(struct worker_state *w); /* also frees channels that are dying */
-
-/* --- supervisor_requests.c ---------------------------------------------------------------------------------------- */
-
-/* Copies a configuration, with its own copy of the rules and its own references. 0 or -ENOMEM. */
-int worker_copy_config(struct xts_worker_config *to, const struct xts_worker_config *from);
-void worker_free_config(struct xts_worker_config *config);
-/* From now on the worker accepts no new connections. True: the turn had no time to close all listeners. at begins as {
- * 0 }. */
-bool worker_drain(struct worker_state *w, struct walk *at);
 
 #endif

@@ -1,29 +1,75 @@
-/* connect(2), shutdown(2), getsockname(2), getpeername(2): __inet_stream_connect() and inet_shutdown() of the
+/* bind(2), connect(2), shutdown(2), getsockname(2), getpeername(2): __inet_stream_connect() and inet_shutdown() of the
  * kernel. */
 #include <sys/epoll.h>
 
-#include "calls/datagram_calls.h"
 #include "core/address.h"
 #include "core/arguments.h"
-#include "core/received_data.h"
+#include "core/asked.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/outbox.h"
 #include "core/settings.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
+#include "core/socket_states.h"
+#include "streams/stream.h"
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "credit.h"
 #include "processes/again.h"
-#include "processes/take_over.h"
 #include "queue.h"
 #include "ulps/pushed.h"
 #include "waiting/mirror.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts.h"
 #include "xts_private.h"
+
+static bool is_any(const struct xts_endpoint *endpoint)
+{
+	static const uint8_t any[sizeof endpoint->address];
+
+	return memcmp(endpoint->address, any, sizeof any) == 0;
+}
+
+int stream_bind(struct xts_sock *s, const struct sockaddr *address, socklen_t length)
+{
+	struct call call = { .type = XTS_CMD_BIND };
+	uint32_t id = s->id;
+	int r = address_read(&call.local, s->family, address, length, true);
+
+	if (r)
+		return r;
+	/* A fault of the address is reported before the fault that it is too late to bind; after a reset it is not too
+	 * late. */
+	if ((s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED || s->bound) &&
+	    (!s->proxy_id || s->closing || !s->stack->channel))
+		return -EINVAL;
+	r = asked_call(s, &call);
+	if (!r && socket_is(s, id)) {
+		s->local = call.local;
+		s->bound = true;
+		s->bound_address = s->bound_address || !is_any(&call.local);
+		s->renewed = false;
+		status_state(s);
+	}
+	return r;
+}
+
+int xts_bind(int number, const struct sockaddr *address, socklen_t length)
+{
+	struct stack *st;
+	struct xts_sock *s;
+	int r;
+
+	st = stack_enter_of(number);
+	s = table_open(st, number);
+	r = s ? xts_argument_address(address, length) : -EBADF;
+	if (!r)
+		r = kind_of(s)->bind(s, address, length);
+	stack_leave(st);
+	return finish_of(number, r);
+}
 
 /* Sends CONNECT. Waits only for a transmit slot, or for another thread's first request. */
 static int start(struct xts_sock *s, const struct xts_endpoint *peer, const struct connect_pushes *encoded)
@@ -72,8 +118,7 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 	s->error = 0;
 	s->done = false;
 	s->peer = *peer;
-	s->state = TCP_STATE_SYN_SENT;
-	s->phase = PHASE_CONNECTING;
+	socket_enter(s, TCP_STATE_SYN_SENT, PHASE_CONNECTING);
 	s->opening = !s->proxy_id;
 	socket_asked(s, true);
 	xts_head_encode(slot.data, XTS_CMD_CONNECT, 0, 0, s->proxy_id);
@@ -106,18 +151,13 @@ static int failed(struct xts_sock *s)
 	return r ? r : -ECONNABORTED;
 }
 
-int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length,
+int stream_connect(struct xts_sock *s, const struct sockaddr *address, socklen_t length,
 		   const struct connect_pushes *encoded)
 {
 	struct xts_endpoint peer;
 	uint64_t deadline;
 	int r, again = -EALREADY;
 
-	r = xts_argument_address(address, length);
-	if (r)
-		return r;
-	if (s->datagrams)
-		return encoded ? -EOPNOTSUPP : datagram_connect(s, address, length);
 	if (length < sizeof address->sa_family)
 		return -EINVAL;
 	if (address->sa_family == AF_UNSPEC)
@@ -155,8 +195,16 @@ int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t
 	}
 	if (s->state == TCP_STATE_CLOSE)
 		return failed(s);
-	s->phase = PHASE_CONNECTED;
+	socket_enter(s, s->state, PHASE_CONNECTED);
 	return 0;
+}
+
+int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length,
+		   const struct connect_pushes *encoded)
+{
+	int r = xts_argument_address(address, length);
+
+	return r ? r : kind_of(s)->connect(s, address, length, encoded);
 }
 
 int xts_connect(int number, const struct sockaddr *address, socklen_t length)
@@ -195,24 +243,16 @@ static bool is_over(const struct xts_sock *s)
 	return s->done && (s->shutdown & SEND_SHUTDOWN);
 }
 
-static int shutdown_socket(struct xts_sock *s, int how)
+int stream_shutdown(struct xts_sock *s, int how)
 {
 	uint8_t bits = (uint8_t)(how + 1);
 	uint8_t before = s->shutdown;
 
-	if (s->datagrams)
-		return datagram_shutdown(s, how);
 	if (how < SHUT_RD || how > SHUT_RDWR)
 		return -EINVAL;
 	/* the result of the connect has not been fetched */
 	if (s->phase == PHASE_CONNECTING && s->state != TCP_STATE_SYN_SENT)
-		s->phase = s->state == TCP_STATE_ESTABLISHED ? PHASE_CONNECTED : PHASE_DISCONNECTING;
-	if (s->state == TCP_STATE_LISTEN) {
-		if (bits & RCV_SHUTDOWN)
-			return socket_disconnect(s);
-		socket_changed(s, STATE_CHANGE);
-		return 0;
-	}
+		socket_enter(s, s->state, s->state == TCP_STATE_ESTABLISHED ? PHASE_CONNECTED : PHASE_DISCONNECTING);
 	if (s->state == TCP_STATE_SYN_SENT)
 		return socket_disconnect(s);
 	if (s->state == TCP_STATE_CLOSE) {
@@ -234,6 +274,13 @@ static int shutdown_socket(struct xts_sock *s, int how)
 	return 0;
 }
 
+int stream_peer(const struct xts_sock *s, struct sockaddr *address, socklen_t *length)
+{
+	if (s->state != TCP_STATE_ESTABLISHED || is_over(s))
+		return -ENOTCONN;
+	return xts_argument_result(address, length);
+}
+
 /* Enters the stack of the socket and handles frames that have arrived: the socket may be connected by now, or have
  * ended. */
 static struct stack *enter_pumped(int number)
@@ -248,7 +295,7 @@ int xts_shutdown(int number, int how)
 {
 	struct stack *st = enter_pumped(number);
 	struct xts_sock *s = table_use(st, number);
-	int r = s ? shutdown_socket(s, how) : -EBADF;
+	int r = s ? kind_of(s)->shutdown(s, how) : -EBADF;
 
 	stack_leave(st);
 	return finish_of(number, r);
@@ -271,14 +318,8 @@ int xts_getpeername(int number, struct sockaddr *address, socklen_t *length)
 {
 	struct stack *st = enter_pumped(number);
 	struct xts_sock *s = table_open(st, number);
-	int r = -EBADF;
+	int r = s ? kind_of(s)->peer(s, address, length) : -EBADF;
 
-	if (s && s->datagrams)
-		r = datagram_peer(s, address, length);
-	else if (s && (s->state != TCP_STATE_ESTABLISHED || is_over(s)))
-		r = -ENOTCONN;
-	else if (s)
-		r = xts_argument_result(address, length);
 	if (!r)
 		r = address_write(s->family, &s->peer, address, length);
 	stack_leave(st);

@@ -15,13 +15,13 @@
 #include "core/arguments.h"
 #include "core/call.h"
 #include "core/channel.h"
-#include "core/datagram_socket.h"
 #include "core/error.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
+#include "streams/stream.h"
 #include "core/stack.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts.h"
 
 static const unsigned long of_connections[] = {
@@ -78,19 +78,6 @@ static int ask_kernel(int number, unsigned long request, void *argument)
 	return (int)r;
 }
 
-/* For a datagram socket: bytes that the device's kernel may not have taken yet. UDP has no other ioctl(). */
-static int datagram_ioctl(const struct xts_sock *s, unsigned long request, void *argument)
-{
-	int bytes = (int)(s->peer_window > s->credits ? s->peer_window - s->credits : 0);
-
-	if (request != SIOCOUTQ)
-		return -ENOTTY;
-	if (!xts_argument_is_writable(argument, sizeof bytes))
-		return -EFAULT;
-	memcpy(argument, &bytes, sizeof bytes);
-	return 0;
-}
-
 static int forward_ioctl(struct xts_sock *s, unsigned long request, void *argument)
 {
 	struct call call = { .type = XTS_CMD_IOCTL, .option = (int32_t)request, .length = sizeof(int) };
@@ -100,8 +87,6 @@ static int forward_ioctl(struct xts_sock *s, unsigned long request, void *argume
 		return -ENOTTY;
 	if (!xts_argument_is_writable(argument, call.length))
 		return -EFAULT;
-	if (s->state == TCP_STATE_LISTEN && request != SIOCATMARK)
-		return -EINVAL;
 	memcpy(call.value, argument, call.length);
 	r = call_proxy(s, &call);
 	if (r)
@@ -115,14 +100,18 @@ static int forward_ioctl(struct xts_sock *s, unsigned long request, void *argume
 	return 0;
 }
 
-/* Bytes that the next call would return: of datagrams and PDUs, those of the first one. */
-static int unread_bytes(const struct xts_sock *s)
+int stream_ioctl(struct xts_sock *s, unsigned long request, void *argument)
 {
-	const struct received_datagram *d = s->datagrams ? datagram_first(s) : NULL;
-
-	if (s->datagrams)
-		return d ? d->data_bytes : 0;
-	return (int)(s->cold->pdu_first ? s->cold->pdu_first->bytes : s->unread);
+	switch (request) {
+	case SIOC_PUSH_ULP_RX:
+	case SIOC_PUSH_ULP_TX:
+	case SIOC_PUSH_ULP:
+	case SIOC_PEEK_MODE:
+	case SIOC_END_PEEK_MODE:
+		return push_ioctl(s, request, argument);
+	default:
+		return forward_ioctl(s, request, argument);
+	}
 }
 
 static int control(struct xts_sock *s, unsigned long request, void *argument)
@@ -137,31 +126,28 @@ static int control(struct xts_sock *s, unsigned long request, void *argument)
 		s->nonblocking = value != 0;
 		return 0;
 	case FIONREAD: /* SIOCINQ */
-		if (s->state == TCP_STATE_LISTEN)
-			return -EINVAL;
+		value = kind_of(s)->unread(s);
+		if (value < 0)
+			return value;
 		if (argument_is_bad(argument, sizeof value))
 			return -EFAULT;
 		if (!socket_looks(s))
 			return -EBADF;
-		value = unread_bytes(s);
+		value = kind_of(s)->unread(s);
+		if (value < 0)
+			return value;
 		memcpy(argument, &value, sizeof value);
 		return 0;
 	case FIOCLEX:
 	case FIONCLEX:
 		s->close_on_exec = request == FIOCLEX;
 		return 0;
-	case SIOC_PUSH_ULP_RX:
-	case SIOC_PUSH_ULP_TX:
-	case SIOC_PUSH_ULP:
-	case SIOC_PEEK_MODE:
-	case SIOC_END_PEEK_MODE:
-		return s->datagrams ? -EOPNOTSUPP : push_ioctl(s, request, argument);
 	case FIOASYNC: /* XTS sockets send no signals */
 	case FIOSETOWN:
 	case SIOCSPGRP:
 		return -EINVAL;
 	default:
-		return s->datagrams ? datagram_ioctl(s, request, argument) : forward_ioctl(s, request, argument);
+		return kind_of(s)->ioctl(s, request, argument);
 	}
 }
 

@@ -4,11 +4,10 @@
  */
 #include <time.h>
 
-#include "calls/datagram_calls.h"
 #include "core/arguments.h"
 #include "core/clock.h"
 #include "core/error.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
 #include "core/stack.h"
 #include "processes/take_over.h"
 #include "xts.h"
@@ -16,21 +15,24 @@
 
 #define MESSAGES_MAX 1024u /* UIO_MAXIOV, at which the kernel cuts these calls */
 
-/* A call on a datagram socket: returns the number of messages, or -errno. */
-typedef int call_on_datagrams(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags,
-			      uint64_t deadline_ns);
+/* A call with all messages at once: returns their number, or -errno. */
+typedef int call_at_once(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags, uint64_t deadline_ns);
 
 static int send_on(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags, uint64_t deadline_ns)
 {
 	(void)deadline_ns;
-	return datagram_send_messages(s, messages, count, flags);
+	return kind_of(s)->send_messages(s, messages, count, flags);
 }
 
-/* False: it is not a datagram socket. */
-static bool on_datagrams(int number, call_on_datagrams *call, struct mmsghdr *messages, unsigned count, int flags,
-			 uint64_t deadline_ns, ssize_t *result)
+static int recv_on(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags, uint64_t deadline_ns)
 {
-	bool has_datagrams = true;
+	return kind_of(s)->recv_messages(s, messages, count, flags, deadline_ns);
+}
+
+/* False: this kind of socket sends and receives one by one. */
+static bool at_once(int number, call_at_once *call, struct mmsghdr *messages, unsigned count, int flags,
+		    uint64_t deadline_ns, ssize_t *result)
+{
 	struct xts_sock *s;
 	struct stack *st;
 
@@ -38,10 +40,9 @@ static bool on_datagrams(int number, call_on_datagrams *call, struct mmsghdr *me
 	do {
 		st = stack_enter_of(number);
 		s = table_use_for(st, number, PURPOSE_NOBODY);
-		has_datagrams = !s || s->datagrams;
-		*result = !s ? -EBADF : has_datagrams ? call(s, messages, count, flags, deadline_ns) : 0;
+		*result = s ? call(s, messages, count, flags, deadline_ns) : -EBADF;
 	} while (stack_restarts(st, result)); /* only if nothing has been sent or received */
-	return has_datagrams;
+	return *result != -ENOSYS;
 }
 
 int xts_sendmmsg(int number, struct mmsghdr *messages, unsigned count, int flags)
@@ -53,7 +54,7 @@ int xts_sendmmsg(int number, struct mmsghdr *messages, unsigned count, int flags
 		count = MESSAGES_MAX;
 	if (argument_is_bad(messages, count * sizeof *messages))
 		return finish(-EFAULT);
-	if (on_datagrams(number, send_on, messages, count, flags, FOREVER, &r))
+	if (at_once(number, send_on, messages, count, flags, FOREVER, &r))
 		return r < 0 ? (int)finish_of(number, (int)r) : (int)r;
 	for (i = 0; i < count; i++) {
 		ssize_t bytes = xts_sendmsg(number, &messages[i].msg_hdr, flags);
@@ -116,8 +117,7 @@ int xts_recvmmsg(int number, struct mmsghdr *messages, unsigned count, int flags
 		count = MESSAGES_MAX;
 	if (argument_is_bad(messages, count * sizeof *messages))
 		return finish(-EFAULT);
-	if (!(flags & MSG_ERRQUEUE) &&
-	    on_datagrams(number, datagram_recv_messages, messages, count, flags, deadline_ns, &r))
+	if (!(flags & MSG_ERRQUEUE) && at_once(number, recv_on, messages, count, flags, deadline_ns, &r))
 		result = r < 0 ? (int)finish_of(number, (int)r) : (int)r;
 	else
 		result = recv_on_stream(number, messages, count, flags, deadline_ns);

@@ -10,22 +10,20 @@
 #include <sys/epoll.h>
 #include <sys/time.h>
 
-#include "calls/datagram_calls.h"
-#include "calls/hint.h"
+#include "core/hint.h"
 #include "core/arguments.h"
 #include "core/asked.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
-#include "core/datagram_socket.h"
 #include "core/error.h"
 #include "core/outbox.h"
 #include "core/settings.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
+#include "streams/stream.h"
 #include "core/stack.h"
 #include "credit.h"
 #include "ulps/ktls.h"
-#include "ulps/pushed.h"
 #include "xts.h"
 #include "xts_private.h"
 
@@ -164,10 +162,10 @@ static int get_local(struct xts_sock *s, int option, void *value, socklen_t *len
 		bytes = sizeof v.linger;
 		break;
 	case SO_TYPE:
-		v.number = s->datagrams ? SOCK_DGRAM : s->seqpacket ? SOCK_SEQPACKET : SOCK_STREAM;
+		v.number = s->seqpacket ? SOCK_SEQPACKET : kind_of(s)->type;
 		break;
 	case SO_PROTOCOL:
-		v.number = s->datagrams ? IPPROTO_UDP : IPPROTO_TCP;
+		v.number = kind_of(s)->protocol;
 		break;
 	case SO_DOMAIN:
 		v.number = s->family == 4 ? AF_INET : AF_INET6;
@@ -178,7 +176,7 @@ static int get_local(struct xts_sock *s, int option, void *value, socklen_t *len
 		v.number = -take_error(s);
 		break;
 	case SO_ACCEPTCONN:
-		v.number = s->state == TCP_STATE_LISTEN;
+		v.number = kind_of(s)->accepts;
 		break;
 	case SO_SNDLOWAT:
 		v.number = 1;
@@ -201,29 +199,29 @@ static int get_local(struct xts_sock *s, int option, void *value, socklen_t *len
 /* --- forwarded ---------------------------------------------------------------------------------------------------- */
 
 /* 0 or -errno, or 1 if the proxy has to be asked, for *asked. */
-static int set_here(struct xts_sock *s, int level, int *asked, const void *value, socklen_t length)
+static int set_here(struct xts_sock *s, int level, int *asked, const void **value, socklen_t *length)
 {
-	int r = hint_set(s, level, asked, value, length), option = *asked;
+	int r = hint_set(s, level, asked, *value, *length), option = *asked;
 
-	if (r > 0 && s->datagrams)
-		r = datagram_option_set(s, level, option, value, length);
+	if (r > 0)
+		r = kind_of(s)->option_set(s, level, option, value, length);
 	if (r <= 0)
 		return r;
 	if (level == SOL_SOCKET)
-		return set_local(s, option, value, length);
+		return set_local(s, option, *value, *length);
 	if (level == SOL_TLS)
-		return ktls_set(s, option, value, length);
-	return level == IPPROTO_TCP && option == TCP_ULP ? ktls_set_ulp(s, value, length) : 1;
+		return ktls_set(s, option, *value, *length);
+	return level == IPPROTO_TCP && option == TCP_ULP ? ktls_set_ulp(s, *value, *length) : 1;
 }
 
 static int get_here(struct xts_sock *s, int level, int option, void *value, socklen_t *length)
 {
 	int r = hint_get(s, level, option, value, length);
 
+	if (r > 0)
+		r = kind_of(s)->option_get(s, level, option, value, length);
 	if (r <= 0)
 		return r;
-	if (s->datagrams && datagram_option_is_here(level, option))
-		return datagram_option_get(s, level, option, value, length);
 	if (level == SOL_SOCKET)
 		return get_local(s, option, value, length);
 	if (level == SOL_TLS)
@@ -233,11 +231,14 @@ static int get_here(struct xts_sock *s, int level, int option, void *value, sock
 
 /* The device's kernel sets TCP's buffers, and doubles the size as usual. In addition each buffer has a window of up to
  * half of that size (buffers.c of the proxy). */
-static void buffer_size_set(struct xts_sock *s, int option, const void *value)
+void stream_option_was_set(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
 {
 	struct stack *st = s->stack;
 	int bytes;
 
+	(void)length;
+	if (level != SOL_SOCKET || (option != SO_RCVBUF && option != SO_SNDBUF))
+		return;
 	if (option == SO_SNDBUF) {
 		s->peer_window = 0; /* the window may become smaller, which the next credit adverts will show */
 		return;
@@ -275,9 +276,7 @@ static int set_option(struct xts_sock *s, int level, int option, const void *val
 
 	if (!xts_argument_is_readable(value, length))
 		return length < sizeof(int) && checks_length_first(level, option) ? -EINVAL : -EFAULT;
-	r = set_here(s, level, &option, value, length);
-	if (r > 0 && level == SOL_SOCKET)
-		r = datagram_filter_value(s, option, &value, &length);
+	r = set_here(s, level, &option, &value, &length);
 	if (r <= 0)
 		return r;
 	if (length > sizeof call.value)
@@ -286,7 +285,7 @@ static int set_option(struct xts_sock *s, int level, int option, const void *val
 		memcpy(call.value, value, length);
 	call.option = option;
 	call.length = length;
-	r = s->datagrams ? datagram_need_proxy(s) : 0;
+	r = kind_of(s)->need_proxy(s);
 	if (!r)
 		r = asked_call(s, &call);
 	if (r || !socket_is(s, id))
@@ -295,16 +294,8 @@ static int set_option(struct xts_sock *s, int level, int option, const void *val
 	s->renewed = false;
 	if (level == IPPROTO_IPV6 && option == IPV6_V6ONLY)
 		s->v6only = is_on(value, length);
-	if (s->datagrams)
-		datagram_option_was_set(s, level, option, value, length);
-	else if (level == SOL_SOCKET && (option == SO_RCVBUF || option == SO_SNDBUF))
-		buffer_size_set(s, option, value);
+	kind_of(s)->option_was_set(s, level, option, value, length);
 	return 0;
-}
-
-static int protocol_of(const struct xts_sock *s)
-{
-	return s->datagrams ? IPPROTO_UDP : IPPROTO_TCP;
 }
 
 static int get_option(struct xts_sock *s, int level, int option, void *value, socklen_t *length)
@@ -320,10 +311,11 @@ static int get_option(struct xts_sock *s, int level, int option, void *value, so
 	call.length = *length < sizeof call.value ? *length : (uint32_t)sizeof call.value;
 	if (value && call.length)
 		memcpy(call.value, value, call.length);
-	r = s->datagrams ? datagram_need_proxy(s) : 0;
+	r = kind_of(s)->need_proxy(s);
 	if (!r)
 		r = call_proxy(s, &call);
-	if (r == -ENOPROTOOPT && s->family == 4 && level != SOL_SOCKET && level != IPPROTO_IP && level != protocol_of(s))
+	if (r == -ENOPROTOOPT && s->family == 4 && level != SOL_SOCKET && level != IPPROTO_IP &&
+	    level != kind_of(s)->protocol)
 		return -EOPNOTSUPP; /* the errno of ip_getsockopt(), unlike that of ip_setsockopt() */
 	if (r)
 		return r;

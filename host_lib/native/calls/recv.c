@@ -8,7 +8,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
-#include "calls/datagram_calls.h"
 #include "core/arguments.h"
 #include "core/received_data.h"
 #include "core/channel.h"
@@ -16,88 +15,18 @@
 #include "core/error.h"
 #include "core/outbox.h"
 #include "core/receive_callback.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
+#include "streams/stream.h"
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "core/transfer.h"
-#include "credit.h"
-#include "processes/relatives.h"
 #include "processes/take_over.h"
 #include "ulps/ktls.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
-#include "waiting/mirror.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts.h"
 #include "xts_private.h"
-
-static void grow_window(struct xts_sock *s)
-{
-	uint32_t window = s->grant.window, growth;
-
-	if (s->consumed < window)
-		return;
-	s->consumed = 0;
-	if (!s->squeezed || xts_credit_buffered(&s->grant) > window / 4)
-		return;
-	s->squeezed = false;
-	growth = window < s->window_max ? s->window_max - window : 0;
-	if (growth > window)
-		growth = window;
-	if (growth)
-		xts_credit_grow(&s->grant, growth);
-}
-
-#ifdef XTS_DEBUG
-/* Checks the conservation law, as far as this side sees the account. */
-static void check_account(const struct xts_sock *s)
-{
-	uint64_t bytes = 0;
-
-	for (const struct piece *p = s->first; p; p = p->next)
-		bytes += p->bytes;
-	assert(bytes == s->unread);
-	assert(s->lost ||
-	       xts_credit_buffered(&s->grant) == s->unread + pdu_credits(s) + (s->callback ? s->callback->held : 0));
-	bytes = 0;
-	for (const struct pdu *p = s->cold->pdu_first; p; p = p->next)
-		bytes += p->bytes;
-	assert(!s->cold->pdu_first || bytes == s->unread);
-}
-#else
-static void check_account(const struct xts_sock *s)
-{
-	(void)s;
-}
-#endif
-
-void recv_was_read(struct xts_sock *s, uint32_t bytes)
-{
-	s->read_bytes += bytes;
-	if (s->own.common && s->own.inherited == NOT_INHERITED)
-		atomic_store_explicit(&s->own.common->read_bytes, s->read_bytes, memory_order_relaxed);
-	if (!s->unread && s->mirror)
-		mirror_dirty(s);
-}
-
-void recv_consume(struct xts_sock *s, uint32_t bytes, uint32_t credits)
-{
-	buffer_consume(s, bytes);
-	recv_was_read(s, bytes);
-	recv_give_back(s, bytes + credits);
-}
-
-void recv_give_back(struct xts_sock *s, uint32_t credits)
-{
-	if (s->lost || s->state != TCP_STATE_ESTABLISHED || s->closing)
-		return;
-	xts_credit_free(&s->grant, credits);
-	s->consumed += credits;
-	grow_window(s);
-	check_account(s);
-	if (xts_credit_due(&s->grant) && !s->done)
-		outbox_add(s, TODO_ADVERT);
-}
 
 /* Copies available data into the caller's buffers from byte done on. MSG_TRUNC: drops it without copying. Bytes or
  * -EFAULT. */
@@ -164,8 +93,6 @@ static ssize_t recv_all(struct xts_sock *s, const struct sink *to, int flags, st
 	int64_t n;
 	int r;
 
-	if (s->state == TCP_STATE_LISTEN)
-		return -ENOTCONN;
 	if (target > bytes)
 		target = bytes;
 	if (flags & MSG_PEEK && s->unread < bytes)
@@ -225,23 +152,36 @@ static void tell_data(struct about *about)
 		about_put(about, SOL_TLS, TLS_GET_RECORD_TYPE, &type, sizeof type);
 }
 
-/* *keys: the bytes are those of a direction with TLS_KEYS. */
+ssize_t stream_recv(struct xts_sock *s, const struct sink *to, int flags, struct about *about, bool *keys)
+{
+	if (flags & MSG_ERRQUEUE)
+		return -EAGAIN; /* the error queue of a stream socket is always empty */
+	if (flags & MSG_OOB)
+		return -EINVAL; /* there is no urgent data */
+	*keys = about && !s->seqpacket && socket_ulp(s, ULPS_RECEIVE) == XTS_ULP_TLS_KEYS;
+	if (about)
+		about_no_name(about); /* a stream socket returns no address */
+	return recv_all(s, to, flags, about);
+}
+
 static ssize_t recv_on(struct stack *st, int number, const struct sink *to, int flags, struct about *about, bool *keys)
 {
 	struct xts_sock *s = table_use_for(st, number, PURPOSE_NOBODY);
 
-	if (!s)
-		return -EBADF;
-	if (flags & MSG_ERRQUEUE) /* the error queue of a stream socket is always empty */
-		return s->datagrams ? datagram_recv_error(s, to, about) : -EAGAIN;
-	if (s->datagrams)
-		return datagram_recv(s, to, flags, about);
-	if (flags & MSG_OOB)
-		return s->state == TCP_STATE_LISTEN ? -ENOTCONN : -EINVAL; /* there is no urgent data */
-	*keys = about && !s->seqpacket && socket_ulp(s, ULPS_RECEIVE) == XTS_ULP_TLS_KEYS;
-	if (about)
-		about->name_length = 0; /* a stream socket returns no address */
-	return recv_all(s, to, flags, about);
+	return s ? kind_of(s)->recv(s, to, flags, about, keys) : -EBADF;
+}
+
+void about_no_name(struct about *about)
+{
+	about->name_length = 0;
+	about->name_is_bad = false;
+}
+
+static void about_name(struct about *about, void *name, socklen_t length)
+{
+	about->name_is_bad = argument_is_bad(name, length);
+	about->name = about->name_is_bad ? NULL : name;
+	about->name_length = about->name ? length : 0;
 }
 
 int sink_of(struct sink *out, const struct iovec *iov, size_t count)
@@ -278,24 +218,25 @@ static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int 
 
 ssize_t xts_recv(int number, void *data, size_t bytes, int flags)
 {
-	struct iovec iov = { .iov_base = data, .iov_len = bytes };
+	struct iovec iov = { .iov_base = data, .iov_len = argument_bytes(bytes) };
 
 	return recv_call(number, &iov, 1, flags, NULL);
 }
 
 ssize_t xts_recvfrom(int number, void *data, size_t bytes, int flags, struct sockaddr *address, socklen_t *length)
 {
-	struct iovec iov = { .iov_base = data, .iov_len = bytes };
-	struct about about = { .name = address };
-	int fault = address ? argument_name(address, length) : 0;
+	struct iovec iov = { .iov_base = data, .iov_len = argument_bytes(bytes) };
+	struct about about = { 0 };
+	int fault = address ? argument_room(length) : 0;
 	ssize_t r;
 
-	if (fault)
-		about.name = NULL;
-	about.name_length = about.name ? *length : 0;
+	if (address && !fault)
+		about_name(&about, address, *length);
 	r = recv_call(number, &iov, 1, flags, &about);
 	if (r < 0 || !address)
 		return r;
+	if (!fault && about.name_is_bad)
+		fault = -EFAULT;
 	if (fault)
 		return finish_of(number, fault); /* what was received is lost, as in the kernel */
 	*length = about.name_length;
@@ -309,9 +250,8 @@ int about_message(struct about *out, const struct msghdr *message)
 	*out = (struct about){ 0 };
 	if (r)
 		return r;
-	if (!argument_is_bad(message->msg_name, message->msg_namelen))
-		out->name = message->msg_name;
-	out->name_length = out->name ? message->msg_namelen : 0;
+	if (message->msg_name)
+		about_name(out, message->msg_name, message->msg_namelen);
 	out->control = message->msg_control;
 	if (!argument_is_bad(message->msg_control, message->msg_controllen))
 		out->room = message->msg_control ? message->msg_controllen : 0;
@@ -320,7 +260,7 @@ int about_message(struct about *out, const struct msghdr *message)
 
 ssize_t about_return(const struct about *about, struct msghdr *message, ssize_t received)
 {
-	if (message->msg_name && !about->name)
+	if (about->name_is_bad)
 		return -EFAULT; /* what was received is lost, as in the kernel */
 	if (message->msg_name)
 		message->msg_namelen = about->name_length;

@@ -2,10 +2,9 @@
 #include <sys/epoll.h>
 
 #include "core/channel.h"
-#include "core/datagram_socket.h"
 #include "core/error.h"
 #include "core/receive_callback.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
 #include "core/stack.h"
 #include "ulps/pdu.h"
 #include "waiting/mirror.h"
@@ -19,8 +18,10 @@ static int set_callback(struct xts_sock *s, xts_recv_callback function, void *co
 
 	if (!s)
 		return -EBADF;
-	if (!s->datagrams && !s->seqpacket)
+	if (!kind_of(s)->has_packets && !s->seqpacket) {
+		last_error_note(EOPNOTSUPP, "a receive callback is asked about datagrams and PDUs, and this is a stream");
 		return -EOPNOTSUPP;
+	}
 	r = callback_make(s);
 	if (r)
 		return r;
@@ -59,10 +60,7 @@ static void give_back(struct stack *st, struct offered *p)
 
 	if (s && s->callback && s->callback->drops == p->drops) {
 		s->callback->held -= p->credits;
-		if (s->datagrams)
-			datagram_give_back(s, p->credits);
-		else
-			pdu_give_back(s, p->credits);
+		kind_of(s)->packet_give_back(s, p->credits);
 	}
 	p->credits = 0;
 }
@@ -114,10 +112,9 @@ static int undecided(struct xts_sock *s, const struct xts_packet **out)
 	}
 	if (!c || !c->of_reader || c->decided || c->asked)
 		return 0;
-	if (s->datagrams ? !datagram_first(s) :
-			   !(s->cold->pdu_first && !s->pushing && pdu_is_offered(s, s->cold->pdu_first)))
+	if (!kind_of(s)->packet_is_here(s))
 		return 0;
-	p = s->datagrams ? datagram_offered(s) : pdu_offered(s);
+	p = kind_of(s)->packet_offered(s);
 	if (!p)
 		return -ENOMEM;
 	p->credits = 0; /* counted only once the program has the packet */
@@ -139,17 +136,14 @@ int xts_packet_asks(int number, const struct xts_packet **out)
 /* Removes the first packet from the queue. */
 static void unqueue(struct xts_sock *s, struct offered *p, bool held)
 {
-	uint32_t credits = s->datagrams ? datagram_take(s) : pdu_take(s, s->cold->pdu_first->bytes);
+	uint32_t credits = kind_of(s)->packet_take(s);
 
 	if (held) {
 		p->credits = credits;
 		callback_hold(s, p);
-		if (!s->datagrams)
-			pdu_make_room(s);
-	} else if (s->datagrams) {
-		datagram_give_back(s, credits);
+		pdu_make_room(s);
 	} else {
-		pdu_give_back(s, credits);
+		kind_of(s)->packet_give_back(s, credits);
 	}
 	if (s->mirror)
 		mirror_dirty(s);

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
-#include "calls/datagram_calls.h"
 #include "core/arguments.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -17,52 +16,21 @@
 #include "core/outbox.h"
 #include "core/reason.h"
 #include "core/send_probes.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
+#include "streams/stream.h"
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "core/transfer.h"
 #include "credit.h"
 #include "probe.h"
-#include "processes/relatives.h"
 #include "processes/take_over.h"
 #include "queue.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
 #include "waiting/mirror.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts.h"
 #include "xts_private.h"
-
-void source_take(struct source *src, uint8_t *out, size_t bytes)
-{
-	src->left -= bytes;
-	while (bytes) {
-		size_t n = src->iov->iov_len - src->offset;
-
-		if (n > bytes)
-			n = bytes;
-		if (n)
-			memcpy(out, (const uint8_t *)src->iov->iov_base + src->offset, n);
-		out += n;
-		bytes -= n;
-		src->offset += n;
-		if (src->offset == src->iov->iov_len) {
-			src->iov++;
-			src->offset = 0;
-		}
-	}
-}
-
-void send_account(struct xts_sock *s, uint32_t credits, uint32_t bytes)
-{
-	s->credits -= credits;
-	s->sent_bytes += bytes;
-	s->stack->sent_bytes += bytes;
-	if (s->own.common)
-		atomic_store_explicit(&s->own.common->sent_bytes, s->sent_bytes - s->cold->sharing.sent_before,
-				      memory_order_relaxed);
-	socket_asked(s, true);
-}
 
 /* Gathers small data while no frame can leave. Returns the bytes taken, or 0. */
 static uint32_t gather(struct xts_sock *s, struct source *src)
@@ -220,14 +188,15 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 	return r;
 }
 
-/* message: name and control data; NULL, or without them: none. */
-static ssize_t send_on(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)
+ssize_t stream_send(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)
 {
 	struct control control = { 0 };
 
-	if (s->datagrams)
-		return datagram_send(s, src, flags, message);
-	if (message && message->msg_controllen && control_read(&control, message))
+	/* of a socket without a connection the kernel looks at nothing else */
+	if (s->state == TCP_STATE_CLOSE && !turn_is_elsewhere(s))
+		return send_all(s, src, flags);
+	if (message && message->msg_controllen &&
+	    (!xts_argument_controls_are_whole(message) || control_read(&control, message)))
 		return -EINVAL;
 	if (flags & (MSG_OOB | MSG_FASTOPEN))
 		return -EOPNOTSUPP;
@@ -247,7 +216,7 @@ int source_of(struct source *out, const struct iovec *iov, size_t count)
 
 static ssize_t send_call(int number, const struct iovec *iov, size_t count, int flags, const struct msghdr *message)
 {
-	bool is_stream = false;
+	bool raises = false;
 	struct source src;
 	struct stack *st;
 	struct xts_sock *s;
@@ -260,23 +229,23 @@ static ssize_t send_call(int number, const struct iovec *iov, size_t count, int 
 	do {
 		st = stack_enter_of(number);
 		s = table_use_for(st, number, PURPOSE_NOBODY);
-		is_stream = s && !s->datagrams;
-		r = s ? send_on(s, &src, flags, message) : -EBADF;
+		raises = s && kind_of(s)->raises_sigpipe;
+		r = s ? kind_of(s)->send(s, &src, flags, message) : -EBADF;
 		if (r == -EAGAIN && channel_catch_up(st)) {
 			s = table_use_for(st, number, PURPOSE_NOBODY);
-			r = s ? send_on(s, &src, flags, message) : -EBADF;
+			r = s ? kind_of(s)->send(s, &src, flags, message) : -EBADF;
 		}
 	} while (stack_restarts(st, &r)); /* only if nothing has been sent */
 	if (r >= 0)
 		return r;
-	if (r == -EPIPE && is_stream && !(flags & MSG_NOSIGNAL))
+	if (r == -EPIPE && raises && !(flags & MSG_NOSIGNAL))
 		pthread_kill(pthread_self(), SIGPIPE);
 	return finish_of(number, (int)r);
 }
 
 ssize_t xts_send(int number, const void *data, size_t bytes, int flags)
 {
-	struct iovec iov = { .iov_base = (void *)data, .iov_len = bytes };
+	struct iovec iov = { .iov_base = (void *)data, .iov_len = argument_bytes(bytes) };
 
 	return send_call(number, &iov, 1, flags, NULL);
 }
@@ -285,8 +254,9 @@ ssize_t xts_send(int number, const void *data, size_t bytes, int flags)
 ssize_t xts_sendto(int number, const void *data, size_t bytes, int flags, const struct sockaddr *address,
 		   socklen_t length)
 {
-	struct iovec iov = { .iov_base = (void *)data, .iov_len = bytes };
-	const struct msghdr message = { .msg_name = (void *)address, .msg_namelen = length };
+	struct iovec iov = { .iov_base = (void *)data, .iov_len = argument_bytes(bytes) };
+	/* an address of no bytes is too short here, where for sendmsg() it is none */
+	const struct msghdr message = { .msg_name = (void *)address, .msg_namelen = length ? length : 1 };
 
 	if (address && length > sizeof(struct sockaddr_storage))
 		return finish(-EINVAL);

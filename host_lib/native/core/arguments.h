@@ -6,8 +6,8 @@
  * The kernel notices a bad pointer when it copies. This library copies by itself, so that a bad pointer would be a
  * fault of the program. There are three kinds of them.
  *
- * Impossible: in the kernel's half of the addresses, or reaching into it. The kernel refuses these before it does
- * anything, and so do the functions here. It costs a comparison.
+ * Impossible: beyond what a process may have on this machine (xts_argument_end), or reaching into that. The kernel
+ * refuses these before it does anything, and so do the functions here. It costs a comparison.
  *
  * Nowhere: in the first page, which is NULL and what a program has computed from NULL. The kernel gets as far as the
  * copy. A call that copies nothing succeeds: recv() with MSG_TRUNC, a datagram without data. So a vector of pieces is
@@ -30,13 +30,15 @@
 #include <sys/uio.h>
 
 #define ARGUMENT_PAGE 4096u                      /* vm.mmap_min_addr is this or more */
-#define ARGUMENT_END ((uintptr_t)1 << 56)        /* no process has memory from here on */
 #define ARGUMENT_BYTES_MAX ((size_t)0x7ffff000u) /* MAX_RW_COUNT: one call moves no more */
 #define ARGUMENT_PIECES_MAX 1024u                /* UIO_MAXIOV */
 
+/* Where the memory of processes ends on this machine. Found out when the library is loaded. */
+extern __attribute__((visibility("default"))) uintptr_t xts_argument_end;
+
 static inline bool argument_is_impossible(const void *data, size_t bytes)
 {
-	return (uintptr_t)data >= ARGUMENT_END || bytes > ARGUMENT_END - (uintptr_t)data;
+	return (uintptr_t)data > xts_argument_end || bytes > xts_argument_end - (uintptr_t)data;
 }
 
 static inline bool argument_is_nowhere(const void *data)
@@ -48,6 +50,12 @@ static inline bool argument_is_nowhere(const void *data)
 static inline bool argument_is_bad(const void *data, size_t bytes)
 {
 	return bytes && (argument_is_nowhere(data) || argument_is_impossible(data, bytes));
+}
+
+/* How many bytes of a single piece are used, import_ubuf(): it may say more than there is, as SIZE_MAX. */
+static inline size_t argument_bytes(size_t bytes)
+{
+	return bytes < ARGUMENT_BYTES_MAX ? bytes : ARGUMENT_BYTES_MAX;
 }
 
 /* The bytes of a call's pieces. */
@@ -69,6 +77,8 @@ static inline int argument_pieces(struct span *out, const struct iovec *pieces, 
 
 		if (bytes > SSIZE_MAX)
 			return -EINVAL;
+		if (count == 1)
+			bytes = argument_bytes(bytes);
 		if (argument_is_impossible(pieces[i].iov_base, bytes))
 			return -EFAULT;
 		if (bytes > ARGUMENT_BYTES_MAX - out->bytes)
@@ -101,23 +111,40 @@ static inline int argument_events(const struct epoll_event *events, int max)
 {
 	if (max <= 0 || max > (int)(INT_MAX / sizeof *events))
 		return -EINVAL;
-	return argument_is_bad(events, (size_t)max * sizeof *events) ? -EFAULT : 0;
+	return argument_is_impossible(events, (size_t)max * sizeof *events) ? -EFAULT : 0;
+}
+
+/* The room for an address, of recvfrom(2): 0, -EFAULT, -EINVAL. */
+static inline int argument_room(const socklen_t *length)
+{
+	if (argument_is_bad(length, sizeof *length))
+		return -EFAULT;
+	return (int)*length < 0 ? -EINVAL : 0;
 }
 
 /* The place for an address, of accept(2): 0, -EFAULT, -EINVAL. */
 static inline int argument_name(const struct sockaddr *address, const socklen_t *length)
 {
-	if (argument_is_bad(length, sizeof *length))
-		return -EFAULT;
-	if ((int)*length < 0)
-		return -EINVAL;
+	int r = argument_room(length);
+
+	if (r)
+		return r;
 	return argument_is_bad(address, *length) ? -EFAULT : 0;
+}
+
+/* Those that the kernel passes over on any socket of TCP and UDP: they are for Unix sockets. */
+static inline bool argument_is_for_unix(const struct cmsghdr *control)
+{
+	return control->cmsg_level == SOL_SOCKET &&
+	       (control->cmsg_type == SCM_RIGHTS || control->cmsg_type == SCM_CREDENTIALS);
 }
 
 #pragma GCC visibility push(default)
 
 /* argument_message() for sendmsg(2), which also copies the name and the control messages. 0 or -errno. */
 int xts_argument_outgoing(const struct msghdr *message);
+/* Each control message lies within the control data: CMSG_OK() of the kernel, which looks when it is their turn. */
+bool xts_argument_controls_are_whole(const struct msghdr *message);
 
 /* The first and the last of these bytes can be read, or written. Asks the kernel. */
 bool xts_argument_is_readable(const void *data, size_t bytes);

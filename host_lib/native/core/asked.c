@@ -23,8 +23,7 @@
 
 #include "core/asked.h"
 #include "core/call.h"
-#include "core/datagram_socket.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
 #include "core/stack.h"
 #include "processes/again.h"
 #include "xts.h"
@@ -33,9 +32,7 @@
 
 static bool is_noted(const struct xts_sock *s)
 {
-	if (s->datagrams || s->state == TCP_STATE_LISTEN)
-		return true;
-	return s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED;
+	return s->phase == PHASE_UNCONNECTED;
 }
 
 static bool is_push(int32_t request)
@@ -44,7 +41,7 @@ static bool is_push(int32_t request)
 	       (uint32_t)request == SIOC_PUSH_ULP_TX;
 }
 
-static void release(struct asked *e)
+void asked_release(struct asked *e)
 {
 	explicit_bzero(e->value, e->length); /* parameters of a push may contain keys */
 	free(e);
@@ -83,7 +80,7 @@ static void take_out(struct asked **list, const struct call *call)
 			continue;
 		}
 		*at = e->next;
-		release(e);
+		asked_release(e);
 	}
 }
 
@@ -94,7 +91,7 @@ static void append(struct asked **list, struct asked *e)
 	*list = e;
 }
 
-static struct asked *make(const struct call *call)
+struct asked *asked_make(const struct call *call)
 {
 	struct asked *e = malloc(sizeof *e + call->length);
 
@@ -105,8 +102,7 @@ static struct asked *make(const struct call *call)
 	return e;
 }
 
-/* Puts the request, which has been carried out, into the list. */
-static void note(struct xts_sock *s, struct asked *e, const struct call *asked, const struct call *answered)
+void asked_note(struct xts_sock *s, struct asked *e, const struct call *asked, const struct call *answered)
 {
 	struct asked **list = &s->cold->asked;
 	bool undone = asked_is_of_group(asked) && asked_group_undoes(list, asked);
@@ -114,7 +110,7 @@ static void note(struct xts_sock *s, struct asked *e, const struct call *asked, 
 	take_out(list, asked);
 	e->address = e->type == XTS_CMD_BIND ? answered->local : asked->peer;
 	if (undone || (e->type == XTS_CMD_CONNECT_DATAGRAM && !e->address.ip_version))
-		release(e); /* connect() to AF_UNSPEC leaves no peer */
+		asked_release(e); /* connect() to AF_UNSPEC leaves no peer */
 	else
 		append(list, e);
 }
@@ -144,7 +140,7 @@ static int call_here(struct xts_sock *s, struct call *call)
 
 int asked_call(struct xts_sock *s, struct call *call)
 {
-	struct asked *e = is_noted(s) ? make(call) : NULL;
+	struct asked *e = is_noted(s) ? asked_make(call) : NULL;
 	uint32_t id = s->id;
 	int r;
 
@@ -154,32 +150,11 @@ int asked_call(struct xts_sock *s, struct call *call)
 	if (!r && socket_is(s, id) && is_noted(s)) {
 		struct call asked = as_asked(e, call);
 
-		note(s, e, &asked, call);
+		asked_note(s, e, &asked, call);
 		explicit_bzero(asked.value, asked.length);
 	} else {
-		release(e);
+		asked_release(e);
 	}
-	return r;
-}
-
-int asked_datagram(struct xts_sock *s, struct call *call)
-{
-	bool binds = call->type == XTS_CMD_BIND;
-	struct asked *e = make(call);
-	uint32_t id = s->id;
-	int r;
-
-	if (!e)
-		return -ENOMEM;
-	r = datagram_open(s, binds ? &call->local : NULL, binds ? NULL : &call->peer);
-	if (r == DATAGRAM_IS_OPEN)
-		r = call_proxy(s, call);
-	else if (!r && binds && socket_is(s, id))
-		call->local = s->local;
-	if (!r && socket_is(s, id))
-		note(s, e, call, call);
-	else
-		release(e);
 	return r;
 }
 
@@ -207,14 +182,14 @@ void asked_forget(struct xts_sock *s)
 	while (e) {
 		struct asked *next = e->next;
 
-		release(e);
+		asked_release(e);
 		e = next;
 	}
 }
 
 /* --- asking again ------------------------------------------------------------------------------------------------- */
 
-static int bind_to(struct xts_sock *s, struct xts_endpoint local)
+int asked_bind(struct xts_sock *s, struct xts_endpoint local)
 {
 	struct call call = { .type = XTS_CMD_BIND, .local = local, .makes = true };
 	uint32_t id = s->id;
@@ -233,38 +208,7 @@ static int bind_again(struct xts_sock *s, const struct asked *e)
 
 	if (s->local.port)
 		local.port = s->local.port;
-	return bind_to(s, local);
-}
-
-/* The port of a socket that the program has not bound: the device chose it, and peers may know it. If another socket
- * has it now, the device chooses another one. */
-static int bind_chosen(struct xts_sock *s)
-{
-	struct xts_endpoint local = { .ip_version = s->family, .port = s->local.port };
-	int r;
-
-	if (!s->datagrams)
-		return s->state == TCP_STATE_LISTEN || s->bound ? bind_to(s, s->local) : 0;
-	if (!local.port)
-		return 0;
-	r = bind_to(s, local);
-	if (r == -EADDRINUSE)
-		memset(&s->local, 0, sizeof s->local);
-	return r == -EADDRINUSE ? 0 : r;
-}
-
-/* A listener must be able to have its port again: connections that it accepted before may be in TIME_WAIT on the
- * device, where the kernel's own listener would have stayed. */
-static int allow_time_wait(struct xts_sock *s)
-{
-	struct call call = { .type = XTS_CMD_SETSOCKOPT, .level = SOL_SOCKET, .option = SO_REUSEADDR, .makes = true };
-	int on = 1;
-
-	if (s->state != TCP_STATE_LISTEN || asked_option(s, SOL_SOCKET, SO_REUSEADDR))
-		return 0;
-	memcpy(call.value, &on, sizeof on);
-	call.length = sizeof on;
-	return call_proxy(s, &call);
+	return asked_bind(s, local);
 }
 
 static int ask_again(struct xts_sock *s, const struct asked *e)
@@ -283,25 +227,16 @@ static int ask_again(struct xts_sock *s, const struct asked *e)
 	return r;
 }
 
-static int open_again(struct xts_sock *s)
-{
-	struct call call = { .type = XTS_CMD_OPEN_DATAGRAM, .receive_bytes = s->datagrams->receive_bytes, .makes = true };
-
-	datagram_grant(s);
-	call.post_credits = s->grant.outstanding;
-	return call_proxy(s, &call);
-}
-
 int asked_play(struct xts_sock *s)
 {
-	int r = s->datagrams ? open_again(s) : allow_time_wait(s);
+	int r = kind_of(s)->ask_first(s);
 	uint32_t id = s->id;
 	bool bound = false;
 
 	for (const struct asked *e = s->cold->asked; e && !r; e = e->next) {
 		if (!bound && e->type == XTS_CMD_CONNECT_DATAGRAM) {
 			bound = true;
-			r = bind_chosen(s);
+			r = kind_of(s)->bind_chosen(s);
 		}
 		if (e->type == XTS_CMD_BIND) {
 			bound = true;
@@ -313,7 +248,7 @@ int asked_play(struct xts_sock *s)
 			return -EBADF;
 	}
 	if (!r && !bound)
-		r = bind_chosen(s);
+		r = kind_of(s)->bind_chosen(s);
 	return socket_is_open(s, id) ? r : -EBADF;
 }
 

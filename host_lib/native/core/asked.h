@@ -22,13 +22,16 @@ struct asked {
 
 /* call_proxy() for a request that is to be made again: it is noted if it succeeds. -ENOMEM: nothing was asked. */
 int asked_call(struct xts_sock *s, struct call *call);
-/* The same for BIND and CONNECT_DATAGRAM of a datagram socket: if the proxy has none yet, it is opened with the
- * address, in one request. BIND: call->local becomes the address. */
-int asked_datagram(struct xts_sock *s, struct call *call);
+/* The same in steps, for a request that is made in another way: NULL: no memory. */
+struct asked *asked_make(const struct call *call);
+/* Puts the request, which has been carried out, into the list. */
+void asked_note(struct xts_sock *s, struct asked *e, const struct call *asked, const struct call *answered);
+void asked_release(struct asked *e); /* it has not been carried out */
 /* Makes all requests again, in their order, of a socket that the proxy does not know: it has the options, protocols,
  * address and peer then, and does not listen yet. Waits. 0, -errno of the first request that fails, or -EBADF: the
  * program has closed the socket meanwhile. After a failure the proxy has a socket that is to be closed. */
 int asked_play(struct xts_sock *s);
+int asked_bind(struct xts_sock *s, struct xts_endpoint local); /* a part of it: BIND of the same address; waits */
 bool asked_anything(const struct xts_sock *s);
 /* Has the program set this option, and is it in the list? */
 bool asked_option(const struct xts_sock *s, int level, int option);

@@ -12,7 +12,7 @@
 #include "processes/take_over.h"
 #include "processes/wipe.h"
 #include "queue.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts.h"
 
 /* The reply to another thread's first request will bring the proxy's identifier; until then this side cannot name the
@@ -48,8 +48,8 @@ static int call_begin(struct xts_sock *s, uint8_t type, bool makes, struct xts_t
 
 	for (;;) {
 		/* After a CONNECT the proxy knows the socket by our number (PROTOCOL.md, "Identifiers"): an option must
-		 * not wait for the outcome of a connect, which may take minutes. */
-		r = s->opening && s->state == TCP_STATE_SYN_SENT ? 0 : first_request_wait(s);
+		 * not wait for the outcome of a connect, which may take minutes. After CANCEL it knows none by it. */
+		r = s->opening && s->state == TCP_STATE_SYN_SENT && !s->closing ? 0 : first_request_wait(s);
 		if (r || (s->away && !makes))
 			return r ? r : -ENETDOWN;
 		if (turn_is_elsewhere(s) && !is_about_turns(type)) {

@@ -30,6 +30,8 @@ struct call {
 	bool makes; /* of the thread that makes the socket at the proxy, which no other call may do meanwhile */
 	bool done;
 	int error; /* positive */
+	/* what is to be done as the answer comes, before the next message: not if it is an error; NULL: nothing */
+	void (*answered)(struct xts_sock *s, const struct call *call);
 };
 
 int call_proxy(struct xts_sock *s, struct call *call);

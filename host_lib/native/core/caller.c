@@ -78,6 +78,48 @@ static void in_child(void)
 	run_parts(true);
 }
 
+/* --- the handlers of fork() --------------------------------------------------------------------------------------- */
+
+/*
+ * The parts allocate and free. An allocator that is not the C library's (jemalloc) takes its locks by a handler of its
+ * own, so ours have to run before it and, in parent and child, after it: they have to be registered later. Registered
+ * earlier, they let a child of redis wait for ever for a lock that it has itself.
+ *
+ * An allocator registers its handlers when it is asked for memory first, and may call us before that: jemalloc reads
+ * its configuration first, by calls that the interposer has, and here is not the place to ask it for memory. So the
+ * interposer registers ours once more when it is initialized, and then the early ones do nothing.
+ */
+static bool watched_late;
+
+static void early_begins(void)
+{
+	if (!watched_late)
+		xts_fork_begins();
+}
+
+static void early_in_parent(void)
+{
+	if (!watched_late)
+		in_parent();
+}
+
+static void early_in_child(void)
+{
+	if (!watched_late)
+		in_child();
+}
+
+void xts_watch_fork_late(void)
+{
+	void *volatile memory = malloc(1); /* volatile: else the compiler sees that it is for nothing */
+
+	xts_look_who_calls();
+	free(memory);
+	watched_late = pthread_atfork(xts_fork_begins, in_parent, in_child) == 0;
+}
+
+/* --- doors -------------------------------------------------------------------------------------------------------- */
+
 /* A child by a door that nobody has seen: a new start. */
 static void orphaned(void)
 {
@@ -95,7 +137,9 @@ void xts_caller_arrives(void)
 	if (between)
 		return;
 	if (xts_caller == &unknown) {
+		between = true; /* an allocator may have mmap(), and get its memory by syscall(), which is ours (tcmalloc) */
 		process_start();
+		between = false;
 		return;
 	}
 	if (!atomic_compare_exchange_strong(page, &none, XTS_CALLER_ARRIVING)) {
@@ -116,7 +160,7 @@ void caller_begin(void)
 	void *made = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	atomic_store(&xts_caller_pid, getpid());
-	pthread_atfork(xts_fork_begins, in_parent, in_child);
+	pthread_atfork(early_begins, early_in_parent, early_in_child);
 	if (made != MAP_FAILED && madvise(made, bytes, MADV_WIPEONFORK) == 0) {
 		page = made;
 		is_known();

@@ -60,6 +60,8 @@ struct xts_fork_part {
 };
 /* part: static. Before the process has threads. */
 void xts_at_fork(const struct xts_fork_part *part);
+/* The interposer's initialization: from here on the parts run after the handlers of the program's allocator. */
+void xts_watch_fork_late(void);
 /* The parts around a door that is not fork(). */
 void xts_fork_begins(void);
 void xts_fork_has_ended(bool is_child);

@@ -11,7 +11,7 @@
  * credits; if at least so many have come when the queue is empty again, it may have stopped for lack of credits, and
  * the stack is *behind*. Then the next call that does not wait, and would say that something is not there, first asks
  * the proxy (CATCH_UP). The proxy sends something of each socket that has something, many in a frame (GATHERED), and
- * then the answer (CAUGHT_UP; dpu_proxy/native/channel/gather.c). So in the common case no message is added, and what a
+ * then the answer (CAUGHT_UP; dpu_proxy/native/turns/gather.c). So in the common case no message is added, and what a
  * call says is true of the connections.
  *
  * A stack asks once in a millisecond at most. So what is ready for longer than that is known, and a program that calls
@@ -30,10 +30,11 @@
 
 #include "core/channel.h"
 #include "core/clock.h"
+#include "core/message.h"
 #include "core/message_dispatch.h"
 #include "core/received_data.h"
 #include "core/stack.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 
 #define LENGTH_BYTES 2u
 #define AGAIN_NS (1 * NS_PER_MS)    /* an answer holds for so long */
@@ -112,7 +113,7 @@ static bool handle(struct stack *st, const uint8_t *message, uint32_t bytes)
 
 	if (!xts_head_decode(&head, message, bytes) && head.type != XTS_REPLY_GATHERED) {
 		c->inner = &inner;
-		taken = message_dispatch(st, &head, message, bytes, &inner);
+		taken = message_handle(st, &head, message, bytes, &inner);
 		c->inner = NULL;
 	}
 	if (taken < 0)

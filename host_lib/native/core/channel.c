@@ -3,6 +3,7 @@
  * channel. When it ends, its sockets fail with an errno, and the next xts_socket() attaches again. Its descriptors are
  * closed when no thread sleeps on them any more.
  */
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -13,26 +14,23 @@
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
-#include "core/datagram_socket.h"
 #include "core/message.h"
 #include "core/name_query.h"
 #include "core/outbox.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
 #include "core/stack.h"
-#include "core/status_page.h"
 #include "link.h"
 #include "notice.h"
 #include "own_descriptors.h"
 #include "own_memory.h"
-#include "processes/inherit.h"
-#include "processes/take_over.h"
 #include "queue.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 
 #define FRAMES_A_PUMP 256
 /* The most frames handled at a time when no further frame can be held: more would copy data that the caller is about to
  * read. */
 #define FRAMES_WITHOUT_ROOM 16
+#define ARRIVAL_NS (300 * NS_PER_MS)
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
 
@@ -65,6 +63,8 @@ void channel_pump(struct stack *st)
 		xts_queue_disarm(c->queue);
 	}
 	if (c)
+		c->looked_ns = now_coarse_ns();
+	if (c)
 		catch_up_begins(&c->catch_up, xts_link_peer_credits(&c->link));
 	for (int i = 0; c && i < FRAMES_A_PUMP; i++) {
 		uint32_t bytes;
@@ -89,7 +89,9 @@ void channel_pump(struct stack *st)
 			continue;
 		}
 		xts_queue_recycle(c->queue, &frame);
-		if (verdict == XTS_LINK_CLOSED) {
+		if (verdict == XTS_LINK_OPENED)
+			move_opened(st);
+		if (verdict == XTS_LINK_CLOSED && !move_restarts(st, c->link.error)) {
 			channel_die(st, c->link.error);
 			return;
 		}
@@ -118,13 +120,23 @@ void channel_tick(struct stack *st, uint64_t now)
 		if (st->channel == c && !c->retry && channel_can_send(st))
 			tell_blocked(c);
 	}
+	if (st->channel && xts_queue_deadline_ns(st->channel->queue) <= now) {
+		st->channel->unkicked++; /* what leaves at its time leaves with this kick, which tells the queue the time */
+		channel_flush(st, true);
+	}
+	if (st->channel && move_next_ns(&st->channel->move) <= now)
+		move_tick(st, now);
 	if (st->channel && xts_link_tick(&st->channel->link, now) == XTS_LINK_CLOSED)
 		channel_die(st, st->channel->link.error);
 }
 
 uint64_t channel_deadline_ns(const struct channel *c)
 {
-	return xts_link_deadline_ns(&c->link);
+	uint64_t of_link = xts_link_deadline_ns(&c->link), of_queue = xts_queue_deadline_ns(c->queue);
+
+	if (move_next_ns(&c->move) < of_link)
+		of_link = move_next_ns(&c->move);
+	return of_link < of_queue ? of_link : of_queue;
 }
 
 /* --- sending ------------------------------------------------------------------------------------------------------ */
@@ -163,7 +175,7 @@ void channel_control(struct channel *c, uint64_t now)
 
 bool channel_can_send(const struct stack *st)
 {
-	return st->channel && xts_link_credits(&st->channel->link) > 0;
+	return st->channel && !st->channel->move.acked && xts_link_credits(&st->channel->link) > 0;
 }
 
 int channel_slot(struct stack *st, struct xts_tx_slot *slot)
@@ -173,8 +185,8 @@ int channel_slot(struct stack *st, struct xts_tx_slot *slot)
 	if (!c)
 		return -ENETDOWN;
 	if (c->making.of)
-		datagram_message_submit(c); /* it holds the frame credit that was available when it was begun */
-	if (!xts_link_credits(&c->link))
+		c->making.submit(c); /* it holds the frame credit that was available when it was begun */
+	if (!xts_link_credits(&c->link) || c->move.acked || (c->move.deadline_ns && move_ack(c)))
 		return -EAGAIN;
 	if (xts_queue_acquire(c->queue, slot)) {
 		xts_queue_kick(c->queue); /* also returns the slots that wait to be sent */
@@ -226,16 +238,24 @@ void channel_flush(struct stack *st, bool kick)
 	if (!c)
 		return;
 	if (c->making.of && kick)
-		datagram_message_submit(c);
+		c->making.submit(c);
+	if (c->move.claimed < c->move.count)
+		move_claim_some(st);
 	if ((c->outbox_first || c->refused_count) && channel_can_send(st))
 		outbox_flush(st);
+	if (st->channel != c)
+		return;
+	if (c->move.deadline_ns)
+		(void)move_ack(c);
 	if (xts_link_control_due(&c->link))
 		channel_control(c, now_ns());
 	if (!c->unkicked || !kick)
 		return;
 	c->unkicked = 0;
+	if (c->queue->traits & XTS_QUEUE_CLOCK)
+		xts_queue_tick(c->queue, now_ns());
 	r = xts_queue_kick(c->queue);
-	if (r == -EAGAIN) {
+	if (r == -EAGAIN || r == -ENETDOWN) { /* it may be up again before silence ends the link */
 		c->unkicked = 1;
 		look_again_soon(c);
 	} else if (r < 0) {
@@ -245,66 +265,9 @@ void channel_flush(struct stack *st, bool kick)
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
-/* What happens to a socket when its channel dies, according to PROTOCOL.md. */
-static void socket_lose(struct xts_sock *s)
-{
-	struct stack *st = s->stack;
-
-	if (s->own.moved != NOT_MOVED)
-		turn_channel_died(s);
-	if (!s->in_use || (s->own.inherited != NOT_INHERITED && !s->own.taking))
-		return; /* it was not on any channel of this process */
-	outbox_remove(s);
-	s->in_blocked = false;
-	free(s->pending);
-	s->pending = NULL;
-	s->pending_bytes = s->pending_capacity = 0;
-	if (!s->open) {
-		/* The application has closed it already, or it was never accepted. */
-		s->closing = false;
-		if (!s->listener) {
-			if (s->call) {
-				s->call->error = ENETDOWN;
-				s->call->done = true;
-				wake(st, &s->callers);
-			}
-			socket_free(s);
-			return;
-		}
-	}
-	if (s->state == TCP_STATE_CLOSE && !s->proxy_id && !s->opening && !s->away)
-		return; /* the proxy never knew it, so it can be used on the next channel */
-	s->opening = false;
-	s->proxy_id = 0;
-	if (s->call) {
-		s->call->error = ENETDOWN;
-		s->call->done = true;
-		s->call = NULL;
-	}
-	wake(st, &s->callers);
-	if (s->disconnecting) {
-		socket_disconnected(s);
-		if (!s->in_use || !s->making)
-			return;
-	}
-	if (again_keeps(s))
-		return;
-	s->lost = true;
-	if (s->state == TCP_STATE_SYN_SENT)
-		socket_fail(s, ECONNABORTED);
-	else if (s->state == TCP_STATE_ESTABLISHED)
-		socket_fail(s, ECONNRESET);
-	else if (s->state == TCP_STATE_LISTEN)
-		socket_fail(s, ENETDOWN);
-	if (s->datagrams)
-		datagram_lose(s);
-	status_state(s);
-}
-
 void channel_die(struct stack *st, int error)
 {
 	struct channel *c = st->channel;
-	struct xts_sock *s = NULL, *next;
 
 	if (!c)
 		return;
@@ -318,12 +281,7 @@ void channel_die(struct stack *st, int error)
 	st->dead = c;
 	c->blocked = NULL;
 	c->making.of = NULL;
-	while (st->shared)
-		share_forget(st->shared);
-	for (s = table_next(st, NULL); s; s = next) {
-		next = table_next(st, s);
-		socket_lose(s);
-	}
+	sockets_lose(st);
 	name_queries_lose(st);
 	if (c->attachment.status)
 		c->attachment.status->link_state = XTS_LINK_DOWN;
@@ -356,12 +314,13 @@ void channel_reap(struct stack *st)
 		xts_release(c->held);
 		xts_release(c->refused);
 		xts_release(c->gathered);
+		move_free(c);
 		xts_release(c);
 	}
 }
 
-/* For shm, the end of the connection means that the proxy has gone. For afxdp it means only that the agent has gone,
- * unless the agent has announced that it takes the queue back. */
+/* The end of the connection means that the peer has gone where the queue's traits say so. Else it means only that the
+ * agent has gone, unless the agent has announced that it takes the queue back. */
 bool channel_connection_ends_it(struct channel *c)
 {
 	struct xts_attach_taken word;
@@ -369,7 +328,7 @@ bool channel_connection_ends_it(struct channel *c)
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return false;
-	if (c->attachment.reply.kind == XTS_QUEUE_SHM)
+	if (c->queue->traits & XTS_QUEUE_DEATH_SHOWS)
 		return true;
 	if (n > 0)
 		return n == sizeof word && word.magic == XTS_ATTACH_TAKEN_MAGIC;
@@ -419,4 +378,33 @@ void channel_forget(struct stack *st)
 		}
 	}
 	channel_reap(st);
+}
+
+/* Where lost frames are repeated, what has not arrived would be lost with this process: waits for it, not for long. */
+static void wait_for_arrival(struct xts_queue *queue)
+{
+	uint64_t now = now_ns(), until_ns = now + ARRIVAL_NS;
+	struct pollfd wake = { .fd = queue->wait_fd, .events = POLLIN };
+	struct xts_rx_frame frame;
+
+	for (; xts_queue_deadline_ns(queue) != UINT64_MAX && now < until_ns; now = now_ns()) {
+		while (xts_queue_receive(queue, &frame) == 1)
+			xts_queue_recycle(queue, &frame);
+		xts_queue_tick(queue, now);
+		xts_queue_kick(queue);
+		if (!xts_queue_arm(queue)) {
+			poll(&wake, 1, 1);
+			xts_queue_disarm(queue);
+		}
+	}
+}
+
+void channel_say_goodbye(struct stack *st)
+{
+	if (!st->channel)
+		return;
+	xts_link_goodbye(&st->channel->link, 0);
+	channel_flush(st, true);
+	if (st->channel)
+		wait_for_arrival(st->channel->queue);
 }

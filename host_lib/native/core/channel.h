@@ -9,6 +9,7 @@
 #include "core/catch_up.h"
 #include "core/device_clock.h"
 #include "link.h"
+#include "processes/next_proxy.h"
 #include "queue.h"
 
 struct held;
@@ -23,7 +24,7 @@ struct xts_sock;
 #define PING_MS 250u
 #define OPENING_MS 2000u /* to wait for the answer to HELLO */
 /* The same, where the attach connection tells of the other end's death: then silence is slowness. */
-#define OPENING_SHM_MS 10000u
+#define OPENING_LOCAL_MS 10000u
 #define ATTACH_ERROR_BYTES 256u
 #define HEAD_COPY_BYTES 128u /* bytes of a frame that are copied before anything in it is trusted */
 
@@ -38,6 +39,7 @@ struct datagram_message {
 	struct xts_sock *of; /* NULL: there is none */
 	struct xts_tx_slot slot;
 	uint32_t length; /* bytes of its payload so far */
+	void (*submit)(struct channel *c);
 };
 
 struct channel {
@@ -61,15 +63,18 @@ struct channel {
 	struct refused *refused;        /* connections to be refused or given back */
 	unsigned refused_count, refused_room;
 	struct held *held;
+	struct move move;
+	uint64_t looked_ns; /* when its queue was last looked at, by the coarse clock */
 	struct catch_up catch_up;
 	uint8_t *gathered;          /* room for the messages of a frame (GATHERED); NULL: none has come */
 	struct xts_rx_frame *inner; /* the one of these that is being handled, which is a copy; NULL: none */
 };
 
-/* Is there something to send, or to look at again? */
+/* Is there something to send, or to look at again? A queue with a clock wants to be told the time. */
 static inline bool channel_busy(const struct channel *c)
 {
-	return c->outbox_first || c->refused_count || c->retry;
+	return c->outbox_first || c->refused_count || move_is_busy(&c->move) || c->retry ||
+	       xts_queue_deadline_ns(c->queue) != UINT64_MAX;
 }
 
 int channel_attach(struct stack *st); /* makes st->channel, if there is none; blocks; 0 or -errno */
@@ -78,6 +83,7 @@ void channel_pump(struct stack *st); /* receives and handles the frames that hav
 void channel_tick(struct stack *st, uint64_t now);
 void channel_die(struct stack *st, int error);  /* ends the channel and its sockets */
 void channel_fail(struct stack *st, int error); /* the same after the peer has violated the protocol: sends GOODBYE */
+void channel_say_goodbye(struct stack *st);     /* GOODBYE is sent, if there is a channel */
 void channel_reap(struct stack *st);
 void channel_check_idle(struct stack *st);          /* to be called before a new socket is made on it */
 void channel_connection_event(struct channel *c);   /* the attach connection is readable */

@@ -13,7 +13,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "environment.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts.h"
 #include "xts_private.h"
 

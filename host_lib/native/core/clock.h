@@ -10,6 +10,7 @@
 #define FOREVER UINT64_MAX
 
 uint64_t now_ns(void);
+uint64_t now_coarse_ns(void); /* the same to within some milliseconds, in a few nanoseconds */
 
 static inline uint64_t deadline_after(uint64_t timeout_ns)
 {

@@ -39,8 +39,7 @@ _Static_assert(XTS_ENV_MIN_FRAME_WINDOW == XTS_FRAME_WINDOW_MIN && XTS_ENV_MAX_F
 _Static_assert(XTS_ENV_MAX_WINDOW_BYTES == XTS_CREDITS_MAX && XTS_ENV_MAX_WINDOW_BYTES_MAX == XTS_CREDITS_MAX,
 	       "the declared range of XTS_WINDOW_BYTES is not the wire's");
 
-/* Checks what the program gave to xts_configure(); values from the environment have been checked before. */
-static int check(struct settings *s)
+static void take_defaults(struct settings *s)
 {
 	if (!s->window_bytes)
 		s->window_bytes = XTS_ENV_DEFAULT_WINDOW_BYTES;
@@ -48,24 +47,8 @@ static int check(struct settings *s)
 		s->window_bytes_max = XTS_ENV_DEFAULT_WINDOW_BYTES_MAX;
 	if (s->window_bytes_max < s->window_bytes)
 		s->window_bytes_max = s->window_bytes;
-	if (s->window_bytes < WINDOW_BYTES_MIN || s->window_bytes_max > XTS_CREDITS_MAX) {
-		xts_notice("a receive window of %u to %u bytes: must be %u to %u", s->window_bytes, s->window_bytes_max,
-			   WINDOW_BYTES_MIN, XTS_CREDITS_MAX);
-		return -EINVAL;
-	}
-	if (s->frame_window && (s->frame_window < XTS_FRAME_WINDOW_MIN || s->frame_window > XTS_FRAME_WINDOW_MAX)) {
-		xts_notice("a frame window of %u: must be %u to %u", s->frame_window, XTS_FRAME_WINDOW_MIN,
-			   XTS_FRAME_WINDOW_MAX);
-		return -EINVAL;
-	}
 	if (!s->dead_ms)
 		s->dead_ms = XTS_ENV_DEFAULT_DEAD_MS;
-	if (s->dead_ms < XTS_ENV_MIN_DEAD_MS) {
-		xts_notice("dead_ms is %u: a silent device is given up after %u ms at the earliest", s->dead_ms,
-			   XTS_ENV_MIN_DEAD_MS);
-		return -EINVAL;
-	}
-	return 0;
 }
 
 static int faults_from(struct settings *s)
@@ -141,7 +124,9 @@ static int take_environment(struct settings *s)
 		r = number_from(XTS_ENV_DEAD_MS, &s->dead_ms);
 	if (!r)
 		r = spin_from(s);
-	return r ? r : check(s);
+	if (!r)
+		take_defaults(s);
+	return r;
 }
 
 /* Wrong settings change nothing, so that the next attempt finds them wrong as well. */
@@ -158,6 +143,38 @@ int settings_complete(struct settings *s)
 	return r;
 }
 
+static int copy_option(char *out, size_t room, const char *text, const char *name)
+{
+	int r = copy_text(out, room, text);
+
+	if (r)
+		last_error_note(-r, "%s has %zu bytes: expected at most %zu", name, strlen(text), room - 1);
+	return r;
+}
+
+/* Numbers have the ranges of the variables that they override. */
+static int check_numbers(const struct xts_options *o)
+{
+	const struct {
+		const char *name;
+		uint32_t value, least, most;
+	} numbers[] = {
+		{ "window_bytes", o->window_bytes, XTS_ENV_MIN_WINDOW_BYTES, XTS_ENV_MAX_WINDOW_BYTES },
+		{ "window_bytes_max", o->window_bytes_max, XTS_ENV_MIN_WINDOW_BYTES_MAX, XTS_ENV_MAX_WINDOW_BYTES_MAX },
+		{ "frame_window", o->frame_window, XTS_ENV_MIN_FRAME_WINDOW, XTS_ENV_MAX_FRAME_WINDOW },
+		{ "dead_ms", o->dead_ms, XTS_ENV_MIN_DEAD_MS, XTS_ENV_MAX_DEAD_MS },
+	};
+
+	for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+		if (!numbers[i].value || (numbers[i].value >= numbers[i].least && numbers[i].value <= numbers[i].most))
+			continue;
+		last_error_note(EINVAL, "%s is %u: expected %u to %u, or 0 for the default", numbers[i].name,
+				numbers[i].value, numbers[i].least, numbers[i].most);
+		return -EINVAL;
+	}
+	return 0;
+}
+
 int xts_configure(const struct xts_options *options)
 {
 	struct xts_options o = { 0 };
@@ -172,13 +189,22 @@ int xts_configure(const struct xts_options *options)
 	s.window_bytes_max = o.window_bytes_max;
 	s.frame_window = o.frame_window;
 	s.dead_ms = o.dead_ms;
+	r = check_numbers(&o);
+	if (r)
+		return finish(r);
 	r = o.stacks ? stacks_parse(o.stacks, &s.stacks) : 0;
+	if (r)
+		last_error_note(-r, "stacks is \"%.40s\": expected %s", o.stacks, xts_variables[XTS_ENV_STACKS].allowed);
 	if (!r)
-		r = copy_text(s.endpoint, sizeof s.endpoint, o.endpoint);
+		r = copy_option(s.endpoint, sizeof s.endpoint, o.endpoint, "endpoint");
 	if (!r)
-		r = copy_text(s.pcap, sizeof s.pcap, o.pcap);
-	if (!r)
+		r = copy_option(s.pcap, sizeof s.pcap, o.pcap, "pcap");
+	if (!r) {
 		r = process_configure(&s);
+		if (r == -EBUSY)
+			last_error_note(EBUSY, "this process is attached to an offload proxy already: "
+					       "configure before the first XTS socket");
+	}
 	return finish(r);
 }
 
@@ -198,6 +224,12 @@ static uint32_t *fault_field(struct xts_faults *f, const char *name)
 		return &f->truncate_ppm;
 	if (!strcmp(name, "skip_frames"))
 		return &f->skip_frames;
+	if (!strcmp(name, "delay_ppm"))
+		return &f->delay_ppm;
+	if (!strcmp(name, "repeat_ppm"))
+		return &f->repeat_ppm;
+	if (!strcmp(name, "delay_us"))
+		return &f->delay_us;
 	return NULL;
 }
 

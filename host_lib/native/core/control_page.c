@@ -17,7 +17,7 @@
 #include "environment.h"
 #include "notice.h"
 #include "own_descriptors.h"
-#include "waiting/signals.h"
+#include "core/signals.h"
 
 _Static_assert(sizeof(struct xts_control_page) <= 4 * 4096, "four pages of memory");
 

@@ -7,7 +7,7 @@
 #include "core/clock.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 
 #define ASK_EVERY_NS NS_PER_S
 #define NEED_NS (2 * NS_PER_S)

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "waiting/signals.h"
+#include "core/signals.h"
 
 /* Notes a sentence about an error that a call is about to return, if errno alone does not explain it. xts_last_error()
  * returns it. */

@@ -60,26 +60,29 @@ static const char *meaning_of(int error)
 		return "the offload proxy, or the way to it, has gone: see `xts doctor`, and the logs of xts-agent and xts-proxy";
 	case EUSERS:
 		return "the endpoint has no queue for one process more: see `xts doctor`";
-	case EMFILE:
-		return "this process has as many XTS sockets as the proxy gives one host, or the library can number: close some";
+	case EMFILE: /* of a call of the kernel's: who refuses an XTS socket has noted that */
+		return "this process has no descriptor left: close some, or raise its limit (`ulimit -n`)";
+	case ENFILE:
+		return "this machine has no descriptor left (the setting fs.file-max)";
 	default:
 		return NULL;
 	}
 }
 
-/* What an errno usually means if the proxy does not send the reason of its refusals. */
-static const char *likely_refusal(int error)
+/* What an errno may mean if the proxy does not send the reason of its refusals. */
+static const char *untold_refusal(int error)
 {
 	switch (error) {
 	case ESHUTDOWN:
 		return xts_refusal_text(XTS_REFUSED_STOPPING);
 	case EACCES:
-		return "probably the policy of the offload proxy: `xts-proxy --explain` on the device names the rule";
+		return "the device refuses it, by the policy of its proxy (`xts-proxy --explain` names the rule) or by a firewall: "
+		       "this version of the proxy does not say which";
 	case EPERM:
 		return "the offload proxy refuses this socket option to hosts";
 	case ENOBUFS:
-		return "probably a limit of the offload proxy, of sockets or of memory: `xts-proxy status` on the device "
-		       "shows what this host uses";
+		return "a limit of the offload proxy or of its device is reached, of sockets or of memory: this version of the "
+		       "proxy does not say which, and `xts-proxy status` shows what this host uses";
 	default:
 		return NULL;
 	}
@@ -114,14 +117,14 @@ static const char *state_of(int number, int error, bool *pushed)
 	return text;
 }
 
-/* Does the proxy send reasons of refusals? If so, an error without a reason is not a refusal. */
-static bool refusals_are_told(int number)
+/* Is there a proxy that does not send reasons of refusals? Else an error without a reason is not a refusal. */
+static bool refusals_are_untold(int number)
 {
 	struct stack *st = stack_enter_of(number);
-	bool gives_reasons = st->channel && st->channel->link.features & XTS_FEATURE_REFUSAL;
+	bool untold = st->channel && !(st->channel->link.features & XTS_FEATURE_REFUSAL);
 
 	stack_leave(st);
-	return gives_reasons;
+	return untold;
 }
 
 /* Is it a socket of the parent process that this forked child does not have? */
@@ -159,8 +162,8 @@ const char *xts_reason_of(int error, bool ask)
 	}
 	if (!text)
 		text = meaning_of(error);
-	if (!text && likely_refusal(error) && !refusals_are_told(last.number))
-		text = likely_refusal(error);
+	if (!text && untold_refusal(error) && refusals_are_untold(last.number))
+		text = untold_refusal(error);
 	return text;
 }
 

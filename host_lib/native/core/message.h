@@ -3,6 +3,7 @@
 #define XTS_MESSAGE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct stack;
@@ -11,6 +12,9 @@ struct xts_head;
 struct xts_rx_frame;
 struct xts_sock;
 
+/* message_dispatch(): tables/messages.c. */
+int message_handle(struct stack *st, const struct xts_head *head, const void *frame, size_t frame_bytes,
+		   struct xts_rx_frame *f);
 void message_receive(struct stack *st, struct xts_rx_frame *frame, const struct xts_head *head, const uint8_t *copy);
 /* the socket that a message is for; NULL: none, which is counted */
 struct xts_sock *message_target(struct stack *st, uint32_t id);

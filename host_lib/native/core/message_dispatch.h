@@ -39,14 +39,14 @@ bool message_yield(struct stack *st, const struct xts_head *head, const struct x
 		   struct xts_rx_frame *f);
 bool message_gathered(struct stack *st, const struct xts_head *head, const struct xts_gathered *m,
 		      struct xts_rx_frame *f);
+bool message_move(struct stack *st, const struct xts_head *head, const struct xts_move *m,
+		  struct xts_rx_frame *f);
 bool message_open_datagram_ack(struct stack *st, const struct xts_head *head, const struct xts_open_datagram_ack *m,
 			       struct xts_rx_frame *f);
 bool message_connect_datagram_ack(struct stack *st, const struct xts_head *head, const struct xts_connect_datagram_ack *m,
 				  struct xts_rx_frame *f);
 bool message_recv_datagrams(struct stack *st, const struct xts_head *head, const struct xts_recv_datagrams *m,
 			    struct xts_rx_frame *f);
-bool message_recv_copies(struct stack *st, const struct xts_head *head, const struct xts_recv_copies *m,
-			 struct xts_rx_frame *f);
 bool message_name_ack(struct stack *st, const struct xts_head *head, const struct xts_name_ack *m,
 		      struct xts_rx_frame *f);
 
@@ -155,6 +155,13 @@ static inline int message_dispatch(struct stack *st, const struct xts_head *head
 			return -EBADMSG;
 		return message_gathered(st, head, &m, f);
 	}
+	case XTS_REPLY_MOVE: {
+		struct xts_move m;
+
+		if (xts_move_decode(&m, frame, frame_bytes))
+			return -EBADMSG;
+		return message_move(st, head, &m, f);
+	}
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: {
 		struct xts_open_datagram_ack m;
 
@@ -175,13 +182,6 @@ static inline int message_dispatch(struct stack *st, const struct xts_head *head
 		if (xts_recv_datagrams_decode(&m, frame, frame_bytes))
 			return -EBADMSG;
 		return message_recv_datagrams(st, head, &m, f);
-	}
-	case XTS_REPLY_RECV_COPIES: {
-		struct xts_recv_copies m;
-
-		if (xts_recv_copies_decode(&m, frame, frame_bytes))
-			return -EBADMSG;
-		return message_recv_copies(st, head, &m, f);
 	}
 	case XTS_REPLY_NAME_ACK: {
 		struct xts_name_ack m;

@@ -10,7 +10,7 @@
 #include "core/message_dispatch.h"
 #include "core/stack.h"
 #include "queue.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts.h"
 #include "xts_private.h"
 

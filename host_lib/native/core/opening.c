@@ -21,9 +21,10 @@
 #include "notice.h"
 #include "own_memory.h"
 #include "queue.h"
+#include "queue_kinds.h"
 #include "waiting/epoll.h"
 #include "waiting/progress_thread.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts.h"
 
 /* For how long the agent or the proxy may be silent: where hundreds of processes start together it gets no processor
@@ -50,7 +51,7 @@ static int decorate(struct channel *c)
 	int r;
 
 	c->queue = c->attachment.queue;
-	if (c->queue->packets) {
+	if (c->queue->traits & XTS_QUEUE_PACKETS) {
 		r = xts_bundle_wrap(&c->queue, c->queue);
 		if (r)
 			return r;
@@ -77,16 +78,17 @@ static int link_start(struct channel *c)
 		.ethertype = reply->ethertype,
 		.frame_window = c->queue->frame_window,
 		.largest_message = c->queue->largest_message,
+		.head_bytes = c->queue->head_bytes,
 		.features = XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS |
 			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_TAKE | XTS_FEATURE_DATAGRAM |
-			    XTS_FEATURE_NAMES | XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM | XTS_FEATURE_COPIES |
+			    XTS_FEATURE_NAMES | XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM |
 			    XTS_FEATURE_RETURN_DATAGRAM | XTS_FEATURE_CUT_OFF | XTS_FEATURE_FAULT_OF |
-			    XTS_FEATURE_RENEW_KEY | XTS_FEATURE_CATCH_UP | XTS_FEATURE_WITHDRAW |
-			    (c->bundle ? XTS_FEATURE_BUNDLE : 0),
+			    XTS_FEATURE_RENEW_KEY | XTS_FEATURE_CATCH_UP | XTS_FEATURE_WITHDRAW | XTS_FEATURE_CANCEL |
+			    XTS_FEATURE_MOVE | (c->bundle ? XTS_FEATURE_BUNDLE : 0),
 		.epoch = reply->epoch,
 		.pid = (uint32_t)getpid(),
 		.ping_ms = PING_MS,
-		.dead_ms = reply->kind == XTS_QUEUE_SHM ? OPENING_SHM_MS : OPENING_MS,
+		.dead_ms = c->queue->traits & XTS_QUEUE_DEATH_SHOWS || reply->relayed ? OPENING_LOCAL_MS : OPENING_MS,
 		.token = reply->token,
 		.token_bytes = reply->token_bytes,
 		.clock = device_clock_told,
@@ -100,7 +102,8 @@ static int link_start(struct channel *c)
 	return xts_link_init(&c->link, &config, now_ns());
 }
 
-/* Exchanges HELLO and HELLO_ACK. Other threads do not see the channel yet. */
+/* Exchanges HELLO and HELLO_ACK. Other threads do not see the channel yet. 0; -ENOLINK: the way has ended meanwhile;
+ * another -errno. */
 static int link_open(struct channel *c)
 {
 	int r = link_start(c);
@@ -114,8 +117,9 @@ static int link_open(struct channel *c)
 		uint8_t copy[HEAD_COPY_BYTES];
 
 		channel_control(c, now);
+		xts_queue_tick(c->queue, now);
 		if (xts_queue_kick(c->queue) == -ENXIO)
-			return -ENETDOWN;
+			return -ENOLINK;
 		while (c->link.state == XTS_LINK_OPENING && (r = xts_queue_receive(c->queue, &frame)) == 1) {
 			uint32_t n = frame.bytes < sizeof copy ? frame.bytes : (uint32_t)sizeof copy;
 
@@ -124,17 +128,17 @@ static int link_open(struct channel *c)
 			xts_link_receive(&c->link, copy, n, frame.bytes, now, &head);
 		}
 		if (r < 0)
-			return -ENETDOWN;
+			return -ENOLINK;
 		r = 0;
 		if (c->link.state != XTS_LINK_OPENING)
 			break;
-		deadline = xts_link_deadline_ns(&c->link);
+		deadline = channel_deadline_ns(c);
 		if (!xts_queue_arm(c->queue)) {
 			poll(fds, 2, deadline > now ? (int)((deadline - now) / NS_PER_MS) + 1 : 0);
 			xts_queue_disarm(c->queue);
 		}
 		if (fds[1].revents && channel_connection_ends_it(c))
-			return -ENETDOWN;
+			return -ENOLINK;
 		xts_link_tick(&c->link, now_ns());
 	}
 	if (!r && c->link.state == XTS_LINK_DOWN)
@@ -163,9 +167,14 @@ static void explain(char text[ATTACH_ERROR_BYTES], const struct channel *c, cons
 		snprintf(text, ATTACH_ERROR_BYTES, "%.64s gave this process a queue, but %s", endpoint, refusal);
 	else if (attached)
 		snprintf(text, ATTACH_ERROR_BYTES, "%.128s gave this process a queue, but %s", endpoint,
-			 r == -ETIMEDOUT || r == -ENETDOWN ? "the proxy behind it does not answer" : strerror(-r));
+			 r == -ETIMEDOUT || r == -ENETDOWN || r == -ENOLINK ? "the proxy behind it does not answer" :
+									      strerror(-r));
 	else if (c->attachment.reply.error > 0 && reason[0])
 		snprintf(text, ATTACH_ERROR_BYTES, "%s", reason);
+	else if (c->attachment.reply.error <= 0 && (r == -EMFILE || r == -ENFILE))
+		snprintf(text, ATTACH_ERROR_BYTES, "no descriptor is left for a queue: %s",
+			 r == -EMFILE ? "raise the limit of this process (`ulimit -n`)" :
+					"raise the machine's limit (the setting fs.file-max)");
 	else if (r == -ENOENT || r == -ECONNREFUSED)
 		snprintf(text, ATTACH_ERROR_BYTES,
 			 "no offload proxy can be reached at %.128s; is it, or xts-agent, running? See `xts doctor`",
@@ -263,6 +272,10 @@ int channel_attach(struct stack *st)
 	st->attaching = true;
 	pthread_mutex_unlock(&st->lock);
 	r = channel_open(st, &c, error, &result);
+	if (r == -ENOLINK) /* its way was to a proxy that is no more, and ended by that; there may be another one */
+		r = channel_open(st, &c, error, &result);
+	if (r == -ENOLINK)
+		r = -ENETDOWN;
 	pthread_mutex_lock(&st->lock);
 	st->attaching = false;
 	wake(st, &st->attach_waiters);
@@ -278,8 +291,8 @@ int channel_attach(struct stack *st)
 	progress_reserve(st);
 	xts_control_start();
 	xts_log(XTS_LOG_DEBUG, "attached to %s: %s queue %u, %u frames each way, messages of at most %u bytes",
-		st->settings.endpoint, c->attachment.reply.kind == XTS_QUEUE_AFXDP ? "AF_XDP" : "shared-memory",
-		c->attachment.reply.queue_id, c->link.frame_window, c->link.largest_message);
+		st->settings.endpoint, xts_queue_kind(c->attachment.reply.kind)->title, c->attachment.reply.queue_id,
+		c->link.frame_window, c->link.largest_message);
 	epoll_channel_opened(st);
 	again_attached(st);
 	progress_look(st);

@@ -8,10 +8,10 @@
  *   back, and nothing else happens.
  * - ANSWERED: it can only be read, and this host's kernel answers. KEPT: its first answer is the answer for good.
  * - HERE: this library carries it out.
- * - UNFORCED: it goes beyond a limit of this host's. The device sets what its own limit allows.
+ * - UNFORCED: it goes beyond a limit of this host. The device sets what its own limit allows.
  * - PREVENTS: the program needs what the option does, and no offloaded socket does it. Switched off (0), it is a hint.
  *
- * What this host's kernel thinks of a value is asked of itself (calls/hint.c). REASONS.md is made from this list.
+ * What this host's kernel thinks of a value is asked of itself (hint.c). REASONS.md is made from this list.
  */
 #ifndef XTS_OPTION_TABLE_H
 #define XTS_OPTION_TABLE_H
@@ -105,7 +105,7 @@
 	X(SOL_SOCKET, SO_COOKIE, BOTH, KEPT, "a number that no other socket has") \
 	X(SOL_SOCKET, SO_PEERCRED, BOTH, ANSWERED, "the other process; of a Unix socket") \
 	X(SOL_SOCKET, SO_MEMINFO, BOTH, ANSWERED, "memory of this host's kernel") \
-	X(SOL_SOCKET, SO_INCOMING_NAPI_ID, BOTH, ANSWERED, "a queue of this host's") \
+	X(SOL_SOCKET, SO_INCOMING_NAPI_ID, BOTH, ANSWERED, "a receive queue of this host") \
 	X(SOL_SOCKET, SO_NETNS_COOKIE, BOTH, ANSWERED, "the network namespace of the process") \
 	X(IPPROTO_IP, SO_ORIGINAL_DST, BOTH, ANSWERED, "what this host's NAT has changed, which is nothing") \
 	X(IPPROTO_IPV6, SO_ORIGINAL_DST, BOTH, ANSWERED, "the same") \

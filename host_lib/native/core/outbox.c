@@ -7,19 +7,14 @@
 #include <sys/epoll.h>
 
 #include "core/channel.h"
-#include "core/datagram_socket.h"
 #include "core/outbox.h"
 #include "core/send_probes.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "credit.h"
 #include "processes/inherit.h"
-#include "processes/key_renewal.h"
 #include "processes/take_over.h"
-#include "processes/wipe.h"
 #include "queue.h"
-#include "ulps/pushed.h"
 #include "xts.h"
 
 void outbox_remove(struct xts_sock *s)
@@ -80,42 +75,33 @@ static int send_accepted(struct xts_sock *s)
 	return 0;
 }
 
-static uint32_t keep_ms(const struct xts_sock *s)
-{
-	return s->cold->sharing.leaves_last ? 0 : share_by_key(s) ? LISTENER_KEEP_MS : CONNECTION_KEEP_MS;
-}
-
-/* Sent without a token, since no thread waits for the answer. The proxy keeps the socket for other processes, if there
- * are any. */
-static int send_share(struct xts_sock *s)
-{
-	struct stack *st = s->stack;
-	struct xts_share m = { .xts_socket = s->id, .key = key_to_say(s), .keep_ms = keep_ms(s) };
-	struct xts_tx_slot slot;
-	int r = channel_slot(st, &slot);
-
-	if (r)
-		return r;
-	xts_head_encode(slot.data, XTS_CMD_SHARE, 0, 0, s->proxy_id);
-	xts_share_encode(slot.data, &m);
-	channel_submit(st, &slot, XTS_SHARE_BYTES);
-	wipe(&m.key, sizeof m.key);
-	s->todo &= (uint8_t)~TODO_SHARE;
-	s->cold->sharing.key_is_told = true;
-	if (s->datagrams)
-		datagram_naming(s);
-	return 0;
-}
-
 static uint8_t closing_flags(const struct xts_sock *s)
 {
 	uint8_t flags = XTS_FLAG_CLOSE;
 
 	if (s->abort)
 		flags |= XTS_FLAG_ABORT;
-	else if ((s->linger && s->linger_s && !s->datagrams) || s->cold->sharing.stays || share_is_on_its_way(s))
+	else if ((s->linger && s->linger_s && kind_of(s)->lingers) || s->cold->sharing.stays || share_is_on_its_way(s))
 		flags |= XTS_FLAG_LINGER;
 	return flags;
+}
+
+/* CLOSE for a socket whose identifier is not known yet. */
+static int send_cancel(struct xts_sock *s)
+{
+	struct stack *st = s->stack;
+	struct xts_cancel m = { .xts_socket = s->id };
+	struct xts_tx_slot slot;
+	int r = channel_slot(st, &slot);
+
+	if (r)
+		return r;
+	xts_head_encode(slot.data, XTS_CMD_CANCEL, 0, 0, 0);
+	xts_cancel_encode(slot.data, &m);
+	channel_submit(st, &slot, XTS_CANCEL_BYTES);
+	s->cancelled = true;
+	status_state(s);
+	return 0;
 }
 
 /* Sends one SEND with as much as it can carry. */
@@ -143,7 +129,7 @@ static int send_todo(struct xts_sock *s)
 		flags |= closing_flags(s);
 		m.post_credits = (uint32_t)(s->read_bytes % XTS_CREDITS_MAX);
 	} else if (s->grant.window) {
-		m.post_credits = s->datagrams ? datagram_advertise(s) : xts_credit_advertise(&s->grant);
+		m.post_credits = kind_of(s)->advertise(s);
 	}
 	if (s->todo & TODO_FIN)
 		flags |= XTS_FLAG_FIN;
@@ -167,15 +153,19 @@ bool outbox_flush_socket(struct xts_sock *s)
 		return true;
 	if (s->own.moved == RETURNING)
 		return !turn_send_returns(s);
-	if (!s->proxy_id)
-		return false;
+	if (!s->proxy_id) {
+		if (!(s->todo & TODO_CLOSE) || !socket_may_cancel(s) || send_cancel(s))
+			return false;
+		outbox_remove(s);
+		return true;
+	}
 	if ((s->todo & TODO_ACCEPTED) && send_accepted(s))
 		return false;
-	if ((s->todo & TODO_SHARE) && send_share(s))
+	if ((s->todo & TODO_SHARE) && share_send(s))
 		return false;
-	if ((s->todo & TODO_GIVE_BACK) && (s->datagrams ? datagram_send_returns(s) : push_give_back(s)))
+	if ((s->todo & TODO_GIVE_BACK) && kind_of(s)->give_back(s))
 		return false;
-	if ((s->todo & TODO_DATA) && s->datagrams && !datagram_flush(s))
+	if ((s->todo & TODO_DATA) && !kind_of(s)->flush(s))
 		return false;
 	if ((s->todo & ~TODO_PARK) && send_todo(s))
 		return false;

@@ -1,6 +1,6 @@
 /*
- * The process: its stacks, its threads, fork and exit (process.c), and in which stack a thread's new sockets are made
- * (choose_stack.c).
+ * The process: its stacks and its threads (process.c), fork and exit (processes/fork.c), and in which stack a thread's
+ * new sockets are made (choose_stack.c).
  *
  * With the setting `process` all threads use one stack for each endpoint; with `thread` each has its own; with a number
  * N the threads are spread over N stacks. A program may also make a stack and choose it for a thread
@@ -19,6 +19,7 @@
 struct settings;
 struct stack;
 struct thread;
+struct xts_fork_part;
 
 void process_start(void); /* once, before the first stack is entered */
 void process_lock(void);
@@ -43,5 +44,11 @@ struct thread *thread_record(void); /* made, if there is none; NULL: no memory *
 bool thread_note_cancel(pthread_t id);
 
 bool process_inherits(void); /* are sockets kept over fork? */
+
+/* Of processes/fork.c: what it does at a fork, and what it needs for that. */
+extern const struct xts_fork_part process_at_fork;
+void process_after_fork_child(void); /* the other threads do not exist there */
+void process_orphaned(void);         /* likewise; their records may be half changed */
+void process_begin_first(void);      /* the first stack, which is all 0 */
 
 #endif

@@ -13,9 +13,9 @@
 	  "not TCP: raw sockets and other protocols are not offloaded; UDP only if a rule and the proxy offload it") \
 	X(3, FAMILY, "an address family other than AF_INET and AF_INET6") \
 	X(4, NO_ENDPOINT, "no agent or proxy listens at the endpoint: check that it runs, and XTS_ENDPOINT") \
-	X(5, PROXY_DOWN, "the endpoint answered, but the proxy behind it did not") \
-	X(6, LIMIT, "the limit of sockets of the proxy or of this process is reached") \
-	X(7, OPTION, "the program had set a socket option that the proxy does not accept") \
+	X(5, PROXY_DOWN, "the endpoint answered, but the proxy behind it did not, or the interface between them is out") \
+	X(6, LIMIT, "a limit of sockets, descriptors or memory is reached, of this process or of the proxy") \
+	X(7, OPTION, "the program had set an option that offloaded sockets lack, or that failed on one") \
 	X(8, ADDRESS, "the socket is bound to an address that only this host's kernel has") \
 	X(9, LOCAL, "accepted by the host's kernel (loopback), on a wildcard listener that is offloaded as well") \
 	X(10, RAW, \

@@ -9,14 +9,12 @@
 
 #include "core/received_data.h"
 #include "core/channel.h"
-#include "core/datagram_socket.h"
 #include "core/receive_callback.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
 #include "core/stack.h"
 #include "link.h"
 #include "own_memory.h"
 #include "queue.h"
-#include "ulps/pdu.h"
 
 #define SMALL_BYTES 512u /* if data is waiting already, fewer bytes are not worth holding a frame for */
 #define HEAP_BYTES_MIN 2048u
@@ -355,10 +353,7 @@ void buffer_drop(struct xts_sock *s)
 {
 	while (s->first)
 		piece_drop_first(s);
-	if (s->cold->pdu_first)
-		pdu_drop(s);
-	if (s->datagrams)
-		datagram_drop(s);
+	kind_of(s)->drop(s);
 	callback_dropped(s);
 	s->unread = 0;
 }

@@ -1,33 +1,30 @@
 /*
- * The life of a socket: made, changed, failed, disconnected, closed, freed; and its readiness, which follows tcp_poll()
- * of the kernel line by line.
+ * The life of a socket: made, changed, failed, disconnected, closed, freed.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "calls/hint.h"
+#include "core/hint.h"
 #include "core/received_data.h"
 #include "core/asked.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
-#include "core/datagram_socket.h"
 #include "core/error.h"
 #include "core/outbox.h"
 #include "core/receive_callback.h"
 #include "core/settings.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
+#include "core/socket_states.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "processes/inherit.h"
 #include "processes/take_over.h"
-#include "ulps/pdu.h"
 #include "ulps/pushed.h"
 #include "waiting/epoll.h"
 #include "waiting/mirror.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts.h"
 
 #ifndef IPPROTO_MPTCP /* not in the headers of every distribution we build on */
@@ -39,11 +36,20 @@ struct xts_sock *socket_make(struct stack *st, uint8_t family)
 	struct channel *c = st->channel;
 	struct xts_sock *s;
 
-	if (c && c->link.sockets_max && st->sockets >= c->link.sockets_max)
+	if (c && c->link.sockets_max && st->sockets >= c->link.sockets_max) {
+		last_error_note(
+			EMFILE,
+			"this process has %u XTS sockets, as many as the offload proxy gives one: close some, or raise "
+			"`connections` and `listeners` of its tenant's limits",
+			st->sockets);
 		return NULL;
+	}
 	s = table_allocate(st);
-	if (!s)
+	if (!s) {
+		last_error_note(EMFILE,
+				"there is no memory or number left for one more XTS socket in this process: close some");
 		return NULL;
+	}
 	s->family = family;
 	s->receive_lowat = 1;
 	s->receive_timeout_ns = s->send_timeout_ns = FOREVER;
@@ -94,48 +100,9 @@ void socket_wait_for_link(struct xts_sock *s)
 	c->blocked = s;
 }
 
-static bool is_writable(struct xts_sock *s)
-{
-	struct stack *st = s->stack;
-
-	if (s->state != TCP_STATE_ESTABLISHED)
-		return true;
-	if (s->cold->ulps.handshaking || s->pushing || s->credits < s->cold->ulps.wanted) {
-		s->no_space = true;
-		return false;
-	}
-	if (s->credits >= socket_credits_worth_waiting_for(s) && (channel_can_send(st) && !(s->todo & TODO_DATA)))
-		return true;
-	s->no_space = true;
-	if (s->credits)
-		socket_wait_for_link(s);
-	return false;
-}
-
 uint32_t socket_events(struct xts_sock *s)
 {
-	uint32_t events = 0;
-
-	if (s->datagrams)
-		return datagram_events(s);
-	if (s->state == TCP_STATE_LISTEN)
-		return (s->cold->accept_first ? EPOLLIN | EPOLLRDNORM : 0u) |
-		       (s->error ? EPOLLIN | EPOLLRDNORM | EPOLLERR : 0u);
-	if (s->shutdown == SHUTDOWN_MASK || s->state == TCP_STATE_CLOSE)
-		events |= EPOLLHUP;
-	if (turn_is_elsewhere(s))
-		return events; /* whoever has it reports the other events */
-	if (s->shutdown & RCV_SHUTDOWN)
-		events |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
-	if (s->state != TCP_STATE_SYN_SENT) {
-		if (s->cold->pdu_first || s->pushing ? pdu_is_readable(s) : s->unread && s->unread >= s->receive_lowat)
-			events |= EPOLLIN | EPOLLRDNORM;
-		if ((s->shutdown & SEND_SHUTDOWN) || is_writable(s))
-			events |= EPOLLOUT | EPOLLWRNORM;
-	}
-	if (s->error)
-		events |= EPOLLERR;
-	return events;
+	return kind_of(s)->events(s);
 }
 
 bool socket_looks(const struct xts_sock *s)
@@ -182,7 +149,7 @@ void socket_fail(struct xts_sock *s, int error)
 	if (s->cold->ulps.handshaking)
 		s->cold->ulps.handshaking = false;
 	s->error = error;
-	s->state = TCP_STATE_CLOSE;
+	socket_enter(s, TCP_STATE_CLOSE, s->phase);
 	s->shutdown = SHUTDOWN_MASK;
 	s->credits = 0;
 	if (s->todo & ~TODO_CLOSE) {
@@ -212,6 +179,7 @@ void socket_learn(struct xts_sock *s, uint32_t proxy_id)
 	if (proxy_id) {
 		outbox_add(s, TODO_CLOSE);
 	} else if (s->disconnecting) {
+		outbox_remove(s); /* CANCEL waited there */
 		socket_disconnected(s);
 	} else {
 		socket_free(s);
@@ -237,117 +205,28 @@ void socket_free(struct xts_sock *s)
 			*at = s->blocked_next;
 	}
 	buffer_drop(s);
-	datagram_free(s);
+	kind_of(s)->free(s);
 	callback_free(s);
 	if (s->pending && c)
 		c->pending_bytes -= s->pending_capacity;
 	free(s->pending);
 	s->pending = NULL;
-	fault_forget(s);
 	hints_forget(s);
 	table_release(s);
 	wake(st, &st->close_waiters);
 }
 
-/* Sends CLOSE, or waits for the reply to the first request, which brings the identifier for it. */
-static void start_closing(struct xts_sock *s)
+bool socket_may_cancel(const struct xts_sock *s)
 {
-	s->closing = true;
-	if (s->proxy_id)
-		outbox_add(s, TODO_CLOSE);
-	else if (s->opening)
-		status_state(s);
-	else
-		socket_free(s);
-}
+	const struct channel *c = s->stack->channel;
 
-static void drop_waiting_connections(struct xts_sock *listener)
-{
-	struct xts_sock *s, *next;
-
-	for (s = listener->cold->accept_first; s; s = next) {
-		next = s->accept_next;
-		s->accept_next = s->listener = NULL;
-		s->abort = true;
-		if (s->lost)
-			socket_free(s);
-		else
-			start_closing(s);
-	}
-	listener->cold->accept_first = listener->cold->accept_last = NULL;
-	listener->cold->accept_count = 0;
-}
-
-static void linger(struct xts_sock *s)
-{
-	struct stack *st = s->stack;
-	uint64_t deadline = deadline_after((uint64_t)s->linger_s * NS_PER_S);
-	uint32_t id = s->id;
-	int r = 0;
-
-	while (!r && socket_is(s, id) && s->closing)
-		r = wait_interruptibly(st, &st->close_waiters, deadline, false);
-	if (socket_is(s, id) && s->closing && st->channel) {
-		s->linger = false; /* the time has passed: the proxy shall not wait either */
-		outbox_add(s, TODO_CLOSE);
-	}
-}
-
-/* The application has closed it: now the connection is closed too, unless other processes have it (then common_copies.c
- * calls this again). */
-void socket_end(struct xts_sock *s)
-{
-	bool wait = s->open && s->linger && s->linger_s && s->state == TCP_STATE_ESTABLISHED && !s->unread && !s->lost;
-
-	s->open = false;
-	if (common_closes(s))
-		return;
-	if (s->disconnecting)
-		return; /* another thread is doing this, and frees it then */
-	s->abort = !s->datagrams && ((s->linger && !s->linger_s) || s->state == TCP_STATE_SYN_SENT);
-	if (!wait)
-		s->linger = false;
-	buffer_drop(s);
-	if (s->own.inherited != NOT_INHERITED && !s->opening) {
-		inherit_is_here(s);
-		s->lost = true;
-	}
-	if (s->lost) {
-		socket_free(s);
-		return;
-	}
-	start_closing(s);
-	if (wait)
-		linger(s);
-}
-
-void socket_close(struct xts_sock *s)
-{
-	struct stack *st = s->stack;
-
-	sharers_leave(s);
-	share_forget(s);
-	if (s->call && s->own.moved == NOT_MOVED && !s->own.taking) {
-		s->call->error = EBADF;
-		s->call->done = true;
-		s->call = NULL;
-	}
-	epoll_forget_socket(s);
-	mirror_close(s);
-	wake(st, &s->readers);
-	wake(st, &s->writers);
-	wake(st, &s->callers);
-	if (s->polled)
-		wake(st, &st->poll_waiters);
-	if (s->state == TCP_STATE_LISTEN || s->cold->accept_first)
-		drop_waiting_connections(s);
-	socket_end(s);
+	return s->opening && s->state == TCP_STATE_SYN_SENT && !s->cancelled && c &&
+	       c->link.features & XTS_FEATURE_CANCEL;
 }
 
 void socket_unconnected(struct xts_sock *s)
 {
-	s->state = TCP_STATE_CLOSE;
-	s->phase = PHASE_UNCONNECTED;
+	socket_enter(s, TCP_STATE_CLOSE, PHASE_UNCONNECTED);
 	s->shutdown = 0;
 	s->done = false;
 	s->credits = s->peer_window = 0;
@@ -361,7 +240,7 @@ void socket_unconnected(struct xts_sock *s)
 
 void socket_disconnected(struct xts_sock *s)
 {
-	s->closing = s->disconnecting = s->abort = false;
+	s->closing = s->cancelled = s->disconnecting = s->abort = false;
 	wake(s->stack, &s->callers);
 	if (!s->open && !s->own.ending) {
 		socket_free(s); /* closed meanwhile */
@@ -380,49 +259,20 @@ void socket_disconnected(struct xts_sock *s)
 	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP);
 }
 
-int socket_disconnect(struct xts_sock *s)
-{
-	uint32_t id = s->id;
-	bool is_over = s->done && (s->shutdown & SEND_SHUTDOWN); /* tcp_need_reset() */
-
-	if (!s->disconnecting) {
-		s->cut = s->state == TCP_STATE_SYN_SENT || (s->state == TCP_STATE_ESTABLISHED && !is_over);
-		if (!s->opening && !s->proxy_id) {
-			socket_disconnected(s);
-			return 0;
-		}
-		share_forget(s);
-		s->abort = true;
-		s->disconnecting = true;
-		s->renewed = s->bound || s->optioned;
-		s->bound = s->bound_address = s->optioned = s->v6only = false;
-		if (s->state == TCP_STATE_LISTEN)
-			drop_waiting_connections(s);
-		buffer_drop(s);
-		start_closing(s);
-	}
-	while (socket_is_open(s, id) && s->disconnecting && wait_for(s->stack, &s->callers, FOREVER, false) != -ENOBUFS)
-		;
-	return socket_is_open(s, id) ? 0 : -EBADF;
-}
-
 /* --- public ------------------------------------------------------------------------------------------------------- */
 
 /* Returns its number, or -errno. */
 static int make_for_program(struct stack *st, uint8_t family, int type, int flags)
 {
-	struct xts_sock *s;
+	struct xts_sock *s = socket_make(st, family);
+	int r;
 
-	if (type == SOCK_DGRAM && !(st->channel->link.features & XTS_FEATURE_DATAGRAM)) {
-		last_error_note(EPROTONOSUPPORT, "the offload proxy is of a version that has no datagram sockets");
-		return -EPROTONOSUPPORT;
-	}
-	s = socket_make(st, family);
 	if (!s)
 		return -EMFILE;
-	if (type == SOCK_DGRAM && datagram_make(s)) {
+	r = kind_of_type(type)->make(s);
+	if (r) {
 		socket_free(s);
-		return -ENOMEM;
+		return r;
 	}
 	s->open = true;
 	s->seqpacket = type == SOCK_SEQPACKET;
@@ -431,45 +281,50 @@ static int make_for_program(struct stack *st, uint8_t family, int type, int flag
 	return (int)s->id;
 }
 
+/* 0, or -errno with a sentence, for what is neither TCP nor UDP. */
+static int check_kind(int domain, int type, int protocol)
+{
+	int usual;
+
+	if (domain != AF_INET && domain != AF_INET6) {
+		last_error_note(EAFNOSUPPORT,
+				"an XTS socket is of AF_INET or AF_INET6, not of family %d: use the kernel's for others",
+				domain);
+		return -EAFNOSUPPORT;
+	}
+	if (type != SOCK_STREAM && type != SOCK_SEQPACKET && type != SOCK_DGRAM) {
+		if (type < 0 || type > SOCK_PACKET)
+			return -EINVAL;
+		last_error_note(ESOCKTNOSUPPORT,
+				"an XTS socket is of type SOCK_STREAM, SOCK_SEQPACKET (PDUs) or SOCK_DGRAM, not %d: "
+				"use the kernel's for others",
+				type);
+		return -ESOCKTNOSUPPORT;
+	}
+	usual = kind_of_type(type)->protocol;
+	if (protocol != 0 && protocol != usual &&
+	    !(protocol == IPPROTO_MPTCP && type == SOCK_STREAM)) { /* as if the peer spoke only TCP */
+		last_error_note(EPROTONOSUPPORT, "an XTS socket of this type has the protocol %s or 0, not %d",
+				usual == IPPROTO_UDP ? "IPPROTO_UDP" : "IPPROTO_TCP", protocol);
+		return -EPROTONOSUPPORT;
+	}
+	return 0;
+}
+
 int xts_socket(int domain, int type, int protocol)
 {
 	int flags = type & (SOCK_NONBLOCK | SOCK_CLOEXEC), r;
 	struct stack *st;
 
 	type &= ~flags;
-	if (domain != AF_INET && domain != AF_INET6)
-		return finish(-EAFNOSUPPORT);
-	if (type != SOCK_STREAM && type != SOCK_SEQPACKET && type != SOCK_DGRAM)
-		return finish(type < 0 || type > SOCK_PACKET ? -EINVAL : -ESOCKTNOSUPPORT);
-	if (protocol != 0 && protocol != (type == SOCK_DGRAM ? IPPROTO_UDP : IPPROTO_TCP) &&
-	    !(protocol == IPPROTO_MPTCP && type == SOCK_STREAM)) /* as if the peer spoke only TCP */
-		return finish(-EPROTONOSUPPORT);
+	r = check_kind(domain, type, protocol);
+	if (r)
+		return finish(r);
 	st = stack_enter_own();
 	channel_check_idle(st);
 	r = st->channel ? 0 : channel_attach(st);
 	if (!r)
 		r = make_for_program(st, domain == AF_INET ? 4 : 6, type, flags);
-	stack_leave(st);
-	return finish(r);
-}
-
-int xts_close(int number)
-{
-	struct stack *st;
-	struct xts_sock *s;
-	int r = -EBADF;
-
-	xts_cancellation_point();
-	st = stack_enter_of(number);
-	s = table_open(st, number);
-	if (s && s->datagrams) {
-		datagram_leave(s);
-		s = table_open(st, number);
-	}
-	if (s) {
-		socket_close(s);
-		r = 0;
-	}
 	stack_leave(st);
 	return finish(r);
 }

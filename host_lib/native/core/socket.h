@@ -66,7 +66,7 @@ struct cold {
 	struct pdu *pdu_first, *pdu_last; /* no list: all unread bytes are stream data */
 	uint16_t end_error;               /* errno of recv() at the end: a protocol's stream was cut off; 0: none */
 	struct fault *fault;              /* the last error of a pushed protocol, as far as known: ulp_info.c */
-	struct hint *hints;               /* options that change nothing: calls/hint.c */
+	struct hint *hints;               /* options that change nothing: hint.c */
 	struct sharing sharing;
 	/* of a listener: connections that wait for accept() */
 	struct xts_sock *accept_first, *accept_last;
@@ -88,6 +88,7 @@ struct xts_sock {
 	bool open : 1;          /* the application has not closed it */
 	bool opening : 1;       /* the first request has been sent: its reply will bring proxy_id */
 	bool closing : 1;       /* CLOSE has been sent, or will be */
+	bool cancelled : 1;     /* CANCEL has been sent in its place: nothing counts until CLOSED comes */
 	bool disconnecting : 1; /* the CLOSE is for the proxy's socket only: this one remains */
 	/* disconnecting: the connection that ends, or the attempt at one, had not ended by itself */
 	bool cut : 1;
@@ -110,8 +111,9 @@ struct xts_sock {
 	bool pushing : 1;   /* a push or the end of peek mode is in progress: no thread reads or sends meanwhile */
 	/* receiving: since the window last grew, the peer once had less than half of it left */
 	bool squeezed : 1;
-	uint8_t family; /* 4 or 6 */
-	uint8_t state, phase, shutdown;
+	uint8_t family;       /* 4 or 6 */
+	uint8_t state, phase; /* changed only by socket_enter() (socket_states.h) */
+	uint8_t shutdown;
 	uint8_t todo;
 	uint8_t refusal;      /* enum xts_refusal: why the proxy has refused the last request, 0 if it has not */
 	uint8_t refused_for;  /* enum xts_wait: why the last attempt to send sent nothing */
@@ -164,6 +166,12 @@ static inline bool socket_is_open(const struct xts_sock *s, uint32_t id)
 	return s->id == id && s->open;
 }
 
+/* Is it being given up, or does another process hold it? Then a call that uses it has to take it first. */
+static inline bool turn_is_elsewhere(const struct xts_sock *s)
+{
+	return s->own.moved != NOT_MOVED || (s->own.inherited != NOT_INHERITED && s->own.common);
+}
+
 /* The topmost protocol of a direction; 0: none. */
 static inline uint16_t socket_ulp(const struct xts_sock *s, unsigned direction)
 {
@@ -205,15 +213,20 @@ uint32_t socket_events(struct xts_sock *s); /* readiness, as tcp_poll() in the k
 bool socket_looks(const struct xts_sock *s);
 void socket_fail(struct xts_sock *s, int error);          /* the connection has been reset (tcp_reset()) */
 void socket_learn(struct xts_sock *s, uint32_t proxy_id); /* the reply to the first request has come */
-void socket_free(struct xts_sock *s);                     /* after CLOSED, or if the proxy knows nothing of it */
+/* Can it be closed, though its CONNECT has not been answered yet? */
+bool socket_may_cancel(const struct xts_sock *s);
+void socket_free(struct xts_sock *s); /* after CLOSED, or if the proxy knows nothing of it */
 void socket_asked(struct xts_sock *s, bool asked);
 void socket_wait_for_link(struct xts_sock *s); /* it is woken when frames may be sent again */
 uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s);
 int socket_disconnect(struct xts_sock *s);    /* back to unconnected; waits */
 void socket_disconnected(struct xts_sock *s); /* CLOSED has come for it */
 void socket_unconnected(struct xts_sock *s);  /* the same, if the proxy needs no message */
-void socket_close(struct xts_sock *s);
+void socket_close(struct xts_sock *s);        /* this and the next two: processes/closing.c */
 void socket_end(struct xts_sock *s);
+void sockets_lose(struct stack *st); /* its channel has died */
+/* The same for those that do not move to the proxy's next process. */
+void sockets_lose_unclaimed(struct stack *st);
 int take_error(struct xts_sock *s); /* sock_error(): -errno or 0, and clears it */
 
 int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length,

@@ -29,6 +29,7 @@ enum socket_state {
 	X(NAMED, "proxy_id", s->proxy_id, "The proxy has a socket for it, and its identifier is known.") \
 	X(OPENING, "opening", s->opening, "The first request is out: its reply will have that identifier.") \
 	X(CLOSING, "closing", s->closing, "CLOSE has been sent, or will be.") \
+	X(CANCELLED, "cancelled", s->cancelled, "CANCEL has been sent in place of CLOSE: nothing counts until CLOSED.") \
 	X(DISCONNECTING, "disconnecting", s->disconnecting, \
 	  "The CLOSE is for the proxy's socket only: this one goes on.") \
 	X(CUT, "cut", s->cut, "Disconnecting: a connection, or an attempt at one, that had not ended.") \
@@ -69,8 +70,8 @@ enum socket_flag {
 /* Flags that are always allowed: requests and their replies cross all changes, and a socket may be closed, or
  * disconnected, in any state until CLOSED comes. shutdown() sets its bits even if it fails. */
 #define ANY \
-	(F(OPEN) | F(NAMED) | F(OPENING) | F(CLOSING) | F(DISCONNECTING) | F(CUT) | F(ABORT) | F(RECEIVE_ENDED) | \
-	 F(SEND_ENDED) | F(BOUND) | F(RENEWED) | F(OUTBOX) | F(ASKED) | F(CALL))
+	(F(OPEN) | F(NAMED) | F(OPENING) | F(CLOSING) | F(CANCELLED) | F(DISCONNECTING) | F(CUT) | F(ABORT) | \
+	 F(RECEIVE_ENDED) | F(SEND_ENDED) | F(BOUND) | F(RENEWED) | F(OUTBOX) | F(ASKED) | F(CALL))
 /* There is, or was, a connection. */
 #define CARRIED (F(DONE) | F(UNREAD) | F(INHERITED) | F(MOVED))
 #define CARRIES (CARRIED | F(PENDING) | F(PUSHING) | F(HANDSHAKING))
@@ -108,6 +109,7 @@ static const struct xts_state_flag flags[SOCKET_FLAG_COUNT] = {
 static const struct xts_flag_rule rules[] = {
 	{ FLAG_OPENING, .excludes = F(NAMED) },
 	{ FLAG_DISCONNECTING, .needs = F(CLOSING) },
+	{ FLAG_CANCELLED, .needs = F(CLOSING) | F(OPENING) },
 	{ FLAG_UNACCEPTED, .excludes = F(OPEN) },
 	{ FLAG_OFFERED, .excludes = F(OPEN) },
 };
@@ -213,15 +215,29 @@ static uint32_t flags_of(const struct xts_sock *s)
 	return set;
 }
 
-void socket_check(const struct xts_sock *s)
+/* Its state has followed the one in which it was seen last: socket(), and what frees it, change more than state and
+ * phase. */
+static enum socket_state followed(const struct xts_sock *s)
 {
-	const struct xts_state_table *table = xts_socket_states();
 	uint8_t *seen = &last_seen[SOCKET_INDEX(s->id)];
 	enum socket_state state = state_of(s), before = SOCKET_FREE - *seen;
 
-	xts_state_entered(table, visited, s->id, before, state);
+	xts_state_entered(xts_socket_states(), visited, s->id, before, state);
 	*seen = (uint8_t)(SOCKET_FREE - state);
-	xts_state_rests(table, visited, s->id, state, flags_of(s));
+	return state;
+}
+
+void socket_enter(struct xts_sock *s, uint8_t state, uint8_t phase)
+{
+	s->state = state;
+	s->phase = phase;
+	(void)followed(s);
+}
+
+void socket_check(const struct xts_sock *s)
+{
+	xts_state_rests(xts_socket_states(), visited, s->id, followed(s), flags_of(s));
+	owner_check(s);
 }
 
 #endif

@@ -13,16 +13,13 @@
 #include <sys/mman.h>
 
 #include "core/asked.h"
-#include "core/clock.h"
 #include "core/process.h"
 #include "core/socket.h"
 #include "core/socket_states.h"
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "processes/inherit.h"
-#include "processes/key_renewal.h"
-#include "processes/take_over.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 
 #define BLOCK_SOCKETS 256u
 #define BLOCKS (SOCKETS_MAX / BLOCK_SOCKETS)
@@ -224,40 +221,13 @@ struct xts_sock *table_open(struct stack *st, int number)
 	return s && s->open ? s : NULL;
 }
 
-struct xts_sock *table_use(struct stack *st, int number)
-{
-	return table_use_for(st, number, PURPOSE_USE);
-}
-
-struct xts_sock *table_use_for(struct stack *st, int number, uint32_t purpose)
-{
-	struct xts_sock *s = table_open(st, number);
-
-	if (!s || (s->own.inherited == NOT_INHERITED && !s->own.gone_unreported && !s->own.common))
-		return s;
-	if (s->own.common)
-		s->cold->sharing.used_ns = now_ns();
-	if (s->own.common)
-		turn_begin(s, purpose);
-	if (!s->own.common && s->own.inherited != NOT_INHERITED)
-		inherit_take(s);
-	s = table_open(st, number);
-	if (s && purpose == PURPOSE_POLL && s->own.common && turn_is_elsewhere(s))
-		common_look_soon(st);
-	if (s && s->own.gone_unreported)
-		socket_report_gone(s);
-	return s;
-}
-
 void table_release(struct xts_sock *s)
 {
 	uint32_t generation = (s->id >> 20) % GENERATIONS + 1;
 	struct stack *st = s->stack;
 
-	sharers_leave(s);
-	again_over(s);
+	inherit_release(s);
 	asked_forget(s);
-	key_wipe(s);
 	s->in_use = false;
 	s->open = false;
 	status_state(s);

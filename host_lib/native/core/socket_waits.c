@@ -10,10 +10,8 @@
  * The times are only on the status page, where they are shown: a socket whose channel has no page, or whose entry is
  * beyond the page's, has none. What it waits for is in the socket too, since others have the page and may write to it.
  */
-#include "attach.h"
 #include "core/channel.h"
 #include "core/clock.h"
-#include "core/datagram_socket.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/status_page.h"
@@ -64,14 +62,11 @@ void waits_may_send(struct xts_sock *s)
 
 static enum xts_wait receiving(const struct xts_sock *s)
 {
-	bool connects = s->state == TCP_STATE_SYN_SENT;
-
-	if (!s->in_use || s->closing || s->lost || s->state == TCP_STATE_LISTEN)
+	if (!s->in_use || s->closing || s->lost)
 		return XTS_WAIT_NONE;
 	if (s->unread)
 		return XTS_WAIT_APPLICATION;
-	return s->asked && (connects || s->datagrams || s->state == TCP_STATE_ESTABLISHED) ? XTS_WAIT_PEER :
-											     XTS_WAIT_NONE;
+	return s->asked ? XTS_WAIT_PEER : XTS_WAIT_NONE;
 }
 
 void waits_look(struct xts_sock *s)

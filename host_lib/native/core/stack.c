@@ -12,14 +12,13 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "processes/inherit.h"
 #include "processes/take_over.h"
 #include "queue.h"
 #include "waiting/epoll.h"
 #include "waiting/mirror.h"
 #include "waiting/progress_thread.h"
-#include "waiting/signals.h"
-#include "waiting/wait.h"
+#include "core/signals.h"
+#include "core/wait.h"
 #include "xts.h"
 
 #define EXIT_FLUSH_NS (1 * NS_PER_S)
@@ -29,6 +28,14 @@ uint64_t now_ns(void)
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+uint64_t now_coarse_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
 	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
@@ -97,7 +104,10 @@ struct stack *stack_enter_of(int number)
 
 	begin();
 	st = table_stack(number);
-	return lock(st ? st : process_own_stack());
+	st = lock(st ? st : process_own_stack());
+	if (st->channel)
+		move_look_first(st);
+	return st;
 }
 
 /* Will this thread come back before the peer's doorbell has to be rung? */
@@ -152,8 +162,7 @@ void stack_end_if_empty(struct stack *st)
 	if (!st->abandoned || st->sockets || st->contexts || st->attaching || st->name_queries)
 		return;
 	if (st->channel) {
-		xts_link_goodbye(&st->channel->link, 0);
-		channel_flush(st, true);
+		channel_say_goodbye(st);
 		channel_die(st, ENETDOWN);
 	}
 	progress_wake(st); /* it may sleep on the channel's descriptors, which are closed when no thread does */

@@ -37,7 +37,7 @@
 #include "processes/again.h"
 #include "processes/inherit.h"
 #include "waiting/progress_thread.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 
 struct block;
 struct epoll_ctx;

@@ -5,14 +5,14 @@
 
 #include "attach.h"
 #include "core/channel.h"
-#include "core/datagram_socket.h"
 #include "core/error.h"
 #include "core/process.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
 #include "core/socket_states.h"
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "link.h"
+#include "queue_kinds.h"
 #include "status.h"
 #include "ulps/pushed.h"
 #include "xts.h"
@@ -40,20 +40,7 @@ static uint8_t state_of(const struct xts_sock *s)
 		return XTS_STATE_CLOSING;
 	if (s->error || s->lost || s->away)
 		return XTS_STATE_FAILED;
-	switch (s->state) {
-	case TCP_STATE_SYN_SENT:
-		return XTS_STATE_SYN_SENT;
-	case TCP_STATE_LISTEN:
-		return XTS_STATE_LISTEN;
-	case TCP_STATE_ESTABLISHED:
-		if (s->done)
-			return s->shutdown & SEND_SHUTDOWN ? XTS_STATE_LAST_ACK : XTS_STATE_CLOSE_WAIT;
-		return s->shutdown & SEND_SHUTDOWN ? XTS_STATE_FIN_WAIT : XTS_STATE_ESTABLISHED;
-	default:
-		if (s->datagrams)
-			return s->datagrams->connected ? XTS_STATE_ESTABLISHED : XTS_STATE_UNCONNECTED;
-		return s->phase == PHASE_CONNECTED ? XTS_STATE_FAILED : XTS_STATE_UNCONNECTED;
-	}
+	return kind_of(s)->status(s);
 }
 
 void status_data(struct xts_sock *s)
@@ -91,27 +78,6 @@ void status_ulps(const struct xts_sock *s)
 	e->tls_cipher = s->cold->ulps.tls_cipher;
 	e->tls_send = s->cold->ulps.tls_by[ULPS_SEND];
 	e->tls_receive = s->cold->ulps.tls_by[ULPS_RECEIVE];
-}
-
-void status_filter(const struct xts_sock *s)
-{
-	struct xts_status_filter *out = s->stack->channel ? s->stack->channel->attachment.filters : NULL;
-	const struct filter *f = s->datagrams->filter;
-	uint32_t index = table_place(s);
-
-	_Static_assert(XTS_STATUS_FILTER_NAME > XTS_FILTER_NAME_BYTES_MAX, "with its end");
-	if (!out || index >= XTS_STATUS_ENTRIES)
-		return;
-	out += index;
-	out->magic = 0;
-	if (!f)
-		return;
-	memset(out->name, 0, sizeof out->name);
-	out->instructions = f->named ? 0 : f->bytes / (uint32_t)sizeof(struct sock_filter);
-	if (f->named)
-		memcpy(out->name, f->program, f->bytes);
-	out->xts_socket = s->id;
-	out->magic = XTS_FILTERS_MAGIC;
 }
 
 void status_state(struct xts_sock *s)
@@ -233,9 +199,7 @@ int xts_get_info(struct xts_info *info)
 	out.stack = st->place;
 	if (c) {
 		snprintf(out.queue_kind, sizeof out.queue_kind, "%s",
-			 c->attachment.reply.kind == XTS_QUEUE_AFXDP ? "afxdp" :
-			 c->attachment.reply.relayed                 ? "relay" :
-								       "shm");
+			 c->attachment.reply.relayed ? "relay" : xts_queue_kind(c->attachment.reply.kind)->name);
 		/* xts_attach() has terminated it */
 		memcpy(out.interface, c->attachment.reply.interface, sizeof out.interface);
 		out.queue_id = c->attachment.reply.queue_id;
@@ -257,5 +221,8 @@ int xts_get_info(struct xts_info *info)
 	out.size = size;
 	memcpy(info, &out, size);
 	stack_leave(st);
+	if (!c)
+		last_error_note(ENOTCONN,
+				"this thread's stack is not attached to an offload proxy (yet): make an XTS socket");
 	return finish(c ? 0 : -ENOTCONN);
 }

@@ -18,7 +18,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "status.h"
-#include "waiting/signals.h"
+#include "core/signals.h"
 #include "xts_private.h"
 
 #define CPU_EVERY_NS (100 * 1000000ull) /* getrusage() takes a lock of the process */

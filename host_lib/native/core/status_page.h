@@ -10,8 +10,7 @@ struct xts_sock;
 
 void status_state(struct xts_sock *s);
 void status_data(struct xts_sock *s);
-void status_ulps(const struct xts_sock *s);   /* the pushed protocols have changed */
-void status_filter(const struct xts_sock *s); /* the filter of a datagram socket has changed */
+void status_ulps(const struct xts_sock *s); /* the pushed protocols have changed */
 void status_link(struct stack *st);
 void status_clock(const struct channel *c); /* the device's clock has been measured */
 /* What it waits for: socket_waits.c. */

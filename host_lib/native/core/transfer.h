@@ -1,4 +1,4 @@
-/* Sending and receiving of byte streams: send.c, recv.c. */
+/* Sending and receiving of byte streams: transfer.c, calls/send.c, calls/recv.c. */
 #ifndef XTS_TRANSFER_H
 #define XTS_TRANSFER_H
 
@@ -20,7 +20,8 @@ struct sink {
 
 /* What recvmsg() returns with the data. */
 struct about {
-	void *name;            /* NULL: the address is not asked for */
+	void *name;            /* NULL: the address is not asked for, or */
+	bool name_is_bad;      /* the place for it is no memory. After: and there was an address */
 	socklen_t name_length; /* before: the room for it; after: its length; 0: none */
 	void *control;
 	size_t room, used; /* bytes of control */
@@ -30,6 +31,8 @@ struct about {
 /* What the program's pieces are, as a sink: 0, -EFAULT, -EINVAL. */
 int sink_of(struct sink *out, const struct iovec *iov, size_t count);
 
+/* What is received has no address. */
+void about_no_name(struct about *about);
 /* What a msghdr of recvmsg(2) asks for: 0 or -errno. A name or control data that are no memory are left out. */
 int about_message(struct about *out, const struct msghdr *message);
 /* Returns it in the fields of the program's msghdr. The result of the call, or -EFAULT: the place for the name is no

@@ -5,9 +5,10 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts.h"
 #include "xts_private.h"
 
@@ -57,10 +58,14 @@ static bool is_channel_lost(int error)
 static enum xts_reason reason_of_no_socket(int error, struct xts_decision *out)
 {
 	struct xts_info info = { .size = sizeof info };
-	bool attached = xts_get_info(&info) == 0;
+	const char *why = xts_reason_of(error, false);
+	bool attached;
 
+	if (why)
+		snprintf(out->explanation, sizeof out->explanation, "%s", why);
+	attached = xts_get_info(&info) == 0;
 	if (!attached)
-		memcpy(out->attach_error, info.attach_error, sizeof out->attach_error);
+		memcpy(out->explanation, info.attach_error, sizeof out->explanation);
 	if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS)
 		return XTS_REASON_LIMIT;
 	if (error == EUSERS)

@@ -48,7 +48,8 @@ struct xts_decision {
 	int s;                  /* the XTS socket; -1: there is none */
 	int error;              /* not 0: the program's call fails with this errno, wherever the socket is */
 	enum xts_reason reason; /* if s is -1 and error is 0: why the socket stays with the kernel */
-	char attach_error[256]; /* the endpoint's own explanation of the reason; may be empty */
+	/* more than the reason tells, and empty if nothing is known: what the endpoint said, or which option failed */
+	char explanation[256];
 };
 
 /* local: the address that the socket is bound to, or that a server is being bound to; NULL: none. peer: the address
@@ -57,6 +58,9 @@ int xts_decide(const struct xts_undecided *socket, enum xts_role role, const str
 	       const struct sockaddr *peer, struct xts_decision *out);
 /* This step has failed with the XTS socket, and the caller has closed the socket. */
 void xts_decision_failed(struct xts_decision *decision, enum xts_decision_step step, int error);
+/* As xts_decision_failed(), for an option that was set on the XTS socket, as the thread's last call. The socket is not
+ * closed yet. Returns 0. */
+int xts_decision_option_failed(struct xts_decision *decision, int level, int option, int error);
 /* Does an offloaded listener with this bound address also need a kernel socket for this host's loopback? A listener on
  * the wildcard address does, unless the rules offload loopback as well. */
 bool xts_decide_also_local(const struct xts_rule_group *rules, const struct sockaddr *bound);

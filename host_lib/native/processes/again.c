@@ -36,20 +36,16 @@
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
-#include "core/datagram_socket.h"
 #include "core/outbox.h"
-#include "core/received_data.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "credit.h"
 #include "notice.h"
 #include "processes/again.h"
 #include "processes/inherit.h"
-#include "waiting/epoll.h"
 #include "waiting/mirror.h"
 #include "waiting/progress_thread.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 
 #define FIRST_NS (25 * NS_PER_MS)
 #define PAUSE_MAX_NS NS_PER_S
@@ -60,9 +56,7 @@
 
 static bool is_kind(const struct xts_sock *s)
 {
-	if (s->datagrams || s->state == TCP_STATE_LISTEN)
-		return true;
-	return s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && !s->cold->ulps.with_connect;
+	return s->phase == PHASE_UNCONNECTED && !s->cold->ulps.with_connect;
 }
 
 static void go_away(struct xts_sock *s)
@@ -73,8 +67,7 @@ static void go_away(struct xts_sock *s)
 	s->making = s->cold->sharing.key_is_told = false;
 	s->grant.window = 0;
 	s->credits = s->peer_window = 0;
-	if (s->datagrams)
-		datagram_lose(s);
+	kind_of(s)->lose(s);
 	status_state(s);
 	if (s->mirror)
 		mirror_dirty(s);
@@ -129,6 +122,8 @@ void again_start(struct stack *st)
 	/* A proxy that takes channels and ends them at once must not be asked without a pause. */
 	if (!a->pause_ns || now - a->attached_ns > SETTLED_NS)
 		a->pause_ns = FIRST_NS;
+	if (a->pause_ns > PAUSE_MAX_NS)
+		a->pause_ns = PAUSE_MAX_NS; /* what the last proxy has refused says nothing about the next one */
 	a->next_ns = now + with_jitter(a->pause_ns);
 	progress_need(st);
 	progress_wake(st);
@@ -168,42 +163,15 @@ int again_undo(struct xts_sock *s)
 	return s->stack->channel ? 0 : -ENETDOWN;
 }
 
-/* A listener of this process alone begins with credits for as many connections as its backlog has room for. */
-static int listen_alone(struct xts_sock *s)
-{
-	uint32_t window = s->cold->backlog + 1 < 2 ? 2 : s->cold->backlog + 1, id = s->id, taken;
-	bool named = s->cold->sharing.key && sharing_possible(s->stack);
-	struct call call = { .type = XTS_CMD_LISTEN, .backlog = s->cold->backlog, .makes = true };
-	int r;
-
-	xts_credit_grant_init(&s->grant, window);
-	s->grant.outstanding = named || s->cold->accept_count >= window ? 0 : window - s->cold->accept_count;
-	call.post_credits = s->grant.outstanding;
-	r = call_proxy(s, &call);
-	if (r || !socket_is_open(s, id))
-		return r ? r : -EBADF;
-	s->local = call.local;
-	if (named)
-		return share_name(s);
-	s->cold->sharing.key = 0;
-	taken = s->grant.outstanding + s->cold->accept_count;
-	s->grant.unadvertised = taken < window ? window - taken : 0;
-	if (s->grant.unadvertised)
-		outbox_add(s, TODO_ADVERT);
-	return 0;
-}
-
 static int make(struct xts_sock *s)
 {
 	uint32_t id = s->id;
 	int r;
 
 	if (s->cold->sharing.others_may_have && s->cold->sharing.key)
-		return share_join(s);
+		return kind_of(s)->join(s);
 	r = asked_play(s);
-	if (!r && socket_is_open(s, id) && s->state == TCP_STATE_LISTEN)
-		r = listen_alone(s);
-	return r;
+	return !r && socket_is_open(s, id) ? kind_of(s)->listen_again(s) : r;
 }
 
 static void describe(const struct xts_sock *s, char *text, size_t bytes)
@@ -211,11 +179,7 @@ static void describe(const struct xts_sock *s, char *text, size_t bytes)
 	char address[INET6_ADDRSTRLEN] = "*";
 
 	inet_ntop(s->family == 4 ? AF_INET : AF_INET6, s->local.address, address, sizeof address);
-	snprintf(text, bytes, "%s on %s port %u",
-		 s->datagrams                 ? "UDP socket" :
-		 s->state == TCP_STATE_LISTEN ? "listener" :
-						"socket",
-		 address, (unsigned)s->local.port);
+	snprintf(text, bytes, "%s on %s port %u", kind_of(s)->name, address, (unsigned)s->local.port);
 }
 
 static void came_back(struct xts_sock *s)
@@ -231,8 +195,8 @@ static void came_back(struct xts_sock *s)
 	s->refusal = 0;
 	status_state(s);
 	if (share_is_awaited(s) || share_waits_elsewhere(s))
-		listener_interest(s, false);
-	socket_changed(s, EPOLLOUT | (s->datagrams ? 0u : EPOLLIN));
+		kind_of(s)->interest(s, false);
+	socket_changed(s, kind_of(s)->changed_by_again);
 }
 
 /* The program hears of it once: a socket may be refused for long. */
@@ -338,8 +302,7 @@ void again_before_fork(struct stack *st)
 	struct xts_sock *s = NULL;
 
 	while (st->again.away && (s = table_next(st, s)))
-		if (s->away && s->open && !s->cold->sharing.key &&
-		    (s->bound || s->datagrams || s->state == TCP_STATE_LISTEN))
+		if (s->away && s->open && !s->cold->sharing.key && !kind_of(s)->is_fresh(s))
 			s->cold->sharing.key = key_make();
 }
 

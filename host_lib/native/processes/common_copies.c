@@ -11,7 +11,6 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#include "core/received_data.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/outbox.h"
@@ -25,7 +24,7 @@
 #include "processes/relatives.h"
 #include "processes/take_over.h"
 #include "waiting/progress_thread.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 
 #define LOOK_NS (100 * NS_PER_MS)
 #define SEEK_NS (20 * NS_PER_MS)
@@ -39,14 +38,14 @@ bool common_others_have(struct xts_sock *s, struct living *living)
 	return relatives_others_have(s->own.common, living) || passed_others_have(s);
 }
 
-/* Relatives first: once this process has left it, the entry may become another connection's. */
+/* Once this process has left it, the entry may become another connection's. */
 static bool is_left_to_others(struct xts_sock *s, bool (*leave_relatives)(struct common *c))
 {
-	bool passed = atomic_load(&s->own.common->passed), others;
+	struct passed_leaving leaving;
 
 	key_look_up(s); /* if this is the last process, it takes the connection over in order to end it */
-	others = leave_relatives(s->own.common);
-	return (passed && passed_is_left_to_others(s)) || others;
+	leaving = passed_leaves(s);
+	return passed_is_left_to_others(s, leaving, leave_relatives(s->own.common));
 }
 
 bool common_leave(struct xts_sock *s)
@@ -66,7 +65,7 @@ static bool is_possible(const struct xts_sock *s)
 {
 	const struct channel *c = s->stack->channel;
 
-	if (!s->open || s->closing || s->lost || s->datagrams)
+	if (!s->open || s->closing || s->lost)
 		return false;
 	if (s->own.common)
 		return true;

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "processes/deed.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts_private.h"
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -27,7 +27,7 @@
 struct deed {
 	struct deed_id id;
 	uint64_t key;
-	uint32_t left, unused;
+	uint32_t left, without;
 };
 
 /* System calls that an interposer must not see. */
@@ -87,6 +87,20 @@ bool deed_was_left(int fd)
 	left = 0;
 	put(fd, &left, sizeof left, offsetof(struct deed, left));
 	return true;
+}
+
+void deed_put_without(int fd, bool without)
+{
+	const uint32_t value = without;
+
+	put(fd, &value, sizeof value, offsetof(struct deed, without));
+}
+
+bool deed_is_without(int fd)
+{
+	uint32_t without = 0;
+
+	return pread(fd, &without, sizeof without, offsetof(struct deed, without)) != (ssize_t)sizeof without || without;
 }
 
 int deed_make(struct deed_id *id)

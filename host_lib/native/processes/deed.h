@@ -32,6 +32,9 @@ uint64_t deed_key(int fd);
 void deed_put_key(int fd, uint64_t key);
 void deed_note_leaving(int fd); /* a process leaves that knows the key */
 bool deed_was_left(int fd);     /* is there such a note? takes it away */
+/* Processes may have the socket that have no deed of it: relatives of the one that made it, from before. */
+void deed_put_without(int fd, bool without);
+bool deed_is_without(int fd); /* true, if that cannot be found out */
 
 int deed_make(struct deed_id *id); /* a descriptor with a lock, or -errno */
 /* A descriptor of another open file of the same deed, with a lock of its own; -errno, as where there is no /proc. */

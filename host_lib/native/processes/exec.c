@@ -7,22 +7,20 @@
 #include <unistd.h>
 
 #include "core/caller.h"
-#include "core/received_data.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/process.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
+#include "streams/stream.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
 #include "processes/passed_copies.h"
 #include "processes/relatives.h"
 #include "processes/socket_record.h"
 #include "processes/take_over.h"
-#include "ulps/pdu.h"
-#include "ulps/pushed.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts_private.h"
 
 static bool is_bound_only(const struct xts_sock *s)
@@ -46,33 +44,8 @@ static int give_up_common(struct xts_sock *s)
 	return !socket_is_open(s, id) ? -EBADF : s->own.inherited == NOT_INHERITED ? -EBUSY : 0;
 }
 
-/* Unread datagrams go back to the proxy, so that the new program can read them. */
-static int give_up_datagrams(struct xts_sock *s)
+int stream_give_up(struct xts_sock *s)
 {
-	uint32_t id = s->id;
-	int r = share_by_key_with_others(s);
-
-	if (r || !socket_is_open(s, id))
-		return r ? r : -EBADF;
-	s->cold->sharing.others_may_have = s->stack->joint = true;
-	datagram_leave(s);
-	return socket_is_open(s, id) ? 0 : -EBADF;
-}
-
-static int give_up_for_exec(struct xts_sock *s)
-{
-	if (s->own.common)
-		return give_up_common(s);
-	if (s->own.moved != NOT_MOVED)
-		return -ENOTCONN;
-	if (s->away && (s->datagrams || s->bound || s->state == TCP_STATE_LISTEN)) {
-		/* no process has it at the moment: the new program makes it */
-		if (!s->cold->sharing.key)
-			s->cold->sharing.key = key_make();
-		return 0;
-	}
-	if (s->datagrams && s->proxy_id && !s->lost)
-		return give_up_datagrams(s);
 	if (share_by_key(s) || is_bound_only(s)) {
 		int r = share_by_key_with_others(s);
 
@@ -86,6 +59,21 @@ static int give_up_for_exec(struct xts_sock *s)
 	if (s->state == TCP_STATE_ESTABLISHED)
 		return sharing_possible(s->stack) ? connection_park(s, now_ns() + NS_PER_S) : -EOPNOTSUPP;
 	return 0; /* what is left of a connection that has ended */
+}
+
+static int give_up_for_exec(struct xts_sock *s)
+{
+	if (s->own.common)
+		return give_up_common(s);
+	if (s->own.moved != NOT_MOVED)
+		return -ENOTCONN;
+	if (s->away && !kind_of(s)->is_fresh(s)) {
+		/* no process has it at the moment: the new program makes it */
+		if (!s->cold->sharing.key)
+			s->cold->sharing.key = key_make();
+		return 0;
+	}
+	return kind_of(s)->give_up(s);
 }
 
 static int write_for_exec(struct stack *st, int memfd, const struct xts_exec_socket *b)
@@ -160,8 +148,7 @@ void xts_resume(int memfd)
 		stack_enter(st);
 		relatives_resume();
 		while ((s = table_next(st, s))) {
-			if (s->datagrams)
-				s->datagrams->leaves = false;
+			kind_of(s)->resume(s);
 			passed_keep(s, false);
 			if (s->own.common && s->open)
 				relatives_rejoin(s->own.common);
@@ -191,6 +178,13 @@ static struct stack *stack_of_next(int memfd)
 	return st ? st : own;
 }
 
+static void tell(struct xts_exec_socket *out, const struct xts_sock *s)
+{
+	out->number = (int)s->id;
+	out->listens = kind_of(s)->accepts;
+	out->datagrams = kind_of(s)->type == SOCK_DGRAM;
+}
+
 int xts_inherit_next(int memfd, struct xts_exec_socket *out)
 {
 	struct stack *st = stack_enter(stack_of_next(memfd));
@@ -204,17 +198,13 @@ int xts_inherit_next(int memfd, struct xts_exec_socket *out)
 	if (r == -EPROTO)
 		lseek(memfd, 0, SEEK_END); /* the start of the next record cannot be found */
 	if (s && r == RECORD_AGAIN) {
-		out->number = (int)s->id;
+		tell(out, s);
 		out->again = true;
-		out->listens = s->state == TCP_STATE_LISTEN;
-		out->datagrams = s->datagrams != NULL;
 		r = 1;
 	} else if (s && r == 1) {
 		uint32_t id = s->id;
 
-		out->number = (int)id;
-		out->listens = s->state == TCP_STATE_LISTEN;
-		out->datagrams = s->datagrams != NULL;
+		tell(out, s);
 		/* The proxy keeps a connection only for a short time. The others are taken over when they are used. */
 		if (s->own.common)
 			(void)turn_take(s, PURPOSE_NOBODY, AT_ONCE);

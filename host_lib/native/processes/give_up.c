@@ -24,10 +24,15 @@
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
 #include "waiting/progress_thread.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 
 /* a holder that has not used it for so long gives it to a process that waits for events */
 #define IDLE_NS (20 * NS_PER_MS)
+/* one that uses it all the time keeps it for so long, or going to and fro would take most of the time */
+#define BUSY_NS (200 * NS_PER_US)
+#define SLICE_NS (10 * NS_PER_MS)
+/* and one that uses it all the time gives it up after so long, since there may be what the other one waits for */
+#define POLLED_NS (50 * NS_PER_MS)
 
 /* Does the protocol allow to give it to another process now? */
 static bool is_between_calls(const struct xts_sock *s)
@@ -37,13 +42,31 @@ static bool is_between_calls(const struct xts_sock *s)
 	       !(s->todo & (TODO_ACCEPTED | TODO_GIVE_BACK | TODO_CLOSE));
 }
 
+/* Has it been taken not long ago, and is it in use ever since? */
+static bool is_in_its_slice(const struct xts_sock *s)
+{
+	const struct sharing *sh = &s->cold->sharing;
+	uint64_t now = now_ns();
+
+	return now - sh->taken_ns < SLICE_NS &&
+	       (s->writers || (sh->used_ns > sh->taken_ns && now - sh->used_ns < BUSY_NS));
+}
+
 /* Does its holder need it less than the process that asks? */
 static bool is_spare(const struct xts_sock *s, uint32_t purpose)
 {
 	if (!s->open)
 		return true;
-	if (purpose == PURPOSE_POLL)
-		return !s->readers && !s->writers && !s->polled && now_ns() - s->cold->sharing.used_ns > IDLE_NS;
+	if (purpose == PURPOSE_POLL) {
+		uint64_t now = now_ns();
+
+		if (s->readers || s->polled)
+			return false;
+		return (!s->writers && now - s->cold->sharing.used_ns > IDLE_NS) ||
+		       (s->cold->sharing.polled_ns && now - s->cold->sharing.polled_ns > POLLED_NS);
+	}
+	if (purpose == PURPOSE_RECEIVE && is_in_its_slice(s))
+		return false;
 	return purpose == PURPOSE_USE || !s->readers;
 }
 
@@ -60,6 +83,7 @@ bool turn_give_up(struct xts_sock *s)
 											      0;
 	}
 	s->cold->sharing.asked_for = 0;
+	s->cold->sharing.polled_ns = 0;
 	s->cold->sharing.park_token = ++st->token;
 	outbox_add(s, TODO_PARK);
 	s->own.moved = PARKING;
@@ -100,7 +124,7 @@ bool message_yield(struct stack *st, const struct xts_head *head, const struct x
 	(void)frame;
 	if (!s || s->closing || s->own.moved != NOT_MOVED || !s->cold->sharing.key || !m->purpose)
 		return false;
-	if (s->state == TCP_STATE_LISTEN)
+	if (share_by_key(s))
 		return false; /* its processes have it at the same time, so nobody asks for it */
 	if (s->own.inherited != NOT_INHERITED) {
 		/* TAKE has been answered, but the thread that sent it has not run since: that thread answers this
@@ -120,11 +144,14 @@ bool message_yield(struct stack *st, const struct xts_head *head, const struct x
 
 void turn_is_asked_for(struct xts_sock *s)
 {
-	if (s->cold->sharing.asked_for == PURPOSE_POLL)
+	if (s->cold->sharing.asked_for == PURPOSE_POLL) {
 		s->cold->sharing.asked_for = 0; /* the other process asks again */
-	else
+		if (!s->cold->sharing.polled_ns)
+			s->cold->sharing.polled_ns = now_ns();
+	} else {
 		s->stack->asked_to_yield = true; /* it is given up when the call that needs it has ended */
-	outbox_add(s, TODO_SHARE);               /* sends the answer */
+	}
+	outbox_add(s, TODO_SHARE); /* sends the answer */
 }
 
 int turn_send_park(struct xts_sock *s)

@@ -9,7 +9,7 @@
 #include "processes/label.h"
 #include "processes/socket_record.h"
 #include "processes/wipe.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts_private.h"
 
 static int write_label(const struct xts_sock *s)

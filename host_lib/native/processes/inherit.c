@@ -7,18 +7,19 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
-#include "core/received_data.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
-#include "core/datagram_socket.h"
 #include "core/process.h"
 #include "core/reason.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
+#include "core/socket_states.h"
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "credit.h"
+#include "processes/again.h"
 #include "processes/inherit.h"
+#include "processes/key_renewal.h"
 #include "processes/passed_copies.h"
 #include "processes/take_over.h"
 #include "processes/wipe.h"
@@ -26,7 +27,7 @@
 #include "ulps/pushed.h"
 #include "waiting/epoll.h"
 #include "waiting/progress_thread.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts_private.h"
 
 static void (*tell_gone)(int number, unsigned reason);
@@ -65,7 +66,7 @@ void inherit_is_elsewhere(struct xts_sock *s)
 static void forget_channel(struct xts_sock *s)
 {
 	s->proxy_id = 0;
-	s->opening = s->in_outbox = s->in_blocked = s->no_space = s->asked = s->own.taking = false;
+	s->opening = s->cancelled = s->in_outbox = s->in_blocked = s->no_space = s->asked = s->own.taking = false;
 	s->todo = 0;
 	s->pending = NULL;
 	s->pending_bytes = s->pending_capacity = 0;
@@ -75,8 +76,7 @@ static void forget_channel(struct xts_sock *s)
 	s->cold->accept_first = s->cold->accept_last = NULL;
 	s->cold->accept_count = 0;
 	s->outbox_next = s->outbox_prev = s->blocked_next = s->cold->sharing.shared_next = NULL;
-	if (s->datagrams)
-		datagram_forget(s);
+	kind_of(s)->forget(s);
 	s->own.moved = NOT_MOVED;
 	s->cold->sharing.stays = false;
 	s->own.ending = s->cold->sharing.counted = false;
@@ -107,8 +107,7 @@ void socket_report_gone(struct xts_sock *s)
 static void make_unavailable(struct xts_sock *s, uint8_t reason)
 {
 	s->lost = true;
-	s->state = TCP_STATE_CLOSE;
-	s->phase = PHASE_UNCONNECTED;
+	socket_enter(s, TCP_STATE_CLOSE, PHASE_UNCONNECTED);
 	s->stack->not_inherited++;
 	socket_not_here(s, reason);
 }
@@ -133,8 +132,7 @@ void inherit_after_fork(struct xts_sock *s)
 		passed_after_fork(s, true);
 		inherit_adopt(s);
 	} else if (common_inherited(s)) {
-		s->state = TCP_STATE_ESTABLISHED;
-		s->phase = PHASE_CONNECTED;
+		socket_enter(s, TCP_STATE_ESTABLISHED, PHASE_CONNECTED);
 		s->error = 0; /* the proxy tells it again, as the connection's end */
 		inherit_adopt(s);
 	} else {
@@ -147,7 +145,7 @@ void inherit_after_fork_parent(struct stack *st)
 	if (process_inherits()) {
 		for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next) {
 			s->cold->sharing.others_may_have = st->joint = true;
-			share_withdraw(s);
+			kind_of(s)->withdraw(s);
 		}
 		for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
 			passed_after_fork_parent(s);
@@ -193,7 +191,7 @@ static int take(struct xts_sock *s)
 	if (!r && !sharing_possible(st))
 		r = -EOPNOTSUPP;
 	if (!r)
-		r = by_key ? share_join(s) : claim(s);
+		r = by_key ? kind_of(s)->join(s) : claim(s);
 	return r;
 }
 
@@ -217,7 +215,7 @@ void inherit_adopt(struct xts_sock *s)
 	if (!share_by_key(s))
 		return;
 	s->cold->sharing.others_may_have = true;
-	if (s->state != TCP_STATE_LISTEN && !s->datagrams)
+	if (!kind_of(s)->members_receive)
 		return; /* nobody waits for connections before it listens */
 	s->cold->sharing.shared_next = st->to_join;
 	st->to_join = s;
@@ -310,4 +308,38 @@ void inherit_take_watched(struct stack *st, const struct epoll_ctx *ctx)
 		inherit_take(s);
 		s = st->to_join; /* s may have changed: the lock was released */
 	}
+}
+
+/* --- use ---------------------------------------------------------------------------------------------------------- */
+
+struct xts_sock *table_use(struct stack *st, int number)
+{
+	return table_use_for(st, number, PURPOSE_USE);
+}
+
+struct xts_sock *table_use_for(struct stack *st, int number, uint32_t purpose)
+{
+	struct xts_sock *s = table_open(st, number);
+
+	if (!s || (s->own.inherited == NOT_INHERITED && !s->own.gone_unreported && !s->own.common))
+		return s;
+	if (s->own.common)
+		s->cold->sharing.used_ns = now_ns();
+	if (s->own.common)
+		turn_begin(s, purpose);
+	if (!s->own.common && s->own.inherited != NOT_INHERITED)
+		inherit_take(s);
+	s = table_open(st, number);
+	if (s && purpose == PURPOSE_POLL && s->own.common && turn_is_elsewhere(s))
+		common_look_soon(st);
+	if (s && s->own.gone_unreported)
+		socket_report_gone(s);
+	return s;
+}
+
+void inherit_release(struct xts_sock *s)
+{
+	sharers_leave(s);
+	again_over(s);
+	key_wipe(s);
 }

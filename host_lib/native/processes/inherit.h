@@ -1,5 +1,5 @@
 /*
- * Sockets that several processes have: shared listeners (shared_listener.c, listener_offers.c), fork (common_copies.c,
+ * Sockets that several processes have: shared listeners (listeners/), fork (common_copies.c,
  * take_over.c, inherit.c), exec (exec.c), other programs (pass.c).
  *
  * Theory of operation
@@ -18,11 +18,11 @@
  * parent made at the fork and registered at the proxy (SHARE). A call on it in another process takes it (take_over.c):
  * TAKE makes the proxy ask the holder (YIELD). The holder parks the connection when none of its calls needs it, and
  * returns the bytes that it had received and not read. Then the connection goes, with these bytes first, to the process
- * that needs it most, and among equals to the one that asked first (take_queue.c of the proxy). Each process takes it
- * on its own channel, attached for the purpose. So parent, children and their children may alternate; each change costs
- * some round trips. A process that only waits for events gets it once the holder has not used it for 20 ms. A holder
- * that does not answer in 2 s is stopped: a call that waits fails with ETIMEDOUT. One that must not wait has failed
- * with EAGAIN long before.
+ * that needs it most, and among equals to the one that asked first; but who was passed over goes first (take_queue.c of
+ * the proxy). Each process takes it on its own channel, attached for the purpose. So parent, children and their
+ * children may alternate; each change costs some round trips. A process that only waits for events gets it once the
+ * holder has not used it for 20 ms, or has kept it from that process for 50 ms. A holder that does not answer in 2 s is
+ * stopped: a call that waits fails with ETIMEDOUT. One that must not wait has failed with EAGAIN long before.
  *
  * A file that these processes have in common says which of them have a copy (relatives.h). When the holder closes or
  * exits, and others have copies, it parks the connection; the last copy to be closed closes the connection. When a
@@ -57,7 +57,7 @@ struct xts_sock;
 
 uint64_t key_make(void); /* random, not 0 */
 
-/* --- shared_listener.c -------------------------------------------------------------------------------------------- */
+/* --- share.c -------------------------------------------------------------------------------------------------- */
 
 bool sharing_possible(struct stack *st);       /* does the proxy support it? */
 bool sharing_bound_possible(struct stack *st); /* also for sockets that are bound and do not listen yet? */
@@ -65,61 +65,18 @@ bool sharing_bound_possible(struct stack *st); /* also for sockets that are boun
 bool share_by_key(const struct xts_sock *s);
 bool share_is_awaited(const struct xts_sock *s);      /* does a thread wait for connections or datagrams of it? */
 bool share_waits_elsewhere(const struct xts_sock *s); /* may the program sleep on a descriptor that stands for it? */
-int share_name(struct xts_sock *listener);            /* registers its key at the proxy; waits; 0 or -errno */
-/* joins another process's listener by its key; waits; 0 or -errno */
-int share_join(struct xts_sock *listener);
-/* A thread waits for a connection of this listener, or accepts: if it is shared, the proxy may offer connections
- * now. */
-void listener_interest(struct xts_sock *s, bool accepts);
-void share_add(struct xts_sock *s);           /* its key is registered at the proxy */
-void share_forget(struct xts_sock *listener); /* it is no longer a shared listener of this process */
-void share_wait_begins(struct stack *st);     /* listener_interest() for each listener that a thread waits for now */
+void share_add(struct xts_sock *s);                   /* its key is registered at the proxy */
+void share_forget(struct xts_sock *s);                /* it is no longer a shared one of this process */
+int share_send(struct xts_sock *s);                   /* called by the outbox: 0, or -errno of channel_slot() */
+void share_wait_begins(struct stack *st);             /* shows interest in each one that a thread waits for now */
 void share_wait_ends(struct stack *st);
-/* After a fork: the proxy shall offer nothing to this process for what it promised when it had the listener alone. */
-void share_withdraw(struct xts_sock *s);
-uint32_t share_promised(const struct xts_sock *s); /* credits that the proxy has, or is about to get */
-/* Credits were posted for a call that does not wait: makes sure that the proxy has them. Waits; 0 or -EBADF. */
-int share_ask(struct xts_sock *listener);
-
-/* --- listener_offers.c -------------------------------------------------------------------------------------------- */
-
-bool share_offered(struct xts_sock *listener);     /* takes a credit for an offer; false: there was none */
-void share_drop_offers(struct xts_sock *listener); /* they go back with the listener or the channel */
-void share_tick(struct stack *st, uint64_t now);   /* gives back what nobody accepts */
+void share_tick(struct stack *st, uint64_t now); /* gives back what nobody waits for */
 /* Gives back at once the offers of listeners at which this process has waited and never accepted: another process is
  * about to look for them. */
 void share_give_back_unaccepted(struct stack *st);
 /* Does this process neither wait nor accept, so that its offers have to go elsewhere? *deadline_ns: when to look again
  * (FOREVER: no need). */
 bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns);
-
-/* --- shared_datagram.c -------------------------------------------------------------------------------------------- */
-
-bool sharing_datagrams_possible(struct stack *st);
-void share_datagram_sockets(struct stack *st);            /* before a fork: gives them keys; does not wait */
-void datagram_naming(struct xts_sock *s);                 /* SHARE has been sent, or is about to be */
-void datagram_is_named(struct xts_sock *s, bool refused); /* SHARE has been answered */
-void datagram_interest(struct xts_sock *s);               /* a thread reads from it, or waits for it */
-void datagram_share_tick(struct xts_sock *s, uint64_t now);
-uint64_t datagram_idle_at(const struct xts_sock *s); /* when to look again; FOREVER: no need */
-void datagram_withhold(struct xts_sock *s);          /* voids the credits that the proxy has; SHARE leaves soon */
-int datagram_join(struct xts_sock *s);               /* joins another process's socket by its key; waits; 0 or -errno */
-
-/* --- return_datagrams.c ------------------------------------------------------------------------------------------- */
-
-/* Its unread datagrams leave through the outbox, for the process that reads next. */
-void datagram_return_unread(struct xts_sock *s);
-/* Is a SHARE unanswered, or are there datagrams to return, so that a thread has to see to it? */
-bool datagram_is_returning(const struct xts_sock *s);
-int datagram_send_returns(struct xts_sock *s); /* called by the outbox: 0, or -errno of channel_slot() */
-/* This process leaves the socket to others, if there are any, with all datagrams that it was sent. Waits. */
-void datagram_leave(struct xts_sock *s);
-void datagrams_leave(struct stack *st); /* leaves all of them, when the process ends */
-/* returns unread datagrams, which the child may be meant to read; waits */
-void datagrams_before_fork(struct stack *st);
-/* A call that does not wait has posted credits. After this, datagrams that the proxy had before it are here. Waits; 0
- * or -EBADF. */
-int datagram_ask(struct xts_sock *s);
 
 /* --- sharing_processes.c ------------------------------------------------------------------------------------------ */
 
@@ -131,6 +88,11 @@ void share_before_fork(struct stack *st); /* gives keys to bound sockets; does n
 void sharers_before_fork(struct stack *st);
 void sharers_leave(struct xts_sock *listener); /* this process no longer has it */
 void sharers_at_exit(struct stack *st);
+
+/* --- pass.c ------------------------------------------------------------------------------------------------------- */
+
+/* To another program, by its key; waits; 0 or -errno. */
+int pass_by_key(struct xts_sock *s);
 
 /* --- inherit.c ---------------------------------------------------------------------------------------------------- */
 
@@ -144,6 +106,7 @@ void inherit_take(struct xts_sock *s);
 void inherit_take_watched(struct stack *st, const struct epoll_ctx *ctx);
 void inherit_is_here(struct xts_sock *s); /* it belongs to this process from now on, or to no process */
 void inherit_is_elsewhere(struct xts_sock *s);
+void inherit_release(struct xts_sock *s); /* its entry of the table is for another socket from now on */
 /* Before exec: parks a connection that no other process has under a new key. Waits; 0 or -errno. */
 int connection_park(struct xts_sock *s, uint64_t deadline_ns);
 void connection_take_back(struct xts_sock *s); /* after an exec that failed */

@@ -4,12 +4,13 @@
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/outbox.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
 #include "core/stack.h"
 #include "processes/deed.h"
 #include "processes/given.h"
 #include "processes/inherit.h"
 #include "processes/listener_key.h"
+#include "processes/passed_copies.h"
 #include "processes/relatives.h"
 #include "processes/wipe.h"
 #include "xts_private.h"
@@ -34,7 +35,7 @@ void xts_on_halves(int (*find)(int number))
 /* The kernel's half of a listener that was passed as such (listener_key.h); -1: there is none. */
 static int passed_half(const struct xts_sock *s)
 {
-	int fd = half_of && !s->own.common && !s->datagrams ? half_of((int)s->id) : -1;
+	int fd = half_of && !s->own.common && kind_of(s)->has_kernel_half ? half_of((int)s->id) : -1;
 
 	return fd >= 0 && listener_key_read(fd) ? fd : -1;
 }
@@ -77,13 +78,13 @@ static bool somebody_has_left(struct xts_sock *s)
 
 bool key_renew(struct xts_sock *s)
 {
-	if (!is_possible(s) || !somebody_has_left(s))
+	if (!is_possible(s) || (s->own.common && passed_some_have_no_deed(s)) || !somebody_has_left(s))
 		return false;
 	s->cold->sharing.key = key_make();
 	s->cold->sharing.key_is_told = false;
 	key_tell(s);
 	outbox_add(s, TODO_SHARE);
-	share_withdraw(s); /* for the proxy, that is what this SHARE says of a listener */
+	kind_of(s)->withdraw(s); /* for the proxy, that is what this SHARE says of a listener */
 	return true;
 }
 

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 
 #include "label.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts_private.h"
 
 #define WORDS_MAX (LABEL_BYTES_MAX / 4)

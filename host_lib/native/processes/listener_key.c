@@ -8,7 +8,7 @@
 
 #include "processes/listener_key.h"
 #include "processes/wipe.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts_private.h"
 
 #define KEY_BYTES 16u /* of each of the kernel's two keys */

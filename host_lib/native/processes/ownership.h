@@ -52,11 +52,13 @@ struct sharing {
 	struct xts_sock *shared_next;
 
 	/* connections: take_over.c */
-	bool counted;      /* counted in stack->commons: it has an entry, or is being closed after it had one */
-	bool close_waits;  /* closed while it was being given up: the closing thread goes on when that is done */
-	uint8_t asked_for; /* the purpose (as in TAKE) for which another process asks for it; 0: none asks */
+	bool counted;       /* counted in stack->commons: it has an entry, or is being closed after it had one */
+	bool close_waits;   /* closed while it was being given up: the closing thread goes on when that is done */
+	uint8_t asked_for;  /* the purpose (as in TAKE) for which another process asks for it; 0: none asks */
+	uint64_t polled_ns; /* since when others that wait for events have not been given it; 0: none has asked */
 	uint32_t park_token;
 	uint64_t used_ns;     /* when this process used it last */
+	uint64_t taken_ns;    /* when it took it over last */
 	uint64_t sought_ns;   /* a poll waits for it: when this process last asked for it */
 	uint8_t sought_for;   /* the greatest purpose for which a call wanted it that could not wait */
 	bool silent;          /* such a call has waited for its holder in vain */

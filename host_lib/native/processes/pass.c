@@ -20,10 +20,10 @@
 #include "core/caller.h"
 #include "core/channel.h"
 #include "core/clock.h"
-#include "core/datagram_socket.h"
 #include "core/error.h"
 #include "core/process.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
+#include "streams/stream.h"
 #include "core/stack.h"
 #include "processes/deed.h"
 #include "processes/given.h"
@@ -37,21 +37,15 @@
 #include "processes/take_over.h"
 #include "processes/wipe.h"
 #include "waiting/progress_thread.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts_private.h"
 
 _Static_assert(sizeof(struct socket_record) <= LABEL_BYTES_MAX, "a record fits into a label");
 
 /* --- to another program ------------------------------------------------------------------------------------------- */
 
-static bool is_server(const struct xts_sock *s)
-{
-	return s->state == TCP_STATE_LISTEN ||
-	       (s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && s->bound);
-}
-
 /* A listener, bound socket or datagram socket: a process that knows its key may join it. */
-static int pass_by_key(struct xts_sock *s)
+int pass_by_key(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 	uint32_t id = s->id;
@@ -70,25 +64,13 @@ static int pass_by_key(struct xts_sock *s)
 	return 0;
 }
 
-/* Unread datagrams go back to the proxy, for whichever of the two processes reads next. */
-static int pass_datagrams(struct xts_sock *s)
+int stream_pass(struct xts_sock *s)
 {
-	uint32_t id = s->id;
-	int r = datagram_need_proxy(s);
+	int r;
 
-	if (!socket_is_open(s, id))
-		return -EBADF;
-	if (r)
-		return r;
-	r = pass_by_key(s);
-	if (!r && s->stack->channel)
-		channel_flush(s->stack, true);
-	return r;
-}
-
-static int pass_connection(struct xts_sock *s)
-{
-	int r = common_make(s);
+	if (kind_of(s)->is_server(s))
+		return pass_by_key(s);
+	r = common_make(s);
 
 	if (!r)
 		r = passed_begin(s);
@@ -101,8 +83,7 @@ static int pass_connection(struct xts_sock *s)
 /* It has ended, or never began: no process can use it. */
 static bool is_nothing(const struct xts_sock *s)
 {
-	return s->lost ||
-	       (!s->datagrams && !is_server(s) && s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED);
+	return s->lost || kind_of(s)->is_fresh(s);
 }
 
 static int make_carrier(struct xts_sock *s, int kernel_fd)
@@ -138,9 +119,9 @@ static int pass(struct xts_sock *s, int kernel_fd)
 
 	if (is_nothing(s))
 		return -ENOTCONN;
-	if (kernel_fd >= 0 && (s->datagrams || !is_server(s)))
+	if (kernel_fd >= 0 && !kind_of(s)->is_server(s))
 		return -EOPNOTSUPP;
-	r = s->datagrams ? pass_datagrams(s) : is_server(s) ? pass_by_key(s) : pass_connection(s);
+	r = kind_of(s)->pass(s);
 	if (r)
 		return r;
 	fd = make_carrier(s, kernel_fd);
@@ -176,7 +157,7 @@ static int give(struct xts_sock *s, int mirror)
 
 	if (is_nothing(s))
 		return -ENOTCONN;
-	if (s->datagrams || !is_server(s))
+	if (!kind_of(s)->is_server(s))
 		return -EOPNOTSUPP;
 	r = pass_by_key(s);
 	return r ? r : given_begin(s, mirror);
@@ -197,12 +178,8 @@ int xts_give(int number, int mirror)
 /* A record from a label has no descriptors and no unread bytes behind it, so it must not claim any. */
 static bool is_of_a_label(const struct socket_record *b)
 {
-	bool connection = b->state == TCP_STATE_ESTABLISHED,
-	     server = b->state == TCP_STATE_LISTEN || (b->state == TCP_STATE_CLOSE && (b->bound || b->datagrams));
-
 	return record_is_sound(b) && !b->refused && !b->again && b->key && !b->unread && !b->pdus &&
-	       b->relatives == -1 &&
-	       ((connection && b->passed && b->phase == PHASE_CONNECTED) || (server && b->phase == PHASE_UNCONNECTED));
+	       b->relatives == -1 && record_kind(b)->label_is_sound(b);
 }
 
 /* Reopens a connection that this process has closed and still keeps for others. */
@@ -218,6 +195,16 @@ static bool has_again(struct xts_sock *s)
 	return true;
 }
 
+/* A relative of this process has passed it after the fork between them: now this one gets its deed, too. */
+static bool is_the_same_without_deed(struct xts_sock *s, int carrier, const struct socket_record *b)
+{
+	if (!b->passed || !b->key || !s->own.common || s->cold->sharing.has_deed || !passed_some_have_no_deed(s) ||
+	    atomic_load(&s->own.common->key) != b->key)
+		return false;
+	passed_receive(s, carrier, b);
+	return true;
+}
+
 /* A key may have been renewed, and this process need not know it. */
 static bool is_the_same(struct xts_sock *s, const struct socket_record *b)
 {
@@ -229,8 +216,8 @@ static bool is_the_same(struct xts_sock *s, const struct socket_record *b)
 	return s->cold->sharing.key == b->key;
 }
 
-/* The number of the socket if this process has it already, else -1. */
-static int find(const struct socket_record *b)
+/* The number of the socket if this process has it already, else -1. *open: the program had not closed it. */
+static int find(const struct socket_record *b, int carrier, bool *open)
 {
 	int number = -1;
 
@@ -238,9 +225,11 @@ static int find(const struct socket_record *b)
 		struct xts_sock *s = NULL;
 
 		stack_enter(st);
-		while (number < 0 && (s = table_next(st, s)))
-			if (is_the_same(s, b) && !s->lost && has_again(s))
+		while (number < 0 && (s = table_next(st, s))) {
+			*open = s->open;
+			if ((is_the_same(s, b) || is_the_same_without_deed(s, carrier, b)) && !s->lost && has_again(s))
 				number = (int)s->id;
+		}
 		stack_leave(st);
 	}
 	return number;
@@ -279,6 +268,7 @@ static int take_connection(struct xts_sock *s, const struct socket_record *b)
 	atomic_store(&s->own.common->read_bytes, b->common_read_bytes);
 	atomic_store(&s->own.common->sent_bytes, b->common_sent_bytes);
 	atomic_store(&s->own.common->passed, 1);
+	atomic_store(&s->own.common->received, 1);
 	atomic_store(&s->own.common->key, b->key);
 	return 0;
 }
@@ -295,12 +285,11 @@ static int take(const struct socket_record *b, int carrier, bool at_once)
 	s = socket_make(st, b->family);
 	if (!s)
 		r = -EMFILE;
-	else if (b->datagrams)
-		r = datagram_make(s);
+	else
+		r = record_kind(b)->make(s);
 	if (s && !r) {
 		record_apply(b, s);
-		if (s->datagrams)
-			datagram_set_window(s, b->window); /* within the limit of this process's settings */
+		kind_of(s)->is_received(s);
 		s->cold->sharing.number_before = 0;
 		s->cold->sharing.received = true;
 		s->error = 0;
@@ -358,15 +347,19 @@ static int read_record(int fd, struct socket_record *b)
 
 static int take_passed(const struct socket_record *b, int fd, bool at_once, struct xts_exec_socket *out)
 {
+	bool open = false;
 	int r;
 
 	if (!is_of_a_label(b))
 		return -EPROTO;
 	*out = (struct xts_exec_socket){
-		.number = -1, .descriptor = fd, .listens = b->state == TCP_STATE_LISTEN, .datagrams = b->datagrams
+		.number = -1,
+		.descriptor = fd,
+		.listens = record_kind(b)->accepts,
+		.datagrams = record_kind(b)->type == SOCK_DGRAM,
 	};
-	r = find(b);
-	out->again = r >= 0;
+	r = find(b, fd, &open);
+	out->again = r >= 0 && open;
 	if (r < 0)
 		r = take(b, fd, at_once);
 	if (r < 0)

@@ -13,7 +13,6 @@
 #include "processes/passed_copies.h"
 #include "processes/relatives.h"
 #include "processes/socket_record.h"
-#include "waiting/wait.h"
 #include "xts_private.h"
 
 static bool was_passed(const struct xts_sock *s)
@@ -75,9 +74,12 @@ int passed_begin(struct xts_sock *s)
 	if (was_passed(s))
 		return -EOPNOTSUPP; /* another process has made its deed, which did not come here */
 	r = passed_make(s);
-	if (!r)
-		atomic_store(&s->own.common->passed, 1);
-	return r;
+	if (r)
+		return r;
+	/* before others can see that it was passed */
+	deed_put_without(s->cold->sharing.deed_fd, relatives_seem_to_have(s->own.common));
+	atomic_store(&s->own.common->passed, 1);
+	return 0;
 }
 
 int passed_carrier(struct xts_sock *s)
@@ -102,23 +104,51 @@ void passed_receive(struct xts_sock *s, int carrier, const struct socket_record 
 	(void)is_alone_in_it(s);
 }
 
+/* May processes without a deed have it, of another program? This one's own are in the relatives' file. */
+static bool is_of_a_program_with_others(const struct xts_sock *s, bool received)
+{
+	return received && deed_is_without(s->cold->sharing.deed_fd);
+}
+
 bool passed_others_have(struct xts_sock *s)
 {
 	if (!was_passed(s))
 		return false;
-	return !s->cold->sharing.has_deed || !is_alone_in_it(s) || deed_others_have(s->cold->sharing.deed_fd);
+	return !s->cold->sharing.has_deed || !is_alone_in_it(s) || deed_others_have(s->cold->sharing.deed_fd) ||
+	       is_of_a_program_with_others(s, atomic_load(&s->own.common->received));
 }
 
-/* Leaves first, and looks then: if several processes leave at once, the last of them sees that it is the last. */
-bool passed_is_left_to_others(struct xts_sock *s)
+bool passed_some_have_no_deed(struct xts_sock *s)
 {
-	bool others = !s->cold->sharing.has_deed || !is_alone_in_it(s) || deed_leave(s->cold->sharing.deed_fd);
+	return was_passed(s) &&
+	       (!s->cold->sharing.has_deed || is_of_a_program_with_others(s, atomic_load(&s->own.common->received)));
+}
 
-	if (s->cold->sharing.has_deed)
+struct passed_leaving passed_leaves(struct xts_sock *s)
+{
+	struct passed_leaving l = { .passed = was_passed(s), .received = atomic_load(&s->own.common->received) };
+
+	if (l.passed && s->cold->sharing.has_deed && is_alone_in_it(s) && !deed_leave(s->cold->sharing.deed_fd) &&
+	    !is_of_a_program_with_others(s, l.received))
+		atomic_store(&s->own.common->passed, 0);
+	return l;
+}
+
+bool passed_is_left_to_others(struct xts_sock *s, struct passed_leaving l, bool relatives_have)
+{
+	bool others = true;
+
+	if (!l.passed)
+		return relatives_have;
+	if (s->cold->sharing.has_deed) {
+		if (!l.received && !relatives_have)
+			deed_put_without(s->cold->sharing.deed_fd, false);
+		others = !is_alone_in_it(s) || deed_leave(s->cold->sharing.deed_fd) ||
+			 is_of_a_program_with_others(s, l.received);
 		deed_note_leaving(s->cold->sharing.deed_fd);
-
+	}
 	passed_leave(s);
-	return others;
+	return others || relatives_have;
 }
 
 void passed_leave(struct xts_sock *s)

@@ -10,8 +10,10 @@
  * (sharing_processes.c).
  *
  * A process that cannot have an open file of its own shares one with another process (there is no /proc), or has none
- * (it was forked before its parent passed the connection). It assumes that others have the connection, and so never
- * ends it too early.
+ * (a relative of it has passed the connection after the fork between them). It assumes that others have the connection,
+ * and so never ends it too early. The deed says that there may be processes without one, and who has received the
+ * connection from another program assumes the same. The last process with the deed says in the relatives' file that no
+ * other program has it.
  */
 #ifndef XTS_PASSED_COPIES_H
 #define XTS_PASSED_COPIES_H
@@ -32,8 +34,18 @@ bool passed_is(const struct xts_sock *s, const struct deed_id *id);             
 void passed_receive(struct xts_sock *s, int carrier, const struct socket_record *b); /* in the receiver */
 bool passed_others_have(struct xts_sock *s);
 void passed_leave(struct xts_sock *s);
-/* Leaves it. For one that was passed, whatever the entry has become meanwhile. */
-bool passed_is_left_to_others(struct xts_sock *s);
+/* Do some of those that have it have no deed of it? They do not learn of a new key. */
+bool passed_some_have_no_deed(struct xts_sock *s);
+/*
+ * Leaves it: passed_leaves(), then this process leaves the relatives' entry, then the result. Each gives up first and
+ * looks then: if several processes leave at once, the last of them sees that it is the last. If no other program has it
+ * any more, the entry says so to relatives that have no deed.
+ */
+struct passed_leaving {
+	bool passed, received; /* of the entry, which may become another connection's */
+};
+struct passed_leaving passed_leaves(struct xts_sock *s);
+bool passed_is_left_to_others(struct xts_sock *s, struct passed_leaving l, bool relatives_have);
 /* Before a fork; then in the parent, and in the child, which may not have it. */
 void passed_before_fork(struct xts_sock *s);
 void passed_after_fork_parent(struct xts_sock *s);

@@ -15,8 +15,9 @@
 #define FIRST_RUN_NS (5 * NS_PER_S) /* a child that has not run by then is taken for dead */
 #define WORDS (RELATIVES_MAX / 64)
 
-/* values above these: the time at which the slot was reserved for a child that has not run yet */
-enum { SLOT_FREE, SLOT_LIVES };
+/* In a slot: when it was reserved, and whether its process has run since. So no two processes leave the same there. */
+#define SLOT_FREE UINT64_C(0)
+#define SLOT_RUNS UINT64_C(1)
 
 struct relatives_file {
 	_Atomic uint64_t slot[RELATIVES_MAX];
@@ -74,7 +75,17 @@ static bool lives(const struct family *f, uint32_t slot)
 
 	if (slot == f->slot)
 		return true;
-	return is_locked(f, slot) || (since > SLOT_LIVES && now_ns() - since < FIRST_RUN_NS);
+	return is_locked(f, slot) || (!(since & SLOT_RUNS) && since && now_ns() - since < FIRST_RUN_NS);
+}
+
+static uint64_t reserved_now(void)
+{
+	return now_ns() & ~SLOT_RUNS;
+}
+
+static void runs(const struct family *f)
+{
+	atomic_fetch_or(&f->file->slot[f->slot], SLOT_RUNS);
 }
 
 static struct relatives_file *map(int fd)
@@ -97,13 +108,13 @@ static struct family *join(int fd, uint32_t slot)
 		return NULL;
 	}
 	/* Until it is locked: the descriptor may get another number, which drops a lock. */
-	atomic_store(&f->file->slot[slot], now_ns());
+	atomic_store(&f->file->slot[slot], reserved_now());
 	f->fd_before = fd;
 	f->fd = xts_own(fd);
 	f->slot = slot;
 	f->child = RELATIVES_MAX;
 	(void)lock_slot(f, slot);
-	atomic_store(&f->file->slot[slot], SLOT_LIVES);
+	runs(f);
 	f->next = families;
 	families = f;
 	return f;
@@ -327,6 +338,7 @@ static struct common *take_entry(struct family *f)
 		atomic_store(&c->has[f->slot / 64], bit(f->slot));
 		atomic_store(&c->keeper, 0);
 		atomic_store(&c->passed, 0);
+		atomic_store(&c->received, 0);
 		atomic_store(&c->key, 0);
 		atomic_store(&c->left, 0);
 		f->entries++;
@@ -368,7 +380,7 @@ void relatives_drop(struct common *c)
 
 static bool take_slot(struct family *f, uint32_t slot, uint64_t was)
 {
-	if (lives(f, slot) || !atomic_compare_exchange_strong(&f->file->slot[slot], &was, now_ns()))
+	if (lives(f, slot) || !atomic_compare_exchange_strong(&f->file->slot[slot], &was, reserved_now()))
 		return false;
 	f->child = slot;
 	return true;
@@ -407,7 +419,7 @@ static void become_child(struct family *f)
 	f->complete = true;
 	f->fd_before = -1;
 	if (f->slot < RELATIVES_MAX && lock_slot(f, f->slot))
-		atomic_store(&f->file->slot[f->slot], SLOT_LIVES);
+		runs(f);
 }
 
 void relatives_after_fork(bool is_child)
@@ -460,7 +472,10 @@ void relatives_orphaned(void)
 static void keep_over_exec(struct family *f, bool keep)
 {
 	ioctl(f->fd, keep ? FIONCLEX : FIOCLEX);
-	atomic_store(&f->file->slot[f->slot], keep ? now_ns() : SLOT_LIVES);
+	if (keep)
+		atomic_store(&f->file->slot[f->slot], reserved_now());
+	else
+		runs(f);
 }
 
 /* The record lock is dropped when any descriptor of the file is closed, and the new program may close one before it

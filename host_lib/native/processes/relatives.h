@@ -37,9 +37,10 @@ struct common {
 	uint8_t shutdown;
 	uint32_t pdu_read; /* of the first PDU that is returned: bytes that were read before */
 	struct ulps ulps;
-	_Atomic uint64_t key;    /* the one in force */
-	_Atomic uint32_t left;   /* a process has left that knows it */
-	_Atomic uint32_t passed; /* programs that are not relatives may have it too; its deed says which */
+	_Atomic uint64_t key;      /* the one in force */
+	_Atomic uint32_t left;     /* a process has left that knows it */
+	_Atomic uint32_t passed;   /* programs that are not relatives may have it too; its deed says which */
+	_Atomic uint32_t received; /* these processes have it from such a program */
 	_Atomic uint64_t has[RELATIVES_MAX / 64];
 };
 

@@ -9,13 +9,12 @@
  * is killed sends nothing: if it was the last that had joined, the listener closes, and a child that has not joined
  * makes it again.
  */
-#include "core/received_data.h"
 #include "core/call.h"
 #include "core/clock.h"
-#include "core/datagram_socket.h"
 #include "core/outbox.h"
 #include "core/process.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
+#include "streams/stream.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
 #include "processes/key_renewal.h"
@@ -25,16 +24,19 @@ void share_before_fork(struct stack *st)
 {
 	struct xts_sock *s = NULL;
 
-	while (sharing_bound_possible(st) && (s = table_next(st, s))) {
-		if (!s->open || !s->bound || s->own.shared || s->lost || s->own.inherited != NOT_INHERITED ||
-		    !s->proxy_id || s->opening || s->closing || s->call || s->state != TCP_STATE_CLOSE ||
-		    s->phase != PHASE_UNCONNECTED)
-			continue;
-		s->cold->sharing.key = key_make();
-		share_add(s);
-		outbox_add(s, TODO_SHARE);
-	}
-	share_datagram_sockets(st);
+	while (sharing_possible(st) && (s = table_next(st, s)))
+		if (s->open && s->proxy_id && !s->opening && !s->closing && !s->lost && s->own.inherited == NOT_INHERITED)
+			kind_of(s)->share_before_fork(s);
+}
+
+void stream_share_before_fork(struct xts_sock *s)
+{
+	if (!s->bound || s->own.shared || s->call || s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED ||
+	    !sharing_bound_possible(s->stack))
+		return;
+	s->cold->sharing.key = key_make();
+	share_add(s);
+	outbox_add(s, TODO_SHARE);
 }
 
 void sharers_before_fork(struct stack *st)
@@ -51,7 +53,7 @@ void sharers_before_fork(struct stack *st)
 /* True: no other process has it. */
 static bool leave(struct xts_sock *s)
 {
-	return !passed_is_left_to_others(s);
+	return !passed_is_left_to_others(s, (struct passed_leaving){ .passed = true }, false);
 }
 
 /* The proxy closes the listener with the last of its members' channels to end. */
@@ -66,7 +68,7 @@ void sharers_leave(struct xts_sock *s)
 	if (!s->own.shared || (last && share_is_on_its_way(s)))
 		return;
 	s->cold->sharing.leaves_last = last;
-	if (last || !s->datagrams)
+	if (last || kind_of(s)->keeping_is_told)
 		outbox_add(s, TODO_SHARE); /* how long the proxy keeps it */
 }
 
@@ -86,46 +88,30 @@ bool share_is_on_its_way(const struct xts_sock *s)
 	       now_ns() - s->cold->sharing.passed_ns < LISTENER_KEEP_MS * NS_PER_MS;
 }
 
-static int name_datagrams(struct xts_sock *s, struct call *call)
-{
-	uint32_t id = s->id;
-	int r;
-
-	datagram_naming(s);
-	r = call_proxy(s, call);
-	if (!socket_is_open(s, id))
-		return -EBADF;
-	if (r && !call->done && s->datagrams->naming)
-		datagram_is_named(s, true); /* SHARE was not sent */
-	return r;
-}
-
 /* Gives a key to a listener that was not meant to be shared, or to a bound socket. */
 int share_by_key_with_others(struct xts_sock *s)
 {
 	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS };
 	uint32_t id = s->id;
-	bool possible;
 	int r;
 
 	if (s->own.inherited != NOT_INHERITED)
 		return 0;
-	if (s->datagrams)
-		possible = sharing_datagrams_possible(s->stack);
-	else
-		possible = s->state == TCP_STATE_LISTEN ? sharing_possible(s->stack) : sharing_bound_possible(s->stack);
-	if (!possible)
+	if (!kind_of(s)->may_be_shared(s->stack))
 		return -EOPNOTSUPP;
 	if (!s->cold->sharing.key)
 		s->cold->sharing.key = key_make();
 	call.key = key_to_say(s);
-	r = s->datagrams ? name_datagrams(s, &call) : call_proxy(s, &call);
+	kind_of(s)->share_sent(s);
+	r = call_proxy(s, &call);
+	if (r && !call.done && socket_is_open(s, id))
+		kind_of(s)->share_answered(s, true); /* it was not sent */
 	if (!r && socket_is_open(s, id))
 		s->cold->sharing.key_is_told = true;
 	if (!r && socket_is_open(s, id) && !s->own.shared)
 		/* the credits it has posted stay valid: connections that they pay for are offers from now on */
 		share_add(s);
-	if (!r && socket_is_open(s, id) && s->datagrams && s->datagrams->withheld)
-		datagram_return_unread(s);
+	if (!r && socket_is_open(s, id))
+		kind_of(s)->is_shared(s);
 	return r;
 }

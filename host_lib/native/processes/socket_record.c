@@ -14,10 +14,8 @@
 #include "core/asked.h"
 #include "core/call.h"
 #include "core/channel.h"
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/process.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
+#include "core/socket_states.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
 #include "processes/passed_copies.h"
@@ -26,7 +24,6 @@
 #include "processes/take_over.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
-#include "waiting/wait.h"
 #include "xts_private.h"
 
 int record_make(const char *name, unsigned flags)
@@ -87,29 +84,9 @@ static int write_unread(int memfd, struct xts_sock *s)
 	return r;
 }
 
-static void fill_datagrams(struct socket_record *b, const struct datagrams *q)
+const struct socket_kind *record_kind(const struct socket_record *b)
 {
-	b->datagrams = 1;
-	b->connected = q->connected;
-	b->broadcast = q->broadcast;
-	b->tells_drops = q->tells_drops;
-	b->queues_errors = q->queues_errors;
-	b->segment_bytes = q->segment_bytes;
-	b->receive_bytes = q->receive_bytes;
-	b->window = q->window;
-	b->stamping = q->stamping;
-}
-
-static void apply_datagrams(const struct socket_record *b, struct datagrams *q)
-{
-	q->connected = b->connected;
-	q->broadcast = b->broadcast;
-	q->tells_drops = b->tells_drops;
-	q->queues_errors = b->queues_errors;
-	q->segment_bytes = b->segment_bytes;
-	q->receive_bytes = b->receive_bytes;
-	q->window = b->window;
-	q->stamping = b->stamping;
+	return kind_in_state(b->datagrams, b->state);
 }
 
 void record_fill(struct socket_record *b, const struct xts_sock *s)
@@ -157,8 +134,7 @@ void record_fill(struct socket_record *b, const struct xts_sock *s)
 	}
 	if (s->cold->sharing.has_deed)
 		b->deed_id = s->cold->sharing.deed_id;
-	if (s->datagrams)
-		fill_datagrams(b, s->datagrams);
+	kind_of(s)->record_fill(b, s);
 	memcpy(b->endpoint, s->stack->endpoint, sizeof b->endpoint);
 }
 
@@ -179,7 +155,7 @@ int record_write(int memfd, struct xts_sock *s, int descriptor)
 
 	record_fill(&b, s);
 	b.descriptor = descriptor;
-	b.unread = s->datagrams ? 0 : s->unread; /* datagrams that this process was sent stay its own */
+	b.unread = kind_of(s)->unread_stays ? 0 : s->unread;
 	if (c) {
 		struct relatives_place place = relatives_pass(c);
 
@@ -236,8 +212,7 @@ void record_write_refused(int memfd, int error, int descriptor)
 	(void)write_all(memfd, &b, sizeof b);
 }
 
-/* A bool has to be 0 or 1, even if another program has written it. */
-static bool are_bools(const bool *const *flags, size_t count)
+bool record_bools(const bool *const *flags, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		uint8_t byte;
@@ -255,23 +230,12 @@ static bool flags_are_sound(const struct ulps *u)
 	const bool *const flags[] = { &u->peeking,      &u->handshaking,  &u->sending,     &u->begun,        &u->tls,
 				      &u->keys_expired, &u->with_connect, &u->zerocopy_ro, &u->expect_no_pad };
 
-	return are_bools(flags, sizeof flags / sizeof *flags) && !u->sending;
+	return record_bools(flags, sizeof flags / sizeof *flags) && !u->sending;
 }
 
 static bool is_address(const struct xts_endpoint *e)
 {
 	return e->ip_version == 0 || e->ip_version == 4 || e->ip_version == 6;
-}
-
-static bool datagrams_are_sound(const struct socket_record *b)
-{
-	const bool *const flags[] = { &b->stamping.receives, &b->stamping.in_ns, &b->stamping.is_new,
-				      &b->stamping.by_host };
-
-	return are_bools(flags, sizeof flags / sizeof *flags) && b->datagrams == 1 && b->connected <= 1 &&
-	       b->broadcast <= 1 && b->tells_drops <= 1 && b->queues_errors <= 1 && b->key && !b->unread && !b->pdus &&
-	       b->relatives == -1 && b->state == TCP_STATE_CLOSE && b->phase == PHASE_UNCONNECTED &&
-	       b->window >= XTS_DATAGRAM_WINDOW_MIN;
 }
 
 bool record_is_sound(const struct socket_record *b)
@@ -291,13 +255,7 @@ bool record_is_sound(const struct socket_record *b)
 		return false;
 	if (b->asked > ASKED_BYTES_MAX)
 		return false;
-	if (b->datagrams)
-		return datagrams_are_sound(b);
-	if (b->state == TCP_STATE_LISTEN)
-		return b->key && !b->unread && b->relatives == -1;
-	if (b->state != TCP_STATE_ESTABLISHED && b->state != TCP_STATE_CLOSE)
-		return false;
-	return b->unread <= XTS_CREDITS_MAX && (b->state == TCP_STATE_CLOSE || b->unread <= b->window);
+	return record_kind(b)->record_is_sound(b);
 }
 
 static int read_unread(int memfd, struct xts_sock *s, uint32_t bytes)
@@ -377,16 +335,12 @@ void record_apply(const struct socket_record *b, struct xts_sock *s)
 	s->v6only = b->v6only;
 	s->cold->ulps = b->ulps;
 	s->cold->sharing.key = b->key;
-	s->state = b->state;
-	s->phase = b->phase;
+	socket_enter(s, b->state, b->phase);
 	s->error = b->error;
 	s->done = b->done;
 	s->shutdown = b->shutdown;
 	s->cold->backlog = b->backlog;
-	if (s->datagrams)
-		apply_datagrams(b, s->datagrams);
-	else
-		s->grant.window = b->window;
+	kind_of(s)->record_apply(b, s);
 	s->window_max = b->window_max;
 	s->sent_bytes = b->sent_bytes;
 	s->received_bytes = b->received_bytes;
@@ -424,9 +378,9 @@ int record_read(struct stack *st, int memfd, struct xts_sock **out, int *descrip
 		s = *out = socket_make(st, b.family);
 	if (!s)
 		return -EMFILE;
-	if (b.datagrams && datagram_make(s))
-		return -ENOMEM;
-	r = read_unread(memfd, s, b.unread);
+	r = record_kind(&b)->make(s);
+	if (!r)
+		r = read_unread(memfd, s, b.unread);
 	if (!r)
 		r = read_pdus(memfd, s, &b);
 	if (!r)

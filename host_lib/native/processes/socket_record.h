@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/datagram_socket.h"
 #include "core/stack.h"
+#include "core/stamping.h"
 #include "processes/deed.h"
 #include "processes/relatives.h"
 #include "ulps/pushed.h"
@@ -59,11 +59,16 @@ struct socket_record {
 	uint32_t asked; /* over exec: bytes that follow the PDUs, what the program has asked (core/asked.h) */
 };
 
+struct socket_kind;
 struct xts_sock;
 
 void record_fill(struct socket_record *b, const struct xts_sock *s); /* leaves out what is unread */
 /* The same, for a label: names the endpoint, since the other program's default endpoint may differ. */
 void record_for_label(struct socket_record *b, const struct xts_sock *s);
+/* What kind of socket it is about. */
+const struct socket_kind *record_kind(const struct socket_record *b);
+/* A bool has to be 0 or 1, even if another program has written it. */
+bool record_bools(const bool *const *flags, size_t count);
 /* Checks that everything in it is in range. */
 bool record_is_sound(const struct socket_record *b);
 /* Gives s, a new socket, the state of the record; does not look at which other processes have it. */

@@ -26,6 +26,7 @@
 #include "core/clock.h"
 #include "core/reason.h"
 #include "core/socket.h"
+#include "core/socket_states.h"
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "credit.h"
@@ -35,21 +36,16 @@
 #include "processes/take_over.h"
 #include "ulps/pushed.h"
 #include "waiting/progress_thread.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 
 #define ANSWER_NS (2 * NS_PER_S) /* a holder that has not answered by then is stopped, or hangs */
 #define AT_ONCE_NS (10 * NS_PER_MS)
 #define SOON_NS (100 * NS_PER_MS)
 #define UNKNOWN_NS NS_PER_S /* the parent's SHARE may be on its way */
 #define PAUSE_MIN_NS (100 * NS_PER_US)
-/* a process that does not ask again soon loses its place to the next one (PROTOCOL.md) */
+/* a process that does not ask again soon is not waited for (PROTOCOL.md) */
 #define PAUSE_BUSY_NS (2 * NS_PER_MS)
 #define PAUSE_NEEDED_NS (20 * NS_PER_MS) /* the holder is receiving, possibly for long */
-
-bool turn_is_elsewhere(const struct xts_sock *s)
-{
-	return s->own.moved != NOT_MOVED || (s->own.inherited != NOT_INHERITED && s->own.common);
-}
 
 /* The process that held it last has died. Had it read everything, and has everything that it had sent arrived? */
 static bool nothing_is_missing(const struct xts_sock *s, const struct call *call)
@@ -88,6 +84,7 @@ static void taken(struct xts_sock *s, const struct call *call)
 {
 	inherit_is_here(s);
 	s->own.why_gone = 0;
+	s->cold->sharing.taken_ns = now_ns();
 	s->cold->sharing.silent = false;
 	s->cold->sharing.sought_for = 0;
 	s->cold->sharing.unknown_ns = 0;
@@ -132,8 +129,7 @@ static int ask(struct xts_sock *s, uint32_t purpose)
 	s->shutdown &= SEND_SHUTDOWN;
 	s->done = false;
 	s->error = 0;
-	s->state = TCP_STATE_ESTABLISHED;
-	s->phase = PHASE_CONNECTED;
+	socket_enter(s, TCP_STATE_ESTABLISHED, PHASE_CONNECTED);
 	r = call_proxy(s, &call);
 	if (!socket_is(s, id))
 		return -EBADF;

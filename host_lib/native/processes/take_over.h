@@ -33,8 +33,6 @@ void turn_begin(struct xts_sock *s, uint32_t purpose);
 int turn_use(struct xts_sock *s);
 /* The proxy has given the connection to this process: what the last holder wrote in the entry is valid now. */
 void turn_is_taken(struct xts_sock *s, bool died);
-/* Is it being given up, or does another process hold it? Then a call that uses it has to take it first. */
-bool turn_is_elsewhere(const struct xts_sock *s);
 
 /* --- give_up.c ---------------------------------------------------------------------------------------------------- */
 

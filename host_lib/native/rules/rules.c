@@ -3,6 +3,7 @@
 
 #include <fnmatch.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,14 @@ static struct xts_endpoint seen_from(const struct sockaddr *address)
 	return seen;
 }
 
+/* Loopback is an address like any other. */
+static atomic_bool loopback_as_others;
+
+void xts_rules_loopback(bool as_others)
+{
+	atomic_store_explicit(&loopback_as_others, as_others, memory_order_relaxed);
+}
+
 static bool seen_is_loopback(const struct xts_endpoint *seen)
 {
 	return (seen->ip_version == 4 && seen->address[0] == 127) ||
@@ -90,6 +99,8 @@ static bool seen_is_wildcard(const struct xts_endpoint *seen)
 
 static bool seen_stays_here(const struct xts_endpoint *seen, enum xts_role role)
 {
+	if (atomic_load_explicit(&loopback_as_others, memory_order_relaxed))
+		return false;
 	return seen_is_loopback(seen) || (!role_first_is_local(role) && seen_is_wildcard(seen));
 }
 
@@ -200,7 +211,7 @@ static struct xts_verdict default_verdict(const struct xts_rule_group *group, co
 		verdict.why = "no rule matches, and `default os` leaves it to the kernel";
 	else if (seen_stays_here(&q->first, q->role))
 		verdict.why = "no rule matches, and by default loopback stays with the kernel";
-	else if (!role_first_is_local(q->role) && seen_is_loopback(&q->second))
+	else if (!role_first_is_local(q->role) && seen_stays_here(&q->second, XTS_ROLE_TCP_SERVER))
 		verdict.why = "no rule matches, and by default what is bound to loopback stays with the kernel";
 	else
 		verdict.offload = true;

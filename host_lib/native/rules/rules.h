@@ -15,6 +15,9 @@
  * with the kernel: a program that has used this host's network for UDP must not lose it because TCP is offloaded. A
  * written `default xts` applies to both.
  *
+ * Where the device is this machine (`xts dev`), its loopback is the host's, and loopback addresses are addresses like
+ * any other: xts_rules_loopback(). Otherwise:
+ *
  * An `xts` rule matches whatever addresses it covers. A rule that offloads by another keyword (xlio, vma, sdp, sa, *)
  * does not match a loopback address unless it names one: those libraries always leave loopback to the kernel.
  */
@@ -59,6 +62,9 @@ int xts_rules_parse(struct xts_rules **out, const char *text, size_t bytes, stru
  * offloaded. */
 const struct xts_rules *xts_rules_default(void);
 void xts_rules_free(struct xts_rules *rules);
+
+/* XTS_LOOPBACK: does this process treat loopback as it does other addresses, in all rules that it asks from now on? */
+void xts_rules_loopback(bool as_others);
 
 /* The program for which the rules are asked. */
 struct xts_rule_program {

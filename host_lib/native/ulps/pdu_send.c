@@ -8,6 +8,7 @@
  * parts, and the call returns how much it has taken. If the PDU's length is known, the later calls end the PDU with its
  * last byte, however many bytes they are given.
  */
+#include "core/arguments.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/outbox.h"
@@ -23,10 +24,24 @@
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
 #include "waiting/mirror.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts.h"
 
 #define TLS_RECORD_BYTES 16384u /* limit of a control record; a longer one becomes several, as in the kernel */
+
+/* As by the kernel's TCP: a program may say for any socket what is for datagrams. */
+static bool is_passed_over(const struct cmsghdr *c)
+{
+	switch (c->cmsg_level) {
+	case SOL_SOCKET:
+		return argument_is_for_unix(c);
+	case SOL_XTS:
+	case SOL_TLS:
+		return false;
+	default:
+		return true;
+	}
+}
 
 int control_read(struct control *out, const struct msghdr *message)
 {
@@ -36,7 +51,11 @@ int control_read(struct control *out, const struct msghdr *message)
 		size_t bytes = c->cmsg_len - CMSG_LEN(0);
 		bool keys = c->cmsg_level == SOL_TLS && c->cmsg_type == TLS_SET_RECORD_TYPE && bytes == 1;
 
-		if (c->cmsg_len < CMSG_LEN(0) || out->type)
+		if (c->cmsg_len < CMSG_LEN(0))
+			return -EINVAL;
+		if (is_passed_over(c))
+			continue;
+		if (out->type)
 			return -EINVAL;
 		if (!keys && (c->cmsg_level != SOL_XTS || c->cmsg_type <= 0 ||
 			      c->cmsg_type >= (int)XTS_CONTROL_EVENTS || bytes > CONTROL_BYTES))

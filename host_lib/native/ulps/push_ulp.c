@@ -25,7 +25,7 @@
 #include "queue.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts.h"
 
 #define PUSH_HEAD_BYTES 8u
@@ -146,7 +146,7 @@ static void pushed(struct xts_sock *s, const struct call *call)
 		begin_giving_back(s);
 }
 
-void push_answered(struct xts_sock *s, const struct call *call)
+static void push_answered(struct xts_sock *s, const struct call *call)
 {
 	switch ((uint32_t)call->option) {
 	case SIOC_PUSH_ULP_RX:
@@ -276,6 +276,7 @@ static int ask(struct xts_sock *s, struct call *call)
 			outbox_add(s, TODO_ADVERT);
 		}
 	}
+	call->answered = push_answered;
 	r = asked_call(s, call);
 	return end(s, id, r);
 }
@@ -337,8 +338,10 @@ static int end_peek_mode(struct xts_sock *s, uint32_t drop_bytes)
 {
 	struct call call = { .type = XTS_CMD_IOCTL, .option = SIOC_END_PEEK_MODE, .length = sizeof drop_bytes };
 
-	if (!s->cold->ulps.peeking)
+	if (!s->cold->ulps.peeking) {
+		last_error_note(EINVAL, "the socket is not in peek mode: begin it before connecting or listening");
 		return -EINVAL;
+	}
 	xts_put32(call.value, drop_bytes);
 	return ask(s, &call);
 }

@@ -46,8 +46,6 @@ struct connect_pushes {
 };
 void push_note(struct xts_sock *s, uint32_t request, uint16_t ulp_id);              /* it is pushed, or will be */
 void connect_pushes_sent(struct xts_sock *s, const struct connect_pushes *encoded); /* they have been sent */
-/* the proxy has executed the push */
-void push_answered(struct xts_sock *s, const struct call *call);
 int push_give_back(struct xts_sock *s); /* 0: everything is given back; -EAGAIN: no frame can leave now; -ENETDOWN */
 void push_forget(struct xts_sock *s);   /* a new connection begins without pushed protocols */
 void push_inherit(struct xts_sock *s, const struct xts_sock *listener); /* it was accepted with these */

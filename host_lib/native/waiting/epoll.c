@@ -9,12 +9,12 @@
 #include "core/arguments.h"
 #include "core/channel.h"
 #include "core/error.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
 #include "waiting/epoll.h"
 #include "waiting/other_stacks.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts.h"
 #include "xts_private.h"
 
@@ -84,23 +84,11 @@ void epoll_set_ready(struct watch *w)
 	}
 }
 
-void epoll_note_listener(struct watch *w)
-{
-	if (w->listening || w->away)
-		return;
-	w->listening = true;
-	w->listeners_next = w->ctx->listeners;
-	w->ctx->listeners = w;
-}
-
 void epoll_ready(struct xts_sock *s, uint32_t events)
 {
-	for (struct watch *w = s->watches; w; w = w->next) {
-		if (s->state == TCP_STATE_LISTEN)
-			epoll_note_listener(w);
+	for (struct watch *w = s->watches; w; w = w->next)
 		if (!w->disabled && (events & (w->events | EPOLL_ALWAYS)))
 			epoll_set_ready(w);
-	}
 }
 
 static bool asks(const struct watch *w)
@@ -234,7 +222,7 @@ void epoll_promise(struct epoll_ctx *ctx, int count)
 	self->promised = ctx->stack;
 	self->turn = ctx->turn ? ctx->stack : NULL;
 	self->holding = (ctx->flags & XTS_EPOLL_HOLD) && count >= (int)HOLD_EVENTS_MIN && st->channel &&
-			st->channel->attachment.reply.kind != XTS_QUEUE_SHM;
+			(st->channel->queue->traits & XTS_QUEUE_KICK_COSTS);
 }
 
 void epoll_arrive(struct epoll_ctx *ctx)
@@ -246,13 +234,9 @@ void epoll_arrive(struct epoll_ctx *ctx)
 		self->batching = self->holding = false;
 	if (st->to_join)
 		inherit_take_watched(st, ctx);
-	for (struct watch *w = ctx->listeners; w; w = w->listeners_next) {
-		if (!w->disabled && (w->events & EPOLLIN) && w->socket->state == TCP_STATE_LISTEN)
-			listener_interest(w->socket, false);
-	}
 	for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
-		if (s->datagrams && epoll_watches(ctx, s))
-			listener_interest(s, false);
+		if (epoll_watches(ctx, s))
+			kind_of(s)->interest(s, false);
 	channel_flush(st, true);
 	channel_pump(st);
 }
@@ -268,6 +252,8 @@ int xts_epoll(void *ectx, struct epoll_event *events, int max)
 	r = argument_events(events, max);
 	if (r)
 		return finish(r);
+	if (argument_is_nowhere(events))
+		return xts_epoll_is_ready(ctx) ? finish(-EFAULT) : 0;
 	st = stack_enter(ctx->stack);
 	epoll_arrive(ctx);
 	(void)channel_catch_up(st);

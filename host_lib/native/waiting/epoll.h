@@ -16,8 +16,7 @@ struct epoll_ctx {
 	struct stack *stack; /* the stack of the thread that made it; its lock protects the other members */
 	struct epoll_ctx *next;
 	struct watch *ready_first, *ready_last;
-	struct watch *listeners; /* watches of listening sockets, whose connections a wait asks for */
-	struct watch *outer;     /* watches of other contexts on this one */
+	struct watch *outer; /* watches of other contexts on this one */
 	uint16_t waiters, polled;
 	unsigned watches; /* on sockets and contexts of its own stack */
 	uint16_t held;    /* threads that use it although it may be destroyed meanwhile: the last of them frees it */
@@ -37,7 +36,6 @@ struct epoll_ctx {
 struct watch {
 	struct watch *next; /* the next watch of the same socket or inner context */
 	struct watch *ready_next, *ready_previous;
-	struct watch *listeners_next;
 	struct epoll_ctx *ctx;
 	union {
 		struct xts_sock *socket; /* what is watched */
@@ -50,7 +48,6 @@ struct watch {
 	bool is_context;
 	bool away;            /* the context is another stack's than the socket: other_stacks.h */
 	bool ready, disabled; /* disabled: reported once (EPOLLONESHOT) */
-	bool listening;       /* in ctx->listeners */
 };
 
 /* A context in this stack, which the caller has not locked. NULL: no memory. */
@@ -66,7 +63,6 @@ void epoll_set_ready(struct watch *w);
 /* Takes it off the ready list and reports what it has: 1, or 0 if that is nothing. */
 int epoll_report(struct watch *w, struct epoll_event *event);
 void epoll_ready_remove(struct watch *w);
-void epoll_note_listener(struct watch *w);
 
 /* Keeps a context, whose stack the caller has locked, until epoll_release(), which is called without the lock. */
 void epoll_hold(struct epoll_ctx *ctx);
@@ -77,6 +73,8 @@ void epoll_ring(struct epoll_ctx *ctx);
 void epoll_collected(struct epoll_ctx *ctx, int found);
 void epoll_found_nothing(struct epoll_ctx *ctx); /* the same after a look that takes nothing */
 void epoll_close_fd(struct epoll_ctx *ctx);
+/* xts_epoll_fd() for the library itself: the program does not get it. */
+int epoll_own_descriptor(void *ectx);
 
 /* For other parts of the library. */
 void epoll_ready(struct xts_sock *s, uint32_t events);

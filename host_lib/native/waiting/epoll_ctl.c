@@ -4,15 +4,14 @@
 #include "core/arguments.h"
 #include "core/error.h"
 #include "core/process.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
 #include "core/stack.h"
 #include "own_memory.h"
-#include "processes/inherit.h"
 #include "processes/take_over.h"
 #include "waiting/epoll.h"
 #include "waiting/other_stacks.h"
 #include "waiting/progress_thread.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts.h"
 #include "xts_private.h"
 
@@ -38,11 +37,6 @@ static void watch_free(struct watch *w)
 	while (*at != w)
 		at = &(*at)->next;
 	*at = w->next;
-	if (w->listening) {
-		for (at = &w->ctx->listeners; *at != w; at = &(*at)->listeners_next)
-			;
-		*at = w->listeners_next;
-	}
 	xts_release(w);
 }
 
@@ -256,11 +250,9 @@ static int change(struct epoll_ctx *ctx, int op, struct xts_sock *s, struct epol
 	w->events = event->events;
 	w->data = event->data;
 	w->disabled = false;
-	if (s && s->state == TCP_STATE_LISTEN)
-		epoll_note_listener(w);
 	/* otherwise the interest begins when the program waits */
-	if (s && (s->state == TCP_STATE_LISTEN || s->datagrams) && (w->away || ctx->waiters || ctx->set >= 0))
-		listener_interest(s, false);
+	if (s && (w->away || ctx->waiters || ctx->set >= 0))
+		kind_of(s)->interest(s, false);
 	if (epoll_watch_events(w))
 		epoll_set_ready(w);
 	return 0;

@@ -183,7 +183,7 @@ struct epoll_ctx *epoll_orphaned(struct stack *from, struct stack *to, struct ep
 	return others;
 }
 
-int xts_epoll_fd(void *ectx)
+int epoll_own_descriptor(void *ectx)
 {
 	struct stack *st;
 	int r;
@@ -194,4 +194,12 @@ int xts_epoll_fd(void *ectx)
 	r = open_descriptor(ectx);
 	stack_leave(st);
 	return finish(r);
+}
+
+int xts_epoll_fd(void *ectx)
+{
+	int fd = epoll_own_descriptor(ectx);
+
+	xts_lend(fd);
+	return fd;
 }

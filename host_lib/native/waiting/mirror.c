@@ -30,11 +30,10 @@
 #include <unistd.h>
 
 #include "core/error.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
 #include "core/stack.h"
 #include "own_descriptors.h"
 #include "own_memory.h"
-#include "processes/inherit.h"
 #include "processes/take_over.h"
 #include "waiting/mirror.h"
 #include "waiting/progress_thread.h"
@@ -92,7 +91,7 @@ static int mirror_make(struct xts_sock *s)
 		return r;
 	}
 	m->ours = xts_own(ends[0]);
-	m->theirs = xts_own(ends[1]);
+	m->theirs = ends[1]; /* it is for the program, under the interposer too */
 	m->replaced = -1;
 	m->writable = true;
 	s->mirror = m;
@@ -158,8 +157,7 @@ static void update(struct xts_sock *s)
 		wake_sleepers(m);
 	}
 	if (!m->half_closed)
-		/* the second case: an error waits to be fetched */
-		set_readable(m, events & EPOLLIN || (s->datagrams && events & EPOLLERR));
+		set_readable(m, events & kind_of(s)->readable_on);
 	set_writable(m, events & EPOLLOUT);
 	if (s->phase == PHASE_UNCONNECTED)
 		return;
@@ -218,7 +216,7 @@ void mirror_forget(struct xts_sock *s)
 		*at = s->dirty_next;
 	s->mirror_dirty = false;
 	xts_own_close(s->mirror->ours);
-	xts_own_close(s->mirror->theirs);
+	close(s->mirror->theirs);
 	if (s->mirror->replaced >= 0)
 		xts_own_close(s->mirror->replaced);
 	xts_release(s->mirror);
@@ -235,7 +233,7 @@ int xts_fileno(int number)
 	st = stack_enter_of(number);
 	s = table_use_for(st, number, PURPOSE_POLL);
 	if (s)
-		listener_interest(s, false);
+		kind_of(s)->interest(s, false);
 	if (s && !socket_looks(s))
 		s = NULL;
 	if (s) {

@@ -19,14 +19,14 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/process.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
 #include "processes/take_over.h"
 #include "waiting/epoll.h"
 #include "waiting/other_stacks.h"
 #include "waiting/poll.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 #include "xts.h"
 #include "xts_private.h"
 
@@ -95,8 +95,8 @@ static void use(const struct polling *p)
 	for (nfds_t i = 0; i < p->count && (st->untaken || st->shared); i++) {
 		struct xts_sock *s = p->sockets[i].fd < 0 ? NULL : table_use_for(st, p->sockets[i].fd, PURPOSE_POLL);
 
-		if (s && (s->state == TCP_STATE_LISTEN || s->datagrams) && p->sockets[i].events & (POLLIN | POLLRDNORM))
-			listener_interest(s, false);
+		if (s && p->sockets[i].events & (POLLIN | POLLRDNORM))
+			kind_of(s)->interest(s, false);
 	}
 	for (nfds_t i = 0; i < p->context_count && st->to_join; i++)
 		inherit_take_watched(st, p->contexts[i].ectx);
@@ -252,7 +252,7 @@ int xts_poll(struct pollfd *fds, unsigned long count, int timeout_ms)
 	uint64_t deadline = 0;
 
 	/* the kernel refuses an impossible address even for no descriptors */
-	if (count > ARGUMENT_END / sizeof *fds || argument_is_impossible(fds, count * sizeof *fds) ||
+	if (count > xts_argument_end / sizeof *fds || argument_is_impossible(fds, count * sizeof *fds) ||
 	    argument_is_bad(fds, count * sizeof *fds))
 		return finish(-EFAULT);
 	if (timeout_ms)
@@ -359,6 +359,16 @@ static uint64_t deadline_without(const struct collecting *c, bool used, uint64_t
 	return soon_ns < deadline_ns ? soon_ns : deadline_ns;
 }
 
+/* The kernel finds only with the first event that it cannot write there, and keeps that event. */
+static int wait_for_nowhere(void *ectx, int kernel_set, uint64_t deadline_ns, const sigset_t *mask)
+{
+	struct xts_polled_context context = { .ectx = ectx, .events = POLLIN };
+	struct pollfd kernel = { .fd = kernel_set, .events = POLLIN };
+	int r = xts_poll_contexts(NULL, 0, &context, 1, &kernel, kernel_set >= 0, deadline_ns, mask);
+
+	return r > 0 ? finish(-EFAULT) : r;
+}
+
 int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *members, struct epoll_event *events,
 			 int max, uint64_t deadline_ns, const sigset_t *mask)
 {
@@ -372,6 +382,8 @@ int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *mem
 	r = argument_events(events, max);
 	if (r)
 		return finish(r);
+	if (argument_is_nowhere(events))
+		return wait_for_nowhere(ectx, kernel_set, deadline_ns, mask);
 	xts_cancellation_point();
 	do {
 		bool used = foreign_is_used(c.ctx), last = used && c.ctx->foreign_last;

@@ -8,14 +8,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/error.h"
 #include "core/stack.h"
 #include "own_descriptors.h"
 #include "own_memory.h"
 #include "waiting/epoll.h"
 #include "waiting/other_stacks.h"
-#include "waiting/wait.h"
-#include "xts.h"
+#include "core/wait.h"
 #include "xts_private.h"
 
 #define MEMBERS_AT_ONCE 64
@@ -138,7 +136,7 @@ int nested_ctl(struct epoll_ctx *ctx, int op, struct epoll_ctx *inner, uint32_t 
 	int fd = -1, r;
 
 	if (op == EPOLL_CTL_ADD)
-		fd = xts_epoll_fd(inner);
+		fd = epoll_own_descriptor(inner);
 	if (op == EPOLL_CTL_ADD && fd < 0)
 		return -errno;
 	if (op != EPOLL_CTL_DEL)

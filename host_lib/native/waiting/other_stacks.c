@@ -7,17 +7,15 @@
 
 #include "core/catch_up.h"
 #include "core/channel.h"
-#include "core/error.h"
 #include "core/process.h"
-#include "core/socket.h"
+#include "core/socket_kind.h"
 #include "core/stack.h"
 #include "own_descriptors.h"
 #include "own_memory.h"
 #include "processes/inherit.h"
 #include "processes/take_over.h"
 #include "waiting/epoll.h"
-#include "waiting/wait.h"
-#include "xts.h"
+#include "core/wait.h"
 #include "xts_private.h"
 
 #define WATCHES_AT_ONCE 64u
@@ -245,7 +243,7 @@ static void visit(struct epoll_ctx *ctx, struct stack *st, bool looks)
 		inherit_take_watched(st, ctx);
 	for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
 		if (epoll_watches(ctx, s))
-			listener_interest(s, false);
+			kind_of(s)->interest(s, false);
 	channel_pump(st);
 	if (looks)
 		(void)channel_catch_up(st);
@@ -356,7 +354,7 @@ short foreign_poll(int number, short events, bool looks)
 	uint32_t now = 0;
 
 	if (s && (events & (POLLIN | POLLRDNORM)))
-		listener_interest(s, false);
+		kind_of(s)->interest(s, false);
 	channel_pump(st);
 	if (looks)
 		(void)channel_catch_up(st);

@@ -10,12 +10,10 @@
 #include <stdlib.h>
 
 #include "core/clock.h"
-#include "core/error.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "waiting/epoll.h"
 #include "waiting/other_stacks.h"
-#include "waiting/wait.h"
 #include "xts.h"
 #include "xts_private.h"
 
@@ -85,7 +83,7 @@ static int add_descriptors(const struct several *p, const struct epoll_ctx *ctx,
 	if (foreign_fd(ctx) >= 0)
 		out[n++] = (struct pollfd){ .fd = foreign_fd(ctx), .events = POLLIN };
 	for (nfds_t i = 0; i < p->context_count; i++) {
-		out[n] = (struct pollfd){ .fd = xts_epoll_fd(p->contexts[i].ectx), .events = POLLIN };
+		out[n] = (struct pollfd){ .fd = epoll_own_descriptor(p->contexts[i].ectx), .events = POLLIN };
 		if (out[n++].fd < 0)
 			return -errno;
 	}

@@ -28,7 +28,7 @@
 #include "queue.h"
 #include "waiting/mirror.h"
 #include "waiting/progress_thread.h"
-#include "waiting/wait.h"
+#include "core/wait.h"
 
 void progress_wake(struct stack *st)
 {
@@ -150,14 +150,14 @@ static bool leave_armed(struct stack *st)
 }
 
 /* Sleeps until the thread is needed. A program that sleeps on a polling context's descriptor notices what comes on the
- * queue, and not that the channel ends: so this thread watches the attach connection, and over AF_XDP pings. */
+ * queue, and not that the channel ends: so this thread watches the attach connection, and pings where that does not tell. */
 static void stand_by(struct stack *st, struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct pollfd *connection = &watched->fds[SLEEP_FDS + 1];
 	struct progress *p = &st->progress;
 	struct channel *c = st->channel;
 
-	if (c && st->idle_contexts && !st->leader && c->attachment.reply.kind != XTS_QUEUE_SHM) {
+	if (c && st->idle_contexts && !st->leader && !(c->queue->traits & XTS_QUEUE_DEATH_SHOWS)) {
 		xts_link_watch(&c->link, true, now_ns());
 		channel_tick(st, now_ns());
 		channel_flush(st, true);

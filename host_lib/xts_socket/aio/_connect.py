@@ -12,6 +12,7 @@ from socket import IPPROTO_TCP, SOCK_STREAM, TCP_NODELAY
 from typing import TYPE_CHECKING, TypeVar
 
 from .._create import as_client, client_stack
+from .._misuse import named
 from .._native import lib
 from .._socket import socket
 from ._resolve import Info, interleave, resolve
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
+@named
 async def create_connection(
     protocol_factory: Callable[[], P],
     host: str | None = None,

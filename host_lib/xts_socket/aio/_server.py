@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
 from .._create import as_server
+from .._misuse import named
 from .._socket import socket
 from ._poller import poller_of
 from ._resolve import resolve
@@ -256,6 +257,7 @@ def check_tls(context: Any, handshake_timeout_s: float | None, shutdown_timeout_
             raise ValueError(f"{name} is only meaningful with ssl")
 
 
+@named
 async def create_server(
     protocol_factory: Callable[[], asyncio.BaseProtocol],
     host: str | Sequence[str] | None = None,
@@ -383,6 +385,7 @@ def _bind(sock: socket, address: Any) -> None:
         raise OSError(failure.errno, f"error while attempting to bind on address {address!r}: {reason}") from None
 
 
+@named
 async def connect_accepted_socket(
     protocol_factory: Callable[[], asyncio.BaseProtocol],
     sock: socket,

@@ -10,6 +10,7 @@ from asyncio import sslproto
 from typing import TYPE_CHECKING, Any
 
 from .._create import as_client, as_server
+from .._misuse import named
 from .._socket import socket
 from ._sock import sock_push
 from ._transport import Transport
@@ -72,6 +73,7 @@ def make_transport(
     return inner._app_transport
 
 
+@named
 async def start_tls(
     transport: asyncio.WriteTransport,
     protocol: asyncio.BaseProtocol,

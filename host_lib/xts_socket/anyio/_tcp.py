@@ -16,6 +16,7 @@ from anyio.streams.stapled import MultiListener
 from anyio.streams.tls import TLSStream
 
 from .._create import client_stack, create_server, has_dualstack_ipv6
+from .._misuse import named
 from .._readiness import WRITABLE
 from .._socket import socket
 from ..aio._tls import in_proxy
@@ -61,6 +62,7 @@ async def connect_tcp(
 ) -> SocketStream | TLSStream: ...
 
 
+@named
 async def connect_tcp(
     remote_host: IPAddressType,
     remote_port: int,
@@ -102,6 +104,7 @@ async def connect_tcp(
         raise
 
 
+@named
 async def create_tcp_listener(
     *,
     local_host: IPAddressType | None = None,

@@ -7,29 +7,13 @@ import argparse
 import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 
-from xts_messages.command_line import add_common
+from xts_messages.command_line import CommandLine, add_common
 from xts_messages.standard_output import ends_with_reader
 
-_VERBS = (
-    "run",
-    "dev",
-    "status",
-    "top",
-    "capture",
-    "doctor",
-    "ping",
-    "rules",
-    "config",
-    "log",
-    "env",
-    "files",
-    "report",
-    "build-flags",
-    "completion",
-)
+from .verbs import VERBS
 
 _EXAMPLES = """\
 examples:
@@ -60,9 +44,10 @@ def _use_endpoint(path: str) -> None:
     configure(endpoint=path)
 
 
-def make_parser(chosen: Sequence[str] = _VERBS) -> argparse.ArgumentParser:
-    """The command line, with these verbs: each is a module, which takes time to import."""
-    parser = argparse.ArgumentParser(
+def make_parser(chosen: Collection[str] = VERBS) -> argparse.ArgumentParser:
+    """The command line, with all of these verbs: each is a module, which takes time to import. Of the others there is
+    only what the help says."""
+    parser = CommandLine(
         prog="xts",
         description="Runs programs with offloaded sockets, and shows the offloaded sockets of this host.",
         epilog=_EXAMPLES,
@@ -70,8 +55,11 @@ def make_parser(chosen: Sequence[str] = _VERBS) -> argparse.ArgumentParser:
     )
     add_common(parser)
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    for verb in chosen:
-        import_module(f".{verb.replace('-', '_')}", __package__).add(verbs)
+    for verb, text in VERBS.items():
+        if verb in chosen:
+            import_module(f".{verb.replace('-', '_')}", __package__).add(verbs)
+        else:
+            verbs.add_parser(verb, help=text)
     return parser
 
 
@@ -79,12 +67,11 @@ def make_parser(chosen: Sequence[str] = _VERBS) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0: success; 1: failure; 2: wrong usage."""
     given = sys.argv[1:] if arguments is None else arguments
-    if given and not given[0].startswith("-") and given[0] not in _VERBS:
-        close = difflib.get_close_matches(given[0], _VERBS, 1)
-        advice = f"did you mean {close[0]}?" if close else f"the verbs are {', '.join(_VERBS)}"
+    if given and not given[0].startswith("-") and given[0] not in VERBS:
+        close = difflib.get_close_matches(given[0], VERBS, 1)
+        advice = f"did you mean {close[0]}?" if close else f"the verbs are {', '.join(VERBS)}"
         make_parser(()).error(f"there is no verb {given[0]}: {advice}")
-    # Imports only the module of the verb that is asked for.
-    parsed = make_parser(given[:1] if given and given[0] in _VERBS else _VERBS).parse_args(given)
+    parsed = make_parser(_asked_for(given)).parse_args(given)
     if parsed.endpoint is not None:
         _use_endpoint(parsed.endpoint)
     try:
@@ -92,5 +79,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as failure:
-        print(f"xts: {failure.strerror or failure}", file=sys.stderr)
+        print(f"xts: {_text(failure)}", file=sys.stderr)
         return 1
+
+
+def _asked_for(given: Sequence[str]) -> Collection[str]:
+    """The verbs whose modules the arguments may need: the first word, unless options come before it. --help needs
+    none; completion, and what reads the whole command line (its manual pages), needs all."""
+    if not given or any(word.startswith("--print") for word in given):
+        return VERBS
+    return given[:1] if given and given[0] in VERBS else [word for word in given if word in VERBS]
+
+
+def _text(failure: OSError) -> str:
+    """The sentence of an error, or of one that the system made: with the file that it is about."""
+    if failure.strerror is None:
+        return str(failure)
+    return f"{failure.filename}: {failure.strerror}" if failure.filename else failure.strerror

@@ -12,6 +12,8 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+from .verbs import VERBS
+
 _EPILOG = """\
 examples:
   cc -o fetch fetch.c $(xts build-flags)
@@ -22,7 +24,7 @@ examples:
 def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "build-flags",
-        help="print the compiler's options for a C program that uses libxts",
+        help=VERBS["build-flags"],
         description="Print the compiler's options for a C program that uses libxts.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -34,10 +34,7 @@ _MIB = 1 << 20
 
 
 def add(verbs: Any) -> None:
-    text = "write what a command's sockets send and receive to a file for Wireshark"
-    parser = add_verb(
-        verbs, "capture", text, "xts capture --output shop.pcapng -- xts run -- curl http://198.18.0.2/", run
-    )
+    parser = add_verb(verbs, "capture", "xts capture --output shop.pcapng -- xts run -- curl http://198.18.0.2/", run)
     parser.add_argument(
         "--output", metavar="FILE", type=Path, required=True, help="the file to write (pcapng); it must not exist yet"
     )

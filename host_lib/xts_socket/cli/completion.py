@@ -7,18 +7,23 @@ from typing import Any
 
 from xts_messages.command_line import SHELLS, completion
 
+from .verbs import VERBS
+
 _EPILOG = """\
 examples:
   xts completion bash > ~/.local/share/bash-completion/completions/xts
   xts completion zsh > ~/.zfunc/_xts          with ~/.zfunc in $fpath before compinit
-  xts-proxy --print-completion bash           also xts-agent and xts-lab
+  xts completion fish > ~/.config/fish/completions/xts.fish
+  xts-proxy --print-completion bash           also xts-agent, xts-lab and the other commands
+
+The Debian packages bring completion of all commands for bash, zsh and fish.
 """
 
 
 def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "completion",
-        help="print a completion script for a shell",
+        help=VERBS["completion"],
         description="Print a script with which a shell completes this command.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

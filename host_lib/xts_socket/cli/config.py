@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from xts_messages.environment import BY_NAME, OURS
+from xts_messages.file_failure import not_read
+from xts_messages.text_table import print_table
 
 from .._native import ffi, lib
 from . import config_import
-from .control_pages import Value, page_of, value_of
+from .control_pages import Value, page_of, unreachable, value_of
 from .env import unknown
-from .log import unreachable
-from .text_table import print_table
+from .verbs import VERBS
 
 _EPILOG = """\
 examples:
@@ -45,7 +46,7 @@ The lines are NAME = VALUE, with the names that `xts config explain` shows. All 
 def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "config",
-        help="show the settings in force and where each comes from; check or import a file of settings",
+        help=VERBS["config"],
         description="The settings of programs with offloaded sockets.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -159,7 +160,7 @@ def _check(arguments: argparse.Namespace) -> int:
             print(f"{path} is right: {given} setting{'s' * (given != 1)}")
         return 0
     if not mistakes:
-        raise OSError(-result, f"{path}: {os.strerror(-result)}")
+        raise OSError(-result, not_read(path, OSError(-result, os.strerror(-result))))
     if arguments.json:
         print(
             json.dumps({"file": path, "valid": False, "mistakes": len(mistakes) + more, "errors": mistakes}, indent=2)

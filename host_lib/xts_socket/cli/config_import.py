@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from xts_messages.configuration_file import read_bytes
+from xts_messages.file_failure import not_read
 from xts_messages.profiles import PROFILES
 
 from .._rules import Rules, RulesError
@@ -101,7 +102,10 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[Imported]:
 
 
 def _of_file(path: str) -> Iterator[Imported]:
-    text = read_bytes(path)
+    try:
+        text = read_bytes(path)
+    except OSError as failure:
+        raise OSError(failure.errno, not_read(path, failure)) from None
     if text.lstrip()[:1] != b"{":
         yield _of_rules(path, text)
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import pwd
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -127,6 +128,51 @@ def page_of(pid: int, proc: Path = Path("/proc")) -> Iterator[ControlPage | None
     finally:
         page.close()
         memory.close()
+
+
+def unreachable(pid: int, proc: Path = Path("/proc"), *, interposed: bool = False) -> str:
+    """Why a process has no page here: which of the causes it is, and what to do. `interposed`: it is the interposer's
+    page that is looked for, and not the library's."""
+    process = proc / str(pid)
+    try:
+        name = printable(process.joinpath("comm").read_text().strip())
+        uid = process.stat().st_uid
+    except OSError:
+        return f"there is no process {pid}: `xts status` and `ps` list those that there are"
+    who = f"process {pid} ({name})"
+    try:
+        list(process.joinpath("fd").iterdir())
+        loaded = process.joinpath("maps").read_text(errors="replace")
+    except PermissionError:
+        what = "use sudo" if os.geteuid() else "root of a container may not look outside it: ask outside"
+        return f"{who} is user {_user(uid)}'s, and user {_user(os.geteuid())} may not look at it: {what}"
+    except OSError:
+        return f"{who} has ended just now"
+    return f"{who} {_why_no_page(process, loaded, interposed)}"
+
+
+def _why_no_page(process: Path, loaded: str, interposed: bool) -> str:
+    if interposed and "libxts-preload.so" not in loaded:
+        return "is not under `xts run`, and no socket of it has gone through xts_socket.install()"
+    if "/libxts.so" not in loaded:
+        return "has not loaded libxts: start it with `xts run`, or let it import xts_socket or link libxts"
+    if any(_is_link(link) for link in process.joinpath("fd").iterdir()):
+        return "has libxts of another version than this xts: use the xts that it was started with"
+    return "has loaded libxts, and has had no socket yet: ask again when it has"
+
+
+def _is_link(link: Path) -> bool:
+    try:
+        return os.readlink(link) == _LINK  # noqa: PTH115 - a Path would be made of what is no path
+    except OSError:
+        return False
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _map(process: Path) -> mmap.mmap | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+from xts_messages.text_table import print_table
+
 from .. import interfaces
 from .options import endpoint_path
-from .text_table import print_table
 
 
 def show(as_json: bool) -> int:

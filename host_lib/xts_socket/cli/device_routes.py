@@ -7,9 +7,9 @@ import json
 
 import msgspec
 from xts_messages.printable import printable
+from xts_messages.text_table import print_table
 
 from . import proxy_side
-from .text_table import print_table
 
 
 def show(control: str | None, as_json: bool) -> int:

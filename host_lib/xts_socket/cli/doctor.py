@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 from xts_messages.command_line import add_watch, watch
+from xts_messages.text_table import print_table
 
-from .checks import Check, endpoint, interfaces, interposer, kernel, privilege, protocols, rdma, tls
+from .checks import Check, endpoint, interfaces, interposer, kernel, privilege, protocols, queues, rdma, tls, wire
 from .options import add_verb
-from .text_table import print_table
 
 _EXIT_STATUS = "exit status: 0, or 1 when a check failed that offloading needs"
 _LEVEL_STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -21,7 +21,6 @@ def add(verbs: Any) -> None:
     parser = add_verb(
         verbs,
         "doctor",
-        "check what this machine has that offloading needs, and say what to do where something is missing",
         "sudo xts doctor",
         run,
     )
@@ -34,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _look(arguments: argparse.Namespace) -> int:
-    parts = (endpoint, protocols, interposer, kernel, interfaces, privilege, rdma, tls)
+    parts = (endpoint, queues, wire, protocols, interposer, kernel, interfaces, privilege, rdma, tls)
     checks = [check for part in parts for check in part.checks()]
     works = all(check.level != "fail" for check in checks)
     if arguments.json:

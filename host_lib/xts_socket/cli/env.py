@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from xts_messages._native import ffi, lib
 from xts_messages.environment import BY_NAME, OURS, VARIABLES, Variable
+from xts_messages.native import ffi, lib
+from xts_messages.text_table import print_table
 
 from .options import add_verb
-from .text_table import print_table
 
 _EXIT_STATUS = "exit status: 0, or 1 when a variable has a value that is not allowed, or a name is not known"
 
@@ -26,7 +26,6 @@ def add(verbs: Any) -> None:
     parser = add_verb(
         verbs,
         "env",
-        "list the environment variables, their meanings and their values",
         "xts env XTS_SPIN_US",
         run,
     )

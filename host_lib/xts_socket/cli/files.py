@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from xts_messages.text_table import print_table
+
 from .. import _native
-from .text_table import print_table
+from .verbs import VERBS
 
 _EPILOG = """\
 examples:
@@ -33,7 +35,7 @@ _FOLDERS = {
 def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "files",
-        help="print where the files of the package are: dissector, systemd units, configuration, examples",
+        help=VERBS["files"],
         description="Print where the files are that come with the package: dissector, units, configuration, examples.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

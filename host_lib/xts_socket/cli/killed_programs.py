@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from xts_messages import attach
 from xts_messages.printable import printable
+from xts_messages.text_table import print_table
 
 from .processes import Reason, reason_name, reason_text
-from .text_table import print_table
 
 
 @dataclass(frozen=True, slots=True)

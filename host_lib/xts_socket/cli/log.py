@@ -7,9 +7,11 @@ import json
 import sys
 from typing import Any
 
+from xts_messages.text_table import print_table
+
 from . import control_pages
-from .control_pages import LOG_LEVELS, page_of
-from .text_table import print_table
+from .control_pages import LOG_LEVELS, page_of, unreachable
+from .verbs import VERBS
 
 _EPILOG = """\
 examples:
@@ -25,7 +27,7 @@ exit status: 0; 1 when a process cannot be asked; 2 when it is not said which on
 def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "log",
-        help="show or change what the library writes in running processes",
+        help=VERBS["log"],
         description="Show or change what the library writes to standard error in running processes.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -77,8 +79,3 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print("no process that can be reached has the library in use")
     return 1 if arguments.pid is not None and not found else 0
-
-
-def unreachable(pid: int) -> str:
-    """Why a process cannot be asked."""
-    return f"process {pid} is not there, is another user's, or has had no socket of the library yet"

@@ -10,12 +10,12 @@ from typing import Any
 
 from .._environment import DEFAULT_ENDPOINT as ENDPOINT_DEFAULT
 from .._environment import setting
+from .verbs import VERBS
 
 
-def add_verb(
-    verbs: Any, name: str, text: str, example: str, run: Callable[[argparse.Namespace], int]
-) -> argparse.ArgumentParser:
+def add_verb(verbs: Any, name: str, example: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
     """A verb's parser, with the options that every verb has."""
+    text = VERBS[name]
     parser: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=text,

@@ -12,6 +12,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from xts_messages.file_failure import not_made
+
 _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
 _ORDER, _ETHERNET = 0x1A2B3C4D, 1
 _COMMENT, _IF_NAME, _IF_TSRESOL, _USERAPPL = 1, 2, 9, 4
@@ -76,7 +78,7 @@ class Writer:
         try:
             fd = os.open(path, _FLAGS, 0o600)
         except OSError as error:
-            raise OSError(error.errno, f"{path}: {error.strerror}") from error
+            raise OSError(error.errno, not_made(path, error)) from error
         self.close()
         self._fd, self._at = fd, 0
         self._there.append(path)

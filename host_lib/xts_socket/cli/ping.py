@@ -13,9 +13,7 @@ from .options import add_verb
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(
-        verbs, "ping", "measure the round trip to the offload proxy and back", "xts ping -n 1000 --json", run
-    )
+    parser = add_verb(verbs, "ping", "xts ping -n 1000 --json", run)
     parser.add_argument("-n", type=int, default=10, metavar="COUNT", help="number of round trips (default: 10)")
 
 

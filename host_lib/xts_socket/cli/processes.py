@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from xts_messages.printable import printable
+from xts_messages.text_table import print_table
 
 from .._native import ffi, lib
+from .control_pages import unreachable
 from .options import endpoint_text
-from .text_table import print_table
 
 REPORT_LINK = "/memfd:xts-preload (deleted)"
 
@@ -168,14 +169,15 @@ def _text(field: Any) -> str:
 # --- showing ---------------------------------------------------------------------------------------------------------
 
 
-def show(pid: int | None, as_json: bool, endpoint: str | None) -> int:
-    """Prints those of an endpoint (None: of all), or the one with this process id; returns the exit status."""
+def show(pid: int | None, as_json: bool, endpoint: str | None, *, verbose: bool) -> int:
+    """Prints those of an endpoint (None: of all), or the one with this process id; returns the exit status. `verbose`:
+    with the numbers that XTS gives to sockets."""
     everybody = list(find())
     found = [p for p in everybody if p.pid == pid or (pid is None and endpoint in (None, p.endpoint))]
     if as_json:
         print(json.dumps({"endpoint": endpoint, "processes": [asdict(process) for process in found]}, indent=2))
     elif found:
-        _print(found)
+        _print(found, verbose)
     else:
         _print_none(pid, endpoint, len(everybody))
     return 0
@@ -184,14 +186,14 @@ def show(pid: int | None, as_json: bool, endpoint: str | None) -> int:
 def _print_none(pid: int | None, endpoint: str | None, elsewhere: int) -> None:
     whose = " of yours" if os.geteuid() else ""
     if pid is not None:
-        print(f"process {pid} is not under `xts run`, or has had no socket yet")
+        print(unreachable(pid, interposed=True))
     elif endpoint is None or not elsewhere:
         print(f"no process{whose} with a socket runs under `xts run` now; `xts run -v` shows at the end what one did")
     else:
         print(f"no process{whose} under `xts run` uses {endpoint}; {elsewhere} use others: --all lists them")
 
 
-def _print(found: list[Interposed]) -> None:
+def _print(found: list[Interposed], verbose: bool) -> None:
     rows = [
         (
             f"{p.program} ({p.pid})",
@@ -216,9 +218,10 @@ def _print(found: list[Interposed]) -> None:
         empty="no socket has stayed with the kernel",
     )
     print()
-    sockets = [_row(p, d) for p in found for d in p.descriptors]
+    sockets = [_row(p, d, verbose) for p in found for d in p.descriptors]
+    numbers = ("XTS",) if verbose else ()
     print_table(
-        ("Process", "fd", "Socket", "XTS", "Reason", "Rule line", "Local", "Peer"),
+        ("Process", "fd", "Socket", "Local", "Peer", "Reason", "Rule line", *numbers),
         sockets,
         ("fd", "Rule line"),
         empty="no TCP sockets now",
@@ -235,15 +238,15 @@ def _stayed_and_gone(process: Interposed) -> tuple[int, int]:
     return sum(reason.count for reason in process.stayed) - gone, gone
 
 
-def _row(process: Interposed, descriptor: Descriptor) -> tuple[str, ...]:
+def _row(process: Interposed, descriptor: Descriptor, verbose: bool) -> tuple[str, ...]:
     reason = "" if descriptor.reason is None else f"{descriptor.reason} {descriptor.reason_name}"
     return (
         f"{process.program} ({process.pid})",
         str(descriptor.fd),
         descriptor.kind,
-        "" if descriptor.xts_socket is None else f"{descriptor.xts_socket:#x}",
-        reason,
-        str(descriptor.rule_line or ""),
         descriptor.local,
         descriptor.peer,
+        reason,
+        str(descriptor.rule_line or ""),
+        *(("" if descriptor.xts_socket is None else f"{descriptor.xts_socket:#x}",) if verbose else ()),
     )

@@ -98,6 +98,14 @@ class Worker(Struct, frozen=True):
     sleeps: int = 0
     spins: int = 0
     yields: int = 0
+    connections: int = 0
+    parked_connections: int = 0
+    datagrams_waiting: int = 0
+    connects_ok: int = 0
+    accepts: int = 0
+    datagrams_sent: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
 
 
 class Proxy(Struct, frozen=True):
@@ -163,6 +171,12 @@ def control_path() -> str:
     return os.environ.get("XTS_CONTROL") or CONTROL_DEFAULT
 
 
+class Workers(Struct, frozen=True):
+    """The answer to {"ask": "status"}, as far as it is about workers."""
+
+    workers: list[Worker]
+
+
 class RouteAnswer(Struct, frozen=True):
     """The answer to {"ask": "route", ...}. `route` None: there is none, and `problem` says why."""
 
@@ -173,6 +187,12 @@ class RouteAnswer(Struct, frozen=True):
 def ask(path: str) -> Answer:
     """Asks the proxy. OSError, with a sentence: it does not exist, does not answer, or is something else."""
     return decode(path, _exchange(path, {"ask": "status", "connections": True}))
+
+
+def ask_workers(path: str, patience_s: float) -> list[Worker]:
+    """Asks for the figures of the workers only, and waits at most so long for them. OSError as ask()."""
+    question = {"ask": "status", "connections": False}
+    return _decode(path, _exchange(path, question, patience_s), Workers).workers
 
 
 def ask_route(path: str, local: str, peer: str) -> RouteAnswer:
@@ -205,12 +225,13 @@ def _refusal(line: bytes) -> str:
     return printable(str(answer["error"])[:200]) if isinstance(answer, dict) and "error" in answer else ""
 
 
-def _exchange(path: str, question: dict[str, Any]) -> bytes:
+def _exchange(path: str, question: dict[str, Any], patience_s: float | None = None) -> bytes:
     """Sends a question, and returns the line of the answer."""
+    patience_s = _PATIENCE_S if patience_s is None else patience_s
     try:
-        line = _received(path, msgspec.json.encode(question) + b"\n")
+        line = _received(path, msgspec.json.encode(question) + b"\n", patience_s)
     except TimeoutError:
-        raise OSError(errno.ETIMEDOUT, f"the proxy at {path} does not answer within {_PATIENCE_S:.0f} s") from None
+        raise OSError(errno.ETIMEDOUT, f"the proxy at {path} does not answer within {patience_s:.0f} s") from None
     except OSError as error:
         raise OSError(error.errno, f"no proxy at {path}: {error.strerror or error}") from error
     if not line.endswith(b"\n"):
@@ -219,12 +240,12 @@ def _exchange(path: str, question: dict[str, Any]) -> bytes:
     return line
 
 
-def _received(path: str, question: bytes) -> bytes:
-    deadline = time.monotonic() + _PATIENCE_S
+def _received(path: str, question: bytes, patience_s: float) -> bytes:
+    deadline = time.monotonic() + patience_s
     pieces: list[bytes] = []
     size = 0
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(_PATIENCE_S)
+        connection.settimeout(patience_s)
         connection.connect(path)
         connection.sendall(question)
         while size <= _ANSWER_BYTES_MAX:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from xts_messages.configuration_file import parse_toml, read_text
+from xts_messages.file_failure import not_made
 from xts_messages.printable import printable
 
 from .options import add_verb, endpoint_path
@@ -48,8 +49,7 @@ class Part:
 
 
 def add(verbs: Any) -> None:
-    text = "pack what a bug report needs into one file: versions, status, configuration, logs"
-    parser = add_verb(verbs, "report", text, "sudo xts report --output report.tar.gz", run)
+    parser = add_verb(verbs, "report", "sudo xts report --output report.tar.gz", run)
     parser.add_argument(
         "--output", metavar="FILE", type=Path, help="the file to write (default: xts-report-TIME.tar.gz in this folder)"
     )
@@ -85,7 +85,7 @@ def _write(path: Path, found: dict[str, str]) -> None:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise OSError(error.errno, f"{path}: {error.strerror}") from error
+        raise OSError(error.errno, not_made(path, error)) from error
     folder = path.name.removesuffix(".gz").removesuffix(".tar")
     with os.fdopen(fd, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
         for name, text in found.items():

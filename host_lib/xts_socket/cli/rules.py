@@ -9,11 +9,13 @@ from ipaddress import ip_address
 from typing import Any
 
 from xts_messages.configuration_file import read_bytes
+from xts_messages.file_failure import not_read
+from xts_messages.text_table import print_table
 
-from .._rules import Role, Rules, RulesError, Verdict
+from .._rules import Role, Rules, RulesError, Verdict, loopback_of_environment, offload_loopback
 from . import rules_reload
 from .log import add_which
-from .text_table import print_table
+from .verbs import VERBS
 
 _EXAMPLES = """\
 examples:
@@ -38,7 +40,7 @@ _LISTENING = (Role.TCP_SERVER, Role.UDP_RECEIVER)
 def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "rules",
-        help="check a file of transport rules, or show which rule decides about a socket",
+        help=VERBS["rules"],
         description="Transport rules: which sockets of which program are offloaded.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -55,6 +57,11 @@ def add(verbs: Any) -> None:
     explain.add_argument("--role", required=True, choices=[role.name.lower() for role in Role])
     explain.add_argument("--local", type=parse_address, metavar="ADDRESS:PORT", help="where it is bound")
     explain.add_argument("--peer", type=parse_address, metavar="ADDRESS:PORT", help="the other end")
+    explain.add_argument(
+        "--dev",
+        action="store_true",
+        help="as under xts dev, where loopback is offloaded unless the rules say otherwise (default: as $XTS_LOOPBACK)",
+    )
     reload = _action(actions, "reload", "make running processes read their rules again", _RELOAD, rules_reload.run)
     add_which(reload, "this process", "each process that this user may access")
 
@@ -111,7 +118,7 @@ def read(path: str) -> Rules:
     try:
         return Rules.read(path)
     except OSError as failure:
-        raise OSError(failure.errno, f"{path}: {failure.strerror}") from None
+        raise OSError(failure.errno, not_read(path, failure)) from None
 
 
 def print_error(error: RulesError) -> None:
@@ -168,11 +175,12 @@ def _explain(arguments: argparse.Namespace) -> int:
         return _wrong(arguments, error)
     program = (arguments.app, arguments.id, arguments.user, arguments.cgroup)
     group = rules.group(*program)
-    verdict = group.ask(role, arguments.local, arguments.peer)
-    steps = [
-        *rules.tried_groups(*program),
-        *group.tried(role, arguments.local, arguments.peer),
-    ]
+    offload_loopback(arguments.dev or loopback_of_environment())
+    try:
+        verdict = group.ask(role, arguments.local, arguments.peer)
+        steps = [*rules.tried_groups(*program), *group.tried(role, arguments.local, arguments.peer)]
+    finally:
+        offload_loopback(loopback_of_environment())
     lines = _lines(arguments.file) if arguments.file else []
     tried = [(step.line, _statement(lines, step.line), step.mismatch) for step in steps]
     if arguments.json:

@@ -11,11 +11,12 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from xts_messages.text_table import print_table
+
 from .._rules import Rules, RulesError
 from . import control_pages
-from .control_pages import ControlPage, page_of
-from .log import are_named, unreachable
-from .text_table import print_table
+from .control_pages import ControlPage, page_of, unreachable
+from .log import are_named
 
 _WAIT_S = 1.0
 _NO_FILE = "the process has no file of rules"  # the process's own words

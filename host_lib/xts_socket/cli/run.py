@@ -14,16 +14,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from xts_messages.file_failure import not_read
 from xts_messages.profiles import NAMES, PROFILES
+from xts_messages.text_table import print_table
 
 from .. import _native
 from .._environment import DEFAULT_ENDPOINT as ENDPOINT_DEFAULT
 from .._environment import setting
-from .._rules import RULES_VARIABLE, Rules, RulesError
+from .._rules import LOOPBACK_VARIABLE, RULES_VARIABLE, Rules, RulesError
 from . import env
 from . import rules as rules_verb
 from .executable import find, look_at, preload_value
-from .text_table import print_table
+from .verbs import VERBS
 
 _EPILOG = """\
 examples:
@@ -38,8 +40,9 @@ Variables of the environment, such as XTS_SPIN_US, take precedence over the prof
 clear it). The library reads the environment once, when a program starts. If the program clears it later, that affects
 only the programs it starts after that.
 
-exit status: the program's; 2 when rules or settings are wrong or --strict refuses, 126 when the program cannot be
-started, 127 when it is not found
+exit status: the program's; 2 when rules or settings are wrong or --strict refuses to start it; 3 when with --strict no
+socket was offloaded, though the rules offload some that the program and its children opened (none at all is a success);
+126 when the program cannot be started, 127 when it is not found
 """
 
 
@@ -60,14 +63,15 @@ def add_rules(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="a socket that cannot be offloaded fails, instead of being left to the kernel",
+        help="a socket that cannot be offloaded fails, instead of being left to the kernel; exit status 3 if the rules "
+        "offload sockets and no socket was offloaded",
     )
 
 
 def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "run",
-        help="run a program with its sockets offloaded",
+        help=VERBS["run"],
         description="Run an unmodified program, with its sockets offloaded as the transport rules say.",
         usage="xts run [-q | -v] [--rules FILE] [--strict] [--profile NAME] [--endpoint PATH] -- PROGRAM [ARG ...]",
         epilog=_EPILOG,
@@ -96,7 +100,8 @@ def add_notices(parser: argparse.ArgumentParser) -> None:
         "-v",
         "--verbose",
         action="store_true",
-        help="at its end each program writes what was offloaded, what was not and why, bytes and CPU time",
+        help="at its end each program writes what was offloaded, what was not and why, bytes and CPU time; for "
+        "one that is killed, and with --no-preload, xts dev writes what went through the proxy",
     )
 
 
@@ -148,12 +153,13 @@ def environment_for(arguments: argparse.Namespace) -> dict[str, str]:
         try:
             Rules.read(rules)
         except OSError as failure:
-            raise RefusedError(2, f"{rules}: {failure.strerror}") from None
+            raise RefusedError(2, f"rules: {not_read(rules, failure)}") from None
         # absolute, since the program may change its directory
         environment[RULES_VARIABLE] = str(Path(rules).absolute())
     if arguments.strict:
         environment["XTS_STRICT"] = "1"
     if arguments.endpoint:
+        environment.pop(LOOPBACK_VARIABLE, None)  # it is about the endpoint that the environment names
         environment["XTS_ENDPOINT"] = str(Path(arguments.endpoint).absolute())
     if arguments.profile:
         environment["XTS_PROFILE"] = arguments.profile

@@ -2,7 +2,7 @@
 
 The endpoint hands out a duplicate of each process's status page (messages/native/status.h), which the process's own
 library writes. So the page is read once into private memory, and every field is checked; the process is not asked.
-Sockets that are not offloaded are in processes.py, and killed programs in killed_programs.py.
+Sockets that are not offloaded are in processes.py, and killed programs in killed_programs.py. status_tables.py prints.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
-from xts_messages._native import ffi, lib
 from xts_messages.attach import Listing, list_attachments
 from xts_messages.command_line import add_watch, watch
+from xts_messages.native import ffi, lib
 from xts_messages.printable import printable
 from xts_messages.status_page import (
     Clock,
@@ -37,9 +37,7 @@ from xts_messages.waits import Waits, read_waits
 
 from . import device_interfaces, killed_programs, processes
 from .options import add_verb, endpoint_path, endpoint_text
-from .status_rates import COUNTED, COUNTED_BY_PROCESS, Looks, write_csv
-from .status_rates import text as rate_text
-from .text_table import print_table
+from .status_rates import Looks, write_csv
 
 _STATES = (
     *("FREE", "UNCONN", "SYN-SENT", "ESTAB", "LISTEN"),
@@ -48,7 +46,7 @@ _STATES = (
 _LINK_STATES = ("opening", "up", "down", "adopted")
 _UNREADABLE = "unreadable"
 #: For a process that got its queue from an earlier agent (XTS_STATUS_ADOPTED).
-_ADOPTED = _LINK_STATES[3]
+ADOPTED = _LINK_STATES[3]
 _NOT_KNOWN: Mapping[tuple[int, int], Any] = MappingProxyType({})
 
 #: The kernel's cipher types (linux/tls.h), which TLS_KEYS uses.
@@ -124,8 +122,7 @@ class Process:
 
 
 def add(verbs: Any) -> None:
-    text = "list this host's offloaded sockets, as ss(8) lists kernel sockets"
-    parser = add_verb(verbs, "status", text, "xts status --pid 4711", run)
+    parser = add_verb(verbs, "status", "xts status --pid 4711", run)
     parser.add_argument("--pid", type=int, help="only this process")
     parser.add_argument("--all", action="store_true", help="with --processes: also those that use another endpoint")
     add_watch(parser)
@@ -133,6 +130,13 @@ def add(verbs: Any) -> None:
         "--csv", action="store_true", help="print CSV instead, a row for each socket; with --watch also its rates"
     )
     parser.add_argument("-l", "--listening", action="store_true", help="only listeners")
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="also what identifies sockets at both ends (their numbers, the epoch of the attachment), and the "
+        "processes' credits and wake-ups",
+    )
     parser.add_argument(
         "--interfaces",
         action="store_true",
@@ -170,7 +174,8 @@ def _show(arguments: argparse.Namespace, looks: Looks) -> int:
 
         return device_routes.show(arguments.control, arguments.json)
     if arguments.processes:
-        return processes.show(arguments.pid, arguments.json, None if arguments.all else endpoint_path())
+        endpoint = None if arguments.all else endpoint_path()
+        return processes.show(arguments.pid, arguments.json, endpoint, verbose=arguments.verbose)
     path = endpoint_path()
     attached = [process for process in ask(path) if arguments.pid in (None, process.pid)]
     first = not looks.has_looked
@@ -189,7 +194,9 @@ def _show(arguments: argparse.Namespace, looks: Looks) -> int:
             print(json.dumps({"time": round(time.time(), 3)} | shown), flush=True)
         return 0
     if attached:
-        _print(attached, arguments.listening, looks)
+        from .status_tables import print_tables
+
+        print_tables(attached, looks, listening=arguments.listening, verbose=arguments.verbose)
     elif arguments.pid is not None:
         print(f"process {arguments.pid} is not attached to {path}")
     else:
@@ -355,107 +362,3 @@ def _suites() -> dict[int, str]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_ciphers("ALL:@SECLEVEL=0")
     return {int(cipher["id"]) & 0xFFFF: str(cipher["name"]) for cipher in context.get_ciphers()}
-
-
-_NO_SOCKETS = {False: "no offloaded sockets", True: "no offloaded listeners"}
-
-
-def _print(attached: list[Process], listening: bool, looks: Looks) -> None:
-    rated = COUNTED if looks.are_there else ()
-    rates = ("Sent/s", "Received/s") if rated else ()
-    rows = [
-        (
-            entry.state if entry.reason is None else f"{entry.state} ({entry.reason})",
-            str(entry.recv_queue),
-            str(entry.send_credits),
-            str(entry.recv_window),
-            entry.local,
-            entry.peer,
-            *(rate_text(looks.of(process, entry), name) for name in rated),
-            _layers_text(entry),
-            _tls_text(entry.tls),
-            _filter_text(entry.filter),
-            f"{entry.xts_socket:#x}",
-            f"{entry.proxy_id:#x}",
-            f"{process.program} ({process.pid})",
-        )
-        for process in attached
-        for entry in process.entries
-        if entry.state == "LISTEN" or not listening
-    ]
-    numeric = ("Recv-Q", "Credits", "Window")
-    at = 6 + len(rated)  # of the layers
-    pushed = ("Layers", "TLS") if any(row[at] for row in rows) else ()
-    filters = ("Filter",) if any(row[at + 2] for row in rows) else ()
-    shown = [
-        (*row[:at], *row[at : at + len(pushed)], *row[at + 2 : at + 2 + len(filters)], *row[at + 3 :]) for row in rows
-    ]
-    print_table(
-        ("State", *numeric, "Local", "Peer", *rates, *pushed, *filters, "XTS", "Proxy", "Process"),
-        shown,
-        (*numeric, *rates),
-        empty=_NO_SOCKETS[listening],
-    )
-    print()
-    by_process = (*COUNTED, *COUNTED_BY_PROCESS) if rated else ()
-    summary = [
-        (
-            f"{p.program or '?'} ({p.pid})",
-            str(p.uid),
-            _queue_text(p),
-            p.link_state,
-            str(p.sockets),
-            str(p.frame_credits),
-            str(sum(entry.send_credits for entry in p.entries)),
-            str(sum(entry.recv_queue for entry in p.entries if entry.state != "LISTEN")),
-            f"{p.sleeps}/{p.spins}",
-            *(rate_text(looks.of(p), name) for name in by_process),
-            clock_text(p.clock),
-        )
-        for p in attached
-    ]
-    figures = ("Sockets", "Frame credits", "Post credits", "Unread", "Sleeps/spins", *rates)
-    figures = (*figures, "Sleeps/s", "Spins/s") if rated else figures
-    print_table(("Process", "Uid", "Queue", "Link", *figures, "Device's clock"), summary, figures)
-    if any(p.link_state == _ADOPTED for p in attached):
-        print("\nadopted: it has its queue from an agent before this one, which does not see its sockets")
-
-
-def _queue_text(process: Process) -> str:
-    """afxdp xts0 3; with a relay, also the process's number there: relay xts0 0 (12)."""
-    queue = f"{process.interface} {process.queue_id}" if process.interface else str(process.queue_id)
-    number = "" if process.relayed is None else f" ({process.relayed})"
-    return f"{process.queue_kind} {queue}{number}"
-
-
-def clock_text(clock: Clock | None, now_ns: int | None = None) -> str:
-    """How far the device's clock is ahead of this host's, when that was measured, and which time source it follows."""
-    if clock is None:
-        return "-"
-    age_s = ((time.monotonic_ns() if now_ns is None else now_ns) - clock.measured_ns) / 1e9
-    follows = "follows none" if clock.follows_ns is None else f"follows one to {_duration(clock.follows_ns)}"
-    return f"{clock.ahead_ns / 1e6:+.3f} ms to {_duration(clock.error_ns)}, {max(age_s, 0):.0f} s ago; {follows}"
-
-
-def _duration(ns: int) -> str:
-    return f"{ns / 1e3:.0f} us" if ns < 10_000_000 else f"{ns / 1e6:.0f} ms"
-
-
-def _layers_text(entry: Entry) -> str:
-    """From TCP upwards; separately for receiving and sending if they differ; as in `xts-proxy status`."""
-    receive, send = ("/".join(layers).lower() for layers in (entry.receive_layers, entry.send_layers))
-    return receive if receive == send else f"in {receive or '-'}, out {send or '-'}"
-
-
-def _tls_text(tls: Encryption | None) -> str:
-    if tls is None:
-        return ""
-    by = tls.send if tls.send == tls.receive else f"in {tls.receive or '-'}, out {tls.send or '-'}"
-    return f"{tls.version} {tls.cipher} ({by})"
-
-
-def _filter_text(filter: Filter | None) -> str:
-    """The operator's filter by its name, or the program's own by its length; as in `xts-proxy status`."""
-    if filter is None:
-        return ""
-    return f"own, {filter.instructions} instructions" if filter.name is None else filter.name

@@ -23,8 +23,7 @@ _LOOK_S = 1.0
 
 
 def add(verbs: Any) -> None:
-    text = "show sockets and their other ends on the device, live: rates, TCP figures, and what each waits for"
-    parser = add_verb(verbs, "top", text, "xts top --by process", run)
+    parser = add_verb(verbs, "top", "xts top --by process", run)
     parser.add_argument(
         "--control",
         metavar="PATH",

@@ -12,10 +12,10 @@ from textual.widgets import Footer, Input, Static
 
 from .grouped import BY, Group, grouped
 from .joined import Look, Row
-from .top_columns import GROUPS, SOCKETS, key_of, matches
+from .top_columns import GROUPS, SOCKETS, Column, key_of, matches
 from .top_network import NetworkPage
 from .top_page import ConnectionPage
-from .top_table import Column, Table
+from .top_table import Table
 
 _VIEWS = ("socket", *BY)
 _LONGEST_PART = 0.25  # the share of the time that looks may take
@@ -124,7 +124,9 @@ class Top(App[None]):
     def _line(self, columns: Sequence[Column]) -> str:
         parts = [f"by {self.view}", f"sorted by {columns[self.sorted_by].title}"]
         if self.last:
-            parts.insert(0, f"{len(self.last.rows)} sockets of {len(self.last.processes)} processes")
+            sockets, processes = len(self.last.rows), len(self.last.processes)
+            text = f"{sockets} socket{'s' * (sockets != 1)} of {processes} process{'es' * (processes != 1)}"
+            parts.insert(0, text)
         if self.words:
             parts.append(f"only {self.words}".replace("[", r"\["))
         if self.paused:

@@ -1,13 +1,26 @@
-"""The columns of `xts top`: of sockets, and of groups of them."""
+"""The columns of `xts top`: of sockets, and of groups of them. `--json` and `--csv` need this file, so it does without
+the package textual, which is optional."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from .grouped import Group
 from .joined import Row
-from .top_table import Column
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column. `text` and `order` are computed from a row's object. Numbers are aligned to the right, and sorted from
+    the largest."""
+
+    title: str
+    width: int
+    text: Callable[[Any], str]
+    order: Callable[[Any], Any]
+    number: bool = False
 
 
 def rate(value: float | None) -> str:
@@ -36,14 +49,15 @@ def _text(title: str, width: int, value: Callable[[Any], str]) -> Column:
     return Column(title, width, value, value)
 
 
+#: A terminal of 80 columns has the first six: who it is, what it waits for, and how fast it is.
 SOCKETS: tuple[Column, ...] = (
-    _text("Program", 18, lambda row: f"{row.program or '?'} ({row.pid})"),
-    _text("State", 11, lambda row: row.state or row.proxy_state or ""),
-    _text("Local", 21, lambda row: row.local),
-    _text("Peer", 21, lambda row: row.peer),
-    _number("Sent/s", 7, lambda row: row.sent_per_s),
-    _number("Recv/s", 7, lambda row: row.received_per_s),
+    _text("Program", 16, lambda row: f"{row.program or '?'} ({row.pid})"),
+    _text("State", 10, lambda row: row.state or row.proxy_state or ""),
     _text("Waits for", 13, lambda row: row.waits_for),
+    _text("Peer", 21, lambda row: row.peer),
+    _number("Sent/s", 6, lambda row: row.sent_per_s),
+    _number("Recv/s", 6, lambda row: row.received_per_s),
+    _text("Local", 21, lambda row: row.local),
     _number("Recv-Q", 6, lambda row: row.recv_queue),
     _number("Credits", 7, lambda row: row.send_credits),
     _number("Spill", 6, lambda row: row.spill_bytes),
@@ -58,17 +72,17 @@ SOCKETS: tuple[Column, ...] = (
 
 def _groups(title: str) -> tuple[Column, ...]:
     return (
-        _text(title, 26, lambda group: group.name),
+        _text(title, 22, lambda group: group.name),
         _number("Sockets", 7, lambda group: group.sockets),
         _number("Sent/s", 7, lambda group: group.sent_per_s),
         _number("Recv/s", 7, lambda group: group.received_per_s),
+        _text("Wait for", 40, lambda group: group.waits_for),
         _number("Sent", 7, lambda group: group.sent_bytes),
         _number("Recv", 7, lambda group: group.received_bytes),
         _number("Recv-Q", 6, lambda group: group.recv_queue),
         _number("Window", 7, lambda group: group.window_bytes),
         _number("Spill", 7, lambda group: group.spill_bytes),
         _number("Retr", 5, lambda group: group.retransmits),
-        _text("Wait for", 40, lambda group: group.waits_for),
     )
 
 

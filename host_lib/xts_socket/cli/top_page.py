@@ -134,11 +134,11 @@ def ends_table(row: Row) -> Table:
     tcp = (
         [
             ("RTT", f"{known.rtt_us} us ± {known.rttvar_us}"),
-            ("least RTT", f"{known.min_rtt_us} us"),
+            ("min RTT", f"{known.min_rtt_us} us"),
             ("retransmits", str(known.retransmits)),
             ("cwnd", f"{known.cwnd_segments} of {known.mss_bytes}"),
-            ("not acknowledged", f"{known.unacked_segments}"),
-            ("not sent", rate(known.unsent_bytes)),
+            ("unacked", f"{known.unacked_segments}"),
+            ("unsent", rate(known.unsent_bytes)),
             ("delivers", f"{rate(known.delivery_bytes_per_s)} B/s"),
         ]
         if known
@@ -160,7 +160,7 @@ def ends_table(row: Row) -> Table:
         ("tenant", row.tenant or "?"),
         ("credits", _known(row.proxy_credits)),
         ("window", _known(row.window_bytes)),
-        ("spilled now", _known(row.spill_bytes)),
+        ("spilled", _known(row.spill_bytes)),
     ]
     for ends in zip(host, proxy, tcp + [("", "")] * (len(host) - len(tcp)), strict=True):
         table.add_row(*(Text(cell) for end in ends for cell in end))

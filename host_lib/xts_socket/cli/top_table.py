@@ -6,7 +6,6 @@ textual's DataTable keeps a cell for each value, and takes seconds to replace 10
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rich.segment import Segment
@@ -18,23 +17,13 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from .top_columns import Column
+
 _GAP = 1
 _HEAD = Style(bold=True, reverse=True)
 _SORTED = Style(bold=True, reverse=True, underline=True)
 _PLAIN = Style.null()
 _CURSOR = Style(bold=True, bgcolor="blue", color="white")
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column. `text` and `order` are computed from a row's object. Numbers are aligned to the right, and sorted from
-    the largest."""
-
-    title: str
-    width: int
-    text: Callable[[Any], str]
-    order: Callable[[Any], Any]
-    number: bool = False
 
 
 class Table(ScrollView, can_focus=True):

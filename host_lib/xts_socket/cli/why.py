@@ -27,17 +27,20 @@ class Reason:
 REASONS = (
     Reason("post_credits", "host", "post_credits", "send", "post credits", "no post credits: the proxy has no room"),
     Reason("frame_credits", "host", "frame_credits", "send", "frame credits", "no frame credits: the proxy is behind"),
-    Reason("tcp", "proxy", "tcp", "send", "TCP", "TCP takes no more: it waits in the proxy's spill buffer"),
+    Reason("tcp", "proxy", "tcp", "send", "TCP", "TCP takes no more: the rest waits in the proxy's spill buffer"),
     Reason("peer_window", "tcp", "peer_window_us", "send", "peer's window", "TCP: the peer's window is full"),
     Reason("send_buffer", "tcp", "send_buffer_us", "send", "send buffer", "TCP: its send buffer is too small"),
-    Reason("application", "host", "application", "receive", "application", "it has not read what has come"),
+    Reason("application", "host", "application", "receive", "application", "the program has not read what has come"),
     Reason(
         "application_window", "proxy", "post_credits", "receive", "application",
-        "the application has not read a whole window: the proxy keeps the rest",
+        "the program has not read a whole window: the proxy keeps the rest",
     ),
-    Reason("frame_credits_back", "proxy", "frame_credits", "receive", "frame credits", "none: the host is behind"),
-    Reason("peer", "host", "peer", "receive", "peer", "it has sent, and the peer has not answered yet"),
-    Reason("turn", "proxy", "turn", "both", "worker's turn", "the worker is at something else"),
+    Reason(
+        "frame_credits_back", "proxy", "frame_credits", "receive", "frame credits",
+        "no frame credits: the host is behind",
+    ),
+    Reason("peer", "host", "peer", "receive", "peer", "the program has sent, and the peer has not answered yet"),
+    Reason("turn", "proxy", "turn", "both", "worker's turn", "the proxy's worker is busy with other connections"),
 )  # fmt: skip
 NAMES = tuple(reason.name for reason in REASONS)
 BY_NAME: Mapping[str, Reason] = MappingProxyType({reason.name: reason for reason in REASONS})

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from .._create import client_stack, server_stack
+from .._misuse import named
 from ._socket import SocketType, socket
 from ._stream import SocketListener, SocketStream
 
@@ -31,6 +32,7 @@ _BACKLOG_MAX = 0xFFFF
 _IP_BIND_ADDRESS_NO_PORT = 24  # <linux/in.h>
 
 
+@named
 async def open_tcp_stream(
     host: str | bytes,
     port: int,
@@ -79,6 +81,7 @@ async def open_tcp_stream(
         return SocketStream(connected[0])
 
 
+@named
 async def open_tcp_listeners(
     port: int, *, host: str | bytes | None = None, backlog: int | None = None, tls: Tls | None = None
 ) -> list[SocketListener]:
@@ -112,6 +115,7 @@ async def open_tcp_listeners(
     return listeners
 
 
+@named
 async def serve_tcp(
     handler: Callable[[SocketStream], Awaitable[object]],
     port: int,

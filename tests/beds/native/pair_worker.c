@@ -3,7 +3,7 @@
  * Its rounds are made one at a time, which is why this includes worker.c. Its TCP is the kernel's, on the loopback
  * device.
  */
-#include "../../../dpu_proxy/native/worker/worker.c"
+#include "../../../dpu_proxy/native/loop/worker.c"
 
 #include "memory_queue.h"
 #include "ulp/config.h"

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "attach.h"
-#include "shm.h"
+#include "queue_kinds.h"
 #include "worker/worker.h"
 
 #define STATUS_BYTES (sizeof(struct xts_status_page) + XTS_STATUS_ENTRIES * sizeof(struct xts_status_entry))
@@ -80,7 +80,8 @@ static void attach(struct xts_worker *worker, struct xts_tenant *tenant, int con
 		   uint32_t queue_id)
 {
 	struct xts_attach_request request;
-	struct xts_shm_area area;
+	struct xts_queue_options options = { .frame_window = frame_window };
+	struct xts_queue_opened area;
 	struct xts_queue *queue;
 	int r;
 
@@ -90,18 +91,19 @@ static void attach(struct xts_worker *worker, struct xts_tenant *tenant, int con
 		return;
 	}
 	if (request.frame_window_max && request.frame_window_max < frame_window)
-		frame_window = (uint16_t)request.frame_window_max;
-	r = xts_shm_create(&area, frame_window, XTS_FRAME_BYTES_MAX);
+		options.frame_window = (uint16_t)request.frame_window_max;
+	r = xts_queue_open(&area, XTS_QUEUE_SHM, &options);
 	if (r)
-		die("xts_shm_create", -r);
+		die("xts_queue_open", -r);
 	area.geometry.queue_id = queue_id;
 	if (getrandom(&area.geometry.epoch, sizeof(area.geometry.epoch), 0) < 0)
 		die("getrandom", errno);
-	int fds[DESCRIPTORS] = { area.memfd, area.host_bell, status_page() };
+	int fds[DESCRIPTORS] = { area.fds[XTS_QUEUE_HOST][0], area.fds[XTS_QUEUE_HOST][1], status_page() };
+	int ours[] = { dup(area.fds[XTS_QUEUE_PROXY][0]), area.fds[XTS_QUEUE_PROXY][1] };
 
-	r = xts_shm_open(&queue, XTS_SHM_PROXY, dup(area.memfd), -1, area.proxy_bell, &area.geometry);
+	r = xts_queue_adopt(&queue, XTS_QUEUE_PROXY, ours, &area.geometry);
 	if (r)
-		die("xts_shm_open", -r);
+		die("xts_queue_adopt", -r);
 	r = xts_worker_add_channel(worker, queue, dup(connection), queue_id, tenant, NULL);
 	if (r)
 		die("xts_worker_add_channel", -r);

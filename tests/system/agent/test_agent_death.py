@@ -1,5 +1,4 @@
-"""The agent is killed under traffic: no connection notices, and those that come later are served. One that is stopped
-ends connections, and new ones come as soon as there is another."""
+"""The agent is killed, or stopped, under traffic: no connection notices, and those that come later are served."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO
 
 import pytest
@@ -39,26 +38,6 @@ with socket.create_connection(("198.18.0.2", int(sys.argv[1])), 10) as s:
     s.sendall(b"once")
     assert s.recv(4, socket.MSG_WAITALL) == b"once"
 """
-#: Makes a connection when the one before is lost; each is told as it is of use.
-AGAIN = """
-import sys, time
-import xts_socket as socket
-connections = 0
-while True:
-    try:
-        with socket.create_connection(("198.18.0.2", int(sys.argv[1])), 10) as s:
-            s.sendall(b"once")
-            assert s.recv(4, socket.MSG_WAITALL) == b"once"
-            connections += 1
-            print(connections, flush=True)
-            while True:
-                s.sendall(b"more")
-                assert s.recv(4, socket.MSG_WAITALL) == b"more"
-    except OSError:
-        time.sleep(0.01)
-"""
-#: From the start of another agent to the first connection. Pings find a lost queue after 3 s.
-NEW_S = 1.0
 
 
 @pytest.fixture
@@ -98,13 +77,18 @@ def kill_agent(lab: Lab) -> None:
         time.sleep(0.002)
 
 
-def test_connections_outlive_agents(lab: Lab) -> None:
+def stop_agent(lab: Lab) -> None:
+    lab.stop_program("agent")
+
+
+@pytest.mark.parametrize("end", [kill_agent, stop_agent])
+def test_connections_outlive_agents(lab: Lab, end: Callable[[Lab], None]) -> None:
     with speaking(lab, "net", ECHO) as server:
         port = str(line(server))
         with speaking(lab, "host", CLIENT, port) as first:
             line(first)
             for agents in range(1, 4):
-                kill_agent(lab)
+                end(lab)
                 if agents == 2:  # not started again at once: they do not need it
                     for _ in range(5):
                         line(first)
@@ -114,15 +98,3 @@ def test_connections_outlive_agents(lab: Lab) -> None:
                 done = lab.run("host", ["python", "-c", ONCE, port], capture_output=True, text=True, timeout=30)
                 assert done.returncode == 0, done.stderr
             line(first)
-
-
-def test_a_stopped_agent_takes_its_queues_back(lab: Lab) -> None:
-    with speaking(lab, "net", ECHO) as server, speaking(lab, "host", AGAIN, str(line(server))) as client:
-        for connections in range(1, 4):
-            assert line(client) == connections
-            lab.stop_program("agent")
-            lab.start_agent()
-            begun_s = time.monotonic()
-            assert select.select([client], [], [], NEW_S)[0], f"no connection {NEW_S} s after the agent was there"
-            print(f"a new connection {(time.monotonic() - begun_s) * 1000:.0f} ms after the agent was ready")
-        assert line(client) == 4

@@ -20,6 +20,7 @@ from beds.kubelet import Kubelet, wait_for
 from beds.lab import raise_or_skip
 from xts_lab import topology
 from xts_lab.lab import Lab
+from xts_lab.wire import Wire
 from xts_messages.attach import list_queues
 from xts_proxy import control_socket
 
@@ -94,7 +95,7 @@ def _kubelet(folder: Path) -> Iterator[Kubelet]:
 
 @pytest.fixture(scope="module")
 def lab(kubelet: Kubelet) -> Iterator[Lab]:
-    raised = raise_or_skip("afxdp", "pods", tables=TENANTS)
+    raised = raise_or_skip("afxdp", "pods", tables=TENANTS, wire=Wire.CABLE)  # its agent is our own
     try:
         raised.stop_program("agent")
         command = [sys.executable, "-m", "xts_agent", "--interface", topology.HOST_XTS.interface, "--pods-only"]

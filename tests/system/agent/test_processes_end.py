@@ -9,8 +9,8 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,8 +56,8 @@ class Row:
     @property
     def program(self) -> str:
         """The program of the lab to which the process belongs."""
-        proxys = self.process in ("xts-proxy", "xts-workers", "xts-keys", "xts-metrics of the proxy")
-        return "proxy" if proxys else "agent"
+        proxys = ("xts-proxy", "xts-workers", "xts-keys", "xts-opener of the proxy", "xts-metrics of the proxy")
+        return "proxy" if self.process in proxys else "agent"
 
     @property
     def name(self) -> str:
@@ -114,7 +114,7 @@ class Bed:
     port: str
     own: Client
     relayed: Client
-    relay: int = 0  # the last one that was seen: without its keeper it is nobody's child
+    relay: int = 0  # the last one that was seen: without its keeper, or its agent, it is nobody's child
 
     def root(self, row: Row) -> int:
         record = self.lab.record(row.program)
@@ -123,9 +123,12 @@ class Bed:
 
     def pid(self, row: Row) -> int:
         """The process of a row."""
+        record = self.lab.record("agent")
+        assert record
+        self.relay = next(iter(process_tree.named(record.pid, "xts-relay")), self.relay)
         if row.name == f"xts-{row.program}":
             return self.root(row)
-        self.relay = next(iter(process_tree.named(self.root(row), "xts-relay")), self.relay)
+        assert self.relay
         return self.relay if row.name == "xts-relay" else process_tree.one(self.root(row), row.name)
 
 
@@ -148,9 +151,16 @@ def bed(lab: Lab) -> Iterator[Bed]:
         yield Bed(lab, port, *clients)
 
 
+def has_ended(pid: int) -> bool:
+    try:
+        return " Z " in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # ProcessLookupError: it was there when the file was opened
+        return True
+
+
 def wait_end(pid: int) -> None:
     deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text():
+    while not has_ended(pid):
         assert time.monotonic() < deadline, f"process {pid} has not ended"
         time.sleep(0.01)
 
@@ -177,6 +187,10 @@ def test_a_process_ends(bed: Bed, row: Row) -> None:
         wait_end(killed)
         wait_end(parent)  # also where another one has noticed it
         (lab.start_agent if row.program == "agent" else lab.start_proxy)()
+    elif row.started_by.endswith("when it is needed"):
+        wait_end(killed)
+        assert bed.root(row) == parent, "the program goes on"
+        assert not process_tree.named(parent, row.name)
     else:
         process_tree.one(bed.root(row), row.name, other_than=killed)
         assert bed.root(row) == parent, "the program goes on"
@@ -185,6 +199,9 @@ def test_a_process_ends(bed: Bed, row: Row) -> None:
     for client in (bed.own, bed.relayed):
         client.works_again(20)
     assert f"xts_{row.program}" in scrape(lab.metrics_path(row.program))
+    if row.started_by.endswith("when it is needed"):  # for the rows after it
+        lab.stop_program(row.program)
+        lab.start_proxy()
 
 
 def test_after_the_keeper_a_relay_comes_again(bed: Bed) -> None:
@@ -192,8 +209,42 @@ def test_after_the_keeper_a_relay_comes_again(bed: Bed) -> None:
     record = bed.lab.record("agent")
     assert record
     for _ in range(2):
-        ended = {name: process_tree.one(record.pid, name) for name in ("xts-keeper", "xts-relay")}
+        bed.relay = next(iter(process_tree.named(record.pid, "xts-relay")), bed.relay)
+        ended = {"xts-keeper": process_tree.one(record.pid, "xts-keeper"), "xts-relay": bed.relay}
         for name, pid in ended.items():
+            assert pid
             process_tree.kill(pid)
             process_tree.one(record.pid, name, other_than=pid)
         bed.relayed.works_again(20)
+
+
+@contextmanager
+def standing_still(pids: Iterable[int]) -> Iterator[None]:
+    stopped = list(pids)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("seconds", [0.2, pytest.param(60, marks=[pytest.mark.long, pytest.mark.timeout(300)])])
+def test_what_stands_still_ends_nothing(bed: Bed, seconds: float) -> None:
+    """All that carry no data at once: they are not needed meanwhile. Then those that do, for less than XTS_DEAD_MS; and
+    the programs, for however long."""
+    clients = (bed.own, bed.relayed)
+    for client in clients:
+        client.works_again(20)
+    carry = {bed.pid(row) for row in ROWS if row.name in ("xts-workers", "xts-relay")}
+    others = {bed.pid(row) for row in ROWS if row.name not in ("xts-workers", "xts-relay")}
+    with standing_still(others):
+        time.sleep(seconds)
+        assert [client.request() for client in clients] == ["kept", "kept"]
+    for stopped in (carry, {client.process.pid for client in clients}):
+        with standing_still(stopped):
+            for client in clients:
+                client.ask()
+            time.sleep(min(seconds, 2.0) if stopped is carry else seconds)
+        assert [client.told() for client in clients] == ["kept", "kept"]

@@ -9,14 +9,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from beds import process_tree
 from beds.lab import raise_or_skip
+from beds.running_agent import closed
 from system.agent.test_relay import CLIENT, ECHO, HOLDER, line, program, relay_pid, relayed, tell, wait
 from xts_lab.lab import Lab
 from xts_messages import wire_table as table
+from xts_messages.attach import list_attachments, list_queues
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
@@ -78,6 +82,12 @@ def lab() -> Iterator[Lab]:
         assert not raised.down()
 
 
+@pytest.fixture(autouse=True)
+def at_rest(lab: Lab) -> None:
+    """The queue is free again: the kernel takes a moment after the end of a process."""
+    wait(lambda: not any(one.used for one in list_queues(str(lab.endpoint))), "a free queue")
+
+
 @pytest.fixture
 def echo(lab: Lab) -> Iterator[str]:
     """The port of a server in the network."""
@@ -108,6 +118,22 @@ def await_relay(lab: Lab, port: str) -> None:
 
     wait(serves, "there is a relay")
     wait(lambda: not relayed(lab), "its channel is freed")
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return " Z " in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def has_memory(pid: int) -> bool:
+    """Does it have memory that it shares?"""
+    found = False
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found |= "memfd:" in str(fd.readlink())
+    return found
 
 
 def connects_again(client: subprocess.Popen[str]) -> bool:
@@ -189,3 +215,103 @@ def test_a_relay_that_stands_still(lab: Lab, echo: str) -> None:
         finally:
             os.kill(stopped, signal.SIGCONT)
         wait(lambda: connects_again(client), "a relay serves it")
+
+
+def test_a_proxy_that_stands_still_is_not_dead_behind_a_relay(lab: Lab, echo: str) -> None:
+    """How long it may be silent is a setting of each process (XTS_DEAD_MS, 3 s). The relay gave it up after 2 s."""
+    with program(lab, HOLDER) as holder:
+        assert line(holder) == "afxdp"
+        await_relay(lab, echo)
+        with program(lab, CLIENT, echo) as client:
+            assert line(client) == "relay"
+            record = lab.record("proxy")
+            assert record
+            workers = process_tree.one(record.pid, "xts-workers")
+            os.kill(workers, signal.SIGSTOP)
+            try:
+                tell(client, "still there")
+                time.sleep(2.2)
+            finally:
+                os.kill(workers, signal.SIGCONT)
+            assert line(client) == "echoed"
+
+
+def test_a_relay_that_has_not_heard_of_the_next_proxy(lab: Lab, echo: str) -> None:
+    """The first process that it is given to is served by the next relay, and hears nothing of that."""
+    with program(lab, HOLDER) as holder:
+        assert line(holder) == "afxdp"
+        await_relay(lab, echo)
+        stopped = relay_pid(lab)
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            lab.stop_program("proxy")
+            start_proxy(lab)
+            with program(lab, TRIES, echo) as process:
+                wait(lambda: has_memory(process.pid), "it has a place at the relay")
+                os.kill(stopped, signal.SIGCONT)
+                assert line(process) == "relay"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(stopped, signal.SIGCONT)
+
+
+def end_agent(lab: Lab, number: int) -> None:
+    record = lab.record("agent")
+    assert record
+    os.kill(record.pid, number)
+    wait(lambda: not record.alive, "the agent has ended")
+
+
+def places(lab: Lab) -> dict[int, int]:
+    """Who is behind the relay, as the agent knows it: processes by the numbers of their places."""
+    return {one.relayed: one.pid for one in closed(list_attachments(str(lab.endpoint))) if one.relayed}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_relay_outlives_agents(lab: Lab, echo: str, number: int) -> None:
+    """The next agent goes on with it: connections, places and numbers are as they were."""
+    with program(lab, HOLDER) as holder:
+        assert line(holder) == "afxdp"
+        await_relay(lab, echo)
+        with program(lab, CLIENT, echo) as client, program(lab, CLIENT, echo) as leaves:
+            assert [line(client), line(leaves)] == ["relay", "relay"]
+            relay, before = relay_pid(lab), places(lab)
+            end_agent(lab, number)
+            tell(client, "without an agent")
+            assert line(client) == "echoed"
+            leaves.kill()
+            leaves.wait()
+            wait(lambda: len(relayed(lab)) == 1, "the proxy hears of the end of the other")
+            lab.start_agent()
+            tell(client, "with another")
+            assert line(client) == "echoed"
+            assert places(lab) == {place: pid for place, pid in before.items() if pid == client.pid}
+            with program(lab, CLIENT, echo) as later:
+                assert line(later) == "relay"
+                assert has_ended(relay) is False and max(places(lab)) > max(before), "a new number of the same relay"
+            wait(lambda: len(places(lab)) == 1, "its place is free")
+        wait(lambda: not places(lab), "all places are free")
+        end_agent(lab, number)
+        wait(lambda: has_ended(relay), "a relay without processes and agent ends")
+        lab.start_agent()
+        await_relay(lab, echo)
+
+
+def test_a_relay_that_does_not_answer_is_left_alone(lab: Lab, echo: str) -> None:
+    """It is stopped, say. It goes on with its processes later, and the next agent has its own."""
+    with program(lab, HOLDER) as holder:
+        assert line(holder) == "afxdp"
+        await_relay(lab, echo)
+        with program(lab, CLIENT, echo) as client:
+            assert line(client) == "relay"
+            relay = relay_pid(lab)
+            os.kill(relay, signal.SIGSTOP)
+            try:
+                end_agent(lab, signal.SIGKILL)
+                lab.start_agent()
+            finally:
+                os.kill(relay, signal.SIGCONT)
+            tell(client, "still there")
+            assert line(client) == "echoed"
+        wait(lambda: has_ended(relay), "it ends with its last process")
+        await_relay(lab, echo)

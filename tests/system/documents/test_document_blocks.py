@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from xts_docs import blocks, markdown
+from xts_docs.markdown import Block
 from xts_lab.lab import Lab
 from xts_lab.privilege import afxdp_unavailable, missing_privilege
 
@@ -32,6 +33,7 @@ class Reader:
     def __init__(self, folder: Path, lab: str) -> None:
         self.folder = folder
         self.blocks = 0
+        self.printed = ""
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = str(free.getsockname()[1])
         for entry in TOP.iterdir():
@@ -85,8 +87,15 @@ class Reader:
             self.shell(f"cat >{shlex.quote(step.argument)}", step.block.text)
         elif step.verb == "run":
             command = step.argument or {"python": "python -", "sh": ""}[step.block.language]
-            printed = self.shell(command, step.block.text) if command else self.shell(step.block.text)
+            tell = "export XTS_VERBOSE=1\n" if step.offloading else ""
+            text = f"{tell}{command or step.block.text}\nunset XTS_VERBOSE\n"
+            printed = self.shell(text, step.block.text if command else "")
             assert step.prints in printed, f"{step.prints!r} is not in what was printed:\n{printed}"
+            wrong = step.unproven(printed)
+            assert not wrong, f"{wrong}:\n{printed}"
+            self.printed = printed
+        elif step.verb == "printed":
+            assert blocks.was_printed(step.block.text, self.printed), f"the output is another one:\n{self.printed}"
         if step.after:
             self.shell(step.after)
 
@@ -148,6 +157,7 @@ def test_every_block_is_run_or_says_why_not(document: Path) -> None:
         ("<!-- run -->\nand so\n```sh\nls\n```\n", "neither run nor says why not"),
         ("<!-- run\nunless: it rains -->\n```sh\nls\n```\n", "none of before"),
         ("```\nls\n```\n", "use text"),
+        ("<!-- printed -->\n```text\nls\n```\n", "what did this print"),
     ],
 )
 def test_a_block_without_a_verdict_is_a_fault(text: str, problem: str, tmp_path: Path) -> None:
@@ -157,6 +167,56 @@ def test_a_block_without_a_verdict_is_a_fault(text: str, problem: str, tmp_path:
         blocks.steps(document)
 
 
+@pytest.mark.parametrize(
+    ("rules", "comment", "problem"),
+    [
+        ("# all", "", ""),
+        ("use os tcp_client *:8000", "", "1 sockets were left to the kernel"),
+        ("use os tcp_client *:8000", "  # this one stays with the kernel", ""),
+        ("# all", " --help >/dev/null; true", "0 of 1 commands"),
+    ],
+)
+def test_a_block_proves_that_it_offloads(rules: str, comment: str, problem: str, tmp_path: Path) -> None:
+    """A program whose sockets stay with the kernel prints the same."""
+    document = tmp_path / "some.md"
+    document.write_text(
+        f"<!-- file: some.rules -->\n```rules\n{rules}\n```\n"
+        "<!-- run\nprints: Directory listing\n"
+        "before: python3 -m http.server 8000 >/dev/null 2>&1 & until curl -so /dev/null http://127.0.0.1:8000/; "
+        "do sleep 0.1; done -->\n"
+        f"```sh\nxts dev --rules some.rules -- curl -s http://127.0.0.1:8000/{comment}\n```\n"
+    )
+    if "--help" in comment:
+        text = document.read_text().replace("xts dev --rules some.rules -- ", "xts dev --help >/dev/null; ")
+        document.write_text(text.replace(comment, ""))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with reader(folder) as somebody:
+        steps = blocks.steps(document)
+        somebody.do(steps[0])
+        if not problem:
+            somebody.do(steps[1])
+            return
+        with pytest.raises(AssertionError, match=problem):
+            somebody.do(steps[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "printed", "problem"),
+    [
+        ("xts dev -- a\nxts run -- b", "sockets: 1 offloaded (1 bytes sent, 0 bytes received); 0 not", "1 of 2"),
+        ("xts dev --no-preload -- a", "through the proxy: 0 connections made, 0 accepted, 0 datagrams sent", "0 of 1"),
+        ("xts dev --no-preload -- a", "through the proxy: 1 connection made, 0 accepted, 0 datagrams sent", ""),
+        ("xts status", "", ""),
+    ],
+)
+def test_what_counts_as_a_proof(text: str, printed: str, problem: str, tmp_path: Path) -> None:
+    document = tmp_path / "some.md"
+    document.write_text(f"<!-- run -->\n```sh\n{text}\n```\n")
+    (step,) = blocks.steps(document)
+    assert bool(step.unproven(printed)) == bool(problem) and problem in step.unproven(printed)
+
+
 def test_blocks_run_in_order_and_share_a_shell(tmp_path: Path) -> None:
     document = tmp_path / "some.md"
     document.write_text(
@@ -164,11 +224,33 @@ def test_blocks_run_in_order_and_share_a_shell(tmp_path: Path) -> None:
         "<!-- file: words -->\n```sh\nworld\n```\n"
         "<!-- run: cat - words\nprints: hello -->\n```sh\nhello\n```\n"
         "<!-- run\nprints: hello world -->\n```sh\nkill %1; echo $GREETING $(cat words)\n```\n"
+        "<!-- printed -->\n```text\nhello world\n```\n"
     )
     folder = tmp_path / "folder"
     folder.mkdir()
     with reader(folder) as somebody:
         for step in blocks.steps(document):
             somebody.do(step)
+        with pytest.raises(AssertionError, match="another one"):
+            somebody.do(blocks.step(Block(document, 1, "text", "hello\n", "printed")))
         with pytest.raises(AssertionError, match="exit status 3"):
             somebody.shell("exit 3")
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_it"),
+    [
+        ("a\nb\nc", True),
+        ("a\n…\nc", True),
+        ("a\n…\nb\n…\nc", True),
+        ("…\nc", True),
+        ("a\n…", True),
+        ("a\nc", False),
+        ("a\n…\n.", False),
+        ("b\nc", False),
+        ("a\nb", False),
+        ("a\n…\nc\nd", False),
+    ],
+)
+def test_a_printed_block_is_the_whole_output_except_what_it_leaves_out(shown: str, is_it: bool) -> None:
+    assert blocks.was_printed(f"{shown}\n", "a \nb\nc\n") is is_it

@@ -31,6 +31,7 @@ from xts_messages import codec, datagram
 from xts_messages import wire_table as table
 
 SHARED_DATAGRAM = table.FEATURES["SHARE_DATAGRAM"][0] | table.FEATURES["RETURN_DATAGRAM"][0]
+CANCEL = table.FEATURES["CANCEL"][0]
 MANY = 256
 MOST = 8
 PDU = 8000
@@ -177,7 +178,7 @@ class Bed:
 def bed() -> Iterator[Bed]:
     with socket.create_server((LOOPBACK, 0), backlog=512) as server, Worker() as worker, ExitStack() as stack:
         server.settimeout(5)
-        host = stack.enter_context(worker.attach(features=FEATURES | DATAGRAM | SHARED_DATAGRAM)).open()
+        host = stack.enter_context(worker.attach(features=FEATURES | DATAGRAM | SHARED_DATAGRAM | CANCEL)).open()
         yield Bed(worker, host, server, stack)
 
 
@@ -221,6 +222,17 @@ def binds(bed: Bed) -> Measured:
             assert bed.host.expect("XTS_REPLY_BIND_ACK").error == 0
 
     return run, MANY * wire_bytes("XTS_CMD_BIND")
+
+
+def cancels(bed: Bed) -> Measured:
+    """Of sockets that there are not."""
+
+    def run() -> None:
+        for number in range(MANY):
+            bed.host.send("XTS_CMD_CANCEL", xts_socket=(1 << 31) + number)
+            assert bed.host.expect("XTS_REPLY_RECV").flags == codec.flags("CLOSED")
+
+    return run, MANY * wire_bytes("XTS_CMD_CANCEL")
 
 
 def shares(bed: Bed) -> Measured:
@@ -410,6 +422,7 @@ BEDS: dict[str, Callable[[Bed], Measured]] = {
     "XTS_CMD_SETSOCKOPT": lambda bed: options(bed, "XTS_CMD_SETSOCKOPT"),
     "XTS_CMD_GETSOCKOPT": lambda bed: options(bed, "XTS_CMD_GETSOCKOPT"),
     "XTS_CMD_BIND": binds,
+    "XTS_CMD_CANCEL": cancels,
     "XTS_CMD_SHARE": shares,
     "XTS_CMD_PARK": parks,
     "XTS_CMD_CLAIM": claims,
@@ -432,10 +445,12 @@ OF_DATAGRAMS: dict[str, Callable[[Bed], Measured]] = {
 }
 #: Measured by itself (below), or kept where the push that asked for it has made room.
 APART = {"XTS_CMD_SEND": "spilled", "XTS_CMD_GIVE_BACK": "what IOCTL has made room for"}
-#: The link handles these in the frame they came in. CATCH_UP: a new one takes the place of the last (channel/gather.c).
+#: The link, or what is below it, handles these in the frame they came in: HEADED and ARQ are their own messages with a
+#: head, PROBE meets the XDP program. CATCH_UP: a new one takes the place of the last (channel/gather.c).
 AT_ONCE = {
     *("XTS_LINK_BUNDLE", "XTS_LINK_FRAME_ACK", "XTS_LINK_PING", "XTS_LINK_PONG", "XTS_LINK_CLOCK", "XTS_LINK_GOODBYE"),
-    "XTS_LINK_CATCH_UP",
+    *("XTS_LINK_CATCH_UP", "XTS_LINK_HEADED", "XTS_LINK_PROBE", "XTS_LINK_ARQ"),
+    "XTS_CMD_MOVE_ACK",  # answers a MOVE and ends the epoch, or ends the link
 }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from beds.compiled import compile_program
 from beds.preload import PreloadBed
 from beds.shm_proxy import library
 
@@ -47,9 +48,7 @@ def test_under_the_interposer(full: int, bed: PreloadBed, tmp_path: Path, roles:
     """Without a rule for receivers the datagram sockets are undecided, and their threads sleep in the kernel."""
     rules = "".join(f"use xts {role} *:*\n" for role in (*roles, "udp_sender"))
     env = {"XTS_LOG": "1", "XTS_STACKS": stacks}
-    # The stack of a thread that ended before its connect did keeps its descriptors, cancelled or not.
-    port = full if stacks == "process" else 0
-    done = bed.run([compiled(tmp_path), str(port), str(TIMES)], rules=rules, env=env)
+    done = bed.run([compiled(tmp_path), str(full), str(TIMES)], rules=rules, env=env)
     assert b": offloaded" in done.stderr
 
 
@@ -60,3 +59,9 @@ def test_with_libxts(full: int, bed: PreloadBed, tmp_path: Path) -> None:
     program = compiled(tmp_path, *includes, str(where), f"-Wl,-rpath,{where.parent}")
     env = {"LD_PRELOAD": ""}
     bed.run([program, str(full), str(TIMES)], env=env)
+
+
+def test_what_is_no_cancellation_point(bed: PreloadBed, tmp_path: Path) -> None:
+    program = compile_program(FOLDER / "not_cancelled.c", tmp_path)
+    subprocess.run([program], check=True, timeout=DEADLINE_S)
+    bed.run([program])

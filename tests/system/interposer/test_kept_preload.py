@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from beds.compiled import compile_program
 from beds.dev import DevBed, dev_bed
 
 OTHER = "libm.so.6"  # a library that every program may preload
@@ -94,3 +98,56 @@ def test_a_shell_looks_for_a_program(bed: DevBed) -> None:
     assert bed.dev("--", "sh", "-c", script).stderr == ""
     said = bed.dev("-v", "--", "sh", "-c", script).stderr
     assert said.count("without the interposer") == 1 and "/env (process" in said
+
+
+STATIC = """
+int main(void)
+{
+	return 0;
+}
+"""
+
+
+@pytest.fixture
+def static(tmp_path: Path) -> Path:
+    """A program without a loader."""
+    source = tmp_path / "static.c"
+    source.write_text(STATIC)
+    return Path(compile_program(source, tmp_path, "-static"))
+
+
+def _starts(bed: DevBed, *argv: str) -> str:
+    done = bed.dev("-v", "--", *argv)
+    assert done.returncode == 0, done.stderr
+    return "".join(line for line in done.stderr.splitlines() if "without the interposer" in line)
+
+
+def test_a_program_without_a_loader_is_told(bed: DevBed, static: Path) -> None:
+    """Whatever starts it, and by whatever name; a script that it interprets, too."""
+    script = static.with_name("script")
+    script.write_text(f"#!{static}\n")
+    script.chmod(0o755)
+    for argv in (
+        ["sh", "-c", f"{static}; :"],
+        ["sh", "-c", f"{script}; :"],
+        ["env", f"PATH={static.parent}:/usr/bin:/bin", "sh", "-c", f"{static.name}; :"],
+        [sys.executable, "-c", f"import os; os.waitpid(os.posix_spawnp({str(static)!r}, ['x'], os.environ), 0)"],
+    ):
+        assert "is started without the interposer, for it is statically linked" in _starts(bed, *argv), argv
+    assert not _starts(bed, "sh", "-c", "true; /bin/true; :")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a program that gains privilege needs another user")
+def test_a_program_that_gains_privilege_is_told(tmp_path: Path) -> None:
+    program = Path(shutil.copy("/bin/true", tmp_path / "program"))
+    for each in (tmp_path, *tmp_path.parents):
+        if each.owner() == "root" and each != Path("/tmp"):
+            each.chmod(each.stat().st_mode | 0o055)
+    program.chmod(0o4755)
+    user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    with dev_bed() as bed:
+        said = _starts(bed, *user, "sh", "-c", f"{program}; :")
+        assert "without the interposer, for it is set-uid" in said
+        assert not _starts(bed, *user, "--no-new-privs", "sh", "-c", f"{program}; :")
+        program.chmod(0o755)
+        assert not _starts(bed, *user, "sh", "-c", f"{program}; :")

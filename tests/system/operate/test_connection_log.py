@@ -72,6 +72,7 @@ def test_how_connections_have_ended(tmp_path: Path, server: socket.socket) -> No
     failed = by_end["failed"]
     assert (failed["peer"], failed["begin"], failed["error"]) == (address, "connect", "ECONNRESET")
     assert (failed["sent_bytes"], failed["host_bytes"], failed["received_bytes"]) == (8, 8, 7)
+    assert (failed["accepted"], failed["fin_wanted"], failed["spill_bytes"]) == (False, False, 0)
     assert (failed["xts_socket"], failed["tenant"], failed["pid"]) == (number, "default", os.getpid())
     assert failed["local"].startswith(f"{LOOPBACK}:") and failed["rtt_us"] >= 0
     assert failed["begun"] < failed["ended"] and 0 < failed["connect_s"] < failed["seconds"] < 60
@@ -129,7 +130,8 @@ class Ended:
     def closed(self) -> list[dict[str, Any]]:
         if not self._batches:
             return []
-        fields = [name for name, _ in ffi.typeof("struct xts_closed_stats").fields]
+        kinds = ("struct xts_closed_stats", "struct xts_tcp_view")
+        fields = [name for kind in kinds for name, _ in ffi.typeof(kind).fields]
         return [dict.fromkeys(fields, 0) for _ in range(self._batches.pop(0))]
 
 

@@ -242,7 +242,7 @@ def test_threaded_placement_is_verified(lab: Lab) -> None:
     lab.verify_placement()
 
 
-def test_two_labs_and_a_crash_half_way(lab: Lab) -> None:
+def test_two_labs_and_a_crash_half_way(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     """A second lab next to the first; its `up` is killed at several moments; `down` leaves nothing each
     time."""
     name = f"{lab.name}b"
@@ -275,7 +275,10 @@ def test_two_labs_and_a_crash_half_way(lab: Lab) -> None:
     finally:
         assert main(["down", "--name", name]) == 0
     assert not other.exists()
+    capsys.readouterr()
     assert main(["down", "--name", name]) == 0
+    said = capsys.readouterr().err
+    assert f"there is no lab {name}: nothing was taken down" in said and lab.name in said
     assert main(["status", "--name", lab.name]) == 0
 
 

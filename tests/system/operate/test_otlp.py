@@ -205,7 +205,7 @@ def test_source_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_wrong_usage(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         otlp.main(wrong)
-    assert ended.value.code == 2 and "xts-otlp: error: " in capsys.readouterr().err
+    assert ended.value.code == 2 and "xts-otlp: " in capsys.readouterr().err
 
 
 @contextmanager

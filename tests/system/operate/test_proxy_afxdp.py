@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import itertools
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -14,17 +11,13 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from beds.operated_proxy import PROXY, START_S, Proxy, running, user_to_become, wait, write_config
-from beds.scripted_host import ScriptedHost
+from beds.operated_proxy import PROXY, START_S, user_to_become, wait, write_config
+from beds.proxy_cable import DEVICE_MAC, HOST_MAC, QUEUES, Cable, exchange, host_on, inside, made_cable, proxy_on
 from beds.service_manager import Manager
-from pyroute2 import NetNS, netns
 from xts_bpf.device import DeviceQueues, open_device_queues
-from xts_messages.codec import flags
 
 pytestmark = [
     pytest.mark.root,
@@ -32,47 +25,11 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
 ]
 
-QUEUES = 2
-HOST_MAC, DEVICE_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
-_numbers = itertools.count()
-
-
-@dataclass(frozen=True)
-class Cable:
-    """Interfaces xts0 of namespace `host` and dev0 of `device`, joined."""
-
-    host: str
-    device: str
-
-
-@contextlib.contextmanager
-def inside(namespace: str) -> Iterator[None]:
-    """This thread, and what it starts, is in a namespace."""
-    netns.pushns(namespace)
-    try:
-        yield
-    finally:
-        netns.popns()
-
 
 @pytest.fixture
 def cable() -> Iterator[Cable]:
-    stem = f"xtsproxy{os.getpid()}-{next(_numbers)}"
-    made = Cable(f"{stem}h", f"{stem}d")
-    queues = {"mtu": 62_000, "num_tx_queues": QUEUES, "num_rx_queues": QUEUES}
-    try:
-        netns.create(made.host)
-        netns.create(made.device)
-        with NetNS(made.host) as host, NetNS(made.device) as device:
-            peer = {"ifname": "dev0", "address": DEVICE_MAC, "net_ns_fd": made.device} | queues
-            host.link("add", ifname="xts0", kind="veth", address=HOST_MAC, peer=peer, **queues)
-            for ns, name in ((host, "xts0"), (device, "dev0"), (device, "lo")):
-                ns.link("set", index=ns.link_lookup(ifname=name)[0], state="up")
+    with made_cable() as made:
         yield made
-    finally:
-        for name in (made.host, made.device):
-            with contextlib.suppress(OSError):
-                netns.remove(name)
 
 
 @pytest.fixture
@@ -93,23 +50,6 @@ def open_directory() -> Iterator[Path]:
         yield path
 
 
-@contextlib.contextmanager
-def proxy_on(cable: Cable, directory: Path, **proxy: Any) -> Iterator[Proxy]:
-    with inside(cable.device):
-        context = running(directory, queue="afxdp", interface="dev0", peer_mac=HOST_MAC, workers=QUEUES, **proxy)
-        made = context.__enter__()
-    with contextlib.ExitStack() as stack:
-        stack.push(context.__exit__)
-        yield made
-
-
-def host_on(ends: DeviceQueues, number: int) -> ScriptedHost:
-    """A new process of the host on a queue."""
-    queue = ends.queues[number]
-    changes = {"largest_message": queue.largest_message}
-    return ScriptedHost(queue, secrets.randbits(63), changes).open()
-
-
 @pytest.fixture
 def server(cable: Cable) -> Iterator[socket.socket]:
     with inside(cable.device):
@@ -117,27 +57,6 @@ def server(cable: Cable) -> Iterator[socket.socket]:
     with made:
         made.settimeout(5)
         yield made
-
-
-def exchange(host: ScriptedHost, server: socket.socket) -> None:
-    """A message of the largest size there and back, and an orderly close."""
-    _, ack = host.connect("127.0.0.1", server.getsockname()[1])
-    assert ack.error == 0
-    peer, _ = server.accept()
-    with peer:
-        peer.settimeout(5)
-        sent = os.urandom(min(int(host.link.largest_message), 60_000) - 100)
-        host.send("XTS_CMD_SEND", sent, id=ack.fields["proxy_id"])
-        with peer.makefile("rb") as stream:
-            assert stream.read(len(sent)) == sent
-        peer.sendall(sent)
-        back = b""
-        while len(back) < len(sent):
-            back += host.expect("XTS_REPLY_RECV").payload
-        assert back == sent
-    host.send("XTS_CMD_SEND", id=ack.fields["proxy_id"], flags=flags("CLOSE"), post_credits=len(back))
-    while not host.expect("XTS_REPLY_RECV").flags & flags("CLOSED"):
-        pass
 
 
 @pytest.mark.parametrize("single_chunk", [False, True], ids=["fragments", "single chunk"])
@@ -202,7 +121,7 @@ def test_a_queue_that_is_not_there_is_told(cable: Cable, tmp_path: Path) -> None
         ended = subprocess.run(
             [*PROXY, "--config", str(config)], check=False, capture_output=True, text=True, timeout=START_S
         )
-    assert ended.returncode == 1
+    assert ended.returncode == 2, "its unit does not start it again"
     assert ended.stderr.splitlines()[-1] == "xts-proxy: dev0 has queues 0-1, not 0-7 (see ethtool -l dev0)"
 
 
@@ -216,7 +135,7 @@ def test_queues_that_were_opened_ahead_need_no_privilege(
         for _ in range(2):
             with manager.start([*PROXY, "--config", str(config), "--open-queues"]) as opener:
                 assert opener.wait(START_S) == 0, opener.communicate()[1]
-            assert len(manager.stored) == 2 * QUEUES + 2
+            assert len(manager.stored) == 2 * QUEUES + 3  # counters, secrets, description
             manager.heard.clear()
             with manager.start([*PROXY, "--config", str(config)], user=user_to_become()) as process:
                 try:
@@ -242,6 +161,35 @@ def test_queues_for_another_configuration_are_refused(cable: Cable, open_directo
         with manager.start([*PROXY, "--config", str(config)]) as process:
             assert process.wait(START_S) == 1
             assert "opened for another configuration" in process.communicate()[1]
+
+
+@pytest.mark.parametrize(
+    ("keys", "status", "reason"),
+    [({"queues": "0-7"}, 2, "dev0 has queues 0-1, not 0-7"), ({"interface": "later0"}, 1, "no interface later0")],
+)
+def test_what_keeps_queues_from_being_opened_ends_the_service(
+    cable: Cable, open_directory: Path, keys: dict[str, str], status: int, reason: str
+) -> None:
+    """systemd looks at the service's status only, when it decides whether to start it again."""
+    config = write_config(open_directory, **{"queue": "afxdp", "interface": "dev0", "peer_mac": HOST_MAC, **keys})
+    with Manager() as manager, inside(cable.device):
+        with manager.start([*PROXY, "--config", str(config), "--open-queues"]) as opener:
+            assert opener.wait(START_S) == 0, opener.communicate()[1]
+        with manager.start([*PROXY, "--config", str(config)]) as process:
+            assert process.wait(START_S) == status
+            assert reason in process.communicate()[1].splitlines()[-1]
+        assert any(message.startswith("STATUS=") and reason in message for message in manager.heard)
+
+
+def test_mistakes_are_told_by_the_service_alone(open_directory: Path) -> None:
+    config = write_config(open_directory, queue="afxdp", interface="dev0", peer_mac="x")
+    with Manager() as manager:
+        with manager.start([*PROXY, "--config", str(config), "--open-queues"]) as opener:
+            assert (opener.wait(START_S), opener.communicate()) == (0, ("", ""))
+        with manager.start([*PROXY, "--config", str(config)]) as process:
+            assert process.wait(START_S) == 2
+            [line] = process.communicate()[1].splitlines()
+        assert line.startswith(f"{config}:") and "peer_mac: expected an Ethernet address" in line
 
 
 def test_queues_are_opened_ahead_for_systemd_only(cable: Cable, tmp_path: Path) -> None:

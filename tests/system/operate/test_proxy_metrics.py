@@ -95,7 +95,7 @@ def test_files_that_cannot_be_used_are_mistakes(tmp_path: Path) -> None:
     ended = subprocess.run(
         [*PROXY, "--check", str(config)], check=False, capture_output=True, text=True, timeout=START_S
     )
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert "proxy.metrics_token" in ended.stderr and "No such file" in ended.stderr
 
 

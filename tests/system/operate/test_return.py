@@ -315,6 +315,24 @@ def test_a_way_of_sleeping(where: Place, way: str) -> None:
         serves(where, stream, udp, time.monotonic() + RETURN_S)
 
 
+@pytest.mark.parametrize("one_place", ["shm"], indirect=True)
+def test_a_proxy_that_is_started_again_and_again(where: Place) -> None:
+    """Each time before the library takes the last start for settled: pauses do not grow beyond the return's time."""
+    stream, udp = where.free_ports(2)
+    command = [str(PROGRAMS / "sleeping_ways.py"), "standard_select", where.address, str(stream), str(udp)]
+    environment = {"XTS_RULES": str(where.directory / "rules")}
+    took = []
+    with where.program(command, environment) as process:
+        assert line_of(process) == "ready"
+        for _ in range(14):
+            where.end("kill")
+            where.start()
+            began = time.monotonic()
+            serves(where, stream, udp, began + START_S)
+            took.append(time.monotonic() - began)
+    assert max(took) < RETURN_S, took
+
+
 # --- many at once ----------------------------------------------------------------------------------
 
 MANY = 300

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import xts_socket
+from beds.multicast_namespace import is_possible, unshare
 from beds.proxy_process import ProxyProcess, running_proxy
 from beds.shm_proxy import library
 from xts_messages import wire_table as table
@@ -85,9 +86,13 @@ def test_strict_names_the_reason_of_a_call_that_fails(rules: str, tmp_path: Path
             *server,
         )  # fmt: skip
     assert strict.stdout == 2 * (os.strerror(errno.EOPNOTSUPP) + "\n")
-    (line,) = strict.stderr.splitlines()
+    line, end = strict.stderr.splitlines()
     assert f"to {server[0]}:{server[1]}: not offloaded, so its call fails with " in line
     assert '"Operation not supported" (FASTOPEN, strict): the program has set TCP_FASTOPEN_CONNECT' in line
+    assert end.endswith(
+        "--strict: no socket was offloaded, and 2 that the rules offload were refused (FASTOPEN): "
+        "exit status 3 instead of 0"
+    )
 
 
 def test_a_refused_call_is_told_once(denying: ProxyProcess, rules: str, server: list[str]) -> None:
@@ -137,6 +142,61 @@ def test_what_is_meant_is_not_told(tmp_path: Path, server: list[str]) -> None:
     """Loopback stays with the kernel by the default rules."""
     done = xts_run("--endpoint", str(tmp_path / "nowhere"), "--", sys.executable, "-c", CONNECT, *server)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+MULTICAST = """
+import socket
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton("239.7.7.1") + bytes(4))
+    try:
+        s.bind(("0.0.0.0", 0))
+    except OSError as error:
+        print(error.errno, error)
+"""
+
+
+@pytest.mark.skipif(not is_possible(), reason="no network namespaces")
+@pytest.mark.parametrize("way", ["interposed", "strict", "install"])
+def test_the_option_that_failed_is_named(way: str, tmp_path: Path) -> None:
+    """Without a route for the group, its join fails on the device. "(OPTION, strict): the program had set a socket
+    option that the proxy does not accept" was wrong in each word, and the summary had no socket."""
+    rules = tmp_path / "rules.conf"
+    rules.write_text("use xts udp_receiver *:*\n")
+    preload = ["--no-preload"] if way == "install" else ["--strict"] if way == "strict" else []
+    program = f"import xts_socket; xts_socket.install()\n{MULTICAST}" if way == "install" else MULTICAST
+    command = [*XTS, "dev", "-v", *preload, "--rules", str(rules), "--", sys.executable, "-c", program]
+    done = subprocess.run(
+        [*unshare(), "sh", "-c", 'ip link set lo up; exec "$@"', "sh", *command],
+        env=settings(), capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+    code = errno.EOPNOTSUPP if way == "strict" else errno.ENODEV
+    assert done.returncode == (3 if way == "strict" else 0), done.stderr
+    assert done.stdout.startswith(f"{code} "), done.stdout + done.stderr
+    told = done.stdout if way == "install" else done.stderr
+    why = "IP_ADD_MEMBERSHIP, which the program had set, fails: No such device: the device has no interface or route"
+    assert why in told and "`xts status --interfaces`" in told
+    assert ("strict" in told) == (way == "strict")
+    if way != "install":
+        assert "calls that failed, since their sockets could not be offloaded: 1" in told
+
+
+@pytest.mark.parametrize("left", range(6))
+def test_a_process_without_descriptors_hears_that(left: int, tmp_path: Path, server: list[str]) -> None:
+    """It was told of the limit of sockets."""
+    program = f"""
+import os, resource, socket, sys
+address = sys.argv[1], int(sys.argv[2])
+made = socket.socket()
+highest = os.open("/dev/null", os.O_RDONLY)
+resource.setrlimit(resource.RLIMIT_NOFILE, (highest + {left}, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+made.connect(address)
+"""
+    rules = tmp_path / "rules.conf"
+    rules.write_text(ALL)
+    with running_proxy(tmp_path) as proxy:
+        where = ("--rules", str(rules), "--endpoint", proxy.endpoint)
+        done = xts_run(*where, "--", sys.executable, "-c", program, *server)
+    assert "(LIMIT): no descriptor is left for a queue: raise the limit of this process (`ulimit -n`)" in done.stderr
 
 
 # --- at the end ------------------------------------------------------------------------------------

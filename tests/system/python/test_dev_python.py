@@ -326,4 +326,25 @@ print(all(state in "ZX" for state in _dev_proxy._states(group)))
 def test_a_directory_that_is_there_already(bed: DevBed) -> None:
     """Whoever made it: the proxy uses none but its own."""
     done = bed.run(sys.executable, "-m", "xts_proxy", "--make-dir", str(bed.place))
-    assert (done.returncode, done.stderr) == (1, f"xts-proxy: {bed.place} cannot be made: File exists\n")
+    assert (done.returncode, done.stderr) == (2, f"xts-proxy: {bed.place} cannot be made: File exists\n")
+
+
+def test_tables_are_a_text_or_a_file(bed: DevBed, tmp_path: Path) -> None:
+    good, wrong = tmp_path / "good.toml", tmp_path / "wrong.toml"
+    good.write_text("[limits]\nclients = 9\n")
+    wrong.write_text("[limits]\nclints = 9\n")
+    code = """
+from pathlib import Path
+for tables in (Path(sys.argv[1]), sys.argv[1], "[limits]\\nclients = 9\\n", "# nothing"):
+    with dev(tables):
+        print(echo())
+def enter(tables):
+    with dev(tables):
+        pass
+for tables in (sys.argv[2], "/nowhere/tls.toml"):
+    print(str(error(lambda: enter(tables))).replace(" ", "_"))
+"""
+    *states, mistake, missing = output(bed, code, str(good), str(wrong))
+    assert states == 4 * ["up"]
+    assert f"{wrong}:2:1:_limits.clints:_unknown_key" in mistake
+    assert "tables:_/nowhere/tls.toml:_No_such_file_or_directory_(taken_for_the_path_of_a_file" in missing

@@ -217,6 +217,29 @@ def test_mptcp_is_tcp(installed: None, kernel_listener: socket.socket) -> None:
         assert sock.reason is Reason.NONE  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("proto", [0, socket.IPPROTO_TCP])
+def test_the_protocol_is_the_one_that_was_given(proto: int, installed: None) -> None:
+    """As in the standard library: `proto` says what the program has given, and accepted sockets have the listener's."""
+    with socket.socket(proto=proto) as listener, socket.socket(proto=proto) as client:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        client.connect(listener.getsockname())
+        with listener.accept()[0] as accepted, accepted.dup() as copy:
+            assert [s.proto for s in (listener, client, accepted, copy)] == [proto] * 4
+        assert client.reason is Reason.NONE  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("proto", [0, socket.IPPROTO_UDP])
+def test_the_protocol_of_a_datagram_socket(proto: int, rules: Callable[[str], Path]) -> None:
+    with (
+        xts_socket.offload(rules("use xts udp_receiver *:*\n")),
+        socket.socket(type=socket.SOCK_DGRAM, proto=proto) as sock,
+    ):
+        sock.bind(("127.0.0.1", 0))
+        assert sock.reason is Reason.NONE  # type: ignore[attr-defined]
+        assert sock.proto == proto
+
+
 def test_a_connection_bound_before(installed: None, kernel_listener: socket.socket) -> None:
     sock = socket.create_connection(kernel_listener.getsockname(), DEADLINE_S, ("127.0.0.1", 0))
     with sock, STANDARD.accept(kernel_listener)[0] as peer:

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -139,3 +140,28 @@ def test_refused(ours: Any, tmp_path: Path) -> None:
                 client.sendfile(file)
         with ours.socket(type=socket.SOCK_DGRAM) as datagrams, pytest.raises(ValueError, match="SOCK_STREAM"):
             datagrams.sendfile(file)
+
+
+#: The second is beyond what any file system has, except those in memory; with the third the end has no number.
+FAR = (1 << 40, 1 << 62, (1 << 63) - 1)
+
+
+@pytest.mark.parametrize("offset", FAR)
+def test_an_offset_that_no_file_has(ours: Any, tmp_path: Path, offset: int) -> None:
+    """The kernel's error, or nothing is sent, as the file system says. It returned 0 in any case."""
+
+    def outcome(send: Callable[[], int]) -> object:
+        try:
+            return send()
+        except OSError as error:
+            return error.errno
+
+    path = tmp_path / "file"
+    path.write_bytes(DATA)
+    found: list[list[object]] = []
+    for client, peer in (socket.socketpair(), pair(ours)):
+        with client, peer, path.open("rb") as file:
+            found.append([outcome(partial(client.sendfile, file, offset, 5))])
+            for count in (0, 5) if ours is socket else ():  # else os.sendfile() is the kernel's
+                found[-1].append(outcome(partial(os.sendfile, client.fileno(), file.fileno(), offset, count)))
+    assert found[1] == found[0]

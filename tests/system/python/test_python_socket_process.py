@@ -509,6 +509,31 @@ def test_a_hook_of_fork_that_was_there_earlier_makes_sockets(way: str, xts_endpo
     assert got == ["from the parent", "from the child"]
 
 
+def test_a_connection_that_comes_back_ends_with_its_last_socket(xts_endpoint: ProxyProcess) -> None:
+    """A program passes one to itself, and has closed it by the time it receives it."""
+    program = """
+import socket, sys
+import xts_socket
+given = xts_socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+here, there = socket.socketpair()
+xts_socket.send_fds(here, [b"it"], [given.fileno()] * 2)
+given.close()
+for fd in socket.recv_fds(there, 10, 2)[1]:
+    with xts_socket.socket(fileno=fd) as again:
+        again.sendall(b"x")
+sys.stdin.read()
+"""
+    with kernel.create_server(("127.0.0.1", 0)) as listener:
+        command = [sys.executable, "-W", "ignore", "-c", program, str(listener.getsockname()[1])]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+            listener.settimeout(DEADLINE_S)
+            with listener.accept()[0] as peer:
+                peer.settimeout(DEADLINE_S)
+                assert peer.makefile().read() == "xx", "it ended, while the program still runs"
+            process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+
+
 def test_a_socket_of_another_endpoint_is_refused_for_that_reason(xts_endpoint: ProxyProcess) -> None:
     giver = """
 import os, sys

@@ -15,9 +15,9 @@ from beds.shm_proxy import library
 from xts_messages import datagram
 from xts_messages import wire_table as table
 from xts_messages.codec import Endpoint, Frame, flags
-from xts_messages.datagram import Copies, Datagram, encode_copies, item
+from xts_messages.datagram import Datagram, item
 
-DATAGRAM, COPIES = table.FEATURES["DATAGRAM"][0], table.FEATURES["COPIES"][0]
+DATAGRAM = table.FEATURES["DATAGRAM"][0]
 HERE, THERE = Endpoint.of("127.0.0.1", 4000), Endpoint.of("127.0.0.1", 80)
 PROXY_ID = 0x78
 EACH = table.DATAGRAM_CREDITS
@@ -25,7 +25,7 @@ EACH = table.DATAGRAM_CREDITS
 
 @pytest.fixture
 def proxy(tmp_path: Path) -> Iterator[OneProcessProxy]:
-    with OneProcessProxy(tmp_path, features=DATAGRAM | COPIES) as made:
+    with OneProcessProxy(tmp_path, features=DATAGRAM) as made:
         yield made
 
 
@@ -81,14 +81,6 @@ class Open:
         """In one message."""
         self.granted -= sum(each.credits for each in datagrams)
         self.raw(b"".join(datagram.encode(each) for each in datagrams))
-
-    def copies(self, copies: list[Copies], *datagrams: Datagram, records: int | None = None, sockets: int = -1) -> None:
-        """RECV_COPIES"""
-        payload = encode_copies(copies, datagrams)
-        self.proxy.send(
-            "XTS_REPLY_RECV_COPIES", payload, sockets=len(copies) if sockets < 0 else sockets,
-            records=len(datagrams) if records is None else records, length=len(payload),
-        )  # fmt: skip
 
     def message(self) -> Frame:
         """The next message; post credits are counted."""
@@ -352,28 +344,8 @@ def test_the_end_of_the_proxy_is_told(proxy: OneProcessProxy, caller: Caller) ->
     assert c.call("close") == 0
 
 
-def test_copies_are_for_several_sockets(proxy: OneProcessProxy, caller: Caller) -> None:
-    """Each gets the records that are its own, one twice if it is named twice, and its window is charged for them."""
-    one, two = Open(proxy, caller), Open(proxy, caller)
-    window = two.granted
-    words = [Datagram(b"a", THERE), Datagram(b"", THERE), Datagram(b"c" * 3000, THERE, 0, (item("HOP_LIMIT", 3),))]
-    copies = [Copies(one.s, 0, 3), Copies(4711, 0, 3), Copies(two.s, 1, 1), Copies(two.s, 1, 2), Copies(one.s, 3, 0)]
-    one.copies(copies, *words)
-    proxy.until(lambda: two.call("readable") == 1, "nothing came")
-    for c, numbers in ((one, (0, 1, 2)), (two, (1, 1, 2))):
-        for number in numbers:
-            assert c.call("recvfrom") == [words[number].data.hex(), 80]
-        assert c.call("recvfrom") == "EAGAIN"
-    two.granted -= sum(words[number].credits for number in (1, 1, 2))
-    assert two.call("sendto", 1) == 1
-    while two.granted < window:
-        two.message()
-    assert two.granted == window
-
-
 WHOLE = datagram.encode(Datagram(b"0123456789", THERE))
 ONE = Datagram(b"x", THERE)
-AN_ERROR = datagram.error_item(errno.ECONNREFUSED, (2, 3, 3), HERE)
 WRONG = {
     "cut-off": lambda c: c.raw(WHOLE[:-3]),
     "more-of-nothing": lambda c: c.raw(WHOLE, more=True),
@@ -383,14 +355,6 @@ WRONG = {
     "stream-data": lambda c: c.proxy.send("XTS_REPLY_RECV", b"abc", id=c.s, post_credits=0, length=3),
     "end-of-stream": lambda c: c.proxy.send("XTS_REPLY_RECV", id=c.s, flags=flags("EOS"), post_credits=0, length=0),
     "too-many-credits": lambda c: c.raw(b"", credits=table.CREDITS_MAX),
-    "copies-of-no-record": lambda c: c.copies([Copies(c.s, 1, 1)], ONE),
-    "copies-from-behind": lambda c: c.copies([Copies(c.s, 65_535, 65_535)], ONE),
-    "copies-of-fewer-records": lambda c: c.copies([Copies(c.s, 0, 1)], ONE, records=2),
-    "copies-of-more-records": lambda c: c.copies([Copies(c.s, 0, 1)], ONE, ONE, records=1),
-    "copies-for-more-sockets": lambda c: c.copies([Copies(c.s, 0, 1)], ONE, sockets=99),
-    "copies-cut-off": lambda c: c.copies([Copies(c.s, 0, 1)], Datagram(b"abc", THERE, data_bytes=4)),
-    "copies-of-an-error": lambda c: c.copies([Copies(c.s, 0, 1)], Datagram(b"", THERE, 0, (AN_ERROR,))),
-    "copies-beyond-the-window": lambda c: c.copies([Copies(c.s, 0, 1)] * 300, Datagram(bytes(1000), THERE)),
     "more-than-granted": lambda c: [c.give(Datagram(bytes(8000), THERE)) for _ in range(30)],
 }
 
@@ -404,21 +368,6 @@ def test_a_wrong_proxy_loses_its_channel(name: str, proxy: OneProcessProxy, call
         assert not proxy.up  # it was told in the middle
     proxy.until(lambda: c.call("sendto", 1) == "ENETDOWN", "the channel goes on")
     assert proxy.down() in (errno.EPROTO, errno.EBADMSG, 0)
-
-
-def test_copies_for_a_host_that_does_not_know_them_end_the_channel(tmp_path: Path) -> None:
-    """That is, where they have not been agreed upon."""
-    with OneProcessProxy(tmp_path, features=DATAGRAM) as proxy, Caller(proxy, library()) as caller:
-        c = Open(proxy, caller)
-        c.copies([Copies(c.s, 0, 1)], ONE)
-        proxy.until(lambda: c.call("sendto", 1) == "ENETDOWN", "the channel goes on")
-
-
-def test_copies_in_the_middle_of_a_datagram_end_the_channel(proxy: OneProcessProxy, caller: Caller) -> None:
-    c = Open(proxy, caller)
-    c.raw(WHOLE[:-3], more=True)
-    c.copies([Copies(c.s, 0, 1)], ONE)
-    proxy.until(lambda: c.call("sendto", 1) == "ENETDOWN", "the channel goes on")
 
 
 def test_datagrams_for_a_stream_socket_end_the_channel(proxy: OneProcessProxy, caller: Caller) -> None:

@@ -24,6 +24,7 @@ PROGRAM = "sockets/programs/header_errors.py"
 HEADER = Path(__file__).resolve().parents[3] / "host_lib" / "native" / "xts.h"
 DEADLINE_S = 60
 LIMITS = f"""
+drain_refuse_s = 10
 [limits]
 connections = 200
 listeners = 12

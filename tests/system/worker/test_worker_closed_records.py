@@ -20,7 +20,8 @@ def told(worker: Worker, count: int = 1) -> list[tuple[str, str, int, int]]:
 
     def enough(_: Any) -> bool:
         found.extend(
-            (BEGIN[one.begin], END[one.end], int(one.sent_bytes), int(one.received_bytes)) for one in worker.closed()
+            (BEGIN[one.begin], END[one.end], int(one.side.sent_bytes), int(one.side.received_bytes))
+            for one in worker.closed()
         )
         return len(found) >= count
 

@@ -141,7 +141,7 @@ def test_a_datagram_that_never_ends_keeps_its_own_socket_waiting(
     stuck.message(datagram.encode(Datagram(bytes(10), data_bytes=60_000)), more=True)
     free.send(Datagram(b"free"))
     assert peer.recv(100) == b"free"
-    assert 0 < worker.connection().spill_bytes < 100
+    assert 0 < worker.connection().side.spill_bytes < 100
     stuck.close()
     assert worker.stats().spill_bytes == 0
     assert worker.stats().datagrams_sent == 1
@@ -360,5 +360,5 @@ def test_what_the_kernel_has_no_room_for_waits(tmp_path: Path) -> None:
 def test_what_waits_is_told(worker: Worker, host: ScriptedHost) -> None:
     udp = Udp.open(host)
     assert worker.connection().state == 6 and worker.connection().window_bytes == WINDOW
-    wait_for(lambda: worker.connection().spill_bytes == 0, "nothing waits")
+    wait_for(lambda: worker.connection().side.spill_bytes == 0, "nothing waits")
     udp.close()

@@ -17,6 +17,7 @@ from beds.share import (
     LOOPBACK,
     QUIET_MS,
     Join,
+    client,
     goodbye,
     join,
     listen,
@@ -91,6 +92,24 @@ def test_claiming_tells_the_addresses_and_options_work(worker: Worker, join: Joi
             option=socket.TCP_NODELAY,
         )
         assert first.host.expect("XTS_REPLY_SOCKOPT_ACK").error == 0
+
+
+def test_an_option_that_the_host_has_not_set_stays_so(worker: Worker, join: Join) -> None:
+    """A listener has SO_REUSEADDR for its own sake, and so has what it accepts."""
+    listener = listen(join(worker), credits=1)
+    with client(listener.port):
+        offer = listener.offered()
+        number = listener.take(offer)
+        fields = {"level": socket.SOL_SOCKET, "option": socket.SO_REUSEADDR, "token": 1, "domain": 4}
+        accepted = Connection(listener.host, number, offer.fields["proxy_id"], 0)
+
+        def option(of: Connection) -> int:
+            of.host.send("XTS_CMD_GETSOCKOPT", bytes(4), id=of.proxy_id, xts_socket=of.number, **fields)
+            return int.from_bytes(of.host.expect("XTS_REPLY_SOCKOPT_ACK").payload, "little")
+
+        assert option(accepted) == 0
+        assert accepted.park(key := new_key()).error == 0
+        assert option(claimed(join(worker), key)) == 0
 
 
 def test_the_old_identifier_is_gone(worker: Worker, join: Join, server: socket.socket) -> None:

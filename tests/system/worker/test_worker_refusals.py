@@ -119,7 +119,7 @@ SENTENCE = table.REFUSALS["CONNECT_POLICY"][2]
         (REFUSAL, 0, errno.EACCES, os.strerror(errno.EACCES)),  # a firewall's, say
         (REFUSAL, 1, errno.ENOBUFS, os.strerror(errno.ENOBUFS)),  # goes with another errno
         (REFUSAL, 255, errno.EACCES, os.strerror(errno.EACCES)),  # of a later version
-        (0, 0, errno.EACCES, "probably the policy of the offload proxy"),  # an earlier one
+        (0, 0, errno.EACCES, "the device refuses it, by the policy of its proxy ("),  # an earlier one
         (0, 0, errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED)),
     ],
 )

@@ -150,6 +150,24 @@ def test_the_holder_is_asked_and_gives_it_up(
         assert take(asker, key).error == errno.ENOENT
 
 
+def test_nobody_claims_it_while_bytes_are_given_back(
+    worker: Worker, other_worker: Worker, join: Join, server: socket.socket
+) -> None:
+    """The rest would be missing from the stream."""
+    holder, asker = join(worker), join(other_worker)
+    key, first, peer = named(holder, server)
+    with peer:
+        peer.sendall(b"not read")
+        receive_all(first, 8)
+        assert first.park(key).error == 0
+        returns(holder, key, b"not ", end=False)
+        worker.wait(lambda s: s.parked_connections == 1, "it is not parked")
+        assert claim(asker, key).error == errno.EBUSY
+        returns(holder, key, b"read")
+        second, _ = taken(asker, key)
+        assert receive_all(second, 8) == b"not read"
+
+
 def test_a_holder_that_needs_it_says_so(worker: Worker, join: Join, server: socket.socket) -> None:
     holder, asker = join(worker), join(worker)
     key, first, peer = named(holder, server)

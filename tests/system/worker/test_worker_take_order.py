@@ -86,15 +86,16 @@ def test_it_goes_to_who_asked_and_not_back_at_once(
             assert held.taken(holder, RECEIVE)
 
 
-def test_who_needs_it_most_goes_first_and_then_who_asked_first(
+def test_who_needs_it_most_goes_first_and_then_those_that_were_passed_over(
     worker: Worker, join: Join, server: socket.socket
 ) -> None:
+    """These in the order in which they asked."""
     holder, polls, receives, uses, uses_later = (join(worker) for _ in range(5))
     with Held(holder, server) as held:
         waiting = [(polls, POLL), (receives, RECEIVE), (uses, USE), (uses_later, USE)]
         for host, purpose in waiting:
             assert held.refused(host, purpose)
-        for first in ((uses, USE), (uses_later, USE), (receives, RECEIVE), (polls, POLL)):
+        for first in ((uses, USE), (polls, POLL), (receives, RECEIVE), (uses_later, USE)):
             waiting.remove(first)
             held.park()
             for host, purpose in waiting:
@@ -127,6 +128,89 @@ def test_a_place_is_kept_by_asking_again(worker: Worker, clock: Clock, join: Joi
         held.park()
         assert held.refused(second, USE)
         assert held.taken(first, USE)
+
+
+def test_nobody_is_passed_over_all_the_time(worker: Worker, join: Join, server: socket.socket) -> None:
+    """By one that needs it more, and takes it back whenever it has given it up."""
+    sender, reader = join(worker), join(worker)
+    with Held(sender, server) as held:
+        for _ in range(3):
+            assert held.refused(reader, POLL)
+            held.park()
+            assert held.taken(sender, USE), "it needs it more"
+            assert held.refused(reader, POLL)
+            held.park()
+            assert held.refused(sender, USE)
+            assert held.taken(reader, POLL)
+            assert held.refused(sender, USE)
+            held.park()
+            assert held.taken(sender, USE)
+
+
+@pytest.mark.parametrize("stopped_ms", [60, 300, 490])
+def test_who_is_stopped_again_and_again_has_its_turn(
+    worker: Worker, clock: Clock, join: Join, server: socket.socket, stopped_ms: int
+) -> None:
+    """It goes on just long enough to ask once. The others have it meanwhile, and then wait for it."""
+    sender, slow, other = join(worker), join(worker), join(worker)
+    with Held(sender, server) as held:
+        for _ in range(2):
+            assert held.refused(slow, RECEIVE)
+            held.park()
+            clock.now_ns += stopped_ms * MS
+            assert held.taken(sender, USE)
+            assert held.refused(slow, RECEIVE)
+            held.park()
+            clock.now_ns += stopped_ms * MS
+            assert held.refused(sender, USE) and held.refused(other, USE)
+            assert held.taken(slow, RECEIVE)
+            held.park()
+            assert held.taken(sender, USE)
+            held.park()
+            assert held.taken(other, USE)
+            held.park()
+            assert held.taken(sender, USE)
+
+
+def test_who_has_left_is_not_waited_for(worker: Worker, clock: Clock, join: Join, server: socket.socket) -> None:
+    """Who asks for it now and then, and not before the others have had it for a second, is as one that is new. And who
+    was waited for longer, and does not come again, is waited for once."""
+    sender, rare = join(worker), join(worker)
+    with Held(sender, server) as held:
+        for _ in range(3):
+            assert held.refused(rare, USE)
+            held.park()
+            clock.now_ns += 51 * MS
+            assert held.taken(sender, USE)
+            clock.now_ns += 1000 * MS
+        assert held.refused(rare, USE)
+        held.park()
+        clock.now_ns += 400 * MS
+        assert held.taken(sender, USE)
+        assert held.refused(rare, USE)
+        held.park()
+        clock.now_ns += 700 * MS
+        assert held.refused(sender, USE)
+        clock.now_ns += 150 * MS
+        assert held.taken(sender, USE)
+        held.park()
+        assert held.taken(sender, USE)
+
+
+def test_who_is_late_gives_its_place_to_who_asks(
+    worker: Worker, clock: Clock, join: Join, server: socket.socket
+) -> None:
+    """There are few."""
+    holder, *late = (join(worker) for _ in range(9))
+    asker = join(worker)
+    with Held(holder, server) as held:
+        for host in late:
+            assert held.refused(host, USE)
+        clock.now_ns += 51 * MS
+        assert held.refused(asker, POLL)
+        held.park()
+        assert held.refused(holder, POLL), "it has a place"
+        assert held.taken(asker, POLL)
 
 
 def test_places_are_charged_and_few(worker: Worker, join: Join, server: socket.socket) -> None:

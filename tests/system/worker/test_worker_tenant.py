@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
-from beds.share import KEEP_MS, SHARE, goodbye
+from beds.share import KEEP_MS, SHARE, client, goodbye, joined, shared
 from xts_messages import codec
 from xts_proxy._native import ffi, lib
 from xts_proxy.tenants import RESOURCES
@@ -293,6 +293,34 @@ def test_buffers_that_a_program_has_sized_are_charged(server: socket.socket, opt
         goodbye(host)
         worker.wait(lambda s: not s.connections, "a connection is left")
         assert used(tenant, "socket_bytes") == 0
+
+
+def test_buffers_of_what_a_member_gives_back_stay_charged() -> None:
+    """They are as large while it waits for another member, and nobody is charged twice."""
+    tenant = make_tenant()
+    with Worker(tenant=tenant) as worker, ExitStack() as stack:
+        hosts = [stack.enter_context(worker.attach(epoch, features=SHARE)).open() for epoch in (1, 2)]
+        key, first = shared(hosts[0], credits=1)
+        fields = {"xts_socket": first.number, "token": 1, "domain": 4, "level": socket.SOL_SOCKET}
+        size = struct.pack("i", 100_000)
+        hosts[0].send("XTS_CMD_SETSOCKOPT", size, id=first.proxy_id, option=socket.SO_RCVBUF, **fields)
+        assert hosts[0].expect("XTS_REPLY_SOCKOPT_ACK").error == 0
+        second = joined(hosts[1], key)
+        before = used(tenant, "socket_bytes")
+        with client(first.port):
+            offer = first.offered()
+            charged = used(tenant, "socket_bytes")
+            assert charged > before + SOCKET_BYTES + 200_000 - BUFFER_BYTES - 1
+            first.give_back(offer)
+            worker.wait(lambda s: s.given_back == 1, "it is not given back")
+            assert used(tenant, "socket_bytes") == charged
+            second.credit(1)
+            second.take(second.offered())
+            assert used(tenant, "socket_bytes") == charged
+        for host in hosts:
+            goodbye(host)
+        worker.wait(lambda s: not s.connections and not s.listeners, "something is left")
+    assert used(tenant, "socket_bytes") == 0
 
 
 def test_buffers_are_not_larger_than_their_tenants_memory(server: socket.socket) -> None:

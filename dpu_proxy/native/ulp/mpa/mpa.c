@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ulp/crc32c.h"
+#include "crc32c.h"
 #include "ulp/protocols.h"
 #include "wire.h"
 

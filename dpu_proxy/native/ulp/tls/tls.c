@@ -1,9 +1,10 @@
 /*
  * TLS as a layer: the protocol is OpenSSL's, this file is what ulp.h asks for around it.
  *
- * Receive: records are decrypted by SSL_read_ex() and copied once, into the frame for the host. On a stream as many as
- * there is room for; on a message socket a PDU is a record of application data, and a read never goes beyond it. Send:
- * tls_send.c.
+ * OpenSSL shakes hands; then the connection leaves it, if it can (tls_leave.c, tls_ours.h). Receive: by tls_receive.c;
+ * of a connection that has stayed, records are decrypted by SSL_read_ex() and copied once, into the frame for the host.
+ * On a stream as many as there is room for; on a message socket a PDU is a record of application data, and a read never
+ * goes beyond it. Send: tls_send.c.
  *
  * The end: close_notify is sent when the host sends no more; a peer's stream that ends without it has been cut off (RFC
  * 8446 6.1). Many clients do that behind a request, and wait for the answer. The proxy reads ahead and knows of the FIN
@@ -13,11 +14,12 @@
 #include <openssl/err.h>
 #include <stdlib.h>
 
-#include "tls.h"
+#include "tls_ours.h"
 #include "ulp/protocols.h"
 
 #define HANDSHAKE_BYTES 24576u /* more during a handshake: messages, keys, certificates; measured: 19 KB */
 #define SSL_BYTES 8192u        /* what OpenSSL takes for a connection; measured: 6 KB, without what a handshake adds */
+#define OURS_BYTES ((uint32_t)sizeof(struct tls_ours) + 2400u) /* with a cipher context for each direction */
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
@@ -80,13 +82,17 @@ static int tls_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t byt
 
 void tls_free(struct tls *t)
 {
-	if (t->ssl && t->done && !t->failed) /* else OpenSSL marks the session as one that must not be resumed */
-		SSL_set_shutdown(t->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
+	if (t->done && !t->failed)
+		tls_leave_openssl(t);
 	SSL_free(t->ssl);
+	tls_leave_free(t);
 	BIO_free(t->socket);
+	if (t->about)
+		tls_about_free(t);
 	if (t->context)
 		tls_context_put(t->context);
-	tls_rekey_forget(t);
+	tls_secret_forget(&t->send_secret);
+	tls_secret_forget(&t->receive_secret);
 	ulp_out_free(&t->out);
 	ulp_out_free(&t->slice.ahead);
 	if (t->part)
@@ -146,19 +152,58 @@ static int tls_start(struct ulp_layer *l, bool client)
 	return t->context ? tls_begin(t) : 0;
 }
 
-static void handshake_done(struct tls *t)
+void tls_recount(struct tls *t)
 {
-	t->done = true;
-	ulp_memory_return(t->layer, HANDSHAKE_BYTES);
-	t->counted -= HANDSHAKE_BYTES;
-	tls_flood_calm(t);
-	t->verified = SSL_get_verify_mode(t->ssl) != SSL_VERIFY_NONE && SSL_get0_peer_certificate(t->ssl) &&
-		      SSL_get_verify_result(t->ssl) == X509_V_OK;
-	tls_count(t->client ? &tls_counters.client_handshakes : &tls_counters.server_handshakes);
-	if (SSL_session_reused(t->ssl))
-		tls_count(&tls_counters.resumed);
+	uint32_t bytes = (uint32_t)sizeof *t + (t->ssl ? SSL_BYTES : 0) + (t->ours ? OURS_BYTES : 0) + tls_about_bytes(t);
+
+	/* it has been more until now, so this is not refused; if it were, less would be counted */
+	(void)count_memory(t, bytes);
+}
+
+int tls_settle(struct tls *t)
+{
+	if (tls_about_take(t))
+		return -ENOMEM;
 	tls_send_settle(t);
+	t->carrier = tls_leave(t);
 	tls_kernel_settle(t);
+	return 0;
+}
+
+/* On the worker: what a thread of the pool frees, while others want its core, it frees under locks of the memory's
+ * owners. */
+static void leave(struct tls *t)
+{
+	tls_in_begin(&t->ours->in, &t->slice.ahead);
+	BIO_free(t->socket);
+	t->socket = NULL;
+	free(t->alpn);
+	t->alpn = NULL;
+	if (t->client && t->keeps_session && t->about->version == TLS1_3_VERSION) {
+		SSL_set_read_ahead(t->ssl, 0);
+		tls_tickets_expect(t);
+	} else {
+		tls_leave_openssl(t);
+	}
+}
+
+/* 0, or the fault. */
+static int handshake_done(struct tls *t)
+{
+	if (!t->about && tls_settle(t))
+		return t->failed = ulp_memory_fail(t->layer, -ENOMEM, "a connection");
+	t->done = true;
+	tls_flood_calm(t);
+	tls_count(t->client ? &tls_counters.client_handshakes : &tls_counters.server_handshakes);
+	if (t->about->resumed)
+		tls_count(&tls_counters.resumed);
+	tls_count(&tls_counters.carried[t->carrier]);
+	tls_handshake_forget(t);
+	tls_about_share(t);
+	if (t->ours)
+		leave(t);
+	tls_recount(t);
+	return 0;
 }
 
 /* As tls_handshake_step(), in this thread. */
@@ -197,9 +242,10 @@ static int tls_handshake(struct ulp_layer *l)
 		}
 		if (r == -ENODATA)
 			return ulp_fail(l, XTS_FAULT_HANDSHAKE, "the peer ended the connection during the handshake");
-		if (r != 1)
+		if (r == 1)
+			r = handshake_done(t);
+		if (r)
 			return r;
-		handshake_done(t);
 	}
 	return tls_bio_flush(t);
 }
@@ -232,6 +278,8 @@ static ssize_t tls_read(struct ulp_layer *l, void *out, size_t room, struct ulp_
 	size_t done = 0, n;
 	int r = t->failed;
 
+	if (t->ours)
+		return tls_receive(t, out, room, mark);
 	ERR_clear_error();
 	while (!r && done < room && !(records && done)) {
 		t->refused = false;
@@ -273,6 +321,8 @@ static bool tls_pending(const struct ulp_layer *l)
 {
 	const struct tls *t = l->state;
 
+	if (t->ours)
+		return tls_receive_pending(t);
 	return t->failed || t->ended || (t->done && !t->starved && (t->slice.ahead.bytes || SSL_has_pending(t->ssl))) ||
 	       ulp_pending_below(l);
 }
@@ -284,6 +334,9 @@ static int tls_flush(struct ulp_layer *l)
 	struct tls *t = l->state;
 	int r = t->away ? -EAGAIN : tls_rekey_settle(t); /* the socket may have room for the KeyUpdate now */
 
+	if (!r && t->ours)
+		tls_tickets_time(t);
+
 	return r == -EAGAIN ? r : tls_bio_flush(t); /* also after a fault, to send the alert */
 }
 
@@ -294,8 +347,8 @@ static int tls_finish(struct ulp_layer *l)
 
 	if (!r && t->done && !t->notified) {
 		ERR_clear_error();
-		r = SSL_shutdown(t->ssl);
-		r = r < 0 ? tls_fault(t, r) : 0;
+		r = t->ours ? tls_seal_alert(t, TLS_WARNING, TLS_CLOSE_NOTIFY) : SSL_shutdown(t->ssl);
+		r = r < 0 ? t->ours ? r : tls_fault(t, r) : 0;
 		t->notified = !r;
 	}
 	return r ? r : tls_bio_flush(t);
@@ -320,6 +373,7 @@ const struct ulp_protocol ulp_tls = {
 	.flush = tls_flush,
 	.finish = tls_finish,
 	.info = tls_info,
+	.carrier = tls_carrier,
 	.move = tls_handshake_move,
 	.close = tls_close,
 };

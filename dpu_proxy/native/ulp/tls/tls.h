@@ -13,6 +13,9 @@
  * tls_kernel.c      who does the crypto
  * tls_device.c      whether a network card does it
  * tls_rekey.c       new keys when the kernel does it
+ * tls_leave.c       how a connection leaves OpenSSL; tls_ours.h has what carries it then
+ * tls_secret.c      keys outside OpenSSL
+ * tls_about.c       what is known of a connection, when OpenSSL is gone
  * tls_handshake.c handshakes on other threads
  * tls_flood.c       a peer that sends records without data
  * tls_slice.c       how many records OpenSSL is shown at once
@@ -29,6 +32,7 @@
 #include <stdatomic.h>
 
 #include "tls_config.h"
+#include "ulp/tls_keys/tls_record.h"
 #include "ulp/ulp.h"
 
 #define TLS_NAME_BYTES 64  /* a name in the configuration */
@@ -75,6 +79,18 @@ struct tls_ticket_key {
 
 struct tls_session;
 
+#define TLS_CHAINS 64u
+#define TLS_MESSAGE_STEPS 128u /* a message after the handshake: new keys take 25 us */
+
+/* Certificates of a peer in DER, one after the other, its own first; shared by connections of one configuration. */
+struct tls_chain {
+	struct tls_chain *next;
+	uint32_t references;
+	uint8_t hash[TLS_KEY_BYTES];
+	uint32_t own_bytes, bytes;
+	uint8_t der[];
+};
+
 /* Directions for which some interface of this machine has TLS offload switched on (ethtool: tls-hw-tx-offload,
  * tls-hw-rx-offload). */
 struct tls_device {
@@ -94,6 +110,7 @@ struct xts_tls_config {
 	struct tls_session *sessions; /* newest first */
 	uint32_t session_count;
 	struct tls_ticket_key ticket_keys[2]; /* the newer one first */
+	struct tls_chain *chains[TLS_CHAINS]; /* by their hashes */
 };
 
 struct xts_tls_config *tls_config_new(void);
@@ -197,12 +214,45 @@ struct tls_slice {
 	uint16_t body_left;
 };
 
+/* A traffic secret of TLS 1.3; bytes 0: there is none, or it has been forgotten. */
+struct tls_secret {
+	uint8_t bytes, data[48]; /* at most SHA-384 */
+};
+
+/* The records of a handshake, each direction counted since its keys last changed; and the last one that was sent, with
+ * the nonce that it carries. tls_leave.c */
+struct tls_watch {
+	uint32_t sent, received;
+	uint16_t left; /* bytes of the last record that have not been sent yet */
+	uint8_t seen;  /* bytes of last */
+	uint8_t last[TLS_HEADER_BYTES + 8];
+};
+
+/* Who has the records of a connection, and why. */
+enum tls_carrier { TLS_OURS, TLS_KEPT_CONFIGURED, TLS_KEPT_CIPHER, TLS_KEPT_KERNEL, TLS_KEPT_UNKNOWN, TLS_CARRIERS };
+
+/* What is known of a connection whose handshake is done: tls_about.c. */
+struct tls_about {
+	uint16_t version, cipher_id, name_bytes, alpn_bytes;
+	const char *cipher;
+	bool resumed, verified;
+	struct tls_chain *chain; /* NULL: the peer has no certificate */
+	uint8_t text[];          /* the server's name that the client asked for, and the protocol agreed on */
+};
+
+struct tls_ours;
+
 struct tls {
 	struct ulp_layer *layer;
 	struct tls_parameters *parameters; /* until started */
 	struct tls_context *context;
-	SSL *ssl;
-	uint8_t *alpn; /* a server's protocols; NULL: none */
+	SSL *ssl;                /* NULL: not yet, or the connection has left OpenSSL: */
+	struct tls_ours *ours;   /* the records; NULL: OpenSSL has them */
+	struct tls_about *about; /* from the end of the handshake on */
+	enum tls_carrier carrier;
+	struct tls_watch watch;
+	struct tls_secret send_secret, receive_secret; /* until it is settled who needs them */
+	uint8_t *alpn;                                 /* a server's protocols; NULL: none */
 	uint16_t alpn_bytes;
 	uint32_t counted;   /* bytes of memory counted so far */
 	BIO *socket;        /* for the kernel's TLS; NULL: not wanted or not possible */
@@ -219,7 +269,7 @@ struct tls {
 	uint8_t send_by, receive_by; /* enum xts_tls_crypto */
 	const char *crypto_reason;
 	struct tls_context_payer *joined; /* the payer charged for the context; NULL: none yet */
-	bool client, done, verified;
+	bool client, done;
 	bool in_pdu;     /* more of the PDU has to be written */
 	bool send_waits; /* OpenSSL takes no data before it has read the rest of a message */
 	bool starved;    /* OpenSSL needs more from below for the next byte */
@@ -231,15 +281,13 @@ struct tls {
 	uint16_t quiet_records, quiet_messages; /* read since the last data, or since the handshake began or ended */
 	uint32_t shaking_bytes;                 /* of the handshake's records, with their heads */
 	struct tls_slice slice;
-	bool ended;              /* close_notify came behind data: the next read reports it */
-	bool cut;                /* FIN came without it; OpenSSL is not told, because it would send no more */
-	bool notified;           /* our close_notify was sent */
-	bool keys_lost;          /* new keys are due, but the kernel has the old ones */
-	bool update_due;         /* the kernel sends, and a KeyUpdate has to be written */
-	bool update_written;     /* OpenSSL has written it; SSL_in_init() says whether it has left */
-	uint8_t secret_bytes;    /* length of send_secret while the kernel sends and takes new keys; else 0 */
-	uint8_t send_secret[48]; /* at most SHA-384 */
-	bool watches_keys;       /* the keys are in the kernel, and may change */
+	bool ended;          /* close_notify came behind data: the next read reports it */
+	bool cut;            /* FIN came without it; OpenSSL is not told, because it would send no more */
+	bool notified;       /* our close_notify was sent */
+	bool keys_lost;      /* new keys are due, but the kernel has the old ones */
+	bool update_due;     /* the kernel sends, and a KeyUpdate has to be written */
+	bool update_written; /* OpenSSL has written it; SSL_in_init() says whether it has left */
+	bool watches_keys;   /* the keys are in the kernel, and may change */
 	bool keeps_session;
 	uint8_t session_key[TLS_KEY_BYTES];
 };
@@ -267,6 +315,10 @@ int tls_bio_attach(struct tls *t);
 /* Writes what was gathered and what still waits. 0: nothing waits; -EAGAIN; else -errno. */
 int tls_bio_flush(struct tls *t);
 
+/* For records that are made here: room for one of this many bytes, behind what was gathered or what waits; NULL: there
+ * is no memory, and t->below_error is set. tls_bio_add(): the record has this many bytes. */
+uint8_t *tls_bio_room(struct tls *t, uint32_t bytes);
+void tls_bio_add(struct tls *t, const uint8_t *record, uint32_t bytes);
 /* Sends these bytes behind what waits. Returns as tls_bio_flush(). */
 int tls_bio_send(struct tls *t, const void *data, uint32_t bytes);
 
@@ -296,6 +348,8 @@ int tls_flood_end(struct tls *t);
 void tls_session_install(SSL_CTX *ssl, bool client);
 /* Before a client's handshake: offers a stored session, if there is one. */
 void tls_session_offer(struct tls *t, const struct tls_parameters *p);
+/* The connection has failed: its session is not offered again (RFC 5246 7.2.2). */
+void tls_session_forget(struct tls *t);
 void tls_sessions_free(struct xts_tls_config *config);
 
 enum tls_fallback {
@@ -331,8 +385,6 @@ struct tls_device tls_device(void);
 
 /* --- tls_rekey.c -------------------------------------------------------------------------------------------------- */
 
-/* For connections whose keys the kernel may get, and new ones later. */
-void tls_rekey_install(const struct xts_tls_config *config, SSL_CTX *ssl);
 /* The handshake is done, and it is settled who does the crypto. */
 void tls_rekey_settled(struct tls *t);
 /* A handshake message has been read, or will be written. */
@@ -341,7 +393,48 @@ void tls_rekey_message(struct tls *t, bool write, const uint8_t *message, size_t
 void tls_rekey_count(struct tls *t, size_t bytes);
 /* Writes a KeyUpdate that is due. 0: none is due any more; -EAGAIN; -errno of the fault: the keys cannot be changed. */
 int tls_rekey_settle(struct tls *t);
-void tls_rekey_forget(struct tls *t);
+
+/* --- tls_secret.c ------------------------------------------------------------------------------------------------- */
+
+/* From now on connections learn their traffic secrets, if anybody may need them. */
+void tls_secret_install(const struct xts_tls_config *config, SSL_CTX *ssl);
+void tls_secret_forget(struct tls_secret *s);
+/* The next secret, after a KeyUpdate. False: there is none, and s stays as it was. */
+bool tls_secret_next(struct tls_secret *s, const EVP_MD *digest);
+/* Its keys, from record 0 on. The caller wipes info. */
+bool tls_secret_keys(const struct tls_secret *s, const EVP_MD *digest, const struct tls_cipher *c,
+		     union tls_crypto_info_any *info);
+/* The keys of TLS 1.2 with which the client or the server sends. The number is 0. */
+bool tls_secret_keys_12(const SSL *ssl, bool of_client, const struct tls_cipher *c, union tls_crypto_info_any *info);
+/* The kernel's struct of a key of TLS 1.2, from its parts: salt and IV as one, and the nonce that the first record
+ * carries; number 0. And any number. */
+void tls_secret_put(union tls_crypto_info_any *info, const struct tls_cipher *c, const uint8_t *key, const uint8_t *iv,
+		    const uint8_t *nonce);
+void tls_secret_put_number(union tls_crypto_info_any *info, const struct tls_cipher *c, uint64_t number);
+/* The cipher agreed on; NULL: it is not an AEAD that we know. */
+const struct tls_cipher *tls_secret_cipher(const SSL *ssl);
+
+/* --- tls_leave.c -------------------------------------------------------------------------------------------------- */
+
+/* During the handshake: the header of a record that was sent or read; bytes that go to the wire. */
+void tls_leave_header(struct tls *t, bool write, const uint8_t *header);
+void tls_leave_wire(struct tls *t, const uint8_t *data, size_t bytes);
+/* The handshake is done, on any thread: gives the records to our record layer, in t->ours, if it can carry them. */
+enum tls_carrier tls_leave(struct tls *t);
+/* Implements carrier() of a protocol (ulp.h). tls_carrier_name(): who has keys for which this of enum xts_tls_crypto
+ * holds, where what is done here is ours. */
+void tls_carrier(const struct ulp_layer *l, bool receive, char *out, size_t room);
+const char *tls_carrier_name(uint8_t by);
+
+/* --- tls_about.c -------------------------------------------------------------------------------------------------- */
+
+/* Copies it into t->about, on any thread. 0 or -ENOMEM. */
+int tls_about_take(struct tls *t);
+void tls_about_free(struct tls *t);
+/* On a worker, once: shares the certificates with other connections. */
+void tls_about_share(struct tls *t);
+/* Its memory, with the certificates, which may be shared. */
+uint32_t tls_about_bytes(const struct tls *t);
 
 /* --- tls_fault.c -------------------------------------------------------------------------------------------------- */
 
@@ -353,6 +446,8 @@ struct tls_outcome {
 struct tls_outcome tls_outcome(struct tls *t, int result);
 /* Returns -EAGAIN, -ENODATA, or the fault, which is then in t->failed. */
 int tls_fault_of(struct tls *t, const struct tls_outcome *o);
+/* The peer has sent this alert, which ends the connection. Returns t->failed. */
+int tls_fault_alert(struct tls *t, unsigned alert);
 /* Fills in an outcome and returns tls_fault_of() of it. */
 int tls_fault(struct tls *t, int result);
 
@@ -361,6 +456,8 @@ int tls_fault(struct tls *t, int result);
 /* Continues the handshake: 1 when it is done; -EAGAIN; else the fault. */
 int tls_handshake_step(struct tls *t);
 void tls_handshake_move(struct ulp_layer *l);
+/* The handshake is done: frees what only it needs. */
+void tls_handshake_forget(struct tls *t);
 /* The connection ends. False: a thread of the pool frees t. */
 bool tls_handshake_end(struct tls *t);
 /* The BIO's functions while the handshake is on another thread. receive(): as recv(), but -errno, and -ENODATA at the
@@ -368,6 +465,11 @@ bool tls_handshake_end(struct tls *t);
 ssize_t tls_handshake_receive(struct tls *t, void *out, size_t room);
 int tls_handshake_put(struct tls *t, const void *data, uint32_t bytes);
 int tls_handshake_flush(struct tls *t);
+/* The handshake is done, on any thread, with OpenSSL still here: who carries the connection, and what is known of it. 0
+ * or -ENOMEM. tls.c */
+int tls_settle(struct tls *t);
+/* Counts the memory that the connection has now. tls.c */
+void tls_recount(struct tls *t);
 /* Frees everything, on any thread. tls.c */
 void tls_free(struct tls *t);
 /* The context is there: prepares the handshake. 0, or the fault. */
@@ -385,6 +487,8 @@ struct tls_counters {
 	atomic_ullong sent_by[4], received_by[4]; /* by enum xts_tls_crypto */
 	atomic_ullong fallback[TLS_FALLBACKS];
 	atomic_ullong key_updates;
+	atomic_ullong carried[TLS_CARRIERS];
+	atomic_ullong tickets_late; /* that came when nobody could read them any more */
 };
 extern struct tls_counters tls_counters;
 

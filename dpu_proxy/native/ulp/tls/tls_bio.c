@@ -6,6 +6,9 @@
  * (tls_bio_flush); only what is refused then takes memory of the connection. So to OpenSSL the socket is never full,
  * except when a peer makes it answer and does not read the answers: beyond TLS_OUT_MAX, OpenSSL has to wait.
  *
+ * When a connection has left OpenSSL (tls_leave.c), its records are made straight into that buffer. OpenSSL then reads
+ * only the records that it is shown, and nothing that it writes goes anywhere.
+ *
  * Where the kernel does the crypto, records go through OpenSSL's own socket BIO from the moment the kernel has the
  * keys: that BIO knows how record types are passed to the kernel.
  */
@@ -13,7 +16,7 @@
 #include <openssl/err.h>
 #include <string.h>
 
-#include "tls.h"
+#include "tls_ours.h"
 
 /* Empty whenever no function of a layer runs. One per thread is enough, since there is no TLS inside TLS. */
 static _Thread_local struct {
@@ -82,6 +85,22 @@ static ssize_t bad_record(void *out, size_t room)
 	return (ssize_t)n;
 }
 
+/* A record that our record layer shows OpenSSL (tls_tickets.c). */
+static int fed(struct tls *t, BIO *bio, char *out, uint32_t room)
+{
+	struct tls_ours *o = t->ours;
+	uint32_t n = !o->fed ? 0 : o->fed_bytes < room ? o->fed_bytes : room;
+
+	if (!n) {
+		wait_to_read(t, bio);
+		return -1;
+	}
+	memcpy(out, o->fed, n);
+	o->fed += n;
+	o->fed_bytes -= n;
+	return (int)n;
+}
+
 static int on_read(BIO *bio, char *out, int room)
 {
 	struct tls *t = BIO_get_data(bio);
@@ -90,6 +109,8 @@ static int on_read(BIO *bio, char *out, int room)
 	BIO_clear_retry_flags(bio);
 	if (room <= 0)
 		return 0;
+	if (t->ours)
+		return fed(t, bio, out, (uint32_t)room);
 	if (t->socket && BIO_get_ktls_recv(t->socket) && !t->flooded)
 		return from_socket(t, bio, out, room);
 	n = t->flooded ? bad_record(out, (size_t)room) : tls_slice_read(t, out, (size_t)room);
@@ -143,8 +164,10 @@ static int on_write(BIO *bio, const char *data, int bytes)
 	struct tls *t = BIO_get_data(bio);
 
 	BIO_clear_retry_flags(bio);
-	if (bytes <= 0)
-		return 0;
+	if (bytes <= 0 || t->ours)
+		return bytes;
+	if (!t->done)
+		tls_leave_wire(t, (const uint8_t *)data, (size_t)bytes);
 	if (t->socket && BIO_get_ktls_send(t->socket))
 		return to_socket(t, bio, data, bytes);
 	if (t->away) {
@@ -167,6 +190,35 @@ static int on_write(BIO *bio, const char *data, int bytes)
 	if (!t->below_error)
 		t->below_error = wait(t, data, (uint32_t)bytes);
 	return t->below_error ? -1 : bytes;
+}
+
+/* Room for so many bytes behind what waits; 0 or -errno of the fault. */
+static int keep_room(struct tls *t, uint32_t bytes)
+{
+	int r = 0;
+
+	if (gathered.bytes)
+		r = wait(t, gathered.data, gathered.bytes);
+	gathered.bytes = 0;
+	if (!r)
+		r = ulp_out_reserve(&t->out, t->layer, bytes);
+	return r ? ulp_memory_fail(t->layer, r, "what TCP does not take") : 0;
+}
+
+uint8_t *tls_bio_room(struct tls *t, uint32_t bytes)
+{
+	if (!t->out.bytes && gathered.bytes + bytes <= sizeof gathered.data)
+		return gathered.data + gathered.bytes;
+	t->below_error = keep_room(t, bytes);
+	return t->below_error ? NULL : t->out.data + t->out.first + t->out.bytes;
+}
+
+void tls_bio_add(struct tls *t, const uint8_t *record, uint32_t bytes)
+{
+	if (record == gathered.data + gathered.bytes)
+		gathered.bytes += bytes;
+	else
+		t->out.bytes += bytes;
 }
 
 int tls_bio_send(struct tls *t, const void *data, uint32_t bytes)
@@ -205,7 +257,7 @@ static long on_control(BIO *bio, int command, long number, void *argument)
 	switch (command) {
 	case BIO_CTRL_FLUSH: /* OpenSSL asks for it at the end of each flight, and before the kernel gets the keys */
 		BIO_clear_retry_flags(bio);
-		if (!t->socket || (t->away ? tls_handshake_flush(t) : tls_bio_flush(t)) == 0)
+		if (!t->socket || t->ours || (t->away ? tls_handshake_flush(t) : tls_bio_flush(t)) == 0)
 			return 1;
 		wait_to_write(t, bio);
 		return -1;

@@ -46,6 +46,7 @@ void xts_tls_defaults(struct xts_tls_settings *settings)
 		.min_version = TLS1_2_VERSION,
 		.sessions_max = 1024,
 		.session_timeout_s = 7200,
+		.ticket_wait_ms = 2000,
 		.rekey_records = 1u << 24, /* RFC 8446 5.5: AES-GCM is good for 2^24.5 */
 		.ciphers = "ECDHE+AESGCM:ECDHE+CHACHA20",
 		.ciphersuites = "TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256",
@@ -81,7 +82,8 @@ int xts_tls_configure(struct xts_ulp_config *config, const struct xts_tls_settin
 	if (settings->min_version != TLS1_2_VERSION && settings->min_version != TLS1_3_VERSION)
 		return explain(why, why_room, EINVAL, "0x%04x is not a TLS version; 0x0303 and 0x0304 are",
 			       settings->min_version);
-	if (settings->crypto > XTS_TLS_CRYPTO_DEVICE || settings->session_timeout_s == 0 || settings->rekey_records == 0)
+	if (settings->crypto > XTS_TLS_CRYPTO_DEVICE || settings->records > XTS_TLS_RECORDS_OPENSSL ||
+	    settings->session_timeout_s == 0 || settings->rekey_records == 0)
 		return explain(why, why_room, EINVAL, "a value out of range");
 	r = tls_check_ciphers(settings, why, why_room);
 	if (r)

@@ -22,12 +22,17 @@ enum xts_tls_crypto {
 	XTS_TLS_CRYPTO_DEVICE = 3
 };
 
+/* Who makes the records of a connection: our record layer where it can, or OpenSSL always. */
+enum xts_tls_records { XTS_TLS_RECORDS_AUTO, XTS_TLS_RECORDS_OPENSSL };
+
 struct xts_tls_settings {
 	uint16_t min_version;       /* 0x0303 or 0x0304 */
 	uint8_t crypto;             /* enum xts_tls_crypto; BEST: what the application asks for */
 	bool verify_required;       /* clients have to verify the server */
 	uint32_t sessions_max;      /* kept for clients; 0: no resumption, for servers neither */
 	uint32_t session_timeout_s; /* of these sessions, and of the tickets that servers give out */
+	uint8_t records;            /* enum xts_tls_records */
+	uint32_t ticket_wait_ms;    /* how long a client reads tickets, if the server sends no data before */
 	uint32_t rekey_records;     /* how many records of TLS 1.3 are sent before a key update */
 	const char *ciphers;        /* for TLS 1.2, in OpenSSL's syntax; others cannot be asked for */
 	const char *ciphersuites;   /* for TLS 1.3 */
@@ -88,6 +93,13 @@ struct xts_tls_counts {
 	uint64_t fallback_no_device;   /* no network card does TLS */
 	uint64_t fallback_keys_change; /* keys of TLS 1.3 may have to change */
 	uint64_t key_updates;          /* begun by this side */
+	uint64_t carried_ours;         /* connections whose records our record layer has */
+	/* Connections that stayed with OpenSSL: */
+	uint64_t kept_configured; /* the configuration says so */
+	uint64_t kept_cipher;     /* their cipher is not an AEAD */
+	uint64_t kept_kernel;     /* the kernel has the keys of a direction */
+	uint64_t kept_unknown;    /* their keys or numbers were not known, or there was no memory */
+	uint64_t tickets_late;    /* tickets that came when OpenSSL was gone */
 	/* Requests to the process with the private keys: */
 	uint64_t keys_late;       /* not answered within a second */
 	uint64_t keys_late_now;   /* those of them that still wait */

@@ -204,7 +204,7 @@ static int build(struct tls_context *context, const struct tls_asker *asker, con
 	if (SSL_CTX_set_session_id_context(context->ssl, context->key, sizeof context->key) != 1)
 		return refuse(context, ENOMEM, "no memory for TLS");
 	tls_session_install(context->ssl, client);
-	tls_rekey_install(asker->config, context->ssl);
+	tls_secret_install(asker->config, context->ssl);
 	if (client)
 		return set_client(context);
 	tls_choice_install(context);

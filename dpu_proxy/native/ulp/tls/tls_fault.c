@@ -54,7 +54,7 @@ static int fail(struct tls *t, enum xts_fault fault, const char *what, const cha
 	return t->failed;
 }
 
-static int fail_alert(struct tls *t, unsigned alert)
+int tls_fault_alert(struct tls *t, unsigned alert)
 {
 	const char *name = alert < sizeof alert_names / sizeof *alert_names ? alert_names[alert] : NULL;
 
@@ -85,7 +85,7 @@ static int fail_ssl(struct tls *t, unsigned long error)
 	if (ERR_GET_LIB(error) != ERR_LIB_SSL)
 		return fail(t, t->done ? XTS_FAULT_RECORD : XTS_FAULT_HANDSHAKE, "", words);
 	if (reason >= FIRST_ALERT && reason < FIRST_ALERT + 256)
-		return fail_alert(t, (unsigned)(reason - FIRST_ALERT));
+		return tls_fault_alert(t, (unsigned)(reason - FIRST_ALERT));
 	switch (reason) {
 	case SSL_R_CERTIFICATE_VERIFY_FAILED:
 		return fail_verification(t);

@@ -14,13 +14,11 @@
 #include <openssl/err.h>
 #include <string.h>
 
-#include "tls.h"
+#include "tls_ours.h"
 
-#define QUIET_MAX 32u    /* records or messages without data between them */
 #define SHAKING_MAX 256u /* messages of a handshake, or records without any */
 /* all records of a handshake: OpenSSL takes 100 KiB of certificates, and of a ClientHello 128 */
 #define SHAKING_BYTES (512u << 10)
-#define MESSAGE_STEPS 128u /* new keys take 25 us */
 /* OpenSSL may have read three records already, each of which can end one message and begin another */
 #define ALERT_READS 12u
 
@@ -73,6 +71,13 @@ static void on_message(int write, int version, int type, const void *data, size_
 
 	(void)version;
 	(void)ssl;
+	if (t->ours) { /* it is shown tickets */
+		if (write && type == SSL3_RT_ALERT && bytes == 2)
+			t->ours->alert = ((const uint8_t *)data)[1];
+		return;
+	}
+	if (type == SSL3_RT_HEADER && !t->done && bytes >= SSL3_RT_HEADER_LENGTH)
+		tls_leave_header(t, write, data);
 	if (type == SSL3_RT_HANDSHAKE)
 		tls_rekey_message(t, write, data, bytes);
 	if (write)
@@ -82,11 +87,11 @@ static void on_message(int write, int version, int type, const void *data, size_
 			count_shaking(t, data);
 	} else if (type == SSL3_RT_HEADER) {
 		/* this is the header of the next record, which may have data */
-		count(t, &t->quiet_records, QUIET_MAX + 1);
+		count(t, &t->quiet_records, TLS_QUIET_MAX + 1);
 	} else if (type == SSL3_RT_HANDSHAKE) {
-		count(t, &t->quiet_messages, QUIET_MAX);
+		count(t, &t->quiet_messages, TLS_QUIET_MAX);
 		if (t->done)
-			(void)ulp_step(t->layer, MESSAGE_STEPS);
+			(void)ulp_step(t->layer, TLS_MESSAGE_STEPS);
 	}
 }
 

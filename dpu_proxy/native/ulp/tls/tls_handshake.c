@@ -24,7 +24,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "tls.h"
+#include "tls_direction.h"
 #include "ulp/config.h"
 #include "ulp/handshake_pool.h"
 
@@ -36,6 +36,7 @@ struct tls_handshake_job {
 	struct tls *t;
 	struct tls_asker asker; /* on whose behalf a context is made */
 	struct tls_outcome outcome;
+	int unsettled; /* -ENOMEM: the handshake was done, and there was no memory for the connection */
 	bool begun;
 	int fd;       /* the socket while the job is away; -1: not used */
 	uint8_t *out; /* written by OpenSSL, not sent yet */
@@ -105,6 +106,8 @@ static void step(struct ulp_job *job)
 	}
 	ERR_clear_error();
 	s->outcome = tls_outcome(s->t, SSL_do_handshake(s->t->ssl));
+	if (s->outcome.result == 1 && !s->t->flooded)
+		s->unsettled = tls_settle(s->t);
 }
 
 static void job_free(struct tls_handshake_job *s)
@@ -243,7 +246,7 @@ static int come_back(struct tls *t)
 		ulp_out_free(&t->slice.ahead);
 	if (s->job.undone)
 		return ulp_fail(t->layer, XTS_FAULT_STALLED, "too many handshakes are waiting");
-	if (!t->ssl) {
+	if (!t->ssl && !t->about) {
 		r = begin(t);
 		return r ? r : -EAGAIN;
 	}
@@ -254,6 +257,8 @@ static int come_back(struct tls *t)
 		return r;
 	if (t->flooded)
 		return tls_flood_end(t);
+	if (s->unsettled)
+		return t->failed = ulp_memory_fail(t->layer, s->unsettled, "a connection");
 	return s->outcome.result == 1 ? 1 : tls_fault_of(t, &s->outcome);
 }
 
@@ -305,6 +310,15 @@ void tls_handshake_move(struct ulp_layer *l)
 
 	if (t && t->away)
 		ulp_pool_move(&t->handshake_job->job, ulp_bell(l));
+	else if (t)
+		tls_direction_again(t);
+}
+
+void tls_handshake_forget(struct tls *t)
+{
+	if (t->handshake_job)
+		job_free(t->handshake_job);
+	t->handshake_job = NULL;
 }
 
 bool tls_handshake_end(struct tls *t)
@@ -320,8 +334,6 @@ bool tls_handshake_end(struct tls *t)
 			return false;
 		xts_ulp_config_release(s->config);
 	}
-	if (s)
-		job_free(s);
-	t->handshake_job = NULL;
+	tls_handshake_forget(t);
 	return true;
 }

@@ -197,7 +197,8 @@ int tls_kernel_prepare(struct tls *t)
 
 	t->crypto = tls_crypto_wanted(t->parameters->crypto, config->settings.crypto);
 	t->send_by = t->receive_by = XTS_TLS_CRYPTO_USER;
-	SSL_set_read_ahead(t->ssl, 1);
+	/* no record is read beyond the handshake, whoever reads on there */
+	SSL_set_read_ahead(t->ssl, 0);
 	if (t->crypto == XTS_TLS_CRYPTO_USER) {
 		if (t->parameters->crypto != XTS_TLS_CRYPTO_USER)
 			fall_back(t, TLS_CONFIGURED);
@@ -211,7 +212,6 @@ int tls_kernel_prepare(struct tls *t)
 	if (!t->socket)
 		return -ENOMEM;
 	SSL_set_options(t->ssl, SSL_OP_ENABLE_KTLS);
-	SSL_set_read_ahead(t->ssl, 0); /* the kernel cannot decrypt what OpenSSL has read already */
 	return 0;
 }
 
@@ -259,9 +259,9 @@ void tls_kernel_settle(struct tls *t)
 	uint8_t least = t->send_by < t->receive_by ? t->send_by : t->receive_by;
 
 	tls_rekey_settled(t);
+	if (t->receive_by == XTS_TLS_CRYPTO_USER)
+		SSL_set_read_ahead(t->ssl, 1); /* else each record takes two reads: its header, and the rest */
 	if (t->socket) {
-		if (t->receive_by == XTS_TLS_CRYPTO_USER)
-			SSL_set_read_ahead(t->ssl, 1); /* else each record takes two reads: its header, and the rest */
 		if (!kernel_may(t, true))
 			fall_back(t, TLS_KEYS_CHANGE);
 		else if (least == XTS_TLS_CRYPTO_USER)
@@ -296,6 +296,12 @@ void xts_tls_counts(struct xts_tls_counts *out)
 		.fallback_no_device = tls_counters.fallback[TLS_NO_DEVICE],
 		.fallback_keys_change = tls_counters.fallback[TLS_KEYS_CHANGE],
 		.key_updates = tls_counters.key_updates,
+		.carried_ours = tls_counters.carried[TLS_OURS],
+		.kept_configured = tls_counters.carried[TLS_KEPT_CONFIGURED],
+		.kept_cipher = tls_counters.carried[TLS_KEPT_CIPHER],
+		.kept_kernel = tls_counters.carried[TLS_KEPT_KERNEL],
+		.kept_unknown = tls_counters.carried[TLS_KEPT_UNKNOWN],
+		.tickets_late = tls_counters.tickets_late,
 		.keys_late = keys.late,
 		.keys_late_now = keys.late_now,
 		.keys_unanswered = keys.unanswered,

@@ -6,8 +6,10 @@
  * record each, so that one that is no longer than a record can be is one record. Once the kernel has the keys for
  * sending, the host's pieces go to the socket as they are, and OpenSSL writes alerts and the like only.
  *
+ * Who makes the records, our record layer (tls_seal.c) or OpenSSL, is settled at the end of the handshake.
+ *
  * How long a record can be is the peer's choice: a client may ask for records of 512 to 4096 bytes (RFC 6066 4), and
- * OpenSSL grants it. So what OpenSSL says it took is what counts. It takes nothing while it is in the middle of a
+ * OpenSSL grants it. So what OpenSSL says it took is what counts. OpenSSL takes nothing while it is in the middle of a
  * handshake message, of which the peer has sent a part.
  */
 #include <errno.h>
@@ -15,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tls.h"
+#include "tls_ours.h"
 
 /* Changes keys long before one has encrypted more than it should. */
 static void update_keys(struct tls *t)
@@ -30,6 +32,7 @@ static void update_keys(struct tls *t)
 
 void tls_send_settle(struct tls *t)
 {
+	/* what a client of ours never asks for */
 	uint8_t mode = SSL_SESSION_get_max_fragment_length(SSL_get0_session(t->ssl));
 	/* newer versions of OpenSSL have a value for "not negotiated", too */
 	bool asked = mode >= TLSEXT_max_fragment_length_512 && mode <= TLSEXT_max_fragment_length_4096;
@@ -38,9 +41,8 @@ void tls_send_settle(struct tls *t)
 	t->write_max = TLS_GATHER_BYTES / (t->record_max + TLS_RECORD_EXTRA) * t->record_max;
 }
 
-/* Writes one record; the BIO takes it even if the socket is full. Returns how many of the bytes are in it, at least
- * one; or -EAGAIN, or the fault. */
-static ssize_t write_record(struct tls *t, const void *data, size_t bytes)
+/* Has OpenSSL write one record; the BIO takes it even if the socket is full. */
+static ssize_t write_by_openssl(struct tls *t, const void *data, size_t bytes)
 {
 	size_t written = 0;
 	int r = SSL_write_ex(t->ssl, data, bytes, &written);
@@ -56,34 +58,36 @@ static ssize_t write_record(struct tls *t, const void *data, size_t bytes)
 	return (ssize_t)written;
 }
 
+/* Writes one record of at most so many bytes, from byte skip of the pieces on. Returns how many of the bytes are in it,
+ * at least one; or -EAGAIN, or the fault. */
+static ssize_t write_record(struct tls *t, const struct iovec *iov, int pieces, size_t skip, size_t bytes)
+{
+	static _Thread_local uint8_t together[TLS_RECORD_BYTES];
+	struct iovec one;
+
+	if (t->ours)
+		return tls_seal_data(t, iov, pieces, skip, bytes);
+	if (bytes > t->record_max)
+		bytes = t->record_max;
+	if (ulp_iov_slice(&one, 1, iov, pieces, skip, bytes) == 1 && one.iov_len == bytes)
+		return write_by_openssl(t, one.iov_base, bytes);
+	ulp_iov_copy(together, iov, pieces, skip, bytes);
+	return write_by_openssl(t, together, bytes);
+}
+
 /* Writes the pieces as records, at most t->write_max: how many bytes, or -EAGAIN, or the fault. */
 static ssize_t write_records(struct tls *t, const struct iovec *iov, int pieces)
 {
-	static _Thread_local uint8_t together[TLS_RECORD_BYTES];
-	size_t total = ulp_iov_bytes(iov, pieces), done = 0, in_piece = 0;
+	size_t total = ulp_iov_bytes(iov, pieces), done = 0;
 
 	if (total > t->write_max)
 		total = t->write_max;
 	while (done < total) {
-		size_t bytes = total - done < t->record_max ? total - done : t->record_max;
-		const void *record = together;
-		ssize_t n;
+		ssize_t n = write_record(t, iov, pieces, done, total - done);
 
-		while (in_piece == iov->iov_len) {
-			iov++;
-			pieces--;
-			in_piece = 0;
-		}
-		if (iov->iov_len - in_piece >= bytes)
-			record = (const char *)iov->iov_base + in_piece;
-		else
-			ulp_iov_copy(together, iov, pieces, in_piece, bytes);
-		n = write_record(t, record, bytes);
 		if (n < 0)
 			return done && n == -EAGAIN ? (ssize_t)done : n;
 		done += (size_t)n;
-		for (in_piece += (size_t)n; pieces && in_piece > iov->iov_len; pieces--, iov++)
-			in_piece -= iov->iov_len;
 	}
 	return (ssize_t)done;
 }
@@ -95,7 +99,8 @@ static ssize_t write_kept(struct tls *t, size_t fresh)
 	uint32_t done = 0;
 
 	while (done < t->part_bytes) {
-		ssize_t n = write_record(t, t->part + done, t->part_bytes - done);
+		struct iovec kept = { .iov_base = t->part, .iov_len = t->part_bytes };
+		ssize_t n = write_record(t, &kept, 1, done, t->part_bytes - done);
 
 		if (n < 0 && n != -EAGAIN)
 			return n;

@@ -148,6 +148,21 @@ void tls_session_offer(struct tls *t, const struct tls_parameters *p)
 		put(config, s);
 }
 
+void tls_session_forget(struct tls *t)
+{
+	struct xts_tls_config *config = t->context->config;
+	struct tls_session *s;
+
+	if (!t->keeps_session)
+		return;
+	t->keeps_session = false;
+	pthread_mutex_lock(&config->lock);
+	s = take(config, t->session_key);
+	pthread_mutex_unlock(&config->lock);
+	if (s)
+		session_free(s);
+}
+
 void tls_sessions_free(struct xts_tls_config *config)
 {
 	while (config->session_count)

@@ -1,6 +1,7 @@
 /*
- * How much OpenSSL is shown at once. OpenSSL reads ahead, straight from the socket into its own buffer, and works
- * through that buffer whatever it costs. So a read is cut at the end of a record, after a few whole ones, or after one
+ * How much OpenSSL is shown at once. During a handshake it asks for no more than the record it needs. After one, where
+ * the connection stays with it, it reads ahead, straight from the socket into its own buffer, and works through that
+ * buffer whatever it costs. So a read is cut at the end of a record, after a few whole ones, or after one
  * while they bring no data (tls_flood.c). The ciphertext read beyond that waits here. Large records do not have to
  * wait, because only a few of them fit into the buffer.
  */
@@ -8,6 +9,8 @@
 #include <string.h>
 
 #include "tls.h"
+
+#define AHEAD_BYTES 4096u
 
 /* How many bytes there are up to the end of the last of this many whole records; all bytes, if there are not more
  * records. */
@@ -51,6 +54,17 @@ static int keep(struct tls *t, const uint8_t *data, uint32_t bytes)
 	return 0;
 }
 
+/* During a handshake OpenSSL asks for a record's header, and then for the rest. Reads more at once; not where the
+ * kernel may read on behind the handshake. As ulp_read_stream_below(). */
+static ssize_t read_ahead(struct tls *t)
+{
+	static _Thread_local uint8_t bytes[AHEAD_BYTES];
+	ssize_t n = ulp_read_stream_below(t->layer, bytes, sizeof bytes);
+	int r = n > 0 ? keep(t, bytes, (uint32_t)n) : 0;
+
+	return r ? r : n;
+}
+
 ssize_t tls_slice_read(struct tls *t, void *out, size_t room)
 {
 	struct tls_slice *s = &t->slice;
@@ -63,6 +77,13 @@ ssize_t tls_slice_read(struct tls *t, void *out, size_t room)
 	t->dry = false;
 	if (!t->away && !ulp_step(t->layer, 1))
 		return -EAGAIN;
+	if (!again && !t->away && !t->done && !t->socket) {
+		n = read_ahead(t);
+		t->dry = n == -EAGAIN;
+		if (n < 0)
+			return n;
+		again = true;
+	}
 	if (again) {
 		n = s->ahead.bytes < room ? s->ahead.bytes : (ssize_t)room;
 		memcpy(out, s->ahead.data + s->ahead.first, (size_t)n);
@@ -80,7 +101,6 @@ ssize_t tls_slice_read(struct tls *t, void *out, size_t room)
 		s->ahead.bytes -= (uint32_t)shown;
 		if (!s->ahead.bytes && !t->away)
 			ulp_out_free(&s->ahead);
-		/* not while the handshake is away: OpenSSL then asks for no more than it needs */
 	} else if (shown < (size_t)n) {
 		r = keep(t, (uint8_t *)out + shown, (uint32_t)((size_t)n - shown));
 		if (r)

@@ -14,14 +14,14 @@
  * keys.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <openssl/crypto.h>
 
 #include "tls_keys.h"
-
-#define QUIET_MAX 32u
+#include "ulp/tls/tls.h"
 
 /* --- parameters --------------------------------------------------------------------------------------------------- */
 
@@ -41,7 +41,7 @@ static int check_info(struct ulp_layer *l, const struct parameters *p)
 	if (p->info.info.version != TLS_1_2_VERSION && p->info.info.version != TLS_1_3_VERSION)
 		return ulp_refuse(l, EINVAL, "tls_keys: version 0x%04x, which is neither TLS 1.2 nor 1.3",
 				  p->info.info.version);
-	c = tls_cipher_find(p->info.info.cipher_type);
+	c = p->info.info.cipher_type < TLS_CIPHER_OURS ? tls_cipher_find(p->info.info.cipher_type) : NULL;
 	if (!c)
 		return ulp_refuse(l, EINVAL, "tls_keys: cipher type %u is not known here", p->info.info.cipher_type);
 	if (p->info_bytes != tls_cipher_info_bytes(c))
@@ -88,12 +88,13 @@ static int make_state(struct ulp_layer *l, const struct parameters *p)
 {
 	struct tls_keys *k = calloc(1, sizeof *k);
 
-	if (!k || tls_aead_set(&k->aead, &p->info, l->send)) {
+	if (!k || tls_aead_set(l->send ? &k->out_key : &k->in.aead, &p->info, l->send)) {
 		free(k);
 		return ulp_refuse(l, ENOMEM, "tls_keys: no memory");
 	}
 	k->version = p->info.info.version;
 	k->wanted = p->crypto;
+	k->in.payload_max = TLS_PAYLOAD_MAX;
 	keys_kernel_consider(l, k);
 	k->info.info = p->info.info;
 	if (k->try_kernel)
@@ -119,9 +120,8 @@ static void keys_close(struct ulp_layer *l)
 {
 	struct tls_keys *k = l->state;
 
-	tls_aead_clear(&k->aead);
-	if (k->in)
-		OPENSSL_clear_free(k->in, TLS_RECORD_MAX);
+	tls_in_free(&k->in);
+	tls_aead_clear(&k->out_key);
 	ulp_out_free(&k->out);
 	OPENSSL_clear_free(k, sizeof *k);
 	l->state = NULL;
@@ -132,12 +132,14 @@ static void keys_close(struct ulp_layer *l)
 /* Between two records: hands the key to the kernel, if it takes it. The key is then in the kernel only. */
 static void try_kernel(struct ulp_layer *l, struct tls_keys *k)
 {
-	if (l->receive && (k->in_bytes || l->replay.bytes || l->again.bytes))
+	struct tls_aead *key = l->send ? &k->out_key : &k->in.aead;
+
+	if (l->receive && (k->in.bytes || l->replay.bytes || l->again.bytes))
 		return;
 	k->try_kernel = false;
 	if (!keys_kernel_take(l, k)) {
-		EVP_CIPHER_CTX_free(k->aead.ctx);
-		k->aead.ctx = NULL;
+		EVP_CIPHER_CTX_free(key->ctx);
+		key->ctx = NULL;
 	}
 	OPENSSL_cleanse(k->info.bytes + sizeof k->info.info, sizeof k->info - sizeof k->info.info);
 }
@@ -157,7 +159,7 @@ int keys_quiet(struct ulp_layer *l)
 {
 	struct tls_keys *k = l->state;
 
-	if (++k->quiet <= QUIET_MAX)
+	if (++k->quiet <= TLS_QUIET_MAX)
 		return 0;
 	return ulp_fail(l, XTS_FAULT_FLOOD, "the peer sent %u TLS records in a row, and no data", k->quiet);
 }
@@ -167,7 +169,7 @@ static ssize_t keys_read(struct ulp_layer *l, void *out, size_t room, struct ulp
 	struct tls_keys *k = l->state;
 
 	memset(mark, 0, sizeof *mark);
-	if (k->expired && !k->opened)
+	if (k->expired && !k->in.opened)
 		return -EAGAIN; /* change() has to come first */
 	if (k->try_kernel)
 		try_kernel(l, k);
@@ -179,11 +181,11 @@ static bool keys_pending(const struct ulp_layer *l)
 {
 	const struct tls_keys *k = l->state;
 
-	if (k->opened)
+	if (k->in.opened)
 		return true;
 	if (k->expired)
 		return false;
-	return keys_user_pending(k) || ulp_pending_below(l);
+	return tls_in_pending(&k->in) || ulp_pending_below(l);
 }
 
 static ssize_t keys_write(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark)
@@ -228,7 +230,7 @@ static int change_to(struct ulp_layer *l, struct tls_keys *k, const struct param
 		if (r)
 			return ulp_refuse(l, -r, "tls_keys: the kernel, which has the keys, does not change them: %s",
 					  strerror(-r));
-	} else if (tls_aead_set(&k->aead, &p->info, !receive)) {
+	} else if (tls_aead_set(receive ? &k->in.aead : &k->out_key, &p->info, !receive)) {
 		return ulp_refuse(l, ENOMEM, "tls_keys: no memory");
 	} else if (k->try_kernel) {
 		k->info = p->info;
@@ -269,6 +271,14 @@ static ssize_t keys_info(const struct ulp_layer *l, bool receive, uint16_t item,
 	}
 }
 
+static void keys_carrier(const struct ulp_layer *l, bool receive, char *out, size_t room)
+{
+	const struct tls_keys *k = l->state;
+
+	(void)receive;
+	snprintf(out, room, "%s", tls_carrier_name(k->crypto));
+}
+
 const struct ulp_protocol ulp_tls_keys = {
 	.id = XTS_ULP_TLS_KEYS,
 	.version = XTS_ULP_TLS_KEYS_VERSION,
@@ -283,5 +293,6 @@ const struct ulp_protocol ulp_tls_keys = {
 	.flush = keys_flush,
 	.change = keys_change,
 	.info = keys_info,
+	.carrier = keys_carrier,
 	.close = keys_close,
 };

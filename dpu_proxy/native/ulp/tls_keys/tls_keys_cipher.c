@@ -8,18 +8,24 @@
  */
 #include <endian.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <openssl/crypto.h>
 
-#include "tls_keys.h"
+#include "tls_record.h"
+
+#define COPIED_MAX 1024u /* a shorter record is copied and then encrypted in place */
 
 /* clang-format off */
 static const struct tls_cipher ciphers[] = {
-	{ .type = TLS_CIPHER_AES_GCM_128, .evp = EVP_aes_128_gcm, .iv_bytes = 8, .key_bytes = 16, .salt_bytes = 4, .explicit_bytes = 8 },
-	{ .type = TLS_CIPHER_AES_GCM_256, .evp = EVP_aes_256_gcm, .iv_bytes = 8, .key_bytes = 32, .salt_bytes = 4, .explicit_bytes = 8 },
-	{ .type = TLS_CIPHER_AES_CCM_128, .evp = EVP_aes_128_ccm, .iv_bytes = 8, .key_bytes = 16, .salt_bytes = 4, .explicit_bytes = 8, .ccm = true },
-	{ .type = TLS_CIPHER_CHACHA20_POLY1305, .evp = EVP_chacha20_poly1305, .iv_bytes = 12, .key_bytes = 32 },
+	{ .type = TLS_CIPHER_AES_GCM_128, .evp = EVP_aes_128_gcm, .iv_bytes = 8, .key_bytes = 16, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 16 },
+	{ .type = TLS_CIPHER_AES_GCM_256, .evp = EVP_aes_256_gcm, .iv_bytes = 8, .key_bytes = 32, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 16 },
+	{ .type = TLS_CIPHER_AES_CCM_128, .evp = EVP_aes_128_ccm, .iv_bytes = 8, .key_bytes = 16, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 16, .ccm = true },
+	{ .type = TLS_CIPHER_AES_CCM_256, .evp = EVP_aes_256_ccm, .iv_bytes = 8, .key_bytes = 32, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 16, .ccm = true },
+	{ .type = TLS_CIPHER_AES_CCM8_128, .evp = EVP_aes_128_ccm, .iv_bytes = 8, .key_bytes = 16, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 8, .ccm = true },
+	{ .type = TLS_CIPHER_AES_CCM8_256, .evp = EVP_aes_256_ccm, .iv_bytes = 8, .key_bytes = 32, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 8, .ccm = true },
+	{ .type = TLS_CIPHER_CHACHA20_POLY1305, .evp = EVP_chacha20_poly1305, .iv_bytes = 12, .key_bytes = 32, .tag_bytes = 16 },
 };
 /* clang-format on */
 
@@ -43,7 +49,7 @@ int tls_aead_set(struct tls_aead *a, const union tls_crypto_info_any *info, bool
 		return -ENOMEM;
 	if (EVP_CipherInit_ex(ctx, c->evp(), NULL, NULL, NULL, sealing) <= 0 ||
 	    EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_IVLEN, TLS_NONCE_BYTES, NULL) <= 0 ||
-	    (c->ccm && EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, TLS_TAG_BYTES, NULL) <= 0) ||
+	    (c->ccm && EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, c->tag_bytes, NULL) <= 0) ||
 	    EVP_CipherInit_ex(ctx, NULL, NULL, key, NULL, sealing) <= 0) {
 		EVP_CIPHER_CTX_free(ctx);
 		return -ENOMEM;
@@ -69,7 +75,7 @@ void tls_aead_clear(struct tls_aead *a)
 
 uint32_t tls_aead_overhead(const struct tls_aead *a)
 {
-	return TLS_TAG_BYTES + (a->tls13 ? 1u : a->cipher->explicit_bytes);
+	return a->cipher->tag_bytes + (a->tls13 ? 1u : a->cipher->explicit_bytes);
 }
 
 void tls_aead_next(struct tls_aead *a)
@@ -107,26 +113,54 @@ static int make_associated(const struct tls_aead *a, const uint8_t *record, uint
 	return 13;
 }
 
-/* Encrypts or decrypts bytes from in to out, and makes or checks the tag. 1, or 0 on failure, as in OpenSSL. */
-static int crypt(struct tls_aead *a, const uint8_t *nonce, const uint8_t *associated, int associated_bytes,
-		 const uint8_t *in, uint32_t bytes, uint8_t *out, uint8_t *tag)
+/* Begins a record: its nonce, and what is authenticated besides its payload. 1, or 0 on failure, as in OpenSSL. */
+static int begin(struct tls_aead *a, const uint8_t *nonce, const uint8_t *associated, int associated_bytes,
+		 uint32_t bytes, uint8_t *tag)
 {
 	int n = 0;
 
-	if (!a->sealing && EVP_CIPHER_CTX_ctrl(a->ctx, EVP_CTRL_AEAD_SET_TAG, TLS_TAG_BYTES, tag) <= 0)
+	if (!a->sealing && EVP_CIPHER_CTX_ctrl(a->ctx, EVP_CTRL_AEAD_SET_TAG, a->cipher->tag_bytes, tag) <= 0)
 		return 0;
 	if (EVP_CipherInit_ex(a->ctx, NULL, NULL, NULL, nonce, -1) <= 0)
 		return 0;
 	if (a->cipher->ccm && EVP_CipherUpdate(a->ctx, NULL, &n, NULL, (int)bytes) <= 0)
 		return 0;
-	if (EVP_CipherUpdate(a->ctx, NULL, &n, associated, associated_bytes) <= 0)
-		return 0;
+	return EVP_CipherUpdate(a->ctx, NULL, &n, associated, associated_bytes) > 0;
+}
+
+static int update(struct tls_aead *a, const uint8_t *in, size_t bytes, uint8_t *out)
+{
+	int n = 0;
+
 	/* CCM checks its tag here, the other ciphers at the end. */
-	if ((bytes || a->cipher->ccm) && EVP_CipherUpdate(a->ctx, out, &n, in, (int)bytes) <= 0)
+	return (!bytes && !a->cipher->ccm) || EVP_CipherUpdate(a->ctx, out, &n, in, (int)bytes) > 0;
+}
+
+static int end(struct tls_aead *a, uint8_t *behind, uint8_t *tag)
+{
+	int n = 0;
+
+	if (!a->cipher->ccm && EVP_CipherFinal_ex(a->ctx, behind, &n) <= 0)
 		return 0;
-	if (!a->cipher->ccm && EVP_CipherFinal_ex(a->ctx, out + bytes, &n) <= 0)
-		return 0;
-	return !a->sealing || EVP_CIPHER_CTX_ctrl(a->ctx, EVP_CTRL_AEAD_GET_TAG, TLS_TAG_BYTES, tag) > 0;
+	return !a->sealing || EVP_CIPHER_CTX_ctrl(a->ctx, EVP_CTRL_AEAD_GET_TAG, a->cipher->tag_bytes, tag) > 0;
+}
+
+/* Encrypts bytes of the pieces from where they lie to out, reading each once, and the type behind them. */
+static int update_pieces(struct tls_aead *a, const struct iovec *iov, int pieces, size_t skip, uint32_t bytes,
+			 const uint8_t *type, uint8_t *out)
+{
+	for (; pieces && bytes; iov++, pieces--) {
+		size_t n = iov->iov_len > skip ? iov->iov_len - skip : 0;
+
+		if (n > bytes)
+			n = bytes;
+		if (n && !update(a, (const uint8_t *)iov->iov_base + skip, n, out))
+			return 0;
+		skip = n ? 0 : skip - iov->iov_len;
+		out += n;
+		bytes -= (uint32_t)n;
+	}
+	return !bytes && (!a->tls13 || update(a, type, 1, out));
 }
 
 ssize_t tls_aead_seal(struct tls_aead *a, uint8_t type, const struct iovec *iov, int pieces, size_t skip,
@@ -134,7 +168,7 @@ ssize_t tls_aead_seal(struct tls_aead *a, uint8_t type, const struct iovec *iov,
 {
 	uint8_t *payload = tls_aead_payload(a, out), nonce[TLS_NONCE_BYTES], associated[13];
 	uint32_t body = bytes + tls_aead_overhead(a), inner = bytes + a->tls13;
-	int associated_bytes;
+	int associated_bytes, ok;
 
 	if (a->sequence == UINT64_MAX)
 		return -EOVERFLOW;
@@ -144,15 +178,25 @@ ssize_t tls_aead_seal(struct tls_aead *a, uint8_t type, const struct iovec *iov,
 	out[3] = (uint8_t)(body >> 8);
 	out[4] = (uint8_t)body;
 	memcpy(out + TLS_HEADER_BYTES, a->explicit_nonce, (size_t)(payload - out) - TLS_HEADER_BYTES);
-	ulp_iov_copy(payload, iov, pieces, skip, bytes);
-	if (a->tls13)
-		payload[bytes] = type;
 	make_nonce(a, a->explicit_nonce, nonce);
 	associated_bytes = make_associated(a, out, bytes, associated);
-	if (crypt(a, nonce, associated, associated_bytes, payload, inner, payload, payload + inner) <= 0)
-		return -EIO;
-	tls_aead_next(a);
-	return (ssize_t)(TLS_HEADER_BYTES + body);
+#ifdef XTS_DEBUG
+	if (a->sequence < a->sealed)
+		abort(); /* a number for the second time */
+	a->sealed = a->sequence + 1;
+#endif
+	tls_aead_next(a); /* before anything is encrypted: this number is not used again, whatever happens */
+	ok = begin(a, nonce, associated, associated_bytes, inner, payload + inner);
+	if (a->cipher->ccm || bytes < COPIED_MAX) {
+		/* CCM takes a record only whole; and a short one costs more by its pieces than by its bytes */
+		ulp_iov_copy(payload, iov, pieces, skip, bytes);
+		if (a->tls13)
+			payload[bytes] = type;
+		ok = ok && update(a, payload, inner, payload);
+	} else {
+		ok = ok && update_pieces(a, iov, pieces, skip, bytes, &type, payload);
+	}
+	return ok && end(a, payload + inner, payload + inner) ? (ssize_t)(TLS_HEADER_BYTES + body) : -EIO;
 }
 
 ssize_t tls_aead_open(struct tls_aead *a, uint8_t *record, uint32_t body, uint8_t *out, uint8_t *type)
@@ -162,7 +206,8 @@ ssize_t tls_aead_open(struct tls_aead *a, uint8_t *record, uint32_t body, uint8_
 	int associated_bytes = make_associated(a, record, bytes, associated);
 
 	make_nonce(a, record + TLS_HEADER_BYTES, nonce);
-	if (crypt(a, nonce, associated, associated_bytes, payload, bytes, out, payload + bytes) <= 0)
+	if (!begin(a, nonce, associated, associated_bytes, bytes, payload + bytes) || !update(a, payload, bytes, out) ||
+	    !end(a, out + bytes, payload + bytes))
 		return -EBADMSG;
 	*type = record[0];
 	if (!a->tls13)

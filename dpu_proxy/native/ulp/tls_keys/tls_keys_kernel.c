@@ -51,11 +51,12 @@ static int attach(int fd)
 
 int keys_kernel_take(struct ulp_layer *l, struct tls_keys *k)
 {
-	uint32_t bytes = tls_cipher_info_bytes(k->aead.cipher);
+	const struct tls_aead *key = l->send ? &k->out_key : &k->in.aead;
+	uint32_t bytes = tls_cipher_info_bytes(key->cipher);
 	int fd = ulp_socket(l), r = attach(fd);
 
 	for (unsigned i = 0; i < 8; i++)
-		k->info.bytes[bytes - 1 - i] = (uint8_t)(k->aead.sequence >> 8 * i);
+		k->info.bytes[bytes - 1 - i] = (uint8_t)(key->sequence >> 8 * i);
 	if (!r)
 		r = tls_kernel_give(ulp_config(l)->tls, fd, l->send, k->info.bytes, bytes, &k->crypto);
 	if (r)

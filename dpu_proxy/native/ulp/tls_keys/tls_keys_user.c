@@ -1,92 +1,14 @@
 /*
- * TLS_KEYS done by OpenSSL, in the worker. A record is decrypted straight into the reader's buffer if that has room for
- * all of it; else it is decrypted in place and delivered in parts. Nothing of a record is delivered before its tag has
- * been checked.
+ * TLS_KEYS done by OpenSSL's ciphers, in the worker (tls_record_in.c, tls_keys_cipher.c).
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tls_keys.h"
-#include "ulp/tls/tls.h"
 
 #define HANDSHAKE_KEY_UPDATE 24u
 
 /* --- receive ------------------------------------------------------------------------------------------------------ */
-
-/* Checks the header of the record at in_first. The limits are the kernel's: what a payload
- * of 16 KB and its type need. */
-static int check_header(struct ulp_layer *l, struct tls_keys *k, uint32_t *body)
-{
-	const uint8_t *h = k->in + k->in_first;
-	uint32_t overhead = tls_aead_overhead(&k->aead);
-
-	*body = (uint32_t)h[3] << 8 | h[4];
-	if (h[1] != TLS_1_2_VERSION_MAJOR || h[2] != TLS_1_2_VERSION_MINOR)
-		return ulp_fail(l, XTS_FAULT_RECORD, "a TLS record of version %u.%u, not 3.3", h[1], h[2]);
-	if (h[0] < TLS_CHANGE_CIPHER_SPEC || h[0] > TLS_HEARTBEAT || (k->aead.tls13 && h[0] != TLS_APPLICATION_DATA))
-		return ulp_fail(l, XTS_FAULT_RECORD, "a TLS record of type %u, which cannot be encrypted", h[0]);
-	if (*body > TLS_PAYLOAD_MAX + overhead)
-		return ulp_fail(l, XTS_FAULT_TOO_LONG, "a TLS record of %u bytes; the longest has %u", *body,
-				TLS_PAYLOAD_MAX + overhead);
-	if (*body < overhead)
-		return ulp_fail(l, XTS_FAULT_LENGTH, "a TLS record of %u bytes, which has no room for its tag", *body);
-	return 0;
-}
-
-/* Reads until a whole record is at in_first: 0 and the length of its body, or -errno. As long as the kernel may still
- * take over, which it does between two records, no byte beyond the record is read. */
-static int fill(struct ulp_layer *l, struct tls_keys *k, uint32_t *body)
-{
-	for (;;) {
-		uint32_t need = TLS_HEADER_BYTES, room;
-		ssize_t n;
-		int r;
-
-		if (k->in_bytes >= need) {
-			r = check_header(l, k, body);
-			if (r)
-				return r;
-			need += *body;
-			if (k->in_bytes >= need)
-				return 0;
-		}
-		if (!k->in) {
-			k->in = malloc(TLS_RECORD_MAX);
-			if (!k->in)
-				return ulp_fail(l, XTS_FAULT_MEMORY, "no memory for a TLS record");
-		}
-		if (k->in_first) {
-			memmove(k->in, k->in + k->in_first, k->in_bytes);
-			k->in_first = 0;
-		}
-		room = k->try_kernel ? need - k->in_bytes : TLS_RECORD_MAX - k->in_bytes;
-		n = ulp_read_stream_below(l, k->in + k->in_bytes, room);
-		if (n == -ENODATA && k->in_bytes)
-			return ulp_fail(l, XTS_FAULT_TRUNCATED,
-					"the stream ended within a TLS record, after %u bytes of it", k->in_bytes);
-		if (n < 0)
-			return (int)n;
-		k->in_bytes += (uint32_t)n;
-	}
-}
-
-bool keys_user_pending(const struct tls_keys *k)
-{
-	const uint8_t *h = k->in + k->in_first;
-
-	return k->in_bytes >= TLS_HEADER_BYTES && k->in_bytes >= TLS_HEADER_BYTES + ((uint32_t)h[3] << 8 | h[4]);
-}
-
-static void record_done(struct tls_keys *k, uint32_t body)
-{
-	tls_aead_next(&k->aead);
-	k->in_first += TLS_HEADER_BYTES + body;
-	k->in_bytes -= TLS_HEADER_BYTES + body;
-	k->opened = false;
-	if (!k->in_bytes)
-		k->in_first = 0;
-}
 
 void keys_control_mark(struct tls_keys *k, struct ulp_mark *mark, uint8_t type, uint8_t first, uint32_t bytes, bool more)
 {
@@ -100,90 +22,62 @@ void keys_control_mark(struct tls_keys *k, struct ulp_mark *mark, uint8_t type, 
 		k->expired = true;
 }
 
-/* Delivers the rest of a record that was decrypted in place. */
-static ssize_t hand_on(struct tls_keys *k, void *out, size_t room, struct ulp_mark *mark)
+/* Delivers a control record, or its next part. */
+static ssize_t control(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
 {
-	uint8_t *record = k->in + k->in_first, *payload = tls_aead_payload(&k->aead, record);
-	uint32_t left = k->payload_bytes - k->payload_taken, n = left < room ? left : (uint32_t)room;
+	struct tls_keys *k = l->state;
+	struct tls_record_in *in = &k->in;
+	uint32_t bytes = in->payload_bytes;
+	uint8_t first = bytes ? tls_in_payload(in)[0] : 0;
+	int r = in->taken ? 0 : keys_quiet(l);
 
-	memcpy(out, payload + k->payload_taken, n);
-	if (k->opened_type != TLS_APPLICATION_DATA)
-		keys_control_mark(k, mark, k->opened_type, payload[0], k->payload_bytes, n < left);
-	k->payload_taken += n;
-	if (n == left)
-		record_done(k, (uint32_t)record[3] << 8 | record[4]);
-	return n;
+	if (r)
+		return r;
+	keys_control_mark(k, mark, in->type, first, bytes, bytes - in->taken > room);
+	return (ssize_t)tls_in_take(in, out, room);
 }
 
-static int open_in_place(struct ulp_layer *l, struct tls_keys *k, uint32_t body)
+/* As tls_in_next(); empty records of application data are gone then. */
+static ssize_t next(struct ulp_layer *l, void *out, size_t room)
 {
-	uint8_t *record = k->in + k->in_first, *payload = tls_aead_payload(&k->aead, record);
-	ssize_t n = tls_aead_open(&k->aead, record, body, payload, &k->opened_type);
+	struct tls_keys *k = l->state;
+	ssize_t n = tls_in_next(l, &k->in, out, room);
 
-	if (n < 0)
-		return ulp_fail(l, XTS_FAULT_RECORD, "TLS record %llu cannot be authenticated",
-				(unsigned long long)k->aead.sequence);
-	k->opened = true;
-	k->payload_bytes = (uint32_t)n;
-	k->payload_taken = 0;
-	return 0;
+	if (n < 0 || (!n && k->in.type != TLS_APPLICATION_DATA))
+		return n;
+	if (n || k->in.payload_bytes) {
+		k->quiet = 0;
+		return n;
+	}
+	tls_in_drop(&k->in);
+	return keys_quiet(l);
 }
 
-/* Delivers payloads of application data, as many whole ones as are here and fit, or one control record. */
+/* Delivers payloads of application data, as many as are here and fit, or one control record. */
 ssize_t keys_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
 {
 	struct tls_keys *k = l->state;
+	struct tls_record_in *in = &k->in;
 	size_t done = 0;
+	ssize_t n = 0;
+	int r;
 
-	while (!k->opened) {
-		uint32_t body = 0;
-		uint8_t type;
-		ssize_t n = fill(l, k, &body);
-
-		if (!n && !ulp_step(l, TLS_RECORD_STEPS))
-			n = -EAGAIN;
-		if (n)
-			return done ? (ssize_t)done : n;
-		if (room - done < body - tls_aead_overhead(&k->aead) + k->aead.tls13) {
-			if (done)
-				return (ssize_t)done;
-			n = open_in_place(l, k, body);
-			if (n)
-				return n;
-			n = k->payload_bytes && k->opened_type == TLS_APPLICATION_DATA ? 0 : keys_quiet(l);
-			if (n)
-				return n;
-			if (!k->payload_bytes && k->opened_type == TLS_APPLICATION_DATA)
-				record_done(k, body);
-			continue;
-		}
-		n = tls_aead_open(&k->aead, k->in + k->in_first, body, (uint8_t *)out + done, &type);
+	in->exact = k->try_kernel;
+	while (done < room) {
+		if (!in->opened && in->exact && done)
+			break; /* between two records the kernel may take over */
+		if (in->opened && in->type != TLS_APPLICATION_DATA)
+			break; /* it is delivered alone */
+		n = in->opened ? (ssize_t)tls_in_take(in, (uint8_t *)out + done, room - done) :
+				 next(l, (uint8_t *)out + done, room - done);
 		if (n < 0)
-			/* the record is still here, and fails again once the data has been taken */
-			return done ? (ssize_t)done :
-				      ulp_fail(l, XTS_FAULT_RECORD, "TLS record %llu cannot be authenticated",
-					       (unsigned long long)k->aead.sequence);
-		if (type != TLS_APPLICATION_DATA && done)
-			return (ssize_t)done; /* it is delivered alone, by the next read */
-		if (type != TLS_APPLICATION_DATA || !n) {
-			int r = keys_quiet(l);
-
-			if (r)
-				return done ? (ssize_t)done : r;
-		}
-		if (type != TLS_APPLICATION_DATA) {
-			keys_control_mark(k, mark, type, n ? *(uint8_t *)out : 0, (uint32_t)n, false);
-			record_done(k, body);
-			return n;
-		}
-		record_done(k, body);
+			break;
 		done += (size_t)n;
-		if (n)
-			k->quiet = 0;
-		if (done == room || (k->try_kernel && done))
-			return (ssize_t)done;
 	}
-	return hand_on(k, out, room, mark);
+	if (!done && n >= 0)
+		n = control(l, out, room, mark);
+	r = tls_in_rest(l, in);
+	return done ? (ssize_t)done : r ? r : n;
 }
 
 /* --- send --------------------------------------------------------------------------------------------------------- */
@@ -205,7 +99,7 @@ ssize_t keys_user_write(struct ulp_layer *l, const struct iovec *iov, int pieces
 
 		if (n)
 			return n == -EAGAIN ? (ssize_t)done : n;
-		n = tls_aead_seal(&k->aead, type, iov, pieces, done, part, sealed);
+		n = tls_aead_seal(&k->out_key, type, iov, pieces, done, part, sealed);
 		if (n < 0)
 			return ulp_fail(l, XTS_FAULT_USE, "no TLS record can be made: %s", strerror((int)-n));
 		done += part;

@@ -29,23 +29,21 @@ def checks() -> Iterator[Check]:
         yield _interface(name, mode, features.get(index))
 
 
-def _interface(name: str, mode: str, features: tuple[int, int] | None) -> Check:
+def _interface(name: str, mode: str, bits: int | None) -> Check:
     label = f"interface {name}"
-    if features is None:
+    if bits is None:
         return Check(label, "warn", "unknown to the netdev family")
-    bits, segments = features
     has = [
         text
         for bit, text in (
             (_BASIC, "native XDP"),
             (_REDIRECT, "redirect"),
             (_RX_SG, "multi-buffer"),
-            (_ZERO_COPY, f"zero-copy (to {segments} segments)" if segments > 1 else "zero-copy"),
+            (_ZERO_COPY, "zero-copy (which is not used yet)"),
         )
         if bits & bit
     ]
-    lacks = [text for bit, text in ((_RX_SG, "multi-buffer"), (_ZERO_COPY, "zero-copy")) if not bits & bit]
-    found = ", ".join(has) + (f"; no {', no '.join(lacks)}" if lacks and has else "") + mode
+    found = ", ".join(has) + ("; no multi-buffer" if has and not bits & _RX_SG else "") + mode
     if not bits & _BASIC or not bits & _REDIRECT:
         found = found if has else "no native XDP" + mode
         return Check(label, "warn", found, "cannot carry AF_XDP queues; use another, or shm")
@@ -67,8 +65,21 @@ def _links() -> Iterator[tuple[int, str, str]]:
                 yield link["index"], link.get_attr("IFLA_IFNAME"), mode
 
 
-def _features() -> dict[int, tuple[int, int]]:
-    """xdp-features and the number of zero-copy segments, by interface index."""
+def attached_programs() -> dict[str, int]:
+    """The number of the XDP program of each interface of this namespace, by its name; 0: it has none."""
+    from pyroute2 import IPRoute
+
+    with IPRoute() as route:
+        return {link.get_attr("IFLA_IFNAME"): _program(link.get_attr("IFLA_XDP")) for link in route.get_links()}
+
+
+def _program(xdp: Any) -> int:
+    numbers = (f"IFLA_XDP_{mode}PROG_ID" for mode in ("DRV_", "HW_", "SKB_", ""))
+    return next((found for number in numbers if xdp and (found := int(xdp.get_attr(number) or 0))), 0)
+
+
+def _features() -> dict[int, int]:
+    """xdp-features by interface index."""
     from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST, genlmsg
     from pyroute2.netlink.generic import GenericNetlinkSocket
 
@@ -91,9 +102,6 @@ def _features() -> dict[int, tuple[int, int]]:
         question["version"] = 1
         answers = netlink.nlm_request(question, msg_type=netlink.prid, msg_flags=NLM_F_REQUEST | NLM_F_DUMP)
         return {
-            answer.get_attr("NETDEV_A_DEV_IFINDEX"): (
-                answer.get_attr("NETDEV_A_DEV_XDP_FEATURES") or 0,
-                answer.get_attr("NETDEV_A_DEV_XDP_ZC_MAX_SEGS") or 0,
-            )
+            answer.get_attr("NETDEV_A_DEV_IFINDEX"): answer.get_attr("NETDEV_A_DEV_XDP_FEATURES") or 0
             for answer in answers
         }

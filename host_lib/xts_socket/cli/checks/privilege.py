@@ -59,7 +59,9 @@ def _bpf() -> Check:
 
 
 def _library(name: str, stem: str, mend: str) -> Check:
-    """Named by the file that the loader would use, which contains the version."""
+    """Named by the file that the loader would use, which contains the version. A wheel brings its own."""
+    for path in (Path(__file__).parents[3] / "xts_offload.libs").glob(f"{name}-*.so*"):
+        return Check(name, "ok", f"of the wheel: {path.name}")
     soname = ctypes.util.find_library(stem)
     if soname is None:
         return Check(name, "warn", "not installed: xts-agent cannot run here", mend)
@@ -90,6 +92,6 @@ def _bcc() -> Check:
             "bcc",
             "warn",
             f"importable, but there are no headers of kernel {release} to compile against{btf}",
-            f"apt install linux-headers-{release}, or load the module kheaders",
+            f"the headers of this kernel (Debian: linux-headers-{release}, if it is Debian's), or the module kheaders",
         )
     return Check("bcc", "ok", "importable, kernel headers there")

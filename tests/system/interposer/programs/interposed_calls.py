@@ -24,7 +24,7 @@ from beds.scripts import script, scripts
 from system.sockets.programs.call_arguments import PLAIN
 
 SCRIPTS = scripts("interposed calls")
-NOWAIT = 8  # RWF_NOWAIT
+NOWAIT, NOAPPEND = 8, 0x20  # RWF_NOWAIT, RWF_NOAPPEND
 
 
 @script("interposed calls")
@@ -105,13 +105,25 @@ def arguments_of_vectors(c: Calls) -> None:
     c.recv(s, 20)
 
 
+def _kernel_takes(flag: int) -> bool:
+    file = os.memfd_create("any")
+    try:
+        os.pwritev(file, [b"data"], 0, flag)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return True
+
+
 @script("interposed calls")
 def flags_of_vectors(c: Calls) -> None:
     """HIPRI, DSYNC, SYNC, APPEND mean nothing on a socket."""
     s, peer = c.connected()
     room = ctypes.create_string_buffer(b"data", 4)
     good = Vector(ctypes.addressof(room), 4)
-    for flags in (0, 1, 2, 4, 16, 31, NOWAIT, 1 << 20, 1 << 30):
+    newer = (NOAPPEND, 16 | NOAPPEND) if _kernel_takes(NOAPPEND) else ()
+    for flags in (0, 1, 2, 4, 16, 31, NOWAIT, *newer, 1 << 20, 1 << 30):
         n = c.do("pwritev2", s, ctypes.byref(good), 1, ctypes.c_long(-1), flags)
         c.note("peer", peer.recv(99).decode() if n > 0 else "")
         peer.sendall(b"answer")
@@ -122,6 +134,8 @@ def flags_of_vectors(c: Calls) -> None:
         room.raw = b"data"
         c.do("pwritev2", s, ctypes.byref(good), 1, ctypes.c_long(0), flags)
     c.do("preadv2", s, ctypes.byref(good), 1, ctypes.c_long(-1), NOWAIT)
+    for call in ("preadv2", "pwritev2"):
+        c.do(call, s, ctypes.byref(good), 1, ctypes.c_long(-2), NOWAIT)
 
 
 # --- sendfile and splice -------------------------------------------------------------------------------
@@ -152,6 +166,11 @@ def sources_of_sendfile(c: Calls) -> None:
                     peer.recv(n, socket.MSG_WAITALL)
         for bad in PLAIN[1:]:
             c.do("sendfile", s, file.fileno(), ctypes.c_void_p(bad), 5)
+        for name in ("file", "memory", "/dev/null", "/", "write only", "pipe"):
+            for at in (0, 5, 2**62, -1):
+                for count in (0, 2**63 - 1, 2**63, 2**64 - 1):
+                    if at or count != 2**63 - 1:
+                        c.do("sendfile", s, sources[name], ctypes.byref(ctypes.c_long(at)), count)
 
 
 @script("interposed calls")
@@ -175,6 +194,20 @@ def into_a_pipe_that_nobody_reads(c: Calls) -> None:
     for bad in PLAIN[1:]:
         c.do("splice", s, ctypes.c_void_p(bad), writes, None, ctypes.c_size_t(10), 0)
         c.do("splice", s, None, writes, ctypes.c_void_p(bad), ctypes.c_size_t(10), 0)
+
+
+@script("interposed calls")
+def flags_of_splice(c: Calls) -> None:
+    c.native.splice.restype = ctypes.c_ssize_t
+    s, peer = c.connected()
+    reads, writes = os.pipe()
+    peer.sendall(b"0123456789")
+    c.wait(s, select.POLLIN)
+    os.write(writes, b"in a pipe")
+    for flags in (1, 4, 8, 15, 16, 1 << 31, -1):
+        c.do("splice", s, None, writes, None, ctypes.c_size_t(1), flags)
+        c.do("splice", reads, None, s, None, ctypes.c_size_t(1), flags)
+    c.note("peer", peer.makefile("rb", buffering=4).read(4).hex())
 
 
 # --- ioctls ---------------------------------------------------------------------------------------------

@@ -388,12 +388,15 @@ def a_worker_that_has_given_up_its_rights() -> None:
     """It cannot bind to the port itself, and waits for its parent to do it: no error is told."""
     assert int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text()) > LOW_PORT
     told, tells = os.pipe()
+    waits, goes_on = os.pipe()
     parent = os.getpid()
-    if os.fork() == 0:  # stops the parent while there is no proxy, until the worker says so
+    if os.fork() == 0:  # stops the parent before there is a proxy again, until the worker says so
         assert os.read(told, 1) == b"s"
         os.kill(parent, signal.SIGSTOP)
+        step("start")
         assert os.read(told, 1) == b"g"
         os.kill(parent, signal.SIGCONT)
+        os.write(goes_on, b"g")
         os._exit(0)
     stream = listener(LOW_PORT)
     child = os.fork()
@@ -414,7 +417,7 @@ def a_worker_that_has_given_up_its_rights() -> None:
     step(f"ask_at {LOW_PORT}")
     step("end")
     until_down(stream)
-    step("start")
+    assert os.read(waits, 1) == b"g"
     step(f"ask_at {LOW_PORT}")
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 

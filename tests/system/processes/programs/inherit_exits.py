@@ -14,7 +14,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from beds.calls import SIOCOUTQ, Calls, address, until
 from beds.scripts import script
@@ -292,6 +294,17 @@ def held_by_one_that_is_stopped(c: Calls, s: int, peer: socket.socket) -> Iterat
 FIONBIO = 0x5421
 #: A call that must not wait ends in 0.1 s; one that waits for the holder, in 2 s.
 AT_ONCE_S = 0.5
+#: A machine with much to do may hold up any call for as long, but hardly the same one so often.
+ATTEMPTS = 5
+
+
+def at_once(call: Callable[[], None]) -> None:
+    for _ in range(ATTEMPTS):
+        begun = time.monotonic()
+        call()
+        if time.monotonic() - begun < AT_ONCE_S:
+            return
+    raise AssertionError(f"{ATTEMPTS} times it took {AT_ONCE_S} s and more")
 
 
 @script("inherit")
@@ -301,6 +314,15 @@ def no_wait_for_a_stopped_holder(c: Calls) -> None:
     length, one = ctypes.c_uint(104), ctypes.c_int(1)
     info = (socket.SOL_TCP, socket.TCP_INFO, ctypes.create_string_buffer(104), ctypes.byref(length))
     error = (socket.SOL_SOCKET, socket.SO_ERROR, ctypes.byref(ctypes.c_int()), ctypes.byref(ctypes.c_uint(4)))
+
+    def refused_for_now(name: str, *arguments: Any) -> None:
+        result = c.call(name, s, *arguments)
+        assert result == -errno.EAGAIN, (name, arguments, result)
+
+    def allowed() -> None:
+        assert c.call("getsockopt", s, *error) == 0 and c.name("getpeername", s)
+        assert poll(c, s, select.POLLIN | select.POLLOUT, 0) == 0
+
     with held_by_one_that_is_stopped(c, s, peer):
         for nonblocking in (False, True):
             c.call("ioctl", s, FIONBIO, ctypes.byref(ctypes.c_int(nonblocking)))
@@ -314,15 +336,9 @@ def no_wait_for_a_stopped_holder(c: Calls) -> None:
                 ("ioctl", SIOCOUTQ, ctypes.byref(one)),
                 ("shutdown", socket.SHUT_WR),
             ]:
-                begun = time.monotonic()
-                result = c.call(name, s, *arguments)
-                assert result == -errno.EAGAIN, (name, arguments, result)
-                assert time.monotonic() - begun < AT_ONCE_S, (name, nonblocking)
-            begun = time.monotonic()
-            assert c.call("getsockopt", s, *error) == 0 and c.name("getpeername", s)
-            assert poll(c, s, select.POLLIN | select.POLLOUT, 0) == 0
-            assert time.monotonic() - begun < AT_ONCE_S
-    assert c.call("shutdown", s, socket.SHUT_WR) == 0
+                at_once(partial(refused_for_now, name, *arguments))
+            at_once(allowed)
+    until(lambda: c.call("shutdown", s, socket.SHUT_WR) == 0)  # -EAGAIN until its death is known
     assert peer.recv(1) == b""
 
 
@@ -331,13 +347,14 @@ def readiness_comes_when_a_stopped_holder_goes_on(c: Calls) -> None:
     """It was refused to a call that did not wait: poll asks for it as that call did, also from a process that uses
     it again before a poll alone would get it (IDLE_NS)."""
     s, peer = c.connected()
-    going = Signal()
+    going, enough = Signal(), Signal()
 
     def child() -> None:
         assert send(c, s, b"x") == 1
         going.wait()
-        while c.call("send", s, b"x", 1, 0) == 1:
-            time.sleep(0.01)
+        while not select.select([enough.read_end], [], [], 0.01)[0]:
+            assert c.call("send", s, b"x", 1, 0) == 1
+        Signal().wait()
 
     holder = Child(c, child)
     assert peer.recv(1) == b"x"
@@ -346,7 +363,7 @@ def readiness_comes_when_a_stopped_holder_goes_on(c: Calls) -> None:
     os.kill(holder.pid, signal.SIGCONT)
     going.tell()
     assert poll(c, s, select.POLLOUT) & select.POLLOUT
-    # The other one may have it again by now.
+    enough.tell()  # else it may have it again by now, and again: whoever of the two gets less of a core waits for long
     until(lambda: poll(c, s, select.POLLOUT) and c.call("send", s, b"y", 1, socket.MSG_DONTWAIT) == 1)
     holder.kill()
 

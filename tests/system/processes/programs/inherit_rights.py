@@ -354,6 +354,18 @@ def keys_of_listener(reader: Reader, c: Calls, s: int, pid: int = 0) -> list[int
     return opened_by(ENDPOINT, sorted({*reader.numbers(pid), *shown}))
 
 
+def key_of_listener(reader: Reader, c: Calls, s: int) -> int:
+    """While it is being renewed, the old one opens nothing any more and the new one is not known yet."""
+    found: list[int] = []
+
+    def there_is_one() -> bool:
+        found[:] = keys_of_listener(reader, c, s)
+        return len(found) == 1
+
+    until(there_is_one)
+    return found[0]
+
+
 @script("inherit")
 def a_child_that_has_closed_a_listener_cannot_join_it(c: Calls) -> None:
     """What it knew of it is good for nothing then; the parent and another child, which joins later, go on."""
@@ -374,7 +386,7 @@ def a_child_that_has_closed_a_listener_cannot_join_it(c: Calls) -> None:
 
     other, child = Child(c, later), Child(c, leaver)
     begun.wait()
-    (key,) = keys_of_listener(reader, c, s)
+    key = key_of_listener(reader, c, s)
     assert key in reader.numbers(child.pid) and occurrences(child.pid, key)
     closes.tell()
     closed.wait()
@@ -397,13 +409,13 @@ def a_listener_on_its_way_while_its_key_is_renewed(c: Calls) -> None:
     """It is received with the new key, whether the carrier is the kernel's half of it or not."""
     reader, way = Reader(c), Way()
     s, port = listen(c)
-    closes, closed, gives = Signal(), Signal(), Signal()
+    closes, closed, leaves, gives = Signal(), Signal(), Signal(), Signal()
 
     def leaver() -> None:
         closes.wait()
         assert c.call("close", s) == 0
         closed.tell()
-        gives.wait()
+        leaves.wait()
 
     def receiver() -> None:
         gives.wait()
@@ -416,11 +428,11 @@ def a_listener_on_its_way_while_its_key_is_renewed(c: Calls) -> None:
         for kernel_fd in (-1, half.fileno()):
             leaving = Child(c, leaver)
             carrier = c.call("pass", s, kernel_fd)
-            (key,) = keys_of_listener(reader, c, s)
+            key = key_of_listener(reader, c, s)
             closes.tell()
             closed.wait()
             until(lambda key=key: not opened_by(ENDPOINT, [key]))  # type: ignore[misc]
-            gives.tell()
+            leaves.tell()
             leaving.wait()
             if kernel_fd >= 0:
                 receiving = Child(c, receiver)

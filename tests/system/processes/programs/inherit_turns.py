@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 import select
 import socket
 import struct
 import threading
+from collections.abc import Callable
 
 from beds.calls import Calls, address, until
 from beds.scripts import script
-from system.processes.programs.inheriting import PATIENCE_S, Child, Signal, kernel_receive_all, receive_exactly
+from system.processes.programs.inheriting import (
+    PATIENCE_S,
+    Child,
+    Signal,
+    kernel_receive_all,
+    poll,
+    receive_exactly,
+)
 from system.sockets.programs.library_scripts import info, recv, send
 
 
@@ -127,3 +136,47 @@ def all_is_waited_for_between_turns(c: Calls) -> None:
     peer.sendall(b"half")
     thread.join(PATIENCE_S)
     assert received == [b"halfhalf"]
+
+
+def reads_while_another_sends(c: Calls, times: int, waits: Callable[[int], None]) -> None:
+    """A child receives this many bytes, of which the peer sends one at a time, while its parent sends all the time."""
+    s, peer = c.connected()
+    got = Signal()
+
+    def serve() -> None:
+        """The peer: takes what comes, and sends the next byte when the last has been read."""
+        peer.setblocking(False)
+        peer.send(b".")
+        while True:
+            ready = select.select([peer, got.read_end], [], [])[0]
+            if peer in ready and not peer.recv(1 << 20):
+                break
+            if got.read_end in ready:
+                os.read(got.read_end, 1)
+                peer.send(b".")
+
+    def receive() -> None:
+        for _ in range(times):
+            waits(s)
+            assert recv(c, s, 1) == b"."
+            got.tell()
+
+    serving = Child(c, serve, orderly=False)
+    peer.close()
+    reader = Child(c, receive)
+    while not os.waitid(os.P_PID, reader.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        assert send(c, s, bytes(1000)) == 1000
+    reader.wait()
+    serving.kill()
+
+
+@script("inherit")
+def one_receives_while_the_other_sends_all_the_time(c: Calls) -> None:
+    """It was passed over each time, since who sends needs the connection more."""
+    reads_while_another_sends(c, 100, lambda _: None)
+
+
+@script("inherit")
+def one_polls_while_the_other_sends_all_the_time(c: Calls) -> None:
+    """What is in use was not given up for a poll."""
+    reads_while_another_sends(c, 30, lambda s: until(lambda: poll(c, s, timeout_ms=1000) == select.POLLIN))

@@ -20,7 +20,7 @@ from beds.calls import Calls, address
 from beds.libc_structs import PollFd
 from system.sockets.programs.library_scripts import recv, send
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 PATTERN = hashlib.shake_128(b"pattern").digest(1 << 20)
 
 

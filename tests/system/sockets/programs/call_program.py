@@ -26,7 +26,8 @@ from system.sockets.programs import (
 
 if "libasan" not in Path("/proc/self/maps").read_text():
     # ASan reads what it finds at an address before the kernel does, and ends a program whose address is bad.
-    import system.sockets.programs.call_arguments  # noqa: F401
+    import system.sockets.programs.call_arguments
+    import system.sockets.programs.call_message_arguments  # noqa: F401
 
 #: Each has added its scripts when it was imported.
 TOPICS = (

@@ -75,6 +75,7 @@ def hold(c: Calls, s: int) -> int:
 
 CALLS: dict[str, Callable[..., Any]] = {
     "socket": lambda c: c.call("socket", socket.AF_INET, socket.SOCK_STREAM, 0),
+    "socket_nonblocking": lambda c: c.call("socket", socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK, 0),
     "datagram": lambda c: c.call("socket", socket.AF_INET, socket.SOCK_DGRAM, 0),
     "sendto": lambda c, s, size, port=80: c.call(
         "sendto", s, bytes(i % 251 for i in range(size)), size, socket.MSG_DONTWAIT, address(port), 16

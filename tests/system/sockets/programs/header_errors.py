@@ -245,7 +245,9 @@ row("served", "send EOPNOTSUPP")(lambda c: c.call("send", connected(c), b"x", 1,
 row("served", "sendto EPIPE")(lambda c: c.call("sendto", unbound(c), b"x", 1, socket.MSG_NOSIGNAL, None, 0))
 row("served", "sendmsg EMSGSIZE")(lambda c: c.call("sendmsg", connected(c), message(1025), 0))
 row("served", "sendmsg EINVAL")(
-    lambda c: c.call("sendmsg", connected(c), message(1, struct.pack("=QII4s4x", 20, 41, 41, b"none")), 0)
+    lambda c: c.call(
+        "sendmsg", connected(c), message(1, struct.pack("=QII4s4x", 20, socket.SOL_SOCKET, 41, b"none")), 0
+    )
 )
 row("served", "recv EAGAIN")(lambda c: c.call("recv", connected(c, AGAIN), ctypes.create_string_buffer(1), 1, 0))
 row("served", "recv EINVAL")(lambda c: c.call("recv", connected(c), ctypes.create_string_buffer(1), 1, socket.MSG_OOB))
@@ -288,7 +290,17 @@ row("served", "epoll_ctl EINVAL")(lambda c: epoll_ctl(c, 77, unbound(c)))
 row("served", "epoll_ctl EFAULT")(lambda c: epoll_ctl(c, 1, unbound(c), None))
 EVENTS = ctypes.create_string_buffer(12)
 row("served", "epoll EINVAL")(lambda c: c.call("epoll", ctypes.c_void_p(context(c)), EVENTS, 0))
-row("served", "epoll EFAULT")(lambda c: c.call("epoll", ctypes.c_void_p(context(c)), None, 1))
+
+
+@row("served", "epoll EFAULT")
+def no_place_for_events(c: Calls) -> int:
+    """Without an event to write it is 0, as the kernel says."""
+    ctx, s = ctypes.c_void_p(context(c)), unbound(c)
+    assert c.call("epoll", ctx, None, 1) == 0
+    assert c.call("epoll_ctl", ctx, 1, s, EVENT) == 0  # its EPOLLHUP
+    return c.call("epoll", ctx, None, 1)
+
+
 simple("served", "epoll EBADF", None, EVENTS, 1)
 simple("served", "epoll_fd EBADF", None)
 

@@ -1,0 +1,401 @@
+/* Requests of the supervisor about channels that go to another process of the proxy, or come from one.
+ * processes/move.h has the theory of operation. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "channel/channel.h"
+#include "connection/socket_kind.h"
+#include "connection/tcp_move.h"
+#include "connection/tcp_record.h"
+#include "loop/worker_inside.h"
+#include "processes/move.h"
+#include "processes/move_record.h"
+#include "queue_kinds.h"
+
+#define PIECE_BYTES (1u << 20) /* of one piece, unless a single record is longer */
+
+/* --- may it leave? ------------------------------------------------------------------------------------------------ */
+
+static bool waits_for_sockets(const struct channel *ch)
+{
+	for (struct list *node = ch->connections.next; node != &ch->connections; node = node->next) {
+		struct connection *c = list_entry(node, struct connection, member);
+
+		if (kind_of(c)->hand_over(c, NULL) == EBUSY)
+			return true;
+	}
+	return !list_empty((struct list *)&ch->returning);
+}
+
+static bool can_move(const struct channel *ch)
+{
+	return ch->link.state == XTS_LINK_UP && ch->epoch_live && ch->link.features & XTS_FEATURE_MOVE;
+}
+
+/* --- requests of the supervisor ----------------------------------------------------------------------------------- */
+
+static struct channel *find(struct worker_state *w, uint32_t queue_id)
+{
+	for (struct list *node = w->channels.next; node != &w->channels; node = node->next) {
+		struct channel *ch = list_entry(node, struct channel, member);
+
+		if (ch->queue_id == queue_id && !ch->relayed.number && !ch->dying)
+			return ch;
+	}
+	return NULL;
+}
+
+static int begin(struct channel *ch, uint32_t within_ms)
+{
+	uint64_t ticket = 0;
+
+	ch->move = calloc(1, sizeof *ch->move);
+	if (!ch->move || getrandom(&ticket, sizeof ticket, 0) != (ssize_t)sizeof ticket) {
+		move_free(ch);
+		return -ENOMEM;
+	}
+	ch->move->ticket = ticket | UINT64_C(1) << 63; /* no key is 0 */
+	if (!ch->epoch_live && ch->moved_epoch) {      /* its host has not noticed the last move so far */
+		ch->move->ticket = ch->moved_ticket;
+		ch->move->epoch = ch->moved_epoch;
+	}
+	ch->move->asked_ns = ch->worker->now_ns;
+	ch->move->until_ns = ch->worker->now_ns + within_ms * UINT64_C(1000000);
+	ch->move->received = ch->link.stats.received_frames;
+	return 0;
+}
+
+static int ask_host(struct channel *ch, uint32_t within_ms)
+{
+	struct xts_move m = { .within_ms = within_ms };
+	struct xts_tx_slot slot;
+	int error;
+
+	if (!channel_slot(ch, &slot))
+		return -EAGAIN;
+	error = begin(ch, within_ms);
+	if (error) {
+		channel_abandon(ch, &slot);
+		return error;
+	}
+	m.ticket = ch->move->ticket;
+	xts_head_encode(slot.data, XTS_REPLY_MOVE, 0, 0, 0);
+	xts_move_encode(slot.data, &m);
+	channel_submit(ch, &slot, XTS_MOVE_BYTES);
+	channel_kick(ch);
+	return 0;
+}
+
+/* Without its host. */
+static int go_on_without(struct channel *ch)
+{
+	int error = begin(ch, 0);
+
+	if (error)
+		return error;
+	if (!ch->epoch_live) {
+		channel_leave(ch); /* nobody has it */
+		return 0;
+	}
+	ch->move->reset = ch->connection_count;
+	ch->move->ends = true;
+	if (ch->bundle)
+		xts_bundle_send(ch->bundle, false);
+	xts_link_goodbye(&ch->link, ESHUTDOWN); /* as at the end of the proxy */
+	channel_end_epoch(ch, true);
+	return 0;
+}
+
+struct ask {
+	uint32_t queue_id, within_ms;
+	enum xts_move_urgency urgency;
+	int result;
+};
+
+static bool run_ask(struct worker_state *w, void *argument)
+{
+	struct ask *a = argument;
+	struct channel *ch = find(w, a->queue_id);
+
+	if (!ch)
+		a->result = -ENOENT;
+	else if (ch->move || ch->ending)
+		a->result = ch->move ? -EALREADY : -EAGAIN;
+	else if (can_move(ch) && a->urgency != XTS_MOVE_END && (a->urgency || !waits_for_sockets(ch)))
+		a->result = ask_host(ch, a->within_ms);
+	else if (ch->epoch_live && !a->urgency)
+		a->result = can_move(ch) ? -EBUSY : -EOPNOTSUPP;
+	else
+		a->result = go_on_without(ch);
+	return false;
+}
+
+int xts_worker_move_ask(struct xts_worker *worker, uint32_t queue_id, uint32_t within_ms, enum xts_move_urgency urgency)
+{
+	struct ask a = { .queue_id = queue_id, .within_ms = within_ms, .urgency = urgency };
+
+	worker_request(worker, run_ask, &a);
+	return a.result;
+}
+
+/* --- taking ------------------------------------------------------------------------------------------------------- */
+
+static int make_room(struct xts_moved *out, uint32_t more)
+{
+	uint32_t room = out->bytes + more;
+	uint8_t *data;
+
+	if (room <= out->room)
+		return 0;
+	room += PIECE_BYTES / 4;
+	data = realloc(out->data, room);
+	if (!data)
+		return -ENOMEM;
+	out->data = data;
+	out->room = room;
+	return 0;
+}
+
+/* Writes it behind the others; the descriptor goes with it. */
+static int write_side(struct xts_moved *out, const struct tcp_side *side, uint64_t key, uint8_t state)
+{
+	struct xts_record_attached attached;
+	ssize_t bytes = xts_record_encode(&tcp_side_record, tcp_side_record.version, side, NULL, 0, &attached);
+
+	if (bytes < 0 || make_room(out, MOVE_HEAD_BYTES + (uint32_t)bytes))
+		return bytes < 0 ? (int)bytes : -ENOMEM;
+	move_head_write(out->data + out->bytes, &(struct move_head){ key, (uint32_t)bytes, state });
+	(void)xts_record_encode(&tcp_side_record, tcp_side_record.version, side,
+				out->data + out->bytes + MOVE_HEAD_BYTES, (size_t)bytes, &attached);
+	out->bytes += MOVE_HEAD_BYTES + (uint32_t)bytes;
+	out->fds[out->fd_count++] = side->fd;
+	out->sockets++;
+	return 0;
+}
+
+static void put(struct channel *ch, struct xts_moved *out, struct tcp_side *side, uint64_t key, uint8_t state)
+{
+	if (write_side(out, side, key, state)) {
+		ch->move->reset++;
+		tcp_side_end(side, ch->tenant);
+		return;
+	}
+	tcp_side_uncharge_buffers(side, ch->tenant);
+	xts_record_drop(&tcp_side_record, side);
+}
+
+/* It becomes a record, or ends. */
+static void give(struct channel *ch, struct connection *c, struct xts_moved *out)
+{
+	uint64_t key = move_key(ch->move->ticket, c->proxy_id);
+	int error = kind_of(c)->hand_over(c, NULL);
+	struct tcp_side side = TCP_SIDE_NONE;
+	uint8_t state = c->state;
+
+	if (error) {
+		ch->move->reset += error == EBUSY;
+		if (c->state == CONNECTION_CLOSING && c->tcp.fd >= 0)
+			connection_orphan(c); /* what its host has closed is delivered here */
+		else
+			connection_free(c, error == EBUSY);
+		return;
+	}
+	(void)kind_of(c)->hand_over(c, &side);
+	put(ch, out, &side, key, state);
+	connection_free(c, false);
+}
+
+static bool has_room(const struct xts_moved *out)
+{
+	return out->fd_count < XTS_MOVED_FDS && out->bytes < PIECE_BYTES;
+}
+
+/* Sockets, as many as there is room for. */
+static void take_sockets(struct channel *ch, struct xts_moved *out)
+{
+	struct tcp_side side = TCP_SIDE_NONE;
+	struct move_head h;
+
+	while (!list_empty(&ch->connections) && has_room(out))
+		give(ch, list_entry(ch->connections.next, struct connection, member), out);
+	while (has_room(out) && move_next_unclaimed(ch, &h, &side))
+		put(ch, out, &side, h.key, h.state);
+}
+
+static int take(struct channel *ch, struct xts_moved *out)
+{
+	int fds[XTS_QUEUE_DESCRIPTORS_MAX] = { -1, -1, -1, -1 }, bytes;
+
+	memcpy(out->tenant, ch->tenant->name, sizeof out->tenant);
+	take_sockets(ch, out);
+	if (out->bytes || out->fd_count)
+		return 0;
+	out->reset = ch->move->reset;
+	if (xts_link_control_due(&ch->link) || ch->kick_again || ch->unkicked_bytes)
+		return -EAGAIN;
+	if (make_room(out, XTS_QUEUE_STATE_BYTES_MAX + (uint32_t)sizeof ch->identity))
+		return -ENOMEM;
+	bytes = xts_queue_leave(ch->own_queue, fds, out->data);
+	if (bytes < 0)
+		return bytes;
+	memcpy(out->data + bytes, &ch->identity, sizeof ch->identity);
+	out->state_bytes = (uint32_t)bytes;
+	out->bytes = out->state_bytes + (uint32_t)sizeof ch->identity;
+	for (uint32_t i = 0; i < XTS_QUEUE_DESCRIPTORS_MAX && fds[i] >= 0; i++)
+		out->fds[out->fd_count++] = fds[i];
+	out->last = true;
+	out->ticket = ch->move->ticket;
+	out->epoch = ch->move->epoch;
+	out->owner = ch->owner;
+	channel_free(ch, false);
+	return 0;
+}
+
+struct taking {
+	uint32_t queue_id;
+	struct xts_moved *out;
+	int result;
+};
+
+static bool run_take(struct worker_state *w, void *argument)
+{
+	struct taking *t = argument;
+	struct channel *ch = find(w, t->queue_id);
+
+	t->result = !ch || !ch->move ? -ENOENT : -EAGAIN;
+	if (t->result == -ENOENT)
+		return false;
+	if (ch->move->ends && !ch->move->left && !ch->ending)
+		channel_leave(ch);
+	if (!ch->move->left && !ch->move->ends && ch->link.state != XTS_LINK_UP) {
+		t->result = -ECANCELED; /* its host has gone meanwhile */
+		move_free(ch);
+		return false;
+	}
+	if (!ch->move->left && !ch->move->ends && !ch->continuation.resume &&
+	    (w->now_ns >= ch->move->until_ns || channel_is_quiet(ch)))
+		channel_leave(ch);
+	if (ch->move->left)
+		t->result = take(ch, t->out);
+	return false;
+}
+
+int xts_worker_move_take(struct xts_worker *worker, uint32_t queue_id, struct xts_moved *out)
+{
+	struct taking t = { .queue_id = queue_id, .out = out };
+
+	*out = (struct xts_moved){ 0 };
+	worker_request(worker, run_take, &t);
+	return t.result;
+}
+
+void xts_moved_free(struct xts_moved *m)
+{
+	free(m->data);
+	*m = (struct xts_moved){ 0 };
+}
+
+/* --- coming ------------------------------------------------------------------------------------------------------- */
+
+struct taking_in {
+	struct xts_tenant *tenant;
+	const uint8_t *data;
+	uint32_t bytes;
+	const int *fds;
+	uint32_t fd_count, taken;
+};
+
+/* One record. False: the rest cannot be read. */
+static bool take_one(struct worker_state *w, struct taking_in *t)
+{
+	struct xts_record_attached attached = { .fd_count = 1 };
+	struct tcp_side side;
+	struct move_head h;
+	bool arrived;
+
+	if (t->bytes < MOVE_HEAD_BYTES || !t->fd_count)
+		return false;
+	move_head_read(&h, t->data);
+	if (h.bytes > t->bytes - MOVE_HEAD_BYTES)
+		return false;
+	attached.fds[0] = *t->fds;
+	arrived = h.state < CONNECTION_STATES && socket_kinds[h.state]->arrives_as == h.state &&
+		  !xts_record_decode(&tcp_side_record, t->data + MOVE_HEAD_BYTES, h.bytes, &attached, &side);
+	if (arrived && move_arrive(w, t->tenant, &h, &side)) {
+		xts_record_drop(&tcp_side_record, &side);
+		arrived = false;
+	}
+	if (!arrived)
+		reset_and_close(*t->fds);
+	t->taken += arrived;
+	t->fds++;
+	t->fd_count--;
+	t->data += MOVE_HEAD_BYTES + h.bytes;
+	t->bytes -= MOVE_HEAD_BYTES + h.bytes;
+	return true;
+}
+
+static bool run_take_in(struct worker_state *w, void *argument)
+{
+	struct taking_in *t = argument;
+
+	while (t->bytes && take_one(w, t))
+		;
+	for (; t->fd_count; t->fd_count--)
+		reset_and_close(*t->fds++);
+	return false;
+}
+
+int xts_worker_take_in(struct xts_worker *worker, struct xts_tenant *tenant, const uint8_t *data, uint32_t bytes,
+		       const int *fds, uint32_t fd_count)
+{
+	struct taking_in t = { .tenant = tenant, .data = data, .bytes = bytes, .fds = fds, .fd_count = fd_count };
+
+	worker_request(worker, run_take_in, &t);
+	return (int)t.taken;
+}
+
+struct resuming {
+	struct xts_queue *queue;
+	int life_fd;
+	uint32_t queue_id;
+	struct xts_tenant *tenant;
+	const struct xts_resumed *how;
+	struct identity identity;
+	int result;
+};
+
+/* In one piece: its HELLO may be there already. */
+static bool run_resume(struct worker_state *w, void *argument)
+{
+	struct resuming *r = argument;
+	struct channel *ch;
+
+	r->result = channel_open(&ch, w, r->queue, r->life_fd, r->queue_id, r->tenant);
+	if (r->result)
+		return false;
+	move_collect(w, ch, r->how->ticket);
+	ch->moved_epoch = r->how->epoch;
+	ch->moved_ticket = r->how->ticket;
+	ch->identity = r->identity;
+	ch->owner = r->how->owner;
+	xts_link_expect(&ch->link, r->how->epoch);
+	return false;
+}
+
+int xts_worker_resume_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
+			      struct xts_tenant *tenant, const struct xts_resumed *how)
+{
+	struct resuming r = { .queue = queue, .life_fd = life_fd, .queue_id = queue_id, .tenant = tenant, .how = how };
+
+	if (how->known_bytes != sizeof r.identity)
+		return -EINVAL;
+	memcpy(&r.identity, how->known, sizeof r.identity);
+	if (r.identity.cgroup_bytes > sizeof r.identity.cgroup)
+		return -EINVAL;
+	worker_request(worker, run_resume, &r);
+	return r.result;
+}

@@ -1,0 +1,416 @@
+/*
+ * The worker's thread: rounds over its channels, sleeping when there is nothing to do, and requests of the supervisor.
+ */
+#include "worker/worker.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "connection/socket_kind.h"
+#include "connection/spill.h"
+#include "connection/unowned.h"
+#include "probe.h"
+#include "processes/share.h"
+#include "pushed/pushed.h"
+#include "worker/trim_heap.h"
+#include "loop/worker_inside.h"
+
+#define EVENTS 256
+#define LAST_ROUNDS (2 * XTS_FRAME_WINDOW_MAX)
+#define SLOT_WAIT_MS 1 /* no event reports that a transmit slot has come back */
+#define TIMERS_A_ROUND 256u
+
+/* --- a round ------------------------------------------------------------------------------------------------------ */
+
+/* The channel's process is gone. What it has sent before is still received. */
+static void life_ends(struct worker_state *w, struct channel *ch)
+{
+	(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, ch->life_fd, NULL);
+	ch->last_rounds = LAST_ROUNDS;
+}
+
+static void handle_event(struct xts_worker *worker, const struct epoll_event *event)
+{
+	struct watch *watch = event->data.ptr;
+	struct connection *c;
+
+	switch (watch->kind) {
+	case WATCH_CONNECTION:
+		c = (struct connection *)watch;
+		if (c->tcp.fd >= 0)
+			connection_note(c, event->events);
+		break;
+	case WATCH_LIFE:
+		life_ends(&worker->state, list_entry(watch, struct channel, life_watch));
+		break;
+	case WATCH_COMMAND:
+		worker_doing(&worker->state, XTS_PHASE_REQUEST, 0);
+		worker_serve_requests(worker);
+		if (!atomic_exchange(&worker->state.left, false))
+			break; /* before looking: whatever is left from now on pokes again */
+		share_poked(&worker->state);
+		held_poked(&worker->state);
+		orphans_poked(&worker->state);
+		worker->state.poked = true;
+		break;
+	case WATCH_PARKED:
+		park_event(watch);
+		break;
+	case WATCH_NAME:
+		names_event(watch);
+		break;
+	case WATCH_QUEUE:
+		break;
+	}
+}
+
+/* True when there was an event that is work. A doorbell is not: the work is its frames, and every round checks for
+ * these. */
+static bool poll_events(struct xts_worker *worker, int timeout_ms)
+{
+	struct epoll_event events[EVENTS];
+	bool any = false;
+	int n;
+
+	if (timeout_ms)
+		XTS_PROBE0(worker_sleep);
+	n = epoll_wait(worker->state.epoll_fd, events, EVENTS, timeout_ms);
+	if (timeout_ms) { /* the worker has slept */
+		XTS_PROBE0(worker_wake);
+		atomic_store_explicit(&worker->state.round_ns, worker->state.config.clock_ns(), memory_order_relaxed);
+	}
+	for (int i = 0; i < n; i++) {
+		any |= ((struct watch *)events[i].data.ptr)->kind != WATCH_QUEUE;
+		handle_event(worker, &events[i]);
+	}
+	return any;
+}
+
+static void free_dead(struct worker_state *w)
+{
+	struct list *node = w->dead.next;
+
+	while (node != &w->dead) {
+		struct connection *c = list_entry(node, struct connection, member);
+
+		node = node->next;
+		free(c);
+	}
+	list_init(&w->dead);
+	if (w->poked) {
+		w->poked = false;
+		park_reap(w);
+	}
+	unowned_reap(w);
+}
+
+/* One round; true when anything was done. */
+static bool work(struct xts_worker *worker)
+{
+	struct worker_state *w = &worker->state;
+	bool any;
+
+	w->now_ns = w->config.clock_ns();
+	atomic_store_explicit(&w->round_ns, w->now_ns, memory_order_relaxed);
+	round_time_begin(&w->round_time, w->now_ns, &w->stats);
+	w->stats.rounds++;
+	schedule_round(&w->schedule, w->now_ns);
+	any = ulp_bell_rung(&w->bell);
+	if (any)
+		ulp_bell_serve(&w->bell);
+	any |= round_receive(w);
+	worker_doing(w, XTS_PHASE_ELSE, 0);
+	any |= poll_events(worker, 0);
+	(void)timers_run(&w->timers, w->now_ns, TIMERS_A_ROUND);
+	any |= round_carry_out(w);
+	any |= round_send(w);
+	worker_doing(w, XTS_PHASE_ELSE, 0);
+	free_dead(w);
+	return any;
+}
+
+/* --- sleeping ----------------------------------------------------------------------------------------------------- */
+
+/* Milliseconds until a deadline, rounded up; -1: never. */
+static int until_ms(const struct worker_state *w, uint64_t deadline_ns)
+{
+	if (deadline_ns == UINT64_MAX)
+		return -1;
+	return deadline_ns <= w->now_ns ? 0 : (int)((deadline_ns - w->now_ns) / 1000000u) + 1;
+}
+
+/* Asks all queues for a wake-up; false when frames are there already. */
+static bool arm_all(struct worker_state *w, int *timeout_ms)
+{
+	uint64_t timer_ns = timers_next_ns(&w->timers);
+	struct list *node;
+	bool quiet = true;
+
+	*timeout_ms = until_ms(w, w->keep_deadline_ns < timer_ns ? w->keep_deadline_ns : timer_ns);
+	for (node = w->channels.next; node != &w->channels; node = node->next) {
+		struct channel *ch = list_entry(node, struct channel, member);
+
+		if (ch->continuation.is_idle) { /* messages in its queue have to wait, too */
+			if (*timeout_ms < 0 || *timeout_ms > (int)ULP_POOL_HELP_MS)
+				*timeout_ms = ULP_POOL_HELP_MS;
+			continue;
+		}
+		quiet &= !xts_queue_arm(ch->queue);
+		if (ch->slot_missing || ch->kick_again)
+			*timeout_ms = SLOT_WAIT_MS;
+		else if (ch->quiet_frames && (*timeout_ms < 0 || *timeout_ms > CHANNEL_QUIET_MS))
+			*timeout_ms = CHANNEL_QUIET_MS;
+	}
+	return quiet;
+}
+
+static void disarm_all(struct worker_state *w)
+{
+	struct list *node;
+
+	for (node = w->channels.next; node != &w->channels; node = node->next)
+		xts_queue_disarm(list_entry(node, struct channel, member)->queue);
+}
+
+/* Gives up the core for a moment: the TCP peer, or veth's thread, may need it, but the handshake threads should not get
+ * it. A thread that yields to a handshake thread waits until that one's job is done, or for the next tick, although it
+ * is SCHED_IDLE; only a wake-up preempts it. In a flood of unfinished handshakes the median latency of another tenant's
+ * requests is 75 us, instead of 160 us with sched_yield(). */
+static void give_way(struct worker_state *w)
+{
+	if (ulp_pool_is_working())
+		return;
+	w->stats.yields++;
+	sched_yield();
+}
+
+/* Nothing to do: spins for a while (a wake-up costs its waker 6 to 10 us), then sleeps. Not while a step of a handshake
+ * waits for a CPU: its thread is SCHED_IDLE and would get none from a worker that spins. */
+static void idle(struct xts_worker *worker)
+{
+	struct worker_state *w = &worker->state;
+	int timeout_ms;
+
+	if (!worker->idle_since_ns) {
+		worker->idle_since_ns = w->now_ns;
+		return;
+	}
+	if (w->now_ns - worker->idle_since_ns < (uint64_t)w->config.spin_us * 1000 && !ulp_pool_needs_cpus()) {
+		w->stats.spins++;
+		give_way(w);
+		return;
+	}
+	trim_if_due(&w->trim, w->now_ns);
+	if (arm_all(w, &timeout_ms)) {
+		w->stats.sleeps++;
+		atomic_store_explicit(&w->round_ns, 0, memory_order_relaxed);
+		(void)poll_events(worker, timeout_ms);
+	}
+	disarm_all(w);
+	worker->idle_since_ns = 0;
+	w->now_ns = w->config.clock_ns();
+	w->woken_ns = w->now_ns;
+}
+
+static void close_everything(struct worker_state *w, int error)
+{
+	w->turn_end_ns = UINT64_MAX;
+	while (!list_empty(&w->channels)) {
+		struct channel *ch = list_entry(w->channels.next, struct channel, member);
+
+		xts_link_goodbye(&ch->link, error);
+		(void)channel_send(ch);
+		channel_free(ch, true);
+	}
+	registry_end_all(w);
+	w->poked = true;
+	for (struct list *node = w->unowned.next; node != &w->unowned; node = node->next) {
+		struct unowned *u = list_entry(node, struct unowned, member);
+
+		while (!list_empty(&u->orphans))
+			connection_free(list_entry(u->orphans.next, struct connection, member), false);
+		if (u->dropped.last)
+			returned_drop_some(u, w); /* this frees everything: there are no turns any more */
+	}
+	free_dead(w);
+	timer_cancel(&w->trim.timer);
+}
+
+/* Makes the thread SCHED_BATCH. On a shared core, an ordinary worker would preempt the sender of every packet, and
+ * would serve requests one by one. A SCHED_BATCH thread waits for its turn after a wake-up, and then finds several:
+ * redis with 50 connections and its load generator on our core went from 28,000 to 36,000 requests/s, at two thirds of
+ * our time per request. On a core of its own it makes no difference. */
+static void wait_for_turn(struct worker_state *w)
+{
+	struct sched_param none = { 0 };
+	int error = pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
+
+	if (error)
+		log_line(&w->log, "worker: it keeps the ordinary scheduling policy, SCHED_BATCH failed: %s",
+			 strerror(error));
+}
+
+/* Frees the buffers of datagram sockets. */
+static void free_scratch(struct worker_state *w)
+{
+	free(w->datagram_scratch);
+	w->datagram_scratch = NULL;
+}
+
+static void *worker_thread(void *argument)
+{
+	struct xts_worker *worker = argument;
+	struct worker_state *w = &worker->state;
+
+	(void)pthread_setname_np(pthread_self(), "xts-worker"); /* for another thread, the call would open a file */
+	wait_for_turn(w);
+	while (!worker->stopping) {
+		if (work(worker)) {
+			worker->idle_since_ns = 0;
+			round_time_worked(&w->round_time);
+		} else {
+			idle(worker);
+		}
+		if (w->now_ns >= w->keep_deadline_ns)
+			registry_expire(w);
+	}
+	close_everything(w, worker->stop_error);
+	spill_thread_end();
+	return NULL;
+}
+
+/* --- the supervisor's side ---------------------------------------------------------------------------------------- */
+
+static int start_thread(struct xts_worker *worker)
+{
+	pthread_attr_t attributes;
+	cpu_set_t cpus;
+	int error;
+
+	pthread_attr_init(&attributes);
+	if (worker->state.config.cpu >= 0) {
+		CPU_ZERO(&cpus);
+		CPU_SET((unsigned)worker->state.config.cpu, &cpus);
+		pthread_attr_setaffinity_np(&attributes, sizeof cpus, &cpus);
+	}
+	error = pthread_create(&worker->thread, &attributes, worker_thread, worker);
+	pthread_attr_destroy(&attributes);
+	return -error;
+}
+
+static void add_kinds(void)
+{
+	stream_kind_add();
+	listener_kind_add();
+	datagram_kind_add();
+}
+
+static void state_init(struct worker_state *w)
+{
+	static pthread_once_t kinds_added = PTHREAD_ONCE_INIT;
+
+	(void)pthread_once(&kinds_added, add_kinds);
+	trim_init(&w->trim, spill_thread_end);
+	list_init(&w->channels);
+	list_init(&w->unowned);
+	list_init(&w->cut);
+	list_init(&w->dead);
+	list_init(&w->kept);
+	list_init(&w->wanted);
+	schedule_init(&w->schedule);
+	w->keep_deadline_ns = UINT64_MAX;
+	w->now_ns = worker_monotonic_ns();
+}
+
+int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *config)
+{
+	struct xts_worker *worker = calloc(1, sizeof *worker);
+	struct epoll_event event = { .events = EPOLLIN };
+	struct worker_state *w;
+	int error;
+
+	if (!worker)
+		return -ENOMEM;
+	w = &worker->state;
+	state_init(w);
+	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	worker->state.command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	ulp_bell_init(&w->bell, w->command_fd);
+	worker->command_watch.kind = WATCH_COMMAND;
+	event.data.ptr = &worker->command_watch;
+	worker_requests_open(worker);
+	error = w->epoll_fd < 0 || worker->state.command_fd < 0 ? -errno : 0;
+	if (!error && epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, worker->state.command_fd, &event))
+		error = -errno;
+	if (!error)
+		error = log_open(&w->log);
+	if (!error)
+		error = worker_copy_config(&w->config, config);
+	if (!w->config.clock_ns)
+		w->config.clock_ns = worker_monotonic_ns;
+	if (!error)
+		error = ulp_pool_hold();
+	if (!error) {
+		error = start_thread(worker);
+		if (error)
+			ulp_pool_release();
+	}
+	if (error) {
+		close(w->epoll_fd);
+		close(worker->state.command_fd);
+		worker_free_config(&w->config);
+		free(worker);
+		return error;
+	}
+	*out = worker;
+	return 0;
+}
+
+struct stop {
+	struct xts_worker *worker;
+	int error;
+};
+
+static bool run_stop(struct worker_state *w, void *argument)
+{
+	struct stop *s = argument;
+
+	(void)w;
+	s->worker->stopping = true;
+	s->worker->stop_error = s->error;
+	return false;
+}
+
+void xts_worker_stop(struct xts_worker *worker, int error)
+{
+	struct stop s = { .worker = worker, .error = error };
+
+	worker_request(worker, run_stop, &s);
+	pthread_join(worker->thread, NULL);
+	ulp_pool_release();
+	close(worker->state.epoll_fd);
+	close(worker->state.command_fd);
+	worker_free_config(&worker->state.config);
+	trust_free(&worker->state.trust);
+	log_close(&worker->state.log);
+	closed_free(&worker->state.closed);
+	free_scratch(&worker->state);
+	worker_requests_close(worker);
+	free(worker);
+}
+
+int xts_worker_log_fd(struct xts_worker *worker)
+{
+	return worker->state.log.event_fd;
+}
+
+int xts_worker_log_next(struct xts_worker *worker, char *line, uint32_t bytes)
+{
+	return log_next(&worker->state.log, line, bytes);
+}

@@ -1,0 +1,113 @@
+/* Sockets that have come from another process of the proxy, until their host claims them. move.h has the theory of
+ * operation. */
+#include "processes/move.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+#include "channel/channel.h"
+#include "connection/tcp_move.h"
+#include "connection/unowned.h"
+#include "processes/move_record.h"
+#include "processes/parked.h"
+
+/* They end with their channel, which is watched; this is for what nobody watches. */
+#define UNCLAIMED_KEEP_MS (24u * 3600 * 1000)
+
+static struct parked *parked_new(struct worker_state *w, struct xts_tenant *t, const struct tcp_side *side)
+{
+	struct parked *p = calloc(1, sizeof *p);
+
+	if (!p)
+		return NULL;
+	p->watch.kind = WATCH_PARKED;
+	p->tcp = TCP_SIDE_NONE;
+	list_init(&p->noted);
+	list_init(&p->returning);
+	if (side->out.spill.bytes)
+		p->unowned = unowned_hold(w, t);
+	if (!side->out.spill.bytes || p->unowned)
+		return p;
+	free(p);
+	return NULL;
+}
+
+/* With the lock held. */
+static void keep(struct parked *p, struct worker_state *w, struct xts_tenant *t, struct tcp_side *side)
+{
+	struct epoll_event event = { .events = EPOLLOUT | EPOLLET, .data.ptr = &p->watch };
+
+	tcp_side_move(&p->tcp, side);
+	/* it exists, whatever the limits are here */
+	tenant_take_anyway(t, XTS_USE_SOCKET_BYTES, (uint64_t)p->tcp.kernel_send + p->tcp.kernel_receive);
+	registry_take_unowned_anyway(t, parked_bytes(p));
+	p->watched = p->unowned && !epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, p->tcp.fd, &event);
+	registry_keep(&p->keyed, w, UNCLAIMED_KEEP_MS);
+}
+
+int move_arrive(struct worker_state *w, struct xts_tenant *t, const struct move_head *h, struct tcp_side *side)
+{
+	struct parked *p = parked_new(w, t, side);
+	int error;
+
+	if (!p)
+		return -ENOMEM;
+	p->state = h->state;
+	p->moved = true;
+	registry_lock();
+	error = -registry_add(&p->keyed, t, h->key, KEYED_PARKED);
+	if (!error)
+		keep(p, w, t, side);
+	registry_unlock();
+	if (!error)
+		return 0;
+	if (p->unowned)
+		unowned_release(p->unowned);
+	free(p);
+	return error;
+}
+
+void move_collect(struct worker_state *w, struct channel *ch, uint64_t ticket)
+{
+	registry_lock();
+	for (struct list *node = w->kept.next; node != &w->kept; node = node->next) {
+		struct keyed *k = list_entry(node, struct keyed, kept);
+		struct parked *p = k->kind == KEYED_PARKED ? parked_of(k) : NULL;
+
+		if (p && p->moved && k->tenant == ch->tenant && (k->key ^ ticket) >> 32 == 0 && list_empty(&p->returning))
+			list_append(&ch->returning, &p->returning);
+	}
+	registry_unlock();
+}
+
+bool move_next_unclaimed(struct channel *ch, struct move_head *h, struct tcp_side *side)
+{
+	struct parked *p;
+
+	registry_lock();
+	p = list_empty(&ch->returning) ? NULL : list_entry(ch->returning.next, struct parked, returning);
+	if (p) {
+		uint64_t kept = parked_bytes(p);
+
+		*h = (struct move_head){ .key = p->keyed.key, .state = p->state };
+		if (p->watched)
+			(void)epoll_ctl(p->keyed.keeper->epoll_fd, EPOLL_CTL_DEL, p->tcp.fd, NULL);
+		tcp_side_move(side, &p->tcp);
+		parked_become_stale(p, kept);
+	}
+	registry_unlock();
+	return p;
+}
+
+void move_unclaimed_end(struct channel *ch)
+{
+	while (parked_end_one_of(ch))
+		;
+}
+
+void move_free(struct channel *ch)
+{
+	free(ch->move);
+	ch->move = NULL;
+}

@@ -1,0 +1,64 @@
+/*
+ * A channel goes to another process of the proxy, which takes this one's place: PROTOCOL.md, "Upgrade".
+ *
+ * Theory of operation
+ *
+ * Links, rings and credits are not handed over. The process that has the channel says MOVE; the host finishes its calls
+ * and answers MOVE_ACK, its last message of this epoch. Then the channel is *left* (turns/leave.c): GOODBYE with
+ * ERESTART is its last frame, and nothing more is received or written. Frames arrive in order and none is lost, so each
+ * side has everything that the other one has sent, and nothing is under way. A host that has nothing under way need not
+ * answer, since GOODBYE acknowledges all that has come: so it may sleep, or be stopped.
+ *
+ * What is left are TCP sides and listening sockets. Each becomes a record and a descriptor, under a *key* made of the
+ * ticket in MOVE and its identifier here. The supervisor takes them, some at a time, and at last the queue, with which
+ * the channel is freed (loop/move_requests.c). What cannot be handed over is closed then: made again by the host's
+ * library, or reset.
+ *
+ * The next process keeps each of them as a parked connection (move.c), and then gets the queue. The host says HELLO
+ * there with the epoch that it has, and CLAIM with the keys. Until then they belong to its channel (channel->returning)
+ * and end with it. Both halves are the same in a worker that takes back what it has given.
+ */
+#ifndef XTS_MOVE_H
+#define XTS_MOVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct channel;
+
+/* How a channel leaves; NULL in most. */
+struct move_out {
+	uint64_t ticket;
+	uint64_t asked_ns; /* when MOVE was sent */
+	uint64_t until_ns; /* then it is left in any case */
+	uint64_t received; /* messages that had come then */
+	uint64_t epoch;    /* of its host; 0: it has none */
+	uint32_t reset;    /* connections that could not be handed over, and were not reported yet */
+	bool acked;        /* the host has sent its last message */
+	bool ends;         /* its epoch ends, and then the queue is left */
+	bool left;
+};
+
+/* The key of a socket of this identifier. Never 0. */
+static inline uint64_t move_key(uint64_t ticket, uint32_t proxy_id)
+{
+	return (ticket & ~(uint64_t)UINT32_MAX) | proxy_id;
+}
+
+struct move_head;
+struct tcp_side;
+struct worker_state;
+struct xts_tenant;
+
+/* A socket has come: it is kept, and `side` is empty then. 0 or -errno. */
+int move_arrive(struct worker_state *w, struct xts_tenant *t, const struct move_head *h, struct tcp_side *side);
+/* Those of this ticket belong to the channel. Takes the lock. */
+void move_collect(struct worker_state *w, struct channel *ch, uint64_t ticket);
+/* Its host has not claimed anything so far, and it goes on to the next process: the next socket that waits for the
+ * host, with the head of its record. False: there is none. Takes the lock. */
+bool move_next_unclaimed(struct channel *ch, struct move_head *h, struct tcp_side *side);
+/* The channel ends: sockets that have come for its host, and were not claimed, are reset. */
+void move_unclaimed_end(struct channel *ch);
+void move_free(struct channel *ch);
+
+#endif

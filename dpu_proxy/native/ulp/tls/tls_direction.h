@@ -1,0 +1,25 @@
+/*
+ * A direction of a TLS connection as a record (record.h), for another owner: keys, number, and what is under way. Only
+ * of a connection that has left OpenSSL altogether (no SSL reads tickets any more).
+ */
+#ifndef XTS_TLS_DIRECTION_H
+#define XTS_TLS_DIRECTION_H
+
+#include "tls_direction_struct.h"
+#include "tls_ours.h"
+
+extern const struct xts_record tls_direction_record;
+
+/* Writes it. Returns its length, also if that is more than room, and then out is worth nothing; -EBUSY: the connection
+ * has not left OpenSSL. The caller wipes out when it is done. */
+ssize_t tls_direction_write(const struct tls *t, bool send, void *out, size_t room);
+/* Gives the direction away: from now on this connection can neither open nor seal a record of it. The record is handed
+ * on only after that. */
+void tls_direction_wipe(struct tls *t, bool send);
+/* Takes a direction, in place of one that was wiped. 0; -EBADMSG: it is not what tls_direction_write() writes;
+ * -ENOMEM or -ENOBUFS, and the direction stays wiped. */
+int tls_direction_read(struct tls *t, bool send, const void *record, size_t bytes);
+/* In builds with XTS_DEBUG: both directions become what their records say. */
+void tls_direction_again(struct tls *t);
+
+#endif

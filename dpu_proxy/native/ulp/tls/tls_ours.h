@@ -1,0 +1,84 @@
+/*
+ * A connection that has left OpenSSL (tls_leave.c): our record layer carries it.
+ *
+ * tls_leave.c     takes keys, numbers and what was read ahead, and frees the SSL
+ * tls_receive.c   received records: data, alerts, KeyUpdate
+ * tls_tickets.c   tickets of a server, which OpenSSL still reads for a while
+ * tls_seal.c      records to send: data, alerts, KeyUpdate
+ * tls_direction.c a direction as a record, for another owner
+ */
+#ifndef XTS_TLS_OURS_H
+#define XTS_TLS_OURS_H
+
+#include "tls.h"
+#include "ulp/tls_keys/tls_record.h"
+
+enum { TLS_WARNING = 1, TLS_FATAL = 2 };
+/* RFC 8446 6; the rest are in tls_record.h */
+enum {
+	TLS_CLOSE_NOTIFY = 0,
+	TLS_ILLEGAL_PARAMETER = 47,
+	TLS_INTERNAL_ERROR = 80,
+	TLS_USER_CANCELED = 90,
+	TLS_NO_RENEGOTIATION = 100
+};
+
+/* A message of a handshake that is being read; it may be in several records, and a record may have several. */
+struct tls_message {
+	uint8_t head[4], head_bytes;
+	uint8_t first; /* byte of its body */
+	bool in_body;
+	uint32_t left; /* bytes of its body that have not come yet */
+};
+
+struct tls_ours {
+	struct tls_record_in in;
+	struct tls_aead out;
+	bool tls13;
+	const EVP_MD *digest;                          /* with which TLS 1.3 derives the next secrets: */
+	struct tls_secret send_secret, receive_secret; /* TLS 1.2: the keys */
+	struct tls_message message;
+	bool update_due; /* KeyUpdate has to be sent before the next data */
+	bool closed;     /* the peer's close_notify has been read */
+	/* while OpenSSL reads tickets: */
+	const uint8_t *fed; /* a record that it is shown */
+	uint32_t fed_bytes;
+	uint8_t alert; /* that it would have sent */
+	uint64_t tickets_until_ns;
+};
+
+/* --- tls_seal.c --------------------------------------------------------------------------------------------------- */
+
+/* Seals at most t->record_max bytes of the pieces, from byte skip on, as one record of data, behind what waits to be
+ * sent. Returns as tls_send.c's write_record(). */
+ssize_t tls_seal_data(struct tls *t, const struct iovec *iov, int pieces, size_t skip, size_t bytes);
+/* 0 or the fault. */
+int tls_seal_alert(struct tls *t, uint8_t level, uint8_t alert);
+
+/* --- tls_receive.c ------------------------------------------------------------------------------------------------ */
+
+/* ulp_protocol.read */
+ssize_t tls_receive(struct tls *t, void *out, size_t room, struct ulp_mark *mark);
+bool tls_receive_pending(const struct tls *t);
+/* The connection has failed, with t->failed set: tells the peer by an alert. Returns t->failed. */
+int tls_receive_failed(struct tls *t, uint8_t alert);
+
+/* --- tls_tickets.c ------------------------------------------------------------------------------------------------ */
+
+/* The handshake is done, and a client keeps its session: OpenSSL stays for a while. */
+void tls_tickets_expect(struct tls *t);
+/* Before the next record is opened: keeps a copy for OpenSSL. 0 or as tls_in_whole(). */
+int tls_tickets_copy(struct tls *t);
+/* It has been opened. handshake: it has messages of a handshake, else OpenSSL has seen the last of them. 0 or the
+ * fault. */
+int tls_tickets_show(struct tls *t, bool handshake);
+/* Frees the SSL if its time is over; else asks for a call when it will be. */
+void tls_tickets_time(struct tls *t);
+
+/* --- tls_leave.c -------------------------------------------------------------------------------------------------- */
+
+void tls_leave_free(struct tls *t);
+/* Frees the SSL without telling anybody that the connection ends. */
+void tls_leave_openssl(struct tls *t);
+
+#endif

@@ -1,0 +1,305 @@
+/* Another process of the proxy takes the queue over. next_proxy.h has the theory of operation. */
+#include "processes/next_proxy.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/message.h"
+#include "core/message_dispatch.h"
+#include "core/name_query.h"
+#include "core/outbox.h"
+#include "core/received_data.h"
+#include "core/socket.h"
+#include "core/socket_kind.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "core/wait.h"
+#include "credit.h"
+#include "notice.h"
+#include "own_memory.h"
+#include "processes/again.h"
+#include "processes/inherit.h"
+#include "processes/wipe.h"
+#include "waiting/progress_thread.h"
+
+/* A host that has looked at its queue so short a time ago has seen the MOVE after which the proxy waited for
+ * XTS_MOVE_QUIET_MS. */
+#define LOOK_NS (XTS_MOVE_QUIET_MS / 4 * NS_PER_MS)
+
+#define REOPENING_MS 10000u        /* to wait for the answer to HELLO: the next process is there, and may be slow */
+#define GOODBYE_NS (10 * NS_PER_S) /* it answers MOVE_ACK, and comes at once: a proxy that does not say it is broken */
+
+/* --- before ------------------------------------------------------------------------------------------------------- */
+
+void move_look_first(struct stack *st)
+{
+	const struct channel *c = st->channel;
+
+	if (c->link.features & XTS_FEATURE_MOVE && now_coarse_ns() - c->looked_ns > LOOK_NS)
+		channel_pump(st);
+}
+
+bool message_move(struct stack *st, const struct xts_head *head, const struct xts_move *m, struct xts_rx_frame *frame)
+{
+	struct move *move = &st->channel->move;
+
+	(void)head;
+	(void)frame;
+	if (!m->ticket || move->ticket || !(st->channel->link.features & XTS_FEATURE_MOVE)) {
+		channel_fail(st, EPROTO);
+		return false;
+	}
+	move->ticket = m->ticket;
+	move->deadline_ns = now_ns() + m->within_ms * NS_PER_MS;
+	progress_need(st);
+	wake_sleepers_on_queue(st); /* it may be answered when their calls end */
+	return false;
+}
+
+/* Does the proxy still have to say something about it, or would be told something first? */
+static bool is_under_way(const struct xts_sock *s)
+{
+	return s->call || s->opening || s->closing || s->pushing || s->own.taking || s->own.moved != NOT_MOVED ||
+	       s->cold->ulps.handshaking;
+}
+
+static bool is_quiet(struct channel *c)
+{
+	struct stack *st = c->stack;
+
+	if (c->outbox_first || c->refused_count || c->making.of || st->name_queries)
+		return false;
+	for (struct xts_sock *s = table_next(st, NULL); s; s = table_next(st, s))
+		if (is_under_way(s))
+			return false;
+	return true;
+}
+
+bool move_ack(struct channel *c)
+{
+	struct xts_move_ack m = { .ticket = c->move.ticket };
+	struct xts_tx_slot slot;
+
+	if (!is_quiet(c) && now_ns() < c->move.deadline_ns)
+		return false;
+	if (!xts_link_credits(&c->link) || xts_queue_acquire(c->queue, &slot))
+		return false;
+	c->move.deadline_ns = 0;
+	c->move.acked = true;
+	c->move.goodbye_ns = now_ns() + GOODBYE_NS;
+	xts_head_encode(slot.data, XTS_CMD_MOVE_ACK, 0, 0, 0);
+	xts_move_ack_encode(slot.data, &m);
+	channel_submit(c->stack, &slot, XTS_MOVE_ACK_BYTES);
+	return true;
+}
+
+/* --- between two epochs ------------------------------------------------------------------------------------------- */
+
+bool move_is_of_state(const struct xts_sock *s)
+{
+	return s->state != TCP_STATE_CLOSE && s->state != TCP_STATE_SYN_SENT;
+}
+
+void move_tick(struct stack *st, uint64_t now)
+{
+	const struct move *m = &st->channel->move;
+
+	if (m->deadline_ns && now >= m->deadline_ns)
+		channel_flush(st, true);
+	else if (m->goodbye_ns && now >= m->goodbye_ns)
+		channel_die(st, ETIMEDOUT);
+}
+
+static bool is_claimable(const struct xts_sock *s)
+{
+	if (!s->proxy_id || s->opening || s->lost || s->cancelled || s->own.inherited != NOT_INHERITED ||
+	    s->own.moved != NOT_MOVED || s->own.common || s->pushing)
+		return false;
+	if (s->cold->ulps.depth[ULPS_RECEIVE] || s->cold->ulps.depth[ULPS_SEND] || s->cold->ulps.peeking)
+		return false;
+	return move_is_of_state(s);
+}
+
+static bool collect(struct stack *st, struct move *m)
+{
+	uint32_t count = 0;
+
+	for (struct xts_sock *s = table_next(st, NULL); s; s = table_next(st, s))
+		count += is_claimable(s);
+	m->sockets = calloc(count + 1u, sizeof *m->sockets);
+	if (!m->sockets)
+		return false;
+	for (struct xts_sock *s = table_next(st, NULL); s; s = table_next(st, s))
+		if (is_claimable(s))
+			m->sockets[m->count++] = (struct moved_socket){ s, s->id, s->proxy_id };
+	return true;
+}
+
+static void wait_for_claim(struct xts_sock *s)
+{
+	s->proxy_id = 0;
+	s->opening = true;
+	s->credits = s->peer_window = 0;
+	s->todo &= TODO_DATA | TODO_FIN | TODO_CLOSE;
+	if (!s->todo)
+		outbox_remove(s);
+}
+
+bool move_restarts(struct stack *st, int error)
+{
+	struct channel *c = st->channel;
+	struct xts_link_config config = c->link.config;
+	struct move *m = &c->move;
+	bool watching = c->link.watching;
+
+	if (error != ERESTART || !m->ticket || m->opening || m->claimed < m->count ||
+	    xts_link_unacknowledged(&c->link) > m->acked)
+		return false;
+	buffer_evict_all(c);
+	move_free(c);
+	if (!collect(st, m))
+		return false;
+	config.token_bytes = 0;
+	config.features &= ~XTS_FEATURE_TOKEN;
+	config.dead_ms = REOPENING_MS;
+	if (c->bundle)
+		xts_bundle_send(c->bundle, false);
+	c->refused_count = 0;
+	for (uint32_t i = 0; i < m->count; i++)
+		wait_for_claim(m->sockets[i].socket);
+	sockets_lose_unclaimed(st);
+	name_queries_lose(st);
+	c->catch_up = (struct catch_up){ 0 };
+	m->deadline_ns = m->goodbye_ns = 0;
+	m->acked = false;
+	m->opening = true;
+	(void)xts_link_init(&c->link, &config, now_ns());
+	c->link.watching = watching;
+	c->unkicked++; /* HELLO leaves at once */
+	progress_need(st);
+	xts_log(XTS_LOG_DEBUG, "another process of the proxy at %s takes over; %u of %u sockets move",
+		st->settings.endpoint, m->count, st->sockets);
+	return true;
+}
+
+/* --- after -------------------------------------------------------------------------------------------------------- */
+
+void move_opened(struct stack *st)
+{
+	struct channel *c = st->channel;
+
+	if (c->bundle)
+		xts_bundle_send(c->bundle, c->link.features & XTS_FEATURE_BUNDLE);
+	xts_link_ask_clock(&c->link);
+	c->link.config.dead_ms = st->settings.dead_ms - PING_MS;
+	c->move.opening = false;
+	c->move.ticket = c->move.claimed < c->move.count ? c->move.ticket : 0;
+	status_link(st);
+	move_claim_some(st);
+	again_attached(st);
+	wake_all(st); /* those who wait for frames, or for answers that do not come any more */
+}
+
+/* What it may receive: the window, without what is here already. A shared listener promises nothing before it is shared
+ * again. */
+static uint32_t post_credits(struct xts_sock *s)
+{
+	uint32_t window = s->grant.window ? s->grant.window : WINDOW_BYTES_MIN,
+		 taken = s->cold->accept_count + s->unread;
+
+	xts_credit_grant_init(&s->grant, window);
+	s->grant.outstanding = taken < window && !s->own.shared ? window - taken : 0;
+	s->grant.unadvertised = 0;
+	s->read_bytes = 0;
+	s->consumed = 0;
+	return s->grant.outstanding;
+}
+
+void move_claim_some(struct stack *st)
+{
+	struct channel *c = st->channel;
+	struct move *m = &c->move;
+	struct xts_tx_slot slot;
+
+	while (!m->opening && m->claimed < m->count) {
+		const struct moved_socket *moved = &m->sockets[m->claimed];
+		struct xts_sock *s = moved->socket;
+		struct xts_claim claim = { .xts_socket = moved->id };
+
+		if (socket_is(s, moved->id) && s->opening && !s->proxy_id) {
+			if (channel_slot(st, &slot))
+				return;
+			claim.key = (m->ticket & ~(uint64_t)UINT32_MAX) | moved->proxy_id;
+			claim.unread = s->unread;
+			claim.post_credits = post_credits(s);
+			xts_head_encode(slot.data, XTS_CMD_CLAIM, 0, 0, 0);
+			xts_claim_encode(slot.data, &claim);
+			channel_submit(st, &slot, XTS_CLAIM_BYTES);
+			wipe(&claim.key, sizeof claim.key);
+		}
+		m->claimed++;
+	}
+	if (m->opening || !m->count)
+		return;
+	move_free(c);
+	m->ticket = 0;
+}
+
+/* What was accepted from the program before has taken credits of the last epoch. */
+static bool takes_pending(struct xts_sock *s)
+{
+	if (s->pending_bytes > s->credits)
+		return false;
+	s->credits -= s->pending_bytes;
+	return true;
+}
+
+/* The key of a listener is told again: the first member names the socket, and the others join it by that. Credits
+ * follow it, as after listen(2), or when a thread waits. */
+static void share_once_more(struct xts_sock *s)
+{
+	s->cold->sharing.key_is_told = false;
+	s->todo |= TODO_SHARE;
+	if (!s->cold->sharing.others_may_have || share_is_awaited(s) || share_waits_elsewhere(s))
+		kind_of(s)->interest(s, false);
+}
+
+static bool goes_on(struct xts_sock *s)
+{
+	if (!takes_pending(s))
+		return false;
+	s->own.offered = false; /* it is this process's now */
+	if (s->own.shared)
+		share_once_more(s);
+	if (s->todo)
+		outbox_add(s, s->todo);
+	socket_changed(s, EPOLLOUT);
+	return true;
+}
+
+bool move_claimed(struct xts_sock *s, uint32_t post_credits, uint16_t error)
+{
+	if (!error && !message_credits(s, post_credits))
+		return false;
+	if (!error && goes_on(s))
+		return true;
+	s->opening = false;
+	if (again_keeps(s)) {
+		again_attached(s->stack);
+		return true;
+	}
+	s->opening = true; /* for message_reply(), which has its identifier */
+	s->stack->not_inherited++;
+	socket_fail(s, ECONNRESET);
+	return true;
+}
+
+void move_free(struct channel *c)
+{
+	xts_release(c->move.sockets);
+	c->move.sockets = NULL;
+	c->move.count = c->move.claimed = 0;
+}

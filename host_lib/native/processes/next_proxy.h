@@ -1,0 +1,74 @@
+/*
+ * Another process of the proxy takes the queue over (PROTOCOL.md, "Upgrade"): move.c.
+ *
+ * Theory of operation. MOVE says so. This side goes on as usual until no request of it is under way, and nothing waits
+ * to be sent; then MOVE_ACK is its last message of this epoch, and no frame may leave (channel_slot(), as without frame
+ * credits). GOODBYE with ERESTART ends the epoch; it acknowledges all frames that have come. If none is missing,
+ * nothing was under way, and the link opens again in place, with HELLO on the same queue. A process that is asleep
+ * sends nothing, and need not answer MOVE: the proxy waits until it has been quiet for XTS_MOVE_QUIET_MS. One that
+ * wakes up looks at its queue before it sends anything (move_look_first()), and answers MOVE before anything else; so
+ * MOVE_ACK is the only message that may cross GOODBYE, and may be lost.
+ *
+ * Connections and listeners are claimed there by their keys, which are made of the ticket in MOVE and their old
+ * identifiers. Until the answer comes they are as after a first request that is out (s->opening): calls that need the
+ * proxy wait for it, and a close follows it. What has been received stays here, and counts as unread. All other sockets
+ * are as after the end of a channel: those that can be made again are (again.h).
+ */
+#ifndef XTS_HOST_MOVE_H
+#define XTS_HOST_MOVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct channel;
+struct stack;
+struct xts_sock;
+
+/* A socket that is to be claimed. */
+struct moved_socket {
+	struct xts_sock *socket;
+	uint32_t id;
+	uint32_t proxy_id; /* that it had */
+};
+
+/* Of a channel. */
+struct move {
+	uint64_t ticket;      /* 0: nothing moves */
+	uint64_t deadline_ns; /* when MOVE_ACK has to leave, whatever is under way; 0: it has left, or none is due */
+	uint64_t goodbye_ns;  /* when the answer to MOVE_ACK has to be here; 0: none is due */
+	bool acked;           /* no frame may leave before the next epoch */
+	bool opening;         /* the link opens again */
+	struct moved_socket *sockets;
+	uint32_t count, claimed;
+};
+
+/* Is there something to do, other than to receive? */
+static inline bool move_is_busy(const struct move *m)
+{
+	return m->deadline_ns || m->opening || m->claimed < m->count;
+}
+
+/* Is it connected, or does it listen? */
+bool move_is_of_state(const struct xts_sock *s);
+/* A call of the program begins. If the queue has not been looked at for a while, the proxy may have handed it on:
+ * nothing may be sent before that is known. */
+void move_look_first(struct stack *st);
+/* MOVE has come: sends MOVE_ACK, if nothing is under way. True: it has left, and no frame may follow. */
+bool move_ack(struct channel *c);
+/* When to call move_tick(). */
+static inline uint64_t move_next_ns(const struct move *m)
+{
+	return m->deadline_ns ? m->deadline_ns : m->goodbye_ns ? m->goodbye_ns : UINT64_MAX;
+}
+void move_tick(struct stack *st, uint64_t now);
+/* The link has gone down. True: it opens again, and the channel lives. */
+bool move_restarts(struct stack *st, int error);
+/* The link is up again. */
+void move_opened(struct stack *st);
+/* Sends claims, as far as frames may leave. */
+void move_claim_some(struct stack *st);
+/* CLAIM_ACK for one of these, which message_reply() handles next. False: the channel has ended. */
+bool move_claimed(struct xts_sock *s, uint32_t post_credits, uint16_t error);
+void move_free(struct channel *c);
+
+#endif

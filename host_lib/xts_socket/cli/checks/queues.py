@@ -1,0 +1,59 @@
+"""The interfaces of the endpoint's queues: do they carry anything now, and have they the XDP program that they need?
+
+The agent says which program it has attached. What is on the interface is read at this moment, since any tool may take
+the program off, or put another in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xts_messages.attach import OfferedQueues, list_queues
+
+from ..options import endpoint_path
+from . import Check
+from .interfaces import attached_programs
+
+
+def checks() -> Iterator[Check]:
+    try:
+        offered = list(list_queues(endpoint_path()))
+    except OSError:  # there is no endpoint, as another check says; or it is older
+        return
+    if not offered:  # shared memory
+        return
+    try:
+        attached = attached_programs()
+    except Exception:  # netlink: a sandbox forbids it, or pyroute2 is not there, as another check says
+        attached = {}
+    for one in offered:
+        yield _queues(one, attached)
+
+
+def _queues(offered: OfferedQueues, attached: dict[str, int]) -> Check:
+    label, interface = f"queues of {offered.interface}", offered.interface
+    if offered.problem:
+        return Check(label, "fail", offered.problem, "the agent goes on by itself when that is over")
+    wanted = offered.program_id
+    if not wanted:
+        return Check(label, "warn", "the agent does not say which XDP program it has", "a newer xts-agent")
+    if interface not in attached:
+        return _steering(label, offered, f"the agent has XDP program {wanted} there, which is not visible from here")
+    found = attached[interface]
+    if not found:
+        return Check(label, "fail", f"no XDP program, and the agent's is {wanted}", "look at the log of xts-agent")
+    if found != wanted:
+        whose = f"bpftool prog show id {found}: then remove it (ip link set {interface} xdp off)"
+        return Check(label, "fail", f"XDP program {found}, and the agent's is {wanted}", whose)
+    return _steering(label, offered, f"XDP program {found}, the agent's")
+
+
+def _steering(label: str, offered: OfferedQueues, program: str) -> Check:
+    """How frames find their queue."""
+    if not offered.lacking:
+        return Check(label, "ok", program + (f"; {offered.steering}" if offered.steering else ""))
+    if not offered.queues and not offered.relayed:
+        remedy = "a card with rules on both ends, or interfaces with one queue (explanation/steering.md)"
+        return Check(label, "fail", f"{program}; {offered.steering}", remedy)
+    remedy = "more processes share the relay; give agent and proxy a card with rules (how-to/bluefield.md)"
+    return Check(label, "warn", f"{program}; {offered.steering}", remedy)

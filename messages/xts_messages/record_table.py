@@ -1,0 +1,413 @@
+"""The table of records: the one declaration of what a socket is, as far as it can go to another owner.
+
+The members of the structs, the tables by which records are written and read (native/record.h), what status and the
+connection log show, and RECORDS.md are generated from it (`python -m xts_messages.generate`) and committed; CI fails
+when regenerating changes a byte. A member that is not in the table does not exist.
+
+A field keeps its number for ever. A new field has a default and `since` = VERSION + 1; then VERSION is raised.
+COMPATIBLE is raised only when a reader would be wrong that skips the new fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from . import wire_table
+
+#: Of the records that this version writes, and the oldest version that may read them.
+VERSION = 1
+COMPATIBLE = 1
+
+CONTROL_BYTES = 16
+#: A run of a PDU costs its sender this many credits, so there are no more of them.
+RUNS_MAX = wire_table.CREDITS_MAX // wire_table.PDU_CREDITS
+#: Pieces of one connection that were given back: each is charged to its tenant.
+RETURNED_MAX = 1 << 24
+ERRNO_MAX = 4095
+
+
+class Form(Enum):
+    """How a field lies in memory and in a record."""
+
+    U8 = "uint8_t"
+    U16 = "uint16_t"
+    U32 = "uint32_t"
+    U64 = "uint64_t"
+    ERRNO = "int"
+    FLAG = "bool"
+    OCTETS = "octets"  # a fixed number of bytes
+    DESCRIPTOR = "descriptor"  # next to the record, which says whether there is one
+    OBJECT = "object"  # the same; only within one process
+    STREAM = "stream"  # bytes of any number
+    LIST = "list"  # of records
+    RECORD = "record"
+
+
+#: Length in a record, where it is the same for every value.
+WIDTHS = {Form.U8: 1, Form.U16: 2, Form.U32: 4, Form.U64: 8, Form.ERRNO: 4, Form.FLAG: 1}
+
+
+class Privacy(Enum):
+    """Who may see a field."""
+
+    OPEN = "open"  # status, logs and metrics may show it
+    CONTENT = "content"  # bytes of programs: only their number is ever shown
+    SECRET = "secret"  # keys: nothing of it is shown, and memory that held it is wiped
+
+
+class Trust(Enum):
+    """What a reader does before it believes a field of a record."""
+
+    BOUNDS = "bounds"  # any value within its bounds is safe
+    KERNEL = "kernel"  # the kernel is asked what the descriptor is
+    PROCESS = "process"  # it comes from this process, or not at all
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field. `default`: what it is where a record does not have it (None: the record has to have it). `most`: its
+    largest value, or its greatest length; `values`: the only legal ones. `charged`: the limits (XTS_USE_*) in one of
+    which its tenant pays for it. `view`: the name under which status and the connection log show it, or its number
+    of bytes. `c_type`, `ops`: of a stream, a list, a record or an object."""
+
+    number: int
+    name: str
+    form: Form
+    meaning: str
+    default: int | None = None
+    most: int | None = None
+    values: tuple[int, ...] = ()
+    since: int = 1
+    privacy: Privacy = Privacy.OPEN
+    trust: Trust = Trust.BOUNDS
+    charged: tuple[str, ...] = ()
+    view: str = ""
+    c_type: str = ""
+    ops: str = ""
+    of: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.number > 0
+        assert 1 <= self.since <= VERSION
+        assert self.since == 1 or self.default is not None
+        assert not self.view or self.privacy is Privacy.OPEN or (self.shows_bytes and self.privacy is Privacy.CONTENT)
+        assert self.form in (Form.STREAM, Form.LIST) or not self.values or self.most is None
+        assert self.form not in (Form.STREAM, Form.LIST, Form.OCTETS) or self.most is not None
+
+    @property
+    def shows_bytes(self) -> bool:
+        """Does its view tell how many bytes it has?"""
+        return self.form is Form.STREAM
+
+    @property
+    def least_legal(self) -> int:
+        return min(self.values, default=0)
+
+    @property
+    def most_legal(self) -> int:
+        """The largest value; of a stream or list, the greatest length."""
+        if self.values:
+            return max(self.values)
+        if self.most is not None:
+            return self.most
+        if self.form is Form.ERRNO:
+            return ERRNO_MAX
+        if self.form in (Form.FLAG, Form.DESCRIPTOR, Form.OBJECT):
+            return 1
+        return (1 << 8 * WIDTHS[self.form]) - 1 if self.form in WIDTHS else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A struct of C and its form as bytes. `check`: the function that looks at what bounds cannot say."""
+
+    name: str
+    meaning: str
+    fields: tuple[Field, ...]
+    check: str = ""
+
+    def __post_init__(self) -> None:
+        numbers = [f.number for f in self.fields]
+        assert len(set(numbers)) == len(numbers)
+        assert all(f.trust is Trust.PROCESS for f in self.fields if f.form is Form.OBJECT)
+
+
+ULP_MARK = Record(
+    "ulp_mark",
+    "Describes the bytes of one read or write, which all belong to one PDU or to a byte stream.",
+    (
+        Field(1, "pdu", Form.FLAG, "false: a byte stream, nothing else is set"),
+        Field(2, "more", Form.FLAG, "the PDU goes on after these bytes", default=0),
+        Field(3, "control_bytes", Form.U8, "length of control", default=0, most=CONTROL_BYTES),
+        Field(4, "control_type", Form.U16, "enum xts_ulp_id, 0: none", default=0),
+        Field(5, "record_bytes", Form.U32, "length of the whole PDU; 0: not known (yet)", default=0),
+        Field(
+            6,
+            "control",
+            Form.OCTETS,
+            "what the protocol says of the PDU",
+            default=0,
+            most=CONTROL_BYTES,
+            privacy=Privacy.CONTENT,
+        ),
+    ),
+)
+
+RUN = Record(
+    "run",
+    "Bytes of the spill buffer that belong together.",
+    (
+        Field(1, "bytes", Form.U32, "how many", most=wire_table.CREDITS_MAX),
+        Field(2, "raw", Form.FLAG, "they bypass the protocols"),
+        Field(3, "mark", Form.RECORD, "their mark", c_type="struct ulp_mark", of="ulp_mark"),
+    ),
+)
+
+OUTGOING = Record(
+    "outgoing",
+    "Bytes that the host has sent and TCP has not taken yet (outgoing.h).",
+    (
+        Field(
+            1,
+            "spill",
+            Form.STREAM,
+            "bytes that wait, in their order",
+            default=0,
+            most=wire_table.CREDITS_MAX,
+            privacy=Privacy.CONTENT,
+            charged=("XTS_USE_SPILL_BYTES", "XTS_USE_KEPT_BYTES", "XTS_USE_ORPHAN_BYTES"),
+            view="spill_bytes",
+            c_type="struct spill",
+            ops="spill_stream",
+        ),
+        Field(
+            2,
+            "runs",
+            Form.LIST,
+            "which of them belong together; NULL: there has been no run yet",
+            default=0,
+            most=RUNS_MAX,
+            c_type="struct runs *",
+            ops="runs_list",
+            of="run",
+        ),
+        Field(
+            3,
+            "sent_bytes",
+            Form.U64,
+            "bytes taken by TCP or a protocol, since the beginning",
+            default=0,
+            view="sent_bytes",
+        ),
+    ),
+    check="outgoing_check",
+)
+
+RETURNED = Record(
+    "returned_part",
+    "Bytes that a host had received, and gave back when another process took the connection over.",
+    (
+        Field(1, "mark", Form.RECORD, "their mark", c_type="struct ulp_mark", of="ulp_mark"),
+        Field(2, "at", Form.U32, "how many of them have been sent again", default=0, most=wire_table.CREDITS_MAX),
+        Field(
+            3,
+            "data",
+            Form.STREAM,
+            "all of them",
+            default=0,
+            most=wire_table.CREDITS_MAX,
+            privacy=Privacy.CONTENT,
+            c_type="struct xts_record_bytes",
+            ops="xts_record_bytes_stream",
+        ),
+    ),
+    check="returned_part_check",
+)
+
+TCP_SIDE = Record(
+    "tcp_side",
+    "What a connection is towards TCP. It goes from one owner to the next as a whole (tcp_move.h): a connection of a "
+    "channel, a parked one, one that a member of a shared listener has given back. The rest of struct connection is "
+    "the channel's, and ends with it.",
+    (
+        Field(1, "fd", Form.DESCRIPTOR, "its socket; -1: none (any more)", default=0, trust=Trust.KERNEL),
+        Field(
+            4,
+            "error",
+            Form.ERRNO,
+            "of the connection, sent in RESET, CONNECT_ACK or CLOSED",
+            default=0,
+            view="error",
+        ),
+        Field(
+            6,
+            "kernel_send",
+            Form.U32,
+            "charged for the kernel's send buffer, whose size its program has set (socket_buffers.c)",
+            default=0,
+            most=(1 << 31) - 1,
+            charged=("XTS_USE_SOCKET_BYTES",),
+            view="kernel_send_bytes",
+        ),
+        Field(
+            7,
+            "kernel_receive",
+            Form.U32,
+            "the same of the receive buffer",
+            default=0,
+            most=(1 << 31) - 1,
+            charged=("XTS_USE_SOCKET_BYTES",),
+            view="kernel_receive_bytes",
+        ),
+        Field(
+            10,
+            "out",
+            Form.RECORD,
+            "bytes for TCP that still wait",
+            c_type="struct outgoing",
+            of="outgoing",
+        ),
+        Field(
+            8,
+            "received_bytes",
+            Form.U64,
+            "bytes sent to the host of this channel, or the last one",
+            default=0,
+            view="received_bytes",
+        ),
+        Field(
+            9,
+            "accepted_bytes",
+            Form.U64,
+            "bytes accepted from the host of this channel, or the last one",
+            default=0,
+            view="host_bytes",
+        ),
+        Field(
+            12,
+            "pushed",
+            Form.OBJECT,
+            "protocols on it, or peek mode; NULL for most (pushed.h)",
+            default=0,
+            privacy=Privacy.SECRET,
+            trust=Trust.PROCESS,
+            charged=("XTS_USE_ULP_BYTES", "XTS_USE_KEPT_BYTES", "XTS_USE_ORPHAN_BYTES"),
+            c_type="struct pushed *",
+        ),
+        Field(
+            11,
+            "returned",
+            Form.LIST,
+            "bytes that another process had not read: sent to the host before TCP's",
+            default=0,
+            most=RETURNED_MAX,
+            privacy=Privacy.CONTENT,
+            charged=("XTS_USE_KEPT_BYTES",),
+            c_type="struct returned",
+            ops="returned_list",
+            of="returned_part",
+        ),
+        Field(
+            2,
+            "ip_version",
+            Form.U8,
+            "of the socket",
+            values=(4, 6),
+            trust=Trust.KERNEL,
+        ),
+        Field(3, "accepted", Form.FLAG, "the peer has connected to us", view="accepted"),
+        Field(
+            13, "fin_wanted", Form.FLAG, "the host sends no more: FIN follows what waits", default=0, view="fin_wanted"
+        ),
+        Field(14, "fin_done", Form.FLAG, "FIN has been sent, or close(2) sends it", default=0, view="fin_done"),
+        Field(15, "more", Form.FLAG, "the last message had the flag MORE", default=0),
+        Field(
+            5,
+            "rebinding",
+            Form.FLAG,
+            "SO_REUSEADDR is not the host's (listener_kind.c)",
+            default=0,
+        ),
+    ),
+    check="tcp_side_check",
+)
+
+#: Bytes of a connection that are not opened, or not sent.
+TLS_WAITING_MAX = 1 << 24
+
+TLS_DIRECTION = Record(
+    "tls_direction",
+    "One direction of a TLS connection that our record layer carries (ulp/tls/tls_direction.h). It has one owner: who "
+    "writes the record wipes what it was made of before anybody reads it.",
+    (
+        Field(1, "tls13", Form.FLAG, "TLS 1.3, else 1.2"),
+        Field(2, "cipher", Form.U16, "the kernel's number of the cipher, or one of tls_record.h", most=0x1FF),
+        Field(
+            3,
+            "secret",
+            Form.OCTETS,
+            "TLS 1.3: the traffic secret; 1.2: the key",
+            most=48,
+            privacy=Privacy.SECRET,
+            trust=Trust.PROCESS,
+        ),
+        Field(4, "secret_bytes", Form.U8, "how long it is", most=48),
+        Field(
+            5,
+            "iv",
+            Form.OCTETS,
+            "TLS 1.2: salt and IV",
+            default=0,
+            most=12,
+            privacy=Privacy.SECRET,
+            trust=Trust.PROCESS,
+        ),
+        Field(
+            6, "explicit_nonce", Form.OCTETS, "TLS 1.2: what the next record carries of its nonce", default=0, most=8
+        ),
+        Field(7, "sequence", Form.U64, "number of the next record under these keys"),
+        Field(8, "records", Form.U32, "sending: how many records these keys have encrypted", default=0),
+        Field(9, "update_due", Form.FLAG, "sending: KeyUpdate comes before the next data", default=0),
+        Field(10, "ended", Form.FLAG, "close_notify has been read, or sent", default=0),
+        Field(
+            11,
+            "waiting",
+            Form.STREAM,
+            "received bytes that are not opened, or sealed ones that TCP has not taken; the first record may be open",
+            default=0,
+            most=TLS_WAITING_MAX,
+            privacy=Privacy.CONTENT,
+            c_type="struct xts_record_bytes",
+            ops="xts_record_bytes_stream",
+        ),
+        Field(12, "opened", Form.FLAG, "receiving: the first record in them is open, where it lies", default=0),
+        Field(13, "type", Form.U8, "of that record", default=0),
+        Field(14, "payload_bytes", Form.U32, "its payload", default=0, most=16_384),
+        Field(15, "taken", Form.U32, "how much of that has been delivered", default=0, most=16_384),
+        Field(16, "payload_max", Form.U32, "the longest payload of a record", most=16_384),
+        Field(17, "message_head", Form.OCTETS, "receiving: of a message that has come in part", default=0, most=4),
+        Field(18, "message_head_bytes", Form.U8, "how much of the head", default=0, most=4),
+        Field(19, "message_first", Form.U8, "the first byte of its body", default=0),
+        Field(20, "in_message", Form.FLAG, "the head is here", default=0),
+        Field(21, "message_left", Form.U32, "what of its body has not come", default=0, most=(1 << 24) - 1),
+    ),
+)
+
+#: Header in dpu_proxy/native -> the records whose structs it declares, each after those that it has parts of.
+HEADERS: dict[str, tuple[Record, ...]] = {
+    "ulp/ulp_mark.h": (ULP_MARK,),
+    "connection/tcp_side.h": (RUN, OUTGOING, RETURNED, TCP_SIDE),
+    "ulp/tls/tls_direction_struct.h": (TLS_DIRECTION,),
+}
+RECORDS: dict[str, Record] = {record.name: record for records in HEADERS.values() for record in records}
+
+
+def views(record: Record = TCP_SIDE, path: str = "") -> Iterator[tuple[str, Field]]:
+    """Where in the struct each field lies that may be shown ("out.sent_bytes"), those of its parts among them."""
+    for field in record.fields:
+        if field.view:
+            yield path + field.name, field
+        if field.form is Form.RECORD:
+            yield from views(RECORDS[field.of], f"{path}{field.name}.")

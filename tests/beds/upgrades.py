@@ -1,0 +1,115 @@
+"""A proxy that hands over to a new one, again and again, in a place of its kind (restarts.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+
+from xts_lab.lab import Lab
+from xts_proxy import control_socket
+
+from beds.operated_proxy import PROXY, Proxy, running, wait
+from beds.restarts import Ethernet, Place, SharedMemory
+
+UPGRADE_S = 20.0
+
+
+class Upgrading(ABC):
+    """A place, and the proxy that runs there. `generation`: how many there were before it."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.generation = 0
+
+    @abstractmethod
+    def upgrade(self) -> None:
+        """Returns when the new proxy has everything, and the one before has ended."""
+
+    @abstractmethod
+    def control(self) -> str: ...
+
+    def proxy_state(self) -> str:
+        return str(control_socket.ask(self.control(), control_socket.Question("status"))["proxy"]["state"])
+
+    def status(self) -> dict[str, object]:
+        """What the proxy says of the last upgrade."""
+        answer = control_socket.ask(self.control(), control_socket.Question("status"))["proxy"]["upgrade"]
+        assert isinstance(answer, dict)
+        return answer
+
+
+class _OverSharedMemory(Upgrading):
+    def __init__(self, place: Place, proxy: Proxy) -> None:
+        super().__init__(place)
+        self.directory = proxy.directory
+        self.process: subprocess.Popen[str] = proxy.process
+
+    def control(self) -> str:
+        return str(self.directory / "proxy.sock")
+
+    def begin(self) -> tuple[subprocess.Popen[str], int]:
+        """A new proxy starts: its process, and where it says that it is ready."""
+        ready, told = os.pipe()
+        command = [*PROXY, "--config", str(self.directory / "proxy.toml"), "upgrade", "--ready-fd", str(told)]
+        with (self.directory / "log").open("a") as log:
+            new = subprocess.Popen(command, stderr=log, pass_fds=[told], text=True)
+        os.close(told)
+        return new, ready
+
+    def upgrade(self) -> None:
+        new, ready = self.begin()
+        poll = select.poll()  # of many descriptors, select() is not able
+        poll.register(ready, select.POLLIN)
+        said = poll.poll(UPGRADE_S * 1000) and os.read(ready, 64)
+        os.close(ready)
+        assert said == b"ready\n", (self.directory / "log").read_text()[-3000:]
+        assert self.process.wait(UPGRADE_S) == 0
+        self.process = new
+        self.generation += 1
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class _OverEthernet(Upgrading):
+    def __init__(self, place: Place, lab: Lab) -> None:
+        super().__init__(place)
+        self.lab = lab
+
+    def control(self) -> str:
+        return str(self.lab.directory / "proxy.sock")
+
+    def upgrade(self) -> None:
+        old = self.lab.records()[self._name()]
+        self.generation += 1
+        command = [sys.executable, "-m", "xts_proxy", "--config", str(self.lab.directory / "proxy.toml"), "upgrade"]
+        self.lab.spawn("dpu", command, name=self._name(), ready=True)
+        wait(lambda: not old.alive, "end of the proxy before", UPGRADE_S)
+
+    def _name(self) -> str:
+        return f"proxy-{self.generation}" if self.generation else "proxy"
+
+
+@contextlib.contextmanager
+def upgrading(kind: str, directory: Path, **proxy: object) -> Iterator[Upgrading]:
+    """A running proxy of this kind, "shm" or "afxdp"."""
+    if kind == "shm":
+        with running(directory, **proxy) as made:  # type: ignore[arg-type]
+            shm = _OverSharedMemory(SharedMemory(directory), made)
+            try:
+                yield shm
+            finally:
+                shm.close()
+        return
+    place = Ethernet(directory)
+    try:
+        yield _OverEthernet(place, place.lab)
+    finally:
+        place.close()

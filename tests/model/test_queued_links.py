@@ -1,0 +1,209 @@
+"""Links over real queues, driven by hypothesis: frames kept longer than their credit, and faults that take time.
+
+A frame that is kept costs the link nothing: whoever has a frame credit finds a slot and the receiver a buffer, whatever
+is kept. A delay changes when frames come and nothing else. A frame that comes twice ends the link, and is never
+delivered twice.
+"""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from beds.examples import examples
+from beds.queued_links import HOST, PROXY, QueuedLinks
+from beds.third_kind import KINDS
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from xts_messages._native import lib
+from xts_messages.queue import Faults, Queue
+from xts_messages.queue_kinds import QueueOptions
+
+ends = st.sampled_from([HOST, PROXY])
+windows = st.sampled_from([4, 5, 16, 128])
+
+
+class KeptFrames(RuleBasedStateMachine):
+    """No faults."""
+
+    def decorate(self, queue: Queue) -> Queue:
+        return queue
+
+    @initialize(kind=st.sampled_from(KINDS), window=windows, kept_max=st.sampled_from([0, 1, 3, 40, 96]))
+    def start(self, kind: int, window: int, kept_max: int) -> None:
+        self.kept_max, self.number = kept_max, 0
+        self.links = QueuedLinks(kind, QueueOptions(window, kept_max=kept_max), self.decorate)
+        self.window = window
+        self.links.settle()
+
+    # --- what the owners of two channels do ---------------------------------------------------------
+
+    @rule(who=ends, count=st.integers(1, 140))
+    def send(self, who: int, count: int) -> None:
+        for _ in range(count):
+            self.number += 1
+            if not self.links.ends[who].send(self.number):
+                break
+
+    @rule(who=ends, count=st.integers(1, 40))
+    def receive(self, who: int, count: int) -> None:
+        for _ in range(count):
+            if not self.links.ends[who].receive(self.links.now_ns):
+                break
+
+    @rule(who=ends, count=st.integers(1, 130))
+    def recycle(self, who: int, count: int) -> None:
+        self.links.ends[who].recycle(count)
+
+    @rule(who=ends, count=st.integers(1, 100))
+    def keep(self, who: int, count: int) -> None:
+        end = self.links.ends[who]
+        for _ in range(count):
+            if not end.keep():
+                assert not end.held or len(end.kept) == self.kept_max
+                break
+
+    @rule(who=ends)
+    def keep_all_there_is_room_for(self, who: int) -> None:
+        """Then the other end sends its whole window, unread."""
+        end, other = self.links.ends[who], self.links.ends[1 - who]
+        for _ in range(2 * self.kept_max + 4):
+            self.send(1 - who, 1)
+            other.pump(self.links.now_ns)
+            while end.receive(self.links.now_ns):
+                self.keep(who, 1)
+            end.pump(self.links.now_ns)
+            while other.receive(self.links.now_ns):
+                pass
+        self.send(1 - who, self.window)
+
+    @precondition(lambda self: any(end.kept for end in self.links.ends))
+    @rule(who=ends, at=st.integers(0, 95), count=st.integers(1, 10))
+    def let_go(self, who: int, at: int, count: int) -> None:
+        for _ in range(min(count, len(self.links.ends[who].kept))):
+            self.links.ends[who].let_go(at)
+
+    @rule(who=ends)
+    def pump(self, who: int) -> None:
+        self.links.ends[who].pump(self.links.now_ns)
+
+    @rule(ms=st.sampled_from([0.05, 1, 10, 25]))
+    def wait(self, ms: float) -> None:
+        self.links.advance(ms)
+
+    # --- what must always hold ----------------------------------------------------------------------
+
+    @invariant()
+    def a_credit_finds_a_slot(self) -> None:
+        assert [end.no_slot for end in self.links.ends] == [0, 0]
+
+    @invariant()
+    def nothing_is_lost_or_refused_by_a_queue(self) -> None:
+        for end in self.links.ends:
+            assert end.queue.stats.rx_invalid == end.queue.stats.rx_dropped == end.queue.stats.tx_lost == 0
+
+    @invariant()
+    def only_what_was_sent_in_order(self) -> None:
+        for end, other in (self.links.ends, self.links.ends[::-1]):
+            assert end.delivered == other.sent[: len(end.delivered)]
+
+    @invariant()
+    def kept_frames_have_a_limit(self) -> None:
+        assert all(len(end.kept) <= self.kept_max for end in self.links.ends)
+
+    def come_to_rest(self) -> None:
+        """Everything that is held goes back, what is kept stays."""
+        for _ in range(8):
+            self.links.settle()
+            for end in self.links.ends:
+                end.recycle(len(end.held))
+            self.links.settle()
+            self.links.advance(60)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "links"):
+            return
+        try:
+            self.come_to_rest()
+            self.only_what_was_sent_in_order()
+            for end, other in (self.links.ends, self.links.ends[::-1]):
+                assert end.up and end.link.error == 0
+                assert end.delivered == other.sent
+                assert end.credits == self.window, "what is kept holds no credit"
+                while end.kept:
+                    end.let_go(0)
+        finally:
+            self.links.close()
+
+
+class DelayedFrames(KeptFrames):
+    """Frames are late. Nothing else changes."""
+
+    def decorate(self, queue: Queue) -> Queue:
+        late = Faults(seed=7, delay_ppm=200_000, delay_us=700)
+        return queue.with_faults(late, late)
+
+
+class RepeatedFrames(KeptFrames):
+    """Frames come again later. That ends the link, by name, and nothing is delivered twice."""
+
+    def decorate(self, queue: Queue) -> Queue:
+        return queue.with_faults(Faults(seed=3, repeat_ppm=20_000, delay_us=300, skip_frames=4))
+
+    @invariant()
+    def a_credit_finds_a_slot(self) -> None:
+        """A slot that is retained is none that a frame finds."""
+
+    @invariant()
+    def faults_end_a_link_by_name(self) -> None:
+        for end in self.links.ends:
+            if end.link.state == lib.XTS_LINK_DOWN:
+                assert end.link.error in (errno.EPROTO, errno.ETIMEDOUT)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "links"):
+            return
+        try:
+            self.come_to_rest()
+            self.only_what_was_sent_in_order()
+            self.faults_end_a_link_by_name()
+        finally:
+            self.links.close()
+
+
+TestKeptFrames = KeptFrames.TestCase
+TestKeptFrames.settings = examples(40, stateful_step_count=40)
+TestDelayedFrames = DelayedFrames.TestCase
+TestDelayedFrames.settings = examples(40, stateful_step_count=40)
+TestRepeatedFrames = RepeatedFrames.TestCase
+TestRepeatedFrames.settings = examples(40, stateful_step_count=40)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_frame_that_comes_twice_ends_the_link_and_is_delivered_once(kind: int) -> None:
+    twice = Faults(seed=1, repeat_ppm=1_000_000, delay_us=500, skip_frames=1)
+    with QueuedLinks(kind, QueueOptions(16), lambda queue: queue.with_faults(twice)) as links:
+        links.settle()
+        assert links.host.up
+        for number in (1, 2, 3):
+            assert links.host.send(number)
+        links.settle()
+        links.advance(1)
+        links.settle()
+        assert links.proxy.link.error == errno.EPROTO
+        assert links.proxy.delivered == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_link_over_a_slow_queue_is_as_any_other(kind: int) -> None:
+    slow = Faults(seed=1, delay_ppm=1_000_000, delay_us=3_000)
+    with QueuedLinks(kind, QueueOptions(4), lambda queue: queue.with_faults(slow, slow)) as links:
+        links.settle()
+        begun_ns = links.now_ns
+        for number in range(1, 41):
+            while not links.host.send(number):
+                links.settle()
+                links.proxy.recycle(4)
+        links.settle()
+        assert links.host.up and links.proxy.delivered == list(range(1, 41))
+        assert links.now_ns - begun_ns >= 40 * 3_000_000, "each frame was late, and held up the next"

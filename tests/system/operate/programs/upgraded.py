@@ -1,0 +1,116 @@
+"""A program whose proxy is upgraded while it runs: connections of each sort to a peer in the network, and a listener.
+It says the listener's port, then what each part has seen, as a line of JSON, when its input ends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import xts_socket as socket
+
+PIECE = bytes(range(256)) * 256
+DIALOGUES = 4
+
+
+def receive(connection: Any, count: int) -> bytes:
+    data = b""
+    while len(data) < count and (more := connection.recv(count - len(data))):
+        data += more
+    return data
+
+
+class Program:
+    """Runs until its input ends. `peer`: an echo server."""
+
+    def __init__(self, address: str, port: int, idle: int) -> None:
+        self.peer = (address, port)
+        self.ended = threading.Event()
+        self.result: dict[str, Any] = {"failures": []}
+        self.idle = [socket.create_connection(self.peer) for _ in range(idle)]
+
+    def guarded(self, part: Callable[[], None]) -> None:
+        try:
+            part()
+        except Exception as error:
+            self.result["failures"].append(f"{part.__name__}: {error!r}")
+
+    def dialogue(self) -> None:
+        """Short requests, one after the other; each answer is compared."""
+        worst = count = 0.0
+        with socket.create_connection(self.peer) as connection:
+            while not self.ended.is_set():
+                request, begun = os.urandom(64) * 8, time.monotonic()
+                connection.sendall(request)
+                if receive(connection, len(request)) != request:
+                    raise ValueError("another answer")
+                worst, count = max(worst, time.monotonic() - begun), count + 1
+        self.result["slowest_s"] = max(worst, self.result.get("slowest_s", 0))
+        self.result["requests"] = self.result.get("requests", 0) + count
+
+    def transfer(self) -> None:
+        """A stream at full rate, there and back."""
+        sent, received = hashlib.sha256(), hashlib.sha256()
+        with socket.create_connection(self.peer) as connection:
+
+            def send() -> None:
+                while not self.ended.is_set():
+                    connection.sendall(PIECE)
+                    sent.update(PIECE)
+                connection.shutdown(socket.SHUT_WR)
+
+            sender = threading.Thread(target=send)
+            sender.start()
+            while data := connection.recv(1 << 18):
+                received.update(data)
+                self.result["transferred"] = self.result.get("transferred", 0) + len(data)
+            sender.join()
+        if sent.digest() != received.digest():
+            raise ValueError("bytes are missing, or wrong")
+
+    def connect(self) -> None:
+        """New connections, one after the other."""
+        while not self.ended.is_set():
+            with socket.create_connection(self.peer) as connection:
+                connection.sendall(b"new")
+                if receive(connection, 3) != b"new":
+                    raise ValueError("another answer")
+            self.result["connects"] = self.result.get("connects", 0) + 1
+
+    def listen(self, listener: Any) -> None:
+        while not self.ended.is_set():
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(receive(connection, 4))
+
+    def run(self) -> None:
+        listener = socket.create_server((sys.argv[3], 0), backlog=128)
+        print(listener.getsockname()[1], flush=True)
+        parts: list[Callable[[], None]] = [self.dialogue] * DIALOGUES + [self.transfer, self.connect]
+        threads = [threading.Thread(target=self.guarded, args=(part,)) for part in parts]
+        threads.append(threading.Thread(target=self.listen, args=(listener,), daemon=True))
+        for thread in threads:
+            thread.start()
+        sys.stdin.read()
+        self.ended.set()
+        for thread in threads[:-1]:
+            thread.join()
+        self.guarded(self.all_idle_answer)
+        print(json.dumps(self.result), flush=True)
+        os._exit(0)
+
+    def all_idle_answer(self) -> None:
+        """Those that said nothing meanwhile."""
+        for number, connection in enumerate(self.idle):
+            connection.sendall(b"%8d" % number)
+            if receive(connection, 8) != b"%8d" % number:
+                raise ValueError(f"idle connection {number}")
+
+
+if __name__ == "__main__":
+    Program(sys.argv[1], int(sys.argv[2]), int(sys.argv[4])).run()

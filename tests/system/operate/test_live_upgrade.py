@@ -1,0 +1,364 @@
+"""`xts-proxy upgrade`: a new proxy takes over from the running one, and the programs of its hosts do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pwd
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from beds.operated_proxy import user_to_become, wait
+from beds.restarts import Place
+from beds.upgrades import Upgrading, upgrading
+from xts_lab import topology
+from xts_proxy import control_socket, handover
+
+PROGRAM = Path(__file__).with_name("programs") / "upgraded.py"
+AFXDP = [pytest.mark.root, pytest.mark.afxdp]
+KINDS = ["shm", pytest.param("afxdp", marks=AFXDP)]
+IDLE = 100
+
+
+@contextmanager
+def echo_server(place: Place) -> Iterator[int]:
+    """In the network: its port."""
+    with place.network():
+        server = socket.create_server((place.address if place.address == "127.0.0.1" else "", 0), backlog=512)
+
+    def echo(connection: socket.socket) -> None:
+        with connection:
+            try:
+                while data := connection.recv(1 << 18):
+                    connection.sendall(data)
+            except OSError:
+                pass  # the program says what it has seen
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            threading.Thread(target=echo, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield server.getsockname()[1]
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+
+
+def peer_address(place: Place) -> str:
+    return place.address if place.address == "127.0.0.1" else str(topology.NET.addresses[0].ip)
+
+
+@contextmanager
+def program(place: Place, idle: int = IDLE) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The program, and the port of its listener."""
+    with echo_server(place) as port:
+        arguments = [str(PROGRAM), peer_address(place), str(port), place.address, str(idle)]
+        with place.program(arguments, interposed=False) as process:
+            assert process.stdout
+            line = process.stdout.readline()
+            if not line:
+                raise AssertionError(process.communicate()[1])
+            yield process, int(line)
+
+
+def result(process: subprocess.Popen[str]) -> dict[str, object]:
+    out, complaint = process.communicate("", timeout=30)
+    assert out, complaint
+    said = json.loads(out)
+    assert isinstance(said, dict)
+    print(said)
+    return said
+
+
+@contextmanager
+def place_of(kind: str) -> Iterator[Upgrading]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xts-upgrade-")))
+        folder.chmod(0o755)
+        yield stack.enter_context(upgrading(kind, folder))
+
+
+class Storm:
+    """Connects to the listener all the time; `failures`: what did not go as it should."""
+
+    def __init__(self, place: Place, port: int) -> None:
+        self.place, self.port = place, port
+        self.count = 0
+        self.failures: list[str] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Storm:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def wait_for(self, more: int) -> None:
+        """Until so many more are answered."""
+        until = self.count + more
+        wait(lambda: self.count > until or self.failures, "answers", 10)
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                with self.place.connect(self.port, 5.0) as connection:
+                    connection.sendall(b"ping")
+                    if connection.recv(4) != b"ping":
+                        self.failures.append("another answer")
+                self.count += 1
+            except OSError as error:
+                self.failures.append(repr(error))
+
+
+def nobody_notices(where: Upgrading, upgrades: int) -> None:
+    """Idle connections, requests, a transfer at full rate, new connections in both directions."""
+    with program(where.place) as (process, port):
+        with Storm(where.place, port) as storm:
+            for _ in range(upgrades):
+                where.upgrade()
+                storm.wait_for(20)
+        assert where.status()["reset"] == 0
+        said = result(process)
+    assert said["failures"] == [] and storm.failures == []
+    assert said["requests"] and said["connects"] and said["transferred"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nobody_notices(kind: str) -> None:
+    with place_of(kind) as where:
+        nobody_notices(where, 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_nobody_notices_a_hundred(kind: str) -> None:
+    with place_of(kind) as where:
+        nobody_notices(where, 100)
+
+
+# --- one of them ends meanwhile -------------------------------------------------------------------
+
+DIALOGUE = """
+import os, sys, time
+import xts_socket as socket
+
+def exchange(connection):
+    request, answer = os.urandom(64), b""
+    connection.sendall(request)
+    while len(answer) < len(request) and (more := connection.recv(1000)):
+        answer += more
+    assert answer == request
+
+old = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+exchange(old)
+print("up", flush=True)
+for line in sys.stdin:
+    try:
+        exchange(old)
+        print("goes on", flush=True)
+    except ConnectionResetError:
+        old = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+        exchange(old)
+        print("again", flush=True)
+"""
+
+
+@contextmanager
+def dialogue(where: Upgrading) -> Iterator[Callable[[], str]]:
+    """A program with a connection. What is called says how its next exchange went."""
+    with (
+        echo_server(where.place) as port,
+        where.place.program(["-c", DIALOGUE, peer_address(where.place), str(port)], interposed=False) as process,
+    ):
+        assert process.stdin and process.stdout and process.stdout.readline() == "up\n"
+        stdin, stdout = process.stdin, process.stdout
+
+        def ask() -> str:
+            stdin.write("\n")
+            stdin.flush()
+            return stdout.readline().strip()
+
+        yield ask
+
+
+class HalfANewProxy:
+    """Takes over as far as a test says, and then ends."""
+
+    def __init__(self, control: str) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.connect(control)
+        self.sock.sendall(msgspec.json.encode(control_socket.Question("upgrade")) + b"\n")
+        assert json.loads(self._line()) == {"upgrade": "granted"}
+        self.wire = handover.Wire(self.sock)
+
+    def _line(self) -> bytes:
+        line = b""
+        while not line.endswith(b"\n"):
+            line += self.sock.recv(1)
+        return line
+
+    def hear(self, kind: type) -> object:
+        said, came = self.wire.hear_now(10)
+        handover.close_all(came)
+        assert isinstance(said, kind), said
+        return said
+
+    def say(self, said: handover.Said) -> None:
+        asyncio.run(self.wire.say(said))
+
+
+def until_granted(new: HalfANewProxy) -> None:
+    new.hear(handover.Granted)
+
+
+def until_ready(new: HalfANewProxy) -> None:
+    until_granted(new)
+    new.say(handover.Ready())
+
+
+def until_begun(new: HalfANewProxy) -> None:
+    until_ready(new)
+    new.hear(handover.Begins)
+
+
+def until_sockets(new: HalfANewProxy) -> None:
+    until_begun(new)
+    new.hear(handover.Sockets)
+
+
+def until_offered(new: HalfANewProxy) -> None:
+    until_sockets(new)
+    new.hear(handover.Channel)
+
+
+def until_refused(new: HalfANewProxy) -> None:
+    until_sockets(new)
+    channel = new.hear(handover.Channel)
+    assert isinstance(channel, handover.Channel)
+    new.say(handover.Taken(channel.queue_id, "no room"))
+
+
+def says_something_else(new: HalfANewProxy) -> None:
+    until_begun(new)
+    new.say(handover.Done(0))
+
+
+STEPS = [until_granted, until_ready, until_begun, until_sockets, until_offered, until_refused, says_something_else]
+
+
+@pytest.fixture(scope="module")
+def over_shm() -> Iterator[Upgrading]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xts-upgrade-")))
+        folder.chmod(0o755)
+        yield stack.enter_context(upgrading("shm", folder))
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("step", STEPS)
+def test_the_new_proxy_ends_and_the_running_one_goes_on(
+    over_shm: Upgrading, step: Callable[[HalfANewProxy], None]
+) -> None:
+    with dialogue(over_shm) as ask:
+        new = HalfANewProxy(over_shm.control())
+        step(new)
+        new.wire.close()
+        assert ask() == "goes on"
+        wait(lambda: over_shm.proxy_state() == "running", "end of the attempt")
+        assert ask() == "goes on"
+        with dialogue(over_shm) as another:  # it serves processes that come now
+            assert another() == "goes on"
+
+
+@pytest.mark.root
+def test_the_new_proxy_ends_with_what_it_has(over_shm: Upgrading) -> None:
+    """Its hosts come back to the running one, which goes on with the others."""
+    with dialogue(over_shm) as one, dialogue(over_shm) as other:
+        new = HalfANewProxy(over_shm.control())
+        until_sockets(new)
+        channel, descriptors = new.wire.hear_now(10)
+        assert isinstance(channel, handover.Channel)
+        new.say(handover.Taken(channel.queue_id))
+        new.hear(handover.Sockets)  # of the other one
+        handover.close_all(descriptors)
+        new.wire.close()
+        assert sorted((one(), other())) == ["again", "goes on"]
+
+
+ASKING = """
+import os, socket, sys
+os.setuid(int(sys.argv[2]))
+asking = socket.socket(socket.AF_UNIX)
+asking.connect(sys.argv[1])
+asking.sendall(b'{"ask": "upgrade"}' + bytes([10]))
+print(asking.recv(1000).decode())
+"""
+
+
+@pytest.mark.root
+def test_only_root_may(over_shm: Upgrading) -> None:
+    """Whoever can reach the control socket."""
+    user = pwd.getpwnam(user_to_become()).pw_uid
+    os.chown(over_shm.control(), user, -1)
+    command = [sys.executable, "-c", ASKING, over_shm.control(), str(user)]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "only root may take over" in asked.stdout, asked
+
+
+# --- programs of other sorts ----------------------------------------------------------------------
+
+FORKS = """
+import os, socket, sys
+server = socket.create_server((sys.argv[1], 0), backlog=128)
+print(server.getsockname()[1], flush=True)
+for _ in range(3):
+    if os.fork() == 0:
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(connection.recv(4))
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("kind", ["shm", pytest.param("afxdp", marks=[*AFXDP, pytest.mark.long])])
+def test_a_server_that_forks(kind: str) -> None:
+    """An ordinary program under the interposer, whose processes share a listener."""
+    with place_of(kind) as where, where.place.program(["-c", FORKS, where.place.address]) as process:
+        assert process.stdout
+        port = int(process.stdout.readline())
+        with Storm(where.place, port) as storm:
+            storm.wait_for(20)
+            where.upgrade()
+            storm.wait_for(50)
+        assert storm.failures == []
+        assert where.status()["reset"] == 0
+
+
+def test_programs_that_sleep() -> None:
+    """They are not in any call of the library, and take no part: connections with what has come for them, and with what
+    they have sent and TCP has not taken. Twice: the second process has them without having heard of them."""
+    with place_of("shm") as where, ExitStack() as stack:
+        asks = [stack.enter_context(dialogue(where)) for _ in range(8)]
+        for _ in range(2):
+            where.upgrade()
+            assert where.status() == {"channels": len(asks), "sockets": len(asks), "reset": 0}
+        assert [ask() for ask in asks] == ["goes on"] * len(asks)

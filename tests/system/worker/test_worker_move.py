@@ -1,0 +1,222 @@
+"""A channel that goes to another worker, by raw messages: MOVE, what becomes of each state, and what may come in."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from beds.examples import examples
+from beds.scripted_host import WINDOW, ScriptedHost, Worker, worker_ffi, worker_lib
+from beds.worker import FEATURES, LOOPBACK, Conn, connected, receive_exactly
+from hypothesis import given
+from hypothesis import strategies as st
+from xts_messages import wire_table as table
+from xts_messages.codec import Endpoint
+
+MOVE = table.FEATURES["MOVE"][0]
+WITHIN_MS = 10_000
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    with Worker() as made:
+        yield made
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server((LOOPBACK, 0)) as made:
+        made.settimeout(5)
+        yield made
+
+
+@pytest.fixture
+def host(worker: Worker) -> Iterator[ScriptedHost]:
+    with worker.attach(features=FEATURES | MOVE) as made:
+        yield made.open()
+
+
+@dataclass
+class Left:
+    """What a channel has handed over."""
+
+    records: bytes
+    descriptors: list[int]
+    queue: tuple[int, ...]
+    ticket: int
+    reset: int
+
+    def close(self) -> None:
+        for fd in (*self.descriptors, *self.queue):
+            os.close(fd)
+
+
+def ask(worker: Worker, urgency: int = 0) -> int:
+    return -int(worker_lib.xts_worker_move_ask(worker.native, 0, WITHIN_MS, urgency))
+
+
+def take(worker: Worker) -> Left:
+    """All pieces, as they come."""
+    out, deadline = worker_ffi.new("struct xts_moved *"), time.monotonic() + 5
+    left = Left(b"", [], (), 0, 0)
+    while True:
+        assert time.monotonic() < deadline, "the channel is not left"
+        result = worker_lib.xts_worker_move_take(worker.native, 0, out)
+        if result == -errno.EAGAIN:
+            time.sleep(0.001)
+            continue
+        assert result == 0, os.strerror(-result)
+        data = bytes(worker_ffi.buffer(out.data, out.bytes)) if out.bytes else b""
+        descriptors = [int(out.fds[i]) for i in range(out.fd_count)]
+        last, left.reset = bool(out.last), int(out.reset)
+        left.ticket = int(out.ticket)
+        worker_lib.xts_moved_free(out)
+        if last:
+            left.queue = tuple(descriptors)
+            return left
+        left.records, left.descriptors = left.records + data, left.descriptors + descriptors
+
+
+def take_in(worker: Worker, records: bytes, descriptors: list[int]) -> int:
+    tenant = worker.tenant
+    return int(
+        worker_lib.xts_worker_take_in(worker.native, tenant, records, len(records), descriptors, len(descriptors))
+    )
+
+
+def claim(host: ScriptedHost, ticket: int, old_id: int, number: int, *, unread: int = 0) -> int:
+    key = ticket >> 32 << 32 | old_id
+    host.send("XTS_CMD_CLAIM", xts_socket=number, token=1, key=key, post_credits=WINDOW - unread, unread=unread)
+    answer = host.expect("XTS_REPLY_CLAIM_ACK")
+    assert answer.error == 0
+    return int(answer.fields["proxy_id"])
+
+
+def moved(host: ScriptedHost, worker: Worker, to: Worker) -> Left:
+    """The host answers at once; what it had is at the other worker then."""
+    assert ask(worker) == 0
+    ticket = host.expect("XTS_REPLY_MOVE").fields["ticket"]
+    host.send("XTS_CMD_MOVE_ACK", ticket=ticket)
+    left = take(worker)
+    assert left.ticket == ticket
+    assert take_in(to, left.records, left.descriptors) == len(left.descriptors)
+    left.descriptors = []
+    return left
+
+
+def test_a_connection_moves_with_what_is_unread(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
+    with Worker(tenant=worker.tenant) as next_worker, connected(host, server) as connection:
+        connection.send(b"before")
+        connection.peer.sendall(b"unread")
+        assert connection.receive_data().payload == b"unread"  # and the program has not read it
+        left = moved(host, worker, next_worker)
+        connection.peer.sendall(b"meanwhile")
+        with next_worker.attach(features=FEATURES | MOVE) as after:
+            after.open()
+            id = claim(after, left.ticket, connection.id, 77, unread=len(b"unread"))
+            there = Conn(after, 77, id, WINDOW, connection.peer)
+            there.held = 0
+            assert there.receive_data().payload == b"meanwhile"
+            after.send("XTS_CMD_SEND", b"after", id=id)
+            assert receive_exactly(connection.peer, 11) == b"beforeafter"
+            there.read_bytes = len(b"unreadmeanwhile")
+            there.close()  # all was read, so this is FIN and no reset
+            assert connection.peer.recv(10) == b""
+        left.close()
+
+
+def test_a_listener_moves_with_its_backlog(worker: Worker, host: ScriptedHost) -> None:
+    number = host.new_socket()
+    host.send("XTS_CMD_BIND", xts_socket=number, token=1, domain=4, local=Endpoint.of(LOOPBACK, 0))
+    bound = host.expect("XTS_REPLY_BIND_ACK").fields
+    host.send("XTS_CMD_LISTEN", id=bound["proxy_id"], xts_socket=number, token=2, backlog=8, post_credits=0)
+    assert host.expect("XTS_REPLY_LISTEN_ACK").error == 0
+    with Worker(tenant=worker.tenant) as next_worker:
+        with socket.create_connection((LOOPBACK, bound["local"].port)) as waiting:
+            left = moved(host, worker, next_worker)
+            with next_worker.attach(features=FEATURES | MOVE) as after:
+                after.open()
+                claim(after, left.ticket, bound["proxy_id"], 9)
+                come = after.expect("XTS_REPLY_NEWCONN")
+                assert come.id == 9 and come.fields["peer"].port == waiting.getsockname()[1]
+            left.close()
+
+
+def test_a_host_that_sleeps_is_asked_and_not_waited_for(
+    worker: Worker, host: ScriptedHost, server: socket.socket
+) -> None:
+    with connected(host, server) as connection:
+        assert ask(worker) == 0
+        begun = time.monotonic()
+        left = take(worker)
+        assert time.monotonic() - begun >= table.MOVE_QUIET_MS / 1000
+        assert len(left.descriptors) == 1 and left.reset == 0
+        connection.peer.sendall(b"x")  # nobody has closed it
+        left.close()
+
+
+def is_reset(worker: Worker, connection: Conn) -> None:
+    """Its channel is left, and it does not move."""
+    assert ask(worker, 1) == 0
+    left = take(worker)
+    assert left.descriptors == [] and left.reset == 1
+    with pytest.raises(ConnectionResetError):
+        connection.peer.recv(1)
+    left.close()
+
+
+def test_what_does_not_move_is_waited_for_and_then_reset(
+    worker: Worker, host: ScriptedHost, server: socket.socket
+) -> None:
+    with connected(host, server, {"ulp": "LENGTH_PREFIXED"}) as connection:
+        assert ask(worker) == errno.EBUSY
+        is_reset(worker, connection)
+
+
+def test_a_host_of_an_earlier_version(worker: Worker, server: socket.socket) -> None:
+    with worker.attach(features=FEATURES) as host:
+        host.open()
+        with connected(host, server) as connection:
+            assert ask(worker) == errno.EOPNOTSUPP
+            is_reset(worker, connection)
+
+
+def test_an_answer_that_nobody_has_asked_for_ends_the_link(worker: Worker, host: ScriptedHost) -> None:
+    host.send("XTS_CMD_MOVE_ACK", ticket=1)
+    worker.wait(lambda figures: figures.link_failures == 1, "end of the link")
+
+
+def is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+@given(data=st.data())
+@examples(60)
+def test_what_comes_in_is_not_believed(data: st.DataObject) -> None:
+    """Whatever the records are, and the descriptors: no descriptor is left, and the worker goes on."""
+    with Worker() as worker, worker.attach(features=FEATURES | MOVE) as host:
+        host.open()
+        with socket.create_server((LOOPBACK, 0)) as server, connected(host, server) as connection:
+            assert ask(worker) == 0
+            host.send("XTS_CMD_MOVE_ACK", ticket=host.expect("XTS_REPLY_MOVE").fields["ticket"])
+            left = take(worker)
+            records = bytearray(left.records)
+            for _ in range(data.draw(st.integers(1, 6))):
+                records[data.draw(st.integers(0, len(records) - 1))] = data.draw(st.integers(0, 255))
+            records = records[: data.draw(st.integers(0, len(records)))]
+            others = [os.open(os.devnull, os.O_RDONLY), socket.socket().detach()]
+            descriptors = data.draw(st.permutations(left.descriptors + others))
+            taken = take_in(worker, bytes(records), list(descriptors))
+            assert taken + len([fd for fd in descriptors if not is_open(fd)]) == len(descriptors)
+            left.descriptors = []
+            left.close()
+            connection.peer.close()

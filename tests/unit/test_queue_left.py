@@ -1,0 +1,130 @@
+"""A queue that one process leaves, and another goes on with."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+
+import pytest
+from beds.examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from xts_messages.queue import Frame, Queue
+from xts_messages.queue_kinds import HOST, PROXY, QueueEnd
+from xts_messages.shm import ShmArea, create_shm
+
+WINDOW = 16
+STEPS = st.lists(st.sampled_from(["to_proxy", "to_host", "read", "hold", "give_back", "move"]), max_size=200)
+
+
+@pytest.fixture
+def area() -> Iterator[ShmArea]:
+    made = create_shm(frame_window=WINDOW)
+    yield made
+    made.close()
+
+
+def moved(queue: Queue, area: ShmArea) -> Queue:
+    """The same end in other hands."""
+    state, descriptors = queue.leave()
+    queue.close()
+    return QueueEnd(area.geometry, descriptors).resume(PROXY, state)
+
+
+class Ends:
+    """Both ends, and what is on its way: nothing may be lost, changed, or come twice."""
+
+    def __init__(self, area: ShmArea) -> None:
+        self.area = area
+        self.host, self.proxy = area.open(HOST), area.open(PROXY)
+        self.sent: dict[str, list[bytes]] = {"host": [], "proxy": []}
+        self.held: list[Frame] = []
+        self.count = 0
+
+    def send(self, sender: Queue, to: str) -> None:
+        self.count += 1
+        frame = self.count.to_bytes(4, "big") * 20
+        try:
+            sender.submit(frame)
+        except BlockingIOError:
+            return
+        sender.kick()
+        self.sent[to].append(frame)
+
+    def receive(self, receiver: Queue, name: str, *, hold: bool = False) -> None:
+        while (frame := receiver.receive()) is not None:
+            assert bytes(frame) == self.sent[name].pop(0)
+            if hold and not self.held:
+                self.held.append(frame)
+            else:
+                frame.recycle()
+
+    def step(self, what: str) -> None:
+        match what:
+            case "to_proxy":
+                self.send(self.host, "proxy")
+            case "to_host":
+                self.send(self.proxy, "host")
+            case "read" | "hold":
+                self.receive(self.host, "host", hold=what == "hold")
+                self.receive(self.proxy, "proxy")
+            case "give_back":
+                while self.held:
+                    self.held.pop().recycle()
+            case "move":
+                self.proxy = moved(self.proxy, self.area)
+
+    def close(self) -> None:
+        self.step("give_back")
+        self.host.close()
+        self.proxy.close()
+
+
+@given(steps=STEPS)
+@examples(60)
+def test_nothing_is_lost_whenever_it_moves(steps: list[str]) -> None:
+    area = create_shm(frame_window=WINDOW)
+    ends = Ends(area)
+    try:
+        for step in [*steps, "move", "read", "give_back"]:
+            ends.step(step)
+        assert ends.sent == {"host": [], "proxy": []}
+        for _ in range(3 * WINDOW):  # all slots are there again
+            ends.step("to_host")
+            ends.step("to_proxy")
+            ends.step("read")
+        assert ends.sent == {"host": [], "proxy": []}
+    finally:
+        ends.close()
+        area.close()
+
+
+def test_a_bell_that_rang_for_the_one_before(area: ShmArea) -> None:
+    host, proxy = area.open(HOST), area.open(PROXY)
+    with host:
+        assert not proxy.arm()
+        host.send(b"x" * 60)
+        with moved(proxy, area) as there:
+            frame = there.wait(1000)
+            frame.recycle()
+            with pytest.raises(TimeoutError):
+                there.wait(20)
+
+
+def test_not_while_a_frame_is_lent_out(area: ShmArea) -> None:
+    with area.open(HOST) as host, area.open(PROXY) as proxy:
+        host.send(b"x" * 60)
+        frame = proxy.receive()
+        assert frame
+        with pytest.raises(OSError, match="leaving") as failed:
+            proxy.leave()
+        assert failed.value.errno == errno.EBUSY
+        frame.recycle()
+        state, descriptors = proxy.leave()
+        for wrong in (state[:-1], b"", bytes(len(state))):
+            with pytest.raises(OSError, match="going on") as failed:
+                QueueEnd(area.geometry, descriptors).resume(PROXY, wrong)
+            assert failed.value.errno == errno.EINVAL
+        for fd in descriptors:
+            os.close(fd)
