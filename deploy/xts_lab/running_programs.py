@@ -117,7 +117,7 @@ def _wait_gone(pids: Iterable[int], timeout_s: float) -> None:
         except ProcessLookupError:
             continue
         try:
-            select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+            _polled(descriptor, deadline - time.monotonic())
         finally:
             os.close(descriptor)
 
@@ -125,5 +125,11 @@ def _wait_gone(pids: Iterable[int], timeout_s: float) -> None:
 def wait_ready(descriptor: int, timeout_s: float) -> bool:
     """Waits until a program writes to its --ready-fd. False: it closed the descriptor instead, or wrote nothing for
     timeout_s."""
-    readable, _, _ = select.select([descriptor], [], [], timeout_s)
-    return bool(readable) and os.read(descriptor, 64) != b""
+    return _polled(descriptor, timeout_s) and os.read(descriptor, 64) != b""
+
+
+def _polled(descriptor: int, timeout_s: float) -> bool:
+    """Whether there is something to read; select() would refuse descriptors of 1,024 and above."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(max(0.0, timeout_s) * 1000))

@@ -73,9 +73,10 @@ class Starter:
         """The connections to all children, in the order of their roles. Blocks until they are started."""
         found: dict[int, socket.socket] = {}
         deadline = time.monotonic() + FIRST_S
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
         while len(found) < self._count:
-            ready, _, _ = select.select([self._connection], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 raise TimeoutError(110, f"the agent's processes did not start within {FIRST_S:g} s")
             for number, connection in self.received():
                 if number in found:

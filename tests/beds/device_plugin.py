@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 import threading
@@ -12,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from xts_messages.endpoint import Endpoint, Grant, NotReady, Peer, Queues
+
+from beds.ready import readable
 
 STOP_S = 20.0
 
@@ -67,7 +68,7 @@ def running_plugin(
         os.close(write_end)
     try:
         if await_ready:
-            assert select.select([ready], [], [], STOP_S)[0], log.read_text()
+            assert readable(ready, STOP_S), log.read_text()
             assert os.read(ready, 200).startswith(b"ready: "), log.read_text()
         yield process, log
     finally:

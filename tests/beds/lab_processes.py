@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from xts_lab.lab import Lab
 
 from beds.echo_server import ECHO
+from beds.ready import readable
 
 LINE_S = 20.0
 
@@ -53,7 +53,7 @@ class Attached:
     def says(self) -> str:
         """Its next line."""
         assert self.process.stdout
-        assert select.select([self.process.stdout], [], [], LINE_S)[0], f"nothing in {LINE_S:g} s"
+        assert readable(self.process.stdout, LINE_S), f"nothing in {LINE_S:g} s"
         return self.process.stdout.readline().strip()
 
     def again(self) -> str:

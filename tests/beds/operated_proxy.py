@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from xts_messages.attach import Attachment, attach
 from xts_proxy import control_socket, sandbox
 
 from beds.metrics import scrape
+from beds.ready import readable
 from beds.scripted_host import ScriptedHost
 
 PROXY = [sys.executable, "-m", "xts_proxy"]
@@ -126,7 +126,7 @@ def running(
         )
     os.close(told)
     try:
-        assert select.select([ready], [], [], START_S)[0], log.read_text()
+        assert readable(ready, START_S), log.read_text()
         assert os.read(ready, 64) == b"ready\n", log.read_text()
         yield Proxy(process, directory, log)
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from pathlib import Path
 from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_lab.places import end
 from xts_proxy.control_socket import workers_pid
+
+from beds.ready import readable
 
 READY_S = 60.0  # an emulated machine loads modules of the kernel meanwhile
 STOP_S = 10.0
@@ -65,7 +66,7 @@ def running_proxy(folder: Path, extra: str = "") -> Iterator[ProxyProcess]:
 
 def _wait_ready(read_end: int, process: subprocess.Popen[bytes], log: Path) -> None:
     """The proxy writes a line when it serves; its end closes the pipe."""
-    ready, _, _ = select.select([read_end], [], [], READY_S)
+    ready = readable(read_end, READY_S)
     if not ready or not os.read(read_end, 64):
         state = f"exit status {process.wait(STOP_S)}" if ready else f"not ready after {READY_S} s"
         raise RuntimeError(f"xts-proxy: {state}\n{log.read_text(errors='replace')}")

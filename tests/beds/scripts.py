@@ -12,13 +12,14 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
-import select
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+
+from beds.ready import readable
 
 Function = TypeVar("Function", bound=Callable[..., None])
 #: A script ends after SCRIPT_S and says where it was. Of several, none is started after START_S: the last has ended, or
@@ -78,7 +79,7 @@ def _end_of(pid: int) -> int:
     """Its exit status; it is killed if it could not even end itself in time."""
     fd = os.pidfd_open(pid)
     try:
-        if not select.select([fd], [], [], KILL_S)[0]:
+        if not readable(fd, KILL_S):
             os.kill(pid, signal.SIGKILL)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     finally:

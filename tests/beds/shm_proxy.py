@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Self
 
 from xts_lab.loopback import ALLOW_LOOPBACK
 
+from beds.ready import readable
 from beds.scripts import RUN_S
 
 SYSTEM = Path(__file__).resolve().parents[1] / "system"
@@ -50,7 +50,7 @@ class ShmProxy:
         with self.log.open("a") as log:
             self.process = subprocess.Popen(command, stderr=log, pass_fds=[told])
         os.close(told)
-        answered = select.select([ready], [], [], START_S)[0] and os.read(ready, 1)
+        answered = readable(ready, START_S) and os.read(ready, 1)
         os.close(ready)
         assert answered, self.log.read_text()
         return self

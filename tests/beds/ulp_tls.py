@@ -22,6 +22,7 @@ import pytest
 from xts_proxy._native import ffi, lib
 
 from beds.authority import Authority, Issued
+from beds.ready import readable
 from beds.ulp import UlpBed
 
 AUTHORITY = Authority()
@@ -230,7 +231,7 @@ class TlsBed(UlpBed):
 
     def wait(self, timeout_s: float = 5) -> None:
         """For something at our end."""
-        assert select.select([self.local], [], [], timeout_s)[0], "nothing comes"
+        assert readable(self.local, timeout_s), "nothing comes"
 
     # --- handshakes
 

@@ -4,7 +4,6 @@ takes 10 us, and the worker looks at it after everything that costs time."""
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import threading
 import time
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from xts_proxy._native import ffi
 
+from beds.ready import readable
 from beds.scripted_host import ScriptedHost, Worker
 
 LOOPBACK = "127.0.0.1"
@@ -76,4 +76,4 @@ def connect() -> Iterator[Connect]:
 
 
 def has_ended(peer: socket.socket) -> bool:
-    return bool(select.select([peer], [], [], 0)[0])
+    return readable(peer)

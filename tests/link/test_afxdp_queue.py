@@ -6,13 +6,13 @@ import errno
 import hashlib
 import os
 import random
-import select
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from beds.ready import readable
 from beds.veth_wire import Wire, make_wire
 from pyroute2 import NetNS
 from xts_bpf.device import DeviceQueues, open_device_queues
@@ -164,7 +164,7 @@ def state(wire: Wire, namespace: str, interface: str, state: str) -> None:
 def looks(source: Queue) -> None:
     """As a thread that sleeps on the queue: the kernel sends from the ring by poll(), too."""
     assert not source.arm()
-    select.select([int(source.native.wait_fd)], [], [], 0.001)
+    readable(int(source.native.wait_fd), 0.001)
     source.disarm()
 
 

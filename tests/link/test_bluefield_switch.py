@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import select
 import shutil
 import socket
 import subprocess
@@ -19,6 +18,7 @@ from typing import TypeVar
 
 import pytest
 from beds import open_vswitch
+from beds.ready import writable
 from pyroute2 import NetNS
 from xts_bluefield.__main__ import main
 from xts_bluefield.functions import describe_features
@@ -264,7 +264,7 @@ def connects(bed: Bed, namespace: str, to: tuple[str, int]) -> socket.socket:
 
 
 def ready(sock: socket.socket, wait_s: float = _WAIT_S) -> bool:
-    return bool(select.select([], [sock], [], wait_s)[1]) and not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    return writable(sock, wait_s) and not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
 
 @pytest.mark.skipif(shutil.which("nft") is None, reason="nft is not installed (Debian's package nftables)")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from beds.ready import readable
 from xts_lab.lab import Lab
 from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_proxy import control_socket
@@ -194,7 +194,7 @@ def _proxy(directory: Path, settings: Settings) -> Iterator[int]:
     os.close(writing)
     try:
         with os.fdopen(reading, encoding="ascii") as ready:
-            if not select.select([ready], [], [], _START_S)[0] or not ready.readline():
+            if not readable(ready, _START_S) or not ready.readline():
                 raise RuntimeError(f"xts-proxy did not get ready; configuration {configuration.read_text()}")
         yield control_socket.workers_pid(f"{directory}/proxy.sock")
     finally:

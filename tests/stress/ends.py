@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from beds.ready import readable
 from bench.native_programs import NATIVE as BENCH_NATIVE
 from bench.native_programs import TOP, compile_program, libxts_directory
 
@@ -109,7 +109,7 @@ class End:
     def answer(self, state: str, timeout_s: float) -> dict[str, Any]:
         """The next line of output. StressError when the program has failed or says nothing."""
         assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], timeout_s)
+        ready = readable(self.process.stdout, timeout_s)
         line = self.process.stdout.readline() if ready else ""
         if not line:
             self.check()

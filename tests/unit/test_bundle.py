@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import select
 import struct
 from collections.abc import Iterator
 
 import pytest
 from beds.examples import examples
+from beds.ready import readable
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_messages import codec
@@ -245,6 +245,6 @@ def test_a_peer_wakes_us_with_a_bundle() -> None:
         area.close()
         assert not proxy.arm()
         host.send(bundle_of(frame_of(60), frame_of(61)))
-        assert select.select([proxy.fileno()], [], [], 5)[0]
+        assert readable(proxy.fileno(), 5)
         proxy.disarm()
         assert drain(proxy) == [frame_of(60), frame_of(61)]

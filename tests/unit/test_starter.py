@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 import time
 
 import pytest
 from beds import process_tree
+from beds.ready import readable
 from xts_agent import starter
 from xts_agent.starter import Role, Starter
 
@@ -35,7 +35,7 @@ def tree(of: Starter) -> int:
 
 
 def another(of: Starter, seconds: float = 10) -> tuple[int, socket.socket]:
-    assert select.select([of], [], [], seconds)[0], "nothing was started"
+    assert readable(of, seconds), "nothing was started"
     return next(iter(of.received()))
 
 
@@ -64,7 +64,7 @@ def test_what_cannot_begin_is_tried_less_and_less_often(monkeypatch: pytest.Monk
     with Starter([Role("xts-fails", fails)]) as served:
         deadline = time.monotonic() + 2
         while (left := deadline - time.monotonic()) > 0:
-            if select.select([served], [], [], left)[0]:
+            if readable(served, left):
                 _, connection = next(iter(served.received()))
                 connection.close()
                 starts += 1

@@ -7,7 +7,6 @@ import ctypes
 import errno
 import mmap
 import os
-import select
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 from beds.authority import Certificate, certificate_for_localhost
 from beds.kernel_tls import kernel_changes_keys, kernel_tls_reason, tls_stat
+from beds.ready import readable
 from beds.ulp import BOTH, RECEIVE, SEND, Mark, Pdu, UlpBed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,7 +108,7 @@ def receive_all(bed: UlpBed, enough: Callable[[list[Pdu]], bool]) -> list[Pdu]:
         pdus += bed.read_all()
         if enough(pdus):
             return pdus
-        select.select([bed.local], [], [], 0.01)
+        readable(bed.local, 0.01)
     raise AssertionError(f"only {pdus!r:.200} came")
 
 

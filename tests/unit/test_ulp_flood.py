@@ -4,7 +4,6 @@ that the others have theirs, and TLS ends a connection that brings no data. Coun
 from __future__ import annotations
 
 import errno
-import select
 import socket
 import ssl
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from beds.grpc import DATA as GRPC_DATA
 from beds.grpc import END_HEADERS, HEADERS, SETTINGS, WINDOW_UPDATE, frame
+from beds.ready import readable
 from beds.ulp import RECEIVE, Mark, UlpBed
 from beds.ulp_tls import (
     AUTHORITY,
@@ -109,7 +109,7 @@ def test_a_hello_in_many_records(bed: TlsBed, version: ssl.TLSVersion, size: int
     hello = peer.outgoing.read()
     assert len(hello) > 2900
     bed.peer_send(in_records_of(hello, size))
-    while not select.select([bed.peer], [], [], 0)[0]:  # each call is a turn, and has some records
+    while not readable(bed.peer):  # each call is a turn, and has some records
         assert not bed.handshake()
     exchange(bed, bed.shake(peer))
 

@@ -4,7 +4,6 @@ protocol; and grpcio as the peer, server and client."""
 from __future__ import annotations
 
 import errno
-import select
 import socket
 from collections import defaultdict
 from collections.abc import Iterable
@@ -37,6 +36,7 @@ from beds.grpc import (
     setting,
     window_update,
 )
+from beds.ready import readable
 from beds.ulp import BOTH, RECEIVE, Mark, Pdu, UlpBed
 from beds.ulp_traffic import few, sizes, whole
 from hypothesis import given
@@ -540,7 +540,7 @@ class OverBed:
         parts = self.bed.read_parts()
         self.waiting += [(pdu.data, pdu.mark.control) for pdu in self.bed.join(parts)]
         if not parts and not self.bed.ended:
-            assert select.select([self.bed.local], [], [], 10)[0], "the peer is silent"
+            assert readable(self.bed.local, 10), "the peer is silent"
 
     def receive(self) -> Received | None:
         """The next PDU; None at the end."""

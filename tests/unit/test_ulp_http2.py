@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import select
 import shutil
 import socket
 import subprocess
@@ -14,6 +13,7 @@ import h2.config
 import h2.connection
 import h2.events
 import pytest
+from beds.ready import readable
 from beds.ulp import RECEIVE, SEND, Mark, Pdu, UlpBed
 from beds.ulp_traffic import few, send_pdu, sizes, whole
 from hypothesis import given
@@ -202,7 +202,7 @@ def exchange(bed: UlpBed, application: h2.connection.H2Connection) -> Iterator[h
         for part, _ in parts:
             yield from application.receive_data(part)
         if not parts and not bed.ended:
-            assert select.select([bed.local], [], [], 10)[0], "the peer is silent"
+            assert readable(bed.local, 10), "the peer is silent"
 
 
 def over_tcp(bed: UlpBed, tcp: socket.socket) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import time
@@ -14,6 +13,7 @@ from typing import IO
 import pytest
 from beds.echo_server import ECHO
 from beds.lab import raise_or_skip
+from beds.ready import readable
 from xts_lab.lab import Lab
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
@@ -61,7 +61,7 @@ def speaking(lab: Lab, role: str, *command: str) -> Iterator[IO[str]]:
 
 
 def line(said: IO[str]) -> int:
-    assert select.select([said], [], [], LINE_S)[0], f"nothing in {LINE_S} s"
+    assert readable(said, LINE_S), f"nothing in {LINE_S} s"
     text = said.readline()
     assert text, "the connection was lost"
     return int(text)

@@ -7,7 +7,6 @@ a kubelet names them.
 from __future__ import annotations
 
 import contextlib
-import select
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ import pytest
 from beds.device_plugin import running_plugin
 from beds.kubelet import Kubelet, wait_for
 from beds.lab import raise_or_skip
+from beds.ready import readable
 from xts_lab import topology
 from xts_lab.lab import Lab
 from xts_lab.wire import Wire
@@ -122,7 +122,7 @@ def member(lab: Lab, folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 def line(process: subprocess.Popen[str]) -> str:
     assert process.stdout
-    assert select.select([process.stdout], [], [], 20)[0]
+    assert readable(process.stdout, 20)
     return process.stdout.readline().strip()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from beds.lab import raise_or_skip
+from beds.ready import readable
 from xts_lab.lab import Lab
 from xts_proxy import control_socket
 
@@ -97,7 +97,7 @@ def program(lab: Lab, script: str) -> subprocess.Popen[str]:
 
 def line(process: subprocess.Popen[str]) -> str:
     assert process.stdout
-    assert select.select([process.stdout], [], [], 20)[0]
+    assert readable(process.stdout, 20)
     return process.stdout.readline().strip()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from beds.lab import raise_or_skip
 from beds.lab_cable import put_in, set_link, state_of, take_out
 from beds.metrics import scrape
 from beds.operated_proxy import wait
+from beds.ready import readable
 from xts_bpf.program import SteerProgram
 from xts_lab import topology
 from xts_lab.lab import Lab
@@ -131,7 +131,7 @@ class Client:
         return self.said()
 
     def says_nothing(self, seconds: float) -> bool:
-        return not select.select([self._process.stdout], [], [], seconds)[0]
+        return not readable(self._process.stdout, seconds)
 
 
 @contextlib.contextmanager

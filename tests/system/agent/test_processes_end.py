@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 import subprocess
 import time
@@ -19,6 +18,7 @@ from beds import process_tree
 from beds.echo_server import ECHO
 from beds.lab import raise_or_skip
 from beds.metrics import scrape
+from beds.ready import readable
 from xts_lab.lab import Lab
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
@@ -95,7 +95,7 @@ class Client:
 
     def told(self) -> str:
         assert self.process.stdout
-        assert select.select([self.process.stdout], [], [], LINE_S)[0], f"nothing in {LINE_S:g} s"
+        assert readable(self.process.stdout, LINE_S), f"nothing in {LINE_S:g} s"
         return self.process.stdout.readline().split(" ")[0].strip()
 
     def request(self) -> str:

@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 from beds import process_tree
 from beds.lab import raise_or_skip
+from beds.ready import readable
 from xts_lab.lab import Lab
 from xts_proxy import control_socket
 
@@ -214,7 +214,7 @@ def line(process: subprocess.Popen[str]) -> str:
     assert process.stdout
     said = b""
     while not said.endswith(b"\n"):
-        assert select.select([process.stdout], [], [], LINE_S)[0], f"it says no more than {said!r}"
+        assert readable(process.stdout, LINE_S), f"it says no more than {said!r}"
         if not (more := os.read(process.stdout.fileno(), 1)):
             break
         said += more

@@ -4,7 +4,6 @@ Where the proxy serves no relay it goes to a process."""
 from __future__ import annotations
 
 import json
-import select
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from beds import process_tree
 from beds.lab import raise_or_skip
+from beds.ready import readable
 from xts_lab.lab import Lab
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
@@ -47,7 +47,7 @@ def started(lab: Lab, stack: ExitStack) -> str:
     process = stack.enter_context(lab.popen("host", ["python", "-c", PROGRAM], text=True, **pipes))
     stack.callback(process.kill)
     assert process.stdout
-    assert select.select([process.stdout], [], [], LINE_S)[0], f"nothing in {LINE_S:g} s"
+    assert readable(process.stdout, LINE_S), f"nothing in {LINE_S:g} s"
     return process.stdout.readline().strip()
 
 

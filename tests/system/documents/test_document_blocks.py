@@ -4,7 +4,6 @@ comments."""
 from __future__ import annotations
 
 import os
-import select
 import shlex
 import signal
 import socket
@@ -16,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from beds.ready import readable
 from xts_docs import blocks, markdown
 from xts_docs.markdown import Block
 from xts_lab.lab import Lab
@@ -75,7 +75,7 @@ class Reader:
         """Has the shell come to the end of a block? Not, when it has ended, or time is over."""
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline and self.process.poll() is None:
-            if select.select([self.told], [], [], 0.05)[0]:
+            if readable(self.told, 0.05):
                 return bool(os.read(self.told, 1))
         return False
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 from beds.lab import raise_or_skip
 from beds.proxy_process import running_proxy
+from beds.ready import readable
 from xts_lab.lab import Lab
 
 XTS = [sys.executable, "-m", "xts_socket.cli"]
@@ -74,7 +74,7 @@ class Bed:
         run = [*XTS, "run", "--rules", str(self.rules), "--", sys.executable, "-c", PROGRAM, host, str(port), then]
         with self.popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             try:
-                assert process.stdout and select.select([process.stdout], [], [], WAIT_S)[0]
+                assert process.stdout and readable(process.stdout, WAIT_S)
                 assert process.stdout.readline() == b"done\n"
                 yield process
             finally:

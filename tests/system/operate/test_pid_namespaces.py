@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from beds.operated_proxy import PROXY, Proxy, running, wait
+from beds.ready import readable
 from beds.scripted_host import ScriptedHost
 
 pytestmark = pytest.mark.root
@@ -160,7 +160,7 @@ def test_sigterm_ends_process_1_before_it_serves(tmp_path: Path) -> None:
             pidfd = os.pidfd_open(first)
             wait(lambda: handles(first, signal.SIGTERM), "handler", 10)
             os.kill(first, signal.SIGTERM)
-            assert select.select([pidfd], [], [], 5)[0], "it goes on"
+            assert readable(pidfd, 5), "it goes on"
             os.close(pidfd)
             assert process.wait(5) == 128 + signal.SIGTERM
         finally:

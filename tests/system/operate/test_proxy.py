@@ -8,7 +8,6 @@ import json
 import os
 import pwd
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -22,6 +21,7 @@ from typing import Any
 
 import pytest
 from beds.operated_proxy import PROXY, START_S, Proxy, running, wait, write_config
+from beds.ready import readable
 from beds.scripted_host import ScriptedHost
 from xts_lab.lab import Lab
 from xts_messages.attach import Attachment, attach
@@ -224,7 +224,7 @@ def test_a_stop_lets_connections_end_and_then_says_goodbye(tmp_path: Path, serve
             assert peer.recv(64) == b""
         assert host.wait_down() == errno.ESHUTDOWN
         assert proxy.ended() == 0
-        assert select.select([attachment], [], [], 5)[0], "the connection's end tells of the proxy's"
+        assert readable(attachment, 5), "the connection's end tells of the proxy's"
     assert "cut off" not in proxy.log.read_text()
     assert sorted(path.name for path in proxy.directory.iterdir()) == ["log", "proxy.toml"]
 
@@ -292,7 +292,7 @@ def test_a_killed_proxy_is_noticed_and_the_next_one_serves(tmp_path: Path, serve
         _, peer = connected(host, server)
         with peer:
             proxy.process.kill()
-            assert select.select([attachment], [], [], 1)[0], "the hosts know within a second"
+            assert readable(attachment, 1), "the hosts know within a second"
             with pytest.raises(OSError):
                 while peer.recv(64):
                     pass

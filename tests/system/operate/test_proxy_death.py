@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from beds.operated_proxy import START_S, Proxy, running
+from beds.ready import readable
 from test_proxy_afxdp import DEVICE_MAC, Cable, cable, inside, proxy_on
 
 __all__ = ["cable"]  # a fixture
@@ -74,7 +74,7 @@ def program(endpoint: str, server: socket.socket, **settings: str) -> Iterator[s
 
 def line_of(process: subprocess.Popen[str], timeout_s: float) -> str:
     assert process.stdout
-    assert select.select([process.stdout], [], [], timeout_s)[0], f"nothing said in {timeout_s} s"
+    assert readable(process.stdout, timeout_s), f"nothing said in {timeout_s} s"
     return process.stdout.readline().strip()
 
 
@@ -141,7 +141,7 @@ def agent_on(cable: Cable, endpoint: Path) -> Iterator[None]:
         process = subprocess.Popen(command, pass_fds=[told], stdout=subprocess.DEVNULL)
     os.close(told)
     try:
-        assert select.select([ready], [], [], START_S)[0]
+        assert readable(ready, START_S)
         assert os.read(ready, 64)
         yield
     finally:

@@ -8,7 +8,6 @@ import os
 import platform
 import re
 import resource
-import select
 import signal
 import socket
 import ssl
@@ -24,6 +23,7 @@ from beds.authority import Authority, Issued, self_signed_pss
 from beds.operated_proxy import Proxy, running, wait
 from beds.operated_tls import READY, directory, host_of, identity, trust
 from beds.process_memory import memory_of
+from beds.ready import readable
 from beds.scripted_host import ScriptedHost
 from beds.ulp_tls import client_context, server_context, takes_signatures
 from beds.worker import Conn, connected, receive_exactly, server
@@ -176,7 +176,7 @@ def test_the_end_of_one_is_the_end_of_all_and_told(directory: Path, name: str) -
         attachment = attach(proxy.endpoint, program="test")
         try:
             os.kill(proxy.pid_of(name), signal.SIGKILL)
-            assert select.select([attachment], [], [], TOLD_S)[0], "the host is told"
+            assert readable(attachment, TOLD_S), "the host is told"
         finally:
             attachment.close()
         assert proxy.ended(TOLD_S) == 1
@@ -188,7 +188,7 @@ def test_none_outlives_the_supervisor(directory: Path) -> None:
         others = [os.pidfd_open(proxy.pid_of(name)) for name in ("xts-workers", "xts-keys")]
         proxy.process.kill()
         for pidfd in others:
-            assert select.select([pidfd], [], [], TOLD_S)[0]
+            assert readable(pidfd, TOLD_S)
             os.close(pidfd)
 
 

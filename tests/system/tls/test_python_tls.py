@@ -634,6 +634,7 @@ def test_an_international_name(name: str, how: str, xts_authority: Authority) ->
                 writer.write(b"hello")
                 data = await reader.readexactly(5)
                 writer.close()
+                await writer.wait_closed()
                 return data
 
             assert asyncio.run(fetch()) == b"hello"

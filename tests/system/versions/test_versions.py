@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import select
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from beds.name_server import IPV4, ZONE, NameServer
+from beds.ready import readable
 from beds.versions import TODAY, NoVersionError, Version, previous
 from xts_lab import netns
 from xts_lab.loopback import ALLOW_LOOPBACK
@@ -56,7 +56,7 @@ def service(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[byte
         )
     os.close(told)
     try:
-        assert select.select([ready], [], [], READY_S)[0] and os.read(ready, 64), log.read_text()
+        assert readable(ready, READY_S) and os.read(ready, 64), log.read_text()
         yield process
         assert process.poll() in (None, -signal.SIGKILL), log.read_text()
     finally:
@@ -203,5 +203,5 @@ def test_an_agent_takes_over_from_another(
 def exchange(client: subprocess.Popen[str]) -> None:
     assert client.stdin and client.stdout
     client.stdin.write("\n")
-    assert select.select([client.stdout], [], [], READY_S)[0], f"nothing in {READY_S} s"
+    assert readable(client.stdout, READY_S), f"nothing in {READY_S} s"
     assert client.stdout.readline() == "exchanged\n"

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import os
 import secrets
-import select
 import socket
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from collections.abc import Callable
 import pytest
 from beds.datagrams import FEATURES as DATAGRAM
 from beds.datagrams import Udp, udp_peer
+from beds.ready import readable
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
 from beds.share import KEEP_MS, goodbye, share
 from beds.worker import FEATURES, PREFIX, Conn, connected, receive_exactly
@@ -68,7 +68,7 @@ def test_a_bystander_waits_for_a_turn_of_the_attacker_not_for_all_it_has_sent(
         attack(attacker, 60, number, id)
         begun_ns = clock.now_ns
         bystander.send("XTS_CMD_SEND", b"!", id=bystander_id)
-        clock.arrived = lambda: bool(select.select([peer], [], [], 0)[0]) and b"!" in peer.recv(64)
+        clock.arrived = lambda: readable(peer) and b"!" in peer.recv(64)
         clock.going.set()
         worker.wait(lambda stats: clock.arrived_ns, "the bystander's byte did not arrive")
         # A round of at most 100 us is under way; the next one is the bystander's, after the attacker's turn.
@@ -94,7 +94,7 @@ def test_many_closes_that_linger_do_not_keep_a_bystander_waiting(
         clock.now_ns += 2000 * MS  # all timers are due
         begun_ns = clock.now_ns
         bystander.send("XTS_CMD_SEND", b"!", id=bystander_id)
-        clock.arrived = lambda: bool(select.select([peer], [], [], 0)[0]) and b"!" in peer.recv(64)
+        clock.arrived = lambda: readable(peer) and b"!" in peer.recv(64)
         clock.going.set()
         worker.wait(lambda stats: clock.arrived_ns, "the bystander's byte did not arrive")
         assert clock.arrived_ns - begun_ns < 250 * US

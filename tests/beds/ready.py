@@ -1,0 +1,30 @@
+"""Whether a descriptor is readable or writable, by poll().
+
+select() refuses descriptors of 1,024 and above, and a process that runs tests may have that many for a while.
+"""
+
+from __future__ import annotations
+
+import select
+from typing import Protocol
+
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
+
+def readable(of: int | HasFileno | None, timeout_s: float = 0.0) -> bool:
+    """Waits for data, an end or an error, at most `timeout_s`."""
+    return _polled(of, select.POLLIN, timeout_s)
+
+
+def writable(of: int | HasFileno, timeout_s: float = 0.0) -> bool:
+    """Waits for room, or an error, at most `timeout_s`."""
+    return _polled(of, select.POLLOUT, timeout_s)
+
+
+def _polled(of: int | HasFileno | None, events: int, timeout_s: float) -> bool:
+    assert of is not None, "a process without that pipe"
+    poll = select.poll()
+    poll.register(of, events)
+    return bool(poll.poll(max(0.0, timeout_s) * 1000))
