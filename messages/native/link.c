@@ -622,6 +622,7 @@ enum xts_link_verdict xts_link_tick(struct xts_link *link, uint64_t now_ns)
 		if (now_ns - link->hello_ns >= HELLO_REPEAT_NS)
 			link->due |= hello_due(link);
 	} else if (link->state == XTS_LINK_UP && link->watching && config->ping_ms) {
+		link->watched_ns = now_ns;
 		if (link->pinged_ns && config->dead_ms && now_ns - link->pinged_ns >= ms_to_ns(config->dead_ms)) {
 			go_down(link, ETIMEDOUT, true);
 			return XTS_LINK_CLOSED;
@@ -700,8 +701,13 @@ uint64_t xts_link_deadline_ns(const struct xts_link *link)
 void xts_link_watch(struct xts_link *link, bool watch, uint64_t now_ns)
 {
 	if (watch && !link->watching) {
-		link->heard_ns = now_ns; /* silence before the watch does not count */
-		link->pinged_ns = 0;
+		uint64_t pause_ns = now_ns - link->watched_ns;
+
+		if (pause_ns > ms_to_ns(link->config.ping_ms) / 2) {
+			link->heard_ns = link->heard_ns < link->watched_ns ? link->heard_ns + pause_ns : now_ns;
+			link->pinged_ns += link->pinged_ns ? pause_ns : 0;
+		}
+		link->watched_ns = now_ns;
 	}
 	link->watching = watch;
 }

@@ -110,8 +110,9 @@ struct xts_link {
 	/* Control frames due, and time. */
 	uint16_t due; /* bits, private to link.c */
 	bool watching;
-	bool traffic;    /* a sequenced message has arrived in this epoch */
-	bool token_here; /* a TOKEN has arrived after the last HELLO */
+	uint64_t watched_ns; /* up to when silence counts */
+	bool traffic;        /* a sequenced message has arrived in this epoch */
+	bool token_here;     /* a TOKEN has arrived after the last HELLO */
 	struct xts_token token;
 	uint8_t token_payload[XTS_TOKEN_PAYLOAD_BYTES_MAX];
 	uint64_t ping_token, pong_token;
@@ -195,7 +196,8 @@ enum xts_link_verdict xts_link_tick(struct xts_link *link, uint64_t now_ns);
 uint64_t xts_link_deadline_ns(const struct xts_link *link);
 
 /* Whether to watch by pings that the peer is alive (true while a thread waits for it). If not, an idle process is
- * silent. */
+ * silent. Silence while nobody watches does not count, except in pauses of up to half of ping_ms: a program that
+ * waits for 200 ms at a time watches, too. What has come has to be received before xts_link_tick() is asked. */
 void xts_link_watch(struct xts_link *link, bool watch, uint64_t now_ns);
 
 /* Ends the link from our side with a positive errno (0: normal end); a GOODBYE is then due. */

@@ -116,6 +116,33 @@ def test_silence_before_the_watch_says_nothing() -> None:
     assert pair.host.up
 
 
+@pytest.mark.parametrize("pause_ms", [0, 50])
+def test_a_peer_that_is_watched_for_short_times_is_found_dead(pause_ms: int) -> None:
+    """As by a program that waits for less than ping_ms at a time."""
+    pair = Pair().open()
+    start = pair.now_ns
+    while pair.host.up and pair.now_ns - start < 5000 * MS:
+        core.xts_link_watch(pair.host.link, True, pair.now_ns)
+        pair.now_ns += 40 * MS
+        pair.host.tick(pair.now_ns)
+        pair.host.pump(pair.now_ns)
+        core.xts_link_watch(pair.host.link, False, pair.now_ns)
+        pair.now_ns += pause_ms * MS
+    assert pair.host.error == errno.ETIMEDOUT
+    assert 1100 <= (pair.now_ns - start) // MS <= 1300
+
+
+def test_a_long_pause_between_two_watches_does_not_count() -> None:
+    pair = Pair().open()
+    for _ in range(20):
+        core.xts_link_watch(pair.host.link, True, pair.now_ns)
+        pair.advance(40)
+        pair.settle()
+        core.xts_link_watch(pair.host.link, False, pair.now_ns)
+        pair.now_ns += 10_000 * MS
+    assert pair.host.up
+
+
 def test_a_flood_of_pings_is_answered_once_a_round() -> None:
     pair = Pair().open()
     for token in range(1000):

@@ -31,6 +31,7 @@
  * read. */
 #define FRAMES_WITHOUT_ROOM 16
 #define ARRIVAL_NS (300 * NS_PER_MS)
+#define TEND_NS (PING_MS / 4 * NS_PER_MS)
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
 
@@ -47,6 +48,27 @@ static void tell_blocked(struct channel *c)
 		if (s->in_use)
 			socket_changed(s, EPOLLOUT);
 	}
+}
+
+/* A program that never waits, because it asks again and again, has to notice a proxy that is gone, too. The queue has
+ * just been emptied. */
+static void tend(struct stack *st)
+{
+	struct channel *c = st->channel;
+	uint64_t now = now_ns();
+
+	c->tended_ns = c->looked_ns;
+	if (c->link.watching)
+		return; /* who waits does it */
+	if (c->queue->traits & XTS_QUEUE_DEATH_SHOWS) {
+		if (now - c->link.heard_ns > PING_MS * NS_PER_MS)
+			channel_connection_event(c);
+		return;
+	}
+	xts_link_watch(&c->link, true, now);
+	channel_tick(st, now);
+	if (st->channel == c)
+		xts_link_watch(&c->link, false, now);
 }
 
 void channel_pump(struct stack *st)
@@ -106,6 +128,8 @@ void channel_pump(struct stack *st)
 		tell_blocked(c);
 	if (st->catch_up_waiters && !xts_link_catching_up(&c->link))
 		wake(st, &st->catch_up_waiters);
+	if (__builtin_expect(c->looked_ns - c->tended_ns > TEND_NS, 0))
+		tend(st);
 }
 
 void channel_tick(struct stack *st, uint64_t now)
