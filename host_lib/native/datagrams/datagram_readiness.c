@@ -14,6 +14,8 @@ static bool is_writable(struct xts_sock *s)
 {
 	uint32_t enough = s->peer_window / 2;
 
+	if (s->away && s->stack->channel)
+		return false; /* it is made again in a moment */
 	if (!s->proxy_id)
 		return true; /* a send would wait for the proxy's answer, not for room */
 	if (enough > DATAGRAM_CREDITS_MAX)

@@ -23,6 +23,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "core/transfer.h"
+#include "processes/again.h"
 #include "queue.h"
 #include "waiting/mirror.h"
 #include "core/wait.h"
@@ -194,14 +195,32 @@ static int send_one(struct xts_sock *s, struct xts_datagram *d, struct source *s
 	return 0;
 }
 
+static bool may_wait(const struct xts_sock *s, int flags)
+{
+	return !s->nonblocking && !(flags & MSG_DONTWAIT);
+}
+
+/* A socket that is away is made again first, if there is a way to the proxy (again.c). Who may not wait tries again
+ * when it is writable: the progress thread makes it. */
+static int come_back(struct xts_sock *s, int flags)
+{
+	if (!s->away)
+		return 0;
+	if (may_wait(s, flags))
+		return again_now(s);
+	return s->stack->channel ? -EAGAIN : -ENETDOWN;
+}
+
 /* sock_alloc_send_pskb(): 0, or the error for which nothing is sent. */
-static int why_not(struct xts_sock *s)
+static int why_not(struct xts_sock *s, int flags)
 {
 	int r = take_error(s);
 
+	if (!r)
+		r = come_back(s, flags);
 	if (r)
 		return r;
-	if (s->lost || s->away)
+	if (s->lost)
 		return -ENETDOWN;
 	if (s->shutdown & SEND_SHUTDOWN)
 		return -EPIPE;
@@ -213,13 +232,13 @@ static int why_not(struct xts_sock *s)
 static int send_or_wait(struct xts_sock *s, struct xts_datagram *d, struct source *src, int flags)
 {
 	uint64_t deadline = deadline_after(s->send_timeout_ns);
-	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
+	bool pumped = false;
 	int r;
 
 	if (d->record.data_bytes <= d->record.segment_bytes)
 		d->record.segment_bytes = 0; /* one datagram */
 	for (;;) {
-		r = why_not(s);
+		r = why_not(s, flags);
 		if (!r)
 			r = send_one(s, d, src);
 		if (r != -EAGAIN)
@@ -230,7 +249,7 @@ static int send_or_wait(struct xts_sock *s, struct xts_datagram *d, struct sourc
 			continue;
 		}
 		waits_to_send(s);
-		if (!blocking)
+		if (!may_wait(s, flags))
 			return -EAGAIN;
 		pumped = false;
 		r = wait_to_send(s, deadline, false);
@@ -305,7 +324,7 @@ static ssize_t cork_send(struct xts_sock *s, struct source *src, int flags, cons
 	if (!cork->data) {
 		r = prepare(s, &cork->about, bytes, flags, message);
 		if (!r)
-			r = why_not(s);
+			r = why_not(s, flags);
 		if (r)
 			return r;
 		cork->data = malloc(CORK_BYTES);

@@ -154,6 +154,7 @@ bool move_restarts(struct stack *st, int error)
 	struct xts_link_config config = c->link.config;
 	struct move *m = &c->move;
 	bool watching = c->link.watching;
+	uint64_t features = c->link.features;
 
 	if (error != ERESTART || !m->ticket || m->opening || m->claimed < m->count ||
 	    xts_link_unacknowledged(&c->link) > m->acked)
@@ -178,6 +179,9 @@ bool move_restarts(struct stack *st, int error)
 	m->opening = true;
 	(void)xts_link_init(&c->link, &config, now_ns());
 	c->link.watching = watching;
+	/* Until HELLO is answered, calls decide by what the last process had: without, a new datagram socket would stay
+	 * with the kernel for good, as with a proxy that knows none. They can send nothing before the answer. */
+	c->link.features = features;
 	c->unkicked++; /* HELLO leaves at once */
 	progress_need(st);
 	xts_log(XTS_LOG_DEBUG, "another process of the proxy at %s takes over; %u of %u sockets move",

@@ -31,9 +31,11 @@ IDLE = 100
 
 @contextmanager
 def echo_server(place: Place) -> Iterator[int]:
-    """In the network: its port."""
+    """In the network, of streams and of datagrams: its port."""
     with place.network():
         server = socket.create_server((place.address if place.address == "127.0.0.1" else "", 0), backlog=512)
+        datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        datagrams.bind(server.getsockname())
 
     def echo(connection: socket.socket) -> None:
         with connection:
@@ -51,10 +53,22 @@ def echo_server(place: Place) -> Iterator[int]:
                 return
             threading.Thread(target=echo, args=(connection,), daemon=True).start()
 
+    def answer_datagrams() -> None:
+        while True:
+            data, sender = datagrams.recvfrom(64)
+            if not data:
+                return
+            datagrams.sendto(data, sender)
+
+    answering = threading.Thread(target=answer_datagrams, daemon=True)
+    answering.start()
     threading.Thread(target=serve, daemon=True).start()
     try:
         yield server.getsockname()[1]
     finally:
+        datagrams.sendto(b"", (peer_address(place), server.getsockname()[1]))
+        answering.join(5)
+        datagrams.close()
         server.shutdown(socket.SHUT_RDWR)
         server.close()
 
@@ -137,7 +151,7 @@ def nobody_notices(where: Upgrading, upgrades: int) -> None:
                 storm.wait_for(20)
         assert where.status()["reset"] == 0
         said = result(process)
-    assert said["failures"] == [] and storm.failures == []
+    assert said["failures"] == [] and storm.failures == [] and said["datagrams"]
     assert said["requests"] and said["connects"] and said["transferred"]
 
 

@@ -3,6 +3,7 @@ It says the listener's port, then what each part has seen, as a line of JSON, wh
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -82,6 +83,35 @@ class Program:
                     raise ValueError("another answer")
             self.result["connects"] = self.result.get("connects", 0) + 1
 
+    def datagrams(self) -> None:
+        """A socket that stays, and a new one each time. A datagram may be lost; no call fails."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stays:
+            stays.connect(self.peer)
+            stays.settimeout(0.2)
+            while not self.ended.is_set():
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as new:
+                    new.connect(self.peer)
+                    new.send(b"new")
+                    stays.send(b"stays")
+                    try:
+                        if stays.recv(16) != b"stays":
+                            raise ValueError("another answer")
+                        self.result["datagrams"] = self.result.get("datagrams", 0) + 1
+                    except TimeoutError:
+                        continue
+
+    def datagrams_without_waiting(self) -> None:
+        """A program that asks when it can send."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.connect(self.peer)
+            sock.setblocking(False)
+            while not self.ended.is_set():
+                with contextlib.suppress(BlockingIOError):
+                    sock.send(b"datagram")
+                with contextlib.suppress(BlockingIOError):
+                    if sock.recv(16) != b"datagram":
+                        raise ValueError("another answer")
+
     def listen(self, listener: Any) -> None:
         while not self.ended.is_set():
             connection, _ = listener.accept()
@@ -92,6 +122,7 @@ class Program:
         listener = socket.create_server((sys.argv[3], 0), backlog=128)
         print(listener.getsockname()[1], flush=True)
         parts: list[Callable[[], None]] = [self.dialogue] * DIALOGUES + [self.transfer, self.connect]
+        parts += [self.datagrams, self.datagrams_without_waiting]
         threads = [threading.Thread(target=self.guarded, args=(part,)) for part in parts]
         threads.append(threading.Thread(target=self.listen, args=(listener,), daemon=True))
         for thread in threads:
