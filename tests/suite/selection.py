@@ -34,7 +34,7 @@ SMOKE = (
 )
 
 #: Folders of tests that --smoke has nothing of: those tests are long, or need what another machine may not have.
-NOT_IN_SMOKE = frozenset({"arm64", "attack", "fuzz", "packages", "stress", "system/versions", "vm"})
+NOT_IN_SMOKE = frozenset({"arm64", "attack", "chaos", "fuzz", "packages", "stress", "system/versions", "vm"})
 
 
 @dataclass(frozen=True)
@@ -49,5 +49,7 @@ class Longer:
 LONGER = (
     Longer("long tests", ("pytest", "-m", "long")),
     Longer("fuzzing, a minute for each target", ("tests/fuzz/run", "--seconds", "60")),
+    Longer("chaos, shared memory", ("tests/chaos/run", "--queue", "shm", "--seconds", "600")),
+    Longer("chaos, AF_XDP", ("tests/chaos/run", "--queue", "afxdp", "--seconds", "600")),
     Longer("stress, shared memory", ("tests/stress/run", "--queue", "shm", "--duration-s", "300")),
 )

@@ -1,0 +1,47 @@
+"""tests/chaos/run: everything at once, by a seed."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from chaos.session import Wanted, run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="tests/chaos/run",
+        description="Disturbs agent, proxy, link and machine while programs run, and says what they should not have "
+        "noticed. Needs root. What failed is run again by its seed.",
+        epilog="example: tests/chaos/run --queue afxdp --seconds 600",
+    )
+    parser.add_argument("--queue", choices=["shm", "afxdp"], default="shm", help="kind of queue (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="of the plan (default: another one each time)")
+    parser.add_argument("--seconds", type=float, default=120, help="how long (default: %(default)s)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="disturbances whose names have this")
+    options = parser.parse_args()
+    seed = random.randrange(1 << 32) if options.seed is None else options.seed
+    folder = Path(tempfile.mkdtemp(prefix="xts-chaos-"))
+    folder.chmod(0o755)
+    print(f"seed {seed}; what programs say is in {folder}", flush=True)
+    try:
+        wanted = Wanted(options.queue, seed, options.seconds, options.only)
+        outcome = run(wanted, folder, lambda line: print(line, flush=True))
+    except ValueError as error:
+        print(f"tests/chaos/run: {error}", file=sys.stderr)
+        return 2
+    for failure in outcome.failures:
+        print(f"FAILED {failure}")
+    again = f"; again: tests/chaos/run --queue {options.queue} --seed {seed}" if outcome.failures else ""
+    print(
+        f"{outcome.steps} steps, all on again after at most {outcome.slowest_s:.1f} s, "
+        f"{len(outcome.failures)} failures{again}"
+    )
+    return 1 if outcome.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""The disturbances: what is done, to what, and what programs may notice of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from pyroute2 import IPRoute
+from xts_lab import topology
+
+from chaos.scene import Scene
+
+BOTH, OVER_ETHERNET = ("shm", "afxdp"), ("afxdp",)
+
+
+class Allows(Enum):
+    NOTHING = "nothing is noticed"
+    NEW_FAIL = "new connections may fail"
+    SOME_END = "connections with TLS in the proxy, and those of several processes, may end"
+    INHERITED_END = "connections that a new process has inherited may end"
+    ENDS = "connections may end"
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """`of`: what it is done to; two at the same time are of different parts."""
+
+    name: str
+    of: str
+    allows: Allows
+    do: Callable[[Scene, random.Random], None]
+    kinds: Sequence[str] = BOTH
+
+
+def _upgrade(scene: Scene, chance: random.Random) -> None:
+    scene.upgrade()
+
+
+def _restart(scene: Scene, chance: random.Random) -> None:
+    scene.end_proxy(signal.SIGTERM)
+    scene.start_proxy()
+
+
+def _kill_proxy(scene: Scene, chance: random.Random) -> None:
+    scene.end_proxy(signal.SIGKILL)
+    time.sleep(chance.uniform(0.0, 0.5))
+    scene.start_proxy()
+
+
+def _kill_one(name: str) -> Callable[[Scene, random.Random], None]:
+    """A process that the proxy ends with (dpu_proxy/SECURITY.md)."""
+
+    def do(scene: Scene, chance: random.Random) -> None:
+        os.kill(scene.pid_of(name), signal.SIGKILL)
+        scene.proxy_ended()
+        scene.start_proxy()
+
+    return do
+
+
+def _reload(scene: Scene, chance: random.Random) -> None:
+    scene.reload()
+
+
+def _stopped(*names: str) -> Callable[[Scene, random.Random], None]:
+    """Processes of the product that do not run for a while, as on a machine that has no time for them."""
+
+    def do(scene: Scene, chance: random.Random) -> None:
+        found = [pid for name in names for pid in scene.pids_of(name)]
+        for pid in found:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(chance.uniform(0.05, 1.5))
+        finally:
+            for pid in found:
+                os.kill(pid, signal.SIGCONT)
+
+    return do
+
+
+def _few_descriptors(scene: Scene, chance: random.Random) -> None:
+    """The workers can open a few more. As their user: a machine may have no CAP_SYS_RESOURCE."""
+    pid = scene.pid_of("xts-workers")
+    owner = Path(f"/proc/{pid}").stat()
+    as_its_user = ["setpriv", f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}", "--clear-groups"]
+    limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    before = next(line for line in limits if line.startswith("Max open files")).split()[3]
+
+    def limit(count: int | str) -> None:
+        subprocess.run([*as_its_user, "prlimit", "--pid", str(pid), f"--nofile={count}:"], check=True)
+
+    limit(scene.highest_descriptor(pid) + 4)
+    try:
+        time.sleep(chance.uniform(0.2, 1.0))
+    finally:
+        limit(before)
+
+
+def _kill_agent(scene: Scene, chance: random.Random) -> None:
+    scene.end_agent(signal.SIGKILL)
+    time.sleep(chance.uniform(0.0, 0.5))
+    scene.lab.start_agent()
+
+
+def _restart_agent(scene: Scene, chance: random.Random) -> None:
+    scene.lab.stop_program("agent")
+    scene.lab.start_agent()
+
+
+def _link_down(shortest_s: float, longest_s: float) -> Callable[[Scene, random.Random], None]:
+    """The host's end of the wire. Without a program: on a busy machine one may take longer than hosts wait for."""
+
+    def do(scene: Scene, chance: random.Random) -> None:
+        with scene.lab.inside("host"), IPRoute() as route:
+            index = route.link_lookup(ifname=topology.HOST_XTS.interface)[0]
+            route.link("set", index=index, state="down")
+            time.sleep(chance.uniform(shortest_s, longest_s))
+            route.link("set", index=index, state="up")
+
+    return do
+
+
+def _busy_machine(scene: Scene, chance: random.Random) -> None:
+    """Twice as many programs that compute as there are cores."""
+    spin = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass"
+    count = 2 * len(os.sched_getaffinity(0))
+    spinning = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(count)]
+    for process in spinning:
+        process.wait()
+
+
+def _kill_a_program(scene: Scene, chance: random.Random) -> None:
+    """A program of the host, which begins again. The others do not notice."""
+    load = chance.choice([load for load in scene.loads if load.kind.role == "host" and not load.kind.serves])
+    load.kill()
+    load.start()
+
+
+TABLE = (
+    Disturbance("upgrade of the proxy", "proxy", Allows.SOME_END, _upgrade),
+    Disturbance("restart of the proxy", "proxy", Allows.ENDS, _restart),
+    Disturbance("kill of the proxy", "proxy", Allows.ENDS, _kill_proxy),
+    Disturbance("kill of its workers", "proxy", Allows.ENDS, _kill_one("xts-workers")),
+    Disturbance("kill of its key process", "proxy", Allows.ENDS, _kill_one("xts-keys")),
+    Disturbance("reload", "proxy", Allows.NOTHING, _reload),
+    Disturbance("a supervisor that does not run", "proxy", Allows.NOTHING, _stopped("supervisor")),
+    Disturbance("workers that do not run", "proxy", Allows.NOTHING, _stopped("xts-workers")),
+    Disturbance("a key process that does not run", "proxy", Allows.NOTHING, _stopped("xts-keys")),
+    Disturbance("few descriptors for the workers", "proxy", Allows.NEW_FAIL, _few_descriptors),
+    Disturbance("kill of the agent", "agent", Allows.INHERITED_END, _kill_agent, OVER_ETHERNET),
+    Disturbance("restart of the agent", "agent", Allows.INHERITED_END, _restart_agent, OVER_ETHERNET),
+    Disturbance("an agent that does not run", "agent", Allows.INHERITED_END, _stopped("agent"), OVER_ETHERNET),
+    Disturbance("a link that is down", "link", Allows.NOTHING, _link_down(0.05, 0.5), OVER_ETHERNET),
+    Disturbance("a link that is down for long", "link", Allows.ENDS, _link_down(3.5, 5.0), OVER_ETHERNET),
+    Disturbance("a busy machine", "machine", Allows.NOTHING, _busy_machine),
+    Disturbance("kill of a program", "program", Allows.NOTHING, _kill_a_program),
+)
+
+
+def of_kind(kind: str) -> list[Disturbance]:
+    return [one for one in TABLE if kind in one.kinds]

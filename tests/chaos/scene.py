@@ -1,0 +1,143 @@
+"""A lab with agent, proxy and loads, and its processes by their names, over upgrades and restarts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from beds import process_tree
+from beds.authority import Authority, tls_tables
+from xts_lab.lab import Lab
+from xts_lab.running_programs import Record
+from xts_proxy import control_socket
+
+from chaos.loads import KINDS, RULES, Load, Seen
+
+WAIT_S = 20.0
+QUEUES = 16
+#: So that a restart does not wait for connections that stay.
+SETTINGS = "[proxy]\ndrain_timeout_s = 1\n"
+
+
+def wait(reached: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not reached():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not in {WAIT_S:g} s")
+        time.sleep(0.01)
+
+
+class Scene:
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab, self.folder = lab, folder
+        self.seen: list[Seen] = []
+        self.loads: list[Load] = []
+        self._proxy = "proxy"  # the name of the running one's record
+        self._count = 0
+
+    # --- the proxy --------------------------------------------------------------------------------------------
+
+    def proxy(self) -> Record:
+        record = self.lab.record(self._proxy)
+        assert record, "the proxy was not started"
+        return record
+
+    def _spawn(self, *verb: str) -> None:
+        self._count += 1
+        self._proxy = f"proxy-{self._count}"
+        command = [sys.executable, "-m", "xts_proxy", "--config", str(self.lab.directory / "proxy.toml"), *verb]
+        self.lab.spawn("dpu", command, name=self._proxy, ready=True)
+
+    def start_proxy(self) -> None:
+        self._spawn()
+
+    def upgrade(self) -> None:
+        before = self.proxy()
+        self._spawn("upgrade")
+        wait(lambda: not before.alive, "the end of the proxy before")
+
+    def end_proxy(self, number: signal.Signals) -> None:
+        os.kill(self.proxy().pid, number)
+        self.proxy_ended()
+
+    def proxy_ended(self) -> None:
+        wait(lambda: not self.proxy().alive and not self.proxy().members(), "the end of the proxy")
+
+    def reload(self) -> None:
+        def taken() -> int:
+            status = control_socket.ask(str(self.lab.control), control_socket.Question("status"))
+            return int(status["proxy"]["reloads"]["taken"])
+
+        before = taken()
+        os.kill(self.proxy().pid, signal.SIGHUP)
+        wait(lambda: taken() > before, "a reload")
+
+    # --- the agent --------------------------------------------------------------------------------------------
+
+    def agent(self) -> Record:
+        record = self.lab.record("agent")
+        assert record, "the agent was not started"
+        return record
+
+    def end_agent(self, number: signal.Signals) -> None:
+        record = self.agent()
+        os.kill(record.pid, number)
+        wait(lambda: not record.alive, "the end of the agent")
+
+    # --- processes --------------------------------------------------------------------------------------------
+
+    def pids_of(self, name: str) -> list[int]:
+        if name == "agent":
+            return [self.agent().pid]
+        return [self.proxy().pid] if name == "supervisor" else [self.pid_of(name)]
+
+    def pid_of(self, name: str, other_than: int = 0) -> int:
+        return process_tree.one(self.proxy().pid, name, WAIT_S, other_than)
+
+    def highest_descriptor(self, pid: int) -> int:
+        return max(int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir())
+
+    def descriptors(self) -> dict[str, int]:
+        """How many each process of the product has, that has run since the lab was raised or the proxy started."""
+        found = {}
+        records = [self.proxy()] + ([self.agent()] if self.lab.settings.queue == "afxdp" else [])
+        for record in records:
+            for pid in record.members():
+                try:
+                    comm = Path(f"/proc/{pid}/comm").read_text().strip()
+                    found[f"{comm} ({pid})"] = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+                except OSError:
+                    continue  # it has just ended
+        return found
+
+
+@contextmanager
+def scene(queue: str, folder: Path) -> Iterator[Scene]:
+    """Loads are running when it begins. `folder`: for what programs say, and certificates."""
+    (folder / "rules").write_text(RULES)
+    tables = tls_tables(folder, Authority())
+    lab = Lab(f"c{os.getpid()}{queue}", queue=queue, queues=QUEUES, tables=tables, relayed_max=0)
+    lab.up()
+    made = Scene(lab, folder)
+    try:
+        path = lab.directory / "proxy.toml"
+        path.write_text(path.read_text().replace("[proxy]\n", SETTINGS, 1))
+        made.reload()
+        for kind in KINDS:
+            made.loads.append(Load(lab, kind, folder, made.seen))
+        yield made
+    finally:
+        for load in made.loads:
+            try:
+                load.kill()
+            except (ProcessLookupError, subprocess.SubprocessError):
+                continue
+        for log in lab.directory.glob("*.log"):
+            (folder / log.name).write_bytes(log.read_bytes())
+        lab.down()
