@@ -15,6 +15,7 @@
 #include <bpf/bpf_helpers.h>
 
 #define RULES_MAX 1024
+#define QUEUES_MAX 1024
 
 /* Mirrored in xts_lab/card.py. */
 struct xts_lab_rule {
@@ -50,6 +51,14 @@ struct {
 	__type(value, struct xts_lab_cable);
 } xts_lab_cables SEC(".maps");
 
+/* Queues on which nothing arrives, as with a driver whose zero copy does not work. Mirrored in xts_lab/card.py. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, QUEUES_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} xts_lab_deaf SEC(".maps");
+
 #define MILLION 1000000u
 #define SECOND_COPY 0x5854u /* the mark of one */
 
@@ -81,7 +90,8 @@ int xts_lab_card(struct __sk_buff *frame)
 	struct xts_lab_destination destination = { 0 };
 	struct xts_lab_cable *cable;
 	struct xts_lab_rule *rule;
-	__u32 only = 0;
+	__u32 only = 0, queue;
+	__u32 *deaf;
 
 	cable = bpf_map_lookup_elem(&xts_lab_cables, &only);
 	if (cable && is_lost(cable))
@@ -95,7 +105,11 @@ int xts_lab_card(struct __sk_buff *frame)
 	rule = bpf_map_lookup_elem(&xts_lab_rules, &destination);
 	if (rule)
 		__sync_fetch_and_add(&rule->frames, 1);
-	frame->queue_mapping = rule ? (__u32)rule->queue + 1 : 1;
+	queue = rule ? (__u32)rule->queue : 0;
+	deaf = bpf_map_lookup_elem(&xts_lab_deaf, &queue);
+	if (deaf && *deaf)
+		return TC_ACT_SHOT;
+	frame->queue_mapping = queue + 1;
 	return TC_ACT_UNSPEC;
 }
 

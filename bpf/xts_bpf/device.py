@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
@@ -15,7 +16,8 @@ from xts_messages.queue_kinds import DEFAULT, QueueOptions
 
 from xts_bpf import _native
 from xts_bpf.program import SteerCounters, SteerProgram, interface_index, interface_mac
-from xts_bpf.steering import Steering
+from xts_bpf.steering import Prober, Steering
+from xts_bpf.zero_copy import QueueBinder
 
 ffi, lib = _native.ffi, _native.lib
 
@@ -76,6 +78,7 @@ class Options(TypedDict, total=False):
     exclusive: bool
     patience_s: float
     steering: Steering
+    binder: QueueBinder | None
 
 
 class DeviceSockets:
@@ -139,6 +142,7 @@ def open_device_sockets(
     exclusive: bool = False,
     patience_s: float = 1.0,
     steering: Steering = Steering.NONE,
+    binder: QueueBinder | None = None,
 ) -> DeviceSockets:
     """Attaches the steering program and opens sockets on the queues, in the current network namespace.
 
@@ -159,6 +163,7 @@ def open_device_sockets(
             steering=steering,
             options=options,
             patience_s=patience_s,
+            binder=binder,
         )
         undo.pop_all()
         return DeviceSockets(program, opened)
@@ -174,14 +179,27 @@ def open_sockets(
     steering: Steering = Steering.NONE,
     options: QueueOptions = DEFAULT,
     patience_s: float = 1.0,
+    binder: QueueBinder | None = None,
 ) -> list[XskSocket]:
     """Opens sockets on queues of the interface that the program is on, whatever it is called now, and admits frames to
-    them: those of any attachment, until one has opened a link. OSError: nothing is left open."""
-    with ExitStack() as undo:
+    them: those of any attachment, until one has opened a link. `binder`: decides about zero copy; None: copy mode.
+    OSError: nothing is left open."""
+    with ExitStack() as undo, ExitStack() as probing:
         local_mac = interface_mac(interface)
+        answers = None
+        if binder:
+            binder.begin(interface)
+            if steering is Steering.ADDRESS:
+                prober = probing.enter_context(closing(Prober(program, ethertype)))
+                answers = partial(prober.answers, interface, local_mac, peer_mac)
         opened: list[XskSocket] = []
         for queue_id in queues:
-            xsk = undo.enter_context(open_socket(interface, queue_id, options, patience_s=patience_s))
+            if binder:
+                xsk = undo.enter_context(
+                    binder.open(interface, queue_id, options, answers=answers, patience_s=patience_s)
+                )
+            else:
+                xsk = undo.enter_context(open_socket(interface, queue_id, options, patience_s=patience_s))
             xsk.geometry.ethertype = ethertype
             xsk.set_addresses(steering.address(local_mac, queue_id), steering.address(peer_mac, queue_id))
             opened.append(xsk)

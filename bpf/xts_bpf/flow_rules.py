@@ -92,17 +92,18 @@ class StandIn:
     def insert(self, rule: Rule) -> int:
         used = self.present()
         location = next(number for number in range(_LOCATIONS_MAX) if number not in used)
-        self._ask("insert", location=location, destination=rule.destination.hex(), queue=rule.queue_id)
+        self.ask("insert", location=location, destination=rule.destination.hex(), queue=rule.queue_id)
         return location
 
     def remove(self, location: int) -> None:
-        self._ask("remove", location=location)
+        self.ask("remove", location=location)
 
     def present(self) -> dict[int, Rule]:
-        listed = self._ask("rules")
+        listed = self.ask("rules")
         return {int(r["location"]): Rule(bytes.fromhex(r["destination"]), int(r["queue"])) for r in listed}
 
-    def _ask(self, what: str, **request: object) -> list[dict[str, Any]]:
+    def ask(self, what: str, **request: object) -> list[dict[str, Any]]:
+        """OSError: the program's answer, or it is not there."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.settimeout(_TIMEOUT_S)
             connection.connect(self._path)

@@ -96,6 +96,12 @@ class KeptInterface:
         self.lost = True
         self._judge(problem)
 
+    def renew(self, why: str) -> None:
+        """Its queues have to be opened again, although nothing has happened to it."""
+        self._log.warning("%s: %s, and its queues are opened again", self.name, why)
+        self.generation += 1
+        self.renewed += 1
+
     def served(self) -> None:
         """Queues could be opened, or did not have to be: the problem is over."""
         if self._said:

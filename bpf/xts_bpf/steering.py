@@ -32,12 +32,12 @@ from enum import StrEnum
 from xts_messages.native import ffi as messages_ffi
 from xts_messages.native import lib as messages_lib
 
-from xts_bpf import _native, flow_rules, queue_addresses
+from xts_bpf import flow_rules, queue_addresses
 from xts_bpf.flow_rules import FlowRules, Rule
+from xts_bpf.interface_driver import driver_of
 from xts_bpf.program import Arrival, SteerProgram
 from xts_bpf.queue_addresses import QueueAddresses, of_queue
 
-ffi, lib = _native.ffi, _native.lib
 #: How long a probe may be on its way, and how often it is sent before a queue counts as not proved.
 ANSWER_S, TRIES = 0.05, 3
 STEP_S = 0.002
@@ -70,12 +70,6 @@ class Steering(StrEnum):
     def address(self, base: bytes, queue_id: int) -> bytes:
         """The address that frames for a queue have, of the end with this address of its own."""
         return of_queue(base, queue_id) if self is Steering.ADDRESS else base
-
-
-def driver_of(interface: str) -> str:
-    """The name of an interface's driver; "": it does not say."""
-    name = ffi.new("char[32]")
-    return ffi.string(name).decode(errors="replace") if lib.xts_bpf_driver(interface.encode(), name) == 0 else ""
 
 
 class SteeredInterface:
@@ -210,6 +204,22 @@ class Prober:
         silent = {0} - answers.keys()
         lacking = frozenset(queues) - proved - silent
         return Proof(lacking, _reason(interface, answers, lacking, len(queues)), answered=True)
+
+    def answers(self, interface: str, local: bytes, peer: bytes, queue_id: int, seconds: float) -> bool:
+        """Is a probe to one queue answered within so many seconds, on whatever queue?"""
+        number = secrets.randbits(64) or 1
+        wanted = struct.unpack("=Q", struct.pack(">Q", number))[0]
+        until = time.monotonic() + seconds
+        try:
+            self._sender.bind((interface, 0))
+            while True:
+                self._send(local, peer, queue_id, number)
+                if not self._wait({queue_id}, wanted, ANSWER_S):
+                    return True
+                if time.monotonic() >= until:
+                    return False
+        except OSError:  # nothing leaves the interface
+            return False
 
     def _send(self, local: bytes, peer: bytes, queue_id: int, number: int) -> None:
         frame = messages_ffi.new("uint8_t[]", int(messages_lib.XTS_ETH_MIN_BYTES))

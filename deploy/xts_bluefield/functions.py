@@ -107,7 +107,7 @@ def describe_features(features: int) -> str:
     """What an interface's driver can do for AF_XDP, in words."""
     if features & (_BASIC | _REDIRECT) != _BASIC | _REDIRECT:
         return "no native XDP"
-    more = [(_ZERO_COPY, "zero copy (not used yet)"), (_MULTI_BUFFER, "frames over several buffers")]
+    more = [(_ZERO_COPY, "zero copy"), (_MULTI_BUFFER, "frames over several buffers")]
     return ", ".join(["native XDP", *(text for bit, text in more if features & bit)])
 
 

@@ -32,20 +32,27 @@ from .topology import index_of
 ffi, lib = _native.ffi, _native.lib
 OBJECT = Path(_native.__file__).with_name("xts_lab_card.bpf.o")
 REQUEST_BYTES_MAX = 4096
-_RULES, _CABLES = b"xts_lab_rules", b"xts_lab_cables"
+_RULES, _CABLES, _DEAF = b"xts_lab_rules", b"xts_lab_cables", b"xts_lab_deaf"
 _EGRESS = 0xFFFFFFF3  # the second hook of the clsact discipline: linux/pkt_sched.h, TC_H_MIN_EGRESS
 _CABLE = struct.Struct("=IIIIQQ")
+_NUMBER = struct.Struct("=I")
 _KEY, _RULE = struct.Struct("=6s2x"), struct.Struct("=QQ")
 
 
 @dataclass(frozen=True)
 class Behaviour:
     """How a card answers. `insert_errno`: 0, or the answer to each new rule. `rules_max`: how many it has room for;
-    one more is answered with `full_errno`."""
+    one more is answered with `full_errno`. `xdp_bits`: the driver's XDP features (xts_messages/xdp_features.py), 0: as
+    the kernel says; `buffers`: of a frame with zero copy. `bind_errno`: the answer to a queue that is bound with zero
+    copy. `moves`: frames arrive on such a queue."""
 
     insert_errno: int = 0
     rules_max: int = 1024
     full_errno: int = errno.ENOSPC
+    xdp_bits: int = 0
+    buffers: int = 1
+    bind_errno: int = 0
+    moves: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,8 @@ DRIVERS = {
     # drivers/net/veth.c has no set_rxnfc: net/ethtool/ioctl.c answers
     "veth": Behaviour(insert_errno=errno.EOPNOTSUPP),
 }
+#: Features of drivers with zero copy: BASIC, REDIRECT, ZERO_COPY and RX_SEVERAL of xts_messages/xdp_features.py.
+ZERO_COPY_BITS = 1 | 2 | 8 | 32
 
 
 @dataclass
@@ -79,8 +88,18 @@ class Card:
     object: Any
     map_fd: int
     cable_fd: int
+    deaf_fd: int
     rules: dict[int, tuple[bytes, int]] = field(default_factory=dict)
     behaviour: Behaviour = Behaviour()
+    deaf: set[int] = field(default_factory=set)  # queues on which nothing arrives
+
+    def bind(self, queue: int, *, zero_copy: bool) -> None:
+        """A queue is bound, with zero copy or without. OSError: it is not."""
+        if zero_copy and self.behaviour.bind_errno:
+            raise OSError(self.behaviour.bind_errno, os.strerror(self.behaviour.bind_errno))
+        (self.deaf.add if zero_copy and not self.behaviour.moves else self.deaf.discard)(queue)
+        if lib.bpf_map_update_elem(self.deaf_fd, _NUMBER.pack(queue), _NUMBER.pack(queue in self.deaf), 0) < 0:
+            raise OSError(ffi.errno, f"the card's queues: {os.strerror(ffi.errno)}")
 
     def insert(self, location: int, destination: bytes, queue: int) -> None:
         """As ETHTOOL_SRXCLSRLINS: a rule at a location that is taken replaces the one there. OSError: not now."""
@@ -135,8 +154,8 @@ def _load() -> Card:
     opened = lib.bpf_object__open_file(os.fsencode(OBJECT), ffi.NULL)
     if opened == ffi.NULL or lib.bpf_object__load(opened) < 0:
         raise OSError(ffi.errno, f"loading {OBJECT}: {ffi.string(lib.xts_bpf_messages()).decode(errors='replace')}")
-    rules, cables = (int(lib.bpf_object__find_map_fd_by_name(opened, name)) for name in (_RULES, _CABLES))
-    return Card(opened, rules, cables)
+    rules, cables, deaf = (int(lib.bpf_object__find_map_fd_by_name(opened, name)) for name in (_RULES, _CABLES, _DEAF))
+    return Card(opened, rules, cables, deaf)
 
 
 def _programs(opened: Any) -> dict[str, int]:
@@ -194,6 +213,10 @@ def _execute(cards: dict[str, Card], request: dict[str, Any]) -> Any:
             card.lose()
         case "cable":
             card.bad_cable(Cable(**request["cable"]))
+        case "features":
+            return [{"bits": card.behaviour.xdp_bits, "buffers": card.behaviour.buffers}]
+        case "bind":
+            card.bind(int(request["queue"]), zero_copy=bool(request["zero_copy"]))
         case "counted":
             return card.counted()
         case "behave":

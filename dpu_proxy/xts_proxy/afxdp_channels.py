@@ -21,9 +21,11 @@ import os
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from ipaddress import ip_address
 from typing import Any
 
+from msgspec import structs
 from pyroute2 import IPRoute
 from xts_bpf.device import DeviceSockets, receive_queues
 from xts_bpf.interface_state import any_unbound
@@ -31,7 +33,7 @@ from xts_bpf.kept_interface import KeptInterface
 from xts_bpf.program import interface_index
 from xts_bpf.steering import Steering
 from xts_messages import attach_token
-from xts_messages.afxdp import XskSocket
+from xts_messages.afxdp import XskSocket, is_zero_copy
 from xts_messages.native import lib
 from xts_messages.queue_kinds import QueueEnd
 
@@ -39,7 +41,7 @@ from xts_proxy.config import Config
 from xts_proxy.config_values import ALL, Queues
 from xts_proxy.handover import Channel, Sockets, channel_of
 from xts_proxy.log import LOG
-from xts_proxy.queue_opener import QueueOpener, Told
+from xts_proxy.queue_opener import QueueOpener, Told, copies_of
 from xts_proxy.stored_queues import Settings, StoredQueues, store, store_failure, take
 from xts_proxy.taking import Parts
 from xts_proxy.tenants import Account, Tenants
@@ -76,7 +78,7 @@ class DeviceChannels:
         self._first = -1
         self._timer: asyncio.TimerHandle | None = None
         self._end: Callable[[str], None] = lambda _: None
-        self._state = Told("", 0, 0)
+        self._state = Told("", 0, 0, **asdict(copies_of(self._opened.sockets)))
         self._workers: list[RemoteWorker] = []
         self._given: list[tuple[RemoteWorker, int]] = []  # the queues that workers have
         self._geometries: dict[int, bytes] = {}  # of those
@@ -183,8 +185,16 @@ class DeviceChannels:
         worker.resume_channel(end, (account, Owner(*channel.owner)), left)
         if self._first < 0:
             self._first = os.dup(descriptors[0])
+        self._count_taken(descriptors[0])
         self._given.append((worker, channel.queue_id))
         self._geometries[channel.queue_id] = channel.geometry
+
+    def _count_taken(self, xsk_fd: int) -> None:
+        """A queue that the proxy before us has opened."""
+        zero_copy = self._state.zero_copy + is_zero_copy(xsk_fd)
+        words = "zero copy" if zero_copy else "copy mode"
+        copying = f"{words}: as the proxy before this one has opened the queues"
+        self._state = structs.replace(self._state, copying=copying, zero_copy=zero_copy)
 
     def reconfigure(self, workers: list[RemoteWorker]) -> None:
         """Gives the workers the table that maps the identities in tokens to tenants."""
@@ -210,7 +220,7 @@ class DeviceChannels:
         if not kept:
             return
         kept.look(unbound=self._first >= 0 and any_unbound((self._first,)))
-        self._state = Told(kept.problem, self._state.reattached, self._state.renewed)
+        self._state = structs.replace(self._state, problem=kept.problem)
         if kept.mends:
             self._end(kept.problem)
         elif kept.lost:
@@ -231,6 +241,9 @@ class DeviceChannels:
             "renewed": self._state.renewed,
             "unsteered": self._state.unsteered,
             "steered": int(not self._state.unsteered),
+            "copying": self._state.copying,
+            "zero_copy": self._state.zero_copy,
+            "copy_fallbacks": self._state.fallbacks,
         }
 
     def _on_opener(self, opener: QueueOpener) -> None:
@@ -341,6 +354,7 @@ def _settings(config: Config, name: str = "") -> Settings:
         proxy.exclusive,
         Steering(proxy.steering).on(name or proxy.interface),
         proxy.flow_rules,
+        proxy.zero_copy,
     )
 
 

@@ -78,6 +78,8 @@ class Proxy(Struct, frozen=True, kw_only=True):
     steering: Literal["auto", "none", "address"] = "auto"
     flow_rules: FlowRulesBy = "ethtool"
     reliable: Literal["off", "on"] = "off"
+    zero_copy: Literal["auto", "on", "off"] = "auto"
+    huge_pages: bool = False
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     cpus: list[Annotated[int, Meta(ge=0, le=4095)]] = msgspec.field(default_factory=list)
     spin_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 50
@@ -98,7 +100,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
 
     @property
     def queue_options(self) -> QueueOptions:
-        return QueueOptions(self.frame_window, self.single_chunk)
+        return QueueOptions(self.frame_window, self.single_chunk, huge_pages=self.huge_pages)
 
 
 class Rule(Struct, frozen=True, kw_only=True):

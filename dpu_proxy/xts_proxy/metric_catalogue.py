@@ -41,6 +41,17 @@ INTERFACE = (
         "`xts-proxy status` says why. Processes then share queue 0.",
         "steered",
     ),
+    gauge(
+        "xts_interface_zero_copy_queues",
+        "Queues whose memory the driver uses itself, as the kernel says. For the others it copies each frame; "
+        "`xts-proxy status` says why.",
+        "zero_copy",
+    ),
+    counter(
+        "xts_interface_copy_fallbacks",
+        "How often a queue was bound again in copy mode, because zero copy was refused or moved no frame.",
+        "copy_fallbacks",
+    ),
     counter(
         "xts_program_attaches",
         "How often the XDP program was attached again, because another tool had taken it off.",

@@ -16,7 +16,8 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 
 import msgspec
 from xts_bpf.device import DeviceSockets
@@ -41,10 +42,28 @@ _FDS = struct.Struct("=ii")
 OpenAgain = Callable[[str], list[XskSocket]]
 
 
+@dataclass(frozen=True)
+class Copies:
+    """Of the queues that are open: whether the driver copies their frames, and why; of how many it does not; how often
+    that was tried in vain."""
+
+    copying: str = ""
+    zero_copy: int = 0
+    fallbacks: int = 0
+
+
+def copies_of(opened: Sequence[XskSocket]) -> Copies:
+    """What was said of these queues when they were opened."""
+    copied = [xsk for xsk in opened if not xsk.zero_copy]
+    said = [xsk.copying for xsk in (*copied, *opened)]
+    return Copies(said[0] if said else "", len(opened) - len(copied), sum(xsk.fell_back for xsk in opened))
+
+
 class Told(msgspec.Struct, frozen=True):
     """What it tells the supervisor. At each change: `problem` ("": queues carry messages) and counts. `close`: all
     queues are to be closed. `geometry`: a struct xts_attach_reply of a queue that was opened, with its descriptors;
-    `last`: there are no more, and the workers may have them. `unsteered`: why frames may not find all queues."""
+    `last`: there are no more, and the workers may have them. `unsteered`: why frames may not find all queues. The
+    rest: as in Copies."""
 
     problem: str
     reattached: int
@@ -54,6 +73,9 @@ class Told(msgspec.Struct, frozen=True):
     queue_id: int = 0
     geometry: bytes = b""
     unsteered: str = ""
+    copying: str = ""
+    zero_copy: int = 0
+    fallbacks: int = 0
 
 
 class QueueOpener:
@@ -79,7 +101,8 @@ class QueueOpener:
                 children.bound_to_parent()
                 sandbox.give_up_files(network=False)
                 try:
-                    _Looking(theirs, changes, opened.program, first, steered=steered, open_again=open_again).serve()
+                    more = _More(steered, open_again, copies_of(opened.sockets))
+                    _Looking(theirs, changes, opened.program, first, more).serve()
                 finally:
                     if steered:
                         steered.close()
@@ -118,6 +141,13 @@ class QueueOpener:
         self.child.close()
 
 
+@dataclass(frozen=True)
+class _More:
+    steered: SteeredInterface | None
+    open_again: OpenAgain
+    copies: Copies
+
+
 class _Looking:
     """What it does, in the process itself."""
 
@@ -127,15 +157,14 @@ class _Looking:
         changes: Changes,
         program: SteerProgram,
         first: int,
-        *,
-        steered: SteeredInterface | None,
-        open_again: OpenAgain,
+        more: _More,
     ) -> None:
-        self._steered, self._rules_at = steered, time.monotonic() + RULES_EVERY_S
-        self._connection, self._changes, self._open_again = connection, changes, open_again
+        self._steered, self._rules_at = more.steered, time.monotonic() + RULES_EVERY_S
+        self._connection, self._changes, self._open_again = connection, changes, more.open_again
         self._kept = KeptInterface(program.interface, program, program.program_id, LOG)
         #: Of the first queue, to see that it has lost its interface; -1: the queues are closed.
         self._first = first
+        self._copies = more.copies
 
     def serve(self) -> None:
         """Until the supervisor has ended."""
@@ -187,6 +216,7 @@ class _Looking:
             return
         os.close(self._first)
         self._first = -1
+        self._copies = Copies(fallbacks=self._copies.fallbacks)
         self._tell(close=True)
 
     def _open_queues(self) -> None:
@@ -198,6 +228,8 @@ class _Looking:
             self._tell()
             return
         self._first = os.dup(opened[0].xsk_fd)
+        before, self._copies = self._copies, copies_of(opened)
+        self._copies = replace(self._copies, fallbacks=before.fallbacks + self._copies.fallbacks)
         for xsk in opened:
             geometry = bytes(ffi.buffer(xsk.geometry))
             self._tell(xsk, queue_id=xsk.queue_id, geometry=geometry, last=xsk is opened[-1])
@@ -205,7 +237,7 @@ class _Looking:
 
     def _tell(self, xsk: XskSocket | None = None, **what: object) -> None:
         kept = self._kept
-        what["unsteered"] = self._unsteered()
+        what |= {"unsteered": self._unsteered(), **asdict(self._copies)}
         said = msgspec.msgpack.encode(Told(kept.problem, kept.reattached, kept.renewed, **what))  # type: ignore[arg-type]
         descriptors = (xsk.xsk_fd, xsk.umem_fd) if xsk else ()
         socket.send_fds(self._connection, [said], descriptors)

@@ -204,9 +204,11 @@ def _tls(counts: dict[str, int]) -> Iterator[str]:
 
 
 def _interface(row: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with the interface, and what was mended; nothing over shared memory, or as long as nothing was."""
+    """Whether its driver copies; what is wrong with it, and what was mended; nothing over shared memory."""
     if row.get("problem"):
         yield f"NO HOST CAN ATTACH: {row['problem']}"
+    if row.get("copying"):  # the version before has none
+        yield f"interface {row['interface']}: {row['copying']}"
     if row.get("unsteered"):
         yield f"interface {row['interface']}: {row['unsteered']}"
     if row and (row["renewed"] or row["reattached"]):

@@ -23,7 +23,8 @@ from xts_bpf import flow_rules
 from xts_bpf.device import DeviceSockets, open_device_sockets, open_sockets
 from xts_bpf.program import QUEUES_MAX, SteerCounters, SteerProgram, interface_mac, read_counters
 from xts_bpf.steering import SteeredInterface, Steering
-from xts_messages.afxdp import XskSocket
+from xts_bpf.zero_copy import AUTO, QueueBinder
+from xts_messages.afxdp import XskSocket, is_zero_copy
 from xts_messages.native import ffi
 from xts_messages.queue_kinds import QueueOptions
 from xts_messages.service_manager import ServiceManager, manager, passed
@@ -45,6 +46,11 @@ class Settings(msgspec.Struct, frozen=True):
     exclusive: bool
     steering: Steering = Steering.NONE
     flow_rules: str = flow_rules.ETHTOOL
+    zero_copy: str = AUTO
+
+    def binder(self) -> QueueBinder:
+        """Who decides whether the driver copies."""
+        return QueueBinder(self.zero_copy, self.flow_rules, LOG)
 
     def steered(self) -> SteeredInterface | None:
         """Installs addresses and rules for the queues, if frames are steered by them."""
@@ -66,6 +72,7 @@ class Settings(msgspec.Struct, frozen=True):
             exclusive=self.exclusive,
             patience_s=patience_s,
             steering=self.steering,
+            binder=self.binder(),
         )
 
     def open_again(self, program: SteerProgram, name: str, patience_s: float) -> list[XskSocket]:
@@ -80,12 +87,14 @@ class Settings(msgspec.Struct, frozen=True):
             steering=self.steering,
             options=self.options,
             patience_s=patience_s,
+            binder=self.binder(),
         )
 
 
 class _Description(msgspec.Struct, frozen=True):
     settings: Settings | None = None
     geometries: tuple[bytes, ...] = ()  # a struct xts_attach_reply for each queue
+    copying: tuple[str, ...] = ()  # for each queue: whether the driver copies, and why
     program_id: int = 0  # the kernel's number of the XDP program
     error: int = 0  # why none was opened: an errno, and a text
     problem: str = ""
@@ -134,7 +143,9 @@ def store(settings: Settings, patience_s: float) -> None:
         for xsk in opened.sockets:
             undo.callback(xsk.close)
         geometries = tuple(bytes(ffi.buffer(xsk.geometry)) for xsk in opened.sockets)
-        undo.callback(os.close, description := _Description(settings, geometries, opened.program.program_id).memfd())
+        copying = tuple(xsk.copying for xsk in opened.sockets)
+        program_id = opened.program.program_id
+        undo.callback(os.close, description := _Description(settings, geometries, copying, program_id).memfd())
         for number, xsk in enumerate(opened.sockets):
             systemd.store(_name("socket", number), xsk.xsk_fd)
             systemd.store(_name("memory", number), xsk.umem_fd)
@@ -176,11 +187,13 @@ def take(settings: Settings) -> StoredQueues | None:
         if description is None or description.settings != settings:
             raise OSError(errno.ESTALE, "the queues were opened for another configuration: start the service again")
         sockets = []
-        for number, (queue_id, data) in enumerate(zip(settings.queue_ids, description.geometries, strict=True)):
+        stored = zip(settings.queue_ids, description.geometries, description.copying, strict=True)
+        for number, (queue_id, data, copying) in enumerate(stored):
             geometry = ffi.new("struct xts_attach_reply *")
             ffi.memmove(geometry, data, ffi.sizeof("struct xts_attach_reply"))
             fd, memory_fd = (os.dup(found[_name(what, number)]) for what in ("socket", "memory"))
-            sockets.append(XskSocket(settings.interface, queue_id, fd, memory_fd, geometry))
+            what = settings.interface, queue_id, fd, memory_fd, geometry, is_zero_copy(fd), copying
+            sockets.append(XskSocket(*what))
         counters_fd, secrets_fd = (os.dup(found[_name(what)]) for what in ("counters", "secrets"))
         return StoredQueues(sockets, counters_fd, secrets_fd, description.program_id)
 

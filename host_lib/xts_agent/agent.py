@@ -32,6 +32,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -301,6 +302,9 @@ class Agent:
                 "reattached": pool.state.reattached,
                 "renewed": pool.state.renewed,
                 "lacking": len(pool.state.lacking),
+                "zero_copy": pool.state.zero_copy,
+                "copy_fallbacks": pool.state.fallbacks,
+                "drops": asdict(pool.look().drops),
                 "relayed": relayed.get(pool.interface, 0),
             }
             for pool in self.pools
@@ -340,7 +344,9 @@ class Agent:
             used = sum(slot.uid is not None and slot is not (relay and relay.slot) for slot in pool.slots)
             state = pool.state
             counts = self._for_processes(pool), most, used + served, state.program_id
-            yield Queues(pool.interface, *counts, pool.problem, state.how, len(state.lacking))
+            yield Queues(
+                pool.interface, *counts, pool.problem, state.how, len(state.lacking), state.copying, pool.look().drops
+            )
 
     def _adopted(self) -> Iterator[Adopted]:
         for pool in self.pools:

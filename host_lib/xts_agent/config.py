@@ -68,6 +68,8 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     steering: Literal["auto", "none", "address"] = "auto"  # how frames find their queue (xts_bpf/steering.py)
     flow_rules: FlowRulesBy = "ethtool"  # who has the rules for it: the driver, or a program at "unix:/path"
     reliable: Literal["off", "on"] = "off"  # repeat lost frames (messages/native/arq.h)
+    zero_copy: Literal["auto", "on", "off"] = "auto"  # queues without a copy by the kernel (xts_bpf/zero_copy.py)
+    huge_pages: bool = False  # the queues' memory, if there are enough
     prove_every_s: Annotated[int, Meta(ge=1, le=3600)] = 60  # how often each queue is proved
 
     @property
@@ -97,7 +99,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def queue_options(self) -> QueueOptions:
-        return QueueOptions(self.frame_window, self.single_chunk)
+        return QueueOptions(self.frame_window, self.single_chunk, huge_pages=self.huge_pages)
 
     @property
     def may_relay(self) -> bool:
@@ -283,6 +285,18 @@ def parser() -> argparse.ArgumentParser:
         metavar="HOW",
         help="who has the rules of the card: its driver (ethtool), or a program that answers in its place "
         "(unix:/path, as in a lab) (default ethtool)",
+    )
+    add(
+        "--zero-copy",
+        choices=("auto", "on", "off"),
+        help="whether the driver uses the queues' memory itself: where it has that and a frame proves it (auto), or "
+        "else the agent does not start (on), or never (off) (default auto)",
+    )
+    add(
+        "--huge-pages",
+        action="store_true",
+        default=None,
+        help="have the queues' memory in huge pages of 2 MiB, as far as there are free ones (vm.nr_hugepages)",
     )
     add(
         "--prove-every-s",

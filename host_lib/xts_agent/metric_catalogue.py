@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from xts_messages.metric import Family, counter, counter_by, families, gauge, gauge_each
+from xts_messages.metric import Family, counter, counter_by, counter_each, families, gauge, gauge_each
 from xts_messages.metric_list import Parts
 
 INFO = (gauge("xts_agent_info", "Always 1. Label: the agent's version.", "one"),)
@@ -44,6 +44,25 @@ INTERFACE = (
         "xts_agent_lacking_queues",
         "Queues that no process gets, because the last probe has shown that frames do not find them.",
         "lacking",
+    ),
+    gauge(
+        "xts_agent_zero_copy_queues",
+        "Open queues whose memory the driver uses itself, as the kernel says. For the others it copies each frame; "
+        "`xts status` says why.",
+        "zero_copy",
+    ),
+    counter(
+        "xts_agent_copy_fallbacks",
+        "How often a queue was bound again in copy mode, because zero copy was refused or moved no frame.",
+        "copy_fallbacks",
+    ),
+    counter_each(
+        "xts_agent_dropped_frames",
+        "What the kernel has dropped at the queues of an interface, by reason. rx_ring_full: the process was too slow. "
+        "rx_no_buffers: it gave no buffers back. rx_dropped: another reason. rx_invalid, tx_invalid: descriptors that "
+        "are none, which a library of ours does not make.",
+        "reason",
+        "drops",
     ),
     counter(
         "xts_agent_program_attaches",

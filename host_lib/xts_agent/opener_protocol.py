@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import IntEnum
 
 from xts_bpf.program import QUEUES_MAX, Owner
+from xts_messages.afxdp import NO_DROPS, Drops
 from xts_messages.native import ffi
 
 _REQUEST = struct.Struct("=HHIIIQQ")
@@ -23,7 +24,7 @@ REQUEST_BYTES = _REQUEST.size
 _COUNT = struct.Struct("=HH")
 _FD = struct.Struct("=i")
 _OWNED = struct.Struct("=H2xIIxxxxQ")
-_STATE = struct.Struct(f"=IIII??{QUEUES_MAX // 8}sH")
+_STATE = struct.Struct(f"=IIII??{QUEUES_MAX // 8}sHIIH5Q")
 GEOMETRY_BYTES = int(ffi.sizeof("struct xts_attach_reply"))
 TEXT_BYTES_MAX = 400
 ANSWER_BYTES_MAX = _ANSWER.size + _COUNT.size + QUEUES_MAX * _OWNED.size
@@ -37,6 +38,7 @@ class Ask(IntEnum):
     ADMIT = 2  # let frames of an open queue in, for the process it is given to
     RELEASE = 3  # admit no more frames, and send the proxy GOODBYE for the process, if there is one
     FINISH = 4  # close everything, and detach the program if no process has a queue: the agent could not begin
+    LOOK = 6  # say how the interface is: the answer comes after a report
     LEAVE = 5  # close what no process has; queues in use and the program stay for the next agent
 
 
@@ -92,6 +94,10 @@ class InterfaceReport:
     headed: bool = False  # and a head with the secret of their attachment
     lacking: frozenset[int] = frozenset()  # queues that frames do not find, and are not to be given away
     lacking_reason: str = ""
+    zero_copy: int = 0  # how many queues are bound with zero copy (xts_bpf.zero_copy)
+    fallbacks: int = 0  # how often queues were bound again in copy mode
+    drops: Drops = NO_DROPS  # by the kernel, at all queues since the opener has begun
+    copying: str = ""  # why they are bound as they are, for people; "": none is open
 
     @property
     def how(self) -> str:
@@ -107,17 +113,20 @@ class InterfaceReport:
         problem = self.problem.encode()[:TEXT_BYTES_MAX]
         lacking = sum(1 << number for number in self.lacking).to_bytes(QUEUES_MAX // 8, "little")
         counts = self.queues, self.program_id, self.reattached, self.renewed
-        body = _STATE.pack(*counts, self.steered, self.headed, lacking, len(problem))
-        connection.send(head + body + problem + self.lacking_reason.encode()[:TEXT_BYTES_MAX])
+        copying = self.copying.encode()[:TEXT_BYTES_MAX]
+        copies = self.zero_copy, self.fallbacks, len(copying), *astuple(self.drops)
+        body = _STATE.pack(*counts, self.steered, self.headed, lacking, len(problem), *copies)
+        connection.send(head + body + problem + copying + self.lacking_reason.encode()[:TEXT_BYTES_MAX])
 
     @classmethod
     def unpack(cls, generation: int, body: bytes) -> InterfaceReport:
         """ConnectionResetError: it is none."""
         if len(body) < _STATE.size:
             raise ConnectionResetError("the privileged process said half of something")
-        queues, program_id, reattached, renewed, steered, headed, bits, length = _STATE.unpack_from(body)
-        texts = body[_STATE.size :]
-        problem, reason = (part.decode(errors="replace") for part in (texts[:length], texts[length:]))
+        queues, program_id, reattached, renewed, steered, headed, bits, length, *copies = _STATE.unpack_from(body)
+        texts, end = body[_STATE.size :], length + copies[2]
+        parts = texts[:length], texts[length:end], texts[end:]
+        problem, copying, reason = (part.decode(errors="replace") for part in parts)
         mask = int.from_bytes(bits, "little")
         lacking = frozenset(number for number in range(QUEUES_MAX) if mask >> number & 1)
         return cls(
@@ -131,6 +140,10 @@ class InterfaceReport:
             headed=headed,
             lacking=lacking,
             lacking_reason=reason,
+            zero_copy=copies[0],
+            fallbacks=copies[1],
+            copying=copying,
+            drops=Drops(*copies[3:]),
         )
 
 

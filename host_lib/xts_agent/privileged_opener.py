@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import logging
 import queue
 import select
@@ -27,6 +26,7 @@ import socket
 import threading
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from xts_bpf.device import raise_receive_queues, receive_queues
@@ -34,8 +34,9 @@ from xts_bpf.interface_state import any_unbound
 from xts_bpf.kept_interface import KeptInterface
 from xts_bpf.program import QUEUES_MAX, Owner, SteerProgram
 from xts_bpf.steering import Steering
+from xts_bpf.zero_copy import Answers, QueueBinder
 from xts_messages import privilege
-from xts_messages.afxdp import LastWord, XskSocket, is_busy, open_socket
+from xts_messages.afxdp import NO_DROPS, Drops, LastWord, XskSocket, drops_of, is_busy
 from xts_messages.native import ffi, lib
 from xts_messages.netlink_changes import LINKS, Changes
 from xts_messages.served_sockets import server_of
@@ -95,10 +96,18 @@ class _Queue:
     opening: bool = False
     asked: int = 0  # the number of the request to open it
     released: bool = False  # since it was opened
+    dropped: Drops = NO_DROPS  # at its sockets that are closed
     busy: bool = False  # the result of the last attempt to open it
+
+    def drops(self) -> Drops:
+        """At its sockets until now."""
+        xsk = self.xsk
+        return self.dropped + drops_of(xsk.xsk_fd) if xsk and not self.opening else self.dropped
 
     def close(self) -> None:
         """Closes the queue. Blocks for some milliseconds."""
+        if self.xsk:
+            self.dropped += drops_of(self.xsk.xsk_fd)
         if self.last_word:
             self.last_word.close()
         if self.xsk:
@@ -117,6 +126,7 @@ class Opener:
         self._work: queue.SimpleQueue[_Queue | None] = queue.SimpleQueue()
         self._changes = Changes(LINKS)
         self._changed, self._looked_at = False, 0.0  # by time.monotonic()
+        self._copies_told = (0, 0, "")
         self._steering = Steering(config.steering).on(config.name)
         self._program = SteerProgram(
             config.name,
@@ -131,6 +141,8 @@ class Opener:
             self._queues = [_Queue(n, before=self._program.owner(n)) for n in range(self._count())]
             self._available = len(self._queues)  # of these, how many the interface has now
             self._steered = SteeredQueues(config, self._program, log) if self._steering is Steering.ADDRESS else None
+            self._binder = QueueBinder(config.zero_copy, config.flow_rules, log, waits=True)
+            self._binder.begin(self._kept.name)
             if self._steered:
                 self._steered.begin(self._kept.name, self._local_mac, self._available)
         except OSError:
@@ -175,6 +187,10 @@ class Opener:
                 thread.join()
                 self._finish(leave=request.ask is Ask.LEAVE)
                 return
+            if request.ask is Ask.LOOK:
+                self._tell_state()
+                Answer(Say.DONE, request.queue_id, request.number).send(self._connection)
+                continue
             self._execute(request, self._queues[request.queue_id])
 
     # --- the interface ---------------------------------------------------------------------------------
@@ -196,10 +212,19 @@ class Opener:
             due = self._changed and time.monotonic() >= self._looked_at + LOOK_EVERY_S
             if due or self._kept.wait_s() == 0.0:
                 self._look()
-            if self._steered and self._steered.wait_s() == 0.0 and self._steered.prove():
-                self._tell_state()
+            if self._steered and self._steered.wait_s() == 0.0:
+                self._prove(self._steered)
             if self._connection.fileno() in ready:
                 return self._connection.recv(REQUEST_BYTES + 1)
+
+    def _prove(self, steered: SteeredQueues) -> None:
+        answered = steered.proof.answered
+        if not steered.prove():
+            return
+        if self._binder.postponed and steered.proof.answered and not answered:
+            self._binder.postponed = False
+            self._kept.renew("probes are answered now: zero copy is tried")
+        self._tell_state()
 
     def _look(self, *, unbound: bool = False) -> None:
         """Looks what has become of the interface, mends what it can, and tells the agent what is new. `unbound`: a
@@ -217,6 +242,7 @@ class Opener:
                 for q in self._queues[self._available :]:
                     if not q.opening:
                         q.close()
+                self._binder.begin(self._kept.name)
                 if self._steered:
                     self._steered.begin(self._kept.name, self._local_mac, self._available)
         except OSError as error:  # it has gone again
@@ -245,8 +271,21 @@ class Opener:
             told = replace(
                 told, steered=True, headed=self._steered.headed, lacking=proof.lacking, lacking_reason=proof.reason
             )
+        self._copies_told = zero_copy, fallbacks, copying = self._copies()
+        told = replace(told, zero_copy=zero_copy, fallbacks=fallbacks, copying=copying, drops=self._drops())
         with contextlib.suppress(OSError):  # the other process has ended, and we will end, too
             told.send(self._connection)
+
+    def _copies(self) -> tuple[int, int, str]:
+        """How many queues are bound with zero copy, how often one was bound again, and why they are as they are."""
+        opened = [q.xsk for q in self._queues if q.xsk and not q.opening]
+        copied = [xsk.copying for xsk in opened if not xsk.zero_copy]
+        said = copied or [xsk.copying for xsk in opened]
+        return len(opened) - len(copied), self._binder.fallbacks, said[0] if said else ""
+
+    def _drops(self) -> Drops:
+        """What the kernel has dropped at the sockets, of closed ones, too."""
+        return sum((q.drops() for q in self._queues), NO_DROPS)
 
     # --- requests --------------------------------------------------------------------------------------
 
@@ -319,6 +358,8 @@ class Opener:
             q.opening = False
             with contextlib.suppress(OSError):  # the other process has ended, and we will end, too
                 answer.send(self._connection)
+            if self._copies() != self._copies_told:
+                self._tell_state()
 
     def _open(self, q: _Queue) -> Answer:
         config, generation = self.config, self._kept.generation
@@ -350,11 +391,17 @@ class Opener:
             until = time.monotonic() + PROBED_S
         while True:
             try:
-                return open_socket(name, q.number, config.queue_options)
+                return self._binder.open(name, q.number, config.queue_options, answers=self._answers())
             except OSError as error:
                 if error.errno != errno.EBUSY or time.monotonic() >= until:
                     raise
             time.sleep(STEP_S)
+
+    def _answers(self) -> Answers | None:
+        """Sends probes to a queue, where frames have an address for each."""
+        if self._steered is None:
+            return None
+        return partial(self._steered.answers, self._kept.name, self._local_mac)
 
     def _settle(self, q: _Queue) -> None:
         """The process that had the queue has released it."""
@@ -396,7 +443,7 @@ class Opener:
 def role(config: AgentConfig, endpoint_stays: bool = False) -> Role:
     """The opener of an interface. Without endpoint_stays it removes the endpoint of an agent that was killed, whose
     file may belong to another user."""
-    return Role("xts-opener", functools.partial(_main, config, endpoint_stays), BEGINS_WITH)
+    return Role("xts-opener", partial(_main, config, endpoint_stays), BEGINS_WITH)
 
 
 def _main(config: AgentConfig, endpoint_stays: bool, connection: socket.socket) -> int:

@@ -60,6 +60,8 @@ FOUND_S = 0.2
 ANSWER_S = 1.0
 BEGIN_S = 20.0
 FINISH_S = 5.0
+#: How often the opener is asked how its interface is, at most.
+LOOK_EVERY_S = 1.0
 #: The interface of a queue has gone.
 _GONE = (errno.ENXIO, errno.ENODEV, errno.ENETDOWN)
 
@@ -111,6 +113,7 @@ class Pool:
     state: InterfaceReport = field(default_factory=InterfaceReport, init=False)
     usable: int = field(default=0, init=False)  # how many of the slots the interface has
     reserved: int = field(default=0, init=False)  # queues that are not for processes: 1 while a relay waits for its own
+    _looked_at: float = field(default=-LOOK_EVERY_S, init=False)
     _begun: bool = field(default=True, init=False)  # False: a new opener has not said that it is ready
     _asked: int = field(default=0, init=False)  # the number of the last request
     _late: set[int] = field(default_factory=set, init=False)  # requests whose answers were due
@@ -267,6 +270,17 @@ class Pool:
                 continue
             if self._send(Request(Ask.OPEN, slot.queue_id)):
                 slot.state = State.OPENING
+
+    def look(self) -> InterfaceReport:
+        """How the interface is now, as the opener says when it is asked; not more often than once in LOOK_EVERY_S.
+        What follows from it collect() does."""
+        now = time.monotonic()
+        if now >= self._looked_at + LOOK_EVERY_S and self.opener and self._begun and not self._late:
+            self._looked_at = now
+            with contextlib.suppress(OSError):
+                self._ask(Request(Ask.LOOK))
+        reports = [answer.state for answer in self._arrived if answer.state]
+        return reports[-1] if reports else self.state
 
     def look_again(self) -> None:
         """Tries the kept queues that is_held() does not know about. collect() tells what comes of it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import closing
 
 from xts_bpf.program import QUEUES_MAX, SteerProgram
 from xts_bpf.steering import SOON_S, Prober, Proof, SteeredInterface
@@ -27,6 +28,7 @@ class SteeredQueues:
 
     def __init__(self, config: AgentConfig, program: SteerProgram, log: logging.Logger) -> None:
         self._config, self._log = config, log
+        self._program = program
         self._prober = Prober(program, config.ethertype)
         self._interface: SteeredInterface | None = None
         self._name, self._local, self._count = "", b"", 0
@@ -73,6 +75,11 @@ class SteeredQueues:
             else:
                 self._log.info("frames find each of the %d queues of %s", self._count, self._name)
         return self.proof != before
+
+    def answers(self, name: str, local_mac: bytes, queue_id: int, seconds: float) -> bool:
+        """Is a probe to a queue answered within so many seconds? Also for another thread than prove()'s."""
+        with closing(Prober(self._program, self._config.ethertype)) as prober:
+            return prober.answers(name, local_mac, self._config.peer_mac_bytes, queue_id, seconds)
 
     def _plan(self) -> None:
         """Where a queue is not proved, soon, and later and later; where all are, in a minute."""

@@ -14,9 +14,9 @@
  */
 #include "afxdp.h"
 #include "afxdp_inside.h"
+#include "afxdp_umem.h"
 #include "own_descriptors.h"
 #include "own_memory.h"
-#include "sealed_memory.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -216,6 +216,19 @@ static bool afxdp_gather(struct afxdp_queue *q, uint32_t count, struct xts_rx_fr
 	return false;
 }
 
+/*
+ * In zero-copy mode a driver that found the fill ring empty says so, and looks there again when it is told to: for
+ * nothing arrives without buffers, nothing would tell it later. Called when nothing has come, and before sleeping.
+ */
+static void afxdp_wake_receiver(struct afxdp_queue *q)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* the producer before the flags, as in afxdp_send() */
+	if (__builtin_expect(!(xts_ring_load(q->fill.flags) & XDP_RING_NEED_WAKEUP), 1))
+		return;
+	q->base.stats.kicks++;
+	(void)recvfrom(q->xsk_fd, NULL, 0, MSG_DONTWAIT, NULL, NULL); /* an error is seen when sending */
+}
+
 static int afxdp_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 {
 	struct afxdp_queue *q = afxdp_of(base);
@@ -228,8 +241,11 @@ static int afxdp_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 
 		while (more && count < waiting)
 			more = xts_ring_descriptor(&q->rx, q->rx.ours + count++)->options & XDP_PKT_CONTD;
-		if (more) /* nothing has come, or the end of the chain is not here yet */
+		if (more) { /* nothing has come, or the end of the chain is not here yet */
+			if (q->zero_copy)
+				afxdp_wake_receiver(q);
 			return 0;
+		}
 		ok = afxdp_gather(q, count, frame);
 		q->rx.ours += count;
 		xts_ring_store(q->rx.consumer, q->rx.ours);
@@ -264,6 +280,8 @@ static int afxdp_arm(struct xts_queue *base)
 {
 	struct afxdp_queue *q = afxdp_of(base);
 
+	if (q->zero_copy)
+		afxdp_wake_receiver(q);
 	if (xts_ring_load(q->rx.producer) != q->rx.ours)
 		return 1;
 	if (base->stats.sleeps++ % AFXDP_STATS_EVERY == 0)
@@ -398,11 +416,13 @@ static int afxdp_make(struct xts_queue **out, const int *fds, const struct xts_a
 	int xsk_fd = fds[XTS_AFXDP_SOCKET], umem_fd = fds[XTS_AFXDP_UMEM];
 	size_t umem_bytes = (size_t)g->rx_chunks * XTS_CHUNK_BYTES + (size_t)g->tx_slots * g->slot_bytes;
 	struct afxdp_queue *q;
+	uint32_t filled;
 	int error;
 
 	if (!afxdp_geometry_ok(g))
 		return -EINVAL;
-	if (xts_sealed_bytes(umem_fd) < umem_bytes)
+	umem_bytes = xts_umem_mapped(umem_fd, umem_bytes);
+	if (!umem_bytes)
 		return -EBADF;
 	q = calloc(1, sizeof *q);
 	if (!q)
@@ -412,8 +432,10 @@ static int afxdp_make(struct xts_queue **out, const int *fds, const struct xts_a
 	q->umem_bytes = umem_bytes;
 	q->umem = MAP_FAILED;
 	error = afxdp_map(q, g->ring_entries);
+	q->zero_copy = xts_afxdp_is_zero_copy(xsk_fd) == 1;
 	/* The state of the rings cannot be reset, so a socket that has been used is for who knows how it was left. */
-	if (!error && !used && (*q->fill.producer || *q->tx.producer))
+	filled = q->zero_copy ? g->rx_chunks : 0;
+	if (!error && !used && (*q->fill.producer != filled || *q->tx.producer || *q->rx.consumer))
 		error = -EBUSY;
 	if (error) {
 		xts_ring_unmap(&q->fill);
@@ -443,10 +465,14 @@ static int afxdp_make(struct xts_queue **out, const int *fds, const struct xts_a
 		q->free[q->free_count] = (uint16_t)(q->tx_slots - 1 - q->free_count);
 	if (used)
 		afxdp_go_on(q);
-	for (uint32_t chunk = 0; chunk < g->rx_chunks && !used; chunk++)
+	else
+		q->fill.ours = filled;
+	for (uint32_t chunk = filled; chunk < g->rx_chunks && !used; chunk++)
 		afxdp_fill(q, chunk);
 	xts_ring_store(q->fill.producer, q->fill.ours);
 	q->tx_taken = q->tx.ours;
+	if (q->zero_copy)
+		afxdp_wake_receiver(q);
 	*out = &q->base;
 	return 0;
 }

@@ -16,10 +16,15 @@ enum xts_afxdp_descriptors { XTS_AFXDP_SOCKET, XTS_AFXDP_UMEM };
 /*
  * Opens and binds a socket on a queue of an interface of this network namespace: memfd (sealed, populated), UMEM_REG,
  * four rings, SO_SNDBUFFORCE, bind. Falls back to one chunk per frame if the kernel has no XDP_USE_SG
- * (geometry.largest_message shows it). Needs CAP_NET_RAW and CAP_NET_ADMIN. Returns 0 or -errno (EBUSY: the queue is
- * taken, or was closed less than some 300 ms ago; EINVAL: no such queue; EPERM; ENOBUFS: RLIMIT_MEMLOCK).
+ * (geometry.largest_message shows it). With zero_copy the fill ring is full when this returns. Needs CAP_NET_RAW and
+ * CAP_NET_ADMIN. Returns 0 or -errno (EBUSY: the queue is taken, or was closed less than some 300 ms ago; EINVAL: no
+ * such queue, or the driver refuses zero copy, as it also does by other errors; EPERM; ENOBUFS: RLIMIT_MEMLOCK).
  */
 int xts_afxdp_open(struct xts_queue_opened *out, const struct xts_queue_options *options);
+
+/* Does the driver use the socket's memory itself? By what the kernel says of a socket that is bound (XDP_OPTIONS): 1, 0
+ * (it copies), or -errno. */
+int xts_afxdp_is_zero_copy(int xsk_fd);
 
 /* Could a queue be opened now? 0, EBUSY as above, or another -errno. It binds a socket of one chunk, so that it takes
  * microseconds where opening takes milliseconds; if the result is 0, the queue is busy again for a moment. */

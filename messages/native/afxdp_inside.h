@@ -28,6 +28,7 @@ struct afxdp_queue {
 	uint32_t tx_kicked; /* index of the tx ring up to which a kick has been accepted */
 	uint32_t tx_taken;  /* index up to which the kernel has taken everything, and has told of no loss */
 	bool kick_again;
+	bool zero_copy; /* the driver uses our memory: it may ask for a wake-up, as rings have to be looked at again */
 	uint32_t free_count;
 	/* a stack: the slot that came back last goes out first, while it is in the cache */
 	uint16_t free[AFXDP_SLOTS_MAX];

@@ -1,20 +1,28 @@
 /*
  * Opening AF_XDP sockets: the part that needs privilege, and the mapping of their rings. See afxdp.h.
  *
- * Always copy mode: zero copy has a limit of descriptors per frame that depends on the driver, and this code does not
- * query it yet.
+ * Whether the driver copies is decided before that, by what it says it can (xts_bpf/zero_copy.py). A driver with zero
+ * copy takes the buffers that it receives into from the fill ring, and looks there first when the socket is bound. So
+ * the ring is full by then: frames arrive, and the XDP program sees them, also while no process has the queue yet.
  */
 #include "afxdp.h"
 #include "afxdp_rings.h"
+#include "afxdp_umem.h"
 
 #include <fcntl.h>
+#include <linux/mempolicy.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define LAST_WORD_ENTRIES 64u
+#define NODES_MAX 1024u
+#ifndef MFD_HUGE_2MB
+#define MFD_HUGE_2MB (21u << 26)
+#endif
 
 int xts_ring_offsets(int fd, struct xdp_mmap_offsets *out)
 {
@@ -97,6 +105,9 @@ static int geometry_for(struct xts_attach_reply *g, const struct xts_queue_optio
 	g->largest_message = single_chunk ? XTS_FRAME_BYTES_SINGLE : XTS_FRAME_BYTES_MAX;
 	if (g->largest_message > (uint32_t)frame_bytes)
 		g->largest_message = (uint32_t)frame_bytes;
+	/* A chunk for receiving holds less than one for sending: what the peer may send is what counts. */
+	if (options->buffers_max && g->largest_message > options->buffers_max * XTS_FRAME_BYTES_SINGLE)
+		g->largest_message = options->buffers_max * XTS_FRAME_BYTES_SINGLE;
 	g->slot_bytes = single_chunk ? XTS_CHUNK_BYTES : XTS_AFXDP_SLOT_BYTES;
 	g->tx_slots = window + XTS_CONTROL_RESERVE;
 	g->rx_chunks = window * (single_chunk ? 1 : 16) + options->kept_max + XTS_CONTROL_RESERVE;
@@ -109,22 +120,59 @@ static int geometry_for(struct xts_attach_reply *g, const struct xts_queue_optio
 	return 0;
 }
 
-static int umem_register(int xsk_fd, int umem_fd, size_t bytes)
+static size_t umem_bytes(const struct xts_attach_reply *g)
+{
+	return (size_t)g->rx_chunks * g->chunk_bytes + (size_t)g->tx_slots * g->slot_bytes;
+}
+
+/* Gives the socket this memory of these bytes. The file has file_bytes: whole pages. */
+static int umem_register(int xsk_fd, int umem_fd, size_t bytes, size_t file_bytes, uint16_t numa_node)
 {
 	struct xdp_umem_reg registration = { .len = bytes, .chunk_size = XTS_CHUNK_BYTES };
+	unsigned long nodes[NODES_MAX / (8 * sizeof(unsigned long))] = { 0 };
 	void *memory;
 	int error = 0;
 
-	if (ftruncate(umem_fd, (off_t)bytes) < 0 ||
+	if (ftruncate(umem_fd, (off_t)file_bytes) < 0 ||
 	    fcntl(umem_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
 		return -errno;
-	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, umem_fd, 0);
+	memory = mmap(NULL, file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, umem_fd, 0);
 	if (memory == MAP_FAILED)
 		return -errno;
+	/* A wish: memory of another node works, and is slower. */
+	if (numa_node && numa_node <= NODES_MAX) {
+		nodes[(numa_node - 1u) / (8 * sizeof *nodes)] = 1ul << ((numa_node - 1u) % (8 * sizeof *nodes));
+		(void)syscall(SYS_mbind, memory, file_bytes, MPOL_PREFERRED, nodes, NODES_MAX + 1ul, 0u);
+	}
 	registration.addr = (uint64_t)(uintptr_t)memory;
 	if (setsockopt(xsk_fd, SOL_XDP, XDP_UMEM_REG, &registration, sizeof registration) < 0)
 		error = -errno;
-	munmap(memory, bytes); /* the socket keeps its own reference to the pages */
+	munmap(memory, file_bytes); /* the socket keeps its own reference to the pages */
+	return error;
+}
+
+/*
+ * Makes the socket's memory. Returns its descriptor, or -errno: ENOBUFS: no more may be locked; ENOMEM: there is none.
+ * Without huge pages (or enough of them: mmap() reserves them) it has small ones.
+ */
+static int umem_make(int xsk_fd, const struct xts_attach_reply *g, const struct xts_queue_options *options)
+{
+	size_t bytes = umem_bytes(g);
+	int error = -ENOMEM;
+
+	for (int huge = options->huge_pages; huge >= 0; huge--) {
+		int umem_fd = memfd_create("xts-umem",
+					   MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB | MFD_HUGE_2MB : 0u));
+
+		if (umem_fd < 0) {
+			error = -errno;
+			continue;
+		}
+		error = umem_register(xsk_fd, umem_fd, bytes, huge ? xts_umem_huge(bytes) : bytes, options->numa_node);
+		if (!error)
+			return umem_fd;
+		close(umem_fd);
+	}
 	return error;
 }
 
@@ -145,6 +193,24 @@ static int socket_configure(int fd, const struct xts_attach_reply *g)
 	return 0;
 }
 
+/* Puts all chunks for receiving into the fill ring, as afxdp_make() does for a socket in copy mode. */
+static int fill(int xsk_fd, const struct xts_attach_reply *g)
+{
+	struct xdp_mmap_offsets at;
+	struct xts_ring ring = { 0 };
+	int error = xts_ring_offsets(xsk_fd, &at);
+
+	if (!error)
+		error = xts_ring_map(&ring, xsk_fd, &at.fr, XDP_UMEM_PGOFF_FILL_RING, g->ring_entries, sizeof(uint64_t));
+	if (error || !ring.map)
+		return error;
+	for (uint32_t chunk = 0; chunk < g->rx_chunks; chunk++)
+		*xts_ring_address(&ring, chunk) = (uint64_t)chunk * XTS_CHUNK_BYTES;
+	xts_ring_store(ring.producer, g->rx_chunks);
+	xts_ring_unmap(&ring);
+	return 0;
+}
+
 static int socket_open(struct xts_queue_opened *out, const struct xts_queue_options *options, bool single_chunk)
 {
 	struct xts_attach_reply *g = &out->geometry;
@@ -156,18 +222,17 @@ static int socket_open(struct xts_queue_opened *out, const struct xts_queue_opti
 
 	if (error)
 		return error;
-	address.sxdp_flags = (uint16_t)(XDP_COPY | XDP_USE_NEED_WAKEUP | (single_chunk ? 0 : XDP_USE_SG));
+	address.sxdp_flags = (uint16_t)((options->zero_copy ? XDP_ZEROCOPY : XDP_COPY) | XDP_USE_NEED_WAKEUP |
+					(single_chunk ? 0 : XDP_USE_SG));
 	xsk_fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
 	if (xsk_fd < 0)
 		return -errno;
-	umem_fd = memfd_create("xts-umem", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (umem_fd < 0)
-		error = -errno;
-	if (!error)
-		error = umem_register(xsk_fd, umem_fd,
-				      (size_t)g->rx_chunks * g->chunk_bytes + (size_t)g->tx_slots * g->slot_bytes);
+	umem_fd = umem_make(xsk_fd, g, options);
+	error = umem_fd < 0 ? umem_fd : 0;
 	if (!error)
 		error = socket_configure(xsk_fd, g);
+	if (!error && options->zero_copy)
+		error = fill(xsk_fd, g);
 	if (!error && bind(xsk_fd, (struct sockaddr *)&address, sizeof address) < 0)
 		error = -errno;
 	if (error) {
@@ -193,12 +258,22 @@ int xts_afxdp_open(struct xts_queue_opened *out, const struct xts_queue_options 
 	return error;
 }
 
+int xts_afxdp_is_zero_copy(int xsk_fd)
+{
+	struct xdp_options found = { 0 };
+	socklen_t length = sizeof found;
+
+	if (getsockopt(xsk_fd, SOL_XDP, XDP_OPTIONS, &found, &length) < 0)
+		return -errno;
+	return (found.flags & XDP_OPTIONS_ZEROCOPY) != 0;
+}
+
 static int probe_bind(int fd, const struct sockaddr_xdp *address)
 {
 	static const int rings[] = { XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_TX_RING };
 	uint32_t entries = 1;
 	int umem_fd = memfd_create("xts-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	int error = umem_fd < 0 ? -errno : umem_register(fd, umem_fd, XTS_CHUNK_BYTES);
+	int error = umem_fd < 0 ? -errno : umem_register(fd, umem_fd, XTS_CHUNK_BYTES, XTS_CHUNK_BYTES, 0);
 
 	for (size_t i = 0; !error && i < sizeof rings / sizeof *rings; i++)
 		if (setsockopt(fd, SOL_XDP, rings[i], &entries, sizeof entries) < 0)
@@ -288,20 +363,32 @@ static int last_word_put(int last_word_fd, uint64_t address, uint32_t bytes)
 	return error;
 }
 
+/* Through a mapping: huge pages cannot be written to by pwrite(). */
+static int umem_write(int umem_fd, const struct xts_attach_reply *g, uint64_t address, const void *data, size_t bytes)
+{
+	size_t mapped = xts_umem_mapped(umem_fd, umem_bytes(g));
+	uint8_t *memory = mapped ? mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, umem_fd, 0) : MAP_FAILED;
+
+	if (memory == MAP_FAILED)
+		return mapped ? -errno : -EBADF;
+	memcpy(memory + address, data, bytes);
+	munmap(memory, mapped);
+	return 0;
+}
+
 int xts_afxdp_last_word_send(int last_word_fd, int xsk_fd, int umem_fd, const struct xts_attach_reply *g,
 			     const void *frame, uint32_t bytes)
 {
 	/* The last chunk of the last slot: its owner is dead, so its content may be overwritten. */
 	uint64_t address = (uint64_t)g->rx_chunks * g->chunk_bytes + (uint64_t)g->tx_slots * g->slot_bytes -
 			   XTS_CHUNK_BYTES;
-	ssize_t written;
 	int error;
 
 	if (bytes == 0 || bytes > XTS_CHUNK_BYTES)
 		return -EINVAL;
-	written = pwrite(umem_fd, frame, bytes, (off_t)address);
-	if (written != (ssize_t)bytes)
-		return written < 0 ? -errno : -EIO;
+	error = umem_write(umem_fd, g, address, frame, bytes);
+	if (error)
+		return error;
 	error = completions_forget(xsk_fd, g->ring_entries);
 	if (!error)
 		error = last_word_put(last_word_fd, address, bytes);

@@ -131,6 +131,16 @@ struct xts_attach_ended {
 	struct xts_status_figures figures; /* sums over all its stacks */
 };
 
+/* What the kernel has dropped at the queues of an interface since its agent has opened them: XDP_STATISTICS of their
+ * sockets, of closed ones, too. */
+struct xts_attach_drops {
+	uint64_t rx_dropped;    /* for another reason than the next two */
+	uint64_t rx_ring_full;  /* the process did not take frames in time */
+	uint64_t rx_no_buffers; /* the fill ring was empty */
+	uint64_t rx_invalid;    /* descriptors in the fill ring with an address that is none */
+	uint64_t tx_invalid;    /* descriptors to send that are none */
+};
+
 /*
  * The answer to a request with XTS_ATTACH_QUEUES_MAGIC, which anybody may send: one of these for each interface, then
  * end of file. A proxy, which makes queues on demand, sends none. An older server refuses the request.
@@ -147,6 +157,9 @@ struct xts_attach_queues {
 	/* how frames find their queue, for people; an older server's struct ends before */
 	char steering[160];
 	uint32_t lacking; /* so many queues are not given away, since frames do not find them: steering says why */
+	/* whether the driver copies, and why, for people; an older server's struct ends before */
+	char copying[160];
+	struct xts_attach_drops drops;
 };
 
 /* The last message of a server that takes an AF_XDP queue back. An older process treats it as the end of the

@@ -10,6 +10,7 @@
 #include "queue.h"
 
 #define XTS_QUEUE_DESCRIPTORS_MAX 4
+#define XTS_HUGE_PAGE_BYTES 2097152
 
 /* How to open a queue. Each kind takes what it needs. */
 struct xts_queue_options {
@@ -18,6 +19,10 @@ struct xts_queue_options {
 	uint16_t frame_window;      /* determines the number of buffers */
 	uint16_t kept_max;          /* buffers for frames that are kept longer than their credit */
 	bool single_chunk;          /* frames of one buffer, even where they may have several */
+	uint16_t buffers_max;       /* of an interface: how many buffers a frame may have; 0: as many as it needs */
+	uint16_t numa_node;         /* of an interface: the node near which its memory should be, plus one; 0: any */
+	bool huge_pages;            /* of an interface: memory in huge pages, if there are enough */
+	bool zero_copy;             /* of an interface: the driver sends from and receives into the queue's memory */
 };
 
 /* A queue that is open and not in use yet. The caller passes the descriptors on, or closes them. */

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import socket
+import struct
 import time
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,7 +26,7 @@ _EXPLAIN = {
     errno.EBUSY: "the queue has a socket already",
     errno.EINVAL: "there is no such queue, or the interface has no AF_XDP",
     errno.EPERM: "CAP_NET_RAW and CAP_NET_ADMIN are needed",
-    errno.ENOBUFS: "not enough locked memory: raise RLIMIT_MEMLOCK or give CAP_IPC_LOCK",
+    errno.ENOMEM: "there is not enough memory, or its cgroup may not have more",
     errno.EMSGSIZE: f"the MTU is below {int(lib.XTS_FRAME_BYTES_SINGLE) - int(lib.XTS_ETH_BYTES)}: raise it "
     f"(best {int(lib.XTS_FRAME_BYTES_MAX) - int(lib.XTS_ETH_BYTES)} or more)",
 }
@@ -39,6 +41,9 @@ class XskSocket:
     xsk_fd: int
     umem_fd: int
     geometry: Any = field(repr=False)  # struct xts_attach_reply *; the caller sets epoch and addresses
+    zero_copy: bool = False  # the driver uses its memory, as the kernel says since it is bound
+    copying: str = ""  # that, and why, for people
+    fell_back: bool = False  # zero copy was tried in vain
 
     def __enter__(self) -> Self:
         return self
@@ -82,13 +87,71 @@ def open_socket(
         try:
             end, _ = open_ends(AFXDP, options, ifindex=index, queue_id=queue_id)
             xsk_fd, umem_fd = end.descriptors
-            return XskSocket(interface, queue_id, xsk_fd, umem_fd, end.geometry)
+            return XskSocket(interface, queue_id, xsk_fd, umem_fd, end.geometry, is_zero_copy(xsk_fd))
         except OSError as error:
             number = error.errno or errno.EIO
             if number != errno.EBUSY or time.monotonic() >= deadline:
-                what = _EXPLAIN.get(number, os.strerror(number))
+                what = _locked() if number == errno.ENOBUFS else _EXPLAIN.get(number, os.strerror(number))
                 raise OSError(number, f"AF_XDP socket on queue {queue_id} of {interface}: {what}") from None
         time.sleep(REBIND_STEP_S)
+
+
+def _locked() -> str:
+    """What to do where no more memory may be locked."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    limit = "the kernel's limit" if soft == resource.RLIM_INFINITY else f"RLIMIT_MEMLOCK, {soft >> 10} KiB"
+    return (
+        f"its memory cannot be locked, for all queues of this user together have more than {limit}: "
+        "raise it (LimitMEMLOCK=), or give CAP_IPC_LOCK"
+    )
+
+
+def has_huge_pages(umem_fd: int) -> bool:
+    """Is this memory in huge pages?"""
+    return os.fstatvfs(umem_fd).f_bsize == int(lib.XTS_HUGE_PAGE_BYTES)
+
+
+def is_zero_copy(xsk_fd: int) -> bool:
+    """Does the driver use the memory of this socket, which is bound? By what the kernel says."""
+    return int(lib.xts_afxdp_is_zero_copy(xsk_fd)) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Drops:
+    """What the kernel has dropped at sockets (struct xts_attach_drops): XDP_STATISTICS."""
+
+    rx_dropped: int = 0
+    rx_ring_full: int = 0
+    rx_no_buffers: int = 0
+    rx_invalid: int = 0
+    tx_invalid: int = 0
+
+    def __add__(self, other: Drops) -> Drops:
+        return Drops(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def frames(self) -> int:
+        """All together: frames that nobody has received, and descriptors that are none."""
+        return sum(astuple(self))
+
+
+NO_DROPS = Drops()
+_SOL_XDP, _XDP_STATISTICS = 283, 7
+#: struct xdp_statistics: rx_dropped, rx_invalid_descs, tx_invalid_descs, rx_ring_full, rx_fill_ring_empty_descs, …
+_STATISTICS = struct.Struct("=5Q8x")
+
+
+def drops_of(xsk_fd: int) -> Drops:
+    """Of a socket; none, if the kernel does not say."""
+    try:
+        with socket.socket(AF_XDP, socket.SOCK_RAW, fileno=os.dup(xsk_fd)) as asked:
+            found = asked.getsockopt(_SOL_XDP, _XDP_STATISTICS, _STATISTICS.size)
+    except OSError:
+        return NO_DROPS
+    if len(found) < _STATISTICS.size:  # before Linux 5.9
+        return NO_DROPS
+    dropped, rx_invalid, tx_invalid, full, empty = _STATISTICS.unpack(found)
+    return Drops(dropped, full, empty, rx_invalid, tx_invalid)
 
 
 def _index(interface: str) -> int:

@@ -8,11 +8,12 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, Self
 
 from xts_messages._native import ffi, lib
+from xts_messages.afxdp import NO_DROPS, Drops
 from xts_messages.environment import BY_NAME
 from xts_messages.queue import Queue
 from xts_messages.queue_kinds import kind_name
@@ -174,6 +175,8 @@ class OfferedQueues:
     problem: str = ""  # why no queue carries anything at the moment; "": they do
     steering: str = ""  # how frames find their queue, or why they do not find all; "": the endpoint is older
     lacking: int = 0  # queues that they do not find, and that nobody gets
+    copying: str = ""  # "zero copy: " or "copy mode: ", and why; "": the endpoint is older, or no queue is open
+    drops: Drops = NO_DROPS  # by the kernel, at its queues
 
 
 #: The size of the struct before it had problems.
@@ -194,7 +197,9 @@ def list_queues(endpoint: str | None = None, timeout_ms: int = 5000) -> Iterator
         problem = ffi.string(native.problem).decode(errors="replace")
         counts = int(native.queues), int(native.relayed), int(native.used), int(native.program)
         steering = ffi.string(native.steering).decode(errors="replace")
-        yield OfferedQueues(interface, *counts, problem, steering, int(native.lacking))
+        drops = Drops(*(int(getattr(native.drops, one.name)) for one in fields(Drops)))
+        copying = ffi.string(native.copying).decode(errors="replace")
+        yield OfferedQueues(interface, *counts, problem, steering, int(native.lacking), copying, drops)
 
 
 def _ask(magic: int, answer_bytes: int, endpoint: str | None, timeout_ms: int) -> Iterator[tuple[bytes, list[int]]]:

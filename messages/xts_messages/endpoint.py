@@ -23,12 +23,13 @@ import struct
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from xts_messages._native import ffi, lib
+from xts_messages.afxdp import NO_DROPS, Drops
 from xts_messages.killed_processes import EndedProcesses, pidfd_readable
 from xts_messages.queue_kinds import outlives_its_server
 from xts_messages.served_sockets import in_use, server_of
@@ -122,6 +123,8 @@ class Queues:
     problem: str = ""
     steering: str = ""  # how frames find their queue
     lacking: int = 0  # queues that they do not find
+    copying: str = ""  # whether the driver copies, and why
+    drops: Drops = NO_DROPS
 
 
 @dataclass(slots=True, eq=False)
@@ -652,6 +655,8 @@ def _queues(found: Queues) -> bytes:
     native.problem = found.problem.encode()[: ffi.sizeof(native.problem) - 1]
     native.steering = found.steering.encode()[: ffi.sizeof(native.steering) - 1]
     native.lacking = found.lacking
+    native.drops = asdict(found.drops)
+    native.copying = found.copying.encode()[: ffi.sizeof(native.copying) - 1]
     return bytes(ffi.buffer(native))
 
 

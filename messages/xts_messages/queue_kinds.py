@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from xts_messages._native import ffi, lib
@@ -24,11 +24,14 @@ class QueueOptions:
     frame_window: int = 64
     single_chunk: bool = False  # frames of one buffer, even where they may have several
     kept_max: int = 0  # buffers for frames that are kept longer than their credit
+    huge_pages: bool = False  # of an interface: memory in huge pages, if there are enough
+    numa_node: int = 0  # of an interface: the node near which its memory should be, plus one; 0: any
+    buffers_max: int = 0  # of an interface: how many buffers a frame may have; 0: as many as it needs
+    zero_copy: bool = False  # of an interface: the driver uses the queue's memory itself (xts_bpf/zero_copy.py)
 
     def native(self, **more: int) -> Any:
         """The struct xts_queue_options *. `more`: members that only the opener knows."""
-        values = {"frame_window": self.frame_window, "single_chunk": self.single_chunk, "kept_max": self.kept_max}
-        return ffi.new("struct xts_queue_options *", values | more)
+        return ffi.new("struct xts_queue_options *", asdict(self) | more)
 
 
 DEFAULT = QueueOptions()

@@ -37,10 +37,11 @@ class Kernel:
 def opener_on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kernel], Opener]:
     def make(kernel: Kernel) -> Opener:
         monkeypatch.setattr(privileged_opener, "is_busy", kernel.is_busy)
-        monkeypatch.setattr(privileged_opener, "open_socket", kernel.open_socket)
         made = Opener.__new__(Opener)
         made.config = AgentConfig(interface="x0", peer_mac="02:00:00:00:00:02", endpoint="/nonexistent")
         made._kept = SimpleNamespace(name="x0")  # type: ignore[assignment]
+        made._binder = SimpleNamespace(open=kernel.open_socket)  # type: ignore[assignment]
+        made._steered = None
         return made
 
     return make

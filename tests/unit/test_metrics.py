@@ -63,7 +63,8 @@ def figures(workers: int = 1, channels: int = 1) -> dict[str, Any]:
         "info": {"version": "1.2.3", "queue": "shm"},
         "proxy": {"started_at": 1.0, "draining": 0, "reloads": {"taken": 2, "refused": 1}},
         "shm": {"attaches": 4, "attaches_refused": 0},
-        "interface": {"interface": "x0", "problem": "", "serves": 1, "reattached": 0, "renewed": 0, "steered": 1},
+        "interface": {"interface": "x0", "problem": "", "serves": 1, "reattached": 0, "renewed": 0, "steered": 1}
+        | {"copying": "copy mode: ", "zero_copy": 0, "copy_fallbacks": 0},
         "steer": dict.fromkeys(SteerCounters.__slots__, 0),
         "progress": [{"worker": index, "stands_s": 0.0, "reports": 0} for index in range(workers)],
         "workers": [worker(index) for index in range(workers)],

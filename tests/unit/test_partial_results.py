@@ -50,6 +50,7 @@ ALLOWED = {
     ("host_lib/native/waiting/mirror.c", "recv"): "empties it",
     ("host_lib/native/waiting/progress_thread.c", "read"): BYTE,
     ("host_lib/preload/start.c", "write"): "a line for people",
+    ("messages/native/afxdp.c", "recvfrom"): "a wake-up, without data",
     ("messages/native/afxdp.c", "sendto"): "a kick, without data",
     ("messages/native/afxdp_open.c", "sendto"): "a kick, without data",
     ("messages/native/allowed_syscalls.c", "write"): "the last words of a process that ends",

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xts_bpf import steering
 from xts_bpf.flow_rules import Ethtool, Rule, StandIn, of
+from xts_bpf.interface_driver import driver_of
 from xts_bpf.queue_addresses import MASK, of_queue
 from xts_bpf.steering import SteeredInterface, Steering
 
@@ -136,7 +137,7 @@ def test_what_auto_means() -> None:
     assert Steering.NONE.on("lo") is Steering.NONE
     assert Steering.ADDRESS.on("lo") is Steering.ADDRESS
     names = [name for _, name in socket.if_nameindex()]
-    assert Steering.AUTO.on(names[0]) is Steering.ADDRESS if steering.driver_of(names[0]) != "veth" else True
+    assert Steering.AUTO.on(names[0]) is Steering.ADDRESS if driver_of(names[0]) != "veth" else True
     assert Steering.ADDRESS.peer_mask == MASK
     assert Steering.NONE.peer_mask is None
     assert Steering.NONE.address(BASE, 3) == BASE

@@ -13,7 +13,7 @@ from typing import Any
 
 from xts_messages.printable import printable
 
-from . import proxy_side, status
+from . import offered_interfaces, proxy_side, status
 from .why import NAMES, REASONS, cause
 
 
@@ -84,6 +84,7 @@ class Look:
     proxy: proxy_side.Answer | None
     missing: tuple[str, ...]
     took_s: float = 0.0
+    interfaces: tuple[offered_interfaces.Shown, ...] = ()
 
 
 def look(endpoint: str, control: str, before: Look | None = None) -> Look:
@@ -108,7 +109,8 @@ def look(endpoint: str, control: str, before: Look | None = None) -> Look:
     known = {row.key: row for row in before.rows} if before else {}
     passed_s = at_s - before.at_s if before else 0.0
     rows = tuple(row.seen_since(known.get(row.key), passed_s) for row in join(processes, answer))
-    return Look(at_s, rows, tuple(processes), answer, tuple(missing), at_s - begun_s)
+    interfaces = tuple(offered_interfaces.ask(endpoint))
+    return Look(at_s, rows, tuple(processes), answer, tuple(missing), at_s - begun_s, interfaces)
 
 
 def join(processes: Iterable[status.Process], answer: proxy_side.Answer | None) -> Iterator[Row]:

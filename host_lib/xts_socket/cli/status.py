@@ -35,7 +35,7 @@ from xts_messages.status_page import (
 from xts_messages.ulps import BY_NAME, BY_NUMBER
 from xts_messages.waits import Waits, read_waits
 
-from . import device_interfaces, killed_programs, processes
+from . import device_interfaces, killed_programs, offered_interfaces, processes
 from .options import add_verb, endpoint_path, endpoint_text
 from .status_rates import Looks, write_csv
 
@@ -187,7 +187,8 @@ def _show(arguments: argparse.Namespace, looks: Looks) -> int:
     killed = [process for process in killed_programs.ask(path) if arguments.pid in (None, process.pid)]
     if arguments.json:
         living, dead = [_as_json(process, looks) for process in attached], [asdict(process) for process in killed]
-        shown = {"endpoint": path, "processes": living, "ended": dead}
+        queues = [asdict(one) for one in offered_interfaces.ask(path)]
+        shown = {"endpoint": path, "interfaces": queues, "processes": living, "ended": dead}
         if arguments.watch is None:
             print(json.dumps(shown, indent=2))
         else:  # one line each time
@@ -202,6 +203,8 @@ def _show(arguments: argparse.Namespace, looks: Looks) -> int:
     else:
         print(f"no process is attached to {path}" if not os.geteuid() else f"no process of yours is attached to {path}")
     killed_programs.show(killed)
+    for line in offered_interfaces.lines(offered_interfaces.ask(path)):
+        print(line)
     return 0
 
 

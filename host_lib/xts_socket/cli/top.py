@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import asdict
 from typing import Any
 
 from xts_messages.command_line import add_watch
@@ -101,6 +102,7 @@ def _print_json(arguments: argparse.Namespace, found: Look, shown: list[dict[str
         "time": round(time.time(), 3),
         "missing": found.missing,
         "proxy": found.proxy and {"version": found.proxy.proxy.version, "state": found.proxy.proxy.state},
+        "interfaces": [asdict(one) for one in found.interfaces],
         f"{arguments.by}s" if arguments.by != "process" else "processes": shown,
     }
     print(json.dumps(answer, indent=2 if arguments.watch is None else None), flush=True)

@@ -127,6 +127,9 @@ class Top(App[None]):
             sockets, processes = len(self.last.rows), len(self.last.processes)
             text = f"{sockets} socket{'s' * (sockets != 1)} of {processes} process{'es' * (processes != 1)}"
             parts.insert(0, text)
+            for one in self.last.interfaces:
+                if dropped := sum(one.drops.values()):
+                    parts.append(f"{dropped} frame{'s' * (dropped != 1)} dropped at {one.interface} (xts status)")
         if self.words:
             parts.append(f"only {self.words}".replace("[", r"\["))
         if self.paused:

@@ -39,7 +39,7 @@ def _interface(name: str, mode: str, bits: int | None) -> Check:
             (_BASIC, "native XDP"),
             (_REDIRECT, "redirect"),
             (_RX_SG, "multi-buffer"),
-            (_ZERO_COPY, "zero-copy (which is not used yet)"),
+            (_ZERO_COPY, "zero-copy"),
         )
         if bits & bit
     ]

@@ -49,7 +49,8 @@ def _queues(offered: OfferedQueues, attached: dict[str, int]) -> Check:
 
 
 def _steering(label: str, offered: OfferedQueues, program: str) -> Check:
-    """How frames find their queue."""
+    """How frames find their queue, and whether the driver copies them."""
+    program += f"; {offered.copying}" if offered.copying else ""
     if not offered.lacking:
         return Check(label, "ok", program + (f"; {offered.steering}" if offered.steering else ""))
     if not offered.queues and not offered.relayed:
