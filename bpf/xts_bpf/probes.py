@@ -20,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from xts_messages import trace_needs
+
 PROVIDER = b"xts"
 #: The types of a probe's arguments, as in messages/native/probe.h.
 ARGUMENTS = {
@@ -37,9 +39,6 @@ ARGUMENTS = {
     "worker_wake": (),
 }
 _FILE = re.compile(r"/(libxts\.so\.[0-9.]+|xts_proxy/_native\.[^/]*so)$")
-_HEADERS = Path("/usr/src")
-#: Where tracefs may be mounted.
-_TRACING = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 
 
 class TraceError(Exception):
@@ -47,19 +46,6 @@ class TraceError(Exception):
 
 
 # --- kernel headers ------------------------------------------------------------------------------------
-
-
-def _debian_headers() -> tuple[Path, Path]:
-    """Returns the headers for this processor, and those for all processors, of the latest version that is installed."""
-    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-    for own in sorted(_HEADERS.glob(f"linux-headers-*-{machine}"), reverse=True):
-        common = own.with_name(own.name.removesuffix(machine) + "common")
-        if common.is_dir():
-            return own, common
-    raise TraceError(
-        f"there are no kernel headers: neither /lib/modules/{platform.release()}/build nor /usr/src/linux-headers-*;"
-        f" install linux-headers-{machine} (of any version)"
-    )
 
 
 def _merge(into: Path, *folders: Path) -> None:
@@ -73,10 +59,13 @@ def _merge(into: Path, *folders: Path) -> None:
 @contextmanager
 def kernel_headers() -> Iterator[None]:
     """Provides them while a program is compiled. TraceError: there are none."""
-    if Path("/lib/modules", platform.release(), "build").exists() or os.environ.get("BCC_KERNEL_SOURCE"):
+    if trace_needs.own_headers():
         yield
         return
-    own, common = _debian_headers()
+    found = trace_needs.debian_headers()
+    if not found:
+        raise TraceError(trace_needs.lacks_headers())
+    own, common = found
     architecture = {"x86_64": "x86", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     with tempfile.TemporaryDirectory(prefix="xts-headers-") as folder:
         for part in ("include", f"arch/{architecture}/include"):
@@ -90,8 +79,8 @@ def kernel_headers() -> Iterator[None]:
 
 def require_tracefs() -> None:
     """TraceError: it is not mounted. bcc attaches probes without it, but cannot remove them."""
-    if not any((place / "events").is_dir() for place in _TRACING):
-        raise TraceError(f"tracefs is not mounted: mount -t tracefs tracefs {_TRACING[0]}")
+    if lacking := trace_needs.lacks_tracefs():
+        raise TraceError(lacking)
 
 
 # --- files with probes ---------------------------------------------------------------------------------
@@ -186,9 +175,7 @@ class Watch:
         try:
             from bcc import BPF, USDT
         except ImportError:
-            raise TraceError(
-                "bcc is missing: install python3-bpfcc, and make the environment from the system's python3"
-            ) from None
+            raise TraceError(trace_needs.NO_BCC) from None
         if os.geteuid():
             raise TraceError("watching other processes needs root")
         texts, contexts = [COUNTING, source], []

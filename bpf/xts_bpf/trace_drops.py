@@ -11,6 +11,7 @@ import errno
 from typing import Any
 
 from pyroute2 import IPRoute
+from xts_messages.trace_needs import NO_BCC
 
 from xts_bpf.probes import TraceError, kernel_headers
 from xts_bpf.program import interface_index
@@ -55,9 +56,7 @@ class Tracer:
         try:
             from bcc import BPF
         except ImportError:
-            raise TraceError(
-                "bcc is missing: install python3-bpfcc, and make the environment from the system's python3"
-            ) from None
+            raise TraceError(NO_BCC) from None
         try:
             with kernel_headers():
                 self._bpf: Any = BPF(text=SOURCE.replace("PROGRAM_ID", str(program_id)).encode())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import xts_socket  # noqa: F401 - loads libxts into this process
 from xts_bpf import probes
+from xts_messages import trace_needs
 
 
 def test_a_file_outlives_the_process_that_runs_it() -> None:
@@ -17,7 +18,7 @@ def test_a_file_outlives_the_process_that_runs_it() -> None:
 
 
 def test_without_tracefs_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "_TRACING", (tmp_path,))
+    monkeypatch.setattr(trace_needs, "TRACING", (tmp_path,))
     with pytest.raises(probes.TraceError, match="mount -t tracefs"):
         probes.require_tracefs()
     (tmp_path / "events").mkdir()

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from xts_messages import xdp_features
+from xts_messages.attach import OfferedQueues, list_queues
+from xts_messages.xdp_features import BASIC, REDIRECT, RX_SEVERAL, ZERO_COPY, XdpFeatures
+
+from ..options import endpoint_path
 from . import Check
 
-# enum netdev_xdp_act of <linux/netdev.h>
-_BASIC, _REDIRECT, _ZERO_COPY, _RX_SG = 1, 2, 8, 32
-_CMD_DEV_GET = 1
 _LOOPBACK = 0x8  # IFF_LOOPBACK
 
 
 def checks() -> Iterator[Check]:
     try:
         links = list(_links())
-        features = _features()
+        features = xdp_features.ask()
     except ImportError as failure:
         yield Check("interfaces", "warn", f"not looked at: {failure}", "pip install pyroute2")
         return
@@ -25,31 +27,52 @@ def checks() -> Iterator[Check]:
         return
     if not links:
         yield Check("interfaces", "warn", "none but loopback in this namespace", "for AF_XDP: one with native XDP")
+    wanted = _wanted_programs()
     for index, name, mode in links:
-        yield _interface(name, mode, features.get(index))
+        yield interface(name, mode, features.get(index), wanted.get(name, ""))
 
 
-def _interface(name: str, mode: str, bits: int | None) -> Check:
+def interface(name: str, mode: str, features: XdpFeatures | None, fault: str = "") -> Check:
+    """What its driver has. `fault`: what is wrong with the program that an agent needs there."""
     label = f"interface {name}"
-    if bits is None:
+    if features is None:
         return Check(label, "warn", "unknown to the netdev family")
-    has = [
-        text
-        for bit, text in (
-            (_BASIC, "native XDP"),
-            (_REDIRECT, "redirect"),
-            (_RX_SG, "multi-buffer"),
-            (_ZERO_COPY, "zero-copy"),
-        )
-        if bits & bit
-    ]
-    found = ", ".join(has) + ("; no multi-buffer" if has and not bits & _RX_SG else "") + mode
-    if not bits & _BASIC or not bits & _REDIRECT:
+    bits = features.bits
+    named = (BASIC, "native XDP"), (REDIRECT, "redirect"), (RX_SEVERAL, "multi-buffer"), (ZERO_COPY, _zero(features))
+    has = [text for bit, text in named if bits & bit]
+    found = ", ".join(has) + ("; no multi-buffer" if has and not features.several_buffers else "") + mode
+    if not features.native:
         found = found if has else "no native XDP" + mode
         return Check(label, "warn", found, "cannot carry AF_XDP queues; use another, or shm")
-    if not bits & _RX_SG:
+    if fault:
+        return Check(label, "fail", f"{found}; {fault}", f"see: queues of {name}")
+    if not features.several_buffers:
         return Check(label, "warn", found, "works with single-chunk messages; bulk is slower")
     return Check(label, "ok", found)
+
+
+def _zero(features: XdpFeatures) -> str:
+    return "zero-copy" + ("" if features.buffers == 1 else f" of up to {features.buffers} buffers")
+
+
+def _wanted_programs() -> dict[str, str]:
+    """What is wrong with the program of each interface on which the endpoint's agent has queues, by its name."""
+    try:
+        offered = list(list_queues(endpoint_path()))
+        attached = attached_programs()
+    except Exception:  # no agent, or no netlink, as other checks say
+        return {}
+    return {one.interface: program_fault(one, attached) for one in offered}
+
+
+def program_fault(offered: OfferedQueues, attached: dict[str, int]) -> str:
+    """What is wrong with the XDP program on an interface with queues; "": nothing, or it is not known."""
+    wanted, found = offered.program_id, attached.get(offered.interface)
+    if not wanted or found is None or found == wanted:
+        return ""
+    return (
+        f"XDP program {found}, and the agent's is {wanted}" if found else f"no XDP program, and the agent's is {wanted}"
+    )
 
 
 def _links() -> Iterator[tuple[int, str, str]]:
@@ -76,32 +99,3 @@ def attached_programs() -> dict[str, int]:
 def _program(xdp: Any) -> int:
     numbers = (f"IFLA_XDP_{mode}PROG_ID" for mode in ("DRV_", "HW_", "SKB_", ""))
     return next((found for number in numbers if xdp and (found := int(xdp.get_attr(number) or 0))), 0)
-
-
-def _features() -> dict[int, int]:
-    """xdp-features by interface index."""
-    from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST, genlmsg
-    from pyroute2.netlink.generic import GenericNetlinkSocket
-
-    class netdev(genlmsg):  # type: ignore[misc]  # noqa: N801 - pyroute2's way of declaring a message
-        prefix = "NETDEV_A_DEV_"
-        nla_map = (
-            ("NETDEV_A_DEV_UNSPEC", "none"),
-            ("NETDEV_A_DEV_IFINDEX", "uint32"),
-            ("NETDEV_A_DEV_PAD", "none"),
-            ("NETDEV_A_DEV_XDP_FEATURES", "uint64"),
-            ("NETDEV_A_DEV_XDP_ZC_MAX_SEGS", "uint32"),
-            ("NETDEV_A_DEV_XDP_RX_METADATA_FEATURES", "uint64"),
-            ("NETDEV_A_DEV_XSK_FEATURES", "uint64"),
-        )
-
-    with GenericNetlinkSocket() as netlink:
-        netlink.bind("netdev", netdev)
-        question = netdev()
-        question["cmd"] = _CMD_DEV_GET
-        question["version"] = 1
-        answers = netlink.nlm_request(question, msg_type=netlink.prid, msg_flags=NLM_F_REQUEST | NLM_F_DUMP)
-        return {
-            answer.get_attr("NETDEV_A_DEV_IFINDEX"): answer.get_attr("NETDEV_A_DEV_XDP_FEATURES") or 0
-            for answer in answers
-        }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes.util
-import importlib.util
 import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
+
+from xts_messages import trace_needs
 
 from . import Check, capabilities, read_text
 
@@ -83,15 +84,10 @@ def _library_folders() -> list[Path]:
 
 
 def _bcc() -> Check:
-    if importlib.util.find_spec("bcc") is None or importlib.util.find_spec("bcc.table") is None:
-        return Check("bcc", "warn", "not importable: the tracing tools do not run", "apt install python3-bpfcc")
-    release = os.uname().release
-    if not Path(f"/lib/modules/{release}/build").exists() and not Path("/sys/kernel/kheaders.tar.xz").exists():
-        btf = "; BTF is there" if Path("/sys/kernel/btf/vmlinux").exists() else ""
-        return Check(
-            "bcc",
-            "warn",
-            f"importable, but there are no headers of kernel {release} to compile against{btf}",
-            f"the headers of this kernel (Debian: linux-headers-{release}, if it is Debian's), or the module kheaders",
-        )
-    return Check("bcc", "ok", "importable, kernel headers there")
+    """What `xts-trace` would say; it needs root besides."""
+    if lacking := trace_needs.lacks_bcc() or trace_needs.lacks_headers():
+        return Check("bcc", "warn", f"the tracing tools do not run: {lacking}", "nothing, if nobody uses xts-trace")
+    root = not os.geteuid()
+    if root and (lacking := trace_needs.lacks_tracefs()):
+        return Check("bcc", "warn", f"the tracing tools do not run: {lacking}", "nothing, if nobody uses xts-trace")
+    return Check("bcc", "ok", "the tracing tools run" + ("" if root else " for root"))

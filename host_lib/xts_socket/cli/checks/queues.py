@@ -12,7 +12,7 @@ from xts_messages.attach import OfferedQueues, list_queues
 
 from ..options import endpoint_path
 from . import Check
-from .interfaces import attached_programs
+from .interfaces import attached_programs, program_fault
 
 
 def checks() -> Iterator[Check]:
@@ -40,11 +40,9 @@ def _queues(offered: OfferedQueues, attached: dict[str, int]) -> Check:
     if interface not in attached:
         return _steering(label, offered, f"the agent has XDP program {wanted} there, which is not visible from here")
     found = attached[interface]
-    if not found:
-        return Check(label, "fail", f"no XDP program, and the agent's is {wanted}", "look at the log of xts-agent")
-    if found != wanted:
+    if fault := program_fault(offered, attached):
         whose = f"bpftool prog show id {found}: then remove it (ip link set {interface} xdp off)"
-        return Check(label, "fail", f"XDP program {found}, and the agent's is {wanted}", whose)
+        return Check(label, "fail", fault, whose if found else "look at the log of xts-agent")
     return _steering(label, offered, f"XDP program {found}, the agent's")
 
 

@@ -15,8 +15,9 @@ def checks() -> Iterator[Check]:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             with socket.create_connection(listener.getsockname(), timeout=5) as connection:
                 listener.settimeout(5)
-                listener.accept()[0].close()
-                yield _attempt(connection)
+                accepted, _ = listener.accept()
+                with accepted:  # while it is open: a connection that has ended takes no protocol
+                    yield _attempt(connection)
     except OSError as failure:
         yield Check("kernel TLS", "warn", f"not tried: no loopback here ({failure.strerror or failure})")
 
