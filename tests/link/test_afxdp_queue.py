@@ -17,7 +17,7 @@ from beds.veth_wire import Wire, make_wire
 from pyroute2 import NetNS
 from xts_bpf.device import DeviceQueues, open_device_queues
 from xts_bpf.program import SteerProgram, detach_left_over
-from xts_messages.afxdp import LastWord, XskSocket, open_socket
+from xts_messages.afxdp import LastWord, XskSocket, drops_of, open_socket
 from xts_messages.queue import Queue
 from xts_messages.queue_kinds import HOST, QueueEnd, QueueOptions
 
@@ -151,6 +151,7 @@ def test_a_flood_without_credits_is_lost_and_counted_but_nothing_breaks(
     until(lambda: sink.receive() is None)
     assert not sink.arm()
     assert sink.stats.rx_dropped > 0
+    assert drops_of(int(sink.native.wait_fd)).rx_no_buffers > 0
     source.send(frame_for(source, 61_440, 1))
     assert take(sink) == frame_for(source, 61_440, 1)
 
