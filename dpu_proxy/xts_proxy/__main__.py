@@ -41,6 +41,7 @@ examples:
   xts-proxy --config /etc/xts/xts-proxy.toml --explain identity www --queue 3
   xts-proxy status --connections
   xts-proxy status --watch 2
+  xts-proxy --config /etc/xts/xts-proxy.toml reload
   xts-proxy --config /etc/xts/xts-proxy.toml upgrade
   kill -HUP PID     reads the file again: all tables except [proxy], and of [proxy]
                     {", ".join(sorted(RELOADABLE))}
@@ -138,6 +139,16 @@ def parser() -> argparse.ArgumentParser:
         help="show every figure: credits, frames, memory by purpose, wake-ups, and the numbers of sockets",
     )
     status.add_argument("--json", action="store_true", help="print everything as JSON")
+    reload = commands.add_parser(
+        "reload",
+        help="have a running proxy read its file again, and wait for the outcome",
+        description="Has a running proxy read its file again, as SIGHUP does, and waits until that is done. It fails, "
+        "with a line for each reason, when the configuration in force stays: for a mistake in the file, or a key that "
+        "needs a restart. `systemctl reload xts-proxy` does this.",
+        epilog="example:\n  xts-proxy --config /etc/xts/xts-proxy.toml reload",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_control(reload)
     upgrade = commands.add_parser(
         "upgrade",
         help="take the place of a running proxy, whose connections go on",
@@ -148,12 +159,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="example:\n  xts-proxy --config /etc/xts/xts-proxy.toml upgrade",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    upgrade.add_argument(
-        "--control",
-        default=os.environ.get("XTS_CONTROL") or None,
-        metavar="PATH",
-        help="the running proxy's control socket (default: $XTS_CONTROL, else that of the configuration)",
-    )
+    _add_control(upgrade)
     upgrade.add_argument(
         "--ready-fd",
         type=int,
@@ -162,6 +168,15 @@ def parser() -> argparse.ArgumentParser:
         help="write a line to this file descriptor when everything has moved",
     )
     return result
+
+
+def _add_control(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--control",
+        default=os.environ.get("XTS_CONTROL") or None,
+        metavar="PATH",
+        help="the running proxy's control socket (default: $XTS_CONTROL, else that of the configuration)",
+    )
 
 
 @ends_with_reader
@@ -183,7 +198,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 0  # the service, which systemd starts next, ends with these mistakes
         for mistake in error.mistakes:
             print(mistake, file=sys.stderr)
-        if options.check is None:  # which is no start of the service, and may be a part of its reload
+        if options.check is None and options.command != "reload":  # which are no start of the service
             exit_status.tell(str(error.mistakes[0]))
         return MISTAKE
     except OSError as error:
@@ -201,6 +216,8 @@ def _act(options: argparse.Namespace) -> int:
     if options.check is not None:
         return _check(options.check, options.quiet)
     config = load(options.config) if options.config else Config()
+    if options.command == "reload":
+        return _reload(config, options)
     acts = ((options.explain, _explain), (options.open_queues, _open_queues), (options.detach, _detach))
     act = next((act for given, act in acts if given), _run)
     return act(config, options)
@@ -292,6 +309,22 @@ def _status(options: argparse.Namespace) -> int:
         return 0
 
     return watch(options.watch, show)
+
+
+def _reload(config: Config, options: argparse.Namespace) -> int:
+    """Reasons go to standard error, without a word to the service manager, for the service goes on."""
+    from xts_proxy import control_socket
+
+    path = options.control or config.proxy.control
+    try:
+        reasons = control_socket.reload(path)
+    except OSError as error:
+        changed = "; a change of proxy.control needs a restart" if error.errno == errno.ENOENT else ""
+        print(f"xts-proxy: {error.strerror or error}{changed}", file=sys.stderr)
+        return FAILED
+    for reason in reasons:
+        print(reason, file=sys.stderr)
+    return MISTAKE if reasons else 0
 
 
 def _open_queues(config: Config, _: argparse.Namespace) -> int:

@@ -3,6 +3,8 @@ client.
 
     {"ask": "status", "connections": true}          ->   {"proxy": {...}, "workers": [...], "channels": [...], ...}
     {"ask": "route", "local": ..., "peer": ...}     ->   {"route": {"interface": "p0", "gateway": ..., ...}}
+    {"ask": "reload"}                               ->   {"reload": []}, or the lines that say why the file that was
+                                                         read is not in force
     {"ask": "upgrade"}                              ->   {"upgrade": "granted"}, and then what handover.py says
 
 Only the proxy's own user and root can connect: the socket's mode is 0600.
@@ -24,13 +26,16 @@ from xts_messages.printable import printable
 
 _ANSWER_BYTES_MAX = 256 << 20
 _PIECE_BYTES = 1 << 20
+_LINE_CHARACTERS = 1000  # of a reason
 _TIMEOUT_S = 5.0
+#: For a reload: thousands of certificates take a while. systemd waits longer for ExecReload.
+_RELOAD_S = 80.0
 
 
 class Question(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What can be asked. `local`, `peer`: the endpoints of a connection whose route is asked for."""
 
-    ask: Literal["status", "route", "upgrade"]
+    ask: Literal["status", "route", "reload", "upgrade"]
     connections: bool = False
     local: str = ""
     peer: str = ""
@@ -41,25 +46,40 @@ def workers_pid(path: str) -> int:
     return int(ask(path, Question("status"))["proxy"]["processes"]["xts-workers"])
 
 
+def reload(path: str) -> list[str]:
+    """Has a running proxy read its file again. Returns the lines that say why the file is not in force; none: it is.
+    OSError: as ask()."""
+    return [printable(str(line)[:_LINE_CHARACTERS]) for line in ask(path, Question("reload"), _RELOAD_S)["reload"]]
+
+
 def handler(
     answer: Callable[[Question], dict[str, Any]],
+    reload: Callable[[], asyncio.Future[list[str]]],
     upgrade: Callable[[socket.socket], Callable[[], None]],
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]:
-    """Returns the function that serves a connection of the control socket. `upgrade`: is given the socket of a new
-    proxy, and returns what begins the hand-over. OSError: it may not, or not now."""
+    """Returns the function that serves a connection of the control socket. `reload` begins one, and returns its outcome
+    (reload.py). `upgrade` is given the socket of a new proxy, and returns what begins the hand-over. OSError: it may
+    not, or not now."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             line = await asyncio.wait_for(reader.readline(), _TIMEOUT_S)
             begin: list[Callable[[], None]] = []
+            outcomes: list[asyncio.Future[list[str]]] = []
 
             def respond(question: Question) -> dict[str, Any]:
+                if question.ask == "reload":
+                    outcomes.append(reload())
+                    return {}
                 if question.ask != "upgrade":
                     return answer(question)
                 begin.append(upgrade(_duplicate(writer)))
                 return {"upgrade": "granted"}
 
-            writer.write(_respond(line, respond) + b"\n")
+            told = _respond(line, respond)
+            for outcome in outcomes:
+                told = msgspec.json.encode({"reload": await outcome})
+            writer.write(told + b"\n")
             await asyncio.wait_for(writer.drain(), _TIMEOUT_S)
             for start in begin:
                 start()
@@ -85,15 +105,16 @@ def _respond(line: bytes, answer: Callable[[Question], dict[str, Any]]) -> bytes
         return msgspec.json.encode({"error": error.strerror or str(error)})
 
 
-def ask(path: str, question: Question) -> dict[str, Any]:
+def ask(path: str, question: Question, timeout_s: float | None = None) -> dict[str, Any]:
     """Asks a running proxy. OSError: it cannot be reached (ENOENT, ECONNREFUSED, EACCES), closed the connection, does
     not answer in time (ETIMEDOUT), or is something else (EPROTO)."""
+    timeout_s = _TIMEOUT_S if timeout_s is None else timeout_s
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(_TIMEOUT_S)
+        connection.settimeout(timeout_s)
         try:
             connection.connect(path)
             connection.sendall(msgspec.json.encode(question) + b"\n")
-            line = _received(connection, time.monotonic() + _TIMEOUT_S)
+            line = _received(connection, timeout_s)
         except OSError as error:
             none = error.errno in (errno.ENOENT, errno.ECONNREFUSED)
             advice = ": is it running? --control or XTS_CONTROL names another socket" if none else ""
@@ -109,13 +130,13 @@ def ask(path: str, question: Question) -> dict[str, Any]:
     return result
 
 
-def _received(connection: socket.socket, deadline: float) -> bytes:
+def _received(connection: socket.socket, timeout_s: float) -> bytes:
     """What comes up to the end of a line, or of the connection."""
-    line = bytearray()
+    line, deadline = bytearray(), time.monotonic() + timeout_s
     while not line.endswith(b"\n"):
         left_s = deadline - time.monotonic()
         if left_s <= 0:
-            raise TimeoutError(errno.ETIMEDOUT, f"no answer within {_TIMEOUT_S:.0f} s")
+            raise TimeoutError(errno.ETIMEDOUT, f"no answer within {timeout_s:.0f} s")
         connection.settimeout(left_s)
         try:
             piece = connection.recv(_PIECE_BYTES)

@@ -6,7 +6,7 @@ its workers get (`prepare`, over a connection of its own). Nothing is in force u
 loop and is short: `take` applies what was built. A mistake anywhere leaves the old configuration in force.
 
 There is one reload at a time. SIGHUP during a reload causes another one after it, for the file may have changed since
-it was read.
+it was read. Who has asked (`xts-proxy reload`) is told the outcome of the first that has read the file after that.
 """
 
 from __future__ import annotations
@@ -63,44 +63,62 @@ class Reload:
         self._keys = keys
         self._task: asyncio.Task[None] | None = None
         self._again = False
+        self._asking: list[asyncio.Future[list[str]]] = []  # for the outcome of the next one that begins
         self.counts = {"taken": 0, "refused": 0}
 
     @property
     def runs(self) -> bool:
         return self._task is not None
 
-    def begin(self, path: Path, ended: Callable[[], None]) -> bool:
-        """Begins one, in the running loop; `ended` is called when it has been carried out. False: one is running, and
-        there will be another after it."""
+    def begin(self, path: Path, ended: Callable[[list[str]], None]) -> asyncio.Future[list[str]]:
+        """Begins one, in the running loop, or after the one that is running. Returns its outcome: the lines that say
+        why the file is not in force, none if it is. `ended` is called with that when all have been carried out."""
+        loop = asyncio.get_running_loop()
+        asking = loop.create_future()
+        self._asking.append(asking)
         if self._task:
             self._again = True
-            return False
-        self._task = asyncio.get_running_loop().create_task(self._run(path, ended))
-        return True
+        else:
+            self._task = loop.create_task(self._run(path, ended))
+        return asking
 
     def stop(self) -> None:
         """A reload that is running has no effect any more."""
         if self._task:
             self._task.cancel()
             self._task = None
+        self._tell(self._asking, ["the proxy stops"])
 
-    async def _run(self, path: Path, ended: Callable[[], None]) -> None:
+    @staticmethod
+    def _tell(asking: list[asyncio.Future[list[str]]], lines: list[str]) -> None:
+        for one in asking:
+            if not one.done():
+                one.set_result(lines)
+
+    async def _run(self, path: Path, ended: Callable[[list[str]], None]) -> None:
         while True:
             self._again = False
+            asking, self._asking = self._asking, []
+            lines: list[str] = []
             try:
                 await self._once(path)
+            except asyncio.CancelledError:
+                self._tell(asking, ["the proxy stops"])
+                raise
             except RefusedError as refused:
-                for line in refused.lines:
+                lines = refused.lines
+                for line in lines:
                     LOG.error("reload: %s", line)
                 LOG.error("reload: the configuration in force stays")
                 self.counts["refused"] += 1
             else:
                 LOG.info("reload: %s is in force", path)
                 self.counts["taken"] += 1
+            self._tell(asking, lines)
             if not self._again:
                 break
         self._task = None
-        ended()
+        ended(lines)
 
     async def _once(self, path: Path) -> None:
         new, material, notes = await in_thread(lambda: self._prepared(path))

@@ -164,7 +164,7 @@ class Supervisor:
         for warning in guarantees.warnings(self.config, guarantees.machine_of(self.config, descriptors)):
             LOG.warning("%s", warning)
         sandbox.user_to_become(proxy.user)
-        self._listen_unix(proxy.control, 0o600, control_socket.handler(self.answer, self._upgrade))
+        self._listen_unix(proxy.control, 0o600, control_socket.handler(self.answer, self._reload_asked, self._upgrade))
         if proxy.connection_log:
             self._connection_log = self._open_connection_log()
         if proxy.metrics:
@@ -445,11 +445,23 @@ class Supervisor:
 
     def reload(self) -> None:
         """Begins to apply the file as it is now."""
-        if self.path is None or self.state != "running" or not self._reload:
-            LOG.warning("reload: %s", "there is no file to read" if self.path is None else self.state)
-            return
+        try:
+            self._reload_asked()
+        except OSError as error:
+            LOG.warning("reload: %s", error.strerror)
+
+    def _reload_asked(self) -> asyncio.Future[list[str]]:
+        """The same; returns the outcome (Reload.begin()). OSError: it cannot begin."""
+        if self.path is None:
+            raise OSError(errno.EINVAL, "there is no file to read: the proxy was started without --config")
+        if self.state != "running" or not self._reload:
+            raise OSError(errno.EBUSY, f"this proxy is {self.state}")
         self.readiness.reloading()
-        self._reload.begin(self.path, lambda: self.readiness.ready("serving"))
+        return self._reload.begin(self.path, self._reloaded)
+
+    def _reloaded(self, refused: list[str]) -> None:
+        """`systemctl status` goes on to say that the file is not what is in force."""
+        self.readiness.ready("serving" + (f"; the file is not in force: {refused[0]}" if refused else ""))
 
     def take(self, new: Config, material: Material, notes: Notes) -> None:
         """Puts a configuration in force that the workers' process has prepared. OSError: nothing has changed."""

@@ -256,7 +256,7 @@ class Agent:
             if stop_fd in ready:
                 if set(os.read(stop_fd, 64)) != {signal.SIGHUP}:
                     return
-                self.reload()
+                self.reload(readiness)
             if self._starter in ready:
                 for number, connection in self._starter.received():
                     self._renew(number, connection)
@@ -267,9 +267,9 @@ class Agent:
             if self.metrics and self.metrics in ready:
                 self.metrics.answer()
 
-    def reload(self) -> None:
+    def reload(self, readiness: Readiness) -> None:
         """Reads the configuration again, and applies the keys that may change (config.RELOADABLE). If it is wrong or
-        cannot be read, nothing changes."""
+        cannot be read, nothing changes. The service's status says what has not taken effect."""
         if self._read_again is None:
             return
         try:
@@ -277,8 +277,11 @@ class Agent:
         except ConfigError as error:
             for mistake in error.mistakes:
                 log.warning("not reloaded: %s", mistake)
+            readiness.ready(f"serving; the file is not in force: {error.mistakes[0]}")
             return
-        for name in restart_needed(self.config, config):
+        waiting = restart_needed(self.config, config)
+        readiness.ready("serving" + (f"; a restart is needed for {', '.join(waiting)}" if waiting else ""))
+        for name in waiting:
             log.warning("%s has changed, which takes effect with a restart", name)
         keep = {name: getattr(config, name) for name in RELOADABLE}
         self.config = msgspec.structs.replace(self.config, **keep)

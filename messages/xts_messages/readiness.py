@@ -30,7 +30,7 @@ class Readiness:
                 os.write(self._ready_fd, f"{line}\n".encode())
             os.close(self._ready_fd)
             self._ready_fd = None
-        self._manager.notify(f"READY=1\nSTATUS={status}")
+        self._manager.notify(f"READY=1\nSTATUS={' '.join(status.split())}")
 
     def alive(self) -> None:
         self._manager.notify("WATCHDOG=1")

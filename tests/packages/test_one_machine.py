@@ -173,6 +173,23 @@ def test_a_reload_with_a_mistake_fails_and_changes_nothing(site: Site, service: 
     assert machine.property(service, "MainPID") == process
 
 
+def test_a_reload_of_a_key_that_needs_a_restart_says_so(site: Site) -> None:
+    """The proxy's fails and changes nothing. The agent takes the other keys over. Both say it in their status."""
+    machine = site.host
+    serving(site, "xts-proxy")
+    with changed(machine, FILES["xts-proxy"], spin_us="7", workers="3"):
+        assert "failed" in fails(machine, "systemctl", "reload", "xts-proxy")
+        told = "proxy.workers: "
+        assert any(told in line and "needs a restart" in line for line in own_lines(machine, "xts-proxy.service"))
+        assert told in machine.property("xts-proxy", "StatusText")
+    machine.run("systemctl", "reload", "xts-proxy")
+    assert machine.property("xts-proxy", "StatusText") == "serving"
+    serving(site, "xts-agent")
+    with changed(machine, FILES["xts-agent"], queues="1"):
+        machine.run("systemctl", "reload", "xts-agent")
+        wait(lambda: "a restart is needed for queues" in machine.property("xts-agent", "StatusText"), "status")
+
+
 @pytest.mark.parametrize("service", FILES)
 def test_a_start_with_a_mistake_is_one_start(site: Site, service: str) -> None:
     serving(site, service)

@@ -13,6 +13,7 @@ from xts_agent.__main__ import main
 from xts_agent.agent import Agent
 from xts_agent.config import RELOADABLE, AgentConfig, parse, render, restart_needed
 from xts_messages.config_mistakes import ConfigError
+from xts_messages.readiness import Readiness
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "xts-agent.toml"
 LEAST = 'interface = "xts0"\npeer_mac = "02:00:00:00:00:01"\n'
@@ -135,8 +136,8 @@ def test_a_reload_takes_over_what_may_change(caplog: pytest.LogCaptureFixture) -
     agent.pools, agent.relays = [_Pool()], []  # type: ignore[list-item]
     agent.endpoint = _Endpoint()  # type: ignore[assignment]
     agent._read_again = lambda: parse(texts.pop(0), "f", {})
-    agent.reload()
+    agent.reload(Readiness(None))
     assert (agent.per_uid_max, agent.pools[0].spares_wanted, agent.endpoint.keep_s) == (2, 3, 5)  # type: ignore[attr-defined]
     assert agent.config.queues == 0 and "queues has changed, which takes effect with a restart" in caplog.text
-    agent.reload()
+    agent.reload(Readiness(None))
     assert agent.per_uid_max == 2 and "not reloaded: f:1:11: is not TOML: " in caplog.text

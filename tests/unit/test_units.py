@@ -115,7 +115,10 @@ def test_systemd_takes_no_path_that_is_served(unit: Path) -> None:
 def test_a_reload_checks_the_file_that_the_service_reads(unit: Path) -> None:
     [start] = lines(unit, "ExecStart")
     program, _, file = start.split()
-    assert lines(unit, "ExecReload") == [f"{program} --check {file} --quiet", "/bin/kill -HUP $MAINPID"]
+    if program.endswith("xts-proxy"):  # which tells the outcome, too
+        assert lines(unit, "ExecReload") == [f"{program} --config {file} reload"]
+    else:
+        assert lines(unit, "ExecReload") == [f"{program} --check {file} --quiet", "/bin/kill -HUP $MAINPID"]
 
 
 @pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)

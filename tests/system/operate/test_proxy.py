@@ -208,6 +208,31 @@ def test_a_reload_that_cannot_be_leaves_everything_as_it_was(
         connected(host, server)[1].close()
 
 
+def reload(proxy: Proxy) -> subprocess.CompletedProcess[str]:
+    command = [*PROXY, "--config", str(proxy.directory / "proxy.toml"), "reload"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_command_reloads_and_tells_the_outcome(proxy: Proxy, server: socket.socket) -> None:
+    """It returns when the file is in force. If the file is not, it fails, and says why in one line for each reason."""
+    proxy.write_config('[[policy.rule]]\naction = "deny"\nwhat = "connect"\nnetwork = "127.0.0.0/8"')
+    done = reload(proxy)
+    assert (done.returncode, done.stderr) == (0, "")
+    with proxy.host() as (_, host):
+        assert host.connect(LOOPBACK, server.getsockname()[1])[1].error == errno.EACCES
+    file = proxy.write_config("", workers=2, drain_timeout_s=3)
+    done = reload(proxy)
+    assert done.returncode == 2
+    assert done.stderr == f"{file}: proxy.workers: 1 -> 2; this needs a restart\n"
+    file = proxy.write_config("[limits]\nconnections = 0")
+    done = reload(proxy)
+    assert done.returncode == 2 and done.stderr.startswith(f"{file}:8:15: limits.connections: expected an integer")
+    assert proxy.status()["proxy"]["reloads"] == {"taken": 1, "refused": 1}
+    file = proxy.write_config("", control=str(proxy.directory / "other.sock"))
+    done = reload(proxy)
+    assert done.returncode == 1 and "a change of proxy.control needs a restart" in done.stderr
+
+
 def test_a_stop_lets_connections_end_and_then_says_goodbye(tmp_path: Path, server: socket.socket) -> None:
     with running(tmp_path, drain_refuse_s=5) as proxy, proxy.host() as (attachment, host):
         proxy_id, peer = connected(host, server)
