@@ -149,7 +149,7 @@ static int give_up(struct xts_sock *s)
 
 static void resume(struct xts_sock *s)
 {
-	s->datagrams->leaves = false;
+	s->datagrams->leaves = s->cold->sharing.leaves = false;
 }
 
 /* Unread datagrams go back to the proxy, for whichever of the two processes reads next. */

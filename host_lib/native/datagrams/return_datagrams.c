@@ -138,11 +138,8 @@ static void wait_until_returned(struct stack *st, struct xts_sock *s)
 
 static void begin_to_leave(struct xts_sock *s)
 {
-	s->datagrams->leaves = true;
-	if (!s->datagrams->withheld)
-		datagram_withhold(s);
-	else if (!s->datagrams->naming && !(s->todo & TODO_SHARE))
-		datagram_return_unread(s);
+	s->datagrams->leaves = s->cold->sharing.leaves = true;
+	datagram_withhold(s); /* also says for how long the proxy keeps it */
 }
 
 void datagram_leave(struct xts_sock *s)

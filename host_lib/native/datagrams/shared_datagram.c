@@ -165,7 +165,7 @@ static void begin_account(struct xts_sock *s)
 /* No process has its key any more: makes the socket again. */
 static int renew(struct xts_sock *s)
 {
-	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS, .makes = true };
+	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = share_keep_ms(s), .makes = true };
 	uint32_t id = s->id;
 	int r = asked_play(s);
 
@@ -193,7 +193,7 @@ int datagram_join(struct xts_sock *s)
 	if (!sharing_datagrams_possible(st))
 		return -EOPNOTSUPP;
 	for (int i = 0; (r == -EADDRINUSE || r == -EEXIST) && i < JOIN_ATTEMPTS; i++) {
-		struct call call = { .type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS, .makes = true };
+		struct call call = { .type = XTS_CMD_SHARE, .keep_ms = share_keep_ms(s), .makes = true };
 
 		if (i && again_undo(s))
 			return socket_is_open(s, id) ? -ENETDOWN : -EBADF;

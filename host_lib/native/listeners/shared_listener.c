@@ -51,7 +51,7 @@ static void promise(struct xts_sock *s, uint32_t connections)
 
 int share_name(struct xts_sock *s)
 {
-	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = s->own.shared ? LISTENER_KEEP_MS : 0, .makes = true };
+	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = s->own.shared ? share_keep_ms(s) : 0, .makes = true };
 	uint32_t id = s->id;
 	int r;
 
@@ -74,7 +74,7 @@ int share_name(struct xts_sock *s)
 
 static int ask_to_share(struct xts_sock *s)
 {
-	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS, .makes = true };
+	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = share_keep_ms(s), .makes = true };
 	uint32_t id = s->id;
 	int r;
 
@@ -161,7 +161,7 @@ int share_ask(struct xts_sock *s)
 {
 	struct call call = { .type = XTS_CMD_SHARE,
 			     .key = key_to_say(s),
-			     .keep_ms = LISTENER_KEEP_MS,
+			     .keep_ms = share_keep_ms(s),
 			     .deadline_ns = now_ns() + ASK_NS };
 	uint32_t id = s->id;
 

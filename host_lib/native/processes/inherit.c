@@ -78,7 +78,7 @@ static void forget_channel(struct xts_sock *s)
 	s->outbox_next = s->outbox_prev = s->blocked_next = s->cold->sharing.shared_next = NULL;
 	kind_of(s)->forget(s);
 	s->own.moved = NOT_MOVED;
-	s->cold->sharing.stays = false;
+	s->cold->sharing.stays = s->cold->sharing.leaves = false;
 	s->own.ending = s->cold->sharing.counted = false;
 	s->cold->sharing.asked_for = 0;
 	s->cold->sharing.key_is_told = false;

@@ -52,8 +52,11 @@ struct xts_sock;
 
 #define GIVE_BACK_NS (2 * NS_PER_MS)
 #define OFFERS_AT_ONCE 4u /* connections offered to a process that shares the listener with others */
-/* how long a listener stays after its last member has exited, for children that have not joined yet */
+/* how long a listener stays after its last member has left it to others, for children that have not joined yet */
 #define LISTENER_KEEP_MS 5000u
+/* the same after its last member was killed. Most often nobody else has it then, and clients would wait in vain; a
+ * child that comes later makes it again. */
+#define KILLED_KEEP_MS 500u
 
 uint64_t key_make(void); /* random, not 0 */
 
@@ -65,6 +68,7 @@ bool sharing_bound_possible(struct stack *st); /* also for sockets that are boun
 bool share_by_key(const struct xts_sock *s);
 bool share_is_awaited(const struct xts_sock *s);      /* does a thread wait for connections or datagrams of it? */
 bool share_waits_elsewhere(const struct xts_sock *s); /* may the program sleep on a descriptor that stands for it? */
+uint32_t share_keep_ms(const struct xts_sock *s);     /* for which time the proxy shall keep it for others */
 void share_add(struct xts_sock *s);                   /* its key is registered at the proxy */
 void share_forget(struct xts_sock *s);                /* it is no longer a shared one of this process */
 int share_send(struct xts_sock *s);                   /* called by the outbox: 0, or -errno of channel_slot() */

@@ -45,6 +45,7 @@ struct sharing {
 	bool received;         /* it came from another program: not made again if its key is unknown to the proxy */
 	uint64_t passed_ns;    /* when it was last passed to another program; 0: never */
 	bool leaves_last;      /* this process is leaving it, and no other has it */
+	bool leaves;           /* this process is leaving it to others, for which the proxy keeps it */
 	bool stays;            /* this process has closed it, and other processes have it */
 	bool accepting;        /* the application has called accept() */
 	uint64_t accepting_ns; /* when this process last waited for it or accepted */

@@ -124,9 +124,13 @@ bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns)
 	return away;
 }
 
-static uint32_t keep_ms(const struct xts_sock *s)
+uint32_t share_keep_ms(const struct xts_sock *s)
 {
-	return s->cold->sharing.leaves_last ? 0 : share_by_key(s) ? LISTENER_KEEP_MS : CONNECTION_KEEP_MS;
+	if (s->cold->sharing.leaves_last)
+		return 0;
+	if (!share_by_key(s))
+		return CONNECTION_KEEP_MS;
+	return s->cold->sharing.leaves || share_is_on_its_way(s) ? LISTENER_KEEP_MS : KILLED_KEEP_MS;
 }
 
 /* Sent without a token, since no thread waits for the answer. The proxy keeps the socket for other processes, if there
@@ -134,7 +138,7 @@ static uint32_t keep_ms(const struct xts_sock *s)
 int share_send(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	struct xts_share m = { .xts_socket = s->id, .key = key_to_say(s), .keep_ms = keep_ms(s) };
+	struct xts_share m = { .xts_socket = s->id, .key = key_to_say(s), .keep_ms = share_keep_ms(s) };
 	struct xts_tx_slot slot;
 	int r = channel_slot(st, &slot);
 

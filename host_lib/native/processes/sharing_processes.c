@@ -6,8 +6,8 @@
  *
  * The listener's deed (deed.h) says which processes have it; it is made at the first fork, or when the listener is
  * passed on. If several leave at once, all of them may find that they are the last, and all are right. A process that
- * is killed sends nothing: if it was the last that had joined, the listener closes, and a child that has not joined
- * makes it again.
+ * is killed sends nothing: if it was the last that had joined, the listener closes soon (KILLED_KEEP_MS), and a child
+ * that has not joined makes it again.
  */
 #include "core/call.h"
 #include "core/clock.h"
@@ -68,6 +68,7 @@ void sharers_leave(struct xts_sock *s)
 	if (!s->own.shared || (last && share_is_on_its_way(s)))
 		return;
 	s->cold->sharing.leaves_last = last;
+	s->cold->sharing.leaves = !last;
 	if (last || kind_of(s)->keeping_is_told)
 		outbox_add(s, TODO_SHARE); /* how long the proxy keeps it */
 }
@@ -78,6 +79,7 @@ void sharers_at_exit(struct stack *st)
 		if (!s->cold->sharing.has_deed)
 			continue;
 		s->cold->sharing.leaves_last = leave(s) && !share_is_on_its_way(s);
+		s->cold->sharing.leaves = !s->cold->sharing.leaves_last;
 		outbox_add(s, TODO_SHARE);
 	}
 }

@@ -12,6 +12,7 @@ import struct
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -465,3 +466,57 @@ def grandchildren_listen_on_what_was_bound(c: Calls) -> None:
     assert c.call("listen", s, 16) == 0
     with socket.create_connection(("127.0.0.1", port)):
         accept(c, s)
+
+
+@script("inherit")
+def killed_after_a_helper_has_ended(c: Calls) -> None:
+    """A server has forked once, and is killed: nobody has its listener then. Clients are refused, as on the kernel, and
+    do not wait for a child that is not there."""
+    for helper in (lambda: None, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+        known = Signal()
+
+        def serve(helper: Callable[[], object] = helper, known: Signal = known) -> None:
+            s, port = listen(c)
+            if not (pid := os.fork()):
+                helper()
+                os._exit(0)
+            os.waitpid(pid, 0)
+            known.tell(port.to_bytes(2, "big"))
+            serve_names(c, s, b"served")
+
+        server = Child(c, serve)
+        port = int.from_bytes(known.wait(2), "big")
+        assert ask(port) == b"served"
+        server.kill()
+        began = time.monotonic()
+        with suppress(ConnectionError):
+            ask(port)  # it may be connected for a moment
+        until(lambda port=port: refused(port))  # type: ignore[misc]
+        assert time.monotonic() - began < 3, "clients wait"
+
+
+@script("inherit")
+def left_by_a_daemons_parent(c: Calls) -> None:
+    """A parent that exits leaves the listener to its child, which is slow: it is kept for the child, with the clients
+    that have come."""
+    known, go, served = Signal(), Signal(), Signal()
+
+    def parent() -> None:
+        s, port = listen(c)
+        if not os.fork():
+            try:
+                signal.alarm(30)
+                go.wait()
+                serve_names(c, s, b"served", 1)
+                c.native.xts_before_exit()
+                served.tell()
+            finally:
+                os._exit(0)
+        known.tell(port.to_bytes(2, "big"))
+
+    Child(c, parent).wait()
+    with socket.create_connection(("127.0.0.1", int.from_bytes(known.wait(2), "big")), timeout=PATIENCE_S) as peer:
+        time.sleep(1)  # longer than it is kept for those that are killed
+        go.tell()
+        assert kernel_receive_all(peer) == b"served"
+    served.wait()
