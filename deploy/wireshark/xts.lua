@@ -1049,7 +1049,7 @@ local messages = {
 	},
 	[71] = {
 		short = "RETURN_DATAGRAMS", bytes = 28,
-		meaning = "datagrams received on a shared socket and unread, in order, for whoever reads next, each with its record in front; MORE: the last one goes on in the next message",
+		meaning = "datagrams received on a shared socket and unread, in order, for whoever reads next, each with its record in front; MORE: the last one goes on in the next message. Error: a pending one",
 		id_of = "proxy's identifier", payload = "length",
 		flags = { MORE = true, },
 		sender = "host",

@@ -139,7 +139,7 @@ enum xts_msg_type {
 	                                      * error of the socket */
 	XTS_CMD_RETURN_DATAGRAMS       = 71, /* host: datagrams received on a shared socket and unread, in order, for
 	                                      * whoever reads next, each with its record in front; MORE: the last one
-	                                      * goes on in the next message */
+	                                      * goes on in the next message. Error: a pending one */
 	XTS_CMD_QUERY_NAME             = 80, /* host: ask the device's name servers; the payload is a standard query
 	                                      * with one question (RFC 1035) */
 	XTS_REPLY_NAME_ACK             = 81, /* proxy: the answer of a name server, whole, as the payload; or error
@@ -3228,7 +3228,8 @@ static inline void xts_recv_datagrams_encode(void *frame, const struct xts_recv_
 
 /*
  * XTS_CMD_RETURN_DATAGRAMS: datagrams received on a shared socket and unread, in order, for whoever reads next, each
- * with its record in front; MORE: the last one goes on in the next message. id: proxy's identifier.
+ * with its record in front; MORE: the last one goes on in the next message. Error: a pending one. id: proxy's
+ * identifier.
  */
 struct xts_return_datagrams {
 	uint32_t length; /* bytes of payload (bytes) */

@@ -1027,7 +1027,7 @@ MESSAGES: tuple[Message, ...] = (
         "host",
         True,
         "datagrams received on a shared socket and unread, in order, for whoever reads next, each with its record in "
-        "front; MORE: the last one goes on in the next message",
+        "front; MORE: the last one goes on in the next message. Error: a pending one",
         (_LENGTH,),
         "length",
         ("MORE",),

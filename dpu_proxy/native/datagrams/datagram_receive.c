@@ -284,8 +284,11 @@ static bool send_one(struct connection *c, struct xts_tx_slot *slot, bool *over)
 {
 	uint32_t largest = c->channel->link.largest_message;
 	struct making m = { .c = c, .slot = slot, .at = XTS_RECV_DATAGRAMS_BYTES };
-	int error = c->tcp.error;
+	int error;
 
+	if (c->held)
+		datagram_take_returned_error(c);
+	error = c->tcp.error;
 	m.end = largest < slot->capacity ? largest : slot->capacity;
 	if (!error && datagram_make_of_unsent(&m)) {
 		make_of_returned(&m);
@@ -310,7 +313,7 @@ static bool has_something(const struct connection *c)
 	return c->tcp.error || c->datagrams->unsent.end || c->datagrams->has_errors ||
 	       ((c->readable || datagrams_have_returned(c)) && c->held > XTS_DATAGRAM_CREDITS &&
 		(!c->shared || c->datagrams->turn)) ||
-	       credits_due(c);
+	       (c->held && datagram_has_returned_error(c)) || credits_due(c);
 }
 
 bool datagram_send(struct connection *c, uint32_t budget)

@@ -478,6 +478,7 @@ enum command_result command_send_datagrams(struct channel *ch, const struct xts_
 		return COMMAND_DONE;
 	if (c->shared) {
 		c->datagrams->sends = true;
+		datagram_take_returned_error(c);
 		datagram_learn_peer(c);
 	}
 	xts_datagram_begin(&cursor, &e->frame, XTS_SEND_DATAGRAMS_BYTES, m->length);

@@ -142,6 +142,8 @@ bool datagram_send(struct connection *c, uint32_t budget);
 void datagram_drop_returning(struct connection *c);
 /* Are there datagrams that came back, for c to take? */
 bool datagrams_have_returned(const struct connection *c);
+bool datagram_has_returned_error(const struct connection *c);
+void datagram_take_returned_error(struct connection *c); /* it becomes the pending error of this member */
 /* The following are called with the registry's lock. */
 struct returned_datagrams;
 bool returned_drop_block(struct returned_datagrams *r); /* drops the first block; false: there is none */

@@ -3,6 +3,9 @@
  * member of the socket that has credits gets them, before anything that the kernel has. They are kept as they arrive,
  * one block per message, and the tenant is charged for them as kept. Beyond the tenant's limit they are dropped and
  * counted, like datagrams that the kernel has no room for.
+ *
+ * A pending error that its program has not been told comes back in the same way. It is for the next member that waits
+ * or reads, and so has posted credits, or that sends.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +13,7 @@
 #include "datagrams/datagram_socket.h"
 #include "processes/share_inside.h"
 
+#define ERROR_MAX 4095u  /* of the kernel: include/linux/err.h */
 #define BLOCKS_MAX 4096u /* blocks of one socket, which are all freed at once when it is closed */
 
 struct returned_block {
@@ -206,6 +210,34 @@ static const char *take_message(struct connection *c, struct xts_datagram_cursor
 	return more == (d->returning || d->skipping) ? NULL : "MORE, and no datagram that goes on";
 }
 
+/* A pending error that the program of the host has not been told: it is for the next member that uses the socket. */
+static void give_back_error(struct connection *c, int error)
+{
+	struct shared *s = c->shared;
+
+	if (!s || atomic_load(&s->ended)) {
+		datagram_fails(c, error); /* nobody else has the socket, or it is about its end */
+		return;
+	}
+	registry_lock();
+	atomic_store(&s->returned.error, error);
+	shared_tell_members(s, c->worker);
+	registry_unlock();
+}
+
+bool datagram_has_returned_error(const struct connection *c)
+{
+	return c->shared && atomic_load_explicit(&c->shared->returned.error, memory_order_relaxed);
+}
+
+void datagram_take_returned_error(struct connection *c)
+{
+	int error = datagram_has_returned_error(c) ? atomic_exchange(&c->shared->returned.error, 0) : 0;
+
+	if (error)
+		datagram_fails(c, error);
+}
+
 enum command_result command_return_datagrams(struct channel *ch, const struct xts_head *head,
 					     const struct xts_return_datagrams *m, struct batch_entry *e)
 {
@@ -221,6 +253,12 @@ enum command_result command_return_datagrams(struct channel *ch, const struct xt
 		channel_violation(ch, "datagrams are returned that were not received on a shared socket", head->id);
 		return COMMAND_DONE;
 	}
+	if (head->error > ERROR_MAX) {
+		channel_violation(ch, "an error is returned that no socket has", head->id);
+		return COMMAND_DONE;
+	}
+	if (head->error)
+		give_back_error(c, head->error);
 	if (!m->length)
 		return COMMAND_DONE;
 	xts_datagram_begin(&cursor, &e->frame, XTS_RETURN_DATAGRAMS_BYTES, m->length);

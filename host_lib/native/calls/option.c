@@ -171,7 +171,7 @@ static int get_local(struct xts_sock *s, int option, void *value, socklen_t *len
 		v.number = s->family == 4 ? AF_INET : AF_INET6;
 		break;
 	case SO_ERROR:
-		if (!socket_looks(s))
+		if (!socket_looks(s) || kind_of(s)->seek_error(s) == -EBADF)
 			return -EBADF;
 		v.number = -take_error(s);
 		break;

@@ -92,12 +92,13 @@ struct socket_kind {
 	bool (*receive)(struct xts_sock *s, const struct xts_head *head, const struct xts_recv *m,
 			struct xts_rx_frame *frame);
 	uint32_t (*advertise)(struct xts_sock *s); /* credits to put into a message that is about to be sent */
-	bool (*flush)(struct xts_sock *s);    /* sends pending data that does not go with SEND; false: some is left */
-	int (*give_back)(struct xts_sock *s); /* TODO_GIVE_BACK: 0, or -errno of channel_slot() */
-	void (*lose)(struct xts_sock *s);     /* its channel has died */
-	void (*drop)(struct xts_sock *s);     /* drops all that was received, but the pieces of received_data.c */
-	void (*leave)(struct xts_sock *s);    /* the program closes it: others may read what it has not; waits */
-	void (*free)(struct xts_sock *s);     /* frees what only this kind has */
+	bool (*flush)(struct xts_sock *s);     /* sends pending data that does not go with SEND; false: some is left */
+	int (*give_back)(struct xts_sock *s);  /* TODO_GIVE_BACK: 0, or -errno of channel_slot() */
+	void (*lose)(struct xts_sock *s);      /* its channel has died */
+	void (*drop)(struct xts_sock *s);      /* drops all that was received, but the pieces of received_data.c */
+	int (*seek_error)(struct xts_sock *s); /* before SO_ERROR: one that is not here yet; waits; 0 or -errno */
+	void (*leave)(struct xts_sock *s);     /* the program closes it: others may read what it has not; waits */
+	void (*free)(struct xts_sock *s);      /* frees what only this kind has */
 
 	/* --- it is made again: asked.c, again.c; all wait ----------------------------------------------------------- */
 

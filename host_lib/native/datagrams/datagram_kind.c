@@ -258,6 +258,7 @@ const struct socket_kind datagram_kind = {
 	.give_back = datagram_send_returns,
 	.lose = datagram_lose,
 	.drop = datagram_drop,
+	.seek_error = datagram_seek_error,
 	.leave = datagram_leave,
 	.free = datagram_free,
 	.ask_first = ask_first,

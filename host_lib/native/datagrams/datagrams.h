@@ -216,5 +216,6 @@ void datagrams_before_fork(struct stack *st);
 /* A call that does not wait has posted credits. After this, datagrams that the proxy had before it are here. Waits; 0
  * or -EBADF. */
 int datagram_ask(struct xts_sock *s);
+int datagram_seek_error(struct xts_sock *s); /* another process may have left it; waits; 0 or -errno */
 
 #endif

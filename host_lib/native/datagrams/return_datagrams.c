@@ -4,7 +4,7 @@
  * to read what has come (inetd's "wait"), takes nothing away from it. shared_datagram.c says when.
  *
  * They leave only after the proxy has answered that it sends no more (SHARE): the proxy queues later datagrams behind
- * them.
+ * them. A pending error that no call has returned goes back with them.
  */
 #include "core/received_data.h"
 #include "core/call.h"
@@ -16,6 +16,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "queue.h"
+#include "waiting/mirror.h"
 #include "core/wait.h"
 
 #define RETURN_NS (200 * NS_PER_MS) /* the longest wait for this, at fork, exec, close and exit */
@@ -30,7 +31,7 @@ static bool is_possible(const struct xts_sock *s)
 
 void datagram_return_unread(struct xts_sock *s)
 {
-	if (is_possible(s) && s->datagrams->first)
+	if (is_possible(s) && (s->datagrams->first || s->error))
 		outbox_add(s, TODO_GIVE_BACK);
 }
 
@@ -87,23 +88,30 @@ int datagram_send_returns(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 
-	while (next(s)) {
+	while (next(s) || (s->error && !s->datagrams->first)) {
 		uint32_t largest = st->channel->link.largest_message;
 		struct xts_return_datagrams m;
 		struct xts_tx_slot slot;
 		bool more;
-		int r = channel_slot(st, &slot);
+		int r = channel_slot(st, &slot), error = 0;
 
 		if (r)
 			return r;
 		if (slot.capacity < largest)
 			largest = slot.capacity;
 		m.length = fill(s, slot.data + XTS_RETURN_DATAGRAMS_BYTES, largest - XTS_RETURN_DATAGRAMS_BYTES, &more);
-		xts_head_encode(slot.data, XTS_CMD_RETURN_DATAGRAMS, more ? XTS_FLAG_MORE : 0, 0, s->proxy_id);
+		if (!more) {
+			error = s->error;
+			s->error = 0;
+		}
+		xts_head_encode(slot.data, XTS_CMD_RETURN_DATAGRAMS, more ? XTS_FLAG_MORE : 0, (uint16_t)error,
+				s->proxy_id);
 		xts_return_datagrams_encode(slot.data, &m);
 		channel_submit(st, &slot, XTS_RETURN_DATAGRAMS_BYTES + m.length);
 	}
 	s->todo &= (uint8_t)~TODO_GIVE_BACK;
+	if (s->mirror)
+		mirror_dirty(s);
 	status_data(s);
 	return 0;
 }
@@ -186,7 +194,7 @@ void datagrams_before_fork(struct stack *st)
 		channel_pump(st); /* takes datagrams that have arrived, but that no call has looked at */
 	s = NULL;
 	while ((s = table_next(st, s)))
-		any |= s->datagrams && s->datagrams->first && s->open;
+		any |= s->datagrams && (s->datagrams->first || s->error) && s->open;
 	if (!any)
 		return;
 	share_all(st);
@@ -211,4 +219,12 @@ int datagram_ask(struct xts_sock *s)
 			return -EBADF;
 	}
 	return 0;
+}
+
+int datagram_seek_error(struct xts_sock *s)
+{
+	if (s->error || !s->own.shared || !s->datagrams->withheld || s->lost)
+		return 0;
+	datagram_interest(s, false);
+	return datagram_ask(s);
 }

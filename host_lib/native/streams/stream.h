@@ -39,14 +39,14 @@ int stream_pass(struct xts_sock *s);
 	.changed_by_again = EPOLLIN | EPOLLOUT, .make = kind_has_nothing_to_do, .bind = stream_bind, \
 	.connect = stream_connect, .listen = listener_listen, .accept = listener_accept, .peer = stream_peer, \
 	.send_messages = stream_send_messages, .recv_messages = stream_recv_messages, .option_set = stream_option_set, \
-	.option_get = stream_option_get, .need_proxy = kind_has_nothing_to_do, \
-	.option_was_set = stream_option_was_set, .hint_was_set = stream_hint_was_set, \
-	.packet_is_here = stream_packet_is_here, .packet_offered = pdu_offered, .packet_take = stream_packet_take, \
-	.packet_give_back = pdu_give_back, .receive = stream_receive, .advertise = kind_advertises, \
-	.flush = stream_flush, .give_back = push_give_back, .drop = stream_drop, .leave = kind_does_nothing, \
-	.free = fault_forget, .is_shared = kind_does_nothing, .share_sent = kind_does_nothing, \
-	.share_answered = kind_is_told, .join = share_join, .before_fork = kind_has_none, .at_exit = kind_has_none, \
-	.forget = kind_does_nothing, .give_up = stream_give_up, .resume = kind_does_nothing, .pass = stream_pass, \
-	.is_received = kind_does_nothing, .record_fill = stream_record_fill, .record_apply = stream_record_apply
+	.option_get = stream_option_get, .need_proxy = kind_has_nothing_to_do, .option_was_set = stream_option_was_set, \
+	.hint_was_set = stream_hint_was_set, .packet_is_here = stream_packet_is_here, .packet_offered = pdu_offered, \
+	.packet_take = stream_packet_take, .packet_give_back = pdu_give_back, .receive = stream_receive, \
+	.advertise = kind_advertises, .flush = stream_flush, .give_back = push_give_back, .drop = stream_drop, \
+	.leave = kind_does_nothing, .seek_error = kind_has_nothing_to_do, .free = fault_forget, \
+	.is_shared = kind_does_nothing, .share_sent = kind_does_nothing, .share_answered = kind_is_told, \
+	.join = share_join, .before_fork = kind_has_none, .at_exit = kind_has_none, .forget = kind_does_nothing, \
+	.give_up = stream_give_up, .resume = kind_does_nothing, .pass = stream_pass, .is_received = kind_does_nothing, \
+	.record_fill = stream_record_fill, .record_apply = stream_record_apply
 
 #endif

@@ -319,6 +319,45 @@ def test_a_member_that_waits_is_sent_it(
     assert parent.receive().data == b"x"
 
 
+def error_returned(udp: Udp, error: int, *datagrams: Datagram) -> None:
+    raw = b"".join(datagram.encode(each) for each in datagrams)
+    udp.host.send("XTS_CMD_RETURN_DATAGRAMS", raw, id=udp.id, error=error)
+
+
+def test_an_error_that_goes_back_is_for_who_reads_next(
+    worker: Worker, other_worker: Worker, attach: Attach, peer: socket.socket
+) -> None:
+    """Once, and not for a member that has shown no interest. Datagrams that came before it go first."""
+    key, parent = named(attach(worker))
+    child = member(attach(other_worker), key)
+    (got,) = taken(parent, peer, b"one")
+    void(parent, key)
+    error_returned(parent, errno.ECONNREFUSED, got)
+    quiet(parent)
+    quiet(child)
+    credit(child)
+    told = [child.host.receive() for _ in range(2)]
+    assert sorted((each.error, len(each.payload) > 0) for each in told) == [(0, True), (errno.ECONNREFUSED, False)]
+    credit(parent)
+    quiet(parent)
+
+
+def test_an_error_that_goes_back_is_for_who_sends_next(worker: Worker, attach: Attach, peer: socket.socket) -> None:
+    key, parent = named(attach(worker))
+    void(parent, key)
+    error_returned(parent, errno.ECONNREFUSED)
+    quiet(parent)
+    parent.send(Datagram(b"x", endpoint_of(peer)))
+    assert peer.recv(10) == b"x"
+    assert parent.host.receive().error == errno.ECONNREFUSED
+
+
+def test_an_error_that_no_socket_has(worker: Worker, attach: Attach) -> None:
+    _, parent = named(attach(worker))
+    error_returned(parent, 4096)
+    assert parent.host.wait_down() == errno.EPROTO
+
+
 def test_no_more_goes_back_than_was_sent(worker: Worker, attach: Attach, peer: socket.socket) -> None:
     key, parent = named(attach(worker))
     (got,) = taken(parent, peer, b"once")

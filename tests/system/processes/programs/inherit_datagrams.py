@@ -338,3 +338,67 @@ def datagrams_wait_for_a_late_child(c: Calls) -> None:
             peer.sendto(b"%d" % n, (c.here, port))
     go.tell()
     child_process.wait()
+
+
+def refused_socket(c: Calls) -> int:
+    """Connected to a port that nobody has. It has sent there, and the error is pending."""
+    s = datagram(c)
+    with c.udp_peer() as peer:
+        where = address(peer.getsockname()[1], c.there)
+    assert c.call("connect", s, where, len(where)) == 0
+    assert c.call("send", s, b"x", ctypes.c_size_t(1), 0) == 1
+    assert poll(c, s) & select.POLLERR
+    return s
+
+
+def pending_error(c: Calls, s: int) -> int:
+    number, length = ctypes.c_int(-1), ctypes.c_uint(4)
+    assert c.call("getsockopt", s, socket.SOL_SOCKET, socket.SO_ERROR, ctypes.byref(number), ctypes.byref(length)) == 0
+    return number.value
+
+
+@script("inherit")
+def datagrams_whose_error_the_child_asks_for(c: Calls) -> None:
+    """An error is of the socket, which both have: who asks first gets it, and the other does not."""
+
+    def receives(s: int) -> None:
+        assert poll(c, s) & select.POLLERR
+        assert c.call("recv", s, ctypes.create_string_buffer(1), ctypes.c_size_t(1), 0) == -errno.ECONNREFUSED
+
+    def asks(s: int) -> None:
+        assert pending_error(c, s) == errno.ECONNREFUSED
+
+    def polls_and_leaves(s: int) -> None:
+        assert poll(c, s) & select.POLLERR
+
+    def does_nothing(_: int) -> None:
+        pass
+
+    for body, left in (
+        (receives, 0),
+        (asks, 0),
+        (polls_and_leaves, errno.ECONNREFUSED),
+        (does_nothing, errno.ECONNREFUSED),
+    ):
+        s = refused_socket(c)
+        Child(c, lambda body=body, s=s: body(s)).wait()  # type: ignore[misc]
+        assert pending_error(c, s) == left, body.__name__
+        assert c.call("close", s) == 0
+
+
+@script("inherit")
+def datagrams_whose_error_comes_to_the_parent(c: Calls) -> None:
+    """The parent has sent, and asks for nothing any more: the error is the child's, which waits."""
+    s, ready = refused_socket(c), Signal()
+    assert pending_error(c, s) == errno.ECONNREFUSED
+
+    def receives() -> None:
+        ready.wait()
+        assert c.call("recv", s, ctypes.create_string_buffer(1), ctypes.c_size_t(1), 0) == -errno.ECONNREFUSED
+
+    child = Child(c, receives)
+    assert c.call("send", s, b"x", ctypes.c_size_t(1), 0) == 1
+    assert poll(c, s) & select.POLLERR
+    ready.tell()
+    child.wait()
+    assert pending_error(c, s) == 0
