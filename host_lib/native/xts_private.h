@@ -216,6 +216,10 @@ void xts_expect_sharing_child(void);
  */
 void xts_before_exit(void);
 
+/* Before the root directory changes: the endpoint's path may not exist after that. Attaches where sockets that were
+ * inherited need it. */
+void xts_before_chroot(void);
+
 /* The sentence that goes with this errno, if this thread's last failed call had it, or if the proxy means more by it
  * than its usual text says; else NULL. ask: allows to request a pushed protocol's reason, which takes a round trip.
  * Valid until the next call. */

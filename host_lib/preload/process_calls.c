@@ -402,6 +402,22 @@ static int silence_standard_descriptors(void)
 	return r < 0 ? -1 : 0;
 }
 
+/* Sockets that were inherited and not used yet still need the endpoint, whose path may not exist inside. */
+void preload_before_chroot(void)
+{
+	int before = errno;
+
+	if (!xts_inside.locked && !preload_shares_memory())
+		xts_before_chroot();
+	errno = before;
+}
+
+EXPORT int chroot(const char *path)
+{
+	preload_before_chroot();
+	return real()->chroot(path);
+}
+
 /* Replaces the C library's, in which the parent ends without an orderly close: the child's connections would end with
  * it. */
 EXPORT int daemon(int keep_directory, int keep_descriptors)

@@ -49,6 +49,12 @@ static bool route_ending(long number, const struct arguments *c, long *r)
 	}
 }
 
+/* Calls after which the endpoint's path may not exist any more. */
+static bool changes_root(long number)
+{
+	return number == SYS_chroot || number == SYS_pivot_root;
+}
+
 /* --- calls that wait for descriptors ------------------------------------------------------------------------------ */
 
 /* The C library's functions read a timeout and the address of a mask by themselves, and the kernel answers EFAULT. */
@@ -338,6 +344,8 @@ EXPORT long syscall(long number, ...)
 	}
 	if (door_by_number(number, c.a, &r))
 		return r;
+	if (changes_root(number))
+		preload_before_chroot();
 	if (!xts_inside.locked) {
 		if (route_ending(number, &c, &r) || route_making(number, &c, &r) ||
 		    (waits(number) && uncancelled(route_waiting, number, &c, &r)))

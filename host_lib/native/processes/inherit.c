@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 
 #include "core/call.h"
+#include "core/caller.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/process.h"
@@ -342,4 +343,18 @@ void inherit_release(struct xts_sock *s)
 	sharers_leave(s);
 	again_over(s);
 	key_wipe(s);
+}
+
+/* --- before the endpoint's path is gone --------------------------------------------------------------------------- */
+
+/* The first use of a socket that was inherited attaches this process, for which it has to find the endpoint. */
+void xts_before_chroot(void)
+{
+	xts_look_who_calls();
+	for (struct stack *st = process_stacks(); st; st = process_next(st)) {
+		stack_enter(st);
+		if (st->untaken && !st->channel)
+			(void)channel_attach(st); /* if it fails, so does the first use */
+		stack_leave(st);
+	}
 }

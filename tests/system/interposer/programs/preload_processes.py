@@ -275,3 +275,49 @@ def a_program_listens_on_a_wildcard_address_of_before_exec() -> None:
         pid = started(server, "wildcard")
         assert served_by(server.getsockname()[1], 1) == {b"wildcard"}
         end(pid)
+
+
+def _change_root(folder: str, by_number: bool) -> None:
+    if by_number:
+        libc("syscall", 161 if os.uname().machine == "x86_64" else 51, folder.encode())
+    else:
+        libc("chroot", folder.encode())
+    os.chdir("/")
+
+
+@script("as the kernel")
+def a_child_in_a_chroot_goes_on() -> None:
+    """It has used nothing before, and the endpoint's path does not exist in there."""
+    if os.geteuid():
+        return
+    for by_number in (False, True):
+        client, server = pair()
+        with tempfile.TemporaryDirectory() as folder:
+            pid = os.fork()
+            if not pid:
+                _change_root(folder, by_number)
+                client.sendall(b"from the child")
+                os._exit(0)
+            client.close()
+            assert drain(server) == b"from the child"
+            wait_for_child(pid)
+        server.close()
+
+
+@script("as the kernel")
+def a_child_in_a_chroot_accepts() -> None:
+    """A web server's worker: it changes its root and its user, and serves."""
+    if os.geteuid():
+        return
+    with socket.create_server(("127.0.0.1", 0)) as server, tempfile.TemporaryDirectory() as folder:
+        pid = os.fork()
+        if not pid:
+            _change_root(folder, False)
+            os.setgid(65534)
+            os.setuid(65534)
+            accepted, _ = server.accept()
+            accepted.sendall(b"from the child")
+            os._exit(0)
+        with socket.create_connection(server.getsockname()) as client:
+            assert drain(client) == b"from the child"
+        wait_for_child(pid)
