@@ -153,8 +153,8 @@ def parser() -> argparse.ArgumentParser:
         "upgrade",
         help="take the place of a running proxy, whose connections go on",
         description="Starts a proxy that takes over the processes, connections and listeners of the one that runs, "
-        "and goes on as that proxy. Only root may. What cannot move (connections with pushed protocols such as TLS, "
-        "connections that several processes share, processes behind a relay) is served by the proxy before for "
+        "and goes on as that proxy. Only root may. What cannot move (connections with pushed protocols other than "
+        "TLS, connections that several processes share, processes behind a relay) is served by the proxy before for "
         "drain_timeout_s at most, and is reset then.",
         epilog="example:\n  xts-proxy --config /etc/xts/xts-proxy.toml upgrade",
         formatter_class=argparse.RawDescriptionHelpFormatter,

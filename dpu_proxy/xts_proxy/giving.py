@@ -2,7 +2,7 @@
 
 Theory of operation. Only root may ask: who could, gets everything that hosts and peers send. Nothing is given before
 the new proxy's workers run. From then on it accepts new processes, and each channel moves as soon as it can. A channel
-that cannot yet, because of TLS, or of a connection that several processes have, is served here as ever, until
+that cannot yet, because of a protocol, or of a connection that several processes have, is served here as ever, until
 `drain_timeout_s` is over; then what cannot move is reset, and counted. When the last channel is gone, this proxy ends
 as on SIGTERM.
 
@@ -25,10 +25,23 @@ from typing import TYPE_CHECKING
 from xts_messages.queue_kinds import QueueEnd
 from xts_messages.service_manager import LISTENS
 
-from xts_proxy.handover import VERSION, Begins, Channel, Done, Granted, Ready, Sockets, Taken, Wire, close_all
+from xts_proxy.handover import (
+    VERSION,
+    Begins,
+    Channel,
+    Done,
+    Granted,
+    Ready,
+    Sockets,
+    Taken,
+    Wire,
+    close_all,
+    private_memory,
+    rewind,
+)
 from xts_proxy.log import LOG
 from xts_proxy.worker_process import RemoteWorker
-from xts_proxy.workers import LINK_STATES, Moved, Owner
+from xts_proxy.workers import LINK_STATES, Moved, Owner, Waits
 
 if TYPE_CHECKING:
     from xts_proxy.supervisor import Channels
@@ -53,7 +66,23 @@ class _Leaving:
     worker: RemoteWorker
     asked: bool = False
     ask_at: float = 0.0
-    kept: list[tuple[bytes, list[int]]] = field(default_factory=list)
+    kept: list[tuple[Sockets, list[int]]] = field(default_factory=list)
+    private_fd: int = -1  # for the keys of the next piece
+
+    def take(self, queue_id: int) -> tuple[Moved, list[int]] | None:
+        """The next piece; its descriptors are the caller's."""
+        if self.private_fd < 0:
+            self.private_fd = private_memory()
+        found = self.worker.move_take(queue_id, self.private_fd)
+        if found and found[0].private:
+            found[1].append(self.private_fd)
+            self.private_fd = -1
+        return found
+
+    def close(self) -> None:
+        if self.private_fd >= 0:
+            os.close(self.private_fd)
+            self.private_fd = -1
 
 
 def check_peer(sock: socket.socket) -> int:
@@ -77,6 +106,13 @@ class Giving:
         self._broken: OSError | None = None
         self._paused = False
         self.moved = self.sockets = self.reset = 0
+        #: what channels wait for that cannot move yet
+        self.waits: dict[int, Waits] = {}
+
+    def waiting(self) -> Waits:
+        """The same for all channels together."""
+        reasons = sorted({why for waits in self.waits.values() for why in waits})
+        return {why: sum(waits.get(why, 0) for waits in self.waits.values()) for why in reasons}
 
     async def run(self, handing_over: Callable[[], None]) -> bool:
         """`handing_over`: called when the new proxy is ready."""
@@ -123,6 +159,8 @@ class Giving:
             any_moved = False
             for queue_id, one in list(leaving.items()):
                 if await self._step(queue_id, one):
+                    one.close()
+                    self.waits.pop(queue_id, None)
                     del leaving[queue_id]
                     any_moved = True
             await asyncio.sleep(0 if any_moved else _LOOK_S)
@@ -139,7 +177,7 @@ class Giving:
         if not one.asked:
             return self._ask(queue_id, one)
         try:
-            while found := one.worker.move_take(queue_id):
+            while found := one.take(queue_id):
                 if await self._give(queue_id, one, *found):
                     return True
         except OSError as error:
@@ -155,7 +193,7 @@ class Giving:
             return False
         one.ask_at = now + _ASK_AGAIN_S
         urgency = (now >= self._deadline) + (now >= self._deadline + _END_S)
-        error = one.worker.move_ask(queue_id, int(_WITHIN_S * 1000), urgency)
+        error, self.waits[queue_id] = one.worker.move_ask(queue_id, int(_WITHIN_S * 1000), urgency)
         one.asked = error in (0, errno.EALREADY)
         return error == errno.ENOENT
 
@@ -164,8 +202,9 @@ class Giving:
         self.reset += piece.reset
         self.sockets += piece.sockets
         if not piece.last:
-            one.kept.append((piece.data, descriptors))
-            await self._send(Sockets(queue_id, piece.tenant, piece.data), descriptors)
+            sockets = Sockets(queue_id, piece.tenant, piece.data, piece.private)
+            one.kept.append((sockets, descriptors))
+            await self._send(sockets, descriptors)
             return False
         channel, more = self._channels.describe(queue_id, piece)
         await self._send(channel, [*descriptors, *more])
@@ -206,8 +245,9 @@ class Giving:
     def _back(self, queue_id: int, one: _Leaving, channel: Channel, descriptors: list[int]) -> None:
         """The channel goes on here."""
         account = self._channels.tenants.accounts[channel.tenant]
-        for data, kept in one.kept:
-            one.worker.take_in(account, data, kept)
+        for sockets, kept in one.kept:
+            rewind(kept, sockets.private)
+            one.worker.take_in(account, sockets.data, kept)
         end = QueueEnd.unpack(channel.geometry, tuple(descriptors))
         life_fd = self._channels.life_fd(queue_id)
         left = (channel.queue_id, channel.state, channel.ticket, channel.epoch, channel.known)

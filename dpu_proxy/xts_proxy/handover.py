@@ -23,6 +23,7 @@ from __future__ import annotations
 import array
 import asyncio
 import errno
+import fcntl
 import os
 import socket
 import struct
@@ -37,7 +38,7 @@ _HEAD = struct.Struct("=QI")
 #: A piece has records of some hundred sockets, with what waits for TCP in each.
 BYTES_MAX = 1 << 30
 #: What both have to speak alike; a new proxy that speaks another version is refused.
-VERSION = 1
+VERSION = 2
 
 
 class Granted(msgspec.Struct, frozen=True, tag="granted"):
@@ -60,11 +61,13 @@ class Begins(msgspec.Struct, frozen=True, tag="begins"):
 
 
 class Sockets(msgspec.Struct, frozen=True, tag="sockets"):
-    """Of a channel that follows. `data`: of Moved (workers.py)."""
+    """Of a channel that follows. `data`: of Moved (workers.py). `private`: the last descriptor has keys, which only
+    workers read."""
 
     queue_id: int
     tenant: str
     data: bytes
+    private: bool = False
 
 
 class Attachment(msgspec.Struct, frozen=True):
@@ -173,6 +176,19 @@ class Wire:
             await ready.wait()
         finally:
             remove(self.sock.fileno())
+
+
+def private_memory() -> int:
+    """Where a worker writes keys, and the next one reads them: no name, gone with its last descriptor."""
+    made = os.memfd_create("xts-private", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(made, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)  # by which a worker knows that it is memory
+    return made
+
+
+def rewind(descriptors: Sequence[int], private: bool) -> None:
+    """The last one is private memory: it is read from the beginning. OSError: it is something else."""
+    if private and descriptors:
+        os.lseek(descriptors[-1], 0, os.SEEK_SET)
 
 
 def close_all(descriptors: list[int]) -> None:

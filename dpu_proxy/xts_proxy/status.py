@@ -42,6 +42,8 @@ def _print(answer: dict[str, Any], connections: bool, verbose: bool) -> None:
             f"upgrade: {moved['channels']} channels with {moved['sockets']} sockets have moved, "
             f"{moved['reset']} connections were reset"
         )
+        for why, sockets in moved.get("waits", {}).items():
+            _say(f"upgrade: waits for {sockets} connections that cannot move: {why}")
     for line in _interface(answer.get("interface") or {}):  # the version before has none
         _say(line)
     _table("workers", _WORKER_COLUMNS, answer["workers"], verbose)

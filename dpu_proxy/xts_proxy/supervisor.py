@@ -556,10 +556,13 @@ class Supervisor:
             result["network"] = device_network.read()
         return result
 
-    def _upgrade_row(self) -> dict[str, int]:
+    def _upgrade_row(self) -> dict[str, Any]:
         """What it has taken over, and what it has given so far; empty: nothing."""
         one = self._giving or self._taking
-        return {"channels": one.moved, "sockets": one.sockets, "reset": one.reset} if one else {}
+        row: dict[str, Any] = {"channels": one.moved, "sockets": one.sockets, "reset": one.reset} if one else {}
+        if self._giving and (waits := self._giving.waiting()):
+            row["waits"] = waits
+        return row
 
     def reloads(self) -> dict[str, int]:
         """How many were taken, and how many refused."""

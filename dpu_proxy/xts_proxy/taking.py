@@ -16,7 +16,7 @@ import msgspec
 from xts_messages.service_manager import LISTENS, passed
 
 from xts_proxy import control_socket
-from xts_proxy.handover import VERSION, Begins, Channel, Done, Granted, Ready, Sockets, Taken, Wire, close_all
+from xts_proxy.handover import VERSION, Begins, Channel, Done, Granted, Ready, Sockets, Taken, Wire, close_all, rewind
 from xts_proxy.log import LOG
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Taking:
         self.parts = Parts()
         self.pid = 0
         self.moved = self.sockets = self.reset = 0
+        self._refused = 0  # sockets that a worker could not take
         said, came = self._wire.hear_now(_TIMEOUT_S)
         if not isinstance(said, Granted) or len(said.sockets) != len(came) or said.version != VERSION:
             close_all(came)
@@ -67,7 +68,7 @@ class Taking:
                 said, came = await self._wire.hear()
                 begun = True
                 if isinstance(said, Done):
-                    self.reset = said.reset
+                    self.reset = said.reset + self._refused
                     break
                 await self._take(channels, said, came)
         except (OSError, EOFError) as error:
@@ -89,7 +90,10 @@ class Taking:
                 channels.reserve(said.queue_ids)
                 channels.accept(True)
             elif isinstance(said, Sockets):
-                self.sockets += channels.take_in(said, came)
+                rewind(came, said.private)
+                taken = channels.take_in(said, came)
+                self.sockets += taken
+                self._refused += len(came) - said.private - taken
             elif isinstance(said, Channel):
                 await self._wire.say(self._taken(channels, said, came))
             else:

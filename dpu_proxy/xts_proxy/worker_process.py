@@ -30,7 +30,7 @@ from xts_proxy.device_clock import DeviceClock
 from xts_proxy.name_servers import Device
 from xts_proxy.tenants import Account, Tenants
 from xts_proxy.ulp import Material
-from xts_proxy.workers import Moved, Owner, Worker
+from xts_proxy.workers import Moved, Owner, Waits, Worker
 
 Result = tuple[Any, list[int]]
 #: Of a queue that is added: see on_add_channel().
@@ -199,7 +199,8 @@ class _Host:
         return self.workers[index].move_ask(queue_id, within_ms, urgency), []
 
     def on_move_take(self, came: list[int], index: int, queue_id: int) -> Result:
-        found = self.workers[index].move_take(queue_id)
+        (private_fd,) = came
+        found = self.workers[index].move_take(queue_id, private_fd)
         return (tuple(found[0]), calling.Handed(found[1])) if found else (None, [])
 
     def on_take_in(self, came: list[int], index: int, tenant: str, data: bytes) -> Result:
@@ -298,9 +299,9 @@ class WorkerProcess:
         _close(came)
         return result
 
-    def call_for_descriptors(self, method: str, *arguments: Any) -> tuple[Any, list[int]]:
+    def call_for_descriptors(self, method: str, *arguments: Any, **how: Any) -> tuple[Any, list[int]]:
         """As call(), with the descriptors that the method hands over."""
-        return self._ask(self._caller, method, *arguments)
+        return self._ask(self._caller, method, *arguments, **how)
 
     def _ask(self, caller: calling.Caller, method: str, *arguments: Any, **how: Any) -> tuple[Any, list[int]]:
         try:
@@ -409,12 +410,14 @@ class RemoteWorker:
     def remove_channel(self, queue_id: int) -> None:
         self._process.call("remove_channel", self.index, queue_id)
 
-    def move_ask(self, queue_id: int, within_ms: int, urgency: int) -> int:
-        return int(self._process.call("move_ask", self.index, queue_id, within_ms, urgency))
+    def move_ask(self, queue_id: int, within_ms: int, urgency: int) -> tuple[int, Waits]:
+        """As workers.Worker.move_ask()."""
+        error, waits = self._process.call("move_ask", self.index, queue_id, within_ms, urgency)
+        return int(error), dict(waits)
 
-    def move_take(self, queue_id: int) -> tuple[Moved, list[int]] | None:
+    def move_take(self, queue_id: int, private_fd: int) -> tuple[Moved, list[int]] | None:
         """As workers.Worker.move_take()."""
-        result, came = self._process.call_for_descriptors("move_take", self.index, queue_id)
+        result, came = self._process.call_for_descriptors("move_take", self.index, queue_id, descriptors=[private_fd])
         return (Moved(*result), came) if result is not None else None
 
     def take_in(self, tenant: Account, data: bytes, descriptors: list[int]) -> int:

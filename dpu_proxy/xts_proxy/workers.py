@@ -108,6 +108,11 @@ class Moved(NamedTuple):
     epoch: int
     known: bytes  # of the last piece: what the channel knows of its host
     owner: tuple[int, int]
+    private: bool  # the descriptor that came with the request has what only workers read, and goes behind the others
+
+
+#: What a channel waits for that cannot move yet: reasons, and of how many sockets.
+Waits = dict[str, int]
 
 
 class Worker:
@@ -229,15 +234,18 @@ class Worker:
 
     # --- to another process of the proxy, and from it (native/processes/move.h) ---------------------------
 
-    def move_ask(self, queue_id: int, within_ms: int, urgency: int) -> int:
+    def move_ask(self, queue_id: int, within_ms: int, urgency: int) -> tuple[int, Waits]:
         """Begins to hand a channel over. `urgency`: enum xts_move_urgency. 0, or the errno of xts_worker_move_ask()."""
-        return -int(lib.xts_worker_move_ask(self._native, queue_id, within_ms, urgency))
+        waits = ffi.new("struct xts_move_waits *")
+        error = -int(lib.xts_worker_move_ask(self._native, queue_id, within_ms, urgency, waits))
+        reasons = (waits.reasons[i] for i in range(waits.count))
+        return error, {ffi.string(reason.why).decode(): int(reason.sockets) for reason in reasons}
 
-    def move_take(self, queue_id: int) -> tuple[Moved, list[int]] | None:
-        """The next piece, with its descriptors, which are the caller's; None: it is not ready. OSError ECANCELED: its
-        host has gone; ENOENT."""
+    def move_take(self, queue_id: int, private_fd: int) -> tuple[Moved, list[int]] | None:
+        """The next piece, with its descriptors, which are the caller's; None: it is not ready. `private_fd`: an empty
+        file in memory, for keys. OSError ECANCELED: its host has gone; ENOENT."""
         out = ffi.new("struct xts_moved *")
-        result = int(lib.xts_worker_move_take(self._native, queue_id, out))
+        result = int(lib.xts_worker_move_take(self._native, queue_id, private_fd, out))
         if result == -errno.EAGAIN:
             return None
         _check(result, f"handing queue {queue_id} of worker {self.index} over")
@@ -250,13 +258,15 @@ class Worker:
                 *(out.sockets, out.reset, bool(out.last), int(out.ticket), int(out.epoch)),
                 data[known:],
                 (int(out.owner.uid), int(out.owner.first_port)),
+                out.private_bytes > 0,
             )
             return piece, [int(out.fds[i]) for i in range(out.fd_count)]
         finally:
             lib.xts_moved_free(out)
 
     def take_in(self, tenant: Account, data: bytes, descriptors: list[int]) -> int:
-        """Keeps sockets for their host. Takes over all descriptors. Returns how many there are; others are reset."""
+        """Keeps sockets for their host. Takes over all descriptors, the last of which may be that of `private`. Returns
+        how many there are; others are reset."""
         return int(lib.xts_worker_take_in(self._native, tenant.native, data, len(data), descriptors, len(descriptors)))
 
     def resume_channel(

@@ -46,6 +46,12 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "dpu_proxy/native/ulp/tls/tls_direction_table.c": functools.partial(
         generate_records.tables, "ulp/tls/tls_direction.h", "ulp/tls/tls_direction_struct.h"
     ),
+    "dpu_proxy/native/pushed/pushed_state.h": functools.partial(
+        generate_records.struct_header, "pushed/pushed_state.h"
+    ),
+    "dpu_proxy/native/pushed/pushed_state_table.c": functools.partial(
+        generate_records.tables, "pushed/pushed_move.h", "pushed/pushed_state.h"
+    ),
     "dpu_proxy/native/worker/tcp_view.h": generate_records.view_header,
     "messages/RECORDS.md": generate_records.document,
     "messages/ULPS.md": generate_ulps.document,

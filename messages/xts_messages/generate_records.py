@@ -32,11 +32,13 @@ _FORM = {
 _INCLUDES = {
     "ulp/ulp_mark.h": (),
     "ulp/tls/tls_direction_struct.h": ("record.h",),
+    "pushed/pushed_state.h": ("record.h",),
     "connection/tcp_side.h": ("connection/spill.h", "record.h", "ulp/ulp_mark.h", "worker/tcp_view.h"),
 }
 _NAMED = {
     "ulp/ulp_mark.h": "",
     "ulp/tls/tls_direction_struct.h": "",
+    "pushed/pushed_state.h": "",
     "connection/tcp_side.h": """\
 struct pushed;
 struct returned_piece;
@@ -82,7 +84,9 @@ def _struct(record: Record) -> Iterator[str]:
 
 
 def _is_part(record: Record) -> bool:
-    return any(record.name == field.of for other in table.RECORDS.values() for field in other.fields)
+    return not record.alone and any(
+        record.name == field.of for other in table.RECORDS.values() for field in other.fields
+    )
 
 
 def _view_function() -> Iterator[str]:

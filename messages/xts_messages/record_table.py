@@ -121,12 +121,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A struct of C and its form as bytes. `check`: the function that looks at what bounds cannot say."""
+    """A struct of C and its form as bytes. `check`: the function that looks at what bounds cannot say. `alone`: it may
+    be a part of another one, and is written by itself, too."""
 
     name: str
     meaning: str
     fields: tuple[Field, ...]
     check: str = ""
+    alone: bool = False
 
     def __post_init__(self) -> None:
         numbers = [f.number for f in self.fields]
@@ -393,13 +395,80 @@ TLS_DIRECTION = Record(
         Field(20, "in_message", Form.FLAG, "the head is here", default=0),
         Field(21, "message_left", Form.U32, "what of its body has not come", default=0, most=(1 << 24) - 1),
     ),
+    alone=True,
+)
+
+#: Of a handshake: OpenSSL takes no more for the certificates of a peer.
+TLS_CHAIN_MAX = 1 << 18
+TLS_TEXT_MAX = 255
+
+
+def _bytes(number: int, name: str, meaning: str, most: int, privacy: Privacy = Privacy.CONTENT) -> Field:
+    """Bytes that are somewhere else."""
+    return Field(
+        number,
+        name,
+        Form.STREAM,
+        meaning,
+        default=0,
+        most=most,
+        privacy=privacy,
+        c_type="struct xts_record_bytes",
+        ops="xts_record_bytes_stream",
+    )
+
+
+TLS_STATE = Record(
+    "tls_state",
+    "A TLS connection that our record layer carries, for another process of the proxy (ulp/tls/tls_move.c).",
+    (
+        Field(1, "client", Form.FLAG, "we are its client"),
+        Field(2, "receive", Form.RECORD, "what comes", c_type="struct tls_direction", of="tls_direction"),
+        Field(3, "send", Form.RECORD, "what leaves", c_type="struct tls_direction", of="tls_direction"),
+        Field(4, "cipher_id", Form.U16, "IANA's number of the suite", default=0),
+        Field(5, "resumed", Form.FLAG, "its session was resumed", default=0),
+        Field(6, "verified", Form.FLAG, "the peer's certificate was", default=0),
+        _bytes(7, "cipher", "name of the suite", TLS_TEXT_MAX, Privacy.OPEN),
+        _bytes(8, "server_name", "that the client asked for", TLS_TEXT_MAX, Privacy.OPEN),
+        _bytes(9, "alpn", "the protocol agreed on", TLS_TEXT_MAX, Privacy.OPEN),
+        _bytes(10, "chain", "the peer's certificates, its own first", TLS_CHAIN_MAX, Privacy.OPEN),
+        Field(11, "own_bytes", Form.U32, "of its own", default=0, most=TLS_CHAIN_MAX),
+        _bytes(12, "part", "of a PDU that comes in parts: what is not in a record yet", 16_384),
+        Field(13, "in_pdu", Form.FLAG, "more of the PDU has to be written", default=0),
+        Field(14, "crypto", Form.U8, "who should encrypt (enum xts_tls_crypto)", default=0, most=3),
+        _bytes(15, "reason", "why nobody better does", TLS_TEXT_MAX, Privacy.OPEN),
+        Field(16, "keeps_session", Form.FLAG, "a client that would keep a ticket", default=0),
+    ),
+)
+
+PUSHED_STATE = Record(
+    "pushed_state",
+    "A connection's pushed protocol, for another process of the proxy (pushed/pushed_move.c).",
+    (
+        Field(1, "protocol", Form.U16, "enum xts_ulp_id"),
+        Field(2, "client", Form.FLAG, "this side has connected"),
+        Field(3, "typed", Form.FLAG, "a push has set the type", default=0),
+        Field(4, "message_socket", Form.FLAG, "SOCK_SEQPACKET", default=0),
+        Field(5, "event_wanted", Form.FLAG, "the host waits for READY", default=0),
+        Field(6, "tls_wanted", Form.FLAG, "the event TLS has to be sent", default=0),
+        Field(7, "pdus", Form.FLAG, "the last read returned bytes of a PDU", default=0),
+        Field(8, "since_pdu", Form.U64, "bytes of a stream sent to the host since the last PDU", default=0),
+        Field(9, "pdu_open", Form.FLAG, "the host has begun to send a PDU", default=0),
+        Field(10, "pdu_bytes", Form.U32, "its length; 0: not known", default=0),
+        Field(11, "pdu_left", Form.U32, "what of it has not come", default=0),
+        Field(12, "finished", Form.FLAG, "the protocol has sent its end of stream", default=0),
+        Field(13, "layer_finished", Form.FLAG, "nothing more has to be asked of it for that", default=0),
+        Field(14, "read_error", Form.ERRNO, "of the socket, which tells it once", default=0),
+        _bytes(15, "state", "the protocol's own record", 1 << 26, Privacy.SECRET),
+    ),
 )
 
 #: Header in dpu_proxy/native -> the records whose structs it declares, each after those that it has parts of.
 HEADERS: dict[str, tuple[Record, ...]] = {
     "ulp/ulp_mark.h": (ULP_MARK,),
     "connection/tcp_side.h": (RUN, OUTGOING, RETURNED, TCP_SIDE),
-    "ulp/tls/tls_direction_struct.h": (TLS_DIRECTION,),
+    "ulp/tls/tls_direction_struct.h": (TLS_DIRECTION, TLS_STATE),
+    "pushed/pushed_state.h": (PUSHED_STATE,),
 }
 RECORDS: dict[str, Record] = {record.name: record for records in HEADERS.values() for record in records}
 

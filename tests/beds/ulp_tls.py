@@ -86,6 +86,12 @@ def takes_signatures(context: ssl.SSLContext, names: str) -> ssl.SSLContext:
     return context
 
 
+def updates_keys(tls: ssl.SSLObject, *, asks: bool) -> None:
+    """Its next write begins with a KeyUpdate."""
+    raw = ctypes.c_void_p.from_address(id(tls._sslobj) + object.__basicsize__ + 8)  # type: ignore[attr-defined]
+    assert ctypes.CDLL(_ssl.__file__).SSL_key_update(raw, ctypes.c_int(asks)) == 1
+
+
 class TlsPeer:
     """Python's ssl at the peer's end."""
 

@@ -98,17 +98,17 @@ class _OverEthernet(Upgrading):
 
 
 @contextlib.contextmanager
-def upgrading(kind: str, directory: Path, **proxy: object) -> Iterator[Upgrading]:
-    """A running proxy of this kind, "shm" or "afxdp"."""
+def upgrading(kind: str, directory: Path, tables: str = "") -> Iterator[Upgrading]:
+    """A running proxy of this kind, "shm" or "afxdp", with more tables in its configuration."""
     if kind == "shm":
-        with running(directory, **proxy) as made:  # type: ignore[arg-type]
+        with running(directory, tables) as made:
             shm = _OverSharedMemory(SharedMemory(directory), made)
             try:
                 yield shm
             finally:
                 shm.close()
         return
-    place = Ethernet(directory)
+    place = Ethernet(directory, tables)
     try:
         yield _OverEthernet(place, place.lab)
     finally:

@@ -27,6 +27,7 @@ from beds.ulp_tls import (
     counts,
     exchange,
     server_context,
+    updates_keys,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,12 +74,6 @@ def with_suites(context: ssl.SSLContext, version: ssl.TLSVersion, suite: str) ->
     assert _LIBRARY.SSL_CTX_set_ciphersuites(raw, suite.encode()) == 1
     context.set_ciphers("DEFAULT:@SECLEVEL=0")
     return context
-
-
-def updates_keys(peer: TlsPeer, *, asks: bool) -> None:
-    """The peer's next write begins with a KeyUpdate."""
-    raw = ctypes.c_void_p.from_address(id(peer.tls._sslobj) + object.__basicsize__ + 8)  # type: ignore[attr-defined]
-    assert _LIBRARY.SSL_key_update(raw, ctypes.c_int(asks)) == 1
 
 
 def connected(bed: TlsBed, context: ssl.SSLContext, *, serves: bool) -> TlsPeer:
@@ -426,7 +421,7 @@ def anything(
                 peer.send(pattern[:size])
                 assert b"".join(pdu.data for pdu in bed.read_all([other] * bool(other))) == pattern[:size]
             elif version == ONE_THREE:
-                updates_keys(peer, asks=bool(size))
+                updates_keys(peer.tls, asks=bool(size))
                 peer.send(b"new keys")
                 assert b"".join(pdu.data for pdu in bed.read_all()) == b"new keys"
         assert bed.finish()

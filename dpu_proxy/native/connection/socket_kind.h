@@ -79,7 +79,7 @@ struct socket_kind {
 	 * be parked now? 0 or an errno. */
 	int (*save)(struct connection *c, struct tcp_side *to);
 	/* As save, for another process of the proxy (processes/move.h). `to` NULL: 0: it can be; EBUSY: not, and it
-	 * would be lost with this process; another errno: it need not be. */
+	 * would be lost with this process; EAGAIN: as soon as its handshake is done; another errno: it need not be. */
 	int (*hand_over)(struct connection *c, struct tcp_side *to);
 	uint8_t arrives_as; /* enum connection_state: of what comes so; CONNECTION_STATES: nothing does */
 	/* c is new and gets a TCP side (CLAIM, TAKE). 0, or an errno, and then `from` has it still. */
@@ -137,11 +137,13 @@ void stream_drop_outgoing(struct connection *c);                         /* to_t
 int stream_bind(struct connection *c, const struct xts_endpoint *local); /* bind.c */
 int stream_save(struct connection *c, struct tcp_side *to);              /* stream_save.c */
 int stream_hand_over(struct connection *c, struct tcp_side *to);         /* stream_save.c */
-int stream_load(struct connection *c, struct tcp_side *from);            /* stream_save.c */
-int stream_option_set(struct connection *c, struct option_call *o);      /* stream_kind.c */
-int stream_option_get(struct connection *c, struct option_call *o);      /* stream_kind.c */
-int stream_may_join(struct channel *ch, const struct shared *s);         /* processes/share.c */
-int stream_join(struct connection *c, struct shared *s);                 /* processes/share.c */
-void stream_count_member(struct connection *c, int by);                  /* stream_kind.c */
+/* Why it is not handed over, as text for the operator, if it is established. NULL: nothing is in the way. */
+const char *stream_stays(const struct connection *c);
+int stream_load(struct connection *c, struct tcp_side *from);       /* stream_save.c */
+int stream_option_set(struct connection *c, struct option_call *o); /* stream_kind.c */
+int stream_option_get(struct connection *c, struct option_call *o); /* stream_kind.c */
+int stream_may_join(struct channel *ch, const struct shared *s);    /* processes/share.c */
+int stream_join(struct connection *c, struct shared *s);            /* processes/share.c */
+void stream_count_member(struct connection *c, int by);             /* stream_kind.c */
 
 #endif

@@ -4,6 +4,7 @@
 #include "connection/socket_kind.h"
 #include "connection/tcp_move.h"
 #include "pushed/pushed.h"
+#include "pushed/pushed_move.h"
 
 #include <errno.h>
 #include <sys/epoll.h>
@@ -42,16 +43,30 @@ int stream_save(struct connection *c, struct tcp_side *to)
 	return 0;
 }
 
-/* One that other processes of the host may ask for, or with protocols or returned bytes, is not handed over yet. An
- * offer that was not answered is: its host has answered nothing else either. */
+const char *stream_stays(const struct connection *c)
+{
+	if (c->key_held)
+		return "other processes may ask for it";
+	if (c->tcp.returned.last)
+		return "bytes were returned";
+	return pushed_any(c) || (c->tcp.pushed && c->tcp.pushed->peeking) ? pushed_stays(c->tcp.pushed) : NULL;
+}
+
+/* An offer that was not answered is handed over, too: its host has answered nothing else either. */
 int stream_hand_over(struct connection *c, struct tcp_side *to)
 {
 	if (c->state != CONNECTION_ESTABLISHED || c->connect_reply || c->close_reply || c->tcp.fd < 0)
 		return EINVAL;
-	if (c->tcp.pushed || c->tcp.returned.last || c->key_held)
+	if (c->tcp.pushed && c->tcp.pushed->started && !c->tcp.pushed->ready && !c->key_held)
+		return EAGAIN;
+	if (stream_stays(c))
 		return EBUSY;
 	if (!to)
 		return 0;
+	if (c->tcp.pushed && !pushed_any(c)) { /* all that was pushed onto it was refused */
+		pushed_free(c->tcp.pushed);
+		c->tcp.pushed = NULL;
+	}
 	c->announced = false;
 	listener_offer_ends(c);
 	return stream_save(c, to);

@@ -13,6 +13,9 @@
 #include "loop/worker_inside.h"
 #include "processes/move.h"
 #include "processes/move_record.h"
+#include "processes/private_bytes.h"
+#include "pushed/pushed.h"
+#include "pushed/pushed_move.h"
 #include "queue_kinds.h"
 
 #define PIECE_BYTES (1u << 20) /* of one piece, unless a single record is longer */
@@ -33,6 +36,34 @@ static bool waits_for_sockets(const struct channel *ch)
 static bool can_move(const struct channel *ch)
 {
 	return ch->link.state == XTS_LINK_UP && ch->epoch_live && ch->link.features & XTS_FEATURE_MOVE;
+}
+
+static void count_waiting(struct xts_move_waits *waits, const char *why)
+{
+	uint32_t i = 0;
+
+	while (i < waits->count && waits->reasons[i].why != why && strcmp(waits->reasons[i].why, why) != 0)
+		i++;
+	if (i == XTS_MOVE_REASONS)
+		return;
+	waits->count += i == waits->count;
+	waits->reasons[i].why = why;
+	waits->reasons[i].sockets++;
+}
+
+/* What it waits for, for the operator. */
+static void tell_waiting(const struct channel *ch, struct xts_move_waits *waits)
+{
+	if (ch->epoch_live && !can_move(ch))
+		count_waiting(waits, "its host cannot go on with another process");
+	for (struct list *node = ch->connections.next; node != &ch->connections; node = node->next) {
+		struct connection *c = list_entry(node, struct connection, member);
+
+		if (kind_of(c)->hand_over(c, NULL) == EBUSY)
+			count_waiting(waits, stream_stays(c));
+	}
+	if (!list_empty((struct list *)&ch->returning))
+		count_waiting(waits, "bytes were returned");
 }
 
 /* --- requests of the supervisor ----------------------------------------------------------------------------------- */
@@ -112,6 +143,7 @@ static int go_on_without(struct channel *ch)
 struct ask {
 	uint32_t queue_id, within_ms;
 	enum xts_move_urgency urgency;
+	struct xts_move_waits *waits;
 	int result;
 };
 
@@ -130,13 +162,17 @@ static bool run_ask(struct worker_state *w, void *argument)
 		a->result = can_move(ch) ? -EBUSY : -EOPNOTSUPP;
 	else
 		a->result = go_on_without(ch);
+	if (a->result == -EBUSY || a->result == -EOPNOTSUPP)
+		tell_waiting(ch, a->waits);
 	return false;
 }
 
-int xts_worker_move_ask(struct xts_worker *worker, uint32_t queue_id, uint32_t within_ms, enum xts_move_urgency urgency)
+int xts_worker_move_ask(struct xts_worker *worker, uint32_t queue_id, uint32_t within_ms, enum xts_move_urgency urgency,
+			struct xts_move_waits *waits)
 {
-	struct ask a = { .queue_id = queue_id, .within_ms = within_ms, .urgency = urgency };
+	struct ask a = { .queue_id = queue_id, .within_ms = within_ms, .urgency = urgency, .waits = waits };
 
+	*waits = (struct xts_move_waits){ 0 };
 	worker_request(worker, run_ask, &a);
 	return a.result;
 }
@@ -159,15 +195,35 @@ static int make_room(struct xts_moved *out, uint32_t more)
 	return 0;
 }
 
+/* What its protocol keeps, where only workers read it. */
+static int write_pushed(struct xts_moved *out, struct pushed *p, uint32_t *bytes)
+{
+	uint8_t *record = NULL;
+	int error = out->private_broken ? -EIO : pushed_give(p, &record, bytes);
+
+	if (error)
+		return error;
+	error = private_write(out->private_fd, record, *bytes);
+	private_drop(record, *bytes);
+	out->private_bytes += *bytes;
+	out->private_broken = error;
+	return error;
+}
+
 /* Writes it behind the others; the descriptor goes with it. */
 static int write_side(struct xts_moved *out, const struct tcp_side *side, uint64_t key, uint8_t state)
 {
 	struct xts_record_attached attached;
 	ssize_t bytes = xts_record_encode(&tcp_side_record, tcp_side_record.version, side, NULL, 0, &attached);
+	struct move_head h = { .key = key, .bytes = (uint32_t)bytes, .state = state };
+	int error;
 
 	if (bytes < 0 || make_room(out, MOVE_HEAD_BYTES + (uint32_t)bytes))
 		return bytes < 0 ? (int)bytes : -ENOMEM;
-	move_head_write(out->data + out->bytes, &(struct move_head){ key, (uint32_t)bytes, state });
+	error = side->pushed ? write_pushed(out, side->pushed, &h.private_bytes) : 0;
+	if (error)
+		return error;
+	move_head_write(out->data + out->bytes, &h);
 	(void)xts_record_encode(&tcp_side_record, tcp_side_record.version, side,
 				out->data + out->bytes + MOVE_HEAD_BYTES, (size_t)bytes, &attached);
 	out->bytes += MOVE_HEAD_BYTES + (uint32_t)bytes;
@@ -184,7 +240,13 @@ static void put(struct channel *ch, struct xts_moved *out, struct tcp_side *side
 		return;
 	}
 	tcp_side_uncharge_buffers(side, ch->tenant);
+	pushed_free(side->pushed); /* it has nothing any more */
 	xts_record_drop(&tcp_side_record, side);
+}
+
+static bool is_lost(int error)
+{
+	return error == EBUSY || error == EAGAIN;
 }
 
 /* It becomes a record, or ends. */
@@ -196,11 +258,11 @@ static void give(struct channel *ch, struct connection *c, struct xts_moved *out
 	uint8_t state = c->state;
 
 	if (error) {
-		ch->move->reset += error == EBUSY;
+		ch->move->reset += is_lost(error);
 		if (c->state == CONNECTION_CLOSING && c->tcp.fd >= 0)
 			connection_orphan(c); /* what its host has closed is delivered here */
 		else
-			connection_free(c, error == EBUSY);
+			connection_free(c, is_lost(error));
 		return;
 	}
 	(void)kind_of(c)->hand_over(c, &side);
@@ -283,11 +345,11 @@ static bool run_take(struct worker_state *w, void *argument)
 	return false;
 }
 
-int xts_worker_move_take(struct xts_worker *worker, uint32_t queue_id, struct xts_moved *out)
+int xts_worker_move_take(struct xts_worker *worker, uint32_t queue_id, int private_fd, struct xts_moved *out)
 {
 	struct taking t = { .queue_id = queue_id, .out = out };
 
-	*out = (struct xts_moved){ 0 };
+	*out = (struct xts_moved){ .private_fd = private_fd };
 	worker_request(worker, run_take, &t);
 	return t.result;
 }
@@ -296,106 +358,4 @@ void xts_moved_free(struct xts_moved *m)
 {
 	free(m->data);
 	*m = (struct xts_moved){ 0 };
-}
-
-/* --- coming ------------------------------------------------------------------------------------------------------- */
-
-struct taking_in {
-	struct xts_tenant *tenant;
-	const uint8_t *data;
-	uint32_t bytes;
-	const int *fds;
-	uint32_t fd_count, taken;
-};
-
-/* One record. False: the rest cannot be read. */
-static bool take_one(struct worker_state *w, struct taking_in *t)
-{
-	struct xts_record_attached attached = { .fd_count = 1 };
-	struct tcp_side side;
-	struct move_head h;
-	bool arrived;
-
-	if (t->bytes < MOVE_HEAD_BYTES || !t->fd_count)
-		return false;
-	move_head_read(&h, t->data);
-	if (h.bytes > t->bytes - MOVE_HEAD_BYTES)
-		return false;
-	attached.fds[0] = *t->fds;
-	arrived = h.state < CONNECTION_STATES && socket_kinds[h.state]->arrives_as == h.state &&
-		  !xts_record_decode(&tcp_side_record, t->data + MOVE_HEAD_BYTES, h.bytes, &attached, &side);
-	if (arrived && move_arrive(w, t->tenant, &h, &side)) {
-		xts_record_drop(&tcp_side_record, &side);
-		arrived = false;
-	}
-	if (!arrived)
-		reset_and_close(*t->fds);
-	t->taken += arrived;
-	t->fds++;
-	t->fd_count--;
-	t->data += MOVE_HEAD_BYTES + h.bytes;
-	t->bytes -= MOVE_HEAD_BYTES + h.bytes;
-	return true;
-}
-
-static bool run_take_in(struct worker_state *w, void *argument)
-{
-	struct taking_in *t = argument;
-
-	while (t->bytes && take_one(w, t))
-		;
-	for (; t->fd_count; t->fd_count--)
-		reset_and_close(*t->fds++);
-	return false;
-}
-
-int xts_worker_take_in(struct xts_worker *worker, struct xts_tenant *tenant, const uint8_t *data, uint32_t bytes,
-		       const int *fds, uint32_t fd_count)
-{
-	struct taking_in t = { .tenant = tenant, .data = data, .bytes = bytes, .fds = fds, .fd_count = fd_count };
-
-	worker_request(worker, run_take_in, &t);
-	return (int)t.taken;
-}
-
-struct resuming {
-	struct xts_queue *queue;
-	int life_fd;
-	uint32_t queue_id;
-	struct xts_tenant *tenant;
-	const struct xts_resumed *how;
-	struct identity identity;
-	int result;
-};
-
-/* In one piece: its HELLO may be there already. */
-static bool run_resume(struct worker_state *w, void *argument)
-{
-	struct resuming *r = argument;
-	struct channel *ch;
-
-	r->result = channel_open(&ch, w, r->queue, r->life_fd, r->queue_id, r->tenant);
-	if (r->result)
-		return false;
-	move_collect(w, ch, r->how->ticket);
-	ch->moved_epoch = r->how->epoch;
-	ch->moved_ticket = r->how->ticket;
-	ch->identity = r->identity;
-	ch->owner = r->how->owner;
-	xts_link_expect(&ch->link, r->how->epoch);
-	return false;
-}
-
-int xts_worker_resume_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
-			      struct xts_tenant *tenant, const struct xts_resumed *how)
-{
-	struct resuming r = { .queue = queue, .life_fd = life_fd, .queue_id = queue_id, .tenant = tenant, .how = how };
-
-	if (how->known_bytes != sizeof r.identity)
-		return -EINVAL;
-	memcpy(&r.identity, how->known, sizeof r.identity);
-	if (r.identity.cgroup_bytes > sizeof r.identity.cgroup)
-		return -EINVAL;
-	worker_request(worker, run_resume, &r);
-	return r.result;
 }

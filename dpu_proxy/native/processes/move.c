@@ -25,9 +25,9 @@ static struct parked *parked_new(struct worker_state *w, struct xts_tenant *t, c
 	p->tcp = TCP_SIDE_NONE;
 	list_init(&p->noted);
 	list_init(&p->returning);
-	if (side->out.spill.bytes)
+	if (side->out.spill.bytes && !side->pushed) /* what its protocol has not taken waits for its host */
 		p->unowned = unowned_hold(w, t);
-	if (!side->out.spill.bytes || p->unowned)
+	if (!side->out.spill.bytes || side->pushed || p->unowned)
 		return p;
 	free(p);
 	return NULL;

@@ -6,12 +6,14 @@
 
 #include "wire.h"
 
-#define MOVE_HEAD_BYTES 16u
+#define MOVE_HEAD_BYTES 20u
 
 struct move_head {
 	uint64_t key;
 	uint32_t bytes; /* of the record */
 	uint8_t state;  /* enum connection_state */
+	/* of what only workers may see, behind that of the records before (private_bytes.h); 0: it has nothing of that */
+	uint32_t private_bytes;
 };
 
 static inline void move_head_write(uint8_t *at, const struct move_head *h)
@@ -19,6 +21,7 @@ static inline void move_head_write(uint8_t *at, const struct move_head *h)
 	xts_put64(at, h->key);
 	xts_put32(at + 8, h->bytes);
 	xts_put32(at + 12, h->state);
+	xts_put32(at + 16, h->private_bytes);
 }
 
 static inline void move_head_read(struct move_head *h, const uint8_t *at)
@@ -27,6 +30,7 @@ static inline void move_head_read(struct move_head *h, const uint8_t *at)
 
 	h->key = xts_get64(at);
 	h->bytes = xts_get32(at + 8);
+	h->private_bytes = xts_get32(at + 16);
 	h->state = state > UINT8_MAX ? UINT8_MAX : (uint8_t)state;
 }
 

@@ -207,6 +207,21 @@ int pushed_make(struct connection *c)
 	return r;
 }
 
+int pushed_make_for_none(struct pushed **out, const struct ulp_owner *owner)
+{
+	struct pushed *p = pushed_new(NULL);
+
+	if (!p)
+		return -ENOMEM;
+	if (ulp_stack_new(&p->stack, owner)) {
+		free(p);
+		return -ENOMEM;
+	}
+	(void)charge_structs(p); /* nobody pays so far, and refuses */
+	*out = p;
+	return 0;
+}
+
 int pushed_copy(struct pushed **out, const struct pushed *from, struct connection *c)
 {
 	struct ulp_owner owner = owner_of(c, from->message_socket, false);

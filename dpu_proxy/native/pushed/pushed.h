@@ -76,6 +76,8 @@ struct pushed {
 
 /* Makes an empty c->pushed, unless there is one. 0 or -ENOMEM. */
 int pushed_make(struct connection *c);
+/* An empty one, of no connection. 0 or -ENOMEM. */
+int pushed_make_for_none(struct pushed **out, const struct ulp_owner *owner);
 /* Has it any protocol? (c->pushed made for a push that was refused stays.) */
 static inline bool pushed_any(const struct connection *c)
 {

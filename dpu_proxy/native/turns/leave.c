@@ -3,6 +3,7 @@
 
 #include "channel/channel.h"
 #include "connection/connection_inside.h"
+#include "connection/socket_kind.h"
 #include "processes/move.h"
 
 #define QUIET_NS (XTS_MOVE_QUIET_MS * UINT64_C(1000000))
@@ -58,9 +59,10 @@ bool channel_is_quiet(const struct channel *ch)
 	    ch->reply_count || ch->continuation.resume || !list_empty((struct list *)&ch->names.lookups))
 		return false;
 	for (struct list *node = ch->connections.next; node != &ch->connections; node = node->next) {
-		const struct connection *c = list_entry(node, struct connection, member);
+		struct connection *c = list_entry(node, struct connection, member);
 
-		if (c->connect_reply || c->close_reply || c->state == CONNECTION_CONNECTING)
+		if (c->connect_reply || c->close_reply || c->state == CONNECTION_CONNECTING ||
+		    kind_of(c)->hand_over(c, NULL) == EAGAIN)
 			return false;
 	}
 	return true;

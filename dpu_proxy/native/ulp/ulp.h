@@ -131,6 +131,16 @@ struct ulp_protocol {
 	void (*carrier)(const struct ulp_layer *l, bool receive, char *out, size_t room);
 	/* The stack has got another owner, or has none for now (see ulp_bell()). NULL: nothing to do. */
 	void (*move)(struct ulp_layer *l);
+	/* For another process of the proxy (ulp_stack_move.c): why the connection cannot go there, as text for the
+	 * operator; NULL: it can. stays NULL: no connection with this protocol can. */
+	const char *(*stays)(const struct ulp_layer *l);
+	/* Writes the state as bytes: returns how many, also if that is more than room; or -errno. The caller wipes out. */
+	ssize_t (*save)(const struct ulp_layer *l, void *out, size_t room);
+	/* What was saved is somebody else's from now on: nothing here can use it any more. */
+	void (*wipe)(struct ulp_layer *l);
+	/* Makes l->state of what save() has written; the layer is ready then. 0, -EBADMSG, -ENOMEM or -ENOBUFS, after
+	 * which close() is called if l->state is not NULL. */
+	int (*restore)(struct ulp_layer *l, const void *state, size_t bytes);
 	/* Frees the state; wipes keys. */
 	void (*close)(struct ulp_layer *l);
 };

@@ -39,6 +39,21 @@ int ulp_stack_copy(struct ulp_stack **out, const struct ulp_stack *from, const s
 /* Gives the stack of a parked connection to another owner. */
 void ulp_stack_move(struct ulp_stack *s, const struct ulp_owner *owner);
 
+/* For another process of the proxy: ulp_stack_move.c. What a stack is besides its protocol's state. */
+struct ulp_moved {
+	uint16_t protocol;
+	bool client, finished;
+	int read_error; /* -errno of the socket */
+};
+/* Why it cannot go there, as text for the operator; NULL: it can. */
+const char *ulp_stack_stays(const struct ulp_stack *s);
+void ulp_stack_describe_move(const struct ulp_stack *s, struct ulp_moved *out);
+/* The protocol's state: as save() and wipe() of a protocol. */
+ssize_t ulp_stack_save(const struct ulp_stack *s, void *out, size_t room);
+void ulp_stack_wipe(struct ulp_stack *s);
+/* Makes a new stack of what was saved. 0 or -errno. */
+int ulp_stack_restore(struct ulp_stack *s, const struct ulp_moved *m, const void *state, size_t bytes);
+
 /* Before a push: the job that another thread has to do first, or NULL. Of the owner, only the configuration, tenant and
  * queue are needed. */
 struct ulp_preparation *ulp_prepare(const struct ulp_owner *owner, uint16_t ulp_id, const uint8_t *attributes,

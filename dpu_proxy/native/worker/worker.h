@@ -212,6 +212,9 @@ struct xts_moved {
 	uint8_t *data;
 	uint32_t bytes, room;
 	uint32_t state_bytes;   /* of the last piece: how many are the queue's state */
+	int private_fd;         /* where keys are written to (processes/private_bytes.h); the caller's */
+	uint32_t private_bytes; /* so much has been: the descriptor goes behind fds */
+	bool private_broken;    /* it takes nothing more */
 	int fds[XTS_MOVED_FDS]; /* one for each record; of the last piece, those of the queue */
 	uint32_t fd_count;
 	uint32_t sockets; /* in this piece */
@@ -230,11 +233,24 @@ enum xts_move_urgency {
 	XTS_MOVE_NOW, /* the last two are no reason to wait any more: what cannot be handed over is reset */
 	XTS_MOVE_END, /* it is not asked any more either: the queue goes on, and its epoch ends */
 };
-int xts_worker_move_ask(struct xts_worker *worker, uint32_t queue_id, uint32_t within_ms, enum xts_move_urgency urgency);
-/* The next piece. 0; -EAGAIN: not yet; -ECANCELED: its host has gone meanwhile; -ENOENT; another -errno. */
-int xts_worker_move_take(struct xts_worker *worker, uint32_t queue_id, struct xts_moved *out);
+/* For -EBUSY and -EOPNOTSUPP: what it waits for, and of how many sockets. */
+#define XTS_MOVE_REASONS 8
+struct xts_move_reason {
+	const char *why;
+	uint32_t sockets;
+};
+struct xts_move_waits {
+	struct xts_move_reason reasons[XTS_MOVE_REASONS];
+	uint32_t count;
+};
+int xts_worker_move_ask(struct xts_worker *worker, uint32_t queue_id, uint32_t within_ms, enum xts_move_urgency urgency,
+			struct xts_move_waits *waits);
+/* The next piece. private_fd: an empty file in memory, for keys. 0; -EAGAIN: not yet; -ECANCELED: its host has gone
+ * meanwhile; -ENOENT; another -errno. */
+int xts_worker_move_take(struct xts_worker *worker, uint32_t queue_id, int private_fd, struct xts_moved *out);
 void xts_moved_free(struct xts_moved *m);
-/* Takes sockets, for which the tenant is charged, and all descriptors. Returns how many; the others are reset. */
+/* The last descriptor is the one where keys are, if any are. Takes sockets, for which the tenant is charged, and all
+ * descriptors. Returns how many; the others are reset. */
 int xts_worker_take_in(struct xts_worker *worker, struct xts_tenant *tenant, const uint8_t *data, uint32_t bytes,
 		       const int *fds, uint32_t fd_count);
 /* As xts_worker_add_channel(), for a queue that another process has left: its host has these sockets and this epoch,

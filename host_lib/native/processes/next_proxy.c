@@ -23,6 +23,7 @@
 #include "processes/again.h"
 #include "processes/inherit.h"
 #include "processes/wipe.h"
+#include "ulps/pdu.h"
 #include "waiting/progress_thread.h"
 
 /* A host that has looked at its queue so short a time ago has seen the MOVE after which the proxy waited for
@@ -118,9 +119,7 @@ static bool is_claimable(const struct xts_sock *s)
 	if (!s->proxy_id || s->opening || s->lost || s->cancelled || s->own.inherited != NOT_INHERITED ||
 	    s->own.moved != NOT_MOVED || s->own.common || s->pushing)
 		return false;
-	if (s->cold->ulps.depth[ULPS_RECEIVE] || s->cold->ulps.depth[ULPS_SEND] || s->cold->ulps.peeking)
-		return false;
-	return move_is_of_state(s);
+	return !s->cold->ulps.peeking && move_is_of_state(s);
 }
 
 static bool collect(struct stack *st, struct move *m)
@@ -212,7 +211,7 @@ void move_opened(struct stack *st)
 static uint32_t post_credits(struct xts_sock *s)
 {
 	uint32_t window = s->grant.window ? s->grant.window : WINDOW_BYTES_MIN,
-		 taken = s->cold->accept_count + s->unread;
+		 taken = s->cold->accept_count + s->unread + pdu_credits(s);
 
 	xts_credit_grant_init(&s->grant, window);
 	s->grant.outstanding = taken < window && !s->own.shared ? window - taken : 0;

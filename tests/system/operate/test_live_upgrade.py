@@ -7,6 +7,7 @@ import json
 import os
 import pwd
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -17,8 +18,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from beds.authority import Authority
 from beds.operated_proxy import user_to_become, wait
+from beds.operated_tls import identity, trust
 from beds.restarts import Place
+from beds.ulp_tls import ONE_THREE, ONE_TWO, client_context, server_context
 from beds.upgrades import Upgrading, upgrading
 from xts_lab import topology
 from xts_proxy import control_socket, handover
@@ -27,10 +31,12 @@ PROGRAM = Path(__file__).with_name("programs") / "upgraded.py"
 AFXDP = [pytest.mark.root, pytest.mark.afxdp]
 KINDS = ["shm", pytest.param("afxdp", marks=AFXDP)]
 IDLE = 100
+AUTHORITY = Authority()
+ISSUED = AUTHORITY.issue("localhost")
 
 
 @contextmanager
-def echo_server(place: Place) -> Iterator[int]:
+def echo_server(place: Place, tls: ssl.SSLContext | None = None) -> Iterator[int]:
     """In the network, of streams and of datagrams: its port."""
     with place.network():
         server = socket.create_server((place.address if place.address == "127.0.0.1" else "", 0), backlog=512)
@@ -38,10 +44,10 @@ def echo_server(place: Place) -> Iterator[int]:
         datagrams.bind(server.getsockname())
 
     def echo(connection: socket.socket) -> None:
-        with connection:
+        with connection if not tls else tls.wrap_socket(connection, server_side=True) as made:
             try:
-                while data := connection.recv(1 << 18):
-                    connection.sendall(data)
+                while data := made.recv(1 << 18):
+                    made.sendall(data)
             except OSError:
                 pass  # the program says what it has seen
 
@@ -78,10 +84,13 @@ def peer_address(place: Place) -> str:
 
 
 @contextmanager
-def program(place: Place, idle: int = IDLE) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """The program, and the port of its listener."""
-    with echo_server(place) as port:
-        arguments = [str(PROGRAM), peer_address(place), str(port), place.address, str(idle)]
+def program(
+    place: Place, idle: int = IDLE, tls: ssl.SSLContext | None = None
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The program, and the port of its listener. `tls`: of its peer, with one version."""
+    with echo_server(place, tls) as port:
+        version = [str(int(tls.minimum_version))] if tls else []
+        arguments = [str(PROGRAM), peer_address(place), str(port), place.address, str(idle), *version]
         with place.program(arguments, interposed=False) as process:
             assert process.stdout
             line = process.stdout.readline()
@@ -100,18 +109,20 @@ def result(process: subprocess.Popen[str]) -> dict[str, object]:
 
 
 @contextmanager
-def place_of(kind: str) -> Iterator[Upgrading]:
+def place_of(kind: str, *, tls: bool = False) -> Iterator[Upgrading]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xts-upgrade-")))
         folder.chmod(0o755)
-        yield stack.enter_context(upgrading(kind, folder))
+        (folder / "roots.pem").write_bytes(AUTHORITY.certificate)
+        tables = trust(folder) + identity(folder, "own", ISSUED) if tls else ""
+        yield stack.enter_context(upgrading(kind, folder, tables))
 
 
 class Storm:
     """Connects to the listener all the time; `failures`: what did not go as it should."""
 
-    def __init__(self, place: Place, port: int) -> None:
-        self.place, self.port = place, port
+    def __init__(self, place: Place, port: int, tls: ssl.SSLContext | None = None) -> None:
+        self.place, self.port, self.tls = place, port, tls
         self.count = 0
         self.failures: list[str] = []
         self._ended = threading.Event()
@@ -130,10 +141,14 @@ class Storm:
         until = self.count + more
         wait(lambda: self.count > until or self.failures, "answers", 10)
 
+    def _connection(self) -> socket.socket:
+        made = self.place.connect(self.port, 5.0)
+        return self.tls.wrap_socket(made, server_hostname="localhost") if self.tls else made
+
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
-                with self.place.connect(self.port, 5.0) as connection:
+                with self._connection() as connection:
                     connection.sendall(b"ping")
                     if connection.recv(4) != b"ping":
                         self.failures.append("another answer")
@@ -159,6 +174,30 @@ def nobody_notices(where: Upgrading, upgrades: int) -> None:
 def test_nobody_notices(kind: str) -> None:
     with place_of(kind) as where:
         nobody_notices(where, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [
+        pytest.param("shm", ONE_THREE, id="shm-1.3"),
+        pytest.param("afxdp", ONE_TWO, id="afxdp-1.2", marks=AFXDP),
+        pytest.param("shm", ONE_TWO, id="shm-1.2", marks=pytest.mark.long),
+        pytest.param("afxdp", ONE_THREE, id="afxdp-1.3", marks=[*AFXDP, pytest.mark.long]),
+    ],
+)
+def test_nobody_notices_with_tls(kind: str, version: ssl.TLSVersion) -> None:
+    """The same with TLS in the proxy, as a client and as a server: a transfer under way over several upgrades."""
+    both = {"minimum_version": version, "maximum_version": version}
+    peer, client = server_context(ISSUED, **both), client_context(AUTHORITY.certificate, **both)
+    with place_of(kind, tls=True) as where, program(where.place, 20, peer) as (process, port):
+        with Storm(where.place, port, client) as storm:
+            for _ in range(2):
+                where.upgrade()
+                storm.wait_for(5)
+                assert where.status()["reset"] == 0
+        said = result(process)
+    assert said["failures"] == [] and storm.failures == []
+    assert said["requests"] and said["connects"] and said["transferred"]
 
 
 @pytest.mark.long

@@ -39,6 +39,8 @@ KEYS = {f"key {number}": b"KEY-OF-%d" % number for number in range(4)}
 
 #: Of handshakes: nobody can choose these (tests/system/tls/test_secrets_of_handshakes.py).
 OF_HANDSHAKES = {"tls_direction.secret", "tls_direction.iv", "tls_direction.waiting"}
+#: Only between workers, in memory that nobody else reads (tests/system/worker/test_worker_move_tls.py).
+OF_UPGRADES = {"pushed_state.state", "tls_state.part"}
 
 
 def test_each_field_that_is_not_open_has_a_marker() -> None:
@@ -48,7 +50,7 @@ def test_each_field_that_is_not_open_has_a_marker() -> None:
         for field in record.fields
         if field.privacy is not Privacy.OPEN
     }
-    assert set(MARKERS) | OF_HANDSHAKES == closed
+    assert set(MARKERS) | OF_HANDSHAKES | OF_UPGRADES == closed
 
 
 def forms(marker: bytes) -> list[bytes]:

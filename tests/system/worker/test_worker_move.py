@@ -7,19 +7,16 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 from beds.examples import examples
-from beds.scripted_host import WINDOW, ScriptedHost, Worker, worker_ffi, worker_lib
+from beds.moves import MOVE, ask, claim, moved, take, take_in
+from beds.scripted_host import WINDOW, ScriptedHost, Worker
 from beds.worker import FEATURES, LOOPBACK, Conn, connected, receive_exactly
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_messages import wire_table as table
 from xts_messages.codec import Endpoint
-
-MOVE = table.FEATURES["MOVE"][0]
-WITHIN_MS = 10_000
 
 
 @pytest.fixture
@@ -41,74 +38,6 @@ def host(worker: Worker) -> Iterator[ScriptedHost]:
         yield made.open()
 
 
-@dataclass
-class Left:
-    """What a channel has handed over."""
-
-    records: bytes
-    descriptors: list[int]
-    queue: tuple[int, ...]
-    ticket: int
-    reset: int
-
-    def close(self) -> None:
-        for fd in (*self.descriptors, *self.queue):
-            os.close(fd)
-
-
-def ask(worker: Worker, urgency: int = 0) -> int:
-    return -int(worker_lib.xts_worker_move_ask(worker.native, 0, WITHIN_MS, urgency))
-
-
-def take(worker: Worker) -> Left:
-    """All pieces, as they come."""
-    out, deadline = worker_ffi.new("struct xts_moved *"), time.monotonic() + 5
-    left = Left(b"", [], (), 0, 0)
-    while True:
-        assert time.monotonic() < deadline, "the channel is not left"
-        result = worker_lib.xts_worker_move_take(worker.native, 0, out)
-        if result == -errno.EAGAIN:
-            time.sleep(0.001)
-            continue
-        assert result == 0, os.strerror(-result)
-        data = bytes(worker_ffi.buffer(out.data, out.bytes)) if out.bytes else b""
-        descriptors = [int(out.fds[i]) for i in range(out.fd_count)]
-        last, left.reset = bool(out.last), int(out.reset)
-        left.ticket = int(out.ticket)
-        worker_lib.xts_moved_free(out)
-        if last:
-            left.queue = tuple(descriptors)
-            return left
-        left.records, left.descriptors = left.records + data, left.descriptors + descriptors
-
-
-def take_in(worker: Worker, records: bytes, descriptors: list[int]) -> int:
-    tenant = worker.tenant
-    return int(
-        worker_lib.xts_worker_take_in(worker.native, tenant, records, len(records), descriptors, len(descriptors))
-    )
-
-
-def claim(host: ScriptedHost, ticket: int, old_id: int, number: int, *, unread: int = 0) -> int:
-    key = ticket >> 32 << 32 | old_id
-    host.send("XTS_CMD_CLAIM", xts_socket=number, token=1, key=key, post_credits=WINDOW - unread, unread=unread)
-    answer = host.expect("XTS_REPLY_CLAIM_ACK")
-    assert answer.error == 0
-    return int(answer.fields["proxy_id"])
-
-
-def moved(host: ScriptedHost, worker: Worker, to: Worker) -> Left:
-    """The host answers at once; what it had is at the other worker then."""
-    assert ask(worker) == 0
-    ticket = host.expect("XTS_REPLY_MOVE").fields["ticket"]
-    host.send("XTS_CMD_MOVE_ACK", ticket=ticket)
-    left = take(worker)
-    assert left.ticket == ticket
-    assert take_in(to, left.records, left.descriptors) == len(left.descriptors)
-    left.descriptors = []
-    return left
-
-
 def test_a_connection_moves_with_what_is_unread(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
     with Worker(tenant=worker.tenant) as next_worker, connected(host, server) as connection:
         connection.send(b"before")
@@ -118,7 +47,7 @@ def test_a_connection_moves_with_what_is_unread(worker: Worker, host: ScriptedHo
         connection.peer.sendall(b"meanwhile")
         with next_worker.attach(features=FEATURES | MOVE) as after:
             after.open()
-            id = claim(after, left.ticket, connection.id, 77, unread=len(b"unread"))
+            id, _ = claim(after, left.ticket, connection.id, 77, unread=len(b"unread"))
             there = Conn(after, 77, id, WINDOW, connection.peer)
             there.held = 0
             assert there.receive_data().payload == b"meanwhile"

@@ -375,5 +375,9 @@ const struct ulp_protocol ulp_tls = {
 	.info = tls_info,
 	.carrier = tls_carrier,
 	.move = tls_handshake_move,
+	.stays = tls_stays,
+	.save = tls_save,
+	.wipe = tls_wipe,
+	.restore = tls_restore,
 	.close = tls_close,
 };

@@ -15,6 +15,7 @@
  * tls_rekey.c       new keys when the kernel does it
  * tls_leave.c       how a connection leaves OpenSSL; tls_ours.h has what carries it then
  * tls_secret.c      keys outside OpenSSL
+ * tls_move.c        a connection as a record, for another process of the proxy
  * tls_about.c       what is known of a connection, when OpenSSL is gone
  * tls_handshake.c handshakes on other threads
  * tls_flood.c       a peer that sends records without data
@@ -237,7 +238,8 @@ struct tls_about {
 	const char *cipher;
 	bool resumed, verified;
 	struct tls_chain *chain; /* NULL: the peer has no certificate */
-	uint8_t text[];          /* the server's name that the client asked for, and the protocol agreed on */
+	/* the server's name that the client asked for, the protocol agreed on, and perhaps the name of the cipher */
+	uint8_t text[];
 };
 
 struct tls_ours;
@@ -301,6 +303,8 @@ int tls_make_ssl(struct tls *t);
 
 /* The handshake is done: how long records may be. */
 void tls_send_settle(struct tls *t);
+/* The longest plain text of a record is known. */
+void tls_send_lengths(struct tls *t, uint32_t record_max);
 /* ulp_protocol.write */
 ssize_t tls_write(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark);
 
@@ -377,6 +381,8 @@ uint8_t tls_crypto_wanted(uint8_t asked, uint8_t configured);
 int tls_kernel_give(const struct xts_tls_config *config, int fd, bool send, const void *info, uint32_t bytes,
 		    uint8_t *by);
 const char *tls_fall_back(enum tls_fallback why);
+/* The reason of these bytes; NULL: it is none. */
+const char *tls_fallback_named(const uint8_t *text, uint32_t bytes);
 
 /* --- tls_device.c ------------------------------------------------------------------------------------------------- */
 
@@ -425,6 +431,15 @@ enum tls_carrier tls_leave(struct tls *t);
  * holds, where what is done here is ours. */
 void tls_carrier(const struct ulp_layer *l, bool receive, char *out, size_t room);
 const char *tls_carrier_name(uint8_t by);
+/* Why OpenSSL or the kernel has its records; NULL: we have. */
+const char *tls_kept_because(const struct tls *t);
+
+/* --- tls_move.c: implements stays(), save(), wipe() and restore() of a protocol (ulp.h) ----------------------------- */
+
+const char *tls_stays(const struct ulp_layer *l);
+ssize_t tls_save(const struct ulp_layer *l, void *out, size_t room);
+void tls_wipe(struct ulp_layer *l);
+int tls_restore(struct ulp_layer *l, const void *state, size_t bytes);
 
 /* --- tls_about.c -------------------------------------------------------------------------------------------------- */
 
@@ -433,6 +448,8 @@ int tls_about_take(struct tls *t);
 void tls_about_free(struct tls *t);
 /* On a worker, once: shares the certificates with other connections. */
 void tls_about_share(struct tls *t);
+/* The configuration that it is under, also of a connection that has come from another process, without a context. */
+struct xts_tls_config *tls_config_of(const struct tls *t);
 /* Its memory, with the certificates, which may be shared. */
 uint32_t tls_about_bytes(const struct tls *t);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tls.h"
+#include "ulp/config_inside.h"
 
 /* --- certificates ------------------------------------------------------------------------------------------------- */
 
@@ -108,6 +109,12 @@ static int take_chain(const struct tls *t, struct tls_chain **out)
 	return 0;
 }
 
+struct xts_tls_config *tls_config_of(const struct tls *t)
+{
+	/* without a context it is on no other thread, and has its layer */
+	return t->context ? t->context->config : ulp_config(t->layer)->tls;
+}
+
 /* --- all of it ---------------------------------------------------------------------------------------------------- */
 
 int tls_about_take(struct tls *t)
@@ -146,7 +153,7 @@ int tls_about_take(struct tls *t)
 void tls_about_share(struct tls *t)
 {
 	if (t->about->chain)
-		t->about->chain = share(t->context->config, t->about->chain);
+		t->about->chain = share(tls_config_of(t), t->about->chain);
 }
 
 uint32_t tls_about_bytes(const struct tls *t)
@@ -159,7 +166,7 @@ uint32_t tls_about_bytes(const struct tls *t)
 void tls_about_free(struct tls *t)
 {
 	if (t->about)
-		chain_put(t->context->config, t->about->chain);
+		chain_put(tls_config_of(t), t->about->chain);
 	free(t->about);
 	t->about = NULL;
 }

@@ -38,7 +38,7 @@ static void describe_sent(const struct tls *t, struct tls_direction *d)
 	d->payload_max = t->record_max;
 }
 
-static struct tls_direction describe(const struct tls *t, bool send)
+struct tls_direction tls_direction_describe(const struct tls *t, bool send)
 {
 	const struct tls_ours *o = t->ours;
 	const struct tls_aead *key = send ? &o->out : &o->in.aead;
@@ -58,15 +58,20 @@ static struct tls_direction describe(const struct tls *t, bool send)
 	return d;
 }
 
+bool tls_direction_is_here(const struct tls *t, bool send)
+{
+	return t->ours && !t->ssl && (send ? &t->ours->out : &t->ours->in.aead)->ctx;
+}
+
 ssize_t tls_direction_write(const struct tls *t, bool send, void *out, size_t room)
 {
 	struct xts_record_attached attached;
 	struct tls_direction d;
 	ssize_t n;
 
-	if (!t->ours || t->ssl || !(send ? &t->ours->out : &t->ours->in.aead)->ctx)
+	if (!tls_direction_is_here(t, send))
 		return -EBUSY;
-	d = describe(t, send);
+	d = tls_direction_describe(t, send);
 	n = xts_record_encode(&tls_direction_record, tls_direction_record.version, &d, out, room, &attached);
 	OPENSSL_cleanse(&d, sizeof d);
 	return n;
@@ -145,7 +150,7 @@ static void take_received(struct tls *t, const struct tls_direction *d)
 	memcpy(m->head, d->message_head, sizeof m->head);
 }
 
-static int take(struct tls *t, bool send, const struct tls_direction *d, const struct tls_cipher *c)
+static int put(struct tls *t, bool send, const struct tls_direction *d, const struct tls_cipher *c)
 {
 	struct tls_ours *o = t->ours;
 	struct tls_secret *s = send ? &o->send_secret : &o->receive_secret;
@@ -176,17 +181,22 @@ static int take(struct tls *t, bool send, const struct tls_direction *d, const s
 	return 0;
 }
 
+int tls_direction_take(struct tls *t, bool send, const struct tls_direction *d)
+{
+	const struct tls_cipher *c = tls_cipher_find(d->cipher);
+
+	return d->tls13 == t->ours->tls13 && is_possible(d, c, send) ? put(t, send, d, c) : -EBADMSG;
+}
+
 int tls_direction_read(struct tls *t, bool send, const void *record, size_t bytes)
 {
 	const struct xts_record_attached nothing = { 0 };
-	const struct tls_cipher *c;
 	struct tls_direction d;
 	int r = xts_record_decode(&tls_direction_record, record, bytes, &nothing, &d);
 
 	if (r)
 		return r;
-	c = tls_cipher_find(d.cipher);
-	r = d.tls13 == t->ours->tls13 && is_possible(&d, c, send) ? take(t, send, &d, c) : -EBADMSG;
+	r = tls_direction_take(t, send, &d);
 	xts_record_drop(&tls_direction_record, &d);
 	OPENSSL_cleanse(&d, sizeof d);
 	return r;

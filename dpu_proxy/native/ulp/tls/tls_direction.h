@@ -8,11 +8,17 @@
 #include "tls_direction_struct.h"
 #include "tls_ours.h"
 
-extern const struct xts_record tls_direction_record;
+extern const struct xts_record tls_direction_record, tls_state_record;
 
 /* Writes it. Returns its length, also if that is more than room, and then out is worth nothing; -EBUSY: the connection
  * has not left OpenSSL. The caller wipes out when it is done. */
 ssize_t tls_direction_write(const struct tls *t, bool send, void *out, size_t room);
+/* Is it ours to give away? */
+bool tls_direction_is_here(const struct tls *t, bool send);
+/* What the record says, and what it makes of the connection: for a record of both directions (tls_move.c). The caller
+ * wipes the struct. */
+struct tls_direction tls_direction_describe(const struct tls *t, bool send);
+int tls_direction_take(struct tls *t, bool send, const struct tls_direction *d);
 /* Gives the direction away: from now on this connection can neither open nor seal a record of it. The record is handed
  * on only after that. */
 void tls_direction_wipe(struct tls *t, bool send);

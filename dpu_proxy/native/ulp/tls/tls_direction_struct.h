@@ -54,4 +54,40 @@ struct tls_direction {
 	uint32_t message_left;
 };
 
+/* A TLS connection that our record layer carries, for another process of the proxy (ulp/tls/tls_move.c). */
+struct tls_state {
+	/* we are its client */
+	bool client;
+	/* what comes */
+	struct tls_direction receive;
+	/* what leaves */
+	struct tls_direction send;
+	/* IANA's number of the suite */
+	uint16_t cipher_id;
+	/* its session was resumed */
+	bool resumed;
+	/* the peer's certificate was */
+	bool verified;
+	/* name of the suite */
+	struct xts_record_bytes cipher;
+	/* that the client asked for */
+	struct xts_record_bytes server_name;
+	/* the protocol agreed on */
+	struct xts_record_bytes alpn;
+	/* the peer's certificates, its own first */
+	struct xts_record_bytes chain;
+	/* of its own */
+	uint32_t own_bytes;
+	/* of a PDU that comes in parts: what is not in a record yet */
+	struct xts_record_bytes part;
+	/* more of the PDU has to be written */
+	bool in_pdu;
+	/* who should encrypt (enum xts_tls_crypto) */
+	uint8_t crypto;
+	/* why nobody better does */
+	struct xts_record_bytes reason;
+	/* a client that would keep a ticket */
+	bool keeps_session;
+};
+
 #endif

@@ -52,6 +52,15 @@ const char *tls_fall_back(enum tls_fallback why)
 	return reasons[why];
 }
 
+const char *tls_fallback_named(const uint8_t *text, uint32_t bytes)
+{
+	for (size_t i = 0; i < TLS_FALLBACKS; i++) {
+		if (bytes && strlen(reasons[i]) == bytes && memcmp(reasons[i], text, bytes) == 0)
+			return reasons[i];
+	}
+	return NULL;
+}
+
 static void fall_back(struct tls *t, enum tls_fallback why)
 {
 	t->crypto_reason = tls_fall_back(why);

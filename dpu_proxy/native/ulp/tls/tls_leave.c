@@ -48,6 +48,13 @@ const char *tls_carrier_name(uint8_t by)
 	return by && by < sizeof names / sizeof *names ? names[by] : "";
 }
 
+const char *tls_kept_because(const struct tls *t)
+{
+	if (t->send_by != XTS_TLS_CRYPTO_USER || t->receive_by != XTS_TLS_CRYPTO_USER)
+		return "the kernel has its keys";
+	return t->ours ? NULL : reasons[t->carrier];
+}
+
 void tls_carrier(const struct ulp_layer *l, bool receive, char *out, size_t room)
 {
 	const struct tls *t = l->state;

@@ -65,7 +65,7 @@ static int update(struct tls *t)
 
 static void count(struct tls *t)
 {
-	uint32_t most = t->context->config->settings.rekey_records;
+	uint32_t most = tls_config_of(t)->settings.rekey_records;
 	struct tls_ours *o = t->ours;
 	uint32_t safe = o->out.cipher->ccm ? RECORDS_MAX_CCM : RECORDS_MAX;
 

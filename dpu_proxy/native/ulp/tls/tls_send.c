@@ -30,6 +30,12 @@ static void update_keys(struct tls *t)
 	}
 }
 
+void tls_send_lengths(struct tls *t, uint32_t record_max)
+{
+	t->record_max = record_max;
+	t->write_max = TLS_GATHER_BYTES / (record_max + TLS_RECORD_EXTRA) * record_max;
+}
+
 void tls_send_settle(struct tls *t)
 {
 	/* what a client of ours never asks for */
@@ -37,8 +43,7 @@ void tls_send_settle(struct tls *t)
 	/* newer versions of OpenSSL have a value for "not negotiated", too */
 	bool asked = mode >= TLSEXT_max_fragment_length_512 && mode <= TLSEXT_max_fragment_length_4096;
 
-	t->record_max = asked ? 256u << mode : TLS_RECORD_BYTES;
-	t->write_max = TLS_GATHER_BYTES / (t->record_max + TLS_RECORD_EXTRA) * t->record_max;
+	tls_send_lengths(t, asked ? 256u << mode : TLS_RECORD_BYTES);
 }
 
 /* Has OpenSSL write one record; the BIO takes it even if the socket is full. */

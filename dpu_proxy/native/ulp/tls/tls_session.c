@@ -150,7 +150,7 @@ void tls_session_offer(struct tls *t, const struct tls_parameters *p)
 
 void tls_session_forget(struct tls *t)
 {
-	struct xts_tls_config *config = t->context->config;
+	struct xts_tls_config *config = tls_config_of(t);
 	struct tls_session *s;
 
 	if (!t->keeps_session)

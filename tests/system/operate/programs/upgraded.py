@@ -1,5 +1,10 @@
 """A program whose proxy is upgraded while it runs: connections of each sort to a peer in the network, and a listener.
-It says the listener's port, then what each part has seen, as a line of JSON, when its input ends."""
+It says the listener's port, then what each part has seen, as a line of JSON, when its input ends.
+
+    upgraded.py PEER PORT ADDRESS IDLE [VERSION]
+
+VERSION: all of them with TLS of this version in the proxy, 772 or 771.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import xts_socket as socket
+from xts_socket import Tls
 
 PIECE = bytes(range(256)) * 256
 DIALOGUES = 4
@@ -29,11 +35,20 @@ def receive(connection: Any, count: int) -> bytes:
 class Program:
     """Runs until its input ends. `peer`: an echo server."""
 
-    def __init__(self, address: str, port: int, idle: int) -> None:
+    def __init__(self, address: str, port: int, idle: int, version: int = 0) -> None:
+        self.how = (
+            {"tls": Tls(server_hostname="localhost", min_version=version, max_version=version)} if version else {}
+        )
+        self.accepted_with = [Tls(identity="own", role="server")] if version else []
         self.peer = (address, port)
+        # handshakes have only the time that nobody else wants (native/ulp/handshake_pool.h)
+        self.pause_s = 0.002 if version else 0
         self.ended = threading.Event()
         self.result: dict[str, Any] = {"failures": []}
-        self.idle = [socket.create_connection(self.peer) for _ in range(idle)]
+        self.idle = [self.connection() for _ in range(idle)]
+
+    def connection(self) -> Any:
+        return socket.create_connection(self.peer, **self.how)
 
     def guarded(self, part: Callable[[], None]) -> None:
         try:
@@ -44,25 +59,27 @@ class Program:
     def dialogue(self) -> None:
         """Short requests, one after the other; each answer is compared."""
         worst = count = 0.0
-        with socket.create_connection(self.peer) as connection:
+        with self.connection() as connection:
             while not self.ended.is_set():
                 request, begun = os.urandom(64) * 8, time.monotonic()
                 connection.sendall(request)
                 if receive(connection, len(request)) != request:
                     raise ValueError("another answer")
                 worst, count = max(worst, time.monotonic() - begun), count + 1
+                self.ended.wait(self.pause_s)
         self.result["slowest_s"] = max(worst, self.result.get("slowest_s", 0))
         self.result["requests"] = self.result.get("requests", 0) + count
 
     def transfer(self) -> None:
         """A stream at full rate, there and back."""
         sent, received = hashlib.sha256(), hashlib.sha256()
-        with socket.create_connection(self.peer) as connection:
+        with self.connection() as connection:
 
             def send() -> None:
                 while not self.ended.is_set():
                     connection.sendall(PIECE)
                     sent.update(PIECE)
+                    self.ended.wait(self.pause_s)
                 connection.shutdown(socket.SHUT_WR)
 
             sender = threading.Thread(target=send)
@@ -77,7 +94,7 @@ class Program:
     def connect(self) -> None:
         """New connections, one after the other."""
         while not self.ended.is_set():
-            with socket.create_connection(self.peer) as connection:
+            with self.connection() as connection:
                 connection.sendall(b"new")
                 if receive(connection, 3) != b"new":
                     raise ValueError("another answer")
@@ -116,6 +133,8 @@ class Program:
         while not self.ended.is_set():
             connection, _ = listener.accept()
             with connection:
+                if self.accepted_with:
+                    connection.push(*self.accepted_with)
                 connection.sendall(receive(connection, 4))
 
     def run(self) -> None:
@@ -144,4 +163,4 @@ class Program:
 
 
 if __name__ == "__main__":
-    Program(sys.argv[1], int(sys.argv[2]), int(sys.argv[4])).run()
+    Program(sys.argv[1], *map(int, sys.argv[2:3] + sys.argv[4:])).run()

@@ -1,0 +1,149 @@
+/* Requests of the supervisor about channels that come from another process of the proxy: their sockets, and then the
+ * queue. processes/move.h has the theory of operation. */
+#include <errno.h>
+#include <string.h>
+
+#include "channel/channel.h"
+#include "connection/socket_kind.h"
+#include "connection/tcp_move.h"
+#include "connection/tcp_record.h"
+#include "loop/worker_inside.h"
+#include "processes/move.h"
+#include "processes/move_record.h"
+#include "processes/private_bytes.h"
+#include "pushed/pushed.h"
+#include "pushed/pushed_move.h"
+
+struct taking_in {
+	struct xts_tenant *tenant;
+	const uint8_t *data;
+	uint32_t bytes;
+	const int *fds;
+	uint32_t fd_count, taken;
+	int private_fd; /* -1: what could be read of it has been */
+};
+
+/* What its protocol has kept. 0 or -errno. */
+static int take_pushed(struct worker_state *w, struct taking_in *t, uint32_t bytes, struct tcp_side *side)
+{
+	uint8_t *record = NULL;
+	int error = private_read(t->private_fd, &record, bytes);
+
+	if (error) {
+		t->private_fd = -1;
+		return error;
+	}
+	error = pushed_arrive(&side->pushed, w, t->tenant, record, bytes);
+	private_drop(record, bytes);
+	return error;
+}
+
+/* A record with its descriptor. 0 or -errno, and nothing is left of it but the descriptor. */
+static int take_side(struct worker_state *w, struct taking_in *t, const struct move_head *h, const uint8_t *record)
+{
+	struct xts_record_attached attached = { .fds = { *t->fds }, .fd_count = 1, .object_count = h->private_bytes != 0 };
+	struct tcp_side side;
+	int error;
+
+	if (h->state >= CONNECTION_STATES || socket_kinds[h->state]->arrives_as != h->state ||
+	    (h->private_bytes && !socket_kinds[h->state]->streams))
+		return -EBADMSG;
+	error = xts_record_decode(&tcp_side_record, record, h->bytes, &attached, &side);
+	if (error)
+		return error;
+	error = h->private_bytes ? take_pushed(w, t, h->private_bytes, &side) : 0;
+	if (!error)
+		error = move_arrive(w, t->tenant, h, &side);
+	if (!error)
+		return 0;
+	pushed_free(side.pushed);
+	xts_record_drop(&tcp_side_record, &side);
+	return error;
+}
+
+/* One record. False: the rest cannot be read. */
+static bool take_one(struct worker_state *w, struct taking_in *t)
+{
+	struct move_head h;
+	bool arrived;
+
+	if (t->bytes < MOVE_HEAD_BYTES || !t->fd_count)
+		return false;
+	move_head_read(&h, t->data);
+	if (h.bytes > t->bytes - MOVE_HEAD_BYTES)
+		return false;
+	arrived = !take_side(w, t, &h, t->data + MOVE_HEAD_BYTES);
+	if (!arrived)
+		reset_and_close(*t->fds);
+	t->taken += arrived;
+	t->fds++;
+	t->fd_count--;
+	t->data += MOVE_HEAD_BYTES + h.bytes;
+	t->bytes -= MOVE_HEAD_BYTES + h.bytes;
+	return true;
+}
+
+static bool run_take_in(struct worker_state *w, void *argument)
+{
+	struct taking_in *t = argument;
+
+	while (t->bytes && take_one(w, t))
+		;
+	for (; t->fd_count; t->fd_count--)
+		reset_and_close(*t->fds++);
+	return false;
+}
+
+int xts_worker_take_in(struct xts_worker *worker, struct xts_tenant *tenant, const uint8_t *data, uint32_t bytes,
+		       const int *fds, uint32_t fd_count)
+{
+	struct taking_in t = { .tenant = tenant, .data = data, .bytes = bytes, .fds = fds, .fd_count = fd_count };
+
+	/* where keys are, if any are: it is behind the sockets, and closed with what is left of them */
+	t.private_fd = fd_count ? fds[fd_count - 1] : -1;
+
+	worker_request(worker, run_take_in, &t);
+	return (int)t.taken;
+}
+
+struct resuming {
+	struct xts_queue *queue;
+	int life_fd;
+	uint32_t queue_id;
+	struct xts_tenant *tenant;
+	const struct xts_resumed *how;
+	struct identity identity;
+	int result;
+};
+
+/* In one piece: its HELLO may be there already. */
+static bool run_resume(struct worker_state *w, void *argument)
+{
+	struct resuming *r = argument;
+	struct channel *ch;
+
+	r->result = channel_open(&ch, w, r->queue, r->life_fd, r->queue_id, r->tenant);
+	if (r->result)
+		return false;
+	move_collect(w, ch, r->how->ticket);
+	ch->moved_epoch = r->how->epoch;
+	ch->moved_ticket = r->how->ticket;
+	ch->identity = r->identity;
+	ch->owner = r->how->owner;
+	xts_link_expect(&ch->link, r->how->epoch);
+	return false;
+}
+
+int xts_worker_resume_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
+			      struct xts_tenant *tenant, const struct xts_resumed *how)
+{
+	struct resuming r = { .queue = queue, .life_fd = life_fd, .queue_id = queue_id, .tenant = tenant, .how = how };
+
+	if (how->known_bytes != sizeof r.identity)
+		return -EINVAL;
+	memcpy(&r.identity, how->known, sizeof r.identity);
+	if (r.identity.cgroup_bytes > sizeof r.identity.cgroup)
+		return -EINVAL;
+	worker_request(worker, run_resume, &r);
+	return r.result;
+}

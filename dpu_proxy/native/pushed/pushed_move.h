@@ -1,0 +1,26 @@
+/*
+ * A connection's pushed protocol for another process of the proxy (processes/move.h): a record, with the protocol's own
+ * in it. It holds keys, so it never lies next to the record of the TCP side, which supervisors pass on: a worker writes
+ * it into memory of its own (private_bytes.h), whose descriptor is behind those of the sockets.
+ */
+#ifndef XTS_PUSHED_MOVE_H
+#define XTS_PUSHED_MOVE_H
+
+#include "pushed/pushed_state.h"
+
+struct pushed;
+struct worker_state;
+struct xts_tenant;
+
+extern const struct xts_record pushed_state_record;
+
+/* Why it cannot go, as text for the operator; NULL: it can. */
+const char *pushed_stays(const struct pushed *p);
+/* Its record, which the caller wipes and frees. From now on p can use none of what it has written, and may only be
+ * freed. 0; or -errno, and p is as it was. */
+int pushed_give(struct pushed *p, uint8_t **record, uint32_t *bytes);
+/* Makes it of a record, with no connection. 0, -EBADMSG, -ENOMEM or -ENOBUFS. */
+int pushed_arrive(struct pushed **out, struct worker_state *w, struct xts_tenant *t, const uint8_t *record,
+		  uint32_t bytes);
+
+#endif
