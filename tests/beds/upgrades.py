@@ -44,7 +44,7 @@ class Upgrading(ABC):
         return answer
 
 
-class _OverSharedMemory(Upgrading):
+class OverSharedMemory(Upgrading):
     def __init__(self, place: Place, proxy: Proxy) -> None:
         super().__init__(place)
         self.directory = proxy.directory
@@ -102,7 +102,7 @@ def upgrading(kind: str, directory: Path, tables: str = "") -> Iterator[Upgradin
     """A running proxy of this kind, "shm" or "afxdp", with more tables in its configuration."""
     if kind == "shm":
         with running(directory, tables) as made:
-            shm = _OverSharedMemory(SharedMemory(directory), made)
+            shm = OverSharedMemory(SharedMemory(directory), made)
             try:
                 yield shm
             finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import pwd
@@ -23,7 +24,7 @@ from beds.operated_proxy import user_to_become, wait
 from beds.operated_tls import identity, trust
 from beds.restarts import Place
 from beds.ulp_tls import ONE_THREE, ONE_TWO, client_context, server_context
-from beds.upgrades import Upgrading, upgrading
+from beds.upgrades import OverSharedMemory, Upgrading, upgrading
 from xts_lab import topology
 from xts_proxy import control_socket, handover
 
@@ -220,7 +221,8 @@ def exchange(connection):
         answer += more
     assert answer == request
 
-old = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+how = {"tls": socket.Tls(server_hostname="localhost")} if sys.argv[3:] else {}
+old = socket.create_connection((sys.argv[1], int(sys.argv[2])), **how)
 exchange(old)
 print("up", flush=True)
 for line in sys.stdin:
@@ -228,18 +230,21 @@ for line in sys.stdin:
         exchange(old)
         print("goes on", flush=True)
     except ConnectionResetError:
-        old = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+        old = socket.create_connection((sys.argv[1], int(sys.argv[2])), **how)
         exchange(old)
         print("again", flush=True)
 """
 
 
 @contextmanager
-def dialogue(where: Upgrading) -> Iterator[Callable[[], str]]:
+def dialogue(where: Upgrading, *, tls: bool = False) -> Iterator[Callable[[], str]]:
     """A program with a connection. What is called says how its next exchange went."""
+    arguments = ["tls"] if tls else []
     with (
-        echo_server(where.place) as port,
-        where.place.program(["-c", DIALOGUE, peer_address(where.place), str(port)], interposed=False) as process,
+        echo_server(where.place, server_context(ISSUED) if tls else None) as port,
+        where.place.program(
+            ["-c", DIALOGUE, peer_address(where.place), str(port), *arguments], interposed=False
+        ) as process,
     ):
         assert process.stdin and process.stdout and process.stdout.readline() == "up\n"
         stdin, stdout = process.stdin, process.stdout
@@ -319,10 +324,8 @@ STEPS = [until_granted, until_ready, until_begun, until_sockets, until_offered, 
 
 @pytest.fixture(scope="module")
 def over_shm() -> Iterator[Upgrading]:
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xts-upgrade-")))
-        folder.chmod(0o755)
-        yield stack.enter_context(upgrading("shm", folder))
+    with place_of("shm", tls=True) as made:
+        yield made
 
 
 @pytest.mark.root
@@ -330,11 +333,12 @@ def over_shm() -> Iterator[Upgrading]:
 def test_the_new_proxy_ends_and_the_running_one_goes_on(
     over_shm: Upgrading, step: Callable[[HalfANewProxy], None]
 ) -> None:
-    with dialogue(over_shm) as ask:
+    """With the keys of TLS, which the running one has wiped and takes back, too."""
+    with dialogue(over_shm) as ask, dialogue(over_shm, tls=True) as ask_tls:
         new = HalfANewProxy(over_shm.control())
         step(new)
         new.wire.close()
-        assert ask() == "goes on"
+        assert (ask(), ask_tls()) == ("goes on", "goes on")
         wait(lambda: over_shm.proxy_state() == "running", "end of the attempt")
         assert ask() == "goes on"
         with dialogue(over_shm) as another:  # it serves processes that come now
@@ -354,6 +358,32 @@ def test_the_new_proxy_ends_with_what_it_has(over_shm: Upgrading) -> None:
         handover.close_all(descriptors)
         new.wire.close()
         assert sorted((one(), other())) == ["again", "goes on"]
+
+
+@pytest.mark.root
+@pytest.mark.long
+def test_the_new_proxy_is_killed_at_any_moment() -> None:
+    """A real one, each time later, until the running one has ended: one of both serves, and no program waits for
+    neither."""
+    with place_of("shm", tls=True) as where, dialogue(where) as plain, dialogue(where, tls=True) as tls:
+        assert isinstance(where, OverSharedMemory)
+        outcomes = set()
+        for moment_s in (0.3 + 0.04 * number for number in range(100)):
+            new, ready = where.begin()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                new.wait(moment_s)
+            new.kill()
+            new.wait()
+            os.close(ready)
+            wait(lambda: where.process.poll() is not None or where.proxy_state() == "running", "one that serves", 20)
+            if where.process.poll() is not None:
+                outcomes.add("it had everything")
+                break
+            said = {plain(), tls()}
+            outcomes |= said
+            assert said <= {"goes on", "again"}
+        print(moment_s, outcomes)
+        assert outcomes >= {"goes on", "it had everything"}
 
 
 ASKING = """
