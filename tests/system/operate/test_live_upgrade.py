@@ -162,7 +162,8 @@ def nobody_notices(where: Upgrading, upgrades: int) -> None:
     """Idle connections, requests, a transfer at full rate, new connections in both directions."""
     with program(where.place) as (process, port):
         with Storm(where.place, port) as storm:
-            for _ in range(upgrades):
+            for number in range(upgrades):
+                print(number, storm.count, flush=True)
                 where.upgrade()
                 storm.wait_for(20)
         assert where.status()["reset"] == 0
@@ -202,6 +203,7 @@ def test_nobody_notices_with_tls(kind: str, version: ssl.TLSVersion) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # a new proxy takes a second to start
 @pytest.mark.parametrize("kind", KINDS)
 def test_nobody_notices_a_hundred(kind: str) -> None:
     with place_of(kind) as where:

@@ -93,7 +93,7 @@ static struct tls_chain *chain_of(const struct tls_state *s)
 
 static int take_about(struct tls *t, const struct tls_state *s)
 {
-	const struct xts_record_bytes *texts[] = { &s->server_name, &s->alpn, &s->cipher };
+	const struct xts_record_bytes texts[] = { s->server_name, s->alpn, s->cipher };
 	uint32_t bytes = s->server_name.bytes + s->alpn.bytes + s->cipher.bytes;
 	struct tls_about *a = calloc(1, sizeof *a + bytes + 1);
 	uint8_t *to;
@@ -103,9 +103,9 @@ static int take_about(struct tls *t, const struct tls_state *s)
 	t->about = a;
 	to = a->text;
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-		if (texts[i]->bytes)
-			memcpy(to, texts[i]->data, texts[i]->bytes);
-		to += texts[i]->bytes;
+		if (texts[i].bytes)
+			memcpy(to, texts[i].data, texts[i].bytes);
+		to += texts[i].bytes;
 	}
 	a->version = s->receive.tls13 ? TLS1_3_VERSION : TLS1_2_VERSION;
 	a->cipher_id = s->cipher_id;
