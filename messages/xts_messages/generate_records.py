@@ -262,7 +262,7 @@ _WORDS = """\
 |---|---|
 | bounds | any value within its bounds is safe |
 | kernel | the kernel is asked what the descriptor is |
-| process | it comes from this process, or not at all |
+| process | it comes from this process, or from a worker before it, and nobody else has had it |
 """
 
 

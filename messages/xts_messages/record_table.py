@@ -62,7 +62,7 @@ class Trust(Enum):
 
     BOUNDS = "bounds"  # any value within its bounds is safe
     KERNEL = "kernel"  # the kernel is asked what the descriptor is
-    PROCESS = "process"  # it comes from this process, or not at all
+    PROCESS = "process"  # it comes from this process, or from a worker before it, and nobody else has had it
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,6 +413,7 @@ def _bytes(number: int, name: str, meaning: str, most: int, privacy: Privacy = P
         default=0,
         most=most,
         privacy=privacy,
+        trust=Trust.PROCESS if privacy is Privacy.SECRET else Trust.BOUNDS,
         c_type="struct xts_record_bytes",
         ops="xts_record_bytes_stream",
     )

@@ -14,14 +14,24 @@ static struct ulp_layer *only_layer(const struct ulp_stack *s)
 	return s->receive.count == 1 && s->send.count == 1 && l == ulp_chain_top(&s->send) ? l : NULL;
 }
 
+/* The first protocol that cannot go; NULL: all can. */
+static const char *one_that_stays(const struct ulp_chain *c)
+{
+	for (unsigned i = 0; i < c->count; i++) {
+		if (!c->layer[i]->protocol->stays)
+			return c->layer[i]->protocol->name;
+	}
+	return NULL;
+}
+
 const char *ulp_stack_stays(const struct ulp_stack *s)
 {
 	const struct ulp_layer *l = only_layer(s);
+	const char *name = one_that_stays(&s->receive);
 
-	if (!l)
-		return "several protocols, or one of one direction";
-	if (!l->protocol->stays)
-		return l->protocol->name;
+	name = name ? name : one_that_stays(&s->send);
+	if (name || !l)
+		return name ? name : "several protocols, or one of one direction";
 	if (!ulp_stack_ready(s))
 		return "it shakes hands, or has failed";
 	if (l->replay.bytes || l->again.bytes || s->given.bytes)

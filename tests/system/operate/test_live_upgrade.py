@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from beds.authority import Authority
-from beds.operated_proxy import user_to_become, wait
+from beds.operated_proxy import PROXY, user_to_become, wait
 from beds.operated_tls import identity, trust
 from beds.restarts import Place
 from beds.ulp_tls import ONE_THREE, ONE_TWO, client_context, server_context
@@ -386,6 +386,37 @@ def test_the_new_proxy_is_killed_at_any_moment() -> None:
             assert said <= {"goes on", "again"}
         print(moment_s, outcomes)
         assert outcomes >= {"goes on", "it had everything"}
+
+
+PUSHES = """
+import sys
+import xts_socket as socket
+kept = socket.socket(socket.AF_INET, socket.SOCK_SEQPACKET)
+kept.push(socket.LengthPrefixed())
+kept.connect((sys.argv[1], int(sys.argv[2])))
+print("up", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.root
+def test_what_cannot_move_is_named(over_shm: Upgrading) -> None:
+    """While the running proxy waits for it, and then goes on."""
+    assert isinstance(over_shm, OverSharedMemory)
+    with (
+        echo_server(over_shm.place) as port,
+        over_shm.place.program(["-c", PUSHES, peer_address(over_shm.place), str(port)], interposed=False) as process,
+    ):
+        assert process.stdout and process.stdout.readline() == "up\n"
+        new = HalfANewProxy(over_shm.control())
+        until_begun(new)
+        wait(lambda: over_shm.status().get("waits"), "a reason")
+        assert over_shm.status()["waits"] == {"length_prefixed": 1}
+        command = [*PROXY, "status", "--control", over_shm.control()]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert "waits for 1 connections that cannot move: length_prefixed" in said
+        new.wire.close()
+        wait(lambda: over_shm.proxy_state() == "running", "end of the attempt", 20)
 
 
 ASKING = """
