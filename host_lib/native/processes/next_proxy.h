@@ -48,6 +48,12 @@ static inline bool move_is_busy(const struct move *m)
 	return m->deadline_ns || m->opening || m->claimed < m->count;
 }
 
+/* From MOVE_ACK until all sockets are claimed. */
+static inline bool move_is_between(const struct move *m)
+{
+	return m->acked || m->opening || m->claimed < m->count;
+}
+
 /* Is it connected, or does it listen? */
 bool move_is_of_state(const struct xts_sock *s);
 /* A call of the program begins. If the queue has not been looked at for a while, the proxy may have handed it on:

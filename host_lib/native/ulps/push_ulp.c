@@ -226,7 +226,8 @@ static int begin(struct xts_sock *s)
 	int r;
 
 	channel_pump(st);
-	while ((s->pushing || s->cold->ulps.sending) && !s->lost) {
+	/* a push says how much was read, which is counted again from a claim on */
+	while ((s->pushing || s->cold->ulps.sending || (st->channel && move_is_between(&st->channel->move))) && !s->lost) {
 		r = wait_for(st, &s->callers, now_ns() + AGAIN_NS, false);
 		if (!socket_is_open(s, id))
 			return -EBADF;

@@ -143,7 +143,7 @@ class Program:
         parts: list[Callable[[], None]] = [self.dialogue] * DIALOGUES + [self.transfer, self.connect]
         parts += [self.datagrams, self.datagrams_without_waiting]
         threads = [threading.Thread(target=self.guarded, args=(part,)) for part in parts]
-        threads.append(threading.Thread(target=self.listen, args=(listener,), daemon=True))
+        threads.append(threading.Thread(target=self.guarded, args=(lambda: self.listen(listener),), daemon=True))
         for thread in threads:
             thread.start()
         sys.stdin.read()
