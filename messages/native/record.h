@@ -64,6 +64,7 @@ struct xts_record_field {
 	uint16_t since;  /* the version that has it first */
 	uint8_t form;    /* enum xts_record_form */
 	bool required;
+	bool needed;        /* who does not know it cannot read the record, unless it has its default */
 	uint16_t at, bytes; /* of the member */
 	uint64_t otherwise; /* what a number is if the record does not have it */
 	uint64_t most;      /* of a number; of a stream or list, the greatest length */
@@ -79,7 +80,8 @@ struct xts_record {
 	uint32_t field_count;
 	/* What bounds cannot say: 0 or -EBADMSG. NULL: nothing. */
 	int (*check)(const void *made);
-	uint16_t version, compatible;
+	/* What is written; the oldest version that may read it; the oldest that is read. */
+	uint16_t version, compatible, oldest;
 };
 
 /* What lies next to a record, in the order of its fields. */
@@ -96,12 +98,22 @@ ssize_t xts_record_encode(const struct xts_record *r, uint16_t version, const vo
 			  struct xts_record_attached *attached);
 
 /* Reads a record into `to`, every member of which is written, whatever was there. 0; -EBADMSG, -EPROTONOSUPPORT (of a
- * later version, which this one cannot read) or -ENOMEM, and `to` holds nothing that would have to be freed. */
+ * version that this one cannot read) or -ENOMEM, and `to` holds nothing that would have to be freed. */
 int xts_record_decode(const struct xts_record *r, const uint8_t *in, size_t bytes,
 		      const struct xts_record_attached *attached, void *to);
 
 /* Frees what streams and lists hold. Descriptors and objects stay. */
 void xts_record_drop(const struct xts_record *r, void *made);
+
+/* Writes a record of this version into memory of malloc(): its length, or -errno and NULL. */
+ssize_t xts_record_make(const struct xts_record *r, const void *from, uint8_t **out,
+			struct xts_record_attached *attached);
+void xts_record_free(uint8_t *made, ssize_t bytes); /* wipes it first */
+
+/* In builds with XTS_DEBUG: reads the record of `from` into `to`, which has so many bytes and is filled with rubbish
+ * first, and aborts unless the record of that is the same. 0, or -ENOMEM: `to` holds nothing. Streams that are
+ * somewhere else are not in memory any more. */
+int xts_record_trip(const struct xts_record *r, const void *from, void *to, size_t bytes);
 
 /* For members of type struct xts_record_bytes. */
 extern const struct xts_record_stream xts_record_bytes_stream;

@@ -179,7 +179,7 @@ int xts_record_decode(const struct xts_record *r, const uint8_t *in, size_t byte
 	from.later = from.version > r->version;
 	if (!compatible || compatible > from.version || xts_get32(head + 4) != from.left)
 		return -EBADMSG;
-	if (compatible > r->version)
+	if (compatible > r->version || from.version < r->oldest)
 		return -EPROTONOSUPPORT;
 	error = get_fields(&from, r, to);
 	if (!error && attached && (fds != attached->fd_count || objects != attached->object_count))

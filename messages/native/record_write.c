@@ -8,7 +8,7 @@
 struct writer {
 	uint8_t *out;
 	size_t room, used;
-	uint16_t version;
+	uint16_t version, compatible;
 	struct xts_record_attached *attached;
 };
 
@@ -135,6 +135,8 @@ static int put_fields(struct writer *w, const struct xts_record *r, const void *
 			return -ENOTSUP;
 		if (f->since > w->version)
 			continue;
+		if (f->needed && f->since > w->compatible && !xts_record_is_default(f, member))
+			w->compatible = f->since;
 		put16(w, f->number);
 		put16(w, 0);
 		at = w->used;
@@ -158,11 +160,14 @@ ssize_t xts_record_encode(const struct xts_record *r, uint16_t version, const vo
 
 	if (attached)
 		*attached = (struct xts_record_attached){ 0 };
+	w.compatible = r->compatible < w.version ? r->compatible : w.version;
 	put16(&w, w.version);
-	put16(&w, r->compatible < w.version ? r->compatible : w.version);
+	put16(&w, 0);
 	put32(&w, 0);
 	error = put_fields(&w, r, from);
 	if (!error)
 		error = put_length(&w, XTS_RECORD_HEAD_BYTES - 4);
+	if (!error && w.used <= room)
+		xts_put16(out + 2, w.compatible);
 	return error ? error : (ssize_t)w.used;
 }

@@ -6,7 +6,6 @@ With --check nothing is written; the exit status is 1 when a committed file diff
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 
@@ -21,6 +20,8 @@ from . import (
     generate_ulps,
     generate_vectors,
     generated,
+    host_record_table,
+    record_table,
 )
 
 #: Path below the top of the checkout -> the function that returns its text.
@@ -33,24 +34,30 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "messages/native/environment_names.h": generate_environment.header,
     "messages/native/environment_table.c": generate_environment.table,
     "deploy/xts.toml": generate_environment.example_file,
-    "dpu_proxy/native/ulp/ulp_mark.h": functools.partial(generate_records.struct_header, "ulp/ulp_mark.h"),
-    "dpu_proxy/native/connection/tcp_side.h": functools.partial(
-        generate_records.struct_header, "connection/tcp_side.h"
+    **generate_records.files(
+        record_table.TABLE,
+        "connection/tcp_side_table.c",
+        "connection/tcp_record.h",
+        "ulp/ulp_mark.h",
+        "connection/tcp_side.h",
     ),
-    "dpu_proxy/native/connection/tcp_side_table.c": functools.partial(
-        generate_records.tables, "connection/tcp_record.h", "ulp/ulp_mark.h", "connection/tcp_side.h"
+    **generate_records.files(
+        record_table.TABLE,
+        "ulp/tls/tls_direction_table.c",
+        "ulp/tls/tls_direction.h",
+        "ulp/tls/tls_direction_struct.h",
     ),
-    "dpu_proxy/native/ulp/tls/tls_direction_struct.h": functools.partial(
-        generate_records.struct_header, "ulp/tls/tls_direction_struct.h"
+    **generate_records.files(
+        record_table.TABLE,
+        "pushed/pushed_state_table.c",
+        "pushed/pushed_move.h",
+        "pushed/pushed_state.h",
     ),
-    "dpu_proxy/native/ulp/tls/tls_direction_table.c": functools.partial(
-        generate_records.tables, "ulp/tls/tls_direction.h", "ulp/tls/tls_direction_struct.h"
-    ),
-    "dpu_proxy/native/pushed/pushed_state.h": functools.partial(
-        generate_records.struct_header, "pushed/pushed_state.h"
-    ),
-    "dpu_proxy/native/pushed/pushed_state_table.c": functools.partial(
-        generate_records.tables, "pushed/pushed_move.h", "pushed/pushed_state.h"
+    **generate_records.files(
+        host_record_table.TABLE,
+        "processes/socket_record_table.c",
+        "processes/socket_record.h",
+        *host_record_table.TABLE.headers,
     ),
     "dpu_proxy/native/worker/tcp_view.h": generate_records.view_header,
     "messages/RECORDS.md": generate_records.document,

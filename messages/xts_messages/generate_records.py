@@ -3,22 +3,23 @@ RECORDS.md."""
 
 from __future__ import annotations
 
+import functools
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from . import record_table as table
+from . import host_record_table, record_table
 from .generated import wrapped
-from .record_table import Field, Form, Privacy, Record, Trust
+from .record_form import WIDTHS, Field, Form, Privacy, Record, Table, Trust
 
 _COLUMNS = 120
-_FIRST_LINE = (
-    "/* Generated from messages/xts_messages/record_table.py by `python -m xts_messages.generate`. Do not edit. */"
-)
+_DEVICE, _HOST = record_table.TABLE, host_record_table.TABLE
+_SOURCE = {_DEVICE.place: "record_table.py", _HOST.place: "host_record_table.py"}
 _FORM = {
     Form.U8: "NUMBER",
     Form.U16: "NUMBER",
     Form.U32: "NUMBER",
     Form.U64: "NUMBER",
+    Form.I32: "NUMBER",
     Form.ERRNO: "NUMBER",
     Form.FLAG: "FLAG",
     Form.OCTETS: "OCTETS",
@@ -27,29 +28,6 @@ _FORM = {
     Form.STREAM: "STREAM",
     Form.LIST: "LIST",
     Form.RECORD: "RECORD",
-}
-#: What the generated headers need besides stdbool.h and stdint.h, and what is only pointed to.
-_INCLUDES = {
-    "ulp/ulp_mark.h": (),
-    "ulp/tls/tls_direction_struct.h": ("record.h",),
-    "pushed/pushed_state.h": ("record.h",),
-    "connection/tcp_side.h": ("connection/spill.h", "record.h", "ulp/ulp_mark.h", "worker/tcp_view.h"),
-}
-_NAMED = {
-    "ulp/ulp_mark.h": "",
-    "ulp/tls/tls_direction_struct.h": "",
-    "pushed/pushed_state.h": "",
-    "connection/tcp_side.h": """\
-struct pushed;
-struct returned_piece;
-struct runs;
-
-/* Bytes that another process had received and gave back: returned_bytes.c. */
-struct returned {
-	struct returned_piece *last; /* its next is the first; NULL: there are none */
-};
-
-""",
 }
 
 
@@ -64,28 +42,40 @@ def _comment(text: str, indent: str = "") -> Iterator[str]:
     yield f"{indent} * {more[-1]} */"
 
 
-def _member(field: Field) -> str:
-    if field.form is Form.OCTETS:
-        return f"uint8_t {field.name}[{field.most}];"
+def _first_line(table: Table) -> str:
+    return (
+        f"/* Generated from messages/xts_messages/{_SOURCE[table.place]} by `python -m xts_messages.generate`."
+        " Do not edit. */"
+    )
+
+
+def _member(field: Field, elements: int) -> str:
+    array = f"[{elements}]" if elements else ""
+    if field.form is Form.OCTETS and not field.c_type.startswith("struct "):
+        return f"{field.c_type or 'uint8_t'} {field.name}{array}[{field.most}];"
     if field.form is Form.DESCRIPTOR:
         return f"int {field.name};"
     c_type = field.c_type or field.form.value
-    return f"{c_type}{'' if c_type.endswith('*') else ' '}{field.name};"
+    return f"{c_type}{'' if c_type.endswith('*') else ' '}{field.name}{array};"
 
 
 def _struct(record: Record) -> Iterator[str]:
     yield from _comment(record.meaning)
     yield f"struct {record.name} {{"
+    yield from (f"\t{line}" for line in record.links.splitlines())
     for field in record.fields:
+        if field.index:
+            continue
         yield from _comment(field.meaning, "\t")
-        yield f"\t{_member(field)}"
+        elements = sum(other.name == field.name for other in record.fields)
+        yield f"\t{_member(field, 0 if field.index is None else elements)}"
     yield "};"
     yield ""
 
 
-def _is_part(record: Record) -> bool:
+def _is_part(table: Table, record: Record) -> bool:
     return not record.alone and any(
-        record.name == field.of for other in table.RECORDS.values() for field in other.fields
+        record.name == field.of for other in table.records.values() for field in other.fields
     )
 
 
@@ -93,25 +83,26 @@ def _view_function() -> Iterator[str]:
     yield "static inline void tcp_side_view(const struct tcp_side *s, struct xts_tcp_view *out)"
     yield "{"
     yield "\t*out = (struct xts_tcp_view){"
-    for path, field in table.views():
+    for path, field in record_table.views():
         yield f"\t\t.{field.view} = s->{path}{'.bytes' if field.shows_bytes else ''},"
     yield "\t};"
     yield "}"
     yield ""
 
 
-def struct_header(name: str) -> str:
+def struct_header(table: Table, name: str) -> str:
     """The header that declares some of the structs."""
     guard = f"XTS_{name.rpartition('/')[2].removesuffix('.h').upper()}_H"
-    lines = [_FIRST_LINE, f"#ifndef {guard}", f"#define {guard}", "", "#include <stdbool.h>", "#include <stdint.h>", ""]
-    lines += [f'#include "{one}"' for one in _INCLUDES[name]]
-    lines += [""] if _INCLUDES[name] else []
-    lines += _NAMED[name].splitlines()
-    if name == "ulp/ulp_mark.h":
-        lines += [f"#define ULP_CONTROL_BYTES {table.CONTROL_BYTES}", ""]
-    for record in table.HEADERS[name]:
-        lines += _struct(record)
-    if table.TCP_SIDE in table.HEADERS[name]:
+    header = table.headers[name]
+    system = sorted({"<stdbool.h>", "<stdint.h>"} | {one for one in header.includes if one.startswith("<")})
+    own = [one for one in header.includes if not one.startswith("<")]
+    lines = [_first_line(table), f"#ifndef {guard}", f"#define {guard}", ""]
+    lines += [f"#include {one}" for one in system]
+    lines += ["", *(f'#include "{one}"' for one in own)] if own else []
+    lines += ["", *header.before.splitlines()]
+    for record in header.records:
+        lines += [] if record.foreign else _struct(record)
+    if record_table.TCP_SIDE in header.records:
         lines += [
             *_comment("Of no connection."),
             "#define TCP_SIDE_NONE ((struct tcp_side){ .fd = -1 })",
@@ -124,11 +115,11 @@ def struct_header(name: str) -> str:
 
 def view_header() -> str:
     """The header with what is shown of a connection's TCP side. cffi reads it, too."""
-    lines = [_FIRST_LINE, "#ifndef XTS_TCP_VIEW_H", "#define XTS_TCP_VIEW_H", "", "#include <stdbool.h>"]
+    lines = [_first_line(_DEVICE), "#ifndef XTS_TCP_VIEW_H", "#define XTS_TCP_VIEW_H", "", "#include <stdbool.h>"]
     lines += ["#include <stdint.h>", ""]
     lines += _comment("What status and the connection log show of a connection's TCP side.")
     lines += ["struct xts_tcp_view {"]
-    for _, field in table.views():
+    for _, field in record_table.views():
         c_type = "uint32_t" if field.shows_bytes else "int32_t" if field.form is Form.ERRNO else field.form.value
         meaning = f"number of {field.meaning}" if field.shows_bytes else field.meaning
         lines += [*_comment(meaning, "\t"), f"\t{c_type} {field.view};"]
@@ -136,17 +127,19 @@ def view_header() -> str:
 
 
 def _initialiser(record: Record, field: Field) -> Iterator[str]:
-    yield f'\t{{ .name = "{field.name}",'
+    yield f'\t{{ .name = "{field.member}",'
     yield f"\t  .number = {field.number},"
     yield f"\t  .since = {field.since},"
     yield f"\t  .form = XTS_RECORD_{_FORM[field.form]},"
-    yield f"\t  .at = offsetof(struct {record.name}, {field.name}),"
-    size = f"((struct {record.name} *)0)->{field.name}" if field.form not in (Form.LIST, Form.OBJECT) else "void *"
+    yield f"\t  .at = offsetof(struct {record.name}, {field.member}),"
+    size = f"((struct {record.name} *)0)->{field.member}" if field.form not in (Form.LIST, Form.OBJECT) else "void *"
     yield f"\t  .bytes = sizeof({size}),"
     if field.default is None:
         yield "\t  .required = true,"
     elif field.default:
         yield f"\t  .otherwise = {field.default}u,"
+    if field.needed:
+        yield "\t  .needed = true,"
     if field.values:
         yield f"\t  .legal = {' | '.join(f'UINT64_C(1) << {value}' for value in field.values)},"
         assert max(field.values) < 64
@@ -161,39 +154,51 @@ def _initialiser(record: Record, field: Field) -> Iterator[str]:
     yield "\t},"
 
 
-def _table(record: Record) -> Iterator[str]:
+def _table(table: Table, record: Record) -> Iterator[str]:
     yield f"static const struct xts_record_field {record.name}_fields[] = {{"
     for field in sorted(record.fields, key=lambda one: one.number):
         yield from _initialiser(record, field)
     yield "};"
     for field in record.fields:
-        if field.form in table.WIDTHS:
+        width = field.most if field.form is Form.OCTETS else WIDTHS.get(field.form)
+        if width:
             yield (
-                f"_Static_assert(sizeof(((struct {record.name} *)0)->{field.name}) == {table.WIDTHS[field.form]}, "
-                f'"{record.name}.{field.name}");'
+                f"_Static_assert(sizeof(((struct {record.name} *)0)->{field.member}) == {width}, "
+                f'"{record.name}.{field.member}");'
             )
-    if record.name in {field.of for other in table.RECORDS.values() for field in other.fields if field.ops}:
+    if record.name in {field.of for other in table.records.values() for field in other.fields if field.ops}:
         yield f'_Static_assert(sizeof(struct {record.name}) <= XTS_RECORD_ELEMENT_BYTES, "{record.name}");'
     yield ""
-    yield f"{'static ' if _is_part(record) else ''}const struct xts_record {record.name}_record = {{"
+    yield f"{'static ' if _is_part(table, record) else ''}const struct xts_record {record.name}_record = {{"
     yield f'\t.name = "{record.name}",'
     yield f"\t.fields = {record.name}_fields,"
     yield f"\t.field_count = {len(record.fields)},"
     if record.check:
         yield f"\t.check = {record.check},"
-    yield f"\t.version = {table.VERSION},"
-    yield f"\t.compatible = {table.COMPATIBLE},"
+    yield f"\t.version = {table.version},"
+    yield f"\t.compatible = {table.compatible},"
+    yield f"\t.oldest = {table.oldest},"
     yield "};"
     yield ""
 
 
-def tables(include: str, *headers: str) -> str:
+def tables(table: Table, include: str, *headers: str) -> str:
     """A C source with the tables that native/record.c works with: of the records of these headers."""
-    lines = [_FIRST_LINE, f'#include "{include}"', "", "#include <stddef.h>", ""]
+    lines = [_first_line(table), f'#include "{include}"', "", "#include <stddef.h>", ""]
     for header in headers:
-        for record in table.HEADERS[header]:
-            lines += _table(record)
+        for record in table.headers[header].records:
+            lines += _table(table, record)
     return "\n".join(lines)
+
+
+def files(table: Table, source: str, include: str, *headers: str) -> dict[str, Callable[[], str]]:
+    """By path: headers of this table, and the source with the tables of their records."""
+    made: dict[str, Callable[[], str]] = {
+        f"{table.place}/{name}": functools.partial(struct_header, table, name)
+        for name in headers
+        if not all(record.foreign for record in table.headers[name].records)
+    }
+    return made | {f"{table.place}/{source}": functools.partial(tables, table, include, *headers)}
 
 
 # --- RECORDS.md -------------------------------------------------------------------------------------------------------
@@ -202,8 +207,8 @@ def tables(include: str, *headers: str) -> str:
 def _legal(field: Field) -> str:
     if field.values:
         return ", ".join(map(str, field.values))
-    if field.form in (Form.U8, Form.U16, Form.U32, Form.U64, Form.ERRNO):
-        whole = field.form is not Form.ERRNO and field.most is None
+    if field.form in WIDTHS and field.form is not Form.FLAG:
+        whole = field.form not in (Form.ERRNO, Form.I32) and field.most is None
         return "any" if whole else f"0 to {field.most_legal}"
     if field.form in (Form.STREAM, Form.OCTETS):
         return f"{'' if field.form is Form.OCTETS else '≤ '}{field.most} bytes"
@@ -223,20 +228,26 @@ def _rows(record: Record) -> Iterator[str]:
     yield "| number | field | form | legal | if absent | privacy | trust | charged | shown as | meaning |"
     yield "|---:|---|---|---|---|---|---|---|---|---|"
     for field in sorted(record.fields, key=lambda one: one.number):
-        absent = "refused" if field.default is None else str(field.default) if field.form in table.WIDTHS else "none"
+        absent = "refused" if field.default is None else str(field.default) if field.form in WIDTHS else "none"
         charged = ", ".join(f"`{limit}`" for limit in field.charged)
         shown = f"`{field.view}`" if field.view else ""
-        cells = (field.number, f"`{field.name}`", _form(field), _legal(field), absent, field.privacy.value)
+        cells = (field.number, f"`{field.member}`", _form(field), _legal(field), absent, field.privacy.value)
         yield f"| {' | '.join(map(str, (*cells, field.trust.value, charged, shown, field.meaning)))} |"
 
 
-_BEGINNING = """
-This page has every field of what a connection is towards TCP: what its next owner gets when it is parked, claimed,
-taken over by another process or given back to a shared listener. It is for people who work on the proxy. The structs of
-C and the tables by which records are written and read are made of the same declaration.
+_BEGINNING = f"""
+This page has every field of what a socket is where it goes to another owner. It is for people who work on the proxy and
+on libxts. The structs of C and the tables by which records are written and read are made of the same declarations.
 
-This is version {version}; readers from version {compatible} on can read it. A release build moves the struct. Builds
-with `XTS_DEBUG` write a record at each of these moves, read it into memory full of rubbish, and compare.
+The device's records, from [tcp_side](#tcp_side) on, are what a connection is towards TCP: what its next owner gets when
+it is parked, claimed, taken over by another process or given back to a shared listener. They have version
+{_DEVICE.version}. A release build moves the struct.
+
+The host's records, from [socket_record](#socket_record) on, are what a socket is to a program: what the next program
+gets by exec, or with a descriptor that is passed (SCM_RIGHTS). They have version {_HOST.version}, are read by libxts
+from version {_HOST.compatible} on, and it reads those from version {_HOST.oldest} on.
+
+Builds with `XTS_DEBUG` write a record at each of these moves, read it into memory full of rubbish, and compare.
 """
 
 _FORMAT = """
@@ -248,7 +259,9 @@ in front.
 
 Descriptors and objects of the process go next to the record, in the order of their fields, and the record says by one
 byte whether there is one. Whoever writes for an older version leaves out fields that this version does not know, if
-they have their defaults; if not, the record cannot be written (`ENOTSUP`).
+they have their defaults; if not, the record cannot be written (`ENOTSUP`). Whoever does not know the reader's version
+writes all fields. The oldest version that may read the record is then the one that knows each field without which a
+reader would be wrong, and which is not at its default.
 """
 
 _WORDS = """\
@@ -275,18 +288,18 @@ def _paragraphs(text: str) -> Iterator[str]:
 def document() -> str:
     """The text of RECORDS.md."""
     lines = [
-        "<!-- Generated from messages/xts_messages/record_table.py by `python -m xts_messages.generate`."
-        " Do not edit. -->",
+        "<!-- Generated from messages/xts_messages/record_table.py and host_record_table.py by"
+        " `python -m xts_messages.generate`. Do not edit. -->",
         "# Records of sockets",
         "",
-        *_paragraphs(_BEGINNING.format(version=table.VERSION, compatible=table.COMPATIBLE)),
+        *_paragraphs(_BEGINNING),
         "## As bytes",
         "",
         *_paragraphs(_FORMAT),
         *_WORDS.splitlines(),
         "",
     ]
-    for record in reversed(table.RECORDS.values()):
+    for record in (*reversed(_HOST.records.values()), *reversed(_DEVICE.records.values())):
         lines += [f"## {record.name}", "", wrapped(record.meaning), "", *_rows(record), ""]
     assert all(f"| {word.value} |" in _WORDS for word in (*Privacy, *Trust))
     return "\n".join(lines).rstrip("\n") + "\n"

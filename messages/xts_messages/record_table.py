@@ -1,20 +1,12 @@
-"""The table of records: the one declaration of what a socket is, as far as it can go to another owner.
-
-The members of the structs, the tables by which records are written and read (native/record.h), what status and the
-connection log show, and RECORDS.md are generated from it (`python -m xts_messages.generate`) and committed; CI fails
-when regenerating changes a byte. A member that is not in the table does not exist.
-
-A field keeps its number for ever. A new field has a default and `since` = VERSION + 1; then VERSION is raised.
-COMPATIBLE is raised only when a reader would be wrong that skips the new fields.
-"""
+"""The device's records: what a socket is towards TCP, as far as it can go to another owner. record_form.py says what a
+table is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import Enum
 
 from . import wire_table
+from .record_form import Field, Form, Header, Privacy, Record, Table, Trust
 
 #: Of the records that this version writes, and the oldest version that may read them.
 VERSION = 1
@@ -25,116 +17,6 @@ CONTROL_BYTES = 16
 RUNS_MAX = wire_table.CREDITS_MAX // wire_table.PDU_CREDITS
 #: Pieces of one connection that were given back: each is charged to its tenant.
 RETURNED_MAX = 1 << 24
-ERRNO_MAX = 4095
-
-
-class Form(Enum):
-    """How a field lies in memory and in a record."""
-
-    U8 = "uint8_t"
-    U16 = "uint16_t"
-    U32 = "uint32_t"
-    U64 = "uint64_t"
-    ERRNO = "int"
-    FLAG = "bool"
-    OCTETS = "octets"  # a fixed number of bytes
-    DESCRIPTOR = "descriptor"  # next to the record, which says whether there is one
-    OBJECT = "object"  # the same; only within one process
-    STREAM = "stream"  # bytes of any number
-    LIST = "list"  # of records
-    RECORD = "record"
-
-
-#: Length in a record, where it is the same for every value.
-WIDTHS = {Form.U8: 1, Form.U16: 2, Form.U32: 4, Form.U64: 8, Form.ERRNO: 4, Form.FLAG: 1}
-
-
-class Privacy(Enum):
-    """Who may see a field."""
-
-    OPEN = "open"  # status, logs and metrics may show it
-    CONTENT = "content"  # bytes of programs: only their number is ever shown
-    SECRET = "secret"  # keys: nothing of it is shown, and memory that held it is wiped
-
-
-class Trust(Enum):
-    """What a reader does before it believes a field of a record."""
-
-    BOUNDS = "bounds"  # any value within its bounds is safe
-    KERNEL = "kernel"  # the kernel is asked what the descriptor is
-    PROCESS = "process"  # it comes from this process, or from a worker before it, and nobody else has had it
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field. `default`: what it is where a record does not have it (None: the record has to have it). `most`: its
-    largest value, or its greatest length; `values`: the only legal ones. `charged`: the limits (XTS_USE_*) in one of
-    which its tenant pays for it. `view`: the name under which status and the connection log show it, or its number
-    of bytes. `c_type`, `ops`: of a stream, a list, a record or an object."""
-
-    number: int
-    name: str
-    form: Form
-    meaning: str
-    default: int | None = None
-    most: int | None = None
-    values: tuple[int, ...] = ()
-    since: int = 1
-    privacy: Privacy = Privacy.OPEN
-    trust: Trust = Trust.BOUNDS
-    charged: tuple[str, ...] = ()
-    view: str = ""
-    c_type: str = ""
-    ops: str = ""
-    of: str = ""
-
-    def __post_init__(self) -> None:
-        assert self.number > 0
-        assert 1 <= self.since <= VERSION
-        assert self.since == 1 or self.default is not None
-        assert not self.view or self.privacy is Privacy.OPEN or (self.shows_bytes and self.privacy is Privacy.CONTENT)
-        assert self.form in (Form.STREAM, Form.LIST) or not self.values or self.most is None
-        assert self.form not in (Form.STREAM, Form.LIST, Form.OCTETS) or self.most is not None
-
-    @property
-    def shows_bytes(self) -> bool:
-        """Does its view tell how many bytes it has?"""
-        return self.form is Form.STREAM
-
-    @property
-    def least_legal(self) -> int:
-        return min(self.values, default=0)
-
-    @property
-    def most_legal(self) -> int:
-        """The largest value; of a stream or list, the greatest length."""
-        if self.values:
-            return max(self.values)
-        if self.most is not None:
-            return self.most
-        if self.form is Form.ERRNO:
-            return ERRNO_MAX
-        if self.form in (Form.FLAG, Form.DESCRIPTOR, Form.OBJECT):
-            return 1
-        return (1 << 8 * WIDTHS[self.form]) - 1 if self.form in WIDTHS else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A struct of C and its form as bytes. `check`: the function that looks at what bounds cannot say. `alone`: it may
-    be a part of another one, and is written by itself, too."""
-
-    name: str
-    meaning: str
-    fields: tuple[Field, ...]
-    check: str = ""
-    alone: bool = False
-
-    def __post_init__(self) -> None:
-        numbers = [f.number for f in self.fields]
-        assert len(set(numbers)) == len(numbers)
-        assert all(f.trust is Trust.PROCESS for f in self.fields if f.form is Form.OBJECT)
-
 
 ULP_MARK = Record(
     "ulp_mark",
@@ -464,14 +346,32 @@ PUSHED_STATE = Record(
     ),
 )
 
-#: Header in dpu_proxy/native -> the records whose structs it declares, each after those that it has parts of.
-HEADERS: dict[str, tuple[Record, ...]] = {
-    "ulp/ulp_mark.h": (ULP_MARK,),
-    "connection/tcp_side.h": (RUN, OUTGOING, RETURNED, TCP_SIDE),
-    "ulp/tls/tls_direction_struct.h": (TLS_DIRECTION, TLS_STATE),
-    "pushed/pushed_state.h": (PUSHED_STATE,),
-}
-RECORDS: dict[str, Record] = {record.name: record for records in HEADERS.values() for record in records}
+TABLE = Table(
+    "dpu_proxy/native",
+    VERSION,
+    COMPATIBLE,
+    {
+        "ulp/ulp_mark.h": Header((ULP_MARK,), before=f"#define ULP_CONTROL_BYTES {CONTROL_BYTES}\n\n"),
+        "connection/tcp_side.h": Header(
+            (RUN, OUTGOING, RETURNED, TCP_SIDE),
+            ("connection/spill.h", "record.h", "ulp/ulp_mark.h", "worker/tcp_view.h"),
+            """\
+struct pushed;
+struct returned_piece;
+struct runs;
+
+/* Bytes that another process had received and gave back: returned_bytes.c. */
+struct returned {
+	struct returned_piece *last; /* its next is the first; NULL: there are none */
+};
+
+""",
+        ),
+        "ulp/tls/tls_direction_struct.h": Header((TLS_DIRECTION, TLS_STATE), ("record.h",)),
+        "pushed/pushed_state.h": Header((PUSHED_STATE,), ("record.h",)),
+    },
+)
+RECORDS = TABLE.records
 
 
 def views(record: Record = TCP_SIDE, path: str = "") -> Iterator[tuple[str, Field]]:

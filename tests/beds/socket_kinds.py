@@ -29,7 +29,9 @@ def _code(path: Path) -> str:
 
 
 def _files() -> dict[str, str]:
-    return {str(path.relative_to(NATIVE)): _code(path) for path in sorted(NATIVE.rglob("*.[ch]"))}
+    """Those that somebody has written."""
+    texts = {str(path.relative_to(NATIVE)): _code(path) for path in sorted(NATIVE.rglob("*.[ch]"))}
+    return {name: text for name, text in texts.items() if not (NATIVE / name).read_text().startswith("/* Generated ")}
 
 
 def _macros(files: dict[str, str], reads: list[str]) -> set[str]:

@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 
 from fuzz_seeds_record import record_tokens
+from fuzz_seeds_socket_record import socket_record_tokens
 from xts_messages import environment, ulps
 from xts_messages import wire_table as table
 
@@ -55,6 +56,7 @@ OF_TARGET = {
     "fuzz_datagram": datagram_tokens,
     "fuzz_names": name_tokens,
     "fuzz_record": record_tokens,
+    "fuzz_socket_record": socket_record_tokens,
     "fuzz_settings": settings_tokens,
 }
 

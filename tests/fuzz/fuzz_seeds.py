@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fuzz_seeds_datagram import datagram_payloads, host_programs, name_exchanges
 from fuzz_seeds_record import record_programs
+from fuzz_seeds_socket_record import socket_record_programs
 from fuzz_seeds_ulp import stack_programs
 from xts_messages import environment
 
@@ -58,6 +59,7 @@ def seed(corpus: Path, target: str) -> None:
         "fuzz_worker": worker_programs,
         "fuzz_datagram": datagram_payloads,
         "fuzz_record": record_programs,
+        "fuzz_socket_record": socket_record_programs,
         "fuzz_names": name_exchanges,
         "fuzz_host": host_programs,
     }

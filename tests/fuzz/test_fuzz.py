@@ -14,7 +14,7 @@ from xts_messages import wire_table as table
 RUN = Path(__file__).with_name("run")
 #: Not each time, but before a release: those that are made of a whole end, or of OpenSSL's part of the proxy. What they
 #: find they find in hours, and most of three seconds here went into building them.
-LONG = {"fuzz_host", "fuzz_layers", "fuzz_stack", "fuzz_tls", "fuzz_tls_keys", "fuzz_worker"}
+LONG = {"fuzz_host", "fuzz_layers", "fuzz_socket_record", "fuzz_stack", "fuzz_tls", "fuzz_tls_keys", "fuzz_worker"}
 
 
 def runner() -> ModuleType:

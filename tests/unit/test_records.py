@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import records
 from xts_messages import record_table as table
-from xts_messages.record_table import Form, Privacy, Record, Trust
+from xts_messages.record_form import WIDTHS, Form, Privacy, Record, Trust
 
 TOP = Path(__file__).resolve().parents[2]
 WORKER = TOP / "dpu_proxy" / "native"
@@ -79,7 +79,7 @@ def numbers(record: Record) -> dict[str, st.SearchStrategy[Any]]:
     """Any legal value of each field that is a number, a flag, or octets."""
     made: dict[str, st.SearchStrategy[Any]] = {}
     for field in record.fields:
-        if field.form in table.WIDTHS:
+        if field.form in WIDTHS:
             made[field.name] = st.sampled_from(field.values) if field.values else st.integers(0, field.most_legal)
         elif field.form is Form.OCTETS:
             made[field.name] = st.binary(min_size=field.most or 0, max_size=field.most)

@@ -17,7 +17,7 @@ from xts_messages import record_table as table
 TOP = Path(__file__).resolve().parents[2]
 WORKER = TOP / "dpu_proxy" / "native"
 CORE = TOP / "messages" / "native"
-FORMAT = ("record", "record_read", "record_write")
+FORMAT = ("record", "record_read", "record_trip", "record_write")
 SOURCES = ("tcp_move", "tcp_record", "tcp_side_table", "spill", "runs", "returned_bytes")
 #: Moves what a record says to another place, and writes it again there. `lost`: what goes wrong on the way.
 SHIM = """

@@ -58,6 +58,7 @@ _Static_assert(sizeof(((struct ulp_mark *)0)->more) == 1, "ulp_mark.more");
 _Static_assert(sizeof(((struct ulp_mark *)0)->control_bytes) == 1, "ulp_mark.control_bytes");
 _Static_assert(sizeof(((struct ulp_mark *)0)->control_type) == 2, "ulp_mark.control_type");
 _Static_assert(sizeof(((struct ulp_mark *)0)->record_bytes) == 4, "ulp_mark.record_bytes");
+_Static_assert(sizeof(((struct ulp_mark *)0)->control) == 16, "ulp_mark.control");
 
 static const struct xts_record ulp_mark_record = {
 	.name = "ulp_mark",
@@ -65,6 +66,7 @@ static const struct xts_record ulp_mark_record = {
 	.field_count = 6,
 	.version = 1,
 	.compatible = 1,
+	.oldest = 1,
 };
 
 static const struct xts_record_field run_fields[] = {
@@ -106,6 +108,7 @@ static const struct xts_record run_record = {
 	.field_count = 3,
 	.version = 1,
 	.compatible = 1,
+	.oldest = 1,
 };
 
 static const struct xts_record_field outgoing_fields[] = {
@@ -146,6 +149,7 @@ static const struct xts_record outgoing_record = {
 	.check = outgoing_check,
 	.version = 1,
 	.compatible = 1,
+	.oldest = 1,
 };
 
 static const struct xts_record_field returned_part_fields[] = {
@@ -186,6 +190,7 @@ static const struct xts_record returned_part_record = {
 	.check = returned_part_check,
 	.version = 1,
 	.compatible = 1,
+	.oldest = 1,
 };
 
 static const struct xts_record_field tcp_side_fields[] = {
@@ -335,4 +340,5 @@ const struct xts_record tcp_side_record = {
 	.check = tcp_side_check,
 	.version = 1,
 	.compatible = 1,
+	.oldest = 1,
 };

@@ -149,4 +149,5 @@ const struct xts_record pushed_state_record = {
 	.field_count = 15,
 	.version = 1,
 	.compatible = 1,
+	.oldest = 1,
 };

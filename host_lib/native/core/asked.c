@@ -22,6 +22,7 @@
 #include <sys/socket.h>
 
 #include "core/asked.h"
+#include "core/asked_part.h"
 #include "core/call.h"
 #include "core/socket_kind.h"
 #include "core/stack.h"
@@ -172,19 +173,22 @@ bool asked_option(const struct xts_sock *s, int level, int option)
 	return e;
 }
 
+static void list_drop(void *member)
+{
+	struct asked **list = member;
+
+	while (*list) {
+		struct asked *e = *list;
+
+		*list = e->next;
+		asked_release(e);
+	}
+}
+
 void asked_forget(struct xts_sock *s)
 {
-	struct asked *e = s->cold->asked;
-
-	if (!e)
-		return; /* most sockets have none, and writing would make a page exist */
-	s->cold->asked = NULL;
-	while (e) {
-		struct asked *next = e->next;
-
-		asked_release(e);
-		e = next;
-	}
+	if (s->cold->asked) /* most sockets have none, and writing would make a page exist */
+		list_drop(&s->cold->asked);
 }
 
 /* --- asking again ------------------------------------------------------------------------------------------------- */
@@ -252,76 +256,52 @@ int asked_play(struct xts_sock *s)
 	return socket_is_open(s, id) ? r : -EBADF;
 }
 
-/* --- for another process ------------------------------------------------------------------------------------------ */
+/* --- for another process (processes/socket_record.h) -------------------------------------------------------------- */
 
-/* An entry in that form; its value follows. */
-struct packed {
-	struct xts_endpoint address;
-	int32_t level, option;
-	uint32_t length;
-	uint8_t type;
-};
-
-uint8_t *asked_pack(const struct xts_sock *s, uint32_t *bytes)
+static bool list_next(const void *member, uintptr_t *at, void *element)
 {
-	uint8_t *packed, *at;
+	const struct asked *const *first = member, *e = *at ? ((const struct asked *)*at)->next : *first;
 
-	*bytes = 0;
-	for (const struct asked *e = s->cold->asked; e; e = e->next)
-		*bytes += (uint32_t)sizeof(struct packed) + e->length;
-	at = packed = *bytes ? malloc(*bytes) : NULL;
-	for (const struct asked *e = s->cold->asked; e && packed; e = e->next) {
-		struct packed head;
-
-		memset(&head, 0, sizeof head);
-		head.address = e->address;
-		head.level = e->level;
-		head.option = e->option;
-		head.length = e->length;
-		head.type = e->type;
-		memcpy(at, &head, sizeof head);
-		memcpy(at + sizeof head, e->value, e->length);
-		at += sizeof head + e->length;
-	}
-	return packed;
+	*at = (uintptr_t)e;
+	if (e)
+		*(struct asked_part *)element = (struct asked_part){ .type = e->type,
+								     .level = (uint32_t)e->level,
+								     .option = (uint32_t)e->option,
+								     .address = e->address,
+								     .value = { e->value, e->length } };
+	return e;
 }
 
-static bool is_possible(const struct packed *head, uint32_t left)
+static void list_begin(void *member)
 {
-	return head->length <= left && head->length <= OPTION_BYTES_MAX &&
-	       (head->address.ip_version == 0 || head->address.ip_version == 4 || head->address.ip_version == 6) &&
-	       (head->type == XTS_CMD_SETSOCKOPT || head->type == XTS_CMD_IOCTL || head->type == XTS_CMD_BIND ||
-		head->type == XTS_CMD_CONNECT_DATAGRAM);
+	*(struct asked **)member = NULL;
 }
 
-int asked_unpack(struct xts_sock *s, const uint8_t *packed, uint32_t bytes)
+static int list_append(void *member, const void *element)
 {
-	struct asked **last = &s->cold->asked;
+	const struct asked_part *part = element;
+	struct asked *e = malloc(sizeof *e + part->value.bytes);
 
-	while (bytes) {
-		struct packed head;
-		struct asked *e;
-
-		if (bytes < sizeof head)
-			return -EPROTO;
-		memcpy(&head, packed, sizeof head);
-		packed += sizeof head;
-		bytes -= (uint32_t)sizeof head;
-		if (!is_possible(&head, bytes))
-			return -EPROTO;
-		e = malloc(sizeof *e + head.length);
-		if (!e)
-			return -ENOMEM;
-		*e = (struct asked){ .type = head.type,
-				     .level = head.level,
-				     .option = head.option,
-				     .address = head.address,
-				     .length = head.length };
-		memcpy(e->value, packed, head.length);
-		packed += head.length;
-		bytes -= head.length;
-		*last = e;
-		last = &e->next;
-	}
+	if (!e)
+		return -ENOMEM;
+	*e = (struct asked){ .type = part->type,
+			     .level = (int32_t)part->level,
+			     .option = (int32_t)part->option,
+			     .address = part->address,
+			     .length = part->value.bytes };
+	memcpy(e->value, part->value.data, e->length);
+	append(member, e);
 	return 0;
+}
+
+const struct xts_record_list asked_list = { list_next, list_begin, list_append, list_drop };
+
+int asked_part_check(const void *made)
+{
+	const struct asked_part *part = made;
+
+	return part->type == XTS_CMD_SETSOCKOPT || part->type == XTS_CMD_IOCTL || part->type == XTS_CMD_BIND ||
+			       part->type == XTS_CMD_CONNECT_DATAGRAM ?
+		       0 :
+		       -EBADMSG;
 }

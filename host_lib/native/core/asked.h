@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "record.h"
 #include "wire.h"
 
 struct call;
@@ -37,15 +38,9 @@ bool asked_anything(const struct xts_sock *s);
 bool asked_option(const struct xts_sock *s, int level, int option);
 void asked_forget(struct xts_sock *s);
 
-/* --- for another process ------------------------------------------------------------------------------------------ */
-
-#define ASKED_BYTES_MAX (256u * 1024) /* of a list in the form for another process */
-
-/* The list in that form, in memory of malloc(); *bytes is 0 and the result NULL if there is none. -ENOMEM as errno:
- * NULL, and *bytes is not 0. */
-uint8_t *asked_pack(const struct xts_sock *s, uint32_t *bytes);
-/* Makes the list of such bytes. 0, -ENOMEM, or -EPROTO: they are none. */
-int asked_unpack(struct xts_sock *s, const uint8_t *packed, uint32_t bytes);
+/* For another process: a member struct asked *, the first of a list. */
+extern const struct xts_record_list asked_list;
+int asked_part_check(const void *made); /* of one of its elements */
 
 /* --- asked_groups.c ----------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* Time stamps that a program has asked for: datagrams/datagram_stamps.c, processes/socket_record.h. */
+/* Generated from messages/xts_messages/host_record_table.py by `python -m xts_messages.generate`. Do not edit. */
 #ifndef XTS_STAMPING_H
 #define XTS_STAMPING_H
 
@@ -7,10 +7,16 @@
 
 /* The time stamps requested of the device's socket: flags of struct sock in the kernel. */
 struct stamping {
-	bool receives, in_ns; /* SOCK_RCVTSTAMP, SOCK_RCVTSTAMPNS */
-	bool is_new;          /* SOCK_TSTAMP_NEW: the option was one of the _NEW ones */
-	uint32_t flags;       /* SO_TIMESTAMPING */
-	bool by_host;         /* SO_XTS_CLOCK: converted to this host's clock */
+	/* SOCK_RCVTSTAMP */
+	bool receives;
+	/* SOCK_RCVTSTAMPNS */
+	bool in_ns;
+	/* SOCK_TSTAMP_NEW: the option was one of the _NEW ones */
+	bool is_new;
+	/* SO_TIMESTAMPING */
+	uint32_t flags;
+	/* SO_XTS_CLOCK: converted to this host's clock */
+	bool by_host;
 };
 
 #endif

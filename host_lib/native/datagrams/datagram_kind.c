@@ -205,13 +205,8 @@ static void apply(const struct socket_record *b, struct xts_sock *s)
 
 static bool is_sound(const struct socket_record *b)
 {
-	const bool *const flags[] = { &b->stamping.receives, &b->stamping.in_ns, &b->stamping.is_new,
-				      &b->stamping.by_host };
-
-	return record_bools(flags, sizeof flags / sizeof *flags) && b->datagrams == 1 && b->connected <= 1 &&
-	       b->broadcast <= 1 && b->tells_drops <= 1 && b->queues_errors <= 1 && b->key && !b->unread && !b->pdus &&
-	       b->relatives == -1 && b->state == TCP_STATE_CLOSE && b->phase == PHASE_UNCONNECTED &&
-	       b->window >= XTS_DATAGRAM_WINDOW_MIN;
+	return record_has_key(b) && !b->unread.bytes && !b->pdus.first && b->relatives == -1 &&
+	       b->state == TCP_STATE_CLOSE && b->phase == PHASE_UNCONNECTED && b->window >= XTS_DATAGRAM_WINDOW_MIN;
 }
 
 static bool label_is_sound(const struct socket_record *b)

@@ -93,7 +93,7 @@ static void before_fork(struct xts_sock *s)
 
 static bool is_sound(const struct socket_record *b)
 {
-	return b->key && !b->unread && b->relatives == -1;
+	return record_has_key(b) && !b->unread.bytes && b->relatives == -1;
 }
 
 static bool label_is_sound(const struct socket_record *b)

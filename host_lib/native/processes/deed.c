@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -134,12 +135,19 @@ int deed_again(int fd)
 	return made;
 }
 
+bool deed_seems(int fd)
+{
+	struct stat file;
+
+	return file_control(fd, F_GET_SEALS, NULL) == SEALS && fstat(fd, &file) == 0 &&
+	       file.st_size >= (off_t)sizeof(struct deed);
+}
+
 bool deed_is(int fd, const struct deed_id *id)
 {
 	struct deed_id found;
 
-	return file_control(fd, F_GET_SEALS, NULL) == SEALS &&
-	       pread(fd, found.bytes, sizeof found.bytes, 0) == (ssize_t)sizeof found.bytes &&
+	return deed_seems(fd) && pread(fd, found.bytes, sizeof found.bytes, 0) == (ssize_t)sizeof found.bytes &&
 	       memcmp(&found, id, sizeof found) == 0;
 }
 

@@ -40,6 +40,7 @@ int deed_make(struct deed_id *id); /* a descriptor with a lock, or -errno */
 /* A descriptor of another open file of the same deed, with a lock of its own; -errno, as where there is no /proc. */
 int deed_again(int fd);
 bool deed_is(int fd, const struct deed_id *id);
+bool deed_seems(int fd);       /* is it any deed? */
 bool deed_others_have(int fd); /* does another open file have it? true, if that cannot be found out */
 bool deed_leave(int fd);       /* gives up the lock; true: as for deed_others_have() */
 

@@ -18,7 +18,7 @@
 #include "processes/inherit.h"
 #include "processes/passed_copies.h"
 #include "processes/relatives.h"
-#include "processes/socket_record.h"
+#include "processes/record_file.h"
 #include "processes/take_over.h"
 #include "core/wait.h"
 #include "xts_private.h"
@@ -159,22 +159,16 @@ void xts_resume(int memfd)
 	}
 }
 
-/* The stack for the socket of the next record: the calling thread's, if the socket was at that endpoint and the stack
- * takes it. */
-static struct stack *stack_of_next(int memfd)
+/* The stack for the socket: the calling thread's, if the socket was at that endpoint and the stack takes it. */
+static struct stack *stack_for(const struct socket_record *b)
 {
 	struct stack *st, *own;
-	struct socket_record b;
 
 	xts_look_who_calls();
 	own = process_own_stack();
-	if (pread(memfd, &b, sizeof b, lseek(memfd, 0, SEEK_CUR)) != (ssize_t)sizeof b || !record_is_sound(&b) ||
-	    b.refused)
-		return own;
-	st = b.endpoint[0] ? process_stack_at(b.endpoint) : own;
-	if (st)
-		return st;
-	st = process_new_stack(b.endpoint);
+	st = b->endpoint[0] ? process_stack_at(b->endpoint) : own;
+	if (!st)
+		st = process_new_stack(b->endpoint);
 	return st ? st : own;
 }
 
@@ -185,40 +179,69 @@ static void tell(struct xts_exec_socket *out, const struct xts_sock *s)
 	out->datagrams = kind_of(s)->type == SOCK_DGRAM;
 }
 
-int xts_inherit_next(int memfd, struct xts_exec_socket *out)
+/* The proxy keeps a connection only for a short time. The others are taken over when they are used. */
+static int take_at_once(struct xts_sock *s)
 {
-	struct stack *st = stack_enter(stack_of_next(memfd));
-	struct xts_sock *s = NULL;
-	int r;
+	uint32_t id = s->id;
 
-	out->descriptor = -1;
-	out->number = -1;
-	out->again = out->listens = out->datagrams = false;
-	r = record_read(st, memfd, &s, &out->descriptor);
-	if (r == -EPROTO)
-		lseek(memfd, 0, SEEK_END); /* the start of the next record cannot be found */
-	if (s && r == RECORD_AGAIN) {
-		tell(out, s);
-		out->again = true;
-		r = 1;
-	} else if (s && r == 1) {
-		uint32_t id = s->id;
+	if (s->own.common)
+		(void)turn_take(s, PURPOSE_NOBODY, AT_ONCE);
+	else if (!share_by_key(s))
+		inherit_take(s);
+	if (s->id != id)
+		return -EBADF;
+	return !s->lost ? 1 : s->error ? -s->error : -ECONNRESET;
+}
 
+static int adopt(struct record_in *in, struct xts_exec_socket *out)
+{
+	struct stack *st = stack_enter(stack_for(&in->b));
+	struct xts_sock *s;
+	int r = record_adopt(st, in, &s);
+
+	if (!r) {
 		tell(out, s);
-		/* The proxy keeps a connection only for a short time. The others are taken over when they are used. */
-		if (s->own.common)
-			(void)turn_take(s, PURPOSE_NOBODY, AT_ONCE);
-		else if (!share_by_key(s))
-			inherit_take(s);
-		if (s->id != id)
-			r = -EBADF;
-		else if (s->lost)
-			r = s->error ? -s->error : -ECONNRESET;
+		r = take_at_once(s);
 	}
 	if (s && r < 0 && s->in_use)
 		socket_free(s);
+	stack_leave(st);
+	return r;
+}
+
+/* Another descriptor of a socket that was adopted before. */
+static int adopt_again(uint32_t number, struct xts_exec_socket *out)
+{
+	for (struct stack *st = process_stacks(); st; st = process_next(st)) {
+		struct xts_sock *s = NULL;
+
+		stack_enter(st);
+		while ((s = table_next(st, s)) && !(s->open && s->cold->sharing.number_before == number))
+			;
+		if (s)
+			tell(out, s);
+		stack_leave(st);
+		if (s) {
+			out->again = true;
+			return 1;
+		}
+	}
+	return -EBADF;
+}
+
+int xts_inherit_next(int memfd, struct xts_exec_socket *out)
+{
+	struct record_in in;
+	int r = record_next(memfd, &in);
+
+	*out = (struct xts_exec_socket){ .number = -1, .descriptor = in.descriptor };
+	if (r == -EPROTO)
+		lseek(memfd, 0, SEEK_END); /* the start of the next record cannot be found */
+	if (r == 1) {
+		r = in.again ? adopt_again(in.again, out) : adopt(&in, out);
+		record_done(&in);
+	}
 	if (r == 0)
 		close(memfd);
-	stack_leave(st);
 	return finish(r);
 }

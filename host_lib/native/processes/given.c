@@ -6,7 +6,7 @@
 #include "core/socket.h"
 #include "own_descriptors.h"
 #include "processes/given.h"
-#include "processes/label.h"
+#include "processes/record_label.h"
 #include "processes/socket_record.h"
 #include "processes/wipe.h"
 #include "core/wait.h"
@@ -19,7 +19,7 @@ static int write_label(const struct xts_sock *s)
 
 	record_for_label(&b, s);
 	b.key_is_apart = KEY_IS_HERE;
-	r = label_write(s->cold->sharing.given_fd, &b, sizeof b);
+	r = record_label(s->cold->sharing.given_fd, &b);
 	wipe(&b, sizeof b);
 	return r;
 }

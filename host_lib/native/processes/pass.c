@@ -29,9 +29,9 @@
 #include "processes/given.h"
 #include "processes/inherit.h"
 #include "processes/key_renewal.h"
-#include "processes/label.h"
 #include "processes/listener_key.h"
 #include "processes/passed_copies.h"
+#include "processes/record_label.h"
 #include "processes/relatives.h"
 #include "processes/socket_record.h"
 #include "processes/take_over.h"
@@ -39,8 +39,6 @@
 #include "waiting/progress_thread.h"
 #include "core/wait.h"
 #include "xts_private.h"
-
-_Static_assert(sizeof(struct socket_record) <= LABEL_BYTES_MAX, "a record fits into a label");
 
 /* --- to another program ------------------------------------------------------------------------------------------- */
 
@@ -109,7 +107,7 @@ static int put_record(int carrier, struct socket_record *b, bool is_listener)
 	b->key_is_apart = is_listener ? KEY_IN_LISTENER : b->passed ? KEY_IN_DEED : KEY_IS_HERE;
 	if (b->key_is_apart)
 		b->key = 0;
-	return r ? r : label_write(carrier, b, sizeof *b);
+	return r ? r : record_label(carrier, b);
 }
 
 static int pass(struct xts_sock *s, int kernel_fd)
@@ -174,13 +172,6 @@ int xts_give(int number, int mirror)
 }
 
 /* --- from another program ----------------------------------------------------------------------------------------- */
-
-/* A record from a label has no descriptors and no unread bytes behind it, so it must not claim any. */
-static bool is_of_a_label(const struct socket_record *b)
-{
-	return record_is_sound(b) && !b->refused && !b->again && b->key && !b->unread && !b->pdus &&
-	       b->relatives == -1 && record_kind(b)->label_is_sound(b);
-}
 
 /* Reopens a connection that this process has closed and still keeps for others. */
 static bool has_again(struct xts_sock *s)
@@ -329,14 +320,15 @@ static uint64_t key_of_deed(int carrier, const struct deed_id *id)
 	return key;
 }
 
-/* 1; 0: there is none. A connection accepted from a labelled kernel listener has the label too, without the key. */
+/* 1; 0: there is none; -errno. A connection accepted from a labelled kernel listener has the label too, without the
+ * key. */
 static int read_record(int fd, struct socket_record *b)
 {
-	int bytes = label_read(fd, b, sizeof *b);
+	int r = is_connected(fd) ? 0 : record_of_label(fd, b);
 	uint64_t key;
 
-	if (bytes != (int)sizeof *b || b->magic != RECORD_MAGIC || is_connected(fd))
-		return 0;
+	if (r <= 0)
+		return r;
 	key = b->key_is_apart == KEY_IN_LISTENER ? listener_key_read(fd) : key_of_deed(fd, &b->deed_id);
 	if (key || b->key_is_apart)
 		b->key = key; /* it may have been renewed since the label was written */
@@ -350,14 +342,10 @@ static int take_passed(const struct socket_record *b, int fd, bool at_once, stru
 	bool open = false;
 	int r;
 
-	if (!is_of_a_label(b))
+	if (!b->key || !record_kind(b)->label_is_sound(b))
 		return -EPROTO;
-	*out = (struct xts_exec_socket){
-		.number = -1,
-		.descriptor = fd,
-		.listens = record_kind(b)->accepts,
-		.datagrams = record_kind(b)->type == SOCK_DGRAM,
-	};
+	out->listens = record_kind(b)->accepts;
+	out->datagrams = record_kind(b)->type == SOCK_DGRAM;
 	r = find(b, fd, &open);
 	out->again = r >= 0 && open;
 	if (r < 0)
@@ -373,6 +361,7 @@ int xts_take_passed(int fd, bool at_once, struct xts_exec_socket *out)
 	struct socket_record b;
 	int r = read_record(fd, &b);
 
+	*out = (struct xts_exec_socket){ .number = -1, .descriptor = fd };
 	if (r > 0)
 		r = take_passed(&b, fd, at_once, out);
 	wipe(&b, sizeof b);

@@ -14,6 +14,7 @@
 
 #define FIRST_RUN_NS (5 * NS_PER_S) /* a child that has not run by then is taken for dead */
 #define WORDS (RELATIVES_MAX / 64)
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
 /* In a slot: when it was reserved, and whether its process has run since. So no two processes leave the same there. */
 #define SLOT_FREE UINT64_C(0)
@@ -134,7 +135,7 @@ static struct family *make_file(void)
 
 	if (fd < 0)
 		return NULL;
-	if (ftruncate(fd, sizeof(struct relatives_file)) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
+	if (ftruncate(fd, sizeof(struct relatives_file)) == 0 && fcntl(fd, F_ADD_SEALS, SEALS) == 0)
 		f = join(fd, 0);
 	if (!f) {
 		close(fd);
@@ -498,16 +499,37 @@ void relatives_resume(void)
 	pthread_mutex_unlock(&families_lock);
 }
 
+static bool is_such_a_file(int fd)
+{
+	struct stat file;
+
+	return fcntl(fd, F_GET_SEALS) == SEALS && fstat(fd, &file) == 0 &&
+	       file.st_size == (off_t)sizeof(struct relatives_file);
+}
+
+bool relatives_unused(int fd)
+{
+	struct family *f;
+
+	if (!is_such_a_file(fd))
+		return false;
+	pthread_mutex_lock(&families_lock);
+	f = families;
+	while (f && f->fd_before != fd)
+		f = f->next;
+	pthread_mutex_unlock(&families_lock);
+	return !f;
+}
+
 static struct family *find_or_join(const struct relatives_place *place)
 {
 	struct family *f = families;
-	struct stat file;
 
 	while (f && f->fd_before != place->fd)
 		f = f->next;
 	if (f)
 		return f->slot == place->slot ? f : NULL;
-	if (fstat(place->fd, &file) < 0 || file.st_size != sizeof *f->file)
+	if (!is_such_a_file(place->fd))
 		return NULL;
 	f = join(place->fd, place->slot);
 	if (!f)

@@ -79,5 +79,6 @@ struct relatives_place relatives_pass(struct common *c);
 void relatives_resume(void); /* after a failed exec: it does not keep them */
 /* In the new program. NULL: the descriptor is not of such a file. */
 struct common *relatives_adopt(const struct relatives_place *place);
+bool relatives_unused(int fd); /* is it such a file, of which nothing was adopted? */
 
 #endif

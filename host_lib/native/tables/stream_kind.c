@@ -86,7 +86,7 @@ static bool is_sound(const struct socket_record *b)
 {
 	if (b->state != TCP_STATE_ESTABLISHED && b->state != TCP_STATE_CLOSE)
 		return false;
-	return b->unread <= XTS_CREDITS_MAX && (b->state == TCP_STATE_CLOSE || b->unread <= b->window);
+	return b->state == TCP_STATE_CLOSE || b->unread.bytes <= b->window;
 }
 
 static bool label_is_sound(const struct socket_record *b)

@@ -107,16 +107,55 @@ void pdu_drop(struct xts_sock *s)
 		drop_first(s);
 }
 
-int pdu_restore(struct xts_sock *s, const struct pdu *pdu)
+/* --- in records (processes/socket_record.h) ----------------------------------------------------------------------- */
+
+static bool list_next(const void *member, uintptr_t *at, void *element)
 {
-	struct pdu *p = add(s);
+	const struct pdu_chain *c = member;
+	const struct pdu *p = *at ? ((const struct pdu *)*at)->next : c->first;
+
+	*at = (uintptr_t)p;
+	if (p)
+		memcpy(element, p, sizeof *p);
+	return p;
+}
+
+static void list_begin(void *member)
+{
+	*(struct pdu_chain *)member = (struct pdu_chain){ 0 };
+}
+
+static int list_append(void *member, const void *element)
+{
+	struct pdu_chain *c = member;
+	struct pdu *p = malloc(sizeof *p);
 
 	if (!p)
 		return -ENOMEM;
-	*p = *pdu;
+	memcpy(p, element, sizeof *p);
 	p->next = NULL;
+	if (c->last)
+		c->last->next = p;
+	else
+		c->first = p;
+	c->last = p;
 	return 0;
 }
+
+static void list_drop(void *member)
+{
+	struct pdu_chain *c = member;
+
+	while (c->first) {
+		struct pdu *p = c->first;
+
+		c->first = p->next;
+		free(p);
+	}
+	c->last = NULL;
+}
+
+const struct xts_record_list pdu_list = { list_next, list_begin, list_append, list_drop };
 
 bool pdu_stream_data(struct xts_sock *s, uint32_t bytes)
 {

@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include "record.h"
+#include "ulps/pdu_struct.h"
 #include "wire.h"
 
 struct about;
@@ -18,21 +20,6 @@ struct xts_head;
 struct xts_rx_frame;
 struct xts_sock;
 
-#define CONTROL_BYTES 16u /* longest control data of a PDU */
-
-/* A PDU whose data is in the pieces, or a run of stream data between PDUs: pdu.c. */
-struct pdu {
-	struct pdu *next;
-	uint32_t bytes;        /* received and unread */
-	uint32_t read;         /* bytes read so far, modulo 2^32 */
-	uint32_t record_bytes; /* its whole length; 0: not known */
-	uint32_t messages;     /* messages that it came in and whose XTS_PDU_CREDITS are not returned yet */
-	bool stream;           /* not a PDU: data of the byte stream */
-	bool whole;            /* its last byte has come */
-	uint8_t control_bytes;
-	uint16_t control_type;
-	uint8_t control[CONTROL_BYTES];
-};
 /* Includes the overhead of malloc(): a waiting PDU must not cost more memory than the credits it has taken. */
 _Static_assert(sizeof(struct pdu) + 16 <= XTS_PDU_CREDITS, "struct pdu");
 
@@ -49,7 +36,7 @@ void pdu_give_back(struct xts_sock *s, uint32_t credits); /* frees those credits
 /* Grows the window, as far as possible, for a first PDU that does not fit into half of it. To be called when more of it
  * has come, and when it has become the first. */
 void pdu_make_room(struct xts_sock *s);
-int pdu_restore(struct xts_sock *s, const struct pdu *pdu); /* appends; 0 or -ENOMEM */
+extern const struct xts_record_list pdu_list; /* of a struct pdu_chain */
 /* Receives from the first one: 1; 0: nothing now; or -errno. *done: bytes copied. */
 int pdu_recv(struct xts_sock *s, const struct sink *to, size_t *done, int flags, struct about *about);
 

@@ -19,7 +19,7 @@ from beds.scripted_host import ScriptedHost
 from beds.share import KEEP_MS, share
 from xts_messages import record_table, wire_table
 from xts_messages.attach import attach
-from xts_messages.record_table import Privacy
+from xts_messages.record_form import Privacy
 
 __all__ = ["server"]  # a fixture
 

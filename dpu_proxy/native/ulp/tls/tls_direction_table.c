@@ -178,7 +178,10 @@ static const struct xts_record_field tls_direction_fields[] = {
 };
 _Static_assert(sizeof(((struct tls_direction *)0)->tls13) == 1, "tls_direction.tls13");
 _Static_assert(sizeof(((struct tls_direction *)0)->cipher) == 2, "tls_direction.cipher");
+_Static_assert(sizeof(((struct tls_direction *)0)->secret) == 48, "tls_direction.secret");
 _Static_assert(sizeof(((struct tls_direction *)0)->secret_bytes) == 1, "tls_direction.secret_bytes");
+_Static_assert(sizeof(((struct tls_direction *)0)->iv) == 12, "tls_direction.iv");
+_Static_assert(sizeof(((struct tls_direction *)0)->explicit_nonce) == 8, "tls_direction.explicit_nonce");
 _Static_assert(sizeof(((struct tls_direction *)0)->sequence) == 8, "tls_direction.sequence");
 _Static_assert(sizeof(((struct tls_direction *)0)->records) == 4, "tls_direction.records");
 _Static_assert(sizeof(((struct tls_direction *)0)->update_due) == 1, "tls_direction.update_due");
@@ -188,6 +191,7 @@ _Static_assert(sizeof(((struct tls_direction *)0)->type) == 1, "tls_direction.ty
 _Static_assert(sizeof(((struct tls_direction *)0)->payload_bytes) == 4, "tls_direction.payload_bytes");
 _Static_assert(sizeof(((struct tls_direction *)0)->taken) == 4, "tls_direction.taken");
 _Static_assert(sizeof(((struct tls_direction *)0)->payload_max) == 4, "tls_direction.payload_max");
+_Static_assert(sizeof(((struct tls_direction *)0)->message_head) == 4, "tls_direction.message_head");
 _Static_assert(sizeof(((struct tls_direction *)0)->message_head_bytes) == 1, "tls_direction.message_head_bytes");
 _Static_assert(sizeof(((struct tls_direction *)0)->message_first) == 1, "tls_direction.message_first");
 _Static_assert(sizeof(((struct tls_direction *)0)->in_message) == 1, "tls_direction.in_message");
@@ -199,6 +203,7 @@ const struct xts_record tls_direction_record = {
 	.field_count = 21,
 	.version = 1,
 	.compatible = 1,
+	.oldest = 1,
 };
 
 static const struct xts_record_field tls_state_fields[] = {
@@ -355,4 +360,5 @@ const struct xts_record tls_state_record = {
 	.field_count = 16,
 	.version = 1,
 	.compatible = 1,
+	.oldest = 1,
 };

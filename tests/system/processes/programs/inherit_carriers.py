@@ -17,10 +17,13 @@ from system.processes.programs.inherit_exec import ExecSocket
 from system.processes.programs.inherit_passing import Way
 from system.processes.programs.inheriting import listen, receive_all
 from system.sockets.programs.library_scripts import info
+from xts_messages.host_record_table import SOCKET
 
 SO_ATTACH_FILTER = 26
 SO_GET_FILTER = SO_ATTACH_FILTER
-KEY_AT = 32  # in struct socket_record
+#: What a label has in front of the first field: "XTSR", and the head of a record (messages/RECORDS.md).
+HEAD_BYTES = 12
+FIELD = struct.Struct(">HHI")
 INSTRUCTION = struct.Struct("=HBBI")
 
 
@@ -90,14 +93,23 @@ def a_record_that_another_program_made_up(c: Calls) -> None:
     endpoint = os.environ["XTS_ENDPOINT"].encode()
     assert endpoint in record
     elsewhere = record.replace(endpoint, endpoint[:-1] + b"?")
-    key = (int.from_bytes(record[KEY_AT : KEY_AT + 8], "little") ^ 1).to_bytes(8, "little")
-    unknown = record[:KEY_AT] + key + record[KEY_AT + 8 :]
+    last = value_at(record, "key").stop - 1
+    unknown = record[:last] + bytes([record[last] ^ 1]) + record[last + 1 :]
     out = ExecSocket()
     for made_up, result in ((elsewhere, -errno.EACCES), (unknown, 1)):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
             write_words(made, [word for (word,) in struct.iter_unpack("=I", made_up)])
             assert c.call("take_passed", made.fileno(), True, ctypes.byref(out)) == result
     assert c.call("accept4", out.number, None, None, 0) == -errno.ENETDOWN
+
+
+def value_at(record: bytes, name: str) -> slice:
+    """Where the value of a field of a socket is in its label."""
+    number = next(field.number for field in SOCKET.fields if field.name == name)
+    at = HEAD_BYTES
+    while (head := FIELD.unpack_from(record, at))[0] != number:
+        at += FIELD.size + head[2]
+    return slice(at + FIELD.size, at + FIELD.size + head[2])
 
 
 def words_of(fd: int) -> list[int]:

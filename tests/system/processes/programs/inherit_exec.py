@@ -305,10 +305,48 @@ def exec_keeps_what_was_bound(c: Calls) -> None:
 
 @script("inherit")
 def nonsense_is_refused(c: Calls) -> None:
-    for content in (b"x", bytes(8), bytes(4096), PATTERN[:5000], struct.pack("=II", 0x58545342, 9) + bytes(400)):
-        memfd = os.memfd_create("nonsense")
-        os.write(memfd, content)
-        os.lseek(memfd, 0, os.SEEK_SET)
+    many = head_of_record(7, 2, 0, 0, 5) + bytes(20)
+    for content in (b"x", bytes(24), bytes(4096), PATTERN[:5000], head_of_record(7, 0, 1, 1000), many):
+        memfd = file_of_records(content)
         assert c.call("inherit_next", memfd, ctypes.byref(ExecSocket())) == -errno.EPROTO
         assert c.call("inherit_next", memfd, ctypes.byref(ExecSocket())) == 0
     assert info(c).sockets == 0
+
+
+@script("inherit")
+def what_follows_a_bad_record_is_found(c: Calls) -> None:
+    """A record of another version is told apart, and costs its socket only. Descriptors that are none stay open."""
+    pipe = os.pipe()
+    versions = {(9, 9): errno.EBADMSG, (99, 99): errno.EPROTONOSUPPORT, (8, 8): errno.EPROTONOSUPPORT}
+    bodies = [struct.pack(">HHI", version, compatible, 0) for version, compatible in versions]
+    records = [head_of_record(at, 0, 0, len(body), 1) + struct.pack(">i", pipe[0]) for at, body in enumerate(bodies)]
+    whole = b"".join(head + body for head, body in zip(records, bodies, strict=True))
+    memfd = file_of_records(whole + head_of_record(77, 2, errno.EBUSY))
+    out = ExecSocket()
+    for descriptor, error in enumerate((*versions.values(), errno.EBUSY)):
+        assert c.call("inherit_next", memfd, ctypes.byref(out)) == -error
+        assert out.descriptor == (descriptor if error != errno.EBUSY else 77)
+    assert c.call("inherit_next", memfd, ctypes.byref(out)) == 0
+    assert os.write(pipe[1], b"x") == 1 and os.read(pipe[0], 1) == b"x"
+    assert info(c).sockets == 0
+
+
+@script("inherit")
+def a_struct_of_an_older_version_is_known(c: Calls) -> None:
+    """Up to version 8 records were structs. Which descriptor is lost is known of the first."""
+    memfd = file_of_records(struct.pack("=IIIi", 0x58545342, 8, 1, 5) + bytes(600))
+    out = ExecSocket()
+    assert c.call("inherit_next", memfd, ctypes.byref(out)) == -errno.EPROTONOSUPPORT
+    assert out.descriptor == 5
+    assert c.call("inherit_next", memfd, ctypes.byref(out)) == 0
+
+
+def head_of_record(descriptor: int, what: int, value: int, length: int = 0, descriptors: int = 0) -> bytes:
+    return struct.pack(">IiIIII", 0x58545352, descriptor, what, value, length, descriptors)
+
+
+def file_of_records(content: bytes) -> int:
+    memfd = os.memfd_create("records")
+    os.write(memfd, content)
+    os.lseek(memfd, 0, os.SEEK_SET)
+    return memfd

@@ -11,15 +11,12 @@ import struct
 from beds.calls import Calls, address, until
 from beds.datagram_calls import bound, datagram
 from beds.scripts import script
-from system.processes.programs.inherit_carriers import KEY_AT, words_of, write_words
+from system.processes.programs.inherit_carriers import value_at, words_of, write_words
 from system.processes.programs.inherit_datagrams import echo
 from system.processes.programs.inherit_exec import ExecSocket
 from system.processes.programs.inherit_passing import Way, at_an_end
 from system.processes.programs.inheriting import PATIENCE_S, Signal, poll
 from system.sockets.programs.library_scripts import info, recv
-
-WINDOW_AT = KEY_AT + 68
-DATAGRAMS_AT = KEY_AT + 124
 
 
 @script("inherit")
@@ -81,12 +78,13 @@ def a_made_up_record_of_a_datagram_socket(c: Calls) -> None:
     s, _ = bound(c)
     way.give(c, s)
     record = bytearray(b"".join(word.to_bytes(4, "little") for word in words_of(way.carrier())))
-    assert record[DATAGRAMS_AT] == 1
-    record[KEY_AT] ^= 1
-    record[WINDOW_AT : WINDOW_AT + 4] = (1 << 30).to_bytes(4, "little")
+    kind = value_at(record, "datagrams")
+    assert record[kind] == b"\1"
+    record[value_at(record, "key").start] ^= 1
+    record[value_at(record, "window")] = (1 << 30).to_bytes(4)
     out = ExecSocket()
     for datagrams, result in ((1, 1), (2, -errno.EPROTO)):
-        record[DATAGRAMS_AT] = datagrams
+        record[kind] = bytes([datagrams])
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
             write_words(made, [word for (word,) in struct.iter_unpack("=I", bytes(record))])
             assert c.call("take_passed", made.fileno(), True, ctypes.byref(out)) == result
