@@ -271,7 +271,8 @@ bool xts_reason_is_noticed(unsigned reason);
 #: core/reason.h and the interposer's process_page.h, for `xts status --processes`.
 REPORT_CDEF = """
 enum { XTS_REASON_COUNT = ..., XTS_REASON_ELSEWHERE = ..., XTS_REASON_LOST = ..., XTS_REASON_NO_ENDPOINT = ...,
-       XTS_REASON_PROXY_DOWN = ..., XTS_REASON_REFUSED = ..., XTS_REASON_NO_QUEUE = ... };
+       XTS_REASON_PROXY_DOWN = ..., XTS_REASON_REFUSED = ..., XTS_REASON_NO_QUEUE = ...,
+       XTS_REASON_VERSION = ... };
 const char *xts_reason_name(unsigned number);
 const char *xts_reason_text(unsigned number);
 const char *xts_sandboxed(const char *program);

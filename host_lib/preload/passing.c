@@ -182,7 +182,7 @@ bool passing_receive(int fd, bool at_once)
 	report_start();
 	if (r < 0) {
 		preload_log("descriptor %d: was passed, and cannot be had: %s", fd, strerror(errno));
-		(void)decide_stay(fd, XTS_REASON_LOST);
+		(void)decide_stay(fd, errno == EPROTONOSUPPORT ? XTS_REASON_VERSION : XTS_REASON_LOST);
 		return false;
 	}
 	d = (struct descriptor){ .kind = DESCRIPTOR_OFFLOADED, .number = (uint32_t)got.number };

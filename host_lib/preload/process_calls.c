@@ -317,6 +317,13 @@ static uint8_t flags_after_exec(const struct xts_exec_socket *got)
 	return flags;
 }
 
+static enum xts_reason why_lost(void)
+{
+	return errno == ENOTCONN        ? XTS_REASON_ELSEWHERE :
+	       errno == EPROTONOSUPPORT ? XTS_REASON_VERSION :
+					  XTS_REASON_LOST;
+}
+
 void process_take_over(void)
 {
 	char inherited[16], *text = secure_getenv(INHERITED);
@@ -337,8 +344,7 @@ void process_take_over(void)
 		if (r < 0) {
 			preload_log("descriptor %d: not kept over exec: %s", got.descriptor, strerror(errno));
 			if (got.descriptor >= 0)
-				(void)decide_stay(got.descriptor,
-						  errno == ENOTCONN ? XTS_REASON_ELSEWHERE : XTS_REASON_LOST);
+				(void)decide_stay(got.descriptor, why_lost());
 			continue;
 		}
 		descriptor_set(got.descriptor, (struct descriptor){ .kind = DESCRIPTOR_OFFLOADED,

@@ -32,6 +32,11 @@ _ELSEWHERE = (
     "the socket is one of another endpoint than this process is attached to, and a process does not begin to use "
     "another one because of a descriptor that it was sent"
 )
+#: Of its EPROTONOSUPPORT.
+_OTHER_VERSION = (
+    "the program that sent the socket has another version of libxts, whose record this one cannot read: start both "
+    "with the same libxts"
+)
 
 _lock = RLock()
 _numbers: dict[int, int] = {}  # descriptor -> number
@@ -162,6 +167,8 @@ def take_over(fd: int) -> bool:
     number = lib.xts_py_take_passed(fd, again)
     if number == -errno.EACCES:
         raise error(errno.EACCES, _ELSEWHERE)
+    if number == -errno.EPROTONOSUPPORT:
+        raise error(errno.EPROTONOSUPPORT, _OTHER_VERSION)
     check(number)
     if not number:
         return False

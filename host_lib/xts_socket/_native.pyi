@@ -41,6 +41,7 @@ class _Lib:
     XTS_REASON_LOST: int
     XTS_REASON_NO_ENDPOINT: int
     XTS_REASON_NO_QUEUE: int
+    XTS_REASON_VERSION: int
     XTS_REASON_PROXY_DOWN: int
     XTS_REASON_REFUSED: int
     ONCE_BYTES: int

@@ -29,6 +29,7 @@ class Reason(IntEnum):
     ELSEWHERE = 14  # under the interposer, over fork or exec: another process has it
     LOST = 15  # under the interposer, over fork or exec: it could not be kept
     NO_QUEUE = 16  # the endpoint has no queue for this process
+    VERSION = 17  # it came from a program with another version of libxts, which this one cannot read
 
     def __str__(self) -> str:
         return self.name

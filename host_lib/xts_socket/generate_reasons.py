@@ -109,6 +109,12 @@ ADVICE = {
         "Start the program by `fork` and `exec`, and connect after that. End handshakes and peek mode before. Look at "
         "the log of the proxy.",
     ),
+    "VERSION": (
+        "Programs with different versions of libxts keep sockets over `exec` and pass them on, as far as the older one "
+        "can read what the newer one writes. The records of libxts up to 0.2 can be read by that very build only. The "
+        "socket is then unconnected (ENOTCONN), and its peer sees the connection end.",
+        "Update the older program, or start both with the same libxts.",
+    ),
     "NO_QUEUE": (
         "The agent or the proxy answers, and has no queue for one process more. All queues of the interface are in "
         "use, or the user has as many as one user may (`per_uid_max` of the agent). Or the proxy serves as many "
@@ -123,9 +129,9 @@ _INTRODUCTION = (
     "Under `xts run` a socket stays with the kernel where it cannot be offloaded, or where the rules say so. It works "
     "as without `xts run`. Each such socket has one of these reasons. They are counted by process, and "
     "`xts status --processes` shows them. The numbers do not change.",
-    "ELSEWHERE and LOST are about sockets whose descriptor the process inherited, over `fork` or `exec`, but whose "
-    "connection it does not have. They are counted when the program first uses such a socket, or when the program that "
-    "`exec` runs starts. The first line of `xts status --processes` counts them separately (Gone).",
+    "ELSEWHERE, LOST and VERSION are about sockets whose descriptor the process inherited, over `fork` or `exec`, but "
+    "whose connection it does not have. They are counted when the program first uses such a socket, or when the "
+    "program that `exec` runs starts. The first line of `xts status --processes` counts them separately (Gone).",
     "NO_ENDPOINT, PROXY_DOWN, LIMIT, REFUSED and NO_QUEUE are never intended. So each is reported on standard error "
     "in one line, once among all processes that one `xts run` or `xts dev` has started. It is not reported with "
     "`xts run -q` or `XTS_QUIET=1`, nor when descriptor 2 is no longer the one that the program began with. With "

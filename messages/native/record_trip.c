@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-ssize_t xts_record_make(const struct xts_record *r, const void *from, uint8_t **out,
-			struct xts_record_attached *attached)
+ssize_t xts_record_make(const struct xts_record *r, const void *from, uint8_t **out, struct xts_record_attached *attached)
 {
 	ssize_t bytes = xts_record_encode(r, r->version, from, NULL, 0, attached);
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,20 @@ ssize_t again(const uint8_t *in, size_t bytes, unsigned socket, unsigned objects
 {
 	struct xts_record_attached attached = attached_of(socket, objects);
 	return record_again(in, bytes, &attached, out, room);
+}
+ssize_t for_anybody(uint32_t later, uint8_t *out, size_t room)
+{
+	static const struct xts_record_field fields[] = {
+		{ "old", .number = 1, .since = 1, .bytes = 4, .most = UINT32_MAX, .required = true },
+		{ "new", .number = 2, .since = 2, .at = 4, .bytes = 4, .most = UINT32_MAX },
+		{ "cannot be passed over", .number = 3, .since = 3, .at = 8, .bytes = 4, .most = 9, .needed = true },
+	};
+	static const struct xts_record r = { "later", fields, 3, NULL, 3, 1, 2 };
+	uint32_t made[3] = { 5, later, later };
+	struct xts_record_attached attached;
+	ssize_t bytes = xts_record_encode(&r, r.version, made, out, room, &attached);
+	static const uint8_t first[] = { 0, 1, 0, 1, 0, 0, 0, 12, 0, 1, 0, 0, 0, 0, 0, 4, 0, 0, 0, 5 };
+	return xts_record_decode(&r, first, sizeof first, NULL, made) == -EPROTONOSUPPORT ? bytes : -EIO;
 }
 ssize_t for_version(const uint8_t *in, size_t bytes, uint16_t version, uint8_t *out, size_t room)
 {
@@ -59,7 +74,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     command += [str(made / "shim.c"), *map(str, sources)]
     subprocess.run(command, check=True)
     loaded = ctypes.CDLL(str(made / "records.so"))
-    loaded.again.restype = loaded.for_version.restype = ctypes.c_ssize_t
+    loaded.again.restype = loaded.for_version.restype = loaded.for_anybody.restype = ctypes.c_ssize_t
     return loaded
 
 
@@ -296,3 +311,13 @@ def test_limits_are_those_of_tenants() -> None:
     known += (WORKER / "worker" / "worker.h").read_text()
     charged = {limit for record in table.RECORDS.values() for field in record.fields for limit in field.charged}
     assert charged and all(limit in known for limit in charged)
+
+
+@pytest.mark.parametrize(("later", "oldest"), [(0, 1), (7, 3)])
+def test_who_would_be_wrong_without_a_field_cannot_read_the_record(
+    library: ctypes.CDLL, later: int, oldest: int
+) -> None:
+    """Whoever writes does not know who reads. What is too old is not read, either: for_anybody() tries."""
+    out = ctypes.create_string_buffer(100)
+    assert library.for_anybody(later, out, ctypes.c_size_t(100)) == 8 + 3 * 12
+    assert struct.unpack_from(">HHI", out.raw) == (3, oldest, 36)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 from pathlib import Path
 
@@ -87,3 +88,66 @@ def test_a_slot_of_a_dead_process_that_another_takes_at_that_moment(tmp_path: Pa
     subprocess.run(command, check=True, timeout=60)
     done = subprocess.run([str(program)], check=True, timeout=60, stdout=subprocess.PIPE, text=True)
     assert done.stdout.splitlines() == ["dead: 1", "reused: 1", "others have it: 1", "now: 0"]
+
+
+#: Files that other versions have made: their entries are longer and lie elsewhere. What it prints: the result for each.
+OTHER_VERSIONS = r"""
+#include "processes/relatives.c"
+
+#include <stdio.h>
+
+struct xts_own_hooks xts_own_hooks;
+
+void xts_own_close(int fd) { close(fd); }
+void xts_release(void *memory) { free(memory); }
+uint64_t now_ns(void) { return 1000; }
+
+static int made(uint32_t version, uint32_t compatible, uint32_t slots, uint32_t entry_bytes, size_t bytes)
+{
+	uint32_t at = offsetof(struct relatives_file, common) + 64;
+	struct layout l = { MAGIC, version, compatible, slots, 3, at, entry_bytes };
+	int fd = memfd_create("later", MFD_ALLOW_SEALING);
+	uint64_t has = 1 << 5;
+
+	if (ftruncate(fd, (off_t)bytes) || pwrite(fd, &l, sizeof l, 0) != sizeof l ||
+		pwrite(fd, &has, sizeof has, (off_t)(at + 2 * entry_bytes + offsetof(struct common, has))) < 0 ||
+		fcntl(fd, F_ADD_SEALS, SEALS))
+		_exit(2);
+	return fd;
+}
+
+static void try(int fd, uint32_t index)
+{
+	struct relatives_place place = { fd, 5, index };
+	struct common *c;
+	int r = relatives_adopt(&place, &c);
+
+	printf("%d %d\n", r, !r && relatives_pass(c).index == index && (uint8_t *)c - (uint8_t *)families->file > 0);
+}
+
+int main(void)
+{
+	size_t room = sizeof(struct relatives_file), longer = sizeof(struct common) + 64;
+
+	try(made(2, 1, RELATIVES_MAX, (uint32_t)longer, room), 2);
+	try(made(2, 1, RELATIVES_MAX, (uint32_t)longer, room), 1);  /* not this process's */
+	try(made(2, 1, RELATIVES_MAX, (uint32_t)longer, room), 3);  /* no such entry */
+	try(made(2, 2, RELATIVES_MAX, (uint32_t)longer, room), 2);
+	try(made(2, 1, RELATIVES_MAX, 64, room), 2);                /* shorter than those of the first version */
+	try(made(2, 1, RELATIVES_MAX + 1, (uint32_t)longer, room), 2);
+	try(made(2, 1, RELATIVES_MAX, (uint32_t)room, room), 2);    /* beyond the end */
+	try(memfd_create("nothing", 0), 2);
+	return 0;
+}
+"""
+
+
+def test_a_file_of_another_version_says_how_it_is_laid_out(tmp_path: Path) -> None:
+    source = tmp_path / "versions.c"
+    source.write_text(OTHER_VERSIONS)
+    includes = [f"-I{NATIVE}", f"-I{TOP / 'messages' / 'native'}"]
+    command = [compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-O1", *includes, str(source), "-o", str(tmp_path / "run")]
+    subprocess.run([*command, "-lpthread"], check=True)
+    told = subprocess.run([tmp_path / "run"], check=True, capture_output=True, text=True, timeout=20).stdout
+    no, other = f"{-errno.ENOENT} 0", f"{-errno.EPROTONOSUPPORT} 0"
+    assert told.splitlines() == ["0 1", no, no, other, no, no, no, no]

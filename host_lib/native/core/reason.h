@@ -28,7 +28,9 @@
 	X(15, LOST, \
 	  "the socket could not be kept over fork, exec or a Unix socket (not connected yet, peek mode, no proxy)") \
 	X(16, NO_QUEUE, \
-	  "no queue is free for this process: all are in use, or a limit of its user or of all users is reached")
+	  "no queue is free for this process: all are in use, or a limit of its user or of all users is reached") \
+	X(17, VERSION, \
+	  "it came over exec or a Unix socket from a program with another version of libxts, which this one cannot read")
 
 enum xts_reason {
 	XTS_REASON_NONE, /* offloaded */
@@ -39,7 +41,8 @@ enum xts_reason {
 };
 
 /* Is the reason about a socket that this process does not have at all, not even in the kernel? */
-#define XTS_REASON_IS_GONE(reason) ((reason) == XTS_REASON_ELSEWHERE || (reason) == XTS_REASON_LOST)
+#define XTS_REASON_IS_GONE(reason) \
+	((reason) == XTS_REASON_ELSEWHERE || (reason) == XTS_REASON_LOST || (reason) == XTS_REASON_VERSION)
 
 #pragma GCC visibility push(default)
 

@@ -1,7 +1,7 @@
 /*
- * The file in which sockets pass to the program that exec runs: a memfd, which that program keeps. For each descriptor of
- * a socket there is a head and, behind it, the socket's record (socket_record.h). The head has six numbers of 32 bits in
- * network byte order, and stays as it is for ever:
+ * The file in which sockets pass to the program that exec runs: a memfd, which that program keeps. For each descriptor
+ * of a socket there is a head and, behind it, the socket's record (socket_record.h). The head has six numbers of 32
+ * bits in network byte order, and stays as it is for ever:
  *
  *     magic; descriptor, or -1; what: 0 a record, 1 again, 2 refused; number or errno; bytes of the record; how many
  *     descriptors lie next to it
@@ -292,12 +292,12 @@ static int adopt_copies(struct xts_sock *s, const struct socket_record *b)
 {
 	struct relatives_place place = { .fd = b->relatives, .slot = b->relatives_slot, .index = b->relatives_entry };
 
-	if (b->relatives >= 0)
-		s->own.common = relatives_adopt(&place);
+	int r = b->relatives < 0 ? 0 : relatives_adopt(&place, &s->own.common);
+
+	if (r)
+		return r;
 	if (s->own.common)
 		common_count(s);
-	else if (b->relatives >= 0)
-		return -ENOENT;
 	passed_adopt(s, b);
 	inherit_adopt(s);
 	return 0;

@@ -18,8 +18,8 @@ void record_write_refused(int memfd, int error, int descriptor);
 
 /* What comes next in such a file. */
 struct record_in {
-	int descriptor;        /* in the program that wrote it; -1: none */
-	uint32_t again;        /* not 0: another descriptor of the socket with this number; there is no record */
+	int descriptor;         /* in the program that wrote it; -1: none */
+	uint32_t again;         /* not 0: another descriptor of the socket with this number; there is no record */
 	struct socket_record b; /* points into made */
 	uint8_t *made;
 	uint32_t bytes;

@@ -1,6 +1,8 @@
 /* Which processes have a copy of a connection. relatives.h has the theory of operation. */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -20,22 +22,53 @@
 #define SLOT_FREE UINT64_C(0)
 #define SLOT_RUNS UINT64_C(1)
 
+#define MAGIC 0x58545246u /* "XTRF" */
+#define VERSION 1u        /* of files that this library makes */
+#define COMPATIBLE 1u     /* the oldest that can use them */
+
+/* At the beginning, in all versions. It is read once: a relative may write to it. */
+struct layout {
+	uint32_t magic, version, compatible, slots;
+	uint32_t entries, entries_at, entry_bytes;
+};
+
 struct relatives_file {
+	struct layout layout;
 	_Atomic uint64_t slot[RELATIVES_MAX];
 	_Atomic uint32_t free_hint;
 	struct common common[COMMON_MAX];
+};
+
+/* Whoever changes it adds members at its end, or raises COMPATIBLE. */
+_Static_assert(sizeof(struct common) == 176, "an entry");
+
+static const struct layout own_layout = {
+	.magic = MAGIC,
+	.version = VERSION,
+	.compatible = COMPATIBLE,
+	.slots = RELATIVES_MAX,
+	.entries = COMMON_MAX,
+	.entries_at = offsetof(struct relatives_file, common),
+	.entry_bytes = sizeof(struct common),
 };
 
 /* A file, as this process has it. */
 struct family {
 	struct family *next;
 	struct relatives_file *file;
+	struct layout layout; /* of this file */
+	size_t bytes;
 	int fd;
 	int fd_before;        /* its number when this program began; -1: it has made or inherited the file */
 	uint32_t slot, child; /* this process's slot; that of the child that a fork will create; RELATIVES_MAX: none */
 	uint32_t entries;     /* how many of them this process uses */
 	bool complete;        /* another process has the file: it gets no more entries */
 };
+
+static struct common *entry_at(const struct family *f, uint32_t i)
+{
+	return (struct common *)(void *)((uint8_t *)f->file + f->layout.entries_at + (size_t)i * f->layout.entry_bytes);
+}
 
 /* The list is of the process, and a caller has the lock of one of several stacks. At a fork nobody is in here, since
  * all stacks are locked. */
@@ -48,7 +81,7 @@ static struct family *family_of(const struct common *c)
 
 	pthread_mutex_lock(&families_lock);
 	f = families;
-	while (f && (c < f->file->common || c >= f->file->common + COMMON_MAX))
+	while (f && (c < entry_at(f, 0) || c >= entry_at(f, f->layout.entries)))
 		f = f->next;
 	pthread_mutex_unlock(&families_lock);
 	return f;
@@ -89,21 +122,42 @@ static void runs(const struct family *f)
 	atomic_fetch_or(&f->file->slot[f->slot], SLOT_RUNS);
 }
 
-static struct relatives_file *map(int fd)
+/* 0; -ENOENT: it is no such file; -EPROTONOSUPPORT. */
+static int read_layout(int fd, struct layout *l, size_t *bytes)
 {
-	struct relatives_file *file = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	struct stat file;
+
+	if (fcntl(fd, F_GET_SEALS) != SEALS || pread(fd, l, sizeof *l, 0) != (ssize_t)sizeof *l || l->magic != MAGIC ||
+	    fstat(fd, &file) < 0)
+		return -ENOENT;
+	*bytes = (size_t)file.st_size;
+	if (l->compatible > VERSION || l->compatible > l->version)
+		return -EPROTONOSUPPORT;
+	if (l->slots != RELATIVES_MAX || !l->entries || l->entries > COMMON_MAX || l->entry_bytes % sizeof(uint64_t) ||
+	    l->entries_at % sizeof(uint64_t) || l->entry_bytes < sizeof(struct common) ||
+	    l->entries_at < offsetof(struct relatives_file, common) || *bytes < l->entries_at ||
+	    (*bytes - l->entries_at) / l->entries < l->entry_bytes)
+		return -ENOENT;
+	return 0;
+}
+
+static struct relatives_file *map(int fd, size_t bytes)
+{
+	struct relatives_file *file = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
 	return file == MAP_FAILED ? NULL : file;
 }
 
 /* Takes the file for this process, in that slot. NULL: no memory; the descriptor is still the caller's. */
-static struct family *join(int fd, uint32_t slot)
+static struct family *join(int fd, uint32_t slot, const struct layout *layout, size_t bytes)
 {
 	struct family *f = calloc(1, sizeof *f);
 
 	if (!f)
 		return NULL;
-	f->file = map(fd);
+	f->layout = *layout;
+	f->bytes = bytes;
+	f->file = map(fd, bytes);
 	if (!f->file) {
 		free(f);
 		return NULL;
@@ -123,7 +177,7 @@ static struct family *join(int fd, uint32_t slot)
 
 static void give_up(struct family *f)
 {
-	munmap(f->file, sizeof *f->file);
+	munmap(f->file, f->bytes);
 	xts_own_close(f->fd);
 	xts_release(f);
 }
@@ -135,8 +189,9 @@ static struct family *make_file(void)
 
 	if (fd < 0)
 		return NULL;
-	if (ftruncate(fd, sizeof(struct relatives_file)) == 0 && fcntl(fd, F_ADD_SEALS, SEALS) == 0)
-		f = join(fd, 0);
+	if (ftruncate(fd, sizeof(struct relatives_file)) == 0 && fcntl(fd, F_ADD_SEALS, SEALS) == 0 &&
+	    pwrite(fd, &own_layout, sizeof own_layout, 0) == (ssize_t)sizeof own_layout)
+		f = join(fd, 0, &own_layout, sizeof(struct relatives_file));
 	if (!f) {
 		close(fd);
 		return NULL;
@@ -327,9 +382,9 @@ static struct common *take_entry(struct family *f)
 {
 	uint32_t hint = atomic_load(&f->file->free_hint);
 
-	for (uint32_t i = 0; i < COMMON_MAX; i++) {
-		uint32_t at = (hint + i) % COMMON_MAX, is_free = 0;
-		struct common *c = &f->file->common[at];
+	for (uint32_t i = 0; i < f->layout.entries; i++) {
+		uint32_t at = (hint + i) % f->layout.entries, is_free = 0;
+		struct common *c = entry_at(f, at);
 
 		if (!atomic_compare_exchange_strong(&c->used, &is_free, 1))
 			continue;
@@ -396,9 +451,9 @@ static bool expect_child(struct family *f)
 	for (uint32_t i = 0; i < RELATIVES_MAX && f->child == RELATIVES_MAX; i++) {
 		if (!take_slot(f, i, atomic_load(&f->file->slot[i])))
 			continue;
-		for (uint32_t at = 0; at < COMMON_MAX; at++)
-			if (atomic_load_explicit(&f->file->common[at].used, memory_order_relaxed))
-				clear_bit(&f->file->common[at], i);
+		for (uint32_t at = 0; at < f->layout.entries; at++)
+			if (atomic_load_explicit(&entry_at(f, at)->used, memory_order_relaxed))
+				clear_bit(entry_at(f, at), i);
 	}
 	return f->child != RELATIVES_MAX;
 }
@@ -464,7 +519,7 @@ void relatives_orphaned(void)
 {
 	pthread_mutex_init(&families_lock, NULL);
 	for (struct family *f = families; f; f = f->next)
-		munmap(f->file, sizeof *f->file);
+		munmap(f->file, f->bytes);
 	families = NULL;
 }
 
@@ -488,7 +543,11 @@ struct relatives_place relatives_pass(struct common *c)
 	if (!f)
 		return (struct relatives_place){ .fd = -1 };
 	keep_over_exec(f, true);
-	return (struct relatives_place){ .fd = f->fd, .slot = f->slot, .index = (uint32_t)(c - f->file->common) };
+	return (struct relatives_place){
+		.fd = f->fd,
+		.slot = f->slot,
+		.index = (uint32_t)((size_t)((uint8_t *)c - (uint8_t *)entry_at(f, 0)) / f->layout.entry_bytes),
+	};
 }
 
 void relatives_resume(void)
@@ -499,19 +558,13 @@ void relatives_resume(void)
 	pthread_mutex_unlock(&families_lock);
 }
 
-static bool is_such_a_file(int fd)
-{
-	struct stat file;
-
-	return fcntl(fd, F_GET_SEALS) == SEALS && fstat(fd, &file) == 0 &&
-	       file.st_size == (off_t)sizeof(struct relatives_file);
-}
-
 bool relatives_unused(int fd)
 {
+	struct layout layout;
 	struct family *f;
+	size_t bytes;
 
-	if (!is_such_a_file(fd))
+	if (read_layout(fd, &layout, &bytes) == -ENOENT)
 		return false;
 	pthread_mutex_lock(&families_lock);
 	f = families;
@@ -521,38 +574,48 @@ bool relatives_unused(int fd)
 	return !f;
 }
 
-static struct family *find_or_join(const struct relatives_place *place)
+static int find_or_join(const struct relatives_place *place, struct family **out)
 {
 	struct family *f = families;
+	struct layout layout;
+	size_t bytes;
+	int r;
 
 	while (f && f->fd_before != place->fd)
 		f = f->next;
+	*out = f;
 	if (f)
-		return f->slot == place->slot ? f : NULL;
-	if (!is_such_a_file(place->fd))
-		return NULL;
-	f = join(place->fd, place->slot);
+		return f->slot == place->slot ? 0 : -ENOENT;
+	r = read_layout(place->fd, &layout, &bytes);
+	if (r)
+		return r;
+	*out = f = join(place->fd, place->slot, &layout, bytes);
 	if (!f)
-		return NULL;
+		return -ENOMEM;
 	f->complete = true;
 	keep_over_exec(f, false);
-	return f;
+	return 0;
 }
 
-struct common *relatives_adopt(const struct relatives_place *place)
+int relatives_adopt(const struct relatives_place *place, struct common **out)
 {
-	struct common *c;
+	struct common *c = NULL;
 	struct family *f;
+	int r = -ENOENT;
 
-	if (place->slot >= RELATIVES_MAX || place->index >= COMMON_MAX)
-		return NULL;
+	*out = NULL;
+	if (place->slot >= RELATIVES_MAX)
+		return r;
 	pthread_mutex_lock(&families_lock);
-	f = find_or_join(place);
-	c = f ? &f->file->common[place->index] : NULL;
-	if (!has(f, c))
-		c = NULL;
-	if (c)
+	r = find_or_join(place, &f);
+	if (!r && place->index < f->layout.entries)
+		c = entry_at(f, place->index);
+	if (!r && (!c || !has(f, c)))
+		r = -ENOENT;
+	if (!r) {
 		f->entries++;
+		*out = c;
+	}
 	pthread_mutex_unlock(&families_lock);
-	return c;
+	return r;
 }

@@ -15,6 +15,10 @@
  * The key of a connection is in its entry. When a process no longer has a copy, the entry says so, and the process that
  * uses the connection next gives it another key (key_renewal.c). So who has closed all its connections of a file has no
  * key, and what it remembers is good for nothing.
+ *
+ * Two versions of this library may have the same file, before and after exec. So it says how it is laid out: where the
+ * entries are, and how long each is. A later version adds members at the end of an entry, which earlier ones pass over;
+ * it must not believe them in a file that an earlier one has made. Whatever else changes raises COMPATIBLE.
  */
 #ifndef XTS_RELATIVES_H
 #define XTS_RELATIVES_H
@@ -77,8 +81,9 @@ struct relatives_place {
 };
 struct relatives_place relatives_pass(struct common *c);
 void relatives_resume(void); /* after a failed exec: it does not keep them */
-/* In the new program. NULL: the descriptor is not of such a file. */
-struct common *relatives_adopt(const struct relatives_place *place);
+/* In the new program: 0; -ENOENT: it is not such a file, or this process has not that entry; -EPROTONOSUPPORT: another
+ * version of this library made the file, and this one cannot read it. */
+int relatives_adopt(const struct relatives_place *place, struct common **out);
 bool relatives_unused(int fd); /* is it such a file, of which nothing was adopted? */
 
 #endif

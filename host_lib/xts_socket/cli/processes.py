@@ -28,7 +28,8 @@ _UNATTACHED = (
     *(lib.XTS_REASON_NO_ENDPOINT, lib.XTS_REASON_PROXY_DOWN),
     *(lib.XTS_REASON_REFUSED, lib.XTS_REASON_NO_QUEUE),
 )
-_GONE = (lib.XTS_REASON_ELSEWHERE, lib.XTS_REASON_LOST)  # for sockets that the process does not have at all
+#: For sockets that the process does not have at all.
+_GONE = (lib.XTS_REASON_ELSEWHERE, lib.XTS_REASON_LOST, lib.XTS_REASON_VERSION)
 
 
 @dataclass(frozen=True, slots=True)

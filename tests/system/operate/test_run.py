@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -245,3 +246,22 @@ def test_strict_fails_the_call_instead(tmp_path: Path) -> None:
     done = run("--strict", "--endpoint", str(tmp_path / "nowhere"), "--", sys.executable, "-c", code)
     assert done.returncode == 3, "not the 1 of a Python program that fails: test_strict_outcome.py"
     assert "Network is down" in done.stderr
+
+
+@pytest.mark.parametrize("written", ["a struct, up to version 8", "a later version"])
+def test_a_socket_of_another_version_is_lost_with_a_reason(tmp_path: Path, written: str) -> None:
+    """What a program of another libxts leaves over exec, as far as it can be known."""
+    with socket.socket() as place:
+        fd = place.fileno()
+        later = struct.pack(">IiIIII", 0x58545352, fd, 0, 0, 8, 0) + struct.pack(">HHI", 99, 99, 0)
+        older = struct.pack("=IIIi", 0x58545342, 8, 1, fd) + bytes(600)
+        records = os.memfd_create("records", 0)
+        os.write(records, later if "later" in written else older)
+        os.lseek(records, 0, os.SEEK_SET)
+        command = [*XTS, "run", "-v", "--endpoint", str(tmp_path / "nobody.sock"), "--", sys.executable, "-c", ""]
+        environment = os.environ | {"XTS_INHERITED": str(records)}
+        done = subprocess.run(
+            command, env=environment, pass_fds=(records, fd), capture_output=True, text=True, timeout=60, check=True
+        )
+        os.close(records)
+    assert "VERSION" in done.stderr, done.stderr

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import random
 import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from beds.calls import Calls, until
 from beds.scripts import script
@@ -17,7 +19,7 @@ from system.processes.programs.inherit_exec import ExecSocket
 from system.processes.programs.inherit_passing import Way
 from system.processes.programs.inheriting import listen, receive_all
 from system.sockets.programs.library_scripts import info
-from xts_messages.host_record_table import SOCKET
+from xts_messages.host_record_table import ENDPOINT_BYTES, SOCKET
 
 SO_ATTACH_FILTER = 26
 SO_GET_FILTER = SO_ATTACH_FILTER
@@ -25,6 +27,7 @@ SO_GET_FILTER = SO_ATTACH_FILTER
 HEAD_BYTES = 12
 FIELD = struct.Struct(">HHI")
 INSTRUCTION = struct.Struct("=HBBI")
+STORED = Path(__file__).with_name("stored_records.json")
 
 
 @contextmanager
@@ -101,6 +104,23 @@ def a_record_that_another_program_made_up(c: Calls) -> None:
             write_words(made, [word for (word,) in struct.iter_unpack("=I", made_up)])
             assert c.call("take_passed", made.fileno(), True, ctypes.byref(out)) == result
     assert c.call("accept4", out.number, None, None, 0) == -errno.ENETDOWN
+
+
+@script("inherit")
+def stored_records_of_older_versions_are_read(c: Calls) -> None:
+    """Nothing has their keys any more, so nobody connects to them. A later version may be read, if it says so."""
+    out = ExecSocket()
+    endpoint = os.environ["XTS_ENDPOINT"].encode().ljust(ENDPOINT_BYTES, b"\0")
+    for stored in json.loads(STORED.read_text())["labels"]:
+        label = bytes.fromhex("".join(stored["bytes"])).replace(b"@" * ENDPOINT_BYTES, endpoint)
+        later = label[:4] + struct.pack(">HH", 99, stored["version"]) + label[8:]
+        for record, result in ((label, 1), (later, 1), (later[:6] + b"\0\x63" + label[8:], -errno.EPROTONOSUPPORT)):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
+                write_words(made, [word for (word,) in struct.iter_unpack("=I", record)])
+                assert c.call("take_passed", made.fileno(), True, ctypes.byref(out)) == result
+            if result == 1:
+                assert c.call("accept4", out.number, None, None, 0) == -errno.ENETDOWN
+                assert c.call("close", out.number) == 0
 
 
 def value_at(record: bytes, name: str) -> slice:
