@@ -372,6 +372,7 @@ class Supervisor:
         for worker in self.workers:
             with suppress(TimeoutError):
                 worker.drain()
+        LOG.info("draining: new sockets are refused from now on")
         left = await self._wait_for_none(deadline)
         if left:
             cut = min(left, self._connections())

@@ -24,8 +24,7 @@ BOTH, OVER_ETHERNET = ("shm", "afxdp"), ("afxdp",)
 class Allows(Enum):
     NOTHING = "nothing is noticed"
     NEW_FAIL = "new connections may fail"
-    SOME_END = "connections with TLS in the proxy, and those of several processes, may end"
-    INHERITED_END = "connections that a new process has inherited may end"
+    SHARED_END = "connections of several processes may end"
     ENDS = "connections may end"
 
 
@@ -145,7 +144,7 @@ def _kill_a_program(scene: Scene, chance: random.Random) -> None:
 
 
 TABLE = (
-    Disturbance("upgrade of the proxy", "proxy", Allows.SOME_END, _upgrade),
+    Disturbance("upgrade of the proxy", "proxy", Allows.SHARED_END, _upgrade),
     Disturbance("restart of the proxy", "proxy", Allows.ENDS, _restart),
     Disturbance("kill of the proxy", "proxy", Allows.ENDS, _kill_proxy),
     Disturbance("kill of its workers", "proxy", Allows.ENDS, _kill_one("xts-workers")),
@@ -155,9 +154,9 @@ TABLE = (
     Disturbance("workers that do not run", "proxy", Allows.NOTHING, _stopped("xts-workers")),
     Disturbance("a key process that does not run", "proxy", Allows.NOTHING, _stopped("xts-keys")),
     Disturbance("few descriptors for the workers", "proxy", Allows.NEW_FAIL, _few_descriptors),
-    Disturbance("kill of the agent", "agent", Allows.INHERITED_END, _kill_agent, OVER_ETHERNET),
-    Disturbance("restart of the agent", "agent", Allows.INHERITED_END, _restart_agent, OVER_ETHERNET),
-    Disturbance("an agent that does not run", "agent", Allows.INHERITED_END, _stopped("agent"), OVER_ETHERNET),
+    Disturbance("kill of the agent", "agent", Allows.NOTHING, _kill_agent, OVER_ETHERNET),
+    Disturbance("restart of the agent", "agent", Allows.NOTHING, _restart_agent, OVER_ETHERNET),
+    Disturbance("an agent that does not run", "agent", Allows.NOTHING, _stopped("agent"), OVER_ETHERNET),
     Disturbance("a link that is down", "link", Allows.NOTHING, _link_down(0.05, 0.5), OVER_ETHERNET),
     Disturbance("a link that is down for long", "link", Allows.ENDS, _link_down(3.5, 5.0), OVER_ETHERNET),
     Disturbance("a busy machine", "machine", Allows.NOTHING, _busy_machine),

@@ -19,8 +19,6 @@ ERRNOS = frozenset(
 STOPPING = frozenset(["ESHUTDOWN", "EUSERS"])
 #: And what a device says that has no room.
 NO_ROOM = frozenset(["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM"])
-#: The loads whose connections may end, where not all may.
-ENDING = {Allows.SOME_END: ("tls", "family"), Allows.INHERITED_END: ("family",)}
 #: How soon after a disturbance every load gets on again.
 RECOVERS_S = 10.0
 #: Descriptors that come and go with connections.
@@ -79,7 +77,7 @@ class Oracle:
         name = seen.more["errno"]
         if Allows.ENDS in allowed and name in ERRNOS | NO_ROOM | STOPPING:
             return True
-        if any(seen.load.startswith(loads) for kind, loads in ENDING.items() if kind in allowed) and name in ERRNOS:
+        if Allows.SHARED_END in allowed and seen.load.startswith("family") and name in ERRNOS:
             return True
         is_new = seen.at - seen.more["age_s"] >= begun - 0.1
         return Allows.NEW_FAIL in allowed and is_new and name in ERRNOS | NO_ROOM

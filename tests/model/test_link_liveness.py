@@ -143,6 +143,18 @@ def test_a_long_pause_between_two_watches_does_not_count() -> None:
     assert pair.host.up
 
 
+def test_silence_after_a_ping_counts_only_while_it_is_watched() -> None:
+    pair = watched()
+    pair.advance(100)  # a ping is due, and nobody answers
+    core.xts_link_watch(pair.host.link, False, pair.now_ns)
+    pair.now_ns += 10_000 * MS
+    core.xts_link_watch(pair.host.link, True, pair.now_ns)
+    pair.host.tick(pair.now_ns + 999 * MS)
+    assert pair.host.up
+    pair.host.tick(pair.now_ns + 1000 * MS)
+    assert not pair.host.up
+
+
 def test_a_flood_of_pings_is_answered_once_a_round() -> None:
     pair = Pair().open()
     for token in range(1000):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
 #: Commands, whose modules are next to their tests, and the packages that all tests import.
-OTHERS = {"bench", "stress", "attack", "fuzz", "beds", "oracles", "suite"}
+OTHERS = {"bench", "stress", "attack", "chaos", "fuzz", "beds", "oracles", "suite"}
 
 
 def test_programs_of_tests_have_folders_of_their_own() -> None:

@@ -220,7 +220,7 @@ static void give_back_error(struct connection *c, int error)
 		return;
 	}
 	registry_lock();
-	atomic_store(&s->returned.error, error);
+	atomic_store(&s->returned.error, (uint16_t)error);
 	shared_tell_members(s, c->worker);
 	registry_unlock();
 }

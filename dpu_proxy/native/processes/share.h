@@ -73,8 +73,8 @@ struct keyed {
 struct returned_datagrams {
 	struct returned_block *first, *last;
 	uint32_t blocks;
-	_Atomic bool any;  /* may be read without the lock */
-	_Atomic int error; /* a pending error that has come back too; 0: none. Needs no lock */
+	_Atomic bool any;       /* may be read without the lock */
+	_Atomic uint16_t error; /* a pending error that has come back too; 0: none. Needs no lock */
 };
 
 struct shared {

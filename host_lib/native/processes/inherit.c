@@ -31,6 +31,8 @@
 #include "core/wait.h"
 #include "xts_private.h"
 
+#define ATTACH_PAUSE_NS (20 * NS_PER_MS)
+
 static void (*tell_gone)(int number, unsigned reason);
 
 static void set_inherited(struct xts_sock *s, uint8_t how)
@@ -177,19 +179,37 @@ static int claim(struct xts_sock *s)
 	return call_proxy(s, &call);
 }
 
-static int take(struct xts_sock *s)
+/* A connection is lost with this attempt: an agent that is being started again is waited for. What has a key is made
+ * again whenever there is a queue (again.c). */
+static int attach_for(struct xts_sock *s, bool by_key)
 {
 	struct stack *st = s->stack;
+	uint64_t until_ns = now_ns() + INHERITED_AWAY_NS;
+	uint32_t id = s->id;
+	uint16_t nobody = 0;
+	int r;
+
+	while (!st->channel && (r = channel_attach(st))) {
+		if (r != -ENETDOWN || by_key || now_ns() > until_ns || !socket_is(s, id))
+			return r;
+		if (wait_for(st, &nobody, now_ns() + ATTACH_PAUSE_NS, false) == -ENOBUFS)
+			return r;
+	}
+	return 0;
+}
+
+static int take(struct xts_sock *s)
+{
 	bool by_key = share_by_key(s);
 	uint32_t id = s->id;
 	int r;
 
 	if (!s->cold->sharing.key)
 		return 0; /* the connection had ended: only the unread bytes are left */
-	r = st->channel ? 0 : channel_attach(st);
+	r = attach_for(s, by_key);
 	if (s->id != id)
 		return -EBADF;
-	if (!r && !sharing_possible(st))
+	if (!r && !sharing_possible(s->stack))
 		r = -EOPNOTSUPP;
 	if (!r)
 		r = by_key ? kind_of(s)->join(s) : claim(s);

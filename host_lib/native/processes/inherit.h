@@ -46,6 +46,9 @@
 
 #include "core/clock.h"
 
+/* How long a process that has inherited a connection waits for a queue: agent and proxy start in less. */
+#define INHERITED_AWAY_NS (3 * NS_PER_S)
+
 struct epoll_ctx;
 struct stack;
 struct xts_sock;

@@ -18,6 +18,9 @@
  * would fail once. After one call has waited in vain the holder is *silent*, and no such call waits for it any more
  * until it gives the connection up. What the failed call wanted the connection for is remembered, so that a poll asks
  * for it with the same urgency: readiness comes when the holder gives it up.
+ *
+ * A new process needs a queue of its own first. An agent that is being started again gives none, and ends nothing: so
+ * an inherited connection is not given up for that before INHERITED_AWAY_NS.
  */
 #include <sys/epoll.h>
 
@@ -45,7 +48,7 @@
 #define PAUSE_MIN_NS (100 * NS_PER_US)
 /* a process that does not ask again soon is not waited for (PROTOCOL.md) */
 #define PAUSE_BUSY_NS (2 * NS_PER_MS)
-#define PAUSE_NEEDED_NS (20 * NS_PER_MS) /* the holder is receiving, possibly for long */
+#define PAUSE_NEEDED_NS (20 * NS_PER_MS) /* the holder is receiving, possibly for long; or there is no queue */
 
 /* The process that held it last has died. Had it read everything, and has everything that it had sent arrived? */
 static bool nothing_is_missing(const struct xts_sock *s, const struct call *call)
@@ -158,12 +161,13 @@ struct patience {
 	uint64_t answered_ns;
 };
 
-/* The parent's SHARE may be on its way, or the key is not valid any more. */
-static bool may_be_on_its_way(struct xts_sock *s, uint64_t now)
+/* Has it been so for less than this time? The parent's SHARE may be on its way, or the key is not valid any more; an
+ * agent may be starting, or there is none. */
+static bool may_pass(struct xts_sock *s, uint64_t now, uint64_t limit_ns)
 {
 	if (!s->cold->sharing.unknown_ns)
 		s->cold->sharing.unknown_ns = now;
-	return now - s->cold->sharing.unknown_ns < UNKNOWN_NS;
+	return now - s->cold->sharing.unknown_ns < limit_ns;
 }
 
 /* What an answer means: 0: ask again; otherwise the result of the call. */
@@ -181,7 +185,9 @@ static int consider(struct xts_sock *s, int r, struct patience *p)
 	case -EBUSY: /* its holder has not answered */
 		return over ? -EAGAIN : now - p->answered_ns > ANSWER_NS ? -ETIMEDOUT : 0;
 	case -ENOENT:
-		return !may_be_on_its_way(s, now) ? r : over ? -EAGAIN : 0;
+		return !may_pass(s, now, UNKNOWN_NS) ? r : over ? -EAGAIN : 0;
+	case -ENETDOWN:
+		return s->stack->channel || !may_pass(s, now, INHERITED_AWAY_NS) ? r : over ? -EAGAIN : 0;
 	default:
 		return r;
 	}
@@ -222,7 +228,7 @@ static int take(struct xts_sock *s, struct patience *p)
 			return -ERESTART;
 		if (!s->open && !s->own.ending)
 			return -EBADF;
-		pause_ns = longer(pause_ns, answer == -EAGAIN ? PAUSE_NEEDED_NS : PAUSE_BUSY_NS);
+		pause_ns = longer(pause_ns, answer == -EAGAIN || answer == -ENETDOWN ? PAUSE_NEEDED_NS : PAUSE_BUSY_NS);
 	}
 }
 

@@ -21,6 +21,7 @@ struct pair_calls {
 static struct pair_calls calls;
 static struct memory_queue *queue; /* of the live attachment, or NULL */
 static uint64_t clock_now_ns, epoch;
+static int proxys_end; /* of the attach connection, on which nothing is said */
 
 /* The linker puts it in the place of clock_gettime(). */
 int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
@@ -125,13 +126,17 @@ uint32_t pair_host_sockets(void)
 
 int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request, int timeout_ms)
 {
+	int connection[2];
+
 	(void)endpoint, (void)request, (void)timeout_ms;
 	memset(out, 0, sizeof *out);
+	ENSURE(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, connection));
 	queue = memory_open(true);
 	out->queue = &queue->queue;
-	out->connection = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	out->connection = connection[0];
+	proxys_end = connection[1];
 	out->status = calloc(1, sizeof *out->status + XTS_STATUS_ENTRIES * sizeof out->status->entry[0]);
-	ENSURE(out->connection >= 0 && out->status);
+	ENSURE(out->status);
 	out->reply.kind = XTS_QUEUE_SHM;
 	out->reply.epoch = ++epoch;
 	calls.attached();
@@ -147,6 +152,7 @@ void xts_detach(struct xts_attachment *attachment)
 	xts_queue_close(attachment->queue);
 	free(attachment->status);
 	close(attachment->connection);
+	close(proxys_end);
 	memset(attachment, 0, sizeof *attachment);
 }
 

@@ -87,7 +87,7 @@ def provoked(phase: str, directory: Path, tables: str = LIMITS) -> dict[str, str
                     proxy.kill()
                 else:
                     proxy.process.send_signal(signal.SIGTERM)
-                    until(lambda: any(word in proxy.log.read_text() for word in ("drain", "stopping")))
+                    until(lambda: "new sockets are refused" in proxy.log.read_text())
                 line, _ = process.communicate("go on\n", timeout=DEADLINE_S)
             assert line, f"{process.stderr.read()}\n{proxy.log.read_text()}"
             found: dict[str, str] = json.loads(line)
