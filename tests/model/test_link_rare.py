@@ -278,3 +278,12 @@ def test_what_is_due_without_regard_to_time() -> None:
         pair.proxy.receive(pair.now_ns)
     pair.proxy.recycle(4)
     assert core.xts_link_control_due(pair.proxy.link)
+
+
+@pytest.mark.parametrize("side", ["host", "proxy"])
+def test_a_second_goodbye_says_nothing_new(side: str) -> None:
+    pair = Pair().open()
+    link, made = (pair.host, from_proxy) if side == "host" else (pair.proxy, from_host)
+    goodbye = made("XTS_LINK_GOODBYE", {"epoch": int(link.link.epoch)}, error=errno.EIO)
+    assert link.take(goodbye, pair.now_ns) == CLOSED
+    assert link.take(goodbye, pair.now_ns) == DROPPED
