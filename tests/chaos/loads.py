@@ -85,8 +85,9 @@ class Seen:
 class Load:
     """A running load. It begins again when a disturbance has killed it."""
 
-    def __init__(self, lab: Lab, kind: Kind, folder: Path, seen: list[Seen]) -> None:
-        self.kind, self._lab, self._folder, self._seen = kind, lab, folder, seen
+    def __init__(self, lab: Lab, kind: Kind, folder: Path, seen: list[Seen], pause_s: float) -> None:
+        """`pause_s`: between an answer and the next request."""
+        self.kind, self._lab, self._folder, self._seen, self._pause_s = kind, lab, folder, seen, pause_s
         self.name = f"{kind.name} ({kind.port})"
         self.got_on_at = 0.0
         self._listens = threading.Event()
@@ -116,11 +117,13 @@ class Load:
             raise TimeoutError(f"{self.name} does not listen; what it said is in {complaints.name}")
 
     def _environment(self) -> dict[str, str]:
+        everywhere = {"CHAOS_PAUSE_S": str(self._pause_s)}
         if self.kind.role != "host":
-            return {}
+            return everywhere
         if self.kind.tls:
-            return {"XTS_STRICT": "1"}
-        return {"LD_PRELOAD": preloaded(), "XTS_RULES": str(self._folder / "rules"), "XTS_STRICT": "1"}
+            return everywhere | {"XTS_STRICT": "1"}
+        rules = str(self._folder / "rules")
+        return everywhere | {"LD_PRELOAD": preloaded(), "XTS_RULES": rules, "XTS_STRICT": "1"}
 
     def _certificate(self) -> Sequence[str]:
         if not (self.kind.tls and self.kind.serves):

@@ -118,8 +118,9 @@ class Scene:
 
 
 @contextmanager
-def scene(queue: str, folder: Path) -> Iterator[Scene]:
-    """Loads are running when it begins. `folder`: for what programs say, and certificates."""
+def scene(queue: str, folder: Path, pause_s: float) -> Iterator[Scene]:
+    """Loads are running when it begins. `folder`: for what programs say, and certificates. `pause_s`: of loads, between
+    an answer and the next request."""
     (folder / "rules").write_text(RULES)
     tables = tls_tables(folder, Authority())
     lab = Lab(f"c{os.getpid()}{queue}", queue=queue, queues=QUEUES, tables=tables, relayed_max=0)
@@ -130,7 +131,7 @@ def scene(queue: str, folder: Path) -> Iterator[Scene]:
         path.write_text(path.read_text().replace("[proxy]\n", SETTINGS, 1))
         made.reload()
         for kind in KINDS:
-            made.loads.append(Load(lab, kind, folder, made.seen))
+            made.loads.append(Load(lab, kind, folder, made.seen, pause_s))
         yield made
     finally:
         for load in made.loads:

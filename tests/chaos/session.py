@@ -48,13 +48,15 @@ def _carry_out(scene: Scene, step: Step, oracle: Oracle) -> None:
 
 @dataclass(frozen=True)
 class Wanted:
-    """`only`: disturbances whose names have this. `steps`: at most so many."""
+    """`only`: disturbances whose names have this. `steps`: at most so many. `pause_s`: of loads, between an answer and
+    the next request; without one they take all of the machine."""
 
     queue: str
     seed: int
     seconds: float = 1e9
     only: str = ""
     steps: int = 1 << 30
+    pause_s: float = 0.0
 
 
 def run(wanted: Wanted, folder: Path, say: Callable[[str], None]) -> Outcome:
@@ -64,7 +66,7 @@ def run(wanted: Wanted, folder: Path, say: Callable[[str], None]) -> Outcome:
         names = ", ".join(one.name for one in of_kind(wanted.queue))
         raise ValueError(f"no disturbance of {wanted.queue} has {wanted.only!r} in its name: {names}")
     outcome = Outcome()
-    with scene(wanted.queue, folder) as made:
+    with scene(wanted.queue, folder, wanted.pause_s) as made:
         oracle = Oracle(made)
         oracle.all_got_on(None, time.monotonic())
         oracle.judge(None, time.monotonic())

@@ -28,6 +28,7 @@ PATIENCE_S = 20.0  # a call that takes longer is a failure: the slowest disturba
 PIECE = 1 << 16
 STREAM_BYTES = 4 << 20
 MANY = 100
+PAUSE_S = float(os.environ.get("CHAOS_PAUSE_S", "0"))
 ended = threading.Event()
 saying = threading.Lock()
 
@@ -49,6 +50,8 @@ class Watch:
         self.begun = time.monotonic()  # of the connection
 
     def got_on(self) -> None:
+        if PAUSE_S:
+            ended.wait(PAUSE_S)
         if time.monotonic() >= self._said + BETWEEN_LINES_S:
             self._said = time.monotonic()
             say("got_on")
