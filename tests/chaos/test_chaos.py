@@ -28,7 +28,7 @@ def chaos(wanted: Wanted, folder: Path) -> Outcome:
 
 @pytest.mark.parametrize("queue", KINDS)
 def test_programs_notice_what_they_may(queue: str, tmp_path: Path) -> None:
-    outcome = chaos(Wanted(queue, seed=1, steps=5, pause_s=0.03), tmp_path)  # other tests run beside it
+    outcome = chaos(Wanted(queue, seed=1, steps=5, pause_s=0.03), tmp_path)  # other tests run at the same time
     assert not outcome.failures
     assert outcome.steps == 5
 

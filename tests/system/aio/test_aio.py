@@ -357,6 +357,7 @@ def test_a_write_of_a_view_with_gaps() -> None:
         writer.write(memoryview(bytearray(range(10)))[::2])
         got = await asyncio.wait_for(reader.readexactly(5), 20)
         writer.close()
+        await writer.wait_closed()
         server.close()
         return got
 

@@ -50,7 +50,7 @@ def echo_port(where: Ethernet) -> Iterator[int]:
 
 @pytest.mark.root
 @pytest.mark.afxdp
-@pytest.mark.parametrize("how", ["fork", "exec"])
+@pytest.mark.parametrize("how", ["fork", pytest.param("exec", marks=pytest.mark.long)])
 def test_the_agent_is_started_again(where: Ethernet, echo_port: int, how: str) -> None:
     peer = [str(topology.NET.addresses[0].ip), str(echo_port)]
     with where.program([str(PROGRAM), *peer]) as process:

@@ -393,6 +393,7 @@ def test_an_end_without_that_of_tls(xts_authority: Authority, suppress: bool) ->
             return await reader.read()
         finally:
             writer.close()
+            await asyncio.wait([asyncio.ensure_future(writer.wait_closed())])
 
     def on_asyncio_now(sock: xts_socket.socket) -> bytes:
         return asyncio.run(on_asyncio(sock))
@@ -520,10 +521,12 @@ def test_async_servers(xts_authority: Authority) -> None:
 
     async def on_asyncio() -> None:
         async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
-            while data := await reader.read(65536):
-                writer.write(data)
-            writer.close()
+            try:
+                assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+                while data := await reader.read(65536):
+                    writer.write(data)
+            finally:  # also when the loop ends, which the client does not wait for
+                writer.close()
 
         for options in ({"tls": SERVER}, {"ssl": SERVER}, {"ssl": xts_socket.ssl_context(SERVER)}):
             async with await aio.start_server(echo, "127.0.0.1", 0, **options) as server:
