@@ -22,13 +22,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="of the plan (default: another one each time)")
     parser.add_argument("--seconds", type=float, default=120, help="how long (default: %(default)s)")
     parser.add_argument("--only", default="", metavar="TEXT", help="disturbances whose names have this")
+    parser.add_argument(
+        "--pause-ms", type=float, default=10, help="of programs, before the next request (default: %(default)s)"
+    )
     options = parser.parse_args()
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="xts-chaos-"))
     folder.chmod(0o755)
     print(f"seed {seed}; what programs say is in {folder}", flush=True)
     try:
-        wanted = Wanted(options.queue, seed, options.seconds, options.only)
+        wanted = Wanted(options.queue, seed, options.seconds, options.only, pause_s=options.pause_ms / 1000)
         outcome = run(wanted, folder, lambda line: print(line, flush=True))
     except ValueError as error:
         print(f"tests/chaos/run: {error}", file=sys.stderr)

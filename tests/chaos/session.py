@@ -49,14 +49,15 @@ def _carry_out(scene: Scene, step: Step, oracle: Oracle) -> None:
 @dataclass(frozen=True)
 class Wanted:
     """`only`: disturbances whose names have this. `steps`: at most so many. `pause_s`: of loads, between an answer and
-    the next request; without one they take all of the machine."""
+    the next request. Without one they take all of a small machine, and a worker that did not run for a while comes to
+    its turns so late that hosts give it up."""
 
     queue: str
     seed: int
     seconds: float = 1e9
     only: str = ""
     steps: int = 1 << 30
-    pause_s: float = 0.0
+    pause_s: float = 0.01
 
 
 def run(wanted: Wanted, folder: Path, say: Callable[[str], None]) -> Outcome:
