@@ -13,6 +13,14 @@ QUEUES = 8
 WIRE_VARIABLE = "TESTS_WIRE"
 
 
+def skip_without_lab(queue: str) -> None:
+    """Skips the test where the machine or the user cannot have a lab with this kind of queue."""
+    if lacking := missing_privilege():
+        pytest.skip(f"a lab needs root; lacking {', '.join(lacking)}")
+    if queue == "afxdp" and (reason := afxdp_unavailable()):
+        pytest.skip(reason)
+
+
 def raise_or_skip(
     queue: str,
     suffix: str = "",
@@ -29,10 +37,7 @@ def raise_or_skip(
     agent and proxy share or none, and this between them, whose lost frames are repeated or not; the test is skipped
     where the machine or the user cannot have one. Without `wire`, AF_XDP queues have the one that TESTS_WIRE names (a
     cable), so that suites written for a cable run on a switch, too (tests/system/wire/test_suites.py)."""
-    if lacking := missing_privilege():
-        pytest.skip(f"a lab needs root; lacking {', '.join(lacking)}")
-    if queue == "afxdp" and (reason := afxdp_unavailable()):
-        pytest.skip(reason)
+    skip_without_lab(queue)
     lab = Lab(
         f"t{os.getpid()}{queue}{suffix}",
         queue=queue,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import subprocess
 import sys
 from abc import ABC, abstractmethod
@@ -15,6 +14,7 @@ from xts_lab.lab import Lab
 from xts_proxy import control_socket
 
 from beds.operated_proxy import PROXY, Proxy, running, wait
+from beds.ready import readable
 from beds.restarts import Ethernet, Place, SharedMemory
 
 UPGRADE_S = 20.0
@@ -64,9 +64,7 @@ class OverSharedMemory(Upgrading):
 
     def upgrade(self) -> None:
         new, ready = self.begin()
-        poll = select.poll()  # of many descriptors, select() is not able
-        poll.register(ready, select.POLLIN)
-        said = poll.poll(UPGRADE_S * 1000) and os.read(ready, 64)
+        said = readable(ready, UPGRADE_S) and os.read(ready, 64)
         os.close(ready)
         assert said == b"ready\n", (self.directory / "log").read_text()[-3000:]
         assert self.process.wait(UPGRADE_S) == 0

@@ -19,9 +19,6 @@ from xts_lab import topology
 from xts_lab.lab import Lab
 
 PROGRAM = Path(__file__).with_name("programs") / "loaded.py"
-RULES = "".join(
-    f"use xts {role} *:*\n" for role in ("tcp_client", "tcp_server", "udp_sender", "udp_receiver", "udp_connect")
-)
 START_S = 20.0
 NETWORK, DEVICE = str(topology.NET.addresses[0].ip), str(topology.DPU_NET.addresses[0].ip)
 

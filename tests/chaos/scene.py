@@ -6,31 +6,24 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from beds import process_tree
 from beds.authority import Authority, tls_tables
+from beds.operated_proxy import wait
+from beds.restarts import RULES
 from xts_lab.lab import Lab
 from xts_lab.running_programs import Record
 from xts_proxy import control_socket
 
-from chaos.loads import KINDS, RULES, Load, Seen
+from chaos.loads import KINDS, Load, Seen
 
 WAIT_S = 20.0
 QUEUES = 16
 #: So that a restart does not wait for connections that stay.
 SETTINGS = "[proxy]\ndrain_timeout_s = 1\n"
-
-
-def wait(reached: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not reached():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not in {WAIT_S:g} s")
-        time.sleep(0.01)
 
 
 class Scene:
@@ -60,14 +53,14 @@ class Scene:
     def upgrade(self) -> None:
         before = self.proxy()
         self._spawn("upgrade")
-        wait(lambda: not before.alive, "the end of the proxy before")
+        wait(lambda: not before.alive, "end of the proxy before", WAIT_S)
 
     def end_proxy(self, number: signal.Signals) -> None:
         os.kill(self.proxy().pid, number)
         self.proxy_ended()
 
     def proxy_ended(self) -> None:
-        wait(lambda: not self.proxy().alive and not self.proxy().members(), "the end of the proxy")
+        wait(lambda: not self.proxy().alive and not self.proxy().members(), "end of the proxy", WAIT_S)
 
     def reload(self) -> None:
         def taken() -> int:
@@ -76,7 +69,7 @@ class Scene:
 
         before = taken()
         os.kill(self.proxy().pid, signal.SIGHUP)
-        wait(lambda: taken() > before, "a reload")
+        wait(lambda: taken() > before, "reload", WAIT_S)
 
     # --- the agent --------------------------------------------------------------------------------------------
 
@@ -88,7 +81,7 @@ class Scene:
     def end_agent(self, number: signal.Signals) -> None:
         record = self.agent()
         os.kill(record.pid, number)
-        wait(lambda: not record.alive, "the end of the agent")
+        wait(lambda: not record.alive, "end of the agent", WAIT_S)
 
     # --- processes --------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from xts_lab.privilege import afxdp_unavailable, missing_privilege
+from beds.lab import skip_without_lab
 
 from chaos.disturbances import of_kind
 from chaos.plan import Step, steps
@@ -18,10 +18,7 @@ KINDS = [
 
 
 def chaos(wanted: Wanted, folder: Path) -> Outcome:
-    if lacking := missing_privilege():
-        pytest.skip(f"a lab needs root; lacking {', '.join(lacking)}")
-    if wanted.queue == "afxdp" and (reason := afxdp_unavailable()):
-        pytest.skip(reason)
+    skip_without_lab(wanted.queue)
     folder.chmod(0o755)
     return run(wanted, folder, print)
 

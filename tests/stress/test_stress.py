@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from xts_lab.privilege import afxdp_unavailable, missing_privilege
+from beds.lab import skip_without_lab
 
 from stress import session
 from stress.beds import LOOPBACK
@@ -33,10 +33,8 @@ RUNS = {
 
 
 def _available(queue: str) -> None:
-    if queue in ("afxdp", "shm") and (lacking := missing_privilege()):
-        pytest.skip(f"a lab needs root; lacking {', '.join(lacking)}")
-    if queue == "afxdp" and (reason := afxdp_unavailable()):
-        pytest.skip(reason)
+    if queue in ("afxdp", "shm"):
+        skip_without_lab(queue)
 
 
 def _passes(settings: Settings) -> None:
