@@ -13,7 +13,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 #define QUEUES_MAX 256
 

@@ -10,9 +10,9 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
-from xts_messages.afxdp import XskSocket, open_socket
-from xts_messages.queue import Queue
-from xts_messages.queue_kinds import DEFAULT, QueueOptions
+from xts_messages.queues.afxdp import XskSocket, open_socket
+from xts_messages.queues.queue import Queue
+from xts_messages.queues.queue_kinds import DEFAULT, QueueOptions
 
 from xts_bpf import _native
 from xts_bpf.program import SteerCounters, SteerProgram, interface_index, interface_mac

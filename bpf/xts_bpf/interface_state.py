@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from xts_messages.afxdp import AF_XDP
+from xts_messages.queues.afxdp import AF_XDP
 
 from xts_bpf import _native
 

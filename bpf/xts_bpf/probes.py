@@ -1,4 +1,4 @@
-"""The static probes of libxts and of the proxy (messages/native/probe.h), read with bcc.
+"""The static probes of libxts and of the proxy (messages/native/common/probe.h), read with bcc.
 
 bcc compiles a program when it is loaded, and requires kernel headers. Our programs use no structures of the kernel, so
 the headers of another version serve as well: if those of the running kernel are missing, Debian's linux-headers are
@@ -20,10 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from xts_messages import trace_needs
+from xts_messages.machine import trace_needs
 
 PROVIDER = b"xts"
-#: The types of a probe's arguments, as in messages/native/probe.h.
+#: The types of a probe's arguments, as in messages/native/common/probe.h.
 ARGUMENTS = {
     "send_call": ("s32", "u64"),
     "send_taken": ("u64", "u32", "u64"),

@@ -13,8 +13,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from xts_messages.command_line import add_common
-from xts_messages.standard_output import ends_with_reader
+from xts_messages.terminal.command_line import add_common
+from xts_messages.terminal.standard_output import ends_with_reader
 
 from xts_bpf.probes import TraceError
 from xts_bpf.trace_drops import Tracer, program_of

@@ -11,7 +11,7 @@ import errno
 from typing import Any
 
 from pyroute2 import IPRoute
-from xts_messages.trace_needs import NO_BCC
+from xts_messages.machine.trace_needs import NO_BCC
 
 from xts_bpf.probes import TraceError, kernel_headers
 from xts_bpf.program import interface_index

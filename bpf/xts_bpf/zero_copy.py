@@ -1,9 +1,9 @@
 """Whether a queue is bound with zero copy, or the kernel copies each frame.
 
 Theory of operation. With zero copy the card reads and writes the queue's memory. A driver says whether it has that, and
-over how many buffers a frame may extend (xts_messages/xdp_features.py). What it says is not believed. A queue whose
-probe was answered before it was bound (steering.py) has to answer one within ANSWER_S after that, or the driver's zero
-copy moves nothing: the queue is bound again in copy mode, and so are all that follow. Where no probe was answered
+over how many buffers a frame may extend (xts_messages/machine/xdp_features.py). What it says is not believed. A queue
+whose probe was answered before it was bound (steering.py) has to answer one within ANSWER_S after that, or the driver's
+zero copy moves nothing: the queue is bound again in copy mode, and so are all that follow. Where no probe was answered
 before, nothing can be told from the silence. Who can bind again later waits for the answer in copy mode.
 
 What a queue *is* the kernel says (XDP_OPTIONS), after it was bound.
@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from xts_messages.afxdp import XskSocket, has_huge_pages, open_socket
-from xts_messages.queue_kinds import QueueOptions
-from xts_messages.xdp_features import XdpFeatures, ask_outside
+from xts_messages.machine.xdp_features import XdpFeatures, ask_outside
+from xts_messages.queues.afxdp import XskSocket, has_huge_pages, open_socket
+from xts_messages.queues.queue_kinds import QueueOptions
 
 from xts_bpf import flow_rules
 from xts_bpf.interface_driver import driver_of

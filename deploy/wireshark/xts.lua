@@ -1,4 +1,4 @@
--- Generated from messages/xts_messages/wire_table.py by `python -m xts_messages.generate`. Do not edit.
+-- Generated from messages/xts_messages/wire/wire_table.py by `python -m xts_messages.generate`. Do not edit.
 -- Use: tshark -X lua_script:xts.lua …, or copy it to Wireshark's plugin folder (Help, About, Folders).
 
 local ETHERTYPE = 0x855B
@@ -373,7 +373,7 @@ local endpoints = {
 local messages = {
 	[1] = {
 		short = "CONNECT", bytes = 64,
-		meaning = "start a connection, with protocols pushed onto it before its first byte (payload: xts_messages/ulps.py)",
+		meaning = "start a connection, with protocols pushed onto it before its first byte (payload: xts_messages/wire/ulps.py)",
 		id_of = "the proxy's identifier, or 0: create the socket", payload = "length",
 		flags = {},
 		sender = "host",
@@ -713,7 +713,7 @@ local messages = {
 	},
 	[37] = {
 		short = "IOCTL", bytes = 44,
-		meaning = "ioctl(2), and what is done with ULPs (xts_messages/ulps.py)",
+		meaning = "ioctl(2), and what is done with ULPs (xts_messages/wire/ulps.py)",
 		id_of = "the proxy's identifier, or 0: create the socket", payload = "length",
 		flags = {},
 		sender = "host",

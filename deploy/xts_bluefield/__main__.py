@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from xts_messages.command_line import CommandLine, add_common
-from xts_messages.standard_output import ends_with_reader
+from xts_messages.terminal.command_line import CommandLine, add_common
+from xts_messages.terminal.standard_output import ends_with_reader
 
 from . import report
 from .applying import Outcome, apply, differences, undo

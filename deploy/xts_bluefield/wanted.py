@@ -15,15 +15,15 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct, structs
-from xts_messages.configuration_file import parse_toml, read_text
-from xts_messages.file_failure import not_read
-from xts_messages.toml_positions import Path as KeyPath
-from xts_messages.toml_positions import Place, dotted, locate
-from xts_messages.wire_table import ETHERTYPE
+from xts_messages.settings.configuration_file import parse_toml, read_text
+from xts_messages.settings.file_failure import not_read
+from xts_messages.settings.toml_positions import Path as KeyPath
+from xts_messages.settings.toml_positions import Place, dotted, locate
+from xts_messages.wire.wire_table import ETHERTYPE
 
 InterfaceName = Annotated[str, Meta(pattern=r"^[^\s/<>\"',]{1,15}$")]
 Pci = Annotated[str, Meta(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
-#: As xts_messages.mac_address.station() takes it: no group's, and not zero.
+#: As xts_messages.machine.mac_address.station() takes it: no group's, and not zero.
 Mac = Annotated[str, Meta(pattern=r"^(?!00(:00){5}$)[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$")]
 CpuList = Annotated[str, Meta(pattern=r"^(\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*)?$")]
 Port = Annotated[int, Meta(ge=1, le=65535)]

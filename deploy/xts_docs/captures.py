@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xts_messages.command_line import CommandLine
+from xts_messages.terminal.command_line import CommandLine
 
 from .markdown import TOP
 

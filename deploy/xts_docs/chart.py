@@ -21,8 +21,8 @@ from typing import Any
 
 import msgspec
 from xts_agent.config import AgentConfig
-from xts_messages import generated
-from xts_messages.config_mistakes import needed
+from xts_messages.generate import generated
+from xts_messages.settings.config_mistakes import needed
 from xts_proxy.config import PARSED, Proxy
 
 from .markdown import TOP

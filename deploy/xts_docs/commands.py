@@ -76,7 +76,7 @@ def all_commands() -> list[Command]:
     from xts_bpf.trace import main as trace
     from xts_kubernetes.__main__ import main as device_plugin
     from xts_lab.__main__ import main as lab
-    from xts_messages.otlp import main as otlp
+    from xts_messages.metrics.otlp import main as otlp
     from xts_proxy.__main__ import main as proxy
     from xts_socket.cli import main as xts
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from xts_messages import generated
-from xts_messages.environment import VARIABLES
-from xts_messages.generate_environment import settings
-from xts_messages.profiles import PROFILES
+from xts_messages.generate import generated
+from xts_messages.generate.generate_environment import settings
+from xts_messages.settings.environment import VARIABLES
+from xts_messages.settings.profiles import PROFILES
 
 from . import commands, header, roff, setting_tables
 from .commands import Command

@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable, Iterator
 
 from xts_agent.metric_catalogue import PARTS as PARTS_OF_AGENT
-from xts_messages import generated, metric_list
-from xts_messages.environment import VARIABLES
+from xts_messages.generate import generated
+from xts_messages.metrics import metric_list
+from xts_messages.settings.environment import VARIABLES
 from xts_proxy.metric_catalogue import PARTS
 
 from . import commands, header, setting_tables

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from xts_messages.text_table import print_table
+from xts_messages.terminal.text_table import print_table
 
 TOP = Path(__file__).parents[2]
 #: Of the last review.

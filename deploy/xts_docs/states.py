@@ -18,7 +18,7 @@ from typing import Any
 
 import xts_proxy._native
 import xts_socket._native
-from xts_messages import generated
+from xts_messages.generate import generated
 
 #: As struct xts_states_visited has room for.
 _STATES_MAX = 16

@@ -11,9 +11,9 @@ from typing import Any
 from pyroute2.netlink.exceptions import NetlinkError
 from rich.console import Console
 from rich.table import Table
-from xts_messages import line_origin
-from xts_messages.command_line import CommandLine, add_common, add_watch, watch
-from xts_messages.standard_output import ends_with_reader
+from xts_messages.settings import line_origin
+from xts_messages.terminal.command_line import CommandLine, add_common, add_watch, watch
+from xts_messages.terminal.standard_output import ends_with_reader
 
 from . import topology
 from .card import Cable

@@ -42,9 +42,9 @@ _KEY, _RULE = struct.Struct("=6s2x"), struct.Struct("=QQ")
 @dataclass(frozen=True)
 class Behaviour:
     """How a card answers. `insert_errno`: 0, or the answer to each new rule. `rules_max`: how many it has room for;
-    one more is answered with `full_errno`. `xdp_bits`: the driver's XDP features (xts_messages/xdp_features.py), 0: as
-    the kernel says; `buffers`: of a frame with zero copy. `bind_errno`: the answer to a queue that is bound with zero
-    copy. `moves`: frames arrive on such a queue."""
+    one more is answered with `full_errno`. `xdp_bits`: the driver's XDP features
+    (xts_messages/machine/xdp_features.py), 0: as the kernel says; `buffers`: of a frame with zero copy. `bind_errno`:
+    the answer to a queue that is bound with zero copy. `moves`: frames arrive on such a queue."""
 
     insert_errno: int = 0
     rules_max: int = 1024
@@ -77,7 +77,8 @@ DRIVERS = {
     # drivers/net/veth.c has no set_rxnfc: net/ethtool/ioctl.c answers
     "veth": Behaviour(insert_errno=errno.EOPNOTSUPP),
 }
-#: Features of drivers with zero copy: BASIC, REDIRECT, ZERO_COPY and RX_SEVERAL of xts_messages/xdp_features.py.
+#: Features of drivers with zero copy: BASIC, REDIRECT, ZERO_COPY and RX_SEVERAL of
+#: xts_messages/machine/xdp_features.py.
 ZERO_COPY_BITS = 1 | 2 | 8 | 32
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from pyroute2.netlink.exceptions import NetlinkError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from xts_messages import terminal
-from xts_messages.command_line import CommandLine
-from xts_messages.standard_output import ends_with_reader
+from xts_messages.terminal import terminal
+from xts_messages.terminal.command_line import CommandLine
+from xts_messages.terminal.standard_output import ends_with_reader
 
 from . import demo_job, demo_picture
 from .demo_job import Task, certificate_in, make_file, trust_tables

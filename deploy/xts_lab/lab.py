@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from xts_messages.printable import printable
+from xts_messages.terminal.printable import printable
 
 from xts_lab.loopback import ALLOW_LOOPBACK
 

@@ -23,7 +23,7 @@ PRELUDE = """
 #include "ulp/config.h"
 #include "ulp/tls/tls_config.h"
 #include "ulp/ulp_stack.h"
-#include "allowed_syscalls.h"
+#include "common/allowed_syscalls.h"
 #include "keys/keys.h"
 #include "connection/connection_states.h"
 #include "worker/device_clock.h"
@@ -79,18 +79,18 @@ def definition(header: Path, name: str) -> str:
 def cdef() -> str:
     """All declarations of the module."""
     parts = [
-        definition(MESSAGES / "wire.h", "struct xts_endpoint"),
-        definition(MESSAGES / "waits.h", "struct xts_waits").replace("XTS_WAIT_REASONS", "4"),
-        definition(MESSAGES / "link.h", "enum xts_link_state"),
-        definition(MESSAGES / "link.h", "struct xts_link_stats"),
-        definition(MESSAGES / "queue.h", "struct xts_queue_stats"),
+        definition(MESSAGES / "wire/wire.h", "struct xts_endpoint"),
+        definition(MESSAGES / "attaching/waits.h", "struct xts_waits").replace("XTS_WAIT_REASONS", "4"),
+        definition(MESSAGES / "link/link.h", "enum xts_link_state"),
+        definition(MESSAGES / "link/link.h", "struct xts_link_stats"),
+        definition(MESSAGES / "queues/queue.h", "struct xts_queue_stats"),
         declarations(HERE / "worker" / "tcp_view.h"),
         with_numbers(declarations(HERE / "worker" / "worker.h"), HERE / "worker" / "worker.h", MESSAGES / "ulp_wire.h"),
         declarations(HERE / "tenants" / "policy.h"),
         declarations(HERE / "connection" / "sockopt.h"),
         declarations(HERE / "ulp" / "config.h"),
         declarations(HERE / "ulp" / "tls" / "tls_config.h"),
-        declarations(MESSAGES / "allowed_syscalls.h"),
+        declarations(MESSAGES / "common/allowed_syscalls.h"),
         declarations(HERE / "keys" / "keys.h"),
         declarations(HERE / "worker" / "device_clock.h"),
         "struct iovec { void *iov_base; size_t iov_len; };",
@@ -98,7 +98,7 @@ def cdef() -> str:
         definition(HERE / "ulp" / "ulp.h", "struct ulp_payer"),
         "struct ulp_stack;",
         *(
-            definition(MESSAGES / "state_table.h", f"struct xts_{name}")
+            definition(MESSAGES / "common/state_table.h", f"struct xts_{name}")
             for name in ("state_rule", "state_flag", "flag_rule", "state_change", "state_table")
         ),
         declarations(HERE / "ulp" / "ulp_stack.h"),

@@ -15,16 +15,17 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xts_messages import attach_token, exit_status
-from xts_messages.command_line import CommandLine, add_common, add_watch, watch
-from xts_messages.config_mistakes import ConfigError, Mistake
-from xts_messages.configuration_file import read_text
-from xts_messages.exit_status import FAILED, MISTAKE
-from xts_messages.metric_list import add_list_metrics, list_asked, listing
-from xts_messages.served_sockets import add_unserved, check_unserved, in_use, server_of
-from xts_messages.service_manager import manager
-from xts_messages.standard_output import ends_with_reader
-from xts_messages.toml_positions import dotted, locate
+from xts_messages.attaching import attach_token
+from xts_messages.metrics.metric_list import add_list_metrics, list_asked, listing
+from xts_messages.services import exit_status
+from xts_messages.services.exit_status import FAILED, MISTAKE
+from xts_messages.services.served_sockets import add_unserved, check_unserved, in_use, server_of
+from xts_messages.services.service_manager import manager
+from xts_messages.settings.config_mistakes import ConfigError, Mistake
+from xts_messages.settings.configuration_file import read_text
+from xts_messages.settings.toml_positions import dotted, locate
+from xts_messages.terminal.command_line import CommandLine, add_common, add_watch, watch
+from xts_messages.terminal.standard_output import ends_with_reader
 
 from xts_proxy import WIPES_MEMORY, config_tls
 from xts_proxy.config import RELOADABLE, Config, Proxy, load, read, render
@@ -347,7 +348,7 @@ def _detach(config: Config, _: argparse.Namespace) -> int:
 
 
 def _run(config: Config, options: argparse.Namespace) -> int:
-    from xts_messages.readiness import Readiness
+    from xts_messages.services.readiness import Readiness
 
     from xts_proxy import log
     from xts_proxy.supervisor import Supervisor

@@ -32,10 +32,10 @@ from xts_bpf.interface_state import any_unbound
 from xts_bpf.kept_interface import KeptInterface
 from xts_bpf.program import interface_index
 from xts_bpf.steering import Steering
-from xts_messages import attach_token
-from xts_messages.afxdp import XskSocket, is_zero_copy
+from xts_messages.attaching import attach_token
 from xts_messages.native import lib
-from xts_messages.queue_kinds import QueueEnd
+from xts_messages.queues.afxdp import XskSocket, is_zero_copy
+from xts_messages.queues.queue_kinds import QueueEnd
 
 from xts_proxy.config import Config
 from xts_proxy.config_values import ALL, Queues

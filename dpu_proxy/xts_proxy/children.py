@@ -18,7 +18,7 @@ from pathlib import Path
 from xts_proxy import sandbox
 
 _STDERR = 2
-#: Exit status of a process that made a forbidden system call (native/allowed_syscalls.c).
+#: Exit status of a process that made a forbidden system call (native/common/allowed_syscalls.c).
 _FORBIDDEN_CALL = 159
 #: The process that forked this one, if fork() below did.
 _parent = 0

@@ -15,17 +15,17 @@ from typing import Annotated, Any, Literal, get_origin
 
 import msgspec
 from msgspec import Meta, Struct
-from xts_messages import line_origin
-from xts_messages.config_mistakes import ConfigError, Mistake, expectation, found, near, needed, of_syntax
-from xts_messages.configuration_file import parse_toml, read_text
-from xts_messages.file_failure import not_read
-from xts_messages.killed_processes import ENDED_KEEP_S, ENDED_KEEP_S_MAX
-from xts_messages.log_format import Format
-from xts_messages.metrics_address import MetricsAddress
-from xts_messages.queue_kinds import QueueOptions
-from xts_messages.toml_positions import Path as KeyPath
-from xts_messages.toml_positions import Place, dotted, locate
-from xts_messages.wire_table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
+from xts_messages.attaching.killed_processes import ENDED_KEEP_S, ENDED_KEEP_S_MAX
+from xts_messages.metrics.metrics_address import MetricsAddress
+from xts_messages.queues.queue_kinds import QueueOptions
+from xts_messages.services.log_format import Format
+from xts_messages.settings import line_origin
+from xts_messages.settings.config_mistakes import ConfigError, Mistake, expectation, found, near, needed, of_syntax
+from xts_messages.settings.configuration_file import parse_toml, read_text
+from xts_messages.settings.file_failure import not_read
+from xts_messages.settings.toml_positions import Path as KeyPath
+from xts_messages.settings.toml_positions import Place, dotted, locate
+from xts_messages.wire.wire_table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
 from xts_proxy.config_filter import Filter
 from xts_proxy.config_filter import of_files as filters_of_files
@@ -318,7 +318,7 @@ def _of_files(config: Config) -> Iterator[tuple[KeyPath, str]]:
 def _metrics_files(proxy: Proxy) -> Iterator[tuple[KeyPath, str]]:
     if not (proxy.metrics_certificate or proxy.metrics_key or proxy.metrics_token):
         return
-    from xts_messages import metrics_credentials
+    from xts_messages.metrics import metrics_credentials
 
     try:
         metrics_credentials.read(proxy.metrics_certificate, proxy.metrics_key, proxy.metrics_token)

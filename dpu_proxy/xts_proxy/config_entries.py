@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from xts_messages.toml_positions import Path as KeyPath
-from xts_messages.toml_positions import dotted
+from xts_messages.settings.toml_positions import Path as KeyPath
+from xts_messages.settings.toml_positions import dotted
 
 
 class Program(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 from msgspec import Struct
-from xts_messages.toml_positions import Path as KeyPath
+from xts_messages.settings.toml_positions import Path as KeyPath
 
 from xts_proxy.config_entries import of_programs, repeated
 from xts_proxy.config_tenant import Name as TenantName

@@ -15,8 +15,8 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
-from xts_messages.toml_positions import Path as KeyPath
-from xts_messages.wire_table import TOKEN_CGROUP_BYTES_MAX
+from xts_messages.settings.toml_positions import Path as KeyPath
+from xts_messages.wire.wire_table import TOKEN_CGROUP_BYTES_MAX
 
 from xts_proxy.config_entries import repeated
 from xts_proxy.config_limits import DESCRIPTORS_MAX, Limits, TenantLimits, limits_together

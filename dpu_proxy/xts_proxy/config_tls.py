@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
-from xts_messages.toml_positions import Path as KeyPath
+from xts_messages.settings.toml_positions import Path as KeyPath
 
 from xts_proxy.config_entries import repeated
 from xts_proxy.config_tenant import Name as TenantName

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
-from xts_messages.toml_positions import Path as KeyPath
+from xts_messages.settings.toml_positions import Path as KeyPath
 
 from xts_proxy.config_entries import of_programs, repeated
 from xts_proxy.config_tls import File, Name
@@ -31,7 +31,7 @@ class Ulp(Struct, frozen=True, kw_only=True):
     first_byte_timeout_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 2000
     pdu_mib_max: Annotated[int, Meta(ge=1, le=4095)] = 64
     buffered_mib_max: Annotated[int, Meta(ge=1, le=1024)] = 4
-    #: The protocols that xts_messages.ulps marks `optional`; a test checks that they are the same.
+    #: The protocols that xts_messages.wire.ulps marks `optional`; a test checks that they are the same.
     optional: list[Literal["grpc", "mpa"]] = msgspec.field(default_factory=list)
     parser: list[Parser] = msgspec.field(default_factory=list)
 

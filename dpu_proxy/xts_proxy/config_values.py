@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from xts_messages import mac_address
-from xts_messages.metrics_address import MetricsAddress
+from xts_messages.machine import mac_address
+from xts_messages.metrics.metrics_address import MetricsAddress
 
 ALL = "all"
 LOOPBACK = "loopback"

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from xts_messages import record_table
+from xts_messages.wire import record_table
 
 from xts_proxy import sandbox
 from xts_proxy.heartbeat import Worker as Looked

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from xts_messages.waits import PROXY_REASONS
+from xts_messages.attaching.waits import PROXY_REASONS
 
 from xts_proxy._native import ffi
 
@@ -55,7 +55,7 @@ def _layout() -> tuple[struct.Struct, tuple[str, ...]]:
 
 _STRUCT, _NAMES = _layout()
 _TEXTS = ("filter", "receive_ulps", "send_ulps", "receive_carrier", "send_carrier")
-#: Of the TCP side, what its table declares to be shown (xts_messages/record_table.py).
+#: Of the TCP side, what its table declares to be shown (xts_messages/wire/record_table.py).
 _SIDE = "side."
 _NUMBERS = tuple(
     name for name in _NAMES if ("." not in name or name.startswith(_SIDE)) and name not in (*_TEXTS, "epoch", "state")
@@ -97,7 +97,7 @@ def _row(values: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _waits_row(counts: tuple[int, ...], now: bytes) -> dict[str, Any]:
-    """As xts_messages.waits.Waits; `ns` has the present waits already."""
+    """As xts_messages.attaching.waits.Waits; `ns` has the present waits already."""
     by_reason = {
         name: {"times": times, "ns": ns}
         for name, times, ns in zip(PROXY_REASONS, counts[:_REASONS], counts[_REASONS:], strict=True)

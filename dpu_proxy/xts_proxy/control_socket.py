@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
-from xts_messages.printable import printable
+from xts_messages.terminal.printable import printable
 
 _ANSWER_BYTES_MAX = 256 << 20
 _PIECE_BYTES = 1 << 20

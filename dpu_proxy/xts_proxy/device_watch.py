@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from xts_messages.netlink_changes import IPV4_ADDRESSES, IPV6_ADDRESSES, LINKS, Changes
+from xts_messages.machine.netlink_changes import IPV4_ADDRESSES, IPV6_ADDRESSES, LINKS, Changes
 
 from xts_proxy.config import Config
 from xts_proxy.log import LOG

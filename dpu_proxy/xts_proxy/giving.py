@@ -22,8 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from xts_messages.queue_kinds import QueueEnd
-from xts_messages.service_manager import LISTENS
+from xts_messages.queues.queue_kinds import QueueEnd
+from xts_messages.services.service_manager import LISTENS
 
 from xts_proxy.handover import (
     VERSION,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from xts_messages.log_format import about
+from xts_messages.services.log_format import about
 
 from xts_proxy.log import LOG
 from xts_proxy.periodic import Periodic

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from xts_messages.log_format import about
+from xts_messages.services.log_format import about
 
 from xts_proxy.log import LOG
 from xts_proxy.periodic import Periodic

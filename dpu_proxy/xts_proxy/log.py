@@ -1,5 +1,5 @@
-"""The log of the proxy: its own lines, and those of its workers, limited in number. xts_messages/log_format.py has its
-formats."""
+"""The log of the proxy: its own lines, and those of its workers, limited in number. xts_messages/services/log_format.py
+has its formats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import time
 from typing import Protocol
 
-from xts_messages.log_format import Format, about, handler
+from xts_messages.services.log_format import Format, about, handler
 
 LOG = logging.getLogger("xts-proxy")
 

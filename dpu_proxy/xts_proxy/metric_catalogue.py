@@ -6,8 +6,8 @@ series is bounded by workers, queues and tenants.
 
 from __future__ import annotations
 
-from xts_messages.metric import counter, counter_by, counter_each, gauge, gauge_each, histogram
-from xts_messages.metric_list import Parts
+from xts_messages.metrics.metric import counter, counter_by, counter_each, gauge, gauge_each, histogram
+from xts_messages.metrics.metric_list import Parts
 
 #: Of the supervisor (Supervisor.figures()), without labels.
 PROXY = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from xts_messages import metric
-from xts_messages.metric import Family
+from xts_messages.metrics import metric
+from xts_messages.metrics.metric import Family
 
 from xts_proxy import metric_catalogue as catalogue
 

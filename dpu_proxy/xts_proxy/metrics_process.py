@@ -1,5 +1,5 @@
-"""The process that serves the proxy's metrics, as the supervisor sees it. xts_messages/metrics_server.py has the theory
-of operation.
+"""The process that serves the proxy's metrics, as the supervisor sees it. xts_messages/metrics/metrics_server.py has
+the theory of operation.
 
 It is forked before the supervisor reads any key. It runs as the proxy's user, without capabilities, and opens no files
 and no connections. When it ends, connections are not affected, and another one is started a second later.
@@ -15,7 +15,8 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from xts_messages import landlock, metrics_credentials, metrics_server
+from xts_messages.metrics import metrics_credentials, metrics_server
+from xts_messages.services import landlock
 
 from xts_proxy import children, metrics, sandbox
 from xts_proxy.config import Proxy

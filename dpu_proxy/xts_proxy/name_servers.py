@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xts_messages.wire_table import FAMILY_IPV4, FAMILY_IPV6
+from xts_messages.wire.wire_table import FAMILY_IPV4, FAMILY_IPV6
 
 from xts_proxy.config import Config
 from xts_proxy.config_names import RESOLVERS_MAX, NameRule, Resolver

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from xts_messages.toml_positions import Path
+from xts_messages.settings.toml_positions import Path
 
 from xts_proxy.config import Config, Rule
 from xts_proxy.config_names import NameRule

@@ -25,9 +25,9 @@ from xts_bpf.interface_state import any_unbound
 from xts_bpf.kept_interface import KeptInterface
 from xts_bpf.program import SteerProgram
 from xts_bpf.steering import SteeredInterface
-from xts_messages.afxdp import XskSocket
+from xts_messages.machine.netlink_changes import LINKS, Changes
 from xts_messages.native import ffi
-from xts_messages.netlink_changes import LINKS, Changes
+from xts_messages.queues.afxdp import XskSocket
 
 from xts_proxy import children, sandbox
 from xts_proxy.log import LOG

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from xts_messages.config_mistakes import ConfigError
+from xts_messages.settings.config_mistakes import ConfigError
 
 from xts_proxy import sandbox
 from xts_proxy.config import Config, load, restart_needed

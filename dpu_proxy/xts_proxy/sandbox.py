@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from xts_messages import landlock
+from xts_messages.services import landlock
 
 from xts_proxy._native import ffi, lib
 from xts_proxy.config_limits import DESCRIPTORS_MAX
@@ -131,8 +131,8 @@ def give_up_files(*, network: bool) -> str:
 
 def restrict_calls(*, parsers: bool, started: bool) -> str:
     """From here on a workers' process may only make the system calls that workers need
-    (messages/native/allowed_syscalls.h). Those that start threads are allowed until it is `started`, bpf(2) only if
-    there are `parsers`. Returns a line for the log."""
+    (messages/native/common/allowed_syscalls.h). Those that start threads are allowed until it is `started`, bpf(2) only
+    if there are `parsers`. Returns a line for the log."""
     calls = lib.XTS_CALLS_OF_WORKERS | (lib.XTS_CALLS_OF_PARSERS if parsers else 0)
     calls |= 0 if started else lib.XTS_CALLS_OF_START
     if result := lib.xts_calls_only(calls):

@@ -19,15 +19,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-from xts_messages.attach_token import cgroup_of
-from xts_messages.endpoint import Attached, Endpoint, Grant, Peer
-from xts_messages.low_ports import first_port
-from xts_messages.printable import printable
-from xts_messages.queue_kinds import PROXY, QueueEnd
-from xts_messages.queue_refusals import Refusals
-from xts_messages.service_manager import passed
-from xts_messages.shm import ShmArea, create_shm
-from xts_messages.wire_table import FRAME_WINDOW_MIN
+from xts_messages.attaching.attach_token import cgroup_of
+from xts_messages.attaching.endpoint import Attached, Endpoint, Grant, Peer
+from xts_messages.attaching.queue_refusals import Refusals
+from xts_messages.machine.low_ports import first_port
+from xts_messages.queues.queue_kinds import PROXY, QueueEnd
+from xts_messages.queues.shm import ShmArea, create_shm
+from xts_messages.services.service_manager import passed
+from xts_messages.terminal.printable import printable
+from xts_messages.wire.wire_table import FRAME_WINDOW_MIN
 
 from xts_proxy.config import Config
 from xts_proxy.handover import Attachment, Channel, Sockets, channel_of

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xts_messages.printable import printable
-from xts_messages.text_table import print_table
+from xts_messages.terminal.printable import printable
+from xts_messages.terminal.text_table import print_table
 
 from xts_proxy import control_socket
 from xts_proxy.wire_report import wire_lines

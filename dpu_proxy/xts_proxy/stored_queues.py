@@ -24,10 +24,10 @@ from xts_bpf.device import DeviceSockets, open_device_sockets, open_sockets
 from xts_bpf.program import QUEUES_MAX, SteerCounters, SteerProgram, interface_mac, read_counters
 from xts_bpf.steering import SteeredInterface, Steering
 from xts_bpf.zero_copy import AUTO, QueueBinder
-from xts_messages.afxdp import XskSocket, is_zero_copy
 from xts_messages.native import ffi
-from xts_messages.queue_kinds import QueueOptions
-from xts_messages.service_manager import ServiceManager, manager, passed
+from xts_messages.queues.afxdp import XskSocket, is_zero_copy
+from xts_messages.queues.queue_kinds import QueueOptions
+from xts_messages.services.service_manager import ServiceManager, manager, passed
 
 from xts_proxy.log import LOG
 

@@ -35,9 +35,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from xts_messages.metrics_address import listen_unix
-from xts_messages.readiness import Readiness
-from xts_messages.service_manager import passed
+from xts_messages.metrics.metrics_address import listen_unix
+from xts_messages.services.readiness import Readiness
+from xts_messages.services.service_manager import passed
 from xts_messages.version import __version__
 
 from xts_proxy import control_socket, device_network, guarantees, log, python_cpus, routing, sandbox

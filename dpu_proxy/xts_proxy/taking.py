@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
-from xts_messages.service_manager import LISTENS, passed
+from xts_messages.services.service_manager import LISTENS, passed
 
 from xts_proxy import control_socket
 from xts_proxy.handover import VERSION, Begins, Channel, Done, Granted, Ready, Sockets, Taken, Wire, close_all, rewind

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from xts_messages.toml_positions import dotted
-from xts_messages.ulps import BY_NAME
+from xts_messages.settings.toml_positions import dotted
+from xts_messages.wire.ulps import BY_NAME
 
 from xts_proxy import tls_files, ulp_tls
 from xts_proxy._native import ffi, lib

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from xts_messages.toml_positions import Path as KeyPath
+from xts_messages.settings.toml_positions import Path as KeyPath
 
 from xts_proxy import tls_files
 from xts_proxy._native import ffi, lib

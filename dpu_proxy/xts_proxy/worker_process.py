@@ -1,5 +1,6 @@
 """The workers' process. It reads what hosts and peers send, so it has hardly anything else: no files, no private keys,
-no privilege except to bind to low ports, and only the system calls that it needs (messages/native/allowed_syscalls.h).
+no privilege except to bind to low ports, and only the system calls that it needs
+(messages/native/common/allowed_syscalls.h).
 
 Theory of operation. The supervisor forks it when queues are open, and from then on calls its methods (calling.py). The
 first, `start`, drops all privileges and then starts the workers. The main thread carries out calls, one by one; the
@@ -21,7 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from xts_messages.queue_kinds import PROXY, QueueEnd
+from xts_messages.queues.queue_kinds import PROXY, QueueEnd
 
 from xts_proxy import calling, children, keys, python_cpus, sandbox, ulp, ulp_tls
 from xts_proxy.config import Config

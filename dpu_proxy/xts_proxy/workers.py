@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from xts_messages import ulps
 from xts_messages.native import ffi as messages_ffi
-from xts_messages.queue import Queue
+from xts_messages.queues.queue import Queue
+from xts_messages.wire import ulps
 
 from xts_proxy import interfaces, name_servers, policy_table
 from xts_proxy._native import ffi, lib

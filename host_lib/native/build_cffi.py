@@ -338,9 +338,9 @@ const struct xts_state_table *xts_owner_states(void);
 """
 
 PRELUDE = """
-#include "environment.h"
-#include "settings_file.h"
-#include "state_table.h"
+#include "settings/environment.h"
+#include "settings/settings_file.h"
+#include "common/state_table.h"
 #include "xts_private.h"
 #include "python_calls.h"
 #include "core/control_page.h"
@@ -367,7 +367,7 @@ def main(output: str) -> None:
         + DECISION_CDEF
         + REPORT_CDEF
         + CONTROL_CDEF
-        + structs(MESSAGES / "state_table.h")
+        + structs(MESSAGES / "common/state_table.h")
         + STATES_CDEF
     )
     ffi.set_source("xts_socket._native", PRELUDE)

@@ -22,7 +22,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "notice.h"
+#include "common/notice.h"
 #include "python_epoll.h"
 #include "python_pdus.h"
 #include "python_waits.h"

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "notice.h"
+#include "common/notice.h"
 #include "preload.h"
 #include "process_page.h"
 #include "once_per_run.h"

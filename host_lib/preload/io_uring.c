@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "environment.h"
+#include "settings/environment.h"
 
 bool preload_may_use_io_uring(void)
 {

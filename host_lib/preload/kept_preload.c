@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "core/arguments.h"
-#include "environment.h"
+#include "settings/environment.h"
 #include "not_preloaded.h"
-#include "notice.h"
+#include "common/notice.h"
 #include "preload.h"
 
 #define NAME "LD_PRELOAD="

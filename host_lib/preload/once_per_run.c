@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "environment.h"
+#include "settings/environment.h"
 #include "preload.h"
 
 #define WORD_BITS 64u

@@ -50,7 +50,7 @@
 #include "real.h"
 #include "core/caller.h"
 #include "core/reason.h"
-#include "notice.h"
+#include "common/notice.h"
 #include "rules/rules.h"
 #include "core/signals.h"
 #include "xts.h"

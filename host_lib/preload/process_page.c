@@ -10,8 +10,8 @@
 #include <sys/mman.h>
 
 #include "core/control_page.h"
-#include "endpoint.h"
-#include "environment.h"
+#include "wire/endpoint.h"
+#include "settings/environment.h"
 #include "preload.h"
 
 static struct xts_report_page *_Atomic page;
@@ -32,7 +32,7 @@ static void unlock_report(void)
 	xts_come_out();
 }
 
-/* Chosen as in messages/native/attach.c. */
+/* Chosen as in messages/native/attaching/attach.c. */
 static void endpoint_of_environment(void)
 {
 	const char *queue = xts_environment(XTS_ENV_QUEUE), *path = xts_environment(XTS_ENV_ENDPOINT);

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "descriptor_table.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 #define XTS_REPORT_NAME "xts-preload"
 #define XTS_REPORT_MAGIC 0x58545352u /* "XTSR" */

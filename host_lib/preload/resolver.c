@@ -22,11 +22,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "notice.h"
+#include "common/notice.h"
 #include "once_per_run.h"
 #include "preload.h"
 #include "process_page.h"
-#include "wire.h"
+#include "wire/wire.h"
 #include "xts_nss.h"
 
 #define SERVICE "libnss_xts.so.2"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/control_page.h"
-#include "environment.h"
+#include "settings/environment.h"
 #include "preload.h"
 #include "process_page.h"
 

@@ -8,8 +8,8 @@
 
 #include "core/caller.h"
 #include "decision/sandboxed.h"
-#include "environment.h"
-#include "notice.h"
+#include "settings/environment.h"
+#include "common/notice.h"
 #include "process_page.h"
 #include "once_per_run.h"
 #include "rules_in_force.h"

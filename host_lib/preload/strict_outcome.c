@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "core/reason.h"
-#include "notice.h"
+#include "common/notice.h"
 #include "once_per_run.h"
 #include "process_page.h"
 

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "environment.h"
-#include "notice.h"
+#include "settings/environment.h"
+#include "common/notice.h"
 #include "preload.h"
 #include "process_page.h"
 

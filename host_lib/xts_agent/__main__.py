@@ -10,16 +10,17 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from xts_messages import attach_token, exit_status
-from xts_messages.config_mistakes import ConfigError, Mistake
-from xts_messages.configuration_file import parse_toml, read_text
-from xts_messages.exit_status import FAILED, MISTAKE
-from xts_messages.log_format import handler
-from xts_messages.metric_list import list_asked, listing
-from xts_messages.readiness import Readiness
-from xts_messages.served_sockets import check_unserved, in_use, server_of
-from xts_messages.standard_output import ends_with_reader
-from xts_messages.toml_positions import locate
+from xts_messages.attaching import attach_token
+from xts_messages.metrics.metric_list import list_asked, listing
+from xts_messages.services import exit_status
+from xts_messages.services.exit_status import FAILED, MISTAKE
+from xts_messages.services.log_format import handler
+from xts_messages.services.readiness import Readiness
+from xts_messages.services.served_sockets import check_unserved, in_use, server_of
+from xts_messages.settings.config_mistakes import ConfigError, Mistake
+from xts_messages.settings.configuration_file import parse_toml, read_text
+from xts_messages.settings.toml_positions import locate
+from xts_messages.terminal.standard_output import ends_with_reader
 
 from xts_agent import found_relay
 from xts_agent.agent import Agent
@@ -61,7 +62,7 @@ def _wrong_here(config: AgentConfig) -> Iterator[tuple[str, str]]:
         yield "token_key", error.strerror or str(error)
     try:
         if config.metrics_certificate or config.metrics_key or config.metrics_token:
-            from xts_messages import metrics_credentials  # this imports ssl
+            from xts_messages.metrics import metrics_credentials  # this imports ssl
 
             metrics_credentials.read(config.metrics_certificate, config.metrics_key, config.metrics_token)
     except (OSError, ValueError) as error:

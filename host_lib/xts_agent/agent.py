@@ -38,18 +38,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from xts_bpf.program import Owner
-from xts_messages import attach_token, landlock, privilege
-from xts_messages.config_mistakes import ConfigError
-from xts_messages.endpoint import Adopted, Attached, Endpoint, Grant, NotReady, Peer, Queues
-from xts_messages.log_format import about
-from xts_messages.low_ports import first_port
+from xts_messages.attaching import attach_token
+from xts_messages.attaching.endpoint import Adopted, Attached, Endpoint, Grant, NotReady, Peer, Queues
+from xts_messages.attaching.queue_refusals import Refusals
+from xts_messages.machine.low_ports import first_port
 from xts_messages.native import ffi, lib
-from xts_messages.printable import printable
-from xts_messages.queue_refusals import Refusals
-from xts_messages.served_sockets import in_use, server_of
-from xts_messages.service_manager import passed
+from xts_messages.services import landlock, privilege
+from xts_messages.services.log_format import about
+from xts_messages.services.served_sockets import in_use, server_of
+from xts_messages.services.service_manager import passed
+from xts_messages.settings.config_mistakes import ConfigError
+from xts_messages.terminal.printable import printable
 from xts_messages.version import __version__
-from xts_messages.wire_table import RELAY_SELF, RELAY_SHIFT
+from xts_messages.wire.wire_table import RELAY_SELF, RELAY_SHIFT
 
 from xts_agent import accounts, found_relay, privileged_opener, related_processes, relay_keeper
 from xts_agent.attachment_secret import secret_of, set_secret
@@ -62,7 +63,7 @@ from xts_agent.starter import Starter
 from xts_agent.users import find_user
 
 if TYPE_CHECKING:
-    from xts_messages.readiness import Readiness
+    from xts_messages.services.readiness import Readiness
 
     from xts_agent.metrics_process import MetricsProcess
 

@@ -11,20 +11,21 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, structs
 from xts_bpf.program import QUEUES_MAX
-from xts_messages import exit_status, mac_address
-from xts_messages.attach import DEFAULT_ENDPOINT
-from xts_messages.command_line import CommandLine, add_common
-from xts_messages.config_mistakes import ConfigError, Mistake, expectation, found, near, of_syntax
-from xts_messages.configuration_file import parse_toml, read_text
-from xts_messages.file_failure import not_read
-from xts_messages.killed_processes import ENDED_KEEP_S, ENDED_KEEP_S_MAX
-from xts_messages.log_format import FORMATS, Format
-from xts_messages.metric_list import add_list_metrics
-from xts_messages.metrics_address import MetricsAddress
-from xts_messages.queue_kinds import QueueOptions
-from xts_messages.served_sockets import add_unserved
-from xts_messages.toml_positions import locate
-from xts_messages.wire_table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
+from xts_messages.attaching.attach import DEFAULT_ENDPOINT
+from xts_messages.attaching.killed_processes import ENDED_KEEP_S, ENDED_KEEP_S_MAX
+from xts_messages.machine import mac_address
+from xts_messages.metrics.metric_list import add_list_metrics
+from xts_messages.metrics.metrics_address import MetricsAddress
+from xts_messages.queues.queue_kinds import QueueOptions
+from xts_messages.services import exit_status
+from xts_messages.services.log_format import FORMATS, Format
+from xts_messages.services.served_sockets import add_unserved
+from xts_messages.settings.config_mistakes import ConfigError, Mistake, expectation, found, near, of_syntax
+from xts_messages.settings.configuration_file import parse_toml, read_text
+from xts_messages.settings.file_failure import not_read
+from xts_messages.settings.toml_positions import locate
+from xts_messages.terminal.command_line import CommandLine, add_common
+from xts_messages.wire.wire_table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
 FileOrNone = Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$", description='an absolute path, or ""')]
 _RULES_BY = '"ethtool", or "unix:" and an absolute path'
@@ -67,7 +68,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     exclusive: bool = False
     steering: Literal["auto", "none", "address"] = "auto"  # how frames find their queue (xts_bpf/steering.py)
     flow_rules: FlowRulesBy = "ethtool"  # who has the rules for it: the driver, or a program at "unix:/path"
-    reliable: Literal["off", "on"] = "off"  # repeat lost frames (messages/native/arq.h)
+    reliable: Literal["off", "on"] = "off"  # repeat lost frames (messages/native/decorators/arq.h)
     zero_copy: Literal["auto", "on", "off"] = "auto"  # queues without a copy by the kernel (xts_bpf/zero_copy.py)
     huge_pages: bool = False  # the queues' memory, if there are enough
     prove_every_s: Annotated[int, Meta(ge=1, le=3600)] = 60  # how often each queue is proved

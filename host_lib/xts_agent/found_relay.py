@@ -2,8 +2,8 @@
 
 Theory of operation. The socket is a file next to the endpoint, which only the agent's user can connect to. It is made
 by an agent before it gives up its rights, and each relay gets a duplicate, which it uses when the agent has ended
-(messages/native/relay_agents.c). An agent that starts connects to it first. If a relay answers, it sends all that is to
-be known of it, and the socket itself. If none does, the file is of no use, and another takes its place.
+(messages/native/relay/relay_agents.c). An agent that starts connects to it first. If a relay answers, it sends all that
+is to be known of it, and the socket itself. If none does, the file is of no use, and another takes its place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xts_bpf.interface_state import read_state
 from xts_bpf.program import Owner
 from xts_bpf.steering import Steering
 from xts_messages.native import ffi, lib
-from xts_messages.unix_listener import listen_at
+from xts_messages.services.unix_listener import listen_at
 
 from xts_agent.config import AgentConfig
 

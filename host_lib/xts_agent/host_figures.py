@@ -1,5 +1,5 @@
 """The activity of this host's processes, by user: what their libraries write into their status pages
-(xts_messages/status_page.py), and the sum for those that have ended.
+(xts_messages/attaching/status_page.py), and the sum for those that have ended.
 
 A process writes its own page, and may write anything, so its figures are added only to those of its own user.
 """
@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from xts_messages.endpoint import Attached
+from xts_messages.attaching.endpoint import Attached
+from xts_messages.attaching.status_page import read_figures, read_status_page
 from xts_messages.native import ffi
-from xts_messages.status_page import read_figures, read_status_page
 
 #: For how many users ended processes are remembered; beyond that, the user whose processes ended first is forgotten.
 USERS_MAX = 256

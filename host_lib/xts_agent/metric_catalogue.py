@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from xts_messages.metric import Family, counter, counter_by, counter_each, families, gauge, gauge_each
-from xts_messages.metric_list import Parts
+from xts_messages.metrics.metric import Family, counter, counter_by, counter_each, families, gauge, gauge_each
+from xts_messages.metrics.metric_list import Parts
 
 INFO = (gauge("xts_agent_info", "Always 1. Label: the agent's version.", "one"),)
 AGENT = (

@@ -1,5 +1,5 @@
-"""The process that serves the agent's metrics, as the agent sees it. xts_messages/metrics_server.py has the theory of
-operation. When it ends, queues are handed out as before, and another one is started a second later.
+"""The process that serves the agent's metrics, as the agent sees it. xts_messages/metrics/metrics_server.py has the
+theory of operation. When it ends, queues are handed out as before, and another one is started a second later.
 
 It must have neither the agent's key in its memory nor any privilege. So a keeper, which never had the key (starter.py),
 drops all privileges and forks the server, and forks it again each time it has ended. Each server has its own connection
@@ -23,8 +23,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from xts_messages import landlock, metrics_credentials, metrics_server, privilege
-from xts_messages.metrics_address import MetricsAddress
+from xts_messages.metrics import metrics_credentials, metrics_server
+from xts_messages.metrics.metrics_address import MetricsAddress
+from xts_messages.services import landlock, privilege
 
 from xts_agent import child, metric_catalogue
 from xts_agent.config import AgentConfig

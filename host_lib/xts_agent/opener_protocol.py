@@ -15,8 +15,8 @@ from dataclasses import astuple, dataclass
 from enum import IntEnum
 
 from xts_bpf.program import QUEUES_MAX, Owner
-from xts_messages.afxdp import NO_DROPS, Drops
 from xts_messages.native import ffi
+from xts_messages.queues.afxdp import NO_DROPS, Drops
 
 _REQUEST = struct.Struct("=HHIIIQQ")
 _ANSWER = struct.Struct("=HHIiI")

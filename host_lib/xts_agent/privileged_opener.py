@@ -35,11 +35,11 @@ from xts_bpf.kept_interface import KeptInterface
 from xts_bpf.program import QUEUES_MAX, Owner, SteerProgram
 from xts_bpf.steering import Steering
 from xts_bpf.zero_copy import Answers, QueueBinder
-from xts_messages import privilege
-from xts_messages.afxdp import NO_DROPS, Drops, LastWord, XskSocket, drops_of, is_busy
+from xts_messages.machine.netlink_changes import LINKS, Changes
 from xts_messages.native import ffi, lib
-from xts_messages.netlink_changes import LINKS, Changes
-from xts_messages.served_sockets import server_of
+from xts_messages.queues.afxdp import NO_DROPS, Drops, LastWord, XskSocket, drops_of, is_busy
+from xts_messages.services import privilege
+from xts_messages.services.served_sockets import server_of
 
 from xts_agent.config import AgentConfig
 from xts_agent.opener_protocol import REQUEST_BYTES, Answer, Ask, InterfaceReport, Request, Say, send_ready

@@ -1,16 +1,16 @@
 """A relay, as the agent sees it: one queue of an interface that carries the frames of many processes.
 
 Theory of operation. The queue is taken from the pool when the agent starts, and the relay's process is started on it
-(relay_keeper.py, messages/native/relay_loop.h). A relay that the operator has not asked for is started when the first
-process needs it; the last queue is reserved for it, and is given to a process when the proxy serves no relay. A process
-that finds no queue free gets shared memory whose other end is the relay. When the relay ends (the proxy is gone or
-refuses it, or it was killed), its processes have lost the proxy, as if the proxy had ended: they are told, and attach
-again. The agent opens the queue again and starts another relay on it, at once, or after RETRY_S if the last one never
-worked. A relay goes on when the keeper has ended; the next one is started by another keeper.
+(relay_keeper.py, messages/native/relay/relay_loop.h). A relay that the operator has not asked for is started when the
+first process needs it; the last queue is reserved for it, and is given to a process when the proxy serves no relay. A
+process that finds no queue free gets shared memory whose other end is the relay. When the relay ends (the proxy is gone
+or refuses it, or it was killed), its processes have lost the proxy, as if the proxy had ended: they are told, and
+attach again. The agent opens the queue again and starts another relay on it, at once, or after RETRY_S if the last one
+never worked. A relay goes on when the keeper has ended; the next one is started by another keeper.
 
-A relay with processes also goes on when the agent has ended, in order or not (messages/native/relay_agents.c). The next
-agent connects to it, hears whom it serves, and goes on with it as if it had started it. It sees nothing of these
-processes themselves; the relay tells when one has ended.
+A relay with processes also goes on when the agent has ended, in order or not (messages/native/relay/relay_agents.c).
+The next agent connects to it, hears whom it serves, and goes on with it as if it had started it. It sees nothing of
+these processes themselves; the relay tells when one has ended.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xts_bpf.program import Owner
-from xts_messages.attach_token import cgroup_of
-from xts_messages.endpoint import Grant, NotReady, Peer
+from xts_messages.attaching.attach_token import cgroup_of
+from xts_messages.attaching.endpoint import Grant, NotReady, Peer
 from xts_messages.native import ffi, lib
-from xts_messages.shm import ShmArea, create_shm
-from xts_messages.wire_table import RELAY_SELF, RELAYED_WINDOW
+from xts_messages.queues.shm import ShmArea, create_shm
+from xts_messages.wire.wire_table import RELAY_SELF, RELAYED_WINDOW
 
 from xts_agent.attachment_secret import set_secret
 from xts_agent.found_relay import FoundRelay

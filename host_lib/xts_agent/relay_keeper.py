@@ -1,10 +1,10 @@
 """The process that starts relays: it never has the agent's key (starter.py), so a relay's memory never has it, either.
 
-Theory of operation. A relay (messages/native/relay_loop.h) reads what processes write. It holds only the queue, the
-memory of its processes and a socket to the agent, and may make few system calls (messages/native/allowed_syscalls.h).
-It ends with its queue's link, and a used socket is never used again, so the agent needs a new relay each time. This
-process keeps no privilege and talks only with the agent: a message is a request to fork, with the descriptors for the
-relay.
+Theory of operation. A relay (messages/native/relay/relay_loop.h) reads what processes write. It holds only the queue,
+the memory of its processes and a socket to the agent, and may make few system calls
+(messages/native/common/allowed_syscalls.h). It ends with its queue's link, and a used socket is never used again, so
+the agent needs a new relay each time. This process keeps no privilege and talks only with the agent: a message is a
+request to fork, with the descriptors for the relay.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import struct
 from dataclasses import dataclass
 from typing import NoReturn
 
-from xts_messages import landlock, privilege
 from xts_messages.native import ffi, lib
-from xts_messages.queue_kinds import HOST, QueueEnd
+from xts_messages.queues.queue_kinds import HOST, QueueEnd
+from xts_messages.services import landlock, privilege
 
 from xts_agent import child
 from xts_agent.attachment_secret import secret_of

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from xts_messages import privilege
+from xts_messages.services import privilege
 
 from xts_agent import child
 

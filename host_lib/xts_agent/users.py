@@ -6,7 +6,7 @@ import errno
 import os
 import pwd
 
-from xts_messages import privilege
+from xts_messages.services import privilege
 
 #: The users for the unprivileged process when root has started it and the configuration names none; the first that
 #: exists is taken.

@@ -11,9 +11,9 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xts_messages.log_format import handler
-from xts_messages.readiness import Readiness
-from xts_messages.standard_output import ends_with_reader
+from xts_messages.services.log_format import handler
+from xts_messages.services.readiness import Readiness
+from xts_messages.terminal.standard_output import ends_with_reader
 
 from xts_kubernetes.config import Config, ConfigError, load, parser
 

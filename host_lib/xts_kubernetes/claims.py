@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from xts_messages.printable import printable
+from xts_messages.terminal.printable import printable
 
 PARAMETERS = ("xts.io/v1", "QueueParameters")
 _LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from xts_agent.pods import DEFAULT_PODS_SOCKET
-from xts_messages.attach import DEFAULT_ENDPOINT
-from xts_messages.command_line import CommandLine, add_common
-from xts_messages.log_format import FORMATS
+from xts_messages.attaching.attach import DEFAULT_ENDPOINT
+from xts_messages.services.log_format import FORMATS
+from xts_messages.terminal.command_line import CommandLine, add_common
 
 from xts_kubernetes.offered import DEVICES_MAX
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 import grpc
-from xts_messages.printable import printable
+from xts_messages.terminal.printable import printable
 
 from xts_kubernetes import dra_plugin_pb2 as messages
 from xts_kubernetes.cdi import CdiFolder

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from xts_messages.printable import printable
+from xts_messages.terminal.printable import printable
 
 from xts_kubernetes import plugin_registration_pb2 as messages
 from xts_kubernetes.config import Config, dra_socket, registration_socket

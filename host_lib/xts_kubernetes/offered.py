@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from xts_messages.attach import OfferedQueues, list_queues
-from xts_messages.printable import printable
+from xts_messages.attaching.attach import OfferedQueues, list_queues
+from xts_messages.terminal.printable import printable
 
 log = logging.getLogger("xts-device-plugin")
 

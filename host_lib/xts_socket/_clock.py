@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xts_messages.wire_table import SOL_XTS
+from xts_messages.wire.wire_table import SOL_XTS
 
 #: `sock.setsockopt(SOL_XTS, SO_XTS_CLOCK, XTS_CLOCK_HOST)`: stamps of the device are converted to this host's clock.
 SO_XTS_CLOCK = 0x58540001

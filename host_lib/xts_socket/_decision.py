@@ -8,7 +8,7 @@ from os import fsdecode
 from socket import SO_BINDTODEVICE, SOCK_CLOEXEC, SOL_SOCKET
 from typing import Any
 
-from xts_messages.printable import printable
+from xts_messages.terminal.printable import printable
 
 from ._native import ffi, lib
 from ._reason import Reason

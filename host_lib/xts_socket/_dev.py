@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from xts_messages.configuration_file import read_text
+from xts_messages.settings.configuration_file import read_text
 
 from . import _report
 from ._dev_proxy import DevProxy

@@ -4,7 +4,7 @@ Theory of operation. The proxy makes two directories, one in the other: `PLACE/x
 its end. They are only this user's. Root's programs may give up root, and have to reach the proxy all the same: so
 root's directories may be entered by everybody, and listed by nobody else. Then SECRET, of 128 bits, is what lets a
 process in: those have it that inherit XTS_ENDPOINT. So it must be in no command line, no log, and no name given to
-bind() (xts_messages.unix_listener).
+bind() (xts_messages.services.unix_listener).
 
 If a proxy is killed together with the program that started it, its directory is left; the next proxy to start removes
 it.
@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from xts_messages.unix_listener import PATH_BYTES_MAX
+from xts_messages.services.unix_listener import PATH_BYTES_MAX
 
 _PREFIX = "xts-dev-"
 _ENDPOINT = "endpoint.sock"

@@ -26,8 +26,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from xts_messages import line_origin
-from xts_messages.printable import printable
+from xts_messages.settings import line_origin
+from xts_messages.terminal.printable import printable
 
 from ._dev_directory import new_directory
 from ._dev_environment import for_proxy

@@ -8,7 +8,7 @@ from errno import EAGAIN
 from time import monotonic_ns
 from typing import Any
 
-from xts_messages.printable import printable
+from xts_messages.terminal.printable import printable
 
 from ._native import ffi, lib
 

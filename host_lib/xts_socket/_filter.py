@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xts_messages.wire_table import OPTION_FILTER
+from xts_messages.wire.wire_table import OPTION_FILTER
 
 #: `sock.setsockopt(SOL_XTS, SO_XTS_FILTER, b"name")`: the device drops the datagrams that the operator's program of
 #: that name rejects.

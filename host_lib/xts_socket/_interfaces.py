@@ -8,7 +8,7 @@ import ipaddress
 from dataclasses import dataclass, replace
 from socket import AF_INET, SOCK_DGRAM
 
-from xts_messages.wire_table import INTERFACE_STAMPS, SOL_XTS
+from xts_messages.wire.wire_table import INTERFACE_STAMPS, SOL_XTS
 
 from ._socket import socket
 

@@ -39,8 +39,8 @@ Direction = Literal["both", "receive", "send"]
 _ROOM_BYTES = 262144
 _rooms: list[tuple[Any, Any]] = []
 
-#: The errno with which a fault of a protocol ends a connection (FAULTS in xts_messages/ulps.py), without those with
-#: which a socket without protocols may fail as well.
+#: The errno with which a fault of a protocol ends a connection (FAULTS in xts_messages/wire/ulps.py), without those
+#: with which a socket without protocols may fail as well.
 _ONLY_OF_ULPS = (errno.EBADMSG, errno.EKEYREJECTED)
 #: errno that are never such a fault: not worth asking the proxy for a reason.
 _NO_FAULTS = (errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)

@@ -50,7 +50,7 @@ def start(rules: str, strict: bool) -> None:
 
 
 def _endpoint_of_environment() -> str:
-    """Chosen as in messages/native/attach.c."""
+    """Chosen as in messages/native/attaching/attach.c."""
     queue = setting("XTS_QUEUE") or ""
     return queue.removeprefix("shm:") or setting("XTS_ENDPOINT") or DEFAULT_ENDPOINT
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xts_messages.ulps import BY_NAME, Item
+from xts_messages.wire.ulps import BY_NAME, Item
 
 from .layers import Tls
 

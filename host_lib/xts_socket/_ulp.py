@@ -13,7 +13,7 @@ from functools import partial
 from struct import Struct
 from typing import Any
 
-from xts_messages.ulps import BY_NAME, BY_NUMBER, FAULTS, Item, Type
+from xts_messages.wire.ulps import BY_NAME, BY_NUMBER, FAULTS, Item, Type
 
 from ._errors import UlpError, again, check
 from ._errors import error as plain_error

@@ -1,7 +1,7 @@
 """PDUs, and the control data that their layer reports with each: a class for each protocol.
 
-The layouts are those of the table (xts_messages/ulps.py, "control"; ULPS.md), in network byte order. They travel as
-ancillary data with level SOL_XTS and the protocol's number as type; for `TlsKeys` in the kernel's form, with level
+The layouts are those of the table (xts_messages/wire/ulps.py, "control"; ULPS.md), in network byte order. They travel
+as ancillary data with level SOL_XTS and the protocol's number as type; for `TlsKeys` in the kernel's form, with level
 SOL_TLS.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from struct import Struct
 from typing import ClassVar, Self
 
-from xts_messages.ulps import BY_NAME
+from xts_messages.wire.ulps import BY_NAME
 
 SOL_XTS = 0x5854  # xts.h
 SOL_TLS = 282  # <linux/socket.h>

@@ -11,8 +11,8 @@ import re
 import sys
 from collections.abc import Iterator
 
-from xts_messages import generated
-from xts_messages import wire_table as table
+from xts_messages.generate import generated
+from xts_messages.wire import wire_table as table
 
 from ._native import lib
 from .cli.processes import reason_name, reason_text

@@ -1,9 +1,9 @@
 """Protocols that can be pushed onto a socket (`sock.push(Tls(), Http2())`): a class for each, with its parameters.
 
-The parameters are those of the table (xts_messages/ulps.py, ULPS.md) under their names there, in small letters; two of
-`Tls` have their names from Python's ssl. A parameter that is left at its default is not sent: the proxy's own default
-holds. Impossible values are refused here, with TypeError or ValueError; what only the proxy can check (a name of its
-configuration, a place in the stack) is refused by `push()`.
+The parameters are those of the table (xts_messages/wire/ulps.py, ULPS.md) under their names there, in small letters;
+two of `Tls` have their names from Python's ssl. A parameter that is left at its default is not sent: the proxy's own
+default holds. Impossible values are refused here, with TypeError or ValueError; what only the proxy can check (a name
+of its configuration, a place in the stack) is refused by `push()`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
-from xts_messages.ulp_attributes import encode_attributes
-from xts_messages.ulps import BY_NAME, Ulp
+from xts_messages.wire.ulp_attributes import encode_attributes
+from xts_messages.wire.ulps import BY_NAME, Ulp
 
 from ._misuse import Named
 

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
-from xts_messages import terminal
-from xts_messages.standard_output import ends_with_reader
+from xts_messages.terminal import terminal
+from xts_messages.terminal.standard_output import ends_with_reader
 from xts_messages.version import __version__
 
 from . import page, report

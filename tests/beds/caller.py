@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
-from xts_messages import codec
+from xts_messages.wire import codec
 
 from .one_process_proxy import WINDOW, OneProcessProxy
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from xts_messages import codec, datagram
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint, flags
-from xts_messages.datagram import Datagram
+from xts_messages.wire import codec, datagram
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, flags
+from xts_messages.wire.datagram import Datagram
 
 from beds.scripted_host import ScriptedHost, Worker
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from xts_messages.endpoint import Endpoint, Grant, NotReady, Peer, Queues
+from xts_messages.attaching.endpoint import Endpoint, Grant, NotReady, Peer, Queues
 
 from beds.ready import readable
 

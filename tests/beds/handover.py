@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from xts_messages import codec
-from xts_messages.codec import flags
+from xts_messages.wire import codec
+from xts_messages.wire.codec import flags
 
 from beds.scripted_host import WINDOW, ScriptedHost
 from beds.share import KEEP_MS, LOOPBACK

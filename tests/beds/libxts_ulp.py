@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from xts_messages import wire_table as table
-from xts_messages.codec import Frame, flags
-from xts_messages.ulps import BY_NAME, EVENTS
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Frame, flags
+from xts_messages.wire.ulps import BY_NAME, EVENTS
 
 from beds.caller import Caller
 from beds.one_process_proxy import OneProcessProxy

@@ -6,9 +6,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from xts_messages import codec
-from xts_messages import wire_table as table
-from xts_messages.codec import Frame
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Frame
 
 from beds.native_core import load
 

@@ -1,7 +1,8 @@
 """A wire between two queues under a virtual clock: it delays, loses, repeats, reorders and damages frames, and has a
 rate and a room of its own, all by a seed. Each end is a queue over shared memory whose other end the wire has.
 
-:class:`RepeatedLinks` is a host's and a proxy's link over such a wire, with lost frames repeated (native/arq.h).
+:class:`RepeatedLinks` is a host's and a proxy's link over such a wire, with lost frames repeated
+(native/decorators/arq.h).
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from xts_messages._native import lib
-from xts_messages.queue import Queue
-from xts_messages.shm import open_shm_pair
+from xts_messages.queues.queue import Queue
+from xts_messages.queues.shm import open_shm_pair
 
 from beds.queued_links import EPOCH, MS, START_NS, End, Links
 

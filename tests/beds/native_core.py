@@ -20,7 +20,7 @@ from cffi import FFI
 
 TOP = Path(__file__).resolve().parents[2]
 NATIVE = TOP / "messages" / "native"
-_HEADERS = ("wire.h", "credit.h", "link.h")
+_HEADERS = ("wire/wire.h", "link/credit.h", "link/link.h")
 
 #: Headers of the C library come first, so that only our own inline functions lose their `static inline`.
 _SHIM = """
@@ -69,7 +69,7 @@ def load() -> tuple[Any, Any]:
             "-D_GNU_SOURCE",
             f"-I{NATIVE}",
             str(shim),
-            str(NATIVE / "link.c"),
+            str(NATIVE / "link/link.c"),
             "-o",
             str(library),
         ],

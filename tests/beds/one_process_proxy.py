@@ -10,12 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from xts_messages import codec, queue
-from xts_messages import wire_table as table
 from xts_messages._native import ffi, lib
-from xts_messages.endpoint import Endpoint, Grant, Peer
-from xts_messages.queue_kinds import PROXY
-from xts_messages.shm import create_shm
+from xts_messages.attaching.endpoint import Endpoint, Grant, Peer
+from xts_messages.queues import queue
+from xts_messages.queues.queue_kinds import PROXY
+from xts_messages.queues.shm import create_shm
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
 
 WINDOW = 64 * 1024
 PATIENCE_S = 10.0

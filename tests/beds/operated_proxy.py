@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from xts_lab.loopback import ALLOW_LOOPBACK
-from xts_messages.attach import Attachment, attach
+from xts_messages.attaching.attach import Attachment, attach
 from xts_proxy import control_socket, sandbox
 
 from beds.metrics import scrape

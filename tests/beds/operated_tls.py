@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
 
 from beds.authority import Authority, Issued
 from beds.operated_proxy import Proxy

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyroute2 import NetNS, netns
 from xts_bpf.device import DeviceQueues
-from xts_messages.codec import flags
+from xts_messages.wire.codec import flags
 
 from beds.operated_proxy import Proxy, running
 from beds.scripted_host import ScriptedHost

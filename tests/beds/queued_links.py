@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from xts_messages import codec
 from xts_messages._native import ffi, lib
-from xts_messages.queue import Frame, Queue
-from xts_messages.queue_kinds import HOST, PROXY, QueueOptions
+from xts_messages.queues.queue import Frame, Queue
+from xts_messages.queues.queue_kinds import HOST, PROXY, QueueOptions
+from xts_messages.wire import codec
 
 from beds.third_kind import open_pair
 

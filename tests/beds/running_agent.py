@@ -13,8 +13,8 @@ from pathlib import Path
 
 from xts_agent.privileged_opener import goodbye_frame
 from xts_bpf.device import DeviceQueues
-from xts_messages.attach import Listing
-from xts_messages.queue import Queue
+from xts_messages.attaching.attach import Listing
+from xts_messages.queues.queue import Queue
 
 from beds.veth_wire import Wire
 
@@ -23,7 +23,7 @@ NOBODY = 65534
 #: Attaches, says so, and echoes every frame with the stations exchanged.
 ECHO = """
 import os, sys
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
 names = ("CapInh", "CapPrm", "CapEff", "CapAmb")
 capabilities = [l.split()[1] for l in open("/proc/self/status") if l.startswith(names)]
 with attach(sys.argv[1]) as a:

@@ -12,11 +12,12 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from xts_messages import codec, queue, ulp_attributes, ulps
-from xts_messages import wire_table as table
 from xts_messages._native import ffi, lib
-from xts_messages.queue import Faults
-from xts_messages.shm import open_shm_pair
+from xts_messages.queues import queue
+from xts_messages.queues.queue import Faults
+from xts_messages.queues.shm import open_shm_pair
+from xts_messages.wire import codec, ulp_attributes, ulps
+from xts_messages.wire import wire_table as table
 from xts_proxy._native import ffi as worker_ffi
 from xts_proxy._native import lib as worker_lib
 from xts_proxy.tenants import POOLS, RESOURCES

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from xts_messages import codec, queue
 from xts_messages._native import ffi, lib
-from xts_messages.codec import Endpoint as Address
-from xts_messages.codec import Frame
-from xts_messages.endpoint import Attached, Endpoint, Grant, Peer
-from xts_messages.queue_kinds import PROXY
-from xts_messages.shm import create_shm
+from xts_messages.attaching.endpoint import Attached, Endpoint, Grant, Peer
+from xts_messages.queues import queue
+from xts_messages.queues.queue_kinds import PROXY
+from xts_messages.queues.shm import create_shm
+from xts_messages.wire import codec
+from xts_messages.wire.codec import Endpoint as Address
+from xts_messages.wire.codec import Frame
 
 WINDOW = 64 * 1024
 PATIENCE_S = 10.0

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from xts_messages import codec
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint, flags
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, flags
 
 from beds.scripted_host import WINDOW, ScriptedHost, Worker
 

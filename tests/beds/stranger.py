@@ -9,10 +9,10 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from xts_messages import codec
-from xts_messages import wire_table as table
 from xts_messages._native import ffi, lib
-from xts_messages.queue import Queue
+from xts_messages.queues.queue import Queue
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
 
 from beds.scripted_host import WINDOW, ScriptedHost
 

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from xts_messages._native import ffi, lib
-from xts_messages.queue import Queue, check
-from xts_messages.queue_kinds import HOST, PROXY, SHM, QueueEnd, QueueOptions, open_ends
+from xts_messages.queues.queue import Queue, check
+from xts_messages.queues.queue_kinds import HOST, PROXY, SHM, QueueEnd, QueueOptions, open_ends
 
 from beds.native_core import NATIVE, compiler
 

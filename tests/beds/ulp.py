@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from xts_messages.ulp_attributes import Offer, UlpError, Value, decode_error, decode_list, encode_attributes
-from xts_messages.ulps import BY_NAME, FAULTS, ULPS
+from xts_messages.wire.ulp_attributes import Offer, UlpError, Value, decode_error, decode_list, encode_attributes
+from xts_messages.wire.ulps import BY_NAME, FAULTS, ULPS
 from xts_proxy._native import ffi, lib
 
 RECEIVE, SEND, BOTH = 1, 2, 3

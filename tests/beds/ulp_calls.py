@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from xts_messages.ulps import REQUESTS
+from xts_messages.wire.ulps import REQUESTS
 
 from beds.calls import Calls, address
 from beds.libc_structs import Header, PollFd, Vector

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from xts_messages import codec, ulps
-from xts_messages import wire_table as table
-from xts_messages.codec import flags
+from xts_messages.wire import codec, ulps
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import flags
 
 from beds.scripted_host import WINDOW, ScriptedHost, Worker
 

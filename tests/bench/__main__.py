@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from xts_messages import terminal
-from xts_messages.standard_output import ends_with_reader
+from xts_messages.terminal import terminal
+from xts_messages.terminal.standard_output import ends_with_reader
 
 from . import (
     analysis,

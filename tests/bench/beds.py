@@ -128,7 +128,7 @@ def _alone() -> Iterator[None]:
 #: Occupies a queue.
 _HOLDER = """
 import os, sys
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
 with attach(os.environ["XTS_ENDPOINT"]):
     print("held", flush=True)
     sys.stdin.read()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from xts_messages.standard_output import ends_with_reader
+from xts_messages.terminal.standard_output import ends_with_reader
 
 from . import analysis, report, resultfile
 from .analysis import Figures, Run

@@ -21,9 +21,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 from xts_lab.launch import raise_file_limit
-from xts_messages import terminal
-from xts_messages.profiles import PROFILES
-from xts_messages.standard_output import ends_with_reader
+from xts_messages.settings.profiles import PROFILES
+from xts_messages.terminal import terminal
+from xts_messages.terminal.standard_output import ends_with_reader
 
 from . import analysis, certificates, measured_on, memory, native_programs, resultfile, served
 from .analysis import Figures

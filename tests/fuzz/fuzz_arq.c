@@ -11,8 +11,8 @@
 
 #include <sys/random.h>
 
-#include "arq.h"
-#include "crc32c.h"
+#include "decorators/arq.h"
+#include "common/crc32c.h"
 #include "steps.h"
 
 #define EPOCH 0x1122334455667788u

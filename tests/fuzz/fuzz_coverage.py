@@ -21,8 +21,8 @@ def _tool(name: str) -> str:
 
 #: What each target is for: files, by how their paths begin; "*.c": those of a folder, without what is deeper.
 MAIN: dict[str, tuple[str, ...]] = {
-    "fuzz_messages": ("messages/native/wire.h",),
-    "fuzz_link": ("messages/native/link.c",),
+    "fuzz_messages": ("messages/native/wire/wire.h",),
+    "fuzz_link": ("messages/native/link/link.c",),
     "fuzz_worker": (
         "dpu_proxy/native/addresses/",
         "dpu_proxy/native/channel/",
@@ -43,17 +43,18 @@ MAIN: dict[str, tuple[str, ...]] = {
     ),
     "fuzz_layers": ("dpu_proxy/native/ulp/mpa/", "dpu_proxy/native/ulp/nvme_tcp/"),
     "fuzz_arq": tuple(
-        f"messages/native/{name}.c" for name in ("arq", "arq_admit", "arq_sender", "arq_receiver", "arq_congestion")
+        f"messages/native/decorators/{name}.c"
+        for name in ("arq", "arq_admit", "arq_sender", "arq_receiver", "arq_congestion")
     ),
-    "fuzz_bundle": ("messages/native/bundle.c",),
-    "fuzz_datagram": ("messages/native/datagram.c",),
-    "fuzz_mux": ("messages/native/mux.c",),
+    "fuzz_bundle": ("messages/native/decorators/bundle.c",),
+    "fuzz_datagram": ("messages/native/wire/datagram.c",),
+    "fuzz_mux": ("messages/native/relay/mux.c",),
     "fuzz_tls": ("dpu_proxy/native/ulp/tls/",),
     "fuzz_tls_keys": ("dpu_proxy/native/ulp/tls_keys/",),
-    "fuzz_shm": ("messages/native/shm.c",),
-    "fuzz_settings": ("messages/native/settings_file.c",),
+    "fuzz_shm": ("messages/native/queues/shm.c",),
+    "fuzz_settings": ("messages/native/settings/settings_file.c",),
     "fuzz_names": ("dpu_proxy/native/names/name_message.c",),
-    "fuzz_record": ("messages/native/record", "dpu_proxy/native/connection/tcp_record.c"),
+    "fuzz_record": ("messages/native/wire/record", "dpu_proxy/native/connection/tcp_record.c"),
     "fuzz_socket_record": tuple(f"host_lib/native/processes/{name}.c" for name in ("record_file", "socket_record")),
     "fuzz_rules": ("host_lib/native/rules/",),
     "fuzz_host": ("host_lib/native/", "host_lib/native/datagrams/", "host_lib/native/ulps/"),

@@ -2,7 +2,7 @@
  * libFuzzer target: the records of datagrams. The input is a payload, cut into pieces as its first byte says. Whatever
  * it is: what is lent lies within the payload, whole and in order, and what is read is written back to the same values.
  */
-#include "datagram.h"
+#include "wire/datagram.h"
 #include "ensure.h"
 
 static volatile unsigned touched;

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from fuzz_seeds_record import record_tokens
 from fuzz_seeds_socket_record import socket_record_tokens
-from xts_messages import environment, ulps
-from xts_messages import wire_table as table
+from xts_messages.settings import environment
+from xts_messages.wire import ulps
+from xts_messages.wire import wire_table as table
 
 
 def tokens() -> list[bytes]:

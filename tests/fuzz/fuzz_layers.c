@@ -16,7 +16,7 @@
 #include "ulp/config.h"
 #include "ulp/http2/http2.h"
 #include "ulp/ulp_stack.h"
-#include "wire.h"
+#include "wire/wire.h"
 #include "steps.h"
 
 #define PDU_BYTES_MAX 70000u

@@ -10,7 +10,7 @@
 
 #include "ensure.h"
 #include "input.h"
-#include "link.h"
+#include "link/link.h"
 #include "steps.h"
 
 #define FRAMES_MAX 512

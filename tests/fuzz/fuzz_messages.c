@@ -3,7 +3,7 @@
  * and the frame's bounds, encode back to the same bytes, and decode again to the same values.
  */
 #include "ensure.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 /* Decodes into zeroed memory, so that padding compares equal, and goes round once. */
 #define ROUND_TRIP(stem, TYPE, frame, bytes) \

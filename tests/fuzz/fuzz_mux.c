@@ -7,13 +7,13 @@
  * once, the trunk's link stays up and within its window, no channel holds more than it may; and what a channel sends
  * arrives at the channel of its number, whole and in order, unless somebody has forged frames for that number.
  */
-#include "wire.h"
+#include "wire/wire.h"
 
 #define LARGEST (XTS_FRAME_BYTES_SINGLE + XTS_CARRIED_BYTES)
 
-#include "link.h"
+#include "link/link.h"
 #include "memory_queue.h"
-#include "mux.h"
+#include "relay/mux.h"
 #include "steps.h"
 
 #define NUMBERS 6u /* of channels; the last few are seldom added */

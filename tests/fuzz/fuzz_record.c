@@ -1,10 +1,10 @@
 /*
- * libFuzzer target: records of state (native/record.h), that of a connection's TCP side. The first byte says what lies
- * next to the record, which is the rest, and whether its length stays as it is. Whatever it is: it is refused with
+ * libFuzzer target: records of state (native/wire/record.h), that of a connection's TCP side. The first byte says what
+ * lies next to the record, which is the rest, and whether its length stays as it is. Whatever it is: it is refused with
  * nothing left behind, or what was read is within its bounds, and is the same when it has been written and read again.
  */
 #include "record_again.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 #define ROOM 16384u /* each field that is absent takes some bytes when it is written */
 

@@ -15,7 +15,7 @@ from fuzz_seeds_datagram import datagram_payloads, host_programs, name_exchanges
 from fuzz_seeds_record import record_programs
 from fuzz_seeds_socket_record import socket_record_programs
 from fuzz_seeds_ulp import stack_programs
-from xts_messages import environment
+from xts_messages.settings import environment
 
 TOP = Path(__file__).resolve().parents[2]
 CORPORA = Path(__file__).resolve().parent / "corpora"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint
-from xts_messages.datagram import Datagram, encode, error_item, item
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint
+from xts_messages.wire.datagram import Datagram, encode, error_item, item
 
 V4, V6 = Endpoint.of("198.18.0.2", 7), Endpoint.of("fd00::2", 7)
 NOBODY = Endpoint()

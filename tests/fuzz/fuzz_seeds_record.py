@@ -6,8 +6,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from xts_messages import record_table as table
-from xts_messages.record_form import WIDTHS, Field, Form, Record, Table
+from xts_messages.wire import record_table as table
+from xts_messages.wire.record_form import WIDTHS, Field, Form, Record, Table
 
 #: First byte: what lies next to the record, and that its whole length is not set right (fuzz_record.c).
 TCP4, TCP6, NOTHING, UDP, AN_OBJECT, AS_IT_IS = 0, 1, 2, 3, 4, 16

@@ -6,7 +6,7 @@ from __future__ import annotations
 import struct
 
 from fuzz_seeds_record import body, field_of, tokens_of
-from xts_messages import host_record_table as table
+from xts_messages.wire import host_record_table as table
 
 #: First byte: a file of records; two descriptors next to the record; its length is not set right.
 ALONE, FILE, DESCRIPTORS, AS_IT_IS = 0, 1, 2, 4

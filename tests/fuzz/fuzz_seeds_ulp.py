@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from xts_messages import ulp_attributes
-from xts_messages.ulps import BY_NAME
+from xts_messages.wire import ulp_attributes
+from xts_messages.wire.ulps import BY_NAME
 
 RECEIVE, BOTH = 0x10, 0x30
 START_CLIENT, START_SERVER = b"\1\1", b"\1\0"

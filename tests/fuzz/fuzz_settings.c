@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "ensure.h"
-#include "environment.h"
-#include "settings_file.h"
+#include "settings/environment.h"
+#include "settings/settings_file.h"
 
 static void check_fault(const struct xts_settings_fault *fault, const uint8_t *data, size_t bytes)
 {

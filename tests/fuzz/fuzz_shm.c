@@ -8,7 +8,7 @@
  */
 #include "ensure.h"
 #include "input.h"
-#include "shm.c"
+#include "queues/shm.c"
 #include "steps.h"
 
 #define WINDOW 4

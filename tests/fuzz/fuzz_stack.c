@@ -18,7 +18,7 @@
 #include "ulp/config.h"
 #include "ulp/http2/http2.h"
 #include "ulp/ulp_stack.h"
-#include "wire.h"
+#include "wire/wire.h"
 #include "steps.h"
 
 #define CHUNK 4096u

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 
 #include "datagrams/datagrams.h"
-#include "datagram.h"
+#include "wire/datagram.h"
 #include "host_proxy.h"
 
 #define DATAGRAM_SOCKETS 4u

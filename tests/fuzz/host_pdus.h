@@ -10,7 +10,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "credit.h"
+#include "link/credit.h"
 #include "host_datagrams.h"
 #include "ulp_wire.h"
 

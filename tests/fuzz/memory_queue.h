@@ -12,7 +12,7 @@
 
 #include "ensure.h"
 #include "input.h"
-#include "queue.h"
+#include "queues/queue.h"
 
 #define WINDOW 16u
 #ifndef LARGEST /* message; a target may need another */

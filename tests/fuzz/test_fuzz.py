@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from xts_messages import wire_table as table
+from xts_messages.wire import wire_table as table
 
 RUN = Path(__file__).with_name("run")
 #: Not each time, but before a release: those that are made of a whole end, or of OpenSSL's part of the proxy. What they

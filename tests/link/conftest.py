@@ -12,7 +12,7 @@ import pytest
 from beds.running_agent import Running, start_agent, stop
 from beds.veth_wire import Wire, make_wire
 from xts_bpf.device import open_device_queues
-from xts_messages.queue_kinds import QueueOptions
+from xts_messages.queues.queue_kinds import QueueOptions
 
 
 @pytest.fixture

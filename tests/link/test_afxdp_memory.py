@@ -13,9 +13,9 @@ import pytest
 from beds.veth_wire import Wire
 from xts_bpf.device import open_device_queues
 from xts_bpf.program import SteerProgram
-from xts_messages import privilege
-from xts_messages.afxdp import LastWord, has_huge_pages, open_socket
-from xts_messages.queue_kinds import QueueOptions
+from xts_messages.queues.afxdp import LastWord, has_huge_pages, open_socket
+from xts_messages.queues.queue_kinds import QueueOptions
+from xts_messages.services import privilege
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

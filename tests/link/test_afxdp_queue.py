@@ -17,9 +17,9 @@ from beds.veth_wire import Wire, make_wire
 from pyroute2 import NetNS
 from xts_bpf.device import DeviceQueues, open_device_queues
 from xts_bpf.program import SteerProgram, detach_left_over
-from xts_messages.afxdp import LastWord, XskSocket, drops_of, open_socket
-from xts_messages.queue import Queue
-from xts_messages.queue_kinds import HOST, QueueEnd, QueueOptions
+from xts_messages.queues.afxdp import LastWord, XskSocket, drops_of, open_socket
+from xts_messages.queues.queue import Queue
+from xts_messages.queues.queue_kinds import HOST, QueueEnd, QueueOptions
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

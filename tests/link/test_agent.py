@@ -26,11 +26,11 @@ from xts_agent.config import AgentConfig
 from xts_bpf.device import open_device_queues
 from xts_bpf.interface_state import read_state
 from xts_bpf.program import Owner
-from xts_messages import privilege
 from xts_messages._native import lib
-from xts_messages.attach import Attachment, attach, list_attachments
-from xts_messages.queue_kinds import QueueOptions
-from xts_messages.status_page import read_status_page
+from xts_messages.attaching.attach import Attachment, attach, list_attachments
+from xts_messages.attaching.status_page import read_status_page
+from xts_messages.queues.queue_kinds import QueueOptions
+from xts_messages.services import privilege
 from xts_socket.cli import status
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
@@ -79,7 +79,7 @@ def test_a_queue_that_was_left_receives_nothing_more(running: Running) -> None:
 
 FORKING = """
 import os, sys, time
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
 a = attach(sys.argv[1])
 child = os.fork()
 if child == 0:
@@ -108,7 +108,7 @@ def test_a_child_that_keeps_the_queue_delays_only_the_next_process(running: Runn
 #: Attaches as often as it can, closes each attachment and keeps the socket's descriptor; then tells what it was told.
 KEEPING = """
 import os, sys, time
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
 kept = []
 while True:
     try:

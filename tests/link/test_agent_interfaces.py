@@ -14,8 +14,8 @@ from beds.running_agent import stop, take
 from beds.veth_wire import Wire, join
 from pyroute2 import Ethtool
 from xts_bpf.device import open_device_queues, receive_queues
-from xts_messages import exit_status
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
+from xts_messages.services import exit_status
 from xts_socket.cli import status
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 #: Attaches as a child of a process that is attached, in a session of its own; prints the station of its queue.
 CHILD = """
 import os, sys
-from xts_messages import exit_status
-from xts_messages.attach import attach
+from xts_messages.services import exit_status
+from xts_messages.attaching.attach import attach
 with attach(sys.argv[1]) as mine:
     if os.fork() == 0:
         os.setsid()
@@ -38,8 +38,8 @@ with attach(sys.argv[1]) as mine:
 #: Attaches, prints the station of its queue, and stays.
 STAYS = """
 import sys, time
-from xts_messages import exit_status
-from xts_messages.attach import attach
+from xts_messages.services import exit_status
+from xts_messages.attaching.attach import attach
 with attach(sys.argv[1]) as mine:
     print(mine.queue.local_mac.hex(), flush=True)
     time.sleep(60)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from beds.running_agent import start_agent, stop, until
 from beds.veth_wire import Wire
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

@@ -10,9 +10,9 @@ import pytest
 from beds.running_agent import NOBODY, Running, start_agent, stop
 from beds.veth_wire import Wire
 from xts_bpf.device import open_device_queues
-from xts_messages import codec
-from xts_messages.attach import attach
-from xts_messages.wire_table import FEATURES
+from xts_messages.attaching.attach import attach
+from xts_messages.wire import codec
+from xts_messages.wire.wire_table import FEATURES
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

@@ -21,7 +21,7 @@ from xts_bpf.device import DeviceQueues, open_device_queues
 from xts_bpf.interface_state import InterfaceState, read_state
 from xts_bpf.kept_interface import MTU_LEAST
 from xts_bpf.program import SteerProgram
-from xts_messages.attach import Attachment, attach, list_queues
+from xts_messages.attaching.attach import Attachment, attach, list_queues
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

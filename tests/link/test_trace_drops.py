@@ -12,7 +12,7 @@ from beds.veth_wire import Wire
 from xts_bpf.device import open_device_queues
 from xts_bpf.probes import TraceError
 from xts_bpf.trace_drops import Tracer
-from xts_messages.queue_kinds import QueueOptions
+from xts_messages.queues.queue_kinds import QueueOptions
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

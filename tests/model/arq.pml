@@ -1,5 +1,5 @@
 /*
- * Frames that are repeated (messages/native/arq_sender.c, messages/native/arq_receiver.c). N frames of one direction go
+ * Frames that are repeated (messages/native/decorators/arq_sender.c, messages/native/decorators/arq_receiver.c). N frames of one direction go
  * over a wire that loses them, brings them any number of times and in any order; so do acknowledgements. Claimed:
  *
  *     the receiver delivers frame 0, 1, 2, …, each once

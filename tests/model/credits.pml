@@ -3,7 +3,7 @@
  *
  * UP is from host to proxy, DOWN from proxy to host. What it mirrors:
  *
- *   seal()           xts_link_seal() in messages/native/link.c; credits are advertised as in send_recv() of
+ *   seal()           xts_link_seal() in messages/native/link/link.c; credits are advertised as in send_recv() of
  *                    dpu_proxy/native/connection/to_host.c and in the sends of host_lib/native/calls/send.c
  *   frame_ack()      ack_due() and xts_link_control() in link.c
  *   link_receive()   take_ack() and xts_link_receive() in link.c; xts_credit_add(), xts_credit_receive() in credit.h

@@ -9,7 +9,7 @@
  *
  * What it mirrors. Each atomic step is what a thread does with xts.lock held; poll() and getting the lock are two steps.
  *
- *   arm(), disarm(), proxy's ring   shm_arm(), shm_disarm(), shm_kick() in messages/native/shm.c
+ *   arm(), disarm(), proxy's ring   shm_arm(), shm_disarm(), shm_kick() in messages/native/queues/shm.c
  *   pump()                          channel_pump() in host_lib/native/core/channel.c; one frame at a time, so that some are left
  *   take()                          sleep_on_channel() in wait.c: what whoever has slept on the queue does
  *   application                     wait_watching(), lead(), hand_over(), wake_one() in wait.c

@@ -1,6 +1,6 @@
-"""Links over a bad wire, driven by hypothesis: with lost frames repeated (native/arq.h) everything that was sent
-arrives, once and in order, whatever the wire does; nothing is counted as a violation, and when all is said the queues
-are silent."""
+"""Links over a bad wire, driven by hypothesis: with lost frames repeated (native/decorators/arq.h) everything that was
+sent arrives, once and in order, whatever the wire does; nothing is counted as a violation, and when all is said the
+queues are silent."""
 
 from __future__ import annotations
 

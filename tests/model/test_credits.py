@@ -12,7 +12,7 @@ from beds.native_core import load
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from xts_messages import wire_table as table
+from xts_messages.wire import wire_table as table
 
 ffi, core = load()
 EPROTO = -errno.EPROTO

@@ -8,8 +8,8 @@ import pytest
 from beds.link_pair import CONSUMED, HOST, PROXY, Pair, config, core, from_host, from_proxy, kind
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages import codec
-from xts_messages import wire_table as table
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
 
 FEATURE = table.FEATURES["CATCH_UP"][0]
 

@@ -22,8 +22,8 @@ from beds.link_pair import (
     from_proxy,
     kind,
 )
-from xts_messages import codec
-from xts_messages import wire_table as table
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
 
 # --- liveness -------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from beds.examples import examples
 from beds.link_pair import HOST, PROXY, Pair, config, core, is_sequenced
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from xts_messages import wire_table as table
+from xts_messages.wire import wire_table as table
 
 ends = st.sampled_from([HOST, PROXY])
 windows = st.integers(table.FRAME_WINDOW_MIN, table.FRAME_WINDOW_MAX) | st.sampled_from([4, 5, 7, 8])

@@ -26,9 +26,9 @@ from beds.link_pair import (
     hello_ack,
     kind,
 )
-from xts_messages import codec
-from xts_messages import wire_table as table
-from xts_messages.codec import Frame
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Frame
 
 TOKEN, REFUSAL = (table.FEATURES[name][0] for name in ("TOKEN", "REFUSAL"))
 BY_NAME = {message.name: message for message in table.MESSAGES}

@@ -16,8 +16,8 @@ from beds.third_kind import KINDS
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from xts_messages._native import lib
-from xts_messages.queue import Faults, Queue
-from xts_messages.queue_kinds import QueueOptions
+from xts_messages.queues.queue import Faults, Queue
+from xts_messages.queues.queue_kinds import QueueOptions
 
 ends = st.sampled_from([HOST, PROXY])
 windows = st.sampled_from([4, 5, 16, 128])

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from xts_messages import record_table as table
-from xts_messages.record_form import WIDTHS, Field, Form, Record
+from xts_messages.wire import record_table as table
+from xts_messages.wire.record_form import WIDTHS, Field, Form, Record
 
 #: By field: a number, a bool (descriptors and objects: is there one?), bytes, the values of a part, or a list of them.
 Values = dict[str, Any]

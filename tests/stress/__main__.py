@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from xts_messages.standard_output import ends_with_reader
+from xts_messages.terminal.standard_output import ends_with_reader
 from xts_messages.version import __version__
 
 from .session import run

@@ -12,8 +12,8 @@ import pytest
 from xts_agent.__main__ import main
 from xts_agent.agent import Agent
 from xts_agent.config import RELOADABLE, AgentConfig, parse, render, restart_needed
-from xts_messages.config_mistakes import ConfigError
-from xts_messages.readiness import Readiness
+from xts_messages.services.readiness import Readiness
+from xts_messages.settings.config_mistakes import ConfigError
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "xts-agent.toml"
 LEAST = 'interface = "xts0"\npeer_mac = "02:00:00:00:00:01"\n'

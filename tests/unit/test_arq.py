@@ -1,5 +1,5 @@
-"""Lost frames are repeated (messages/native/arq.c): the form on the wire, what is dropped, what is a violation, who is
-refused, and how much of the rate is left. tests/model/test_arq_wires.py has wires of every kind."""
+"""Lost frames are repeated (messages/native/decorators/arq.c): the form on the wire, what is dropped, what is a
+violation, who is refused, and how much of the rate is left. tests/model/test_arq_wires.py has wires of every kind."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import google_crc32c
 import pytest
 from beds.lossy_wire import Conditions, Port, RepeatedLinks
 from beds.queued_links import EPOCH, MS
-from xts_messages import codec
-from xts_messages import wire_table as table
 from xts_messages._native import lib
-from xts_messages.queue import Faults, Queue
-from xts_messages.shm import open_shm_pair
+from xts_messages.queues.queue import Faults, Queue
+from xts_messages.queues.shm import open_shm_pair
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
 
 BYTES = int(lib.XTS_ARQ_BYTES)
 NUMBERED, ARRIVED, OPEN = int(lib.XTS_ARQ_NUMBERED), int(lib.XTS_ARQ_ARRIVED), int(lib.XTS_ARQ_OPEN)

@@ -12,7 +12,7 @@ from bench import analysis, compare, profiles, served
 from bench.analysis import Run
 from rich.console import Console
 from rich.table import Table
-from xts_messages.profiles import NAMES
+from xts_messages.settings.profiles import NAMES
 
 PGBENCH = """\
 transaction type: <builtin: select only>

@@ -1,4 +1,4 @@
-"""Small frames sent several in one (messages/native/bundle.c), between the ends of a shared-memory queue."""
+"""Small frames sent several in one (messages/native/decorators/bundle.c), between the ends of a shared-memory queue."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from beds.examples import examples
 from beds.ready import readable
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages import codec
 from xts_messages._native import lib
-from xts_messages.queue import Frame, Queue
-from xts_messages.queue_kinds import HOST, PROXY
-from xts_messages.shm import create_shm, open_shm_pair
+from xts_messages.queues.queue import Frame, Queue
+from xts_messages.queues.queue_kinds import HOST, PROXY
+from xts_messages.queues.shm import create_shm, open_shm_pair
+from xts_messages.wire import codec
 
 HEAD = int(lib.XTS_HEAD_BYTES)
 SMALL = 512  # the longest that waits for others

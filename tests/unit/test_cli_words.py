@@ -14,8 +14,8 @@ from xts_agent import config as agent
 from xts_agent.__main__ import main as agent_main
 from xts_bluefield.__main__ import make_parser as bluefield_parser
 from xts_lab.__main__ import _parser as lab_parser
-from xts_messages.config_mistakes import ConfigError
-from xts_messages.text_table import print_table
+from xts_messages.settings.config_mistakes import ConfigError
+from xts_messages.terminal.text_table import print_table
 from xts_proxy.__main__ import main as proxy_main
 from xts_proxy.__main__ import parser as proxy_parser
 from xts_socket import Reason, cli

@@ -11,7 +11,7 @@ from beds.authority import Authority
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_bpf.parser import EXAMPLE_FILTER
-from xts_messages.config_mistakes import ConfigError
+from xts_messages.settings.config_mistakes import ConfigError
 from xts_proxy.config import Config, load, parse, read, render, restart_needed
 from xts_proxy.config_values import Mac, MetricsAddress, Network, Ports, Queues
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xts_messages.environment import OURS
-from xts_messages.profiles import NAMES
+from xts_messages.settings.environment import OURS
+from xts_messages.settings.profiles import NAMES
 from xts_socket import cli
 from xts_socket._native import ffi, lib
 from xts_socket.cli.config_import import _CONVERSIONS

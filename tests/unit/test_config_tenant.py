@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from xts_messages.attach_token import cgroup_of
-from xts_messages.config_mistakes import ConfigError
+from xts_messages.attaching.attach_token import cgroup_of
+from xts_messages.settings.config_mistakes import ConfigError
 from xts_proxy.config import Config, parse, render
 from xts_proxy.config_limits import Limits
 from xts_proxy.config_tls import Identity, Tls, explain

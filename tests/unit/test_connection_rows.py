@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages.waits import PROXY_REASONS
+from xts_messages.attaching.waits import PROXY_REASONS
 from xts_proxy._native import ffi
 from xts_proxy.connection_rows import CONNECTION_STATES, rows_of
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from beds import dashboard
 from xts_agent import metric_catalogue as of_agent
-from xts_messages.metric import Metric
+from xts_messages.metrics.metric import Metric
 from xts_proxy import metric_catalogue as of_proxy
 
 #: Those that Prometheus gives to all series of a target.

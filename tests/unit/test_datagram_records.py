@@ -1,4 +1,5 @@
-"""Records of datagrams: the C code (messages/native/datagram.c) against the codec in Python, on payloads in pieces."""
+"""Records of datagrams: the C code (messages/native/wire/datagram.c) against the codec in Python, on payloads in
+pieces."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from xts_messages import datagram
-from xts_messages import wire_table as table
 from xts_messages._native import ffi, lib
-from xts_messages.codec import Endpoint, MalformedFrameError
-from xts_messages.datagram import Datagram, error_item, item
+from xts_messages.wire import datagram
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, MalformedFrameError
+from xts_messages.wire.datagram import Datagram, error_item, item
 
 endpoints = st.one_of(
     st.just(Endpoint()),

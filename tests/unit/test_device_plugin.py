@@ -20,8 +20,8 @@ from xts_kubernetes import generate
 from xts_kubernetes.__main__ import main
 from xts_kubernetes.offered import DEVICES_MAX, devices_of, numa_node
 from xts_kubernetes.plugin import prefer
-from xts_messages.attach import OfferedQueues, list_queues
-from xts_messages.endpoint import Queues
+from xts_messages.attaching.attach import OfferedQueues, list_queues
+from xts_messages.attaching.endpoint import Queues
 
 HEALTHY = {f"xts0-{number}": "Healthy" for number in range(3)}
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from xts_messages import generate_dispatch
-from xts_messages import wire_table as table
+from xts_messages.generate import generate_dispatch
+from xts_messages.wire import wire_table as table
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from beds.native_core import TOP
-from xts_messages import codec, generate_lua
-from xts_messages import wire_table as table
-from xts_messages.wire_table import Kind
+from xts_messages.generate import generate_lua
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.wire_table import Kind
 
 TSHARK = shutil.which("tshark")
 DISSECTOR = TOP / "deploy/wireshark/xts.lua"

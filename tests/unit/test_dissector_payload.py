@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from unit.test_dissector import TSHARK, run_tshark, write_pcap
-from xts_messages import codec, datagram
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint, Frame
-from xts_messages.datagram import Datagram
+from xts_messages.wire import codec, datagram
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, Frame
+from xts_messages.wire.datagram import Datagram
 
 pytestmark = pytest.mark.skipif(TSHARK is None, reason="tshark is not installed")
 

@@ -7,9 +7,9 @@ import socket
 from pathlib import Path
 
 import pytest
-from xts_messages import trace_needs
-from xts_messages.attach import OfferedQueues
-from xts_messages.xdp_features import BASIC, REDIRECT, RX_SEVERAL, ZERO_COPY, XdpFeatures
+from xts_messages.attaching.attach import OfferedQueues
+from xts_messages.machine import trace_needs
+from xts_messages.machine.xdp_features import BASIC, REDIRECT, RX_SEVERAL, ZERO_COPY, XdpFeatures
 from xts_socket.cli.checks import Check, privilege, tls
 from xts_socket.cli.checks.interfaces import interface, program_fault
 

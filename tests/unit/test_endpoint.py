@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xts_messages import endpoint
 from xts_messages._native import ffi, lib
-from xts_messages.attach import attach, list_attachments, list_queues
-from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer, Queues
-from xts_messages.queue import Queue
-from xts_messages.queue_kinds import PROXY
-from xts_messages.shm import create_shm
-from xts_messages.status_page import read_status_page
+from xts_messages.attaching import endpoint
+from xts_messages.attaching.attach import attach, list_attachments, list_queues
+from xts_messages.attaching.endpoint import Attached, Endpoint, Grant, NotReady, Peer, Queues
+from xts_messages.attaching.status_page import read_status_page
+from xts_messages.queues.queue import Queue
+from xts_messages.queues.queue_kinds import PROXY
+from xts_messages.queues.shm import create_shm
 
 
 class Server:
@@ -150,7 +150,7 @@ def test_a_server_that_says_nothing(tmp_path: Path) -> None:
 
 ATTACHES = """
 import os
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
 os.environ.clear()
 try:
     with attach() as attachment:
@@ -434,7 +434,7 @@ def test_a_server_without_descriptors_turns_clients_away_and_recovers(server: Se
 
 CHILD = """
 import os, sys, time
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
 a = attach(sys.argv[1])
 if os.fork() == 0:
     time.sleep(30)
@@ -461,7 +461,7 @@ def test_a_death_is_noticed_although_a_forked_child_lives(server: Server) -> Non
 
 ECHO = """
 import sys
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
 with attach(sys.argv[1]) as a:
     for _ in range(int(sys.argv[2])):
         frame = a.queue.wait(10_000)

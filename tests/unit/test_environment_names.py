@@ -1,5 +1,5 @@
-"""Every environment variable that the code reads or sets is declared once (xts_messages/environment.py), and what is
-declared is right: the C table of it is current, and each variable is read by somebody."""
+"""Every environment variable that the code reads or sets is declared once (xts_messages/settings/environment.py), and
+what is declared is right: the C table of it is current, and each variable is read by somebody."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from xts_messages import generate
 from xts_messages._native import ffi, lib
-from xts_messages.environment import BY_NAME, OURS, VARIABLES, Kind, Variable
+from xts_messages.generate import __main__ as generate
+from xts_messages.settings.environment import BY_NAME, OURS, VARIABLES, Kind, Variable
 from xts_socket import cli
 from xts_socket._environment import DEFAULT_ENDPOINT
 
@@ -138,7 +138,7 @@ def test_the_declaration_is_whole() -> None:
 def test_a_change_of_the_declaration_is_noticed(tmp_path: Path) -> None:
     generate.main(["--top", str(tmp_path)])
     assert generate.main(["--check", "--top", str(tmp_path)]) == 0
-    table = tmp_path / "messages" / "native" / "environment_table.c"
+    table = tmp_path / "messages" / "native" / "settings/environment_table.c"
     table.write_text(table.read_text().replace("3000u", "2000u").replace("minimum = 500u", "minimum = 5u"))
     assert generate.main(["--check", "--top", str(tmp_path)]) == 1
 

@@ -1,5 +1,5 @@
-"""Heads of frames (messages/native/headed.c), between the ends of a shared-memory queue: who knows the secret is heard,
-and nobody else. The form is the host's choice, with each epoch."""
+"""Heads of frames (messages/native/decorators/headed.c), between the ends of a shared-memory queue: who knows the
+secret is heard, and nobody else. The form is the host's choice, with each epoch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from xts_messages import codec
 from xts_messages._native import lib
-from xts_messages.queue import Faults, Queue
-from xts_messages.shm import open_shm_pair
+from xts_messages.queues.queue import Faults, Queue
+from xts_messages.queues.shm import open_shm_pair
+from xts_messages.wire import codec
 
 ADDS = int(lib.XTS_HEADED_BYTES) - int(lib.XTS_ETH_BYTES)
 SECRET, OTHER = 0x1122334455667788, 0x99AABBCCDDEEFF00

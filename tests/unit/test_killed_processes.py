@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from unit.test_endpoint import Server, until
-from xts_messages import killed_processes
 from xts_messages._native import ffi, lib
-from xts_messages.attach import attach, list_ended
-from xts_messages.killed_processes import PROGRAMS_MAX, PROGRAMS_OF_A_USER_MAX, EndedProcesses
-from xts_messages.status_page import Figures, create_status_page
+from xts_messages.attaching import killed_processes
+from xts_messages.attaching.attach import attach, list_ended
+from xts_messages.attaching.killed_processes import PROGRAMS_MAX, PROGRAMS_OF_A_USER_MAX, EndedProcesses
+from xts_messages.attaching.status_page import Figures, create_status_page
 
 FIGURES = Figures(0, 1, False, 100, 10, 5000, 6000, (1, *[0] * 31))
 
@@ -166,7 +166,7 @@ def test_a_thousand_killed_processes_leave_nothing_behind(tmp_path: Path) -> Non
     children = """
 import os, sys
 from xts_messages._native import lib
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
 for number in range(1000):
     if os.fork() == 0:
         held = attach(sys.argv[1], program=f"p{number}")

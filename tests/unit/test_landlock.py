@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from xts_messages import landlock
+from xts_messages.services import landlock
 
 #: What it says of each attempt: "done", or what the kernel says.
 CONFINED = """
 import ctypes, os, socket, sys
 from pathlib import Path
-from xts_messages import landlock
+from xts_messages.services import landlock
 ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
 folder, network = Path(sys.argv[1]), sys.argv[2] == "network"
 listener = socket.create_server(("127.0.0.1", 0))

@@ -13,8 +13,8 @@ import xts_socket
 from beds.authority import certificate_for_localhost
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages.ulp_attributes import decode_attributes
-from xts_messages.ulps import ULPS, Attribute, Type, Ulp
+from xts_messages.wire.ulp_attributes import decode_attributes
+from xts_messages.wire.ulps import ULPS, Attribute, Type, Ulp
 from xts_socket import _tls, layers
 from xts_socket.control import CONTROLS, decoded
 from xts_socket.layers import LAYERS, Layer

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from xts_messages import line_origin
-from xts_messages.config_mistakes import ConfigError
+from xts_messages.settings import line_origin
+from xts_messages.settings.config_mistakes import ConfigError
 from xts_proxy.config import parse
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages.log_format import JournalHandler, JsonFormatter, about, journal_field
+from xts_messages.services.log_format import JournalHandler, JsonFormatter, about, journal_field
 
 
 def record(message: str, *arguments: object, **fields: object) -> logging.LogRecord:
@@ -89,7 +89,7 @@ def test_a_field_that_nobody_knows_is_a_mistake() -> None:
 
 LOGS = """
 import logging, os, sys
-from xts_messages.log_format import handler
+from xts_messages.services.log_format import handler
 status = os.fstat(2)
 if sys.argv[1] == "journal":
     os.environ["JOURNAL_STREAM"] = f"{status.st_dev}:{status.st_ino}"

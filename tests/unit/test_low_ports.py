@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from xts_messages.low_ports import first_port, unprivileged_start
+from xts_messages.machine.low_ports import first_port, unprivileged_start
 
 FULL, BIND, NONE = "000001ffffffffff", "0000000000000400", "0000000000000000"
 INITIAL, OWN = "         0          0 4294967295\n", "         0       1000          1\n"

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 from xts_agent.__main__ import main as agent
 from xts_bluefield import wanted
-from xts_messages import mac_address
+from xts_messages.machine import mac_address
 from xts_proxy.__main__ import main as proxy
 
 GOOD = ("02:00:00:00:00:01", "FE:ff:ff:ff:ff:ff", "00:00:00:00:00:01")

@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from xts_bpf.program import SteerCounters
-from xts_messages import metric_list
-from xts_messages.metric import Family, Metric, counter, families, histogram
+from xts_messages.metrics import metric_list
+from xts_messages.metrics.metric import Family, Metric, counter, families, histogram
 from xts_proxy import metric_catalogue as catalogue
 from xts_proxy import metrics
 from xts_proxy.__main__ import main as proxy_main

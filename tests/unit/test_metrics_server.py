@@ -21,9 +21,9 @@ from beds.authority import certificate_for_localhost
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
-from xts_messages import metrics_credentials, metrics_server
-from xts_messages.metrics_address import MetricsAddress
-from xts_messages.metrics_credentials import CredentialError, Credentials
+from xts_messages.metrics import metrics_credentials, metrics_server
+from xts_messages.metrics.metrics_address import MetricsAddress
+from xts_messages.metrics.metrics_credentials import CredentialError, Credentials
 
 TOKEN = "a-token-of-24-characters"
 

@@ -1,5 +1,5 @@
-"""Many channels over one queue (messages/native/mux.c): nothing is lost, nobody is mistaken for another, and one that
-floods ends alone."""
+"""Many channels over one queue (messages/native/relay/mux.c): nothing is lost, nobody is mistaken for another, and one
+that floods ends alone."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from beds.examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages import codec
 from xts_messages._native import ffi, lib
-from xts_messages.queue import Frame, Queue
-from xts_messages.shm import open_shm_pair
-from xts_messages.wire_table import CONTROL_RESERVE, FEATURES, FRAME_BYTES_MAX, RELAYED_WINDOW
+from xts_messages.queues.queue import Frame, Queue
+from xts_messages.queues.shm import open_shm_pair
+from xts_messages.wire import codec
+from xts_messages.wire.wire_table import CONTROL_RESERVE, FEATURES, FRAME_BYTES_MAX, RELAYED_WINDOW
 
 WINDOW = 16
 CARRIED = int(lib.XTS_CARRIED_BYTES)

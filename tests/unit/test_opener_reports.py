@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from xts_agent.opener_protocol import InterfaceReport, receive_answer
-from xts_messages.afxdp import Drops
+from xts_messages.queues.afxdp import Drops
 
 REPORT = InterfaceReport(
     generation=3,

@@ -50,14 +50,14 @@ ALLOWED = {
     ("host_lib/native/waiting/mirror.c", "recv"): "empties it",
     ("host_lib/native/waiting/progress_thread.c", "read"): BYTE,
     ("host_lib/preload/start.c", "write"): "a line for people",
-    ("messages/native/afxdp.c", "recvfrom"): "a wake-up, without data",
-    ("messages/native/afxdp.c", "sendto"): "a kick, without data",
-    ("messages/native/afxdp_open.c", "sendto"): "a kick, without data",
-    ("messages/native/allowed_syscalls.c", "write"): "the last words of a process that ends",
-    ("messages/native/notice.c", "write"): "a line for people",
-    ("messages/native/pcap.c", "fwrite"): "ferror() at the end of each batch, by which the capture ends",
-    ("messages/native/relay_orders.c", "send"): WHOLE,
-    ("messages/native/shm.c", "send"): BYTE,
+    ("messages/native/queues/afxdp.c", "recvfrom"): "a wake-up, without data",
+    ("messages/native/queues/afxdp.c", "sendto"): "a kick, without data",
+    ("messages/native/queues/afxdp_open.c", "sendto"): "a kick, without data",
+    ("messages/native/common/allowed_syscalls.c", "write"): "the last words of a process that ends",
+    ("messages/native/common/notice.c", "write"): "a line for people",
+    ("messages/native/decorators/pcap.c", "fwrite"): "ferror() at the end of each batch, by which the capture ends",
+    ("messages/native/relay/relay_orders.c", "send"): WHOLE,
+    ("messages/native/queues/shm.c", "send"): BYTE,
 }
 
 

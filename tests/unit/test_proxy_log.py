@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from xts_messages.log_format import fields_of
-from xts_messages.printable import printable
+from xts_messages.services.log_format import fields_of
+from xts_messages.terminal.printable import printable
 from xts_proxy.key_lateness import KeyLog
 from xts_proxy.limit_refusals import RefusalLog
 from xts_proxy.log import LINES_PER_S, LOG, Budget, WorkerLog

@@ -22,8 +22,8 @@ from xts_bluefield.__main__ import make_parser as bluefield_parser
 from xts_bpf.trace import make_parser as trace_parser
 from xts_kubernetes.config import parser as plugin_parser
 from xts_lab.__main__ import _parser as lab_parser
-from xts_messages.command_line import SHELLS, completion
-from xts_messages.otlp import make_parser as otlp_parser
+from xts_messages.metrics.otlp import make_parser as otlp_parser
+from xts_messages.terminal.command_line import SHELLS, completion
 from xts_messages.version import __version__
 from xts_proxy.__main__ import parser as proxy_parser
 from xts_socket import cli

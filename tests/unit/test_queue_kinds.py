@@ -12,8 +12,8 @@ import pytest
 from beds import third_kind
 from beds.third_kind import KINDS, PACKETS, open_pair, open_queue
 from xts_messages._native import ffi, lib
-from xts_messages.queue import Faults, Frame, Queue
-from xts_messages.queue_kinds import (
+from xts_messages.queues.queue import Faults, Frame, Queue
+from xts_messages.queues.queue_kinds import (
     AFXDP,
     HOST,
     PROXY,

@@ -10,9 +10,9 @@ import pytest
 from beds.examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages.queue import Frame, Queue
-from xts_messages.queue_kinds import HOST, PROXY, QueueEnd
-from xts_messages.shm import ShmArea, create_shm
+from xts_messages.queues.queue import Frame, Queue
+from xts_messages.queues.queue_kinds import HOST, PROXY, QueueEnd
+from xts_messages.queues.shm import ShmArea, create_shm
 
 WINDOW = 16
 STEPS = st.lists(st.sampled_from(["to_proxy", "to_host", "read", "hold", "give_back", "move"]), max_size=200)

@@ -15,8 +15,8 @@ from beds.native_core import compiler
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import records
-from xts_messages import record_table as table
-from xts_messages.record_form import WIDTHS, Form, Privacy, Record, Trust
+from xts_messages.wire import record_table as table
+from xts_messages.wire.record_form import WIDTHS, Form, Privacy, Record, Trust
 
 TOP = Path(__file__).resolve().parents[2]
 WORKER = TOP / "dpu_proxy" / "native"
@@ -67,7 +67,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The code of the proxy that reads and writes records, with sanitizers' traps."""
     made = tmp_path_factory.mktemp("records")
     (made / "shim.c").write_text(SHIM)
-    sources = [*(CORE / f"{name}.c" for name in FORMAT), *(WORKER / "connection" / f"{name}.c" for name in SOURCES)]
+    sources = [
+        *(CORE / "wire" / f"{name}.c" for name in FORMAT),
+        *(WORKER / "connection" / f"{name}.c" for name in SOURCES),
+    ]
     includes = [f"-I{place}" for place in (CORE, WORKER, TOP / "tests" / "fuzz")]
     command = [compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-DXTS_DEBUG", "-O1", "-shared", "-fPIC", *includes]
     command += ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error", "-o", str(made / "records.so")]

@@ -15,11 +15,11 @@ from beds.native_core import NATIVE, compiler
 from cffi import FFI
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages import codec
-from xts_messages import wire_table as table
-from xts_messages.codec import Frame
-from xts_messages.ulps import BY_NAME
-from xts_messages.wire_table import Kind
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Frame
+from xts_messages.wire.ulps import BY_NAME
+from xts_messages.wire.wire_table import Kind
 
 WITHIN = 2048
 WITH_SECRETS = [m for m in table.MESSAGES if any(field.secret for field in m.fields)]
@@ -33,7 +33,7 @@ def library() -> Any:
     ffi.cdef("bool xts_has_secrets(uint8_t type); void xts_blank_secrets(uint8_t *frame, size_t bytes);")
     with TemporaryDirectory() as place:
         made = Path(place) / "secrets.so"
-        source = [f"-I{NATIVE}", "-D_GNU_SOURCE", "-shared", "-fPIC", str(NATIVE / "secrets.c")]
+        source = [f"-I{NATIVE}", "-D_GNU_SOURCE", "-shared", "-fPIC", str(NATIVE / "wire/secrets.c")]
         subprocess.run([compiler(), *source, "-o", str(made)], check=True)
         return ffi, ffi.dlopen(str(made))
 

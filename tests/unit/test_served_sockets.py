@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from xts_agent.__main__ import main as agent
-from xts_messages import exit_status
-from xts_messages.served_sockets import Server, in_use, server_of
+from xts_messages.services import exit_status
+from xts_messages.services.served_sockets import Server, in_use, server_of
 from xts_proxy.__main__ import main as proxy
 
 COMMANDS = {"xts-agent": agent, "xts-proxy": proxy}

@@ -12,7 +12,7 @@ from beds.service_manager import Manager
 
 SHOW = """
 import socket
-from xts_messages.service_manager import passed
+from xts_messages.services.service_manager import passed
 {}
 print([name for name, _ in passed().items])
 """
@@ -63,7 +63,7 @@ def test_the_variables_are_for_no_child(manager: Manager) -> None:
 
 STORE = """
 import os
-from xts_messages.service_manager import manager
+from xts_messages.services.service_manager import manager
 reader, writer = os.pipe()
 os.write(writer, b"kept")
 manager().store("a pipe", reader)
@@ -82,7 +82,7 @@ def test_what_is_stored_comes_back(manager: Manager) -> None:
 
 
 def test_without_systemd_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    from xts_messages.service_manager import ServiceManager
+    from xts_messages.services.service_manager import ServiceManager
 
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     silent = ServiceManager()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from xts_messages.environment import OURS, Kind
+from xts_messages.settings.environment import OURS, Kind
 from xts_socket import cli
 from xts_socket._native import ffi, lib
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
 from xts_proxy.config import Config, Proxy
 from xts_proxy.config_limits import Limits
 from xts_proxy.shm_channels import ShmChannels

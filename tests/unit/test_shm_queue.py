@@ -15,9 +15,9 @@ import pytest
 from beds.examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages.queue import Faults, Queue
-from xts_messages.queue_kinds import HOST, PROXY
-from xts_messages.shm import ShmArea, create_shm, open_shm_pair
+from xts_messages.queues.queue import Faults, Queue
+from xts_messages.queues.queue_kinds import HOST, PROXY
+from xts_messages.queues.shm import ShmArea, create_shm, open_shm_pair
 
 SIZES = [60, 61, 64, 1500, 2048, 3839, 3840, 3841, 4096, 4097, 20_000, 61_439, 61_440]
 

@@ -38,7 +38,7 @@ def test_only_what_is_written_by_hand_counts(repository: Path, capsys: pytest.Ca
     write(repository, "host_lib/native/two.h", 4)
     write(repository, "host_lib/xts_agent/agent.py", 5)
     write(repository, "host_lib/setup.py", 7)
-    write(repository, "messages/native/wire.h", 9, "/* Generated from a table. Do not edit. */")
+    write(repository, "messages/native/wire/wire.h", 9, "/* Generated from a table. Do not edit. */")
     write(repository, "host_lib/NOTES.md", 11)
     commit(repository, "second")
     assert sizes.main(["--than", "first", "--json"]) == 0

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from xts_messages.standard_output import STATUS
+from xts_messages.terminal.standard_output import STATUS
 
 _TOP = Path(__file__).parents[2]
 
@@ -23,7 +23,7 @@ COMMANDS = [
     pytest.param(["-m", "xts_proxy", "--check", "deploy/xts-proxy.toml"], id="xts-proxy --check"),
     pytest.param(["-m", "xts_proxy", "--version"], id="xts-proxy --version"),
     pytest.param(["-m", "xts_lab", "--help"], id="xts-lab --help"),
-    pytest.param(["-m", "xts_messages.otlp", "--help"], id="xts-otlp --help"),
+    pytest.param(["-m", "xts_messages.metrics.otlp", "--help"], id="xts-otlp --help"),
     pytest.param(["-m", "xts_bpf.trace", "--help"], id="xts-trace --help"),
     pytest.param(["-m", "xts_bluefield", "--help"], id="xts-bluefield --help"),
     pytest.param(["-m", "xts_lab.demo", "--help"], id="demo --help"),
@@ -57,7 +57,7 @@ def test_the_reader_has_gone(arguments: list[str]) -> None:
 def test_whatever_prints(lines: int, unbuffered: str) -> None:
     """Few lines fail at the last flush, many within print()."""
     program = (
-        "import sys; from xts_messages.standard_output import ends_with_reader\n"
+        "import sys; from xts_messages.terminal.standard_output import ends_with_reader\n"
         "@ends_with_reader\n"
         "def main() -> int:\n"
         "    try:\n"

@@ -82,9 +82,10 @@ look(table, visited, 7, int(sys.argv[3]), int(sys.argv[4]))
 def checks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checks of a build with XTS_DEBUG."""
     made = tmp_path_factory.mktemp("states") / "state_table.so"
-    source = TOP / "messages" / "native" / "state_table.c"
-    command = [compiler(), "-DXTS_DEBUG", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", str(made), str(source)]
-    subprocess.run(command, check=True)
+    native = TOP / "messages" / "native"
+    source = native / "common" / "state_table.c"
+    command = [compiler(), "-DXTS_DEBUG", "-D_GNU_SOURCE", f"-I{native}", "-shared", "-fPIC", "-o", str(made)]
+    subprocess.run([*command, str(source)], check=True)
     return made
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from beds.native_core import NATIVE, TOP, compiler, load
-from xts_messages import generate, generate_lua
-from xts_messages import wire_table as table
-from xts_messages.wire_table import Kind, Message
+from xts_messages.generate import __main__ as generate
+from xts_messages.generate import generate_lua
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.wire_table import Kind, Message
 
 each_message = pytest.mark.parametrize("message", table.MESSAGES, ids=lambda m: m.stem)
 
@@ -67,20 +68,20 @@ def test_generated_files_are_current(capsys: pytest.CaptureFixture[str]) -> None
 def test_check_notices_a_changed_and_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert generate.main(["--top", str(tmp_path)]) == 0
     assert generate.main(["--check", "--top", str(tmp_path)]) == 0
-    header = tmp_path / "messages/native/wire.h"
+    header = tmp_path / "messages/native/wire/wire.h"
     header.write_text(header.read_text().replace("XTS_CMD_SEND", "XTS_CMD_SENT", 1))
     (tmp_path / "messages/vectors/send.json").unlink()
     capsys.readouterr()
     assert generate.main(["--check", "--top", str(tmp_path)]) == 1
     complaint = capsys.readouterr().err
-    assert "messages/native/wire.h is out of date" in complaint
+    assert "messages/native/wire/wire.h is out of date" in complaint
     assert "messages/vectors/send.json is out of date" in complaint
 
 
 def test_generating_is_deterministic() -> None:
     """Two interpreters with different hash seeds write the same bytes."""
     program = (
-        "import hashlib; from xts_messages import generate\n"
+        "import hashlib; from xts_messages.generate import __main__ as generate\n"
         "print(hashlib.sha256(repr([(n, f()) for n, f in generate.OUTPUTS.items()]).encode()).hexdigest())"
     )
     runs = [
@@ -98,8 +99,9 @@ def test_generating_is_deterministic() -> None:
 
 def _breaks(tmp_path: Path, text: str) -> str:
     source = tmp_path / "include_wire.c"
-    (tmp_path / "wire.h").write_text(text)
-    source.write_text('#include "wire.h"\n')
+    (tmp_path / "wire").mkdir(exist_ok=True)
+    (tmp_path / "wire" / "wire.h").write_text(text)
+    source.write_text('#include "wire/wire.h"\n')
     run = subprocess.run(
         [compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-fsyntax-only", f"-I{tmp_path}", str(source)],
         capture_output=True,
@@ -111,7 +113,7 @@ def _breaks(tmp_path: Path, text: str) -> str:
 
 def test_layout_assertions_can_fail(tmp_path: Path) -> None:
     """A field of another width, or two exchanged, does not compile."""
-    header = (NATIVE / "wire.h").read_text()
+    header = (NATIVE / "wire/wire.h").read_text()
     struct = (
         "struct xts_wire_newconn_ack {\n\tstruct xts_wire_head head;\n\t__be32 xts_socket;\n\t__be32 post_credits;\n"
     )
@@ -131,7 +133,7 @@ def test_a_bpf_program_can_include_the_header(tmp_path: Path) -> None:
         pytest.skip("clang is not installed")
     source = tmp_path / "steer.bpf.c"
     source.write_text(
-        '#include "wire.h"\nint main_bytes(struct xts_wire_head *h)'
+        '#include "wire/wire.h"\nint main_bytes(struct xts_wire_head *h)'
         "{ return h->type == XTS_CMD_SEND ? XTS_SEND_BYTES : XTS_ETHERTYPE; }\n"
     )
     triplet = subprocess.run(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from beds.native_core import compiler
 from oracles import records
-from xts_messages import record_table as table
+from xts_messages.wire import record_table as table
 
 TOP = Path(__file__).resolve().parents[2]
 WORKER = TOP / "dpu_proxy" / "native"
@@ -93,7 +93,7 @@ def build(folder: Path, *options: str) -> Path:
     command = [compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", *options, *includes]
     command += ["-Wl,--wrap=xts_record_decode", "-o", str(folder / "move.so"), str(folder / "shim.c")]
     command += [
-        *(str(CORE / f"{name}.c") for name in FORMAT),
+        *(str(CORE / "wire" / f"{name}.c") for name in FORMAT),
         *(str(WORKER / "connection" / f"{s}.c") for s in SOURCES),
     ]
     subprocess.run(command, check=True)

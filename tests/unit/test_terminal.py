@@ -10,13 +10,13 @@ import pytest
 from beds.terminal import environment, written
 
 OURS = """
-from xts_messages.text_table import print_table
+from xts_messages.terminal.text_table import print_table
 print_table(("A", "B"), [("ok", "word " * 60), ("fail", "x")], styles={"ok": "green", "fail": "red"})
 """
 RICH = """
 from rich.console import Console
 from rich.table import Table
-from xts_messages import terminal
+from xts_messages.terminal import terminal
 table = Table("A", "B", box=None)
 table.add_row("[green]ok[/]", "word " * 60)
 Console(width=terminal.piped_columns(240)).print(table)

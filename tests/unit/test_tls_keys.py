@@ -36,7 +36,7 @@ from oracles.tls_records import (
     Secret,
     session,
 )
-from xts_messages.ulps import BY_NAME as ULPS
+from xts_messages.wire.ulps import BY_NAME as ULPS
 from xts_proxy._native import ffi, lib
 from xts_proxy.ulp_tls import counts
 

@@ -9,7 +9,7 @@ import pytest
 from beds.examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages.toml_positions import Path, Position, dotted, locate
+from xts_messages.settings.toml_positions import Path, Position, dotted, locate
 
 
 def all_paths(value: Any, path: Path = ()) -> set[Path]:

@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 from textual.widgets import Static
 from unit.test_status_rates import entry, process
-from xts_messages.waits import HOST_REASONS, Wait, Waits
+from xts_messages.attaching.waits import HOST_REASONS, Wait, Waits
 from xts_socket.cli import device_routes, joined, main, proxy_side, top
 from xts_socket.cli.grouped import grouped
 from xts_socket.cli.top_app import Top

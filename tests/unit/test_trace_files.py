@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import xts_socket  # noqa: F401 - loads libxts into this process
 from xts_bpf import probes
-from xts_messages import trace_needs
+from xts_messages.machine import trace_needs
 
 
 def test_a_file_outlives_the_process_that_runs_it() -> None:

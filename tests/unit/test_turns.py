@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages.turns import Turns
+from xts_messages.attaching.turns import Turns
 
 USERS = st.integers(0, 4)
 

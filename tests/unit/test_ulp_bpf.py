@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from beds.ulp import RECEIVE, UlpBed
 from xts_bpf.parser import EXAMPLE, check_parser, load_parser
-from xts_messages.config_mistakes import ConfigError
+from xts_messages.settings.config_mistakes import ConfigError
 from xts_proxy._native import lib
 from xts_proxy.config import Config, parse
 from xts_proxy.config_ulp import Parser, Ulp

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from xts_messages.ulps import BY_NAME
+from xts_messages.wire.ulps import BY_NAME
 
 HERE = Path(__file__).parents[1]
 #: What is demanded of layers, and the tests of it that are about some of them alone.

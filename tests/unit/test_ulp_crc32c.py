@@ -30,7 +30,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """crc32c.c by itself."""
     library: Path = tmp_path_factory.mktemp("crc32c") / "crc32c.so"
     flags = ["-std=gnu11", "-O2", "-shared", "-fPIC", f"-I{NATIVE}"]
-    subprocess.run([compiler(), *flags, str(NATIVE / "crc32c.c"), "-o", str(library)], check=True)
+    subprocess.run([compiler(), *flags, str(NATIVE / "common/crc32c.c"), "-o", str(library)], check=True)
     loaded = ctypes.CDLL(str(library))
     for name in ("crc32c", "crc32c_by_table", "crc32c_by_instruction"):
         function = getattr(loaded, name)

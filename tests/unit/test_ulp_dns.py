@@ -17,7 +17,7 @@ from beds.ulp import RECEIVE, SEND, Mark, Pdu, UlpBed
 from beds.ulp_traffic import few, send_pdu, sizes, whole
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages.ulps import BY_NAME
+from xts_messages.wire.ulps import BY_NAME
 
 DNS = BY_NAME["DNS"].number
 messages = st.lists(

@@ -14,7 +14,7 @@ from beds.ulp import UlpBed
 from beds.ulp_traffic import few, sizes
 from hypothesis import example, given
 from hypothesis import strategies as st
-from xts_messages.ulps import BY_NAME, Ulp
+from xts_messages.wire.ulps import BY_NAME, Ulp
 
 
 def of(wanted: Callable[[Case], object]) -> pytest.MarkDecorator:

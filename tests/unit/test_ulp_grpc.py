@@ -41,7 +41,7 @@ from beds.ulp import BOTH, RECEIVE, Mark, Pdu, UlpBed
 from beds.ulp_traffic import few, sizes, whole
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages.ulps import BY_NAME
+from xts_messages.wire.ulps import BY_NAME
 
 GRPC = BY_NAME["GRPC"].number
 

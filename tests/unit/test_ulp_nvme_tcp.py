@@ -12,7 +12,7 @@ from beds.ulp import BOTH, RECEIVE, SEND, Mark, Pdu, UlpBed
 from beds.ulp_traffic import few, send_pdu, sizes, whole
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages.ulps import BY_NAME
+from xts_messages.wire.ulps import BY_NAME
 
 NVME = BY_NAME["NVME_TCP"].number
 ICREQ, ICRESP, H2C_TERM, C2H_TERM, COMMAND, RESPONSE, H2C_DATA, C2H_DATA, R2T = 0, 1, 2, 3, 4, 5, 6, 7, 9

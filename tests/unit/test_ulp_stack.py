@@ -7,8 +7,8 @@ import errno
 import msgspec
 import pytest
 from beds.ulp import BOTH, RECEIVE, SEND, Pdu, UlpBed, offers
-from xts_messages.ulp_attributes import decode_attributes, encode_attributes
-from xts_messages.ulps import BY_NAME, ULPS
+from xts_messages.wire.ulp_attributes import decode_attributes, encode_attributes
+from xts_messages.wire.ulps import BY_NAME, ULPS
 from xts_proxy.config_ulp import Ulp
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from xts_agent import config as agent_config
-from xts_messages import exit_status
-from xts_messages.attach import DEFAULT_ENDPOINT
+from xts_messages.attaching.attach import DEFAULT_ENDPOINT
+from xts_messages.services import exit_status
 from xts_proxy.__main__ import parser as proxy_parser
 from xts_proxy.config import Proxy
 

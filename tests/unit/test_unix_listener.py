@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from xts_messages import endpoint, metrics_address
+from xts_messages.attaching import endpoint
+from xts_messages.metrics import metrics_address
 
 LISTEN: list[Callable[[Path], socket.socket]] = [
     lambda path: endpoint.listen(path, 0o600),

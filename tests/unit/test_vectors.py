@@ -10,10 +10,11 @@ from beds.examples import examples
 from beds.native_core import TOP, load
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages import codec, generate_vectors
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint, Frame, MalformedFrameError, Value
-from xts_messages.wire_table import Field, Kind, Message
+from xts_messages.generate import generate_vectors
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, Frame, MalformedFrameError, Value
+from xts_messages.wire.wire_table import Field, Kind, Message
 
 VECTORS = [
     pytest.param(vector, id=f"{path.stem}: {vector['name']}")

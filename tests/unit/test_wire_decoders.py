@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from beds.native_core import load
-from xts_messages import codec
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint, Frame
-from xts_messages.wire_table import Field, Kind, Message
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, Frame
+from xts_messages.wire.wire_table import Field, Kind, Message
 
 ffi, core = load()
 WITH_FIELDS = [message for message in table.MESSAGES if message.fields]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from xts_bpf import zero_copy
 from xts_bpf.zero_copy import CopyMode, QueueBinder, decide
-from xts_messages.afxdp import XskSocket
-from xts_messages.queue_kinds import QueueOptions
-from xts_messages.xdp_features import BASIC, REDIRECT, RX_SEVERAL, ZERO_COPY, XdpFeatures
+from xts_messages.machine.xdp_features import BASIC, REDIRECT, RX_SEVERAL, ZERO_COPY, XdpFeatures
+from xts_messages.queues.afxdp import XskSocket
+from xts_messages.queues.queue_kinds import QueueOptions
 
 LOG = logging.getLogger("test")
 NATIVE = BASIC | REDIRECT

@@ -13,8 +13,8 @@ import pytest
 from xts_bpf.device import DeviceQueues, open_device_queues
 from xts_bpf.zero_copy import QueueBinder
 from xts_lab import netns
-from xts_messages import mac_address, xdp_features
-from xts_messages.queue_kinds import QueueOptions
+from xts_messages.machine import mac_address, xdp_features
+from xts_messages.queues.queue_kinds import QueueOptions
 
 ENDS = ("host", "dpu")
 MTU_LEAST = 3826

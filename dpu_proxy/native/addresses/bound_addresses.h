@@ -16,7 +16,7 @@
 #include <stdbool.h>
 
 #include "tenants/tenant.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 struct bound_address;
 struct connection;

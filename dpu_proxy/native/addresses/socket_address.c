@@ -5,7 +5,7 @@
 
 #include "addresses/socket_address.h"
 #include "channel/channel.h"
-#include "endpoint.h"
+#include "wire/endpoint.h"
 
 unsigned endpoint_to_sockaddr(const struct xts_endpoint *endpoint, struct sockaddr_storage *address)
 {

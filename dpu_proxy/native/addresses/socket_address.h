@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 struct sockaddr_storage;
 

@@ -12,9 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "datagram.h"
-#include "queue.h"
-#include "wire.h"
+#include "wire/datagram.h"
+#include "queues/queue.h"
+#include "wire/wire.h"
 
 struct batch_entry;
 struct channel;

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "queue.h"
+#include "queues/queue.h"
 #include "worker/list.h"
 
 struct channel;

@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "channel/channel.h"
-#include "mux.h"
+#include "relay/mux.h"
 
 int relay_open(struct channel *trunk)
 {

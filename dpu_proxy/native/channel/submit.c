@@ -1,6 +1,6 @@
 /* Sending one message: a slot for it, its seal, and when the host is woken for it. */
 #include "channel/channel.h"
-#include "probe.h"
+#include "common/probe.h"
 
 #include <errno.h>
 

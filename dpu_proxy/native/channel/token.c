@@ -10,12 +10,12 @@
 #include <time.h>
 
 #include "channel/channel.h"
-#include "headed.h"
+#include "decorators/headed.h"
 
 #define CONTEXT "xts attach token 1"
 #define CONTEXT_BYTES (sizeof CONTEXT - 1)
 #define MAC_BYTES 16u
-/* Twice the lifetime that agents give, because the clocks may differ by that much (xts_messages/attach_token.py). */
+/* Twice the lifetime that agents give, because the clocks may differ by that much (xts_messages/attaching/attach_token.py). */
 #define AHEAD_MS (2u * 300u * 1000u)
 
 static uint64_t wall_clock_ms(void)

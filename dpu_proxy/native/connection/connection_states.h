@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "state_table.h"
+#include "common/state_table.h"
 
 struct channel;
 struct connection;

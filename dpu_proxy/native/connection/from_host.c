@@ -2,7 +2,7 @@
  * has been decoded. */
 #include "channel/channel.h"
 #include "connection/socket_kind.h"
-#include "probe.h"
+#include "common/probe.h"
 #include "pushed/pushed.h"
 #include "worker/histogram.h"
 

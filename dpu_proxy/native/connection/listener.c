@@ -7,7 +7,7 @@
 
 #include "addresses/socket_address.h"
 #include "connection/tcp_move.h"
-#include "endpoint.h"
+#include "wire/endpoint.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
 

@@ -23,7 +23,7 @@
 
 #include "connection/tcp_side.h"
 #include "ulp/ulp.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 struct ulp_stack;
 

@@ -1,6 +1,6 @@
 /* The tables of socket options and ioctls that hosts may use, and how each is carried out; see sockopt.h. */
 #include "connection/sockopt.h"
-#include "timestamp_options.h"
+#include "common/timestamp_options.h"
 
 #include <errno.h>
 #include <limits.h>

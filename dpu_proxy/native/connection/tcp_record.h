@@ -3,7 +3,7 @@
 #define XTS_TCP_RECORD_H
 
 #include "connection/outgoing.h"
-#include "record.h"
+#include "wire/record.h"
 
 extern const struct xts_record tcp_side_record;
 

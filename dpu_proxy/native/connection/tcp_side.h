@@ -1,4 +1,4 @@
-/* Generated from messages/xts_messages/record_table.py by `python -m xts_messages.generate`. Do not edit. */
+/* Generated from messages/xts_messages/wire/record_table.py by `python -m xts_messages.generate`. Do not edit. */
 #ifndef XTS_TCP_SIDE_H
 #define XTS_TCP_SIDE_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "connection/spill.h"
-#include "record.h"
+#include "wire/record.h"
 #include "ulp/ulp_mark.h"
 #include "worker/tcp_view.h"
 

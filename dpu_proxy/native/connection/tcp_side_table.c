@@ -1,4 +1,4 @@
-/* Generated from messages/xts_messages/record_table.py by `python -m xts_messages.generate`. Do not edit. */
+/* Generated from messages/xts_messages/wire/record_table.py by `python -m xts_messages.generate`. Do not edit. */
 #include "connection/tcp_record.h"
 
 #include <stddef.h>

@@ -12,7 +12,7 @@
 #include <sys/epoll.h>
 
 #include "connection/socket_kind.h"
-#include "probe.h"
+#include "common/probe.h"
 #include "pushed/pushed.h"
 
 #define GATHER_PIECES 512 /* below IOV_MAX; a batch of 32 frames of 16 pieces */

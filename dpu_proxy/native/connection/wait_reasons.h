@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "waits.h"
+#include "attaching/waits.h"
 
 struct channel;
 struct connection;

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "datagrams/datagram_socket.h"
-#include "endpoint.h"
-#include "timestamp_options.h"
+#include "wire/endpoint.h"
+#include "common/timestamp_options.h"
 
 struct pktinfo4 { /* struct in_pktinfo is not visible in all headers under all feature macros */
 	int32_t interface;

@@ -18,7 +18,7 @@
 
 #include "addresses/socket_address.h"
 #include "datagrams/datagram_making.h"
-#include "endpoint.h"
+#include "wire/endpoint.h"
 #include "processes/share.h"
 
 #define ERRORS_UNLOOKED 8u     /* errors taken between two reads of the clock */

@@ -36,7 +36,7 @@
 #include <sys/socket.h>
 
 #include "channel/channel.h"
-#include "datagram.h"
+#include "wire/datagram.h"
 #include "datagrams/filter_use.h"
 #include "datagrams/multicast.h"
 

@@ -13,7 +13,7 @@
 #include <sys/time.h>
 
 #include "datagrams/datagram_socket.h"
-#include "timestamp_options.h"
+#include "common/timestamp_options.h"
 
 _Static_assert(sizeof(time_t) == 8 && sizeof(struct timeval) == 16, "the old and the new options have one form");
 

@@ -38,9 +38,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "datagram.h"
+#include "wire/datagram.h"
 #include "tenants/tenant.h"
-#include "wire.h"
+#include "wire/wire.h"
 #include "worker/list.h"
 #include "worker/worker.h"
 

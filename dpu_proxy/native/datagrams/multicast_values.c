@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 #include "datagrams/multicast.h"
-#include "endpoint.h"
+#include "wire/endpoint.h"
 
 /* The struct in which an option names its group. */
 enum form {

@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "allowed_syscalls.h"
+#include "common/allowed_syscalls.h"
 #include "key_messages.h"
 #include "keys.h"
 

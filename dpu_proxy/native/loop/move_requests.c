@@ -16,7 +16,7 @@
 #include "processes/private_bytes.h"
 #include "pushed/pushed.h"
 #include "pushed/pushed_move.h"
-#include "queue_kinds.h"
+#include "queues/queue_kinds.h"
 
 #define PIECE_BYTES (1u << 20) /* of one piece, unless a single record is longer */
 

@@ -15,7 +15,7 @@
 #include "connection/socket_kind.h"
 #include "connection/spill.h"
 #include "connection/unowned.h"
-#include "probe.h"
+#include "common/probe.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
 #include "worker/trim_heap.h"

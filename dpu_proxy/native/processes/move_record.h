@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 #define MOVE_HEAD_BYTES 20u
 

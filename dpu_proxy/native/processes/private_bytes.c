@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sealed_memory.h"
+#include "queues/sealed_memory.h"
 
 int private_write(int fd, const uint8_t *data, uint32_t bytes)
 {

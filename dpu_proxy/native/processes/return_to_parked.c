@@ -4,7 +4,7 @@
 #include "processes/parked.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 static struct ulp_mark mark_of(const struct xts_return *m, bool more)
 {

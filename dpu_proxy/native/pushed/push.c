@@ -1,4 +1,4 @@
-/* IOCTL requests about pushed protocols (xts_messages/ulps.py has their layout), and GIVE_BACK. */
+/* IOCTL requests about pushed protocols (xts_messages/wire/ulps.py has their layout), and GIVE_BACK. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,11 +1,11 @@
-/* Generated from messages/xts_messages/record_table.py by `python -m xts_messages.generate`. Do not edit. */
+/* Generated from messages/xts_messages/wire/record_table.py by `python -m xts_messages.generate`. Do not edit. */
 #ifndef XTS_PUSHED_STATE_H
 #define XTS_PUSHED_STATE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "record.h"
+#include "wire/record.h"
 
 /* A connection's pushed protocol, for another process of the proxy (pushed/pushed_move.c). */
 struct pushed_state {

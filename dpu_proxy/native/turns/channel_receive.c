@@ -1,7 +1,7 @@
 /* A channel's turn to receive: takes a batch of frames, carries them out, and writes what was gathered for connections.
  * channel.h has the theory of operation. */
 #include "channel/tickets.h"
-#include "probe.h"
+#include "common/probe.h"
 #include "pushed/pushed.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* A channel's turn to send: replies, then connections that are ready, then control frames; and when the host is woken.
  * channel.h has the theory of operation. */
 #include "channel/channel.h"
-#include "mux.h"
-#include "probe.h"
+#include "relay/mux.h"
+#include "common/probe.h"
 
 #include <errno.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "connection/socket_kind.h"
-#include "headed.h"
+#include "decorators/headed.h"
 #include "processes/move.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"

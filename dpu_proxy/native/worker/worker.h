@@ -20,10 +20,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "link.h"
-#include "queue.h"
+#include "link/link.h"
+#include "queues/queue.h"
 #include "ulp_wire.h"
-#include "waits.h"
+#include "attaching/waits.h"
 #include "worker/tcp_view.h"
 
 struct xts_ulp_config;
@@ -168,7 +168,7 @@ struct xts_worker_config {
 /* What is known of the process behind a channel, from its token or from the proxy's own endpoint. */
 struct xts_owner {
 	uint32_t uid;        /* XTS_UID_UNKNOWN: nobody has said */
-	uint32_t first_port; /* it may bind to this port and those above (messages/xts_messages/low_ports.py) */
+	uint32_t first_port; /* it may bind to this port and those above (messages/xts_messages/machine/low_ports.py) */
 };
 #define XTS_UID_UNKNOWN UINT32_MAX
 #define XTS_FIRST_PORT_UNKNOWN 1024u

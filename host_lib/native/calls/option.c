@@ -22,7 +22,7 @@
 #include "core/socket_kind.h"
 #include "streams/stream.h"
 #include "core/stack.h"
-#include "credit.h"
+#include "link/credit.h"
 #include "ulps/ktls.h"
 #include "xts.h"
 #include "xts_private.h"

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "record.h"
-#include "wire.h"
+#include "wire/record.h"
+#include "wire/wire.h"
 
 struct call;
 struct xts_sock;

@@ -1,12 +1,12 @@
-/* Generated from messages/xts_messages/host_record_table.py by `python -m xts_messages.generate`. Do not edit. */
+/* Generated from messages/xts_messages/wire/host_record_table.py by `python -m xts_messages.generate`. Do not edit. */
 #ifndef XTS_ASKED_PART_H
 #define XTS_ASKED_PART_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "record.h"
-#include "wire.h"
+#include "wire/record.h"
+#include "wire/wire.h"
 
 /* A request that the proxy has carried out, and that is made again of the next one: asked.c. */
 struct asked_part {

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "core/stack.h"
-#include "own_descriptors.h"
+#include "common/own_descriptors.h"
 #include "core/wait.h"
 
 int bell_make(void)

@@ -11,7 +11,7 @@
 #include "core/stack.h"
 #include "processes/take_over.h"
 #include "processes/wipe.h"
-#include "queue.h"
+#include "queues/queue.h"
 #include "core/wait.h"
 #include "xts.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "core/process.h"
-#include "own_memory.h"
+#include "common/own_memory.h"
 
 #define PARTS_MAX 16
 

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "attach.h"
+#include "attaching/attach.h"
 #include "core/received_data.h"
 #include "core/call.h"
 #include "core/channel.h"
@@ -19,11 +19,11 @@
 #include "core/outbox.h"
 #include "core/socket_kind.h"
 #include "core/stack.h"
-#include "link.h"
-#include "notice.h"
-#include "own_descriptors.h"
-#include "own_memory.h"
-#include "queue.h"
+#include "link/link.h"
+#include "common/notice.h"
+#include "common/own_descriptors.h"
+#include "common/own_memory.h"
+#include "queues/queue.h"
 #include "core/wait.h"
 
 #define FRAMES_A_PUMP 256

@@ -5,12 +5,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "attach.h"
+#include "attaching/attach.h"
 #include "core/catch_up.h"
 #include "core/device_clock.h"
-#include "link.h"
+#include "link/link.h"
 #include "processes/next_proxy.h"
-#include "queue.h"
+#include "queues/queue.h"
 
 struct held;
 struct stack;

@@ -12,7 +12,7 @@
 #include "core/process.h"
 #include "core/socket.h"
 #include "core/stack.h"
-#include "environment.h"
+#include "settings/environment.h"
 #include "core/wait.h"
 #include "xts.h"
 #include "xts_private.h"

@@ -6,10 +6,10 @@
 #include "core/process.h"
 #include "core/settings.h"
 #include "core/socket.h"
-#include "environment.h"
-#include "environment_names.h"
-#include "notice.h"
-#include "queue.h"
+#include "settings/environment.h"
+#include "settings/environment_names.h"
+#include "common/notice.h"
+#include "queues/queue.h"
 #include "xts.h"
 
 static int copy_text(char *out, size_t room, const char *text)

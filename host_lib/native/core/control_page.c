@@ -14,9 +14,9 @@
 
 #include "core/process.h"
 #include "core/settings.h"
-#include "environment.h"
-#include "notice.h"
-#include "own_descriptors.h"
+#include "settings/environment.h"
+#include "common/notice.h"
+#include "common/own_descriptors.h"
 #include "core/signals.h"
 
 _Static_assert(sizeof(struct xts_control_page) <= 4 * 4096, "four pages of memory");

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "clock_samples.h"
+#include "link/clock_samples.h"
 
 struct stack;
 struct xts_clock_ack;

@@ -17,8 +17,8 @@
 #include "core/socket_states.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "credit.h"
-#include "queue.h"
+#include "link/credit.h"
+#include "queues/queue.h"
 #include "core/wait.h"
 #include "xts.h"
 

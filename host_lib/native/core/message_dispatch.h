@@ -1,8 +1,8 @@
-/* Generated from messages/xts_messages/wire_table.py by `python -m xts_messages.generate`. Do not edit. */
+/* Generated from messages/xts_messages/wire/wire_table.py by `python -m xts_messages.generate`. Do not edit. */
 #ifndef XTS_MESSAGE_DISPATCH_H
 #define XTS_MESSAGE_DISPATCH_H
 
-#include "wire.h"
+#include "wire/wire.h"
 
 #include <stdbool.h>
 

@@ -9,7 +9,7 @@
 #include "core/channel.h"
 #include "core/message_dispatch.h"
 #include "core/stack.h"
-#include "queue.h"
+#include "queues/queue.h"
 #include "core/wait.h"
 #include "xts.h"
 #include "xts_private.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "attach.h"
+#include "attaching/attach.h"
 #include "core/received_data.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -16,12 +16,12 @@
 #include "core/settings.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "environment.h"
-#include "link.h"
-#include "notice.h"
-#include "own_memory.h"
-#include "queue.h"
-#include "queue_kinds.h"
+#include "settings/environment.h"
+#include "link/link.h"
+#include "common/notice.h"
+#include "common/own_memory.h"
+#include "queues/queue.h"
+#include "queues/queue_kinds.h"
 #include "waiting/epoll.h"
 #include "waiting/progress_thread.h"
 #include "core/wait.h"

@@ -14,7 +14,7 @@
 #include "core/status_page.h"
 #include "processes/inherit.h"
 #include "processes/take_over.h"
-#include "queue.h"
+#include "queues/queue.h"
 #include "xts.h"
 
 void outbox_remove(struct xts_sock *s)

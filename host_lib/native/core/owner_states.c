@@ -1,7 +1,7 @@
 /* The table of who has a socket, and its checks in builds with XTS_DEBUG; see socket_states.h. */
 #include "core/socket.h"
 #include "core/socket_states.h"
-#include "state_table.h"
+#include "common/state_table.h"
 #include "xts_private.h"
 
 enum owner_state {

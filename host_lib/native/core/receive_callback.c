@@ -4,7 +4,7 @@
 #include "core/address.h"
 #include "core/receive_callback.h"
 #include "core/socket.h"
-#include "own_memory.h"
+#include "common/own_memory.h"
 
 static _Thread_local const struct stack *asking;
 

@@ -12,9 +12,9 @@
 #include "core/receive_callback.h"
 #include "core/socket_kind.h"
 #include "core/stack.h"
-#include "link.h"
-#include "own_memory.h"
-#include "queue.h"
+#include "link/link.h"
+#include "common/own_memory.h"
+#include "queues/queue.h"
 
 #define SMALL_BYTES 512u /* if data is waiting already, fewer bytes are not worth holding a frame for */
 #define HEAP_BYTES_MIN 2048u

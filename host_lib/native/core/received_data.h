@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "queue.h"
+#include "queues/queue.h"
 
 struct channel;
 struct stack;

@@ -5,7 +5,7 @@
 #include "core/channel.h"
 #include "core/socket.h"
 #include "core/stack.h"
-#include "probe.h"
+#include "common/probe.h"
 
 /* The position as the proxy counts it: from where this process took the connection over. */
 static inline uint64_t send_position(const struct xts_sock *s)

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "environment_names.h"
+#include "settings/environment_names.h"
 
 #define WINDOW_BYTES_MIN XTS_ENV_MIN_WINDOW_BYTES
 #define SPIN_NEVER UINT32_MAX

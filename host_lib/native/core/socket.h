@@ -25,11 +25,11 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#include "credit.h"
+#include "link/credit.h"
 #include "processes/ownership.h"
 #include "ulps/pushed.h"
-#include "waits.h"
-#include "wire.h"
+#include "attaching/waits.h"
+#include "wire/wire.h"
 
 #define SOCKETS_MAX (1u << 20)
 #define SOCKET_INDEX(id) ((id) & (SOCKETS_MAX - 1))

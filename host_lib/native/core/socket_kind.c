@@ -1,7 +1,7 @@
 /* What several kinds of sockets have in their tables (socket_kind.h). */
 #include "core/socket_kind.h"
 #include "core/stack.h"
-#include "credit.h"
+#include "link/credit.h"
 
 void kind_does_nothing(struct xts_sock *s)
 {

@@ -15,7 +15,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "status.h"
+#include "attaching/status.h"
 
 /* The place where its waits are shown; NULL: nowhere, and they are not measured. */
 static struct xts_status_waits *shown(const struct xts_sock *s)

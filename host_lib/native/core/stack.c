@@ -13,7 +13,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "processes/take_over.h"
-#include "queue.h"
+#include "queues/queue.h"
 #include "waiting/epoll.h"
 #include "waiting/mirror.h"
 #include "waiting/progress_thread.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "attach.h"
+#include "attaching/attach.h"
 #include "core/channel.h"
 #include "core/error.h"
 #include "core/process.h"
@@ -11,9 +11,9 @@
 #include "core/socket_states.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "link.h"
-#include "queue_kinds.h"
-#include "status.h"
+#include "link/link.h"
+#include "queues/queue_kinds.h"
+#include "attaching/status.h"
 #include "ulps/pushed.h"
 #include "xts.h"
 #include "xts_private.h"

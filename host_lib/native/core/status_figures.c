@@ -17,7 +17,7 @@
 #include "core/process.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "status.h"
+#include "attaching/status.h"
 #include "core/signals.h"
 #include "xts_private.h"
 

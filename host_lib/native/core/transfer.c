@@ -9,7 +9,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/transfer.h"
-#include "credit.h"
+#include "link/credit.h"
 #include "processes/relatives.h"
 #include "ulps/pdu.h"
 #include "waiting/mirror.h"

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-#include "datagram.h"
+#include "wire/datagram.h"
 
 struct about;
 struct connect_pushes;

@@ -1,6 +1,6 @@
 /*
- * Control data of datagrams: conversion between cmsg(3) and the items of a record (messages/native/datagram.h). The
- * device's kernel decides which items come, since its socket has the options (IP_PKTINFO, IP_RECVTTL ...).
+ * Control data of datagrams: conversion between cmsg(3) and the items of a record (messages/native/wire/datagram.h).
+ * The device's kernel decides which items come, since its socket has the options (IP_PKTINFO, IP_RECVTTL ...).
  */
 #include <time.h> /* which errqueue.h needs */
 

@@ -5,8 +5,8 @@
 #include "datagrams/datagrams.h"
 #include "core/socket.h"
 #include "core/stack.h"
-#include "own_memory.h"
-#include "queue.h"
+#include "common/own_memory.h"
+#include "queues/queue.h"
 #include "waiting/mirror.h"
 
 static void drop_error(struct xts_sock *s)

@@ -10,11 +10,11 @@
 #include "core/arguments.h"
 #include "datagrams/datagrams.h"
 #include "core/error.h"
-#include "attach.h"
+#include "attaching/attach.h"
 #include "core/channel.h"
 #include "core/socket.h"
 #include "core/stack.h"
-#include "status.h"
+#include "attaching/status.h"
 #include "xts.h"
 
 _Static_assert(SO_XTS_FILTER == XTS_OPTION_FILTER, "the option of the messages");

@@ -16,7 +16,7 @@
 #include "tables/socket_kinds.h"
 #include "processes/inherit.h"
 #include "processes/socket_record.h"
-#include "status.h"
+#include "attaching/status.h"
 #include "streams/stream.h"
 
 /* --- calls that are for connections ------------------------------------------------------------------------------- */

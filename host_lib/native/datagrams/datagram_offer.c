@@ -15,8 +15,8 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/transfer.h"
-#include "own_memory.h"
-#include "queue.h"
+#include "common/own_memory.h"
+#include "queues/queue.h"
 
 #define LEAST_BYTES 256u /* the least room for data */
 

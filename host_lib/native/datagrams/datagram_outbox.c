@@ -15,7 +15,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "queue.h"
+#include "queues/queue.h"
 
 /* The limit lets the proxy work on the first datagrams while the host writes the next. */
 #define MESSAGE_BYTES 8192u

@@ -18,10 +18,10 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "credit.h"
-#include "own_memory.h"
+#include "link/credit.h"
+#include "common/own_memory.h"
 #include "processes/inherit.h"
-#include "queue.h"
+#include "queues/queue.h"
 #include "waiting/mirror.h"
 #include "core/wait.h"
 

@@ -24,7 +24,7 @@
 #include "core/status_page.h"
 #include "core/transfer.h"
 #include "processes/again.h"
-#include "queue.h"
+#include "queues/queue.h"
 #include "waiting/mirror.h"
 #include "core/wait.h"
 #include "xts.h"

@@ -18,7 +18,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/transfer.h"
-#include "timestamp_options.h"
+#include "common/timestamp_options.h"
 #include "ulps/pdu.h"
 #include "xts.h"
 

@@ -30,8 +30,8 @@
 #include <stdint.h>
 
 #include "core/stamping.h"
-#include "datagram.h"
-#include "wire.h"
+#include "wire/datagram.h"
+#include "wire/wire.h"
 #include "xts.h"
 
 struct channel;

@@ -15,7 +15,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "queue.h"
+#include "queues/queue.h"
 #include "waiting/mirror.h"
 #include "core/wait.h"
 

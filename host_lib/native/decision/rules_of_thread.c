@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "core/error.h"
-#include "environment.h"
-#include "own_descriptors.h"
+#include "settings/environment.h"
+#include "common/own_descriptors.h"
 #include "rules/rules.h"
 #include "xts.h"
 #include "xts_private.h"

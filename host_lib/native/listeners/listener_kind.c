@@ -12,7 +12,7 @@
 #include "listeners/listener.h"
 #include "processes/inherit.h"
 #include "processes/socket_record.h"
-#include "status.h"
+#include "attaching/status.h"
 #include "streams/stream.h"
 #include "ulps/pdu.h"
 

@@ -23,7 +23,7 @@
 #include "core/socket_states.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "credit.h"
+#include "link/credit.h"
 #include "listeners/listener.h"
 #include "processes/inherit.h"
 #include "ulps/pushed.h"

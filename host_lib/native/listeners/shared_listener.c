@@ -22,7 +22,7 @@
 #include "core/outbox.h"
 #include "core/socket_kind.h"
 #include "core/stack.h"
-#include "credit.h"
+#include "link/credit.h"
 #include "listeners/listener.h"
 #include "processes/inherit.h"
 #include "processes/key_renewal.h"

@@ -40,7 +40,7 @@
 #include "core/socket_kind.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "notice.h"
+#include "common/notice.h"
 #include "processes/again.h"
 #include "processes/inherit.h"
 #include "waiting/mirror.h"

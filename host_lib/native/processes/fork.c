@@ -14,7 +14,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "core/wait.h"
-#include "own_memory.h"
+#include "common/own_memory.h"
 #include "processes/again.h"
 #include "processes/inherit.h"
 #include "processes/passed_copies.h"

@@ -20,7 +20,7 @@
 #include "processes/relatives.h"
 #include "processes/take_over.h"
 #include "processes/wipe.h"
-#include "queue.h"
+#include "queues/queue.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
 #include "waiting/progress_thread.h"

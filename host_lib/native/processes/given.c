@@ -4,7 +4,7 @@
 #include <sys/syscall.h>
 
 #include "core/socket.h"
-#include "own_descriptors.h"
+#include "common/own_descriptors.h"
 #include "processes/given.h"
 #include "processes/record_label.h"
 #include "processes/socket_record.h"

@@ -17,7 +17,7 @@
 #include "core/socket_states.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "credit.h"
+#include "link/credit.h"
 #include "processes/again.h"
 #include "processes/inherit.h"
 #include "processes/key_renewal.h"

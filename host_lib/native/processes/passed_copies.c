@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "core/socket.h"
-#include "own_descriptors.h"
+#include "common/own_descriptors.h"
 #include "processes/deed.h"
 #include "processes/key_renewal.h"
 #include "processes/passed_copies.h"

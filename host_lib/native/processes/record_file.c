@@ -28,7 +28,7 @@
 #include "processes/passed_copies.h"
 #include "processes/relatives.h"
 #include "processes/take_over.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 #define MAGIC 0x58545352u     /* "XTSR" */
 #define OLD_MAGIC 0x58545342u /* of versions up to 8, which were structs: in the order of this processor */

@@ -5,7 +5,7 @@
 #define XTS_RECORD_FILE_H
 
 #include "processes/socket_record.h"
-#include "record.h"
+#include "wire/record.h"
 
 struct stack;
 struct xts_sock;

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "core/clock.h"
-#include "own_descriptors.h"
-#include "own_memory.h"
+#include "common/own_descriptors.h"
+#include "common/own_memory.h"
 #include "processes/relatives.h"
 
 #define FIRST_RUN_NS (5 * NS_PER_S) /* a child that has not run by then is taken for dead */

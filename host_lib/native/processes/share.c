@@ -13,7 +13,7 @@
 #include "processes/key_renewal.h"
 #include "processes/take_over.h"
 #include "processes/wipe.h"
-#include "queue.h"
+#include "queues/queue.h"
 #include "waiting/epoll.h"
 
 uint64_t key_make(void)

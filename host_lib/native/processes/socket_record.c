@@ -1,6 +1,6 @@
 /*
  * What a socket is to the program that has it, as a record: its fields are filled in here, and given to a new socket.
- * The table of records (xts_messages/host_record_table.py) has their bounds, which are looked at before.
+ * The table of records (xts_messages/wire/host_record_table.py) has their bounds, which are looked at before.
  */
 #include "processes/socket_record.h"
 

@@ -1,4 +1,4 @@
-/* Generated from messages/xts_messages/host_record_table.py by `python -m xts_messages.generate`. Do not edit. */
+/* Generated from messages/xts_messages/wire/host_record_table.py by `python -m xts_messages.generate`. Do not edit. */
 #ifndef XTS_SOCKET_RECORD_STRUCT_H
 #define XTS_SOCKET_RECORD_STRUCT_H
 
@@ -8,10 +8,10 @@
 #include "core/asked_part.h"
 #include "core/stamping.h"
 #include "processes/deed.h"
-#include "record.h"
+#include "wire/record.h"
 #include "ulps/pdu_struct.h"
 #include "ulps/pushed_struct.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 struct asked;
 

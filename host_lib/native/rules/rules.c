@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "endpoint.h"
+#include "wire/endpoint.h"
 
 static const struct xts_rules rules_default = { .nobody = { .rules = &rules_default } };
 

@@ -21,7 +21,7 @@
 #include <string.h>
 #include <sys/un.h>
 
-#include "file_text.h"
+#include "common/file_text.h"
 
 #define COUNT(array) ((unsigned)(sizeof(array) / sizeof *(array)))
 #define FILE_BYTES_MAX (1u << 20)

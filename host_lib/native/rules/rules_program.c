@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "file_text.h"
+#include "common/file_text.h"
 
 #define USER_BYTES 64
 #define CGROUP_BYTES 4096

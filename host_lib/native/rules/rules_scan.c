@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "nearest_word.h"
+#include "common/nearest_word.h"
 
 #define SHOWN_BYTES_MAX 40u /* longest part of a word that a message shows */
 #define NUMBER_DIGITS_MAX 9u

@@ -13,7 +13,7 @@
 #include "streams/stream.h"
 #include "core/stack.h"
 #include "core/status_page.h"
-#include "credit.h"
+#include "link/credit.h"
 #include "processes/socket_record.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"

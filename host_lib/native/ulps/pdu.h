@@ -7,9 +7,9 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-#include "record.h"
+#include "wire/record.h"
 #include "ulps/pdu_struct.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 struct about;
 struct offered;

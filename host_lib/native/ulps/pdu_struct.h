@@ -1,4 +1,4 @@
-/* Generated from messages/xts_messages/host_record_table.py by `python -m xts_messages.generate`. Do not edit. */
+/* Generated from messages/xts_messages/wire/host_record_table.py by `python -m xts_messages.generate`. Do not edit. */
 #ifndef XTS_PDU_STRUCT_H
 #define XTS_PDU_STRUCT_H
 

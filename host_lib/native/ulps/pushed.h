@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "ulps/pushed_struct.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 struct call;
 struct xts_sock;

@@ -5,7 +5,7 @@
  * also be on another context, which is readable while it has an event itself (nested sets). Registering is in
  * epoll_ctl.c, the descriptor that a program can sleep on in epoll_fd.c, waiting in mixed_descriptors.c.
  */
-#include "attach.h"
+#include "attaching/attach.h"
 #include "core/arguments.h"
 #include "core/channel.h"
 #include "core/error.h"

@@ -6,7 +6,7 @@
 #include "core/process.h"
 #include "core/socket_kind.h"
 #include "core/stack.h"
-#include "own_memory.h"
+#include "common/own_memory.h"
 #include "processes/take_over.h"
 #include "waiting/epoll.h"
 #include "waiting/other_stacks.h"

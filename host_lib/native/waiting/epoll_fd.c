@@ -12,7 +12,7 @@
 #include "core/channel.h"
 #include "core/error.h"
 #include "core/stack.h"
-#include "own_descriptors.h"
+#include "common/own_descriptors.h"
 #include "waiting/epoll.h"
 #include "waiting/other_stacks.h"
 #include "xts.h"

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "core/stack.h"
-#include "own_descriptors.h"
-#include "own_memory.h"
+#include "common/own_descriptors.h"
+#include "common/own_memory.h"
 #include "waiting/epoll.h"
 #include "waiting/other_stacks.h"
 #include "core/wait.h"

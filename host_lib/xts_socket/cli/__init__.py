@@ -10,8 +10,8 @@ import sys
 from collections.abc import Collection, Sequence
 from importlib import import_module
 
-from xts_messages.command_line import CommandLine, add_common
-from xts_messages.standard_output import ends_with_reader
+from xts_messages.terminal.command_line import CommandLine, add_common
+from xts_messages.terminal.standard_output import ends_with_reader
 
 from .verbs import VERBS
 

@@ -7,10 +7,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from xts_messages import codec
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint, Frame, MalformedFrameError
-from xts_messages.printable import printable
+from xts_messages.terminal.printable import printable
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, Frame, MalformedFrameError
 
 _BUNDLE = "XTS_LINK_BUNDLE"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from xts_messages.command_line import SHELLS, completion
+from xts_messages.terminal.command_line import SHELLS, completion
 
 from .verbs import VERBS
 

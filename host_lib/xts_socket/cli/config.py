@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from xts_messages.environment import BY_NAME, OURS
-from xts_messages.file_failure import not_read
-from xts_messages.text_table import print_table
+from xts_messages.settings.environment import BY_NAME, OURS
+from xts_messages.settings.file_failure import not_read
+from xts_messages.terminal.text_table import print_table
 
 from .._native import ffi, lib
 from . import config_import

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from xts_messages.configuration_file import read_bytes
-from xts_messages.file_failure import not_read
-from xts_messages.profiles import PROFILES
+from xts_messages.settings.configuration_file import read_bytes
+from xts_messages.settings.file_failure import not_read
+from xts_messages.settings.profiles import PROFILES
 
 from .._rules import Rules, RulesError
 from .xlio_vma_settings import BY_NAME, BY_PATH, Counterpart

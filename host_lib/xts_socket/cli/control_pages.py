@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xts_messages.printable import printable
+from xts_messages.terminal.printable import printable
 
 from .._native import ffi, lib
 

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from xts_messages.configuration_file import read_text
-from xts_messages.file_failure import not_read
-from xts_messages.profiles import NAMES
+from xts_messages.settings.configuration_file import read_text
+from xts_messages.settings.file_failure import not_read
+from xts_messages.settings.profiles import NAMES
 
 from .. import _once_per_run
 from .._dev_proxy import DevProxy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from xts_messages.text_table import print_table
+from xts_messages.terminal.text_table import print_table
 
 from .. import interfaces
 from .options import endpoint_path

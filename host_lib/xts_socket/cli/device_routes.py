@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 
 import msgspec
-from xts_messages.printable import printable
-from xts_messages.text_table import print_table
+from xts_messages.terminal.printable import printable
+from xts_messages.terminal.text_table import print_table
 
 from . import proxy_side
 

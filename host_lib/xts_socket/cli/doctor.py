@@ -7,8 +7,8 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from xts_messages.command_line import add_watch, watch
-from xts_messages.text_table import print_table
+from xts_messages.terminal.command_line import add_watch, watch
+from xts_messages.terminal.text_table import print_table
 
 from .checks import Check, endpoint, interfaces, interposer, kernel, privilege, protocols, queues, rdma, tls, wire
 from .options import add_verb

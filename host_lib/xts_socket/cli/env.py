@@ -1,6 +1,6 @@
 """`xts env`: the environment variables, what they may be, and what they are here.
 
-The declaration is messages/xts_messages/environment.py, which the C code uses too.
+The declaration is messages/xts_messages/settings/environment.py, which the C code uses too.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from xts_messages.environment import BY_NAME, OURS, VARIABLES, Variable
 from xts_messages.native import ffi, lib
-from xts_messages.text_table import print_table
+from xts_messages.settings.environment import BY_NAME, OURS, VARIABLES, Variable
+from xts_messages.terminal.text_table import print_table
 
 from .options import add_verb
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from xts_messages.text_table import print_table
+from xts_messages.terminal.text_table import print_table
 
 from .. import _native
 from .verbs import VERBS

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from xts_messages.printable import printable
+from xts_messages.terminal.printable import printable
 
 from . import offered_interfaces, proxy_side, status
 from .why import NAMES, REASONS, cause

@@ -1,7 +1,7 @@
 """The part of `xts status` about programs that were killed: what they had done, as kept by the endpoint.
 
-The program's own library wrote the figures while the program was alive (messages/native/status.h); CPU time is as of
-one of its last calls.
+The program's own library wrote the figures while the program was alive (messages/native/attaching/status.h); CPU time
+is as of one of its last calls.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import signal
 from contextlib import suppress
 from dataclasses import dataclass
 
-from xts_messages import attach
-from xts_messages.printable import printable
-from xts_messages.text_table import print_table
+from xts_messages.attaching import attach
+from xts_messages.terminal.printable import printable
+from xts_messages.terminal.text_table import print_table
 
 from .processes import Reason, reason_name, reason_text
 

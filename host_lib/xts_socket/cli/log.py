@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from xts_messages.text_table import print_table
+from xts_messages.terminal.text_table import print_table
 
 from . import control_pages
 from .control_pages import LOG_LEVELS, page_of, unreachable

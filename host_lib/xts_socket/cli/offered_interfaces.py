@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from xts_messages.attach import OfferedQueues, list_queues
-from xts_messages.printable import printable
+from xts_messages.attaching.attach import OfferedQueues, list_queues
+from xts_messages.terminal.printable import printable
 
 #: What a reason of struct xts_attach_drops means.
 _REASONS = {

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xts_messages.file_failure import not_made
+from xts_messages.settings.file_failure import not_made
 
 _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
 _ORDER, _ETHERNET = 0x1A2B3C4D, 1

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from xts_messages.printable import printable
-from xts_messages.text_table import print_table
+from xts_messages.terminal.printable import printable
+from xts_messages.terminal.text_table import print_table
 
 from .._native import ffi, lib
 from .control_pages import unreachable

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, field
-from xts_messages.printable import printable
+from xts_messages.terminal.printable import printable
 
 CONTROL_DEFAULT = "/run/xts/proxy.sock"
 _ANSWER_BYTES_MAX = 256 << 20
@@ -32,7 +32,7 @@ class Wait(Struct, frozen=True):
 
 
 class Waits(Struct, frozen=True):
-    """As xts_messages.waits.Waits."""
+    """As xts_messages.attaching.waits.Waits."""
 
     by_reason: dict[str, Wait] = field(default_factory=dict)
     sending: str | None = None

@@ -23,9 +23,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from xts_messages.configuration_file import parse_toml, read_text
-from xts_messages.file_failure import not_made
-from xts_messages.printable import printable
+from xts_messages.settings.configuration_file import parse_toml, read_text
+from xts_messages.settings.file_failure import not_made
+from xts_messages.terminal.printable import printable
 
 from .options import add_verb, endpoint_path
 

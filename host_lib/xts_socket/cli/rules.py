@@ -8,9 +8,9 @@ import sys
 from ipaddress import ip_address
 from typing import Any
 
-from xts_messages.configuration_file import read_bytes
-from xts_messages.file_failure import not_read
-from xts_messages.text_table import print_table
+from xts_messages.settings.configuration_file import read_bytes
+from xts_messages.settings.file_failure import not_read
+from xts_messages.terminal.text_table import print_table
 
 from .._rules import Role, Rules, RulesError, Verdict, loopback_of_environment, offload_loopback
 from . import rules_reload

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from xts_messages.text_table import print_table
+from xts_messages.terminal.text_table import print_table
 
 from .._rules import Rules, RulesError
 from . import control_pages

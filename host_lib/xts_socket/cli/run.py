@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from xts_messages.file_failure import not_read
-from xts_messages.profiles import NAMES, PROFILES
-from xts_messages.text_table import print_table
+from xts_messages.settings.file_failure import not_read
+from xts_messages.settings.profiles import NAMES, PROFILES
+from xts_messages.terminal.text_table import print_table
 
 from .. import _native
 from .._environment import DEFAULT_ENDPOINT as ENDPOINT_DEFAULT

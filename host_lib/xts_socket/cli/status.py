@@ -1,8 +1,9 @@
 """`xts status`: the offloaded sockets of this host's processes.
 
-The endpoint hands out a duplicate of each process's status page (messages/native/status.h), which the process's own
-library writes. So the page is read once into private memory, and every field is checked; the process is not asked.
-Sockets that are not offloaded are in processes.py, and killed programs in killed_programs.py. status_tables.py prints.
+The endpoint hands out a duplicate of each process's status page (messages/native/attaching/status.h), which the
+process's own library writes. So the page is read once into private memory, and every field is checked; the process is
+not asked. Sockets that are not offloaded are in processes.py, and killed programs in killed_programs.py.
+status_tables.py prints.
 """
 
 from __future__ import annotations
@@ -19,11 +20,8 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
-from xts_messages.attach import Listing, list_attachments
-from xts_messages.command_line import add_watch, watch
-from xts_messages.native import ffi, lib
-from xts_messages.printable import printable
-from xts_messages.status_page import (
+from xts_messages.attaching.attach import Listing, list_attachments
+from xts_messages.attaching.status_page import (
     Clock,
     Filter,
     Polling,
@@ -32,8 +30,11 @@ from xts_messages.status_page import (
     read_polling,
     read_status_page,
 )
-from xts_messages.ulps import BY_NAME, BY_NUMBER
-from xts_messages.waits import Waits, read_waits
+from xts_messages.attaching.waits import Waits, read_waits
+from xts_messages.native import ffi, lib
+from xts_messages.terminal.command_line import add_watch, watch
+from xts_messages.terminal.printable import printable
+from xts_messages.wire.ulps import BY_NAME, BY_NUMBER
 
 from . import device_interfaces, killed_programs, offered_interfaces, processes
 from .options import add_verb, endpoint_path, endpoint_text

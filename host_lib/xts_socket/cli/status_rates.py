@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from xts_messages.waits import HOST_REASONS
+from xts_messages.attaching.waits import HOST_REASONS
 
 if TYPE_CHECKING:
     from .status import Entry, Process

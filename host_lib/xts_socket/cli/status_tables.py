@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from xts_messages.status_page import Clock, Filter
-from xts_messages.text_table import print_table
+from xts_messages.attaching.status_page import Clock, Filter
+from xts_messages.terminal.text_table import print_table
 
 from .status import ADOPTED, Encryption, Entry, Process
 from .status_rates import COUNTED, COUNTED_BY_PROCESS, Looks

@@ -11,7 +11,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from xts_messages.command_line import add_watch
+from xts_messages.terminal.command_line import add_watch
 
 from .device_routes import route_text
 from .joined import COLUMNS, Look, Row, flat, look

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Footer, Static
-from xts_messages.printable import printable
+from xts_messages.terminal.printable import printable
 
 from .joined import Look
 from .proxy_side import Network

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from beds.scripted_host import ScriptedHost
-from xts_messages import wire_table as table
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
+from xts_messages.wire import wire_table as table
 
 if TYPE_CHECKING:
     from ..part import Script

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xts_messages.codec import flags
+from xts_messages.wire.codec import flags
 
 from .attack import Attack, Part, deaf_peer, hostile_host
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from beds.datagrams import Udp
-from xts_messages import datagram
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint, flags
-from xts_messages.datagram import Datagram
+from xts_messages.wire import datagram
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, flags
+from xts_messages.wire.datagram import Datagram
 
 from .attack import Attack, Part, hostile_host
 

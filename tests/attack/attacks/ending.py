@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from beds.scripted_host import ScriptedHost
-from xts_messages.codec import Endpoint, flags
+from xts_messages.wire.codec import Endpoint, flags
 
 from .attack import Attack, Part, hostile_host
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from beds.share import share
-from xts_messages.codec import flags
+from xts_messages.wire.codec import flags
 
 from .attack import Attack, Part, hostile_host
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from xts_messages import codec
+from xts_messages.wire import codec
 
 from .attack import Attack, Part, deaf_peer, hostile_host
 

@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from beds.scripted_host import ScriptedHost
-from xts_messages import codec
-from xts_messages import wire_table as table
 from xts_messages._native import ffi, lib
-from xts_messages.codec import Endpoint, flags
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, flags
 
 from .attack import Attack, Part, hostile_host
 

@@ -14,7 +14,7 @@ from beds.authority import Authority
 from beds.grpc import DATA, PING, SETTINGS, frame, window_update
 from beds.scripted_host import ScriptedHost
 from beds.ulp_tls import server_context
-from xts_messages.codec import Frame, flags
+from xts_messages.wire.codec import Frame, flags
 
 from .attack import Attack, Part, hostile_host
 

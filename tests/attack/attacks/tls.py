@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from beds.authority import Authority
 from beds.ulp_tls import client_context
 from oracles.tls_records import BY_NAME, HANDSHAKE, KEY_UPDATE, Sealer, Secret
-from xts_messages.codec import Endpoint, flags
+from xts_messages.wire.codec import Endpoint, flags
 
 from .attack import Attack, Part, hostile_host
 

@@ -5,7 +5,7 @@
  * A frame is one packet, sent by the kick; what the socket does not take waits for the next one. Frames are received
  * into buffers of our own, so that they can be kept and given back in any order.
  */
-#include "queue_kinds.h"
+#include "queues/queue_kinds.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -16,8 +16,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "attach.h"
-#include "queue_kinds.h"
+#include "attaching/attach.h"
+#include "queues/queue_kinds.h"
 #include "worker/worker.h"
 
 #define STATUS_BYTES (sizeof(struct xts_status_page) + XTS_STATUS_ENTRIES * sizeof(struct xts_status_entry))

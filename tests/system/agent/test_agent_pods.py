@@ -21,7 +21,7 @@ from beds.ready import readable
 from xts_lab import topology
 from xts_lab.lab import Lab
 from xts_lab.wire import Wire
-from xts_messages.attach import list_queues
+from xts_messages.attaching.attach import list_queues
 from xts_proxy import control_socket
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]

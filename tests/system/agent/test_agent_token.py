@@ -40,8 +40,8 @@ with socket.create_server(("198.18.0.1", 0)):
 #: Opens its link, ends the attachment and keeps the queue; then sends HELLO with what it has: as before, with another
 #: epoch, and without a token.
 KEEPER = """
-from xts_messages import codec
-from xts_messages.attach import attach
+from xts_messages.wire import codec
+from xts_messages.attaching.attach import attach
 a = attach(os.environ["XTS_ENDPOINT"])
 
 def say(name, body=b"", **fields):

@@ -119,8 +119,8 @@ for line in sys.stdin:
 #: Attaches without the library, opens its link, and sends what no library would.
 HOSTILE = """
 import itertools, os, select, sys
-from xts_messages import codec
-from xts_messages.attach import attach
+from xts_messages.wire import codec
+from xts_messages.attaching.attach import attach
 
 a = attach(os.environ["XTS_ENDPOINT"])
 print(a.relayed, flush=True)
@@ -344,7 +344,7 @@ def test_a_relay_needs_the_relays_token(lab: Lab) -> None:
     """Who has a queue of its own opens no channels behind it."""
     script = HOSTILE.split("others =", maxsplit=1)[0] + (
         "sys.stdout.flush()\n"
-        "import xts_messages.wire_table as table\n"
+        "import xts_messages.wire.wire_table as table\n"
         "head = made('XTS_LINK_FRAME_ACK')\n"
         "a.queue.send(head[:14] + bytes([23]) + bytes(9) + a.token)\n"
         "a.queue.send(made('XTS_LINK_HELLO', version=1, frame_window=16, largest_message=16384, epoch=a.epoch, pid=1,"

@@ -19,8 +19,8 @@ from beds.lab import raise_or_skip
 from beds.running_agent import closed
 from system.agent.test_relay import CLIENT, ECHO, HOLDER, line, program, relay_pid, relayed, tell, wait
 from xts_lab.lab import Lab
-from xts_messages import wire_table as table
-from xts_messages.attach import list_attachments, list_queues
+from xts_messages.attaching.attach import list_attachments, list_queues
+from xts_messages.wire import wire_table as table
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

@@ -24,7 +24,9 @@ def without_afxdp(*command: str, around: tuple[str, ...] = ()) -> subprocess.Com
 
 
 def test_opening_a_queue() -> None:
-    done = without_afxdp(sys.executable, "-c", "from xts_messages.afxdp import open_socket; open_socket('lo', 0)")
+    done = without_afxdp(
+        sys.executable, "-c", "from xts_messages.queues.afxdp import open_socket; open_socket('lo', 0)"
+    )
     assert f"OSError: [Errno 97] AF_XDP socket on queue 0 of lo: {SENTENCE}" in done.stderr
 
 

@@ -27,8 +27,8 @@ from beds.native_core import compiler
 from beds.scripted_host import ScriptedHost, Worker
 from beds.share import KEEP_MS, goodbye, share
 from beds.worker import FEATURES, LOOPBACK, PREFIX, Conn, connected
-from xts_messages import codec, datagram
-from xts_messages import wire_table as table
+from xts_messages.wire import codec, datagram
+from xts_messages.wire import wire_table as table
 
 SHARED_DATAGRAM = table.FEATURES["SHARE_DATAGRAM"][0] | table.FEATURES["RETURN_DATAGRAM"][0]
 CANCEL = table.FEATURES["CANCEL"][0]

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
-from xts_messages import codec
-from xts_messages import wire_table as table
 from xts_messages._native import ffi, lib
-from xts_messages.codec import Endpoint, Frame, flags
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, Frame, flags
 
 LOOPBACK = "127.0.0.1"
 EPOCH = 0x1234

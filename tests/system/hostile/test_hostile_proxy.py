@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from beds.application import Application
 from beds.scripted_proxy import LOCAL, PEER, WINDOW, Channel, ScriptedProxy
-from xts_messages import codec
-from xts_messages import wire_table as table
 from xts_messages._native import lib
-from xts_messages.codec import Endpoint, flags
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, flags
 
 #: What the application does: connects and reads on one socket, then on another; says how each call went.
 APPLICATION = """

@@ -13,9 +13,9 @@ import pytest
 from beds.caller import Caller
 from beds.one_process_proxy import OneProcessProxy
 from beds.shm_proxy import library
-from xts_messages import codec
-from xts_messages import wire_table as table
-from xts_messages.codec import flags
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import flags
 
 PEER = codec.Endpoint.of("127.0.0.1", 80)
 

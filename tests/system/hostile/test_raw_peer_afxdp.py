@@ -16,8 +16,8 @@ import pytest
 from beds.lab import raise_or_skip
 from xts_lab.lab import Lab
 from xts_lab.wire import Wire
-from xts_messages import codec
-from xts_messages import wire_table as table
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
 from xts_proxy import control_socket
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
@@ -118,7 +118,7 @@ def test_messages_without_a_hello_are_dropped_and_counted(lab: Lab, raw: socket.
 #: A process without privilege sends other frames than messages through its queue, and a message in the end.
 OTHERS = """
 import os, sys
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
 os.setgroups([])
 os.setresuid(65534, 65534, 65534)
 with attach(os.environ["XTS_ENDPOINT"]) as a:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from beds.operated_proxy import PROXY, START_S, user_to_become, wait, write_config
 from beds.service_manager import Manager
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from beds.operated_proxy import running, wait
 pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed")
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from xts_messages import otlp
+from xts_messages.metrics import otlp
 
-OTLP = [sys.executable, "-m", "xts_messages.otlp"]
+OTLP = [sys.executable, "-m", "xts_messages.metrics.otlp"]
 
 
 class Collector:

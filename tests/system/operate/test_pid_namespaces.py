@@ -97,7 +97,7 @@ def test_it_belongs_to_tenants_by_user_and_the_log_says_so_once(tmp_path: Path) 
 def test_its_end_is_noticed_although_a_forked_child_lives(tmp_path: Path) -> None:
     program = (
         "import os, sys, time\n"
-        "from xts_messages.attach import attach\n"
+        "from xts_messages.attaching.attach import attach\n"
         "a = attach(sys.argv[1])\n"
         "if os.fork() == 0: time.sleep(60)\n"
         "print('up', flush=True)\n"

@@ -24,7 +24,7 @@ _MODULES = {
     "xts-device-plugin": "xts_kubernetes",
     "xts-proxy": "xts_proxy",
     "xts-trace": "xts_bpf.trace",
-    "xts-otlp": "xts_messages.otlp",
+    "xts-otlp": "xts_messages.metrics.otlp",
     "xts-lab": "xts_lab",
     "xts-bluefield": "xts_bluefield",
 }

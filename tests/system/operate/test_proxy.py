@@ -24,7 +24,7 @@ from beds.operated_proxy import PROXY, START_S, Proxy, running, wait, write_conf
 from beds.ready import readable
 from beds.scripted_host import ScriptedHost
 from xts_lab.lab import Lab
-from xts_messages.attach import Attachment, attach
+from xts_messages.attaching.attach import Attachment, attach
 from xts_proxy import sandbox
 
 LOOPBACK = "127.0.0.1"

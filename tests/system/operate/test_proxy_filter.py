@@ -18,9 +18,9 @@ from beds.datagrams import FEATURES, Udp, endpoint_of, peer
 from beds.operated_proxy import Proxy, running
 from beds.scripted_host import ScriptedHost
 from xts_bpf.parser import EXAMPLE, EXAMPLE_FILTER, check_filter
-from xts_messages import wire_table as table
-from xts_messages.attach import attach
-from xts_messages.datagram import Datagram
+from xts_messages.attaching.attach import attach
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.datagram import Datagram
 from xts_proxy.config import ConfigError, parse
 
 __all__ = ["peer"]  # fixture

@@ -29,8 +29,8 @@ from beds.ulp_tls import client_context, server_context, takes_signatures
 from beds.worker import Conn, connected, receive_exactly, server
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from xts_messages import landlock
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
+from xts_messages.services import landlock
 from xts_proxy._native import lib
 
 __all__ = ["directory", "server"]  # fixtures

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from beds.operated_proxy import PROXY, running, write_config
 from xts_lab.loopback import ALLOW_LOOPBACK
-from xts_messages.attach import attach
-from xts_messages.codec import Endpoint
+from xts_messages.attaching.attach import attach
+from xts_messages.wire.codec import Endpoint
 from xts_proxy import status
 
 NOBODY = 65534
@@ -34,7 +34,7 @@ users = ["{NOBODY}"]
 AS_NOBODY = f"""
 import os, sys
 os.setgroups([]), os.setgid({NOBODY}), os.setuid({NOBODY})
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
 held = []
 try:
     while True:

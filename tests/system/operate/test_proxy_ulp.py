@@ -15,7 +15,7 @@ from beds.operated_proxy import Proxy, running
 from beds.scripted_host import ScriptedHost
 from beds.worker import FEATURES, connected, server
 from xts_bpf.parser import EXAMPLE
-from xts_messages.attach import attach
+from xts_messages.attaching.attach import attach
 from xts_proxy import sandbox
 
 __all__ = ["server"]  # fixture

@@ -20,10 +20,10 @@ import pytest
 from beds.preload import ALL, preload_library
 from beds.proxy_process import running_proxy
 from beds.shm_proxy import library
-from xts_messages import endpoint as endpoint_module
-from xts_messages.attach import attach
-from xts_messages.endpoint import Endpoint, Grant, NotReady, Peer
-from xts_messages.queue_refusals import CAUSES_MAX, PERIOD_S, Refusals
+from xts_messages.attaching import endpoint as endpoint_module
+from xts_messages.attaching.attach import attach
+from xts_messages.attaching.endpoint import Endpoint, Grant, NotReady, Peer
+from xts_messages.attaching.queue_refusals import CAUSES_MAX, PERIOD_S, Refusals
 
 DEADLINE_S = 30
 FULL = "all 4 queues of xts0 are in use"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from beds.proxy_process import running_proxy
-from xts_messages.profiles import NAMES, PROFILES
+from xts_messages.settings.profiles import NAMES, PROFILES
 from xts_socket import cli
 from xts_socket.cli import run as run_verb
 from xts_socket.cli.run import preload_library

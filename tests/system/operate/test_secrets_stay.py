@@ -17,9 +17,9 @@ from beds.handover import Connection, connected, server
 from beds.operated_proxy import Proxy, running, wait
 from beds.scripted_host import ScriptedHost
 from beds.share import KEEP_MS, share
-from xts_messages import record_table, wire_table
-from xts_messages.attach import attach
-from xts_messages.record_form import Privacy
+from xts_messages.attaching.attach import attach
+from xts_messages.wire import record_table, wire_table
+from xts_messages.wire.record_form import Privacy
 
 __all__ = ["server"]  # a fixture
 

@@ -21,8 +21,8 @@ from beds.proxy_process import ProxyProcess
 from beds.ulp_tls import client_context, server_context
 from system.tls.programs.ktls_scripts import SOL_TLS, TCP_ULP, TLS_RX, TLS_TX, info
 from xts_messages._native import ffi, lib
-from xts_messages.attach import attach, list_attachments
-from xts_messages.status_page import Filter, read_status_page
+from xts_messages.attaching.attach import attach, list_attachments
+from xts_messages.attaching.status_page import Filter, read_status_page
 from xts_socket import LengthPrefixed, Lines, Tls
 from xts_socket.cli import main, proxy_side, status
 
@@ -274,7 +274,7 @@ def test_csv_and_rates(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
             return capsys.readouterr().out.splitlines()
 
         looked: list[int] = []
-        monkeypatch.setattr("xts_messages.command_line.time.sleep", sleep)
+        monkeypatch.setattr("xts_messages.terminal.command_line.time.sleep", sleep)
         head, *rows = said("--csv")
         number = head.split(",").index("sent_bytes_per_s")
         mine = [row.split(",") for row in rows if f",{sock.number}," in row]

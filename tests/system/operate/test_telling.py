@@ -19,7 +19,7 @@ import xts_socket
 from beds.multicast_namespace import is_possible, unshare
 from beds.proxy_process import ProxyProcess, running_proxy
 from beds.shm_proxy import library
-from xts_messages import wire_table as table
+from xts_messages.wire import wire_table as table
 from xts_socket.cli import processes
 
 XTS = [sys.executable, "-m", "xts_socket.cli"]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 import xts_socket
 from beds.proxy_process import ProxyProcess
-from xts_messages.waits import HOST_REASONS, PROXY_REASONS
+from xts_messages.attaching.waits import HOST_REASONS, PROXY_REASONS
 from xts_socket.cli import joined
 
 DEADLINE_S = 20.0

@@ -29,10 +29,10 @@ from beds.libxts_ulp import (
 from beds.one_process_proxy import OneProcessProxy
 from beds.shm_proxy import library
 from beds.ulp_calls import body
-from xts_messages import codec
-from xts_messages import wire_table as table
-from xts_messages.codec import flags
-from xts_messages.ulps import REQUESTS
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import flags
+from xts_messages.wire.ulps import REQUESTS
 
 __all__ = ["c", "caller", "proxy", "stream"]  # fixtures
 

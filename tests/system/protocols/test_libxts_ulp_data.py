@@ -32,7 +32,7 @@ from beds.one_process_proxy import OneProcessProxy
 from beds.ulp_calls import body
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages.ulps import BY_NAME
+from xts_messages.wire.ulps import BY_NAME
 
 __all__ = ["c", "caller", "proxy", "stream"]  # fixtures
 

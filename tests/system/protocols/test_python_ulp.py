@@ -18,7 +18,7 @@ import pytest
 import trio
 import xts_socket
 import xts_socket.trio
-from xts_messages.ulps import ULPS
+from xts_messages.wire.ulps import ULPS
 from xts_socket import Dns, DnsHeader, Http2, Http2Frame, LengthPrefixed, Lines, Pdu, StreamParser, aio
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")

@@ -15,9 +15,9 @@ from beds.one_process_proxy import OneProcessProxy
 from beds.scripted_host import WINDOW, ScriptedHost, Worker
 from beds.shm_proxy import library
 from beds.worker import FEATURES, LOOPBACK, Conn, host, prefixed, receive_exactly, server, worker
-from xts_messages import codec
-from xts_messages import wire_table as table
-from xts_messages.ulps import BY_NAME, REQUESTS
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.ulps import BY_NAME, REQUESTS
 
 __all__ = ["host", "server", "worker"]  # fixtures
 

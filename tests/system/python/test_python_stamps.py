@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import xts_socket
-from xts_messages import wire_table as table
-from xts_messages.status_page import Clock
+from xts_messages.attaching.status_page import Clock
+from xts_messages.wire import wire_table as table
 from xts_socket import _interfaces
 from xts_socket.cli import main, status, status_tables
 

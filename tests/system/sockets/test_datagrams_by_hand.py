@@ -12,10 +12,10 @@ import pytest
 from beds.caller import Caller
 from beds.one_process_proxy import OneProcessProxy
 from beds.shm_proxy import library
-from xts_messages import datagram
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint, Frame, flags
-from xts_messages.datagram import Datagram, item
+from xts_messages.wire import datagram
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, Frame, flags
+from xts_messages.wire.datagram import Datagram, item
 
 DATAGRAM = table.FEATURES["DATAGRAM"][0]
 HERE, THERE = Endpoint.of("127.0.0.1", 4000), Endpoint.of("127.0.0.1", 80)

@@ -23,8 +23,8 @@ from beds.preload import PreloadBed, preloaded
 from beds.shm_proxy import SYSTEM, library
 from system.sockets.programs.end_connecting import WAYS
 from xts_lab.lab import Lab
-from xts_messages import codec
-from xts_messages import wire_table as table
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
 
 PROGRAM = str(SYSTEM / "sockets" / "programs" / "end_connecting.py")
 WAIT_S = 30.0  # the kernel would go on with an attempt for two minutes

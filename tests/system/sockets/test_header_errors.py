@@ -17,8 +17,8 @@ from beds.calls import until
 from beds.one_process_proxy import OneProcessProxy
 from beds.shm_proxy import ShmProxy, library
 from system.sockets.programs.header_errors import DENIED_PORT, ROWS
-from xts_messages import codec
-from xts_messages import wire_table as table
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
 
 PROGRAM = "sockets/programs/header_errors.py"
 HEADER = Path(__file__).resolve().parents[3] / "host_lib" / "native" / "xts.h"

@@ -13,7 +13,7 @@ import pytest
 from beds.script_outcomes import Outcomes
 from beds.shm_proxy import ShmProxy, library
 from system.sockets.programs.library_scripts import SCRIPTS
-from xts_messages.environment import BY_NAME
+from xts_messages.settings.environment import BY_NAME
 
 APART = {"proxy_dies", "no_proxy", "exit_delivers"}
 PROGRAM = "sockets/programs/library_scripts.py"

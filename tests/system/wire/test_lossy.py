@@ -16,7 +16,7 @@ from beds.running_agent import until
 from xts_lab.card import Cable
 from xts_lab.lab import Lab
 from xts_lab.wire import Wire, set_cables
-from xts_messages.attach import list_queues
+from xts_messages.attaching.attach import list_queues
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

@@ -16,7 +16,7 @@ from xts_lab import card, topology
 from xts_lab.card import ZERO_COPY_BITS, Behaviour
 from xts_lab.lab import Lab
 from xts_lab.wire import Wire
-from xts_messages.attach import list_queues
+from xts_messages.attaching.attach import list_queues
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

@@ -14,7 +14,7 @@ from xts_bpf.steering import UNANSWERED
 from xts_lab.lab import Lab, LabError
 from xts_lab.privilege import afxdp_unavailable
 from xts_lab.wire import Wire
-from xts_messages.attach import list_queues
+from xts_messages.attaching.attach import list_queues
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

@@ -15,7 +15,7 @@ from xts_bpf.program import SteerProgram
 from xts_bpf.steering import Prober, Proof, SteeredInterface, Steering
 from xts_lab import card, netns, topology
 from xts_lab.wire import PORTS, Wire, raise_network
-from xts_messages import mac_address
+from xts_messages.machine import mac_address
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

@@ -22,7 +22,7 @@ from xts_bpf.queue_addresses import of_queue
 from xts_lab import card, topology
 from xts_lab.lab import Lab
 from xts_lab.wire import BRIDGE, Wire
-from xts_messages.attach import list_queues
+from xts_messages.attaching.attach import list_queues
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

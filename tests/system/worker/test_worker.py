@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 from beds.scripted_host import WINDOW, ScriptedHost, Worker
-from xts_messages import codec
-from xts_messages.codec import Endpoint, flags
+from xts_messages.wire import codec
+from xts_messages.wire.codec import Endpoint, flags
 
 LOOPBACK = "127.0.0.1"
 

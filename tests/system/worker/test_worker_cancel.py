@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import pytest
 from beds.scripted_host import ScriptedHost, Worker
 from beds.worker import FEATURES
-from xts_messages import codec, ulp_attributes
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint, flags
-from xts_messages.ulps import BY_NAME, REQUESTS
+from xts_messages.wire import codec, ulp_attributes
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, flags
+from xts_messages.wire.ulps import BY_NAME, REQUESTS
 
 LOOPBACK = "127.0.0.1"
 CANCEL = table.FEATURES["CANCEL"][0]

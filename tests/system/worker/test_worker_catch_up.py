@@ -16,10 +16,10 @@ from beds.scripted_host import ScriptedHost, Worker
 from beds.worker import LOOPBACK, PREFIX, connected, prefixed, wait_until_taken
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages import codec
-from xts_messages import wire_table as table
 from xts_messages._native import lib
-from xts_messages.codec import Endpoint, Frame, flags
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, Frame, flags
 
 FEATURES = table.FEATURES["CATCH_UP"][0] | table.FEATURES["ULP"][0]
 FRAMES = 4

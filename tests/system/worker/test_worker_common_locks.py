@@ -24,8 +24,8 @@ from beds.share import (
     shared,
     worker,
 )
-from xts_messages import wire_table
-from xts_messages.codec import Endpoint, flags
+from xts_messages.wire import wire_table
+from xts_messages.wire.codec import Endpoint, flags
 
 __all__ = ["join", "other_worker", "worker"]  # fixtures
 

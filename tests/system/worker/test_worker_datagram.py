@@ -13,11 +13,11 @@ import pytest
 from beds.datagrams import FEATURES, LOOPBACK, NOBODY, WINDOW, Udp, endpoint_of, open_datagram, peer, udp_peer
 from beds.scripted_host import ScriptedHost, Worker
 from beds.worker import wait_for, worker
-from xts_messages import datagram
-from xts_messages import wire_table as table
 from xts_messages._native import ffi, lib
-from xts_messages.codec import Endpoint
-from xts_messages.datagram import Datagram, item
+from xts_messages.wire import datagram
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint
+from xts_messages.wire.datagram import Datagram, item
 from xts_proxy._native import ffi as proxy_ffi
 from xts_proxy._native import lib as proxy_lib
 

@@ -15,10 +15,10 @@ import pytest
 from beds.datagrams import FEATURES, LOOPBACK, WINDOW, Udp, endpoint_of, host, host_of, open_datagram, peer, udp_peer
 from beds.scripted_host import ScriptedHost, Worker
 from beds.worker import wait_for, worker
-from xts_messages import datagram
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint, flags
-from xts_messages.datagram import Datagram, item
+from xts_messages.wire import datagram
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, flags
+from xts_messages.wire.datagram import Datagram, item
 
 __all__ = ["host", "peer", "worker"]
 

@@ -34,9 +34,9 @@ from beds.datagrams import FEATURES, LOOPBACK, NOBODY, Udp, endpoint_of, host, h
 from beds.scripted_host import ScriptedHost, Worker
 from beds.share import KEEP_MS, SHARE, new_epoch, new_key, share
 from beds.worker import wait_for, worker
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint
-from xts_messages.datagram import Datagram
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint
+from xts_messages.wire.datagram import Datagram
 
 __all__ = ["host", "peer", "worker"]
 

@@ -16,10 +16,10 @@ from beds.authority import Authority
 from beds.scripted_host import WINDOW, ScriptedHost, Worker
 from beds.ulp_tls import client_context, server_context
 from beds.worker import FEATURES, LOOPBACK, READY, Conn, connected, prefixed, receive_exactly, server, wait_for
-from xts_messages import codec, ulps
-from xts_messages import wire_table as table
 from xts_messages._native import lib as link_lib
-from xts_messages.codec import Endpoint, flags
+from xts_messages.wire import codec, ulps
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, flags
 from xts_proxy._native import ffi, lib
 
 __all__ = ["server"]

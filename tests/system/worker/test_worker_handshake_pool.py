@@ -20,7 +20,7 @@ from beds.share import goodbye
 from beds.ulp_tls import client_context
 from beds.worker import FEATURES, LOOPBACK, connected, server
 from test_worker_handshake import AUTHORITY, OWN, TLS, Peer, dial, listening, make_config, take, trusting
-from xts_messages.codec import Endpoint, flags
+from xts_messages.wire.codec import Endpoint, flags
 from xts_proxy._native import ffi, lib
 
 __all__ = ["server"]

@@ -6,7 +6,7 @@ import socket
 
 from beds.scripted_host import Worker
 from beds.worker import FEATURES, connected, server, wait_until_taken, worker
-from xts_messages.codec import flags
+from xts_messages.wire.codec import flags
 
 __all__ = ["server", "worker"]
 FRAMES = 8

@@ -17,9 +17,9 @@ from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
 from beds.share import LOOPBACK, bind, goodbye
 from beds.worker import server
 from beds.worker_clock import Clock, Connect, clock, connect, has_ended
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint, Frame
-from xts_messages.datagram import Datagram
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, Frame
+from xts_messages.wire.datagram import Datagram
 from xts_proxy._native import ffi, lib
 from xts_proxy.tenants import RESOURCES
 

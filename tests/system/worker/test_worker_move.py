@@ -15,8 +15,8 @@ from beds.scripted_host import WINDOW, ScriptedHost, Worker
 from beds.worker import FEATURES, LOOPBACK, Conn, connected, receive_exactly
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint
 
 
 @pytest.fixture

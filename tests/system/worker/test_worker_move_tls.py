@@ -22,7 +22,7 @@ from beds.ulp_tls import ONE_THREE, ONE_TWO, client_context, server_context, upd
 from beds.worker import FEATURES, LOOPBACK, Conn, server
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages.codec import flags
+from xts_messages.wire.codec import flags
 from xts_proxy._native import ffi, lib
 from xts_proxy.handover import private_memory
 

@@ -13,9 +13,9 @@ import pytest
 from beds.datagrams import LOOPBACK, Udp, host, host_of
 from beds.scripted_host import ScriptedHost, Worker, make_tenant
 from beds.worker import wait_for, worker
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint
-from xts_messages.datagram import Datagram
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint
+from xts_messages.wire.datagram import Datagram
 
 __all__ = ["host", "worker"]
 

@@ -15,8 +15,8 @@ import pytest
 from beds.name_server import HUGE, IPV4, MANY, ZONE, NameServer, query
 from beds.scripted_host import ScriptedHost, Worker, make_tenant
 from beds.share import goodbye
-from xts_messages import wire_table as table
-from xts_messages.codec import Frame
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Frame
 from xts_proxy._native import ffi
 from xts_proxy.config_names import Domain
 

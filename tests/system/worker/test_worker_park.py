@@ -27,7 +27,7 @@ from beds.share import (
     shared,
     worker,
 )
-from xts_messages.codec import Endpoint, flags
+from xts_messages.wire.codec import Endpoint, flags
 
 __all__ = ["join", "other_worker", "server", "worker"]  # fixtures
 

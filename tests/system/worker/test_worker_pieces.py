@@ -15,9 +15,9 @@ from beds.scripted_host import ScriptedHost, Worker
 from beds.share import KEEP_MS, bind, goodbye, joined, new_key, port_of, refused, share
 from beds.worker import FEATURES
 from beds.worker_clock import LOOPBACK, MS, US, Clock, Connect, clock, connect, has_ended, worker
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint
-from xts_messages.datagram import Datagram
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint
+from xts_messages.wire.datagram import Datagram
 from xts_proxy._native import ffi, lib
 
 __all__ = ["clock", "connect", "worker"]  # fixtures

@@ -16,9 +16,9 @@ from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
 from beds.share import goodbye
 from beds.ulp_tls import server_context
 from beds.worker import FEATURES, LOOPBACK, host, worker
-from xts_messages import ulp_attributes
-from xts_messages.codec import Endpoint, flags
-from xts_messages.ulps import BY_NAME, REQUESTS
+from xts_messages.wire import ulp_attributes
+from xts_messages.wire.codec import Endpoint, flags
+from xts_messages.wire.ulps import BY_NAME, REQUESTS
 
 __all__ = ["host", "worker"]  # fixtures
 

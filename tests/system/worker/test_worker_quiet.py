@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 from beds.scripted_host import ScriptedHost, Worker
 from beds.worker import Conn, connected, host, server, worker
-from xts_messages.codec import flags
+from xts_messages.wire.codec import flags
 
 __all__ = ["host", "server", "worker"]  # fixtures
 

@@ -14,9 +14,9 @@ from beds.caller import Caller
 from beds.one_process_proxy import OneProcessProxy
 from beds.scripted_host import ScriptedHost, Worker
 from beds.shm_proxy import library
-from xts_messages import codec
-from xts_messages import wire_table as table
-from xts_messages.codec import Frame
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Frame
 
 REFUSAL = table.FEATURES["REFUSAL"][0]
 SHARE = table.FEATURES["SHARE"][0]

@@ -32,8 +32,8 @@ from beds.share import (
     shared,
     worker,
 )
-from xts_messages import wire_table as table
-from xts_messages.codec import flags
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import flags
 
 __all__ = ["join", "other_worker", "worker"]  # fixtures
 

@@ -29,8 +29,8 @@ from beds.share import (
     share,
     worker,
 )
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint
 
 __all__ = ["join", "other_worker", "worker"]  # fixtures
 

@@ -13,10 +13,10 @@ import pytest
 from beds.datagrams import FEATURES, LOOPBACK, NOBODY, WINDOW, Udp, endpoint_of, peer
 from beds.scripted_host import ScriptedHost, Worker
 from beds.share import KEEP_MS, QUIET_MS, SHARE, goodbye, new_epoch, new_key, other_worker, share, worker
-from xts_messages import datagram
-from xts_messages import wire_table as table
-from xts_messages.codec import Endpoint, flags
-from xts_messages.datagram import Datagram
+from xts_messages.wire import datagram
+from xts_messages.wire import wire_table as table
+from xts_messages.wire.codec import Endpoint, flags
+from xts_messages.wire.datagram import Datagram
 
 __all__ = ["other_worker", "peer", "worker"]  # fixtures
 

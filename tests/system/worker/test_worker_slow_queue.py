@@ -1,4 +1,5 @@
-"""A worker over a queue with a clock (native/fault_time.c): it tells it the time, also when nothing else happens."""
+"""A worker over a queue with a clock (native/decorators/fault_time.c): it tells it the time, also when nothing else
+happens."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import time
 import pytest
 from beds.scripted_host import Worker
 from beds.worker import Conn, connected
-from xts_messages.queue import Faults
+from xts_messages.queues.queue import Faults
 
 LATE_S = 0.03
 

@@ -14,8 +14,8 @@ import pytest
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
 from beds.share import KEEP_MS, goodbye
 from beds.worker import LOOPBACK, connected, host, server, worker
-from xts_messages import codec, ulps
-from xts_messages.codec import Endpoint, flags
+from xts_messages.wire import codec, ulps
+from xts_messages.wire.codec import Endpoint, flags
 from xts_proxy._native import ffi
 
 __all__ = ["host", "server", "worker"]  # fixtures

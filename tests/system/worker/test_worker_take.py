@@ -16,8 +16,8 @@ from beds.handover import Connection, claim, connected, server
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
 from beds.share import KEEP_MS, QUIET_MS, Join, goodbye, new_epoch, new_key, other_worker, share, shared, worker
 from beds.worker import prefixed
-from xts_messages import codec
-from xts_messages import wire_table as table
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
 
 __all__ = ["other_worker", "server", "worker"]  # fixtures
 

@@ -13,8 +13,8 @@ from beds.handover import Connection, connected, server
 from beds.scripted_host import WINDOW, ScriptedHost, Worker
 from beds.share import KEEP_MS, Join, goodbye, new_epoch, new_key, share
 from beds.worker_clock import MS, Clock, clock, worker
-from xts_messages import codec
-from xts_messages import wire_table as table
+from xts_messages.wire import codec
+from xts_messages.wire import wire_table as table
 
 __all__ = ["clock", "server", "worker"]  # fixtures
 

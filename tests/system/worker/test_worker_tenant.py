@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
 from beds.share import KEEP_MS, SHARE, client, goodbye, joined, shared
-from xts_messages import codec
+from xts_messages.wire import codec
 from xts_proxy._native import ffi, lib
 from xts_proxy.tenants import RESOURCES
 

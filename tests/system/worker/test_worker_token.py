@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from beds.scripted_host import ScriptedHost, Worker, make_tenant
 from beds.share import goodbye
-from xts_messages import attach_token
 from xts_messages._native import ffi
-from xts_messages.wire_table import FEATURES
+from xts_messages.attaching import attach_token
+from xts_messages.wire.wire_table import FEATURES
 from xts_proxy._native import ffi as worker_ffi
 from xts_proxy._native import lib as worker_lib
 from xts_proxy.tenants import RESOURCES

@@ -19,9 +19,9 @@ from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
 from beds.share import KEEP_MS, goodbye, share
 from beds.worker import FEATURES, PREFIX, Conn, connected, receive_exactly
 from beds.worker_clock import LOOK_NS, LOOPBACK, MS, US, Clock, Connect, clock, connect, has_ended, worker
-from xts_messages import codec
-from xts_messages.codec import Endpoint, flags
-from xts_messages.datagram import Datagram
+from xts_messages.wire import codec
+from xts_messages.wire.codec import Endpoint, flags
+from xts_messages.wire.datagram import Datagram
 from xts_proxy._native import ffi, lib
 
 __all__ = ["clock", "connect", "worker"]  # fixtures

@@ -9,8 +9,8 @@ import pytest
 from beds.grpc import DATA, END_HEADERS, HEADERS, PING, PREFACE, control, frame, parse, prefixed, window_update
 from beds.scripted_host import ScriptedHost, Worker
 from beds.worker import Conn, connected, host, receive_exactly, server, wait_for, worker
-from xts_messages.codec import flags
-from xts_messages.ulps import BY_NAME
+from xts_messages.wire.codec import flags
+from xts_messages.wire.ulps import BY_NAME
 
 __all__ = ["host", "server", "worker"]  # fixtures
 

@@ -10,8 +10,8 @@ import pytest
 from beds.grpc import DATA, END_HEADERS, HEADERS, frame
 from beds.scripted_host import ScriptedHost, Worker, make_tenant
 from beds.worker import FEATURES, Conn, connected, server
-from xts_messages import codec
-from xts_messages.codec import flags
+from xts_messages.wire import codec
+from xts_messages.wire.codec import flags
 
 __all__ = ["server"]  # fixtures
 

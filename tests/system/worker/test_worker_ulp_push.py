@@ -27,8 +27,8 @@ from beds.worker import (
     server,
     worker,
 )
-from xts_messages import codec
-from xts_messages.codec import flags
+from xts_messages.wire import codec
+from xts_messages.wire.codec import flags
 
 __all__ = ["host", "server", "worker"]  # fixtures
 

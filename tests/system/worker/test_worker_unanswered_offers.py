@@ -8,7 +8,7 @@ import time
 
 from beds.scripted_host import Worker
 from beds.share import Join, Listener, client, goodbye, join, joined, other_worker, port_of, shared, worker
-from xts_messages.codec import Frame, flags
+from xts_messages.wire.codec import Frame, flags
 
 __all__ = ["join", "other_worker", "worker"]  # fixtures
 

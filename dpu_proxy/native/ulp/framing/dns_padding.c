@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "dns_padding.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 #define HEADER_BYTES 12u
 #define RECORD_BYTES 10u /* type, class, TTL, length of the data */

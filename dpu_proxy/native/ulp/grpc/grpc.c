@@ -8,7 +8,7 @@
 #include "grpc.h"
 #include "ulp/config.h"
 #include "ulp/protocols.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 #define STREAMS_DEFAULT 1024u
 #define STREAMS_LIMIT 65536u

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "grpc.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 #define CONTROL_BYTES_MAX 65536u /* WINDOW_UPDATEs that wait because the peer does not read */
 #define KEPT_BYTES_MAX 65536u    /* of a buffer that is kept between messages */

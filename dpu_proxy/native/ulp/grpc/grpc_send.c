@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "grpc.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 #define PIECES 64 /* written with one call */
 

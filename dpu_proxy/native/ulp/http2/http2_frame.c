@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "http2.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 void http2_frame_get(struct http2_frame *f, const uint8_t *head)
 {

@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "crc32c.h"
+#include "common/crc32c.h"
 #include "ulp/protocols.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 #define INTERVAL 512u
 #define MARKER_BYTES 4u

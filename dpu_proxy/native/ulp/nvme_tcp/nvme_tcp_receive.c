@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "nvme_tcp.h"
-#include "crc32c.h"
+#include "common/crc32c.h"
 
 #define STATUS_HEADER_FIELD 1u /* fatal error status of a TermReq: invalid field in the header */
 #define STATUS_HEADER_DIGEST 3u

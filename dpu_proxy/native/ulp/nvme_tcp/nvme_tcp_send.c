@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "nvme_tcp.h"
-#include "crc32c.h"
+#include "common/crc32c.h"
 
 #define PIECES 64 /* written with one call */
 #define ALIGNMENT_MAX 128u

@@ -1,11 +1,11 @@
-/* Generated from messages/xts_messages/record_table.py by `python -m xts_messages.generate`. Do not edit. */
+/* Generated from messages/xts_messages/wire/record_table.py by `python -m xts_messages.generate`. Do not edit. */
 #ifndef XTS_TLS_DIRECTION_STRUCT_H
 #define XTS_TLS_DIRECTION_STRUCT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "record.h"
+#include "wire/record.h"
 
 /* One direction of a TLS connection that our record layer carries (ulp/tls/tls_direction.h). It has one owner: who
  * writes the record wipes what it was made of before anybody reads it. */

@@ -1,4 +1,4 @@
-/* Generated from messages/xts_messages/record_table.py by `python -m xts_messages.generate`. Do not edit. */
+/* Generated from messages/xts_messages/wire/record_table.py by `python -m xts_messages.generate`. Do not edit. */
 #include "ulp/tls/tls_direction.h"
 
 #include <stddef.h>

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 
-from xts_messages.attach import OfferedQueues, list_queues
+from xts_messages.attaching.attach import OfferedQueues, list_queues
 
 from ... import AF_INET6, IPPROTO_TCP, TCP_CONGESTION, Info, has_dualstack_ipv6, info, socket
 from .. import status

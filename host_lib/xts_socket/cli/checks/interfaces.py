@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from xts_messages import xdp_features
-from xts_messages.attach import OfferedQueues, list_queues
-from xts_messages.xdp_features import BASIC, REDIRECT, RX_SEVERAL, ZERO_COPY, XdpFeatures
+from xts_messages.attaching.attach import OfferedQueues, list_queues
+from xts_messages.machine import xdp_features
+from xts_messages.machine.xdp_features import BASIC, REDIRECT, RX_SEVERAL, ZERO_COPY, XdpFeatures
 
 from ..options import endpoint_path
 from . import Check

@@ -8,7 +8,7 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-from xts_messages import trace_needs
+from xts_messages.machine import trace_needs
 
 from . import Check, capabilities, read_text
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xts_messages.attach import OfferedQueues, list_queues
+from xts_messages.attaching.attach import OfferedQueues, list_queues
 
 from ..options import endpoint_path
 from . import Check

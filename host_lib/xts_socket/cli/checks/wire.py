@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from xts_messages.attach import list_queues
+from xts_messages.attaching.attach import list_queues
 
 from ..options import endpoint_path
 from . import Check

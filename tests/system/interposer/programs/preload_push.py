@@ -31,7 +31,7 @@ from system.interposer.programs.interposed import (
 )
 from system.interposer.programs.preload_gone import in_child, is_elsewhere
 from system.tls.programs.ktls_scripts import info
-from xts_messages.ulps import BY_NAME, REQUESTS
+from xts_messages.wire.ulps import BY_NAME, REQUESTS
 
 TX, RX, BOTH = (REQUESTS[name][0] for name in ("PUSH_ULP_TX", "PUSH_ULP_RX", "PUSH_ULP"))
 PEEK_MODE, END_PEEK_MODE = (REQUESTS[name][0] for name in ("PEEK_MODE", "END_PEEK_MODE"))

@@ -18,7 +18,7 @@ import struct
 import sys
 import time
 
-from xts_messages.ulps import BY_NAME, REQUESTS
+from xts_messages.wire.ulps import BY_NAME, REQUESTS
 
 PROCESSES = 8
 ROLE, IDENTITY = 1, 6  # attributes of TLS

@@ -19,7 +19,7 @@ from system.processes.programs.inherit_exec import ExecSocket
 from system.processes.programs.inherit_passing import Way
 from system.processes.programs.inheriting import listen, receive_all
 from system.sockets.programs.library_scripts import info
-from xts_messages.host_record_table import ENDPOINT_BYTES, SOCKET
+from xts_messages.wire.host_record_table import ENDPOINT_BYTES, SOCKET
 
 SO_ATTACH_FILTER = 26
 SO_GET_FILTER = SO_ATTACH_FILTER

@@ -37,7 +37,7 @@ from system.tls.programs.ktls_scripts import (
     TLS_TX,
     info,
 )
-from xts_messages.ulps import BY_NAME
+from xts_messages.wire.ulps import BY_NAME
 
 PREFIXED, LINES, TLS = (BY_NAME[name].number for name in ("LENGTH_PREFIXED", "LINES", "TLS"))
 ROLE, SERVER_NAME, IDENTITY = 1, 2, 6

@@ -22,7 +22,7 @@ from beds.ulp_calls import body, drain, end_peek, error, peek, poll, pour, push,
 from beds.ulp_calls import tell as tell_item
 from beds.ulp_calls import ulps as offered
 from system.sockets.programs.library_scripts import recv
-from xts_messages.ulps import BY_NAME, FAULTS
+from xts_messages.wire.ulps import BY_NAME, FAULTS
 
 DEADLINE_S = 60
 PREFIXED, LINES, PARSER = (BY_NAME[name].number for name in ("LENGTH_PREFIXED", "LINES", "STREAM_PARSER"))

@@ -14,7 +14,7 @@ from typing import Any
 from beds.calls import Calls, address, until
 from beds.datagram_calls import bound, datagram, udp_peer
 from beds.ulp_calls import push
-from xts_messages.ulps import ULPS
+from xts_messages.wire.ulps import ULPS
 
 DROP, RECV, HOLD = 0, 1, 2
 SO_TIMESTAMPNS, IP_RECVTTL = 35, 12

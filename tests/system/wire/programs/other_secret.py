@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from queue_attacker import bare_queue
-from xts_messages import codec
 from xts_messages._native import ffi
+from xts_messages.wire import codec
 
 
 def main() -> None:

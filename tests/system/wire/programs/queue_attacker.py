@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from xts_bpf.queue_addresses import of_queue
-from xts_messages import codec
 from xts_messages._native import ffi, lib
-from xts_messages.queue import Queue
-from xts_messages.queue_kinds import HOST, QueueEnd
+from xts_messages.queues.queue import Queue
+from xts_messages.queues.queue_kinds import HOST, QueueEnd
+from xts_messages.wire import codec
 
 BURST = 32
 

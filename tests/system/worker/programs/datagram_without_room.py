@@ -13,8 +13,8 @@ import time
 
 from beds.datagrams import FEATURES, Udp
 from beds.scripted_host import Worker
-from xts_messages.codec import Endpoint, flags
-from xts_messages.datagram import Datagram
+from xts_messages.wire.codec import Endpoint, flags
+from xts_messages.wire.datagram import Datagram
 
 COUNT, SIZE = 60, 1000
 

@@ -14,7 +14,7 @@ import sys
 
 from beds.scripted_host import WINDOW, Worker
 from beds.worker import FEATURES, LOOPBACK
-from xts_messages.codec import Endpoint
+from xts_messages.wire.codec import Endpoint
 
 #: connect, epoll_ctl and seccomp
 NUMBERS = {"x86_64": (42, 233, 317), "aarch64": (203, 21, 277)}

@@ -1,0 +1,33 @@
+/*
+ * Repeating lost frames (PROTOCOL.md, "Repeating lost frames"): a decorator that numbers the frames that are sent,
+ * keeps each until the peer says that it has arrived, and sends it again when it seems lost. What is above sees all
+ * frames, once each and in order, over a wire that loses, repeats, delays, reorders and damages them.
+ *
+ * For wires that do lose frames: over memory, and over veth, there is nothing to repeat, and frames have no head.
+ * Both ends have to agree. A host's frames have a head from the first on. A proxy refuses the HELLO of a host that is
+ * of the other opinion, with a reason (XTS_REFUSED_RELIABLE).
+ */
+#ifndef XTS_ARQ_H
+#define XTS_ARQ_H
+
+#include "queues/queue.h"
+
+/* By how much its head makes a frame longer. */
+#define XTS_ARQ_ADDS (XTS_ARQ_BYTES - XTS_ETH_BYTES)
+
+enum xts_arq_role {
+	XTS_ARQ_HOST,      /* frames are repeated */
+	XTS_ARQ_PROXY,     /* so they are with every host */
+	XTS_ARQ_PROXY_OFF, /* with none: all this does is to refuse hosts that do */
+};
+
+struct xts_arq_config {
+	enum xts_arq_role role;
+	uint64_t epoch; /* host: of the attachment */
+};
+
+/* Takes over inner, whose slots have to be retainable (XTS_QUEUE_RETAINS). Has to be wrapped below bundles, and above
+ * heads. 0; -EOPNOTSUPP: they are not; -EINVAL: a host without an epoch; -ENOMEM. On failure inner is as before. */
+int xts_arq_wrap(struct xts_queue **out, struct xts_queue *inner, const struct xts_arq_config *config);
+
+#endif

@@ -1,0 +1,58 @@
+/* A queue over an AF_XDP socket as its own files see it: afxdp.c, afxdp_again.c. */
+#ifndef XTS_AFXDP_INSIDE_H
+#define XTS_AFXDP_INSIDE_H
+
+#include <stdbool.h>
+
+#include "queues/afxdp_rings.h"
+#include "queues/queue.h"
+
+#define AFXDP_SLOTS_MAX (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE)
+
+/* Frames that are to be sent again, and all that were submitted behind them, in order (afxdp_again.c). */
+struct afxdp_again {
+	uint32_t first, count;
+	bool tried; /* the first is in the transmit ring */
+	struct {
+		uint32_t bytes;
+		uint16_t slot;
+	} frame[AFXDP_SLOTS_MAX];
+};
+
+struct afxdp_queue {
+	struct xts_queue base;
+	struct xts_ring fill, completion, rx, tx;
+	uint8_t *umem;
+	uint64_t rx_bytes_end; /* end of the receive chunks, where the transmit slots begin */
+	uint32_t tx_slots, slot_bytes;
+	uint32_t tx_kicked; /* index of the tx ring up to which a kick has been accepted */
+	uint32_t tx_taken;  /* index up to which the kernel has taken everything, and has told of no loss */
+	bool kick_again;
+	bool zero_copy; /* the driver uses our memory: it may ask for a wake-up, as rings have to be looked at again */
+	uint32_t free_count;
+	/* a stack: the slot that came back last goes out first, while it is in the cache */
+	uint16_t free[AFXDP_SLOTS_MAX];
+	uint8_t on_their_way[AFXDP_SLOTS_MAX]; /* chunks of each slot that the kernel has; 1 while it is to be sent again */
+	bool retained[AFXDP_SLOTS_MAX];
+	struct afxdp_again again;
+	size_t umem_bytes;
+	int xsk_fd, umem_fd;
+};
+
+/* Takes back the chunks that the kernel has sent. */
+void afxdp_reclaim(struct afxdp_queue *q);
+/* Writes the descriptors of a frame in a slot, at our index of the tx ring. */
+void afxdp_describe(struct afxdp_queue *q, uint32_t slot, uint32_t bytes);
+/* Hands what is in the tx ring to the kernel. 0 or -errno. */
+int afxdp_send(struct afxdp_queue *q);
+
+/* --- afxdp_again.c ------------------------------------------------------------------------------------------------ */
+
+/* The kernel has just said EBUSY: takes the frame that it has lost, and all behind it, out of the tx ring. */
+void afxdp_again_take_back(struct afxdp_queue *q);
+/* A frame was submitted while others are to be sent again. */
+void afxdp_again_behind(struct afxdp_queue *q, uint32_t slot, uint32_t bytes);
+/* Sends the first again. 0: it has left, and the others are in the tx ring; else -errno, and they wait. */
+int afxdp_again_first(struct afxdp_queue *q);
+
+#endif

@@ -1,0 +1,68 @@
+/* The relay as its own files see it: relay_loop.c, relay_orders.c, relay_frames.c. */
+#ifndef XTS_RELAY_INSIDE_H
+#define XTS_RELAY_INSIDE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "link/link.h"
+#include "queues/queue.h"
+#include "relay/relay_loop.h"
+
+struct process { /* that the relay serves */
+	uint32_t number, uid, pid;
+	uint64_t epoch;
+	struct xts_queue *shm;     /* to the process */
+	struct xts_queue *channel; /* to the proxy */
+	uint32_t dropped;
+	uint32_t last_frames; /* it has gone, and at most this many more of its frames are looked for. 0: it is alive */
+	bool kick;
+	bool ending; /* GOODBYE is due */
+	int error;
+};
+
+struct relay {
+	const struct xts_relay_config *config;
+	struct xts_queue *trunk;
+	struct xts_link link;
+	struct xts_mux *mux;
+	struct process **processes;
+	uint32_t count, first; /* first: the process with which the next round begins */
+	int epoll_fd;
+	int control_fd; /* to the agent; -1: there is none */
+	uint32_t next;  /* the first number that no process has had */
+	bool agent_gone, slot_missing, kick_again, unkicked;
+	uint64_t now_ns, idle_since_ns;
+};
+
+/* --- relay_agents.c ----------------------------------------------------------------------------------------------- */
+
+/* The agent has gone: the relay waits for another, or ends. */
+void relay_agent_lost(struct relay *r);
+/* Without an agent: takes up the next one, if it is there. True: it was. */
+bool relay_agent_comes(struct relay *r);
+
+/* --- relay_orders.c ----------------------------------------------------------------------------------------------- */
+
+/* Carries out some of the agent's orders; true when there were any, or the agent has gone. */
+bool relay_take_orders(struct relay *r);
+/* Tells the agent. */
+void relay_report(struct relay *r, uint32_t what, uint32_t number, int error, uint32_t dropped);
+/* An event on fd wakes the relay. 0 or -errno. */
+int relay_watch(struct relay *r, int fd);
+void relay_process_free(struct relay *r, struct process *p);
+
+/* --- relay_frames.c ----------------------------------------------------------------------------------------------- */
+
+/* A batch from the trunk, for whichever processes; true when there was anything. */
+bool relay_trunk_receive(struct relay *r);
+/* What has come for a process goes into its memory. */
+bool relay_to_process(struct process *p);
+/* One frame of each in turn, until none has any or no more may leave. */
+bool relay_from_processes(struct relay *r);
+/* A process is served no more: 0, or the errno that says why. */
+void relay_process_end(struct process *p, int error);
+/* GOODBYE for a process that has ended. False: there is no room for it now. */
+bool relay_say_goodbye(struct relay *r, struct process *p);
+
+#endif

@@ -1,0 +1,1 @@
+"""Attaching: how a process gets its queue, and what the server knows of it."""

@@ -1,0 +1,702 @@
+"""The server's side of attaching (native/attaching/attach.h), for xts-agent and xts-proxy.
+
+Theory of operation. An `Endpoint` is a Unix socket file (SOCK_SEQPACKET) and its connections. It has no thread: its
+`fileno()` is an epoll descriptor that is readable when `process()` has something to do, so it fits into any loop
+(selectors, asyncio's add_reader). A connection sends one request. For an attach request the owner's `allocate` is asked
+for a grant; if none is ready (:class:`NotReady`), the connection waits for `retry()`. Users are served by turns
+(turns.py). Who waits is told so each second, and waits as long as others are served: a second after the last grant, if
+there is still none for it, it is refused. The grant's
+descriptors and the status page are sent. Then the connection is watched for its end, together with a pidfd of its
+process: if a forked child has inherited the connection, only the pidfd shows the death.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import selectors
+import socket
+import stat
+import struct
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from xts_messages._native import ffi, lib
+from xts_messages.attaching.killed_processes import EndedProcesses, pidfd_readable
+from xts_messages.attaching.status_page import create_status_page
+from xts_messages.attaching.turns import Turns
+from xts_messages.queues.afxdp import NO_DROPS, Drops
+from xts_messages.queues.queue_kinds import outlives_its_server
+from xts_messages.services.served_sockets import in_use, server_of
+from xts_messages.services.unix_listener import listen_at
+
+SO_PEERPIDFD = 77  # Linux 6.5; not in Python 3.11's socket module
+REQUEST_BYTES = int(ffi.sizeof("struct xts_attach_request"))
+CREDENTIALS = struct.Struct("=iII")
+CONNECTIONS_MAX = 4096
+UNSETTLED_MAX = 512  # connections of one user that have no grant yet; not for root
+BACKLOG = 4096  # the kernel has a limit of its own (net.core.somaxconn)
+ACCEPTS = 256  # connections that are accepted before those are served that wait
+GRANTS = 8  # grants before new connections are accepted
+#: Requests of one user that are tried before another user has a turn: those behind one that has to wait.
+TRIED = 16
+ASK_S = 10.0  # in which a process has to send its request; on a busy machine it may not run for seconds
+WAIT_MAX_S = 55.0  # in which a request is refused, however many others were served: before the process gives up
+NEWS_S = 1.0
+
+
+class NotReady(Exception):  # noqa: N818  (not an error: the grant is on its way)
+    """Raised by `allocate`: there is nothing to grant now; it is asked again at the next :meth:`Endpoint.retry`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process that asks."""
+
+    pid: int  # 0: it is in a PID namespace that is not visible here, such as another container's
+    uid: int
+    gid: int
+    program: str  # the name that it gives itself: only for people
+    frame_window_max: int  # 0: the server's default
+    umem_bytes_max: int  # 0: the server's default
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The result of `allocate`. `reply` is a `struct xts_attach_reply *` with the geometry; the endpoint fills in the
+    epoch. The two `descriptors` are sent and then closed here: pass duplicates of what is to be kept."""
+
+    reply: Any
+    descriptors: tuple[int, ...]
+    tag: object = None  # for the owner, which finds it again in Attached.tag
+
+
+@dataclass(slots=True, eq=False)
+class Attached:
+    """A process that holds a grant."""
+
+    peer: Peer
+    epoch: int
+    kind: int  # XTS_QUEUE_*
+    queue_id: int
+    tag: object
+    status_fd: int  # the endpoint's duplicate of the status page
+    connection: socket.socket
+    interface: str = ""  # interface of the queue; over shm: ""
+    relayed: int = 0  # number of the channel, if there is a relay; 0: the queue is its own
+
+    def life_fd(self) -> int:
+        """A duplicate of the connection: readable when the process has detached or died. The caller has to close it."""
+        return os.dup(self.connection.fileno())
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A process with a queue from an earlier server: it has no connection here."""
+
+    queue_id: int
+    epoch: int
+    pid: int
+    uid: int
+    program: str
+    interface: str
+    relayed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """What an interface offers to processes: queues of their own, places at a relay; how many of both are in use. The
+    number of its XDP program (0: not known), and why no queue carries anything at the moment ("": they do)."""
+
+    interface: str
+    queues: int
+    relayed: int
+    used: int
+    program_id: int = 0
+    problem: str = ""
+    steering: str = ""  # how frames find their queue
+    lacking: int = 0  # queues that they do not find
+    copying: str = ""  # whether the driver copies, and why
+    drops: Drops = NO_DROPS
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    socket: socket.socket
+    uid: int
+    began: float  # by time.monotonic(): when it came, or sent its request
+    peer: Peer | None = None  # set while its request waits for a grant
+    news_at: float = float("inf")  # when it is to be told that it waits
+    pidfd: int = -1
+    attached: Attached | None = None
+    listing: deque[tuple[bytes, tuple[int, ...]]] = field(default_factory=deque)
+
+
+class Endpoint:
+    """Serves a Unix socket. A context manager; closing removes the socket file and ends all connections."""
+
+    def __init__(
+        self,
+        path: str,
+        allocate: Callable[[Peer, int], Grant],
+        attached: Callable[[Attached], None] = lambda _: None,
+        released: Callable[[Attached], None] = lambda _: None,
+        refused: Callable[[Peer, str], None] = lambda _, __: None,
+        *,
+        granted: Callable[[Attached], None] = lambda _: None,
+        mode: int = 0o666,
+        per_uid_max: int = 0,
+        grant_wait_s: float = 1.0,
+        ended_keep_s: float = 0.0,
+        adopted: Callable[[], Iterable[Adopted]] = tuple,
+        queues: Callable[[], Iterable[Queues]] = tuple,
+        listener: socket.socket | None = None,
+    ) -> None:
+        """allocate(peer, epoch) returns a grant, raises NotReady, or raises an OSError whose errno and text are sent to
+        the process. granted is called before a process gets its grant, and may raise such an OSError, too. attached and
+        released are called once for each process; released also when the endpoint closes, and after granted has failed.
+        refused(peer, reason): a process has got no queue, and has received the same sentence. per_uid_max: attachments
+        of one user at a time, not for root; 0: no limit. ended_keep_s: for how long processes that were killed are
+        listed. adopted: processes to list in addition to those that are attached, with empty status pages. queues: the
+        queues that exist, for clients that ask. listener: a socket that listens at path already, for example from
+        systemd; its file is left alone. OSError EADDRINUSE: another server serves path; ENOTSOCK: path is something
+        else.
+        """
+        self.path = Path(path)
+        self._allocate = allocate
+        self._on_granted = granted
+        self._on_attached = attached
+        self._on_released = released
+        self._on_refused = refused
+        self._per_uid_max = per_uid_max
+        self._grant_wait_s = grant_wait_s
+        self._killed = EndedProcesses(ended_keep_s)
+        self._adopted = adopted
+        self._queues = queues
+        self._connections: set[_Connection] = set()
+        self._unsettled: Counter[int] = Counter()  # connections without a grant, by user
+        self._turns: Turns[_Connection] = Turns()  # those whose request waits
+        self._granted_at = 0.0  # by time.monotonic()
+        self._more = False  # are there requests that may be granted at once?
+        self._selector = selectors.EpollSelector()
+        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._listener = listener or listen(self.path, mode)
+            self._listener.setblocking(False)
+        except OSError:
+            os.close(self._reserve)
+            self._selector.close()
+            raise
+        self._inode: tuple[int, int] | None = None  # inode of the file to remove at the end
+        if listener is None:
+            found = self.path.stat()
+            self._inode = (found.st_dev, found.st_ino)
+        self._selector.register(self._listener, selectors.EVENT_READ, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """Readable when process() has something to do."""
+        return self._selector.fileno()
+
+    @property
+    def attachments(self) -> list[Attached]:
+        """The processes attached now."""
+        return [c.attached for c in self._connections if c.attached]
+
+    def timeout_s(self) -> float | None:
+        """How long a loop may wait before it must call process() again; None: any time."""
+        if self._more:
+            return 0.0
+        waiting = [min(self._deadline(c), c.news_at) for c in self._connections if not c.attached]
+        limits = [limit for limit in (self._killed.deadline(), min(waiting, default=None)) if limit is not None]
+        return max(0.0, min(limits) - time.monotonic()) if limits else None
+
+    def process(self, timeout_s: float = 0.0) -> None:
+        """Handles what is ready, waiting for it at most timeout_s."""
+        for key, _ in self._selector.select(timeout_s):
+            if key.data is None:
+                self._accept_some()
+            elif key.data in self._connections:
+                try:
+                    self._ready(key.data)
+                except OSError:  # ECONNRESET and similar errors: this connection ends, not the server
+                    self._drop(key.data)
+        self._serve()
+        self._killed.settle()
+        now = time.monotonic()
+        for connection in [c for c in self._connections if not c.attached]:
+            if self._deadline(connection) <= now:
+                if connection.peer:
+                    waited = f"no queue became free within {now - connection.began:.1f} s"
+                    self._refuse(connection, errno.EAGAIN, waited)
+                self._drop(connection)
+            elif connection.news_at <= now:
+                self._tell_news(connection, now)
+
+    def _deadline(self, connection: _Connection) -> float:
+        """When a connection has waited for too long, by time.monotonic()."""
+        if not connection.peer:
+            return connection.began + ASK_S
+        last = max(connection.began, self._granted_at)
+        return min(last + self._grant_wait_s, connection.began + WAIT_MAX_S)
+
+    def serve(self, until: Callable[[], bool]) -> None:
+        """Processes requests until `until` is true, which is checked at least ten times a second."""
+        while not until():
+            self.process(min(0.1, self.timeout_s() or 0.1))
+
+    def keep_ended(self, keep_s: float) -> None:
+        """Changes for how long processes that were killed are listed; 0: not at all."""
+        self._killed.keep_s = keep_s
+
+    def retry(self) -> None:
+        """Asks `allocate` again for the connections that wait for a grant."""
+        self._serve()
+
+    def close(self, *, leave: bool = False) -> None:
+        """Ends all connections and removes the socket file, if it is still ours. Processes with an AF_XDP queue are
+        also told that the queue ends: the mere end of a connection only means that this server has ended, which their
+        queues outlive. `leave`: they keep them, and `released` is not called."""
+        if leave:
+            self._on_released = lambda _: None
+        for connection in list(self._connections):
+            if not leave:
+                _say_taken(connection)
+            self._drop(connection)
+        self._killed.close()
+        if self._listener.fileno() < 0:
+            return
+        self._listener.close()
+        self._selector.close()
+        os.close(self._reserve)
+        with contextlib.suppress(OSError):
+            found = self.path.lstat()
+            if (found.st_dev, found.st_ino) == self._inode:
+                self.path.unlink()
+
+    # --- another process of the server takes its place ---------------------------------------------------
+
+    @property
+    def listener(self) -> socket.socket:
+        """The socket that listens at the path."""
+        return self._listener
+
+    def own_file(self) -> None:
+        """The socket's file is ours, and is removed at the end, though we have not made it."""
+        found = self.path.stat()
+        self._inode = (found.st_dev, found.st_ino)
+
+    def pause(self) -> None:
+        """Accepts nobody from now on: another process does, or resume() comes."""
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(self._listener)
+
+    def resume(self) -> None:
+        """Accepts again."""
+        self._selector.register(self._listener, selectors.EVENT_READ, None)
+
+    def leave(self) -> None:
+        """The file is another process's."""
+        self._inode = None
+
+    def give_away(self, attached: Attached) -> None:
+        """Another process has duplicates of its descriptors, and looks after it: `released` is not called."""
+        released, self._on_released = self._on_released, lambda _: None
+        killed, connection = self._killed, next(c for c in self._connections if c.attached is attached)
+        try:
+            if connection.pidfd >= 0:  # or it would be listed here as killed when it ends
+                self._selector.unregister(connection.pidfd)
+                os.close(connection.pidfd)
+                connection.pidfd = -1
+            self._drop(connection)
+        finally:
+            self._on_released, self._killed = released, killed
+
+    def take_over(self, attached: Attached) -> None:
+        """Looks after a process that another server of this endpoint has attached. OSError: it has ended."""
+        peer = attached.peer
+        attached.connection.setblocking(False)
+        connection = _Connection(attached.connection, peer.uid, time.monotonic())
+        connection.attached = attached
+        connection.pidfd = _peer_pidfd(attached.connection, peer.pid)
+        self._connections.add(connection)
+        self._selector.register(attached.connection, selectors.EVENT_READ, connection)
+        if connection.pidfd >= 0:
+            self._selector.register(connection.pidfd, selectors.EVENT_READ, connection)
+
+    def take_back(self, attached: Attached) -> None:
+        """Ends an attachment, and tells the process that its queue has ended, too."""
+        for connection in list(self._connections):
+            if connection.attached is attached:
+                _say_taken(connection)
+                self._drop(connection)
+
+    # --- a connection's life -------------------------------------------------------------------------------
+
+    def _accept_some(self) -> None:
+        for _ in range(ACCEPTS):
+            try:
+                accepted, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._turn_next_away()
+                return
+            accepted.setblocking(False)
+            self._accept(accepted)
+
+    def _accept(self, accepted: socket.socket) -> None:
+        """A new connection. Most have sent their request already, and those that were opened for nothing have ended:
+        these cost no more than this."""
+        try:
+            data = accepted.recv(REQUEST_BYTES + 1)
+            if not data:
+                accepted.close()
+                return
+        except BlockingIOError:
+            data = b""
+        except OSError:
+            accepted.close()
+            return
+        _, uid, _ = _credentials(accepted)
+        if len(self._connections) >= CONNECTIONS_MAX:
+            self._turn_away(accepted, f"the endpoint has {CONNECTIONS_MAX} connections, the most it serves")
+            return
+        if uid and self._unsettled[uid] >= UNSETTLED_MAX:
+            reason = f"user {uid} has {self._unsettled[uid]} requests waiting already, the most allowed"
+            self._turn_away(accepted, reason)
+            return
+        connection = _Connection(accepted, uid, time.monotonic())
+        self._connections.add(connection)
+        self._unsettled[uid] += 1
+        self._selector.register(accepted, selectors.EVENT_READ, connection)
+        if data:
+            self._request(connection, data)
+
+    def _turn_away(self, accepted: socket.socket, reason: str) -> None:
+        """Refuses a connection at once. First reads what its process has sent, and stops it from sending more: either
+        would make its end of the connection fail before it has read the refusal."""
+        pid, uid, gid = _credentials(accepted)
+        with accepted, contextlib.suppress(OSError):
+            accepted.shutdown(socket.SHUT_RD)
+            accepted.recv(REQUEST_BYTES, socket.MSG_DONTWAIT)
+            accepted.send(_refusal(errno.EUSERS, reason), socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+        self._on_refused(Peer(pid, uid, gid, "", 0, 0), reason)
+
+    def _turn_next_away(self) -> None:
+        """Out of descriptors: ends one waiting connection with the help of a reserved descriptor; otherwise it would
+        wake us forever."""
+        os.close(self._reserve)
+        with contextlib.suppress(OSError):
+            self._turn_away(self._listener.accept()[0], "the endpoint is out of descriptors")
+        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _ready(self, connection: _Connection) -> None:
+        if connection.listing:
+            self._send_listing(connection)
+        elif connection.attached or connection.peer:
+            self._ended(connection)
+        else:
+            self._read_request(connection)
+
+    def _ended(self, connection: _Connection) -> None:
+        """An event on a connection whose request has been answered: its end, its process's end, or data, which is
+        ignored."""
+        with contextlib.suppress(BlockingIOError, InterruptedError):
+            if not connection.socket.recv(64):
+                self._drop(connection)
+            return
+        if connection.pidfd >= 0 and pidfd_readable(connection.pidfd):
+            self._drop(connection)
+
+    def _read_request(self, connection: _Connection) -> None:
+        try:
+            data = connection.socket.recv(REQUEST_BYTES + 1)
+        except (BlockingIOError, InterruptedError):
+            return
+        except ConnectionError:
+            data = b""
+        if data:
+            self._request(connection, data)
+        else:
+            self._drop(connection)
+
+    def _request(self, connection: _Connection, data: bytes) -> None:
+        pid, uid, gid = _credentials(connection.socket)
+        magic, version = struct.unpack_from("=II", data.ljust(8, b"\0"))
+        known = len(data) == REQUEST_BYTES and version == lib.XTS_ATTACH_VERSION
+        listing = self._listing_of(magic, uid) if known else None
+        if listing is not None:
+            connection.listing.extend(listing)
+            self._selector.modify(connection.socket, selectors.EVENT_WRITE, connection)
+            if not connection.listing:
+                self._drop(connection)
+            return
+        if not known or magic != lib.XTS_ATTACH_MAGIC:
+            self._refuse(connection, errno.EPROTONOSUPPORT, f"this endpoint speaks {lib.XTS_ATTACH_VERSION}")
+            self._drop(connection)
+            return
+        native = ffi.from_buffer("struct xts_attach_request *", data)
+        program = bytes(ffi.buffer(native.program)).split(b"\0")[0].decode(errors="replace")
+        peer = Peer(pid, uid, gid, program, int(native.frame_window_max), int(native.umem_bytes_max))
+        connection.peer = peer
+        connection.began = time.monotonic()
+        if uid and self._per_uid_max:
+            held = sum(a.peer.uid == uid for a in self.attachments)
+            if held >= self._per_uid_max:
+                self._refuse(connection, errno.EUSERS, f"user {uid} has {held} attachments already, the most allowed")
+                self._drop(connection)
+                return
+        if native.waits == lib.XTS_ATTACH_WAITS:
+            connection.news_at = 0.0  # unless it is served at once
+        self._turns.add(uid, connection)
+
+    # --- whose turn it is ----------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        """Gives each user a turn, and again, until nobody can be served now or it is time to accept others."""
+        granted = 0
+        self._more = True
+        while self._more and granted < GRANTS:
+            self._more = False
+            for uid in self._turns.users():
+                if self._serve_user(uid):
+                    self._more = True
+                    granted += 1
+        self._more = self._more and len(self._turns) > 0
+
+    def _serve_user(self, uid: int) -> bool:
+        """A turn of a user. True: one of its requests was granted or refused."""
+        for connection in self._turns.of(uid)[:TRIED]:
+            if connection.peer and self._grant(connection, connection.peer):
+                self._turns.served(uid)
+                return True
+        return False
+
+    def _tell_news(self, connection: _Connection, now: float) -> None:
+        """Tells a process that its request waits."""
+        before = sum(other.began < connection.began for other in self._turns)
+        news = ffi.new("struct xts_attach_waiting *", (lib.XTS_ATTACH_WAITING_MAGIC, lib.XTS_ATTACH_VERSION, before, 0))
+        connection.news_at = now + NEWS_S
+        with contextlib.suppress(OSError):  # it is ending, or has read nothing for a minute
+            connection.socket.send(bytes(ffi.buffer(news)), socket.MSG_NOSIGNAL)
+
+    def _grant(self, connection: _Connection, peer: Peer) -> bool:
+        """False: it has to wait."""
+        epoch = secrets.randbits(64) or 1
+        try:
+            grant = self._allocate(peer, epoch)
+        except NotReady:
+            return False
+        except OSError as error:
+            self._refuse_for(connection, error)
+            self._drop(connection)
+            return True
+        self._turns.discard(connection.uid, connection)
+        self._unsettled[connection.uid] -= 1
+        grant.reply.epoch = epoch
+        kind, queue_id = int(grant.reply.kind), int(grant.reply.queue_id)
+        if grant.reply.relayed:
+            kind = int(lib.XTS_QUEUE_RELAY)
+        interface, relayed = ffi.string(grant.reply.interface).decode(), int(grant.reply.relayed)
+        attached = Attached(peer, epoch, kind, queue_id, grant.tag, -1, connection.socket, interface, relayed)
+        connection.attached = attached
+        try:
+            attached.status_fd = create_status_page()
+            connection.pidfd = _peer_pidfd(connection.socket, peer.pid)
+            if connection.pidfd >= 0:
+                # if so, `allocate` may have read about another process under its number
+                if pidfd_readable(connection.pidfd):
+                    raise ProcessLookupError(errno.ESRCH, "the process has ended")
+                self._selector.register(connection.pidfd, selectors.EVENT_READ, connection)
+            self._on_granted(attached)
+            fds = [*grant.descriptors, attached.status_fd]
+            socket.send_fds(connection.socket, [bytes(ffi.buffer(grant.reply))], fds)
+        except OSError as error:  # the process died while it was being served, or we are out of descriptors
+            self._refuse_for(connection, error)
+            self._drop(connection)
+        else:
+            connection.peer = None
+            self._granted_at = time.monotonic()
+            self._on_attached(attached)
+        finally:
+            for fd in grant.descriptors:
+                os.close(fd)
+        return True
+
+    def _refuse_for(self, connection: _Connection, cause: OSError) -> None:
+        error, reason = cause.errno or errno.EIO, cause.strerror or str(cause)
+        if error in (errno.EMFILE, errno.ENFILE):
+            # not the errno itself: a program would take it for a limit of its own
+            reason = f"no descriptors are left for another process (RLIMIT_NOFILE): {reason}"
+            error = errno.EUSERS
+        self._refuse(connection, error, reason)
+
+    def _refuse(self, connection: _Connection, error: int, reason: str) -> None:
+        with contextlib.suppress(OSError):
+            connection.socket.send(_refusal(error, reason), socket.MSG_NOSIGNAL)
+        if connection.peer:
+            self._on_refused(connection.peer, reason)
+
+    def _drop(self, connection: _Connection) -> None:
+        if connection not in self._connections:
+            return
+        self._connections.discard(connection)
+        self._turns.discard(connection.uid, connection)
+        if not connection.attached:
+            self._unsettled[connection.uid] -= 1
+        if not self._unsettled[connection.uid]:
+            del self._unsettled[connection.uid]
+        self._selector.unregister(connection.socket)
+        if connection.pidfd >= 0:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(connection.pidfd)
+        for _, fds in connection.listing:
+            _close_all(fds)
+        connection.socket.close()
+        attached = connection.attached
+        if attached and attached.status_fd >= 0 and connection.pidfd >= 0:
+            peer = attached.peer
+            self._killed.add(peer.pid, peer.uid, peer.program, connection.pidfd, attached.status_fd)
+        if connection.pidfd >= 0:
+            os.close(connection.pidfd)
+        if attached:
+            self._on_released(attached)  # the callback may still read its page
+            if attached.status_fd >= 0:
+                os.close(attached.status_fd)
+
+    # --- lists -----------------------------------------------------------------------------------------------
+
+    def _listing_of(self, magic: int, uid: int) -> Iterable[tuple[bytes, tuple[int, ...]]] | None:
+        """The messages that answer a request for a list; None: the request is not for a list."""
+        if magic == lib.XTS_ATTACH_STATUS_MAGIC:
+            return self._listing(uid)
+        if magic == lib.XTS_ATTACH_ENDED_MAGIC:
+            return ((ended, ()) for ended in self._killed.listing(uid))
+        if magic == lib.XTS_ATTACH_QUEUES_MAGIC:
+            return ((_queues(found), ()) for found in self._queues())
+        return None
+
+    def _listing(self, uid: int) -> Iterator[tuple[bytes, tuple[int, ...]]]:
+        for attached in sorted(self.attachments, key=lambda a: (a.interface, a.queue_id, a.relayed)):
+            peer = attached.peer
+            if uid in (0, peer.uid):
+                listed = Adopted(
+                    *(attached.queue_id, attached.epoch, peer.pid, peer.uid, peer.program),
+                    *(attached.interface, attached.relayed),
+                )
+                yield _listing(listed, attached.kind), (os.dup(attached.status_fd),)
+        for adopted in self._adopted():
+            if uid in (0, adopted.uid):
+                page = create_status_page(int(lib.XTS_STATUS_ADOPTED))
+                yield _listing(adopted, int(lib.XTS_QUEUE_AFXDP)), (page,)
+
+    def _send_listing(self, connection: _Connection) -> None:
+        while connection.listing:
+            data, fds = connection.listing[0]
+            try:
+                socket.send_fds(connection.socket, [data], fds, socket.MSG_NOSIGNAL)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                break
+            connection.listing.popleft()
+            _close_all(fds)
+        self._drop(connection)
+
+
+def _say_taken(connection: _Connection) -> None:
+    taken = ffi.new("struct xts_attach_taken *", (lib.XTS_ATTACH_TAKEN_MAGIC, lib.XTS_ATTACH_VERSION))
+    if connection.attached and outlives_its_server(connection.attached.kind):
+        with contextlib.suppress(OSError):  # the process is ending too, or has not read anything for long
+            connection.socket.send(bytes(ffi.buffer(taken)), socket.MSG_NOSIGNAL)
+
+
+def _close_all(fds: tuple[int, ...]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _listing(process: Adopted, kind: int) -> bytes:
+    native = ffi.new("struct xts_attach_listing *")
+    native.magic = lib.XTS_ATTACH_STATUS_MAGIC
+    native.version = lib.XTS_ATTACH_VERSION
+    native.kind = kind
+    native.queue_id = process.queue_id
+    native.epoch = process.epoch
+    native.pid = process.pid
+    native.uid = process.uid
+    native.program = process.program.encode()[:63]
+    native.interface = process.interface.encode()[:15]
+    native.relayed = process.relayed
+    return bytes(ffi.buffer(native))
+
+
+def _queues(found: Queues) -> bytes:
+    native = ffi.new("struct xts_attach_queues *")
+    native.magic = lib.XTS_ATTACH_QUEUES_MAGIC
+    native.version = lib.XTS_ATTACH_VERSION
+    native.queues, native.relayed, native.used = found.queues, found.relayed, found.used
+    native.interface = found.interface.encode()[:15]
+    native.program = found.program_id
+    native.problem = found.problem.encode()[: ffi.sizeof(native.problem) - 1]
+    native.steering = found.steering.encode()[: ffi.sizeof(native.steering) - 1]
+    native.lacking = found.lacking
+    native.drops = asdict(found.drops)
+    native.copying = found.copying.encode()[: ffi.sizeof(native.copying) - 1]
+    return bytes(ffi.buffer(native))
+
+
+def _refusal(error: int, reason: str) -> bytes:
+    reply = ffi.new("struct xts_attach_reply *")
+    reply.magic = lib.XTS_ATTACH_MAGIC
+    reply.version = lib.XTS_ATTACH_VERSION
+    reply.error = error
+    reply.reason = reason.encode()[: ffi.sizeof(reply.reason) - 1]
+    return bytes(ffi.buffer(reply))
+
+
+def listen(path: Path, mode: int) -> socket.socket:
+    """A listening socket at path. A stale file there is replaced in one step; one that is served is left alone."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    try:
+        if path.exists():
+            if not stat.S_ISSOCK(path.lstat().st_mode):
+                raise OSError(errno.ENOTSOCK, f"{path} exists and is not a socket: remove it, or choose another")
+            if server := server_of(path, socket.SOCK_SEQPACKET):
+                raise in_use(path, server)
+        listen_at(listener, path, mode, BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _credentials(connection: socket.socket) -> tuple[int, int, int]:
+    """Process, user and group of the other end, as they were when it connected."""
+    pid, uid, gid = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    return pid, uid, gid
+
+
+def _peer_pidfd(connection: socket.socket, pid: int) -> int:
+    """A pidfd of the process at the other end. -1: the process has no number here, and the kernel is older than Linux
+    6.5; then only the end of its connection shows that it has ended."""
+    try:
+        return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:  # it has ended, and its number may belong to another process by now
+            raise
+        return os.pidfd_open(pid) if pid else -1  # before Linux 6.5

@@ -1,0 +1,1 @@
+"""What the machine has and allows, as its kernel tells."""

@@ -1,0 +1,1 @@
+"""Metrics: their declaration, and the process that serves them."""

@@ -1,0 +1,1 @@
+"""Queues of frames: opening them, by kind."""

@@ -1,0 +1,1 @@
+"""What all services have in common: their start, their log, their privileges."""

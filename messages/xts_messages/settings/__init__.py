@@ -1,0 +1,1 @@
+"""Settings and configuration files: their declaration, and what is said of mistakes in them."""

@@ -1,0 +1,1 @@
+"""Messages and records: the tables that declare them, and a codec."""
