@@ -23,7 +23,7 @@ import msgspec
 from xts_agent.config import AgentConfig
 from xts_messages.generate import generated
 from xts_messages.settings.config_mistakes import needed
-from xts_proxy.config import PARSED, Proxy
+from xts_proxy.config.config import PARSED, Proxy
 
 from .markdown import TOP
 

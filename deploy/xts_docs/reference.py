@@ -15,7 +15,7 @@ from xts_agent.metric_catalogue import PARTS as PARTS_OF_AGENT
 from xts_messages.generate import generated
 from xts_messages.metrics import metric_list
 from xts_messages.settings.environment import VARIABLES
-from xts_proxy.metric_catalogue import PARTS
+from xts_proxy.metrics.metric_catalogue import PARTS
 
 from . import commands, header, setting_tables
 from .commands import Command

@@ -1,7 +1,7 @@
 """Keys of the configuration files, out of their declarations and of the commented example, for manual pages and site.
 
 What a key means is in `deploy/xts-proxy.toml`, in the comment above it; what it may be is in its declaration
-(`xts_proxy.config`). The agent's keys are its options.
+(`xts_proxy.config.config`). The agent's keys are its options.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 from xts_agent import config as agent_config
-from xts_proxy.config import Config
+from xts_proxy.config.config import Config
 
 from .markdown import TOP
 

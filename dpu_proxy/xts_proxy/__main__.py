@@ -27,12 +27,13 @@ from xts_messages.settings.toml_positions import dotted, locate
 from xts_messages.terminal.command_line import CommandLine, add_common, add_watch, watch
 from xts_messages.terminal.standard_output import ends_with_reader
 
-from xts_proxy import WIPES_MEMORY, config_tls
-from xts_proxy.config import RELOADABLE, Config, Proxy, load, read, render
-from xts_proxy.config_tenant import DEFAULT
+from xts_proxy import WIPES_MEMORY
+from xts_proxy.config import config_tls
+from xts_proxy.config.config import RELOADABLE, Config, Proxy, load, read, render
+from xts_proxy.config.config_tenant import DEFAULT
 
 if TYPE_CHECKING:
-    from xts_proxy.taking import Taking
+    from xts_proxy.upgrade.taking import Taking
 
 EXAMPLES = f"""\
 examples:
@@ -186,7 +187,7 @@ def main(arguments: list[str] | None = None) -> int:
     command_line = parser()
     options = command_line.parse_args(arguments)
     if list_asked(command_line, options):
-        from xts_proxy import metric_catalogue  # this imports prometheus_client
+        from xts_proxy.metrics import metric_catalogue  # this imports prometheus_client
 
         print(listing(metric_catalogue.PARTS, options))
         return 0
@@ -232,7 +233,7 @@ def _failed(error: OSError, status: int) -> int:
 
 
 def _check(path: Path, quiet: bool) -> int:
-    from xts_proxy import guarantees
+    from xts_proxy.tenants import guarantees
 
     config, given = read(path)
     unread = _token_key_unread(path, config)
@@ -263,7 +264,7 @@ def _token_key_unread(path: Path, config: Config) -> list[str]:
 
 def _policy_notes(path: Path, config: Config) -> Iterator[tuple[str, str]]:
     """Rules that decide nothing, with their places in the file."""
-    from xts_proxy.policy_notes import notes
+    from xts_proxy.config.policy_notes import notes
 
     places = locate(read_text(path))
     for key, text in notes(config):
@@ -272,7 +273,8 @@ def _policy_notes(path: Path, config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _explain(config: Config, options: argparse.Namespace) -> int:
-    from xts_proxy import policy_explained, policy_table
+    from xts_proxy.config import policy_explained
+    from xts_proxy.workers import policy_table
 
     action, text = options.explain
     if action in ("identity", "trust"):
@@ -303,7 +305,7 @@ def _explain(config: Config, options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from xts_proxy import status
+    from xts_proxy.status import status
 
     def show() -> int:
         status.show(options.control, as_json=options.json, connections=options.connections, verbose=options.verbose)
@@ -314,7 +316,7 @@ def _status(options: argparse.Namespace) -> int:
 
 def _reload(config: Config, options: argparse.Namespace) -> int:
     """Reasons go to standard error, without a word to the service manager, for the service goes on."""
-    from xts_proxy import control_socket
+    from xts_proxy.status import control_socket
 
     path = options.control or config.proxy.control
     try:
@@ -330,7 +332,7 @@ def _reload(config: Config, options: argparse.Namespace) -> int:
 
 def _open_queues(config: Config, _: argparse.Namespace) -> int:
     if config.proxy.queue == "afxdp":
-        from xts_proxy.afxdp_channels import open_ahead  # this imports libxdp, which shm does not need
+        from xts_proxy.queues.afxdp_channels import open_ahead  # this imports libxdp, which shm does not need
 
         open_ahead(config)
     return 0
@@ -350,8 +352,8 @@ def _detach(config: Config, _: argparse.Namespace) -> int:
 def _run(config: Config, options: argparse.Namespace) -> int:
     from xts_messages.services.readiness import Readiness
 
-    from xts_proxy import log
-    from xts_proxy.supervisor import Supervisor
+    from xts_proxy.supervisor import log
+    from xts_proxy.supervisor.supervisor import Supervisor
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it means a reload
     log.start(config.proxy.log_level, config.proxy.log_format)
@@ -377,7 +379,7 @@ def _run(config: Config, options: argparse.Namespace) -> int:
 
 def _taking(config: Config, options: argparse.Namespace) -> Taking:
     """OSError: the running proxy does not hand over, or has queues of another kind."""
-    from xts_proxy.taking import Taking
+    from xts_proxy.upgrade.taking import Taking
 
     taking = Taking(options.control or config.proxy.control)
     if taking.queue != config.proxy.queue:

@@ -17,7 +17,7 @@ from beds.proxy_process import running_proxy
 from stress.beds import LOOPBACK
 from xts_lab.demo import everything_on
 from xts_lab.lab import Lab
-from xts_proxy import control_socket
+from xts_proxy.status import control_socket
 
 ECHO_PORT = 7007
 PRIORITY = 10

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 
 from xts_messages.wire import wire_table as table
-from xts_proxy.handover import private_memory
+from xts_proxy.upgrade.handover import private_memory
 
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, worker_ffi, worker_lib
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_messages.attaching.attach import Attachment, attach
-from xts_proxy import control_socket, sandbox
+from xts_proxy.status import control_socket
+from xts_proxy.supervisor import sandbox
 
 from beds.metrics import scrape
 from beds.ready import readable

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_lab.places import end
-from xts_proxy.control_socket import workers_pid
+from xts_proxy.status.control_socket import workers_pid
 
 from beds.ready import readable
 

@@ -20,7 +20,7 @@ from xts_messages.wire import codec, ulp_attributes, ulps
 from xts_messages.wire import wire_table as table
 from xts_proxy._native import ffi as worker_ffi
 from xts_proxy._native import lib as worker_lib
-from xts_proxy.tenants import POOLS, RESOURCES
+from xts_proxy.tenants.tenants import POOLS, RESOURCES
 
 WINDOW = 64 * 1024
 NEVER_MS = 5000

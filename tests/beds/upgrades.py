@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from xts_lab.lab import Lab
-from xts_proxy import control_socket
+from xts_proxy.status import control_socket
 
 from beds.operated_proxy import PROXY, Proxy, running, wait
 from beds.ready import readable

@@ -19,7 +19,7 @@ from xts_lab import netns, placement, topology
 from xts_lab.lab import Lab
 from xts_lab.places import LoopbackPlace
 from xts_lab.wire import Wire
-from xts_proxy import control_socket
+from xts_proxy.status import control_socket
 
 _NAME = "xtsb"
 #: Of the lab with more processes than queues; one of them is the relay's.

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 
 from beds.authority import Authority, Issued
 from beds.ulp_tls import TlsBed, client_context
-from xts_proxy import keys
 from xts_proxy._native import ffi, lib
+from xts_proxy.tls import keys
 
 KINDS = ("rsa", "ec")
 _WHY_BYTES = 256

@@ -16,7 +16,7 @@ from beds.operated_proxy import wait
 from beds.restarts import RULES
 from xts_lab.lab import Lab
 from xts_lab.running_programs import Record
-from xts_proxy import control_socket
+from xts_proxy.status import control_socket
 
 from chaos.loads import KINDS, Load, Seen
 

@@ -8,7 +8,7 @@ import pytest
 from beds.real_programs import Bed, Site, need, nginx, wait_until
 from test_nginx import children
 from test_redis import server
-from xts_proxy import control_socket
+from xts_proxy.status import control_socket
 
 pytestmark = [pytest.mark.root]
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from beds.ready import readable
 from xts_lab.lab import Lab
 from xts_lab.loopback import ALLOW_LOOPBACK
-from xts_proxy import control_socket
+from xts_proxy.status import control_socket
 from xts_socket.cli import status as host_status
 
 from .ends import BUILT, build_proxy

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from beds.authority import Authority
 from xts_lab.lab import Lab
-from xts_proxy.control_socket import workers_pid
+from xts_proxy.status.control_socket import workers_pid
 
 PROGRAM = str(Path(__file__).with_name("memory_load.py"))
 NET, DEVICE = "198.18.0.2", "198.18.0.1"

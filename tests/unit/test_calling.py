@@ -18,8 +18,8 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from xts_proxy import worker_process
-from xts_proxy.calling import Answer, Caller, Message, serve
+from xts_proxy.workers import worker_process
+from xts_proxy.workers.calling import Answer, Caller, Message, serve
 
 HEAD = struct.Struct("=QI")
 BYTES_MAX = {"echo": 1 << 20, "short": 100, "fail": 100, "descriptor": 100}

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xts_bpf.parser import EXAMPLE_FILTER
 from xts_messages.settings.config_mistakes import ConfigError
-from xts_proxy.config import Config, load, parse, read, render, restart_needed
-from xts_proxy.config_values import Mac, MetricsAddress, Network, Ports, Queues
+from xts_proxy.config.config import Config, load, parse, read, render, restart_needed
+from xts_proxy.config.config_values import Mac, MetricsAddress, Network, Ports, Queues
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "xts-proxy.toml"
 

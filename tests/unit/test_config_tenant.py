@@ -7,11 +7,11 @@ import os
 import pytest
 from xts_messages.attaching.attach_token import cgroup_of
 from xts_messages.settings.config_mistakes import ConfigError
-from xts_proxy.config import Config, parse, render
-from xts_proxy.config_limits import Limits
-from xts_proxy.config_tls import Identity, Tls, explain
-from xts_proxy.config_values import Queues
-from xts_proxy.tenants import RESOURCES, Tenants, native_limits
+from xts_proxy.config.config import Config, parse, render
+from xts_proxy.config.config_limits import Limits
+from xts_proxy.config.config_tls import Identity, Tls, explain
+from xts_proxy.config.config_values import Queues
+from xts_proxy.tenants.tenants import RESOURCES, Tenants, native_limits
 
 SHM = """
 [limits]

@@ -9,7 +9,7 @@ import pytest
 from beds.authority import PSS_RESTRICTIONS, Authority, Issued, self_signed_pss
 from xts_messages.settings.config_mistakes import ConfigError
 from xts_proxy.__main__ import main
-from xts_proxy.config import load, parse, render, restart_needed
+from xts_proxy.config.config import load, parse, render, restart_needed
 
 AUTHORITY = Authority()
 SERVER = AUTHORITY.issue("localhost")

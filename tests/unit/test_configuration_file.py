@@ -120,7 +120,7 @@ def test_a_large_file(tmp_path: Path) -> None:
 
 #: Where a file is read that no person writes, or that is checked otherwise.
 OTHERS = {
-    "dpu_proxy/xts_proxy/tls_files.py",  # its own check, with modes and passed descriptors
+    "dpu_proxy/xts_proxy/tls/tls_files.py",  # its own check, with modes and passed descriptors
     "deploy/xts_bluefield/journal.py",  # it has written it
     "host_lib/xts_pytest/offloaded.py",
     "host_lib/xts_socket/_dev_proxy.py",

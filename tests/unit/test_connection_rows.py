@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xts_messages.attaching.waits import PROXY_REASONS
 from xts_proxy._native import ffi
-from xts_proxy.connection_rows import CONNECTION_STATES, rows_of
+from xts_proxy.status.connection_rows import CONNECTION_STATES, rows_of
 
 SIZE = ffi.sizeof("struct xts_connection_stats")
 TEXTS = {"filter", "receive_ulps", "send_ulps", "receive_carrier", "send_carrier"}

@@ -12,7 +12,7 @@ import yaml
 from beds import dashboard
 from xts_agent import metric_catalogue as of_agent
 from xts_messages.metrics.metric import Metric
-from xts_proxy import metric_catalogue as of_proxy
+from xts_proxy.metrics import metric_catalogue as of_proxy
 
 #: Those that Prometheus gives to all series of a target.
 OF_TARGETS = {"instance", "job"}

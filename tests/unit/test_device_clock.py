@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from xts_proxy._native import ffi, lib
-from xts_proxy.device_clock import DeviceClock
+from xts_proxy.workers.device_clock import DeviceClock
 
 NOBODY_KNOWS = (1 << 64) - 1
 NONE = -(1 << 63)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xts_proxy import device_network, routing
+from xts_proxy.device import device_network, routing
 
 #: In a network namespace of its own: makes routes and joins groups, and prints what is read.
 SCRIPT = """
 import json, socket, struct, subprocess
-from xts_proxy import device_network
+from xts_proxy.device import device_network
 def ip(*words): subprocess.run(["ip", *words], check=True)
 ip("link", "set", "lo", "up")
 ip("link", "add", "d0", "type", "veth", "peer", "name", "d1")
@@ -53,7 +53,7 @@ with socket.socket(type=socket.SOCK_DGRAM) as a, socket.socket(socket.AF_INET6, 
 #: In a network namespace of its own: a router with many routes.
 ROUTER = """
 import json, subprocess
-from xts_proxy import device_network
+from xts_proxy.device import device_network
 ip = ["ip", "-batch", "-"]
 lines = ["link add d0 type veth peer name d1", "link set d0 up"]
 lines += [f"route add 10.{i >> 8}.{i & 255}.0/24 dev d0" for i in range(6000)]

@@ -7,8 +7,8 @@ import re
 from xts_docs import markdown
 from xts_messages._native import lib
 from xts_proxy.__main__ import EXAMPLES
-from xts_proxy.config import RELOADABLE, Proxy
-from xts_proxy.config_limits import Limits
+from xts_proxy.config.config import RELOADABLE, Proxy
+from xts_proxy.config.config_limits import Limits
 
 PAGE = (markdown.TOP / "dpu_proxy" / "SECURITY.md").read_text()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from xts_docs import commands, header, links, man, markdown, names, prose, reference, roff, setting_tables, words
 from xts_messages.settings.environment import VARIABLES
-from xts_proxy.config import Proxy
+from xts_proxy.config.config import Proxy
 
 RULES = prose.Rules(60, 80, 8, {"widgets?": "say something else", "of course": "leave it out"})
 

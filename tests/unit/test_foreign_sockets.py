@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from unit.test_top import listening
 from xts_messages.attaching import attach
-from xts_proxy import control_socket
 from xts_proxy.__main__ import main as proxy_main
+from xts_proxy.status import control_socket
 from xts_socket.cli import proxy_side
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_proxy.config import parse
-from xts_proxy.config_tenant import Guarantees, Tenant, effective
-from xts_proxy.guarantees import Machine, common_ports, guarantees, machine_of, warnings
+from xts_proxy.config.config import parse
+from xts_proxy.config.config_tenant import Guarantees, Tenant, effective
+from xts_proxy.tenants.guarantees import Machine, common_ports, guarantees, machine_of, warnings
 
 FIRST, PORTS = 32768, 28232
 MACHINE = Machine(10_000, 4096, PORTS, FIRST)

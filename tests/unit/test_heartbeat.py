@@ -7,9 +7,9 @@ import logging
 from typing import Any, cast
 
 import pytest
-from xts_proxy.heartbeat import Heartbeat, answers
-from xts_proxy.log import LOG
-from xts_proxy.workers import Worker
+from xts_proxy.supervisor.heartbeat import Heartbeat, answers
+from xts_proxy.supervisor.log import LOG
+from xts_proxy.workers.workers import Worker
 
 
 class Standing:

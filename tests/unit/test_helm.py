@@ -20,7 +20,7 @@ from xts_docs import chart
 from xts_kubernetes import config as plugin_config
 from xts_lab.certificate import self_signed
 from xts_messages.version import __version__
-from xts_proxy import config as proxy_config
+from xts_proxy.config import config as proxy_config
 
 AGENT = {"interface": "xts0", "peerMac": "02:00:00:00:00:01"}
 PROXY = {"enabled": True, "interface": "pf0hpf", "peerMac": "02:00:00:00:00:02"}

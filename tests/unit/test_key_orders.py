@@ -1,4 +1,4 @@
-"""Orders to the process with the private keys (dpu_proxy/xts_proxy/keys.py): one that is late, stopped or gone."""
+"""Orders to the process with the private keys (dpu_proxy/xts_proxy/tls/keys.py): one that is late, stopped or gone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Iterator
 
 import pytest
-from xts_proxy.keys import Orders
+from xts_proxy.tls.keys import Orders
 
 PATIENCE_S = 0.2
 LOADED = struct.Struct("=iI160sI")  # struct key_loaded, without the public key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from xts_messages.settings import line_origin
 from xts_messages.settings.config_mistakes import ConfigError
-from xts_proxy.config import parse
+from xts_proxy.config.config import parse
 
 
 def mistakes(tables: str, file: str = "mine.toml") -> list[str]:

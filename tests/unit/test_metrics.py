@@ -18,11 +18,11 @@ from prometheus_client.registry import Collector
 from xts_bpf.program import SteerCounters
 from xts_messages.metrics import metric_list
 from xts_messages.metrics.metric import Family, Metric, counter, families, histogram
-from xts_proxy import metric_catalogue as catalogue
-from xts_proxy import metrics
 from xts_proxy.__main__ import main as proxy_main
 from xts_proxy._native import ffi, lib
-from xts_proxy.tenants import POOLS, RESOURCES
+from xts_proxy.metrics import metric_catalogue as catalogue
+from xts_proxy.metrics import metrics
+from xts_proxy.tenants.tenants import POOLS, RESOURCES
 
 TIMES = {"counts": {"0.0001": 5, "0.0002": 2, "+Inf": 1}, "sum_ns": 2_500_000}
 
@@ -113,11 +113,13 @@ def test_all_metrics_are_written_once_and_can_be_read() -> None:
     assert 'of "quotes"\\\n' in tenants
 
 
-@pytest.mark.parametrize("program", ["xts_proxy", "xts_agent"])
-def test_the_command_lists_what_it_serves(program: str) -> None:
+@pytest.mark.parametrize(
+    ("program", "module"), [("xts_proxy", "metrics.metric_catalogue"), ("xts_agent", "metric_catalogue")]
+)
+def test_the_command_lists_what_it_serves(program: str, module: str) -> None:
     command = [sys.executable, "-m", program, "--list-metrics"]
     listed = json.loads(subprocess.run([*command, "--json"], capture_output=True, check=True).stdout)
-    table = importlib.import_module(f"{program}.metric_catalogue").PARTS
+    table = importlib.import_module(f"{program}.{module}").PARTS
     assert {row["name"] for row in listed} == {one.series for _, part in table.values() for one in part}
     assert all(row["meaning"].endswith(".") and row["part"] in table for row in listed)
     narrow = subprocess.run(command, capture_output=True, check=True, text=True, env=os.environ | {"COLUMNS": "60"})

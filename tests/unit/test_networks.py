@@ -7,10 +7,10 @@ import ipaddress
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from xts_proxy.config import Policy, Rule
-from xts_proxy.config_values import Network
-from xts_proxy.policy_explained import Who, decide
-from xts_proxy.policy_table import Action
+from xts_proxy.config.config import Policy, Rule
+from xts_proxy.config.config_values import Network
+from xts_proxy.config.policy_explained import Who, decide
+from xts_proxy.workers.policy_table import Action
 from xts_socket._rules import Role, Rules, RulesError
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address

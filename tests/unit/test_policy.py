@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from xts_proxy._native import ffi, lib
-from xts_proxy.config import Policy, Rule
-from xts_proxy.config_values import Network, Ports, Queues
-from xts_proxy.policy_explained import IPAddress, Who, decide, parse_endpoint
-from xts_proxy.policy_table import Action, flatten, listen_default, to_native
+from xts_proxy.config.config import Policy, Rule
+from xts_proxy.config.config_values import Network, Ports, Queues
+from xts_proxy.config.policy_explained import IPAddress, Who, decide, parse_endpoint
+from xts_proxy.workers.policy_table import Action, flatten, listen_default, to_native
 
 TENANTS = {"default": 0, "a": 7, "b": 3}
 

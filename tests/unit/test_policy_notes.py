@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_proxy.__main__ import main
-from xts_proxy.config import Config, Policy, Rule, parse
-from xts_proxy.config_values import Network, Ports, Queues
-from xts_proxy.policy_explained import Who, decide, is_own
-from xts_proxy.policy_notes import notes
-from xts_proxy.policy_table import Action
+from xts_proxy.config.config import Config, Policy, Rule, parse
+from xts_proxy.config.config_values import Network, Ports, Queues
+from xts_proxy.config.policy_explained import Who, decide, is_own
+from xts_proxy.config.policy_notes import notes
+from xts_proxy.workers.policy_table import Action
 
 ALLOW_ALL = '[[policy.rule]]\naction = "allow"\n'
 DENY = '[[policy.rule]]\naction = "deny"\n'

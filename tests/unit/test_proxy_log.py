@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 from xts_messages.services.log_format import fields_of
 from xts_messages.terminal.printable import printable
-from xts_proxy.key_lateness import KeyLog
-from xts_proxy.limit_refusals import RefusalLog
-from xts_proxy.log import LINES_PER_S, LOG, Budget, WorkerLog
+from xts_proxy.supervisor.log import LINES_PER_S, LOG, Budget, WorkerLog
+from xts_proxy.tenants.limit_refusals import RefusalLog
+from xts_proxy.tls.key_lateness import KeyLog
 
 
 class Chatterbox:

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import pytest
 from xts_messages.attaching.attach import attach
-from xts_proxy.config import Config, Proxy
-from xts_proxy.config_limits import Limits
-from xts_proxy.shm_channels import ShmChannels
-from xts_proxy.tenants import Tenants
+from xts_proxy.config.config import Config, Proxy
+from xts_proxy.config.config_limits import Limits
+from xts_proxy.queues.shm_channels import ShmChannels
+from xts_proxy.tenants.tenants import Tenants
 
 
 @dataclass(eq=False)

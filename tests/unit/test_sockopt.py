@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_proxy._native import ffi, lib
-from xts_proxy.workers import allowed_congestion_controls
+from xts_proxy.workers.workers import allowed_congestion_controls
 
 SOURCE = Path(__file__).parents[2] / "dpu_proxy" / "native" / "connection" / "sockopt.c"
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 
-from xts_proxy.interfaces import Interface, read_interfaces, to_native
-from xts_proxy.time_stamping import Stamping
+from xts_proxy.device.interfaces import Interface, read_interfaces, to_native
+from xts_proxy.device.time_stamping import Stamping
 
 #: SOF_TIMESTAMPING_TX_SOFTWARE, RX_SOFTWARE, SOFTWARE
 SOFTWARE = 1 << 1 | 1 << 3 | 1 << 4

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from beds.native_core import compiler
 from xts_docs import states
-from xts_proxy.connection_rows import CONNECTION_STATES
+from xts_proxy.status.connection_rows import CONNECTION_STATES
 
 TOP = Path(__file__).resolve().parents[2]
 TABLES = {"connection": states.connections(), "socket": states.sockets(), "owner": states.owners()}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from xts_proxy.status import _KEPT, _NOT_THE_BEST, _tls
-from xts_proxy.ulp_tls import counts
+from xts_proxy.status.status import _KEPT, _NOT_THE_BEST, _tls
+from xts_proxy.tls.ulp_tls import counts
 
 
 def made(**some: int) -> dict[str, int]:

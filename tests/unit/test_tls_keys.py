@@ -38,7 +38,7 @@ from oracles.tls_records import (
 )
 from xts_messages.wire.ulps import BY_NAME as ULPS
 from xts_proxy._native import ffi, lib
-from xts_proxy.ulp_tls import counts
+from xts_proxy.tls.ulp_tls import counts
 
 TLS_KEYS = ULPS["TLS_KEYS"].number
 USER, KERNEL = 1, 2

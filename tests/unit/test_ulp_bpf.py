@@ -15,9 +15,9 @@ from beds.ulp import RECEIVE, UlpBed
 from xts_bpf.parser import EXAMPLE, check_parser, load_parser
 from xts_messages.settings.config_mistakes import ConfigError
 from xts_proxy._native import lib
-from xts_proxy.config import Config, parse
-from xts_proxy.config_ulp import Parser, Ulp
-from xts_proxy.ulp import Protocols, build
+from xts_proxy.config.config import Config, parse
+from xts_proxy.config.config_ulp import Parser, Ulp
+from xts_proxy.workers.ulp import Protocols, build
 
 SOURCE = Path(__file__).with_name("programs") / "parsers.bpf.c"
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="loading a BPF program needs CAP_BPF")

@@ -9,7 +9,7 @@ import pytest
 from beds.ulp import BOTH, RECEIVE, SEND, Pdu, UlpBed, offers
 from xts_messages.wire.ulp_attributes import decode_attributes, encode_attributes
 from xts_messages.wire.ulps import BY_NAME, ULPS
-from xts_proxy.config_ulp import Ulp
+from xts_proxy.config.config_ulp import Ulp
 
 
 def test_without_layers_it_is_the_socket() -> None:

@@ -15,7 +15,7 @@ from xts_agent import config as agent_config
 from xts_messages.attaching.attach import DEFAULT_ENDPOINT
 from xts_messages.services import exit_status
 from xts_proxy.__main__ import parser as proxy_parser
-from xts_proxy.config import Proxy
+from xts_proxy.config.config import Proxy
 
 SYSTEMD = Path(__file__).parents[2] / "deploy/systemd"
 SERVICES = sorted(SYSTEMD.glob("*.service"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import xts_proxy
-from xts_proxy import sandbox
+from xts_proxy.supervisor import sandbox
 
 FOLDER = Path(xts_proxy.__file__).parent
 #: file:function -> why it may import. Before: it is called before the supervisor gives up root.
@@ -36,7 +36,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def test_who_imports_late() -> None:
-    found = {name for path in FOLDER.glob("*.py") for name in imports(path)}
+    found = {name for path in FOLDER.rglob("*.py") for name in imports(path)}
     late = {name for name in found if name not in REASONS and name.split(":")[0] not in REASONS}
     assert late == set(), "import it at the top, or say why not"
     assert {name for name in REASONS if ":" in name} <= found, "a reason that is no longer needed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xts_proxy.wire_report import wire_lines
+from xts_proxy.status.wire_report import wire_lines
 
 
 def channel(window: int = 0, repeated: int = 0, violations: int = 0, gaps: int = 0) -> dict[str, Any]:

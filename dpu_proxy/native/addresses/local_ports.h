@@ -4,7 +4,7 @@
  * The kernel picks such a port from its range (net.ipv4.ip_local_port_range). A port stays taken towards a peer as long
  * as there is a connection, and for a minute after it was closed here (TIME-WAIT). Nothing counts them: a tenant that
  * connects to one address again and again could take all of the range, and no other tenant would get there. So each
- * tenant has ports of its own in that range, and only the rest is everybody's (xts_proxy/guarantees.py divides it). A
+ * tenant has ports of its own in that range, and only the rest is everybody's (xts_proxy/tenants/guarantees.py divides it). A
  * socket looks for a port in its tenant's first, then in the rest. A tenant that is alone has no ports of its own, and
  * the rest is all of them. Who asks for a port by its number gets it, whosever part it is in: that is for policy.
  *

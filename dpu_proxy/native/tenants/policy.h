@@ -1,7 +1,7 @@
 /*
  * Policy: which tenant, over which queue, may connect or listen where. A pure function over rules that the supervisor
- * has parsed and checked (xts_proxy/policy_table.py); the first rule that matches decides.
- * xts_proxy/policy_explained.py decides the same in Python, for people, and the tests hold one against the other.
+ * has parsed and checked (xts_proxy/workers/policy_table.py); the first rule that matches decides.
+ * xts_proxy/config/policy_explained.py decides the same in Python, for people, and the tests hold one against the other.
  *
  * The device's own addresses, loopback and link-local (127.0.0.0/8, 169.254.0.0/16, ::1, fe80::/10), are for the
  * device's own services. Connecting or listening there is allowed only by a rule that names them: one with `own`, or

@@ -1,5 +1,5 @@
 /*
- * The proxy's native part as its supervisor (Python, xts_proxy/workers.py) sees it: workers, tenants and policy.
+ * The proxy's native part as its supervisor (Python, xts_proxy/workers/workers.py) sees it: workers, tenants and policy.
  *
  * Theory of operation
  *
@@ -297,7 +297,7 @@ struct xts_histogram {
 uint64_t xts_histogram_bound_us(uint32_t count);
 
 /* Figures of a worker: counters since it started, and gauges, which say how many there are now. The fields become
- * metrics (xts_proxy/metric_catalogue.py). */
+ * metrics (xts_proxy/metrics/metric_catalogue.py). */
 struct xts_worker_stats {
 	uint64_t rounds, sleeps, spins, yields;
 	struct xts_histogram round_cpu; /* CPU time of rounds (round_time.h) */

@@ -1,8 +1,9 @@
 """Declarations of metrics: a name, a meaning, and the figures of which each is made.
 
-A program has a table of them (xts_proxy/metric_catalogue.py, xts_agent/metric_catalogue.py), and rows of figures of a
-worker, a queue or a tenant. From both, `families()` makes what prometheus_client writes. Names follow Prometheus's
-rules: base units (seconds, bytes) at the end, `_total` after counters, and a label where the sum over it has a meaning.
+A program has a table of them (xts_proxy/metrics/metric_catalogue.py, xts_agent/metric_catalogue.py), and rows of
+figures of a worker, a queue or a tenant. From both, `families()` makes what prometheus_client writes. Names follow
+Prometheus's rules: base units (seconds, bytes) at the end, `_total` after counters, and a label where the sum over it
+has a meaning.
 """
 
 from __future__ import annotations

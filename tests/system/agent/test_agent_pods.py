@@ -22,7 +22,7 @@ from xts_lab import topology
 from xts_lab.lab import Lab
 from xts_lab.wire import Wire
 from xts_messages.attaching.attach import list_queues
-from xts_proxy import control_socket
+from xts_proxy.status import control_socket
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

@@ -12,7 +12,7 @@ import pytest
 from beds.lab import raise_or_skip
 from beds.ready import readable
 from xts_lab.lab import Lab
-from xts_proxy import control_socket
+from xts_proxy.status import control_socket
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

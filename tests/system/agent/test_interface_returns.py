@@ -21,7 +21,7 @@ from beds.ready import readable
 from xts_bpf.program import SteerProgram
 from xts_lab import topology
 from xts_lab.lab import Lab
-from xts_proxy import control_socket
+from xts_proxy.status import control_socket
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

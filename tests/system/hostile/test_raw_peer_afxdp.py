@@ -18,7 +18,7 @@ from xts_lab.lab import Lab
 from xts_lab.wire import Wire
 from xts_messages.wire import codec
 from xts_messages.wire import wire_table as table
-from xts_proxy import control_socket
+from xts_proxy.status import control_socket
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

@@ -17,7 +17,7 @@ import pytest
 from beds.interposed_place import UDP
 from beds.preload import ALL, PreloadBed, preload_bed
 from oracles.cpython_cases import PYTHON, list_cases, outcomes
-from xts_proxy import control_socket
+from xts_proxy.status import control_socket
 
 DIFFERENCES = tomllib.loads(Path(__file__).with_name("cpython_differences.toml").read_text())
 #: Other protocols, whose sockets are none of ours, on machines where they hang or need hardware.

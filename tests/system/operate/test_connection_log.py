@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from beds.operated_proxy import Proxy, running, wait
 from beds.scripted_host import ScriptedHost
-from xts_proxy import connection_log
 from xts_proxy._native import ffi
-from xts_proxy.connection_log import BEGIN, END, ConnectionLog
+from xts_proxy.status import connection_log
+from xts_proxy.status.connection_log import BEGIN, END, ConnectionLog
 
 LOOPBACK = "127.0.0.1"
 

@@ -26,7 +26,8 @@ from beds.restarts import Place
 from beds.ulp_tls import ONE_THREE, ONE_TWO, client_context, server_context
 from beds.upgrades import OverSharedMemory, Upgrading, upgrading
 from xts_lab import topology
-from xts_proxy import control_socket, handover
+from xts_proxy.status import control_socket
+from xts_proxy.upgrade import handover
 
 PROGRAM = Path(__file__).with_name("programs") / "upgraded.py"
 AFXDP = [pytest.mark.root, pytest.mark.afxdp]

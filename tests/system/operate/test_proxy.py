@@ -25,7 +25,7 @@ from beds.ready import readable
 from beds.scripted_host import ScriptedHost
 from xts_lab.lab import Lab
 from xts_messages.attaching.attach import Attachment, attach
-from xts_proxy import sandbox
+from xts_proxy.supervisor import sandbox
 
 LOOPBACK = "127.0.0.1"
 

@@ -21,7 +21,7 @@ from xts_bpf.parser import EXAMPLE, EXAMPLE_FILTER, check_filter
 from xts_messages.attaching.attach import attach
 from xts_messages.wire import wire_table as table
 from xts_messages.wire.datagram import Datagram
-from xts_proxy.config import ConfigError, parse
+from xts_proxy.config.config import ConfigError, parse
 
 __all__ = ["peer"]  # fixture
 

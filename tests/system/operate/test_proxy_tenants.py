@@ -16,7 +16,7 @@ from beds.operated_proxy import PROXY, running, write_config
 from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_messages.attaching.attach import attach
 from xts_messages.wire.codec import Endpoint
-from xts_proxy import status
+from xts_proxy.status import status
 
 NOBODY = 65534
 TENANTS = f"""

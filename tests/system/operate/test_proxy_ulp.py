@@ -16,7 +16,7 @@ from beds.scripted_host import ScriptedHost
 from beds.worker import FEATURES, connected, server
 from xts_bpf.parser import EXAMPLE
 from xts_messages.attaching.attach import attach
-from xts_proxy import sandbox
+from xts_proxy.supervisor import sandbox
 
 __all__ = ["server"]  # fixture
 FRAME = b"\0\0\3\0\1\0\0\0\1abc"

@@ -25,7 +25,7 @@ from beds.authority import Authority
 from beds.kernel_tls import kernel_changes_keys, kernel_tls_reason, tls_stat
 from beds.proxy_process import ProxyProcess
 from beds.ulp_tls import client_context, server_context
-from xts_proxy import control_socket
+from xts_proxy.status import control_socket
 from xts_socket import Tls
 
 DEADLINE_S = 60.0

@@ -25,7 +25,7 @@ from beds.process_memory import memory_of
 from beds.script_outcomes import Outcomes
 from beds.scripts import RUN_S
 from system.tls.programs.ktls_scripts import SCRIPTS
-from xts_proxy import control_socket
+from xts_proxy.status import control_socket
 
 FOLDER = Path(__file__).with_name("programs")
 DEADLINE_S = 20.0

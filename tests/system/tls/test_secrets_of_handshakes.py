@@ -11,7 +11,7 @@ import xts_socket
 from beds.authority import Authority
 from beds.proxy_process import ProxyProcess
 from beds.ulp_tls import server_context
-from xts_proxy import control_socket
+from xts_proxy.status import control_socket
 from xts_socket import Tls
 
 LABELS = ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0")

@@ -8,8 +8,8 @@ from typing import Any
 from beds.handover import claimed, connected, server
 from beds.scripted_host import Worker
 from beds.share import LOOPBACK, Join, goodbye, join, listen, new_key, other_worker, worker
-from xts_proxy.connection_log import BEGIN, END
-from xts_proxy.connection_rows import endpoint_text
+from xts_proxy.status.connection_log import BEGIN, END
+from xts_proxy.status.connection_rows import endpoint_text
 
 __all__ = ["join", "other_worker", "server", "worker"]  # fixtures
 

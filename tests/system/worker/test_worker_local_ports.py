@@ -21,7 +21,7 @@ from xts_messages.wire import wire_table as table
 from xts_messages.wire.codec import Endpoint, Frame
 from xts_messages.wire.datagram import Datagram
 from xts_proxy._native import ffi, lib
-from xts_proxy.tenants import RESOURCES
+from xts_proxy.tenants.tenants import RESOURCES
 
 __all__ = ["clock", "connect", "peer", "server"]  # fixtures
 

@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xts_messages.wire.codec import flags
 from xts_proxy._native import ffi, lib
-from xts_proxy.handover import private_memory
+from xts_proxy.upgrade.handover import private_memory
 
 __all__ = ["server"]
 

@@ -18,7 +18,7 @@ from beds.share import goodbye
 from xts_messages.wire import wire_table as table
 from xts_messages.wire.codec import Frame
 from xts_proxy._native import ffi
-from xts_proxy.config_names import Domain
+from xts_proxy.config.config_names import Domain
 
 NAMES = table.FEATURES["NAMES"][0] | table.FEATURES["REFUSAL"][0]
 LOOPBACK = "127.0.0.1"

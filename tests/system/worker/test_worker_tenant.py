@@ -18,7 +18,7 @@ from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
 from beds.share import KEEP_MS, SHARE, client, goodbye, joined, shared
 from xts_messages.wire import codec
 from xts_proxy._native import ffi, lib
-from xts_proxy.tenants import RESOURCES
+from xts_proxy.tenants.tenants import RESOURCES
 
 LOOPBACK = "127.0.0.1"
 

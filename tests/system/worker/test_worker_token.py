@@ -19,7 +19,7 @@ from xts_messages.attaching import attach_token
 from xts_messages.wire.wire_table import FEATURES
 from xts_proxy._native import ffi as worker_ffi
 from xts_proxy._native import lib as worker_lib
-from xts_proxy.tenants import RESOURCES
+from xts_proxy.tenants.tenants import RESOURCES
 
 KEY = bytes(range(32))
 UID = 1000

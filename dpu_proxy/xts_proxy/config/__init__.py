@@ -1,0 +1,1 @@
+"""The configuration file, and what is said of it."""

@@ -1,0 +1,1 @@
+"""The device's interfaces and routes, as its kernel tells."""

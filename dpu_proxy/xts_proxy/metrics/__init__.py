@@ -1,0 +1,1 @@
+"""The proxy's metrics, and the process that serves them."""

@@ -1,0 +1,1 @@
+"""Where channels come from: queues over an interface, or shared memory."""

@@ -1,0 +1,386 @@
+"""Channels over an interface: a fixed set of AF_XDP queues, opened at the start and spread over the workers.
+
+The process at the other end attaches by HELLO. Its end is reported by the host's agent, or found by pings.
+
+The host's processes hold descriptors with which they can send any frame. On an interface that carries only messages
+(`exclusive`), the XDP program drops everything else, before this machine's network stack sees it.
+
+After the sandbox has closed, the program on the interface is not detached any more: it stays, drops the host's frames
+while no proxy runs, and is replaced at the next start. `ip link set dev INTERFACE xdp off` removes it.
+
+The interface may leave and return, or lose the program, while the proxy runs. A process that has the rights opens the
+queues again (queue_opener.py). Queues that were opened ahead come without these rights: the proxy then ends when it
+would need them, and whoever starts it again opens them again. Until that would help, it waits, and says for what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from ipaddress import ip_address
+from typing import Any
+
+from msgspec import structs
+from pyroute2 import IPRoute
+from xts_bpf.device import DeviceSockets, receive_queues
+from xts_bpf.interface_state import any_unbound
+from xts_bpf.kept_interface import KeptInterface
+from xts_bpf.program import interface_index
+from xts_bpf.steering import Steering
+from xts_messages.attaching import attach_token
+from xts_messages.native import lib
+from xts_messages.queues.afxdp import XskSocket, is_zero_copy
+from xts_messages.queues.queue_kinds import QueueEnd
+
+from xts_proxy.config.config import Config
+from xts_proxy.config.config_values import ALL, Queues
+from xts_proxy.queues.queue_opener import QueueOpener, Told, copies_of
+from xts_proxy.queues.stored_queues import Settings, StoredQueues, store, store_failure, take
+from xts_proxy.supervisor.log import LOG
+from xts_proxy.tenants.tenants import Account, Tenants
+from xts_proxy.upgrade.handover import Channel, Sockets, channel_of
+from xts_proxy.upgrade.taking import Parts
+from xts_proxy.workers.worker_process import RemoteWorker
+from xts_proxy.workers.workers import Moved, Owner
+
+#: How long we wait for a queue that the proxy before us has just closed.
+_PATIENCE_S = 2.0
+
+
+class DeviceChannels:
+    """The queues of an interface, until they are given to workers."""
+
+    def __init__(self, config: Config, tenants: Tenants, taken: Parts | None = None) -> None:
+        """Opens program and queues, or takes those that were opened for us. `taken`: another proxy hands them over.
+        OSError says which one could not be opened and why; nothing is left open then."""
+        self.config = config
+        self.tenants = tenants
+        proxy = config.proxy
+        self._told = False
+        if proxy.exclusive and (found := _addresses(proxy.interface)):
+            LOG.warning(
+                "%s has the addresses %s: what is sent to them over it is dropped (proxy.exclusive)",
+                proxy.interface,
+                ", ".join(found),
+            )
+        settings = _settings(config)
+        self._steered = settings.steering is Steering.ADDRESS
+        self.queue_ids = list(settings.queue_ids)
+        self._opened = _taken(taken) if taken else take(settings) or settings.open(_PATIENCE_S)
+        #: Who has the rights to mend the interface; or else what we see of it ourselves, and a descriptor for that.
+        self.opener: QueueOpener | None = None
+        self._kept: KeptInterface | None = None
+        self._first = -1
+        self._timer: asyncio.TimerHandle | None = None
+        self._end: Callable[[str], None] = lambda _: None
+        self._state = Told("", 0, 0, **asdict(copies_of(self._opened.sockets)))
+        self._workers: list[RemoteWorker] = []
+        self._given: list[tuple[RemoteWorker, int]] = []  # the queues that workers have
+        self._geometries: dict[int, bytes] = {}  # of those
+        self._arrived: list[XskSocket] = []  # of those that are being opened again
+        try:
+            if isinstance(self._opened, DeviceSockets):
+                program = self._opened.program
+                self.opener = QueueOpener(
+                    self._opened,
+                    _in_thread(settings.steered),
+                    lambda name: _settings(config, name).open_again(program, name, _PATIENCE_S),
+                    proxy.user,
+                    core_dumps=proxy.core_dumps,
+                )
+            else:
+                if self._opened.sockets:
+                    self._first = os.dup(self._opened.sockets[0].xsk_fd)
+                self._kept = KeptInterface(proxy.interface, None, self._opened.program_id, LOG)
+            # after the fork: the process that opens queues does not have it
+            self._key = attach_token.load_key(proxy.token_key) if proxy.token_key else b""
+        except OSError:
+            self.close()
+            raise
+
+    def give_to(self, workers: list[RemoteWorker]) -> None:
+        """Gives the queues to the workers in turn."""
+        self._workers = workers
+        self.reconfigure(workers)
+        self._give(self._opened.sockets)
+
+    def _give(self, sockets: list[XskSocket]) -> None:
+        for i, xsk in enumerate(sockets):
+            tenant = self.tenants.of_queue(self.config.proxy.interface, xsk.queue_id)
+            worker = self._workers[i % len(self._workers)]
+            secrets_fd = self._opened.secrets_fd if self._steered else -1
+            repeating = int(lib.XTS_ARQ_PROXY if self.config.proxy.reliable == "on" else lib.XTS_ARQ_PROXY_OFF)
+            worker.add_channel(xsk.end, xsk.queue_id, tenant, secrets_fd=secrets_fd, repeating=repeating)
+            self._given.append((worker, xsk.queue_id))
+            self._geometries[xsk.queue_id] = xsk.end.pack()
+            xsk.close()
+
+    # --- handing over (handover.py) -----------------------------------------------------------------------
+
+    @property
+    def listeners(self) -> list[tuple[str, socket.socket]]:
+        """Nobody attaches here."""
+        return []
+
+    def parts(self) -> tuple[int, dict[str, int]]:
+        """The number of the XDP program, and its maps."""
+        opened = self._opened
+        if isinstance(opened, DeviceSockets):
+            return opened.program.program_id, {"counters": opened.program.counters_fd, "secrets": opened.secrets_fd}
+        return opened.program_id, {"counters": opened.counters_fd, "secrets": opened.secrets_fd}
+
+    def accept(self, accepts: bool) -> None:
+        """As listeners."""
+
+    def leave(self) -> None:
+        """Another proxy has the queues: the program stays."""
+        if isinstance(self._opened, DeviceSockets):
+            self._opened.program.leave()
+
+    def served(self) -> dict[int, RemoteWorker]:
+        """The queues that workers have."""
+        return {queue_id: worker for worker, queue_id in self._given}
+
+    def life_fd(self, queue_id: int) -> int:
+        """Pings tell of the end of a process."""
+        return -1
+
+    def describe(self, queue_id: int, piece: Moved) -> tuple[Channel, list[int]]:
+        """What another proxy has to know of it."""
+        return channel_of(queue_id, self._geometries[queue_id], piece), []
+
+    def gone(self, queue_id: int) -> None:
+        """Another proxy has it."""
+        self._given = [given for given in self._given if given[1] != queue_id]
+        del self._geometries[queue_id]
+
+    def reserve(self, queue_ids: tuple[int, ...]) -> None:
+        """Nobody attaches here."""
+
+    def take_in(self, sockets: Sockets, descriptors: list[int]) -> int:
+        """Sockets of a queue that follows; returns how many were taken."""
+        account = self._account(sockets.tenant, sockets.queue_id)
+        return self._worker_of(sockets.queue_id).take_in(account, sockets.data, descriptors)
+
+    def _account(self, tenant: str, queue_id: int) -> Account:
+        """What is taken over stays charged to its tenant, if there still is one of this name."""
+        return self.tenants.accounts.get(tenant) or self.tenants.of_queue(self.config.proxy.interface, queue_id)
+
+    def _worker_of(self, queue_id: int) -> RemoteWorker:
+        return self._workers[queue_id % len(self._workers)]
+
+    def take_over(self, channel: Channel, descriptors: list[int]) -> None:
+        """OSError: it cannot be."""
+        if channel.queue_id not in self.queue_ids or channel.queue_id in self._geometries:
+            raise OSError(errno.EINVAL, f"queue {channel.queue_id} is not to be served")
+        end = QueueEnd.unpack(channel.geometry, tuple(descriptors))
+        worker = self._worker_of(channel.queue_id)
+        account = self._account(channel.tenant, channel.queue_id)
+        left = (channel.queue_id, channel.state, channel.ticket, channel.epoch, channel.known)
+        worker.resume_channel(end, (account, Owner(*channel.owner)), left)
+        if self._first < 0:
+            self._first = os.dup(descriptors[0])
+        self._count_taken(descriptors[0])
+        self._given.append((worker, channel.queue_id))
+        self._geometries[channel.queue_id] = channel.geometry
+
+    def _count_taken(self, xsk_fd: int) -> None:
+        """A queue that the proxy before us has opened."""
+        zero_copy = self._state.zero_copy + is_zero_copy(xsk_fd)
+        words = "zero copy" if zero_copy else "copy mode"
+        copying = f"{words}: as the proxy before this one has opened the queues"
+        self._state = structs.replace(self._state, copying=copying, zero_copy=zero_copy)
+
+    def reconfigure(self, workers: list[RemoteWorker]) -> None:
+        """Gives the workers the table that maps the identities in tokens to tenants."""
+        rules = self.tenants.identity_rules(self.config.proxy.interface) if self._key else []
+        for worker in workers:
+            worker.trust(self._key, rules)
+
+    # --- the interface ---------------------------------------------------------------------------------
+
+    def start(self, end: Callable[[str], None]) -> None:
+        """From now on, in the running loop, looks after the interface. `end`: called with the reason when only another
+        start of the proxy helps."""
+        self._end = end
+        if self.opener:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(self.opener.fileno(), self._on_opener, self.opener)
+            loop.add_reader(self.opener.child.fileno(), self._on_end_of, self.opener)
+        self.look()
+
+    def look(self) -> None:
+        """Something has changed at an interface of this machine."""
+        kept = self._kept
+        if not kept:
+            return
+        kept.look(unbound=self._first >= 0 and any_unbound((self._first,)))
+        self._state = structs.replace(self._state, problem=kept.problem)
+        if kept.mends:
+            self._end(kept.problem)
+        elif kept.lost:
+            self._take_back()
+        if not kept.problem:
+            kept.served()
+        self._stop_timer()
+        if (wait_s := kept.wait_s()) is not None:
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self.look)
+
+    def interface(self) -> dict[str, Any]:
+        """The interface, for status and metrics. `problem`: why no queue carries anything; "": they do."""
+        return {
+            "interface": self.config.proxy.interface,
+            "problem": self._state.problem,
+            "serves": int(not self._state.problem),
+            "reattached": self._state.reattached,
+            "renewed": self._state.renewed,
+            "unsteered": self._state.unsteered,
+            "steered": int(not self._state.unsteered),
+            "copying": self._state.copying,
+            "zero_copy": self._state.zero_copy,
+            "copy_fallbacks": self._state.fallbacks,
+        }
+
+    def _on_opener(self, opener: QueueOpener) -> None:
+        try:
+            while (found := opener.told()) is not None:
+                self._take(*found)
+        except ConnectionError:
+            asyncio.get_running_loop().remove_reader(opener.fileno())
+            opener.child.kill()
+        except OSError as error:  # a worker does not answer
+            LOG.error("queues of %s: %s", self.config.proxy.interface, error.strerror)
+
+    def _on_end_of(self, opener: QueueOpener) -> None:
+        """From here on we look after the interface ourselves, without the rights to mend it."""
+        asyncio.get_running_loop().remove_reader(opener.child.fileno())
+        LOG.error("xts-opener: %s; the proxy ends when the interface has to be opened again", opener.child.ended())
+        assert isinstance(self._opened, DeviceSockets)
+        try:
+            self._kept = KeptInterface(self.config.proxy.interface, None, self._opened.program.program_id, LOG)
+        except OSError as error:
+            self._end(f"{error.strerror}, and nobody can open its queues when it returns")
+        else:
+            self.look()
+
+    def _take(self, told: Told, xsk: XskSocket | None) -> None:
+        self._state = told
+        if told.close:
+            self._take_back()
+        if xsk:
+            self._arrived.append(xsk)
+        if told.last:
+            arrived, self._arrived = self._arrived, []
+            if not self._workers:  # the proxy is stopping
+                for one in arrived:
+                    one.close()
+                return
+            self.queue_ids = [xsk.queue_id for xsk in arrived]
+            self._give(arrived)
+            LOG.info("%d queues of %s were opened again", len(arrived), self.config.proxy.interface)
+
+    def _take_back(self) -> None:
+        """The workers close all queues: their processes of the host are gone, or hear GOODBYE."""
+        given, self._given = self._given, []
+        self._geometries.clear()
+        for worker, queue_id in given:
+            try:
+                worker.remove_channel(queue_id)
+            except OSError as error:
+                LOG.error("queue %d: worker %d does not close it: %s", queue_id, worker.index, error.strerror)
+        for xsk in self._arrived:
+            xsk.close()
+        self._arrived = []
+
+    def _stop_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+    def programs(self) -> dict[int, tuple[int, str]]:
+        """The processes are on another machine: nothing is known here."""
+        return {}
+
+    def counters(self) -> dict[str, int]:
+        """For metrics."""
+        try:
+            found = self._opened.counters()
+        except OSError as error:
+            if not self._told:
+                LOG.warning("no metrics of the XDP program: %s", error)
+            self._told = True
+            return {}
+        return {name: getattr(found, name) for name in found.__slots__}
+
+    def close(self) -> None:
+        self._stop_timer()
+        if self.opener:
+            self.opener.close()
+        if self._first >= 0:
+            os.close(self._first)
+            self._first = -1
+        self._opened.close()
+
+
+def _taken(parts: Parts) -> StoredQueues:
+    """What came of the interface: its queues follow one by one."""
+    return StoredQueues([], parts.maps["counters"], parts.maps["secrets"], parts.program)
+
+
+def open_ahead(config: Config) -> None:
+    """Opens the queues for the service that systemd starts next, which ends with the reason if that cannot be. OSError
+    says what could not be opened, if there is no systemd."""
+    try:
+        store(_settings(config), _PATIENCE_S)
+    except OSError as error:
+        store_failure(error)
+
+
+def _settings(config: Config, name: str = "") -> Settings:
+    """`name`: what the interface is called now, if it was renamed."""
+    proxy = config.proxy
+    assert proxy.peer_mac.octets is not None
+    return Settings(
+        proxy.interface,
+        tuple(queue_ids(config, name or proxy.interface)),
+        proxy.peer_mac.octets,
+        proxy.queue_options,
+        proxy.ethertype,
+        proxy.exclusive,
+        Steering(proxy.steering).on(name or proxy.interface),
+        proxy.flow_rules,
+        proxy.zero_copy,
+    )
+
+
+def queue_ids(config: Config, interface: str) -> list[int]:
+    """The queues to open. OSError ENODEV: no such interface; EINVAL: it does not have all that were requested."""
+    count = receive_queues(interface)
+    if config.proxy.queues == Queues.parse(ALL):
+        return list(range(count))
+    highest = max(last for _, last in config.proxy.queues.pairs)
+    if highest >= count:
+        problem = f"{interface} has queues 0-{count - 1}, not {config.proxy.queues} (see ethtool -l {interface})"
+        raise OSError(errno.EINVAL, problem)
+    return [number for number in range(count) if number in config.proxy.queues]
+
+
+def _in_thread(what: Callable[..., Any], *arguments: Any) -> Any:
+    """Runs what uses pyroute2 outside our event loop, because pyroute2 runs its own."""
+    with ThreadPoolExecutor(1) as outside:
+        return outside.submit(what, *arguments).result()
+
+
+def _addresses(interface: str) -> list[str]:
+    """The addresses assigned to an interface, without the link-local one that every interface gives itself."""
+    return [found for found in _in_thread(_all_addresses, interface) if not ip_address(found).is_link_local]
+
+
+def _all_addresses(interface: str) -> list[str]:
+    with IPRoute() as route:
+        return [str(a.get_attr("IFA_ADDRESS")) for a in route.get_addr(index=interface_index(interface))]

@@ -1,0 +1,1 @@
+"""What a running proxy says of itself: the control socket, status, the log of connections."""

@@ -1,0 +1,1 @@
+"""The process that starts all others, and what it does while they run."""

@@ -1,0 +1,106 @@
+"""The proxy's other processes: forked from the supervisor before it has threads, each with its own privileges.
+
+They end with the supervisor, however it ends: the kernel kills them, and their connections to it hang up. The
+supervisor sees by a descriptor that one of them has ended.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from xts_proxy.supervisor import sandbox
+
+_STDERR = 2
+#: Exit status of a process that made a forbidden system call (native/common/allowed_syscalls.c).
+_FORBIDDEN_CALL = 159
+#: The process that forked this one, if fork() below did.
+_parent = 0
+
+
+@dataclass(slots=True)
+class Child:
+    """A process that we have forked. close() kills it if it still runs."""
+
+    name: str
+    pid: int
+    pidfd: int
+    status: int | None = None
+
+    def fileno(self) -> int:
+        """Readable when it has ended."""
+        return self.pidfd
+
+    def ended(self) -> str | None:
+        """How it ended, for people; None: it still runs."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid == 0:
+                return None
+            self.status = os.waitstatus_to_exitcode(status)
+        if self.status == _FORBIDDEN_CALL:
+            return "it made a system call that it may not"
+        if self.status < 0:
+            return f"killed by {signal.Signals(-self.status).name}"
+        return f"exit status {self.status}"
+
+    def kill(self) -> None:
+        """Harmless when it has ended."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Harmless when repeated."""
+        if self.pidfd < 0:
+            return
+        if self.status is None:
+            self.kill()
+            with suppress(ChildProcessError):
+                self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self.pidfd)
+        self.pidfd = -1
+
+
+def fork(name: str, keep: Iterable[int], run: Callable[[], None]) -> Child:
+    """Runs `run` in a process that has only stderr and `keep` of our descriptors. It calls `bound_to_parent()` when it
+    has its final user. When it returns, the process ends."""
+    global _parent  # noqa: PLW0603 - the new process inherits it
+    kept = {_STDERR, *keep}
+    gc.collect()
+    sys.stderr.flush()
+    _parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return Child(name, pid, os.pidfd_open(pid))
+    status = 1
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # only the supervisor acts on them
+        sandbox.set_name(name)
+        _close_others(kept)
+        run()
+        status = 0
+    except Exception as error:  # no traceback, because it would read files, which may be forbidden by now
+        os.write(_STDERR, f"{name}: {type(error).__name__}: {error}\n".encode())
+    finally:
+        os._exit(status)
+
+
+def bound_to_parent() -> None:
+    """From now on this process is killed when the one that forked it has ended."""
+    sandbox.die_with_parent()
+    if os.getppid() != _parent:  # it had ended before (it may also be process 1, of a container)
+        os._exit(1)
+
+
+def _close_others(kept: set[int]) -> None:
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        if int(entry.name) not in kept:
+            with suppress(OSError):  # the descriptor of the listing itself
+                os.close(int(entry.name))

@@ -1,0 +1,656 @@
+"""The running proxy: start, reload, drain, stop.
+
+Theory of operation. There are three processes: this one, with an asyncio loop; that of the workers (worker_process.py),
+which carries data without this one; and the one that has the private keys of TLS (keys.py). Everything that needs
+privilege or can fail is opened first (sockets, queues, files). Then the other two are forked, and all drop their
+privileges. Then workers start and get their queues. Only then is the proxy ready. An error before that ends the proxy
+before it serves anybody. The end of one of the three processes ends the proxy at any time. A fourth process, which
+serves metrics (metrics_process.py), is started again when it ends. A fifth looks after the interface (queue_opener.py).
+
+When network interfaces or addresses of the device change (device_watch.py), the workers are told.
+
+SIGHUP: the file is read and checked; it takes effect only if it is valid and changes nothing that needs a restart
+(reload.py).
+SIGTERM, SIGINT: new sockets are refused and listeners closed; connections go on until none is left or the time is over;
+then every host gets GOODBYE. A second signal ends the wait. If the process that started the proxy ends (--until-fd),
+that has the same effect as SIGTERM.
+
+A worker that makes no progress is reported (heartbeat.py), and its figures are left out of status and metrics. With
+systemd's watchdog, a sign of life is sent only while every worker makes progress, so a worker that hangs causes a
+restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from xts_messages.metrics.metrics_address import listen_unix
+from xts_messages.services.readiness import Readiness
+from xts_messages.services.service_manager import passed
+from xts_messages.version import __version__
+
+from xts_proxy.config.config import Config
+from xts_proxy.device import device_network, routing
+from xts_proxy.device.device_watch import DeviceWatch
+from xts_proxy.queues.shm_channels import ShmChannels
+from xts_proxy.status import control_socket
+from xts_proxy.status.connection_log import ConnectionLog
+from xts_proxy.supervisor import log, python_cpus, sandbox
+from xts_proxy.supervisor.children import Child
+from xts_proxy.supervisor.heartbeat import Heartbeat, answers
+from xts_proxy.supervisor.log import LOG
+from xts_proxy.supervisor.reload import Notes, Reload
+from xts_proxy.tenants import guarantees
+from xts_proxy.tenants.limit_refusals import RefusalLog
+from xts_proxy.tenants.tenants import Tenants
+from xts_proxy.tls.key_lateness import KeyLog
+from xts_proxy.tls.keys import KeyProcess
+from xts_proxy.upgrade.giving import Giving, check_peer, names_of
+from xts_proxy.upgrade.handover import Channel, Sockets
+from xts_proxy.upgrade.taking import Parts, Taking
+from xts_proxy.workers.device_clock import DeviceClock
+from xts_proxy.workers.name_servers import Device, of_device
+from xts_proxy.workers.ulp import Material, Protocols
+from xts_proxy.workers.worker_process import RemoteWorker, WorkerProcess
+from xts_proxy.workers.workers import LINK_STATES, Moved
+
+if TYPE_CHECKING:
+    from xts_proxy.metrics.metrics_process import MetricsProcess
+
+_DRAIN_LOOK_S = 0.05
+_REQUEST_BYTES_MAX = 8192
+
+
+class Channels(Protocol):
+    """Where channels come from: shm.py or afxdp_channels.py."""
+
+    config: Config
+    tenants: Tenants
+
+    @property
+    def listeners(self) -> list[tuple[str, socket.socket]]: ...
+    def parts(self) -> tuple[int, dict[str, int]]: ...
+    def accept(self, accepts: bool) -> None: ...
+    def leave(self) -> None: ...
+    def served(self) -> dict[int, RemoteWorker]: ...
+    def life_fd(self, queue_id: int) -> int: ...
+    def describe(self, queue_id: int, piece: Moved) -> tuple[Channel, list[int]]: ...
+    def gone(self, queue_id: int) -> None: ...
+    def reserve(self, queue_ids: tuple[int, ...]) -> None: ...
+    def take_in(self, sockets: Sockets, descriptors: list[int]) -> int: ...
+    def take_over(self, channel: Channel, descriptors: list[int]) -> None: ...
+    def give_to(self, workers: list[RemoteWorker]) -> None: ...
+    def reconfigure(self, workers: list[RemoteWorker]) -> None: ...
+    def start(self, end: Callable[[str], None]) -> None: ...
+    def look(self) -> None: ...
+    def interface(self) -> dict[str, Any]: ...
+    def programs(self) -> dict[int, tuple[int, str]]: ...
+    def counters(self) -> dict[str, int]: ...
+    def close(self) -> None: ...
+
+
+class Supervisor:
+    """One proxy, from opening to its end."""
+
+    def __init__(
+        self,
+        config: Config,
+        path: Path | None,
+        readiness: Readiness,
+        until_fd: int | None = None,
+        taking: Taking | None = None,
+    ) -> None:
+        """`path`: the file to read again on SIGHUP; None without one. `until_fd`: when it is readable or hung up, the
+        process that started us is gone, and we stop. `taking`: it takes the place of a running proxy. OSError EBADF:
+        until_fd is not open."""
+        self.config = config
+        self.path = path
+        self.readiness = readiness
+        if until_fd is not None:
+            os.set_inheritable(until_fd, False)
+        self._until_fd = until_fd
+        self._taking = taking
+        self._giving: Giving | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._servers: list[asyncio.Server] = []
+        self._is_left = False  # another proxy has our sockets that listen
+        self.started_at = time.time()
+        self.state = "starting"
+        self.workers: list[RemoteWorker] = []
+        self._heartbeat = Heartbeat(self.workers)
+        self._refusals = RefusalLog(self._tenants)
+        self._key_log = KeyLog(self._tls_counts)
+        self._clock = DeviceClock()
+        self._logs: list[log.WorkerLog] = []
+        self.tenants = Tenants(config, promises=False)
+        self.channels: Channels | None = None
+        self._keys: KeyProcess | None = None
+        self._protocols: Protocols | None = None
+        self._process: WorkerProcess | None = None
+        self._metrics: MetricsProcess | None = None
+        self._connection_log: ConnectionLog | None = None
+        self._material: Material | None = None  # only until the workers have it
+        self._device = DeviceWatch(lambda: self.config, self._set_device, self._look)
+        self._failed = ""  # which process has ended, and how
+        self._reload: Reload | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopping = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._undo = ExitStack()
+        self._listeners: list[tuple[socket.socket, Callable[..., object]]] = []
+        self._passed_on: list[tuple[str, socket.socket]] = []  # what a new proxy gets of them, by name
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._undo.close()
+
+    # --- life ------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Opens everything that needs the initial privileges, and then drops these. Called before the loop runs,
+        because pyroute2 has its own. OSError: something could not be opened; leaving the context closes the rest."""
+        descriptors = sandbox.raise_limits()
+        proxy = self.config.proxy
+        for warning in guarantees.warnings(self.config, guarantees.machine_of(self.config, descriptors)):
+            LOG.warning("%s", warning)
+        sandbox.user_to_become(proxy.user)
+        self._listen_unix(proxy.control, 0o600, control_socket.handler(self.answer, self._reload_asked, self._upgrade))
+        if proxy.connection_log:
+            self._connection_log = self._open_connection_log()
+        if proxy.metrics:
+            self._open_metrics()
+        parts = self._taking.parts if self._taking else None
+        self.channels = (
+            ShmChannels(self.config, self.tenants, parts)
+            if proxy.queue == "shm"
+            else _open_device(self.config, self.tenants, parts)
+        )
+        self._undo.callback(_close, self.channels)
+        for name, _ in passed().items:
+            LOG.warning("systemd passes the socket %s, which the configuration does not name", name)
+        self._fork()
+        if sandbox.is_private(Path(__file__)):  # a checkout in /root: the other user cannot read it
+            routing.load()
+        for line in sandbox.confine(proxy.user, sandbox.OF_SUPERVISOR, proxy.core_dumps):
+            LOG.info("sandbox: %s", line)
+
+    def _open_connection_log(self) -> ConnectionLog:
+        account = sandbox.user_to_become(self.config.proxy.user)
+        owner = account.pw_uid if account else os.geteuid()
+        opened = ConnectionLog(self.config.proxy.connection_log, self.workers, owner)
+        self._undo.callback(opened.close)
+        return opened
+
+    def _open_metrics(self) -> None:
+        """Called before there are keys in memory."""
+        # this imports prometheus_client, which most proxies do not need
+        from xts_proxy.metrics.metrics_process import MetricsProcess
+
+        proxy = self.config.proxy
+        listener = self._undo.enter_context(proxy.metrics.listen())
+        self._passed_on.append((proxy.metrics.unix_path or str(proxy.metrics), listener))
+        if proxy.metrics.unix_path is not None:
+            self._undo.callback(self._unlink, proxy.metrics.unix_path)
+        self._metrics = MetricsProcess(proxy, listener, self.figures)
+        self._undo.callback(self._metrics.close)
+        if proxy.metrics.is_remote and not (proxy.metrics_certificate and proxy.metrics_token):
+            without = "TLS (proxy.metrics_certificate)" if not proxy.metrics_certificate else "proxy.metrics_token"
+            LOG.warning("metrics are served to other machines at %s without %s", proxy.metrics, without)
+
+    def _fork(self) -> None:
+        """Forks the other processes, and reads the files for them."""
+        proxy = self.config.proxy
+        self._keys = KeyProcess(proxy.user, proxy.core_dumps)
+        self._undo.callback(self._keys.close)
+        self._protocols = self._undo.enter_context(Protocols(self._keys.load))
+        self._device.open()
+        self._undo.callback(self._device.close)
+        self._material = self._protocols.gather(self.config)
+        self._device.known = self._material.device
+        self._process = WorkerProcess([connection.fileno() for connection in self._keys.connections], self._clock)
+        self._undo.callback(self._process.close)
+        self._keys.handed_over()
+        self._reload = Reload(self, self._process, self._protocols, self._keys)
+
+    def _listen_unix(self, path: str, mode: int, serve: Callable[..., object]) -> None:
+        listener = self._undo.enter_context(listen_unix(path, mode))
+        self._undo.callback(self._unlink, path)
+        self._listeners.append((listener, serve))
+        self._passed_on.append((path, listener))
+
+    def _unlink(self, path: str) -> None:
+        if not self._is_left:
+            _unlink(path)
+
+    async def run(self) -> None:
+        """Serves what was opened; returns after an orderly stop. OSError: a worker could not be started."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_log_exception)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop_signal)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
+        if self._until_fd is not None:
+            loop.add_reader(self._until_fd, self._on_orphaned, self._until_fd)
+        try:
+            self._start_workers()
+            if self._taking and self.channels:
+                self.state = "taking over"
+                await self._taking.run(self.channels)
+            for listener, serve in self._listeners:
+                self._servers.append(await _serve(listener, serve))
+            if self._metrics:
+                self._metrics.serve()
+            self._check_children()
+            self.state = "running"
+            LOG.info("ready: queue kind %s, %d worker(s)", self.config.proxy.queue, len(self.workers))
+            self.readiness.ready("serving")
+            self._clock.start()
+            self._heartbeat.start()
+            self._refusals.start()
+            self._key_log.start()
+            self._device.start()
+            if self.channels:
+                self.channels.start(self._end_to_restart)
+            if self._connection_log:
+                self._connection_log.start()
+            self._stay_alive()
+            await self._stopping.wait()
+            self._check_children()
+            error = await self._drain()
+            self._check_children()
+        except BaseException:
+            self._stop_workers(errno.ESHUTDOWN)
+            raise
+        self._stop_workers(error)
+        LOG.info("stopped")
+
+    def _start_workers(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert self._process and self._keys and self._material
+        done, notes = self._process.start(self.config, self._material)
+        for line in done:
+            LOG.info("sandbox of workers: %s", line)
+        if line := python_cpus.leave_to_workers(self.config.proxy.cpus):
+            LOG.info("%s", line)
+        self._log_notes(notes)
+        self._material = None
+        self.workers[:] = self._process.workers
+        for worker in self.workers:
+            self._logs.append(log.WorkerLog(loop, worker))
+        for child in (self._process.child, self._keys.child):
+            loop.add_reader(child.fileno(), self._on_child, child)
+        assert self.channels is not None
+        self.channels.give_to(self.workers)
+        if isinstance(self.channels, ShmChannels):
+            loop.add_reader(self.channels.endpoint.fileno(), self._on_endpoint)
+
+    def _log_notes(self, notes: list[tuple[int, str]]) -> None:
+        for level, text in notes:
+            LOG.log(level, "%s", text)
+
+    def _stop_workers(self, error: int) -> None:
+        """Stops the workers, once, with GOODBYE(error) to the hosts."""
+        for task in (
+            self._clock,
+            self._heartbeat,
+            self._refusals,
+            self._key_log,
+            self._connection_log,
+            self._reload,
+        ):
+            if task:
+                task.stop()
+        if self._process and self._process.child.ended():
+            self.workers.clear()
+            return
+        workers, self.workers[:] = list(self.workers), []
+        if isinstance(self.channels, ShmChannels):
+            self.channels.stopping = True
+        for relay in self._logs:
+            relay.close()
+        for worker in workers:
+            with suppress(TimeoutError):  # the process is killed then
+                worker.stop(error)
+
+    def _on_child(self, child: Child) -> None:
+        """One of our processes has ended, and the proxy ends, too: without workers no data is carried, and without keys
+        no handshake is possible."""
+        asyncio.get_running_loop().remove_reader(child.fileno())
+        self._end(f"{child.name}: {child.ended()}; the proxy ends")
+
+    def _end(self, why: str) -> None:
+        """The proxy cannot go on; who started it starts it again."""
+        self._failed = self._failed or why
+        self._stopping.set()
+        self._hurry.set()
+
+    def _end_to_restart(self, why: str) -> None:
+        """Only another start helps the interface: not while the proxy stops anyway."""
+        if self.state == "running":
+            self._end(why)
+
+    def _check_children(self) -> None:
+        if self._failed:
+            raise OSError(errno.ECHILD, self._failed)
+
+    # --- stopping --------------------------------------------------------------------------------------
+
+    def _on_stop_signal(self) -> None:
+        if self._stopping.is_set():
+            LOG.warning("second signal: stopping at once")
+            self._hurry.set()
+        self._stopping.set()
+
+    def _on_orphaned(self, until_fd: int) -> None:
+        asyncio.get_running_loop().remove_reader(until_fd)
+        LOG.info("the process that started this proxy has ended")
+        self._stopping.set()
+
+    async def _drain(self) -> int:
+        """Waits until no connection and no waiting datagram is left, or the time is over. Who stops a proxy starts it
+        again, mostly, and who is refused meanwhile waits for nothing: so new sockets are served as before until there
+        is no connection, or drain_refuse_s are left. Returns the errno for the GOODBYE."""
+        self.state = "draining"
+        self._refusals.look()
+        proxy = self.config.proxy
+        self.readiness.stopping(self.state)
+        LOG.info("stopping: %d connections may go on for %g s", self._connections(), proxy.drain_timeout_s)
+        deadline = time.monotonic() + proxy.drain_timeout_s
+        await self._wait_for_none(deadline - proxy.drain_refuse_s)
+        if isinstance(self.channels, ShmChannels):
+            self.channels.stopping = True
+        for worker in self.workers:
+            with suppress(TimeoutError):
+                worker.drain()
+        LOG.info("draining: new sockets are refused from now on")
+        left = await self._wait_for_none(deadline)
+        if left:
+            cut = min(left, self._connections())
+            LOG.warning("%d connections are cut off, and %d waiting datagrams are dropped", cut, left - cut)
+        if self._connection_log and not self._failed:
+            self._connection_log.fetch()
+        return errno.ESHUTDOWN if left else 0
+
+    async def _wait_for_none(self, deadline: float) -> int:
+        """Returns how much is left then (by time.monotonic()), or when there is reason to hurry."""
+        left = self._left()
+        while left and time.monotonic() < deadline and not self._hurry.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), _DRAIN_LOOK_S)
+            left = 0 if self._failed else self._left()
+        return left
+
+    def _connections(self) -> int:
+        return self._sum("connections", "parked_connections")
+
+    def _left(self) -> int:
+        """How much a drain still waits for."""
+        return self._sum("connections", "parked_connections", "datagrams_waiting")
+
+    def _sum(self, *gauges: str) -> int:
+        every = [worker.stats() for worker in self.workers if answers(worker)]
+        hanging = len(self.workers) - len(every)  # each may have at least one
+        return hanging + sum(int(stats[name]) for stats in every for name in gauges)
+
+    # --- another proxy takes this one's place (giving.py) ------------------------------------------------
+
+    def _upgrade(self, sock: socket.socket) -> Callable[[], None]:
+        """A process wants to take over. Returns what begins that. OSError: it may not, or not now."""
+        try:
+            pid = check_peer(sock)
+            if self.state != "running" or not self.channels or (self._reload and self._reload.runs):
+                raise OSError(errno.EBUSY, f"this proxy is {self.state}" if self.state != "running" else "it reloads")
+        except OSError:
+            sock.close()
+            raise
+        LOG.info("upgrade: process %d takes over", pid)
+        channels = self.channels
+        duplicates = names_of([*self._passed_on, *channels.listeners])
+        self._giving = Giving(sock, channels, duplicates, self.config.proxy.drain_timeout_s)
+        self.state = "handing over"
+
+        def begin() -> None:
+            task = asyncio.get_running_loop().create_task(self._give(duplicates))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        return begin
+
+    async def _give(self, duplicates: dict[str, int]) -> None:
+        assert self._giving and self.channels
+        given = await self._giving.run(lambda: None)
+        for fd in duplicates.values():
+            os.close(fd)
+        if not given:
+            self.state = "running" if self.state == "handing over" else self.state
+            return
+        giving = self._giving
+        LOG.info("upgrade: %d channels with %d sockets are the new proxy's", giving.moved, giving.sockets)
+        self._is_left = True
+        self.channels.leave()
+        for server in self._servers:
+            server.close()
+        self._stopping.set()
+
+    # --- reloading -------------------------------------------------------------------------------------
+
+    def reload(self) -> None:
+        """Begins to apply the file as it is now."""
+        try:
+            self._reload_asked()
+        except OSError as error:
+            LOG.warning("reload: %s", error.strerror)
+
+    def _reload_asked(self) -> asyncio.Future[list[str]]:
+        """The same; returns the outcome (Reload.begin()). OSError: it cannot begin."""
+        if self.path is None:
+            raise OSError(errno.EINVAL, "there is no file to read: the proxy was started without --config")
+        if self.state != "running" or not self._reload:
+            raise OSError(errno.EBUSY, f"this proxy is {self.state}")
+        self.readiness.reloading()
+        return self._reload.begin(self.path, self._reloaded)
+
+    def _reloaded(self, refused: list[str]) -> None:
+        """`systemctl status` goes on to say that the file is not what is in force."""
+        self.readiness.ready("serving" + (f"; the file is not in force: {refused[0]}" if refused else ""))
+
+    def take(self, new: Config, material: Material, notes: Notes) -> None:
+        """Puts a configuration in force that the workers' process has prepared. OSError: nothing has changed."""
+        assert self._process
+        if self._metrics:
+            self._metrics.configure(new.proxy)
+        device = of_device(new)  # it may have changed since the file was read
+        self._process.configure(device)
+        self._log_notes(notes)
+        self._device.known = device
+        self.tenants.configure(new)
+        self.config = new
+        if self.channels:
+            self.channels.config = new
+            self.channels.reconfigure(self.workers)
+        log.set_level(new.proxy.log_level)
+        if self._connection_log:
+            self._connection_log.open_again()
+
+    def _look(self) -> None:
+        if self.state == "running" and self.channels:
+            self.channels.look()
+
+    def _set_device(self, device: Device) -> None:
+        if self.state == "running" and self._process:
+            self._process.set_device(device)
+
+    # --- events ----------------------------------------------------------------------------------------
+
+    def _stay_alive(self) -> None:
+        if not self.readiness.alive_every_s or not self.workers:
+            return
+        if all(answers(worker) for worker in self.workers):
+            self.readiness.alive()
+        asyncio.get_running_loop().call_later(self.readiness.alive_every_s, self._stay_alive)
+
+    def _on_endpoint(self) -> None:
+        """The endpoint is readable, or a timeout there has passed."""
+        channels = self.channels
+        if not isinstance(channels, ShmChannels) or not self.workers:
+            return
+        channels.endpoint.process()
+        waits = [channels.endpoint.timeout_s(), channels.reap()]
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        soonest = min((wait for wait in waits if wait is not None), default=None)
+        if soonest is not None:
+            self._timer = asyncio.get_running_loop().call_later(soonest, self._on_endpoint)
+
+    # --- figures ---------------------------------------------------------------------------------------
+
+    def answer(self, question: control_socket.Question) -> dict[str, Any]:
+        """Answers a question of the control socket. OSError: it cannot be answered."""
+        if question.ask == "route":
+            return device_network.route_of(question.local, question.peer)
+        programs = self.channels.programs() if self.channels else {}
+        awake = [worker for worker in self.workers if answers(worker)]
+        channels = []
+        for worker in awake:
+            for row in worker.channels():
+                pid, program = programs.get(row["queue_id"], (row["pid"], ""))
+                row |= {"worker": worker.index, "pid": pid, "program": program}
+                row["link_state"] = LINK_STATES[row["link_state"]]
+                channels.append(row)
+        result: dict[str, Any] = {
+            "proxy": {
+                "version": __version__,
+                "pid": os.getpid(),
+                "processes": {child.name: child.pid for child in self._children()},
+                "state": self.state,
+                "queue": self.config.proxy.queue,
+                "config": str(self.path) if self.path else None,
+                "uptime_s": time.time() - self.started_at,
+                "reloading": bool(self._reload and self._reload.runs),
+                "reloads": self.reloads(),
+                "upgrade": self._upgrade_row(),
+            },
+            "interface": self.channels.interface() if self.channels else {},
+            "workers": [self._worker_row(worker, worker in awake) for worker in self.workers],
+            "tenants": [{"tenant": name} | figures for name, figures in self._tenants().items()],
+            "filters": [{"filter": name} | totals for name, totals in self._filters().items()],
+            "tls": self._tls_counts(),
+            "channels": sorted(channels, key=lambda row: row["queue_id"]),
+        }
+        if question.connections:
+            result["connections"] = connections = []
+            for worker in awake:
+                for row in worker.connections():
+                    row["worker"] = worker.index
+                    connections.append(row)
+            result["network"] = device_network.read()
+        return result
+
+    def _upgrade_row(self) -> dict[str, Any]:
+        """What it has taken over, and what it has given so far; empty: nothing."""
+        one = self._giving or self._taking
+        row: dict[str, Any] = {"channels": one.moved, "sockets": one.sockets, "reset": one.reset} if one else {}
+        if self._giving and (waits := self._giving.waiting()):
+            row["waits"] = waits
+        return row
+
+    def reloads(self) -> dict[str, int]:
+        """How many were taken, and how many refused."""
+        return dict(self._reload.counts) if self._reload else {}
+
+    def _worker_row(self, worker: RemoteWorker, awake: bool) -> dict[str, Any]:
+        stands_s, reports = self._heartbeat.figures(worker)
+        row: dict[str, Any] = {"worker": worker.index, "no_progress_s": round(stands_s, 1), "no_progress": reports}
+        if not awake:
+            return row
+        stats = worker.stats()
+        refused = stats["refused_policy"] + stats["refused_limit"]
+        kept = stats["kept_listeners"] + stats["parked_connections"]
+        return row | {**stats, "refused": refused, "kept": kept}
+
+    def _children(self) -> list[Child]:
+        opener = getattr(self.channels, "opener", None)
+        return [process.child for process in (self._process, self._keys, self._metrics, opener) if process]
+
+    def _answers(self) -> bool:
+        """Does the workers' process answer (whatever its workers do)?"""
+        if not self._process or not self.workers:
+            return False
+        self.workers[0].pulse()
+        return not self._process.silent_s
+
+    def _tenants(self) -> dict[str, dict[str, dict[str, int]]]:
+        return self._process.tenants() if self._process and self._answers() else {}
+
+    def _filters(self) -> dict[str, dict[str, int]]:
+        return self._process.filters() if self._process and self._answers() else {}
+
+    def _tls_counts(self) -> dict[str, int]:
+        return self._process.tls_counts() if self._process and self._answers() else {}
+
+    def figures(self) -> dict[str, Any]:
+        """The figures that metrics are made from (metrics.families())."""
+        awake = [worker for worker in self.workers if answers(worker)]
+        return {
+            "info": {"version": __version__, "queue": self.config.proxy.queue},
+            "proxy": {
+                "started_at": self.started_at,
+                "draining": int(self.state == "draining"),
+                "reloads": self.reloads(),
+            },
+            "shm": self.channels.counters() if isinstance(self.channels, ShmChannels) else {},
+            "steer": self.channels.counters() if self.channels and not isinstance(self.channels, ShmChannels) else {},
+            "interface": self.channels.interface() if self.channels else {},
+            "progress": [self._progress(worker) for worker in self.workers],
+            "workers": [worker.stats() | {"worker": worker.index} for worker in awake],
+            "tenants": self._tenants(),
+            "channels": [row | {"worker": worker.index} for worker in awake for row in worker.channels()],
+            "filters": self._filters(),
+            "tls": self._tls_counts(),
+        }
+
+    def _progress(self, worker: RemoteWorker) -> dict[str, float]:
+        stands_s, reports = self._heartbeat.figures(worker)
+        return {"worker": worker.index, "stands_s": stands_s, "reports": reports}
+
+
+def _open_device(config: Config, tenants: Tenants, parts: Parts | None) -> Channels:
+    from xts_proxy.queues.afxdp_channels import DeviceChannels  # this imports libxdp, which shm does not need
+
+    return DeviceChannels(config, tenants, parts)
+
+
+async def _serve(listener: socket.socket, serve: Any) -> asyncio.Server:
+    if listener.family == socket.AF_UNIX:
+        # the name it was bound with is not where its file is (unix_listener.py), which asyncio would look for
+        options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+        return await asyncio.start_unix_server(serve, sock=listener, limit=_REQUEST_BYTES_MAX, **options)
+    return await asyncio.start_server(serve, sock=listener, limit=_REQUEST_BYTES_MAX)
+
+
+def _close(channels: Channels) -> None:
+    with sandbox.reading():  # because an endpoint removes its socket
+        channels.close()
+
+
+def _unlink(path: str) -> None:
+    with suppress(OSError), sandbox.reading():  # if we may not, it stays, and the next start replaces it
+        Path(path).unlink()
+
+
+def _log_exception(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    LOG.error("%s", context["message"], exc_info=context.get("exception"))

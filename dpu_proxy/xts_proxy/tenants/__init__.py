@@ -1,0 +1,1 @@
+"""Tenants: their accounts, what they are guaranteed, what they are refused."""

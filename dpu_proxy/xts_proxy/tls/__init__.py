@@ -1,0 +1,1 @@
+"""The private keys' process, and the files that TLS needs."""

@@ -1,0 +1,128 @@
+"""The files that [tls] names. The supervisor reads them for the workers, which have no access to files.
+
+An error in a file is kept with it, and reported with its place in the configuration when that is built (ulp_tls.py).
+Private keys are read here only for --check, and then wiped.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import ssl
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xts_proxy.config.config_tls import Tls
+from xts_proxy.tls.keys import Key
+
+_FILE_BYTES_MAX = 16 << 20
+_BEGIN = b"-----BEGIN "
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Contents by name, and keys by the number of their identity in the configuration; a text instead says what is
+    wrong."""
+
+    contents: dict[str, bytes | str] = field(default_factory=dict)
+    keys: dict[int, Key | str] = field(default_factory=dict)
+    system_roots: bytes = b""
+    numbers: dict[str, int] = field(default_factory=dict)  # of tenants, by name: known in the workers' process
+
+    def wipe(self) -> None:
+        """Wipes keys in PEM."""
+        for key in self.keys.values():
+            if isinstance(key, Key) and isinstance(key.data, bytearray):
+                for i in range(len(key.data)):
+                    key.data[i] = 0
+
+
+def gather(tls: Tls, load: Callable[[int], Key] | None = None) -> TlsFiles:
+    """Reads all files. `load` makes a key from an open file; without it keys are read here, in PEM."""
+    files = TlsFiles(system_roots=b"" if any(trust.name == "default" for trust in tls.trust) else _system_roots())
+    names = [name for one in tls.identity for name in (one.certificate, one.ocsp)]
+    names += [name for trust in tls.trust for name in (trust.file, trust.crl)]
+    for name in filter(None, names):
+        files.contents[name] = _or_problem(name, lambda name: bytes(_read(name)))
+    for name in filter(None, (trust.directory for trust in tls.trust)):
+        files.contents[name] = _or_problem(name, _directory)
+    for i, identity in enumerate(tls.identity):
+        files.keys[i] = _key(identity.key, load)
+    return files
+
+
+def _or_problem(name: str, read: Callable[[str], bytes]) -> bytes | str:
+    try:
+        return read(name)
+    except OSError as error:
+        return f"{name}: {error.strerror}"
+
+
+def _key(name: str, load: Callable[[int], Key] | None) -> Key | str:
+    try:
+        if load is None:
+            return Key(0, _read(name, secret=True))
+        with os.fdopen(_open(name, secret=True), "rb", buffering=0) as file:
+            descriptor = file.fileno()
+            try:
+                return load(descriptor)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                return f"key (it must not be encrypted): {error.strerror}"
+    except OSError as error:
+        return f"{name}: {error.strerror}"
+
+
+def _open(name: str, secret: bool) -> int:
+    """Opens a regular file that is not empty."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "is no regular file")
+        if secret and status.st_mode & stat.S_IROTH:
+            mode = stat.S_IMODE(status.st_mode)
+            raise OSError(errno.EPERM, f"is a key that everybody may read (mode {mode:04o}): chmod o-rwx {name}")
+        if status.st_size > _FILE_BYTES_MAX:
+            raise OSError(errno.EFBIG, f"is longer than {_FILE_BYTES_MAX >> 20} MiB")
+        if not status.st_size:
+            raise OSError(errno.ENODATA, "is empty")
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _read(name: str, secret: bool = False) -> bytearray:
+    with os.fdopen(_open(name, secret), "rb", buffering=0) as file:
+        data = bytearray(os.fstat(file.fileno()).st_size)
+        del data[file.readinto(data) :]
+        return data
+
+
+def _directory(name: str) -> bytes:
+    """The contents of all PEM files of a directory, each once, however many links there are to it."""
+    files = {file.resolve() for file in Path(name).iterdir() if file.is_file()}
+    texts = (_read_public(file) for file in sorted(files))
+    return b"\n".join(text for text in texts if _BEGIN in text)
+
+
+def _read_public(file: Path) -> bytes:
+    with suppress(PermissionError):
+        return file.read_bytes()
+    return b""
+
+
+def _system_roots() -> bytes:
+    """The trust roots of this machine, from OpenSSL's own places; empty if there are none."""
+    paths = ssl.get_default_verify_paths()
+    with suppress(OSError):
+        if paths.cafile:
+            return Path(paths.cafile).read_bytes()
+        if paths.capath:
+            return _directory(paths.capath)
+    return b""

@@ -1,0 +1,1 @@
+"""A new proxy takes the place of a running one."""

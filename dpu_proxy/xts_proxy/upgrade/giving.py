@@ -1,0 +1,260 @@
+"""The running proxy hands over to a new one: its side of `xts-proxy upgrade` (handover.py, native/processes/move.h).
+
+Theory of operation. Only root may ask: who could, gets everything that hosts and peers send. Nothing is given before
+the new proxy's workers run. From then on it accepts new processes, and each channel moves as soon as it can. A channel
+that cannot yet, because of a protocol, or of a connection that several processes have, is served here as ever, until
+`drain_timeout_s` is over; then what cannot move is reset, and counted. When the last channel is gone, this proxy ends
+as on SIGTERM.
+
+If the new proxy ends before it has said of a channel that it has it, the channel goes back to its worker here, by the
+same steps, and so do all that have begun to move. Then this proxy goes on as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from xts_messages.queues.queue_kinds import QueueEnd
+from xts_messages.services.service_manager import LISTENS
+
+from xts_proxy.supervisor.log import LOG
+from xts_proxy.upgrade.handover import (
+    VERSION,
+    Begins,
+    Channel,
+    Done,
+    Granted,
+    Ready,
+    Sockets,
+    Taken,
+    Wire,
+    close_all,
+    private_memory,
+    rewind,
+)
+from xts_proxy.workers.worker_process import RemoteWorker
+from xts_proxy.workers.workers import LINK_STATES, Moved, Owner, Waits
+
+if TYPE_CHECKING:
+    from xts_proxy.supervisor.supervisor import Channels
+
+_CREDENTIALS = struct.Struct("=iII")
+#: How long a host may take to finish its calls. After that the calls that are under way fail.
+_WITHIN_S = 10.0
+#: After drain_timeout_s, for hosts that take no message: their epochs end then.
+_END_S = 2.0
+_LOOK_S = 0.002
+_ASK_AGAIN_S = 0.02
+#: In which the new proxy has to start.
+_READY_S = 60.0
+#: Hosts wait for the new proxy twice as long.
+_ANSWER_S = 5.0
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """A channel that is to move. `kept`: what was sent of it, until it is taken."""
+
+    worker: RemoteWorker
+    asked: bool = False
+    ask_at: float = 0.0
+    kept: list[tuple[Sockets, list[int]]] = field(default_factory=list)
+    private_fd: int = -1  # for the keys of the next piece
+
+    def take(self, queue_id: int) -> tuple[Moved, list[int]] | None:
+        """The next piece; its descriptors are the caller's."""
+        if self.private_fd < 0:
+            self.private_fd = private_memory()
+        found = self.worker.move_take(queue_id, self.private_fd)
+        if found and found[0].private:
+            found[1].append(self.private_fd)
+            self.private_fd = -1
+        return found
+
+    def close(self) -> None:
+        if self.private_fd >= 0:
+            os.close(self.private_fd)
+            self.private_fd = -1
+
+
+def check_peer(sock: socket.socket) -> int:
+    """The process at the other end. OSError EPERM: it is not root's."""
+    pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if uid != 0:
+        raise OSError(errno.EPERM, f"only root may take over from a running proxy, not user {uid}")
+    return int(pid)
+
+
+class Giving:
+    """One attempt. `run()` returns True when the new proxy has everything."""
+
+    def __init__(self, sock: socket.socket, channels: Channels, listeners: dict[str, int], patience_s: float) -> None:
+        """`listeners`: names and descriptors of the sockets that listen, which stay ours. `patience_s`: for how long
+        channels wait that cannot move."""
+        self._wire = Wire(sock)
+        self._channels = channels
+        self._listeners = listeners
+        self._deadline = patience_s
+        self._broken: OSError | None = None
+        self._paused = False
+        self.moved = self.sockets = self.reset = 0
+        #: what channels wait for that cannot move yet
+        self.waits: dict[int, Waits] = {}
+
+    def waiting(self) -> Waits:
+        """The same for all channels together."""
+        reasons = sorted({why for waits in self.waits.values() for why in waits})
+        return {why: sum(waits.get(why, 0) for waits in self.waits.values()) for why in reasons}
+
+    async def run(self, handing_over: Callable[[], None]) -> bool:
+        """`handing_over`: called when the new proxy is ready."""
+        try:
+            await self._begin()
+            handing_over()
+            self._deadline += time.monotonic()
+            await self._all()
+            if not self._broken:
+                await self._wire.say(Done(self.reset))
+        except (OSError, EOFError, TimeoutError) as error:
+            self._fail(error)
+        if self._broken:
+            self._channels.accept(True)
+            LOG.error("upgrade: %s; this proxy goes on", self._broken.strerror or self._broken)
+        self._wire.close()
+        return self._broken is None
+
+    def _fail(self, error: Exception) -> None:
+        text = str(error) if isinstance(error, OSError) and error.strerror else "the new proxy has ended"
+        self._broken = self._broken or OSError(errno.EPIPE, text)
+
+    async def _begin(self) -> None:
+        program, more = self._channels.parts()
+        names, descriptors = [*self._listeners, *more], [*self._listeners.values(), *more.values()]
+        await self._wire.say(Granted(VERSION, self._channels.config.proxy.queue, tuple(names), program), descriptors)
+        said, came = await asyncio.wait_for(self._wire.hear(), _READY_S)
+        close_all(came)
+        if not isinstance(said, Ready):
+            raise OSError(errno.EPROTO, "the new proxy is not ready")
+        self._channels.accept(False)
+        await self._wire.say(Begins(tuple(self._channels.served())))
+
+    async def _all(self) -> None:
+        """Moves all channels; if the new proxy ends, moves those that have begun back."""
+        leaving: dict[int, _Leaving] = {}
+        while True:
+            if not leaving and not self._broken:
+                leaving = {queue_id: _Leaving(worker) for queue_id, worker in self._next().items()}
+            if self._broken:
+                leaving = {queue_id: one for queue_id, one in leaving.items() if one.asked}
+            if not leaving:
+                return
+            any_moved = False
+            for queue_id, one in list(leaving.items()):
+                if await self._step(queue_id, one):
+                    one.close()
+                    self.waits.pop(queue_id, None)
+                    del leaving[queue_id]
+                    any_moved = True
+            await asyncio.sleep(0 if any_moved else _LOOK_S)
+
+    def _next(self) -> dict[int, RemoteWorker]:
+        """Queues without a host come first: each takes the new proxy a while, in which no host should have to wait."""
+        served = self._channels.served()
+        rows = [row for worker in set(served.values()) for row in worker.channels()]
+        live = {row["queue_id"] for row in rows if LINK_STATES[row["link_state"]] == "up"}
+        return {queue_id: worker for queue_id, worker in served.items() if queue_id not in live} or served
+
+    async def _step(self, queue_id: int, one: _Leaving) -> bool:
+        """True: it is gone."""
+        if not one.asked:
+            return self._ask(queue_id, one)
+        try:
+            while found := one.take(queue_id):
+                if await self._give(queue_id, one, *found):
+                    return True
+        except OSError as error:
+            if error.errno not in (errno.ECANCELED, errno.ENOENT):
+                raise
+            one.asked = False  # its process has ended; the queue may go on
+            one.ask_at = time.monotonic() + _ASK_AGAIN_S
+        return False
+
+    def _ask(self, queue_id: int, one: _Leaving) -> bool:
+        now = time.monotonic()
+        if now < one.ask_at:
+            return False
+        one.ask_at = now + _ASK_AGAIN_S
+        urgency = (now >= self._deadline) + (now >= self._deadline + _END_S)
+        error, self.waits[queue_id] = one.worker.move_ask(queue_id, int(_WITHIN_S * 1000), urgency)
+        one.asked = error in (0, errno.EALREADY)
+        return error == errno.ENOENT
+
+    async def _give(self, queue_id: int, one: _Leaving, piece: Moved, descriptors: list[int]) -> bool:
+        """A piece of the channel. True: that was the last."""
+        self.reset += piece.reset
+        self.sockets += piece.sockets
+        if not piece.last:
+            sockets = Sockets(queue_id, piece.tenant, piece.data, piece.private)
+            one.kept.append((sockets, descriptors))
+            await self._send(sockets, descriptors)
+            return False
+        channel, more = self._channels.describe(queue_id, piece)
+        await self._send(channel, [*descriptors, *more])
+        taken = await self._taken(queue_id)
+        if taken:
+            self._channels.gone(queue_id)
+            close_all(descriptors)
+            self.moved += 1
+        else:
+            self._back(queue_id, one, channel, descriptors)
+        for _, kept in one.kept:
+            close_all(kept)
+        return True
+
+    async def _send(self, said: Sockets | Channel, descriptors: list[int]) -> None:
+        if self._broken:
+            return
+        try:
+            await asyncio.wait_for(self._wire.say(said, descriptors), _ANSWER_S)
+        except (OSError, EOFError) as error:
+            self._fail(error)
+
+    async def _taken(self, queue_id: int) -> bool:
+        if self._broken:
+            return False
+        try:
+            said, came = await asyncio.wait_for(self._wire.hear(), _ANSWER_S)
+        except (OSError, EOFError) as error:
+            self._fail(error)
+            return False
+        close_all(came)
+        if not isinstance(said, Taken) or said.queue_id != queue_id:
+            self._fail(OSError(errno.EPROTO, "it does not say what it has taken"))
+        elif said.error:
+            self._fail(OSError(errno.EPROTO, f"queue {queue_id}: {said.error}"))
+        return self._broken is None
+
+    def _back(self, queue_id: int, one: _Leaving, channel: Channel, descriptors: list[int]) -> None:
+        """The channel goes on here."""
+        account = self._channels.tenants.accounts[channel.tenant]
+        for sockets, kept in one.kept:
+            rewind(kept, sockets.private)
+            one.worker.take_in(account, sockets.data, kept)
+        end = QueueEnd.unpack(channel.geometry, tuple(descriptors))
+        life_fd = self._channels.life_fd(queue_id)
+        left = (channel.queue_id, channel.state, channel.ticket, channel.epoch, channel.known)
+        one.worker.resume_channel(end, (account, Owner(*channel.owner)), left, life_fd)
+        close_all(descriptors)
+
+
+def names_of(listeners: list[tuple[str, socket.socket]]) -> dict[str, int]:
+    """What Granted says of them."""
+    return {f"{LISTENS}{name}": os.dup(sock.fileno()) for name, sock in listeners}

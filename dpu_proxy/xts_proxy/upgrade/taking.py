@@ -1,0 +1,149 @@
+"""A new proxy takes the place of a running one: its side of `xts-proxy upgrade` (handover.py).
+
+What comes is as good as the process that it comes from, which may be broken into. It is decoded as plain data, and
+handed to a worker, whose decoder checks each record, and asks the kernel what each descriptor is.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+from xts_messages.services.service_manager import LISTENS, passed
+
+from xts_proxy.status import control_socket
+from xts_proxy.supervisor.log import LOG
+from xts_proxy.upgrade.handover import (
+    VERSION,
+    Begins,
+    Channel,
+    Done,
+    Granted,
+    Ready,
+    Sockets,
+    Taken,
+    Wire,
+    close_all,
+    rewind,
+)
+
+if TYPE_CHECKING:
+    from xts_proxy.supervisor.supervisor import Channels
+
+_TIMEOUT_S = 10.0
+
+
+@dataclass(slots=True)
+class Parts:
+    """What the running proxy has of its interface: the number of the XDP program, and its maps."""
+
+    program: int = 0
+    maps: dict[str, int] = field(default_factory=dict)
+
+
+class Taking:
+    """One take-over."""
+
+    def __init__(self, control: str) -> None:
+        """Asks the running proxy, and takes its sockets that listen (`passed()`). OSError: why not."""
+        self._wire = Wire(_ask(control))
+        self.parts = Parts()
+        self.pid = 0
+        self.moved = self.sockets = self.reset = 0
+        self._refused = 0  # sockets that a worker could not take
+        said, came = self._wire.hear_now(_TIMEOUT_S)
+        if not isinstance(said, Granted) or len(said.sockets) != len(came) or said.version != VERSION:
+            close_all(came)
+            raise OSError(errno.EPROTO, f"the running proxy hands over in another way than this one ({VERSION})")
+        self.queue = said.queue
+        self.parts.program = said.program
+        for name, fd in zip(said.sockets, came, strict=True):
+            if name.startswith(LISTENS):
+                passed().items.append((name, fd))
+            else:
+                self.parts.maps[name] = fd
+
+    def close(self) -> None:
+        """Harmless when repeated."""
+        self._wire.close()
+
+    async def run(self, channels: Channels) -> None:
+        """Takes everything. OSError: the running proxy has ended before it had begun."""
+        begun = False
+        try:
+            await self._wire.say(Ready())
+            while True:
+                said, came = await self._wire.hear()
+                begun = True
+                if isinstance(said, Done):
+                    self.reset = said.reset + self._refused
+                    break
+                await self._take(channels, said, came)
+        except (OSError, EOFError) as error:
+            if not begun:
+                raise OSError(errno.ECONNRESET, "the running proxy does not hand over: see its log") from error
+            LOG.error("upgrade: the proxy before this one has ended too soon, and with it what it had left")
+        finally:
+            self._wire.close()
+        LOG.info(
+            "took over: %d channels with %d sockets; %d connections could not move",
+            self.moved,
+            self.sockets,
+            self.reset,
+        )
+
+    async def _take(self, channels: Channels, said: object, came: list[int]) -> None:
+        try:
+            if isinstance(said, Begins):
+                channels.reserve(said.queue_ids)
+                channels.accept(True)
+            elif isinstance(said, Sockets):
+                rewind(came, said.private)
+                taken = channels.take_in(said, came)
+                self.sockets += taken
+                self._refused += len(came) - said.private - taken
+            elif isinstance(said, Channel):
+                await self._wire.say(self._taken(channels, said, came))
+            else:
+                raise OSError(errno.EPROTO, "not what a proxy says that hands over")
+        finally:
+            close_all(came)
+
+    def _taken(self, channels: Channels, said: Channel, came: list[int]) -> Taken:
+        try:
+            channels.take_over(said, came)
+        except (OSError, msgspec.MsgspecError) as error:
+            LOG.error("upgrade: queue %d: %s", said.queue_id, error)
+            return Taken(said.queue_id, str(error)[:200])
+        self.moved += 1
+        return Taken(said.queue_id)
+
+
+def _ask(control: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(_TIMEOUT_S)
+        sock.connect(control)
+        sock.sendall(msgspec.json.encode(control_socket.Question("upgrade")) + b"\n")
+        line = b""
+        while not line.endswith(b"\n") and len(line) < 1000 and (byte := sock.recv(1)):
+            line += byte
+        answer = msgspec.json.decode(line, type=dict[str, str])
+    except (OSError, msgspec.DecodeError) as error:
+        sock.close()
+        reason = error.strerror if isinstance(error, OSError) else "it is no xts-proxy, or an older one"
+        number = (error.errno if isinstance(error, OSError) else None) or errno.EPROTO
+        raise OSError(number, f"asking the proxy at {control}: {reason or error}") from None
+    if "error" in answer:
+        sock.close()
+        raise OSError(errno.EPERM, f"the proxy at {control} does not hand over: {answer['error'][:200]}")
+    return sock
+
+
+def duplicate(fd: int) -> int:
+    """With close-on-exec."""
+    return os.dup(fd)

@@ -1,0 +1,1 @@
+"""The workers' process, and what workers are told in the form that they read."""

@@ -1,0 +1,462 @@
+"""The workers' process. It reads what hosts and peers send, so it has hardly anything else: no files, no private keys,
+no privilege except to bind to low ports, and only the system calls that it needs
+(messages/native/common/allowed_syscalls.h).
+
+Theory of operation. The supervisor forks it when queues are open, and from then on calls its methods (calling.py). The
+first, `start`, drops all privileges and then starts the workers. The main thread carries out calls, one by one; the
+workers' threads do not depend on it. Anything from a file comes with the call that needs it.
+
+What takes long, because it grows with the number of certificates, is `prepare`. It has a connection and a thread of its
+own, so that all other calls are answered meanwhile. It changes nothing; `configure` puts in force what it has made.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from xts_messages.queues.queue_kinds import PROXY, QueueEnd
+
+from xts_proxy.config.config import Config
+from xts_proxy.config.config_tenant import Identity
+from xts_proxy.supervisor import children, python_cpus, sandbox
+from xts_proxy.tenants.tenants import Account, Tenants
+from xts_proxy.tls import keys, ulp_tls
+from xts_proxy.workers import calling, ulp
+from xts_proxy.workers.device_clock import DeviceClock
+from xts_proxy.workers.name_servers import Device
+from xts_proxy.workers.ulp import Material
+from xts_proxy.workers.workers import Moved, Owner, Waits, Worker
+
+Result = tuple[Any, list[int]]
+#: Of a queue that is added: see on_add_channel().
+_Whose = tuple[str, "Owner | None", bool, bool, "int | None"]
+#: A queue that another process has left: its number, its state, and of its host the ticket, the epoch, and what is
+#: known of it (Moved).
+Left = tuple[int, bytes, int, int, bytes]
+#: For calls that ask nothing of a worker: a process that does not answer in this time is stopped, or gets no CPU time.
+_PULSE_S = 1.0
+
+#: How long the answer to each method may be. A listing has a row for each of a million connections or less, a few
+#: hundred bytes each; and it is the operator who asks for it.
+_SHORT, _ROWS, _LISTING = 64 << 10, 4 << 20, 512 << 20
+ANSWER_BYTES_MAX = {
+    **dict.fromkeys(("pulse", "remove_channel", "drain", "stop", "trust", "set_device", "configure"), _SHORT),
+    **dict.fromkeys(("add_channel", "stats", "tls_counts"), _SHORT),
+    **dict.fromkeys(("start", "prepare", "tenants", "filters", "closed", "log_lines", "queue_ids"), _ROWS),
+    **dict.fromkeys(("channels", "connections", "move_take"), _LISTING),
+    **dict.fromkeys(("move_ask", "take_in", "resume_channel"), _SHORT),
+}
+
+
+def run(sock: socket.socket, slow: socket.socket, key_connections: list[int], clock: DeviceClock) -> None:
+    """Runs in the forked process, until the supervisor has ended. Calls of `prepare` come over `slow`."""
+    keys.connect(key_connections)
+    clock.be_read()
+    host = _Host(slow)
+    calling.serve(sock, lambda name: getattr(host, f"on_{name}"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A configuration that is not in force yet, its protocols and congestion controls."""
+
+    config: Config
+    protocols: Any
+    material: Material
+
+
+@dataclass(slots=True)
+class _Host:
+    """The methods. Each gets, as its first argument, the descriptors that came with the call."""
+
+    slow: socket.socket
+    workers: list[Worker] = field(default_factory=list)
+    tenants: Tenants | None = None
+    prepared: _Prepared | None = None
+    # the current configuration, its protocols and congestion controls
+    in_force: tuple[Config, Any, bytes] | None = None
+
+    def on_start(self, came: list[int], config: Config, material: Material) -> Result:
+        """Drops privileges and starts the workers. Returns lines to log, and the workers' log descriptors."""
+        self.tenants = Tenants(config, material.machine)
+        protocols, notes = self._build(came, config, material)  # this may make the kernel load modules for TLS
+        sandbox.reserve_descriptors()
+        done = sandbox.confine(config.proxy.user, sandbox.of_workers(), config.proxy.core_dumps)
+        children.bound_to_parent()
+        done.append(sandbox.give_up_files(network=True))
+        self._start_preparing(config.proxy.cpus)
+        sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False)
+        self.in_force = (config, protocols, material.congestion_controls)
+        for index in range(config.proxy.workers):
+            numbers, controls = self.tenants.numbers(), material.congestion_controls
+            ports = self.tenants.common_ports
+            self.workers.append(
+                Worker(index, config, numbers, protocols, controls, device=material.device, ports=ports)
+            )
+            self.workers[index].stats()  # once it answers, its thread has started and needs no further system calls
+        python_cpus.leave_to_workers(config.proxy.cpus)  # only this thread: handshake threads may run anywhere
+        done.append(sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=True))
+        return (done, notes), [worker.log_fd() for worker in self.workers]
+
+    def _start_preparing(self, cpus: Sequence[int]) -> None:
+        """Starts the thread of `prepare`: it has the restrictions of this one, and those that come. Python begins a
+        thread with system calls that are forbidden soon."""
+        has_begun = threading.Event()
+
+        def run() -> None:
+            python_cpus.leave_to_workers(cpus)
+            has_begun.set()
+            calling.serve(self.slow, {"prepare": self.on_prepare}.__getitem__)
+
+        threading.Thread(target=run, daemon=True).start()
+        has_begun.wait()
+
+    def on_prepare(self, came: list[int], config: Config, material: Material) -> Result:
+        """Builds what `configure` takes. In a thread of its own. Returns lines to log. OSError: there is a mistake."""
+        self.prepared = None
+        protocols, notes = self._build(came, config, material)
+        self.prepared = _Prepared(config, protocols, material)
+        return notes, []
+
+    def on_configure(self, came: list[int], device: Device) -> Result:
+        """Puts what was prepared in force, with the device as it is now. OSError: nothing has changed."""
+        new, self.prepared = self.prepared, None
+        assert self.tenants and new
+        self.tenants.configure(new.config, new.material.machine)
+        self.in_force = (new.config, new.protocols, new.material.congestion_controls)
+        return self.on_set_device(came, device)
+
+    def on_set_device(self, came: list[int], device: Device) -> Result:
+        assert self.tenants and self.in_force
+        config, protocols, controls = self.in_force
+        for worker in self.workers:
+            numbers, ports = self.tenants.numbers(), self.tenants.common_ports
+            worker.configure(config, numbers, protocols, controls, device=device, ports=ports)
+        return None, []
+
+    def _build(self, came: list[int], config: Config, material: Material) -> tuple[Any, list[tuple[int, str]]]:
+        assert self.tenants
+        tls = replace(material.tls, numbers=self.tenants.numbers(config))
+        try:
+            return ulp.build(config, replace(material, programs=came, tls=tls))
+        finally:
+            _close(came)
+
+    def on_add_channel(
+        self,
+        came: list[int],
+        index: int,
+        geometry: bytes,
+        queue_id: int,
+        whose: _Whose,
+    ) -> Result:
+        """Behind the descriptors of the queue: the map of secrets, if whose[2], and the one that tells of the peer's
+        death, if whose[3]. whose[4]: XTS_ARQ_*, whether lost frames are repeated, where they may be."""
+        tenant, owner, headed, life_shows, repeating = whose
+        life_fd = came.pop() if life_shows else -1
+        secrets = [came.pop()] if headed else []
+        try:
+            with ExitStack() as undo:
+                if life_shows:
+                    undo.callback(os.close, life_fd)
+                queue = undo.enter_context(QueueEnd.unpack(geometry, tuple(came)).adopt_or_close(PROXY))
+                if headed:
+                    queue = undo.enter_context(queue.headed(number=queue_id, secrets_fd=secrets[0]))
+                if repeating is not None:
+                    queue = undo.enter_context(queue.repeating(repeating))
+                known = Owner(*owner) if owner else None
+                self.workers[index].add_channel(queue, queue_id, self._account(tenant), life_fd, known)
+                undo.pop_all()
+        finally:
+            _close(secrets)
+        return None, []
+
+    def _account(self, tenant: str) -> Account:
+        assert self.tenants
+        return self.tenants.accounts[tenant]
+
+    def on_tenants(self, came: list[int]) -> Result:
+        assert self.tenants
+        return {name: account.figures() for name, account in self.tenants.accounts.items()}, []
+
+    def on_trust(self, came: list[int], index: int, key: bytes, rules: list[tuple[Identity, str]]) -> Result:
+        self.workers[index].trust(key, [(identity, self._account(tenant)) for identity, tenant in rules])
+        return None, []
+
+    def on_pulse(self, came: list[int], index: int) -> Result:
+        return self.workers[index].pulse(), []
+
+    def on_remove_channel(self, came: list[int], index: int, queue_id: int) -> Result:
+        self.workers[index].remove_channel(queue_id)
+        return None, []
+
+    def on_move_ask(self, came: list[int], index: int, queue_id: int, within_ms: int, urgency: int) -> Result:
+        return self.workers[index].move_ask(queue_id, within_ms, urgency), []
+
+    def on_move_take(self, came: list[int], index: int, queue_id: int) -> Result:
+        (private_fd,) = came
+        found = self.workers[index].move_take(queue_id, private_fd)
+        return (tuple(found[0]), calling.Handed(found[1])) if found else (None, [])
+
+    def on_take_in(self, came: list[int], index: int, tenant: str, data: bytes) -> Result:
+        taken = self.workers[index].take_in(self._account(tenant), data, came)
+        came.clear()
+        return taken, []
+
+    def on_resume_channel(
+        self, came: list[int], index: int, geometry: bytes, whose: tuple[str, tuple[int, int], bool], left: Left
+    ) -> Result:
+        """As add_channel, for a queue that another process has left."""
+        tenant, owner, life_shows = whose
+        ends = QueueEnd.unpack(geometry, tuple(came[: len(came) - life_shows]))
+        queue_id, state, ticket, epoch, known = left
+        with ExitStack() as undo:
+            undo.callback(_close, came)
+            queue = undo.enter_context(ends.resume(PROXY, state))
+            life_fd = came.pop() if life_shows else -1
+            undo.pop_all()
+        with ExitStack() as undo:
+            if life_shows:
+                undo.callback(os.close, life_fd)
+            undo.enter_context(queue)
+            of_host = ticket, epoch, known, Owner(*owner)
+            self.workers[index].resume_channel(queue, queue_id, self._account(tenant), of_host, life_fd)
+            undo.pop_all()
+        return None, []
+
+    def on_drain(self, came: list[int], index: int) -> Result:
+        self.workers[index].drain()
+        return None, []
+
+    def on_stop(self, came: list[int], index: int, error: int) -> Result:
+        self.workers[index].stop(error)
+        return None, []
+
+    def on_stats(self, came: list[int], index: int) -> Result:
+        return self.workers[index].stats(), []
+
+    def on_channels(self, came: list[int], index: int) -> Result:
+        return self.workers[index].channels(), []
+
+    def on_queue_ids(self, came: list[int], index: int) -> Result:
+        return self.workers[index].queue_ids(), []
+
+    def on_connections(self, came: list[int], index: int) -> Result:
+        return self.workers[index].connections(), []
+
+    def on_closed(self, came: list[int], index: int) -> Result:
+        return self.workers[index].closed(), []
+
+    def on_log_lines(self, came: list[int], index: int, lines_max: int) -> Result:
+        return self.workers[index].log_lines(lines_max), []
+
+    def on_filters(self, came: list[int]) -> Result:
+        return ulp.filter_totals(), []
+
+    def on_tls_counts(self, came: list[int]) -> Result:
+        return ulp_tls.counts(), []
+
+
+def _close(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
+
+
+class WorkerProcess:
+    """The process, as the supervisor sees it. `close()` ends it."""
+
+    def __init__(self, key_connections: list[int], clock: DeviceClock) -> None:
+        """Forks it, with connections to the key process."""
+        self._sock, its = socket.socketpair()
+        self._slow, its_slow = socket.socketpair()
+        self._caller = calling.Caller(self._sock, ANSWER_BYTES_MAX)
+        self._slow_caller = calling.Caller(self._slow, ANSWER_BYTES_MAX)
+        with its, its_slow:
+            kept = [its.fileno(), its_slow.fileno(), *key_connections]
+            self.child = children.fork("xts-workers", kept, lambda: run(its, its_slow, key_connections, clock))
+        self.workers: list[RemoteWorker] = []
+
+    def close(self) -> None:
+        """Harmless when repeated."""
+        for worker in self.workers:
+            worker.close()
+        self._sock.close()
+        self.child.close()
+        self._slow.close()
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the last call has been unanswered; 0.0: it was answered."""
+        return time.monotonic() - self._caller.silent_since if self._caller.silent_since else 0.0
+
+    def call(self, method: str, *arguments: Any, descriptors: list[int] | None = None, **how: Any) -> Any:
+        result, came = self._ask(self._caller, method, *arguments, descriptors=descriptors or [], **how)
+        _close(came)
+        return result
+
+    def call_for_descriptors(self, method: str, *arguments: Any, **how: Any) -> tuple[Any, list[int]]:
+        """As call(), with the descriptors that the method hands over."""
+        return self._ask(self._caller, method, *arguments, **how)
+
+    def _ask(self, caller: calling.Caller, method: str, *arguments: Any, **how: Any) -> tuple[Any, list[int]]:
+        try:
+            return caller.call(method, *arguments, **how)
+        except OSError:
+            if caller.broken:
+                self.child.kill()  # which ends the proxy, in order
+            raise
+
+    def start(self, config: Config, material: Material) -> tuple[list[str], list[tuple[int, str]]]:
+        """Starts the workers. Returns which privileges were dropped, and other lines to log. OSError: why it failed."""
+        (done, notes), came = self._ask(
+            self._caller,
+            "start",
+            config,
+            replace(material, programs=[]),
+            descriptors=material.programs,
+            patience_s=None,
+        )
+        if len(came) != config.proxy.workers:
+            _close(came)
+            raise OSError(errno.EPROTO, "the workers' process did not start all of them")
+        self.workers = [RemoteWorker(self, index, log_fd) for index, log_fd in enumerate(came)]
+        return done, notes
+
+    def prepare(self, config: Config, material: Material) -> list[tuple[int, str]]:
+        """Builds a configuration that `configure()` will put in force. Returns lines to log. OSError: there is a
+        mistake. May be called from another thread, and takes as long as it takes."""
+        (notes), came = self._ask(
+            self._slow_caller,
+            "prepare",
+            *(config, replace(material, programs=[])),
+            descriptors=material.programs,
+            patience_s=None,
+        )
+        _close(came)
+        return [(int(level), str(text)) for level, text in notes]
+
+    def configure(self, device: Device) -> None:
+        """Puts what was prepared in force, in all workers. OSError: they do not answer."""
+        self.call("configure", device)
+
+    def set_device(self, device: Device) -> None:
+        """Gives all workers the new device, with the current configuration. OSError: they do not answer."""
+        self.call("set_device", device)
+
+    def tenants(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Account.figures() of each tenant, by its name."""
+        return dict(self.call("tenants"))
+
+    def filters(self) -> dict[str, dict[str, int]]:
+        """ulp.filter_totals()."""
+        return dict(self.call("filters"))
+
+    def tls_counts(self) -> dict[str, int]:
+        """struct xts_tls_counts."""
+        return dict(self.call("tls_counts"))
+
+
+class RemoteWorker:
+    """A worker of that process, with the interface of workers.Worker."""
+
+    def __init__(self, process: WorkerProcess, index: int, log_fd: int) -> None:
+        self.index = index
+        self._process = process
+        self._log_fd = log_fd
+
+    def close(self) -> None:
+        """Closes its log descriptor."""
+        if self._log_fd >= 0:
+            os.close(self._log_fd)
+            self._log_fd = -1
+
+    def add_channel(
+        self,
+        end: QueueEnd,
+        queue_id: int,
+        tenant: Account,
+        life_fd: int = -1,
+        owner: Owner | None = None,
+        *,
+        secrets_fd: int = -1,
+        repeating: int | None = None,
+    ) -> None:
+        """Gives the worker the proxy's end of a queue of any kind, and the descriptor whose hang-up means the peer's
+        death, where one does; the caller still has to close all of them. `owner`: as for workers.Worker. `secrets_fd`:
+        the XDP program's map, where frames have heads. `repeating`: XTS_ARQ_*, where a wire may lose frames."""
+        more = [fd for fd in (secrets_fd, life_fd) if fd >= 0]
+        arguments = self.index, end.pack(), queue_id, (tenant.name, owner, secrets_fd >= 0, life_fd >= 0, repeating)
+        self._process.call("add_channel", *arguments, descriptors=[*end.descriptors, *more])
+
+    def trust(self, key: bytes, rules: list[tuple[Identity, Account]]) -> None:
+        """Sets the key for tokens, and the rules that map them to tenants (workers.Worker.trust())."""
+        named = [(identity, account.name) for identity, account in rules]
+        self._process.call("trust", self.index, key, named)
+
+    def pulse(self) -> tuple[float, str]:
+        """For how long its current round has lasted, in seconds, and what it is doing. This works also for a worker
+        that hangs."""
+        try:
+            busy_s, what = self._process.call("pulse", self.index, patience_s=_PULSE_S)
+        except TimeoutError:
+            return self._process.silent_s, "its process does not answer"
+        return float(busy_s), str(what)
+
+    def remove_channel(self, queue_id: int) -> None:
+        self._process.call("remove_channel", self.index, queue_id)
+
+    def move_ask(self, queue_id: int, within_ms: int, urgency: int) -> tuple[int, Waits]:
+        """As workers.Worker.move_ask()."""
+        error, waits = self._process.call("move_ask", self.index, queue_id, within_ms, urgency)
+        return int(error), dict(waits)
+
+    def move_take(self, queue_id: int, private_fd: int) -> tuple[Moved, list[int]] | None:
+        """As workers.Worker.move_take()."""
+        result, came = self._process.call_for_descriptors("move_take", self.index, queue_id, descriptors=[private_fd])
+        return (Moved(*result), came) if result is not None else None
+
+    def take_in(self, tenant: Account, data: bytes, descriptors: list[int]) -> int:
+        """As workers.Worker.take_in(), with descriptors that stay the caller's."""
+        return int(self._process.call("take_in", self.index, tenant.name, data, descriptors=descriptors))
+
+    def resume_channel(self, end: QueueEnd, whose: tuple[Account, Owner], left: Left, life_fd: int = -1) -> None:
+        """As add_channel(), for a queue that another process has left."""
+        tenant, owner = whose
+        arguments = self.index, end.pack(), (tenant.name, owner, life_fd >= 0), left
+        more = [life_fd] if life_fd >= 0 else []
+        self._process.call("resume_channel", *arguments, descriptors=[*end.descriptors, *more])
+
+    def drain(self) -> None:
+        self._process.call("drain", self.index)
+
+    def stop(self, error: int) -> None:
+        self._process.call("stop", self.index, error)
+
+    def stats(self) -> dict[str, Any]:
+        return dict(self._process.call("stats", self.index))
+
+    def channels(self) -> list[dict[str, Any]]:
+        return list(self._process.call("channels", self.index))
+
+    def queue_ids(self) -> list[int]:
+        return [int(number) for number in self._process.call("queue_ids", self.index)]
+
+    def connections(self) -> list[dict[str, Any]]:
+        return list(self._process.call("connections", self.index))
+
+    def closed(self) -> list[dict[str, Any]]:
+        return list(self._process.call("closed", self.index))
+
+    def log_fd(self) -> int:
+        return self._log_fd
+
+    def log_lines(self, lines_max: int) -> list[str]:
+        return [str(line) for line in self._process.call("log_lines", self.index, lines_max)]
