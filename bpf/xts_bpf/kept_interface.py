@@ -25,7 +25,7 @@ from xts_messages.native import lib as messages_lib
 from xts_bpf.interface_state import InterfaceState, read_state
 from xts_bpf.program import SteerProgram
 
-MTU_LEAST = int(messages_lib.XTS_FRAME_BYTES_SINGLE) - int(messages_lib.XTS_ETH_BYTES)
+MTU_LEAST = int(messages_lib.XTS_FRAME_BYTES_LEAST) - int(messages_lib.XTS_ETH_BYTES)
 MTU_BEST = int(messages_lib.XTS_FRAME_BYTES_MAX) - int(messages_lib.XTS_ETH_BYTES)
 #: While there is a problem: how soon to look again without a message of the kernel, at first and at most.
 POLL_S, POLL_MAX_S = 1.0, 60.0

@@ -106,6 +106,12 @@ def _parser() -> argparse.ArgumentParser:
         "table of rules (switch) (default: cable)",
     )
     up.add_argument(
+        "--mtu",
+        type=int,
+        default=topology.XTS_MTU,
+        help=f"of the wire between afxdp queues, {topology.MTU_LEAST} or more (default: %(default)s)",
+    )
+    up.add_argument(
         "--reliable",
         action="store_true",
         help="agent and proxy send lost frames again; the command `cable` makes the cables of a switch lose some",
@@ -148,6 +154,7 @@ def _up(options: argparse.Namespace) -> int:
         relayed_max=options.relayed_max,
         wire=Wire(options.wire),
         reliable=options.reliable,
+        mtu=options.mtu,
     )
     lab.up(say=lambda text: print(f"xts-lab: {text}", flush=True))
     over = f" over {lab.settings.wire.says}" if options.queue == "afxdp" else ""

@@ -67,6 +67,8 @@ class Settings:
     steering: str = ""
     #: Do agent and proxy repeat frames that the wire loses?
     reliable: bool = False
+    #: Of the wire between the queues of host and device.
+    mtu: int = topology.XTS_MTU
 
     def __post_init__(self) -> None:
         if self.queue not in QUEUE_KINDS:
@@ -77,6 +79,8 @@ class Settings:
             raise ValueError(f"placement {self.placement}: only an afxdp queue has one")
         if self.queue == "shm" and self.wire is not Wire.CABLE:
             raise ValueError(f"wire {self.wire}: only afxdp queues have one")
+        if not topology.MTU_LEAST <= self.mtu <= topology.XTS_MTU:
+            raise ValueError(f"MTU {self.mtu}: expected {topology.MTU_LEAST} to {topology.XTS_MTU}")
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,7 @@ class Lab(AbstractContextManager["Lab"]):
             Wire(stored.get("wire", Wire.CABLE)),
             stored.get("steering", ""),
             stored.get("reliable", False),
+            stored.get("mtu", topology.XTS_MTU),
         )
 
     def _store_settings(self) -> None:
@@ -218,7 +223,7 @@ class Lab(AbstractContextManager["Lab"]):
     def _raise(self, say: Callable[[str], None]) -> None:
         self.directory.mkdir(parents=True)
         say("network: namespaces and cables")
-        raise_network(self.name, self.settings.queues, self.settings.wire)
+        raise_network(self.name, self.settings.queues, self.settings.wire, self.settings.mtu)
         if self.settings.wire is Wire.SWITCH:
             say("cards of the switch")
             self.start_cards()

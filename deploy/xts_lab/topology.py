@@ -36,6 +36,7 @@ EVERY_ROLE = (*ROLES, SWITCH_ROLE)
 
 XTS_MTU = 62_000  # one message of about 60 KB is one frame
 PLAIN_MTU = 1_500
+MTU_LEAST = 1_280  # of a wire: the same that xts-agent asks for
 IFA_F_NODAD = 2  # an IPv6 address is usable at once, as there are no other nodes on these links
 
 

@@ -10,6 +10,7 @@ On a cable a frame cannot arrive on another queue than it was sent for. On a car
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -43,26 +44,26 @@ class Wire(StrEnum):
         """The namespaces of a lab with this wire."""
         return topology.ROLES if self is Wire.CABLE else topology.EVERY_ROLE
 
-    def cables(self) -> tuple[Cable, ...]:
-        """The veth pairs of a lab with this wire."""
+    def cables(self, mtu: int = topology.XTS_MTU) -> tuple[Cable, ...]:
+        """The veth pairs of a lab with this wire, of this MTU."""
         if self is Wire.CABLE:
-            return topology.CABLES
-        ports = (Cable(end, port, topology.XTS_MTU, None) for end, port in PORTS.items())
+            return tuple(replace(cable, mtu=mtu) if cable.queues is None else cable for cable in topology.CABLES)
+        ports = (Cable(end, port, mtu, None) for end, port in PORTS.items())
         return (*ports, *topology.NETWORK_CABLES)
 
 
-def raise_network(lab: str, device_queues: int, wire: Wire) -> None:
+def raise_network(lab: str, device_queues: int, wire: Wire, mtu: int) -> None:
     """Makes a lab's namespaces and everything in them."""
-    topology.raise_network(lab, device_queues, wire.roles(), wire.cables())
+    topology.raise_network(lab, device_queues, wire.roles(), wire.cables(mtu))
     if wire is not Wire.CABLE:
-        _join_ports(lab)
+        _join_ports(lab, mtu)
     if wire is Wire.BRIDGE:
         with netns.inside(topology.namespace_of(lab, topology.SWITCH_ROLE)):
             for port in PORTS.values():
                 card.let_answers_through(port.interface)
 
 
-def _join_ports(lab: str) -> None:
+def _join_ports(lab: str, mtu: int) -> None:
     """Makes the bridge, with the ports in it. It forwards at once, and sends nothing itself."""
     role = topology.SWITCH_ROLE
     with topology.routing(lab, role) as route:
@@ -72,7 +73,7 @@ def _join_ports(lab: str) -> None:
             route.link("set", index=topology.index_of(route, port.interface), master=bridge)
         with netns.inside(topology.namespace_of(lab, role)):
             netns.set_sysctl(f"ipv6/conf/{BRIDGE}/disable_ipv6", 1)
-        route.link("set", index=bridge, mtu=topology.XTS_MTU, state="up")
+        route.link("set", index=bridge, mtu=mtu, state="up")
 
 
 def set_cables(path: Path, cable: card.Cable) -> None:

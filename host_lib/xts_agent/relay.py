@@ -52,6 +52,12 @@ _REPORT_BYTES = int(ffi.sizeof("struct xts_relay_report"))
 TokenOf = Callable[[Any, int, tuple[int, int], str, int], bytes]
 
 
+def _frame_bytes(geometry: Any) -> int:
+    """The largest frame over a queue, whether its frames have heads or not."""
+    room = int(geometry.largest_message) - int(lib.XTS_HEADED_BYTES) - int(lib.XTS_ARQ_BYTES)
+    return int(lib.xts_parts_frame_bytes(room)) if lib.xts_parts_needed(geometry.largest_message) else room
+
+
 @dataclass(slots=True, eq=False)
 class Relayed:
     """A process behind the relay: the tag of its grant."""
@@ -81,6 +87,7 @@ class Relay:
     up: bool = field(default=False, init=False)
     problem: str = field(default="it has not started yet", init=False)
     served: dict[int, Relayed] = field(default_factory=dict, init=False)
+    largest_message: int = field(default=LARGEST_MESSAGE, init=False)
     _geometry: Any = field(default=None, init=False)
     _next: int = field(default=1, init=False)
     _retry_at: float = field(default=0.0, init=False)
@@ -139,7 +146,8 @@ class Relay:
     def _start(self, slot: Slot, keeper: socket.socket) -> None:
         geometry = ffi.new("struct xts_attach_reply *")
         ffi.memmove(geometry, slot.geometry, len(slot.geometry))
-        if geometry.largest_message < LARGEST_MESSAGE + lib.XTS_CARRIED_BYTES:
+        self.largest_message = min(LARGEST_MESSAGE, _frame_bytes(geometry) - int(lib.XTS_CARRIED_BYTES))
+        if self.largest_message < lib.XTS_FRAME_BYTES_SINGLE:
             raise OSError(errno.EOPNOTSUPP, "a relay needs frames of several buffers (single_chunk, Linux before 6.6)")
         geometry.epoch = secrets.randbits(64) or 1
         secret = set_secret(geometry, slot.pool.headed)
@@ -222,7 +230,7 @@ class Relay:
                 errno.EUSERS, f"the relay serves {len(self.served)} processes, the most allowed (--relayed-max)"
             )
         window = min(RELAYED_WINDOW, peer.frame_window_max or RELAYED_WINDOW)
-        area = create_shm(max(window, int(lib.XTS_FRAME_WINDOW_MIN)), LARGEST_MESSAGE)
+        area = create_shm(max(window, int(lib.XTS_FRAME_WINDOW_MIN)), self.largest_message)
         try:
             return self._grant(area, peer, epoch, cgroup, pod)
         except (OSError, NotReady):

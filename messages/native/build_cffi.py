@@ -22,6 +22,7 @@ HEADERS = (
         "queues/queue.h",
         "decorators/headed.h",
         "decorators/arq.h",
+        "decorators/parts.h",
         "wire/datagram.h",
         "attaching/waits.h",
         "attaching/status.h",

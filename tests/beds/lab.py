@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 
 import pytest
+from xts_lab import topology
 from xts_lab.lab import Lab
 from xts_lab.privilege import afxdp_unavailable, missing_privilege
 from xts_lab.wire import Wire
 
 QUEUES = 8
 WIRE_VARIABLE = "TESTS_WIRE"
+MTU_VARIABLE = "TESTS_MTU"
 
 
 def skip_without_lab(queue: str) -> None:
@@ -32,11 +34,13 @@ def raise_or_skip(
     metrics: bool = False,
     wire: Wire | None = None,
     reliable: bool = False,
+    mtu: int | None = None,
 ) -> Lab:
     """A lab of this run's own, up, with so many device queues, more tables for the proxy's configuration, a key that
     agent and proxy share or none, and this between them, whose lost frames are repeated or not; the test is skipped
-    where the machine or the user cannot have one. Without `wire`, AF_XDP queues have the one that TESTS_WIRE names (a
-    cable), so that suites written for a cable run on a switch, too (tests/system/wire/test_suites.py)."""
+    where the machine or the user cannot have one. Without `wire` and `mtu`, AF_XDP queues have those that
+    TESTS_WIRE and TESTS_MTU name (a cable with long packets), so that suites written for a cable run on other wires,
+    too (tests/system/wire/test_suites.py)."""
     skip_without_lab(queue)
     lab = Lab(
         f"t{os.getpid()}{queue}{suffix}",
@@ -48,6 +52,7 @@ def raise_or_skip(
         metrics=metrics,
         wire=wire or (Wire(os.environ.get(WIRE_VARIABLE, Wire.CABLE)) if queue == "afxdp" else Wire.CABLE),
         reliable=reliable,
+        mtu=mtu or int(os.environ.get(MTU_VARIABLE, topology.XTS_MTU)),
     )
     lab.up()
     return lab

@@ -53,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	struct run r = { .below = memory_open(true), .frames = { .held_max = HELD_MOST } };
 
 	ENSURE(xts_bundle_wrap(&r.frames.queue, &r.below->queue) == 0);
-	xts_bundle_send(r.frames.queue, true);
+	xts_bundle_send(r.frames.queue, true, 0);
 	while (in.bytes) {
 		step_begins(&in, data);
 		switch (take(&in) % 9) {
@@ -78,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 			numbered_recycle(&r.frames, take(&in));
 			break;
 		case 8:
-			xts_bundle_send(r.frames.queue, take(&in) % 8);
+			xts_bundle_send(r.frames.queue, take(&in) % 8, 0);
 			break;
 		}
 	}

@@ -68,6 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	case XTS_REPLY_GATHERED: PAYLOAD_WITHIN(gathered, XTS_GATHERED_BYTES, data, bytes); break;
 	case XTS_LINK_GOODBYE: ROUND_TRIP(goodbye, XTS_GOODBYE_BYTES, data, bytes); break;
 	case XTS_LINK_BUNDLE: PAYLOAD_WITHIN(bundle, XTS_BUNDLE_BYTES, data, bytes); break;
+	case XTS_LINK_PART: PAYLOAD_WITHIN(part, XTS_PART_BYTES, data, bytes); break;
 	case XTS_LINK_HEADED: ROUND_TRIP(headed, XTS_HEADED_BYTES, data, bytes); break;
 	case XTS_LINK_ARQ: ROUND_TRIP(arq, XTS_ARQ_BYTES, data, bytes); break;
 	case XTS_LINK_PROBE: ROUND_TRIP(probe, XTS_PROBE_BYTES, data, bytes); break;

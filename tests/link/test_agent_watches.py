@@ -236,10 +236,10 @@ def test_an_mtu_that_is_too_small(running: Running) -> None:
     """Nobody attaches, to end at the first large message: processes hear which MTU it takes."""
     wire = running.wire
     with attach(running.endpoint) as attachment:
-        set_link(wire, mtu=1500)
+        set_link(wire, mtu=1200)
         assert ended(attachment)
-    refused_for(running.endpoint, f"the MTU of xts0 is 1500: {MTU_LEAST} or more is needed")
-    assert running.logged().count("the MTU of xts0 is 1500") <= 1 + 1  # the agent's line, and one of the refusal
+    refused_for(running.endpoint, f"the MTU of xts0 is 1200: {MTU_LEAST} or more is needed")
+    assert running.logged().count("the MTU of xts0 is 1200") <= 1 + 1  # the agent's line, and one of the refusal
     set_link(wire, mtu=62_000)
     with attached_at_last(running.endpoint) as again:
         exchange(wire, running.device, again)

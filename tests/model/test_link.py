@@ -34,6 +34,8 @@ from xts_messages.wire import wire_table as table
 from xts_messages.wire.codec import Frame
 
 MULTI_BUFFER = 1
+PARTS = table.FEATURES["PARTS"][0]
+ETH = table.ETH_BYTES
 
 
 # --- opening --------------------------------------------------------------------------------------
@@ -50,12 +52,37 @@ MULTI_BUFFER = 1
         ({"largest_message": 3840}, True),
         ({"largest_message": 3839}, False),
         ({"largest_message": 61441}, False),
+        ({"largest_message": 1294, "features": PARTS}, True),
+        ({"largest_message": 1293, "features": PARTS}, False),
     ],
 )
 def test_init_checks_its_configuration(changes: dict[str, int], ok: bool) -> None:
     for role in (HOST, PROXY):
         link = ffi.new("struct xts_link *")
         assert core.xts_link_init(link, config(role, **changes), 0) == (0 if ok else -errno.EINVAL)
+
+
+@pytest.mark.parametrize("packet, head", [(1514, 0), (1294, 0), (1514, 32), (3839, 96)])
+def test_frames_in_parts_have_eight_times_as_much(packet: int, head: int) -> None:
+    """An end with longer packets sends as short ones as the other can receive."""
+    long, short = ({"largest_message": size, "features": PARTS, "head_bytes": head} for size in (61440, packet))
+    for host, proxy in ((long, short), (short, long), (short, short)):
+        pair = Pair(config(HOST, **host), config(PROXY, **proxy)).open()
+        for end in pair.ends:
+            assert end.link.packet_bytes == packet
+            assert end.link.largest_message == ETH + 8 * (packet - head - int(core.XTS_PART_BYTES))
+
+
+def test_packets_that_hold_a_message_need_no_parts() -> None:
+    pair = Pair(config(HOST, largest_message=9014, features=PARTS), config(PROXY, features=PARTS)).open()
+    assert [end.link.largest_message for end in pair.ends] == [9014, 9014]
+
+
+def test_short_packets_need_an_end_that_knows_parts() -> None:
+    pair = Pair(config(HOST, largest_message=1514, features=PARTS), config(PROXY))
+    pair.settle()
+    assert pair.host.link.state == core.XTS_LINK_DOWN
+    assert pair.host.link.error == errno.EMSGSIZE
 
 
 def test_opening_agrees_on_the_smaller_values() -> None:
@@ -359,7 +386,7 @@ def test_a_malformed_message_is_a_violation(frame: bytes) -> None:
 def test_a_control_type_of_a_later_version_does_no_harm() -> None:
     pair = Pair().open()
     later = bytearray(from_host("XTS_LINK_PING", seqno=9, frame_ack=9))
-    later[table.ETH_BYTES] = 31
+    later[table.ETH_BYTES] = table.LINK_CODES[-1]
     assert pair.proxy.take(bytes(later), pair.now_ns) == DROPPED
     assert pair.proxy.up
 

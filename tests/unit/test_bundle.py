@@ -92,7 +92,7 @@ def test_what_waits_leaves_when_no_more_may_be_bundled() -> None:
     native = host.native
     with host.bundled() as host, proxy:
         host.submit(frame_of(60))
-        lib.xts_bundle_send(host.native, False)
+        lib.xts_bundle_send(host.native, False, 0)
         lib.xts_queue_kick(native)
         assert drain(proxy) == [frame_of(60)]
 

@@ -161,7 +161,7 @@ def test_a_smaller_mtu(kernel: Kernel) -> None:
 def test_a_smaller_mtu_and_no_program(kernel: Kernel) -> None:
     """The program is there first: it keeps other frames away from this machine."""
     kept = kept_by(kernel)
-    kernel.change(mtu=1500, program_id=0)
+    kernel.change(mtu=MTU_LEAST - 1, program_id=0)
     assert look(kept)
     assert "the MTU" in kept.problem and kernel.attached == 1
 
@@ -170,7 +170,7 @@ def test_without_the_right_to_mend_anything(kernel: Kernel) -> None:
     kept = kept_by(kernel, rights=False)
     kernel.change(program_id=ANOTHER)
     assert look(kept) and not kept.mends, "another start could do nothing either"
-    kernel.change(program_id=0, mtu=1500)
+    kernel.change(program_id=0, mtu=MTU_LEAST - 1)
     assert look(kept) and not kept.mends
     kernel.change(mtu=62_000)
     assert look(kept) and kept.mends

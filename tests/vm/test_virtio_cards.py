@@ -17,7 +17,7 @@ from xts_messages.machine import mac_address, xdp_features
 from xts_messages.queues.queue_kinds import QueueOptions
 
 ENDS = ("host", "dpu")
-MTU_LEAST = 3826
+MTU = 1500  # up to 3804 virtio-net has zero copy
 MACS = {end: f"52:54:00:aa:00:0{number}" for number, end in enumerate(ENDS, start=1)}
 
 
@@ -37,7 +37,7 @@ def cards() -> Iterator[dict[str, str]]:
         assert features[int(Path(f"/sys/class/net/{name}/ifindex").read_text())].zero_copy
         ip("netns", "add", end)
         ip("link", "set", name, "netns", end)
-        ip("-n", end, "link", "set", name, "mtu", str(MTU_LEAST), "up")
+        ip("-n", end, "link", "set", name, "mtu", str(MTU), "up")
     yield names
     for end in ENDS:
         ip("netns", "del", end)
@@ -56,7 +56,7 @@ def test_frames_cross_whatever_the_driver_does(cards: dict[str, str]) -> None:
     """With zero copy, or in copy mode after the driver has refused it."""
     with ExitStack() as stack:
         host, device = (opened(cards, end, stack).queues[0] for end in ENDS)
-        for number, size in enumerate((60, 1500, 3000, 3840) * 8):
+        for number, size in enumerate((60, 600, 1500, 1514) * 8):
             source, sink = (host, device) if number % 2 else (device, host)
             frame = source.peer_mac + source.local_mac + b"\x85\x5b" + bytes([7, number]) + os.urandom(size - 16)
             source.send(frame)

@@ -48,11 +48,11 @@ static uint64_t features_of(const struct worker_state *worker, const struct xts_
 
 	if (queue->ops->leave && !queue->heads)
 		features |= XTS_FEATURE_MOVE;
-	if (queue->traits & XTS_QUEUE_PACKETS)
-		features |= XTS_FEATURE_BUNDLE;
 	if (worker->config.names.resolver_count)
 		features |= XTS_FEATURE_NAMES;
-	if (queue->traits & XTS_QUEUE_PACKETS && queue->traits & XTS_QUEUE_FRAGMENTS && worker->config.relayed_max)
+	features |= xts_packets_features(queue);
+	if (queue->traits & XTS_QUEUE_PACKETS && queue->traits & (XTS_QUEUE_FRAGMENTS | XTS_QUEUE_PARTS) &&
+	    worker->config.relayed_max)
 		features |= XTS_FEATURE_RELAY;
 	return features;
 }
@@ -64,7 +64,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		.role = XTS_LINK_PROXY,
 		.ethertype = worker->config.ethertype,
 		.frame_window = queue->frame_window,
-		.largest_message = queue->largest_message,
+		.largest_message = xts_packets_bytes(queue),
 		.head_bytes = queue->head_bytes,
 		.features = features_of(worker, queue),
 		.sockets_max = channel_sockets_max(tenant),
@@ -110,11 +110,8 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		error = watch_descriptor(worker, queue->wait_fd, EPOLLIN, &ch->queue_watch);
 	if (!error && life_fd >= 0)
 		error = watch_descriptor(worker, life_fd, EPOLLIN | EPOLLRDHUP, &ch->life_watch);
-	if (!error && queue->traits & XTS_QUEUE_PACKETS) {
-		/* last, because on failure the queue still belongs to the caller */
-		error = xts_bundle_wrap(&ch->queue, queue);
-		ch->bundle = error ? NULL : ch->queue;
-	}
+	if (!error) /* last, because on failure the queue still belongs to the caller */
+		error = xts_packets_wrap(&ch->packets, &ch->queue);
 	if (error) {
 		if (ch->account.group)
 			account_close(&ch->account);

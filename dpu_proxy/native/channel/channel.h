@@ -36,6 +36,7 @@
 #include "wire/datagram.h"
 #include "link/link.h"
 #include "names/names.h"
+#include "decorators/packets.h"
 #include "queues/queue.h"
 #include "tenants/tenant.h"
 #include "worker/list.h"
@@ -85,7 +86,7 @@ struct channel {
 	struct xts_queue *queue;
 	struct xts_queue *own_queue; /* the innermost, of its kind */
 	uint64_t number;             /* larger than those of the channels before it */
-	struct xts_queue *bundle;    /* the same queue where frames are packets (xts_bundle_wrap()), else NULL */
+	struct xts_packets packets;  /* some of its decorators */
 	struct xts_link link;
 	uint32_t queue_id;
 	uint32_t descriptors;      /* descriptors of its queue, charged to the tenant */

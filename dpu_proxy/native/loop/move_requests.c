@@ -133,8 +133,7 @@ static int go_on_without(struct channel *ch)
 	}
 	ch->move->reset = ch->connection_count;
 	ch->move->ends = true;
-	if (ch->bundle)
-		xts_bundle_send(ch->bundle, false);
+	xts_packets_end(&ch->packets);
 	xts_link_goodbye(&ch->link, ESHUTDOWN); /* as at the end of the proxy */
 	channel_end_epoch(ch, true);
 	return 0;

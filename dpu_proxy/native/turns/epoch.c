@@ -168,8 +168,7 @@ void channel_link_opened(struct channel *ch)
 	take_over_costs(ch);
 	ch->epoch_live = true;
 	xts_headed_epoch(ch->queue);
-	if (ch->bundle)
-		xts_bundle_send(ch->bundle, ch->link.features & XTS_FEATURE_BUNDLE);
+	xts_packets_begin(&ch->packets, &ch->link);
 	ch->worker->stats.channels_up++;
 	ch->worker->stats.hellos++;
 	channel_log(ch, "open, %s %u, window %u frames of %u bytes",
@@ -186,8 +185,7 @@ void channel_link_closed(struct channel *ch)
 {
 	struct worker_state *w = ch->worker;
 
-	if (ch->bundle)
-		xts_bundle_send(ch->bundle, false);
+	xts_packets_end(&ch->packets);
 	if (!ch->epoch_live) {
 		if (ch->moved_epoch && ch->link.state == XTS_LINK_DOWN)
 			move_unclaimed_end(ch); /* its host has ended without a HELLO to this process */

@@ -17,8 +17,7 @@ static bool waits(struct channel *ch)
 void channel_leave(struct channel *ch)
 {
 	channel_flush(ch);
-	if (ch->bundle)
-		xts_bundle_send(ch->bundle, false);
+	xts_packets_end(&ch->packets);
 	if (ch->epoch_live)
 		xts_link_goodbye(&ch->link, ERESTART); /* else its host waits for the answer to a HELLO, or sleeps */
 	ch->unkicked_bytes++;                          /* for what is due now, and was submitted before */

@@ -9,6 +9,7 @@
 #include "core/catch_up.h"
 #include "core/device_clock.h"
 #include "link/link.h"
+#include "decorators/packets.h"
 #include "processes/next_proxy.h"
 #include "queues/queue.h"
 
@@ -46,8 +47,8 @@ struct channel {
 	struct stack *stack;
 	struct channel *next_dead;
 	struct xts_attachment attachment;
-	struct xts_queue *queue;  /* attachment.queue, perhaps decorated */
-	struct xts_queue *bundle; /* one of the decorators (xts_bundle_wrap()), or NULL */
+	struct xts_queue *queue;    /* attachment.queue, perhaps decorated */
+	struct xts_packets packets; /* some of the decorators */
 	struct xts_link link;
 	struct device_clock clock;
 	bool dead;

@@ -51,12 +51,10 @@ static int decorate(struct channel *c)
 	int r;
 
 	c->queue = c->attachment.queue;
-	if (c->queue->traits & XTS_QUEUE_PACKETS) {
-		r = xts_bundle_wrap(&c->queue, c->queue);
-		if (r)
-			return r;
-		c->attachment.queue = c->bundle = c->queue;
-	}
+	r = xts_packets_wrap(&c->packets, &c->queue);
+	if (r)
+		return r;
+	c->attachment.queue = c->queue;
 	if (st->settings.faults[0]) {
 		r = faults_parse(st->settings.faults, &transmit, &receive);
 		if (!r)
@@ -77,14 +75,14 @@ static int link_start(struct channel *c)
 		.role = XTS_LINK_HOST,
 		.ethertype = reply->ethertype,
 		.frame_window = c->queue->frame_window,
-		.largest_message = c->queue->largest_message,
+		.largest_message = xts_packets_bytes(c->queue),
 		.head_bytes = c->queue->head_bytes,
 		.features = XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS |
 			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_TAKE | XTS_FEATURE_DATAGRAM |
 			    XTS_FEATURE_NAMES | XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM |
 			    XTS_FEATURE_RETURN_DATAGRAM | XTS_FEATURE_CUT_OFF | XTS_FEATURE_FAULT_OF |
 			    XTS_FEATURE_RENEW_KEY | XTS_FEATURE_CATCH_UP | XTS_FEATURE_WITHDRAW | XTS_FEATURE_CANCEL |
-			    XTS_FEATURE_MOVE | (c->bundle ? XTS_FEATURE_BUNDLE : 0),
+			    XTS_FEATURE_MOVE | xts_packets_features(c->queue),
 		.epoch = reply->epoch,
 		.pid = (uint32_t)getpid(),
 		.ping_ms = PING_MS,
@@ -143,8 +141,8 @@ static int link_open(struct channel *c)
 	}
 	if (!r && c->link.state == XTS_LINK_DOWN)
 		r = -c->link.error;
-	if (!r && c->bundle)
-		xts_bundle_send(c->bundle, c->link.features & XTS_FEATURE_BUNDLE);
+	if (!r)
+		xts_packets_begin(&c->packets, &c->link);
 	xts_link_ask_clock(&c->link);
 	/* counted from a ping, which is sent after PING_MS of silence */
 	c->link.config.dead_ms = c->stack->settings.dead_ms - PING_MS;

@@ -165,8 +165,7 @@ bool move_restarts(struct stack *st, int error)
 	config.token_bytes = 0;
 	config.features &= ~XTS_FEATURE_TOKEN;
 	config.dead_ms = REOPENING_MS;
-	if (c->bundle)
-		xts_bundle_send(c->bundle, false);
+	xts_packets_end(&c->packets);
 	c->refused_count = 0;
 	for (uint32_t i = 0; i < m->count; i++)
 		wait_for_claim(m->sockets[i].socket);
@@ -194,8 +193,7 @@ void move_opened(struct stack *st)
 {
 	struct channel *c = st->channel;
 
-	if (c->bundle)
-		xts_bundle_send(c->bundle, c->link.features & XTS_FEATURE_BUNDLE);
+	xts_packets_begin(&c->packets, &c->link);
 	xts_link_ask_clock(&c->link);
 	c->link.config.dead_ms = st->settings.dead_ms - PING_MS;
 	c->move.opening = false;

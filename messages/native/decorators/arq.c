@@ -83,7 +83,8 @@ void arq_session_begin(struct arq_queue *q, uint64_t epoch)
 static int arq_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
 {
 	struct arq_queue *q = arq_of(base);
-	uint32_t most = base->frame_window + XTS_CONTROL_RESERVE - SPARE_SLOTS;
+	uint32_t slots = base->tx_slots ? base->tx_slots : base->frame_window + XTS_CONTROL_RESERVE;
+	uint32_t most = slots - SPARE_SLOTS;
 	int error = -EAGAIN;
 
 	if (!q->open || q->tx.end - q->tx.released + q->slots_out < most)

@@ -42,6 +42,7 @@ struct bundle_queue {
 	struct xts_queue base;
 	struct xts_queue *inner;
 	bool sending;
+	uint32_t most_bytes; /* of a bundle */
 	/* Transmit: a frame that waits for others, or for the kick. */
 	struct xts_tx_slot waiting;
 	uint32_t waiting_bytes, waiting_frames;
@@ -114,7 +115,7 @@ static bool fits(const struct bundle_queue *q, uint32_t bytes)
 {
 	uint32_t head = q->waiting_frames == 1 ? XTS_BUNDLE_BYTES + LENGTH_BYTES : 0;
 
-	return q->waiting_frames && q->waiting_bytes + head + LENGTH_BYTES + bytes <= WHOLE_BYTES - q->base.head_bytes;
+	return q->waiting_frames && q->waiting_bytes + head + LENGTH_BYTES + bytes <= q->most_bytes;
 }
 
 static int bundle_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
@@ -352,11 +353,13 @@ int xts_bundle_wrap(struct xts_queue **out, struct xts_queue *inner)
 	return 0;
 }
 
-void xts_bundle_send(struct xts_queue *base, bool on)
+void xts_bundle_send(struct xts_queue *base, bool on, uint32_t most_bytes)
 {
 	struct bundle_queue *q = bundle_of(base);
+	uint32_t whole = WHOLE_BYTES - q->base.head_bytes;
 
 	if (!on)
 		let_go(q);
 	q->sending = on;
+	q->most_bytes = most_bytes && most_bytes < whole ? most_bytes : whole;
 }

@@ -1,5 +1,6 @@
 /* The link state machine; link.h has the theory of operation. */
 #include "link/link.h"
+#include "decorators/parts.h"
 
 /* The last is sent after 127 times ping_ms: a peer may be out of reach for as long as that. */
 #define PINGS_MAX 8u
@@ -44,9 +45,12 @@ static bool window_valid(uint32_t frames)
 	return frames >= XTS_FRAME_WINDOW_MIN && frames <= XTS_FRAME_WINDOW_MAX;
 }
 
-static bool size_valid(uint32_t bytes)
+/* Of a packet. Short ones do where longer frames come in parts. */
+static bool size_valid(uint32_t bytes, uint64_t features)
 {
-	return bytes >= XTS_FRAME_BYTES_SINGLE && bytes <= XTS_FRAME_BYTES_MAX;
+	uint32_t least = features & XTS_FEATURE_PARTS ? XTS_FRAME_BYTES_LEAST : XTS_FRAME_BYTES_SINGLE;
+
+	return bytes >= least && bytes <= XTS_FRAME_BYTES_MAX;
 }
 
 /* A HELLO is due, and the token before it. */
@@ -64,7 +68,7 @@ static bool token_valid(const struct xts_link_config *config)
 
 int xts_link_init(struct xts_link *link, const struct xts_link_config *config, uint64_t now_ns)
 {
-	if (!window_valid(config->frame_window) || !size_valid(config->largest_message) ||
+	if (!window_valid(config->frame_window) || !size_valid(config->largest_message, config->features) ||
 	    (config->role != XTS_LINK_HOST && config->role != XTS_LINK_PROXY) || !token_valid(config))
 		return -EINVAL;
 	memset(link, 0, sizeof *link);
@@ -108,13 +112,17 @@ static bool take_ack(struct xts_link *link, uint8_t frame_ack)
 	return true;
 }
 
-static void open_epoch(struct xts_link *link, uint64_t epoch, uint16_t window, uint32_t largest, uint64_t features)
+static void open_epoch(struct xts_link *link, uint64_t epoch, uint16_t window, uint32_t packet_bytes, uint64_t features)
 {
+	uint32_t room = packet_bytes - link->config.head_bytes;
+	bool parts = features & XTS_FEATURE_PARTS && xts_parts_needed(packet_bytes);
+
 	link->state = XTS_LINK_UP;
 	link->error = 0;
 	link->epoch = epoch;
 	link->frame_window = window;
-	link->largest_message = largest - link->config.head_bytes;
+	link->packet_bytes = packet_bytes;
+	link->largest_message = parts ? xts_parts_frame_bytes(room) : room;
 	link->features = features;
 	link->sent = link->acked = link->received = link->recycled = link->acked_to_peer = 0;
 	link->traffic = false;
@@ -158,8 +166,10 @@ static enum xts_link_verdict receive_hello(struct xts_link *link, const struct x
 		return refuse_hello(link, hello, EPROTONOSUPPORT);
 	if (hello->required & ~config->features)
 		return refuse_hello(link, hello, EOPNOTSUPP);
-	if (!window_valid(hello->frame_window) || !size_valid(hello->largest_message) || !hello->epoch)
+	if (!window_valid(hello->frame_window) || !size_valid(hello->largest_message, hello->features) || !hello->epoch)
 		return refuse_hello(link, hello, EINVAL);
+	if (!size_valid(hello->largest_message, features))
+		return refuse_hello(link, hello, EMSGSIZE);
 	error = config->admit ? config->admit(config->admit_context, hello, token, link->token_payload) : 0;
 	if (error)
 		return refuse_hello(link, hello, error);
@@ -189,7 +199,7 @@ static enum xts_link_verdict receive_hello_ack(struct xts_link *link, const stru
 		return XTS_LINK_CLOSED;
 	}
 	if (ack->version != XTS_WIRE_VERSION || !window_valid(ack->frame_window) ||
-	    ack->frame_window > config->frame_window || !size_valid(ack->largest_message) ||
+	    ack->frame_window > config->frame_window || !size_valid(ack->largest_message, ack->features) ||
 	    ack->largest_message > config->largest_message || (ack->features & ~config->features) ||
 	    (config->required & ~ack->features))
 		return violation(link, &link->stats.malformed);
@@ -489,7 +499,7 @@ static size_t write_hello_ack(struct xts_link *link, uint8_t *frame)
 	struct xts_hello_ack ack = {
 		.version = XTS_WIRE_VERSION,
 		.frame_window = up ? link->frame_window : link->config.frame_window,
-		.largest_message = up ? link->largest_message + link->config.head_bytes : link->config.largest_message,
+		.largest_message = up ? link->packet_bytes : link->config.largest_message,
 		.features = up ? link->features : link->config.features,
 		.epoch = link->epoch,
 		.sockets_max = link->config.sockets_max,

@@ -53,7 +53,8 @@ struct xts_link_config {
 	uint8_t peer_mac[6];
 	uint16_t ethertype;    /* host order; 0: XTS_ETHERTYPE */
 	uint16_t frame_window; /* frames, XTS_FRAME_WINDOW_MIN to _MAX */
-	/* size in bytes of the largest frame that we can receive, XTS_FRAME_BYTES_SINGLE to _MAX */
+	/* size in bytes of the largest frame that we can receive in a packet, XTS_FRAME_BYTES_SINGLE to _MAX; with the
+	 * feature PARTS from XTS_FRAME_BYTES_LEAST on */
 	uint32_t largest_message;
 	uint32_t head_bytes;  /* of which the head of each frame takes this much (queue.h) */
 	uint64_t features;    /* bits offered (host) or supported (proxy) */
@@ -97,7 +98,8 @@ struct xts_link {
 	uint8_t refusal; /* host: the number (XTS_REFUSED_*) that the proxy has sent with a refusal, or 0 */
 	/* In force while up. */
 	uint16_t frame_window;
-	uint32_t largest_message; /* without heads */
+	uint32_t largest_message; /* without heads; it may come in parts */
+	uint32_t packet_bytes;    /* of a packet, heads included */
 	uint64_t features;
 	uint64_t epoch;
 	uint32_t sockets_max;

@@ -349,9 +349,19 @@ static const struct xts_queue_ops afxdp_ops = {
 /* The chunks for frames that are kept longer than their credit. A received chunk holds XTS_FRAME_BYTES_SINGLE bytes. */
 static int afxdp_kept(const struct xts_attach_reply *g)
 {
-	uint32_t chunks = (g->largest_message + XTS_FRAME_BYTES_SINGLE - 1) / XTS_FRAME_BYTES_SINGLE;
+	uint32_t chunks = xts_parts_needed(g->largest_message) ?
+				  XTS_PARTS_MAX :
+				  (g->largest_message + XTS_FRAME_BYTES_SINGLE - 1) / XTS_FRAME_BYTES_SINGLE;
 
 	return xts_queue_kept_of(g->rx_chunks, g->frame_window, chunks);
+}
+
+/* A queue with several buffers a frame has them for parts, too, whatever packets the other end can receive. */
+static uint32_t afxdp_traits(const struct xts_attach_reply *g)
+{
+	if (g->largest_message > XTS_FRAME_BYTES_SINGLE)
+		return XTS_QUEUE_FRAGMENTS | XTS_QUEUE_PARTS;
+	return xts_parts_needed(g->largest_message) ? XTS_QUEUE_PARTS : 0;
 }
 
 static bool afxdp_geometry_ok(const struct xts_attach_reply *g)
@@ -361,7 +371,7 @@ static bool afxdp_geometry_ok(const struct xts_attach_reply *g)
 
 	return g->kind == XTS_QUEUE_AFXDP && g->chunk_bytes == XTS_CHUNK_BYTES &&
 	       g->frame_window >= XTS_FRAME_WINDOW_MIN && g->frame_window <= XTS_FRAME_WINDOW_MAX &&
-	       g->largest_message >= XTS_FRAME_BYTES_SINGLE && g->largest_message <= XTS_FRAME_BYTES_MAX &&
+	       g->largest_message >= XTS_FRAME_BYTES_LEAST && g->largest_message <= XTS_FRAME_BYTES_MAX &&
 	       g->slot_bytes % XTS_CHUNK_BYTES == 0 && g->slot_bytes >= g->largest_message &&
 	       g->slot_bytes <= XTS_AFXDP_SLOT_BYTES && g->tx_slots >= g->frame_window + XTS_CONTROL_RESERVE &&
 	       g->tx_slots <= AFXDP_SLOTS_MAX && entries && entries <= XTS_AFXDP_RING_ENTRIES_MAX &&
@@ -453,8 +463,8 @@ static int afxdp_make(struct xts_queue **out, const int *fds, const struct xts_a
 	q->base.kept_max = (uint32_t)afxdp_kept(g);
 	if (q->base.kept_max > XTS_QUEUE_KEPT_MAX)
 		q->base.kept_max = XTS_QUEUE_KEPT_MAX;
-	q->base.traits = xts_queue_afxdp.traits |
-			 (g->largest_message > XTS_FRAME_BYTES_SINGLE ? XTS_QUEUE_FRAGMENTS : 0);
+	q->base.traits = xts_queue_afxdp.traits | afxdp_traits(g);
+	q->base.tx_slots = g->tx_slots;
 	q->base.wait_fd = xsk_fd;
 	memcpy(q->base.local_mac, g->local_mac, 6);
 	memcpy(q->base.peer_mac, g->peer_mac, 6);

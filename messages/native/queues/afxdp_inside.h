@@ -5,9 +5,10 @@
 #include <stdbool.h>
 
 #include "queues/afxdp_rings.h"
+#include "decorators/parts.h"
 #include "queues/queue.h"
 
-#define AFXDP_SLOTS_MAX (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE)
+#define AFXDP_SLOTS_MAX (XTS_PARTS_PACKETS_MAX + XTS_CONTROL_RESERVE)
 
 /* Frames that are to be sent again, and all that were submitted behind them, in order (afxdp_again.c). */
 struct afxdp_again {

@@ -8,6 +8,7 @@
 #include "queues/afxdp.h"
 #include "queues/afxdp_rings.h"
 #include "queues/afxdp_umem.h"
+#include "decorators/parts.h"
 
 #include <fcntl.h>
 #include <linux/mempolicy.h>
@@ -84,7 +85,7 @@ static int interface_frame_bytes(uint32_t ifindex)
  * direction. */
 static int geometry_for(struct xts_attach_reply *g, const struct xts_queue_options *options, bool single_chunk)
 {
-	uint32_t window = options->frame_window;
+	uint32_t window = options->frame_window, packets = 1;
 	uint32_t needed;
 	int frame_bytes = interface_frame_bytes(options->ifindex);
 
@@ -92,14 +93,19 @@ static int geometry_for(struct xts_attach_reply *g, const struct xts_queue_optio
 		return frame_bytes;
 	if (window < XTS_FRAME_WINDOW_MIN || window > XTS_FRAME_WINDOW_MAX || options->kept_max > XTS_QUEUE_KEPT_MAX)
 		return -EINVAL;
-	if (frame_bytes < (int)XTS_FRAME_BYTES_SINGLE)
+	if (frame_bytes < (int)XTS_FRAME_BYTES_LEAST)
 		return -EMSGSIZE;
+	single_chunk |= xts_parts_needed((uint32_t)frame_bytes);
+	if (xts_parts_needed((uint32_t)frame_bytes)) {
+		window = xts_parts_window(window);
+		packets = XTS_PARTS_MAX;
+	}
 	memset(g, 0, sizeof *g);
 	g->magic = XTS_ATTACH_MAGIC;
 	g->version = XTS_ATTACH_VERSION;
 	g->kind = XTS_QUEUE_AFXDP;
 	g->ethertype = XTS_ETHERTYPE;
-	g->frame_window = options->frame_window;
+	g->frame_window = (uint16_t)window;
 	g->queue_id = options->queue_id;
 	g->chunk_bytes = XTS_CHUNK_BYTES;
 	g->largest_message = single_chunk ? XTS_FRAME_BYTES_SINGLE : XTS_FRAME_BYTES_MAX;
@@ -109,8 +115,8 @@ static int geometry_for(struct xts_attach_reply *g, const struct xts_queue_optio
 	if (options->buffers_max && g->largest_message > options->buffers_max * XTS_FRAME_BYTES_SINGLE)
 		g->largest_message = options->buffers_max * XTS_FRAME_BYTES_SINGLE;
 	g->slot_bytes = single_chunk ? XTS_CHUNK_BYTES : XTS_AFXDP_SLOT_BYTES;
-	g->tx_slots = window + XTS_CONTROL_RESERVE;
-	g->rx_chunks = window * (single_chunk ? 1 : 16) + options->kept_max + XTS_CONTROL_RESERVE;
+	g->tx_slots = window * packets + XTS_CONTROL_RESERVE;
+	g->rx_chunks = window * (single_chunk ? packets : 16) + options->kept_max + XTS_CONTROL_RESERVE;
 	needed = g->tx_slots * (g->slot_bytes / XTS_CHUNK_BYTES);
 	if (needed < g->rx_chunks)
 		needed = g->rx_chunks;
@@ -223,7 +229,7 @@ static int socket_open(struct xts_queue_opened *out, const struct xts_queue_opti
 	if (error)
 		return error;
 	address.sxdp_flags = (uint16_t)((options->zero_copy ? XDP_ZEROCOPY : XDP_COPY) | XDP_USE_NEED_WAKEUP |
-					(single_chunk ? 0 : XDP_USE_SG));
+					(g->slot_bytes == XTS_CHUNK_BYTES ? 0 : XDP_USE_SG));
 	xsk_fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
 	if (xsk_fd < 0)
 		return -errno;

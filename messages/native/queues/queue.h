@@ -1,7 +1,7 @@
 /*
  * A queue: frames to and from one peer, in order. There are two implementations (afxdp.c over an AF_XDP socket, shm.c
- * over shared memory) and five decorators (headed.c, arq.c, bundle.c, pcap.c, fault.c) behind one interface, so that
- * the code above is the same for all.
+ * over shared memory) and six decorators (headed.c, arq.c, parts.c, bundle.c, pcap.c, fault.c) behind one interface, so
+ * that the code above is the same for all.
  *
  * Transmit: take a slot, write a frame into its contiguous memory, submit, and kick once per round. Slots come back by
  * themselves when the peer (shm) or the kernel (afxdp) has finished with them, and are reused last in, first out, which
@@ -99,6 +99,8 @@ enum xts_queue_trait {
 	XTS_QUEUE_RETAINS = 32,
 	/* it does something by itself at a time: xts_queue_tick() has to be called */
 	XTS_QUEUE_CLOCK = 64,
+	/* it has buffers for frames in parts, each part a frame of the queue (parts.h) */
+	XTS_QUEUE_PARTS = 128,
 };
 
 struct xts_queue_ops {
@@ -130,7 +132,9 @@ enum xts_queue_end { XTS_QUEUE_HOST, XTS_QUEUE_PROXY };
 struct xts_queue {
 	const struct xts_queue_ops *ops;
 	uint32_t largest_message; /* size of the largest frame that this queue carries, in each direction */
+	uint32_t packet_bytes;    /* of the largest that leaves and comes in one piece; 0: largest_message (parts.h) */
 	uint16_t frame_window;    /* the largest frame window for which it has buffers, in each direction */
+	uint32_t tx_slots;        /* for transmitting; 0: frame_window + XTS_CONTROL_RESERVE */
 	int wait_fd;              /* poll it for POLLIN while armed; it stays the same for the queue's life */
 	uint32_t traits;          /* enum xts_queue_trait */
 	uint32_t kept_max, kept;  /* buffers for frames that are kept longer than their credit; those in use */
@@ -244,8 +248,9 @@ static inline void xts_queue_close(struct xts_queue *q)
  * inner. The decorators below have to be wrapped around this one, not the other way round. 0 or -ENOMEM. */
 int xts_bundle_wrap(struct xts_queue **out, struct xts_queue *inner);
 
-/* bundle: the result of xts_bundle_wrap(). on: the peer accepts bundles (XTS_FEATURE_BUNDLE). Off at first. */
-void xts_bundle_send(struct xts_queue *bundle, bool on);
+/* bundle: the result of xts_bundle_wrap(). on: the peer accepts bundles (XTS_FEATURE_BUNDLE), of so many bytes (0: as
+ * this queue's frames). Off at first. */
+void xts_bundle_send(struct xts_queue *bundle, bool on, uint32_t most_bytes);
 
 /* Writes every frame, in both directions, to a pcap file that Wireshark opens (LINKTYPE_ETHERNET, ns timestamps): a new
  * file of that name or, if the name exists, of the name with the first free number appended ("path.1"). Takes over

@@ -35,7 +35,7 @@ bool relay_trunk_receive(struct relay *r)
 			trunk_delivers(r, &head, &frame);
 			continue;
 		case XTS_LINK_OPENED:
-			xts_bundle_send(r->trunk, r->link.features & XTS_FEATURE_BUNDLE);
+			xts_packets_begin(&r->packets, &r->link);
 			r->link.config.dead_ms = 0; /* how long it may be silent each process decides for itself */
 			relay_report(r, XTS_RELAY_UP, 0, 0, 0);
 			break;

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "link/link.h"
+#include "decorators/packets.h"
 #include "queues/queue.h"
 #include "relay/relay_loop.h"
 
@@ -24,6 +25,7 @@ struct process { /* that the relay serves */
 struct relay {
 	const struct xts_relay_config *config;
 	struct xts_queue *trunk;
+	struct xts_packets packets;
 	struct xts_link link;
 	struct xts_mux *mux;
 	struct process **processes;

@@ -147,9 +147,9 @@ static int link_open(struct relay *r)
 		.role = XTS_LINK_HOST,
 		.ethertype = c->ethertype,
 		.frame_window = r->trunk->frame_window,
-		.largest_message = r->trunk->largest_message,
+		.largest_message = xts_packets_bytes(r->trunk),
 		.head_bytes = r->trunk->head_bytes,
-		.features = XTS_FEATURE_RELAY | XTS_FEATURE_BUNDLE,
+		.features = XTS_FEATURE_RELAY | xts_packets_features(r->trunk),
 		.required = XTS_FEATURE_RELAY,
 		.epoch = c->epoch,
 		.pid = (uint32_t)getpid(),
@@ -171,12 +171,12 @@ static int link_open(struct relay *r)
 static int relay_open(struct relay *r)
 {
 	const struct xts_relay_config *c = r->config;
-	int error = xts_bundle_wrap(&r->trunk, c->trunk);
+	int error;
 
-	if (error) {
-		r->trunk = c->trunk;
+	r->trunk = c->trunk;
+	error = xts_packets_wrap(&r->packets, &r->trunk);
+	if (error)
 		return error;
-	}
 	r->processes = calloc(c->channels_max ? c->channels_max : 1, sizeof(struct process *));
 	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (!r->processes || r->epoll_fd < 0)

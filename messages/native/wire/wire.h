@@ -11,6 +11,7 @@
 #define XTS_ETH_MIN_BYTES      60u
 #define XTS_FRAME_BYTES_MAX    61440u
 #define XTS_FRAME_BYTES_SINGLE 3840u
+#define XTS_FRAME_BYTES_LEAST  1294u
 #define XTS_FRAME_WINDOW_MAX   128u
 #define XTS_FRAME_WINDOW_MIN   4u
 #define XTS_CONTROL_RESERVE    32u
@@ -80,6 +81,9 @@ enum xts_msg_type {
 	                                      * the device sends it back, with the queue on which it has arrived; no
 	                                      * process sees it */
 	XTS_CMD_BIND                   = 32, /* host: bind(2) */
+	XTS_LINK_PART                  = 31, /* both: a part of a frame that is longer than a packet; the payload is
+	                                      * what the frame has behind its Ethernet header, from `offset` on. Its
+	                                      * own sequence number and frame_ack are 0 and mean nothing */
 	XTS_LINK_ARQ                   = 30, /* both: a head of what repeats lost frames, and as payload the frame
 	                                      * that it carries, from the type of that on (PROTOCOL.md has more of
 	                                      * it). Its own sequence number, frame_ack, flags, error and id are 0
@@ -192,6 +196,7 @@ enum xts_msg_type {
 #define XTS_FEATURE_CANCEL  UINT64_C(0x200000)       /* the host may close a socket whose CONNECT has not been
                                                       * answered yet (CANCEL) */
 #define XTS_FEATURE_MOVE    UINT64_C(0x400000)       /* the host can go on with another process of the proxy (MOVE) */
+#define XTS_FEATURE_PARTS   UINT64_C(0x800000)       /* frames longer than a packet of the wire come in parts (PART) */
 #define XTS_FEATURE_CATCH_UP UINT64_C(0x10000)       /* the host may ask for what waits behind frame credits
                                                       * (CATCH_UP), and gets it in GATHERED */
 
@@ -310,6 +315,7 @@ enum xts_datagram_control {
 #define XTS_HEADED_BYTES        46u
 #define XTS_PROBE_BYTES         38u
 #define XTS_BIND_BYTES          60u
+#define XTS_PART_BYTES          36u
 #define XTS_ARQ_BYTES           78u
 #define XTS_BIND_ACK_BYTES      56u
 #define XTS_SETSOCKOPT_BYTES    48u
@@ -694,6 +700,19 @@ _Static_assert(__builtin_offsetof(struct xts_wire_bind, token) == 28, "bind.toke
 _Static_assert(__builtin_offsetof(struct xts_wire_bind, domain) == 32, "bind.domain: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_bind, local) == 36, "bind.local: offset");
 _Static_assert(XTS_BIND_BYTES == sizeof(struct xts_wire_bind), "bind: constant");
+
+struct xts_wire_part {
+	struct xts_wire_head head;
+	__be32 frame_bytes;
+	__be32 offset;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_part) == 36, "part: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_part, head) == 0, "part.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_part, frame_bytes) == 24, "part.frame_bytes: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_part, offset) == 28, "part.offset: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_part, length) == 32, "part.length: offset");
+_Static_assert(XTS_PART_BYTES == sizeof(struct xts_wire_part), "part: constant");
 
 struct xts_wire_arq {
 	struct xts_wire_head head;
@@ -2040,6 +2059,47 @@ static inline void xts_bind_encode(void *frame, const struct xts_bind *m)
 }
 
 /*
+ * XTS_LINK_PART: a part of a frame that is longer than a packet; the payload is what the frame has behind its Ethernet
+ * header, from `offset` on. Its own sequence number and frame_ack are 0 and mean nothing. id: unused.
+ */
+struct xts_part {
+	uint32_t frame_bytes; /* length of the frame behind its Ethernet header (bytes) */
+	uint32_t offset;      /* what has come of it before (bytes) */
+	uint32_t length;      /* bytes of payload (bytes) */
+};
+
+static inline int xts_part_decode(struct xts_part *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_PART_BYTES)
+		return -EBADMSG;
+	m->frame_bytes = xts_get32(p + offsetof(struct xts_wire_part, frame_bytes));
+	m->offset = xts_get32(p + offsetof(struct xts_wire_part, offset));
+	m->length = xts_get32(p + offsetof(struct xts_wire_part, length));
+	if (m->frame_bytes > 61440u)
+		return -EBADMSG;
+	if (m->offset > 61440u)
+		return -EBADMSG;
+	if (m->length > 61440u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_PART_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_PART_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_part_encode(void *frame, const struct xts_part *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_part, frame_bytes), m->frame_bytes);
+	xts_put32(p + offsetof(struct xts_wire_part, offset), m->offset);
+	xts_put32(p + offsetof(struct xts_wire_part, length), m->length);
+}
+
+/*
  * XTS_LINK_ARQ: a head of what repeats lost frames, and as payload the frame that it carries, from the type of that on
  * (PROTOCOL.md has more of it). Its own sequence number, frame_ack, flags, error and id are 0 and mean nothing. id:
  * unused.
@@ -3357,6 +3417,7 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_LINK_HEADED: return XTS_HEADED_BYTES;
 	case XTS_LINK_PROBE: return XTS_PROBE_BYTES;
 	case XTS_CMD_BIND: return XTS_BIND_BYTES;
+	case XTS_LINK_PART: return XTS_PART_BYTES;
 	case XTS_LINK_ARQ: return XTS_ARQ_BYTES;
 	case XTS_REPLY_BIND_ACK: return XTS_BIND_ACK_BYTES;
 	case XTS_CMD_SETSOCKOPT: return XTS_SETSOCKOPT_BYTES;
@@ -3530,7 +3591,7 @@ static inline const char *xts_refusal_text(unsigned refusal)
 /* Does the type take a frame credit and a sequence number? Its range says so, for later types too. */
 static inline int xts_type_sequenced(uint8_t type)
 {
-	return type < 16u || type >= 32u;
+	return type < 16u || (type >= 32u && type <= 239u);
 }
 
 /* May the proxy send this type to the host? */
@@ -3551,6 +3612,7 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_LINK_CAUGHT_UP: return 1;
 	case XTS_LINK_HEADED: return 1;
 	case XTS_LINK_PROBE: return 1;
+	case XTS_LINK_PART: return 1;
 	case XTS_LINK_ARQ: return 1;
 	case XTS_REPLY_BIND_ACK: return 1;
 	case XTS_REPLY_SOCKOPT_ACK: return 1;
@@ -3592,6 +3654,7 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_LINK_HEADED: return 1;
 	case XTS_LINK_PROBE: return 1;
 	case XTS_CMD_BIND: return 1;
+	case XTS_LINK_PART: return 1;
 	case XTS_LINK_ARQ: return 1;
 	case XTS_CMD_SETSOCKOPT: return 1;
 	case XTS_CMD_GETSOCKOPT: return 1;
@@ -3641,6 +3704,7 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_LINK_HEADED: return "XTS_LINK_HEADED";
 	case XTS_LINK_PROBE: return "XTS_LINK_PROBE";
 	case XTS_CMD_BIND: return "XTS_CMD_BIND";
+	case XTS_LINK_PART: return "XTS_LINK_PART";
 	case XTS_LINK_ARQ: return "XTS_LINK_ARQ";
 	case XTS_REPLY_BIND_ACK: return "XTS_REPLY_BIND_ACK";
 	case XTS_CMD_SETSOCKOPT: return "XTS_CMD_SETSOCKOPT";

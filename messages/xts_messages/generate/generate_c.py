@@ -134,6 +134,7 @@ _CONSTANTS = (
     "ETH_MIN_BYTES",
     "FRAME_BYTES_MAX",
     "FRAME_BYTES_SINGLE",
+    "FRAME_BYTES_LEAST",
     "FRAME_WINDOW_MAX",
     "FRAME_WINDOW_MIN",
     "CONTROL_RESERVE",
@@ -487,7 +488,10 @@ def _type_tables() -> Iterator[str]:
     )
     yield "static inline int xts_type_sequenced(uint8_t type)"
     yield "{"
-    yield f"\treturn type < {table.LINK_CODES.start}u || type >= {table.LINK_CODES.stop}u;"
+    first, last = table.LINK_CODES[0], table.LINK_CODES[-1]
+    gap = [code for code in range(first, last) if code not in table.LINK_CODES]
+    assert last == 255
+    yield f"\treturn type < {first}u || (type >= {gap[0]}u && type <= {gap[-1]}u);"
     yield "}"
     yield ""
     for role, other in (("host", "proxy"), ("proxy", "host")):

@@ -63,6 +63,7 @@ def _message(m: Message) -> Iterator[str]:
 _LIMITS = (
     "FRAME_BYTES_MAX",
     "FRAME_BYTES_SINGLE",
+    "FRAME_BYTES_LEAST",
     "FRAME_WINDOW_MIN",
     "FRAME_WINDOW_MAX",
     "CONTROL_RESERVE",

@@ -34,6 +34,8 @@ _TYPICAL: dict[str, Value] = {
     "peer": Endpoint.of("198.18.0.2", 80),
     "version": table.VERSION,
     "frame_window": 64,
+    "frame_bytes": 8000,
+    "offset": 1460,
     "largest_message": table.FRAME_BYTES_MAX,
     "pid": 4242,
     "sockets_max": 16384,

@@ -28,7 +28,7 @@ _EXPLAIN = {
     errno.EINVAL: "there is no such queue, or the interface has no AF_XDP",
     errno.EPERM: "CAP_NET_RAW and CAP_NET_ADMIN are needed",
     errno.ENOMEM: "there is not enough memory, or its cgroup may not have more",
-    errno.EMSGSIZE: f"the MTU is below {int(lib.XTS_FRAME_BYTES_SINGLE) - int(lib.XTS_ETH_BYTES)}: raise it "
+    errno.EMSGSIZE: f"the MTU is below {int(lib.XTS_FRAME_BYTES_LEAST) - int(lib.XTS_ETH_BYTES)}: raise it "
     f"(best {int(lib.XTS_FRAME_BYTES_MAX) - int(lib.XTS_ETH_BYTES)} or more)",
 }
 

@@ -127,9 +127,10 @@ class Retained:
 class Queue:
     """One end of a queue. A context manager; closing it releases its descriptors. Not thread-safe."""
 
-    def __init__(self, native: Any) -> None:
-        """Takes over a `struct xts_queue *`."""
+    def __init__(self, native: Any, largest: int = 0) -> None:
+        """Takes over a `struct xts_queue *`. `largest`: of its frames, if they come in parts."""
         self._native = native
+        self._largest = largest
 
     @property
     def native(self) -> Any:
@@ -208,7 +209,7 @@ class Queue:
         return retained
 
     def _slot_with(self, frame: bytes) -> Any:
-        largest = self.largest_message - int(self.native.head_bytes)
+        largest = self._largest or self.largest_message - int(self.native.head_bytes)
         if not 0 < len(frame) <= largest:
             raise OSError(errno.EMSGSIZE, f"a frame has 1 to {largest} bytes, not {len(frame)}")
         slot = ffi.new("struct xts_tx_slot *")
@@ -292,9 +293,18 @@ class Queue:
         """This queue with small frames sent several at a time, if `sending`, and the peer's bundles split."""
         out = ffi.new("struct xts_queue **")
         check(lib.xts_bundle_wrap(out, self.native), "bundle")
-        lib.xts_bundle_send(out[0], sending)
+        lib.xts_bundle_send(out[0], sending, 0)
         self._native = None
         return Queue(out[0])
+
+    def in_parts(self, packet_bytes: int) -> Queue:
+        """This queue with frames of more than `packet_bytes` in parts (native/decorators/parts.h); use the result in place of this
+        object."""
+        out = ffi.new("struct xts_queue **")
+        check(lib.xts_parts_wrap(out, self.native), "parts")
+        lib.xts_parts_use(out[0], packet_bytes)
+        self._native = None
+        return Queue(out[0], int(lib.xts_parts_frame_bytes(packet_bytes)))
 
     def headed(self, secret: int = 0, number: int = 0, secrets_fd: int = -1) -> Queue:
         """This queue with a head on each frame: a host's, with its secret, or, with 0, a proxy's, which takes the form

@@ -28,13 +28,17 @@ ETH_MIN_BYTES = 60
 FRAME_BYTES_MAX = 61440
 #: What a peer without multi-buffer can receive: one chunk of 4096 less XDP's 256 bytes of headroom.
 FRAME_BYTES_SINGLE = 3840
+#: The shortest packet that an interface has to be able to send: MTU 1280, which IPv6 asks of each. Longer frames
+#: come in parts.
+FRAME_BYTES_LEAST = 1294
 #: Below 256 so that no run of lost frames can look like none, and below veth's ring of 256 frames.
 FRAME_WINDOW_MAX = 128
 FRAME_WINDOW_MIN = 4
 #: Frames outside the window (acknowledgements, pings …) that a receiver keeps buffers for.
 CONTROL_RESERVE = 32
-#: Types of the link's own frames, which take no frame credit and no sequence number.
-LINK_CODES = range(16, 32)
+#: Types of the link's own frames, which take no frame credit and no sequence number. The first range is used up; older
+#: versions end a link at a type of the second, so a frame of it needs a feature that both ends have.
+LINK_CODES = (*range(16, 32), *range(240, 256))
 #: Of the payload of TOKEN: the path of a cgroup, a slash and a zero byte, and further claims.
 TOKEN_PAYLOAD_BYTES_MAX = 255
 #: Of the path of a cgroup in an attach token; a longer one is cut at a component. The rest is for further claims.
@@ -217,6 +221,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "WITHDRAW": (0x10_0000, "SHARE without a token withdraws the post credits of a listener"),
     "CANCEL": (0x20_0000, "the host may close a socket whose CONNECT has not been answered yet (CANCEL)"),
     "MOVE": (0x40_0000, "the host can go on with another process of the proxy (MOVE)"),
+    "PARTS": (0x80_0000, "frames longer than a packet of the wire come in parts (PART)"),
     "CATCH_UP": (0x1_0000, "the host may ask for what waits behind frame credits (CATCH_UP), and gets it in GATHERED"),
 }
 
@@ -635,6 +640,20 @@ MESSAGES: tuple[Message, ...] = (
         id_of="receiver's queue",
     ),
     Message("XTS_CMD_BIND", 32, "host", True, "bind(2)", (_XTS, _TOKEN, _DOMAIN, _LOCAL), id_of=_FIRST),
+    Message(
+        "XTS_LINK_PART",
+        31,
+        "both",
+        False,
+        "a part of a frame that is longer than a packet; the payload is what the frame has behind its Ethernet header, "
+        "from `offset` on. Its own sequence number and frame_ack are 0 and mean nothing",
+        (
+            Field("frame_bytes", Kind.U32, "length of the frame behind its Ethernet header", "bytes", FRAME_BYTES_MAX),
+            Field("offset", Kind.U32, "what has come of it before", "bytes", FRAME_BYTES_MAX),
+            _LENGTH,
+        ),
+        "length",
+    ),
     Message(
         "XTS_LINK_ARQ",
         30,

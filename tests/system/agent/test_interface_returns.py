@@ -220,13 +220,14 @@ def test_the_doctor_finds_another_program(lab: Lab, port: str) -> None:
 def test_the_mtu_is_lowered(lab: Lab, port: str, end: topology.End) -> None:
     with client(lab, port) as own:
         assert own.said().startswith("ok")
-        set_link(lab, end, mtu=9000)
-        wait(lambda: own.again().startswith("ok"), "service", BACK_S)
-        set_link(lab, end, mtu=1500)
+        for mtu in (9000, 1500, 1280):
+            set_link(lab, end, mtu=mtu)
+            wait(lambda: own.again().startswith("ok"), "service", BACK_S)
+        set_link(lab, end, mtu=1279)
         if end is HOST:
-            wait(lambda: "the MTU of xts0 is 1500: 3826 or more is needed" in own.again(), "reason", BACK_S)
+            wait(lambda: "the MTU of xts0 is 1279: 1280 or more is needed" in own.again(), "reason", BACK_S)
         else:
-            wait(lambda: "the MTU of xtsd0 is 1500: 3826" in interface(lab)["problem"], "problem", BACK_S)
+            wait(lambda: "the MTU of xtsd0 is 1279: 1280" in interface(lab)["problem"], "problem", BACK_S)
         set_link(lab, end, mtu=topology.XTS_MTU)
         wait(lambda: own.again().startswith("ok"), "service", BACK_S)
 

@@ -149,7 +149,7 @@ def test_frames_of_others(scene: Scene) -> None:
 
 def test_control_frames_of_a_later_version(scene: Scene) -> None:
     later = bytearray(scene.frame("XTS_LINK_PING"))
-    later[table.ETH_BYTES] = table.LINK_CODES.stop - 1
+    later[table.ETH_BYTES] = table.LINK_CODES[-1]
     scene.raw(bytes(later))
     counted(scene, "malformed")
     scene.still_serves(scene.mine)

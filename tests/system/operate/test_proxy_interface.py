@@ -223,13 +223,13 @@ def test_an_mtu_that_is_lowered(cable: Cable, proxy: Proxy, server: socket.socke
         set_link(cable, mtu=9000)
         host.wait_down()
         assert served(ends, 0, server).link.largest_message == 9014
-        set_link(cable, mtu=1500)
-        wait_for_problem(proxy, "the MTU of dev0 is 1500: 3826 or more is needed")
+        set_link(cable, mtu=1200)
+        wait_for_problem(proxy, "the MTU of dev0 is 1200: 1280 or more is needed")
         set_link(cable, mtu=62_000)
         assert served(ends, 0, server).link.largest_message == 61_440
     log = proxy.log.read_text()
     assert log.count("the MTU of dev0 is 9000 now, and was 62000") == 1
-    assert log.count("the MTU of dev0 is 1500") == 1
+    assert log.count("the MTU of dev0 is 1200") == 1
 
 
 def test_the_process_that_opens_queues_has_ended(cable: Cable, proxy: Proxy, server: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""Suites that were written for a cable, on a switch with cards: processes, their ends, tenants, relays."""
+"""Suites that were written for a cable with long packets, on other wires: processes, their ends, tenants, relays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from beds.lab import WIRE_VARIABLE
+from beds.lab import MTU_VARIABLE, WIRE_VARIABLE
 from xts_lab.wire import Wire
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp, pytest.mark.long]
@@ -33,9 +33,11 @@ SUITES = (
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_on_a_switch(suite: str) -> None:
+@pytest.mark.parametrize("wire", [{WIRE_VARIABLE: Wire.SWITCH}, {MTU_VARIABLE: "1500"}], ids=["switch", "mtu 1500"])
+def test_on_another_wire(suite: str, wire: dict[str, str]) -> None:
+    """A switch with cards; and a cable with short packets."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / "system" / suite)]
-    environment = os.environ | {WIRE_VARIABLE: Wire.SWITCH}
+    environment = os.environ | wire
     done = subprocess.run(
         [*command, "-m", "not long"], env=environment, capture_output=True, text=True, timeout=900, check=False
     )

@@ -1,0 +1,53 @@
+/* The decorators of queues whose frames are packets; packets.h has more. */
+#include "decorators/packets.h"
+#include "decorators/parts.h"
+
+int xts_packets_wrap(struct xts_packets *packets, struct xts_queue **queue)
+{
+	struct xts_queue *outer = *queue;
+	int error = 0;
+
+	*packets = (struct xts_packets){ 0 };
+	if (!(outer->traits & XTS_QUEUE_PACKETS))
+		return 0;
+	if (outer->traits & XTS_QUEUE_PARTS) {
+		error = xts_parts_wrap(&outer, outer);
+		if (error)
+			return error;
+		packets->parts = outer;
+	}
+	error = xts_bundle_wrap(&outer, outer);
+	if (error) {
+		xts_parts_unwrap(packets->parts);
+		packets->parts = NULL;
+		return error;
+	}
+	*queue = packets->bundle = outer;
+	return 0;
+}
+
+uint64_t xts_packets_features(const struct xts_queue *queue)
+{
+	if (!(queue->traits & XTS_QUEUE_PACKETS))
+		return 0;
+	return XTS_FEATURE_BUNDLE | (queue->traits & XTS_QUEUE_PARTS ? XTS_FEATURE_PARTS : 0);
+}
+
+void xts_packets_begin(struct xts_packets *packets, const struct xts_link *link)
+{
+	bool parts = link->features & XTS_FEATURE_PARTS && xts_parts_needed(link->packet_bytes);
+	uint32_t room = link->packet_bytes - link->config.head_bytes;
+
+	if (packets->parts)
+		xts_parts_use(packets->parts, parts ? room : 0);
+	if (packets->bundle)
+		xts_bundle_send(packets->bundle, link->features & XTS_FEATURE_BUNDLE, room);
+}
+
+void xts_packets_end(struct xts_packets *packets)
+{
+	if (packets->bundle)
+		xts_bundle_send(packets->bundle, false, 0);
+	if (packets->parts)
+		xts_parts_use(packets->parts, 0);
+}

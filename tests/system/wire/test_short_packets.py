@@ -1,0 +1,128 @@
+"""A wire with the MTU that interfaces have unless somebody has raised it: everything crosses that crosses another one,
+in parts. veth drops what is longer than the MTU of its other end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from beds.lab import raise_or_skip
+from beds.lab_processes import attached, echo_server
+from beds.running_agent import until
+from xts_lab.card import Cable
+from xts_lab.lab import Lab
+from xts_lab.wire import Wire, set_cables
+from xts_messages.attaching.attach import list_queues
+
+pytestmark = [pytest.mark.root, pytest.mark.afxdp]
+
+QUEUES = 3
+WAIT_S = 20.0
+BULK_BYTES = 16_000_000
+
+#: Sends what a seed gives to the echo server and prints the digests of both directions.
+BULK = """
+import hashlib, random, sys, threading
+import xts_socket
+
+size = int(sys.argv[2])
+data = random.Random(7).randbytes(size)
+with xts_socket.create_connection(("198.18.0.2", int(sys.argv[1])), timeout=30) as s:
+    sender = threading.Thread(target=s.sendall, args=(data,))
+    sender.start()
+    digest, left = hashlib.sha256(), size
+    while left:
+        piece = s.recv(1 << 16)
+        if not piece:
+            raise OSError(0, "the connection has ended")
+        digest.update(piece)
+        left -= len(piece)
+    sender.join()
+print(hashlib.sha256(data).hexdigest(), digest.hexdigest(), flush=True)
+"""
+
+#: Answers each datagram with itself.
+DATAGRAMS = """
+import socket
+
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.bind(("198.18.0.2", 0))
+    print(s.getsockname()[1], flush=True)
+    while True:
+        s.sendto(*s.recvfrom(65536))
+"""
+
+#: Datagrams of many sizes come back whole.
+SIZES = """
+import random, sys
+import xts_socket
+from xts_socket import AF_INET, SOCK_DGRAM
+
+with xts_socket.socket(AF_INET, SOCK_DGRAM) as s:
+    s.settimeout(10)
+    s.connect(("198.18.0.2", int(sys.argv[1])))
+    largest = xts_socket.info().largest_message
+    for size in (1, 1400, 1472, 1473, 4096, largest - 60, largest - 56, largest - 32, largest, 65507):
+        data = random.Random(size).randbytes(size)
+        for _ in range(20):
+            s.send(data)
+            assert s.recv(65536) == data, size
+print("all of", largest)
+"""
+
+
+def raised(mtu: int, **settings: object) -> Iterator[Lab]:
+    lab = raise_or_skip("afxdp", "short", queues=QUEUES, relayed_max=None, mtu=mtu, **settings)  # type: ignore[arg-type]
+    try:
+        yield lab
+    finally:
+        assert not lab.down()
+
+
+@pytest.fixture(scope="module", params=[1500, 1280])
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    yield from raised(request.param)
+
+
+def echoes(lab: Lab) -> None:
+    with echo_server(lab) as port:
+        command = [sys.executable, "-c", BULK, str(port), str(BULK_BYTES)]
+        done = lab.run("host", command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        sent, received = done.stdout.split()
+    assert sent == received
+
+
+def test_every_byte_arrives(lab: Lab) -> None:
+    echoes(lab)
+
+
+def test_datagrams_that_are_longer_than_a_packet(lab: Lab) -> None:
+    with lab.popen("net", [sys.executable, "-c", DATAGRAMS], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout
+            command = [sys.executable, "-c", SIZES, server.stdout.readline().strip()]
+            done = lab.run("host", command, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, done.stderr
+            assert done.stdout == f"all of {14 + 8 * (lab.settings.mtu + 14 - 36)}\n"
+        finally:
+            server.kill()
+
+
+def test_more_processes_than_queues(lab: Lab) -> None:
+    """The frames of a relay are as long as those of a process with a queue of its own."""
+    with echo_server(lab) as port, ExitStack() as stack:
+        kinds = [attached(lab, port, stack).says() for _ in range(QUEUES + 2)]
+        assert [kind.split()[:2] for kind in kinds] == [["ok", "afxdp"]] * (QUEUES - 1) + [["ok", "relay"]] * 3
+
+
+def test_a_wire_that_loses_packets() -> None:
+    """Each part is repeated by itself."""
+    for lab in raised(1500, wire=Wire.SWITCH, reliable=True):
+        until(lambda: not any(one.lacking for one in list_queues(str(lab.endpoint))), WAIT_S)  # noqa: B023
+        set_cables(lab.card, Cable(10_000))
+        echoes(lab)
+        set_cables(lab.card, Cable())
