@@ -196,7 +196,7 @@ enum xts_msg_type {
 #define XTS_FEATURE_CANCEL  UINT64_C(0x200000)       /* the host may close a socket whose CONNECT has not been
                                                       * answered yet (CANCEL) */
 #define XTS_FEATURE_MOVE    UINT64_C(0x400000)       /* the host can go on with another process of the proxy (MOVE) */
-#define XTS_FEATURE_PARTS   UINT64_C(0x800000)       /* frames longer than a packet of the wire come in parts (PART) */
+#define XTS_FEATURE_PARTS   UINT64_C(0x1000000)      /* frames longer than a packet of the wire come in parts (PART) */
 #define XTS_FEATURE_CATCH_UP UINT64_C(0x10000)       /* the host may ask for what waits behind frame credits
                                                       * (CATCH_UP), and gets it in GATHERED */
 

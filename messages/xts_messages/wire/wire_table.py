@@ -221,7 +221,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "WITHDRAW": (0x10_0000, "SHARE without a token withdraws the post credits of a listener"),
     "CANCEL": (0x20_0000, "the host may close a socket whose CONNECT has not been answered yet (CANCEL)"),
     "MOVE": (0x40_0000, "the host can go on with another process of the proxy (MOVE)"),
-    "PARTS": (0x80_0000, "frames longer than a packet of the wire come in parts (PART)"),
+    "PARTS": (0x100_0000, "frames longer than a packet of the wire come in parts (PART)"),
     "CATCH_UP": (0x1_0000, "the host may ask for what waits behind frame credits (CATCH_UP), and gets it in GATHERED"),
 }
 
