@@ -223,7 +223,7 @@ class Lab(AbstractContextManager["Lab"]):
     def _raise(self, say: Callable[[str], None]) -> None:
         self.directory.mkdir(parents=True)
         say("network: namespaces and cables")
-        raise_network(self.name, self.settings.queues, self.settings.wire, self.settings.mtu)
+        self._raise_network()
         if self.settings.wire is Wire.SWITCH:
             say("cards of the switch")
             self.start_cards()
@@ -238,6 +238,9 @@ class Lab(AbstractContextManager["Lab"]):
         say("first message")
         self._cross()
         self._store_settings()
+
+    def _raise_network(self) -> None:
+        raise_network(self.name, self.settings.queues, self.settings.wire, self.settings.mtu)
 
     def start_cards(self) -> Record:
         """Starts the program that stands for the cards at the ends of the switch (card.py)."""

@@ -19,8 +19,8 @@ Uses = dict[tuple[str, str], set[str]]
 
 @cache
 def _symbols(objects: tuple[str, ...]) -> list[tuple[str, str, str]]:
-    """File, kind and name of each symbol. Read once: with link-time optimisation a plug-in reads the objects, which took
-    17 s of a core for those of the worker one by one."""
+    """File, kind and name of each symbol. Read once: with link-time optimisation a plug-in reads the objects, which
+    took 17 s of a core for those of the worker one by one."""
     listing = subprocess.run(["nm", "-A", *objects], capture_output=True, text=True, check=True).stdout
     lines = (line.split() for line in listing.splitlines())
     return [(words[0].split(":")[0], words[-2], words[-1]) for words in lines]

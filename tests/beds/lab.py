@@ -10,6 +10,8 @@ from xts_lab.lab import Lab
 from xts_lab.privilege import afxdp_unavailable, missing_privilege
 from xts_lab.wire import Wire
 
+from beds.card_lab import CARDS, CardLab, missing
+
 QUEUES = 8
 WIRE_VARIABLE = "TESTS_WIRE"
 MTU_VARIABLE = "TESTS_MTU"
@@ -40,9 +42,13 @@ def raise_or_skip(
     agent and proxy share or none, and this between them, whose lost frames are repeated or not; the test is skipped
     where the machine or the user cannot have one. Without `wire` and `mtu`, AF_XDP queues have those that
     TESTS_WIRE and TESTS_MTU name (a cable with long packets), so that suites written for a cable run on other wires,
-    too (tests/system/wire/test_suites.py)."""
+    too (tests/system/wire/test_suites.py), and on network cards."""
     skip_without_lab(queue)
-    lab = Lab(
+    named = os.environ.get(WIRE_VARIABLE, Wire.CABLE) if queue == "afxdp" else Wire.CABLE
+    cards = named == CARDS
+    if cards and (reason := missing()):
+        pytest.skip(reason)
+    lab = (CardLab if cards else Lab)(
         f"t{os.getpid()}{queue}{suffix}",
         queue=queue,
         queues=queues,
@@ -50,7 +56,7 @@ def raise_or_skip(
         tokens=tokens,
         relayed_max=relayed_max,
         metrics=metrics,
-        wire=wire or (Wire(os.environ.get(WIRE_VARIABLE, Wire.CABLE)) if queue == "afxdp" else Wire.CABLE),
+        wire=wire or (Wire.CABLE if cards else Wire(named)),
         reliable=reliable,
         mtu=mtu or int(os.environ.get(MTU_VARIABLE, topology.XTS_MTU)),
     )

@@ -167,7 +167,7 @@ def test_wrong_parts_are_dropped_and_counted(raw: tuple[Queue, Queue], packets: 
     assert drain(ours) == [FRAME]
 
 
-def test_a_sender_that_begins_anew(raw: tuple[Queue, Queue]) -> None:
+def test_a_sender_that_begins_again(raw: tuple[Queue, Queue]) -> None:
     """A process has died within a frame: the HELLO of the next one comes through, and so does its first long frame."""
     peer, ours = raw
     hello = codec.encode(codec.Frame("XTS_LINK_HELLO", fields={"epoch": 7}))

@@ -40,7 +40,8 @@ struct lent {
 
 struct bundle_queue {
 	struct xts_queue base;
-	struct xts_queue *inner;
+	struct xts_queue *inner; /* that it uses: xts_bundle_use() */
+	struct xts_queue *below; /* that it was wrapped around, and closes */
 	bool sending;
 	uint32_t most_bytes; /* of a bundle */
 	/* Transmit: a frame that waits for others, or for the kick. */
@@ -291,7 +292,7 @@ static void bundle_close(struct xts_queue *base)
 
 	if (q->waiting_frames)
 		xts_queue_abandon(q->inner, &q->waiting);
-	xts_queue_close(q->inner);
+	xts_queue_close(q->below);
 	free(q);
 }
 
@@ -348,9 +349,15 @@ int xts_bundle_wrap(struct xts_queue **out, struct xts_queue *inner)
 		return -ENOMEM;
 	q->base = *inner;
 	q->base.ops = &bundle_ops;
-	q->inner = inner;
+	q->inner = q->below = inner;
 	*out = &q->base;
 	return 0;
+}
+
+void xts_bundle_use(struct xts_queue *base, struct xts_queue *inner)
+{
+	let_go(bundle_of(base));
+	bundle_of(base)->inner = inner;
 }
 
 void xts_bundle_send(struct xts_queue *base, bool on, uint32_t most_bytes)

@@ -1,10 +1,15 @@
-/* The decorators of queues whose frames are packets; packets.h has more. */
+/*
+ * The decorators of queues whose frames are packets; packets.h has more.
+ *
+ * Where packets are as long as messages, which is decided with each epoch, nothing goes by way of the decorator for
+ * parts. Once something has, all does, for frames that it has lent out may still be held.
+ */
 #include "decorators/packets.h"
 #include "decorators/parts.h"
 
 int xts_packets_wrap(struct xts_packets *packets, struct xts_queue **queue)
 {
-	struct xts_queue *outer = *queue;
+	struct xts_queue *own = *queue, *outer = own;
 	int error = 0;
 
 	*packets = (struct xts_packets){ 0 };
@@ -22,6 +27,7 @@ int xts_packets_wrap(struct xts_packets *packets, struct xts_queue **queue)
 		packets->parts = NULL;
 		return error;
 	}
+	xts_bundle_use(outer, own);
 	*queue = packets->bundle = outer;
 	return 0;
 }
@@ -38,6 +44,8 @@ void xts_packets_begin(struct xts_packets *packets, const struct xts_link *link)
 	bool parts = link->features & XTS_FEATURE_PARTS && xts_parts_needed(link->packet_bytes);
 	uint32_t room = link->packet_bytes - link->config.head_bytes;
 
+	if (packets->parts && parts)
+		xts_bundle_use(packets->bundle, packets->parts);
 	if (packets->parts)
 		xts_parts_use(packets->parts, parts ? room : 0);
 	if (packets->bundle)

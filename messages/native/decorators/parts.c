@@ -4,13 +4,13 @@
  * Theory of operation
  *
  * While frames may come in parts, a slot is memory of this decorator's own, since whoever takes one does not say how
- * long his frame will be. When it is submitted it is copied: into one slot of the queue below, or into as many as it has
- * parts. Submitting cannot fail: a frame for whose parts there are no slots waits where it is, and all behind it, until
- * the queue below has sent others.
+ * long his frame will be. When it is submitted it is copied: into one slot of the queue below, or into as many as it
+ * has parts. Submitting cannot fail: a frame for whose parts there are no slots waits where it is, and all behind it,
+ * until the queue below has sent others.
  *
  * The parts of a frame arrive one after the other, with nothing between them. Where something else comes, the sender
- * has begun anew (it is another process, which says HELLO, or an agent that says GOODBYE): what had come is dropped. The
- * link notices if that was against its rules, as a frame is then missing.
+ * has begun again (it is another process, which says HELLO, or an agent that says GOODBYE): what had come is dropped.
+ * The link notices if that was against its rules, as a frame is then missing.
  *
  * What has arrived stays where it is: the frame that is lent out is made of those pieces. Only its beginning is copied,
  * since the code above decodes messages from one piece (queue.h). A frame window is small enough here for all the
@@ -22,8 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a frame, that come in one piece, as with packets of one buffer: the longest command with a value in its first piece
- * is SETSOCKOPT with a filter, 2,104 bytes. */
+/* Of a frame, that come in one piece, as with packets of one buffer: the longest command with a value in its first
+ * piece is SETSOCKOPT with a filter, 2,104 bytes. */
 #define WHOLE_BYTES XTS_FRAME_BYTES_SINGLE
 #define FRAMES_MAX (XTS_PARTS_PACKETS_MAX / XTS_PARTS_MAX + XTS_CONTROL_RESERVE) /* that may be out, each way */
 #define STAGED_BYTES (XTS_ETH_BYTES + XTS_PARTS_MAX * XTS_FRAME_BYTES_SINGLE)
@@ -420,7 +420,8 @@ static const struct xts_queue_ops parts_ops = {
 /* The largest frame in parts, whatever packets the other end can receive. */
 static uint32_t frame_bytes_max(const struct xts_queue *inner)
 {
-	uint32_t packet = inner->largest_message < XTS_FRAME_BYTES_SINGLE ? inner->largest_message : XTS_FRAME_BYTES_SINGLE;
+	uint32_t packet = inner->largest_message < XTS_FRAME_BYTES_SINGLE ? inner->largest_message :
+									    XTS_FRAME_BYTES_SINGLE;
 
 	return xts_parts_frame_bytes(packet);
 }

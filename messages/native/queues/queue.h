@@ -252,6 +252,10 @@ int xts_bundle_wrap(struct xts_queue **out, struct xts_queue *inner);
  * this queue's frames). Off at first. */
 void xts_bundle_send(struct xts_queue *bundle, bool on, uint32_t most_bytes);
 
+/* It uses this queue from now on, which lies below the one that it was wrapped around, as long as those between do
+ * nothing but pass on; or that one again. */
+void xts_bundle_use(struct xts_queue *bundle, struct xts_queue *inner);
+
 /* Writes every frame, in both directions, to a pcap file that Wireshark opens (LINKTYPE_ETHERNET, ns timestamps): a new
  * file of that name or, if the name exists, of the name with the first free number appended ("path.1"). Takes over
  * inner: closing the result closes it. On failure returns -errno and leaves inner alone. */
