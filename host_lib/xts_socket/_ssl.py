@@ -125,6 +125,8 @@ class SSLSocket(ssl.SSLSocket):
         self._tls = self._context.wrap_bio(
             self._incoming, self._outgoing, self.server_side, self.server_hostname, self._wanted_session
         )
+        # Callbacks of the context get it: one that chooses by SNI sets the context of the socket that the program has.
+        self._tls._sslobj.owner = self  # type: ignore[attr-defined]
 
     # --- moving records -------------------------------------------------------------------------------------
 

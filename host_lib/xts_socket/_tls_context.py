@@ -5,11 +5,15 @@ connection, and the library continues with a socket, or transport, of plain text
 smtplib, imaplib, …), event loops (aiohttp, uvicorn, …; _tls_on_loops.py). Only offloaded connections can use it: a
 library that wants TLS in memory is refused, and that is told on standard error, too. Trust roots and
 certificates are named in the parameters, since the proxy has them: methods that would load them here are refused.
+
+What a program sets on the context afterwards goes into the parameters, or is refused: a context that only remembered
+`verify_mode` or `minimum_version` would be taken for one that demands them.
 """
 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -21,12 +25,74 @@ from ._once_per_run import once_per_run
 from ._pushing import PushingSocket
 from .layers import Tls
 
+_VERIFY: dict[ssl.VerifyMode, Any] = {
+    ssl.CERT_NONE: False,
+    ssl.CERT_OPTIONAL: "optional",
+    ssl.CERT_REQUIRED: True,
+}
+_CRL_CHECKS = ssl.VERIFY_CRL_CHECK_LEAF | ssl.VERIFY_CRL_CHECK_CHAIN
+
+
+def _from_minimum(version: int) -> dict[str, Any]:
+    if version == ssl.TLSVersion.MAXIMUM_SUPPORTED:
+        version = ssl.TLSVersion.TLSv1_3
+    # None where it is older than all that the proxy has.
+    return {"min_version": int(version) if version >= ssl.TLSVersion.TLSv1_2 else None}
+
+
+def _from_maximum(version: int) -> dict[str, Any]:
+    if version == ssl.TLSVersion.MAXIMUM_SUPPORTED:
+        return {"max_version": None}
+    if version < ssl.TLSVersion.TLSv1_2:
+        raise ValueError("maximum_version: the proxy has TLS 1.2 and 1.3")
+    return {"max_version": int(version)}
+
+
+def _from_options(options: int) -> dict[str, Any]:
+    limits = {}
+    if options & ssl.OP_NO_TLSv1_2:
+        limits["min_version"] = int(ssl.TLSVersion.TLSv1_3)
+    if options & ssl.OP_NO_TLSv1_3:
+        limits["max_version"] = int(ssl.TLSVersion.TLSv1_2)
+    return limits
+
+
+#: Attributes of a context, and the parameters that they become.
+_PARAMETERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "verify_mode": lambda mode: {"verify": _VERIFY[mode]},
+    "minimum_version": _from_minimum,
+    "maximum_version": _from_maximum,
+    "options": _from_options,
+}
+
+#: Attributes that have no parameter: whether a value demands something, and what has it instead.
+_REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "sni_callback": (bool, "a server with several certificates names them: Tls(identity=(…, …))"),
+    "keylog_filename": (bool, "the keys of connections are the proxy's"),
+    "verify_flags": (lambda flags: flags & _CRL_CHECKS, "revocation lists are in the proxy's configuration"),
+}
+
 
 class OffloadedContext(ssl.SSLContext):
     """Made by `ssl_context()`. `tls`: the layer that is pushed."""
 
     tls: Tls
     _own_alpn: bool
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        demands, instead = _REFUSED.get(name, (lambda _: False, ""))
+        if demands(value):
+            raise ValueError(f"{name} cannot be set for TLS in the proxy: {instead}")
+        super().__setattr__(name, value)
+        if name in _PARAMETERS and "tls" in self.__dict__:
+            self.tls = replace(self.tls, **_PARAMETERS[name](value))
+
+    def set_ciphers(self, cipherlist: str, /) -> None:
+        super().set_ciphers(cipherlist)  # raises for what is no list
+        self.tls = replace(self.tls, ciphers=cipherlist)
+
+    def set_servername_callback(self, server_name_callback: Any) -> None:
+        self.sni_callback = server_name_callback
 
     def set_alpn_protocols(self, alpn_protocols: Any) -> None:
         """Libraries call this on their context: accepted, unless the parameters name protocols."""
@@ -76,9 +142,9 @@ def ssl_context(tls: Tls | bool = True) -> OffloadedContext:
 
     teach_loops()
     context = OffloadedContext(ssl.PROTOCOL_TLS_CLIENT)
-    if tls.verify is False:
+    if tls.verify in (False, "optional"):
         context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
+        context.verify_mode = ssl.CERT_NONE if tls.verify is False else ssl.CERT_OPTIONAL
     context.tls = tls
     context._own_alpn = bool(tls.alpn)
     return context

@@ -218,6 +218,42 @@ def test_a_context_for_libraries() -> None:
         xts_socket.ssl_context("tls")  # type: ignore[arg-type]
 
 
+def test_what_is_set_on_a_context_is_in_force_or_refused() -> None:
+    context = xts_socket.ssl_context(xts_socket.Tls(identity="web"))
+    other = xts_socket.ssl_context(xts_socket.Tls(identity="other"))
+    assert context.tls.verify is None, "what was not set stays the default of its side"
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
+    context.set_ciphers("ECDHE+AESGCM")
+    assert context.tls == xts_socket.Tls(
+        identity="web", verify=True, min_version=0x304, max_version=0x304, ciphers="ECDHE+AESGCM"
+    )
+    context.maximum_version = ssl.TLSVersion.MAXIMUM_SUPPORTED
+    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    assert (context.tls.min_version, context.tls.max_version) == (None, None)
+    with pytest.deprecated_call():
+        context.options |= ssl.OP_NO_TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_OPTIONAL
+    assert (context.tls.max_version, context.tls.verify) == (0x303, "optional")
+    assert other.tls == xts_socket.Tls(identity="other"), "each context has parameters of its own"
+    assert xts_socket.ssl_context(xts_socket.Tls(verify="optional")).verify_mode == ssl.CERT_OPTIONAL
+    before = context.tls
+    for name, value in (
+        ("sni_callback", lambda *_: None),
+        ("keylog_filename", "keys"),
+        ("verify_flags", ssl.VERIFY_CRL_CHECK_LEAF),
+        ("maximum_version", ssl.TLSVersion.MINIMUM_SUPPORTED),
+    ):
+        with pytest.raises(ValueError, match=rf"{name}.* proxy"):
+            setattr(context, name, value)
+    with pytest.raises(ValueError, match="sni_callback"):
+        context.set_servername_callback(lambda *_: None)
+    with pytest.raises(ssl.SSLError):
+        context.set_ciphers("none such")
+    assert context.tls == before
+
+
 def test_layers_are_named_by_the_table() -> None:
     for layer in LAYERS.values():
         assert layer.ulp().name == layer.PROTOCOL and issubclass(layer, Layer)

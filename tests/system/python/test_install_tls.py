@@ -124,6 +124,40 @@ def test_what_the_connection_is(installed: None, certificate: Certificate, versi
         sock.unwrap()
 
 
+def test_a_server_that_chooses_a_context_by_name(installed: None, certificate: Certificate, tmp_path: Path) -> None:
+    """The callback gets the socket that the program has, and its choice is that socket's context."""
+    other = certificate_for_localhost(tmp_path)
+    first, second = certificate.server_context(), other.server_context()
+    given: list[Any] = []
+
+    def choose(sock: Any, name: str | None, context: ssl.SSLContext) -> None:
+        given.append((sock, name, context))
+        sock.context = second
+
+    first.sni_callback = choose
+    made: list[Any] = []
+
+    def serve() -> None:
+        sock = first.wrap_socket(listener.accept()[0], server_side=True, do_handshake_on_connect=False)
+        with sock:
+            made.append(sock)
+            sock.do_handshake()
+            made.append(sock.context)
+            sock.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert listener.reason is Reason.NONE  # type: ignore[attr-defined]
+        listener.settimeout(DEADLINE_S)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with client(other.client_context(), listener.getsockname()) as sock:
+            assert sock.recv(1) == b"x"
+            assert sock.getpeercert(True) == ssl.PEM_cert_to_DER_cert(other.certificate.read_text())
+        thread.join(DEADLINE_S)
+    assert isinstance(made[0], ssl.SSLSocket) and made[1] is second
+    assert given == [(made[0], "localhost", first)]
+
+
 def test_unwrap_leaves_the_stream_at_the_plain_text(installed: None, certificate: Certificate) -> None:
     def talk(sock: Any) -> None:
         assert sock.recv(4) == b"stop"
