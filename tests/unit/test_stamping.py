@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 
 from xts_proxy.device.interfaces import Interface, read_interfaces, to_native
@@ -33,3 +34,27 @@ def test_a_line_has_room_for_the_largest_numbers() -> None:
     stamping = Stamping(largest, -(2**31), largest, largest, -(2**31), -(2**31))
     native = to_native(ffi, [Interface(2**31 - 1, "p0", True, (), stamping)])
     assert bytes(ffi.string(native[0].stamps)) == stamping.line(2**31 - 1)
+
+
+def test_interfaces_that_hosts_have_no_use_for_are_not_told() -> None:
+    from xts_proxy._native import ffi
+
+    stamping = Stamping(-1, SOFTWARE, 0, 0, 0, 0)
+    address = ipaddress.ip_address("192.0.2.7")
+    found = [
+        Interface(1, "lo", True, (address,), stamping),
+        Interface(2, "p0", True, (address,), stamping),
+        Interface(3, "pf0hpf", True, (address,), stamping),
+        Interface(4, "oob0", False, (address,), stamping, up=False),
+        Interface(5, "tun0", False, (), stamping),
+    ]
+    native = to_native(ffi, found, {"pf0hpf", ""})
+    assert [ffi.string(native[i].text) for i in range(5)] == [
+        b"",
+        b"2 p0 multicast 192.0.2.7\n",
+        b"",
+        b"",
+        b"5 tun0 -\n",
+    ]
+    assert [bool(ffi.string(native[i].stamps)) for i in range(5)] == [False, True, False, False, True]
+    assert bytes(native[2].ipv4[0]) == address.packed, "the proxy knows it: a group may be joined there by address"

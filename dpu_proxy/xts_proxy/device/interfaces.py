@@ -12,7 +12,7 @@ import ipaddress
 import socket
 import struct
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,7 @@ class Interface:
     multicast: bool
     addresses: tuple[Address, ...]
     stamping: Stamping | None = None
+    up: bool = True
 
 
 def read_interfaces() -> tuple[Interface, ...]:
@@ -59,19 +60,20 @@ def read_interfaces() -> tuple[Interface, ...]:
                 flags = struct.unpack("16sH22x", request)[1]
             multicast = bool(flags & _IFF_UP and flags & (_IFF_MULTICAST | _IFF_LOOPBACK))
             stamping = Stamping.read(sock, name)
-            found.append(Interface(index, name, multicast, tuple(addresses[name]), stamping))
+            found.append(Interface(index, name, multicast, tuple(addresses[name]), stamping, bool(flags & _IFF_UP)))
     return tuple(found)
 
 
-def to_native(ffi: Any, interfaces: Iterable[Interface]) -> Any:
-    """`struct xts_interface[]`; the caller keeps it alive while C reads it."""
+def to_native(ffi: Any, interfaces: Iterable[Interface], of_queues: Collection[str] = ()) -> Any:
+    """`struct xts_interface[]`; the caller keeps it alive while C reads it. `of_queues`: names of interfaces that carry
+    messages of hosts."""
     return ffi.new(
         "struct xts_interface[]",
         [
             {
                 "index": one.index,
-                "text": _text(one),
-                "stamps": one.stamping.line(one.index) if one.stamping and one.index != _LOOPBACK_INDEX else b"",
+                "text": _text(one) if _is_told(one, of_queues) else b"",
+                "stamps": one.stamping.line(one.index) if one.stamping and _is_told(one, of_queues) else b"",
                 "ipv4": [address.packed for address in one.addresses if address.version == 4][:_IPV4],
             }
             for one in interfaces
@@ -79,11 +81,14 @@ def to_native(ffi: Any, interfaces: Iterable[Interface]) -> Any:
     )
 
 
+def _is_told(interface: Interface, of_queues: Collection[str]) -> bool:
+    """Hosts have no use for the name and the addresses of an interface that is down, or that carries their messages:
+    which there are of these says how many hosts the device has."""
+    return interface.up and interface.index != _LOOPBACK_INDEX and interface.name not in of_queues
+
+
 def _text(interface: Interface) -> bytes:
-    """What hosts are told about it; nothing for the loopback interface. Addresses for which there is no room are left
-    out."""
-    if interface.index == _LOOPBACK_INDEX:
-        return b""
+    """What hosts are told about it. Addresses for which there is no room are left out."""
     line = f"{interface.index} {interface.name} {'multicast' if interface.multicast else '-'}"
     for address in interface.addresses:
         if len(f"{line} {address}\n") >= _TEXT_BYTES:

@@ -158,7 +158,8 @@ class Worker:
         flat = policy_table.flatten(config.policy, numbers)
         rules = policy_table.to_native(ffi, flat)
         lookups, name_rules = name_servers.to_native(ffi, config, device, numbers)
-        native_interfaces = interfaces.to_native(ffi, device.interfaces)
+        of_queues = {config.proxy.interface, *(tenant.interface for tenant in config.tenant)}
+        native_interfaces = interfaces.to_native(ffi, device.interfaces, of_queues)
         congestion_controls = ffi.new("char[]", allowed_congestion_controls() if controls is None else controls)
         native = ffi.new(
             "struct xts_worker_config *",

@@ -98,6 +98,8 @@ def later(proxy: ShmProxy) -> str:
 
 def main() -> None:
     directory = Path(sys.argv[1])
+    if sys.argv[2] == "interfaces":  # one that is down
+        subprocess.run(["ip", "link", "add", "mc8", "type", "veth", "peer", "name", "mc8p"], check=True)
     with ShmProxy(directory) as proxy:
         if sys.argv[2] == "interfaces":
             command = [sys.executable, "-m", "xts_socket.cli", "status", "--interfaces", "--json"]
