@@ -121,6 +121,7 @@ class Agent:
                     adopted=self._adopted,
                     queues=self._queues,
                     listener=listener,
+                    warn=log.warning,
                 )
             )
             for name, _ in passed().items:

@@ -86,6 +86,7 @@ class ShmChannels:
             mode=config.proxy.endpoint_mode,
             ended_keep_s=config.proxy.ended_keep_s,
             listener=passed().listener(config.proxy.endpoint, socket.SOCK_SEQPACKET),
+            warn=LOG.warning,
         )
         if taken:
             self.endpoint.own_file()

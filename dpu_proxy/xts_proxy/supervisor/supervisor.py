@@ -27,7 +27,6 @@ import errno
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -35,7 +34,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from xts_messages.metrics.metrics_address import listen_unix
+from xts_messages.kept_file import KeptFile
 from xts_messages.services.readiness import Readiness
 from xts_messages.services.service_manager import passed
 from xts_messages.version import __version__
@@ -43,6 +42,7 @@ from xts_messages.version import __version__
 from xts_proxy.config.config import Config
 from xts_proxy.device import device_network, routing
 from xts_proxy.device.device_watch import DeviceWatch
+from xts_proxy.kept_listener import KeptListener
 from xts_proxy.queues.shm_channels import ShmChannels
 from xts_proxy.status import control_socket
 from xts_proxy.status.connection_log import ConnectionLog
@@ -123,7 +123,6 @@ class Supervisor:
         self._taking = taking
         self._giving: Giving | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._servers: list[asyncio.Server] = []
         self._is_left = False  # another proxy has our sockets that listen
         self.started_at = time.time()
         self.state = "starting"
@@ -148,7 +147,7 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self._undo = ExitStack()
-        self._listeners: list[tuple[socket.socket, Callable[..., object]]] = []
+        self._control: KeptListener | None = None
         self._passed_on: list[tuple[str, socket.socket]] = []  # what a new proxy gets of them, by name
 
     def __enter__(self) -> Self:
@@ -167,7 +166,10 @@ class Supervisor:
         for warning in guarantees.warnings(self.config, guarantees.machine_of(self.config, descriptors)):
             LOG.warning("%s", warning)
         sandbox.user_to_become(proxy.user)
-        self._listen_unix(proxy.control, 0o600, control_socket.handler(self.answer, self._reload_asked, self._upgrade))
+        handler = control_socket.handler(self.answer, self._reload_asked, self._upgrade)
+        self._control = KeptListener(proxy.control, 0o600, handler, _REQUEST_BYTES_MAX)
+        self._undo.callback(self._control.close)
+        self._undo.callback(self._remove, self._control)
         if proxy.connection_log:
             self._connection_log = self._open_connection_log()
         if proxy.metrics:
@@ -203,7 +205,9 @@ class Supervisor:
         listener = self._undo.enter_context(proxy.metrics.listen())
         self._passed_on.append((proxy.metrics.unix_path or str(proxy.metrics), listener))
         if proxy.metrics.unix_path is not None:
-            self._undo.callback(self._unlink, proxy.metrics.unix_path)
+            file = KeptFile(Path(proxy.metrics.unix_path), LOG.warning)
+            file.own()
+            self._undo.callback(self._remove, file)
         self._metrics = MetricsProcess(proxy, listener, self.figures)
         self._undo.callback(self._metrics.close)
         if proxy.metrics.is_remote and not (proxy.metrics_certificate and proxy.metrics_token):
@@ -225,15 +229,11 @@ class Supervisor:
         self._keys.handed_over()
         self._reload = Reload(self, self._process, self._protocols, self._keys)
 
-    def _listen_unix(self, path: str, mode: int, serve: Callable[..., object]) -> None:
-        listener = self._undo.enter_context(listen_unix(path, mode))
-        self._undo.callback(self._unlink, path)
-        self._listeners.append((listener, serve))
-        self._passed_on.append((path, listener))
-
-    def _unlink(self, path: str) -> None:
+    def _remove(self, file: KeptFile | KeptListener) -> None:
+        """The file of a socket, at the end."""
         if not self._is_left:
-            _unlink(path)
+            with suppress(OSError), sandbox.reading():  # if we may not, it stays, and the next start replaces it
+                file.remove()
 
     async def run(self) -> None:
         """Serves what was opened; returns after an orderly stop. OSError: a worker could not be started."""
@@ -249,8 +249,8 @@ class Supervisor:
             if self._taking and self.channels:
                 self.state = "taking over"
                 await self._taking.run(self.channels)
-            for listener, serve in self._listeners:
-                self._servers.append(await _serve(listener, serve))
+            if self._control:
+                await self._control.start()
             if self._metrics:
                 self._metrics.serve()
             self._check_children()
@@ -296,6 +296,7 @@ class Supervisor:
         self.channels.give_to(self.workers)
         if isinstance(self.channels, ShmChannels):
             loop.add_reader(self.channels.endpoint.fileno(), self._on_endpoint)
+            self._on_endpoint()
 
     def _log_notes(self, notes: list[tuple[int, str]]) -> None:
         for level, text in notes:
@@ -418,7 +419,8 @@ class Supervisor:
             raise
         LOG.info("upgrade: process %d takes over", pid)
         channels = self.channels
-        duplicates = names_of([*self._passed_on, *channels.listeners])
+        control = [(self._control.path, self._control.listener)] if self._control else []
+        duplicates = names_of([*control, *self._passed_on, *channels.listeners])
         self._giving = Giving(sock, channels, duplicates, self.config.proxy.drain_timeout_s)
         self.state = "handing over"
 
@@ -441,8 +443,8 @@ class Supervisor:
         LOG.info("upgrade: %d channels with %d sockets are the new proxy's", giving.moved, giving.sockets)
         self._is_left = True
         self.channels.leave()
-        for server in self._servers:
-            server.close()
+        if self._control:
+            self._control.stop()
         self._stopping.set()
 
     # --- reloading -------------------------------------------------------------------------------------
@@ -634,22 +636,9 @@ def _open_device(config: Config, tenants: Tenants, parts: Parts | None) -> Chann
     return DeviceChannels(config, tenants, parts)
 
 
-async def _serve(listener: socket.socket, serve: Any) -> asyncio.Server:
-    if listener.family == socket.AF_UNIX:
-        # the name it was bound with is not where its file is (unix_listener.py), which asyncio would look for
-        options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-        return await asyncio.start_unix_server(serve, sock=listener, limit=_REQUEST_BYTES_MAX, **options)
-    return await asyncio.start_server(serve, sock=listener, limit=_REQUEST_BYTES_MAX)
-
-
 def _close(channels: Channels) -> None:
     with sandbox.reading():  # because an endpoint removes its socket
         channels.close()
-
-
-def _unlink(path: str) -> None:
-    with suppress(OSError), sandbox.reading():  # if we may not, it stays, and the next start replaces it
-        Path(path).unlink()
 
 
 def _log_exception(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -32,6 +32,7 @@ from xts_messages._native import ffi, lib
 from xts_messages.attaching.killed_processes import EndedProcesses, pidfd_readable
 from xts_messages.attaching.status_page import create_status_page
 from xts_messages.attaching.turns import Turns
+from xts_messages.kept_file import KeptFile
 from xts_messages.queues.afxdp import NO_DROPS, Drops
 from xts_messages.queues.queue_kinds import outlives_its_server
 from xts_messages.services.served_sockets import in_use, server_of
@@ -158,6 +159,7 @@ class Endpoint:
         adopted: Callable[[], Iterable[Adopted]] = tuple,
         queues: Callable[[], Iterable[Queues]] = tuple,
         listener: socket.socket | None = None,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         """allocate(peer, epoch) returns a grant, raises NotReady, or raises an OSError whose errno and text are sent to
         the process. granted is called before a process gets its grant, and may raise such an OSError, too. attached and
@@ -166,10 +168,11 @@ class Endpoint:
         of one user at a time, not for root; 0: no limit. ended_keep_s: for how long processes that were killed are
         listed. adopted: processes to list in addition to those that are attached, with empty status pages. queues: the
         queues that exist, for clients that ask. listener: a socket that listens at path already, for example from
-        systemd; its file is left alone. OSError EADDRINUSE: another server serves path; ENOTSOCK: path is something
-        else.
+        systemd; its file is left alone. warn: gets a sentence when something has happened to the socket's file. OSError
+        EADDRINUSE: another server serves path; ENOTSOCK: path is something else.
         """
         self.path = Path(path)
+        self._mode = mode
         self._allocate = allocate
         self._on_granted = granted
         self._on_attached = attached
@@ -194,10 +197,10 @@ class Endpoint:
             os.close(self._reserve)
             self._selector.close()
             raise
-        self._inode: tuple[int, int] | None = None  # inode of the file to remove at the end
+        self._is_paused = False
+        self._file = KeptFile(self.path, warn)
         if listener is None:
-            found = self.path.stat()
-            self._inode = (found.st_dev, found.st_ino)
+            self._file.own()
         self._selector.register(self._listener, selectors.EVENT_READ, None)
 
     def __enter__(self) -> Self:
@@ -221,7 +224,10 @@ class Endpoint:
             return 0.0
         waiting = [min(self._deadline(c), c.news_at) for c in self._connections if not c.attached]
         limits = [limit for limit in (self._killed.deadline(), min(waiting, default=None)) if limit is not None]
-        return max(0.0, min(limits) - time.monotonic()) if limits else None
+        waits = [max(0.0, min(limits) - time.monotonic())] if limits else []
+        if not self._is_paused and (look_s := self._file.timeout_s()) is not None:
+            waits.append(look_s)
+        return min(waits, default=None)
 
     def process(self, timeout_s: float = 0.0) -> None:
         """Handles what is ready, waiting for it at most timeout_s."""
@@ -233,6 +239,8 @@ class Endpoint:
                     self._ready(key.data)
                 except OSError:  # ECONNRESET and similar errors: this connection ends, not the server
                     self._drop(key.data)
+        if not self._is_paused:
+            self._file.look(self._listen_again)
         self._serve()
         self._killed.settle()
         now = time.monotonic()
@@ -282,9 +290,16 @@ class Endpoint:
         self._selector.close()
         os.close(self._reserve)
         with contextlib.suppress(OSError):
-            found = self.path.lstat()
-            if (found.st_dev, found.st_ino) == self._inode:
-                self.path.unlink()
+            self._file.remove()
+
+    def _listen_again(self) -> None:
+        """With a new socket, since a file that is gone cannot be had back. Accepts first who waits at the old one."""
+        listener = listen(self.path, self._mode)
+        self._accept_some()
+        self._selector.unregister(self._listener)
+        self._listener.close()
+        self._listener = listener
+        self._selector.register(listener, selectors.EVENT_READ, None)
 
     # --- another process of the server takes its place ---------------------------------------------------
 
@@ -295,21 +310,22 @@ class Endpoint:
 
     def own_file(self) -> None:
         """The socket's file is ours, and is removed at the end, though we have not made it."""
-        found = self.path.stat()
-        self._inode = (found.st_dev, found.st_ino)
+        self._file.own()
 
     def pause(self) -> None:
         """Accepts nobody from now on: another process does, or resume() comes."""
+        self._is_paused = True
         with contextlib.suppress(KeyError):
             self._selector.unregister(self._listener)
 
     def resume(self) -> None:
         """Accepts again."""
+        self._is_paused = False
         self._selector.register(self._listener, selectors.EVENT_READ, None)
 
     def leave(self) -> None:
         """The file is another process's."""
-        self._inode = None
+        self._file.leave()
 
     def give_away(self, attached: Attached) -> None:
         """Another process has duplicates of its descriptors, and looks after it: `released` is not called."""
