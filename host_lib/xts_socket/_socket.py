@@ -8,8 +8,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from errno import EAGAIN
+from errno import EAGAIN, ESPIPE
 from fcntl import F_SETFL
 from os import O_NONBLOCK
 from select import POLLIN
@@ -166,7 +165,8 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
 
         Of a regular file these are the bytes of its descriptor, from `offset` on wherever the file's position is, as
         os.sendfile() sends them; after that the position is behind what was sent. Anything else is read from where it
-        is, or from an `offset` that is not 0. ValueError: a text file, a non-blocking socket, not a stream socket."""
+        is, or from an `offset` that is not 0: a pipe to its end, of which socket.socket sends nothing. ValueError: a
+        text file, a non-blocking socket, not a stream socket."""
         self._check_sendfile_params(file, offset, count)
         if self._timeout == 0:
             raise ValueError("non-blocking sockets are not supported")
@@ -212,8 +212,11 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
             return total
         finally:
             if total and hasattr(file, "seek"):
-                with suppress(io.UnsupportedOperation):
+                try:
                     file.seek(offset + total)
+                except OSError as failure:  # of a pipe, whose bytes are sent nevertheless
+                    if failure.errno != ESPIPE and not isinstance(failure, io.UnsupportedOperation):
+                        raise
 
     # --- receiving ------------------------------------------------------------------------------------------
 

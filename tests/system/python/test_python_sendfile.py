@@ -165,3 +165,12 @@ def test_an_offset_that_no_file_has(ours: Any, tmp_path: Path, offset: int) -> N
             for count in (0, 5) if ours is socket else ():  # else os.sendfile() is the kernel's
                 found[-1].append(outcome(partial(os.sendfile, client.fileno(), file.fileno(), offset, count)))
     assert found[1] == found[0]
+
+
+def test_a_pipe_is_sent_to_its_end(ours: Any) -> None:
+    """It has no position to set afterwards, which is no failure of what was sent."""
+    reading, writing = os.pipe()
+    os.write(writing, b"from a pipe")
+    os.close(writing)
+    with os.fdopen(reading, "rb", buffering=0) as source:
+        assert sent(pair(ours), lambda sock: sock.sendfile(source)) == (11, b"from a pipe")
