@@ -65,13 +65,15 @@ def make_tenant(
     guaranteed: dict[str, int] | None = None,
     *,
     ports: tuple[int, int] = (0, 0),
+    pacing_bytes_s: int = 0,
     **limits: int,
 ) -> Any:
-    """A struct xts_tenant *; `limits` by the names of enum xts_resource, `ports` of its own. What is kept without a
-    channel has the limits of what has one, unless it is named."""
+    """A struct xts_tenant *; `limits` by the names of enum xts_resource, `ports` of its own, and its rate. What is kept
+    without a channel has the limits of what has one, unless it is named."""
     config = worker_ffi.new("struct xts_tenant_config *", {"name": name.encode(), "id": id, "weight": 1})
     config.window_bytes, config.window_bytes_max = window_bytes, window_bytes_max
     config.orphan_timeout_ms = 205_000
+    config.pacing_bytes_s = pacing_bytes_s
     config.port_first, config.port_last = ports
     values = LIMITS | limits
     values = {

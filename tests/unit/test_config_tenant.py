@@ -200,3 +200,15 @@ def test_numbers_of_tenants_are_known_before_a_reload_takes_them() -> None:
     before = tenants.numbers(new)
     tenants.configure(new)
     assert tenants.numbers() == before
+
+
+def test_a_rate_and_a_mark() -> None:
+    config, _ = parse(SHM.replace("weight = 300", "pacing_mbit_s = 8\ndscp = 0"), "f")
+    web, jobs = config.tenant[0], config.tenant[1]
+    assert (web.pacing_bytes_s, web.dscp) == (1_000_000, 0)
+    assert (jobs.pacing_bytes_s, jobs.dscp) == (0, None)
+    assert parse(render(config), "f")[0] == config
+    assert mistakes(SHM.replace("weight = 300", "pacing_mbit_s = 0\ndscp = 64")) == [
+        "f:7:17: tenant[0].pacing_mbit_s: expected an integer from 1 to 1000000, found 0",
+        "f:8:8: tenant[0].dscp: expected an integer from 0 to 63, found 64",
+    ]

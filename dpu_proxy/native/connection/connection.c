@@ -2,11 +2,13 @@
  * connection_event.c; the end: connection_close.c; data: from_host.c, to_tcp.c, to_host.c. */
 #include "channel/tickets.h"
 #include "connection/connection_inside.h"
+#include "connection/paced.h"
 #include "connection/unowned.h"
 #include "connection/socket_kind.h"
 #include "connection/tcp_move.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
+#include "tenants/mark.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -56,6 +58,7 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 	c->worker = w;
 	c->tcp.fd = fd;
 	c->tcp.ip_version = ip_version;
+	mark_socket(c->tenant, fd, ip_version);
 	c->gathered_first = c->gathered_last = BATCH_NONE;
 	list_init(&c->ready);
 	list_init(&c->noted);
@@ -153,6 +156,7 @@ void connection_free(struct connection *c, bool reset)
 	xts_tenant_release(c->tenant);
 	c->tenant = NULL;
 	connection_look_no_more(c);
+	paced_free(c);
 	list_remove(&c->noted);
 	list_remove(&c->member); /* of orphans */
 	/* Events already fetched may still point here: the worker frees the memory after them. */

@@ -30,6 +30,7 @@ struct look;
 struct member;
 struct bound_address;
 struct orphan;
+struct paced;
 struct pushed;
 struct shared;
 struct unowned;
@@ -87,6 +88,7 @@ struct connection {
 	struct held *key_held;       /* its key, by which other processes may ask for it (share.h); NULL: none */
 	struct orphan *as_orphan;    /* of an orphan; NULL: it has never been one */
 	struct look *look;           /* NULL: connection_look_later() was never called */
+	struct paced *paced;         /* its permit to send (paced.h); NULL: it never had to ask for one */
 };
 
 /* Those who make it larger have to say why (tests/system/sockets/test_memory_of_connections.py); malloc gives it 416. */

@@ -123,14 +123,14 @@ int outgoing_drain(struct outgoing *o, struct outgoing_target *to, struct outgoi
 	struct run all = { .bytes = o->spill.bytes, .raw = true }, *r = outgoing_runs(o) ? run_at(o, 0) : &all;
 	struct iovec iov[STACK_PIECES];
 	int pieces = 0, in_buffer = r->bytes ? spill_peek(&o->spill, iov, r->raw ? to->raw_pieces : STACK_PIECES) : 0;
-	uint32_t left = r->bytes;
+	uint32_t most = r->bytes < to->most ? r->bytes : to->most, left = most;
 	int error;
 
 	for (; pieces < in_buffer && left; left -= (uint32_t)iov[pieces++].iov_len) {
 		if (iov[pieces].iov_len > left)
 			iov[pieces].iov_len = left;
 	}
-	error = outgoing_offer(o, to, r, iov, pieces, !left, taken);
+	error = outgoing_offer(o, to, r, iov, pieces, !left && most == r->bytes, taken);
 	if (error)
 		return error;
 	r->bytes -= taken->bytes;

@@ -39,6 +39,7 @@ struct outgoing_target {
 	struct ulp_stack *stack; /* a started stack; NULL: only raw runs can leave */
 	bool more;               /* the last message had the flag MORE: TCP may wait for the next */
 	bool writable;           /* TCP took everything at the last attempt; false: nothing raw is offered */
+	uint32_t most;           /* no more bytes of what waits are offered */
 	int raw_pieces;          /* how many blocks of the spill buffer, each at most 64 KiB, one call offers */
 };
 

@@ -4,6 +4,7 @@
 #include "connection/sockopt.h"
 #include "connection/tcp_figures.h"
 #include "processes/share.h"
+#include "tenants/mark.h"
 
 #include <errno.h>
 
@@ -27,6 +28,7 @@ int stream_option_set(struct connection *c, struct option_call *o)
 
 	if (xts_sockopt_needs_stamps(o->level, o->option) && !(c->channel->link.features & XTS_FEATURE_STAMPS))
 		return ENOPROTOOPT;
+	o->bytes = mark_option(c->tenant, o->level, o->option, o->value, o->bytes);
 	error = -xts_sockopt_set(c->tcp.fd, o->level, o->option, o->value, o->bytes,
 				 c->worker->config.congestion_controls);
 	return error == EPERM ? command_refuse(c->channel, XTS_REFUSED_OPTION) : error;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "connection/paced.h"
 #include "connection/socket_kind.h"
 #include "common/probe.h"
 #include "pushed/pushed.h"
@@ -110,6 +111,7 @@ static struct outgoing_target target_of(const struct connection *c)
 		.stack = c->tcp.pushed && c->tcp.pushed->started ? c->tcp.pushed->stack : NULL,
 		.more = c->tcp.more,
 		.writable = c->writable,
+		.most = UINT32_MAX,
 		.raw_pieces = RAW_PIECES,
 	};
 }
@@ -122,8 +124,12 @@ static bool write_waiting(struct connection *c)
 	while (outgoing_waits(&c->tcp.out)) {
 		struct outgoing_target to = target_of(c);
 		struct outgoing_taken taken;
-		int error = outgoing_drain(&c->tcp.out, &to, &taken);
+		int error;
 
+		to.most = c->tcp.out.spill.bytes;
+		if (!paced_may(c, 1, &to.most))
+			break;
+		error = outgoing_drain(&c->tcp.out, &to, &taken);
 		c->writable = to.writable;
 		if (error) {
 			connection_fail(c, -error);
@@ -132,6 +138,7 @@ static bool write_waiting(struct connection *c)
 		if (!taken.bytes && !taken.done)
 			break;
 		connection_spill_gone(c, taken.bytes);
+		paced_sent(c, taken.bytes);
 		account_taken(c, &taken);
 		if (!outgoing_waits(&c->tcp.out) || (!c->writable && outgoing_first_is_raw(&c->tcp.out)))
 			break;
@@ -186,6 +193,8 @@ static bool write_run(struct connection *c, struct run *r, struct iovec *iov, in
 	XTS_PROBE3(worker_offers, c->channel->link.epoch, c->proxy_id,
 		   c->tcp.out.sent_bytes + c->tcp.out.spill.bytes + r->bytes);
 	r->raw = is_raw(c);
+	if (paced_is(c) && spill(c, r, iov, pieces))
+		return write_waiting(c);
 	while (!outgoing_waits(&c->tcp.out) && taken.bytes && !taken.done && !over && !error) {
 		struct outgoing_target to = target_of(c);
 

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "connection/connection_inside.h"
+#include "connection/paced.h"
 #include "datagrams/datagram_making.h"
 #include "datagrams/filter_totals.h"
 #include "processes/share.h"
@@ -115,8 +116,12 @@ static int option_set(struct connection *c, struct option_call *o)
 	if (filter_is_option(o->level, o->option))
 		return o->payload_bytes <= o->payload_room ? filter_set(c, o->option, o->payload, o->payload_bytes) :
 							     EINVAL;
-	if (!multicast_is_option(o->level, o->option))
-		return stream_option_set(c, o);
+	if (!multicast_is_option(o->level, o->option)) {
+		error = stream_option_set(c, o);
+		if (o->level == SOL_SOCKET && o->option == SO_MAX_PACING_RATE)
+			paced_learn(c); /* the kernel keeps it only for streams */
+		return error;
+	}
 	error = -multicast_set(c, o->level, o->option, o->value, o->bytes);
 	return error == EPERM ? command_refuse(c->channel, XTS_REFUSED_OPTION) : error;
 }

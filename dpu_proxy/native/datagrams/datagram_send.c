@@ -11,10 +11,14 @@
 #include <sys/epoll.h>
 
 #include "addresses/socket_address.h"
+#include "connection/paced.h"
 #include "datagrams/datagram_socket.h"
+#include "tenants/mark.h"
 
 #define BATCH 16u /* at most this many datagrams per sendmmsg(2), and records between two reads of the clock */
 #define BATCH_PIECES 96u
+#define IPV4_UDP_BYTES 28u
+#define IPV6_UDP_BYTES 48u
 #define WAITING_PIECES 40 /* pieces of the spill buffer: more than the largest record has */
 
 /* In front of a record in the spill buffer. */
@@ -140,9 +144,10 @@ static void batch_add(struct connection *c, struct batch *b, const struct xts_da
 		h->msg_name = &b->address[i];
 		h->msg_namelen = endpoint_to_sockaddr(&d->record.endpoint, &b->address[i]);
 	}
-	datagram_put_control(h, b->control[i], d, goes_by_ipv4(c, &d->record.endpoint),
-			     goes_to_group(c, &d->record.endpoint));
 	b->datagram[i] = *d;
+	b->datagram[i].traffic_class = marked(c->tenant, d->traffic_class);
+	datagram_put_control(h, b->control[i], &b->datagram[i], goes_by_ipv4(c, &d->record.endpoint),
+			     goes_to_group(c, &d->record.endpoint));
 	b->credits[i] = credits;
 	b->pieces += pieces;
 }
@@ -161,8 +166,38 @@ static void name_what_is_bound(struct connection *c)
 		(void)connection_note_bound_address(c);
 }
 
+/* The bytes of its packets, with the headers of IP and UDP. */
+static uint32_t wire_bytes(const struct connection *c, const struct xts_datagram *d)
+{
+	uint32_t data = d->record.data_bytes, each = d->record.segment_bytes;
+	uint32_t packets = each && data ? (data + each - 1) / each : 1;
+
+	return data + packets * (goes_by_ipv4(c, &d->record.endpoint) ? IPV4_UDP_BYTES : IPV6_UDP_BYTES);
+}
+
+/* How many datagrams of the batch may leave now, by the rates of the socket and of its tenant; 0: it will be noted when
+ * the next one may. */
+static uint32_t may_leave(struct connection *c, const struct batch *b, uint32_t done)
+{
+	uint32_t all = c->tcp.out.spill.bytes, bytes = 0, n = done;
+
+	if (!paced_is(c))
+		return b->count - done;
+	for (uint32_t i = done; i < b->count; i++)
+		all += wire_bytes(c, &b->datagram[i]); /* some count twice, which only makes the permit larger */
+	for (; n < b->count; n++) {
+		uint32_t wanted = all;
+
+		bytes += wire_bytes(c, &b->datagram[n]);
+		if (!paced_may(c, bytes, &wanted))
+			break;
+	}
+	return n - done;
+}
+
 static void account_sent(struct connection *c, const struct batch *b, uint32_t i)
 {
+	paced_sent(c, wire_bytes(c, &b->datagram[i]));
 	c->tcp.out.sent_bytes += b->datagram[i].record.data_bytes;
 	c->worker->stats.sent_bytes += b->datagram[i].record.data_bytes;
 	c->worker->stats.datagrams_sent++;
@@ -180,9 +215,15 @@ static uint32_t batch_send(struct connection *c, struct batch *b)
 	while (no_port && done < b->count)
 		refuse(c, b->credits[done++], no_port);
 	while (done < b->count && c->writable) {
-		int n = sendmmsg(c->tcp.fd, b->message + done, b->count - done, MSG_DONTWAIT | MSG_NOSIGNAL);
-		int error = errno;
+		uint32_t may = may_leave(c, b, done);
+		int n, error;
 
+		if (!may) {
+			c->writable = false;
+			break;
+		}
+		n = sendmmsg(c->tcp.fd, b->message + done, may, MSG_DONTWAIT | MSG_NOSIGNAL);
+		error = errno;
 		c->worker->stats.writes++;
 		for (int i = 0; i < n; i++)
 			account_sent(c, b, done++);

@@ -9,6 +9,7 @@
 #include "addresses/bound_addresses.h"
 #include "addresses/local_ports.h"
 #include "addresses/socket_address.h"
+#include "connection/paced.h"
 #include "connection/socket_kind.h"
 #include "datagrams/datagram_making.h"
 #include "processes/share.h"
@@ -286,6 +287,7 @@ int datagram_join(struct connection *c, struct shared *s)
 		return EACCES;
 	if (!make_scratch(c->worker) || !become_datagrams(c))
 		return command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY);
+	paced_learn(c);
 	c->datagrams->multicast = multicast_hold(s->multicast);
 	c->datagrams->bound = s->bound;
 	if (peer.ip_version)

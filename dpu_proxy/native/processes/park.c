@@ -175,7 +175,9 @@ bool park_of_the_dead(struct connection *c)
 /* Delivers some bytes to TCP. True: TCP takes more. */
 static bool drain(struct parked *p, struct worker_state *w)
 {
-	struct outgoing_target to = { .fd = p->tcp.fd, .more = p->tcp.more, .writable = true, .raw_pieces = DRAIN_PIECES };
+	struct outgoing_target to = {
+		.fd = p->tcp.fd, .more = p->tcp.more, .writable = true, .most = UINT32_MAX, .raw_pieces = DRAIN_PIECES
+	};
 	struct outgoing_taken taken = { 0 };
 	int error = p->tcp.out.spill.bytes ? outgoing_drain(&p->tcp.out, &to, &taken) : 0;
 
@@ -187,6 +189,8 @@ static bool drain(struct parked *p, struct worker_state *w)
 	}
 	tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, taken.bytes);
 	w->stats.sent_bytes += taken.bytes;
+	/* It does not wait for the tenant's rate, but others wait the longer. */
+	(void)pacer_reserve(&p->keyed.tenant->pacer, taken.bytes, w->now_ns);
 	if (!p->tcp.out.spill.bytes && p->tcp.fin_wanted && !p->tcp.fin_done) {
 		p->tcp.fin_done = true;
 		(void)shutdown(p->tcp.fd, SHUT_WR);

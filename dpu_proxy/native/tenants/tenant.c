@@ -12,6 +12,8 @@ static void set_limits(struct xts_tenant *t, const struct xts_tenant_config *con
 	atomic_store(&t->window_bytes, config->window_bytes);
 	atomic_store(&t->window_bytes_max, config->window_bytes_max);
 	atomic_store(&t->orphan_timeout_ms, config->orphan_timeout_ms);
+	pacer_configure(&t->pacer, config->pacing_bytes_s);
+	atomic_store(&t->mark, config->marks ? TENANT_MARKS | config->dscp : 0);
 	atomic_store(&t->ports, local_ports_range(config->port_first, config->port_last));
 	for (int i = 0; i < XTS_RESOURCES; i++)
 		atomic_store(&t->limit[i], config->limit[i]);

@@ -19,14 +19,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tenants/pacer.h"
 #include "tenants/resource_pool.h"
 #include "worker/list.h"
+
+#define TENANT_MARKS 256u
 
 struct xts_tenant {
 	char name[XTS_TENANT_NAME_BYTES];
 	uint32_t id;
 	atomic_uint references;
 	_Atomic uint32_t weight, window_bytes, window_bytes_max, orphan_timeout_ms;
+	_Atomic uint32_t mark; /* TENANT_MARKS | its DSCP; 0: none (mark.h) */
+	struct pacer pacer;    /* of all it sends */
 	_Atomic uint64_t limit[XTS_RESOURCES];
 	_Atomic uint64_t used[XTS_RESOURCES];
 	_Atomic uint64_t refused[XTS_RESOURCES];

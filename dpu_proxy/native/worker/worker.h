@@ -89,6 +89,9 @@ struct xts_tenant_config {
 	uint32_t window_bytes;      /* the window a connection starts with */
 	uint32_t window_bytes_max;  /* a busy connection's window grows to this, while half of its limit is free */
 	uint32_t orphan_timeout_ms; /* an orphan is reset when its peer has taken no bytes for this long */
+	uint64_t pacing_bytes_s;    /* all its sockets together send no faster; 0: no limit */
+	bool marks;                 /* its packets have this DSCP (mark.h) */
+	uint8_t dscp;
 	uint64_t limit[XTS_RESOURCES];
 	uint64_t guaranteed[XTS_POOLS];
 	uint16_t port_first, port_last; /* local ports that only it may use (local_ports.h); 0: none */
@@ -308,6 +311,7 @@ struct xts_worker_stats {
 	struct xts_histogram request_gap;    /* between two batches in which a host sent on one connection */
 	/* looks by a timer for things that happen without an event (connection_look_later()) */
 	uint64_t looks;
+	uint64_t paced; /* waits of connections until a rate let them send (paced.h) */
 	uint32_t channels, channels_up, connections, listeners; /* gauges */
 	uint32_t shared_listeners;                              /* gauge: listeners that other channels may join */
 	/* gauges: sockets without a channel that this worker keeps for a while; not among those above */

@@ -23,6 +23,8 @@ from xts_proxy.config.config_limits import DESCRIPTORS_MAX, Limits, TenantLimits
 from xts_proxy.config.config_values import Queues
 
 TENANTS_MAX = 1024
+PACING_MBIT_S_MAX = 1_000_000
+DSCP_MAX = 63
 #: The tenant of processes that no table names. A table with this name sets its weight and limits.
 DEFAULT = "default"
 #: In a rule of the workers, stands for every tenant: XTS_TENANT_ANY of native/worker/worker.h.
@@ -66,6 +68,10 @@ class Tenant(Struct, frozen=True, kw_only=True):
     interface: Interface = ""
     queues: Queues | None = None
     weight: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    #: All its sockets together send no faster than this.
+    pacing_mbit_s: Annotated[int, Meta(ge=1, le=PACING_MBIT_S_MAX)] | None = None
+    #: All its packets have this mark (DSCP), whatever its programs set.
+    dscp: Annotated[int, Meta(ge=0, le=DSCP_MAX)] | None = None
     limits: TenantLimits = TenantLimits()
     guaranteed: Guarantees = Guarantees()
 
@@ -99,6 +105,11 @@ class Tenant(Struct, frozen=True, kw_only=True):
             for user in self.users or [""]:
                 for cgroup in self.cgroups or [""]:
                     yield Identity(first, last, int(user) if user else None, cgroup)
+
+    @property
+    def pacing_bytes_s(self) -> int:
+        """0: as fast as it can."""
+        return (self.pacing_mbit_s or 0) * 125_000
 
     def limits_in_force(self, default: Limits) -> Limits:
         """The tenant's limits, with those of [limits] for the rest."""

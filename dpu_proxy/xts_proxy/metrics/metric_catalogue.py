@@ -143,6 +143,12 @@ WORKER = (
         "looks",
     ),
     counter(
+        "xts_worker_paced",
+        "How often a connection waited until the rate of its tenant, or of its own socket, let it send "
+        "(tenant.pacing_mbit_s, SO_MAX_PACING_RATE).",
+        "paced",
+    ),
+    counter(
         "xts_worker_common_locks",
         "How often a worker took a mutex that all workers share: for sockets that go to another process, "
         "never for messages.",

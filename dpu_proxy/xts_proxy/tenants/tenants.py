@@ -152,6 +152,8 @@ def _native_config(tenant: Tenant, number: int, default: Limits) -> Any:
     native.name, native.id, native.weight = tenant.name.encode(), number, tenant.weight
     native.window_bytes, native.window_bytes_max = limits.window_kib << 10, limits.window_max_kib << 10
     values = native_limits(limits)
+    native.pacing_bytes_s = tenant.pacing_bytes_s
+    native.marks, native.dscp = tenant.dscp is not None, tenant.dscp or 0
     native.orphan_timeout_ms = limits.orphan_timeout_s * 1000
     for index, name in RESOURCES.items():
         native.limit[index] = values[name]

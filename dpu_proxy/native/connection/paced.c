@@ -1,0 +1,106 @@
+/* The rate of a connection: see paced.h. */
+#include "connection/paced.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "connection/connection.h"
+#include "tenants/pacer.h"
+#include "worker/timer.h"
+
+/* Few connections have one. */
+struct paced {
+	struct timer timer; /* set while it waits */
+	struct connection *connection;
+	struct pacer own;   /* of the socket itself */
+	uint64_t permitted; /* bytes, from may_ns on */
+	uint64_t may_ns;
+};
+
+static void expired(struct timer *timer)
+{
+	connection_note(list_entry(timer, struct paced, timer)->connection, EPOLLOUT);
+}
+
+/* NULL: there is no memory for a permit, and the connection goes on without. */
+static struct paced *paced_of(struct connection *c)
+{
+	if (c->paced)
+		return c->paced;
+	c->paced = calloc(1, sizeof *c->paced);
+	if (!c->paced)
+		return NULL;
+	c->paced->timer.expired = expired;
+	c->paced->connection = c;
+	return c->paced;
+}
+
+bool paced_is(const struct connection *c)
+{
+	return pacer_rate(&c->tenant->pacer) || (c->paced && pacer_rate(&c->paced->own));
+}
+
+static void reserve(struct paced *p, struct pacer *from, uint64_t bytes, uint64_t now_ns)
+{
+	uint64_t may_ns = pacer_reserve(from, bytes, now_ns);
+
+	if (may_ns > p->may_ns)
+		p->may_ns = may_ns;
+}
+
+bool paced_may(struct connection *c, uint32_t least, uint32_t *bytes)
+{
+	uint64_t now_ns = c->worker->now_ns, wanted = *bytes;
+	uint32_t chunk = pacer_chunk(pacer_rate(&c->tenant->pacer));
+	struct paced *p = paced_is(c) && *bytes ? paced_of(c) : NULL;
+
+	if (!p)
+		return true;
+	if (p->permitted < least) {
+		wanted = wanted < chunk ? wanted : chunk;
+		wanted = (wanted > least ? wanted : least) - p->permitted;
+		reserve(p, &c->tenant->pacer, wanted, now_ns);
+		reserve(p, &p->own, wanted, now_ns);
+		p->permitted += wanted;
+	}
+	if (p->may_ns > now_ns) {
+		if (!timer_is_set(&p->timer))
+			c->worker->stats.paced++;
+		timer_set(&c->worker->timers, &p->timer, p->may_ns);
+		return false;
+	}
+	*bytes = *bytes < p->permitted ? *bytes : (uint32_t)p->permitted;
+	return true;
+}
+
+void paced_sent(struct connection *c, uint32_t bytes)
+{
+	if (c->paced)
+		c->paced->permitted -= bytes < c->paced->permitted ? bytes : c->paced->permitted;
+}
+
+void paced_learn(struct connection *c)
+{
+	unsigned long bytes_s = ULONG_MAX; /* no limit */
+	socklen_t length = sizeof bytes_s;
+	struct paced *p;
+
+	if (getsockopt(c->tcp.fd, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_s, &length))
+		return;
+	if (bytes_s == ULONG_MAX && !c->paced)
+		return; /* it never had a rate */
+	p = paced_of(c);
+	if (p)
+		pacer_configure(&p->own, bytes_s == ULONG_MAX ? 0 : bytes_s ? bytes_s : 1);
+}
+
+void paced_free(struct connection *c)
+{
+	if (!c->paced)
+		return;
+	timer_cancel(&c->paced->timer);
+	free(c->paced);
+	c->paced = NULL;
+}
