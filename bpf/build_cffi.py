@@ -44,6 +44,7 @@ int xts_bpf_attached(int ifindex, uint32_t *id);
 int xts_bpf_reuse_map(struct bpf_object *object, int program_fd, const char *name);
 int xts_bpf_hold_map(int program_fd, int map_fd);
 uint32_t xts_bpf_program_id(int program_fd);
+int xts_bpf_link(int ifindex, int program_fd, const char *name);
 int xts_bpf_run_parser(int program_fd);
 struct ethtool_channels { uint32_t max_rx, max_tx, max_combined, rx_count, tx_count, combined_count; ...; };
 int xts_bpf_channels(const char *interface, struct ethtool_channels *channels, bool set);
@@ -177,6 +178,62 @@ static int xts_bpf_reuse_map(struct bpf_object *object, int program_fd, const ch
 static int xts_bpf_hold_map(int program_fd, int map_fd)
 {
 	return bpf_prog_bind_map(program_fd, map_fd, NULL);
+}
+
+/* Is it the link of an XDP program of this name to this interface? */
+static bool is_link_of(int link, int ifindex, const char *name)
+{
+	struct bpf_link_info info = { 0 };
+	struct bpf_prog_info program = { 0 };
+	__u32 bytes = sizeof info, program_bytes = sizeof program;
+	int fd, error;
+
+	if (bpf_obj_get_info_by_fd(link, &info, &bytes) < 0 || info.type != BPF_LINK_TYPE_XDP)
+		return false;
+	if (info.xdp.ifindex != (__u32)ifindex)
+		return false;
+	fd = bpf_prog_get_fd_by_id(info.prog_id);
+	error = fd < 0 ? fd : bpf_obj_get_info_by_fd(fd, &program, &program_bytes);
+	if (fd >= 0)
+		close(fd);
+	return !error && strcmp(program.name, name) == 0;
+}
+
+/* The link by which a process has attached a program of this name to this interface, or -ENOENT. */
+static int found_link(int ifindex, const char *name)
+{
+	__u32 id = 0;
+
+	while (bpf_link_get_next_id(id, &id) == 0) {
+		int link = bpf_link_get_fd_by_id(id);
+
+		if (link >= 0 && is_link_of(link, ifindex, name))
+			return link;
+		if (link >= 0)
+			close(link);
+	}
+	return -ENOENT;
+}
+
+/* Attaches a program in native mode until the descriptor that this returns is closed; its duplicates too. A program of
+ * this name that another process has attached so is replaced, in one step, and the link is shared with that process.
+ * Returns -errno. */
+static int xts_bpf_link(int ifindex, int program_fd, const char *name)
+{
+	LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
+	int link = bpf_link_create(program_fd, ifindex, BPF_XDP, &options);
+	int error = link < 0 ? -errno : 0;
+
+	if (error != -EBUSY)
+		return error ? error : link;
+	link = found_link(ifindex, name);
+	if (link < 0)
+		return -EBUSY;
+	if (bpf_link_update(link, program_fd, NULL) == 0)
+		return link;
+	error = -errno;
+	close(link);
+	return error;
 }
 
 /* 0: not known. */

@@ -69,6 +69,8 @@ class Settings:
     reliable: bool = False
     #: Of the wire between the queues of host and device.
     mtu: int = topology.XTS_MTU
+    #: The CPUs of the proxy's workers; empty: one worker, wherever the kernel has it.
+    cpus: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.queue not in QUEUE_KINDS:
@@ -213,6 +215,7 @@ class Lab(AbstractContextManager["Lab"]):
             stored.get("steering", ""),
             stored.get("reliable", False),
             stored.get("mtu", topology.XTS_MTU),
+            tuple(stored.get("cpus", ())),
         )
 
     def _store_settings(self) -> None:
@@ -274,11 +277,13 @@ class Lab(AbstractContextManager["Lab"]):
 
     def proxy_configuration(self) -> str:
         """The text of proxy.toml. In a lab every process may connect and listen everywhere."""
-        values: dict[str, str | int] = {
+        values: dict[str, Any] = {
             "queue": self.settings.queue,
             "control": str(self.control),
             "metrics": f"unix:{self.metrics_path('proxy')}" if self.settings.metrics else "off",
         }
+        if self.settings.cpus:
+            values |= {"workers": len(self.settings.cpus), "cpus": list(self.settings.cpus)}
         if self.settings.queue == "afxdp":
             values |= {
                 "interface": topology.DPU_XTS.interface,

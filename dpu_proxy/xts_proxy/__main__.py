@@ -43,6 +43,7 @@ examples:
   xts-proxy --config /etc/xts/xts-proxy.toml --explain identity www --queue 3
   xts-proxy status --connections
   xts-proxy status --watch 2
+  xts-proxy nic
   xts-proxy --config /etc/xts/xts-proxy.toml reload
   xts-proxy --config /etc/xts/xts-proxy.toml upgrade
   kill -HUP PID     reads the file again: all tables except [proxy], and of [proxy]
@@ -141,6 +142,25 @@ def parser() -> argparse.ArgumentParser:
         help="show every figure: credits, frames, memory by purpose, wake-ups, and the numbers of sockets",
     )
     status.add_argument("--json", action="store_true", help="print everything as JSON")
+    nic = commands.add_parser(
+        "nic",
+        help="show what network interfaces can do for the proxy, and what is in force",
+        description="Shows what each interface of this machine can do, by which back end (a card through verbs, the "
+        "kernel, XDP, the proxy's software), how far, and why not. Then the rates, marks and rules of steering that "
+        "are in force in the running proxy, and who asked for each.",
+        epilog="example:\n  xts-proxy nic --interface eth0",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    nic.add_argument(
+        "--interface", action="append", default=[], metavar="NAME", help="only this one; may be given several times"
+    )
+    nic.add_argument(
+        "--control",
+        default=os.environ.get("XTS_CONTROL") or Proxy().control,
+        metavar="PATH",
+        help=f"the proxy's control socket (default: $XTS_CONTROL, else {Proxy().control})",
+    )
+    nic.add_argument("--json", action="store_true", help="print everything as JSON")
     reload = commands.add_parser(
         "reload",
         help="have a running proxy read its file again, and wait for the outcome",
@@ -215,6 +235,8 @@ def _act(options: argparse.Namespace) -> int:
         return check_unserved(options.unserved, "xts-proxy")
     if options.command == "status":
         return _status(options)
+    if options.command == "nic":
+        return _nic(options)
     if options.check is not None:
         return _check(options.check, options.quiet)
     config = load(options.config) if options.config else Config()
@@ -312,6 +334,13 @@ def _status(options: argparse.Namespace) -> int:
         return 0
 
     return watch(options.watch, show)
+
+
+def _nic(options: argparse.Namespace) -> int:
+    from xts_proxy.nic import report
+
+    report.show(options.control, options.interface, as_json=options.json)
+    return 0
 
 
 def _reload(config: Config, options: argparse.Namespace) -> int:

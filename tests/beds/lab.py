@@ -37,12 +37,13 @@ def raise_or_skip(
     wire: Wire | None = None,
     reliable: bool = False,
     mtu: int | None = None,
+    cpus: tuple[int, ...] = (),
 ) -> Lab:
     """A lab of this run's own, up, with so many device queues, more tables for the proxy's configuration, a key that
-    agent and proxy share or none, and this between them, whose lost frames are repeated or not; the test is skipped
-    where the machine or the user cannot have one. Without `wire` and `mtu`, AF_XDP queues have those that
-    TESTS_WIRE and TESTS_MTU name (a cable with long packets), so that suites written for a cable run on other wires,
-    too (tests/system/wire/test_suites.py), and on network cards."""
+    agent and proxy share or none, and this between them, whose lost frames are repeated or not; `cpus` are those of
+    the proxy's workers. The test is skipped where the machine or the user cannot have one. Without `wire` and `mtu`,
+    AF_XDP queues have those that TESTS_WIRE and TESTS_MTU name (a cable with long packets), so that suites written for
+    a cable run on other wires, too (tests/system/wire/test_suites.py), and on network cards."""
     skip_without_lab(queue)
     named = os.environ.get(WIRE_VARIABLE, Wire.CABLE) if queue == "afxdp" else Wire.CABLE
     cards = named == CARDS
@@ -59,6 +60,7 @@ def raise_or_skip(
         wire=wire or (Wire.CABLE if cards else Wire(named)),
         reliable=reliable,
         mtu=mtu or int(os.environ.get(MTU_VARIABLE, topology.XTS_MTU)),
+        cpus=cpus,
     )
     lab.up()
     return lab

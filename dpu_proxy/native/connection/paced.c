@@ -81,19 +81,24 @@ void paced_sent(struct connection *c, uint32_t bytes)
 		c->paced->permitted -= bytes < c->paced->permitted ? bytes : c->paced->permitted;
 }
 
-void paced_learn(struct connection *c)
+/* A rate of 0 is the lowest there is, as in the kernel. */
+uint64_t paced_asked(int fd)
 {
 	unsigned long bytes_s = ULONG_MAX; /* no limit */
 	socklen_t length = sizeof bytes_s;
-	struct paced *p;
 
-	if (getsockopt(c->tcp.fd, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_s, &length))
-		return;
-	if (bytes_s == ULONG_MAX && !c->paced)
-		return; /* it never had a rate */
-	p = paced_of(c);
+	if (getsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_s, &length) || bytes_s == ULONG_MAX)
+		return 0;
+	return bytes_s ? bytes_s : 1;
+}
+
+void paced_learn(struct connection *c)
+{
+	uint64_t bytes_s = paced_asked(c->tcp.fd);
+	struct paced *p = c->paced || bytes_s ? paced_of(c) : NULL; /* most never have a rate */
+
 	if (p)
-		pacer_configure(&p->own, bytes_s == ULONG_MAX ? 0 : bytes_s ? bytes_s : 1);
+		pacer_configure(&p->own, bytes_s);
 }
 
 void paced_free(struct connection *c)

@@ -24,6 +24,8 @@ bool paced_is(const struct connection *c);
 bool paced_may(struct connection *c, uint32_t least, uint32_t *bytes);
 /* It has handed over so many. */
 void paced_sent(struct connection *c, uint32_t bytes);
+/* The rate that a socket's program asks for, in bytes a second, as the kernel knows it; 0: none. */
+uint64_t paced_asked(int fd);
 /* The socket's own rate may have changed: reads it from the kernel. */
 void paced_learn(struct connection *c);
 void paced_free(struct connection *c);

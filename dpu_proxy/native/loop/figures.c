@@ -7,11 +7,13 @@
 #include "addresses/socket_address.h"
 #include "connection/connection_walk.h"
 #include "connection/tcp_figures.h"
+#include "connection/paced.h"
 #include "connection/socket_kind.h"
 #include "loop/worker_inside.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
 #include "worker/common_lock.h"
+#include "tenants/mark.h"
 
 static bool run_stats(struct worker_state *w, void *argument)
 {
@@ -114,6 +116,8 @@ static void list_connection(struct listing *l, const struct channel *ch, const s
 		return;
 	socket_local(c->tcp.fd, &out->local);
 	socket_peer(c->tcp.fd, &out->peer);
+	out->pacing_bytes_s = paced_asked(c->tcp.fd);
+	out->traffic_class = mark_of(c->tcp.fd, c->tcp.ip_version);
 	kind_of(c)->describe(c, out);
 }
 

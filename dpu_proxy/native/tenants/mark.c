@@ -34,6 +34,17 @@ void mark_socket(const struct xts_tenant *t, int fd, uint8_t ip_version)
 		(void)setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &value, sizeof value);
 }
 
+uint32_t mark_of(int fd, uint8_t ip_version)
+{
+	int value = 0;
+	socklen_t length = sizeof value;
+
+	if (getsockopt(fd, ip_version == 6 ? IPPROTO_IPV6 : IPPROTO_IP, ip_version == 6 ? IPV6_TCLASS : IP_TOS, &value,
+		       &length))
+		return 0;
+	return (uint32_t)value & UINT8_MAX;
+}
+
 uint32_t mark_option(const struct xts_tenant *t, int level, int option, uint8_t *value, uint32_t bytes)
 {
 	int wanted = 0;

@@ -15,6 +15,8 @@ struct xts_tenant;
 void mark_socket(const struct xts_tenant *t, int fd, uint8_t ip_version);
 /* The traffic class (TOS) that a packet gets for which this one is wanted. */
 uint32_t marked(const struct xts_tenant *t, uint32_t traffic_class);
+/* The traffic class of what a socket sends, as the kernel knows it. */
+uint32_t mark_of(int fd, uint8_t ip_version);
 /* Does the tenant have a mark? */
 bool mark_is_set(const struct xts_tenant *t);
 /* Puts the mark into the value of IP_TOS or IPV6_TCLASS that a program sets; other options stay as they are. Returns

@@ -395,6 +395,8 @@ struct xts_connection_stats {
 	struct xts_tcp_view side;
 	struct xts_waits waits; /* times include a wait that is going on now; since_ns is 0 */
 	struct xts_tcp_figures tcp;
+	uint64_t pacing_bytes_s; /* that its program asks for (SO_MAX_PACING_RATE); 0: no limit */
+	uint32_t traffic_class;  /* TOS of IPv4, or traffic class of IPv6, of what it sends */
 	/* for a datagram socket: */
 	uint32_t datagrams_dropped;         /* datagrams from the network: rejected by its filter, or no room */
 	uint32_t filter_instructions;       /* 0: it has no filter; one of the operator's filters counts as 1 */

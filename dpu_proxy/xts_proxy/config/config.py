@@ -43,6 +43,8 @@ from xts_proxy.config.config_ulp import of_files as ulp_of_files
 from xts_proxy.config.config_ulp import together as ulp_together
 from xts_proxy.config.config_values import PARSED as PLAIN
 from xts_proxy.config.config_values import Mac, Network, Ports, Queues
+from xts_proxy.config_steer import Steer
+from xts_proxy.config_steer import together as steer_together
 
 #: Each rule counts once for each pair of its port and queue ranges; they are searched in order.
 RULES_MAX = 4096
@@ -134,10 +136,11 @@ class Config(Struct, frozen=True, kw_only=True):
     ulp: Ulp = Ulp()
     tls: Tls = Tls()
     filter: list[Filter] = msgspec.field(default_factory=list)
+    steer: list[Steer] = msgspec.field(default_factory=list)
     tenant: list[Tenant] = msgspec.field(default_factory=list)
 
 
-#: Keys of [proxy] that a reload takes over. Of the other tables it takes over all keys.
+#: Keys of [proxy] that a reload takes over. Of the other tables it takes over all keys, except those of [[steer]].
 RELOADABLE = frozenset(
     {"memory_mib", "spin_us", "drain_timeout_s", "drain_refuse_s", "log_level", "connection_log_sample"}
 )
@@ -297,6 +300,8 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
         if path == proxy.control:
             yield ("proxy", "control"), f"{path} is also {name}"
     yield from tenants_together(config.tenant, limits, proxy.queue, bool(proxy.token_key))
+    carries_messages = proxy.interface if proxy.queue == "afxdp" else ""
+    yield from steer_together(config.steer, [tenant.name for tenant in config.tenant], proxy.cpus, carries_messages)
     yield from names_together(config.names)
     yield from ulp_together(config.ulp)
     yield from filters_together(config.filter)
@@ -398,4 +403,6 @@ def restart_needed(old: Config, new: Config) -> list[str]:
         now = getattr(new.proxy, name)
         if now != value and name not in RELOADABLE:
             changes.append(f"proxy.{name}: {_toml(name, value)} -> {_toml(name, now)}")
+    if old.steer != new.steer:
+        changes.append(f"steer: {_toml('steer', old.steer)} -> {_toml('steer', new.steer)}")
     return changes

@@ -43,6 +43,7 @@ from xts_proxy.config.config import Config
 from xts_proxy.device import device_network, routing
 from xts_proxy.device.device_watch import DeviceWatch
 from xts_proxy.kept_listener import KeptListener
+from xts_proxy.nic.steering import Steering
 from xts_proxy.queues.shm_channels import ShmChannels
 from xts_proxy.status import control_socket
 from xts_proxy.status.connection_log import ConnectionLog
@@ -139,6 +140,7 @@ class Supervisor:
         self._process: WorkerProcess | None = None
         self._metrics: MetricsProcess | None = None
         self._connection_log: ConnectionLog | None = None
+        self._steering = Steering((), ())
         self._material: Material | None = None  # only until the workers have it
         self._device = DeviceWatch(lambda: self.config, self._set_device, self._look)
         self._failed = ""  # which process has ended, and how
@@ -183,6 +185,7 @@ class Supervisor:
         self._undo.callback(_close, self.channels)
         for name, _ in passed().items:
             LOG.warning("systemd passes the socket %s, which the configuration does not name", name)
+        self._steering = self._undo.enter_context(Steering(self.config.steer, proxy.cpus))
         self._fork()
         if sandbox.is_private(Path(__file__)):  # a checkout in /root: the other user cannot read it
             routing.load()
@@ -548,7 +551,10 @@ class Supervisor:
             },
             "interface": self.channels.interface() if self.channels else {},
             "workers": [self._worker_row(worker, worker in awake) for worker in self.workers],
-            "tenants": [{"tenant": name} | figures for name, figures in self._tenants().items()],
+            "tenants": [
+                {"tenant": name} | figures | self._rate_and_mark(name) for name, figures in self._tenants().items()
+            ],
+            "steering": self._steering.rows(),
             "filters": [{"filter": name} | totals for name, totals in self._filters().items()],
             "tls": self._tls_counts(),
             "channels": sorted(channels, key=lambda row: row["queue_id"]),
@@ -597,6 +603,11 @@ class Supervisor:
 
     def _tenants(self) -> dict[str, dict[str, dict[str, int]]]:
         return self._process.tenants() if self._process and self._answers() else {}
+
+    def _rate_and_mark(self, name: str) -> dict[str, int | None]:
+        """What its table says. A tenant that the file no longer names has neither."""
+        of_it = next((tenant for tenant in self.config.tenant if tenant.name == name), None)
+        return {"pacing_bytes_s": of_it.pacing_bytes_s if of_it else 0, "dscp": of_it.dscp if of_it else None}
 
     def _filters(self) -> dict[str, dict[str, int]]:
         return self._process.filters() if self._process and self._answers() else {}

@@ -1,0 +1,127 @@
+"""Giving frames from the network to processors by their class, with the program xts_classes.bpf.c on an interface.
+
+The program is attached by a link of BPF: it is there until the last process that has the link's descriptor ends or
+closes it, and needs nobody to take it away. What it has counted is read from memory that is shared with the kernel, so
+a process that has given up its privileges still can.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from xts_bpf import _native
+from xts_bpf.program import interface_index
+
+ffi, lib = _native.ffi, _native.lib
+OBJECT = Path(_native.__file__).with_name("xts_classes.bpf.o")
+RULES_MAX, CPUS_MAX = 64, 128
+#: How many frames may wait for a processor. Beyond that they are dropped, as in any full receive queue.
+CPU_QUEUE = 2048
+_CHOOSES, _ARRIVED = "xts_classes", "xts_class_arrived"
+_RULE, _CPU, _NUMBER = struct.Struct("=IIII"), struct.Struct("=Ii"), struct.Struct("=I")
+_COUNT = struct.Struct("=Q")
+
+
+class Kind(IntEnum):
+    """What a rule looks at."""
+
+    DSCP = 1
+    FLOW_LABEL = 2
+    VNI = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRule:
+    """Frames with this value go to this processor. The first rule that matches decides."""
+
+    kind: Kind
+    value: int
+    cpu: int
+
+
+class Classes:
+    """The rules of one interface, in force while this object is open. A context manager.
+
+    Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN at the beginning, and CAP_SYS_ADMIN to replace what another process has
+    attached. OSError: EBUSY: the interface has another XDP program; EOPNOTSUPP: its driver has no native XDP.
+    """
+
+    def __init__(self, interface: str, rules: Sequence[ClassRule]) -> None:
+        self.interface = interface
+        self.rules = tuple(rules)
+        index = interface_index(interface)
+        lib.xts_bpf_catch_messages()
+        with ExitStack() as undo:
+            opened = lib.bpf_object__open_file(os.fsencode(OBJECT), ffi.NULL)
+            if opened == ffi.NULL:
+                self._check(-int(ffi.errno), f"opening {OBJECT}")
+            undo.callback(lib.bpf_object__close, opened)  # the link keeps the program and its maps
+            self._check(lib.bpf_object__load(opened), f"loading {OBJECT}")
+            programs = _programs(opened)
+            self._fill(opened, programs[_ARRIVED])
+            self._frames = mmap.mmap(
+                self._map(opened, "xts_class_frames"),
+                RULES_MAX * CPUS_MAX * _COUNT.size,
+                mmap.MAP_SHARED,
+                mmap.PROT_READ,
+            )
+            link = lib.xts_bpf_link(index, programs[_CHOOSES], _CHOOSES.encode())
+            self._link = self._check(link, f"attaching the XDP program for classes to {interface}")
+
+    def _fill(self, opened: Any, arrived: int) -> None:
+        rules, cpus = self._map(opened, "xts_class_rules"), self._map(opened, "xts_class_cpus")
+        for i, rule in enumerate(self.rules):
+            what = f"the processor {rule.cpu} for frames of {self.interface}"
+            self._update(cpus, rule.cpu, _CPU.pack(CPU_QUEUE, arrived), what)
+            self._update(rules, i, _RULE.pack(rule.kind, rule.value, rule.cpu, 0), f"rule {i} of {self.interface}")
+
+    def _map(self, opened: Any, name: str) -> int:
+        return self._check(int(lib.bpf_object__find_map_fd_by_name(opened, name.encode())), f"map {name}")
+
+    def _update(self, fd: int, key: int, value: bytes, what: str) -> None:
+        if lib.bpf_map_update_elem(fd, _NUMBER.pack(key), value, 0) < 0:
+            self._check(-int(ffi.errno), what)
+
+    @staticmethod
+    def _check(result: int, what: str) -> int:
+        if result < 0:
+            said = " ".join(ffi.string(lib.xts_bpf_messages()).decode(errors="replace").split())[-400:]
+            raise OSError(-result, f"{what}: {os.strerror(-result)}" + (f" ({said})" if said else ""))
+        return int(result)
+
+    def frames(self, rule: int) -> dict[int, int]:
+        """How many frames of a rule have arrived, by the processor on which."""
+        counts = _COUNT.iter_unpack(self._frames[rule * CPUS_MAX * _COUNT.size : (rule + 1) * CPUS_MAX * _COUNT.size])
+        return {cpu: count for cpu, (count,) in enumerate(counts) if count}
+
+    def close(self) -> None:
+        """Ends the rules, unless another process has taken them over. May be called again."""
+        if self._link >= 0:
+            os.close(self._link)
+            self._frames.close()
+        self._link = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def _programs(opened: Any) -> dict[str, int]:
+    """The descriptors of the object's programs, which it owns."""
+    found = {}
+    program = lib.bpf_object__next_program(opened, ffi.NULL)
+    while program != ffi.NULL:
+        found[ffi.string(lib.bpf_program__name(program)).decode()] = int(lib.bpf_program__fd(program))
+        program = lib.bpf_object__next_program(opened, program)
+    return found
