@@ -180,37 +180,38 @@ static int xts_bpf_hold_map(int program_fd, int map_fd)
 	return bpf_prog_bind_map(program_fd, map_fd, NULL);
 }
 
-/* Is it the link of an XDP program of this name to this interface? */
-static bool is_link_of(int link, int ifindex, const char *name)
+/* Has the program with this number this name? */
+static bool is_named(__u32 program, const char *name)
 {
-	struct bpf_link_info info = { 0 };
-	struct bpf_prog_info program = { 0 };
-	__u32 bytes = sizeof info, program_bytes = sizeof program;
-	int fd, error;
+	struct bpf_prog_info info = { 0 };
+	__u32 bytes = sizeof info;
+	int fd = bpf_prog_get_fd_by_id(program);
+	bool is = fd >= 0 && bpf_obj_get_info_by_fd(fd, &info, &bytes) == 0 && strcmp(info.name, name) == 0;
 
-	if (bpf_obj_get_info_by_fd(link, &info, &bytes) < 0 || info.type != BPF_LINK_TYPE_XDP)
-		return false;
-	if (info.xdp.ifindex != (__u32)ifindex)
-		return false;
-	fd = bpf_prog_get_fd_by_id(info.prog_id);
-	error = fd < 0 ? fd : bpf_obj_get_info_by_fd(fd, &program, &program_bytes);
 	if (fd >= 0)
 		close(fd);
-	return !error && strcmp(program.name, name) == 0;
+	return is;
 }
 
-/* The link by which a process has attached a program of this name to this interface, or -ENOENT. */
+/* The link by which a process has attached a program of this name to this interface, or -ENOENT. The number of the
+ * program tells it from a link to an interface of the same number in another network namespace. */
 static int found_link(int ifindex, const char *name)
 {
-	__u32 id = 0;
+	__u32 id = 0, program = 0;
 
+	if (xts_bpf_attached(ifindex, &program) < 0 || !program || !is_named(program, name))
+		return -ENOENT;
 	while (bpf_link_get_next_id(id, &id) == 0) {
+		struct bpf_link_info info = { 0 };
+		__u32 bytes = sizeof info;
 		int link = bpf_link_get_fd_by_id(id);
 
-		if (link >= 0 && is_link_of(link, ifindex, name))
+		if (link < 0)
+			continue;
+		if (bpf_obj_get_info_by_fd(link, &info, &bytes) == 0 && info.type == BPF_LINK_TYPE_XDP &&
+				info.prog_id == program)
 			return link;
-		if (link >= 0)
-			close(link);
+		close(link);
 	}
 	return -ENOENT;
 }

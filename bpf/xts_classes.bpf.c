@@ -1,8 +1,8 @@
 /*
  * Gives frames from the network to processors by their class: DSCP (the upper six bits of ToS or traffic class), the
  * flow label of IPv6, or the network of VXLAN (VNI). It is on an interface of the device towards the network. The
- * kernel's own TCP there does the rest of a frame's work on the processor that is named, beside the worker that the
- * data is for. A frame that no rule matches goes on as if the program were not there.
+ * kernel's own TCP there does the rest of a frame's work on the processor that is named, where the worker of
+ * the data is. A frame that no rule matches goes on as if the program were not there.
  *
  * The first program chooses. The second one runs on the chosen processor before the network stack does, and counts the
  * frame there: what is counted has arrived. Both read the head again, for nothing goes with a frame from one to the

@@ -1,7 +1,7 @@
 """The table of the configuration file about frames from the network: `[[steer]]`.
 
-A rule says by what frames are known that arrive on an interface of the device, and beside which worker the kernel does
-the work on them. nic/steering.py puts it in force.
+A rule says by what frames are known that arrive on an interface of the device, and at the CPU of which worker the
+kernel does the work on them. nic/steering.py puts it in force.
 """
 
 from __future__ import annotations

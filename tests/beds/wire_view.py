@@ -60,11 +60,11 @@ class Meter:
         return True
 
 
-def read_stream(server: socket.socket, meter: Meter) -> None:
-    """Accepts one connection and reads it while the meter wants more."""
+def read_stream(server: socket.socket, meter: Meter, to_end: bool = False) -> None:
+    """Accepts one connection and reads it while the meter wants more, or to its end."""
     connection, _ = server.accept()
     with connection:
-        while (data := connection.recv(1 << 16)) and meter.arrived(len(data)):
+        while (data := connection.recv(1 << 16)) and (meter.arrived(len(data)) or to_end):
             pass
 
 

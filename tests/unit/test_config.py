@@ -45,9 +45,10 @@ def test_the_example_has_every_key_at_its_default(tmp_path: Path) -> None:
         (tmp_path / name).touch(0o600)
         (tmp_path / name).write_bytes(text)
     objects = EXAMPLE_FILTER.parent
+    uncommented = uncommented.replace("cpus = []", "cpus = [0]")  # which its rule of steering needs
     full, _ = parse(uncommented.replace("/etc/xts/", f"{tmp_path}/").replace("/usr/lib/xts/", f"{objects}/"), "f")
     assert full.policy.rule and full.tls.identity and full.tls.trust and full.tenant
-    assert full.names.rule and full.ulp.parser and full.filter
+    assert full.names.rule and full.ulp.parser and full.filter and full.steer
 
 
 def test_values_arrive_as_their_types() -> None:

@@ -157,9 +157,9 @@ def test_anchors_are_those_of_the_headings_outside_of_code(tmp_path: Path) -> No
 def test_every_example_is_in_the_index_and_in_a_test() -> None:
     index = (markdown.TOP / "deploy" / "docs" / "examples.md").read_text()
     tests = "".join(path.read_text() for path in (markdown.TOP / "tests").rglob("test_*.py"))
-    for folder in ("examples", "native/examples"):
-        for path in (markdown.TOP / "host_lib" / folder).glob("*.*"):
-            assert f"/{folder}/{path.name})" in index, f"{path.name} is not in examples.md"
+    for folder in ("host_lib/examples", "host_lib/native/examples", "dpu_proxy/examples"):
+        for path in (markdown.TOP / folder).glob("*.*"):
+            assert f"../{folder}/{path.name})" in index, f"{path.name} is not in examples.md"
             named = re.search(rf'"{path.stem}(?:{re.escape(path.suffix)})?"', tests)
             assert named, f"no test runs {path.name}"
 

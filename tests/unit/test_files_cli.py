@@ -15,7 +15,11 @@ SOURCES = {
     "systemd": [*TOP.glob("deploy/systemd/*")],
     "prometheus": [*TOP.glob("deploy/prometheus/*")],
     "wireshark": [*TOP.glob("deploy/wireshark/*")],
-    "examples": [*TOP.glob("host_lib/examples/*.py"), *TOP.glob("host_lib/native/examples/*.c")],
+    "examples": [
+        *TOP.glob("host_lib/examples/*.py"),
+        *TOP.glob("dpu_proxy/examples/*.py"),
+        *TOP.glob("host_lib/native/examples/*.c"),
+    ],
 }
 
 

@@ -68,7 +68,7 @@ def test_a_low_rate_makes_nobody_wait_longer_than_a_second(lib: Any) -> None:
     assert lib.reserve(1, S) == first + 2 * S
 
 
-def test_another_rate_begins_anew(lib: Any) -> None:
+def test_another_rate_forgets_what_was_reserved(lib: Any) -> None:
     fresh(lib, 1)
     for _ in range(100):
         lib.reserve(1, S)

@@ -21,6 +21,8 @@ NOT_TRIED = "not tried"
 _CQES, _WORK_REQUESTS, _MEMORY_BYTES = 8, 4, 64
 #: Locally administered, and of nobody.
 NOBODY, ALL_BITS = "02:00:00:00:00:00", "ff:ff:ff:ff:ff:ff"
+#: pyverbs cannot do without addresses in a specification of IPv6.
+ANY_ADDRESSES = dict.fromkeys(("src_ip", "src_ip_mask", "dst_ip", "dst_ip_mask"), "::")
 _SPEC_VXLAN_TUNNEL = 0x50  # IBV_FLOW_SPEC_VXLAN_TUNNEL
 _VNI_BITS = 0xFFFFFF
 _ON_CARD = (
@@ -158,7 +160,7 @@ def _by_attributes(verbs: Any, attributes: Any, by: str) -> Iterator[Answer]:
 def _by_rules(verbs: Any, pair: Any, by: str) -> Iterator[Answer]:
     specs: dict[Capability, Callable[[], Any]] = {
         Capability.STEER_DSCP: lambda: verbs.spec.Ipv4ExtSpec(tos=4, tos_mask=0xFC),
-        Capability.STEER_FLOW: lambda: verbs.spec.Ipv6Spec(flow_label=1, flow_label_mask=0xFFFFF),
+        Capability.STEER_FLOW: lambda: verbs.spec.Ipv6Spec(**ANY_ADDRESSES, flow_label=1, flow_label_mask=0xFFFFF),
         Capability.STEER_VNI: lambda: VxlanSpec(1),
     }
     for capability, made in specs.items():

@@ -81,6 +81,7 @@ CASES = [
     Case("xts-device-plugin", (), 1, "xts-offload[kubernetes]"),
     Case("xts-proxy", ("--check", "{folder}/p.toml"), says="endpoint", files={"p.toml": '[proxy]\nqueue = "shm"\n'}),
     Case("xts-proxy status", (), says="workers"),
+    Case("xts-proxy nic", (), says="steering by VNI"),
     Case("xts-proxy reload", ("--control", "{folder}/nobody.sock"), 1, "asking the proxy"),
     Case("xts-proxy upgrade", ("--control", "{folder}/nobody.sock"), 2, "asking the proxy"),
     Case("xts-proxy status", ("--json", "--connections"), says='"workers"'),

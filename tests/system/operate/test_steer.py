@@ -205,7 +205,7 @@ def test_rules_end_with_the_proxy_and_come_back(lab: Lab) -> None:
     wait(lambda: not program_on(lab, "net0"), "end of the program")
     lab.stop_program("proxy")
     lab.start_proxy()
-    assert program_on(lab, "net0") and frames(lab)[f"vni {VNI}"] == {}
+    assert program_on(lab, "net0") and frames(lab)[f"dscp {EF}"] == {}
 
 
 def test_mistakes(tmp_path: Path) -> None:
@@ -215,3 +215,28 @@ def test_mistakes(tmp_path: Path) -> None:
     assert done.returncode == 2
     for text in ("exactly one of dscp, flow_label, vni", "worker 1 has no CPU of its own", "there is no tenant web"):
         assert text in done.stderr
+
+
+def test_rules_stay_over_an_upgrade(lab: Lab) -> None:
+    """The new proxy has the program of the old one replaced, whose link it shares: there is a program at any time."""
+    exchanged(lab, client(lab, dscp=AF11), DEVICE[4])
+    assert frames(lab)[f"dscp {AF11}"]
+    command = [sys.executable, "-m", "xts_proxy", "--config", str(lab.directory / "proxy.toml"), "upgrade"]
+    lab.spawn("dpu", command, name="next", ready=True)
+    try:
+        wait(lambda: frames(lab)[f"dscp {AF11}"] == {}, "the new proxy")
+        assert program_on(lab, "net0")
+        wait(lambda: not running(lab, "proxy"), "the end of the old proxy", RUN_S)
+        assert program_on(lab, "net0")
+        assert exchanged(lab, client(lab, dscp=AF11), DEVICE[4]) == 1
+        assert frames(lab)[f"dscp {AF11}"]["1"] > ROUNDS
+    finally:
+        lab.stop_program("next")
+    assert not program_on(lab, "net0")
+    lab.start_proxy()
+
+
+def running(lab: Lab, program: str) -> bool:
+    """Is this program of the lab still there?"""
+    record = lab.record(program)
+    return bool(record and Path(f"/proc/{record.pid}/exe").exists())

@@ -1,4 +1,4 @@
-"""RDMA devices and their raw-packet features, through pyverbs: what a device could do beyond AF_XDP."""
+"""RDMA devices, through pyverbs: what one could do for XTS beyond what the kernel and XDP do."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 
 from . import Check
 
-_NOT_NEEDED = "not needed: AF_XDP does without"
+_NOT_NEEDED = "not needed: AF_XDP, the kernel's TCP and the proxy do without"
+_DEVICE_SAYS = "on the device `xts-proxy nic` tries each"
 
 
 def checks() -> Iterator[Check]:
     try:
-        from pyverbs import device
+        from pyverbs import device, enums
         from pyverbs.pyverbs_error import PyverbsError
     except ImportError:
         yield Check("RDMA", "warn", "not looked at: pyverbs is not importable", "apt install python3-pyverbs")
@@ -27,22 +28,29 @@ def checks() -> Iterator[Check]:
     for name in names:
         try:
             with device.Context(name=name) as context:
-                yield Check(f"RDMA {name}", "ok", _raw_packet(context.query_device_ex()))
+                yield Check(f"RDMA {name}", "ok", abilities(context.query_device_ex(), enums))
         except PyverbsError as failure:
             yield Check(f"RDMA {name}", "warn", _first_line(failure), "give this user /dev/infiniband")
 
 
-def _raw_packet(attributes: Any) -> str:
-    """What a device has for raw Ethernet packets (ibv_query_device_ex(3))."""
-    from pyverbs import enums
-
-    capabilities = attributes.raw_packet_caps
-    names = ("CVLAN_STRIPPING", "SCATTER_FCS", "IP_CSUM", "DELAY_DROP")
-    has = [name.lower() for name in names if capabilities & getattr(enums, f"IBV_RAW_PACKET_CAP_{name}")]
-    for caps, text in ((attributes.rss_caps, "rss"), (attributes.tso_caps, "tso")):
-        if caps.supported_qpts >> enums.IBV_QPT_RAW_PACKET & 1:
-            has.append(text)
-    return "raw packets: " + (", ".join(has) or "no features")
+def abilities(attributes: Any, enums: Any) -> str:
+    """What a device says that it can do for XTS (ibv_query_device_ex(3))."""
+    raw = enums.IBV_QPT_RAW_PACKET
+    can = []
+    pacing, tso = attributes.packet_pacing_caps, attributes.tso_caps
+    if pacing.supported_qpts >> raw & 1:
+        can.append(f"pacing ({pacing.qp_rate_limit_min} to {pacing.qp_rate_limit_max} kbit/s)")
+    if tso.supported_qpts >> raw & 1:
+        can.append(f"segmentation (up to {tso.max_tso} bytes)")
+    if attributes.rss_caps.supported_qpts >> raw & 1:
+        can.append("spreading over queues")
+    if attributes.raw_packet_caps & enums.IBV_RAW_PACKET_CAP_IP_CSUM:
+        can.append("checksums")
+    if attributes.max_dm_size:
+        can.append(f"{attributes.max_dm_size} bytes of its own memory")
+    if not can:
+        return f"nothing for XTS beyond connections of RDMA; {_NOT_NEEDED}"
+    return f"could do for XTS: {', '.join(can)}; {_DEVICE_SAYS}"
 
 
 def _first_line(failure: BaseException) -> str:

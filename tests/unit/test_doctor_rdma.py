@@ -1,0 +1,36 @@
+"""What `xts doctor` says of RDMA devices."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from xts_socket.cli.checks import rdma
+
+ENUMS = SimpleNamespace(IBV_QPT_RAW_PACKET=8, IBV_RAW_PACKET_CAP_IP_CSUM=4)
+
+
+def attributes(queue_pairs: int, memory: int) -> Any:
+    """Of a device that does everything for these types of queue pairs."""
+    return SimpleNamespace(
+        packet_pacing_caps=SimpleNamespace(supported_qpts=queue_pairs, qp_rate_limit_min=1, qp_rate_limit_max=1000),
+        tso_caps=SimpleNamespace(supported_qpts=queue_pairs, max_tso=262_144),
+        rss_caps=SimpleNamespace(supported_qpts=queue_pairs),
+        raw_packet_caps=4 if queue_pairs else 0,
+        max_dm_size=memory,
+    )
+
+
+def test_a_card_that_could_do_much() -> None:
+    said = rdma.abilities(attributes(1 << 8, 131_072), ENUMS)
+    assert said.startswith("could do for XTS: pacing (1 to 1000 kbit/s), segmentation (up to 262144 bytes), spreading")
+    assert "131072 bytes of its own memory" in said and "xts-proxy nic" in said
+
+
+def test_a_device_of_software() -> None:
+    assert rdma.abilities(attributes(0, 0), ENUMS).startswith("nothing for XTS beyond connections of RDMA; not needed")
+
+
+def test_there_is_an_answer_on_this_machine() -> None:
+    found = list(rdma.checks())
+    assert found and all(check.name.startswith("RDMA") and check.level in ("ok", "warn") for check in found)
