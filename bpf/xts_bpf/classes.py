@@ -58,7 +58,7 @@ class Classes:
     def __init__(self, interface: str, rules: Sequence[ClassRule]) -> None:
         self.interface = interface
         self.rules = tuple(rules)
-        index = interface_index(interface)
+        self._index = interface_index(interface)
         lib.xts_bpf_catch_messages()
         with ExitStack() as undo:
             opened = lib.bpf_object__open_file(os.fsencode(OBJECT), ffi.NULL)
@@ -74,7 +74,7 @@ class Classes:
                 mmap.MAP_SHARED,
                 mmap.PROT_READ,
             )
-            link = lib.xts_bpf_link(index, programs[_CHOOSES], _CHOOSES.encode())
+            link = lib.xts_bpf_link(self._index, programs[_CHOOSES], _CHOOSES.encode())
             self._link = self._check(link, f"attaching the XDP program for classes to {interface}")
 
     def _fill(self, opened: Any, arrived: int) -> None:
@@ -97,6 +97,15 @@ class Classes:
             said = " ".join(ffi.string(lib.xts_bpf_messages()).decode(errors="replace").split())[-400:]
             raise OSError(-result, f"{what}: {os.strerror(-result)}" + (f" ({said})" if said else ""))
         return int(result)
+
+    @property
+    def present(self) -> bool:
+        """Is the interface still the one that has the program? Nobody can take the program off, but an interface can be
+        removed, and made again without it."""
+        try:
+            return interface_index(self.interface) == self._index
+        except OSError:
+            return False
 
     def frames(self, rule: int) -> dict[int, int]:
         """How many frames of a rule have arrived, by the processor on which."""

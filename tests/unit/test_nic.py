@@ -112,6 +112,7 @@ def test_what_is_in_force_and_who_asked() -> None:
     tenant = {"tenant": "web", "pacing_bytes_s": 1_250_000, "dscp": 46}
     sock = {"local": "a", "peer": "b", "state": "datagram", "queue_id": 0, "pacing_bytes_s": 125_000}
     rule = {"match": "flow_label", "value": 255, "interface": "eth0", "worker": 1, "cpu": 3, "tenant": "web"}
+    gone = rule | {"present": False, "frames": {}}
     status = {
         "tenants": [tenant, {"tenant": "default", "pacing_bytes_s": 0, "dscp": None}],
         "channels": [{"queue_id": 0, "tenant": "web"}, {"queue_id": 1, "tenant": "default"}],
@@ -120,7 +121,7 @@ def test_what_is_in_force_and_who_asked() -> None:
             sock | {"queue_id": 1, "state": "established", "traffic_class": 10 << 2},
             sock | {"queue_id": 1, "pacing_bytes_s": 0, "traffic_class": 3},
         ],
-        "steering": [rule | {"frames": {"3": 7}}],
+        "steering": [rule | {"present": True, "frames": {"3": 7}}, gone],
     }
     assert [(one.capability, one.setting, one.back_end, one.asked_by) for one in in_force(status)] == [
         ("pacing", "10 Mbit/s", "software", "tenant web"),
@@ -129,4 +130,11 @@ def test_what_is_in_force_and_who_asked() -> None:
         ("pacing", "1 Mbit/s", "kernel", "socket a > b"),
         ("marking", "DSCP 10", "kernel", "socket a > b"),
         ("steering by flow", "flow label 0xff on eth0 to worker 1 (CPU 3)", "XDP", "tenant web"),
+        (
+            "steering by flow",
+            "flow label 0xff on eth0 to worker 1 (CPU 3): not in force, for the interface was removed; restart the "
+            "proxy when it is back",
+            "XDP",
+            "tenant web",
+        ),
     ]

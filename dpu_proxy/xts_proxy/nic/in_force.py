@@ -46,6 +46,8 @@ def in_force(status: dict[str, Any]) -> Iterator[InForce]:
     for row in status["steering"]:
         capability, text = _STEERED[row["match"]]
         where = f"on {row['interface']} to worker {row['worker']} (CPU {row['cpu']})"
+        if not row["present"]:
+            where += ": not in force, for the interface was removed; restart the proxy when it is back"
         who = f"tenant {row['tenant']}"
         yield InForce(capability, f"{text.format(row['value'])} {where}", "XDP", who, row["frames"])
 

@@ -52,6 +52,7 @@ class Steering:
                     "cpu": cpu,
                     "tenant": rule.tenant,
                     "frames": frames,
+                    "present": classes.present,
                 }
             )
         return rows

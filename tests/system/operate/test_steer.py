@@ -18,6 +18,7 @@ from beds.flow_label import connect_with_label
 from beds.lab import raise_or_skip
 from beds.operated_proxy import PROXY, wait, write_config
 from beds.scripts import RUN_S
+from xts_bpf.classes import Classes, ClassRule, Kind
 from xts_lab import topology
 from xts_lab.lab import Lab
 from xts_proxy.status import control_socket
@@ -206,6 +207,20 @@ def test_rules_end_with_the_proxy_and_come_back(lab: Lab) -> None:
     lab.stop_program("proxy")
     lab.start_proxy()
     assert program_on(lab, "net0") and frames(lab)[f"dscp {EF}"] == {}
+
+
+def test_an_interface_that_was_removed_has_no_rules(lab: Lab) -> None:
+    def ip(command: str) -> None:
+        assert lab.run("dpu", ["ip", "link", *command.split()]).returncode == 0
+
+    ip("add away0 type veth peer name away1")
+    with lab.inside("dpu"), Classes("away0", [ClassRule(Kind.DSCP, EF, 0)]) as classes:
+        assert classes.present and program_on(lab, "away0")
+        ip("delete away0")
+        assert not classes.present
+        ip("add away0 type veth peer name away1")
+        assert not classes.present and not program_on(lab, "away0")
+    ip("delete away0")
 
 
 def test_mistakes(tmp_path: Path) -> None:
