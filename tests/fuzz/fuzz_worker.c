@@ -356,8 +356,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 		server_open();
 		datagram_peer_open();
 	}
-	if (!tenant)
-		tenant_open();
+	tenant_open(bytes & 1);
 	memset(&scene, 0, sizeof scene);
 	for (unsigned i = 0; i < PEERS; i++)
 		scene.peers[i] = -1;

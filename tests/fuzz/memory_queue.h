@@ -170,6 +170,15 @@ static void memory_close(struct xts_queue *q)
 	free(m);
 }
 
+/* It could move to another process, so that MOVE is negotiated; here there is none. */
+static int memory_leave(struct xts_queue *q, int *fds, uint8_t *state)
+{
+	(void)q;
+	(void)fds;
+	(void)state;
+	return -EOPNOTSUPP;
+}
+
 static const struct xts_queue_ops memory_ops = {
 	.kind = "memory",
 	.acquire = memory_acquire,
@@ -181,6 +190,7 @@ static const struct xts_queue_ops memory_ops = {
 	.arm = memory_arm,
 	.disarm = memory_disarm,
 	.close = memory_close,
+	.leave = memory_leave,
 };
 
 static const uint8_t host_mac[6] = { 2, 0, 0, 0, 0, 1 }, proxy_mac[6] = { 2, 0, 0, 0, 0, 2 };

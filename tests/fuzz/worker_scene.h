@@ -132,7 +132,8 @@ static void host_receive(struct scene *s, unsigned count)
 
 static struct xts_tenant *tenant; /* of all hosts, so that its limits are in the way soon */
 
-static void tenant_open(void)
+/* paced: what hosts send waits for a rate, in this run. */
+static void tenant_open(bool paced)
 {
 	struct xts_tenant_config config = {
 		.name = "fuzz",
@@ -153,8 +154,14 @@ static void tenant_open(void)
 			   [XTS_USE_SOCKET_BYTES] = 1u << 30 },
 	};
 
-	tenant = xts_tenant_new(&config);
+	if (!tenant)
+		tenant = xts_tenant_new(&config);
 	ENSURE(tenant);
+	xts_tenant_configure(tenant, &config); /* what was reserved at the rate of another run is forgotten */
+	config.pacing_bytes_s = paced ? 20u << 20 : 0;
+	config.marks = paced;
+	config.dscp = 10;
+	xts_tenant_configure(tenant, &config);
 }
 
 #endif

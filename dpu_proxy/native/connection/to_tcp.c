@@ -280,8 +280,8 @@ static bool flush_stack(struct connection *c)
 
 void connection_flush(struct connection *c)
 {
-	if (!c->tcp.error && c->tcp.fd >= 0 && !write_waiting(c))
-		return; /* it has failed; an orphan is freed */
+	if (!c->tcp.error && c->tcp.fd >= 0 && !write_waiting(c) && c->gathered_first == BATCH_NONE)
+		return; /* it has failed; an orphan, which has no channel to gather from, is freed */
 	if (!write_gathered(c))
 		return;
 	if (c->tcp.pushed && !flush_stack(c))
