@@ -17,7 +17,11 @@ struct paced {
 	struct pacer own;   /* of the socket itself */
 	uint64_t permitted; /* bytes, from may_ns on */
 	uint64_t may_ns;
+	bool more; /* it wanted more than that */
 };
+
+/* A worker that is late while data waits makes up for this much, besides PACER_CATCH_UP_NS: no pause was the program's. */
+#define LATE_NS 100000000u
 
 static void expired(struct timer *timer)
 {
@@ -50,6 +54,15 @@ static void reserve(struct paced *p, struct pacer *from, uint64_t bytes, uint64_
 		p->may_ns = may_ns;
 }
 
+/* The time from which a connection asks for its next permit: now, or when the one before came due, if there has been
+ * data for the next one since. */
+static uint64_t asks_ns(const struct paced *p, uint64_t now_ns)
+{
+	if (!p->more || p->may_ns >= now_ns)
+		return now_ns;
+	return p->may_ns + LATE_NS < now_ns ? now_ns - LATE_NS : p->may_ns;
+}
+
 bool paced_may(struct connection *c, uint32_t least, uint32_t *bytes)
 {
 	uint64_t now_ns = c->worker->now_ns, wanted = *bytes;
@@ -59,11 +72,14 @@ bool paced_may(struct connection *c, uint32_t least, uint32_t *bytes)
 	if (!p)
 		return true;
 	if (p->permitted < least) {
+		uint64_t since_ns = asks_ns(p, now_ns);
+
 		wanted = wanted < chunk ? wanted : chunk;
 		wanted = (wanted > least ? wanted : least) - p->permitted;
-		reserve(p, &c->tenant->pacer, wanted, now_ns);
-		reserve(p, &p->own, wanted, now_ns);
+		reserve(p, &c->tenant->pacer, wanted, since_ns);
+		reserve(p, &p->own, wanted, since_ns);
 		p->permitted += wanted;
+		p->more = p->permitted < *bytes;
 	}
 	if (p->may_ns > now_ns) {
 		if (!timer_is_set(&p->timer))
