@@ -244,7 +244,7 @@ EXPORT int accept4(int fd, struct sockaddr *address, socklen_t *length, int flag
 
 	if (d.kind == DESCRIPTOR_OFFLOADED) {
 		xts_cancellation_point();
-		if (d.flags & DESCRIPTOR_ALSO_LOCAL && d.flags & DESCRIPTOR_LISTENS)
+		if (d.flags & DESCRIPTOR_ALSO_LOCAL && !(d.flags & DESCRIPTOR_DATAGRAM))
 			return CALL_AGAIN(accept_either(fd, d, address, length, flags));
 		return CALL_AGAIN(accept_offloaded(fd, (int)d.number, address, length, flags));
 	}

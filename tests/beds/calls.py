@@ -109,6 +109,10 @@ class Calls:
         made.bind((self.there, 0))
         return made
 
+    def tcp_client(self, port: int) -> socket.socket:
+        """A connection of the kernel's to what listens at `here`."""
+        return socket.create_connection((self.here, port), timeout=DEADLINE_S)
+
     def accept(self, s: int, flags: int = 0) -> int:
         r = self.call("accept4", s, None, None, flags)
         self.note("accept4", errno.errorcode[-r] if r < 0 else "socket")

@@ -20,7 +20,7 @@
 #define FEATURES \
 	(XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS | XTS_FEATURE_SHRINK | \
 	 XTS_FEATURE_REFUSAL | XTS_FEATURE_DATAGRAM | XTS_FEATURE_STAMPS | XTS_FEATURE_SHARE_DATAGRAM | \
-	 XTS_FEATURE_NAMES | XTS_FEATURE_CATCH_UP)
+	 XTS_FEATURE_NAMES | XTS_FEATURE_CATCH_UP | XTS_FEATURE_LISTENING)
 
 /* --- the proxy ---------------------------------------------------------------------------------------------------- */
 
@@ -72,6 +72,16 @@ static void confirm(uint32_t proxy_id)
 	}
 }
 
+/* What follows the answer to who has joined. */
+static void tell_listening(uint32_t xts_socket)
+{
+	uint8_t frame[XTS_LISTENING_BYTES] = { 0 };
+
+	xts_head_encode(frame, XTS_REPLY_LISTENING, 0, 0, xts_socket);
+	xts_listening_encode(frame, &(struct xts_listening){ .listens = scene.next_proxy_id % 3, .backlog = 5 });
+	proxy_answer(frame, sizeof frame);
+}
+
 /* Answers a call, so that the library need not wait for it. */
 static void answer(const struct xts_head *head, const uint8_t *request)
 {
@@ -80,7 +90,7 @@ static void answer(const struct xts_head *head, const uint8_t *request)
 		[XTS_CMD_SETSOCKOPT] = XTS_REPLY_SOCKOPT_ACK, [XTS_CMD_GETSOCKOPT] = XTS_REPLY_SOCKOPT_ACK,
 		[XTS_CMD_IOCTL] = XTS_REPLY_IOCTL_ACK,        [XTS_CMD_SHARE] = XTS_REPLY_SHARE_ACK,
 		[XTS_CMD_PARK] = XTS_REPLY_PARK_ACK,          [XTS_CMD_CLAIM] = XTS_REPLY_CLAIM_ACK,
-		[XTS_CMD_TAKE] = XTS_REPLY_TAKE_ACK,
+		[XTS_CMD_TAKE] = XTS_REPLY_TAKE_ACK,          [XTS_CMD_SHUT_LISTENER] = XTS_REPLY_SHUT_LISTENER_ACK,
 	};
 	uint8_t frame[128] = { 0 }, type = reply_of[head->type];
 	uint32_t xts_socket = xts_get32(request + 24), bytes = answer_datagram(frame, head->type, head->id, request);
@@ -102,6 +112,8 @@ static void answer(const struct xts_head *head, const uint8_t *request)
 		xts_put32(frame + 28, xts_get32(request + 28));
 	}
 	proxy_answer(frame, (uint32_t)xts_type_bytes(type));
+	if (head->type == XTS_CMD_SHARE && !head->id)
+		tell_listening(xts_socket);
 }
 
 /* The library has rung: takes everything it has sent. */
@@ -241,6 +253,7 @@ static void op_message(struct input *in)
 		XTS_REPLY_CONNECT_ACK, XTS_REPLY_NEWCONN,   XTS_REPLY_LISTEN_ACK, XTS_REPLY_BIND_ACK,
 		XTS_REPLY_SOCKOPT_ACK, XTS_REPLY_IOCTL_ACK, XTS_REPLY_SHARE_ACK,  XTS_REPLY_PARK_ACK,
 		XTS_REPLY_CLAIM_ACK,   XTS_REPLY_TAKE_ACK,  XTS_REPLY_YIELD,      XTS_REPLY_MOVE,
+		XTS_REPLY_LISTENING,   XTS_REPLY_LISTENING,
 	};
 	uint8_t frame[LARGEST] = { 0 };
 	uint8_t type = types[take(in) % sizeof types], flags = take(in);

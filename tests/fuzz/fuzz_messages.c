@@ -98,6 +98,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	case XTS_CMD_GIVE_BACK: PAYLOAD_WITHIN(give_back, XTS_GIVE_BACK_BYTES, data, bytes); break;
 	case XTS_CMD_MOVE_ACK: ROUND_TRIP(move_ack, XTS_MOVE_ACK_BYTES, data, bytes); break;
 	case XTS_REPLY_MOVE: ROUND_TRIP(move, XTS_MOVE_BYTES, data, bytes); break;
+	case XTS_CMD_SHUT_LISTENER: ROUND_TRIP(shut_listener, XTS_SHUT_LISTENER_BYTES, data, bytes); break;
+	case XTS_REPLY_SHUT_LISTENER_ACK: ROUND_TRIP(shut_listener_ack, XTS_SHUT_LISTENER_ACK_BYTES, data, bytes); break;
+	case XTS_REPLY_LISTENING: ROUND_TRIP(listening, XTS_LISTENING_BYTES, data, bytes); break;
 	case XTS_CMD_CANCEL: ROUND_TRIP(cancel, XTS_CANCEL_BYTES, data, bytes); break;
 	case XTS_CMD_TAKE: ROUND_TRIP(take, XTS_TAKE_BYTES, data, bytes); break;
 	case XTS_REPLY_TAKE_ACK: ROUND_TRIP(take_ack, XTS_TAKE_ACK_BYTES, data, bytes); break;

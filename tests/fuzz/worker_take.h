@@ -40,6 +40,15 @@ static void say_move_ack(struct scene *s, uint8_t choice)
 	say_call(s, frame, XTS_CMD_MOVE_ACK, 0, 0, XTS_MOVE_ACK_BYTES);
 }
 
+/* Of any socket that this host has, listener or not. */
+static void say_shut_listener(struct scene *s, struct input *in)
+{
+	uint8_t frame[LARGEST] = { 0 };
+
+	xts_shut_listener_encode(frame, &(struct xts_shut_listener){ .xts_socket = 7, .token = 1 });
+	say_call(s, frame, XTS_CMD_SHUT_LISTENER, 0, pick_id(s, in), XTS_SHUT_LISTENER_BYTES);
+}
+
 static void op_take(struct scene *s, struct input *in)
 {
 	uint8_t frame[LARGEST] = { 0 }, choice = take(in);
@@ -54,6 +63,8 @@ static void op_take(struct scene *s, struct input *in)
 	if (choice >= 0xe0) {
 		if (choice == 0xff)
 			say_move_ack(s, choice);
+		else if (choice & 8)
+			say_shut_listener(s, in);
 		else
 			say_cancel(s, choice);
 		return;

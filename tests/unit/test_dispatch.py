@@ -31,5 +31,6 @@ def test_features_are_known_and_of_commands() -> None:
         "query_name": "NAMES",
         "cancel": "CANCEL",
         "move_ack": "MOVE",
+        "shut_listener": "LISTENING",
         "return_datagrams": "RETURN_DATAGRAM",
     }

@@ -29,8 +29,8 @@ UPWARD: dict[tuple[str, str], str] = {
     ("connection", "processes"): """
         held_forget held_has_news held_send_yield park_drain share_accepted_all share_drain share_end_some
         share_give_back share_gives_way share_has_news share_is_elsewhere share_leave share_listens share_offer_begins
-        share_offer_ends share_take_back_unanswered share_take_waiting share_turn share_turn_ends stream_join
-        stream_may_join
+        share_offer_ends share_shut_goes_on share_take_back_unanswered share_take_waiting share_tell share_turn
+        share_turn_ends stream_join stream_may_join
     """,
     # The bytes of a connection go through the protocols that are pushed onto it.
     ("connection", "pushed"): """

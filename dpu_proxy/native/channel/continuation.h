@@ -41,6 +41,9 @@ struct continuation {
 			bool keeps;    /* the listener is kept for other processes, as if its own process had ended */
 		} close;
 		struct {
+			uint32_t xts_socket, token;
+		} shut;
+		struct {
 			struct xts_datagram_cursor cursor; /* in the frame */
 			bool more;                         /* the message's flag MORE */
 		} datagrams;

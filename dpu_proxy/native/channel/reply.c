@@ -43,7 +43,8 @@ void command_reply_local(struct channel *ch, uint8_t type, uint32_t xts_socket, 
 	struct xts_listen_ack m = { .proxy_id = c ? c->proxy_id : 0, .token = token };
 
 	/* NOLINTNEXTLINE(misc-redundant-expression): equal today, which is what is asserted */
-	_Static_assert(XTS_LISTEN_ACK_BYTES == XTS_BIND_ACK_BYTES && XTS_LISTEN_ACK_BYTES == XTS_SHARE_ACK_BYTES,
+	_Static_assert(XTS_LISTEN_ACK_BYTES == XTS_BIND_ACK_BYTES && XTS_LISTEN_ACK_BYTES == XTS_SHARE_ACK_BYTES &&
+			       XTS_LISTEN_ACK_BYTES == XTS_SHUT_LISTENER_ACK_BYTES,
 		       "one layout");
 	if (c && !error)
 		socket_local(c->tcp.fd, &m.local);

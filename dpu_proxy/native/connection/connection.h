@@ -160,6 +160,9 @@ void listener_offer_ends(struct connection *c);
 
 /* Makes the connection a listener. The caller has charged XTS_USE_LISTENERS. */
 void listener_become(struct connection *c);
+/* Resets connections in the kernel's backlog, until the turn is over. True: none is left. (With 4,000 of them, close()
+ * took 33 to 69 ms.) */
+bool listener_refuse_some(struct connection *l);
 /* Closes the listener's descriptor; other processes may have the same socket open. */
 void listener_close(struct connection *l);
 

@@ -82,6 +82,7 @@ static const struct xts_state_change changes[] = {
 	{ CONNECTION_CONNECTING, CONNECTION_FREED,
 	  "CLOSED has been sent, its host has gone, or what was accepted is not announced" },
 	{ CONNECTION_ESTABLISHED, CONNECTION_FREED, "it ends by reset, or goes to another process" },
+	{ CONNECTION_LISTENER, CONNECTION_IDLE, "SHUT_LISTENER, by its host or by that of another member" },
 	{ CONNECTION_LISTENER, CONNECTION_FREED, "CLOSED has been sent, or its host has gone" },
 	{ CONNECTION_CLOSING, CONNECTION_FREED, "everything has been delivered, or cannot be" },
 	{ CONNECTION_DATAGRAM, CONNECTION_FREED, "CLOSED has been sent, its host has gone, or it could not be opened" },

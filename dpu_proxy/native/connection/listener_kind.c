@@ -44,6 +44,7 @@ static void allow_rebinding(struct connection *c)
 int listener_start(struct connection *c, const struct xts_listen *m)
 {
 	struct channel *ch = c->channel;
+	bool was_idle = c->state == CONNECTION_IDLE;
 	struct xts_endpoint local;
 	int error = 0;
 
@@ -76,12 +77,13 @@ int listener_start(struct connection *c, const struct xts_listen *m)
 		tenant_give(c->tenant, XTS_USE_LISTENERS, 1);
 	if (error)
 		return error;
-	if (c->state == CONNECTION_IDLE) {
+	if (was_idle) {
+		c->held = m->post_credits; /* others may have crossed the end of a listener that it was */
 		listener_become(c);
 		allow_rebinding(c);
 	}
 	if (c->shared)
-		share_listens(c);
+		share_listens(c, m->backlog, was_idle);
 	if (!c->bound_to)
 		(void)connection_note_bound_address(c); /* if there is no memory, the address is not registered */
 	c->readable = true;
@@ -133,8 +135,7 @@ void listener_close(struct connection *l)
 	l->readable = false;
 }
 
-/* Resets connections in the kernel's backlog. (With 4,000 of them, close() took 33 to 69 ms.) */
-static bool refuse_some(struct connection *l)
+bool listener_refuse_some(struct connection *l)
 {
 	if (l->tcp.fd < 0)
 		return true;
@@ -149,7 +150,7 @@ static bool refuse_some(struct connection *l)
 /* A backlog may take several turns. The host's next messages have to find the address free, and wait. True: closed. */
 static bool close_some(struct connection *l, bool unwaited, bool keeps)
 {
-	if (l->shared ? !share_end_some(l, !keeps) : !refuse_some(l))
+	if (l->shared ? !share_end_some(l, !keeps) : !listener_refuse_some(l))
 		return false;
 	if (l->shared)
 		share_leave(l, !keeps);
@@ -184,9 +185,14 @@ static bool close_goes_on(const struct connection *l)
 	return l->channel->continuation.resume == goes_on && l->channel->continuation.connection == l;
 }
 
+static bool is_about_to_end(const struct connection *l)
+{
+	return close_goes_on(l) || share_shut_goes_on(l) || (l->shared && atomic_load(&l->shared->shut));
+}
+
 static bool send_some(struct connection *l, uint32_t budget)
 {
-	return !close_goes_on(l) && listener_send(l, budget);
+	return !is_about_to_end(l) && listener_send(l, budget);
 }
 
 /* TCP refuses new connections from now on. */
@@ -291,7 +297,7 @@ static const struct socket_kind listener_kind = {
 	.option_get = stream_option_get,
 	.describe = kind_tells_nothing,
 	.first_to_end = first_to_end,
-	.refuse_some = refuse_some,
+	.refuse_some = listener_refuse_some,
 	.drain = drain,
 	.count = count,
 	.free = free_listener,

@@ -14,6 +14,8 @@
 /* All credits were used up, so bytes may be waiting; and protocols may have some at any time. */
 static void credits_came(struct connection *c, uint32_t post_credits)
 {
+	if (c->state == CONNECTION_IDLE)
+		c->held = 0; /* they crossed the end of a listener */
 	c->readable |= c->held == post_credits || c->tcp.pushed;
 }
 

@@ -335,5 +335,9 @@ bool stream_send(struct connection *c, uint32_t budget)
 bool connection_send(struct connection *c, uint32_t budget)
 {
 	waiting_served(c);
-	return c->close_reply ? send_last(c) : kind_of(c)->send(c, budget);
+	if (c->close_reply)
+		return send_last(c);
+	if (c->shares && !share_tell(c))
+		return true;
+	return kind_of(c)->send(c, budget);
 }

@@ -55,6 +55,7 @@ static void handle_event(struct xts_worker *worker, const struct epoll_event *ev
 		if (!atomic_exchange(&worker->state.left, false))
 			break; /* before looking: whatever is left from now on pokes again */
 		share_poked(&worker->state);
+		share_follow(&worker->state);
 		held_poked(&worker->state);
 		orphans_poked(&worker->state);
 		worker->state.poked = true;

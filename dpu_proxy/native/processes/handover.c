@@ -35,6 +35,8 @@ enum command_result command_share(struct channel *ch, const struct xts_head *hea
 		l = share_join(ch, m->key, &error);
 		if (l)
 			l->xts_socket = m->xts_socket;
+		if (l && kind_of(l)->streams)
+			share_tell_joined(l);
 	}
 	command_reply_local(ch, XTS_REPLY_SHARE_ACK, m->xts_socket, m->token, l, error);
 	return COMMAND_REPLIES;

@@ -25,6 +25,7 @@ static struct member *make_member(struct connection *l)
 	if (!m)
 		return NULL;
 	m->connection = l;
+	m->follows = (l->channel->link.features & XTS_FEATURE_LISTENING) != 0;
 	list_init(&m->here);
 	for (struct list *node = l->offers.next; node != &l->offers; node = node->next)
 		m->offer_count++; /* those from before it was shared */
@@ -38,6 +39,7 @@ static void add_member(struct shared *s, struct connection *l, struct member *m)
 	registry_unkeep(&s->keyed);
 	l->shared = s;
 	l->shares = m;
+	m->changes_seen = s->changes;
 	share_turn_ends(l); /* the members that are here already go first */
 	list_append(&s->members, &m->all);
 	if (neighbour)
@@ -74,7 +76,7 @@ static int share_again(struct connection *l, uint64_t key, uint32_t keep_ms)
 	else if (key && s->keyed.key != key)
 		error = registry_rename(&s->keyed, key);
 	if (!error) {
-		l->shares->keep_ms = keep_ms;
+		l->shares->keep_ms = (uint16_t)keep_ms;
 		s->abandoned |= !keep_ms;
 	}
 	registry_unlock();
@@ -99,7 +101,7 @@ static bool share_joins_again(struct connection *l, uint64_t key, uint32_t keep_
 	registry_lock();
 	s = shared_of(registry_find(l->tenant, key, KEYED_LISTENER));
 	if (s && !s->ended && is_same_socket(s->fd, l->tcp.fd)) {
-		m->keep_ms = keep_ms;
+		m->keep_ms = (uint16_t)keep_ms;
 		add_member(s, l, m);
 	} else {
 		s = NULL;
@@ -129,7 +131,7 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 	s->ip_version = l->tcp.ip_version;
 	s->state = l->state;
 	s->listens = shared_kind(s)->members_accept;
-	m->keep_ms = keep_ms;
+	m->keep_ms = (uint16_t)keep_ms;
 	list_init(&s->members);
 	registry_lock();
 	error = s->fd < 0 || (l->tcp.pushed && pushed_copy(&s->pushed, l->tcp.pushed, NULL)) ? ENOBUFS : 0;
@@ -279,13 +281,6 @@ int share_part(struct connection *c)
 	}
 	registry_unlock();
 	return error;
-}
-
-void share_listens(struct connection *l)
-{
-	registry_lock();
-	l->shared->listens = true;
-	registry_unlock();
 }
 
 void share_is_bound(struct connection *c)

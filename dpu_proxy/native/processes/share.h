@@ -23,6 +23,9 @@
  * which member is next. A connection that is given back waits in the shared listener for a worker whose members have
  * credits; the workers are poked.
  *
+ * Whether a shared socket listens is one thing for all members, as in the kernel (share_listening.c): a member shuts it
+ * down, or has it listen, and the others follow, each on its own worker, and are told.
+ *
  * A datagram socket is shared in the same way, at any time after it was opened. Its members are in the state DATAGRAM.
  * Datagrams that have arrived are in the kernel's queue until a member takes them, so nothing is offered. Datagrams
  * that a member's host has not read may come back; they wait in struct shared, and are delivered first
@@ -79,19 +82,22 @@ struct returned_datagrams {
 
 struct shared {
 	struct keyed keyed;
-	struct list all;                /* on the list of all */
-	int fd;                         /* outlives the members' descriptors */
-	atomic_bool any_waiting;        /* first_waiting; may be read without the lock. Here, where it takes no room */
-	bool bound;                     /* a datagram socket: a host has bound it */
+	struct list all;         /* on the list of all */
+	int fd;                  /* outlives the members' descriptors */
+	atomic_bool any_waiting; /* first_waiting; may be read without the lock. Here, where it takes no room */
+	bool bound;              /* a datagram socket: a host has bound it */
+	uint16_t changes;        /* how often it has begun, or ceased, to listen, modulo 65536 (share_listening.c) */
 	struct bound_address *bound_to; /* outlives the members' references */
 	uint8_t ip_version;
 	/* of the member that named it, which tells its kind (shared_kind()): a pointer to that would be more memory */
 	uint8_t state;
-	bool closing;        /* nobody can join it any more; connections that wait for it are being reset */
+	bool closing : 1;    /* nobody can join it any more; connections that wait for it are being reset */
+	bool abandoned : 1;  /* no process is left that might still join it: never kept */
+	bool listens : 1;    /* a member has called LISTEN */
+	bool elsewhere : 1;  /* another process of the proxy has the TCP socket, too (move.h) */
 	atomic_bool ended;   /* drained: members remain until their hosts close them */
-	bool abandoned;      /* no process is left that might still join it: never kept */
-	bool listens;        /* a member has called LISTEN */
-	bool elsewhere;      /* another process of the proxy has the TCP socket, too (move.h) */
+	atomic_bool shut;    /* a member has shut it down since it listened: nothing is accepted, or given back */
+	uint16_t backlog;    /* of the last LISTEN */
 	struct list members; /* member.all */
 	struct waiting *first_waiting, *last_waiting; /* connections that were given back */
 	struct pushed *pushed; /* protocols for accepted connections, copied for members that join */
@@ -110,9 +116,12 @@ struct member {
 	struct list here;
 	uint32_t turn;             /* value of worker->share_turns when this member had its last turn */
 	uint32_t answered_ms;      /* when it last answered an offer, or was sent one and had none open; it wraps */
-	uint32_t offer_count : 31; /* its unanswered offers */
+	uint32_t offer_count : 29; /* its unanswered offers */
 	uint32_t stuck : 1;        /* it does not answer, and is offered nothing until it does (unanswered_offers.c) */
-	uint32_t keep_ms;          /* how long the shared listener outlives this member, if it was the last */
+	uint32_t follows : 1;      /* its host speaks LISTENING: what another member changes is for it, too */
+	uint32_t tell : 1;         /* LISTENING is to be sent */
+	uint16_t keep_ms;          /* how long the shared listener outlives this member, if it was the last */
+	uint16_t changes_seen;     /* value of shared->changes that it has followed */
 };
 
 /* A connection that has a key and is held by a channel. */
@@ -176,8 +185,6 @@ void registry_stats(struct worker_state *w, struct xts_worker_stats *out);
 /* Errors are positive. All below take the lock, except what says otherwise. */
 int share_start(struct connection *l, uint64_t key, uint32_t keep_ms);
 struct connection *share_join(struct channel *ch, uint64_t key, int *error);
-/* LISTEN of a member: members that join from now on listen, too. */
-void share_listens(struct connection *l);
 /* A member of a datagram socket has been bound. */
 void share_is_bound(struct connection *c);
 /* The member leaves, and its unanswered offers go to others. closed: its host has closed it; else its channel has
@@ -190,6 +197,33 @@ int share_part(struct connection *c);
 /* The kernel reports a total of dropped datagrams: returns how many of them no member has been told of. Called without
  * the lock. */
 uint32_t share_new_drops(struct shared *s, uint32_t dropped);
+
+/* --- share_listening.c -------------------------------------------------------------------------------------------- */
+
+/* LISTEN of a member: the others follow, and so do those that join from now on. */
+void share_listens(struct connection *l, uint32_t backlog, bool was_idle);
+/* A member shuts the listener down, in turns: its backlog, and what waits for a member, is reset. Begins; 0, or
+ * EOPNOTSUPP, if some member's host could not be told. */
+int share_shut_begins(struct connection *l);
+/* Resets what waits for a member, until the turn is over. True: nothing is left. */
+bool share_shut_some(struct connection *l);
+/* The socket listens no more: the other members follow. */
+void share_shut_ends(struct connection *l);
+/* Members on this worker follow what others have changed. */
+void share_follow(struct worker_state *w);
+/* A member has joined: its host is told whether the socket listens. */
+void share_tell_joined(struct connection *l);
+/* Sends LISTENING, if it is due; without the lock. False: there is no slot, and the member is woken again. */
+bool share_tell(struct connection *l);
+
+/* --- share_shut.c: without the lock; also for a listener that is not shared --------------------------------------- */
+
+/* Is SHUT_LISTENER of it being carried out? */
+bool share_shut_goes_on(const struct connection *l);
+/* The socket of a listener listens no more, and stays bound. */
+void share_shut_socket(int fd);
+/* The same of this member, or of this host alone: it becomes a bound socket, and what its host was offered is reset. */
+void share_is_shut(struct connection *l);
 
 /* --- share_turn.c: without the lock ------------------------------------------------------------------------------- */
 
@@ -219,6 +253,8 @@ void share_give_back(struct connection *c);
 /* Takes an offer back that the host has not answered. c stays, without a socket, until it does. False: over a limit, or
  * the listener has ended. */
 bool share_take_back(struct connection *c);
+/* What its host was offered ends: its TCP side is reset at once. c stays until the host answers. */
+void share_reset_offer(struct connection *c);
 /* Takes the connection that came first of those that were given back, and when it came. False: there is none. */
 bool share_take_waiting(struct connection *l, struct tcp_side *tcp, uint64_t *came_ns);
 /* Another worker has left something for this one's members. */

@@ -159,6 +159,17 @@ static void take_tcp(struct connection *c, struct tcp_side *to)
 	(void)kind_of(c)->save(c, to);
 }
 
+void share_reset_offer(struct connection *c)
+{
+	struct tcp_side tcp;
+
+	listener_offer_ends(c);
+	if (c->tcp.fd < 0)
+		return; /* it was taken back before */
+	take_tcp(c, &tcp);
+	tcp_side_end(&tcp, c->tenant);
+}
+
 /* With the lock held. */
 static void wait_for_member(struct shared *s, struct waiting *given, struct worker_state *w)
 {
@@ -185,11 +196,11 @@ void share_give_back(struct connection *c)
 	take_tcp(c, &tcp);
 	connection_free(c, false);
 	registry_lock();
-	if (given && !s->ended && registry_take_unowned(tenant, pushed_memory(tcp.pushed))) {
+	if (given && !s->ended && !s->shut && registry_take_unowned(tenant, pushed_memory(tcp.pushed))) {
 		*given = (struct waiting){ .tenant = tenant_hold(tenant), .came_ns = came_ns, .tcp = tcp };
 		wait_for_member(s, given, w);
 	} else {
-		w->stats.refused_limit += !s->ended;
+		w->stats.refused_limit += !s->ended && !s->shut;
 		tcp_side_end(&tcp, tenant);
 		free(given);
 	}
@@ -204,7 +215,7 @@ bool share_take_back(struct connection *c)
 	bool taken;
 
 	registry_lock();
-	taken = given && !s->ended && registry_take_unowned(c->tenant, pushed_memory(c->tcp.pushed));
+	taken = given && !s->ended && !s->shut && registry_take_unowned(c->tenant, pushed_memory(c->tcp.pushed));
 	if (taken) {
 		given->tenant = tenant_hold(c->tenant);
 		given->came_ns = c->since_ns;

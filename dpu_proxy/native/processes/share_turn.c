@@ -31,7 +31,8 @@ struct connection *share_turn(struct connection *l)
 	struct connection *best = NULL, *m = l;
 
 	do {
-		if (m->held && !m->shares->stuck && !m->channel->ending && (!best || goes_before(m, best)))
+		if (m->held && !m->shares->stuck && !m->shares->tell && !m->channel->ending &&
+		    (!best || goes_before(m, best)))
 			best = m;
 		m = shared_next_here(m);
 	} while (m != l);

@@ -160,6 +160,8 @@ int stream_connect(struct xts_sock *s, const struct sockaddr *address, socklen_t
 
 	if (length < sizeof address->sa_family)
 		return -EINVAL;
+	if (address->sa_family == AF_UNSPEC && kind_of(s)->accepts)
+		return kind_of(s)->shutdown(s, SHUT_RD); /* tcp_disconnect() for both */
 	if (address->sa_family == AF_UNSPEC)
 		return socket_disconnect(s);
 	if (s->away) {

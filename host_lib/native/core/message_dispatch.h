@@ -41,6 +41,10 @@ bool message_gathered(struct stack *st, const struct xts_head *head, const struc
 		      struct xts_rx_frame *f);
 bool message_move(struct stack *st, const struct xts_head *head, const struct xts_move *m,
 		  struct xts_rx_frame *f);
+bool message_shut_listener_ack(struct stack *st, const struct xts_head *head, const struct xts_shut_listener_ack *m,
+			       struct xts_rx_frame *f);
+bool message_listening(struct stack *st, const struct xts_head *head, const struct xts_listening *m,
+		       struct xts_rx_frame *f);
 bool message_open_datagram_ack(struct stack *st, const struct xts_head *head, const struct xts_open_datagram_ack *m,
 			       struct xts_rx_frame *f);
 bool message_connect_datagram_ack(struct stack *st, const struct xts_head *head, const struct xts_connect_datagram_ack *m,
@@ -161,6 +165,20 @@ static inline int message_dispatch(struct stack *st, const struct xts_head *head
 		if (xts_move_decode(&m, frame, frame_bytes))
 			return -EBADMSG;
 		return message_move(st, head, &m, f);
+	}
+	case XTS_REPLY_SHUT_LISTENER_ACK: {
+		struct xts_shut_listener_ack m;
+
+		if (xts_shut_listener_ack_decode(&m, frame, frame_bytes))
+			return -EBADMSG;
+		return message_shut_listener_ack(st, head, &m, f);
+	}
+	case XTS_REPLY_LISTENING: {
+		struct xts_listening m;
+
+		if (xts_listening_decode(&m, frame, frame_bytes))
+			return -EBADMSG;
+		return message_listening(st, head, &m, f);
 	}
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: {
 		struct xts_open_datagram_ack m;

@@ -137,6 +137,15 @@ static inline uint32_t request_encode(uint8_t *frame, uint8_t type, const struct
 		xts_take_encode(frame, &m);
 		return XTS_TAKE_BYTES;
 	}
+	case XTS_CMD_SHUT_LISTENER: {
+		struct xts_shut_listener m = {
+			.xts_socket = r->xts_socket,
+			.token = r->token,
+		};
+
+		xts_shut_listener_encode(frame, &m);
+		return XTS_SHUT_LISTENER_BYTES;
+	}
 	case XTS_CMD_OPEN_DATAGRAM: {
 		struct xts_open_datagram m = {
 			.xts_socket = r->xts_socket,

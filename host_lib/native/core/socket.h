@@ -222,7 +222,8 @@ uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s);
 int socket_disconnect(struct xts_sock *s);    /* back to unconnected; waits */
 void socket_disconnected(struct xts_sock *s); /* CLOSED has come for it */
 void socket_unconnected(struct xts_sock *s);  /* the same, if the proxy needs no message */
-void socket_close(struct xts_sock *s);        /* this and the next two: processes/closing.c */
+void socket_drop_queue(struct xts_sock *s);   /* of a listener: resets what waits for accept() */
+void socket_close(struct xts_sock *s);        /* this, the last and the next two: processes/closing.c */
 void socket_end(struct xts_sock *s);
 void sockets_lose(struct stack *st); /* its channel has died */
 /* The same for those that do not move to the proxy's next process. */

@@ -55,6 +55,7 @@ int listener_listen(struct xts_sock *s, int backlog)
 		s->grant.outstanding += call.post_credits;
 		s->grant.limit = s->grant.window / 4;
 	}
+	listener_not_shut(s);
 	r = call_proxy(s, &call);
 	if (!socket_is(s, id))
 		return r;

@@ -15,6 +15,16 @@ int listener_accept(struct xts_sock *s, struct sockaddr *address, socklen_t *len
 int listener_listen_again(struct xts_sock *s);
 int listener_ask_first(struct xts_sock *s);
 
+/* --- listener_shut.c ---------------------------------------------------------------------------------------------- */
+
+int listener_shutdown(struct xts_sock *s, int how); /* waits */
+/* Before this process makes or joins it: another one may have shut it down. */
+void listener_look_whether_shut(struct xts_sock *s);
+/* The program has it listen (again): who joins it may, too. */
+void listener_not_shut(const struct xts_sock *s);
+/* It has joined a socket that was there: waits until the proxy has said whether it listens; 0 or -errno. */
+int listener_wait_until_told(struct xts_sock *s);
+
 /* --- shared_listener.c -------------------------------------------------------------------------------------------- */
 
 int share_name(struct xts_sock *s); /* registers its key at the proxy; waits; 0 or -errno */
@@ -32,6 +42,7 @@ int share_ask(struct xts_sock *s);
 /* --- listener_offers.c -------------------------------------------------------------------------------------------- */
 
 void listener_drop_offers(struct xts_sock *s);              /* they go back with the listener or the channel */
+void listener_refuse_offers(struct xts_sock *s);            /* they go back at once */
 void listener_give_back_offers(struct xts_sock *s);         /* at once, if this process has waited and never accepted */
 void listener_share_tick(struct xts_sock *s, uint64_t now); /* gives back what nobody accepts */
 /* Does this process neither wait nor accept, so that its offers have to go elsewhere? */

@@ -16,16 +16,6 @@
 #include "streams/stream.h"
 #include "ulps/pdu.h"
 
-static int shut(struct xts_sock *s, int how)
-{
-	if (how < SHUT_RD || how > SHUT_RDWR)
-		return -EINVAL;
-	if (how != SHUT_WR)
-		return socket_disconnect(s);
-	socket_changed(s, STATE_CHANGE);
-	return 0;
-}
-
 static ssize_t send_nothing(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)
 {
 	(void)message;
@@ -108,7 +98,7 @@ const struct socket_kind listener_kind = {
 	.members_receive = true,
 	.send = send_nothing,
 	.recv = recv_nothing,
-	.shutdown = shut,
+	.shutdown = listener_shutdown,
 	.ioctl = control,
 	.events = events,
 	.ask_first = listener_ask_first,

@@ -76,6 +76,11 @@ void listener_drop_offers(struct xts_sock *listener)
 	remove_offers(listener, false);
 }
 
+void listener_refuse_offers(struct xts_sock *listener)
+{
+	remove_offers(listener, true);
+}
+
 static bool has_offers(const struct xts_sock *listener)
 {
 	for (const struct xts_sock *s = listener->cold->accept_first; s; s = s->accept_next)

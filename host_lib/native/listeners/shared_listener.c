@@ -92,8 +92,9 @@ static int ask_to_share(struct xts_sock *s)
 static int listen_as_member(struct xts_sock *s)
 {
 	struct call call = { .type = XTS_CMD_LISTEN, .backlog = s->cold->backlog, .makes = true };
+	bool has_to = s->state == TCP_STATE_LISTEN && s->cold->sharing.listens_told != TOLD_LISTENS;
 	uint32_t id = s->id;
-	int r = s->state == TCP_STATE_LISTEN ? call_proxy(s, &call) : 0;
+	int r = has_to ? call_proxy(s, &call) : 0;
 
 	if (!socket_is_open(s, id))
 		return -EBADF;
@@ -131,8 +132,12 @@ int share_join(struct xts_sock *s)
 	int r = -ENOENT, last = -EADDRINUSE;
 
 	s->cold->sharing.others_may_have = st->joint = true;
+	listener_look_whether_shut(s);
 	for (int i = 0; i < JOIN_ATTEMPTS; i++) {
+		s->cold->sharing.listens_told = TOLD_NOTHING;
 		r = ask_to_share(s);
+		if (!r)
+			r = listener_wait_until_told(s);
 		if (!r)
 			r = listen_as_member(s);
 		else if (r == -ENOENT && !s->cold->sharing.received)
@@ -230,6 +235,8 @@ int xts_share_listener(int number)
 	s = table_open(st, number);
 	if (!s)
 		r = -EBADF;
+	else if (s->state == TCP_STATE_LISTEN && s->own.shared)
+		r = 0; /* another process has called listen(), and this one is about to */
 	else if (s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED)
 		r = -EINVAL;
 	else

@@ -37,7 +37,7 @@ static void start_closing(struct xts_sock *s)
 		socket_free(s);
 }
 
-static void drop_waiting_connections(struct xts_sock *listener)
+void socket_drop_queue(struct xts_sock *listener)
 {
 	struct xts_sock *s, *next;
 
@@ -116,7 +116,7 @@ void socket_close(struct xts_sock *s)
 	if (s->polled)
 		wake(st, &st->poll_waiters);
 	if (s->cold->accept_first)
-		drop_waiting_connections(s);
+		socket_drop_queue(s);
 	socket_end(s);
 }
 
@@ -137,7 +137,7 @@ int socket_disconnect(struct xts_sock *s)
 		s->renewed = s->bound || s->optioned;
 		s->bound = s->bound_address = s->optioned = s->v6only = false;
 		if (s->cold->accept_first)
-			drop_waiting_connections(s);
+			socket_drop_queue(s);
 		buffer_drop(s);
 		start_closing(s);
 	}

@@ -29,7 +29,10 @@ struct deed {
 	struct deed_id id;
 	uint64_t key;
 	uint32_t left, without;
+	uint32_t shut; /* not in deeds of older versions */
 };
+
+#define DEED_BYTES_LEAST offsetof(struct deed, shut)
 
 /* System calls that an interposer must not see. */
 static long file_control(int fd, int command, void *argument)
@@ -64,7 +67,7 @@ static void put(int fd, const void *data, size_t bytes, size_t at)
 {
 	ssize_t written = pwrite(fd, data, bytes, (off_t)at);
 
-	(void)written; /* it is memory, and its size is sealed */
+	(void)written; /* it is memory, and its size is sealed: an older version's has no room for what it does not know */
 }
 
 void deed_put_key(int fd, uint64_t key)
@@ -104,6 +107,20 @@ bool deed_is_without(int fd)
 	return pread(fd, &without, sizeof without, offsetof(struct deed, without)) != (ssize_t)sizeof without || without;
 }
 
+void deed_put_shut(int fd, bool shut)
+{
+	const uint32_t value = shut;
+
+	put(fd, &value, sizeof value, offsetof(struct deed, shut));
+}
+
+bool deed_is_shut(int fd)
+{
+	uint32_t shut = 0;
+
+	return pread(fd, &shut, sizeof shut, offsetof(struct deed, shut)) == (ssize_t)sizeof shut && shut;
+}
+
 int deed_make(struct deed_id *id)
 {
 	struct deed deed = { 0 };
@@ -140,7 +157,7 @@ bool deed_seems(int fd)
 	struct stat file;
 
 	return file_control(fd, F_GET_SEALS, NULL) == SEALS && fstat(fd, &file) == 0 &&
-	       file.st_size >= (off_t)sizeof(struct deed);
+	       file.st_size >= (off_t)DEED_BYTES_LEAST;
 }
 
 bool deed_is(int fd, const struct deed_id *id)

@@ -36,6 +36,10 @@ bool deed_was_left(int fd);     /* is there such a note? takes it away */
 void deed_put_without(int fd, bool without);
 bool deed_is_without(int fd); /* true, if that cannot be found out */
 
+/* A process has shut the listener down: who does not know yet must not make it again as one that listens. */
+void deed_put_shut(int fd, bool shut);
+bool deed_is_shut(int fd);
+
 int deed_make(struct deed_id *id); /* a descriptor with a lock, or -errno */
 /* A descriptor of another open file of the same deed, with a lock of its own; -errno, as where there is no /proc. */
 int deed_again(int fd);

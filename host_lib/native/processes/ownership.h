@@ -16,6 +16,9 @@ enum { NOT_INHERITED, INHERITED };
 /* A connection that is being given up: PARKING: PARK has been sent; RETURNING: unread bytes go back. */
 enum { NOT_MOVED, PARKING, RETURNING };
 
+/* Whether a socket listens that others may have, too (listener_shut.c): nothing was said, or a value of LISTENING. */
+enum listens_told { TOLD_NOTHING, TOLD_NOT_YET, TOLD_LISTENS, TOLD_SHUT };
+
 struct common;
 struct xts_sock;
 
@@ -50,6 +53,7 @@ struct sharing {
 	bool accepting;        /* the application has called accept() */
 	uint64_t accepting_ns; /* when this process last waited for it or accepted */
 	bool key_is_told;      /* the proxy has it from this member */
+	uint8_t listens_told;  /* enum listens_told: what LISTENING has said since this process began to join it */
 	struct xts_sock *shared_next;
 
 	/* connections: take_over.c */

@@ -131,6 +131,13 @@ enum xts_msg_type {
 	                                      * finishes its calls, and answers MOVE_ACK */
 	XTS_CMD_MOVE_ACK               = 56, /* host: the last message of this epoch from the host: no call is under
 	                                      * way; GOODBYE with ERESTART answers it */
+	XTS_CMD_SHUT_LISTENER          = 57, /* host: shutdown(2) of a listener, for reading: what waits for accept
+	                                      * is reset, and the socket is bound and listens no more, for all that
+	                                      * have it */
+	XTS_REPLY_SHUT_LISTENER_ACK    = 58, /* proxy: it listens no more, or error says why not (ENOTCONN: another
+	                                      * process has shut it down before) */
+	XTS_REPLY_LISTENING            = 59, /* proxy: with LISTENING: whether the socket of this member listens,
+	                                      * when it has joined and when another one changes it */
 	XTS_CMD_OPEN_DATAGRAM          = 64, /* host: create a datagram socket, bound and connected if the addresses
 	                                      * say so */
 	XTS_REPLY_OPEN_DATAGRAM_ACK    = 65, /* proxy: the datagram socket is there, or error says why not */
@@ -196,6 +203,9 @@ enum xts_msg_type {
 #define XTS_FEATURE_CANCEL  UINT64_C(0x200000)       /* the host may close a socket whose CONNECT has not been
                                                       * answered yet (CANCEL) */
 #define XTS_FEATURE_MOVE    UINT64_C(0x400000)       /* the host can go on with another process of the proxy (MOVE) */
+#define XTS_FEATURE_LISTENING UINT64_C(0x800000)     /* a listener may be shut down (SHUT_LISTENER), and whether a
+                                                      * shared socket listens is one thing for all members
+                                                      * (LISTENING) */
 #define XTS_FEATURE_PARTS   UINT64_C(0x1000000)      /* frames longer than a packet of the wire come in parts (PART) */
 #define XTS_FEATURE_CATCH_UP UINT64_C(0x10000)       /* the host may ask for what waits behind frame credits
                                                       * (CATCH_UP), and gets it in GATHERED */
@@ -341,6 +351,9 @@ enum xts_datagram_control {
 #define XTS_CANCEL_BYTES        28u
 #define XTS_MOVE_BYTES          36u
 #define XTS_MOVE_ACK_BYTES      32u
+#define XTS_SHUT_LISTENER_BYTES 32u
+#define XTS_SHUT_LISTENER_ACK_BYTES 56u
+#define XTS_LISTENING_BYTES     32u
 #define XTS_OPEN_DATAGRAM_BYTES 92u
 #define XTS_OPEN_DATAGRAM_ACK_BYTES 84u
 #define XTS_CONNECT_DATAGRAM_BYTES 56u
@@ -1094,6 +1107,41 @@ _Static_assert(sizeof(struct xts_wire_move_ack) == 32, "move_ack: size");
 _Static_assert(__builtin_offsetof(struct xts_wire_move_ack, head) == 0, "move_ack.head: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_move_ack, ticket) == 24, "move_ack.ticket: offset");
 _Static_assert(XTS_MOVE_ACK_BYTES == sizeof(struct xts_wire_move_ack), "move_ack: constant");
+
+struct xts_wire_shut_listener {
+	struct xts_wire_head head;
+	__be32 xts_socket;
+	__be32 token;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_shut_listener) == 32, "shut_listener: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_shut_listener, head) == 0, "shut_listener.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_shut_listener, xts_socket) == 24, "shut_listener.xts_socket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_shut_listener, token) == 28, "shut_listener.token: offset");
+_Static_assert(XTS_SHUT_LISTENER_BYTES == sizeof(struct xts_wire_shut_listener), "shut_listener: constant");
+
+struct xts_wire_shut_listener_ack {
+	struct xts_wire_head head;
+	__be32 proxy_id;
+	__be32 token;
+	struct xts_wire_endpoint local;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_shut_listener_ack) == 56, "shut_listener_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_shut_listener_ack, head) == 0, "shut_listener_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_shut_listener_ack, proxy_id) == 24, "shut_listener_ack.proxy_id: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_shut_listener_ack, token) == 28, "shut_listener_ack.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_shut_listener_ack, local) == 32, "shut_listener_ack.local: offset");
+_Static_assert(XTS_SHUT_LISTENER_ACK_BYTES == sizeof(struct xts_wire_shut_listener_ack), "shut_listener_ack: constant");
+
+struct xts_wire_listening {
+	struct xts_wire_head head;
+	__be32 listens;
+	__be32 backlog;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_listening) == 32, "listening: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_listening, head) == 0, "listening.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_listening, listens) == 24, "listening.listens: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_listening, backlog) == 28, "listening.backlog: offset");
+_Static_assert(XTS_LISTENING_BYTES == sizeof(struct xts_wire_listening), "listening: constant");
 
 struct xts_wire_open_datagram {
 	struct xts_wire_head head;
@@ -3056,6 +3104,98 @@ static inline void xts_move_ack_encode(void *frame, const struct xts_move_ack *m
 	xts_put64(p + offsetof(struct xts_wire_move_ack, ticket), m->ticket);
 }
 
+/*
+ * XTS_CMD_SHUT_LISTENER: shutdown(2) of a listener, for reading: what waits for accept is reset, and the socket is
+ * bound and listens no more, for all that have it. id: the proxy's identifier of the listener.
+ */
+struct xts_shut_listener {
+	uint32_t xts_socket; /* the host's identifier of this socket (id) */
+	uint32_t token;      /* repeated in the reply */
+};
+
+static inline int xts_shut_listener_decode(struct xts_shut_listener *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_SHUT_LISTENER_BYTES)
+		return -EBADMSG;
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_shut_listener, xts_socket));
+	m->token = xts_get32(p + offsetof(struct xts_wire_shut_listener, token));
+	return 0;
+}
+
+static inline void xts_shut_listener_encode(void *frame, const struct xts_shut_listener *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_shut_listener, xts_socket), m->xts_socket);
+	xts_put32(p + offsetof(struct xts_wire_shut_listener, token), m->token);
+}
+
+/*
+ * XTS_REPLY_SHUT_LISTENER_ACK: it listens no more, or error says why not (ENOTCONN: another process has shut it down
+ * before). id: XTS socket.
+ */
+struct xts_shut_listener_ack {
+	uint32_t proxy_id;         /* the proxy's identifier of this socket (id) */
+	uint32_t token;            /* repeated in the reply */
+	struct xts_endpoint local; /* local address of the socket */
+};
+
+static inline int xts_shut_listener_ack_decode(struct xts_shut_listener_ack *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_SHUT_LISTENER_ACK_BYTES)
+		return -EBADMSG;
+	m->proxy_id = xts_get32(p + offsetof(struct xts_wire_shut_listener_ack, proxy_id));
+	m->token = xts_get32(p + offsetof(struct xts_wire_shut_listener_ack, token));
+	xts_endpoint_get(&m->local, p + offsetof(struct xts_wire_shut_listener_ack, local));
+	if (m->local.ip_version != 0 && m->local.ip_version != 4 && m->local.ip_version != 6)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_shut_listener_ack_encode(void *frame, const struct xts_shut_listener_ack *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_shut_listener_ack, proxy_id), m->proxy_id);
+	xts_put32(p + offsetof(struct xts_wire_shut_listener_ack, token), m->token);
+	xts_endpoint_put(p + offsetof(struct xts_wire_shut_listener_ack, local), &m->local);
+}
+
+/*
+ * XTS_REPLY_LISTENING: with LISTENING: whether the socket of this member listens, when it has joined and when another
+ * one changes it. id: XTS socket.
+ */
+struct xts_listening {
+	uint32_t listens; /* 0: no, and it has not so far; 1: yes; 2: no, it was shut down. Connections offered
+	                   * before are reset */
+	uint32_t backlog; /* that of the last LISTEN (connections) */
+};
+
+static inline int xts_listening_decode(struct xts_listening *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_LISTENING_BYTES)
+		return -EBADMSG;
+	m->listens = xts_get32(p + offsetof(struct xts_wire_listening, listens));
+	m->backlog = xts_get32(p + offsetof(struct xts_wire_listening, backlog));
+	if (m->listens != 0 && m->listens != 1 && m->listens != 2)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_listening_encode(void *frame, const struct xts_listening *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_listening, listens), m->listens);
+	xts_put32(p + offsetof(struct xts_wire_listening, backlog), m->backlog);
+}
+
 /* XTS_CMD_OPEN_DATAGRAM: create a datagram socket, bound and connected if the addresses say so. id: zero. */
 struct xts_open_datagram {
 	uint32_t xts_socket;       /* the host's identifier of this socket (id) */
@@ -3443,6 +3583,9 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_CMD_CANCEL: return XTS_CANCEL_BYTES;
 	case XTS_REPLY_MOVE: return XTS_MOVE_BYTES;
 	case XTS_CMD_MOVE_ACK: return XTS_MOVE_ACK_BYTES;
+	case XTS_CMD_SHUT_LISTENER: return XTS_SHUT_LISTENER_BYTES;
+	case XTS_REPLY_SHUT_LISTENER_ACK: return XTS_SHUT_LISTENER_ACK_BYTES;
+	case XTS_REPLY_LISTENING: return XTS_LISTENING_BYTES;
 	case XTS_CMD_OPEN_DATAGRAM: return XTS_OPEN_DATAGRAM_BYTES;
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: return XTS_OPEN_DATAGRAM_ACK_BYTES;
 	case XTS_CMD_CONNECT_DATAGRAM: return XTS_CONNECT_DATAGRAM_BYTES;
@@ -3485,6 +3628,7 @@ static inline uint64_t xts_type_feature(uint8_t type)
 	case XTS_CMD_RETURN: return XTS_FEATURE_TAKE;
 	case XTS_CMD_CANCEL: return XTS_FEATURE_CANCEL;
 	case XTS_CMD_MOVE_ACK: return XTS_FEATURE_MOVE;
+	case XTS_CMD_SHUT_LISTENER: return XTS_FEATURE_LISTENING;
 	case XTS_CMD_OPEN_DATAGRAM: return XTS_FEATURE_DATAGRAM;
 	case XTS_CMD_CONNECT_DATAGRAM: return XTS_FEATURE_DATAGRAM;
 	case XTS_CMD_SEND_DATAGRAMS: return XTS_FEATURE_DATAGRAM;
@@ -3626,6 +3770,8 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_REPLY_YIELD: return 1;
 	case XTS_REPLY_GATHERED: return 1;
 	case XTS_REPLY_MOVE: return 1;
+	case XTS_REPLY_SHUT_LISTENER_ACK: return 1;
+	case XTS_REPLY_LISTENING: return 1;
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: return 1;
 	case XTS_REPLY_CONNECT_DATAGRAM_ACK: return 1;
 	case XTS_REPLY_RECV_DATAGRAMS: return 1;
@@ -3669,6 +3815,7 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_CMD_RETURN: return 1;
 	case XTS_CMD_CANCEL: return 1;
 	case XTS_CMD_MOVE_ACK: return 1;
+	case XTS_CMD_SHUT_LISTENER: return 1;
 	case XTS_CMD_OPEN_DATAGRAM: return 1;
 	case XTS_CMD_CONNECT_DATAGRAM: return 1;
 	case XTS_CMD_SEND_DATAGRAMS: return 1;
@@ -3730,6 +3877,9 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_CMD_CANCEL: return "XTS_CMD_CANCEL";
 	case XTS_REPLY_MOVE: return "XTS_REPLY_MOVE";
 	case XTS_CMD_MOVE_ACK: return "XTS_CMD_MOVE_ACK";
+	case XTS_CMD_SHUT_LISTENER: return "XTS_CMD_SHUT_LISTENER";
+	case XTS_REPLY_SHUT_LISTENER_ACK: return "XTS_REPLY_SHUT_LISTENER_ACK";
+	case XTS_REPLY_LISTENING: return "XTS_REPLY_LISTENING";
 	case XTS_CMD_OPEN_DATAGRAM: return "XTS_CMD_OPEN_DATAGRAM";
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: return "XTS_REPLY_OPEN_DATAGRAM_ACK";
 	case XTS_CMD_CONNECT_DATAGRAM: return "XTS_CMD_CONNECT_DATAGRAM";

@@ -47,6 +47,7 @@ _TYPICAL: dict[str, Value] = {
     "families": 1,
     "purpose": 2,
     "died": 1,
+    "listens": 2,
     "kind": 2,
 }
 _SIXES: dict[str, Value] = {

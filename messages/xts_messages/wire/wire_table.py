@@ -221,6 +221,11 @@ FEATURES: dict[str, tuple[int, str]] = {
     "WITHDRAW": (0x10_0000, "SHARE without a token withdraws the post credits of a listener"),
     "CANCEL": (0x20_0000, "the host may close a socket whose CONNECT has not been answered yet (CANCEL)"),
     "MOVE": (0x40_0000, "the host can go on with another process of the proxy (MOVE)"),
+    "LISTENING": (
+        0x80_0000,
+        "a listener may be shut down (SHUT_LISTENER), and whether a shared socket listens is one thing for all members "
+        "(LISTENING)",
+    ),
     "PARTS": (0x100_0000, "frames longer than a packet of the wire come in parts (PART)"),
     "CATCH_UP": (0x1_0000, "the host may ask for what waits behind frame credits (CATCH_UP), and gets it in GATHERED"),
 }
@@ -961,6 +966,44 @@ MESSAGES: tuple[Message, ...] = (
         (Field("ticket", Kind.U64, "of the MOVE"),),
         id_of="zero",
         feature="MOVE",
+    ),
+    Message(
+        "XTS_CMD_SHUT_LISTENER",
+        57,
+        "host",
+        True,
+        "shutdown(2) of a listener, for reading: what waits for accept is reset, and the socket is bound and listens "
+        "no more, for all that have it",
+        (_XTS, _TOKEN),
+        id_of="the proxy's identifier of the listener",
+        feature="LISTENING",
+    ),
+    Message(
+        "XTS_REPLY_SHUT_LISTENER_ACK",
+        58,
+        "proxy",
+        True,
+        "it listens no more, or error says why not (ENOTCONN: another process has shut it down before)",
+        (_PROXY, _TOKEN, _LOCAL),
+        id_of="XTS socket",
+        refusal=True,
+    ),
+    Message(
+        "XTS_REPLY_LISTENING",
+        59,
+        "proxy",
+        True,
+        "with LISTENING: whether the socket of this member listens, when it has joined and when another one changes it",
+        (
+            Field(
+                "listens",
+                Kind.U32,
+                "0: no, and it has not so far; 1: yes; 2: no, it was shut down. Connections offered before are reset",
+                values=(0, 1, 2),
+            ),
+            Field("backlog", Kind.U32, "that of the last LISTEN", "connections"),
+        ),
+        id_of="XTS socket",
     ),
     Message(
         "XTS_CMD_OPEN_DATAGRAM",

@@ -32,6 +32,7 @@ from xts_messages.wire import wire_table as table
 
 SHARED_DATAGRAM = table.FEATURES["SHARE_DATAGRAM"][0] | table.FEATURES["RETURN_DATAGRAM"][0]
 CANCEL = table.FEATURES["CANCEL"][0]
+LISTENING = table.FEATURES["LISTENING"][0]
 MANY = 256
 MOST = 8
 PDU = 8000
@@ -178,7 +179,9 @@ class Bed:
 def bed() -> Iterator[Bed]:
     with socket.create_server((LOOPBACK, 0), backlog=512) as server, Worker() as worker, ExitStack() as stack:
         server.settimeout(5)
-        host = stack.enter_context(worker.attach(features=FEATURES | DATAGRAM | SHARED_DATAGRAM | CANCEL)).open()
+        host = stack.enter_context(
+            worker.attach(features=FEATURES | DATAGRAM | SHARED_DATAGRAM | CANCEL | LISTENING)
+        ).open()
         yield Bed(worker, host, server, stack)
 
 
@@ -235,12 +238,28 @@ def cancels(bed: Bed) -> Measured:
     return run, MANY * wire_bytes("XTS_CMD_CANCEL")
 
 
-def shares(bed: Bed) -> Measured:
+def listeners(bed: Bed) -> list[tuple[int, int]]:
     made = bed.sockets(64)
     for number, proxy_id in made:
         fields = {"xts_socket": number, "token": 1, "domain": 4, "post_credits": 1, "backlog": 8}
         bed.host.send("XTS_CMD_LISTEN", id=proxy_id, **fields)
         assert bed.host.expect("XTS_REPLY_LISTEN_ACK").error == 0
+    return made
+
+
+def listeners_shut(bed: Bed) -> Measured:
+    made = listeners(bed)
+
+    def run() -> None:
+        for number, proxy_id in made:
+            bed.host.send("XTS_CMD_SHUT_LISTENER", id=proxy_id, xts_socket=number, token=2)
+            assert bed.host.expect("XTS_REPLY_SHUT_LISTENER_ACK").error == 0
+
+    return run, 64 * wire_bytes("XTS_CMD_SHUT_LISTENER")
+
+
+def shares(bed: Bed) -> Measured:
+    made = listeners(bed)
 
     def run() -> None:
         for number, proxy_id in made:
@@ -424,6 +443,7 @@ BEDS: dict[str, Callable[[Bed], Measured]] = {
     "XTS_CMD_BIND": binds,
     "XTS_CMD_CANCEL": cancels,
     "XTS_CMD_SHARE": shares,
+    "XTS_CMD_SHUT_LISTENER": listeners_shut,
     "XTS_CMD_PARK": parks,
     "XTS_CMD_CLAIM": claims,
     "XTS_CMD_TAKE": takes,

@@ -203,3 +203,11 @@ def test_a_wildcard_listener_serves_both_worlds(wildcard: str, lab: Lab, tmp_pat
         server.terminate()
         _, said = server.communicate(timeout=20)
     assert said.count("stays with the kernel (LOCAL)") == 2
+
+
+@pytest.mark.parametrize("name", ["shut_down_it_ends_accept_in_a_child", "shut_down_it_may_listen_again"])
+def test_a_wildcard_listener_is_shut_down_in_both_worlds(name: str, lab: Lab) -> None:
+    """Whoever waits for it waits for the kernel's half, too."""
+    environment = {"LD_PRELOAD": preload_library(), "XTS_LOG": "1", "LISTEN_AT": "0.0.0.0"}
+    done = lab.run("host", [sys.executable, SCRIPTS, name], environment=environment, capture_output=True)
+    assert done.returncode == 0 and b": offloaded" in done.stderr, done.stderr

@@ -32,6 +32,7 @@ START_S = 20.0
 ENDS = ["kill", "stop", "workers"]
 #: What may differ by the kind of queue: how the end is noticed, by whom, and what is left of the old queue.
 BY_ETHERNET = {
+    "a_listener_that_was_shut_down",
     "a_listener_while_it_is_away",
     "connections_end_once",
     "datagrams_while_it_is_away",

@@ -67,7 +67,7 @@ def test_program(name: str, outcomes: Outcomes) -> None:
 
 
 #: All of them are as on the kernel.
-DATAGRAMS = sorted(name for name in SCRIPTS if "datagrams" in name)
+AS_THE_KERNEL = sorted(name for name in SCRIPTS if "datagrams" in name or "shut" in name)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def on_the_kernel(request: pytest.FixtureRequest) -> Outcomes:
     return Outcomes(request, run)
 
 
-@pytest.mark.parametrize("name", DATAGRAMS)
+@pytest.mark.parametrize("name", AS_THE_KERNEL)
 def test_the_kernel_does_the_same(name: str, on_the_kernel: Outcomes) -> None:
     on_the_kernel.check("test_the_kernel_does_the_same", name)
 
@@ -103,6 +103,6 @@ def on_afxdp(request: pytest.FixtureRequest) -> Iterator[Outcomes]:
 
 @pytest.mark.root
 @pytest.mark.afxdp
-@pytest.mark.parametrize("name", [*ON_AFXDP, *DATAGRAMS])
+@pytest.mark.parametrize("name", [*ON_AFXDP, *AS_THE_KERNEL])
 def test_on_afxdp(name: str, on_afxdp: Outcomes) -> None:
     on_afxdp.check("test_on_afxdp", name)

@@ -19,6 +19,7 @@ from system.interposer.programs import (
     preload_passing,
     preload_processes,
     preload_push,
+    preload_shutdown,
     preload_spawn,
 )
 
@@ -29,6 +30,7 @@ TOPICS = (
     preload_passing,
     preload_gone,
     preload_push,
+    preload_shutdown,
     preload_spawn,
     preload_own,
     preload_options,

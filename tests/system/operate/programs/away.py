@@ -359,6 +359,71 @@ def a_child_that_uses_it_first_meanwhile() -> None:
 
 
 @script
+def a_listener_that_was_shut_down() -> None:
+    """It does not listen again: neither for who shut it down, nor for a child that does not know and uses it first. It
+    may be asked to."""
+    made = listener(PORT)
+    told, tells = os.pipe()
+    child = os.fork()
+    if child == 0:
+        assert os.read(told, 1)
+        with fails_with(errno.EINVAL):
+            made.accept()
+        print("refused", flush=True)
+        answer_when_it_listens(made)
+        os._exit(0)
+    made.shutdown(socket.SHUT_RDWR)
+    step("end")
+    until_down(made)
+    step("start")
+    os.write(tells, b"u")
+    assert sys.stdin.readline() == "go\n"  # for the child's line
+    until_back(made)
+    with fails_with(errno.EINVAL):
+        made.accept()
+    assert made.getsockname() == (ADDRESS, PORT)
+    made.listen()
+    step("ask")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def answer_when_it_listens(sock: socket.socket) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    answer(sock, b"child\n")
+
+
+@script
+def a_listener_shut_down_meanwhile() -> None:
+    """While there is no proxy: who has it, too, hears of it when there is one."""
+    made = listener(PORT)
+    child = os.fork()
+    if child == 0:
+        made.setblocking(False)
+        with fails_with(errno.EAGAIN):
+            made.accept()
+        print("joined", flush=True)
+        made.setblocking(True)
+        with fails_with(errno.EINVAL):
+            made.accept()
+        os._exit(0)
+    assert sys.stdin.readline() == "go\n"  # for the child's line
+    step("end")
+    until_down(made)
+    made.shutdown(socket.SHUT_RD)
+    with fails_with(errno.EINVAL):
+        made.accept()
+    step("start")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    until_back(made)
+    made.listen()
+    step("ask")
+    answer(made)
+
+
+@script
 def a_bound_socket_of_two_processes() -> None:
     """Each of them listens after the proxy's return, and both accept."""
     bound = socket.socket()

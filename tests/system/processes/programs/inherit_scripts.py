@@ -2,7 +2,8 @@
 
 Each is a process of its own, with children of its own, that calls libxts.so as the interposer would. They assert; the
 exit status tells. TCP peers are the kernel's: on loopback, or, for connections, in the network namespace and at the
-address that INHERIT_PEERS names. With "kernel" for the library the scripts about datagrams use the kernel's sockets.
+address that INHERIT_PEERS names. With "kernel" for the library the scripts about datagrams, and about listeners that
+are shut down, use the kernel's sockets.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from system.processes.programs import (
     inherit_passing,
     inherit_passing_datagrams,
     inherit_rights,
+    inherit_shutdown,
     inherit_turns,
     inherit_ulps,
     inherit_unread,
@@ -49,6 +51,7 @@ TOPICS = (
     inherit_datagrams,
     inherit_unread,
     inherit_rights,
+    inherit_shutdown,
 )
 SCRIPTS = scripts("inherit")
 
@@ -61,6 +64,10 @@ class CallsToNamespace(Calls):
     def udp_peer(self) -> socket.socket:
         with netns.inside(os.environ["INHERIT_PEERS"].split()[0]):
             return super().udp_peer()
+
+    def tcp_client(self, port: int) -> socket.socket:
+        with netns.inside(os.environ["INHERIT_PEERS"].split()[0]):
+            return super().tcp_client(port)
 
     def connected(self, peer_options: Callable[[socket.socket], None] | None = None) -> tuple[int, socket.socket]:
         namespace, host = os.environ["INHERIT_PEERS"].split()
@@ -85,6 +92,8 @@ class CallsOfTheKernel(Calls):
         self.native.xts_before_exit = lambda: None  # type: ignore[method-assign, assignment]
 
     def call(self, name: str, *arguments: Any) -> int:
+        if name == "share_listener":
+            return 0
         if name == "exec_prepare":
             sockets, count = arguments
             for each in sockets:
