@@ -124,6 +124,7 @@ static int control(struct xts_sock *s, unsigned long request, void *argument)
 			return -EFAULT;
 		memcpy(&value, argument, sizeof value);
 		s->nonblocking = value != 0;
+		shared_status_changed(s);
 		return 0;
 	case FIONREAD: /* SIOCINQ */
 		value = kind_of(s)->unread(s);
@@ -174,6 +175,7 @@ int xts_ioctl(int number, unsigned long request, ...)
 
 static int file_control(struct xts_sock *s, int command, long argument)
 {
+	shared_status_follow(s);
 	switch (command) {
 	case F_GETFL:
 		return O_RDWR | (s->nonblocking ? O_NONBLOCK : 0);
@@ -181,6 +183,7 @@ static int file_control(struct xts_sock *s, int command, long argument)
 		if (argument & O_ASYNC)
 			return -EINVAL;
 		s->nonblocking = argument & O_NONBLOCK;
+		shared_status_changed(s);
 		return 0;
 	case F_GETFD:
 		return s->close_on_exec ? FD_CLOEXEC : 0;

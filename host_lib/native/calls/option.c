@@ -29,7 +29,7 @@
 
 /* --- options of this side ----------------------------------------------------------------------------------------- */
 
-static int set_timeout(uint64_t *timeout_ns, const void *value, socklen_t length)
+static int set_timeout(struct xts_sock *s, uint64_t *timeout_ns, const void *value, socklen_t length)
 {
 	struct timeval t;
 
@@ -46,6 +46,7 @@ static int set_timeout(uint64_t *timeout_ns, const void *value, socklen_t length
 		*timeout_ns = FOREVER;
 	else
 		*timeout_ns = (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_usec * NS_PER_US;
+	shared_status_changed(s);
 	return 0;
 }
 
@@ -57,16 +58,8 @@ static void get_timeout(struct timeval *t, uint64_t timeout_ns)
 
 static int set_lowat(struct xts_sock *s, int value)
 {
-	uint32_t lowat = value < 0 ? INT32_MAX : (uint32_t)value, growth;
-
-	if (lowat > s->window_max / 2)
-		lowat = s->window_max / 2; /* more bytes could never be in the window together */
-	s->receive_lowat = lowat ? lowat : 1;
-	if (s->state == TCP_STATE_ESTABLISHED && s->grant.window / 2 < s->receive_lowat) {
-		growth = s->receive_lowat * 2 - s->grant.window;
-		xts_credit_grow(&s->grant, growth);
-		outbox_add(s, TODO_ADVERT);
-	}
+	socket_set_lowat(s, value < 0 ? INT32_MAX : (uint32_t)value);
+	shared_status_changed(s);
 	if (s->done || (s->unread && s->unread >= s->receive_lowat))
 		socket_changed(s, EPOLLIN); /* tcp_set_rcvlowat() reports readiness again */
 	return 0;
@@ -82,6 +75,7 @@ static int set_linger(struct xts_sock *s, const void *value, socklen_t length)
 	s->linger = l.l_onoff;
 	if (l.l_onoff)
 		s->linger_s = l.l_linger < 0 ? INT32_MAX : l.l_linger;
+	shared_status_changed(s);
 	return 0;
 }
 
@@ -114,9 +108,9 @@ static int set_local(struct xts_sock *s, int option, const void *value, socklen_
 	memcpy(&number, value, sizeof number);
 	switch (option) {
 	case SO_RCVTIMEO:
-		return set_timeout(&s->receive_timeout_ns, value, length);
+		return set_timeout(s, &s->receive_timeout_ns, value, length);
 	case SO_SNDTIMEO:
-		return set_timeout(&s->send_timeout_ns, value, length);
+		return set_timeout(s, &s->send_timeout_ns, value, length);
 	case SO_RCVLOWAT:
 		return set_lowat(s, number);
 	case SO_LINGER:

@@ -136,6 +136,21 @@ void socket_changed(struct xts_sock *s, uint32_t events)
 		mirror_dirty(s);
 }
 
+void socket_set_lowat(struct xts_sock *s, uint32_t bytes)
+{
+	if (bytes > s->window_max / 2)
+		bytes = s->window_max / 2; /* more bytes could never be in the window together */
+	s->receive_lowat = bytes ? bytes : 1;
+	if (s->state != TCP_STATE_ESTABLISHED || s->grant.window / 2 >= s->receive_lowat)
+		return;
+	if (turn_is_elsewhere(s)) {
+		s->grant.window = s->receive_lowat * 2; /* granted when it is taken over */
+		return;
+	}
+	xts_credit_grow(&s->grant, s->receive_lowat * 2 - s->grant.window);
+	outbox_add(s, TODO_ADVERT);
+}
+
 /* --- failing ------------------------------------------------------------------------------------------------------ */
 
 /* The connection, or the attempt, has ended in an error: tcp_reset() and tcp_done(). Received data stays readable. */

@@ -217,7 +217,8 @@ void socket_learn(struct xts_sock *s, uint32_t proxy_id); /* the reply to the fi
 bool socket_may_cancel(const struct xts_sock *s);
 void socket_free(struct xts_sock *s); /* after CLOSED, or if the proxy knows nothing of it */
 void socket_asked(struct xts_sock *s, bool asked);
-void socket_wait_for_link(struct xts_sock *s); /* it is woken when frames may be sent again */
+void socket_set_lowat(struct xts_sock *s, uint32_t bytes); /* SO_RCVLOWAT, and the window that it needs */
+void socket_wait_for_link(struct xts_sock *s);             /* it is woken when frames may be sent again */
 uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s);
 int socket_disconnect(struct xts_sock *s);    /* back to unconnected; waits */
 void socket_disconnected(struct xts_sock *s); /* CLOSED has come for it */

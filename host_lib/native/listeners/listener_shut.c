@@ -4,8 +4,8 @@
  * Theory of operation. On the kernel whether a socket listens is one thing for all processes that have it. After
  * shutdown() for reading, accept() ends with EINVAL in each, and poll reports POLLHUP. After listen() each may accept,
  * also from a socket that was bound before the fork between them. So the proxy is asked to shut its socket down
- * (SHUT_LISTENER), which stays, bound and with its options, and tells the other processes (LISTENING). A process is told
- * when it joins, too, so it need not say LISTEN for itself, and cannot undo what another one has done.
+ * (SHUT_LISTENER), which stays, bound and with its options, and tells the other processes (LISTENING). A process is
+ * told when it joins, too, so it need not say LISTEN for itself, and cannot undo what another one has done.
  *
  * That is not enough where the proxy was started again since: a process that did not use the socket in between would
  * make it again as it remembers it. So the listener's deed says that it was shut down.
@@ -192,7 +192,7 @@ int listener_shutdown(struct xts_sock *s, int how)
 		return -EBADF;
 	if (s->state != TCP_STATE_LISTEN)
 		return -ENOTCONN; /* another thread, or another process, has been before */
-	if (s->away) { /* it is made again as a bound socket */
+	if (s->away) {            /* it is made again as a bound socket */
 		end(s);
 		return 0;
 	}

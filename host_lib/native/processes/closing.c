@@ -101,6 +101,7 @@ void socket_close(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 
+	shared_status_follow(s);
 	sharers_leave(s);
 	share_forget(s);
 	if (s->call && s->own.moved == NOT_MOVED && !s->own.taking) {

@@ -153,16 +153,19 @@ bool common_inherited(struct xts_sock *s)
 	bool has_it = s->own.common && relatives_inherited(s->own.common);
 
 	passed_after_fork(s, has_it);
-	if (!has_it)
+	if (!has_it) {
+		shared_status_is(s, NULL);
 		s->own.common = NULL;
-	else
+	} else {
 		common_count(s);
+	}
 	return has_it;
 }
 
 void common_count(struct xts_sock *s)
 {
 	s->cold->sharing.counted = true;
+	shared_status_is(s, relatives_status(s->own.common));
 	s->stack->commons++;
 }
 
@@ -171,8 +174,10 @@ void common_detach(struct xts_sock *s)
 	struct common *c = s->own.common;
 
 	s->own.common = NULL;
-	if (c)
-		relatives_drop(c);
+	if (!c)
+		return;
+	shared_status_is(s, NULL);
+	relatives_drop(c);
 }
 
 void common_drop(struct xts_sock *s)

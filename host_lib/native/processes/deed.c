@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "processes/deed.h"
+#include "processes/shared_status.h"
 #include "core/wait.h"
 #include "xts_private.h"
 
@@ -29,7 +30,9 @@ struct deed {
 	struct deed_id id;
 	uint64_t key;
 	uint32_t left, without;
-	uint32_t shut; /* not in deeds of older versions */
+	/* not in deeds of older versions: */
+	uint32_t shut, reserved;
+	struct shared_status status;
 };
 
 #define DEED_BYTES_LEAST offsetof(struct deed, shut)
@@ -119,6 +122,23 @@ bool deed_is_shut(int fd)
 	uint32_t shut = 0;
 
 	return pread(fd, &shut, sizeof shut, offsetof(struct deed, shut)) == (ssize_t)sizeof shut && shut;
+}
+
+struct shared_status *deed_map(int fd)
+{
+	struct stat file;
+	uint8_t *at;
+
+	if (fstat(fd, &file) || file.st_size < (off_t)sizeof(struct deed))
+		return NULL;
+	at = mmap(NULL, sizeof(struct deed), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	return at == MAP_FAILED ? NULL : (struct shared_status *)(void *)(at + offsetof(struct deed, status));
+}
+
+void deed_unmap(struct shared_status *status)
+{
+	if (status)
+		munmap((uint8_t *)status - offsetof(struct deed, status), sizeof(struct deed));
 }
 
 int deed_make(struct deed_id *id)

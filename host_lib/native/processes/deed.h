@@ -22,6 +22,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct shared_status;
+
 /* Random bytes, in the file and in the record of a socket that passes: this deed is that socket's. */
 struct deed_id {
 	uint8_t bytes[16];
@@ -39,6 +41,10 @@ bool deed_is_without(int fd); /* true, if that cannot be found out */
 /* A process has shut the listener down: who does not know yet must not make it again as one that listens. */
 void deed_put_shut(int fd, bool shut);
 bool deed_is_shut(int fd);
+
+/* Its memory for shared_status.h, of all that have it; NULL: there is none. */
+struct shared_status *deed_map(int fd);
+void deed_unmap(struct shared_status *status); /* NULL: does nothing */
 
 int deed_make(struct deed_id *id); /* a descriptor with a lock, or -errno */
 /* A descriptor of another open file of the same deed, with a lock of its own; -errno, as where there is no /proc. */

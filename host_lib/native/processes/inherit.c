@@ -127,6 +127,7 @@ void inherit_after_fork(struct xts_sock *s)
 	s->own.inherited = NOT_INHERITED;
 	if ((fresh && !by_key && !s->away) || s->lost) {
 		passed_after_fork(s, false);
+		shared_status_is(s, NULL);
 		s->own.common = NULL;
 		return;
 	}
@@ -342,8 +343,9 @@ struct xts_sock *table_use_for(struct stack *st, int number, uint32_t purpose)
 {
 	struct xts_sock *s = table_open(st, number);
 
-	if (!s || (s->own.inherited == NOT_INHERITED && !s->own.gone_unreported && !s->own.common))
+	if (!s || (s->own.inherited == NOT_INHERITED && !s->own.gone_unreported && !s->own.common && !s->own.shared))
 		return s;
+	shared_status_follow(s);
 	if (s->own.common)
 		s->cold->sharing.used_ns = now_ns();
 	if (s->own.common)

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "processes/deed.h"
+#include "processes/shared_status.h"
 
 /* INHERITED: another process has it, or the proxy keeps it for the process that asks first; the key is here. */
 enum { NOT_INHERITED, INHERITED };
@@ -76,6 +77,9 @@ struct sharing {
 	int deed_fd;
 	int childs_deed; /* during a fork: the open file for the child; -1: there is none */
 	struct deed_id deed_id;
+	/* memory that all who have it share: shared_status.h; NULL: none. And its count of changes as last seen */
+	struct shared_status *status, *deed_status;
+	uint32_t status_seen;
 	bool is_given; /* to programs that are started: given.h */
 	int given_fd;  /* of the mirror that they get */
 };

@@ -32,6 +32,10 @@ static void have(struct xts_sock *s, int fd, const struct deed_id *id, bool shar
 	s->cold->sharing.has_deed = true;
 	s->cold->sharing.deed_is_shared = shared;
 	s->cold->sharing.childs_deed = -1;
+	if (s->own.common || s->cold->sharing.deed_status)
+		return; /* a connection has memory in common with its relatives */
+	s->cold->sharing.deed_status = deed_map(fd);
+	shared_status_is(s, s->cold->sharing.deed_status);
 }
 
 /* Has an open file of its own from now on, if it may have shared one with another process. */
@@ -155,6 +159,10 @@ void passed_leave(struct xts_sock *s)
 {
 	if (!s->cold->sharing.has_deed)
 		return;
+	if (s->cold->sharing.deed_status && s->cold->sharing.status == s->cold->sharing.deed_status)
+		shared_status_is(s, NULL);
+	deed_unmap(s->cold->sharing.deed_status);
+	s->cold->sharing.deed_status = NULL;
 	s->cold->sharing.has_deed = false;
 	xts_own_close(s->cold->sharing.deed_fd);
 }

@@ -40,7 +40,8 @@ struct relatives_file {
 };
 
 /* Whoever changes it adds members at its end, or raises COMPATIBLE. */
-_Static_assert(sizeof(struct common) == 176, "an entry");
+_Static_assert(sizeof(struct common) == 208, "an entry");
+#define ENTRY_BYTES_LEAST offsetof(struct common, status) /* of version 1 */
 
 static const struct layout own_layout = {
 	.magic = MAGIC,
@@ -134,7 +135,7 @@ static int read_layout(int fd, struct layout *l, size_t *bytes)
 	if (l->compatible > VERSION || l->compatible > l->version)
 		return -EPROTONOSUPPORT;
 	if (l->slots != RELATIVES_MAX || !l->entries || l->entries > COMMON_MAX || l->entry_bytes % sizeof(uint64_t) ||
-	    l->entries_at % sizeof(uint64_t) || l->entry_bytes < sizeof(struct common) ||
+	    l->entries_at % sizeof(uint64_t) || l->entry_bytes < ENTRY_BYTES_LEAST ||
 	    l->entries_at < offsetof(struct relatives_file, common) || *bytes < l->entries_at ||
 	    (*bytes - l->entries_at) / l->entries < l->entry_bytes)
 		return -ENOENT;
@@ -397,6 +398,8 @@ static struct common *take_entry(struct family *f)
 		atomic_store(&c->received, 0);
 		atomic_store(&c->key, 0);
 		atomic_store(&c->left, 0);
+		if (f->layout.entry_bytes >= sizeof *c)
+			atomic_store(&c->status.changes, 0);
 		f->entries++;
 		return c;
 	}
@@ -416,6 +419,13 @@ struct common *relatives_add(void)
 	}
 	pthread_mutex_unlock(&families_lock);
 	return c;
+}
+
+struct shared_status *relatives_status(struct common *c)
+{
+	const struct family *f = family_of(c);
+
+	return f && f->layout.entry_bytes >= sizeof *c ? &c->status : NULL;
 }
 
 void relatives_drop(struct common *c)

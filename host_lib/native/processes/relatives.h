@@ -27,6 +27,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "processes/shared_status.h"
 #include "ulps/pushed.h"
 
 #define RELATIVES_MAX 512u /* processes at a time */
@@ -46,6 +47,7 @@ struct common {
 	_Atomic uint32_t passed;   /* programs that are not relatives may have it too; its deed says which */
 	_Atomic uint32_t received; /* these processes have it from such a program */
 	_Atomic uint64_t has[RELATIVES_MAX / 64];
+	struct shared_status status; /* not in files of older versions: relatives_status() */
 };
 
 /* Processes known to be alive, cached while many connections are looked at. */
@@ -80,7 +82,8 @@ struct relatives_place {
 	uint32_t slot, index;
 };
 struct relatives_place relatives_pass(struct common *c);
-void relatives_resume(void); /* after a failed exec: it does not keep them */
+struct shared_status *relatives_status(struct common *c); /* NULL: its file has none */
+void relatives_resume(void);                              /* after a failed exec: it does not keep them */
 /* In the new program: 0; -ENOENT: it is not such a file, or this process has not that entry; -EPROTONOSUPPORT: another
  * version of this library made the file, and this one cannot read it. */
 int relatives_adopt(const struct relatives_place *place, struct common **out);

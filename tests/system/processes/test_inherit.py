@@ -67,7 +67,7 @@ def test_program(name: str, outcomes: Outcomes) -> None:
 
 
 #: All of them are as on the kernel.
-AS_THE_KERNEL = sorted(name for name in SCRIPTS if "datagrams" in name or "shut" in name)
+AS_THE_KERNEL = sorted(name for name in SCRIPTS if "datagrams" in name or "shut" in name or "status" in name)
 
 
 @pytest.fixture(scope="module")

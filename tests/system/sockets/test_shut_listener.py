@@ -78,7 +78,7 @@ def test_another_process_has_been_before(tmp_path: Path) -> None:
         assert caller.call("accept", s) == "EINVAL"
 
 
-@pytest.mark.parametrize("features", [0, LISTENING], ids=["older proxy", "older host beside it"])
+@pytest.mark.parametrize("features", [0, LISTENING], ids=["older proxy", "another host is older"])
 def test_where_the_others_cannot_be_told(tmp_path: Path, features: int) -> None:
     """This process's listener ends, as before there was the feature."""
     with listening(tmp_path, features) as (proxy, caller, s):

@@ -450,3 +450,22 @@ def exhausted_descriptors() -> None:
             assert accepted.recv(100) == b"still there"
     client.send(b"x")
     assert server.recv(1) == b"x"
+
+
+@script("interposer")
+def a_set_forgets_a_connection_that_its_process_has_closed() -> None:
+    """Another process has it, and uses it undisturbed. The kernel goes on reporting it, and nobody can take it off."""
+    client, server = pair()
+    with select.epoll() as watched:
+        watched.register(client, select.EPOLLIN)
+        go, tells = os.pipe()
+        if not (child := os.fork()):
+            os.read(go, 1)
+            os._exit(client.recv(10) != b"for you")
+        client.close()
+        server.sendall(b"for you")
+        assert watched.poll(0.2) == []
+        os.write(tells, b"x")
+        wait_for_child(child)
+        assert watched.poll(0) == []
+    server.close()

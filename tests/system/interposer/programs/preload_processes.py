@@ -321,3 +321,15 @@ def a_child_in_a_chroot_accepts() -> None:
         with socket.create_connection(server.getsockname()) as client:
             assert drain(client) == b"from the child"
         wait_for_child(pid)
+
+
+@script("as the kernel")
+def o_nonblock_of_a_program_is_its_parents() -> None:
+    """It was started with the connection as its standard input."""
+    client, server = pair()
+    command = [sys.executable, "-c", "import os; os.set_blocking(0, False)"]
+    assert os.get_blocking(client.fileno())
+    subprocess.run(command, stdin=client, check=True, timeout=DEADLINE_S)
+    assert not os.get_blocking(client.fileno())
+    assert errno_of(lambda: os.read(client.fileno(), 1)) == errno.EAGAIN
+    client.close(), server.close()

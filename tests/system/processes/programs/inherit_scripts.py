@@ -28,6 +28,7 @@ from system.processes.programs import (
     inherit_passing_datagrams,
     inherit_rights,
     inherit_shutdown,
+    inherit_status,
     inherit_turns,
     inherit_ulps,
     inherit_unread,
@@ -52,6 +53,7 @@ TOPICS = (
     inherit_unread,
     inherit_rights,
     inherit_shutdown,
+    inherit_status,
 )
 SCRIPTS = scripts("inherit")
 
