@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xts_messages import kept_file
 from xts_messages.attaching.endpoint import Endpoint, NotReady
-from xts_messages.kept_file import KeptFile
-from xts_proxy.kept_listener import KeptListener
+from xts_messages.services import kept_file
+from xts_messages.services.kept_file import KeptFile
+from xts_proxy.supervisor.kept_listener import KeptListener
 
 
 @pytest.fixture(autouse=True)

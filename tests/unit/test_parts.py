@@ -1,4 +1,4 @@
-"""Frames that are longer than a packet (messages/native/decorators/parts.c), between the ends of a shared-memory queue."""
+"""Frames that are longer than a packet (decorators/parts.c), between the ends of a shared-memory queue."""
 
 from __future__ import annotations
 

@@ -33,6 +33,8 @@ from xts_proxy.config.config_filter import together as filters_together
 from xts_proxy.config.config_limits import Limits, limits_together
 from xts_proxy.config.config_names import Domain, Names, Resolver
 from xts_proxy.config.config_names import together as names_together
+from xts_proxy.config.config_steer import Steer
+from xts_proxy.config.config_steer import together as steer_together
 from xts_proxy.config.config_tenant import DEFAULT, Interface, Tenant
 from xts_proxy.config.config_tenant import Name as TenantName
 from xts_proxy.config.config_tenant import together as tenants_together
@@ -43,8 +45,6 @@ from xts_proxy.config.config_ulp import of_files as ulp_of_files
 from xts_proxy.config.config_ulp import together as ulp_together
 from xts_proxy.config.config_values import PARSED as PLAIN
 from xts_proxy.config.config_values import Mac, Network, Ports, Queues
-from xts_proxy.config_steer import Steer
-from xts_proxy.config_steer import together as steer_together
 
 #: Each rule counts once for each pair of its port and queue ranges; they are searched in order.
 RULES_MAX = 4096

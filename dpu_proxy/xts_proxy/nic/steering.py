@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from xts_proxy.config_steer import Steer
+from xts_proxy.config.config_steer import Steer
 
 if TYPE_CHECKING:
     from xts_bpf.classes import Classes

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from xts_messages.machine.xdp_features import XdpFeatures, ask
 
-from xts_proxy.config_steer import CPU_MAX, RULES_MAX
+from xts_proxy.config.config_steer import CPU_MAX, RULES_MAX
 from xts_proxy.nic.answer import Answer, Capability
 
 _STEERING = {

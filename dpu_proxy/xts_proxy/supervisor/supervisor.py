@@ -34,7 +34,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from xts_messages.kept_file import KeptFile
+from xts_messages.services.kept_file import KeptFile
 from xts_messages.services.readiness import Readiness
 from xts_messages.services.service_manager import passed
 from xts_messages.version import __version__
@@ -42,7 +42,6 @@ from xts_messages.version import __version__
 from xts_proxy.config.config import Config
 from xts_proxy.device import device_network, routing
 from xts_proxy.device.device_watch import DeviceWatch
-from xts_proxy.kept_listener import KeptListener
 from xts_proxy.nic.steering import Steering
 from xts_proxy.queues.shm_channels import ShmChannels
 from xts_proxy.status import control_socket
@@ -50,6 +49,7 @@ from xts_proxy.status.connection_log import ConnectionLog
 from xts_proxy.supervisor import log, python_cpus, sandbox
 from xts_proxy.supervisor.children import Child
 from xts_proxy.supervisor.heartbeat import Heartbeat, answers
+from xts_proxy.supervisor.kept_listener import KeptListener
 from xts_proxy.supervisor.log import LOG
 from xts_proxy.supervisor.reload import Notes, Reload
 from xts_proxy.tenants import guarantees

@@ -5,8 +5,8 @@
  * A process keeps them in its own struct xts_sock, as those that nobody shares. Processes that share a socket also have
  * memory in common: its deed (servers and datagram sockets), or its entry of the relatives' file (connections). Who
  * changes something writes all of it there, and counts. Each call on a shared socket compares the count with the one
- * that this process has seen, which is one load of memory that is in the cache unless somebody has written to it. A call
- * on a socket that is not shared does not look.
+ * that this process has seen, which is one load of memory that is in the cache unless somebody has written to it. A
+ * call on a socket that is not shared does not look.
  *
  * Not covered are a connection that was passed to a program that is no relative, since the two have no such memory, and
  * files that an older version of this library has made, which have no room for it.

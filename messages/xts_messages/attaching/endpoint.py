@@ -32,9 +32,9 @@ from xts_messages._native import ffi, lib
 from xts_messages.attaching.killed_processes import EndedProcesses, pidfd_readable
 from xts_messages.attaching.status_page import create_status_page
 from xts_messages.attaching.turns import Turns
-from xts_messages.kept_file import KeptFile
 from xts_messages.queues.afxdp import NO_DROPS, Drops
 from xts_messages.queues.queue_kinds import outlives_its_server
+from xts_messages.services.kept_file import KeptFile
 from xts_messages.services.served_sockets import in_use, server_of
 from xts_messages.services.unix_listener import listen_at
 

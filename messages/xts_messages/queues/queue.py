@@ -298,8 +298,8 @@ class Queue:
         return Queue(out[0])
 
     def in_parts(self, packet_bytes: int) -> Queue:
-        """This queue with frames of more than `packet_bytes` in parts (native/decorators/parts.h); use the result in place of this
-        object."""
+        """This queue with frames of more than `packet_bytes` in parts (native/decorators/parts.h); use the result
+        in place of this object."""
         out = ffi.new("struct xts_queue **")
         check(lib.xts_parts_wrap(out, self.native), "parts")
         lib.xts_parts_use(out[0], packet_bytes)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from xts_messages import kept_file
-from xts_messages.kept_file import KeptFile
 from xts_messages.metrics.metrics_address import listen_unix
+from xts_messages.services import kept_file
+from xts_messages.services.kept_file import KeptFile
 
 from xts_proxy.supervisor.log import LOG
 
