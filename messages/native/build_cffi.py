@@ -31,6 +31,7 @@ HEADERS = (
         "settings/environment.h",
         "queues/queue_kinds.h",
         "queues/afxdp.h",
+        "queues/rdma.h",
         "relay/mux.h",
         "relay/relay_loop.h",
         "common/allowed_syscalls.h",

@@ -21,7 +21,7 @@ from xts_socket._environment import DEFAULT_ENDPOINT
 TOP = Path(__file__).resolve().parents[2]
 FOLDERS = ("messages", "host_lib", "dpu_proxy", "bpf", "deploy", "tests", ".ci")
 #: Names of the checks and build options, which are no variables of the environment.
-OF_THE_BUILD = {"XTS_WERROR", "XTS_SANITIZE", "XTS_DEBUG", "XTS_VISITED_STATES", "XTS_PROBES", "XTS_WAITS"}
+OF_THE_BUILD = {"XTS_WERROR", "XTS_SANITIZE", "XTS_DEBUG", "XTS_VISITED_STATES", "XTS_PROBES", "XTS_WAITS", "XTS_RDMA"}
 #: Read by tests alone, of what the tests themselves set for their own programs, or of the system.
 OF_TESTS = {
     "PORT",

@@ -45,6 +45,7 @@ enum xts_queue_number {
 	XTS_QUEUE_AFXDP = 1,
 	XTS_QUEUE_SHM = 2,
 	XTS_QUEUE_RELAY = 3, /* in a listing: shared memory to a relay of the agent */
+	XTS_QUEUE_RDMA = 4,  /* between a relay and the proxy; no process is given one */
 };
 
 struct xts_attach_request {

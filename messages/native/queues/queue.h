@@ -1,6 +1,6 @@
 /*
- * A queue: frames to and from one peer, in order. There are two implementations (afxdp.c over an AF_XDP socket, shm.c
- * over shared memory) and six decorators (headed.c, arq.c, parts.c, bundle.c, pcap.c, fault.c) behind one interface, so
+ * A queue: frames to and from one peer, in order. There are three implementations (afxdp.c over an AF_XDP socket, shm.c
+ * over shared memory, rdma.c) and six decorators (headed.c, arq.c, parts.c, bundle.c, pcap.c, fault.c) behind one interface, so
  * that the code above is the same for all.
  *
  * Transmit: take a slot, write a frame into its contiguous memory, submit, and kick once per round. Slots come back by
@@ -104,7 +104,7 @@ enum xts_queue_trait {
 };
 
 struct xts_queue_ops {
-	const char *kind; /* "afxdp", "shm" */
+	const char *kind; /* "afxdp", "shm", "rdma" */
 	int (*acquire)(struct xts_queue *q, struct xts_tx_slot *slot);
 	void (*submit)(struct xts_queue *q, const struct xts_tx_slot *slot, uint32_t bytes);
 	void (*abandon)(struct xts_queue *q, const struct xts_tx_slot *slot);

@@ -9,6 +9,7 @@
 static const struct xts_queue_kind *const kinds[] = {
 	&xts_queue_afxdp,
 	&xts_queue_shm,
+	&xts_queue_rdma,
 };
 
 static const struct xts_queue_kind *added[ADDED_MAX];

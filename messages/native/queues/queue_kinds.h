@@ -83,5 +83,6 @@ int xts_queue_kind_add(const struct xts_queue_kind *kind);
 
 extern const struct xts_queue_kind xts_queue_afxdp; /* afxdp.c */
 extern const struct xts_queue_kind xts_queue_shm;   /* shm.c */
+extern const struct xts_queue_kind xts_queue_rdma;  /* rdma.c */
 
 #endif

@@ -14,6 +14,7 @@ HOST = int(lib.XTS_QUEUE_HOST)
 PROXY = int(lib.XTS_QUEUE_PROXY)
 AFXDP = int(lib.XTS_QUEUE_AFXDP)
 SHM = int(lib.XTS_QUEUE_SHM)
+RDMA = int(lib.XTS_QUEUE_RDMA)
 
 
 @dataclass(frozen=True, slots=True)

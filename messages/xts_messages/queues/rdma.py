@@ -1,0 +1,109 @@
+"""Ends of queues over RDMA (native/queues/rdma.h), for the process that carries the frames.
+
+An end is opened at an interface, taken to a connection step by step, as the connection manager says (rdma_cm.py), and
+adopted as any other queue. The connection manager may be in another process: a step is bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from xts_messages import _native
+from xts_messages._native import ffi, lib
+from xts_messages.queues.queue import Queue, check
+from xts_messages.queues.queue_kinds import DEFAULT, RDMA, QueueEnd, QueueOptions, open_ends
+
+#: The library with the verbs, which is there if libibverbs was when this package was built.
+LIBRARY = Path(_native.__file__).with_name("libxts-rdma.so")
+
+
+def load() -> None:
+    """Loads the library with the verbs. OSError says what is missing."""
+    result = int(lib.xts_rdma_load(os.fsencode(LIBRARY)))
+    if result == -errno.ENOENT:
+        missing = "libibverbs.so.1 cannot be loaded: install libibverbs1" if LIBRARY.exists() else _not_built()
+        raise OSError(errno.EOPNOTSUPP, f"no queues over RDMA: {missing}")
+    if result == -errno.EPROTONOSUPPORT:
+        raise OSError(errno.EOPNOTSUPP, f"no queues over RDMA: {LIBRARY} is of another version of this package")
+    check(result, "loading the library of RDMA queues")
+
+
+def _not_built() -> str:
+    return "this package was built without libibverbs (libibverbs-dev)"
+
+
+class RdmaEnd:
+    """An end that is not in use yet. A context manager; closing it does nothing after it was adopted."""
+
+    def __init__(self, ifindex: int, options: QueueOptions = DEFAULT, **more: int) -> None:
+        """Opens it at the RDMA device of an interface. OSError: why it cannot be."""
+        load()
+        try:
+            self._end, _ = open_ends(RDMA, options, ifindex=ifindex, **more)
+        except OSError as failure:
+            raise _explained(failure) from failure
+        self._events_fd = self._end.descriptors[0]
+        self.geometry = self._end.geometry
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the end if it was not adopted. May be called again."""
+        if self._events_fd >= 0:
+            lib.xts_rdma_discard(self._events_fd)
+            self._events_fd = -1
+
+    @property
+    def numbers(self) -> Any:
+        """Its `struct xts_rdma_numbers`."""
+        out = ffi.new("struct xts_rdma_numbers *")
+        check(lib.xts_rdma_numbers(self._events_fd, out), "an end of an RDMA queue")
+        return out
+
+    @property
+    def qp_number(self) -> int:
+        """The number of its queue pair, for the connection manager."""
+        return int(self.numbers.qp_num)
+
+    @property
+    def device(self) -> str:
+        return str(ffi.string(self.numbers.device).decode())
+
+    def step(self, step: bytes) -> None:
+        """Takes the queue pair to a state (rdma_cm.py)."""
+        native = ffi.new("struct xts_rdma_step *")
+        if len(step) != ffi.sizeof(native[0]):
+            raise OSError(errno.EPROTO, "a step of a queue pair is of another version")
+        ffi.buffer(native)[:] = step
+        check(lib.xts_rdma_step(self._events_fd, native), f"queue pair to state {native.state}")
+
+    def adopt(self, end: int, life_fd: int) -> Queue:
+        """The queue, once all steps were taken. Takes over `life_fd`, which hangs up when the connection ends. OSError
+        ENOTCONN: it is not connected."""
+        queue = QueueEnd(self.geometry, (self._events_fd, life_fd)).adopt(end)
+        self._events_fd = -1
+        return queue
+
+
+def _explained(failure: OSError) -> OSError:
+    """With what to do."""
+    if failure.errno == errno.ENODEV:
+        return OSError(errno.ENODEV, f"{failure.strerror}: there is no RDMA device at this interface (rdma link)")
+    if failure.errno in (errno.ENOMEM, errno.EAGAIN):
+        soft = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+        limit = "no limit" if soft == resource.RLIM_INFINITY else f"a limit of {soft} bytes"
+        return OSError(
+            errno.ENOMEM, f"{failure.strerror}: its memory has to be locked, and there is {limit} (LimitMEMLOCK)"
+        )
+    if failure.errno in (errno.EACCES, errno.EPERM):
+        return OSError(failure.errno, f"{failure.strerror}: this user may not use /dev/infiniband")
+    return failure
