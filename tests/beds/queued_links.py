@@ -187,12 +187,20 @@ class QueuedLinks(Links):
     """Over queues of a kind, one opened for each end."""
 
     def __init__(self, kind: int, options: QueueOptions, decorate: Callable[[Queue], Queue] = lambda q: q) -> None:
-        super().__init__((decorate(queue) for queue in open_pair(kind, options)), options.frame_window)
+        super().__init__((decorate(queue) for queue in self.pair(kind, options)), options.frame_window)
+
+    def pair(self, kind: int, options: QueueOptions) -> tuple[Queue, Queue]:
+        """Both ends of a new queue."""
+        return open_pair(kind, options)
 
     def advance(self, ms: float) -> None:
         self.now_ns += int(ms * MS)
         for end in self.ends:
             end.tick(self.now_ns)
+
+    def on_their_way(self) -> bool:
+        """Are there frames that arrive later by themselves, as hardware's do?"""
+        return False
 
     def settle(self) -> None:
         """Moves frames, and time where a queue waits for it, until nothing moves; nothing is recycled."""
@@ -203,7 +211,9 @@ class QueuedLinks(Links):
                 moved |= end.receive(self.now_ns)
             deadlines = [end.queue.deadline_ns for end in self.ends if end.queue.deadline_ns is not None]
             if not moved and not deadlines:
-                return
+                if not self.on_their_way():
+                    return
+                continue
             if not moved:
                 self.now_ns = max(self.now_ns, min(deadlines))
         raise AssertionError("the links never come to rest")
