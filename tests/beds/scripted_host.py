@@ -114,12 +114,13 @@ class Worker:
         rule: dict[str, Any] | None = None,
         ports: tuple[int, int] = (0, 0),
         interfaces_listed: int = 1,
+        relayed_max: int = 0,
         **limits: int,
     ) -> None:
         config = worker_ffi.new("struct xts_worker_config *")
         protocols = ulp or _all_protocols()
         config.ulp, config.clock_ns = protocols, clock_ns
-        config.cpu, config.spin_us = -1, 0
+        config.cpu, config.spin_us, config.relayed_max = -1, 0, relayed_max
         config.closed_sample = 1  # off in most proxies, and so that tests of all kinds of ends make records
         config.policy_default_allow = config.policy_listen_allow = policy_default_allow
         interfaces = worker_ffi.new("struct xts_interface[]", [LO])

@@ -1,5 +1,5 @@
-"""The tests of kernel TLS, and of NVMe/TCP and MPA against the kernel's own nvmet-tcp and siw, on a kernel that has
-them: in a virtual machine."""
+"""The tests of kernel TLS, of NVMe/TCP and MPA against the kernel's own nvmet-tcp and siw, and of queues over RDMA, on
+a kernel that has them: in a virtual machine."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def test_on_a_kernel_that_has_them() -> None:
     if done.returncode == CANNOT:
         pytest.skip(done.stderr.strip().splitlines()[-1])
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-1000:]
-    for missing in ("has no TLS", "has no nvmet-tcp", "has no siw", "rping is not installed"):
+    for missing in ("has no TLS", "has no nvmet-tcp", "has no siw", "has no rdma_rxe", "rping is not installed"):
         assert missing not in done.stdout, "what should have been tried was skipped"
