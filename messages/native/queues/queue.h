@@ -1,7 +1,7 @@
 /*
  * A queue: frames to and from one peer, in order. There are three implementations (afxdp.c over an AF_XDP socket, shm.c
- * over shared memory, rdma.c) and six decorators (headed.c, arq.c, parts.c, bundle.c, pcap.c, fault.c) behind one interface, so
- * that the code above is the same for all.
+ * over shared memory, rdma.c) and six decorators (headed.c, arq.c, parts.c, bundle.c, pcap.c, fault.c) behind one
+ * interface, so that the code above is the same for all.
  *
  * Transmit: take a slot, write a frame into its contiguous memory, submit, and kick once per round. Slots come back by
  * themselves when the peer (shm) or the kernel (afxdp) has finished with them, and are reused last in, first out, which
