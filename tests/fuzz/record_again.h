@@ -1,5 +1,5 @@
 /* A record of a TCP side that is read into memory full of rubbish, and written again: for fuzz_record.c, and for the
- * tests of tests/unit/test_records.py. Nobody pays for what is read, so nothing of tenants and workers is called. */
+ * tests of tests/unit/messages/test_records.py. Nobody pays for what is read, so nothing of tenants and workers is called. */
 #ifndef XTS_RECORD_AGAIN_H
 #define XTS_RECORD_AGAIN_H
 

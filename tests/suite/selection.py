@@ -9,9 +9,9 @@ NOT_LONG = ("-m", "not long")
 
 #: tests/run --smoke: some of each wing, from the wire to unmodified programs. Two minutes are the limit, on two cores.
 SMOKE = (
-    "tests/unit/test_vectors.py",
-    "tests/unit/test_rules.py",
-    "tests/unit/test_ulp_http2.py::test_frames_are_pdus_however_they_arrive",
+    "tests/unit/messages/test_vectors.py",
+    "tests/unit/host/test_rules.py",
+    "tests/unit/ulp/test_ulp_http2.py::test_frames_are_pdus_however_they_arrive",
     "tests/model/test_link.py",
     "tests/link/test_afxdp_queue.py::test_every_size_crosses_both_ways",
     "tests/programs/test_fetchers.py::test_curl_fetches_and_the_hash_is_right",

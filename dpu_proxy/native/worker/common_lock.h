@@ -8,7 +8,7 @@
  *
  * Each thread counts how often it takes one, so that tests and operators can verify this (common_locks in a worker's
  * statistics). Not counted are those of TLS's configuration and of the handshake threads (ulp/), which are taken while
- * a connection with TLS begins or ends. tests/unit/test_worker_sources.py has the list of all other mutexes.
+ * a connection with TLS begins or ends. tests/unit/proxy/test_worker_sources.py has the list of all other mutexes.
  */
 #ifndef XTS_COMMON_LOCK_H
 #define XTS_COMMON_LOCK_H

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from beds.lab import raise_or_skip
-from unit.test_dissector import TSHARK, run_tshark
+from unit.messages.test_dissector import TSHARK, run_tshark
 from xts_lab.lab import Lab
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(TSHARK is None, reason="tshark is not installed")]

@@ -1,0 +1,67 @@
+"""deploy/setup: what it takes, and what its two lists are."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SETUP = Path(__file__).resolve().parents[3] / "deploy" / "setup"
+
+
+def test_its_options() -> None:
+    told = subprocess.run([SETUP, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "deploy/setup --dev " in told
+    assert "set -e" not in told
+    wrong = subprocess.run([SETUP, "--develop"], capture_output=True, text=True, timeout=60, check=False)
+    assert (wrong.returncode, wrong.stdout) == (2, told)
+
+
+def told(folder: Path, **programs: str) -> str:
+    """What it says where these programs are others, in a checkout of its own that has nothing built."""
+    checkout, bin = folder / "checkout" / "deploy", folder / "bin"
+    checkout.mkdir(parents=True)
+    shutil.copy(SETUP, checkout)
+    bin.mkdir()
+    for name, text in programs.items():
+        (bin / name.replace("_", "-")).write_text(f"#!/bin/sh\n{text}\n")
+        (bin / name.replace("_", "-")).chmod(0o755)
+    done = subprocess.run(
+        [checkout / "setup"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"PATH": f"{bin}:{os.environ['PATH']}"},
+    )
+    assert done.returncode == 1 and len(done.stderr.splitlines()) <= 2, done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("system", ["Darwin", "MINGW64_NT-10.0"])
+def test_elsewhere_than_on_linux_it_names_the_container(tmp_path: Path, system: str) -> None:
+    line = told(tmp_path, uname=f"echo {system}")
+    assert f"this is {system}" in line and "podman build -f deploy/Containerfile" in line
+
+
+def test_without_root_and_compilers_it_names_the_wheel(tmp_path: Path) -> None:
+    """An ordinary user for whom sudo asks, on a machine that has nothing installed."""
+    line = told(tmp_path, id="echo 1000", sudo="exit 1", dpkg_query="exit 1", dpkg="exit 1")
+    assert "cannot build without python3 " in line and "run as root once: sudo deploy/setup" in line
+    assert "take the wheel or the container: deploy/docs/how-to/install.md" in line
+
+
+def test_users_get_no_tools_of_developers() -> None:
+    text = SETUP.read_text()
+    lists = {
+        name: re.search(rf"^{name}=\(([^)]*)\)", text, re.MULTILINE) for name in ("needed", "wanted", "of_developers")
+    }
+    words = {name: set(found[1].split()) for name, found in lists.items() if found}
+    assert {"gcc", "clang"} <= words["needed"]
+    assert {"nginx", "curl"} <= words["wanted"]
+    assert {"clang-tidy", "tshark", "postgresql"} <= words["of_developers"]
+    assert not words["of_developers"] & (words["needed"] | words["wanted"])
