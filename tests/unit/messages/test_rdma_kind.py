@@ -33,7 +33,7 @@ def test_it_has_a_name_and_is_loaded_by_nobody_who_does_not_ask() -> None:
 def test_without_the_library_it_says_so(tmp_path: Path) -> None:
     """In a process of its own, for a library that is loaded stays."""
     script = (
-        "import pathlib, sys\nfrom xts_messages import rdma\nrdma.LIBRARY = pathlib.Path(sys.argv[1])\n"
+        "import pathlib, sys\nfrom xts_messages.queues import rdma\nrdma.LIBRARY = pathlib.Path(sys.argv[1])\n"
         "try:\n    rdma.RdmaEnd(1)\nexcept OSError as failure:\n    print(failure.strerror)\n"
     )
     empty = tmp_path / "libxts-rdma.so"

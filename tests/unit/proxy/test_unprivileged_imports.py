@@ -15,6 +15,8 @@ REASONS = {
     "__main__.py": "a command of its own, or before",
     "supervisor.py:_open_metrics": "before",
     "supervisor.py:_open_device": "before",
+    "kernel.py:features": "a command of its own asks",
+    "steering.py:__init__": "before; without rules it imports nothing",
     "ulp.py:_program": "before, or at a reload, which reads files, too, and needs the same right",
     "config.py:_of_files": "at a reload",
     "config.py:_metrics_files": "at a reload",
