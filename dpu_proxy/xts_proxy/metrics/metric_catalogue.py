@@ -9,7 +9,7 @@ from __future__ import annotations
 from xts_messages.metrics.metric import counter, counter_by, counter_each, gauge, gauge_each, histogram
 from xts_messages.metrics.metric_list import Parts
 
-#: Of the supervisor (Supervisor.figures()), without labels.
+#: Of the supervisor (Figures.of_metrics()), without labels.
 PROXY = (
     gauge("xts_proxy_start_time_seconds", "When the proxy started, in seconds of Unix time.", "started_at"),
     gauge(

@@ -1,4 +1,4 @@
-"""Metrics of the proxy, which the metrics process makes from the supervisor's figures (Supervisor.figures())."""
+"""Metrics of the proxy, which the metrics process makes from the supervisor's figures (Figures.of_metrics())."""
 
 from __future__ import annotations
 

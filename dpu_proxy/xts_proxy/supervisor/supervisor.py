@@ -32,20 +32,21 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from xts_messages.services.kept_file import KeptFile
 from xts_messages.services.readiness import Readiness
 from xts_messages.services.service_manager import passed
-from xts_messages.version import __version__
 
 from xts_proxy.config.config import Config
-from xts_proxy.device import device_network, routing
+from xts_proxy.device import routing
 from xts_proxy.device.device_watch import DeviceWatch
 from xts_proxy.nic.steering import Steering
+from xts_proxy.queues.channels import Channels
 from xts_proxy.queues.shm_channels import ShmChannels
 from xts_proxy.status import control_socket
 from xts_proxy.status.connection_log import ConnectionLog
+from xts_proxy.status.figures import Figures
 from xts_proxy.supervisor import log, python_cpus, sandbox
 from xts_proxy.supervisor.children import Child
 from xts_proxy.supervisor.heartbeat import Heartbeat, answers
@@ -58,13 +59,11 @@ from xts_proxy.tenants.tenants import Tenants
 from xts_proxy.tls.key_lateness import KeyLog
 from xts_proxy.tls.keys import KeyProcess
 from xts_proxy.upgrade.giving import Giving, check_peer, names_of
-from xts_proxy.upgrade.handover import Channel, Sockets
 from xts_proxy.upgrade.taking import Parts, Taking
 from xts_proxy.workers.device_clock import DeviceClock
 from xts_proxy.workers.name_servers import Device, of_device
 from xts_proxy.workers.ulp import Material, Protocols
 from xts_proxy.workers.worker_process import RemoteWorker, WorkerProcess
-from xts_proxy.workers.workers import LINK_STATES, Moved
 
 if TYPE_CHECKING:
     from xts_proxy.metrics.metrics_process import MetricsProcess
@@ -73,36 +72,8 @@ _DRAIN_LOOK_S = 0.05
 _REQUEST_BYTES_MAX = 8192
 
 
-class Channels(Protocol):
-    """Where channels come from: shm.py or afxdp_channels.py."""
-
-    config: Config
-    tenants: Tenants
-
-    @property
-    def listeners(self) -> list[tuple[str, socket.socket]]: ...
-    def parts(self) -> tuple[int, dict[str, int]]: ...
-    def accept(self, accepts: bool) -> None: ...
-    def leave(self) -> None: ...
-    def served(self) -> dict[int, RemoteWorker]: ...
-    def life_fd(self, queue_id: int) -> int: ...
-    def describe(self, queue_id: int, piece: Moved) -> tuple[Channel, list[int]]: ...
-    def gone(self, queue_id: int) -> None: ...
-    def reserve(self, queue_ids: tuple[int, ...]) -> None: ...
-    def take_in(self, sockets: Sockets, descriptors: list[int]) -> int: ...
-    def take_over(self, channel: Channel, descriptors: list[int]) -> None: ...
-    def give_to(self, workers: list[RemoteWorker]) -> None: ...
-    def reconfigure(self, workers: list[RemoteWorker]) -> None: ...
-    def start(self, end: Callable[[str], None]) -> None: ...
-    def look(self) -> None: ...
-    def interface(self) -> dict[str, Any]: ...
-    def programs(self) -> dict[int, tuple[int, str]]: ...
-    def counters(self) -> dict[str, int]: ...
-    def close(self) -> None: ...
-
-
 class Supervisor:
-    """One proxy, from opening to its end."""
+    """One proxy, from opening to its end. What it says of itself is in status/figures.py."""
 
     def __init__(
         self,
@@ -121,30 +92,31 @@ class Supervisor:
         if until_fd is not None:
             os.set_inheritable(until_fd, False)
         self._until_fd = until_fd
-        self._taking = taking
-        self._giving: Giving | None = None
+        self.taking = taking
+        self.giving: Giving | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_left = False  # another proxy has our sockets that listen
         self.started_at = time.time()
         self.state = "starting"
         self.workers: list[RemoteWorker] = []
-        self._heartbeat = Heartbeat(self.workers)
-        self._refusals = RefusalLog(self._tenants)
-        self._key_log = KeyLog(self._tls_counts)
+        self.heartbeat = Heartbeat(self.workers)
+        self.figures = Figures(self)
+        self._refusals = RefusalLog(self.figures.tenants)
+        self._key_log = KeyLog(self.figures.tls_counts)
         self._clock = DeviceClock()
         self._logs: list[log.WorkerLog] = []
         self.tenants = Tenants(config, promises=False)
         self.channels: Channels | None = None
-        self._keys: KeyProcess | None = None
+        self.keys: KeyProcess | None = None
         self._protocols: Protocols | None = None
-        self._process: WorkerProcess | None = None
-        self._metrics: MetricsProcess | None = None
+        self.process: WorkerProcess | None = None
+        self.metrics: MetricsProcess | None = None
         self._connection_log: ConnectionLog | None = None
-        self._steering = Steering((), ())
+        self.steering = Steering((), ())
         self._material: Material | None = None  # only until the workers have it
         self._device = DeviceWatch(lambda: self.config, self._set_device, self._look)
         self._failed = ""  # which process has ended, and how
-        self._reload: Reload | None = None
+        self.reloading: Reload | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -168,7 +140,7 @@ class Supervisor:
         for warning in guarantees.warnings(self.config, guarantees.machine_of(self.config, descriptors)):
             LOG.warning("%s", warning)
         sandbox.user_to_become(proxy.user)
-        handler = control_socket.handler(self.answer, self._reload_asked, self._upgrade)
+        handler = control_socket.handler(self.figures.answer, self._reload_asked, self._upgrade)
         self._control = KeptListener(proxy.control, 0o600, handler, _REQUEST_BYTES_MAX)
         self._undo.callback(self._control.close)
         self._undo.callback(self._remove, self._control)
@@ -176,7 +148,7 @@ class Supervisor:
             self._connection_log = self._open_connection_log()
         if proxy.metrics:
             self._open_metrics()
-        parts = self._taking.parts if self._taking else None
+        parts = self.taking.parts if self.taking else None
         self.channels = (
             ShmChannels(self.config, self.tenants, parts)
             if proxy.queue == "shm"
@@ -185,7 +157,7 @@ class Supervisor:
         self._undo.callback(_close, self.channels)
         for name, _ in passed().items:
             LOG.warning("systemd passes the socket %s, which the configuration does not name", name)
-        self._steering = self._undo.enter_context(Steering(self.config.steer, proxy.cpus))
+        self.steering = self._undo.enter_context(Steering(self.config.steer, proxy.cpus))
         self._fork()
         if sandbox.is_private(Path(__file__)):  # a checkout in /root: the other user cannot read it
             routing.load()
@@ -211,8 +183,8 @@ class Supervisor:
             file = KeptFile(Path(proxy.metrics.unix_path), LOG.warning)
             file.own()
             self._undo.callback(self._remove, file)
-        self._metrics = MetricsProcess(proxy, listener, self.figures)
-        self._undo.callback(self._metrics.close)
+        self.metrics = MetricsProcess(proxy, listener, self.figures.of_metrics)
+        self._undo.callback(self.metrics.close)
         if proxy.metrics.is_remote and not (proxy.metrics_certificate and proxy.metrics_token):
             without = "TLS (proxy.metrics_certificate)" if not proxy.metrics_certificate else "proxy.metrics_token"
             LOG.warning("metrics are served to other machines at %s without %s", proxy.metrics, without)
@@ -220,17 +192,17 @@ class Supervisor:
     def _fork(self) -> None:
         """Forks the other processes, and reads the files for them."""
         proxy = self.config.proxy
-        self._keys = KeyProcess(proxy.user, proxy.core_dumps)
-        self._undo.callback(self._keys.close)
-        self._protocols = self._undo.enter_context(Protocols(self._keys.load))
+        self.keys = KeyProcess(proxy.user, proxy.core_dumps)
+        self._undo.callback(self.keys.close)
+        self._protocols = self._undo.enter_context(Protocols(self.keys.load))
         self._device.open()
         self._undo.callback(self._device.close)
         self._material = self._protocols.gather(self.config)
         self._device.known = self._material.device
-        self._process = WorkerProcess([connection.fileno() for connection in self._keys.connections], self._clock)
-        self._undo.callback(self._process.close)
-        self._keys.handed_over()
-        self._reload = Reload(self, self._process, self._protocols, self._keys)
+        self.process = WorkerProcess([connection.fileno() for connection in self.keys.connections], self._clock)
+        self._undo.callback(self.process.close)
+        self.keys.handed_over()
+        self.reloading = Reload(self, self.process, self._protocols, self.keys)
 
     def _remove(self, file: KeptFile | KeptListener) -> None:
         """The file of a socket, at the end."""
@@ -249,19 +221,19 @@ class Supervisor:
             loop.add_reader(self._until_fd, self._on_orphaned, self._until_fd)
         try:
             self._start_workers()
-            if self._taking and self.channels:
+            if self.taking and self.channels:
                 self.state = "taking over"
-                await self._taking.run(self.channels)
+                await self.taking.run(self.channels)
             if self._control:
                 await self._control.start()
-            if self._metrics:
-                self._metrics.serve()
+            if self.metrics:
+                self.metrics.serve()
             self._check_children()
             self.state = "running"
             LOG.info("ready: queue kind %s, %d worker(s)", self.config.proxy.queue, len(self.workers))
             self.readiness.ready("serving")
             self._clock.start()
-            self._heartbeat.start()
+            self.heartbeat.start()
             self._refusals.start()
             self._key_log.start()
             self._device.start()
@@ -282,18 +254,18 @@ class Supervisor:
 
     def _start_workers(self) -> None:
         loop = asyncio.get_running_loop()
-        assert self._process and self._keys and self._material
-        done, notes = self._process.start(self.config, self._material)
+        assert self.process and self.keys and self._material
+        done, notes = self.process.start(self.config, self._material)
         for line in done:
             LOG.info("sandbox of workers: %s", line)
         if line := python_cpus.leave_to_workers(self.config.proxy.cpus):
             LOG.info("%s", line)
         self._log_notes(notes)
         self._material = None
-        self.workers[:] = self._process.workers
+        self.workers[:] = self.process.workers
         for worker in self.workers:
             self._logs.append(log.WorkerLog(loop, worker))
-        for child in (self._process.child, self._keys.child):
+        for child in (self.process.child, self.keys.child):
             loop.add_reader(child.fileno(), self._on_child, child)
         assert self.channels is not None
         self.channels.give_to(self.workers)
@@ -309,15 +281,15 @@ class Supervisor:
         """Stops the workers, once, with GOODBYE(error) to the hosts."""
         for task in (
             self._clock,
-            self._heartbeat,
+            self.heartbeat,
             self._refusals,
             self._key_log,
             self._connection_log,
-            self._reload,
+            self.reloading,
         ):
             if task:
                 task.stop()
-        if self._process and self._process.child.ended():
+        if self.process and self.process.child.ended():
             self.workers.clear()
             return
         workers, self.workers[:] = list(self.workers), []
@@ -415,7 +387,7 @@ class Supervisor:
         """A process wants to take over. Returns what begins that. OSError: it may not, or not now."""
         try:
             pid = check_peer(sock)
-            if self.state != "running" or not self.channels or (self._reload and self._reload.runs):
+            if self.state != "running" or not self.channels or (self.reloading and self.reloading.runs):
                 raise OSError(errno.EBUSY, f"this proxy is {self.state}" if self.state != "running" else "it reloads")
         except OSError:
             sock.close()
@@ -424,7 +396,7 @@ class Supervisor:
         channels = self.channels
         control = [(self._control.path, self._control.listener)] if self._control else []
         duplicates = names_of([*control, *self._passed_on, *channels.listeners])
-        self._giving = Giving(sock, channels, duplicates, self.config.proxy.drain_timeout_s)
+        self.giving = Giving(sock, channels, duplicates, self.config.proxy.drain_timeout_s)
         self.state = "handing over"
 
         def begin() -> None:
@@ -435,14 +407,14 @@ class Supervisor:
         return begin
 
     async def _give(self, duplicates: dict[str, int]) -> None:
-        assert self._giving and self.channels
-        given = await self._giving.run(lambda: None)
+        assert self.giving and self.channels
+        given = await self.giving.run(lambda: None)
         for fd in duplicates.values():
             os.close(fd)
         if not given:
             self.state = "running" if self.state == "handing over" else self.state
             return
-        giving = self._giving
+        giving = self.giving
         LOG.info("upgrade: %d channels with %d sockets are the new proxy's", giving.moved, giving.sockets)
         self._is_left = True
         self.channels.leave()
@@ -463,10 +435,10 @@ class Supervisor:
         """The same; returns the outcome (Reload.begin()). OSError: it cannot begin."""
         if self.path is None:
             raise OSError(errno.EINVAL, "there is no file to read: the proxy was started without --config")
-        if self.state != "running" or not self._reload:
+        if self.state != "running" or not self.reloading:
             raise OSError(errno.EBUSY, f"this proxy is {self.state}")
         self.readiness.reloading()
-        return self._reload.begin(self.path, self._reloaded)
+        return self.reloading.begin(self.path, self._reloaded)
 
     def _reloaded(self, refused: list[str]) -> None:
         """`systemctl status` goes on to say that the file is not what is in force."""
@@ -474,11 +446,11 @@ class Supervisor:
 
     def take(self, new: Config, material: Material, notes: Notes) -> None:
         """Puts a configuration in force that the workers' process has prepared. OSError: nothing has changed."""
-        assert self._process
-        if self._metrics:
-            self._metrics.configure(new.proxy)
+        assert self.process
+        if self.metrics:
+            self.metrics.configure(new.proxy)
         device = of_device(new)  # it may have changed since the file was read
-        self._process.configure(device)
+        self.process.configure(device)
         self._log_notes(notes)
         self._device.known = device
         self.tenants.configure(new)
@@ -495,8 +467,8 @@ class Supervisor:
             self.channels.look()
 
     def _set_device(self, device: Device) -> None:
-        if self.state == "running" and self._process:
-            self._process.set_device(device)
+        if self.state == "running" and self.process:
+            self.process.set_device(device)
 
     # --- events ----------------------------------------------------------------------------------------
 
@@ -520,125 +492,6 @@ class Supervisor:
         soonest = min((wait for wait in waits if wait is not None), default=None)
         if soonest is not None:
             self._timer = asyncio.get_running_loop().call_later(soonest, self._on_endpoint)
-
-    # --- figures ---------------------------------------------------------------------------------------
-
-    def answer(self, question: control_socket.Question) -> dict[str, Any]:
-        """Answers a question of the control socket. OSError: it cannot be answered."""
-        if question.ask == "route":
-            return device_network.route_of(question.local, question.peer)
-        programs = self.channels.programs() if self.channels else {}
-        awake = [worker for worker in self.workers if answers(worker)]
-        channels = []
-        for worker in awake:
-            for row in worker.channels():
-                pid, program = programs.get(row["queue_id"], (row["pid"], ""))
-                row |= {"worker": worker.index, "pid": pid, "program": program}
-                row["link_state"] = LINK_STATES[row["link_state"]]
-                channels.append(row)
-        result: dict[str, Any] = {
-            "proxy": {
-                "version": __version__,
-                "pid": os.getpid(),
-                "processes": {child.name: child.pid for child in self._children()},
-                "state": self.state,
-                "queue": self.config.proxy.queue,
-                "config": str(self.path) if self.path else None,
-                "uptime_s": time.time() - self.started_at,
-                "reloading": bool(self._reload and self._reload.runs),
-                "reloads": self.reloads(),
-                "upgrade": self._upgrade_row(),
-            },
-            "interface": self.channels.interface() if self.channels else {},
-            "workers": [self._worker_row(worker, worker in awake) for worker in self.workers],
-            "tenants": [
-                {"tenant": name} | figures | self._rate_and_mark(name) for name, figures in self._tenants().items()
-            ],
-            "steering": self._steering.rows(),
-            "filters": [{"filter": name} | totals for name, totals in self._filters().items()],
-            "tls": self._tls_counts(),
-            "channels": sorted(channels, key=lambda row: row["queue_id"]),
-        }
-        if question.connections:
-            result["connections"] = connections = []
-            for worker in awake:
-                for row in worker.connections():
-                    row["worker"] = worker.index
-                    connections.append(row)
-            result["network"] = device_network.read()
-        return result
-
-    def _upgrade_row(self) -> dict[str, Any]:
-        """What it has taken over, and what it has given so far; empty: nothing."""
-        one = self._giving or self._taking
-        row: dict[str, Any] = {"channels": one.moved, "sockets": one.sockets, "reset": one.reset} if one else {}
-        if self._giving and (waits := self._giving.waiting()):
-            row["waits"] = waits
-        return row
-
-    def reloads(self) -> dict[str, int]:
-        """How many were taken, and how many refused."""
-        return dict(self._reload.counts) if self._reload else {}
-
-    def _worker_row(self, worker: RemoteWorker, awake: bool) -> dict[str, Any]:
-        stands_s, reports = self._heartbeat.figures(worker)
-        row: dict[str, Any] = {"worker": worker.index, "no_progress_s": round(stands_s, 1), "no_progress": reports}
-        if not awake:
-            return row
-        stats = worker.stats()
-        refused = stats["refused_policy"] + stats["refused_limit"]
-        kept = stats["kept_listeners"] + stats["parked_connections"]
-        return row | {**stats, "refused": refused, "kept": kept}
-
-    def _children(self) -> list[Child]:
-        opener = getattr(self.channels, "opener", None)
-        return [process.child for process in (self._process, self._keys, self._metrics, opener) if process]
-
-    def _answers(self) -> bool:
-        """Does the workers' process answer (whatever its workers do)?"""
-        if not self._process or not self.workers:
-            return False
-        self.workers[0].pulse()
-        return not self._process.silent_s
-
-    def _tenants(self) -> dict[str, dict[str, dict[str, int]]]:
-        return self._process.tenants() if self._process and self._answers() else {}
-
-    def _rate_and_mark(self, name: str) -> dict[str, int | None]:
-        """What its table says. A tenant that the file no longer names has neither."""
-        of_it = next((tenant for tenant in self.config.tenant if tenant.name == name), None)
-        return {"pacing_bytes_s": of_it.pacing_bytes_s if of_it else 0, "dscp": of_it.dscp if of_it else None}
-
-    def _filters(self) -> dict[str, dict[str, int]]:
-        return self._process.filters() if self._process and self._answers() else {}
-
-    def _tls_counts(self) -> dict[str, int]:
-        return self._process.tls_counts() if self._process and self._answers() else {}
-
-    def figures(self) -> dict[str, Any]:
-        """The figures that metrics are made from (metrics.families())."""
-        awake = [worker for worker in self.workers if answers(worker)]
-        return {
-            "info": {"version": __version__, "queue": self.config.proxy.queue},
-            "proxy": {
-                "started_at": self.started_at,
-                "draining": int(self.state == "draining"),
-                "reloads": self.reloads(),
-            },
-            "shm": self.channels.counters() if isinstance(self.channels, ShmChannels) else {},
-            "steer": self.channels.counters() if self.channels and not isinstance(self.channels, ShmChannels) else {},
-            "interface": self.channels.interface() if self.channels else {},
-            "progress": [self._progress(worker) for worker in self.workers],
-            "workers": [worker.stats() | {"worker": worker.index} for worker in awake],
-            "tenants": self._tenants(),
-            "channels": [row | {"worker": worker.index} for worker in awake for row in worker.channels()],
-            "filters": self._filters(),
-            "tls": self._tls_counts(),
-        }
-
-    def _progress(self, worker: RemoteWorker) -> dict[str, float]:
-        stands_s, reports = self._heartbeat.figures(worker)
-        return {"worker": worker.index, "stands_s": stands_s, "reports": reports}
 
 
 def _open_device(config: Config, tenants: Tenants, parts: Parts | None) -> Channels:

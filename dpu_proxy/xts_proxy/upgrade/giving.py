@@ -44,7 +44,7 @@ from xts_proxy.workers.worker_process import RemoteWorker
 from xts_proxy.workers.workers import LINK_STATES, Moved, Owner, Waits
 
 if TYPE_CHECKING:
-    from xts_proxy.supervisor.supervisor import Channels
+    from xts_proxy.queues.channels import Channels
 
 _CREDENTIALS = struct.Struct("=iII")
 #: How long a host may take to finish its calls. After that the calls that are under way fail.

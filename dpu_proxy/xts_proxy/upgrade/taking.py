@@ -32,7 +32,7 @@ from xts_proxy.upgrade.handover import (
 )
 
 if TYPE_CHECKING:
-    from xts_proxy.supervisor.supervisor import Channels
+    from xts_proxy.queues.channels import Channels
 
 _TIMEOUT_S = 10.0
 

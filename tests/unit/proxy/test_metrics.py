@@ -58,7 +58,7 @@ def account() -> dict[str, dict[str, int]]:
 
 
 def figures(workers: int = 1, channels: int = 1) -> dict[str, Any]:
-    """What Supervisor.figures() has."""
+    """What Figures.of_metrics() has."""
     return {
         "info": {"version": "1.2.3", "queue": "shm"},
         "proxy": {"started_at": 1.0, "draining": 0, "reloads": {"taken": 2, "refused": 1}},
