@@ -52,7 +52,7 @@ class Wire(StrEnum):
         return (*ports, *topology.NETWORK_CABLES)
 
 
-def raise_network(lab: str, device_queues: int, wire: Wire, mtu: int) -> None:
+def raise_network(lab: str, device_queues: int, wire: Wire, mtu: int = topology.XTS_MTU) -> None:
     """Makes a lab's namespaces and everything in them."""
     topology.raise_network(lab, device_queues, wire.roles(), wire.cables(mtu))
     if wire is not Wire.CABLE:
