@@ -9,8 +9,17 @@ NOT_LONG = ("-m", "not long")
 
 #: tests/run --smoke: some of each wing, from the wire to unmodified programs. Two minutes are the limit, on two cores.
 SMOKE = (
-    "tests/unit/messages/test_vectors.py",
+    "tests/unit/agent/test_agent_config.py",
+    "tests/unit/bench/test_bench_results.py",
+    "tests/unit/bpf/test_kept_interface.py",
+    "tests/unit/cli/test_status_rates.py",
+    "tests/unit/code/test_scripts.py",
+    "tests/unit/deploy/test_units.py",
+    "tests/unit/documents/test_documented_limits.py",
     "tests/unit/host/test_rules.py",
+    "tests/unit/library/test_toml_positions.py",
+    "tests/unit/messages/test_vectors.py",
+    "tests/unit/proxy/test_policy.py",
     "tests/unit/ulp/test_ulp_http2.py::test_frames_are_pdus_however_they_arrive",
     "tests/model/test_link.py",
     "tests/link/test_afxdp_queue.py::test_every_size_crosses_both_ways",

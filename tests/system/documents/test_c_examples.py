@@ -241,7 +241,7 @@ def test_gather(bed: Bed) -> None:
 
 
 def test_there_are_as_many_as_for_python() -> None:
-    """But for socket options that stand for what a network card does: options.c shows how C sets them."""
+    """Except for socket options that stand for what a network card does: options.c shows how C sets them."""
     of_python = [path for path in (TOP / "host_lib" / "examples").glob("*.py") if not path.name.startswith("nic_")]
     assert len(NAMES) >= len(of_python)
 
