@@ -10,7 +10,20 @@ from typing import Any
 from xts_messages.terminal.command_line import add_watch, watch
 from xts_messages.terminal.text_table import print_table
 
-from .checks import Check, endpoint, interfaces, interposer, kernel, privilege, protocols, queues, rdma, tls, wire
+from .checks import (
+    Check,
+    endpoint,
+    interfaces,
+    interposer,
+    kernel,
+    offered,
+    privilege,
+    protocols,
+    queues,
+    rdma,
+    tls,
+    wire,
+)
 from .options import add_verb
 
 _EXIT_STATUS = "exit status: 0, or 1 when a check failed that offloading needs"
@@ -33,6 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _look(arguments: argparse.Namespace) -> int:
+    offered.forget()
     parts = (endpoint, queues, wire, protocols, interposer, kernel, interfaces, privilege, rdma, tls)
     checks = [check for part in parts for check in part.checks()]
     works = all(check.level != "fail" for check in checks)

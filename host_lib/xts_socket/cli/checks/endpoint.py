@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 
-from xts_messages.attaching.attach import OfferedQueues, list_queues
+from xts_messages.attaching.attach import OfferedQueues
 
 from ... import AF_INET6, IPPROTO_TCP, TCP_CONGESTION, Info, has_dualstack_ipv6, info, socket
 from .. import status
 from ..options import endpoint_path
 from ..ping import round_trips_us
 from . import Check
+from .offered import queues
 
 _MORE_QUEUES = "for less latency and CPU: more queues (xts-agent --queues, --raise-queues), or fewer programs"
 _START = "start xts-agent (host) or xts-proxy (same machine), or {} XTS_ENDPOINT"
@@ -74,7 +75,7 @@ def _in_use() -> Iterator[Check]:
         return
     offered: dict[str, OfferedQueues] = {}
     with suppress(OSError):  # an older agent
-        offered = {one.interface: one for one in list_queues(endpoint_path())}
+        offered = {one.interface: one for one in queues()}
     own = Counter(process.interface or "" for process in attached if process.relayed is None)
     relayed = Counter(process.interface or "" for process in attached if process.relayed is not None)
     found = "; ".join(

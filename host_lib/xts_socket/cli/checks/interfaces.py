@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from xts_messages.attaching.attach import OfferedQueues, list_queues
+from xts_messages.attaching.attach import OfferedQueues
 from xts_messages.machine import xdp_features
 from xts_messages.machine.xdp_features import BASIC, REDIRECT, RX_SEVERAL, ZERO_COPY, XdpFeatures
 
-from ..options import endpoint_path
 from . import Check
+from .offered import queues
 
 _LOOPBACK = 0x8  # IFF_LOOPBACK
 
@@ -58,7 +58,7 @@ def _zero(features: XdpFeatures) -> str:
 def _wanted_programs() -> dict[str, str]:
     """What is wrong with the program of each interface on which the endpoint's agent has queues, by its name."""
     try:
-        offered = list(list_queues(endpoint_path()))
+        offered = queues()
         attached = attached_programs()
     except Exception:  # no agent, or no netlink, as other checks say
         return {}

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xts_messages.attaching.attach import OfferedQueues, list_queues
+from xts_messages.attaching.attach import OfferedQueues
 
-from ..options import endpoint_path
 from . import Check
 from .interfaces import attached_programs, program_fault
+from .offered import queues
 
 
 def checks() -> Iterator[Check]:
     try:
-        offered = list(list_queues(endpoint_path()))
+        offered = queues()
     except OSError:  # there is no endpoint, as another check says; or it is older
         return
     if not offered:  # shared memory

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from xts_messages.attaching.attach import list_queues
-
-from ..options import endpoint_path
 from . import Check
+from .offered import queues
 
 #: Frames that a card had no room for, or found damaged (Documentation/networking/statistics.rst). What an XDP program
 #: drops is not in them.
@@ -19,7 +17,7 @@ STATISTICS = "/sys/class/net/{interface}/statistics"
 
 def checks() -> Iterator[Check]:
     try:
-        interfaces = [one.interface for one in list_queues(endpoint_path())]
+        interfaces = [one.interface for one in queues()]
     except OSError:  # there is no endpoint, as another check says; or it is older
         return
     for interface in interfaces:
