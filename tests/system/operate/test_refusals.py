@@ -200,7 +200,7 @@ def test_one_sentence_everywhere(tmp_path: Path, server: list[str]) -> None:
                 status = [sys.executable, "-m", "xts_socket.cli", "status", "--processes", "--pid", str(program.pid)]
                 shown = subprocess.run(status, capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout
                 _, told = program.communicate(timeout=DEADLINE_S)
-        assert sentence in shown
+        assert sentence in " ".join(shown.split())  # a table breaks it, by how long the folder for tests is
         assert "NO_QUEUE" in shown
         assert told.splitlines() == [
             f"libxts: {Path(sys.executable).name} (process {program.pid}): "
