@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	struct run r = { .below = memory_open(true), .frames = { .held_max = HELD_MOST } };
 
 	ENSURE(xts_parts_wrap(&r.frames.queue, &r.below->queue) == 0);
-	xts_parts_use(r.frames.queue, PACKET);
+	xts_parts_use(r.frames.queue, PACKET, PACKET);
 	while (in.bytes) {
 		step_begins(&in, data);
 		switch (take(&in) % 9) {
@@ -86,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 			break;
 		case 8:
 			r.hostile = true; /* what was on its way is lost */
-			xts_parts_use(r.frames.queue, take(&in) % 8 ? PACKET : 0);
+			xts_parts_use(r.frames.queue, take(&in) % 8 ? PACKET : 0, PACKET);
 			break;
 		}
 	}

@@ -47,7 +47,7 @@ void xts_packets_begin(struct xts_packets *packets, const struct xts_link *link)
 	if (packets->parts && parts)
 		xts_bundle_use(packets->bundle, packets->parts);
 	if (packets->parts)
-		xts_parts_use(packets->parts, parts ? room : 0);
+		xts_parts_use(packets->parts, parts ? room : 0, link->packet_bytes);
 	if (packets->bundle)
 		xts_bundle_send(packets->bundle, link->features & XTS_FEATURE_BUNDLE, room);
 }
@@ -57,5 +57,5 @@ void xts_packets_end(struct xts_packets *packets)
 	if (packets->bundle)
 		xts_bundle_send(packets->bundle, false, 0);
 	if (packets->parts)
-		xts_parts_use(packets->parts, 0);
+		xts_parts_use(packets->parts, 0, 0);
 }

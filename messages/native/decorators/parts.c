@@ -46,6 +46,7 @@ struct parts_queue {
 	struct xts_queue base;
 	struct xts_queue *inner;
 	uint32_t packet_bytes; /* 0: off */
+	uint32_t peer_bytes;
 	/* Transmit: the slot that came back last goes out first, while it is in the cache. */
 	uint8_t (*memory)[STAGED_BYTES];
 	uint16_t free[FRAMES_MAX];
@@ -276,7 +277,7 @@ static bool add(struct parts_queue *q, const struct xts_rx_frame *packet)
 
 	if (!q->packet_bytes || packet->segments != 1 ||
 	    xts_part_decode(&m, packet->segment[0].iov_base, packet->bytes) || !m.length ||
-	    m.frame_bytes > xts_parts_frame_bytes(q->packet_bytes) - XTS_ETH_BYTES)
+	    m.frame_bytes > xts_parts_frame_bytes(q->peer_bytes) - XTS_ETH_BYTES)
 		return false;
 	l = frame_of(q, &m);
 	if (!l || m.offset != l->bytes || m.frame_bytes != l->frame_bytes || m.length > l->frame_bytes - l->bytes ||
@@ -456,7 +457,7 @@ void xts_parts_unwrap(struct xts_queue *base)
 	free(base);
 }
 
-void xts_parts_use(struct xts_queue *base, uint32_t packet_bytes)
+void xts_parts_use(struct xts_queue *base, uint32_t packet_bytes, uint32_t peer_bytes)
 {
 	struct parts_queue *q = parts_of(base);
 
@@ -466,4 +467,5 @@ void xts_parts_use(struct xts_queue *base, uint32_t packet_bytes)
 		q->first = (q->first + 1) % FRAMES_MAX;
 	}
 	q->packet_bytes = packet_bytes;
+	q->peer_bytes = peer_bytes;
 }

@@ -41,7 +41,9 @@ int xts_parts_wrap(struct xts_queue **out, struct xts_queue *inner);
 void xts_parts_unwrap(struct xts_queue *parts);
 
 /* parts: the result of xts_parts_wrap(). From now on a packet carries up to packet_bytes of a frame, Ethernet header
- * included, and longer frames leave and are accepted in parts; 0: none are. What had come in part is dropped. */
-void xts_parts_use(struct xts_queue *parts, uint32_t packet_bytes);
+ * included, and longer frames leave in parts; 0: none do, and none is accepted. In a packet of the other end there may
+ * be up to peer_bytes: its frames need not have the heads that this end leaves room for. What had come in part is
+ * dropped. */
+void xts_parts_use(struct xts_queue *parts, uint32_t packet_bytes, uint32_t peer_bytes);
 
 #endif

@@ -297,12 +297,12 @@ class Queue:
         self._native = None
         return Queue(out[0])
 
-    def in_parts(self, packet_bytes: int) -> Queue:
+    def in_parts(self, packet_bytes: int, peer_bytes: int = 0) -> Queue:
         """This queue with frames of more than `packet_bytes` in parts (native/decorators/parts.h); use the result
-        in place of this object."""
+        in place of this object. `peer_bytes`: as many of the peer's, if that is not the same."""
         out = ffi.new("struct xts_queue **")
         check(lib.xts_parts_wrap(out, self.native), "parts")
-        lib.xts_parts_use(out[0], packet_bytes)
+        lib.xts_parts_use(out[0], packet_bytes, peer_bytes or packet_bytes)
         self._native = None
         return Queue(out[0], int(lib.xts_parts_frame_bytes(packet_bytes)))
 

@@ -3,13 +3,14 @@ in parts. veth drops what is longer than the MTU of its other end."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from beds.lab import raise_or_skip
+from beds.lab import raise_or_skip, skip_without_lab
 from beds.lab_processes import attached, echo_server
 from beds.running_agent import until
 from xts_lab.card import Cable
@@ -100,16 +101,39 @@ def test_every_byte_arrives(lab: Lab) -> None:
     echoes(lab)
 
 
-def test_datagrams_that_are_longer_than_a_packet(lab: Lab) -> None:
+def largest_after_datagrams(lab: Lab) -> str:
+    """Datagrams of many sizes come back; what the client says then."""
     with lab.popen("net", [sys.executable, "-c", DATAGRAMS], stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout
             command = [sys.executable, "-c", SIZES, server.stdout.readline().strip()]
             done = lab.run("host", command, capture_output=True, text=True, timeout=60)
             assert done.returncode == 0, done.stderr
-            assert done.stdout == f"all of {14 + 8 * (lab.settings.mtu + 14 - 36)}\n"
+            return str(done.stdout)
         finally:
             server.kill()
+
+
+def test_datagrams_that_are_longer_than_a_packet(lab: Lab) -> None:
+    assert largest_after_datagrams(lab) == f"all of {14 + 8 * (lab.settings.mtu + 14 - 36)}\n"
+
+
+class HeadlessHost(Lab):
+    """A lab whose proxy takes frames with heads and without, and whose host sends them without: its agent has found no
+    use for them."""
+
+    def proxy_configuration(self) -> str:
+        return super().proxy_configuration().replace('steering = "none"', 'steering = "address"')
+
+
+def test_a_proxy_that_leaves_room_for_heads_which_its_host_has_not() -> None:
+    skip_without_lab("afxdp")
+    lab = HeadlessHost(f"t{os.getpid()}headless", queues=1, relayed_max=0, steering="none", mtu=1500)
+    lab.up()
+    try:
+        assert largest_after_datagrams(lab) == f"all of {14 + 8 * (1514 - 36)}\n"
+    finally:
+        assert not lab.down()
 
 
 def test_more_processes_than_queues(lab: Lab) -> None:

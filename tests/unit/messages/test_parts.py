@@ -92,6 +92,16 @@ def test_no_packet_is_longer_than_the_wire_takes() -> None:
         assert len(sizes) == int(lib.XTS_PARTS_MAX) + 1 + 2
 
 
+def test_an_end_that_leaves_room_for_heads_takes_frames_without() -> None:
+    """A proxy does not know whether its host has heads; where it has none, its frames are longer than the proxy's."""
+    host, proxy = open_shm_pair(frame_window=WINDOW)
+    with host.in_parts(PACKET) as host, proxy.in_parts(PACKET - 32, PACKET) as proxy:
+        send(host, frame_of(LARGEST))
+        assert drain(proxy) == [frame_of(LARGEST)]
+        with pytest.raises(OSError, match="bytes, not"):
+            proxy.submit(frame_of(LARGEST))
+
+
 def test_a_longer_frame_is_refused(pair: tuple[Queue, Queue]) -> None:
     with pytest.raises(OSError, match=f"a frame has 1 to {LARGEST} bytes, not {LARGEST + 1}"):
         pair[0].submit(frame_of(LARGEST + 1))
@@ -178,7 +188,7 @@ def test_a_sender_that_begins_again(raw: tuple[Queue, Queue]) -> None:
 
 def test_parts_are_not_accepted_before_both_ends_have_agreed(raw: tuple[Queue, Queue]) -> None:
     peer, ours = raw
-    lib.xts_parts_use(ours.native, 0)
+    lib.xts_parts_use(ours.native, 0, 0)
     send(peer, *parts_of(FRAME), frame_of(100))
     assert drain(ours) == [frame_of(100)]
     assert ours.stats.rx_invalid == len(parts_of(FRAME))
@@ -195,11 +205,11 @@ def test_what_waits_at_the_end_of_an_epoch_is_dropped() -> None:
             except BlockingIOError:
                 break
             slots += 1
-        lib.xts_parts_use(host.native, 0)
+        lib.xts_parts_use(host.native, 0, 0)
         host.kick()
         drain(proxy)
-        lib.xts_parts_use(host.native, PACKET)
-        lib.xts_parts_use(proxy.native, PACKET)
+        lib.xts_parts_use(host.native, PACKET, PACKET)
+        lib.xts_parts_use(proxy.native, PACKET, PACKET)
         for number in range(slots):
             host.submit(frame_of(100, number))
             host.kick()
