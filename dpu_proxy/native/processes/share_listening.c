@@ -25,8 +25,10 @@ static void changed(struct connection *l)
 	for (struct list *node = s->members.next; node != &s->members; node = node->next) {
 		struct connection *m = list_entry(node, struct member, all)->connection;
 
-		if (m != l)
-			worker_poke(m->worker);
+		if (m == l)
+			continue;
+		atomic_store(&m->worker->follow_due, true);
+		worker_poke(m->worker);
 	}
 }
 
@@ -151,6 +153,9 @@ void share_follow(struct worker_state *w)
 	struct member *m;
 	bool listens = false;
 
+	if (!atomic_exchange(&w->follow_due,
+			     false)) /* it is poked for much else, and there may be thousands to look at */
+		return;
 	do {
 		registry_lock();
 		m = next_to_follow(w, &listens);

@@ -63,9 +63,10 @@ struct worker_state {
 	/* Another worker has put something into one of these lists, into a shared socket, or onto cut. It is read
 	 * without a lock; while it is false there is no need to take one. */
 	atomic_bool left;
-	bool poked;           /* there may be something on stale */
-	uint64_t accepted_ns; /* of the last connection that it has accepted (listener.c) */
-	uint32_t share_turns; /* turns given so far to members of shared listeners; it wraps */
+	atomic_bool follow_due; /* a shared socket of this worker has begun, or ceased, to listen (share_listening.c) */
+	bool poked;             /* there may be something on stale */
+	uint64_t accepted_ns;   /* of the last connection that it has accepted (listener.c) */
+	uint32_t share_turns;   /* turns given so far to members of shared listeners; it wraps */
 	struct xts_worker_stats stats;
 	struct log log;
 	struct closed_list closed;
