@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from xts_bpf import _native
+from xts_bpf.bpf_object import checked, descriptor_of, map_of, open_object, programs
 from xts_bpf.program import interface_index
 
 ffi, lib = _native.ffi, _native.lib
@@ -59,44 +60,31 @@ class Classes:
         self.interface = interface
         self.rules = tuple(rules)
         self._index = interface_index(interface)
-        lib.xts_bpf_catch_messages()
         with ExitStack() as undo:
-            opened = lib.bpf_object__open_file(os.fsencode(OBJECT), ffi.NULL)
-            if opened == ffi.NULL:
-                self._check(-int(ffi.errno), f"opening {OBJECT}")
+            opened = open_object(OBJECT, f"opening {OBJECT}")
             undo.callback(lib.bpf_object__close, opened)  # the link keeps the program and its maps
-            self._check(lib.bpf_object__load(opened), f"loading {OBJECT}")
-            programs = _programs(opened)
-            self._fill(opened, programs[_ARRIVED])
+            checked(lib.bpf_object__load(opened), f"loading {OBJECT}")
+            of_it = programs(opened)
+            self._fill(opened, descriptor_of(of_it[_ARRIVED]))
             self._frames = mmap.mmap(
-                self._map(opened, "xts_class_frames"),
+                map_of(opened, "xts_class_frames"),
                 RULES_MAX * CPUS_MAX * _COUNT.size,
                 mmap.MAP_SHARED,
                 mmap.PROT_READ,
             )
-            link = lib.xts_bpf_link(self._index, programs[_CHOOSES], _CHOOSES.encode())
-            self._link = self._check(link, f"attaching the XDP program for classes to {interface}")
+            link = lib.xts_bpf_link(self._index, descriptor_of(of_it[_CHOOSES]), _CHOOSES.encode())
+            self._link = checked(link, f"attaching the XDP program for classes to {interface}")
 
     def _fill(self, opened: Any, arrived: int) -> None:
-        rules, cpus = self._map(opened, "xts_class_rules"), self._map(opened, "xts_class_cpus")
+        rules, cpus = map_of(opened, "xts_class_rules"), map_of(opened, "xts_class_cpus")
         for i, rule in enumerate(self.rules):
             what = f"the processor {rule.cpu} for frames of {self.interface}"
             self._update(cpus, rule.cpu, _CPU.pack(CPU_QUEUE, arrived), what)
             self._update(rules, i, _RULE.pack(rule.kind, rule.value, rule.cpu, 0), f"rule {i} of {self.interface}")
 
-    def _map(self, opened: Any, name: str) -> int:
-        return self._check(int(lib.bpf_object__find_map_fd_by_name(opened, name.encode())), f"map {name}")
-
     def _update(self, fd: int, key: int, value: bytes, what: str) -> None:
         if lib.bpf_map_update_elem(fd, _NUMBER.pack(key), value, 0) < 0:
-            self._check(-int(ffi.errno), what)
-
-    @staticmethod
-    def _check(result: int, what: str) -> int:
-        if result < 0:
-            said = " ".join(ffi.string(lib.xts_bpf_messages()).decode(errors="replace").split())[-400:]
-            raise OSError(-result, f"{what}: {os.strerror(-result)}" + (f" ({said})" if said else ""))
-        return int(result)
+            checked(-int(ffi.errno), what)
 
     @property
     def present(self) -> bool:
@@ -124,13 +112,3 @@ class Classes:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
-
-
-def _programs(opened: Any) -> dict[str, int]:
-    """The descriptors of the object's programs, which it owns."""
-    found = {}
-    program = lib.bpf_object__next_program(opened, ffi.NULL)
-    while program != ffi.NULL:
-        found[ffi.string(lib.bpf_program__name(program)).decode()] = int(lib.bpf_program__fd(program))
-        program = lib.bpf_object__next_program(opened, program)
-    return found

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from xts_bpf import _native
+from xts_bpf.bpf_object import checked, descriptor_of, open_object, programs
 
 ffi, lib = _native.ffi, _native.lib
 #: The example, which is installed with the package.
@@ -26,47 +27,25 @@ EXAMPLE_FILTER = Path(_native.__file__).with_name("source_rate_filter.bpf.o")
 FILTER_SECTIONS = ("socket",)
 
 
-def _said() -> str:
-    """What libbpf, and through it the kernel's verifier, has printed: the end of it, which contains the reason."""
-    said = " ".join(ffi.string(lib.xts_bpf_messages()).decode(errors="replace").split())
-    return f" ({said[-400:]})" if said else ""
-
-
-def _raise(error: int, what: str) -> None:
-    raise OSError(error, f"{what}: {os.strerror(error)}{_said()}")
-
-
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     with path.open("rb"):  # raises a plain error, if the file cannot be opened
         pass
-    lib.xts_bpf_catch_messages()
-    opened = lib.bpf_object__open_file(os.fsencode(path), ffi.NULL)
-    if opened == ffi.NULL:
-        _raise(ffi.errno, f"{path} is no BPF object")
+    opened = open_object(path, f"{path} is no BPF object")
     try:
         yield opened
     finally:
         lib.bpf_object__close(opened)
 
 
-def _programs(opened: Any) -> dict[str, Any]:
-    programs = {}
-    program = lib.bpf_object__next_program(opened, ffi.NULL)
-    while program != ffi.NULL:
-        programs[ffi.string(lib.bpf_program__name(program)).decode()] = program
-        program = lib.bpf_object__next_program(opened, program)
-    return programs
-
-
 def _find(opened: Any, path: Path, name: str, sections: Sequence[str], what: str) -> Any:
-    programs = _programs(opened)
-    if name not in programs:
-        raise OSError(errno.ENOENT, f"{path} has no program {name}: it has {', '.join(sorted(programs)) or 'none'}")
-    section = ffi.string(lib.bpf_program__section_name(programs[name])).decode()
+    of_it = programs(opened)
+    if name not in of_it:
+        raise OSError(errno.ENOENT, f"{path} has no program {name}: it has {', '.join(sorted(of_it)) or 'none'}")
+    section = ffi.string(lib.bpf_program__section_name(of_it[name])).decode()
     if section.split("/")[0] not in sections:
         raise OSError(errno.EINVAL, f"{name} of {path} is in section {section!r}, which is for no {what}")
-    return programs[name]
+    return of_it[name]
 
 
 def check_parser(path: Path, name: str) -> None:
@@ -101,11 +80,9 @@ def load_filter(path: Path, name: str) -> int:
 
 def _load(opened: Any, path: Path, name: str, wanted: Any) -> int:
     """Loads it as a socket filter, without the other programs of its object. The object owns the descriptor."""
-    for program in _programs(opened).values():
+    for program in programs(opened).values():
         lib.bpf_program__set_autoload(program, program == wanted)
     lib.bpf_program__set_type(wanted, lib.BPF_PROG_TYPE_SOCKET_FILTER)
     lib.bpf_program__set_expected_attach_type(wanted, 0)
-    result = int(lib.bpf_object__load(opened))
-    if result < 0:
-        _raise(-result, f"loading {name} of {path}")
-    return int(lib.bpf_program__fd(wanted))
+    checked(lib.bpf_object__load(opened), f"loading {name} of {path}")
+    return descriptor_of(wanted)

@@ -24,6 +24,7 @@ from typing import Any, Self
 os.environ["LIBXDP_SKIP_DISPATCHER"] = "1"  # read by libxdp at its first call
 
 from xts_bpf import _native
+from xts_bpf.bpf_object import checked, descriptor_of, map_of, open_object, programs
 
 ffi, lib = _native.ffi, _native.lib
 OBJECT = Path(_native.__file__).with_name("xts_steer.bpf.o")  # installed next to the compiled module
@@ -98,21 +99,13 @@ def interface_index(interface: str) -> int:
         raise OSError(errno.ENODEV, f"there is no interface {interface} in this network namespace") from None
 
 
-def _caught(result: int, what: str) -> int:
-    """Returns the result of a call of libxdp or libbpf; raises OSError with their messages and the kernel's."""
-    if result < 0:
-        said = " ".join(ffi.string(lib.xts_bpf_messages()).decode(errors="replace").split())
-        raise OSError(-result, f"{what}: {os.strerror(-result)}" + (f" ({said})" if said else ""))
-    return result
-
-
 def _left_over(interface: str, index: int) -> int:
     """A descriptor of the program of ours that is attached already, or -1."""
     found = lib.xdp_multiprog__get_from_ifindex(index)
     error = int(lib.libxdp_get_error(found))
     if error == -errno.ENOENT:
         return -1
-    _caught(error, f"finding out which XDP program {interface} has")
+    checked(error, f"finding out which XDP program {interface} has")
     try:
         program = lib.xdp_multiprog__main_prog(found)
         name = ffi.string(lib.xdp_program__name(program)).decode()
@@ -135,7 +128,7 @@ def detach_left_over(interface: str) -> bool:
     if left < 0:
         return False
     try:
-        _caught(lib.xts_bpf_detach(index, left), f"detaching the XDP program of {interface}")
+        checked(lib.xts_bpf_detach(index, left), f"detaching the XDP program of {interface}")
     finally:
         os.close(left)
     return True
@@ -163,10 +156,7 @@ class SteerProgram:
         self.interface = interface
         self._ifindex = interface_index(interface)
         self._fd = -1
-        lib.xts_bpf_catch_messages()
-        self._object: Any = lib.bpf_object__open_file(os.fsencode(OBJECT), ffi.NULL)
-        if self._object == ffi.NULL:
-            _caught(-int(ffi.errno), f"opening {OBJECT}")
+        self._object: Any = open_object(OBJECT, f"opening {OBJECT}")
         old = -1
         try:
             old = _left_over(interface, self._ifindex)
@@ -174,7 +164,7 @@ class SteerProgram:
             mask = peer_mask or b"\xff" * len(peer_mac)
             config = CONFIG.pack(ethertype.to_bytes(2, "big"), peer_mac, exclusive, mask, bool(peer_mask))
             self._update(self._map("xts_config"), 0, config, "configuring the XDP program")
-            _caught(
+            checked(
                 lib.xts_bpf_attach(self._ifindex, self._fd, old),
                 f"attaching the XDP program to {interface} in native mode",
             )
@@ -204,7 +194,7 @@ class SteerProgram:
             lib.xts_bpf_detach(self._ifindex, self._fd)  # it may still be there, under another name
         lib.xts_bpf_catch_messages()
         what = f"attaching the XDP program to {self.interface} again"
-        _caught(lib.xts_bpf_attach(index, self._fd, -1), what)
+        checked(lib.xts_bpf_attach(index, self._fd, -1), what)
         self._ifindex = index
 
     def admit(self, queue_id: int, xsk_fd: int, owner: Owner | None = None, secret: int = 0) -> None:
@@ -283,19 +273,19 @@ class SteerProgram:
         if old >= 0:
             for name in LASTING_MAPS:
                 what = f"taking over the map {name} of the program on {self.interface}"
-                _caught(lib.xts_bpf_reuse_map(self._object, old, name.encode()), what)
-        _caught(lib.bpf_object__load(self._object), f"loading {OBJECT}")
-        program = lib.bpf_object__next_program(self._object, ffi.NULL)
-        self._fd = int(lib.bpf_program__fd(program))
+                checked(lib.xts_bpf_reuse_map(self._object, old, name.encode()), what)
+        checked(lib.bpf_object__load(self._object), f"loading {OBJECT}")
+        (program,) = programs(self._object).values()
+        self._fd = descriptor_of(program)
         self._sockets_fd = self._map("xts_sockets")
         self._owners_fd = self._map("xts_owners")
         self._counters_fd = self._map("xts_counters")
         self._secrets_fd = self._map("xts_secrets")
         self._probes_fd = self._map("xts_probes")
-        _caught(lib.xts_bpf_hold_map(self._fd, self._owners_fd), "keeping the owners of queues with the XDP program")
+        checked(lib.xts_bpf_hold_map(self._fd, self._owners_fd), "keeping the owners of queues with the XDP program")
 
     def _map(self, name: str) -> int:
-        return _caught(int(lib.bpf_object__find_map_fd_by_name(self._object, name.encode())), f"map {name}")
+        return map_of(self._object, name)
 
     def _update(self, fd: int, key: int, value: bytes, what: str) -> None:
         if lib.bpf_map_update_elem(fd, struct.pack("=I", key), value, 0) < 0:

@@ -26,13 +26,14 @@ from typing import Any
 
 from pyroute2 import IPRoute
 from xts_bpf import _native
+from xts_bpf.bpf_object import checked, descriptor_of, map_of, open_object, programs
 
 from .topology import index_of
 
 ffi, lib = _native.ffi, _native.lib
 OBJECT = Path(_native.__file__).with_name("xts_lab_card.bpf.o")
 REQUEST_BYTES_MAX = 4096
-_RULES, _CABLES, _DEAF = b"xts_lab_rules", b"xts_lab_cables", b"xts_lab_deaf"
+_RULES, _CABLES, _DEAF = "xts_lab_rules", "xts_lab_cables", "xts_lab_deaf"
 _EGRESS = 0xFFFFFFF3  # the second hook of the clsact discipline: linux/pkt_sched.h, TC_H_MIN_EGRESS
 _CABLE = struct.Struct("=IIIIQQ")
 _NUMBER = struct.Struct("=I")
@@ -151,22 +152,10 @@ class Card:
 
 
 def _load() -> Card:
-    lib.xts_bpf_catch_messages()
-    opened = lib.bpf_object__open_file(os.fsencode(OBJECT), ffi.NULL)
-    if opened == ffi.NULL or lib.bpf_object__load(opened) < 0:
-        raise OSError(ffi.errno, f"loading {OBJECT}: {ffi.string(lib.xts_bpf_messages()).decode(errors='replace')}")
-    rules, cables, deaf = (int(lib.bpf_object__find_map_fd_by_name(opened, name)) for name in (_RULES, _CABLES, _DEAF))
+    opened = open_object(OBJECT, f"opening {OBJECT}")
+    checked(lib.bpf_object__load(opened), f"loading {OBJECT}")
+    rules, cables, deaf = (map_of(opened, name) for name in (_RULES, _CABLES, _DEAF))
     return Card(opened, rules, cables, deaf)
-
-
-def _programs(opened: Any) -> dict[str, int]:
-    """The descriptors of an object's programs."""
-    found = {}
-    program = lib.bpf_object__next_program(opened, ffi.NULL)
-    while program != ffi.NULL:
-        found[ffi.string(lib.bpf_program__name(program)).decode()] = int(lib.bpf_program__fd(program))
-        program = lib.bpf_object__next_program(opened, program)
-    return found
 
 
 def let_answers_through(port: str, card: Card | None = None) -> None:
@@ -174,7 +163,8 @@ def let_answers_through(port: str, card: Card | None = None) -> None:
     answers (XDP_TX) only to an end that has a program, too."""
     card = card or _load()
     with IPRoute() as route:
-        error = int(lib.xts_bpf_attach(index_of(route, port), _programs(card.object)["xts_lab_port"], -1))
+        program = descriptor_of(programs(card.object)["xts_lab_port"])
+        error = int(lib.xts_bpf_attach(index_of(route, port), program, -1))
     if error:
         raise OSError(-error, f"an XDP program on {port}: {os.strerror(-error)}")
 
@@ -182,7 +172,6 @@ def let_answers_through(port: str, card: Card | None = None) -> None:
 def _attach(port: str) -> Card:
     """Puts the programs on the port, with a table of its own."""
     card = _load()
-    programs = _programs(card.object)
     let_answers_through(port, card)
     with IPRoute() as route:
         index = index_of(route, port)
@@ -192,7 +181,7 @@ def _attach(port: str) -> Card:
             "bpf",
             index,
             ":1",
-            fd=programs["xts_lab_card"],
+            fd=descriptor_of(programs(card.object)["xts_lab_card"]),
             name="xts_lab_card",
             parent=_EGRESS,
             direct_action=True,
