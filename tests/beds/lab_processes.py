@@ -44,6 +44,29 @@ while True:
 """
 
 
+#: Sends what a seed gives to the echo server and prints the digests of both directions.
+BULK = """
+import hashlib, random, sys, threading
+import xts_socket
+
+size = int(sys.argv[2])
+data = random.Random(7).randbytes(size)
+with xts_socket.create_connection(("198.18.0.2", int(sys.argv[1])), timeout=30) as s:
+    sender = threading.Thread(target=s.sendall, args=(data,))
+    sender.start()
+    digest, left = hashlib.sha256(), size
+    while left:
+        piece = s.recv(1 << 16)
+        if not piece:
+            raise OSError(0, "the connection has ended")
+        digest.update(piece)
+        left -= len(piece)
+    sender.join()
+print(hashlib.sha256(data).hexdigest(), digest.hexdigest(), flush=True)
+"""
+BULK_BYTES = 16_000_000
+
+
 @dataclass
 class Attached:
     """A process that runs until its stack is closed."""
@@ -82,3 +105,12 @@ def attached(lab: Lab, port: int, stack: ExitStack) -> Attached:
     process = stack.enter_context(lab.popen("host", command, text=True, **pipes))
     stack.callback(process.kill)
     return Attached(process)
+
+
+def echoed_whole(lab: Lab, port: int) -> None:
+    """A process of the host sends many bytes to the echo server and gets the same back, both at once."""
+    command = [sys.executable, "-c", BULK, str(port), str(BULK_BYTES)]
+    done = lab.run("host", command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    sent, received = done.stdout.split()
+    assert sent == received

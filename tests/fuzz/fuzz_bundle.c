@@ -1,90 +1,32 @@
-/*
- * libFuzzer target: a queue of bundles whose peer is the input, or itself.
- *
- * The input is a program: frames from a hostile peer, frames of our own that come back to us as they were sent, frames
- * held and recycled in any order. Whatever it does: each byte that is lent out may be read, what the queue below lent
- * is given back once, and as long as the peer is none but ourselves, what is submitted comes in that order and whole.
- */
-#include "numbered_frames.h"
-#include "steps.h"
+/* libFuzzer target: a queue of bundles. looped_queue.h has what its input is. */
+#include "looped_queue.h"
 
-struct run {
-	struct memory_queue *below;
-	struct numbered frames;
-	bool hostile;
-};
-
-static void submit(struct run *r)
+static void wrap(struct looped *l)
 {
-	struct numbered *n = &r->frames;
-
-	numbered_submit(n, n->submitted - n->received + n->held_count, XTS_CMD_SEND);
+	ENSURE(xts_bundle_wrap(&l->frames.queue, &l->below->queue) == 0);
+	xts_bundle_send(l->frames.queue, true, 0);
 }
 
-static void come_back(struct run *r)
+static void disguise(uint8_t *frame, uint32_t bytes, struct input *in)
 {
-	struct memory_frame f;
-
-	while (pipe_get(&r->below->out, &f)) {
-		pipe_put(&r->below->in, f.data, f.bytes);
-		free(f.data);
-	}
+	(void)in;
+	frame[XTS_ETH_BYTES] = XTS_LINK_BUNDLE;
+	xts_put32(frame + XTS_HEAD_BYTES, bytes - XTS_BUNDLE_BYTES);
 }
 
-static void peer_sends(struct run *r, struct input *in)
+static void kick(struct looped *l)
 {
-	uint8_t frame[600] = { 0 };
-	uint32_t bytes = pick_number(in) % sizeof frame;
-	bool bundle = take(in) & 1;
+	ENSURE(xts_queue_kick(l->frames.queue) == 0);
+}
 
-	r->hostile = true;
-	for (uint32_t i = XTS_ETH_BYTES; i < bytes; i++)
-		frame[i] = take(in);
-	if (bundle && bytes >= XTS_BUNDLE_BYTES) {
-		frame[XTS_ETH_BYTES] = XTS_LINK_BUNDLE;
-		xts_put32(frame + XTS_HEAD_BYTES, bytes - XTS_BUNDLE_BYTES);
-	}
-	pipe_put(&r->below->in, frame, bytes);
+static void turn(struct looped *l, bool on)
+{
+	xts_bundle_send(l->frames.queue, on, 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-	struct input in = { data, bytes };
-	struct run r = { .below = memory_open(true), .frames = { .held_max = HELD_MOST } };
+	static const struct looped_kind bundles = { wrap, disguise, XTS_BUNDLE_BYTES, kick, turn };
 
-	ENSURE(xts_bundle_wrap(&r.frames.queue, &r.below->queue) == 0);
-	xts_bundle_send(r.frames.queue, true, 0);
-	while (in.bytes) {
-		step_begins(&in, data);
-		switch (take(&in) % 9) {
-		case 0:
-			peer_sends(&r, &in);
-			break;
-		case 1:
-		case 2:
-			submit(&r);
-			break;
-		case 3:
-			ENSURE(xts_queue_kick(r.frames.queue) == 0);
-			break;
-		case 4:
-			come_back(&r);
-			break;
-		case 5:
-		case 6:
-			numbered_receive(&r.frames, r.hostile);
-			break;
-		case 7:
-			numbered_recycle(&r.frames, take(&in));
-			break;
-		case 8:
-			xts_bundle_send(r.frames.queue, take(&in) % 8, 0);
-			break;
-		}
-	}
-	steps_ran(data, bytes);
-	while (r.frames.held_count)
-		numbered_recycle(&r.frames, 0);
-	xts_queue_close(r.frames.queue);
-	return 0;
+	return looped_run(&bundles, data, bytes);
 }

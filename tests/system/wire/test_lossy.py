@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 from beds.lab import raise_or_skip
-from beds.lab_processes import attached, echo_server
+from beds.lab_processes import attached, echo_server, echoed_whole
 from beds.metrics import scrape, value
 from beds.running_agent import until
 from xts_lab.card import Cable
@@ -22,29 +22,6 @@ pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
 QUEUES = 3
 WAIT_S = 20.0
-BULK_BYTES = 16_000_000
-
-#: Sends what a seed gives to the echo server and prints the digests of both directions.
-BULK = """
-import hashlib, random, sys, threading
-import xts_socket
-
-size = int(sys.argv[2])
-data = random.Random(7).randbytes(size)
-with xts_socket.create_connection(("198.18.0.2", int(sys.argv[1])), timeout=30) as s:
-    sender = threading.Thread(target=s.sendall, args=(data,))
-    sender.start()
-    digest, left = hashlib.sha256(), size
-    while left:
-        piece = s.recv(1 << 16)
-        if not piece:
-            raise OSError(0, "the connection has ended")
-        digest.update(piece)
-        left -= len(piece)
-    sender.join()
-print(hashlib.sha256(data).hexdigest(), digest.hexdigest(), flush=True)
-"""
-
 
 #: Says how many bytes each connection has brought, and whether it ended by FIN.
 SINK = """
@@ -113,11 +90,7 @@ def test_every_byte_arrives(lab: Lab, cable: Cable) -> None:
     before = figures(lab, "repeated_frames", "violations")
     with echo_server(lab) as port:
         set_cables(lab.card, cable)
-        command = [sys.executable, "-c", BULK, str(port), str(BULK_BYTES)]
-        done = lab.run("host", command, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        sent, received = done.stdout.split()
-    assert sent == received
+        echoed_whole(lab, port)
     after = figures(lab, "repeated_frames", "violations")
     assert after["repeated_frames"] > before["repeated_frames"]
     assert after["violations"] == before["violations"]
