@@ -42,6 +42,22 @@ def test_any_stream_in_any_pieces_is_split_as_python_does(stream, delimiter, kee
             assert bed.ended
 
 
+def test_a_push_of_the_other_direction_keeps_the_reason_of_a_cut() -> None:
+    """Reading goes on failing, and who asks why is told; a push of this direction begins anew."""
+    with UlpBed() as bed:
+        bed.push("LINES", RECEIVE)
+        bed.start()
+        bed.peer_send(b"half a line")
+        bed.peer_close()
+        for push in (False, True):
+            if push:
+                bed.push("LINES", SEND)
+            with pytest.raises(OSError) as cut:
+                bed.read_all()
+            assert cut.value.errno == errno.EBADMSG
+            assert (bed.error().error, bed.error().fault) == (errno.EBADMSG, "truncated") and bed.error().text
+
+
 @examples(60)
 @given(text, delimiters, st.booleans(), st.integers(1, 5))
 def test_a_pdu_is_sent_exactly_if_the_receiver_will_find_it(pdu, delimiter, keep, parts) -> None:
