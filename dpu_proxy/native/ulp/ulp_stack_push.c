@@ -350,7 +350,7 @@ int ulp_stack_push(struct ulp_stack *s, enum ulp_direction direction, uint16_t u
 	push_remember(s, push);
 	if (direction & ULP_RECEIVE)
 		s->cut = 0; /* it comes again, behind what is given back */
-	if (!s->cut) /* else reading still fails, for the reason that is there */
+	if (!s->cut)        /* else reading still fails, for the reason that is there */
 		memset(&s->reason, 0, sizeof s->reason);
 	if (s->started && !ulp_stack_ready(s))
 		ulp_stack_expect_handshake(s);

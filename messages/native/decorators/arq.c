@@ -39,7 +39,7 @@ void arq_sync_stats(struct arq_queue *q)
 {
 	struct xts_queue_stats *s = &q->base.stats;
 
-	*s = q->inner->stats;
+	*s = q->base.inner->stats;
 	s->rx_foreign += q->stale + q->refused;
 	s->rx_invalid += q->corrupt;
 	s->rx_early = q->early;
@@ -59,9 +59,9 @@ void arq_session_end(struct arq_queue *q)
 		return;
 	for (uint32_t i = 0; i < ARQ_WINDOW; i++)
 		if (q->rx.held[i].segments)
-			xts_queue_recycle(q->inner, &q->rx.held[i]);
+			xts_queue_recycle(q->base.inner, &q->rx.held[i]);
 	for (; q->tx.released != q->tx.end; q->tx.released++)
-		xts_queue_release(q->inner, &arq_sender_frame(&q->tx, q->tx.released)->slot);
+		xts_queue_release(q->base.inner, &arq_sender_frame(&q->tx, q->tx.released)->slot);
 	q->repeated += q->tx.repeated;
 	q->past[q->past_count++ % ARQ_PAST_EPOCHS] = q->epoch;
 	q->open = false;
@@ -88,7 +88,7 @@ static int arq_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
 	int error = -EAGAIN;
 
 	if (!q->open || q->tx.end - q->tx.released + q->slots_out < most)
-		error = xts_queue_acquire(q->inner, slot);
+		error = xts_queue_acquire(q->base.inner, slot);
 	if (error)
 		return error;
 	q->slots_out++;
@@ -121,11 +121,11 @@ static void arq_submit(struct xts_queue *base, const struct xts_tx_slot *slot, u
 	q->slots_out--;
 	if (!q->open) { /* without a head */
 		memmove(all.data, slot->data, bytes);
-		xts_queue_submit(q->inner, &all, bytes);
+		xts_queue_submit(q->base.inner, &all, bytes);
 		return;
 	}
 	memcpy(all.data, slot->data, XTS_ETH_BYTES);
-	xts_queue_retain(q->inner, &all);
+	xts_queue_retain(q->base.inner, &all);
 	arq_sender_add(&q->tx, &all, bytes + XTS_ARQ_ADDS);
 }
 
@@ -134,7 +134,7 @@ static void arq_abandon(struct xts_queue *base, const struct xts_tx_slot *slot)
 	struct xts_tx_slot all = whole(slot);
 
 	arq_of(base)->slots_out--;
-	xts_queue_abandon(arq_of(base)->inner, &all);
+	xts_queue_abandon(arq_of(base)->base.inner, &all);
 }
 
 /* Writes the head of a frame of so many bytes, whose Ethernet header is there. */
@@ -161,7 +161,7 @@ static bool transmit(struct arq_queue *q, uint32_t number)
 	/* If the queue still has it from the last time, that copy may leave with half of a new head, and fail its
 	 * checksum; this one is lost then, as it was believed to be. */
 	write_head(q, f->slot.data, f->bytes, &head);
-	if (xts_queue_submit_retained(q->inner, &f->slot, f->bytes)) {
+	if (xts_queue_submit_retained(q->base.inner, &f->slot, f->bytes)) {
 		q->tx.again_ns = q->now_ns + AGAIN_NS;
 		q->tx.copy_ns = ARQ_NEVER;
 		return false;
@@ -176,13 +176,13 @@ static void acknowledge(struct arq_queue *q)
 	struct xts_arq head = { .transmission = q->tx.transmission };
 	struct xts_tx_slot slot;
 
-	if (xts_queue_acquire(q->inner, &slot)) {
+	if (xts_queue_acquire(q->base.inner, &slot)) {
 		q->tx.again_ns = q->now_ns + AGAIN_NS;
 		return;
 	}
 	arq_write_ethernet(q, slot.data, q->ethertype);
 	write_head(q, slot.data, XTS_ARQ_BYTES, &head);
-	xts_queue_submit(q->inner, &slot, XTS_ARQ_BYTES);
+	xts_queue_submit(q->base.inner, &slot, XTS_ARQ_BYTES);
 	arq_sender_transmission(&q->tx, q->now_ns);
 }
 
@@ -196,7 +196,7 @@ static int arq_kick(struct xts_queue *base)
 		;
 	if (q->open && q->rx.due)
 		acknowledge(q);
-	error = xts_queue_kick(q->inner);
+	error = xts_queue_kick(q->base.inner);
 	arq_sync_stats(q);
 	return error;
 }
@@ -224,7 +224,7 @@ static int arq_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 
 		if (own_goodbye(q, frame) || arq_receiver_next(&q->rx, frame))
 			return 1;
-		got = xts_queue_receive(q->inner, frame);
+		got = xts_queue_receive(q->base.inner, frame);
 		if (got <= 0)
 			return got;
 		if (arq_admit(q, frame)) {
@@ -241,13 +241,13 @@ static void arq_recycle(struct xts_queue *base, const struct xts_rx_frame *frame
 	struct arq_queue *q = arq_of(base);
 
 	if (frame->segment[0].iov_base != q->goodbye)
-		xts_queue_recycle(q->inner, frame);
+		xts_queue_recycle(q->base.inner, frame);
 }
 
 static int arq_arm(struct xts_queue *base)
 {
 	struct arq_queue *q = arq_of(base);
-	int ready = q->goodbye_due || arq_receiver_ready(&q->rx) ? 1 : xts_queue_arm(q->inner);
+	int ready = q->goodbye_due || arq_receiver_ready(&q->rx) ? 1 : xts_queue_arm(q->base.inner);
 
 	arq_sync_stats(q);
 	return ready;
@@ -255,7 +255,7 @@ static int arq_arm(struct xts_queue *base)
 
 static void arq_disarm(struct xts_queue *base)
 {
-	xts_queue_disarm(arq_of(base)->inner);
+	xts_queue_disarm(arq_of(base)->base.inner);
 	arq_sync_stats(arq_of(base));
 }
 
@@ -264,7 +264,7 @@ static void arq_close(struct xts_queue *base)
 	struct arq_queue *q = arq_of(base);
 
 	arq_session_end(q);
-	xts_queue_close(q->inner);
+	xts_queue_close(q->base.inner);
 	xts_release(q);
 }
 
@@ -275,7 +275,7 @@ static void arq_tick(struct xts_queue *base, uint64_t now_ns)
 	struct arq_queue *q = arq_of(base);
 
 	q->now_ns = now_ns;
-	xts_queue_tick(q->inner, now_ns);
+	xts_queue_tick(q->base.inner, now_ns);
 	if (!q->open)
 		return;
 	arq_sender_tick(&q->tx, now_ns);
@@ -285,7 +285,7 @@ static void arq_tick(struct xts_queue *base, uint64_t now_ns)
 static uint64_t arq_deadline_ns(const struct xts_queue *base)
 {
 	const struct arq_queue *q = (const struct arq_queue *)base;
-	uint64_t least_ns = xts_queue_deadline_ns(q->inner), ns;
+	uint64_t least_ns = xts_queue_deadline_ns(q->base.inner), ns;
 
 	if (!q->open)
 		return least_ns;
@@ -298,7 +298,7 @@ static uint64_t arq_deadline_ns(const struct xts_queue *base)
 /* With XTS_ARQ_PROXY_OFF nothing is kept here, so a process may leave the queue below. */
 static int arq_leave(struct xts_queue *base, int *fds, uint8_t *state)
 {
-	return xts_queue_leave(arq_of(base)->inner, fds, state);
+	return xts_queue_leave(arq_of(base)->base.inner, fds, state);
 }
 
 #define ARQ_OPS \
@@ -331,7 +331,7 @@ int xts_arq_wrap(struct xts_queue **out, struct xts_queue *inner, const struct x
 		q->base.traits |= XTS_QUEUE_CLOCK;
 		q->base.head_bytes += XTS_ARQ_ADDS;
 	}
-	q->inner = inner;
+	q->base.inner = inner;
 	q->config = *config;
 	q->ethertype = XTS_ETHERTYPE;
 	arq_receiver_begin(&q->rx);

@@ -54,11 +54,11 @@ static void send_plain(struct arq_queue *q, const uint8_t *frame, uint32_t bytes
 {
 	struct xts_tx_slot slot;
 
-	if (xts_queue_acquire(q->inner, &slot))
+	if (xts_queue_acquire(q->base.inner, &slot))
 		return;
 	memcpy(slot.data, frame, bytes);
-	xts_queue_submit(q->inner, &slot, bytes);
-	(void)xts_queue_kick(q->inner);
+	xts_queue_submit(q->base.inner, &slot, bytes);
+	(void)xts_queue_kick(q->base.inner);
 }
 
 /* A host is of the other opinion: it is told, in the form in which it can read it. */
@@ -141,7 +141,7 @@ static bool in_session(struct arq_queue *q, const struct xts_arq *head)
 static void release_arrived(struct arq_queue *q)
 {
 	for (; q->tx.released != q->tx.oldest; q->tx.released++)
-		xts_queue_release(q->inner, &arq_sender_frame(&q->tx, q->tx.released)->slot);
+		xts_queue_release(q->base.inner, &arq_sender_frame(&q->tx, q->tx.released)->slot);
 }
 
 /* A frame of the session. True: its turn has come, and it has lost its head. Else it is not the caller's any more. */
@@ -151,14 +151,14 @@ static bool take(struct arq_queue *q, struct xts_rx_frame *frame, const struct x
 
 	arq_receiver_first(&q->rx, head->first);
 	if (head->parts & XTS_ARQ_ARRIVED && arq_sender_acknowledged(&q->tx, head)) {
-		xts_queue_recycle(q->inner, frame);
+		xts_queue_recycle(q->base.inner, frame);
 		violation(q);
 		return false;
 	}
 	release_arrived(q);
 	arq_receiver_heard(&q->rx, head->transmission);
 	if (!(head->parts & XTS_ARQ_NUMBERED)) {
-		xts_queue_recycle(q->inner, frame);
+		xts_queue_recycle(q->base.inner, frame);
 		return false;
 	}
 	take_off(frame);
@@ -167,7 +167,7 @@ static bool take(struct arq_queue *q, struct xts_rx_frame *frame, const struct x
 	q->duplicates += arrival == ARQ_DUPLICATE;
 	q->stale += arrival == ARQ_BEYOND;
 	if (arrival == ARQ_DUPLICATE || arrival == ARQ_BEYOND)
-		xts_queue_recycle(q->inner, frame);
+		xts_queue_recycle(q->base.inner, frame);
 	return arrival == ARQ_IN_ORDER;
 }
 
@@ -207,6 +207,6 @@ bool arq_admit(struct arq_queue *q, struct xts_rx_frame *frame)
 	} else {
 		q->stale++;
 	}
-	xts_queue_recycle(q->inner, frame);
+	xts_queue_recycle(q->base.inner, frame);
 	return false;
 }

@@ -10,7 +10,6 @@
 
 struct arq_queue {
 	struct xts_queue base;
-	struct xts_queue *inner;
 	struct xts_arq_config config;
 	bool open; /* there is a session */
 	uint64_t epoch;

@@ -40,7 +40,6 @@ struct lent {
 
 struct bundle_queue {
 	struct xts_queue base;
-	struct xts_queue *inner; /* that it uses: xts_bundle_use() */
 	struct xts_queue *below; /* that it was wrapped around, and closes */
 	bool sending;
 	uint32_t most_bytes; /* of a bundle */
@@ -62,7 +61,7 @@ static struct bundle_queue *bundle_of(struct xts_queue *q)
 /* The figures are those of the inner queue, which counts packets. */
 static void sync_stats(struct bundle_queue *q)
 {
-	q->base.stats = q->inner->stats;
+	q->base.stats = q->base.inner->stats;
 	q->base.stats.rx_invalid += q->invalid;
 }
 
@@ -84,7 +83,7 @@ static void let_go(struct bundle_queue *q)
 		xts_put8(data + XTS_ETH_BYTES + 2, 0);
 		xts_bundle_encode(data, &m);
 	}
-	xts_queue_submit(q->inner, &q->waiting, q->waiting_bytes);
+	xts_queue_submit(q->base.inner, &q->waiting, q->waiting_bytes);
 	q->waiting_frames = 0;
 }
 
@@ -109,7 +108,7 @@ static void add(struct bundle_queue *q, const struct xts_tx_slot *slot, uint32_t
 	memcpy(end + LENGTH_BYTES, slot->data, bytes);
 	q->waiting_bytes += LENGTH_BYTES + bytes;
 	q->waiting_frames++;
-	xts_queue_abandon(q->inner, slot);
+	xts_queue_abandon(q->base.inner, slot);
 }
 
 static bool fits(const struct bundle_queue *q, uint32_t bytes)
@@ -122,7 +121,7 @@ static bool fits(const struct bundle_queue *q, uint32_t bytes)
 static int bundle_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
 {
 	struct bundle_queue *q = bundle_of(base);
-	int error = xts_queue_acquire(q->inner, slot);
+	int error = xts_queue_acquire(q->base.inner, slot);
 
 	if (error)
 		sync_stats(q);
@@ -135,7 +134,7 @@ static void bundle_submit(struct xts_queue *base, const struct xts_tx_slot *slot
 
 	if (!q->sending || bytes > SMALL_BYTES) {
 		let_go(q);
-		xts_queue_submit(q->inner, slot, bytes);
+		xts_queue_submit(q->base.inner, slot, bytes);
 		return;
 	}
 	if (fits(q, bytes)) {
@@ -150,7 +149,7 @@ static void bundle_submit(struct xts_queue *base, const struct xts_tx_slot *slot
 
 static void bundle_abandon(struct xts_queue *base, const struct xts_tx_slot *slot)
 {
-	xts_queue_abandon(bundle_of(base)->inner, slot);
+	xts_queue_abandon(bundle_of(base)->base.inner, slot);
 }
 
 static int bundle_kick(struct xts_queue *base)
@@ -159,7 +158,7 @@ static int bundle_kick(struct xts_queue *base)
 	int error;
 
 	let_go(q);
-	error = xts_queue_kick(q->inner);
+	error = xts_queue_kick(q->base.inner);
 	sync_stats(q);
 	return error;
 }
@@ -177,7 +176,7 @@ static void lent_drop(struct bundle_queue *q, struct lent *l)
 	frame.cookie = l->cookie;
 	frame.segment[0].iov_base = l->data;
 	frame.segment[0].iov_len = l->bytes;
-	xts_queue_recycle(q->inner, &frame);
+	xts_queue_recycle(q->base.inner, &frame);
 }
 
 static bool is_bundle(const struct xts_rx_frame *frame)
@@ -199,7 +198,7 @@ static bool begin(struct bundle_queue *q, const struct xts_rx_frame *frame)
 	if (frame->segments != 1 || l == q->lent + LENT_MAX ||
 	    xts_bundle_decode(&m, frame->segment[0].iov_base, frame->bytes)) {
 		q->invalid++;
-		xts_queue_recycle(q->inner, frame);
+		xts_queue_recycle(q->base.inner, frame);
 		return false;
 	}
 	l->data = frame->segment[0].iov_base;
@@ -247,7 +246,7 @@ static int bundle_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 			lent_drop(q, q->current);
 			q->current = NULL;
 		}
-		got = xts_queue_receive(q->inner, frame);
+		got = xts_queue_receive(q->base.inner, frame);
 		if (!got)
 			return 0; /* most calls of a loop that polls end here, without any accounting */
 		sync_stats(q);
@@ -265,7 +264,7 @@ static void bundle_recycle(struct xts_queue *base, const struct xts_rx_frame *fr
 	if (frame->cookie & LENT_COOKIE)
 		lent_drop(q, &q->lent[frame->cookie & ~LENT_COOKIE]);
 	else
-		xts_queue_recycle(q->inner, frame);
+		xts_queue_recycle(q->base.inner, frame);
 }
 
 static int bundle_arm(struct xts_queue *base)
@@ -275,14 +274,14 @@ static int bundle_arm(struct xts_queue *base)
 
 	if (q->current && q->at < q->current->end)
 		return 1;
-	ready = xts_queue_arm(q->inner);
+	ready = xts_queue_arm(q->base.inner);
 	sync_stats(q);
 	return ready;
 }
 
 static void bundle_disarm(struct xts_queue *base)
 {
-	xts_queue_disarm(bundle_of(base)->inner);
+	xts_queue_disarm(bundle_of(base)->base.inner);
 	sync_stats(bundle_of(base));
 }
 
@@ -291,36 +290,26 @@ static void bundle_close(struct xts_queue *base)
 	struct bundle_queue *q = bundle_of(base);
 
 	if (q->waiting_frames)
-		xts_queue_abandon(q->inner, &q->waiting);
+		xts_queue_abandon(q->base.inner, &q->waiting);
 	xts_queue_close(q->below);
 	free(q);
 }
 
 static void bundle_retain(struct xts_queue *base, const struct xts_tx_slot *slot)
 {
-	xts_queue_retain(bundle_of(base)->inner, slot);
+	xts_queue_retain(bundle_of(base)->base.inner, slot);
 }
 
 /* It leaves alone: in a bundle, a slot is not the caller's any more. */
 static int bundle_submit_retained(struct xts_queue *base, const struct xts_tx_slot *slot, uint32_t bytes)
 {
 	let_go(bundle_of(base));
-	return xts_queue_submit_retained(bundle_of(base)->inner, slot, bytes);
+	return xts_queue_submit_retained(bundle_of(base)->base.inner, slot, bytes);
 }
 
 static void bundle_release(struct xts_queue *base, const struct xts_tx_slot *slot)
 {
-	xts_queue_release(bundle_of(base)->inner, slot);
-}
-
-static void bundle_tick(struct xts_queue *base, uint64_t now_ns)
-{
-	xts_queue_tick(bundle_of(base)->inner, now_ns);
-}
-
-static uint64_t bundle_deadline_ns(const struct xts_queue *base)
-{
-	return xts_queue_deadline_ns(((const struct bundle_queue *)base)->inner);
+	xts_queue_release(bundle_of(base)->base.inner, slot);
 }
 
 static const struct xts_queue_ops bundle_ops = {
@@ -334,8 +323,6 @@ static const struct xts_queue_ops bundle_ops = {
 	.arm = bundle_arm,
 	.disarm = bundle_disarm,
 	.close = bundle_close,
-	.tick = bundle_tick,
-	.deadline_ns = bundle_deadline_ns,
 	.retain = bundle_retain,
 	.submit_retained = bundle_submit_retained,
 	.release = bundle_release,
@@ -349,7 +336,7 @@ int xts_bundle_wrap(struct xts_queue **out, struct xts_queue *inner)
 		return -ENOMEM;
 	q->base = *inner;
 	q->base.ops = &bundle_ops;
-	q->inner = q->below = inner;
+	q->base.inner = q->below = inner;
 	*out = &q->base;
 	return 0;
 }
@@ -357,7 +344,7 @@ int xts_bundle_wrap(struct xts_queue **out, struct xts_queue *inner)
 void xts_bundle_use(struct xts_queue *base, struct xts_queue *inner)
 {
 	let_go(bundle_of(base));
-	bundle_of(base)->inner = inner;
+	bundle_of(base)->base.inner = inner;
 }
 
 void xts_bundle_send(struct xts_queue *base, bool on, uint32_t most_bytes)

@@ -38,7 +38,6 @@ struct fault_copy {
 
 struct fault_queue {
 	struct xts_queue base;
-	struct xts_queue *inner;
 	struct fault_generator tx, rx;
 	bool tx_held;
 	struct xts_tx_slot held_slot;
@@ -90,13 +89,13 @@ static uint32_t fault_damage(const struct fault_generator *g, unsigned bits, uin
 
 static int fault_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
 {
-	return xts_queue_acquire(fault_of(base)->inner, slot);
+	return xts_queue_acquire(fault_of(base)->base.inner, slot);
 }
 
 static void fault_release_held(struct fault_queue *q)
 {
 	if (q->tx_held)
-		xts_queue_submit(q->inner, &q->held_slot, q->held_bytes);
+		xts_queue_submit(q->base.inner, &q->held_slot, q->held_bytes);
 	q->tx_held = false;
 }
 
@@ -107,7 +106,7 @@ static void fault_send(struct fault_queue *q, const struct xts_tx_slot *slot, ui
 	struct xts_tx_slot twin;
 
 	if (bits & FAULT_DROP) {
-		xts_queue_abandon(q->inner, slot);
+		xts_queue_abandon(q->base.inner, slot);
 		return;
 	}
 	bytes = fault_damage(&q->tx, bits, slot->data, bytes);
@@ -118,12 +117,12 @@ static void fault_send(struct fault_queue *q, const struct xts_tx_slot *slot, ui
 		return;
 	}
 	/* Copied before the original is submitted. If there is no slot for the duplicate, it is left out. */
-	if (bits & FAULT_DUPLICATE && xts_queue_acquire(q->inner, &twin) == 0) {
+	if (bits & FAULT_DUPLICATE && xts_queue_acquire(q->base.inner, &twin) == 0) {
 		memcpy(twin.data, slot->data, bytes);
-		xts_queue_submit(q->inner, slot, bytes);
-		xts_queue_submit(q->inner, &twin, bytes);
+		xts_queue_submit(q->base.inner, slot, bytes);
+		xts_queue_submit(q->base.inner, &twin, bytes);
 	} else {
-		xts_queue_submit(q->inner, slot, bytes);
+		xts_queue_submit(q->base.inner, slot, bytes);
 	}
 	fault_release_held(q);
 }
@@ -146,7 +145,7 @@ static int fault_submit_retained(struct xts_queue *base, const struct xts_tx_slo
 	struct fault_queue *q = fault_of(base);
 	struct xts_tx_slot copy;
 
-	if (xts_queue_acquire(q->inner, &copy))
+	if (xts_queue_acquire(q->base.inner, &copy))
 		return 0;
 	memcpy(copy.data, slot->data, bytes);
 	fault_send(q, &copy, bytes);
@@ -155,22 +154,12 @@ static int fault_submit_retained(struct xts_queue *base, const struct xts_tx_slo
 
 static void fault_release(struct xts_queue *base, const struct xts_tx_slot *slot)
 {
-	xts_queue_abandon(fault_of(base)->inner, slot);
-}
-
-static void fault_tick(struct xts_queue *base, uint64_t now_ns)
-{
-	xts_queue_tick(fault_of(base)->inner, now_ns);
-}
-
-static uint64_t fault_deadline_ns(const struct xts_queue *base)
-{
-	return xts_queue_deadline_ns(((const struct fault_queue *)base)->inner);
+	xts_queue_abandon(fault_of(base)->base.inner, slot);
 }
 
 static void fault_abandon(struct xts_queue *base, const struct xts_tx_slot *slot)
 {
-	xts_queue_abandon(fault_of(base)->inner, slot);
+	xts_queue_abandon(fault_of(base)->base.inner, slot);
 }
 
 static int fault_kick(struct xts_queue *base)
@@ -179,8 +168,8 @@ static int fault_kick(struct xts_queue *base)
 	int error;
 
 	fault_release_held(q);
-	error = xts_queue_kick(q->inner);
-	base->stats = q->inner->stats;
+	error = xts_queue_kick(q->base.inner);
+	base->stats = q->base.inner->stats;
 	return error;
 }
 
@@ -226,11 +215,11 @@ static int fault_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 	struct fault_queue *q = fault_of(base);
 	int got = 1;
 
-	while (!q->ready_count && (got = xts_queue_receive(q->inner, frame)) == 1) {
+	while (!q->ready_count && (got = xts_queue_receive(q->base.inner, frame)) == 1) {
 		fault_take(q, frame);
-		xts_queue_recycle(q->inner, frame);
+		xts_queue_recycle(q->base.inner, frame);
 	}
-	base->stats = q->inner->stats;
+	base->stats = q->base.inner->stats;
 	if (!q->ready_count && q->rx_held >= 0) {
 		fault_enqueue(q, (uint16_t)q->rx_held);
 		q->rx_held = -1;
@@ -258,19 +247,19 @@ static int fault_arm(struct xts_queue *base)
 {
 	struct fault_queue *q = fault_of(base);
 
-	return q->ready_count || q->rx_held >= 0 ? 1 : xts_queue_arm(q->inner);
+	return q->ready_count || q->rx_held >= 0 ? 1 : xts_queue_arm(q->base.inner);
 }
 
 static void fault_disarm(struct xts_queue *base)
 {
-	xts_queue_disarm(fault_of(base)->inner);
+	xts_queue_disarm(fault_of(base)->base.inner);
 }
 
 static void fault_close(struct xts_queue *base)
 {
 	struct fault_queue *q = fault_of(base);
 
-	xts_queue_close(q->inner);
+	xts_queue_close(q->base.inner);
 	free(q->memory);
 	free(q);
 }
@@ -286,8 +275,6 @@ static const struct xts_queue_ops fault_ops = {
 	.arm = fault_arm,
 	.disarm = fault_disarm,
 	.close = fault_close,
-	.tick = fault_tick,
-	.deadline_ns = fault_deadline_ns,
 	.retain = fault_retain,
 	.submit_retained = fault_submit_retained,
 	.release = fault_release,
@@ -314,7 +301,7 @@ int xts_fault_wrap(struct xts_queue **out, struct xts_queue *inner, const struct
 	q->base = *inner;
 	q->base.ops = &fault_ops;
 	q->base.traits |= XTS_QUEUE_RETAINS; /* a copy is sent */
-	q->inner = inner;
+	q->base.inner = inner;
 	q->memory = memory;
 	if (on_transmit)
 		q->tx.faults = *on_transmit;

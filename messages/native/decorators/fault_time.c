@@ -28,7 +28,6 @@ struct late {
 
 struct time_queue {
 	struct xts_queue base;
-	struct xts_queue *inner;
 	struct xts_faults tx, rx;
 	uint64_t tx_state, rx_state; /* of the generators */
 	uint64_t now_ns;
@@ -66,16 +65,16 @@ static void leave(struct time_queue *q, const struct late *l)
 		*again = *l;
 		again->due_ns = NOT_KNOWN;
 		q->repeat_count++;
-		xts_queue_retain(q->inner, &l->slot);
-		(void)xts_queue_submit_retained(q->inner, &l->slot, l->bytes); /* the first time it is ours */
+		xts_queue_retain(q->base.inner, &l->slot);
+		(void)xts_queue_submit_retained(q->base.inner, &l->slot, l->bytes); /* the first time it is ours */
 	} else {
-		xts_queue_submit(q->inner, &l->slot, l->bytes);
+		xts_queue_submit(q->base.inner, &l->slot, l->bytes);
 	}
 }
 
 static int time_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
 {
-	return xts_queue_acquire(time_of(base)->inner, slot);
+	return xts_queue_acquire(time_of(base)->base.inner, slot);
 }
 
 static void time_submit(struct xts_queue *base, const struct xts_tx_slot *slot, uint32_t bytes)
@@ -84,7 +83,7 @@ static void time_submit(struct xts_queue *base, const struct xts_tx_slot *slot, 
 	struct late l = { .slot = *slot, .bytes = bytes };
 
 	l.delayed = draw(&q->tx_state, &q->tx, q->tx.delay_ppm);
-	l.repeat = draw(&q->tx_state, &q->tx, q->tx.repeat_ppm) && q->inner->traits & XTS_QUEUE_RETAINS;
+	l.repeat = draw(&q->tx_state, &q->tx, q->tx.repeat_ppm) && q->base.inner->traits & XTS_QUEUE_RETAINS;
 	if (q->tx.skip_frames)
 		q->tx.skip_frames--;
 	if ((!l.delayed && !q->line_count) || q->line_count == LINE_MAX)
@@ -95,14 +94,14 @@ static void time_submit(struct xts_queue *base, const struct xts_tx_slot *slot, 
 
 static void time_abandon(struct xts_queue *base, const struct xts_tx_slot *slot)
 {
-	xts_queue_abandon(time_of(base)->inner, slot);
+	xts_queue_abandon(time_of(base)->base.inner, slot);
 }
 
 static int time_kick(struct xts_queue *base)
 {
-	int error = xts_queue_kick(time_of(base)->inner);
+	int error = xts_queue_kick(time_of(base)->base.inner);
 
-	base->stats = time_of(base)->inner->stats;
+	base->stats = time_of(base)->base.inner->stats;
 	return error;
 }
 
@@ -131,11 +130,11 @@ static void repeats_send(struct time_queue *q)
 			l->due_ns = later(q, &q->tx);
 		if (l->due_ns > q->now_ns) {
 			i++;
-		} else if (xts_queue_submit_retained(q->inner, &l->slot, l->bytes)) {
+		} else if (xts_queue_submit_retained(q->base.inner, &l->slot, l->bytes)) {
 			l->due_ns = q->now_ns + AGAIN_NS;
 			i++;
 		} else {
-			xts_queue_release(q->inner, &l->slot);
+			xts_queue_release(q->base.inner, &l->slot);
 			*l = q->repeats[--q->repeat_count];
 		}
 	}
@@ -155,8 +154,8 @@ static int time_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 		q->holding = false;
 		return 1;
 	}
-	got = xts_queue_receive(q->inner, frame);
-	base->stats = q->inner->stats;
+	got = xts_queue_receive(q->base.inner, frame);
+	base->stats = q->base.inner->stats;
 	if (got != 1 || !draw(&q->rx_state, &q->rx, q->rx.delay_ppm)) {
 		if (got == 1 && q->rx.skip_frames)
 			q->rx.skip_frames--;
@@ -170,7 +169,7 @@ static int time_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 
 static void time_recycle(struct xts_queue *base, const struct xts_rx_frame *frame)
 {
-	xts_queue_recycle(time_of(base)->inner, frame);
+	xts_queue_recycle(time_of(base)->base.inner, frame);
 }
 
 /* While a frame is held there is nothing to be woken for. */
@@ -178,17 +177,17 @@ static int time_arm(struct xts_queue *base)
 {
 	struct time_queue *q = time_of(base);
 
-	return q->holding ? q->rx_timed && q->rx_due_ns <= q->now_ns : xts_queue_arm(q->inner);
+	return q->holding ? q->rx_timed && q->rx_due_ns <= q->now_ns : xts_queue_arm(q->base.inner);
 }
 
 static void time_disarm(struct xts_queue *base)
 {
-	xts_queue_disarm(time_of(base)->inner);
+	xts_queue_disarm(time_of(base)->base.inner);
 }
 
 static void time_close(struct xts_queue *base)
 {
-	xts_queue_close(time_of(base)->inner);
+	xts_queue_close(time_of(base)->base.inner);
 	free(base);
 }
 
@@ -199,7 +198,7 @@ static void time_tick(struct xts_queue *base, uint64_t now_ns)
 	struct time_queue *q = time_of(base);
 
 	q->now_ns = now_ns;
-	xts_queue_tick(q->inner, now_ns);
+	xts_queue_tick(q->base.inner, now_ns);
 	repeats_send(q);
 	line_move(q);
 	if (q->holding && !q->rx_timed) {
@@ -211,7 +210,7 @@ static void time_tick(struct xts_queue *base, uint64_t now_ns)
 static uint64_t time_deadline_ns(const struct xts_queue *base)
 {
 	const struct time_queue *q = (const struct time_queue *)base;
-	uint64_t deadline_ns = xts_queue_deadline_ns(q->inner);
+	uint64_t deadline_ns = xts_queue_deadline_ns(q->base.inner);
 
 	if (q->line_count && q->line[q->line_first].due_ns < deadline_ns)
 		deadline_ns = q->line[q->line_first].due_ns;
@@ -251,7 +250,7 @@ int xts_fault_time_wrap(struct xts_queue **out, struct xts_queue *inner, const s
 	q->base.ops = &time_ops;
 	/* retained slots are its own business: a slot that waits here is not one that can be sent again */
 	q->base.traits = (inner->traits | XTS_QUEUE_CLOCK) & ~(uint32_t)XTS_QUEUE_RETAINS;
-	q->inner = inner;
+	q->base.inner = inner;
 	if (on_transmit)
 		q->tx = *on_transmit;
 	if (on_receive)

@@ -34,7 +34,6 @@ struct xts_heads {
 
 struct headed_queue {
 	struct xts_queue base;
-	struct xts_queue *inner;
 	struct xts_heads heads;
 };
 
@@ -45,7 +44,7 @@ static struct headed_queue *headed_of(struct xts_queue *q)
 
 static void sync_stats(struct headed_queue *q)
 {
-	q->base.stats = q->inner->stats;
+	q->base.stats = q->base.inner->stats;
 	q->base.stats.rx_foreign += q->heads.foreign;
 }
 
@@ -54,7 +53,7 @@ static void sync_stats(struct headed_queue *q)
 static int headed_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
 {
 	struct headed_queue *q = headed_of(base);
-	int error = xts_queue_acquire(q->inner, slot);
+	int error = xts_queue_acquire(q->base.inner, slot);
 
 	if (error) {
 		sync_stats(q);
@@ -103,20 +102,20 @@ static void headed_submit(struct xts_queue *base, const struct xts_tx_slot *slot
 		write_head(h, all.data);
 		bytes += XTS_HEADED_ADDS;
 	}
-	xts_queue_submit(q->inner, &all, bytes);
+	xts_queue_submit(q->base.inner, &all, bytes);
 }
 
 static void headed_abandon(struct xts_queue *base, const struct xts_tx_slot *slot)
 {
 	struct xts_tx_slot all = whole(slot);
 
-	xts_queue_abandon(headed_of(base)->inner, &all);
+	xts_queue_abandon(headed_of(base)->base.inner, &all);
 }
 
 static int headed_kick(struct xts_queue *base)
 {
 	struct headed_queue *q = headed_of(base);
-	int error = xts_queue_kick(q->inner);
+	int error = xts_queue_kick(q->base.inner);
 
 	sync_stats(q);
 	return error;
@@ -135,8 +134,8 @@ static void headed_retain(struct xts_queue *base, const struct xts_tx_slot *slot
 
 	if (slot->index & BEHIND_HEAD)
 		all.data[XTS_ETH_BYTES] = 0;
-	if (q->inner->traits & XTS_QUEUE_RETAINS)
-		xts_queue_retain(q->inner, &all);
+	if (q->base.inner->traits & XTS_QUEUE_RETAINS)
+		xts_queue_retain(q->base.inner, &all);
 }
 
 /* -EAGAIN: there is no slot for it. */
@@ -160,14 +159,14 @@ static int headed_submit_retained(struct xts_queue *base, const struct xts_tx_sl
 	struct xts_tx_slot all = whole(slot);
 	bool behind = slot->index & BEHIND_HEAD;
 
-	if (!(q->inner->traits & XTS_QUEUE_RETAINS) || behind != q->heads.on)
+	if (!(q->base.inner->traits & XTS_QUEUE_RETAINS) || behind != q->heads.on)
 		return submit_copy(base, slot, bytes);
 	if (!behind)
-		return xts_queue_submit_retained(q->inner, &all, bytes);
+		return xts_queue_submit_retained(q->base.inner, &all, bytes);
 	if (!has_head_in_front(slot))
 		memcpy(all.data, slot->data, XTS_ETH_BYTES);
 	write_head(&q->heads, all.data);
-	return xts_queue_submit_retained(q->inner, &all, bytes + XTS_HEADED_ADDS);
+	return xts_queue_submit_retained(q->base.inner, &all, bytes + XTS_HEADED_ADDS);
 }
 
 static void headed_release(struct xts_queue *base, const struct xts_tx_slot *slot)
@@ -175,20 +174,10 @@ static void headed_release(struct xts_queue *base, const struct xts_tx_slot *slo
 	struct headed_queue *q = headed_of(base);
 	struct xts_tx_slot all = whole(slot);
 
-	if (q->inner->traits & XTS_QUEUE_RETAINS)
-		xts_queue_release(q->inner, &all);
+	if (q->base.inner->traits & XTS_QUEUE_RETAINS)
+		xts_queue_release(q->base.inner, &all);
 	else
-		xts_queue_abandon(q->inner, &all);
-}
-
-static void headed_tick(struct xts_queue *base, uint64_t now_ns)
-{
-	xts_queue_tick(headed_of(base)->inner, now_ns);
-}
-
-static uint64_t headed_deadline_ns(const struct xts_queue *base)
-{
-	return xts_queue_deadline_ns(((const struct headed_queue *)base)->inner);
+		xts_queue_abandon(q->base.inner, &all);
 }
 
 /* --- receive ------------------------------------------------------------------------------------------------------ */
@@ -243,7 +232,7 @@ static int headed_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 	struct headed_queue *q = headed_of(base);
 
 	for (uint32_t dropped = 0; dropped < DROPS_MAX; dropped++) {
-		int got = xts_queue_receive(q->inner, frame);
+		int got = xts_queue_receive(q->base.inner, frame);
 
 		if (got <= 0)
 			return got;
@@ -252,7 +241,7 @@ static int headed_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 			return 1;
 		q->heads.foreign++;
 		q->base.stats.rx_foreign++;
-		xts_queue_recycle(q->inner, frame);
+		xts_queue_recycle(q->base.inner, frame);
 	}
 	return 0; /* the rest is found when the caller arms */
 }
@@ -260,13 +249,13 @@ static int headed_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 /* The queue below goes by the chunk that the memory is in, so the frame may begin later in it. */
 static void headed_recycle(struct xts_queue *base, const struct xts_rx_frame *frame)
 {
-	xts_queue_recycle(headed_of(base)->inner, frame);
+	xts_queue_recycle(headed_of(base)->base.inner, frame);
 }
 
 static int headed_arm(struct xts_queue *base)
 {
 	struct headed_queue *q = headed_of(base);
-	int ready = xts_queue_arm(q->inner);
+	int ready = xts_queue_arm(q->base.inner);
 
 	sync_stats(q);
 	return ready;
@@ -274,7 +263,7 @@ static int headed_arm(struct xts_queue *base)
 
 static void headed_disarm(struct xts_queue *base)
 {
-	xts_queue_disarm(headed_of(base)->inner);
+	xts_queue_disarm(headed_of(base)->base.inner);
 	sync_stats(headed_of(base));
 }
 
@@ -285,7 +274,7 @@ static void headed_close(struct xts_queue *base)
 	xts_headed_no_epoch(base);
 	if (q->heads.secrets)
 		(void)munmap(q->heads.secrets, SECRETS_BYTES);
-	xts_queue_close(q->inner);
+	xts_queue_close(q->base.inner);
 	xts_release(q);
 }
 
@@ -300,8 +289,6 @@ static const struct xts_queue_ops headed_ops = {
 	.arm = headed_arm,
 	.disarm = headed_disarm,
 	.close = headed_close,
-	.tick = headed_tick,
-	.deadline_ns = headed_deadline_ns,
 	.retain = headed_retain,
 	.submit_retained = headed_submit_retained,
 	.release = headed_release,
@@ -329,7 +316,7 @@ int xts_headed_wrap(struct xts_queue **out, struct xts_queue *inner, const struc
 	q->base.traits |= XTS_QUEUE_RETAINS; /* or a copy is sent */
 	q->base.heads = &q->heads;
 	q->base.head_bytes = XTS_HEADED_ADDS;
-	q->inner = inner;
+	q->base.inner = inner;
 	q->heads.config = *config;
 	q->heads.on = config->secret != 0;
 	q->heads.secret = config->secret;

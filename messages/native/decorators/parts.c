@@ -44,7 +44,6 @@ struct lent {
 
 struct parts_queue {
 	struct xts_queue base;
-	struct xts_queue *inner;
 	uint32_t packet_bytes; /* 0: off */
 	uint32_t peer_bytes;
 	/* Transmit: the slot that came back last goes out first, while it is in the cache. */
@@ -70,7 +69,7 @@ static struct parts_queue *parts_of(struct xts_queue *q)
 /* The figures are those of the inner queue, which counts packets. */
 static void sync_stats(struct parts_queue *q)
 {
-	q->base.stats = q->inner->stats;
+	q->base.stats = q->base.inner->stats;
 	q->base.stats.rx_invalid += q->invalid;
 }
 
@@ -82,7 +81,7 @@ static int parts_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
 	uint16_t i;
 
 	if (!q->packet_bytes)
-		return xts_queue_acquire(q->inner, slot);
+		return xts_queue_acquire(q->base.inner, slot);
 	if (!q->free_count)
 		return -EAGAIN;
 	i = q->free[--q->free_count];
@@ -106,17 +105,17 @@ static void send_part(struct parts_queue *q, const struct xts_tx_slot *slot, con
 	xts_put8(slot->data + XTS_ETH_BYTES + 2, 0);
 	xts_part_encode(slot->data, &m);
 	memcpy(slot->data + XTS_PART_BYTES, frame + XTS_ETH_BYTES + m.offset, m.length);
-	xts_queue_submit(q->inner, slot, XTS_PART_BYTES + m.length);
+	xts_queue_submit(q->base.inner, slot, XTS_PART_BYTES + m.length);
 }
 
 /* Takes so many slots of the queue below, or none. */
 static bool take_slots(struct parts_queue *q, struct xts_tx_slot *slots, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		if (!xts_queue_acquire(q->inner, &slots[i]))
+		if (!xts_queue_acquire(q->base.inner, &slots[i]))
 			continue;
 		while (i)
-			xts_queue_abandon(q->inner, &slots[--i]);
+			xts_queue_abandon(q->base.inner, &slots[--i]);
 		return false;
 	}
 	return true;
@@ -135,7 +134,7 @@ static bool send(struct parts_queue *q, const uint8_t *frame, uint32_t bytes)
 		return false;
 	if (whole) {
 		memcpy(slots[0].data, frame, bytes);
-		xts_queue_submit(q->inner, &slots[0], bytes);
+		xts_queue_submit(q->base.inner, &slots[0], bytes);
 		return true;
 	}
 	for (uint32_t i = 0; i < count; i++, m.offset += m.length) {
@@ -166,7 +165,7 @@ static void parts_submit(struct xts_queue *base, const struct xts_tx_slot *slot,
 	uint32_t staged = slot->index & ~STAGED, last;
 
 	if (!(slot->index & STAGED)) {
-		xts_queue_submit(q->inner, slot, bytes);
+		xts_queue_submit(q->base.inner, slot, bytes);
 	} else if (!q->packet_bytes || (send_waiting(q) && send(q, slot->data, bytes))) {
 		give_back(q, staged); /* sent, or of an epoch that has ended */
 	} else {
@@ -181,7 +180,7 @@ static void parts_abandon(struct xts_queue *base, const struct xts_tx_slot *slot
 	if (slot->index & STAGED)
 		give_back(parts_of(base), slot->index & ~STAGED);
 	else
-		xts_queue_abandon(parts_of(base)->inner, slot);
+		xts_queue_abandon(parts_of(base)->base.inner, slot);
 }
 
 static int parts_kick(struct xts_queue *base)
@@ -190,7 +189,7 @@ static int parts_kick(struct xts_queue *base)
 	int error;
 
 	(void)send_waiting(q);
-	error = xts_queue_kick(q->inner);
+	error = xts_queue_kick(q->base.inner);
 	sync_stats(q);
 	return error || !q->waiting_count ? error : -EAGAIN;
 }
@@ -198,7 +197,7 @@ static int parts_kick(struct xts_queue *base)
 static void parts_retain(struct xts_queue *base, const struct xts_tx_slot *slot)
 {
 	if (!(slot->index & STAGED)) /* ours stay as they are until they are given back */
-		xts_queue_retain(parts_of(base)->inner, slot);
+		xts_queue_retain(parts_of(base)->base.inner, slot);
 }
 
 /* A copy leaves each time. */
@@ -207,7 +206,7 @@ static int parts_submit_retained(struct xts_queue *base, const struct xts_tx_slo
 	struct parts_queue *q = parts_of(base);
 
 	if (!(slot->index & STAGED))
-		return xts_queue_submit_retained(q->inner, slot, bytes);
+		return xts_queue_submit_retained(q->base.inner, slot, bytes);
 	return !q->packet_bytes || (send_waiting(q) && send(q, slot->data, bytes)) ? 0 : -EAGAIN;
 }
 
@@ -216,7 +215,7 @@ static void parts_release(struct xts_queue *base, const struct xts_tx_slot *slot
 	if (slot->index & STAGED)
 		give_back(parts_of(base), slot->index & ~STAGED);
 	else
-		xts_queue_release(parts_of(base)->inner, slot);
+		xts_queue_release(parts_of(base)->base.inner, slot);
 }
 
 /* --- receive ------------------------------------------------------------------------------------------------------ */
@@ -224,7 +223,7 @@ static void parts_release(struct xts_queue *base, const struct xts_tx_slot *slot
 static void recycle_parts(struct parts_queue *q, struct lent *l)
 {
 	for (uint32_t i = 0; i < l->count; i++)
-		xts_queue_recycle(q->inner, &l->part[i]);
+		xts_queue_recycle(q->base.inner, &l->part[i]);
 	l->count = 0;
 }
 
@@ -331,7 +330,7 @@ static int take(struct parts_queue *q, struct xts_rx_frame *frame)
 	}
 	if (!add(q, frame)) {
 		count_invalid(q);
-		xts_queue_recycle(q->inner, frame);
+		xts_queue_recycle(q->base.inner, frame);
 		return 0;
 	}
 	if (q->lent[q->coming].bytes < q->lent[q->coming].frame_bytes)
@@ -346,7 +345,7 @@ static int parts_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 
 	/* As many as a frame has at most; then the caller has its turn. */
 	for (uint32_t i = 0; i < XTS_PARTS_MAX; i++) {
-		int got = xts_queue_receive(q->inner, frame);
+		int got = xts_queue_receive(q->base.inner, frame);
 
 		if (!got)
 			return 0;
@@ -364,12 +363,12 @@ static void parts_recycle(struct xts_queue *base, const struct xts_rx_frame *fra
 	if (frame->cookie & LENT_COOKIE)
 		recycle_parts(q, &q->lent[frame->cookie & ~LENT_COOKIE]);
 	else
-		xts_queue_recycle(q->inner, frame);
+		xts_queue_recycle(q->base.inner, frame);
 }
 
 static int parts_arm(struct xts_queue *base)
 {
-	int ready = xts_queue_arm(parts_of(base)->inner);
+	int ready = xts_queue_arm(parts_of(base)->base.inner);
 
 	sync_stats(parts_of(base));
 	return ready;
@@ -377,25 +376,15 @@ static int parts_arm(struct xts_queue *base)
 
 static void parts_disarm(struct xts_queue *base)
 {
-	xts_queue_disarm(parts_of(base)->inner);
+	xts_queue_disarm(parts_of(base)->base.inner);
 	sync_stats(parts_of(base));
-}
-
-static void parts_tick(struct xts_queue *base, uint64_t now_ns)
-{
-	xts_queue_tick(parts_of(base)->inner, now_ns);
-}
-
-static uint64_t parts_deadline_ns(const struct xts_queue *base)
-{
-	return xts_queue_deadline_ns(((const struct parts_queue *)base)->inner);
 }
 
 static void parts_close(struct xts_queue *base)
 {
 	struct parts_queue *q = parts_of(base);
 
-	xts_queue_close(q->inner);
+	xts_queue_close(q->base.inner);
 	xts_release(q->memory);
 	xts_release(q);
 }
@@ -411,8 +400,6 @@ static const struct xts_queue_ops parts_ops = {
 	.arm = parts_arm,
 	.disarm = parts_disarm,
 	.close = parts_close,
-	.tick = parts_tick,
-	.deadline_ns = parts_deadline_ns,
 	.retain = parts_retain,
 	.submit_retained = parts_submit_retained,
 	.release = parts_release,
@@ -442,7 +429,7 @@ int xts_parts_wrap(struct xts_queue **out, struct xts_queue *inner)
 	q->base.packet_bytes = inner->largest_message;
 	if (q->base.largest_message < frame_bytes_max(inner))
 		q->base.largest_message = frame_bytes_max(inner);
-	q->inner = inner;
+	q->base.inner = inner;
 	q->coming = NONE;
 	while (q->free_count < FRAMES_MAX)
 		give_back(q, q->free_count);

@@ -31,7 +31,6 @@
 
 struct pcap_queue {
 	struct xts_queue base;
-	struct xts_queue *inner;
 	FILE *file;
 	bool ended; /* a write has failed */
 };
@@ -94,12 +93,12 @@ static void pcap_flush(struct pcap_queue *q)
 /* The figures are those of the inner queue. */
 static void pcap_sync(struct pcap_queue *q)
 {
-	q->base.stats = q->inner->stats;
+	q->base.stats = q->base.inner->stats;
 }
 
 static int pcap_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
 {
-	int error = xts_queue_acquire(pcap_of(base)->inner, slot);
+	int error = xts_queue_acquire(pcap_of(base)->base.inner, slot);
 
 	if (error)
 		pcap_sync(pcap_of(base));
@@ -111,17 +110,17 @@ static void pcap_submit(struct xts_queue *base, const struct xts_tx_slot *slot, 
 	struct iovec piece = { .iov_base = slot->data, .iov_len = bytes };
 
 	pcap_write(pcap_of(base), &piece, 1, bytes);
-	xts_queue_submit(pcap_of(base)->inner, slot, bytes);
+	xts_queue_submit(pcap_of(base)->base.inner, slot, bytes);
 }
 
 static void pcap_abandon(struct xts_queue *base, const struct xts_tx_slot *slot)
 {
-	xts_queue_abandon(pcap_of(base)->inner, slot);
+	xts_queue_abandon(pcap_of(base)->base.inner, slot);
 }
 
 static int pcap_kick(struct xts_queue *base)
 {
-	int error = xts_queue_kick(pcap_of(base)->inner);
+	int error = xts_queue_kick(pcap_of(base)->base.inner);
 
 	pcap_flush(pcap_of(base));
 	pcap_sync(pcap_of(base));
@@ -130,7 +129,7 @@ static int pcap_kick(struct xts_queue *base)
 
 static int pcap_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 {
-	int got = xts_queue_receive(pcap_of(base)->inner, frame);
+	int got = xts_queue_receive(pcap_of(base)->base.inner, frame);
 
 	if (got == 1)
 		pcap_write(pcap_of(base), frame->segment, frame->segments, frame->bytes);
@@ -140,12 +139,12 @@ static int pcap_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 
 static void pcap_recycle(struct xts_queue *base, const struct xts_rx_frame *frame)
 {
-	xts_queue_recycle(pcap_of(base)->inner, frame);
+	xts_queue_recycle(pcap_of(base)->base.inner, frame);
 }
 
 static int pcap_arm(struct xts_queue *base)
 {
-	int ready = xts_queue_arm(pcap_of(base)->inner);
+	int ready = xts_queue_arm(pcap_of(base)->base.inner);
 
 	pcap_flush(pcap_of(base));
 	pcap_sync(pcap_of(base));
@@ -154,7 +153,7 @@ static int pcap_arm(struct xts_queue *base)
 
 static void pcap_disarm(struct xts_queue *base)
 {
-	xts_queue_disarm(pcap_of(base)->inner);
+	xts_queue_disarm(pcap_of(base)->base.inner);
 	pcap_sync(pcap_of(base));
 }
 
@@ -237,30 +236,20 @@ static void pcap_close(struct xts_queue *base)
 {
 	struct pcap_queue *q = pcap_of(base);
 
-	xts_queue_close(q->inner);
+	xts_queue_close(q->base.inner);
 	close_file(q->file);
 	free(q);
 }
 
-static void pcap_tick(struct xts_queue *base, uint64_t now_ns)
-{
-	xts_queue_tick(pcap_of(base)->inner, now_ns);
-}
-
-static uint64_t pcap_deadline_ns(const struct xts_queue *base)
-{
-	return xts_queue_deadline_ns(((const struct pcap_queue *)base)->inner);
-}
-
 static void pcap_retain(struct xts_queue *base, const struct xts_tx_slot *slot)
 {
-	xts_queue_retain(pcap_of(base)->inner, slot);
+	xts_queue_retain(pcap_of(base)->base.inner, slot);
 }
 
 static int pcap_submit_retained(struct xts_queue *base, const struct xts_tx_slot *slot, uint32_t bytes)
 {
 	struct iovec piece = { .iov_base = slot->data, .iov_len = bytes };
-	int error = xts_queue_submit_retained(pcap_of(base)->inner, slot, bytes);
+	int error = xts_queue_submit_retained(pcap_of(base)->base.inner, slot, bytes);
 
 	if (!error)
 		pcap_write(pcap_of(base), &piece, 1, bytes);
@@ -269,7 +258,7 @@ static int pcap_submit_retained(struct xts_queue *base, const struct xts_tx_slot
 
 static void pcap_release(struct xts_queue *base, const struct xts_tx_slot *slot)
 {
-	xts_queue_release(pcap_of(base)->inner, slot);
+	xts_queue_release(pcap_of(base)->base.inner, slot);
 }
 
 static const struct xts_queue_ops pcap_ops = {
@@ -283,8 +272,6 @@ static const struct xts_queue_ops pcap_ops = {
 	.arm = pcap_arm,
 	.disarm = pcap_disarm,
 	.close = pcap_close,
-	.tick = pcap_tick,
-	.deadline_ns = pcap_deadline_ns,
 	.retain = pcap_retain,
 	.submit_retained = pcap_submit_retained,
 	.release = pcap_release,
@@ -305,7 +292,7 @@ int xts_pcap_wrap(struct xts_queue **out, struct xts_queue *inner, const char *p
 		return -ENOMEM;
 	q->base = *inner;
 	q->base.ops = &pcap_ops;
-	q->inner = inner;
+	q->base.inner = inner;
 	q->file = open_file(path, name);
 	if (q->file && fwrite(&head, sizeof head, 1, q->file) == 1 && fflush(q->file) == 0) {
 		*out = &q->base;

@@ -114,7 +114,7 @@ struct xts_queue_ops {
 	int (*arm)(struct xts_queue *q);
 	void (*disarm)(struct xts_queue *q);
 	void (*close)(struct xts_queue *q);
-	/* With XTS_QUEUE_CLOCK. */
+	/* With XTS_QUEUE_CLOCK. NULL: a decorator without a clock of its own, on a queue with one. */
 	void (*tick)(struct xts_queue *q, uint64_t now_ns);
 	uint64_t (*deadline_ns)(const struct xts_queue *q);
 	/* With XTS_QUEUE_RETAINS: slots that outlive their submission. */
@@ -131,6 +131,7 @@ enum xts_queue_end { XTS_QUEUE_HOST, XTS_QUEUE_PROXY };
 /* First member of every implementation's own struct. */
 struct xts_queue {
 	const struct xts_queue_ops *ops;
+	struct xts_queue *inner;  /* of a decorator: the queue that it uses */
 	uint32_t largest_message; /* size of the largest frame that this queue carries, in each direction */
 	uint32_t packet_bytes;    /* of the largest that leaves and comes in one piece; 0: largest_message (parts.h) */
 	uint16_t frame_window;    /* the largest frame window for which it has buffers, in each direction */
@@ -208,13 +209,20 @@ static inline void xts_queue_release(struct xts_queue *q, const struct xts_tx_sl
 /* Tells the queue the time. What is due leaves with the next kick. */
 static inline void xts_queue_tick(struct xts_queue *q, uint64_t now_ns)
 {
-	if (q->traits & XTS_QUEUE_CLOCK)
-		q->ops->tick(q, now_ns);
+	if (!(q->traits & XTS_QUEUE_CLOCK))
+		return;
+	while (!q->ops->tick)
+		q = q->inner;
+	q->ops->tick(q, now_ns);
 }
 /* When to call xts_queue_tick(), in ns; 0: at once, since it does not know the time; UINT64_MAX: not needed. */
 static inline uint64_t xts_queue_deadline_ns(const struct xts_queue *q)
 {
-	return q->traits & XTS_QUEUE_CLOCK ? q->ops->deadline_ns(q) : UINT64_MAX;
+	if (!(q->traits & XTS_QUEUE_CLOCK))
+		return UINT64_MAX;
+	while (!q->ops->deadline_ns)
+		q = q->inner;
+	return q->ops->deadline_ns(q);
 }
 /* Asks to be woken. 1: frames are there already, do not sleep; 0: poll wait_fd. */
 static inline int xts_queue_arm(struct xts_queue *q)
