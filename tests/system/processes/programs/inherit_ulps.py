@@ -3,9 +3,11 @@ know, is the new process's."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
+import select
 import socket
 import ssl
 import struct
@@ -18,10 +20,13 @@ from beds.scripts import script
 from beds.ulp_calls import end_peek, error, peek, push, recvmsg, sendmsg, sequenced
 from beds.ulp_calls import tell as tell_item
 from system.processes.programs.inherit_exec import after_exec, exec_prepare, execute, finds_some
+from system.processes.programs.inherit_shutdown import bound, is_shut, refuses, until_it_sleeps, uses, waits
 from system.processes.programs.inheriting import (
     PATIENCE_S,
     PATTERN,
     Child,
+    Signal,
+    accept,
     kernel_receive_all,
     poll,
     receive_all,
@@ -151,6 +156,83 @@ def a_listener_with_tls_is_shared(c: Calls) -> None:
             ):
                 said.add(kernel_receive_all(peer))
     assert said and said <= {b"0", b"1", b"2"}
+
+
+def tls_listener(c: Calls) -> tuple[int, int]:
+    """One that may be shared, and its port."""
+    s, port = bound(c)
+    attributes = [(ROLE, SERVER, 1), (IDENTITY, b"localhost".hex())]
+    assert push(c, s, "PUSH_ULP", TLS, attributes) == 0, error(c, s)
+    assert c.call("listen", s, 16) == 0
+    return s, port
+
+
+def tls_asks(c: Calls, port: int) -> bytes:
+    context = client_context()
+    with (
+        c.tcp_client(port) as raw,
+        context.wrap_socket(raw, server_hostname="localhost", suppress_ragged_eofs=False) as peer,
+    ):
+        return kernel_receive_all(peer)
+
+
+@script("inherit")
+def a_listener_with_tls_ends_accept_of_all(c: Calls) -> None:
+    """shutdown() of it, in a child. Who shakes hands is reset. It keeps its protocol, and may listen again."""
+    (s, port), ready, go = tls_listener(c), Signal(), Signal()
+
+    def shuts() -> None:
+        go.wait()
+        assert c.call("shutdown", s, socket.SHUT_RDWR) == 0
+
+    first, second = Child(c, lambda: waits(c, s, ready)), Child(c, shuts)
+    ready.wait()
+    until_it_sleeps(first.pid)
+    silent = [c.tcp_client(port) for _ in range(3)]
+    go.tell()
+    first.wait()
+    second.wait()
+    is_shut(c, s)
+    for peer in silent:
+        with peer, contextlib.suppress(ConnectionResetError):
+            raise AssertionError(peer.recv(1))
+    assert refuses(c, port)
+    assert c.call("listen", s, 16) == 0
+    with workers(c, s, 2):
+        assert {tls_asks(c, port) for _ in range(6)} <= {b"0", b"1"}
+
+
+@script("inherit")
+def a_listener_with_tls_ends_what_waits(c: Calls) -> None:
+    """Connections that nobody has accepted, whether they have shaken hands or not, end, and not as TLS ends. What was
+    accepted goes on."""
+    (s, port), ended = tls_listener(c), []
+    Child(c, lambda: uses(c, s)).wait()
+
+    def client() -> None:
+        try:
+            ended.append(tls_asks(c, port))
+        except (ConnectionError, ssl.SSLEOFError):
+            ended.append(None)
+
+    def clients(count: int) -> list[threading.Thread]:
+        threads = [threading.Thread(target=client) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    taken = clients(1)
+    connection = accept(c, s)
+    waiting = clients(5)
+    assert poll(c, s) & select.POLLIN, "one has shaken hands"
+    assert c.call("shutdown", s, socket.SHUT_RD) == 0
+    for thread in waiting:
+        thread.join(PATIENCE_S)
+    assert ended == [None] * 5
+    assert send(c, connection, b"goes on") == 7
+    assert c.call("close", connection) == 0
+    taken[0].join(PATIENCE_S)
+    assert ended[5:] == [b"goes on"]
 
 
 # --- PDUs ---------------------------------------------------------------------------------------------
