@@ -181,7 +181,7 @@ def _prf(secret: bytes, seed: bytes, length: int, digest: str) -> bytes:
     return out[:length]
 
 
-def _tls12_keys(cipher: Cipher, master: bytes, client_random: bytes, server_random: bytes) -> tuple[Keys, Keys]:
+def tls12_keys(cipher: Cipher, master: bytes, client_random: bytes, server_random: bytes) -> tuple[Keys, Keys]:
     """Client's and server's (RFC 5246 6.3), after each one's Finished."""
     fixed = 4 if cipher.explicit else 12
     length = 2 * (cipher.key_bytes + fixed)
@@ -244,7 +244,7 @@ def session(version: int, cipher: Cipher, certificate: Certificate, folder: Path
     if version == TLS12:
         to_client.read()  # tickets came before Finished
         random, master = secrets["CLIENT_RANDOM"]
-        keys = _tls12_keys(cipher, master, random, server_random)
+        keys = tls12_keys(cipher, master, random, server_random)
         return Session(server, to_server, to_client, *keys, None)
     pair = (
         Secret(cipher, secrets["CLIENT_TRAFFIC_SECRET_0"][1]),

@@ -99,6 +99,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
     user: Annotated[str, Meta(pattern=r"^[^:\s\x00]{0,64}$", description="the name of a user")] = ""
     core_dumps: bool = False
     memory_mib: Annotated[int, Meta(ge=0, le=1 << 24)] = 0
+    key_memory_mib: Annotated[int, Meta(ge=1, le=4096)] = 64
 
     @property
     def queue_options(self) -> QueueOptions:

@@ -485,12 +485,13 @@ TLS = (
         "Connections by who makes and reads their records after the handshake. proxy: the proxy's own record layer. "
         "The others stay with OpenSSL: openssl_configured: the configuration says so. openssl_cipher: the cipher is "
         "not an AEAD. openssl_kernel: the kernel or a card has the keys, and OpenSSL the rest. openssl_unknown: "
-        "keys or numbers were not known, or there was no memory.",
+        "keys or numbers were not known, or there was no memory. openssl_memory: the memory for keys was full.",
         "by",
         proxy="carried_ours",
         openssl_configured="kept_configured",
         openssl_cipher="kept_cipher",
         openssl_kernel="kept_kernel",
+        openssl_memory="kept_memory",
         openssl_unknown="kept_unknown",
     ),
     counter(
@@ -514,6 +515,22 @@ TLS = (
         "xts_tls_lost_signatures",
         "Requests to the process with the private keys that were never answered, because it has ended.",
         "keys_unanswered",
+    ),
+    gauge(
+        "xts_tls_key_memory_kind",
+        "Where keys of connections are: 1: memory that nobody else can read (memfd_secret). 2: locked memory. "
+        "3: memory that may be swapped. 0: not made yet.",
+        "key_memory_kind",
+    ),
+    gauge(
+        "xts_tls_key_memory_limit_bytes", "Memory for keys of connections (proxy.key_memory_mib).", "key_memory_limit"
+    ),
+    gauge("xts_tls_key_memory_used_bytes", "Of the memory for keys: what is in use.", "key_memory_used"),
+    gauge("xts_tls_key_memory_most_bytes", "Of the memory for keys: the most that was in use.", "key_memory_most"),
+    counter(
+        "xts_tls_key_memory_refusals",
+        "Keys for which there was no room in the memory for keys.",
+        "key_memory_refused",
     ),
 )
 

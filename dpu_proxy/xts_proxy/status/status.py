@@ -178,6 +178,7 @@ _KEPT = {
     "configured": "the configuration says so",
     "cipher": "the cipher is not an AEAD",
     "kernel": "the kernel has the keys",
+    "memory": "the memory for keys is full: proxy.key_memory_mib",
     "unknown": "keys or numbers not known, or no memory",
 }
 
@@ -189,13 +190,13 @@ def _tls(counts: dict[str, int]) -> Iterator[str]:
     def by(direction: str) -> str:
         return ", ".join(f"{counts[f'{direction}_by_{who}']} {who}" for who in ("user", "kernel", "device"))
 
-    if any(counts.values()):
+    if any(count for name, count in counts.items() if not name.startswith("key_memory_")):
         handshakes = counts["client_handshakes"] + counts["server_handshakes"]
         yield (
             f"tls: {handshakes} handshakes, {counts['resumed']} of them resumed; "
             f"encrypted by: {by('sent')}; decrypted by: {by('received')}"
         )
-    kept = {words: count for name, words in _KEPT.items() if (count := counts[f"kept_{name}"])}
+    kept = {words: count for name, words in _KEPT.items() if (count := counts.get(f"kept_{name}"))}
     if kept or counts["carried_ours"]:
         line = f"tls: records: {counts['carried_ours']} connections by the proxy, {sum(kept.values())} by OpenSSL"
         reasons = ", ".join(f"{count} ({words})" for words, count in kept.items())
@@ -203,6 +204,20 @@ def _tls(counts: dict[str, int]) -> Iterator[str]:
     why = {words: count for name, words in _NOT_THE_BEST.items() if (count := counts[f"fallback_{name}"])}
     if why:
         yield "tls: not the best kind: " + ", ".join(f"{count} ({words})" for words, count in why.items())
+    if counts.get("key_memory_most"):  # the version before has none
+        yield _key_memory(counts)
+
+
+#: enum xts_tls_key_memory
+_KEY_MEMORY = {1: "that nobody else can read", 2: "locked", 3: "that may be swapped"}
+
+
+def _key_memory(counts: dict[str, int]) -> str:
+    used, most, limit = (counts[f"key_memory_{name}"] >> 10 for name in ("used", "most", "limit"))
+    kind = _KEY_MEMORY.get(counts["key_memory_kind"], "of a kind that is not known here")
+    line = f"tls: keys: {used} KiB of {limit} KiB (at most {most}), memory {kind}"
+    refused = counts["key_memory_refused"]
+    return f"{line}; full {refused} times: proxy.key_memory_mib" if refused else line
 
 
 def _interface(row: dict[str, Any]) -> Iterator[str]:

@@ -88,6 +88,7 @@ class _Host:
         """Drops privileges and starts the workers. Returns lines to log, and the workers' log descriptors."""
         self.tenants = Tenants(config, material.machine)
         protocols, notes = self._build(came, config, material)  # this may make the kernel load modules for TLS
+        notes += ulp_tls.open_key_memory(config.proxy.key_memory_mib << 20)
         sandbox.reserve_descriptors()
         done = sandbox.confine(config.proxy.user, sandbox.of_workers(), config.proxy.core_dumps)
         children.bound_to_parent()

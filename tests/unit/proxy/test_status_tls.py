@@ -44,6 +44,18 @@ def test_who_has_the_records() -> None:
     ]
 
 
+def test_where_keys_are() -> None:
+    """Once there were some."""
+    assert list(_tls(made(key_memory_kind=1, key_memory_limit=64 << 20))) == []
+    some = {"key_memory_used": 3 << 10, "key_memory_most": 5 << 10, "key_memory_limit": 64 << 20}
+    assert list(_tls(made(key_memory_kind=1, **some))) == [
+        "tls: keys: 3 KiB of 65536 KiB (at most 5), memory that nobody else can read"
+    ]
+    assert list(_tls(made(key_memory_kind=3, key_memory_refused=2, **some))) == [
+        "tls: keys: 3 KiB of 65536 KiB (at most 5), memory that may be swapped; full 2 times: proxy.key_memory_mib"
+    ]
+
+
 def test_keys_that_hosts_have_pushed_count_without_a_handshake() -> None:
     assert list(_tls(made(sent_by_kernel=1))) == [
         "tls: 0 handshakes, 0 of them resumed; encrypted by: 0 user, 1 kernel, 0 device; "

@@ -91,8 +91,7 @@ void tls_free(struct tls *t)
 		tls_about_free(t);
 	if (t->context)
 		tls_context_put(t->context);
-	tls_secret_forget(&t->send_secret);
-	tls_secret_forget(&t->receive_secret);
+	tls_secrets_forget(t);
 	ulp_out_free(&t->out);
 	ulp_out_free(&t->slice.ahead);
 	if (t->part)

@@ -220,6 +220,11 @@ struct tls_secret {
 	uint8_t bytes, data[48]; /* at most SHA-384 */
 };
 
+/* Of both directions, in the memory for keys (tls_keys/key_memory.h). */
+struct tls_secrets {
+	struct tls_secret send, receive;
+};
+
 /* The records of a handshake, each direction counted since its keys last changed; and the last one that was sent, with
  * the nonce that it carries. tls_leave.c */
 struct tls_watch {
@@ -230,7 +235,15 @@ struct tls_watch {
 };
 
 /* Who has the records of a connection, and why. */
-enum tls_carrier { TLS_OURS, TLS_KEPT_CONFIGURED, TLS_KEPT_CIPHER, TLS_KEPT_KERNEL, TLS_KEPT_UNKNOWN, TLS_CARRIERS };
+enum tls_carrier {
+	TLS_OURS,
+	TLS_KEPT_CONFIGURED,
+	TLS_KEPT_CIPHER,
+	TLS_KEPT_KERNEL,
+	TLS_KEPT_MEMORY,
+	TLS_KEPT_UNKNOWN,
+	TLS_CARRIERS
+};
 
 /* What is known of a connection whose handshake is done: tls_about.c. */
 struct tls_about {
@@ -253,8 +266,8 @@ struct tls {
 	struct tls_about *about; /* from the end of the handshake on */
 	enum tls_carrier carrier;
 	struct tls_watch watch;
-	struct tls_secret send_secret, receive_secret; /* until it is settled who needs them */
-	uint8_t *alpn;                                 /* a server's protocols; NULL: none */
+	struct tls_secrets *secrets; /* until it is settled who needs them; NULL: none */
+	uint8_t *alpn;               /* a server's protocols; NULL: none */
 	uint16_t alpn_bytes;
 	uint32_t counted;   /* bytes of memory counted so far */
 	BIO *socket;        /* for the kernel's TLS; NULL: not wanted or not possible */
@@ -405,6 +418,8 @@ int tls_rekey_settle(struct tls *t);
 /* From now on connections learn their traffic secrets, if anybody may need them. */
 void tls_secret_install(const struct xts_tls_config *config, SSL_CTX *ssl);
 void tls_secret_forget(struct tls_secret *s);
+/* Forgets those of a connection, and frees their memory. */
+void tls_secrets_forget(struct tls *t);
 /* The next secret, after a KeyUpdate. False: there is none, and s stays as it was. */
 bool tls_secret_next(struct tls_secret *s, const EVP_MD *digest);
 /* Its keys, from record 0 on. The caller wipes info. */

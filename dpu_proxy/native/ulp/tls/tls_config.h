@@ -80,6 +80,17 @@ bool xts_tls_kernel_may(uint8_t wanted, uint16_t version, bool changes_keys);
  * memory already, and nothing has changed. */
 bool xts_tls_wipe_memory(void);
 
+/* The memory for keys of connections (ulp/tls_keys/key_memory.h), from the best kind down. */
+enum xts_tls_key_memory {
+	XTS_TLS_KEY_MEMORY_NONE,   /* not made yet */
+	XTS_TLS_KEY_MEMORY_SECRET, /* memfd_secret(2): out of reach of everybody else */
+	XTS_TLS_KEY_MEMORY_LOCKED, /* never swapped */
+	XTS_TLS_KEY_MEMORY_PLAIN
+};
+/* Makes it, of this size, once for the process, before it may make no such calls any more. 0, with an empty why or the
+ * reason why the kernel gave no better kind; or -errno. Where nobody asks, the first key makes it. */
+int xts_tls_key_memory_open(uint64_t bytes, char *why, uint32_t why_room);
+
 /* Counts of all connections of this process. */
 struct xts_tls_counts {
 	uint64_t client_handshakes, server_handshakes, resumed;
@@ -98,12 +109,17 @@ struct xts_tls_counts {
 	uint64_t kept_configured; /* the configuration says so */
 	uint64_t kept_cipher;     /* their cipher is not an AEAD */
 	uint64_t kept_kernel;     /* the kernel has the keys of a direction */
+	uint64_t kept_memory;     /* the memory for keys was full */
 	uint64_t kept_unknown;    /* their keys or numbers were not known, or there was no memory */
 	uint64_t tickets_late;    /* tickets that came when OpenSSL was gone */
 	/* Requests to the process with the private keys: */
 	uint64_t keys_late;       /* not answered within a second */
 	uint64_t keys_late_now;   /* those of them that still wait */
 	uint64_t keys_unanswered; /* never answered: the process is gone */
+	/* The memory for keys: */
+	uint64_t key_memory_kind;                                    /* enum xts_tls_key_memory */
+	uint64_t key_memory_limit, key_memory_used, key_memory_most; /* bytes */
+	uint64_t key_memory_refused;                                 /* blocks, because it was full */
 };
 void xts_tls_counts(struct xts_tls_counts *out);
 /* How many SSL_CTXs it keeps. */

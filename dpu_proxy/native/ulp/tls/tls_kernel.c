@@ -29,6 +29,7 @@
 #include "keys/key_client.h"
 #include "tls.h"
 #include "ulp/config_inside.h"
+#include "ulp/tls_keys/key_memory.h"
 #include "ulp/tls_keys/tls_keys.h"
 
 #ifndef SOL_TLS
@@ -287,6 +288,7 @@ void tls_kernel_settle(struct tls *t)
 void xts_tls_counts(struct xts_tls_counts *out)
 {
 	struct key_counts keys = key_counts();
+	struct key_memory_counts memory = key_memory_counts();
 
 	*out = (struct xts_tls_counts){
 		.client_handshakes = tls_counters.client_handshakes,
@@ -309,10 +311,16 @@ void xts_tls_counts(struct xts_tls_counts *out)
 		.kept_configured = tls_counters.carried[TLS_KEPT_CONFIGURED],
 		.kept_cipher = tls_counters.carried[TLS_KEPT_CIPHER],
 		.kept_kernel = tls_counters.carried[TLS_KEPT_KERNEL],
+		.kept_memory = tls_counters.carried[TLS_KEPT_MEMORY],
 		.kept_unknown = tls_counters.carried[TLS_KEPT_UNKNOWN],
 		.tickets_late = tls_counters.tickets_late,
 		.keys_late = keys.late,
 		.keys_late_now = keys.late_now,
 		.keys_unanswered = keys.unanswered,
+		.key_memory_kind = memory.kind,
+		.key_memory_limit = memory.limit,
+		.key_memory_used = memory.used,
+		.key_memory_most = memory.most,
+		.key_memory_refused = memory.refused,
 	};
 }

@@ -28,12 +28,14 @@
 
 #include "tls_ours.h"
 #include "ulp/config_inside.h"
+#include "ulp/tls_keys/key_memory.h"
 
 static const char *const reasons[] = {
 	[TLS_OURS] = "",
 	[TLS_KEPT_CONFIGURED] = "the proxy's configuration says openssl",
 	[TLS_KEPT_CIPHER] = "the cipher is not an AEAD",
 	[TLS_KEPT_KERNEL] = "the kernel has the other direction",
+	[TLS_KEPT_MEMORY] = "the memory for keys is full: proxy.key_memory_mib",
 	[TLS_KEPT_UNKNOWN] = "its keys or numbers are not known, or there was no memory",
 };
 
@@ -122,49 +124,58 @@ static void keep_key(struct tls_secret *s, const union tls_crypto_info_any *info
 	memcpy(s->data, info->bytes + sizeof info->info + c->iv_bytes, c->key_bytes);
 }
 
-static bool set_keys_12(struct tls *t, struct tls_ours *o, const struct tls_cipher *c)
+/* These keys are not known. */
+#define UNKNOWN (-ENOKEY)
+
+static int set_keys_12(struct tls *t, struct tls_ours *o, const struct tls_cipher *c)
 {
 	const struct tls_watch *w = &t->watch;
 	union tls_crypto_info_any info;
 	/* one record, of which the whole nonce was seen: Finished */
-	bool ok = w->sent == 1 && w->received && w->seen == sizeof w->last && !w->left && w->last[0] == TLS_HANDSHAKE &&
-		  tls_secret_keys_12(t->ssl, t->client, c, &info);
+	bool seen = w->sent == 1 && w->received && w->seen == sizeof w->last && !w->left && w->last[0] == TLS_HANDSHAKE;
+	int r = seen && tls_secret_keys_12(t->ssl, t->client, c, &info) ? 0 : UNKNOWN;
 
-	if (ok) {
+	if (!r) {
 		tls_secret_put_number(&info, c, w->sent);
 		put_nonce(t, c, &info);
 		keep_key(&o->send_secret, &info, c);
-		ok = !tls_aead_set(&o->out, &info, true) && tls_secret_keys_12(t->ssl, !t->client, c, &info);
+		r = tls_aead_set(&o->out, &info, true);
 	}
-	if (ok) {
+	if (!r)
+		r = tls_secret_keys_12(t->ssl, !t->client, c, &info) ? 0 : UNKNOWN;
+	if (!r) {
 		tls_secret_put_number(&info, c, w->received);
 		keep_key(&o->receive_secret, &info, c);
-		ok = !tls_aead_set(&o->in.aead, &info, false);
+		r = tls_aead_set(&o->in.aead, &info, false);
 	}
 	OPENSSL_cleanse(&info, sizeof info);
-	return ok;
+	return r;
 }
 
-static bool set_keys_13(struct tls *t, struct tls_ours *o, const struct tls_cipher *c)
+static int set_keys_13(struct tls *t, struct tls_ours *o, const struct tls_cipher *c)
 {
 	union tls_crypto_info_any info;
-	bool ok;
+	int r;
 
 	o->tls13 = true;
 	o->digest = SSL_CIPHER_get_handshake_digest(SSL_get_current_cipher(t->ssl));
-	ok = tls_secret_keys(&t->send_secret, o->digest, c, &info);
-	if (ok) {
+	if (!t->secrets)
+		return -ENOMEM;
+	r = tls_secret_keys(&t->secrets->send, o->digest, c, &info) ? 0 : UNKNOWN;
+	if (!r) {
 		tls_secret_put_number(&info, c, t->watch.sent);
-		ok = !tls_aead_set(&o->out, &info, true) && tls_secret_keys(&t->receive_secret, o->digest, c, &info);
+		r = tls_aead_set(&o->out, &info, true);
 	}
-	if (ok) {
+	if (!r)
+		r = tls_secret_keys(&t->secrets->receive, o->digest, c, &info) ? 0 : UNKNOWN;
+	if (!r) {
 		tls_secret_put_number(&info, c, t->watch.received);
-		ok = !tls_aead_set(&o->in.aead, &info, false);
+		r = tls_aead_set(&o->in.aead, &info, false);
 	}
 	OPENSSL_cleanse(&info, sizeof info);
-	o->send_secret = t->send_secret;
-	o->receive_secret = t->receive_secret;
-	return ok;
+	o->send_secret = t->secrets->send;
+	o->receive_secret = t->secrets->receive;
+	return r;
 }
 
 void tls_leave_free(struct tls *t)
@@ -175,8 +186,7 @@ void tls_leave_free(struct tls *t)
 		return;
 	tls_in_free(&o->in);
 	tls_aead_clear(&o->out);
-	OPENSSL_cleanse(o, sizeof *o);
-	free(o);
+	key_memory_give(o);
 	t->ours = NULL;
 }
 
@@ -188,7 +198,7 @@ static bool between_records(const struct tls *t)
 enum tls_carrier tls_leave(struct tls *t)
 {
 	const struct tls_cipher *cipher = tls_secret_cipher(t->ssl);
-	bool ok;
+	int r;
 
 	if (t->context->config->settings.records == XTS_TLS_RECORDS_OPENSSL)
 		return TLS_KEPT_CONFIGURED;
@@ -198,15 +208,15 @@ enum tls_carrier tls_leave(struct tls *t)
 		return TLS_KEPT_CIPHER;
 	if (!between_records(t))
 		return TLS_KEPT_UNKNOWN;
-	t->ours = calloc(1, sizeof *t->ours);
+	t->ours = key_memory_take(sizeof *t->ours);
 	if (!t->ours)
-		return TLS_KEPT_UNKNOWN;
+		return TLS_KEPT_MEMORY;
 	t->ours->in.payload_max = t->record_max;
 	t->ours->in.one_fault = true;
-	ok = SSL_version(t->ssl) == TLS1_3_VERSION ? set_keys_13(t, t->ours, cipher) : set_keys_12(t, t->ours, cipher);
-	if (!ok)
+	r = SSL_version(t->ssl) == TLS1_3_VERSION ? set_keys_13(t, t->ours, cipher) : set_keys_12(t, t->ours, cipher);
+	if (r)
 		tls_leave_free(t);
-	return ok ? TLS_OURS : TLS_KEPT_UNKNOWN;
+	return !r ? TLS_OURS : r == -ENOMEM ? TLS_KEPT_MEMORY : TLS_KEPT_UNKNOWN;
 }
 
 void tls_leave_openssl(struct tls *t)

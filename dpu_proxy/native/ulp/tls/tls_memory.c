@@ -2,6 +2,8 @@
  * Wipes OpenSSL's memory when it is freed. OpenSSL 3.0 itself does so for keys and private numbers, but not for a
  * connection's struct, which has the traffic secrets of TLS 1.3, nor for what it encodes into tickets, which has the
  * master secret. With these, an attacker could decrypt recorded traffic later.
+ *
+ * What it allocates for the keys of our record layer is in the memory for keys (tls_keys/key_memory.h).
  */
 #include <malloc.h>
 #include <openssl/crypto.h>
@@ -9,6 +11,7 @@
 #include <string.h>
 
 #include "tls_config.h"
+#include "ulp/tls_keys/key_memory.h"
 
 /* larger blocks are record buffers, which hold no secrets and are allocated and freed with each burst of data */
 #define WIPED_MAX 16384u
@@ -17,15 +20,20 @@ static void *allocate(size_t bytes, const char *file, int line)
 {
 	(void)file;
 	(void)line;
-	return malloc(bytes);
+	return key_memory_is_meant() ? key_memory_take(bytes) : malloc(bytes);
 }
 
 static void give_back(void *block, const char *file, int line)
 {
-	size_t bytes = malloc_usable_size(block); /* 0 for NULL */
+	size_t bytes;
 
 	(void)file;
 	(void)line;
+	if (key_memory_has(block)) {
+		key_memory_give(block);
+		return;
+	}
+	bytes = malloc_usable_size(block); /* 0 for NULL */
 	if (bytes && bytes <= WIPED_MAX)
 		explicit_bzero(block, bytes);
 	free(block);
@@ -35,8 +43,8 @@ static void give_back(void *block, const char *file, int line)
  * OpenSSL's own function does. */
 static void *resize(void *block, size_t bytes, const char *file, int line)
 {
-	size_t before = malloc_usable_size(block);
-	void *moved = bytes ? malloc(bytes) : NULL;
+	size_t before = key_memory_has(block) ? key_memory_bytes(block) : malloc_usable_size(block);
+	void *moved = bytes ? allocate(bytes, file, line) : NULL;
 
 	if (bytes && !moved)
 		return NULL;

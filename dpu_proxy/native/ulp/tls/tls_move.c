@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "tls_direction.h"
+#include "ulp/tls_keys/key_memory.h"
 
 /* --- giving ------------------------------------------------------------------------------------------------------- */
 
@@ -123,7 +124,7 @@ static int take_about(struct tls *t, const struct tls_state *s)
 
 static int take_directions(struct tls *t, const struct tls_state *s)
 {
-	struct tls_ours *o = calloc(1, sizeof *o);
+	struct tls_ours *o = key_memory_take(sizeof *o);
 	int r;
 
 	if (!o)

@@ -18,6 +18,11 @@
 
 /* --- the next keys ------------------------------------------------------------------------------------------------ */
 
+static bool knows_secret(const struct tls *t)
+{
+	return t->secrets && t->secrets->send.bytes;
+}
+
 /* KeyUpdate has gone to the kernel, and nothing after it. False: what follows would be sent with keys that the peer no
  * longer uses. */
 static bool change_kernel(struct tls *t)
@@ -25,8 +30,8 @@ static bool change_kernel(struct tls *t)
 	const EVP_MD *digest = SSL_CIPHER_get_handshake_digest(SSL_get_current_cipher(t->ssl));
 	const struct tls_cipher *cipher = tls_secret_cipher(t->ssl);
 	union tls_crypto_info_any info = { 0 };
-	bool ok = cipher && cipher->type < TLS_CIPHER_OURS && tls_secret_next(&t->send_secret, digest) &&
-		  tls_secret_keys(&t->send_secret, digest, cipher, &info) &&
+	bool ok = cipher && cipher->type < TLS_CIPHER_OURS && tls_secret_next(&t->secrets->send, digest) &&
+		  tls_secret_keys(&t->secrets->send, digest, cipher, &info) &&
 		  keys_kernel_change(t->layer, &info, tls_cipher_info_bytes(cipher), false) == 0;
 
 	OPENSSL_cleanse(&info, sizeof info);
@@ -55,10 +60,11 @@ void tls_rekey_settled(struct tls *t)
 {
 	bool kernel = t->send_by != XTS_TLS_CRYPTO_USER || t->receive_by != XTS_TLS_CRYPTO_USER;
 
-	tls_secret_forget(&t->receive_secret);
+	if (t->secrets)
+		tls_secret_forget(&t->secrets->receive);
 	if (t->send_by == XTS_TLS_CRYPTO_USER || SSL_version(t->ssl) != TLS1_3_VERSION ||
 	    !t->context->config->kernel_changes_keys)
-		tls_secret_forget(&t->send_secret);
+		tls_secrets_forget(t);
 	t->watches_keys = kernel && SSL_version(t->ssl) == TLS1_3_VERSION;
 }
 
@@ -69,7 +75,7 @@ void tls_rekey_count(struct tls *t, size_t bytes)
 		return;
 	t->records = 0;
 	t->update_due = true;
-	if (t->send_secret.bytes)
+	if (knows_secret(t))
 		tls_count(&tls_counters.key_updates);
 }
 
@@ -93,7 +99,7 @@ int tls_rekey_settle(struct tls *t)
 {
 	int r = 0;
 
-	if (t->update_due && !t->send_secret.bytes)
+	if (t->update_due && !knows_secret(t))
 		t->keys_lost = true; /* the kernel takes no new keys */
 	if (t->update_due && !t->keys_lost && !t->failed) {
 		r = write_update(t);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tls.h"
+#include "ulp/tls_keys/key_memory.h"
 
 /* --- the secrets -------------------------------------------------------------------------------------------------- */
 
@@ -17,18 +18,29 @@ void tls_secret_forget(struct tls_secret *s)
 	OPENSSL_cleanse(s, sizeof *s);
 }
 
+void tls_secrets_forget(struct tls *t)
+{
+	key_memory_give(t->secrets);
+	t->secrets = NULL;
+}
+
 /* A line of the key log: label, client random, secret. OpenSSL writes it when it begins to use the keys. */
 static void on_secret(const SSL *ssl, const char *line)
 {
 	static const char client[] = "CLIENT_TRAFFIC_SECRET_0 ", server[] = "SERVER_TRAFFIC_SECRET_0 ";
 	struct tls *t = SSL_get_app_data(ssl);
 	bool of_client = strncmp(line, client, sizeof client - 1) == 0, sends = of_client == t->client;
-	struct tls_secret *s = sends ? &t->send_secret : &t->receive_secret;
 	const char *hex = strrchr(line, ' ');
+	struct tls_secret *s;
 	size_t n;
 
 	if (!hex || (!of_client && strncmp(line, server, sizeof server - 1) != 0))
 		return;
+	if (!t->secrets)
+		t->secrets = key_memory_take(sizeof *t->secrets);
+	if (!t->secrets)
+		return; /* the connection stays with OpenSSL */
+	s = sends ? &t->secrets->send : &t->secrets->receive;
 	if (OPENSSL_hexstr2buf_ex(s->data, sizeof s->data, &n, hex + 1, 0) == 1)
 		s->bytes = (uint8_t)n;
 	*(sends ? &t->watch.sent : &t->watch.received) = 0;

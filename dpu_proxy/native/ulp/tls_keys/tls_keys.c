@@ -20,6 +20,7 @@
 
 #include <openssl/crypto.h>
 
+#include "key_memory.h"
 #include "tls_keys.h"
 #include "ulp/tls/tls.h"
 
@@ -86,11 +87,11 @@ static bool established(const struct ulp_layer *l)
 
 static int make_state(struct ulp_layer *l, const struct parameters *p)
 {
-	struct tls_keys *k = calloc(1, sizeof *k);
+	struct tls_keys *k = key_memory_take(sizeof *k);
 
 	if (!k || tls_aead_set(l->send ? &k->out_key : &k->in.aead, &p->info, l->send)) {
-		free(k);
-		return ulp_refuse(l, ENOMEM, "tls_keys: no memory");
+		key_memory_give(k);
+		return ulp_refuse(l, ENOMEM, "tls_keys: the memory for keys is full (proxy.key_memory_mib)");
 	}
 	k->version = p->info.info.version;
 	k->wanted = p->crypto;
@@ -123,7 +124,7 @@ static void keys_close(struct ulp_layer *l)
 	tls_in_free(&k->in);
 	tls_aead_clear(&k->out_key);
 	ulp_out_free(&k->out);
-	OPENSSL_clear_free(k, sizeof *k);
+	key_memory_give(k);
 	l->state = NULL;
 }
 

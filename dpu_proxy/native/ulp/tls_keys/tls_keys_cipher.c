@@ -8,24 +8,26 @@
  */
 #include <endian.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <openssl/crypto.h>
 
+#include "key_memory.h"
 #include "tls_record.h"
 
 #define COPIED_MAX 1024u /* a shorter record is copied and then encrypted in place */
 
 /* clang-format off */
 static const struct tls_cipher ciphers[] = {
-	{ .type = TLS_CIPHER_AES_GCM_128, .evp = EVP_aes_128_gcm, .iv_bytes = 8, .key_bytes = 16, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 16 },
-	{ .type = TLS_CIPHER_AES_GCM_256, .evp = EVP_aes_256_gcm, .iv_bytes = 8, .key_bytes = 32, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 16 },
-	{ .type = TLS_CIPHER_AES_CCM_128, .evp = EVP_aes_128_ccm, .iv_bytes = 8, .key_bytes = 16, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 16, .ccm = true },
-	{ .type = TLS_CIPHER_AES_CCM_256, .evp = EVP_aes_256_ccm, .iv_bytes = 8, .key_bytes = 32, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 16, .ccm = true },
-	{ .type = TLS_CIPHER_AES_CCM8_128, .evp = EVP_aes_128_ccm, .iv_bytes = 8, .key_bytes = 16, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 8, .ccm = true },
-	{ .type = TLS_CIPHER_AES_CCM8_256, .evp = EVP_aes_256_ccm, .iv_bytes = 8, .key_bytes = 32, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 8, .ccm = true },
-	{ .type = TLS_CIPHER_CHACHA20_POLY1305, .evp = EVP_chacha20_poly1305, .iv_bytes = 12, .key_bytes = 32, .tag_bytes = 16 },
+	{ .type = TLS_CIPHER_AES_GCM_128, .name = "AES-128-GCM", .iv_bytes = 8, .key_bytes = 16, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 16 },
+	{ .type = TLS_CIPHER_AES_GCM_256, .name = "AES-256-GCM", .iv_bytes = 8, .key_bytes = 32, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 16 },
+	{ .type = TLS_CIPHER_AES_CCM_128, .name = "AES-128-CCM", .iv_bytes = 8, .key_bytes = 16, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 16, .ccm = true },
+	{ .type = TLS_CIPHER_AES_CCM_256, .name = "AES-256-CCM", .iv_bytes = 8, .key_bytes = 32, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 16, .ccm = true },
+	{ .type = TLS_CIPHER_AES_CCM8_128, .name = "AES-128-CCM", .iv_bytes = 8, .key_bytes = 16, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 8, .ccm = true },
+	{ .type = TLS_CIPHER_AES_CCM8_256, .name = "AES-256-CCM", .iv_bytes = 8, .key_bytes = 32, .salt_bytes = 4, .explicit_bytes = 8, .tag_bytes = 8, .ccm = true },
+	{ .type = TLS_CIPHER_CHACHA20_POLY1305, .name = "ChaCha20-Poly1305", .iv_bytes = 12, .key_bytes = 32, .tag_bytes = 16 },
 };
 /* clang-format on */
 
@@ -38,23 +40,53 @@ const struct tls_cipher *tls_cipher_find(uint16_t type)
 	return NULL;
 }
 
+/* OpenSSL's ciphers, in the order of ours. Looked up once: a look-up allocates what stays. */
+static EVP_CIPHER *fetched[sizeof ciphers / sizeof *ciphers];
+
+static void fetch(void)
+{
+	for (size_t i = 0; i < sizeof ciphers / sizeof *ciphers; i++)
+		fetched[i] = EVP_CIPHER_fetch(NULL, ciphers[i].name, NULL);
+}
+
+/* A context without a key, in the memory for keys; NULL: there is no room, or OpenSSL does not have the cipher. */
+static EVP_CIPHER_CTX *make_context(const struct tls_cipher *c, bool sealing)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	EVP_CIPHER_CTX *ctx;
+	bool ok;
+
+	(void)pthread_once(&once, fetch);
+	key_memory_begin();
+	ctx = EVP_CIPHER_CTX_new();
+	ok = ctx && fetched[c - ciphers] &&
+	     EVP_CipherInit_ex(ctx, fetched[c - ciphers], NULL, NULL, NULL, sealing) > 0 &&
+	     EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_IVLEN, TLS_NONCE_BYTES, NULL) > 0 &&
+	     (!c->ccm || EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, c->tag_bytes, NULL) > 0);
+	key_memory_end();
+	if (ok)
+		return ctx;
+	EVP_CIPHER_CTX_free(ctx);
+	return NULL;
+}
+
 int tls_aead_set(struct tls_aead *a, const union tls_crypto_info_any *info, bool sealing)
 {
 	const struct tls_cipher *c = tls_cipher_find(info->info.cipher_type);
 	const uint8_t *iv = info->bytes + sizeof info->info, *key = iv + c->iv_bytes, *salt = key + c->key_bytes;
-	EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
+	bool same = a->ctx && a->cipher == c && a->sealing == sealing;
+	EVP_CIPHER_CTX *ctx = same ? a->ctx : make_context(c, sealing);
 	uint64_t sequence;
 
 	if (!ctx)
 		return -ENOMEM;
-	if (EVP_CipherInit_ex(ctx, c->evp(), NULL, NULL, NULL, sealing) <= 0 ||
-	    EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_IVLEN, TLS_NONCE_BYTES, NULL) <= 0 ||
-	    (c->ccm && EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, c->tag_bytes, NULL) <= 0) ||
-	    EVP_CipherInit_ex(ctx, NULL, NULL, key, NULL, sealing) <= 0) {
-		EVP_CIPHER_CTX_free(ctx);
+	if (EVP_CipherInit_ex(ctx, NULL, NULL, key, NULL, sealing) <= 0) {
+		if (!same)
+			EVP_CIPHER_CTX_free(ctx);
 		return -ENOMEM;
 	}
-	tls_aead_clear(a);
+	if (!same)
+		tls_aead_clear(a);
 	memcpy(&sequence, salt + c->salt_bytes, sizeof sequence);
 	*a = (struct tls_aead){ .cipher = c,
 				.ctx = ctx,
@@ -86,15 +118,15 @@ void tls_aead_next(struct tls_aead *a)
 }
 
 /* Makes the nonce of the next record. `travels`: the explicit part, which the record carries. */
-static void make_nonce(const struct tls_aead *a, const uint8_t *travels, uint8_t nonce[TLS_NONCE_BYTES])
+static void make_nonce(struct tls_aead *a, const uint8_t *travels)
 {
-	memcpy(nonce, a->iv, TLS_NONCE_BYTES);
+	memcpy(a->nonce, a->iv, TLS_NONCE_BYTES);
 	if (!a->tls13 && a->cipher->explicit_bytes) {
-		memcpy(nonce + a->cipher->salt_bytes, travels, a->cipher->explicit_bytes);
+		memcpy(a->nonce + a->cipher->salt_bytes, travels, a->cipher->explicit_bytes);
 		return;
 	}
 	for (unsigned i = 0; i < 8; i++)
-		nonce[TLS_NONCE_BYTES - 1 - i] ^= (uint8_t)(a->sequence >> 8 * i);
+		a->nonce[TLS_NONCE_BYTES - 1 - i] ^= (uint8_t)(a->sequence >> 8 * i);
 }
 
 /* Makes the additional data that is authenticated with a payload of this many bytes; returns its length. */
@@ -113,15 +145,14 @@ static int make_associated(const struct tls_aead *a, const uint8_t *record, uint
 	return 13;
 }
 
-/* Begins a record: its nonce, and what is authenticated besides its payload. 1, or 0 on failure, as in OpenSSL. */
-static int begin(struct tls_aead *a, const uint8_t *nonce, const uint8_t *associated, int associated_bytes,
-		 uint32_t bytes, uint8_t *tag)
+/* Begins the record of a->nonce, with what is authenticated besides its payload. 1, or 0 on failure, as in OpenSSL. */
+static int begin(struct tls_aead *a, const uint8_t *associated, int associated_bytes, uint32_t bytes, uint8_t *tag)
 {
 	int n = 0;
 
 	if (!a->sealing && EVP_CIPHER_CTX_ctrl(a->ctx, EVP_CTRL_AEAD_SET_TAG, a->cipher->tag_bytes, tag) <= 0)
 		return 0;
-	if (EVP_CipherInit_ex(a->ctx, NULL, NULL, NULL, nonce, -1) <= 0)
+	if (EVP_CipherInit_ex(a->ctx, NULL, NULL, NULL, a->nonce, -1) <= 0)
 		return 0;
 	if (a->cipher->ccm && EVP_CipherUpdate(a->ctx, NULL, &n, NULL, (int)bytes) <= 0)
 		return 0;
@@ -166,7 +197,7 @@ static int update_pieces(struct tls_aead *a, const struct iovec *iov, int pieces
 ssize_t tls_aead_seal(struct tls_aead *a, uint8_t type, const struct iovec *iov, int pieces, size_t skip,
 		      uint32_t bytes, uint8_t *out)
 {
-	uint8_t *payload = tls_aead_payload(a, out), nonce[TLS_NONCE_BYTES], associated[13];
+	uint8_t *payload = tls_aead_payload(a, out), associated[13];
 	uint32_t body = bytes + tls_aead_overhead(a), inner = bytes + a->tls13;
 	int associated_bytes, ok;
 
@@ -178,7 +209,7 @@ ssize_t tls_aead_seal(struct tls_aead *a, uint8_t type, const struct iovec *iov,
 	out[3] = (uint8_t)(body >> 8);
 	out[4] = (uint8_t)body;
 	memcpy(out + TLS_HEADER_BYTES, a->explicit_nonce, (size_t)(payload - out) - TLS_HEADER_BYTES);
-	make_nonce(a, a->explicit_nonce, nonce);
+	make_nonce(a, a->explicit_nonce);
 	associated_bytes = make_associated(a, out, bytes, associated);
 #ifdef XTS_DEBUG
 	if (a->sequence < a->sealed)
@@ -186,7 +217,7 @@ ssize_t tls_aead_seal(struct tls_aead *a, uint8_t type, const struct iovec *iov,
 	a->sealed = a->sequence + 1;
 #endif
 	tls_aead_next(a); /* before anything is encrypted: this number is not used again, whatever happens */
-	ok = begin(a, nonce, associated, associated_bytes, inner, payload + inner);
+	ok = begin(a, associated, associated_bytes, inner, payload + inner);
 	if (a->cipher->ccm || bytes < COPIED_MAX) {
 		/* CCM takes a record only whole; and a short one costs more by its pieces than by its bytes */
 		ulp_iov_copy(payload, iov, pieces, skip, bytes);
@@ -201,12 +232,12 @@ ssize_t tls_aead_seal(struct tls_aead *a, uint8_t type, const struct iovec *iov,
 
 ssize_t tls_aead_open(struct tls_aead *a, uint8_t *record, uint32_t body, uint8_t *out, uint8_t *type)
 {
-	uint8_t *payload = tls_aead_payload(a, record), nonce[TLS_NONCE_BYTES], associated[13];
+	uint8_t *payload = tls_aead_payload(a, record), associated[13];
 	uint32_t bytes = body - tls_aead_overhead(a) + a->tls13;
 	int associated_bytes = make_associated(a, record, bytes, associated);
 
-	make_nonce(a, record + TLS_HEADER_BYTES, nonce);
-	if (!begin(a, nonce, associated, associated_bytes, bytes, payload + bytes) || !update(a, payload, bytes, out) ||
+	make_nonce(a, record + TLS_HEADER_BYTES);
+	if (!begin(a, associated, associated_bytes, bytes, payload + bytes) || !update(a, payload, bytes, out) ||
 	    !end(a, out + bytes, payload + bytes))
 		return -EBADMSG;
 	*type = record[0];

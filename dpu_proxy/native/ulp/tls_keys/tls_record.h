@@ -35,7 +35,7 @@ enum {
 
 /* One of the kernel's structures: tls_crypto_info, iv, key, salt, sequence number, without padding. */
 struct tls_cipher {
-	const EVP_CIPHER *(*evp)(void);
+	const char *name; /* in OpenSSL */
 	uint16_t type;
 	uint8_t iv_bytes, key_bytes, salt_bytes;
 	uint8_t explicit_bytes; /* explicit bytes of the nonce in a record of TLS 1.2 */
@@ -56,8 +56,9 @@ struct tls_aead {
 	const struct tls_cipher *cipher;
 	EVP_CIPHER_CTX *ctx;
 	bool tls13, sealing;
-	uint8_t iv[TLS_NONCE_BYTES]; /* salt and iv: XORed with the sequence number */
-	uint8_t explicit_nonce[8];   /* TLS 1.2: the part of the nonce, behind the salt, that the next record carries */
+	uint8_t iv[TLS_NONCE_BYTES];    /* salt and iv: XORed with the sequence number */
+	uint8_t nonce[TLS_NONCE_BYTES]; /* of the record under way: of record 0 it is iv, which is not to be on a stack */
+	uint8_t explicit_nonce[8]; /* TLS 1.2: the part of the nonce, behind the salt, that the next record carries */
 	uint64_t sequence;
 #ifdef XTS_DEBUG
 	uint64_t sealed; /* records up to this number have been sealed with this key: seal() ends the process at a second */
@@ -70,7 +71,8 @@ static inline uint32_t tls_cipher_info_bytes(const struct tls_cipher *c)
 	return (uint32_t)sizeof(struct tls_crypto_info) + c->iv_bytes + c->key_bytes + c->salt_bytes + 8u;
 }
 
-/* info has to be complete, with a known version and cipher. 0 or -ENOMEM. The key is in a->ctx only. */
+/* info has to be complete, with a known version and cipher. 0 or -ENOMEM, and a is as it was. The key is in a->ctx
+ * only, which is in the memory for keys (key_memory.h). Another key of the same cipher needs no more memory. */
 int tls_aead_set(struct tls_aead *a, const union tls_crypto_info_any *info, bool sealing);
 void tls_aead_clear(struct tls_aead *a);
 /* The bytes of a record that are neither header nor payload: explicit nonce, inner type, tag. */

@@ -1,0 +1,44 @@
+/*
+ * The one memory for keys of connections: keys, IVs and traffic secrets of the record layer, and the cipher contexts of
+ * OpenSSL that are made of them. Nothing else of the process is in it, and they are nowhere else (dpu_proxy/SECURITY.md
+ * says what has others).
+ *
+ * It is one mapping of a fixed size, made before the process may make no such calls any more. Best is memory that even
+ * the kernel does not map (memfd_secret(2), Linux 5.14): no other process can read it, root's neither, no dump has it,
+ * and it is never swapped. Where that cannot be had it is ordinary memory that is locked, and last, ordinary memory.
+ * Dumps have none of the three, and children neither. Pages are taken as they are needed and stay.
+ *
+ * Blocks have a multiple of 64 bytes. A free one waits for the next of its size, of which there are a handful. They are
+ * wiped when they are freed. There is no lock: threads of handshakes run when nobody else wants the core, and a worker
+ * must not wait for one that holds it. What is known of blocks is outside, in ordinary memory.
+ */
+#ifndef XTS_KEY_MEMORY_H
+#define XTS_KEY_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ulp/tls/tls_config.h"
+
+/* Zeroed memory of at most 4 KB; NULL: the memory for keys is full. Any thread. */
+void *key_memory_take(size_t bytes);
+/* Wipes it. NULL does nothing. */
+void key_memory_give(void *block);
+/* Is this block in it? And how many bytes does it have? */
+bool key_memory_has(const void *block);
+size_t key_memory_bytes(const void *block);
+
+struct key_memory_counts {
+	enum xts_tls_key_memory kind;
+	uint64_t limit, used, most; /* bytes */
+	uint64_t refused;           /* blocks, because it was full */
+};
+struct key_memory_counts key_memory_counts(void);
+
+/* Between these, on this thread, what OpenSSL allocates is in it (tls_memory.c). Not nested. */
+void key_memory_begin(void);
+void key_memory_end(void);
+bool key_memory_is_meant(void);
+
+#endif

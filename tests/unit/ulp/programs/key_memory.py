@@ -1,0 +1,93 @@
+"""Memory for keys in a process of its own, made as the arguments say: what `CASES` has, which prints a line."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import resource
+import struct
+import sys
+from pathlib import Path
+
+from beds.classic_bpf import Program, instruction
+from beds.ulp_tls import AUTHORITY, SERVER, TlsBed, client_context, counts, exchange
+from xts_proxy._native import ffi, lib
+
+NOBODY = 65534
+_MEMFD_SECRET, _NO_NEW_PRIVS, _SECCOMP, _FILTER = 447, 38, 22, 2
+_LD_W_ABS, _JEQ, _RET = 0x20, 0x15, 0x06
+_ALLOW, _ERROR = 0x7FFF0000, 0x00050000
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def make(size: int) -> str:
+    """Why the kernel gave nothing better."""
+    why = ffi.new("char[]", 256)
+    assert lib.xts_tls_key_memory_open(size, why, 256) == 0
+    return ffi.string(why).decode()
+
+
+def without_memfd_secret() -> None:
+    """As on a kernel that has none."""
+    code = instruction(_LD_W_ABS, 0) + instruction(_JEQ, _MEMFD_SECRET, 0, 1)
+    program = Program(code + instruction(_RET, _ERROR | errno.ENOSYS) + instruction(_RET, _ALLOW))
+    assert _LIBC.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+    assert _LIBC.prctl(_SECCOMP, _FILTER, program.raw) == 0, os.strerror(ctypes.get_errno())
+
+
+def with_little_to_lock() -> None:
+    """As a user whom the system allows 64 KiB."""
+    if os.geteuid() == 0:
+        os.setuid(NOBODY)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (64 << 10, 64 << 10))
+
+
+def flags_of(size: int) -> set[str]:
+    """What the kernel says of the map of this size (proc_pid_smaps(5))."""
+    size_line = f"Size: {size >> 10:>18} kB"
+    text = Path("/proc/self/smaps").read_text()
+    (one,) = [part for part in text.split("VmFlags:")[:-1] if size_line in part]
+    return set(text.split(one)[1].splitlines()[0].split(":")[1].split())
+
+
+def made(size: int) -> None:
+    why = make(size)
+    print(counts()["key_memory_kind"], " ".join(sorted(flags_of(size) & {"dd", "dc", "wf", "lo", "lf"})), why, sep="|")
+
+
+def full() -> None:
+    """There is room for one direction: connections stay with OpenSSL, and keys of a host are refused."""
+    make(2048)
+    with TlsBed() as bed:
+        bed.add_identity("server", SERVER)
+        bed.push("TLS", identity="server")
+        peer = bed.accept_from(client_context(AUTHORITY.certificate))
+        exchange(bed, peer)
+        assert counts()["kept_memory"] == 1 and counts()["carried_ours"] == 0
+        out = ffi.new("char[]", 96)
+        lib.ulp_stack_carrier(bed.stack, 1, out, 96)
+        refused = counts()["key_memory_refused"]
+    print(ffi.string(out).decode(), refused > 0, counts()["key_memory_used"], sep="|")
+
+
+def pushed() -> None:
+    """The reason that a host is told."""
+    make(1024)
+    info = struct.pack("<HH", 0x0304, 51) + bytes(8 + 16 + 4 + 8)
+    with TlsBed() as bed:
+        bed.start()
+        try:
+            bed.push("TLS_KEYS", 2, crypto_info=info, crypto=1)
+        except OSError as error:
+            print(error.errno == errno.ENOMEM, error.strerror, sep="|")
+
+
+CASES = {
+    "secret": lambda: made(37 << 20),
+    "locked": lambda: (without_memfd_secret(), made(37 << 20)),
+    "plain": lambda: (with_little_to_lock(), made(37 << 20)),
+    "full": full,
+    "pushed": pushed,
+}
+CASES[sys.argv[1]]()
