@@ -1,6 +1,6 @@
 """Spin's verdict on the models of credits, acknowledgement and close (credits.pml), of the doorbell (doorbell.pml), of
-PDUs longer than the window (pdu.pml), of frames kept longer than their credit (kept.pml) and of frames that are
-repeated (arq.pml), and on variants that must fail.
+PDUs longer than the window (pdu.pml), of frames kept longer than their credit (kept.pml), of frames that are repeated
+(arq.pml) and of the numbers of TLS records (direction.pml), and on variants that must fail.
 
 A verdict depends on the model alone, so all but one of each kind are marked long. They are run by .ci/release, and
 after a change of a model by `tests/run tests/model -m "long or not long"`."""
@@ -21,6 +21,7 @@ DOORBELL = Path(__file__).with_name("doorbell.pml")
 PDU = Path(__file__).with_name("pdu.pml")
 KEPT = Path(__file__).with_name("kept.pml")
 ARQ = Path(__file__).with_name("arq.pml")
+DIRECTION = Path(__file__).with_name("direction.pml")
 WINDOW = 3
 
 pytestmark = pytest.mark.skipif(
@@ -145,7 +146,7 @@ def test_a_pdu_that_stops_the_flow_is_found(tmp_path: Path, fault: dict[str, Any
     assert "invalid end state" in verdict, verdict or "no deadlock found"
 
 
-@pytest.mark.parametrize("model", [MODEL, DOORBELL, PDU, ARQ], ids=lambda model: model.stem)
+@pytest.mark.parametrize("model", [MODEL, DOORBELL, PDU, ARQ, DIRECTION], ids=lambda model: model.stem)
 def test_the_code_the_model_names_is_there(model: Path) -> None:
     """A function renamed in the code has to be renamed in the model's theory of operation."""
     told = model.read_text().split("*/")[0]
@@ -190,4 +191,19 @@ def test_each_frame_is_delivered_once_and_in_order(tmp_path: Path, frames: int, 
 @pytest.mark.parametrize("fault", once("TWICE", "AHEAD", "EARLY", "FORGETS"))
 def test_a_wrong_receiver_is_found(tmp_path: Path, fault: str) -> None:
     verdict = verify(tmp_path, ARQ, "-O0", **{fault: True})
+    assert "assertion violated" in verdict, verdict or "nothing found"
+
+
+# --- numbers of TLS records --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("processes", "records"), once((3, 3), (2, 4), (3, 4)))
+def test_no_number_is_used_twice_under_one_key(tmp_path: Path, processes: int, records: int) -> None:
+    """Whichever process of the proxy ends, at any moment of a direction's moves."""
+    assert verify(tmp_path, DIRECTION, N=processes, RECORDS=records) == ""
+
+
+@pytest.mark.parametrize("fault", once("EARLY", "KEEPS", "REGRETS", "REPEATS", "LATE", "ONE_KEY"))
+def test_a_number_that_is_used_twice_is_found(tmp_path: Path, fault: str) -> None:
+    verdict = verify(tmp_path, DIRECTION, "-O0", **{fault: True})
     assert "assertion violated" in verdict, verdict or "nothing found"

@@ -174,10 +174,15 @@ class DeviceChannels:
     def _worker_of(self, queue_id: int) -> RemoteWorker:
         return self._workers[queue_id % len(self._workers)]
 
-    def take_over(self, channel: Channel, descriptors: list[int]) -> None:
-        """OSError: it cannot be."""
+    def check_taken(self, channel: Channel, descriptors: list[int]) -> None:
+        """OSError: take_over() cannot be. Changes nothing."""
         if channel.queue_id not in self.queue_ids or channel.queue_id in self._geometries:
             raise OSError(errno.EINVAL, f"queue {channel.queue_id} is not to be served")
+        QueueEnd.unpack(channel.geometry, tuple(descriptors))
+
+    def take_over(self, channel: Channel, descriptors: list[int]) -> None:
+        """OSError: it cannot be."""
+        self.check_taken(channel, descriptors)
         end = QueueEnd.unpack(channel.geometry, tuple(descriptors))
         worker = self._worker_of(channel.queue_id)
         account = self._account(channel.tenant, channel.queue_id)

@@ -212,11 +212,17 @@ class ShmChannels:
         """What is taken over stays charged to its tenant, if there still is one of this name."""
         return self.tenants.accounts.get(tenant) or next(iter(self.tenants.accounts.values()))
 
+    def check_taken(self, channel: Channel, descriptors: list[int]) -> None:
+        """OSError: take_over() cannot be. Changes nothing."""
+        if not channel.attachment or len(descriptors) < 2 or channel.queue_id in self.clients:
+            raise OSError(errno.ESRCH, "its process has ended")
+        QueueEnd.unpack(channel.geometry, tuple(descriptors[:-2]))
+
     def take_over(self, channel: Channel, descriptors: list[int]) -> None:
         """OSError: it cannot be."""
+        self.check_taken(channel, descriptors)
         who = channel.attachment
-        if not who or len(descriptors) < 2 or channel.queue_id in self.clients:
-            raise OSError(errno.ESRCH, "its process has ended")
+        assert who
         connection = socket.socket(fileno=os.dup(descriptors[-2]))
         end = QueueEnd.unpack(channel.geometry, tuple(descriptors[:-2]))
         owner, account = Owner(*channel.owner), self._account(channel.tenant)

@@ -59,7 +59,7 @@ from xts_proxy.tenants.tenants import Tenants
 from xts_proxy.tls.key_lateness import KeyLog
 from xts_proxy.tls.keys import KeyProcess
 from xts_proxy.upgrade.giving import Giving, check_peer, names_of
-from xts_proxy.upgrade.taking import Parts, Taking
+from xts_proxy.upgrade.taking import GoesOnError, Parts, Taking
 from xts_proxy.workers.device_clock import DeviceClock
 from xts_proxy.workers.name_servers import Device, of_device
 from xts_proxy.workers.ulp import Material, Protocols
@@ -223,7 +223,7 @@ class Supervisor:
             self._start_workers()
             if self.taking and self.channels:
                 self.state = "taking over"
-                await self.taking.run(self.channels)
+                await self._take_over(self.taking, self.channels)
             if self._control:
                 await self._control.start()
             if self.metrics:
@@ -380,6 +380,15 @@ class Supervisor:
         every = [worker.stats() for worker in self.workers if answers(worker)]
         hanging = len(self.workers) - len(every)  # each may have at least one
         return hanging + sum(int(stats[name]) for stats in every for name in gauges)
+
+    async def _take_over(self, taking: Taking, channels: Channels) -> None:
+        try:
+            await taking.run(channels)
+        except GoesOnError:
+            # It must not close in good order what the running one serves: it would tell peers of an end.
+            if self.process:
+                self.process.child.kill()
+            raise
 
     # --- another proxy takes this one's place (giving.py) ------------------------------------------------
 

@@ -6,8 +6,9 @@ that cannot yet, because of a protocol, or of a connection that several processe
 `drain_timeout_s` is over; then what cannot move is reset, and counted. When the last channel is gone, this proxy ends
 as on SIGTERM.
 
-If the new proxy ends before it has said of a channel that it has it, the channel goes back to its worker here, by the
-same steps, and so do all that have begun to move. Then this proxy goes on as if nothing had been.
+If the new proxy ends, refuses or is silent before we have told it that a channel is its own, the channel goes back to
+its worker here, by the same steps, and so do all that have begun to move. Then this proxy goes on as if nothing had
+been.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,11 +33,13 @@ from xts_proxy.upgrade.handover import (
     Begins,
     Channel,
     Done,
+    GoesOn,
     Granted,
     Ready,
     Sockets,
-    Taken,
+    Takes,
     Wire,
+    Yours,
     close_all,
     private_memory,
     rewind,
@@ -57,6 +61,7 @@ _ASK_AGAIN_S = 0.02
 _READY_S = 60.0
 #: Hosts wait for the new proxy twice as long.
 _ANSWER_S = 5.0
+_TELL_S = 0.5
 
 
 @dataclass(slots=True)
@@ -127,12 +132,16 @@ class Giving:
             self._fail(error)
         if self._broken:
             self._channels.accept(True)
-            LOG.error("upgrade: %s; this proxy goes on", self._broken.strerror or self._broken)
+            why = str(self._broken.strerror or self._broken)
+            LOG.error("upgrade: %s; this proxy goes on", why)
+            with suppress(OSError, EOFError):  # it may have ended
+                await asyncio.wait_for(self._wire.say(GoesOn(why)), _TELL_S)
         self._wire.close()
         return self._broken is None
 
     def _fail(self, error: Exception) -> None:
-        text = str(error) if isinstance(error, OSError) and error.strerror else "the new proxy has ended"
+        text = error.strerror if isinstance(error, OSError) else None
+        text = text or ("the new proxy is silent" if isinstance(error, TimeoutError) else "the new proxy has ended")
         self._broken = self._broken or OSError(errno.EPIPE, text)
 
     async def _begin(self) -> None:
@@ -208,8 +217,7 @@ class Giving:
             return False
         channel, more = self._channels.describe(queue_id, piece)
         await self._send(channel, [*descriptors, *more])
-        taken = await self._taken(queue_id)
-        if taken:
+        if await self._takes(queue_id) and await self._is_its_own(queue_id):
             self._channels.gone(queue_id)
             close_all(descriptors)
             self.moved += 1
@@ -227,7 +235,7 @@ class Giving:
         except (OSError, EOFError) as error:
             self._fail(error)
 
-    async def _taken(self, queue_id: int) -> bool:
+    async def _takes(self, queue_id: int) -> bool:
         if self._broken:
             return False
         try:
@@ -236,10 +244,19 @@ class Giving:
             self._fail(error)
             return False
         close_all(came)
-        if not isinstance(said, Taken) or said.queue_id != queue_id:
-            self._fail(OSError(errno.EPROTO, "it does not say what it has taken"))
+        if not isinstance(said, Takes) or said.queue_id != queue_id:
+            self._fail(OSError(errno.EPROTO, "it does not say what it takes"))
         elif said.error:
             self._fail(OSError(errno.EPROTO, f"queue {queue_id}: {said.error}"))
+        return self._broken is None
+
+    async def _is_its_own(self, queue_id: int) -> bool:
+        """Tells it so; from then on nothing is taken back. False: it cannot be told, and has nothing of it: a socket
+        takes so short a message whole or not at all."""
+        try:
+            await asyncio.wait_for(self._wire.say(Yours(queue_id)), _ANSWER_S)
+        except (OSError, EOFError) as error:
+            self._fail(error)
         return self._broken is None
 
     def _back(self, queue_id: int, one: _Leaving, channel: Channel, descriptors: list[int]) -> None:

@@ -11,11 +11,14 @@ other one more than its types say. The one that gives is in giving.py, the one t
                                         <-    Begins
                                         <-    Sockets, as often as needed, with descriptors  } for each channel
                                         <-    Channel, with the queue's descriptors          }
-    Taken                               ->                                                   }
-                                        <-    Done
+    Takes                               ->                                                   }
+                                        <-    Yours                                          }
+                                        <-    Done, or GoesOn at any time
 
-Until Taken, a channel belongs to the running proxy, which has kept what it has sent, and takes it back if the new one
-ends; from then on it belongs to the new one. What is in the bodies of Sockets and Channel, only workers read.
+A channel belongs to the running proxy until it has sent Yours. It has kept what it has sent before, and takes it back
+if the new one ends, refuses or is silent. From then on it never does, whatever becomes of the new one, which serves
+nothing of a channel before it has heard Yours. So there is one owner at each time, and no number is used twice under
+one key of TLS (tests/model/direction.pml). What is in the bodies of Sockets and Channel, only workers read.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ _HEAD = struct.Struct("=QI")
 #: A piece has records of some hundred sockets, with what waits for TCP in each.
 BYTES_MAX = 1 << 30
 #: What both have to speak alike; a new proxy that speaks another version is refused.
-VERSION = 2
+VERSION = 3
 
 
 class Granted(msgspec.Struct, frozen=True, tag="granted"):
@@ -101,11 +104,23 @@ def channel_of(queue_id: int, geometry: bytes, piece: Moved) -> Channel:
     return Channel(queue_id, piece.tenant, geometry, piece.data, *of_host)
 
 
-class Taken(msgspec.Struct, frozen=True, tag="taken"):
-    """`error`: why the channel could not be taken; "": it belongs to the new proxy."""
+class Takes(msgspec.Struct, frozen=True, tag="takes"):
+    """`error`: why the channel cannot be taken; "": it will be served as soon as Yours comes."""
 
     queue_id: int
     error: str = ""
+
+
+class Yours(msgspec.Struct, frozen=True, tag="yours"):
+    """The channel belongs to the new proxy."""
+
+    queue_id: int
+
+
+class GoesOn(msgspec.Struct, frozen=True, tag="goes_on"):
+    """The running proxy has taken back what it has offered, and serves it; the new one ends."""
+
+    why: str
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
@@ -114,7 +129,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     reset: int
 
 
-Said = Granted | Ready | Begins | Sockets | Channel | Taken | Done
+Said = Granted | Ready | Begins | Sockets | Channel | Takes | Yours | GoesOn | Done
 
 
 class Wire:

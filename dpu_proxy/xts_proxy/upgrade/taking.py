@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,13 @@ from xts_proxy.upgrade.handover import (
     Begins,
     Channel,
     Done,
+    GoesOn,
     Granted,
     Ready,
     Sockets,
-    Taken,
+    Takes,
     Wire,
+    Yours,
     close_all,
     rewind,
 )
@@ -35,6 +38,10 @@ if TYPE_CHECKING:
     from xts_proxy.queues.channels import Channels
 
 _TIMEOUT_S = 10.0
+
+
+class GoesOnError(OSError):
+    """The running proxy serves what it has offered: two must not."""
 
 
 @dataclass(slots=True)
@@ -72,7 +79,7 @@ class Taking:
         self._wire.close()
 
     async def run(self, channels: Channels) -> None:
-        """Takes everything. OSError: the running proxy has ended before it had begun."""
+        """Takes everything. OSError: the running proxy has ended before it had begun, or goes on."""
         begun = False
         try:
             await self._wire.say(Ready())
@@ -83,6 +90,8 @@ class Taking:
                     self.reset = said.reset + self._refused
                     break
                 await self._take(channels, said, came)
+        except GoesOnError:
+            raise
         except (OSError, EOFError) as error:
             if not begun:
                 raise OSError(errno.ECONNRESET, "the running proxy does not hand over: see its log") from error
@@ -107,20 +116,45 @@ class Taking:
                 self.sockets += taken
                 self._refused += len(came) - said.private - taken
             elif isinstance(said, Channel):
-                await self._wire.say(self._taken(channels, said, came))
+                await self._take_channel(channels, said, came)
+            elif isinstance(said, GoesOn):
+                raise _goes_on(said)
             else:
                 raise OSError(errno.EPROTO, "not what a proxy says that hands over")
         finally:
             close_all(came)
 
-    def _taken(self, channels: Channels, said: Channel, came: list[int]) -> Taken:
-        try:
-            channels.take_over(said, came)
-        except (OSError, msgspec.MsgspecError) as error:
-            LOG.error("upgrade: queue %d: %s", said.queue_id, error)
-            return Taken(said.queue_id, str(error)[:200])
-        self.moved += 1
-        return Taken(said.queue_id)
+    async def _take_channel(self, channels: Channels, said: Channel, came: list[int]) -> None:
+        """Serves nothing of it before it is ours. If it cannot be served then, its host attaches again."""
+        problem = _why_not(lambda: channels.check_taken(said, came))
+        if problem:
+            LOG.error("upgrade: queue %d: %s", said.queue_id, problem)
+        await self._wire.say(Takes(said.queue_id, problem))
+        if problem:
+            return
+        answer, more = await self._wire.hear()
+        close_all(more)
+        if isinstance(answer, GoesOn):
+            raise _goes_on(answer)
+        if answer != Yours(said.queue_id):
+            raise OSError(errno.EPROTO, "not what a proxy says that hands over")
+        problem = _why_not(lambda: channels.take_over(said, came))
+        if problem:
+            LOG.error("upgrade: queue %d cannot be served, and its host attaches again: %s", said.queue_id, problem)
+        self.moved += not problem
+
+
+def _goes_on(said: GoesOn) -> GoesOnError:
+    return GoesOnError(errno.ECONNABORTED, f"the running proxy goes on: {said.why[:200]}")
+
+
+def _why_not(does: Callable[[], None]) -> str:
+    """ "": it could be done."""
+    try:
+        does()
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        return str(error)[:200] or "it cannot be taken"
+    return ""
 
 
 def _ask(control: str) -> socket.socket:

@@ -314,7 +314,7 @@ def until_refused(new: HalfANewProxy) -> None:
     until_sockets(new)
     channel = new.hear(handover.Channel)
     assert isinstance(channel, handover.Channel)
-    new.say(handover.Taken(channel.queue_id, "no room"))
+    new.say(handover.Takes(channel.queue_id, "no room"))
 
 
 def says_something_else(new: HalfANewProxy) -> None:
@@ -356,7 +356,8 @@ def test_the_new_proxy_ends_with_what_it_has(over_shm: Upgrading) -> None:
         until_sockets(new)
         channel, descriptors = new.wire.hear_now(10)
         assert isinstance(channel, handover.Channel)
-        new.say(handover.Taken(channel.queue_id))
+        new.say(handover.Takes(channel.queue_id))
+        new.hear(handover.Yours)
         new.hear(handover.Sockets)  # of the other one
         handover.close_all(descriptors)
         new.wire.close()
@@ -368,6 +369,14 @@ def test_the_new_proxy_ends_with_what_it_has(over_shm: Upgrading) -> None:
 def test_the_new_proxy_is_killed_at_any_moment() -> None:
     """A real one, each time later, until the running one has ended: one of both serves, and no program waits for
     neither."""
+
+    def one_serves() -> bool:
+        if where.process.poll() is not None:
+            return True
+        with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):  # it is about to end
+            return where.proxy_state() == "running"
+        return False
+
     with place_of("shm", tls=True) as where, dialogue(where) as plain, dialogue(where, tls=True) as tls:
         assert isinstance(where, OverSharedMemory)
         outcomes = set()
@@ -378,7 +387,7 @@ def test_the_new_proxy_is_killed_at_any_moment() -> None:
             new.kill()
             new.wait()
             os.close(ready)
-            wait(lambda: where.process.poll() is not None or where.proxy_state() == "running", "one that serves", 20)
+            wait(one_serves, "one that serves", 20)
             if where.process.poll() is not None:
                 outcomes.add("it had everything")
                 break
