@@ -39,6 +39,30 @@ def test_client_resumes(bed: TlsBed, version: ssl.TLSVersion) -> None:
     assert resumed == [(b"\0", False), (b"\1", True), (b"\1", True)]
 
 
+def test_client_resumes_by_session_id(bed: TlsBed) -> None:
+    """Of a server of TLS 1.2 that gives out no tickets; and shakes hands as ever where the server has forgotten."""
+    context = server_context(SERVER, maximum_version=ONE_TWO)
+    context.options |= ssl.OP_NO_TICKET
+    resumed, peers = [], []
+    for _ in range(3):
+        with bed.again() as other:
+            other.push("TLS", server_name="localhost")
+            peers.append(peer := other.connect_to(context))
+            exchange(other, peer)
+            assert peer.tls.session and not peer.tls.session.has_ticket
+            resumed.append((other.tell(RESUMED), peer.tls.session_reused))
+            assert other.tell(VERIFIED) == b"\1" and other.tell(PEER) == SERVER.der
+    assert resumed == [(b"\0", False), (b"\1", True), (b"\1", True)]
+    another = server_context(SERVER, maximum_version=ONE_TWO)
+    another.options |= ssl.OP_NO_TICKET
+    for expected in (b"\0", b"\1"):
+        with bed.again() as other:
+            other.push("TLS", server_name="localhost")
+            peers.append(peer := other.connect_to(another))
+            exchange(other, peer)
+            assert other.tell(RESUMED) == expected
+
+
 @pytest.mark.parametrize(
     "different",
     [
