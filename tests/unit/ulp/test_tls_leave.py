@@ -186,6 +186,43 @@ def test_no_nonce_comes_twice(bed: TlsBed, suite: str, server: bool) -> None:
     assert records == [(records[0] + i) % (1 << 64) for i in range(len(records))]
 
 
+# --- how long records are -------------------------------------------------------------------------------
+
+
+def lengths(bed: TlsBed, peer: TlsPeer, size: int) -> list[int]:
+    """Of the records in which so many bytes leave: their payload."""
+    data = bytes(size)
+    done = 0
+    while done < size:
+        done += bed.write(data[done:])
+    return [len(record) for record in peer.records()]
+
+
+@ROLES
+@VERSIONS
+def test_the_first_records_after_a_pause_are_short(bed: TlsBed, version: ssl.TLSVersion, server: bool) -> None:
+    """A peer on a slow link has something to open sooner."""
+    context = context_of(server)
+    context.maximum_version = version
+    peer = connected(bed, context, serves=server)
+    assert lengths(bed, peer, 70_000) == [4096] * 8 + [16_384, 16_384, 4_464]
+    bed.now_ns += 900_000_000
+    assert lengths(bed, peer, 20_000) == [16_384, 3616]
+    bed.now_ns += 1_100_000_000
+    assert lengths(bed, peer, 20_000) == [4096] * 4 + [3616]
+    assert lengths(bed, peer, 40_000) == [4096] * 4 + [16_384, 7232]
+
+
+@ROLES
+def test_a_pdu_is_one_record_after_a_pause_too(server: bool) -> None:
+    with TlsBed(message_socket=True) as bed:
+        bed.add_trust("default", AUTHORITY.certificate)
+        bed.add_identity("server", SERVER)
+        peer = connected(bed, context_of(server), serves=server)
+        assert bed.write(bytes(16_000)) == 16_000
+        assert [len(record) for record in peer.records()] == [16_000]
+
+
 @ROLES
 def test_each_number_once_in_tls_13(bed: TlsBed, tmp_path: Path, server: bool) -> None:
     """Over changes of keys: an opener that counts by itself can read all of it, from the first record on."""

@@ -280,12 +280,15 @@ struct tls {
 	int failed;                  /* -errno of a fault, or 0 */
 	int below_error;             /* -errno of the layer below */
 	uint32_t records;            /* records sent with these keys */
+	uint32_t burst_bytes;        /* sent since the last pause, as far as it matters (tls_seal.c) */
+	uint64_t sent_ns;            /* when data was last sent */
 	uint8_t crypto;              /* wanted */
 	uint8_t send_by, receive_by; /* enum xts_tls_crypto */
 	const char *crypto_reason;
 	struct tls_context_payer *joined; /* the payer charged for the context; NULL: none yet */
 	bool client, done;
 	bool in_pdu;     /* more of the PDU has to be written */
+	bool in_stream;  /* what is being written is no PDU, and may be cut anywhere */
 	bool send_waits; /* OpenSSL takes no data before it has read the rest of a message */
 	bool starved;    /* OpenSSL needs more from below for the next byte */
 	bool dry;        /* the layer below had nothing when it was last read */

@@ -8,6 +8,10 @@
 #define RECORDS_MAX (1u << 24)
 #define RECORDS_MAX_CCM (1u << 21)
 
+#define SHORT_BYTES 4096u
+#define FIRST_BYTES 32768u /* two round trips of TCP */
+#define PAUSE_NS UINT64_C(1000000000)
+
 static int fail(struct tls *t, const char *why)
 {
 	t->failed = ulp_fail(t->layer, XTS_FAULT_RECORD, "no TLS record can be made: %s", why);
@@ -75,15 +79,32 @@ static void count(struct tls *t)
 	tls_count(&tls_counters.key_updates);
 }
 
+/*
+ * How long the next record of data may be. A peer can open a record only when it has all of it. So the first ones after
+ * a pause are short: a long one is more than TCP sends before the first acknowledgement (ten segments), and takes long
+ * on a slow link. What follows is in long ones, which cost less.
+ */
+static uint32_t longest_record(struct tls *t)
+{
+	uint64_t now = ulp_now_ns(t->layer);
+
+	if (now - t->sent_ns > PAUSE_NS)
+		t->burst_bytes = 0;
+	t->sent_ns = now;
+	return t->in_stream && t->burst_bytes < FIRST_BYTES && t->record_max > SHORT_BYTES ? SHORT_BYTES : t->record_max;
+}
+
 ssize_t tls_seal_data(struct tls *t, const struct iovec *iov, int pieces, size_t skip, size_t bytes)
 {
-	uint32_t n = bytes < t->record_max ? (uint32_t)bytes : t->record_max;
+	uint32_t longest = longest_record(t), n = bytes < longest ? (uint32_t)bytes : longest;
 	int r = t->ours->update_due ? update(t) : 0;
 
 	if (!r)
 		r = seal(t, TLS_APPLICATION_DATA, iov, pieces, skip, n);
 	if (r)
 		return r;
+	if (t->burst_bytes < FIRST_BYTES)
+		t->burst_bytes += n;
 	count(t);
 	return n;
 }

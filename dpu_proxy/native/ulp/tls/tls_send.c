@@ -1,10 +1,11 @@
 /*
  * Sending over TLS: what the host sends becomes records.
  *
- * The host's pieces are encrypted in records that are as long as they can be, from where they lie if one piece
- * fills a record; what fits into the buffer of tls_bio.c leaves with one write. The PDUs of a message socket begin a
- * record each, so that one that is no longer than a record can be is one record. Once the kernel has the keys for
- * sending, the host's pieces go to the socket as they are, and OpenSSL writes alerts and the like only.
+ * The host's pieces are encrypted in records that are as long as they can be, except the first ones after a pause
+ * (tls_seal.c), from where they lie if one piece fills a record; what fits into the buffer of tls_bio.c leaves with one
+ * write. The PDUs of a message socket begin a record each, so that one that is no longer than a record can be is one
+ * record. Once the kernel has the keys for sending, the host's pieces go to the socket as they are, and OpenSSL writes
+ * alerts and the like only.
  *
  * Who makes the records, our record layer (tls_seal.c) or OpenSSL, is settled at the end of the handshake.
  *
@@ -201,6 +202,7 @@ ssize_t tls_write(struct ulp_layer *l, const struct iovec *iov, int pieces, cons
 	ssize_t n;
 	int r;
 
+	t->in_stream = !pdu;
 	if (t->failed || (pdu && check_pdu(t, ulp_iov_bytes(iov, pieces), mark)))
 		return t->failed;
 	if (t->send_by != XTS_TLS_CRYPTO_USER)

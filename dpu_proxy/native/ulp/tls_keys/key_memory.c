@@ -64,8 +64,7 @@ static void *map_secret(uint64_t bytes)
 
 	if (fd < 0)
 		return MAP_FAILED;
-	map = ftruncate(fd, (off_t)bytes) ? MAP_FAILED :
-					    mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	map = ftruncate(fd, (off_t)bytes) ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	error = errno;
 	if (map != MAP_FAILED)
 		(void)madvise(map, bytes, MADV_DONTFORK);
@@ -113,8 +112,9 @@ static void explain(int secret, int locked, uint64_t bytes, char *why, uint32_t 
 
 	if (keys.kind == XTS_TLS_KEY_MEMORY_LOCKED)
 		snprintf(why, room, "keys are in locked memory, which root can read: memfd_secret: %s",
-			 secret == ENOSYS ? "the kernel has none (CONFIG_SECRETMEM; before Linux 6.5 secretmem.enable=1)" :
-					    strerror(secret));
+			 secret == ENOSYS ?
+				 "the kernel has none (CONFIG_SECRETMEM; before Linux 6.5 secretmem.enable=1)" :
+				 strerror(secret));
 	else if (keys.kind == XTS_TLS_KEY_MEMORY_PLAIN)
 		snprintf(why, room,
 			 "keys are in memory that may be swapped: %llu KiB cannot be locked: %s; %s (LimitMEMLOCK=, or "
@@ -140,9 +140,7 @@ static int open_memory(uint64_t bytes, char *why, uint32_t room)
 #ifdef WITH_ASAN
 	__lsan_register_root_region(map, bytes);
 #endif
-	keys.kind = !secret ? XTS_TLS_KEY_MEMORY_SECRET :
-		    locked  ? XTS_TLS_KEY_MEMORY_PLAIN :
-			      XTS_TLS_KEY_MEMORY_LOCKED;
+	keys.kind = !secret ? XTS_TLS_KEY_MEMORY_SECRET : locked ? XTS_TLS_KEY_MEMORY_PLAIN : XTS_TLS_KEY_MEMORY_LOCKED;
 	explain(secret, locked, bytes, why, room);
 	keys.memory = map;
 	keys.bytes = bytes;
@@ -207,9 +205,8 @@ static void push(uint32_t units, uint32_t unit)
 
 	do {
 		atomic_store_explicit(&keys.next_of[unit], (uint32_t)head, memory_order_relaxed);
-	} while (!atomic_compare_exchange_weak_explicit(&keys.free[units], &head,
-							((head >> 32) + 1) << 32 | unit, memory_order_release,
-							memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(&keys.free[units], &head, ((head >> 32) + 1) << 32 | unit,
+							memory_order_release, memory_order_relaxed));
 }
 
 /* A block of what has never been used: its first unit, or NOTHING. */
