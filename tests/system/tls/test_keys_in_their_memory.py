@@ -62,6 +62,7 @@ class Peer:
         """New keys, both ways."""
         updates_keys(self.tls, asks=True)
         self.talk()
+        self.talk()  # ours comes before the next data
 
     def secrets(self, *, updated: int = 0) -> Iterator[tuple[str, bytes]]:
         """With their names; in TLS 1.3 those after so many updates of keys."""
@@ -118,7 +119,7 @@ def readable(proxy: Proxy) -> int:
 
 
 def settings(directory: Path, **more: str) -> str:
-    lines = [f'{name} = "{value}"' for name, value in more.items()]
+    lines = [f'{name} = "{value}"' for name, value in {"crypto": "user", **more}.items()]
     return "\n".join([identity(directory, "www", WWW) + trust(directory) + "[tls]\nticket_wait_ms = 0", *lines, ""])
 
 
@@ -153,8 +154,8 @@ def test_no_key_is_anywhere_else(directory: Path, server: socket.socket) -> None
             with pytest.raises(OSError):
                 memory_for_keys(pid)
         else:
-            inside = memory_for_keys(pid)
-            assert all(secret in inside for name, secret in secrets if "HANDSHAKE" not in name)
+            inside = memory_for_keys(pid)  # what OpenSSL makes of a key need not begin with it
+            assert all(secret in inside for name, secret in secrets if name.endswith("_0") and " of " not in name)
 
 
 def test_what_stays_with_openssl_has_its_keys_there(directory: Path, server: socket.socket) -> None:

@@ -34,7 +34,7 @@ def test_a_kernel_without_secret_memory() -> None:
     kind, flags, why = told("locked")
     if kind == PLAIN:
         pytest.skip(f"this user may lock too little: {why}")
-    assert (kind, flags) == (LOCKED, "dd lf lo wf")
+    assert (kind, flags) == (LOCKED, "dd lo wf")
     assert why == (
         "keys are in locked memory, which root can read: memfd_secret: the kernel has none "
         "(CONFIG_SECRETMEM; before Linux 6.5 secretmem.enable=1)"

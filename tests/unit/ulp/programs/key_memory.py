@@ -53,7 +53,7 @@ def flags_of(size: int) -> set[str]:
 
 def made(size: int) -> None:
     why = make(size)
-    print(counts()["key_memory_kind"], " ".join(sorted(flags_of(size) & {"dd", "dc", "wf", "lo", "lf"})), why, sep="|")
+    print(counts()["key_memory_kind"], " ".join(sorted(flags_of(size) & {"dd", "dc", "wf", "lo"})), why, sep="|")
 
 
 def full() -> None:
