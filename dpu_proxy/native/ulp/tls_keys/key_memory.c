@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -84,14 +83,20 @@ static void *map_ordinary(uint64_t bytes)
 	return map;
 }
 
-/* Lists for blocks; -ENOMEM. */
+/* Lists for blocks, whose pages are taken as they are needed, too. 0 or -errno. */
 static int make_lists(uint64_t bytes)
 {
-	keys.units = (uint32_t)(bytes / UNIT);
-	keys.size_of = calloc(keys.units, sizeof *keys.size_of);
-	keys.next_of = calloc(keys.units, sizeof *keys.next_of);
+	size_t units = bytes / UNIT;
+	uint8_t *lists = mmap(NULL, units * (sizeof *keys.next_of + sizeof *keys.size_of), PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (lists == MAP_FAILED)
+		return -errno;
+	keys.units = (uint32_t)units;
+	keys.next_of = (_Atomic uint32_t *)(void *)lists;
+	keys.size_of = lists + units * sizeof *keys.next_of;
 	atomic_store(&keys.fresh, NOTHING + 1);
-	return keys.size_of && keys.next_of ? 0 : -ENOMEM;
+	return 0;
 }
 
 static const char *say_limit(char *out, size_t room)
@@ -124,7 +129,7 @@ static void explain(int secret, int locked, uint64_t bytes, char *why, uint32_t 
 
 static int open_memory(uint64_t bytes, char *why, uint32_t room)
 {
-	int secret = 0, locked = 0;
+	int secret = 0, locked = 0, error;
 	void *map = map_secret(bytes);
 
 	if (map == MAP_FAILED) {
@@ -135,8 +140,9 @@ static int open_memory(uint64_t bytes, char *why, uint32_t room)
 		/* pages as they are needed; kernels before 4.4, and some sandboxes, have no mlock2() */
 		locked = mlock2(map, bytes, MLOCK_ONFAULT) ? errno : 0;
 	}
-	if (make_lists(bytes))
-		return -ENOMEM;
+	error = make_lists(bytes);
+	if (error)
+		return error;
 #ifdef WITH_ASAN
 	__lsan_register_root_region(map, bytes);
 #endif
@@ -248,7 +254,7 @@ void *key_memory_take(size_t bytes)
 		return NULL;
 	}
 	count_use((uint64_t)units * UNIT);
-	ALLOW(keys.memory + (size_t)unit * UNIT, bytes);
+	ALLOW(keys.memory + (size_t)unit * UNIT, (size_t)units * UNIT);
 	return keys.memory + (size_t)unit * UNIT;
 }
 
