@@ -33,7 +33,7 @@ from xts_proxy.config.config import RELOADABLE, Config, Proxy, load, read, rende
 from xts_proxy.config.config_tenant import DEFAULT
 
 if TYPE_CHECKING:
-    from xts_proxy.upgrade.taking import Taking
+    from xts_proxy.upgrade.taking import Taking, Teller
 
 EXAMPLES = f"""\
 examples:
@@ -175,9 +175,10 @@ def parser() -> argparse.ArgumentParser:
         "upgrade",
         help="take the place of a running proxy, whose connections go on",
         description="Starts a proxy that takes over the processes, connections and listeners of the one that runs, "
-        "and goes on as that proxy. Only root may. What cannot move (connections with pushed protocols other than "
-        "TLS, connections that several processes share, processes behind a relay) is served by the proxy before for "
-        "drain_timeout_s at most, and is reset then.",
+        "and goes on as that proxy. Where the running one is a service of systemd, the new one is started in its unit, "
+        "and this command returns when it has everything. Only root may. What cannot move (connections with pushed "
+        "protocols other than TLS, connections that several processes share, processes behind a relay) is served by "
+        "the proxy before for drain_timeout_s at most, and is reset then.",
         epilog="example:\n  xts-proxy --config /etc/xts/xts-proxy.toml upgrade",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -189,6 +190,8 @@ def parser() -> argparse.ArgumentParser:
         default=argparse.SUPPRESS,
         help="write a line to this file descriptor when everything has moved",
     )
+    for name in ("--granted-fd", "--teller-fd"):  # what successor.py hands to it
+        upgrade.add_argument(name, type=int, help=argparse.SUPPRESS)
     return result
 
 
@@ -242,7 +245,12 @@ def _act(options: argparse.Namespace) -> int:
     config = load(options.config) if options.config else Config()
     if options.command == "reload":
         return _reload(config, options)
-    acts = ((options.explain, _explain), (options.open_queues, _open_queues), (options.detach, _detach))
+    acts = (
+        (options.command == "upgrade", _upgrade),
+        (options.explain, _explain),
+        (options.open_queues, _open_queues),
+        (options.detach, _detach),
+    )
     act = next((act for given, act in acts if given), _run)
     return act(config, options)
 
@@ -348,6 +356,8 @@ def _reload(config: Config, options: argparse.Namespace) -> int:
     from xts_proxy.status import control_socket
 
     path = options.control or config.proxy.control
+    if manager() and (outcome := _succeed(path, options)) is not None:
+        return outcome
     try:
         reasons = control_socket.reload(path)
     except OSError as error:
@@ -357,6 +367,34 @@ def _reload(config: Config, options: argparse.Namespace) -> int:
     for reason in reasons:
         print(reason, file=sys.stderr)
     return MISTAKE if reasons else 0
+
+
+def _succeed(control: str, options: argparse.Namespace) -> int | None:
+    """systemd reloads the unit: if root has asked for an upgrade, begins that. None: it has not."""
+    from xts_proxy.upgrade import successor
+
+    invitation = successor.invitation(control)
+    if invitation is None:
+        return None
+    given = ["--config", str(options.config)] if options.config else []
+    command = [*successor.this_command(), *given, "upgrade", "--control", control]
+    with invitation:
+        problem = successor.begin(invitation, manager(), int(os.environ.get("MAINPID", "0")), command)
+    if problem:
+        print(f"xts-proxy: upgrade: {problem}", file=sys.stderr)
+    return FAILED if problem else 0
+
+
+def _upgrade(config: Config, options: argparse.Namespace) -> int:
+    """In the unit of the running proxy, where that is a service; else as this process."""
+    from xts_proxy.upgrade import in_service
+
+    control = options.control or config.proxy.control
+    service = in_service.service_of(control) if options.granted_fd is None else None
+    if service is None:
+        return _run(config, options)
+    print(in_service.upgrade(service, control))
+    return 0
 
 
 def _open_queues(config: Config, _: argparse.Namespace) -> int:
@@ -391,9 +429,10 @@ def _run(config: Config, options: argparse.Namespace) -> int:
 
     path = options.config.resolve() if options.config else None
     serves = False
+    teller = _teller(options) if options.command == "upgrade" else None
     try:
         readiness = Readiness(options.ready_fd)
-        taking = _taking(config, options) if options.command == "upgrade" else None
+        taking = _taking(config, options, teller) if options.command == "upgrade" else None
         with (
             _made(options.make_dir, config),
             Supervisor(config, path, readiness, options.until_fd, taking) as supervisor,
@@ -402,15 +441,28 @@ def _run(config: Config, options: argparse.Namespace) -> int:
             serves = True
             asyncio.run(supervisor.run())
     except OSError as error:
+        if teller:
+            teller.failed(error.strerror or str(error))
         return _failed(error, FAILED if serves else exit_status.of_start(error))
     return 0
 
 
-def _taking(config: Config, options: argparse.Namespace) -> Taking:
-    """OSError: the running proxy does not hand over, or has queues of another kind."""
-    from xts_proxy.upgrade.taking import Taking
+def _teller(options: argparse.Namespace) -> Teller | None:
+    """Who tells systemd of this proxy; None: it is not started in a unit."""
+    from xts_proxy.upgrade.successor import SystemdTeller
 
-    taking = Taking(options.control or config.proxy.control)
+    return SystemdTeller(options.teller_fd) if options.teller_fd is not None else None
+
+
+def _taking(config: Config, options: argparse.Namespace, teller: Teller | None) -> Taking:
+    """OSError: the running proxy does not hand over, or has queues of another kind."""
+    from xts_proxy.upgrade.taking import Taking, ask_to_take
+
+    asked = options.granted_fd is not None
+    granted = (
+        socket.socket(fileno=options.granted_fd) if asked else ask_to_take(options.control or config.proxy.control)
+    )
+    taking = Taking(granted, teller)
     if taking.queue != config.proxy.queue:
         raise OSError(errno.EINVAL, f"the running proxy has queues of kind {taking.queue}, not {config.proxy.queue}")
     return taking

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from xts_lab.lab import Lab
@@ -53,17 +53,17 @@ class OverSharedMemory(Upgrading):
     def control(self) -> str:
         return str(self.directory / "proxy.sock")
 
-    def begin(self) -> tuple[subprocess.Popen[str], int]:
+    def begin(self, program: Sequence[str] = PROXY) -> tuple[subprocess.Popen[str], int]:
         """A new proxy starts: its process, and where it says that it is ready."""
         ready, told = os.pipe()
-        command = [*PROXY, "--config", str(self.directory / "proxy.toml"), "upgrade", "--ready-fd", str(told)]
+        command = [*program, "--config", str(self.directory / "proxy.toml"), "upgrade", "--ready-fd", str(told)]
         with (self.directory / "log").open("a") as log:
             new = subprocess.Popen(command, stderr=log, pass_fds=[told], text=True)
         os.close(told)
         return new, ready
 
-    def upgrade(self) -> None:
-        new, ready = self.begin()
+    def upgrade(self, program: Sequence[str] = PROXY) -> None:
+        new, ready = self.begin(program)
         said = readable(ready, UPGRADE_S) and os.read(ready, 64)
         os.close(ready)
         assert said == b"ready\n", (self.directory / "log").read_text()[-3000:]

@@ -59,6 +59,7 @@ from xts_proxy.tenants.tenants import Tenants
 from xts_proxy.tls.key_lateness import KeyLog
 from xts_proxy.tls.keys import KeyProcess
 from xts_proxy.upgrade.giving import Giving, check_peer, names_of
+from xts_proxy.upgrade.program_files import this_program
 from xts_proxy.upgrade.taking import GoesOnError, Parts, Taking
 from xts_proxy.workers.device_clock import DeviceClock
 from xts_proxy.workers.name_servers import Device, of_device
@@ -93,6 +94,7 @@ class Supervisor:
             os.set_inheritable(until_fd, False)
         self._until_fd = until_fd
         self.taking = taking
+        this_program()
         self.giving: Giving | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_left = False  # another proxy has our sockets that listen
@@ -223,6 +225,7 @@ class Supervisor:
             self._start_workers()
             if self.taking and self.channels:
                 self.state = "taking over"
+                self._stay_alive()
                 await self._take_over(self.taking, self.channels)
             if self._control:
                 await self._control.start()
@@ -241,7 +244,8 @@ class Supervisor:
                 self.channels.start(self._end_to_restart)
             if self._connection_log:
                 self._connection_log.start()
-            self._stay_alive()
+            if not self.taking:
+                self._stay_alive()
             await self._stopping.wait()
             self._check_children()
             error = await self._drain()
@@ -342,7 +346,8 @@ class Supervisor:
         self.state = "draining"
         self._refusals.look()
         proxy = self.config.proxy
-        self.readiness.stopping(self.state)
+        if not self._is_succeeded():
+            self.readiness.stopping(self.state)
         LOG.info("stopping: %d connections may go on for %g s", self._connections(), proxy.drain_timeout_s)
         deadline = time.monotonic() + proxy.drain_timeout_s
         await self._wait_for_none(deadline - proxy.drain_refuse_s)
@@ -383,7 +388,7 @@ class Supervisor:
 
     async def _take_over(self, taking: Taking, channels: Channels) -> None:
         try:
-            await taking.run(channels)
+            await taking.run(channels, self._stopping)
         except GoesOnError:
             # It must not close in good order what the running one serves: it would tell peers of an end.
             if self.process:
@@ -417,7 +422,7 @@ class Supervisor:
 
     async def _give(self, duplicates: dict[str, int]) -> None:
         assert self.giving and self.channels
-        given = await self.giving.run(lambda: None)
+        given = await self.giving.run()
         for fd in duplicates.values():
             os.close(fd)
         if not given:
@@ -481,11 +486,18 @@ class Supervisor:
 
     # --- events ----------------------------------------------------------------------------------------
 
+    def _is_succeeded(self) -> bool:
+        """Is it another process that systemd hears, because a new proxy is ready to take over, or has done so?"""
+        return self.giving is not None and self.giving.begun
+
     def _stay_alive(self) -> None:
         if not self.readiness.alive_every_s or not self.workers:
             return
-        if all(answers(worker) for worker in self.workers):
-            self.readiness.alive()
+        if not self._is_succeeded() and all(answers(worker) for worker in self.workers):
+            if self.taking and self.state == "taking over":
+                self.taking.alive()
+            else:
+                self.readiness.alive()
         asyncio.get_running_loop().call_later(self.readiness.alive_every_s, self._stay_alive)
 
     def _on_endpoint(self) -> None:

@@ -19,17 +19,17 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from xts_messages.queues.queue_kinds import QueueEnd
 from xts_messages.services.service_manager import LISTENS
+from xts_messages.wire import record_table
 
 from xts_proxy.supervisor.log import LOG
+from xts_proxy.upgrade import handover
 from xts_proxy.upgrade.handover import (
-    VERSION,
     Begins,
     Channel,
     Done,
@@ -38,12 +38,15 @@ from xts_proxy.upgrade.handover import (
     Ready,
     Sockets,
     Takes,
+    Versions,
     Wire,
     Yours,
     close_all,
+    not_answered,
     private_memory,
     rewind,
 )
+from xts_proxy.upgrade.program_files import this_program
 from xts_proxy.workers.worker_process import RemoteWorker
 from xts_proxy.workers.workers import LINK_STATES, Moved, Owner, Waits
 
@@ -109,7 +112,7 @@ class Giving:
         self._listeners = listeners
         self._deadline = patience_s
         self._broken: OSError | None = None
-        self._paused = False
+        self.begun = False  # the new proxy is ready
         self.moved = self.sockets = self.reset = 0
         #: what channels wait for that cannot move yet
         self.waits: dict[int, Waits] = {}
@@ -119,11 +122,10 @@ class Giving:
         reasons = sorted({why for waits in self.waits.values() for why in waits})
         return {why: sum(waits.get(why, 0) for waits in self.waits.values()) for why in reasons}
 
-    async def run(self, handing_over: Callable[[], None]) -> bool:
-        """`handing_over`: called when the new proxy is ready."""
+    async def run(self) -> bool:
+        """False: the new proxy has not everything, and this one goes on."""
         try:
             await self._begin()
-            handing_over()
             self._deadline += time.monotonic()
             await self._all()
             if not self._broken:
@@ -131,9 +133,12 @@ class Giving:
         except (OSError, EOFError, TimeoutError) as error:
             self._fail(error)
         if self._broken:
+            self.begun = False
             self._channels.accept(True)
             why = str(self._broken.strerror or self._broken)
             LOG.error("upgrade: %s; this proxy goes on", why)
+            if self.moved:
+                LOG.error("upgrade: %d queues have ended with the new proxy, with what was on them", self.moved)
             with suppress(OSError, EOFError):  # it may have ended
                 await asyncio.wait_for(self._wire.say(GoesOn(why)), _TELL_S)
         self._wire.close()
@@ -147,11 +152,24 @@ class Giving:
     async def _begin(self) -> None:
         program, more = self._channels.parts()
         names, descriptors = [*self._listeners, *more], [*self._listeners.values(), *more.values()]
-        await self._wire.say(Granted(VERSION, self._channels.config.proxy.queue, tuple(names), program), descriptors)
+        granted = Granted(
+            handover.VERSION,
+            self._channels.config.proxy.queue,
+            tuple(names),
+            program,
+            handover.COMPATIBLE,
+            Versions(record_table.VERSION, record_table.COMPATIBLE),
+            this_program(),
+        )
+        await self._wire.say(granted, descriptors)
         said, came = await asyncio.wait_for(self._wire.hear(), _READY_S)
         close_all(came)
         if not isinstance(said, Ready):
             raise OSError(errno.EPROTO, "the new proxy is not ready")
+        if problem := not_answered(said):
+            raise OSError(errno.EPROTO, f"the new proxy is not understood: {problem}")
+        LOG.info("upgrade: the new proxy is %s", said.who or "one that does not say its version")
+        self.begun = True
         self._channels.accept(False)
         await self._wire.say(Begins(tuple(self._channels.served())))
 
@@ -161,6 +179,7 @@ class Giving:
         while True:
             if not leaving and not self._broken:
                 leaving = {queue_id: _Leaving(worker) for queue_id, worker in self._next().items()}
+            self._look()
             if self._broken:
                 leaving = {queue_id: one for queue_id, one in leaving.items() if one.asked}
             if not leaving:
@@ -173,6 +192,15 @@ class Giving:
                     del leaving[queue_id]
                     any_moved = True
             await asyncio.sleep(0 if any_moved else _LOOK_S)
+
+    def _look(self) -> None:
+        """Does the new proxy live? What waits may wait for long, and newcomers with it."""
+        if self._broken:
+            return
+        try:
+            self._wire.check()
+        except OSError as error:
+            self._fail(error)
 
     def _next(self) -> dict[int, RemoteWorker]:
         """Queues without a host come first: each takes the new proxy a while, in which no host should have to wait."""

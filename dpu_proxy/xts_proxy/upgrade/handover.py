@@ -19,6 +19,11 @@ A channel belongs to the running proxy until it has sent Yours. It has kept what
 if the new one ends, refuses or is silent. From then on it never does, whatever becomes of the new one, which serves
 nothing of a channel before it has heard Yours. So there is one owner at each time, and no number is used twice under
 one key of TLS (tests/model/direction.pml). What is in the bodies of Sockets and Channel, only workers read.
+
+Versions may differ, in both directions. Each end says which version of this talk it speaks, and the oldest that it
+understands; Granted says the same of the records. The new proxy looks at both before it says Ready, and the running one
+at what Ready says: who does not understand the other one ends the talk, and the running proxy goes on. Fields may be
+added to messages within a version: they have a default, and who does not know them passes them over.
 """
 
 from __future__ import annotations
@@ -33,6 +38,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 import msgspec
+from xts_messages.wire import record_table
 
 from xts_proxy.workers.calling import Message
 from xts_proxy.workers.workers import Moved
@@ -40,21 +46,48 @@ from xts_proxy.workers.workers import Moved
 _HEAD = struct.Struct("=QI")
 #: A piece has records of some hundred sockets, with what waits for TCP in each.
 BYTES_MAX = 1 << 30
-#: What both have to speak alike; a new proxy that speaks another version is refused.
+#: Of what is said here, and the oldest version of it that is still understood.
 VERSION = 3
+COMPATIBLE = 3
+
+
+class Program(msgspec.Struct, frozen=True):
+    """Which program an end is, for the log. `digest`: of its files (program_files.py)."""
+
+    version: str
+    digest: str
+    pid: int
+
+    def __str__(self) -> str:
+        return f"xts-proxy {self.version}, sha256 {self.digest[:16]}, process {self.pid}"
+
+
+class Versions(msgspec.Struct, frozen=True):
+    """Of the records that an end writes, and the oldest that may read them."""
+
+    version: int
+    compatible: int
 
 
 class Granted(msgspec.Struct, frozen=True, tag="granted"):
-    """`sockets`: the names of the descriptors. `program`: the kernel's number of the XDP program, 0: there is none."""
+    """`sockets`: the names of the descriptors. `program`: the kernel's number of the XDP program, 0: there is none.
+    `version`, `compatible`: of this talk; 0: as version. `records`: of the sockets' (record_table.py)."""
 
     version: int
     queue: str
     sockets: tuple[str, ...]
     program: int = 0
+    compatible: int = 0
+    records: Versions = Versions(1, 1)
+    who: Program | None = None
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The new proxy's workers run."""
+    """The new proxy's workers run, and it has understood Granted."""
+
+    version: int = 2
+    compatible: int = 0
+    who: Program | None = None
 
 
 class Begins(msgspec.Struct, frozen=True, tag="begins"):
@@ -132,6 +165,36 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 Said = Granted | Ready | Begins | Sockets | Channel | Takes | Yours | GoesOn | Done
 
 
+def not_understood(granted: Granted) -> str:
+    """Why this program cannot take over from one that says so; "": it can."""
+    if problem := _other_talk(granted.version, granted.compatible):
+        return problem
+    records, ours = granted.records, record_table.TABLE
+    if records.compatible > ours.version or records.version < ours.oldest:
+        return (
+            f"it writes records of version {records.version}, which those read that know version {records.compatible}; "
+            f"this one reads versions {ours.oldest} to {ours.version}"
+        )
+    return ""
+
+
+def not_answered(ready: Ready) -> str:
+    """Why this program cannot give to one that says so; "": it can."""
+    return _other_talk(ready.version, ready.compatible)
+
+
+def _other_talk(version: int, compatible: int) -> str:
+    oldest = compatible or version
+    if version >= COMPATIBLE and oldest <= VERSION:
+        return ""
+    theirs, ours = _range(oldest, version), _range(COMPATIBLE, VERSION)
+    return f"it hands over by {theirs} of the talk between proxies, this one by {ours}"
+
+
+def _range(oldest: int, newest: int) -> str:
+    return f"version {newest}" if oldest == newest else f"versions {oldest} to {newest}"
+
+
 class Wire:
     """One end of the connection."""
 
@@ -157,6 +220,14 @@ class Wire:
                 await self._until(loop.add_writer, loop.remove_writer)
                 continue
             data, rights = data[sent:], []
+
+    def check(self) -> None:
+        """Of who hands over. OSError: the new proxy has closed."""
+        try:
+            if not self.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                raise ConnectionResetError(errno.ECONNRESET, "the new proxy has ended")
+        except BlockingIOError:
+            pass
 
     async def hear(self) -> tuple[Said, list[int]]:
         """The next message; the descriptors are the caller's. EOFError, OSError: there is none."""

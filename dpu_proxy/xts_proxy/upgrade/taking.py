@@ -6,20 +6,21 @@ handed to a worker, whose decoder checks each record, and asks the kernel what e
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 from xts_messages.services.service_manager import LISTENS, passed
 
 from xts_proxy.status import control_socket
 from xts_proxy.supervisor.log import LOG
+from xts_proxy.upgrade import handover
 from xts_proxy.upgrade.handover import (
-    VERSION,
     Begins,
     Channel,
     Done,
@@ -31,13 +32,16 @@ from xts_proxy.upgrade.handover import (
     Wire,
     Yours,
     close_all,
+    not_understood,
     rewind,
 )
+from xts_proxy.upgrade.program_files import this_program
 
 if TYPE_CHECKING:
     from xts_proxy.queues.channels import Channels
 
 _TIMEOUT_S = 10.0
+_Heard = TypeVar("_Heard")
 
 
 class GoesOnError(OSError):
@@ -52,20 +56,36 @@ class Parts:
     maps: dict[str, int] = field(default_factory=dict)
 
 
+class Teller(Protocol):
+    """Who tells the service manager that this process is the main one now (successor.py)."""
+
+    def begins(self) -> None: ...
+    def alive(self) -> None: ...
+    async def done(self) -> None: ...
+    def failed(self, reason: str) -> None: ...
+
+
 class Taking:
     """One take-over."""
 
-    def __init__(self, control: str) -> None:
-        """Asks the running proxy, and takes its sockets that listen (`passed()`). OSError: why not."""
-        self._wire = Wire(_ask(control))
+    def __init__(self, granted: socket.socket, teller: Teller | None = None) -> None:
+        """Takes the sockets that listen (`passed()`) over a connection that ask_to_take() has made. OSError: this
+        program does not understand the running one."""
+        self._wire = Wire(granted)
+        self._teller = teller
         self.parts = Parts()
         self.pid = 0
         self.moved = self.sockets = self.reset = 0
         self._refused = 0  # sockets that a worker could not take
         said, came = self._wire.hear_now(_TIMEOUT_S)
-        if not isinstance(said, Granted) or len(said.sockets) != len(came) or said.version != VERSION:
+        if not isinstance(said, Granted) or len(said.sockets) != len(came):
             close_all(came)
-            raise OSError(errno.EPROTO, f"the running proxy hands over in another way than this one ({VERSION})")
+            raise OSError(errno.EPROTO, "the running proxy does not say what it hands over")
+        if problem := not_understood(said):
+            close_all(came)
+            who = f"The running one is {said.who}." if said.who else "It does not say its version."
+            raise OSError(errno.EPROTO, f"the running proxy is not understood, and goes on: {problem}. {who}")
+        LOG.info("upgrade: the running proxy is %s", said.who or "one that does not say its version")
         self.queue = said.queue
         self.parts.program = said.program
         for name, fd in zip(said.sockets, came, strict=True):
@@ -78,13 +98,21 @@ class Taking:
         """Harmless when repeated."""
         self._wire.close()
 
-    async def run(self, channels: Channels) -> None:
-        """Takes everything. OSError: the running proxy has ended before it had begun, or goes on."""
+    def alive(self) -> None:
+        """Our workers make progress."""
+        if self._teller:
+            self._teller.alive()
+
+    async def run(self, channels: Channels, stopping: asyncio.Event) -> None:
+        """Takes everything, or what has come until this proxy is `stopping`: what is left the running one takes back.
+        OSError: the running proxy has ended before it had begun, or goes on."""
         begun = False
         try:
-            await self._wire.say(Ready())
-            while True:
-                said, came = await self._wire.hear()
+            if self._teller:
+                self._teller.begins()
+            await self._wire.say(Ready(handover.VERSION, handover.COMPATIBLE, this_program()))
+            while found := await _unless(stopping, self._wire.hear()):
+                said, came = found
                 begun = True
                 if isinstance(said, Done):
                     self.reset = said.reset + self._refused
@@ -98,6 +126,8 @@ class Taking:
             LOG.error("upgrade: the proxy before this one has ended too soon, and with it what it had left")
         finally:
             self._wire.close()
+        if self._teller and not stopping.is_set():
+            await self._teller.done()
         LOG.info(
             "took over: %d channels with %d sockets; %d connections could not move",
             self.moved,
@@ -157,7 +187,21 @@ def _why_not(does: Callable[[], None]) -> str:
     return ""
 
 
-def _ask(control: str) -> socket.socket:
+async def _unless(stopping: asyncio.Event, what: Coroutine[Any, Any, _Heard]) -> _Heard | None:
+    """Its result; None: we stop before there is one."""
+    heard = asyncio.ensure_future(what)
+    stops = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait((heard, stops), return_when=asyncio.FIRST_COMPLETED)
+        return await heard if heard.done() else None
+    finally:
+        heard.cancel()
+        stops.cancel()
+        await asyncio.gather(heard, stops, return_exceptions=True)
+
+
+def ask_to_take(control: str) -> socket.socket:
+    """The connection to the running proxy, which grants that we take over. OSError: it does not."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(_TIMEOUT_S)

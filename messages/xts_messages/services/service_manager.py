@@ -77,10 +77,11 @@ def _look() -> Passed:
 
 
 class ServiceManager:
-    """The connection to systemd; does nothing without $NOTIFY_SOCKET, which is removed from the environment."""
+    """The connection to systemd; does nothing without $NOTIFY_SOCKET, which is removed from the environment and kept as
+    `address`."""
 
     def __init__(self) -> None:
-        self._address = os.environ.pop("NOTIFY_SOCKET", "")
+        self.address = self._address = os.environ.pop("NOTIFY_SOCKET", "")
         if self._address.startswith("@"):
             self._address = "\0" + self._address[1:]
 

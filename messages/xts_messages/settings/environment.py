@@ -327,6 +327,14 @@ OTHERS = (
         internal=True,
     ),
     Variable(
+        "MAINPID",
+        Kind.NUMBER,
+        "The main process of the unit whose reload runs this command: the proxy that a new one takes over from.",
+        (Reader.PROXY,),
+        maximum=(1 << 31) - 1,
+        owner="systemd",
+    ),
+    Variable(
         "NOTIFY_SOCKET",
         Kind.PATH,
         "Where the service notifies systemd that it is ready (Type=notify).",

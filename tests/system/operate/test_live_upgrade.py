@@ -405,13 +405,17 @@ kept = socket.socket(socket.AF_INET, socket.SOCK_SEQPACKET)
 kept.push(socket.LengthPrefixed())
 kept.connect((sys.argv[1], int(sys.argv[2])))
 print("up", flush=True)
-sys.stdin.read()
+for line in sys.stdin:
+    kept.send(b"0123")
+    print("goes on" if kept.recv(100) == b"0123" else "another answer", flush=True)
 """
+#: Less than drain_timeout_s, for which the running proxy would wait otherwise.
+NOTICED_S = 4
 
 
 @pytest.mark.root
 def test_what_cannot_move_is_named(over_shm: Upgrading) -> None:
-    """While the running proxy waits for it, and then goes on."""
+    """While the running proxy waits for it. It goes on as soon as the new one has ended, and resets nothing."""
     assert isinstance(over_shm, OverSharedMemory)
     with (
         echo_server(over_shm.place) as port,
@@ -426,7 +430,13 @@ def test_what_cannot_move_is_named(over_shm: Upgrading) -> None:
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert "waits for 1 connections that cannot move: length_prefixed" in said
         new.wire.close()
-        wait(lambda: over_shm.proxy_state() == "running", "end of the attempt", 20)
+        wait(lambda: over_shm.proxy_state() == "running", "end of the attempt", NOTICED_S)
+        with dialogue(over_shm) as another:
+            assert another() == "goes on"
+        assert process.stdin
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "goes on\n"
 
 
 ASKING = """
