@@ -66,7 +66,7 @@ def install(machine: Machine, folder: str, names: tuple[str, ...]) -> None:
     wanted = " ".join(f"/packages/{folder}/{name}_*.deb" for name in names)
     paths = f"$(ls {wanted} 2>/dev/null)"  # an older version has fewer packages; apt says what is missing
     kept = "-o Dpkg::Options::=--force-confold"  # a configuration that was changed, as unattended upgrades do
-    machine.run("sh", "-c", f"apt-get install --yes {kept} {paths}")
+    machine.run("sh", "-c", f"apt-get install --yes --allow-downgrades {kept} {paths}")
 
 
 def fetch(machine: Machine, endpoint: str = "") -> str:
@@ -85,8 +85,9 @@ def set_keys(machine: Machine, path: str, values: dict[str, str]) -> None:
 
 
 @contextmanager
-def raised(name: str, folder: Path, **versions: Path) -> Iterator[Site]:
-    """Machines which nothing is installed in yet. versions: folders of packages, which they see by these names."""
+def raised(name: str, folder: Path, *, queues: int = 2, **versions: Path) -> Iterator[Site]:
+    """Machines which nothing is installed in yet, with so many queues between them. versions: folders of packages,
+    which they see by these names."""
     offered = folder / "packages"
     for version, packages in versions.items():
         shutil.copytree(packages, offered / version)
@@ -97,7 +98,7 @@ def raised(name: str, folder: Path, **versions: Path) -> Iterator[Site]:
         Machine(f"xts-host-{name}", root, offered) as host,
         Machine(f"xts-dpu-{name}", root, offered) as device,
     ):
-        cable(host.pid, device.pid, "xts0", mtu=XTS_MTU)
+        cable(host.pid, device.pid, "xts0", queues=queues, mtu=XTS_MTU)
         cable(device.pid, server, "uplink")
         device.run("ip", "address", "add", UPLINK, "dev", "uplink")
         enter = ["nsenter", "--target", str(server), "--net"]
