@@ -47,12 +47,14 @@ def echo_server(site: Site) -> Iterator[None]:
 
 
 @contextmanager
-def holder(site: Site, *how: str) -> Iterator[Callable[[], str]]:
-    """A program of a user of the host with connections; what is called says how it went on each."""
+def holder(site: Site, *how: str, endpoint: str = "") -> Iterator[Callable[[], str]]:
+    """A program of a user of the host with connections; what is called says how it went on each. `endpoint`: of the
+    device, and the program is there."""
     program = (PROGRAMS / "holder.py").read_text()
     python = [OURS] if how else ["xts", "run", ANY]
     arguments = [SERVER, str(ECHO_PORT), "1" if how else str(CONNECTIONS), *how]
-    command = site.host.command(*python, "-c", program, *arguments, user=USER)
+    machine, at = (site.device, ("env", f"XTS_ENDPOINT={endpoint}")) if endpoint else (site.host, ())
+    command = machine.command(*at, *python, "-c", program, *arguments, user=USER)
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin and process.stdout
@@ -139,6 +141,26 @@ def test_the_log_says_who_has_taken_over(site: Site) -> None:
     site.device.run(*UPGRADE)
     said = journal(site)
     assert "upgrade: the new proxy is xts-proxy" in said and "sha256" in said
+
+
+def test_an_instance_over_shared_memory(site: Site) -> None:
+    """xts-proxy@local, which apt upgrades, too."""
+    unit, file, endpoint = "xts-proxy@local.service", "/etc/xts/xts-proxy-local.toml", "/run/xts/local.sock"
+    site.device.write(file, f'[proxy]\nendpoint = "{endpoint}"\ncontrol = "/run/xts/local-control.sock"\n')
+    install(site.device, "today", DEVICE)
+    site.device.run("systemctl", "start", unit)
+    before = site.device.property(unit, "MainPID")
+    try:
+        with holder(site, endpoint=endpoint) as ask:
+            assert ask() == "0 ended"
+            for folder in ("older", "today"):
+                install(site.device, folder, DEVICE)
+                assert ask() == "0 ended"
+                after, before = before, site.device.property(unit, "MainPID")
+                assert before not in (after, "0") and site.device.property(unit, "NRestarts") == "0"
+    finally:
+        site.device.run("systemctl", "stop", unit)
+        site.device.run("rm", file)
 
 
 @contextmanager
