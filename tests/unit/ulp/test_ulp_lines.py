@@ -43,7 +43,7 @@ def test_any_stream_in_any_pieces_is_split_as_python_does(stream, delimiter, kee
 
 
 def test_a_push_of_the_other_direction_keeps_the_reason_of_a_cut() -> None:
-    """Reading goes on failing, and who asks why is told; a push of this direction begins anew."""
+    """Reading goes on failing, and who asks why is told; a push of this direction begins again."""
     with UlpBed() as bed:
         bed.push("LINES", RECEIVE)
         bed.start()

@@ -204,7 +204,7 @@ def a_listener_with_tls_ends_accept_of_all(c: Calls) -> None:
 
 @script("inherit")
 def a_listener_with_tls_ends_what_waits(c: Calls) -> None:
-    """Connections that nobody has accepted, whether they have shaken hands or not, end, and not as TLS ends. What was
+    """Connections that nobody has accepted, whether their handshake is done or not, end, and not as TLS ends. What was
     accepted goes on."""
     (s, port), ended = tls_listener(c), []
     Child(c, lambda: uses(c, s)).wait()
@@ -224,7 +224,7 @@ def a_listener_with_tls_ends_what_waits(c: Calls) -> None:
     taken = clients(1)
     connection = accept(c, s)
     waiting = clients(5)
-    assert poll(c, s) & select.POLLIN, "one has shaken hands"
+    assert poll(c, s) & select.POLLIN, "one handshake is done"
     assert c.call("shutdown", s, socket.SHUT_RD) == 0
     for thread in waiting:
         thread.join(PATIENCE_S)
