@@ -292,7 +292,7 @@ def until_granted(new: HalfANewProxy) -> None:
 
 def until_ready(new: HalfANewProxy) -> None:
     until_granted(new)
-    new.say(handover.Ready())
+    new.say(handover.Ready(handover.VERSION))
 
 
 def until_begun(new: HalfANewProxy) -> None:

@@ -34,9 +34,9 @@ def build(talk: tuple[int, int], records: tuple[int, int] = (1, 1)) -> list[str]
     return [sys.executable, "-c", BUILD.format((*talk, *records))]
 
 
-NEXT, FAR = build((3, 2), (2, 1)), build((4, 4))
-BETWEEN = build((4, 2))  # from which FAR takes over
-LATER_RECORDS = build((2, 2), (2, 2))
+NEXT, FAR = build((4, 3), (2, 1)), build((5, 5))
+BETWEEN = build((5, 3))  # from which FAR takes over
+LATER_RECORDS = build((3, 3), (2, 2))
 
 DIALOGUE = """
 import os, sys
@@ -96,8 +96,8 @@ def test_to_the_next_version_and_back(where: OverSharedMemory) -> None:
 @pytest.mark.parametrize(
     ("before", "other", "because"),
     [
-        ([], FAR, "by version 2 of the talk between proxies, this one by version 4"),
-        ([BETWEEN, FAR], PROXY, "by version 4 of the talk between proxies, this one by version 2"),
+        ([], FAR, "by version 3 of the talk between proxies, this one by version 5"),
+        ([BETWEEN, FAR], PROXY, "by version 5 of the talk between proxies, this one by version 3"),
         ([LATER_RECORDS], PROXY, "it writes records of version 2"),
     ],
     ids=["running-too-old", "running-too-new", "records"],

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from xts_proxy.upgrade import giving, handover
 from xts_proxy.upgrade.handover import Begins, Channel, Done, GoesOn, Granted, Ready, Takes, Wire, Yours
-from xts_proxy.upgrade.taking import GoesOnError, Taking
+from xts_proxy.upgrade.taking import GoesOnError, Taking, ask_to_take
 from xts_proxy.workers.workers import Moved
 
 WAIT_S = 10.0
@@ -89,7 +89,7 @@ def offered(monkeypatch: pytest.MonkeyPatch, answer: Any) -> tuple[list[str], li
 
     async def new(wire: Wire) -> None:
         await wire.hear()
-        await wire.say(Ready())
+        await wire.say(Ready(handover.VERSION))
         await wire.hear()
         assert (await wire.hear())[0] == CHANNEL
         try:
@@ -103,7 +103,7 @@ def offered(monkeypatch: pytest.MonkeyPatch, answer: Any) -> tuple[list[str], li
     async def both() -> None:
         one, other = socket.socketpair()
         gives = giving.Giving(one, queues, {}, 0.0)  # type: ignore[arg-type]
-        await asyncio.gather(gives.run(lambda: None), new(Wire(other)))
+        await asyncio.gather(gives.run(), new(Wire(other)))
 
     asyncio.run(asyncio.wait_for(both(), WAIT_S))
     return queues.events, said
@@ -184,8 +184,12 @@ def running_proxy(directory: Path, *answers: handover.Said) -> Iterator[tuple[st
 
 
 def taken(path: str, queues: Queues) -> None:
-    taking = Taking(path)
-    asyncio.run(asyncio.wait_for(taking.run(queues), WAIT_S))  # type: ignore[arg-type]
+    taking = Taking(ask_to_take(path))
+
+    async def run() -> None:
+        await asyncio.wait_for(taking.run(queues, asyncio.Event()), WAIT_S)  # type: ignore[arg-type]
+
+    asyncio.run(run())
 
 
 def test_nothing_is_served_before_it_is_its_own(tmp_path: Path) -> None:
