@@ -117,7 +117,8 @@ def test_more_processes_than_descriptors(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "out.pcapng")
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (50, before[1]))
+        in_use = max(int(path.name) for path in Path("/proc/self/fd").iterdir())  # other tests may have left some
+        resource.setrlimit(resource.RLIMIT_NOFILE, (in_use + 50, before[1]))
         capture = Capture(tmp_path / "raw", writer)
         while capture.look():
             pass
