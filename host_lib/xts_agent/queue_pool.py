@@ -10,7 +10,8 @@ attachment has ended: a descriptor cannot be revoked, and a process that passed 
 The kernel then answers EBUSY. It also does so for some 17 ms after any close; a queue that is busy for longer than
 KEPT_AFTER_S is *kept*, which is logged, and is tried again from time to time. The same holds for a queue that a process
 got from an earlier agent. We do not see that process end, only that the queue can be opened. It may have ended just
-now, and so may the earlier opener, which has the queues' descriptors too: so a process that asks waits as usual.
+now, and so may the earlier opener, which has the queues' descriptors too: so a process that asks waits as usual. Nor do
+we know of all such processes: their names went with the XDP program's map if somebody has taken the program off.
 
 Nobody is refused for what was found some time ago: a kept queue is tried again when a process asks (look_again()).
 
@@ -285,7 +286,7 @@ class Pool:
     def look_again(self) -> None:
         """Tries the kept queues that is_held() does not know about. collect() tells what comes of it."""
         for slot in self.slots:
-            if slot.state is State.RETURNED and slot.kept and not slot.is_held():
+            if slot.kept and not slot.is_held():
                 slot.retry_at = 0.0
         self.refill()
 
@@ -482,7 +483,7 @@ class Pool:
                 return False
         if answer.error in _GONE:  # the opener says more, when it has looked
             return False
-        slot.kept = slot.uid is not None
+        slot.kept = slot.uid is not None or answer.error == errno.EBUSY
         slot.found_at = now
         if not slot.warned and not slot.before_us:
             kept = answer.error == errno.EBUSY and slot.uid is not None

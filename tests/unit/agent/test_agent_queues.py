@@ -23,10 +23,10 @@ UID = 1234
 class Opener:
     """Two queues. An earlier agent gave the first one to a process, and its descriptors are still open somewhere."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, owner: Owner | None) -> None:
         self.connection = connection
         self.busy = {0}
-        send_ready(connection, [Owner(1, UID, os.getpid()), None])
+        send_ready(connection, [owner, None])
 
     def answer(self) -> list[int]:
         """Carries out what was asked for; the queues."""
@@ -47,9 +47,11 @@ class Opener:
 
 
 class Bed:
-    def __init__(self, ours: socket.socket, theirs: socket.socket, clock: SimpleNamespace) -> None:
+    def __init__(
+        self, ours: socket.socket, theirs: socket.socket, clock: SimpleNamespace, owner: Owner | None
+    ) -> None:
         self.clock = clock
-        self.opener = Opener(theirs)
+        self.opener = Opener(theirs, owner)
         self.pool = Pool("xts0", ours, 1)
 
     def turn(self) -> list[int]:
@@ -66,13 +68,26 @@ class Bed:
         accounts.check_user([self.pool], UID, 1, "xts0")
 
 
-@pytest.fixture
-def bed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
+@contextlib.contextmanager
+def made_bed(monkeypatch: pytest.MonkeyPatch, owner: Owner | None) -> Iterator[Bed]:
     clock = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(queue_pool, "time", SimpleNamespace(monotonic=lambda: clock.now))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        yield Bed(ours, theirs, clock)
+        yield Bed(ours, theirs, clock, owner)
+
+
+@pytest.fixture
+def bed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
+    with made_bed(monkeypatch, Owner(1, UID, os.getpid())) as made:
+        yield made
+
+
+@pytest.fixture
+def nameless(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
+    """Who has the first queue is not known: the XDP program was taken off meanwhile, and its map with it."""
+    with made_bed(monkeypatch, None) as made:
+        yield made
 
 
 def test_a_queue_of_an_earlier_agent_may_come_free_in_a_moment(bed: Bed) -> None:
@@ -103,6 +118,24 @@ def test_a_queue_of_an_earlier_agent_that_is_in_use(bed: Bed) -> None:
     find_it_kept(bed)
     with pytest.raises(OSError, match=r"user 1234 has 1 queues of xts0, the most allowed$"):
         bed.check_user()
+
+
+def test_a_busy_queue_of_nobody_that_is_known_is_in_use(nameless: Bed) -> None:
+    """So that who asks is not left waiting for it, and goes to the relay. It is tried again for who asks next."""
+    pool, opener = nameless.pool, nameless.opener
+    pool.reserved, pool.spares_wanted = 1, 0
+    assert nameless.turn() == [0, 1]
+    assert not pool.take(UID)
+    assert not pool.exhausted(), "it may have been closed a moment ago"
+    nameless.pass_time(KEPT_AFTER_S)
+    assert nameless.turn() == [0]
+    assert pool.exhausted()
+    assert pool.take(UID, relay=True) is None, "one is reserved"
+    nameless.pass_time(FOUND_S)
+    opener.busy.clear()
+    pool.look_again()
+    assert nameless.turn() == [0]
+    assert pool.take(UID)
 
 
 def test_nobody_is_refused_for_what_was_found_long_ago(bed: Bed) -> None:
