@@ -70,6 +70,8 @@ static bool take_one(struct worker_state *w, struct taking_in *t)
 	if (t->bytes < MOVE_HEAD_BYTES || !t->fd_count)
 		return false;
 	move_head_read(&h, t->data);
+	if (move_is_note(&h))
+		return false;
 	if (h.bytes > t->bytes - MOVE_HEAD_BYTES)
 		return false;
 	arrived = !take_side(w, t, &h, t->data + MOVE_HEAD_BYTES);
@@ -83,12 +85,28 @@ static bool take_one(struct worker_state *w, struct taking_in *t)
 	return true;
 }
 
+/* What is behind the records. */
+static void take_notes(struct worker_state *w, struct taking_in *t)
+{
+	struct move_note note;
+	struct move_head h;
+
+	for (; t->bytes >= MOVE_HEAD_BYTES; t->data += MOVE_HEAD_BYTES, t->bytes -= MOVE_HEAD_BYTES) {
+		move_head_read(&h, t->data);
+		if (!move_is_note(&h))
+			return;
+		move_note_read(&note, t->data);
+		(void)move_arrives_shared(w, t->tenant, &note); /* without it, processes wait for that member */
+	}
+}
+
 static bool run_take_in(struct worker_state *w, void *argument)
 {
 	struct taking_in *t = argument;
 
 	while (t->bytes && take_one(w, t))
 		;
+	take_notes(w, t);
 	for (; t->fd_count; t->fd_count--)
 		reset_and_close(*t->fds++);
 	return false;

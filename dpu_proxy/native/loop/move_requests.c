@@ -14,6 +14,7 @@
 #include "processes/move.h"
 #include "processes/move_record.h"
 #include "processes/private_bytes.h"
+#include "processes/share.h"
 #include "pushed/pushed.h"
 #include "pushed/pushed_move.h"
 #include "queues/queue_kinds.h"
@@ -231,13 +232,25 @@ static int write_side(struct xts_moved *out, const struct tcp_side *side, uint64
 	return 0;
 }
 
-static void put(struct channel *ch, struct xts_moved *out, struct tcp_side *side, uint64_t key, uint8_t state)
+_Static_assert(XTS_MOVED_FDS *MOVE_HEAD_BYTES <= XTS_MOVED_NOTES_BYTES, "a note for each record");
+
+/* For the end of the piece. */
+static void note(struct xts_moved *out, uint64_t key, uint64_t shared_key)
 {
-	if (write_side(out, side, key, state)) {
+	move_note_write(out->notes + out->note_bytes, &(struct move_note){ .key = key, .shared_key = shared_key });
+	out->note_bytes += MOVE_HEAD_BYTES;
+}
+
+static void put(struct channel *ch, struct xts_moved *out, struct tcp_side *side, const struct move_head *h,
+		uint64_t shared_key)
+{
+	if (write_side(out, side, h->key, h->state)) {
 		ch->move->reset++;
 		tcp_side_end(side, ch->tenant);
 		return;
 	}
+	if (shared_key)
+		note(out, h->key, shared_key);
 	tcp_side_uncharge_buffers(side, ch->tenant);
 	pushed_free(side->pushed); /* it has nothing any more */
 	xts_record_drop(&tcp_side_record, side);
@@ -251,10 +264,10 @@ static bool is_lost(int error)
 /* It becomes a record, or ends. */
 static void give(struct channel *ch, struct connection *c, struct xts_moved *out)
 {
-	uint64_t key = move_key(ch->move->ticket, c->proxy_id);
+	struct move_head h = { .key = move_key(ch->move->ticket, c->proxy_id), .state = c->state };
 	int error = kind_of(c)->hand_over(c, NULL);
+	uint64_t shared_key = share_key(c);
 	struct tcp_side side = TCP_SIDE_NONE;
-	uint8_t state = c->state;
 
 	if (error) {
 		ch->move->reset += is_lost(error);
@@ -265,7 +278,7 @@ static void give(struct channel *ch, struct connection *c, struct xts_moved *out
 		return;
 	}
 	(void)kind_of(c)->hand_over(c, &side);
-	put(ch, out, &side, key, state);
+	put(ch, out, &side, &h, shared_key);
 	connection_free(c, false);
 }
 
@@ -279,11 +292,24 @@ static void take_sockets(struct channel *ch, struct xts_moved *out)
 {
 	struct tcp_side side = TCP_SIDE_NONE;
 	struct move_head h;
+	uint64_t shared_key;
 
 	while (!list_empty(&ch->connections) && has_room(out))
 		give(ch, list_entry(ch->connections.next, struct connection, member), out);
-	while (has_room(out) && move_next_unclaimed(ch, &h, &side))
-		put(ch, out, &side, h.key, h.state);
+	while (has_room(out) && move_next_unclaimed(ch, &h, &shared_key, &side))
+		put(ch, out, &side, &h, shared_key);
+}
+
+/* 0 or -ENOMEM, and they are lost. */
+static int put_notes(struct xts_moved *out)
+{
+	int error = out->note_bytes ? make_room(out, out->note_bytes) : 0;
+
+	if (!error && out->note_bytes) {
+		memcpy(out->data + out->bytes, out->notes, out->note_bytes);
+		out->bytes += out->note_bytes;
+	}
+	return error;
 }
 
 static int take(struct channel *ch, struct xts_moved *out)
@@ -292,6 +318,7 @@ static int take(struct channel *ch, struct xts_moved *out)
 
 	memcpy(out->tenant, ch->tenant->name, sizeof out->tenant);
 	take_sockets(ch, out);
+	(void)put_notes(out);
 	if (out->bytes || out->fd_count)
 		return 0;
 	out->reset = ch->move->reset;

@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 
 #include "channel/channel.h"
+#include "connection/socket_kind.h"
 #include "connection/tcp_move.h"
 #include "connection/unowned.h"
 #include "processes/move_record.h"
@@ -25,6 +26,7 @@ static struct parked *parked_new(struct worker_state *w, struct xts_tenant *t, c
 	p->tcp = TCP_SIDE_NONE;
 	list_init(&p->noted);
 	list_init(&p->returning);
+	list_init(&p->arrived);
 	if (side->out.spill.bytes && !side->pushed) /* what its protocol has not taken waits for its host */
 		p->unowned = unowned_hold(w, t);
 	if (!side->out.spill.bytes || side->pushed || p->unowned)
@@ -68,6 +70,20 @@ int move_arrive(struct worker_state *w, struct xts_tenant *t, const struct move_
 	return error;
 }
 
+int move_arrives_shared(struct worker_state *w, const struct xts_tenant *t, const struct move_note *n)
+{
+	struct parked *p;
+
+	registry_lock();
+	p = parked_of(registry_find(t, n->key, KEYED_PARKED));
+	if (p && (!p->moved || p->keyed.keeper != w || !socket_kinds[p->state]->members_accept || !n->shared_key))
+		p = NULL;
+	if (p)
+		parked_is_shared(p, n->shared_key);
+	registry_unlock();
+	return p ? 0 : -EBADMSG;
+}
+
 void move_collect(struct worker_state *w, struct channel *ch, uint64_t ticket)
 {
 	registry_lock();
@@ -81,7 +97,7 @@ void move_collect(struct worker_state *w, struct channel *ch, uint64_t ticket)
 	registry_unlock();
 }
 
-bool move_next_unclaimed(struct channel *ch, struct move_head *h, struct tcp_side *side)
+bool move_next_unclaimed(struct channel *ch, struct move_head *h, uint64_t *shared_key, struct tcp_side *side)
 {
 	struct parked *p;
 
@@ -91,6 +107,7 @@ bool move_next_unclaimed(struct channel *ch, struct move_head *h, struct tcp_sid
 		uint64_t kept = parked_bytes(p);
 
 		*h = (struct move_head){ .key = p->keyed.key, .state = p->state };
+		*shared_key = p->shared_key;
 		if (p->watched)
 			(void)epoll_ctl(p->keyed.keeper->epoll_fd, EPOLL_CTL_DEL, p->tcp.fd, NULL);
 		tcp_side_move(side, &p->tcp);

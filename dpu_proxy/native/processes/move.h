@@ -46,17 +46,20 @@ static inline uint64_t move_key(uint64_t ticket, uint32_t proxy_id)
 }
 
 struct move_head;
+struct move_note;
 struct tcp_side;
 struct worker_state;
 struct xts_tenant;
 
 /* A socket has come: it is kept, and `side` is empty then. 0 or -errno. */
 int move_arrive(struct worker_state *w, struct xts_tenant *t, const struct move_head *h, struct tcp_side *side);
+/* That socket is a shared one. -EBADMSG: there is none of this key that could be. Takes the lock. */
+int move_arrives_shared(struct worker_state *w, const struct xts_tenant *t, const struct move_note *n);
 /* Those of this ticket belong to the channel. Takes the lock. */
 void move_collect(struct worker_state *w, struct channel *ch, uint64_t ticket);
 /* Its host has not claimed anything so far, and it goes on to the next process: the next socket that waits for the
- * host, with the head of its record. False: there is none. Takes the lock. */
-bool move_next_unclaimed(struct channel *ch, struct move_head *h, struct tcp_side *side);
+ * host, with the head of its record, and its key if it is shared, or 0. False: there is none. Takes the lock. */
+bool move_next_unclaimed(struct channel *ch, struct move_head *h, uint64_t *shared_key, struct tcp_side *side);
 /* The channel ends: sockets that have come for its host, and were not claimed, are reset. */
 void move_unclaimed_end(struct channel *ch);
 void move_free(struct channel *ch);

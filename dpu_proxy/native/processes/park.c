@@ -26,6 +26,7 @@ void parked_become_stale(struct parked *p, uint64_t kept_bytes)
 	struct worker_state *keeper = p->keyed.keeper;
 
 	list_remove(&p->returning);
+	list_remove(&p->arrived);
 	p->returner = NULL;
 	returned_drop(&p->coming, keeper, p->keyed.tenant);
 	registry_give_unowned(p->keyed.tenant, kept_bytes);
@@ -137,6 +138,7 @@ static int park(struct connection *c, uint64_t key, uint32_t keep_ms, bool died)
 	p->state = CONNECTION_ESTABLISHED;
 	list_init(&p->noted);
 	list_init(&p->returning);
+	list_init(&p->arrived);
 	if (c->tcp.out.spill.bytes && !c->tcp.pushed) {
 		p->unowned = unowned_hold(w, c->tenant);
 		if (!p->unowned) {

@@ -16,6 +16,8 @@ struct parked {
 	/* Without a socket: claimed or ended, and will be freed. Bytes that its protocols have not taken wait until it
 	 * is claimed. An error is told (again) to the host that claims it. */
 	struct tcp_side tcp;
+	uint64_t shared_key; /* a member of a shared listener that has come from another process; 0: it is none */
+	struct list arrived; /* with that: on the list of these (share_arrived.c) */
 	bool watched;
 	bool moved;    /* it has come from another process of the proxy (move.h) */
 	uint8_t state; /* enum connection_state: what it becomes again */
@@ -40,5 +42,8 @@ uint64_t parked_bytes(const struct parked *p);
 /* With the lock held. Frees everything except the struct itself, because an event of this round may point to it; its TCP
  * side has gone, which kept so many bytes. Called in the keeper's thread, except when there are no returned bytes. */
 void parked_become_stale(struct parked *p, uint64_t kept_bytes);
+
+/* With the lock held. It is a member of a shared listener, which has this key. */
+void parked_is_shared(struct parked *p, uint64_t shared_key);
 
 #endif

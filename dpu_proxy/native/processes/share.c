@@ -110,6 +110,20 @@ static bool share_joins_again(struct connection *l, uint64_t key, uint32_t keep_
 	return s;
 }
 
+struct shared *shared_new(const struct tcp_side *side, uint8_t state)
+{
+	struct shared *s = calloc(1, sizeof *s);
+
+	if (!s)
+		return NULL;
+	s->fd = fcntl(side->fd, F_DUPFD_CLOEXEC, 0);
+	s->ip_version = side->ip_version;
+	s->state = state;
+	s->listens = shared_kind(s)->members_accept;
+	list_init(&s->members);
+	return s;
+}
+
 int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 {
 	struct worker_state *w = l->worker;
@@ -122,17 +136,12 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 	m = make_member(l);
 	if (m && share_joins_again(l, key, keep_ms, m))
 		return 0;
-	s = m ? calloc(1, sizeof *s) : NULL;
+	s = m ? shared_new(&l->tcp, l->state) : NULL;
 	if (!s) {
 		free(m);
 		return ENOBUFS;
 	}
-	s->fd = fcntl(l->tcp.fd, F_DUPFD_CLOEXEC, 0);
-	s->ip_version = l->tcp.ip_version;
-	s->state = l->state;
-	s->listens = shared_kind(s)->members_accept;
 	m->keep_ms = (uint16_t)keep_ms;
-	list_init(&s->members);
 	registry_lock();
 	error = s->fd < 0 || (l->tcp.pushed && pushed_copy(&s->pushed, l->tcp.pushed, NULL)) ? ENOBUFS : 0;
 	if (!error)
@@ -163,6 +172,17 @@ void share_is_elsewhere(struct connection *l)
 	registry_lock();
 	l->shared->elsewhere = true;
 	registry_unlock();
+}
+
+uint64_t share_key(const struct connection *l)
+{
+	uint64_t key = 0;
+
+	registry_lock();
+	if (l->shared && !l->shared->ended)
+		key = l->shared->keyed.key;
+	registry_unlock();
+	return key;
 }
 
 /* Charges for the joining member as a listener, if it is one. */
@@ -229,13 +249,21 @@ struct connection *share_join(struct channel *ch, uint64_t key, int *error)
 {
 	struct connection *l = NULL;
 	struct shared *s;
+	bool arrived = false;
 
+	*error = ENOENT;
 	registry_lock();
 	s = shared_of(registry_find(ch->tenant, key, KEYED_LISTENER));
+	if (!s) {
+		s = shared_arrived(ch->tenant, key, error);
+		arrived = s;
+	}
 	if (s)
 		l = join(ch, s, error);
-	else
-		*error = ENOENT;
+	if (arrived && !l)
+		shared_end(s);
+	else if (arrived && !connection_note_bound_address(l)) /* if there is no memory, it is not registered */
+		s->bound_to = bound_address_hold(l->bound_to);
 	registry_unlock();
 	return l;
 }

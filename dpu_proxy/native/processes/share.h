@@ -192,6 +192,8 @@ void share_is_bound(struct connection *c);
 void share_leave(struct connection *l, bool closed);
 /* Another process of the proxy gets the socket: what waits in its backlog is not this one's to refuse any more. */
 void share_is_elsewhere(struct connection *l);
+/* The key of a shared socket; 0: it is not shared. */
+uint64_t share_key(const struct connection *l);
 /* A member will connect: it leaves, and has the TCP socket alone. EOPNOTSUPP: others have the socket, too. */
 int share_part(struct connection *c);
 /* The kernel reports a total of dropped datagrams: returns how many of them no member has been told of. Called without

@@ -25,6 +25,12 @@ struct connection *shared_member_here(const struct shared *s, const struct worke
 void shared_wake_here(struct shared *s, struct worker_state *w);
 /* Members on this worker try at once, and those on others when their workers have been poked. */
 void shared_tell_members(struct shared *s, struct worker_state *w);
+/* For the socket of this TCP side, by a descriptor of its own (-1: there was none), without a key and members. NULL: no
+ * memory. Needs no lock. */
+struct shared *shared_new(const struct tcp_side *side, uint8_t state);
+/* One that came from another process of the proxy, under this key, and whose member has not claimed it
+ * (share_arrived.c). It has no members. NULL with *error, which stays if there is none. */
+struct shared *shared_arrived(struct xts_tenant *t, uint64_t key, int *error);
 /* Is this its only member? */
 bool shared_has_only(const struct shared *s, const struct connection *l);
 /* Nobody keeps it when this member has left, if that is the last one. */

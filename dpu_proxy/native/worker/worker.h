@@ -208,16 +208,20 @@ int xts_worker_configure(struct xts_worker *worker, const struct xts_worker_conf
 
 /* Handing a channel over to another process of the proxy (processes/move.h), or back. */
 #define XTS_MOVED_FDS 200
+/* a note for each (processes/move_record.h) */
+#define XTS_MOVED_NOTES_BYTES 4000
 /* A piece of what a channel hands over. The caller owns it: xts_moved_free(), and the descriptors. */
 struct xts_moved {
 	/* records of sockets; of the last piece, the state of the queue (xts_queue_resume()), and what the channel
 	 * knows of its host (struct xts_resumed) */
 	uint8_t *data;
 	uint32_t bytes, room;
-	uint32_t state_bytes;   /* of the last piece: how many are the queue's state */
-	int private_fd;         /* where keys are written to (processes/private_bytes.h); the caller's */
-	uint32_t private_bytes; /* so much has been: the descriptor goes behind fds */
-	bool private_broken;    /* it takes nothing more */
+	uint32_t state_bytes;                 /* of the last piece: how many are the queue's state */
+	int private_fd;                       /* where keys are written to (processes/private_bytes.h); the caller's */
+	uint32_t private_bytes;               /* so much has been: the descriptor goes behind fds */
+	bool private_broken;                  /* it takes nothing more */
+	uint8_t notes[XTS_MOVED_NOTES_BYTES]; /* for behind the records */
+	uint32_t note_bytes;
 	int fds[XTS_MOVED_FDS]; /* one for each record; of the last piece, those of the queue */
 	uint32_t fd_count;
 	uint32_t sockets; /* in this piece */

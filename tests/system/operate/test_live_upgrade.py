@@ -489,6 +489,34 @@ def test_a_server_that_forks(kind: str) -> None:
         assert where.status()["reset"] == 0
 
 
+LATE_CHILD = """
+import os, signal, socket, sys
+server = socket.create_server((sys.argv[1], 0), backlog=128)
+print(server.getsockname()[1], flush=True)
+if os.fork():
+    signal.pause()
+sys.stdin.readline()
+while True:
+    connection, _ = server.accept()
+    with connection:
+        connection.sendall(connection.recv(4))
+"""
+
+
+@pytest.mark.parametrize("kind", ["shm", pytest.param("afxdp", marks=[*AFXDP, pytest.mark.long])])
+def test_a_child_that_accepts_while_its_parent_sleeps(kind: str) -> None:
+    """The listener is the parent's, which has not noticed the upgrade, and never will."""
+    with place_of(kind) as where, where.place.program(["-c", LATE_CHILD, where.place.address]) as process:
+        assert process.stdout and process.stdin
+        port = int(process.stdout.readline())
+        where.upgrade()
+        process.stdin.write("begin\n")
+        process.stdin.flush()
+        with Storm(where.place, port) as storm:
+            storm.wait_for(20)
+        assert storm.failures == []
+
+
 def test_programs_that_sleep() -> None:
     """They are not in any call of the library, and take no part: connections with what has come for them, and with what
     they have sent and TCP has not taken. Twice: the second process has them without having heard of them."""

@@ -12,6 +12,7 @@ import pytest
 from beds.examples import examples
 from beds.moves import MOVE, ask, claim, moved, take, take_in
 from beds.scripted_host import WINDOW, ScriptedHost, Worker
+from beds.share import SHARE, client, joined, new_epoch, new_key, port_of, share, shared
 from beds.worker import FEATURES, LOOPBACK, Conn, connected, receive_exactly
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,6 +77,48 @@ def test_a_listener_moves_with_its_backlog(worker: Worker, host: ScriptedHost) -
             left.close()
 
 
+def test_others_join_a_shared_listener_whose_member_sleeps(worker: Worker) -> None:
+    """The master of a pre-fork server sleeps, and has not noticed the move; a worker of it comes on a new channel. The
+    master joins when it wakes up. What a member leaves is the others'."""
+    with worker.attach(features=SHARE | MOVE) as host, Worker(tenant=worker.tenant) as next_worker:
+        key, listener = shared(host.open())
+        assert ask(worker) == 0
+        left = take(worker)
+        assert take_in(next_worker, left.records, left.descriptors) == 1
+        left.descriptors = []
+        with next_worker.attach(new_epoch(), features=SHARE | MOVE) as other:
+            assert share(other.open(), new_key()).error == errno.ENOENT
+            member = joined(other, key, credits=1)
+            assert member.port == listener.port
+            with client(listener.port) as first, next_worker.attach(new_epoch(), features=SHARE | MOVE) as after:
+                offer = member.offered()
+                assert offer.fields["peer"].port == port_of(first)
+                id, _ = claim(after.open(), left.ticket, listener.proxy_id, 9, unread=WINDOW)
+                assert share(after, key, id, 9).error == 0
+                member.give_back(offer)
+                member.close()
+                after.send("XTS_CMD_SEND", id=id, post_credits=1)
+                assert after.expect("XTS_REPLY_NEWCONN").fields["peer"].port == port_of(first)
+        left.close()
+
+
+def test_what_members_leave_waits_for_the_one_that_sleeps(worker: Worker) -> None:
+    with worker.attach(features=SHARE | MOVE) as host, Worker(tenant=worker.tenant) as next_worker:
+        key, listener = shared(host.open())
+        assert ask(worker) == 0
+        left = take(worker)
+        assert take_in(next_worker, left.records, left.descriptors) == 1
+        left.descriptors = []
+        with next_worker.attach(new_epoch(), features=SHARE | MOVE) as other:
+            joined(other.open(), key).close()
+        with client(listener.port), next_worker.attach(new_epoch(), features=SHARE | MOVE) as after:
+            id, _ = claim(after.open(), left.ticket, listener.proxy_id, 9, unread=WINDOW)
+            assert share(after, key, id, 9).error == 0
+            after.send("XTS_CMD_SEND", id=id, post_credits=1)
+            assert after.expect("XTS_REPLY_NEWCONN").id == 9
+        left.close()
+
+
 def test_a_host_that_sleeps_is_asked_and_not_waited_for(
     worker: Worker, host: ScriptedHost, server: socket.socket
 ) -> None:
@@ -132,8 +175,8 @@ def is_open(fd: int) -> bool:
 @examples(60)
 def test_what_comes_in_is_not_believed(data: st.DataObject) -> None:
     """Whatever the records are, and the descriptors: no descriptor is left, and the worker goes on."""
-    with Worker() as worker, worker.attach(features=FEATURES | MOVE) as host:
-        host.open()
+    with Worker() as worker, worker.attach(features=FEATURES | SHARE | MOVE) as host:
+        shared(host.open())  # with a note of its key behind the records
         with socket.create_server((LOOPBACK, 0)) as server, connected(host, server) as connection:
             assert ask(worker) == 0
             host.send("XTS_CMD_MOVE_ACK", ticket=host.expect("XTS_REPLY_MOVE").fields["ticket"])

@@ -47,9 +47,7 @@ class Opener:
 
 
 class Bed:
-    def __init__(
-        self, ours: socket.socket, theirs: socket.socket, clock: SimpleNamespace, owner: Owner | None
-    ) -> None:
+    def __init__(self, ours: socket.socket, theirs: socket.socket, clock: SimpleNamespace, owner: Owner | None) -> None:
         self.clock = clock
         self.opener = Opener(theirs, owner)
         self.pool = Pool("xts0", ours, 1)
