@@ -31,7 +31,6 @@ def site(older: Path, packages: Path, tmp_path_factory: pytest.TempPathFactory) 
     with raised("service", folder, queues=8, today=packages, older=older) as made, echo_server(made):
         made.install("older")
         made.configure()
-        made.device.run("sh", "-c", "echo UPGRADE=hand-over > /etc/default/xts-proxy")
         yield made
 
 
