@@ -115,6 +115,7 @@ def test_another_interface_has_a_proxy_of_its_own(site: Site) -> None:
         assert sum(worker["connects_ok"] for worker in served["workers"]) == 1, "it went by the other proxy"
     finally:
         site.host.run("systemctl", "stop", "agent-east")
+        site.host.run(*agent, "--detach")  # its relay waits for another agent otherwise
         site.device.run("systemctl", "stop", instance)
         site.device.run("rm", "/etc/xts/xts-proxy-east.toml")
     assert GREETING in fetch(site.host)
