@@ -17,6 +17,7 @@ from _pytest.mark import ParameterSet
 from pyroute2 import netns
 from xts_lab import topology
 from xts_lab.lab import Lab
+from xts_lab.wire import Wire
 
 from beds.lab import raise_or_skip
 from beds.operated_proxy import Proxy, running, wait
@@ -153,9 +154,11 @@ class Ethernet(Place):
 
     address = interface = str(topology.DPU_NET.addresses[0].ip)
 
-    def __init__(self, directory: Path, tables: str = "", queues: int = 12) -> None:
+    def __init__(
+        self, directory: Path, tables: str = "", queues: int = 12, *, wire: Wire | None = None, reliable: bool = False
+    ) -> None:
         super().__init__(directory)
-        self.lab: Lab = raise_or_skip("afxdp", "r", queues, tables)
+        self.lab: Lab = raise_or_skip("afxdp", "r", queues, tables, wire=wire, reliable=reliable)
         self._up = True
 
     def start(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from xts_lab.lab import Lab
+from xts_lab.wire import Wire
 from xts_proxy.status import control_socket
 
 from beds.operated_proxy import PROXY, Proxy, running, wait
@@ -97,7 +98,8 @@ class _OverEthernet(Upgrading):
 
 @contextlib.contextmanager
 def upgrading(kind: str, directory: Path, tables: str = "") -> Iterator[Upgrading]:
-    """A running proxy of this kind, "shm" or "afxdp", with more tables in its configuration."""
+    """A running proxy of this kind, with more tables in its configuration: "shm", "afxdp", "switch" (AF_XDP, and frames
+    have heads), or "repeated" (so, and lost frames are repeated)."""
     if kind == "shm":
         with running(directory, tables) as made:
             shm = OverSharedMemory(SharedMemory(directory), made)
@@ -106,7 +108,8 @@ def upgrading(kind: str, directory: Path, tables: str = "") -> Iterator[Upgradin
             finally:
                 shm.close()
         return
-    place = Ethernet(directory, tables)
+    wire = None if kind == "afxdp" else Wire.SWITCH
+    place = Ethernet(directory, tables, wire=wire, reliable=kind == "repeated")
     try:
         yield _OverEthernet(place, place.lab)
     finally:

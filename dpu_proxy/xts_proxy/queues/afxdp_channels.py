@@ -45,7 +45,7 @@ from xts_proxy.supervisor.log import LOG
 from xts_proxy.tenants.tenants import Account, Tenants
 from xts_proxy.upgrade.handover import Channel, Sockets, channel_of
 from xts_proxy.upgrade.taking import Parts
-from xts_proxy.workers.worker_process import RemoteWorker
+from xts_proxy.workers.worker_process import Frames, RemoteWorker
 from xts_proxy.workers.workers import Moved, Owner
 
 #: How long we wait for a queue that the proxy before us has just closed.
@@ -113,12 +113,15 @@ class DeviceChannels:
         for i, xsk in enumerate(sockets):
             tenant = self.tenants.of_queue(self.config.proxy.interface, xsk.queue_id)
             worker = self._workers[i % len(self._workers)]
-            secrets_fd = self._opened.secrets_fd if self._steered else -1
-            repeating = int(lib.XTS_ARQ_PROXY if self.config.proxy.reliable == "on" else lib.XTS_ARQ_PROXY_OFF)
-            worker.add_channel(xsk.end, xsk.queue_id, tenant, secrets_fd=secrets_fd, repeating=repeating)
+            worker.add_channel(xsk.end, xsk.queue_id, tenant, frames=self.frames())
             self._given.append((worker, xsk.queue_id))
             self._geometries[xsk.queue_id] = xsk.end.pack()
             xsk.close()
+
+    def frames(self) -> Frames:
+        """What frames have here."""
+        repeating = lib.XTS_ARQ_PROXY if self.config.proxy.reliable == "on" else lib.XTS_ARQ_PROXY_OFF
+        return Frames(self._opened.secrets_fd if self._steered else -1, int(repeating))
 
     # --- handing over (handover.py) -----------------------------------------------------------------------
 
@@ -187,7 +190,7 @@ class DeviceChannels:
         worker = self._worker_of(channel.queue_id)
         account = self._account(channel.tenant, channel.queue_id)
         left = (channel.queue_id, channel.state, channel.ticket, channel.epoch, channel.known)
-        worker.resume_channel(end, (account, Owner(*channel.owner)), left)
+        worker.resume_channel(end, (account, Owner(*channel.owner)), left, frames=self.frames())
         if self._first < 0:
             self._first = os.dup(descriptors[0])
         self._count_taken(descriptors[0])

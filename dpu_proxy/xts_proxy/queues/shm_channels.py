@@ -35,7 +35,7 @@ from xts_proxy.supervisor.log import LOG, Budget
 from xts_proxy.tenants.tenants import Account, Tenants
 from xts_proxy.upgrade.handover import Attachment, Channel, Sockets, channel_of
 from xts_proxy.upgrade.taking import Parts
-from xts_proxy.workers.worker_process import RemoteWorker
+from xts_proxy.workers.worker_process import PLAIN, Frames, RemoteWorker
 from xts_proxy.workers.workers import Moved, Owner
 
 _REMOVE_AFTER_S = 0.5
@@ -179,6 +179,10 @@ class ShmChannels:
         """The connection of its process; -1: it has ended."""
         attached = self._attachment(queue_id)
         return attached.connection.fileno() if attached else -1
+
+    def frames(self) -> Frames:
+        """As they are: this is memory."""
+        return PLAIN
 
     def describe(self, queue_id: int, piece: Moved) -> tuple[Channel, list[int]]:
         """What another proxy has to know of it, and descriptors, which stay ours."""

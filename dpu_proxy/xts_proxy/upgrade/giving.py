@@ -296,7 +296,7 @@ class Giving:
         end = QueueEnd.unpack(channel.geometry, tuple(descriptors))
         life_fd = self._channels.life_fd(queue_id)
         left = (channel.queue_id, channel.state, channel.ticket, channel.epoch, channel.known)
-        one.worker.resume_channel(end, (account, Owner(*channel.owner)), left, life_fd)
+        one.worker.resume_channel(end, (account, Owner(*channel.owner)), left, life_fd, frames=self._channels.frames())
         close_all(descriptors)
 
 

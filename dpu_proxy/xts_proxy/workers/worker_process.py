@@ -20,8 +20,9 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from xts_messages.queues.queue import Queue, split_state
 from xts_messages.queues.queue_kinds import PROXY, QueueEnd
 
 from xts_proxy.config.config import Config
@@ -41,6 +42,17 @@ _Whose = tuple[str, "Owner | None", bool, bool, "int | None"]
 #: A queue that another process has left: its number, its state, and of its host the ticket, the epoch, and what is
 #: known of it (Moved).
 Left = tuple[int, bytes, int, int, bytes]
+
+
+class Frames(NamedTuple):
+    """What frames have on the way to a queue's host. `secrets_fd`: the XDP program's map, where they have heads.
+    `repeating`: XTS_ARQ_*, where some may be lost."""
+
+    secrets_fd: int = -1
+    repeating: int | None = None
+
+
+PLAIN = Frames()
 #: For calls that ask nothing of a worker: a process that does not answer in this time is stopped, or gets no CPU time.
 _PULSE_S = 1.0
 
@@ -62,6 +74,19 @@ def run(sock: socket.socket, slow: socket.socket, key_connections: list[int], cl
     clock.be_read()
     host = _Host(slow)
     calling.serve(sock, lambda name: getattr(host, f"on_{name}"))
+
+
+def _dressed(queue: Queue, queue_id: int, secrets: list[int], repeating: int | None, state: bytes = b"") -> Queue:
+    """The queue with heads, if there is a map of secrets, and with XTS_ARQ_*, if lost frames may be repeated. `state`:
+    of the heads, where another process has left it. OSError: the queue is closed."""
+    with ExitStack() as undo:
+        undo.enter_context(queue)
+        if secrets:
+            queue = undo.enter_context(queue.headed(number=queue_id, secrets_fd=secrets[0], state=state))
+        if repeating is not None:
+            queue = undo.enter_context(queue.repeating(repeating))
+        undo.pop_all()
+    return queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +194,7 @@ class _Host:
                 if life_shows:
                     undo.callback(os.close, life_fd)
                 queue = undo.enter_context(QueueEnd.unpack(geometry, tuple(came)).adopt_or_close(PROXY))
-                if headed:
-                    queue = undo.enter_context(queue.headed(number=queue_id, secrets_fd=secrets[0]))
-                if repeating is not None:
-                    queue = undo.enter_context(queue.repeating(repeating))
+                queue = undo.enter_context(_dressed(queue, queue_id, secrets, repeating))
                 known = Owner(*owner) if owner else None
                 self.workers[index].add_channel(queue, queue_id, self._account(tenant), life_fd, known)
                 undo.pop_all()
@@ -213,24 +235,26 @@ class _Host:
         return taken, []
 
     def on_resume_channel(
-        self, came: list[int], index: int, geometry: bytes, whose: tuple[str, tuple[int, int], bool], left: Left
+        self, came: list[int], index: int, geometry: bytes, whose: tuple[str, Owner, bool, bool, int | None], left: Left
     ) -> Result:
         """As add_channel, for a queue that another process has left."""
-        tenant, owner, life_shows = whose
-        ends = QueueEnd.unpack(geometry, tuple(came[: len(came) - life_shows]))
+        tenant, owner, headed, life_shows, repeating = whose
         queue_id, state, ticket, epoch, known = left
+        below, of_heads = split_state(state) if headed else (state, b"")
         with ExitStack() as undo:
             undo.callback(_close, came)
-            queue = undo.enter_context(ends.resume(PROXY, state))
             life_fd = came.pop() if life_shows else -1
-            undo.pop_all()
-        with ExitStack() as undo:
             if life_shows:
                 undo.callback(os.close, life_fd)
-            undo.enter_context(queue)
+            secrets = [came.pop()] if headed else []
+            undo.callback(_close, secrets)
+            queue = undo.enter_context(QueueEnd.unpack(geometry, tuple(came)).resume(PROXY, below))
+            came.clear()  # the queue has these now
+            queue = undo.enter_context(_dressed(queue, queue_id, secrets, repeating, of_heads))
             of_host = ticket, epoch, known, Owner(*owner)
             self.workers[index].resume_channel(queue, queue_id, self._account(tenant), of_host, life_fd)
             undo.pop_all()
+        _close(secrets)
         return None, []
 
     def on_drain(self, came: list[int], index: int) -> Result:
@@ -387,14 +411,13 @@ class RemoteWorker:
         life_fd: int = -1,
         owner: Owner | None = None,
         *,
-        secrets_fd: int = -1,
-        repeating: int | None = None,
+        frames: Frames = PLAIN,
     ) -> None:
         """Gives the worker the proxy's end of a queue of any kind, and the descriptor whose hang-up means the peer's
-        death, where one does; the caller still has to close all of them. `owner`: as for workers.Worker. `secrets_fd`:
-        the XDP program's map, where frames have heads. `repeating`: XTS_ARQ_*, where a wire may lose frames."""
-        more = [fd for fd in (secrets_fd, life_fd) if fd >= 0]
-        arguments = self.index, end.pack(), queue_id, (tenant.name, owner, secrets_fd >= 0, life_fd >= 0, repeating)
+        death, where one does; the caller still has to close all of them. `owner`: as for workers.Worker."""
+        more = [fd for fd in (frames.secrets_fd, life_fd) if fd >= 0]
+        whose = tenant.name, owner, frames.secrets_fd >= 0, life_fd >= 0, frames.repeating
+        arguments = self.index, end.pack(), queue_id, whose
         self._process.call("add_channel", *arguments, descriptors=[*end.descriptors, *more])
 
     def trust(self, key: bytes, rules: list[tuple[Identity, Account]]) -> None:
@@ -428,11 +451,20 @@ class RemoteWorker:
         """As workers.Worker.take_in(), with descriptors that stay the caller's."""
         return int(self._process.call("take_in", self.index, tenant.name, data, descriptors=descriptors))
 
-    def resume_channel(self, end: QueueEnd, whose: tuple[Account, Owner], left: Left, life_fd: int = -1) -> None:
+    def resume_channel(
+        self,
+        end: QueueEnd,
+        whose: tuple[Account, Owner],
+        left: Left,
+        life_fd: int = -1,
+        *,
+        frames: Frames = PLAIN,
+    ) -> None:
         """As add_channel(), for a queue that another process has left."""
         tenant, owner = whose
-        arguments = self.index, end.pack(), (tenant.name, owner, life_fd >= 0), left
-        more = [life_fd] if life_fd >= 0 else []
+        more = [fd for fd in (frames.secrets_fd, life_fd) if fd >= 0]
+        known = tenant.name, owner, frames.secrets_fd >= 0, life_fd >= 0, frames.repeating
+        arguments = self.index, end.pack(), known, left
         self._process.call("resume_channel", *arguments, descriptors=[*end.descriptors, *more])
 
     def drain(self) -> None:

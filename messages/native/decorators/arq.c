@@ -295,9 +295,10 @@ static uint64_t arq_deadline_ns(const struct xts_queue *base)
 	return ns < least_ns ? ns : least_ns;
 }
 
-/* With XTS_ARQ_PROXY_OFF nothing is kept here, so a process may leave the queue below. */
+/* The sequences stay here, so a session ends: its host attaches again. */
 static int arq_leave(struct xts_queue *base, int *fds, uint8_t *state)
 {
+	arq_session_end(arq_of(base));
 	return xts_queue_leave(arq_of(base)->base.inner, fds, state);
 }
 
@@ -307,7 +308,7 @@ static int arq_leave(struct xts_queue *base, int *fds, uint8_t *state)
 	.tick = arq_tick, .deadline_ns = arq_deadline_ns
 
 static const struct xts_queue_ops arq_ops = { ARQ_OPS };
-static const struct xts_queue_ops arq_off_ops = { ARQ_OPS, .leave = arq_leave };
+static const struct xts_queue_ops arq_leaving_ops = { ARQ_OPS, .leave = arq_leave };
 
 int xts_arq_wrap(struct xts_queue **out, struct xts_queue *inner, const struct xts_arq_config *config)
 {
@@ -325,7 +326,7 @@ int xts_arq_wrap(struct xts_queue **out, struct xts_queue *inner, const struct x
 	if (getrandom(&q->random, sizeof q->random, GRND_NONBLOCK) != (ssize_t)sizeof q->random)
 		q->random = config->epoch ^ (uintptr_t)q;
 	q->base = *inner;
-	q->base.ops = off && inner->ops->leave ? &arq_off_ops : &arq_ops;
+	q->base.ops = inner->ops->leave ? &arq_leaving_ops : &arq_ops;
 	q->base.traits &= ~(uint32_t)XTS_QUEUE_RETAINS; /* retained slots are our own */
 	if (!off) {
 		q->base.traits |= XTS_QUEUE_CLOCK;

@@ -12,6 +12,7 @@
 #include "decorators/headed.h"
 #include "common/own_memory.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -30,6 +31,7 @@ struct xts_heads {
 	uint64_t secret;   /* 0: they have none */
 	uint64_t last;     /* secret of the last one */
 	uint64_t foreign;  /* dropped */
+	bool left;         /* another process goes on, with this epoch and what the program lets through */
 };
 
 struct headed_queue {
@@ -267,11 +269,27 @@ static void headed_disarm(struct xts_queue *base)
 	sync_stats(headed_of(base));
 }
 
+/* Behind the state of the queue below. */
+static int headed_leave(struct xts_queue *base, int *fds, uint8_t *state)
+{
+	struct xts_heads *h = &headed_of(base)->heads;
+	int bytes = xts_queue_leave(headed_of(base)->base.inner, fds, state);
+
+	if (bytes < 0)
+		return bytes;
+	xts_put8(state + bytes, !h->any);
+	xts_put8(state + bytes + 1, h->on);
+	xts_put64(state + bytes + 2, h->secret);
+	h->left = true;
+	return bytes + (int)XTS_HEADED_STATE_BYTES;
+}
+
 static void headed_close(struct xts_queue *base)
 {
 	struct headed_queue *q = headed_of(base);
 
-	xts_headed_no_epoch(base);
+	if (!q->heads.left)
+		xts_headed_no_epoch(base);
 	if (q->heads.secrets)
 		(void)munmap(q->heads.secrets, SECRETS_BYTES);
 	xts_queue_close(q->base.inner);
@@ -292,6 +310,7 @@ static const struct xts_queue_ops headed_ops = {
 	.retain = headed_retain,
 	.submit_retained = headed_submit_retained,
 	.release = headed_release,
+	.leave = headed_leave,
 };
 
 int xts_headed_wrap(struct xts_queue **out, struct xts_queue *inner, const struct xts_headed_config *config)
@@ -322,6 +341,25 @@ int xts_headed_wrap(struct xts_queue **out, struct xts_queue *inner, const struc
 	q->heads.secret = config->secret;
 	q->heads.any = !config->secret;
 	*out = &q->base;
+	return 0;
+}
+
+int xts_headed_resume(struct xts_queue *queue, const uint8_t *state, uint32_t bytes)
+{
+	struct xts_heads *h = queue->heads;
+	bool live, on;
+
+	if (!h || h->config.secret || bytes != XTS_HEADED_STATE_BYTES || xts_get8(state) > 1 || xts_get8(state + 1) > 1)
+		return -EINVAL;
+	live = xts_get8(state);
+	on = xts_get8(state + 1);
+	h->last = xts_get64(state + 2);
+	if (!live)
+		return 0; /* as one that was opened now */
+	if (!on && h->last)
+		return -EINVAL;
+	h->last_on = on;
+	xts_headed_epoch(queue);
 	return 0;
 }
 

@@ -33,6 +33,12 @@ int xts_headed_wrap(struct xts_queue **out, struct xts_queue *inner, const struc
 void xts_headed_epoch(struct xts_queue *queue);
 void xts_headed_no_epoch(struct xts_queue *queue);
 
+/* Of a proxy that has left a queue with heads (xts_queue_leave()): the last bytes of its state. */
+#define XTS_HEADED_STATE_BYTES 10u
+/* Proxy: goes on with the epoch that the process before had, on a queue that xts_headed_wrap() has just made. Its map
+ * has to be the same one. 0 or -EINVAL: that is no such state. */
+int xts_headed_resume(struct xts_queue *queue, const uint8_t *state, uint32_t bytes);
+
 /* The secret of the frame that came last; 0: it had none. */
 uint64_t xts_headed_last(const struct xts_queue *queue);
 

@@ -306,16 +306,20 @@ class Queue:
         self._native = None
         return Queue(out[0], int(lib.xts_parts_frame_bytes(packet_bytes)))
 
-    def headed(self, secret: int = 0, number: int = 0, secrets_fd: int = -1) -> Queue:
+    def headed(self, secret: int = 0, number: int = 0, secrets_fd: int = -1, state: bytes = b"") -> Queue:
         """This queue with a head on each frame: a host's, with its secret, or, with 0, a proxy's, which takes the form
         of its frames from each epoch; use the result in place of this object. `number`: the peer's, of the queue.
-        `secrets_fd`: the map of its XDP program."""
+        `secrets_fd`: the map of its XDP program. `state`: of a proxy that has left it (split_state())."""
         out = ffi.new("struct xts_queue **")
         values = {"secret": secret, "number": number, "secrets_fd": secrets_fd}
         config = ffi.new("struct xts_headed_config *", values)
         check(lib.xts_headed_wrap(out, self.native, config), "heads")
         self._native = None
-        return Queue(out[0])
+        made = Queue(out[0])
+        if state and (result := lib.xts_headed_resume(made.native, state, len(state))):
+            made.close()
+            check(result, "going on with heads")
+        return made
 
     def repeating(self, role: int, epoch: int = 0) -> Queue:
         """This queue with lost frames repeated (native/decorators/arq.h): `role` is one of XTS_ARQ_*, `epoch` a host's.
@@ -336,3 +340,12 @@ class Queue:
         check(lib.xts_fault_wrap(out, self.native, *native), "faults")
         self._native = None
         return Queue(out[0])
+
+
+def split_state(state: bytes) -> tuple[bytes, bytes]:
+    """The state of a queue with heads that a process has left (Queue.leave()): of the queue below, and of the heads.
+    OSError EINVAL: it is too short."""
+    if len(state) < lib.XTS_HEADED_STATE_BYTES:
+        raise OSError(errno.EINVAL, "the state of a queue with heads is incomplete")
+    at = len(state) - int(lib.XTS_HEADED_STATE_BYTES)
+    return state[:at], state[at:]

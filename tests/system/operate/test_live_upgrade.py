@@ -173,7 +173,7 @@ def nobody_notices(where: Upgrading, upgrades: int) -> None:
     assert said["requests"] and said["connects"] and said["transferred"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, pytest.param("switch", marks=AFXDP)])
 def test_nobody_notices(kind: str) -> None:
     with place_of(kind) as where:
         nobody_notices(where, 1)
@@ -457,6 +457,17 @@ def test_only_root_may(over_shm: Upgrading) -> None:
     command = [sys.executable, "-c", ASKING, over_shm.control(), str(user)]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "only root may take over" in asked.stdout, asked
+
+
+@pytest.mark.root
+@pytest.mark.afxdp
+def test_where_lost_frames_are_repeated() -> None:
+    """The epoch of each channel ends, so connections do. The queue goes on, and the program attaches again."""
+    with place_of("repeated") as where, ExitStack() as stack:
+        ask = stack.enter_context(dialogue(where))
+        where.upgrade()
+        assert where.status()["reset"] == 1
+        assert [ask(), ask()] == ["again", "goes on"]
 
 
 # --- programs of other sorts ----------------------------------------------------------------------

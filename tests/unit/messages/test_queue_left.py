@@ -10,9 +10,11 @@ import pytest
 from beds.examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_messages.queues.queue import Frame, Queue
+from xts_messages.native import lib
+from xts_messages.queues.queue import Frame, Queue, split_state
 from xts_messages.queues.queue_kinds import HOST, PROXY, QueueEnd
 from xts_messages.queues.shm import ShmArea, create_shm
+from xts_messages.wire.wire_table import ETHERTYPE
 
 WINDOW = 16
 STEPS = st.lists(st.sampled_from(["to_proxy", "to_host", "read", "hold", "give_back", "move"]), max_size=200)
@@ -128,3 +130,76 @@ def test_not_while_a_frame_is_lent_out(area: ShmArea) -> None:
             assert failed.value.errno == errno.EINVAL
         for fd in descriptors:
             os.close(fd)
+
+
+SECRET, OTHER = 0x1122334455667788, 0x99
+NUMBER = 3
+
+
+@pytest.fixture
+def program() -> Iterator[int]:
+    """The map of secrets that an XDP program compares."""
+    fd = os.memfd_create("secrets")
+    os.truncate(fd, 2048)
+    yield fd
+    os.close(fd)
+
+
+def let_through(program: int) -> int:
+    return int.from_bytes(os.pread(program, 8, 8 * NUMBER), "big")
+
+
+def moved_with_heads(queue: Queue, area: ShmArea, program: int) -> Queue:
+    state, descriptors = queue.leave()
+    queue.close()
+    below, heads = split_state(state)
+    made = QueueEnd(area.geometry, descriptors).resume(PROXY, below)
+    return made.headed(number=NUMBER, secrets_fd=program, state=heads)
+
+
+def message(queue: Queue) -> bytes:
+    """A frame that heads can be put on."""
+    return queue.peer_mac + queue.local_mac + ETHERTYPE.to_bytes(2, "big") + bytes([7]) + bytes(60)
+
+
+def test_heads_go_on_with_the_epoch(area: ShmArea, program: int) -> None:
+    """Whoever has the queue next hears those who know the secret, and nobody else; and so it was in between."""
+    proxy = area.open(PROXY).headed(number=NUMBER, secrets_fd=program)
+    with area.open(HOST).headed(SECRET, NUMBER) as host:
+        host.send(message(host))
+        proxy.wait(1000).recycle()
+        lib.xts_headed_epoch(proxy.native)
+        assert let_through(program) == SECRET
+        host.send(message(host))
+        proxy = moved_with_heads(proxy, area, program)
+        assert let_through(program) == SECRET
+        proxy.wait(1000).recycle()
+        proxy.send(message(proxy))
+        host.wait(1000).recycle()
+    proxy.close()
+    assert let_through(program) == 0
+
+
+def test_heads_that_go_on_hear_nobody_else(area: ShmArea, program: int) -> None:
+    heads = bytes([1, 1]) + SECRET.to_bytes(8, "big")
+    proxy = area.open(PROXY).headed(number=NUMBER, secrets_fd=program, state=heads)
+    with proxy, area.open(HOST).headed(OTHER, NUMBER) as other:
+        other.send(message(other))
+        assert proxy.receive() is None
+        assert proxy.stats.rx_foreign == 1
+
+
+def test_heads_without_an_epoch(area: ShmArea, program: int) -> None:
+    with moved_with_heads(area.open(PROXY).headed(number=NUMBER, secrets_fd=program), area, program) as proxy:
+        assert let_through(program) == 0
+        with area.open(HOST).headed(OTHER, NUMBER) as host:
+            host.send(message(host))
+            proxy.wait(1000).recycle()
+
+
+@pytest.mark.parametrize(
+    "state", [bytes(9), bytes([1, 0, *bytes(7), 1]), bytes([2, *bytes(9)]), bytes([1, 7, *bytes(8)])]
+)
+def test_a_state_of_heads_that_cannot_be(area: ShmArea, program: int, state: bytes) -> None:
+    with pytest.raises(OSError, match="going on with heads"):
+        area.open(PROXY).headed(number=NUMBER, secrets_fd=program, state=state)

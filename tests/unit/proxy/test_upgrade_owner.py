@@ -18,6 +18,7 @@ import pytest
 from xts_proxy.upgrade import giving, handover
 from xts_proxy.upgrade.handover import Begins, Channel, Done, GoesOn, Granted, Ready, Takes, Wire, Yours
 from xts_proxy.upgrade.taking import GoesOnError, Taking, ask_to_take
+from xts_proxy.workers.worker_process import PLAIN, Frames
 from xts_proxy.workers.workers import Moved
 
 WAIT_S = 10.0
@@ -61,11 +62,14 @@ class Queues:
     def life_fd(self, _: int) -> int:
         return -1
 
+    def frames(self) -> Frames:
+        return PLAIN
+
     def gone(self, _: int) -> None:
         self.events.append("gone")
         self.here = False
 
-    def resume_channel(self, *_: Any) -> None:
+    def resume_channel(self, *_: Any, **__: Any) -> None:
         self.events.append("back")
 
     # the one that takes
