@@ -38,13 +38,10 @@ static struct parked *parked_new(struct worker_state *w, struct xts_tenant *t, c
 /* With the lock held. */
 static void keep(struct parked *p, struct worker_state *w, struct xts_tenant *t, struct tcp_side *side)
 {
-	struct epoll_event event = { .events = EPOLLOUT | EPOLLET, .data.ptr = &p->watch };
-
 	tcp_side_move(&p->tcp, side);
 	/* it exists, whatever the limits are here */
 	tenant_take_anyway(t, XTS_USE_SOCKET_BYTES, (uint64_t)p->tcp.kernel_send + p->tcp.kernel_receive);
 	registry_take_unowned_anyway(t, parked_bytes(p));
-	p->watched = p->unowned && !epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, p->tcp.fd, &event);
 	registry_keep(&p->keyed, w, UNCLAIMED_KEEP_MS);
 }
 
@@ -84,6 +81,15 @@ int move_arrives_shared(struct worker_state *w, const struct xts_tenant *t, cons
 	return p ? 0 : -EBADMSG;
 }
 
+/* With the lock held: it is this process's, so what waits goes to TCP. Before that the process that has given it may take
+ * it back, and sends the same bytes then. */
+static void begin_to_deliver(struct parked *p, struct worker_state *w)
+{
+	struct epoll_event event = { .events = EPOLLOUT | EPOLLET, .data.ptr = &p->watch };
+
+	p->watched = p->unowned && !epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, p->tcp.fd, &event);
+}
+
 void move_collect(struct worker_state *w, struct channel *ch, uint64_t ticket)
 {
 	registry_lock();
@@ -91,8 +97,10 @@ void move_collect(struct worker_state *w, struct channel *ch, uint64_t ticket)
 		struct keyed *k = list_entry(node, struct keyed, kept);
 		struct parked *p = k->kind == KEYED_PARKED ? parked_of(k) : NULL;
 
-		if (p && p->moved && k->tenant == ch->tenant && (k->key ^ ticket) >> 32 == 0 && list_empty(&p->returning))
+		if (p && p->moved && k->tenant == ch->tenant && (k->key ^ ticket) >> 32 == 0 && list_empty(&p->returning)) {
 			list_append(&ch->returning, &p->returning);
+			begin_to_deliver(p, w);
+		}
 	}
 	registry_unlock();
 }

@@ -56,11 +56,22 @@ void park_reap(struct worker_state *w)
 	registry_unlock();
 }
 
+/* It has come from another process of the proxy, which may still take it back: what is done to the socket is done to
+ * that one's, too. */
+static bool is_anothers(const struct parked *p)
+{
+	return p->moved && list_empty((struct list *)&p->returning);
+}
+
 void parked_end(struct keyed *k)
 {
 	struct parked *p = parked_of(k);
 	uint64_t kept = parked_bytes(p);
 
+	if (is_anothers(p)) {
+		close(p->tcp.fd);
+		p->tcp.fd = -1;
+	}
 	returned_join(&p->coming, &p->tcp.returned); /* they may be many, and are dropped in turns */
 	tcp_side_end(&p->tcp, k->tenant);
 	parked_become_stale(p, kept);

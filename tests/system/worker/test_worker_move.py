@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import random
 import socket
 import time
 from collections.abc import Iterator
 
 import pytest
 from beds.examples import examples
-from beds.moves import MOVE, ask, claim, moved, take, take_in
+from beds.moves import MOVE, answer, ask, claim, moved, take, take_in, waits
 from beds.scripted_host import WINDOW, ScriptedHost, Worker
 from beds.share import SHARE, client, joined, new_epoch, new_key, port_of, share, shared
 from beds.worker import FEATURES, LOOPBACK, Conn, connected, receive_exactly
@@ -116,6 +118,51 @@ def test_what_members_leave_waits_for_the_one_that_sleeps(worker: Worker) -> Non
             assert share(after, key, id, 9).error == 0
             after.send("XTS_CMD_SEND", id=id, post_credits=1)
             assert after.expect("XTS_REPLY_NEWCONN").id == 9
+        left.close()
+
+
+def test_what_waits_for_tcp_is_sent_by_one_of_them(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
+    """A worker sends nothing of what has come to it before its channel is its own: the one that has given it may take
+    it back, and would send the same."""
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    with Worker(tenant=worker.tenant) as next_worker, connected(host, server) as connection:
+        sent = random.Random(7).randbytes(8 << 20)
+        count = 0
+        with contextlib.suppress(TimeoutError):  # no more credits come, since the peer does not read
+            while True:
+                while not connection.held:
+                    connection.receive(200)
+                piece = sent[count : count + min(connection.held, 16_000)]
+                connection.send(piece)
+                count += len(piece)
+        left = moved(host, worker, next_worker)
+        connection.peer.settimeout(0.2)
+        got = bytearray()
+        with pytest.raises(TimeoutError):
+            while more := connection.peer.recv(65_536):
+                got += more
+        assert len(got) < count and next_worker.stats().sent_bytes == 0
+        connection.peer.settimeout(5)
+        with next_worker.attach(features=FEATURES | MOVE) as after:
+            after.open()
+            claim(after, left.ticket, connection.id, 77)
+            got += receive_exactly(connection.peer, count - len(got))
+            assert got == sent[:count]
+        left.close()
+
+
+def test_a_copy_that_ends_does_nothing_to_the_socket(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
+    """The worker that it comes from may go on with it, and then closes it as its program says."""
+    with connected(host, server) as connection:
+        assert waits(worker) == (0, {})
+        answer(host)
+        left = take(worker)
+        with socket.socket(fileno=os.dup(left.descriptors[0])) as kept:
+            with Worker(tenant=worker.tenant) as next_worker:
+                assert take_in(next_worker, left.records, left.descriptors) == 1
+            left.descriptors = []
+            assert kept.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == bytes(8)
+        assert connection.peer.recv(1) == b""
         left.close()
 
 
