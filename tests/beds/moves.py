@@ -32,25 +32,25 @@ class Left:
             os.close(fd)
 
 
-def ask(worker: Worker, urgency: int = 0) -> int:
-    return waits(worker, urgency)[0]
+def ask(worker: Worker, urgency: int = 0, queue: int = 0) -> int:
+    return waits(worker, urgency, queue)[0]
 
 
-def waits(worker: Worker, urgency: int = 0) -> tuple[int, dict[str, int]]:
+def waits(worker: Worker, urgency: int = 0, queue: int = 0) -> tuple[int, dict[str, int]]:
     """What it says, and what it waits for."""
     out = worker_ffi.new("struct xts_move_waits *")
-    error = -int(worker_lib.xts_worker_move_ask(worker.native, 0, WITHIN_MS, urgency, out))
+    error = -int(worker_lib.xts_worker_move_ask(worker.native, queue, WITHIN_MS, urgency, out))
     reasons = (out.reasons[i] for i in range(out.count))
     return error, {worker_ffi.string(reason.why).decode(): int(reason.sockets) for reason in reasons}
 
 
-def take(worker: Worker) -> Left:
+def take(worker: Worker, queue: int = 0) -> Left:
     """All pieces, as they come; with sockets there is one."""
     out, deadline = worker_ffi.new("struct xts_moved *"), time.monotonic() + 5
     left, private_fd = Left(), private_memory()
     while True:
         assert time.monotonic() < deadline, "the channel is not left"
-        result = worker_lib.xts_worker_move_take(worker.native, 0, private_fd, out)
+        result = worker_lib.xts_worker_move_take(worker.native, queue, private_fd, out)
         if result == -errno.EAGAIN:
             time.sleep(0.001)
             continue
@@ -95,11 +95,11 @@ def answer(host: ScriptedHost) -> int:
     return int(frame.fields["ticket"])
 
 
-def moved(host: ScriptedHost, worker: Worker, to: Worker) -> Left:
+def moved(host: ScriptedHost, worker: Worker, to: Worker, queue: int = 0) -> Left:
     """The host answers at once; what it had is at the other worker then."""
-    assert waits(worker) == (0, {})
+    assert waits(worker, 0, queue) == (0, {})
     ticket = answer(host)
-    left = take(worker)
+    left = take(worker, queue)
     assert left.ticket == ticket
     assert take_in(to, left.records, left.descriptors) == len(left.descriptors) - left.private
     left.descriptors = []

@@ -56,6 +56,7 @@ MAIN: dict[str, tuple[str, ...]] = {
     "fuzz_settings": ("messages/native/settings/settings_file.c",),
     "fuzz_names": ("dpu_proxy/native/names/name_message.c",),
     "fuzz_record": ("messages/native/wire/record", "dpu_proxy/native/connection/tcp_record.c"),
+    "fuzz_datagram_side": ("dpu_proxy/native/datagrams/datagram_record.c",),
     "fuzz_socket_record": tuple(f"host_lib/native/processes/{name}.c" for name in ("record_file", "socket_record")),
     "fuzz_rules": ("host_lib/native/rules/",),
     "fuzz_host": ("host_lib/native/", "host_lib/native/datagrams/", "host_lib/native/ulps/"),

@@ -57,6 +57,7 @@ OF_TARGET = {
     "fuzz_datagram": datagram_tokens,
     "fuzz_names": name_tokens,
     "fuzz_record": record_tokens,
+    "fuzz_datagram_side": record_tokens,
     "fuzz_socket_record": socket_record_tokens,
     "fuzz_settings": settings_tokens,
 }

@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 from fuzz_seeds_datagram import datagram_payloads, host_programs, name_exchanges
+from fuzz_seeds_datagram_side import datagram_side_programs
 from fuzz_seeds_record import record_programs
 from fuzz_seeds_socket_record import socket_record_programs
 from fuzz_seeds_ulp import stack_programs
@@ -59,6 +60,7 @@ def seed(corpus: Path, target: str) -> None:
         "fuzz_worker": worker_programs,
         "fuzz_datagram": datagram_payloads,
         "fuzz_record": record_programs,
+        "fuzz_datagram_side": datagram_side_programs,
         "fuzz_socket_record": socket_record_programs,
         "fuzz_names": name_exchanges,
         "fuzz_host": host_programs,

@@ -46,9 +46,8 @@ static uint64_t features_of(const struct worker_state *worker, const struct xts_
 			    XTS_FEATURE_CUT_OFF | XTS_FEATURE_FAULT_OF | XTS_FEATURE_RENEW_KEY | XTS_FEATURE_CATCH_UP |
 			    XTS_FEATURE_WITHDRAW | XTS_FEATURE_CANCEL | XTS_FEATURE_LISTENING;
 
-	if (queue->ops->leave &&
-	    !(queue->traits & XTS_QUEUE_CLOCK)) /* lost frames are not repeated by the next process */
-		features |= XTS_FEATURE_MOVE;
+	if (queue->ops->leave && !(queue->traits & XTS_QUEUE_CLOCK)) /* who is next repeats no lost frames */
+		features |= XTS_FEATURE_MOVE | XTS_FEATURE_MOVE_DATAGRAM;
 	if (worker->config.names.resolver_count)
 		features |= XTS_FEATURE_NAMES;
 	features |= xts_packets_features(queue);

@@ -190,8 +190,9 @@ bool connection_send(struct connection *c, uint32_t budget);
 /* Gives a new connection its window, as far as the tenant's limit allows. Returns the post credits to advertise; 0:
  * none. */
 uint32_t connection_grant_window(struct connection *c);
-/* The same for a datagram socket. False: there is no room for a window. */
-bool connection_grant_datagrams(struct connection *c);
+/* The same for a datagram socket, which has had such a window, of which so much is used. False: there is no room for a
+ * window. */
+bool connection_grant_datagrams(struct connection *c, uint32_t before, uint32_t waiting);
 /* The same for a connection with `spilled` bytes in its spill buffer. False: there is no room for a window. */
 bool connection_grant_claimed(struct connection *c, uint32_t spilled);
 /* Doubles the window, at most to buffers_window_max(), while half of the tenant's limit is free. */

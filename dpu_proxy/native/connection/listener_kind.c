@@ -232,7 +232,7 @@ static void count(struct connection *l, int by)
 }
 
 /* The listening socket, with what waits in its backlog. What it has announced goes by itself. */
-static int hand_over(struct connection *l, struct tcp_side *to)
+static int hand_over(struct connection *l, struct handed *to)
 {
 	if (l->tcp.pushed || l->tcp.fd < 0 || l->close_reply)
 		return EOPNOTSUPP;
@@ -245,12 +245,13 @@ static int hand_over(struct connection *l, struct tcp_side *to)
 	if (l->in_epoll)
 		(void)epoll_ctl(l->worker->epoll_fd, EPOLL_CTL_DEL, l->tcp.fd, NULL);
 	l->in_epoll = false;
-	tcp_side_move(to, &l->tcp);
+	tcp_side_move(&to->side, &l->tcp);
 	return 0;
 }
 
-static int load(struct connection *l, struct tcp_side *from)
+static int load(struct connection *l, struct tcp_side *from, const struct kind_record *own)
 {
+	(void)own;
 	if (!tenant_take(l->tenant, XTS_USE_LISTENERS, 1))
 		return ENOBUFS;
 	tcp_side_move(&l->tcp, from);
@@ -304,10 +305,12 @@ static const struct socket_kind listener_kind = {
 	.save = kind_cannot_be_saved,
 	.hand_over = hand_over,
 	.arrives_as = CONNECTION_LISTENER,
+	.arrive = kind_arrives_as_tcp_side,
 	.load = load,
 	.can_be_shared = can_be_shared,
 	.named = named,
 	.share_begins = kind_shares_nothing,
+	.share_joined = kind_shares_nothing,
 	.share_parts = kind_shares_nothing,
 	.share_ends = kind_share_ends,
 	.share_drops_some = kind_share_has_nothing,

@@ -17,6 +17,7 @@
 
 #include "addresses/bound_addresses.h"
 #include "connection/connection.h"
+#include "connection/handed.h"
 #include "worker/worker.h"
 
 struct shared;
@@ -80,10 +81,13 @@ struct socket_kind {
 	int (*save)(struct connection *c, struct tcp_side *to);
 	/* As save, for another process of the proxy (processes/move.h). `to` NULL: 0: it can be; EBUSY: not, and it
 	 * would be lost with this process; EAGAIN: as soon as its handshake is done; another errno: it need not be. */
-	int (*hand_over)(struct connection *c, struct tcp_side *to);
+	int (*hand_over)(struct connection *c, struct handed *to);
 	uint8_t arrives_as; /* enum connection_state: of what comes so; CONNECTION_STATES: nothing does */
-	/* c is new and gets a TCP side (CLAIM, TAKE). 0, or an errno, and then `from` has it still. */
-	int (*load)(struct connection *c, struct tcp_side *from);
+	/* Its record has come, with this descriptor. Protocols: their record comes next. 0, or -errno and nothing is left. */
+	int (*arrive)(struct handed *to, const uint8_t *record, uint32_t bytes, int fd, bool protocols);
+	/* c is new and gets a TCP side (CLAIM, TAKE), and with it the kind's own record, if it has one. 0, or an errno,
+	 * and then `from` has it still. */
+	int (*load)(struct connection *c, struct tcp_side *from, const struct kind_record *own);
 
 	/* A socket that several processes have (share.h). May it be shared now? */
 	bool (*can_be_shared)(const struct connection *c);
@@ -91,6 +95,8 @@ struct socket_kind {
 	void (*named)(struct connection *c, bool withdraws);
 	/* With the lock held: s begins with this member; c is the last member, and leaves with the socket; s ends. */
 	void (*share_begins)(struct shared *s, struct connection *c);
+	/* With the lock held: c is of the same socket as s, and both have come from another process of the proxy. */
+	void (*share_joined)(struct shared *s, struct connection *c);
 	void (*share_parts)(struct shared *s, struct connection *c);
 	void (*share_ends)(struct shared *s);
 	/* With the lock held: drops a piece of what members have given back, and others could have. False: there is none. */
@@ -127,6 +133,8 @@ void kind_share_ends(struct shared *s);
 bool kind_share_has_nothing(struct shared *s);
 /* For kinds that no process can take over from another by a record. */
 int kind_cannot_be_saved(struct connection *c, struct tcp_side *side);
+/* For kinds that are handed over as a TCP side. */
+int kind_arrives_as_tcp_side(struct handed *to, const uint8_t *record, uint32_t bytes, int fd, bool protocols);
 
 /* A stream's entries, in the files that have the rest of the matter. Other kinds use some of them. */
 bool stream_send(struct connection *c, uint32_t budget);                 /* to_host.c */
@@ -136,14 +144,14 @@ void stream_close(struct connection *c, uint8_t flags, bool unread);     /* conn
 void stream_drop_outgoing(struct connection *c);                         /* to_tcp.c */
 int stream_bind(struct connection *c, const struct xts_endpoint *local); /* bind.c */
 int stream_save(struct connection *c, struct tcp_side *to);              /* stream_save.c */
-int stream_hand_over(struct connection *c, struct tcp_side *to);         /* stream_save.c */
+int stream_hand_over(struct connection *c, struct handed *to);           /* stream_save.c */
 /* Why it is not handed over, as text for the operator, if it is established. NULL: nothing is in the way. */
 const char *stream_stays(const struct connection *c);
-int stream_load(struct connection *c, struct tcp_side *from);       /* stream_save.c */
-int stream_option_set(struct connection *c, struct option_call *o); /* stream_kind.c */
-int stream_option_get(struct connection *c, struct option_call *o); /* stream_kind.c */
-int stream_may_join(struct channel *ch, const struct shared *s);    /* processes/share.c */
-int stream_join(struct connection *c, struct shared *s);            /* processes/share.c */
-void stream_count_member(struct connection *c, int by);             /* stream_kind.c */
+int stream_load(struct connection *c, struct tcp_side *from, const struct kind_record *own); /* stream_save.c */
+int stream_option_set(struct connection *c, struct option_call *o);                          /* stream_kind.c */
+int stream_option_get(struct connection *c, struct option_call *o);                          /* stream_kind.c */
+int stream_may_join(struct channel *ch, const struct shared *s);                             /* processes/share.c */
+int stream_join(struct connection *c, struct shared *s);                                     /* processes/share.c */
+void stream_count_member(struct connection *c, int by);                                      /* stream_kind.c */
 
 #endif

@@ -1,5 +1,6 @@
 /* Which kind a socket is, by its state; and the entries of kinds that have nothing to do. */
 #include "connection/socket_kind.h"
+#include "connection/tcp_record.h"
 
 #include <errno.h>
 
@@ -49,6 +50,14 @@ int kind_cannot_be_saved(struct connection *c, struct tcp_side *side)
 	(void)c;
 	(void)side;
 	return EINVAL;
+}
+
+int kind_arrives_as_tcp_side(struct handed *to, const uint8_t *record, uint32_t bytes, int fd, bool protocols)
+{
+	struct xts_record_attached attached = { .fds = { fd }, .fd_count = 1, .object_count = protocols };
+
+	to->own = NULL;
+	return xts_record_decode(&tcp_side_record, record, bytes, &attached, &to->side);
 }
 
 void kind_share_ends(struct shared *s)

@@ -53,7 +53,7 @@ const char *stream_stays(const struct connection *c)
 }
 
 /* An offer that was not answered is handed over, too: its host has answered nothing else either. */
-int stream_hand_over(struct connection *c, struct tcp_side *to)
+int stream_hand_over(struct connection *c, struct handed *to)
 {
 	if (c->state != CONNECTION_ESTABLISHED || c->connect_reply || c->close_reply || c->tcp.fd < 0)
 		return EINVAL;
@@ -69,13 +69,14 @@ int stream_hand_over(struct connection *c, struct tcp_side *to)
 	}
 	c->announced = false;
 	listener_offer_ends(c);
-	return stream_save(c, to);
+	return stream_save(c, &to->side);
 }
 
-int stream_load(struct connection *c, struct tcp_side *from)
+int stream_load(struct connection *c, struct tcp_side *from, const struct kind_record *own)
 {
 	struct xts_endpoint peer;
 
+	(void)own;
 	if (!connection_grant_claimed(c, outgoing_credits(&from->out)) ||
 	    (from->pushed && c->window < XTS_ULP_WINDOW_MIN))
 		return ENOBUFS;

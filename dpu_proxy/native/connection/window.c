@@ -74,13 +74,17 @@ uint32_t connection_grant_window(struct connection *c)
 	return c->window; /* a second connect on the same socket keeps its window */
 }
 
-bool connection_grant_datagrams(struct connection *c)
+bool connection_grant_datagrams(struct connection *c, uint32_t before, uint32_t waiting)
 {
 	uint32_t wanted = newcomers_share(c, XTS_DATAGRAM_WINDOW_DEFAULT);
 	uint32_t largest = UINT16_MAX + XTS_DATAGRAM_CONTROL_BYTES_MAX + XTS_DATAGRAM_CREDITS;
+	uint32_t least = waiting > XTS_DATAGRAM_WINDOW_MIN ? waiting : XTS_DATAGRAM_WINDOW_MIN;
 
-	if (!take_window(c, wanted > XTS_DATAGRAM_WINDOW_MIN ? wanted : XTS_DATAGRAM_WINDOW_MIN, XTS_DATAGRAM_WINDOW_MIN))
+	if (wanted < before)
+		wanted = before;
+	if (!take_window(c, wanted > least ? wanted : least, least))
 		return false;
+	c->grant.outstanding -= waiting;
 	/* A datagram is not divided: the credits kept back must leave room for the largest one, or it would wait for
 	 * ever. */
 	if (c->grant.limit > c->window - largest)

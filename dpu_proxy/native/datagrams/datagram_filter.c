@@ -289,6 +289,34 @@ struct filter_use filter_of(const struct connection *c)
 	return use;
 }
 
+int filter_arrives(struct connection *c, const struct datagram_side *s)
+{
+	struct filter_use *use = &c->datagrams->filter;
+	char name[XTS_FILTER_NAME_BYTES_MAX + 1] = { 0 };
+
+	if (s->filter_name.bytes) {
+		memcpy(name, s->filter_name.data, s->filter_name.bytes);
+		use->totals = filter_totals_join(name);
+		if (!use->totals)
+			return -ENOMEM;
+	}
+	use->dropped = s->filter_dropped;
+	use->instructions = s->filter_instructions;
+	tenant_take_anyway(c->tenant, XTS_USE_FILTERS, use->instructions);
+	tenant_take_anyway(c->tenant, XTS_USE_SOCKET_BYTES, (uint64_t)use->instructions * INSTRUCTION_BYTES);
+	return 0;
+}
+
+void filter_joins(struct connection *c)
+{
+	struct filter_use *use = &c->datagrams->filter;
+
+	if (use->totals)
+		filter_totals_leave(use->totals); /* what was dropped, the socket's own one counts */
+	give_back(c->tenant, use->instructions);
+	*use = (struct filter_use){ 0 };
+}
+
 void filter_free(struct connection *c)
 {
 	if (is_common(c))

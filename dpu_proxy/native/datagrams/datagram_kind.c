@@ -177,6 +177,14 @@ static void share_begins(struct shared *s, struct connection *l)
 	atomic_store(&s->dropped, l->datagrams->dropped);
 	groups_use(s->multicast, s->fd);
 	filter_share(l, s);
+	returned_join_shared(s, l);
+}
+
+static void share_joined(struct shared *s, struct connection *c)
+{
+	c->datagrams->multicast = multicast_join(c->datagrams->multicast, s->multicast);
+	filter_joins(c);
+	returned_join_shared(s, c);
 }
 
 static void share_parts(struct shared *s, struct connection *c)
@@ -226,12 +234,14 @@ static const struct socket_kind datagram_kind = {
 	.count = count,
 	.free = free_datagrams,
 	.save = kind_cannot_be_saved,
-	.hand_over = kind_cannot_be_saved,
-	.arrives_as = CONNECTION_STATES,
-	.load = kind_cannot_be_saved,
+	.hand_over = datagram_hand_over,
+	.arrives_as = CONNECTION_DATAGRAM,
+	.arrive = datagram_arrive,
+	.load = datagram_load,
 	.can_be_shared = can_be_shared,
 	.named = named,
 	.share_begins = share_begins,
+	.share_joined = share_joined,
 	.share_parts = share_parts,
 	.share_ends = share_ends,
 	.share_drops_some = share_drops_some,

@@ -13,6 +13,7 @@
 #include "addresses/socket_address.h"
 #include "connection/paced.h"
 #include "datagrams/datagram_socket.h"
+#include "datagrams/datagram_waiting.h"
 #include "tenants/mark.h"
 
 #define BATCH 16u /* at most this many datagrams per sendmmsg(2), and records between two reads of the clock */
@@ -20,12 +21,6 @@
 #define IPV4_UDP_BYTES 28u
 #define IPV6_UDP_BYTES 48u
 #define WAITING_PIECES 40 /* pieces of the spill buffer: more than the largest record has */
-
-/* In front of a record in the spill buffer. */
-struct waiting {
-	uint32_t credits; /* the credits that the host has paid for it */
-	uint32_t refused; /* an errno: it will not be sent; 0: it may be sent */
-};
 
 /* What is given to the kernel in one call. The data is in the frame or in the spill buffer. */
 struct batch {
@@ -85,10 +80,15 @@ static void drop_spilled(struct connection *c, uint32_t bytes)
 
 void datagram_drop_waiting(struct connection *c)
 {
+	c->worker->stats.datagrams_refused += c->datagrams->waiting;
+	datagram_forget_waiting(c);
+}
+
+void datagram_forget_waiting(struct connection *c)
+{
 	if (!c->tcp.out.spill.bytes)
 		return;
 	free_credits(c, c->datagrams->waiting_credits);
-	c->worker->stats.datagrams_refused += c->datagrams->waiting;
 	c->worker->stats.datagrams_waiting -= c->datagrams->waiting;
 	c->datagrams->waiting_credits = c->datagrams->waiting = c->datagrams->coming = 0;
 	drop_spilled(c, c->tcp.out.spill.bytes);
@@ -248,6 +248,25 @@ static uint32_t batch_send(struct connection *c, struct batch *b)
 
 /* --- what waits --------------------------------------------------------------------------------------------------- */
 
+static void count_waiting(struct connection *c, uint32_t credits, uint32_t bytes)
+{
+	count_spill(c, bytes);
+	c->datagrams->waiting_credits += credits;
+	c->datagrams->waiting++;
+	c->worker->stats.datagrams_waiting++;
+}
+
+bool datagram_wait_again(struct connection *c, const struct waiting *w, const uint8_t *record, uint32_t bytes)
+{
+	struct waiting copy = *w;
+	struct iovec iov[] = { { &copy, sizeof copy }, { (void *)(uintptr_t)record, bytes } };
+
+	if (spill_append(&c->tcp.out.spill, iov, 2, 0))
+		return false;
+	count_waiting(c, w->credits, (uint32_t)sizeof copy + bytes);
+	return true;
+}
+
 /* Puts a record into the spill buffer, with as much of its data as is here. False: no
  * memory, and nothing has changed. */
 static bool wait_in_line(struct connection *c, struct xts_datagram *d, const struct waiting *waiting,
@@ -263,10 +282,7 @@ static bool wait_in_line(struct connection *c, struct xts_datagram *d, const str
 	memcpy(iov + 2, data, pieces * sizeof *data);
 	if (spill_append(&c->tcp.out.spill, iov, (int)(2 + pieces), 0))
 		return false;
-	count_spill(c, (uint32_t)sizeof copy + head_bytes + bytes);
-	c->datagrams->waiting_credits += waiting->credits;
-	c->datagrams->waiting++;
-	c->worker->stats.datagrams_waiting++;
+	count_waiting(c, waiting->credits, (uint32_t)sizeof copy + head_bytes + bytes);
 	return true;
 }
 

@@ -169,9 +169,10 @@ static bool make_scratch(struct worker_state *w)
 	return w->datagram_scratch;
 }
 
-/* False: no memory. */
-static bool become_datagrams(struct connection *c)
+bool datagram_become(struct connection *c)
 {
+	if (!make_scratch(c->worker))
+		return false;
 	c->datagrams = calloc(1, sizeof *c->datagrams);
 	if (!c->datagrams)
 		return false;
@@ -191,10 +192,6 @@ static struct connection *make(struct channel *ch, uint32_t domain, int *error)
 	struct connection *c;
 	int fd;
 
-	if (!make_scratch(ch->worker)) {
-		*error = command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
-		return NULL;
-	}
 	fd = socket(domain == 6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP);
 	if (fd < 0) {
 		*error = errno == EMFILE || errno == ENFILE ? command_refuse(ch, XTS_REFUSED_DEVICE_DESCRIPTORS) : errno;
@@ -205,7 +202,7 @@ static struct connection *make(struct channel *ch, uint32_t domain, int *error)
 		close(fd);
 		return NULL;
 	}
-	if (become_datagrams(c))
+	if (datagram_become(c))
 		return c;
 	*error = command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
 	connection_free(c, false);
@@ -219,7 +216,7 @@ static int set_up(struct connection *c, const struct xts_open_datagram *m)
 	int error = 0;
 
 	c->held = m->post_credits;
-	if (!connection_grant_datagrams(c))
+	if (!connection_grant_datagrams(c, 0, 0))
 		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
 	if (setsockopt(c->tcp.fd, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on))
 		return errno;
@@ -285,14 +282,14 @@ int datagram_join(struct connection *c, struct shared *s)
 		return EACCES;
 	if (peer.ip_version && !command_allowed(c->channel, XTS_POLICY_CONNECT, &peer))
 		return EACCES;
-	if (!make_scratch(c->worker) || !become_datagrams(c))
+	if (!datagram_become(c))
 		return command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY);
 	paced_learn(c);
 	c->datagrams->multicast = multicast_hold(s->multicast);
 	c->datagrams->bound = s->bound;
 	if (peer.ip_version)
 		set_peer(c, &peer);
-	if (!connection_grant_datagrams(c))
+	if (!connection_grant_datagrams(c, 0, 0))
 		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
 	/* SHARE_ACK carries no credits: they follow it. */
 	c->grant.unadvertised = c->grant.outstanding;

@@ -37,6 +37,7 @@
 
 #include "channel/channel.h"
 #include "wire/datagram.h"
+#include "datagrams/datagram_side.h"
 #include "datagrams/filter_use.h"
 #include "datagrams/multicast.h"
 
@@ -91,6 +92,9 @@ struct datagrams {
 	uint64_t delivered;
 	struct returned_block *returning; /* set while a datagram that comes back goes on in the next message */
 	uint32_t skipping;                /* bytes left of such a datagram when it was dropped */
+	/* what came back, and has come from another process of the proxy: for the members, when the socket is shared */
+	struct returned_block *come;
+	int come_error;
 };
 
 /* Buffers for a worker's recvmmsg(2). */
@@ -106,6 +110,8 @@ struct datagram_scratch {
 void datagram_fails(struct connection *c, int error);
 /* As struct socket_kind's join. */
 int datagram_join(struct connection *c, struct shared *s);
+/* c becomes a datagram socket. False: no memory. */
+bool datagram_become(struct connection *c);
 /* Reads the peer of a shared socket, which another member may have connected. */
 void datagram_learn_peer(struct connection *c);
 /* bind(2) where the host wants: 0 or an errno. */
@@ -136,6 +142,15 @@ void datagram_free_unsent(struct connection *c);
 /* Sends its messages to the host, at most budget; true when it has more. */
 bool datagram_send(struct connection *c, uint32_t budget);
 
+/* --- datagram_move.c: as struct socket_kind's ----------------------------------------------------------------------- */
+
+struct handed;
+struct kind_record;
+int datagram_hand_over(struct connection *c, struct handed *to);
+int datagram_arrive(struct handed *to, const uint8_t *record, uint32_t bytes, int fd, bool protocols);
+struct tcp_side;
+int datagram_load(struct connection *c, struct tcp_side *from, const struct kind_record *own);
+
 /* --- returned_datagrams.c ------------------------------------------------------------------------------------------ */
 
 /* Drops a datagram that was coming back and will not be complete. */
@@ -150,6 +165,14 @@ bool returned_drop_block(struct returned_datagrams *r); /* drops the first block
 /* Describes the first datagram and returns its data; NULL: there is none. */
 const uint8_t *returned_first(const struct returned_datagrams *r, struct xts_datagram *d);
 void returned_taken(struct returned_datagrams *r); /* a member has taken the first datagram */
+/* All of them, in memory of malloc(). 0 or -ENOMEM. */
+int returned_copy(const struct returned_datagrams *r, struct xts_record_bytes *out);
+/* What c has received of its process, which goes on to send: the end of the last one is missing. Needs no lock. */
+struct xts_record_bytes datagram_returning(const struct connection *c);
+/* It has come with this from another process of the proxy. 0 or -ENOMEM. Needs no lock. */
+int datagram_take_returned(struct connection *c, const struct datagram_side *s);
+/* It is a member of a shared socket now. */
+void returned_join_shared(struct shared *s, struct connection *c);
 
 /* --- datagram_control.c ------------------------------------------------------------------------------------------- */
 
@@ -173,6 +196,10 @@ void filter_drops_known(struct connection *c, uint32_t dropped);
 void filter_free(struct connection *c);
 /* The filter of the socket, whichever process has set it. */
 struct filter_use filter_of(const struct connection *c);
+/* It has come with this filter, which the kernel has, from another process of the proxy. 0 or -ENOMEM. */
+int filter_arrives(struct connection *c, const struct datagram_side *s);
+/* With the registry's lock: c has become a member of a socket that has come so by another member. */
+void filter_joins(struct connection *c);
 /* With the registry's lock. filter_share(): the socket gets a key, and from now on the charge for its filter belongs to
  * all its members. filter_unshare(): one member is left, which has the charge alone again. filter_end(): the socket
  * ends. */

@@ -1,18 +1,20 @@
 /* Datagram sockets and multicast: policy, and which datagrams a socket gets (multicast.h). */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "addresses/socket_address.h"
+#include "datagrams/datagram_record.h"
 #include "datagrams/datagram_socket.h"
 #include "datagrams/multicast.h"
 #include "tenants/policy.h"
 
-int multicast_begin(struct connection *c)
+static struct multicast *make(struct connection *c)
 {
 	struct multicast *m = calloc(1, sizeof *m);
 
 	if (!m)
-		return ENOMEM;
+		return NULL;
 	pthread_mutex_init(&m->mutex, NULL);
 	atomic_store(&m->users, 1);
 	list_init(&m->memberships);
@@ -20,10 +22,94 @@ int multicast_begin(struct connection *c)
 	m->tenant = tenant_hold(c->tenant);
 	m->fd = c->tcp.fd;
 	m->ipv6 = c->tcp.ip_version == 6;
+	c->datagrams->multicast = m;
+	return m;
+}
+
+int multicast_begin(struct connection *c)
+{
+	struct multicast *m = make(c);
+
+	if (!m)
+		return ENOMEM;
 	m->all = !m->ipv6; /* the kernel's defaults */
 	m->all6 = m->ipv6;
-	c->datagrams->multicast = m;
 	return groups_enter(m);
+}
+
+int multicast_arrives(struct connection *c, const struct datagram_side *s)
+{
+	struct multicast *m = make(c);
+	int error;
+
+	if (!m)
+		return -ENOMEM;
+	m->all = s->all;
+	m->all6 = s->all6;
+	m->pktinfo = s->pktinfo;
+	m->pktinfo6 = s->pktinfo6;
+	error = -groups_enter(m);
+	for (uint32_t i = 0; !error && i < s->groups.count; i++) {
+		const struct datagram_group *g = &s->groups.groups[i];
+		struct xts_endpoint group = { .ip_version = g->ip_version, .scope_id = g->interface };
+
+		memcpy(group.address, g->address, sizeof group.address);
+		error = multicast_recall(c, &group);
+	}
+	return error;
+}
+
+int multicast_describe(struct multicast *m, struct datagram_side *s)
+{
+	const struct list *head = &m->memberships;
+	int error = 0;
+
+	s->all = m->all;
+	s->all6 = m->all6;
+	s->pktinfo = m->pktinfo;
+	s->pktinfo6 = m->pktinfo6;
+	pthread_mutex_lock(&m->mutex);
+	for (const struct list *node = head->next; !error && node != head; node = node->next) {
+		const struct membership *one = list_entry(node, struct membership, of_socket);
+		struct datagram_group group = { .ip_version = one->address.ip_version,
+						.interface = one->address.scope_id };
+
+		memcpy(group.address, one->address.address, sizeof group.address);
+		error = datagram_groups_list.append(&s->groups, &group);
+	}
+	pthread_mutex_unlock(&m->mutex);
+	return error;
+}
+
+static bool has(const struct multicast *m, const struct membership *one)
+{
+	for (const struct list *node = m->memberships.next; node != &m->memberships; node = node->next) {
+		const struct membership *other = list_entry(node, struct membership, of_socket);
+
+		if (other->address.ip_version == one->address.ip_version &&
+		    other->address.scope_id == one->address.scope_id &&
+		    !memcmp(other->address.address, one->address.address, sizeof one->address.address))
+			return true;
+	}
+	return false;
+}
+
+struct multicast *multicast_join(struct multicast *own, struct multicast *common)
+{
+	pthread_mutex_lock(&common->mutex);
+	while (!list_empty(&own->memberships)) {
+		struct membership *one = list_entry(own->memberships.next, struct membership, of_socket);
+
+		if (has(common, one)) {
+			multicast_forget(own, one);
+			continue;
+		}
+		list_remove(&one->of_socket);
+		list_append(&common->memberships, &one->of_socket);
+	}
+	pthread_mutex_unlock(&common->mutex);
+	multicast_release(own);
+	return multicast_hold(common);
 }
 
 struct multicast *multicast_hold(struct multicast *m)

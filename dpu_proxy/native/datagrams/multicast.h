@@ -78,6 +78,13 @@ struct multicast {
 
 /* Begins a new socket. 0 or an errno. */
 int multicast_begin(struct connection *c);
+/* To another process of the proxy, and from one: which groups it has joined, which the kernel knows, and what its host
+ * has set. 0 or -ENOMEM. */
+struct datagram_side;
+int multicast_describe(struct multicast *m, struct datagram_side *s);
+int multicast_arrives(struct connection *c, const struct datagram_side *s);
+/* Two members of a socket have come so, one after the other: returns what both have from now on. */
+struct multicast *multicast_join(struct multicast *own, struct multicast *common);
 /* The socket has one more member, or struct shared. */
 struct multicast *multicast_hold(struct multicast *m);
 /* The socket has one member less, the last of which is about to close it. NULL: does nothing. */
@@ -102,6 +109,10 @@ bool multicast_is_option(int level, int option);
 /* As xts_sockopt_set() and xts_sockopt_get(): 0 or -errno. */
 int multicast_set(struct connection *c, int level, int option, const void *value, uint32_t bytes);
 int multicast_get(struct connection *c, int level, int option, void *value, uint32_t *bytes);
+
+/* The socket has come with this membership (scope_id: the interface; 0: not known), if the kernel says so, too. 0 or
+ * -ENOMEM. */
+int multicast_recall(struct connection *c, const struct xts_endpoint *group);
 
 /* --- multicast_groups.c: the groups of tenants -------------------------------------------------------------------- */
 

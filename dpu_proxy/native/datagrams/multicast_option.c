@@ -129,6 +129,20 @@ static int read_back(struct connection *c, const struct request *r)
 	return no_memory ? -ENOMEM : 0;
 }
 
+int multicast_recall(struct connection *c, const struct xts_endpoint *group)
+{
+	struct multicast *m = c->datagrams->multicast;
+	bool no_memory = false;
+
+	pthread_mutex_lock(&m->mutex);
+	if (group->scope_id)
+		(void)look_at(c, group, group->scope_id, &no_memory);
+	else if (!find(c, group, 0))
+		no_memory = !remember(c, group, 0, 0);
+	pthread_mutex_unlock(&m->mutex);
+	return no_memory ? -ENOMEM : 0;
+}
+
 /* --- joining, leaving, filters ------------------------------------------------------------------------------------ */
 
 /* May the kernel be asked for this? 0 or -errno. */

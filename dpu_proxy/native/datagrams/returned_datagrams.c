@@ -7,9 +7,11 @@
  * A pending error that its program has not been told comes back in the same way. It is for the next member that waits
  * or reads, and so has posted credits, or that sends.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "datagrams/datagram_record.h"
 #include "datagrams/datagram_socket.h"
 #include "processes/share_inside.h"
 
@@ -268,13 +270,87 @@ enum command_result command_return_datagrams(struct channel *ch, const struct xt
 	return COMMAND_DONE;
 }
 
+static void drop_block(struct connection *c, struct returned_block **block)
+{
+	if (!*block)
+		return;
+	lose(c, (*block)->datagrams);
+	free_block(*block);
+	*block = NULL;
+}
+
 void datagram_drop_returning(struct connection *c)
 {
-	if (!c->datagrams->returning)
-		return;
-	lose(c, c->datagrams->returning->datagrams);
-	free_block(c->datagrams->returning);
-	c->datagrams->returning = NULL;
+	drop_block(c, &c->datagrams->returning);
+	drop_block(c, &c->datagrams->come);
+}
+
+/* --- to another process of the proxy, and from one ------------------------------------------------------------------ */
+
+int returned_copy(const struct returned_datagrams *r, struct xts_record_bytes *out)
+{
+	uint32_t bytes = 0;
+	uint8_t *all;
+
+	for (const struct returned_block *b = r->first; b; b = b->next)
+		bytes += b->bytes - b->at;
+	all = bytes ? malloc(bytes) : NULL;
+	if (bytes && !all)
+		return -ENOMEM;
+	*out = (struct xts_record_bytes){ .data = all, .bytes = bytes };
+	for (const struct returned_block *b = r->first; b; b = b->next) {
+		memcpy(all, b->records + b->at, b->bytes - b->at);
+		all += b->bytes - b->at;
+	}
+	return 0;
+}
+
+struct xts_record_bytes datagram_returning(const struct connection *c)
+{
+	const struct returned_block *b = c->datagrams->returning;
+
+	return b ? (struct xts_record_bytes){ .data = b->records, .bytes = b->bytes } : (struct xts_record_bytes){ 0 };
+}
+
+/* A block of records that were checked: 0 or -ENOMEM. It exists, whatever the limits are here. */
+static int make_again(struct connection *c, const struct xts_record_bytes *records, struct returned_block **out)
+{
+	struct returned_block *b = records->bytes ? malloc(sizeof *b + records->bytes) : NULL;
+	struct xts_datagram d;
+	uint32_t at = 0;
+
+	if (!b)
+		return records->bytes ? -ENOMEM : 0;
+	*b = (struct returned_block){ .bytes = records->bytes };
+	memcpy(b->records, records->data, records->bytes);
+	while (datagram_record_next(records, &at, &d, &b->missing))
+		b->datagrams++;
+	tenant_take_anyway(c->tenant, XTS_USE_KEPT_BYTES, charge(b->bytes));
+	b->tenant = tenant_hold(c->tenant);
+	*out = b;
+	return 0;
+}
+
+int datagram_take_returned(struct connection *c, const struct datagram_side *s)
+{
+	int error = make_again(c, &s->returned, &c->datagrams->come);
+
+	if (!error)
+		error = make_again(c, &s->returning, &c->datagrams->returning);
+	c->datagrams->come_error = s->returned_error;
+	c->datagrams->skipping = s->skipping;
+	return error;
+}
+
+void returned_join_shared(struct shared *s, struct connection *c)
+{
+	struct datagrams *d = c->datagrams;
+
+	if (d->come && append(&s->returned, d->come))
+		d->come = NULL;
+	if (d->come_error)
+		atomic_store(&s->returned.error, (uint16_t)d->come_error);
+	d->come_error = 0;
 }
 
 /* --- to a host ---------------------------------------------------------------------------------------------------- */

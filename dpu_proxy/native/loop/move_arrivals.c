@@ -6,7 +6,6 @@
 #include "channel/channel.h"
 #include "connection/socket_kind.h"
 #include "connection/tcp_move.h"
-#include "connection/tcp_record.h"
 #include "loop/worker_inside.h"
 #include "processes/move.h"
 #include "processes/move_record.h"
@@ -41,23 +40,21 @@ static int take_pushed(struct worker_state *w, struct taking_in *t, uint32_t byt
 /* A record with its descriptor. 0 or -errno, and nothing is left of it but the descriptor. */
 static int take_side(struct worker_state *w, struct taking_in *t, const struct move_head *h, const uint8_t *record)
 {
-	struct xts_record_attached attached = { .fds = { *t->fds }, .fd_count = 1, .object_count = h->private_bytes != 0 };
-	struct tcp_side side;
+	struct handed come;
 	int error;
 
 	if (h->state >= CONNECTION_STATES || socket_kinds[h->state]->arrives_as != h->state ||
 	    (h->private_bytes && !socket_kinds[h->state]->streams))
 		return -EBADMSG;
-	error = xts_record_decode(&tcp_side_record, record, h->bytes, &attached, &side);
+	error = socket_kinds[h->state]->arrive(&come, record, h->bytes, *t->fds, h->private_bytes != 0);
 	if (error)
 		return error;
-	error = h->private_bytes ? take_pushed(w, t, h->private_bytes, &side) : 0;
+	error = h->private_bytes ? take_pushed(w, t, h->private_bytes, &come.side) : 0;
 	if (!error)
-		error = move_arrive(w, t->tenant, h, &side);
+		error = move_arrive(w, t->tenant, h, &come);
 	if (!error)
 		return 0;
-	pushed_free(side.pushed);
-	xts_record_drop(&tcp_side_record, &side);
+	handed_drop(&come);
 	return error;
 }
 

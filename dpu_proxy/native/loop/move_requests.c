@@ -210,11 +210,23 @@ static int write_pushed(struct xts_moved *out, struct pushed *p, uint32_t *bytes
 	return error;
 }
 
-/* Writes it behind the others; the descriptor goes with it. */
-static int write_side(struct xts_moved *out, const struct tcp_side *side, uint64_t key, uint8_t state)
+/* Its record, as long as it is, as far as there is room; or -errno. */
+static ssize_t encode(const struct handed *one, uint8_t *to, size_t room)
 {
 	struct xts_record_attached attached;
-	ssize_t bytes = xts_record_encode(&tcp_side_record, tcp_side_record.version, side, NULL, 0, &attached);
+
+	if (!one->own)
+		return xts_record_encode(&tcp_side_record, tcp_side_record.version, &one->side, to, room, &attached);
+	if (to && room >= one->own->bytes)
+		memcpy(to, one->own->data, one->own->bytes);
+	return one->own->bytes;
+}
+
+/* Writes it behind the others; the descriptor goes with it. */
+static int write_one(struct xts_moved *out, const struct handed *one, uint64_t key, uint8_t state)
+{
+	const struct tcp_side *side = &one->side;
+	ssize_t bytes = encode(one, NULL, 0);
 	struct move_head h = { .key = key, .bytes = (uint32_t)bytes, .state = state };
 	int error;
 
@@ -224,8 +236,7 @@ static int write_side(struct xts_moved *out, const struct tcp_side *side, uint64
 	if (error)
 		return error;
 	move_head_write(out->data + out->bytes, &h);
-	(void)xts_record_encode(&tcp_side_record, tcp_side_record.version, side,
-				out->data + out->bytes + MOVE_HEAD_BYTES, (size_t)bytes, &attached);
+	(void)encode(one, out->data + out->bytes + MOVE_HEAD_BYTES, (size_t)bytes);
 	out->bytes += MOVE_HEAD_BYTES + (uint32_t)bytes;
 	out->fds[out->fd_count++] = side->fd;
 	out->sockets++;
@@ -241,24 +252,23 @@ static void note(struct xts_moved *out, uint64_t key, uint64_t shared_key)
 	out->note_bytes += MOVE_HEAD_BYTES;
 }
 
-static void put(struct channel *ch, struct xts_moved *out, struct tcp_side *side, const struct move_head *h,
+static void put(struct channel *ch, struct xts_moved *out, struct handed *one, const struct move_head *h,
 		uint64_t shared_key)
 {
-	if (write_side(out, side, h->key, h->state)) {
+	if (write_one(out, one, h->key, h->state)) {
 		ch->move->reset++;
-		tcp_side_end(side, ch->tenant);
-		return;
+		tcp_side_end(&one->side, ch->tenant);
+	} else {
+		tcp_side_uncharge_buffers(&one->side, ch->tenant);
+		if (shared_key)
+			note(out, h->key, shared_key);
 	}
-	if (shared_key)
-		note(out, h->key, shared_key);
-	tcp_side_uncharge_buffers(side, ch->tenant);
-	pushed_free(side->pushed); /* it has nothing any more */
-	xts_record_drop(&tcp_side_record, side);
+	handed_drop(one); /* its protocols have nothing any more */
 }
 
 static bool is_lost(int error)
 {
-	return error == EBUSY || error == EAGAIN;
+	return error == EBUSY || error == EAGAIN || error == ENOBUFS;
 }
 
 /* It becomes a record, or ends. */
@@ -267,8 +277,10 @@ static void give(struct channel *ch, struct connection *c, struct xts_moved *out
 	struct move_head h = { .key = move_key(ch->move->ticket, c->proxy_id), .state = c->state };
 	int error = kind_of(c)->hand_over(c, NULL);
 	uint64_t shared_key = share_key(c);
-	struct tcp_side side = TCP_SIDE_NONE;
+	struct handed one = HANDED_NONE;
 
+	if (!error)
+		error = kind_of(c)->hand_over(c, &one);
 	if (error) {
 		ch->move->reset += is_lost(error);
 		if (c->state == CONNECTION_CLOSING && c->tcp.fd >= 0)
@@ -277,8 +289,7 @@ static void give(struct channel *ch, struct connection *c, struct xts_moved *out
 			connection_free(c, is_lost(error));
 		return;
 	}
-	(void)kind_of(c)->hand_over(c, &side);
-	put(ch, out, &side, &h, shared_key);
+	put(ch, out, &one, &h, shared_key);
 	connection_free(c, false);
 }
 
@@ -290,14 +301,14 @@ static bool has_room(const struct xts_moved *out)
 /* Sockets, as many as there is room for. */
 static void take_sockets(struct channel *ch, struct xts_moved *out)
 {
-	struct tcp_side side = TCP_SIDE_NONE;
+	struct handed one = HANDED_NONE;
 	struct move_head h;
 	uint64_t shared_key;
 
 	while (!list_empty(&ch->connections) && has_room(out))
 		give(ch, list_entry(ch->connections.next, struct connection, member), out);
-	while (has_room(out) && move_next_unclaimed(ch, &h, &shared_key, &side))
-		put(ch, out, &side, &h, shared_key);
+	while (has_room(out) && move_next_unclaimed(ch, &h, &shared_key, &one))
+		put(ch, out, &one, &h, shared_key);
 }
 
 /* 0 or -ENOMEM, and they are lost. */

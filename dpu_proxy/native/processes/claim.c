@@ -14,7 +14,7 @@ static struct connection *claim(struct channel *ch, struct parked *p, int *error
 
 	if (!c)
 		return NULL;
-	if (!socket_kinds[p->state]->load(c, &p->tcp)) {
+	if (!socket_kinds[p->state]->load(c, &p->tcp, p->own)) {
 		if (p->watched)
 			(void)epoll_ctl(p->keyed.keeper->epoll_fd, EPOLL_CTL_DEL, c->tcp.fd, NULL);
 		parked_become_stale(p, kept);

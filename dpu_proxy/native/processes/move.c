@@ -7,8 +7,8 @@
 #include <sys/epoll.h>
 
 #include "channel/channel.h"
+#include "connection/handed.h"
 #include "connection/socket_kind.h"
-#include "connection/tcp_move.h"
 #include "connection/unowned.h"
 #include "processes/move_record.h"
 #include "processes/parked.h"
@@ -36,18 +36,22 @@ static struct parked *parked_new(struct worker_state *w, struct xts_tenant *t, c
 }
 
 /* With the lock held. */
-static void keep(struct parked *p, struct worker_state *w, struct xts_tenant *t, struct tcp_side *side)
+static void keep(struct parked *p, struct worker_state *w, struct xts_tenant *t, struct handed *come)
 {
-	tcp_side_move(&p->tcp, side);
+	struct handed all;
+
+	handed_move(&all, come);
+	p->tcp = all.side;
+	p->own = all.own;
 	/* it exists, whatever the limits are here */
 	tenant_take_anyway(t, XTS_USE_SOCKET_BYTES, (uint64_t)p->tcp.kernel_send + p->tcp.kernel_receive);
 	registry_take_unowned_anyway(t, parked_bytes(p));
 	registry_keep(&p->keyed, w, UNCLAIMED_KEEP_MS);
 }
 
-int move_arrive(struct worker_state *w, struct xts_tenant *t, const struct move_head *h, struct tcp_side *side)
+int move_arrive(struct worker_state *w, struct xts_tenant *t, const struct move_head *h, struct handed *come)
 {
-	struct parked *p = parked_new(w, t, side);
+	struct parked *p = parked_new(w, t, &come->side);
 	int error;
 
 	if (!p)
@@ -57,7 +61,7 @@ int move_arrive(struct worker_state *w, struct xts_tenant *t, const struct move_
 	registry_lock();
 	error = -registry_add(&p->keyed, t, h->key, KEYED_PARKED);
 	if (!error)
-		keep(p, w, t, side);
+		keep(p, w, t, come);
 	registry_unlock();
 	if (!error)
 		return 0;
@@ -81,8 +85,8 @@ int move_arrives_shared(struct worker_state *w, const struct xts_tenant *t, cons
 	return p ? 0 : -EBADMSG;
 }
 
-/* With the lock held: it is this process's, so what waits goes to TCP. Before that the process that has given it may take
- * it back, and sends the same bytes then. */
+/* With the lock held: it is this process's, so what waits goes to TCP. Before that the process that has given it may
+ * take it back, and sends the same bytes then. */
 static void begin_to_deliver(struct parked *p, struct worker_state *w)
 {
 	struct epoll_event event = { .events = EPOLLOUT | EPOLLET, .data.ptr = &p->watch };
@@ -97,7 +101,8 @@ void move_collect(struct worker_state *w, struct channel *ch, uint64_t ticket)
 		struct keyed *k = list_entry(node, struct keyed, kept);
 		struct parked *p = k->kind == KEYED_PARKED ? parked_of(k) : NULL;
 
-		if (p && p->moved && k->tenant == ch->tenant && (k->key ^ ticket) >> 32 == 0 && list_empty(&p->returning)) {
+		if (p && p->moved && k->tenant == ch->tenant && (k->key ^ ticket) >> 32 == 0 &&
+		    list_empty(&p->returning)) {
 			list_append(&ch->returning, &p->returning);
 			begin_to_deliver(p, w);
 		}
@@ -105,7 +110,7 @@ void move_collect(struct worker_state *w, struct channel *ch, uint64_t ticket)
 	registry_unlock();
 }
 
-bool move_next_unclaimed(struct channel *ch, struct move_head *h, uint64_t *shared_key, struct tcp_side *side)
+bool move_next_unclaimed(struct channel *ch, struct move_head *h, uint64_t *shared_key, struct handed *next)
 {
 	struct parked *p;
 
@@ -118,7 +123,9 @@ bool move_next_unclaimed(struct channel *ch, struct move_head *h, uint64_t *shar
 		*shared_key = p->shared_key;
 		if (p->watched)
 			(void)epoll_ctl(p->keyed.keeper->epoll_fd, EPOLL_CTL_DEL, p->tcp.fd, NULL);
-		tcp_side_move(side, &p->tcp);
+		handed_move(next, &(struct handed){ .side = p->tcp, .own = p->own });
+		p->tcp = TCP_SIDE_NONE;
+		p->own = NULL;
 		parked_become_stale(p, kept);
 	}
 	registry_unlock();

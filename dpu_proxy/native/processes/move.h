@@ -9,10 +9,10 @@
  * side has everything that the other one has sent, and nothing is under way. A host that has nothing under way need not
  * answer, since GOODBYE acknowledges all that has come: so it may sleep, or be stopped.
  *
- * What is left are TCP sides and listening sockets. Each becomes a record and a descriptor, under a *key* made of the
- * ticket in MOVE and its identifier here. The supervisor takes them, some at a time, and at last the queue, with which
- * the channel is freed (loop/move_requests.c). What cannot be handed over is closed then: made again by the host's
- * library, or reset.
+ * What is left are TCP sides, listening sockets and datagram sockets. Each becomes a record and a descriptor, under a
+ * *key* made of the ticket in MOVE and its identifier here. The supervisor takes them, some at a time, and at last the
+ * queue, with which the channel is freed (loop/move_requests.c). What cannot be handed over is closed then: made again
+ * by the host's library, or reset.
  *
  * The next process keeps each of them as a parked connection (move.c), and then gets the queue. The host says HELLO
  * there with the epoch that it has, and CLAIM with the keys. Until then they belong to its channel (channel->returning)
@@ -45,21 +45,21 @@ static inline uint64_t move_key(uint64_t ticket, uint32_t proxy_id)
 	return (ticket & ~(uint64_t)UINT32_MAX) | proxy_id;
 }
 
+struct handed;
 struct move_head;
 struct move_note;
-struct tcp_side;
 struct worker_state;
 struct xts_tenant;
 
-/* A socket has come: it is kept, and `side` is empty then. 0 or -errno. */
-int move_arrive(struct worker_state *w, struct xts_tenant *t, const struct move_head *h, struct tcp_side *side);
+/* A socket has come: it is kept, and `come` is empty then. 0 or -errno. */
+int move_arrive(struct worker_state *w, struct xts_tenant *t, const struct move_head *h, struct handed *come);
 /* That socket is a shared one. -EBADMSG: there is none of this key that could be. Takes the lock. */
 int move_arrives_shared(struct worker_state *w, const struct xts_tenant *t, const struct move_note *n);
 /* Those of this ticket belong to the channel. Takes the lock. */
 void move_collect(struct worker_state *w, struct channel *ch, uint64_t ticket);
 /* Its host has not claimed anything so far, and it goes on to the next process: the next socket that waits for the
  * host, with the head of its record, and its key if it is shared, or 0. False: there is none. Takes the lock. */
-bool move_next_unclaimed(struct channel *ch, struct move_head *h, uint64_t *shared_key, struct tcp_side *side);
+bool move_next_unclaimed(struct channel *ch, struct move_head *h, uint64_t *shared_key, struct handed *next);
 /* The channel ends: sockets that have come for its host, and were not claimed, are reset. */
 void move_unclaimed_end(struct channel *ch);
 void move_free(struct channel *ch);

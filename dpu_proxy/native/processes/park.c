@@ -18,7 +18,7 @@
 
 uint64_t parked_bytes(const struct parked *p)
 {
-	return p->tcp.out.spill.bytes + pushed_memory(p->tcp.pushed);
+	return p->tcp.out.spill.bytes + pushed_memory(p->tcp.pushed) + (p->own ? p->own->bytes : 0);
 }
 
 void parked_become_stale(struct parked *p, uint64_t kept_bytes)
@@ -41,6 +41,7 @@ static void parked_free(struct parked *p)
 	list_remove(&p->noted);
 	if (p->unowned)
 		unowned_release(p->unowned);
+	free(p->own);
 	free(p);
 }
 

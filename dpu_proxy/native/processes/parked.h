@@ -5,6 +5,7 @@
 #ifndef XTS_PARKED_H
 #define XTS_PARKED_H
 
+#include "connection/handed.h"
 #include "processes/share.h"
 
 struct parked {
@@ -16,8 +17,9 @@ struct parked {
 	/* Without a socket: claimed or ended, and will be freed. Bytes that its protocols have not taken wait until it
 	 * is claimed. An error is told (again) to the host that claims it. */
 	struct tcp_side tcp;
-	uint64_t shared_key; /* a member of a shared listener that has come from another process; 0: it is none */
-	struct list arrived; /* with that: on the list of these (share_arrived.c) */
+	struct kind_record *own; /* of a kind that has a record of its own (handed.h); else NULL */
+	uint64_t shared_key;     /* a member of a shared listener that has come from another process; 0: it is none */
+	struct list arrived;     /* with that: on the list of these (share_arrived.c) */
 	bool watched;
 	bool moved;    /* it has come from another process of the proxy (move.h) */
 	uint8_t state; /* enum connection_state: what it becomes again */
@@ -37,7 +39,7 @@ static inline struct parked *parked_of(struct keyed *k)
 	return k ? list_entry(k, struct parked, keyed) : NULL;
 }
 
-/* How many bytes it keeps: those for TCP, and those of its protocols. */
+/* How many bytes it keeps: those for TCP, those of its protocols, and its record. */
 uint64_t parked_bytes(const struct parked *p);
 /* With the lock held. Frees everything except the struct itself, because an event of this round may point to it; its TCP
  * side has gone, which kept so many bytes. Called in the keeper's thread, except when there are no returned bytes. */

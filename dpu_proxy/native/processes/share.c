@@ -102,6 +102,7 @@ static bool share_joins_again(struct connection *l, uint64_t key, uint32_t keep_
 	s = shared_of(registry_find(l->tenant, key, KEYED_LISTENER));
 	if (s && !s->ended && is_same_socket(s->fd, l->tcp.fd)) {
 		m->keep_ms = (uint16_t)keep_ms;
+		shared_kind(s)->share_joined(s, l);
 		add_member(s, l, m);
 	} else {
 		s = NULL;

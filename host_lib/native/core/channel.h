@@ -41,6 +41,8 @@ struct datagram_message {
 	struct xts_tx_slot slot;
 	uint32_t length; /* bytes of its payload so far */
 	void (*submit)(struct channel *c);
+	/* It cannot be submitted: its datagrams wait at their socket. False: no memory. */
+	bool (*keep)(struct channel *c);
 };
 
 struct channel {

@@ -92,6 +92,8 @@ struct xts_sock {
 	bool disconnecting : 1; /* the CLOSE is for the proxy's socket only: this one remains */
 	/* disconnecting: the connection that ends, or the attempt at one, had not ended by itself */
 	bool cut : 1;
+	/* another process of the proxy has it, and will say so (processes/next_proxy.h); `opening` is set, too */
+	bool claiming : 1;
 	bool lost : 1; /* its channel has died */
 	/* its channel has died, and it is made again (processes/again.c) */
 	bool away : 1;

@@ -100,6 +100,13 @@ struct socket_kind {
 	void (*leave)(struct xts_sock *s);     /* the program closes it: others may read what it has not; waits */
 	void (*free)(struct xts_sock *s);      /* frees what only this kind has */
 
+	/* --- another process of the proxy has it: processes/next_proxy.h ----------------------------------------------- */
+
+	bool (*moves)(const struct xts_sock *s);   /* can it be claimed there, as far as its state says? */
+	void (*leaves)(struct xts_sock *s);        /* it will be claimed, and nothing is under way any more */
+	uint32_t (*promises)(struct xts_sock *s);  /* post credits, with CLAIM */
+	bool (*takes_pending)(struct xts_sock *s); /* from s->credits, what was accepted before; false: not enough */
+
 	/* --- it is made again: asked.c, again.c; all wait ----------------------------------------------------------- */
 
 	int (*ask_first)(struct xts_sock *s);    /* before all that the program has asked */

@@ -58,7 +58,7 @@ static int dissolve(struct xts_sock *s)
 
 	if (s->lost)
 		return -ENETDOWN;
-	return s->proxy_id || s->datagrams->opens || s->away ? asked_call(s, &call) : 0;
+	return s->proxy_id || s->datagrams->opens || s->claiming || s->away ? asked_call(s, &call) : 0;
 }
 
 int datagram_connect(struct xts_sock *s, const struct sockaddr *address, socklen_t length,

@@ -22,7 +22,7 @@ static int open_once(struct xts_sock *s, const struct xts_endpoint *local, const
 	uint32_t id = s->id;
 	int r;
 
-	while (q->opens) {
+	while (q->opens || s->claiming) {
 		r = wait_for(s->stack, &s->callers, FOREVER, false);
 		if (!socket_is_open(s, id))
 			return -EBADF;

@@ -48,7 +48,9 @@ uint8_t *datagram_message_begin(struct xts_sock *s, const struct xts_tx_slot *sl
 {
 	struct channel *c = s->stack->channel;
 
-	c->making = (struct datagram_message){ .of = s, .slot = *slot, .submit = datagram_message_submit };
+	c->making = (struct datagram_message){
+		.of = s, .slot = *slot, .submit = datagram_message_submit, .keep = datagram_message_keep
+	};
 	return take_room(&c->making, bytes);
 }
 
@@ -127,6 +129,7 @@ bool datagram_flush(struct xts_sock *s)
 	free(s->pending);
 	s->pending = NULL;
 	s->pending_bytes = s->pending_capacity = q->flushed = 0;
+	q->rest = false;
 	s->todo &= (uint8_t)~(TODO_DATA | TODO_ADVERT);
 	status_data(s);
 	/* It was not writable until now, whatever has been reported, and no later event may report that it is. */

@@ -124,6 +124,7 @@ void datagram_forget(struct xts_sock *s)
 	q->naming = 0;
 	q->returned = 0;
 	q->wanted = q->flushed = q->dropped = 0;
+	q->rest = false;
 	s->error = q->send_error = 0;
 }
 

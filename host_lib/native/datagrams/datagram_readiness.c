@@ -63,6 +63,7 @@ void datagram_lose(struct xts_sock *s)
 	q->withheld = q->sought = q->leaves = false;
 	q->naming = 0;
 	q->returned = q->wanted = q->flushed = q->dropped = 0;
+	q->rest = false;
 	if (s->away)
 		return;
 	s->error = ENETDOWN;

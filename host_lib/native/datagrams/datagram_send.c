@@ -110,6 +110,7 @@ static void keep(struct xts_sock *s, struct source *src)
 	s->pending_bytes = s->pending_capacity = bytes;
 	c->pending_bytes += bytes;
 	source_take(src, s->pending, bytes);
+	s->datagrams->rest = true;
 	outbox_add(s, TODO_DATA);
 }
 

@@ -106,6 +106,7 @@ struct datagrams {
 	uint32_t missing;       /* bytes of the last datagram that have not come yet */
 	uint32_t dropped;       /* the count that the proxy reported last */
 	uint32_t flushed;       /* bytes of s->pending that have been sent */
+	bool rest;              /* s->pending is the rest of a datagram whose beginning has been sent */
 	struct received_datagram *first, *last;
 	struct stamping stamping;
 	struct filter *filter; /* SO_ATTACH_FILTER; NULL: none */
@@ -188,6 +189,15 @@ void datagram_message_submit(struct channel *c);
 /* When no frame can leave: room for a small record in s->pending, or NULL. */
 uint8_t *datagram_gather(struct xts_sock *s, uint32_t bytes);
 bool datagram_flush(struct xts_sock *s); /* sends pending data; false: some of it is left */
+
+/* --- claim_datagram.c: entries of struct socket_kind --------------------------------------------------------------- */
+
+bool datagram_moves(const struct xts_sock *s);
+void datagram_leaves(struct xts_sock *s);
+uint32_t datagram_promises(struct xts_sock *s);
+bool datagram_takes_pending(struct xts_sock *s);
+/* Of the message that is being built: it cannot be submitted. False: no memory. */
+bool datagram_message_keep(struct channel *c);
 
 /* --- shared_datagram.c -------------------------------------------------------------------------------------------- */
 

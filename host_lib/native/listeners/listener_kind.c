@@ -11,6 +11,7 @@
 #include "tables/socket_kinds.h"
 #include "listeners/listener.h"
 #include "processes/inherit.h"
+#include "processes/next_proxy.h"
 #include "processes/socket_record.h"
 #include "attaching/status.h"
 #include "streams/stream.h"
@@ -101,6 +102,10 @@ const struct socket_kind listener_kind = {
 	.shutdown = listener_shutdown,
 	.ioctl = control,
 	.events = events,
+	.moves = move_is_of_state,
+	.leaves = kind_does_nothing,
+	.promises = move_promises,
+	.takes_pending = move_takes_pending,
 	.ask_first = listener_ask_first,
 	.listen_again = listener_listen_again,
 	.is_server = yes,

@@ -178,7 +178,7 @@ static void socket_lose(struct xts_sock *s)
 	}
 	if (s->state == TCP_STATE_CLOSE && !s->proxy_id && !s->opening && !s->away)
 		return; /* the proxy never knew it, so it can be used on the next channel */
-	s->opening = false;
+	s->opening = s->claiming = false;
 	s->proxy_id = 0;
 	if (s->call) {
 		s->call->error = ENETDOWN;
@@ -214,7 +214,7 @@ void sockets_lose(struct stack *st)
  * proxy knows nothing of stay as they are. */
 static bool is_left_behind(const struct xts_sock *s)
 {
-	if (s->opening && !s->proxy_id && move_is_of_state(s))
+	if (s->claiming)
 		return false;
 	return s->proxy_id || s->call || s->opening || s->closing || s->own.moved != NOT_MOVED;
 }

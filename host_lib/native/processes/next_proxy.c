@@ -119,7 +119,7 @@ static bool is_claimable(const struct xts_sock *s)
 	if (!s->proxy_id || s->opening || s->lost || s->cancelled || s->own.inherited != NOT_INHERITED ||
 	    s->own.moved != NOT_MOVED || s->own.common || s->pushing)
 		return false;
-	return !s->cold->ulps.peeking && move_is_of_state(s);
+	return !s->cold->ulps.peeking && kind_of(s)->moves(s);
 }
 
 static bool collect(struct stack *st, struct move *m)
@@ -140,9 +140,10 @@ static bool collect(struct stack *st, struct move *m)
 static void wait_for_claim(struct xts_sock *s)
 {
 	s->proxy_id = 0;
-	s->opening = true;
+	s->opening = s->claiming = true;
 	s->credits = s->peer_window = 0;
 	s->todo &= TODO_DATA | TODO_FIN | TODO_CLOSE;
+	kind_of(s)->leaves(s);
 	if (!s->todo)
 		outbox_remove(s);
 }
@@ -160,7 +161,7 @@ bool move_restarts(struct stack *st, int error)
 		return false;
 	buffer_evict_all(c);
 	move_free(c);
-	if (!collect(st, m))
+	if ((c->making.of && !c->making.keep(c)) || !collect(st, m))
 		return false;
 	config.token_bytes = 0;
 	config.features &= ~XTS_FEATURE_TOKEN;
@@ -204,9 +205,7 @@ void move_opened(struct stack *st)
 	wake_all(st); /* those who wait for frames, or for answers that do not come any more */
 }
 
-/* What it may receive: the window, without what is here already. A shared listener promises nothing before it is shared
- * again. */
-static uint32_t post_credits(struct xts_sock *s)
+uint32_t move_promises(struct xts_sock *s)
 {
 	uint32_t window = s->grant.window ? s->grant.window : WINDOW_BYTES_MIN,
 		 taken = s->cold->accept_count + s->unread + pdu_credits(s);
@@ -230,12 +229,12 @@ void move_claim_some(struct stack *st)
 		struct xts_sock *s = moved->socket;
 		struct xts_claim claim = { .xts_socket = moved->id };
 
-		if (socket_is(s, moved->id) && s->opening && !s->proxy_id) {
+		if (socket_is(s, moved->id) && s->claiming) {
 			if (channel_slot(st, &slot))
 				return;
 			claim.key = (m->ticket & ~(uint64_t)UINT32_MAX) | moved->proxy_id;
 			claim.unread = s->unread;
-			claim.post_credits = post_credits(s);
+			claim.post_credits = kind_of(s)->promises(s);
 			xts_head_encode(slot.data, XTS_CMD_CLAIM, 0, 0, 0);
 			xts_claim_encode(slot.data, &claim);
 			channel_submit(st, &slot, XTS_CLAIM_BYTES);
@@ -250,7 +249,7 @@ void move_claim_some(struct stack *st)
 }
 
 /* What was accepted from the program before has taken credits of the last epoch. */
-static bool takes_pending(struct xts_sock *s)
+bool move_takes_pending(struct xts_sock *s)
 {
 	if (s->pending_bytes > s->credits)
 		return false;
@@ -270,7 +269,7 @@ static void share_once_more(struct xts_sock *s)
 
 static bool goes_on(struct xts_sock *s)
 {
-	if (!takes_pending(s))
+	if (!kind_of(s)->takes_pending(s))
 		return false;
 	s->own.offered = false; /* it is this process's now */
 	if (s->own.shared)
@@ -283,6 +282,7 @@ static bool goes_on(struct xts_sock *s)
 
 bool move_claimed(struct xts_sock *s, uint32_t post_credits, uint16_t error)
 {
+	s->claiming = false;
 	if (!error && !message_credits(s, post_credits))
 		return false;
 	if (!error && goes_on(s))

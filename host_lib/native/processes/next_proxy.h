@@ -11,7 +11,8 @@
  *
  * Connections and listeners are claimed there by their keys, which are made of the ticket in MOVE and their old
  * identifiers. Until the answer comes they are as after a first request that is out (s->opening): calls that need the
- * proxy wait for it, and a close follows it. What has been received stays here, and counts as unread. All other sockets
+ * proxy wait for it, and a close follows it. What has been received stays here, and counts as unread. Datagram sockets
+ * are claimed so, too, where the proxy knows that (MOVE_DATAGRAM). All other sockets
  * are as after the end of a channel: those that can be made again are (again.h).
  */
 #ifndef XTS_HOST_MOVE_H
@@ -54,8 +55,11 @@ static inline bool move_is_between(const struct move *m)
 	return m->acked || m->opening || m->claimed < m->count;
 }
 
-/* Is it connected, or does it listen? */
+/* Entries of struct socket_kind for streams and listeners: is it connected, or does it listen? */
 bool move_is_of_state(const struct xts_sock *s);
+/* The window, without what is here already. A shared listener promises nothing before it is shared again. */
+uint32_t move_promises(struct xts_sock *s);
+bool move_takes_pending(struct xts_sock *s);
 /* A call of the program begins. If the queue has not been looked at for a while, the proxy may have handed it on:
  * nothing may be sent before that is known. */
 void move_look_first(struct stack *st);

@@ -35,7 +35,7 @@ bool message_claim_ack(struct stack *st, const struct xts_head *head, const stru
 	if (s && has_brought(s->call, XTS_CMD_CLAIM, m->token, head) &&
 	    !connection_comes(s, m->proxy_id, m->post_credits, &m->local, &m->peer))
 		return false;
-	if (s && !m->token && s->opening && !s->proxy_id && !move_claimed(s, m->post_credits, head->error))
+	if (s && !m->token && s->claiming && !move_claimed(s, m->post_credits, head->error))
 		return false;
 	if (s)
 		message_reply(st, head, XTS_CMD_CLAIM, m->proxy_id, m->token, NULL, frame, 0, 0);

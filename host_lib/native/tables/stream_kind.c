@@ -9,6 +9,7 @@
 #include "tables/socket_kinds.h"
 #include "listeners/listener.h"
 #include "processes/inherit.h"
+#include "processes/next_proxy.h"
 #include "processes/socket_record.h"
 #include "attaching/status.h"
 #include "streams/stream.h"
@@ -104,6 +105,10 @@ const struct socket_kind stream_kind = {
 	.shutdown = stream_shutdown,
 	.ioctl = stream_ioctl,
 	.events = stream_events,
+	.moves = move_is_of_state,
+	.leaves = kind_does_nothing,
+	.promises = move_promises,
+	.takes_pending = move_takes_pending,
 	.ask_first = kind_has_nothing_to_do,
 	.listen_again = kind_has_nothing_to_do,
 	.is_server = is_server,

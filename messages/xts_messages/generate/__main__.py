@@ -54,6 +54,12 @@ OUTPUTS: dict[str, Callable[[], str]] = {
         "pushed/pushed_state.h",
     ),
     **generate_records.files(
+        record_table.TABLE,
+        "datagrams/datagram_side_table.c",
+        "datagrams/datagram_record.h",
+        "datagrams/datagram_side.h",
+    ),
+    **generate_records.files(
         host_record_table.TABLE,
         "processes/socket_record_table.c",
         "processes/socket_record.h",

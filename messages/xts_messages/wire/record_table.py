@@ -346,6 +346,94 @@ PUSHED_STATE = Record(
     ),
 )
 
+#: Interfaces of the device that a socket has joined groups on, and the groups.
+GROUPS_MAX = 1 << 16
+#: Of one socket: what its host has returned to it, what it has taken from the kernel.
+DATAGRAMS_MAX = 1 << 28
+
+DATAGRAM_GROUP = Record(
+    "datagram_group",
+    "A multicast group that a datagram socket has joined.",
+    (
+        Field(1, "ip_version", Form.U8, "of the address", values=(4, 6)),
+        Field(2, "address", Form.OCTETS, "as in messages; of IPv4, the first four bytes", default=0, most=16),
+        Field(3, "interface", Form.U32, "the device's number; 0: not known", default=0),
+    ),
+)
+
+DATAGRAM_SIDE = Record(
+    "datagram_side",
+    "A datagram socket, for another process of the proxy (datagrams/datagram_move.c). What has come for it waits in "
+    "the kernel's socket, which has its address, peer and options.",
+    (
+        Field(1, "fd", Form.DESCRIPTOR, "its socket", default=0, trust=Trust.KERNEL),
+        Field(2, "ip_version", Form.U8, "of the socket", values=(4, 6), trust=Trust.KERNEL),
+        Field(3, "error", Form.ERRNO, "that its host has not been told", default=0),
+        Field(
+            4,
+            "kernel_send",
+            Form.U32,
+            "charged for the kernel's send buffer, whose size its program has set",
+            default=0,
+            most=(1 << 31) - 1,
+            charged=("XTS_USE_SOCKET_BYTES",),
+        ),
+        Field(
+            5,
+            "kernel_receive",
+            Form.U32,
+            "the same of the receive buffer",
+            default=0,
+            most=(1 << 31) - 1,
+            charged=("XTS_USE_SOCKET_BYTES",),
+        ),
+        _bytes(
+            6, "waiting", "of its host, and the kernel had no room: errno, 32 bits, and record", wire_table.CREDITS_MAX
+        ),
+        Field(7, "coming", Form.U32, "of the last of these, what has not come", default=0, most=(1 << 16) - 1),
+        Field(8, "lost", Form.FLAG, "the rest of that one is dropped", default=0),
+        _bytes(9, "unsent", "taken from the kernel and not sent to its host: records", DATAGRAMS_MAX),
+        Field(10, "data_left", Form.U32, "of the first, if it was sent in part", default=0, most=(1 << 16) - 1),
+        _bytes(11, "returned", "by a process that had not read them, for the next one: records", DATAGRAMS_MAX),
+        Field(12, "returned_error", Form.ERRNO, "the same, a pending error", default=0),
+        Field(13, "delivered", Form.U64, "credits for what it was sent: it may return no more", default=0),
+        Field(14, "dropped", Form.U32, "by the kernel, as the host was told", default=0),
+        Field(15, "bound", Form.FLAG, "its host has chosen an address or a port", default=0),
+        Field(16, "all", Form.FLAG, "IP_MULTICAST_ALL, as its host has set it", default=0),
+        Field(17, "all6", Form.FLAG, "IPV6_MULTICAST_ALL", default=0),
+        Field(18, "pktinfo", Form.FLAG, "IP_PKTINFO", default=0),
+        Field(19, "pktinfo6", Form.FLAG, "IPV6_RECVPKTINFO", default=0),
+        Field(
+            20,
+            "groups",
+            Form.LIST,
+            "that it has joined",
+            default=0,
+            most=GROUPS_MAX,
+            charged=("XTS_USE_GROUPS", "XTS_USE_SOCKET_BYTES"),
+            c_type="struct datagram_groups",
+            ops="datagram_groups_list",
+            of="datagram_group",
+        ),
+        Field(
+            21,
+            "filter_instructions",
+            Form.U32,
+            "of its filter",
+            default=0,
+            most=wire_table.FILTER_BYTES_MAX // 8,
+            charged=("XTS_USE_FILTERS", "XTS_USE_SOCKET_BYTES"),
+        ),
+        Field(22, "filter_dropped", Form.U32, "by the kernel, as far as they were counted for the filter", default=0),
+        _bytes(23, "filter_name", "of the operator's filter", wire_table.FILTER_NAME_BYTES_MAX, Privacy.OPEN),
+        Field(24, "sent_bytes", Form.U64, "since the beginning", default=0),
+        _bytes(25, "returning", "returned, and the end of the last one has not come: records", DATAGRAMS_MAX),
+        Field(27, "window", Form.U32, "that its host had", default=0, most=wire_table.CREDITS_MAX),
+        Field(26, "skipping", Form.U32, "of one that is dropped, what has not come", default=0, most=(1 << 16) - 1),
+    ),
+    check="datagram_side_check",
+)
+
 TABLE = Table(
     "dpu_proxy/native",
     VERSION,
@@ -368,6 +456,19 @@ struct returned {
 """,
         ),
         "ulp/tls/tls_direction_struct.h": Header((TLS_DIRECTION, TLS_STATE), ("wire/record.h",)),
+        "datagrams/datagram_side.h": Header(
+            (DATAGRAM_GROUP, DATAGRAM_SIDE),
+            ("wire/record.h",),
+            """\
+struct datagram_group;
+
+struct datagram_groups {
+	struct datagram_group *groups;
+	uint32_t count, room;
+};
+
+""",
+        ),
         "pushed/pushed_state.h": Header((PUSHED_STATE,), ("wire/record.h",)),
     },
 )

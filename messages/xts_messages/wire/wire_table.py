@@ -226,6 +226,7 @@ FEATURES: dict[str, tuple[int, str]] = {
         "a listener may be shut down (SHUT_LISTENER), and whether a shared socket listens is one thing for all members "
         "(LISTENING)",
     ),
+    "MOVE_DATAGRAM": (0x200_0000, "the host claims datagram sockets, too, from another process of the proxy (MOVE)"),
     "PARTS": (0x100_0000, "frames longer than a packet of the wire come in parts (PART)"),
     "CATCH_UP": (0x1_0000, "the host may ask for what waits behind frame credits (CATCH_UP), and gets it in GATHERED"),
 }
