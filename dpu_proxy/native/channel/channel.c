@@ -47,7 +47,7 @@ static uint64_t features_of(const struct worker_state *worker, const struct xts_
 			    XTS_FEATURE_WITHDRAW | XTS_FEATURE_CANCEL | XTS_FEATURE_LISTENING;
 
 	if (queue->ops->leave && !(queue->traits & XTS_QUEUE_CLOCK)) /* who is next repeats no lost frames */
-		features |= XTS_FEATURE_MOVE | XTS_FEATURE_MOVE_DATAGRAM;
+		features |= XTS_FEATURE_MOVE | XTS_FEATURE_MOVE_DATAGRAM | XTS_FEATURE_MOVE_PUSHED;
 	if (worker->config.names.resolver_count)
 		features |= XTS_FEATURE_NAMES;
 	features |= xts_packets_features(queue);

@@ -124,6 +124,8 @@ struct channel {
 	/* connections that it has parked and still has to return the rest of; under the registry's lock */
 	struct list returning;
 	struct move_out *move; /* it goes to another process of the proxy; NULL in most */
+	/* listeners with protocols accept nothing until then, since it may be handed over; and since when they do not */
+	uint64_t accepts_held_until_ns, accepts_held_since_ns;
 	uint64_t moved_ticket; /* by which its host claims what came with it */
 	uint64_t moved_epoch;  /* it has come from another one, and its host has this epoch; 0: no */
 	bool returning_left;   /* the channel is ending, and some of these may be left */

@@ -104,6 +104,14 @@ static void accepted_all(struct connection *l)
 		share_accepted_all(l);
 }
 
+/* Its channel is about to be handed over: what is accepted now might not finish its handshake here. */
+static bool leaves_it_to_the_next(const struct connection *l)
+{
+	const struct channel *ch = l->channel;
+
+	return ch->move || ch->worker->now_ns < ch->accepts_held_until_ns;
+}
+
 /* Which member takes the next connection; NULL: none can now. */
 static struct connection *next_member(struct connection *l)
 {
@@ -111,7 +119,7 @@ static struct connection *next_member(struct connection *l)
 
 	if (!to || (!to->held && !to->tcp.pushed))
 		return NULL;
-	if (!listener_has_room(to) || (to->tcp.pushed && !accepting_has_room(to))) {
+	if (!listener_has_room(to) || (to->tcp.pushed && (!accepting_has_room(to) || leaves_it_to_the_next(to)))) {
 		/* Further connections wait in the kernel's backlog, as they would for a busy server. */
 		connection_look_later(to);
 		l->readable = false;

@@ -231,13 +231,30 @@ static void count(struct connection *l, int by)
 	l->worker->stats.listeners += (uint32_t)by;
 }
 
+/* Its protocols are pushed again by its host, from the new process's own configuration, before it accepts there.
+ * Members of a shared one would accept without them until that is done. */
+static bool pushes_again(const struct connection *l)
+{
+	return l->channel->link.features & XTS_FEATURE_MOVE_PUSHED && !l->shared && !l->tcp.pushed->peeking;
+}
+
+static void drop_protocols(struct connection *l)
+{
+	if (!l->tcp.pushed)
+		return;
+	accepting_drop(l);
+	pushed_free(l->tcp.pushed);
+	l->tcp.pushed = NULL;
+}
+
 /* The listening socket, with what waits in its backlog. What it has announced goes by itself. */
 static int hand_over(struct connection *l, struct handed *to)
 {
-	if (l->tcp.pushed || l->tcp.fd < 0 || l->close_reply)
+	if ((l->tcp.pushed && !pushes_again(l)) || l->tcp.fd < 0 || l->close_reply)
 		return EOPNOTSUPP;
 	if (!to)
 		return 0;
+	drop_protocols(l);
 	if (l->shared)
 		share_is_elsewhere(l);
 	while (!list_empty(&l->offers)) /* or they would go to other members here */

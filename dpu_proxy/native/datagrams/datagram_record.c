@@ -105,7 +105,7 @@ static bool waiting_is_sound(const struct datagram_side *s)
 	return datagram_record_credits(s) <= XTS_CREDITS_MAX;
 }
 
-/* From `at` on: whole ones, but for the last if that goes on. */
+/* From `at` on: whole ones, except the last if that goes on. */
 static bool are_records(const struct xts_record_bytes *all, uint32_t at, bool goes_on, bool errors)
 {
 	uint32_t missing = 0;

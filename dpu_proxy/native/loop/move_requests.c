@@ -19,7 +19,9 @@
 #include "pushed/pushed_move.h"
 #include "queues/queue_kinds.h"
 
-#define PIECE_BYTES (1u << 20) /* of one piece, unless a single record is longer */
+#define ACCEPTS_HELD_NS 100000000u /* longer than the supervisor takes to ask again */
+#define HANDSHAKES_NS 1000000000u  /* so long they may delay an upgrade */
+#define PIECE_BYTES (1u << 20)     /* of one piece, unless a single record is longer */
 
 /* --- may it leave? ------------------------------------------------------------------------------------------------ */
 
@@ -140,6 +142,27 @@ static int go_on_without(struct channel *ch)
 	return 0;
 }
 
+static bool shakes_hands(const struct channel *ch)
+{
+	for (struct list *node = ch->connections.next; node != &ch->connections; node = node->next)
+		if (list_entry(node, struct connection, member)->state == CONNECTION_CONNECTING &&
+		    list_entry(node, struct connection, member)->listener)
+			return true;
+	return false;
+}
+
+/* Connections that a listener has accepted finish their handshakes here, as far as they do so soon; later ones wait in
+ * its backlog. The supervisor asks again and again; if it does not, listeners go on. */
+static bool waits_for_handshakes(struct channel *ch)
+{
+	uint64_t now_ns = ch->worker->now_ns;
+
+	if (now_ns >= ch->accepts_held_until_ns)
+		ch->accepts_held_since_ns = now_ns;
+	ch->accepts_held_until_ns = now_ns + ACCEPTS_HELD_NS;
+	return now_ns - ch->accepts_held_since_ns < HANDSHAKES_NS && shakes_hands(ch);
+}
+
 struct ask {
 	uint32_t queue_id, within_ms;
 	enum xts_move_urgency urgency;
@@ -157,7 +180,7 @@ static bool run_ask(struct worker_state *w, void *argument)
 	else if (ch->move || ch->ending)
 		a->result = ch->move ? -EALREADY : -EAGAIN;
 	else if (can_move(ch) && a->urgency != XTS_MOVE_END && (a->urgency || !waits_for_sockets(ch)))
-		a->result = ask_host(ch, a->within_ms);
+		a->result = waits_for_handshakes(ch) ? -EAGAIN : ask_host(ch, a->within_ms);
 	else if (ch->epoch_live && !a->urgency)
 		a->result = can_move(ch) ? -EBUSY : -EOPNOTSUPP;
 	else

@@ -164,6 +164,20 @@ bool asked_anything(const struct xts_sock *s)
 	return s->cold->asked;
 }
 
+static bool is_of_push(const struct asked *e)
+{
+	return e->type == XTS_CMD_IOCTL && is_push(e->option);
+}
+
+bool asked_pushes(const struct xts_sock *s)
+{
+	const struct asked *e = s->cold->asked;
+
+	while (e && !is_of_push(e))
+		e = e->next;
+	return e;
+}
+
 bool asked_option(const struct xts_sock *s, int level, int option)
 {
 	const struct asked *e = s->cold->asked;
@@ -254,6 +268,20 @@ int asked_play(struct xts_sock *s)
 	if (!r && !bound)
 		r = kind_of(s)->bind_chosen(s);
 	return socket_is_open(s, id) ? r : -EBADF;
+}
+
+int asked_push_again(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+	int r = 0;
+
+	for (const struct asked *e = s->cold->asked; e && !r; e = e->next) {
+		if (is_of_push(e))
+			r = ask_again(s, e);
+		if (!socket_is_open(s, id))
+			return -EBADF;
+	}
+	return r;
 }
 
 /* --- for another process (processes/socket_record.h) -------------------------------------------------------------- */

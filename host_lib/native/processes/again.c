@@ -168,9 +168,15 @@ static int make(struct xts_sock *s)
 	uint32_t id = s->id;
 	int r;
 
+	if (s->proxy_id && !asked_pushes(s)) { /* it was claimed, and is of no use (next_proxy.h) */
+		r = again_undo(s);
+		if (r || !socket_is_open(s, id))
+			return r ? r : -EBADF;
+	}
 	if (s->cold->sharing.others_may_have && s->cold->sharing.key)
 		return kind_of(s)->join(s);
-	r = asked_play(s);
+	/* a listener that was claimed has all but its protocols */
+	r = s->proxy_id ? asked_push_again(s) : asked_play(s);
 	return !r && socket_is_open(s, id) ? kind_of(s)->listen_again(s) : r;
 }
 
@@ -204,10 +210,10 @@ static void tell(struct xts_sock *s, int error)
 {
 	bool passes = error == EADDRINUSE || (error == EACCES && s->cold->sharing.others_may_have);
 	bool may_pass = passes && now_ns() - s->stack->again.attached_ns < SETTLED_NS;
+	bool comes = error == ENOENT && s->cold->sharing.others_may_have; /* another process has not made it so far */
 	char text[96];
 
-	/* ENOENT: the program that it came from has not made it again so far. */
-	if (s->cold->told || may_pass || error == ENETDOWN || error == ESHUTDOWN || error == ENOENT)
+	if (s->cold->told || may_pass || comes || error == ENETDOWN || error == ESHUTDOWN)
 		return;
 	s->cold->told = true;
 	describe(s, text, sizeof text);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
+#include "core/asked.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/message.h"
@@ -63,8 +64,8 @@ bool message_move(struct stack *st, const struct xts_head *head, const struct xt
 /* Does the proxy still have to say something about it, or would be told something first? */
 static bool is_under_way(const struct xts_sock *s)
 {
-	return s->call || s->opening || s->closing || s->pushing || s->own.taking || s->own.moved != NOT_MOVED ||
-	       s->cold->ulps.handshaking;
+	return s->call || s->opening || s->closing || s->pushing || s->making || s->own.taking ||
+	       s->own.moved != NOT_MOVED || s->cold->ulps.handshaking;
 }
 
 static bool is_quiet(struct channel *c)
@@ -101,6 +102,8 @@ bool move_ack(struct channel *c)
 
 bool move_is_of_state(const struct xts_sock *s)
 {
+	if (asked_pushes(s) && (s->own.shared || !(s->stack->channel->link.features & XTS_FEATURE_MOVE_PUSHED)))
+		return false;
 	return s->state != TCP_STATE_CLOSE && s->state != TCP_STATE_SYN_SENT;
 }
 
@@ -116,7 +119,8 @@ void move_tick(struct stack *st, uint64_t now)
 
 static bool is_claimable(const struct xts_sock *s)
 {
-	if (!s->proxy_id || s->opening || s->lost || s->cancelled || s->own.inherited != NOT_INHERITED ||
+	/* one that is away is made again there, from the beginning: a part of it may be here */
+	if (!s->proxy_id || s->opening || s->lost || s->away || s->cancelled || s->own.inherited != NOT_INHERITED ||
 	    s->own.moved != NOT_MOVED || s->own.common || s->pushing)
 		return false;
 	return !s->cold->ulps.peeking && kind_of(s)->moves(s);
@@ -211,7 +215,7 @@ uint32_t move_promises(struct xts_sock *s)
 		 taken = s->cold->accept_count + s->unread + pdu_credits(s);
 
 	xts_credit_grant_init(&s->grant, window);
-	s->grant.outstanding = taken < window && !s->own.shared ? window - taken : 0;
+	s->grant.outstanding = taken < window && !s->own.shared && !asked_pushes(s) ? window - taken : 0;
 	s->grant.unadvertised = 0;
 	s->read_bytes = 0;
 	s->consumed = 0;
@@ -285,9 +289,9 @@ bool move_claimed(struct xts_sock *s, uint32_t post_credits, uint16_t error)
 	s->claiming = false;
 	if (!error && !message_credits(s, post_credits))
 		return false;
-	if (!error && goes_on(s))
+	if (!error && !asked_pushes(s) && goes_on(s))
 		return true;
-	s->opening = false;
+	s->opening = false; /* else it is made again, or what is missing of it: asked_push_again() */
 	if (again_keeps(s)) {
 		again_attached(s->stack);
 		return true;

@@ -12,8 +12,9 @@
  * Connections and listeners are claimed there by their keys, which are made of the ticket in MOVE and their old
  * identifiers. Until the answer comes they are as after a first request that is out (s->opening): calls that need the
  * proxy wait for it, and a close follows it. What has been received stays here, and counts as unread. Datagram sockets
- * are claimed so, too, where the proxy knows that (MOVE_DATAGRAM). All other sockets
- * are as after the end of a channel: those that can be made again are (again.h).
+ * are claimed so, too, where the proxy knows that (MOVE_DATAGRAM). A listener comes without its protocols: it accepts
+ * nothing before the progress thread has pushed them again (again.h), from the configuration of that process. All other
+ * sockets are as after the end of a channel: those that can be made again are (again.h).
  */
 #ifndef XTS_HOST_MOVE_H
 #define XTS_HOST_MOVE_H

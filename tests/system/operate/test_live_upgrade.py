@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 import msgspec
 import pytest
@@ -152,8 +153,8 @@ class Storm:
             try:
                 with self._connection() as connection:
                     connection.sendall(b"ping")
-                    if connection.recv(4) != b"ping":
-                        self.failures.append("another answer")
+                    if (answer := connection.recv(4)) != b"ping":
+                        self.failures.append(f"another answer: {answer!r}")
                 self.count += 1
             except OSError as error:
                 self.failures.append(repr(error))
@@ -526,6 +527,58 @@ def test_a_child_that_accepts_while_its_parent_sleeps(kind: str) -> None:
         with Storm(where.place, port) as storm:
             storm.wait_for(20)
         assert storm.failures == []
+
+
+SERVES_TLS = Path(__file__).with_name("programs") / "upgraded_tls_server.py"
+
+
+@contextmanager
+def tls_server(where: Upgrading) -> Iterator[tuple[int, IO[str]]]:
+    """Its port, and what it says after that."""
+    with where.place.program([str(SERVES_TLS), where.place.address], interposed=False) as process:
+        assert process.stdout
+        line = process.stdout.readline()
+        if not line:
+            raise AssertionError(process.communicate()[1])
+        yield int(line), process.stdout
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_listener_with_tls(kind: str) -> None:
+    """It is there all the time, and no handshake fails: what comes meanwhile waits in its backlog. It never accepts
+    anything without TLS."""
+    client = client_context(AUTHORITY.certificate)
+    with place_of(kind, tls=True) as where, tls_server(where) as (port, _), Storm(where.place, port, client) as storm:
+        storm.wait_for(5)
+        where.upgrade()
+        storm.wait_for(20)
+        assert where.status()["sockets"] in (1, 2)  # the listener, and what it has accepted
+        assert storm.failures == []
+
+
+@pytest.mark.root
+def test_a_listener_whose_identity_the_new_proxy_has_not() -> None:
+    """It does not listen there, and its program is told why."""
+    with place_of("shm", tls=True) as where, tls_server(where) as (port, says):
+        assert isinstance(where, OverSharedMemory)
+        file = where.directory / "proxy.toml"
+        with where.place.connect(port, 5.0):
+            pass
+        file.write_text(file.read_text().replace('"own"', '"another"'))
+        where.upgrade()
+
+        def refuses() -> bool:
+            try:
+                where.place.connect(port, 5.0).close()
+            except ConnectionRefusedError:
+                return True
+            return False
+
+        wait(refuses, "end of the listener", 10)
+        assert says.readline()
+        file.write_text(file.read_text().replace('"another"', '"own"'))
+        where.upgrade()
+        wait(lambda: not refuses(), "the listener", 15)
 
 
 def test_programs_that_sleep() -> None:

@@ -15,7 +15,7 @@ from beds.examples import examples
 from beds.moves import MOVE, answer, ask, claim, moved, take, take_in, waits
 from beds.scripted_host import WINDOW, ScriptedHost, Worker
 from beds.share import SHARE, client, joined, new_epoch, new_key, port_of, share, shared
-from beds.worker import FEATURES, LOOPBACK, Conn, connected, receive_exactly
+from beds.worker import FEATURES, LOOPBACK, Conn, connected, prefixed, receive_exactly
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_messages.wire import wire_table as table
@@ -118,6 +118,51 @@ def test_what_members_leave_waits_for_the_one_that_sleeps(worker: Worker) -> Non
             assert share(after, key, id, 9).error == 0
             after.send("XTS_CMD_SEND", id=id, post_credits=1)
             assert after.expect("XTS_REPLY_NEWCONN").id == 9
+        left.close()
+
+
+PUSHED = FEATURES | MOVE | table.FEATURES["MOVE_PUSHED"][0]
+
+
+def pushed_listener(host: ScriptedHost) -> tuple[int, int, int]:
+    """Its number, identifier and port."""
+    number = host.new_socket()
+    host.send("XTS_CMD_BIND", xts_socket=number, token=1, domain=4, local=Endpoint.of(LOOPBACK, 0))
+    bound = host.expect("XTS_REPLY_BIND_ACK").fields
+    assert host.push("LENGTH_PREFIXED", bound["proxy_id"], number).error == 0
+    host.send("XTS_CMD_LISTEN", id=bound["proxy_id"], xts_socket=number, token=2, backlog=8, post_credits=1)
+    assert host.expect("XTS_REPLY_LISTEN_ACK").error == 0
+    return number, bound["proxy_id"], bound["local"].port
+
+
+def test_a_listener_with_protocols_gets_them_again(worker: Worker) -> None:
+    """Its host pushes them, and then lets it accept. What they keep is charged no more here."""
+    with worker.attach(features=PUSHED) as host, Worker(tenant=worker.tenant) as next_worker:
+        _, listener, port = pushed_listener(host.open())
+        left = moved(host, worker, next_worker)
+        assert worker.used("ulp_bytes") == 0
+        with next_worker.attach(features=PUSHED) as after, socket.create_connection((LOOPBACK, port)) as waiting:
+            id, _ = claim(after.open(), left.ticket, listener, 9, unread=WINDOW)
+            assert after.push("LENGTH_PREFIXED", id, 9).error == 0
+            after.send("XTS_CMD_SEND", id=id, post_credits=1)
+            come = after.expect("XTS_REPLY_NEWCONN")
+            assert come.fields["peer"].port == waiting.getsockname()[1]
+            after.send("XTS_CMD_NEWCONN_ACK", id=come.fields["proxy_id"], xts_socket=10, post_credits=WINDOW)
+            waiting.sendall(prefixed(b"a PDU"))
+            pdu = after.expect("XTS_REPLY_RECV_PDU")
+            assert pdu.payload == b"a PDU"
+        left.close()
+
+
+def test_a_listener_with_protocols_of_a_host_that_does_not_push_again_ends(worker: Worker) -> None:
+    """Else it would accept connections without them."""
+    with worker.attach(features=FEATURES | MOVE) as host:
+        _, _, port = pushed_listener(host.open())
+        assert ask(worker) == 0
+        left = take(worker)
+        assert left.descriptors == []
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((LOOPBACK, port))
         left.close()
 
 

@@ -1,0 +1,23 @@
+"""A server with TLS in the proxy, pushed onto its listener: upgraded_tls_server.py ADDRESS. It says its port, and
+echoes four bytes of each connection, one after the other. It says what accept() fails with."""
+
+from __future__ import annotations
+
+import sys
+
+import xts_socket as socket
+from xts_socket import Tls
+
+listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+listener.bind((sys.argv[1], 0))
+listener.push(Tls(identity="own", role="server"))
+listener.listen(64)
+print(listener.getsockname()[1], flush=True)
+while True:
+    try:
+        connection, _ = listener.accept()
+    except OSError as error:
+        print(error.strerror, flush=True)
+        continue
+    with connection:
+        connection.sendall(connection.recv(4))
