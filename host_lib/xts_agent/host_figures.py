@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from xts_messages.attaching.endpoint import Attached
-from xts_messages.attaching.status_page import read_figures, read_status_page
+from xts_messages.attaching.status_page import read_figures, read_polling, read_status_page
 from xts_messages.native import ffi
 
 #: For how many users ended processes are remembered; beyond that, the user whose processes ended first is forgotten.
 USERS_MAX = 256
-_COUNTED = ("sent_bytes", "received_bytes", "sleeps", "spins")
+_COUNTED = ("sent_bytes", "received_bytes", "sleeps", "spins", "spin_misses", "spin_ns")
 
 
 def _counted(status_fd: int) -> tuple[dict[str, int], int]:
@@ -26,6 +26,8 @@ def _counted(status_fd: int) -> tuple[dict[str, int], int]:
     found = {"sleeps": int(head.sleeps), "spins": int(head.spins), "sent_bytes": 0, "received_bytes": 0}
     if figures := read_figures(status_fd):
         found |= {"sent_bytes": figures.sent_bytes, "received_bytes": figures.received_bytes}
+    polling = read_polling(status_fd)
+    found |= {"spin_misses": polling.spin_misses if polling else 0, "spin_ns": polling.spin_ns if polling else 0}
     return found, int(head.sockets)
 
 

@@ -85,7 +85,13 @@ USER = (
         "xts_host_received_bytes", "Bytes that a user's processes have received by offloaded sockets.", "received_bytes"
     ),
     counter("xts_host_sleeps", "How often a user's processes slept to wait for the device.", "sleeps"),
-    counter("xts_host_spins", "How often a user's processes polled again while waiting, before they slept.", "spins"),
+    counter("xts_host_spins", "Waits of a user's processes that polling has ended: none of them slept.", "spins"),
+    counter(
+        "xts_host_spin_misses",
+        "Waits of a user's processes that have polled in vain, and slept or failed after that.",
+        "spin_misses",
+    ),
+    counter("xts_host_spin_seconds", "Processor time that a user's processes have polled for.", "spin_ns", ns=True),
 )
 
 #: Title of a part of the reference -> its labels and metrics.

@@ -29,10 +29,11 @@ RULES = "".join(f"use xts {role} *:*\n" for role in ROLES)
 
 class Place(ABC):
     """Where the proxy is, and its host's programs. `address`: what listeners of these have in the network;
-    `interface`: what a member of a group names."""
+    `interface`: what a member of a group names; `server`: the address of servers that are in the network."""
 
     address: str
     interface: str
+    server: str
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -45,6 +46,20 @@ class Place(ABC):
     @abstractmethod
     def end(self, how: str) -> None:
         """Ends it: by "kill", by "stop" (SIGTERM), or because its "workers" are killed. Returns when it has ended."""
+
+    @property
+    @abstractmethod
+    def endpoint(self) -> str:
+        """Where the host's programs attach."""
+
+    @property
+    @abstractmethod
+    def files(self) -> Path:
+        """The folder with the proxy's configuration (proxy.toml) and its control socket (proxy.sock)."""
+
+    @property
+    @abstractmethod
+    def proxy_pid(self) -> int: ...
 
     @abstractmethod
     def network(self) -> contextlib.AbstractContextManager[None]:
@@ -114,7 +129,7 @@ class Place(ABC):
 class SharedMemory(Place):
     """One machine for all of them. No privilege is needed."""
 
-    address = interface = "127.0.0.1"
+    address = interface = server = "127.0.0.1"
 
     def __init__(self, directory: Path, tables: str = "") -> None:
         super().__init__(directory)
@@ -136,6 +151,19 @@ class SharedMemory(Place):
         self._proxy.ended(20)
         self._proxy = None
 
+    @property
+    def endpoint(self) -> str:
+        return str(self.directory / "endpoint.sock")
+
+    @property
+    def files(self) -> Path:
+        return self.directory
+
+    @property
+    def proxy_pid(self) -> int:
+        assert self._proxy
+        return self._proxy.process.pid
+
     def network(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
@@ -143,7 +171,7 @@ class SharedMemory(Place):
         return contextlib.nullcontext()
 
     def _environment(self) -> dict[str, str]:
-        return os.environ | {"XTS_ENDPOINT": str(self.directory / "endpoint.sock")}
+        return os.environ | {"XTS_ENDPOINT": self.endpoint}
 
     def close(self) -> None:
         self._stack.close()
@@ -153,6 +181,7 @@ class Ethernet(Place):
     """A lab: the queues are AF_XDP."""
 
     address = interface = str(topology.DPU_NET.addresses[0].ip)
+    server = str(topology.NET.addresses[0].ip)
 
     def __init__(
         self, directory: Path, tables: str = "", queues: int = 12, *, wire: Wire | None = None, reliable: bool = False
@@ -182,6 +211,18 @@ class Ethernet(Place):
 
     def start_agent(self) -> None:
         self.lab.start_agent()
+
+    @property
+    def endpoint(self) -> str:
+        return str(self.lab.endpoint)
+
+    @property
+    def files(self) -> Path:
+        return self.lab.directory
+
+    @property
+    def proxy_pid(self) -> int:
+        return self.lab.records()["proxy"].pid
 
     def network(self) -> contextlib.AbstractContextManager[None]:
         return _inside(self.lab.name, "net")

@@ -1,6 +1,4 @@
-/*
- * The worker's thread: rounds over its channels, sleeping when there is nothing to do, and requests of the supervisor.
- */
+/* The worker's thread: rounds over its channels, its start and its end. */
 #include "worker/worker.h"
 
 #include <errno.h>
@@ -23,7 +21,6 @@
 
 #define EVENTS 256
 #define LAST_ROUNDS (2 * XTS_FRAME_WINDOW_MAX)
-#define SLOT_WAIT_MS 1 /* no event reports that a transmit slot has come back */
 #define TIMERS_A_ROUND 256u
 
 /* --- a round ------------------------------------------------------------------------------------------------------ */
@@ -71,9 +68,8 @@ static void handle_event(struct xts_worker *worker, const struct epoll_event *ev
 	}
 }
 
-/* True when there was an event that is work. A doorbell is not: the work is its frames, and every round checks for
- * these. */
-static bool poll_events(struct xts_worker *worker, int timeout_ms)
+/* A doorbell is no work: the work is its frames, and every round checks for these. */
+bool worker_poll_events(struct xts_worker *worker, int timeout_ms)
 {
 	struct epoll_event events[EVENTS];
 	bool any = false;
@@ -127,7 +123,7 @@ static bool work(struct xts_worker *worker)
 		ulp_bell_serve(&w->bell);
 	any |= round_receive(w);
 	worker_doing(w, XTS_PHASE_ELSE, 0);
-	any |= poll_events(worker, 0);
+	any |= worker_poll_events(worker, 0);
 	(void)timers_run(&w->timers, w->now_ns, TIMERS_A_ROUND);
 	any |= round_carry_out(w);
 	any |= round_send(w);
@@ -136,88 +132,7 @@ static bool work(struct xts_worker *worker)
 	return any;
 }
 
-/* --- sleeping ----------------------------------------------------------------------------------------------------- */
-
-/* Milliseconds until a deadline, rounded up; -1: never. */
-static int until_ms(const struct worker_state *w, uint64_t deadline_ns)
-{
-	if (deadline_ns == UINT64_MAX)
-		return -1;
-	return deadline_ns <= w->now_ns ? 0 : (int)((deadline_ns - w->now_ns) / 1000000u) + 1;
-}
-
-/* Asks all queues for a wake-up; false when frames are there already. */
-static bool arm_all(struct worker_state *w, int *timeout_ms)
-{
-	uint64_t timer_ns = timers_next_ns(&w->timers);
-	struct list *node;
-	bool quiet = true;
-
-	*timeout_ms = until_ms(w, w->keep_deadline_ns < timer_ns ? w->keep_deadline_ns : timer_ns);
-	for (node = w->channels.next; node != &w->channels; node = node->next) {
-		struct channel *ch = list_entry(node, struct channel, member);
-
-		if (ch->continuation.is_idle) { /* messages in its queue have to wait, too */
-			if (*timeout_ms < 0 || *timeout_ms > (int)ULP_POOL_HELP_MS)
-				*timeout_ms = ULP_POOL_HELP_MS;
-			continue;
-		}
-		quiet &= !xts_queue_arm(ch->queue);
-		if (ch->slot_missing || ch->kick_again)
-			*timeout_ms = SLOT_WAIT_MS;
-		else if (ch->quiet_frames && (*timeout_ms < 0 || *timeout_ms > CHANNEL_QUIET_MS))
-			*timeout_ms = CHANNEL_QUIET_MS;
-	}
-	return quiet;
-}
-
-static void disarm_all(struct worker_state *w)
-{
-	struct list *node;
-
-	for (node = w->channels.next; node != &w->channels; node = node->next)
-		xts_queue_disarm(list_entry(node, struct channel, member)->queue);
-}
-
-/* Gives up the core for a moment: the TCP peer, or veth's thread, may need it, but the handshake threads should not get
- * it. A thread that yields to a handshake thread waits until that one's job is done, or for the next tick, although it
- * is SCHED_IDLE; only a wake-up preempts it. In a flood of unfinished handshakes the median latency of another tenant's
- * requests is 75 us, instead of 160 us with sched_yield(). */
-static void give_way(struct worker_state *w)
-{
-	if (ulp_pool_is_working())
-		return;
-	w->stats.yields++;
-	sched_yield();
-}
-
-/* Nothing to do: spins for a while (a wake-up costs its waker 6 to 10 us), then sleeps. Not while a step of a handshake
- * waits for a CPU: its thread is SCHED_IDLE and would get none from a worker that spins. */
-static void idle(struct xts_worker *worker)
-{
-	struct worker_state *w = &worker->state;
-	int timeout_ms;
-
-	if (!worker->idle_since_ns) {
-		worker->idle_since_ns = w->now_ns;
-		return;
-	}
-	if (w->now_ns - worker->idle_since_ns < (uint64_t)w->config.spin_us * 1000 && !ulp_pool_needs_cpus()) {
-		w->stats.spins++;
-		give_way(w);
-		return;
-	}
-	trim_if_due(&w->trim, w->now_ns);
-	if (arm_all(w, &timeout_ms)) {
-		w->stats.sleeps++;
-		atomic_store_explicit(&w->round_ns, 0, memory_order_relaxed);
-		(void)poll_events(worker, timeout_ms);
-	}
-	disarm_all(w);
-	worker->idle_since_ns = 0;
-	w->now_ns = w->config.clock_ns();
-	w->woken_ns = w->now_ns;
-}
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static void close_everything(struct worker_state *w, int error)
 {
@@ -274,9 +189,10 @@ static void *worker_thread(void *argument)
 	while (!worker->stopping) {
 		if (work(worker)) {
 			worker->idle_since_ns = 0;
+			w->stats.hits++;
 			round_time_worked(&w->round_time);
 		} else {
-			idle(worker);
+			worker_idle(worker);
 		}
 		if (w->now_ns >= w->keep_deadline_ns)
 			registry_expire(w);

@@ -27,6 +27,9 @@ struct xts_worker {
 	bool stopping;
 	int stop_error;         /* the errno in the GOODBYE of all channels */
 	uint64_t idle_since_ns; /* since when it polls without finding work; 0: it has found some */
+	uint64_t woken_ns;      /* when something last woke it, or a gap last ended and there was work */
+	uint64_t gap_ended_ns;  /* when a gap last ended; 0: what came of it is known */
+	uint64_t gap_hits;      /* stats.hits then */
 };
 
 /* --- run_in_worker.c ---------------------------------------------------------------------------------------------- */
@@ -41,6 +44,16 @@ void worker_requests_open(struct xts_worker *worker);
 void worker_requests_close(struct xts_worker *worker);
 /* Called by the worker's thread between two rounds. A request that needs more time goes on in the next round. */
 void worker_serve_requests(struct xts_worker *worker);
+
+/* --- worker.c, idle.c ---------------------------------------------------------------------------------------------- */
+
+/* Handles events of sockets and requests, after waiting for them for so long; -1: for ever. True: there was work. */
+bool worker_poll_events(struct xts_worker *worker, int timeout_ms);
+/* A round has found nothing to do. */
+void worker_idle(struct xts_worker *worker);
+/* Asks all queues for a wake-up, and says how long it may sleep; false when frames are there already. */
+bool worker_arm_all(struct worker_state *w, int *timeout_ms);
+void worker_disarm_all(struct worker_state *w);
 
 /* --- round.c ------------------------------------------------------------------------------------------------------ */
 

@@ -17,12 +17,19 @@ void round_time_begin(struct round_time *t, uint64_t now_ns, struct xts_worker_s
 {
 	uint64_t cpu_ns, took_ns;
 
+	if (t->polls_from_ns) {
+		t->polled_ns += now_ns - t->polls_from_ns;
+		t->polls_from_ns = 0;
+	}
 	if (now_ns - t->looked_ns < ROUND_TIME_LOOK_NS)
 		return;
 	cpu_ns = thread_cpu_ns();
 	took_ns = cpu_ns - t->cpu_ns;
 	t->looked_ns = now_ns;
 	t->cpu_ns = cpu_ns;
+	stats->cpu_ns += took_ns;
+	stats->poll_ns += t->polled_ns < took_ns ? t->polled_ns : took_ns;
+	t->polled_ns = 0;
 	if (!t->worked)
 		return;
 	t->worked = false;

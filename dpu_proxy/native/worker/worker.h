@@ -147,8 +147,10 @@ struct xts_interface {
 };
 
 struct xts_worker_config {
-	int cpu;          /* the CPU to run on; -1: any */
-	uint32_t spin_us; /* how long an idle worker polls before it sleeps */
+	int cpu;                /* the CPU to run on; -1: any */
+	uint32_t spin_us;       /* how long an idle worker polls before it sleeps */
+	bool polls_always;      /* while it has a socket it does not sleep */
+	uint32_t wakeup_gap_us; /* from one wake-up to the next, at least (worker.c); 0: any */
 	/* the most channels behind one relay (relay.h), up to XTS_RELAYED_MAX; 0: relays are refused */
 	uint32_t relayed_max;
 	uint16_t ethertype;
@@ -307,6 +309,10 @@ uint64_t xts_histogram_bound_us(uint32_t count);
  * metrics (xts_proxy/metrics/metric_catalogue.py). */
 struct xts_worker_stats {
 	uint64_t rounds, sleeps, spins, yields;
+	uint64_t hits;                  /* rounds that found something to do; the others are misses */
+	uint64_t gaps;                  /* sleeps in which nothing could wake it (wakeup_gap_us) */
+	uint64_t cpu_ns;                /* CPU time of its thread */
+	uint64_t poll_ns;               /* of that: for rounds that found nothing (round_time.h) */
 	struct xts_histogram round_cpu; /* CPU time of rounds (round_time.h) */
 	/* how long messages of a queue that had been idle may have waited for the worker (round.c) */
 	struct xts_histogram turn_delay;

@@ -85,6 +85,8 @@ class Proxy(Struct, frozen=True, kw_only=True):
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     cpus: list[Annotated[int, Meta(ge=0, le=4095)]] = msgspec.field(default_factory=list)
     spin_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 50
+    polling: Literal["adaptive", "always"] = "adaptive"
+    wakeup_gap_us: Annotated[int, Meta(ge=0, le=10_000)] = 0
     drain_timeout_s: Annotated[float, Meta(ge=0, le=86400)] = 10.0
     drain_refuse_s: Annotated[float, Meta(ge=0, le=86400)] = 0.5
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -143,7 +145,10 @@ class Config(Struct, frozen=True, kw_only=True):
 
 #: Keys of [proxy] that a reload takes over. Of the other tables it takes over all keys, except those of [[steer]].
 RELOADABLE = frozenset(
-    {"memory_mib", "spin_us", "drain_timeout_s", "drain_refuse_s", "log_level", "connection_log_sample"}
+    {
+        *("memory_mib", "spin_us", "polling", "wakeup_gap_us", "drain_timeout_s", "drain_refuse_s"),
+        *("log_level", "connection_log_sample"),
+    }
 )
 
 # --- reading -------------------------------------------------------------------------------------------

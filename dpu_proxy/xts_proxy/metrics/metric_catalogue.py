@@ -126,10 +126,27 @@ WORKER = (
         "count as one.",
         "request_gap",
     ),
+    counter(
+        "xts_worker_busy_rounds",
+        "Of xts_worker_rounds: those that found something to do. The others have polled in vain.",
+        "hits",
+    ),
+    counter("xts_worker_cpu_seconds", "CPU time of a worker's thread.", "cpu_ns", ns=True),
+    counter(
+        "xts_worker_polling_seconds",
+        "Of xts_worker_cpu_seconds: for rounds that found nothing, after which the worker polled again.",
+        "poll_ns",
+        ns=True,
+    ),
     counter("xts_worker_sleeps", "How often a worker went to sleep.", "sleeps"),
     counter(
+        "xts_worker_gaps",
+        "How often a worker slept until a wake-up was allowed again (proxy.wakeup_gap_us).",
+        "gaps",
+    ),
+    counter(
         "xts_worker_spins",
-        "Rounds without work after which a worker polled again instead of sleeping (proxy.spin_us).",
+        "Rounds without work after which a worker polled again instead of sleeping (proxy.spin_us, proxy.polling).",
         "spins",
     ),
     counter(

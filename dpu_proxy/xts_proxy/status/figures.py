@@ -91,7 +91,9 @@ class Figures:
         stats = worker.stats()
         refused = stats["refused_policy"] + stats["refused_limit"]
         kept = stats["kept_listeners"] + stats["parked_connections"]
-        return row | {**stats, "refused": refused, "kept": kept}
+        hits = f"{stats['hits'] / stats['rounds']:.0%}" if stats["rounds"] else ""
+        polling = f"{stats['poll_ns'] / stats['cpu_ns']:.0%}" if stats["cpu_ns"] else ""
+        return row | {**stats, "refused": refused, "kept": kept, "hit_rate": hits, "polling": polling}
 
     def _children(self) -> list[Child]:
         opener = getattr(self._proxy.channels, "opener", None)

@@ -96,6 +96,8 @@ _WORKER_COLUMNS = (
     _Column("granted", "window_bytes", verbose=True),
     _Column("kept by protocols", "ulp_bytes", verbose=True),
     _Column("sleeps", "sleeps", verbose=True),
+    _Column("rounds with work", "hit_rate", verbose=True),
+    _Column("CPU for polling", "polling", verbose=True),
 )
 _TENANT_COLUMNS = (
     _Column("tenant", "tenant"),

@@ -166,6 +166,8 @@ class Worker:
             {
                 "cpu": config.proxy.cpus[self.index] if config.proxy.cpus else -1,
                 "spin_us": config.proxy.spin_us,
+                "polls_always": config.proxy.polling == "always",
+                "wakeup_gap_us": config.proxy.wakeup_gap_us,
                 "relayed_max": config.proxy.relayed_max,
                 "ethertype": config.proxy.ethertype,
                 "policy_default_allow": config.policy.default == "allow",

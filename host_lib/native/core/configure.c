@@ -71,6 +71,15 @@ static int spin_from(struct settings *s)
 	return r;
 }
 
+static int polling_from(struct settings *s)
+{
+	const char *text = xts_environment(XTS_ENV_POLLING);
+	int r = xts_environment_check(XTS_ENV_POLLING);
+
+	s->polls_always = !r && text && !strcmp(text, "always");
+	return r ? r : xts_environment_number(XTS_ENV_WAKEUP_GAP_US, &s->wakeup_gap_us);
+}
+
 int stacks_parse(const char *text, uint32_t *out)
 {
 	char *end;
@@ -124,6 +133,8 @@ static int take_environment(struct settings *s)
 		r = number_from(XTS_ENV_DEAD_MS, &s->dead_ms);
 	if (!r)
 		r = spin_from(s);
+	if (!r)
+		r = polling_from(s);
 	if (!r)
 		take_defaults(s);
 	return r;

@@ -3,6 +3,7 @@
 #ifndef XTS_SETTINGS_H
 #define XTS_SETTINGS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "settings/environment_names.h"
@@ -22,6 +23,8 @@ struct settings {
 	char pcap[256];
 	char faults[256];
 	uint32_t spin_us, window_bytes, window_bytes_max, frame_window, dead_ms;
+	bool polls_always;      /* XTS_POLLING=always: a wait does not sleep while there is a socket (spin.h) */
+	uint32_t wakeup_gap_us; /* from a wake-up by the queue to the next one, at least; 0: any */
 	uint32_t stacks; /* the number of stacks over which threads are spread, or STACKS_THREAD; 0: not configured */
 };
 

@@ -90,6 +90,10 @@ struct stack {
 	uint16_t catch_up_waiters;
 	/* spins to skip, and how many are left to skip: doubles with every spin that finds nothing */
 	unsigned spin_skip, spin_skipped;
+	struct waiter *spinning; /* polls instead of sleeping, or has done so in its wait (XTS_POLLING=always) */
+	uint64_t spin_looked_ns; /* when it last looked at the kernel */
+	uint64_t spin_told_ns;   /* when the status page was last told of that */
+	uint64_t woken_ns; /* when somebody last woke and found frames; 0: it has not, or nobody asks (XTS_WAKEUP_GAP_US) */
 	struct bells bells;
 	struct progress progress;
 	struct epoll_ctx *contexts;
@@ -115,7 +119,7 @@ struct stack {
 	/* counters */
 	uint64_t not_inherited; /* sockets that could not be kept over fork or exec */
 	uint64_t spins, sleeps, bad_ids, bad_messages;
-	uint64_t spin_misses, spin_ns;       /* spins that found nothing; the time that all spins took */
+	uint64_t spin_misses, spin_ns; /* spins that found nothing; the time that all spins took, without yields */
 	uint64_t sent_bytes, received_bytes; /* of all sockets, since the process began or was forked */
 	uint64_t cpu_written_ns;             /* figures (status_figures.c): when the CPU time was written */
 	uint32_t counts_written;             /* for the same: the counts that were written */

@@ -1,9 +1,9 @@
 /*
  * Waiting and waking. A waiter names a counter in the object that must change; wake() marks every waiter of that
  * counter and rings the bells of those that sleep. The leader, one of the waiting threads, sleeps on the queue and
- * handles frames for all; when it stops waiting, it hands over to another. Before it sleeps, a thread spins if it is
- * the only one that waits and exactly one socket awaits an answer. After spins that found nothing it skips more and
- * more of them.
+ * handles frames for all; when it stops waiting, it hands over to another. Before it sleeps, a thread may spin, or the
+ * leader polls instead of sleeping (spin.h). Between two wake-ups by the queue there may have to be some time
+ * (XTS_WAKEUP_GAP_US): until it is over, whoever sleeps on the queue leaves the queue out.
  *
  * A wait may watch kernel descriptors in addition to its subject (struct watched_fds). Leader or not, the thread sleeps
  * in one ppoll() on its own descriptors and on these. A ready one ends this thread's wait, and no other.
@@ -44,6 +44,7 @@
 #include "core/clock.h"
 #include "core/settings.h"
 #include "core/socket.h"
+#include "core/spin.h"
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "link/link.h"
@@ -58,9 +59,6 @@
 #include "xts_private.h"
 
 #define RETRY_NS NS_PER_MS
-#define SKIP_MAX 64u
-
-#define SPIN_WATCHED_MAX 8u /* kernel descriptors: looking at more of them costs more than the spin saves */
 
 struct xts_kernel_calls kernel_calls = {
 	.ppoll = xts_sleep_poll,
@@ -85,15 +83,6 @@ void xts_use_kernel_calls(const struct xts_kernel_calls *calls)
 		kernel_calls.getsockopt = calls->getsockopt;
 	if (calls->pthread_cancel)
 		kernel_calls.pthread_cancel = calls->pthread_cancel;
-}
-
-static inline void cpu_relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
 }
 
 static void wake_one(struct waiter *w)
@@ -130,9 +119,7 @@ void wake_sleepers_on_queue(struct stack *st)
 	progress_wake(st);
 }
 
-/* ppoll() until the deadline, on our own descriptors and on the watched ones. Returns 0; 1: a watched one is ready;
- * -ETIMEDOUT, -EINTR. */
-static int poll_until(struct pollfd own[SLEEP_FDS], struct watched_fds *watched, uint64_t deadline_ns)
+int poll_until(struct pollfd own[SLEEP_FDS], struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct pollfd *fds = watched ? watched->fds : own;
 	nfds_t count = SLEEP_FDS + (watched ? watched->count : 0);
@@ -190,16 +177,17 @@ static int sleep_on(struct stack *st, struct thread *thread, struct pollfd own[S
 	return r;
 }
 
-/* Sleeps on the armed queue, then handles the frames that have come. */
-int sleep_on_channel(struct channel *c, struct thread *thread, struct watched_fds *watched, uint64_t deadline_ns)
+/* Sleeps until there is something to do, then handles the frames that have come. queue_fd -1: not for these. */
+static int sleep_and_handle(struct channel *c, struct thread *thread, struct watched_fds *watched, uint64_t deadline_ns,
+			    int queue_fd)
 {
 	struct stack *st = c->stack;
 	struct pollfd own[SLEEP_FDS] = {
 		{ .fd = thread->bell, .events = POLLIN },
-		{ .fd = c->queue->wait_fd, .events = POLLIN },
+		{ .fd = queue_fd, .events = POLLIN },
 		{ .fd = c->attachment.connection, .events = POLLIN },
 	};
-	uint64_t limit = channel_deadline_ns(c);
+	uint64_t limit = channel_deadline_ns(c), frames = c->link.stats.received_frames;
 	int r;
 
 	if (c->retry && now_ns() + RETRY_NS < limit)
@@ -212,14 +200,40 @@ int sleep_on_channel(struct channel *c, struct thread *thread, struct watched_fd
 	if (c->dead || c != st->channel)
 		return r == -ETIMEDOUT ? 0 : r;
 	c->armed = false;
-	xts_queue_disarm(c->queue);
+	if (queue_fd >= 0)
+		xts_queue_disarm(c->queue);
 	if (own[2].revents)
 		channel_connection_event(c);
 	channel_pump(st);
+	if (st->settings.wakeup_gap_us && st->channel == c && c->link.stats.received_frames != frames)
+		st->woken_ns = now_ns();
 	channel_tick(st, now_ns());
 	if (r == -ETIMEDOUT && deadline_ns > limit)
 		r = 0;
 	return r;
+}
+
+int sleep_on_channel(struct channel *c, struct thread *thread, struct watched_fds *watched, uint64_t deadline_ns)
+{
+	return sleep_and_handle(c, thread, watched, deadline_ns, c->queue->wait_fd);
+}
+
+bool wait_for_gap(struct channel *c, struct thread *thread, struct watched_fds *watched, uint64_t deadline_ns, int *r)
+{
+	struct stack *st = c->stack;
+	uint64_t ends_ns = st->woken_ns + st->settings.wakeup_gap_us * NS_PER_US;
+	bool ends_first = ends_ns < deadline_ns;
+
+	if (!st->settings.wakeup_gap_us || now_ns() >= ends_ns)
+		return false;
+	if (c->armed) { /* for a program that sleeps on a descriptor: a doorbell would be heard by nobody who may wake */
+		c->armed = false;
+		xts_queue_disarm(c->queue);
+	}
+	*r = sleep_and_handle(c, thread, watched, ends_first ? ends_ns : deadline_ns, -1);
+	if (*r == -ETIMEDOUT && ends_first)
+		*r = 0;
+	return true;
 }
 
 /* One turn as the leader. */
@@ -227,6 +241,7 @@ static int lead(struct waiter *w, struct watched_fds *watched, uint64_t deadline
 {
 	struct stack *st = w->stack;
 	struct channel *c = st->channel;
+	int r = 0;
 
 	st->leader = w;
 	xts_link_watch(&c->link, true, now_ns());
@@ -235,6 +250,13 @@ static int lead(struct waiter *w, struct watched_fds *watched, uint64_t deadline
 		mirrors_update(st);
 	if (w->woken || st->channel != c)
 		return 0;
+	if (spin_always(st))
+		return spin_as_leader(w, watched, deadline_ns);
+	if (st->settings.wakeup_gap_us) {
+		channel_pump(st);
+		if (w->woken || st->channel != c || wait_for_gap(c, w->thread, watched, deadline_ns, &r))
+			return r;
+	}
 	if (xts_queue_arm(c->queue)) {
 		channel_pump(st);
 		return 0;
@@ -265,68 +287,6 @@ static void hand_over(struct stack *st)
 		xts_link_watch(&st->channel->link, false, 0);
 	if (st->outside || channel_busy(st->channel))
 		progress_need(st);
-}
-
-/* Is a kernel descriptor ready now? Called without the lock. */
-static bool look_at_watched(struct watched_fds *watched)
-{
-	struct timespec none = { 0 };
-
-	if (!watched || !watched->count)
-		return false;
-	watched->ready = kernel_calls.ppoll(watched->fds + SLEEP_FDS, watched->count, &none, NULL) > 0;
-	watched->looked = true;
-	return watched->ready;
-}
-
-static void spin(struct waiter *w, struct watched_fds *watched, uint64_t deadline_ns)
-{
-	struct stack *st = w->stack;
-	uint64_t begun, now, end;
-	unsigned turn = 0;
-	bool other = false;
-
-	if (st->spin_skipped) {
-		st->spin_skipped--;
-		return;
-	}
-	begun = now = now_ns();
-	end = begun + st->settings.spin_us * NS_PER_US * (watched && watched->patient ? PATIENCE : 1);
-	channel_flush(st, true);
-	while (st->channel) {
-		now = now_ns();
-		channel_pump(st);
-		if (w->woken || st->waiting > 1 || other || xts_inside.put_off)
-			break;
-		if (now >= end || now >= deadline_ns)
-			break;
-		pthread_mutex_unlock(&st->lock);
-		if (turn % 16 == 0)
-			other = look_at_watched(watched);
-		/* The thread we wait for may be scheduled on this core. */
-		if (++turn % 16 == 0)
-			sched_yield();
-		for (int i = 0; i < 8; i++)
-			cpu_relax();
-		stack_lock(st);
-	}
-	st->spin_ns += now - begun;
-	if (w->woken) {
-		st->spins++;
-		st->spin_skip = 0;
-	} else if (!other) {
-		st->spin_misses++;
-		st->spin_skip = st->spin_skip ? st->spin_skip * 2 : 1;
-		if (st->spin_skip > SKIP_MAX)
-			st->spin_skip = SKIP_MAX;
-		st->spin_skipped = st->spin_skip;
-	}
-}
-
-static bool worth_spinning(struct stack *st, const struct watched_fds *watched)
-{
-	return st->waiting == 1 && st->asked == 1 && st->settings.spin_us != SPIN_NEVER &&
-	       (!watched || watched->count <= SPIN_WATCHED_MAX);
 }
 
 /* One turn, as the leader or next to one. */
@@ -364,7 +324,7 @@ static int wait_until(struct stack *st, uint16_t *subject, uint64_t deadline_ns,
 		share_wait_begins(st);
 	if (st->asked_to_yield)
 		turn_yield_read(st, subject);
-	if (may_spin && worth_spinning(st, watched))
+	if (may_spin && spin_is_worth_it(st, watched))
 		spin(&w, watched, deadline_ns);
 	while (!w.woken && !r && !(watched && watched->ready)) {
 		r = interruptible && (xts_inside.put_off || cancel_is_due(w.thread)) ?
@@ -373,6 +333,8 @@ static int wait_until(struct stack *st, uint16_t *subject, uint64_t deadline_ns,
 		if (r == -EINTR && !interruptible)
 			r = 0;
 	}
+	if (st->spinning == &w)
+		spin_ends(&w, watched && watched->ready);
 	if (w.woken || r > 0)
 		r = 0;
 	if (st->shared)

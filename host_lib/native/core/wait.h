@@ -77,7 +77,14 @@ void wake_all(struct stack *st);
 void wake_sleepers_on_queue(struct stack *st); /* so that they compute again how long they may sleep */
 void thread_ring(struct stack *st, struct thread *thread);
 int sleep_on_bell(struct stack *st, struct thread *thread, struct watched_fds *watched, uint64_t deadline_ns);
+/* Sleeps on the armed queue, then handles the frames that have come. */
 int sleep_on_channel(struct channel *c, struct thread *thread, struct watched_fds *watched, uint64_t deadline_ns);
+/* Has somebody woken for frames so lately that it must not do so again yet (XTS_WAKEUP_GAP_US)? Then sleeps until it
+ * may, without the queue, handles the frames that have come, and *r is as of sleep_on_channel(). */
+bool wait_for_gap(struct channel *c, struct thread *thread, struct watched_fds *watched, uint64_t deadline_ns, int *r);
+/* ppoll() until the deadline (0: does not sleep), on our own descriptors and on the watched ones. Returns 0; 1: a
+ * watched one is ready; -ETIMEDOUT, -EINTR. Without the lock. */
+int poll_until(struct pollfd own[SLEEP_FDS], struct watched_fds *watched, uint64_t deadline_ns);
 /* In a call that sends: waits until there is room, or s has changed in another way. 0: look again. Otherwise it returns
  * the result of the call: -EBADF: s was closed meanwhile and must not be touched (socket.h); -EAGAIN: the deadline has
  * passed; -ERESTART or -EINTR, as interrupted() decides; -ENOBUFS. */

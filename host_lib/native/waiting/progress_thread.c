@@ -107,15 +107,20 @@ static void one_turn(struct stack *st, struct watched_fds *watched, uint64_t dea
 {
 	struct progress *p = &st->progress;
 	struct channel *c = st->channel;
+	bool gap;
+	int r;
 
 	xts_link_watch(&c->link, true, now_ns());
 	channel_flush(st, true);
 	mirrors_update(st);
 	if (st->channel != c)
 		return;
-	if (xts_queue_arm(c->queue)) {
+	p->sleeping_on_queue = true;
+	gap = wait_for_gap(c, p->self, watched, deadline_ns, &r);
+	p->sleeping_on_queue = false;
+	if (!gap && xts_queue_arm(c->queue)) {
 		channel_pump(st);
-	} else {
+	} else if (!gap) {
 		p->sleeping_on_queue = true;
 		sleep_on_channel(c, p->self, watched, deadline_ns);
 		p->sleeping_on_queue = false;

@@ -32,6 +32,7 @@ exit status: 0, 1 when a name is not known or a file cannot be read
 """
 _PREFIXES = ("XLIO_", "VMA_")
 _SPIN_FOREVER_US = 1000
+_GAP_MAX_US = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +208,21 @@ def _spin(value: Any) -> _Converted:
     if number is None:
         return "", "not taken over: not a number"
     if number < 0:
-        return str(
-            _SPIN_FOREVER_US
-        ), "polling for ever is not offered: a waiting call polls this long at most, less if that has not helped"
+        return str(_SPIN_FOREVER_US), 'it polls for ever there: polling = "always" does the same, and takes a core'
     return str(min(number, 0xFFFFFFFF)), ""
+
+
+def _polling(value: Any) -> _Converted:
+    """Theirs: are there interrupts in calls that wait for several sockets?"""
+    return ('"always"', "takes a core") if _number(value) == 0 else ('"adaptive"', "")
+
+
+def _gap(value: Any) -> _Converted:
+    """Theirs: how long the card may hold interrupts back."""
+    number = _number(value)
+    if number is None or number < 0:
+        return "", "not taken over: not a number"
+    return str(min(number, _GAP_MAX_US)), ""
 
 
 def _stacks(value: Any) -> _Converted:
@@ -245,6 +257,8 @@ _CONVERSIONS = {
     "strict": _strict,
     "verbose": _verbose,
     "spin_us": _spin,
+    "polling": _polling,
+    "wakeup_gap_us": _gap,
     "stacks": _stacks,
     "profile": _profile,
 }

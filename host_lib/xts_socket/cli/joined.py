@@ -44,6 +44,9 @@ class Row:
     window_bytes: int | None = None
     spill_bytes: int | None = None
     tcp: proxy_side.Tcp | None = None
+    #: Of the CPU time of its process and of its worker, 0 to 1: for polling.
+    host_polling: float | None = None
+    proxy_polling: float | None = None
     waits_for: str = ""
     wait_ns: Mapping[str, int] = field(default_factory=dict)
     wait_times: Mapping[str, int] = field(default_factory=dict)
@@ -117,12 +120,13 @@ def join(processes: Iterable[status.Process], answer: proxy_side.Answer | None) 
     """A row for each socket, those of this host first."""
     channels = {channel.epoch: channel for channel in answer.channels} if answer else {}
     theirs = {(c.epoch, c.proxy_id): c for c in answer.connections} if answer else {}
+    polling = {worker.worker: worker.polling_part for worker in answer.workers} if answer else {}
     for process in processes:
         channel = channels.get(process.epoch)
         for entry in process.entries:
-            yield _row(process, entry, theirs.pop((process.epoch, entry.proxy_id), None), channel)
+            yield _row(process, entry, theirs.pop((process.epoch, entry.proxy_id), None), channel, polling)
     for connection in theirs.values():
-        yield _proxys_row(connection, channels.get(connection.epoch))
+        yield _proxys_row(connection, channels.get(connection.epoch), polling)
 
 
 def _row(
@@ -130,6 +134,7 @@ def _row(
     entry: status.Entry,
     connection: proxy_side.Connection | None,
     channel: proxy_side.Channel | None,
+    polling: Mapping[int, float | None],
 ) -> Row:
     ns, times, now = _waits(entry, connection)
     return Row(
@@ -150,14 +155,17 @@ def _row(
         recv_queue=entry.recv_queue,
         send_credits=entry.send_credits,
         recv_window=entry.recv_window,
+        host_polling=process.polling_part,
         waits_for=cause(now),
         wait_ns=ns,
         wait_times=times,
-        **_of_proxy(connection),
+        **_of_proxy(connection, polling),
     )
 
 
-def _proxys_row(connection: proxy_side.Connection, channel: proxy_side.Channel | None) -> Row:
+def _proxys_row(
+    connection: proxy_side.Connection, channel: proxy_side.Channel | None, polling: Mapping[int, float | None]
+) -> Row:
     ns, times, now = _waits(None, connection)
     return Row(
         epoch=printable(connection.epoch or ""),
@@ -176,11 +184,11 @@ def _proxys_row(connection: proxy_side.Connection, channel: proxy_side.Channel |
         waits_for=cause(now),
         wait_ns=ns,
         wait_times=times,
-        **_of_proxy(connection),
+        **_of_proxy(connection, polling),
     )
 
 
-def _of_proxy(connection: proxy_side.Connection | None) -> dict[str, Any]:
+def _of_proxy(connection: proxy_side.Connection | None, polling: Mapping[int, float | None]) -> dict[str, Any]:
     if connection is None:
         return {}
     return {
@@ -190,6 +198,7 @@ def _of_proxy(connection: proxy_side.Connection | None) -> dict[str, Any]:
         "window_bytes": connection.window_bytes,
         "spill_bytes": connection.spill_bytes,
         "tcp": connection.tcp,
+        "proxy_polling": polling.get(connection.worker),
     }
 
 

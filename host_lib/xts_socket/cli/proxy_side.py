@@ -98,6 +98,8 @@ class Worker(Struct, frozen=True):
     sleeps: int = 0
     spins: int = 0
     yields: int = 0
+    cpu_ns: int = 0
+    poll_ns: int = 0
     connections: int = 0
     parked_connections: int = 0
     datagrams_waiting: int = 0
@@ -106,6 +108,11 @@ class Worker(Struct, frozen=True):
     datagrams_sent: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
+
+    @property
+    def polling_part(self) -> float | None:
+        """Of its CPU time, 0 to 1: for rounds that found nothing. None: not known."""
+        return min(1.0, self.poll_ns / self.cpu_ns) if self.cpu_ns > 0 else None
 
 
 class Proxy(Struct, frozen=True):

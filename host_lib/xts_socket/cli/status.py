@@ -26,6 +26,7 @@ from xts_messages.attaching.status_page import (
     Filter,
     Polling,
     read_clock,
+    read_figures,
     read_filters,
     read_polling,
     read_status_page,
@@ -100,8 +101,9 @@ class Entry:
 class Process:
     """One attached process. `interface`: of its queue; None over shared memory to the proxy. `relayed`: its number at
     the agent's relay, with which it shares the queue; None: the queue is its own. `clock`: the device's clock as the
-    process last measured it; None: it has not. `polling`: what spinning has cost; None: not reported. `fault`: why what
-    the process reports cannot be read (it writes its page itself); then nothing else of it is known; None: it can."""
+    process last measured it; None: it has not. `polling`: what spinning has cost; None: not reported. `cpu_us`: of
+    the whole process, as it last wrote it (0.1 s ago while it makes calls); None: not reported. `fault`: why what the
+    process reports cannot be read (it writes its page itself); then nothing else of it is known; None: it can."""
 
     pid: int
     uid: int
@@ -119,7 +121,15 @@ class Process:
     clock: Clock | None
     entries: tuple[Entry, ...]
     polling: Polling | None = None
+    cpu_us: int | None = None
     fault: str | None = None
+
+    @property
+    def polling_part(self) -> float | None:
+        """Of its CPU time, 0 to 1: what waiting calls have polled. None: not known."""
+        if self.polling is None or not self.cpu_us:
+            return None
+        return min(1.0, self.polling.spin_ns / (self.cpu_us * 1000))
 
 
 def add(verbs: Any) -> None:
@@ -277,6 +287,7 @@ def _read(listing: Listing) -> Process:
     most = len(data) // ffi.sizeof("struct xts_status_entry")
     page, entries = read_page(data, read_waits(listing.status_fd, most), read_filters(listing.status_fd, most))
     state = page.link_state
+    figures = read_figures(listing.status_fd)
     return Process(
         **_identity(listing),
         link_state=_LINK_STATES[state] if state < len(_LINK_STATES) else str(state),
@@ -287,6 +298,7 @@ def _read(listing: Listing) -> Process:
         clock=read_clock(listing.status_fd),
         entries=entries,
         polling=read_polling(listing.status_fd),
+        cpu_us=figures.user_us + figures.system_us if figures else None,
     )
 
 

@@ -90,8 +90,18 @@ def _process_columns(looks: Looks) -> list[_Column[Process]]:
         _Column("Post credits", lambda p: str(sum(e.send_credits for e in p.entries)), numeric=True, verbose=True),
         _Column("Device's clock", lambda p: clock_text(p.clock), optional=True, verbose=True),
         _Column("Sleeps/spins", lambda p: f"{p.sleeps}/{p.spins}", numeric=True, verbose=True),
+        _Column("Spins in vain", _misses_text, numeric=True, verbose=True),
+        _Column("CPU for polling", _polling_text, numeric=True, verbose=True),
         _Column("Epoch", lambda p: p.epoch, verbose=True),
     ]
+
+
+def _misses_text(process: Process) -> str:
+    return "" if process.polling is None else str(process.polling.spin_misses)
+
+
+def _polling_text(process: Process) -> str:
+    return "" if process.polling_part is None else f"{process.polling_part:.0%}"
 
 
 def process_text(process: Process) -> str:

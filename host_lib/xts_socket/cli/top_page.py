@@ -152,6 +152,7 @@ def ends_table(row: Row) -> Table:
         ("window", _known(row.recv_window)),
         ("sent", rate(row.sent_bytes)),
         ("received", rate(row.received_bytes)),
+        ("polls for", _part(row.host_polling)),
     ]
     proxy = [
         ("socket", f"{row.proxy_id:#x}"),
@@ -161,10 +162,16 @@ def ends_table(row: Row) -> Table:
         ("credits", _known(row.proxy_credits)),
         ("window", _known(row.window_bytes)),
         ("spilled", _known(row.spill_bytes)),
+        ("polls for", _part(row.proxy_polling)),
     ]
     for ends in zip(host, proxy, tcp + [("", "")] * (len(host) - len(tcp)), strict=True):
         table.add_row(*(Text(cell) for end in ends for cell in end))
     return table
+
+
+def _part(value: float | None) -> str:
+    """Of the CPU time of a process or a worker."""
+    return "?" if value is None else f"{value:.0%} of its CPU"
 
 
 def _known(value: int | None) -> str:

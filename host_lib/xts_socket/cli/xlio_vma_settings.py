@@ -57,6 +57,20 @@ COUNTERPARTS = (
     Counterpart("monitor.stats.shmem_dir", "STATS_SHMEM_DIR", "", "not needed: `xts status` finds each process"),
     Counterpart("monitor.stats.fd_num", "STATS_FD_NUM", "", "not needed: every socket is counted"),
     Counterpart("monitor.stats.cpu_usage", "CPU_USAGE_STATS", "", _ALWAYS),
+    Counterpart("", "SELECT_CQ_IRQ", "polling", ""),
+    *(
+        Counterpart(f"performance.completion_queue.interrupt_moderation.{path}", names, "wakeup_gap_us", "")
+        for path, names in (
+            ("adaptive_period_usec", "CQ_AIM_MAX_PERIOD_USEC"),
+            ("period_usec", "CQ_MODERATION_PERIOD_USEC"),
+        )
+    ),
+    Counterpart(
+        "performance.completion_queue.interrupt_moderation.adaptive_interrupt_per_sec",
+        "CQ_AIM_INTERRUPTS_RATE_PER_SEC",
+        "",
+        "set wakeup_gap_us to 1000000 divided by this number",
+    ),
     Counterpart("network.protocols.tcp.wmem", "TCP_SEND_BUFFER_SIZE", "", _TCP),
     Counterpart("network.protocols.tcp.nodelay.enable", "TCP_NODELAY", "", _TCP),
     Counterpart("network.protocols.tcp.nodelay.byte_threshold", "TCP_NODELAY_TRESHOLD", "", _TCP),
@@ -146,11 +160,8 @@ COUNTERPARTS = (
         for path, names in (
             ("adaptive_change_frequency_msec", "CQ_AIM_INTERVAL_MSEC"),
             ("adaptive_count", "CQ_AIM_MAX_COUNT"),
-            ("adaptive_interrupt_per_sec", "CQ_AIM_INTERRUPTS_RATE_PER_SEC"),
-            ("adaptive_period_usec", "CQ_AIM_MAX_PERIOD_USEC"),
             ("enable", "CQ_MODERATION_ENABLE"),
             ("packet_count", "CQ_MODERATION_COUNT"),
-            ("period_usec", "CQ_MODERATION_PERIOD_USEC"),
         )
     ),
     Counterpart(
@@ -169,7 +180,7 @@ COUNTERPARTS = (
     Counterpart("performance.polling.max_rx_poll_batch", "CQ_POLL_BATCH_MAX", "", _COMPUTED),
     Counterpart("performance.polling.nonblocking_eagain", "TX_NONBLOCKED_EAGAINS", "", _ALWAYS),
     Counterpart("performance.polling.offload_transition_poll_count", "RX_POLL_INIT", "", _COMPUTED),
-    Counterpart("performance.polling.rx_cq_wait_ctrl", "RX_CQ_WAIT_CTRL SELECT_CQ_IRQ", "", _ALWAYS),
+    Counterpart("performance.polling.rx_cq_wait_ctrl", "RX_CQ_WAIT_CTRL", "", _ALWAYS),
     Counterpart(
         "performance.polling.rx_kernel_fd_attention_level", "RX_UDP_POLL_OS_RATIO RX_POLL_OS_RATIO", "", _ALWAYS
     ),

@@ -116,8 +116,8 @@ _Static_assert(sizeof(struct xts_status_waits) == 80, "waits layout");
 struct xts_status_polling { /* 24 bytes */
 	uint32_t magic;     /* XTS_POLLING_MAGIC; 0: nothing is known */
 	uint32_t reserved;
-	uint64_t spin_misses; /* spins that found nothing: the wait slept after them */
-	uint64_t spin_ns;     /* processor time of all spins */
+	uint64_t spin_misses; /* spins that found nothing: the wait slept after them, or has failed */
+	uint64_t spin_ns;     /* processor time of all spins, without yields */
 };
 _Static_assert(sizeof(struct xts_status_polling) == 24, "polling layout");
 

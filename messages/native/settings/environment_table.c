@@ -170,6 +170,30 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.minimum = 0u,
 		.maximum = 4294967295u,
 	},
+	[XTS_ENV_POLLING] = {
+		.name = "XTS_POLLING",
+		.kind = XTS_VARIABLE_CHOICE,
+		.allowed = "adaptive or always",
+		.aliases = "",
+		.choices = "adaptive\0" "always\0",
+		.prefix = "",
+		.key = "polling",
+		.fallback = "adaptive",
+		.minimum = 0u,
+		.maximum = 0u,
+	},
+	[XTS_ENV_WAKEUP_GAP_US] = {
+		.name = "XTS_WAKEUP_GAP_US",
+		.kind = XTS_VARIABLE_NUMBER,
+		.allowed = "a number from 0 to 10000 (microseconds)",
+		.aliases = "",
+		.choices = "",
+		.prefix = "",
+		.key = "wakeup_gap_us",
+		.fallback = "0",
+		.minimum = 0u,
+		.maximum = 10000u,
+	},
 	[XTS_ENV_STACKS] = {
 		.name = "XTS_STACKS",
 		.kind = XTS_VARIABLE_TEXT,
@@ -286,6 +310,7 @@ const char xts_variable_names[] =
 	"XTS_LOG\0"
 	"XTS_LOOPBACK\0"
 	"XTS_PCAP\0"
+	"XTS_POLLING\0"
 	"XTS_PROFILE\0"
 	"XTS_PROGRAMS_KERNEL\0"
 	"XTS_QUEUE\0"
@@ -299,6 +324,7 @@ const char xts_variable_names[] =
 	"XTS_VERBOSE\0"
 	"XTS_VM\0"
 	"XTS_VM_KERNEL\0"
+	"XTS_WAKEUP_GAP_US\0"
 	"XTS_WINDOW_BYTES\0"
 	"XTS_WINDOW_BYTES_MAX\0"
 	;

@@ -149,7 +149,7 @@ def read_clock(fd: int) -> Clock | None:
 @dataclass(frozen=True, slots=True)
 class Polling:
     """What spinning has cost a process, and how often it failed: `struct xts_status_polling`. `spin_ns`: processor time
-    of all spins."""
+    of all spins, and of waits that poll instead of sleeping (XTS_POLLING=always)."""
 
     spin_misses: int
     spin_ns: int

@@ -217,6 +217,27 @@ OURS = (
         key="spin_us",
     ),
     Variable(
+        "XTS_POLLING",
+        Kind.CHOICE,
+        "adaptive: a waiting call polls for XTS_SPIN_US where that is likely to help, then sleeps. always: while there "
+        "are sockets, a waiting call never sleeps: one thread of each stack takes a whole core.",
+        (_LIBRARY,),
+        default="adaptive",
+        choices=("adaptive", "always"),
+        key="polling",
+    ),
+    Variable(
+        "XTS_WAKEUP_GAP_US",
+        Kind.NUMBER,
+        "The least time from one wake-up of a waiting call by its queue to the next. What arrives earlier waits, and "
+        "is handled together. 100: at most 10,000 wake-ups a second. 0: each arrival may wake it.",
+        (_LIBRARY,),
+        default=0,
+        unit="microseconds",
+        maximum=10_000,
+        key="wakeup_gap_us",
+    ),
+    Variable(
         "XTS_STACKS",
         Kind.TEXT,
         "How many queues, each with its own lock, the threads of a process use. process: one for all "

@@ -96,9 +96,9 @@ bool pair_worker_round(void)
 int pair_worker_sleeps_ms(void)
 {
 	int timeout_ms;
-	bool quiet = arm_all(&worker.state, &timeout_ms);
+	bool quiet = worker_arm_all(&worker.state, &timeout_ms);
 
-	disarm_all(&worker.state);
+	worker_disarm_all(&worker.state);
 	return quiet ? timeout_ms : 0;
 }
 

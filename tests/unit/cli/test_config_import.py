@@ -49,6 +49,8 @@ def test_variables(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
         "XLIO_RING_ALLOCATION_LOGIC_TX": "20",
         "XLIO_EXCEPTION_HANDLING": "1",
         "XLIO_STRQ": "1",
+        "VMA_SELECT_CQ_IRQ": "0",
+        "XLIO_CQ_MODERATION_PERIOD_USEC": "50",
         "XLIO_MEMORY_LIMT": "1",
     }.items():
         monkeypatch.setenv(name, value)
@@ -60,6 +62,8 @@ def test_variables(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
         "log": "debug",
         "stacks": "thread",
         "strict": True,
+        "polling": "always",
+        "wakeup_gap_us": 50,
     }
     assert "# VMA_RX_POLL = -1: spin_us is set by XLIO_SELECT_POLL" in out
     assert "# XLIO_STRQ = 1: not needed" in out

@@ -39,6 +39,7 @@ MUTEXES = {
     "multicast_option.c": "a datagram socket's",
     "resource_pool.c": "a tenant's: taken when something is opened or closed",
     "filter_totals.c": "the process's: taken when a filter is attached",
+    "idle.c": "nobody's: for a condition that never holds, to sleep for microseconds",
     "handshake_pool.c": "the process's: taken for what a thread of the pool computes",
     "tls_about.c": "the process's: taken at the beginning and the end of a TLS connection",
     "tls_contexts.c": "the process's: taken at the beginning and the end of a TLS connection",
