@@ -71,6 +71,9 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     reliable: Literal["off", "on"] = "off"  # repeat lost frames (messages/native/decorators/arq.h)
     zero_copy: Literal["auto", "on", "off"] = "auto"  # queues without a copy by the kernel (xts_bpf/zero_copy.py)
     huge_pages: bool = False  # the queues' memory, if there are enough
+    busy_poll_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 0  # the kernel polls the card (busy_poll.py); 0: not
+    busy_poll_frames: Annotated[int, Meta(ge=0, le=65535)] = 0  # of such a poll; 0: as the kernel has it
+    napi_defer_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 0  # without interrupts (napi_deferral.py); 0: as it is
     prove_every_s: Annotated[int, Meta(ge=1, le=3600)] = 60  # how often each queue is proved
 
     @property
@@ -100,7 +103,13 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def queue_options(self) -> QueueOptions:
-        return QueueOptions(self.frame_window, self.single_chunk, huge_pages=self.huge_pages)
+        return QueueOptions(
+            self.frame_window,
+            self.single_chunk,
+            huge_pages=self.huge_pages,
+            busy_poll_us=self.busy_poll_us,
+            busy_poll_frames=self.busy_poll_frames,
+        )
 
     @property
     def may_relay(self) -> bool:
@@ -298,6 +307,26 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         default=None,
         help="have the queues' memory in huge pages of 2 MiB, as far as there are free ones (vm.nr_hugepages)",
+    )
+    add(
+        "--busy-poll-us",
+        metavar="N",
+        type=int,
+        help="have the kernel poll the card when a process asks for frames (SO_BUSY_POLL, SO_PREFER_BUSY_POLL): for up "
+        "to N us; xts status says whether it is in force (default 0: not)",
+    )
+    add(
+        "--busy-poll-frames",
+        metavar="N",
+        type=int,
+        help="how many frames such a poll may handle (SO_BUSY_POLL_BUDGET) (default 0: as the kernel has it, 8)",
+    )
+    add(
+        "--napi-defer-us",
+        metavar="N",
+        type=int,
+        help="let the interface do without interrupts for up to N us after it was polled (napi_defer_hard_irqs, "
+        "gro_flush_timeout), and put back what was set before at the end (default 0: leave it as it is)",
     )
     add(
         "--prove-every-s",

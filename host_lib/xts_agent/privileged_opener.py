@@ -32,11 +32,13 @@ from pathlib import Path
 from xts_bpf.device import raise_receive_queues, receive_queues
 from xts_bpf.interface_state import any_unbound
 from xts_bpf.kept_interface import KeptInterface
-from xts_bpf.program import QUEUES_MAX, Owner, SteerProgram
+from xts_bpf.napi_deferral import Deferral
+from xts_bpf.program import QUEUES_MAX, Owner, SteerProgram, interface_index
 from xts_bpf.steering import Steering
 from xts_bpf.zero_copy import Answers, QueueBinder
 from xts_messages.machine.netlink_changes import LINKS, Changes
 from xts_messages.native import ffi, lib
+from xts_messages.queues import busy_poll
 from xts_messages.queues.afxdp import NO_DROPS, Drops, LastWord, XskSocket, drops_of, is_busy
 from xts_messages.services import privilege
 from xts_messages.services.served_sockets import server_of
@@ -127,6 +129,7 @@ class Opener:
         self._changes = Changes(LINKS)
         self._changed, self._looked_at = False, 0.0  # by time.monotonic()
         self._copies_told = (0, 0, "")
+        self._deferral = Deferral(config.napi_defer_us)
         self._steering = Steering(config.steering).on(config.name)
         self._program = SteerProgram(
             config.name,
@@ -145,6 +148,7 @@ class Opener:
             self._binder.begin(self._kept.name)
             if self._steered:
                 self._steered.begin(self._kept.name, self._local_mac, self._available)
+            self._deferral.begin(interface_index(self._kept.name))
         except OSError:
             in_use = any(self._program.owner(number) for number in range(QUEUES_MAX))
             (self._program.leave if in_use else self._program.close)()
@@ -245,6 +249,7 @@ class Opener:
                 self._binder.begin(self._kept.name)
                 if self._steered:
                     self._steered.begin(self._kept.name, self._local_mac, self._available)
+                self._deferral.begin(interface_index(self._kept.name))
         except OSError as error:  # it has gone again
             self._kept.postpone(error.strerror or str(error))
         self._tell_state()
@@ -279,9 +284,11 @@ class Opener:
     def _copies(self) -> tuple[int, int, str]:
         """How many queues are bound with zero copy, how often one was bound again, and why they are as they are."""
         opened = [q.xsk for q in self._queues if q.xsk and not q.opening]
-        copied = [xsk.copying for xsk in opened if not xsk.zero_copy]
-        said = copied or [xsk.copying for xsk in opened]
-        return len(opened) - len(copied), self._binder.fallbacks, said[0] if said else ""
+        copied = [xsk for xsk in opened if not xsk.zero_copy]
+        shown = (copied or opened)[:1]
+        parts = [part for xsk in shown for part in (xsk.copying, busy_poll.said(xsk.xsk_fd, self.config.queue_options))]
+        said = "; ".join(filter(None, (*parts, self._deferral.said)))
+        return len(opened) - len(copied), self._binder.fallbacks, said
 
     def _drops(self) -> Drops:
         """What the kernel has dropped at the sockets, of closed ones, too."""
@@ -423,6 +430,7 @@ class Opener:
         leave = leave or any(self._in_use(q) for q in self._queues)
         if self._steered and not leave:
             self._steered.close()
+        self._deferral.end()
         for q in self._queues:
             q.close()
         (self._program.leave if leave else self._program.close)()

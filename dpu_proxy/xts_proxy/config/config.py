@@ -82,6 +82,9 @@ class Proxy(Struct, frozen=True, kw_only=True):
     reliable: Literal["off", "on"] = "off"
     zero_copy: Literal["auto", "on", "off"] = "auto"
     huge_pages: bool = False
+    busy_poll_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    busy_poll_frames: Annotated[int, Meta(ge=0, le=65535)] = 0
+    napi_defer_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     cpus: list[Annotated[int, Meta(ge=0, le=4095)]] = msgspec.field(default_factory=list)
     spin_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 50
@@ -105,7 +108,13 @@ class Proxy(Struct, frozen=True, kw_only=True):
 
     @property
     def queue_options(self) -> QueueOptions:
-        return QueueOptions(self.frame_window, self.single_chunk, huge_pages=self.huge_pages)
+        return QueueOptions(
+            self.frame_window,
+            self.single_chunk,
+            huge_pages=self.huge_pages,
+            busy_poll_us=self.busy_poll_us,
+            busy_poll_frames=self.busy_poll_frames,
+        )
 
 
 class Rule(Struct, frozen=True, kw_only=True):

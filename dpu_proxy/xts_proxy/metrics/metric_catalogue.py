@@ -387,6 +387,11 @@ CHANNEL = (
     counter("xts_queue_duplicate_frames", "Frames that came again, with proxy.reliable.", "queue.rx_duplicates"),
     counter("xts_queue_early_frames", "Frames that came before one sent before them.", "queue.rx_early"),
     counter(
+        "xts_queue_card_polls",
+        "Looks at an AF_XDP queue in which the kernel polled the card (proxy.busy_poll_us); 0: it has nothing to poll.",
+        "queue.card_polls",
+    ),
+    counter(
         "xts_queue_violations",
         "Acknowledgements of frames that were never sent: each ended a channel.",
         "queue.violations",

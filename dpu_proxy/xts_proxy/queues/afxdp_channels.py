@@ -34,6 +34,7 @@ from xts_bpf.program import interface_index
 from xts_bpf.steering import Steering
 from xts_messages.attaching import attach_token
 from xts_messages.native import lib
+from xts_messages.queues import busy_poll
 from xts_messages.queues.afxdp import XskSocket, is_zero_copy
 from xts_messages.queues.queue_kinds import QueueEnd
 
@@ -75,7 +76,7 @@ class DeviceChannels:
         #: Who has the rights to mend the interface; or else what we see of it ourselves, and a descriptor for that.
         self.opener: QueueOpener | None = None
         self._kept: KeptInterface | None = None
-        self._first = -1
+        self._first = self._asked = -1
         self._timer: asyncio.TimerHandle | None = None
         self._end: Callable[[str], None] = lambda _: None
         self._state = Told("", 0, 0, **asdict(copies_of(self._opened.sockets)))
@@ -92,6 +93,7 @@ class DeviceChannels:
                     lambda name: _settings(config, name).open_again(program, name, _PATIENCE_S),
                     proxy.user,
                     core_dumps=proxy.core_dumps,
+                    napi_defer_us=settings.napi_defer_us,
                 )
             else:
                 if self._opened.sockets:
@@ -116,6 +118,7 @@ class DeviceChannels:
             worker.add_channel(xsk.end, xsk.queue_id, tenant, frames=self.frames())
             self._given.append((worker, xsk.queue_id))
             self._geometries[xsk.queue_id] = xsk.end.pack()
+            self._ask_of(xsk.xsk_fd)
             xsk.close()
 
     def frames(self) -> Frames:
@@ -196,6 +199,7 @@ class DeviceChannels:
         self._count_taken(descriptors[0])
         self._given.append((worker, channel.queue_id))
         self._geometries[channel.queue_id] = channel.geometry
+        self._ask_of(descriptors[0])
 
     def _count_taken(self, xsk_fd: int) -> None:
         """A queue that the proxy before us has opened."""
@@ -249,10 +253,29 @@ class DeviceChannels:
             "renewed": self._state.renewed,
             "unsteered": self._state.unsteered,
             "steered": int(not self._state.unsteered),
-            "copying": self._state.copying,
+            "copying": self._bound(),
             "zero_copy": self._state.zero_copy,
             "copy_fallbacks": self._state.fallbacks,
         }
+
+    def _bound(self) -> str:
+        """How the queues are bound and polled, for people."""
+        polling = busy_poll.said(self._asked, self.config.proxy.queue_options) if self._asked >= 0 else ""
+        deferred = self._state.deferral
+        if self.config.proxy.napi_defer_us and not self.opener:
+            deferred = "interrupts not deferred: the proxy has no right to"
+        return "; ".join(filter(None, (self._state.copying, polling, deferred)))
+
+    def _ask_of(self, xsk_fd: int) -> None:
+        """Keeps the socket of a queue, to say what of busy polling is in force; not without a need, for a queue is busy
+        as long as somebody has its socket."""
+        if self.config.proxy.busy_poll_us and self._asked < 0:
+            self._asked = os.dup(xsk_fd)
+
+    def _ask_no_more(self) -> None:
+        if self._asked >= 0:
+            os.close(self._asked)
+            self._asked = -1
 
     def _on_opener(self, opener: QueueOpener) -> None:
         try:
@@ -295,6 +318,7 @@ class DeviceChannels:
     def _take_back(self) -> None:
         """The workers close all queues: their processes of the host are gone, or hear GOODBYE."""
         given, self._given = self._given, []
+        self._ask_no_more()
         self._geometries.clear()
         for worker, queue_id in given:
             try:
@@ -327,6 +351,7 @@ class DeviceChannels:
 
     def close(self) -> None:
         self._stop_timer()
+        self._ask_no_more()
         if self.opener:
             self.opener.close()
         if self._first >= 0:
@@ -363,6 +388,7 @@ def _settings(config: Config, name: str = "") -> Settings:
         Steering(proxy.steering).on(name or proxy.interface),
         proxy.flow_rules,
         proxy.zero_copy,
+        proxy.napi_defer_us,
     )
 
 

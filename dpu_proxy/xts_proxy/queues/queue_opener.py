@@ -23,7 +23,8 @@ import msgspec
 from xts_bpf.device import DeviceSockets
 from xts_bpf.interface_state import any_unbound
 from xts_bpf.kept_interface import KeptInterface
-from xts_bpf.program import SteerProgram
+from xts_bpf.napi_deferral import Deferral
+from xts_bpf.program import SteerProgram, interface_index
 from xts_bpf.steering import SteeredInterface
 from xts_messages.machine.netlink_changes import LINKS, Changes
 from xts_messages.native import ffi
@@ -36,6 +37,8 @@ from xts_proxy.supervisor.log import LOG
 LOOK_EVERY_S = 0.1
 #: How often it looks whether the rules of the card are there.
 RULES_EVERY_S = 3.0
+#: How long it may take, at its end, to put back what the interface had before.
+PUT_BACK_S = 2.0
 _BYTES_MAX = 4096
 _FDS = struct.Struct("=ii")
 #: Opens the queues of the interface, which has this name now, in the process that looks after it.
@@ -76,6 +79,7 @@ class Told(msgspec.Struct, frozen=True):
     copying: str = ""
     zero_copy: int = 0
     fallbacks: int = 0
+    deferral: str = ""
 
 
 class QueueOpener:
@@ -89,8 +93,11 @@ class QueueOpener:
         user: str,
         *,
         core_dumps: bool,
+        napi_defer_us: int = 0,
     ) -> None:
         """Forks it. `steered`: for it to look after. OSError: it cannot look after the interface."""
+        deferral = Deferral(napi_defer_us)
+        self._puts_back = bool(napi_defer_us)
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, Changes(LINKS) as changes:
             first = opened.sockets[0].xsk_fd
@@ -101,9 +108,10 @@ class QueueOpener:
                 children.bound_to_parent()
                 sandbox.give_up_files(network=False)
                 try:
-                    more = _More(steered, open_again, copies_of(opened.sockets))
+                    more = _More(steered, open_again, copies_of(opened.sockets), deferral)
                     _Looking(theirs, changes, opened.program, first, more).serve()
                 finally:
+                    deferral.end()
                     if steered:
                         steered.close()
 
@@ -138,6 +146,8 @@ class QueueOpener:
     def close(self) -> None:
         """Ends it. Harmless when repeated."""
         self._connection.close()
+        if self._puts_back and self.child.pidfd >= 0:
+            select.select([self.child.pidfd], [], [], PUT_BACK_S)
         self.child.close()
 
 
@@ -146,6 +156,7 @@ class _More:
     steered: SteeredInterface | None
     open_again: OpenAgain
     copies: Copies
+    deferral: Deferral
 
 
 class _Looking:
@@ -164,7 +175,8 @@ class _Looking:
         self._kept = KeptInterface(program.interface, program, program.program_id, LOG)
         #: Of the first queue, to see that it has lost its interface; -1: the queues are closed.
         self._first = first
-        self._copies = more.copies
+        self._copies, self._deferral = more.copies, more.deferral
+        self._deferral.begin(interface_index(self._kept.name))
 
     def serve(self) -> None:
         """Until the supervisor has ended."""
@@ -172,6 +184,8 @@ class _Looking:
         for source in (self._connection, self._changes):
             events.register(source, select.POLLIN)
         looked_at, changed, unsteered = 0.0, False, ""
+        if self._deferral.said:
+            self._tell()
         while True:
             if unsteered != (unsteered := self._unsteered()):
                 self._tell()
@@ -228,6 +242,7 @@ class _Looking:
             self._tell()
             return
         self._first = os.dup(opened[0].xsk_fd)
+        self._deferral.begin(interface_index(self._kept.name))
         before, self._copies = self._copies, copies_of(opened)
         self._copies = replace(self._copies, fallbacks=before.fallbacks + self._copies.fallbacks)
         for xsk in opened:
@@ -237,7 +252,7 @@ class _Looking:
 
     def _tell(self, xsk: XskSocket | None = None, **what: object) -> None:
         kept = self._kept
-        what |= {"unsteered": self._unsteered(), **asdict(self._copies)}
+        what |= {"unsteered": self._unsteered(), "deferral": self._deferral.said, **asdict(self._copies)}
         said = msgspec.msgpack.encode(Told(kept.problem, kept.reattached, kept.renewed, **what))  # type: ignore[arg-type]
         descriptors = (xsk.xsk_fd, xsk.umem_fd) if xsk else ()
         socket.send_fds(self._connection, [said], descriptors)

@@ -47,6 +47,7 @@ class Settings(msgspec.Struct, frozen=True):
     steering: Steering = Steering.NONE
     flow_rules: str = flow_rules.ETHTOOL
     zero_copy: str = AUTO
+    napi_defer_us: int = 0
 
     def binder(self) -> QueueBinder:
         """Who decides whether the driver copies."""

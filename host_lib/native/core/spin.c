@@ -99,7 +99,9 @@ void spin(struct waiter *w, struct watched_fds *watched, uint64_t deadline_ns)
 /* What sleeping would notice besides the queue. Signals that the wait lets through are delivered here. */
 static int look_at_kernel(struct stack *st, struct channel *c, struct watched_fds *watched)
 {
-	struct pollfd own[SLEEP_FDS] = { { .fd = -1 }, { .fd = -1 }, { .fd = c->attachment.connection, .events = POLLIN } };
+	struct pollfd own[SLEEP_FDS] = { { .fd = -1 },
+					 { .fd = -1 },
+					 { .fd = c->attachment.connection, .events = POLLIN } };
 	int r;
 
 	c->sleepers++;

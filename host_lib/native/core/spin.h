@@ -1,8 +1,8 @@
 /*
  * Waiting on the processor.
  *
- * A thread that is about to wait spins for XTS_SPIN_US at most, if it is the only one of its stack and exactly one socket
- * awaits an answer. After spins that found nothing it skips more and more of them.
+ * A thread that is about to wait spins for XTS_SPIN_US at most, if it is the only one of its stack and exactly one
+ * socket awaits an answer. After spins that found nothing it skips more and more of them.
  *
  * With XTS_POLLING=always the leader (wait.c) never sleeps while the stack has a socket: it looks at the queue all the
  * time, and at kernel descriptors, signals and the attach connection between. Other waiting threads of the stack sleep

@@ -17,6 +17,7 @@ from .checks import (
     interposer,
     kernel,
     offered,
+    polling,
     privilege,
     protocols,
     queues,
@@ -47,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _look(arguments: argparse.Namespace) -> int:
     offered.forget()
-    parts = (endpoint, queues, wire, protocols, interposer, kernel, interfaces, privilege, rdma, tls)
+    parts = (endpoint, queues, polling, wire, protocols, interposer, kernel, interfaces, privilege, rdma, tls)
     checks = [check for part in parts for check in part.checks()]
     works = all(check.level != "fail" for check in checks)
     if arguments.json:

@@ -135,7 +135,8 @@ int afxdp_send(struct afxdp_queue *q)
 	xts_ring_store(q->tx.producer, q->tx.ours);
 	/* The producer before the flags: in zero-copy mode the driver may have gone to sleep. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (!(xts_ring_load(q->tx.flags) & XDP_RING_NEED_WAKEUP))
+	/* A card that is polled sends when it is, and so does not ask. */
+	if (!(xts_ring_load(q->tx.flags) & XDP_RING_NEED_WAKEUP) && !q->card_known)
 		return 0;
 	q->base.stats.kicks++;
 	return sendto(q->xsk_fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? -errno : 0;
@@ -216,19 +217,6 @@ static bool afxdp_gather(struct afxdp_queue *q, uint32_t count, struct xts_rx_fr
 	return false;
 }
 
-/*
- * In zero-copy mode a driver that found the fill ring empty says so, and looks there again when it is told to: for
- * nothing arrives without buffers, nothing would tell it later. Called when nothing has come, and before sleeping.
- */
-static void afxdp_wake_receiver(struct afxdp_queue *q)
-{
-	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* the producer before the flags, as in afxdp_send() */
-	if (__builtin_expect(!(xts_ring_load(q->fill.flags) & XDP_RING_NEED_WAKEUP), 1))
-		return;
-	q->base.stats.kicks++;
-	(void)recvfrom(q->xsk_fd, NULL, 0, MSG_DONTWAIT, NULL, NULL); /* an error is seen when sending */
-}
-
 static int afxdp_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 {
 	struct afxdp_queue *q = afxdp_of(base);
@@ -242,8 +230,8 @@ static int afxdp_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 		while (more && count < waiting)
 			more = xts_ring_descriptor(&q->rx, q->rx.ours + count++)->options & XDP_PKT_CONTD;
 		if (more) { /* nothing has come, or the end of the chain is not here yet */
-			if (q->zero_copy)
-				afxdp_wake_receiver(q);
+			if (q->looks && afxdp_look(q))
+				continue;
 			return 0;
 		}
 		ok = afxdp_gather(q, count, frame);
@@ -280,8 +268,8 @@ static int afxdp_arm(struct xts_queue *base)
 {
 	struct afxdp_queue *q = afxdp_of(base);
 
-	if (q->zero_copy)
-		afxdp_wake_receiver(q);
+	if (q->looks)
+		(void)afxdp_look(q);
 	if (xts_ring_load(q->rx.producer) != q->rx.ours)
 		return 1;
 	if (base->stats.sleeps++ % AFXDP_STATS_EVERY == 0)
@@ -443,6 +431,8 @@ static int afxdp_make(struct xts_queue **out, const int *fds, const struct xts_a
 	q->umem = MAP_FAILED;
 	error = afxdp_map(q, g->ring_entries);
 	q->zero_copy = xts_afxdp_is_zero_copy(xsk_fd) == 1;
+	q->busy_polls = afxdp_busy_polls(xsk_fd);
+	q->looks = q->zero_copy || q->busy_polls;
 	/* The state of the rings cannot be reset, so a socket that has been used is for who knows how it was left. */
 	filled = q->zero_copy ? g->rx_chunks : 0;
 	if (!error && !used && (*q->fill.producer != filled || *q->tx.producer || *q->rx.consumer))
@@ -481,8 +471,8 @@ static int afxdp_make(struct xts_queue **out, const int *fds, const struct xts_a
 		afxdp_fill(q, chunk);
 	xts_ring_store(q->fill.producer, q->fill.ours);
 	q->tx_taken = q->tx.ours;
-	if (q->zero_copy)
-		afxdp_wake_receiver(q);
+	if (q->looks)
+		(void)afxdp_look(q);
 	*out = &q->base;
 	return 0;
 }

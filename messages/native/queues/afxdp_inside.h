@@ -1,4 +1,4 @@
-/* A queue over an AF_XDP socket as its own files see it: afxdp.c, afxdp_again.c. */
+/* A queue over an AF_XDP socket as its own files see it: afxdp.c, afxdp_look.c, afxdp_again.c. */
 #ifndef XTS_AFXDP_INSIDE_H
 #define XTS_AFXDP_INSIDE_H
 
@@ -29,7 +29,11 @@ struct afxdp_queue {
 	uint32_t tx_kicked; /* index of the tx ring up to which a kick has been accepted */
 	uint32_t tx_taken;  /* index up to which the kernel has taken everything, and has told of no loss */
 	bool kick_again;
-	bool zero_copy; /* the driver uses our memory: it may ask for a wake-up, as rings have to be looked at again */
+	bool zero_copy;  /* the driver uses our memory: it may ask for a wake-up, as rings have to be looked at again */
+	bool busy_polls; /* whoever opened it asked for busy polling */
+	bool looks;      /* one of these two: there is something to do when nothing has come */
+	bool card_known; /* the kernel knows what to poll (SO_INCOMING_NAPI_ID) */
+	uint32_t busy_looks; /* since the queue was opened, while the kernel does not */
 	uint32_t free_count;
 	/* a stack: the slot that came back last goes out first, while it is in the cache */
 	uint16_t free[AFXDP_SLOTS_MAX];
@@ -46,6 +50,13 @@ void afxdp_reclaim(struct afxdp_queue *q);
 void afxdp_describe(struct afxdp_queue *q, uint32_t slot, uint32_t bytes);
 /* Hands what is in the tx ring to the kernel. 0 or -errno. */
 int afxdp_send(struct afxdp_queue *q);
+
+/* --- afxdp_look.c ------------------------------------------------------------------------------------------------- */
+
+/* Nothing has come, and q->looks. True: now something has. */
+bool afxdp_look(struct afxdp_queue *q);
+/* Was busy polling asked for, as far as the socket says? */
+bool afxdp_busy_polls(int xsk_fd);
 
 /* --- afxdp_again.c ------------------------------------------------------------------------------------------------ */
 

@@ -20,6 +20,10 @@
 #include <unistd.h>
 
 #define LAST_WORD_ENTRIES 64u
+#ifndef SO_PREFER_BUSY_POLL /* the headers of some distributions on which we build lack them */
+#define SO_PREFER_BUSY_POLL 69
+#define SO_BUSY_POLL_BUDGET 70
+#endif
 #define NODES_MAX 1024u
 #ifndef MFD_HUGE_2MB
 #define MFD_HUGE_2MB (21u << 26)
@@ -199,6 +203,20 @@ static int socket_configure(int fd, const struct xts_attach_reply *g)
 	return 0;
 }
 
+/* Asks for busy polling. What is in force, the socket says later: a kernel without it, or a driver that has nothing to
+ * poll, is no reason to have no queue. Needs CAP_NET_ADMIN. */
+static void busy_poll_ask(int fd, const struct xts_queue_options *options)
+{
+	int us = (int)options->busy_poll_us, frames = options->busy_poll_frames, on = 1;
+
+	if (!us)
+		return;
+	(void)setsockopt(fd, SOL_SOCKET, SO_BUSY_POLL, &us, sizeof us);
+	(void)setsockopt(fd, SOL_SOCKET, SO_PREFER_BUSY_POLL, &on, sizeof on);
+	if (frames)
+		(void)setsockopt(fd, SOL_SOCKET, SO_BUSY_POLL_BUDGET, &frames, sizeof frames);
+}
+
 /* Puts all chunks for receiving into the fill ring, as afxdp_make() does for a socket in copy mode. */
 static int fill(int xsk_fd, const struct xts_attach_reply *g)
 {
@@ -247,6 +265,7 @@ static int socket_open(struct xts_queue_opened *out, const struct xts_queue_opti
 			close(umem_fd);
 		return error;
 	}
+	busy_poll_ask(xsk_fd, options);
 	for (unsigned end = 0; end < 2; end++) {
 		out->fds[end][XTS_AFXDP_SOCKET] = xsk_fd;
 		out->fds[end][XTS_AFXDP_UMEM] = umem_fd;

@@ -77,6 +77,7 @@ struct xts_queue_stats {
 	uint64_t violations;    /* acknowledgements of what was never sent */
 	uint64_t rtt_ns;        /* mean round trip lately; 0: not known */
 	uint64_t window_frames; /* that may be on their way; 0: frames are not repeated */
+	uint64_t card_polls;    /* looks in which the kernel polled the card (afxdp, busy polling) */
 };
 
 struct xts_heads;

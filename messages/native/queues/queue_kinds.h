@@ -22,6 +22,8 @@ struct xts_queue_options {
 	uint16_t buffers_max;       /* of an interface: how many buffers a frame may have; 0: as many as it needs */
 	uint16_t numa_node;         /* of an interface: the node near which its memory should be, plus one; 0: any */
 	bool huge_pages;            /* of an interface: memory in huge pages, if there are enough */
+	uint16_t busy_poll_frames;  /* of an interface: that a poll may handle; 0: as the kernel has it */
+	uint32_t busy_poll_us;      /* of an interface: the kernel polls its card when it is asked for frames; 0: not */
 	bool zero_copy;             /* of an interface: the driver sends from and receives into the queue's memory */
 };
 

@@ -48,6 +48,7 @@ class QueueStats:
     violations: int
     rtt_ns: int
     window_frames: int
+    card_polls: int
 
 
 @dataclass(frozen=True, slots=True)

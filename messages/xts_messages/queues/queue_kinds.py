@@ -28,6 +28,8 @@ class QueueOptions:
     huge_pages: bool = False  # of an interface: memory in huge pages, if there are enough
     numa_node: int = 0  # of an interface: the node near which its memory should be, plus one; 0: any
     buffers_max: int = 0  # of an interface: how many buffers a frame may have; 0: as many as it needs
+    busy_poll_us: int = 0  # of an interface: the kernel polls the card when asked for frames (busy_poll.py); 0: not
+    busy_poll_frames: int = 0  # of an interface: that such a poll may handle; 0: as the kernel has it
     zero_copy: bool = False  # of an interface: the driver uses the queue's memory itself (xts_bpf/zero_copy.py)
 
     def native(self, **more: int) -> Any:

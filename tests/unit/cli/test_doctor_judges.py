@@ -10,7 +10,7 @@ import pytest
 from xts_messages.attaching.attach import OfferedQueues
 from xts_messages.machine import trace_needs
 from xts_messages.machine.xdp_features import BASIC, REDIRECT, RX_SEVERAL, ZERO_COPY, XdpFeatures
-from xts_socket.cli.checks import Check, privilege, tls
+from xts_socket.cli.checks import Check, polling, privilege, tls
 from xts_socket.cli.checks.interfaces import interface, program_fault
 
 TCP_ESTABLISHED = 1
@@ -83,3 +83,27 @@ def test_what_a_driver_has_is_said() -> None:
     assert "zero-copy of up to 17 buffers" in interface("x0", "", XdpFeatures(VETH.bits | ZERO_COPY, 17)).found
     assert interface("x0", "", XdpFeatures(BASIC | REDIRECT | ZERO_COPY)).level == "warn"
     assert interface("x0", "", XdpFeatures(0)).found == "no native XDP"
+
+
+@pytest.mark.parametrize(
+    ("bound", "held_ns", "level", "found"),
+    [
+        ("copy mode: of veth", 0, None, ""),
+        ("copy mode: of veth", 50_000, "warn", "wait 50 us for a timer"),
+        ("busy polling (20 us, preferred): nothing to poll, for no frame has named a NAPI", 0, "warn", "nothing"),
+        ("busy polling (20 us, preferred) of NAPI 7", 0, "warn", "in the way"),
+        ("busy polling (20 us, preferred) of NAPI 7", 50_000, "ok", "deferred"),
+        ("busy polling (20 us, preferred) of NAPI 7; deferred by 50 us", 0, "ok", "deferred"),
+        ("no busy polling: this kernel refuses it", 0, "warn", "refuses"),
+    ],
+)
+def test_busy_polling_is_judged(bound: str, held_ns: int, level: str | None, found: str) -> None:
+    check = polling.judge("x0", bound, held_ns)
+    assert (check.level if check else None) == level
+    assert found in (check.found if check else "")
+
+
+def test_what_the_kernel_holds_back(tmp_path: Path) -> None:
+    (tmp_path / "x0").mkdir()
+    (tmp_path / "x0" / "gro_flush_timeout").write_text("50000\n")
+    assert (polling.flush_ns("x0", tmp_path), polling.flush_ns("x1", tmp_path)) == (50_000, 0)
