@@ -71,6 +71,9 @@ class Settings:
     mtu: int = topology.XTS_MTU
     #: The CPUs of the proxy's workers; empty: one worker, wherever the kernel has it.
     cpus: tuple[int, ...] = ()
+    #: Busy polling of both ends: SO_BUSY_POLL of the queues, and how long interrupts stay away.
+    busy_poll_us: int = 0
+    napi_defer_us: int = 0
 
     def __post_init__(self) -> None:
         if self.queue not in QUEUE_KINDS:
@@ -216,6 +219,8 @@ class Lab(AbstractContextManager["Lab"]):
             stored.get("reliable", False),
             stored.get("mtu", topology.XTS_MTU),
             tuple(stored.get("cpus", ())),
+            stored.get("busy_poll_us", 0),
+            stored.get("napi_defer_us", 0),
         )
 
     def _store_settings(self) -> None:
@@ -267,6 +272,10 @@ class Lab(AbstractContextManager["Lab"]):
             command += ["--prove-every-s", "1"]
         if self.settings.reliable:
             command += ["--reliable", "on"]
+        if self.settings.busy_poll_us:
+            command += ["--busy-poll-us", str(self.settings.busy_poll_us)]
+        if self.settings.napi_defer_us:
+            command += ["--napi-defer-us", str(self.settings.napi_defer_us)]
         if self.settings.tokens:
             command += ["--token-key", str(self.token_key)]
         if self.settings.relayed_max is not None:
@@ -291,6 +300,8 @@ class Lab(AbstractContextManager["Lab"]):
                 "queues": f"0-{self.settings.queues - 1}",
                 "token_key": str(self.token_key) if self.settings.tokens else "",
                 "reliable": "on" if self.settings.reliable else "off",
+                "busy_poll_us": self.settings.busy_poll_us,
+                "napi_defer_us": self.settings.napi_defer_us,
                 **self._steering(),
             }
         else:

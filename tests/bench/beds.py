@@ -136,6 +136,8 @@ with attach(os.environ["XTS_ENDPOINT"]):
 _SETTINGS: dict[str, dict[str, Any]] = {
     "shm": {"queue": "shm", "queues": 1},
     "afxdp": {"queue": "afxdp", "queues": 1},
+    "polled": {"queue": "afxdp", "queues": 1, "busy_poll_us": 20, "napi_defer_us": 0},
+    "deferred": {"queue": "afxdp", "queues": 1, "busy_poll_us": 20, "napi_defer_us": 50},
     "several": {"queue": "afxdp", "queues": 4},
     "relay": {"queue": "afxdp", "queues": 2, "relayed_max": 16},
     "crowded": {"queue": "afxdp", "queues": CROWDED_QUEUES, "relayed_max": 256},
