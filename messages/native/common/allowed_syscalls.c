@@ -9,6 +9,7 @@
 #include <linux/seccomp.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -45,7 +46,7 @@ enum condition {
 	CHECKED, /* several arguments, each one of several values */
 };
 
-#define VALUES_MAX 5
+#define VALUES_MAX 6
 #ifndef IPPROTO_MPTCP
 #define IPPROTO_MPTCP 262
 #endif
@@ -185,6 +186,18 @@ static const struct call of_parsers[] = {
 	ARGUMENT(bpf, ONE_OF_TWO, 0, BPF_PROG_TEST_RUN, BPF_PROG_TEST_RUN),
 };
 
+/* Those of the workers, and all of an RDMA device: its queue pairs are made, and taken from state to state, here. */
+static const struct check rdma_requests[] = {
+	{ 1, 6, EXACTLY, { SIOCINQ, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK, SIOCETHTOOL, (uint32_t)RDMA_VERBS_IOCTL } },
+	{ .count = 0 },
+};
+
+/* A queue over RDMA: what there is in `common`, to map a queue pair's rings and to write to its device, and this. */
+static const struct call of_rdma[] = {
+	{ __NR_ioctl, CHECKED, .checks = rdma_requests },
+	ANY(epoll_create1), /* what wakes a queue is a set */
+};
+
 /* gcc tells by macros which sanitizer a file is compiled for, clang by features. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED
@@ -299,6 +312,8 @@ static void write_program(struct program *p, int calls)
 	give(p, SECCOMP_RET_KILL_PROCESS);
 	load(p, offsetof(struct seccomp_data, nr)); /* x32 has other numbers, so they are not on the list */
 	add_calls(p, common, COUNT(common));
+	if (calls & XTS_CALLS_OF_RDMA) /* before others: the first entry of a call decides */
+		add_calls(p, of_rdma, COUNT(of_rdma));
 	if (calls & XTS_CALLS_OF_WORKERS)
 		add_calls(p, of_workers, COUNT(of_workers));
 	if (calls & XTS_CALLS_OF_RELAY)
@@ -376,6 +391,8 @@ int xts_calls_count(int calls)
 		count += count_allowed(of_workers, COUNT(of_workers));
 	if (calls & XTS_CALLS_OF_RELAY)
 		count += count_allowed(of_relay, COUNT(of_relay));
+	if (calls & XTS_CALLS_OF_RDMA)
+		count += count_allowed(of_rdma, COUNT(of_rdma));
 	if (calls & XTS_CALLS_OF_PARSERS)
 		count += count_allowed(of_parsers, COUNT(of_parsers));
 	if (calls & XTS_CALLS_OF_START)

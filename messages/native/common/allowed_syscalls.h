@@ -15,6 +15,7 @@ enum xts_calls {
 	/* added to these: making threads. A second filter without it ends the start-up phase */
 	XTS_CALLS_OF_START = 4,
 	XTS_CALLS_OF_RELAY = 8, /* for the agent's relay */
+	XTS_CALLS_OF_RDMA = 16, /* added to those of workers or of a relay: queues over RDMA, which are open already */
 };
 
 /* Restricts this thread and those that it starts later; with XTS_CALLS_OF_WORKERS all threads of the process, which

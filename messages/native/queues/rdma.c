@@ -3,6 +3,10 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <net/if.h>
+#include <string.h>
+
+#define RDMA_PAGE 4096u
 
 static const struct xts_rdma_module *module;
 
@@ -25,6 +29,27 @@ int xts_rdma_load(const char *path)
 	return 0;
 }
 
+void xts_rdma_geometry(struct xts_attach_reply *g, const struct xts_queue_options *options)
+{
+	memset(g, 0, sizeof *g);
+	g->magic = XTS_ATTACH_MAGIC;
+	g->version = XTS_ATTACH_VERSION;
+	g->kind = XTS_QUEUE_RDMA;
+	g->ethertype = XTS_ETHERTYPE;
+	g->frame_window = options->frame_window;
+	g->queue_id = options->queue_id;
+	g->largest_message = options->largest_message ? options->largest_message : XTS_FRAME_BYTES_MAX;
+	if (options->single_chunk && g->largest_message > XTS_FRAME_BYTES_SINGLE)
+		g->largest_message = XTS_FRAME_BYTES_SINGLE;
+	g->slot_bytes = (g->largest_message + RDMA_PAGE - 1) / RDMA_PAGE * RDMA_PAGE;
+	g->rx_chunks = options->frame_window + XTS_CONTROL_RESERVE + options->kept_max;
+	g->tx_slots = options->frame_window + XTS_CONTROL_RESERVE + XTS_RDMA_SIGNAL_EVERY;
+	/* Locally administered addresses: there is no Ethernet, but frames have an Ethernet header all the same. */
+	memcpy(g->local_mac, (const uint8_t[]){ 0x02, 'r', 'd', 'm', 0, 1 }, 6);
+	memcpy(g->peer_mac, (const uint8_t[]){ 0x02, 'r', 'd', 'm', 0, 2 }, 6);
+	(void)if_indextoname(options->ifindex, g->interface);
+}
+
 int xts_rdma_numbers(int events_fd, struct xts_rdma_numbers *out)
 {
 	return module ? module->numbers(events_fd, out) : -EOPNOTSUPP;
@@ -41,8 +66,19 @@ void xts_rdma_discard(int events_fd)
 		module->discard(events_fd);
 }
 
+int xts_rdma_keep(int events_fd)
+{
+	return module ? module->keep(events_fd) : -EOPNOTSUPP;
+}
+
+int xts_rdma_renew(int events_fd)
+{
+	return module ? module->renew(events_fd) : -EOPNOTSUPP;
+}
+
 static int rdma_open(struct xts_queue_opened *out, const struct xts_queue_options *options)
 {
+	xts_rdma_geometry(&out->geometry, options);
 	return module ? module->open(out, options) : -EOPNOTSUPP;
 }
 

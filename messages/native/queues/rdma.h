@@ -13,6 +13,11 @@
  *     open        the end that is at an interface: device, memory, queue pair, buffers to receive into
  *     step        to each state of the queue pair, as the connection manager says
  *     adopt       the queue (queue.h), from the descriptors of open
+ *     renew       after the queue was closed, for the next connection: where the end is to be kept
+ *
+ * A process that may open no file any more keeps its ends: their device and memory stay, and each connection has a
+ * queue pair of its own. The kernel takes requests for a device only from the process that has opened it, and only
+ * while its credentials are those of then: so an end is opened after the last change of user and of capabilities.
  *
  * Everything that uses libibverbs is in a library of its own (native/rdma/), which xts_rdma_load() loads. It is built
  * where the headers of libibverbs are. Without it, or where libibverbs is not installed, this kind is known by its
@@ -49,7 +54,11 @@ struct xts_rdma_numbers {
 	char device[64];
 };
 
-#define XTS_RDMA_MODULE_VERSION 1u
+/* Every so many sends one says when it is done, and those before it are done by then, too: selective signalling. There
+ * are as many slots more, for those that are done and have not said so. */
+#define XTS_RDMA_SIGNAL_EVERY 16u
+
+#define XTS_RDMA_MODULE_VERSION 2u
 struct xts_rdma_module {
 	uint32_t version; /* XTS_RDMA_MODULE_VERSION */
 	int (*open)(struct xts_queue_opened *out, const struct xts_queue_options *options);
@@ -57,7 +66,12 @@ struct xts_rdma_module {
 	int (*step)(int events_fd, const struct xts_rdma_step *step);
 	int (*adopt)(struct xts_queue **out, enum xts_queue_end end, const int *fds, const struct xts_attach_reply *g);
 	void (*discard)(int events_fd);
+	int (*keep)(int events_fd);
+	int (*renew)(int events_fd);
 };
+
+/* What all ends with these options have: sizes and addresses. For processes that have no end, too. */
+void xts_rdma_geometry(struct xts_attach_reply *g, const struct xts_queue_options *options);
 
 /* Loads the library with the verbs. 0, also if it is loaded already; -ENOENT: it, or libibverbs, is not there;
  * -EPROTONOSUPPORT: it is of another version. */
@@ -69,5 +83,9 @@ int xts_rdma_numbers(int events_fd, struct xts_rdma_numbers *out);
 int xts_rdma_step(int events_fd, const struct xts_rdma_step *step);
 /* Closes an end that was not adopted, its first descriptor included. */
 void xts_rdma_discard(int events_fd);
+/* From now on the end stays when its queue is closed, which any thread may do. Its queue pair goes with the queue, and
+ * renewing makes another. -EBUSY: the queue is in use. */
+int xts_rdma_keep(int events_fd);
+int xts_rdma_renew(int events_fd);
 
 #endif

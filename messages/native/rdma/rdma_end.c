@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <net/if.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +41,17 @@ static void rdma_end_remember(struct rdma_end *e)
 	pthread_mutex_unlock(&lock);
 }
 
+/* Has its queue been adopted, and not closed yet? */
+static bool rdma_in_use(const struct rdma_end *e)
+{
+	bool used;
+
+	pthread_mutex_lock(&lock);
+	used = e->adopted;
+	pthread_mutex_unlock(&lock);
+	return used;
+}
+
 void rdma_end_forget(struct rdma_end *e)
 {
 	pthread_mutex_lock(&lock);
@@ -54,7 +64,8 @@ void rdma_end_forget(struct rdma_end *e)
 	pthread_mutex_unlock(&lock);
 }
 
-void rdma_end_free(struct rdma_end *e)
+/* The end has no queue pair, and no descriptor of a connection any more. */
+static void connection_free(struct rdma_end *e)
 {
 	if (e->base.wait_fd >= 0)
 		close(e->base.wait_fd);
@@ -68,6 +79,15 @@ void rdma_end_free(struct rdma_end *e)
 		(void)ibv_destroy_cq(e->sent);
 	if (e->received)
 		(void)ibv_destroy_cq(e->received);
+	e->base.wait_fd = e->life_fd = -1;
+	e->events_taken = 0;
+	e->qp = NULL;
+	e->sent = e->received = NULL;
+}
+
+void rdma_end_free(struct rdma_end *e)
+{
+	connection_free(e);
 	if (e->events)
 		(void)ibv_destroy_comp_channel(e->events);
 	if (e->mr)
@@ -79,6 +99,19 @@ void rdma_end_free(struct rdma_end *e)
 	if (e->memory)
 		munmap(e->memory, e->memory_bytes);
 	free(e);
+}
+
+void rdma_end_leave(struct rdma_end *e)
+{
+	if (!e->kept) {
+		rdma_end_forget(e);
+		rdma_end_free(e);
+		return;
+	}
+	connection_free(e);
+	pthread_mutex_lock(&lock);
+	e->adopted = false;
+	pthread_mutex_unlock(&lock);
 }
 
 /* --- the queue pair ------------------------------------------------------------------------------------------------ */
@@ -123,13 +156,32 @@ static int verbs_open(struct rdma_end *e)
 {
 	e->pd = ibv_alloc_pd(e->device);
 	e->events = e->pd ? ibv_create_comp_channel(e->device) : NULL;
-	e->sent = e->events ? ibv_create_cq(e->device, (int)e->slots, NULL, NULL, 0) : NULL;
-	e->received = e->sent ? ibv_create_cq(e->device, (int)e->buffers, NULL, e->events, 0) : NULL;
-	if (!e->received)
+	if (!e->events)
 		return errno ? -errno : -EIO;
 	if (fcntl(e->events->fd, F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
 	return 0;
+}
+
+/* What each connection has of its own, and all buffers and slots free. */
+static int connection_open(struct rdma_end *e)
+{
+	struct xts_queue_stats none = { 0 };
+
+	e->connected = e->broken = e->hung_up = e->asked = false;
+	e->submitted = e->unsignalled = e->way_first = e->way_end = 0;
+	e->done_count = e->done_next = 0;
+	e->base.stats = none;
+	memset(e->state, 0, sizeof e->state);
+	for (e->free_count = 0; e->free_count < e->slots; e->free_count++)
+		e->free[e->free_count] = (uint16_t)(e->slots - 1 - e->free_count);
+	for (e->returned_count = 0; e->returned_count < e->buffers; e->returned_count++)
+		e->returned[e->returned_count] = (uint16_t)e->returned_count;
+	e->sent = ibv_create_cq(e->device, (int)e->slots, NULL, NULL, 0);
+	e->received = e->sent ? ibv_create_cq(e->device, (int)e->buffers, NULL, e->events, 0) : NULL;
+	if (!e->received)
+		return errno ? -errno : -EIO;
+	return queue_pair_open(e);
 }
 
 static struct rdma_end *end_make(const struct xts_attach_reply *g)
@@ -145,10 +197,6 @@ static struct rdma_end *end_make(const struct xts_attach_reply *g)
 	e->buffers = g->rx_chunks;
 	e->slot_bytes = g->slot_bytes;
 	e->base.largest_message = g->largest_message;
-	for (e->free_count = 0; e->free_count < e->slots; e->free_count++)
-		e->free[e->free_count] = (uint16_t)(e->slots - 1 - e->free_count);
-	for (; e->returned_count < e->buffers; e->returned_count++)
-		e->returned[e->returned_count] = (uint16_t)e->returned_count;
 	return e;
 }
 
@@ -159,27 +207,7 @@ static bool geometry_ok(const struct xts_attach_reply *g)
 	       g->largest_message <= XTS_FRAME_BYTES_MAX && g->slot_bytes >= g->largest_message &&
 	       g->slot_bytes <= XTS_FRAME_BYTES_MAX && g->slot_bytes % RDMA_PAGE == 0 &&
 	       xts_queue_kept_of(g->rx_chunks, g->frame_window, 1) >= 0 && g->rx_chunks <= RDMA_BUFFERS_MAX &&
-	       g->tx_slots >= g->frame_window + XTS_CONTROL_RESERVE + RDMA_SIGNAL_EVERY && g->tx_slots <= RDMA_SLOTS_MAX;
-}
-
-static void geometry_make(struct xts_attach_reply *g, const struct xts_queue_options *options)
-{
-	g->magic = XTS_ATTACH_MAGIC;
-	g->version = XTS_ATTACH_VERSION;
-	g->kind = XTS_QUEUE_RDMA;
-	g->ethertype = XTS_ETHERTYPE;
-	g->frame_window = options->frame_window;
-	g->queue_id = options->queue_id;
-	g->largest_message = options->largest_message ? options->largest_message : XTS_FRAME_BYTES_MAX;
-	if (options->single_chunk && g->largest_message > XTS_FRAME_BYTES_SINGLE)
-		g->largest_message = XTS_FRAME_BYTES_SINGLE;
-	g->slot_bytes = (g->largest_message + RDMA_PAGE - 1) / RDMA_PAGE * RDMA_PAGE;
-	g->rx_chunks = options->frame_window + XTS_CONTROL_RESERVE + options->kept_max;
-	g->tx_slots = options->frame_window + XTS_CONTROL_RESERVE + RDMA_SIGNAL_EVERY;
-	/* Locally administered addresses: there is no Ethernet, but frames have an Ethernet header all the same. */
-	memcpy(g->local_mac, (const uint8_t[]){ 0x02, 'r', 'd', 'm', 0, 1 }, 6);
-	memcpy(g->peer_mac, (const uint8_t[]){ 0x02, 'r', 'd', 'm', 0, 2 }, 6);
-	(void)if_indextoname(options->ifindex, g->interface);
+	       g->tx_slots >= g->frame_window + XTS_CONTROL_RESERVE + XTS_RDMA_SIGNAL_EVERY && g->tx_slots <= RDMA_SLOTS_MAX;
 }
 
 /* One end, as at an interface: its descriptor is found at either. */
@@ -188,7 +216,6 @@ static int rdma_open(struct xts_queue_opened *out, const struct xts_queue_option
 	struct rdma_end *e;
 	int error;
 
-	geometry_make(&out->geometry, options);
 	if (!geometry_ok(&out->geometry))
 		return -EINVAL;
 	e = end_make(&out->geometry);
@@ -200,7 +227,7 @@ static int rdma_open(struct xts_queue_opened *out, const struct xts_queue_option
 	if (!error)
 		error = memory_open(e);
 	if (!error)
-		error = queue_pair_open(e);
+		error = connection_open(e);
 	if (error) {
 		rdma_end_free(e);
 		return error;
@@ -218,6 +245,8 @@ static int rdma_numbers(int events_fd, struct xts_rdma_numbers *out)
 
 	if (!e)
 		return -EBADF;
+	if (!e->qp)
+		return -ENOTCONN;
 	*out = (struct xts_rdma_numbers){
 		.qp_num = e->qp->qp_num, .inline_max = e->inline_max, .lkey = e->mr->lkey, .rkey = e->mr->rkey
 	};
@@ -272,6 +301,8 @@ static int rdma_step(int events_fd, const struct xts_rdma_step *step)
 		return -EBADF;
 	if (step->mask & ~known || step->state > IBV_QPS_RTS)
 		return -EINVAL;
+	if (!e->qp)
+		return -ENOTCONN;
 	if (step->mask) /* iWARP goes on by itself */
 		error = ibv_modify_qp(e->qp, &attributes, (int)step->mask);
 	if (!error && step->state == IBV_QPS_INIT)
@@ -285,10 +316,34 @@ static void rdma_discard(int events_fd)
 {
 	struct rdma_end *e = rdma_find(events_fd);
 
-	if (e && !e->adopted) {
+	if (e && !rdma_in_use(e)) {
 		rdma_end_forget(e);
 		rdma_end_free(e);
 	}
+}
+
+static int rdma_keep(int events_fd)
+{
+	struct rdma_end *e = rdma_find(events_fd);
+
+	if (!e)
+		return -EBADF;
+	if (rdma_in_use(e))
+		return -EBUSY;
+	e->kept = true;
+	return 0;
+}
+
+static int rdma_renew(int events_fd)
+{
+	struct rdma_end *e = rdma_find(events_fd);
+
+	if (!e)
+		return -EBADF;
+	if (rdma_in_use(e))
+		return -EBUSY;
+	connection_free(e); /* of a connection that did not come to a queue */
+	return connection_open(e);
 }
 
 /* --- the queue ----------------------------------------------------------------------------------------------------- */
@@ -317,7 +372,7 @@ static int rdma_adopt(struct xts_queue **out, enum xts_queue_end end, const int 
 
 	if (!geometry_ok(g))
 		return -EINVAL;
-	if (!e || e->adopted)
+	if (!e || rdma_in_use(e))
 		return -EBADF;
 	if (g->frame_window != e->geometry.frame_window || g->largest_message != e->geometry.largest_message ||
 	    g->rx_chunks != e->buffers || g->tx_slots != e->slots || g->slot_bytes != e->slot_bytes)
@@ -327,7 +382,9 @@ static int rdma_adopt(struct xts_queue **out, enum xts_queue_end end, const int 
 	fd = wait_open(e, fds[XTS_RDMA_LIFE]);
 	if (fd < 0)
 		return fd;
+	pthread_mutex_lock(&lock);
 	e->adopted = true;
+	pthread_mutex_unlock(&lock);
 	e->life_fd = fds[XTS_RDMA_LIFE];
 	e->base.ops = &rdma_ops;
 	e->base.frame_window = g->frame_window;
@@ -349,4 +406,6 @@ __attribute__((visibility("default"))) const struct xts_rdma_module xts_rdma_mod
 	.step = rdma_step,
 	.adopt = rdma_adopt,
 	.discard = rdma_discard,
+	.keep = rdma_keep,
+	.renew = rdma_renew,
 };

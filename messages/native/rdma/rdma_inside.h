@@ -9,10 +9,7 @@
 #include "queues/rdma.h"
 
 #define RDMA_KEPT_MAX 96u
-/* Every so many sends one says when it is done, and those before it are done by then, too: selective signalling. There
- * are as many slots more, for those that are done and have not said so. */
-#define RDMA_SIGNAL_EVERY 16u
-#define RDMA_SLOTS_MAX (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE + RDMA_SIGNAL_EVERY)
+#define RDMA_SLOTS_MAX (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE + XTS_RDMA_SIGNAL_EVERY)
 #define RDMA_BUFFERS_MAX (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE + RDMA_KEPT_MAX)
 #define RDMA_WAY 256u       /* a power of two, at least RDMA_SLOTS_MAX */
 #define RDMA_COMPLETIONS 16 /* taken at once */
@@ -26,6 +23,7 @@ struct rdma_end {
 	struct rdma_end *next; /* of this process's */
 	int pid;               /* that has opened it: the verbs of another process's end do not work */
 	bool adopted, connected;
+	bool kept; /* stays when its queue is closed */
 
 	struct ibv_context *device;
 	struct ibv_pd *pd;
@@ -79,5 +77,7 @@ int rdma_device_open(struct rdma_end *e, uint32_t ifindex);
 /* Releases everything. The end is in no list any more. */
 void rdma_end_free(struct rdma_end *e);
 void rdma_end_forget(struct rdma_end *e);
+/* The queue is closed: releases the end, or what it has of the connection if it is kept. */
+void rdma_end_leave(struct rdma_end *e);
 
 #endif

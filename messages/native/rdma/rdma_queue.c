@@ -10,7 +10,7 @@
  * after that.
  *
  * Slots come back when the peer's hardware has the frame, not when its program has read it. One send of
- * RDMA_SIGNAL_EVERY, and each of a retained slot, says that it is done; that is true of all before it. A kick is one
+ * XTS_RDMA_SIGNAL_EVERY, and each of a retained slot, says that it is done; that is true of all before it. A kick is one
  * list of sends: one system call at most, or none. Only the last asks the peer to wake up, which is how one event
  * serves many frames.
  *
@@ -94,7 +94,7 @@ static void rdma_submit(struct xts_queue *base, const struct xts_tx_slot *slot, 
 	e->send[n] = (struct ibv_send_wr){ .sg_list = &e->send_part[n], .num_sge = 1, .opcode = IBV_WR_SEND };
 	if (bytes <= e->inline_max)
 		e->send[n].send_flags |= IBV_SEND_INLINE;
-	if (++e->unsignalled == RDMA_SIGNAL_EVERY || retained) {
+	if (++e->unsignalled == XTS_RDMA_SIGNAL_EVERY || retained) {
 		e->send[n].send_flags |= IBV_SEND_SIGNALED;
 		e->unsignalled = 0;
 	}
@@ -305,8 +305,7 @@ static void rdma_disarm(struct xts_queue *base)
 
 static void rdma_close(struct xts_queue *base)
 {
-	rdma_end_forget(end_of(base));
-	rdma_end_free(end_of(base));
+	rdma_end_leave(end_of(base));
 }
 
 const struct xts_queue_ops rdma_ops = {

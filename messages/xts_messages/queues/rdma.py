@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +21,10 @@ from xts_messages.queues.queue_kinds import DEFAULT, RDMA, QueueEnd, QueueOption
 
 #: The library with the verbs, which is there if libibverbs was when this package was built.
 LIBRARY = Path(_native.__file__).with_name("libxts-rdma.so")
+
+#: What libibverbs and librdmacm read, and the devices that they use: for who gives up all other files.
+READS = ("/sys", "/proc", "/etc", "/usr/lib", "/lib")
+DEVICES = ("/dev/infiniband",)
 
 
 def load() -> None:
@@ -33,6 +38,20 @@ def load() -> None:
     check(result, "loading the library of RDMA queues")
 
 
+def check_installed() -> None:
+    """OSError: what is missing for queues over RDMA, and for connecting them (rdma_cm.py)."""
+    load()
+    if find_spec("pyverbs") is None:
+        raise OSError(errno.EOPNOTSUPP, "no connections of RDMA: pyverbs is not installed (python3-pyverbs)")
+
+
+def geometry(options: QueueOptions = DEFAULT, **more: int) -> Any:
+    """The `struct xts_attach_reply *` of all ends with these options, for who has none."""
+    found = ffi.new("struct xts_attach_reply *")
+    lib.xts_rdma_geometry(found, options.native(**more))
+    return found
+
+
 def _not_built() -> str:
     return "this package was built without libibverbs (libibverbs-dev)"
 
@@ -40,15 +59,19 @@ def _not_built() -> str:
 class RdmaEnd:
     """An end that is not in use yet. A context manager; closing it does nothing after it was adopted."""
 
-    def __init__(self, ifindex: int, options: QueueOptions = DEFAULT, **more: int) -> None:
-        """Opens it at the RDMA device of an interface. OSError: why it cannot be."""
+    def __init__(self, ifindex: int, options: QueueOptions = DEFAULT, *, keep: bool = False, **more: int) -> None:
+        """Opens it at the RDMA device of an interface. `keep`: when its queue has been closed, `renew()` makes the end
+        as new. OSError: why it cannot be opened."""
         load()
         try:
             self._end, _ = open_ends(RDMA, options, ifindex=ifindex, **more)
         except OSError as failure:
             raise _explained(failure) from failure
         self._events_fd = self._end.descriptors[0]
+        self._keep = keep
         self.geometry = self._end.geometry
+        if keep:
+            check(lib.xts_rdma_keep(self._events_fd), "keeping an end of an RDMA queue")
 
     def __enter__(self) -> Self:
         return self
@@ -61,6 +84,14 @@ class RdmaEnd:
         if self._events_fd >= 0:
             lib.xts_rdma_discard(self._events_fd)
             self._events_fd = -1
+
+    def renew(self) -> None:
+        """With a new queue pair, for the next connection. OSError EBUSY: the queue is in use; else: the device is gone,
+        or has no more."""
+        try:
+            check(lib.xts_rdma_renew(self._events_fd), "a new queue pair")
+        except OSError as failure:
+            raise _explained(failure) from failure
 
     @property
     def numbers(self) -> Any:
@@ -90,7 +121,8 @@ class RdmaEnd:
         """The queue, once all steps were taken. Takes over `life_fd`, which hangs up when the connection ends. OSError
         ENOTCONN: it is not connected."""
         queue = QueueEnd(self.geometry, (self._events_fd, life_fd)).adopt(end)
-        self._events_fd = -1
+        if not self._keep:
+            self._events_fd = -1
         return queue
 
 

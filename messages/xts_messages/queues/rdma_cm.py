@@ -91,6 +91,12 @@ def _verbs() -> tuple[Any, Any, Any]:
         raise OSError(errno.EOPNOTSUPP, f"no RDMA connections: {failure} (python3-pyverbs)") from failure
 
 
+def load() -> None:
+    """Imports what is needed, for a process that can read no file later. OSError: it is not there."""
+    _verbs()
+    import_module("pyverbs.pyverbs_error")
+
+
 @contextlib.contextmanager
 def _as_os_errors(what: str) -> Any:
     from pyverbs.pyverbs_error import PyverbsError
@@ -230,9 +236,16 @@ def _address(service: int, src: str | None = None, dst: str | None = None) -> An
         return cmid.AddrInfo(port_space=names.RDMA_PS_TCP, flags=flags, **ends)
 
 
+def _set_ack_timeout(ident: Any, options: Options) -> None:
+    _, names, _ = _verbs()
+    if options.ack_timeout is not None:
+        with _as_os_errors("the time-out of acknowledgements"):
+            ident.set_option(names.RDMA_OPTION_ID, names.RDMA_OPTION_ID_ACK_TIMEOUT, options.ack_timeout, 1)
+
+
 def connect(address: str, service: int, qp_number: int, step: Step, options: Options = DEFAULT) -> Connection:
     """Connects a queue pair to a listener, the active side. OSError says what failed."""
-    cmid, names, _ = _verbs()
+    cmid, _, _ = _verbs()
     channel = Channel()
     ident = cmid.CMID(creator=channel.native)
     try:
@@ -240,9 +253,7 @@ def connect(address: str, service: int, qp_number: int, step: Step, options: Opt
         with _as_os_errors(f"the RDMA address {address}"):
             ident.resolve_addr(_address(service, dst=address), RESOLVE_MS)
         channel.expect("ADDR_RESOLVED", options.timeout_s)
-        if options.ack_timeout is not None:
-            with _as_os_errors("the time-out of acknowledgements"):
-                ident.set_option(names.RDMA_OPTION_ID, names.RDMA_OPTION_ID_ACK_TIMEOUT, options.ack_timeout, 1)
+        _set_ack_timeout(ident, options)
         with _as_os_errors(f"the route to {address}"):
             ident.resolve_route(RESOLVE_MS)
         channel.expect("ROUTE_RESOLVED", deadline - time.monotonic())
@@ -277,6 +288,7 @@ class Request:
     def accept(self, qp_number: int, step: Step, options: Options = DEFAULT) -> Connection:
         """Connects a queue pair to it. OSError: it went away, or did not answer."""
         try:
+            _set_ack_timeout(self._ident, options)
             for state in ("INIT", "RTR", "RTS"):
                 step(_step_of(self._ident, state))
             with _as_os_errors("accepting an RDMA connection"):
@@ -318,10 +330,13 @@ class Listener:
         return self._channel.fileno()
 
     def request(self, timeout_s: float) -> Request:
-        """The next peer of our kind; others are refused. No connection of this listener may be open. TimeoutError."""
+        """The next peer of our kind; others are refused. No connection of this listener may be open. TimeoutError.
+        OSError ENODEV: the device has gone, and waits until nobody uses it any more."""
         deadline = time.monotonic() + timeout_s
         while True:
-            _, said, ident = self._channel.event(deadline - time.monotonic(), request=True)
+            name, said, ident = self._channel.event(deadline - time.monotonic(), request=True)
+            if name == "DEVICE_REMOVAL":
+                raise OSError(errno.ENODEV, "the RDMA device was removed")
             if ident is None:
                 continue
             request = Request(self._channel, ident, said)

@@ -16,7 +16,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same numbers o
 _GET_VERSION = 1
 _PATH_BENEATH = 1
 
-_READ_FILE, _READ_DIR, _REMOVE_FILE = 1 << 2, 1 << 3, 1 << 5
+_WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_FILE, _IOCTL_DEVICE = 1 << 1, 1 << 2, 1 << 3, 1 << 5, 1 << 15
 #: All rights to files, by the first version that knows them.
 _FILES = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
 #: TCP bind and connect.
@@ -30,11 +30,13 @@ def version() -> int:
     return max(0, _call(_CREATE_RULESET, None, ctypes.c_size_t(0), _GET_VERSION))
 
 
-def restrict(*, reads: Iterable[str] = (), removes: Iterable[str] = (), network: bool = False) -> str:
+def restrict(
+    *, reads: Iterable[str] = (), removes: Iterable[str] = (), devices: Iterable[str] = (), network: bool = False
+) -> str:
     """From now on this thread, and what it starts, cannot open, make or run any file, except to read files beneath
-    `reads` and to remove files from the directories `removes`. Without `network` it cannot bind or connect TCP sockets
-    either. Needs no privilege, only PR_SET_NO_NEW_PRIVS. Returns a description for the log. OSError: the kernel has
-    Landlock, and refuses."""
+    `reads`, to use devices beneath `devices`, and to remove files from the directories `removes`. Without `network` it
+    cannot bind or connect TCP sockets either. Needs no privilege, only PR_SET_NO_NEW_PRIVS. Returns a description for
+    the log. OSError: the kernel has Landlock, and refuses."""
     known = version()
     if not known:
         return "no Landlock: the kernel has none, or it is not enabled"
@@ -43,7 +45,8 @@ def restrict(*, reads: Iterable[str] = (), removes: Iterable[str] = (), network:
     count = 3 if known >= 6 else 2 if known >= 4 else 1
     ruleset = _check(_call(_CREATE_RULESET, struct.pack(f"={count}Q", *words[:count]), ctypes.c_size_t(8 * count), 0))
     try:
-        for paths, rights in ((reads, _READ_FILE | _READ_DIR), (removes, _REMOVE_FILE)):
+        uses = _READ_FILE | _READ_DIR | _WRITE_FILE | _IOCTL_DEVICE
+        for paths, rights in ((reads, _READ_FILE | _READ_DIR), (removes, _REMOVE_FILE), (devices, uses & files)):
             for path in paths:
                 _allow(ruleset, path, rights)
         _check(_call(_RESTRICT_SELF, ruleset, 0))
