@@ -43,6 +43,7 @@ from xts_messages.attaching.endpoint import Adopted, Attached, Endpoint, Grant, 
 from xts_messages.attaching.queue_refusals import Refusals
 from xts_messages.machine.low_ports import first_port
 from xts_messages.native import ffi, lib
+from xts_messages.queues import rdma
 from xts_messages.services import landlock, privilege
 from xts_messages.services.log_format import about
 from xts_messages.services.served_sockets import in_use, server_of
@@ -58,6 +59,7 @@ from xts_agent.config import RELOADABLE, AgentConfig, restart_needed
 from xts_agent.host_figures import HostFigures
 from xts_agent.pods import PREFIX, Pod, Pods
 from xts_agent.queue_pool import Pool, Slot, State
+from xts_agent.rdma_pool import RdmaPool
 from xts_agent.relay import Relay, Relayed
 from xts_agent.starter import Starter
 from xts_agent.users import find_user
@@ -68,6 +70,9 @@ if TYPE_CHECKING:
     from xts_agent.metrics_process import MetricsProcess
 
 log = logging.getLogger("xts-agent")
+
+#: A proxy that is not there is asked again after a second, and twice as long each time, up to this.
+RDMA_RETRY_MAX_S = 8.0
 
 
 class Agent:
@@ -94,7 +99,8 @@ class Agent:
                 raise in_use(config.endpoint, server)  # before anything is done to an interface
             Path(config.endpoint).parent.mkdir(parents=True, exist_ok=True)
             self._starter, (openers, keepers, metrics) = self._start_processes(listener is not None, undo)
-            self.pools = [self._open_pool(*one, undo) for one in zip(config.each(), openers, strict=True)]
+            self._openers = len(openers)
+            self.pools = self._open_pools(openers, undo)
             if keepers:
                 self.relays = self._open_relays(keepers[0], undo)
             self._pods = Pods(config.pods) if config.pods else None
@@ -131,9 +137,12 @@ class Agent:
     def _start_processes(self, endpoint_stays: bool, undo: ExitStack) -> tuple[Starter, list[list[socket.socket]]]:
         """The starter, and the connections to openers, the keeper of relays, and that of metrics servers."""
         config = self.config
-        kinds = [[privileged_opener.role(one, endpoint_stays) for one in config.each()], [], []]
+        if config.queue == "rdma":
+            rdma.check_installed()
+        opened = config.each() if config.queue == "afxdp" else []
+        kinds = [[privileged_opener.role(one, endpoint_stays) for one in opened], [], []]
         if config.may_relay:
-            kinds[1].append(relay_keeper.role(self._user))
+            kinds[1].append(relay_keeper.role(self._user, config))
         if config.metrics != "off":
             from xts_agent import metrics_process
 
@@ -145,6 +154,11 @@ class Agent:
         undo.callback(starter.stop)  # before these end
         connections = iter(first)
         return starter, [[next(connections) for _ in kind] for kind in kinds]
+
+    def _open_pools(self, openers: list[socket.socket], undo: ExitStack) -> list[Pool]:
+        if self.config.queue == "rdma":
+            return [RdmaPool.of(self.config)]
+        return [self._open_pool(*one, undo) for one in zip(self.config.each(), openers, strict=True)]
 
     def _open_pool(self, config: AgentConfig, opener: socket.socket, undo: ExitStack) -> Pool:
         pool = Pool(config.name, opener, config.spares, self._watch, self._taken)
@@ -159,8 +173,10 @@ class Agent:
         made = []
         for config, pool in zip(self.config.each(), self.pools, strict=True):
             if most := config.relayed_limit(len(pool.slots)):
-                unasked = config.relayed_max is None
+                unasked = config.relayed_max is None and config.queue == "afxdp"
                 relay = Relay(pool, keeper, most, self._token, self._lost, self._watch, unasked=unasked)
+                if config.queue == "rdma":
+                    relay.retry_max_s = RDMA_RETRY_MAX_S
                 undo.callback(relay.close)
                 made.append(relay)
                 self._meet(relay, config)
@@ -170,7 +186,9 @@ class Agent:
         """Goes on with the relay of an agent before, if there is one. Relays that this one starts wait for the next."""
         path = found_relay.path_of(config.endpoint, config.name)
         found = found_relay.find(path)
-        if found and found.is_of(config) and relay.take_up(found):
+        pool = relay.pool
+        ours = found and (pool.is_of(found) if isinstance(pool, RdmaPool) else found.is_of(config))
+        if found and ours and relay.take_up(found):
             return
         if found:
             found.close()
@@ -182,9 +200,9 @@ class Agent:
 
     def _renew(self, number: int, connection: socket.socket) -> None:
         """The starter has started a process again."""
-        if number < len(self.pools):
+        if number < self._openers:
             self.pools[number].renew(connection)
-        elif self._keeper and number == len(self.pools):
+        elif self._keeper and number == self._openers:
             self._keeper.close()
             self._keeper = connection
             for relay in self.relays:
@@ -432,6 +450,8 @@ class Agent:
         serving = [pool for pool in self.pools if not pool.problem]
         count = sum(map(self._for_processes, serving))
         names = ", ".join(pool.interface for pool in serving)
+        if self.config.queue == "rdma":
+            return f"over RDMA at {names} processes are served by the relay alone"
         why = [*(pool.problem for pool in self.pools), *(pool.state.lacking_reason for pool in serving)]
         return "; ".join([f"all {count} queues of {names} are in use", *filter(None, why)])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import json
 import tomllib
 from collections.abc import Callable, Collection
@@ -16,7 +17,7 @@ from xts_messages.attaching.killed_processes import ENDED_KEEP_S, ENDED_KEEP_S_M
 from xts_messages.machine import mac_address
 from xts_messages.metrics.metric_list import add_list_metrics
 from xts_messages.metrics.metrics_address import MetricsAddress
-from xts_messages.queues.queue_kinds import QueueOptions
+from xts_messages.queues.queue_kinds import RDMA_PORT, RDMA_QUEUES_MAX, QueueOptions
 from xts_messages.services import exit_status
 from xts_messages.services.log_format import FORMATS, Format
 from xts_messages.services.served_sockets import add_unserved
@@ -43,7 +44,12 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """The file's keys, at its top level, have these names. What applies to an interface applies to each of several."""
 
     interface: InterfaceName | tuple[InterfaceName, ...]
-    peer_mac: str | tuple[str, ...]  # the proxy's MAC address on each of these wires
+    peer_mac: str | tuple[str, ...] = ()  # the proxy's MAC address on each of these wires
+    queue: Literal["afxdp", "rdma"] = "afxdp"  # what the interface has: queues, or an RDMA device for the relay
+    rdma_peer: str = ""  # the address at which the proxy waits for RDMA connections
+    rdma_port: Annotated[int, Meta(ge=1, le=65535)] = RDMA_PORT  # of its queue 0; queue N is at N more
+    rdma_queue: Annotated[int, Meta(ge=0, le=RDMA_QUEUES_MAX - 1)] = 0  # which of the proxy's queues is ours
+    rdma_ack_timeout: Annotated[int, Meta(ge=0, le=31)] | None = None  # 4.096 us * 2 to this power; None: by the route
     endpoint: Annotated[str, Meta(min_length=1, max_length=107, description=_A_PATH)] = DEFAULT_ENDPOINT
     endpoint_mode: Annotated[int, Meta(ge=0, le=0o777)] = 0o666
     ethertype: Annotated[int, Meta(ge=0x0600, le=0xFFFF)] = ETHERTYPE
@@ -88,7 +94,9 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return mac_address.station(self.peer_mac)
 
     def unpaired(self) -> str:
-        """Why interfaces and MAC addresses do not pair up; "": they do."""
+        """Why interfaces and MAC addresses do not pair up, or an RDMA device has no peer; "": they do."""
+        if self.queue == "rdma":
+            return self._no_rdma()
         interfaces, macs = _each(self.interface), _each(self.peer_mac)
         if not interfaces or len(interfaces) != len(macs):
             return f"{len(interfaces)} interfaces and {len(macs)} of peer_mac: give one for each, in order"
@@ -96,8 +104,21 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             return f"an interface is named twice: {', '.join(interfaces)}"
         return ""
 
+    def _no_rdma(self) -> str:
+        if not isinstance(self.interface, str):
+            return 'queue = "rdma" takes one interface: run an agent for each, with an endpoint of its own'
+        if not self.rdma_peer:
+            return 'queue = "rdma" needs rdma_peer, the address at which the proxy listens'
+        if self.rdma_port + self.rdma_queue > 65535:
+            return f"port {self.rdma_port} of queue 0 leaves none for queue {self.rdma_queue}"
+        if self.relayed_max == 0:
+            return 'queue = "rdma" serves processes by a relay, and relayed_max = 0 allows none'
+        return 'pods cannot be served with queue = "rdma"' if self.pods else ""
+
     def each(self) -> list[AgentConfig]:
         """The configuration of each interface."""
+        if self.queue == "rdma":
+            return [self]
         pairs = zip(_each(self.interface), _each(self.peer_mac), strict=True)
         return [structs.replace(self, interface=name, peer_mac=mac) for name, mac in pairs]
 
@@ -115,6 +136,8 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def may_relay(self) -> bool:
         """May there be a relay? Not unasked in Kubernetes, where pods are allocated queues, and not without frames of
         several buffers, which it needs."""
+        if self.queue == "rdma":
+            return True
         return bool(self.relayed_max) if self.relayed_max is not None else not self.pods and not self.single_chunk
 
     def relayed_limit(self, queues: int) -> int:
@@ -122,6 +145,8 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         interface with one queue has none: the first process would have to do without a queue of its own."""
         if self.relayed_max is not None:
             return self.relayed_max
+        if self.queue == "rdma":
+            return RELAYED_DEFAULT
         return RELAYED_DEFAULT if self.may_relay and queues > 1 else 0
 
     def per_uid_limit(self, queues: int) -> int:
@@ -176,6 +201,32 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         help="the proxy's MAC address on that interface; frames from other addresses are dropped; one for each "
         "interface, in order",
+    )
+    add(
+        "--queue",
+        choices=("afxdp", "rdma"),
+        help="what the interface has: AF_XDP queues for programs (afxdp), or an RDMA device over which a relay reaches "
+        "the proxy for all programs (rdma) (default afxdp)",
+    )
+    add("--rdma-peer", metavar="ADDRESS", help="the address at which the proxy waits for RDMA connections")
+    add(
+        "--rdma-port",
+        metavar="N",
+        type=int,
+        help=f"the port of the proxy's RDMA queue 0, as in its configuration (default {RDMA_PORT})",
+    )
+    add(
+        "--rdma-queue",
+        metavar="N",
+        type=int,
+        help="which of the proxy's RDMA queues is for this agent; it is N ports further (default 0)",
+    )
+    add(
+        "--rdma-ack-timeout",
+        metavar="N",
+        type=int,
+        help="how long the RDMA device waits for an acknowledgement before it repeats: 4.096 us * 2^N (default: as the "
+        "RDMA connection manager finds from the route)",
     )
     add("--endpoint", metavar="PATH", help=f"the Unix socket that programs attach to (default {DEFAULT_ENDPOINT})")
     add(
@@ -340,6 +391,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 _NEEDED = {"--interface": "interface", "--peer-mac": "peer_mac"}
+_NEEDED_RDMA = {"--interface": "interface", "--rdma-peer": "rdma_peer"}
 _COMMAND_LINE = "the command line"
 
 #: Keys that a reload takes over. The others need a restart.
@@ -383,16 +435,18 @@ def parse(text: str, file: str, given: dict[str, Any]) -> AgentConfig:
     for name, value in given.items():
         if problem := _convert(name, value, values):
             mistakes.append(Mistake(_COMMAND_LINE, None, f"--{name.replace('_', '-')}", problem))
-    missing = [option for option, name in _NEEDED.items() if name not in raw and name not in given]
+    needed = _NEEDED_RDMA if values.get("queue") == "rdma" else _NEEDED
+    missing = [option for option, name in needed.items() if name not in raw and name not in given]
     if missing:
-        keys, wanted = (" and ".join(names) for names in ([_NEEDED[option] for option in missing], missing))
+        keys, wanted = (" and ".join(names) for names in ([needed[option] for option in missing], missing))
         problem = f"{keys} must be given, here or by {wanted}" if file else f"{wanted} must be given (see --help)"
         mistakes.append(Mistake(file or _COMMAND_LINE, None, "", problem))
     if mistakes:
         raise ConfigError(mistakes)
     config = AgentConfig(**values)
     if problem := config.unpaired():
-        position = None if "peer_mac" in given else places["peer_mac",].value
+        which = "rdma_peer" if config.queue == "rdma" else "peer_mac"
+        position = None if which in given else places[which,].value
         raise ConfigError([Mistake(file if position else _COMMAND_LINE, position, "", problem)])
     return config
 
@@ -404,6 +458,7 @@ _EXPECTED = {field.name: expectation(field.type) for field in structs.fields(Age
 
 #: Keys whose values are texts of a form: what is expected, and the function that raises ValueError for another form.
 _PARSED: dict[str, tuple[str, Callable[[str], object]]] = {
+    "rdma_peer": ('an address such as "192.168.100.2"', ipaddress.ip_address),
     "metrics": (MetricsAddress.expected, MetricsAddress.parse),
     "peer_mac": (f"{mac_address.EXPECTED}, or an array of such", mac_address.station),
 }

@@ -202,6 +202,11 @@ class Pool:
         self.refill()
         return slot
 
+    def left(self, epoch: int, queue_id: int) -> Slot | None:
+        """The queue that a relay of an earlier agent has; None: it is none of this pool."""
+        slot = next((one for one in self.slots if one.before_us and one.before_us.epoch == epoch), None)
+        return slot if slot and slot.queue_id == queue_id else None
+
     def keep(self, slot: Slot, uid: int) -> None:
         """A queue that was given away by an earlier agent is USED again: whoever has it is known."""
         slot.state, slot.uid, slot.pod, slot.before_us = State.USED, uid, "", None

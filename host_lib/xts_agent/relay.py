@@ -46,6 +46,7 @@ SPIN_US = 20
 #: The relay's own queue is charged to no user.
 _NO_UID = -1
 _REPORT_BYTES = int(ffi.sizeof("struct xts_relay_report"))
+_TEXT_BYTES_MAX = 400
 
 #: The function that makes a token for a queue. Arguments: geometry, whose (a number behind the relay, or RELAY_SELF),
 #: pid and uid, cgroup, epoch.
@@ -82,6 +83,7 @@ class Relay:
     changed: Callable[[Relay], None]  # the socket to the relay's process has changed, or is gone
     unasked: bool = False  # started when it is needed
     listener: socket.socket | None = None  # where relays wait for the next agent; None: they end with this one
+    retry_max_s: float = RETRY_S  # one that fails again and again is tried after RETRY_S, and twice as long each time
     slot: Slot | None = field(default=None, init=False)
     control: socket.socket | None = field(default=None, init=False)
     up: bool = field(default=False, init=False)
@@ -91,6 +93,7 @@ class Relay:
     _geometry: Any = field(default=None, init=False)
     _next: int = field(default=1, init=False)
     _retry_at: float = field(default=0.0, init=False)
+    _wait_s: float = field(default=RETRY_S, init=False)
     _wanted: bool = field(default=False, init=False)  # a process has needed it
     _failed: bool = field(default=False, init=False)  # the last relay never came up, so waiting may be pointless
 
@@ -161,10 +164,9 @@ class Relay:
             descriptors = slot.pool.admit(slot, Owner(int(geometry.epoch), os.geteuid(), os.getpid()), secret)
             self.slot = slot
             try:
-                xsk_fd, umem_fd = descriptors
                 start = Start(bytes(ffi.buffer(geometry)), self.channels_max, SPIN_US)
                 listening = (self.listener.fileno(),) if self.listener else ()
-                start.send(keeper, (xsk_fd, umem_fd, theirs.fileno(), *listening))
+                start.send(keeper, (*descriptors, theirs.fileno(), *listening))
             except OSError:
                 ours.close()
                 raise
@@ -176,10 +178,16 @@ class Relay:
 
     def _fail(self, problem: str) -> None:
         if problem != self.problem:
-            again = "when it is needed" if self.unasked else f"every {RETRY_S:g} s"
+            often = (
+                f"every {self.retry_max_s:g} s"
+                if self.retry_max_s == RETRY_S
+                else f"at least every {self.retry_max_s:g} s"
+            )
+            again = "when it is needed" if self.unasked else often
             log.warning("no relay on %s: %s; trying again %s", self.pool.interface, problem, again)
         self.problem, self._failed = problem, True
-        self._retry_at = time.monotonic() + RETRY_S
+        self._retry_at = time.monotonic() + self._wait_s
+        self._wait_s = min(2 * self._wait_s, self.retry_max_s)
         self._wanted = not self.unasked
 
     def _reserves(self) -> int:
@@ -198,9 +206,8 @@ class Relay:
     def take_up(self, found: FoundRelay) -> bool:
         """Goes on with a relay that an earlier agent has started. To be called before anything is taken from the pool.
         False: it is not one of this pool."""
-        epoch = int(found.geometry.epoch)
-        slot = next((one for one in self.pool.slots if one.before_us and one.before_us.epoch == epoch), None)
-        if slot is None or slot.queue_id != found.geometry.queue_id:
+        slot = self.pool.left(int(found.geometry.epoch), int(found.geometry.queue_id))
+        if slot is None:
             return False
         self.pool.keep(slot, _NO_UID)
         self.pool.reserved = 0
@@ -309,28 +316,29 @@ class Relay:
         changed = False
         while self.control:
             try:
-                data = self.control.recv(_REPORT_BYTES)
+                data = self.control.recv(_REPORT_BYTES + _TEXT_BYTES_MAX)
             except BlockingIOError:
                 break
             except ConnectionError:
                 data = b""
-            if len(data) != _REPORT_BYTES:
+            if len(data) < _REPORT_BYTES:
                 self._lost()
                 return True
-            report = ffi.from_buffer("struct xts_relay_report *", data)
-            changed |= self._take(report)
+            report = ffi.from_buffer("struct xts_relay_report *", data[:_REPORT_BYTES])
+            changed |= self._take(report, data[_REPORT_BYTES:].decode(errors="replace"))
             if report.what == lib.XTS_RELAY_DOWN:  # its processes know already, and ask for another
                 self._lost()
                 return True
         return changed
 
-    def _take(self, report: Any) -> bool:
+    def _take(self, report: Any, text: str) -> bool:
+        """`text`: why a relay could not begin, where its process says more than a number."""
         if report.what == lib.XTS_RELAY_UP:
-            self.up, self.problem, self._failed = True, "", False
+            self.up, self.problem, self._failed, self._wait_s = True, "", False, RETRY_S
             log.info("%s: queue %d: the relay is up", self.pool.interface, self.slot.queue_id if self.slot else -1)
             return True
         if report.what == lib.XTS_RELAY_DOWN:
-            self.problem = _meaning(int(report.error), self.up)
+            self.problem = text or _meaning(int(report.error), self.up)
         if report.what == lib.XTS_RELAY_ENDED:
             relayed = self.served.get(int(report.number))
             if report.error or report.dropped:

@@ -18,15 +18,19 @@ import resource
 import signal
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from xts_messages.native import ffi, lib
+from xts_messages.queues import rdma
+from xts_messages.queues.queue import Queue
 from xts_messages.queues.queue_kinds import HOST, QueueEnd
 from xts_messages.services import landlock, privilege
 
-from xts_agent import child
+from xts_agent import child, relay_connector
 from xts_agent.attachment_secret import secret_of
+from xts_agent.config import AgentConfig
 from xts_agent.starter import Role
 
 log = logging.getLogger("xts-agent")
@@ -53,23 +57,30 @@ class Start:
         child.send(keeper, data, descriptors)
 
 
-def role(user: pwd.struct_passwd | None) -> Role:
+def role(user: pwd.struct_passwd | None, config: AgentConfig) -> Role:
     """The keeper. It becomes this user (None: its user does not change)."""
-    return Role("xts-keeper", functools.partial(_main, user))
+    return Role("xts-keeper", functools.partial(_main, user, config))
 
 
-def _main(user: pwd.struct_passwd | None, connection: socket.socket) -> int:
+def _main(user: pwd.struct_passwd | None, config: AgentConfig, connection: socket.socket) -> int:
+    over_rdma = config.queue == "rdma"
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that ended relays need no waitpid()
+        if over_rdma:
+            relay_connector.prepare()
         privilege.confine(user=user)
-        log.info("sandbox of relays: %s", landlock.restrict())
+        reads, devices = (rdma.READS, rdma.DEVICES) if over_rdma else ((), ())
+        log.info("sandbox of relays: %s", landlock.restrict(reads=reads, devices=devices))
         while True:
             data, fds, _, _ = socket.recv_fds(connection, _REQUEST_BYTES_MAX + 1, _DESCRIPTORS)
             if not data:
                 break
             if os.fork() == 0:
                 connection.close()
-                _be_a_relay(data, fds)
+                if over_rdma:
+                    relay_connector.connect(config, data, fds, _be_a_relay)
+                else:
+                    _be_a_relay(data, fds[2:], functools.partial(_adopted, fds[:2]))
             for fd in fds:
                 os.close(fd)
     except OSError as error:
@@ -77,20 +88,26 @@ def _main(user: pwd.struct_passwd | None, connection: socket.socket) -> int:
     return 0
 
 
-def _be_a_relay(data: bytes, fds: list[int]) -> NoReturn:
+def _adopted(fds: list[int], geometry: Any) -> Queue:
+    """The AF_XDP queue, from its socket and its UMEM."""
+    queue = QueueEnd(geometry, tuple(fds)).adopt(HOST)
+    if secret := secret_of(geometry):
+        queue = queue.headed(secret, int(geometry.queue_id))
+    return queue.repeating(lib.XTS_ARQ_HOST, int(geometry.epoch)) if geometry.reliable else queue
+
+
+def _be_a_relay(data: bytes, fds: list[int], adopted: Callable[[Any], Queue], calls: int = 0) -> NoReturn:
+    """`fds`: to the agent, and where the relay waits for the next one. `adopted` makes the queue; `calls`: XTS_CALLS_*
+    that it needs."""
     status = 1
     try:
         child.set_name("xts-relay")
-        xsk_fd, umem_fd, control_fd, *listening = fds
+        control_fd, *listening = fds
         channels_max, spin_us = _HEAD.unpack_from(data)
         geometry = ffi.new("struct xts_attach_reply *")
         ffi.memmove(geometry, data[_HEAD.size :], GEOMETRY_BYTES)
         _limit(channels_max)
-        queue = QueueEnd(geometry, (xsk_fd, umem_fd)).adopt(HOST)
-        if secret := secret_of(geometry):
-            queue = queue.headed(secret, int(geometry.queue_id))
-        if geometry.reliable:
-            queue = queue.repeating(lib.XTS_ARQ_HOST, int(geometry.epoch))
+        queue = adopted(geometry)
         config = ffi.new(
             "struct xts_relay_config *",
             {
@@ -106,7 +123,7 @@ def _be_a_relay(data: bytes, fds: list[int]) -> NoReturn:
                 "geometry": geometry,
             },
         )
-        if result := int(lib.xts_calls_only(lib.XTS_CALLS_OF_RELAY)):
+        if result := int(lib.xts_calls_only(lib.XTS_CALLS_OF_RELAY | calls)):
             raise OSError(-result, f"restricting system calls: {os.strerror(-result)}")
         status = int(lib.xts_relay_run(config) < 0)
     except OSError as error:
