@@ -33,6 +33,8 @@ from xts_proxy.config.config_filter import together as filters_together
 from xts_proxy.config.config_limits import Limits, limits_together
 from xts_proxy.config.config_names import Domain, Names, Resolver
 from xts_proxy.config.config_names import together as names_together
+from xts_proxy.config.config_rdma import Rdma
+from xts_proxy.config.config_rdma import together as rdma_together
 from xts_proxy.config.config_steer import Steer
 from xts_proxy.config.config_steer import together as steer_together
 from xts_proxy.config.config_tenant import DEFAULT, Interface, Tenant
@@ -64,7 +66,7 @@ SocketPath = Annotated[str, Meta(pattern=r"^/[^\x00]{1,106}$", description=_A_PA
 class Proxy(Struct, frozen=True, kw_only=True):
     """[proxy]: how this process runs. Changes need a restart, except for the keys in RELOADABLE."""
 
-    queue: Literal["shm", "afxdp"] = "shm"
+    queue: Literal["shm", "afxdp", "rdma"] = "shm"
     endpoint: SocketPath = "/run/xts/endpoint.sock"
     endpoint_mode: Annotated[int, Meta(ge=0, le=0o777)] = 0o666
     ended_keep_s: Annotated[int, Meta(ge=0, le=ENDED_KEEP_S_MAX)] = ENDED_KEEP_S
@@ -142,6 +144,7 @@ class Config(Struct, frozen=True, kw_only=True):
     """A whole, valid configuration."""
 
     proxy: Proxy = Proxy()
+    rdma: Rdma = Rdma()
     limits: Limits = Limits()
     policy: Policy = Policy()
     names: Names = Names()
@@ -291,6 +294,7 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
     if proxy.cpus and len(proxy.cpus) != proxy.workers:
         problem = f"expected one CPU for each of {proxy.workers} workers, or none; found {len(proxy.cpus)}"
         yield ("proxy", "cpus"), problem
+    yield from rdma_together(config.rdma, proxy.queue, proxy.interface)
     for key, problem in limits_together(limits):
         yield ("limits", key), problem
     known = {DEFAULT, *(tenant.name for tenant in config.tenant)}
@@ -315,7 +319,7 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
         if path == proxy.control:
             yield ("proxy", "control"), f"{path} is also {name}"
     yield from tenants_together(config.tenant, limits, proxy.queue, bool(proxy.token_key))
-    carries_messages = proxy.interface if proxy.queue == "afxdp" else ""
+    carries_messages = proxy.interface if proxy.queue != "shm" else ""
     yield from steer_together(config.steer, [tenant.name for tenant in config.tenant], proxy.cpus, carries_messages)
     yield from names_together(config.names)
     yield from ulp_together(config.ulp)
@@ -418,6 +422,8 @@ def restart_needed(old: Config, new: Config) -> list[str]:
         now = getattr(new.proxy, name)
         if now != value and name not in RELOADABLE:
             changes.append(f"proxy.{name}: {_toml(name, value)} -> {_toml(name, now)}")
+    if old.rdma != new.rdma:
+        changes.append(f"rdma: {_toml('rdma', old.rdma)} -> {_toml('rdma', new.rdma)}")
     if old.steer != new.steer:
         changes.append(f"steer: {_toml('steer', old.steer)} -> {_toml('steer', new.steer)}")
     return changes

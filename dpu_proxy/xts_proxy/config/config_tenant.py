@@ -151,9 +151,11 @@ def together(tenants: list[Tenant], limits: Limits, queue: str, tokens: bool) ->
 
 
 def _who(i: int, tenant: Tenant, queue: str, tokens: bool) -> Iterator[tuple[KeyPath, str]]:
+    over_interface: dict[str, object] = {"interface": tenant.interface, "queues": tenant.queues is not None}
+    over = queue if queue != "shm" else "afxdp"
     of: dict[str, dict[str, object]] = {
         "shm": {"users": tenant.users, "cgroups": tenant.cgroups},
-        "afxdp": {"interface": tenant.interface, "queues": tenant.queues is not None},
+        over: over_interface,
     }
     for kind, keys in of.items():
         for key, value in keys.items():
@@ -171,10 +173,10 @@ def _who(i: int, tenant: Tenant, queue: str, tokens: bool) -> Iterator[tuple[Key
 
 def _processes(i: int, tenant: Tenant, queue: str) -> Iterator[tuple[KeyPath, str]]:
     for j, cgroup in enumerate(tenant.cgroups):
-        if queue == "afxdp" and len(cgroup.encode()) > TOKEN_CGROUP_BYTES_MAX:
+        if queue != "shm" and len(cgroup.encode()) > TOKEN_CGROUP_BYTES_MAX:
             yield ("tenant", i, "cgroups", j), f"tokens have {TOKEN_CGROUP_BYTES_MAX} bytes of it: name one further up"
     for j, user in enumerate(tenant.users):
-        if queue == "afxdp":
+        if queue != "shm":
             if not user.isdecimal() or int(user) >= 1 << 32:
                 problem = f"{user} is not a number, and only the host knows the names of its users"
                 yield ("tenant", i, "users", j), problem

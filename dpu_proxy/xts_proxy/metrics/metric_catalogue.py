@@ -63,6 +63,16 @@ INTERFACE = (
         "renewed",
     ),
 )
+#: Of each queue over RDMA.
+RDMA = (
+    gauge("xts_rdma_connected", "1 while an agent is connected to this queue over RDMA.", "connected"),
+    counter("xts_rdma_connections", "Agents that have connected to this queue over RDMA.", "connections"),
+    counter(
+        "xts_rdma_refusals",
+        "Those who were refused: by their address (rdma.hosts), or because connecting failed; the log says which.",
+        "refused",
+    ),
+)
 #: Of the XDP program, which counts for the interface.
 STEER = (
     counter_by(
@@ -566,5 +576,6 @@ PARTS: Parts = {
     "Filters": (("filter",), FILTER),
     "TLS": ((), TLS),
     "The interface": ((), INTERFACE),
+    "Queues over RDMA": (("queue", "device"), RDMA),
     "The XDP program": ((), STEER),
 }

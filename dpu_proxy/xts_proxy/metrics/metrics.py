@@ -19,6 +19,8 @@ def families(figures: dict[str, Any]) -> Iterator[Family]:
         yield from metric.families(catalogue.SHM, [({}, figures["shm"])])
     if figures["interface"]:
         yield from metric.families(catalogue.INTERFACE, [({}, figures["interface"])])
+    over_rdma = [({"queue": str(row["queue"]), "device": row["device"]}, row) for row in figures["rdma"]]
+    yield from metric.families(catalogue.RDMA, over_rdma)
     yield from metric.families(catalogue.PROGRESS, [(_worker(row), row) for row in figures["progress"]])
     yield from metric.families(catalogue.WORKER, [(_worker(row), row) for row in figures["workers"]])
     yield from metric.families(catalogue.CHANNEL, [channel_row(row) for row in figures["channels"]])

@@ -61,6 +61,7 @@ class DeviceChannels:
         OSError says which one could not be opened and why; nothing is left open then."""
         self.config = config
         self.tenants = tenants
+        self.unmovable = ""
         proxy = config.proxy
         self._told = False
         if proxy.exclusive and (found := _addresses(proxy.interface)):
@@ -257,6 +258,10 @@ class DeviceChannels:
             "zero_copy": self._state.zero_copy,
             "copy_fallbacks": self._state.fallbacks,
         }
+
+    def rdma(self) -> list[dict[str, Any]]:
+        """There is no RDMA."""
+        return []
 
     def _bound(self) -> str:
         """How the queues are bound and polled, for people."""

@@ -67,6 +67,7 @@ class ShmChannels:
         another proxy hands over, and serves the endpoint until it begins."""
         self.config = config
         self.tenants = tenants
+        self.unmovable = ""
         self.workers: list[RemoteWorker] = []
         self.stopping = False
         self._told_of_namespaces = False
@@ -112,6 +113,10 @@ class ShmChannels:
     def interface(self) -> dict[str, Any]:
         """As start()."""
         return {}
+
+    def rdma(self) -> list[dict[str, Any]]:
+        """There is no RDMA."""
+        return []
 
     def programs(self) -> dict[int, tuple[int, str]]:
         """Process and program of each queue."""

@@ -53,6 +53,7 @@ class Figures:
                 "upgrade": self._upgrade_row(),
             },
             "interface": self._proxy.channels.interface() if self._proxy.channels else {},
+            "rdma": self._proxy.channels.rdma() if self._proxy.channels else [],
             "workers": [self._worker_row(worker, worker in awake) for worker in self._proxy.workers],
             "tenants": [
                 {"tenant": name} | figures | self._rate_and_mark(name) for name, figures in self.tenants().items()
@@ -138,8 +139,9 @@ class Figures:
                 "reloads": self._reloads(),
             },
             "shm": counters if over_shm else {},
-            "steer": {} if over_shm else counters,
+            "steer": {} if over_shm else counters,  # over RDMA there are none
             "interface": channels.interface() if channels else {},
+            "rdma": channels.rdma() if channels else [],
             "progress": [self._progress(worker) for worker in proxy.workers],
             "workers": [worker.stats() | {"worker": worker.index} for worker in awake],
             "tenants": self.tenants(),

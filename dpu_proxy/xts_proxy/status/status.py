@@ -46,6 +46,8 @@ def _print(answer: dict[str, Any], connections: bool, verbose: bool) -> None:
             _say(f"upgrade: waits for {sockets} connections that cannot move: {why}")
     for line in _interface(answer.get("interface") or {}):  # the version before has none
         _say(line)
+    for row in answer.get("rdma") or []:  # the version before has none
+        _say(_rdma(row))
     _table("workers", _WORKER_COLUMNS, answer["workers"], verbose)
     _table("tenants", _TENANT_COLUMNS, [_tenant_row(row) for row in answer["tenants"]], verbose)
     _table("channels", _CHANNEL_COLUMNS, [_channel_row(row) for row in answer["channels"]], verbose)
@@ -235,6 +237,14 @@ def _interface(row: dict[str, Any]) -> Iterator[str]:
             f"interface {row['interface']}: queues opened again {row['renewed']} times, "
             f"XDP program attached again {row['reattached']} times"
         )
+
+
+def _rdma(row: dict[str, Any]) -> str:
+    """A queue over RDMA, and whose it is."""
+    where = f"queue {row['queue']}: RDMA device {row['device']}, {row['address']} port {row['port']}"
+    who = f"connected with the agent at {row['peer']}" if row["peer"] else row["problem"] or "waits for an agent"
+    counts = f"{row['connections']} connections so far, {row['refused']} refused"
+    return f"{where}: {who}; {counts}"
 
 
 def _ulps(row: dict[str, Any]) -> str:

@@ -151,11 +151,7 @@ class Supervisor:
         if proxy.metrics:
             self._open_metrics()
         parts = self.taking.parts if self.taking else None
-        self.channels = (
-            ShmChannels(self.config, self.tenants, parts)
-            if proxy.queue == "shm"
-            else _open_device(self.config, self.tenants, parts)
-        )
+        self.channels = _CHANNELS[proxy.queue](self.config, self.tenants, parts)
         self._undo.callback(_close, self.channels)
         for name, _ in passed().items:
             LOG.warning("systemd passes the socket %s, which the configuration does not name", name)
@@ -403,6 +399,8 @@ class Supervisor:
             pid = check_peer(sock)
             if self.state != "running" or not self.channels or (self.reloading and self.reloading.runs):
                 raise OSError(errno.EBUSY, f"this proxy is {self.state}" if self.state != "running" else "it reloads")
+            if self.channels.unmovable:
+                raise OSError(errno.EOPNOTSUPP, self.channels.unmovable)
         except OSError:
             sock.close()
             raise
@@ -519,6 +517,20 @@ def _open_device(config: Config, tenants: Tenants, parts: Parts | None) -> Chann
     from xts_proxy.queues.afxdp_channels import DeviceChannels  # this imports libxdp, which shm does not need
 
     return DeviceChannels(config, tenants, parts)
+
+
+def _open_rdma(config: Config, tenants: Tenants, parts: Parts | None) -> Channels:
+    from xts_proxy.queues.rdma_channels import RdmaChannels  # others need no RDMA
+
+    return RdmaChannels(config, tenants, parts)
+
+
+#: By proxy.queue.
+_CHANNELS: dict[str, Callable[[Config, Tenants, Parts | None], Channels]] = {
+    "shm": ShmChannels,
+    "afxdp": _open_device,
+    "rdma": _open_rdma,
+}
 
 
 def _close(channels: Channels) -> None:

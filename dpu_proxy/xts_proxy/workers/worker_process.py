@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from xts_messages.queues import rdma
 from xts_messages.queues.queue import Queue, split_state
 from xts_messages.queues.queue_kinds import PROXY, QueueEnd
 
@@ -33,6 +34,7 @@ from xts_proxy.tls import keys, ulp_tls
 from xts_proxy.workers import calling, ulp
 from xts_proxy.workers.device_clock import DeviceClock
 from xts_proxy.workers.name_servers import Device
+from xts_proxy.workers.rdma_ends import RdmaEnds
 from xts_proxy.workers.ulp import Material
 from xts_proxy.workers.workers import Moved, Owner, Waits, Worker
 
@@ -62,6 +64,7 @@ _SHORT, _ROWS, _LISTING = 64 << 10, 4 << 20, 512 << 20
 ANSWER_BYTES_MAX = {
     **dict.fromkeys(("pulse", "remove_channel", "drain", "stop", "trust", "set_device", "configure"), _SHORT),
     **dict.fromkeys(("add_channel", "stats", "tls_counts"), _SHORT),
+    **dict.fromkeys(("rdma_device", "rdma_offer", "rdma_step", "rdma_adopt"), _SHORT),
     **dict.fromkeys(("start", "prepare", "tenants", "filters", "closed", "log_lines", "queue_ids"), _ROWS),
     **dict.fromkeys(("channels", "connections", "move_take"), _LISTING),
     **dict.fromkeys(("move_ask", "take_in", "resume_channel"), _SHORT),
@@ -106,6 +109,7 @@ class _Host:
     workers: list[Worker] = field(default_factory=list)
     tenants: Tenants | None = None
     prepared: _Prepared | None = None
+    rdma: RdmaEnds = field(default_factory=RdmaEnds)
     # the current configuration, its protocols and congestion controls
     in_force: tuple[Config, Any, bytes] | None = None
 
@@ -114,12 +118,16 @@ class _Host:
         self.tenants = Tenants(config, material.machine)
         protocols, notes = self._build(came, config, material)  # this may make the kernel load modules for TLS
         notes += ulp_tls.open_key_memory(config.proxy.key_memory_mib << 20)
+        over_rdma = config.proxy.queue == "rdma"
+        if over_rdma:
+            rdma.load()
         sandbox.reserve_descriptors()
         done = sandbox.confine(config.proxy.user, sandbox.of_workers(), config.proxy.core_dumps)
         children.bound_to_parent()
-        done.append(sandbox.give_up_files(network=True))
+        done.append(sandbox.give_up_files(network=True, over_rdma=over_rdma))
+        self.rdma.open(config)  # after the last change of credentials
         self._start_preparing(config.proxy.cpus)
-        sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False)
+        sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False, over_rdma=over_rdma)
         self.in_force = (config, protocols, material.congestion_controls)
         for index in range(config.proxy.workers):
             numbers, controls = self.tenants.numbers(), material.congestion_controls
@@ -129,7 +137,7 @@ class _Host:
             )
             self.workers[index].stats()  # once it answers, its thread has started and needs no further system calls
         python_cpus.leave_to_workers(config.proxy.cpus)  # only this thread: handshake threads may run anywhere
-        done.append(sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=True))
+        done.append(sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=True, over_rdma=over_rdma))
         return (done, notes), [worker.log_fd() for worker in self.workers]
 
     def _start_preparing(self, cpus: Sequence[int]) -> None:
@@ -200,6 +208,25 @@ class _Host:
                 undo.pop_all()
         finally:
             _close(secrets)
+        return None, []
+
+    def on_rdma_device(self, came: list[int]) -> Result:
+        return self.rdma.device, []
+
+    def on_rdma_offer(self, came: list[int], number: int) -> Result:
+        return self.rdma.offer(number), []
+
+    def on_rdma_step(self, came: list[int], number: int, step: bytes) -> Result:
+        self.rdma.step(number, step)
+        return None, []
+
+    def on_rdma_adopt(self, came: list[int], index: int, number: int, tenant: str) -> Result:
+        """The descriptor is the life of the connection, for the queue and for the worker."""
+        with ExitStack() as undo:
+            undo.callback(_close, came)
+            queue = undo.enter_context(self.rdma.adopt(number, came[0]))
+            self.workers[index].add_channel(queue, number, self._account(tenant), came[0])
+            undo.pop_all()
         return None, []
 
     def _account(self, tenant: str) -> Account:
@@ -419,6 +446,22 @@ class RemoteWorker:
         whose = tenant.name, owner, frames.secrets_fd >= 0, life_fd >= 0, frames.repeating
         arguments = self.index, end.pack(), queue_id, whose
         self._process.call("add_channel", *arguments, descriptors=[*end.descriptors, *more])
+
+    def rdma_device(self) -> str:
+        """The name of the device of queues over RDMA; "": there is none."""
+        return str(self._process.call("rdma_device"))
+
+    def rdma_offer(self, number: int) -> int:
+        """The number of a queue pair for the next connection of a queue. OSError EBUSY: the last is not over."""
+        return int(self._process.call("rdma_offer", number))
+
+    def rdma_step(self, number: int, step: bytes) -> None:
+        """Takes it to a state (queues/rdma_cm.py)."""
+        self._process.call("rdma_step", number, step)
+
+    def rdma_adopt(self, number: int, tenant: Account, life_fd: int) -> None:
+        """Gives the worker the queue, which is connected. `life_fd`, which hangs up at its end, stays the caller's."""
+        self._process.call("rdma_adopt", self.index, number, tenant.name, descriptors=[life_fd])
 
     def trust(self, key: bytes, rules: list[tuple[Identity, Account]]) -> None:
         """Sets the key for tokens, and the rules that map them to tenants (workers.Worker.trust())."""
