@@ -157,7 +157,7 @@ class Agent:
 
     def _open_pools(self, openers: list[socket.socket], undo: ExitStack) -> list[Pool]:
         if self.config.queue == "rdma":
-            return [RdmaPool.of(self.config)]
+            return [RdmaPool.of(one) for one in self.config.each()]
         return [self._open_pool(*one, undo) for one in zip(self.config.each(), openers, strict=True)]
 
     def _open_pool(self, config: AgentConfig, opener: socket.socket, undo: ExitStack) -> Pool:

@@ -105,7 +105,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return ""
 
     def _no_rdma(self) -> str:
-        if not isinstance(self.interface, str):
+        if len(_each(self.interface)) != 1:
             return 'queue = "rdma" takes one interface: run an agent for each, with an endpoint of its own'
         if not self.rdma_peer:
             return 'queue = "rdma" needs rdma_peer, the address at which the proxy listens'
@@ -118,7 +118,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def each(self) -> list[AgentConfig]:
         """The configuration of each interface."""
         if self.queue == "rdma":
-            return [self]
+            return [structs.replace(self, interface=self.name)]
         pairs = zip(_each(self.interface), _each(self.peer_mac), strict=True)
         return [structs.replace(self, interface=name, peer_mac=mac) for name, mac in pairs]
 

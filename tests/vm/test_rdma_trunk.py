@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 from beds.rdma import PATIENCE_S, Acceptor, Device
@@ -32,38 +29,6 @@ def trunk(device: Device, acceptor: Acceptor, tmp_path: Path) -> Iterator[Trunk]
     with Trunk(device, acceptor, tmp_path) as made:
         made.until_reported(int(lib.XTS_RELAY_UP))
         yield made
-
-
-class _Back(asyncio.DatagramProtocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.DatagramTransport, transport)  # it is none by its class
-
-    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        self.transport.sendto(data, addr)
-
-
-@pytest.fixture
-def echo() -> Iterator[tuple[int, int]]:
-    """Ports that answer with what they hear: TCP and UDP."""
-    loop = asyncio.new_event_loop()
-
-    async def back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-        writer.close()
-
-    server = loop.run_until_complete(asyncio.start_server(back, "127.0.0.1", 0))
-    transport, _ = loop.run_until_complete(loop.create_datagram_endpoint(_Back, ("127.0.0.1", 0)))
-    running = threading.Thread(target=loop.run_forever)
-    running.start()
-    yield server.sockets[0].getsockname()[1], transport.get_extra_info("sockname")[1]
-    loop.call_soon_threadsafe(loop.stop)
-    running.join()
-    transport.close()
-    server.close()
-    loop.run_until_complete(asyncio.sleep(0))  # closes them
-    loop.close()
 
 
 def start_client(trunk: Trunk, echo: tuple[int, int], size: int) -> subprocess.Popen[str]:

@@ -1,0 +1,163 @@
+"""An agent and a proxy over RDMA, as products: processes of their own at a software device of the virtual machine, and
+programs under `xts run`.
+
+Both are at one device, which talks with itself: on Linux before 6.12 software RoCE is in the first network namespace
+only. The proxy connects where the programs say, on this machine's loopback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from xts_lab.loopback import ALLOW_LOOPBACK
+from xts_messages.attaching.attach import Listing, list_attachments
+from xts_proxy.status import control_socket
+
+from beds.rdma import Device
+from beds.ready import readable
+
+#: The processor is emulated: imports take seconds.
+PATIENCE_S = 90.0
+XTS = Path(sys.executable).with_name("xts")
+PORT = 8600
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> Any:
+    """The condition's first true value."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.05)
+    return found
+
+
+@dataclass
+class Service:
+    """An agent or a proxy: how it is started, its process, and its log, which goes on over restarts."""
+
+    command: list[str]
+    log: Path
+    process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Starts it. Returns when it serves."""
+        ready, told = os.pipe()
+        try:
+            with self.log.open("a") as log:
+                words = [*self.command, "--ready-fd", str(told)]
+                self.process = subprocess.Popen(words, pass_fds=[told], stdout=log, stderr=log, text=True)
+            os.close(told)
+            assert readable(ready, PATIENCE_S) and os.read(ready, 64), self.said()
+        finally:
+            os.close(ready)
+
+    def said(self) -> str:
+        """Its log so far."""
+        return self.log.read_text() if self.log.exists() else ""
+
+    def until_said(self, text: str, after: int = 0) -> str:
+        """Waits for this text behind so many characters of the log; returns what is behind them."""
+        until(lambda: text in self.said()[after:], f"{text!r} in {self.log.name}:\n{self.said()[after:]}")
+        return self.said()[after:]
+
+    def kill(self, number: int = signal.SIGKILL) -> int:
+        """Ends its first process; returns its status."""
+        assert self.process
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE_S)
+
+
+@dataclass
+class Products:
+    """Both, in a folder. `start()` first."""
+
+    device: Device
+    folder: Path
+    proxy_extra: str = ""
+    rdma: dict[str, Any] = field(default_factory=dict)
+    agent_options: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.endpoint = str(self.folder / "agent.sock")
+        self.control = str(self.folder / "proxy.sock")
+        rdma = {"address": self.device.address, "port": PORT, "hosts": [self.device.address]} | self.rdma
+        lines = ["[proxy]", 'queue = "rdma"', f'interface = "{self.device.interface}"', f'control = "{self.control}"']
+        lines += ['metrics = "off"', "relayed_max = 8", 'log_level = "debug"', "drain_timeout_s = 1", self.proxy_extra]
+        lines += ["[rdma]", *(f"{key} = {json.dumps(value)}" for key, value in rdma.items()), ALLOW_LOOPBACK]
+        config = self.folder / "proxy.toml"
+        config.write_text("\n".join(lines))
+        self.folder.chmod(0o777)  # both become other users, and make and remove sockets here
+        start = [sys.executable, "-m"]
+        self.proxy = Service([*start, "xts_proxy", "--config", str(config)], self.folder / "proxy.log")
+        agent = ["xts_agent", "--queue", "rdma", "--interface", self.device.interface, "--rdma-peer"]
+        agent += [self.device.address, "--rdma-port", str(PORT), "--endpoint", self.endpoint, "--verbose"]
+        self.agent = Service([*start, *agent, *self.agent_options], self.folder / "agent.log")
+
+    def start(self) -> None:
+        """Both, and the connection between them."""
+        self.proxy.start()
+        self.agent.start()
+        self.until_up()
+
+    def until_up(self, after: int = 0) -> None:
+        """The agent's relay has its link to the proxy; `after` so many characters of the agent's log."""
+        self.agent.until_said("the relay is up", after)
+
+    def status(self) -> dict[str, Any]:
+        """The proxy's."""
+        return control_socket.ask(self.control, control_socket.Question("status", True))
+
+    def queue(self, number: int = 0) -> dict[str, Any]:
+        """What the proxy says of a queue."""
+        found: dict[str, Any] = self.status()["rdma"][number]
+        return found
+
+    def attached(self) -> list[Listing]:
+        """The processes that the agent serves."""
+        found = list(list_attachments(self.endpoint))
+        for listing in found:
+            os.close(listing.status_fd)
+        return found
+
+    def run(self, *command: str, user: int | None = None, **options: Any) -> subprocess.Popen[str]:
+        """A program under `xts run`; it fails where it is not offloaded."""
+        words = [str(XTS), "run", "--strict", "--endpoint", self.endpoint, "--", *command]
+        who: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **who, **options)
+
+    def log_of_both(self) -> str:
+        """For a test that has failed."""
+        return f"--- agent\n{self.agent.said()}\n--- proxy\n{self.proxy.said()}"
+
+    def stop(self) -> None:
+        """Ends both, and relays that have outlived the agent."""
+        for service in (self.agent, self.proxy):
+            if service.process and service.process.poll() is None:
+                service.kill(signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def products(device: Device, *, start: bool = True, **how: Any) -> Iterator[Products]:
+    """Both, running and connected, unless they are not to `start`. In a folder that others reach, too."""
+    with tempfile.TemporaryDirectory(prefix="xts-rdma-") as folder:
+        made = Products(device, Path(folder), **how)
+        try:
+            if start:
+                made.start()
+            yield made
+        except BaseException:
+            print(made.log_of_both())
+            raise
+        finally:
+            made.stop()
