@@ -12,6 +12,7 @@ from pathlib import Path
 
 from xts_messages.attaching import attach_token
 from xts_messages.metrics.metric_list import list_asked, listing
+from xts_messages.queues import rdma
 from xts_messages.services import exit_status
 from xts_messages.services.exit_status import FAILED, MISTAKE
 from xts_messages.services.log_format import handler
@@ -68,6 +69,11 @@ def _wrong_here(config: AgentConfig) -> Iterator[tuple[str, str]]:
     except (OSError, ValueError) as error:
         which = getattr(error, "which", "certificate")
         yield f"metrics_{which}", str(error)
+    try:
+        if config.queue == "rdma":
+            rdma.check_installed()
+    except OSError as error:
+        yield "queue", error.strerror or str(error)
     try:
         find_user(config.user)
     except OSError as error:
@@ -126,7 +132,8 @@ def run(options: argparse.Namespace, config: AgentConfig) -> int:
     try:
         readiness = Readiness(options.ready_fd)
         with Agent(config, options.config or "", partial(load, options)) as agent:
-            line = f"ready: {agent.count} queues of {config.name} at {config.endpoint}"
+            served = "a relay over RDMA" if config.queue == "rdma" else f"{agent.count} queues"
+            line = f"ready: {served} of {config.name} at {config.endpoint}"
             agent.confine()
             print(line, flush=True)
             readiness.ready(line, line)

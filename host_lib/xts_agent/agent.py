@@ -366,9 +366,10 @@ class Agent:
             served, most = (len(relay.served), relay.channels_max if pool.count else 0) if relay else (0, 0)
             used = sum(slot.uid is not None and slot is not (relay and relay.slot) for slot in pool.slots)
             state = pool.state
+            copying = f"{pool.reach}: {relay.said}" if isinstance(pool, RdmaPool) and relay else state.copying
             counts = self._for_processes(pool), most, used + served, state.program_id
             yield Queues(
-                pool.interface, *counts, pool.problem, state.how, len(state.lacking), state.copying, pool.look().drops
+                pool.interface, *counts, pool.problem, state.how, len(state.lacking), copying, pool.look().drops
             )
 
     def _adopted(self) -> Iterator[Adopted]:

@@ -28,6 +28,8 @@ from xts_messages.settings.toml_positions import locate
 from xts_messages.terminal.command_line import CommandLine, add_common
 from xts_messages.wire.wire_table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
+from xts_agent import config_rdma
+
 FileOrNone = Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$", description='an absolute path, or ""')]
 _RULES_BY = '"ethtool", or "unix:" and an absolute path'
 FlowRulesBy = Annotated[str, Meta(pattern=r"^(ethtool|unix:/[^\x00]{1,106})$", description=_RULES_BY)]
@@ -94,26 +96,15 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return mac_address.station(self.peer_mac)
 
     def unpaired(self) -> str:
-        """Why interfaces and MAC addresses do not pair up, or an RDMA device has no peer; "": they do."""
+        """Why interfaces and MAC addresses do not pair up; "": they do, or there is nothing to pair."""
         if self.queue == "rdma":
-            return self._no_rdma()
+            return ""
         interfaces, macs = _each(self.interface), _each(self.peer_mac)
         if not interfaces or len(interfaces) != len(macs):
             return f"{len(interfaces)} interfaces and {len(macs)} of peer_mac: give one for each, in order"
         if len(set(interfaces)) != len(interfaces):
             return f"an interface is named twice: {', '.join(interfaces)}"
         return ""
-
-    def _no_rdma(self) -> str:
-        if len(_each(self.interface)) != 1:
-            return 'queue = "rdma" takes one interface: run an agent for each, with an endpoint of its own'
-        if not self.rdma_peer:
-            return 'queue = "rdma" needs rdma_peer, the address at which the proxy listens'
-        if self.rdma_port + self.rdma_queue > 65535:
-            return f"port {self.rdma_port} of queue 0 leaves none for queue {self.rdma_queue}"
-        if self.relayed_max == 0:
-            return 'queue = "rdma" serves processes by a relay, and relayed_max = 0 allows none'
-        return 'pods cannot be served with queue = "rdma"' if self.pods else ""
 
     def each(self) -> list[AgentConfig]:
         """The configuration of each interface."""
@@ -445,9 +436,14 @@ def parse(text: str, file: str, given: dict[str, Any]) -> AgentConfig:
         raise ConfigError(mistakes)
     config = AgentConfig(**values)
     if problem := config.unpaired():
-        which = "rdma_peer" if config.queue == "rdma" else "peer_mac"
-        position = None if which in given else places[which,].value
+        position = None if "peer_mac" in given else places["peer_mac",].value
         raise ConfigError([Mistake(file if position else _COMMAND_LINE, position, "", problem)])
+    for name, problem in config_rdma.mistakes(config):
+        key = places[name,] if name in raw and name not in given else None
+        option = name if key else f"--{name.replace('_', '-')}"
+        mistakes.append(Mistake(file if key else _COMMAND_LINE, key.value if key else None, option, problem))
+    if mistakes:
+        raise ConfigError(mistakes)
     return config
 
 
@@ -458,7 +454,7 @@ _EXPECTED = {field.name: expectation(field.type) for field in structs.fields(Age
 
 #: Keys whose values are texts of a form: what is expected, and the function that raises ValueError for another form.
 _PARSED: dict[str, tuple[str, Callable[[str], object]]] = {
-    "rdma_peer": ('an address such as "192.168.100.2"', ipaddress.ip_address),
+    "rdma_peer": ('an address such as "192.168.100.2"', lambda text: text and ipaddress.ip_address(text)),
     "metrics": (MetricsAddress.expected, MetricsAddress.parse),
     "peer_mac": (f"{mac_address.EXPECTED}, or an array of such", mac_address.station),
 }

@@ -20,7 +20,9 @@ from xts_agent.queue_pool import Pool, Slot, State
 
 @dataclass(slots=True, eq=False)
 class RdmaPool(Pool):
-    """One queue, for the relay of `interface`."""
+    """One queue, for the relay of `interface`. `reach`: over what, and to whom, for people."""
+
+    reach: str = ""
 
     def __post_init__(self) -> None:
         self.slots = []
@@ -29,7 +31,8 @@ class RdmaPool(Pool):
     @classmethod
     def of(cls, config: AgentConfig) -> RdmaPool:
         """For this configuration."""
-        pool = cls(config.name, None, 0)
+        where = f"{config.rdma_peer} port {config.rdma_port + config.rdma_queue}"
+        pool = cls(config.name, None, 0, reach=f"RDMA device {rdma.device_at(config.name) or '?'} to {where}")
         geometry = rdma.geometry(config.queue_options, queue_id=config.rdma_queue)
         geometry.ethertype = config.ethertype
         name = config.name.encode()

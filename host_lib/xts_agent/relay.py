@@ -116,6 +116,11 @@ class Relay:
             return None
         return max(0.0, self._retry_at - time.monotonic())
 
+    @property
+    def said(self) -> str:
+        """Whether it is up, for people, and why not."""
+        return "the relay is up" if self.up else f"no relay: {self.problem or 'it is starting'}"
+
     def refill(self) -> None:
         """Starts the relay's process if there is none and a queue is available."""
         if self.control or not self.keeper or not self._wanted or time.monotonic() < self._retry_at:

@@ -18,24 +18,23 @@ from pyverbs.wr import SGE, SendWR
 from xts_messages._native import ffi
 from xts_messages.queues.rdma_cm import Options, connect
 
-from beds.rdma import PATIENCE_S, Acceptor, Device
+from beds.rdma import PATIENCE_S, Device
 
 NUMBERS = ("dest_qp_num", "rq_psn", "sq_psn", "path_mtu", "max_rd_atomic", "max_dest_rd_atomic", "min_rnr_timer")
 NUMBERS += ("timeout", "retry_cnt", "rnr_retry", "port_num", "pkey_index")
 
 
 class Attacker(AbstractContextManager["Attacker"]):
-    """Connected to an end that an acceptor accepts for: start its `accept()` in a thread before."""
+    """Connected to an end that somebody accepts for: start that before."""
 
-    def __init__(self, device: Device, acceptor: Acceptor) -> None:
-        self.acceptor = acceptor
+    def __init__(self, device: Device, service: int) -> None:
         self.context = Context(name=device.name)
         self.pd = PD(self.context)
         self.cq = CQ(self.context, 64)
         self.memory = MR(self.pd, 1 << 20, e.IBV_ACCESS_LOCAL_WRITE)
         cap = QPCap(max_send_wr=64, max_recv_wr=4, max_send_sge=1, max_recv_sge=1)
         self.qp = QP(self.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
-        self.connection = connect(device.address, acceptor.service, self.qp.qp_num, self._step, Options())
+        self.connection = connect(device.address, service, self.qp.qp_num, self._step, Options())
 
     def _step(self, data: bytes) -> None:
         step = ffi.from_buffer("struct xts_rdma_step *", data)
@@ -77,5 +76,3 @@ class Attacker(AbstractContextManager["Attacker"]):
         self.connection.close()
         for one in (self.qp, self.memory, self.cq, self.pd, self.context):
             one.close()
-        while self.acceptor.hear() != b"ended":
-            pass

@@ -116,7 +116,7 @@ class Products:
 
     def status(self) -> dict[str, Any]:
         """The proxy's."""
-        return control_socket.ask(self.control, control_socket.Question("status", True))
+        return control_socket.ask(self.control, control_socket.Question("status", True), PATIENCE_S)
 
     def queue(self, number: int = 0) -> dict[str, Any]:
         """What the proxy says of a queue."""
@@ -131,10 +131,12 @@ class Products:
         return found
 
     def run(self, *command: str, user: int | None = None, **options: Any) -> subprocess.Popen[str]:
-        """A program under `xts run`; it fails where it is not offloaded."""
-        words = [str(XTS), "run", "--strict", "--endpoint", self.endpoint, "--", *command]
+        """A program under `xts run`, with loopback offloaded, too. It fails where it is not offloaded."""
+        words = [str(XTS), "run", "--strict", "--", *command]
         who: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
-        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **who, **options)
+        how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        environment = os.environ | {"XTS_ENDPOINT": self.endpoint, "XTS_LOOPBACK": "1"}
+        return subprocess.Popen(words, env=environment, **how, **who, **options)
 
     def log_of_both(self) -> str:
         """For a test that has failed."""

@@ -45,19 +45,32 @@ def echo() -> Iterator[tuple[int, int]]:
     loop = asyncio.new_event_loop()
 
     async def back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-        writer.close()
+        try:
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+                await writer.drain()
+        except ConnectionError:
+            return
+        finally:
+            writer.close()
 
     server = loop.run_until_complete(asyncio.start_server(back, "127.0.0.1", 0))
     transport, _ = loop.run_until_complete(loop.create_datagram_endpoint(_Back, ("127.0.0.1", 0)))
     running = threading.Thread(target=loop.run_forever)
     running.start()
     yield server.sockets[0].getsockname()[1], transport.get_extra_info("sockname")[1]
+
+    async def end() -> None:
+        """Also what is left of programs that a test has killed."""
+        transport.close()
+        server.close()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    asyncio.run_coroutine_threadsafe(end(), loop).result(60)
     loop.call_soon_threadsafe(loop.stop)
     running.join()
-    transport.close()
-    server.close()
     loop.run_until_complete(asyncio.sleep(0))  # closes them
     loop.close()

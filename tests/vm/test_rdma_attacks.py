@@ -70,10 +70,12 @@ def attacked(device: Device, acceptor: Acceptor) -> Iterator[Attacked]:
     from beds.rdma_attacker import Attacker
 
     with accepted(device, acceptor) as (end, came):
-        attacker = Attacker(device, acceptor)
+        attacker = Attacker(device, acceptor.service)
     numbers = end.numbers
     with end.adopt(PROXY, came[0]) as queue, attacker:
         yield attacker, queue, numbers
+    while acceptor.hear() != b"ended":
+        pass
 
 
 def test_nothing_is_open_to_a_peers_writes_and_reads(attacked: Attacked) -> None:

@@ -294,7 +294,7 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
     if proxy.cpus and len(proxy.cpus) != proxy.workers:
         problem = f"expected one CPU for each of {proxy.workers} workers, or none; found {len(proxy.cpus)}"
         yield ("proxy", "cpus"), problem
-    yield from rdma_together(config.rdma, proxy.queue, proxy.interface)
+    yield from rdma_together(config.rdma, proxy)
     for key, problem in limits_together(limits):
         yield ("limits", key), problem
     known = {DEFAULT, *(tenant.name for tenant in config.tenant)}

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 from xts_messages.queues.queue_kinds import RDMA_PORT, RDMA_QUEUES_MAX
 from xts_messages.settings.toml_positions import Path as KeyPath
 
 from xts_proxy.config.config_values import Network
 
+if TYPE_CHECKING:
+    from xts_proxy.config.config import Proxy
+
 _AN_ADDRESS = 'an IPv4 or IPv6 address such as "192.168.100.2"'
+#: Keys of [proxy] about the queues of an interface, and the wire between them.
+_OF_AFXDP = ("peer_mac", "queues", "single_chunk", "steering", "flow_rules", "reliable", "zero_copy", "huge_pages")
 #: Of both protocols, roughly; address_problem() looks closer.
 _FORM = r"^[0-9A-Fa-f:.]{0,45}$"
 
@@ -33,13 +38,22 @@ class Rdma(Struct, frozen=True, kw_only=True):
         return any(network is None or address in network for network in networks)
 
 
-def together(rdma: Rdma, queue: str, interface: str) -> Iterator[tuple[KeyPath, str]]:
+def together(rdma: Rdma, proxy: Proxy) -> Iterator[tuple[KeyPath, str]]:
     """Mistakes in the combination of several values."""
-    if queue != "rdma":
+    if proxy.queue != "rdma":
         if rdma != Rdma():
-            yield ("rdma",), f'means queue = "rdma", and proxy.queue is "{queue}"'
+            yield ("rdma",), f'means queue = "rdma", and proxy.queue is "{proxy.queue}"'
         return
-    if not interface:
+    defaults = type(proxy)()
+    for field in structs.fields(proxy):
+        if field.name in _OF_AFXDP and getattr(proxy, field.name) != getattr(defaults, field.name):
+            yield ("proxy", field.name), 'means nothing with queue = "rdma"'
+    if not proxy.relayed_max:
+        yield (
+            ("proxy", "relayed_max"),
+            'is how many processes an agent may bring, and 0 leaves none',
+        )
+    if not proxy.interface:
         yield ("proxy", "interface"), 'is needed with queue = "rdma": the interface with the RDMA device'
     if not rdma.address:
         yield ("rdma", "address"), f'is needed with queue = "rdma"; expected {_AN_ADDRESS}'

@@ -175,9 +175,10 @@ def _by_rules(verbs: Any, pair: Any, by: str) -> Iterator[Answer]:
 
 
 def _of_connections(by: str) -> Iterator[Answer]:
-    reason = "by RDMA-CM, for queue pairs of programs; the proxy's connections are TCP's"
-    yield Answer(Capability.ACK_TIMEOUT, True, by, "4.096 µs x 2^n, n up to 31", reason)
-    yield Answer(Capability.ESTABLISH, True, by, "", reason)
+    """They are the connection manager's, and take a peer. Here nobody is asked."""
+    used = 'it takes a peer; a proxy or an agent with queue = "rdma" does it'
+    yield Answer(Capability.ACK_TIMEOUT, False, by, reason=f"{NOT_TRIED}: {used} (rdma.ack_timeout)")
+    yield Answer(Capability.ESTABLISH, False, by, reason=f"{NOT_TRIED}: {used} at each connection")
 
 
 def first_line(failure: BaseException) -> str:

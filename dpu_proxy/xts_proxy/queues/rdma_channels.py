@@ -284,6 +284,9 @@ class RdmaChannels:
         """As `served()`."""
         raise OSError(errno.EOPNOTSUPP, self.unmovable)
 
+    def check_taken(self) -> None:
+        """As `served()`: nothing was taken over."""
+
     def close(self) -> None:
         """Ends those who accept."""
         self._closed = True

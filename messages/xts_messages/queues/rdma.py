@@ -6,6 +6,7 @@ adopted as any other queue. The connection manager may be in another process: a 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -43,6 +44,16 @@ def check_installed() -> None:
     load()
     if find_spec("pyverbs") is None:
         raise OSError(errno.EOPNOTSUPP, "no connections of RDMA: pyverbs is not installed (python3-pyverbs)")
+
+
+def device_at(interface: str) -> str:
+    """The RDMA device of an interface, as the kernel names it; "": there is none, or it cannot be said. For people:
+    whoever opens an end finds the device by its addresses."""
+    for entry in Path("/sys/class/infiniband").glob("*/ports/*/gid_attrs/ndevs/*"):
+        with contextlib.suppress(OSError):  # addresses that are not in use
+            if entry.read_text().strip() == interface:
+                return entry.parents[4].name
+    return ""
 
 
 def geometry(options: QueueOptions = DEFAULT, **more: int) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from xts_socket.cli.checks import rdma
 
 ENUMS = SimpleNamespace(IBV_QPT_RAW_PACKET=8, IBV_RAW_PACKET_CAP_IP_CSUM=4)
@@ -28,7 +29,19 @@ def test_a_card_that_could_do_much() -> None:
 
 
 def test_a_device_of_software() -> None:
-    assert rdma.abilities(attributes(0, 0), ENUMS).startswith("nothing for XTS beyond connections of RDMA; not needed")
+    assert rdma.abilities(attributes(0, 0), ENUMS).startswith("nothing for XTS beyond that; not needed")
+
+
+def test_whether_it_can_carry_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rdma, "check_installed", lambda: None)
+    assert rdma.queues(4).startswith('can carry queues (queue = "rdma"')
+    assert rdma.queues(1) == "carries no queue: its port is not active (state 1)"
+
+    def missing() -> None:
+        raise OSError(95, "this package was built without libibverbs (libibverbs-dev)")
+
+    monkeypatch.setattr(rdma, "check_installed", missing)
+    assert rdma.queues(4) == "carries no queue: this package was built without libibverbs (libibverbs-dev)"
 
 
 def test_there_is_an_answer_on_this_machine() -> None:

@@ -84,7 +84,7 @@ def test_values_arrive_as_their_types() -> None:
 def test_all_mistakes_are_told_at_once_in_order_with_their_places() -> None:
     text = """\
 [proxy]
-queue = "rdma"
+queue = "rmda"
   workers = "two"
 cpus = [0, -1]
 endpont = "/x"
@@ -109,7 +109,7 @@ ports = "80-70"
         ["f:12:9:", "policy.rule[1].ports:"],
         ["f:13:1:", "polcy:"],
     ]
-    assert 'expected "afxdp" or "shm", found "rdma"' in found[0]
+    assert '"rdma" or "shm", found "rmda"' in found[0]
     assert 'expected an integer from 1 to 256, found "two"' in found[1]
     assert "did you mean endpoint?" in found[3]
     assert "did you mean 198.18.0.0/15?" in found[5]

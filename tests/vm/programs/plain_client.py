@@ -1,5 +1,8 @@
-"""A program that knows nothing of us: sends to an echo, and compares. Arguments: the port, how many bytes, and whether
-it holds its connection until it is told (a line at standard input), and sends them once more."""
+"""A program that knows nothing of us: sends to an echo, and compares.
+
+Arguments: the port, how many bytes, and what then. "end": it ends. After a line at standard input, "keep": it sends
+once more; "lose": its connection is lost, and another one works.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ import random
 import socket
 import sys
 import threading
+import time
 
-port, size, holds = (int(word) for word in sys.argv[1:])
+port, size, then = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 PIECE = 1 << 16
 
 
@@ -37,8 +41,34 @@ def exchange(stream: socket.socket, seed: int) -> str:
     return came.hexdigest()
 
 
-with socket.create_connection(("127.0.0.1", port), 300) as stream:
+def connected() -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), 300)
+
+
+def until_connected() -> socket.socket:
+    """Nothing that this program has done is in the way: it tries until somebody serves it again."""
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            return connected()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+with connected() as stream:
     print(exchange(stream, size), flush=True)
-    if holds:
+    if then != "end":
         sys.stdin.readline()
+    if then == "keep":
+        print(exchange(stream, size + 1), flush=True)
+    if then == "lose":
+        try:
+            lost = repr(stream.recv(1))
+        except OSError as error:
+            lost = error.__class__.__name__
+        print(lost, flush=True)
+if then == "lose":
+    with until_connected() as stream:
         print(exchange(stream, size + 1), flush=True)

@@ -1,13 +1,16 @@
-"""RDMA devices, through pyverbs: what one could do for XTS beyond what the kernel and XDP do."""
+"""RDMA devices, through pyverbs: whether one can carry XTS's queues, and what it could do beyond that."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from xts_messages.queues.rdma import check_installed
+
 from . import Check
 
 _NOT_NEEDED = "not needed: AF_XDP, the kernel's TCP and the proxy do without"
+_ACTIVE = 4  # IBV_PORT_ACTIVE
 _DEVICE_SAYS = "on the device `xts-proxy nic` tries each"
 
 
@@ -28,9 +31,21 @@ def checks() -> Iterator[Check]:
     for name in names:
         try:
             with device.Context(name=name) as context:
-                yield Check(f"RDMA {name}", "ok", abilities(context.query_device_ex(), enums))
+                carries = queues(int(context.query_port(1).state))
+                yield Check(f"RDMA {name}", "ok", f"{carries}; {abilities(context.query_device_ex(), enums)}")
         except PyverbsError as failure:
             yield Check(f"RDMA {name}", "warn", _first_line(failure), "give this user /dev/infiniband")
+
+
+def queues(port_state: int) -> str:
+    """Whether agent and proxy can have a queue over it (queue = "rdma"), as far as can be said without a peer."""
+    if port_state != _ACTIVE:
+        return f"carries no queue: its port is not active (state {port_state})"
+    try:
+        check_installed()
+    except OSError as missing:
+        return f"carries no queue: {missing.strerror}"
+    return 'can carry queues (queue = "rdma"; how-to/rdma.md)'
 
 
 def abilities(attributes: Any, enums: Any) -> str:
@@ -49,7 +64,7 @@ def abilities(attributes: Any, enums: Any) -> str:
     if attributes.max_dm_size:
         can.append(f"{attributes.max_dm_size} bytes of its own memory")
     if not can:
-        return f"nothing for XTS beyond connections of RDMA; {_NOT_NEEDED}"
+        return f"nothing for XTS beyond that; {_NOT_NEEDED}"
     return f"could do for XTS: {', '.join(can)}; {_DEVICE_SAYS}"
 
 
