@@ -62,8 +62,10 @@ class Device:
     def cut(self) -> Iterator[None]:
         """Inside, frames do not arrive."""
         _ip("link", "set", self.interface, "down")
-        yield
-        _ip("link", "set", self.interface, "up")
+        try:
+            yield
+        finally:
+            _ip("link", "set", self.interface, "up")
 
     @property
     def ifindex(self) -> int:

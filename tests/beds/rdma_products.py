@@ -68,7 +68,10 @@ class Service:
 
     def until_said(self, text: str, after: int = 0) -> str:
         """Waits for this text behind so many characters of the log; returns what is behind them."""
-        until(lambda: text in self.said()[after:], f"{text!r} in {self.log.name}:\n{self.said()[after:]}")
+        try:
+            until(lambda: text in self.said()[after:], repr(text))
+        except AssertionError as late:
+            raise AssertionError(f"{late}:\n{self.said()[after:]}") from None
         return self.said()[after:]
 
     def kill(self, number: int = signal.SIGKILL) -> int:
@@ -158,8 +161,5 @@ def products(device: Device, *, start: bool = True, **how: Any) -> Iterator[Prod
             if start:
                 made.start()
             yield made
-        except BaseException:
-            print(made.log_of_both())
-            raise
         finally:
             made.stop()

@@ -51,7 +51,7 @@ def together(rdma: Rdma, proxy: Proxy) -> Iterator[tuple[KeyPath, str]]:
     if not proxy.relayed_max:
         yield (
             ("proxy", "relayed_max"),
-            'is how many processes an agent may bring, and 0 leaves none',
+            "is how many processes an agent may bring, and 0 leaves none",
         )
     if not proxy.interface:
         yield ("proxy", "interface"), 'is needed with queue = "rdma": the interface with the RDMA device'

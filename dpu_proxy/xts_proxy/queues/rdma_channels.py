@@ -2,8 +2,10 @@
 
 The workers have the queue pairs (workers/rdma_ends.py), a process for each queue connects it (rdma_acceptor.py), and
 this carries the words from one to the other. A relay attaches by HELLO, with a token where there is a key, exactly as
-over an interface with AF_XDP queues. Its end shows at once: its kernel ends the connection. A relay that was cut off is
-noticed by the device, which gives up repeating, or by pings.
+over an interface with AF_XDP queues. Its end shows at once: its kernel ends the connection. That a relay was cut
+off, or its machine, the device notices when it has something to send and gives up repeating. If it has nothing, the
+queue would be taken for ever: so a connection over which nothing comes is ended after SILENT_S. A relay that lives
+pings twice a second.
 
 Queues over RDMA cannot be handed to another proxy. After a restart agents connect again.
 """
@@ -34,6 +36,7 @@ from xts_proxy.queues.rdma_acceptor import (
     Said,
     Steps,
 )
+from xts_proxy.supervisor.heartbeat import answers
 from xts_proxy.supervisor.log import LOG
 from xts_proxy.tenants.tenants import Tenants
 from xts_proxy.upgrade.handover import Channel, Sockets
@@ -43,6 +46,9 @@ from xts_proxy.workers.workers import Moved
 
 UNMOVABLE = "queues over RDMA cannot be handed to another proxy: restart it, and agents connect again"
 _AGAIN_S = 1.0
+#: A connection over which nothing has come for this time is ended.
+SILENT_S = 30.0
+_LOOK_S = 5.0
 #: How often the log has a line about somebody who was refused, for each queue.
 _TOLD_EVERY_S = 10.0
 
@@ -58,6 +64,8 @@ class _Place:
     connections: int = 0
     refused: int = 0
     told_at: float = 0.0  # by the loop's clock
+    heard: int = 0  # frames of its relay so far
+    heard_at: float = 0.0  # by the loop's clock, when there were more
 
 
 class RdmaChannels:
@@ -103,6 +111,36 @@ class RdmaChannels:
         self._end = end
         for place in self._places:
             self._listen_to(place)
+        self._later(_LOOK_S, self._end_silent)
+
+    def _later(self, delay_s: float, function: Callable[..., None], *arguments: _Place) -> None:
+        now = asyncio.get_running_loop()
+        self._timers = {timer for timer in self._timers if timer.when() > now.time()}
+        self._timers.add(now.call_later(delay_s, function, *arguments))
+
+    def _end_silent(self) -> None:
+        """Ends the connections of those who have gone without a word."""
+        self._later(_LOOK_S, self._end_silent)
+        now = asyncio.get_running_loop().time()
+        for place in self._places:
+            if not place.peer or (heard := self._heard(place.number)) is None:
+                continue
+            if heard != place.heard:
+                place.heard, place.heard_at = heard, now
+            elif now - place.heard_at >= SILENT_S:
+                LOG.warning(
+                    "queue %d: nothing has come from %s for %.0f s: it ends", place.number, place.peer, SILENT_S
+                )
+                place.heard_at = now
+                place.acceptor.end()
+
+    def _heard(self, number: int) -> int | None:
+        """How many frames have come over a queue; -1: there is no channel; None: its worker does not say."""
+        worker = self._worker_of(number)
+        if not answers(worker):
+            return None
+        rows = [row for row in worker.channels() if row["queue_id"] == number and not row["relayed"]]
+        return int(rows[0]["queue"]["rx_frames"]) if rows else -1
 
     def _listen_to(self, place: _Place) -> None:
         loop = asyncio.get_running_loop()
@@ -130,7 +168,7 @@ class RdmaChannels:
         place.acceptor.close()
         LOG.error("xts-rdma-cm: %s; it is started again", place.acceptor.child.ended())
         place.problem, place.peer = "the process that accepts has ended", ""
-        self._timers.add(loop.call_later(_AGAIN_S, self._start_again, place))
+        self._later(_AGAIN_S, self._start_again, place)
 
     def _start_again(self, place: _Place) -> None:
         if self._closed:
@@ -139,7 +177,7 @@ class RdmaChannels:
             place.acceptor = Acceptor(self.config, place.number)
         except OSError as error:
             LOG.error("xts-rdma-cm cannot be started: %s", error.strerror)
-            self._timers.add(asyncio.get_running_loop().call_later(_AGAIN_S, self._start_again, place))
+            self._later(_AGAIN_S, self._start_again, place)
             return
         self._listen_to(place)
 
@@ -194,7 +232,7 @@ class RdmaChannels:
             LOG.error("queue %d: the agent at %s is sent away: %s", place.number, peer, error.strerror)
             place.acceptor.end()
             return
-        place.peer = peer
+        place.peer, place.heard, place.heard_at = peer, 0, asyncio.get_running_loop().time()
         place.connections += 1
         LOG.info("queue %d: connected with the agent at %s", place.number, peer)
 
@@ -284,8 +322,9 @@ class RdmaChannels:
         """As `served()`."""
         raise OSError(errno.EOPNOTSUPP, self.unmovable)
 
-    def check_taken(self) -> None:
-        """As `served()`: nothing was taken over."""
+    def check_taken(self, channel: Channel, descriptors: list[int]) -> NoReturn:
+        """As `served()`."""
+        raise OSError(errno.EOPNOTSUPP, self.unmovable)
 
     def close(self) -> None:
         """Ends those who accept."""

@@ -1,7 +1,7 @@
 """A program that knows nothing of us: sends to an echo, and compares.
 
-Arguments: the port, how many bytes, and what then. "end": it ends. After a line at standard input, "keep": it sends
-once more; "lose": its connection is lost, and another one works.
+Arguments: the port, how many bytes, and what then. "end": it ends. "keep": it sends once
+more for each line at standard input. "lose": after a line its connection is lost, and another one works.
 """
 
 from __future__ import annotations
@@ -59,11 +59,10 @@ def until_connected() -> socket.socket:
 
 with connected() as stream:
     print(exchange(stream, size), flush=True)
-    if then != "end":
-        sys.stdin.readline()
-    if then == "keep":
+    while then == "keep" and sys.stdin.readline():
         print(exchange(stream, size + 1), flush=True)
     if then == "lose":
+        sys.stdin.readline()
         try:
             lost = repr(stream.recv(1))
         except OSError as error:
