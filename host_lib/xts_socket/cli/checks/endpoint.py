@@ -63,7 +63,16 @@ def _attached(attachment: Info, round_trip_us: float) -> Check:
     )
     if attachment.queue_kind != "relay":
         return Check("attach", "ok", found)
+    if _over_rdma(attachment.interface):
+        return Check("attach", "ok", f"{found}: over RDMA all programs share one connection")
     return Check("attach", "warn", f"{found}: no queue of its own is free", _MORE_QUEUES)
+
+
+def _over_rdma(interface: str) -> bool:
+    """Has the agent an RDMA device there, and no queues for programs?"""
+    with suppress(OSError):
+        return any(one.interface == interface and one.copying.startswith("RDMA") for one in queues())
+    return False
 
 
 def _in_use() -> Iterator[Check]:
@@ -82,7 +91,7 @@ def _in_use() -> Iterator[Check]:
         (f"{name}: " if name else "") + _shares(own[name], relayed[name], offered.get(name))
         for name in sorted({*own, *relayed, *offered})
     )
-    if relayed:
+    if any(not _over_rdma(name) for name in relayed):
         yield Check("processes", "warn", found, _MORE_QUEUES)
     elif found:
         yield Check("processes", "ok", found)
