@@ -65,6 +65,7 @@ def figures(workers: int = 1, channels: int = 1) -> dict[str, Any]:
         "shm": {"attaches": 4, "attaches_refused": 0},
         "interface": {"interface": "x0", "problem": "", "serves": 1, "reattached": 0, "renewed": 0, "steered": 1}
         | {"copying": "copy mode: ", "zero_copy": 0, "copy_fallbacks": 0},
+        "rdma": [{"queue": 0, "device": "mlx5_0", "connected": 1, "connections": 2, "refused": 3}],
         "steer": dict.fromkeys(SteerCounters.__slots__, 0),
         "progress": [{"worker": index, "stands_s": 0.0, "reports": 0} for index in range(workers)],
         "workers": [worker(index) for index in range(workers)],
@@ -184,7 +185,16 @@ def test_a_figure_that_is_missing_is_a_mistake() -> None:
 
 
 def test_what_is_not_there_is_left_out() -> None:
-    nothing = {"shm": {}, "steer": {}, "tls": {}, "filters": {}, "workers": [], "channels": [], "tenants": {}}
+    nothing = {
+        "rdma": [],
+        "shm": {},
+        "steer": {},
+        "tls": {},
+        "filters": {},
+        "workers": [],
+        "channels": [],
+        "tenants": {},
+    }
     written = text(metrics.families(figures() | nothing))
     assert "xts_worker_stalled_seconds" in written
     assert "xts_accepts" not in written and "xts_tls" not in written

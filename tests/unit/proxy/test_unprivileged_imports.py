@@ -15,6 +15,7 @@ REASONS = {
     "__main__.py": "a command of its own, or before",
     "supervisor.py:_open_metrics": "before",
     "supervisor.py:_open_device": "before",
+    "supervisor.py:_open_rdma": "before",
     "kernel.py:features": "a command of its own asks",
     "steering.py:__init__": "before; without rules it imports nothing",
     "ulp.py:_program": "before, or at a reload, which reads files, too, and needs the same right",
