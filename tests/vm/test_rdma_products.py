@@ -189,19 +189,6 @@ def test_whoever_accepts_is_killed(both: Products, echo: Echo) -> None:
     assert "xts-rdma-cm: killed by SIGKILL" in both.proxy.said(), both.proxy.said()
 
 
-def test_a_wire_that_is_cut(device: Device, echo: Echo) -> None:
-    """Nobody says anything: the devices give up, and all comes back when it can."""
-    with products(device, rdma={"ack_timeout": 12}, agent_options=("--rdma-ack-timeout", "12")) as both:
-        client = Client(both, echo, then="lose")
-        client.hashed()
-        with device.cut():
-            until(lambda: not both.queue()["peer"], "the proxy's notice")
-        client.go_on()
-        client.line()
-        client.hashed()
-        client.ends()
-
-
 # --- who is refused, and what cannot be --------------------------------------------------------------------
 
 
