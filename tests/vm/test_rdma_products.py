@@ -192,52 +192,6 @@ def test_whoever_accepts_is_killed(both: Products, echo: Echo) -> None:
 # --- who is refused, and what cannot be --------------------------------------------------------------------
 
 
-def test_a_host_that_is_not_among_them(device: Device) -> None:
-    """The proxy says whom it has refused, the agent that it was, and a program why it is not served."""
-    with products(device, start=False, rdma={"hosts": ["10.9.0.77"]}) as both:
-        both.proxy.start()
-        both.agent.start()
-        both.agent.until_said("trying again")
-        assert "REJECTED" in both.agent.said()
-        assert f"{device.address} was refused: its address is not among rdma.hosts" in both.proxy.said()
-        until(lambda: both.queue()["refused"] >= 2, "that it comes again")
-        assert not both.queue()["connected"]
-        client = both.run(sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', 9))")
-        told = client.communicate(timeout=120)[1]
-        assert client.returncode and "there is no relay (the RDMA peer is not there, or does not want to" in told, told
-
-
-def test_a_second_agent(both: Products, echo: Echo) -> None:
-    """A queue is one agent's. The second waits, and has it when the first has gone."""
-    second = Products(both.device, both.folder)
-    second.agent.command[-1:] = ["--endpoint", str(both.folder / "second.sock")]
-    second.agent.log = both.folder / "second.log"
-    second.agent.start()
-    second.agent.until_said("trying again")
-    assert "REJECTED" in second.agent.said()
-    echoes(both, echo)
-    both.agent.kill(signal.SIGTERM)
-    second.agent.until_said("the relay is up")
-    second.agent.kill(signal.SIGTERM)
-
-
-def test_the_limit_of_locked_memory_of_each(device: Device) -> None:
-    """The proxy does not start, and says what it takes; an agent that may not raise it says so, too."""
-    with products(device, start=False) as both:
-        command, limited = both.proxy.command, "import os, resource, sys; "
-        limited += "resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 20,) * 2); "
-        limited += f"os.setgid({NOBODY}); os.setuid({NOBODY}); os.execv(sys.argv[1], sys.argv[1:])"
-        both.proxy.command = [sys.executable, "-c", limited, *command]
-        with pytest.raises(AssertionError):
-            both.proxy.start()
-        assert "a limit of 1048576 bytes (LimitMEMLOCK)" in both.proxy.said()
-        both.proxy.command = command
-        both.proxy.start()
-        both.agent.command = [sys.executable, "-c", limited, *both.agent.command]
-        both.agent.start()
-        both.agent.until_said("a limit of 1048576 bytes (LimitMEMLOCK)")
-
-
 def test_no_device_at_the_interface(device: Device) -> None:
     with products(device, start=False) as both:
         for service in (both.proxy, both.agent):
@@ -252,46 +206,3 @@ def test_no_device_at_the_interface(device: Device) -> None:
         assert "no RDMA device at this interface" in both.proxy.said()
         both.agent.start()
         both.agent.until_said("no RDMA device at this interface")
-
-
-# --- hostile peers -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("device", ["rxe"], indirect=True)  # the attacker does the steps of RoCE
-def test_a_peer_that_keeps_to_no_rule_ends_only_itself(device: Device, echo: Echo) -> None:
-    """It connects as an agent would, and sends what none does. After each the queue is there for an agent."""
-    import pyverbs.enums as e
-    from beds.rdma_attacker import Attacker
-
-    with products(device, start=False) as both:
-        both.proxy.start()
-        deeds: list[tuple[int, int, tuple[int, int] | None]] = [
-            (e.IBV_WR_SEND, 1 << 17, None),  # longer than a buffer
-            (e.IBV_WR_RDMA_WRITE, 4096, (0x1234, 0x10000)),  # a key that is nobody's
-            (e.IBV_WR_RDMA_READ, 4096, (0x1234, 0x10000)),
-        ]
-        for opcode, length, to in deeds:
-            until(lambda: not both.queue()["problem"] and not both.queue()["peer"], "the queue free")
-            with Attacker(device, 8600) as attacker:
-                attacker.post(opcode, length, to=to)
-                assert attacker.outcome() not in (e.IBV_WC_SUCCESS, e.IBV_WC_WR_FLUSH_ERR)
-        until(lambda: not both.queue()["peer"], "the queue free")
-        for content in (b"", os.urandom(60), os.urandom(4000)):
-            with Attacker(device, 8600) as attacker:
-                attacker.memory.write(content, len(content))
-                for _ in range(40):
-                    attacker.post(e.IBV_WR_SEND, len(content), flags=e.IBV_SEND_SOLICITED)
-                outcomes = {attacker.outcome() for _ in range(40)}
-                assert outcomes - {e.IBV_WC_SUCCESS}, "it is not cut off"
-            until(lambda: not both.queue()["peer"], "the queue free")
-        both.agent.start()
-        both.until_up()
-        echoes(both, echo)
-
-
-def test_what_asks_and_is_no_agent(both: Products, echo: Echo) -> None:
-    """Another program of RDMA asks at the port while nobody is connected, and while somebody is."""
-    words = ["rping", "-c", "-a", both.device.address, "-p", "8600", "-C", "1"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode
-    echoes(both, echo)
