@@ -192,6 +192,21 @@ def test_whoever_accepts_is_killed(both: Products, echo: Echo) -> None:
 # --- who is refused, and what cannot be --------------------------------------------------------------------
 
 
+def test_a_host_that_is_not_among_them(device: Device) -> None:
+    """The proxy says whom it has refused, the agent that it was, and a program why it is not served."""
+    with products(device, start=False, rdma={"hosts": ["10.9.0.77"]}) as both:
+        both.proxy.start()
+        both.agent.start()
+        both.agent.until_said("trying again")
+        assert "REJECTED" in both.agent.said()
+        assert f"{device.address} was refused: its address is not among rdma.hosts" in both.proxy.said()
+        until(lambda: both.queue()["refused"] >= 2, "that it comes again")
+        assert not both.queue()["connected"]
+        client = both.run(sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', 9))")
+        told = client.communicate(timeout=120)[1]
+        assert client.returncode and "there is no relay (the RDMA peer is not there, or does not want to" in told, told
+
+
 def test_no_device_at_the_interface(device: Device) -> None:
     with products(device, start=False) as both:
         for service in (both.proxy, both.agent):
