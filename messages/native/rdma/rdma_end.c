@@ -207,7 +207,8 @@ static bool geometry_ok(const struct xts_attach_reply *g)
 	       g->largest_message <= XTS_FRAME_BYTES_MAX && g->slot_bytes >= g->largest_message &&
 	       g->slot_bytes <= XTS_FRAME_BYTES_MAX && g->slot_bytes % RDMA_PAGE == 0 &&
 	       xts_queue_kept_of(g->rx_chunks, g->frame_window, 1) >= 0 && g->rx_chunks <= RDMA_BUFFERS_MAX &&
-	       g->tx_slots >= g->frame_window + XTS_CONTROL_RESERVE + XTS_RDMA_SIGNAL_EVERY && g->tx_slots <= RDMA_SLOTS_MAX;
+	       g->tx_slots >= g->frame_window + XTS_CONTROL_RESERVE + XTS_RDMA_SIGNAL_EVERY &&
+	       g->tx_slots <= RDMA_SLOTS_MAX;
 }
 
 /* One end, as at an interface: its descriptor is found at either. */

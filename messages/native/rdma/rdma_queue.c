@@ -10,8 +10,8 @@
  * after that.
  *
  * Slots come back when the peer's hardware has the frame, not when its program has read it. One send of
- * XTS_RDMA_SIGNAL_EVERY, and each of a retained slot, says that it is done; that is true of all before it. A kick is one
- * list of sends: one system call at most, or none. Only the last asks the peer to wake up, which is how one event
+ * XTS_RDMA_SIGNAL_EVERY, and each of a retained slot, says that it is done; that is true of all before it. A kick is
+ * one list of sends: one system call at most, or none. Only the last asks the peer to wake up, which is how one event
  * serves many frames.
  *
  * Sleeping: the wait descriptor is an epoll set of the completion channel and of the descriptor of the connection's
