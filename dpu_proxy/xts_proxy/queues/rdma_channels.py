@@ -41,7 +41,7 @@ from xts_proxy.supervisor.log import LOG
 from xts_proxy.tenants.tenants import Tenants
 from xts_proxy.upgrade.handover import Channel, Sockets
 from xts_proxy.upgrade.taking import Parts
-from xts_proxy.workers.worker_process import RemoteWorker
+from xts_proxy.workers.worker_process import PLAIN, Frames, RemoteWorker
 from xts_proxy.workers.workers import Moved
 
 UNMOVABLE = "queues over RDMA cannot be handed to another proxy: restart it, and agents connect again"
@@ -303,6 +303,10 @@ class RdmaChannels:
     def life_fd(self, queue_id: int) -> int:
         """As `served()`."""
         return -1
+
+    def frames(self) -> Frames:
+        """As they are: nothing is lost, and nobody else can send."""
+        return PLAIN
 
     def describe(self, queue_id: int, piece: Moved) -> NoReturn:
         """As `served()`."""
