@@ -1,6 +1,7 @@
 /* The members of a TCP side that are streams and lists, and what has to be true of one that was read (record.h). Memory
  * made here is not charged to a tenant: whoever reads a record charges for what it holds. */
 #include "connection/tcp_record.h"
+#include "connection/socket_is.h"
 
 #include "connection/connection.h"
 
@@ -121,26 +122,11 @@ int outgoing_check(const void *made)
 	return outgoing_runs(o) && bytes != o->spill.bytes ? -EBADMSG : 0;
 }
 
-static bool is_tcp(int fd, int domain)
-{
-	static const int names[] = { SO_DOMAIN, SO_TYPE, SO_PROTOCOL };
-	const int wanted[] = { domain, SOCK_STREAM, IPPROTO_TCP };
-
-	for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
-		int value = 0;
-		socklen_t length = sizeof value;
-
-		if (getsockopt(fd, SOL_SOCKET, names[i], &value, &length) || value != wanted[i])
-			return false;
-	}
-	return true;
-}
-
 int tcp_side_check(const void *made)
 {
 	const struct tcp_side *s = made;
 
 	if (s->fin_done && !s->fin_wanted)
 		return -EBADMSG;
-	return s->fd < 0 || is_tcp(s->fd, s->ip_version == 6 ? AF_INET6 : AF_INET) ? 0 : -EBADMSG;
+	return s->fd < 0 || socket_is(s->fd, s->ip_version, SOCK_STREAM, IPPROTO_TCP) ? 0 : -EBADMSG;
 }

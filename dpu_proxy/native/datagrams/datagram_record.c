@@ -1,5 +1,6 @@
 /* The members of a datagram socket's record that are lists, and what has to be true of one that was read (record.h). */
 #include "datagrams/datagram_record.h"
+#include "connection/socket_is.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -118,21 +119,6 @@ static bool are_records(const struct xts_record_bytes *all, uint32_t at, bool go
 	return goes_on == (missing != 0);
 }
 
-static bool is_udp(int fd, int domain)
-{
-	static const int names[] = { SO_DOMAIN, SO_TYPE, SO_PROTOCOL };
-	const int wanted[] = { domain, SOCK_DGRAM, IPPROTO_UDP };
-
-	for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
-		int value = 0;
-		socklen_t length = sizeof value;
-
-		if (getsockopt(fd, SOL_SOCKET, names[i], &value, &length) || value != wanted[i])
-			return false;
-	}
-	return true;
-}
-
 int datagram_side_check(const void *made)
 {
 	const struct datagram_side *s = made;
@@ -142,5 +128,5 @@ int datagram_side_check(const void *made)
 	    !are_records(&s->returning, 0, s->returning.bytes, false) ||
 	    (s->filter_name.bytes && s->filter_instructions != 1))
 		return -EBADMSG;
-	return is_udp(s->fd, s->ip_version == 6 ? AF_INET6 : AF_INET) ? 0 : -EBADMSG;
+	return socket_is(s->fd, s->ip_version, SOCK_DGRAM, IPPROTO_UDP) ? 0 : -EBADMSG;
 }
