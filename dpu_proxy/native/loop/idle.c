@@ -135,6 +135,7 @@ static bool gap_waits(struct xts_worker *worker)
 void worker_idle(struct xts_worker *worker)
 {
 	struct worker_state *w = &worker->state;
+	bool slept;
 	int timeout_ms;
 
 	w->round_time.polls_from_ns = w->now_ns;
@@ -151,14 +152,16 @@ void worker_idle(struct xts_worker *worker)
 	trim_if_due(&w->trim, w->now_ns);
 	if (gap_waits(worker))
 		return;
-	if (worker_arm_all(w, &timeout_ms)) {
+	slept = worker_arm_all(w, &timeout_ms);
+	if (slept) {
 		w->stats.sleeps++;
 		atomic_store_explicit(&w->round_ns, 0, memory_order_relaxed);
 		(void)worker_poll_events(worker, timeout_ms);
-		worker->woken_ns = w->config.clock_ns();
 	}
 	worker_disarm_all(w);
 	worker->idle_since_ns = 0;
 	w->now_ns = w->config.clock_ns();
 	w->woken_ns = w->now_ns;
+	if (slept)
+		worker->woken_ns = w->now_ns;
 }
