@@ -104,3 +104,12 @@ def moved(host: ScriptedHost, worker: Worker, to: Worker, queue: int = 0) -> Lef
     assert take_in(to, left.records, left.descriptors) == len(left.descriptors) - left.private
     left.descriptors = []
     return left
+
+
+def is_open(fd: int) -> bool:
+    """Has nobody closed it?"""
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True

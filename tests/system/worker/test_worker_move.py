@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 from beds.examples import examples
-from beds.moves import MOVE, answer, ask, claim, moved, take, take_in, waits
+from beds.moves import MOVE, answer, ask, claim, is_open, moved, take, take_in, waits
 from beds.scripted_host import WINDOW, ScriptedHost, Worker
 from beds.share import SHARE, client, joined, new_epoch, new_key, port_of, share, shared
 from beds.worker import FEATURES, LOOPBACK, Conn, connected, prefixed, receive_exactly
@@ -253,14 +253,6 @@ def test_a_host_of_an_earlier_version(worker: Worker, server: socket.socket) -> 
 def test_an_answer_that_nobody_has_asked_for_ends_the_link(worker: Worker, host: ScriptedHost) -> None:
     host.send("XTS_CMD_MOVE_ACK", ticket=1)
     worker.wait(lambda figures: figures.link_failures == 1, "end of the link")
-
-
-def is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
 
 
 @given(data=st.data())

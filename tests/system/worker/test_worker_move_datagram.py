@@ -14,7 +14,7 @@ import pytest
 from beds.classic_bpf import SO_ATTACH_FILTER, begins_with
 from beds.datagrams import FEATURES, LOOPBACK, WINDOW, Udp, endpoint_of, peer, udp_peer
 from beds.examples import examples
-from beds.moves import MOVE, Left, answer, ask, moved, take, take_in, waits
+from beds.moves import MOVE, Left, answer, ask, is_open, moved, take, take_in, waits
 from beds.scripted_host import ScriptedHost, Worker, make_tenant
 from beds.share import KEEP_MS, SHARE, new_epoch, new_key, share
 from beds.worker import wait_for
@@ -285,14 +285,6 @@ def _member() -> bytes:
 
 
 # --- what comes in ------------------------------------------------------------------------------------------------
-
-
-def is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
 
 
 @given(data=st.data())
