@@ -14,16 +14,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from xts_bpf import _native
 from xts_bpf.bpf_object import checked, descriptor_of, map_of, open_object, programs
+from xts_bpf.native import FOLDER, ffi, lib
 from xts_bpf.program import interface_index
 
-ffi, lib = _native.ffi, _native.lib
-OBJECT = Path(_native.__file__).with_name("xts_classes.bpf.o")
+OBJECT = FOLDER / "xts_classes.bpf.o"
 RULES_MAX, CPUS_MAX = 64, 128
 #: How many frames may wait for a processor. Beyond that they are dropped, as in any full receive queue.
 CPU_QUEUE = 2048

@@ -15,15 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from xts_bpf import _native
 from xts_bpf.bpf_object import checked, descriptor_of, open_object, programs
+from xts_bpf.native import FOLDER, ffi, lib
 
-ffi, lib = _native.ffi, _native.lib
 #: The example, which is installed with the package.
-EXAMPLE = Path(_native.__file__).with_name("http2_parser.bpf.o")
+EXAMPLE = FOLDER / "http2_parser.bpf.o"
 SECTIONS = ("sk_skb", "socket")
 #: The example of a filter for datagram sockets (native/datagrams/datagram_filter.c), which is installed too.
-EXAMPLE_FILTER = Path(_native.__file__).with_name("source_rate_filter.bpf.o")
+EXAMPLE_FILTER = FOLDER / "source_rate_filter.bpf.o"
 FILTER_SECTIONS = ("socket",)
 
 

@@ -17,17 +17,15 @@ import os
 import socket
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 os.environ["LIBXDP_SKIP_DISPATCHER"] = "1"  # read by libxdp at its first call
 
-from xts_bpf import _native
 from xts_bpf.bpf_object import checked, descriptor_of, map_of, open_object, programs
+from xts_bpf.native import FOLDER, ffi, lib
 
-ffi, lib = _native.ffi, _native.lib
-OBJECT = Path(_native.__file__).with_name("xts_steer.bpf.o")  # installed next to the compiled module
+OBJECT = FOLDER / "xts_steer.bpf.o"  # installed next to the compiled module
 PROGRAM = "xts_steer"
 QUEUES_MAX = 256
 #: The maps that the next program takes over. Each has its own configuration.

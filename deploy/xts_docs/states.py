@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import xts_proxy._native
-import xts_socket._native
+import xts_proxy.native
+import xts_socket.native
 from xts_messages.generate import generated
 
 #: As struct xts_states_visited has room for.
@@ -80,17 +80,17 @@ def _read(ffi: Any, c: Any) -> Table:
 
 def connections() -> Table:
     """The proxy's."""
-    return _read(xts_proxy._native.ffi, xts_proxy._native.lib.xts_connection_states)
+    return _read(xts_proxy.native.ffi, xts_proxy.native.lib.xts_connection_states)
 
 
 def sockets() -> Table:
     """Those of libxts."""
-    return _read(xts_socket._native.ffi, xts_socket._native.lib.xts_socket_states())
+    return _read(xts_socket.native.ffi, xts_socket.native.lib.xts_socket_states())
 
 
 def owners() -> Table:
     """Who has a socket of libxts."""
-    return _read(xts_socket._native.ffi, xts_socket._native.lib.xts_owner_states())
+    return _read(xts_socket.native.ffi, xts_socket.native.lib.xts_owner_states())
 
 
 def _names(mask: int, of: list[Flag]) -> list[str]:

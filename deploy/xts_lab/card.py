@@ -25,13 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from pyroute2 import IPRoute
-from xts_bpf import _native
 from xts_bpf.bpf_object import checked, descriptor_of, map_of, open_object, programs
+from xts_bpf.native import FOLDER, ffi, lib
 
 from .topology import index_of
 
-ffi, lib = _native.ffi, _native.lib
-OBJECT = Path(_native.__file__).with_name("xts_lab_card.bpf.o")
+OBJECT = FOLDER / "xts_lab_card.bpf.o"
 REQUEST_BYTES_MAX = 4096
 _RULES, _CABLES, _DEAF = "xts_lab_rules", "xts_lab_cables", "xts_lab_deaf"
 _EGRESS = 0xFFFFFFF3  # the second hook of the clsact discipline: linux/pkt_sched.h, TC_H_MIN_EGRESS

@@ -15,7 +15,7 @@ import platform
 import shutil
 from pathlib import Path
 
-from xts_socket import _native
+from xts_socket.native import FOLDER
 
 LIBRARIES = ("libxts.so.1", "libxts-preload.so")  # the second needs the first
 COPY = "copy"
@@ -28,12 +28,11 @@ def folders() -> tuple[str, ...]:
 
 def install(folder: Path) -> None:
     """Puts the libraries there. OSError: that cannot be done, and why."""
-    source = Path(_native.__file__ or "").parent
     for name in LIBRARIES:
         copy = folder / COPY / name
         copy.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         temporary = copy.with_name(f".{name}.{os.getpid()}")
-        shutil.copyfile(source / name, temporary)
+        shutil.copyfile(FOLDER / name, temporary)
         temporary.chmod(0o755)
         temporary.rename(copy)
         for place in folders():

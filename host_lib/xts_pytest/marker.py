@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xts_socket._reason import Reason
+from xts_socket import Reason
 
 _NAMES = [reason.name for reason in Reason if reason is not Reason.NONE]
 

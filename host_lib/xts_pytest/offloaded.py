@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from xts_socket._install import install, under_interposer, uninstall
-from xts_socket._installed_socket import socket as installed_socket
-from xts_socket.cli.processes import REPORT_LINK, Interposed, describe, read_page, reason_text
+from xts_socket import install, uninstall
+from xts_socket.cli.processes.interposed import REPORT_LINK, Interposed, describe, read_page, reason_text
+from xts_socket.testing import replaced, under_interposer
 
 __all__ = ["Offloaded", "under_interposer"]
 
@@ -60,7 +59,7 @@ class Offloaded:
             return _NO_TCP
         if under_interposer():
             return _NONE
-        return _UNSEEN if socket.socket is installed_socket else _REPLACED
+        return _REPLACED if replaced() else _UNSEEN
 
 
 def _line(name: str, count: int) -> str:

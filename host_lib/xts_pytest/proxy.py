@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from xts_socket._dev import GivenProxy, dev, lose
-from xts_socket._dev_proxy import DevProxy
-from xts_socket._install import under_interposer
+from xts_socket.testing import DevProxy, GivenProxy, dev, lose, under_interposer
 
 _OTHER_TABLES = (
     "the tables of the fixture xts_tables are not used: pytest runs under `xts dev` or `xts run`, which started the"

@@ -32,6 +32,6 @@ def notice_fallback(reason: Reason, code: int, explanation: str) -> None:
 
 def why(reason: Reason, explanation: str) -> str:
     """The sentence about the reason: what is known of this case, or what is true of all."""
-    from .cli.processes import reason_text
+    from .cli.processes.interposed import reason_text
 
     return explanation or reason_text(reason)

@@ -15,7 +15,7 @@ from xts_messages.generate import generated
 from xts_messages.wire import wire_table as table
 
 from ._native import lib
-from .cli.processes import reason_name, reason_text
+from .cli.processes.interposed import reason_name, reason_text
 
 OUTPUT = "host_lib/REASONS.md"
 

@@ -31,7 +31,7 @@ from xts_messages.attaching.attach import Attachment, attach, list_attachments
 from xts_messages.attaching.status_page import read_status_page
 from xts_messages.queues.queue_kinds import QueueOptions
 from xts_messages.services import privilege
-from xts_socket.cli import status
+from xts_socket.cli.sockets import attached
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
@@ -431,7 +431,7 @@ def test_a_queue_of_an_agent_before_is_listed(running: Running) -> None:
         running.agent = start_agent(running.wire, running.endpoint, "--queues", "2")
         listed = list(list_attachments(running.endpoint))
         for listing in listed:
-            page, entries = status.read_page(read_status_page(listing.status_fd))
+            page, entries = attached.read_page(read_status_page(listing.status_fd))
             os.close(listing.status_fd)
             assert page.link_state == lib.XTS_STATUS_ADOPTED and not entries
         found = [(one.kind, one.queue_id, one.epoch, one.pid, one.uid, one.program) for one in listed]

@@ -16,7 +16,7 @@ from pyroute2 import Ethtool
 from xts_bpf.device import open_device_queues, receive_queues
 from xts_messages.attaching.attach import attach
 from xts_messages.services import exit_status
-from xts_socket.cli import status
+from xts_socket.cli.sockets import attached
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
@@ -94,7 +94,7 @@ def test_a_queue_is_shown_with_its_interface(endpoint: str) -> None:
     with ExitStack() as held:
         for _ in range(4):
             held.enter_context(attach(endpoint))
-        shown = [(process.queue_kind, process.interface, process.queue_id) for process in status.ask(endpoint)]
+        shown = [(process.queue_kind, process.interface, process.queue_id) for process in attached.ask(endpoint)]
         assert shown == [("afxdp", name, number) for name in ("xts0", "xts2") for number in range(2)]
         text = subprocess.run(
             [sys.executable, "-m", "xts_socket.cli", "status", "--endpoint", endpoint],

@@ -18,7 +18,7 @@ from xts_bpf.program import SteerProgram, interface_index
 from xts_messages.queues import busy_poll
 from xts_messages.queues.afxdp import open_socket
 from xts_messages.queues.queue_kinds import QueueOptions
-from xts_socket.cli import offered_interfaces
+from xts_socket.cli.device import offered_interfaces
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 

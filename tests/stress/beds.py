@@ -16,7 +16,7 @@ from beds.ready import readable
 from xts_lab.lab import Lab
 from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_proxy.status import control_socket
-from xts_socket.cli import status as host_status
+from xts_socket.cli.sockets import attached as host_status
 
 from .ends import BUILT, build_proxy
 from .settings import Settings

@@ -1,5 +1,5 @@
-"""`xts`: running programs with offloaded sockets, and looking at those from the host. One file a verb; each
-has `add(subparsers)` and `run(arguments)`."""
+"""`xts`: running programs with offloaded sockets, and looking at those from the host. verbs/ has a file for each verb,
+with `add(subparsers)` and `run(arguments)`; the other folders have what verbs share, and import none."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def make_parser(chosen: Collection[str] = VERBS) -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for verb, text in VERBS.items():
         if verb in chosen:
-            import_module(f".{verb.replace('-', '_')}", __package__).add(verbs)
+            import_module(f".verbs.{verb.replace('-', '_')}", __package__).add(verbs)
         else:
             verbs.add_parser(verb, help=text)
     return parser

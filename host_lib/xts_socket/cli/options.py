@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,21 @@ def add_verb(verbs: Any, name: str, example: str, run: Callable[[argparse.Namesp
     )
     parser.set_defaults(run=run)
     return parser
+
+
+def add_which(parser: argparse.ArgumentParser, one: str, every: str) -> None:
+    """The options that say which processes are meant."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--pid", type=int, metavar="N", help=one)
+    which.add_argument("--all", action="store_true", help=every)
+
+
+def are_named(arguments: argparse.Namespace, command: str) -> bool:
+    """Is it said which processes to change? Nobody means those of all users just because the command is root's."""
+    if arguments.pid is not None or arguments.all:
+        return True
+    print(f"{command}: say which process: --pid N, or --all for each that you may access", file=sys.stderr)
+    return False
 
 
 def endpoint_path() -> str:

@@ -19,7 +19,7 @@ PROGRAM = """
 import os, re, socket
 with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
     preload = re.sub(r"[^ :]*/", "", os.environ.get("LD_PRELOAD", "none"))
-    from xts_socket.cli.processes import find
+    from xts_socket.cli.processes.interposed import find
     print(preload, sum(page.offloaded for page in find() if page.pid == os.getpid()))
 """
 

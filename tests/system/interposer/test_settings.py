@@ -224,7 +224,7 @@ def test_rules_of_a_thread(start: Start, tmp_path: Path) -> None:
 
 def test_pages_of_others_are_not_believed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A memfd of that name with anything in it."""
-    from xts_socket.cli.control_pages import page_of
+    from xts_socket.cli.processes.control_pages import page_of
 
     fd = os.memfd_create("xts-control")
     try:
@@ -243,7 +243,7 @@ def test_pages_of_others_are_not_believed(tmp_path: Path, capsys: pytest.Capture
 def test_a_page_that_its_process_may_cut_off_is_not_mapped() -> None:
     """It would end the reader by SIGBUS. The library seals its own."""
     from xts_socket._native import ffi, lib
-    from xts_socket.cli.control_pages import page_of
+    from xts_socket.cli.processes.control_pages import page_of
 
     sound: Any = ffi.new("struct xts_control_page *")
     sound.magic, sound.version = lib.XTS_CONTROL_MAGIC, lib.XTS_CONTROL_VERSION
@@ -266,7 +266,7 @@ def test_a_change_needs_to_be_told_whose(
     command: list[str], bed: PreloadBed, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As root it would be every process of the machine."""
-    from xts_socket.cli import control_pages
+    from xts_socket.cli.processes import control_pages
 
     def none() -> list[int]:
         raise AssertionError("it has looked at all processes")

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 from beds.dev import XTS, DevBed, dev_bed, wait
 from xts_socket._dev_proxy import DevProxy
-from xts_socket.cli import dev
-from xts_socket.cli.proxy_side import ask
+from xts_socket.cli.device.proxy_side import ask
+from xts_socket.cli.verbs import dev
 
 GIVES_UP_ROOT = str(Path(__file__).with_name("programs") / "gives_up_root.py")
 LOUD = str(Path(__file__).with_name("programs") / "loud.c")
@@ -29,7 +29,7 @@ WITHOUT = str(Path(__file__).with_name("programs") / "without_calls.py")
 #: A server and a client of its own; says how many of its sockets were offloaded, and how many were not.
 PROGRAM = """
 import os, socket
-from xts_socket.cli.processes import find
+from xts_socket.cli.processes.interposed import find
 with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
     accepted, _ = server.accept()
     client.sendall(b"x" * 100000)

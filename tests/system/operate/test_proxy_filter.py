@@ -115,7 +115,7 @@ def test_a_filter_is_loaded_with_rights_and_attached_without(directory: Path, pe
 
 PROGRAM = """
 import errno, os, socket
-from xts_socket.cli import status
+from xts_socket.cli.sockets import attached
 from xts_socket import SOL_XTS, SO_XTS_FILTER, AF_INET, SOCK_DGRAM, SOL_SOCKET, socket as Socket
 
 with Socket(AF_INET, SOCK_DGRAM) as sock, socket.socket(type=SOCK_DGRAM) as peer:
@@ -123,7 +123,7 @@ with Socket(AF_INET, SOCK_DGRAM) as sock, socket.socket(type=SOCK_DGRAM) as peer
     sock.settimeout(10)
     sock.setsockopt(SOL_XTS, SO_XTS_FILTER, b"rate")
     assert sock.getsockopt(SOL_XTS, SO_XTS_FILTER, 64) == b"rate"
-    (process,) = status.ask(os.environ["XTS_ENDPOINT"])
+    (process,) = attached.ask(os.environ["XTS_ENDPOINT"])
     assert [(entry.filter.name, entry.filter.instructions) for entry in process.entries] == [("rate", 0)]
     try:
         sock.getsockopt(SOL_SOCKET, 26, 64)  # SO_GET_FILTER

@@ -16,8 +16,8 @@ import pytest
 from beds.proxy_process import running_proxy
 from xts_messages.settings.profiles import NAMES, PROFILES
 from xts_socket import cli
-from xts_socket.cli import run as run_verb
-from xts_socket.cli.run import preload_library
+from xts_socket.cli.verbs import run as run_verb
+from xts_socket.cli.verbs.run import preload_library
 
 XTS = [sys.executable, "-m", "xts_socket.cli"]
 LIBRARY = str(preload_library())

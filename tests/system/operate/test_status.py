@@ -24,7 +24,9 @@ from xts_messages._native import ffi, lib
 from xts_messages.attaching.attach import attach, list_attachments
 from xts_messages.attaching.status_page import Filter, read_status_page
 from xts_socket import LengthPrefixed, Lines, Tls
-from xts_socket.cli import main, proxy_side, status
+from xts_socket.cli import main
+from xts_socket.cli.device import proxy_side
+from xts_socket.cli.sockets import attached
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
 
@@ -33,14 +35,14 @@ BY = {1: "user", 2: "kernel", 3: "device"}
 KEY = bytes.fromhex("5afe0123456789abcdef5afe76543210")
 
 
-def entry_of(sock: xts_socket.socket) -> status.Entry:
+def entry_of(sock: xts_socket.socket) -> attached.Entry:
     """What others see of this process's socket."""
-    (process,) = (process for process in status.ask(os.environ["XTS_ENDPOINT"]) if process.pid == os.getpid())
+    (process,) = (process for process in attached.ask(os.environ["XTS_ENDPOINT"]) if process.pid == os.getpid())
     (entry,) = (entry for entry in process.entries if entry.xts_socket == sock.number)
     return entry
 
 
-def until(sock: xts_socket.socket, condition: Callable[[status.Entry], bool]) -> status.Entry:
+def until(sock: xts_socket.socket, condition: Callable[[attached.Entry], bool]) -> attached.Entry:
     """The socket's entry as soon as it is so; what has come is looked at meanwhile, as each call does."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition(entry := entry_of(sock)):
@@ -234,9 +236,9 @@ def test_numbers_that_nobody_knows_are_shown_as_they_are() -> None:
     raw.state, raw.receive_ulps[0], raw.tls_version, raw.tls_cipher, raw.tls_send = 3, 200, 0x0305, 0xFEFE, 9
     head = ffi.new("struct xts_status_page *")
     head.magic, head.version, head.used = lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, 1
-    _, (entry,) = status.read_page(bytes(ffi.buffer(head)) + bytes(ffi.buffer(raw)))
+    _, (entry,) = attached.read_page(bytes(ffi.buffer(head)) + bytes(ffi.buffer(raw)))
     assert entry.receive_layers == ("200",)
-    assert entry.tls == status.Encryption("0x0305", "0xfefe", "9", None)
+    assert entry.tls == attached.Encryption("0x0305", "0xfefe", "9", None)
 
 
 @pytest.mark.parametrize("content", ["random", "zeros", "ones"])
@@ -245,7 +247,9 @@ def test_a_page_of_garbage_hides_no_other_process(content: str, capsys: pytest.C
     with plain(), closing(attach(os.environ["XTS_ENDPOINT"], program="garbage")) as attachment:
         page = ffi.buffer(attachment.status, 16384)
         page[:] = {"random": os.urandom(16384), "zeros": bytes(16384), "ones": b"\xff" * 16384}[content]
-        ours, strange = sorted(status.ask(os.environ["XTS_ENDPOINT"]), key=lambda process: process.program == "garbage")
+        ours, strange = sorted(
+            attached.ask(os.environ["XTS_ENDPOINT"]), key=lambda process: process.program == "garbage"
+        )
         assert ours.fault is None and ours.entries
         assert (strange.pid, strange.link_state, strange.entries) == (os.getpid(), "unreadable", ())
         assert "not a status page" in str(strange.fault)

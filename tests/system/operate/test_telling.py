@@ -20,7 +20,7 @@ from beds.multicast_namespace import is_possible, unshare
 from beds.proxy_process import ProxyProcess, running_proxy
 from beds.shm_proxy import library
 from xts_messages.wire import wire_table as table
-from xts_socket.cli import processes
+from xts_socket.cli.processes import interposed
 
 XTS = [sys.executable, "-m", "xts_socket.cli"]
 DEADLINE_S = 60
@@ -473,7 +473,7 @@ def test_status_lists_the_programs_of_its_own_endpoint(tmp_path: Path, rules: st
 
 def test_programs_that_have_ended_are_not_denied(capsys: pytest.CaptureFixture[str]) -> None:
     """`xts status --processes` knows only who runs: nothing follows from it about earlier programs."""
-    processes._print_none(None, None, 0)
+    interposed._print_none(None, None, 0)
     assert re.match(r"no process( of yours)? with a socket runs under `xts run` now", capsys.readouterr().out)
 
 

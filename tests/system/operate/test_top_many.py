@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from beds.proxy_process import ProxyProcess, running_proxy
-from xts_socket.cli import joined
+from xts_socket.cli.sockets import joined
 
 pytestmark = pytest.mark.long  # 10,000 connections take much of a machine
 

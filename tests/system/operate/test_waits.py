@@ -12,7 +12,7 @@ import pytest
 import xts_socket
 from beds.proxy_process import ProxyProcess
 from xts_messages.attaching.waits import HOST_REASONS, PROXY_REASONS
-from xts_socket.cli import joined
+from xts_socket.cli.sockets import joined
 
 DEADLINE_S = 20.0
 
@@ -129,7 +129,7 @@ def test_each_end_has_its_reasons(xts_endpoint: ProxyProcess) -> None:
         found = joined.proxy_side.ask(xts_endpoint.control)
         (theirs,) = (c for c in found.connections if c.waits and c.peer.endswith(f":{sock.getpeername()[1]}"))
         assert theirs.waits is not None and set(theirs.waits.by_reason) == set(PROXY_REASONS)
-        (process,) = (p for p in joined.status.ask(os.environ["XTS_ENDPOINT"]) if p.pid == os.getpid())
+        (process,) = (p for p in joined.attached.ask(os.environ["XTS_ENDPOINT"]) if p.pid == os.getpid())
         (entry,) = (entry for entry in process.entries if entry.xts_socket == sock.number)
         assert entry.waits is None or set(entry.waits.by_reason) == set(HOST_REASONS)
         assert process.polling is None or process.polling.spin_ns >= 0

@@ -27,7 +27,7 @@ import xts_socket
 from beds.preload import preload_library
 from beds.proxy_process import ProxyProcess, running_proxy
 from xts_socket import Reason
-from xts_socket.cli.processes import find, reason_name
+from xts_socket.cli.processes.interposed import find, reason_name
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
 

@@ -17,7 +17,8 @@ import xts_socket
 from xts_messages.attaching.status_page import Clock
 from xts_messages.wire import wire_table as table
 from xts_socket import _interfaces
-from xts_socket.cli import main, status, status_tables
+from xts_socket.cli import main
+from xts_socket.cli.sockets import attached, status_tables
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
 
@@ -46,7 +47,7 @@ def stamp_ns(s: Any) -> int:
 
 def clock() -> Clock:
     """As others see it."""
-    (process,) = (one for one in status.ask(os.environ["XTS_ENDPOINT"]) if one.pid == os.getpid())
+    (process,) = (one for one in attached.ask(os.environ["XTS_ENDPOINT"]) if one.pid == os.getpid())
     assert process.clock is not None
     return process.clock
 

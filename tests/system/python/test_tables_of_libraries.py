@@ -19,7 +19,7 @@ from beds.authority import Authority, tls_tables
 from beds.http_server import serving
 from beds.preload import preload_library
 from xts_socket._dev_proxy import DevProxy
-from xts_socket.cli.proxy_side import ask
+from xts_socket.cli.device.proxy_side import ask
 
 TOP = Path(__file__).resolve().parents[3]
 PROGRAM = Path(__file__).with_name("programs") / "libraries.py"

@@ -20,7 +20,7 @@ from beds.operated_proxy import wait
 from beds.ready import readable
 from beds.restarts import Place, place
 from xts_proxy.status import control_socket
-from xts_socket.cli import status
+from xts_socket.cli.sockets import attached
 
 PROGRAM = Path(__file__).with_name("programs") / "polling.py"
 PATIENCE_S = 20.0
@@ -84,8 +84,8 @@ def arguments(where: Place) -> Iterator[tuple[str, str]]:
         yield address, str(port)
 
 
-def process_of(where: Place, pid: int) -> status.Process:
-    (found,) = [process for process in status.ask(where.endpoint) if process.pid == pid]
+def process_of(where: Place, pid: int) -> attached.Process:
+    (found,) = [process for process in attached.ask(where.endpoint) if process.pid == pid]
     return found
 
 
@@ -152,7 +152,7 @@ def test_a_worker_that_is_not_woken_often(where: Place, arguments: tuple[str, st
         assert found["gaps"] > 10
 
 
-def has_told(process: status.Process) -> bool:
+def has_told(process: attached.Process) -> bool:
     """Answers are hits; the time-out and the signal are misses."""
     return process.spins >= ECHOES * 0.9 and process.polling is not None and process.polling.spin_misses >= 2
 

@@ -13,9 +13,9 @@ import pytest
 from unit.messages.test_dissector import TSHARK, run_tshark
 from unit.messages.test_dissector_payload import ANSWER, REQUEST, connected, host, recv, send
 from xts_socket.cli import main
-from xts_socket.cli.capture import Capture
-from xts_socket.cli.capture_filter import Channel, wanted, who_writes
-from xts_socket.cli.pcapng import Writer
+from xts_socket.cli.capturing.capture_filter import Channel, wanted, who_writes
+from xts_socket.cli.capturing.pcapng import Writer
+from xts_socket.cli.verbs.capture import Capture
 
 HEAD = struct.pack("=IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -19,8 +20,9 @@ from xts_messages.terminal.text_table import print_table
 from xts_proxy.__main__ import main as proxy_main
 from xts_proxy.__main__ import parser as proxy_parser
 from xts_socket import Reason, cli
-from xts_socket.cli import control_pages, doctor, run
 from xts_socket.cli.checks import Check
+from xts_socket.cli.processes import control_pages
+from xts_socket.cli.verbs import doctor, run
 
 
 def test_a_verb_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,6 +31,15 @@ def test_a_verb_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
             cli.main([given])
         assert ended.value.code == 2
         assert f"there is no verb {given}: {advice}" in capsys.readouterr().err
+
+
+def test_what_verbs_share_imports_no_verb() -> None:
+    """A verb is a leaf: what two of them need is in another folder."""
+    folder = Path(cli.__file__).parent
+    shared = [path for path in folder.glob("*/*.py") if path.parent.name != "verbs"]
+    assert len(shared) > 20
+    found = [str(path) for path in shared if re.search(r"^\s*from \.+verbs\b", path.read_text(), re.MULTILINE)]
+    assert not found
 
 
 def test_the_help_imports_no_verb() -> None:
@@ -47,7 +58,7 @@ def test_the_help_imports_no_verb() -> None:
         (["--print-completion", "bash"], set(cli.VERBS)),
     ):
         done = subprocess.run([sys.executable, "-c", program, *given], capture_output=True, text=True, check=True)
-        modules = {name.removeprefix("xts_socket.cli.") for name in done.stderr.splitlines()[-1].split()}
+        modules = {name.removeprefix("xts_socket.cli.verbs.") for name in done.stderr.splitlines()[-1].split()}
         assert {verb for verb in cli.VERBS if verb.replace("-", "_") in modules} == imported, given
     assert all(f"    {verb} " in cli.make_parser(()).format_help() for verb in cli.VERBS)
 

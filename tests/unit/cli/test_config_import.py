@@ -12,8 +12,8 @@ from xts_messages.settings.environment import OURS
 from xts_messages.settings.profiles import NAMES
 from xts_socket import cli
 from xts_socket._native import ffi, lib
-from xts_socket.cli.config_import import _CONVERSIONS
-from xts_socket.cli.xlio_vma_settings import BY_NAME, BY_PATH, COUNTERPARTS
+from xts_socket.cli.settings.config_import import _CONVERSIONS
+from xts_socket.cli.settings.xlio_vma_settings import BY_NAME, BY_PATH, COUNTERPARTS
 
 KEYS = {variable.key for variable in OURS if variable.key}
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xts_socket import cli, generate_reasons
 from xts_socket._native import ffi, lib
-from xts_socket.cli import processes
+from xts_socket.cli.processes import interposed
 
 STAYED, OFFLOADED = 2, 3  # enum descriptor_kind
 TOP = Path(__file__).resolve().parents[3]
@@ -71,8 +71,8 @@ def memfd_with(data: bytes, name: str = "xts-preload") -> Iterator[None]:
         os.close(fd)
 
 
-def found_here() -> list[processes.Interposed]:
-    return [process for process in processes.find() if process.pid == os.getpid()]
+def found_here() -> list[interposed.Interposed]:
+    return [process for process in interposed.find() if process.pid == os.getpid()]
 
 
 def test_what_a_page_says() -> None:
@@ -101,7 +101,7 @@ def test_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert process["stayed"][0] == {
         "number": 1,
         "name": "RULE",
-        "text": processes.reason_text(1),
+        "text": interposed.reason_text(1),
         "count": 3,
     }
     assert process["descriptors"][1]["xts_socket"] == 0x100001
@@ -150,9 +150,9 @@ def test_the_parents_page_does_not_hide_ours() -> None:
 def test_any_bytes_can_be_shown(data: bytes, offset: int) -> None:
     torn = bytearray(ffi.buffer(page()))
     torn[offset : offset + 64] = data
-    read = processes.read_page(bytes(torn))
+    read = interposed.read_page(bytes(torn))
     if read is not None:
-        process = processes.describe(1, read)
+        process = interposed.describe(1, read)
         assert process.program.isprintable()
         assert len(process.descriptors) <= lib.XTS_REPORT_ENTRIES
         json.dumps([process.rules, [d.local for d in process.descriptors]])
@@ -160,10 +160,10 @@ def test_any_bytes_can_be_shown(data: bytes, offset: int) -> None:
 
 def test_every_reason_has_a_name_and_a_text() -> None:
     for number in range(1, lib.XTS_REASON_COUNT):
-        assert processes.reason_name(number).isupper()
-        assert len(processes.reason_text(number)) > 10
-    assert processes.reason_name(0) == "0"
-    assert processes.reason_name(31) == "31"
+        assert interposed.reason_name(number).isupper()
+        assert len(interposed.reason_text(number)) > 10
+    assert interposed.reason_name(0) == "0"
+    assert interposed.reason_name(31) == "31"
 
 
 @pytest.mark.skipif(not generate_reasons.TABLE.is_file(), reason="an installed package has no sources to read")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xts_socket.cli import main, report
+from xts_socket.cli import main
+from xts_socket.cli.verbs import report
 
 
 def contents(path: Path) -> dict[str, str]:

@@ -7,9 +7,9 @@ import io
 from typing import Any
 
 import pytest
-from xts_socket.cli.status import Entry, Process
-from xts_socket.cli.status_rates import COLUMNS, Looks, text, write_csv
-from xts_socket.cli.status_tables import print_tables
+from xts_socket.cli.sockets.attached import Entry, Process
+from xts_socket.cli.sockets.status_rates import COLUMNS, Looks, text, write_csv
+from xts_socket.cli.sockets.status_tables import print_tables
 
 
 def entry(number: int = 1, **changed: Any) -> Entry:

@@ -19,14 +19,17 @@ from rich.console import Console
 from textual.widgets import Static
 from unit.cli.test_status_rates import entry, process
 from xts_messages.attaching.waits import HOST_REASONS, Wait, Waits
-from xts_socket.cli import device_routes, joined, main, proxy_side, top
-from xts_socket.cli.grouped import grouped
-from xts_socket.cli.top_app import Top
-from xts_socket.cli.top_columns import duration, matches, rate
-from xts_socket.cli.top_network import NetworkPage, groups_table, routes_table, rules_table
-from xts_socket.cli.top_page import ConnectionPage
-from xts_socket.cli.top_table import Table
-from xts_socket.cli.why import NAMES, REASONS, cause
+from xts_socket.cli import main
+from xts_socket.cli.device import device_routes, proxy_side
+from xts_socket.cli.sockets import joined
+from xts_socket.cli.sockets.grouped import grouped
+from xts_socket.cli.sockets.why import NAMES, REASONS, cause
+from xts_socket.cli.top.top_app import Top
+from xts_socket.cli.top.top_columns import duration, matches, rate
+from xts_socket.cli.top.top_network import NetworkPage, groups_table, routes_table, rules_table
+from xts_socket.cli.top.top_page import ConnectionPage
+from xts_socket.cli.top.top_table import Table
+from xts_socket.cli.verbs import top
 
 EPOCH = "00000000000000aa"
 PROXY = {"version": "0.1.0", "state": "serving", "pid": 1, "more": {"than": "we know"}}
@@ -206,7 +209,7 @@ def test_a_proxy_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_an_older_proxy_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = {name: value for name, value in connection().items() if name not in ("epoch", "waits", "tcp")}
-    monkeypatch.setattr(joined.status, "ask", lambda _: [process(entry())])
+    monkeypatch.setattr(joined.attached, "ask", lambda _: [process(entry())])
     with listening(tmp_path / "s", lambda peer: peer.sendall(answer(old))) as path:
         look = joined.look("endpoint", path)
     assert len(look.rows) == 2
@@ -234,7 +237,7 @@ def test_nobody_there(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
 @pytest.fixture
 def one_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        joined.status, "ask", lambda _: [process(entry(sent_bytes=3, waits=waits("post_credits")), program="=a")]
+        joined.attached, "ask", lambda _: [process(entry(sent_bytes=3, waits=waits("post_credits")), program="=a")]
     )
     monkeypatch.setattr(proxy_side, "ask", lambda path: proxy_side.decode(path, answer(connection())))
     monkeypatch.setattr(top, "_LOOK_S", 0.0)

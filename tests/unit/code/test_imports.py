@@ -71,12 +71,17 @@ def private(source: str, package: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("package", sorted(set(PACKAGES) - {"xts_messages"}))
-def test_what_is_private_to_the_messages_stays_so(package: str) -> None:
+@pytest.mark.parametrize("package", PACKAGES)
+def test_what_is_private_to_a_package_stays_so(package: str) -> None:
     folder, _ = PACKAGES[package]
     modules = sorted((TOP / folder / package).rglob("*.py"))
-    found = {str(module): names for module in modules if (names := private(module.read_text(), "xts_messages"))}
-    assert not found, "xts_messages/native.py has what is for others"
+    found = [
+        (str(module), names)
+        for module in modules
+        for other in sorted(set(PACKAGES) - {package})
+        if (names := private(module.read_text(), other))
+    ]
+    assert not found, "native.py and testing.py of a package have what is for others"
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_socket.cli.checks import interposer
-from xts_socket.cli.executable import find, look_at, preload_value, read_elf
+from xts_socket.cli.processes.executable import find, look_at, preload_value, read_elf
 
 CC = shutil.which("cc")
 needs_cc = pytest.mark.skipif(CC is None, reason="no C compiler")

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xts_messages._native import ffi, lib
 from xts_socket import _address, _message
-from xts_socket.cli import status
+from xts_socket.cli.sockets import attached
 
 NOWHERE = "/nonexistent/xts/endpoint.sock"
 
@@ -243,7 +243,7 @@ def test_a_status_page_is_read_entry_by_entry() -> None:
     entries[0].state, entries[0].xts_socket, entries[0].local.ip_version = 3, 7, 4
     entries[0].local.port, entries[0].local.address = 80, [10, 0, 0, 1] + [0] * 12
     entries[2].state, entries[2].peer.ip_version, entries[2].peer.scope_id = 200, 6, 3
-    page, found = status.read_page(bytes(ffi.buffer(head)) + bytes(ffi.buffer(entries)))
+    page, found = attached.read_page(bytes(ffi.buffer(head)) + bytes(ffi.buffer(entries)))
     assert page.sockets == 2
     assert [(entry.state, entry.xts_socket, entry.local, entry.peer) for entry in found] == [
         ("ESTAB", 7, "10.0.0.1:80", "*"),
@@ -254,10 +254,10 @@ def test_a_status_page_is_read_entry_by_entry() -> None:
 @given(st.binary(max_size=400), st.integers(0, 0xFFFFFFFF))
 def test_whatever_a_process_wrote_into_its_status_page(rest: bytes, used: int) -> None:
     with pytest.raises(OSError):
-        status.read_page(rest)
+        attached.read_page(rest)
     page = struct.pack("=IIII", lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES, used) + rest
     with suppress(OSError):
-        _, entries = status.read_page(page)
+        _, entries = attached.read_page(page)
         assert len(entries) <= len(page) // ffi.sizeof("struct xts_status_entry")
 
 

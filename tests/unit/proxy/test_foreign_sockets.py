@@ -17,7 +17,7 @@ from unit.cli.test_top import listening
 from xts_messages.attaching import attach
 from xts_proxy.__main__ import main as proxy_main
 from xts_proxy.status import control_socket
-from xts_socket.cli import proxy_side
+from xts_socket.cli.device import proxy_side
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from contextlib import suppress
 from xts_messages.attaching.attach import OfferedQueues
 
 from ... import AF_INET6, IPPROTO_TCP, TCP_CONGESTION, Info, has_dualstack_ipv6, info, socket
-from .. import status
+from ..device.round_trips import round_trips_us
 from ..options import endpoint_path
-from ..ping import round_trips_us
+from ..sockets.attached import ask
 from . import Check
 from .offered import queues
 
@@ -79,7 +79,7 @@ def _in_use() -> Iterator[Check]:
     """How many processes have a queue of their own, and are relayed, as far as this user may see them, and how many
     can be."""
     try:
-        attached = status.ask(endpoint_path())
+        attached = ask(endpoint_path())
     except OSError:  # $XTS_QUEUE names another
         return
     offered: dict[str, OfferedQueues] = {}

@@ -8,8 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..executable import preload_value
-from ..run import preload_library
+from ..processes.executable import preload_library, preload_value
 from . import Check
 
 _NAME = "interposer"

@@ -26,7 +26,7 @@ from system.interposer.programs.interposed import (
     pair,
     wait_for_child,
 )
-from xts_socket.cli import processes
+from xts_socket.cli.processes import interposed
 
 WRDE_SHOWERR = 1 << 4
 SIOC_PEEK_MODE, SIOC_END_PEEK_MODE = 0x89EB, 0x89EC
@@ -47,7 +47,7 @@ def in_child(body: Callable[[], None]) -> None:
 
 def shown(fd: int) -> tuple[str, str | None]:
     """What `xts status --processes` says of a descriptor of this process."""
-    (process,) = (process for process in processes.find() if process.pid == os.getpid())
+    (process,) = (process for process in interposed.find() if process.pid == os.getpid())
     (entry,) = (entry for entry in process.descriptors if entry.fd == fd)
     return entry.kind, entry.reason_name
 

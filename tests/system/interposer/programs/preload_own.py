@@ -45,7 +45,7 @@ from system.interposer.programs.interposed import (
     until,
     wait_for_child,
 )
-from xts_socket.cli import processes
+from xts_socket.cli.processes import interposed
 
 
 @script("interposer")
@@ -64,7 +64,7 @@ def everything_is_reported() -> None:
 
 def shown(fd: int) -> tuple[str, str, int | None]:
     """What `xts status --processes` says of a descriptor of this process: addresses, and the line of the rules."""
-    (process,) = (process for process in processes.find() if process.pid == os.getpid())
+    (process,) = (process for process in interposed.find() if process.pid == os.getpid())
     (entry,) = (entry for entry in process.descriptors if entry.fd == fd)
     return entry.local, entry.peer, entry.rule_line
 
@@ -107,7 +107,7 @@ def a_program_that_writes_over_its_arguments() -> None:
     name.value = ctypes.cast(title, ctypes.c_char_p).value
     client, server = pair()
     with client, server:
-        (process,) = (process for process in processes.find() if process.pid == os.getpid())
+        (process,) = (process for process in interposed.find() if process.pid == os.getpid())
         assert process.program == before
 
 

@@ -158,10 +158,10 @@ def pushed_onto_listeners() -> None:
 
 NEXT = """
 import os, sys
-from xts_socket.cli import status
+from xts_socket.cli.sockets import attached
 os.write(int(sys.argv[1]), b"from the next program")
 assert os.read(int(sys.argv[1]), 100) == b"answer"
-(process,) = (process for process in status.ask(os.environ["XTS_ENDPOINT"]) if process.pid == os.getpid())
+(process,) = (process for process in attached.ask(os.environ["XTS_ENDPOINT"]) if process.pid == os.getpid())
 (entry,) = process.entries
 assert entry.receive_layers == entry.send_layers == ("TLS",), entry
 assert entry.tls.version == "TLSv1.3" and entry.tls.send, entry

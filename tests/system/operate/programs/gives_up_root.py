@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from xts_socket.cli.processes import find
+from xts_socket.cli.processes.interposed import find
 
 USER = 65534
 ENDPOINT = Path(os.environ["XTS_ENDPOINT"])

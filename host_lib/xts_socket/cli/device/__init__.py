@@ -1,0 +1,1 @@
+"""What the offload proxy says of its device, and the agent of its interfaces."""

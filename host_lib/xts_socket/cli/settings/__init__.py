@@ -1,0 +1,1 @@
+"""Settings of XLIO and VMA, and what they are here."""
