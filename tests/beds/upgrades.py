@@ -9,7 +9,9 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from xts_lab import card, topology
 from xts_lab.lab import Lab
 from xts_lab.wire import Wire
 from xts_proxy.status import control_socket
@@ -77,13 +79,21 @@ class OverSharedMemory(Upgrading):
         self.process.wait()
 
 
-class _OverEthernet(Upgrading):
+class OverEthernet(Upgrading):
     def __init__(self, place: Place, lab: Lab) -> None:
         super().__init__(place)
         self.lab = lab
 
     def control(self) -> str:
         return str(self.lab.directory / "proxy.sock")
+
+    def rules(self) -> list[dict[str, Any]]:
+        """The rules of the device's card."""
+        found = card.ask(self.lab.card, topology.DPU_XTS.interface, "rules")
+        return sorted(found, key=lambda rule: int(rule["queue"]))
+
+    def stop(self) -> None:
+        self.lab.stop_program(self._name())
 
     def upgrade(self) -> None:
         old = self.lab.records()[self._name()]
@@ -111,6 +121,6 @@ def upgrading(kind: str, directory: Path, tables: str = "") -> Iterator[Upgradin
     wire = None if kind == "afxdp" else Wire.SWITCH
     place = Ethernet(directory, tables, wire=wire, reliable=kind == "repeated")
     try:
-        yield _OverEthernet(place, place.lab)
+        yield OverEthernet(place, place.lab)
     finally:
         place.close()

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from chaos.session import Wanted, run
+from chaos.ways import WAYS
 
 
 def main() -> int:
@@ -16,9 +17,10 @@ def main() -> int:
         prog="tests/chaos/run",
         description="Disturbs agent, proxy, link and machine while programs run, and says what they should not have "
         "noticed. Needs root. What failed is run again by its seed.",
-        epilog="example: tests/chaos/run --queue afxdp --seconds 600",
+        epilog="example: tests/chaos/run --way afxdp --seconds 600",
     )
-    parser.add_argument("--queue", choices=["shm", "afxdp"], default="shm", help="kind of queue (default: %(default)s)")
+    ways = "; ".join(f"{way.name}: {way.says}" for way in WAYS.values())
+    parser.add_argument("--way", choices=WAYS, default="shm", help=f"{ways} (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="of the plan (default: another one each time)")
     parser.add_argument("--seconds", type=float, default=120, help="how long (default: %(default)s)")
     parser.add_argument("--only", default="", metavar="TEXT", help="disturbances whose names have this")
@@ -31,14 +33,14 @@ def main() -> int:
     folder.chmod(0o755)
     print(f"seed {seed}; what programs say is in {folder}", flush=True)
     try:
-        wanted = Wanted(options.queue, seed, options.seconds, options.only, pause_s=options.pause_ms / 1000)
+        wanted = Wanted(options.way, seed, options.seconds, options.only, pause_s=options.pause_ms / 1000)
         outcome = run(wanted, folder, lambda line: print(line, flush=True))
     except ValueError as error:
         print(f"tests/chaos/run: {error}", file=sys.stderr)
         return 2
     for failure in outcome.failures:
         print(f"FAILED {failure}")
-    again = f"; again: tests/chaos/run --queue {options.queue} --seed {seed}" if outcome.failures else ""
+    again = f"; again: tests/chaos/run --way {options.way} --seed {seed}" if outcome.failures else ""
     print(
         f"{outcome.steps} steps, all on again after at most {outcome.slowest_s:.1f} s, "
         f"{len(outcome.failures)} failures{again}"

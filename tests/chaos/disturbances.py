@@ -8,17 +8,34 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from pyroute2 import IPRoute
 from xts_lab import topology
+from xts_lab.card import Cable
+from xts_lab.wire import set_cables
 
 from chaos.scene import Scene
+from chaos.ways import Way
 
-BOTH, OVER_ETHERNET = ("shm", "afxdp"), ("afxdp",)
+
+def everywhere(way: Way) -> bool:
+    return True
+
+
+def over_ethernet(way: Way) -> bool:
+    return way.over_ethernet
+
+
+def relayed(way: Way) -> bool:
+    return way.relayed
+
+
+def where_frames_are_repeated(way: Way) -> bool:
+    return way.repeats
 
 
 class Allows(Enum):
@@ -36,7 +53,7 @@ class Disturbance:
     of: str
     allows: Allows
     do: Callable[[Scene, random.Random], None]
-    kinds: Sequence[str] = BOTH
+    on: Callable[[Way], bool] = everywhere
 
 
 def _upgrade(scene: Scene, chance: random.Random) -> None:
@@ -114,6 +131,39 @@ def _restart_agent(scene: Scene, chance: random.Random) -> None:
     scene.lab.start_agent()
 
 
+def _kill_agents_child(name: str) -> Callable[[Scene, random.Random], None]:
+    """A process that another one of the agent starts again (dpu_proxy/SECURITY.md)."""
+
+    def do(scene: Scene, chance: random.Random) -> None:
+        os.kill(scene.agents_child(name), signal.SIGKILL)
+
+    return do
+
+
+def _kill_metrics(scene: Scene, chance: random.Random) -> None:
+    os.kill(scene.pid_of("xts-metrics"), signal.SIGKILL)
+
+
+def _program_taken_off(end: topology.End) -> Callable[[Scene, random.Random], None]:
+    """Another tool takes the XDP program off the interface."""
+
+    def do(scene: Scene, chance: random.Random) -> None:
+        scene.lab.run(end.role, ["ip", "link", "set", "dev", end.interface, "xdp", "off"])
+        time.sleep(chance.uniform(0.0, 0.5))
+
+    return do
+
+
+def _bad_cable(scene: Scene, chance: random.Random) -> None:
+    """Frames are lost, some of them in bursts, and some come twice."""
+    path = scene.lab.card
+    set_cables(path, Cable(chance.choice((1000, 10_000, 50_000)), chance.choice((1, 1, 8)), 1000))
+    try:
+        time.sleep(chance.uniform(0.2, 2.0))
+    finally:
+        set_cables(path, Cable())
+
+
 def _link_down(shortest_s: float, longest_s: float) -> Callable[[Scene, random.Random], None]:
     """The host's end of the wire. Without a program: on a busy machine one may take longer than hosts wait for."""
 
@@ -136,6 +186,16 @@ def _busy_machine(scene: Scene, chance: random.Random) -> None:
         process.wait()
 
 
+def _program_that_does_not_run(scene: Scene, chance: random.Random) -> None:
+    """A program of the host is stopped as by a debugger or a user. The others do not notice, and it goes on."""
+    load = chance.choice([load for load in scene.loads if load.kind.role == "host"])
+    os.killpg(load.process.pid, signal.SIGSTOP)
+    try:
+        time.sleep(chance.uniform(0.05, 3.0))
+    finally:
+        os.killpg(load.process.pid, signal.SIGCONT)
+
+
 def _kill_a_program(scene: Scene, chance: random.Random) -> None:
     """A program of the host, which begins again. The others do not notice."""
     load = chance.choice([load for load in scene.loads if load.kind.role == "host" and not load.kind.serves])
@@ -154,15 +214,35 @@ TABLE = (
     Disturbance("workers that do not run", "proxy", Allows.NOTHING, _stopped("xts-workers")),
     Disturbance("a key process that does not run", "proxy", Allows.NOTHING, _stopped("xts-keys")),
     Disturbance("few descriptors for the workers", "proxy", Allows.NEW_FAIL, _few_descriptors),
-    Disturbance("kill of the agent", "agent", Allows.NOTHING, _kill_agent, OVER_ETHERNET),
-    Disturbance("restart of the agent", "agent", Allows.NOTHING, _restart_agent, OVER_ETHERNET),
-    Disturbance("an agent that does not run", "agent", Allows.NOTHING, _stopped("agent"), OVER_ETHERNET),
-    Disturbance("a link that is down", "link", Allows.NOTHING, _link_down(0.05, 0.5), OVER_ETHERNET),
-    Disturbance("a link that is down for long", "link", Allows.ENDS, _link_down(3.5, 5.0), OVER_ETHERNET),
+    Disturbance("kill of the agent", "agent", Allows.NOTHING, _kill_agent, over_ethernet),
+    Disturbance("restart of the agent", "agent", Allows.NOTHING, _restart_agent, over_ethernet),
+    Disturbance("an agent that does not run", "agent", Allows.NOTHING, _stopped("agent"), over_ethernet),
+    Disturbance("kill of the metrics process", "metrics", Allows.NOTHING, _kill_metrics),
+    Disturbance("kill of the agent's opener", "agent", Allows.NOTHING, _kill_agents_child("xts-opener"), over_ethernet),
+    Disturbance("kill of the agent's keeper", "agent", Allows.NOTHING, _kill_agents_child("xts-keeper"), relayed),
+    Disturbance("kill of the relay", "agent", Allows.ENDS, _kill_agents_child("xts-relay"), relayed),
+    Disturbance(
+        "XDP program taken off the host",
+        "host's program",
+        Allows.ENDS,
+        _program_taken_off(topology.HOST_XTS),
+        over_ethernet,
+    ),
+    Disturbance(
+        "XDP program taken off the device",
+        "device's program",
+        Allows.ENDS,
+        _program_taken_off(topology.DPU_XTS),
+        over_ethernet,
+    ),
+    Disturbance("frames that are lost", "link", Allows.NOTHING, _bad_cable, where_frames_are_repeated),
+    Disturbance("a program that does not run", "program", Allows.NOTHING, _program_that_does_not_run),
+    Disturbance("a link that is down", "link", Allows.NOTHING, _link_down(0.05, 0.5), over_ethernet),
+    Disturbance("a link that is down for long", "link", Allows.ENDS, _link_down(3.5, 5.0), over_ethernet),
     Disturbance("a busy machine", "machine", Allows.NOTHING, _busy_machine),
     Disturbance("kill of a program", "program", Allows.NOTHING, _kill_a_program),
 )
 
 
-def of_kind(kind: str) -> list[Disturbance]:
-    return [one for one in TABLE if kind in one.kinds]
+def of_way(way: Way) -> list[Disturbance]:
+    return [one for one in TABLE if one.on(way)]

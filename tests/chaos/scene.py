@@ -19,9 +19,9 @@ from xts_lab.running_programs import Record
 from xts_proxy.status import control_socket
 
 from chaos.loads import KINDS, Load, Seen
+from chaos.ways import Way
 
 WAIT_S = 20.0
-QUEUES = 16
 #: So that a restart does not wait for connections that stay.
 SETTINGS = "[proxy]\ndrain_timeout_s = 1\n"
 
@@ -83,6 +83,9 @@ class Scene:
         os.kill(record.pid, number)
         wait(lambda: not record.alive, "end of the agent", WAIT_S)
 
+    def agents_child(self, name: str) -> int:
+        return process_tree.one(self.agent().pid, name, WAIT_S)
+
     # --- processes --------------------------------------------------------------------------------------------
 
     def pids_of(self, name: str) -> list[int]:
@@ -111,12 +114,12 @@ class Scene:
 
 
 @contextmanager
-def scene(queue: str, folder: Path, pause_s: float) -> Iterator[Scene]:
+def scene(way: Way, folder: Path, pause_s: float) -> Iterator[Scene]:
     """Loads are running when it begins. `folder`: for what programs say, and certificates. `pause_s`: of loads, between
     an answer and the next request."""
     (folder / "rules").write_text(RULES)
     tables = tls_tables(folder, Authority())
-    lab = Lab(f"c{os.getpid()}{queue}", queue=queue, queues=QUEUES, tables=tables, relayed_max=0)
+    lab = Lab(f"c{os.getpid()}{way.name}", queue=way.queue, tables=tables, metrics=True, **way.settings)
     lab.up()
     made = Scene(lab, folder)
     try:

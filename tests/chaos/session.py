@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos.disturbances import Disturbance, of_kind
+from chaos.disturbances import Disturbance, of_way
 from chaos.oracle import Failure, Oracle
 from chaos.plan import Step, steps
 from chaos.scene import Scene, scene
+from chaos.ways import WAYS
 
 #: What a run is ended after: the rest would tell of the same.
 FAILURES_MAX = 5
@@ -52,7 +53,7 @@ class Wanted:
     the next request. Without one they take all of a small machine, and a worker that did not run for a while comes to
     its turns so late that hosts give it up."""
 
-    queue: str
+    way: str  # a name of ways.py
     seed: int
     seconds: float = 1e9
     only: str = ""
@@ -62,12 +63,13 @@ class Wanted:
 
 def run(wanted: Wanted, folder: Path, say: Callable[[str], None]) -> Outcome:
     """`folder`: where what programs say is kept. ValueError: there is no such disturbance."""
-    table = [one for one in of_kind(wanted.queue) if wanted.only in one.name]
+    way = WAYS[wanted.way]
+    table = [one for one in of_way(way) if wanted.only in one.name]
     if not table:
-        names = ", ".join(one.name for one in of_kind(wanted.queue))
-        raise ValueError(f"no disturbance of {wanted.queue} has {wanted.only!r} in its name: {names}")
+        names = ", ".join(one.name for one in of_way(way))
+        raise ValueError(f"no disturbance of {wanted.way} has {wanted.only!r} in its name: {names}")
     outcome = Outcome()
-    with scene(wanted.queue, folder, wanted.pause_s) as made:
+    with scene(way, folder, wanted.pause_s) as made:
         oracle = Oracle(made)
         oracle.all_got_on(None, time.monotonic())
         oracle.judge(None, time.monotonic())

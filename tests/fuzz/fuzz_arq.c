@@ -98,6 +98,18 @@ static void turn(struct run *r, unsigned which)
 	}
 }
 
+/* A session of the process before, which may be broken into. */
+static void resume(const uint8_t *data, size_t bytes)
+{
+	struct end end = { 0 };
+
+	open_end(&end, false);
+	if (!xts_arq_resume(end.frames.queue, data, (uint32_t)bytes))
+		xts_queue_tick(end.frames.queue, 1000000);
+	ENSURE(xts_queue_kick(end.frames.queue) == 0);
+	xts_queue_close(end.frames.queue);
+}
+
 /* --- the wire ----------------------------------------------------------------------------------------------------- */
 
 /* Changes a frame, and makes its checksum right. */
@@ -176,6 +188,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	struct input in = { data, bytes };
 	struct run r = { .now_ns = 1000000 };
 
+	resume(data, bytes);
 	open_end(&r.end[0], true);
 	open_end(&r.end[1], false);
 	turn(&r, 0);

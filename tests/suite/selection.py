@@ -58,7 +58,9 @@ class Longer:
 LONGER = (
     Longer("long tests", ("pytest", "-m", "long")),
     Longer("fuzzing, a minute for each target", ("tests/fuzz/run", "--seconds", "60")),
-    Longer("chaos, shared memory", ("tests/chaos/run", "--queue", "shm", "--seconds", "600")),
-    Longer("chaos, AF_XDP", ("tests/chaos/run", "--queue", "afxdp", "--seconds", "600")),
+    Longer("chaos, shared memory", ("tests/chaos/run", "--way", "shm", "--seconds", "600")),
+    Longer("chaos, AF_XDP", ("tests/chaos/run", "--way", "afxdp", "--seconds", "600")),
+    Longer("chaos, a relay", ("tests/chaos/run", "--way", "relay", "--seconds", "300")),
+    Longer("chaos, a switch that loses frames", ("tests/chaos/run", "--way", "lossy", "--seconds", "300")),
     Longer("stress, shared memory", ("tests/stress/run", "--queue", "shm", "--duration-s", "300")),
 )

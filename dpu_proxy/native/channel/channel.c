@@ -46,7 +46,7 @@ static uint64_t features_of(const struct worker_state *worker, const struct xts_
 			    XTS_FEATURE_CUT_OFF | XTS_FEATURE_FAULT_OF | XTS_FEATURE_RENEW_KEY | XTS_FEATURE_CATCH_UP |
 			    XTS_FEATURE_WITHDRAW | XTS_FEATURE_CANCEL | XTS_FEATURE_LISTENING;
 
-	if (queue->ops->leave && !(queue->traits & XTS_QUEUE_CLOCK)) /* who is next repeats no lost frames */
+	if (queue->ops->leave)
 		features |= XTS_FEATURE_MOVE | XTS_FEATURE_MOVE_DATAGRAM | XTS_FEATURE_MOVE_PUSHED;
 	if (worker->config.names.resolver_count)
 		features |= XTS_FEATURE_NAMES;

@@ -346,9 +346,41 @@ static int put_notes(struct xts_moved *out)
 	return error;
 }
 
+/* The session of its queue, if that has one, is ready to go. 0 or -errno. */
+static int settle(struct channel *ch)
+{
+	int bytes = ch->move->settled ? 0 : xts_queue_settle(ch->own_queue, ch->worker->now_ns, &ch->move->session);
+
+	if (bytes < 0)
+		return bytes;
+	if (!ch->move->settled)
+		ch->move->session_bytes = (uint32_t)bytes;
+	ch->move->settled = true;
+	return 0;
+}
+
+static int leave_queue(struct channel *ch, struct xts_moved *out, int *fds)
+{
+	const struct move_out *m = ch->move;
+	int bytes;
+
+	if (make_room(out, XTS_QUEUE_STATE_BYTES_MAX + m->session_bytes + (uint32_t)sizeof ch->identity))
+		return -ENOMEM;
+	bytes = xts_queue_leave(ch->own_queue, fds, out->data);
+	if (bytes < 0)
+		return bytes;
+	out->state_bytes = (uint32_t)bytes;
+	out->session_bytes = m->session_bytes;
+	if (m->session_bytes)
+		memcpy(out->data + bytes, m->session, m->session_bytes);
+	memcpy(out->data + out->state_bytes + out->session_bytes, &ch->identity, sizeof ch->identity);
+	out->bytes = out->state_bytes + out->session_bytes + (uint32_t)sizeof ch->identity;
+	return 0;
+}
+
 static int take(struct channel *ch, struct xts_moved *out)
 {
-	int fds[XTS_QUEUE_DESCRIPTORS_MAX] = { -1, -1, -1, -1 }, bytes;
+	int fds[XTS_QUEUE_DESCRIPTORS_MAX] = { -1, -1, -1, -1 }, error;
 
 	memcpy(out->tenant, ch->tenant->name, sizeof out->tenant);
 	take_sockets(ch, out);
@@ -358,14 +390,11 @@ static int take(struct channel *ch, struct xts_moved *out)
 	out->reset = ch->move->reset;
 	if (xts_link_control_due(&ch->link) || ch->kick_again || ch->unkicked_bytes)
 		return -EAGAIN;
-	if (make_room(out, XTS_QUEUE_STATE_BYTES_MAX + (uint32_t)sizeof ch->identity))
-		return -ENOMEM;
-	bytes = xts_queue_leave(ch->own_queue, fds, out->data);
-	if (bytes < 0)
-		return bytes;
-	memcpy(out->data + bytes, &ch->identity, sizeof ch->identity);
-	out->state_bytes = (uint32_t)bytes;
-	out->bytes = out->state_bytes + (uint32_t)sizeof ch->identity;
+	error = settle(ch);
+	if (!error)
+		error = leave_queue(ch, out, fds);
+	if (error)
+		return error;
 	for (uint32_t i = 0; i < XTS_QUEUE_DESCRIPTORS_MAX && fds[i] >= 0; i++)
 		out->fds[out->fd_count++] = fds[i];
 	out->last = true;

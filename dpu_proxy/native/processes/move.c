@@ -140,6 +140,8 @@ void move_unclaimed_end(struct channel *ch)
 
 void move_free(struct channel *ch)
 {
+	if (ch->move)
+		xts_queue_session_free(ch->move->session);
 	free(ch->move);
 	ch->move = NULL;
 }

@@ -33,10 +33,13 @@ struct move_out {
 	uint64_t until_ns; /* then it is left in any case */
 	uint64_t received; /* messages that had come then */
 	uint64_t epoch;    /* of its host; 0: it has none */
-	uint32_t reset;    /* connections that could not be handed over, and were not reported yet */
-	bool acked;        /* the host has sent its last message */
-	bool ends;         /* its epoch ends, and then the queue is left */
+	uint8_t *session;  /* of its queue (xts_queue_settle()) */
+	uint32_t session_bytes;
+	uint32_t reset; /* connections that could not be handed over, and were not reported yet */
+	bool acked;     /* the host has sent its last message */
+	bool ends;      /* its epoch ends, and then the queue is left */
 	bool left;
+	bool settled; /* the session is there, or there is none */
 };
 
 /* The key of a socket of this identifier. Never 0. */

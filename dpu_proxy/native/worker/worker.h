@@ -214,11 +214,11 @@ int xts_worker_configure(struct xts_worker *worker, const struct xts_worker_conf
 #define XTS_MOVED_NOTES_BYTES 4000
 /* A piece of what a channel hands over. The caller owns it: xts_moved_free(), and the descriptors. */
 struct xts_moved {
-	/* records of sockets; of the last piece, the state of the queue (xts_queue_resume()), and what the channel
-	 * knows of its host (struct xts_resumed) */
+	/* records of sockets; of the last piece, the state of the queue (xts_queue_resume()), its session
+	 * (xts_arq_resume()), and what the channel knows of its host (struct xts_resumed) */
 	uint8_t *data;
 	uint32_t bytes, room;
-	uint32_t state_bytes;                 /* of the last piece: how many are the queue's state */
+	uint32_t state_bytes, session_bytes;  /* of the last piece: how many are the queue's state, and its session */
 	int private_fd;                       /* where keys are written to (processes/private_bytes.h); the caller's */
 	uint32_t private_bytes;               /* so much has been: the descriptor goes behind fds */
 	bool private_broken;                  /* it takes nothing more */

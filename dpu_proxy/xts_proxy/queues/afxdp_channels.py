@@ -44,7 +44,7 @@ from xts_proxy.queues.queue_opener import QueueOpener, Told, copies_of
 from xts_proxy.queues.stored_queues import Settings, StoredQueues, store, store_failure, take
 from xts_proxy.supervisor.log import LOG
 from xts_proxy.tenants.tenants import Account, Tenants
-from xts_proxy.upgrade.handover import Channel, Sockets, channel_of
+from xts_proxy.upgrade.handover import Channel, Sockets, channel_of, left_of
 from xts_proxy.upgrade.taking import Parts
 from xts_proxy.workers.worker_process import Frames, RemoteWorker
 from xts_proxy.workers.workers import Moved, Owner
@@ -145,7 +145,10 @@ class DeviceChannels:
         """As listeners."""
 
     def leave(self) -> None:
-        """Another proxy has the queues: the program stays."""
+        """Another proxy has the queues: program, rules and addresses stay."""
+        if self.opener:
+            asyncio.get_running_loop().remove_reader(self.opener.child.fileno())
+            self.opener.leave()
         if isinstance(self._opened, DeviceSockets):
             self._opened.program.leave()
 
@@ -193,7 +196,7 @@ class DeviceChannels:
         end = QueueEnd.unpack(channel.geometry, tuple(descriptors))
         worker = self._worker_of(channel.queue_id)
         account = self._account(channel.tenant, channel.queue_id)
-        left = (channel.queue_id, channel.state, channel.ticket, channel.epoch, channel.known)
+        left = left_of(channel)
         worker.resume_channel(end, (account, Owner(*channel.owner)), left, frames=self.frames())
         if self._first < 0:
             self._first = os.dup(descriptors[0])

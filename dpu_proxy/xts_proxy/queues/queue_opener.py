@@ -97,7 +97,7 @@ class QueueOpener:
     ) -> None:
         """Forks it. `steered`: for it to look after. OSError: it cannot look after the interface."""
         deferral = Deferral(napi_defer_us)
-        self._puts_back = bool(napi_defer_us)
+        self._puts_back = bool(napi_defer_us) or steered is not None
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, Changes(LINKS) as changes:
             first = opened.sockets[0].xsk_fd
@@ -143,8 +143,13 @@ class QueueOpener:
         xsk_fd, umem_fd = fds[0]
         return said, XskSocket("", said.queue_id, xsk_fd, umem_fd, geometry)
 
+    def leave(self) -> None:
+        """Ends it, and rules, addresses and deferral stay: another proxy has the queues."""
+        self._puts_back = False
+        self.child.kill()
+
     def close(self) -> None:
-        """Ends it. Harmless when repeated."""
+        """Ends it, when it has taken away what it has installed. Harmless when repeated."""
         self._connection.close()
         if self._puts_back and self.child.pidfd >= 0:
             select.select([self.child.pidfd], [], [], PUT_BACK_S)

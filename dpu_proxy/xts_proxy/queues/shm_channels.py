@@ -33,7 +33,7 @@ from xts_proxy.config.config import Config
 from xts_proxy.supervisor.heartbeat import answers
 from xts_proxy.supervisor.log import LOG, Budget
 from xts_proxy.tenants.tenants import Account, Tenants
-from xts_proxy.upgrade.handover import Attachment, Channel, Sockets, channel_of
+from xts_proxy.upgrade.handover import Attachment, Channel, Sockets, channel_of, left_of
 from xts_proxy.upgrade.taking import Parts
 from xts_proxy.workers.worker_process import PLAIN, Frames, RemoteWorker
 from xts_proxy.workers.workers import Moved, Owner
@@ -242,7 +242,7 @@ class ShmChannels:
         epoch, status_fd = int(end.geometry.epoch), os.dup(descriptors[-1])
         attached = Attached(peer, epoch, who.kind, channel.queue_id, client, status_fd, connection)
         try:
-            left = (channel.queue_id, channel.state, channel.ticket, channel.epoch, channel.known)
+            left = left_of(channel)
             worker.resume_channel(end, (account, owner), left, connection.fileno())
         except OSError:
             connection.close()

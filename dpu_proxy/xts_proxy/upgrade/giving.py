@@ -42,13 +42,14 @@ from xts_proxy.upgrade.handover import (
     Wire,
     Yours,
     close_all,
+    left_of,
     not_answered,
     private_memory,
     rewind,
 )
 from xts_proxy.upgrade.program_files import this_program
 from xts_proxy.workers.worker_process import RemoteWorker
-from xts_proxy.workers.workers import LINK_STATES, Moved, Owner, Waits
+from xts_proxy.workers.workers import ENDS, LINK_STATES, Moved, Owner, Waits
 
 if TYPE_CHECKING:
     from xts_proxy.queues.channels import Channels
@@ -113,6 +114,7 @@ class Giving:
         self._deadline = patience_s
         self._broken: OSError | None = None
         self.begun = False  # the new proxy is ready
+        self._sessions = False  # and goes on with sessions of queues that repeat lost frames
         self.moved = self.sockets = self.reset = 0
         #: what channels wait for that cannot move yet
         self.waits: dict[int, Waits] = {}
@@ -170,6 +172,7 @@ class Giving:
             raise OSError(errno.EPROTO, f"the new proxy is not understood: {problem}")
         LOG.info("upgrade: the new proxy is %s", said.who or "one that does not say its version")
         self.begun = True
+        self._sessions = said.version >= handover.SESSIONS
         self._channels.accept(False)
         await self._wire.say(Begins(tuple(self._channels.served())))
 
@@ -230,6 +233,8 @@ class Giving:
             return False
         one.ask_at = now + _ASK_AGAIN_S
         urgency = (now >= self._deadline) + (now >= self._deadline + _END_S)
+        if not self._sessions and self._channels.frames().repeats:
+            urgency = ENDS
         error, self.waits[queue_id] = one.worker.move_ask(queue_id, int(_WITHIN_S * 1000), urgency)
         one.asked = error in (0, errno.EALREADY)
         return error == errno.ENOENT
@@ -295,7 +300,7 @@ class Giving:
             one.worker.take_in(account, sockets.data, kept)
         end = QueueEnd.unpack(channel.geometry, tuple(descriptors))
         life_fd = self._channels.life_fd(queue_id)
-        left = (channel.queue_id, channel.state, channel.ticket, channel.epoch, channel.known)
+        left = left_of(channel)
         one.worker.resume_channel(end, (account, Owner(*channel.owner)), left, life_fd, frames=self._channels.frames())
         close_all(descriptors)
 

@@ -41,14 +41,17 @@ import msgspec
 from xts_messages.wire import record_table
 
 from xts_proxy.workers.calling import Message
+from xts_proxy.workers.worker_process import Left
 from xts_proxy.workers.workers import Moved
 
 _HEAD = struct.Struct("=QI")
 #: A piece has records of some hundred sockets, with what waits for TCP in each.
 BYTES_MAX = 1 << 30
 #: Of what is said here, and the oldest version of it that is still understood.
-VERSION = 3
+VERSION = 4
 COMPATIBLE = 3
+#: From this version on, a new proxy goes on with the session of a queue that repeats lost frames.
+SESSIONS = 4
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -117,8 +120,8 @@ class Attachment(msgspec.Struct, frozen=True):
 
 
 class Channel(msgspec.Struct, frozen=True, tag="channel"):
-    """`geometry`: a struct xts_attach_reply; `state` to `owner`: of Moved. `attachment`: with it go the connection and
-    the status page, behind the queue's descriptors."""
+    """`geometry`: a struct xts_attach_reply; `state` to `owner`, and `session`: of Moved. `attachment`: with it go the
+    connection and the status page, behind the queue's descriptors."""
 
     queue_id: int
     tenant: str
@@ -129,12 +132,18 @@ class Channel(msgspec.Struct, frozen=True, tag="channel"):
     known: bytes
     owner: tuple[int, int]
     attachment: Attachment | None = None
+    session: bytes = b""
 
 
 def channel_of(queue_id: int, geometry: bytes, piece: Moved) -> Channel:
     """What the last piece of a channel says."""
     of_host = piece.ticket, piece.epoch, piece.known, piece.owner
-    return Channel(queue_id, piece.tenant, geometry, piece.data, *of_host)
+    return Channel(queue_id, piece.tenant, geometry, piece.data, *of_host, session=piece.session)
+
+
+def left_of(channel: Channel) -> Left:
+    """The same for the worker that goes on with it."""
+    return Left(channel.queue_id, channel.state, channel.session, channel.ticket, channel.epoch, channel.known)
 
 
 class Takes(msgspec.Struct, frozen=True, tag="takes"):

@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from xts_messages.native import lib as messages_lib
 from xts_messages.queues import rdma
 from xts_messages.queues.queue import Queue, split_state
 from xts_messages.queues.queue_kinds import PROXY, QueueEnd
@@ -43,7 +44,17 @@ Result = tuple[Any, list[int]]
 _Whose = tuple[str, "Owner | None", bool, bool, "int | None"]
 #: A queue that another process has left: its number, its state, and of its host the ticket, the epoch, and what is
 #: known of it (Moved).
-Left = tuple[int, bytes, int, int, bytes]
+
+
+class Left(NamedTuple):
+    """What a queue's next worker has to know of it: of Moved."""
+
+    queue_id: int
+    state: bytes
+    session: bytes
+    ticket: int
+    epoch: int
+    known: bytes
 
 
 class Frames(NamedTuple):
@@ -52,6 +63,11 @@ class Frames(NamedTuple):
 
     secrets_fd: int = -1
     repeating: int | None = None
+
+    @property
+    def repeats(self) -> bool:
+        """Are lost frames sent again?"""
+        return self.repeating == int(messages_lib.XTS_ARQ_PROXY)
 
 
 PLAIN = Frames()
@@ -79,15 +95,19 @@ def run(sock: socket.socket, slow: socket.socket, key_connections: list[int], cl
     calling.serve(sock, lambda name: getattr(host, f"on_{name}"))
 
 
-def _dressed(queue: Queue, queue_id: int, secrets: list[int], repeating: int | None, state: bytes = b"") -> Queue:
-    """The queue with heads, if there is a map of secrets, and with XTS_ARQ_*, if lost frames may be repeated. `state`:
-    of the heads, where another process has left it. OSError: the queue is closed."""
+def _dressed(
+    queue: Queue, queue_id: int, secrets: list[int], repeating: int | None, left: tuple[bytes, bytes] = (b"", b"")
+) -> Queue:
+    """The queue with heads, if there is a map of secrets, and with XTS_ARQ_*, if lost frames may be repeated. `left`:
+    state of the heads, and session of what repeats, where another process has left it. OSError: the queue is
+    closed."""
+    state, session = left
     with ExitStack() as undo:
         undo.enter_context(queue)
         if secrets:
             queue = undo.enter_context(queue.headed(number=queue_id, secrets_fd=secrets[0], state=state))
         if repeating is not None:
-            queue = undo.enter_context(queue.repeating(repeating))
+            queue = undo.enter_context(queue.repeating(repeating, session=session))
         undo.pop_all()
     return queue
 
@@ -266,7 +286,7 @@ class _Host:
     ) -> Result:
         """As add_channel, for a queue that another process has left."""
         tenant, owner, headed, life_shows, repeating = whose
-        queue_id, state, ticket, epoch, known = left
+        queue_id, state, session, ticket, epoch, known = left
         below, of_heads = split_state(state) if headed else (state, b"")
         with ExitStack() as undo:
             undo.callback(_close, came)
@@ -277,7 +297,7 @@ class _Host:
             undo.callback(_close, secrets)
             queue = undo.enter_context(QueueEnd.unpack(geometry, tuple(came)).resume(PROXY, below))
             came.clear()  # the queue has these now
-            queue = undo.enter_context(_dressed(queue, queue_id, secrets, repeating, of_heads))
+            queue = undo.enter_context(_dressed(queue, queue_id, secrets, repeating, (of_heads, session)))
             of_host = ticket, epoch, known, Owner(*owner)
             self.workers[index].resume_channel(queue, queue_id, self._account(tenant), of_host, life_fd)
             undo.pop_all()

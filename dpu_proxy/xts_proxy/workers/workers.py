@@ -102,6 +102,7 @@ class Moved(NamedTuple):
 
     tenant: str
     data: bytes  # records; of the last piece, the state of the queue
+    session: bytes  # of the last piece: of a queue that repeats lost frames
     sockets: int
     reset: int
     last: bool
@@ -111,6 +112,9 @@ class Moved(NamedTuple):
     owner: tuple[int, int]
     private: bool  # the descriptor that came with the request has what only workers read, and goes behind the others
 
+
+#: How urgent it is to hand a channel over, at most: its epoch ends.
+ENDS = int(lib.XTS_MOVE_END)
 
 #: What a channel waits for that cannot move yet: reasons, and of how many sockets.
 Waits = dict[str, int]
@@ -255,10 +259,12 @@ class Worker:
         _check(result, f"handing queue {queue_id} of worker {self.index} over")
         try:
             data = bytes(ffi.buffer(out.data, out.bytes)) if out.bytes else b""
-            known = out.state_bytes if out.last else len(data)
+            session = out.state_bytes if out.last else len(data)
+            known = session + out.session_bytes
             piece = Moved(
                 ffi.string(out.tenant).decode(),
-                data[:known],
+                data[:session],
+                data[session:known],
                 *(out.sockets, out.reset, bool(out.last), int(out.ticket), int(out.epoch)),
                 data[known:],
                 (int(out.owner.uid), int(out.owner.first_port)),

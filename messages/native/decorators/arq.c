@@ -162,6 +162,7 @@ static bool transmit(struct arq_queue *q, uint32_t number)
 	 * checksum; this one is lost then, as it was believed to be. */
 	write_head(q, f->slot.data, f->bytes, &head);
 	if (xts_queue_submit_retained(q->base.inner, &f->slot, f->bytes)) {
+		(void)arq_sender_transmission(&q->tx, q->now_ns); /* that copy has this number now, and may be heard */
 		q->tx.again_ns = q->now_ns + AGAIN_NS;
 		q->tx.copy_ns = ARQ_NEVER;
 		return false;
@@ -295,7 +296,7 @@ static uint64_t arq_deadline_ns(const struct xts_queue *base)
 	return ns < least_ns ? ns : least_ns;
 }
 
-/* The sequences stay here, so a session ends: its host attaches again. */
+/* Its session went before (arq_settle()), or ends here. */
 static int arq_leave(struct xts_queue *base, int *fds, uint8_t *state)
 {
 	arq_session_end(arq_of(base));
@@ -308,7 +309,7 @@ static int arq_leave(struct xts_queue *base, int *fds, uint8_t *state)
 	.tick = arq_tick, .deadline_ns = arq_deadline_ns
 
 static const struct xts_queue_ops arq_ops = { ARQ_OPS };
-static const struct xts_queue_ops arq_leaving_ops = { ARQ_OPS, .leave = arq_leave };
+static const struct xts_queue_ops arq_leaving_ops = { ARQ_OPS, .leave = arq_leave, .settle = arq_settle };
 
 int xts_arq_wrap(struct xts_queue **out, struct xts_queue *inner, const struct xts_arq_config *config)
 {

@@ -30,4 +30,11 @@ struct xts_arq_config {
  * heads. 0; -EOPNOTSUPP: they are not; -EINVAL: a host without an epoch; -ENOMEM. On failure inner is as before. */
 int xts_arq_wrap(struct xts_queue **out, struct xts_queue *inner, const struct xts_arq_config *config);
 
+/* Of what xts_queue_settle() returns for such a queue. */
+#define XTS_ARQ_SESSION_BYTES_MAX (1u << 20)
+/* Proxy: goes on with the session that the process before had, on a queue that xts_arq_wrap() has just made. Frames
+ * that its host has not heard leave with the next kick. 0 or -EINVAL: that is no session, or there is no room for its
+ * frames; the queue has none then. */
+int xts_arq_resume(struct xts_queue *queue, const uint8_t *session, uint32_t bytes);
+
 #endif

@@ -156,6 +156,10 @@ static bool take(struct arq_queue *q, struct xts_rx_frame *frame, const struct x
 		return false;
 	}
 	release_arrived(q);
+	if (q->settling) {
+		xts_queue_recycle(q->base.inner, frame);
+		return false;
+	}
 	arq_receiver_heard(&q->rx, head->transmission);
 	if (!(head->parts & XTS_ARQ_NUMBERED)) {
 		xts_queue_recycle(q->base.inner, frame);

@@ -94,6 +94,11 @@ static inline struct arq_frame *arq_sender_frame(struct arq_sender *s, uint32_t 
 {
 	return &s->frame[number % ARQ_RING];
 }
+/* As it was in another process, with no frames so far: the numbers of the first frame ever, of the oldest that has not
+ * arrived, and of the next transmission. */
+void arq_sender_resume(struct arq_sender *s, uint32_t first, uint32_t oldest, uint32_t transmission);
+/* All that were added have been sent, and are to be sent again. */
+void arq_sender_lose_all(struct arq_sender *s);
 /* Gives a frame its number. There is room for as many as the queue has slots. */
 void arq_sender_add(struct arq_sender *s, const struct xts_tx_slot *slot, uint32_t bytes);
 /* Takes an acknowledgement. -EPROTO: of what was never sent. Slots up to `oldest` are to be released. */

@@ -23,6 +23,8 @@ struct arq_queue {
 	/* a frame of ours for the link above, and whether it is to be received */
 	uint8_t goodbye[XTS_ETH_MIN_BYTES];
 	bool goodbye_due;
+	bool settling;       /* the session goes to another process: nothing is taken any more but acknowledgements */
+	uint64_t settled_ns; /* until then for what has not arrived */
 	struct arq_sender tx;
 	struct arq_receiver rx;
 };
@@ -31,6 +33,8 @@ void arq_sync_stats(struct arq_queue *q);
 /* Frees what was held and retained. */
 void arq_session_end(struct arq_queue *q);
 void arq_session_begin(struct arq_queue *q, uint64_t epoch);
+/* For xts_queue_settle(). */
+int arq_settle(struct xts_queue *base, uint64_t now_ns, uint8_t **session);
 /* Is this frame for the link, now? Else it is not the caller's any more. */
 bool arq_admit(struct arq_queue *q, struct xts_rx_frame *frame);
 

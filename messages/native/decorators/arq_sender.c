@@ -50,6 +50,22 @@ void arq_sender_begin(struct arq_sender *s, uint32_t first, uint64_t now_ns)
 	arq_window_begin(&s->window, first);
 }
 
+void arq_sender_resume(struct arq_sender *s, uint32_t first, uint32_t oldest, uint32_t transmission)
+{
+	s->first = first;
+	s->oldest = s->next = s->end = s->released = s->copied = oldest;
+	s->transmission = transmission;
+	arq_window_begin(&s->window, oldest);
+}
+
+void arq_sender_lose_all(struct arq_sender *s)
+{
+	for (; s->next != s->end; s->next++) {
+		arq_sender_frame(s, s->next)->lost = true;
+		s->lost++;
+	}
+}
+
 void arq_sender_add(struct arq_sender *s, const struct xts_tx_slot *slot, uint32_t bytes)
 {
 	*arq_sender_frame(s, s->end++) = (struct arq_frame){ .slot = *slot, .bytes = bytes };
@@ -132,8 +148,11 @@ int arq_sender_acknowledged(struct arq_sender *s, const struct xts_arq *head)
 /* The round trip of the newest transmission that has arrived; 0: it is not known. */
 static uint64_t measure(struct arq_sender *s, uint64_t now_ns)
 {
-	uint64_t rtt_ns = now_ns - s->sent_ns[s->heard % ARQ_TRANSMISSIONS], held_ns = s->held_us * 1000ull, apart_ns;
+	uint64_t sent_ns = s->sent_ns[s->heard % ARQ_TRANSMISSIONS];
+	uint64_t rtt_ns = now_ns - sent_ns, held_ns = s->held_us * 1000ull, apart_ns;
 
+	if (!sent_ns) /* by the process before this one */
+		return 0;
 	if (s->transmission - s->heard > ARQ_TRANSMISSIONS || s->held_us == UINT16_MAX || held_ns >= rtt_ns)
 		return 0;
 	rtt_ns -= held_ns;

@@ -39,6 +39,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/uio.h>
 
 #include "wire/wire.h"
@@ -122,6 +123,8 @@ struct xts_queue_ops {
 	void (*retain)(struct xts_queue *q, const struct xts_tx_slot *slot);
 	int (*submit_retained)(struct xts_queue *q, const struct xts_tx_slot *slot, uint32_t bytes);
 	void (*release)(struct xts_queue *q, const struct xts_tx_slot *slot);
+	/* Of a decorator with a session. NULL: there is none. */
+	int (*settle)(struct xts_queue *q, uint64_t now_ns, uint8_t **session);
 	/* Of a queue in use, for another process that goes on with it (resume of queue_kinds.h). NULL: not possible. */
 	int (*leave)(struct xts_queue *q, int *fds, uint8_t *state);
 };
@@ -234,6 +237,18 @@ static inline int xts_queue_arm(struct xts_queue *q)
 static inline void xts_queue_disarm(struct xts_queue *q)
 {
 	q->ops->disarm(q);
+}
+/* Before xts_queue_leave(), as often as needed: nothing is taken any more but what is needed to settle what was sent.
+ * Returns how many bytes the next process has to know to go on with the session, to be freed by the caller; 0:
+ * there is no session, or it cannot go on; -EAGAIN: try again soon; -ENOMEM. */
+static inline int xts_queue_settle(struct xts_queue *q, uint64_t now_ns, uint8_t **session)
+{
+	*session = NULL;
+	return q->ops->settle ? q->ops->settle(q, now_ns, session) : 0;
+}
+static inline void xts_queue_session_free(uint8_t *session)
+{
+	free(session);
 }
 #define XTS_QUEUE_STATE_BYTES_MAX 512u
 /* This end goes to another process: nothing is lent out, nothing was acquired, and this queue is only closed from now

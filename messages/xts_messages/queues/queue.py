@@ -252,6 +252,16 @@ class Queue:
         native = ffi.new("struct xts_rx_frame *")
         return Frame(self, native) if check(lib.xts_queue_receive(self.native, native), "receive") else None
 
+    def settle(self, now_ns: int) -> bytes:
+        """Before leave(): the session with which another process goes on, b"" if there is none. BlockingIOError: frames
+        have not arrived, try again; then `now_ns` counts."""
+        session = ffi.new("uint8_t **")
+        length = check(lib.xts_queue_settle(self.native, now_ns, session), "settling a queue")
+        try:
+            return bytes(ffi.buffer(session[0], length)) if length else b""
+        finally:
+            lib.xts_queue_session_free(session[0])
+
     def leave(self) -> tuple[bytes, tuple[int, ...]]:
         """For a process that goes on with this end (QueueEnd.resume()): its state, and duplicates of the descriptors,
         which are the caller's. Only close() may follow. BlockingIOError: frames are on their way, try again; OSError
@@ -322,14 +332,18 @@ class Queue:
             check(result, "going on with heads")
         return made
 
-    def repeating(self, role: int, epoch: int = 0) -> Queue:
-        """This queue with lost frames repeated (native/decorators/arq.h): `role` is one of XTS_ARQ_*, `epoch` a host's.
-        Use the result in place of this object."""
+    def repeating(self, role: int, epoch: int = 0, session: bytes = b"") -> Queue:
+        """This queue with lost frames repeated (native/decorators/arq.h): `role` is one of XTS_ARQ_*, `epoch` a host's,
+        `session` that of a proxy that has left it (settle()). Use the result in place of this object."""
         out = ffi.new("struct xts_queue **")
         config = ffi.new("struct xts_arq_config *", {"role": role, "epoch": epoch})
         check(lib.xts_arq_wrap(out, self.native, config), "repeating")
         self._native = None
-        return Queue(out[0])
+        made = Queue(out[0])
+        if session and (result := lib.xts_arq_resume(made.native, session, len(session))):
+            made.close()
+            check(result, "going on with a session")
+        return made
 
     def with_faults(self, on_transmit: Faults | None = None, on_receive: Faults | None = None) -> Queue:
         """This queue with faults; use the result in place of this object."""

@@ -25,7 +25,7 @@ from beds.operated_proxy import PROXY, user_to_become, wait
 from beds.operated_tls import identity, trust
 from beds.restarts import Place
 from beds.ulp_tls import ONE_THREE, ONE_TWO, client_context, server_context
-from beds.upgrades import OverSharedMemory, Upgrading, upgrading
+from beds.upgrades import OverEthernet, OverSharedMemory, Upgrading, upgrading
 from xts_lab import topology
 from xts_proxy.status import control_socket
 from xts_proxy.upgrade import handover
@@ -174,7 +174,14 @@ def nobody_notices(where: Upgrading, upgrades: int) -> None:
     assert said["requests"] and said["connects"] and said["transferred"]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, pytest.param("switch", marks=AFXDP)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *KINDS,
+        pytest.param("switch", marks=AFXDP),
+        pytest.param("repeated", marks=[*AFXDP, pytest.mark.long]),
+    ],
+)
 def test_nobody_notices(kind: str) -> None:
     with place_of(kind) as where:
         nobody_notices(where, 1)
@@ -463,12 +470,29 @@ def test_only_root_may(over_shm: Upgrading) -> None:
 @pytest.mark.root
 @pytest.mark.afxdp
 def test_where_lost_frames_are_repeated() -> None:
-    """The epoch of each channel ends, so connections do. The queue goes on, and the program attaches again."""
+    """The session of each queue goes on in the new proxy. Twice: what it has taken over it hands over, too."""
     with place_of("repeated") as where, ExitStack() as stack:
         ask = stack.enter_context(dialogue(where))
+        for _ in range(2):
+            where.upgrade()
+            assert where.status()["reset"] == 0
+            assert [ask(), ask()] == ["goes on", "goes on"]
+
+
+@pytest.mark.root
+@pytest.mark.afxdp
+def test_rules_of_the_card_stay_for_the_next_proxy() -> None:
+    """A proxy that hands over leaves them all, and one that stops takes them all away."""
+    with place_of("switch") as where:
+        assert isinstance(where, OverEthernet)
+        rules = where.rules()
+        assert rules
         where.upgrade()
-        assert where.status()["reset"] == 1
-        assert [ask(), ask()] == ["again", "goes on"]
+        assert where.rules() == rules
+    with place_of("switch") as where:
+        assert isinstance(where, OverEthernet)
+        where.stop()
+        assert where.rules() == []
 
 
 # --- programs of other sorts ----------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 from beds.operated_proxy import PROXY, wait
 from beds.upgrades import OverSharedMemory, Upgrading, upgrading
 from xts_proxy.supervisor import sandbox
+from xts_proxy.upgrade import handover
 
 pytestmark = pytest.mark.root
 BUILD = """
@@ -34,9 +35,11 @@ def build(talk: tuple[int, int], records: tuple[int, int] = (1, 1)) -> list[str]
     return [sys.executable, "-c", BUILD.format((*talk, *records))]
 
 
-NEXT, FAR = build((4, 3), (2, 1)), build((5, 5))
-BETWEEN = build((5, 3))  # from which FAR takes over
-LATER_RECORDS = build((3, 3), (2, 2))
+OURS, FARTHER = handover.VERSION, handover.VERSION + 2
+NEXT, FAR = build((OURS + 1, OURS), (2, 1)), build((FARTHER, FARTHER))
+BETWEEN = build((FARTHER, OURS))  # from which FAR takes over
+LATER_RECORDS = build((OURS, OURS), (2, 2))
+RANGE = f"versions {handover.COMPATIBLE} to {OURS}"
 
 DIALOGUE = """
 import os, sys
@@ -96,8 +99,8 @@ def test_to_the_next_version_and_back(where: OverSharedMemory) -> None:
 @pytest.mark.parametrize(
     ("before", "other", "because"),
     [
-        ([], FAR, "by version 3 of the talk between proxies, this one by version 5"),
-        ([BETWEEN, FAR], PROXY, "by version 5 of the talk between proxies, this one by version 3"),
+        ([], FAR, f"by {RANGE} of the talk between proxies, this one by version {FARTHER}"),
+        ([BETWEEN, FAR], PROXY, f"by version {FARTHER} of the talk between proxies, this one by {RANGE}"),
         ([LATER_RECORDS], PROXY, "it writes records of version 2"),
     ],
     ids=["running-too-old", "running-too-new", "records"],

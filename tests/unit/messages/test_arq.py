@@ -364,3 +364,20 @@ def test_channels_that_share_a_port(channels: int, room: int, apart: float) -> N
         assert sum(shares) > 0.9 * frames_per_s * seconds
         assert all(1 - apart < share * channels / sum(shares) < 1 + apart for share in shares), shares
         assert all(one.proxy.delivered == one.host.sent[: len(one.proxy.delivered)] for one in crowd.links)
+
+
+def test_a_frame_that_is_still_in_the_queue_is_repeated() -> None:
+    """As on an interface that is down for a moment: what leaves at last has the head of the attempt that failed."""
+    host, proxy = open_shm_pair(frame_window=16)
+    with host.repeating(lib.XTS_ARQ_HOST, EPOCH) as host, proxy.repeating(lib.XTS_ARQ_PROXY) as proxy:
+        turn(host, MS)
+        host.send(inner(1))
+        for now_ms in range(2, 200):
+            turn(host, now_ms * MS)
+        proxy.tick(200 * MS)
+        assert drain(proxy) == [inner(1)]
+        turn(proxy, 200 * MS)
+        turn(proxy, 201 * MS)
+        host.tick(201 * MS)
+        assert drain(host) == []
+        assert host.stats.violations == 0

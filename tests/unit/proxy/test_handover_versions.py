@@ -64,7 +64,7 @@ def test_what_the_first_version_said_can_be_read(monkeypatch: pytest.MonkeyPatch
     first = msgspec.msgpack.encode({"type": "granted", "version": 2, "queue": "shm", "sockets": (), "program": 7})
     said = msgspec.msgpack.decode(first, type=Said)
     assert isinstance(said, Granted) and said.who is None
-    assert "by version 2 of the talk between proxies, this one by version 3" in handover.not_understood(said)
+    assert "by version 2 of the talk between proxies, this one by version" in handover.not_understood(said)
     monkeypatch.setattr(handover, "COMPATIBLE", 2)
     assert handover.not_understood(said) == ""
     assert msgspec.msgpack.decode(msgspec.msgpack.encode({"type": "ready"}), type=Said) == Ready()

@@ -24,7 +24,7 @@ from xts_proxy.workers.workers import Moved
 WAIT_S = 10.0
 QUEUE = 7
 CHANNEL = Channel(QUEUE, "default", b"", b"", 1, 2, b"", (0, 0))
-PIECE = Moved("default", b"", 0, 0, True, 1, 2, b"", (0, 0), False)
+PIECE = Moved("default", b"", b"", 0, 0, True, 1, 2, b"", (0, 0), False)
 
 
 @dataclass(eq=False)
