@@ -34,6 +34,15 @@ def relayed(way: Way) -> bool:
     return way.relayed
 
 
+def where_nothing_is_lost(way: Way) -> bool:
+    """While a cable is down."""
+    return way.over_ethernet and (way.repeats or not way.switched)
+
+
+def where_frames_are_lost(way: Way) -> bool:
+    return way.switched and not way.repeats
+
+
 def where_frames_are_repeated(way: Way) -> bool:
     return way.repeats
 
@@ -47,13 +56,18 @@ class Allows(Enum):
 
 @dataclass(frozen=True)
 class Disturbance:
-    """`of`: what it is done to; two at the same time are of different parts."""
+    """`of`: what it is done to; two at the same time are of different parts. `apart_from`: another part that it
+    needs."""
 
     name: str
     of: str
     allows: Allows
     do: Callable[[Scene, random.Random], None]
     on: Callable[[Way], bool] = everywhere
+    apart_from: str = ""
+
+    def goes_with(self, other: Disturbance) -> bool:
+        return other.of not in (self.of, self.apart_from) and self.of != other.apart_from
 
 
 def _upgrade(scene: Scene, chance: random.Random) -> None:
@@ -237,10 +251,11 @@ TABLE = (
     ),
     Disturbance("frames that are lost", "link", Allows.NOTHING, _bad_cable, where_frames_are_repeated),
     Disturbance("a program that does not run", "program", Allows.NOTHING, _program_that_does_not_run),
-    Disturbance("a link that is down", "link", Allows.NOTHING, _link_down(0.05, 0.5), over_ethernet),
+    Disturbance("a link that is down", "link", Allows.NOTHING, _link_down(0.05, 0.5), where_nothing_is_lost),
+    Disturbance("a cable of a switch that is down", "link", Allows.ENDS, _link_down(0.05, 0.5), where_frames_are_lost),
     Disturbance("a link that is down for long", "link", Allows.ENDS, _link_down(3.5, 5.0), over_ethernet),
     Disturbance("a busy machine", "machine", Allows.NOTHING, _busy_machine),
-    Disturbance("kill of a program", "program", Allows.NOTHING, _kill_a_program),
+    Disturbance("kill of a program", "program", Allows.NOTHING, _kill_a_program, apart_from="agent"),
 )
 
 

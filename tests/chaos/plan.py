@@ -35,7 +35,7 @@ def steps(seed: int, table: Sequence[Disturbance]) -> Iterator[Step]:
         while left:
             first = left.pop()
             chosen = [first]
-            others = [one for one in left if one.of != first.of]
+            others = [one for one in left if one.goes_with(first)]
             if others and chance.randrange(10) < TWO_OF_TEN:
                 chosen.append(others[0])
                 left.remove(others[0])

@@ -55,5 +55,6 @@ def test_each_disturbance_has_a_turn_before_one_has_a_second() -> None:
 
 def test_two_at_the_same_time_are_done_to_different_parts() -> None:
     for step in first(6, 200):
-        parts = [disturbance.of for disturbance, _ in step.parts]
-        assert len(set(parts)) == len(parts)
+        chosen = [disturbance for disturbance, _ in step.parts]
+        assert all(one.goes_with(other) for one in chosen for other in chosen if one is not other)
+        assert len({one.of for one in chosen}) == len(chosen)

@@ -29,6 +29,11 @@ class Way:
         return bool(self.settings.get("relayed_max"))
 
     @property
+    def switched(self) -> bool:
+        """Does an end not see that the other one's cable is down, so that what it sends then is lost?"""
+        return "wire" in self.settings
+
+    @property
     def repeats(self) -> bool:
         """Are frames that the wire loses sent again?"""
         return bool(self.settings.get("reliable"))
