@@ -44,6 +44,23 @@ def test_programs_are_for_the_architecture(packages: Path, unpacked: Path) -> No
     assert {found[name] for name in own} == {MACHINES[architecture(packages)]}
 
 
+def test_only_one_package_needs_libibverbs(packages: Path) -> None:
+    """The library of RDMA queues, for which nobody else has to have anything of RDMA."""
+    having, needing = [], []
+    for package in packages.glob("*.deb"):
+        listed = subprocess.run(["dpkg-deb", "--contents", package], capture_output=True, text=True, check=True).stdout
+        needs = subprocess.run(["dpkg-deb", "--field", package, "Depends"], capture_output=True, text=True, check=True)
+        having += [package.name.split("_")[0]] * ("/xts_messages/libxts-rdma.so\n" in listed)
+        needing += [package.name.split("_")[0]] * ("ibverbs" in needs.stdout or "pyverbs" in needs.stdout)
+    assert having == needing == ["xts-rdma"]
+
+
+def test_the_environment_finds_what_debian_has(unpacked: Path) -> None:
+    """bcc and pyverbs, behind what it has itself."""
+    [names] = unpacked.glob("usr/lib/python3-xts/lib/python3.*/site-packages/system.pth")
+    assert names.read_text() == "/usr/lib/python3/dist-packages\n"
+
+
 def test_cmake_and_pkg_config_find_the_library(unpacked: Path) -> None:
     """xtsConfig.cmake looks for it from where it lies itself."""
     [config] = unpacked.glob("usr/lib/*/cmake/xts/xtsConfig.cmake")

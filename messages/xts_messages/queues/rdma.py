@@ -20,7 +20,7 @@ from xts_messages._native import ffi, lib
 from xts_messages.queues.queue import Queue, check
 from xts_messages.queues.queue_kinds import DEFAULT, RDMA, QueueEnd, QueueOptions, open_ends
 
-#: The library with the verbs, which is there if libibverbs was when this package was built.
+#: The library with the verbs, which is there if libibverbs was when this was built. Debian has it in xts-rdma.
 LIBRARY = Path(_native.__file__).with_name("libxts-rdma.so")
 
 #: What libibverbs and librdmacm read, and the devices that they use: for who gives up all other files.
@@ -64,7 +64,7 @@ def geometry(options: QueueOptions = DEFAULT, **more: int) -> Any:
 
 
 def _not_built() -> str:
-    return "this package was built without libibverbs (libibverbs-dev)"
+    return "the library of RDMA queues is not here: install xts-rdma, or build where libibverbs-dev is"
 
 
 class RdmaEnd:
