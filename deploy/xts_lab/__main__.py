@@ -20,7 +20,8 @@ from .card import Cable
 from .lab import QUEUE_KINDS, Lab, labs
 from .placement import KernelPlacement, QueuePlacement
 from .privilege import LabError
-from .wire import Wire, set_cables
+from .slow_cable import Pace
+from .wire import Wire, set_cables, set_paces
 
 EXAMPLE = """\
 example:
@@ -124,11 +125,18 @@ def _parser() -> argparse.ArgumentParser:
         "64 with two queues or more; 0: no relay)",
     )
 
-    cable = command("cable", "make the cables of a switch lose frames, or bring some twice", "--loss 1")
+    cable = command("cable", "make the cables of a switch lose, repeat, delay, reorder or limit frames", "--loss 1")
     cable.add_argument("--loss", type=float, default=0, metavar="PERCENT", help="frames that are lost (default: 0)")
     cable.add_argument("--burst", type=int, default=1, metavar="N", help="so many in a row (default: %(default)s)")
     cable.add_argument(
         "--duplicate", type=float, default=0, metavar="PERCENT", help="frames that come twice (default: 0)"
+    )
+    cable.add_argument("--delay-us", type=int, default=0, metavar="US", help="each way (default: 0)")
+    cable.add_argument("--reorder", type=float, default=0, metavar="PERCENT", help="overtaken frames (default: 0)")
+    cable.add_argument("--reorder-by", type=int, default=100, metavar="N", help="by how many (default: %(default)s)")
+    cable.add_argument("--rate-mbit", type=int, default=0, metavar="MBIT", help="of a slow port (default: 0, any)")
+    cable.add_argument(
+        "--room", type=int, default=256, metavar="N", help="frames that wait there (default: %(default)s)"
     )
     command("down", "remove the lab and end its agent and proxy; name the programs that you left in it", "--name mine")
     status = command("status", "show the state of the lab (exit status 1: not up)", "--json")
@@ -239,6 +247,8 @@ def _cable(options: argparse.Namespace) -> int:
     lab = Lab(options.name)
     loss_ppm = int(options.loss / options.burst * 10_000)
     set_cables(lab.card, Cable(loss_ppm, options.burst, int(options.duplicate * 10_000)))
+    overtaken_ppm = int(options.reorder * 10_000)
+    set_paces(lab.card, Pace(options.delay_us, overtaken_ppm, options.reorder_by, options.rate_mbit, options.room))
     return 0
 
 

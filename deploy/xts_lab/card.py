@@ -6,7 +6,8 @@ interface is END. It then answers requests on a Unix socket, one a connection: a
 has a location, as rules of ethtool have, a destination address and a queue. The program has them in a map, so frames
 follow them also when this process has ended.
 
-Tests make the cable to a card bad (`cable`): it loses frames, singly or in bursts, and brings some twice.
+Tests make the cable to a card bad (`cable`): it loses frames, singly or in bursts, and brings some twice. They make
+the way to it slow (`pace`, slow_cable.py): frames come late, in another order, or wait for a slow port.
 They tell a card to behave as the driver of a real one (`behave`): to have no rules, no room, or to lose them.
 DRIVERS says which answer was taken from which driver.
 """
@@ -28,6 +29,7 @@ from pyroute2 import IPRoute
 from xts_bpf.bpf_object import checked, descriptor_of, map_of, open_object, programs
 from xts_bpf.native import FOLDER, ffi, lib
 
+from .slow_cable import Pace, SlowWire, sharpen_timers
 from .topology import index_of
 
 OBJECT = FOLDER / "xts_lab_card.bpf.o"
@@ -188,9 +190,28 @@ def _attach(port: str) -> Card:
     return card
 
 
-def _execute(cards: dict[str, Card], request: dict[str, Any]) -> Any:
+@dataclass
+class Switch:
+    """The cards by the interface that each stands for, their ports, and the wire between these, if there are two."""
+
+    cards: dict[str, Card]
+    ports: dict[str, str]
+    wire: SlowWire | None
+
+    def set_pace(self, end: str, pace: Pace) -> None:
+        """OSError: not on this wire."""
+        if not self.wire:
+            raise OSError(errno.EOPNOTSUPP, "only the wire between two ports of a bridge can be slow")
+        self.wire.set_pace(self.ports[end], pace)
+
+    def counted(self, end: str) -> dict[str, int]:
+        """What has become of frames on the way to this end."""
+        return self.cards[end].counted() | (self.wire.counted(self.ports[end]) if self.wire else {})
+
+
+def _execute(switch: Switch, request: dict[str, Any]) -> Any:
     """Carries out a request; returns the answer's value. OSError: the card's answer."""
-    card = cards[request["end"]]
+    card = switch.cards[request["end"]]
     match request["ask"]:
         case "rules":
             return card.listed()
@@ -202,12 +223,14 @@ def _execute(cards: dict[str, Card], request: dict[str, Any]) -> Any:
             card.lose()
         case "cable":
             card.bad_cable(Cable(**request["cable"]))
+        case "pace":
+            switch.set_pace(request["end"], Pace(**request["pace"]))
         case "features":
             return [{"bits": card.behaviour.xdp_bits, "buffers": card.behaviour.buffers}]
         case "bind":
             card.bind(int(request["queue"]), zero_copy=bool(request["zero_copy"]))
         case "counted":
-            return card.counted()
+            return switch.counted(request["end"])
         case "behave":
             card.behaviour = Behaviour(**request["behaviour"])
         case other:
@@ -215,12 +238,12 @@ def _execute(cards: dict[str, Card], request: dict[str, Any]) -> Any:
     return None
 
 
-def _answer(cards: dict[str, Card], connection: socket.socket) -> None:
+def _answer(switch: Switch, connection: socket.socket) -> None:
     data = connection.recv(REQUEST_BYTES_MAX)
     if not data:
         return
     try:
-        answer = {"value": _execute(cards, json.loads(data)), "error": 0}
+        answer = {"value": _execute(switch, json.loads(data)), "error": 0}
     except OSError as error:
         answer = {"error": error.errno or errno.EIO, "reason": error.strerror or str(error)}
     except (ValueError, KeyError, TypeError) as error:
@@ -228,9 +251,13 @@ def _answer(cards: dict[str, Card], connection: socket.socket) -> None:
     connection.sendall(json.dumps(answer).encode())
 
 
-def serve(path: str, ends: dict[str, str], ready_fd: int) -> None:
-    """Answers until it is ended. `ends`: port -> interface at the other end."""
+def serve(path: str, ends: dict[str, str], ready_fd: int, bridge: str = "") -> None:
+    """Answers until it is ended. `ends`: port -> interface at the other end. `bridge`: the ports are in it."""
     cards = {end: _attach(port) for port, end in ends.items()}
+    sharpen_timers()
+    first, *others = ends
+    wire = SlowWire((first, others[0]), bridge) if bridge and len(others) == 1 else None
+    switch = Switch(cards, {end: port for port, end in ends.items()}, wire)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)
         Path(path).chmod(0o666)  # agent and proxy are other users when they ask
@@ -241,7 +268,7 @@ def serve(path: str, ends: dict[str, str], ready_fd: int) -> None:
             connection, _ = listener.accept()
             with connection, suppress(ConnectionError):
                 connection.settimeout(1)
-                _answer(cards, connection)
+                _answer(switch, connection)
 
 
 def ask(path: Path, end: str, what: str, **request: Any) -> Any:
@@ -266,14 +293,20 @@ def set_cable(path: Path, end: str, cable: Cable) -> None:
     ask(path, end, "cable", cable=asdict(cable))
 
 
+def set_pace(path: Path, end: str, pace: Pace) -> None:
+    """From now on the way to an end is like this."""
+    ask(path, end, "pace", pace=asdict(pace))
+
+
 def main() -> None:
     """The lab's program `card`."""
     parser = argparse.ArgumentParser(description="The cards of a lab's switch; xts-lab starts it.")
     parser.add_argument("socket", help="where to answer")
     parser.add_argument("ends", nargs="+", metavar="PORT=END", help="a port, and the interface at its other end")
+    parser.add_argument("--bridge", default="", help="what the ports are in; without it nothing can be slow")
     parser.add_argument("--ready-fd", type=int, required=True, help="where to write when it answers")
     options = parser.parse_args()
-    serve(options.socket, dict(pair.split("=", 1) for pair in options.ends), options.ready_fd)
+    serve(options.socket, dict(pair.split("=", 1) for pair in options.ends), options.ready_fd, options.bridge)
 
 
 if __name__ == "__main__":

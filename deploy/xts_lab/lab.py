@@ -35,7 +35,7 @@ from .launch import raise_file_limit
 from .placement import KernelPlacement, QueuePlacement
 from .privilege import RUN_DIRECTORY, LabError, require_privilege
 from .running_programs import Record, stop, wait_ready
-from .wire import PORTS, Wire, raise_network
+from .wire import BRIDGE, PORTS, Wire, raise_network
 
 START_TIMEOUT_S = 20.0
 LEAVE_S = 3.0
@@ -253,7 +253,7 @@ class Lab(AbstractContextManager["Lab"]):
     def start_cards(self) -> Record:
         """Starts the program that stands for the cards at the ends of the switch (card.py)."""
         ends = [f"{port.interface}={end.interface}" for end, port in PORTS.items()]
-        command = [sys.executable, "-m", "xts_lab.card", str(self.card), *ends]
+        command = [sys.executable, "-m", "xts_lab.card", str(self.card), "--bridge", BRIDGE, *ends]
         return self.spawn(topology.SWITCH_ROLE, command, name="card", ready=True)
 
     def start_proxy(self, environment: Mapping[str, str] | None = None) -> Record:

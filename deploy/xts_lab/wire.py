@@ -15,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from . import card, netns, topology
+from .slow_cable import Pace
 from .topology import Cable, End
 
 BRIDGE = "bridge0"
@@ -80,3 +81,9 @@ def set_cables(path: Path, cable: card.Cable) -> None:
     """From now on the cables between a switch and both ends are like this. `path`: where its cards answer."""
     for end in PORTS:
         card.set_cable(path, end.interface, cable)
+
+
+def set_paces(path: Path, pace: Pace) -> None:
+    """From now on both ways through a switch are like this."""
+    for end in PORTS:
+        card.set_pace(path, end.interface, pace)

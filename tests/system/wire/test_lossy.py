@@ -1,5 +1,6 @@
-"""Whole programs over a switch whose cables lose frames, one by one and several in a row, and bring some twice: with
-`reliable` nothing of that is seen above, every byte arrives, and the figures tell of it."""
+"""Whole programs over a switch whose cables lose frames, one by one and several in a row, bring some twice, later, in
+another order, or no faster than a slow port: with `reliable` nothing of that is seen above, every byte arrives, and the
+figures tell of it."""
 
 from __future__ import annotations
 
@@ -13,9 +14,10 @@ from beds.lab import raise_or_skip
 from beds.lab_processes import attached, echo_server, echoed_whole
 from beds.metrics import scrape, value
 from beds.running_agent import until
-from xts_lab.card import Cable
+from xts_lab.card import Cable, ask
 from xts_lab.lab import Lab
-from xts_lab.wire import Wire, set_cables
+from xts_lab.slow_cable import Pace
+from xts_lab.wire import PORTS, Wire, set_cables, set_paces
 from xts_messages.attaching.attach import list_queues
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
@@ -61,13 +63,18 @@ def lab() -> Iterator[Lab]:
         assert not raised.down()
 
 
+def make_good(lab: Lab) -> None:
+    set_cables(lab.card, Cable())
+    set_paces(lab.card, Pace())
+
+
 @pytest.fixture(autouse=True)
 def at_rest(lab: Lab) -> Iterator[None]:
     """Every queue is proved, and free again; cables are good before and after."""
-    set_cables(lab.card, Cable())
+    make_good(lab)
     until(lambda: all((one.used, one.lacking) == (0, 0) for one in list_queues(str(lab.endpoint))), WAIT_S)
     yield
-    set_cables(lab.card, Cable())
+    make_good(lab)
 
 
 def figures(lab: Lab, *names: str) -> dict[str, float]:
@@ -94,6 +101,37 @@ def test_every_byte_arrives(lab: Lab, cable: Cable) -> None:
     after = figures(lab, "repeated_frames", "violations")
     assert after["repeated_frames"] > before["repeated_frames"]
     assert after["violations"] == before["violations"]
+
+
+def way(lab: Lab) -> dict[str, int]:
+    """What has become of frames on the wire, both ways."""
+    both = [ask(lab.card, end.interface, "counted") for end in PORTS]
+    return {name: sum(counted[name] for counted in both) for name in both[0]}
+
+
+PACES = {
+    "delay": (Pace(delay_us=5000), Cable()),
+    "reordering": (Pace(delay_us=50, reorder_ppm=20_000), Cable()),
+    "reordering and loss": (Pace(delay_us=500, reorder_ppm=20_000), Cable(10_000)),
+    "slow port": (Pace(delay_us=50, rate_mbit=300, room=10), Cable()),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(n, marks=[] if n == "reordering and loss" else [pytest.mark.long]) for n in PACES]
+)
+def test_every_byte_arrives_over_a_slow_wire(lab: Lab, kind: str) -> None:
+    """And nobody is said to have broken the rules."""
+    before, violations = way(lab), figures(lab, "violations")
+    pace, cable = PACES[kind]
+    with echo_server(lab) as port:
+        set_cables(lab.card, cable)
+        set_paces(lab.card, pace)
+        echoed_whole(lab, port)
+    after = way(lab)
+    assert after["passed"] > before["passed"], "the frames have gone the slow way"
+    assert (after["lost"] > before["lost"]) == bool(cable.loss_ppm)
+    assert figures(lab, "violations") == violations
 
 
 def test_what_a_process_sends_before_it_exits_arrives(lab: Lab) -> None:
