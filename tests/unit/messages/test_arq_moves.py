@@ -217,7 +217,7 @@ def test_what_is_no_session(ends: Ends, change: object) -> None:
         assert lib.xts_arq_resume(queue.native, session, len(session)) == 0, "and what was taken of it is free again"
 
 
-def test_early_frames_do_not_go_along(ends: Ends) -> None:
+def test_early_frames_stay_here(ends: Ends) -> None:
     """They are acknowledged, and in buffers that stay. The next process has no session, and its host begins again."""
     ends.loss = 1.0
     ends.step("to_proxy")
