@@ -16,7 +16,8 @@ from pathlib import Path
 from pyroute2 import IPRoute
 from xts_lab import topology
 from xts_lab.card import Cable
-from xts_lab.wire import set_cables
+from xts_lab.slow_cable import Pace
+from xts_lab.wire import set_cables, set_paces
 
 from chaos.scene import Scene
 from chaos.ways import Way
@@ -178,6 +179,16 @@ def _bad_cable(scene: Scene, chance: random.Random) -> None:
         set_cables(path, Cable())
 
 
+def _slow_wire(scene: Scene, chance: random.Random) -> None:
+    """Frames come late, and some after those that were sent behind them; or a port is slow."""
+    late = Pace(chance.choice((100, 1000, 5000)), chance.choice((0, 10_000, 50_000)), chance.choice((3, 100)))
+    set_paces(scene.lab.card, chance.choice((late, late, Pace(rate_mbit=200, room=100))))
+    try:
+        time.sleep(chance.uniform(0.2, 2.0))
+    finally:
+        set_paces(scene.lab.card, Pace())
+
+
 def _link_down(shortest_s: float, longest_s: float) -> Callable[[Scene, random.Random], None]:
     """The host's end of the wire. Without a program: on a busy machine one may take longer than hosts wait for."""
 
@@ -250,6 +261,7 @@ TABLE = (
         over_ethernet,
     ),
     Disturbance("frames that are lost", "link", Allows.NOTHING, _bad_cable, where_frames_are_repeated),
+    Disturbance("frames that are late", "link", Allows.NOTHING, _slow_wire, where_frames_are_repeated),
     Disturbance("a program that does not run", "program", Allows.NOTHING, _program_that_does_not_run),
     Disturbance("a link that is down", "link", Allows.NOTHING, _link_down(0.05, 0.5), where_nothing_is_lost),
     Disturbance("a cable of a switch that is down", "link", Allows.ENDS, _link_down(0.05, 0.5), where_frames_are_lost),
