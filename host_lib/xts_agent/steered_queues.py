@@ -1,5 +1,8 @@
 """The queues of the host's interface where frames have an address for each: installed, and proved again and again.
 
+A round without any answer says nothing of the queues: a cable is down, or the proxy starts again. What is known stays,
+and it is repeated soon: who has a queue keeps it.
+
 A device that answers no probe may be an older one, which knows neither addresses nor heads. Until it has answered
 once, queue 0 is used as it would be with such a device, and it is asked every SOON_S. From its first answer on all
 frames have heads, also when answers stay away later: who could keep them away may not choose the form.
@@ -37,11 +40,13 @@ class SteeredQueues:
         #: Frames have heads: the device has answered, or an earlier agent has given queues away with secrets.
         self.headed = any(program.owner(number) and program.secret(number) for number in range(QUEUES_MAX))
         self._at, self._soon_s = 0.0, SOON_S
+        self._silent = False  # the last round had no answer, and the proof is of one before
 
     def begin(self, name: str, local_mac: bytes, queues: int) -> None:
         """Installs addresses and rules, and proves the queues. Also when the interface is another one."""
         self.close()
         self._name, self._local, self._count = name, local_mac, queues
+        self.proof = Proof(frozenset(), "")
         config = self._config
         self._interface = SteeredInterface(
             name, local_mac, range(queues), self._log, how=config.flow_rules, ethertype=config.ethertype
@@ -59,9 +64,11 @@ class SteeredQueues:
             self._log.warning("a rule of %s for received frames was gone, and is there again", self._name)
         if config.token_key:
             ends = self._name, self._local, config.peer_mac_bytes, range(self._count)
-            self.proof = self._prober.prove(*ends)
-            if self.proof.lacking - before.lacking:  # nobody loses a queue because the machine is busy
-                self.proof = self._prober.prove(*ends, patience=PATIENCE)
+            proof = self._prober.prove(*ends)
+            if proof.lacking - before.lacking:  # nobody loses a queue because the machine is busy
+                proof = self._prober.prove(*ends, patience=PATIENCE)
+            self._silent = before.answered and not proof.answered
+            self.proof = before if self._silent else proof
         else:
             answered = self._prober.prove(self._name, self._local, config.peer_mac_bytes, (0,)).answered
             self.proof = Proof(
@@ -84,7 +91,7 @@ class SteeredQueues:
     def _plan(self) -> None:
         """Where a queue is not proved, soon, and later and later; where all are, in a minute."""
         later_s = float(self._config.prove_every_s)
-        lacking = bool(self.proof.lacking) or not self.proof.answered
+        lacking = bool(self.proof.lacking) or not self.proof.answered or self._silent
         self._soon_s = min(self._soon_s * 2, later_s) if lacking and self.headed else min(SOON_S, later_s)
         self._at = time.monotonic() + (self._soon_s if lacking else later_s)
 

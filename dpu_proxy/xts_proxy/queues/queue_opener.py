@@ -113,6 +113,7 @@ class QueueOpener:
                 finally:
                     deferral.end()
                     if steered:
+                        opened.program.close()  # first: without rules, frames must not be answered by the wrong queue
                         steered.close()
 
             self.child = children.fork("xts-opener", kept, run)
