@@ -24,7 +24,10 @@ UPGRADE_S = 20.0
 
 
 class Upgrading(ABC):
-    """A place, and the proxy that runs there. `generation`: how many there were before it."""
+    """A place, and the proxy that runs there. `generation`: how many there were before it. `keeps_queues`: those
+    of a proxy are always the same ones."""
+
+    keeps_queues = False
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -33,6 +36,18 @@ class Upgrading(ABC):
     @abstractmethod
     def upgrade(self) -> None:
         """Returns when the new proxy has everything, and the one before has ended."""
+
+    @abstractmethod
+    def start_new(self) -> int:
+        """A new proxy begins to take over: the number of its process."""
+
+    @abstractmethod
+    def pid(self) -> int:
+        """Of the proxy that runs."""
+
+    @abstractmethod
+    def runs_now(self) -> None:
+        """It is the one that start_new() has started."""
 
     @abstractmethod
     def control(self) -> str: ...
@@ -52,6 +67,7 @@ class OverSharedMemory(Upgrading):
         super().__init__(place)
         self.directory = proxy.directory
         self.process: subprocess.Popen[str] = proxy.process
+        self._new: subprocess.Popen[str] | None = None
 
     def control(self) -> str:
         return str(self.directory / "proxy.sock")
@@ -74,12 +90,32 @@ class OverSharedMemory(Upgrading):
         self.process = new
         self.generation += 1
 
+    def start_new(self) -> int:
+        if self._new:
+            self._new.wait(UPGRADE_S)  # somebody has killed it
+        self._new, ready = self.begin()
+        os.close(ready)
+        return self._new.pid
+
+    def pid(self) -> int:
+        return self.process.pid
+
+    def runs_now(self) -> None:
+        self.process.wait(UPGRADE_S)
+        assert self._new
+        self.process, self._new = self._new, None
+
     def close(self) -> None:
+        if self._new:
+            self._new.kill()
+            self._new.wait()
         self.process.kill()
         self.process.wait()
 
 
 class OverEthernet(Upgrading):
+    keeps_queues = True
+
     def __init__(self, place: Place, lab: Lab) -> None:
         super().__init__(place)
         self.lab = lab
@@ -98,9 +134,20 @@ class OverEthernet(Upgrading):
     def upgrade(self) -> None:
         old = self.lab.records()[self._name()]
         self.generation += 1
-        command = [sys.executable, "-m", "xts_proxy", "--config", str(self.lab.directory / "proxy.toml"), "upgrade"]
-        self.lab.spawn("dpu", command, name=self._name(), ready=True)
+        self.lab.spawn("dpu", self._command(), name=self._name(), ready=True)
         wait(lambda: not old.alive, "end of the proxy before", UPGRADE_S)
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-m", "xts_proxy", "--config", str(self.lab.directory / "proxy.toml"), "upgrade"]
+
+    def start_new(self) -> int:
+        return self.lab.spawn("dpu", self._command(), name=f"proxy-{self.generation + 1}").pid
+
+    def pid(self) -> int:
+        return self.lab.records()[self._name()].pid
+
+    def runs_now(self) -> None:
+        self.generation += 1
 
     def _name(self) -> str:
         return f"proxy-{self.generation}" if self.generation else "proxy"

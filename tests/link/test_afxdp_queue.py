@@ -308,6 +308,43 @@ def test_single_chunk_fallback(wire: Wire) -> None:
             assert refused.value.errno == errno.EMSGSIZE
 
 
+def test_a_queue_whose_process_has_ended_has_all_its_chunks(wire: Wire) -> None:
+    """It had received some frames, others wait in the receive ring, and one was published and not kicked."""
+    with ExitStack() as stack:
+        with wire.inside(wire.device):
+            options = QueueOptions(frame_window=4)
+            device = stack.enter_context(open_device_queues(wire.device_if, 1, wire.host_mac, options=options))
+        with wire.inside(wire.host):
+            program = stack.enter_context(SteerProgram(wire.host_if, wire.device_mac))
+            xsk = stack.enter_context(open_socket(wire.host_if, 0, options=options))
+            program.admit(0, xsk.xsk_fd)
+        xsk.set_addresses(wire.host_mac, wire.device_mac)
+        source, dead = device.queues[0], adopted_copy(xsk)
+        for number in range(4):
+            source.send(frame_for(source, 61_440, number))
+        lent = [dead.wait(2000) for _ in range(2)]
+        assert len(lent) == 2
+        dead.send(frame_for(dead, 100))
+        assert take(source) == frame_for(dead, 100)
+        with pytest.raises(OSError):  # it is not as new
+            adopted_copy(xsk)
+        dead.close()
+        end = QueueEnd(xsk.geometry, (os.dup(xsk.xsk_fd), os.dup(xsk.umem_fd)))
+        queue = stack.enter_context(end.adopt_orphan(HOST))
+        assert [take(queue) for _ in range(2)] == [frame_for(source, 61_440, number) for number in (2, 3)]
+        for _ in range(3):  # more than all chunks of a queue that has lost some
+            for number in range(4):
+                source.send(frame_for(source, 61_440, number))
+            frames = [queue.wait(2000) for _ in range(4)]
+            assert [bytes(frame) for frame in frames] == [frame_for(source, 61_440, number) for number in range(4)]
+            for frame in frames:
+                frame.recycle()
+        for number in range(40):  # more than slots
+            queue.send(frame_for(queue, 61_440, number))
+            assert take(source) == frame_for(queue, 61_440, number)
+        assert queue.stats.rx_dropped == 0
+
+
 def test_the_last_word_leaves_whatever_the_owner_did(wire: Wire) -> None:
     with ExitStack() as stack:
         with wire.inside(wire.device):

@@ -40,6 +40,7 @@ from xts_messages.queues.queue_kinds import QueueEnd
 
 from xts_proxy.config.config import Config
 from xts_proxy.config.config_values import ALL, Queues
+from xts_proxy.queues.kept_ends import KeptEnds
 from xts_proxy.queues.queue_opener import QueueOpener, Told, copies_of
 from xts_proxy.queues.stored_queues import Settings, StoredQueues, store, store_failure, take
 from xts_proxy.supervisor.log import LOG
@@ -83,7 +84,7 @@ class DeviceChannels:
         self._state = Told("", 0, 0, **asdict(copies_of(self._opened.sockets)))
         self._workers: list[RemoteWorker] = []
         self._given: list[tuple[RemoteWorker, int]] = []  # the queues that workers have
-        self._geometries: dict[int, bytes] = {}  # of those
+        self._kept_ends = KeptEnds()  # of those, and of what was handed over
         self._arrived: list[XskSocket] = []  # of those that are being opened again
         try:
             if isinstance(self._opened, DeviceSockets):
@@ -118,7 +119,7 @@ class DeviceChannels:
             worker = self._workers[i % len(self._workers)]
             worker.add_channel(xsk.end, xsk.queue_id, tenant, frames=self.frames())
             self._given.append((worker, xsk.queue_id))
-            self._geometries[xsk.queue_id] = xsk.end.pack()
+            self._kept_ends.keep(xsk.queue_id, xsk.end)
             self._ask_of(xsk.xsk_fd)
             xsk.close()
 
@@ -162,12 +163,40 @@ class DeviceChannels:
 
     def describe(self, queue_id: int, piece: Moved) -> tuple[Channel, list[int]]:
         """What another proxy has to know of it."""
-        return channel_of(queue_id, self._geometries[queue_id], piece), []
+        return channel_of(queue_id, self._kept_ends.ends[queue_id].pack(), piece), []
 
     def gone(self, queue_id: int) -> None:
         """Another proxy has it."""
         self._given = [given for given in self._given if given[1] != queue_id]
-        del self._geometries[queue_id]
+
+    def ends(self) -> dict[int, QueueEnd]:
+        """By which a queue can be served when the process has ended that had it."""
+        return self._kept_ends.ends
+
+    def take_orphan(self, queue_id: int, end: QueueEnd) -> None:
+        """Serves a queue again whose process has ended. The descriptors stay the caller's. OSError EAGAIN: not yet."""
+        if queue_id not in self.queue_ids or queue_id in self.served():
+            raise OSError(errno.EINVAL, f"queue {queue_id} is not to be served")
+        worker = self._worker_of(queue_id)
+        tenant = self.tenants.of_queue(self.config.proxy.interface, queue_id)
+        worker.add_channel(end, queue_id, tenant, frames=self.frames(), is_orphan=True)
+        self._have(queue_id, worker, end)
+
+    def lost(self, queue_ids: list[int], why: str) -> None:
+        """They have to be opened again."""
+        if not self.opener:
+            self._end(f"queues {queue_ids} have to be opened again: {why}")
+
+    def _have(self, queue_id: int, worker: RemoteWorker, end: QueueEnd) -> None:
+        """A worker has it now."""
+        xsk_fd = end.descriptors[0]
+        if self._first < 0 and not self.opener:
+            self._first = os.dup(xsk_fd)
+        self._given.append((worker, queue_id))
+        if end is not self._kept_ends.ends.get(queue_id):
+            self._count_taken(xsk_fd)
+            self._kept_ends.keep(queue_id, end)
+        self._ask_of(xsk_fd)
 
     def reserve(self, queue_ids: tuple[int, ...]) -> None:
         """Nobody attaches here."""
@@ -186,7 +215,7 @@ class DeviceChannels:
 
     def check_taken(self, channel: Channel, descriptors: list[int]) -> None:
         """OSError: take_over() cannot be. Changes nothing."""
-        if channel.queue_id not in self.queue_ids or channel.queue_id in self._geometries:
+        if channel.queue_id not in self.queue_ids or channel.queue_id in self.served():
             raise OSError(errno.EINVAL, f"queue {channel.queue_id} is not to be served")
         QueueEnd.unpack(channel.geometry, tuple(descriptors))
 
@@ -198,12 +227,7 @@ class DeviceChannels:
         account = self._account(channel.tenant, channel.queue_id)
         left = left_of(channel)
         worker.resume_channel(end, (account, Owner(*channel.owner)), left, frames=self.frames())
-        if self._first < 0:
-            self._first = os.dup(descriptors[0])
-        self._count_taken(descriptors[0])
-        self._given.append((worker, channel.queue_id))
-        self._geometries[channel.queue_id] = channel.geometry
-        self._ask_of(descriptors[0])
+        self._have(channel.queue_id, worker, end)
 
     def _count_taken(self, xsk_fd: int) -> None:
         """A queue that the proxy before us has opened."""
@@ -327,7 +351,7 @@ class DeviceChannels:
         """The workers close all queues: their processes of the host are gone, or hear GOODBYE."""
         given, self._given = self._given, []
         self._ask_no_more()
-        self._geometries.clear()
+        self._kept_ends.close()
         for worker, queue_id in given:
             try:
                 worker.remove_channel(queue_id)
@@ -360,6 +384,7 @@ class DeviceChannels:
     def close(self) -> None:
         self._stop_timer()
         self._ask_no_more()
+        self._kept_ends.close()
         if self.opener:
             self.opener.close()
         if self._first >= 0:

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from xts_messages.attaching import attach_token
 from xts_messages.queues import rdma
+from xts_messages.queues.queue_kinds import QueueEnd
 
 from xts_proxy.config.config import Config
 from xts_proxy.queues.rdma_acceptor import (
@@ -314,6 +315,17 @@ class RdmaChannels:
 
     def gone(self, queue_id: int) -> None:
         """As `served()`."""
+
+    def ends(self) -> dict[int, QueueEnd]:
+        """None can be handed over."""
+        return {}
+
+    def take_orphan(self, queue_id: int, end: QueueEnd) -> NoReturn:
+        """As `ends()`."""
+        raise OSError(errno.EOPNOTSUPP, "a queue of this kind ends with its process")
+
+    def lost(self, queue_ids: list[int], why: str) -> None:
+        """As `ends()`."""
 
     def reserve(self, queue_ids: tuple[int, ...]) -> None:
         """As `served()`."""

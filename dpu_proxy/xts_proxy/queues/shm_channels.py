@@ -16,7 +16,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 from xts_messages.attaching.attach_token import cgroup_of
@@ -205,6 +205,17 @@ class ShmChannels:
         if attached := self._attachment(queue_id):
             self.endpoint.give_away(attached)
         del self.clients[queue_id]
+
+    def ends(self) -> dict[int, QueueEnd]:
+        """A process that has lost its proxy attaches to another one."""
+        return {}
+
+    def take_orphan(self, queue_id: int, end: QueueEnd) -> NoReturn:
+        """As `ends()`."""
+        raise OSError(errno.EOPNOTSUPP, "a queue of this kind ends with its process")
+
+    def lost(self, queue_ids: list[int], why: str) -> None:
+        """As `ends()`."""
 
     def reserve(self, queue_ids: tuple[int, ...]) -> None:
         """These are another proxy's, which hands them over."""

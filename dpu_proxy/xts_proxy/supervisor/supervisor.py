@@ -384,7 +384,8 @@ class Supervisor:
 
     async def _take_over(self, taking: Taking, channels: Channels) -> None:
         try:
-            await taking.run(channels, self._stopping)
+            assert self.process
+            await taking.run(channels, self._stopping, self.process.child.pidfd)
         except GoesOnError:
             # It must not close in good order what the running one serves: it would tell peers of an end.
             if self.process:
@@ -399,6 +400,8 @@ class Supervisor:
             pid = check_peer(sock)
             if self.state != "running" or not self.channels or (self.reloading and self.reloading.runs):
                 raise OSError(errno.EBUSY, f"this proxy is {self.state}" if self.state != "running" else "it reloads")
+            if self.giving and self.giving.has_pending:
+                raise OSError(errno.EBUSY, "the new proxy of the last attempt has not ended, and has queues")
             if self.channels.unmovable:
                 raise OSError(errno.EOPNOTSUPP, self.channels.unmovable)
         except OSError:
@@ -408,7 +411,9 @@ class Supervisor:
         channels = self.channels
         control = [(self._control.path, self._control.listener)] if self._control else []
         duplicates = names_of([*control, *self._passed_on, *channels.listeners])
-        self.giving = Giving(sock, channels, duplicates, self.config.proxy.drain_timeout_s)
+        assert self.process
+        patience_s = self.config.proxy.drain_timeout_s
+        self.giving = Giving(sock, channels, duplicates, patience_s, self.process.child.pidfd)
         self.state = "handing over"
 
         def begin() -> None:
@@ -425,6 +430,9 @@ class Supervisor:
             os.close(fd)
         if not given:
             self.state = "running" if self.state == "handing over" else self.state
+            if self.giving.has_pending:
+                await self.giving.take_queues_back()
+            self.giving.close()
             return
         giving = self.giving
         LOG.info("upgrade: %d channels with %d sockets are the new proxy's", giving.moved, giving.sockets)

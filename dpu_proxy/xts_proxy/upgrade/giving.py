@@ -8,7 +8,7 @@ as on SIGTERM.
 
 If the new proxy ends, refuses or is silent before we have told it that a channel is its own, the channel goes back to
 its worker here, by the same steps, and so do all that have begun to move. Then this proxy goes on as if nothing had
-been.
+been. What it has told the new one is lost; the queues of an interface it serves again when the new one has ended.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ import struct
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from xts_messages.queues.queue_kinds import QueueEnd
 from xts_messages.services.service_manager import LISTENS
 from xts_messages.wire import record_table
 
+from xts_proxy.queues.kept_ends import has_ended, serve_orphan
 from xts_proxy.supervisor.log import LOG
 from xts_proxy.upgrade import handover
 from xts_proxy.upgrade.handover import (
@@ -37,6 +39,7 @@ from xts_proxy.upgrade.handover import (
     Granted,
     Ready,
     Sockets,
+    Spares,
     Takes,
     Versions,
     Wire,
@@ -66,6 +69,7 @@ _READY_S = 60.0
 #: Hosts wait for the new proxy twice as long.
 _ANSWER_S = 5.0
 _TELL_S = 0.5
+_SPARES_A_MESSAGE = 60
 
 
 @dataclass(slots=True)
@@ -105,13 +109,18 @@ def check_peer(sock: socket.socket) -> int:
 class Giving:
     """One attempt. `run()` returns True when the new proxy has everything."""
 
-    def __init__(self, sock: socket.socket, channels: Channels, listeners: dict[str, int], patience_s: float) -> None:
+    def __init__(
+        self, sock: socket.socket, channels: Channels, listeners: dict[str, int], patience_s: float, workers_fd: int
+    ) -> None:
         """`listeners`: names and descriptors of the sockets that listen, which stay ours. `patience_s`: for how long
-        channels wait that cannot move."""
+        channels wait that cannot move. `workers_fd`: of our workers' process, as Child.pidfd."""
         self._wire = Wire(sock)
         self._channels = channels
         self._listeners = listeners
         self._deadline = patience_s
+        self._workers_fd = workers_fd
+        self._theirs = -1  # the same of the new proxy
+        self._told: list[int] = []  # the queues of which we have told it that they are its own
         self._broken: OSError | None = None
         self.begun = False  # the new proxy is ready
         self._sessions = False  # and goes on with sessions of queues that repeat lost frames
@@ -154,6 +163,9 @@ class Giving:
     async def _begin(self) -> None:
         program, more = self._channels.parts()
         names, descriptors = [*self._listeners, *more], [*self._listeners.values(), *more.values()]
+        (spares, spare_fds), *later = self._spares()
+        names += [f"spare-{number}" for number in range(len(spare_fds))]
+        descriptors += spare_fds
         granted = Granted(
             handover.VERSION,
             self._channels.config.proxy.queue,
@@ -162,9 +174,12 @@ class Giving:
             handover.COMPATIBLE,
             Versions(record_table.VERSION, record_table.COMPATIBLE),
             this_program(),
+            spares,
         )
         await self._wire.say(granted, descriptors)
         said, came = await asyncio.wait_for(self._wire.hear(), _READY_S)
+        if isinstance(said, Ready) and said.spares and came:
+            self._theirs = came.pop(0)
         close_all(came)
         if not isinstance(said, Ready):
             raise OSError(errno.EPROTO, "the new proxy is not ready")
@@ -173,8 +188,53 @@ class Giving:
         LOG.info("upgrade: the new proxy is %s", said.who or "one that does not say its version")
         self.begun = True
         self._sessions = said.version >= handover.SESSIONS
+        for spares, spare_fds in later if said.spares else ():
+            await self._wire.say(spares, spare_fds)
         self._channels.accept(False)
         await self._wire.say(Begins(tuple(self._channels.served())))
+
+    def _spares(self) -> list[tuple[Spares, list[int]]]:
+        """At least one."""
+        ends = list(self._channels.ends().items())
+        parts = [ends[at : at + _SPARES_A_MESSAGE] for at in range(0, max(1, len(ends)), _SPARES_A_MESSAGE)]
+        return [
+            (
+                Spares(tuple((queue_id, end.pack(), len(end.descriptors)) for queue_id, end in part)),
+                [self._workers_fd, *(fd for _, end in part for fd in end.descriptors)],
+            )
+            for part in parts
+        ]
+
+    @property
+    def has_pending(self) -> bool:
+        """There are queues to take back when the new proxy has ended."""
+        return bool(self._told and self._theirs >= 0)
+
+    async def take_queues_back(self) -> None:
+        """After run() has returned False."""
+        try:
+            await has_ended(self._theirs)
+        except OSError as error:
+            LOG.error("upgrade: queues %s stay with the new proxy: %s", self._told, error.strerror)
+            return
+        ends = self._channels.ends()
+        failed: list[int] = []
+        why = ""
+        for queue_id in self._told:
+            end = ends.get(queue_id)  # none: the interface has been opened again meanwhile
+            if end and (problem := await serve_orphan(partial(self._channels.take_orphan, queue_id, end))):
+                failed, why = [*failed, queue_id], problem
+                LOG.error("upgrade: queue %d cannot be taken back: %s", queue_id, problem)
+        LOG.info("upgrade: the new proxy has ended; its queues are served again: %d", len(self._told) - len(failed))
+        self._told = []
+        if failed:
+            self._channels.lost(failed, why)
+
+    def close(self) -> None:
+        """Harmless when repeated."""
+        if self._theirs >= 0:
+            os.close(self._theirs)
+            self._theirs = -1
 
     async def _all(self) -> None:
         """Moves all channels; if the new proxy ends, moves those that have begun back."""
@@ -252,6 +312,8 @@ class Giving:
         await self._send(channel, [*descriptors, *more])
         if await self._takes(queue_id) and await self._is_its_own(queue_id):
             self._channels.gone(queue_id)
+            if queue_id in self._channels.ends():
+                self._told.append(queue_id)
             close_all(descriptors)
             self.moved += 1
         else:

@@ -6,8 +6,9 @@ other one more than its types say. The one that gives is in giving.py, the one t
 
     new                                       running
     {"ask": "upgrade", ...}             ->
-                                        <-    Granted, with the sockets that listen
-    Ready                               ->
+                                        <-    Granted, with the sockets that listen, and Spares
+    Ready, with a descriptor            ->
+                                        <-    Spares, if there are more
                                         <-    Begins
                                         <-    Sockets, as often as needed, with descriptors  } for each channel
                                         <-    Channel, with the queue's descriptors          }
@@ -19,6 +20,11 @@ A channel belongs to the running proxy until it has sent Yours. It has kept what
 if the new one ends, refuses or is silent. From then on it never does, whatever becomes of the new one, which serves
 nothing of a channel before it has heard Yours. So there is one owner at each time, and no number is used twice under
 one key of TLS (tests/model/direction.pml). What is in the bodies of Sockets and Channel, only workers read.
+
+A queue of an interface ends with its last descriptor, and only root can open it again. So each proxy has descriptors of
+all queues until the hand-over is over (Spares), and a descriptor of the other one's workers. When these have ended, and
+not before, it serves their queues again (queues/kept_ends.py): what was on them has ended. A channel that was offered
+when the running one died goes on: it had been left.
 
 Versions may differ, in both directions. Each end says which version of this talk it speaks, and the oldest that it
 understands; Granted says the same of the records. The new proxy looks at both before it says Ready, and the running one
@@ -72,9 +78,22 @@ class Versions(msgspec.Struct, frozen=True):
     compatible: int
 
 
+class Spares(msgspec.Struct, frozen=True, tag="spares"):
+    """Descriptors, none of which is to be used as long as the workers of the running proxy live. The first is that of
+    their process. Of each queue: its number, a struct xts_attach_reply, and how many descriptors follow."""
+
+    queues: tuple[tuple[int, bytes, int], ...]
+
+    @property
+    def count(self) -> int:
+        """Of descriptors."""
+        return 1 + sum(count for _, _, count in self.queues)
+
+
 class Granted(msgspec.Struct, frozen=True, tag="granted"):
-    """`sockets`: the names of the descriptors. `program`: the kernel's number of the XDP program, 0: there is none.
-    `version`, `compatible`: of this talk; 0: as version. `records`: of the sockets' (record_table.py)."""
+    """`sockets`: the names of the descriptors; the last are those of `spares`. `program`: the kernel's number of the
+    XDP program, 0: there is none. `version`, `compatible`: of this talk; 0: as version. `records`: of the sockets'
+    (record_table.py)."""
 
     version: int
     queue: str
@@ -83,14 +102,17 @@ class Granted(msgspec.Struct, frozen=True, tag="granted"):
     compatible: int = 0
     records: Versions = Versions(1, 1)
     who: Program | None = None
+    spares: Spares | None = None
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The new proxy's workers run, and it has understood Granted."""
+    """The new proxy's workers run, and it has understood Granted. `spares`: it understands these; with it goes the
+    descriptor of its workers' process."""
 
     version: int = 2
     compatible: int = 0
     who: Program | None = None
+    spares: bool = False
 
 
 class Begins(msgspec.Struct, frozen=True, tag="begins"):
@@ -171,7 +193,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     reset: int
 
 
-Said = Granted | Ready | Begins | Sockets | Channel | Takes | Yours | GoesOn | Done
+Said = Granted | Ready | Spares | Begins | Sockets | Channel | Takes | Yours | GoesOn | Done
 
 
 def not_understood(granted: Granted) -> str:

@@ -12,11 +12,14 @@ import os
 import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
+from xts_messages.queues.queue_kinds import QueueEnd
 from xts_messages.services.service_manager import LISTENS, passed
 
+from xts_proxy.queues.kept_ends import KeptEnds, has_ended, serve_orphan
 from xts_proxy.status import control_socket
 from xts_proxy.supervisor.log import LOG
 from xts_proxy.upgrade import handover
@@ -28,6 +31,7 @@ from xts_proxy.upgrade.handover import (
     Granted,
     Ready,
     Sockets,
+    Spares,
     Takes,
     Wire,
     Yours,
@@ -41,6 +45,8 @@ if TYPE_CHECKING:
     from xts_proxy.queues.channels import Channels
 
 _TIMEOUT_S = 10.0
+#: In which the workers of a proxy have ended that has ended itself.
+_ENDS_S = 5.0
 _Heard = TypeVar("_Heard")
 
 
@@ -77,6 +83,9 @@ class Taking:
         self.pid = 0
         self.moved = self.sockets = self.reset = 0
         self._refused = 0  # sockets that a worker could not take
+        self._spares = KeptEnds()
+        self._running = -1  # of the running proxy's workers, as Child.pidfd
+        self._offered: tuple[Channel, list[int]] | None = None  # what we have said that we take
         said, came = self._wire.hear_now(_TIMEOUT_S)
         if not isinstance(said, Granted) or len(said.sockets) != len(came):
             close_all(came)
@@ -86,9 +95,14 @@ class Taking:
             who = f"The running one is {said.who}." if said.who else "It does not say its version."
             raise OSError(errno.EPROTO, f"the running proxy is not understood, and goes on: {problem}. {who}")
         LOG.info("upgrade: the running proxy is %s", said.who or "one that does not say its version")
+        if said.spares:
+            spare_fds = came[-said.spares.count :]
+            self._take_spares(said.spares, spare_fds)
+            close_all(spare_fds)
         self.queue = said.queue
         self.parts.program = said.program
-        for name, fd in zip(said.sockets, came, strict=True):
+        rest = len(came) - (said.spares.count if said.spares else 0)
+        for name, fd in zip(said.sockets[:rest], came[:rest], strict=True):
             if name.startswith(LISTENS):
                 passed().items.append((name, fd))
             else:
@@ -97,20 +111,28 @@ class Taking:
     def close(self) -> None:
         """Harmless when repeated."""
         self._wire.close()
+        self._spares.close()
+        if self._offered:
+            close_all(self._offered[1])
+        if self._running >= 0:
+            os.close(self._running)
+            self._running = -1
 
     def alive(self) -> None:
         """Our workers make progress."""
         if self._teller:
             self._teller.alive()
 
-    async def run(self, channels: Channels, stopping: asyncio.Event) -> None:
+    async def run(self, channels: Channels, stopping: asyncio.Event, workers_fd: int) -> None:
         """Takes everything, or what has come until this proxy is `stopping`: what is left the running one takes back.
-        OSError: the running proxy has ended before it had begun, or goes on."""
+        `workers_fd`: of our workers' process, as Child.pidfd. OSError: the running proxy has ended before it had begun,
+        or goes on."""
         begun = False
         try:
             if self._teller:
                 self._teller.begins()
-            await self._wire.say(Ready(handover.VERSION, handover.COMPATIBLE, this_program()))
+            ready = Ready(handover.VERSION, handover.COMPATIBLE, this_program(), spares=True)
+            await self._wire.say(ready, [workers_fd])
             while found := await _unless(stopping, self._wire.hear()):
                 said, came = found
                 begun = True
@@ -121,11 +143,17 @@ class Taking:
         except GoesOnError:
             raise
         except (OSError, EOFError) as error:
-            if not begun:
+            self._wire.close()
+            ended = await self._running_one_has_ended()
+            if not begun and not ended:
                 raise OSError(errno.ECONNRESET, "the running proxy does not hand over: see its log") from error
             LOG.error("upgrade: the proxy before this one has ended too soon, and with it what it had left")
+            if ended:
+                await self._go_on_alone(channels)
+            else:
+                LOG.error("upgrade: nobody knows whether its workers have ended, so what they had is not served here")
         finally:
-            self._wire.close()
+            self.close()
         if self._teller and not stopping.is_set():
             await self._teller.done()
         LOG.info(
@@ -137,7 +165,9 @@ class Taking:
 
     async def _take(self, channels: Channels, said: object, came: list[int]) -> None:
         try:
-            if isinstance(said, Begins):
+            if isinstance(said, Spares):
+                self._take_spares(said, came)
+            elif isinstance(said, Begins):
                 channels.reserve(said.queue_ids)
                 channels.accept(True)
             elif isinstance(said, Sockets):
@@ -162,16 +192,57 @@ class Taking:
         await self._wire.say(Takes(said.queue_id, problem))
         if problem:
             return
+        self._offered = said, [os.dup(fd) for fd in came]
         answer, more = await self._wire.hear()
+        close_all(self._offered[1])
+        self._offered = None
         close_all(more)
         if isinstance(answer, GoesOn):
             raise _goes_on(answer)
         if answer != Yours(said.queue_id):
             raise OSError(errno.EPROTO, "not what a proxy says that hands over")
+        self._have(channels, said, came)
+
+    def _have(self, channels: Channels, said: Channel, came: list[int]) -> None:
         problem = _why_not(lambda: channels.take_over(said, came))
         if problem:
             LOG.error("upgrade: queue %d cannot be served, and its host attaches again: %s", said.queue_id, problem)
         self.moved += not problem
+
+    def _take_spares(self, said: Spares, came: list[int]) -> None:
+        """OSError: that is not what they are."""
+        if len(came) != said.count:
+            raise OSError(errno.EPROTO, "not what a proxy says that hands over")
+        if self._running < 0:
+            self._running = os.dup(came[0])
+        at = 1
+        for queue_id, geometry, count in said.queues:
+            self._spares.keep(queue_id, QueueEnd.unpack(geometry, tuple(came[at : at + count])))
+            at += count
+
+    async def _running_one_has_ended(self) -> bool:
+        """Its workers have; False: they live, or nobody knows."""
+        try:
+            return self._running >= 0 and await has_ended(self._running, _ENDS_S)
+        except OSError:
+            return False
+
+    async def _go_on_alone(self, channels: Channels) -> None:
+        """The running proxy has ended in the middle: what it had not offered has ended with it, but not its queues."""
+        channels.reserve(())
+        channels.accept(True)
+        if self._offered:
+            self._have(channels, *self._offered)
+        served, failed, why = channels.served(), [], ""
+        for queue_id, end in self._spares.ends.items():
+            if queue_id in served:
+                continue
+            if problem := await serve_orphan(partial(channels.take_orphan, queue_id, end)):
+                failed.append(queue_id)
+                why = problem
+                LOG.error("upgrade: queue %d of the proxy before this one cannot be served: %s", queue_id, problem)
+        if failed:
+            channels.lost(failed, why)
 
 
 def _goes_on(said: GoesOn) -> GoesOnError:

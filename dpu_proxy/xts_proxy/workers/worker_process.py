@@ -41,7 +41,7 @@ from xts_proxy.workers.workers import Moved, Owner, Waits, Worker
 
 Result = tuple[Any, list[int]]
 #: Of a queue that is added: see on_add_channel().
-_Whose = tuple[str, "Owner | None", bool, bool, "int | None"]
+_Whose = tuple[str, "Owner | None", bool, bool, "int | None", bool]
 #: A queue that another process has left: its number, its state, and of its host the ticket, the epoch, and what is
 #: known of it (Moved).
 
@@ -213,15 +213,16 @@ class _Host:
         whose: _Whose,
     ) -> Result:
         """Behind the descriptors of the queue: the map of secrets, if whose[2], and the one that tells of the peer's
-        death, if whose[3]. whose[4]: XTS_ARQ_*, whether lost frames are repeated, where they may be."""
-        tenant, owner, headed, life_shows, repeating = whose
+        death, if whose[3]. whose[4]: XTS_ARQ_*, whether lost frames are repeated, where they may be. whose[5]: its
+        process has ended."""
+        tenant, owner, headed, life_shows, repeating, is_orphan = whose
         life_fd = came.pop() if life_shows else -1
         secrets = [came.pop()] if headed else []
         try:
             with ExitStack() as undo:
                 if life_shows:
                     undo.callback(os.close, life_fd)
-                queue = undo.enter_context(QueueEnd.unpack(geometry, tuple(came)).adopt_or_close(PROXY))
+                queue = undo.enter_context(QueueEnd.unpack(geometry, tuple(came)).adopt_or_close(PROXY, is_orphan))
                 queue = undo.enter_context(_dressed(queue, queue_id, secrets, repeating))
                 known = Owner(*owner) if owner else None
                 self.workers[index].add_channel(queue, queue_id, self._account(tenant), life_fd, known)
@@ -459,11 +460,13 @@ class RemoteWorker:
         owner: Owner | None = None,
         *,
         frames: Frames = PLAIN,
+        is_orphan: bool = False,
     ) -> None:
         """Gives the worker the proxy's end of a queue of any kind, and the descriptor whose hang-up means the peer's
-        death, where one does; the caller still has to close all of them. `owner`: as for workers.Worker."""
+        death, where one does; the caller still has to close all of them. `owner`: as for workers.Worker. `is_orphan`:
+        its process has ended (QueueEnd.adopt_orphan())."""
         more = [fd for fd in (frames.secrets_fd, life_fd) if fd >= 0]
-        whose = tenant.name, owner, frames.secrets_fd >= 0, life_fd >= 0, frames.repeating
+        whose = tenant.name, owner, frames.secrets_fd >= 0, life_fd >= 0, frames.repeating, is_orphan
         arguments = self.index, end.pack(), queue_id, whose
         self._process.call("add_channel", *arguments, descriptors=[*end.descriptors, *more])
 

@@ -313,6 +313,13 @@ static const struct xts_queue_ops headed_ops = {
 	.leave = headed_leave,
 };
 
+/* What the XDP program lets through to this queue, in network order; 0: everything. */
+static void tell_program(const struct xts_heads *h, uint64_t secret)
+{
+	if (h->secrets)
+		__atomic_store_n(&h->secrets[h->config.number], htobe64(secret), __ATOMIC_RELEASE);
+}
+
 int xts_headed_wrap(struct xts_queue **out, struct xts_queue *inner, const struct xts_headed_config *config)
 {
 	struct headed_queue *q;
@@ -340,6 +347,8 @@ int xts_headed_wrap(struct xts_queue **out, struct xts_queue *inner, const struc
 	q->heads.on = config->secret != 0;
 	q->heads.secret = config->secret;
 	q->heads.any = !config->secret;
+	if (!config->secret)
+		tell_program(&q->heads, 0); /* a process that has died has left its own there */
 	*out = &q->base;
 	return 0;
 }
@@ -361,13 +370,6 @@ int xts_headed_resume(struct xts_queue *queue, const uint8_t *state, uint32_t by
 	h->last_on = on;
 	xts_headed_epoch(queue);
 	return 0;
-}
-
-/* What the XDP program lets through to this queue, in network order; 0: everything. */
-static void tell_program(const struct xts_heads *h, uint64_t secret)
-{
-	if (h->secrets)
-		__atomic_store_n(&h->secrets[h->config.number], htobe64(secret), __ATOMIC_RELEASE);
 }
 
 void xts_headed_epoch(struct xts_queue *queue)

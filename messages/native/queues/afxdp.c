@@ -283,18 +283,31 @@ static void afxdp_disarm(struct xts_queue *base)
 		base->stats.wakeups++;
 }
 
-static void afxdp_close(struct xts_queue *base)
+static void afxdp_unmap(struct afxdp_queue *q)
 {
-	struct afxdp_queue *q = afxdp_of(base);
-
 	xts_ring_unmap(&q->fill);
 	xts_ring_unmap(&q->completion);
 	xts_ring_unmap(&q->rx);
 	xts_ring_unmap(&q->tx);
-	munmap(q->umem, q->umem_bytes);
+	if (q->umem != MAP_FAILED)
+		munmap(q->umem, q->umem_bytes);
+}
+
+static void afxdp_close(struct xts_queue *base)
+{
+	struct afxdp_queue *q = afxdp_of(base);
+
+	afxdp_unmap(q);
 	xts_own_close(q->xsk_fd);
 	xts_own_close(q->umem_fd);
 	xts_release(q);
+}
+
+/* The descriptors stay the caller's. */
+static void afxdp_forget(struct afxdp_queue *q)
+{
+	afxdp_unmap(q);
+	free(q);
 }
 
 /* All that another process has to know is in the rings, once the kernel has sent everything. */
@@ -438,13 +451,7 @@ static int afxdp_make(struct xts_queue **out, const int *fds, const struct xts_a
 	if (!error && !used && (*q->fill.producer != filled || *q->tx.producer || *q->rx.consumer))
 		error = -EBUSY;
 	if (error) {
-		xts_ring_unmap(&q->fill);
-		xts_ring_unmap(&q->completion);
-		xts_ring_unmap(&q->rx);
-		xts_ring_unmap(&q->tx);
-		if (q->umem != MAP_FAILED)
-			munmap(q->umem, umem_bytes);
-		free(q);
+		afxdp_forget(q);
 		return error;
 	}
 	q->base.ops = &afxdp_ops;
@@ -491,6 +498,24 @@ static int afxdp_resume(struct xts_queue **out, enum xts_queue_end end, const in
 	return state_bytes ? -EINVAL : afxdp_make(out, fds, g, true);
 }
 
+static int afxdp_adopt_orphan(struct xts_queue **out, enum xts_queue_end end, const int *fds,
+			      const struct xts_attach_reply *g)
+{
+	struct xts_queue *queue;
+	int error;
+
+	(void)end;
+	error = afxdp_make(&queue, fds, g, true);
+	if (error)
+		return error;
+	error = afxdp_take_orphan(afxdp_of(queue), g->rx_chunks, g->ring_entries);
+	if (!error)
+		*out = queue;
+	else
+		afxdp_forget(afxdp_of(queue));
+	return error;
+}
+
 const struct xts_queue_kind xts_queue_afxdp = {
 	.number = XTS_QUEUE_AFXDP,
 	.name = "afxdp",
@@ -500,5 +525,6 @@ const struct xts_queue_kind xts_queue_afxdp = {
 	.open = xts_afxdp_open,
 	.adopt = afxdp_adopt,
 	.resume = afxdp_resume,
+	.adopt_orphan = afxdp_adopt_orphan,
 	.populate = afxdp_populate,
 };

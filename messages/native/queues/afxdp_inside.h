@@ -1,4 +1,5 @@
-/* A queue over an AF_XDP socket as its own files see it: afxdp.c, afxdp_look.c, afxdp_again.c. */
+/* A queue over an AF_XDP socket as its own files see it: afxdp.c, afxdp_look.c, afxdp_orphan.c,
+ * afxdp_again.c. */
 #ifndef XTS_AFXDP_INSIDE_H
 #define XTS_AFXDP_INSIDE_H
 
@@ -57,6 +58,11 @@ int afxdp_send(struct afxdp_queue *q);
 bool afxdp_look(struct afxdp_queue *q);
 /* Was busy polling asked for, as far as the socket says? */
 bool afxdp_busy_polls(int xsk_fd);
+
+/* --- afxdp_orphan.c ----------------------------------------------------------------------------------------------- */
+
+/* The process that had q's socket has ended: finds its chunks. As adopt_orphan of queue_kinds.h. */
+int afxdp_take_orphan(struct afxdp_queue *q, uint32_t rx_chunks, uint32_t entries);
 
 /* --- afxdp_again.c ------------------------------------------------------------------------------------------------ */
 

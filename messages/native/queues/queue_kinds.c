@@ -59,6 +59,16 @@ int xts_queue_resume(struct xts_queue **out, enum xts_queue_end end, const int *
 	return kind->resume ? kind->resume(out, end, fds, g, state, state_bytes) : -EOPNOTSUPP;
 }
 
+int xts_queue_adopt_orphan(struct xts_queue **out, enum xts_queue_end end, const int *fds,
+			   const struct xts_attach_reply *g)
+{
+	const struct xts_queue_kind *kind = xts_queue_kind(g->kind);
+
+	if (!kind)
+		return -EPROTO;
+	return kind->adopt_orphan ? kind->adopt_orphan(out, end, fds, g) : -EOPNOTSUPP;
+}
+
 int xts_queue_open(struct xts_queue_opened *out, uint32_t number, const struct xts_queue_options *options)
 {
 	const struct xts_queue_kind *kind = xts_queue_kind(number);

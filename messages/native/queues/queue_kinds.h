@@ -54,6 +54,12 @@ struct xts_queue_kind {
 	int (*resume)(struct xts_queue **out, enum xts_queue_end end, const int *fds, const struct xts_attach_reply *g,
 		      const uint8_t *state, uint32_t state_bytes);
 
+	/* As adopt, for a queue whose process has ended at any instruction: nothing is known of it but what the kernel
+	 * says. Sleeps some milliseconds. -EAGAIN: frames are still on their way, try again; -EBADMSG: its rings make
+	 * no sense; -EOPNOTSUPP: not with this one. NULL: with none of this kind. */
+	int (*adopt_orphan)(struct xts_queue **out, enum xts_queue_end end, const int *fds,
+			    const struct xts_attach_reply *g);
+
 	/* Maps all of an adopted queue's memory now, so that its use of memory is visible from the start and no first
 	 * access has to wait. NULL: there is nothing to do. */
 	void (*populate)(struct xts_queue *q);
@@ -75,6 +81,10 @@ int xts_queue_adopt(struct xts_queue **out, enum xts_queue_end end, const int *f
 /* Goes on with one that another process has left. As above; -EOPNOTSUPP: not with a queue of this kind. */
 int xts_queue_resume(struct xts_queue **out, enum xts_queue_end end, const int *fds, const struct xts_attach_reply *g,
 		     const uint8_t *state, uint32_t state_bytes);
+
+/* Adopts one whose process has ended. As above. */
+int xts_queue_adopt_orphan(struct xts_queue **out, enum xts_queue_end end, const int *fds,
+			   const struct xts_attach_reply *g);
 
 /* Opens a queue of a kind. -EPROTO: there is no such kind. Else as open. */
 int xts_queue_open(struct xts_queue_opened *out, uint32_t number, const struct xts_queue_options *options);

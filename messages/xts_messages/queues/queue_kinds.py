@@ -70,9 +70,7 @@ class QueueEnd:
         """Makes the queue, HOST's or PROXY's end, with all its memory mapped. Takes over the descriptors on success.
         OSError EPROTO: there is no such kind, or it needs other descriptors; else why it cannot be adopted."""
         out = ffi.new("struct xts_queue **")
-        kind = lib.xts_queue_kind(self.geometry.kind)
-        if not kind or kind.descriptors != len(self.descriptors):
-            check(-errno.EPROTO, f"a queue of kind {self.kind} with {len(self.descriptors)} descriptors")
+        kind = self._known_kind()
         check(lib.xts_queue_adopt(out, end, list(self.descriptors), self.geometry), f"adopting a queue ({self.kind})")
         if kind.populate:
             kind.populate(out[0])
@@ -81,19 +79,34 @@ class QueueEnd:
     def resume(self, end: int, state: bytes) -> Queue:
         """As `adopt()`, for a queue that another process has left in this state (xts_queue_leave())."""
         out = ffi.new("struct xts_queue **")
-        kind = lib.xts_queue_kind(self.geometry.kind)
-        if not kind or kind.descriptors != len(self.descriptors):
-            check(-errno.EPROTO, f"a queue of kind {self.kind} with {len(self.descriptors)} descriptors")
+        kind = self._known_kind()
         result = lib.xts_queue_resume(out, end, list(self.descriptors), self.geometry, state, len(state))
         check(result, f"going on with a queue ({self.kind})")
         if kind.populate:
             kind.populate(out[0])
         return Queue(out[0])
 
-    def adopt_or_close(self, end: int) -> Queue:
-        """As `adopt()`, and the descriptors are closed if it fails."""
+    def adopt_orphan(self, end: int) -> Queue:
+        """As `adopt()`, for a queue whose process has ended without leaving it. OSError EAGAIN: frames are still on
+        their way, try again; EOPNOTSUPP: it has to be opened again."""
+        out = ffi.new("struct xts_queue **")
+        kind = self._known_kind()
+        result = lib.xts_queue_adopt_orphan(out, end, list(self.descriptors), self.geometry)
+        check(result, f"taking a queue whose process has ended ({self.kind})")
+        if kind.populate:
+            kind.populate(out[0])
+        return Queue(out[0])
+
+    def _known_kind(self) -> Any:
+        kind = lib.xts_queue_kind(self.geometry.kind)
+        if not kind or kind.descriptors != len(self.descriptors):
+            check(-errno.EPROTO, f"a queue of kind {self.kind} with {len(self.descriptors)} descriptors")
+        return kind
+
+    def adopt_or_close(self, end: int, is_orphan: bool = False) -> Queue:
+        """As `adopt()`, or `adopt_orphan()`, and the descriptors are closed if it fails."""
         try:
-            return self.adopt(end)
+            return self.adopt_orphan(end) if is_orphan else self.adopt(end)
         except OSError:
             self.close()
             raise

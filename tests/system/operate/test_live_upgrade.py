@@ -21,6 +21,7 @@ from typing import IO
 import msgspec
 import pytest
 from beds.authority import Authority
+from beds.dialogues import dialogue, echo_server, peer_address, unmovable
 from beds.operated_proxy import PROXY, user_to_become, wait
 from beds.operated_tls import identity, trust
 from beds.restarts import Place
@@ -36,54 +37,6 @@ KINDS = ["shm", pytest.param("afxdp", marks=AFXDP)]
 IDLE = 100
 AUTHORITY = Authority()
 ISSUED = AUTHORITY.issue("localhost")
-
-
-@contextmanager
-def echo_server(place: Place, tls: ssl.SSLContext | None = None) -> Iterator[int]:
-    """In the network, of streams and of datagrams: its port."""
-    with place.network():
-        server = socket.create_server((place.address if place.address == "127.0.0.1" else "", 0), backlog=512)
-        datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        datagrams.bind(server.getsockname())
-
-    def echo(connection: socket.socket) -> None:
-        with connection if not tls else tls.wrap_socket(connection, server_side=True) as made:
-            try:
-                while data := made.recv(1 << 18):
-                    made.sendall(data)
-            except OSError:
-                pass  # the program says what it has seen
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = server.accept()
-            except OSError:
-                return
-            threading.Thread(target=echo, args=(connection,), daemon=True).start()
-
-    def answer_datagrams() -> None:
-        while True:
-            data, sender = datagrams.recvfrom(64)
-            if not data:
-                return
-            datagrams.sendto(data, sender)
-
-    answering = threading.Thread(target=answer_datagrams, daemon=True)
-    answering.start()
-    threading.Thread(target=serve, daemon=True).start()
-    try:
-        yield server.getsockname()[1]
-    finally:
-        datagrams.sendto(b"", (peer_address(place), server.getsockname()[1]))
-        answering.join(5)
-        datagrams.close()
-        server.shutdown(socket.SHUT_RDWR)
-        server.close()
-
-
-def peer_address(place: Place) -> str:
-    return place.address if place.address == "127.0.0.1" else str(topology.NET.addresses[0].ip)
 
 
 @contextmanager
@@ -221,52 +174,6 @@ def test_nobody_notices_a_hundred(kind: str) -> None:
 
 # --- one of them ends meanwhile -------------------------------------------------------------------
 
-DIALOGUE = """
-import os, sys, time
-import xts_socket as socket
-
-def exchange(connection):
-    request, answer = os.urandom(64), b""
-    connection.sendall(request)
-    while len(answer) < len(request) and (more := connection.recv(1000)):
-        answer += more
-    assert answer == request
-
-how = {"tls": socket.Tls(server_hostname="localhost")} if sys.argv[3:] else {}
-old = socket.create_connection((sys.argv[1], int(sys.argv[2])), **how)
-exchange(old)
-print("up", flush=True)
-for line in sys.stdin:
-    try:
-        exchange(old)
-        print("goes on", flush=True)
-    except ConnectionResetError:
-        old = socket.create_connection((sys.argv[1], int(sys.argv[2])), **how)
-        exchange(old)
-        print("again", flush=True)
-"""
-
-
-@contextmanager
-def dialogue(where: Upgrading, *, tls: bool = False) -> Iterator[Callable[[], str]]:
-    """A program with a connection. What is called says how its next exchange went."""
-    arguments = ["tls"] if tls else []
-    with (
-        echo_server(where.place, server_context(ISSUED) if tls else None) as port,
-        where.place.program(
-            ["-c", DIALOGUE, peer_address(where.place), str(port), *arguments], interposed=False
-        ) as process,
-    ):
-        assert process.stdin and process.stdout and process.stdout.readline() == "up\n"
-        stdin, stdout = process.stdin, process.stdout
-
-        def ask() -> str:
-            stdin.write("\n")
-            stdin.flush()
-            return stdout.readline().strip()
-
-        yield ask
-
 
 class HalfANewProxy:
     """Takes over as far as a test says, and then ends."""
@@ -345,7 +252,7 @@ def test_the_new_proxy_ends_and_the_running_one_goes_on(
     over_shm: Upgrading, step: Callable[[HalfANewProxy], None]
 ) -> None:
     """With the keys of TLS, which the running one has wiped and takes back, too."""
-    with dialogue(over_shm) as ask, dialogue(over_shm, tls=True) as ask_tls:
+    with dialogue(over_shm) as ask, dialogue(over_shm, server_context(ISSUED)) as ask_tls:
         new = HalfANewProxy(over_shm.control())
         step(new)
         new.wire.close()
@@ -385,7 +292,7 @@ def test_the_new_proxy_is_killed_at_any_moment() -> None:
             return where.proxy_state() == "running"
         return False
 
-    with place_of("shm", tls=True) as where, dialogue(where) as plain, dialogue(where, tls=True) as tls:
+    with place_of("shm", tls=True) as where, dialogue(where) as plain, dialogue(where, server_context(ISSUED)) as tls:
         assert isinstance(where, OverSharedMemory)
         outcomes = set()
         for moment_s in (0.3 + 0.04 * number for number in range(100)):
@@ -406,17 +313,6 @@ def test_the_new_proxy_is_killed_at_any_moment() -> None:
         assert outcomes >= {"goes on", "it had everything"}
 
 
-PUSHES = """
-import sys
-import xts_socket as socket
-kept = socket.socket(socket.AF_INET, socket.SOCK_SEQPACKET)
-kept.push(socket.LengthPrefixed())
-kept.connect((sys.argv[1], int(sys.argv[2])))
-print("up", flush=True)
-for line in sys.stdin:
-    kept.send(b"0123")
-    print("goes on" if kept.recv(100) == b"0123" else "another answer", flush=True)
-"""
 #: Less than drain_timeout_s, for which the running proxy would wait otherwise.
 NOTICED_S = 4
 
@@ -425,11 +321,7 @@ NOTICED_S = 4
 def test_what_cannot_move_is_named(over_shm: Upgrading) -> None:
     """While the running proxy waits for it. It goes on as soon as the new one has ended, and resets nothing."""
     assert isinstance(over_shm, OverSharedMemory)
-    with (
-        echo_server(over_shm.place) as port,
-        over_shm.place.program(["-c", PUSHES, peer_address(over_shm.place), str(port)], interposed=False) as process,
-    ):
-        assert process.stdout and process.stdout.readline() == "up\n"
+    with unmovable(over_shm) as ask:
         new = HalfANewProxy(over_shm.control())
         until_begun(new)
         wait(lambda: over_shm.status().get("waits"), "a reason")
@@ -441,10 +333,7 @@ def test_what_cannot_move_is_named(over_shm: Upgrading) -> None:
         wait(lambda: over_shm.proxy_state() == "running", "end of the attempt", NOTICED_S)
         with dialogue(over_shm) as another:
             assert another() == "goes on"
-        assert process.stdin
-        process.stdin.write("\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == "goes on\n"
+        assert ask() == "goes on"
 
 
 ASKING = """

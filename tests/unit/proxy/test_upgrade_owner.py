@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,6 +66,9 @@ class Queues:
     def frames(self) -> Frames:
         return PLAIN
 
+    def ends(self) -> dict[int, Any]:
+        return {}
+
     def gone(self, _: int) -> None:
         self.events.append("gone")
         self.here = False
@@ -106,7 +110,7 @@ def offered(monkeypatch: pytest.MonkeyPatch, answer: Any) -> tuple[list[str], li
 
     async def both() -> None:
         one, other = socket.socketpair()
-        gives = giving.Giving(one, queues, {}, 0.0)  # type: ignore[arg-type]
+        gives = giving.Giving(one, queues, {}, 0.0, sys.stderr.fileno())  # type: ignore[arg-type]
         await asyncio.gather(gives.run(), new(Wire(other)))
 
     asyncio.run(asyncio.wait_for(both(), WAIT_S))
@@ -191,7 +195,7 @@ def taken(path: str, queues: Queues) -> None:
     taking = Taking(ask_to_take(path))
 
     async def run() -> None:
-        await asyncio.wait_for(taking.run(queues, asyncio.Event()), WAIT_S)  # type: ignore[arg-type]
+        await asyncio.wait_for(taking.run(queues, asyncio.Event(), sys.stderr.fileno()), WAIT_S)  # type: ignore[arg-type]
 
     asyncio.run(run())
 
