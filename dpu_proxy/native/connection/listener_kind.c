@@ -301,6 +301,7 @@ static const struct socket_kind listener_kind = {
 	.asks_again = true, /* its post credits bound how many may wait for accept() */
 	.members_receive = true,
 	.members_accept = true,
+	.waits_shared = true,
 	.messages_a_turn = ACCEPTS_A_TURN,
 	.look_ms_most = LOOK_MS_MOST,
 	.event = event,

@@ -41,6 +41,7 @@ struct socket_kind {
 	bool asks_again;              /* when its turn ends and it has more, it goes on in the same round */
 	bool members_receive;         /* of a shared one: what comes is offered to the members */
 	bool members_accept;          /* of a shared one: LISTEN has been called */
+	bool waits_shared; /* one that has come may have a key by which others join before its host claims it */
 	uint32_t messages_a_turn;
 	uint32_t look_ms_most; /* the longest interval of connection_look_later() */
 
@@ -105,6 +106,9 @@ struct socket_kind {
 	int (*may_join)(struct channel *ch, const struct shared *s);
 	/* With the lock held: a stream in state IDLE, with a descriptor of s, becomes a member of it. 0 or an errno. */
 	int (*join)(struct connection *c, struct shared *s);
+	/* The same for the first member of one that has come from another process, which begins s with what is in the
+	 * record: that loses what is for all members. NULL: of kinds without a record of their own. */
+	int (*join_first)(struct connection *c, struct shared *s, struct kind_record **own);
 	/* It is counted, or no longer counted, as a member. */
 	void (*count_member)(struct connection *c, int by);
 };

@@ -169,8 +169,8 @@ static int may_join(struct channel *ch, const struct shared *s)
 	return ch->link.features & XTS_FEATURE_SHARE_DATAGRAM ? 0 : ENOENT;
 }
 
-/* With the lock held: the descriptor in struct shared stays open when those of the members are closed. */
-static void share_begins(struct shared *s, struct connection *l)
+/* The descriptor in struct shared stays open when those of the members are closed. */
+void datagram_share_begins(struct shared *s, struct connection *l)
 {
 	s->multicast = multicast_hold(l->datagrams->multicast);
 	s->bound = l->datagrams->bound;
@@ -215,6 +215,7 @@ static const struct socket_kind datagram_kind = {
 	.protocol = BOUND_UDP,
 	.use = XTS_USE_CONNECTIONS,
 	.members_receive = true,
+	.waits_shared = true,
 	.messages_a_turn = MESSAGES_A_TURN,
 	.look_ms_most = LOOK_MS_MOST,
 	.event = event,
@@ -240,13 +241,14 @@ static const struct socket_kind datagram_kind = {
 	.load = datagram_load,
 	.can_be_shared = can_be_shared,
 	.named = named,
-	.share_begins = share_begins,
+	.share_begins = datagram_share_begins,
 	.share_joined = share_joined,
 	.share_parts = share_parts,
 	.share_ends = share_ends,
 	.share_drops_some = share_drops_some,
 	.may_join = may_join,
 	.join = datagram_join,
+	.join_first = datagram_join_first,
 	.count_member = count_member,
 };
 

@@ -7,7 +7,7 @@
  * it has the addresses, since the kernel does not list them; whether the socket is a member, the kernel is asked again.
  *
  * Of a shared socket, each member goes with its channel. What members have given back goes with the first, and is there
- * for all when that one has its key again.
+ * for all when that one has its key again, or when another process joins before that (processes/share_arrived.c).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -93,25 +93,31 @@ static void leave_nothing_returned(struct shared *s)
 	atomic_store(&s->returned.error, 0);
 }
 
+/* NULL: no memory. */
+static struct kind_record *encode(const struct datagram_side *s)
+{
+	struct xts_record_attached attached;
+	ssize_t bytes = xts_record_encode(&datagram_side_record, datagram_side_record.version, s, NULL, 0, &attached);
+	struct kind_record *own = bytes > 0 ? malloc(sizeof *own + (size_t)bytes) : NULL;
+
+	if (!own)
+		return NULL;
+	own->bytes = (uint32_t)bytes;
+	(void)xts_record_encode(&datagram_side_record, datagram_side_record.version, s, own->data, (size_t)bytes,
+				&attached);
+	return own;
+}
+
 /* With the lock held if the socket is shared. NULL: no memory. */
 static struct kind_record *make_record(struct connection *c, struct datagram_side *s)
 {
-	struct xts_record_attached attached;
-	struct kind_record *own = NULL;
-	ssize_t bytes;
+	struct kind_record *own;
 
 	if (c->shared && returned_copy(&c->shared->returned, &s->returned))
 		return NULL;
 	if (c->shared && !s->returned_error)
 		s->returned_error = atomic_load(&c->shared->returned.error);
-	bytes = xts_record_encode(&datagram_side_record, datagram_side_record.version, s, NULL, 0, &attached);
-	if (bytes > 0)
-		own = malloc(sizeof *own + (size_t)bytes);
-	if (own) {
-		own->bytes = (uint32_t)bytes;
-		(void)xts_record_encode(&datagram_side_record, datagram_side_record.version, s, own->data,
-					(size_t)bytes, &attached);
-	}
+	own = encode(s);
 	free((void *)(uintptr_t)s->returned.data);
 	return own;
 }
@@ -286,4 +292,48 @@ int datagram_load(struct connection *c, struct tcp_side *from, const struct kind
 	if (!error)
 		*from = TCP_SIDE_NONE;
 	return -error;
+}
+
+/* What is for all members, for one that joins while the one sleeps that the record is of. */
+static struct datagram_side for_all(const struct datagram_side *s)
+{
+	struct datagram_side all = *s;
+
+	all.error = 0;
+	all.window = all.data_left = all.skipping = 0;
+	all.sent_bytes = 0;
+	all.kernel_send = all.kernel_receive = 0;
+	all.coming = 0;
+	all.lost = false;
+	all.unsent = all.waiting = all.returning = (struct xts_record_bytes){ 0 };
+	return all;
+}
+
+int datagram_begins_again(struct connection *c, struct shared *s, struct kind_record **own,
+			  int (*check)(struct connection *, const struct shared *))
+{
+	struct kind_record *rest = NULL;
+	struct datagram_side side, all;
+	int error = -read_record((*own)->data, (*own)->bytes, c->tcp.fd, &side);
+
+	if (error)
+		return error;
+	all = for_all(&side);
+	side.returned = (struct xts_record_bytes){ 0 };
+	side.returned_error = 0;
+	s->bound = side.bound;
+	error = check(c, s);
+	if (!error)
+		rest = encode(&side);
+	if (!error)
+		error = rest ? -restore(c, &all) : ENOBUFS;
+	xts_record_drop(&datagram_side_record, &side);
+	if (error) {
+		free(rest);
+		return error;
+	}
+	datagram_share_begins(s, c);
+	free(*own);
+	*own = rest;
+	return 0;
 }

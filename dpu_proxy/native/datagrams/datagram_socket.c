@@ -272,7 +272,8 @@ enum command_result command_open_datagram(struct channel *ch, const struct xts_h
 
 /* --- shared ------------------------------------------------------------------------------------------------------- */
 
-int datagram_join(struct connection *c, struct shared *s)
+/* Of the socket's addresses. 0 or EACCES. */
+static int may_have(struct connection *c, const struct shared *s)
 {
 	struct xts_endpoint local = { 0 }, peer = { 0 };
 
@@ -280,8 +281,34 @@ int datagram_join(struct connection *c, struct shared *s)
 	socket_peer(c->tcp.fd, &peer);
 	if (s->bound && !command_allowed(c->channel, XTS_POLICY_LISTEN, &local))
 		return EACCES;
-	if (peer.ip_version && !command_allowed(c->channel, XTS_POLICY_CONNECT, &peer))
-		return EACCES;
+	return peer.ip_version && !command_allowed(c->channel, XTS_POLICY_CONNECT, &peer) ? EACCES : 0;
+}
+
+/* SHARE_ACK carries no credits: they follow it. */
+static int begin_to_receive(struct connection *c)
+{
+	c->grant.unadvertised = c->grant.outstanding;
+	c->grant.outstanding = 0;
+	buffers_option_set(c, SOL_SOCKET, SO_RCVBUF);
+	connection_wake(c);
+	return connection_watch(c) ? command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY) : 0;
+}
+
+int datagram_join_first(struct connection *c, struct shared *s, struct kind_record **own)
+{
+	int error = datagram_begins_again(c, s, own, may_have);
+
+	return error ? error : begin_to_receive(c);
+}
+
+int datagram_join(struct connection *c, struct shared *s)
+{
+	struct xts_endpoint peer = { 0 };
+	int error = may_have(c, s);
+
+	if (error)
+		return error;
+	socket_peer(c->tcp.fd, &peer);
 	if (!datagram_become(c))
 		return command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY);
 	paced_learn(c);
@@ -291,10 +318,5 @@ int datagram_join(struct connection *c, struct shared *s)
 		set_peer(c, &peer);
 	if (!connection_grant_datagrams(c, 0, 0))
 		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
-	/* SHARE_ACK carries no credits: they follow it. */
-	c->grant.unadvertised = c->grant.outstanding;
-	c->grant.outstanding = 0;
-	buffers_option_set(c, SOL_SOCKET, SO_RCVBUF);
-	connection_wake(c);
-	return connection_watch(c) ? command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY) : 0;
+	return begin_to_receive(c);
 }

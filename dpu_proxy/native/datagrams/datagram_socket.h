@@ -108,8 +108,12 @@ struct datagram_scratch {
 
 /* Sets the pending error, which the host will be sent. */
 void datagram_fails(struct connection *c, int error);
-/* As struct socket_kind's join. */
+/* As struct socket_kind's join and join_first. */
+struct kind_record;
 int datagram_join(struct connection *c, struct shared *s);
+int datagram_join_first(struct connection *c, struct shared *s, struct kind_record **own);
+/* With the lock held: s begins with this member. */
+void datagram_share_begins(struct shared *s, struct connection *l);
 /* c becomes a datagram socket. False: no memory. */
 bool datagram_become(struct connection *c);
 /* Reads the peer of a shared socket, which another member may have connected. */
@@ -145,11 +149,14 @@ bool datagram_send(struct connection *c, uint32_t budget);
 /* --- datagram_move.c: as struct socket_kind's ----------------------------------------------------------------------- */
 
 struct handed;
-struct kind_record;
 int datagram_hand_over(struct connection *c, struct handed *to);
 int datagram_arrive(struct handed *to, const uint8_t *record, uint32_t bytes, int fd, bool protocols);
 struct tcp_side;
 int datagram_load(struct connection *c, struct tcp_side *from, const struct kind_record *own);
+/* With the lock held: c becomes the first member of s, with what the record has for all members, and loses. `check`:
+ * 0 or an errno, if c may not. */
+int datagram_begins_again(struct connection *c, struct shared *s, struct kind_record **own,
+			  int (*check)(struct connection *, const struct shared *));
 
 /* --- returned_datagrams.c ------------------------------------------------------------------------------------------ */
 

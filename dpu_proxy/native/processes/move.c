@@ -77,7 +77,7 @@ int move_arrives_shared(struct worker_state *w, const struct xts_tenant *t, cons
 
 	registry_lock();
 	p = parked_of(registry_find(t, n->key, KEYED_PARKED));
-	if (p && (!p->moved || p->keyed.keeper != w || !socket_kinds[p->state]->members_accept || !n->shared_key))
+	if (p && (!p->moved || p->keyed.keeper != w || !socket_kinds[p->state]->waits_shared || !n->shared_key))
 		p = NULL;
 	if (p)
 		parked_is_shared(p, n->shared_key);

@@ -18,7 +18,7 @@ struct parked {
 	 * is claimed. An error is told (again) to the host that claims it. */
 	struct tcp_side tcp;
 	struct kind_record *own; /* of a kind that has a record of its own (handed.h); else NULL */
-	uint64_t shared_key;     /* a member of a shared listener that has come from another process; 0: it is none */
+	uint64_t shared_key;     /* a member of a shared socket that has come from another process; 0: it is none */
 	struct list arrived;     /* with that: on the list of these (share_arrived.c) */
 	bool watched;
 	bool moved;    /* it has come from another process of the proxy (move.h) */
@@ -45,7 +45,7 @@ uint64_t parked_bytes(const struct parked *p);
  * side has gone, which kept so many bytes. Called in the keeper's thread, except when there are no returned bytes. */
 void parked_become_stale(struct parked *p, uint64_t kept_bytes);
 
-/* With the lock held. It is a member of a shared listener, which has this key. */
+/* With the lock held. It is a member of a shared socket, which has this key. */
 void parked_is_shared(struct parked *p, uint64_t shared_key);
 
 #endif

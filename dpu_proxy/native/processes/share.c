@@ -1,6 +1,7 @@
 /* The members of a listener or a datagram socket that several channels have: the first names it, others join, they
  * leave. share.h has the theory of operation. */
 #include "addresses/socket_address.h"
+#include "processes/parked.h"
 #include "processes/share_inside.h"
 #include "pushed/pushed.h"
 
@@ -215,8 +216,8 @@ int stream_join(struct connection *l, struct shared *s)
 	return (s->pushed && pushed_copy(&l->tcp.pushed, s->pushed, l)) || !join_as_listener(l, s, &error) ? error : 0;
 }
 
-/* With the lock held: makes a member of this channel for the same socket. */
-static struct connection *join(struct channel *ch, struct shared *s, int *error)
+/* With the lock held: makes a member of this channel for the same socket. sleeps: of one that has come so; or NULL. */
+static struct connection *join(struct channel *ch, struct shared *s, struct parked *sleeps, int *error)
 {
 	struct connection *l;
 	struct member *m;
@@ -235,7 +236,12 @@ static struct connection *join(struct channel *ch, struct shared *s, int *error)
 	}
 	l->bound_to = s->bound_to ? bound_address_hold(s->bound_to) : NULL;
 	m = make_member(l);
-	*error = m ? shared_kind(s)->join(l, s) : command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
+	if (!m)
+		*error = command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
+	else if (sleeps && sleeps->own)
+		*error = shared_join_first(l, s, sleeps);
+	else
+		*error = shared_kind(s)->join(l, s);
 	if (!m || *error) {
 		free(m);
 		listener_close(l);
@@ -249,22 +255,20 @@ static struct connection *join(struct channel *ch, struct shared *s, int *error)
 struct connection *share_join(struct channel *ch, uint64_t key, int *error)
 {
 	struct connection *l = NULL;
+	struct parked *sleeps = NULL;
 	struct shared *s;
-	bool arrived = false;
 
 	*error = ENOENT;
 	registry_lock();
 	s = shared_of(registry_find(ch->tenant, key, KEYED_LISTENER));
-	if (!s) {
-		s = shared_arrived(ch->tenant, key, error);
-		arrived = s;
-	}
+	if (!s)
+		s = shared_arrived(ch->tenant, key, &sleeps, error);
 	if (s)
-		l = join(ch, s, error);
-	if (arrived && !l)
+		l = join(ch, s, sleeps, error);
+	if (s && sleeps && !l)
 		shared_end(s);
-	else if (arrived && !connection_note_bound_address(l)) /* if there is no memory, it is not registered */
-		s->bound_to = bound_address_hold(l->bound_to);
+	else if (s && sleeps)
+		shared_has_begun(s, l);
 	registry_unlock();
 	return l;
 }

@@ -28,9 +28,14 @@ void shared_tell_members(struct shared *s, struct worker_state *w);
 /* For the socket of this TCP side, by a descriptor of its own (-1: there was none), without a key and members. NULL: no
  * memory. Needs no lock. */
 struct shared *shared_new(const struct tcp_side *side, uint8_t state);
-/* One that came from another process of the proxy, under this key, and whose member has not claimed it
- * (share_arrived.c). It has no members. NULL with *error, which stays if there is none. */
-struct shared *shared_arrived(struct xts_tenant *t, uint64_t key, int *error);
+/* One that came from another process of the proxy, under this key, and whose member has not claimed it: that is in
+ * *sleeps (share_arrived.c). It has no members. NULL with *error, which stays if there is none. */
+struct parked;
+struct shared *shared_arrived(struct xts_tenant *t, uint64_t key, struct parked **sleeps, int *error);
+/* l has made it its own, as the first: notes its address for it. */
+void shared_has_begun(struct shared *s, struct connection *l);
+/* kind_of(l)->join_first(). Only if the member that sleeps has a record of its own. */
+int shared_join_first(struct connection *l, struct shared *s, struct parked *sleeps);
 /* Is this its only member? */
 bool shared_has_only(const struct shared *s, const struct connection *l);
 /* Nobody keeps it when this member has left, if that is the last one. */

@@ -157,3 +157,35 @@ def test_nothing_is_lost(kind: str) -> None:
 def test_nothing_is_lost_twenty_times(kind: str) -> None:
     with place_of(kind) as where:
         nothing_is_lost(where, 20)
+
+
+LATE_CHILD = """
+import os, signal, socket, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind((sys.argv[1], 0))
+print(server.getsockname()[1], flush=True)
+if os.fork():
+    signal.pause()
+sys.stdin.readline()
+while True:
+    data, sender = server.recvfrom(64)
+    server.sendto(data, sender)
+"""
+
+
+@pytest.mark.parametrize("kind", ["shm", pytest.param("afxdp", marks=[*AFXDP, pytest.mark.long])])
+def test_a_child_that_receives_while_its_parent_sleeps(kind: str) -> None:
+    """The socket is the parent's, which has not noticed the upgrade, and never will."""
+    with place_of(kind) as where, where.place.program(["-c", LATE_CHILD, where.place.address]) as process:
+        assert process.stdout and process.stdin
+        port = int(process.stdout.readline())
+        where.upgrade()
+        with where.place.network(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            asking.bind((peer_address(where.place), 0))
+            asking.settimeout(10)
+            asking.sendto(b"came before it reads", (where.place.address, port))
+            process.stdin.write("begin\n")
+            process.stdin.flush()
+            assert asking.recv(64) == b"came before it reads"
+            asking.sendto(b"comes now", (where.place.address, port))
+            assert asking.recv(64) == b"comes now"

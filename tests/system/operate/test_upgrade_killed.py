@@ -109,10 +109,10 @@ def test_the_new_one_is_killed_at_any_moment(where: Upgrading) -> None:
         return has_ended(old) or (answers(where) and where.proxy_state() == "running")
 
     with dialogue(where) as one:
-        for number in range(60):
+        for number in range(120):
             before = queues(where)
             new, old = where.start_new(), where.pid()
-            time.sleep(0.3 + 0.06 * number)  # whatever it does at that moment
+            time.sleep(0.25 + 0.02 * number)  # whatever it does at that moment
             os.kill(new, signal.SIGKILL)
             wait(partial(has_ended, new), "its end", 10)
             wait(partial(one_serves, old), "one that serves", 20)

@@ -281,6 +281,53 @@ def test_members_move_one_by_one(worker: Worker, next_worker: Worker, peer: sock
     wait_for(lambda: worker.used("kept_bytes") == worker.used("groups") == 0, "something is charged")
 
 
+def test_others_join_one_whose_members_sleep(worker: Worker, next_worker: Worker, peer: socket.socket) -> None:
+    """All its members sleep, and have not noticed the move; a process that has it, too, comes on a new channel. It has
+    what was given back, the groups and the address. The one that sleeps joins when it wakes up, and has its own."""
+    features = ALL | SHARES
+    with worker.attach(new_epoch(), features=features) as one:
+        one.open()
+        key, first = new_key(), Udp.open(one, local=ANYWHERE)
+        assert first.set(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, _member()) == 0
+        assert first.set(socket.SOL_SOCKET, SO_ATTACH_FILTER, begins_with(b"t")) == 0
+        assert share(one, key, first.id, first.number, 0).error == 0
+        first.granted, first.owing = 0, WINDOW
+        first.give()
+        peer.sendto(b"this is given back", address(first))
+        got = first.receive(credit=False)
+        assert share(one, key, first.id, first.number, 0).error == 0  # its credits are void
+        one.send("XTS_CMD_RETURN_DATAGRAMS", datagram.encode(got), id=first.id)
+        worker.wait(lambda _: worker.used("kept_bytes") > 0, "nothing is kept")
+        groups, filters = worker.used("groups"), worker.used("filters")
+        left = moved(one, worker, next_worker)
+        with next_worker.attach(new_epoch(), features=features) as other:
+            assert share(other.open(), new_key()).error == errno.ENOENT
+            joined = share(other, key)
+            assert joined.error == 0
+            fields = joined.fields
+            assert fields["local"].port == first.local.port
+            second = Udp(other, joined.id, fields["proxy_id"], 0, 0, fields["local"], first.peer)
+            second.owing = WINDOW
+            second.give()
+            assert second.receive().data == b"this is given back"
+            assert (worker.used("groups"), worker.used("filters")) == (groups, filters)
+            peer.sendto(b"that comes now", address(first))
+            peer.sendto(b"not for us", address(first))
+            peer.sendto(b"third", address(first))
+            assert [second.receive().data for _ in range(2)] == [b"that comes now", b"third"]
+            with claimed(next_worker, left, first, 0, features) as awake:
+                assert share(awake.host, key, awake.id, awake.number, 0).error == 0
+                assert (worker.used("groups"), worker.used("filters")) == (groups, filters)
+                second.close()
+                awake.owing = WINDOW
+                awake.give()
+                peer.sendto(b"to the one that is awake", address(first))
+                assert awake.receive().data == b"to the one that is awake"
+                awake.close()
+    wait_for(lambda: worker.used("kept_bytes") == worker.used("groups") == worker.used("filters") == 0, "charges")
+    wait_for(lambda: worker.used("socket_bytes") == 0, "bytes of sockets")
+
+
 def _member() -> bytes:
     return socket.inet_aton(GROUP) + socket.inet_aton(LOOPBACK)
 
