@@ -121,6 +121,18 @@ int xts_worker_take_in(struct xts_worker *worker, struct xts_tenant *tenant, con
 	return (int)t.taken;
 }
 
+static bool run_forget_arrived(struct worker_state *w, void *argument)
+{
+	(void)argument;
+	move_forget_arrived(w);
+	return false;
+}
+
+void xts_worker_forget_arrived(struct xts_worker *worker)
+{
+	worker_request(worker, run_forget_arrived, NULL);
+}
+
 struct resuming {
 	struct xts_queue *queue;
 	int life_fd;

@@ -13,7 +13,7 @@
 #include "processes/move_record.h"
 #include "processes/parked.h"
 
-/* They end with their channel, which is watched; this is for what nobody watches. */
+/* They end with their channel, which is watched, or with who has given them; this is for what nobody watches. */
 #define UNCLAIMED_KEEP_MS (24u * 3600 * 1000)
 
 static struct parked *parked_new(struct worker_state *w, struct xts_tenant *t, const struct tcp_side *side)
@@ -106,6 +106,22 @@ void move_collect(struct worker_state *w, struct channel *ch, uint64_t ticket)
 			list_append(&ch->returning, &p->returning);
 			begin_to_deliver(p, w);
 		}
+	}
+	registry_unlock();
+}
+
+void move_forget_arrived(struct worker_state *w)
+{
+	registry_lock();
+	for (struct list *node = w->kept.next, *next; node != &w->kept; node = next) {
+		struct keyed *k = list_entry(node, struct keyed, kept);
+		struct parked *p = k->kind == KEYED_PARKED ? parked_of(k) : NULL;
+
+		next = node->next;
+		if (!p || !p->moved || !list_empty(&p->returning))
+			continue;
+		p->moved = false; /* nobody takes it back: its peer hears of its end */
+		parked_end(k);
 	}
 	registry_unlock();
 }

@@ -58,6 +58,8 @@ struct xts_tenant;
 int move_arrive(struct worker_state *w, struct xts_tenant *t, const struct move_head *h, struct handed *come);
 /* That socket is a shared one. -EBADMSG: there is none of this key that could be. Takes the lock. */
 int move_arrives_shared(struct worker_state *w, const struct xts_tenant *t, const struct move_note *n);
+/* Ends those that no channel has collected: whoever has given them has ended, and will bring none. */
+void move_forget_arrived(struct worker_state *w);
 /* Those of this ticket belong to the channel. Takes the lock. */
 void move_collect(struct worker_state *w, struct channel *ch, uint64_t ticket);
 /* Its host has not claimed anything so far, and it goes on to the next process: the next socket that waits for the

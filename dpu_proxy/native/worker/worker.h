@@ -262,6 +262,9 @@ void xts_moved_free(struct xts_moved *m);
  * descriptors. Returns how many; the others are reset. */
 int xts_worker_take_in(struct xts_worker *worker, struct xts_tenant *tenant, const uint8_t *data, uint32_t bytes,
 		       const int *fds, uint32_t fd_count);
+/* Ends what xts_worker_take_in() has kept for queues that have not come, and will not: who had them has ended. */
+void xts_worker_forget_arrived(struct xts_worker *worker);
+
 /* As xts_worker_add_channel(), for a queue that another process has left: its host has these sockets and this epoch,
  * and is known so. -EINVAL: that cannot be read. */
 struct xts_resumed {

@@ -385,7 +385,7 @@ class Supervisor:
     async def _take_over(self, taking: Taking, channels: Channels) -> None:
         try:
             assert self.process
-            await taking.run(channels, self._stopping, self.process.child.pidfd)
+            await taking.run(channels, self._stopping, self.process)
         except GoesOnError:
             # It must not close in good order what the running one serves: it would tell peers of an end.
             if self.process:

@@ -43,6 +43,7 @@ from xts_proxy.upgrade.program_files import this_program
 
 if TYPE_CHECKING:
     from xts_proxy.queues.channels import Channels
+    from xts_proxy.workers.worker_process import WorkerProcess
 
 _TIMEOUT_S = 10.0
 #: In which the workers of a proxy have ended that has ended itself.
@@ -123,16 +124,16 @@ class Taking:
         if self._teller:
             self._teller.alive()
 
-    async def run(self, channels: Channels, stopping: asyncio.Event, workers_fd: int) -> None:
+    async def run(self, channels: Channels, stopping: asyncio.Event, ours: WorkerProcess) -> None:
         """Takes everything, or what has come until this proxy is `stopping`: what is left the running one takes back.
-        `workers_fd`: of our workers' process, as Child.pidfd. OSError: the running proxy has ended before it had begun,
-        or goes on."""
+        `ours`: the workers that the channels are given to. OSError: the running proxy has ended before it had begun, or
+        goes on."""
         begun = False
         try:
             if self._teller:
                 self._teller.begins()
             ready = Ready(handover.VERSION, handover.COMPATIBLE, this_program(), spares=True)
-            await self._wire.say(ready, [workers_fd])
+            await self._wire.say(ready, [ours.child.pidfd])
             while found := await _unless(stopping, self._wire.hear()):
                 said, came = found
                 begun = True
@@ -150,6 +151,8 @@ class Taking:
             LOG.error("upgrade: the proxy before this one has ended too soon, and with it what it had left")
             if ended:
                 await self._go_on_alone(channels)
+                for worker in ours.workers:
+                    worker.forget_arrived()
             else:
                 LOG.error("upgrade: nobody knows whether its workers have ended, so what they had is not served here")
         finally:

@@ -83,7 +83,7 @@ ANSWER_BYTES_MAX = {
     **dict.fromkeys(("rdma_device", "rdma_offer", "rdma_step", "rdma_adopt"), _SHORT),
     **dict.fromkeys(("start", "prepare", "tenants", "filters", "closed", "log_lines", "queue_ids"), _ROWS),
     **dict.fromkeys(("channels", "connections", "move_take"), _LISTING),
-    **dict.fromkeys(("move_ask", "take_in", "resume_channel"), _SHORT),
+    **dict.fromkeys(("move_ask", "take_in", "forget_arrived", "resume_channel"), _SHORT),
 }
 
 
@@ -281,6 +281,10 @@ class _Host:
         taken = self.workers[index].take_in(self._account(tenant), data, came)
         came.clear()
         return taken, []
+
+    def on_forget_arrived(self, came: list[int], index: int) -> Result:
+        self.workers[index].forget_arrived()
+        return None, []
 
     def on_resume_channel(
         self, came: list[int], index: int, geometry: bytes, whose: tuple[str, Owner, bool, bool, int | None], left: Left
@@ -516,6 +520,10 @@ class RemoteWorker:
     def take_in(self, tenant: Account, data: bytes, descriptors: list[int]) -> int:
         """As workers.Worker.take_in(), with descriptors that stay the caller's."""
         return int(self._process.call("take_in", self.index, tenant.name, data, descriptors=descriptors))
+
+    def forget_arrived(self) -> None:
+        """As workers.Worker.forget_arrived()."""
+        self._process.call("forget_arrived", self.index)
 
     def resume_channel(
         self,

@@ -279,6 +279,10 @@ class Worker:
         how many there are; others are reset."""
         return int(lib.xts_worker_take_in(self._native, tenant.native, data, len(data), descriptors, len(descriptors)))
 
+    def forget_arrived(self) -> None:
+        """Ends what take_in() has kept for queues that will not come: who had them has ended."""
+        lib.xts_worker_forget_arrived(self._native)
+
     def resume_channel(
         self, queue: Queue, queue_id: int, tenant: Account, of_host: tuple[int, int, bytes, Owner], life_fd: int = -1
     ) -> None:

@@ -27,7 +27,6 @@ from beds.operated_tls import identity, trust
 from beds.restarts import Place
 from beds.ulp_tls import ONE_THREE, ONE_TWO, client_context, server_context
 from beds.upgrades import OverEthernet, OverSharedMemory, Upgrading, upgrading
-from xts_lab import topology
 from xts_proxy.status import control_socket
 from xts_proxy.upgrade import handover
 

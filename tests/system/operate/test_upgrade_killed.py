@@ -57,7 +57,7 @@ def test_the_new_one_is_killed(where: Upgrading) -> None:
     """The old one goes on with what it has, and serves all queues again: what was on those has ended."""
     with dialogue(where) as moves, unmovable(where) as stays:
         before = queues(where)
-        os.kill(until_the_middle(where), signal.SIGKILL)
+        kill(until_the_middle(where))
         assert stays() == "goes on"
         assert moves() == "again"
         wait(lambda: where.proxy_state() == "running", "end of the attempt")
@@ -73,7 +73,7 @@ def test_the_old_one_is_killed(where: Upgrading) -> None:
     with dialogue(where) as moves, unmovable(where):
         before = queues(where)
         until_the_middle(where)
-        os.kill(where.pid(), signal.SIGKILL)
+        kill(where.pid())
         where.runs_now()
         wait(lambda: answers(where) and where.proxy_state() == "running", "the new one", 20)
         assert moves() == "goes on"
@@ -88,9 +88,9 @@ def test_the_old_one_is_killed_before_it_has_begun(where: Upgrading) -> None:
     """While the new one starts, which then serves all queues."""
     with dialogue(where) as one:
         before = queues(where)
-        where.start_new()
-        wait(lambda: where.proxy_state() == "handing over", "the attempt", 20)
-        os.kill(where.pid(), signal.SIGKILL)
+        new = where.start_new()
+        wait(lambda: where.proxy_state() == "handing over" and children(new), "the attempt", 20)
+        kill(where.pid())
         where.runs_now()
         wait(lambda: answers(where) and where.proxy_state() == "running", "the new one", 20)
         assert one() == "again"
@@ -113,8 +113,7 @@ def test_the_new_one_is_killed_at_any_moment(where: Upgrading) -> None:
             before = queues(where)
             new, old = where.start_new(), where.pid()
             time.sleep(0.25 + 0.02 * number)  # whatever it does at that moment
-            os.kill(new, signal.SIGKILL)
-            wait(partial(has_ended, new), "its end", 10)
+            kill(new)
             wait(partial(one_serves, old), "one that serves", 20)
             if has_ended(old):
                 break
@@ -126,6 +125,17 @@ def test_the_new_one_is_killed_at_any_moment(where: Upgrading) -> None:
 
 def has_all(where: Upgrading, before: list[int]) -> bool:
     return set(before) <= set(queues(where)) or not where.keeps_queues
+
+
+def kill(pid: int) -> None:
+    """Returns when its other processes have ended, too."""
+    processes = [pid, *children(pid)]
+    os.kill(pid, signal.SIGKILL)
+    wait(lambda: all(map(has_ended, processes)), "its end", 10)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def has_ended(pid: int) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from beds.examples import examples
 from beds.moves import MOVE, answer, ask, claim, is_open, moved, take, take_in, waits
-from beds.scripted_host import WINDOW, ScriptedHost, Worker
+from beds.scripted_host import WINDOW, ScriptedHost, Worker, worker_lib
 from beds.share import SHARE, client, joined, new_epoch, new_key, port_of, share, shared
 from beds.worker import FEATURES, LOOPBACK, Conn, connected, prefixed, receive_exactly
 from hypothesis import given
@@ -208,6 +208,23 @@ def test_a_copy_that_ends_does_nothing_to_the_socket(worker: Worker, host: Scrip
             left.descriptors = []
             assert kept.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == bytes(8)
         assert connection.peer.recv(1) == b""
+        left.close()
+
+
+def test_sockets_whose_channel_never_comes_end(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
+    """Who has given them has died before their queue was there: their peers hear of that, and nothing is charged."""
+    with connected(host, server) as connection:
+        assert waits(worker) == (0, {})
+        answer(host)
+        left = take(worker)
+        with Worker(tenant=worker.tenant) as next_worker:
+            assert take_in(next_worker, left.records, left.descriptors) == 1
+            left.descriptors = []
+            assert worker.used("kept") == 1
+            worker_lib.xts_worker_forget_arrived(next_worker.native)
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.peer.recv(1) == b""
+            assert worker.used("kept") == worker.used("kept_bytes") == 0
         left.close()
 
 

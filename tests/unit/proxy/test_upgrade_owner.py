@@ -195,7 +195,8 @@ def taken(path: str, queues: Queues) -> None:
     taking = Taking(ask_to_take(path))
 
     async def run() -> None:
-        await asyncio.wait_for(taking.run(queues, asyncio.Event(), sys.stderr.fileno()), WAIT_S)  # type: ignore[arg-type]
+        ours = SimpleNamespace(child=SimpleNamespace(pidfd=sys.stderr.fileno()), workers=[])
+        await asyncio.wait_for(taking.run(queues, asyncio.Event(), ours), WAIT_S)  # type: ignore[arg-type]
 
     asyncio.run(run())
 
